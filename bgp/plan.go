@@ -1,0 +1,98 @@
+// Package bgp decides whom this node peers with and what it announces, as Calico's resources say: pure functions from a
+// calico.Snapshot to a Plan. It opens no connection; bgp/gobgp keeps an embedded GoBGP equal to the plan.
+package bgp
+
+import (
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// Plan is everything the speaker shall be. Equal plans are equal values: slices are sorted.
+type Plan struct {
+	Speaker       Speaker
+	Peers         []Peer         // by address, one each
+	Announcements []Announcement // by prefix, one each
+	Problems      []calico.Problem
+}
+
+// Speaker is what GoBGP can only change by stopping.
+type Speaker struct {
+	AS         uint32
+	RouterID   netip.Addr // IPv4 form
+	ListenPort uint16     // 0: no listener
+	// ListenAddresses to bind; empty: all addresses of both families.
+	ListenAddresses []netip.Addr
+}
+
+// Scope says which Calico construct a peer comes from; it is calicoctl's PEER TYPE.
+type Scope string
+
+const (
+	ScopeMesh   Scope = "node-to-node mesh"
+	ScopeGlobal Scope = "global"
+	ScopeNode   Scope = "node specific"
+)
+
+// Peer is one BGP session: one address, one address family, as Calico's BIRD runs them (bird and bird6).
+type Peer struct {
+	Address netip.Addr
+	Port    uint16
+	Scope   Scope
+	// Source is the resource that asked for the peer, as calicoctl names it: "BGPPeer(tor-r2)" or "Node(edge-7)".
+	Source string
+	// CalicoNode is the name of the Calico node behind Address; "" for other routers.
+	CalicoNode string
+
+	RemoteAS, LocalAS uint32
+	LocalAddress      netip.Addr // source of the connection; zero: the kernel chooses
+	Passive           bool       // wait for the peer to dial
+
+	// Password names the TCP MD5 key (RFC 2385); nil: none.
+	Password *calico.SecretKeyRef
+	// RestartTime is our graceful-restart time (RFC 4724 §3), whole seconds; KeepaliveTime 0: a third of the hold time.
+	RestartTime, KeepaliveTime time.Duration
+	// TTLSecurity: 0 off, else N hops: send TTL 255, accept at least 256-N (RFC 5082).
+	TTLSecurity uint8
+	// AllowLocalAS is how often our AS may stand in a received AS_PATH.
+	AllowLocalAS int
+	// Multihop: an eBGP peer more than one hop away; TTL 64 as BIRD's "multihop". iBGP needs no setting.
+	Multihop bool
+}
+
+// External reports an eBGP peer.
+func (p Peer) External() bool { return p.RemoteAS != p.LocalAS }
+
+// Announcement is a route that this node originates.
+type Announcement struct {
+	Prefix    netip.Prefix
+	NextHop   netip.Addr // always explicit; of the prefix's family unless the operator said otherwise
+	LocalPref uint32     // sent on iBGP only
+}
+
+// Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of a prefix all paths are equally good.
+type Path struct {
+	Peer      netip.Addr // the session it came over
+	NextHop   netip.Addr // global address, or link-local where the peer sent only that (RFC 2545 §3)
+	LocalPref uint32
+	External  bool // learned over eBGP
+	Stale     bool // kept by graceful restart for a peer that is away (RFC 4724 §4.2)
+}
+
+// PeerState is how a session stands, in the words of RFC 4271 §8.2.2 (Idle, Connect, Active, OpenSent, OpenConfirm, Established).
+type PeerState struct {
+	Address     netip.Addr
+	State       string
+	Since       time.Time // of the last change into or out of Established; zero if there was none
+	RouterID    netip.Addr
+	Received    int    // paths received, before import policy
+	Accepted    int    // paths accepted
+	Advertised  int    // paths we sent and did not withdraw
+	LastError   string // why the session is not up, or went down last
+	EndOfRIB    bool   // every negotiated family's End-of-RIB has come in this session
+	Restarting  bool   // the peer's OPEN had the R bit
+	GR          bool   // graceful restart was negotiated
+	LastUpdate  time.Time
+	Established bool
+}

@@ -1,0 +1,112 @@
+// Package calico holds Calico's resources cut down to what routing needs: their Go form, their keys in etcd v3, and the pure
+// decoding from one to the other. It does no I/O: internal/calico/etcd lists and watches, internal/calico/calicotest writes.
+package calico
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Snapshot is one consistent view of Calico's data: everything as it stood at Revision. It is immutable once published; its
+// maps may be shared with older and newer snapshots. Items that could not be decoded are missing here and named in Problems.
+type Snapshot struct {
+	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
+
+	Nodes             map[string]Node                // by name
+	IPPools           map[string]IPPool              // by name
+	Blocks            map[netip.Prefix]Block         // by CIDR
+	Affinities        map[netip.Prefix]AffinityState // this node's own, by the block's CIDR
+	BGPConfigurations map[string]BGPConfiguration    // "default" and "node.<name>"
+	BGPPeers          map[string]BGPPeer             // by name
+	BGPFilters        map[string]BGPFilter           // by name
+	WorkloadEndpoints map[string]WorkloadEndpoint    // this node's own, by "namespace/name"
+
+	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's "migration in progress, keep hands off".
+	DatastoreNotReady bool
+
+	Problems []Problem // sorted by key
+}
+
+// Problem is a piece of Calico's data that cannot be used. The rest goes on without it.
+type Problem struct {
+	Key string // the etcd key, or the resource as calicoctl names it: "BGPPeer(tor-r2)"
+	Err string // which field and why
+}
+
+func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Key, p.Err) }
+
+// Node is a Calico Node. Addresses carry the length of their subnet (an address stored without one has /32 or /128) and are
+// invalid where absent. See Node.spec.bgp in libcalico-go lib/apis/v3/node.go.
+type Node struct {
+	Name   string
+	Labels map[string]string
+
+	IPv4, IPv6              netip.Prefix // host address with subnet length
+	ASNumber                uint32       // 0: not set
+	RouteReflectorClusterID string       // dotted quad; "" for a node that is no route reflector
+
+	// Tunnel addresses of this node; invalid where absent.
+	IPv4IPIPTunnelAddr, IPv4VXLANTunnelAddr, IPv6VXLANTunnelAddr netip.Addr
+	WireguardIPv4, WireguardIPv6                                 netip.Addr
+}
+
+// EncapMode is a pool's ipipMode or vxlanMode.
+type EncapMode string
+
+const (
+	EncapNever       EncapMode = "Never"
+	EncapAlways      EncapMode = "Always"
+	EncapCrossSubnet EncapMode = "CrossSubnet"
+)
+
+// IPPool is a Calico IPPool.
+type IPPool struct {
+	Name             string
+	CIDR             netip.Prefix
+	IPIPMode         EncapMode
+	VXLANMode        EncapMode
+	Disabled         bool // no new addresses; its routes are still exported
+	DisableBGPExport bool
+	BlockSize        int // 26 or 122 where the resource says nothing
+}
+
+// AffinityState is the state of a block affinity. A value without a state (written before Calico 3) counts as confirmed.
+type AffinityState string
+
+const (
+	AffinityPending         AffinityState = "pending"
+	AffinityConfirmed       AffinityState = "confirmed"
+	AffinityPendingDeletion AffinityState = "pendingDeletion"
+)
+
+// Block is an IPAM block.
+type Block struct {
+	CIDR        netip.Prefix
+	Owner       Owner
+	Allocations []Allocation // those that name an owner, in the order of their addresses
+}
+
+// Owner is who has a block: a host, something virtual (load balancers), or nobody (the zero Owner).
+type Owner struct {
+	Host    string // node name, from affinity "host:<node>"
+	Virtual string // from affinity "virtual:<name>"
+}
+
+// Allocation is one address of a block that is in use.
+type Allocation struct {
+	Address netip.Addr
+	Node    string // attributes' secondary.node; "" where none is recorded
+	Type    string // "ipipTunnelAddress", "vxlanTunnelAddress", …; "" for a workload
+	Handle  string
+}
+
+// WorkloadEndpoint is a Calico WorkloadEndpoint.
+type WorkloadEndpoint struct {
+	Namespace, Name string
+	Node            string
+	IPNetworks      []netip.Prefix
+	InterfaceName   string
+}
+
+// SecretKeyRef names a password. Namespace is not part of Calico's resource.
+type SecretKeyRef struct{ Name, Key string }

@@ -1,0 +1,34 @@
+package fib
+
+import (
+	"context"
+	"net/netip"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Dataplane is what the reconciler needs of a FIB that forwards packets; packages vpp and internal/kernel provide it. A data
+// plane shows and touches only routes that carry its own mark (VPP: our FIB source; Linux: our protocol number), never others'.
+//
+// Calls fail at once with an error that says so while the data plane is absent (Facts.Identity empty). Apply is called by one
+// goroutine at a time; the other methods may be called beside it.
+type Dataplane interface {
+	// Routes lists all routes of ours, in no order, canonical. Dear where routes are many: it is not part of a quiet restart.
+	Routes(ctx context.Context) ([]route.Route, error)
+
+	// Lookup reads one route of ours by exact match: a spot check. ok is false where we have none.
+	Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error)
+
+	// Resolve says how the data plane would forward to addr: the longest match in table, whoever owns it.
+	Resolve(ctx context.Context, table uint32, addr netip.Addr) (route.Resolution, error)
+
+	// Apply carries out ops, pipelined, and calls done once for each op whose result is known, in any order, from one goroutine
+	// at a time, never after Apply has returned. Putting replaces the whole route atomically; both putting what is there and
+	// deleting what is not succeed. An op that the data plane refuses gets its own error and holds up no other. When Apply itself
+	// returns an error (connection lost, time-out, ctx ended), ops without a done call may or may not have happened.
+	Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error
+
+	// Facts delivers the newest facts, first as soon as they are known, then whenever they change. Only the newest is kept
+	// for a slow reader. There is one reader.
+	Facts() <-chan route.Facts
+}

@@ -1,0 +1,75 @@
+package route
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Facts is what a data plane knows about itself. Values are immutable once published.
+type Facts struct {
+	// Identity names one life of the data plane together with our mark on its routes (for VPP: boot time, pid and FIB source
+	// id). While it stays the same, what we programmed is still there; when it changes, nothing of it is. Empty while the data
+	// plane is absent.
+	Identity string
+	// Version is for people: "VPP 25.10-release", "Linux 6.1.0".
+	Version string
+	// Problem says in one sentence why the data plane is absent or only partly usable; empty when all is well.
+	Problem string
+	// Interfaces, sorted by name.
+	Interfaces []Interface
+}
+
+// Interface is a link of the data plane.
+type Interface struct {
+	Name      string
+	Index     uint32         // VPP's sw_if_index, Linux' ifindex: reused for other interfaces later
+	Up        bool           // administratively up and carrier present
+	Table     uint32         // the VRF it belongs to, 0 the default
+	Addresses []netip.Prefix // host address with the length of its subnet, sorted
+}
+
+// Connected returns the interface in table to whose subnets addr belongs, by longest match; an interface that is down does not
+// count. With equal subnets the first by name wins.
+func (f Facts) Connected(table uint32, addr netip.Addr) (name string, subnet netip.Prefix, ok bool) {
+	for _, i := range f.Interfaces {
+		if !i.Up || i.Table != table {
+			continue
+		}
+		for _, a := range i.Addresses {
+			if a.Masked().Contains(addr) && (!ok || a.Bits() > subnet.Bits()) {
+				name, subnet, ok = i.Name, a.Masked(), true
+			}
+		}
+	}
+	return name, subnet, ok
+}
+
+// Interface returns the interface of that name.
+func (f Facts) Interface(name string) (Interface, bool) {
+	i, ok := slices.BinarySearchFunc(f.Interfaces, name, func(i Interface, n string) int {
+		switch {
+		case i.Name < n:
+			return -1
+		case i.Name > n:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return Interface{}, false
+	}
+	return f.Interfaces[i], true
+}
+
+// Resolution answers how the data plane would forward to an address: the longest match.
+type Resolution struct {
+	Prefix netip.Prefix // the matching prefix; invalid when nothing matches
+	Ours   bool         // the match is a route of ours: BIRD's rule says a next hop must not resolve through one
+	Usable bool         // the match forwards packets somewhere (no drop, not ours, interface up)
+}
+
+// Op is one change to a data plane: the whole route of its key is put (added or replaced), or deleted.
+type Op struct {
+	Delete bool
+	Route  Route // for a delete only the Key matters
+}

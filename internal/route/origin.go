@@ -1,0 +1,46 @@
+package route
+
+import "fmt"
+
+// Origin is where the wish for a route comes from.
+type Origin uint8
+
+const (
+	Unknown  Origin = iota // read back from a data plane
+	Own                    // this node: drop routes of its own blocks, tunnels
+	External               // static routes from external configuration
+	BGP                    // learned from a peer
+	Etcd                   // taken from Calico's blocks without BGP (--learn etcd)
+)
+
+func (o Origin) String() string {
+	switch o {
+	case Unknown:
+		return "unknown"
+	case Own:
+		return "own"
+	case External:
+		return "external"
+	case BGP:
+		return "bgp"
+	case Etcd:
+		return "etcd"
+	}
+	return fmt.Sprintf("origin(%d)", uint8(o))
+}
+
+// DefaultDistance is the administrative distance of an origin: of several origins that want one prefix the lowest wins. The
+// scale is the field's usual one (connected 0, static 1, external BGP 20, last resort 250). It decides between equal prefixes only.
+func (o Origin) DefaultDistance() uint8 {
+	switch o {
+	case Own:
+		return 0
+	case External:
+		return 1
+	case BGP:
+		return 20
+	case Etcd:
+		return 250
+	}
+	return 255
+}

@@ -1,0 +1,199 @@
+// Package route holds the words the other packages share about forwarding: what a route is, when two of them are the same,
+// and what a data plane tells about itself. It has values only: no I/O, no goroutines, nothing that knows BGP, Calico, VPP
+// or Linux. Everybody may import it.
+package route
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Key names one entry of a FIB. The prefix is masked and unmapped (see Normalize), so keys can be compared and used in maps.
+type Key struct {
+	Table  uint32 // VRF: VPP's table id, Linux' routing table; 0 is the default table of the data plane
+	Prefix netip.Prefix
+}
+
+// String returns the prefix, and the table where it is not the default one.
+func (k Key) String() string {
+	if k.Table == 0 {
+		return k.Prefix.String()
+	}
+	return fmt.Sprintf("%s table %d", k.Prefix, k.Table)
+}
+
+// CompareKeys orders by table, then family and address, then length: the order in which tables are printed.
+func CompareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(a.Table, b.Table), ComparePrefixes(a.Prefix, b.Prefix))
+}
+
+// ComparePrefixes orders by address family and address, then shorter prefixes first.
+func ComparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// Normalize is the door through which every prefix enters: masked, and an IPv4-mapped IPv6 prefix (::ffff:a.b.c.d/96+n)
+// becomes the IPv4 prefix that it means. It reports false for a prefix that is not valid or a mapped one shorter than /96.
+func Normalize(p netip.Prefix) (netip.Prefix, bool) {
+	if !p.IsValid() {
+		return netip.Prefix{}, false
+	}
+	if p.Addr().Is4In6() {
+		if p.Bits() < 96 {
+			return netip.Prefix{}, false
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), true
+}
+
+// HostPrefix returns the /32 or /128 of a.
+func HostPrefix(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// Kind is what happens to a packet that matches.
+type Kind uint8
+
+const (
+	Via         Kind = iota // forwarded along Paths
+	Drop                    // discarded silently (Linux: blackhole)
+	Unreachable             // discarded, the sender gets ICMP unreachable
+	Prohibit                // discarded, the sender gets ICMP administratively prohibited
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Via:
+		return "via"
+	case Drop:
+		return "drop"
+	case Unreachable:
+		return "unreachable"
+	case Prohibit:
+		return "prohibit"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Path is one way to forward. With Interface and NextHop it is attached: the next hop is a neighbour on that interface.
+// Without Interface it is recursive: NextHop is looked up in Table. With Interface alone the destination is the neighbour.
+type Path struct {
+	NextHop    netip.Addr // unmapped, no zone; the zero Addr where the destination itself is on Interface
+	Interface  string     // by name: an index changes its meaning when an interface is made anew
+	Table      uint32     // where a recursive NextHop is resolved; 0 and unused when Interface is set
+	Preference uint8      // lower forwards, higher stands by (VPP); 0 is best
+	Weight     uint8      // share of the traffic among paths of one preference, 1…255
+}
+
+func (p Path) String() string {
+	var b strings.Builder
+	if p.NextHop.IsValid() {
+		fmt.Fprintf(&b, "%s", p.NextHop)
+	}
+	if p.Interface != "" {
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(p.Interface)
+	}
+	if p.Table != 0 {
+		fmt.Fprintf(&b, " table %d", p.Table)
+	}
+	if p.Preference != 0 {
+		fmt.Fprintf(&b, " preference %d", p.Preference)
+	}
+	if p.Weight > 1 {
+		fmt.Fprintf(&b, " weight %d", p.Weight)
+	}
+	return b.String()
+}
+
+func comparePaths(a, b Path) int {
+	return cmp.Or(
+		cmp.Compare(a.Preference, b.Preference),
+		a.NextHop.Compare(b.NextHop),
+		cmp.Compare(a.Interface, b.Interface),
+		cmp.Compare(a.Table, b.Table),
+		cmp.Compare(a.Weight, b.Weight),
+	)
+}
+
+// CanonicalPaths returns the one form of a set of paths that is used everywhere: sorted, weight 0 made 1, next hops unmapped and
+// without zone, and of paths that differ only in weight the heaviest alone. Equal sets give equal slices; the input is unchanged.
+func CanonicalPaths(paths []Path) []Path {
+	if len(paths) == 0 {
+		return nil
+	}
+	out := slices.Clone(paths)
+	for i := range out {
+		out[i].Weight = max(out[i].Weight, 1)
+		if out[i].NextHop.IsValid() {
+			out[i].NextHop = out[i].NextHop.Unmap().WithZone("")
+		}
+	}
+	slices.SortFunc(out, comparePaths)
+	w := 0
+	for _, p := range out {
+		if w > 0 {
+			last := out[w-1]
+			last.Weight = p.Weight
+			if last == p {
+				out[w-1] = p // sorted by weight: the later one is the heavier
+				continue
+			}
+		}
+		out[w] = p
+		w++
+	}
+	return out[:w]
+}
+
+// Route is one entry of a FIB: wanted, or found there. Its Paths are canonical (CanonicalPaths) and shared: never edited.
+type Route struct {
+	Key
+	Kind   Kind
+	Paths  []Path // of Kind Via only, at least one
+	Origin Origin // who wants it; not known, and zero, when read back from a data plane
+}
+
+// SameForwarding reports whether a and b do the same to packets. Origin is not compared: it is about us, not about packets.
+func (r Route) SameForwarding(o Route) bool {
+	return r.Key == o.Key && r.Kind == o.Kind && slices.Equal(r.Paths, o.Paths)
+}
+
+// String returns for instance "10.1.0.64/26 via 192.168.4.3 eth0, 192.168.4.4 eth0" or "10.1.0.0/26 drop".
+func (r Route) String() string {
+	if r.Kind != Via {
+		return r.Key.String() + " " + r.Kind.String()
+	}
+	paths := make([]string, len(r.Paths))
+	for i, p := range r.Paths {
+		paths[i] = p.String()
+	}
+	return r.Key.String() + " via " + strings.Join(paths, ", ")
+}
+
+// Digest is a 64-bit FNV-1a hash of what SameForwarding compares besides the key: routes with equal keys and digests forward alike. It
+// is never 0, so that 0 can stand for "no route". The journal keeps it on disk: changing it means a new journal version.
+func (r Route) Digest() uint64 {
+	h := fnv.New64a()
+	h.Write([]byte{byte(r.Kind)})
+	var fixed [8]byte
+	for _, p := range r.Paths {
+		next := p.NextHop.AsSlice()
+		binary.BigEndian.PutUint32(fixed[0:], p.Table)
+		fixed[4], fixed[5] = p.Preference, p.Weight
+		fixed[6], fixed[7] = byte(len(next)), byte(len(p.Interface))
+		h.Write(fixed[:])
+		h.Write(next)
+		h.Write([]byte(p.Interface))
+	}
+	return max(h.Sum64(), 1)
+}
