@@ -1,0 +1,65 @@
+// Package dataplanetest holds the conformance suite of data planes: one body, Run, that every implementation of fib.Dataplane
+// passes, be it an in-memory VPP, a real one or the Linux kernel. It makes no data plane: the caller's Setup does, and cleans up
+// after itself with t.Cleanup. Only tests import it.
+package dataplanetest
+
+import (
+	"net/netip"
+	"testing"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// Setup is one data plane made ready: empty of our routes, running, reachable.
+type Setup struct {
+	// Name is printed with the number of cases: "vpptest", "VPP 25.10-release", "Linux 6.1.0".
+	Name string
+
+	// Dataplane under test; its Run (where it has one) is running. The suite is the one reader of its Facts.
+	Dataplane fib.Dataplane
+
+	// Interfaces are up, in table 0, each with one IPv4 and one IPv6 address in subnets of their own. The subnets have room for
+	// neighbours .2 to .9; nobody need answer there. The suite uses 198.18.0.0/15 and 2001:db8::/32 for its routes: keep off.
+	Interfaces [2]Interface
+
+	// OtherTable exists besides 0, for both families; MissingTable does not (where tables come into being by use: Lacks[Tables]).
+	OtherTable, MissingTable uint32
+
+	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane; it stays until the end.
+	AddForeign func(t *testing.T, r route.Route)
+
+	// Dump lists everything that forwards in table 0 and OtherTable, whoever owns it, by other means than Dataplane: by key, in any
+	// text that is equal while the entry is. Several entries of one key are joined in a stable order.
+	Dump func(t *testing.T) map[route.Key]string
+
+	// Reopen ends Dataplane and returns a new one on the same FIB, as a restarted agent would. Never nil.
+	Reopen func(t *testing.T) fib.Dataplane
+
+	// Reconnect makes the data plane drop its connections while it goes on forwarding; nil with Lacks[Connection].
+	Reconnect func(t *testing.T)
+
+	// Restart ends the data plane and starts it anew with the same interfaces, tables and an empty FIB; nil with Lacks[Connection].
+	Restart func(t *testing.T)
+
+	// Lacks names what this data plane cannot do by its nature, each with the reason, which is printed. A case that needs one of
+	// them must then fail per op with an error and leave the FIB as it was, where that makes sense, or is not run.
+	Lacks map[Feature]string
+}
+
+// Interface is what the suite needs to know of a link.
+type Interface struct {
+	Name string
+	V4   netip.Prefix // the interface's own address with the length of its subnet
+	V6   netip.Prefix
+}
+
+// Feature is something that not every data plane has.
+type Feature string
+
+const (
+	Recursive  Feature = "recursive next hops"   // a next hop that is looked up in the FIB
+	Tables     Feature = "tables made on demand" // a missing table is an error
+	Preference Feature = "path preference"       // paths that stand by
+	Connection Feature = "a connection to lose"  // the data plane is another process
+)
