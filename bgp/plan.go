@@ -11,10 +11,23 @@ import (
 
 // Plan is everything the speaker shall be. Equal plans are equal values: slices are sorted.
 type Plan struct {
+	// Waiting says in one sentence what is missing before there can be a speaker at all, for instance "waiting for Node(edge-7) to have a
+	// BGP address". While it is not empty Speaker, Peers and Announcements are zero: nothing is to be started.
+	Waiting string
+
 	Speaker       Speaker
 	Peers         []Peer         // by address, one each
 	Announcements []Announcement // by prefix, one each
-	Problems      []calico.Problem
+	Policies      Policies
+	Withheld      []Withheld       // by prefix, then reason
+	Problems      []calico.Problem // by key, then text
+}
+
+// Withheld is a prefix that could be expected among the announcements and is not, with the reason for a person to read. Host routes inside
+// an own block are not listed: the block's announcement covers them.
+type Withheld struct {
+	Prefix netip.Prefix
+	Reason string
 }
 
 // Speaker is what GoBGP can only change by stopping.
