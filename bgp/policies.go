@@ -3,6 +3,7 @@ package bgp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Policies decides which learned routes are passed on to which peers: Calico's export filter (confd's bird_aggr.cfg and bird_ipam.cfg)
@@ -37,10 +38,10 @@ func (p Policies) Export(r Learned, external bool) (ok bool, reason string) {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return false, fmt.Sprintf("inside pool %s, which has disableBGPExport", pool)
 	}
+	if slices.Contains(p.OwnBlocks, r.Prefix) {
+		return true, ""
+	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
-		if block == r.Prefix {
-			return true, ""
-		}
 		return false, fmt.Sprintf("inside own block %s, which is announced as a whole", block)
 	}
 	if _, found := covering(p.ExportPools, r.Prefix); found {

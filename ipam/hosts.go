@@ -1,0 +1,151 @@
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// Host is one address that lives on this node.
+type Host struct {
+	Prefix netip.Prefix // /32 or /128
+	// Source is what puts the address here, for a person to read: "WorkloadEndpoint(shop/edge--7-k8s-cart--0-eth0)" or
+	// "ipipTunnelAddress of Node(edge-7)".
+	Source string
+	// Block is the own block that covers Prefix; invalid for a borrowed address and for one outside all blocks of ours. It equals
+	// Prefix for a block of one address, which is there for others only while its host is.
+	Block netip.Prefix
+}
+
+// Borrowed reports an address outside every own block: others find it here only by a route of its own.
+func (h Host) Borrowed() bool { return !h.Block.IsValid() }
+
+// Hosts returns the addresses that live on node self, sorted, one entry each: those of its workload endpoints and its tunnel
+// addresses, as the Node names them or as IPAM allocated them. own are the node's own blocks (OwnBlocks).
+//
+// Allocations of workloads do not count here: they are written before the workload runs and may outlive it (Leaks). A tunnel
+// address that the Node names but IPAM gave to another node is skipped: it moved.
+func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, skipped []Skipped) {
+	found := map[netip.Prefix]string{}
+	add := func(p netip.Prefix, source string) {
+		if _, ok := found[p]; !ok {
+			found[p] = source
+		}
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(s.WorkloadEndpoints)) {
+		w := s.WorkloadEndpoints[name]
+		if w.Node != self {
+			continue
+		}
+		for _, p := range w.IPNetworks {
+			if !p.IsSingleIP() {
+				skipped = append(skipped, Skipped{p, fmt.Sprintf("ipNetworks of WorkloadEndpoint(%s) is not a single address", name)})
+				continue
+			}
+			add(route.HostPrefix(p.Addr()), fmt.Sprintf("WorkloadEndpoint(%s)", name))
+		}
+	}
+	for _, t := range nodeTunnels(s.Nodes[self]) {
+		p := route.HostPrefix(t.addr)
+		if a, ok := allocationOf(p.Addr(), s); ok && a.Node != self {
+			skipped = append(skipped, Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.kind, self, a.Node)})
+			continue
+		}
+		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self))
+	}
+	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
+		for _, a := range s.Blocks[cidr].Allocations {
+			if a.Node == self && slices.Contains(tunnelTypes, a.Type) {
+				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self))
+			}
+		}
+	}
+
+	for p, source := range found {
+		hosts = append(hosts, Host{Prefix: p, Source: source, Block: blockOf(own, p)})
+	}
+	slices.SortFunc(hosts, func(a, b Host) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	sortSkipped(skipped)
+	return hosts, skipped
+}
+
+// Leaks returns the allocations of workloads on node self for whose address no workload endpoint is there, sorted by address. Nothing is
+// withheld or announced because of them; some are merely early, the endpoint being written after the allocation.
+func Leaks(self string, s *calico.Snapshot) []calico.Allocation {
+	here := map[netip.Addr]bool{}
+	for _, w := range s.WorkloadEndpoints {
+		if w.Node != self {
+			continue
+		}
+		for _, p := range w.IPNetworks {
+			here[p.Addr()] = true
+		}
+	}
+	var leaks []calico.Allocation
+	for _, b := range s.Blocks {
+		for _, a := range b.Allocations {
+			if a.Node == self && a.Type == "" && !here[a.Address] {
+				leaks = append(leaks, a)
+			}
+		}
+	}
+	slices.SortFunc(leaks, func(a, b calico.Allocation) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Handle, b.Handle))
+	})
+	return leaks
+}
+
+// tunnelTypes are the allocation types of a node's own tunnel addresses (libcalico-go lib/ipam/ipam_types.go). Other types are
+// those of Services, whose addresses live on no node.
+var tunnelTypes = []string{
+	"ipipTunnelAddress", "vxlanTunnelAddress", "vxlanV6TunnelAddress", "wireguardTunnelAddress", "wireguardV6TunnelAddress",
+}
+
+// allocationOf returns what IPAM has on addr, when it names a node. Of overlapping blocks the longest counts.
+func allocationOf(addr netip.Addr, s *calico.Snapshot) (found calico.Allocation, ok bool) {
+	bits := -1
+	for cidr, b := range s.Blocks {
+		if !cidr.Contains(addr) || cidr.Bits() < bits {
+			continue
+		}
+		for _, a := range b.Allocations {
+			if a.Address == addr && a.Node != "" {
+				found, ok, bits = a, true, cidr.Bits()
+			}
+		}
+	}
+	return found, ok
+}
+
+type tunnel struct {
+	addr netip.Addr
+	kind string
+}
+
+// nodeTunnels returns the tunnel addresses that a Node names.
+func nodeTunnels(n calico.Node) []tunnel {
+	all := []tunnel{
+		{n.IPv4IPIPTunnelAddr, "ipipTunnelAddress"},
+		{n.IPv4VXLANTunnelAddr, "vxlanTunnelAddress"},
+		{n.IPv6VXLANTunnelAddr, "vxlanV6TunnelAddress"},
+		{n.WireguardIPv4, "wireguardTunnelAddress"},
+		{n.WireguardIPv6, "wireguardV6TunnelAddress"},
+	}
+	return slices.DeleteFunc(all, func(t tunnel) bool { return !t.addr.IsValid() })
+}
+
+// blockOf returns the block that covers p, of nested ones the longest, or the zero Prefix.
+func blockOf(blocks []netip.Prefix, p netip.Prefix) (block netip.Prefix) {
+	for _, b := range blocks {
+		if b.Contains(p.Addr()) && (!block.IsValid() || b.Bits() > block.Bits()) {
+			block = b
+		}
+	}
+	return block
+}

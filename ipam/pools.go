@@ -1,0 +1,36 @@
+package ipam
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// Pools returns the pools that count, sorted by CIDR. Of pools with the same CIDR the one whose name comes first counts and the others
+// are ignored, as in Calico.
+func Pools(s *calico.Snapshot) []calico.IPPool {
+	byCIDR := make(map[netip.Prefix]bool, len(s.IPPools))
+	pools := make([]calico.IPPool, 0, len(s.IPPools))
+	for _, name := range slices.Sorted(maps.Keys(s.IPPools)) {
+		if p := s.IPPools[name]; !byCIDR[p.CIDR] {
+			byCIDR[p.CIDR] = true
+			pools = append(pools, p)
+		}
+	}
+	slices.SortFunc(pools, func(a, b calico.IPPool) int { return route.ComparePrefixes(a.CIDR, b.CIDR) })
+	return pools
+}
+
+// PoolOf returns the pool in pools that addr belongs to: of nested pools the longest. It serves questions with one answer, such as
+// the encapsulation towards addr. Export is not one of them: there each pool is a test of its own.
+func PoolOf(pools []calico.IPPool, addr netip.Addr) (pool calico.IPPool, ok bool) {
+	for _, p := range pools {
+		if p.CIDR.Contains(addr) && (!ok || p.CIDR.Bits() > pool.CIDR.Bits()) {
+			pool, ok = p, true
+		}
+	}
+	return pool, ok
+}
