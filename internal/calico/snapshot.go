@@ -11,6 +11,9 @@ import (
 // maps may be shared with older and newer snapshots. Items that could not be decoded are missing here and named in Problems.
 type Snapshot struct {
 	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
+	// Lists counts the lists (as against watch events) that have gone into it. When it differs from the snapshot before, what
+	// is missing now may be missing because a list said so, which may be a reason to doubt a mass deletion.
+	Lists int
 
 	Nodes             map[string]Node                // by name
 	IPPools           map[string]IPPool              // by name

