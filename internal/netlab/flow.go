@@ -1,0 +1,253 @@
+package netlab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// FlowConfig describes a stream of ICMP echo requests.
+type FlowConfig struct {
+	From     netip.Addr    // source address; zero: the kernel chooses
+	To       netip.Addr    // who answers: any host does
+	Interval time.Duration // between requests; 0: 10 ms
+	Timeout  time.Duration // a request not answered for so long is lost; 0: 1 s
+}
+
+// Flow is a running stream of numbered packets from a namespace.
+type Flow struct {
+	config FlowConfig
+	conn   *net.IPConn
+	id     uint16
+	mark   uint64 // in each request, so that another flow's answers are not taken for ours
+	stop   chan struct{}
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex // guards the following
+	sent      []time.Time
+	rtt       []time.Duration // by sequence number; 0: no answer yet
+	duplicate int
+}
+
+// Report is what became of a flow's packets: Sent = Received + Lost + Pending.
+type Report struct {
+	Sent, Received, Lost int
+	Pending              int // sent less than the time-out ago and not answered yet; 0 in the report of Stop
+	Duplicates           int // answers to what had been answered
+	Outages              []Outage
+	RTT                  time.Duration // mean of those received
+}
+
+// Outage is a run of consecutive lost packets.
+type Outage struct {
+	First, Last time.Time // when the first and the last lost packet were sent
+	Lost        int
+}
+
+// String returns for instance "500 sent, 497 received, 3 lost".
+func (r Report) String() string {
+	return fmt.Sprintf("%d sent, %d received, %d lost", r.Sent, r.Received, r.Lost)
+}
+
+// StartFlow sends packets until Stop. A request that the kernel refuses to send, for want of a route, counts as sent and lost.
+func (n *Namespace) StartFlow(c FlowConfig) (*Flow, error) {
+	if c.Interval <= 0 {
+		c.Interval = 10 * time.Millisecond
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = time.Second
+	}
+	f := &Flow{config: c, id: uint16(rand.Uint32()), mark: rand.Uint64(), stop: make(chan struct{})}
+	err := n.Do(func() (err error) {
+		f.conn, err = listenEcho(c)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("netlab: flow from %s to %s: %w", n.Name(), c.To, err)
+	}
+	f.wg.Go(f.send)
+	f.wg.Go(f.receive)
+	return f, nil
+}
+
+func listenEcho(c FlowConfig) (*net.IPConn, error) {
+	network := "ip4:icmp"
+	if c.To.Is6() {
+		network = "ip6:ipv6-icmp"
+	}
+	var from *net.IPAddr
+	if c.From.IsValid() {
+		from = &net.IPAddr{IP: c.From.AsSlice()}
+	}
+	return net.ListenIP(network, from)
+}
+
+func (f *Flow) send() {
+	to := &net.IPAddr{IP: f.config.To.AsSlice(), Zone: f.config.To.Zone()}
+	tick := time.NewTicker(f.config.Interval)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		seq := len(f.sent)
+		f.sent = append(f.sent, time.Now())
+		f.rtt = append(f.rtt, 0)
+		f.mu.Unlock()
+		f.conn.WriteToIP(f.request(uint64(seq)), to) // an error means no answer, which is what gets counted
+		select {
+		case <-tick.C:
+		case <-f.stop:
+			return
+		}
+	}
+}
+
+const (
+	echoRequest4, echoReply4 = 8, 0     // RFC 792
+	echoRequest6, echoReply6 = 128, 129 // RFC 4443 §4
+	echoSize                 = 8 + 16   // header, mark, sequence number
+)
+
+func (f *Flow) request(seq uint64) []byte {
+	b := make([]byte, echoSize)
+	b[0] = echoRequest4
+	if f.config.To.Is6() {
+		b[0] = echoRequest6
+	}
+	binary.BigEndian.PutUint16(b[4:], f.id)
+	binary.BigEndian.PutUint16(b[6:], uint16(seq))
+	binary.BigEndian.PutUint64(b[8:], f.mark)
+	binary.BigEndian.PutUint64(b[16:], seq)
+	if b[0] == echoRequest4 { // the kernel fills in that of ICMPv6 (RFC 3542 §3.1)
+		binary.BigEndian.PutUint16(b[2:], checksum(b))
+	}
+	return b
+}
+
+// answered returns the sequence number that an ICMP message answers.
+func (f *Flow) answered(b []byte) (seq uint64, ok bool) {
+	want := byte(echoReply4)
+	if f.config.To.Is6() {
+		want = echoReply6
+	}
+	if len(b) < echoSize || b[0] != want || binary.BigEndian.Uint16(b[4:]) != f.id || binary.BigEndian.Uint64(b[8:]) != f.mark {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(b[16:]), true
+}
+
+// checksum is the Internet checksum (RFC 1071) of an even number of bytes.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+func (f *Flow) receive() {
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := f.conn.ReadFromIP(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error that the kernel reports on the socket: the request stays unanswered
+		}
+		now := time.Now()
+		if seq, ok := f.answered(buf[:n]); ok {
+			f.count(seq, now)
+		}
+	}
+}
+
+func (f *Flow) count(seq uint64, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case seq >= uint64(len(f.sent)):
+	case f.rtt[seq] != 0:
+		f.duplicate++
+	default:
+		f.rtt[seq] = max(now.Sub(f.sent[seq]), 1)
+	}
+}
+
+// Report says how the flow stands now.
+func (f *Flow) Report() Report {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	r := Report{Sent: len(f.sent), Duplicates: f.duplicate}
+	var sum time.Duration
+	inOutage := false
+	for seq, rtt := range f.rtt {
+		switch {
+		case rtt > 0 && rtt <= f.config.Timeout:
+			r.Received++
+			sum += rtt
+			inOutage = false
+		case rtt == 0 && now.Sub(f.sent[seq]) < f.config.Timeout:
+			r.Pending++
+		default:
+			r.Lost++
+			if !inOutage {
+				r.Outages = append(r.Outages, Outage{First: f.sent[seq]})
+				inOutage = true
+			}
+			o := &r.Outages[len(r.Outages)-1]
+			o.Last, o.Lost = f.sent[seq], o.Lost+1
+		}
+	}
+	if r.Received > 0 {
+		r.RTT = sum / time.Duration(r.Received)
+	}
+	return r
+}
+
+// Stop ends sending, waits for what is still under way, at most for the time-out, and returns the final report. It is called once.
+func (f *Flow) Stop() Report {
+	close(f.stop)
+	deadline := time.Now().Add(f.config.Timeout)
+	for f.Report().Pending > 0 && time.Now().Before(deadline) {
+		<-time.After(min(f.config.Timeout/20, 20*time.Millisecond))
+	}
+	f.end()
+	return f.Report()
+}
+
+func (f *Flow) end() {
+	f.conn.Close()
+	f.wg.Wait()
+}
+
+// Ping sends a request every 50 ms until one is answered, and returns that one's round trip; an error when ctx ends before.
+func (n *Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, error) {
+	f, err := n.StartFlow(FlowConfig{To: to, Interval: 50 * time.Millisecond, Timeout: time.Hour})
+	if err != nil {
+		return 0, err
+	}
+	defer f.end()
+	defer close(f.stop)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if r := f.Report(); r.Received > 0 {
+			return r.RTT, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("netlab: no answer from %s to %s: %w", to, n.Name(), context.Cause(ctx))
+		}
+	}
+}

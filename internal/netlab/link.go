@@ -1,0 +1,272 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// End is one end of a veth pair: a device to make in a namespace, up, with addresses.
+type End struct {
+	Namespace *Namespace
+	Device    string
+	Addresses []netip.Prefix
+	MAC       net.HardwareAddr // nil: the kernel chooses
+}
+
+// Veth joins two namespaces (or one with itself) by a pair of devices.
+func (l *Lab) Veth(a, b End) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = a.Device, a.MAC
+	pair := &netlink.Veth{
+		LinkAttrs: attrs, PeerName: b.Device, PeerHardwareAddr: b.MAC,
+		PeerNamespace: netlink.NsFd(b.Namespace.file.Fd()),
+	}
+	if err := a.Namespace.handle.LinkAdd(pair); err != nil {
+		return fmt.Errorf("netlab: veth %s/%s to %s/%s: %w", a.Namespace.Name(), a.Device, b.Namespace.Name(), b.Device, err)
+	}
+	if err := errors.Join(a.configure(), b.configure()); err != nil {
+		return err
+	}
+	return errors.Join(a.await(), b.await())
+}
+
+func (e End) configure() error {
+	for _, p := range e.Addresses {
+		if err := e.Namespace.AddAddress(e.Device, p); err != nil {
+			return err
+		}
+	}
+	return e.Namespace.SetLink(e.Device, true)
+}
+
+// await waits until the kernel's deferred work on a new device is done: carrier, and its IPv6 addresses able to answer. A neighbour
+// solicitation that comes earlier is lost, and the next one comes a second later.
+func (e End) await() error {
+	const patience = 5 * time.Second
+	for deadline := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
+		ready, err := e.ready()
+		if err != nil || ready {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("netlab: %s/%s is not up after %s", e.Namespace.Name(), e.Device, patience)
+		}
+	}
+}
+
+func (e End) ready() (bool, error) {
+	link, err := e.Namespace.link(e.Device)
+	if err != nil || link.Attrs().OperState != netlink.OperUp {
+		return false, err
+	}
+	addrs, err := e.Namespace.handle.AddrList(link, netlink.FAMILY_V6)
+	if err != nil {
+		return false, fmt.Errorf("netlab: addresses of %s/%s: %w", e.Namespace.Name(), e.Device, err)
+	}
+	for _, a := range addrs {
+		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Segment makes an Ethernet segment to which all ends are attached: a bridge in a namespace of its own.
+func (l *Lab) Segment(name string, ends ...End) (*Namespace, error) {
+	n, err := l.Namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "br0"
+	snoop := false // a snooping bridge without a querier loses neighbour solicitations
+	if err := n.handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop}); err != nil {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil, fmt.Errorf("netlab: segment %s: this kernel has no bridge devices", name)
+		}
+		return nil, fmt.Errorf("netlab: segment %s: %w", name, err)
+	}
+	if err := n.SetLink("br0", true); err != nil {
+		return nil, err
+	}
+	for _, e := range ends {
+		if err := l.Attach(n, e); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// Attach adds one more end to a segment made by Segment.
+func (l *Lab) Attach(segment *Namespace, e End) error {
+	ports, err := segment.handle.LinkList()
+	if err != nil {
+		return fmt.Errorf("netlab: %w", err)
+	}
+	port := fmt.Sprintf("port%d", len(ports))
+	if err := l.Veth(e, End{Namespace: segment, Device: port}); err != nil {
+		return err
+	}
+	bridge, err := segment.link("br0")
+	if err != nil {
+		return err
+	}
+	link, err := segment.link(port)
+	if err != nil {
+		return err
+	}
+	if err := segment.handle.LinkSetMaster(link, bridge); err != nil {
+		return fmt.Errorf("netlab: attach %s/%s: %w", e.Namespace.Name(), e.Device, err)
+	}
+	return nil
+}
+
+func (n *Namespace) link(device string) (netlink.Link, error) {
+	link, err := n.handle.LinkByName(device)
+	if err != nil {
+		return nil, fmt.Errorf("netlab: %s/%s: %w", n.Name(), device, err)
+	}
+	return link, nil
+}
+
+// SetLink sets a device administratively up or down.
+func (n *Namespace) SetLink(device string, up bool) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	set := n.handle.LinkSetDown
+	if up {
+		set = n.handle.LinkSetUp
+	}
+	if err := set(link); err != nil {
+		return fmt.Errorf("netlab: set %s/%s: %w", n.Name(), device, err)
+	}
+	return nil
+}
+
+// DeleteLink removes a device; the other end of a veth goes with it.
+func (n *Namespace) DeleteLink(device string) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	if err := n.handle.LinkDel(link); err != nil {
+		return fmt.Errorf("netlab: delete %s/%s: %w", n.Name(), device, err)
+	}
+	return nil
+}
+
+// MAC is the hardware address of a device.
+func (n *Namespace) MAC(device string) (net.HardwareAddr, error) {
+	link, err := n.link(device)
+	if err != nil {
+		return nil, err
+	}
+	return link.Attrs().HardwareAddr, nil
+}
+
+// AddAddress gives a device an address, usable at once.
+func (n *Namespace) AddAddress(device string, p netip.Prefix) error {
+	return n.changeAddress(device, p, (*netlink.Handle).AddrAdd)
+}
+
+// DeleteAddress takes an address away; the kernel removes the routes that depend on it, without an event for each.
+func (n *Namespace) DeleteAddress(device string, p netip.Prefix) error {
+	return n.changeAddress(device, p, (*netlink.Handle).AddrDel)
+}
+
+func (n *Namespace) changeAddress(device string, p netip.Prefix, change func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	addr := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	if err := change(n.handle, link, addr); err != nil {
+		return fmt.Errorf("netlab: address %s on %s/%s: %w", p, n.Name(), device, err)
+	}
+	return nil
+}
+
+// AddRoute adds a route to the main table: via a gateway, or with the zero Addr directly on device. An empty device lets the
+// kernel find the one of the gateway. A gateway that is in no subnet of the device is taken as on the link.
+func (n *Namespace) AddRoute(p netip.Prefix, via netip.Addr, device string) error {
+	r := &netlink.Route{Dst: ipNet(p)}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+	} else {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if device != "" {
+		link, err := n.link(device)
+		if err != nil {
+			return err
+		}
+		r.LinkIndex = link.Attrs().Index
+		if via.IsValid() {
+			r.SetFlag(netlink.FLAG_ONLINK)
+		}
+	}
+	if err := n.handle.RouteAdd(r); err != nil {
+		return fmt.Errorf("netlab: route %s in %s: %w", p, n.Name(), err)
+	}
+	return nil
+}
+
+// AddNeighbour makes a permanent ARP or ND entry: for next hops that do not answer, and for VPP, which ignores ARP requests from
+// outside the interface's subnet.
+func (n *Namespace) AddNeighbour(device string, addr netip.Addr, mac net.HardwareAddr) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	err = n.handle.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT,
+	})
+	if err != nil {
+		return fmt.Errorf("netlab: neighbour %s on %s/%s: %w", addr, n.Name(), device, err)
+	}
+	return nil
+}
+
+// FillChecksums turns transmit checksum offload off: a program that reads the other end of the veth by AF_PACKET, as VPP does,
+// would else get TCP segments with unfinished checksums.
+func (n *Namespace) FillChecksums(device string) error {
+	const setTxChecksum = 0x17 // ETHTOOL_STXCSUM, linux/ethtool.h
+	err := n.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		value := struct{ cmd, data uint32 }{setTxChecksum, 0}
+		request := struct { // struct ifreq, linux/if.h
+			name [unix.IFNAMSIZ]byte
+			data unsafe.Pointer
+			_    [16]byte
+		}{data: unsafe.Pointer(&value)}
+		copy(request.name[:unix.IFNAMSIZ-1], device)
+		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); e != 0 {
+			return e
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("netlab: checksum offload of %s/%s: %w", n.Name(), device, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

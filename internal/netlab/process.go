@@ -1,0 +1,198 @@
+package netlab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopGrace is how long a process may take between SIGTERM and SIGKILL.
+const stopGrace = 5 * time.Second
+
+// Spec is a program to run. Path is looked up in PATH when it has no slash.
+type Spec struct {
+	Name      string     // of the process and, with ".log", of its log file in the lab's directory; unique among running processes
+	Namespace *Namespace // nil: the host's
+	Path      string
+	Args      []string
+	Env       []string // added to ours
+	Dir       string   // working directory; empty: ours
+}
+
+// Process is a program that the lab has started. It leads a process group, and dies with us even when we are killed.
+type Process struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // of Wait; valid once done is closed
+}
+
+// Start runs a program until it ends by itself, is stopped, or the lab is closed. Output of both kinds is appended to its log.
+func (l *Lab) Start(s Spec) (*Process, error) {
+	p := &Process{name: s.Name, log: filepath.Join(l.dir, s.Name+".log"), done: make(chan struct{})}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("netlab: %w", err)
+	}
+	defer out.Close() // the child has its own copy
+	p.cmd = exec.Command(s.Path, s.Args...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Dir = s.Dir
+	if err := l.launch(p.cmd, s.Namespace, s.Env); err != nil {
+		return nil, fmt.Errorf("netlab: start %s: %w", s.Name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	l.mu.Lock()
+	l.processes = append(l.processes, p)
+	l.mu.Unlock()
+	return p, nil
+}
+
+// Run runs a program to its end inside the namespace and returns its output; the error carries what it wrote to stderr.
+func (n *Namespace) Run(ctx context.Context, path string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := n.lab.launch(cmd, n, nil)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return stdout.Bytes(), fmt.Errorf("netlab: %s %s: %w: %s", path, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.Bytes(), nil
+}
+
+func (l *Lab) launch(cmd *exec.Cmd, n *Namespace, env []string) error {
+	cmd.Env = append(append(os.Environ(), env...), marker+l.prefix)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return l.starter.start(cmd, n)
+}
+
+// Name is the one given in Spec.
+func (p *Process) Name() string { return p.name }
+
+// PID is the process id, which is also that of its group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// LogPath is the file with what the process wrote.
+func (p *Process) LogPath() string { return p.log }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err is how the process ended, nil for status 0; to be called after Done.
+func (p *Process) Err() error { return p.err }
+
+// Signal sends a signal to the whole group. A process that has ended is no error.
+func (p *Process) Signal(s syscall.Signal) error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	if err := syscall.Kill(-p.PID(), s); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("netlab: signal %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Stop ends the process and its group: SIGTERM, and after five seconds SIGKILL. How it ended is not an error of Stop.
+func (p *Process) Stop() error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	timeout := time.NewTimer(stopGrace)
+	defer timeout.Stop()
+	select {
+	case <-p.done:
+	case <-timeout.C:
+	}
+	return p.Kill()
+}
+
+// Kill ends the process and its group by SIGKILL and waits for it.
+func (p *Process) Kill() error {
+	err := syscall.Kill(-p.PID(), syscall.SIGKILL) // also what a process that ended left of its group
+	<-p.done
+	if err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("netlab: kill %s: %w", p.name, err)
+	}
+	return nil
+}
+
+func stopAll(processes []*Process) error {
+	errs := make([]error, len(processes))
+	var wg sync.WaitGroup
+	for i, p := range processes {
+		wg.Go(func() { errs[i] = p.Stop() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// starter is the one thread that forks: a child with a parent death signal is killed when the *thread* that forked it ends, so this
+// thread lives as long as the lab.
+type starter struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newStarter() *starter {
+	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		runtime.LockOSThread() // never unlocked: it ends with the goroutine
+		for job := range s.jobs {
+			job()
+		}
+	}()
+	return s
+}
+
+func (s *starter) start(cmd *exec.Cmd, n *Namespace) error {
+	result := make(chan error)
+	s.jobs <- func() { result <- startIn(cmd, n) }
+	return <-result
+}
+
+// startIn forks with the calling thread inside n, and brings the thread back.
+func startIn(cmd *exec.Cmd, n *Namespace) error {
+	if n == nil {
+		return cmd.Start()
+	}
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	err = cmd.Start()
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		panic("netlab: starter thread cannot leave " + n.Name() + ": " + back.Error())
+	}
+	return err
+}
+
+func (s *starter) close() {
+	close(s.jobs)
+	<-s.done
+}
