@@ -1,0 +1,45 @@
+# Two targets do everything on a fresh machine: `make demo` shows the agent at work, `make test` proves it.
+SHELL   := /bin/bash
+.DEFAULT_GOAL := build
+export CGO_ENABLED ?= 1
+
+BUILD   := build
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION)
+# Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
+TESTFLAGS ?= -race -timeout 10m
+
+.PHONY: build test test-dataplane lint demo fuzz docs clean tools
+
+build: ## the agent and, from the same module, the stock gobgp CLI
+	@mkdir -p $(BUILD)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/vpp-route-agent
+	CGO_ENABLED=0 go build -trimpath -o $(BUILD)/ github.com/osrg/gobgp/v3/cmd/gobgp
+
+tools: ## what the tests and the demo need of the machine; installs Debian packages where it may
+	@deploy/check-machine
+
+lint: ## gofmt, vet, staticcheck, tidy go.mod
+	@out=$$(gofmt -l cmd bgp vpp ipam internal); [ -z "$$out" ] || { echo "not gofmt-ed: $$out"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+test: tools build lint ## everything that must hold, on every real part that the machine has
+	go test $(TESTFLAGS) ./...
+
+test-dataplane: ## the data plane suite alone: vpptest, the kernel, and a real VPP where one is found
+	go test -count=1 -v -run 'TestDataplane' ./vpp/... ./internal/kernel | grep -Ev '^\s*(=== |--- PASS: .*/)'; exit $${PIPESTATUS[0]}
+
+demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore
+	$(BUILD)/vpp-route-agent demo $(ARGS)
+
+FUZZTIME ?= 30s
+fuzz: ## every fuzz target for FUZZTIME
+	@for pkg in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; done
+
+clean:
+	rm -rf $(BUILD) out

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vpp-route-agent/internal/agent"
+)
+
+// outputFlag adds -o, which every command that prints data has.
+func outputFlag(c *cobra.Command, asJSON *bool) {
+	var form string
+	c.Flags().StringVarP(&form, "output", "o", "table", "table or json")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	c.PreRunE = func(*cobra.Command, []string) error {
+		switch form {
+		case "table", "json":
+			*asJSON = form == "json"
+			return nil
+		}
+		return usageError{fmt.Errorf("-o %q is neither table nor json", form)}
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// socketFlag adds the flag that finds a running agent.
+func socketFlag(c *cobra.Command, socket *string) {
+	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket, "admin socket of the agent to ask")
+}
+
+// ask gets path from the agent behind the admin socket and decodes the answer into out.
+func ask(ctx context.Context, socket, path string, query url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the same --admin-socket?", socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s belongs to root; try again as root", socket)
+	case err != nil:
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+func statusCommand() *cobra.Command {
+	var (
+		asJSON bool
+		socket string
+	)
+	c := &cobra.Command{
+		Use: "status", Short: "Show how the running agent stands: peers, FIB, etcd, what is missing",
+		Long: "Show how the running agent stands. Exit status 0 says that the agent answered, not that all is well: see `ready`.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s agent.Status
+			if err := ask(cmd.Context(), socket, "/v1/status", nil, &s); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			return printStatus(cmd.OutOrStdout(), s, time.Now())
+		},
+	}
+	outputFlag(c, &asJSON)
+	socketFlag(c, &socket)
+	return c
+}
+
+func peersCommand() *cobra.Command {
+	var (
+		asJSON bool
+		socket string
+	)
+	c := &cobra.Command{
+		Use: "peers", Short: "Show the BGP peers with AS, direction, state and path counts",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s agent.Status
+			if err := ask(cmd.Context(), socket, "/v1/status", nil, &s); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), s.BGP.Peers)
+			}
+			return printPeers(cmd.OutOrStdout(), s.BGP.Peers)
+		},
+	}
+	outputFlag(c, &asJSON)
+	socketFlag(c, &socket)
+	return c
+}
+
+func routesCommand() *cobra.Command {
+	var (
+		asJSON bool
+		socket string
+	)
+	c := &cobra.Command{
+		Use: "routes [PREFIX|ADDRESS]", Short: "Show the routes that are wanted or programmed, and why one is not",
+		Long: "Show the routes that are wanted or programmed, and why one is not. With a prefix or an address: those inside it and those that cover it.",
+		Example: `  vpp-route-agent routes
+  vpp-route-agent routes 10.1.0.7
+  vpp-route-agent routes 10.1.0.0/16 -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query := url.Values{}
+			if len(args) == 1 {
+				if _, err := agent.ParsePrefixOrAddr(args[0]); err != nil {
+					return usageError{err}
+				}
+				query.Set("prefix", args[0])
+			}
+			var routes []agent.RouteStatus
+			if err := ask(cmd.Context(), socket, "/v1/routes", query, &routes); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), routes)
+			}
+			return printRoutes(cmd.OutOrStdout(), routes)
+		},
+	}
+	outputFlag(c, &asJSON)
+	socketFlag(c, &socket)
+	return c
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// config is everything an operator can say, as text turned into types. Where a setting comes from more than one place the order is
+// flag, then environment, then file, then default.
+type config struct {
+	configFile string
+
+	nodeName string
+	routerID string
+
+	etcdEndpoints  []string
+	etcdUsername   string
+	etcdPassword   string
+	etcdCAFile     string
+	etcdCertFile   string
+	etcdKeyFile    string
+	datastoreType  string
+	nextHops       []netip.Addr
+	dataplane      string
+	vppSocket      string
+	fibSource      string
+	fibPriority    uint8
+	sharedSource   bool
+	kernelTable    uint32
+	kernelProtocol uint8
+	kernelMetric   uint32
+	gobgpListen    string
+	gobgpWrite     bool
+	metricsListen  string
+	adminSocket    string
+	stateDir       string
+	deferral       time.Duration
+	logLevel       string
+	logFormat      string
+}
+
+// setting is one line of the configuration reference: how a user names it in each place, and what it means.
+type setting struct {
+	flag    string
+	env     []string // first that is set wins; a CALICO_ prefixed form of Calico's own names is put in front
+	file    string   // key in the YAML file
+	def     string
+	usage   string
+	secret  bool // not a flag: command lines are visible to every process of the host
+	set     func(c *config, text string) error
+	boolean bool
+}
+
+const ownEnvPrefix = "VPP_ROUTE_AGENT_"
+
+// settings is the whole vocabulary, in the order in which --help and the reference print it.
+var settings = []setting{
+	{flag: "node-name", env: calicoEnv("NODENAME"), file: "nodeName", usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host name in lower case",
+		set: text(func(c *config) *string { return &c.nodeName })},
+	{flag: "router-id", env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
+		set: text(func(c *config) *string { return &c.routerID })},
+	{flag: "next-hop", file: "nextHop", usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
+		set: parseNextHops},
+
+	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs",
+		set: func(c *config, s string) error { c.etcdEndpoints = strings.Split(s, ","); return nil }},
+	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
+	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", usage: "password for etcd", secret: true, set: text(func(c *config) *string { return &c.etcdPassword })},
+	{flag: "etcd-ca-cert-file", env: calicoEnv("ETCD_CA_CERT_FILE"), file: "etcdCACertFile", usage: "PEM file of the authority that signed etcd's certificate", set: text(func(c *config) *string { return &c.etcdCAFile })},
+	{flag: "etcd-cert-file", env: calicoEnv("ETCD_CERT_FILE"), file: "etcdCertFile", usage: "PEM file of our client certificate", set: text(func(c *config) *string { return &c.etcdCertFile })},
+	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", usage: "PEM file of our client key", set: text(func(c *config) *string { return &c.etcdKeyFile })},
+	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType", def: "etcdv3", usage: "only etcdv3 is supported", set: oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
+
+	{flag: "dataplane", file: "dataplane", def: "vpp", usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)", set: oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
+	{flag: "vpp-socket", file: "vppSocket", def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: text(func(c *config) *string { return &c.vppSocket })},
+	{flag: "fib-source", file: "fibSource", def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 63 bytes; a new name makes the old routes orphans", set: parseSourceName},
+	{flag: "fib-source-priority", file: "fibSourcePriority", def: "144", usage: "priority class of our FIB source, 0 (best) to 255; API is 128, CLI 129, DHCP 176",
+		set: number(8, func(c *config, n uint64) { c.fibPriority = uint8(n) })},
+	{flag: "allow-shared-source", file: "allowSharedSource", def: "false", boolean: true, usage: "on a VPP without v2 route messages: write under the API source, which other programs use too",
+		set: truth(func(c *config) *bool { return &c.sharedSource })},
+	{flag: "kernel-table", file: "kernelTable", def: "254", usage: "Linux routing table for --dataplane kernel", set: number(32, func(c *config, n uint64) { c.kernelTable = uint32(n) })},
+	{flag: "kernel-protocol", file: "kernelProtocol", def: "114", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
+	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: number(32, func(c *config, n uint64) { c.kernelMetric = uint32(n) })},
+
+	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
+	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
+	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},
+	{flag: "admin-socket", file: "adminSocket", def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: text(func(c *config) *string { return &c.adminSocket })},
+	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes is kept", set: text(func(c *config) *string { return &c.stateDir })},
+	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
+	{flag: "log-level", file: "logLevel", def: "info", usage: "debug, info, warn or error", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},
+	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json", set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
+}
+
+const defaultAdminSocket = "/run/vpp-route-agent/agent.sock"
+
+// calicoEnv gives the names under which calico-node takes a variable: the prefixed form wins, even when it is empty.
+func calicoEnv(name string) []string { return []string{"CALICO_" + name, name} }
+
+// name is how an error message calls the setting.
+func (s setting) name() string {
+	if s.flag != "" {
+		return "--" + s.flag
+	}
+	return s.env[len(s.env)-1]
+}
+
+// envNames are all environment variables of the setting, the strongest first.
+func (s setting) envNames() []string {
+	if s.flag == "" {
+		return s.env
+	}
+	return append([]string{ownEnvPrefix + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))}, s.env...)
+}
+
+// addFlags defines the flags of all settings.
+func addFlags(flags *pflag.FlagSet) {
+	flags.String("config", "", "YAML file with any of these settings, keys as in docs/configuration.md (environment: "+ownEnvPrefix+"CONFIG)")
+	for _, s := range settings {
+		if s.secret {
+			continue
+		}
+		usage := s.usage
+		if len(s.env) > 0 {
+			usage += " (environment: " + s.env[len(s.env)-1] + ")"
+		}
+		if s.boolean {
+			flags.Bool(s.flag, false, usage)
+			continue
+		}
+		flags.String(s.flag, s.def, usage)
+	}
+}
+
+// environment is os.LookupEnv, or a stand-in for it.
+type environment func(name string) (string, bool)
+
+// loadConfig reads flags, environment and file. Its errors are one sentence each, meant for the operator.
+func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
+	var c config
+	c.configFile, _ = flags.GetString("config")
+	if v, ok := env(ownEnvPrefix + "CONFIG"); ok && !flags.Changed("config") {
+		c.configFile = v
+	}
+	fromFile, err := readConfigFile(c.configFile)
+	if err != nil {
+		return config{}, err
+	}
+	given := map[string]bool{}
+	for _, s := range settings {
+		value, source := lookup(s, flags, env, fromFile)
+		given[s.flag] = source != ""
+		if source == "" {
+			value, source = s.def, s.name()
+		}
+		if value == "" {
+			continue
+		}
+		if err := s.set(&c, value); err != nil {
+			return config{}, fmt.Errorf("%s: %w", source, err)
+		}
+	}
+	if err := c.findNodeName(env); err != nil {
+		return config{}, err
+	}
+	return c, c.check(given)
+}
+
+// lookup finds the strongest place that gives the setting a value; source names that place, "" if there is none.
+func lookup(s setting, flags *pflag.FlagSet, env environment, file map[string]string) (value, source string) {
+	if s.flag != "" && flags.Changed(s.flag) {
+		return flags.Lookup(s.flag).Value.String(), "--" + s.flag
+	}
+	for _, name := range s.envNames() {
+		if v, ok := env(name); ok {
+			return v, name
+		}
+	}
+	if v, ok := file[s.file]; ok {
+		return v, "key " + s.file + " of the configuration file"
+	}
+	return "", ""
+}
+
+// readConfigFile returns the file's keys as text. Unknown keys are errors: a misspelt one would otherwise be a silent default.
+func readConfigFile(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file: %w", err)
+	}
+	var doc map[string]any
+	if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
+		return nil, fmt.Errorf("configuration file %s: %w", path, err)
+	}
+	known := map[string]bool{}
+	for _, s := range settings {
+		known[s.file] = true
+	}
+	out := map[string]string{}
+	for key, v := range doc {
+		if !known[key] {
+			return nil, fmt.Errorf("configuration file %s: unknown key %q", path, key)
+		}
+		if out[key], err = scalar(v); err != nil {
+			return nil, fmt.Errorf("configuration file %s: key %s: %w", path, key, err)
+		}
+	}
+	return out, nil
+}
+
+// scalar turns a YAML value into the text that the environment would hold; a list becomes a comma list.
+func scalar(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			s, err := scalar(e)
+			if err != nil {
+				return "", err
+			}
+			parts[i] = s
+		}
+		return strings.Join(parts, ","), nil
+	}
+	return "", errors.New("want a text, a number, true or false, or a list of these")
+}
+
+// nodeNameForm is a DNS subdomain, the form of every Calico resource name.
+var nodeNameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// findNodeName follows calico-node (node/pkg/lifecycle/utils): NODENAME, the nodename file, HOSTNAME, the host's own name.
+func (c *config) findNodeName(env environment) error {
+	c.nodeName = strings.TrimSpace(c.nodeName)
+	if c.nodeName == "" {
+		file := "/var/lib/calico/nodename"
+		if v, ok := env("CALICO_NODENAME_FILE"); ok {
+			file = v
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("node name: %w", err)
+		}
+		c.nodeName = strings.TrimSpace(string(raw))
+	}
+	if c.nodeName == "" {
+		host, _ := env("HOSTNAME")
+		if host == "" {
+			host, _ = os.Hostname()
+		}
+		c.nodeName = strings.ToLower(strings.TrimSpace(host))
+	}
+	if !nodeNameForm.MatchString(c.nodeName) {
+		return fmt.Errorf("node name %q is no name that Calico allows: lower-case letters, digits, '-' and '.'; set --node-name", c.nodeName)
+	}
+	return nil
+}
+
+// check refuses settings that contradict each other; given holds what the operator really said.
+func (c *config) check(given map[string]bool) error {
+	onlyWith := func(dataplane string, flags ...string) error {
+		for _, f := range flags {
+			if given[f] && c.dataplane != dataplane {
+				return fmt.Errorf("--%s has no meaning with --dataplane %s", f, c.dataplane)
+			}
+		}
+		return nil
+	}
+	if err := onlyWith("vpp", "vpp-socket", "fib-source", "fib-source-priority"); err != nil {
+		return err
+	}
+	if c.sharedSource && c.dataplane != "vpp" {
+		return fmt.Errorf("--allow-shared-source has no meaning with --dataplane %s", c.dataplane)
+	}
+	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric"); err != nil {
+		return err
+	}
+	if c.gobgpWrite && c.gobgpListen == "" {
+		return errors.New("--gobgp-write conflicts with --gobgp-listen off")
+	}
+	if (c.etcdUsername == "") != (c.etcdPassword == "") {
+		return errors.New("etcd user name and password must be given together (--etcd-username, ETCD_PASSWORD)")
+	}
+	if (c.etcdCertFile == "") != (c.etcdKeyFile == "") {
+		return errors.New("--etcd-cert-file and --etcd-key-file must be given together")
+	}
+	return nil
+}

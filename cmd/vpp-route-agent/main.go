@@ -1,0 +1,87 @@
+// Command vpp-route-agent is a node daemon for Calico clusters that forward with VPP. This package turns flags, environment and file
+// into configuration and puts the parts together; it decides nothing about routes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the Makefile (-ldflags -X main.version=…) from git describe.
+var version = "unknown"
+
+// usageError is a mistake of the operator's: one sentence, exit status 2.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
+	if errors.As(err, &usageError{}) {
+		os.Exit(2)
+	}
+	os.Exit(1)
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "vpp-route-agent",
+		Short: "Calico's routes over BGP into VPP",
+		Long: `vpp-route-agent announces this node's Calico IPAM blocks and workload addresses over BGP, peers with calico-node (BIRD), route
+reflectors and routers as Calico's resources say, and keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
+
+Exit status: 0 all went well, 1 something failed, 2 it was called wrongly.`,
+		SilenceUsage: true, SilenceErrors: true,
+		Version: version,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand())
+	for _, c := range root.Commands() {
+		if c.Args == nil {
+			c.Args = cobra.NoArgs
+		}
+		args := c.Args
+		c.Args = func(cmd *cobra.Command, a []string) error {
+			if err := args(cmd, a); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+	}
+	return root
+}
+
+func versionCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "version", Short: "Print the version of this binary",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				OS      string `json:"os"`
+				Arch    string `json:"arch"`
+			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), v)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "vpp-route-agent %s (%s %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
+			return err
+		},
+	}
+	outputFlag(c, &asJSON)
+	return c
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The functions of this file make the set functions of settings: text in, a field of config out, or an error that says what is allowed.
+
+type setter = func(c *config, s string) error
+
+func text(field func(*config) *string) setter {
+	return func(c *config, s string) error { *field(c) = s; return nil }
+}
+
+func oneOf(field func(*config) *string, allowed ...string) setter {
+	return func(c *config, s string) error {
+		if !slices.Contains(allowed, s) {
+			return fmt.Errorf("%q is not one of %s", s, strings.Join(allowed, ", "))
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
+func truth(field func(*config) *bool) setter {
+	return func(c *config, s string) error {
+		v, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", s)
+		}
+		*field(c) = v
+		return nil
+	}
+}
+
+func number(bits int, store func(*config, uint64)) setter {
+	return func(c *config, s string) error {
+		n, err := strconv.ParseUint(s, 10, bits)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number from 0 to %d", s, uint64(1)<<bits-1)
+		}
+		store(c, n)
+		return nil
+	}
+}
+
+// listener takes host:port, or "off".
+func listener(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if s == "off" {
+			*field(c) = ""
+			return nil
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return fmt.Errorf("%q is not address:port", s)
+		}
+		if _, err := netip.ParseAddr(host); err != nil && host != "" {
+			return fmt.Errorf("%q: %q is not an IP address", s, host)
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return fmt.Errorf("%q: %q is not a port", s, port)
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
+func parseNextHops(c *config, s string) error {
+	for part := range strings.SplitSeq(s, ",") {
+		a, err := netip.ParseAddr(part)
+		if err != nil || a.Zone() != "" {
+			return fmt.Errorf("%q is not an IP address", part)
+		}
+		a = a.Unmap()
+		if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+			return fmt.Errorf("%s cannot be a next hop", a)
+		}
+		for _, other := range c.nextHops {
+			if other.Is4() == a.Is4() {
+				return fmt.Errorf("%s and %s are of one family; give at most one address per family", other, a)
+			}
+		}
+		c.nextHops = append(c.nextHops, a)
+	}
+	return nil
+}
+
+// parseSourceName bounds the name by VPP's field of 64 bytes with a terminating NUL (vnet/fib/fib.api, fib_source).
+func parseSourceName(c *config, s string) error {
+	if len(s) > 63 {
+		return fmt.Errorf("%q is longer than 63 bytes", s)
+	}
+	c.fibSource = s
+	return nil
+}
+
+// reservedProtocols are the route protocols with an owner that we would fight (linux/rtnetlink.h; 80 is Felix).
+var reservedProtocols = map[uint64]string{
+	0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: "bird", 13: "dnrouted",
+	14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 18: "keepalived", 42: "babel", 80: "Felix", 186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
+}
+
+func parseProtocol(c *config, s string) error {
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number from 1 to 255", s)
+	}
+	if owner, taken := reservedProtocols[n]; taken {
+		return fmt.Errorf("protocol %d belongs to %s", n, owner)
+	}
+	c.kernelProtocol = uint8(n)
+	return nil
+}
+
+func parseDeferral(c *config, s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration like 30s", s)
+	}
+	if d < 0 || d > time.Hour {
+		return errors.New("must lie between 0s and 1h")
+	}
+	c.deferral = d
+	return nil
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+)
+
+// printStatus writes what an operator asks first, the peer tables in calicoctl's form (calicoctl/commands/node/status.go).
+func printStatus(w io.Writer, s agent.Status, now time.Time) error {
+	b := &strings.Builder{}
+	ready := "ready"
+	if !s.Ready {
+		ready = "NOT READY"
+	}
+	fmt.Fprintf(b, "Node %s is %s (vpp-route-agent %s, up %s)\n", s.Node, ready, s.Version, now.Sub(s.Started).Round(time.Second))
+	for _, c := range s.Conditions {
+		if !c.OK || c.Message != "" {
+			mark := "-"
+			if !c.OK {
+				mark = "!"
+			}
+			fmt.Fprintf(b, "  %s %s: %s\n", mark, c.Name, c.Message)
+		}
+	}
+	if s.BGP.RouterID != "" {
+		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
+	}
+	writeFIBLine(b, s.FIB)
+	writeEtcdLine(b, s.Datastore, now)
+	for _, wh := range s.BGP.Withheld {
+		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(b, "  ! %s: %s\n", p.Key, p.Error)
+	}
+	writePeerTable(b, "IPv4", s.BGP.Peers, func(p agent.PeerStatus) bool { return p.Address.Is4() }, now)
+	writePeerTable(b, "IPv6", s.BGP.Peers, func(p agent.PeerStatus) bool { return !p.Address.Is4() }, now)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
+	if f.Dataplane == "none" {
+		fmt.Fprintln(b, "FIB   none: peers and RIB only")
+		return
+	}
+	var t agent.RouteCounts
+	for _, c := range f.Routes {
+		t.Desired += c.Desired
+		t.Programmed += c.Programmed
+		t.Failed += c.Failed
+		t.Unusable += c.Unusable
+		t.Held += c.Held
+	}
+	version := f.Version
+	if version == "" {
+		version = f.Dataplane
+	}
+	fmt.Fprintf(b, "FIB   %s: %d of %d routes programmed, %d failed, %d unusable, %d held; sweep %s; journal %s\n",
+		version, t.Programmed, t.Desired, t.Failed, t.Unusable, t.Held, f.Sweep, f.Journal)
+}
+
+func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
+	state := "connected"
+	if !d.Connected {
+		state = "NOT CONNECTED"
+	}
+	fmt.Fprintf(b, "etcd  %s: %s, revision %d", strings.Join(d.Endpoints, ","), state, d.Revision)
+	if d.LastContact != nil {
+		fmt.Fprintf(b, ", last contact %s ago", now.Sub(*d.LastContact).Round(time.Second))
+	}
+	fmt.Fprintln(b)
+}
+
+func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus, in func(agent.PeerStatus) bool, now time.Time) {
+	var rows [][]string
+	for _, p := range peers {
+		if in(p) {
+			rows = append(rows, []string{p.Address.String(), p.Type, birdState(p), since(p.Since, now), info(p)})
+		}
+	}
+	fmt.Fprintf(b, "\n%s BGP status\n", family)
+	if len(rows) == 0 {
+		fmt.Fprintf(b, "No %s peers found.\n", family)
+		return
+	}
+	writeBox(b, []string{"PEER ADDRESS", "PEER TYPE", "STATE", "SINCE", "INFO"}, rows)
+}
+
+// birdState is the protocol state as BIRD would show it.
+func birdState(p agent.PeerStatus) string {
+	if p.Established {
+		return "up"
+	}
+	return "start"
+}
+
+// since prints a time as calicoctl does: the clock today, the date when it is older than about 20 hours.
+func since(t *time.Time, now time.Time) string {
+	switch {
+	case t == nil:
+		return ""
+	case now.Sub(*t) > 20*time.Hour:
+		return t.Local().Format(time.DateOnly)
+	}
+	return t.Local().Format(time.TimeOnly)
+}
+
+func info(p agent.PeerStatus) string {
+	if p.LastError == "" || p.Established {
+		return p.State
+	}
+	return p.State + " " + p.LastError
+}
+
+// writeBox draws calicoctl's table.
+func writeBox(b *strings.Builder, header []string, rows [][]string) {
+	width := make([]int, len(header))
+	for _, row := range append([][]string{header}, rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], len(cell))
+		}
+	}
+	line := "+"
+	for _, n := range width {
+		line += strings.Repeat("-", n+2) + "+"
+	}
+	fmt.Fprintln(b, line)
+	writeRow := func(row []string) {
+		b.WriteString("|")
+		for i, cell := range row {
+			fmt.Fprintf(b, " %-*s |", width[i], cell)
+		}
+		b.WriteString("\n")
+	}
+	writeRow(header)
+	fmt.Fprintln(b, line)
+	for _, row := range rows {
+		writeRow(row)
+	}
+	fmt.Fprintln(b, line)
+}
+
+func printPeers(w io.Writer, peers []agent.PeerStatus) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "PEER\tNODE\tTYPE\tAS\tDIAL\tSTATE\tRECEIVED\tACCEPTED\tFROM")
+	for _, p := range peers {
+		dial := "active"
+		if p.Passive {
+			dial = "passive"
+		}
+		node := p.Node
+		if node == "" {
+			node = "-"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", p.Address, node, p.Type, p.RemoteAS, dial, info(p), p.Received, p.Accepted, p.Source)
+	}
+	return tw.Flush()
+}
+
+func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "PREFIX\tORIGIN\tNEXT HOP\tSTATE\tREASON")
+	for _, r := range routes {
+		prefix := r.Prefix.String()
+		if r.Table != 0 {
+			prefix = fmt.Sprintf("%s table %d", prefix, r.Table)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", prefix, r.Origin, nextHops(r), r.State, r.Reason)
+	}
+	return tw.Flush()
+}
+
+func nextHops(r agent.RouteStatus) string {
+	if r.Kind != "via" {
+		return r.Kind
+	}
+	hops := make([]string, len(r.Paths))
+	for i, p := range r.Paths {
+		hops[i] = strings.TrimSpace(p.NextHop + " " + p.Interface)
+		if p.Weight > 1 {
+			hops[i] = fmt.Sprintf("%s weight %d", hops[i], p.Weight)
+		}
+	}
+	return strings.Join(hops, ", ")
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/bgp/gobgp"
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/kernel"
+	"vpp-route-agent/vpp"
+)
+
+func runCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "run", Short: "Run the daemon until SIGTERM",
+		Long: `Run the daemon until SIGTERM or SIGINT. On exit the routes stay in the FIB and BGP peers get no CEASE, so that peers with graceful
+restart keep forwarding to this node while it restarts (RFC 4724).
+
+Settings come from flags, environment variables (those of calico-node, and VPP_ROUTE_AGENT_<FLAG> for each flag), a YAML file and
+defaults, in this order.`,
+		Example: `  vpp-route-agent run --etcd-endpoints https://10.0.0.5:2379 --etcd-ca-cert-file /etc/calico/ca.pem
+  NODENAME=edge-7 vpp-route-agent run --dataplane kernel
+  vpp-route-agent run --config /etc/vpp-route-agent/agent.yaml`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+			if err != nil {
+				return usageError{err}
+			}
+			return run(cmd.Context(), cfg, newLogger(os.Stderr, cfg))
+		},
+	}
+	addFlags(c.Flags())
+	return c
+}
+
+func newLogger(w io.Writer, cfg config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.logLevel)) // one of four words that it knows
+	opt := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewTextHandler(w, opt)
+	if cfg.logFormat == "json" {
+		h = slog.NewJSONHandler(w, opt)
+	}
+	return slog.New(h).With("node", cfg.nodeName)
+}
+
+// dataplane is what run needs of one beside what the engine needs.
+type dataplane interface {
+	fib.Dataplane
+	Run(ctx context.Context) error
+}
+
+// run puts the parts together and runs them until ctx ends or one of them fails.
+func run(ctx context.Context, cfg config, log *slog.Logger) error {
+	source, err := etcd.New(etcd.Config{
+		Endpoints: cfg.etcdEndpoints, Username: cfg.etcdUsername, Password: cfg.etcdPassword,
+		CACertFile: cfg.etcdCAFile, CertFile: cfg.etcdCertFile, KeyFile: cfg.etcdKeyFile,
+	}, cfg.nodeName, log)
+	if err != nil {
+		return usageError{err}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+
+	var engine *fib.Engine
+	if cfg.dataplane != "none" {
+		dp, err := newDataplane(cfg, log)
+		if err != nil {
+			return err
+		}
+		engine = fib.New(fib.Config{Dataplane: dp, Journal: cfg.journal(), Log: log})
+		group.Go(func() error { return dp.Run(ctx) })
+		group.Go(func() error { return engine.Run(ctx) })
+	}
+	speaker := gobgp.New(gobgp.Config{Log: log, Sink: agent.Learner{FIB: engine}, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
+	a := agent.New(agent.Config{
+		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral,
+		Datastore: datastore{source}, Speaker: speaker, FIB: engine, Log: log,
+	})
+	admin, err := agent.ListenAdmin(cfg.adminSocket)
+	if err != nil {
+		return err
+	}
+	group.Go(func() error { return agent.Serve(ctx, admin, a.AdminHandler()) })
+	if cfg.metricsListen != "" {
+		l, err := net.Listen("tcp", cfg.metricsListen)
+		if err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+		group.Go(func() error { return agent.Serve(ctx, l, a.HealthHandler()) })
+	}
+	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return speaker.Run(ctx) })
+	group.Go(func() error { return a.Run(ctx) })
+	log.Info("started", "version", version, "dataplane", cfg.dataplane)
+	err = group.Wait()
+	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)
+	return err
+}
+
+func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
+	if cfg.dataplane == "kernel" {
+		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, Log: log})
+	}
+	return vpp.New(vpp.Config{
+		Socket: cfg.vppSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,
+	}), nil
+}
+
+// journal is where the engine remembers what it programmed. The kernel's routes carry our protocol number and are quickly listed:
+// they need none.
+func (c config) journal() string {
+	if c.dataplane != "vpp" {
+		return ""
+	}
+	return filepath.Join(c.stateDir, "fib.journal")
+}
+
+func (c config) bgpOptions() bgp.Options {
+	o := bgp.Options{RouterID: c.routerID}
+	for _, a := range c.nextHops {
+		if a.Is4() {
+			o.NextHop4 = a
+		} else {
+			o.NextHop6 = a
+		}
+	}
+	return o
+}
+
+// datastore tells the etcd source's state in the agent's words.
+type datastore struct{ *etcd.Source }
+
+func (d datastore) Status() agent.DatastoreStatus {
+	s := d.Source.Status()
+	out := agent.DatastoreStatus{
+		Endpoints: s.Endpoints, Connected: s.Connected, Synced: s.Synced, Revision: s.Revision, Error: s.Error, Relists: max(s.Lists-1, 0),
+	}
+	if !s.LastContact.IsZero() {
+		out.LastContact = &s.LastContact
+	}
+	return out
+}

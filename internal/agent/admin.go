@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// RouteStatus is one prefix that somebody wants in the FIB, or that is there: what `routes -o json` prints.
+type RouteStatus struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Table  uint32       `json:"table"`
+	Origin string       `json:"origin"`
+	Kind   string       `json:"kind"`
+	Paths  []PathStatus `json:"paths"`
+	State  string       `json:"state"`
+	Since  time.Time    `json:"since"`            // in this state
+	Reason string       `json:"reason,omitempty"` // why it is not programmed, or a path is left out
+}
+
+// PathStatus is one way of a route.
+type PathStatus struct {
+	NextHop   string `json:"nextHop,omitempty"`
+	Interface string `json:"interface,omitempty"`
+	Weight    uint8  `json:"weight"`
+}
+
+// Routes returns what the FIB engine knows, by prefix: all of it, or what lies inside within or covers it, since both decide where a
+// packet to it goes. Without a data plane there is nothing to tell.
+func (a *Agent) Routes(within netip.Prefix) []RouteStatus {
+	out := []RouteStatus{}
+	if a.cfg.FIB == nil {
+		return out
+	}
+	for _, e := range a.cfg.FIB.Entries(fib.Filter{}) {
+		if !within.IsValid() || within.Overlaps(e.Key.Prefix) {
+			out = append(out, routeStatus(e))
+		}
+	}
+	return out
+}
+
+func routeStatus(e fib.Entry) RouteStatus {
+	r := RouteStatus{
+		Prefix: e.Key.Prefix, Table: e.Key.Table, Origin: e.Origin.String(), Kind: e.Kind.String(), Paths: []PathStatus{},
+		State: e.State.String(), Since: e.Since, Reason: cmp.Or(e.Error, e.Reason.String()),
+	}
+	for _, p := range e.Paths {
+		ps := PathStatus{Interface: p.Interface, Weight: p.Weight}
+		if p.NextHop.IsValid() {
+			ps.NextHop = p.NextHop.String()
+		}
+		r.Paths = append(r.Paths, ps)
+	}
+	return r
+}
+
+// AdminHandler serves the admin API: JSON over HTTP, read only, on a unix socket. GET /v1/status and /v1/routes?prefix=P.
+func (a *Agent) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
+	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
+		var within netip.Prefix
+		if text := r.URL.Query().Get("prefix"); text != "" {
+			p, err := ParsePrefixOrAddr(text)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			within = p
+		}
+		writeJSON(w, a.Routes(within))
+	})
+	return mux
+}
+
+// ParsePrefixOrAddr takes a prefix, or an address as its /32 or /128.
+func ParsePrefixOrAddr(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return route.HostPrefix(a), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is neither a prefix nor an address", text)
+	}
+	norm, ok := route.Normalize(p)
+	if !ok {
+		return netip.Prefix{}, fmt.Errorf("%q is an IPv4-mapped prefix that is shorter than /96", text)
+	}
+	return norm, nil
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // the client went away: nobody is left to tell
+}
+
+// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed agent left is replaced; one that
+// another agent still answers on is an error.
+func ListenAdmin(path string) (net.Listener, error) {
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("admin socket %s: another agent answers there", path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers HTTP on l until ctx ends. Slow clients are cut off: nobody may hold the agent's file descriptors.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		s.Close()
+	})
+	err := s.Serve(l)
+	if !stop() {
+		<-done
+		return nil
+	}
+	return err
+}

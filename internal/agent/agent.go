@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"sync"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// Datastore is where Calico's data comes from; internal/calico/etcd provides it.
+type Datastore interface {
+	// Snapshots delivers the newest snapshot after every kind has been listed once, and again whenever something changed.
+	Snapshots() <-chan *calico.Snapshot
+	// Status is how the connection stands.
+	Status() DatastoreStatus
+}
+
+// Speaker is the BGP side; bgp/gobgp provides it.
+type Speaker interface {
+	Set(ctx context.Context, p bgp.Plan) error
+	Peers() []bgp.PeerState
+	Announced() []bgp.Announcement
+	Changed() <-chan struct{}
+}
+
+// Config is what an Agent is made of.
+type Config struct {
+	Node      string
+	Version   string
+	BGP       bgp.Options
+	Dataplane string // "vpp", "kernel" or "none": how it is called in status
+	// Deferral bounds how long routes of an earlier run wait for peers that have not finished; 0 sweeps at once.
+	Deferral time.Duration
+
+	Datastore Datastore
+	Speaker   Speaker
+	FIB       *fib.Engine // nil with Dataplane "none"
+	Log       *slog.Logger
+}
+
+// absentAfter is how long announcements wait for the drop routes of a data plane that is away. Longer would withhold blocks whose
+// packets nobody forwards anyway.
+const absentAfter = 5 * time.Second
+
+// Agent owns the plan. One goroutine, Run, changes it; the mutex guards what Status reads.
+type Agent struct {
+	cfg     Config
+	started time.Time
+
+	// Owned by Run.
+	snapshot    *calico.Snapshot
+	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
+	plannedWith Facts
+	absentSince time.Time // zero while the data plane is there
+	logged      map[calico.Problem]bool
+
+	mu         sync.Mutex
+	plan       Plan
+	handsOff   bool             // Calico says datastoreReady: false
+	configured time.Time        // when the speaker first took a plan with peers or announcements
+	setError   error            // of the last Speaker.Set
+	problems   []calico.Problem // of the newest snapshot
+	swept      bool
+	waiting    string // what the sweep waits for
+}
+
+// New returns an Agent that does nothing until Run.
+func New(cfg Config) *Agent {
+	return &Agent{cfg: cfg, started: time.Now(), absentSince: time.Now(), logged: map[calico.Problem]bool{}, waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
+}
+
+// Run keeps the speaker and the FIB equal to the plan until ctx ends.
+func (a *Agent) Run(ctx context.Context) error {
+	var fibChanged <-chan struct{}
+	if a.cfg.FIB != nil {
+		fibChanged = a.cfg.FIB.Changed()
+	}
+	// Absence, deferral and quiet peers are matters of time; a look each second is fine enough for all of them.
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a.snapshot = <-a.cfg.Datastore.Snapshots():
+			a.noteProblems(a.snapshot.Problems)
+		case <-fibChanged:
+		case <-a.cfg.Speaker.Changed():
+		case <-tick.C:
+		}
+		if a.snapshot != nil {
+			a.apply(ctx)
+			a.sweep()
+		}
+	}
+}
+
+// apply computes the plan and hands it on, again when what was handed on changed the facts that the plan is made of: an announcement
+// that went lets its drop route go. It does nothing while neither snapshot nor facts changed, unless the speaker owes us something.
+func (a *Agent) apply(ctx context.Context) {
+	a.setHandsOff(a.snapshot.DatastoreNotReady)
+	if a.snapshot.DatastoreNotReady {
+		return
+	}
+	for ctx.Err() == nil {
+		f := a.facts()
+		if a.planned == a.snapshot && reflect.DeepEqual(a.plannedWith, f) {
+			break
+		}
+		a.planned, a.plannedWith = a.snapshot, f
+		a.applyPlan(ctx, PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f))
+	}
+	if a.setError != nil {
+		a.setSpeaker(ctx, a.plan.BGP)
+	}
+}
+
+func (a *Agent) applyPlan(ctx context.Context, plan Plan) {
+	if a.cfg.FIB != nil {
+		a.cfg.FIB.Protect(plan.OwnAddresses, plan.PeerAddresses)
+		a.cfg.FIB.SetRoutes(route.Own, plan.Own)
+	}
+	old := a.plan
+	a.mu.Lock()
+	a.plan = plan
+	a.mu.Unlock()
+	if a.configured.IsZero() || !reflect.DeepEqual(old.BGP, plan.BGP) {
+		a.logPlan(old.BGP, plan.BGP)
+		a.setSpeaker(ctx, plan.BGP)
+	}
+}
+
+// setSpeaker hands the plan to the speaker. What it did not take is tried again with the next look.
+func (a *Agent) setSpeaker(ctx context.Context, p bgp.Plan) {
+	err := a.cfg.Speaker.Set(ctx, p)
+	if err != nil && ctx.Err() == nil && a.setError == nil {
+		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second", "err", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.setError = err
+	if p.Waiting == "" && a.configured.IsZero() {
+		a.configured = time.Now()
+	}
+}
+
+// facts are read anew before each plan.
+func (a *Agent) facts() Facts {
+	f := Facts{Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{}}
+	for _, ann := range a.cfg.Speaker.Announced() {
+		f.Announced[ann.Prefix] = true
+	}
+	if a.cfg.FIB == nil {
+		f.NoDataplane = true
+		return f
+	}
+	for _, r := range a.plan.Own {
+		if a.cfg.FIB.Programmed(r.Key) {
+			f.Programmed[r.Key] = true
+		}
+	}
+	if a.cfg.FIB.Facts().Identity != "" {
+		a.absentSince = time.Time{}
+	} else if a.absentSince.IsZero() {
+		a.absentSince = time.Now()
+	}
+	f.NoDataplane = !a.absentSince.IsZero() && time.Since(a.absentSince) >= absentAfter
+	return f
+}
+
+func (a *Agent) sweep() {
+	if a.swept {
+		return
+	}
+	ok, waiting := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, a.cfg.Speaker.Peers(), a.unusable())
+	a.mu.Lock()
+	a.swept, a.waiting = ok, waiting
+	a.mu.Unlock()
+	if ok {
+		a.cfg.Log.Info("peers have told what they know; routes of an earlier run that nobody announces are deleted now")
+		a.cfg.FIB.AllowSweep()
+	}
+}
+
+// unusable counts what we could not read or use: behind each such resource may stand a peer that we do not know of.
+func (a *Agent) unusable() int { return len(a.snapshot.Problems) + len(a.plan.BGP.Problems) }
+
+func (a *Agent) setHandsOff(on bool) {
+	a.mu.Lock()
+	changed := a.handsOff != on
+	a.handsOff = on
+	a.mu.Unlock()
+	switch {
+	case changed && on:
+		a.cfg.Log.Warn("ClusterInformation says datastoreReady: false; nothing is changed until it says true")
+	case changed:
+		a.cfg.Log.Info("ClusterInformation no longer says datastoreReady: false")
+	}
+}
+
+// noteProblems keeps the problems for status and logs each once, and again when it comes back after it was gone.
+func (a *Agent) noteProblems(problems []calico.Problem) {
+	a.mu.Lock()
+	a.problems = problems
+	a.mu.Unlock()
+	now := map[calico.Problem]bool{}
+	for _, p := range problems {
+		now[p] = true
+		if !a.logged[p] {
+			a.cfg.Log.Warn("unusable data in Calico's datastore is skipped", "key", p.Key, "err", p.Err)
+		}
+	}
+	a.logged = now
+}
+
+// logPlan tells what changed, not that a plan was made.
+func (a *Agent) logPlan(old, now bgp.Plan) {
+	if now.Waiting != "" && now.Waiting != old.Waiting {
+		a.cfg.Log.Warn(now.Waiting)
+	}
+	if len(old.Peers) != len(now.Peers) || len(old.Announcements) != len(now.Announcements) {
+		a.cfg.Log.Info("plan", "peers", len(now.Peers), "announcements", len(now.Announcements))
+	}
+	told := map[calico.Problem]bool{}
+	for _, p := range old.Problems {
+		told[p] = true
+	}
+	for _, p := range now.Problems {
+		if !told[p] {
+			a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Key, "err", p.Err)
+		}
+	}
+}
+
+// Learner hands what the speaker learns to the FIB engine.
+type Learner struct{ FIB *fib.Engine }
+
+// Learned implements the speaker's sink; it stores and returns.
+func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
+	if l.FIB == nil {
+		return
+	}
+	next := make([]route.Path, len(paths))
+	for i, p := range paths {
+		next[i] = route.Path{NextHop: p.NextHop}
+	}
+	l.FIB.Learn(prefix, next)
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics reads the owners' state at each scrape; nothing is counted twice and nothing is kept here.
+type metrics struct{ a *Agent }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("vpp_route_agent_"+name, help, labels, nil)
+}
+
+var (
+	descInfo         = desc("info", "Always 1; tells the agent's version and data plane.", "version", "dataplane", "dataplane_version")
+	descReady        = desc("ready", "1 when every condition of /readyz holds.")
+	descPeerUp       = desc("bgp_peer_established", "1 while the session is established.", "peer", "type")
+	descPeerReceived = desc("bgp_peer_paths_received", "Paths received from the peer, before import policy.", "peer")
+	descPeerAccepted = desc("bgp_peer_paths_accepted", "Paths accepted from the peer.", "peer")
+	descAnnounced    = desc("bgp_announcements", "Prefixes that this node originates.")
+	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
+	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
+	descQueued       = desc("fib_ops_queued", "Operations that wait for the data plane or its answer.")
+	descFailed       = desc("fib_routes_failed", "Routes that the data plane refused; they are tried again.", "family", "origin")
+	descUnusable     = desc("fib_routes_unusable", "Prefixes that are not programmed because no next hop is usable or a guard refuses them.", "family", "origin")
+	descHeld         = desc("fib_routes_held", "Routes of an earlier run that wait for the sweep.", "family", "origin")
+	descOps          = desc("fib_ops_total", "Operations that the data plane answered.", "result")
+	descDataplaneUp  = desc("dataplane_up", "1 while the data plane answers.")
+	descEtcdUp       = desc("etcd_connected", "1 while etcd answers.")
+	descEtcdAge      = desc("etcd_last_contact_seconds", "Seconds since etcd last answered.")
+	descEtcdRevision = desc("etcd_revision", "Revision of the data in use.")
+	descEtcdRelists  = desc("etcd_relists_total", "How often all of Calico's data was listed again.")
+	descProblems     = desc("datastore_problems", "Pieces of Calico's data that cannot be used and are skipped.")
+)
+
+// Describe sends nothing: an unchecked collector, since Collect decides which series exist.
+func (metrics) Describe(chan<- *prometheus.Desc) {}
+
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	s := m.a.Status()
+	gauge(descInfo, 1, s.Version, s.FIB.Dataplane, s.FIB.Version)
+	gauge(descReady, oneIf(s.Ready))
+	for _, p := range s.BGP.Peers {
+		gauge(descPeerUp, oneIf(p.Established), p.Address.String(), p.Type)
+		gauge(descPeerReceived, float64(p.Received), p.Address.String())
+		gauge(descPeerAccepted, float64(p.Accepted), p.Address.String())
+	}
+	gauge(descAnnounced, float64(len(s.BGP.Announcements)))
+	gauge(descProblems, float64(len(s.Problems)))
+	gauge(descEtcdUp, oneIf(s.Datastore.Connected))
+	gauge(descEtcdRevision, float64(s.Datastore.Revision))
+	counter(descEtcdRelists, float64(s.Datastore.Relists))
+	if s.Datastore.LastContact != nil {
+		gauge(descEtcdAge, time.Since(*s.Datastore.LastContact).Seconds())
+	}
+	if m.a.cfg.FIB == nil {
+		return
+	}
+	gauge(descDataplaneUp, oneIf(s.FIB.Identity != ""))
+	for _, c := range s.FIB.Routes {
+		gauge(descDesired, float64(c.Desired), c.Family, c.Origin)
+		gauge(descProgrammed, float64(c.Programmed), c.Family, c.Origin)
+		gauge(descFailed, float64(c.Failed), c.Family, c.Origin)
+		gauge(descUnusable, float64(c.Unusable), c.Family, c.Origin)
+		gauge(descHeld, float64(c.Held), c.Family, c.Origin)
+	}
+	gauge(descQueued, float64(s.FIB.OpsQueued))
+	counter(descOps, float64(s.FIB.OpsPut), "put")
+	counter(descOps, float64(s.FIB.OpsDeleted), "delete")
+	counter(descOps, float64(s.FIB.OpsFailed), "refused")
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

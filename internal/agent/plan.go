@@ -1,0 +1,84 @@
+// Package agent joins the parts: it turns each snapshot of Calico's data into a Plan, hands the plan to the speaker and the FIB engine,
+// decides when stale routes may be swept, and answers operators (admin API, metrics, health). It decides whom to peer with and
+// what is ours only by asking packages bgp and ipam, and it knows no adapter: cmd puts them in.
+package agent
+
+import (
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
+)
+
+// Plan is everything that follows from the datastore. Slices are sorted: equal plans are equal values.
+type Plan struct {
+	BGP bgp.Plan
+	// Own are the routes that this node wants for itself: a drop for each own block, so that packets to its unused addresses end
+	// here and do not follow a default route back and forth.
+	Own []route.Route
+	// Deferred are own blocks that are not announced yet because their drop route is not acknowledged.
+	Deferred []netip.Prefix
+	// OwnAddresses and PeerAddresses are what no learned route may capture.
+	OwnAddresses, PeerAddresses []netip.Addr
+}
+
+// Facts is what Plan must know besides the datastore.
+type Facts struct {
+	// Programmed are the own routes that the data plane has acknowledged.
+	Programmed map[route.Key]bool
+	// Announced are the prefixes that the speaker originates now.
+	Announced map[netip.Prefix]bool
+	// NoDataplane: there is none, or it has been away too long to wait for it; announcements do not wait for drop routes.
+	NoDataplane bool
+}
+
+// PlanFor computes the plan. It reads no clock, no environment and no channel.
+//
+// A block is announced after its drop route is acknowledged, and its drop route goes after the announcement is withdrawn: in
+// between the facts change and the plan is computed again.
+func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
+	p := Plan{BGP: bgp.PlanFor(self, c, o)}
+	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
+		if f.Announced[a.Prefix] || f.NoDataplane || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
+			return false
+		}
+		p.Deferred = append(p.Deferred, a.Prefix)
+		return true
+	})
+	p.Own = dropRoutes(self, c, f)
+	p.OwnAddresses = nodeAddresses(c.Nodes[self])
+	for _, peer := range p.BGP.Peers {
+		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
+	}
+	return p
+}
+
+// dropRoutes are wanted for each own block, and for a block that was ours as long as it is still announced.
+func dropRoutes(self string, c *calico.Snapshot, f Facts) []route.Route {
+	blocks, _ := ipam.OwnBlocks(self, c)
+	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !ipam.NeedsDrop(b) })
+	for announced := range f.Announced {
+		if ipam.NeedsDrop(announced) && !slices.Contains(blocks, announced) {
+			blocks = append(blocks, announced)
+		}
+	}
+	slices.SortFunc(blocks, route.ComparePrefixes)
+	routes := make([]route.Route, len(blocks))
+	for i, b := range blocks {
+		routes[i] = route.Route{Key: route.Key{Prefix: b}, Kind: route.Drop, Origin: route.Own}
+	}
+	return routes
+}
+
+func nodeAddresses(n calico.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range []netip.Prefix{n.IPv4, n.IPv6} {
+		if p.IsValid() {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}

@@ -1,0 +1,256 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/fib"
+)
+
+// Status is what `status -o json` prints. docs/status.md documents each field with a full sample. It only grows: fields are added,
+// never renamed or removed.
+type Status struct {
+	Node       string          `json:"node"`
+	Version    string          `json:"version"`
+	Started    time.Time       `json:"started"`
+	Ready      bool            `json:"ready"`
+	Conditions []Condition     `json:"conditions"`
+	BGP        BGPStatus       `json:"bgp"`
+	FIB        FIBStatus       `json:"fib"`
+	Datastore  DatastoreStatus `json:"datastore"`
+	Problems   []ProblemStatus `json:"problems"`
+}
+
+// Condition is one thing that must hold for the node to be ready.
+type Condition struct {
+	Name    string `json:"name"`
+	OK      bool   `json:"ok"`
+	Message string `json:"message,omitempty"`
+}
+
+// BGPStatus is the speaker: what it is, whom it talks to, what it says.
+type BGPStatus struct {
+	AS            uint32               `json:"as"`
+	RouterID      string               `json:"routerID"`
+	ListenPort    uint16               `json:"listenPort"`
+	Peers         []PeerStatus         `json:"peers"`
+	Announcements []AnnouncementStatus `json:"announcements"`
+	Withheld      []WithheldStatus     `json:"withheld"`
+}
+
+// PeerStatus is one session, as planned and as it stands.
+type PeerStatus struct {
+	Address     netip.Addr `json:"address"`
+	Port        uint16     `json:"port"`
+	Type        string     `json:"type"` // calicoctl's PEER TYPE
+	Source      string     `json:"source"`
+	Node        string     `json:"node,omitempty"`
+	RemoteAS    uint32     `json:"remoteAS"`
+	LocalAS     uint32     `json:"localAS"`
+	Passive     bool       `json:"passive"`
+	State       string     `json:"state"`
+	Since       *time.Time `json:"since,omitempty"`
+	RouterID    string     `json:"routerID,omitempty"`
+	EndOfRIB    bool       `json:"endOfRIB"`
+	Received    int        `json:"received"`
+	Accepted    int        `json:"accepted"`
+	Advertised  int        `json:"advertised"`
+	LastError   string     `json:"lastError,omitempty"`
+	Established bool       `json:"established"`
+}
+
+// AnnouncementStatus is a prefix that this node originates.
+type AnnouncementStatus struct {
+	Prefix    netip.Prefix `json:"prefix"`
+	NextHop   netip.Addr   `json:"nextHop"`
+	LocalPref uint32       `json:"localPref"`
+}
+
+// WithheldStatus is a prefix that this node could be expected to originate and does not.
+type WithheldStatus struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Reason string       `json:"reason"`
+}
+
+// FIBStatus is the data plane and what of the wanted routes is in it.
+type FIBStatus struct {
+	Dataplane string `json:"dataplane"`
+	Version   string `json:"version,omitempty"`
+	Identity  string `json:"identity,omitempty"`
+	Problem   string `json:"problem,omitempty"`
+	Adopted   string `json:"adopted,omitempty"`
+	Sweep     string `json:"sweep"`
+	Journal   string `json:"journal"`
+
+	Routes []RouteCounts `json:"routes"`
+
+	OpsPut     uint64 `json:"opsPut"`
+	OpsDeleted uint64 `json:"opsDeleted"`
+	OpsFailed  uint64 `json:"opsFailed"`
+	OpsQueued  int    `json:"opsQueued"`
+}
+
+// RouteCounts tells how many routes of one family and origin are in each state.
+type RouteCounts struct {
+	Family     string `json:"family"`
+	Origin     string `json:"origin"`
+	Desired    int    `json:"desired"`
+	Programmed int    `json:"programmed"`
+	Failed     int    `json:"failed"`
+	Unusable   int    `json:"unusable"`
+	Held       int    `json:"held"`
+}
+
+// DatastoreStatus is the connection to Calico's data.
+type DatastoreStatus struct {
+	Endpoints   []string   `json:"endpoints"`
+	Connected   bool       `json:"connected"`
+	Synced      bool       `json:"synced"` // every kind has been listed once
+	Revision    int64      `json:"revision"`
+	LastContact *time.Time `json:"lastContact,omitempty"`
+	Relists     int        `json:"relists"`
+	Error       string     `json:"error,omitempty"`
+}
+
+// ProblemStatus names a piece of Calico's data that is skipped.
+type ProblemStatus struct {
+	Key   string `json:"key"`
+	Error string `json:"error"`
+}
+
+// Status is the state of everything, put together from its owners.
+func (a *Agent) Status() Status {
+	a.mu.Lock()
+	plan, swept, waiting := a.plan, a.swept, a.waiting
+	conditions := []Condition{a.nodeCondition(), a.speakerCondition()}
+	problems := slices.Concat(a.problems, a.plan.BGP.Problems)
+	a.mu.Unlock()
+
+	s := Status{
+		Node: a.cfg.Node, Version: a.cfg.Version, Started: a.started,
+		BGP: bgpStatus(plan, a.cfg.Speaker), FIB: FIBStatus{Dataplane: a.cfg.Dataplane}, Datastore: a.cfg.Datastore.Status(),
+		Problems: []ProblemStatus{},
+	}
+	for _, p := range problems {
+		s.Problems = append(s.Problems, ProblemStatus{p.Key, p.Err})
+	}
+	s.Conditions = append([]Condition{datastoreCondition(s.Datastore)}, conditions...)
+	if a.cfg.FIB != nil {
+		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, swept, waiting)
+		s.Conditions = append(s.Conditions, dataplaneCondition(s.FIB), Condition{Name: "fib", OK: swept, Message: waiting})
+	}
+	s.Ready = !slices.ContainsFunc(s.Conditions, func(c Condition) bool { return !c.OK })
+	return s
+}
+
+// datastoreCondition stays true while etcd is away after a first sync: the node goes on with what it knows.
+func datastoreCondition(d DatastoreStatus) Condition {
+	c := Condition{Name: "datastore", OK: d.Synced}
+	switch {
+	case !d.Synced && d.Error == "":
+		c.Message = "waiting for etcd"
+	case !d.Synced:
+		c.Message = "waiting for etcd: " + d.Error
+	case !d.Connected:
+		c.Message = "working with the last known data: " + d.Error
+	}
+	return c
+}
+
+// nodeCondition needs a.mu.
+func (a *Agent) nodeCondition() Condition {
+	switch {
+	case a.handsOff:
+		return Condition{Name: "node", OK: !a.configured.IsZero(), Message: "ClusterInformation says datastoreReady: false; nothing is changed"}
+	case a.plan.BGP.Waiting != "":
+		return Condition{Name: "node", Message: a.plan.BGP.Waiting}
+	case a.configured.IsZero():
+		return Condition{Name: "node", Message: "waiting for Calico's data"}
+	}
+	return Condition{Name: "node", OK: true}
+}
+
+// speakerCondition needs a.mu.
+func (a *Agent) speakerCondition() Condition {
+	if a.setError != nil {
+		return Condition{Name: "bgp", Message: a.setError.Error()}
+	}
+	return Condition{Name: "bgp", OK: !a.configured.IsZero()}
+}
+
+func dataplaneCondition(f FIBStatus) Condition {
+	return Condition{Name: "dataplane", OK: f.Identity != "", Message: f.Problem}
+}
+
+func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
+	s := BGPStatus{
+		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
+		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
+	}
+	if id := plan.BGP.Speaker.RouterID; id.IsValid() {
+		s.RouterID = id.String()
+	}
+	states := map[netip.Addr]bgp.PeerState{}
+	for _, p := range speaker.Peers() {
+		states[p.Address] = p
+	}
+	for _, p := range plan.BGP.Peers {
+		s.Peers = append(s.Peers, peerStatus(p, states[p.Address]))
+	}
+	for _, a := range speaker.Announced() {
+		s.Announcements = append(s.Announcements, AnnouncementStatus{a.Prefix, a.NextHop, a.LocalPref})
+	}
+	for _, b := range plan.Deferred {
+		s.Withheld = append(s.Withheld, WithheldStatus{b, "its drop route is not acknowledged by the data plane yet"})
+	}
+	for _, w := range plan.BGP.Withheld {
+		s.Withheld = append(s.Withheld, WithheldStatus{w.Prefix, w.Reason})
+	}
+	return s
+}
+
+func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
+	out := PeerStatus{
+		Address: p.Address, Port: p.Port, Type: string(p.Scope), Source: p.Source, Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS,
+		Passive: p.Passive, State: st.State, EndOfRIB: st.EndOfRIB, Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
+		LastError: st.LastError, Established: st.Established,
+	}
+	if out.State == "" {
+		out.State = "Idle"
+	}
+	if !st.Since.IsZero() {
+		out.Since = &st.Since
+	}
+	if st.RouterID.IsValid() {
+		out.RouterID = st.RouterID.String()
+	}
+	return out
+}
+
+func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBStatus {
+	facts, stats := e.Facts(), e.Stats()
+	s := FIBStatus{
+		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity, Problem: facts.Problem,
+		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{},
+		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, OpsQueued: stats.Queued,
+	}
+	if swept {
+		s.Sweep = "done"
+	}
+	switch {
+	case !stats.Journal.Enabled:
+		s.Journal = "off"
+	case stats.Journal.Problem != "":
+		s.Journal = "degraded: " + stats.Journal.Problem
+	}
+	for _, c := range stats.Routes {
+		family := "ipv4"
+		if c.IPv6 {
+			family = "ipv6"
+		}
+		s.Routes = append(s.Routes, RouteCounts{family, c.Origin.String(), c.Desired, c.Programmed, c.Failed, c.Unusable, c.Held})
+	}
+	return s
+}
