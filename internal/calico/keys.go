@@ -1,0 +1,192 @@
+package calico
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Kind is what a key of Calico's datastore holds; for resources it is calicoctl's kind.
+type Kind string
+
+const (
+	KindNode               Kind = "Node"
+	KindIPPool             Kind = "IPPool"
+	KindBGPConfiguration   Kind = "BGPConfiguration"
+	KindBGPPeer            Kind = "BGPPeer"
+	KindBGPFilter          Kind = "BGPFilter"
+	KindClusterInformation Kind = "ClusterInformation"
+	KindWorkloadEndpoint   Kind = "WorkloadEndpoint"
+
+	KindBlock         Kind = "Block"         // IPAM's blocks of addresses
+	KindBlockAffinity Kind = "BlockAffinity" // who may allocate from a block
+	KindHandle        Kind = "IPAMHandle"    // which blocks hold the addresses of one owner
+	KindIPAMConfig    Kind = "IPAMConfig"    // the one key of IPAM's settings
+)
+
+// plural returns the path segment under which resources of kind k are kept; "" for what is no resource.
+func (k Kind) plural() string {
+	switch k {
+	case KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter, KindClusterInformation, KindWorkloadEndpoint:
+		return strings.ToLower(string(k)) + "s"
+	}
+	return ""
+}
+
+// resourceKinds are the kinds with a plural.
+func resourceKinds() []Kind {
+	return []Kind{KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter, KindClusterInformation, KindWorkloadEndpoint}
+}
+
+const (
+	resourcePath  = "/calico/resources/v3/projectcalico.org/"
+	ipamPath      = "/calico/ipam/v2/"
+	blockPath     = ipamPath + "assignment/"
+	hostPath      = ipamPath + "host/"
+	virtualPath   = ipamPath + "virtual/"
+	handlePath    = ipamPath + "handle/"
+	ipamConfigKey = ipamPath + "config"
+)
+
+// Key names one item of Calico's datastore. Which fields matter depends on Kind.
+type Key struct {
+	Kind      Kind
+	Namespace string       // of a WorkloadEndpoint
+	Name      string       // of a resource, or a handle's id
+	Owner     Owner        // of a BlockAffinity: never nobody
+	CIDR      netip.Prefix // of a Block and a BlockAffinity, masked
+}
+
+// String returns the key as Calico writes it in etcd v3 (libcalico-go lib/backend/model).
+func (k Key) String() string {
+	switch k.Kind {
+	case KindBlock:
+		return blockPath + blockSegments(k.CIDR)
+	case KindBlockAffinity:
+		if k.Owner.Virtual != "" {
+			return virtualPath + k.Owner.Virtual + "/" + blockSegments(k.CIDR)
+		}
+		return hostPath + k.Owner.Host + "/" + blockSegments(k.CIDR)
+	case KindHandle:
+		return handlePath + k.Name
+	case KindIPAMConfig:
+		return ipamConfigKey
+	case KindWorkloadEndpoint:
+		return resourcePath + k.Kind.plural() + "/" + k.Namespace + "/" + k.Name
+	}
+	return resourcePath + k.Kind.plural() + "/" + k.Name
+}
+
+// blockSegments is the tail of IPAM's keys: "ipv4/block/10.77.4.64-26".
+func blockSegments(p netip.Prefix) string {
+	return family(p.Addr()) + "/block/" + strings.Replace(p.String(), "/", "-", 1)
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "ipv4"
+	}
+	return "ipv6"
+}
+
+// ParseKey is the inverse of Key.String. It accepts addresses in any spelling, and with host bits.
+func ParseKey(key string) (Key, error) {
+	if rest, ok := strings.CutPrefix(key, resourcePath); ok {
+		return parseResourceKey(rest)
+	}
+	if rest, ok := strings.CutPrefix(key, blockPath); ok {
+		cidr, err := parseBlockSegments(rest)
+		return Key{Kind: KindBlock, CIDR: cidr}, err
+	}
+	if rest, ok := strings.CutPrefix(key, hostPath); ok {
+		host, cidr, err := parseAffinityKey(rest)
+		return Key{Kind: KindBlockAffinity, Owner: Owner{Host: host}, CIDR: cidr}, err
+	}
+	if rest, ok := strings.CutPrefix(key, virtualPath); ok {
+		name, cidr, err := parseAffinityKey(rest)
+		return Key{Kind: KindBlockAffinity, Owner: Owner{Virtual: name}, CIDR: cidr}, err
+	}
+	if id, ok := strings.CutPrefix(key, handlePath); ok && id != "" {
+		return Key{Kind: KindHandle, Name: id}, nil
+	}
+	if key == ipamConfigKey {
+		return Key{Kind: KindIPAMConfig}, nil
+	}
+	return Key{}, errors.New("key: not one of Calico's that we know")
+}
+
+func parseResourceKey(rest string) (Key, error) {
+	plural, name, _ := strings.Cut(rest, "/")
+	for _, kind := range resourceKinds() {
+		if kind.plural() != plural {
+			continue
+		}
+		k := Key{Kind: kind, Name: name}
+		if kind == KindWorkloadEndpoint {
+			k.Namespace, k.Name, _ = strings.Cut(name, "/")
+			if k.Namespace == "" {
+				return Key{}, errors.New("key: has no namespace")
+			}
+		}
+		if k.Name == "" || strings.Contains(k.Name, "/") {
+			return Key{}, fmt.Errorf("key: %q is not a name", k.Name)
+		}
+		return k, nil
+	}
+	return Key{}, fmt.Errorf("key: %q is not a kind of resource that we know", plural)
+}
+
+func parseAffinityKey(rest string) (owner string, cidr netip.Prefix, err error) {
+	owner, rest, _ = strings.Cut(rest, "/")
+	if owner == "" {
+		return "", netip.Prefix{}, errors.New("key: has no owner")
+	}
+	cidr, err = parseBlockSegments(rest)
+	return owner, cidr, err
+}
+
+func parseBlockSegments(s string) (netip.Prefix, error) {
+	af, rest, _ := strings.Cut(s, "/")
+	text, ok := strings.CutPrefix(rest, "block/")
+	if !ok {
+		return netip.Prefix{}, errors.New("key: has no block in it")
+	}
+	addr, bits, ok := strings.Cut(text, "-")
+	if !ok {
+		return netip.Prefix{}, fmt.Errorf("key: %q has no prefix length", text)
+	}
+	p, err := parseNetwork(addr + "/" + bits)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("key: %w", err)
+	}
+	if af != family(p.Addr()) {
+		return netip.Prefix{}, fmt.Errorf("key: %s is not in %q", p, af)
+	}
+	return p, nil
+}
+
+// Prefixes are the ranges of keys that node needs: what a Store made for it can use, and as little else as few ranges allow. Affinities
+// of other nodes, handles and the resources about policy stay away; in a large cluster they are most of the traffic. Each is
+// complete in itself, and no key is in two.
+func Prefixes(node string) []string {
+	return []string{
+		resourcePath + "bgp", // bgpconfigurations, bgpfilters, bgppeers: an operator changes them together, one range keeps their order
+		resourcePath + KindNode.plural() + "/",
+		resourcePath + KindIPPool.plural() + "/",
+		resourcePath + KindClusterInformation.plural() + "/",
+		resourcePath + KindWorkloadEndpoint.plural() + "/", // the namespace comes before the node, so all of them
+		blockPath,
+		hostPath + node + "/", // the slash matters: edge-1 is not edge-10
+	}
+}
+
+// WorkloadEndpointName joins a WorkloadEndpoint's identifiers to its name: dashes inside are doubled, "-" separates. For a
+// pod they are node, "k8s", pod and endpoint (libcalico-go lib/names).
+func WorkloadEndpointName(identifiers ...string) string {
+	escaped := make([]string, len(identifiers))
+	for i, id := range identifiers {
+		escaped[i] = strings.ReplaceAll(id, "-", "--")
+	}
+	return strings.Join(escaped, "-")
+}

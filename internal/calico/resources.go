@@ -1,0 +1,151 @@
+package calico
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+func decodeNode(name string, value []byte) (Node, error) {
+	var spec struct {
+		BGP struct {
+			ASNumber                asNumber `json:"asNumber"`
+			IPv4Address             string   `json:"ipv4Address"`
+			IPv6Address             string   `json:"ipv6Address"`
+			IPv4IPIPTunnelAddr      string   `json:"ipv4IPIPTunnelAddr"`
+			RouteReflectorClusterID string   `json:"routeReflectorClusterID"`
+		} `json:"bgp"`
+		IPv4VXLANTunnelAddr string `json:"ipv4VXLANTunnelAddr"`
+		IPv6VXLANTunnelAddr string `json:"ipv6VXLANTunnelAddr"`
+		Wireguard           struct {
+			IPv4 string `json:"interfaceIPv4Address"`
+			IPv6 string `json:"interfaceIPv6Address"`
+		} `json:"wireguard"`
+	}
+	labels, err := decodeSpec(value, &spec)
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{Name: name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber), RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
+	var errs []error
+	n.IPv4, err = optionalHostPrefix(spec.BGP.IPv4Address, false)
+	errs = append(errs, wrapField("spec.bgp.ipv4Address", err))
+	n.IPv6, err = optionalHostPrefix(spec.BGP.IPv6Address, true)
+	errs = append(errs, wrapField("spec.bgp.ipv6Address", err))
+	if id := n.RouteReflectorClusterID; id != "" {
+		if a, err := netip.ParseAddr(id); err != nil || !a.Is4() {
+			errs = append(errs, fmt.Errorf("spec.bgp.routeReflectorClusterID: %q is not a dotted quad", id))
+		}
+	}
+	for _, t := range []struct {
+		field, text string
+		v6          bool
+		into        *netip.Addr
+	}{
+		{"spec.bgp.ipv4IPIPTunnelAddr", spec.BGP.IPv4IPIPTunnelAddr, false, &n.IPv4IPIPTunnelAddr},
+		{"spec.ipv4VXLANTunnelAddr", spec.IPv4VXLANTunnelAddr, false, &n.IPv4VXLANTunnelAddr},
+		{"spec.ipv6VXLANTunnelAddr", spec.IPv6VXLANTunnelAddr, true, &n.IPv6VXLANTunnelAddr},
+		{"spec.wireguard.interfaceIPv4Address", spec.Wireguard.IPv4, false, &n.WireguardIPv4},
+		{"spec.wireguard.interfaceIPv6Address", spec.Wireguard.IPv6, true, &n.WireguardIPv6},
+	} {
+		*t.into, err = optionalAddr(t.text, t.v6)
+		errs = append(errs, wrapField(t.field, err))
+	}
+	return n, oneLine(errs)
+}
+
+func decodeIPPool(name string, value []byte) (IPPool, error) {
+	var spec struct {
+		CIDR             string    `json:"cidr"`
+		IPIPMode         EncapMode `json:"ipipMode"`
+		VXLANMode        EncapMode `json:"vxlanMode"`
+		Disabled         bool      `json:"disabled"`
+		DisableBGPExport bool      `json:"disableBGPExport"`
+		BlockSize        int       `json:"blockSize"`
+	}
+	if _, err := decodeSpec(value, &spec); err != nil {
+		return IPPool{}, err
+	}
+	cidr, err := parseNetwork(spec.CIDR)
+	errs := []error{wrapField("spec.cidr", err)}
+	blockSize, shortest, longest := 26, 20, 32
+	if cidr.IsValid() && cidr.Addr().Is6() {
+		blockSize, shortest, longest = 122, 116, 128
+	}
+	if spec.BlockSize != 0 {
+		blockSize = spec.BlockSize
+		if err == nil && (blockSize < shortest || blockSize > longest) {
+			errs = append(errs, fmt.Errorf("spec.blockSize: %d is not from %d to %d", blockSize, shortest, longest))
+		}
+	}
+	ipip, err := parseEncapMode(spec.IPIPMode)
+	errs = append(errs, wrapField("spec.ipipMode", err))
+	vxlan, err := parseEncapMode(spec.VXLANMode)
+	errs = append(errs, wrapField("spec.vxlanMode", err))
+	return IPPool{
+		Name:             name,
+		CIDR:             cidr,
+		IPIPMode:         ipip,
+		VXLANMode:        vxlan,
+		Disabled:         spec.Disabled,
+		DisableBGPExport: spec.DisableBGPExport,
+		BlockSize:        blockSize,
+	}, oneLine(errs)
+}
+
+func parseEncapMode(m EncapMode) (EncapMode, error) {
+	switch m {
+	case "":
+		return EncapNever, nil
+	case EncapNever, EncapAlways, EncapCrossSubnet:
+		return m, nil
+	}
+	return "", fmt.Errorf("%q is none of Never, Always, CrossSubnet", m)
+}
+
+func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpoint, error) {
+	var spec struct {
+		Node          string   `json:"node"`
+		IPNetworks    []string `json:"ipNetworks"`
+		InterfaceName string   `json:"interfaceName"`
+	}
+	if _, err := decodeSpec(value, &spec); err != nil {
+		return WorkloadEndpoint{}, err
+	}
+	w := WorkloadEndpoint{Namespace: namespace, Name: name, Node: spec.Node, InterfaceName: spec.InterfaceName}
+	for i, text := range spec.IPNetworks {
+		p, err := parseNetwork(text)
+		if err != nil {
+			return WorkloadEndpoint{}, fmt.Errorf("spec.ipNetworks[%d]: %w", i, err)
+		}
+		w.IPNetworks = append(w.IPNetworks, p)
+	}
+	return w, nil
+}
+
+// decodeNotReady reports whether a ClusterInformation says that the datastore is being worked on. Absent means unknown, not that.
+func decodeNotReady(value []byte) (bool, error) {
+	var spec struct {
+		DatastoreReady *bool `json:"datastoreReady"`
+	}
+	_, err := decodeSpec(value, &spec)
+	return spec.DatastoreReady != nil && !*spec.DatastoreReady, err
+}
+
+// oneLine joins errors, some of which may be nil, into one that fits on a line; nil if all are.
+func oneLine(errs []error) error {
+	text := ""
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if text != "" {
+			text += "; "
+		}
+		text += err.Error()
+	}
+	if text == "" {
+		return nil
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,134 @@
+package calico
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// asNumber is an AS number as Calico's tools write it: a JSON number, or a string that is decimal or "hi.lo" (RFC 5396 asdot+).
+type asNumber uint32
+
+func (a *asNumber) UnmarshalJSON(b []byte) error {
+	if len(b) == 0 || b[0] != '"' {
+		return json.Unmarshal(b, (*uint32)(a))
+	}
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	n, err := ParseASNumber(s)
+	*a = asNumber(n)
+	return err
+}
+
+// ParseASNumber reads an AS number in decimal or dotted form: "65546", "1.10".
+func ParseASNumber(s string) (uint32, error) {
+	if hi, lo, dotted := strings.Cut(s, "."); dotted {
+		h, errHi := strconv.ParseUint(hi, 10, 16)
+		l, errLo := strconv.ParseUint(lo, 10, 16)
+		if errHi == nil && errLo == nil {
+			return uint32(h<<16 | l), nil
+		}
+	} else if n, err := strconv.ParseUint(s, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	return 0, fmt.Errorf("%q is not an AS number", s)
+}
+
+func asNumbers(in []asNumber) []uint32 {
+	var out []uint32
+	for _, a := range in {
+		out = append(out, uint32(a))
+	}
+	return out
+}
+
+// duration is a Go duration in a string ("2m0s"), never negative.
+type duration time.Duration
+
+func (d *duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is not a duration", s)
+	}
+	*d = duration(v)
+	return nil
+}
+
+// parseNetwork reads a network: masked, unmapped, and /32 or /128 when there is no mask.
+func parseNetwork(s string) (netip.Prefix, error) {
+	p, err := parseHostPrefix(s)
+	return p.Masked(), err
+}
+
+// parseHostPrefix reads a host's address with the length of its subnet, or without (then /32 or /128). An IPv4-mapped address
+// becomes the IPv4 address that it means.
+func parseHostPrefix(s string) (netip.Prefix, error) {
+	text, length, found := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, fmt.Errorf("%q is not an address", s)
+	}
+	bits := a.BitLen()
+	if found {
+		p, err := netip.ParsePrefix(text + "/" + length)
+		if err != nil {
+			return netip.Prefix{}, fmt.Errorf("%q is not an address with a prefix length", s)
+		}
+		bits = p.Bits()
+	}
+	if a.Is4In6() {
+		a, bits = a.Unmap(), bits-96
+	}
+	p := netip.PrefixFrom(a, bits)
+	if !p.IsValid() {
+		return netip.Prefix{}, fmt.Errorf("%q is shorter than the IPv4-mapped range", s)
+	}
+	return p, nil
+}
+
+// optionalHostPrefix reads a host's address of one family; "" is none.
+func optionalHostPrefix(s string, v6 bool) (netip.Prefix, error) {
+	if s == "" {
+		return netip.Prefix{}, nil
+	}
+	p, err := parseHostPrefix(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	if p.Addr().Is6() != v6 {
+		return netip.Prefix{}, fmt.Errorf("%q is of the other address family", s)
+	}
+	return p, nil
+}
+
+// optionalAddr reads an address of one family; "" is none. A prefix length is dropped: only the address is meant.
+func optionalAddr(s string, v6 bool) (netip.Addr, error) {
+	p, err := optionalHostPrefix(s, v6)
+	return p.Addr(), err
+}
+
+// unmarshal decodes JSON and says which field is wrong, in terms of the resource rather than of Go.
+func unmarshal(value []byte, into any) error {
+	if len(value) == 0 {
+		return errors.New("empty value")
+	}
+	err := json.Unmarshal(value, into)
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) && wrongType.Field != "" {
+		return fmt.Errorf("%s: cannot be a JSON %s", wrongType.Field, wrongType.Value)
+	}
+	return err
+}

@@ -1,0 +1,259 @@
+package calico
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Store turns the raw keys and values of etcd into snapshots for one node. It has one owner: its methods are not called at the
+// same time. What it keeps grows with the cluster only where routing needs it: of workload endpoints and affinities the node's
+// own.
+//
+// A value that cannot be decoded becomes a Problem. If its item was known before, the item stays as it was: a bad write to a
+// Node must not tear down its session. It goes when the key is deleted. After a restart there is no value from before, and
+// the item is missing; the Problem has told so since the bad write.
+type Store struct {
+	node string
+
+	nodes      table[string, Node]
+	pools      table[string, IPPool]
+	blocks     table[netip.Prefix, Block]
+	affinities table[netip.Prefix, AffinityState]
+	configs    table[string, BGPConfiguration]
+	peers      table[string, BGPPeer]
+	filters    table[string, BGPFilter]
+	workloads  table[string, WorkloadEndpoint]
+	notReady   table[string, bool] // the one key "default", true or missing
+
+	problems map[string]problem // by etcd key
+	sorted   []Problem          // of problems; nil when it must be made anew
+
+	round   int // of listing
+	lists   int // rounds that were completed
+	changed bool
+}
+
+type problem struct {
+	text  string
+	round int
+}
+
+// NewStore returns an empty store for the node of that name.
+func NewStore(node string) *Store {
+	return &Store{
+		node:       node,
+		nodes:      newTable[string, Node](),
+		pools:      newTable[string, IPPool](),
+		blocks:     newTable[netip.Prefix, Block](),
+		affinities: newTable[netip.Prefix, AffinityState](),
+		configs:    newTable[string, BGPConfiguration](),
+		peers:      newTable[string, BGPPeer](),
+		filters:    newTable[string, BGPFilter](),
+		workloads:  newTable[string, WorkloadEndpoint](),
+		notReady:   newTable[string, bool](),
+		problems:   map[string]problem{},
+		changed:    true,
+	}
+}
+
+// Put takes the value that key has now.
+func (s *Store) Put(key string, value []byte) {
+	k, err := ParseKey(key)
+	if err != nil {
+		s.report(key, err)
+		return
+	}
+	switch k.Kind {
+	case KindNode:
+		v, err := decodeNode(k.Name, value)
+		apply(s, &s.nodes, k.Name, key, v, err)
+	case KindIPPool:
+		v, err := decodeIPPool(k.Name, value)
+		apply(s, &s.pools, k.Name, key, v, err)
+	case KindBlock:
+		v, err := decodeBlock(k.CIDR, value)
+		dropHandles(v.Allocations, s.node)
+		apply(s, &s.blocks, k.CIDR, key, v, err)
+	case KindBlockAffinity:
+		if k.Owner.Host == s.node {
+			v, err := decodeAffinity(value)
+			apply(s, &s.affinities, k.CIDR, key, v, err)
+		}
+	case KindBGPConfiguration:
+		if k.Name == "default" || strings.HasPrefix(k.Name, "node.") { // Calico ignores all others
+			v, err := decodeBGPConfiguration(k.Name, value)
+			apply(s, &s.configs, k.Name, key, v, err)
+		}
+	case KindBGPPeer:
+		v, err := decodeBGPPeer(k.Name, value)
+		apply(s, &s.peers, k.Name, key, v, err)
+	case KindBGPFilter:
+		v, err := decodeBGPFilter(k.Name, value)
+		apply(s, &s.filters, k.Name, key, v, err)
+	case KindWorkloadEndpoint:
+		s.putWorkload(k, key, value)
+	case KindClusterInformation:
+		if k.Name == "default" {
+			v, err := decodeNotReady(value)
+			apply(s, &s.notReady, k.Name, key, v, err)
+		}
+	}
+}
+
+// putWorkload keeps an endpoint of this node. In a cluster nearly all belong to others: a value that does not even contain our
+// name is not decoded. (No JSON encoder escapes the characters of a node name.)
+func (s *Store) putWorkload(k Key, key string, value []byte) {
+	id := k.Namespace + "/" + k.Name
+	_, known := s.workloads.items[id]
+	if !known && !bytes.Contains(value, []byte(s.node)) {
+		s.clear(key)
+		return
+	}
+	v, err := decodeWorkloadEndpoint(k.Namespace, k.Name, value)
+	if err == nil && v.Node != s.node {
+		err = errAbsent
+	}
+	apply(s, &s.workloads, id, key, v, err)
+}
+
+// dropHandles forgets the handles of other nodes' allocations: they are most of a large cluster's memory, and nobody asks.
+func dropHandles(all []Allocation, node string) {
+	for i := range all {
+		if all[i].Node != node {
+			all[i].Handle = ""
+		}
+	}
+}
+
+// apply takes what a decoder said about key into t.
+func apply[K comparable, V any](s *Store, t *table[K, V], id K, key string, v V, err error) {
+	from, known := t.origin[id]
+	var partial partialError
+	switch {
+	case known && from.key != key && !errors.Is(err, errAbsent):
+		s.report(key, fmt.Errorf("key: names the same as %s, which counts", from.key))
+		return
+	case err == nil:
+		s.clear(key)
+	case errors.Is(err, errAbsent):
+		s.clear(key)
+		s.changed = t.delete(id, key) || s.changed
+		return
+	case errors.As(err, &partial):
+		s.report(key, err)
+	default:
+		if known {
+			t.origin[id] = origin{key, s.round}
+			err = fmt.Errorf("%w (what it said before stays in use)", err)
+		}
+		s.report(key, err)
+		return
+	}
+	s.changed = t.put(id, origin{key, s.round}, v) || s.changed
+}
+
+// Delete takes the news that key is gone.
+func (s *Store) Delete(key string) {
+	s.clear(key)
+	k, err := ParseKey(key)
+	if err != nil {
+		return
+	}
+	gone := false
+	switch k.Kind {
+	case KindNode:
+		gone = s.nodes.delete(k.Name, key)
+	case KindIPPool:
+		gone = s.pools.delete(k.Name, key)
+	case KindBlock:
+		gone = s.blocks.delete(k.CIDR, key)
+	case KindBlockAffinity:
+		gone = s.affinities.delete(k.CIDR, key)
+	case KindBGPConfiguration:
+		gone = s.configs.delete(k.Name, key)
+	case KindBGPPeer:
+		gone = s.peers.delete(k.Name, key)
+	case KindBGPFilter:
+		gone = s.filters.delete(k.Name, key)
+	case KindWorkloadEndpoint:
+		gone = s.workloads.delete(k.Namespace+"/"+k.Name, key)
+	case KindClusterInformation:
+		gone = s.notReady.delete(k.Name, key)
+	}
+	s.changed = s.changed || gone
+}
+
+// BeginList starts a list: every key that is there now is about to be Put. A list that is given up needs no end; nothing
+// is deleted by it.
+func (s *Store) BeginList() { s.round++ }
+
+// EndList ends a complete list of the keys under prefixes: what is under them and was not Put since BeginList is gone.
+func (s *Store) EndList(prefixes ...string) {
+	gone := false
+	for _, prefix := range prefixes {
+		for _, t := range []interface{ deleteUnseen(string, int) bool }{
+			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters, &s.workloads, &s.notReady,
+		} {
+			gone = t.deleteUnseen(prefix, s.round) || gone
+		}
+		for key, p := range s.problems {
+			if p.round != s.round && strings.HasPrefix(key, prefix) {
+				s.clear(key)
+			}
+		}
+	}
+	s.lists++
+	s.changed = s.changed || gone
+}
+
+// Changed reports whether the next Snapshot will differ from the last one in more than Revision and Lists.
+func (s *Store) Changed() bool { return s.changed }
+
+// Snapshot returns everything as it is now, which is as of revision. What has not changed is shared with earlier snapshots.
+func (s *Store) Snapshot(revision int64) *Snapshot {
+	s.changed = false
+	return &Snapshot{
+		Revision:          revision,
+		Lists:             s.lists,
+		Nodes:             s.nodes.share(),
+		IPPools:           s.pools.share(),
+		Blocks:            s.blocks.share(),
+		Affinities:        s.affinities.share(),
+		BGPConfigurations: s.configs.share(),
+		BGPPeers:          s.peers.share(),
+		BGPFilters:        s.filters.share(),
+		WorkloadEndpoints: s.workloads.share(),
+		DatastoreNotReady: s.notReady.items["default"],
+		Problems:          s.sortedProblems(),
+	}
+}
+
+func (s *Store) report(key string, err error) {
+	p := problem{err.Error(), s.round}
+	if s.problems[key].text != p.text {
+		s.sorted, s.changed = nil, true
+	}
+	s.problems[key] = p
+}
+
+func (s *Store) clear(key string) {
+	if _, ok := s.problems[key]; ok {
+		delete(s.problems, key)
+		s.sorted, s.changed = nil, true
+	}
+}
+
+func (s *Store) sortedProblems() []Problem {
+	if s.sorted == nil {
+		for key, p := range s.problems {
+			s.sorted = append(s.sorted, Problem{Key: key, Err: p.text})
+		}
+		slices.SortFunc(s.sorted, func(a, b Problem) int { return cmp.Compare(a.Key, b.Key) })
+	}
+	return s.sorted
+}
