@@ -36,7 +36,7 @@ func (p Policies) Export(r Learned, external bool) (ok bool, reason string) {
 		return false, "learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)"
 	}
 	if pool, found := covering(p.NoExport, r.Prefix); found {
-		return false, fmt.Sprintf("inside pool %s, which has disableBGPExport", pool)
+		return false, insideNoExport(pool)
 	}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
 		return true, ""
@@ -47,7 +47,13 @@ func (p Policies) Export(r Learned, external bool) (ok bool, reason string) {
 	if _, found := covering(p.ExportPools, r.Prefix); found {
 		return true, ""
 	}
-	return false, "outside all pools"
+	return false, outsidePools
+}
+
+const outsidePools = "outside all pools"
+
+func insideNoExport(pool netip.Prefix) string {
+	return fmt.Sprintf("inside pool %s, which has disableBGPExport", pool)
 }
 
 // covering returns the first of prefixes that equals p or contains all of it.

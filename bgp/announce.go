@@ -1,0 +1,133 @@
+package bgp
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
+)
+
+// Calico ≥ 3.32 writes a route's priority (kernel metric, lower is better) into LOCAL_PREF as maxPriority - priority, so that a
+// normal route has 2147482623. Older releases send 100, which then loses.
+const (
+	maxPriority     = 2147483647
+	defaultPriority = 1024
+)
+
+// policiesOf returns the export filter's three lists. Pools are tested one by one: a pool nested in a pool with disableBGPExport is not exported
+// either.
+func policiesOf(own []netip.Prefix, s *calico.Snapshot) Policies {
+	p := Policies{OwnBlocks: own}
+	for _, pool := range ipam.Pools(s) {
+		if pool.DisableBGPExport {
+			p.NoExport = append(p.NoExport, pool.CIDR)
+		} else {
+			p.ExportPools = append(p.ExportPools, pool.CIDR)
+		}
+	}
+	return p
+}
+
+// announcer decides which of this node's prefixes are announced, and with what.
+type announcer struct {
+	policies  Policies
+	nextHop   map[family]netip.Addr // none: the node has no address of the family and announces nothing of it
+	localPref map[family]uint32
+
+	announcements []Announcement
+	withheld      []Withheld
+}
+
+// ours announces own blocks and the addresses that live here outside of them. A block of one address is announced only while its
+// address lives here: Calico has no blackhole for it, so the host route is all there is.
+func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
+	single := map[netip.Prefix]bool{}
+	for _, h := range hosts {
+		switch {
+		case h.Block == h.Prefix:
+			single[h.Prefix] = true
+		case h.Borrowed():
+			a.host(h)
+		}
+	}
+	for _, b := range blocks {
+		if b.IsSingleIP() && !single[b] {
+			a.withhold(b, "own block of one address, which no workload here has")
+			continue
+		}
+		a.block(b)
+	}
+	slices.SortFunc(a.announcements, func(x, y Announcement) int { return route.ComparePrefixes(x.Prefix, y.Prefix) })
+	slices.SortFunc(a.withheld, func(x, y Withheld) int {
+		return cmp.Or(route.ComparePrefixes(x.Prefix, y.Prefix), cmp.Compare(x.Reason, y.Reason))
+	})
+}
+
+// block announces an own block, also one that no pool covers: its pool may have been deleted while workloads go on.
+func (a *announcer) block(b netip.Prefix) {
+	if pool, found := covering(a.policies.NoExport, b); found {
+		a.withhold(b, insideNoExport(pool))
+		return
+	}
+	a.announce(b)
+}
+
+func (a *announcer) host(h ipam.Host) {
+	if pool, found := covering(a.policies.NoExport, h.Prefix); found {
+		a.withhold(h.Prefix, h.Source+": "+insideNoExport(pool))
+		return
+	}
+	if _, found := covering(a.policies.ExportPools, h.Prefix); !found {
+		a.withhold(h.Prefix, h.Source+": "+outsidePools)
+		return
+	}
+	a.announce(h.Prefix)
+}
+
+func (a *announcer) announce(p netip.Prefix) {
+	f := familyOf(p.Addr())
+	nextHop, ok := a.nextHop[f]
+	if !ok {
+		a.withhold(p, "this node has no "+f.String()+" BGP address")
+		return
+	}
+	a.announcements = append(a.announcements, Announcement{Prefix: p, NextHop: nextHop, LocalPref: a.localPref[f]})
+}
+
+func (a *announcer) withhold(p netip.Prefix, reason string) {
+	a.withheld = append(a.withheld, Withheld{p, reason})
+}
+
+// nextHops returns what each family announces as NEXT_HOP: the node's BGP address, or what the operator said instead.
+func nextHops(n calico.Node, o Options) map[family]netip.Addr {
+	asked := map[family]netip.Addr{ipv4: o.NextHop4, ipv6: o.NextHop6}
+	all := map[family]netip.Addr{}
+	for _, f := range families {
+		if addr, ok := addressOf(n, f); ok {
+			all[f] = addr
+			if asked[f].IsValid() {
+				all[f] = asked[f]
+			}
+		}
+	}
+	return all
+}
+
+// localPrefs returns the LOCAL_PREF of each family's announcements.
+func localPrefs(conf calico.BGPConfiguration) (map[family]uint32, []calico.Problem) {
+	var problems []calico.Problem
+	pref := func(field string, priority int) uint32 {
+		if priority < 0 || priority >= maxPriority {
+			problems = append(problems, badConfiguration("%s %d is not in 1…%d: %d is used", field, priority, maxPriority-1, defaultPriority))
+			priority = 0
+		}
+		return uint32(maxPriority - cmp.Or(priority, defaultPriority))
+	}
+	return map[family]uint32{
+		ipv4: pref("ipv4NormalRoutePriority", conf.IPv4NormalRoutePriority),
+		ipv6: pref("ipv6NormalRoutePriority", conf.IPv6NormalRoutePriority),
+	}, problems
+}

@@ -1,0 +1,189 @@
+package bgp
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+func TestParsePeerIP(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		addr string // "" where it is refused
+		port uint16
+	}{
+		{"192.0.2.1", "192.0.2.1", 0},
+		{"192.0.2.1:1790", "192.0.2.1", 1790},
+		{"fd00::1", "fd00::1", 0},
+		{"[fd00::1]:1790", "fd00::1", 1790},
+		{"::ffff:192.0.2.1", "192.0.2.1", 0},
+		{"fd00:0:0::1", "fd00::1", 0},
+		{"[fd00::1]", "", 0},
+		{"fd00::1:1790", "fd00::1:1790", 0}, // an address: only brackets make a port
+		{"192.0.2.1:0", "", 0},
+		{"192.0.2.1:65536", "", 0},
+		{"192.0.2.1:", "", 0},
+		{"192.0.2.1/32", "", 0},
+		{"192.0.2", "", 0},
+		{"[192.0.2.1]:179", "", 0},
+		{"fe80::1%eth0", "", 0},
+		{"0.0.0.0", "", 0},
+		{"224.0.0.1", "", 0},
+		{"::", "", 0},
+		{"tor.example.net", "", 0},
+		{" 192.0.2.1", "", 0},
+	} {
+		addr, port, err := parsePeerIP(tc.text)
+		if tc.addr == "" {
+			if err == nil || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("%q: got %v, %v, want an error that quotes it", tc.text, addr, err)
+			}
+			continue
+		}
+		if err != nil || addr != ip(tc.addr) || port != tc.port {
+			t.Errorf("%q: got %v %d, %v, want %s %d", tc.text, addr, port, err, tc.addr, tc.port)
+		}
+	}
+}
+
+func TestBGPPeers(t *testing.T) {
+	const tor = "192.0.2.1"
+	v6 := node("a", func(n *calico.Node) { n.IPv6 = pfx("fd77::9/64") })
+	for _, tc := range []struct {
+		name     string
+		self     string
+		s        *calico.Snapshot
+		want     string
+		problems string
+	}{
+		{"global", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "192.0.2.1/64900 A global", ""},
+		{"global, node without addresses", "d", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "", ""},
+		{"this node's", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", Node: "a", PeerIP: tor, ASNumber: 64900})), "192.0.2.1/64900 A node", ""},
+		{"another node's", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", Node: "a", PeerIP: tor, ASNumber: 64900})), "", ""},
+		{"port given", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor + ":1790", ASNumber: 64900})), "192.0.2.1:1790/64900 A global", ""},
+		{"other routers listen on 179 whatever our port", "a", cluster(configured(calico.BGPConfiguration{ListenPort: 1180, NodeToNodeMeshEnabled: new(bool)}),
+			peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "192.0.2.1/64900 A global", ""},
+		{"port of a Calico node is inferred", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A node", ""},
+		{"port of a Calico node with another AS is not", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64513})), "b/64513 A node", ""},
+		{"port given beats the inferred", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512})), "b:1180/64512 A node", ""},
+		{"a Calico node waits by string order", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "c", Node: "a", PeerIP: "172.30.9.20", ASNumber: 64801})), "c/64801 P node", ""},
+		{"IPv6", "a", cluster(meshOff, v6, peered(calico.BGPPeer{Name: "tor", PeerIP: "[fd77::1]:1790", ASNumber: 64900})), "fd77::1:1790/64900 A global", ""},
+		{"global IPv6 on a node without", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: "fd77::1", ASNumber: 64900})), "", ""},
+		{"this node's IPv6 on a node without", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", Node: "a", PeerIP: "fd77::1", ASNumber: 64900})), "",
+			"BGPPeer(tor): no session to fd77::1: Node(a) has no IPv6 address"},
+
+		{"one bad peer costs only itself", "a", cluster(meshOff, peered(
+			calico.BGPPeer{Name: "bad", PeerIP: tor}, calico.BGPPeer{Name: "good", PeerIP: "192.0.2.2", ASNumber: 64900}, calico.BGPPeer{Name: "ugly", PeerIP: "tor", ASNumber: 1},
+		)), "192.0.2.2/64900 A global",
+			"BGPPeer(bad): asNumber is missing, which a peerIP needs\n" +
+				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or [IPv6 address]:port`},
+		{"forms of later", "a", cluster(meshOff, peered(
+			calico.BGPPeer{Name: "n", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerSelector: "has(rr)"},
+			calico.BGPPeer{Name: "w", LocalWorkloadSelector: "all()", ASNumber: 64900},
+		)), "",
+			"BGPPeer(n): nodeSelector is not supported yet\nBGPPeer(p): peerSelector is not supported yet\nBGPPeer(w): localWorkloadSelector is not supported yet"},
+		{"contradictions", "a", cluster(meshOff, peered(
+			calico.BGPPeer{Name: "n", Node: "a", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerIP: tor, PeerSelector: "has(rr)"}, calico.BGPPeer{Name: "q"},
+		)), "",
+			"BGPPeer(n): both node and nodeSelector are given\nBGPPeer(p): both peerIP and peerSelector are given\nBGPPeer(q): neither peerIP nor peerSelector is given"},
+		{"filters are not ignored", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900, Filters: []string{"f"}})), "",
+			"BGPPeer(tor): the session to 192.0.2.1 is not brought up: filters are not supported yet, and without them it would pass routes that it must not"},
+		{"a refused peer is not replaced by the mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}})), "c/64801 P mesh",
+			"BGPPeer(x): the session to 172.30.8.10 is not brought up: filters are not supported yet, and without them it would pass routes that it must not\n" +
+				"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
+		{"what we do not honour is said", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900, NextHopMode: "Keep", ReachableBy: "172.30.8.1"},
+			calico.BGPPeer{Name: "tor2", PeerIP: "192.0.2.2", ASNumber: 64900, KeepOriginalNextHop: true},
+			calico.BGPPeer{Name: "tor3", PeerIP: "192.0.2.3", ASNumber: 64512, KeepOriginalNextHop: true}, // eBGP only: nothing to honour
+			calico.BGPPeer{Name: "tor4", PeerIP: "192.0.2.4", ASNumber: 64900, KeepOriginalNextHop: true, NextHopMode: "Auto"})),
+			"192.0.2.1/64900 A global, 192.0.2.2/64900 A global, 192.0.2.3/64512 A global, 192.0.2.4/64900 A global",
+			"BGPPeer(tor): nextHopMode Keep is not supported yet: Auto is used\n" +
+				"BGPPeer(tor): reachableBy is not supported yet: no route to 192.0.2.1 via 172.30.8.1 is added\n" +
+				"BGPPeer(tor2): keepOriginalNextHop is not supported yet: our address is announced as next hop"},
+
+		{"global before mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A global, c/64801 P mesh",
+			"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
+		{"mesh before node", "a", cluster(peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64513})), "b:1179/64512 A mesh, c/64801 P mesh",
+			"BGPPeer(x): the node specific session to 172.30.8.10 is ignored: Node(b) asks for it too and node-to-node mesh goes before node specific"},
+		{"global before node", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "a", Node: "a", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2})), "192.0.2.1/2 A global",
+			"BGPPeer(a): the node specific session to 192.0.2.1 is ignored: BGPPeer(z) asks for it too in another way, and global goes before node specific"},
+		{"first by name", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2}, calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1})), "192.0.2.1/1 A global",
+			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too in another way, and comes first"},
+		{"one address on two ports is one session", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1/1 A global",
+			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too in another way, and comes first"},
+		{"the same wish twice is no problem", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})), "192.0.2.1/1 A global", ""},
+
+		{"own address is filtered", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},
+		{"reverse of a node's peer", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})), "a/64512 P node", ""},
+		{"reverse needs the node", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "gone", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},
+		{"reverse needs our AS", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64513})), "", ""},
+		{"reverse with our port", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1179", ASNumber: 64512})), "a/64512 P node", ""},
+		{"reverse needs our port, where one is given", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "", ""},
+		{"reverse switched off", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, ReversePeering: "Manual"})), "", ""},
+		{"reverse of a filtered peer", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}})), "",
+			"BGPPeer(x): the session to 172.30.8.9 is not brought up: filters are not supported yet, and without them it would pass routes that it must not"},
+		{"both directions given", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512}, calico.BGPPeer{Name: "y", Node: "b", PeerIP: "172.30.8.9", ASNumber: 64512})),
+			"b:1179/64512 A node", ""},
+	} {
+		peers, problems := Peers(tc.self, tc.s)
+		if got := briefs(peers); got != tc.want {
+			t.Errorf("%s:\n got %s\nwant %s", tc.name, got, tc.want)
+		}
+		if got := problemsText(problems); got != tc.problems {
+			t.Errorf("%s: problems\n got %s\nwant %s", tc.name, got, tc.problems)
+		}
+	}
+}
+
+func TestBGPPeerFields(t *testing.T) {
+	secret := &calico.SecretKeyRef{Name: "bgp", Key: "tor"}
+	full := calico.BGPPeer{
+		Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, LocalASNumber: 64777, Password: secret, SourceAddress: "None", NumAllowedLocalASNumbers: 2,
+		MaxRestartTime: 299600 * time.Millisecond, KeepaliveTime: 7 * time.Second, TTLSecurity: 3,
+	}
+	s := cluster(meshOff, peered(full))
+
+	want := Peer{
+		Address: ip("172.30.8.10"), Port: 1179, Scope: ScopeGlobal, Source: "BGPPeer(x)", CalicoNode: "b", RemoteAS: 64512, LocalAS: 64777,
+		Password: secret, RestartTime: 300 * time.Second, KeepaliveTime: 7 * time.Second, TTLSecurity: 3, AllowLocalAS: 2,
+	}
+	if peers, _ := Peers("a", s); len(peers) != 1 || peers[0] != want || !peers[0].External() {
+		t.Errorf("forward\n got %+v\nwant %+v", peers, want)
+	}
+
+	// The other end inherits all but what speaks of the local AS.
+	want.Address, want.Port, want.Scope, want.CalicoNode, want.LocalAS, want.AllowLocalAS, want.Passive = ip("172.30.8.9"), 179, ScopeNode, "a", 64512, 0, true
+	if peers, _ := Peers("b", s); len(peers) != 4 || peers[0] != want {
+		t.Errorf("reverse\n got %+v\nwant %+v", peers, want)
+	}
+
+	plain := cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: "192.0.2.1", ASNumber: 64900, SourceAddress: "UseNodeIP"}))
+	want = Peer{
+		Address: ip("192.0.2.1"), Port: 179, Scope: ScopeGlobal, Source: "BGPPeer(tor)", RemoteAS: 64900, LocalAS: 64512,
+		LocalAddress: ip("172.30.8.9"), RestartTime: 120 * time.Second, Multihop: true,
+	}
+	if peers, _ := Peers("a", plain); len(peers) != 1 || peers[0] != want {
+		t.Errorf("defaults\n got %+v\nwant %+v", peers, want)
+	}
+}
+
+func FuzzParsePeerIP(f *testing.F) {
+	for _, text := range []string{"192.0.2.1", "192.0.2.1:1790", "fd00::1", "[fd00::1]:1790", "[fd00::1]", "fe80::1%eth0", ":", "[]:1", "::ffff:1.2.3.4"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		addr, port, err := parsePeerIP(text)
+		if err != nil {
+			return
+		}
+		again := addr.String()
+		if port != 0 {
+			again = netip.AddrPortFrom(addr, port).String()
+		}
+		if a, p, err := parsePeerIP(again); a != addr || p != port || err != nil {
+			t.Fatalf("%q reads as %v %d, and that, written %q, as %v %d %v", text, addr, port, again, a, p, err)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/ipam"
+)
+
+// Options is what the operator says on this node and Calico's resources do not. The zero Options are Calico's behaviour.
+type Options struct {
+	// RouterID is CALICO_ROUTER_ID: empty (the node's IPv4 address), "hash" or a dotted quad.
+	RouterID string
+	// NextHop4 and NextHop6 replace the node's BGP address as NEXT_HOP of what we announce; invalid: they do not.
+	NextHop4, NextHop6 netip.Addr
+}
+
+// PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give equal plans, s is not changed.
+//
+// Announcements assume that the data plane has what it needs: who must see a block's drop route first (ipam.NeedsDrop) filters them.
+func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
+	node, ok := s.Nodes[self]
+	if !ok {
+		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to exist", self)}
+	}
+	node.Name = self
+	next := nextHops(node, o)
+	if len(next) == 0 {
+		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to have a BGP address", self)}
+	}
+	v4, _ := addressOf(node, ipv4)
+	routerID, err := ChooseRouterID(o.RouterID, self, v4)
+	if err != nil {
+		return Plan{Waiting: fmt.Sprintf("waiting for a router ID of Node(%s): %s", self, err)}
+	}
+
+	blocks, notOwn := ipam.OwnBlocks(self, s)
+	hosts, notHere := ipam.Hosts(self, blocks, s)
+	prefs, problems := localPrefs(s.BGPConfigurations["default"])
+	a := announcer{policies: policiesOf(blocks, s), nextHop: next, localPref: prefs}
+	for _, skipped := range append(notOwn, notHere...) {
+		a.withhold(skipped.Prefix, skipped.Reason)
+	}
+	a.ours(blocks, hosts)
+
+	peers, more := Peers(self, s)
+	problems = append(problems, more...)
+	problems = append(problems, unhonoured(node, s)...)
+	return Plan{
+		Speaker:       speakerFor(node, routerID, s),
+		Peers:         peers,
+		Announcements: a.announcements,
+		Policies:      a.policies,
+		Withheld:      a.withheld,
+		Problems:      sortProblems(problems),
+	}
+}
+
+// unhonoured names what the resources ask of this node and we do not do yet.
+func unhonoured(n calico.Node, s *calico.Snapshot) []calico.Problem {
+	var all []calico.Problem
+	if n.RouteReflectorClusterID != "" {
+		all = append(all, calico.Problem{Key: nodeKey(n.Name), Err: "routeReflectorClusterID is not supported yet: the node leaves the mesh but does not reflect"})
+	}
+	for _, name := range []string{"default", "node." + n.Name} {
+		if conf := s.BGPConfigurations[name]; len(conf.PrefixAdvertisements) > 0 {
+			all = append(all, calico.Problem{
+				Key: "BGPConfiguration(" + name + ")",
+				Err: "prefixAdvertisements are not supported yet: routes are announced without communities",
+			})
+		}
+	}
+	conf := s.BGPConfigurations["default"]
+	if len(conf.ServiceClusterIPs)+len(conf.ServiceExternalIPs)+len(conf.ServiceLoadBalancerIPs) > 0 {
+		all = append(all, badConfiguration("service addresses are not announced"))
+	}
+	return all
+}
+
+// badConfiguration is a problem with the cluster-wide BGPConfiguration.
+func badConfiguration(format string, args ...any) calico.Problem {
+	return calico.Problem{Key: "BGPConfiguration(default)", Err: fmt.Sprintf(format, args...)}
+}
+
+func compareProblems(a, b calico.Problem) int {
+	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Err, b.Err))
+}
