@@ -1,0 +1,214 @@
+package vpp
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/fib_types"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/memclnt"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Apply is fib.Dataplane's. Requests are pipelined: up to Config.Window of them are on the way at a time, gathered into large
+// writes. A put replaces the route's whole path set in one step of VPP's forwarding.
+func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error {
+	l, err := v.current()
+	if err != nil {
+		return err
+	}
+	if err := l.apply(ctx, v.cfg.Window, ops, done); err != nil {
+		return fmt.Errorf("vpp: apply: %w", err)
+	}
+	return nil
+}
+
+func (l *life) apply(ctx context.Context, window int, ops []route.Op, done func(i int, err error)) error {
+	s, err := newStream(l.conn)
+	if err != nil {
+		return err
+	}
+	defer l.conn.forget(s.number)
+
+	links := l.links.Load()
+	var (
+		sent  = make([]int, 0, len(ops)) // which op the n-th request carries
+		acked int
+		buf   []byte
+		req   ip.IPRouteAddDelV2
+		paths []fib_types.FibPath
+	)
+	acknowledge := func(retvals []int32) {
+		for _, retval := range retvals {
+			i := sent[acked]
+			acked++
+			done(i, opError(ops[i], retval))
+		}
+	}
+	flush := func() error {
+		if len(buf) == 0 {
+			return nil
+		}
+		err := l.conn.send(buf)
+		buf = buf[:0]
+		return err
+	}
+	// settle sends what is gathered, with a ping behind it to show what VPP dropped, and waits until at most left are on the way.
+	settle := func(left int) error {
+		var err error
+		if buf, err = l.conn.frame(buf, l.conn.pingID, s.context(len(sent)), &memclnt.ControlPing{}); err != nil {
+			return err
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		for len(sent)-acked > left {
+			retvals, err := s.wait(ctx)
+			acknowledge(retvals)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i, op := range ops {
+		req, paths, err = encodeOp(op, l.source, paths[:0], links.index)
+		if err == nil {
+			buf, err = l.conn.frame(buf, s.id, s.context(len(sent)), &req)
+		}
+		if err != nil {
+			done(i, fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, err))
+			continue
+		}
+		sent = append(sent, i)
+		if len(buf) >= writeSize {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		// Half of a full window must come back before more is sent: single replies would make single writes.
+		if len(sent)-acked >= window {
+			if err := settle(window / 2); err != nil {
+				return err
+			}
+		}
+	}
+	return settle(0)
+}
+
+func verb(op route.Op) string {
+	if op.Delete {
+		return "delete"
+	}
+	return "put"
+}
+
+func opError(op route.Op, retval int32) error {
+	if retval == 0 {
+		return nil
+	}
+	return fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, vppError(retval))
+}
+
+// vppError names a return value of VPP.
+func vppError(retval int32) error {
+	if retval == 0 {
+		return nil
+	}
+	return api.VPPApiError(retval)
+}
+
+// encodeOp returns the request for op. A delete without multipath takes away all that our source has at the prefix, and
+// nothing of other sources; paths would be ignored.
+func encodeOp(op route.Op, src uint8, paths []fib_types.FibPath, index func(string) (uint32, bool)) (ip.IPRouteAddDelV2, []fib_types.FibPath, error) {
+	if op.Delete {
+		prefix, ok := route.Normalize(op.Route.Prefix)
+		if !ok {
+			return ip.IPRouteAddDelV2{}, paths, fmt.Errorf("prefix %s is not valid", op.Route.Prefix)
+		}
+		return ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: op.Route.Table, Prefix: encodePrefix(prefix), Src: src}}, paths, nil
+	}
+	r, err := encodeRoute(op.Route, src, paths, index)
+	return ip.IPRouteAddDelV2{IsAdd: true, Route: r}, r.Paths, err
+}
+
+// stream gathers the replies to requests that are numbered from 0 and answered in that order.
+type stream struct {
+	conn    *conn
+	number  uint32 // of the call
+	id      uint16 // of the request
+	replyID uint16
+
+	wake chan struct{} // size 1: something below has changed
+
+	mu      sync.Mutex
+	retvals []int32 // arrived, not yet taken
+	arrived int     // how many replies came in all
+	broken  error   // replies do not belong to requests any more
+}
+
+func newStream(c *conn) (*stream, error) {
+	s := &stream{conn: c, wake: make(chan struct{}, 1)}
+	for m, id := range map[api.Message]*uint16{(*ip.IPRouteAddDelV2)(nil): &s.id, (*ip.IPRouteAddDelV2Reply)(nil): &s.replyID} {
+		var ok bool
+		if *id, ok = c.id(m); !ok {
+			return nil, fmt.Errorf("this VPP has no %s", messageName(m))
+		}
+	}
+	s.number = c.open(s.reply)
+	return s, nil
+}
+
+// context of the n-th request, and of a ping behind n requests. Of n the lower bits are enough: the window is smaller than
+// what they count.
+func (s *stream) context(n int) uint32 { return s.number<<seqBits | uint32(n)&seqMask }
+
+// reply is the handler.
+func (s *stream) reply(seq uint32, id uint16, msg []byte) {
+	s.mu.Lock()
+	switch inOrder := seq == uint32(s.arrived)&seqMask; {
+	case s.broken != nil:
+	case inOrder && id == s.conn.pingReplyID: // all requests before the ping were answered
+	case inOrder && id == s.replyID && len(msg) >= replyPrefix+4:
+		s.retvals = append(s.retvals, int32(binary.BigEndian.Uint32(msg[replyPrefix:])))
+		s.arrived++
+	default: // from here on nobody knows which request a reply belongs to
+		s.broken = fmt.Errorf("VPP left request %d unanswered", s.arrived)
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns retvals that have arrived since the last call, or the reason why no more will come, or both. When replies are
+// missing the connection is given up: its order cannot be trusted.
+func (s *stream) wait(ctx context.Context) ([]int32, error) {
+	select {
+	case <-s.wake:
+		retvals, err := s.take()
+		if err != nil {
+			s.conn.end(err)
+		}
+		return retvals, err
+	case <-s.conn.ended:
+		<-s.conn.done // what has been read counts
+		retvals, _ := s.take()
+		return retvals, s.conn.cause()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *stream) take() ([]int32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	retvals := s.retvals
+	s.retvals = nil
+	return retvals, s.broken
+}

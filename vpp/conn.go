@@ -1,0 +1,427 @@
+package vpp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/codec"
+)
+
+// On VPP's API socket each message stands behind a header of 16 bytes, of which bytes 8 to 11 are the message's length and the rest
+// means nothing to the other side (VPP: src/vlibmemory/socket_api.c). A request begins with its id, the client's index and a
+// context that VPP copies into every reply; a reply with its id and that context; an event with its id, index and pid.
+const (
+	headerLen     = 16
+	requestPrefix = 10
+	replyPrefix   = 6
+
+	// createID is the one message id that is fixed, for the message that fetches all others (src/vlibmemory/memclnt.api).
+	createID = 15
+
+	// maxMessage bounds what we take for a message; the largest real one, the message table, has about 200 KB.
+	maxMessage = 16 << 20
+
+	// writeSize is how much is gathered for one write: beyond 64 KiB nothing is gained.
+	writeSize = 64 << 10
+
+	// A context is the number of a call in the upper bits and the running number of a request within it in the lower ones.
+	seqBits = 12
+	seqMask = 1<<seqBits - 1
+)
+
+// conn is one connection to VPP's binary API, for one life of the connection: it never reconnects. GoVPP's own core is not used:
+// it drops replies when a receiver is slow, writes each message with a system call of its own, and notices the end of VPP
+// by a missed ping, not by the end of the stream.
+//
+// VPP answers the messages of one connection strictly in order. So a call ends with a control ping: what has no reply when
+// the ping's reply arrives was dropped by VPP, and no timer is needed to find out. That VPP is silent as a whole shows the
+// reader: Run pings often enough that something must arrive within the reply time-out.
+type conn struct {
+	nc      *net.UnixConn
+	timeout time.Duration
+	index   uint32            // the cookie that VPP wants to see in each request
+	ids     map[string]uint16 // name_crc → id, of this life of VPP
+
+	pingID, pingReplyID uint16
+
+	wmu sync.Mutex // held while writing: messages do not mix
+
+	mu     sync.Mutex
+	calls  map[uint32]handler // by number of the call
+	last   uint32             // number of the newest call
+	events map[uint16]func()  // by message id; called on the reader
+	err    error              // why the connection ended
+
+	ended chan struct{} // closed when err is set
+	done  chan struct{} // closed when the reader has returned
+}
+
+// handler takes a reply of one call. It runs on the reader, must not block and may keep nothing of msg.
+type handler func(seq uint32, id uint16, msg []byte)
+
+// dial connects and fetches the table of messages.
+func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	c := &conn{
+		nc:      nc.(*net.UnixConn),
+		timeout: timeout,
+		calls:   map[uint32]handler{},
+		events:  map[uint16]func(){},
+		ended:   make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	r := bufio.NewReaderSize(silence{c}, writeSize)
+	err = c.handshake(r, name)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		nc.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer to the greeting within %s", timeout)
+		}
+		return nil, err
+	}
+	go c.read(r)
+	return c, nil
+}
+
+func (c *conn) handshake(r *bufio.Reader, name string) error {
+	// sockclnt_create has a prefix of its own: id and context, no client index. GoVPP models that by calling it a reply.
+	req := &memclnt.SockclntCreate{Name: name}
+	buf, err := codec.EncodeMsg(req, createID)
+	if err != nil {
+		return err
+	}
+	frame := make([]byte, headerLen, headerLen+len(buf))
+	binary.BigEndian.PutUint32(frame[8:], uint32(len(buf)))
+	if err := c.write(append(frame, buf...)); err != nil {
+		return err
+	}
+	msg, err := readMessage(r)
+	if err != nil {
+		return err
+	}
+	var reply memclnt.SockclntCreateReply
+	if err := codec.DecodeMsg(msg, &reply); err != nil {
+		return fmt.Errorf("greeting: %w", err)
+	}
+	if reply.Response != 0 {
+		return fmt.Errorf("greeting refused: %d", reply.Response)
+	}
+	c.index = reply.Index
+	c.ids = make(map[string]uint16, len(reply.MessageTable))
+	for _, e := range reply.MessageTable {
+		c.ids[strings.TrimRight(e.Name, "\x00")] = e.Index
+	}
+	var ok, replyOK bool
+	c.pingID, ok = c.id((*memclnt.ControlPing)(nil))
+	c.pingReplyID, replyOK = c.id((*memclnt.ControlPingReply)(nil))
+	if !ok || !replyOK {
+		return errors.New("it has no control_ping: not a VPP that this agent knows")
+	}
+	return nil
+}
+
+// id returns this VPP's number for the kind of message that m is, in exactly the form that we know.
+func (c *conn) id(m api.Message) (uint16, bool) {
+	id, ok := c.ids[messageName(m)]
+	return id, ok
+}
+
+func messageName(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }
+
+// missing returns which of msgs this VPP lacks or has in another form.
+func (c *conn) missing(msgs []api.Message) []string {
+	var names []string
+	for _, m := range msgs {
+		if _, ok := c.id(m); !ok {
+			names = append(names, messageName(m))
+		}
+	}
+	return names
+}
+
+// silence is the reader's view of the socket: a read that takes longer than the reply time-out means that VPP hangs.
+type silence struct{ c *conn }
+
+func (s silence) Read(p []byte) (int, error) {
+	if err := s.c.nc.SetReadDeadline(time.Now().Add(s.c.timeout)); err != nil {
+		return 0, err
+	}
+	return s.c.nc.Read(p)
+}
+
+// readMessage returns the next message; it is valid until the next call.
+func readMessage(r *bufio.Reader) ([]byte, error) {
+	header, err := r.Peek(headerLen)
+	if err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint32(header[8:]))
+	if n < replyPrefix || n > maxMessage {
+		return nil, fmt.Errorf("message of %d bytes", n)
+	}
+	r.Discard(headerLen)
+	if n > r.Size() {
+		msg := make([]byte, n)
+		_, err := io.ReadFull(r, msg)
+		return msg, err
+	}
+	msg, err := r.Peek(n)
+	if err != nil {
+		return nil, err
+	}
+	r.Discard(n) // only moves the read position
+	return msg, nil
+}
+
+func (c *conn) read(r *bufio.Reader) {
+	defer close(c.done)
+	for {
+		msg, err := readMessage(r)
+		if err != nil {
+			c.end(readError(err, c.timeout))
+			return
+		}
+		id, context := binary.BigEndian.Uint16(msg), binary.BigEndian.Uint32(msg[2:])
+		c.mu.Lock()
+		event := c.events[id]
+		call := c.calls[context>>seqBits]
+		c.mu.Unlock()
+		switch {
+		case event != nil:
+			event()
+		case call != nil: // nil: the caller gave up
+			call(context&seqMask, id, msg)
+		}
+	}
+}
+
+// readError says what the end of reading means.
+func readError(err error, timeout time.Duration) error {
+	var n net.Error
+	switch {
+	case errors.As(err, &n) && n.Timeout():
+		return fmt.Errorf("VPP is silent for %s", timeout)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("VPP closed the connection")
+	}
+	return err
+}
+
+// end closes the connection for the reason err; only the first one counts. Calls under way fail at once.
+func (c *conn) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+		close(c.ended)
+		c.nc.Close()
+	}
+}
+
+// close ends the connection and waits for the reader.
+func (c *conn) close() {
+	c.end(errors.New("connection closed by the agent"))
+	<-c.done
+}
+
+// cause returns why the connection ended; call it after ended is closed.
+func (c *conn) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *conn) write(buf []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	// VPP stops reading only when it hangs: its replies never wait for us.
+	if err := c.nc.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return err
+	}
+	_, err := c.nc.Write(buf)
+	return err
+}
+
+// send writes gathered frames; an error ends the connection, for part of a message may be on the way.
+func (c *conn) send(buf []byte) error {
+	if err := c.write(buf); err != nil {
+		c.end(readError(err, c.timeout))
+		return c.cause()
+	}
+	return nil
+}
+
+// open registers a call and returns its number.
+func (c *conn) open(h handler) uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		c.last = (c.last + 1) % (1 << (32 - seqBits))
+		if _, taken := c.calls[c.last]; !taken {
+			c.calls[c.last] = h
+			return c.last
+		}
+	}
+}
+
+// forget ends a call: replies that still come are dropped.
+func (c *conn) forget(call uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, call)
+}
+
+// onEvent has f called, on the reader, whenever an event of the kind of m arrives.
+func (c *conn) onEvent(m api.Message, f func()) {
+	id, ok := c.id(m)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events[id] = f
+}
+
+// frame appends m as a request to buf.
+func (c *conn) frame(buf []byte, id uint16, context uint32, m codec.Marshaler) ([]byte, error) {
+	size := m.Size()
+	at := len(buf)
+	buf = append(buf, make([]byte, headerLen+requestPrefix+size)...)
+	f := buf[at:]
+	binary.BigEndian.PutUint32(f[8:], uint32(requestPrefix+size))
+	binary.BigEndian.PutUint16(f[headerLen:], id)
+	binary.BigEndian.PutUint32(f[headerLen+2:], c.index)
+	binary.BigEndian.PutUint32(f[headerLen+6:], context)
+	if _, err := m.Marshal(f[headerLen+requestPrefix:]); err != nil {
+		return buf[:at], err
+	}
+	return buf, nil
+}
+
+// request is a message that the generated code can write.
+type request interface {
+	api.Message
+	codec.Marshaler
+}
+
+// call sends reqs and waits for the replies to all of them; each is called on the reader with the number of the request.
+// It returns the process id that VPP's control ping tells.
+func (c *conn) call(ctx context.Context, reqs []request, each func(i int, id uint16, msg []byte) error) (pid uint32, err error) {
+	if len(reqs) > seqMask {
+		panic("vpp: too many requests in one call")
+	}
+	type result struct {
+		pid uint32
+		err error
+	}
+	finished := make(chan result, 1)
+	var failed error
+	number := c.open(func(seq uint32, id uint16, msg []byte) {
+		if int(seq) < len(reqs) {
+			if err := each(int(seq), id, msg); err != nil && failed == nil {
+				failed = err
+			}
+			return
+		}
+		var pong memclnt.ControlPingReply
+		err := codec.DecodeMsg(msg, &pong)
+		if id != c.pingReplyID || err != nil {
+			err = fmt.Errorf("control ping was answered by message %d: %v", id, err)
+		}
+		select {
+		case finished <- result{pong.VpePID, errors.Join(failed, err)}:
+		default:
+		}
+	})
+	defer c.forget(number)
+
+	var buf []byte
+	for i, req := range reqs {
+		id, ok := c.id(req)
+		if !ok {
+			return 0, fmt.Errorf("this VPP has no %s", messageName(req))
+		}
+		if buf, err = c.frame(buf, id, number<<seqBits|uint32(i), req); err != nil {
+			return 0, err
+		}
+	}
+	if buf, err = c.frame(buf, c.pingID, number<<seqBits|uint32(len(reqs)), &memclnt.ControlPing{}); err != nil {
+		return 0, err
+	}
+	if err := c.send(buf); err != nil {
+		return 0, err
+	}
+	select {
+	case r := <-finished:
+		return r.pid, r.err
+	case <-c.ended:
+		return 0, c.cause()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// ping asks for a sign of life.
+func (c *conn) ping(ctx context.Context) (pid uint32, err error) { return c.call(ctx, nil, nil) }
+
+// ask sends one request that has one reply.
+func ask[R any, P interface {
+	*R
+	api.Message
+}](ctx context.Context, c *conn, req request) (R, error) {
+	var replies []R
+	err := dump(ctx, c, []request{req}, func(_ int, r P) { replies = append(replies, *r) })
+	if err != nil {
+		var none R
+		return none, err // the reader may still be at it
+	}
+	if len(replies) != 1 {
+		var none R
+		return none, fmt.Errorf("VPP gave %d replies to %s", len(replies), req.GetMessageName())
+	}
+	return replies[0], nil
+}
+
+// dump sends requests that have any number of replies of one kind, and calls each for every one of them, on the reader. After
+// an error each may still be running: the caller must not look at what it gathers.
+func dump[R any, P interface {
+	*R
+	api.Message
+}](ctx context.Context, c *conn, reqs []request, each func(i int, r P)) error {
+	want, ok := c.id(P(nil))
+	if !ok {
+		return fmt.Errorf("this VPP has no %s", messageName(P(nil)))
+	}
+	_, err := c.call(ctx, reqs, func(i int, id uint16, msg []byte) error {
+		if id != want {
+			return fmt.Errorf("%s was answered by message %d", reqs[i].GetMessageName(), id)
+		}
+		r := P(new(R))
+		if err := codec.DecodeMsg(msg, r); err != nil {
+			return err
+		}
+		each(i, r)
+		return nil
+	})
+	return err
+}

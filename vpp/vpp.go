@@ -1,0 +1,317 @@
+// Package vpp is VPP as a data plane: it owns the connection to VPP's binary API, our FIB source there, and the translation of
+// routes. It provides fib.Dataplane. It decides nothing about routes, keeps no copy of the FIB, and touches nothing in VPP that
+// does not carry its FIB source; ip_table_replace_* and ip_table_flush, which act on the API source that everybody shares, are
+// never used.
+//
+// New makes a VPP, Run keeps it connected; the other methods may be called at any time from any goroutine and fail at once while
+// there is no connection.
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	interfaces "go.fd.io/govpp/binapi/interface"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Config of a VPP. The zero value is usable: every field has a default.
+type Config struct {
+	// Socket is the path of VPP's API socket (startup.conf: socksvr { socket-name }); default /run/vpp/api.sock.
+	Socket string
+	// ClientName is how VPP shows the connection; default "vpp-route-agent".
+	ClientName string
+	// Source is the name of our FIB source, at most 50 bytes; default "vpp-route-agent". In VPP it is followed by "@" and a number
+	// that tells one life of VPP from another.
+	Source string
+	// Priority of the source: of several sources that have one prefix the lowest forwards. Default 0x88: routes of the API (0x80) and
+	// the CLI (0x81) win over ours, ours win over DHCP's (0xb0) and neighbours' (0xd0). It is fixed when the source is made.
+	Priority uint8
+	// AllowSharedSource asks for ip_route_add_del on the shared API source where VPP has no sources of one's own. Not supported:
+	// such a VPP is refused with a sentence that says so.
+	AllowSharedSource bool
+	// Window is how many requests may be on the way, 1 to 4095; default 1024.
+	Window int
+	// ReplyTimeout is how long VPP may be silent before the connection is given up; default 10 s. A dump of a million routes
+	// keeps VPP busy for some seconds, and what it keeps waiting must not look lost.
+	ReplyTimeout time.Duration
+	// Log; default: nothing is logged.
+	Log *slog.Logger
+}
+
+const (
+	defaultSocket   = "/run/vpp/api.sock"
+	defaultName     = "vpp-route-agent"
+	defaultPriority = 0x88
+	defaultWindow   = 1024
+	defaultTimeout  = 10 * time.Second
+
+	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker.
+	pollInterval = 3 * time.Second
+
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 2 * time.Second
+)
+
+func (c Config) withDefaults() Config {
+	if c.Socket == "" {
+		c.Socket = defaultSocket
+	}
+	if c.ClientName == "" {
+		c.ClientName = defaultName
+	}
+	if c.Source == "" {
+		c.Source = defaultName
+	}
+	if c.Priority == 0 {
+		c.Priority = defaultPriority
+	}
+	if c.Window <= 0 {
+		c.Window = defaultWindow
+	}
+	c.Window = min(c.Window, seqMask)
+	if c.ReplyTimeout <= 0 {
+		c.ReplyTimeout = defaultTimeout
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// VPP is one VPP, over all its lives.
+type VPP struct {
+	cfg   Config
+	facts chan route.Facts // size 1: the newest facts that were not read
+
+	mu      sync.Mutex
+	life    *life  // nil while there is no usable connection
+	problem string // why, then
+}
+
+// life is one connection, made ready. All but links is fixed.
+type life struct {
+	conn    *conn
+	source  uint8          // our FIB source
+	none    map[uint8]bool // sources whose entries mean that there is no route: VPP's own default drop
+	facts   route.Facts    // without Interfaces
+	links   atomic.Pointer[links]
+	changed chan struct{} // size 1: an interface event came
+}
+
+// New returns a VPP that is not connected yet.
+func New(cfg Config) *VPP {
+	return &VPP{cfg: cfg.withDefaults(), facts: make(chan route.Facts, 1), problem: "not connected yet"}
+}
+
+// Facts is fib.Dataplane's.
+func (v *VPP) Facts() <-chan route.Facts { return v.facts }
+
+// publish replaces facts that nobody has read. Only Run's goroutine calls it.
+func (v *VPP) publish(f route.Facts) {
+	select {
+	case <-v.facts:
+	default:
+	}
+	v.facts <- f
+}
+
+// current returns the life that calls go to.
+func (v *VPP) current() (*life, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.life == nil {
+		return nil, fmt.Errorf("vpp: not connected: %s", v.problem)
+	}
+	return v.life, nil
+}
+
+// Run keeps VPP connected until ctx ends, and publishes facts.
+func (v *VPP) Run(ctx context.Context) error {
+	retry := firstRetry
+	said := ""
+	for ctx.Err() == nil {
+		connected, err := v.live(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if problem := v.explain(err); problem != said {
+			v.lose(problem)
+			said = problem
+		}
+		if connected {
+			retry, said = firstRetry, ""
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+		}
+		retry = min(2*retry, lastRetry)
+	}
+	v.lose("the agent is stopping")
+	return nil
+}
+
+// explain turns the error of a connection into a sentence for people.
+func (v *VPP) explain(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("there is no VPP API socket %s", v.cfg.Socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("nobody serves VPP's API socket %s", v.cfg.Socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("no permission for VPP's API socket %s", v.cfg.Socket)
+	}
+	return err.Error()
+}
+
+// lose tells everybody that there is no VPP, and why.
+func (v *VPP) lose(problem string) {
+	v.mu.Lock()
+	v.life, v.problem = nil, problem
+	v.mu.Unlock()
+	v.cfg.Log.Warn("VPP is not usable", "err", problem)
+	v.publish(route.Facts{Problem: problem})
+}
+
+// live is one connection from dial to end. It reports whether the connection was usable for a while.
+func (v *VPP) live(ctx context.Context) (connected bool, err error) {
+	c, err := dial(ctx, v.cfg.Socket, v.cfg.ClientName, v.cfg.ReplyTimeout)
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	l, err := v.prepare(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	facts, err := l.readFacts(ctx)
+	if err != nil {
+		return false, err
+	}
+	v.mu.Lock()
+	v.life = l
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		v.life, v.problem = nil, "the connection was lost"
+		v.mu.Unlock()
+	}()
+	v.publish(facts)
+	v.cfg.Log.Info("connected to VPP", "version", facts.Version, "identity", facts.Identity, "interfaces", len(facts.Interfaces))
+	return true, v.watch(ctx, l, facts)
+}
+
+// watch publishes facts whenever they change, until the connection ends.
+func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	// Pings keep the reader from calling an idle VPP silent.
+	ping := time.NewTicker(v.cfg.ReplyTimeout / 3)
+	defer ping.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.conn.ended:
+			return l.conn.cause()
+		case <-ping.C:
+			if _, err := l.conn.ping(ctx); err != nil {
+				return err
+			}
+			continue
+		case <-l.changed:
+		case <-poll.C:
+		}
+		facts, err := l.readFacts(ctx)
+		if err != nil {
+			return err
+		}
+		if !sameInterfaces(facts.Interfaces, last.Interfaces) {
+			v.publish(facts)
+			last = facts
+		}
+	}
+}
+
+// readFacts reads the interfaces and returns the facts with them.
+func (l *life) readFacts(ctx context.Context) (route.Facts, error) {
+	read, err := readLinks(ctx, l.conn, l.links.Load())
+	if err != nil {
+		return route.Facts{}, fmt.Errorf("read interfaces: %w", err)
+	}
+	l.links.Store(read)
+	f := l.facts
+	f.Interfaces = read.list
+	return f, nil
+}
+
+// prepare makes a new connection ready: VPP speaks our messages, has our FIB source, and tells us of interfaces.
+func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
+	version, err := readVersion(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if missing := c.missing(neededMessages()); len(missing) > 0 {
+		return nil, refusal(version, missing, v.cfg.AllowSharedSource)
+	}
+	pid, err := c.ping(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ping: %w", err)
+	}
+	sources, err := readSources(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("read FIB sources: %w", err)
+	}
+	own, err := adoptOrAddSource(ctx, c, sources, v.cfg.Source, v.cfg.Priority)
+	if err != nil {
+		return nil, err
+	}
+	l := &life{
+		conn:    c,
+		source:  own.id,
+		none:    map[uint8]bool{},
+		changed: make(chan struct{}, 1),
+		facts: route.Facts{
+			Version:  version,
+			Identity: fmt.Sprintf("%s pid %d source %d", own.name, pid, own.id),
+		},
+	}
+	if own.priority != v.cfg.Priority {
+		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when VPP restarts", own.name, own.priority, v.cfg.Priority)
+	}
+	for _, s := range sources {
+		if s.name == "default-route" {
+			l.none[s.id] = true
+		}
+	}
+	c.onEvent((*interfaces.SwInterfaceEvent)(nil), func() {
+		select {
+		case l.changed <- struct{}{}:
+		default:
+		}
+	})
+	reply, err := ask[interfaces.WantInterfaceEventsReply](ctx, c, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
+	if err == nil {
+		err = vppError(reply.Retval)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to interface events: %w", err)
+	}
+	return l, nil
+}
+
+func sameInterfaces(a, b []route.Interface) bool {
+	return slices.EqualFunc(a, b, func(x, y route.Interface) bool {
+		return x.Name == y.Name && x.Index == y.Index && x.Up == y.Up && x.Table == y.Table && slices.Equal(x.Addresses, y.Addresses)
+	})
+}
