@@ -26,8 +26,8 @@ type Setup struct {
 	// OtherTable exists besides 0, for both families; MissingTable does not (where tables come into being by use: Lacks[Tables]).
 	OtherTable, MissingTable uint32
 
-	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane; it stays until the end.
-	AddForeign func(t *testing.T, r route.Route)
+	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane, and returns what removes it again.
+	AddForeign func(t *testing.T, r route.Route) (remove func())
 
 	// Dump lists everything that forwards in table 0 and OtherTable, whoever owns it, by other means than Dataplane: by key, in any
 	// text that is equal while the entry is. Several entries of one key are joined in a stable order.
@@ -36,7 +36,8 @@ type Setup struct {
 	// Reopen ends Dataplane and returns a new one on the same FIB, as a restarted agent would. Never nil.
 	Reopen func(t *testing.T) fib.Dataplane
 
-	// Reconnect makes the data plane drop its connections while it goes on forwarding; nil with Lacks[Connection].
+	// Reconnect makes the data plane drop its connections while it goes on forwarding, and accept new ones; nil with
+	// Lacks[Connection].
 	Reconnect func(t *testing.T)
 
 	// Restart ends the data plane and starts it anew with the same interfaces, tables and an empty FIB; nil with Lacks[Connection].

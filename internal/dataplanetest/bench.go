@@ -1,0 +1,202 @@
+package dataplanetest
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// patience is how long anything but the bulk cases may take, on a busy machine.
+const patience = 20 * time.Second
+
+// bench is the data plane with the suite's short words for it. It lives through all cases.
+type bench struct {
+	*Setup
+	facts *factsReader
+}
+
+// factsReader keeps the newest facts of a data plane.
+type factsReader struct {
+	plane fib.Dataplane
+	last  route.Facts
+}
+
+// await reads facts until ok holds.
+func (f *factsReader) await(t *testing.T, what string, ok func(route.Facts) bool) route.Facts {
+	t.Helper()
+	deadline := time.After(patience)
+	for !ok(f.last) {
+		select {
+		case f.last = <-f.plane.Facts():
+		case <-deadline:
+			t.Fatalf("%s: not within %s; facts are %+v", what, patience, f.last)
+		}
+	}
+	return f.last
+}
+
+func newBench(t *testing.T, s *Setup) *bench {
+	b := &bench{Setup: s}
+	b.use(t, s.Dataplane)
+	return b
+}
+
+// use turns to d and waits until it is there.
+func (b *bench) use(t *testing.T, d fib.Dataplane) {
+	t.Helper()
+	b.Dataplane = d
+	b.facts = &factsReader{plane: d}
+	b.present(t)
+}
+
+// present waits until the data plane is there with both interfaces.
+func (b *bench) present(t *testing.T) route.Facts {
+	t.Helper()
+	return b.facts.await(t, "data plane with two interfaces", func(f route.Facts) bool {
+		for _, i := range b.Interfaces {
+			if got, ok := f.Interface(i.Name); !ok || !got.Up || len(got.Addresses) < 2 {
+				return false
+			}
+		}
+		return f.Identity != ""
+	})
+}
+
+func (b *bench) context(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// apply carries out ops and returns the error of each.
+func (b *bench) apply(t *testing.T, ops ...route.Op) []error {
+	t.Helper()
+	errs, calls := make([]error, len(ops)), make([]int, len(ops))
+	err := b.Dataplane.Apply(b.context(t), ops, func(i int, err error) { errs[i] = err; calls[i]++ })
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	for i, n := range calls {
+		if n != 1 {
+			t.Fatalf("op %d (%v): done was called %d times", i, ops[i], n)
+		}
+	}
+	return errs
+}
+
+// mustApply fails the test when any op was refused.
+func (b *bench) mustApply(t *testing.T, ops ...route.Op) {
+	t.Helper()
+	for i, err := range b.apply(t, ops...) {
+		if err != nil {
+			t.Fatalf("op %d (%v): %v", i, ops[i], err)
+		}
+	}
+}
+
+func (b *bench) put(t *testing.T, rs ...route.Route) {
+	t.Helper()
+	b.mustApply(t, puts(rs...)...)
+}
+
+func (b *bench) delete(t *testing.T, ks ...route.Key) {
+	t.Helper()
+	b.mustApply(t, deletes(ks...)...)
+}
+
+// has fails the test unless Routes shows exactly want, and Lookup the same.
+func (b *bench) has(t *testing.T, want ...route.Route) {
+	t.Helper()
+	got, err := b.Dataplane.Routes(b.context(t))
+	if err != nil {
+		t.Fatalf("routes: %v", err)
+	}
+	found := map[route.Key]route.Route{}
+	for _, r := range got {
+		if _, twice := found[r.Key]; twice {
+			t.Errorf("routes shows %s twice", r.Key)
+		}
+		found[r.Key] = r
+	}
+	for _, w := range want {
+		if g, ok := found[w.Key]; !ok {
+			t.Errorf("routes lacks %s", w)
+		} else if !g.SameForwarding(w) {
+			t.Errorf("put  %#v\nread %#v", w, g)
+		}
+		delete(found, w.Key)
+	}
+	for _, g := range found {
+		t.Errorf("routes shows %s, which nobody put", g)
+	}
+	if len(want) > 100 {
+		return // one by one would take long
+	}
+	for _, w := range want {
+		if g, ok := b.lookup(t, w.Key); !ok || !g.SameForwarding(w) {
+			t.Errorf("lookup of %s: %v, %t", w, g, ok)
+		}
+	}
+}
+
+func (b *bench) lookup(t *testing.T, k route.Key) (route.Route, bool) {
+	t.Helper()
+	r, ok, err := b.Dataplane.Lookup(b.context(t), k)
+	if err != nil {
+		t.Fatalf("lookup %s: %v", k, err)
+	}
+	return r, ok
+}
+
+func (b *bench) resolve(t *testing.T, a netip.Addr) route.Resolution {
+	t.Helper()
+	r, err := b.Dataplane.Resolve(b.context(t), 0, a)
+	if err != nil {
+		t.Fatalf("resolve %s: %v", a, err)
+	}
+	return r
+}
+
+// v4 and v6 return a neighbour address on the n-th interface.
+func (b *bench) v4(n int, host byte) netip.Addr { return neighbour(b.Interfaces[n].V4, host) }
+func (b *bench) v6(n int, host byte) netip.Addr { return neighbour(b.Interfaces[n].V6, host) }
+
+func neighbour(p netip.Prefix, host byte) netip.Addr {
+	a := p.Masked().Addr()
+	for range host {
+		a = a.Next()
+	}
+	return a
+}
+
+// via is a path to a neighbour on the n-th interface.
+func (b *bench) via(n int, next netip.Addr) route.Path {
+	return route.Path{NextHop: next, Interface: b.Interfaces[n].Name, Weight: 1}
+}
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func key(s string) route.Key    { return route.Key{Prefix: pfx(s)} }
+func to(s string, paths ...route.Path) route.Route {
+	return route.Route{Key: key(s), Paths: route.CanonicalPaths(paths)}
+}
+func sink(s string, k route.Kind) route.Route { return route.Route{Key: key(s), Kind: k} }
+
+func puts(rs ...route.Route) []route.Op {
+	ops := make([]route.Op, len(rs))
+	for i, r := range rs {
+		ops[i] = route.Op{Route: r}
+	}
+	return ops
+}
+
+func deletes(ks ...route.Key) []route.Op {
+	ops := make([]route.Op, len(ks))
+	for i, k := range ks {
+		ops[i] = route.Op{Delete: true, Route: route.Route{Key: k}}
+	}
+	return ops
+}
