@@ -4,13 +4,14 @@
 package etcd
 
 import (
-	"context"
-	"fmt"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"vpp-route-agent/internal/calico"
 )
@@ -23,6 +24,12 @@ type Source struct {
 	log    *slog.Logger
 
 	out chan *calico.Snapshot
+
+	probeEvery time.Duration
+
+	// Of Run's goroutine:
+	named    map[string]string // problems that were logged, by key
+	lastCode codes.Code        // of the last error while not connected
 
 	mu     sync.Mutex
 	status Status
@@ -54,7 +61,7 @@ type Status struct {
 // New checks cfg and returns the source for the node called node. It does not connect. Its errors are one sentence about cfg.
 func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
 	if node == "" {
-		return nil, fmt.Errorf("etcd: no node name is given")
+		return nil, errors.New("no node name is given")
 	}
 	client, err := cfg.client()
 	if err != nil {
@@ -65,7 +72,10 @@ func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
 		node:   node,
 		log:    log.With("component", "etcd"),
 		out:    make(chan *calico.Snapshot, 1),
-		status: Status{Endpoints: cfg.Endpoints},
+
+		probeEvery: probeInterval,
+
+		status: Status{Endpoints: slices.Clone(cfg.Endpoints), Error: "not tried yet"},
 	}, nil
 }
 
@@ -80,9 +90,9 @@ func (s *Source) Status() Status {
 	return s.status
 }
 
-// Run reads until ctx ends and then returns nil. It waits for an etcd that is not there, and after a loss it keeps what it
-// has, connects again and catches up.
-func (s *Source) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+// update changes the status under its lock.
+func (s *Source) update(change func(*Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.status)
 }

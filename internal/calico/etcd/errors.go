@@ -1,0 +1,57 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// errRestored says that etcd no longer has the history that we have followed.
+var errRestored = errors.New("etcd was replaced or restored from older data, reading all again")
+
+// explain puts err into a sentence for the operator, who should see what to change.
+func explain(err error, user string) string {
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return fmt.Sprintf("etcd refuses the password of user %q, or does not know the user", user)
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		return "etcd asks for a user name and a password"
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Sprintf("etcd does not allow user %q to read Calico's keys under /calico/", user)
+	case errors.Is(err, rpctypes.ErrNoLeader):
+		return "etcd has no leader"
+	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
+		return "etcd does not answer: " + err.Error()
+	case status.Code(err) == codes.Unimplemented:
+		return "the endpoint is not an etcd with the v3 API: " + message(err)
+	}
+	text := message(err)
+	for _, sign := range []string{"server preface", "http2: frame", "malformed HTTP", "unexpected HTTP status code", "content-type"} {
+		if strings.Contains(text, sign) {
+			return "the endpoint is not an etcd with the v3 API, or wants https: " + text
+		}
+	}
+	return text
+}
+
+// codeOf tells kinds of errors apart.
+func codeOf(err error) codes.Code {
+	var known rpctypes.EtcdError
+	if errors.As(err, &known) {
+		return known.Code()
+	}
+	return status.Code(err)
+}
+
+// message returns what a gRPC error says, without gRPC's frame around it.
+func message(err error) string {
+	if st, ok := status.FromError(err); ok {
+		return st.Message()
+	}
+	return err.Error()
+}

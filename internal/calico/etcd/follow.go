@@ -1,0 +1,218 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/calico"
+)
+
+const (
+	// pageSize is how many keys one request lists. A full block of 64 addresses is about 10 KB.
+	pageSize = 500
+
+	listTimeout  = 30 * time.Second // for one page
+	probeTimeout = 5 * time.Second
+	// probeInterval bounds how late we notice that etcd is away, or back with other data.
+	probeInterval = 5 * time.Second
+)
+
+// follower is what survives a lost connection: the store, and how far each range of keys has been followed. Only Run's goroutine
+// uses it.
+//
+// The ranges are watched separately, on one stream: one range over all that we need would carry other nodes' affinities,
+// handles, policies and network sets to every node. So a snapshot may have a newer state of one range than of another. Calico makes
+// no promise about the order of changes either (no transaction of it spans two keys), every range is in order in itself, and the
+// next snapshot has the rest; settle keeps even that rare. Resources that are changed together on purpose (mesh off once
+// the peers to the reflectors are there) are in one range.
+type follower struct {
+	source *Source
+	store  *calico.Store
+	ranges []keyRange
+
+	// What identifies the history that the ranges are part of; cluster 0: none yet.
+	cluster  uint64
+	term     uint64 // Raft's, as last heard from a quorum
+	revision int64  // the newest that was taken in
+	listed   bool   // a list was taken in and not yet published
+}
+
+// keyRange is a range of keys and the revision from which it must be watched; 0: it must be listed first.
+type keyRange struct {
+	prefix string
+	next   int64
+}
+
+func newFollower(s *Source) *follower {
+	f := &follower{source: s, store: calico.NewStore(s.node)}
+	for _, p := range calico.Prefixes(s.node) {
+		f.ranges = append(f.ranges, keyRange{prefix: p})
+	}
+	return f
+}
+
+// follow lists what must be listed, then watches, until something goes wrong. It returns nil only when ctx has ended.
+func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
+	head, err := probe(ctx, client)
+	if err != nil {
+		return err
+	}
+	if err := f.sameHistory(head); err != nil {
+		f.forget()
+		f.source.log.Warn("etcd has other data than before", "err", err)
+	}
+	f.cluster, f.term = head.ClusterId, head.RaftTerm
+	if err := f.list(ctx, client, head.Revision); err != nil {
+		return err
+	}
+	f.source.connected()
+	return f.watch(ctx, client)
+}
+
+// probe reads next to nothing from a quorum. Its key is one of those that we may read.
+func probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	key := calico.Key{Kind: calico.KindClusterInformation, Name: "default"}.String()
+	resp, err := client.Get(ctx, key, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	return resp.Header, nil
+}
+
+// sameHistory checks that a quorum still has the history that was followed so far. After a restore from a backup the revision, or at
+// least Raft's term, starts lower; the cluster's id stays when the members' names do.
+func (f *follower) sameHistory(head *pb.ResponseHeader) error {
+	switch {
+	case f.cluster == 0:
+		return nil
+	case head.ClusterId != f.cluster:
+		return fmt.Errorf("%w: cluster id %x instead of %x", errRestored, head.ClusterId, f.cluster)
+	case head.Revision < f.revision:
+		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, f.revision)
+	case head.RaftTerm < f.term:
+		return fmt.Errorf("%w: Raft term %d after %d", errRestored, head.RaftTerm, f.term)
+	}
+	return nil
+}
+
+// forget drops the history, not the data: all is listed anew, and what the list lacks is gone then.
+func (f *follower) forget() {
+	for i := range f.ranges {
+		f.ranges[i].next = 0
+	}
+	f.cluster, f.term, f.revision = 0, 0, 0
+}
+
+// list reads the ranges that must be listed, all at one revision, and publishes. Until the last page is in nothing is deleted and
+// nothing published.
+func (f *follower) list(ctx context.Context, client *clientv3.Client, revision int64) error {
+	var prefixes []string
+	f.store.BeginList()
+	for _, r := range f.ranges {
+		if r.next != 0 {
+			continue
+		}
+		prefixes = append(prefixes, r.prefix)
+		if err := f.listRange(ctx, client, r.prefix, revision); err != nil {
+			return err
+		}
+	}
+	if prefixes == nil {
+		return nil
+	}
+	f.store.EndList(prefixes...)
+	for i := range f.ranges {
+		if f.ranges[i].next == 0 {
+			f.ranges[i].next = revision + 1
+		}
+	}
+	f.revision = max(f.revision, revision)
+	f.listed = true
+	f.publish()
+	return nil
+}
+
+func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefix string, revision int64) error {
+	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	for {
+		page, err := getPage(ctx, client, from, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
+		if err != nil {
+			return fmt.Errorf("list %s: %w", prefix, err)
+		}
+		if page.Header.ClusterId != f.cluster {
+			return errRestored
+		}
+		f.source.heard()
+		for _, kv := range page.Kvs {
+			f.store.Put(string(kv.Key), kv.Value)
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func getPage(ctx context.Context, client *clientv3.Client, from string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return client.Get(ctx, from, opts...)
+}
+
+// take applies one response of the watch on range i to the store.
+func (f *follower) take(i int, resp clientv3.WatchResponse) error {
+	r := &f.ranges[i]
+	if err := resp.Err(); err != nil {
+		if resp.CompactRevision != 0 {
+			from := r.next
+			r.next = 0 // events are lost: the list tells what became of their keys
+			return fmt.Errorf("watch %s from revision %d: %w", r.prefix, from, err)
+		}
+		return fmt.Errorf("watch %s: %w", r.prefix, err)
+	}
+	if resp.Header.ClusterId != f.cluster {
+		return errRestored
+	}
+	for _, ev := range resp.Events {
+		if ev.Type == mvccpb.DELETE {
+			f.store.Delete(string(ev.Kv.Key))
+		} else {
+			f.store.Put(string(ev.Kv.Key), ev.Kv.Value)
+		}
+		f.revision = max(f.revision, ev.Kv.ModRevision)
+		r.next = max(r.next, ev.Kv.ModRevision+1)
+	}
+	if resp.IsProgressNotify() { // of this one watch, and in order with its events
+		r.next = max(r.next, resp.Header.Revision+1)
+	}
+	f.source.update(func(st *Status) {
+		st.LastContact = time.Now()
+		st.Events += int64(len(resp.Events))
+	})
+	return nil
+}
+
+// publish hands out a snapshot if it would say anything new.
+func (f *follower) publish() {
+	if !f.listed && !f.store.Changed() {
+		return
+	}
+	for _, r := range f.ranges {
+		if r.next == 0 {
+			return
+		}
+	}
+	f.listed = false
+	f.source.publish(f.store.Snapshot(f.revision))
+}
+
+// errWatchEnded is for a watch that ends without saying why.
+var errWatchEnded = errors.New("watch ended")

@@ -1,0 +1,127 @@
+package etcd
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"vpp-route-agent/internal/calico"
+)
+
+const (
+	// firstRetry and lastRetry bound the wait between attempts. A thousand nodes lose their etcd at the same moment: half of
+	// the wait is by chance.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 15 * time.Second
+)
+
+// Run reads until ctx ends and then returns nil. It waits for an etcd that is not there, and after a loss it keeps what it
+// has, connects again and catches up. It is called once.
+func (s *Source) Run(ctx context.Context) error {
+	f := newFollower(s)
+	wait := firstRetry
+	for {
+		began := time.Now()
+		err := s.attempt(ctx, f)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.lost(err)
+		if time.Since(began) > lastRetry {
+			wait = firstRetry
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait/2))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// attempt connects and follows until something goes wrong. The client is new each time: it forgets dead connections, and
+// reads renewed certificates.
+func (s *Source) attempt(ctx context.Context, f *follower) error {
+	cfg := s.client
+	cfg.Context = ctx
+	client, err := clientv3.New(cfg) // logs in, if there is a user
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return f.follow(ctx, client)
+}
+
+// heard notes that etcd has answered.
+func (s *Source) heard() {
+	s.update(func(st *Status) { st.LastContact = time.Now() })
+}
+
+// connected notes that all is well, and logs it when it was not.
+func (s *Source) connected() {
+	was := false
+	s.update(func(st *Status) {
+		was = st.Connected
+		st.Connected, st.Error, st.LastContact = true, "", time.Now()
+	})
+	s.lastCode = codes.OK
+	if !was {
+		s.log.Info("etcd is connected")
+	}
+}
+
+// lost notes err, and logs it when all was well before or when it is of another kind than before: an outage is one line, not
+// one for each attempt.
+func (s *Source) lost(err error) {
+	why, code := explain(err, s.client.Username), codeOf(err)
+	var was Status
+	s.update(func(st *Status) {
+		was = *st
+		st.Connected, st.Error = false, why
+		st.Failures++
+	})
+	if !was.Connected && code == s.lastCode {
+		return
+	}
+	s.lastCode = code
+	if was.Synced {
+		s.log.Warn("etcd is not usable, what was read before stays in use", "err", why)
+	} else {
+		s.log.Warn("etcd is not usable, waiting for it", "err", why)
+	}
+}
+
+// publish makes snap the newest snapshot, in place of one that nobody has taken yet.
+func (s *Source) publish(snap *calico.Snapshot) {
+	select {
+	case <-s.out:
+	default:
+	}
+	s.out <- snap // there is room: nobody else sends
+	s.update(func(st *Status) {
+		st.Synced, st.Revision, st.Lists, st.Problems = true, snap.Revision, snap.Lists, len(snap.Problems)
+	})
+	s.nameProblems(snap.Problems)
+}
+
+// nameProblems logs each problem once: when it comes up or changes, and when it is gone.
+func (s *Source) nameProblems(problems []calico.Problem) {
+	now := make(map[string]string, len(problems))
+	for _, p := range problems {
+		now[p.Key] = p.Err
+		if s.named[p.Key] != p.Err {
+			s.log.Warn("an item of Calico's data cannot be used", "key", p.Key, "err", p.Err)
+		}
+	}
+	for key := range s.named {
+		if _, still := now[key]; !still {
+			s.log.Info("an item of Calico's data is in order again, or gone", "key", key)
+		}
+	}
+	s.named = now
+}

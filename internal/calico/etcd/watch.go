@@ -1,0 +1,161 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// A change is published once no other has come for quiet, at the latest after longest: a burst is one snapshot.
+	quiet   = 20 * time.Millisecond
+	longest = 250 * time.Millisecond
+	// After a loss the ranges catch up one after the other; for the time of catchUp the pause must be longer.
+	quietAfterLoss = 200 * time.Millisecond
+	catchUp        = time.Second
+)
+
+// watched is a response, and the range it is for; over says that the range's watch has ended.
+type watched struct {
+	rng  int
+	resp clientv3.WatchResponse
+	over bool
+}
+
+// probed is the outcome of a probe.
+type probed struct {
+	head *pb.ResponseHeader
+	err  error
+}
+
+// watch takes in changes of all ranges, and asks now and then whether etcd is still there. It returns when a watch ends, when
+// etcd turns out to be another one, or nil when ctx ends; all that it started has ended then.
+//
+// Progress notifications are only those that the server sends for each watch by itself. Requested ones (RequestProgress) may
+// overtake events in etcd before 3.4.25 and 3.5.8, and the client, which resumes after the revision they name, would lose those.
+func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	defer f.publish() // what came in and was to be published in a moment
+
+	responses := make(chan watched)
+	for i, r := range f.ranges {
+		running.Go(func() { forward(ctx, client, i, r, responses) })
+	}
+	probes := make(chan probed)
+	running.Go(func() { probeRegularly(ctx, client, f.source.probeEvery, probes) })
+
+	settle := newSettle()
+	defer settle.timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case w := <-responses:
+			if w.over {
+				return errWatchEnded
+			}
+			if err := f.take(w.rng, w.resp); err != nil {
+				return err
+			}
+			if f.store.Changed() {
+				settle.start(time.Now())
+			}
+		case <-settle.timer.C:
+			settle.pending = false
+			f.publish()
+		case p := <-probes:
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err := f.judge(p, settle); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// judge draws the conclusions of a probe. A failed one ends nothing: the client reconnects its watches by itself.
+func (f *follower) judge(p probed, settle *settle) error {
+	if p.err != nil {
+		f.source.lost(p.err)
+		settle.lost = true
+		return nil
+	}
+	if err := f.sameHistory(p.head); err != nil {
+		return err
+	}
+	f.term = p.head.RaftTerm
+	f.source.connected()
+	if settle.lost {
+		settle.lost, settle.patientUntil = false, time.Now().Add(catchUp)
+	}
+	return nil
+}
+
+// forward sends the responses of the watch on r to out until the watch or ctx ends.
+func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, out chan<- watched) {
+	// Watch waits for etcd to accept it.
+	for resp := range client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next),
+		clientv3.WithProgressNotify(), clientv3.WithFragment()) {
+		select {
+		case out <- watched{rng: i, resp: resp}:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case out <- watched{rng: i, over: true}:
+	case <-ctx.Done():
+	}
+}
+
+func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Duration, out chan<- probed) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		head, err := probe(ctx, client)
+		select {
+		case out <- probed{head, err}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settle waits for a burst of changes to end.
+type settle struct {
+	timer        *time.Timer
+	pending      bool
+	latest       time.Time // of the burst under way, if pending
+	lost         bool      // the last probe failed
+	patientUntil time.Time
+}
+
+func newSettle() *settle {
+	s := &settle{timer: time.NewTimer(time.Hour), patientUntil: time.Now().Add(catchUp)}
+	s.timer.Stop()
+	return s
+}
+
+// start is called for every change.
+func (s *settle) start(now time.Time) {
+	pause := quiet
+	if s.lost || now.Before(s.patientUntil) {
+		pause = quietAfterLoss
+	}
+	if !s.pending {
+		s.pending, s.latest = true, now.Add(max(longest, pause))
+	}
+	s.timer.Reset(min(pause, s.latest.Sub(now)))
+}
