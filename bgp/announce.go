@@ -118,16 +118,16 @@ func nextHops(n calico.Node, o Options) map[family]netip.Addr {
 
 // localPrefs returns the LOCAL_PREF of each family's announcements.
 func localPrefs(conf calico.BGPConfiguration) (map[family]uint32, []calico.Problem) {
-	var problems []calico.Problem
-	pref := func(field string, priority int) uint32 {
-		if priority < 0 || priority >= maxPriority {
-			problems = append(problems, badConfiguration("%s %d is not in 1…%d: %d is used", field, priority, maxPriority-1, defaultPriority))
-			priority = 0
+	v4, problems4 := localPref("ipv4NormalRoutePriority", conf.IPv4NormalRoutePriority)
+	v6, problems6 := localPref("ipv6NormalRoutePriority", conf.IPv6NormalRoutePriority)
+	return map[family]uint32{ipv4: v4, ipv6: v6}, append(problems4, problems6...)
+}
+
+func localPref(field string, priority int) (uint32, []calico.Problem) {
+	if priority < 0 || priority >= maxPriority {
+		return maxPriority - defaultPriority, []calico.Problem{
+			badConfiguration("%s %d is not in 1…%d: %d is used", field, priority, maxPriority-1, defaultPriority),
 		}
-		return uint32(maxPriority - cmp.Or(priority, defaultPriority))
 	}
-	return map[family]uint32{
-		ipv4: pref("ipv4NormalRoutePriority", conf.IPv4NormalRoutePriority),
-		ipv6: pref("ipv6NormalRoutePriority", conf.IPv6NormalRoutePriority),
-	}, problems
+	return uint32(maxPriority - cmp.Or(priority, defaultPriority)), nil
 }
