@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Setup is one data plane made ready: empty of our routes, running, reachable.
+// Setup is one data plane made ready: empty of our routes, running, reachable. Its functions are given the test of a case: what
+// they make must outlive the case, so it is cleaned up with the Cleanup of the caller's own test.
 type Setup struct {
 	// Name is printed with the number of cases: "vpptest", "VPP 25.10-release", "Linux 6.1.0".
 	Name string

@@ -1,0 +1,285 @@
+package vpp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.fd.io/govpp/adapter/socketclient"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/vlib"
+	"go.fd.io/govpp/binapi/vpe"
+	"go.fd.io/govpp/core"
+
+	"vpp-route-agent/internal/dataplanetest"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp"
+)
+
+// realVPP is a VPP process of the test's own, without hugepages, devices or workers. The agent reaches it through a relay that can
+// cut connections; the test itself talks to it with GoVPP's core, which shares no code with the package under test.
+type realVPP struct {
+	dir, bin, plugins string
+
+	process *exec.Cmd
+	exited  chan struct{}
+	conn    *core.Connection
+	relay   *relay
+	links   [2]dataplanetest.Interface
+}
+
+const (
+	otherTable   = 7
+	missingTable = 4711
+)
+
+// findVPP returns the binary and plugin folder, or skips the test where there is none.
+func findVPP(t testing.TB) (bin, plugins string) {
+	bin = os.Getenv("VPP_BIN")
+	if bin == "" {
+		var err error
+		if bin, err = exec.LookPath("vpp"); err != nil {
+			t.Skip("no vpp on PATH and no VPP_BIN: nothing ran on a real VPP")
+		}
+	}
+	return bin, os.Getenv("VPP_PLUGIN_PATH")
+}
+
+func startVPP(t testing.TB) *realVPP {
+	t.Helper()
+	bin, plugins := findVPP(t)
+	dir, err := os.MkdirTemp("", "vpp") // short: socket paths have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &realVPP{dir: dir, bin: bin, plugins: plugins}
+	r.links = [2]dataplanetest.Interface{
+		{Name: "loop0", V4: netip.MustParsePrefix("10.0.1.1/24"), V6: netip.MustParsePrefix("fd00:1::1/64")},
+		{Name: "loop1", V4: netip.MustParsePrefix("10.0.2.1/24"), V6: netip.MustParsePrefix("fd00:2::1/64")},
+	}
+	t.Cleanup(func() {
+		if r.relay != nil {
+			r.relay.close()
+		}
+		r.stop()
+		os.RemoveAll(dir)
+	})
+	r.start(t)
+	r.relay = newRelay(t, r.path("relay.sock"), r.path("api.sock"))
+	return r
+}
+
+func (r *realVPP) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *realVPP) start(t testing.TB) {
+	t.Helper()
+	conf := fmt.Sprintf(`unix { nodaemon cli-listen %[1]s/cli.sock runtime-dir %[1]s poll-sleep-usec 100 log %[1]s/vpp.log }
+api-segment { prefix %[2]s }
+socksvr { socket-name %[1]s/api.sock }
+statseg { socket-name %[1]s/stats.sock size 64M }
+memory { main-heap-size 1G main-heap-page-size 4k }
+buffers { buffers-per-numa 4096 page-size 4k }
+physmem { max-size 128m }
+plugins { %[3]s plugin default { disable } }
+`, r.dir, filepath.Base(r.dir), pluginPath(r.plugins))
+	if err := os.WriteFile(r.path("startup.conf"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(r.path("out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	r.process = exec.Command(r.bin, "-c", r.path("startup.conf"))
+	r.process.Stdout, r.process.Stderr = out, out
+	r.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	r.exited = exited
+	go func() { r.process.Wait(); close(exited) }()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if r.conn, err = core.Connect(socketclient.NewVppClient(r.path("api.sock"))); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			said, _ := os.ReadFile(r.path("out"))
+			t.Fatalf("vpp does not come up: %v\n%s", err, said)
+		}
+	}
+	r.configure(t)
+}
+
+func pluginPath(p string) string {
+	if p == "" {
+		return ""
+	}
+	return "path " + p
+}
+
+// stop ends the process and what it leaves in shared memory.
+func (r *realVPP) stop() {
+	if r.conn != nil {
+		r.conn.Disconnect()
+		r.conn = nil
+	}
+	if r.process == nil || r.process.Process == nil {
+		return
+	}
+	r.process.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-r.exited:
+	case <-time.After(5 * time.Second):
+		r.process.Process.Kill()
+		<-r.exited
+	}
+	left, _ := filepath.Glob("/dev/shm/" + filepath.Base(r.dir) + "-*")
+	for _, f := range left {
+		os.Remove(f)
+	}
+}
+
+// configure makes two loopbacks with addresses and one more table.
+func (r *realVPP) configure(t testing.TB) {
+	t.Helper()
+	ctx := t.Context()
+	for _, six := range []bool{false, true} {
+		_, err := ip.NewServiceClient(r.conn).IPTableAddDelV2(ctx, &ip.IPTableAddDelV2{
+			IsAdd: true, CreateMfib: true, Table: ip.IPTable{TableID: otherTable, IsIP6: six, Name: "other"},
+		})
+		check(t, err)
+	}
+	links := interfaces.NewServiceClient(r.conn)
+	for _, l := range r.links {
+		loop, err := links.CreateLoopback(ctx, &interfaces.CreateLoopback{})
+		check(t, err)
+		_, err = links.SwInterfaceSetFlags(ctx, &interfaces.SwInterfaceSetFlags{
+			SwIfIndex: loop.SwIfIndex, Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
+		})
+		check(t, err)
+		for _, a := range []netip.Prefix{l.V4, l.V6} {
+			_, err = links.SwInterfaceAddDelAddress(ctx, &interfaces.SwInterfaceAddDelAddress{
+				SwIfIndex: loop.SwIfIndex, IsAdd: true, Prefix: ip_types.AddressWithPrefix(apiPrefix(t, a)),
+			})
+			check(t, err)
+		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func apiPrefix(t testing.TB, p netip.Prefix) ip_types.Prefix {
+	out, err := ip_types.ParsePrefix(p.String())
+	check(t, err)
+	return out
+}
+
+func (r *realVPP) version(t testing.TB) string {
+	v, err := vpe.NewServiceClient(r.conn).ShowVersion(t.Context(), &vpe.ShowVersion{})
+	check(t, err)
+	return "VPP " + v.Version
+}
+
+// addForeign adds a route as another client of the API would, in words of VPP's command line.
+func (r *realVPP) addForeign(t *testing.T, w route.Route) (remove func()) {
+	t.Helper()
+	how := "drop"
+	if w.Kind == route.Via {
+		how = w.Paths[0].NextHop.String() + " " + w.Paths[0].Interface
+	}
+	r.cli(t, "ip route add %s via %s", w.Prefix, how)
+	return func() { r.cli(t, "ip route del %s", w.Prefix) }
+}
+
+func (r *realVPP) cli(t testing.TB, format string, args ...any) string {
+	t.Helper()
+	reply, err := vlib.NewServiceClient(r.conn).CliInband(t.Context(), &vlib.CliInband{Cmd: fmt.Sprintf(format, args...)})
+	check(t, err)
+	return reply.Reply
+}
+
+// dump lists all entries of all sources.
+func (r *realVPP) dump(t *testing.T) map[route.Key]string {
+	t.Helper()
+	all := map[route.Key]string{}
+	for _, table := range []uint32{0, otherTable} {
+		for _, six := range []bool{false, true} {
+			stream, err := ip.NewServiceClient(r.conn).IPRouteV2Dump(t.Context(), &ip.IPRouteV2Dump{Table: ip.IPTable{TableID: table, IsIP6: six}})
+			check(t, err)
+			for {
+				d, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				check(t, err)
+				k := route.Key{Table: table, Prefix: netip.MustParsePrefix(d.Route.Prefix.String()).Masked()}
+				text := fmt.Sprintf("source %d", d.Route.Src)
+				for _, p := range d.Route.Paths {
+					text += fmt.Sprintf(", %s %d %x if %d table %d", p.Type, p.Proto, p.Nh.Address.XXX_UnionData, int32(p.SwIfIndex), p.TableID)
+				}
+				all[k] = text
+			}
+		}
+	}
+	return all
+}
+
+// agent is a vpp.VPP that runs until stop.
+type agent struct {
+	*vpp.VPP
+	stop func()
+}
+
+func runAgent(t testing.TB, cfg vpp.Config) *agent {
+	ctx, cancel := context.WithCancel(context.Background())
+	v := vpp.New(cfg)
+	done := make(chan struct{})
+	go func() { v.Run(ctx); close(done) }()
+	a := &agent{v, func() { cancel(); <-done }}
+	t.Cleanup(a.stop)
+	return a
+}
+
+// TestDataplaneRealVPP runs the conformance suite on a VPP process.
+func TestDataplaneRealVPP(t *testing.T) {
+	r := startVPP(t)
+	cfg := vpp.Config{Socket: r.relay.path}
+	a := runAgent(t, cfg)
+	dataplanetest.Run(t, dataplanetest.Setup{
+		Name:         r.version(t) + " (" + r.bin + ")",
+		Dataplane:    a.VPP,
+		Interfaces:   r.links,
+		OtherTable:   otherTable,
+		MissingTable: missingTable,
+		AddForeign:   r.addForeign,
+		Dump:         r.dump,
+		Reopen: func(*testing.T) fib.Dataplane {
+			a.stop()
+			a = runAgent(t, cfg)
+			return a.VPP
+		},
+		Reconnect: func(*testing.T) { r.relay.cut() },
+		Restart: func(ct *testing.T) {
+			r.stop()
+			r.start(ct)
+		},
+	})
+}
