@@ -57,6 +57,7 @@ type setting struct {
 	def     string
 	usage   string
 	secret  bool // not a flag: command lines are visible to every process of the host
+	list    bool // a flag that may be given several times
 	set     func(c *config, text string) error
 	boolean bool
 }
@@ -69,10 +70,10 @@ var settings = []setting{
 		set: text(func(c *config) *string { return &c.nodeName })},
 	{flag: "router-id", env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
 		set: text(func(c *config) *string { return &c.routerID })},
-	{flag: "next-hop", file: "nextHop", usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
+	{flag: "next-hop", file: "nextHop", list: true, usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
 		set: parseNextHops},
 
-	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs",
+	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", list: true, def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs",
 		set: func(c *config, s string) error { c.etcdEndpoints = strings.Split(s, ","); return nil }},
 	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
 	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", usage: "password for etcd", secret: true, set: text(func(c *config) *string { return &c.etcdPassword })},
@@ -134,11 +135,16 @@ func addFlags(flags *pflag.FlagSet) {
 		if len(s.env) > 0 {
 			usage += " (environment: " + s.env[len(s.env)-1] + ")"
 		}
-		if s.boolean {
+		switch {
+		case s.boolean:
 			flags.Bool(s.flag, false, usage)
-			continue
+		case s.list && s.def != "":
+			flags.StringSlice(s.flag, []string{s.def}, usage)
+		case s.list:
+			flags.StringSlice(s.flag, nil, usage)
+		default:
+			flags.String(s.flag, s.def, usage)
 		}
-		flags.String(s.flag, s.def, usage)
 	}
 }
 
@@ -179,6 +185,10 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 // lookup finds the strongest place that gives the setting a value; source names that place, "" if there is none.
 func lookup(s setting, flags *pflag.FlagSet, env environment, file map[string]string) (value, source string) {
 	if s.flag != "" && flags.Changed(s.flag) {
+		if s.list {
+			values, _ := flags.GetStringSlice(s.flag)
+			return strings.Join(values, ","), "--" + s.flag
+		}
 		return flags.Lookup(s.flag).Value.String(), "--" + s.flag
 	}
 	for _, name := range s.envNames() {

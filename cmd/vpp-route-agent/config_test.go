@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write generated documents instead of comparing them")
+
+// load reads a configuration as `run` does, from arguments, variables and the text of a file ("" for none).
+func load(t *testing.T, args []string, env map[string]string, file string) (config, error) {
+	t.Helper()
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "agent.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", path)
+	}
+	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	addFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return config{}, err
+	}
+	return loadConfig(flags, func(name string) (string, bool) {
+		if v, ok := env[name]; ok {
+			return v, true
+		}
+		if name == "NODENAME" {
+			return "edge-7", true
+		}
+		return "", false
+	})
+}
+
+func TestStrongestPlaceWins(t *testing.T) {
+	const file = "etcdEndpoints: [http://file:1]\n"
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		file string
+		want string
+	}{
+		"default":                             {nil, nil, "", "http://127.0.0.1:2379"},
+		"file":                                {nil, nil, file, "http://file:1"},
+		"environment over file":               {nil, map[string]string{"ETCD_ENDPOINTS": "http://env:1"}, file, "http://env:1"},
+		"calico's prefix over the plain name": {nil, map[string]string{"ETCD_ENDPOINTS": "http://env:1", "CALICO_ETCD_ENDPOINTS": "http://calico:1"}, file, "http://calico:1"},
+		"our own prefix over calico's":        {nil, map[string]string{"CALICO_ETCD_ENDPOINTS": "http://calico:1", "VPP_ROUTE_AGENT_ETCD_ENDPOINTS": "http://own:1"}, file, "http://own:1"},
+		"flag over everything":                {[]string{"--etcd-endpoints=http://flag:1"}, map[string]string{"ETCD_ENDPOINTS": "http://env:1"}, file, "http://flag:1"},
+		"several endpoints":                   {[]string{"--etcd-endpoints=http://a:1,http://b:1"}, nil, "", "http://a:1 http://b:1"},
+		"a flag given twice adds up":          {[]string{"--etcd-endpoints=http://a:1", "--etcd-endpoints=http://b:1"}, nil, "", "http://a:1 http://b:1"},
+		"a prefixed variable wins when empty": {nil, map[string]string{"ETCD_ENDPOINTS": "http://env:1", "CALICO_ETCD_ENDPOINTS": ""}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := load(t, tc.args, tc.env, tc.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(c.etcdEndpoints, " "); got != tc.want {
+				t.Errorf("endpoints %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWrongConfigurationIsOneSentence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		file string
+		want string // part of the sentence: the place and what is wrong
+	}{
+		"unknown key in the file":    {nil, nil, "etcdEndpoint: http://a:1\n", `unknown key "etcdEndpoint"`},
+		"key twice in the file":      {nil, nil, "dataplane: vpp\ndataplane: none\n", "already set in map"},
+		"a map where a text belongs": {nil, nil, "dataplane: {kind: vpp}\n", "key dataplane: want a text"},
+		"file that is not there":     {[]string{"--config", "/nonexistent.yaml"}, nil, "", "/nonexistent.yaml"},
+		"bad next hop":               {[]string{"--next-hop=10.0.0"}, nil, "", `--next-hop: "10.0.0" is not an IP address`},
+		"two next hops of a family":  {[]string{"--next-hop=10.0.0.1", "--next-hop=10.0.0.2"}, nil, "", "one family"},
+		"unknown data plane":         {[]string{"--dataplane=dpdk"}, nil, "", "--dataplane: \"dpdk\" is not one of vpp, kernel, none"},
+		"flags that conflict":        {[]string{"--dataplane=none", "--kernel-table=100"}, nil, "", "--kernel-table has no meaning with --dataplane none"},
+		"conflict over two places":   {[]string{"--dataplane=kernel"}, map[string]string{"VPP_ROUTE_AGENT_VPP_SOCKET": "/x"}, "", "--vpp-socket has no meaning with --dataplane kernel"},
+		"writing without gRPC":       {[]string{"--gobgp-write", "--gobgp-listen=off"}, nil, "", "conflicts"},
+		"somebody else's protocol":   {[]string{"--dataplane=kernel", "--kernel-protocol=12"}, nil, "", "protocol 12 belongs to bird"},
+		"number out of range":        {nil, map[string]string{"VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY": "300"}, "", "VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY: \"300\" is not a whole number from 0 to 255"},
+		"a listener without port":    {[]string{"--metrics-listen=127.0.0.1"}, nil, "", "is not address:port"},
+		"kubernetes as datastore":    {nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "", "DATASTORE_TYPE: \"kubernetes\" is not one of etcdv3"},
+		"user without password":      {nil, map[string]string{"ETCD_USERNAME": "u"}, "", "given together"},
+		"certificate without key":    {[]string{"--etcd-cert-file=/c"}, nil, "", "given together"},
+		"node name with a slash":     {[]string{"--node-name=a/b"}, nil, "", `node name "a/b"`},
+		"source name too long":       {[]string{"--fib-source=" + strings.Repeat("x", 64)}, nil, "", "longer than 63 bytes"},
+		"negative deferral":          {[]string{"--deferral=-1s"}, nil, "", "between 0s and 1h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, tc.args, tc.env, tc.file)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), tc.want) || strings.Contains(strings.TrimSpace(err.Error()), "\n") {
+				t.Errorf("error %q, want one sentence with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nodename")
+	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"NODENAME, trimmed":             {map[string]string{"NODENAME": " rack3.edge-1 "}, "rack3.edge-1"},
+		"calico's file before HOSTNAME": {map[string]string{"NODENAME": "", "CALICO_NODENAME_FILE": file, "HOSTNAME": "h"}, "from-file"},
+		"HOSTNAME in lower case":        {map[string]string{"NODENAME": "", "CALICO_NODENAME_FILE": "/nonexistent", "HOSTNAME": "Edge-9"}, "edge-9"},
+		"a flag's variable over all":    {map[string]string{"VPP_ROUTE_AGENT_NODE_NAME": "own", "NODENAME": "other"}, "own"},
+		"CALICO_NODENAME over NODENAME": {map[string]string{"CALICO_NODENAME": "c", "NODENAME": "n"}, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := load(t, nil, tc.env, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.nodeName != tc.want {
+				t.Errorf("node name %q, want %q", c.nodeName, tc.want)
+			}
+		})
+	}
+}
+
+// Every key works in the file, and what it sets is what the flag sets.
+func TestFileAndFlagsMeanTheSame(t *testing.T) {
+	sample := map[string]string{
+		"node-name": "n", "router-id": "10.0.0.1", "next-hop": "10.0.0.9", "etcd-endpoints": "http://x:1", "vpp-socket": "/s", "fib-source": "src",
+		"fib-source-priority": "7", "gobgp-listen": "127.0.0.1:1", "metrics-listen": "off", "admin-socket": "/a", "state-dir": "/d", "deferral": "5s",
+		"log-level": "debug", "log-format": "json", "allow-shared-source": "true", "gobgp-write": "true",
+	}
+	seen := 0
+	for _, s := range settings {
+		value, ok := sample[s.flag]
+		if !ok {
+			continue
+		}
+		seen++
+		byFlag, err := load(t, []string{"--" + s.flag + "=" + value}, nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		byFile, err := load(t, nil, nil, s.file+": "+value+"\n")
+		if s.flag == "node-name" {
+			continue // the test's NODENAME wins over the file
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		byFile.configFile = ""
+		if !reflect.DeepEqual(byFlag, byFile) {
+			t.Errorf("--%s and %s differ:\n%+v\n%+v", s.flag, s.file, byFlag, byFile)
+		}
+	}
+	if seen != len(sample) {
+		t.Errorf("%d of %d settings seen", seen, len(sample))
+	}
+}
+
+func TestConfigurationReferenceIsTrue(t *testing.T) {
+	const path = "../../docs/configuration.md"
+	var b bytes.Buffer
+	if err := writeReference(&b); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onDisk, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(onDisk, b.Bytes()) {
+		t.Error("docs/configuration.md is old: go test ./cmd/vpp-route-agent -run Reference -update")
+	}
+}

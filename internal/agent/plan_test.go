@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
+func key(s string) route.Key    { return route.Key{Prefix: pfx(s)} }
+
+// cluster is two nodes of a mesh; a has the block 10.1.0.0/26, the single-address block 10.1.9.9/32 and a borrowed address.
+func cluster() *calico.Snapshot {
+	return &calico.Snapshot{
+		Revision: 7,
+		Nodes: map[string]calico.Node{
+			"a": {Name: "a", IPv4: pfx("192.168.4.2/24")},
+			"b": {Name: "b", IPv4: pfx("192.168.4.3/24")},
+		},
+		IPPools:    map[string]calico.IPPool{"pool": {Name: "pool", CIDR: pfx("10.1.0.0/16"), BlockSize: 26}},
+		Affinities: map[netip.Prefix]calico.AffinityState{pfx("10.1.0.0/26"): calico.AffinityConfirmed, pfx("10.1.9.9/32"): calico.AffinityConfirmed},
+		Blocks: map[netip.Prefix]calico.Block{
+			pfx("10.1.0.0/26"): {CIDR: pfx("10.1.0.0/26"), Owner: calico.Owner{Host: "a"}},
+			pfx("10.1.9.9/32"): {CIDR: pfx("10.1.9.9/32"), Owner: calico.Owner{Host: "a"}},
+		},
+		WorkloadEndpoints: map[string]calico.WorkloadEndpoint{
+			"default/w": {Namespace: "default", Name: "w", Node: "a", IPNetworks: []netip.Prefix{pfx("10.1.0.77/32"), pfx("10.1.9.9/32")}},
+		},
+	}
+}
+
+func announced(p Plan) []string {
+	var out []string
+	for _, a := range p.BGP.Announcements {
+		out = append(out, a.Prefix.String())
+	}
+	return out
+}
+
+func TestBlockWaitsForItsDropRoute(t *testing.T) {
+	hosts := []string{"10.1.0.77/32", "10.1.9.9/32"}
+	all := []string{"10.1.0.0/26", "10.1.0.77/32", "10.1.9.9/32"}
+	for name, tc := range map[string]struct {
+		facts    Facts
+		want     []string
+		deferred []netip.Prefix
+	}{
+		"nothing acknowledged: addresses only":    {Facts{}, hosts, []netip.Prefix{pfx("10.1.0.0/26")}},
+		"drop acknowledged":                       {Facts{Programmed: map[route.Key]bool{key("10.1.0.0/26"): true}}, all, nil},
+		"data plane absent: nothing to wait for":  {Facts{NoDataplane: true}, all, nil},
+		"announced already: not taken back":       {Facts{Announced: map[netip.Prefix]bool{pfx("10.1.0.0/26"): true}}, all, nil},
+		"another prefix acknowledged is no grant": {Facts{Programmed: map[route.Key]bool{key("10.1.0.64/26"): true}}, hosts, []netip.Prefix{pfx("10.1.0.0/26")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := PlanFor("a", cluster(), bgp.Options{}, tc.facts)
+			if got := announced(p); !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("announced %v, want %v", got, tc.want)
+			}
+			if !reflect.DeepEqual(p.Deferred, tc.deferred) {
+				t.Errorf("deferred %v, want %v", p.Deferred, tc.deferred)
+			}
+		})
+	}
+}
+
+func TestDropRoutes(t *testing.T) {
+	want := func(t *testing.T, p Plan, prefixes ...string) {
+		t.Helper()
+		var routes []route.Route
+		for _, s := range prefixes {
+			routes = append(routes, route.Route{Key: key(s), Kind: route.Drop, Origin: route.Own})
+		}
+		if len(p.Own) != len(routes) || len(routes) > 0 && !reflect.DeepEqual(p.Own, routes) {
+			t.Errorf("own routes %v, want %v", p.Own, routes)
+		}
+	}
+	t.Run("one for the block, none for the single address", func(t *testing.T) {
+		want(t, PlanFor("a", cluster(), bgp.Options{}, Facts{}), "10.1.0.0/26")
+	})
+	t.Run("kept while a block that is no longer ours is still announced", func(t *testing.T) {
+		c := cluster()
+		delete(c.Affinities, pfx("10.1.0.0/26"))
+		p := PlanFor("a", c, bgp.Options{}, Facts{Announced: map[netip.Prefix]bool{pfx("10.1.0.0/26"): true, pfx("10.1.9.9/32"): true}})
+		want(t, p, "10.1.0.0/26")
+		for _, a := range p.BGP.Announcements {
+			if a.Prefix == pfx("10.1.0.0/26") {
+				t.Error("a block that is not ours is announced")
+			}
+		}
+		want(t, PlanFor("a", c, bgp.Options{}, Facts{}))
+	})
+	t.Run("none while the node is unknown", func(t *testing.T) {
+		c := cluster()
+		delete(c.Nodes, "a")
+		p := PlanFor("a", c, bgp.Options{}, Facts{NoDataplane: true})
+		if p.BGP.Waiting == "" || len(p.BGP.Announcements) > 0 || len(p.BGP.Peers) > 0 {
+			t.Errorf("plan without own node: %+v", p.BGP)
+		}
+	})
+}
+
+func TestGuardedAddresses(t *testing.T) {
+	p := PlanFor("a", cluster(), bgp.Options{}, Facts{})
+	if want := []netip.Addr{addr("192.168.4.2")}; !reflect.DeepEqual(p.OwnAddresses, want) {
+		t.Errorf("own %v", p.OwnAddresses)
+	}
+	if want := []netip.Addr{addr("192.168.4.3")}; !reflect.DeepEqual(p.PeerAddresses, want) {
+		t.Errorf("peers %v", p.PeerAddresses)
+	}
+}
+
+func TestPlanLeavesItsInputsAlone(t *testing.T) {
+	c, f := cluster(), Facts{Announced: map[netip.Prefix]bool{pfx("10.2.0.0/26"): true}}
+	first := PlanFor("a", c, bgp.Options{}, f)
+	if !reflect.DeepEqual(c, cluster()) || len(f.Announced) != 1 {
+		t.Fatal("an input changed")
+	}
+	if second := PlanFor("a", c, bgp.Options{}, f); !reflect.DeepEqual(first, second) {
+		t.Fatalf("equal inputs, different plans:\n%+v\n%+v", first, second)
+	}
+}

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/bgp"
+)
+
+func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const deferral = 30 * time.Second
+	done := bgp.PeerState{Address: addr("10.0.0.1"), Established: true, GR: true, EndOfRIB: true}
+	down := bgp.PeerState{Address: addr("10.0.0.2")}
+	restarting := bgp.PeerState{Address: addr("10.0.0.3"), Established: true, GR: true, Restarting: true}
+	sending := bgp.PeerState{Address: addr("10.0.0.4"), Established: true, GR: true}
+	plain := bgp.PeerState{Address: addr("10.0.0.5"), Established: true, Since: start, LastUpdate: start.Add(4 * time.Second)}
+	for name, tc := range map[string]struct {
+		after    time.Duration // since the peers were configured
+		peers    []bgp.PeerState
+		unusable int
+		waitsFor string // "": sweep
+	}{
+		"no peers, nothing unknown":                     {0, nil, 0, ""},
+		"all have sent End-of-RIB":                      {time.Second, []bgp.PeerState{done, done}, 0, ""},
+		"one is down":                                   {time.Second, []bgp.PeerState{done, down}, 0, "10.0.0.2"},
+		"one restarts itself and waits for us":          {time.Second, []bgp.PeerState{done, restarting}, 0, ""},
+		"one is still sending":                          {time.Second, []bgp.PeerState{done, sending}, 0, "10.0.0.4"},
+		"without graceful restart, update 2.9 s ago":    {6900 * time.Millisecond, []bgp.PeerState{plain}, 0, "10.0.0.5"},
+		"without graceful restart, quiet for 3 s":       {7 * time.Second, []bgp.PeerState{plain}, 0, ""},
+		"a resource is unreadable: it may name a peer":  {time.Second, []bgp.PeerState{done}, 1, "1 resources"},
+		"the deferral ends the wait for a peer":         {deferral, []bgp.PeerState{down}, 0, ""},
+		"the deferral ends the wait for a bad resource": {deferral, nil, 3, ""},
+		"just before the deferral ends, still waits":    {deferral - 1, []bgp.PeerState{down}, 0, "10.0.0.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ok, waiting := sweepVerdict(start.Add(tc.after), start, deferral, tc.peers, tc.unusable)
+			if ok != (tc.waitsFor == "") || !strings.Contains(waiting, tc.waitsFor) {
+				t.Errorf("sweep %v, waiting %q; want waiting for %q", ok, waiting, tc.waitsFor)
+			}
+		})
+	}
+	t.Run("never before the peers are configured, however late", func(t *testing.T) {
+		if ok, _ := sweepVerdict(start.Add(time.Hour), time.Time{}, deferral, nil, 0); ok {
+			t.Error("swept without knowing any peer")
+		}
+	})
+}
