@@ -1,5 +1,5 @@
 // Package gobgp keeps one embedded GoBGP equal to a bgp.Plan and hands on what peers announce. It owns the BgpServer, its gRPC
-// and everything configured in it; it decides nothing: what to announce, whom to peer with and what to accept stands in the
+// and everything configured in it; it decides nothing: what to announce, whom to peer with and what to pass on stands in the
 // plan. It is the only importer of GoBGP, and GoBGP's types do not leave it.
 //
 // GoBGP keeps its multipath switch in a process-wide variable, so every Speaker of a process uses multipath.
@@ -8,23 +8,31 @@ package gobgp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 )
 
 // Sink takes what peers announce. Learned is called with the complete best-path set of a prefix each time it may have changed: the
-// paths replace what was known, sorted by next hop and peer. An empty set means that no remote path is best: it is gone, or our own announcement of the prefix is
-// best. Learned is called from one goroutine at a time, GoBGP's watch: it stores, marks dirty and returns, and must not call the
-// Speaker. A stop of the speaker inside Set (AS, router ID, listen port or addresses changed) withdraws everything this way too.
+// paths replace what was known, sorted by next hop and peer. An empty set means that no remote path is best: it is gone, or our own
+// announcement of the prefix is best. A set holds fresh paths only or stale ones only.
+//
+// Learned is called from one goroutine at a time, in the order of GoBGP's decisions: it stores, marks dirty and returns, and must
+// not call the Speaker. What is reported by Peers never runs ahead of it: a peer's EndOfRIB shows after its last path was handed over.
 type Sink interface {
 	Learned(prefix netip.Prefix, paths []bgp.Path)
 }
 
-// Passwords finds TCP MD5 keys. ok is false while the secret is not there; then its peers are not configured, and come up with the
-// next Set after it appeared.
+// Passwords finds TCP MD5 keys. ok is false while the secret is not there: its peers are not configured then (fail closed), are shown
+// with the reason, and come up within seconds once it is.
 type Passwords func(calico.SecretKeyRef) (password string, ok bool)
 
 // Config is what a Speaker is made of. Log and Sink are required.
@@ -35,41 +43,234 @@ type Config struct {
 	Passwords Passwords
 	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path" or several with commas. Empty: off.
 	GRPC string
-	// GRPCWrite opens the calls that change something. They bypass the plan.
+	// GRPCWrite opens the calls that change something. They bypass the plan; paths added that way are removed again and counted.
 	GRPCWrite bool
 }
 
-// Speaker is one embedded BGP speaker. Its methods may be called from any goroutine, also before Run, for which they then wait.
+// Speaker is one embedded BGP speaker. Its methods may be called from any goroutine, also before Run, for which Set, Stop and
+// RejectNextHops then wait.
 type Speaker struct {
-	cfg Config
+	cfg      Config
+	log      *slog.Logger
+	sessions *sessions
+	learned  *learned
+	requests chan request  // to the goroutine of Run
+	fatal    chan error    // GoBGP gave up; of size 1, the first one counts
+	ended    chan struct{} // closed when Run returns
+	applied  applied       // owned by Run's goroutine
+
+	mu   sync.Mutex
+	view view
 }
+
+// applied is what GoBGP has been made to be.
+type applied struct {
+	server    *server.BgpServer
+	speaker   *bgp.Speaker // nil while BGP is stopped
+	wanted    []bgp.Peer   // of the last plan, for retries
+	peers     map[netip.Addr]peerConf
+	announced map[netip.Prefix]bgp.Announcement
+	policy    policy
+	policySet bool
+	dead      []netip.Addr // sorted; see RejectNextHops
+}
+
+// view is what other goroutines may know of applied; its values are never edited.
+type view struct {
+	server    *server.BgpServer // nil while BGP is stopped
+	peers     []bgp.Peer
+	problems  map[netip.Addr]string // why a peer is not configured
+	announced map[netip.Prefix]bgp.Announcement
+	listed    listing
+}
+
+type request struct {
+	do   func(context.Context) error
+	done chan error // of size 1
+}
+
+var (
+	errEnded   = errors.New("gobgp: the speaker has ended")
+	errStopped = errors.New("gobgp: stopped") // ends Run, not seen by callers
+)
 
 // New returns a Speaker that does nothing until Run.
-func New(cfg Config) *Speaker { return &Speaker{cfg: cfg} }
-
-// Run starts GoBGP and serves until ctx ends (nil) or GoBGP fails for good. It leaves sessions and sockets as they are, on purpose:
-// the process is expected to exit, the peers see a connection that closes without CEASE and keep our routes (RFC 4724). Use
-// Stop to say goodbye.
-func (s *Speaker) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-
-// Set makes GoBGP equal to p: announcements first, then policies, then peers. The same plan twice does nothing. Errors of single
-// items are joined, name their peer or prefix, and hold up nothing else; the next Set tries those again.
-func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error { return errors.ErrUnsupported }
-
-// RejectNextHops rejects, on import, paths with one of these next hops, so that a dead best path does not hide a live second one. The
-// list replaces the one before.
-func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
-	return errors.ErrUnsupported
+func New(cfg Config) *Speaker {
+	ss := newSessions()
+	s := &Speaker{
+		cfg:      cfg,
+		log:      cfg.Log,
+		sessions: ss,
+		learned:  newLearned(cfg.Log, cfg.Sink, ss, cfg.GRPCWrite),
+		requests: make(chan request),
+		fatal:    make(chan error, 1),
+		ended:    make(chan struct{}),
+	}
+	s.applied.peers = map[netip.Addr]peerConf{}
+	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
+	return s
 }
 
-// Stop sends CEASE to every peer, which then drop our routes, and ends Run.
-func (s *Speaker) Stop(ctx context.Context) error { return errors.ErrUnsupported }
+// retryInterval is how often peers that could not be configured (a password that is missing, an error of GoBGP) are tried again.
+const retryInterval = 3 * time.Second
 
-// Peers returns how every peer of the plan stands, by address.
-func (s *Speaker) Peers() []bgp.PeerState { return nil }
+// Run starts GoBGP and serves until ctx ends or Stop was called (nil), or GoBGP fails for good. When ctx ends it leaves sessions and
+// sockets as they are, on purpose: the process is expected to exit then, the peers see a connection that closes without CEASE and
+// keep our routes (RFC 4724 §4.2). GoBGP's own goroutines have no end (BgpServer.Serve never returns) and go with the process.
+// Run is called once.
+func (s *Speaker) Run(ctx context.Context) error {
+	defer close(s.ended)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := removeStaleSockets(ctx, s.cfg.GRPC); err != nil {
+		return err
+	}
+	s.applied.server = server.NewBgpServer(s.options()...)
+	go s.applied.server.Serve()
+	if err := s.watch(ctx); err != nil {
+		return err
+	}
 
-// Announced returns what is originated now, by prefix.
-func (s *Speaker) Announced() []bgp.Announcement { return nil }
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	retry := time.NewTicker(retryInterval)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.fatal:
+			return err
+		case r := <-s.requests:
+			err := r.do(ctx)
+			if errors.Is(err, errStopped) {
+				r.done <- nil
+				return nil
+			}
+			r.done <- err
+		case <-s.sessions.expired:
+			s.restartExpired(ctx)
+		case <-s.learned.suspicion:
+			s.removeForeign(ctx)
+		case now := <-tick.C:
+			s.learned.freshen(now)
+		case <-retry.C:
+			s.retryPeers(ctx)
+		}
+	}
+}
 
-// Changed has an item when a session came up or went down, or a peer's End-of-RIB came, since it was last read.
-func (s *Speaker) Changed() <-chan struct{} { return nil }
+func (s *Speaker) options() []server.ServerOption {
+	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, sessions: s.sessions, fatal: s.fatal})}
+	if s.cfg.GRPC != "" {
+		o = append(o, server.GrpcListenAddress(s.cfg.GRPC))
+		if !s.cfg.GRPCWrite {
+			o = append(o, server.GrpcOption(readOnly()))
+		}
+	}
+	return o
+}
+
+// ask has do run in Run's goroutine, one at a time. When ctx ends first, do may still run.
+func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error {
+	r := request{do: do, done: make(chan error, 1)}
+	select {
+	case s.requests <- r:
+	case <-s.ended:
+		return errEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Set makes GoBGP equal to p: policies and announcements first, then peers, so that a new peer gets all of our routes packed and
+// before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
+// nothing else; the next Set tries those again. When p.Speaker differs from before, BGP is stopped and started: every session is reset.
+//
+// Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when ctx ended first.
+func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
+	return s.ask(ctx, func(ctx context.Context) error {
+		if err := s.start(ctx, p.Speaker); err != nil {
+			return err // without a speaker nothing else can be applied
+		}
+		pol := policyOf(p)
+		return errors.Join(
+			s.setPolicy(ctx, pol),
+			s.announce(ctx, p.Announcements),
+			s.setPeers(ctx, p.Peers),
+		)
+	})
+}
+
+// RejectNextHops rejects, on import, paths with one of these next hops, so that a dead best path does not hide a live second one
+// (GoBGP has no next-hop tracking). The list replaces the one before and survives Set; announcements are not concerned. A change
+// takes every received path through policy again.
+func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
+	dead = sortedAddrs(dead)
+	return s.ask(ctx, func(ctx context.Context) error {
+		s.applied.dead = dead
+		if s.applied.speaker == nil {
+			return nil // the first Set brings it
+		}
+		return s.setPolicy(ctx, s.applied.policy)
+	})
+}
+
+// Stop says goodbye: it sends CEASE to every peer, which then drop our routes at once, stops the gRPC and ends Run.
+func (s *Speaker) Stop(ctx context.Context) error {
+	return s.ask(ctx, func(context.Context) error {
+		s.applied.server.Stop()
+		s.forget()
+		return errStopped
+	})
+}
+
+// start makes BGP run as sp says. GoBGP can change none of it without stopping.
+func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
+	a := &s.applied
+	if a.speaker != nil && sameSpeaker(*a.speaker, sp) {
+		return nil
+	}
+	if a.speaker != nil {
+		s.log.Info("restarting BGP, all sessions are reset", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
+		if err := a.server.StopBgp(ctx, &api.StopBgpRequest{}); err != nil {
+			return fmt.Errorf("gobgp: stop: %w", err)
+		}
+		s.forget()
+	}
+	if sp.AS == 0 || !sp.RouterID.Is4() {
+		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form", sp.AS, sp.RouterID)
+	}
+	if err := a.server.StartBgp(ctx, &api.StartBgpRequest{Global: global(sp)}); err != nil {
+		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes them.
+		return errors.Join(fmt.Errorf("gobgp: start: %w", err), a.server.StopBgp(ctx, &api.StopBgpRequest{}))
+	}
+	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
+	sp.ListenAddresses = append([]netip.Addr(nil), sp.ListenAddresses...)
+	a.speaker = &sp
+	s.publish(func(v *view) { v.server = a.server })
+	return nil
+}
+
+// forget notes that GoBGP has nothing any more.
+func (s *Speaker) forget() {
+	s.applied.speaker, s.applied.policySet = nil, false
+	for addr := range s.applied.peers {
+		s.sessions.remove(addr)
+	}
+	s.applied.peers = map[netip.Addr]peerConf{}
+	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
+	s.publish(func(v *view) { v.server, v.announced = nil, nil })
+}
+
+func (s *Speaker) publish(change func(*view)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.view)
+}

@@ -1,0 +1,121 @@
+package gobgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
+)
+
+// announce makes the local paths equal to want: new and changed ones first, then withdrawals, so that a prefix is never left without
+// a route that a shorter one of ours covers.
+func (s *Speaker) announce(ctx context.Context, want []bgp.Announcement) error {
+	have := maps.Clone(s.applied.announced)
+	var errs []error
+	keep := make(map[netip.Prefix]bool, len(want))
+	for _, a := range want {
+		keep[a.Prefix] = true
+		if old, ok := have[a.Prefix]; ok && old == a {
+			continue
+		}
+		if err := s.addPath(ctx, a); err != nil {
+			errs = append(errs, fmt.Errorf("gobgp: announce %s: %w", a.Prefix, err))
+			continue
+		}
+		have[a.Prefix] = a
+	}
+	for p, a := range s.applied.announced {
+		if keep[p] {
+			continue
+		}
+		if err := s.deletePath(ctx, a, 0); err != nil {
+			errs = append(errs, fmt.Errorf("gobgp: withdraw %s: %w", p, err))
+			continue
+		}
+		delete(have, p)
+	}
+	s.applied.announced = have
+	s.publish(func(v *view) { v.announced = have })
+	return errors.Join(errs...)
+}
+
+func (s *Speaker) addPath(ctx context.Context, a bgp.Announcement) error {
+	p, err := pathOf(a)
+	if err != nil {
+		return err
+	}
+	_, err = s.applied.server.AddPath(ctx, &api.AddPathRequest{TableType: api.TableType_GLOBAL, Path: p})
+	return err
+}
+
+// deletePath withdraws by path: with neither path nor UUID GoBGP would delete every local path, with a UUID it searches the table.
+func (s *Speaker) deletePath(ctx context.Context, a bgp.Announcement, identifier uint32) error {
+	p, err := pathOf(a)
+	if err != nil {
+		return err
+	}
+	p.Identifier = identifier
+	return s.applied.server.DeletePath(ctx, &api.DeletePathRequest{TableType: api.TableType_GLOBAL, Path: p})
+}
+
+// pathOf is an announcement as GoBGP takes it: ORIGIN IGP, empty AS_PATH, explicit NEXT_HOP, LOCAL_PREF (which GoBGP removes towards
+// eBGP peers). The wire form costs GoBGP a third less than the protobuf one.
+func pathOf(a bgp.Announcement) (*api.Path, error) {
+	if p, ok := route.Normalize(a.Prefix); !ok || p != a.Prefix {
+		return nil, fmt.Errorf("prefix %s has host bits or is IPv4-mapped", a.Prefix)
+	}
+	if !a.NextHop.IsValid() || a.NextHop.IsUnspecified() || a.NextHop.Is4In6() || a.NextHop.Zone() != "" {
+		return nil, fmt.Errorf("next hop %s", a.NextHop)
+	}
+	family, nlri := ipv6Unicast, packet.AddrPrefixInterface(packet.NewIPv6AddrPrefix(uint8(a.Prefix.Bits()), a.Prefix.Addr().String()))
+	if a.Prefix.Addr().Is4() {
+		family, nlri = ipv4Unicast, packet.NewIPAddrPrefix(uint8(a.Prefix.Bits()), a.Prefix.Addr().String())
+	}
+	nextHop := packet.PathAttributeInterface(packet.NewPathAttributeMpReachNLRI(a.NextHop.String(), []packet.AddrPrefixInterface{nlri}))
+	if a.Prefix.Addr().Is4() && a.NextHop.Is4() {
+		nextHop = packet.NewPathAttributeNextHop(a.NextHop.String())
+	}
+	p := &api.Path{Family: family}
+	var err error
+	if p.NlriBinary, err = nlri.Serialize(); err != nil {
+		return nil, err
+	}
+	for _, attr := range []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP), nextHop, packet.NewPathAttributeLocalPref(a.LocalPref),
+	} {
+		b, err := attr.Serialize()
+		if err != nil {
+			return nil, err
+		}
+		p.PattrsBinary = append(p.PattrsBinary, b)
+	}
+	return p, nil
+}
+
+var (
+	ipv4Unicast = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+	ipv6Unicast = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+)
+
+func familyOf(a netip.Addr) *api.Family {
+	if a.Is4() {
+		return ipv4Unicast
+	}
+	return ipv6Unicast
+}
+
+// Announced returns what is originated now, by prefix.
+func (s *Speaker) Announced() []bgp.Announcement {
+	s.mu.Lock()
+	m := s.view.announced
+	s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(m), func(a, b bgp.Announcement) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+}

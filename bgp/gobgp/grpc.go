@@ -1,0 +1,145 @@
+package gobgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vpp-route-agent/bgp"
+)
+
+// readOnly lets through the calls of GoBGP's API that only look: GetBgp, List…, WatchEvent. The API has no authorisation of its
+// own, and whoever reaches the socket could otherwise rewrite the RIB.
+func readOnly() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := allowRead(info.FullMethod); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := allowRead(info.FullMethod); err != nil {
+				return err
+			}
+			return next(srv, stream)
+		}),
+	}
+}
+
+func allowRead(method string) error {
+	name := path.Base(method)
+	if strings.HasPrefix(name, "Get") || strings.HasPrefix(name, "List") || name == "WatchEvent" {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "%s is refused: this GoBGP is kept equal to Calico's resources and its API is read-only", name)
+}
+
+// removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone has left: binding to
+// them would fail. A socket where somebody answers is left alone.
+func removeStaleSockets(ctx context.Context, addrs string) error {
+	for _, a := range strings.Split(addrs, ",") {
+		file, ok := strings.CutPrefix(a, "unix://")
+		if !ok {
+			continue
+		}
+		info, err := os.Lstat(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || info.Mode().Type() != fs.ModeSocket {
+			return fmt.Errorf("gobgp: gRPC address %s: not a socket", a)
+		}
+		var d net.Dialer
+		if c, err := d.DialContext(ctx, "unix", file); err == nil {
+			c.Close()
+			return fmt.Errorf("gobgp: gRPC address %s: another process listens there", a)
+		}
+		if err := os.Remove(file); err != nil {
+			return fmt.Errorf("gobgp: gRPC address %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// removeForeign looks at the prefixes for which a local path appeared that may not be ours, removes what is not, and puts ours
+// back where it was replaced. It asks GoBGP again, because the events are older than what this goroutine did since.
+func (s *Speaker) removeForeign(ctx context.Context) {
+	for _, prefix := range s.learned.takeSuspects() {
+		if s.applied.speaker == nil {
+			return
+		}
+		own, announced := s.applied.announced[prefix]
+		intact := false
+		for _, p := range s.localPaths(ctx, prefix) {
+			if announced && p.identifier == 0 && p.nextHop == own.NextHop && p.localPref == own.LocalPref {
+				intact = true
+				continue
+			}
+			s.learned.countForeign()
+			s.log.Warn("removing a path that somebody added over gRPC", "prefix", prefix, "next_hop", p.nextHop)
+			if announced && p.identifier == 0 {
+				continue // replaced ours; putting ours back replaces it in turn
+			}
+			a := bgp.Announcement{Prefix: prefix, NextHop: anyNextHop(prefix)}
+			if err := s.deletePath(ctx, a, p.identifier); err != nil {
+				s.log.Warn("removing a foreign path", "prefix", prefix, "err", err)
+			}
+		}
+		if announced && !intact {
+			if err := s.addPath(ctx, own); err != nil {
+				s.log.Warn("announcing again", "prefix", prefix, "err", err)
+			}
+		}
+	}
+}
+
+// anyNextHop is a next hop of the prefix's family; a withdrawal must carry one and it does not matter which.
+func anyNextHop(p netip.Prefix) netip.Addr {
+	if p.Addr().Is4() {
+		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return netip.MustParseAddr("2001:db8::1")
+}
+
+// localPath is what identifies one of our own paths.
+type localPath struct {
+	identifier uint32
+	nextHop    netip.Addr
+	localPref  uint32
+}
+
+// localPaths lists the paths of prefix that no peer sent.
+func (s *Speaker) localPaths(ctx context.Context, prefix netip.Prefix) []localPath {
+	var out []localPath
+	req := &api.ListPathRequest{
+		TableType: api.TableType_GLOBAL,
+		Family:    familyOf(prefix.Addr()),
+		Prefixes:  []*api.TableLookupPrefix{{Prefix: prefix.String()}},
+	}
+	err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
+		for _, p := range d.Paths {
+			if !isLocal(p) {
+				continue
+			}
+			a := attributesOf(p)
+			hop, _ := nextHopOf(prefix, a.nextHops)
+			out = append(out, localPath{identifier: p.Identifier, nextHop: hop, localPref: a.localPref})
+		}
+	})
+	if err != nil {
+		s.log.Warn("listing local paths", "prefix", prefix, "err", err)
+	}
+	return out
+}

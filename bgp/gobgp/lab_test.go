@@ -1,0 +1,213 @@
+package gobgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+)
+
+func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// recorder is a Sink that keeps the current set of every prefix, and how often each was told.
+type recorder struct {
+	mu   sync.Mutex
+	sets map[netip.Prefix][]bgp.Path
+	told map[netip.Prefix]int
+	all  [][]bgp.Path
+}
+
+func newRecorder() *recorder {
+	return &recorder{sets: map[netip.Prefix][]bgp.Path{}, told: map[netip.Prefix]int{}}
+}
+
+func (r *recorder) Learned(p netip.Prefix, paths []bgp.Path) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told[p]++
+	r.all = append(r.all, paths)
+	if len(paths) == 0 {
+		delete(r.sets, p)
+		return
+	}
+	r.sets[p] = paths
+}
+
+// hops returns the next hops of a prefix in order.
+func (r *recorder) hops(p string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for _, path := range r.sets[pfx(p)] {
+		out = append(out, path.NextHop.String())
+	}
+	return out
+}
+
+func (r *recorder) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sets)
+}
+
+// node is a Speaker that runs, with its sink.
+type node struct {
+	*Speaker
+	*recorder
+	t     *testing.T
+	addr  netip.Addr
+	as    uint32
+	port  uint16
+	plan  bgp.Plan
+	ended chan error
+}
+
+// lab hands out loopback addresses and one port, so that tests do not meet.
+type lab struct {
+	t    *testing.T
+	port uint16
+	next byte
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return &lab{t: t, port: uint16(l.Addr().(*net.TCPAddr).Port), next: 10}
+}
+
+func (l *lab) node(as uint32, change ...func(*Config)) *node {
+	l.t.Helper()
+	l.next++
+	n := &node{
+		recorder: newRecorder(), t: l.t, as: as, port: l.port,
+		addr:  netip.AddrFrom4([4]byte{127, 0, 0, l.next}),
+		ended: make(chan error, 1),
+	}
+	n.plan.Speaker = bgp.Speaker{AS: as, RouterID: n.addr, ListenPort: l.port, ListenAddresses: []netip.Addr{n.addr}}
+	cfg := Config{Log: slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.addr), Sink: n.recorder}
+	for _, c := range change {
+		c(&cfg)
+	}
+	n.Speaker = New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { n.ended <- n.Run(ctx) }()
+	l.t.Cleanup(func() {
+		stop, done := context.WithTimeout(context.Background(), 20*time.Second)
+		defer done()
+		if err := n.Stop(stop); err != nil && err != errEnded {
+			l.t.Errorf("stop %s: %v", n.addr, err)
+		}
+		cancel()
+		<-n.ended
+	})
+	return n
+}
+
+// peer adds a peer to the plan of n; of the two ends the one with the lower address dials.
+func (n *node) peer(o *node, change ...func(*bgp.Peer)) {
+	p := bgp.Peer{
+		Address: o.addr, Port: o.port, RemoteAS: o.as, LocalAS: n.as, LocalAddress: n.addr,
+		Passive: o.addr.Less(n.addr), RestartTime: 120 * time.Second, Multihop: n.as != o.as,
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(q bgp.Peer) bool { return q.Address == p.Address })
+	n.plan.Peers = append(n.plan.Peers, p)
+}
+
+// connect makes two nodes peers of each other, in their plans.
+func connect(a, b *node, change ...func(*bgp.Peer)) {
+	a.peer(b, change...)
+	b.peer(a, change...)
+}
+
+// announce puts a prefix into the plan.
+func (n *node) announce(prefix, hop string, change ...func(*bgp.Announcement)) {
+	a := bgp.Announcement{Prefix: pfx(prefix), NextHop: addr(hop), LocalPref: 2147482623}
+	for _, c := range change {
+		c(&a)
+	}
+	n.withdraw(prefix)
+	n.plan.Announcements = append(n.plan.Announcements, a)
+}
+
+func (n *node) withdraw(prefix string) {
+	n.plan.Announcements = slices.DeleteFunc(n.plan.Announcements, func(a bgp.Announcement) bool { return a.Prefix == pfx(prefix) })
+}
+
+// set applies the plans of the nodes.
+func set(t *testing.T, nodes ...*node) {
+	t.Helper()
+	for _, n := range nodes {
+		if err := n.Set(t.Context(), n.plan); err != nil {
+			t.Fatalf("set %s: %v", n.addr, err)
+		}
+	}
+}
+
+func (n *node) state(o *node) bgp.PeerState {
+	for _, p := range n.Peers() {
+		if p.Address == o.addr {
+			return p
+		}
+	}
+	return bgp.PeerState{}
+}
+
+// eventually waits until got returns want.
+func eventually[T any](t *testing.T, what string, want T, got func() T) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		g := got()
+		if reflect.DeepEqual(g, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: got %v, want %v", what, g, want)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func up(t *testing.T, a, b *node) {
+	t.Helper()
+	for _, s := range [][2]*node{{a, b}, {b, a}} {
+		eventually(t, fmt.Sprintf("session %s-%s", s[0].addr, s[1].addr), "Established", func() string { return s[0].state(s[1]).State })
+	}
+}
+
+// wantHops waits until n knows the prefix by these next hops, in order; none: does not know it.
+func (n *node) wantHops(prefix string, hops ...string) {
+	n.t.Helper()
+	eventually(n.t, n.addr.String()+" "+prefix, hops, func() []string { return n.hops(prefix) })
+}
+
+func passwords(m map[string]string) Passwords {
+	return func(r calico.SecretKeyRef) (string, bool) {
+		pw, ok := m[r.Name+"/"+r.Key]
+		return pw, ok
+	}
+}
+
+// locked runs f while nothing is recorded.
+func (r *recorder) locked(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}

@@ -1,0 +1,239 @@
+package gobgp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"vpp-route-agent/bgp"
+)
+
+// learned turns GoBGP's watch events into calls of the Sink. Its lock is held while the Sink is called, which makes the
+// order of the calls the order of the events.
+//
+// GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them again unchanged (their attributes are
+// equal). So sets of more than one path are remembered here, and told again without the stale ones when a session goes down, and
+// with them when the peer is back and complete.
+type learned struct {
+	log      *slog.Logger
+	sink     Sink
+	sessions *sessions
+	suspect  bool // look for local paths that are not ours
+
+	suspicion chan struct{} // of size 1: there are suspects
+
+	mu       sync.Mutex
+	sets     map[netip.Prefix][]bgp.Path // complete best-path sets of two or more, stale ones included
+	fresh    map[netip.Addr]time.Time    // peers whose stale paths are fresh again from then on
+	suspects map[netip.Prefix]struct{}
+	named    map[string]struct{} // unusable paths that were logged
+	dropped  int                 // unusable paths
+	foreign  int                 // local paths that were not ours
+}
+
+func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learned {
+	return &learned{
+		log: log, sink: sink, sessions: ss, suspect: suspect,
+		suspicion: make(chan struct{}, 1),
+		sets:      map[netip.Prefix][]bgp.Path{},
+		fresh:     map[netip.Addr]time.Time{},
+		suspects:  map[netip.Prefix]struct{}{},
+		named:     map[string]struct{}{},
+	}
+}
+
+// watch registers for everything at once: only the filters of one watch are ordered among each other. There is nothing to miss
+// before, so it does without the initial dump, whose conversion races with GoBGP (upstream issue 2705).
+func (s *Speaker) watch(ctx context.Context) error {
+	req := &api.WatchEventRequest{
+		Peer: &api.WatchEventRequest_Peer{},
+		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
+			{Type: api.WatchEventRequest_Table_Filter_BEST},
+			{Type: api.WatchEventRequest_Table_Filter_EOR},
+		}},
+	}
+	err := s.applied.server.WatchEvent(ctx, req, func(r *api.WatchEventResponse) {
+		if ctx.Err() != nil {
+			return // GoBGP may still call for a while
+		}
+		s.learned.event(r, time.Now())
+	})
+	if err != nil {
+		return fmt.Errorf("gobgp: watch: %w", err)
+	}
+	return nil
+}
+
+// event takes one event of the watch.
+func (l *learned) event(r *api.WatchEventResponse, now time.Time) {
+	if t := r.GetTable(); t != nil && len(t.Paths) > 0 {
+		if isEndOfRIB(t.Paths[0]) {
+			l.endOfRIB(t.Paths[0], now)
+			return
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.best(t.Paths, now)
+		return
+	}
+	// Type UNKNOWN is the late echo of a session that was taken out of the configuration.
+	if p := r.GetPeer(); p != nil && p.Type == api.WatchEventResponse_PeerEvent_STATE {
+		addr, err := netip.ParseAddr(p.Peer.GetState().GetNeighborAddress())
+		if err != nil {
+			return
+		}
+		up := p.Peer.State.SessionState == api.PeerState_ESTABLISHED
+		if l.sessions.state(addr, up, now) && !up {
+			l.markStale(addr)
+		}
+	}
+}
+
+// best takes the new best-path set of a prefix: all paths in one event, or one withdrawal.
+func (l *learned) best(paths []*api.Path, now time.Time) {
+	prefix, err := prefixOf(paths[0])
+	if err != nil {
+		l.drop(fmt.Sprint(paths[0].NeighborIp, err), "peer", paths[0].NeighborIp, "err", err)
+		return
+	}
+	set := make([]bgp.Path, 0, len(paths))
+	for _, p := range paths {
+		if isLocal(p) {
+			if l.suspect {
+				l.suspects[prefix] = struct{}{}
+				wake(l.suspicion)
+			}
+			continue
+		}
+		if addr, err := netip.ParseAddr(p.NeighborIp); err == nil {
+			l.sessions.update(addr, now)
+		}
+		if p.IsWithdraw {
+			continue
+		}
+		path, err := pathFrom(prefix, p)
+		if err != nil {
+			l.drop(fmt.Sprint(p.NeighborIp, prefix, err), "peer", p.NeighborIp, "prefix", prefix, "err", err)
+			continue
+		}
+		path.External = l.sessions.external(path.Peer)
+		set = append(set, path)
+	}
+	slices.SortFunc(set, comparePaths)
+	set = slices.Compact(set)
+	if len(set) > 1 {
+		l.sets[prefix] = set
+	} else {
+		delete(l.sets, prefix)
+	}
+	l.sink.Learned(prefix, freshOf(set))
+}
+
+// drop counts a path that cannot be used and names it, each kind of it once.
+func (l *learned) drop(kind string, attrs ...any) {
+	l.dropped++
+	if _, ok := l.named[kind]; ok || len(l.named) >= 1000 { // a peer must not be able to fill our memory or disk
+		return
+	}
+	l.named[kind] = struct{}{}
+	l.log.Warn("a received path cannot be used", attrs...)
+}
+
+// markStale notes that a session is down. What is still in a set then is kept by graceful restart: without it, GoBGP has withdrawn
+// the peer's paths before it tells the state.
+func (l *learned) markStale(peer netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.fresh, peer)
+	l.mark(peer, true)
+}
+
+// mark sets Stale of peer's paths in the remembered sets and tells the sets that look different then.
+func (l *learned) mark(peer netip.Addr, stale bool) {
+	for prefix, set := range l.sets {
+		if !slices.ContainsFunc(set, func(p bgp.Path) bool { return p.Peer == peer && p.Stale != stale }) {
+			continue
+		}
+		set = slices.Clone(set) // the Sink may hold the old one
+		for i := range set {
+			if set[i].Peer == peer {
+				set[i].Stale = stale
+			}
+		}
+		l.sets[prefix] = set
+		l.sink.Learned(prefix, freshOf(set))
+	}
+}
+
+// settleTime is how long after a peer's End-of-RIB the paths that it did not announce again may still be on their way out.
+const settleTime = time.Second
+
+func (l *learned) endOfRIB(p *api.Path, now time.Time) {
+	addr, err := netip.ParseAddr(p.NeighborIp)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	l.fresh[addr] = now.Add(settleTime)
+	l.mu.Unlock()
+	l.sessions.endOfRIB(addr)
+}
+
+// freshen takes the paths of peers that completed their restart back into their sets.
+func (l *learned) freshen(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for peer, at := range l.fresh {
+		if !now.Before(at) {
+			delete(l.fresh, peer)
+			l.mark(peer, false)
+		}
+	}
+}
+
+func (l *learned) takeSuspects() []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := slices.Collect(maps.Keys(l.suspects))
+	clear(l.suspects)
+	return out
+}
+
+func (l *learned) countForeign() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.foreign++
+}
+
+// freshOf returns the fresh paths of a set, or all of it when there are none. The result is not to be edited.
+func freshOf(set []bgp.Path) []bgp.Path {
+	stale := func(p bgp.Path) bool { return p.Stale }
+	if !slices.ContainsFunc(set, stale) {
+		return set
+	}
+	fresh := slices.DeleteFunc(slices.Clone(set), stale)
+	if len(fresh) == 0 {
+		return set
+	}
+	return fresh
+}
+
+func comparePaths(a, b bgp.Path) int {
+	return cmp.Or(a.NextHop.Compare(b.NextHop), a.Peer.Compare(b.Peer), cmp.Compare(a.LocalPref, b.LocalPref))
+}
+
+// wake makes ch have an item.
+func wake(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,225 @@
+package gobgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"vpp-route-agent/bgp"
+)
+
+const (
+	// holdTime is what we offer in OPEN. RFC 4271 §10 suggests 90 s; BIRD offers 240 and the lower of both counts, so it is what a dead node
+	// costs its neighbours.
+	holdTime = 90 * time.Second
+	// connectRetry is the least time between two dials; GoBGP waits up to twice that long, and gives up a dial one second before
+	// it. Its default of 120 s would make a missed first try cost minutes.
+	connectRetry = 3 * time.Second
+	// idleHoldAfterReset is how long a session stays down after an administrative reset; GoBGP's default is 30 s.
+	idleHoldAfterReset = 5 * time.Second
+	// deferralTime bounds how long a restarting speaker holds back its UPDATEs for a peer without End-of-RIB.
+	deferralTime = 30 * time.Second
+)
+
+// peerConf is all of a peer that GoBGP is told, in a form that can be compared: where a resource comes from may change without
+// the session noticing.
+type peerConf struct {
+	address, local     netip.Addr
+	port               uint16
+	remoteAS, localAS  uint32
+	passive            bool
+	password           string
+	restart, keepalive time.Duration
+	ttlSecurity        uint8
+	allowLocalAS       int
+	multihop           bool
+	addPath            bool // receive several paths per prefix (RFC 7911)
+}
+
+func confOf(p bgp.Peer, password string) peerConf {
+	return peerConf{
+		address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
+		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, ttlSecurity: p.TTLSecurity,
+		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true,
+	}
+}
+
+// live returns c without what GoBGP's UpdatePeer changes in a session that stays up: two configurations that are equal
+// then need no reset.
+func (c peerConf) live() peerConf {
+	c.keepalive, c.ttlSecurity, c.multihop = 0, 0, false
+	return c
+}
+
+// setPeers makes the peers equal to want. Only a peer that differs is touched.
+func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
+	want = slices.Clone(want)
+	s.applied.wanted = want
+	problems := map[netip.Addr]string{}
+	wanted := make(map[netip.Addr]peerConf, len(want))
+	for _, p := range want {
+		password, err := s.password(p)
+		if err != nil {
+			problems[p.Address] = err.Error()
+			continue
+		}
+		wanted[p.Address] = confOf(p, password)
+	}
+	var errs []error
+	for addr, have := range s.applied.peers {
+		if w, ok := wanted[addr]; ok && w.live() == have.live() {
+			continue
+		}
+		if err := s.removePeer(ctx, have); err != nil {
+			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", addr, err))
+		}
+	}
+	for _, p := range want {
+		w, ok := wanted[p.Address]
+		if !ok {
+			continue
+		}
+		if err := s.setPeer(ctx, w); err != nil {
+			problems[p.Address] = err.Error()
+			errs = append(errs, fmt.Errorf("gobgp: peer %s: %w", p.Address, err))
+		}
+	}
+	s.publish(func(v *view) { v.peers, v.problems, v.listed = want, problems, listing{} })
+	return errors.Join(errs...)
+}
+
+// password resolves the key of p. A peer whose key is not known is not configured: without it the session would come up
+// unprotected, or the peer would refuse it.
+func (s *Speaker) password(p bgp.Peer) (string, error) {
+	if p.Password == nil {
+		return "", nil
+	}
+	if s.cfg.Passwords != nil {
+		if pw, ok := s.cfg.Passwords(*p.Password); ok && pw != "" {
+			return pw, nil
+		}
+	}
+	return "", fmt.Errorf("password %s/%s is not known", p.Password.Name, p.Password.Key)
+}
+
+// setPeer adds a peer, or changes in place what can be changed so. UpdatePeer drops the negotiated graceful-restart state of the
+// session (it swaps the families as a whole), so until the next session the peer's paths are not kept when the connection breaks. That
+// is why it is never called without need.
+func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
+	a := &s.applied
+	have, ok := a.peers[c.address]
+	switch {
+	case ok && have == c:
+		return nil
+	case ok:
+		if _, err := a.server.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: c.api()}); err != nil {
+			return err
+		}
+	default:
+		s.sessions.add(c.address, c.remoteAS != c.localAS)
+		if err := a.server.AddPeer(ctx, &api.AddPeerRequest{Peer: c.api()}); err != nil {
+			s.sessions.remove(c.address)
+			return err
+		}
+	}
+	a.peers[c.address] = c
+	return nil
+}
+
+// removePeer deletes a peer with CEASE. DeletePeer leaves the TCP MD5 key on the listener, and a peer without password could never
+// dial in again; an update to no password takes it away.
+func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
+	if c.password != "" {
+		plain := c
+		plain.password = ""
+		if _, err := s.applied.server.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: plain.api()}); err != nil {
+			return err
+		}
+	}
+	if err := s.applied.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.address.String()}); err != nil {
+		return err
+	}
+	delete(s.applied.peers, c.address)
+	if !slices.ContainsFunc(s.applied.wanted, func(p bgp.Peer) bool { return p.Address == c.address }) {
+		s.sessions.remove(c.address)
+	}
+	return nil
+}
+
+// restartExpired takes peers that were silent for the hold time out and in again, so that their paths leave now. GoBGP would keep
+// them for the restart time on top, as for a peer whose connection broke, but who is silent for so long is not restarting.
+func (s *Speaker) restartExpired(ctx context.Context) {
+	for _, addr := range s.sessions.takeExpired() {
+		c, ok := s.applied.peers[addr]
+		if !ok {
+			continue
+		}
+		s.log.Info("hold timer expired, dropping the peer's routes", "peer", addr)
+		err := s.removePeer(ctx, c)
+		if err == nil {
+			err = s.setPeer(ctx, c)
+		}
+		if err != nil {
+			s.log.Warn("restarting a peer", "peer", addr, "err", err) // retryPeers goes on
+		}
+	}
+}
+
+// retryPeers configures peers that could not be configured before. Nothing happens when all are.
+func (s *Speaker) retryPeers(ctx context.Context) {
+	if s.applied.speaker == nil {
+		return
+	}
+	if err := s.setPeers(ctx, s.applied.wanted); err != nil {
+		s.log.Debug("peers still not configured", "err", err)
+	}
+}
+
+// api is the peer in GoBGP's words. It leaves out what would reset the session for nothing, such as a description.
+func (c peerConf) api() *api.Peer {
+	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
+	p := &api.Peer{
+		Conf: &api.PeerConf{
+			NeighborAddress: c.address.String(),
+			PeerAsn:         c.remoteAS,
+			LocalAsn:        c.localAS,
+			AuthPassword:    c.password,
+			AllowOwnAsn:     uint32(c.allowLocalAS),
+		},
+		Transport: &api.Transport{PassiveMode: c.passive, RemotePort: uint32(c.port)},
+		Timers: &api.Timers{Config: &api.TimersConfig{
+			HoldTime:               seconds(holdTime),
+			KeepaliveInterval:      seconds(c.keepalive),
+			ConnectRetry:           seconds(connectRetry),
+			IdleHoldTimeAfterReset: seconds(idleHoldAfterReset),
+		}},
+		GracefulRestart: &api.GracefulRestart{
+			Enabled:      true,
+			RestartTime:  uint32(seconds(c.restart)),
+			DeferralTime: uint32(seconds(deferralTime)),
+		},
+		AfiSafis: []*api.AfiSafi{{
+			Config: &api.AfiSafiConfig{Family: familyOf(c.address), Enabled: true},
+			// Without this the capability lists no family, and no End-of-RIB is sent.
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
+			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: c.addPath}},
+		}},
+	}
+	if c.local.IsValid() {
+		p.Transport.LocalAddress = c.local.String()
+	}
+	if c.multihop {
+		p.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: 64}
+	}
+	if c.ttlSecurity > 0 {
+		// RFC 5082 §3: a packet from n hops away arrives with a TTL of 256-n. It excludes eBGP multihop in GoBGP.
+		p.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: 256 - uint32(c.ttlSecurity)}
+		p.EbgpMultihop = nil
+	}
+	return p
+}

@@ -1,0 +1,263 @@
+package gobgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"vpp-route-agent/bgp"
+)
+
+// policy is all that GoBGP's policies are made from.
+type policy struct {
+	// pass is who may pass on learned routes. It matters, and is applied, only with an eBGP peer: GoBGP itself sends nothing from
+	// iBGP to iBGP (RFC 4271 §9.2.1).
+	pass     bgp.Policies
+	external bool
+	own      []netip.Addr // our own next hops, sorted: what leads back to us is rejected
+	dead     []netip.Addr // sorted; see RejectNextHops
+}
+
+func policyOf(p bgp.Plan) policy {
+	pol := policy{pass: bgp.Policies{
+		NoExport:    slices.Clone(p.Policies.NoExport),
+		OwnBlocks:   slices.Clone(p.Policies.OwnBlocks),
+		ExportPools: slices.Clone(p.Policies.ExportPools),
+	}}
+	own := slices.Clone(p.Speaker.ListenAddresses)
+	for _, peer := range p.Peers {
+		pol.external = pol.external || peer.External()
+		own = append(own, peer.LocalAddress)
+	}
+	for _, a := range p.Announcements {
+		own = append(own, a.NextHop)
+	}
+	pol.own = sortedAddrs(own)
+	return pol
+}
+
+func (p policy) equal(o policy) bool {
+	return p.external == o.external && slices.Equal(p.own, o.own) && slices.Equal(p.dead, o.dead) &&
+		slices.Equal(p.pass.NoExport, o.pass.NoExport) && slices.Equal(p.pass.OwnBlocks, o.pass.OwnBlocks) &&
+		slices.Equal(p.pass.ExportPools, o.pass.ExportPools)
+}
+
+// setPolicy makes GoBGP's policies equal to p and takes through them again what was received before and may fare differently now.
+func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
+	p.dead = s.applied.dead
+	a := &s.applied
+	if a.policySet && a.policy.equal(p) {
+		return nil
+	}
+	// SetPolicies exchanges all sets, statements and policies in one step; editing a set in place does not reach the statements that use it.
+	if err := a.server.SetPolicies(ctx, p.api()); err != nil {
+		return fmt.Errorf("gobgp: policies: %w", err)
+	}
+	if !a.policySet {
+		// Set, never deleted: a deleted assignment rejects everything. The default action is said, too.
+		for _, d := range []api.PolicyDirection{api.PolicyDirection_IMPORT, api.PolicyDirection_EXPORT} {
+			if err := a.server.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+				Name: "global", Direction: d, DefaultAction: api.RouteAction_ACCEPT, Policies: []*api.Policy{{Name: policyName(d)}},
+			}}); err != nil {
+				return fmt.Errorf("gobgp: policy assignment: %w", err)
+			}
+		}
+	}
+	old, first := a.policy, !a.policySet
+	a.policy, a.policySet = p, true
+	if first || len(a.peers) == 0 {
+		return nil
+	}
+	return s.again(ctx, old, p)
+}
+
+func policyName(d api.PolicyDirection) string {
+	if d == api.PolicyDirection_IMPORT {
+		return "import"
+	}
+	return "export"
+}
+
+// again takes received paths through the import policy again: of all peers when rejected next hops changed, of those peers
+// with a path whose verdict changed when it is only about passing on.
+func (s *Speaker) again(ctx context.Context, old, now policy) error {
+	var peers []netip.Addr
+	for addr := range s.applied.peers {
+		peers = append(peers, addr)
+	}
+	if slices.Equal(old.own, now.own) && slices.Equal(old.dead, now.dead) {
+		var err error
+		if peers, err = s.concerned(ctx, old, now); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, addr := range peers {
+		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{
+			Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_IN,
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("gobgp: peer %s: policies again: %w", addr, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// concerned returns the peers that sent a path which now has to be passed on and was not, or the other way. Only paths inside prefixes
+// that entered or left the policy can be such; GoBGP is asked for those.
+func (s *Speaker) concerned(ctx context.Context, old, now policy) ([]netip.Addr, error) {
+	found := map[netip.Addr]bool{}
+	for _, within := range changedPrefixes(old, now) {
+		req := &api.ListPathRequest{
+			TableType: api.TableType_GLOBAL,
+			Family:    familyOf(within.Addr()),
+			Prefixes:  []*api.TableLookupPrefix{{Prefix: within.String(), Type: api.TableLookupPrefix_LONGER}},
+		}
+		err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
+			for _, p := range d.Paths {
+				prefix, err := prefixOf(p)
+				if err != nil || old.passes(prefix) == now.passes(prefix) {
+					continue
+				}
+				if addr, err := netip.ParseAddr(p.NeighborIp); err == nil {
+					found[addr] = true
+				}
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("gobgp: list paths in %s: %w", within, err)
+		}
+	}
+	var out []netip.Addr
+	for addr := range found {
+		if _, ok := s.applied.peers[addr]; ok {
+			out = append(out, addr)
+		}
+	}
+	return out, nil
+}
+
+// passes is the verdict of the policy on a learned route: whether an eBGP peer gets it.
+func (p policy) passes(prefix netip.Prefix) bool {
+	if !p.external {
+		return true // not asked
+	}
+	ok, _ := p.pass.Export(bgp.Learned{Prefix: prefix}, true)
+	return ok
+}
+
+// changedPrefixes returns what is in a list of only one of the two policies: everything, when only one of them is applied at all.
+func changedPrefixes(old, now policy) []netip.Prefix {
+	if old.external != now.external {
+		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	}
+	if !now.external {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, l := range [][2][]netip.Prefix{
+		{old.pass.NoExport, now.pass.NoExport}, {old.pass.OwnBlocks, now.pass.OwnBlocks}, {old.pass.ExportPools, now.pass.ExportPools},
+	} {
+		for _, p := range l[0] {
+			if !slices.Contains(l[1], p) {
+				out = append(out, p)
+			}
+		}
+		for _, p := range l[1] {
+			if !slices.Contains(l[0], p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// Communities of RFC 1997. GoBGP does not act on them by itself.
+const (
+	noAdvertise = "65535:65282" // to nobody
+	noExport    = "65535:65281" // not out of the AS; we pass learned routes on to eBGP peers only
+)
+
+// api makes GoBGP's policies. What may not be passed on is decided on import, by the mark NO_ADVERTISE, and export looks at the mark
+// alone. That is because GoBGP never withdraws what a new export policy rejects, but it does withdraw a path that is replaced by one
+// that is rejected: with the mark, a policy that becomes stricter or laxer needs a soft reset in, and nobody notices but the
+// peers that lose or get a route. The mark never leaves this node.
+func (p policy) api() *api.SetPoliciesRequest {
+	r := &api.SetPoliciesRequest{DefinedSets: []*api.DefinedSet{{
+		DefinedType: api.DefinedType_COMMUNITY, Name: "not-passed-on", List: []string{"^" + noAdvertise + "$", "^" + noExport + "$"},
+	}}}
+	accept := &api.Actions{RouteAction: api.RouteAction_ACCEPT}
+	reject := &api.Actions{RouteAction: api.RouteAction_REJECT}
+	mark := &api.Actions{
+		RouteAction: api.RouteAction_ACCEPT,
+		Community:   &api.CommunityAction{Type: api.CommunityAction_ADD, Communities: []string{noAdvertise}},
+	}
+	// Our own routes pass both policies untouched. It also keeps the next hops below away from them.
+	local := &api.Statement{
+		Name: "own", Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL}, Actions: accept,
+	}
+	in := &api.Policy{Name: "import", Statements: []*api.Statement{local}}
+	if hops := append(slices.Clone(p.own), p.dead...); len(hops) > 0 { // an empty list would match everything
+		in.Statements = append(in.Statements, &api.Statement{
+			Name: "unusable-next-hop", Conditions: &api.Conditions{NextHopInList: addrStrings(hops)}, Actions: reject,
+		})
+	}
+	if p.external {
+		// The order is that of bgp.Policies.Export.
+		for _, list := range []struct {
+			name     string
+			prefixes []netip.Prefix
+			longer   bool
+			actions  *api.Actions
+		}{
+			{"no-export-pool", p.pass.NoExport, true, mark},
+			{"own-block", p.pass.OwnBlocks, false, accept},
+			{"inside-own-block", p.pass.OwnBlocks, true, mark},
+			{"export-pool", p.pass.ExportPools, true, accept},
+		} {
+			for _, set := range prefixSets(list.name, list.prefixes, list.longer) {
+				r.DefinedSets = append(r.DefinedSets, set)
+				in.Statements = append(in.Statements, &api.Statement{
+					Name: set.Name, Conditions: &api.Conditions{PrefixSet: &api.MatchSet{Name: set.Name}}, Actions: list.actions,
+				})
+			}
+		}
+		in.Statements = append(in.Statements, &api.Statement{Name: "outside-all-pools", Conditions: &api.Conditions{}, Actions: mark})
+	}
+	out := &api.Policy{Name: "export", Statements: []*api.Statement{
+		{Name: "own-export", Conditions: local.Conditions, Actions: accept},
+		{Name: "not-passed-on", Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Name: "not-passed-on"}}, Actions: reject},
+	}}
+	r.Policies = []*api.Policy{in, out}
+	return r
+}
+
+// prefixSets makes one set per family, because GoBGP's sets know one family only, and none where it would be empty.
+func prefixSets(name string, prefixes []netip.Prefix, longer bool) []*api.DefinedSet {
+	v4 := &api.DefinedSet{DefinedType: api.DefinedType_PREFIX, Name: name + "-ipv4"}
+	v6 := &api.DefinedSet{DefinedType: api.DefinedType_PREFIX, Name: name + "-ipv6"}
+	for _, p := range prefixes {
+		set := v6
+		if p.Addr().Is4() {
+			set = v4
+		}
+		most := p.Bits()
+		if longer {
+			most = p.Addr().BitLen()
+		}
+		set.Prefixes = append(set.Prefixes, &api.Prefix{IpPrefix: p.String(), MaskLengthMin: uint32(p.Bits()), MaskLengthMax: uint32(most)})
+	}
+	return slices.DeleteFunc([]*api.DefinedSet{v4, v6}, func(s *api.DefinedSet) bool { return len(s.Prefixes) == 0 })
+}
+
+func addrStrings(addrs []netip.Addr) []string {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.String()
+	}
+	return out
+}

@@ -1,0 +1,405 @@
+package gobgp
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+)
+
+func withPassword(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", Key: "mesh"} }
+
+// It fails where the listener is MPTCP, which knows no TCP_MD5SIG: see godebug in go.mod.
+func TestPasswordOnTheListeningSide(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	secret := func(pw string) func(*Config) {
+		return func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": pw}) }
+	}
+	a, b, wrong := l.node(64512, secret("s3cret")), l.node(64512, secret("s3cret")), l.node(64512, secret("other"))
+	connect(a, b, withPassword)
+	connect(a, wrong, withPassword)
+	set(t, a, b, wrong)
+	up(t, a, b)
+	if s := a.state(wrong); s.Established {
+		t.Errorf("a session came up with different passwords: %+v", s)
+	}
+
+	// Taking the password away from both ends must also take it off a's listener.
+	connect(a, b)
+	set(t, a, b)
+	eventually(t, "old session gone", true, func() bool { return a.state(b).Since.After(time.Time{}) })
+	up(t, a, b)
+}
+
+func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	var known atomic.Bool
+	fromNow := func(c *Config) {
+		c.Passwords = func(calico.SecretKeyRef) (string, bool) { return "s3cret", known.Load() }
+	}
+	a, b, c := l.node(64512, fromNow), l.node(64512, fromNow), l.node(64512)
+	connect(a, b, withPassword)
+	connect(a, c)
+	set(t, a, b, c)
+	up(t, a, c) // one peer without its password holds up no other
+	if s := a.state(b); s.Established || !strings.Contains(s.LastError, "password bgp/mesh") {
+		t.Errorf("peer without its password: %+v", s)
+	}
+	known.Store(true)
+	up(t, a, b) // without another Set
+}
+
+func TestPassiveSideWithTTLSecurity(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64513)
+	gtsm := func(p *bgp.Peer) { p.TTLSecurity, p.Multihop = 1, false }
+	connect(a, b, gtsm)
+	set(t, a, b)
+	up(t, a, b)
+}
+
+// A changed TTL or timer is applied without a reset.
+func TestLiveChangeKeepsTheSession(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	set(t, a, b)
+	up(t, a, b)
+	since := a.state(b).Since
+	a.peer(b, func(p *bgp.Peer) { p.KeepaliveTime = 7 * time.Second })
+	set(t, a)
+	a.peer(b, func(p *bgp.Peer) {
+		p.KeepaliveTime, p.Scope, p.Source, p.CalicoNode = 7*time.Second, bgp.ScopeGlobal, "BGPPeer(x)", "edge-7"
+	})
+	set(t, a)
+	if s := a.state(b); !s.Established || s.Since != since {
+		t.Errorf("the session was reset: %+v", s)
+	}
+}
+
+func TestSpeakerChangeRestartsEverything(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	b.announce("10.2.0.0/26", "192.0.2.2")
+	set(t, a, b)
+	b.wantHops("10.1.0.0/26", "192.0.2.1")
+	a.wantHops("10.2.0.0/26", "192.0.2.2")
+
+	a.as, a.plan.Speaker.AS = 64599, 64599
+	connect(a, b)
+	if err := a.Set(t.Context(), a.plan); err != nil {
+		t.Fatal(err)
+	}
+	a.wantHops("10.2.0.0/26") // withdrawn by the restart itself
+	set(t, b)
+	b.wantHops("10.1.0.0/26", "192.0.2.1")
+	a.wantHops("10.2.0.0/26", "192.0.2.2")
+	if !a.state(b).Established || len(a.Announced()) != 1 {
+		t.Errorf("after the restart: %+v, announced %v", a.state(b), a.Announced())
+	}
+}
+
+// far is a BGP speaker in a few lines: it can do what a well-behaved one never does.
+type far struct {
+	t    *testing.T
+	conn net.Conn
+	quit chan struct{}
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	updates []*packet.BGPUpdate // received, without End-of-RIB
+}
+
+// dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
+func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
+	f := &far{t: t, quit: make(chan struct{})}
+	eventually(t, "dial "+n.addr.String(), true, func() bool {
+		c, err := d.DialContext(t.Context(), "tcp4", net.JoinHostPort(n.addr.String(), itoa(n.port)))
+		if err != nil {
+			return false
+		}
+		f.conn = c
+		caps := append([]packet.ParameterCapabilityInterface{
+			packet.NewCapMultiProtocol(packet.RF_IPv4_UC), packet.NewCapMultiProtocol(packet.RF_IPv6_UC), packet.NewCapFourOctetASNumber(as),
+		}, caps...)
+		f.send(packet.NewBGPOpenMessage(uint16(as), hold, "9.9.9."+local[strings.LastIndex(local, ".")+1:],
+			[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(caps)}))
+		m, err := f.read()
+		if err != nil || m.Header.Type != packet.BGP_MSG_OPEN {
+			c.Close() // the node was still idle
+			time.Sleep(200 * time.Millisecond)
+			return false
+		}
+		return true
+	})
+	f.send(packet.NewBGPKeepAliveMessage())
+	f.wg.Go(f.receive)
+	if keepalive {
+		f.wg.Go(f.keepalives)
+	}
+	t.Cleanup(f.close)
+	return f
+}
+
+func itoa(p uint16) string { return strconv.Itoa(int(p)) }
+
+func (f *far) send(m *packet.BGPMessage) {
+	b, err := m.Serialize()
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	f.conn.Write(b) // the node may have closed it, which a test sees elsewhere
+}
+
+// raw sends an UPDATE made by hand.
+func (f *far) raw(withdrawn, attrs, nlri []byte) {
+	body := binary.BigEndian.AppendUint16(nil, uint16(len(withdrawn)))
+	body = append(body, withdrawn...)
+	body = binary.BigEndian.AppendUint16(body, uint16(len(attrs)))
+	body = append(append(body, attrs...), nlri...)
+	m := make([]byte, 16, 19+len(body))
+	for i := range m {
+		m[i] = 0xff
+	}
+	m = binary.BigEndian.AppendUint16(m, uint16(19+len(body)))
+	m = append(append(m, packet.BGP_MSG_UPDATE), body...)
+	f.conn.Write(m)
+}
+
+func (f *far) read() (*packet.BGPMessage, error) {
+	head := make([]byte, 19)
+	if _, err := io.ReadFull(f.conn, head); err != nil {
+		return nil, err
+	}
+	m := make([]byte, binary.BigEndian.Uint16(head[16:]))
+	copy(m, head)
+	if _, err := io.ReadFull(f.conn, m[19:]); err != nil {
+		return nil, err
+	}
+	return packet.ParseBGPMessage(m)
+}
+
+func (f *far) receive() {
+	for {
+		m, err := f.read()
+		if err != nil {
+			return
+		}
+		if u, ok := m.Body.(*packet.BGPUpdate); ok {
+			if eor, _ := u.IsEndOfRib(); !eor {
+				f.mu.Lock()
+				f.updates = append(f.updates, u)
+				f.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (f *far) keepalives() {
+	for {
+		select {
+		case <-f.quit:
+			return
+		case <-time.After(500 * time.Millisecond):
+			f.send(packet.NewBGPKeepAliveMessage())
+		}
+	}
+}
+
+// count returns how many UPDATEs came, End-of-RIB aside.
+func (f *far) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.updates)
+}
+
+// close breaks the connection without a word.
+func (f *far) close() {
+	select {
+	case <-f.quit:
+		return
+	default:
+	}
+	close(f.quit)
+	f.conn.Close()
+	f.wg.Wait()
+}
+
+// announce sends one IPv4 prefix; endOfRIB what follows the last one.
+func (f *far) announce(prefix, hop string, as ...uint32) {
+	p := pfx(prefix)
+	attrs := []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(0),
+		packet.NewPathAttributeAsPath(nil),
+		packet.NewPathAttributeNextHop(hop),
+		packet.NewPathAttributeLocalPref(100),
+	}
+	if len(as) > 0 {
+		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, as)})
+		attrs = attrs[:3]
+	}
+	f.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{packet.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())}))
+}
+
+func (f *far) endOfRIB() { f.send(packet.NewEndOfRib(packet.RF_IPv4_UC)) }
+
+func gracefulCap(restarting bool) packet.ParameterCapabilityInterface {
+	return packet.NewCapGracefulRestart(restarting, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, true)})
+}
+
+// farPeer is the peer that a node has configured for a far speaker.
+func (n *node) farPeer(local string, as uint32) {
+	n.plan.Peers = append(n.plan.Peers, bgp.Peer{
+		Address: addr(local), RemoteAS: as, LocalAS: n.as, LocalAddress: n.addr, Passive: true, RestartTime: 120 * time.Second, Multihop: as != n.as,
+	})
+}
+
+func (n *node) farState(local string) bgp.PeerState {
+	for _, p := range n.Peers() {
+		if p.Address == addr(local) {
+			return p
+		}
+	}
+	return bgp.PeerState{}
+}
+
+// A peer that is silent for the hold time takes its paths with it at once, also with graceful restart.
+func TestHoldTimerExpiryDropsPaths(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.90", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.90", 64512, 3, false, gracefulCap(false))
+	f.announce("10.3.0.0/26", "192.0.2.3")
+	n.wantHops("10.3.0.0/26", "192.0.2.3")
+	start := time.Now()
+	n.wantHops("10.3.0.0/26")
+	if took := time.Since(start); took < 2*time.Second || took > 6*time.Second {
+		t.Errorf("paths left after %s, want the hold time of 3 s", took)
+	}
+	if s := n.farState("127.0.0.90"); s.LastError != "hold timer expired" || s.Since.IsZero() {
+		t.Errorf("state %+v", s)
+	}
+	f.close()
+	again := dialFar(t, n, "127.0.0.90", 64512, 90, true, gracefulCap(false))
+	again.announce("10.3.0.0/26", "192.0.2.3")
+	n.wantHops("10.3.0.0/26", "192.0.2.3")
+}
+
+// A broken connection is another thing: the paths stay, but not beside fresh ones.
+func TestStalePathsStandAside(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.91", 64512)
+	n.farPeer("127.0.0.92", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(false))
+	g := dialFar(t, n, "127.0.0.92", 64512, 90, true, gracefulCap(false))
+	for _, p := range []string{"10.3.0.0/26", "10.3.1.0/26"} {
+		f.announce(p, "192.0.2.91")
+		g.announce(p, "192.0.2.92")
+	}
+	f.announce("10.3.2.0/26", "192.0.2.91")
+	f.endOfRIB()
+	both := []string{"192.0.2.91", "192.0.2.92"}
+	n.wantHops("10.3.0.0/26", both...)
+	n.wantHops("10.3.1.0/26", both...)
+	n.wantHops("10.3.2.0/26", "192.0.2.91")
+	f.close()
+	n.wantHops("10.3.0.0/26", "192.0.2.92")
+	n.wantHops("10.3.1.0/26", "192.0.2.92")
+	n.wantHops("10.3.2.0/26", "192.0.2.91") // the only one there is
+	if s := n.farState("127.0.0.91"); s.Established || s.LastError != "the connection broke" {
+		t.Errorf("state %+v", s)
+	}
+
+	// Back, it announces one of them unchanged, of which GoBGP makes no event, and the others no more.
+	f = dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(true))
+	f.announce("10.3.0.0/26", "192.0.2.91")
+	eventually(t, "R bit", true, func() bool { s := n.farState("127.0.0.91"); return s.Restarting && !s.EndOfRIB && Done(s, time.Now()) })
+	f.endOfRIB()
+	n.wantHops("10.3.0.0/26", both...)
+	n.wantHops("10.3.1.0/26", "192.0.2.92")
+	n.wantHops("10.3.2.0/26")
+}
+
+// A clean end is no restart.
+func TestCeaseDropsPaths(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.93", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.93", 64512, 90, true, gracefulCap(false))
+	f.announce("10.3.0.0/26", "192.0.2.3")
+	n.wantHops("10.3.0.0/26", "192.0.2.3")
+	f.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN, nil))
+	n.wantHops("10.3.0.0/26")
+	eventually(t, "reason", true, func() bool { return strings.HasPrefix(n.farState("127.0.0.93").LastError, "peer sent code 6(cease)") })
+}
+
+// What the wire sees: the same plan twice is silence; leaving without Stop is a closed connection without NOTIFICATION.
+func TestSetTwiceIsSilent(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.94", 64512)
+	for _, p := range []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.9.9/32"} {
+		n.announce(p, n.addr.String())
+	}
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.94", 64512, 90, true, gracefulCap(false))
+	eventually(t, "first dump", 1, f.count) // packed into one UPDATE
+	for range 3 {
+		set(t, n)
+	}
+	n.announce("10.1.0.64/26", "192.0.2.77")
+	set(t, n)
+	n.withdraw("10.1.9.9/32")
+	set(t, n)
+	eventually(t, "two changes", 3, f.count)
+	time.Sleep(300 * time.Millisecond)
+	if c := f.count(); c != 3 {
+		t.Errorf("%d UPDATEs, want 3: the dump, a changed route, a withdrawal", c)
+	}
+}
+
+func TestStopSaysCease(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	set(t, a, b)
+	b.wantHops("10.1.0.0/26", "192.0.2.1")
+	if err := a.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantHops("10.1.0.0/26")
+	if err := a.Set(context.Background(), a.plan); err != errEnded {
+		t.Errorf("Set after Stop: %v", err)
+	}
+}

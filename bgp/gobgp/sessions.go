@@ -1,0 +1,176 @@
+package gobgp
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// sessions keeps what GoBGP tells only once about each peer of the configuration: by events and by log messages. GoBGP calls it from its own
+// goroutines, so it never calls GoBGP.
+type sessions struct {
+	changed chan struct{} // of size 1: Speaker.Changed
+	expired chan struct{} // of size 1: sessions ended by their hold timer
+
+	mu    sync.Mutex
+	peers map[netip.Addr]*session
+	moved time.Time // when a session last came up or went down
+}
+
+type session struct {
+	external   bool
+	up         bool
+	since      time.Time // of the last change of up
+	endOfRIB   bool
+	lastUpdate time.Time
+	lastError  string
+
+	// cause is what GoBGP logged about the session's end before it ended: better than the reason that it gives then.
+	cause       string
+	holdExpired bool // the hold timer ended, the session not yet
+	restart     bool // the session was ended by its hold timer and awaits restartExpired
+}
+
+func newSessions() *sessions {
+	return &sessions{changed: make(chan struct{}, 1), expired: make(chan struct{}, 1), peers: map[netip.Addr]*session{}}
+}
+
+// Changed has an item when a session came up or went down, or an End-of-RIB came, since it was last read.
+func (s *Speaker) Changed() <-chan struct{} { return s.sessions.changed }
+
+// add makes a new record, which keeps the past of one that was there: why it went down, and since when.
+func (ss *sessions) add(addr netip.Addr, external bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	n := &session{external: external}
+	if old, ok := ss.peers[addr]; ok {
+		n.lastError, n.since = old.lastError, old.since
+		if old.up {
+			n.since = time.Now()
+		}
+	}
+	ss.peers[addr] = n
+	wake(ss.changed)
+}
+
+func (ss *sessions) remove(addr netip.Addr) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.peers, addr)
+	wake(ss.changed)
+}
+
+// with runs change on the record of addr, if there is one.
+func (ss *sessions) with(addr netip.Addr, change func(*session)) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if p, ok := ss.peers[addr]; ok {
+		change(p)
+	}
+}
+
+// state notes the state of a session and reports whether it came up or went down.
+func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool) {
+	ss.with(addr, func(p *session) {
+		if p.up == up {
+			return
+		}
+		changed = true
+		ss.moved = now
+		p.up, p.since, p.endOfRIB, p.lastUpdate = up, now, false, time.Time{}
+		if !up && p.holdExpired {
+			p.restart = true
+			wake(ss.expired)
+		}
+		p.holdExpired = false
+		wake(ss.changed)
+	})
+	return changed
+}
+
+func (ss *sessions) endOfRIB(addr netip.Addr) {
+	ss.with(addr, func(p *session) {
+		if p.up && !p.endOfRIB {
+			p.endOfRIB = true
+			wake(ss.changed)
+		}
+	})
+}
+
+func (ss *sessions) update(addr netip.Addr, now time.Time) {
+	ss.with(addr, func(p *session) { p.lastUpdate = now })
+}
+
+func (ss *sessions) external(addr netip.Addr) (external bool) {
+	ss.with(addr, func(p *session) { external = p.external })
+	return external
+}
+
+// problem notes why a session is not up, where nothing ends a session.
+func (ss *sessions) problem(addr netip.Addr, text string) {
+	ss.with(addr, func(p *session) { p.lastError = text })
+}
+
+// ending notes what GoBGP says shortly before a session ends, also one that never came up.
+func (ss *sessions) ending(addr netip.Addr, text string) {
+	ss.with(addr, func(p *session) {
+		if !p.holdExpired { // the NOTIFICATION that follows says it less well
+			p.cause, p.lastError = text, text
+		}
+	})
+}
+
+// holdTimer notes that the peer was silent for the hold time.
+func (ss *sessions) holdTimer(addr netip.Addr) {
+	ss.with(addr, func(p *session) {
+		p.holdExpired = true
+		p.cause, p.lastError = "hold timer expired", "hold timer expired"
+	})
+}
+
+// down notes GoBGP's reason for the end of an established session.
+func (ss *sessions) down(addr netip.Addr, reason string) {
+	ss.with(addr, func(p *session) {
+		if p.cause == "" {
+			p.lastError = reason
+		}
+	})
+}
+
+// cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went down last.
+func (ss *sessions) cameUp(addr netip.Addr) {
+	ss.with(addr, func(p *session) { p.cause, p.holdExpired = "", false })
+}
+
+// takeExpired returns the peers that were ended by their hold timer since the last call.
+func (ss *sessions) takeExpired() []netip.Addr {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	var out []netip.Addr
+	for addr, p := range ss.peers {
+		if p.restart {
+			p.restart = false
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// lastMoved returns when a session last came up or went down.
+func (ss *sessions) lastMoved() time.Time {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.moved
+}
+
+// snapshot copies all records.
+func (ss *sessions) snapshot() map[netip.Addr]session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	out := make(map[netip.Addr]session, len(ss.peers))
+	for addr, p := range maps.All(ss.peers) {
+		out[addr] = *p
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package gobgp
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+
+	"vpp-route-agent/bgp"
+)
+
+// listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its one goroutine.
+type listing struct {
+	at, until time.Time
+	peers     map[netip.Addr]*api.Peer
+}
+
+// listingShare keeps ListPeer at one part in that many of GoBGP's time, however often it is asked for and however many paths there are.
+const listingShare = 50
+
+// listPeers returns what GoBGP says about its peers, at most listingShare times as old as it took to ask, and never older than the last change
+// of a session.
+func (s *Speaker) listPeers() map[netip.Addr]*api.Peer {
+	s.mu.Lock()
+	srv, l := s.view.server, s.view.listed
+	s.mu.Unlock()
+	if srv == nil {
+		return nil
+	}
+	now := time.Now()
+	if now.Before(l.until) && s.sessions.lastMoved().Before(l.at) {
+		return l.peers
+	}
+	n := listing{at: now, peers: map[netip.Addr]*api.Peer{}}
+	// Without EnableAdvertised: that would run every peer's export over the whole table.
+	err := srv.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
+		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
+			n.peers[a] = p
+		}
+	})
+	if err != nil {
+		return l.peers
+	}
+	n.until = time.Now().Add(listingShare * time.Since(now))
+	s.publish(func(v *view) {
+		if v.listed.at.Before(n.at) {
+			v.listed = n
+		}
+	})
+	return n.peers
+}
+
+// Peers returns how every peer of the plan stands, by address.
+//
+// Counters may be a little old when there are many paths; what the sweep rule asks for (Established, EndOfRIB, LastUpdate, Since) is always
+// current. LastUpdate is the last time that an UPDATE of the peer changed a best path. Advertised counts our own announcements of the
+// session's family, all of which every established peer gets; learned routes that are passed on to eBGP peers are not counted,
+// because GoBGP would have to run its export again.
+func (s *Speaker) Peers() []bgp.PeerState {
+	listed := s.listPeers()
+	facts := s.sessions.snapshot()
+	s.mu.Lock()
+	v := s.view
+	s.mu.Unlock()
+	announced := map[bool]int{}
+	for p := range v.announced {
+		announced[p.Addr().Is4()]++
+	}
+	out := make([]bgp.PeerState, 0, len(v.peers))
+	for _, p := range v.peers {
+		st := stateOf(p, facts[p.Address], listed[p.Address])
+		if why, ok := v.problems[p.Address]; ok {
+			st.LastError = why
+		}
+		if st.Established {
+			st.Advertised = announced[p.Address.Is4()]
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// stateOf joins what we noted about a session with what GoBGP lists, which is nil while the peer is not configured.
+func stateOf(p bgp.Peer, f session, l *api.Peer) bgp.PeerState {
+	st := bgp.PeerState{
+		Address:     p.Address,
+		State:       "Idle",
+		Since:       f.since,
+		LastError:   f.lastError,
+		Established: f.up,
+		EndOfRIB:    f.endOfRIB,
+		LastUpdate:  f.lastUpdate,
+	}
+	if l != nil {
+		st.State = stateNames[l.State.SessionState]
+		for _, a := range l.AfiSafis {
+			st.Received += int(a.GetState().GetReceived())
+			st.Accepted += int(a.GetState().GetAccepted())
+		}
+	}
+	switch {
+	case f.up:
+		st.State = stateNames[api.PeerState_ESTABLISHED]
+		st.GR, st.Restarting = gracefulRestart(l)
+		st.RouterID, _ = netip.ParseAddr(l.GetState().GetRouterId())
+	case st.State == stateNames[api.PeerState_ESTABLISHED]:
+		st.State = stateNames[api.PeerState_OPENCONFIRM] // our notes come a moment after GoBGP's
+	}
+	if !f.up && st.LastError == "" {
+		st.LastError = waitingFor(p)
+	}
+	return st
+}
+
+// waitingFor says what a session that never was up, and of which GoBGP reported no error, is waiting for. GoBGP tells about failed dials
+// only in its debug log.
+func waitingFor(p bgp.Peer) string {
+	if p.Passive {
+		return "the peer has not dialled"
+	}
+	return "the peer has not answered"
+}
+
+// gracefulRestart reads the peer's capability (RFC 4724 §3): whether it came at all, which promises an End-of-RIB, and its R bit.
+func gracefulRestart(l *api.Peer) (negotiated, restarting bool) {
+	for _, c := range l.GetState().GetRemoteCap() {
+		var gr api.GracefulRestartCapability
+		if c.MessageIs(&gr) && c.UnmarshalTo(&gr) == nil {
+			negotiated = true
+			restarting = restarting || gr.Flags&0x8 != 0
+		}
+	}
+	return negotiated, restarting
+}
+
+var stateNames = map[api.PeerState_SessionState]string{
+	api.PeerState_UNKNOWN:     "Idle",
+	api.PeerState_IDLE:        "Idle",
+	api.PeerState_CONNECT:     "Connect",
+	api.PeerState_ACTIVE:      "Active",
+	api.PeerState_OPENSENT:    "OpenSent",
+	api.PeerState_OPENCONFIRM: "OpenConfirm",
+	api.PeerState_ESTABLISHED: "Established",
+}
+
+// quiet is how long a peer without graceful restart, which sends no End-of-RIB, must have sent nothing to count as done.
+const quiet = 3 * time.Second
+
+// Done reports whether a peer has told all it had to tell when its session came up, so that what it did not announce it does
+// not have: by End-of-RIB; or, its OPEN had the R bit, and it waits for us itself (RFC 4724 §4.1); or, without graceful
+// restart, it has been quiet for a while.
+func Done(p bgp.PeerState, now time.Time) bool {
+	switch {
+	case !p.Established:
+		return false
+	case p.GR:
+		return p.EndOfRIB || p.Restarting
+	case p.LastUpdate.After(p.Since):
+		return now.Sub(p.LastUpdate) >= quiet
+	}
+	return now.Sub(p.Since) >= quiet
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	// Dropped counts received paths that cannot be used: an NLRI or next hop that makes no sense for forwarding.
+	Dropped int
+	// Foreign counts local paths that were not ours and were removed.
+	Foreign int
+}
+
+// Stats returns the counters.
+func (s *Speaker) Stats() Stats {
+	s.learned.mu.Lock()
+	defer s.learned.mu.Unlock()
+	return Stats{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
+}
