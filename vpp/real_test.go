@@ -37,7 +37,6 @@ type realVPP struct {
 	exited  chan struct{}
 	conn    *core.Connection
 	relay   *relay
-	links   [2]dataplanetest.Interface
 }
 
 const (
@@ -65,10 +64,6 @@ func startVPP(t testing.TB) *realVPP {
 		t.Fatal(err)
 	}
 	r := &realVPP{dir: dir, bin: bin, plugins: plugins}
-	r.links = [2]dataplanetest.Interface{
-		{Name: "loop0", V4: netip.MustParsePrefix("10.0.1.1/24"), V6: netip.MustParsePrefix("fd00:1::1/64")},
-		{Name: "loop1", V4: netip.MustParsePrefix("10.0.2.1/24"), V6: netip.MustParsePrefix("fd00:2::1/64")},
-	}
 	t.Cleanup(func() {
 		if r.relay != nil {
 			r.relay.close()
@@ -163,7 +158,7 @@ func (r *realVPP) configure(t testing.TB) {
 		check(t, err)
 	}
 	links := interfaces.NewServiceClient(r.conn)
-	for _, l := range r.links {
+	for _, l := range testLinks {
 		loop, err := links.CreateLoopback(ctx, &interfaces.CreateLoopback{})
 		check(t, err)
 		_, err = links.SwInterfaceSetFlags(ctx, &interfaces.SwInterfaceSetFlags{
@@ -266,7 +261,7 @@ func TestDataplaneRealVPP(t *testing.T) {
 	dataplanetest.Run(t, dataplanetest.Setup{
 		Name:         r.version(t) + " (" + r.bin + ")",
 		Dataplane:    a.VPP,
-		Interfaces:   r.links,
+		Interfaces:   testLinks,
 		OtherTable:   otherTable,
 		MissingTable: missingTable,
 		AddForeign:   r.addForeign,

@@ -1,0 +1,396 @@
+package vpptest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/fib_types"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_types"
+
+	"vpp-route-agent/internal/route"
+)
+
+const (
+	noInterface = math.MaxUint32
+
+	// noPathsInRoute is VNET_API_ERROR_NO_PATHS_IN_ROUTE (src/vnet/error.h), which GoVPP's list lacks.
+	noPathsInRoute = -52
+
+	isDrop       = fib_types.FIB_API_PATH_TYPE_DROP
+	isNormal     = fib_types.FIB_API_PATH_TYPE_NORMAL
+	isLocal      = fib_types.FIB_API_PATH_TYPE_LOCAL
+	isUnreach    = fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH
+	isProhibit   = fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT
+	protoIP4     = fib_types.FIB_API_PATH_NH_PROTO_IP4
+	protoIP6     = fib_types.FIB_API_PATH_NH_PROTO_IP6
+	lastKnownNH  = fib_types.FIB_API_PATH_NH_PROTO_BIER
+	sourceAPI    = 8
+	sourceAdj    = 15
+	sourceIface  = 4
+	sourceSpec   = 1
+	sourceNoGate = 20
+)
+
+// source is a FIB source: the lowest class forwards, within a class the one that was registered first.
+type source struct {
+	name        string
+	class, slot uint8
+}
+
+func newSource(name string, class uint8, others []source) source {
+	s := source{name: name, class: class}
+	for _, o := range others {
+		if o.class == class {
+			s.slot++
+		}
+	}
+	return s
+}
+
+// is reports whether the source has that name, with or without a number behind an "@".
+func (s source) is(name string) bool { return s.name == name || strings.HasPrefix(s.name, name+"@") }
+
+// builtinSources are VPP's own, by id (src/vnet/fib/fib_source.h).
+func builtinSources() []source {
+	return []source{
+		{"invalid", 0xff, 0}, {"special", 0x00, 0}, {"classify", 0x01, 0}, {"proxy", 0x02, 0}, {"interface", 0x03, 0}, {"SR", 0x10, 0},
+		{"BIER", 0x20, 0}, {"6RD", 0x30, 0}, {"API", 0x80, 0}, {"CLI", 0x81, 0}, {"LISP", 0x90, 0}, {"MAP", 0xa0, 0}, {"DHCP", 0xb0, 0},
+		{"IPv6-proxy-nd", 0xc0, 0}, {"IPv6-nd", 0xc1, 0}, {"adjacency", 0xd0, 0}, {"mpls", 0xe0, 0}, {"attached_export", 0xf0, 0},
+		{"recursive-resolution", 0xfb, 0}, {"urpf-exempt", 0xfc, 0}, {"default-route", 0xfd, 0}, {"interpose", 0xfe, 0},
+	}
+}
+
+func (s *Server) sourceNamed(name string) uint8 {
+	for id, src := range s.sources {
+		if src.is(name) {
+			return uint8(id)
+		}
+	}
+	panic("vpptest: no FIB source " + name)
+}
+
+type link struct {
+	name      string
+	up        bool
+	table     uint32
+	addresses []netip.Prefix
+}
+
+func (l *link) flags() interface_types.IfStatusFlags {
+	if l.up {
+		return interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
+	}
+	return 0
+}
+
+type tableKey struct {
+	id  uint32
+	six bool
+}
+
+func keyOf(k route.Key) tableKey { return tableKey{k.Table, k.Prefix.Addr().Is6()} }
+
+// table is the FIB of one family of a VRF.
+type table struct {
+	name    string
+	entries map[netip.Prefix]*entry // by masked prefix
+}
+
+// entry is a prefix with what each source wants for it.
+type entry struct {
+	shown    netip.Prefix // with the host bits of whoever made it: VPP keeps them
+	bySource map[uint8][]fib_types.FibPath
+	stale    bool // marked by ip_table_replace_begin
+}
+
+// best returns the source that forwards.
+func (e *entry) best(sources []source) (uint8, []fib_types.FibPath) {
+	var id uint8
+	for i := range e.bySource {
+		if s, b := sources[i], sources[id]; id == 0 || cmp.Or(cmp.Compare(s.class, b.class), cmp.Compare(s.slot, b.slot)) < 0 {
+			id = i
+		}
+	}
+	return id, e.bySource[id]
+}
+
+func newTable(name string, six bool) *table {
+	t := &table{name: name, entries: map[netip.Prefix]*entry{}}
+	special, gate, proto := []string{"0.0.0.0/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32"}, "0.0.0.0/0", protoIP4
+	if six {
+		special, gate, proto = []string{"fe80::/10"}, "::/0", protoIP6
+	}
+	drop := []fib_types.FibPath{{SwIfIndex: noInterface, Type: isDrop, Proto: proto, Weight: 1}}
+	for _, p := range special {
+		t.put(netip.MustParsePrefix(p), sourceSpec, drop)
+	}
+	t.put(netip.MustParsePrefix(gate), sourceNoGate, drop)
+	return t
+}
+
+func (t *table) put(p netip.Prefix, src uint8, paths []fib_types.FibPath) {
+	e := t.entries[p.Masked()]
+	if e == nil {
+		e = &entry{shown: p, bySource: map[uint8][]fib_types.FibPath{}}
+		t.entries[p.Masked()] = e
+	}
+	slices.SortStableFunc(paths, comparePaths)
+	e.bySource[src] = paths
+	e.stale = false
+}
+
+func comparePaths(a, b fib_types.FibPath) int {
+	return cmp.Or(
+		cmp.Compare(a.Preference, b.Preference),
+		cmp.Compare(a.Proto, b.Proto),
+		bytes.Compare(a.Nh.Address.XXX_UnionData[:], b.Nh.Address.XXX_UnionData[:]),
+		cmp.Compare(a.SwIfIndex, b.SwIfIndex),
+	)
+}
+
+func (t *table) remove(p netip.Prefix, src uint8) {
+	e := t.entries[p.Masked()]
+	if e == nil {
+		return
+	}
+	delete(e.bySource, src)
+	e.stale = false
+	if len(e.bySource) == 0 {
+		delete(t.entries, p.Masked())
+	}
+}
+
+func (t *table) removeSource(src uint8) {
+	for p := range t.entries {
+		t.remove(p, src)
+	}
+}
+
+// removeLink takes away what an interface brought with it.
+func (t *table) removeLink(index uint32) {
+	for p, e := range t.entries {
+		for _, src := range []uint8{sourceIface, sourceAdj} {
+			if paths := e.bySource[src]; len(paths) > 0 && paths[0].SwIfIndex == index {
+				t.remove(p, src)
+			}
+		}
+	}
+}
+
+// hasUsers reports whether other sources than VPP's own keep the table alive.
+func (t *table) hasUsers() bool {
+	for _, e := range t.entries {
+		for src := range e.bySource {
+			if src != sourceSpec && src != sourceNoGate {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// match returns the longest prefix that contains a.
+func (t *table) match(a netip.Addr) *entry {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, _ := a.Prefix(bits)
+		if e := t.entries[p]; e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+func (s *Server) addTable(id uint32) {
+	for _, six := range []bool{false, true} {
+		if k := (tableKey{id, six}); s.tables[k] == nil {
+			s.tables[k] = newTable(fmt.Sprintf("table-%d", id), six)
+		}
+	}
+}
+
+// addAddress adds an address and the entries that VPP derives from it: the subnet, the address itself, and for IPv4 the
+// subnet's first and last address.
+func (s *Server) addAddress(index uint32, a netip.Prefix) {
+	l := s.links[index]
+	l.addresses = append(l.addresses, a)
+	t, proto := s.tables[tableKey{l.table, a.Addr().Is6()}], protoOf(a.Addr())
+	drop := []fib_types.FibPath{{SwIfIndex: noInterface, Type: isDrop, Proto: proto, Weight: 1}}
+	if a.Bits() < a.Addr().BitLen() {
+		t.put(a, sourceIface, []fib_types.FibPath{{SwIfIndex: index, Proto: proto, Weight: 1}})
+	}
+	if a.Addr().Is4() && a.Bits() < 31 {
+		first := a.Masked().Addr()
+		t.put(route.HostPrefix(first), sourceIface, drop)
+		last := first.As4()
+		for i := a.Bits(); i < 32; i++ {
+			last[i/8] |= 0x80 >> (i % 8)
+		}
+		t.put(route.HostPrefix(netip.AddrFrom4(last)), sourceIface, drop)
+	}
+	own := fib_types.FibPath{SwIfIndex: index, Type: isLocal, Proto: proto, Weight: 1}
+	own.Nh.Address = union(a.Addr())
+	t.put(route.HostPrefix(a.Addr()), sourceIface, []fib_types.FibPath{own})
+}
+
+// AddNeighbor adds what VPP makes of a resolved neighbour: a host route of source "adjacency".
+func (s *Server) AddNeighbor(name string, a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.mustFind(name)
+	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
+	p.Nh.Address = union(a)
+	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj, []fib_types.FibPath{p})
+}
+
+// changeRoute is ip_route_add_del in both versions, with their order of checks (src/vnet/ip/ip_api.c, src/vnet/fib/fib_api.c).
+func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
+	six := r.Prefix.Address.Af == ip_types.ADDRESS_IP6
+	t := s.tables[tableKey{r.TableID, six}]
+	if t == nil {
+		return int32(api.NO_SUCH_FIB)
+	}
+	paths := slices.Clone(r.Paths)
+	for i := range paths {
+		if retval := s.decodePath(&paths[i]); retval != 0 {
+			return retval
+		}
+	}
+	prefix := netip.PrefixFrom(address(r.Prefix.Address.Un, six), int(r.Prefix.Len))
+	if !prefix.IsValid() {
+		return int32(api.INVALID_PREFIX_LENGTH)
+	}
+	if len(paths) == 0 && (isAdd || isMultipath) {
+		return noPathsInRoute
+	}
+	for i := range paths {
+		fixup(&paths[i], prefix)
+	}
+	src := r.Src
+	if src == 0 {
+		src = sourceAPI
+	}
+	if int(src) >= len(s.sources) {
+		panic(fmt.Sprintf("vpptest: route %s under FIB source %d, which nobody registered: VPP reads out of bounds there", prefix, src))
+	}
+	switch {
+	case isAdd && isMultipath:
+		t.put(prefix, src, append(without(t.pathsOf(prefix, src), paths), paths...))
+	case isAdd:
+		t.put(prefix, src, paths)
+	case isMultipath:
+		if left := without(t.pathsOf(prefix, src), paths); len(left) > 0 {
+			t.put(prefix, src, left)
+		} else {
+			t.remove(prefix, src)
+		}
+	default:
+		t.remove(prefix, src)
+	}
+	return 0
+}
+
+func (t *table) pathsOf(p netip.Prefix, src uint8) []fib_types.FibPath {
+	if e := t.entries[p.Masked()]; e != nil {
+		return e.bySource[src]
+	}
+	return nil
+}
+
+// without returns paths less those in gone, whatever their weights.
+func without(paths, gone []fib_types.FibPath) []fib_types.FibPath {
+	return slices.DeleteFunc(slices.Clone(paths), func(p fib_types.FibPath) bool {
+		return slices.ContainsFunc(gone, func(g fib_types.FibPath) bool { g.Weight = p.Weight; return g == p })
+	})
+}
+
+// decodePath checks a path and brings it into the form in which VPP shows it again.
+func (s *Server) decodePath(p *fib_types.FibPath) int32 {
+	p.Weight = max(p.Weight, 1)
+	if p.Proto > lastKnownNH {
+		return int32(api.UNSPECIFIED)
+	}
+	switch p.Type {
+	case isDrop, isUnreach, isProhibit:
+		p.SwIfIndex, p.TableID, p.Nh = noInterface, 0, fib_types.FibPathNh{}
+		return 0
+	case isNormal:
+	default:
+		return 0
+	}
+	if p.Proto == protoIP4 {
+		clear(p.Nh.Address.XXX_UnionData[4:])
+	}
+	if p.SwIfIndex != noInterface {
+		p.TableID = 0
+		if s.links[p.SwIfIndex] == nil {
+			return int32(api.NO_MATCHING_INTERFACE)
+		}
+		return 0
+	}
+	if s.tables[tableKey{p.TableID, p.Proto == protoIP6}] == nil {
+		return int32(api.NO_SUCH_FIB)
+	}
+	return 0
+}
+
+// fixup is VPP's fib_table_route_path_fixup: a route that is its own next hop drops; the next hop of a host route to an
+// interface is the host.
+func fixup(p *fib_types.FibPath, prefix netip.Prefix) {
+	if p.Type != isNormal {
+		return
+	}
+	next := address(p.Nh.Address, p.Proto == protoIP6)
+	switch {
+	case p.SwIfIndex == noInterface && next == prefix.Addr() && !next.IsUnspecified():
+		p.Type, p.Nh = isDrop, fib_types.FibPathNh{}
+	case p.SwIfIndex != noInterface && next.IsUnspecified() && prefix.IsSingleIP():
+		p.Nh.Address, p.Proto = union(prefix.Addr()), protoOf(prefix.Addr())
+	}
+}
+
+// message is an entry as dumps and lookups show it: under its best source, whoever asked.
+func (s *Server) message(table uint32, e *entry) ip.IPRouteV2 {
+	src, paths := e.best(s.sources)
+	return ip.IPRouteV2{TableID: table, Prefix: prefixMessage(e.shown), Src: src, NPaths: uint8(len(paths)), Paths: paths}
+}
+
+func (s *Server) dumpRoutes(a answer, m *ip.IPRouteV2Dump) {
+	t := s.tables[tableKey{m.Table.TableID, m.Table.IsIP6}]
+	if t == nil {
+		return
+	}
+	for _, e := range t.entries {
+		if r := s.message(m.Table.TableID, e); m.Src == 0 || m.Src == r.Src {
+			a.send(&ip.IPRouteV2Details{Route: r})
+		}
+	}
+}
+
+func (s *Server) lookupRoute(a answer, m *ip.IPRouteLookupV2) {
+	six := m.Prefix.Address.Af == ip_types.ADDRESS_IP6
+	t := s.tables[tableKey{m.TableID, six}]
+	if t == nil {
+		a.send(&ip.IPRouteLookupV2Reply{Retval: int32(api.NO_SUCH_FIB)})
+		return
+	}
+	p := netip.PrefixFrom(address(m.Prefix.Address.Un, six), int(m.Prefix.Len))
+	var e *entry
+	if m.Exact != 0 {
+		e = t.entries[p.Masked()]
+	} else if p.IsValid() {
+		e = t.match(p.Addr())
+	}
+	if e == nil {
+		a.send(&ip.IPRouteLookupV2Reply{Retval: int32(api.NO_SUCH_ENTRY)})
+		return
+	}
+	a.send(&ip.IPRouteLookupV2Reply{Route: s.message(m.TableID, e)})
+}

@@ -1,0 +1,199 @@
+package vpptest
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/fib"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/vpe"
+	"go.fd.io/govpp/binapi/vpe_types"
+)
+
+func newMessage(proto api.Message) api.Message {
+	return reflect.New(reflect.TypeOf(proto).Elem()).Interface().(api.Message)
+}
+
+// handlers by message name. They run with Server.mu held.
+var handlers = map[string]func(a answer, m api.Message){
+	"control_ping": func(a answer, _ api.Message) {
+		a.send(&memclnt.ControlPingReply{VpePID: a.server.pid, ClientIndex: a.client.index})
+	},
+	"show_version": func(a answer, _ api.Message) {
+		a.send(&vpe.ShowVersionReply{Program: "vpe", Version: Version})
+	},
+	"show_vpe_system_time": func(a answer, _ api.Message) {
+		a.send(&vpe.ShowVpeSystemTimeReply{VpeSystemTime: vpe_types.Timestamp(float64(time.Now().UnixNano()) / 1e9)})
+	},
+	"fib_source_dump":        func(a answer, _ api.Message) { a.server.dumpSources(a) },
+	"fib_source_add":         func(a answer, m api.Message) { a.server.addSource(a, m.(*fib.FibSourceAdd).Src) },
+	"ip_table_dump":          func(a answer, _ api.Message) { a.server.dumpTables(a) },
+	"ip_table_add_del_v2":    func(a answer, m api.Message) { a.server.addDelTable(a, m.(*ip.IPTableAddDelV2)) },
+	"ip_table_replace_begin": func(a answer, m api.Message) { a.server.replaceBegin(a, m.(*ip.IPTableReplaceBegin).Table) },
+	"ip_table_replace_end":   func(a answer, m api.Message) { a.server.replaceEnd(a, m.(*ip.IPTableReplaceEnd).Table) },
+	"ip_table_flush":         func(a answer, m api.Message) { a.server.flush(a, m.(*ip.IPTableFlush).Table) },
+	"ip_route_add_del": func(a answer, m api.Message) {
+		v1 := m.(*ip.IPRouteAddDel)
+		r := ip.IPRouteV2{TableID: v1.Route.TableID, Prefix: v1.Route.Prefix, Paths: v1.Route.Paths}
+		a.send(&ip.IPRouteAddDelReply{Retval: a.server.changeRoute(v1.IsAdd, v1.IsMultipath, r)})
+	},
+	"ip_route_add_del_v2": func(a answer, m api.Message) {
+		v2 := m.(*ip.IPRouteAddDelV2)
+		a.send(&ip.IPRouteAddDelV2Reply{Retval: a.server.changeRoute(v2.IsAdd, v2.IsMultipath, v2.Route)})
+	},
+	"ip_route_v2_dump":       func(a answer, m api.Message) { a.server.dumpRoutes(a, m.(*ip.IPRouteV2Dump)) },
+	"ip_route_lookup_v2":     func(a answer, m api.Message) { a.server.lookupRoute(a, m.(*ip.IPRouteLookupV2)) },
+	"sw_interface_dump":      func(a answer, m api.Message) { a.server.dumpLinks(a, m.(*interfaces.SwInterfaceDump)) },
+	"sw_interface_get_table": func(a answer, m api.Message) { a.server.linkTable(a, m.(*interfaces.SwInterfaceGetTable)) },
+	"ip_address_dump":        func(a answer, m api.Message) { a.server.dumpAddresses(a, m.(*ip.IPAddressDump)) },
+	"want_interface_events":  func(a answer, m api.Message) { a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents)) },
+}
+
+func (s *Server) dumpSources(a answer) {
+	for id, src := range s.sources {
+		if src.name == "" {
+			continue
+		}
+		a.send(&fib.FibSourceDetails{Src: fib.FibSource{ID: uint8(id), Priority: src.class, Name: src.name}})
+	}
+}
+
+// addSource hands out a new id also for a known name, and 0 when there are none left: the return value is always 0.
+func (s *Server) addSource(a answer, src fib.FibSource) {
+	var id uint8
+	if len(s.sources) < 255 {
+		id = uint8(len(s.sources))
+		s.sources = append(s.sources, newSource(strings.TrimRight(src.Name, "\x00"), src.Priority, s.sources))
+	}
+	a.send(&fib.FibSourceAddReply{ID: id})
+}
+
+func (s *Server) dumpTables(a answer) {
+	for k, t := range s.tables {
+		a.send(&ip.IPTableDetails{Table: ip.IPTable{TableID: k.id, IsIP6: k.six, Name: t.name}})
+	}
+}
+
+// addDelTable: table 0 is always there. A table that goes takes along only what the API put there; other sources keep it.
+func (s *Server) addDelTable(a answer, m *ip.IPTableAddDelV2) {
+	k := tableKey{m.Table.TableID, m.Table.IsIP6}
+	t := s.tables[k]
+	switch {
+	case k.id == 0:
+	case m.IsAdd && t == nil:
+		s.tables[k] = newTable(strings.TrimRight(m.Table.Name, "\x00"), k.six)
+	case !m.IsAdd && t != nil:
+		t.removeSource(sourceAPI)
+		if !t.hasUsers() {
+			delete(s.tables, k)
+		}
+	}
+	a.send(&ip.IPTableAddDelV2Reply{})
+}
+
+// replaceBegin and replaceEnd know the shared API source only, whoever asks.
+func (s *Server) replaceBegin(a answer, table ip.IPTable) {
+	t := s.tables[tableKey{table.TableID, table.IsIP6}]
+	if t == nil {
+		a.send(&ip.IPTableReplaceBeginReply{Retval: int32(api.NO_SUCH_FIB)})
+		return
+	}
+	for _, e := range t.entries {
+		_, e.stale = e.bySource[sourceAPI]
+	}
+	a.send(&ip.IPTableReplaceBeginReply{})
+}
+
+func (s *Server) replaceEnd(a answer, table ip.IPTable) {
+	t := s.tables[tableKey{table.TableID, table.IsIP6}]
+	if t == nil {
+		a.send(&ip.IPTableReplaceEndReply{Retval: int32(api.NO_SUCH_FIB)})
+		return
+	}
+	for p, e := range t.entries {
+		if e.stale {
+			t.remove(p, sourceAPI)
+		}
+	}
+	a.send(&ip.IPTableReplaceEndReply{})
+}
+
+// flush empties the API source and takes the interfaces of the table down.
+func (s *Server) flush(a answer, table ip.IPTable) {
+	t := s.tables[tableKey{table.TableID, table.IsIP6}]
+	if t == nil {
+		a.send(&ip.IPTableFlushReply{Retval: int32(api.NO_SUCH_FIB)})
+		return
+	}
+	t.removeSource(sourceAPI)
+	for i, l := range s.links {
+		if l.table == table.TableID && l.up {
+			l.up = false
+			s.announce(i, false)
+		}
+	}
+	a.send(&ip.IPTableFlushReply{})
+}
+
+func (s *Server) dumpLinks(a answer, m *interfaces.SwInterfaceDump) {
+	for _, i := range slices.Sorted(maps.Keys(s.links)) {
+		if only := uint32(m.SwIfIndex); only != math.MaxUint32 && only != i && only != 0 {
+			continue
+		}
+		l := s.links[i]
+		a.send(&interfaces.SwInterfaceDetails{
+			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: l.flags(), InterfaceName: l.name,
+			LinkMtu: 9000, Mtu: []uint32{9000, 0, 0, 0},
+		})
+	}
+}
+
+func (s *Server) linkTable(a answer, m *interfaces.SwInterfaceGetTable) {
+	l := s.links[uint32(m.SwIfIndex)]
+	if l == nil {
+		a.send(&interfaces.SwInterfaceGetTableReply{Retval: int32(api.INVALID_SW_IF_INDEX)})
+		return
+	}
+	a.send(&interfaces.SwInterfaceGetTableReply{VrfID: l.table})
+}
+
+func (s *Server) dumpAddresses(a answer, m *ip.IPAddressDump) {
+	l := s.links[uint32(m.SwIfIndex)]
+	if l == nil {
+		return
+	}
+	for _, p := range l.addresses {
+		if p.Addr().Is6() == m.IsIPv6 {
+			a.send(&ip.IPAddressDetails{SwIfIndex: m.SwIfIndex, Prefix: ip_types.AddressWithPrefix(prefixMessage(p))})
+		}
+	}
+}
+
+func (s *Server) subscribe(a answer, m *interfaces.WantInterfaceEvents) {
+	a.client.subscribed, a.client.wantsEvents = m.EnableDisable != 0, m.PID
+	a.send(&interfaces.WantInterfaceEventsReply{})
+}
+
+// announce sends an event to those who asked. Flags tell the edge: of an interface that comes up LINK_UP alone, else nothing.
+func (s *Server) announce(i uint32, deleted bool) {
+	ev := &interfaces.SwInterfaceEvent{SwIfIndex: interface_types.InterfaceIndex(i), Deleted: deleted}
+	if l := s.links[i]; l != nil && l.up {
+		ev.Flags = interface_types.IF_STATUS_API_FLAG_LINK_UP
+	}
+	for c := range s.clients {
+		if c.subscribed {
+			ev.PID = c.wantsEvents
+			c.send(s.ids[nameOf(ev)], ev, c.index) // the event's pid is the first field of its body
+			c.signal()
+		}
+	}
+}
