@@ -1,0 +1,387 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
+)
+
+// window is how many requests go to the kernel in one datagram. It bounds how late the end of ctx is seen (some milliseconds) and how
+// many refusals can be waiting in the receive buffer.
+const window = 256
+
+// recall keeps a route that the kernel cannot express as it was put, with the form that was programmed instead.
+type recall struct{ put, programmed route.Route }
+
+// asPut gives back the route that was put, if r is what was programmed for it.
+func (d *Dataplane) asPut(r route.Route) route.Route {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if m, ok := d.recalled[r.Key]; ok && m.programmed.SameForwarding(r) {
+		m.put.Origin = route.Unknown
+		return m.put
+	}
+	return r
+}
+
+// remember notes what became of an acknowledged op.
+func (d *Dataplane) remember(op route.Op, programmed route.Route) {
+	_, known := d.recalled[op.Route.Key] // writing is held: nobody else changes it
+	differs := !op.Delete && !programmed.SameForwarding(op.Route)
+	if !known && !differs {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if differs {
+		d.recalled[op.Route.Key] = recall{op.Route, programmed}
+	} else {
+		delete(d.recalled, op.Route.Key)
+	}
+}
+
+// Apply carries out ops in order; see fib.Dataplane. A put is refused where a foreign route has the same prefix and metric: the
+// kernel would replace that one (IPv4) or merge it with ours (IPv6).
+func (d *Dataplane) Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	w := d.newWrite(ctx, done)
+	for i, op := range ops {
+		if err := ctx.Err(); err != nil && w.batch.count == 0 {
+			return fmt.Errorf("kernel: %w", context.Cause(ctx))
+		}
+		if err := w.add(i, op); err != nil {
+			return fmt.Errorf("kernel: %w", err)
+		}
+	}
+	if err := w.flush(); err != nil {
+		return fmt.Errorf("kernel: %w", err)
+	}
+	return nil
+}
+
+// write is one run of Apply.
+type write struct {
+	d        *Dataplane
+	ctx      context.Context
+	done     func(i int, err error)
+	batch    batch
+	pending  []pendingOp // of batch, in its order
+	resolved map[target][]leg
+	ifaces   interfaces
+}
+
+type pendingOp struct {
+	i          int
+	op         route.Op
+	programmed route.Route
+	err        error
+}
+
+// target is a next hop to be looked up.
+type target struct {
+	table uint32
+	addr  netip.Addr
+}
+
+func (d *Dataplane) newWrite(ctx context.Context, done func(i int, err error)) *write {
+	return &write{d: d, ctx: ctx, done: done, resolved: map[target][]leg{}}
+}
+
+// add takes one op into the batch; it returns an error only when the kernel is out of reach.
+func (w *write) add(i int, op route.Op) error {
+	if w.batch.count == 0 {
+		if err := w.catchUp(op); err != nil {
+			return err
+		}
+	}
+	p := pendingOp{i: i, op: op}
+	e, err := w.encode(op)
+	if err != nil {
+		w.done(i, &OpError{op, err})
+		return nil
+	}
+	if op.Delete {
+		w.batch.delete(e)
+	} else {
+		p.programmed = w.d.routeOf(e, w.ifaces)
+		w.batch.put(e)
+	}
+	w.pending = append(w.pending, p)
+	if w.batch.count == window {
+		return w.flush()
+	}
+	return nil
+}
+
+// catchUp learns, before a batch, what changed since the last one.
+func (w *write) catchUp(op route.Op) (err error) {
+	if w.ifaces, err = w.d.interfaces(); err != nil {
+		return err
+	}
+	return w.d.listClashes(w.ctx)
+}
+
+// OpError says which op the kernel, or this package for it, refused.
+type OpError struct {
+	Op  route.Op
+	Err error
+}
+
+func (e *OpError) Error() string {
+	verb := "put"
+	if e.Op.Delete {
+		verb = "delete"
+	}
+	return fmt.Sprintf("kernel: %s %s: %v", verb, e.Op.Route.Key, e.Err)
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// flush has the kernel carry out the batch.
+func (w *write) flush() error {
+	if w.batch.count == 0 {
+		return nil
+	}
+	err := w.d.writer.exchange(&w.batch, func(n int, err error) { w.pending[n].err = err })
+	if err != nil {
+		return err
+	}
+	for _, p := range w.pending {
+		if p.op.Delete && errors.Is(p.err, unix.ESRCH) {
+			p.err = nil // it was not there
+		}
+		if p.err != nil {
+			w.done(p.i, &OpError{p.op, p.err})
+			continue
+		}
+		w.d.remember(p.op, p.programmed)
+		w.done(p.i, nil)
+	}
+	w.batch.reset()
+	w.pending = w.pending[:0]
+	clear(w.resolved)
+	return nil
+}
+
+var (
+	errForeign = errors.New("a foreign route has the same prefix and metric")
+	errNoPath  = errors.New("no path")
+)
+
+// encode finds the kernel's form of an op.
+func (w *write) encode(op route.Op) (entry, error) {
+	table, err := w.d.kernelTable(op.Route.Table)
+	if err != nil {
+		return entry{}, err
+	}
+	e := entry{table: table, prefix: op.Route.Prefix, protocol: w.d.protocol, metric: w.d.metric}
+	if op.Delete {
+		return e, nil
+	}
+	if w.d.watch.clashes(clashKey{table, e.prefix}) {
+		return entry{}, errForeign
+	}
+	switch op.Route.Kind {
+	case route.Via:
+		e.kind = unix.RTN_UNICAST
+		e.legs, err = w.legs(op.Route)
+	case route.Drop:
+		e.kind = unix.RTN_BLACKHOLE
+	case route.Unreachable:
+		e.kind = unix.RTN_UNREACHABLE
+	case route.Prohibit:
+		e.kind = unix.RTN_PROHIBIT
+	default:
+		err = fmt.Errorf("unknown kind %s", op.Route.Kind)
+	}
+	return e, err
+}
+
+// legs turns the paths of the best preference into next hops. Two paths that come out at the same neighbour add their weights: the
+// kernel refuses duplicates for IPv6.
+func (w *write) legs(r route.Route) (legs []leg, err error) {
+	if len(r.Paths) == 0 {
+		return nil, errNoPath
+	}
+	for _, p := range r.Paths {
+		if p.Preference != r.Paths[0].Preference { // canonical paths are sorted by it
+			break
+		}
+		found, err := w.pathLegs(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range found {
+			legs = merge(legs, l)
+		}
+	}
+	if len(legs) == 1 {
+		legs[0].weight = 1 // the kernel keeps none: there is nothing to share with
+	}
+	return legs, nil
+}
+
+func merge(legs []leg, l leg) []leg {
+	for i, have := range legs {
+		if have.gateway == l.gateway && have.index == l.index {
+			legs[i].weight = uint8(min(int(have.weight)+int(l.weight), 255))
+			return legs
+		}
+	}
+	return append(legs, l)
+}
+
+func (w *write) pathLegs(p route.Path) ([]leg, error) {
+	if p.Interface == "" {
+		return w.resolve(p)
+	}
+	i, ok := route.Facts{Interfaces: w.ifaces.list}.Interface(p.Interface)
+	if !ok {
+		return nil, fmt.Errorf("no interface %s", p.Interface)
+	}
+	l := leg{gateway: p.NextHop, index: i.Index, weight: max(p.Weight, 1)}
+	if !p.NextHop.IsValid() {
+		return []leg{l}, nil
+	}
+	if slices.ContainsFunc(i.Addresses, func(own netip.Prefix) bool { return own.Addr() == p.NextHop }) {
+		return nil, fmt.Errorf("next hop %s: an address of this node", p.NextHop) // the kernel would take it
+	}
+	l.flags = onLinkFlag(i, p.NextHop)
+	return []leg{l}, nil
+}
+
+// onLinkFlag is what the kernel needs to take a neighbour that is in no subnet of the interface.
+func onLinkFlag(i route.Interface, neighbour netip.Addr) uint8 {
+	if neighbour.IsLinkLocalUnicast() || slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(neighbour) }) {
+		return 0
+	}
+	return unix.RTNH_F_ONLINK
+}
+
+// resolve looks a recursive next hop up, as BIRD does: by the longest match, which must be a foreign route that forwards.
+func (w *write) resolve(p route.Path) ([]leg, error) {
+	t := target{p.Table, p.NextHop}
+	legs, known := w.resolved[t]
+	if !known {
+		var err error
+		if legs, err = w.d.neighbours(w.ctx, t, w.ifaces); err != nil {
+			return nil, err
+		}
+		w.resolved[t] = legs
+	}
+	out := make([]leg, len(legs))
+	for i, l := range legs {
+		l.weight = max(p.Weight, 1)
+		out[i] = l
+	}
+	return out, nil
+}
+
+// neighbours returns the next hops on the wire of a recursive one.
+func (d *Dataplane) neighbours(ctx context.Context, t target, ifaces interfaces) ([]leg, error) {
+	if !t.addr.IsValid() {
+		return nil, errNoPath
+	}
+	e, ok, err := d.longest(ctx, t.table, t.addr)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("next hop %s: %w", t.addr, err)
+	case !ok:
+		return nil, fmt.Errorf("next hop %s: no route to it", t.addr)
+	case d.ours(e):
+		return nil, fmt.Errorf("next hop %s: reached only through our own route %s", t.addr, e.prefix)
+	case e.kind == unix.RTN_LOCAL:
+		return nil, fmt.Errorf("next hop %s: an address of this node", t.addr)
+	}
+	legs := alive(e, ifaces)
+	if len(legs) == 0 {
+		return nil, fmt.Errorf("next hop %s: route %s does not forward", t.addr, e.prefix)
+	}
+	for i := range legs {
+		l := &legs[i]
+		if !l.gateway.IsValid() {
+			l.gateway = t.addr
+		}
+		l.flags = onLinkFlag(ifaces.list[ifaces.byIndex[l.index]], l.gateway) // alive knows the interface
+	}
+	return legs, nil
+}
+
+// rebind puts again the routes whose recursive next hops now come out elsewhere. One that cannot be resolved any more stays as it
+// is: the caller learns that from Resolve and decides.
+func (d *Dataplane) rebind(ctx context.Context) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if len(d.recalled) == 0 {
+		return
+	}
+	ifaces, err := d.interfaces()
+	if err != nil {
+		d.log.Warn("cannot list interfaces", "err", err)
+		return
+	}
+	w := d.newWrite(ctx, func(_ int, err error) {
+		if err != nil {
+			d.log.Warn("cannot follow a next hop", "err", err)
+		}
+	})
+	w.ifaces = ifaces
+	var moved []route.Op
+	for _, m := range d.recalled {
+		op := route.Op{Route: m.put}
+		e, err := w.encode(op)
+		if err == nil && !d.routeOf(e, ifaces).SameForwarding(m.programmed) {
+			moved = append(moved, op)
+		}
+	}
+	for i, op := range moved {
+		if err := w.add(i, op); err != nil {
+			d.log.Warn("cannot follow a next hop", "err", err)
+			return
+		}
+	}
+	if err := w.flush(); err != nil {
+		d.log.Warn("cannot follow a next hop", "err", err)
+	}
+}
+
+// listClashes completes the set of foreign routes with our metric, where events alone do not tell it.
+func (d *Dataplane) listClashes(ctx context.Context) error {
+	d.watch.mu.Lock()
+	listed := d.watch.listed
+	if !listed { // events from here on add to the set
+		d.watch.listed = true
+		clear(d.watch.clash)
+	}
+	d.watch.mu.Unlock()
+	if listed {
+		return nil
+	}
+	var found []clashKey
+	err := d.each(ctx, unix.AF_UNSPEC, 0, 0, func() { found = nil }, func(e entry) {
+		if d.clashing(e) {
+			found = append(found, clashKey{e.table, e.prefix})
+		}
+	})
+	d.watch.mu.Lock()
+	defer d.watch.mu.Unlock()
+	for _, k := range found {
+		d.watch.clash[k] = struct{}{}
+	}
+	d.watch.listed = d.watch.listed && err == nil
+	return err
+}
+
+func (w *watch) clashes(k clashKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.clash[k]
+	return ok
+}

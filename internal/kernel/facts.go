@@ -1,0 +1,203 @@
+package kernel
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
+)
+
+// interfaces is one list of the links. Immutable once made.
+type interfaces struct {
+	list    []route.Interface // by name
+	byIndex map[uint32]int    // into list
+}
+
+func (l interfaces) name(index uint32) (string, bool) {
+	i, ok := l.byIndex[index]
+	if !ok {
+		return "", false
+	}
+	return l.list[i].Name, true
+}
+
+func (l interfaces) up(index uint32) bool {
+	i, ok := l.byIndex[index]
+	return ok && l.list[i].Up
+}
+
+// refresh lists interfaces and addresses anew.
+func (d *Dataplane) refresh() error {
+	d.watch.mu.Lock()
+	d.watch.stale = false
+	d.watch.mu.Unlock()
+	list, err := d.listInterfaces()
+	if err != nil {
+		d.watch.mu.Lock()
+		d.watch.stale = true
+		d.watch.mu.Unlock()
+		return err
+	}
+	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list))}
+	for i, n := range list {
+		l.byIndex[n.Index] = i
+	}
+	d.mu.Lock()
+	d.ifaces = l
+	d.mu.Unlock()
+	return nil
+}
+
+// interfaces returns the list, made anew if the kernel has told of a change since.
+func (d *Dataplane) interfaces() (interfaces, error) {
+	if err := d.watch.drain(); err != nil {
+		return interfaces{}, err
+	}
+	d.watch.mu.Lock()
+	stale := d.watch.stale
+	d.watch.mu.Unlock()
+	if stale {
+		if err := d.refresh(); err != nil {
+			return interfaces{}, err
+		}
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.ifaces, nil
+}
+
+func (d *Dataplane) listInterfaces() ([]route.Interface, error) {
+	links, err := again(d.links.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	addrs, err := again(func() ([]netlink.Addr, error) { return d.links.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	byIndex := map[int][]netip.Prefix{}
+	for _, a := range addrs {
+		if p, ok := prefixOf(a.IPNet); ok {
+			byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], p)
+		}
+	}
+	vrf := map[int]uint32{}
+	for _, link := range links {
+		if v, ok := link.(*netlink.Vrf); ok {
+			vrf[v.Index] = d.ourTable(v.Table)
+		}
+	}
+	list := make([]route.Interface, 0, len(links))
+	for _, link := range links {
+		a := link.Attrs()
+		addresses := byIndex[a.Index]
+		slices.SortFunc(addresses, route.ComparePrefixes)
+		i := route.Interface{
+			Name: a.Name, Index: uint32(a.Index), Addresses: addresses,
+			// IFF_RUNNING follows the operational state: carrier present.
+			Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
+		}
+		if _, isVRF := vrf[a.Index]; isVRF {
+			i.Table = vrf[a.Index]
+		} else {
+			i.Table = vrf[a.MasterIndex]
+		}
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(a, b route.Interface) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// again repeats a list during which the kernel's state changed.
+func again[T any](list func() ([]T, error)) ([]T, error) {
+	for try := 0; ; try++ {
+		found, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) || try == 10 {
+			return found, err
+		}
+	}
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), bits), ok
+}
+
+func (d *Dataplane) currentFacts() route.Facts {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return route.Facts{Identity: d.identity, Version: d.version, Interfaces: d.ifaces.list}
+}
+
+// publication is what the reader of the facts has yet to see: the newest, and before it, when an interface went and came back
+// since the last delivery, the newest without that interface. The reader would else never learn that routes are gone.
+type publication struct {
+	last, current route.Facts
+	lost          losses
+}
+
+// newest takes new facts and what was lost since the ones before.
+func (p *publication) newest(f route.Facts, l losses) {
+	p.current = f
+	if p.lost.down == nil {
+		p.lost.down = l.down
+	} else {
+		for index := range l.down {
+			p.lost.down[index] = struct{}{}
+		}
+	}
+	if p.lost.address == nil {
+		p.lost.address = l.address
+	} else {
+		for index, gone := range l.address {
+			p.lost.address[index] = append(p.lost.address[index], gone...)
+		}
+	}
+}
+
+// next returns what to deliver, and out where there is something or else nil.
+func (p *publication) next(out chan<- route.Facts) (chan<- route.Facts, route.Facts) {
+	f := p.lost.without(p.current)
+	if reflect.DeepEqual(f, p.last) {
+		f, p.lost = p.current, losses{} // the reader has seen the loss
+	}
+	if reflect.DeepEqual(f, p.last) {
+		return nil, f
+	}
+	return out, f
+}
+
+func (p *publication) delivered(f route.Facts) {
+	p.last = f
+	p.lost = losses{}
+}
+
+// without returns the facts at a moment when all that was lost was missing.
+func (l losses) without(f route.Facts) route.Facts {
+	if len(l.down)+len(l.address) == 0 {
+		return f
+	}
+	f.Interfaces = slices.Clone(f.Interfaces)
+	for n := range f.Interfaces {
+		i := &f.Interfaces[n]
+		if _, down := l.down[i.Index]; down {
+			i.Up = false
+		}
+		if gone := l.address[i.Index]; gone != nil {
+			i.Addresses = slices.DeleteFunc(slices.Clone(i.Addresses), func(p netip.Prefix) bool { return slices.Contains(gone, p) })
+		}
+	}
+	return f
+}

@@ -1,0 +1,247 @@
+// Package kernel is the Linux FIB as a data plane, over netlink. It implements fib.Dataplane and is the only importer of netlink for
+// routes. Ours are the routes that carry both our protocol number and our metric, in any table; it shows, replaces and deletes no other.
+//
+// The kernel has no recursive next hops and no paths that stand by. A next hop without interface is looked up when the route is put,
+// and again when the kernel's other routes change; of several preferences only the best is programmed. What was asked for is
+// remembered, so that such a route reads back as it was put; only after a restart of ours it reads back as resolved, and putting it again
+// is harmless.
+//
+// The kernel drops routes when their interface is set down or loses its last IPv4 address, and sends no event for them (fib_sync_down_dev
+// in net/ipv4/fib_semantics.c). The facts show each such loss, however short, and so the caller knows to put these routes again.
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
+)
+
+const (
+	// DefaultProtocol is the number that `ip route` shows as proto. 80 is Felix', 12 BIRD's, 186 to 198 are FRR's.
+	DefaultProtocol = 179
+	// DefaultMetric keeps our routes apart from others of the same prefix: the kernel keys routes by prefix and metric, and replaces
+	// a foreign route whose metric is the same. 1024 is Calico's and IPv6's default.
+	DefaultMetric = 1050
+)
+
+// Config says which routes are ours. Changing a value orphans the routes of the old one.
+type Config struct {
+	Table     uint32 // the routing table that route.Key.Table 0 stands for; 0: main (254)
+	Protocol  uint8  // 0: DefaultProtocol
+	Metric    uint32 // lower is preferred; 0: DefaultMetric
+	Namespace string // path of a network namespace, such as /run/netns/blue; "": the caller's
+	Log       *slog.Logger
+}
+
+// Dataplane is the FIB of one network namespace. It lives from New to the end of Run.
+type Dataplane struct {
+	table    uint32
+	protocol uint8
+	metric   uint32
+	log      *slog.Logger
+	identity string
+	version  string
+
+	links  *netlink.Handle
+	lookup *socket // one request at a time
+	dump   *socket // likewise, for requests that take long
+	watch  *watch
+	facts  chan route.Facts
+
+	mu     sync.RWMutex // guards the following
+	ifaces interfaces
+
+	// writing is held while routes are changed, from choosing the form of a route to remembering it. It guards the following, but
+	// recalled may be read under mu alone.
+	writing  sync.Mutex
+	writer   *socket
+	recalled map[route.Key]recall // guarded by mu for writing too
+}
+
+// New opens the kernel's FIB. Nothing is changed; events are collected from here on.
+func New(c Config) (*Dataplane, error) {
+	d := &Dataplane{
+		table: c.Table, protocol: c.Protocol, metric: c.Metric, log: c.Log,
+		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
+	}
+	if d.table == 0 {
+		d.table = unix.RT_TABLE_MAIN
+	}
+	if d.protocol == 0 {
+		d.protocol = DefaultProtocol
+	}
+	if d.metric == 0 {
+		d.metric = DefaultMetric
+	}
+	err := inNamespace(c.Namespace, d.open)
+	if err == nil {
+		err = d.refresh()
+	}
+	if err != nil {
+		d.close()
+		return nil, fmt.Errorf("kernel: %w", err)
+	}
+	return d, nil
+}
+
+// open makes the sockets, in the namespace of the calling thread, and finds out who this kernel is. The subscription comes before
+// any list: what changes meanwhile is then seen twice and not never.
+func (d *Dataplane) open() (err error) {
+	if d.writer, err = openSocket(); err != nil {
+		return err
+	}
+	if d.watch, err = newWatch(d.writer.port, d.clashing); err != nil {
+		return err
+	}
+	if d.lookup, err = openSocket(); err != nil {
+		return err
+	}
+	if d.dump, err = openSocket(); err != nil {
+		return err
+	}
+	if d.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
+		return err
+	}
+	// What is in the FIB survives us, and goes with the machine or the namespace.
+	d.identity = fmt.Sprintf("%s netns %d proto %d metric %d table %d", strings.TrimSpace(string(boot)), ns.Ino, d.protocol, d.metric, d.table)
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return err
+	}
+	d.version = "Linux " + unix.ByteSliceToString(name.Release[:])
+	return nil
+}
+
+func (d *Dataplane) close() {
+	for _, s := range []*socket{d.writer, d.lookup, d.dump} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	if d.watch != nil {
+		d.watch.Close()
+	}
+	if d.links != nil {
+		d.links.Close()
+	}
+}
+
+// inNamespace runs f on a thread inside the namespace named by path.
+func inNamespace(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	defer ns.Close()
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends here, and nobody else gets its namespace
+		if err := netns.Set(ns); err != nil {
+			result <- fmt.Errorf("enter network namespace %s: %w", path, err)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// Facts delivers what is known about the kernel; see fib.Dataplane.
+func (d *Dataplane) Facts() <-chan route.Facts { return d.facts }
+
+// settle is how long changes of the kernel's other routes are collected before next hops are looked up anew.
+const settle = 50 * time.Millisecond
+
+// Run follows the kernel's events and publishes facts until ctx ends; then the data plane is closed. Our routes stay.
+func (d *Dataplane) Run(ctx context.Context) error {
+	defer d.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	following := make(chan error, 1)
+	go func() { following <- d.watch.follow(ctx) }()
+
+	var pending publication
+	pending.newest(d.currentFacts(), losses{})
+	var rebind <-chan time.Time // armed while next hops are to be looked up anew
+	for {
+		out, next := pending.next(d.facts)
+		select {
+		case out <- next:
+			pending.delivered(next)
+		case <-d.watch.links:
+			if err := d.refresh(); err != nil {
+				d.log.Warn("cannot list interfaces", "err", err)
+				continue
+			}
+			pending.newest(d.currentFacts(), d.watch.takeLosses())
+			rebind = arm(rebind)
+		case <-d.watch.routes:
+			rebind = arm(rebind)
+		case <-rebind:
+			rebind = nil
+			d.rebind(ctx)
+		case err := <-following:
+			if err != nil && ctx.Err() == nil {
+				return fmt.Errorf("kernel: events: %w", err)
+			}
+			return nil
+		}
+	}
+}
+
+// arm starts the timer unless it runs: a stream of events must not put it off for ever.
+func arm(timer <-chan time.Time) <-chan time.Time {
+	if timer == nil {
+		timer = time.After(settle)
+	}
+	return timer
+}
+
+// errTable refuses the second name of the default table: a route must have one key.
+var errTable = errors.New("the table is the default one and is called 0 here")
+
+// kernelTable returns the kernel's number of one of our tables.
+func (d *Dataplane) kernelTable(t uint32) (uint32, error) {
+	switch t {
+	case 0:
+		return d.table, nil
+	case d.table:
+		return 0, errTable
+	}
+	return t, nil
+}
+
+// ourTable is the inverse of kernelTable.
+func (d *Dataplane) ourTable(t uint32) uint32 {
+	if t == d.table {
+		return 0
+	}
+	return t
+}
+
+func (d *Dataplane) ours(e entry) bool { return e.protocol == d.protocol && e.metric == d.metric }
+
+// clashing reports a foreign route that the kernel would take for the same as one of ours: equal metric.
+func (d *Dataplane) clashing(e entry) bool { return e.metric == d.metric && e.protocol != d.protocol }

@@ -1,0 +1,217 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Routes lists our routes of all tables and both families.
+func (d *Dataplane) Routes(ctx context.Context) ([]route.Route, error) {
+	var found []route.Route
+	ifaces, err := d.interfaces()
+	if err == nil {
+		err = d.each(ctx, unix.AF_UNSPEC, 0, d.protocol, func() { found = nil }, func(e entry) {
+			if e.metric == d.metric {
+				found = append(found, d.asPut(d.routeOf(e, ifaces)))
+			}
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kernel: list routes: %w", err)
+	}
+	return found, nil
+}
+
+// each calls visit for the routes of a table (0: all) with a protocol (0: any). When the kernel's table changed while it was read it
+// calls restart and begins anew.
+func (d *Dataplane) each(ctx context.Context, family uint8, table uint32, protocol uint8, restart func(), visit func(entry)) error {
+	const tries = 10
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		var b batch
+		b.list(family, table, protocol)
+		var malformed error
+		err := d.dump.query(&b, func(body []byte) bool {
+			e, ok, err := decode(body)
+			if err != nil {
+				malformed = err
+			}
+			// The kernel filters, but not on every version and in every family: do not rely on it.
+			if ok && (table == 0 || e.table == table) && (protocol == 0 || e.protocol == protocol) {
+				visit(e)
+			}
+			return true
+		})
+		switch {
+		case errors.Is(err, errInterrupted) && try < tries:
+			restart()
+		case errors.Is(err, unix.ENOENT): // a table that nothing was ever put into
+			return nil
+		default:
+			return errors.Join(err, malformed)
+		}
+	}
+}
+
+// Lookup reads one route of ours. In the main table it mostly takes one question to the kernel; where a longer or a foreign route is in
+// front, and in other tables, our routes of the table are listed: the kernel has no exact lookup.
+func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error) {
+	table, err := d.kernelTable(k.Table)
+	if err != nil {
+		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
+	}
+	ifaces, err := d.interfaces()
+	if err != nil {
+		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
+	}
+	e, ok, err := d.exact(ctx, table, k.Prefix)
+	if err != nil {
+		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
+	}
+	if !ok {
+		return route.Route{}, false, nil
+	}
+	return d.asPut(d.routeOf(e, ifaces)), true, nil
+}
+
+func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix) (found entry, ok bool, err error) {
+	if table == unix.RT_TABLE_MAIN && p.Bits() > 0 { // 0.0.0.0 would mean ourselves
+		e, answer := d.ask(p.Addr())
+		switch {
+		case answer == matched && e.table == table && e.prefix == p && d.ours(e):
+			return e, true, nil
+		case answer == matched && e.table == table && e.prefix.Bits() < p.Bits(), answer == nothing:
+			return entry{}, false, nil
+		}
+	}
+	family := entry{prefix: p}.family()
+	restart := func() { found, ok = entry{}, false }
+	err = d.each(ctx, family, table, d.protocol, restart, func(e entry) {
+		if e.prefix == p && d.ours(e) {
+			found, ok = e, true
+		}
+	})
+	return found, ok, err
+}
+
+// Resolve says how the kernel would forward to addr. An own address and a route that discards are not usable.
+func (d *Dataplane) Resolve(ctx context.Context, table uint32, addr netip.Addr) (route.Resolution, error) {
+	e, ok, err := d.longest(ctx, table, addr)
+	if err != nil {
+		return route.Resolution{}, fmt.Errorf("kernel: resolve %s: %w", addr, err)
+	}
+	if !ok {
+		return route.Resolution{}, nil
+	}
+	ifaces, err := d.interfaces()
+	if err != nil {
+		return route.Resolution{}, fmt.Errorf("kernel: resolve %s: %w", addr, err)
+	}
+	ours := d.ours(e)
+	return route.Resolution{Prefix: e.prefix, Ours: ours, Usable: !ours && len(alive(e, ifaces)) > 0}, nil
+}
+
+// alive returns the legs of e that forward.
+func alive(e entry, ifaces interfaces) (legs []leg) {
+	if e.kind != unix.RTN_UNICAST {
+		return nil
+	}
+	for _, l := range e.legs {
+		if l.flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0 && ifaces.up(l.index) {
+			legs = append(legs, l)
+		}
+	}
+	return legs
+}
+
+// longest finds the route by which a packet to addr would go from one of our tables. For the main table the kernel is asked, with its
+// policy rules and own addresses; for others the table is searched.
+func (d *Dataplane) longest(ctx context.Context, table uint32, addr netip.Addr) (best entry, ok bool, err error) {
+	kernelTable, err := d.kernelTable(table)
+	if err != nil {
+		return entry{}, false, err
+	}
+	addr = addr.Unmap().WithZone("")
+	if kernelTable == unix.RT_TABLE_MAIN {
+		switch e, answer := d.ask(addr); answer {
+		case matched:
+			return e, true, nil
+		case nothing:
+			return entry{}, false, nil
+		}
+	}
+	family := entry{prefix: route.HostPrefix(addr)}.family()
+	restart := func() { best, ok = entry{}, false }
+	err = d.each(ctx, family, kernelTable, 0, restart, func(e entry) {
+		if !e.prefix.Contains(addr) {
+			return
+		}
+		if !ok || e.prefix.Bits() > best.prefix.Bits() || e.prefix.Bits() == best.prefix.Bits() && e.metric < best.metric {
+			best, ok = e, true
+		}
+	})
+	return best, ok, err
+}
+
+// answer is what ask found out.
+type answer uint8
+
+const (
+	unclear answer = iota // the kernel did not say by which route
+	matched
+	nothing // there is no route
+)
+
+// ask has the kernel look an address up. For an IPv4 route that discards it answers with an error and without the route
+// (inet_rtm_getroute in net/ipv4/route.c): unclear.
+func (d *Dataplane) ask(addr netip.Addr) (e entry, a answer) {
+	var b batch
+	b.match(addr)
+	err := d.lookup.query(&b, func(body []byte) bool {
+		var ok bool
+		var malformed error
+		if e, ok, malformed = decode(body); ok && malformed == nil {
+			a = matched
+		}
+		return false
+	})
+	if errors.Is(err, unix.ENETUNREACH) {
+		return entry{}, nothing
+	}
+	if err != nil {
+		return entry{}, unclear
+	}
+	return e, a
+}
+
+// routeOf converts from the kernel's form: every path attached.
+func (d *Dataplane) routeOf(e entry, ifaces interfaces) route.Route {
+	r := route.Route{Key: route.Key{Table: d.ourTable(e.table), Prefix: e.prefix}}
+	switch e.kind {
+	case unix.RTN_BLACKHOLE:
+		r.Kind = route.Drop
+	case unix.RTN_UNREACHABLE:
+		r.Kind = route.Unreachable
+	case unix.RTN_PROHIBIT:
+		r.Kind = route.Prohibit
+	default:
+		paths := make([]route.Path, len(e.legs))
+		for i, l := range e.legs {
+			name, ok := ifaces.name(l.index)
+			if !ok {
+				name = fmt.Sprintf("#%d", l.index) // gone since: equal to no wanted path
+			}
+			paths[i] = route.Path{NextHop: l.gateway, Interface: name, Weight: l.weight}
+		}
+		r.Paths = route.CanonicalPaths(paths)
+	}
+	return r
+}

@@ -1,0 +1,212 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch collects the kernel's events. They are hints to look again, with two exceptions that no later look can replace: that an
+// interface was down or without an address for a moment, and which foreign routes clash with ours.
+type watch struct {
+	socket   *socket
+	clashing func(entry) bool
+	links    chan struct{} // of size one: interfaces or addresses changed
+	routes   chan struct{} // of size one: routes that are not ours changed
+
+	mu     sync.Mutex // guards the following, and reading from socket
+	lost   losses
+	clash  map[clashKey]struct{}
+	listed bool // clash is complete
+	stale  bool // interfaces changed since they were listed
+}
+
+type clashKey struct {
+	table  uint32
+	prefix netip.Prefix
+}
+
+// losses are what interfaces had to do without for a moment at least.
+type losses struct {
+	down    map[uint32]struct{}       // by interface index
+	address map[uint32][]netip.Prefix // by interface index
+}
+
+// newWatch subscribes, in the namespace of the calling thread, to what others than the socket writer change.
+func newWatch(writer uint32, clashing func(entry) bool) (*watch, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{
+		socket: s, clashing: clashing, clash: map[clashKey]struct{}{},
+		links: make(chan struct{}, 1), routes: make(chan struct{}, 1),
+	}
+	if err := w.subscribe(writer); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *watch) subscribe(writer uint32) error {
+	var failed error
+	err := w.socket.raw.Control(func(fd uintptr) {
+		if failed = ignore(int(fd), writer); failed != nil {
+			return
+		}
+		for _, group := range []int{
+			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		} {
+			if failed = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); failed != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// ignore has the kernel drop events whose cause is the socket with that port, that is our own writes: a million of them would
+// overrun the buffer and hide the others.
+func ignore(fd int, port uint32) error {
+	const portOffset = 12 // of nlmsg_pid in struct nlmsghdr
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portOffset},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, port)), Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+}
+
+func (w *watch) Close() { w.socket.Close() }
+
+// follow reads events as they come until ctx ends.
+func (w *watch) follow(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { w.socket.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		err := w.socket.raw.Read(func(fd uintptr) bool { return w.readAll(int(fd)) > 0 })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// drain reads what has come already. An event is in our buffer before the call that caused it returns, so this catches up.
+func (w *watch) drain() error {
+	return w.socket.raw.Control(func(fd uintptr) { w.readAll(int(fd)) })
+}
+
+// readAll returns how many datagrams or overruns there were.
+func (w *watch) readAll(fd int) (events int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		n, err := recv(fd, w.socket.buf)
+		switch err {
+		case nil:
+			for m := range messages(w.socket.buf[:n]) {
+				w.note(m)
+			}
+		case unix.ENOBUFS, unix.EMSGSIZE: // events are missing: all lists are old; the socket goes on
+			w.listed = false
+			w.stale = true
+			signal(w.links)
+			signal(w.routes)
+		default:
+			return events
+		}
+		events++
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) note(m message) {
+	switch m.kind {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		w.noteLink(m)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		w.noteAddress(m)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		w.noteRoute(m)
+	}
+}
+
+func (w *watch) noteLink(m message) {
+	if len(m.body) < unix.SizeofIfInfomsg {
+		return
+	}
+	index := binary.NativeEndian.Uint32(m.body[4:])
+	flags := binary.NativeEndian.Uint32(m.body[8:])
+	if m.kind == unix.RTM_DELLINK || flags&unix.IFF_UP == 0 {
+		if w.lost.down == nil {
+			w.lost.down = map[uint32]struct{}{}
+		}
+		w.lost.down[index] = struct{}{}
+	}
+	w.stale = true
+	signal(w.links)
+}
+
+func (w *watch) noteAddress(m message) {
+	if len(m.body) < unix.SizeofIfAddrmsg {
+		return
+	}
+	family, bits, index := m.body[0], int(m.body[1]), binary.NativeEndian.Uint32(m.body[4:])
+	if m.kind == unix.RTM_DELADDR {
+		local := netip.Addr{}
+		for a := range attributes(m.body[unix.SizeofIfAddrmsg:]) {
+			// IFA_LOCAL is ours where both are there; IFA_ADDRESS is then the peer's.
+			if addr, ok := addressOf(family, a.value); ok && (a.kind == unix.IFA_LOCAL || a.kind == unix.IFA_ADDRESS && !local.IsValid()) {
+				local = addr
+			}
+		}
+		if local.IsValid() && bits <= local.BitLen() {
+			if w.lost.address == nil {
+				w.lost.address = map[uint32][]netip.Prefix{}
+			}
+			w.lost.address[index] = append(w.lost.address[index], netip.PrefixFrom(local, bits))
+		}
+	}
+	w.stale = true
+	signal(w.links)
+}
+
+func (w *watch) noteRoute(m message) {
+	e, ok, err := decode(m.body)
+	if err != nil || !ok {
+		return
+	}
+	if w.clashing(e) {
+		key := clashKey{e.table, e.prefix}
+		if m.kind == unix.RTM_NEWROUTE {
+			w.clash[key] = struct{}{}
+		} else {
+			w.listed = false // another one with the same key may be left
+		}
+	}
+	signal(w.routes)
+}
+
+// takeLosses returns the losses since the last call.
+func (w *watch) takeLosses() losses {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.lost
+	w.lost = losses{}
+	return l
+}
