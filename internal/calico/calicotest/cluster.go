@@ -1,0 +1,151 @@
+package calicotest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// Cluster writes the data of a Calico cluster. It keeps no state of its own, so several may write to one etcd, in several
+// processes: each write is conditional on what was read, as Calico's are.
+type Cluster struct {
+	client *clientv3.Client
+}
+
+// NewCluster writes through client.
+func NewCluster(client *clientv3.Client) *Cluster { return &Cluster{client} }
+
+// Close closes the client.
+func (c *Cluster) Close() error { return c.client.Close() }
+
+// Snapshot reads everything that an agent on node would see.
+func (c *Cluster) Snapshot(ctx context.Context, node string) (*calico.Snapshot, error) {
+	store := calico.NewStore(node)
+	store.BeginList()
+	revision := int64(0) // of the first range; the others are read at the same
+	prefixes := calico.Prefixes(node)
+	for _, prefix := range prefixes {
+		resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", prefix, err)
+		}
+		if revision == 0 {
+			revision = resp.Header.Revision
+		}
+		for _, kv := range resp.Kvs {
+			store.Put(string(kv.Key), kv.Value)
+		}
+	}
+	store.EndList(prefixes...)
+	return store.Snapshot(revision), nil
+}
+
+// PutRaw writes any bytes under any key: what Calico would never write.
+func (c *Cluster) PutRaw(ctx context.Context, key, value string) error {
+	_, err := c.client.Put(ctx, key, value)
+	return err
+}
+
+// DeleteRaw deletes a key, or with a prefix that ends in "/" all keys under it.
+func (c *Cluster) DeleteRaw(ctx context.Context, key string) error {
+	var opts []clientv3.OpOption
+	if key != "" && key[len(key)-1] == '/' {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	_, err := c.client.Delete(ctx, key, opts...)
+	return err
+}
+
+// AddNode writes a Node with these addresses, at most one of each family, each with the length of its subnet.
+func (c *Cluster) AddNode(ctx context.Context, name string, addresses ...netip.Prefix) error {
+	spec := NodeSpec{BGP: &NodeBGPSpec{}}
+	for _, a := range addresses {
+		if a.Addr().Is4() {
+			spec.BGP.IPv4Address = a.String()
+		} else {
+			spec.BGP.IPv6Address = a.String()
+		}
+	}
+	return c.putResource(ctx, calico.KindNode, metadata{Name: name}, spec)
+}
+
+// AddPool writes an IPPool without encapsulation. blockSize 0 is Calico's default, 26 or 122.
+func (c *Cluster) AddPool(ctx context.Context, name string, cidr netip.Prefix, blockSize int) error {
+	spec := IPPoolSpec{CIDR: cidr.String(), IPIPMode: "Never", VXLANMode: "Never", BlockSize: blockSize, NodeSelector: "all()"}
+	return c.putResource(ctx, calico.KindIPPool, metadata{Name: name}, spec)
+}
+
+// errConflict says that a key was changed by someone else between our read and our write.
+var errConflict = errors.New("changed by someone else meanwhile")
+
+// read decodes the value of key into v and returns its revision; 0 where there is none.
+func (c *Cluster) read(ctx context.Context, key calico.Key, v any) (revision int64, err error) {
+	resp, err := c.client.Get(ctx, key.String())
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return 0, nil
+	}
+	if err := json.Unmarshal(resp.Kvs[0].Value, v); err != nil {
+		return 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	return resp.Kvs[0].ModRevision, nil
+}
+
+// write puts v under key if the key still is at revision (0: does not exist), else returns errConflict.
+func (c *Cluster) write(ctx context.Context, key calico.Key, v any, revision int64) error {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return c.commit(ctx, "write", key, revision, clientv3.OpPut(key.String(), string(value)))
+}
+
+// remove deletes key if it still is at revision, else returns errConflict.
+func (c *Cluster) remove(ctx context.Context, key calico.Key, revision int64) error {
+	return c.commit(ctx, "delete", key, revision, clientv3.OpDelete(key.String()))
+}
+
+func (c *Cluster) commit(ctx context.Context, verb string, key calico.Key, revision int64, op clientv3.Op) error {
+	unchanged := clientv3.Compare(clientv3.ModRevision(key.String()), "=", revision)
+	resp, err := c.client.Txn(ctx).If(unchanged).Then(op).Commit()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", verb, key, err)
+	}
+	if !resp.Succeeded {
+		return fmt.Errorf("%s %s: %w", verb, key, errConflict)
+	}
+	return nil
+}
+
+// retry runs f again for as long as it meets conflicts. Somebody's write succeeds in each round, so that ends.
+func retry(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if !errors.Is(err, errConflict) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func newUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // RFC 9562 version 4
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// now is a timestamp as Calico writes it: RFC 3339 with whole seconds.
+func now() string { return time.Now().UTC().Format(time.RFC3339) }

@@ -1,0 +1,171 @@
+// Package calicotest writes Calico's data as Calico stores it in etcd v3, and runs an etcd to hold them: for tests, the demo and
+// labs, where there is no calicoctl, CNI plugin or etcd. A Cluster is the one writer of such data in this repository.
+package calicotest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// EtcdOptions say how to run an etcd. The zero value is good: any free port of 127.0.0.1, a directory that goes with the server.
+type EtcdOptions struct {
+	// Dir keeps the data; empty: a temporary one, removed by Close.
+	Dir string
+	// Listen is host:port for clients; empty: 127.0.0.1 and a free port. Clients must be able to reach that host.
+	Listen string
+	// CertFile and KeyFile make it https. With ClientCAFile, clients must show a certificate signed by one of its.
+	CertFile, KeyFile, ClientCAFile string
+	// ProgressInterval is how often idle watches are told the revision; zero: etcd's default, 10 minutes.
+	ProgressInterval time.Duration
+}
+
+// Etcd is an etcd server of one member in this process.
+type Etcd struct {
+	server  *embed.Etcd
+	rpc     []*grpc.Server
+	tempDir string
+	client  *clientv3.Client
+	scheme  string
+}
+
+// StartEtcd starts a server and returns when it answers. The caller closes it.
+func StartEtcd(o EtcdOptions) (*Etcd, error) {
+	e := &Etcd{scheme: "http"}
+	cfg := embed.NewConfig()
+	cfg.Name = "calicotest"
+	cfg.Dir = o.Dir
+	if cfg.Dir == "" {
+		dir, err := os.MkdirTemp("", "calicotest-etcd-")
+		if err != nil {
+			return nil, fmt.Errorf("etcd: %w", err)
+		}
+		e.tempDir, cfg.Dir = dir, dir
+	}
+	if o.CertFile != "" {
+		e.scheme = "https"
+		cfg.ClientTLSInfo.CertFile, cfg.ClientTLSInfo.KeyFile = o.CertFile, o.KeyFile
+		cfg.ClientTLSInfo.TrustedCAFile, cfg.ClientTLSInfo.ClientCertAuth = o.ClientCAFile, o.ClientCAFile != ""
+	}
+	listen := o.Listen
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	peers := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	clients := []url.URL{{Scheme: e.scheme, Host: listen}}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.UnsafeNoFsync = true // what it holds is not worth keeping over a crash of the machine
+	cfg.TickMs, cfg.ElectionMs = 10, 50
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	if o.ProgressInterval != 0 {
+		cfg.WatchProgressNotifyInterval = o.ProgressInterval
+	}
+	cfg.ServiceRegister = func(s *grpc.Server) { e.rpc = append(e.rpc, s) }
+
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		e.removeTemp()
+		return nil, fmt.Errorf("etcd on %s: %w", listen, err)
+	}
+	e.server = server
+	select {
+	case <-server.Server.ReadyNotify():
+	case err = <-server.Err():
+	case <-time.After(20 * time.Second):
+		err = errors.New("not ready after 20 s")
+	}
+	if err != nil {
+		server.Close()
+		e.removeTemp()
+		return nil, fmt.Errorf("etcd on %s: %w", listen, err)
+	}
+	e.client = v3client.New(server.Server)
+	return e, nil
+}
+
+// Endpoint returns the URL for clients.
+func (e *Etcd) Endpoint() string { return e.scheme + "://" + e.server.Clients[0].Addr().String() }
+
+// Client talks to the server inside the process. It is closed with the server, and is of no use when users must log in.
+func (e *Etcd) Client() *clientv3.Client { return e.client }
+
+// Cluster writes to this server.
+func (e *Etcd) Cluster() *Cluster { return NewCluster(e.client) }
+
+// EnableAuth makes clients log in: as root, who may do all, or as a user in readers (name to password), who may read Calico's keys.
+func (e *Etcd) EnableAuth(ctx context.Context, rootPassword string, readers map[string]string) error {
+	c := e.client
+	_, err := c.RoleAdd(ctx, "reader")
+	if err == nil {
+		_, err = c.RoleGrantPermission(ctx, "reader", "/calico/", clientv3.GetPrefixRangeEnd("/calico/"), clientv3.PermissionType(clientv3.PermRead))
+	}
+	add := func(user, password, role string) {
+		if err == nil {
+			_, err = c.UserAdd(ctx, user, password)
+		}
+		if err == nil {
+			_, err = c.UserGrantRole(ctx, user, role)
+		}
+	}
+	if err == nil {
+		_, err = c.RoleAdd(ctx, "root")
+	}
+	add("root", rootPassword, "root")
+	for user, password := range readers {
+		add(user, password, "reader")
+	}
+	if err == nil {
+		_, err = c.AuthEnable(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("etcd: enable authentication: %w", err)
+	}
+	return nil
+}
+
+// Close stops the server at once, with connections open or not, and removes a temporary directory.
+func (e *Etcd) Close() {
+	e.client.Close()
+	for _, s := range e.rpc {
+		s.Stop() // else etcd waits 5 s for clients to leave
+	}
+	e.server.Close()
+	e.removeTemp()
+}
+
+func (e *Etcd) removeTemp() {
+	if e.tempDir != "" {
+		os.RemoveAll(e.tempDir)
+	}
+}
+
+// Connect returns a Cluster that writes to a running etcd, and checks that it answers. The caller closes it. tlsConfig may be nil.
+func Connect(ctx context.Context, endpoint string, tlsConfig *tls.Config) (*Cluster, error) {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:       []string{endpoint},
+		TLS:             tlsConfig,
+		DialTimeout:     5 * time.Second,
+		MaxUnaryRetries: 2,
+		Logger:          zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd %s: %w", endpoint, err)
+	}
+	if _, err := client.Get(ctx, "/calico/", clientv3.WithKeysOnly()); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("etcd %s: %w", endpoint, err)
+	}
+	return NewCluster(client), nil
+}
