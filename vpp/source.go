@@ -78,8 +78,8 @@ func readSources(ctx context.Context, c *conn) ([]source, error) {
 	return all, nil
 }
 
-// maxSourceName is the room in fib_source_add without a NUL, less "@" and eight digits.
-const maxSourceName = 63 - 9
+// MaxSourceName is the longest name of a source, in bytes: the room in fib_source_add without a NUL, less "@" and eight digits.
+const MaxSourceName = 63 - 9
 
 // adoptOrAddSource finds our FIB source by name before adding it: VPP hands out a new id on every fib_source_add, also for a known
 // name, out of one byte's worth (src/vnet/fib/fib_source.c); routes under the old id would be orphans.
@@ -97,8 +97,8 @@ func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string,
 	if own != nil {
 		return *own, nil
 	}
-	if len(name) > maxSourceName {
-		return source{}, fmt.Errorf("FIB source name %q is longer than %d bytes", name, maxSourceName)
+	if len(name) > MaxSourceName {
+		return source{}, fmt.Errorf("FIB source name %q is longer than %d bytes", name, MaxSourceName)
 	}
 	s := source{priority: priority, name: name + "@" + randomHex()}
 	r, err := ask[fib.FibSourceAddReply](ctx, c, &fib.FibSourceAdd{Src: fib.FibSource{Priority: priority, Name: s.name}})
