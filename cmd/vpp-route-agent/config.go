@@ -84,9 +84,9 @@ var settings = []setting{
 
 	{flag: "dataplane", file: "dataplane", def: "vpp", usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)", set: oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
 	{flag: "vpp-socket", file: "vppSocket", def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: text(func(c *config) *string { return &c.vppSocket })},
-	{flag: "fib-source", file: "fibSource", def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 63 bytes; a new name makes the old routes orphans", set: parseSourceName},
-	{flag: "fib-source-priority", file: "fibSourcePriority", def: "144", usage: "priority class of our FIB source, 0 (best) to 255; API is 128, CLI 129, DHCP 176",
-		set: number(8, func(c *config, n uint64) { c.fibPriority = uint8(n) })},
+	{flag: "fib-source", file: "fibSource", def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},
+	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136", usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
+		set: parsePriority},
 	{flag: "allow-shared-source", file: "allowSharedSource", def: "false", boolean: true, usage: "on a VPP without v2 route messages: write under the API source, which other programs use too",
 		set: truth(func(c *config) *bool { return &c.sharedSource })},
 	{flag: "kernel-table", file: "kernelTable", def: "254", usage: "Linux routing table for --dataplane kernel", set: number(32, func(c *config, n uint64) { c.kernelTable = uint32(n) })},

@@ -88,13 +88,13 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"conflict over two places":   {[]string{"--dataplane=kernel"}, map[string]string{"VPP_ROUTE_AGENT_VPP_SOCKET": "/x"}, "", "--vpp-socket has no meaning with --dataplane kernel"},
 		"writing without gRPC":       {[]string{"--gobgp-write", "--gobgp-listen=off"}, nil, "", "conflicts"},
 		"somebody else's protocol":   {[]string{"--dataplane=kernel", "--kernel-protocol=12"}, nil, "", "protocol 12 belongs to bird"},
-		"number out of range":        {nil, map[string]string{"VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY": "300"}, "", "VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY: \"300\" is not a whole number from 0 to 255"},
+		"number out of range":        {nil, map[string]string{"VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY": "300"}, "", "VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY: \"300\" is not a whole number from 1 to 255"},
 		"a listener without port":    {[]string{"--metrics-listen=127.0.0.1"}, nil, "", "is not address:port"},
 		"kubernetes as datastore":    {nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "", "DATASTORE_TYPE: \"kubernetes\" is not one of etcdv3"},
 		"user without password":      {nil, map[string]string{"ETCD_USERNAME": "u"}, "", "given together"},
 		"certificate without key":    {[]string{"--etcd-cert-file=/c"}, nil, "", "given together"},
 		"node name with a slash":     {[]string{"--node-name=a/b"}, nil, "", `node name "a/b"`},
-		"source name too long":       {[]string{"--fib-source=" + strings.Repeat("x", 64)}, nil, "", "longer than 63 bytes"},
+		"source name too long":       {[]string{"--fib-source=" + strings.Repeat("x", 64)}, nil, "", "longer than 54 bytes"},
 		"negative deferral":          {[]string{"--deferral=-1s"}, nil, "", "between 0s and 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"vpp-route-agent/vpp"
 )
 
 // The functions of this file make the set functions of settings: text in, a field of config out, or an error that says what is allowed.
@@ -93,12 +95,22 @@ func parseNextHops(c *config, s string) error {
 	return nil
 }
 
-// parseSourceName bounds the name by VPP's field of 64 bytes with a terminating NUL (vnet/fib/fib.api, fib_source).
+// parseSourceName bounds the name by VPP's field of 64 bytes (vnet/fib/fib.api, fib_source) less what package vpp puts behind it.
 func parseSourceName(c *config, s string) error {
-	if len(s) > 63 {
-		return fmt.Errorf("%q is longer than 63 bytes", s)
+	if len(s) > vpp.MaxSourceName {
+		return fmt.Errorf("%q is longer than %d bytes", s, vpp.MaxSourceName)
 	}
 	c.fibSource = s
+	return nil
+}
+
+// parsePriority leaves out 0, VPP's class of special entries.
+func parsePriority(c *config, s string) error {
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is not a whole number from 1 to 255", s)
+	}
+	c.fibPriority = uint8(n)
 	return nil
 }
 

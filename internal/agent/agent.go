@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ type Datastore interface {
 // Speaker is the BGP side; bgp/gobgp provides it.
 type Speaker interface {
 	Set(ctx context.Context, p bgp.Plan) error
+	// RejectNextHops has paths with these next hops rejected on import, so that a live second path takes over.
+	RejectNextHops(ctx context.Context, dead []netip.Addr) error
 	Peers() []bgp.PeerState
 	Announced() []bgp.Announcement
 	Changed() <-chan struct{}
@@ -58,7 +61,8 @@ type Agent struct {
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
-	absentSince time.Time // zero while the data plane is there
+	absentSince time.Time    // zero while the data plane is there
+	rejected    []netip.Addr // next hops that the speaker rejects
 	logged      map[calico.Problem]bool
 
 	mu         sync.Mutex
@@ -97,6 +101,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		if a.snapshot != nil {
 			a.apply(ctx)
+			a.rejectNextHops(ctx)
 			a.sweep()
 		}
 	}
@@ -149,6 +154,27 @@ func (a *Agent) setSpeaker(ctx context.Context, p bgp.Plan) {
 	if p.Waiting == "" && a.configured.IsZero() {
 		a.configured = time.Now()
 	}
+}
+
+// rejectNextHops tells the speaker which next hops the data plane cannot use. GoBGP tracks none itself: a dead best path would hide a live
+// second one.
+func (a *Agent) rejectNextHops(ctx context.Context) {
+	if a.cfg.FIB == nil || a.configured.IsZero() {
+		return
+	}
+	var dead []netip.Addr
+	for _, hop := range a.cfg.FIB.UnusableNextHops() {
+		dead = append(dead, hop.Address)
+	}
+	if slices.Equal(dead, a.rejected) {
+		return
+	}
+	if err := a.cfg.Speaker.RejectNextHops(ctx, dead); err != nil {
+		a.cfg.Log.Error("the speaker does not reject unusable next hops; it is tried again each second", "err", err)
+		return
+	}
+	a.cfg.Log.Info("next hops that cannot be used", "next_hops", dead)
+	a.rejected = dead
 }
 
 // facts are read anew before each plan.
