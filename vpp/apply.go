@@ -114,14 +114,6 @@ func opError(op route.Op, retval int32) error {
 	return fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, vppError(retval))
 }
 
-// vppError names a return value of VPP.
-func vppError(retval int32) error {
-	if retval == 0 {
-		return nil
-	}
-	return api.VPPApiError(retval)
-}
-
 // encodeOp returns the request for op. A delete without multipath takes away all that our source has at the prefix, and
 // nothing of other sources; paths would be ignored.
 func encodeOp(op route.Op, src uint8, paths []fib_types.FibPath, index func(string) (uint32, bool)) (ip.IPRouteAddDelV2, []fib_types.FibPath, error) {

@@ -95,9 +95,9 @@ func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn,
 	if err != nil {
 		nc.Close()
 		if ctx.Err() != nil {
-			err = fmt.Errorf("no answer to the greeting within %s", timeout)
+			return nil, fmt.Errorf("no answer to the greeting within %s", timeout)
 		}
-		return nil, err
+		return nil, readError(err, timeout)
 	}
 	go c.read(r)
 	return c, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/ip"
 
@@ -92,7 +91,7 @@ func (l *life) lookup(ctx context.Context, table uint32, p netip.Prefix, exact b
 	if err == nil {
 		err = vppError(r.Retval)
 	}
-	if errors.Is(err, api.NO_SUCH_ENTRY) || errors.Is(err, api.NO_SUCH_FIB) {
+	if errors.Is(err, noSuchEntry) || errors.Is(err, noSuchFIB) {
 		return ip.IPRouteV2{}, false, nil
 	}
 	return r.Route, err == nil, err

@@ -56,7 +56,7 @@ const (
 	defaultTimeout  = 10 * time.Second
 
 	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker.
-	pollInterval = 3 * time.Second
+	pollInterval = 5 * time.Second
 
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 2 * time.Second
@@ -144,12 +144,12 @@ func (v *VPP) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if problem := v.explain(err); problem != said {
+		if connected {
+			retry = firstRetry
+		}
+		if problem := v.explain(err); connected || problem != said {
 			v.lose(problem)
 			said = problem
-		}
-		if connected {
-			retry, said = firstRetry, ""
 		}
 		select {
 		case <-time.After(retry):
@@ -157,7 +157,9 @@ func (v *VPP) Run(ctx context.Context) error {
 		}
 		retry = min(2*retry, lastRetry)
 	}
-	v.lose("the agent is stopping")
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.problem = "stopped"
 	return nil
 }
 

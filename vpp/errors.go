@@ -1,0 +1,38 @@
+package vpp
+
+import "fmt"
+
+// apiError is a return value of VPP. GoVPP has a list of its own, of an older VPP: there -52 is another error.
+type apiError int32
+
+// The return values that matter here, by VPP 25.10's src/vnet/error.h.
+const (
+	noSuchFIB   apiError = -3
+	noSuchEntry apiError = -6
+)
+
+var apiErrorNames = map[apiError]string{
+	-1:          "unspecified error",
+	-2:          "invalid sw_if_index",
+	noSuchFIB:   "no such table",
+	noSuchEntry: "no such entry",
+	-52:         "no paths in route",
+	-54:         "no matching interface",
+	-65:         "no such classify table",
+	-171:        "invalid prefix length",
+}
+
+func (e apiError) Error() string {
+	if name, ok := apiErrorNames[e]; ok {
+		return fmt.Sprintf("%s (VPP error %d)", name, int32(e))
+	}
+	return fmt.Sprintf("VPP error %d", int32(e))
+}
+
+// vppError returns the error that a return value stands for; 0 is none.
+func vppError(retval int32) error {
+	if retval == 0 {
+		return nil
+	}
+	return apiError(retval)
+}

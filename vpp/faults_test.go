@@ -1,0 +1,452 @@
+package vpp_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.uber.org/goleak"
+
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// await reads facts until ok holds.
+func (a *agent) await(t testing.TB, what string, ok func(route.Facts) bool) route.Facts {
+	t.Helper()
+	var last route.Facts
+	for deadline := time.After(patience); ; {
+		select {
+		case last = <-a.Facts():
+			if ok(last) {
+				return last
+			}
+		case <-deadline:
+			t.Fatalf("%s: not within %s; facts are %+v", what, patience, last)
+		}
+	}
+}
+
+func present(f route.Facts) bool { return f.Identity != "" }
+func absent(f route.Facts) bool  { return f.Identity == "" }
+
+// apply returns the error of Apply and how often done was called for each op, with its last error.
+func (a *agent) apply(ops ...route.Op) (err error, calls []int, errs []error) {
+	calls, errs = make([]int, len(ops)), make([]error, len(ops))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err = a.Apply(ctx, ops, func(i int, err error) { calls[i]++; errs[i] = err })
+	return err, calls, errs
+}
+
+// mustApply fails the test unless every op succeeded.
+func (a *agent) mustApply(t testing.TB, ops ...route.Op) {
+	t.Helper()
+	err, calls, errs := a.apply(ops...)
+	check(t, errors.Join(append(errs, err)...))
+	for i, n := range calls {
+		if n != 1 {
+			t.Fatalf("op %d: done was called %d times", i, n)
+		}
+	}
+}
+
+// hostRoutes returns puts of n host routes.
+func hostRoutes(n int) []route.Op {
+	ops := make([]route.Op, n)
+	a := netip.MustParseAddr("198.18.0.0")
+	for i := range ops {
+		ops[i].Route = route.Route{
+			Key:   route.Key{Prefix: netip.PrefixFrom(a, 32)},
+			Paths: []route.Path{{NextHop: netip.MustParseAddr("10.0.1.2"), Interface: "loop0", Weight: 1}},
+		}
+		a = a.Next()
+	}
+	return ops
+}
+
+func isRoute(prefix string) func(api.Message) bool {
+	return func(m api.Message) bool {
+		r, ok := m.(*ip.IPRouteAddDelV2)
+		return ok && r.Route.Prefix.String() == prefix
+	}
+}
+
+func TestRefusedOpsNameVPPsError(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	s.Refuse(func(m api.Message) int32 {
+		if isRoute("198.18.0.1/32")(m) {
+			return -171
+		}
+		return 0
+	})
+	err, _, errs := a.apply(hostRoutes(3)...)
+	check(t, errors.Join(err, errs[0], errs[2]))
+	if got, want := fmt.Sprint(errs[1]), "vpp: put 198.18.0.1/32: invalid prefix length (VPP error -171)"; got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	if got := len(s.Routes("vpp-route-agent")); got != 2 {
+		t.Errorf("VPP has %d routes, want 2", got)
+	}
+}
+
+// VPP drops what it cannot read and answers what comes behind: no later reply may be taken for the missing one.
+func TestDroppedRequestIsNoticed(t *testing.T) {
+	for name, c := range map[string]struct{ window, ops, dropped int }{
+		"first":            {1024, 5, 0},
+		"middle":           {1024, 3000, 1500},
+		"last":             {1024, 5, 4},
+		"only":             {1024, 1, 0},
+		"window of one":    {1, 5, 2},
+		"last of a window": {4, 20, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			a := runAgent(t, vpp.Config{Socket: s.Socket(), Window: c.window})
+			a.await(t, "connection", present)
+			ops := hostRoutes(c.ops)
+			s.Swallow(isRoute(ops[c.dropped].Route.Prefix.String()))
+			err, calls, errs := a.apply(ops...)
+			if err == nil || !strings.Contains(err.Error(), "unanswered") {
+				t.Errorf("apply: %v", err)
+			}
+			for i, n := range calls {
+				if want := 0; i < c.dropped {
+					if n != 1 || errs[i] != nil {
+						t.Errorf("op %d before the dropped one: done %d times, %v", i, n, errs[i])
+					}
+				} else if n != want {
+					t.Errorf("op %d is not known, but done was called", i)
+				}
+			}
+			s.Swallow(nil)
+			a.await(t, "a new connection", present)
+			a.mustApply(t, ops...)
+			if got := len(s.Routes("vpp-route-agent")); got != c.ops {
+				t.Errorf("VPP has %d routes, want %d", got, c.ops)
+			}
+		})
+	}
+}
+
+func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	before := a.await(t, "connection", present)
+	s.CutAfter(700)
+	ops := hostRoutes(2000)
+	err, calls, _ := a.apply(ops...)
+	if err == nil {
+		t.Fatal("apply over a cut connection succeeded")
+	}
+	known := 0
+	for _, n := range calls {
+		known += n
+	}
+	if known > 700 {
+		t.Errorf("%d results from 700 replies", known)
+	}
+	after := a.await(t, "a new connection", present)
+	if after.Identity != before.Identity {
+		t.Errorf("identity was %s, is %s", before.Identity, after.Identity)
+	}
+	a.mustApply(t, ops...)
+}
+
+// With SIGSTOP sockets stay open and nothing is answered.
+func TestSilentVPP(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 300 * time.Millisecond})
+	before := a.await(t, "connection", present)
+	a.mustApply(t, hostRoutes(1)...)
+	s.Stall()
+	start := time.Now()
+	if err, _, _ := a.apply(hostRoutes(3000)...); err == nil {
+		t.Error("apply to a silent VPP succeeded")
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %s to find out", took)
+	}
+	f := a.await(t, "absence", absent)
+	if !strings.Contains(f.Problem, "silent") {
+		t.Errorf("problem %q", f.Problem)
+	}
+	start = time.Now()
+	if _, err := a.Routes(t.Context()); err == nil || time.Since(start) > time.Second {
+		t.Errorf("routes while absent: %v after %s", err, time.Since(start))
+	}
+	s.Continue()
+	if got := a.await(t, "recovery", present).Identity; got != before.Identity {
+		t.Errorf("identity was %s, is %s", before.Identity, got)
+	}
+	a.mustApply(t, hostRoutes(10)...)
+}
+
+func TestSlowVPPIsNotLost(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 500 * time.Millisecond, Window: 16})
+	a.await(t, "connection", present)
+	s.Delay(10 * time.Millisecond) // 100 ops take twice the time-out, but something always arrives
+	a.mustApply(t, hostRoutes(100)...)
+}
+
+func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		s := newServer(t)
+		s.Lack("ip_route_add_del_v2", "fib_source_dump")
+		a := runAgent(t, vpp.Config{Socket: s.Socket(), AllowSharedSource: shared})
+		f := a.await(t, "a problem", func(f route.Facts) bool { return f.Problem != "" })
+		for _, want := range []string{"VPP 25.10-vpptest", "ip_route_add_del_v2_", "fib_source_dump_"} {
+			if !strings.Contains(f.Problem, want) {
+				t.Errorf("problem %q does not name %s", f.Problem, want)
+			}
+		}
+		if strings.Contains(f.Problem, "not supported") != shared {
+			t.Errorf("shared source allowed %t: problem %q", shared, f.Problem)
+		}
+		if _, err := a.Routes(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks") {
+			t.Errorf("routes: %v", err)
+		}
+		if n := s.Requests("ip_route_add_del"); n != 0 {
+			t.Errorf("%d writes to the shared source", n)
+		}
+		s.Lack()
+		a.await(t, "connection", present)
+	}
+}
+
+func TestSocketThatAppearsLater(t *testing.T) {
+	dir, err := os.MkdirTemp("", "vpp")
+	check(t, err)
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "api.sock")
+	a := runAgent(t, vpp.Config{Socket: socket})
+	f := a.await(t, "a problem", absent)
+	if want := "there is no VPP API socket " + socket; f.Problem != want {
+		t.Errorf("problem %q, want %q", f.Problem, want)
+	}
+	if err, calls, _ := a.apply(hostRoutes(1)...); err == nil || calls[0] != 0 {
+		t.Errorf("apply without VPP: %v, done %d times", err, calls[0])
+	}
+	s, err := vpptest.Start(socket)
+	check(t, err)
+	defer s.Close()
+	a.await(t, "connection", present)
+}
+
+func TestSourceIsAddedOnceAndAdopted(t *testing.T) {
+	s := newServer(t)
+	var identity string
+	for range 3 {
+		a := runAgent(t, vpp.Config{Socket: s.Socket()})
+		for range 2 {
+			f := a.await(t, "connection", present)
+			if identity == "" {
+				identity = f.Identity
+			}
+			if f.Identity != identity {
+				t.Errorf("identity was %s, is %s", identity, f.Identity)
+			}
+			s.DropConnections()
+			a.await(t, "loss", absent)
+		}
+		a.stop()
+	}
+	if n := s.Requests("fib_source_add"); n != 1 {
+		t.Errorf("%d sources were added", n)
+	}
+	check(t, s.Restart(equip))
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	if f := a.await(t, "connection", present); f.Identity == identity {
+		t.Errorf("identity is still %s", identity)
+	}
+}
+
+func TestPriorityIsFixedUntilVPPRestarts(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	a.mustApply(t, hostRoutes(3)...)
+	a.stop()
+	a = runAgent(t, vpp.Config{Socket: s.Socket(), Priority: 0x70})
+	f := a.await(t, "connection", present)
+	if !strings.Contains(f.Problem, "0x88") || !strings.Contains(f.Problem, "0x70") {
+		t.Errorf("problem %q", f.Problem)
+	}
+	rs, err := a.Routes(t.Context())
+	if check(t, err); len(rs) != 3 {
+		t.Errorf("%d routes of the old source are left, want 3", len(rs))
+	}
+}
+
+func TestNoSourceLeft(t *testing.T) {
+	s := newServer(t)
+	for i := 0; ; i++ {
+		a := runAgent(t, vpp.Config{Socket: s.Socket(), Source: fmt.Sprintf("other-%d", i)})
+		f := a.await(t, "an answer", func(route.Facts) bool { return true })
+		a.stop()
+		if f.Identity != "" {
+			continue
+		}
+		if i < 200 || !strings.Contains(f.Problem, "no FIB source left") {
+			t.Errorf("after %d sources: %q", i, f.Problem)
+		}
+		return
+	}
+}
+
+// An operator's static route beats ours; ours is there all the same, unseen, and forwards when the other goes.
+func TestHiddenRoute(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	op := hostRoutes(1)[0]
+	static := op.Route
+	static.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.2.9"), Interface: "loop1", Weight: 1}}
+	s.InjectForeignRoute("CLI", static)
+	a.mustApply(t, op)
+	if _, ok, err := a.Lookup(t.Context(), op.Route.Key); ok || err != nil {
+		t.Errorf("lookup of a hidden route: %t, %v", ok, err)
+	}
+	s.RemoveForeignRoute("CLI", static.Key)
+	r, ok, err := a.Lookup(t.Context(), op.Route.Key)
+	if err != nil || !ok || !r.SameForwarding(op.Route) {
+		t.Errorf("lookup of the route that came to light: %v, %t, %v", r, ok, err)
+	}
+	// A neighbour's host route is beaten by ours.
+	s.AddNeighbor("loop1", op.Route.Prefix.Addr())
+	if _, ok, _ := a.Lookup(t.Context(), op.Route.Key); !ok {
+		t.Error("a neighbour entry hides our route")
+	}
+}
+
+func TestInterfacesComeAndGo(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	subnet := netip.MustParsePrefix("10.0.3.1/24")
+	index := s.AddInterface("tap7", subnet)
+	f := a.await(t, "the new interface with its address", func(f route.Facts) bool {
+		i, ok := f.Interface("tap7")
+		return ok && i.Up && len(i.Addresses) == 1
+	})
+	if name, p, ok := f.Connected(0, netip.MustParseAddr("10.0.3.9")); !ok || name != "tap7" || p != subnet.Masked() {
+		t.Errorf("connected: %s %s %t", name, p, ok)
+	}
+	s.SetLink("tap7", false)
+	a.await(t, "the interface down", func(f route.Facts) bool { i, _ := f.Interface("tap7"); return !i.Up })
+
+	through := hostRoutes(1)[0]
+	through.Route.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.3.2"), Interface: "tap7", Weight: 1}}
+	a.mustApply(t, through)
+	s.RemoveInterface("tap7")
+	a.await(t, "the interface gone", func(f route.Facts) bool { _, ok := f.Interface("tap7"); return !ok })
+	if r, ok, err := a.Lookup(t.Context(), through.Route.Key); err != nil || !ok || r.SameForwarding(through.Route) {
+		t.Errorf("route through an interface that is gone: %v, %t, %v", r, ok, err)
+	}
+	if got := s.AddInterface("tap8"); got != index {
+		t.Fatalf("index %d was not handed out again", index)
+	}
+	a.await(t, "the other interface", func(f route.Facts) bool { _, ok := f.Interface("tap8"); return ok })
+	if _, _, errs := a.apply(through); errs[0] == nil {
+		t.Error("a put through a name that is gone reached the interface that has its index now")
+	}
+}
+
+// VPP has no event for addresses.
+func TestNewAddressIsSeenByPolling(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	s.AddAddress("loop1", netip.MustParsePrefix("172.16.0.1/16"))
+	a.await(t, "the new address", func(f route.Facts) bool {
+		_, _, ok := f.Connected(0, netip.MustParseAddr("172.16.9.9"))
+		return ok
+	})
+}
+
+func TestRoutesOfOthersAreNeverWritten(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	a.mustApply(t, hostRoutes(100)...)
+	for _, name := range []string{"ip_table_replace_begin", "ip_table_replace_end", "ip_table_flush", "ip_route_add_del", "ip_table_add_del_v2"} {
+		if n := s.Requests(name); n != 0 {
+			t.Errorf("%d times %s", n, name)
+		}
+	}
+	if got := s.Routes("API"); len(got) != 0 {
+		t.Errorf("under the API source: %v", got)
+	}
+}
+
+// Many callers at once: each gets its own answer.
+func TestCallsBesideApply(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	ops := hostRoutes(5000)
+	a.mustApply(t, ops...)
+	done := make(chan error, 8)
+	for w := range 8 {
+		go func() {
+			for i := w; i < 400; i += 8 {
+				k := ops[i].Route.Key
+				r, ok, err := a.Lookup(context.Background(), k)
+				if err != nil || !ok || r.Key != k {
+					done <- fmt.Errorf("lookup %s: %v %t %v", k, r, ok, err)
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	a.mustApply(t, ops...)
+	for range 8 {
+		check(t, <-done)
+	}
+}
+
+// The server drops what a real VPP drops, without a word, and goes on.
+func TestServerDropsWhatItCannotRead(t *testing.T) {
+	s := newServer(t)
+	nc, err := net.Dial("unix", s.Socket())
+	check(t, err)
+	defer nc.Close()
+	send := func(msg ...byte) {
+		t.Helper()
+		_, err := nc.Write(append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))), append(make([]byte, 4), msg...)...))
+		check(t, err)
+	}
+	send()                                   // nothing at all
+	send(0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 9) // unknown id
+	send(0, 15, 1, 2)                        // truncated greeting
+	send(0, 23, 0, 0)                        // truncated ping
+	send(0, 23, 0, 0, 0, 0, 0, 0, 0, 77)     // a whole one
+	check(t, nc.SetReadDeadline(time.Now().Add(patience)))
+	reply := make([]byte, 16+6+(&memclnt.ControlPingReply{}).Size())
+	_, err = nc.Read(reply)
+	check(t, err)
+	if id, context := binary.BigEndian.Uint16(reply[16:]), binary.BigEndian.Uint32(reply[18:]); id != 24 || context != 77 {
+		t.Errorf("reply %d to context %d", id, context)
+	}
+}
