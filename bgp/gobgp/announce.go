@@ -73,7 +73,10 @@ func pathOf(a bgp.Announcement) (*api.Path, error) {
 		return nil, fmt.Errorf("prefix %s has host bits or is IPv4-mapped", a.Prefix)
 	}
 	if !a.NextHop.IsValid() || a.NextHop.IsUnspecified() || a.NextHop.Is4In6() || a.NextHop.Zone() != "" {
-		return nil, fmt.Errorf("next hop %s", a.NextHop)
+		return nil, fmt.Errorf("next hop %s cannot be announced", a.NextHop)
+	}
+	if a.NextHop.Is4() && a.Prefix.Addr().Is6() {
+		return nil, fmt.Errorf("an IPv6 prefix cannot have the IPv4 next hop %s", a.NextHop)
 	}
 	family, nlri := ipv6Unicast, packet.AddrPrefixInterface(packet.NewIPv6AddrPrefix(uint8(a.Prefix.Bits()), a.Prefix.Addr().String()))
 	if a.Prefix.Addr().Is4() {

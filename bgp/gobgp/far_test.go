@@ -1,0 +1,226 @@
+package gobgp
+
+import (
+	"cmp"
+	"encoding/binary"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
+)
+
+// far is a BGP speaker in a few lines: it can do what a well-behaved one never does.
+type far struct {
+	t    *testing.T
+	conn net.Conn
+	quit chan struct{}
+	wg   sync.WaitGroup
+
+	addPath bool // send path identifiers
+
+	mu      sync.Mutex
+	updates int                   // received, without End-of-RIB
+	table   map[netip.Prefix]bool // what was received and not withdrawn, IPv4
+}
+
+// dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
+func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
+	f := &far{t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}}
+	eventually(t, "dial "+n.addr.String(), true, func() bool {
+		c, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
+		if err != nil {
+			return false
+		}
+		f.conn = c
+		caps := append([]packet.ParameterCapabilityInterface{
+			packet.NewCapMultiProtocol(packet.RF_IPv4_UC), packet.NewCapMultiProtocol(packet.RF_IPv6_UC), packet.NewCapFourOctetASNumber(as),
+		}, caps...)
+		f.send(packet.NewBGPOpenMessage(uint16(as), hold, "9.9.9."+cmp.Or(local[strings.LastIndexAny(local, ".:")+1:], "1"),
+			[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(caps)}))
+		m, err := f.read()
+		if err != nil || m.Header.Type != packet.BGP_MSG_OPEN {
+			c.Close() // the node was still idle
+			time.Sleep(200 * time.Millisecond)
+			return false
+		}
+		return true
+	})
+	f.send(packet.NewBGPKeepAliveMessage())
+	f.wg.Go(f.receive)
+	if keepalive {
+		f.wg.Go(f.keepalives)
+	}
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *far) send(m *packet.BGPMessage) {
+	var o packet.MarshallingOption
+	if f.addPath {
+		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH}
+	}
+	b, err := m.Serialize(&o)
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	f.conn.Write(b) // the node may have closed it, which a test sees elsewhere
+}
+
+// raw sends an UPDATE made by hand.
+func (f *far) raw(withdrawn, attrs, nlri []byte) {
+	body := binary.BigEndian.AppendUint16(nil, uint16(len(withdrawn)))
+	body = append(body, withdrawn...)
+	body = binary.BigEndian.AppendUint16(body, uint16(len(attrs)))
+	body = append(append(body, attrs...), nlri...)
+	m := make([]byte, 16, 19+len(body))
+	for i := range m {
+		m[i] = 0xff
+	}
+	m = binary.BigEndian.AppendUint16(m, uint16(19+len(body)))
+	m = append(append(m, packet.BGP_MSG_UPDATE), body...)
+	f.conn.Write(m)
+}
+
+func (f *far) read() (*packet.BGPMessage, error) {
+	head := make([]byte, 19)
+	if _, err := io.ReadFull(f.conn, head); err != nil {
+		return nil, err
+	}
+	m := make([]byte, binary.BigEndian.Uint16(head[16:]))
+	copy(m, head)
+	if _, err := io.ReadFull(f.conn, m[19:]); err != nil {
+		return nil, err
+	}
+	return packet.ParseBGPMessage(m)
+}
+
+func (f *far) receive() {
+	for {
+		m, err := f.read()
+		if err != nil {
+			return
+		}
+		if u, ok := m.Body.(*packet.BGPUpdate); ok {
+			if eor, _ := u.IsEndOfRib(); !eor {
+				f.note(u)
+			}
+		}
+	}
+}
+
+func (f *far) note(u *packet.BGPUpdate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.updates++
+	for _, p := range u.WithdrawnRoutes {
+		delete(f.table, pfx(p.String()))
+	}
+	for _, p := range u.NLRI {
+		f.table[pfx(p.String())] = true
+	}
+}
+
+// received returns the IPv4 prefixes it has been sent, in order.
+func (f *far) received() []netip.Prefix {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(f.table), route.ComparePrefixes)
+}
+
+func (f *far) keepalives() {
+	for {
+		select {
+		case <-f.quit:
+			return
+		case <-time.After(500 * time.Millisecond):
+			f.send(packet.NewBGPKeepAliveMessage())
+		}
+	}
+}
+
+// count returns how many UPDATEs came, End-of-RIB aside.
+func (f *far) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.updates
+}
+
+// close breaks the connection without a word.
+func (f *far) close() {
+	select {
+	case <-f.quit:
+		return
+	default:
+	}
+	close(f.quit)
+	f.conn.Close()
+	f.wg.Wait()
+}
+
+// announce sends one IPv4 prefix; endOfRIB what follows the last one.
+func (f *far) announce(prefix, hop string, as ...uint32) {
+	f.update(0, prefix, hop, as...)
+}
+
+// announcePath sends one path of an IPv4 prefix with its identifier (RFC 7911).
+func (f *far) announcePath(id uint32, prefix, hop string) { f.update(id, prefix, hop) }
+
+func (f *far) withdrawPath(id uint32, prefix string) {
+	f.send(packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{ipv4(id, prefix)}, nil, nil))
+}
+
+func (f *far) update(id uint32, prefix, hop string, as ...uint32) {
+	attrs := []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(0),
+		packet.NewPathAttributeAsPath(nil),
+		packet.NewPathAttributeNextHop(hop),
+		packet.NewPathAttributeLocalPref(100),
+	}
+	if len(as) > 0 { // eBGP
+		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, as)})
+		attrs = attrs[:3]
+	}
+	f.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(id, prefix)}))
+}
+
+func ipv4(id uint32, prefix string) *packet.IPAddrPrefix {
+	p := packet.NewIPAddrPrefix(uint8(pfx(prefix).Bits()), pfx(prefix).Addr().String())
+	p.SetPathLocalIdentifier(id) // the one that goes out
+	return p
+}
+
+func (f *far) endOfRIB() { f.send(packet.NewEndOfRib(packet.RF_IPv4_UC)) }
+
+func gracefulCap(restarting bool) packet.ParameterCapabilityInterface {
+	return packet.NewCapGracefulRestart(restarting, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, true)})
+}
+
+// farPeer is the peer that a node has configured for a far speaker.
+func (n *node) farPeer(local string, as uint32) {
+	n.plan.Peers = append(n.plan.Peers, bgp.Peer{
+		Address: addr(local), RemoteAS: as, LocalAS: n.as, LocalAddress: n.addr, Passive: true, RestartTime: 120 * time.Second, Multihop: as != n.as,
+	})
+}
+
+func (n *node) farState(local string) bgp.PeerState {
+	for _, p := range n.Peers() {
+		if p.Address == addr(local) {
+			return p
+		}
+	}
+	return bgp.PeerState{}
+}

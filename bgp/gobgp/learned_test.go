@@ -1,0 +1,232 @@
+package gobgp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/bgp"
+)
+
+func TestEqualPathsAreOneSet(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b, c := l.node(64512), l.node(64512), l.node(64512)
+	connect(a, c)
+	connect(b, c)
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	b.announce("10.1.0.0/26", "192.0.2.2")
+	a.announce("10.1.0.64/26", "192.0.2.1")
+	b.announce("10.1.0.64/26", "192.0.2.2", func(a *bgp.Announcement) { a.LocalPref-- })
+	set(t, a, b, c)
+	c.wantHops("10.1.0.0/26", "192.0.2.1", "192.0.2.2")
+	c.wantHops("10.1.0.64/26", "192.0.2.1") // the other one is worse
+	a.withdraw("10.1.0.0/26")
+	a.withdraw("10.1.0.64/26")
+	set(t, a)
+	c.wantHops("10.1.0.0/26", "192.0.2.2")
+	c.wantHops("10.1.0.64/26", "192.0.2.2")
+	b.plan.Peers = nil
+	set(t, b)
+	c.wantHops("10.1.0.0/26")
+	c.wantHops("10.1.0.64/26")
+}
+
+// Our own announcement of a prefix is better than any remote one; taking it back lets the remote one through again.
+func TestOwnAnnouncementHidesTheRemoteOne(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	set(t, a, b)
+	b.wantHops("10.1.0.0/26", "192.0.2.1")
+	b.announce("10.1.0.0/26", b.addr.String())
+	set(t, b)
+	b.wantHops("10.1.0.0/26")
+	b.withdraw("10.1.0.0/26")
+	set(t, b)
+	b.wantHops("10.1.0.0/26", "192.0.2.1")
+}
+
+// A dead best must not hide a live second.
+func TestRejectedNextHopLetsTheSecondThrough(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b, c := l.node(64512), l.node(64512), l.node(64512)
+	connect(a, c)
+	connect(b, c)
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	b.announce("10.1.0.0/26", "192.0.2.2", func(a *bgp.Announcement) { a.LocalPref = 100 })
+	c.announce("10.9.0.0/26", "192.0.2.9") // own routes are not concerned, whatever their next hop
+	set(t, a, b, c)
+	c.wantHops("10.1.0.0/26", "192.0.2.1")
+	reject := func(addrs ...netip.Addr) {
+		t.Helper()
+		if err := c.RejectNextHops(t.Context(), addrs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reject(addr("192.0.2.9"), addr("192.0.2.1"), addr("192.0.2.1"), addr("2001:db8::7"))
+	c.wantHops("10.1.0.0/26", "192.0.2.2")
+	set(t, c) // another Set keeps the rejection
+	c.wantHops("10.1.0.0/26", "192.0.2.2")
+	a.wantHops("10.9.0.0/26", "192.0.2.9")
+	reject()
+	c.wantHops("10.1.0.0/26", "192.0.2.1")
+}
+
+// What leads back to ourselves is rejected (a reflector that returns our own route under another name, an operator's mistake).
+func TestOwnNextHopIsRejected(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	a.announce("10.1.0.0/26", b.addr.String())
+	a.announce("10.1.1.0/26", a.addr.String())
+	set(t, a, b)
+	b.wantHops("10.1.1.0/26", a.addr.String())
+	if h := b.hops("10.1.0.0/26"); h != nil {
+		t.Errorf("learned a route via itself: %v", h)
+	}
+}
+
+// With ADD-PATH, as BIRD sends it, the paths of one session are as good as those of several.
+func TestSeveralPathsFromOnePeer(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.95", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.95", 64512, 90, true, gracefulCap(false),
+		packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)}))
+	f.addPath = true
+	f.announcePath(1, "10.3.0.0/26", "192.0.2.1")
+	n.wantHops("10.3.0.0/26", "192.0.2.1")
+	f.announcePath(2, "10.3.0.0/26", "192.0.2.2")
+	n.wantHops("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
+	f.announcePath(1, "10.3.0.0/26", "192.0.2.3") // replaces its own only
+	n.wantHops("10.3.0.0/26", "192.0.2.2", "192.0.2.3")
+	f.withdrawPath(1, "10.3.0.0/26")
+	n.wantHops("10.3.0.0/26", "192.0.2.2")
+	f.withdrawPath(2, "10.3.0.0/26")
+	n.wantHops("10.3.0.0/26")
+	f.endOfRIB()
+	eventually(t, "End-of-RIB", true, func() bool { return n.farState("127.0.0.95").EndOfRIB })
+}
+
+// A legal but odd UPDATE does no harm to the session, and none of it becomes a route that cannot be one.
+func TestOddUpdates(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.96", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.96", 64512, 90, true, gracefulCap(false))
+	base := []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100),
+	}
+	mp := func(prefix, hop, linkLocal string) {
+		p := pfx(prefix)
+		var nlri packet.AddrPrefixInterface = packet.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())
+		if p.Addr().Is6() {
+			nlri = packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
+		}
+		attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{nlri})
+		if linkLocal != "" {
+			attr.LinkLocalNexthop = addr(linkLocal).AsSlice()
+		}
+		f.send(packet.NewBGPUpdateMessage(nil, append(base[:3:3], attr), nil))
+	}
+	f.announce("10.3.0.0/26", "0.0.0.0")                                                                                                       // unspecified
+	f.announce("10.3.1.0/26", "224.0.0.5")                                                                                                     // multicast
+	f.announce("10.3.2.0/26", "255.255.255.255")                                                                                               // nobody
+	mp("10.3.3.0/26", "2001:db8::1", "")                                                                                                       // RFC 8950
+	mp("10.3.4.0/26", "2001:db8::1", "fe80::1")                                                                                                // as a pair
+	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 5, 4, 0, 0, 0, 100}, []byte{26, 10, 3, 5, 0})                                           // NEXT_HOP missing
+	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 3, 4, 192, 0, 2, 1, 0x40, 5, 4, 0, 0, 0, 100}, []byte{20, 10, 3, 255})                  // host bits
+	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 3, 4, 192, 0, 2, 1, 0x40, 5, 4, 0, 0, 0, 100, 0xc0, 99, 1, 7}, []byte{26, 10, 3, 6, 0}) // unknown attribute
+	f.announce("10.3.9.0/26", "192.0.2.9")
+	n.wantHops("10.3.9.0/26", "192.0.2.9")
+	n.wantHops("10.3.3.0/26", "2001:db8::1")
+	n.wantHops("10.3.4.0/26", "2001:db8::1")
+	n.wantHops("10.3.240.0/20", "192.0.2.1")
+	n.wantHops("10.3.6.0/26", "192.0.2.1")
+	for _, p := range []string{"10.3.0.0/26", "10.3.1.0/26", "10.3.5.0/26"} {
+		if h := n.hops(p); h != nil {
+			t.Errorf("%s learned via %v", p, h)
+		}
+	}
+	if s := n.farState("127.0.0.96"); !s.Established {
+		t.Errorf("the session went down: %+v", s)
+	}
+}
+
+// One UPDATE of a peer on an IPv6 session: global and link-local next hop (RFC 2545 §3).
+func TestIPv6NextHops(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	n := l.node(64512)
+	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
+	n.addr = addr("::1")
+	n.farPeer("::1", 64512)
+	set(t, n)
+	f := dialFar(t, n, "::1", 64512, 90, true, gracefulCap(false))
+	send := func(prefix, hop, linkLocal string) {
+		p := pfx(prefix)
+		attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())})
+		if linkLocal != "" {
+			attr.LinkLocalNexthop = addr(linkLocal).AsSlice()
+		}
+		f.send(packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{
+			packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100), attr,
+		}, nil))
+	}
+	send("fd00:1::/122", "2001:db8::1", "")
+	send("fd00:2::/122", "2001:db8::2", "fe80::2")
+	send("fd00:3::/122", "fe80::3", "")
+	send("fd00:4::/122", "::", "fe80::4") // of a pair GoBGP keeps the first address only
+	send("fd00:5::/122", "::", "")
+	send("fd00:6::/122", "::ffff:192.0.2.6", "")
+	send("::ffff:10.0.0.0/120", "2001:db8::1", "")
+	send("fd00:9::/122", "2001:db8::9", "")
+	n.wantHops("fd00:9::/122", "2001:db8::9")
+	n.wantHops("fd00:1::/122", "2001:db8::1")
+	n.wantHops("fd00:2::/122", "2001:db8::2")
+	n.wantHops("fd00:3::/122", "fe80::3")
+	n.wantHops("fd00:4::/122")
+	n.wantHops("fd00:5::/122")
+	n.wantHops("fd00:6::/122")
+	if c := n.size(); c != 4 {
+		t.Errorf("%d prefixes, want 4", c)
+	}
+	if d := n.Stats().Dropped; d != 4 {
+		t.Errorf("%d paths dropped, want 4: unspecified twice, IPv4-mapped next hop, IPv4-mapped prefix", d)
+	}
+}
+
+func TestDone(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for _, c := range []struct {
+		name string
+		p    bgp.PeerState
+		want bool
+	}{
+		{"not up", bgp.PeerState{EndOfRIB: true, Since: ago(time.Hour)}, false},
+		{"graceful restart, nothing yet", bgp.PeerState{Established: true, GR: true, Since: ago(time.Hour)}, false},
+		{"End-of-RIB", bgp.PeerState{Established: true, GR: true, EndOfRIB: true, Since: ago(time.Second)}, true},
+		{"itself restarting", bgp.PeerState{Established: true, GR: true, Restarting: true, Since: ago(time.Second)}, true},
+		{"no graceful restart, just up", bgp.PeerState{Established: true, Since: ago(2 * time.Second)}, false},
+		{"no graceful restart, quiet since up", bgp.PeerState{Established: true, Since: ago(3 * time.Second)}, true},
+		{"no graceful restart, still sending", bgp.PeerState{Established: true, Since: ago(time.Hour), LastUpdate: ago(2 * time.Second)}, false},
+		{"no graceful restart, quiet again", bgp.PeerState{Established: true, Since: ago(time.Hour), LastUpdate: ago(3 * time.Second)}, true},
+		{"an update of the session before", bgp.PeerState{Established: true, Since: ago(5 * time.Second), LastUpdate: ago(time.Hour)}, true},
+	} {
+		if got := Done(c.p, now); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
