@@ -4,9 +4,19 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"vpp-route-agent/internal/route"
+)
+
+const (
+	// chunk bounds how long the table stays locked at a time: 1 ms or two.
+	chunk = 2048
+	// adoptRetry is the pause before a failed listing is asked for again.
+	adoptRetry = time.Second
+	// lookupTimeout bounds a look-up on a data plane that hangs.
+	lookupTimeout = 5 * time.Second
 )
 
 // Config is what an Engine is made of.
@@ -20,39 +30,236 @@ type Config struct {
 }
 
 // Engine keeps a data plane equal to what its sources want. All methods may be called from any goroutine, before and while Run runs.
-type Engine struct{ changed chan struct{} }
+//
+// Three goroutines: Run's own changes the table; the applier writes journal and data plane, one job at a time, so that selection
+// goes on while a batch is in flight; the resolver looks next hops up. The latter two work on what they are handed.
+type Engine struct {
+	dataplane Dataplane
+	log       *slog.Logger
+	inbox     inbox
+	changed   chan struct{}
+
+	mu      sync.Mutex // guards what follows; never held across a call to the data plane or to the disk
+	table   *table
+	journal JournalState
+
+	// Of Run's goroutine alone.
+	orders    orders // being worked through
+	applying  bool
+	resolving bool
+	adoptAt   time.Time // not before, after a failure
+}
 
 // New returns an engine that does nothing until Run; inputs given before are kept.
-func New(c Config) *Engine { return &Engine{changed: make(chan struct{}, 1)} }
+func New(c Config) *Engine {
+	return &Engine{
+		dataplane: c.Dataplane,
+		log:       c.Log,
+		inbox:     inbox{wake: make(chan struct{}, 1)},
+		changed:   make(chan struct{}, 1),
+		table:     newTable(c.Distances),
+		journal:   JournalState{Enabled: c.Journal != "", Path: c.Journal},
+	}
+}
+
+// lookup is a question to the resolver, and with the rest filled in its answer.
+type lookup struct {
+	hop        NextHop
+	life       int
+	resolution route.Resolution
+	err        error
+}
 
 // Run owns the FIB until ctx ends; it leaves the data plane as it is.
-func (e *Engine) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (e *Engine) Run(ctx context.Context) error {
+	jobs, finished := make(chan job, 1), make(chan job, 1)
+	questions, answers := make(chan lookup, 1), make(chan lookup, 1)
+	var wait sync.WaitGroup
+	wait.Go(func() { e.apply(ctx, jobs, finished) })
+	wait.Go(func() { e.resolve(ctx, questions, answers) })
+	defer wait.Wait()
 
-// Learn hands over BGP's complete new set of paths of a prefix in the default table; none means withdrawn. It stores and returns. The
-// caller does not change paths afterwards.
-func (e *Engine) Learn(prefix netip.Prefix, paths []route.Path) {}
+	facts := e.dataplane.Facts()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.inbox.wake:
+		case f := <-facts:
+			e.observe(f)
+		case j := <-finished:
+			e.finish(j)
+		case l := <-answers:
+			e.answer(l)
+		case <-timer.C:
+		}
+		for more := true; more; {
+			more = e.work()
+			next := e.dispatch(jobs, questions)
+			timer.Reset(next)
+			if !more || ctx.Err() != nil {
+				break
+			}
+			select { // a result, an answer or new facts need not wait until all inputs are worked through
+			case f := <-facts:
+				e.observe(f)
+			case j := <-finished:
+				e.finish(j)
+			case l := <-answers:
+				e.answer(l)
+			default:
+			}
+		}
+	}
+}
 
-// SetRoutes hands over everything an origin other than BGP wants. Handing over the same again does nothing.
-func (e *Engine) SetRoutes(origin route.Origin, routes []route.Route) {}
+// work takes a part of what has come in, selects a part of what is dirty, and reports whether there is more of either.
+func (e *Engine) work() (more bool) {
+	if len(e.orders.learned) == 0 {
+		e.orders = e.inbox.take()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.table
+	t.now = time.Now()
+	if e.orders.protect != nil {
+		t.protect(e.orders.protect.own, e.orders.protect.peers)
+		e.orders.protect = nil
+	}
+	for origin, routes := range e.orders.routes {
+		t.setWishes(origin, routes)
+	}
+	e.orders.routes = nil
+	n := min(chunk, len(e.orders.learned))
+	for _, l := range e.orders.learned[:n] {
+		t.learn(l)
+	}
+	e.orders.learned = e.orders.learned[n:]
+	if e.orders.sweep && len(e.orders.learned) == 0 { // not before what was learned earlier
+		t.allowSweep()
+		e.orders.sweep = false
+	}
+	dirty := t.selectDirty(chunk)
+	return dirty || len(e.orders.learned) > 0
+}
 
-// Protect tells the guard the addresses of this node and of its BGP peers.
-func (e *Engine) Protect(own, peers []netip.Addr) {}
+// dispatch hands out what can be done now and returns after how long to look again.
+func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.table
+	t.now = time.Now()
+	next := sooner(t.retry(), t.report())
+	if !e.applying {
+		j := job{}
+		switch {
+		case !t.wantsAdoption():
+			j.batch = t.cut()
+		case t.now.Before(e.adoptAt):
+			next = sooner(next, e.adoptAt)
+		default:
+			j.adopt = &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.view.facts.Interfaces}
+		}
+		if j.batch != nil || j.adopt != nil {
+			e.applying = true
+			jobs <- j
+		} else if t.now.Before(t.pause) {
+			next = sooner(next, t.pause)
+		}
+	}
+	if !e.resolving {
+		hop, due := t.nextLookup()
+		if hop != nil {
+			e.resolving = true
+			questions <- lookup{hop: hop.NextHop, life: t.life}
+		}
+		next = sooner(next, due)
+	}
+	if t.changed {
+		t.changed = false
+		select {
+		case e.changed <- struct{}{}:
+		default:
+		}
+	}
+	if next.IsZero() {
+		return time.Hour
+	}
+	return next.Sub(t.now)
+}
 
-// AllowSweep says that the sources have told all they know: adopted routes that nobody wants are deleted from now on.
-func (e *Engine) AllowSweep() {}
+func (e *Engine) observe(f route.Facts) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.table.facts
+	e.table.now = time.Now()
+	e.table.observe(f)
+	if f.Identity != before.Identity || f.Problem != before.Problem {
+		e.log.Info("data plane", "identity", f.Identity, "version", f.Version, "problem", f.Problem)
+	}
+	if f.Identity != before.Identity {
+		e.adoptAt = time.Time{}
+	}
+}
 
-// Programmed reports whether the route wanted for k is acknowledged by the data plane.
-func (e *Engine) Programmed(k route.Key) bool { return false }
+func (e *Engine) finish(j job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.applying = false
+	e.table.now = time.Now()
+	switch {
+	case j.batch != nil:
+		e.table.finish(j.batch)
+	case j.adopt.err != nil:
+		e.adoptAt = time.Now().Add(jitter(adoptRetry))
+	default:
+		e.table.adopt(j.adopt.found)
+	}
+}
+
+func (e *Engine) answer(l lookup) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resolving = false
+	e.table.now = time.Now()
+	e.table.answer(l.hop, l.life, l.resolution, l.err)
+}
+
+// resolve looks next hops up, one after the other.
+func (e *Engine) resolve(ctx context.Context, questions <-chan lookup, answers chan<- lookup) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-questions:
+			c, cancel := context.WithTimeout(ctx, lookupTimeout)
+			l.resolution, l.err = e.dataplane.Resolve(c, l.hop.Table, l.hop.Address)
+			cancel()
+			answers <- l // there is room: one question at a time
+		}
+	}
+}
 
 // Changed is signalled (size one) when an own route was acknowledged or lost, when the facts changed, when adoption ended and when
 // UnusableNextHops changed. There is one reader.
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
 
 // Facts returns the newest facts of the data plane; the zero value before the first.
-func (e *Engine) Facts() route.Facts { return route.Facts{} }
+func (e *Engine) Facts() route.Facts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.table.facts
+}
 
-// UnusableNextHops lists the BGP next hops that have not been usable for a second or more, by address.
-func (e *Engine) UnusableNextHops() []UnusableNextHop { return nil }
+// Programmed reports whether the route wanted for k is acknowledged by the data plane.
+func (e *Engine) Programmed(k route.Key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	entry := e.table.entries[k]
+	return entry != nil && e.table.stateOf(entry) == Programmed
+}
 
 // UnusableNextHop is a next hop that BGP should not choose now.
 type UnusableNextHop struct {
@@ -60,78 +267,16 @@ type UnusableNextHop struct {
 	Reason  Reason
 }
 
-// Filter chooses entries; the zero value chooses all.
-type Filter struct {
-	Prefix netip.Prefix // valid: this prefix only, exactly, in any table
-	Origin route.Origin // not Unknown: wanted by this origin only
-	State  State        // not Any: in this state only
+// UnusableNextHops lists the next hops in the default table that have not been usable for a second or more, by address. The list does not
+// grow while the data plane is away.
+func (e *Engine) UnusableNextHops() []UnusableNextHop {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []UnusableNextHop
+	for _, hop := range e.table.hops.sorted {
+		if hop.reported && hop.Table == 0 {
+			out = append(out, UnusableNextHop{hop.Address, hop.reason})
+		}
+	}
+	return out
 }
-
-// State is how an entry stands.
-type State uint8
-
-const (
-	Any        State = iota // no state: only in a Filter
-	Pending                 // wanted, not acknowledged yet
-	Programmed              // acknowledged by the data plane
-	Failed                  // refused by the data plane, tried again later
-	Unusable                // wanted by a source, but not to be programmed: see Reason
-	Held                    // ours from before a restart, wanted by nobody yet, kept until the sweep
-	Deleting                // no longer wanted, its deletion not acknowledged yet
-)
-
-// Entry is one key as Engine sees it, for people.
-type Entry struct {
-	Key      route.Key
-	State    State
-	Origin   route.Origin // whose wish it is; Unknown for Held and Deleting
-	Kind     route.Kind
-	Paths    []route.Path // wanted; as the source gave them while Unusable
-	Reason   Reason       // why Unusable, or which path is left out
-	Error    string       // of the last attempt, while Failed
-	Attempts int
-	Since    time.Time // in this state
-}
-
-// Entries lists the entries that f chooses, by key.
-func (e *Engine) Entries(f Filter) []Entry { return nil }
-
-// Count says how many routes of one family and origin are in each state.
-type Count struct {
-	IPv6       bool
-	Origin     route.Origin
-	Desired    int // Programmed + Pending + Failed
-	Programmed int
-	Failed     int
-	Unusable   int
-	Held       int
-}
-
-// Stats are the engine's counters and gauges.
-type Stats struct {
-	Routes   []Count // by family, then origin
-	Put      uint64  // ops acknowledged
-	Deleted  uint64
-	Errors   uint64    // ops refused
-	Queued   int       // ops waiting or in flight
-	LastSync time.Time // when last nothing was waiting, in flight or failed; zero: never
-	// Present: the data plane is there and adoption has ended, so routes are programmed.
-	Present bool
-	// Adopted says how this process took over the data plane: "" not yet, "journal" (same identity, trusted) or "listing".
-	Adopted       string
-	AdoptedRoutes int
-	SweepAllowed  bool
-	Journal       JournalState
-	NextHops      int // tracked
-}
-
-// JournalState tells how the journal does.
-type JournalState struct {
-	Enabled bool
-	Problem string // why it is not being written now; "" when all is well
-	Records int
-	Bytes   int64
-}
-
-// Stats returns the counters now.
-func (e *Engine) Stats() Stats { return Stats{} }

@@ -1,7 +1,9 @@
 package fib
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 
 	"vpp-route-agent/internal/route"
 )
@@ -20,20 +22,240 @@ type NextHop struct {
 	Address netip.Addr
 }
 
-// Facts is everything besides the candidates that Select decides by.
+// Facts is everything besides the candidates that Select decides by. Zero is legal everywhere and means that nothing is known.
 type Facts struct {
 	route.Facts
-	Own, Peers  []netip.Addr // what the guard protects, in the default table
+	// Own and Peers are what the guard protects besides the addresses of the interfaces, in the default table.
+	Own, Peers []netip.Addr
+	// Resolutions are the data plane's answers for next hops (and protected addresses) outside the connected subnets. A next hop
+	// that is missing has not been asked yet.
 	Resolutions map[NextHop]route.Resolution
-	Distances   map[route.Origin]uint8
+	// Distances replace route.Origin.DefaultDistance for the origins they name.
+	Distances map[route.Origin]uint8
+	// BGPCover returns the longest forwarding BGP route, the default route excepted, that is shorter than k and covers it: where
+	// there is one, no route of origin Etcd is programmed. nil: there is none.
+	BGPCover func(k route.Key) (netip.Prefix, bool)
 }
 
-// Reason says why a route is not programmed, or not whole. The zero value means that nothing is left out.
-type Reason struct{ text string }
-
-func (r Reason) String() string { return r.text }
+func (f Facts) distance(o route.Origin) uint8 {
+	if d, ok := f.Distances[o]; ok {
+		return d
+	}
+	return o.DefaultDistance()
+}
 
 // Select picks what one prefix should forward by, and says why.
+//
+// Candidates are tried by administrative distance, then origin, then kind, then paths, each ascending: a total order, so the order in which
+// they come does not matter. The first that the guard lets through and that has a usable path wins; its unusable paths are left
+// out. The route is the zero Route when none does, and the reason is then that of the first candidate. With a route, the
+// reason tells which path was left out first.
 func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) {
-	return route.Route{}, Reason{}
+	v := newView(f)
+	options := make([]option, len(candidates))
+	for i, c := range candidates {
+		options[i] = option{Candidate: c}
+		if c.Kind == route.Via {
+			options[i].viable = v.viable(c.Paths)
+		}
+	}
+	c := v.choose(k, options)
+	if c.forward == nil {
+		return route.Route{}, c.reason
+	}
+	return route.Route{Key: k, Kind: c.forward.kind, Paths: c.forward.paths, Origin: c.origin}, c.reason
+}
+
+// forward is what is done with packets: a route without its key. It is shared by many routes and never changed.
+type forward struct {
+	kind   route.Kind
+	paths  []route.Path
+	digest uint64
+}
+
+func newForward(kind route.Kind, paths []route.Path) *forward {
+	return &forward{kind: kind, paths: paths, digest: route.Route{Kind: kind, Paths: paths}.Digest()}
+}
+
+func (f *forward) uses(interfaces map[string]bool) bool {
+	return f != nil && slices.ContainsFunc(f.paths, func(p route.Path) bool { return interfaces[p.Interface] })
+}
+
+// option is a candidate with its paths resolved; viable is nil for kinds without paths.
+type option struct {
+	Candidate
+	viable *viable
+}
+
+// choice is what Select decides, in the form in which the engine keeps it.
+type choice struct {
+	forward *forward // nil: nothing to program
+	origin  route.Origin
+	reason  Reason
+	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays as it is.
+	waiting bool
+}
+
+// choose is Select with everything prepared that does not depend on the key. It may reorder options.
+func (v *view) choose(k route.Key, options []option) choice {
+	if len(options) > 1 {
+		slices.SortFunc(options, v.compare)
+	}
+	var first choice
+	for i, o := range options {
+		c := v.try(k, o)
+		if c.forward != nil || c.waiting {
+			return c
+		}
+		if i == 0 {
+			first = c
+		}
+	}
+	return first
+}
+
+func (v *view) compare(a, b option) int {
+	return cmp.Or(
+		cmp.Compare(v.facts.distance(a.Origin), v.facts.distance(b.Origin)),
+		cmp.Compare(a.Origin, b.Origin),
+		cmp.Compare(a.Kind, b.Kind),
+		slices.CompareFunc(a.Paths, b.Paths, func(p, q route.Path) int { return cmp.Compare(p.String(), q.String()) }),
+	)
+}
+
+// try decides about one candidate alone.
+func (v *view) try(k route.Key, o option) choice {
+	if why := v.guard(k, o.Origin); why != (Reason{}) {
+		return choice{origin: o.Origin, reason: why}
+	}
+	if o.Origin == route.Etcd && v.facts.BGPCover != nil {
+		if p, ok := v.facts.BGPCover(k); ok {
+			return choice{origin: o.Origin, reason: Reason{what: coveredByBGP, prefix: p}}
+		}
+	}
+	if o.Kind != route.Via {
+		return choice{forward: v.discards[o.Kind], origin: o.Origin}
+	}
+	c := choice{origin: o.Origin, reason: o.viable.reason, waiting: o.viable.waiting}
+	if i := o.viable.loop(k); i >= 0 {
+		c.forward, c.reason = o.viable.without(k)
+	} else if !c.waiting {
+		c.forward = o.viable.forward
+	}
+	return c
+}
+
+// viable is a set of paths seen in the light of a view: which of them can be used, and how. It is the same for every key but for the
+// keys that contain one of the next hops.
+type viable struct {
+	forward *forward // of the usable paths; nil when there are none
+	reason  Reason   // of the first path that is left out
+	waiting bool     // the answer for one of the next hops is outstanding
+	paths   []resolved
+}
+
+// resolved is one path of a viable.
+type resolved struct {
+	route.Path
+	reason  Reason // not usable; zero: usable
+	waiting bool
+	// match is the prefix in table by which the next hop is reached: a route for a prefix that contains the next hop and is not
+	// shorter would take match's place. Invalid where the next hop is not looked up.
+	match netip.Prefix
+	table uint32
+}
+
+func (v *view) viable(paths []route.Path) *viable {
+	out := &viable{paths: make([]resolved, len(paths))}
+	if len(paths) == 0 {
+		out.reason = Reason{what: noPaths}
+	}
+	for i, p := range paths {
+		out.paths[i] = v.resolve(p)
+		out.waiting = out.waiting || out.paths[i].waiting
+	}
+	out.forward, out.reason = forwardOf(out.paths, out.reason)
+	return out
+}
+
+func forwardOf(paths []resolved, why Reason) (*forward, Reason) {
+	var usable []route.Path
+	for _, p := range paths {
+		if p.reason == (Reason{}) {
+			usable = append(usable, p.Path)
+		} else if why == (Reason{}) {
+			why = p.reason
+		}
+	}
+	if len(usable) == 0 {
+		return nil, why
+	}
+	return newForward(route.Via, route.CanonicalPaths(usable)), why
+}
+
+// loop returns the index of a path whose next hop would be reached by the route for k itself, -1 if there is none.
+func (s *viable) loop(k route.Key) int {
+	return slices.IndexFunc(s.paths, func(p resolved) bool { return p.loops(k) })
+}
+
+// loops reports whether a route for k would be the longest match for the next hop of p.
+func (p resolved) loops(k route.Key) bool {
+	return p.match.IsValid() && p.table == k.Table && k.Prefix.Bits() >= p.match.Bits() && k.Prefix.Contains(p.NextHop)
+}
+
+// without returns what remains of s for k when the paths that would loop are left out.
+func (s *viable) without(k route.Key) (*forward, Reason) {
+	paths := slices.Clone(s.paths)
+	for i := range paths {
+		if paths[i].loops(k) {
+			paths[i].reason = Reason{what: ownNextHop, address: paths[i].NextHop, prefix: paths[i].match}
+		}
+	}
+	return forwardOf(paths, Reason{})
+}
+
+// resolve decides about one path: in a connected subnet it becomes attached, elsewhere it stays recursive if the data plane says
+// that it can be reached, but not through a route of ours (BIRD: rt-table.c, "recursive route depending on another").
+func (v *view) resolve(p route.Path) resolved {
+	no := func(w what) resolved {
+		return resolved{Path: p, reason: Reason{what: w, address: p.NextHop, name: p.Interface}}
+	}
+	if p.Interface != "" {
+		i, ok := v.facts.Interface(p.Interface)
+		switch {
+		case !ok:
+			return no(interfaceMissing)
+		case !i.Up:
+			return no(interfaceDown)
+		}
+		p.Table = 0
+		return resolved{Path: p}
+	}
+	switch a := p.NextHop; {
+	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(), a.IsLoopback():
+		return no(notUnicast)
+	case a.Is6() && a.IsLinkLocalUnicast():
+		return no(linkLocalOnly)
+	case v.own[NextHop{p.Table, a}]:
+		return no(ownAddress)
+	}
+	if name, subnet, ok := v.facts.Connected(p.Table, p.NextHop); ok {
+		table := p.Table
+		p.Interface, p.Table = name, 0
+		return resolved{Path: p, match: subnet, table: table}
+	}
+	r, asked := v.facts.Resolutions[NextHop{p.Table, p.NextHop}]
+	out := resolved{Path: p, match: r.Prefix, table: p.Table}
+	switch {
+	case !asked:
+		out = no(notAsked)
+		out.waiting = true
+	case r.Ours:
+		out.reason = Reason{what: throughOurs, address: p.NextHop, prefix: r.Prefix}
+	case !r.Prefix.IsValid():
+		out = no(noRoute)
+	case !r.Usable:
+		out.reason = Reason{what: matchDrops, address: p.NextHop, prefix: r.Prefix}
+	}
+	return out
 }

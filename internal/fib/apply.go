@@ -1,0 +1,149 @@
+package fib
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// job is one thing that the applier does: a batch, or finding out what of ours is there.
+type job struct {
+	batch *batch
+	adopt *adoptJob
+}
+
+type adoptJob struct {
+	identity   string
+	life       int
+	first      bool // only the first life of this process can be one that the journal knows
+	interfaces []route.Interface
+
+	found adoption
+	err   error
+}
+
+// apply is the applier: it owns the journal and is the only one to write to the data plane.
+func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job) {
+	journal := &journal{path: e.journal.Path}
+	defer journal.close()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-jobs:
+			if j.adopt != nil {
+				e.adopt(ctx, journal, j.adopt)
+			} else {
+				e.carryOut(ctx, journal, j.batch)
+			}
+			e.publish(journal)
+			finished <- j // there is room: one job at a time
+		}
+	}
+}
+
+func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
+	journal.before(b, time.Now(), e.snapshot)
+	refused, first := 0, -1
+	b.err = e.dataplane.Apply(ctx, b.ops, func(i int, err error) {
+		b.done[i] = true
+		if err == nil {
+			return
+		}
+		if b.errs == nil {
+			b.errs = make(map[int]error)
+		}
+		b.errs[i] = err
+		if refused++; first < 0 {
+			first = i
+		}
+	})
+	journal.after(b)
+	if first >= 0 {
+		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key, "err", b.errs[first])
+	}
+	if b.err != nil && ctx.Err() == nil {
+		e.log.Warn("batch broken off, the rest will be repeated", "ops", len(b.ops), "err", b.err)
+	}
+}
+
+// adopt finds out what of ours is in the data plane: from the journal if that was written for this very life of it, else by a listing.
+func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
+	a.found.life = a.life
+	if a.first && journal.path != "" {
+		found, err := journal.open(a.identity)
+		if err == nil {
+			a.found.how, a.found.interfaces = "journal", found.interfaces
+			a.found.records, a.found.count = found.all, len(found.digests)
+			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
+			return
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			e.log.Info("the journal is of no use, listing the data plane instead", "err", err)
+		}
+	}
+	routes, err := e.dataplane.Routes(ctx)
+	if err != nil {
+		a.err = err
+		if ctx.Err() == nil {
+			e.log.Warn("listing the data plane", "err", err)
+		}
+		return
+	}
+	a.found.how, a.found.count = "listing", len(routes)
+	a.found.records = func(yield func(record) bool) {
+		for _, r := range routes {
+			if !yield(record{key: r.Key, digest: r.Digest()}) {
+				return
+			}
+		}
+	}
+	journal.rewrite(a.identity, a.interfaces, a.found.records)
+	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
+}
+
+// snapshot lists what is, or may be, there: for a new journal. The applier calls it between two batches, when nobody changes that.
+func (e *Engine) snapshot() iter.Seq[record] {
+	var records []record
+	e.walk(func(x *entry) {
+		if x.actual != 0 || x.is(isUnsure) {
+			records = append(records, record{key: x.key, digest: x.actual, unsure: x.is(isUnsure)})
+		}
+	})
+	return slices.Values(records)
+}
+
+// walk calls f for every entry, from the last to the first, unlocking now and then. The last entry takes the place of one that is
+// removed, so an entry may come twice but none that stays is missed; one that is made meanwhile may be.
+func (e *Engine) walk(f func(*entry)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, n := len(e.table.all)-1, 1; i >= 0; i, n = i-1, n+1 {
+		if i = min(i, len(e.table.all)-1); i < 0 {
+			return
+		}
+		f(e.table.all[i])
+		if n%chunk == 0 {
+			e.mu.Unlock()
+			e.mu.Lock()
+		}
+	}
+}
+
+func (e *Engine) publish(j *journal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if j.problem != e.journal.Problem {
+		if j.problem != "" {
+			e.log.Warn("journal not written: the next start will read the data plane", "err", j.problem)
+		} else {
+			e.log.Info("journal written again")
+		}
+	}
+	e.journal.Problem, e.journal.Records, e.journal.Bytes = j.problem, j.records, j.bytes
+}

@@ -1,0 +1,180 @@
+package fib
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// State is how an entry stands.
+type State uint8
+
+const (
+	Any        State = iota // no state: only in a Filter
+	Pending                 // wanted, not acknowledged yet
+	Programmed              // acknowledged by the data plane
+	Failed                  // refused by the data plane, tried again later
+	Unusable                // wanted by a source, but not to be programmed: see Reason
+	Held                    // ours from before a restart, wanted by nobody yet, kept until the sweep
+	Deleting                // no longer wanted, its deletion not acknowledged yet
+)
+
+func (s State) String() string {
+	switch s {
+	case Any:
+		return "any"
+	case Pending:
+		return "pending"
+	case Programmed:
+		return "programmed"
+	case Failed:
+		return "failed"
+	case Unusable:
+		return "unusable"
+	case Held:
+		return "held"
+	case Deleting:
+		return "deleting"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Filter chooses entries; the zero value chooses all.
+type Filter struct {
+	Prefix netip.Prefix // valid: this prefix only, exactly, in any table
+	Origin route.Origin // not Unknown: wanted by this origin only
+	State  State        // not Any: in this state only
+}
+
+// Entry is one key as Engine sees it, for people.
+type Entry struct {
+	Key      route.Key
+	State    State
+	Origin   route.Origin // whose wish it is; Unknown for Held and Deleting
+	Kind     route.Kind
+	Paths    []route.Path // wanted; as the source gave them while nothing can be programmed; none for Held and Deleting
+	Reason   Reason       // why Unusable or waiting, or which path is left out
+	Error    string       // of the last attempt that the data plane refused
+	Attempts int
+	Since    time.Time // in this state
+}
+
+// Entries lists the entries that f chooses, by key. Over a million routes it takes a second or so and holds up nothing.
+func (e *Engine) Entries(f Filter) []Entry {
+	var out []Entry
+	e.walk(func(x *entry) {
+		if f.matches(e.table, x) {
+			out = append(out, e.table.show(x))
+		}
+	})
+	slices.SortFunc(out, func(a, b Entry) int { return route.CompareKeys(a.Key, b.Key) })
+	return slices.CompactFunc(out, func(a, b Entry) bool { return a.Key == b.Key })
+}
+
+func (f Filter) matches(t *table, x *entry) bool {
+	return (!f.Prefix.IsValid() || f.Prefix == x.key.Prefix) &&
+		(f.Origin == route.Unknown || f.Origin == x.origin) &&
+		(f.State == Any || f.State == t.stateOf(x))
+}
+
+// show selects once more, for the reason: it is not kept for a million entries.
+func (t *table) show(x *entry) Entry {
+	out := Entry{Key: x.key, State: t.stateOf(x), Origin: x.origin}
+	if x.since != 0 {
+		out.Since = time.Unix(0, x.since)
+	}
+	switch {
+	case x.first == nil:
+	case t.view == nil:
+		out.Reason = Reason{what: noFacts}
+	default:
+		out.Reason = t.selection(x).reason
+	}
+	if x.want != nil {
+		out.Kind, out.Paths = x.want.kind, x.want.paths
+	} else {
+		for c := x.first; c != nil; c = c.next {
+			if c.origin == x.origin || x.origin == route.Unknown {
+				out.Kind, out.Origin = c.kind, c.origin
+				if c.set != nil {
+					out.Paths = c.set.paths
+				}
+				break
+			}
+		}
+	}
+	if x.fail != nil {
+		out.Error, out.Attempts = x.fail.err.Error(), x.fail.attempts
+	}
+	return out
+}
+
+// Count says how many routes of one family and origin are in each state.
+type Count struct {
+	IPv6       bool
+	Origin     route.Origin // Unknown: adopted or being deleted
+	Desired    int          // Programmed + Pending + Failed
+	Programmed int
+	Failed     int
+	Unusable   int
+	Held       int
+	Deleting   int
+}
+
+// Stats are the engine's counters and gauges.
+type Stats struct {
+	Routes   []Count   // by family, then origin; without those that are all zero
+	Put      uint64    // ops acknowledged
+	Deleted  uint64    // ops acknowledged
+	Errors   uint64    // ops refused
+	Queued   int       // ops waiting or in flight
+	LastSync time.Time // when last nothing was waiting, in flight or failed; zero: never
+	// Present: the data plane is there and adoption has ended, so routes are programmed.
+	Present bool
+	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the life that an earlier process
+	// wrote for, trusted) or "listing".
+	Adopted       string
+	AdoptedRoutes int
+	SweepAllowed  bool
+	Journal       JournalState
+	NextHops      int // tracked
+}
+
+// JournalState tells how the journal does.
+type JournalState struct {
+	Enabled bool
+	Path    string
+	Problem string // why it is not being written now; "" when all is well
+	Records int    // in the file, dead ones included
+	Bytes   int64
+}
+
+// Stats returns the counters now.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.table
+	s := Stats{
+		Put: t.put, Deleted: t.del, Errors: t.errors, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
+		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(t.hops.sorted),
+		Queued: t.puts.len() + t.deletes.len(),
+	}
+	if t.flying != nil {
+		s.Queued += len(t.flying.ops)
+	}
+	for family, origins := range t.counts {
+		for origin, n := range origins {
+			c := Count{
+				IPv6: family == 1, Origin: route.Origin(origin), Desired: n[Programmed] + n[Pending] + n[Failed],
+				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held], Deleting: n[Deleting],
+			}
+			if c != (Count{IPv6: c.IPv6, Origin: c.Origin}) {
+				s.Routes = append(s.Routes, c)
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,195 @@
+package fib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"vpp-route-agent/internal/route"
+)
+
+// fake is a data plane in memory: it has a state and can fail, and it expects nothing.
+type fake struct {
+	facts chan route.Facts
+
+	mu      sync.Mutex // guards what follows
+	now     route.Facts
+	ours    map[route.Key]route.Route
+	foreign map[route.Key]bool // routes of others: what next hops resolve through; true: forwards
+	refuse  map[route.Key]error
+	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
+	// unheard.
+	sever, lost int
+	hang        bool // Apply waits for ctx or for the release
+	release     chan struct{}
+	listErr     error
+	resolveErr  error
+
+	ops     []route.Op // all that were carried out
+	lists   int
+	lookups int
+}
+
+var errGone = errors.New("connection lost")
+
+func newFake(f route.Facts) *fake {
+	d := &fake{
+		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route), foreign: make(map[route.Key]bool),
+		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
+	}
+	d.tell(f)
+	return d
+}
+
+// tell publishes facts; the newest wins.
+func (d *fake) tell(f route.Facts) {
+	d.mu.Lock()
+	d.now = f
+	d.mu.Unlock()
+	select {
+	case <-d.facts:
+	default:
+	}
+	d.facts <- f
+}
+
+func (d *fake) Facts() <-chan route.Facts { return d.facts }
+
+func (d *fake) Routes(ctx context.Context) ([]route.Route, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lists++
+	if d.now.Identity == "" {
+		return nil, errGone
+	}
+	return slices.Collect(maps.Values(d.ours)), d.listErr
+}
+
+func (d *fake) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r, ok := d.ours[k]
+	return r, ok, nil
+}
+
+func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lookups++
+	if d.now.Identity == "" {
+		return route.Resolution{}, errGone
+	}
+	if d.resolveErr != nil {
+		return route.Resolution{}, d.resolveErr
+	}
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, _ := a.Prefix(bits)
+		k := route.Key{Table: table, Prefix: p}
+		if forwards, ok := d.foreign[k]; ok {
+			return route.Resolution{Prefix: p, Usable: forwards}, nil
+		}
+		if _, ok := d.ours[k]; ok {
+			return route.Resolution{Prefix: p, Ours: true}, nil
+		}
+	}
+	return route.Resolution{}, nil
+}
+
+func (d *fake) Apply(ctx context.Context, ops []route.Op, done func(int, error)) error {
+	d.mu.Lock()
+	if d.hang {
+		d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.release:
+		}
+		d.mu.Lock()
+	}
+	defer d.mu.Unlock()
+	if d.now.Identity == "" {
+		return errGone
+	}
+	for i, op := range ops {
+		if i == d.sever {
+			for _, op := range ops[i:min(i+d.lost, len(ops))] {
+				d.carryOut(op)
+			}
+			return errGone
+		}
+		done(i, d.carryOut(op))
+	}
+	return nil
+}
+
+func (d *fake) carryOut(op route.Op) error {
+	if err := d.refuse[op.Route.Key]; err != nil {
+		return err
+	}
+	d.ops = append(d.ops, op)
+	if op.Delete {
+		delete(d.ours, op.Route.Key)
+		return nil
+	}
+	for _, p := range op.Route.Paths {
+		if _, ok := d.now.Interface(p.Interface); p.Interface != "" && !ok {
+			return fmt.Errorf("no interface %s", p.Interface)
+		}
+	}
+	r := op.Route
+	r.Origin = route.Unknown
+	d.ours[r.Key] = r
+	return nil
+}
+
+// state runs f with the data plane standing still.
+func (d *fake) state(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (d *fake) takeOps() []route.Op {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ops := d.ops
+	d.ops = nil
+	return ops
+}
+
+func (d *fake) routes() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []string
+	for _, r := range d.ours {
+		out = append(out, r.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
+func key(s string) route.Key    { return route.Key{Prefix: pfx(s)} }
+func hop(s string) NextHop      { return NextHop{Address: addr(s)} }
+func drop(s string) route.Route { return route.Route{Key: key(s), Kind: route.Drop} }
+func via(s ...string) []route.Path {
+	var out []route.Path
+	for _, s := range s {
+		out = append(out, route.Path{NextHop: addr(s), Weight: 1})
+	}
+	return route.CanonicalPaths(out)
+}
+
+// node is a data plane with two up-links, 10.0.0.1/24 on eth0 and 10.0.1.1/24 on eth1.
+func node(identity string) route.Facts {
+	return route.Facts{Identity: identity, Interfaces: []route.Interface{
+		{Name: "eth0", Index: 1, Up: true, Addresses: []netip.Prefix{pfx("10.0.0.1/24"), pfx("fd00::1/64")}},
+		{Name: "eth1", Index: 2, Up: true, Addresses: []netip.Prefix{pfx("10.0.1.1/24")}},
+		{Name: "loop0", Index: 3, Up: true, Addresses: []netip.Prefix{pfx("10.200.0.1/32")}},
+	}}
+}

@@ -1,0 +1,86 @@
+package fib
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"vpp-route-agent/internal/route"
+)
+
+// inbox is where sources leave what they know. Taking it out is cheap, so that a source never waits longer than for a slice to grow.
+type inbox struct {
+	wake chan struct{} // size one
+
+	mu     sync.Mutex // guards what follows
+	orders orders
+}
+
+// orders is what has come in since the engine looked last.
+type orders struct {
+	learned []learned
+	routes  map[route.Origin][]route.Route
+	protect *protection
+	sweep   bool
+}
+
+type learned struct {
+	prefix netip.Prefix
+	paths  []route.Path
+}
+
+type protection struct{ own, peers []netip.Addr }
+
+func (i *inbox) change(f func(*orders)) {
+	i.mu.Lock()
+	f(&i.orders)
+	i.mu.Unlock()
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (i *inbox) take() orders {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	o := i.orders
+	i.orders = orders{}
+	return o
+}
+
+// Learn hands over BGP's complete new set of paths of a prefix in the default table; none means withdrawn. It stores and returns. The
+// caller does not change paths afterwards.
+func (e *Engine) Learn(prefix netip.Prefix, paths []route.Path) {
+	e.inbox.change(func(o *orders) { o.learned = append(o.learned, learned{prefix, paths}) })
+}
+
+// SetRoutes hands over everything an origin other than BGP wants, one route for each key. Handing over the same again does nothing.
+func (e *Engine) SetRoutes(origin route.Origin, routes []route.Route) {
+	if origin != route.Own && origin != route.External && origin != route.Etcd {
+		panic(fmt.Sprintf("fib: routes set for origin %v", origin))
+	}
+	keys := make(map[route.Key]struct{}, len(routes))
+	for _, r := range routes {
+		if _, ok := keys[r.Key]; ok {
+			panic(fmt.Sprintf("fib: two %v routes with one key %v", origin, r.Key))
+		}
+		keys[r.Key] = struct{}{}
+	}
+	e.inbox.change(func(o *orders) {
+		if o.routes == nil {
+			o.routes = make(map[route.Origin][]route.Route)
+		}
+		o.routes[origin] = routes
+	})
+}
+
+// Protect tells the guard the addresses of this node and of its BGP peers.
+func (e *Engine) Protect(own, peers []netip.Addr) {
+	e.inbox.change(func(o *orders) { o.protect = &protection{own, peers} })
+}
+
+// AllowSweep says that the sources have told all they know: adopted routes that nobody wants are deleted from now on.
+func (e *Engine) AllowSweep() {
+	e.inbox.change(func(o *orders) { o.sweep = true })
+}

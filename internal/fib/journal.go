@@ -1,0 +1,462 @@
+package fib
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"maps"
+	"net/netip"
+	"os"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// The journal tells the next process what of ours is in the data plane, so that a restart needs neither a dump nor a write. It must never
+// promise more than is true. A file is a header and blocks, in the order in which they were written:
+//
+//	header      magic and version, length and bytes of the identity, CRC-32C of all that
+//	block       length of the payload, CRC-32C of these 4 bytes, CRC-32C of the payload, payload: kind and body
+//	  state       keys and digests that are there; only at the start of a file
+//	  interfaces  what interface names mean from here on: name, index
+//	  intent      keys and digests (0: deletion) of a batch, written before it is sent
+//	  outcome     which ops of the last intent were not acknowledged, written after it
+//
+// An intent alone says "may be there": without its outcome, or where that says not acknowledged, the key is unsure and is put or
+// deleted again by the reader. Nothing is synced to disk: what the process wrote survives the process, and a host crash
+// empties the data plane too, which changes the identity. For the same reason a block that is cut short at the end of the file is a
+// write that was interrupted, and what it would have announced was not sent; any other damage makes the whole file worthless.
+const (
+	journalMagic = "fibjrnl\x01" // the last byte is the version; it changes with route.Route.Digest too
+
+	blockState      = 1
+	blockInterfaces = 2
+	blockIntent     = 3
+	blockOutcome    = 4
+
+	blockHeader = 12
+	maxBlock    = 1 << 24 // bytes; a batch of IPv6 routes is 250 KB
+
+	// compactSlack is how many records a journal may hold beyond twice those alive before it is rewritten.
+	compactSlack = 1 << 16
+	// journalRetry is the pause before a journal that could not be written is tried again.
+	journalRetry = 30 * time.Second
+)
+
+var (
+	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
+	errJournal   = errors.New("damaged")
+	errOtherLife = errors.New("written for another life of the data plane")
+)
+
+// journal is the file and who writes it: one goroutine.
+type journal struct {
+	path       string // "": none
+	file       *os.File
+	records    int // in the file, dead ones included
+	bytes      int64
+	interfaces map[string]uint32 // as last written
+	problem    string
+	retry      time.Time
+	buf        []byte
+}
+
+// journalled is what a journal says.
+type journalled struct {
+	identity   string
+	digests    map[route.Key]uint64 // what is there; 0 where that is not known at all
+	unsure     map[route.Key]bool   // keys of digests that are a guess
+	interfaces map[string]uint32
+	count      int   // of records read
+	valid      int64 // bytes up to the end of the last whole block
+}
+
+// open reads the journal of this life of the data plane and goes on writing to it. A file that cannot be written cannot be
+// trusted either: it may have been left behind when it stopped being writable.
+func (j *journal) open(identity string) (journalled, error) {
+	file, err := os.OpenFile(j.path, os.O_RDWR, 0)
+	if err != nil {
+		return journalled{}, err
+	}
+	found, err := readJournal(bufio.NewReaderSize(file, 1<<18))
+	if err == nil && found.identity != identity {
+		err = errOtherLife
+	}
+	if err == nil {
+		err = file.Truncate(found.valid)
+	}
+	if err == nil {
+		_, err = file.Seek(found.valid, io.SeekStart)
+	}
+	if err != nil {
+		file.Close()
+		return journalled{}, fmt.Errorf("journal %s: %w", j.path, err)
+	}
+	j.file, j.records, j.bytes, j.interfaces = file, found.count, found.valid, found.interfaces
+	return found, nil
+}
+
+// rewrite replaces the file by one that holds just these records.
+func (j *journal) rewrite(identity string, interfaces []route.Interface, records iter.Seq[record]) {
+	if j.path == "" {
+		return
+	}
+	if err := j.replace(identity, interfaces, records); err != nil {
+		j.broken(err)
+	} else {
+		j.problem = ""
+	}
+}
+
+func (j *journal) replace(identity string, interfaces []route.Interface, records iter.Seq[record]) (err error) {
+	file, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	next := journal{path: j.path, file: file, buf: j.buf}
+	defer func() {
+		if err != nil {
+			file.Close()
+			os.Remove(file.Name())
+		}
+	}()
+	if err := next.write(appendJournalHeader(nil, identity)); err != nil {
+		return err
+	}
+	if err := next.noteInterfaces(interfaces); err != nil {
+		return err
+	}
+	if err := next.writeState(records); err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), j.path); err != nil {
+		return err
+	}
+	j.close()
+	*j = next
+	return nil
+}
+
+func (j *journal) writeState(records iter.Seq[record]) error {
+	sure, unsure := startBlock(nil, blockState), startBlock(nil, blockIntent)
+	for r := range records {
+		j.records++
+		block := &sure
+		if r.unsure {
+			block = &unsure
+		}
+		*block = appendRecord(*block, r.key, r.digest)
+		if len(*block) < 1<<16 {
+			continue
+		}
+		if err := j.write(endBlock(*block)); err != nil {
+			return err
+		}
+		*block = startBlock((*block)[:0], (*block)[blockHeader])
+	}
+	for _, block := range [][]byte{sure, unsure} {
+		if len(block) > blockHeader+1 {
+			if err := j.write(endBlock(block)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// before writes what b is about to do, after a rewrite where one is due; snapshot gives the records for that.
+func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[record]) {
+	switch {
+	case j.path == "" || j.file == nil && now.Before(j.retry):
+		return
+	case j.file == nil || b.rewrite || j.records > 2*b.known+compactSlack:
+		j.rewrite(b.identity, b.interfaces, snapshot())
+		if j.file == nil {
+			j.retry = now.Add(journalRetry)
+			return
+		}
+	}
+	if err := j.noteInterfaces(b.interfaces); err != nil {
+		j.broken(err)
+		return
+	}
+	j.buf = startBlock(j.buf[:0], blockIntent)
+	for i, op := range b.ops {
+		j.buf = appendRecord(j.buf, op.Route.Key, b.digests[i])
+	}
+	j.records += len(b.ops)
+	if err := j.write(endBlock(j.buf)); err != nil {
+		j.broken(err)
+		j.retry = now.Add(journalRetry)
+	}
+}
+
+// after writes how b came out.
+func (j *journal) after(b *batch) {
+	if j.file == nil {
+		return
+	}
+	j.buf = startBlock(j.buf[:0], blockOutcome)
+	for i := range b.ops {
+		if !b.done[i] || b.errs[i] != nil {
+			j.buf = binary.BigEndian.AppendUint32(j.buf, uint32(i))
+		}
+	}
+	if err := j.write(endBlock(j.buf)); err != nil {
+		j.broken(err)
+	}
+}
+
+func (j *journal) noteInterfaces(interfaces []route.Interface) error {
+	now := make(map[string]uint32, len(interfaces))
+	for _, i := range interfaces {
+		now[i.Name] = i.Index
+	}
+	if j.interfaces != nil && maps.Equal(now, j.interfaces) {
+		return nil
+	}
+	j.interfaces = now
+	j.buf = startBlock(j.buf[:0], blockInterfaces)
+	for _, i := range interfaces {
+		j.buf = binary.BigEndian.AppendUint32(j.buf, i.Index)
+		j.buf = binary.BigEndian.AppendUint16(j.buf, uint16(len(i.Name)))
+		j.buf = append(j.buf, i.Name...)
+	}
+	return j.write(endBlock(j.buf))
+}
+
+func (j *journal) write(b []byte) error {
+	n, err := j.file.Write(b)
+	j.bytes += int64(n)
+	return err
+}
+
+// broken gives the journal up. A file that lags behind must not be believed by the next process, so it is emptied and removed.
+func (j *journal) broken(err error) {
+	j.problem = err.Error()
+	if j.file != nil {
+		j.file.Truncate(0)
+		j.close()
+	}
+	os.Remove(j.path)
+	j.records, j.bytes, j.interfaces = 0, 0, nil
+}
+
+func (j *journal) close() {
+	if j.file != nil {
+		j.file.Close()
+		j.file = nil
+	}
+}
+
+func appendJournalHeader(b []byte, identity string) []byte {
+	b = append(b, journalMagic...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(identity)))
+	b = append(b, identity...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// startBlock leaves room for the header, which endBlock fills in.
+func startBlock(b []byte, kind byte) []byte {
+	return append(append(b, make([]byte, blockHeader)...), kind)
+}
+
+func endBlock(b []byte) []byte {
+	payload := b[blockHeader:]
+	binary.BigEndian.PutUint32(b[0:], uint32(len(payload)))
+	binary.BigEndian.PutUint32(b[4:], crc32.Checksum(b[0:4], castagnoli))
+	binary.BigEndian.PutUint32(b[8:], crc32.Checksum(payload, castagnoli))
+	return b
+}
+
+// A record is: table (4 bytes), prefix length, address length, address, digest (8 bytes).
+func appendRecord(b []byte, k route.Key, digest uint64) []byte {
+	a := k.Prefix.Addr()
+	b = binary.BigEndian.AppendUint32(b, k.Table)
+	b = append(b, byte(k.Prefix.Bits()), byte(a.BitLen()/8))
+	if a.Is4() {
+		a4 := a.As4()
+		b = append(b, a4[:]...)
+	} else {
+		a16 := a.As16()
+		b = append(b, a16[:]...)
+	}
+	return binary.BigEndian.AppendUint64(b, digest)
+}
+
+func cutRecord(b []byte) (r record, rest []byte, err error) {
+	if len(b) < 6 || b[5] != 4 && b[5] != 16 || len(b) < 6+int(b[5])+8 {
+		return r, nil, fmt.Errorf("%w: bad record", errJournal)
+	}
+	n := int(b[5])
+	a, _ := netip.AddrFromSlice(b[6 : 6+n])
+	p := netip.PrefixFrom(a, int(b[4]))
+	if !p.IsValid() || p != p.Masked() || a.Is4In6() {
+		return r, nil, fmt.Errorf("%w: bad prefix", errJournal)
+	}
+	r = record{key: route.Key{Table: binary.BigEndian.Uint32(b), Prefix: p}, digest: binary.BigEndian.Uint64(b[6+n:])}
+	return r, b[6+n+8:], nil
+}
+
+// readJournal reads a whole journal, as far as it was completely written.
+func readJournal(r io.Reader) (journalled, error) {
+	found := journalled{digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool)}
+	if err := found.readHeader(r); err != nil {
+		return journalled{}, err
+	}
+	var open []record // the intent that has no outcome yet
+	var header [blockHeader]byte
+	var payload []byte
+	for {
+		if _, err := io.ReadFull(r, header[:]); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return journalled{}, err
+			}
+			break
+		}
+		size := binary.BigEndian.Uint32(header[0:])
+		if crc32.Checksum(header[0:4], castagnoli) != binary.BigEndian.Uint32(header[4:]) || size == 0 || size > maxBlock {
+			return journalled{}, fmt.Errorf("%w: bad block header at byte %d", errJournal, found.valid)
+		}
+		if cap(payload) < int(size) {
+			payload = make([]byte, size)
+		}
+		payload = payload[:size]
+		if _, err := io.ReadFull(r, payload); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return journalled{}, err
+			}
+			break
+		}
+		if crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(header[8:]) {
+			return journalled{}, fmt.Errorf("%w: bad checksum at byte %d", errJournal, found.valid)
+		}
+		var err error
+		if open, err = found.take(payload[0], payload[1:], open); err != nil {
+			return journalled{}, err
+		}
+		found.valid += blockHeader + int64(size)
+	}
+	found.doubt(open)
+	return found, nil
+}
+
+func (f *journalled) readHeader(r io.Reader) error {
+	b := make([]byte, len(journalMagic)+2)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return fmt.Errorf("%w: no header", errJournal)
+	}
+	if string(b[:len(journalMagic)]) != journalMagic {
+		return fmt.Errorf("%w: not a journal, or of another version", errJournal)
+	}
+	rest := make([]byte, int(binary.BigEndian.Uint16(b[len(journalMagic):]))+4)
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return fmt.Errorf("%w: no header", errJournal)
+	}
+	b = append(b, rest...)
+	end := len(b) - 4
+	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
+		return fmt.Errorf("%w: bad header", errJournal)
+	}
+	f.identity, f.valid = string(b[len(journalMagic)+2:end]), int64(len(b))
+	return nil
+}
+
+// take folds one block into f; open is the intent without outcome before and after it.
+func (f *journalled) take(kind byte, body []byte, open []record) ([]record, error) {
+	switch kind {
+	case blockState, blockIntent:
+		var records []record
+		for len(body) > 0 {
+			r, rest, err := cutRecord(body)
+			if err != nil {
+				return nil, err
+			}
+			body = rest
+			f.count++
+			records = append(records, r)
+		}
+		if kind == blockIntent {
+			f.doubt(open)
+			return records, nil
+		}
+		for _, r := range records {
+			f.settle(r)
+		}
+		return open, nil
+	case blockOutcome:
+		return nil, f.resolve(body, open)
+	case blockInterfaces:
+		return open, f.takeInterfaces(body)
+	}
+	return nil, fmt.Errorf("%w: unknown block %d", errJournal, kind)
+}
+
+// settle: r is what is there.
+func (f *journalled) settle(r record) {
+	delete(f.unsure, r.key)
+	if r.digest == 0 {
+		delete(f.digests, r.key)
+	} else {
+		f.digests[r.key] = r.digest
+	}
+}
+
+// doubt: each of records may be there, or what was there before.
+func (f *journalled) doubt(records []record) {
+	for _, r := range records {
+		f.unsure[r.key] = true
+		if _, ok := f.digests[r.key]; !ok {
+			f.digests[r.key] = 0
+		}
+	}
+}
+
+// all yields what may be there.
+func (f *journalled) all(yield func(record) bool) {
+	for k, digest := range f.digests {
+		if !yield(record{key: k, digest: digest, unsure: f.unsure[k]}) {
+			return
+		}
+	}
+}
+
+// resolve ends an intent: body lists the ops that were not acknowledged.
+func (f *journalled) resolve(body []byte, open []record) error {
+	if len(body)%4 != 0 {
+		return fmt.Errorf("%w: bad outcome", errJournal)
+	}
+	failed := make(map[uint32]bool)
+	for ; len(body) > 0; body = body[4:] {
+		i := binary.BigEndian.Uint32(body)
+		if int64(i) >= int64(len(open)) {
+			return fmt.Errorf("%w: outcome without intent", errJournal)
+		}
+		failed[i] = true
+	}
+	for i, r := range open {
+		if failed[uint32(i)] {
+			f.doubt([]record{r})
+		} else {
+			f.settle(r)
+		}
+	}
+	return nil
+}
+
+func (f *journalled) takeInterfaces(body []byte) error {
+	f.interfaces = make(map[string]uint32)
+	for len(body) > 0 {
+		if len(body) < 6 || len(body) < 6+int(binary.BigEndian.Uint16(body[4:])) {
+			return fmt.Errorf("%w: bad interface", errJournal)
+		}
+		n := int(binary.BigEndian.Uint16(body[4:]))
+		f.interfaces[string(body[6:6+n])] = binary.BigEndian.Uint32(body)
+		body = body[6+n:]
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package fib
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"vpp-route-agent/internal/route"
+)
+
+// record is one route of ours that was found, by its digest. unsure: it may be there, or something else, or nothing.
+type record struct {
+	key    route.Key
+	digest uint64
+	unsure bool
+}
+
+// adoption is what was found of ours in a data plane that we have not written to before in this process.
+type adoption struct {
+	life    int
+	how     string // "journal" or "listing"
+	count   int
+	records iter.Seq[record]
+	// interfaces are what names meant to whoever wrote the records; nil: what they mean now.
+	interfaces map[string]uint32
+}
+
+// observe takes new facts. With an identity that is not the one that actual speaks of, all that was known is void and the
+// data plane is to be adopted: the caller does that when wantsAdoption says so.
+func (t *table) observe(f route.Facts) {
+	t.facts = f
+	t.changed = true
+	if f.Identity == "" {
+		t.present = false // what is wanted stays wanted; the last view stays too, so that it stays selected
+		return
+	}
+	if f.Identity != t.identity {
+		t.begin(f.Identity)
+	} else if t.view != nil {
+		t.reindex(t.view.facts.Interfaces, f.Interfaces)
+	}
+	t.present = t.adopted
+	t.regard(f)
+	t.lookAtAll()
+	t.hops.recheck = len(t.hops.ring)
+}
+
+// begin starts a new life: nothing is known about what is in the data plane.
+func (t *table) begin(identity string) {
+	t.identity = identity
+	t.life++
+	t.adopted, t.present, t.suspect = false, false, nil
+	t.puts, t.deletes, t.retries = queue[*entry]{}, queue[deletion]{}, nil
+	for _, e := range slices.Backward(slices.Clone(t.all)) {
+		e.actual, e.fail = 0, nil
+		e.clear(isUnsure | isAdopted | inPuts | inDeletes)
+		t.settle(e)
+	}
+	clear(t.hops.effective)
+	for _, hop := range t.hops.sorted {
+		hop.answered = false // lookAtAll asks
+	}
+}
+
+func (t *table) wantsAdoption() bool {
+	return t.identity != "" && t.facts.Identity == t.identity && !t.adopted
+}
+
+// adopt takes over what was found.
+func (t *table) adopt(a adoption) {
+	if a.life != t.life || t.adopted {
+		return
+	}
+	t.adopted = true
+	t.present = t.facts.Identity == t.identity
+	t.changed = true
+	t.howAdopted, t.numAdopted = a.how, a.count
+	if a.interfaces != nil {
+		t.suspect = changedInterfaces(a.interfaces, t.view.facts.Interfaces)
+	}
+	for r := range a.records {
+		e := t.entry(r.key)
+		e.actual = r.digest
+		e.set(isAdopted)
+		if r.unsure {
+			e.set(isUnsure)
+		}
+	}
+	t.settleAll()
+}
+
+// settleAll looks at every entry again. What was wanted before adoption has been selected, but could not be compared.
+func (t *table) settleAll() {
+	for _, e := range slices.Clone(t.all) {
+		t.touch(e)
+	}
+}
+
+// allowSweep ends the time in which adopted routes that nobody wants are held.
+func (t *table) allowSweep() {
+	if !t.sweep {
+		t.sweep = true
+		t.settleAll()
+	}
+}
+
+// regard makes a new view. Keys that the guard judges differently are to be selected again; what path sets mean is up to
+// lookAtAll.
+func (t *table) regard(f route.Facts) {
+	before := t.view
+	t.view = newView(Facts{
+		Facts: f, Own: t.own, Peers: t.peers, Resolutions: t.hops.effective, Distances: t.distances, BGPCover: t.bgpCover,
+	})
+	if before == nil {
+		before = &view{}
+	}
+	for k, name := range t.view.connected {
+		if before.connected[k] != name {
+			t.touchKey(k)
+		}
+	}
+	for k := range before.connected {
+		if _, ok := t.view.connected[k]; !ok {
+			t.touchKey(k)
+		}
+	}
+	if !slices.Equal(before.guarded, t.view.guarded) {
+		t.touchGuarded(before.guarded, t.view.guarded)
+	}
+}
+
+func (t *table) touchKey(k route.Key) {
+	if e := t.entries[k]; e != nil {
+		t.touch(e)
+	}
+}
+
+// touchGuarded makes the keys dirty that contain an address which is guarded differently.
+func (t *table) touchGuarded(before, after []guarded) {
+	changed := make(map[guarded]int)
+	for _, g := range before {
+		changed[g]--
+	}
+	for _, g := range after {
+		changed[g]++
+	}
+	for g, n := range changed {
+		for bits := 0; n != 0 && bits <= g.Address.BitLen(); bits++ {
+			if p, err := g.Address.Prefix(bits); err == nil {
+				t.touchKey(route.Key{Table: g.Table, Prefix: p})
+			}
+		}
+	}
+}
+
+// reindex: an interface that went, or came back under another index, took the paths over it along, though the routes look the same.
+func (t *table) reindex(before, after []route.Interface) {
+	meant := make(map[string]uint32, len(before))
+	for _, i := range before {
+		meant[i.Name] = i.Index
+	}
+	changed := changedInterfaces(meant, after)
+	if len(changed) == 0 || !t.mayUse(changed) {
+		return
+	}
+	t.epoch++
+	t.rewrite = true
+	for _, e := range slices.Clone(t.all) {
+		if e.actual != 0 && (e.wanted() != e.actual || e.want.uses(changed)) && !e.is(isAdopted) {
+			e.set(isUnsure)
+			t.settle(e)
+		}
+	}
+	if t.suspect == nil {
+		t.suspect = changed
+	} else {
+		maps.Copy(t.suspect, changed)
+	}
+}
+
+// mayUse is the cheap question before the dear one: pods come and go with an interface each, and no route of ours is over those.
+func (t *table) mayUse(interfaces map[string]bool) bool {
+	if t.flying != nil || t.puts.len()+t.deletes.len() > 0 || t.counts[0][route.Unknown][Held]+t.counts[1][route.Unknown][Held] > 0 {
+		return true
+	}
+	for _, s := range t.sets.byID {
+		if s.seen != nil && slices.ContainsFunc(s.seen.paths, func(p resolved) bool { return interfaces[p.Interface] }) {
+			return true
+		}
+	}
+	return false
+}
+
+// changedInterfaces returns the names that meant something else, or something at all, before.
+func changedInterfaces(before map[string]uint32, after []route.Interface) map[string]bool {
+	changed := make(map[string]bool)
+	for name := range before {
+		changed[name] = true
+	}
+	for _, i := range after {
+		if index, ok := before[i.Name]; ok && index == i.Index {
+			delete(changed, i.Name)
+		}
+	}
+	return changed
+}

@@ -1,0 +1,89 @@
+package fib
+
+import (
+	"encoding/binary"
+
+	"vpp-route-agent/internal/route"
+)
+
+// pathSet is a set of paths as sources give them, kept once however many keys use it: a node has as many as it has peers and
+// combinations of peers, not as many as routes. Its candidates are a list, so that a next hop that changes touches its keys alone.
+type pathSet struct {
+	id    string // the map key of pathSets
+	paths []route.Path
+	hops  []*nextHop // of the paths without interface
+	first *candidate // nil: unused, about to be forgotten
+	seen  *viable    // paths in the light of the present view; nil: to be computed
+}
+
+func (s *pathSet) add(c *candidate) {
+	c.nextInSet, c.prevInSet = s.first, nil
+	if s.first != nil {
+		s.first.prevInSet = c
+	}
+	s.first = c
+}
+
+func (s *pathSet) remove(c *candidate) {
+	if c.prevInSet != nil {
+		c.prevInSet.nextInSet = c.nextInSet
+	} else {
+		s.first = c.nextInSet
+	}
+	if c.nextInSet != nil {
+		c.nextInSet.prevInSet = c.prevInSet
+	}
+	c.nextInSet, c.prevInSet = nil, nil
+}
+
+// pathSets finds equal sets. It is part of table and guarded with it.
+type pathSets struct {
+	byID    map[string]*pathSet
+	scratch []byte
+}
+
+// get returns the one set equal to paths, and whether it is new.
+func (s *pathSets) get(paths []route.Path) (set *pathSet, isNew bool) {
+	var one [1]route.Path
+	if len(paths) == 1 { // nearly always: no allocation
+		one[0] = paths[0]
+		one[0].Weight = max(one[0].Weight, 1)
+		if one[0].NextHop.IsValid() {
+			one[0].NextHop = one[0].NextHop.Unmap().WithZone("")
+		}
+		s.encode(one[:])
+	} else {
+		paths = route.CanonicalPaths(paths)
+		s.encode(paths)
+	}
+	if set, ok := s.byID[string(s.scratch)]; ok {
+		return set, false
+	}
+	set = &pathSet{id: string(s.scratch), paths: route.CanonicalPaths(paths)}
+	s.byID[set.id] = set
+	return set, true
+}
+
+// encode writes paths to scratch so that different sets have different bytes.
+func (s *pathSets) encode(paths []route.Path) {
+	b := s.scratch[:0]
+	for _, p := range paths {
+		a := p.NextHop.As16() // zeros for the zero Addr, which BitLen tells apart
+		b = append(b, byte(p.NextHop.BitLen()), p.Preference, p.Weight)
+		b = append(b, a[:]...)
+		b = binary.BigEndian.AppendUint32(b, p.Table)
+		b = binary.AppendUvarint(b, uint64(len(p.Interface)))
+		b = append(b, p.Interface...)
+	}
+	s.scratch = b
+}
+
+// candidate is one wish for one key; table keeps one per origin and key.
+type candidate struct {
+	entry                *entry
+	next                 *candidate // of the same entry
+	set                  *pathSet   // nil for kinds without paths
+	nextInSet, prevInSet *candidate
+	origin               route.Origin
+	kind                 route.Kind
+}
