@@ -115,8 +115,8 @@ func (v *VPP) Resolve(ctx context.Context, table uint32, addr netip.Addr) (route
 }
 
 func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth int) (route.Resolution, error) {
-	r, ok, err := l.lookup(ctx, table, route.HostPrefix(addr), false)
-	if err != nil || !ok || l.none[r.Src] {
+	r, ok, err := l.match(ctx, table, addr)
+	if err != nil || !ok {
 		return route.Resolution{}, err
 	}
 	prefix, err := decodePrefix(r.Prefix)
@@ -135,6 +135,25 @@ func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth
 		res.Usable = res.Usable || usable
 	}
 	return res, nil
+}
+
+// match returns the longest match of addr among routes that somebody wants. VPP itself makes an entry for each next hop that a
+// recursive route needs; it forwards as its cover does, and it is the cover that counts.
+func (l *life) match(ctx context.Context, table uint32, addr netip.Addr) (ip.IPRouteV2, bool, error) {
+	for p := route.HostPrefix(addr); ; {
+		r, ok, err := l.lookup(ctx, table, p, false)
+		if err != nil || !ok || l.roles[r.Src] == noRoute {
+			return ip.IPRouteV2{}, false, err
+		}
+		found, err := decodePrefix(r.Prefix)
+		if err != nil {
+			return ip.IPRouteV2{}, false, err
+		}
+		if l.roles[r.Src] != derived || found.Bits() == 0 {
+			return r, true, nil
+		}
+		p = netip.PrefixFrom(found.Addr(), found.Bits()-1)
+	}
 }
 
 // forwards reports whether packets leave VPP along p.

@@ -67,6 +67,22 @@ type source struct {
 	name     string
 }
 
+// role says what entries of a source mean when a next hop is resolved.
+type role uint8
+
+const (
+	wanted  role = iota // somebody wants the entry: most sources
+	noRoute             // there is no route: VPP fills the gap with a drop
+	derived             // made by VPP for its own use, forwards as its cover does
+)
+
+// roleOf holds the sources that are not wanted, by VPP's name for them (src/vnet/fib/fib_source.h).
+var roleOf = map[string]role{
+	"default-route":        noRoute,
+	"recursive-resolution": derived,
+	"urpf-exempt":          derived,
+}
+
 func readSources(ctx context.Context, c *conn) ([]source, error) {
 	var all []source
 	err := dump(ctx, c, []request{&fib.FibSourceDump{}}, func(_ int, d *fib.FibSourceDetails) {

@@ -30,7 +30,7 @@ type Config struct {
 	Socket string
 	// ClientName is how VPP shows the connection; default "vpp-route-agent".
 	ClientName string
-	// Source is the name of our FIB source, at most 50 bytes; default "vpp-route-agent". In VPP it is followed by "@" and a number
+	// Source is the name of our FIB source, at most MaxSourceName bytes; default "vpp-route-agent". In VPP it is followed by "@" and a number
 	// that tells one life of VPP from another.
 	Source string
 	// Priority of the source: of several sources that have one prefix the lowest forwards. Default 0x88: routes of the API (0x80) and
@@ -281,7 +281,7 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 	l := &life{
 		conn:    c,
 		source:  own.id,
-		none:    map[uint8]bool{},
+		roles:   map[uint8]role{},
 		changed: make(chan struct{}, 1),
 		facts: route.Facts{
 			Version:  version,
@@ -292,9 +292,7 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when VPP restarts", own.name, own.priority, v.cfg.Priority)
 	}
 	for _, s := range sources {
-		if s.name == "default-route" {
-			l.none[s.id] = true
-		}
+		l.roles[s.id] = roleOf[s.name]
 	}
 	c.onEvent((*interfaces.SwInterfaceEvent)(nil), func() {
 		select {

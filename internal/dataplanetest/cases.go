@@ -223,6 +223,26 @@ var cases = []testCase{
 			}
 		}
 	}},
+	{"resolve sees the cover of a next hop in use", Recursive, func(t *testing.T, b *bench) {
+		// VPP keeps an entry of its own for each next hop that it resolves.
+		under := netip.MustParseAddr("198.18.37.1")
+		b.put(t,
+			to("198.18.37.0/24", b.via(0, b.v4(0, 2))),
+			to("198.18.38.0/24", route.Path{NextHop: under}),
+			to("198.18.39.0/24", route.Path{NextHop: b.v4(1, 5)}),
+			to("2001:db8:39::/64", route.Path{NextHop: b.v6(1, 5)}),
+			to("198.18.40.0/24", route.Path{NextHop: netip.MustParseAddr("198.19.255.1")}))
+		for a, want := range map[netip.Addr]route.Resolution{
+			under:                               {Prefix: pfx("198.18.37.0/24"), Ours: true},
+			b.v4(1, 5):                          {Prefix: b.Interfaces[1].V4.Masked(), Usable: true},
+			b.v6(1, 5):                          {Prefix: b.Interfaces[1].V6.Masked(), Usable: true},
+			netip.MustParseAddr("198.19.255.1"): {},
+		} {
+			if got := b.resolve(t, a); got != want {
+				t.Errorf("resolve %s: %+v, want %+v", a, got, want)
+			}
+		}
+	}},
 	{"an own address is no next hop", "", func(t *testing.T, b *bench) {
 		if got := b.resolve(t, b.Interfaces[0].V4.Addr()); got.Usable {
 			t.Errorf("resolve of the own address: %+v", got)
