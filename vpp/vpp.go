@@ -102,7 +102,7 @@ type VPP struct {
 type life struct {
 	conn    *conn
 	source  uint8          // our FIB source
-	none    map[uint8]bool // sources whose entries mean that there is no route: VPP's own default drop
+	roles   map[uint8]role // of sources that are not somebody's wish
 	facts   route.Facts    // without Interfaces
 	links   atomic.Pointer[links]
 	changed chan struct{} // size 1: an interface event came
