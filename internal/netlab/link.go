@@ -106,11 +106,7 @@ func (l *Lab) Segment(name string, ends ...End) (*Namespace, error) {
 
 // Attach adds one more end to a segment made by Segment.
 func (l *Lab) Attach(segment *Namespace, e End) error {
-	ports, err := segment.handle.LinkList()
-	if err != nil {
-		return fmt.Errorf("netlab: %w", err)
-	}
-	port := fmt.Sprintf("port%d", len(ports))
+	port := fmt.Sprintf("port%d", segment.ports.Add(1))
 	if err := l.Veth(e, End{Namespace: segment, Device: port}); err != nil {
 		return err
 	}
@@ -201,7 +197,13 @@ func (n *Namespace) changeAddress(device string, p netip.Prefix, change func(*ne
 // AddRoute adds a route to the main table: via a gateway, or with the zero Addr directly on device. An empty device lets the
 // kernel find the one of the gateway. A gateway that is in no subnet of the device is taken as on the link.
 func (n *Namespace) AddRoute(p netip.Prefix, via netip.Addr, device string) error {
-	r := &netlink.Route{Dst: ipNet(p)}
+	return n.AddRouteMetric(p, via, device, 0)
+}
+
+// AddRouteMetric is AddRoute with a metric: the lower one of two routes to a prefix is preferred; 0 is the kernel's default. Felix gives
+// 1024 to a workload's route, and 512 while the workload moves in.
+func (n *Namespace) AddRouteMetric(p netip.Prefix, via netip.Addr, device string, metric int) error {
+	r := &netlink.Route{Dst: ipNet(p), Priority: metric}
 	if via.IsValid() {
 		r.Gw = via.AsSlice()
 	} else {

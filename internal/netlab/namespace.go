@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -22,6 +23,7 @@ type Namespace struct {
 	short  string
 	file   *os.File // the bind mount, open: keeps the namespace usable by descriptor
 	handle *netlink.Handle
+	ports  atomic.Int32 // made so far, of a segment
 }
 
 // Namespace makes a namespace with its loopback up and IPv6 duplicate address detection off (an address shall be usable at once).

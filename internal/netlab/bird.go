@@ -1,0 +1,301 @@
+package netlab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// BirdPrograms are the daemons of BIRD 1.6, which calico-node's BIRD is a fork of.
+type BirdPrograms struct {
+	Version     string
+	Bird, Bird6 string // one for each address family
+	Birdc       string
+	Env         []string
+}
+
+// birdVersion is the line whose configuration language BirdConfig speaks; 2.x has another.
+const birdVersion = "1.6."
+
+// FindBird takes BIRD from PATH where its version fits, or else unpacks Debian's package below dir.
+func FindBird(ctx context.Context, dir string) (BirdPrograms, error) {
+	if p, ok := installedBird(ctx); ok {
+		return p, nil
+	}
+	pkg, err := Unpack(ctx, dir, "bird", birdVersion)
+	if err != nil {
+		return BirdPrograms{}, err
+	}
+	p := BirdPrograms{Version: pkg.Version, Env: pkg.Env()}
+	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6, "birdc": &p.Birdc} {
+		if *path, err = pkg.Program(ctx, name); err != nil {
+			return BirdPrograms{}, err
+		}
+	}
+	return p, nil
+}
+
+func installedBird(ctx context.Context) (p BirdPrograms, ok bool) {
+	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6, "birdc": &p.Birdc} {
+		var err error
+		if *path, err = exec.LookPath(name); err != nil {
+			return BirdPrograms{}, false
+		}
+	}
+	out, err := exec.CommandContext(ctx, p.Bird, "--version").CombinedOutput() // "BIRD version 1.6.8"
+	words := strings.Fields(string(out))
+	if err != nil || len(words) == 0 {
+		return BirdPrograms{}, false
+	}
+	p.Version = words[len(words)-1]
+	return p, strings.HasPrefix(p.Version, birdVersion)
+}
+
+// Bird is a running BIRD node of a lab.
+type Bird struct {
+	*Process
+	lab      *Lab
+	programs BirdPrograms
+	name     string
+	ns       *Namespace
+	program  string
+}
+
+// StartBird starts BIRD as calico-node does, in restart recovery (-R), and waits until it answers. Name is unique in the lab.
+func (l *Lab) StartBird(ctx context.Context, programs BirdPrograms, n *Namespace, name string, c BirdConfig) (*Bird, error) {
+	b := &Bird{lab: l, programs: programs, name: name, ns: n, program: programs.Bird}
+	if c.Address.Is6() {
+		b.program = programs.Bird6
+	}
+	if err := b.write(c); err != nil {
+		return nil, err
+	}
+	if err := b.Restart(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Bird) write(c BirdConfig) error {
+	if err := os.WriteFile(b.ConfigPath(), []byte(c.String()), 0o600); err != nil {
+		return fmt.Errorf("netlab: %w", err)
+	}
+	return nil
+}
+
+// Restart starts BIRD again after it was stopped or killed, and waits until it answers.
+func (b *Bird) Restart(ctx context.Context) (err error) {
+	os.Remove(b.Socket()) // of one that was killed
+	b.Process, err = b.lab.Start(Spec{
+		Name: b.name, Namespace: b.ns, Path: b.program, Env: b.programs.Env,
+		Args: []string{"-f", "-R", "-c", b.ConfigPath(), "-s", b.Socket(), "-P", filepath.Join(b.lab.dir, b.name+".pid")},
+	})
+	if err != nil {
+		return err
+	}
+	return b.awaitSocket(ctx, b.Socket())
+}
+
+// awaitSocket waits until p listens on a UNIX socket, or has ended.
+func (p *Process) awaitSocket(ctx context.Context, path string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-p.Done():
+			text, _ := os.ReadFile(p.LogPath())
+			return fmt.Errorf("netlab: %s ended at once: %s", p.Name(), lastLine(string(text)))
+		case <-ctx.Done():
+			return fmt.Errorf("netlab: %s does not answer: %w", p.Name(), context.Cause(ctx))
+		}
+	}
+}
+
+// ConfigPath is the configuration file.
+func (b *Bird) ConfigPath() string { return filepath.Join(b.lab.dir, b.name+".conf") }
+
+// Socket is the control socket, for `birdc -s`.
+func (b *Bird) Socket() string { return filepath.Join(b.lab.dir, b.name+".ctl") }
+
+// Reconfigure gives a running BIRD a new configuration, as confd does.
+func (b *Bird) Reconfigure(ctx context.Context, c BirdConfig) error {
+	if err := b.write(c); err != nil {
+		return err
+	}
+	_, err := b.Command(ctx, "configure")
+	return err
+}
+
+// Command sends one birdc command and returns the lines of the reply without their codes.
+func (b *Bird) Command(ctx context.Context, command string) ([]string, error) {
+	lines, err := birdCommand(ctx, b.Socket(), command)
+	if err != nil {
+		return nil, fmt.Errorf("netlab: %s: %s: %w", b.name, command, err)
+	}
+	return lines, nil
+}
+
+func birdCommand(ctx context.Context, socket, command string) ([]string, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	in := bufio.NewScanner(conn)
+	if _, err := birdReply(in); err != nil { // the greeting
+		return nil, err
+	}
+	if _, err := fmt.Fprintln(conn, command); err != nil {
+		return nil, err
+	}
+	return birdReply(in)
+}
+
+// birdReply reads one reply of BIRD's control protocol: lines of a four-digit code, "-" where more follow or " " at the last, and text;
+// a line with a leading space or "+" continues with the code before it. Codes from 8000 are errors.
+func birdReply(in *bufio.Scanner) (lines []string, err error) {
+	for in.Scan() {
+		line := in.Text()
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "+") {
+			lines = append(lines, line[1:])
+			continue
+		}
+		if len(line) < 5 || line[4] != ' ' && line[4] != '-' {
+			return nil, fmt.Errorf("not a reply: %q", line)
+		}
+		if line[0] >= '8' {
+			return nil, errors.New(line[5:])
+		}
+		if line[5:] != "" {
+			lines = append(lines, line[5:])
+		}
+		if line[4] == ' ' {
+			return lines, nil
+		}
+	}
+	if err := in.Err(); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("connection closed")
+}
+
+// BirdProtocol is one line of `show protocols`.
+type BirdProtocol struct {
+	Name, Kind string // "Mesh_10_0_0_2", "BGP"
+	State      string // "up", "start", "down"
+	Info       string // for BGP the session's state: "Established"
+}
+
+// Protocols asks for `show protocols`.
+func (b *Bird) Protocols(ctx context.Context) ([]BirdProtocol, error) {
+	lines, err := b.Command(ctx, "show protocols")
+	if err != nil {
+		return nil, err
+	}
+	return parseProtocols(lines), nil
+}
+
+func parseProtocols(lines []string) (found []BirdProtocol) {
+	for _, line := range lines {
+		words := strings.Fields(line) // name, protocol, table, state, since, info…
+		if len(words) < 5 || words[0] == "name" {
+			continue
+		}
+		found = append(found, BirdProtocol{Name: words[0], Kind: words[1], State: words[3], Info: strings.Join(words[5:], " ")})
+	}
+	return found
+}
+
+// AwaitEstablished waits until every BGP session is up.
+func (b *Bird) AwaitEstablished(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		protocols, err := b.Protocols(ctx)
+		if err != nil {
+			return err
+		}
+		var down []string
+		for _, p := range protocols {
+			if p.Kind == "BGP" && p.Info != "Established" {
+				down = append(down, p.Name+" "+p.Info)
+			}
+		}
+		if len(down) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("netlab: %s: not established: %s: %w", b.name, strings.Join(down, ", "), context.Cause(ctx))
+		}
+	}
+}
+
+// BirdRoute is one route of `show route all`.
+type BirdRoute struct {
+	Prefix    netip.Prefix
+	Protocol  string // that brought it
+	Best      bool
+	NextHop   netip.Addr // BGP.next_hop; zero for others
+	LocalPref string     // BGP.local_pref
+	ASPath    string     // BGP.as_path
+}
+
+// Routes asks for `show route all` with a selection such as "protocol Mesh_10_0_0_2" or "for 10.1.0.0/26"; "" shows all.
+func (b *Bird) Routes(ctx context.Context, selection string) ([]BirdRoute, error) {
+	lines, err := b.Command(ctx, strings.TrimSpace("show route all "+selection))
+	if err != nil {
+		return nil, err
+	}
+	return parseRoutes(lines), nil
+}
+
+// parseRoutes reads what birdc prints: for each route a line "PREFIX via ADDRESS on IFACE [PROTOCOL TIME] * (PREFERENCE…)", whose
+// prefix is blank for further routes of the same prefix, and lines with attributes.
+func parseRoutes(lines []string) (found []BirdRoute) {
+	var prefix netip.Prefix
+	for _, line := range lines {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && strings.HasPrefix(name, "BGP.") && len(found) > 0 {
+			last := &found[len(found)-1]
+			switch name {
+			case "BGP.next_hop":
+				last.NextHop, _ = netip.ParseAddr(strings.Fields(value)[0])
+			case "BGP.local_pref":
+				last.LocalPref = value
+			case "BGP.as_path":
+				last.ASPath = value
+			}
+			continue
+		}
+		_, rest, ok := strings.Cut(line, "[")
+		if !ok {
+			continue
+		}
+		if p, err := netip.ParsePrefix(strings.Fields(line)[0]); err == nil {
+			prefix = p
+		}
+		origin, flags, _ := strings.Cut(rest, "]")
+		words := strings.Fields(origin)
+		if len(words) == 0 {
+			continue
+		}
+		found = append(found, BirdRoute{Prefix: prefix, Protocol: words[0], Best: strings.HasPrefix(strings.TrimSpace(flags), "*")})
+	}
+	return found
+}

@@ -1,0 +1,173 @@
+package netlab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Package is a Debian package with the libraries that this machine lacks, unpacked into a folder and not installed: installing would
+// start daemons on the user's host, and bird and bird2 exclude each other.
+type Package struct {
+	Name    string
+	Version string
+	Root    string // of the unpacked files
+}
+
+// completeFile is written last into an unpacked folder and holds the version.
+const completeFile = ".complete"
+
+// Unpack finds a package below dir or downloads it, with apt, from the sources of this machine. Its version must begin with wantVersion.
+// Root is needed only where apt has no package lists yet.
+func Unpack(ctx context.Context, dir, name, wantVersion string) (Package, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Package{}, fmt.Errorf("netlab: %w", err)
+	}
+	p := Package{Name: name, Root: filepath.Join(dir, name)}
+	if version, err := os.ReadFile(filepath.Join(p.Root, completeFile)); err == nil {
+		p.Version = string(version)
+		return p, p.check(wantVersion)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Package{}, fmt.Errorf("netlab: %w", err)
+	}
+	err = p.fetch(ctx)
+	if err != nil && os.Geteuid() == 0 && ctx.Err() == nil { // no lists yet, or so old that the files are gone
+		if _, updated := output(ctx, dir, "apt-get", "-q", "update"); updated == nil {
+			err = p.fetch(ctx)
+		}
+	}
+	if err != nil {
+		return Package{}, fmt.Errorf("netlab: package %s is not to be had: %w", name, err)
+	}
+	return p, p.check(wantVersion)
+}
+
+func (p *Package) check(wantVersion string) error {
+	if !strings.HasPrefix(p.Version, wantVersion) {
+		return fmt.Errorf("netlab: package %s has version %s, want %s", p.Name, p.Version, wantVersion)
+	}
+	return nil
+}
+
+// fetch downloads and unpacks into a folder beside Root, which then takes its name at once: other processes may do the same.
+func (p *Package) fetch(ctx context.Context) error {
+	work, err := os.MkdirTemp(filepath.Dir(p.Root), "."+p.Name+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	names, err := missing(ctx, work, p.Name)
+	if err != nil {
+		return err
+	}
+	if _, err := output(ctx, work, "apt-get", append([]string{"-q", "download"}, names...)...); err != nil {
+		return err
+	}
+	files, _ := filepath.Glob(filepath.Join(work, "*.deb")) // the pattern is well formed
+	root := filepath.Join(work, "root")
+	for _, file := range files {
+		if _, err := output(ctx, work, "dpkg-deb", "-x", file, root); err != nil {
+			return err
+		}
+		if strings.HasPrefix(filepath.Base(file), p.Name+"_") {
+			version, err := output(ctx, work, "dpkg-deb", "-f", file, "Version")
+			if err != nil {
+				return err
+			}
+			p.Version = strings.TrimSpace(string(version))
+		}
+	}
+	if p.Version == "" {
+		return errors.New("apt-get downloaded something else")
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, completeFile), []byte(p.Version), 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(root, p.Root); err != nil {
+		if _, there := os.Stat(filepath.Join(p.Root, completeFile)); there != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing returns name and the packages that it needs and this machine lacks, as apt would install them ("Inst NAME (…)").
+func missing(ctx context.Context, dir, name string) ([]string, error) {
+	plan, err := output(ctx, dir, "apt-get", "-q", "-s", "--no-install-recommends", "install", name)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{name}
+	for line := range strings.Lines(string(plan)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "Inst" && !slices.Contains(names, words[1]) {
+			names = append(names, words[1])
+		}
+	}
+	return names, nil
+}
+
+func output(ctx context.Context, dir, path string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, lastLine(stderr.String()))
+	}
+	return out, nil
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// Env is what a program of the package needs in its environment: the path of the libraries.
+func (p Package) Env() []string {
+	var libs []string
+	for _, pattern := range []string{"lib/*-linux-gnu*", "usr/lib/*-linux-gnu*", "usr/lib/*-linux-gnu*/*"} {
+		found, _ := filepath.Glob(filepath.Join(p.Root, pattern)) // the pattern is well formed
+		libs = append(libs, found...)
+	}
+	if len(libs) == 0 {
+		return nil
+	}
+	return []string{"LD_LIBRARY_PATH=" + strings.Join(libs, ":")}
+}
+
+// Program returns the path of a program of the package, after seeing that it finds its libraries.
+func (p Package) Program(ctx context.Context, name string) (string, error) {
+	for _, dir := range []string{"usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/" + p.Name} {
+		path := filepath.Join(p.Root, dir, name)
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		return path, p.checkLibraries(ctx, path)
+	}
+	return "", fmt.Errorf("netlab: package %s %s has no program %s", p.Name, p.Version, name)
+}
+
+func (p Package) checkLibraries(ctx context.Context, path string) error {
+	cmd := exec.CommandContext(ctx, "ldd", path)
+	cmd.Env = append(os.Environ(), p.Env()...)
+	out, _ := cmd.Output() // no ldd, or a script: then starting it will tell
+	for line := range strings.Lines(string(out)) {
+		if lib, _, absent := strings.Cut(strings.TrimSpace(line), " => not found"); absent {
+			return fmt.Errorf("netlab: %s of package %s needs the library %s, which this machine lacks", filepath.Base(path), p.Name, lib)
+		}
+	}
+	return nil
+}
