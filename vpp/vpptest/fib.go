@@ -36,6 +36,7 @@ const (
 	sourceAdj    = 15
 	sourceIface  = 4
 	sourceSpec   = 1
+	sourceRR     = 18
 	sourceNoGate = 20
 )
 
@@ -98,10 +99,18 @@ type tableKey struct {
 
 func keyOf(k route.Key) tableKey { return tableKey{k.Table, k.Prefix.Addr().Is6()} }
 
+// fibs are the tables of one life.
+type fibs map[tableKey]*table
+
 // table is the FIB of one family of a VRF.
 type table struct {
 	name    string
+	fibs    fibs                    // where next hops in other tables are found
 	entries map[netip.Prefix]*entry // by masked prefix
+
+	// nextHops counts the recursive paths to an address. VPP makes a host entry, of source recursive-resolution, for each, that forwards
+	// as its cover does and wins the longest match.
+	nextHops map[netip.Addr]int
 }
 
 // entry is a prefix with what each source wants for it.
@@ -122,8 +131,8 @@ func (e *entry) best(sources []source) (uint8, []fib_types.FibPath) {
 	return id, e.bySource[id]
 }
 
-func newTable(name string, six bool) *table {
-	t := &table{name: name, entries: map[netip.Prefix]*entry{}}
+func newTable(f fibs, name string, six bool) *table {
+	t := &table{name: name, fibs: f, entries: map[netip.Prefix]*entry{}, nextHops: map[netip.Addr]int{}}
 	special, gate, proto := []string{"0.0.0.0/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32"}, "0.0.0.0/0", protoIP4
 	if six {
 		special, gate, proto = []string{"fe80::/10"}, "::/0", protoIP6
@@ -143,6 +152,8 @@ func (t *table) put(p netip.Prefix, src uint8, paths []fib_types.FibPath) {
 		t.entries[p.Masked()] = e
 	}
 	slices.SortStableFunc(paths, comparePaths)
+	t.fibs.count(e.bySource[src], -1)
+	t.fibs.count(paths, 1)
 	e.bySource[src] = paths
 	e.stale = false
 }
@@ -161,6 +172,7 @@ func (t *table) remove(p netip.Prefix, src uint8) {
 	if e == nil {
 		return
 	}
+	t.fibs.count(e.bySource[src], -1)
 	delete(e.bySource, src)
 	e.stale = false
 	if len(e.bySource) == 0 {
@@ -197,21 +209,50 @@ func (t *table) hasUsers() bool {
 	return false
 }
 
-// match returns the longest prefix that contains a.
-func (t *table) match(a netip.Addr) *entry {
-	for bits := a.BitLen(); bits >= 0; bits-- {
-		p, _ := a.Prefix(bits)
-		if e := t.entries[p]; e != nil {
+// count keeps nextHops.
+func (f fibs) count(paths []fib_types.FibPath, by int) {
+	for _, p := range paths {
+		if p.Type != isNormal || p.SwIfIndex != noInterface {
+			continue
+		}
+		next, t := address(p.Nh.Address, p.Proto == protoIP6), f[tableKey{p.TableID, p.Proto == protoIP6}]
+		if t == nil || next.IsUnspecified() {
+			continue
+		}
+		if t.nextHops[next] += by; t.nextHops[next] == 0 {
+			delete(t.nextHops, next)
+		}
+	}
+}
+
+// match returns the longest entry that covers p.
+func (t *table) match(p netip.Prefix, sources []source) *entry {
+	for bits := p.Bits(); bits >= 0; bits-- {
+		cover, _ := p.Addr().Prefix(bits)
+		if e := t.find(cover, sources); e != nil {
 			return e
 		}
 	}
 	return nil
 }
 
+// find returns the entry of exactly p, also one that VPP made for a next hop.
+func (t *table) find(p netip.Prefix, sources []source) *entry {
+	if e := t.entries[p]; e != nil {
+		return e
+	}
+	if !p.IsSingleIP() || t.nextHops[p.Addr()] == 0 {
+		return nil
+	}
+	above, _ := p.Addr().Prefix(p.Bits() - 1)
+	_, paths := t.match(above, sources).best(sources) // the default route at least is there
+	return &entry{shown: p, bySource: map[uint8][]fib_types.FibPath{sourceRR: paths}}
+}
+
 func (s *Server) addTable(id uint32) {
 	for _, six := range []bool{false, true} {
 		if k := (tableKey{id, six}); s.tables[k] == nil {
-			s.tables[k] = newTable(fmt.Sprintf("table-%d", id), six)
+			s.tables[k] = newTable(s.tables, fmt.Sprintf("table-%d", id), six)
 		}
 	}
 }
@@ -372,6 +413,14 @@ func (s *Server) dumpRoutes(a answer, m *ip.IPRouteV2Dump) {
 			a.send(&ip.IPRouteV2Details{Route: r})
 		}
 	}
+	if m.Src != 0 && m.Src != sourceRR {
+		return
+	}
+	for next := range t.nextHops {
+		if p := route.HostPrefix(next); t.entries[p] == nil {
+			a.send(&ip.IPRouteV2Details{Route: s.message(m.Table.TableID, t.find(p, s.sources))})
+		}
+	}
 }
 
 func (s *Server) lookupRoute(a answer, m *ip.IPRouteLookupV2) {
@@ -384,9 +433,9 @@ func (s *Server) lookupRoute(a answer, m *ip.IPRouteLookupV2) {
 	p := netip.PrefixFrom(address(m.Prefix.Address.Un, six), int(m.Prefix.Len))
 	var e *entry
 	if m.Exact != 0 {
-		e = t.entries[p.Masked()]
+		e = t.find(p.Masked(), s.sources)
 	} else if p.IsValid() {
-		e = t.match(p.Addr())
+		e = t.match(p.Masked(), s.sources)
 	}
 	if e == nil {
 		a.send(&ip.IPRouteLookupV2Reply{Retval: int32(api.NO_SUCH_ENTRY)})

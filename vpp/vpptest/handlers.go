@@ -90,7 +90,7 @@ func (s *Server) addDelTable(a answer, m *ip.IPTableAddDelV2) {
 	switch {
 	case k.id == 0:
 	case m.IsAdd && t == nil:
-		s.tables[k] = newTable(strings.TrimRight(m.Table.Name, "\x00"), k.six)
+		s.tables[k] = newTable(s.tables, strings.TrimRight(m.Table.Name, "\x00"), k.six)
 	case !m.IsAdd && t != nil:
 		t.removeSource(sourceAPI)
 		if !t.hasUsers() {

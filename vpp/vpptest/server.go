@@ -42,7 +42,7 @@ type Server struct {
 	ids      map[string]uint16 // name_crc → message id
 	messages map[uint16]api.Message
 	sources  []source // by id
-	tables   map[tableKey]*table
+	tables   fibs
 	links    map[uint32]*link
 	nextLink uint32
 }
@@ -93,7 +93,7 @@ func (s *Server) boot() {
 	s.pid = s.nextPID
 	s.numberMessages()
 	s.sources = builtinSources()
-	s.tables = map[tableKey]*table{}
+	s.tables = fibs{}
 	s.addTable(0)
 	s.links = map[uint32]*link{0: {name: "local0"}}
 	s.nextLink = 1
