@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/demo"
+)
+
+// labCommand writes Calico's data where there is no calicoctl and no CNI plugin: in labs, the demo and interoperation tests.
+func labCommand() *cobra.Command {
+	var l lab
+	c := &cobra.Command{
+		Use: "lab", Short: "Write Calico's data into a lab's etcd", Hidden: true,
+		Long: `Write Calico's data into a lab's etcd, as calicoctl, the CNI plugin and Calico's IPAM would. Not for a cluster that runs Calico: nothing
+here asks Kubernetes, and workloads appear in the datastore only.`,
+		Example: `  vpp-route-agent lab apply -f pool.yml
+  vpp-route-agent lab attach node-1 web
+  vpp-route-agent lab attach node-1 db 10.1.0.7
+  vpp-route-agent lab borrow node-2 cache node-1
+  vpp-route-agent lab move web node-2
+  vpp-route-agent lab release web
+  vpp-route-agent lab release-block 10.1.0.64/26`,
+	}
+	endpoint := cmp.Or(os.Getenv("CALICO_ETCD_ENDPOINTS"), os.Getenv("ETCD_ENDPOINTS"), "http://127.0.0.1:2379")
+	c.PersistentFlags().StringVar(&l.endpoint, "etcd-endpoints", endpoint, "URL of the lab's etcd (environment: ETCD_ENDPOINTS)")
+	c.AddCommand(l.apply(), l.attach(), l.borrow(), l.move(), l.release(), l.claimBlock(), l.releaseBlock(), l.etcd())
+	return c
+}
+
+// lab is what its subcommands share.
+type lab struct {
+	endpoint string
+	asJSON   bool
+}
+
+// in runs f on the lab's data.
+func (l *lab) in(ctx context.Context, f func(*calicotest.Cluster) error) error {
+	cluster, err := calicotest.Connect(ctx, l.endpoint, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(cluster), cluster.Close())
+}
+
+// arguments demands so many of them; otherwise the command was called wrongly.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usageError{fmt.Errorf("usage: %s", cmd.UseLine())}
+		}
+		return nil
+	}
+}
+
+func (l *lab) apply() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "apply -f FILE|-", Short: "Create or replace resources in calicoctl's YAML", Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := readFileOr(cmd.InOrStdin(), file)
+			if err != nil {
+				return usageError{err}
+			}
+			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
+				applied, err := cluster.Apply(cmd.Context(), text)
+				for _, name := range applied {
+					fmt.Fprintf(cmd.OutOrStdout(), "applied %s\n", name)
+				}
+				return err
+			})
+		},
+	}
+	c.Flags().StringVarP(&file, "filename", "f", "", "file with one or several resources; - for standard input")
+	return c
+}
+
+func readFileOr(stdin io.Reader, file string) ([]byte, error) {
+	switch file {
+	case "":
+		return nil, errors.New("give -f FILE, or -f - for standard input")
+	case "-":
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(file)
+}
+
+func (l *lab) attach() *cobra.Command {
+	return l.workloadCommand(&cobra.Command{
+		Use: "attach NODE WORKLOAD [ADDRESS|POOL]", Short: "Start a workload: an address from the node's blocks, and an endpoint", Args: arguments(2, 3),
+		Long: `Start a workload: an address from the node's blocks, and an endpoint. As in Calico the node claims another block when its own are full, and
+borrows when there is none. A given address may be in another node's block.`,
+	}, "attached", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+		from := ""
+		if len(args) == 3 {
+			from = args[2]
+		}
+		return c.Attach(ctx, args[0], args[1], from)
+	})
+}
+
+func (l *lab) borrow() *cobra.Command {
+	return l.workloadCommand(&cobra.Command{
+		Use: "borrow NODE WORKLOAD OWNER", Short: "Start a workload with an address from a block of node OWNER", Args: arguments(3, 3),
+	}, "attached", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+		return c.Borrow(ctx, args[0], args[1], args[2])
+	})
+}
+
+func (l *lab) move() *cobra.Command {
+	return l.workloadCommand(&cobra.Command{
+		Use: "move WORKLOAD NODE", Short: "Move a workload to another node, where it keeps its address", Args: arguments(2, 2),
+	}, "moved", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+		return c.Move(ctx, args[0], args[1])
+	})
+}
+
+func (l *lab) release() *cobra.Command {
+	return l.workloadCommand(&cobra.Command{
+		Use: "release WORKLOAD", Short: "End a workload and free its address", Args: arguments(1, 1),
+	}, "released", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+		return c.Release(ctx, args[0])
+	})
+}
+
+// workloadCommand completes a command that does something to a workload and prints it.
+func (l *lab) workloadCommand(c *cobra.Command, done string, do func(context.Context, *calicotest.Cluster, []string) (calicotest.Workload, error)) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
+			w, err := do(cmd.Context(), cluster, args)
+			if err != nil {
+				return err
+			}
+			if l.asJSON {
+				return printJSON(cmd.OutOrStdout(), w)
+			}
+			borrowed := ""
+			if w.Borrowed {
+				borrowed = ", borrowed"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s on %s (block %s%s)\n", done, w.Name, w.Address, w.Node, w.Block, borrowed)
+			return err
+		})
+	}
+	outputFlag(c, &l.asJSON)
+	return c
+}
+
+func (l *lab) claimBlock() *cobra.Command {
+	return &cobra.Command{
+		Use: "claim-block NODE CIDR", Short: "Make a block a node's", Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cidr, err := netip.ParsePrefix(args[1])
+			if err != nil {
+				return usageError{fmt.Errorf("%q is not a prefix", args[1])}
+			}
+			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
+				if err := cluster.ClaimBlock(cmd.Context(), args[0], cidr); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is a block of %s\n", cidr.Masked(), args[0])
+				return err
+			})
+		},
+	}
+}
+
+func (l *lab) releaseBlock() *cobra.Command {
+	return &cobra.Command{
+		Use: "release-block CIDR", Short: "Take a block from its node", Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cidr, err := netip.ParsePrefix(args[0])
+			if err != nil {
+				return usageError{fmt.Errorf("%q is not a prefix", args[0])}
+			}
+			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
+				owner, err := cluster.ReleaseBlock(cmd.Context(), cidr)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is no longer a block of %s\n", cidr.Masked(), owner)
+				return err
+			})
+		},
+	}
+}
+
+func (l *lab) etcd() *cobra.Command {
+	var listen, dir, socket string
+	c := &cobra.Command{
+		Use: "etcd", Short: "Run an etcd for a lab until SIGTERM", Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.ServeEtcd(cmd.Context(), listen, dir, socket)
+		},
+	}
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:2379", "address and port for clients")
+	c.Flags().StringVar(&dir, "data-dir", "", "where the data are kept; empty: a temporary folder")
+	c.Flags().StringVar(&socket, "socket", "", "unix socket for clients that cannot reach that address; empty: none")
+	return c
+}

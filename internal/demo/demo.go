@@ -1,0 +1,143 @@
+// Package demo shows the whole line on one machine: Calico's data in an etcd, three nodes in network namespaces of which two run our
+// agent and one runs BIRD as calico-node configures it, workloads in namespaces of their own, and real packets between them. It
+// plays what is missing of a cluster (Felix and the CNI plugin), asks kernels, VPPs and daemons what they hold, and judges.
+//
+// Everything that it makes belongs to a netlab.Lab and goes with it. It decides nothing about routes: what is shown is what the
+// agents, as processes of this same binary, did.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/netlab"
+)
+
+// Config says what to show and where.
+type Config struct {
+	Binary    string // of vpp-route-agent: the agents and the etcd are processes of it
+	BuildDir  string // where packages are unpacked, for the next time too
+	Dataplane string // of the agents' nodes: "vpp", "kernel", or "auto": VPP where there is one
+	Keep      bool   // when all is shown, leave it running until ctx ends
+	Out       io.Writer
+	Color     bool
+	Log       *slog.Logger
+}
+
+// Available says in one sentence why there can be no demo here, or returns nil.
+func Available() error {
+	if err := netlab.Available(); err != nil {
+		return fmt.Errorf("the demo needs root: it makes network namespaces, and removes them at the end (try sudo)")
+	}
+	return nil
+}
+
+// ErrChecks says that the demo ran to its end and something did not hold.
+var ErrChecks = errors.New("not every check of the demo held")
+
+// demo is one showing.
+type demo struct {
+	cfg     Config
+	report  *report
+	lab     *netlab.Lab
+	tools   tools
+	cluster *calicotest.Cluster
+
+	underlay  *netlab.Namespace // the segment that joins etcd and the nodes
+	nodes     []*node
+	workloads []*workload
+	blocks    []block
+}
+
+// step is one chapter. An error ends the demo: there is nothing to show any more. What is shown and does not hold is a failed check.
+type step struct {
+	title string
+	run   func(*demo, context.Context) error
+}
+
+var steps = []step{
+	{"A cluster: etcd, two nodes with our agent, one with BIRD, five workloads", (*demo).buildCluster},
+	{"BGP: the agents and BIRD peer in Calico's node-to-node mesh", (*demo).startSpeakers},
+	{"Routes: what each node has learned, and where it is programmed", (*demo).showRoutes},
+	{"Packets: every workload pings every other", (*demo).pingAll},
+	{"A workload moves to another node: its /32 beats the block", (*demo).moveWorkload},
+	{"A block is released: its route goes everywhere", (*demo).releaseBlock},
+	{"The agent is killed and started again under traffic", (*demo).restartAgent},
+}
+
+// Run shows everything. The result tells what held; the error is ErrChecks when something did not, or says why the demo broke off.
+// Whatever happens, nothing is left behind.
+func Run(ctx context.Context, cfg Config) (result Result, err error) {
+	if err := clearSettings(); err != nil {
+		return Result{}, err
+	}
+	d := &demo{cfg: cfg, report: &report{out: cfg.Out, color: cfg.Color}}
+	if d.tools, err = findTools(ctx, cfg); err != nil {
+		return Result{}, err
+	}
+	d.report.result.Dataplane = d.tools.dataplane()
+	if d.lab, err = netlab.New("demo", cfg.Log); err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	start := time.Now()
+	d.introduce()
+	for _, s := range steps {
+		if err := d.show(ctx, s); err != nil {
+			d.report.result.Seconds = time.Since(start).Seconds()
+			return d.report.result, err
+		}
+	}
+	d.report.finish(time.Since(start))
+	if cfg.Keep {
+		d.invite()
+		<-ctx.Done()
+	}
+	if !d.report.result.OK {
+		return d.report.result, ErrChecks
+	}
+	return d.report.result, nil
+}
+
+func (d *demo) show(ctx context.Context, s step) error {
+	d.report.chapter(s.title)
+	start := time.Now()
+	err := s.run(d, ctx)
+	d.report.endChapter(time.Since(start))
+	switch {
+	case context.Cause(ctx) != nil:
+		return errors.New("interrupted; everything is removed again")
+	case err != nil:
+		return fmt.Errorf("demo: %w", err)
+	}
+	return nil
+}
+
+func (d *demo) close() error {
+	if d.cluster != nil {
+		d.cluster.Close()
+	}
+	return d.lab.Close()
+}
+
+// clearSettings removes from our environment what our agents, which inherit it, would take for their configuration.
+func clearSettings() error {
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		for _, prefix := range []string{"VPP_ROUTE_AGENT_", "CALICO_", "ETCD_", "NODENAME", "DATASTORE_TYPE"} {
+			if strings.HasPrefix(name, prefix) {
+				if err := os.Unsetenv(name); err != nil {
+					return fmt.Errorf("demo: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}

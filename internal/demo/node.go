@@ -1,0 +1,74 @@
+package demo
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// node is one machine of the cluster.
+type node struct {
+	name    string
+	address netip.Addr // on the underlay: what BGP runs from and what others use as next hop
+	ns      *netlab.Namespace
+	fib     forwarder
+	speaker speaker
+	ports   int // made so far, for names
+}
+
+// speaker is a node's BGP daemon, in a process of its own.
+type speaker interface {
+	name() string // for people: "vpp-route-agent", "BIRD 1.6.8"
+	start(ctx context.Context) error
+	// sessions are the addresses of the peers with which it is Established, sorted.
+	sessions(ctx context.Context) ([]netip.Addr, error)
+	// quote runs a command that shows its peers to a person.
+	quote(ctx context.Context) (command, output string, err error)
+	// commands are what a person may try.
+	commands() []string
+	logPath() string
+}
+
+// tail returns the end of a log, for an error message.
+func tail(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+// await asks until holds returns true, and how long that took. When the time is up it returns the last error that holds gave, if any:
+// what does not answer yet is not an error before.
+func await(ctx context.Context, patience time.Duration, holds func(context.Context) (bool, error)) (took time.Duration, ok bool, err error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		ok, asked := holds(ctx)
+		if ctx.Err() == nil {
+			err = asked
+		}
+		if ok && asked == nil {
+			return time.Since(start), true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return time.Since(start), false, err
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// pollInterval bounds from below what the measured times can resolve.
+const pollInterval = 2 * time.Millisecond
+
+func without(addrs []netip.Addr, a netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(b netip.Addr) bool { return a == b })
+}
