@@ -1,5 +1,5 @@
 // Package netlab builds topologies out of network namespaces and counts packets in them: the ground under the demo, the
-// interoperation tests and the labs. It owns everything it makes (namespaces with their links, processes, a directory, the
+// interoperation tests and the labs. It owns everything it makes (namespaces with their links, processes and their shared memory, a directory, the
 // mounts of /run/netns) and removes all of it on Close, and it removes what an earlier run that was killed has left.
 //
 // It knows BIRD and VPP as programs to configure, start and ask; it does not know Calico or our agent, and it imports no testing.
@@ -103,6 +103,7 @@ func (l *Lab) Close() error {
 	for _, n := range namespaces {
 		errs = append(errs, n.remove())
 	}
+	errs = append(errs, removeSharedMemory(l.prefix))
 	errs = append(errs, l.runDir.release())
 	errs = append(errs, os.RemoveAll(l.dir))
 	return errors.Join(errs...)

@@ -39,7 +39,7 @@ func newLab(t *testing.T) *Lab {
 // traces lists what exists of a lab.
 func traces(t *testing.T, prefix string) (found []string) {
 	t.Helper()
-	for _, parent := range []string{runNetns, os.TempDir()} {
+	for _, parent := range []string{runNetns, os.TempDir(), sharedMemory} {
 		entries, err := os.ReadDir(parent)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func sweep(log *slog.Logger) error {
 			if !slices.Contains(prefixes, prefix) {
 				log.Info("netlab: removing what a killed run left", "lab", prefix)
 				prefixes = append(prefixes, prefix)
-				errs = append(errs, killMarked(prefix))
+				errs = append(errs, killMarked(prefix), removeSharedMemory(prefix))
 			}
 			path := filepath.Join(parent, e.Name())
 			if parent == runNetns {
@@ -57,6 +57,18 @@ func sweep(log *slog.Logger) error {
 				errs = append(errs, os.RemoveAll(path))
 			}
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// sharedMemory is where a VPP keeps its API segment, by name; one that is killed leaves it there.
+const sharedMemory = "/dev/shm"
+
+func removeSharedMemory(prefix string) error {
+	files, _ := filepath.Glob(filepath.Join(sharedMemory, prefix+"-*")) // the pattern is well formed
+	var errs []error
+	for _, file := range files {
+		errs = append(errs, os.Remove(file))
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,185 @@
+package netlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// VPPPrograms are VPP's daemon and its command line.
+type VPPPrograms struct {
+	VPP, Vppctl string
+	Plugins     string // directory; "": where VPP itself looks
+}
+
+// ErrNoVPP says that this machine has no VPP; tests and demo then go on without one and say so.
+var ErrNoVPP = errors.New("no vpp on PATH and VPP_BIN is not set")
+
+// FindVPP takes VPP from VPP_BIN with VPP_PLUGIN_PATH, or else from PATH. vppctl is the one beside it.
+func FindVPP() (VPPPrograms, error) {
+	p := VPPPrograms{VPP: os.Getenv("VPP_BIN"), Plugins: os.Getenv("VPP_PLUGIN_PATH")}
+	if p.VPP == "" {
+		found, err := exec.LookPath("vpp")
+		if err != nil {
+			return VPPPrograms{}, ErrNoVPP
+		}
+		p.VPP = found
+	}
+	var err error
+	if p.VPP, err = filepath.Abs(p.VPP); err != nil {
+		return VPPPrograms{}, fmt.Errorf("netlab: %w", err)
+	}
+	p.Vppctl = filepath.Join(filepath.Dir(p.VPP), "vppctl")
+	for _, path := range []string{p.VPP, p.Vppctl} {
+		if _, err := exec.LookPath(path); err != nil {
+			return VPPPrograms{}, fmt.Errorf("netlab: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// VPPConfig is what differs from one instance to another; the zero value will do.
+type VPPConfig struct {
+	Heap string // main heap; "": 512M, enough for some 100 000 routes
+	Args string // further sections for startup.conf
+}
+
+// VPP is a running VPP of a lab. It lives in memory of its own: no hugepages, no DPDK, no kernel modules, one thread.
+type VPP struct {
+	*Process
+	lab      *Lab
+	programs VPPPrograms
+	name     string
+	ns       *Namespace
+}
+
+// startup is VPP's startup.conf. Without poll-sleep-usec an instance takes a whole core. The API segment's prefix and all sockets are the
+// instance's own. Which plugins are loaded is told one by one: others would look for hardware, or are not there in a small build.
+var startup = template.Must(template.New("startup.conf").Parse(`unix {
+  nodaemon
+  log {{.Dir}}/vpp.log
+  cli-listen {{.CLI}}
+  runtime-dir {{.Dir}}
+  poll-sleep-usec 100
+}
+api-segment { prefix {{.Prefix}} }
+socksvr { socket-name {{.API}} }
+statseg { socket-name {{.Stats}} size 64M }
+memory { main-heap-size {{.Heap}} main-heap-page-size 4k }
+buffers { buffers-per-numa 4096 page-size 4k }
+physmem { max-size 128m }
+plugins {
+{{- if .Plugins}}
+  path {{.Plugins}}
+{{- end}}
+  plugin default { disable }
+  plugin af_packet_plugin.so { enable }
+  plugin ping_plugin.so { enable }
+}
+{{.More}}
+`))
+
+// StartVPP starts a VPP in a namespace and waits until its API and its command line answer. Name is unique in the lab.
+func (l *Lab) StartVPP(ctx context.Context, programs VPPPrograms, n *Namespace, name string, c VPPConfig) (*VPP, error) {
+	v := &VPP{lab: l, programs: programs, name: name, ns: n}
+	if err := v.write(c); err != nil {
+		return nil, fmt.Errorf("netlab: %w", err)
+	}
+	if err := v.Restart(ctx); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *VPP) write(c VPPConfig) error {
+	if c.Heap == "" {
+		c.Heap = "512M"
+	}
+	if err := os.MkdirAll(v.dir(), 0o700); err != nil {
+		return err
+	}
+	f, err := os.Create(v.config())
+	if err != nil {
+		return err
+	}
+	err = startup.Execute(f, map[string]string{
+		"Dir": v.dir(), "CLI": v.CLISocket(), "API": v.APISocket(), "Stats": v.StatsSocket(),
+		"Prefix": v.lab.prefix + "-" + v.name, "Heap": c.Heap, "Plugins": v.programs.Plugins, "More": c.Args,
+	})
+	return errors.Join(err, f.Close())
+}
+
+// Restart starts VPP again, with an empty FIB, after it was stopped or killed, and waits until it answers.
+func (v *VPP) Restart(ctx context.Context) (err error) {
+	for _, socket := range []string{v.CLISocket(), v.APISocket(), v.StatsSocket()} {
+		os.Remove(socket) // of one that was killed
+	}
+	v.Process, err = v.lab.Start(Spec{Name: v.name, Namespace: v.ns, Path: v.programs.VPP, Args: []string{"-c", v.config()}})
+	if err != nil {
+		return err
+	}
+	if err := v.awaitSocket(ctx, v.APISocket()); err != nil {
+		return err
+	}
+	return v.awaitSocket(ctx, v.CLISocket())
+}
+
+func (v *VPP) dir() string    { return filepath.Join(v.lab.dir, v.name) }
+func (v *VPP) config() string { return filepath.Join(v.dir(), "startup.conf") }
+
+// APISocket is where the binary API listens.
+func (v *VPP) APISocket() string { return filepath.Join(v.dir(), "api.sock") }
+
+// CLISocket is for `vppctl -s`.
+func (v *VPP) CLISocket() string { return filepath.Join(v.dir(), "cli.sock") }
+
+// StatsSocket is where the statistics segment is handed out.
+func (v *VPP) StatsSocket() string { return filepath.Join(v.dir(), "stats.sock") }
+
+// Command runs one line of VPP's command line and returns what it printed. VPP has no exit status: where the command is unknown or
+// refused, the text says so.
+func (v *VPP) Command(ctx context.Context, line string) (string, error) {
+	out, err := output(ctx, v.dir(), v.programs.Vppctl, append([]string{"-s", v.CLISocket()}, strings.Fields(line)...)...)
+	if err != nil {
+		return "", fmt.Errorf("netlab: %s: %w", v.name, err)
+	}
+	return strings.ReplaceAll(string(out), "\r", ""), nil
+}
+
+// Configure runs lines that print nothing when all is well; anything printed is the error.
+func (v *VPP) Configure(ctx context.Context, lines ...string) error {
+	for _, line := range lines {
+		out, err := v.Command(ctx, line)
+		if err != nil {
+			return err
+		}
+		if out = strings.TrimSpace(out); out != "" {
+			return fmt.Errorf("netlab: %s: %s: %s", v.name, line, out)
+		}
+	}
+	return nil
+}
+
+// Host gives VPP the device of the namespace, by AF_PACKET, as interface "host-DEVICE", up, with addresses; it returns that name. The
+// device itself should have no address: its kernel sees the same packets.
+func (v *VPP) Host(ctx context.Context, device string, addresses ...netip.Prefix) (name string, err error) {
+	name = "host-" + device
+	out, err := v.Command(ctx, "create host-interface name "+device)
+	if err != nil {
+		return "", err
+	}
+	if strings.TrimSpace(out) != name { // it prints the name of what it made
+		return "", fmt.Errorf("netlab: %s: create host-interface %s: %s", v.name, device, strings.TrimSpace(out))
+	}
+	lines := []string{"set interface state " + name + " up"}
+	for _, a := range addresses {
+		lines = append(lines, "set interface ip address "+name+" "+a.String())
+	}
+	return name, v.Configure(ctx, lines...)
+}
