@@ -19,6 +19,7 @@ type fake struct {
 	mu      sync.Mutex // guards what follows
 	now     route.Facts
 	ours    map[route.Key]route.Route
+	dead    map[route.Key]bool // of ours: over an interface that has gone since they were put
 	foreign map[route.Key]bool // routes of others: what next hops resolve through; true: forwards
 	refuse  map[route.Key]error
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
@@ -39,6 +40,7 @@ var errGone = errors.New("connection lost")
 func newFake(f route.Facts) *fake {
 	d := &fake{
 		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route), foreign: make(map[route.Key]bool),
+		dead:   make(map[route.Key]bool),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
 	}
 	d.tell(f)
@@ -131,6 +133,7 @@ func (d *fake) carryOut(op route.Op) error {
 		return err
 	}
 	d.ops = append(d.ops, op)
+	delete(d.dead, op.Route.Key)
 	if op.Delete {
 		delete(d.ours, op.Route.Key)
 		return nil

@@ -33,8 +33,10 @@ type guarded struct {
 	NextHop
 	// bits: a route at least this long that contains the address would be its longest match.
 	bits int
-	why  what
-	name string // of the interface whose own address this is
+	// unknown: what leads there has not been looked up yet, and bits is for the worst case: shorter routes stay as they are.
+	unknown bool
+	why     what
+	name    string // of the interface whose own address this is
 }
 
 func newView(f Facts) *view {
@@ -50,12 +52,11 @@ func newView(f Facts) *view {
 	for _, a := range f.Own {
 		if n := (NextHop{Address: a}); !v.own[n] {
 			v.own[n] = true
-			v.guarded = append(v.guarded, guarded{NextHop: n, bits: v.ownBits(n), why: coversOwn})
+			v.guarded = append(v.guarded, v.guardAddress(n, coversOwn))
 		}
 	}
 	for _, a := range f.Peers {
-		n := NextHop{Address: a}
-		v.guarded = append(v.guarded, guarded{NextHop: n, bits: v.peerBits(n), why: coversPeer})
+		v.guarded = append(v.guarded, v.guardAddress(NextHop{Address: a}, coversPeer))
 	}
 	slices.SortStableFunc(v.guarded, func(a, b guarded) int { return compareNextHops(a.NextHop, b.NextHop) })
 	return v
@@ -72,34 +73,25 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 	}
 }
 
-// ownBits is for an own address that is on no interface of the data plane, as a node address that the kernel holds behind VPP: whatever is
-// longer than what leads there now would take it away, and so would any route but a default where nothing is known.
-func (v *view) ownBits(n NextHop) int {
-	if bits, ok := v.matchBits(n); ok {
-		return bits
+// guardAddress measures by the foreign route that leads to n now.
+//
+// An own address that nothing leads to, as a node address that the kernel holds behind VPP, must not be taken away by anything but a
+// default route. A peer that nothing leads to, or that is reached by a route of ours already, cannot be cut off by one: in a fabric
+// without a default route the reflector of another rack is reached by what the ToR announces. A host route for the peer itself is
+// refused all the same.
+func (v *view) guardAddress(n NextHop, why what) guarded {
+	g := guarded{NextHop: n, bits: n.Address.BitLen(), why: why}
+	if why == coversOwn {
+		g.bits = 1
 	}
-	return 1
-}
-
-// peerBits: where nothing leads to a peer yet a route cannot cut it off: in a fabric without a default route the reflector of another
-// rack is reached by what the ToR announces. A host route for the peer itself is refused all the same.
-func (v *view) peerBits(n NextHop) int {
-	if bits, ok := v.matchBits(n); ok {
-		return bits
-	}
-	return n.Address.BitLen()
-}
-
-// matchBits is the length of the foreign route that leads to n now. A default route counts as one bit longer than it is: that ours
-// may stand beside a DHCP default is wanted.
-func (v *view) matchBits(n NextHop) (int, bool) {
 	if _, subnet, ok := v.facts.Connected(n.Table, n.Address); ok {
-		return subnet.Bits(), true
+		g.bits = subnet.Bits()
+	} else if r, ok := v.facts.Resolutions[n]; !ok {
+		g.bits, g.unknown = n.Address.BitLen(), true
+	} else if r.Usable && !r.Ours {
+		g.bits = max(r.Prefix.Bits(), 1) // that ours may stand beside a DHCP default is wanted
 	}
-	if r := v.facts.Resolutions[n]; r.Usable && !r.Ours && r.Prefix.IsValid() {
-		return max(r.Prefix.Bits(), 1), true
-	}
-	return 0, false
+	return g
 }
 
 func compareNextHops(a, b NextHop) int {
@@ -127,8 +119,11 @@ func (v *view) guard(k route.Key, origin route.Origin) Reason {
 		if g.Table != k.Table || !k.Prefix.Contains(g.Address) {
 			break // a prefix is one contiguous range of addresses
 		}
-		if k.Prefix.Bits() >= g.bits {
+		switch {
+		case k.Prefix.Bits() >= g.bits:
 			return Reason{what: g.why, address: g.Address, name: g.name}
+		case g.unknown && k.Prefix.Bits() > 0:
+			return Reason{what: guardWaits, address: g.Address}
 		}
 	}
 	return Reason{}

@@ -135,7 +135,7 @@ func (t *table) touchKey(k route.Key) {
 	}
 }
 
-// touchGuarded makes the keys dirty that contain an address which is guarded differently.
+// touchGuarded makes the keys dirty that contain an address which is guarded differently. What the guard refuses carries no next hops.
 func (t *table) touchGuarded(before, after []guarded) {
 	changed := make(map[guarded]int)
 	for _, g := range before {
@@ -145,9 +145,13 @@ func (t *table) touchGuarded(before, after []guarded) {
 		changed[g]++
 	}
 	for g, n := range changed {
-		for bits := 0; n != 0 && bits <= g.Address.BitLen(); bits++ {
-			if p, err := g.Address.Prefix(bits); err == nil {
-				t.touchKey(route.Key{Table: g.Table, Prefix: p})
+		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ { // a default route is never refused
+			p, err := g.Address.Prefix(bits)
+			if e := t.entries[route.Key{Table: g.Table, Prefix: p}]; err == nil && e != nil {
+				t.touch(e)
+				for _, hop := range slices.Clone(t.hops.inside(e.key)) {
+					t.correct(hop)
+				}
 			}
 		}
 	}

@@ -236,7 +236,7 @@ func (t *table) effectiveOf(hop *nextHop) route.Resolution {
 // not all of its paths lie behind itself.
 func (t *table) covers(e *entry) bool {
 	for c := e.first; c != nil; c = c.next {
-		if c.set != nil && c.origin != route.Own && t.view.guard(e.key, c.origin) == (Reason{}) && !t.behindItself(e.key, c.set) {
+		if t.view.guard(e.key, c.origin) == (Reason{}) && (c.set == nil || !t.behindItself(e.key, c.set)) {
 			return true
 		}
 	}

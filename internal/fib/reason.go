@@ -33,6 +33,7 @@ const (
 	isConnected
 	coversOwn
 	coversPeer
+	guardWaits
 	coveredByBGP
 	noFacts
 )
@@ -74,6 +75,8 @@ func (r Reason) String() string {
 		return fmt.Sprintf("it would be the longest match for %v, this node's address", r.address)
 	case coversPeer:
 		return fmt.Sprintf("it would be the longest match for %v, the address of a peer", r.address)
+	case guardWaits:
+		return fmt.Sprintf("it covers %v, and what leads there now has not been looked up yet", r.address)
 	case coveredByBGP:
 		return fmt.Sprintf("BGP covers it with %v", r.prefix)
 	case noFacts:

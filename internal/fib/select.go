@@ -126,7 +126,7 @@ func (v *view) compare(a, b option) int {
 // try decides about one candidate alone.
 func (v *view) try(k route.Key, o option) choice {
 	if why := v.guard(k, o.Origin); why != (Reason{}) {
-		return choice{origin: o.Origin, reason: why}
+		return choice{origin: o.Origin, reason: why, waiting: why.what == guardWaits}
 	}
 	if o.Origin == route.Etcd && v.facts.BGPCover != nil {
 		if p, ok := v.facts.BGPCover(k); ok {

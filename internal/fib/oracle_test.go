@@ -1,0 +1,110 @@
+package fib
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/route"
+)
+
+// world is what the sources want and what surrounds the data plane, said as plainly as possible.
+type world struct {
+	facts       route.Facts
+	wants       map[route.Key]map[route.Origin]Candidate
+	own, peers  []netip.Addr
+	resolutions map[NextHop]route.Resolution // by foreign routes alone
+}
+
+func newWorld(f route.Facts) *world {
+	return &world{facts: f, wants: make(map[route.Key]map[route.Origin]Candidate), resolutions: make(map[NextHop]route.Resolution)}
+}
+
+func (w *world) want(k route.Key, c Candidate) {
+	if w.wants[k] == nil {
+		w.wants[k] = make(map[route.Origin]Candidate)
+	}
+	w.wants[k][c.Origin] = c
+	if c.Kind == route.Via && len(c.Paths) == 0 {
+		delete(w.wants[k], c.Origin)
+	}
+}
+
+// fib is the dumb loop over all keys: what shall be in the data plane.
+func (w *world) fib() map[route.Key]route.Route {
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.corrected()}
+	out := make(map[route.Key]route.Route)
+	for pass := range 2 { // BGP first, since it decides about etcd
+		bgp := maps.Clone(out)
+		f.BGPCover = func(k route.Key) (netip.Prefix, bool) {
+			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+				p, _ := k.Prefix.Addr().Prefix(bits)
+				if bgp[route.Key{Table: k.Table, Prefix: p}].Origin == route.BGP {
+					return p, true
+				}
+			}
+			return netip.Prefix{}, false
+		}
+		for k, wants := range w.wants {
+			if _, etcdOnly := wants[route.Etcd]; pass == 0 && etcdOnly && len(wants) == 1 {
+				continue
+			}
+			if r, _ := Select(k, slices.Collect(maps.Values(wants)), f); r.Prefix.IsValid() {
+				out[k] = r
+			}
+		}
+	}
+	return out
+}
+
+// corrected marks the next hops that would be reached through what we want ourselves.
+func (w *world) corrected() map[NextHop]route.Resolution {
+	out := maps.Clone(w.resolutions)
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.resolutions}
+	for n, r := range w.resolutions {
+		best := -1
+		for k, wants := range w.wants {
+			if k.Table != n.Table || !k.Prefix.Contains(n.Address) || r.Prefix.IsValid() && k.Prefix.Bits() < r.Prefix.Bits() || k.Prefix.Bits() <= best {
+				continue
+			}
+			for _, c := range wants {
+				if newView(f).guard(k, c.Origin) == (Reason{}) && (c.Kind != route.Via || w.leadsOut(k, c)) {
+					best = k.Prefix.Bits()
+					out[n] = route.Resolution{Prefix: k.Prefix, Ours: !w.static(k, f), Usable: w.static(k, f)}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// leadsOut: one of the paths does not lie behind k itself.
+func (w *world) leadsOut(k route.Key, c Candidate) bool {
+	return slices.ContainsFunc(c.Paths, func(p route.Path) bool {
+		_, subnet, connected := w.facts.Connected(p.Table, p.NextHop)
+		return p.Interface != "" || p.Table != k.Table || !k.Prefix.Contains(p.NextHop) || connected && subnet.Bits() > k.Prefix.Bits()
+	})
+}
+
+// static: what k would be is external and attached only.
+func (w *world) static(k route.Key, f Facts) bool {
+	r, _ := Select(k, slices.Collect(maps.Values(w.wants[k])), f)
+	return r.Origin == route.External && len(r.Paths) > 0 &&
+		!slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == "" })
+}
+
+// Diff returns what turns actual into desired, puts first, by key. Diff(x, x) is empty.
+func Diff(desired, actual map[route.Key]route.Route) []route.Op {
+	var ops []route.Op
+	for _, k := range slices.SortedFunc(maps.Keys(desired), route.CompareKeys) {
+		if have, ok := actual[k]; !ok || !have.SameForwarding(desired[k]) {
+			ops = append(ops, route.Op{Route: desired[k]})
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(actual), route.CompareKeys) {
+		if _, ok := desired[k]; !ok {
+			ops = append(ops, route.Op{Delete: true, Route: route.Route{Key: k}})
+		}
+	}
+	return ops
+}

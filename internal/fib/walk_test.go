@@ -1,0 +1,383 @@
+package fib
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vpp-route-agent/internal/route"
+)
+
+// running is an engine on a fake data plane inside a synctest bubble.
+type running struct {
+	*Engine
+	dp   *fake
+	stop func()
+}
+
+func start(dp *fake, journal string) *running {
+	// A new process has a new adapter, which tells its facts again.
+	dp.tell(dp.now)
+	e := New(Config{Dataplane: dp, Journal: journal, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := e.Run(ctx); err != nil {
+			panic(err)
+		}
+	}()
+	return &running{e, dp, func() { cancel(); <-done }}
+}
+
+// walker takes random steps in a world and on an engine alike.
+type walker struct {
+	t       *rapid.T
+	w       *world
+	dp      *fake
+	e       *running
+	journal string
+	life    int
+	full    []route.Interface
+	adopted map[route.Key]bool // in the data plane when this engine started, and not wanted since
+	swept   bool
+}
+
+var (
+	walkPrefixes = []string{
+		"10.1.0.0/26", "10.1.0.64/26", "10.1.0.64/32", "10.1.0.0/16", "0.0.0.0/0", "10.9.0.0/24", "10.8.0.0/24", "10.8.0.0/16", "10.9.0.5/32",
+		"10.0.0.0/24", "10.0.0.2/32", "10.0.1.2/32", "10.77.0.0/24", "fd10::/64", "fd10::/122", "::/0", "127.0.0.0/8",
+	}
+	walkHops4 = []string{"10.0.0.2", "10.0.0.3", "10.0.1.2", "10.9.0.5", "10.8.0.5", "10.9.0.6", "10.77.0.7", "10.0.0.1", "192.0.2.1"}
+	walkHops6 = []string{"fd00::2", "fd00::3", "fe80::2", "fd09::5"}
+)
+
+func (w *walker) prefix() netip.Prefix {
+	return pfx(rapid.SampledFrom(walkPrefixes).Draw(w.t, "prefix"))
+}
+
+func (w *walker) paths(p netip.Prefix, least int) []route.Path {
+	hops := walkHops4
+	if p.Addr().Is6() {
+		hops = walkHops6
+	}
+	return via(rapid.SliceOfN(rapid.SampledFrom(hops), least, 3).Draw(w.t, "hops")...)
+}
+
+func (w *walker) want(k route.Key, c Candidate) {
+	w.w.want(k, c)
+	if len(c.Paths) > 0 || c.Kind != route.Via {
+		delete(w.adopted, k)
+	}
+}
+
+func (w *walker) learn() {
+	p := w.prefix()
+	paths := w.paths(p, 0)
+	w.want(route.Key{Prefix: p}, Candidate{Origin: route.BGP, Paths: paths})
+	w.e.Learn(p, paths)
+}
+
+// setRoutes replaces all of one origin.
+func (w *walker) setRoutes() {
+	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.Etcd}).Draw(w.t, "origin")
+	for k := range w.w.wants {
+		w.want(k, Candidate{Origin: origin})
+	}
+	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPrefixes), 0, 4, rapid.ID).Draw(w.t, "prefixes") {
+		c := Candidate{Origin: origin, Kind: route.Drop}
+		if origin != route.Own {
+			c.Kind = rapid.SampledFrom([]route.Kind{route.Via, route.Via, route.Unreachable}).Draw(w.t, "kind")
+		}
+		if c.Kind == route.Via {
+			c.Paths = w.paths(pfx(s), 1)
+		}
+		w.want(key(s), c)
+	}
+	w.hand(origin)
+}
+
+func (w *walker) hand(origin route.Origin) {
+	var routes []route.Route
+	for k, wants := range w.w.wants {
+		if c, ok := wants[origin]; ok {
+			routes = append(routes, route.Route{Key: k, Kind: c.Kind, Paths: c.Paths})
+		}
+	}
+	w.e.SetRoutes(origin, routes)
+}
+
+func (w *walker) protect() {
+	pick := rapid.SliceOfN(rapid.SampledFrom(walkHops4), 0, 3)
+	w.w.own, w.w.peers = nil, nil
+	for _, s := range pick.Draw(w.t, "peers") {
+		w.w.peers = append(w.w.peers, addr(s))
+	}
+	if rapid.Bool().Draw(w.t, "own") {
+		w.w.own = []netip.Addr{addr("10.77.0.7")}
+	}
+	w.e.Protect(w.w.own, w.w.peers)
+}
+
+// foreign adds or removes somebody else's route; the data plane has no event for that.
+func (w *walker) foreign() {
+	k := key(rapid.SampledFrom([]string{"0.0.0.0/0", "10.9.0.0/16", "10.8.0.0/15", "10.77.0.0/25", "fd09::/32"}).Draw(w.t, "foreign"))
+	w.dp.state(func() {
+		if _, ok := w.dp.foreign[k]; ok {
+			delete(w.dp.foreign, k)
+		} else {
+			w.dp.foreign[k] = rapid.Bool().Draw(w.t, "forwards")
+		}
+	})
+}
+
+// link takes an interface down, away or back, perhaps under another index.
+func (w *walker) link() {
+	f := w.w.facts
+	f.Interfaces = slices.Clone(w.full)
+	i := rapid.IntRange(0, 1).Draw(w.t, "interface")
+	switch rapid.SampledFrom([]string{"up", "down", "gone", "new index"}).Draw(w.t, "link") {
+	case "down":
+		f.Interfaces[i].Up = false
+	case "gone":
+		f.Interfaces = slices.Delete(f.Interfaces, i, i+1)
+	case "new index":
+		f.Interfaces[i].Index += 10
+		w.full = slices.Clone(f.Interfaces)
+		w.stale(f.Interfaces[i].Name)
+	}
+	if len(f.Interfaces) < len(w.full) {
+		w.stale(w.full[i].Name)
+	}
+	w.w.facts = f
+	if w.dp.now.Identity != "" {
+		w.dp.tell(f)
+	}
+}
+
+// stale: what went over that interface is gone with it; the data plane keeps a route that looks the same and leads nowhere.
+func (w *walker) stale(name string) {
+	w.dp.state(func() {
+		for k, r := range w.dp.ours {
+			if slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == name }) {
+				w.dp.dead[k] = true
+			}
+		}
+	})
+}
+
+func (w *walker) lose() { w.dp.tell(route.Facts{Problem: "away"}) }
+
+func (w *walker) reconnect() { w.dp.tell(w.w.facts) }
+
+func (w *walker) restartDataplane() {
+	w.lose()
+	if rapid.Bool().Draw(w.t, "seen") {
+		synctest.Wait()
+	}
+	w.life++
+	w.w.facts.Identity = fmt.Sprintf("life %d", w.life)
+	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead) })
+	clear(w.adopted)
+	w.reconnect()
+}
+
+func (w *walker) restartAgent() {
+	w.e.stop()
+	w.startAgent()
+	for _, o := range []route.Origin{route.Own, route.External, route.Etcd} {
+		w.hand(o)
+	}
+	w.e.Protect(w.w.own, w.w.peers)
+	for k, wants := range w.w.wants {
+		if c, ok := wants[route.BGP]; ok {
+			w.e.Learn(k.Prefix, c.Paths)
+		}
+	}
+}
+
+func (w *walker) startAgent() {
+	w.adopted, w.swept = make(map[route.Key]bool), false
+	for k := range w.dp.ours {
+		if len(w.w.wants[k]) == 0 {
+			w.adopted[k] = true
+		}
+	}
+	w.e = start(w.dp, w.journal)
+}
+
+func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
+
+// fault makes the data plane misbehave until the next one, or the end.
+func (w *walker) fault() {
+	w.heal()
+	w.dp.state(func() {
+		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve"}).Draw(w.t, "fault") {
+		case "refuse":
+			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t, "refused") {
+				w.dp.refuse[key(s)] = fmt.Errorf("refused %s", s)
+			}
+		case "sever":
+			w.dp.sever = rapid.IntRange(0, 3).Draw(w.t, "after")
+			w.dp.lost = rapid.IntRange(0, 3).Draw(w.t, "unheard")
+		case "hang":
+			w.dp.hang, w.dp.release = true, make(chan struct{})
+		case "list":
+			w.dp.listErr = errGone
+		case "resolve":
+			w.dp.resolveErr = errGone
+		}
+	})
+}
+
+func (w *walker) heal() {
+	w.dp.state(func() {
+		clear(w.dp.refuse)
+		w.dp.sever, w.dp.listErr, w.dp.resolveErr = -1, nil, nil
+		if w.dp.hang {
+			w.dp.hang = false
+			close(w.dp.release)
+		}
+	})
+}
+
+// breakJournal damages what the next process would read.
+func (w *walker) breakJournal() {
+	switch rapid.SampledFrom([]string{"remove", "garbage"}).Draw(w.t, "damage") {
+	case "remove":
+		os.Remove(w.journal)
+	case "garbage":
+		if b, err := os.ReadFile(w.journal); err == nil && len(b) > 0 {
+			b[rapid.IntRange(0, len(b)-1).Draw(w.t, "at")] ^= 0x40
+			os.WriteFile(w.journal, b, 0o600)
+		}
+	}
+}
+
+func (w *walker) pause() {
+	time.Sleep(time.Duration(rapid.IntRange(0, 3000).Draw(w.t, "ms")) * time.Millisecond)
+}
+
+// check holds at any time: adopted routes that nobody wants stay until the sweep is allowed.
+func (w *walker) check() {
+	synctest.Wait()
+	if w.swept {
+		return
+	}
+	w.dp.state(func() {
+		for k := range w.adopted {
+			if _, ok := w.dp.ours[k]; !ok {
+				w.t.Fatalf("%v was deleted before the sweep was allowed", k)
+			}
+		}
+	})
+}
+
+// settle ends all faults and compares with the dumb loop.
+func (w *walker) settle() {
+	w.heal()
+	w.reconnect()
+	w.allowSweep()
+	time.Sleep(3 * time.Minute) // longer than any back-off and than one rotation
+	synctest.Wait()
+
+	w.w.resolutions = w.foreignResolutions()
+	for _, a := range slices.Concat(w.w.own, w.w.peers) { // what leads to them by us is not in their way
+		if r, _ := w.dp.Resolve(context.Background(), 0, a); r.Ours {
+			w.w.resolutions[NextHop{Address: a}] = r
+		}
+	}
+	want := w.w.fib()
+	w.dp.state(func() {
+		if ops := Diff(want, w.dp.ours); len(ops) > 0 {
+			for _, e := range w.e.table.all {
+				w.t.Logf("%+v", w.e.table.show(e))
+			}
+			w.t.Fatalf("the FIB needs %v", ops)
+		}
+		for k := range w.dp.dead {
+			w.t.Fatalf("%v goes over an interface that is no more", k)
+		}
+	})
+	w.checkCounts(want)
+}
+
+func (w *walker) checkCounts(want map[route.Key]route.Route) {
+	programmed := 0
+	for _, c := range w.e.Stats().Routes {
+		programmed += c.Programmed
+		if c.Desired != c.Programmed || c.Failed+c.Held+c.Deleting != 0 {
+			w.t.Fatalf("counts do not say that all is done: %+v", c)
+		}
+	}
+	if programmed != len(want) || len(w.e.Entries(Filter{State: Programmed})) != len(want) {
+		w.t.Fatalf("%d programmed, counted %d, want %d", len(w.e.Entries(Filter{State: Programmed})), programmed, len(want))
+	}
+}
+
+// foreignResolutions is what the data plane would answer if none of our routes were there.
+func (w *walker) foreignResolutions() map[NextHop]route.Resolution {
+	out := make(map[NextHop]route.Resolution)
+	var ours map[route.Key]route.Route
+	w.dp.state(func() { ours, w.dp.ours = w.dp.ours, nil })
+	for _, s := range slices.Concat(walkHops4, walkHops6) {
+		r, err := w.dp.Resolve(context.Background(), 0, addr(s))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out[hop(s)] = r
+	}
+	w.dp.state(func() { w.dp.ours = ours })
+	return out
+}
+
+// TestWalk takes any sequence of wishes, faults, restarts and reconnects; when the faults stop the FIB is what is wanted.
+func TestWalk(t *testing.T) {
+	dir := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		journal := filepath.Join(dir, fmt.Sprint(n))
+		var failed any // rapid stops a run by a panic, which must not end in the bubble
+		synctest.Test(t, func(*testing.T) {
+			defer func() { failed = recover() }()
+			walk(rt, journal)
+		})
+		if failed == nil {
+			return
+		}
+		if fmt.Sprintf("%T", failed) == "rapid.invalidData" {
+			panic(failed) // on a line of its own: rapid tells failures apart by where they come from
+		}
+		panic(failed)
+	})
+}
+
+func walk(t *rapid.T, journal string) {
+	f := node("life 0")
+	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal}
+	w.dp.foreign[key("0.0.0.0/0")] = true
+	w.startAgent()
+	defer func() { w.heal(); w.e.stop() }()
+	steps := map[string]func(){
+		"learn": w.learn, "learn more": w.learn, "routes": w.setRoutes, "protect": w.protect, "foreign": w.foreign, "link": w.link,
+		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
+		"sweep": w.allowSweep, "fault": w.fault, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
+	}
+	names := slices.Sorted(maps.Keys(steps))
+	for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		steps[rapid.SampledFrom(names).Draw(t, "step")]()
+		w.check()
+	}
+	w.settle()
+}
