@@ -1,0 +1,332 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// agentProcess is the binary's `run`, as a process of its own.
+type agentProcess struct {
+	cmd    *exec.Cmd
+	log    string // file
+	exited chan error
+}
+
+var agentCommand = verbs(map[string]command{
+	"start": agentStart,
+	"stop":  agentStop,
+	"kill":  agentKill,
+	"log":   agentLog,
+})
+
+// agent start [FLAG…]: run the agent as node edge-5. The flags come after those that every script needs.
+func agentStart(sc *script, flags []string) (string, error) {
+	if sc.agent != nil {
+		return "", usage("the agent runs already")
+	}
+	sc.starts++
+	logPath := sc.path(fmt.Sprintf("agent-%d.log", sc.starts))
+	log, err := os.Create(logPath)
+	if err != nil {
+		return "", err
+	}
+	defer log.Close()
+	binary, err := exec.LookPath("vpp-route-agent") // testscript.Main put it there
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(binary, append([]string{
+		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--vpp-socket", sc.path("vpp.sock"), "--admin-socket", sc.path("agent.sock"),
+		"--state-dir", sc.path("state"), "--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179", "--log-level", "debug",
+	}, flags...)...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, sc.env.Vars, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := sc.children.start(cmd); err != nil {
+		return "", err
+	}
+	sc.agent = &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
+	go func(a *agentProcess) { a.exited <- cmd.Wait() }(sc.agent)
+	return "", nil
+}
+
+// agent stop: SIGTERM. The agent must end by itself, with status 0.
+func agentStop(sc *script, _ []string) (string, error) {
+	a := sc.agent
+	if a == nil {
+		return "", usage("the agent does not run")
+	}
+	sc.agent = nil
+	a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-a.exited:
+		if err != nil {
+			return "", fmt.Errorf("agent: %w\n%s", err, a.lastWords())
+		}
+		return "", nil
+	case <-time.After(patience):
+		a.kill()
+		return "", fmt.Errorf("agent still runs %s after SIGTERM\n%s", patience, a.lastWords())
+	}
+}
+
+// agent kill: SIGKILL.
+func agentKill(sc *script, _ []string) (string, error) {
+	if sc.agent == nil {
+		return "", usage("the agent does not run")
+	}
+	sc.agent.kill()
+	sc.agent = nil
+	return "", nil
+}
+
+func (a *agentProcess) kill() {
+	a.cmd.Process.Kill()
+	<-a.exited
+}
+
+func (a *agentProcess) lastWords() string {
+	raw, _ := os.ReadFile(a.log)
+	return indent(string(raw[max(0, len(raw)-4000):]))
+}
+
+// agent log REGEXP [TIMES]: what the running or last started agent logged has such a line, or so many.
+func agentLog(sc *script, args []string) (string, error) {
+	if sc.starts == 0 || len(args) == 0 || len(args) > 2 {
+		return "", usage("agent log REGEXP [TIMES], after agent start")
+	}
+	re, err := regexp.Compile(args[0])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	raw, err := os.ReadFile(sc.path(fmt.Sprintf("agent-%d.log", sc.starts)))
+	if err != nil {
+		return "", err
+	}
+	found := 0
+	for line := range strings.Lines(string(raw)) {
+		if re.MatchString(line) {
+			found++
+		}
+	}
+	if len(args) == 1 && found > 0 || len(args) == 2 && strconv.Itoa(found) == args[1] {
+		return "", nil
+	}
+	return "", fmt.Errorf("%d lines match %q in the log:\n%s", found, args[0], indent(string(raw)))
+}
+
+// shows REGEXP SUBCOMMAND [ARG…]: the subcommand, asked of the running agent, succeeds and prints what the expression matches. $NET
+// stands in what is printed, and ^ and $ match at lines.
+func shows(sc *script, args []string) (string, error) {
+	if len(args) < 2 {
+		return "", usage("shows REGEXP SUBCOMMAND [ARG…]")
+	}
+	re, err := regexp.Compile("(?m)" + args[0])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	out, err := sc.ask(args[1:]...)
+	if err != nil {
+		return "", err
+	}
+	if !re.MatchString(out) {
+		return "", fmt.Errorf("%s does not show %q:\n%s", strings.Join(args[1:], " "), args[0], indent(out))
+	}
+	return out, nil
+}
+
+// ask runs a subcommand that talks to the agent.
+func (sc *script) ask(args ...string) (string, error) {
+	ctx, cancel := brief()
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "vpp-route-agent", append(args, "--admin-socket", sc.path("agent.sock"))...)
+	cmd.Env = sc.env.Vars
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.ReplaceAll(string(out), sc.net+".", "$NET."), nil
+}
+
+// http PATH STATUS REGEXP: a GET of the metrics port.
+func httpGet(sc *script, args []string) (string, error) {
+	if len(args) != 3 {
+		return "", usage("http PATH STATUS REGEXP")
+	}
+	re, err := regexp.Compile("(?m)" + args[2])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sc.net+".5:9179"+args[0], nil)
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	text := strings.ReplaceAll(string(body), sc.net+".", "$NET.")
+	if strconv.Itoa(resp.StatusCode) != args[1] || !re.MatchString(text) {
+		return "", fmt.Errorf("GET %s: %s, want %s and %q:\n%s", args[0], resp.Status, args[1], args[2], indent(text))
+	}
+	return text, nil
+}
+
+// fieldsOfStatus ("fields FILE"): every field that the table of docs/status.md names is in the JSON of FILE, which has at least one element in each
+// list; a field that the table says may be absent need not be.
+func fieldsOfStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: fields FILE")
+	}
+	doc, err := os.ReadFile(sourceDir + "/../../docs/status.md")
+	ts.Check(err)
+	var status any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &status))
+	fields := documented(string(doc))
+	if len(fields) < 30 {
+		ts.Fatalf("the table of docs/status.md names only %d fields: %v", len(fields), fields)
+	}
+	for _, f := range fields {
+		if !f.optional && !has(status, strings.Split(f.path, ".")) {
+			ts.Logf("docs/status.md names %s, which is not there", f.path)
+			err = errors.New("fields are missing")
+		}
+	}
+	ts.Check(err)
+}
+
+type field struct {
+	path     string // "bgp.peers[].address"
+	optional bool
+}
+
+var quoted = regexp.MustCompile("`(\\.?[A-Za-z][A-Za-z.\\[\\]]*)`")
+
+// documented reads the first column of the table. "`a[].b`, `.c`" are a[].b and a[].c; names of fields in the third column belong to a
+// row whose first column is a list.
+func documented(doc string) []field {
+	var all []field
+	for line := range strings.Lines(doc) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
+			continue
+		}
+		optional := strings.Contains(cells[3], "absent") || strings.Contains(cells[3], "why it is not connected")
+		prefix := ""
+		for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
+			path := m[1]
+			if rest, ok := strings.CutPrefix(path, "."); ok {
+				path = prefix + rest
+			} else {
+				prefix = path[:strings.LastIndex(path, ".")+1]
+			}
+			all = append(all, field{path, optional})
+		}
+	}
+	return all
+}
+
+// has reports whether v has the field at path; of a list every element must.
+func has(v any, path []string) bool {
+	if len(path) == 0 {
+		return true
+	}
+	name, list := strings.CutSuffix(path[0], "[]")
+	object, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+	v, ok = object[name]
+	if !list {
+		return ok && has(v, path[1:])
+	}
+	elements, ok := v.([]any)
+	if !ok || len(elements) == 0 {
+		return false
+	}
+	for _, e := range elements {
+		if !has(e, path[1:]) {
+			return false
+		}
+	}
+	return true
+}
+
+// gobgpCLI builds the gobgp command of the GoBGP that is in go.mod.
+var gobgpCLI = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "tool", "-n", "github.com/osrg/gobgp/v3/cmd/gobgp")
+	cmd.Dir = sourceDir
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go tool -n gobgp: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// runGoBGP ("gobgp ARG…") runs the stock CLI against the agent's gRPC.
+func runGoBGP(ts *testscript.TestScript, neg bool, args []string) {
+	path, err := gobgpCLI()
+	ts.Check(err)
+	sc := scriptOf(ts)
+	err = ts.Exec(path, append([]string{"-u", sc.net + ".5", "-p", "50051"}, args...)...)
+	if neg == (err == nil) {
+		ts.Fatalf("gobgp: %v", err)
+	}
+}
+
+// forker starts processes from one OS thread. A child with a parent death signal dies when the thread that forked it ends, not only
+// when the process does; this thread lasts as long as the suite.
+type forker struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newForker() *forker {
+	f := &forker{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for job := range f.jobs {
+			job()
+		}
+	}()
+	return f
+}
+
+func (f *forker) start(cmd *exec.Cmd) error {
+	result := make(chan error)
+	f.jobs <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+func (f *forker) close() {
+	close(f.jobs)
+	<-f.done
+}

@@ -1,0 +1,392 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	api "github.com/osrg/gobgp/v3/api"
+	gobgplog "github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/server"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"vpp-route-agent/internal/route"
+)
+
+// peer is a GoBGP speaker with one neighbour, the agent. It keeps what it announces while it is down, as a router that restarts does.
+type peer struct {
+	addr, agent netip.Addr
+	as          uint32
+	restarts    bool // graceful restart
+	announced   map[netip.Prefix]announced
+	server      *server.BgpServer // nil: down
+	unwatch     context.CancelFunc
+
+	mu          sync.Mutex // guards what the watch writes
+	established bool
+	drops       int // how often the session went down, in all lives
+}
+
+type announced struct {
+	nextHop   netip.Addr
+	localPref uint32
+}
+
+var bgpCommand = verbs(map[string]command{
+	"start":    bgpStart,
+	"stop":     bgpStop,
+	"announce": bgpAnnounce,
+	"withdraw": bgpWithdraw,
+	"session":  bgpSession,
+	"drops":    bgpDrops,
+	"rib":      bgpRIB,
+})
+
+// bgp start NAME [as=N] [wait] [dial] [norestart]: a speaker at $NET.N that peers with the agent. It dials or waits as a Calico
+// node does, unless told. Started again after bgp stop it announces what it did.
+func bgpStart(sc *script, args []string) (string, error) {
+	if len(args) == 0 {
+		return "", usage("bgp start NAME [as=N] [wait] [dial] [norestart]")
+	}
+	p := sc.peers[args[0]]
+	if p == nil {
+		addr, agent, err := sc.session(args[0])
+		if err != nil {
+			return "", err
+		}
+		p = &peer{addr: addr, agent: agent, as: 64512, restarts: true, announced: map[netip.Prefix]announced{}}
+		sc.peers[args[0]] = p
+	}
+	passive := p.agent.String() > p.addr.String()
+	for _, arg := range args[1:] {
+		switch {
+		case arg == "wait" || arg == "dial":
+			passive = arg == "wait"
+		case arg == "norestart":
+			p.restarts = false
+		case strings.HasPrefix(arg, "as="):
+			as, err := strconv.ParseUint(arg[3:], 10, 32)
+			if err != nil {
+				return "", usage("%v", err)
+			}
+			p.as = uint32(as)
+		default:
+			return "", usage("%q", arg)
+		}
+	}
+	return "", p.start(passive)
+}
+
+// session returns the two ends of the session between a peer and the agent. A name that ends in -vN is an IPv6 peer.
+func (sc *script) session(name string) (peer, agent netip.Addr, err error) {
+	number := name[strings.LastIndex(name, "-")+1:]
+	if six, ok := strings.CutPrefix(number, "v"); ok {
+		peer, err = netip.ParseAddr(namespaceNet6 + six)
+		if err != nil {
+			return peer, agent, usage("%v", err)
+		}
+		return peer, netip.MustParseAddr(namespaceNet6 + "5"), nil
+	}
+	peer, err = sc.address(name)
+	return peer, netip.MustParseAddr(sc.net + ".5"), err
+}
+
+func (p *peer) start(passive bool) error {
+	if p.server != nil {
+		return usage("the peer runs already")
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	s := server.NewBgpServer(server.LoggerOption(silent{}))
+	go s.Serve() // never returns, also not after StopBgp
+	id := p.addr
+	if !id.Is4() {
+		raw := id.As16()
+		id = netip.AddrFrom4([4]byte{10, 9, 9, raw[15]})
+	}
+	if err := s.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn: p.as, RouterId: id.String(), ListenPort: bgpPort, ListenAddresses: []string{p.addr.String()},
+	}}); err != nil {
+		return err
+	}
+	p.server = s
+	var err error
+	for prefix, a := range p.announced {
+		err = errors.Join(err, p.add(ctx, prefix, a))
+	}
+	err = errors.Join(err, p.watch(), s.AddPeer(ctx, &api.AddPeerRequest{Peer: p.neighbour(passive)}))
+	if err != nil {
+		p.stop()
+	}
+	return err
+}
+
+func familyOf(a netip.Addr) *api.Family {
+	if a.Is4() {
+		return &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+	}
+	return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+}
+
+func (p *peer) neighbour(passive bool) *api.Peer {
+	n := &api.Peer{
+		Conf:         &api.PeerConf{NeighborAddress: p.agent.String(), PeerAsn: 64512},
+		Transport:    &api.Transport{LocalAddress: p.addr.String(), RemotePort: bgpPort, PassiveMode: passive},
+		Timers:       &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
+		EbgpMultihop: &api.EbgpMultihop{Enabled: p.as != 64512, MultihopTtl: 64},
+		AfiSafis:     []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: familyOf(p.addr), Enabled: true}}},
+	}
+	if p.restarts {
+		n.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 60}
+		n.AfiSafis[0].MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
+	}
+	return n
+}
+
+// watch counts how often the session goes down.
+func (p *peer) watch() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.unwatch = cancel
+	return p.server.WatchEvent(ctx, &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}}, func(r *api.WatchEventResponse) {
+		e := r.GetPeer()
+		if e == nil || e.Type != api.WatchEventResponse_PeerEvent_STATE {
+			return
+		}
+		up := e.Peer.State.SessionState == api.PeerState_ESTABLISHED
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.established && !up {
+			p.drops++
+		}
+		p.established = up
+	})
+}
+
+func (p *peer) stop() {
+	if p.server == nil {
+		return
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	if p.unwatch != nil {
+		p.unwatch()
+	}
+	_ = p.server.StopBgp(ctx, &api.StopBgpRequest{}) // fails only where BGP was not started
+	p.server = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.established = false
+}
+
+func (sc *script) peer(args []string, n int, use string) (*peer, error) {
+	if len(args) != n {
+		return nil, usage("%s", use)
+	}
+	p := sc.peers[args[0]]
+	if p == nil {
+		return nil, usage("there is no peer %s", args[0])
+	}
+	return p, nil
+}
+
+// bgp stop NAME: the peer leaves with a CEASE.
+func bgpStop(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 1, "bgp stop NAME")
+	if err != nil {
+		return "", err
+	}
+	p.stop()
+	return "", nil
+}
+
+// bgp announce NAME PREFIX NEXTHOP
+func bgpAnnounce(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 3, "bgp announce NAME PREFIX NEXTHOP")
+	if err != nil {
+		return "", err
+	}
+	prefix, err := netip.ParsePrefix(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	hop, err := netip.ParseAddr(args[2])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	a := announced{hop, 2147482623}
+	p.announced[prefix] = a
+	if p.server == nil {
+		return "", nil
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	return "", p.add(ctx, prefix, a)
+}
+
+func (p *peer) add(ctx context.Context, prefix netip.Prefix, a announced) error {
+	path, err := pathOf(prefix, a)
+	if err != nil {
+		return err
+	}
+	_, err = p.server.AddPath(ctx, &api.AddPathRequest{Path: path})
+	return err
+}
+
+func pathOf(prefix netip.Prefix, a announced) (*api.Path, error) {
+	var errs []error
+	pack := func(m proto.Message) *anypb.Any {
+		packed, err := anypb.New(m)
+		errs = append(errs, err)
+		return packed
+	}
+	family := familyOf(prefix.Addr())
+	nlri := pack(&api.IPAddressPrefix{Prefix: prefix.Addr().String(), PrefixLen: uint32(prefix.Bits())})
+	attrs := []*anypb.Any{pack(&api.OriginAttribute{}), pack(&api.LocalPrefAttribute{LocalPref: a.localPref})}
+	if prefix.Addr().Is4() {
+		attrs = append(attrs, pack(&api.NextHopAttribute{NextHop: a.nextHop.String()}))
+	} else {
+		attrs = append(attrs, pack(&api.MpReachNLRIAttribute{Family: family, NextHops: []string{a.nextHop.String()}, Nlris: []*anypb.Any{nlri}}))
+	}
+	return &api.Path{Family: family, Nlri: nlri, Pattrs: attrs}, errors.Join(errs...)
+}
+
+// bgp withdraw NAME PREFIX
+func bgpWithdraw(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 2, "bgp withdraw NAME PREFIX")
+	if err != nil {
+		return "", err
+	}
+	prefix, err := netip.ParsePrefix(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	a, ok := p.announced[prefix]
+	if !ok {
+		return "", usage("%s does not announce %s", args[0], prefix)
+	}
+	delete(p.announced, prefix)
+	if p.server == nil {
+		return "", nil
+	}
+	path, err := pathOf(prefix, a)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	return "", p.server.DeletePath(ctx, &api.DeletePathRequest{Family: path.Family, Path: path})
+}
+
+// bgp session NAME: the session with the agent is up.
+func bgpSession(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 1, "bgp session NAME")
+	if err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.established {
+		return "", fmt.Errorf("the session with %s is not up", args[0])
+	}
+	return "", nil
+}
+
+// bgp drops NAME N: the session went down so often.
+func bgpDrops(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 2, "bgp drops NAME N")
+	if err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if strconv.Itoa(p.drops) != args[1] {
+		return "", fmt.Errorf("the session with %s dropped %d times, want %s", args[0], p.drops, args[1])
+	}
+	return "", nil
+}
+
+// bgp rib NAME FILE: what the peer knows from the agent.
+func bgpRIB(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 2, "bgp rib NAME FILE")
+	if err != nil || p.server == nil {
+		return "", errors.Join(err, usage("is the peer up?"))
+	}
+	rows, err := p.learned()
+	if err != nil {
+		return "", err
+	}
+	return sc.compare(rows, args[1])
+}
+
+// learned lists the agent's paths: "PREFIX via NEXTHOP local-pref N", and in the end "as N" from another AS, "stale" where only graceful
+// restart keeps it.
+func (p *peer) learned() ([]string, error) {
+	ctx, cancel := brief()
+	defer cancel()
+	rows := map[netip.Prefix]string{}
+	var broken error
+	err := p.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: familyOf(p.addr)}, func(d *api.Destination) {
+		prefix, err := netip.ParsePrefix(d.Prefix)
+		broken = errors.Join(broken, err)
+		for _, path := range d.Paths {
+			if path.NeighborIp != p.agent.String() {
+				continue
+			}
+			row, err := describe(path)
+			broken = errors.Join(broken, err)
+			rows[prefix] = prefix.String() + row
+		}
+	})
+	var sorted []string
+	for _, prefix := range slices.SortedFunc(maps.Keys(rows), route.ComparePrefixes) {
+		sorted = append(sorted, rows[prefix])
+	}
+	return sorted, errors.Join(err, broken)
+}
+
+func describe(path *api.Path) (string, error) {
+	hop, pref, as := "", "", ""
+	for _, packed := range path.Pattrs {
+		m, err := packed.UnmarshalNew()
+		if err != nil {
+			return "", err
+		}
+		switch a := m.(type) {
+		case *api.NextHopAttribute:
+			hop = " via " + a.NextHop
+		case *api.MpReachNLRIAttribute:
+			hop = " via " + strings.Join(a.NextHops, ",")
+		case *api.LocalPrefAttribute:
+			pref = fmt.Sprintf(" local-pref %d", a.LocalPref)
+		case *api.AsPathAttribute:
+			for _, segment := range a.Segments {
+				for _, n := range segment.Numbers {
+					as += fmt.Sprintf(" as %d", n)
+				}
+			}
+		}
+	}
+	if path.Stale {
+		as += " stale"
+	}
+	return hop + pref + as, nil
+}
+
+// silent is GoBGP's logger for peers: what they think is no concern of the scripts.
+type silent struct{}
+
+func (silent) Panic(msg string, _ gobgplog.Fields) { panic("peer: " + msg) }
+func (silent) Fatal(msg string, _ gobgplog.Fields) { panic("peer: " + msg) }
+func (silent) Error(string, gobgplog.Fields)       {}
+func (silent) Warn(string, gobgplog.Fields)        {}
+func (silent) Info(string, gobgplog.Fields)        {}
+func (silent) Debug(string, gobgplog.Fields)       {}
+func (silent) SetLevel(gobgplog.LogLevel)          {}
+func (silent) GetLevel() gobgplog.LogLevel         { return gobgplog.PanicLevel }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The loopback interface has one IPv6 address, so a script about IPv6 sessions needs a network namespace with more of them. It needs no
+// root where users may make namespaces.
+
+const (
+	namespaceVariable = "VPP_ROUTE_AGENT_TEST_NAMESPACE"
+	namespaceNet6     = "fd00:5::" // $NET6: this node is fd00:5::5
+)
+
+func inLoopbackNamespace() bool { return os.Getenv(namespaceVariable) != "" }
+
+// enterLoopbackNamespace prepares the namespace that TestIPv6Script made for this process; elsewhere it does nothing.
+func enterLoopbackNamespace() error {
+	if !inLoopbackNamespace() || strings.HasSuffix(os.Args[0], "vpp-route-agent") {
+		return nil
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	for n := 1; n < 10; n++ {
+		addr, err := netlink.ParseAddr(fmt.Sprintf("%s%d/64", namespaceNet6, n))
+		if err != nil {
+			return err
+		}
+		addr.Flags = syscall.IFA_F_NODAD
+		if err := netlink.AddrAdd(lo, addr); err != nil {
+			return fmt.Errorf("address %s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+func TestIPv6Script(t *testing.T) {
+	if inLoopbackNamespace() {
+		t.Skip("runs in the process outside")
+	}
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-test.run=^TestScripts$/^ipv6$", "-test.v"}
+	if *update {
+		args = append(args, "-update")
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), namespaceVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	switch text := string(out); {
+	case err != nil && len(out) == 0:
+		t.Skipf("no network namespace here: %v", err)
+	case err != nil || !strings.Contains(text, "--- PASS: TestScripts/ipv6"):
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// setParallel sets how many scripts run at once, unless the command line says it: they wait more than they work.
+func setParallel(n string) {
+	if err := flag.Set("test.parallel", n); err != nil {
+		panic(err)
+	}
+}

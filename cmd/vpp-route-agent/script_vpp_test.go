@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/ip"
+
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+// vppLab is a VPP, and what the agent asked of it.
+type vppLab struct {
+	server *vpptest.Server
+
+	mu      sync.Mutex // guards what follows: the server asks from its own goroutines
+	ops     []string   // carried out, since they were last asked for
+	refused map[string]int32
+}
+
+// judge sees each message before it is carried out, and may refuse it.
+func (v *vppLab) judge(m api.Message) int32 {
+	change, ok := m.(*ip.IPRouteAddDelV2)
+	if !ok {
+		return 0
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	prefix := change.Route.Prefix.String()
+	verb := "delete"
+	if change.IsAdd {
+		verb = "put"
+	}
+	if retval := v.refused[prefix]; retval != 0 {
+		return retval
+	}
+	v.ops = append(v.ops, verb+" "+prefix)
+	return 0
+}
+
+var vppCommand = verbs(map[string]command{
+	"start":     vppStart,
+	"kill":      vppDo(func(s *vpptest.Server) { s.CloseSocket() }),
+	"reconnect": vppDo(func(s *vpptest.Server) { s.DropConnections() }),
+	"hang":      vppDo(func(s *vpptest.Server) { s.Stall() }),
+	"continue":  vppDo(func(s *vpptest.Server) { s.Continue() }),
+	"refuse":    vppRefuse,
+	"accept":    vppAccept,
+	"foreign":   vppForeign,
+	"routes":    vppRoutes,
+	"fib":       vppFIB,
+	"ops":       vppOps,
+})
+
+// vpp start: an empty VPP; after vpp kill the next life of it, which has forgotten everything.
+func vppStart(sc *script, _ []string) (string, error) {
+	if sc.vpp != nil {
+		return "", sc.vpp.server.Restart(addMemif)
+	}
+	server, err := vpptest.Start(sc.path("vpp.sock"))
+	if err != nil {
+		return "", err
+	}
+	sc.vpp = &vppLab{server: server, refused: map[string]int32{}}
+	server.Refuse(sc.vpp.judge)
+	addMemif(server)
+	return "", nil
+}
+
+func addMemif(s *vpptest.Server) { s.AddInterface("memif0", netip.MustParsePrefix("10.9.0.1/24")) }
+
+func (sc *script) theVPP() (*vppLab, error) {
+	if sc.vpp == nil {
+		return nil, usage("vpp start comes first")
+	}
+	return sc.vpp, nil
+}
+
+func vppDo(f func(*vpptest.Server)) command {
+	return func(sc *script, args []string) (string, error) {
+		v, err := sc.theVPP()
+		if err != nil || len(args) > 0 {
+			return "", usage("no arguments, and after vpp start")
+		}
+		f(v.server)
+		return "", nil
+	}
+}
+
+// vpp refuse PREFIX RETVAL: writes of that prefix are refused with that return value.
+func vppRefuse(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp refuse PREFIX RETVAL")
+	}
+	retval, err := strconv.Atoi(args[1])
+	if err != nil || retval >= 0 {
+		return "", usage("%q is not a return value of VPP", args[1])
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.refused[args[0]] = int32(retval)
+	return "", nil
+}
+
+// vpp accept: nothing is refused any more.
+func vppAccept(sc *script, _ []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil {
+		return "", err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.refused)
+	return "", nil
+}
+
+// vpp foreign SOURCE PREFIX drop|NEXTHOP: a route of somebody else's.
+func vppForeign(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 3 {
+		return "", usage("vpp foreign SOURCE PREFIX drop|NEXTHOP")
+	}
+	prefix, err := netip.ParsePrefix(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	r := route.Route{Key: route.Key{Prefix: prefix}, Kind: route.Drop}
+	if args[2] != "drop" {
+		hop, err := netip.ParseAddr(args[2])
+		if err != nil {
+			return "", usage("%v", err)
+		}
+		r.Kind, r.Paths = route.Via, route.CanonicalPaths([]route.Path{{NextHop: hop, Interface: "memif0"}})
+	}
+	v.server.InjectForeignRoute(args[0], r)
+	return "", nil
+}
+
+// vpp routes FILE: what VPP has under our FIB source.
+func vppRoutes(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 1 {
+		return "", usage("vpp routes FILE")
+	}
+	var rows []string
+	for _, r := range v.server.Routes("vpp-route-agent") {
+		rows = append(rows, r.String())
+	}
+	return sc.compare(rows, args[0])
+}
+
+// vpp fib FILE PREFIX: what forwards inside PREFIX, whoever put it there.
+func vppFIB(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp fib FILE PREFIX")
+	}
+	within, err := netip.ParsePrefix(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	fib := v.server.Dump()
+	var rows []string
+	for _, k := range slices.SortedFunc(maps.Keys(fib), route.CompareKeys) {
+		if within.Overlaps(k.Prefix) && k.Prefix.Bits() >= within.Bits() {
+			rows = append(rows, ourSource.ReplaceAllString(fib[k], "vpp-route-agent: "))
+		}
+	}
+	return sc.compare(rows, args[0])
+}
+
+// vpp ops FILE: the writes that VPP carried out since this was last asked, sorted: which of several comes first is not told.
+func vppOps(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 1 {
+		return "", usage("vpp ops FILE")
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out, err := sc.compare(slices.Sorted(slices.Values(v.ops)), args[0])
+	var d *differs
+	if errors.As(err, &d) {
+		d.accepted = func() {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.ops = nil
+		}
+	}
+	if err == nil {
+		v.ops = nil
+	}
+	return out, err
+}
+
+// ourSource is our FIB source as VPP lists it: with a number that is another in each life of VPP.
+var ourSource = regexp.MustCompile(`^vpp-route-agent@[0-9a-f]+: `)
