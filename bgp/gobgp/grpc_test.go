@@ -52,7 +52,6 @@ func listPaths(t *testing.T, c api.GobgpApiClient) []string {
 
 // Over gRPC one can look (gobgp global rib, gobgp neighbor) and cannot touch.
 func TestGRPCIsReadOnly(t *testing.T) {
-	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
 	// A socket that a killed process left is no obstacle.
 	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
@@ -99,7 +98,6 @@ func TestGRPCIsReadOnly(t *testing.T) {
 }
 
 func TestForeignPathsAreRemoved(t *testing.T) {
-	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
 	l := newLab(t)
 	n := l.node(64512, func(c *Config) { c.GRPC, c.GRPCWrite = "unix://"+socket, true })
@@ -126,7 +124,6 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 
 // A gRPC address that cannot be had ends Run with a sentence, not the process.
 func TestBadGRPCAddressEndsRun(t *testing.T) {
-	t.Parallel()
 	for _, grpc := range []string{"192.0.2.1:50051", "unix:///nonexistent/dir/sock"} {
 		s := New(Config{Log: quietLog(), Sink: newRecorder(), GRPC: grpc})
 		ctx, cancel := context.WithCancel(t.Context())

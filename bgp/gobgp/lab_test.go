@@ -64,12 +64,13 @@ func (r *recorder) size() int {
 type node struct {
 	*Speaker
 	*recorder
-	t     *testing.T
-	addr  netip.Addr
-	as    uint32
-	port  uint16
-	plan  bgp.Plan
-	ended chan error
+	t      *testing.T
+	addr   netip.Addr
+	as     uint32
+	port   uint16
+	plan   bgp.Plan
+	ended  chan error
+	cancel context.CancelFunc
 }
 
 // lab hands out loopback addresses and one port, so that tests do not meet.
@@ -79,8 +80,14 @@ type lab struct {
 	next byte
 }
 
+// newLab lets tests run beside each other, except under the race detector: StartBgp of one speaker writes table.SelectionOptions and
+// table.UseMultiplePaths, which are process-wide in GoBGP, while the speakers of other tests read them. For the same reason every node
+// of a test is started before the first of them has sessions. (In the daemon there is one speaker.)
 func newLab(t *testing.T) *lab {
 	t.Helper()
+	if !raceEnabled {
+		t.Parallel()
+	}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +111,7 @@ func (l *lab) node(as uint32, change ...func(*Config)) *node {
 	}
 	n.Speaker = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
 	go func() { n.ended <- n.Run(ctx) }()
 	l.t.Cleanup(func() {
 		stop, done := context.WithTimeout(context.Background(), 20*time.Second)
@@ -114,6 +122,7 @@ func (l *lab) node(as uint32, change ...func(*Config)) *node {
 		cancel()
 		<-n.ended
 	})
+	set(l.t, n)
 	return n
 }
 

@@ -178,8 +178,8 @@ const settleTime = time.Second
 
 func (l *learned) endOfRIB(p *api.Path, now time.Time) {
 	addr, err := netip.ParseAddr(p.NeighborIp)
-	if err != nil {
-		return
+	if err != nil || p.GetFamily().GetAfi() != familyOf(addr).Afi {
+		return // a session has the family of its address
 	}
 	l.mu.Lock()
 	l.fresh[addr] = now.Add(settleTime)

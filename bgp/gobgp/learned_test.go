@@ -11,7 +11,6 @@ import (
 )
 
 func TestEqualPathsAreOneSet(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b, c := l.node(64512), l.node(64512), l.node(64512)
 	connect(a, c)
@@ -36,7 +35,6 @@ func TestEqualPathsAreOneSet(t *testing.T) {
 
 // Our own announcement of a prefix is better than any remote one; taking it back lets the remote one through again.
 func TestOwnAnnouncementHidesTheRemoteOne(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
@@ -53,7 +51,6 @@ func TestOwnAnnouncementHidesTheRemoteOne(t *testing.T) {
 
 // A dead best must not hide a live second.
 func TestRejectedNextHopLetsTheSecondThrough(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b, c := l.node(64512), l.node(64512), l.node(64512)
 	connect(a, c)
@@ -80,7 +77,6 @@ func TestRejectedNextHopLetsTheSecondThrough(t *testing.T) {
 
 // What leads back to ourselves is rejected (a reflector that returns our own route under another name, an operator's mistake).
 func TestOwnNextHopIsRejected(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
@@ -95,7 +91,6 @@ func TestOwnNextHopIsRejected(t *testing.T) {
 
 // With ADD-PATH, as BIRD sends it, the paths of one session are as good as those of several.
 func TestSeveralPathsFromOnePeer(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.95", 64512)
@@ -119,7 +114,6 @@ func TestSeveralPathsFromOnePeer(t *testing.T) {
 
 // A legal but odd UPDATE does no harm to the session, and none of it becomes a route that cannot be one.
 func TestOddUpdates(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.96", 64512)
@@ -166,7 +160,6 @@ func TestOddUpdates(t *testing.T) {
 
 // One UPDATE of a peer on an IPv6 session: global and link-local next hop (RFC 2545 §3).
 func TestIPv6NextHops(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))

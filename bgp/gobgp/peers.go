@@ -63,12 +63,13 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	problems := map[netip.Addr]string{}
 	wanted := make(map[netip.Addr]peerConf, len(want))
 	for _, p := range want {
-		password, err := s.password(p)
+		password, ok, err := s.password(p)
 		if err != nil {
 			problems[p.Address] = err.Error()
-			continue
 		}
-		wanted[p.Address] = confOf(p, password)
+		if ok {
+			wanted[p.Address] = confOf(p, password)
+		}
 	}
 	var errs []error
 	for addr, have := range s.applied.peers {
@@ -89,22 +90,27 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 			errs = append(errs, fmt.Errorf("gobgp: peer %s: %w", p.Address, err))
 		}
 	}
-	s.publish(func(v *view) { v.peers, v.problems, v.listed = want, problems, listing{} })
+	s.publish(func(v *view) { v.peers, v.problems = want, problems })
 	return errors.Join(errs...)
 }
 
-// password resolves the key of p. A peer whose key is not known is not configured: without it the session would come up
-// unprotected, or the peer would refuse it.
-func (s *Speaker) password(p bgp.Peer) (string, error) {
+// password resolves the key of p. Where it is not known, ok says whether p can be configured all the same: with the key of before if
+// the peer is there already, and a missing secret may just be a file being replaced. Otherwise not, since without the key the
+// session would come up unprotected, or the peer would refuse it.
+func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 	if p.Password == nil {
-		return "", nil
+		return "", true, nil
 	}
+	known := s.applied.passwords
 	if s.cfg.Passwords != nil {
 		if pw, ok := s.cfg.Passwords(*p.Password); ok && pw != "" {
-			return pw, nil
+			known[*p.Password] = pw
+			return pw, true, nil
 		}
 	}
-	return "", fmt.Errorf("password %s/%s is not known", p.Password.Name, p.Password.Key)
+	password = known[*p.Password]
+	_, there := s.applied.peers[p.Address]
+	return password, there && password != "", fmt.Errorf("password %s/%s is not known", p.Password.Name, p.Password.Key)
 }
 
 // setPeer adds a peer, or changes in place what can be changed so. UpdatePeer drops the negotiated graceful-restart state of the

@@ -15,7 +15,6 @@ import (
 
 // GoBGP passes on exactly what the plan's evaluator says, also when the policy changes under routes that were passed on before.
 func TestPassesOnWhatTheEvaluatorSays(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.70", 64512) // iBGP source
@@ -83,7 +82,6 @@ func TestPassesOnWhatTheEvaluatorSays(t *testing.T) {
 
 // A policy that becomes stricter takes back one route, and nobody hears of anything else.
 func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.74", 64512)
@@ -117,7 +115,6 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 
 // What the eBGP peer sees: NEXT_HOP is our end of the session for learned routes, the announced one for our own; no LOCAL_PREF, AS_PATH ours first.
 func TestNextHopsTowardsExternalPeers(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b, c := l.node(64512), l.node(64512), l.node(65002)
 	connect(a, b)

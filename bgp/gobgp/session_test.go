@@ -17,7 +17,6 @@ func withPassword(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", 
 
 // It fails where the listener is MPTCP, which knows no TCP_MD5SIG: see godebug in go.mod.
 func TestPasswordOnTheListeningSide(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	secret := func(pw string) func(*Config) {
 		return func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": pw}) }
@@ -39,7 +38,6 @@ func TestPasswordOnTheListeningSide(t *testing.T) {
 }
 
 func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	var known atomic.Bool
 	fromNow := func(c *Config) {
@@ -55,10 +53,15 @@ func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
 	}
 	known.Store(true)
 	up(t, a, b) // without another Set
+	since := a.state(b).Since
+	known.Store(false) // a secret that goes away, perhaps for a moment, ends no session
+	set(t, a, b)
+	if s := a.state(b); !s.Established || s.Since != since {
+		t.Errorf("peer whose password went away: %+v", s)
+	}
 }
 
 func TestPassiveSideWithTTLSecurity(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64513)
 	gtsm := func(p *bgp.Peer) { p.TTLSecurity, p.Multihop = 1, false }
@@ -69,7 +72,6 @@ func TestPassiveSideWithTTLSecurity(t *testing.T) {
 
 // A changed TTL or timer is applied without a reset.
 func TestLiveChangeKeepsTheSession(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
@@ -88,7 +90,9 @@ func TestLiveChangeKeepsTheSession(t *testing.T) {
 }
 
 func TestSpeakerChangeRestartsEverything(t *testing.T) {
-	t.Parallel()
+	if raceEnabled {
+		t.Skip("StartBgp writes GoBGP's process-wide options while the other speaker runs, see newLab")
+	}
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
@@ -114,7 +118,6 @@ func TestSpeakerChangeRestartsEverything(t *testing.T) {
 
 // A peer that is silent for the hold time takes its paths with it at once, also with graceful restart.
 func TestHoldTimerExpiryDropsPaths(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.90", 64512)
@@ -138,7 +141,6 @@ func TestHoldTimerExpiryDropsPaths(t *testing.T) {
 
 // A broken connection is another thing: the paths stay, but not beside fresh ones.
 func TestStalePathsStandAside(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.91", 64512)
@@ -176,7 +178,6 @@ func TestStalePathsStandAside(t *testing.T) {
 
 // A clean end is no restart.
 func TestCeaseDropsPaths(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.93", 64512)
@@ -189,9 +190,8 @@ func TestCeaseDropsPaths(t *testing.T) {
 	eventually(t, "reason", true, func() bool { return strings.HasPrefix(n.farState("127.0.0.93").LastError, "peer sent code 6(cease)") })
 }
 
-// What the wire sees: the same plan twice is silence; leaving without Stop is a closed connection without NOTIFICATION.
+// What the wire sees: the same plan twice is silence, and a change is one UPDATE.
 func TestSetTwiceIsSilent(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.94", 64512)
@@ -216,7 +216,6 @@ func TestSetTwiceIsSilent(t *testing.T) {
 }
 
 func TestStopSaysCease(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
@@ -229,5 +228,40 @@ func TestStopSaysCease(t *testing.T) {
 	b.wantHops("10.1.0.0/26")
 	if err := a.Set(context.Background(), a.plan); err != errEnded {
 		t.Errorf("Set after Stop: %v", err)
+	}
+}
+
+// When its context ends, Run leaves without a word: the peer keeps the session until the process is gone, and the routes beyond that.
+func TestRunLeavesWithoutCease(t *testing.T) {
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	set(t, a, b)
+	b.wantHops("10.1.0.0/26", "192.0.2.1")
+	t.Cleanup(a.applied.server.Stop) // after Run nobody else does
+	a.cancel()
+	if err := <-a.ended; err != nil {
+		t.Fatal(err)
+	}
+	a.ended <- nil // for the cleanup
+	time.Sleep(500 * time.Millisecond)
+	if s := b.state(a); !s.Established || len(b.hops("10.1.0.0/26")) != 1 {
+		t.Errorf("after Run: %+v", s)
+	}
+}
+
+// A plan without a speaker, because the node lost its BGP address in the datastore, changes nothing.
+func TestPlanWithoutSpeakerIsRefused(t *testing.T) {
+	l := newLab(t)
+	a, b := l.node(64512), l.node(64512)
+	connect(a, b)
+	set(t, a, b)
+	up(t, a, b)
+	if err := a.Set(t.Context(), bgp.Plan{}); err == nil || !strings.Contains(err.Error(), "router ID") {
+		t.Errorf("Set: %v", err)
+	}
+	if !a.state(b).Established {
+		t.Error("the session was ended")
 	}
 }

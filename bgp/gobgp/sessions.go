@@ -15,7 +15,7 @@ type sessions struct {
 
 	mu    sync.Mutex
 	peers map[netip.Addr]*session
-	moved time.Time // when a session last came up or went down
+	moved time.Time // when a peer was last added or removed, or a session came up or went down
 }
 
 type session struct {
@@ -50,7 +50,7 @@ func (ss *sessions) add(addr netip.Addr, external bool) {
 			n.since = time.Now()
 		}
 	}
-	ss.peers[addr] = n
+	ss.peers[addr], ss.moved = n, time.Now()
 	wake(ss.changed)
 }
 
@@ -58,6 +58,7 @@ func (ss *sessions) remove(addr netip.Addr) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.peers, addr)
+	ss.moved = time.Now()
 	wake(ss.changed)
 }
 
@@ -157,7 +158,7 @@ func (ss *sessions) takeExpired() []netip.Addr {
 	return out
 }
 
-// lastMoved returns when a session last came up or went down.
+// lastMoved returns when a peer was last added or removed, or a session last came up or went down.
 func (ss *sessions) lastMoved() time.Time {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

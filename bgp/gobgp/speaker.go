@@ -23,7 +23,8 @@ import (
 
 // Sink takes what peers announce. Learned is called with the complete best-path set of a prefix each time it may have changed: the
 // paths replace what was known, sorted by next hop and peer. An empty set means that no remote path is best: it is gone, or our own
-// announcement of the prefix is best. A set holds fresh paths only or stale ones only.
+// announcement of the prefix is best. A set holds fresh paths only or stale ones only; that a lone path became stale is not told, but
+// Peers says that its session is down.
 //
 // Learned is called from one goroutine at a time, in the order of GoBGP's decisions: it stores, marks dirty and returns, and must
 // not call the Speaker. What is reported by Peers never runs ahead of it: a peer's EndOfRIB shows after its last path was handed over.
@@ -32,7 +33,7 @@ type Sink interface {
 }
 
 // Passwords finds TCP MD5 keys. ok is false while the secret is not there: its peers are not configured then (fail closed), are shown
-// with the reason, and come up within seconds once it is.
+// with the reason, and come up within seconds once it is. A peer that is configured keeps the key that it has.
 type Passwords func(calico.SecretKeyRef) (password string, ok bool)
 
 // Config is what a Speaker is made of. Log and Sink are required.
@@ -72,7 +73,8 @@ type applied struct {
 	announced map[netip.Prefix]bgp.Announcement
 	policy    policy
 	policySet bool
-	dead      []netip.Addr // sorted; see RejectNextHops
+	passwords map[calico.SecretKeyRef]string // as last known
+	dead      []netip.Addr                   // sorted; see RejectNextHops
 }
 
 // view is what other goroutines may know of applied; its values are never edited.
@@ -108,6 +110,7 @@ func New(cfg Config) *Speaker {
 	}
 	s.applied.peers = map[netip.Addr]peerConf{}
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
+	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	return s
 }
 
@@ -237,15 +240,15 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	if a.speaker != nil && sameSpeaker(*a.speaker, sp) {
 		return nil
 	}
+	if sp.AS == 0 || !sp.RouterID.Is4() { // what runs goes on
+		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form", sp.AS, sp.RouterID)
+	}
 	if a.speaker != nil {
 		s.log.Info("restarting BGP, all sessions are reset", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
 		if err := a.server.StopBgp(ctx, &api.StopBgpRequest{}); err != nil {
 			return fmt.Errorf("gobgp: stop: %w", err)
 		}
 		s.forget()
-	}
-	if sp.AS == 0 || !sp.RouterID.Is4() {
-		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form", sp.AS, sp.RouterID)
 	}
 	if err := a.server.StartBgp(ctx, &api.StartBgpRequest{Global: global(sp)}); err != nil {
 		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes them.

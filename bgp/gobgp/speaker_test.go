@@ -9,7 +9,6 @@ import (
 )
 
 func TestRoutesComeAndGo(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
@@ -38,7 +37,6 @@ func TestRoutesComeAndGo(t *testing.T) {
 }
 
 func TestSetChangesOnlyOnePeer(t *testing.T) {
-	t.Parallel()
 	l := newLab(t)
 	a, b, c := l.node(64512), l.node(64512), l.node(64512)
 	connect(a, b)
