@@ -63,7 +63,6 @@ type Agent struct {
 	plannedWith Facts
 	absentSince time.Time    // zero while the data plane is there
 	rejected    []netip.Addr // next hops that the speaker rejects
-	logged      map[calico.Problem]bool
 
 	mu         sync.Mutex
 	plan       Plan
@@ -77,7 +76,7 @@ type Agent struct {
 
 // New returns an Agent that does nothing until Run.
 func New(cfg Config) *Agent {
-	return &Agent{cfg: cfg, started: time.Now(), absentSince: time.Now(), logged: map[calico.Problem]bool{}, waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
+	return &Agent{cfg: cfg, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
 }
 
 // Run keeps the speaker and the FIB equal to the plan until ctx ends.
@@ -231,19 +230,11 @@ func (a *Agent) setHandsOff(on bool) {
 	}
 }
 
-// noteProblems keeps the problems for status and logs each once, and again when it comes back after it was gone.
+// noteProblems keeps the problems for status. The datastore's adapter has logged them.
 func (a *Agent) noteProblems(problems []calico.Problem) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.problems = problems
-	a.mu.Unlock()
-	now := map[calico.Problem]bool{}
-	for _, p := range problems {
-		now[p] = true
-		if !a.logged[p] {
-			a.cfg.Log.Warn("unusable data in Calico's datastore is skipped", "key", p.Key, "err", p.Err)
-		}
-	}
-	a.logged = now
 }
 
 // logPlan tells what changed, not that a plan was made.
