@@ -26,6 +26,8 @@ type EtcdOptions struct {
 	Listen string
 	// CertFile and KeyFile make it https. With ClientCAFile, clients must show a certificate signed by one of its.
 	CertFile, KeyFile, ClientCAFile string
+	// Token makes the cluster's id another than that of servers with other tokens.
+	Token string
 	// ProgressInterval is how often idle watches are told the revision; zero: etcd's default, 10 minutes.
 	ProgressInterval time.Duration
 }
@@ -66,6 +68,9 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	if o.Token != "" {
+		cfg.InitialClusterToken = o.Token
+	}
 	cfg.UnsafeNoFsync = true // what it holds is not worth keeping over a crash of the machine
 	cfg.TickMs, cfg.ElectionMs = 10, 50
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())

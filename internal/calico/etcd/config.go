@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 )
 
 // Config says how to reach etcd. The names of the environment variables are calico-node's; reading them is the caller's business.
@@ -53,8 +55,10 @@ func (c Config) client() (clientv3.Config, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		PermitWithoutStream:  true,
-		// Retrying is ours: the client's own retries end in a bare "deadline exceeded" that hides the reason.
+		// Retrying is ours: the client's own way, to wait for a connection and to try a hundred times, ends in a bare "deadline
+		// exceeded" that hides the reason.
 		MaxUnaryRetries: uint(len(c.Endpoints)) + 1,
+		DialOptions:     []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
 		Logger:          zap.NewNop(),
 	}
 	tlsConfig, err := c.tls()
@@ -65,6 +69,11 @@ func (c Config) client() (clientv3.Config, error) {
 		out.TLS = tlsConfig
 	}
 	return out, nil
+}
+
+// failFast makes a request fail with the reason when no endpoint can be connected. While one of them is still connecting, it waits.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 // scheme checks the endpoints and returns the scheme that they share. The etcd client takes its transport from the first one

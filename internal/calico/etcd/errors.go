@@ -14,6 +14,12 @@ import (
 // errRestored says that etcd no longer has the history that we have followed.
 var errRestored = errors.New("etcd was replaced or restored from older data, reading all again")
 
+// errCompacted says that etcd has dropped events that we have not seen.
+var errCompacted = errors.New("etcd compacted events that were not read")
+
+// errWatchEnded is for a watch that ends without saying why.
+var errWatchEnded = errors.New("watch ended")
+
 // explain puts err into a sentence for the operator, who should see what to change.
 func explain(err error, user string) string {
 	switch {
@@ -31,9 +37,15 @@ func explain(err error, user string) string {
 		return "the endpoint is not an etcd with the v3 API: " + message(err)
 	}
 	text := message(err)
-	for _, sign := range []string{"server preface", "http2: frame", "malformed HTTP", "unexpected HTTP status code", "content-type"} {
-		if strings.Contains(text, sign) {
-			return "the endpoint is not an etcd with the v3 API, or wants https: " + text
+	for _, hint := range []struct{ sign, means string }{
+		{"server preface", "the endpoint is not an etcd with the v3 API, or wants https"}, // it speaks HTTP/1 or TLS
+		{"http2: frame", "the endpoint is not an etcd with the v3 API, or wants https"},
+		{"content-type", "the endpoint is not an etcd with the v3 API"},
+		{"handshake failed: EOF", "the endpoint does not speak TLS, perhaps it is http"},
+		{"first record does not look like a TLS", "the endpoint does not speak TLS, perhaps it is http"},
+	} {
+		if strings.Contains(text, hint.sign) {
+			return hint.means + ": " + text
 		}
 	}
 	return text

@@ -59,20 +59,25 @@ func newFollower(s *Source) *follower {
 
 // follow lists what must be listed, then watches, until something goes wrong. It returns nil only when ctx has ended.
 func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
-	head, err := probe(ctx, client)
-	if err != nil {
-		return err
+	for {
+		head, err := probe(ctx, client)
+		if err != nil {
+			return err
+		}
+		if err := f.sameHistory(head); err != nil {
+			f.source.log.Warn("etcd has another history than before", "err", err)
+			f.forget()
+		}
+		f.cluster, f.term = head.ClusterId, head.RaftTerm
+		if err := f.list(ctx, client, head.Revision); err != nil {
+			return err
+		}
+		f.source.connected()
+		if err := f.watch(ctx, client); !errors.Is(err, errCompacted) {
+			return err
+		}
+		f.source.log.Info("listing again what etcd compacted before it was read")
 	}
-	if err := f.sameHistory(head); err != nil {
-		f.forget()
-		f.source.log.Warn("etcd has other data than before", "err", err)
-	}
-	f.cluster, f.term = head.ClusterId, head.RaftTerm
-	if err := f.list(ctx, client, head.Revision); err != nil {
-		return err
-	}
-	f.source.connected()
-	return f.watch(ctx, client)
 }
 
 // probe reads next to nothing from a quorum. Its key is one of those that we may read.
@@ -167,15 +172,25 @@ func getPage(ctx context.Context, client *clientv3.Client, from string, opts ...
 	return client.Get(ctx, from, opts...)
 }
 
+// compacted marks the ranges to be listed whose events up to revision may be lost. Those that were busy of late are not among them:
+// in a large cluster that spares the large ranges.
+func (f *follower) compacted(revision int64) {
+	for i := range f.ranges {
+		if f.ranges[i].next < revision {
+			f.ranges[i].next = 0
+		}
+	}
+}
+
 // take applies one response of the watch on range i to the store.
 func (f *follower) take(i int, resp clientv3.WatchResponse) error {
 	r := &f.ranges[i]
+	if resp.CompactRevision != 0 {
+		r.next = 0
+		f.compacted(resp.CompactRevision)
+		return errCompacted
+	}
 	if err := resp.Err(); err != nil {
-		if resp.CompactRevision != 0 {
-			from := r.next
-			r.next = 0 // events are lost: the list tells what became of their keys
-			return fmt.Errorf("watch %s from revision %d: %w", r.prefix, from, err)
-		}
 		return fmt.Errorf("watch %s: %w", r.prefix, err)
 	}
 	if resp.Header.ClusterId != f.cluster {
@@ -213,6 +228,3 @@ func (f *follower) publish() {
 	f.listed = false
 	f.source.publish(f.store.Snapshot(f.revision))
 }
-
-// errWatchEnded is for a watch that ends without saying why.
-var errWatchEnded = errors.New("watch ended")
