@@ -101,8 +101,8 @@ func (w *write) add(i int, op route.Op) error {
 			return err
 		}
 	}
+	e, err := w.encode(&op)
 	p := pendingOp{i: i, op: op}
-	e, err := w.encode(op)
 	if err != nil {
 		w.done(i, &OpError{op, err})
 		return nil
@@ -173,10 +173,16 @@ func (w *write) flush() error {
 var (
 	errForeign = errors.New("a foreign route has the same prefix and metric")
 	errNoPath  = errors.New("no path")
+	errPrefix  = errors.New("not a prefix")
 )
 
-// encode finds the kernel's form of an op.
-func (w *write) encode(op route.Op) (entry, error) {
+// encode finds the kernel's form of an op, and normalizes the op's prefix.
+func (w *write) encode(op *route.Op) (entry, error) {
+	prefix, ok := route.Normalize(op.Route.Prefix)
+	if !ok {
+		return entry{}, errPrefix
+	}
+	op.Route.Prefix = prefix
 	table, err := w.d.kernelTable(op.Route.Table)
 	if err != nil {
 		return entry{}, err
@@ -336,7 +342,7 @@ func (d *Dataplane) rebind(ctx context.Context) {
 	var moved []route.Op
 	for _, m := range d.recalled {
 		op := route.Op{Route: m.put}
-		e, err := w.encode(op)
+		e, err := w.encode(&op)
 		if err == nil && !d.routeOf(e, ifaces).SameForwarding(m.programmed) {
 			moved = append(moved, op)
 		}

@@ -14,12 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/route"
 )
-
-var _ fib.Dataplane = (*Dataplane)(nil)
 
 // bed is a namespace with two interfaces, and a data plane on it.
 type bed struct {
@@ -61,8 +58,8 @@ func newBed(t *testing.T) *bed {
 	return &bed{t: t, ns: node, peer: peer, Dataplane: start(t, Config{Namespace: node.Path()})}
 }
 
-// start runs a data plane until the test ends.
-func start(t *testing.T, c Config) *Dataplane {
+// open runs a data plane until stop.
+func open(t *testing.T, c Config) (d *Dataplane, stop func()) {
 	t.Helper()
 	c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	d, err := New(c)
@@ -70,12 +67,19 @@ func start(t *testing.T, c Config) *Dataplane {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	t.Cleanup(func() {
+	return d, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	})
+	}
+}
+
+// start runs a data plane until the test ends.
+func start(t *testing.T, c Config) *Dataplane {
+	t.Helper()
+	d, stop := open(t, c)
+	t.Cleanup(stop)
 	return d
 }
 
@@ -306,6 +310,10 @@ func TestRefusedOpsHoldUpNoOther(t *testing.T) {
 		if err != nil {
 			t.Log(err)
 		}
+	}
+	var refusal *Refusal
+	if !errors.As(results[5], &refusal) || refusal.Errno != unix.EINVAL || refusal.Message == "" {
+		t.Errorf("the kernel's own words are missing: %v", results[5])
 	}
 	b.want(good...)
 }
