@@ -127,8 +127,11 @@ func unmarshal(value []byte, into any) error {
 	}
 	err := json.Unmarshal(value, into)
 	var wrongType *json.UnmarshalTypeError
-	if errors.As(err, &wrongType) && wrongType.Field != "" {
-		return fmt.Errorf("%s: cannot be a JSON %s", wrongType.Field, wrongType.Value)
+	switch {
+	case !errors.As(err, &wrongType):
+		return err
+	case wrongType.Field == "":
+		return fmt.Errorf("cannot be a JSON %s", wrongType.Value)
 	}
-	return err
+	return fmt.Errorf("%s: cannot be a JSON %s", wrongType.Field, wrongType.Value)
 }

@@ -7,8 +7,12 @@ import (
 	"net/netip"
 )
 
-// Snapshot is one consistent view of Calico's data: everything as it stood at Revision. It is immutable once published; its
-// maps may be shared with older and newer snapshots. Items that could not be decoded are missing here and named in Problems.
+// Snapshot is one view of Calico's data, as it stood at Revision. It is immutable once published; its
+// maps may be shared with older and newer snapshots. Items that could not be decoded are named in Problems; they are missing here, or,
+// if they could be decoded before, still as they were then (Store).
+//
+// As everywhere in Calico, the kinds are not in step with each other: while changes come in, one kind may be a moment ahead of
+// another. Every kind is in order in itself.
 type Snapshot struct {
 	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
 	// Lists counts the lists (as against watch events) that have gone into it. When it differs from the snapshot before, what
@@ -86,7 +90,7 @@ const (
 type Block struct {
 	CIDR        netip.Prefix
 	Owner       Owner
-	Allocations []Allocation // those that name an owner, in the order of their addresses
+	Allocations []Allocation // those that have a handle or name a node, in the order of their addresses
 }
 
 // Owner is who has a block: a host, something virtual (load balancers), or nobody (the zero Owner).
@@ -100,7 +104,7 @@ type Allocation struct {
 	Address netip.Addr
 	Node    string // attributes' secondary.node; "" where none is recorded
 	Type    string // "ipipTunnelAddress", "vxlanTunnelAddress", …; "" for a workload
-	Handle  string
+	Handle  string // of this node's own allocations only: all handles of a large cluster would be most of a snapshot
 }
 
 // WorkloadEndpoint is a Calico WorkloadEndpoint.

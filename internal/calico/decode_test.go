@@ -1,0 +1,293 @@
+package calico
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var byValue = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+}
+
+const sampleBlock = `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","affinity_claim_time":"2026-03-02T09:15:40Z",
+ "allocations":[0,1,null,2],"unallocated":[2],
+ "attributes":[
+  {"handle_id":"ipip-tunnel-addr-leaf-1","secondary":{"node":"leaf-1","type":"ipipTunnelAddress"}},
+  {"handle_id":"k8s-pod-network.aa01","secondary":{"namespace":"shop","node":"leaf-1","pod":"cart-0"}},
+  {"handle_id":"k8s-pod-network.aa02","secondary":{"node":"leaf-2","pod":"cart-1"},"alternateOwnerAttrs":{"node":"leaf-3"}}],
+ "sequenceNumber":18446744073709551615,"sequenceNumberForAllocation":{"0":1772442940123456701},"deleted":false,"new":{"field":[1]}}`
+
+func TestDecodeBlock(t *testing.T) {
+	sample := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}, Allocations: []Allocation{
+		{Address: addr("10.40.4.4"), Node: "leaf-1", Type: "ipipTunnelAddress", Handle: "ipip-tunnel-addr-leaf-1"},
+		{Address: addr("10.40.4.5"), Node: "leaf-1", Handle: "k8s-pod-network.aa01"},
+		{Address: addr("10.40.4.7"), Node: "leaf-2", Handle: "k8s-pod-network.aa02"},
+	}}
+	four := func(attributes, allocations string) string {
+		return `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","attributes":` + attributes + `,"allocations":` + allocations + `}`
+	}
+	one := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}, Allocations: []Allocation{{Address: addr("10.40.4.6"), Handle: "h"}}}
+	none := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}}
+	for _, tc := range []struct {
+		name, value string
+		want        Block
+		problem     string // part of the error, which comes with a usable block
+	}{
+		{"sample", sampleBlock, sample, ""},
+		{"allocation without node, as made by hand", four(`[{"handle_id":"h"}]`, `[null,null,0,null]`), one, ""},
+		{"address that cools down after its release", four(`[{"releasedAt":"2026-03-02T09:15:40Z"}]`, `[0,null,null,null]`), none, ""},
+		{"index beyond the attributes", four(`[{"handle_id":"h"}]`, `[1,null,0,null]`), one, "allocations[0]"},
+		{"negative index", four(`[{"handle_id":"h"}]`, `[-1,null,0,null]`), one, "allocations[0]"},
+		{"more allocations than addresses", four(`[{"handle_id":"h"}]`, `[null,null,0,null,0,0]`), one, "allocations: 6"},
+		{"fewer allocations than addresses", four(`[]`, `[]`), none, ""},
+		{"no owner", `{"affinity":null}`, Block{CIDR: pfx("10.40.4.4/30")}, ""},
+		{"owner left out", `{}`, Block{CIDR: pfx("10.40.4.4/30")}, ""},
+		{"virtual owner is no host", `{"affinity":"virtual:load-balancer"}`, Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Virtual: "load-balancer"}}, ""},
+		{"colons in a node's name", `{"affinity":"host:a:b"}`, Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "a:b"}}, ""},
+		{"host bits in cidr", `{"cidr":"10.40.4.6/30","affinity":"host:leaf-1"}`, none, ""},
+		{"obsolete hostAffinity", `{"affinity":null,"hostAffinity":"leaf-9"}`, Block{CIDR: pfx("10.40.4.4/30")}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := decodeBlock(pfx("10.40.4.4/30"), []byte(tc.value))
+			if partial, ok := err.(partialError); tc.problem == "" && err != nil || tc.problem != "" && (!ok || !strings.Contains(string(partial), tc.problem)) {
+				t.Errorf("error %v, want %q", err, tc.problem)
+			}
+			if diff := cmp.Diff(tc.want, got, byValue); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	single, err := decodeBlock(pfx("10.40.4.4/32"), []byte(`{"cidr":"10.40.4.4","allocations":[0],"attributes":[{"secondary":{"node":"x"}}]}`))
+	if err != nil || len(single.Allocations) != 1 {
+		t.Errorf("cidr without a mask: %+v %v", single, err)
+	}
+	last, err := decodeBlock(pfx("255.255.255.255/32"), []byte(`{"allocations":[null,null]}`))
+	if err == nil || len(last.Allocations) != 0 {
+		t.Errorf("beyond the last of all addresses: %+v %v", last, err)
+	}
+}
+
+func TestDecodeBlockRefuses(t *testing.T) {
+	for value, want := range map[string]string{
+		``:                          "empty value",
+		`{`:                         "unexpected end",
+		`[]`:                        "",
+		`{"cidr":"10.0.0.0/30"}`:    "cidr: 10.0.0.0/30 is not the block of the key",
+		`{"cidr":"x"}`:              `cidr: "x"`,
+		`{"affinity":"leaf-1"}`:     "affinity",
+		`{"affinity":"host:"}`:      "affinity",
+		`{"allocations":["x"]}`:     "allocations",
+		`{"allocations":[1.5]}`:     "allocations",
+		`{"allocations":{"0":1}}`:   "allocations",
+		`{"deleted":true,"cidr":1}`: "cidr",
+	} {
+		if b, err := decodeBlock(pfx("10.40.4.4/30"), []byte(value)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v %v, want %q", value, b, err, want)
+		}
+	}
+	if _, err := decodeBlock(pfx("10.40.4.4/30"), []byte(`{"deleted":true}`)); err != errAbsent {
+		t.Errorf("a deleted block: %v", err)
+	}
+}
+
+func TestDecodeAffinity(t *testing.T) {
+	for value, want := range map[string]AffinityState{
+		``:                                      AffinityConfirmed,
+		`{}`:                                    AffinityConfirmed,
+		`null`:                                  AffinityConfirmed,
+		`{"state":""}`:                          AffinityConfirmed,
+		`{"state":"confirmed","deleted":false}`: AffinityConfirmed,
+		`{"state":"pending"}`:                   AffinityPending,
+		`{"state":"pendingDeletion"}`:           AffinityPendingDeletion,
+	} {
+		if got, err := decodeAffinity([]byte(value)); err != nil || got != want {
+			t.Errorf("%q: %q %v", value, got, err)
+		}
+	}
+	if _, err := decodeAffinity([]byte(`{"state":"confirmed","deleted":true}`)); err != errAbsent {
+		t.Errorf("deleted: %v", err)
+	}
+	if got, err := decodeAffinity([]byte(`{"state":"new"}`)); got == AffinityConfirmed || err == nil {
+		t.Errorf("unknown state: %q %v", got, err)
+	}
+	if _, err := decodeAffinity([]byte(`{"state":1}`)); err == nil || !strings.Contains(err.Error(), "state: cannot be a JSON number") {
+		t.Errorf("wrong type: %v", err)
+	}
+}
+
+func TestDecodeNode(t *testing.T) {
+	full := `{"kind":"Node","metadata":{"name":"not-the-key","labels":{"rack":"r2"}},
+	 "spec":{"bgp":{"ipv4Address":"172.20.8.7/24","ipv6Address":"FD77:0::7/64","asNumber":"1.10","ipv4IPIPTunnelAddr":"10.40.4.4","routeReflectorClusterID":"1.0.0.1"},
+	 "ipv4VXLANTunnelAddr":"10.40.9.1","ipv6VXLANTunnelAddr":"fd12::9","wireguard":{"interfaceIPv4Address":"10.40.9.2","interfaceIPv6Address":"fd12::a"},
+	 "addresses":[{"address":"172.20.8.7/24","type":"CalicoNodeIP"}],"future":{"x":1}},"status":{}}`
+	want := Node{Name: "leaf-1", Labels: map[string]string{"rack": "r2"}, IPv4: pfx("172.20.8.7/24"), IPv6: pfx("fd77::7/64"), ASNumber: 65546,
+		RouteReflectorClusterID: "1.0.0.1", IPv4IPIPTunnelAddr: addr("10.40.4.4"), IPv4VXLANTunnelAddr: addr("10.40.9.1"),
+		IPv6VXLANTunnelAddr: addr("fd12::9"), WireguardIPv4: addr("10.40.9.2"), WireguardIPv6: addr("fd12::a")}
+	for value, want := range map[string]Node{
+		full:            want,
+		`{}`:            {Name: "leaf-1"},
+		`{"spec":{}}`:   {Name: "leaf-1"},
+		`{"spec":null}`: {Name: "leaf-1"},
+		`{"spec":{"bgp":{"ipv4Address":"","asNumber":64801}}}`:          {Name: "leaf-1", ASNumber: 64801},
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7"}}}`:                 {Name: "leaf-1", IPv4: pfx("172.20.8.7/32")},
+		`{"spec":{"bgp":{"ipv6Address":"fd77::7","asNumber":"64801"}}}`: {Name: "leaf-1", IPv6: pfx("fd77::7/128"), ASNumber: 64801},
+		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/120"}}}`:      {Name: "leaf-1", IPv4: pfx("172.20.8.7/24")},
+	} {
+		got, err := decodeNode("leaf-1", []byte(value))
+		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", value, err, diff)
+		}
+	}
+	for value, want := range map[string]string{
+		`{"spec":[]}`: "spec",
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8"}}}`:                `spec.bgp.ipv4Address: "172.20.8"`,
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7/33"}}}`:           "spec.bgp.ipv4Address",
+		`{"spec":{"bgp":{"ipv4Address":"fd77::7/64"}}}`:              "other address family",
+		`{"spec":{"bgp":{"ipv6Address":"172.20.8.7/24"}}}`:           "other address family",
+		`{"spec":{"bgp":{"ipv6Address":"fe80::1%eth0/64"}}}`:         "spec.bgp.ipv6Address",
+		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/95"}}}`:    "spec.bgp.ipv4Address",
+		`{"spec":{"bgp":{"asNumber":4294967296}}}`:                   "asNumber",
+		`{"spec":{"bgp":{"asNumber":"1.65536"}}}`:                    `"1.65536" is not an AS number`,
+		`{"spec":{"bgp":{"asNumber":"64.1.2"}}}`:                     "is not an AS number",
+		`{"spec":{"bgp":{"asNumber":""}}}`:                           "is not an AS number",
+		`{"spec":{"bgp":{"asNumber":-1}}}`:                           "asNumber",
+		`{"spec":{"bgp":{"routeReflectorClusterID":"7"}}}`:           "routeReflectorClusterID",
+		`{"spec":{"bgp":{"ipv4IPIPTunnelAddr":"x"}}}`:                "ipv4IPIPTunnelAddr",
+		`{"spec":{"wireguard":{"interfaceIPv6Address":"10.0.0.1"}}}`: "wireguard.interfaceIPv6Address",
+		`{"metadata":{"labels":{"a":1}}}`:                            "labels",
+	} {
+		if n, err := decodeNode("leaf-1", []byte(value)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %+v %v, want %q", value, n, err, want)
+		}
+	}
+}
+
+func TestDecodeIPPool(t *testing.T) {
+	for spec, want := range map[string]IPPool{
+		`{"cidr":"10.40.0.0/16"}`:    {CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapNever, VXLANMode: EncapNever, BlockSize: 26},
+		`{"cidr":"10.40.7.9/16"}`:    {CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapNever, VXLANMode: EncapNever, BlockSize: 26},
+		`{"cidr":"fd12:0008::9/64"}`: {CIDR: pfx("fd12:8::/64"), IPIPMode: EncapNever, VXLANMode: EncapNever, BlockSize: 122},
+		`{"cidr":"10.40.0.0/16","ipipMode":"CrossSubnet","vxlanMode":"Never","blockSize":28,"disabled":true,"disableBGPExport":true,"ipip":{"enabled":true}}`: {
+			CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapCrossSubnet, VXLANMode: EncapNever, BlockSize: 28, Disabled: true, DisableBGPExport: true},
+		`{"cidr":"fd12::/64","vxlanMode":"Always","blockSize":128}`: {CIDR: pfx("fd12::/64"), IPIPMode: EncapNever, VXLANMode: EncapAlways, BlockSize: 128},
+	} {
+		want.Name = "p"
+		got, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`))
+		if err != nil || got != want {
+			t.Errorf("%s: %+v %v", spec, got, err)
+		}
+	}
+	for spec, want := range map[string]string{
+		`{}`:                                        "spec.cidr",
+		`{"cidr":"10.0.0.0/40"}`:                    "spec.cidr",
+		`{"cidr":"10.0.0.0/16","blockSize":19}`:     "spec.blockSize",
+		`{"cidr":"fd12::/64","blockSize":26}`:       "spec.blockSize",
+		`{"cidr":"10.0.0.0/16","ipipMode":"maybe"}`: "spec.ipipMode",
+	} {
+		if p, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v %v, want %q", spec, p, err, want)
+		}
+	}
+}
+
+func TestDecodeBGPConfiguration(t *testing.T) {
+	yes := true
+	got, err := decodeBGPConfiguration("default", []byte(`{"spec":{"nodeToNodeMeshEnabled":true,"asNumber":64512,"listenPort":1790,"bindMode":"NodeIP",
+	 "logSeverityScreen":"Info","nodeMeshPassword":{"secretKeyRef":{"name":"s","key":"k"}},"nodeMeshMaxRestartTime":"1m30s",
+	 "communities":[{"name":"site-a","value":"64512:77"}],"prefixAdvertisements":[{"cidr":"10.40.0.0/16","communities":["site-a","64512:1:2"]}],
+	 "serviceClusterIPs":[{"cidr":"10.96.0.0/12"}],"serviceExternalIPs":[{"cidr":"192.0.2.0/24"}],"serviceLoadBalancerIPs":[{"cidr":"198.51.100.0/24"}],
+	 "serviceLoadBalancerAggregation":"Disabled","ignoredInterfaces":["eth9*"],"localWorkloadPeeringIPV4":"10.9.9.9","localWorkloadPeeringIPV6":"fd::9",
+	 "programClusterRoutes":"Enabled","ipv4NormalRoutePriority":7,"ipv6NormalRoutePriority":8}}`))
+	want := BGPConfiguration{Name: "default", NodeToNodeMeshEnabled: &yes, ASNumber: 64512, ListenPort: 1790, BindMode: "NodeIP", LogSeverityScreen: "Info",
+		NodeMeshPassword: &SecretKeyRef{"s", "k"}, NodeMeshMaxRestartTime: 90 * time.Second, Communities: []Community{{"site-a", "64512:77"}},
+		PrefixAdvertisements: []PrefixAdvertisement{{"10.40.0.0/16", []string{"site-a", "64512:1:2"}}},
+		ServiceClusterIPs:    []string{"10.96.0.0/12"}, ServiceExternalIPs: []string{"192.0.2.0/24"}, ServiceLoadBalancerIPs: []string{"198.51.100.0/24"},
+		ServiceLoadBalancerAggregation: "Disabled", IgnoredInterfaces: []string{"eth9*"}, LocalWorkloadPeeringIPV4: "10.9.9.9",
+		LocalWorkloadPeeringIPV6: "fd::9", ProgramClusterRoutes: "Enabled", IPv4NormalRoutePriority: 7, IPv6NormalRoutePriority: 8}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	for spec, want := range map[string]string{
+		`{"listenPort":70000}`:              "listenPort",
+		`{"nodeMeshMaxRestartTime":"soon"}`: `"soon" is not a duration`,
+		`{"nodeMeshMaxRestartTime":"-1s"}`:  "is not a duration",
+		`{"nodeMeshMaxRestartTime":90}`:     "nodeMeshMaxRestartTime",
+		`{"nodeToNodeMeshEnabled":"yes"}`:   "nodeToNodeMeshEnabled: cannot be a JSON string",
+	} {
+		if c, err := decodeBGPConfiguration("default", []byte(`{"spec":`+spec+`}`)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v %v, want %q", spec, c, err, want)
+		}
+	}
+}
+
+func TestDecodeBGPPeer(t *testing.T) {
+	got, err := decodeBGPPeer("tor", []byte(`{"spec":{"node":"n","nodeSelector":"rack == 'r2'","peerIP":"192.0.2.1:1790","peerSelector":"x","asNumber":"64900","localASNumber":"1.1",
+	 "keepOriginalNextHop":true,"nextHopMode":"Self","password":{"secretKeyRef":{"name":"s","key":"k"}},"sourceAddress":"None","maxRestartTime":"2m0s",
+	 "keepaliveTime":"7s","numAllowedLocalASNumbers":2,"ttlSecurity":1,"reachableBy":"192.0.2.9","filters":["b","a"],"localWorkloadSelector":"l","reversePeering":"Manual"}}`))
+	want := BGPPeer{Name: "tor", Node: "n", NodeSelector: "rack == 'r2'", PeerIP: "192.0.2.1:1790", PeerSelector: "x", ASNumber: 64900, LocalASNumber: 65537,
+		KeepOriginalNextHop: true, NextHopMode: "Self", Password: &SecretKeyRef{"s", "k"}, SourceAddress: "None", MaxRestartTime: 2 * time.Minute,
+		KeepaliveTime: 7 * time.Second, NumAllowedLocalASNumbers: 2, TTLSecurity: 1, ReachableBy: "192.0.2.9", Filters: []string{"b", "a"},
+		LocalWorkloadSelector: "l", ReversePeering: "Manual"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"ttlSecurity":256}}`)); err == nil {
+		t.Errorf("ttlSecurity 256: %+v", p)
+	}
+	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"password":{}}}`)); err != nil || p.Password != nil {
+		t.Errorf("password without a reference: %+v %v", p, err)
+	}
+}
+
+func TestDecodeBGPFilter(t *testing.T) {
+	sixteen, lots := 16, 28
+	got, err := decodeBGPFilter("f", []byte(`{"spec":{"importV4":[{"cidr":"0.0.0.0/0","matchOperator":"Equal","action":"Reject"},
+	  {"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":16,"max":28},"action":"Accept"}],
+	 "exportV4":[{"source":"RemotePeers","interface":"eth*","peerType":"eBGP","communities":{"values":["1:2"]},"asPathPrefix":[64512,"1.1"],"priority":5,"action":"Accept",
+	  "operations":[{"addCommunity":{"value":"1:2"}},{"prependASPath":{"prefix":["64512"]}},{"setPriority":{"value":9}}]}],
+	 "exportV6":[{"action":"Reject"}],"importV6":[{"action":"Accept"}]}}`))
+	want := BGPFilter{Name: "f",
+		ImportV4: []BGPFilterRule{{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"},
+			{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: &PrefixLengthRange{&sixteen, &lots}, Action: "Accept"}},
+		ExportV4: []BGPFilterRule{{Source: "RemotePeers", Interface: "eth*", PeerType: "eBGP", Communities: []string{"1:2"}, ASPathPrefix: []uint32{64512, 65537},
+			Priority: 5, Action: "Accept", Operations: []BGPFilterOperation{{AddCommunity: "1:2"}, {PrependASPath: []uint32{64512}}, {SetPriority: 9}}}},
+		ExportV6: []BGPFilterRule{{Action: "Reject"}}, ImportV6: []BGPFilterRule{{Action: "Accept"}}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	_, err = decodeBGPFilter("f", []byte(`{"spec":{"exportV4":[{"action":"Accept"},{"action":"Accept","onlyOnMondays":true}]}}`))
+	if _, partial := err.(partialError); !partial || !strings.Contains(err.Error(), `spec.exportV4[1]: unknown field "onlyOnMondays"`) {
+		t.Errorf("unknown condition: %v", err)
+	}
+	for _, ops := range []string{`[{}]`, `[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`} {
+		_, err := decodeBGPFilter("f", []byte(`{"spec":{"importV6":[{"action":"Accept","operations":`+ops+`}]}}`))
+		if err == nil || !strings.Contains(err.Error(), "spec.importV6[0]: operations[0]") {
+			t.Errorf("%s: %v", ops, err)
+		}
+	}
+}
+
+func TestDecodeWorkloadEndpoint(t *testing.T) {
+	got, err := decodeWorkloadEndpoint("shop", "w", []byte(`{"metadata":{"name":"w"},"spec":{"node":"leaf-1","ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
+	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Node: "leaf-1", InterfaceName: "cali1",
+		IPNetworks: []netip.Prefix{pfx("10.40.4.7/32"), pfx("10.40.4.8/32"), pfx("fd12::7/128")}}
+	if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if _, err := decodeWorkloadEndpoint("shop", "w", []byte(`{"spec":{"ipNetworks":["10.40.4.7","x"]}}`)); err == nil || !strings.Contains(err.Error(), "spec.ipNetworks[1]") {
+		t.Error(err)
+	}
+}
+
+func TestDatastoreReady(t *testing.T) {
+	for value, want := range map[string]bool{`{}`: false, `{"spec":{"datastoreReady":true}}`: false, `{"spec":{"datastoreReady":false}}`: true} {
+		if got, err := decodeNotReady([]byte(value)); err != nil || got != want {
+			t.Errorf("%s: not ready %v %v", value, got, err)
+		}
+	}
+}

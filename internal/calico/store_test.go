@@ -1,0 +1,272 @@
+package calico
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+const resources = "/calico/resources/v3/projectcalico.org/"
+
+func nodeJSON(address string) []byte {
+	return fmt.Appendf(nil, `{"spec":{"bgp":{"ipv4Address":%q}}}`, address)
+}
+
+func TestStoreKeepsWhatIsOurs(t *testing.T) {
+	s := NewStore("edge-1")
+	cidr := pfx("10.0.0.0/26")
+	affinity := func(o Owner) string { return Key{Kind: KindBlockAffinity, Owner: o, CIDR: cidr}.String() }
+	s.Put(affinity(Owner{Host: "edge-10"}), nil)
+	s.Put(affinity(Owner{Virtual: "edge-1"}), nil)
+	s.Put(resources+"workloadendpoints/shop/theirs", []byte(`{"spec":{"node":"edge-9"}}`))
+	s.Put(resources+"workloadendpoints/shop/theirs-too", []byte(`{"spec":{"node":"edge-10"}}`))
+	s.Put(resources+"workloadendpoints/shop/broken-but-theirs", []byte(`{"spec":{"node":"edge-9"`))
+	s.Put(resources+"bgpconfigurations/whatever", []byte(`{`))
+	s.Put(resources+"clusterinformations/whatever", []byte(`{"spec":{"datastoreReady":false}}`))
+	s.Put("/calico/ipam/v2/handle/x", []byte(`{`))
+	if got := s.Snapshot(1); len(got.Affinities)+len(got.WorkloadEndpoints)+len(got.BGPConfigurations)+len(got.Problems) != 0 || got.DatastoreNotReady {
+		t.Errorf("kept %+v", got)
+	}
+	s.Put(affinity(Owner{Host: "edge-1"}), nil)
+	s.Put(resources+"workloadendpoints/shop/ours", []byte(`{"spec":{"node":"edge-1"}}`))
+	s.Put(resources+"bgpconfigurations/node.edge-9", []byte(`{"spec":{"listenPort":1790}}`))
+	s.Put(resources+"clusterinformations/default", []byte(`{"spec":{"datastoreReady":false}}`))
+	got := s.Snapshot(2)
+	if got.Affinities[cidr] != AffinityConfirmed || got.WorkloadEndpoints["shop/ours"].Node != "edge-1" ||
+		got.BGPConfigurations["node.edge-9"].ListenPort != 1790 || !got.DatastoreNotReady {
+		t.Errorf("got %+v", got)
+	}
+	// The endpoint goes to another node.
+	s.Put(resources+"workloadendpoints/shop/ours", []byte(`{"spec":{"node":"edge-9"}}`))
+	if got := s.Snapshot(3); len(got.WorkloadEndpoints) != 0 {
+		t.Errorf("still %+v", got.WorkloadEndpoints)
+	}
+}
+
+func TestStoreForgetsHandlesOfOtherNodes(t *testing.T) {
+	s := NewStore("leaf-2")
+	s.Put("/calico/ipam/v2/assignment/ipv4/block/10.40.4.4-30", []byte(sampleBlock))
+	var handles []string
+	for _, a := range s.Snapshot(1).Blocks[pfx("10.40.4.4/30")].Allocations {
+		handles = append(handles, a.Node+"="+a.Handle)
+	}
+	if want := []string{"leaf-1=", "leaf-1=", "leaf-2=k8s-pod-network.aa02"}; !slices.Equal(handles, want) {
+		t.Errorf("handles %v, want %v", handles, want)
+	}
+}
+
+func TestABadUpdateLeavesTheItemAsItWas(t *testing.T) {
+	s := NewStore("edge-1")
+	key := resources + "nodes/edge-9"
+	s.Put(key, nodeJSON("172.20.8.9/24"))
+	good := s.Snapshot(1)
+	s.Put(key, nodeJSON("172.20.8"))
+	if !s.Changed() {
+		t.Error("the problem is no news")
+	}
+	bad := s.Snapshot(2)
+	if bad.Nodes["edge-9"].IPv4 != pfx("172.20.8.9/24") || len(good.Problems) != 0 {
+		t.Errorf("node %+v, problems before %v", bad.Nodes["edge-9"], good.Problems)
+	}
+	if len(bad.Problems) != 1 || bad.Problems[0].Key != key || !strings.Contains(bad.Problems[0].Err, "spec.bgp.ipv4Address") || !strings.Contains(bad.Problems[0].Err, "stays in use") {
+		t.Errorf("problems %v", bad.Problems)
+	}
+	s.Put(key, nodeJSON("172.20.8"))
+	if s.Changed() {
+		t.Error("the same problem again is news")
+	}
+	// Also over a list.
+	s.BeginList()
+	s.Put(key, nodeJSON("172.20.8"))
+	s.EndList(resources + "nodes/")
+	if got := s.Snapshot(3); len(got.Nodes) != 1 || len(got.Problems) != 1 {
+		t.Errorf("after a list: %+v", got)
+	}
+	s.Put(key, nodeJSON("172.20.8.10/24"))
+	if got := s.Snapshot(4); got.Nodes["edge-9"].IPv4 != pfx("172.20.8.10/24") || len(got.Problems) != 0 {
+		t.Errorf("after the repair: %+v", got)
+	}
+	s.Put(key, nodeJSON("172.20.8"))
+	s.Delete(key)
+	if got := s.Snapshot(5); len(got.Nodes)+len(got.Problems) != 0 {
+		t.Errorf("after the deletion: %+v", got)
+	}
+}
+
+func TestABadItemIsLeftOutAndTheRestGoesOn(t *testing.T) {
+	s := NewStore("edge-1")
+	s.Put(resources+"nodes/b", []byte(`{`))
+	s.Put(resources+"nodes/a", nodeJSON("172.20.8.9/24"))
+	s.Put(resources+"ippools/p", []byte(``))
+	s.Put("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-99", []byte(`{}`))
+	got := s.Snapshot(1)
+	var keys []string
+	for _, p := range got.Problems {
+		keys = append(keys, p.Key)
+	}
+	if len(got.Nodes) != 1 || len(keys) != 3 || !slices.IsSorted(keys) {
+		t.Errorf("nodes %v, problems %v", got.Nodes, got.Problems)
+	}
+}
+
+func TestTwoSpellingsOfABlock(t *testing.T) {
+	s := NewStore("edge-1")
+	first, second := "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122", "/calico/ipam/v2/assignment/ipv6/block/fd00:0:0:0::40-122"
+	s.Put(first, []byte(`{"affinity":"host:a"}`))
+	s.Put(second, []byte(`{"affinity":"host:b"}`))
+	got := s.Snapshot(1)
+	if got.Blocks[pfx("fd00::40/122")].Owner.Host != "a" || len(got.Problems) != 1 || got.Problems[0].Key != second {
+		t.Errorf("blocks %v, problems %v", got.Blocks, got.Problems)
+	}
+	s.Delete(second)
+	if got := s.Snapshot(2); len(got.Blocks) != 1 || len(got.Problems) != 0 {
+		t.Errorf("blocks %v, problems %v", got.Blocks, got.Problems)
+	}
+}
+
+func TestListDeletesWhatItLacksAndOnlyWhenItEnds(t *testing.T) {
+	s := NewStore("edge-1")
+	for _, name := range []string{"a", "b", "c"} {
+		s.Put(resources+"nodes/"+name, nodeJSON("172.20.8.9/24"))
+	}
+	s.Put(resources+"ippools/p", []byte(`{"spec":{"cidr":"10.0.0.0/16"}}`))
+	s.Put(resources+"nodes/bad", []byte(`{`))
+	s.BeginList()
+	s.Put(resources+"nodes/a", nodeJSON("172.20.8.9/24"))
+	if got := s.Snapshot(1); len(got.Nodes) != 3 || len(got.Problems) != 1 || got.Lists != 0 {
+		t.Errorf("before the end: %+v", got)
+	}
+	s.BeginList() // that one failed
+	s.Put(resources+"nodes/b", nodeJSON("172.20.8.9/24"))
+	s.EndList(resources + "nodes/")
+	got := s.Snapshot(2)
+	if names := slices.Sorted(maps.Keys(got.Nodes)); !slices.Equal(names, []string{"b"}) || len(got.Problems) != 0 || len(got.IPPools) != 1 || got.Lists != 1 {
+		t.Errorf("after the end: %+v", got)
+	}
+}
+
+func TestUnchangedPartsAreShared(t *testing.T) {
+	s := NewStore("edge-1")
+	s.Put(resources+"nodes/a", nodeJSON("172.20.8.9/24"))
+	s.Put(resources+"ippools/p", []byte(`{"spec":{"cidr":"10.0.0.0/16"}}`))
+	one := s.Snapshot(1)
+	s.Put(resources+"nodes/a", []byte(`{"spec":{"bgp":{"ipv4Address":"172.20.8.9/24"},"ignored":1}}`))
+	if s.Changed() {
+		t.Error("a change that says nothing is news")
+	}
+	s.Put(resources+"nodes/b", nodeJSON("172.20.8.10/24"))
+	two := s.Snapshot(2)
+	same := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	if !same(one.IPPools, two.IPPools) || same(one.Nodes, two.Nodes) {
+		t.Errorf("pools shared %v, nodes shared %v", same(one.IPPools, two.IPPools), same(one.Nodes, two.Nodes))
+	}
+	if len(one.Nodes) != 1 || len(two.Nodes) != 2 {
+		t.Errorf("nodes before %v, after %v", one.Nodes, two.Nodes)
+	}
+}
+
+// TestStoreEqualsOneMadeFromScratch takes random puts, deletes and lists, and compares with a new store that sees only
+// what is there in the end. Every snapshot on the way must stay what it was.
+func TestStoreEqualsOneMadeFromScratch(t *testing.T) {
+	keys := []string{
+		resources + "nodes/a", resources + "nodes/b", resources + "ippools/p", resources + "bgppeers/x", resources + "bgpfilters/f",
+		resources + "bgpconfigurations/default", resources + "clusterinformations/default", resources + "workloadendpoints/ns/w",
+		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-30", "/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30",
+		"/calico/ipam/v2/host/edge-1/ipv4/block/10.0.0.0-30",
+	}
+	values := []string{ // each decodes as any kind but a pool, which then has no CIDR: a problem, and with nothing known before it
+		`{"spec":{"node":"edge-1","cidr":"10.0.0.0/16"}}`, `{"spec":{"node":"edge-9","cidr":"10.1.0.0/16","datastoreReady":false,"asNumber":7}}`,
+		`{"affinity":"host:edge-1","state":"pending","spec":{"cidr":"fd00::/64"}}`, `{"deleted":true,"spec":{"cidr":"fd00::/64"}}`,
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := NewStore("edge-1")
+		there := map[string]string{}
+		type kept struct{ snap, copy *Snapshot }
+		var history []kept
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			key := rapid.SampledFrom(keys).Draw(t, "key")
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			case 0, 1, 2:
+				there[key] = rapid.SampledFrom(values).Draw(t, "value")
+				s.Put(key, []byte(there[key]))
+			case 3:
+				delete(there, key)
+				s.Delete(key)
+			case 4: // some events were missed, then all is listed
+				delete(there, key)
+				s.BeginList()
+				for k, v := range there {
+					s.Put(k, []byte(v))
+				}
+				s.EndList("/calico/")
+			case 5:
+				snap := s.Snapshot(int64(len(history)))
+				history = append(history, kept{snap, deepCopy(snap)})
+			}
+		}
+		scratch := NewStore("edge-1")
+		for k, v := range there {
+			scratch.Put(k, []byte(v))
+		}
+		got, want := s.Snapshot(9), scratch.Snapshot(9)
+		want.Lists = got.Lists
+		if diff := cmp.Diff(want, got, byValue); diff != "" {
+			t.Fatal(diff)
+		}
+		for _, h := range history {
+			if diff := cmp.Diff(h.copy, h.snap, byValue); diff != "" {
+				t.Fatalf("a published snapshot changed:\n%s", diff)
+			}
+		}
+	})
+}
+
+// deepCopy copies the maps; their values are never edited in place.
+func deepCopy(s *Snapshot) *Snapshot {
+	c := *s
+	c.Nodes, c.IPPools, c.Blocks, c.Affinities = maps.Clone(s.Nodes), maps.Clone(s.IPPools), maps.Clone(s.Blocks), maps.Clone(s.Affinities)
+	c.BGPConfigurations, c.BGPPeers, c.BGPFilters = maps.Clone(s.BGPConfigurations), maps.Clone(s.BGPPeers), maps.Clone(s.BGPFilters)
+	c.WorkloadEndpoints, c.Problems = maps.Clone(s.WorkloadEndpoints), slices.Clone(s.Problems)
+	return &c
+}
+
+// BenchmarkOneBlockOfTenThousand is a change of one block in a large cluster, up to the new snapshot.
+func BenchmarkOneBlockOfTenThousand(b *testing.B) {
+	s := NewStore("edge-1")
+	value := func(cidr netip.Prefix, n int) []byte {
+		var v strings.Builder
+		fmt.Fprintf(&v, `{"cidr":%q,"affinity":"host:node-%d","allocations":[`, cidr, n)
+		for i := range 64 {
+			fmt.Fprintf(&v, "%s%d", strings.Repeat(",", min(i, 1)), i)
+		}
+		v.WriteString(`],"attributes":[`)
+		for i := range 64 {
+			fmt.Fprintf(&v, `%s{"handle_id":"k8s-pod-network.%064d","secondary":{"namespace":"ns","node":"node-%d","pod":"pod-%d"}}`, strings.Repeat(",", min(i, 1)), i, n, i)
+		}
+		v.WriteString("]}")
+		return []byte(v.String())
+	}
+	cidr := func(n int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 10), byte(n >> 2), byte(n << 6)}), 26)
+	}
+	for n := range 10_000 {
+		s.Put(Key{Kind: KindBlock, CIDR: cidr(n)}.String(), value(cidr(n), n))
+	}
+	if got := len(s.Snapshot(0).Blocks); got != 10_000 {
+		b.Fatal(got)
+	}
+	key := Key{Kind: KindBlock, CIDR: cidr(77)}.String()
+	values := [][]byte{value(cidr(77), 1), value(cidr(77), 2)}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.Put(key, values[i%2])
+		s.Snapshot(int64(i))
+	}
+}
