@@ -17,7 +17,10 @@ import (
 const window = 256
 
 // recall keeps a route that the kernel cannot express as it was put, with the form that was programmed instead.
-type recall struct{ put, programmed route.Route }
+type recall struct {
+	put, programmed route.Route
+	gone            bool // the kernel may have dropped it with an interface
+}
 
 // asPut gives back the route that was put, if r is what was programmed for it.
 func (d *Dataplane) asPut(r route.Route) route.Route {
@@ -40,7 +43,7 @@ func (d *Dataplane) remember(op route.Op, programmed route.Route) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if differs {
-		d.recalled[op.Route.Key] = recall{op.Route, programmed}
+		d.recalled[op.Route.Key] = recall{put: op.Route, programmed: programmed}
 	} else {
 		delete(d.recalled, op.Route.Key)
 	}
@@ -97,7 +100,7 @@ func (d *Dataplane) newWrite(ctx context.Context, done func(i int, err error)) *
 // add takes one op into the batch; it returns an error only when the kernel is out of reach.
 func (w *write) add(i int, op route.Op) error {
 	if w.batch.count == 0 {
-		if err := w.catchUp(op); err != nil {
+		if err := w.catchUp(); err != nil {
 			return err
 		}
 	}
@@ -121,7 +124,7 @@ func (w *write) add(i int, op route.Op) error {
 }
 
 // catchUp learns, before a batch, what changed since the last one.
-func (w *write) catchUp(op route.Op) (err error) {
+func (w *write) catchUp() (err error) {
 	if w.ifaces, err = w.d.interfaces(); err != nil {
 		return err
 	}
@@ -320,44 +323,6 @@ func (d *Dataplane) neighbours(ctx context.Context, t target, ifaces interfaces)
 	return legs, nil
 }
 
-// rebind puts again the routes whose recursive next hops now come out elsewhere. One that cannot be resolved any more stays as it
-// is: the caller learns that from Resolve and decides.
-func (d *Dataplane) rebind(ctx context.Context) {
-	d.writing.Lock()
-	defer d.writing.Unlock()
-	if len(d.recalled) == 0 {
-		return
-	}
-	ifaces, err := d.interfaces()
-	if err != nil {
-		d.log.Warn("cannot list interfaces", "err", err)
-		return
-	}
-	w := d.newWrite(ctx, func(_ int, err error) {
-		if err != nil {
-			d.log.Warn("cannot follow a next hop", "err", err)
-		}
-	})
-	w.ifaces = ifaces
-	var moved []route.Op
-	for _, m := range d.recalled {
-		op := route.Op{Route: m.put}
-		e, err := w.encode(&op)
-		if err == nil && !d.routeOf(e, ifaces).SameForwarding(m.programmed) {
-			moved = append(moved, op)
-		}
-	}
-	for i, op := range moved {
-		if err := w.add(i, op); err != nil {
-			d.log.Warn("cannot follow a next hop", "err", err)
-			return
-		}
-	}
-	if err := w.flush(); err != nil {
-		d.log.Warn("cannot follow a next hop", "err", err)
-	}
-}
-
 // listClashes completes the set of foreign routes with our metric, where events alone do not tell it.
 func (d *Dataplane) listClashes(ctx context.Context) error {
 	d.watch.mu.Lock()
@@ -371,7 +336,7 @@ func (d *Dataplane) listClashes(ctx context.Context) error {
 		return nil
 	}
 	var found []clashKey
-	err := d.each(ctx, unix.AF_UNSPEC, 0, 0, func() { found = nil }, func(e entry) {
+	err := d.each(ctx, selection{}, func() { found = nil }, func(e entry) {
 		if d.clashing(e) {
 			found = append(found, clashKey{e.table, e.prefix})
 		}

@@ -74,14 +74,28 @@ func (b *batch) match(addr netip.Addr) {
 	b.end()
 }
 
-// list appends the request to dump what is in a table (0: in all) with a protocol (0: with any).
-func (b *batch) list(family uint8, table uint32, protocol uint8) {
+// selection is what a dump shall contain; 0 stands for all.
+type selection struct {
+	family   uint8
+	table    uint32
+	protocol uint8
+	kind     uint8 // RTN_…
+}
+
+// list appends the request to dump a selection.
+func (b *batch) list(s selection) {
 	b.begin(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	b.bytes = append(b.bytes, family, 0, 0, 0, 0, protocol, 0, 0, 0, 0, 0, 0)
-	if table != 0 {
-		b.uint32(unix.RTA_TABLE, table)
+	b.bytes = append(b.bytes, s.family, 0, 0, 0, unix.RT_TABLE_UNSPEC, s.protocol, 0, s.kind, 0, 0, 0, 0)
+	if s.table != 0 {
+		b.uint32(unix.RTA_TABLE, s.table)
 	}
 	b.end()
+}
+
+// has reports whether e is in the selection. The kernel filters dumps, but not in every version and family alike.
+func (s selection) has(e entry) bool {
+	return (s.family == 0 || e.family() == s.family) && (s.table == 0 || e.table == s.table) &&
+		(s.protocol == 0 || e.protocol == s.protocol) && (s.kind == 0 || e.kind == s.kind)
 }
 
 // header appends struct rtmsg. Its table field has 8 bits: RTA_TABLE says it instead.

@@ -110,7 +110,7 @@ func FuzzMessages(f *testing.F) {
 		var b batch
 		b.put(e)
 		b.delete(e)
-		b.list(unix.AF_INET, 7, 179)
+		b.list(selection{unix.AF_INET, 7, 179, 0})
 		f.Add(b.bytes)
 	}
 	refused, err := hex.DecodeString("3c000000020000030100000000000000" + // NLMSG_ERROR with capped request and attributes

@@ -195,7 +195,9 @@ func (d *Dataplane) Run(ctx context.Context) error {
 				d.log.Warn("cannot list interfaces", "err", err)
 				continue
 			}
-			pending.newest(d.currentFacts(), d.watch.takeLosses())
+			lost := d.watch.takeLosses()
+			pending.newest(d.currentFacts(), lost)
+			d.markGone(lost)
 			rebind = arm(rebind)
 		case <-d.watch.routes:
 			rebind = arm(rebind)

@@ -509,6 +509,19 @@ func TestRecursiveNextHopFollowsTheOtherRoutes(t *testing.T) {
 	}
 }
 
+// TestRecursiveRouteComesBackWithItsInterface: nobody else would put it again.
+func TestRecursiveRouteComesBackWithItsInterface(t *testing.T) {
+	b := newBed(t)
+	r := via("198.18.1.0/24", "10.0.1.2")
+	b.apply(put(r))
+	check(t, b.ns.SetLink("eth1", false))
+	b.want() // gone, and there is no way to it
+	time.Sleep(2 * settle)
+	check(t, b.ns.SetLink("eth1", true))
+	eventually(t, "the route is back", func() bool { _, ok, err := b.Lookup(t.Context(), r.Key); return ok && err == nil })
+	b.want(r)
+}
+
 // TestAfterARestartARecursiveRouteReadsAsResolved, and putting it again makes it read as put.
 func TestAfterARestartARecursiveRouteReadsAsResolved(t *testing.T) {
 	b := newBed(t)
@@ -742,6 +755,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 	defer d.close()
 	const count = 10000
+	b.Run("Routes", func(b *testing.B) { benchmarkRoutes(b, d) })
 	for _, family := range []string{"IPv4", "IPv6"} {
 		ops := make([]route.Op, count)
 		for i := range ops {
@@ -779,4 +793,42 @@ func BenchmarkApply(b *testing.B) {
 
 func setReceiveBuffer(fd, size int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
+}
+
+// benchmarkRoutes reads 100 000 routes, and looks one up that discards: the kernel does not answer that, so the table is searched.
+func benchmarkRoutes(b *testing.B, d *Dataplane) {
+	const count = 100_000
+	ops := put(kind("198.17.0.0/26", route.Drop))
+	for i := range count {
+		ops = append(ops, put(via(fmt.Sprintf("198.%d.%d.%d/32", 18+i>>16, i>>8&255, i&255), "10.0.1.2 eth1"))...)
+	}
+	if err := d.Apply(b.Context(), ops, func(_ int, err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("list", func(b *testing.B) {
+		for b.Loop() {
+			if routes, err := d.Routes(b.Context()); err != nil || len(routes) != count+1 {
+				b.Fatal(len(routes), err)
+			}
+		}
+	})
+	for name, key := range map[string]route.Key{"lookup": ops[77].Route.Key, "lookup drop": ops[0].Route.Key} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, ok, err := d.Lookup(b.Context(), key); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+		})
+	}
+	for i := range ops {
+		ops[i].Delete = true
+	}
+	if err := d.Apply(b.Context(), ops, func(int, error) {}); err != nil {
+		b.Fatal(err)
+	}
 }

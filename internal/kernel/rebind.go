@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"context"
+
+	"vpp-route-agent/internal/route"
+)
+
+// rebind puts again the recalled routes that come out elsewhere now, because of the kernel's other routes, and those that went with an
+// interface: the caller asked for a next hop without interface and so has no reason to put them again. One that cannot be resolved any
+// more stays as it is: the caller learns that from Resolve and decides.
+func (d *Dataplane) rebind(ctx context.Context) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if len(d.recalled) == 0 {
+		return
+	}
+	if err := d.putMoved(ctx); err != nil {
+		d.log.Warn("cannot follow the next hops", "err", err)
+	}
+}
+
+func (d *Dataplane) putMoved(ctx context.Context) error {
+	w := d.newWrite(ctx, func(_ int, err error) {
+		if err != nil {
+			d.log.Warn("cannot follow a next hop", "err", err)
+		}
+	})
+	if err := w.catchUp(); err != nil {
+		return err
+	}
+	var moved []route.Op
+	for _, m := range d.recalled {
+		op := route.Op{Route: m.put}
+		e, err := w.encode(&op)
+		if err == nil && (m.gone || !d.routeOf(e, w.ifaces).SameForwarding(m.programmed)) {
+			moved = append(moved, op)
+		}
+	}
+	for i, op := range moved {
+		if err := w.add(i, op); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// markGone notes which recalled routes the kernel may have dropped with what was lost.
+func (d *Dataplane) markGone(l losses) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, m := range d.recalled {
+		for _, p := range m.programmed.Paths {
+			i, ok := route.Facts{Interfaces: d.ifaces.list}.Interface(p.Interface)
+			_, down := l.down[i.Index]
+			_, bare := l.address[i.Index]
+			if !ok || down || bare {
+				m.gone = true
+				d.recalled[k] = m
+			}
+		}
+	}
+}
