@@ -198,6 +198,7 @@ func birdReply(in *bufio.Scanner) (lines []string, err error) {
 type BirdProtocol struct {
 	Name, Kind string // "Mesh_10_0_0_2", "BGP"
 	State      string // "up", "start", "down"
+	Since      string // of the state, the time of day: "11:28:36"
 	Info       string // for BGP the session's state: "Established"
 }
 
@@ -216,7 +217,7 @@ func parseProtocols(lines []string) (found []BirdProtocol) {
 		if len(words) < 5 || words[0] == "name" {
 			continue
 		}
-		found = append(found, BirdProtocol{Name: words[0], Kind: words[1], State: words[3], Info: strings.Join(words[5:], " ")})
+		found = append(found, BirdProtocol{Name: words[0], Kind: words[1], State: words[3], Since: words[4], Info: strings.Join(words[5:], " ")})
 	}
 	return found
 }
@@ -254,6 +255,7 @@ type BirdRoute struct {
 	Best      bool
 	NextHop   netip.Addr // BGP.next_hop; zero for others
 	LocalPref string     // BGP.local_pref
+	Origin    string     // BGP.origin: "IGP"
 	ASPath    string     // BGP.as_path
 }
 
@@ -278,6 +280,8 @@ func parseRoutes(lines []string) (found []BirdRoute) {
 				last.NextHop, _ = netip.ParseAddr(strings.Fields(value)[0])
 			case "BGP.local_pref":
 				last.LocalPref = value
+			case "BGP.origin":
+				last.Origin = value
 			case "BGP.as_path":
 				last.ASPath = value
 			}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,15 +31,17 @@ func TestBirdAcceptsTheConfiguration(t *testing.T) {
 	programs := findBird(t)
 	full := BirdConfig{
 		RouterID: addr("10.0.0.1"), Address: addr("10.0.0.1"), AS: 64512, Port: 1790, Cluster: addr("244.0.0.1"),
+		Extra:  "protocol static upstream { route 10.99.0.0/24 blackhole; }",
 		Blocks: []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.1.7.7/32")},
 		Pools:  []BirdPool{{Prefix: pfx("10.1.0.0/16")}, {Prefix: pfx("10.2.0.0/16"), DisableBGPExport: true}},
 		Peers: []BirdPeer{
 			MeshPeer(addr("10.0.0.1"), addr("10.0.0.2"), 64512),
-			{Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), Port: 1790, AS: 64513, Password: "s3cret", RestartTime: time.Minute},
+			{Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), Port: 1790, AS: 64513, Password: "s3cret", RestartTime: time.Minute, HoldTime: 9 * time.Second},
 			{Name: "Node_10_0_0_4", Address: addr("10.0.0.4"), AS: 64512, Client: true},
 		},
 	}
 	six := full
+	six.Extra = ""
 	six.Address, six.Blocks, six.Pools = addr("fd00::1"), []netip.Prefix{pfx("fd01::/122")}, []BirdPool{{Prefix: pfx("fd01::/48")}}
 	six.Peers = []BirdPeer{MeshPeer(addr("fd00::1"), addr("fd00::2"), 64512)}
 	for name, c := range map[string]BirdConfig{
@@ -180,6 +183,21 @@ func TestUnpackRefusesAnotherVersion(t *testing.T) {
 	}
 }
 
+func TestParseProtocols(t *testing.T) {
+	got := parseProtocols([]string{
+		"name     proto    table    state  since       info",
+		"kernel1  Kernel   master   up     11:28:36    ",
+		"Mesh_10_0_0_2 BGP      master   start  11:28:40    Active        Socket: Connection refused",
+	})
+	want := []BirdProtocol{
+		{Name: "kernel1", Kind: "Kernel", State: "up", Since: "11:28:36"},
+		{Name: "Mesh_10_0_0_2", Kind: "BGP", State: "start", Since: "11:28:40", Info: "Active Socket: Connection refused"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
 func TestParseRoutes(t *testing.T) {
 	got := parseRoutes(strings.Split(`10.1.0.64/26      via 10.0.0.2 on eth0 [Mesh_10_0_0_2 10:00:00] * (100/0) [i]
 	Type: BGP unicast univ
@@ -190,7 +208,7 @@ func TestParseRoutes(t *testing.T) {
                    via 10.0.0.3 on eth0 [Mesh_10_0_0_3 10:00:00] (100/0) [i]
 10.1.0.0/26        blackhole [own_blocks 10:00:00] * (200)`, "\n"))
 	want := []BirdRoute{
-		{Prefix: pfx("10.1.0.64/26"), Protocol: "Mesh_10_0_0_2", Best: true, NextHop: addr("fd00::2"), LocalPref: "100", ASPath: "64513 64514"},
+		{Prefix: pfx("10.1.0.64/26"), Protocol: "Mesh_10_0_0_2", Best: true, NextHop: addr("fd00::2"), LocalPref: "100", ASPath: "64513 64514", Origin: "IGP"},
 		{Prefix: pfx("10.1.0.64/26"), Protocol: "Mesh_10_0_0_3"},
 		{Prefix: pfx("10.1.0.0/26"), Protocol: "own_blocks", Best: true},
 	}

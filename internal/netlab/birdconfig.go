@@ -19,6 +19,9 @@ type BirdConfig struct {
 	Pools   []BirdPool
 	Peers   []BirdPeer
 	Cluster netip.Addr // cluster id where this node is a route reflector; zero: it is not
+
+	// Extra is added in BIRD's own language: protocols that no Calico node has, such as those of a router outside.
+	Extra string
 }
 
 // BirdPool is an IP pool; what lies in one is announced, unless the pool says no.
@@ -37,6 +40,7 @@ type BirdPeer struct {
 	Client      bool   // of this route reflector
 	Password    string // TCP MD5; "": none
 	RestartTime time.Duration
+	HoldTime    time.Duration // that we offer; 0: BIRD's 240 s, which no Calico resource changes
 }
 
 // MeshPeer is a node-to-node mesh session between two addresses: passive where the peer's address is the greater string, which is not
@@ -65,6 +69,7 @@ func (c BirdConfig) String() string {
 	for _, p := range c.Peers {
 		c.writePeer(w, p)
 	}
+	w.line("%s", c.Extra)
 	return w.String()
 }
 
@@ -161,6 +166,9 @@ func (c BirdConfig) writePeer(w *birdWriter, p BirdPeer) {
 	w.line("  connect delay time 2;")
 	w.line("  connect retry time 5;")
 	w.line("  error wait time 5, 30;")
+	if p.HoldTime != 0 {
+		w.line("  hold time %d;", int(p.HoldTime.Seconds()))
+	}
 	if p.Passive {
 		w.line("  passive on;")
 	}
