@@ -46,6 +46,14 @@ reflectors and routers as Calico's resources say, and keeps the FIB of VPP (or o
 Exit status: 0 all went well, 1 something failed, 2 it was called wrongly.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
+		// Cobra's own check of the subcommand's name would end with status 1.
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.Name())}
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand())
