@@ -25,7 +25,7 @@ import (
 //	$NET.1:2379   etcd, as the agent sees it
 //	$NET.5        this node, edge-5: its BGP address, and its metrics on port 9179
 //	$NET.N        the other nodes and routers: the last number of a peer's name (edge-3, tor-9)
-//	10.9.0.1/24   VPP's interface memif0; peers announce next hops in it
+//	10.9.0.1/24, fd09::1/64   VPP's interface memif0; peers announce next hops in it
 //
 // "* COMMAND" tries again until the command succeeds or patience is over; "* ! COMMAND" until it fails. Tables are
 // compared with files of the script; go test -run TestScripts -update writes what was seen into the scripts.

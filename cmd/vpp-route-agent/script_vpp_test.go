@@ -74,7 +74,9 @@ func vppStart(sc *script, _ []string) (string, error) {
 	return "", nil
 }
 
-func addMemif(s *vpptest.Server) { s.AddInterface("memif0", netip.MustParsePrefix("10.9.0.1/24")) }
+func addMemif(s *vpptest.Server) {
+	s.AddInterface("memif0", netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd09::1/64"))
+}
 
 func (sc *script) theVPP() (*vppLab, error) {
 	if sc.vpp == nil {
