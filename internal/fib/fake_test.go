@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -68,7 +67,14 @@ func (d *fake) Routes(ctx context.Context) ([]route.Route, error) {
 	if d.now.Identity == "" {
 		return nil, errGone
 	}
-	return slices.Collect(maps.Values(d.ours)), d.listErr
+	var out []route.Route
+	for k, r := range d.ours {
+		if d.dead[k] { // the index in its paths names nothing now
+			r.Paths = []route.Path{{Interface: "deleted", Weight: 1}}
+		}
+		out = append(out, r)
+	}
+	return out, d.listErr
 }
 
 func (d *fake) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {

@@ -56,7 +56,7 @@ func (t *table) begin(identity string) {
 		e.clear(isUnsure | isAdopted | inPuts | inDeletes)
 		t.settle(e)
 	}
-	clear(t.hops.effective)
+	clear(t.hops.answers)
 	for _, hop := range t.hops.sorted {
 		hop.answered = false // lookAtAll asks
 	}
@@ -109,7 +109,7 @@ func (t *table) allowSweep() {
 func (t *table) regard(f route.Facts) {
 	before := t.view
 	t.view = newView(Facts{
-		Facts: f, Own: t.own, Peers: t.peers, Resolutions: t.hops.effective, Distances: t.distances, BGPCover: t.bgpCover,
+		Facts: f, Own: t.own, Peers: t.peers, Resolutions: t.hops.answers, Covered: t.hops.covered, Distances: t.distances, BGPCover: t.bgpCover,
 	})
 	if before == nil {
 		before = &view{}
@@ -182,9 +182,10 @@ func (t *table) reindex(before, after []route.Interface) {
 	}
 }
 
-// mayUse is the cheap question before the dear one: pods come and go with an interface each, and no route of ours is over those.
+// mayUse is the cheap question before the dear one: pods come and go with an interface each, and no route of ours is over those. While
+// something is unsettled, what is programmed may differ from what path sets mean now.
 func (t *table) mayUse(interfaces map[string]bool) bool {
-	if t.flying != nil || t.puts.len()+t.deletes.len() > 0 || t.counts[0][route.Unknown][Held]+t.counts[1][route.Unknown][Held] > 0 {
+	if !t.sweep || t.flying != nil || t.puts.len()+t.deletes.len()+len(t.retries)+t.pending() > 0 {
 		return true
 	}
 	for _, s := range t.sets.byID {
@@ -193,6 +194,16 @@ func (t *table) mayUse(interfaces map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+func (t *table) pending() int {
+	n := 0
+	for _, origins := range t.counts {
+		for _, states := range origins {
+			n += states[Pending]
+		}
+	}
+	return n
 }
 
 // changedInterfaces returns the names that meant something else, or something at all, before.

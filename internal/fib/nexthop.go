@@ -43,8 +43,9 @@ type nextHop struct {
 type nextHops struct {
 	byKey  map[NextHop]*nextHop
 	sorted []*nextHop // by table, then address: "which lie in this prefix" is a binary search
-	// effective is what Select sees: the answers, corrected by what we know about our own routes (see table.effectiveOf).
-	effective map[NextHop]route.Resolution
+	// answers and covered are Facts.Resolutions and Facts.Covered.
+	answers map[NextHop]route.Resolution
+	covered map[NextHop]Cover
 
 	urgent  []*nextHop // to be asked now
 	ring    []*nextHop // the rotation: those that ask, and some that do no longer
@@ -69,7 +70,8 @@ func (h *nextHops) get(n NextHop) *nextHop {
 func (h *nextHops) drop(hop *nextHop) {
 	hop.asks = false
 	delete(h.byKey, hop.NextHop)
-	delete(h.effective, hop.NextHop)
+	delete(h.answers, hop.NextHop)
+	delete(h.covered, hop.NextHop)
 	if i, ok := slices.BinarySearchFunc(h.sorted, hop.NextHop, compareHop); ok {
 		h.sorted = slices.Delete(h.sorted, i, i+1)
 	}
@@ -188,48 +190,41 @@ func (t *table) answer(n NextHop, life int, r route.Resolution, err error) {
 		return
 	}
 	hop.answered, hop.answer = true, r
-	t.hops.effective[n] = r
+	t.hops.answers[n] = r
 	if hop.protected {
 		t.regard(t.view.facts.Facts) // the guard measures by the answer
 	}
 	t.correct(hop)
 }
 
-// correct brings what Select sees of a next hop up to date, and what follows from it.
+// correct brings up to date whether a next hop is covered by a route of ours, and what follows from that or from another answer.
 func (t *table) correct(hop *nextHop) {
-	if hop.answered {
-		t.hops.effective[hop.NextHop] = t.effectiveOf(hop)
-	}
+	t.cover(hop)
 	for s := range hop.sets {
 		t.look(s)
 	}
 	t.judge(hop)
 }
 
-// effectiveOf corrects the data plane's answer by our own routes. Whether a next hop resolves through a route of ours must not depend on
-// whether that route is programmed at this moment, or two routes that resolve through each other would come and go for ever: as
-// in BIRD the longest match among all that our sources want counts, programmed or not.
-func (t *table) effectiveOf(hop *nextHop) route.Resolution {
-	r := hop.answer
-	shortest := 0
-	if r.Prefix.IsValid() {
-		shortest = r.Prefix.Bits()
+// cover finds the route of ours that covers a next hop. Whether a next hop resolves through a route of ours must not depend on whether that
+// route is programmed at this moment, or two routes that resolve through each other would come and go for ever: as in BIRD the
+// longest match among all that our sources want counts, programmed or not.
+func (t *table) cover(hop *nextHop) {
+	delete(t.hops.covered, hop.NextHop)
+	if !hop.answered {
+		return
 	}
-	if _, _, ok := t.view.facts.Connected(hop.Table, hop.Address); ok {
-		return r
+	shortest := 0
+	if hop.answer.Prefix.IsValid() {
+		shortest = hop.answer.Prefix.Bits()
 	}
 	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
 		p, err := hop.Address.Prefix(bits)
-		if err != nil {
-			break
+		if e := t.entries[route.Key{Table: hop.Table, Prefix: p}]; err == nil && e != nil && t.covers(e) {
+			t.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.static()}
+			return
 		}
-		e := t.entries[route.Key{Table: hop.Table, Prefix: p}]
-		if e == nil || !t.covers(e) {
-			continue
-		}
-		return route.Resolution{Prefix: p, Ours: !e.static(), Usable: e.static()}
 	}
-	return r
 }
 
 // covers reports whether e may become the longest match of next hops inside it: some source wants it, the guard does not refuse it, and

@@ -32,10 +32,11 @@ func (w *world) want(k route.Key, c Candidate) {
 
 // fib is the dumb loop over all keys: what shall be in the data plane.
 func (w *world) fib() map[route.Key]route.Route {
-	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.corrected()}
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.resolutions, Covered: w.covered()}
 	out := make(map[route.Key]route.Route)
-	for pass := range 2 { // BGP first, since it decides about etcd
-		bgp := maps.Clone(out)
+	for range 2 { // whether BGP forwards does not depend on etcd, so the second round knows all covers
+		bgp := out
+		out = make(map[route.Key]route.Route)
 		f.BGPCover = func(k route.Key) (netip.Prefix, bool) {
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
@@ -46,9 +47,6 @@ func (w *world) fib() map[route.Key]route.Route {
 			return netip.Prefix{}, false
 		}
 		for k, wants := range w.wants {
-			if _, etcdOnly := wants[route.Etcd]; pass == 0 && etcdOnly && len(wants) == 1 {
-				continue
-			}
 			if r, _ := Select(k, slices.Collect(maps.Values(wants)), f); r.Prefix.IsValid() {
 				out[k] = r
 			}
@@ -57,9 +55,9 @@ func (w *world) fib() map[route.Key]route.Route {
 	return out
 }
 
-// corrected marks the next hops that would be reached through what we want ourselves.
-func (w *world) corrected() map[NextHop]route.Resolution {
-	out := maps.Clone(w.resolutions)
+// covered finds the next hops that would be reached through what we want ourselves.
+func (w *world) covered() map[NextHop]Cover {
+	out := make(map[NextHop]Cover)
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.resolutions}
 	for n, r := range w.resolutions {
 		best := -1
@@ -70,7 +68,7 @@ func (w *world) corrected() map[NextHop]route.Resolution {
 			for _, c := range wants {
 				if newView(f).guard(k, c.Origin) == (Reason{}) && (c.Kind != route.Via || w.leadsOut(k, c)) {
 					best = k.Prefix.Bits()
-					out[n] = route.Resolution{Prefix: k.Prefix, Ours: !w.static(k, f), Usable: w.static(k, f)}
+					out[n] = Cover{Prefix: k.Prefix, Carries: w.static(k, f)}
 				}
 			}
 		}

@@ -27,14 +27,23 @@ type Facts struct {
 	route.Facts
 	// Own and Peers are what the guard protects besides the addresses of the interfaces, in the default table.
 	Own, Peers []netip.Addr
-	// Resolutions are the data plane's answers for next hops (and protected addresses) outside the connected subnets. A next hop
-	// that is missing has not been asked yet.
+	// Resolutions are the data plane's answers for next hops and protected addresses outside the connected subnets. One that is
+	// missing has not been asked for yet.
 	Resolutions map[NextHop]route.Resolution
+	// Covered names the next hops whose longest match is, or would be, a route that our own sources want.
+	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
 	// BGPCover returns the longest forwarding BGP route, the default route excepted, that is shorter than k and covers it: where
 	// there is one, no route of origin Etcd is programmed. nil: there is none.
 	BGPCover func(k route.Key) (netip.Prefix, bool)
+}
+
+// Cover is a route of ours that covers a next hop.
+type Cover struct {
+	Prefix netip.Prefix
+	// Carries: next hops may resolve through it, since it resolves through nothing itself: external configuration, attached.
+	Carries bool
 }
 
 func (f Facts) distance(o route.Origin) uint8 {
@@ -244,12 +253,18 @@ func (v *view) resolve(p route.Path) resolved {
 		p.Interface, p.Table = name, 0
 		return resolved{Path: p, match: subnet, table: table}
 	}
-	r, asked := v.facts.Resolutions[NextHop{p.Table, p.NextHop}]
+	n := NextHop{p.Table, p.NextHop}
+	r, asked := v.facts.Resolutions[n]
+	cover, covered := v.facts.Covered[n]
 	out := resolved{Path: p, match: r.Prefix, table: p.Table}
 	switch {
 	case !asked:
 		out = no(notAsked)
 		out.waiting = true
+	case covered:
+		if out.match = cover.Prefix; !cover.Carries {
+			out.reason = Reason{what: throughOurs, address: p.NextHop, prefix: cover.Prefix}
+		}
 	case r.Ours:
 		out.reason = Reason{what: throughOurs, address: p.NextHop, prefix: r.Prefix}
 	case !r.Prefix.IsValid():

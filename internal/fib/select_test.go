@@ -36,6 +36,12 @@ func TestSelect(t *testing.T) {
 		{name: "IPv6", key: "fd10::/64", candidates: []Candidate{bgp("fd00::2", "fd09::5")}, want: "fd10::/64 via fd00::2 eth0, fd09::5"},
 		{name: "unusable path is left out and named", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.0.0.2", "10.9.0.7")}, want: "10.1.0.64/26 via 10.0.0.2 eth0", reason: "no route to next hop 10.9.0.7"},
 		{name: "next hop through our own route", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.6")}, reason: "through our own route 10.9.0.0/24"},
+		{name: "next hop that a route we want covers", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.5")},
+			facts: func(f *Facts) { f.Covered = map[NextHop]Cover{hop("10.9.0.5"): {Prefix: pfx("10.9.0.0/24")}} }, reason: "through our own route 10.9.0.0/24"},
+		{name: "next hop that an attached external route carries", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.5")},
+			facts: func(f *Facts) {
+				f.Covered = map[NextHop]Cover{hop("10.9.0.5"): {Prefix: pfx("10.9.0.0/24"), Carries: true}}
+			}, want: "10.1.0.64/26 via 10.9.0.5"},
 		{name: "next hop whose match drops", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.8")}, reason: "0.0.0.0/0, which does not forward"},
 		{name: "next hop not looked up", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.9")}, reason: "not been looked up"},
 		{name: "nothing is programmed while one of the next hops is not looked up", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.0.0.2", "10.9.0.9")}, reason: "10.9.0.9 has not been looked up"},

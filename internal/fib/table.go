@@ -113,7 +113,7 @@ func newTable(distances map[route.Origin]uint8) *table {
 		distances: distances,
 		entries:   make(map[route.Key]*entry),
 		sets:      pathSets{byID: make(map[string]*pathSet)},
-		hops:      nextHops{byKey: make(map[NextHop]*nextHop), effective: make(map[NextHop]route.Resolution)},
+		hops:      nextHops{byKey: make(map[NextHop]*nextHop), answers: make(map[NextHop]route.Resolution), covered: make(map[NextHop]Cover)},
 		wishes:    make(map[route.Origin]map[route.Key]struct{}),
 	}
 }
@@ -240,9 +240,7 @@ func (t *table) look(s *pathSet) {
 // lookAtAll is look for every set, after the view has changed.
 func (t *table) lookAtAll() {
 	for _, hop := range slices.Clone(t.hops.sorted) {
-		if hop.answered {
-			t.hops.effective[hop.NextHop] = t.effectiveOf(hop)
-		}
+		t.cover(hop)
 		t.judge(hop)
 	}
 	for _, s := range t.sets.byID {

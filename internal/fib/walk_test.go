@@ -150,14 +150,14 @@ func (w *walker) link() {
 	case "down":
 		f.Interfaces[i].Up = false
 	case "gone":
+		w.stale(f.Interfaces[i].Name)
 		f.Interfaces = slices.Delete(f.Interfaces, i, i+1)
+		w.full = slices.Clone(w.full)
+		w.full[i].Index += 10 // when it comes back; under the same index nobody who was away could tell
 	case "new index":
+		w.stale(f.Interfaces[i].Name)
 		f.Interfaces[i].Index += 10
 		w.full = slices.Clone(f.Interfaces)
-		w.stale(f.Interfaces[i].Name)
-	}
-	if len(f.Interfaces) < len(w.full) {
-		w.stale(w.full[i].Name)
 	}
 	w.w.facts = f
 	if w.dp.now.Identity != "" {
