@@ -221,7 +221,7 @@ func (t *table) cover(hop *nextHop) {
 	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
 		p, err := hop.Address.Prefix(bits)
 		if e := t.entries[route.Key{Table: hop.Table, Prefix: p}]; err == nil && e != nil && t.covers(e) {
-			t.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.static()}
+			t.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.is(isStatic)}
 			return
 		}
 	}
@@ -253,11 +253,15 @@ func (t *table) behindItself(k route.Key, s *pathSet) bool {
 	return true
 }
 
-// static reports a route from external configuration with nothing but attached paths: unlike BGP's it may carry next hops, since
-// it resolves through nothing.
-func (e *entry) static() bool {
-	return e.want != nil && e.origin == route.External && e.want.kind == route.Via &&
-		!slices.ContainsFunc(e.want.paths, func(p route.Path) bool { return p.Interface == "" })
+// attached reports that external configuration wants nothing but attached paths for e: unlike what BGP wants it resolves through
+// nothing, whichever of the paths are usable now, and so may carry next hops.
+func (e *entry) attached() bool {
+	for c := e.first; c != nil; c = c.next {
+		if c.origin == route.External {
+			return c.set != nil && !slices.ContainsFunc(c.set.seen.paths, func(p resolved) bool { return p.Interface == "" })
+		}
+	}
+	return false
 }
 
 // judge keeps up to date whether a next hop is to be looked up, and the reports about it.

@@ -84,11 +84,11 @@ func (w *world) leadsOut(k route.Key, c Candidate) bool {
 	})
 }
 
-// static: what k would be is external and attached only.
+// static: external configuration wins k with nothing but attached paths.
 func (w *world) static(k route.Key, f Facts) bool {
 	r, _ := Select(k, slices.Collect(maps.Values(w.wants[k])), f)
-	return r.Origin == route.External && len(r.Paths) > 0 &&
-		!slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == "" })
+	return r.Origin == route.External && r.Kind == route.Via &&
+		!slices.ContainsFunc(w.wants[k][route.External].Paths, func(p route.Path) bool { return newView(f).resolve(p).Interface == "" })
 }
 
 // Diff returns what turns actual into desired, puts first, by key. Diff(x, x) is empty.

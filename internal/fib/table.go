@@ -78,7 +78,7 @@ type counted struct {
 	by    route.Origin
 }
 
-type flags uint8
+type flags uint16
 
 const (
 	isDirty   flags = 1 << iota
@@ -88,6 +88,7 @@ const (
 	isUnsure        // actual is a guess
 	isAdopted       // from before this process, and nobody has wanted it yet
 	isWaiting       // for a look-up: stays as it is
+	isStatic        // carries next hops, see Cover.Carries
 	isGone          // no longer in table.entries
 )
 
@@ -268,12 +269,15 @@ func (t *table) selectDirty(n int) bool {
 
 // choose selects for one key.
 func (t *table) choose(e *entry) {
-	wasBGP, wasStatic := e.want != nil && e.origin == route.BGP, e.static()
+	wasBGP, wasStatic := e.want != nil && e.origin == route.BGP, e.is(isStatic)
 	c := t.selection(e)
 	e.want, e.origin = c.forward, c.origin
-	e.clear(isWaiting)
+	e.clear(isWaiting | isStatic)
 	if c.waiting {
 		e.set(isWaiting)
+	}
+	if e.want != nil && e.origin == route.External && e.attached() {
+		e.set(isStatic)
 	}
 	if e.want != nil && e.is(isAdopted) {
 		e.clear(isAdopted)
@@ -284,7 +288,7 @@ func (t *table) choose(e *entry) {
 	if isBGP := e.want != nil && e.origin == route.BGP; isBGP != wasBGP {
 		t.touchEtcdInside(e.key)
 	}
-	if e.static() != wasStatic {
+	if e.is(isStatic) != wasStatic {
 		for _, hop := range slices.Clone(t.hops.inside(e.key)) {
 			t.correct(hop)
 		}
