@@ -27,7 +27,6 @@ type Lab struct {
 	dir     string
 	log     *slog.Logger
 	starter *starter
-	runDir  netnsDir
 
 	mu         sync.Mutex // guards the following
 	namespaces []*Namespace
@@ -59,10 +58,6 @@ func New(name string, log *slog.Logger) (*Lab, error) {
 	l := &Lab{log: log}
 	if err := l.claim(name); err != nil {
 		return nil, err
-	}
-	var err error
-	if l.runDir, err = mountNetnsDir(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(l.dir))
 	}
 	l.starter = newStarter()
 	return l, nil
@@ -104,7 +99,7 @@ func (l *Lab) Close() error {
 		errs = append(errs, n.remove())
 	}
 	errs = append(errs, removeSharedMemory(l.prefix))
-	errs = append(errs, l.runDir.release())
+	errs = append(errs, withNetnsDir(releaseNetnsDir))
 	errs = append(errs, os.RemoveAll(l.dir))
 	return errors.Join(errs...)
 }

@@ -14,9 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runNetns is where iproute2 keeps its named namespaces, so `ip netns exec` finds ours.
-const runNetns = "/run/netns"
-
 // Namespace is one network namespace of a lab. Its methods may be called from several goroutines.
 type Namespace struct {
 	lab    *Lab
@@ -39,7 +36,13 @@ func (l *Lab) Namespace(name string) (*Namespace, error) {
 }
 
 func (n *Namespace) create() (err error) {
-	if err := bindNewNamespace(n.Path()); err != nil {
+	err = withNetnsDir(func() error {
+		if err := prepareNetnsDir(); err != nil {
+			return err
+		}
+		return bindNewNamespace(n.Path())
+	})
+	if err != nil {
 		return err
 	}
 	defer func() {
@@ -115,16 +118,6 @@ func (n *Namespace) remove() error {
 		n.file.Close()
 	}
 	return removeNetns(n.Path())
-}
-
-func removeNetns(path string) error {
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-		return fmt.Errorf("netlab: unmount %s: %w", path, err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("netlab: %w", err)
-	}
-	return nil
 }
 
 // Name is what `ip netns exec` takes.
