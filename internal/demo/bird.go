@@ -36,7 +36,7 @@ func (d *demo) addBIRD(n *node) {
 			b.config.Blocks = append(b.config.Blocks, block.cidr)
 		}
 	}
-	for _, address := range without(d.addresses(), n.address) {
+	for _, address := range allBut(d.addresses(), n.address) {
 		peer := netlab.MeshPeer(n.address, address, asNumber)
 		b.config.Peers = append(b.config.Peers, peer)
 		b.peers[peer.Name] = address

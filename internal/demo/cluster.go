@@ -111,7 +111,8 @@ func (d *demo) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	took, ok, err := await(ctx, 20*time.Second, func(ctx context.Context) (bool, error) {
+	start := time.Now()
+	ok, err := await(ctx, 20*time.Second, func(ctx context.Context) (bool, error) {
 		if _, err := os.Stat(d.etcdSocket()); err != nil {
 			return false, err
 		}
@@ -121,7 +122,7 @@ func (d *demo) startEtcd(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("etcd does not come up: %w\n%s", err, tail(process.LogPath()))
 	}
-	d.report.check(true, "etcd answers on "+etcdURL, inSeconds(took))
+	d.report.check(true, "etcd answers on "+etcdURL, inSeconds(time.Since(start)))
 	return nil
 }
 
@@ -166,7 +167,11 @@ func (d *demo) makeKernelNode(n *node, protocol string) error {
 	if err != nil {
 		return err
 	}
-	n.fib = &kernelFIB{n.ns, protocol}
+	changes, err := watchChanges(d.lab, n)
+	if err != nil {
+		return err
+	}
+	n.fib = &kernelFIB{n.ns, protocol, changes}
 	if protocol == agentProtocol {
 		n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, "--dataplane", "kernel")
 	}

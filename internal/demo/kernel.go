@@ -16,6 +16,7 @@ type kernelFIB struct {
 	ns *netlab.Namespace
 	// protocol is how `ip route` prints the protocol of the BGP speaker's routes.
 	protocol string
+	log      *changeLog
 }
 
 func (k *kernelFIB) name() string { return "Linux kernel" }

@@ -44,23 +44,22 @@ func tail(path string) string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// await asks until holds returns true, and how long that took. When the time is up it returns the last error that holds gave, if any:
-// what does not answer yet is not an error before.
-func await(ctx context.Context, patience time.Duration, holds func(context.Context) (bool, error)) (took time.Duration, ok bool, err error) {
-	start := time.Now()
+// await asks until holds returns true. When the time is up it returns the last error that holds gave, if any: what does not answer
+// yet is not an error before.
+func await(ctx context.Context, patience time.Duration, holds func(context.Context) (bool, error)) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		ok, asked := holds(ctx)
+		if ok && asked == nil {
+			return true, nil
+		}
 		if ctx.Err() == nil {
 			err = asked
 		}
-		if ok && asked == nil {
-			return time.Since(start), true, nil
-		}
 		select {
 		case <-ctx.Done():
-			return time.Since(start), false, err
+			return false, err
 		case <-time.After(pollInterval):
 		}
 	}
@@ -69,6 +68,16 @@ func await(ctx context.Context, patience time.Duration, holds func(context.Conte
 // pollInterval bounds from below what the measured times can resolve.
 const pollInterval = 2 * time.Millisecond
 
-func without(addrs []netip.Addr, a netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(b netip.Addr) bool { return a == b })
+// pause lets time pass in which something is observed.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func allBut[T comparable](all []T, one T) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return x == one })
 }

@@ -5,33 +5,22 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // releaseBlock ends w5 and releases the block that it was alone in.
 func (d *demo) releaseBlock(ctx context.Context) error {
 	w := d.workloads[w5]
-	owner := w.node
-	i := slices.IndexFunc(d.blocks, func(b block) bool { return b.cidr.Contains(w.address) })
-	cidr := d.blocks[i].cidr
 	if _, err := d.cluster.Release(ctx, w.name); err != nil {
 		return err
 	}
-	if err := owner.unplug(ctx, w, w.port); err != nil {
+	if err := w.node.unplug(ctx, w, w.port); err != nil {
 		return err
 	}
 	d.workloads = slices.Delete(d.workloads, w5, w5+1)
-	d.blocks = slices.Delete(d.blocks, i, i+1)
-	d.report.note("%s ends, and %s releases %s", w.name, owner.name, cidr)
-	if _, err := d.cluster.ReleaseBlock(ctx, cidr); err != nil {
-		return err
-	}
-	err := d.each(ctx, d.nodes, eventPatience, gone(cidr), func(n *node) string {
-		if n == owner {
-			return fmt.Sprintf("%s has no drop route for %s any more", n.name, cidr)
-		}
-		return fmt.Sprintf("%s has no route to %s any more", n.name, cidr)
-	})
-	if err != nil {
+	cidr := d.find(w.address).cidr
+	d.report.note("%s ends, and %s releases %s", w.name, w.node.name, cidr)
+	if err := d.release(ctx, cidr, d.nodes...); err != nil {
 		return err
 	}
 	for _, n := range d.nodes {
@@ -40,6 +29,22 @@ func (d *demo) releaseBlock(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// release has the owner of a block give it up, and notes how long the block's route stays on the nodes.
+func (d *demo) release(ctx context.Context, cidr netip.Prefix, nodes ...*node) error {
+	owner := d.ownerOf(cidr.Addr())
+	start := time.Now()
+	if _, err := d.cluster.ReleaseBlock(ctx, cidr); err != nil {
+		return err
+	}
+	d.blocks = slices.DeleteFunc(d.blocks, func(b block) bool { return b.cidr == cidr })
+	return d.each(ctx, nodes, start, eventPatience, gone(cidr), func(n *node) string {
+		if n == owner {
+			return fmt.Sprintf("%s: the drop route of %s is gone", n.name, cidr)
+		}
+		return fmt.Sprintf("%s: the route to %s is gone", n.name, cidr)
+	})
 }
 
 // gone holds when a node's data plane has no learned route for p.

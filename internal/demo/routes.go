@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -36,14 +37,17 @@ func (d *demo) wanted(n *node) map[netip.Prefix]netip.Addr {
 	return want
 }
 
-func (d *demo) ownerOf(a netip.Addr) *node {
+// find returns the block that an address is from, the zero one if it is from none.
+func (d *demo) find(a netip.Addr) block {
 	for _, b := range d.blocks {
 		if b.cidr.Contains(a) {
-			return b.owner
+			return b
 		}
 	}
-	return nil
+	return block{}
 }
+
+func (d *demo) ownerOf(a netip.Addr) *node { return d.find(a).owner }
 
 // differences names what a node's data plane holds and should not, or the other way round.
 func differences(want map[netip.Prefix]netip.Addr, have map[netip.Prefix]entry) (diff []string) {
@@ -77,7 +81,7 @@ func (d *demo) converge(ctx context.Context, n *node, what string) (map[netip.Pr
 	var have map[netip.Prefix]entry
 	var diff []string
 	want := d.wanted(n)
-	_, ok, err := await(ctx, 20*time.Second, func(ctx context.Context) (_ bool, err error) {
+	ok, err := await(ctx, 20*time.Second, func(ctx context.Context) (_ bool, err error) {
 		have, err = n.fib.learned(ctx)
 		diff = differences(want, have)
 		return len(diff) == 0, err
@@ -87,9 +91,9 @@ func (d *demo) converge(ctx context.Context, n *node, what string) (map[netip.Pr
 	}
 	detail := fmt.Sprintf("%d routes", len(want))
 	if !ok {
-		detail = fmt.Sprint(diff)
+		detail = strings.Join(diff, ", ")
 	}
-	d.report.check(ok, fmt.Sprintf("%s %s", n.name, what), detail)
+	d.report.check(ok, fmt.Sprintf("%s: %s", n.name, what), detail)
 	return have, nil
 }
 
@@ -127,7 +131,7 @@ func (d *demo) why(n *node, p netip.Prefix) string {
 	return ""
 }
 
-// sameEntries compares next hops.
-func sameEntries(a, b map[netip.Prefix]entry) bool {
+// sameHops compares next hops.
+func sameHops(a, b map[netip.Prefix]entry) bool {
 	return maps.EqualFunc(a, b, func(x, y entry) bool { return x.nextHop == y.nextHop })
 }

@@ -14,12 +14,16 @@ const meshPatience = 25 * time.Second
 
 // startSpeakers starts the agents and BIRD and waits until each has a session with both others.
 func (d *demo) startSpeakers(ctx context.Context) error {
+	if err := d.pingNodes(ctx); err != nil {
+		return err
+	}
+	start := time.Now()
 	for _, n := range d.nodes {
 		if err := n.speaker.start(ctx); err != nil {
 			return err
 		}
 	}
-	if err := d.awaitMesh(ctx, d.nodes); err != nil {
+	if err := d.awaitMesh(ctx, d.nodes, start); err != nil {
 		return err
 	}
 	for _, n := range []*node{d.nodes[node1], d.nodes[node3]} {
@@ -33,13 +37,25 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 	return nil
 }
 
+// pingNodes sees that the underlay is there: with VPP this is the way of BGP through it.
+func (d *demo) pingNodes(ctx context.Context) error {
+	var ends []end
+	for _, n := range d.nodes {
+		ends = append(ends, end{name: n.name, ns: n.ns, address: n.address})
+	}
+	_, answered := pingEach(ctx, ends)
+	all := len(ends) * (len(ends) - 1)
+	d.report.check(answered == all, fmt.Sprintf("the nodes reach each other in the underlay %s", underlay), fmt.Sprintf("%d of %d", answered, all))
+	return ctx.Err()
+}
+
 // awaitMesh notes for each node how long it takes until its sessions with all others are Established.
-func (d *demo) awaitMesh(ctx context.Context, nodes []*node) error {
-	return d.each(ctx, nodes, meshPatience, func(ctx context.Context, n *node) (bool, error) {
+func (d *demo) awaitMesh(ctx context.Context, nodes []*node, start time.Time) error {
+	return d.each(ctx, nodes, start, meshPatience, func(ctx context.Context, n *node) (bool, error) {
 		up, err := n.speaker.sessions(ctx)
-		return slices.Equal(up, without(d.addresses(), n.address)), err
+		return slices.Equal(up, allBut(d.addresses(), n.address)), err
 	}, func(n *node) string {
-		return fmt.Sprintf("%s (%s) has both its sessions up", n.name, n.speaker.name())
+		return fmt.Sprintf("%s: %s has both its sessions Established", n.name, n.speaker.name())
 	})
 }
 
@@ -50,8 +66,8 @@ func (d *demo) addresses() (all []netip.Addr) {
 	return all
 }
 
-// each waits on all nodes at once until holds, and notes for each under its name how long that took.
-func (d *demo) each(ctx context.Context, nodes []*node, patience time.Duration,
+// each waits on all nodes at once until holds, and notes for each under its name how long after start that was.
+func (d *demo) each(ctx context.Context, nodes []*node, start time.Time, patience time.Duration,
 	holds func(context.Context, *node) (bool, error), name func(*node) string) error {
 	type outcome struct {
 		took time.Duration
@@ -63,7 +79,8 @@ func (d *demo) each(ctx context.Context, nodes []*node, patience time.Duration,
 	for i, n := range nodes {
 		wg.Go(func() {
 			o := &outcomes[i]
-			o.took, o.ok, o.err = await(ctx, patience, func(ctx context.Context) (bool, error) { return holds(ctx, n) })
+			o.ok, o.err = await(ctx, patience, func(ctx context.Context) (bool, error) { return holds(ctx, n) })
+			o.took = time.Since(start)
 		})
 	}
 	wg.Wait()

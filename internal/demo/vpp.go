@@ -11,7 +11,7 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// fibSource is the name under which our agent's routes are in VPP, its default.
+// fibSource is the name under which our agent's routes are in VPP, its default. The agent adds "@" and a mark of its own to it.
 const fibSource = "vpp-route-agent"
 
 // vppFIB is the forwarder of a node whose packets a VPP forwards.
@@ -128,60 +128,70 @@ func (v *vppFIB) removeWorkload(ctx context.Context, host netip.Prefix, p port) 
 		fmt.Sprintf("delete host-interface name %s", p.outside))
 }
 
+// learned asks for each entry by itself: the list of all does not say whose they are.
 func (v *vppFIB) learned(ctx context.Context) (map[netip.Prefix]entry, error) {
 	out, err := v.vpp.Command(ctx, "show ip fib table 0")
 	if err != nil {
 		return nil, err
 	}
-	return parseFIB(out), nil
+	found := map[netip.Prefix]entry{}
+	for _, m := range fibPrefix.FindAllStringSubmatch(out, -1) {
+		p, err := netip.ParsePrefix(m[1])
+		if err != nil {
+			return nil, fmt.Errorf("show ip fib: %w", err)
+		}
+		e, ours, err := v.lookup(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if ours {
+			found[p] = e
+		}
+	}
+	return found, nil
 }
 
 func (v *vppFIB) lookup(ctx context.Context, p netip.Prefix) (entry, bool, error) {
-	out, err := v.vpp.Command(ctx, "show ip fib table 0 "+p.String()) // the longest match
+	out, err := v.vpp.Command(ctx, "show ip fib table 0 "+p.String())
 	if err != nil {
 		return entry{}, false, err
 	}
-	e, ok := parseFIB(out)[p]
-	return e, ok, nil
+	e, ours := parseFIBEntry(out, p)
+	return e, ours, nil
 }
 
 var (
-	fibPrefix = regexp.MustCompile(`^(\d+\.\d+\.\d+\.\d+/\d+)`)
+	fibPrefix = regexp.MustCompile(`(?m)^(\d+\.\d+\.\d+\.\d+/\d+)`)
 	fibOwner  = regexp.MustCompile(`^  (\S.*) refs:\d+ `)
 	fibHop    = regexp.MustCompile(`^\s+(?:via )?(\d+\.\d+\.\d+\.\d+) (\S+)`)
-	fibDrop   = regexp.MustCompile(`cfg-flags:.*drop`)
 )
 
-// parseFIB finds in the output of `show ip fib` the routes under our source, also where another source's route for the prefix wins.
-func parseFIB(text string) map[netip.Prefix]entry {
-	found := map[netip.Prefix]entry{}
-	var prefix netip.Prefix
-	ours := false
+// parseFIBEntry finds in the output of `show ip fib PREFIX`, which is about the longest match, what our source has for p: also where
+// another source's route for it wins.
+func parseFIBEntry(text string, p netip.Prefix) (e entry, ours bool) {
+	if m := fibPrefix.FindStringSubmatch(text); m == nil || m[1] != p.String() {
+		return entry{}, false
+	}
+	inside := false // our source's part
 	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\r\n")
-		if m := fibPrefix.FindStringSubmatch(line); m != nil {
-			prefix, _ = netip.ParsePrefix(m[1]) // the zero Prefix is in nobody's want
-			ours = false
-			continue
-		}
 		if m := fibOwner.FindStringSubmatch(line); m != nil {
-			ours = m[1] == fibSource
+			name, _, _ := strings.Cut(m[1], "@")
+			if inside = name == fibSource; inside {
+				e, ours = entry{where: fmt.Sprintf("VPP, source %s, drop", fibSource)}, true
+			}
 			continue
 		}
 		if strings.HasPrefix(line, " forwarding:") {
-			ours = false
+			break
 		}
-		if !ours {
-			continue
-		}
-		if m := fibHop.FindStringSubmatch(line); m != nil {
-			hop, _ := netip.ParseAddr(m[1])
-			found[prefix] = entry{hop, fmt.Sprintf("VPP, source %s, %s", fibSource, m[2])}
-		} else if fibDrop.MatchString(line) {
-			found[prefix] = entry{where: fmt.Sprintf("VPP, source %s, drop", fibSource)}
+		if m := fibHop.FindStringSubmatch(line); inside && m != nil {
+			hop, _ := netip.ParseAddr(m[1]) // the zero Addr is nobody's next hop
+			e = entry{hop, fmt.Sprintf("VPP, source %s, %s", fibSource, m[2])}
 		}
 	}
-	return found
+	return e, ours
 }
 
-func (v *vppFIB) command() string { return fmt.Sprintf("%s -s %s show ip fib", v.vppctl, v.vpp.CLISocket()) }
+func (v *vppFIB) command() string {
+	return fmt.Sprintf("%s -s %s show ip fib", v.vppctl, v.vpp.CLISocket())
+}
