@@ -15,6 +15,10 @@ type Plan struct {
 	// BGP address". While it is not empty Speaker, Peers and Announcements are zero: nothing is to be started.
 	Waiting string
 
+	// Restarting: the data plane kept forwarding while the speaker was away, so the first OPEN may claim the Forwarding State (RFC 4724 §4.1).
+	// It counts when the speaker starts and not afterwards.
+	Restarting bool
+
 	Speaker       Speaker
 	Peers         []Peer         // by address, one each
 	Announcements []Announcement // by prefix, one each

@@ -61,6 +61,7 @@ type Agent struct {
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
+	firstPlan   time.Time    // when there was first something to hand to the speaker
 	absentSince time.Time    // zero while the data plane is there
 	rejected    []netip.Addr // next hops that the speaker rejects
 
@@ -121,8 +122,8 @@ func (a *Agent) apply(ctx context.Context) {
 		a.planned, a.plannedWith = a.snapshot, f
 		a.applyPlan(ctx, PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f))
 	}
-	if a.setError != nil {
-		a.setSpeaker(ctx, a.plan.BGP)
+	if a.setError != nil || a.configured.IsZero() {
+		a.setSpeaker(ctx)
 	}
 }
 
@@ -135,22 +136,41 @@ func (a *Agent) applyPlan(ctx context.Context, plan Plan) {
 	a.mu.Lock()
 	a.plan = plan
 	a.mu.Unlock()
-	if a.configured.IsZero() || !reflect.DeepEqual(old.BGP, plan.BGP) {
+	if !reflect.DeepEqual(old.BGP, plan.BGP) {
 		a.logPlan(old.BGP, plan.BGP)
-		a.setSpeaker(ctx, plan.BGP)
+		a.setSpeaker(ctx)
 	}
 }
 
+// maySpeak reports whether sessions may be started. They start once: with all that this node announces in the RIB already, so that peers
+// hear of no block later than of the End-of-RIB behind it, and knowing whether the data plane kept our routes. A data plane that
+// does not answer is waited for only so long.
+func (a *Agent) maySpeak() bool {
+	if !a.configured.IsZero() {
+		return true
+	}
+	if a.plan.BGP.Waiting != "" {
+		return false
+	}
+	if a.firstPlan.IsZero() {
+		a.firstPlan = time.Now()
+	}
+	return a.cfg.FIB == nil || time.Since(a.firstPlan) >= absentAfter || len(a.plan.Deferred) == 0 && a.cfg.FIB.Stats().Adopted != ""
+}
+
 // setSpeaker hands the plan to the speaker. What it did not take is tried again with the next look.
-func (a *Agent) setSpeaker(ctx context.Context, p bgp.Plan) {
-	err := a.cfg.Speaker.Set(ctx, p)
+func (a *Agent) setSpeaker(ctx context.Context) {
+	if !a.maySpeak() {
+		return
+	}
+	err := a.cfg.Speaker.Set(ctx, a.plan.BGP)
 	if err != nil && ctx.Err() == nil && a.setError == nil {
 		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second", "err", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.setError = err
-	if p.Waiting == "" && a.configured.IsZero() {
+	if a.configured.IsZero() {
 		a.configured = time.Now()
 	}
 }
@@ -185,6 +205,10 @@ func (a *Agent) facts() Facts {
 	if a.cfg.FIB == nil {
 		f.NoDataplane = true
 		return f
+	}
+	f.Restarting = a.plannedWith.Restarting
+	if a.configured.IsZero() {
+		f.Restarting = a.cfg.FIB.Stats().AdoptedRoutes > 0
 	}
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r.Key) {

@@ -33,6 +33,8 @@ type Facts struct {
 	Announced map[netip.Prefix]bool
 	// NoDataplane: there is none, or it has been away too long to wait for it; announcements do not wait for drop routes.
 	NoDataplane bool
+	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
+	Restarting bool
 }
 
 // PlanFor computes the plan. It reads no clock, no environment and no channel.
@@ -41,6 +43,7 @@ type Facts struct {
 // between the facts change and the plan is computed again.
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
+	p.BGP.Restarting = f.Restarting
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
 		if f.Announced[a.Prefix] || f.NoDataplane || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
 			return false

@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// history is what happened in both sinks, in order, one line each.
+type history struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (h *history) add(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines = append(h.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns the lines since the last call.
+func (h *history) take() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := h.lines
+	h.lines = nil
+	return out
+}
+
+// speaker keeps the plan that it was handed; it can refuse.
+type speaker struct {
+	history *history
+	changed chan struct{}
+
+	mu     sync.Mutex
+	plan   bgp.Plan
+	states []bgp.PeerState
+	refuse error
+	sets   int
+}
+
+func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sets++
+	if s.refuse != nil {
+		return s.refuse
+	}
+	for _, a := range s.plan.Announcements {
+		if !slices.Contains(p.Announcements, a) {
+			s.history.add("withdraw %s", a.Prefix)
+		}
+	}
+	for _, a := range p.Announcements {
+		if !slices.Contains(s.plan.Announcements, a) {
+			s.history.add("announce %s", a.Prefix)
+		}
+	}
+	s.plan = p
+	return nil
+}
+
+func (s *speaker) RejectNextHops(_ context.Context, dead []netip.Addr) error {
+	s.history.add("reject %v", dead)
+	return nil
+}
+
+func (s *speaker) Peers() []bgp.PeerState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.states
+}
+
+func (s *speaker) Announced() []bgp.Announcement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plan.Announcements
+}
+
+func (s *speaker) Changed() <-chan struct{} { return s.changed }
+
+// dataplane holds routes and answers after delay.
+type dataplane struct {
+	history *history
+	facts   chan route.Facts
+	delay   time.Duration
+
+	mu     sync.Mutex
+	routes map[route.Key]route.Route
+}
+
+func (d *dataplane) Routes(context.Context) ([]route.Route, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []route.Route
+	for _, r := range d.routes {
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (d *dataplane) Lookup(_ context.Context, k route.Key) (route.Route, bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r, ok := d.routes[k]
+	return r, ok, nil
+}
+
+// Resolve knows one way out, for 203.0.113.0/24.
+func (d *dataplane) Resolve(_ context.Context, _ uint32, addr netip.Addr) (route.Resolution, error) {
+	if p := pfx("203.0.113.0/24"); p.Contains(addr) {
+		return route.Resolution{Prefix: p, Usable: true}, nil
+	}
+	return route.Resolution{}, nil
+}
+
+func (d *dataplane) Apply(ctx context.Context, ops []route.Op, done func(int, error)) error {
+	select {
+	case <-time.After(d.delay):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, op := range ops {
+		if op.Delete {
+			delete(d.routes, op.Route.Key)
+			d.history.add("delete %s", op.Route.Key)
+		} else {
+			d.routes[op.Route.Key] = op.Route
+			d.history.add("put %s", op.Route)
+		}
+		done(i, nil)
+	}
+	return nil
+}
+
+func (d *dataplane) Facts() <-chan route.Facts { return d.facts }
+
+type datastoreStub chan *calico.Snapshot
+
+func (d datastoreStub) Snapshots() <-chan *calico.Snapshot { return d }
+func (d datastoreStub) Status() DatastoreStatus {
+	return DatastoreStatus{Connected: true, Synced: true}
+}
+
+// node is an agent with its sinks, running in a bubble.
+type node struct {
+	*history
+	agent     *Agent
+	snapshots datastoreStub
+	speaker   *speaker
+	dataplane *dataplane
+	engine    *fib.Engine
+}
+
+// live is a data plane with the underlay of cluster().
+var live = route.Facts{Identity: "one", Version: "test", Interfaces: []route.Interface{
+	{Name: "eth0", Index: 1, Up: true, Addresses: []netip.Prefix{pfx("192.168.4.2/24")}},
+}}
+
+func inBubble(t *testing.T, f func(t *testing.T, n *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &history{}
+		n := &node{
+			history: h, snapshots: make(datastoreStub, 1), speaker: &speaker{history: h, changed: make(chan struct{}, 1)},
+			dataplane: &dataplane{history: h, facts: make(chan route.Facts, 1), delay: 10 * time.Millisecond, routes: map[route.Key]route.Route{}},
+		}
+		log := slog.New(slog.DiscardHandler)
+		n.engine = fib.New(fib.Config{Dataplane: n.dataplane, Log: log})
+		n.agent = New(Config{
+			Node: "a", Version: "test", Dataplane: "vpp", Deferral: 30 * time.Second, Datastore: n.snapshots, Speaker: n.speaker, FIB: n.engine, Log: log,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { n.engine.Run(ctx) })
+		wait.Go(func() { n.agent.Run(ctx) })
+		f(t, n)
+		cancel()
+		wait.Wait()
+	})
+}
+
+func (n *node) expect(t *testing.T, after time.Duration, want ...string) {
+	t.Helper()
+	time.Sleep(after) // the bubble's clock
+	synctest.Wait()
+	if got := n.take(); !slices.Equal(got, want) {
+		t.Fatalf("happened:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func TestDropRouteBeforeAnnouncementAndAfterWithdrawal(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		n.expect(t, time.Second, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		c := cluster()
+		delete(c.Affinities, pfx("10.1.0.0/26"))
+		n.snapshots <- c
+		n.expect(t, time.Second, "withdraw 10.1.0.0/26", "delete 10.1.0.0/26")
+	})
+}
+
+func TestAbsentDataplaneIsNotWaitedForLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.snapshots <- cluster()
+		n.expect(t, 4*time.Second)
+		n.expect(t, 3*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		n.dataplane.facts <- live
+		n.expect(t, time.Second, "put 10.1.0.0/26 drop") // and no withdrawal meanwhile
+	})
+}
+
+func TestNothingHappensWithoutAChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		sets := n.speaker.sets
+		n.snapshots <- cluster() // the same data again, as after a compaction
+		n.expect(t, time.Minute)
+		if n.speaker.sets != sets {
+			t.Errorf("the speaker was handed the same plan %d times more", n.speaker.sets-sets)
+		}
+	})
+}
+
+func TestHandsOffWhileDatastoreIsNotReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		migrating := cluster()
+		migrating.DatastoreNotReady = true
+		clear(migrating.Affinities)
+		n.snapshots <- migrating
+		n.expect(t, time.Minute)
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") || !s.Ready {
+			t.Errorf("conditions %+v", s.Conditions)
+		}
+		migrating = cluster()
+		clear(migrating.Affinities)
+		n.snapshots <- migrating
+		n.expect(t, time.Second, "withdraw 10.1.0.0/26", "delete 10.1.0.0/26") // 10.1.9.9 still lives here
+	})
+}
+
+func TestRefusedPlanIsHandedOverAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.refuse = errors.New("no")
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		n.expect(t, 3*time.Second, "put 10.1.0.0/26 drop")
+		if s := n.agent.Status(); s.Ready {
+			t.Error("ready with a speaker that refuses")
+		}
+		n.speaker.mu.Lock()
+		n.speaker.refuse = nil
+		n.speaker.mu.Unlock()
+		n.expect(t, 2*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+	})
+}
+
+func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		// What an earlier run left: routes that the data plane kept.
+		stale := route.Route{Key: key("10.1.5.0/26"), Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
+		n.dataplane.routes[stale.Key] = stale
+		n.speaker.states = []bgp.PeerState{{Address: addr("192.168.4.3"), Established: true, GR: true}}
+		n.dataplane.facts <- live
+		time.Sleep(time.Hour) // however long: without Calico's data nothing is known
+		n.expect(t, 0)
+		n.snapshots <- cluster()
+		time.Sleep(10 * time.Second)
+		n.take()
+		if !n.speaker.plan.Restarting {
+			t.Error("the speaker does not know that the data plane kept forwarding")
+		}
+		if s := n.agent.Status(); s.Ready || !strings.Contains(s.FIB.Sweep, "192.168.4.3") {
+			t.Errorf("ready %v, sweep %q", s.Ready, s.FIB.Sweep)
+		}
+		n.speaker.mu.Lock()
+		n.speaker.states = []bgp.PeerState{{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true}}
+		n.speaker.mu.Unlock()
+		n.expect(t, 2*time.Second, "delete 10.1.5.0/26")
+		if s := n.agent.Status(); !s.Ready || s.FIB.Sweep != "done" {
+			t.Errorf("ready %v, sweep %q, conditions %+v", s.Ready, s.FIB.Sweep, s.Conditions)
+		}
+	})
+}
+
+func TestUnusableNextHopIsRejected(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		learner := Learner{FIB: n.engine}
+		learner.Learned(pfx("10.1.7.0/26"), []bgp.Path{{NextHop: addr("198.51.100.1")}})
+		learner.Learned(pfx("10.1.8.0/26"), []bgp.Path{{NextHop: addr("203.0.113.1")}})
+		learner.Learned(pfx("10.1.6.0/26"), []bgp.Path{{NextHop: addr("192.168.4.3")}})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		got := n.take()
+		slices.Sort(got)
+		if want := []string{"put 10.1.6.0/26 via 192.168.4.3 eth0", "put 10.1.8.0/26 via 203.0.113.1", "reject [198.51.100.1]"}; !slices.Equal(got, want) {
+			t.Fatalf("happened %q, want %q", got, want)
+		}
+	})
+}
