@@ -101,27 +101,10 @@ func (b *Bird) Restart(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return b.awaitSocket(ctx, b.Socket())
-}
-
-// awaitSocket waits until p listens on a UNIX socket, or has ended.
-func (p *Process) awaitSocket(ctx context.Context, path string) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-tick.C:
-		case <-p.Done():
-			text, _ := os.ReadFile(p.LogPath())
-			return fmt.Errorf("netlab: %s ended at once: %s", p.Name(), lastLine(string(text)))
-		case <-ctx.Done():
-			return fmt.Errorf("netlab: %s does not answer: %w", p.Name(), context.Cause(ctx))
-		}
-	}
+	return b.await(ctx, func() error { // the socket is there before the configuration is read
+		_, err := b.Command(ctx, "show status")
+		return err
+	})
 }
 
 // ConfigPath is the configuration file.

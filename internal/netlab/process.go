@@ -137,6 +137,26 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// await waits until ready returns nil, or p has ended.
+func (p *Process) await(ctx context.Context, ready func() error) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.Done():
+			text, _ := os.ReadFile(p.LogPath())
+			return fmt.Errorf("netlab: %s ended at once: %s", p.Name(), lastLine(string(text)))
+		case <-ctx.Done():
+			return fmt.Errorf("netlab: %s is not ready (%w): %w", p.Name(), err, context.Cause(ctx))
+		}
+	}
+}
+
 func stopAll(processes []*Process) error {
 	errs := make([]error, len(processes))
 	var wg sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -124,10 +125,16 @@ func (v *VPP) Restart(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := v.awaitSocket(ctx, v.APISocket()); err != nil {
+	return v.await(ctx, func() error { return errors.Join(listens(v.APISocket()), listens(v.CLISocket())) })
+}
+
+// listens returns nil if somebody accepts connections on a UNIX socket.
+func listens(socket string) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
 		return err
 	}
-	return v.awaitSocket(ctx, v.CLISocket())
+	return conn.Close()
 }
 
 func (v *VPP) dir() string    { return filepath.Join(v.lab.dir, v.name) }
