@@ -35,7 +35,7 @@ type EtcdOptions struct {
 // Etcd is an etcd server of one member in this process.
 type Etcd struct {
 	server  *embed.Etcd
-	rpc     []*grpc.Server
+	rpc     *grpc.Server
 	tempDir string
 	client  *clientv3.Client
 	scheme  string
@@ -77,7 +77,8 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	if o.ProgressInterval != 0 {
 		cfg.WatchProgressNotifyInterval = o.ProgressInterval
 	}
-	cfg.ServiceRegister = func(s *grpc.Server) { e.rpc = append(e.rpc, s) }
+	rpc := make(chan *grpc.Server, 1) // there is one listener
+	cfg.ServiceRegister = func(s *grpc.Server) { rpc <- s }
 
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
@@ -86,8 +87,9 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	}
 	e.server = server
 	select {
-	case <-server.Server.ReadyNotify():
+	case e.rpc = <-rpc: // made once the server is ready
 	case err = <-server.Err():
+		err = fmt.Errorf("stopped: %w", err)
 	case <-time.After(20 * time.Second):
 		err = errors.New("not ready after 20 s")
 	}
@@ -143,9 +145,7 @@ func (e *Etcd) EnableAuth(ctx context.Context, rootPassword string, readers map[
 // Close stops the server at once, with connections open or not, and removes a temporary directory.
 func (e *Etcd) Close() {
 	e.client.Close()
-	for _, s := range e.rpc {
-		s.Stop() // else etcd waits 5 s for clients to leave
-	}
+	e.rpc.Stop() // else etcd waits 5 s for clients to leave
 	e.server.Close()
 	e.removeTemp()
 }

@@ -22,8 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// etcd's server leaves one behind for each process (its lazily started event log and its cron of the quota).
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*loggingT).flushDaemon"))
+	goleak.VerifyTestMain(m)
 }
 
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }

@@ -1,0 +1,126 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/calicotest"
+)
+
+// attemptUntil runs one connection of f until a snapshot satisfies ok, and ends it.
+func attemptUntil(t *testing.T, s *Source, f *follower, ok func(*calico.Snapshot) bool) *calico.Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ended := make(chan error, 1)
+	go func() { ended <- s.attempt(ctx, f) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for {
+		select {
+		case snap := <-s.Snapshots():
+			if ok(snap) {
+				return snap
+			}
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("ended: %v", err)
+		}
+	}
+}
+
+func newSource(t *testing.T, e *calicotest.Etcd) *Source {
+	t.Helper()
+	s, err := New(Config{Endpoints: []string{e.Endpoint()}}, "edge-7", slog.New(slog.DiscardHandler))
+	must(t, err)
+	return s
+}
+
+// A watch that ended for any reason but a compaction (ErrNoLeader, a closed connection) goes on where it was.
+func TestTheNextConnectionGoesOnWithoutAList(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	defer e.Close()
+	seed(t, e.Cluster())
+	s := newSource(t, e)
+	f := newFollower(s)
+	attemptUntil(t, s, f, hasNode("edge-10"))
+	must(t, e.Cluster().Delete(t.Context(), "Node", "edge-10"))
+	must(t, e.Cluster().AddNode(t.Context(), "edge-11", pfx("172.30.8.11/24")))
+	snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return hasNode("edge-11")(s) && lacksNode("edge-10")(s) })
+	if snap.Lists != 1 {
+		t.Errorf("lists: %d", snap.Lists)
+	}
+}
+
+// After a compaction only ranges are listed that saw nothing since; a list that fails on the way deletes nothing.
+func TestListsWhatWasCompactedOnly(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
+	defer e.Close()
+	seed(t, e.Cluster())
+	s := newSource(t, e)
+	f := newFollower(s)
+	first := attemptUntil(t, s, f, hasNode("edge-10"))
+	for i := range 10 {
+		must(t, e.Cluster().AddNode(t.Context(), fmt.Sprintf("n%d", i), pfx("172.30.8.11/24")))
+	}
+	last := attemptUntil(t, s, f, hasNode("n9")).Revision
+	_, err := e.Client().Compact(t.Context(), last)
+	must(t, err)
+	must(t, e.Cluster().Delete(t.Context(), "IPPool", "edge-v4"))
+
+	client, err := clientv3.New(s.client)
+	must(t, err)
+	defer client.Close()
+	f.compacted(last)
+	if err := f.list(t.Context(), client, first.Revision); err == nil { // compacted as well
+		t.Fatal("a list at a compacted revision succeeded")
+	}
+	select {
+	case snap := <-s.Snapshots():
+		t.Fatalf("the failed list made a snapshot: %+v", snap)
+	default:
+	}
+	for _, r := range f.ranges {
+		if isNodes := hasNodes(r.prefix); isNodes == (r.next == 0) {
+			t.Errorf("range %s: next %d", r.prefix, r.next)
+		}
+	}
+	snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return len(s.IPPools) == 0 })
+	if snap.Lists != 2 || len(snap.Nodes) != 12 {
+		t.Errorf("%d lists, %d nodes", snap.Lists, len(snap.Nodes))
+	}
+}
+
+func hasNodes(prefix string) bool {
+	return calico.Key{Kind: calico.KindNode}.String() == prefix
+}
+
+// The server's own progress notifications move idle ranges on, so that a compaction costs them no list.
+func TestProgressSparesIdleRangesAList(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: 100 * time.Millisecond})
+	defer e.Close()
+	seed(t, e.Cluster())
+	s := newSource(t, e)
+	f := newFollower(s)
+	attemptUntil(t, s, f, hasNode("edge-10"))
+	for i := range 20 {
+		must(t, e.Cluster().PutRaw(t.Context(), "/other", fmt.Sprint(i)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	must(t, s.attempt(ctx, f))
+	head, err := e.Client().Get(t.Context(), "/other")
+	must(t, err)
+	for _, r := range f.ranges {
+		if r.next <= head.Header.Revision {
+			t.Errorf("range %s is at %d, etcd at %d", r.prefix, r.next, head.Header.Revision)
+		}
+	}
+}
