@@ -96,7 +96,16 @@ func newLab(t *testing.T) *lab {
 	return &lab{t: t, port: uint16(l.Addr().(*net.TCPAddr).Port), next: 10}
 }
 
+// node runs a speaker, without peers yet.
 func (l *lab) node(as uint32, change ...func(*Config)) *node {
+	l.t.Helper()
+	n := l.unset(as, change...)
+	set(l.t, n)
+	return n
+}
+
+// unset runs a speaker that had no plan yet.
+func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 	l.t.Helper()
 	l.next++
 	n := &node{
@@ -122,7 +131,6 @@ func (l *lab) node(as uint32, change ...func(*Config)) *node {
 		cancel()
 		<-n.ended
 	})
-	set(l.t, n)
 	return n
 }
 

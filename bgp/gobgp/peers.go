@@ -128,7 +128,9 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 		}
 	default:
 		s.sessions.add(c.address, c.remoteAS != c.localAS)
-		if err := a.server.AddPeer(ctx, &api.AddPeerRequest{Peer: c.api()}); err != nil {
+		peer := c.api()
+		peer.GracefulRestart.LocalRestarting = a.restarting
+		if err := a.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
 			s.sessions.remove(c.address)
 			return err
 		}

@@ -265,3 +265,19 @@ func TestPlanWithoutSpeakerIsRefused(t *testing.T) {
 		t.Error("the session was ended")
 	}
 }
+
+// After a restart with a FIB that kept forwarding, the peers of the start are told so, and only they.
+func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
+	l := newLab(t)
+	a, b, c := l.unset(64512), l.node(64512), l.node(64512)
+	a.plan.Restarting = true
+	connect(a, b)
+	set(t, a, b)
+	eventually(t, "R bit", true, func() bool { return b.state(a).Restarting })
+	connect(a, c)
+	set(t, a, c)
+	up(t, a, c)
+	if c.state(a).Restarting {
+		t.Error("a peer that came later was told of a restart")
+	}
+}

@@ -75,6 +75,8 @@ type applied struct {
 	policySet bool
 	passwords map[calico.SecretKeyRef]string // as last known
 	dead      []netip.Addr                   // sorted; see RejectNextHops
+	// restarting holds while the peers of the start are added: their first OPEN has the R and F bits (RFC 4724 §3).
+	restarting bool
 }
 
 // view is what other goroutines may know of applied; its values are never edited.
@@ -199,9 +201,12 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 // Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when ctx ended first.
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	return s.ask(ctx, func(ctx context.Context) error {
+		fresh := s.applied.speaker == nil
 		if err := s.start(ctx, p.Speaker); err != nil {
 			return err // without a speaker nothing else can be applied
 		}
+		s.applied.restarting = fresh && p.Restarting
+		defer func() { s.applied.restarting = false }()
 		pol := policyOf(p)
 		return errors.Join(
 			s.setPolicy(ctx, pol),
