@@ -285,3 +285,17 @@ func waitFor(t *testing.T, ok func() bool) {
 		}
 	}
 }
+
+func TestFillChecksums(t *testing.T) {
+	l := newLab(t)
+	a, _, _ := line(t, l)
+	check(t, a.FillChecksums("eth0"))
+	if err := a.FillChecksums("eth9"); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("a device that is not there: %v", err)
+	}
+	// The feature is read back by the same ioctl with ETHTOOL_GTXCSUM.
+	on, err := a.txChecksum("eth0", getTxChecksum, 1)
+	if err != nil || on != 0 {
+		t.Errorf("offload is %d, %v", on, err)
+	}
+}

@@ -244,14 +244,25 @@ func (n *Namespace) AddNeighbour(device string, addr netip.Addr, mac net.Hardwar
 // FillChecksums turns transmit checksum offload off: a program that reads the other end of the veth by AF_PACKET, as VPP does,
 // would else get TCP segments with unfinished checksums.
 func (n *Namespace) FillChecksums(device string) error {
-	const setTxChecksum = 0x17 // ETHTOOL_STXCSUM, linux/ethtool.h
+	_, err := n.txChecksum(device, setTxChecksum, 0)
+	if err != nil {
+		return fmt.Errorf("netlab: checksum offload of %s/%s: %w", n.Name(), device, err)
+	}
+	return nil
+}
+
+// ETHTOOL_GTXCSUM and ETHTOOL_STXCSUM, linux/ethtool.h.
+const getTxChecksum, setTxChecksum = 0x16, 0x17
+
+// txChecksum runs an ethtool command that takes or gives one value.
+func (n *Namespace) txChecksum(device string, command, data uint32) (uint32, error) {
+	value := struct{ command, data uint32 }{command, data}
 	err := n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		value := struct{ cmd, data uint32 }{setTxChecksum, 0}
 		request := struct { // struct ifreq, linux/if.h
 			name [unix.IFNAMSIZ]byte
 			data unsafe.Pointer
@@ -263,10 +274,7 @@ func (n *Namespace) FillChecksums(device string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("netlab: checksum offload of %s/%s: %w", n.Name(), device, err)
-	}
-	return nil
+	return value.data, err
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
