@@ -96,20 +96,3 @@ type Path struct {
 	External  bool // learned over eBGP
 	Stale     bool // kept by graceful restart for a peer that is away (RFC 4724 §4.2)
 }
-
-// PeerState is how a session stands, in the words of RFC 4271 §8.2.2 (Idle, Connect, Active, OpenSent, OpenConfirm, Established).
-type PeerState struct {
-	Address     netip.Addr
-	State       string
-	Since       time.Time // of the last change into or out of Established; zero if there was none
-	RouterID    netip.Addr
-	Received    int    // paths received, before import policy
-	Accepted    int    // paths accepted
-	Advertised  int    // paths we sent and did not withdraw
-	LastError   string // why the session is not up, or went down last
-	EndOfRIB    bool   // every negotiated family's End-of-RIB has come in this session
-	Restarting  bool   // the peer's OPEN had the R bit
-	GR          bool   // graceful restart was negotiated
-	LastUpdate  time.Time
-	Established bool
-}

@@ -119,7 +119,7 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 	add("10.1.0.0/26", 0) // takes the place of ours
 	add("10.1.0.0/26", 5) // stands beside ours
 	eventually(t, "paths", "10.1.0.0/26 via 192.0.2.1", func() string { return strings.Join(listPaths(t, c), ", ") })
-	eventually(t, "counted", 3, func() int { return n.Stats().Foreign })
+	eventually(t, "counted", 3, func() int { return n.Counters().Foreign })
 }
 
 // A gRPC address that cannot be had ends Run with a sentence, not the process.

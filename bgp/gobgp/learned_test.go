@@ -3,7 +3,6 @@ package gobgp
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
@@ -195,31 +194,7 @@ func TestIPv6NextHops(t *testing.T) {
 	if c := n.size(); c != 4 {
 		t.Errorf("%d prefixes, want 4", c)
 	}
-	if d := n.Stats().Dropped; d != 4 {
+	if d := n.Counters().Dropped; d != 4 {
 		t.Errorf("%d paths dropped, want 4: unspecified twice, IPv4-mapped next hop, IPv4-mapped prefix", d)
-	}
-}
-
-func TestDone(t *testing.T) {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	for _, c := range []struct {
-		name string
-		p    bgp.PeerState
-		want bool
-	}{
-		{"not up", bgp.PeerState{EndOfRIB: true, Since: ago(time.Hour)}, false},
-		{"graceful restart, nothing yet", bgp.PeerState{Established: true, GR: true, Since: ago(time.Hour)}, false},
-		{"End-of-RIB", bgp.PeerState{Established: true, GR: true, EndOfRIB: true, Since: ago(time.Second)}, true},
-		{"itself restarting", bgp.PeerState{Established: true, GR: true, Restarting: true, Since: ago(time.Second)}, true},
-		{"no graceful restart, just up", bgp.PeerState{Established: true, Since: ago(2 * time.Second)}, false},
-		{"no graceful restart, quiet since up", bgp.PeerState{Established: true, Since: ago(3 * time.Second)}, true},
-		{"no graceful restart, still sending", bgp.PeerState{Established: true, Since: ago(time.Hour), LastUpdate: ago(2 * time.Second)}, false},
-		{"no graceful restart, quiet again", bgp.PeerState{Established: true, Since: ago(time.Hour), LastUpdate: ago(3 * time.Second)}, true},
-		{"an update of the session before", bgp.PeerState{Established: true, Since: ago(5 * time.Second), LastUpdate: ago(time.Hour)}, true},
-	} {
-		if got := Done(c.p, now); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
 	}
 }

@@ -169,7 +169,10 @@ func TestStalePathsStandAside(t *testing.T) {
 	// Back, it announces one of them unchanged, of which GoBGP makes no event, and the others no more.
 	f = dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(true))
 	f.announce("10.3.0.0/26", "192.0.2.91")
-	eventually(t, "R bit", true, func() bool { s := n.farState("127.0.0.91"); return s.Restarting && !s.EndOfRIB && Done(s, time.Now()) })
+	eventually(t, "R bit", true, func() bool {
+		s := n.farState("127.0.0.91")
+		return s.Restarting && !s.EndOfRIB && s.Finished(time.Now())
+	})
 	f.endOfRIB()
 	n.wantHops("10.3.0.0/26", both...)
 	n.wantHops("10.3.1.0/26", "192.0.2.92")

@@ -23,7 +23,7 @@ func TestRoutesComeAndGo(t *testing.T) {
 			t.Errorf("path %+v, want %+v", got, want)
 		}
 	})
-	eventually(t, "End-of-RIB", true, func() bool { s := b.state(a); return s.EndOfRIB && s.GR && Done(s, time.Now()) })
+	eventually(t, "End-of-RIB", true, func() bool { s := b.state(a); return s.EndOfRIB && s.GR && s.Finished(time.Now()) })
 	if n := a.size(); n != 0 {
 		t.Errorf("the originator learned %d prefixes of its own", n)
 	}

@@ -144,35 +144,9 @@ var stateNames = map[api.PeerState_SessionState]string{
 	api.PeerState_ESTABLISHED: "Established",
 }
 
-// quiet is how long a peer without graceful restart, which sends no End-of-RIB, must have sent nothing to count as done.
-const quiet = 3 * time.Second
-
-// Done reports whether a peer has told all it had to tell when its session came up, so that what it did not announce it does
-// not have: by End-of-RIB; or, its OPEN had the R bit, and it waits for us itself (RFC 4724 §4.1); or, without graceful
-// restart, it has been quiet for a while.
-func Done(p bgp.PeerState, now time.Time) bool {
-	switch {
-	case !p.Established:
-		return false
-	case p.GR:
-		return p.EndOfRIB || p.Restarting
-	case p.LastUpdate.After(p.Since):
-		return now.Sub(p.LastUpdate) >= quiet
-	}
-	return now.Sub(p.Since) >= quiet
-}
-
-// Stats are counters since the start.
-type Stats struct {
-	// Dropped counts received paths that cannot be used: an NLRI or next hop that makes no sense for forwarding.
-	Dropped int
-	// Foreign counts local paths that were not ours and were removed.
-	Foreign int
-}
-
-// Stats returns the counters.
-func (s *Speaker) Stats() Stats {
+// Counters returns what was counted since the start.
+func (s *Speaker) Counters() bgp.Counters {
 	s.learned.mu.Lock()
 	defer s.learned.mu.Unlock()
-	return Stats{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
+	return bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
 }

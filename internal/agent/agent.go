@@ -29,6 +29,7 @@ type Speaker interface {
 	// RejectNextHops has paths with these next hops rejected on import, so that a live second path takes over.
 	RejectNextHops(ctx context.Context, dead []netip.Addr) error
 	Peers() []bgp.PeerState
+	Counters() bgp.Counters
 	Announced() []bgp.Announcement
 	Changed() <-chan struct{}
 }

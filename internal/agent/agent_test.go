@@ -84,6 +84,8 @@ func (s *speaker) Peers() []bgp.PeerState {
 	return s.states
 }
 
+func (s *speaker) Counters() bgp.Counters { return bgp.Counters{Dropped: 1, Foreign: 2} }
+
 func (s *speaker) Announced() []bgp.Announcement {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,6 +20,8 @@ var (
 	descPeerReceived = desc("bgp_peer_paths_received", "Paths received from the peer, before import policy.", "peer")
 	descPeerAccepted = desc("bgp_peer_paths_accepted", "Paths accepted from the peer.", "peer")
 	descAnnounced    = desc("bgp_announcements", "Prefixes that this node originates.")
+	descDropped      = desc("bgp_paths_dropped_total", "Received paths that make no sense for forwarding and were left out.")
+	descForeign      = desc("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API and that were removed.")
 	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
 	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
 	descQueued       = desc("fib_ops_queued", "Operations that wait for the data plane or its answer.")
@@ -54,6 +56,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descPeerAccepted, float64(p.Accepted), p.Address.String())
 	}
 	gauge(descAnnounced, float64(len(s.BGP.Announcements)))
+	counter(descDropped, float64(s.BGP.PathsDropped))
+	counter(descForeign, float64(s.BGP.PathsForeign))
 	gauge(descProblems, float64(len(s.Problems)))
 	gauge(descEtcdUp, oneIf(s.Datastore.Connected))
 	gauge(descEtcdRevision, float64(s.Datastore.Revision))

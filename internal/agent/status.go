@@ -38,6 +38,8 @@ type BGPStatus struct {
 	Peers         []PeerStatus         `json:"peers"`
 	Announcements []AnnouncementStatus `json:"announcements"`
 	Withheld      []WithheldStatus     `json:"withheld"`
+	PathsDropped  int                  `json:"pathsDropped"`
+	PathsForeign  int                  `json:"pathsForeign"`
 }
 
 // PeerStatus is one session, as planned and as it stands.
@@ -186,6 +188,7 @@ func dataplaneCondition(f FIBStatus) Condition {
 
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	s := BGPStatus{
+		PathsDropped: speaker.Counters().Dropped, PathsForeign: speaker.Counters().Foreign,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}

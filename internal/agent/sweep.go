@@ -8,9 +8,6 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// quietAfter is how long a peer without graceful restart, which sends no End-of-RIB, must have been silent to count as finished.
-const quietAfter = 3 * time.Second
-
 // sweepVerdict says whether routes left by an earlier run may be deleted, and else for what they wait. Before that moment a missing
 // announcement is ignorance, not knowledge (RFC 4724 §4.1): the deferral ends when every peer of the plan has told all it knows, or
 // after cfg.Deferral, counted from when the peers were first configured. An unconfigured speaker never gets that far.
@@ -27,7 +24,7 @@ func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp
 	}
 	var names []string
 	for _, p := range peers {
-		if !finished(now, p) {
+		if !p.Finished(now) {
 			names = append(names, p.Address.String())
 		}
 	}
@@ -35,20 +32,4 @@ func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp
 		return true, ""
 	}
 	return false, fmt.Sprintf("waiting %s at most for %s", left, strings.Join(names, ", "))
-}
-
-// finished reports whether a peer has announced all that it has: its End-of-RIB has come, or it restarts itself and waits for ours,
-// or it sends none and has been quiet.
-func finished(now time.Time, p bgp.PeerState) bool {
-	if !p.Established {
-		return false
-	}
-	return p.EndOfRIB || p.Restarting || !p.GR && now.Sub(laterOf(p.LastUpdate, p.Since)) >= quietAfter
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -1,0 +1,49 @@
+package bgp
+
+import (
+	"net/netip"
+	"time"
+)
+
+// PeerState is how a session stands, in the words of RFC 4271 §8.2.2 (Idle, Connect, Active, OpenSent, OpenConfirm, Established).
+type PeerState struct {
+	Address     netip.Addr
+	State       string
+	Since       time.Time // of the last change into or out of Established; zero if there was none
+	RouterID    netip.Addr
+	Received    int    // paths received, before import policy
+	Accepted    int    // paths accepted
+	Advertised  int    // paths we sent and did not withdraw
+	LastError   string // why the session is not up, or went down last
+	EndOfRIB    bool   // every negotiated family's End-of-RIB has come in this session
+	Restarting  bool   // the peer's OPEN had the R bit
+	GR          bool   // graceful restart was negotiated
+	LastUpdate  time.Time
+	Established bool
+}
+
+// quietAfter is how long a peer without graceful restart, which sends no End-of-RIB, must have sent nothing to count as finished.
+const quietAfter = 3 * time.Second
+
+// Finished reports whether the peer has told all that it had to tell when its session came up, so that what it did not announce it
+// does not have: by End-of-RIB; or its OPEN had the R bit, and it waits for us (RFC 4724 §4.1); or, without graceful restart, it has
+// been quiet for a while.
+func (p PeerState) Finished(now time.Time) bool {
+	switch {
+	case !p.Established:
+		return false
+	case p.GR:
+		return p.EndOfRIB || p.Restarting
+	case p.LastUpdate.After(p.Since):
+		return now.Sub(p.LastUpdate) >= quietAfter
+	}
+	return now.Sub(p.Since) >= quietAfter
+}
+
+// Counters count since the start.
+type Counters struct {
+	// Dropped are received paths that cannot be used: an NLRI or next hop that makes no sense for forwarding.
+	Dropped int
+	// Foreign are local paths that somebody put into GoBGP over its API; they are removed.
+	Foreign int
+}
