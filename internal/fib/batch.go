@@ -90,8 +90,14 @@ type batch struct {
 
 // cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do it to.
 func (t *table) cut() *batch {
-	if !t.present || t.flying != nil || t.now.Before(t.pause) || t.puts.len()+t.deletes.len() == 0 {
+	if !t.present || t.flying != nil || t.now.Before(t.pause) || t.queued() == 0 {
 		return nil
+	}
+	if len(t.dirty) == 0 {
+		for _, e := range t.leaving {
+			t.deletes.push(deletion{e, t.puts.pushed})
+		}
+		t.leaving = nil
 	}
 	b := &batch{identity: t.identity, interfaces: t.view.facts.Interfaces, rewrite: t.rewrite, known: len(t.all), life: t.life, epoch: t.epoch}
 	for len(b.ops) < batchSize && t.puts.len() > 0 {
@@ -211,5 +217,5 @@ func (t *table) retry() time.Time {
 
 // quiet reports that the data plane has all that is wanted.
 func (t *table) quiet() bool {
-	return t.present && t.flying == nil && len(t.dirty)+t.puts.len()+t.deletes.len()+len(t.retries) == 0
+	return t.present && len(t.dirty)+t.queued()+len(t.retries) == 0
 }

@@ -160,10 +160,7 @@ func (e *Engine) Stats() Stats {
 	s := Stats{
 		Put: t.put, Deleted: t.del, Errors: t.errors, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
 		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(t.hops.sorted),
-		Queued: t.puts.len() + t.deletes.len(),
-	}
-	if t.flying != nil {
-		s.Queued += len(t.flying.ops)
+		Queued: t.queued(),
 	}
 	for family, origins := range t.counts {
 		for origin, n := range origins {

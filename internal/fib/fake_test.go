@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"testing/synctest"
 
 	"vpp-route-agent/internal/route"
 )
@@ -110,11 +111,12 @@ func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.R
 func (d *fake) Apply(ctx context.Context, ops []route.Op, done func(int, error)) error {
 	d.mu.Lock()
 	if d.hang {
+		release := d.release
 		d.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-d.release:
+		case <-release:
 		}
 		d.mu.Lock()
 	}
@@ -155,6 +157,19 @@ func (d *fake) carryOut(op route.Op) error {
 	return nil
 }
 
+// heal ends all faults.
+func (d *fake) heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.refuse)
+	d.sever, d.listErr, d.resolveErr = -1, nil, nil
+	if d.hang {
+		d.hang = false
+		close(d.release)
+		d.release = make(chan struct{})
+	}
+}
+
 // state runs f with the data plane standing still.
 func (d *fake) state(f func()) {
 	d.mu.Lock()
@@ -171,6 +186,7 @@ func (d *fake) takeOps() []route.Op {
 }
 
 func (d *fake) routes() []string {
+	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var out []string

@@ -50,7 +50,7 @@ func (t *table) begin(identity string) {
 	t.identity = identity
 	t.life++
 	t.adopted, t.present, t.suspect = false, false, nil
-	t.puts, t.deletes, t.retries = queue[*entry]{}, queue[deletion]{}, nil
+	t.puts, t.leaving, t.deletes, t.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
 	for _, e := range slices.Backward(slices.Clone(t.all)) {
 		e.actual, e.fail = 0, nil
 		e.clear(isUnsure | isAdopted | inPuts | inDeletes)
@@ -185,7 +185,7 @@ func (t *table) reindex(before, after []route.Interface) {
 // mayUse is the cheap question before the dear one: pods come and go with an interface each, and no route of ours is over those. While
 // something is unsettled, what is programmed may differ from what path sets mean now.
 func (t *table) mayUse(interfaces map[string]bool) bool {
-	if !t.sweep || t.flying != nil || t.puts.len()+t.deletes.len()+len(t.retries)+t.pending() > 0 {
+	if !t.sweep || t.queued()+len(t.retries)+t.pending() > 0 {
 		return true
 	}
 	for _, s := range t.sets.byID {

@@ -33,6 +33,7 @@ type table struct {
 	idle     []*nextHop // reported, but named by no path any more
 	dirty    []*entry
 	puts     queue[*entry]
+	leaving  []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
 	deletes  queue[deletion]
 	retries  retries
 	flying   *batch
@@ -120,12 +121,16 @@ func newTable(distances map[route.Origin]uint8) *table {
 }
 
 func (t *table) entry(k route.Key) *entry {
-	e := t.entries[k]
-	if e == nil {
-		e = &entry{key: k, index: int32(len(t.all))}
-		t.entries[k] = e
-		t.all = append(t.all, e)
+	if e := t.entries[k]; e != nil {
+		return e
 	}
+	return t.add(k)
+}
+
+func (t *table) add(k route.Key) *entry {
+	e := &entry{key: k, index: int32(len(t.all))}
+	t.entries[k] = e
+	t.all = append(t.all, e)
 	return e
 }
 
@@ -137,7 +142,7 @@ func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []
 		if nothing {
 			return
 		}
-		e = t.entry(k)
+		e = t.add(k)
 	}
 	var set *pathSet
 	if !nothing && kind == route.Via {
@@ -254,17 +259,27 @@ func (t *table) selectDirty(n int) bool {
 	if t.view == nil {
 		return false
 	}
-	n = min(n, len(t.dirty))
-	for _, e := range t.dirty[:n] {
+	done := 0
+	for ; done < min(n, len(t.dirty)); done++ { // choosing one may make others dirty
+		e := t.dirty[done]
 		e.clear(isDirty)
 		if !e.is(isGone) {
 			t.choose(e)
 		}
 	}
-	if t.dirty = t.dirty[n:]; len(t.dirty) == 0 {
+	if t.dirty = t.dirty[done:]; len(t.dirty) == 0 {
 		t.dirty = nil
 	}
 	return len(t.dirty) > 0
+}
+
+// queued is how many entries wait for their op, or are in flight.
+func (t *table) queued() int {
+	n := t.puts.len() + len(t.leaving) + t.deletes.len()
+	if t.flying != nil {
+		n += len(t.flying.ops)
+	}
+	return n
 }
 
 // choose selects for one key.
@@ -376,7 +391,7 @@ func (t *table) settle(e *entry) {
 			t.puts.push(e)
 		case need == needDelete && !e.is(inDeletes):
 			e.set(inDeletes)
-			t.deletes.push(deletion{e, t.puts.pushed})
+			t.leaving = append(t.leaving, e)
 		}
 	}
 	t.account(e)

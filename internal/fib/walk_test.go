@@ -231,7 +231,7 @@ func (w *walker) fault() {
 			w.dp.sever = rapid.IntRange(0, 3).Draw(w.t, "after")
 			w.dp.lost = rapid.IntRange(0, 3).Draw(w.t, "unheard")
 		case "hang":
-			w.dp.hang, w.dp.release = true, make(chan struct{})
+			w.dp.hang = true
 		case "list":
 			w.dp.listErr = errGone
 		case "resolve":
@@ -240,16 +240,7 @@ func (w *walker) fault() {
 	})
 }
 
-func (w *walker) heal() {
-	w.dp.state(func() {
-		clear(w.dp.refuse)
-		w.dp.sever, w.dp.listErr, w.dp.resolveErr = -1, nil, nil
-		if w.dp.hang {
-			w.dp.hang = false
-			close(w.dp.release)
-		}
-	})
-}
+func (w *walker) heal() { w.dp.heal() }
 
 // breakJournal damages what the next process would read.
 func (w *walker) breakJournal() {

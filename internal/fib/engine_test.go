@@ -1,0 +1,512 @@
+package fib
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+func check(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+// ops prints what was carried out since it was asked last.
+func (d *fake) printOps() []string {
+	synctest.Wait()
+	var out []string
+	for _, op := range d.takeOps() {
+		if op.Delete {
+			out = append(out, "del "+op.Route.Key.String())
+		} else {
+			out = append(out, "put "+op.Route.String())
+		}
+	}
+	return out
+}
+
+func (r *running) state(k string) (out Entry) {
+	synctest.Wait()
+	if entries := r.Entries(Filter{Prefix: pfx(k)}); len(entries) == 1 {
+		return entries[0]
+	}
+	return out
+}
+
+func signalled(c <-chan struct{}) bool {
+	synctest.Wait()
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// bubble runs f with an engine that has adopted an empty data plane.
+func bubble(t *testing.T, f func(*testing.T, *running)) {
+	journal := filepath.Join(t.TempDir(), "journal")
+	synctest.Test(t, func(t *testing.T) {
+		r := start(newFake(node("a")), journal)
+		synctest.Wait()
+		f(t, r)
+		r.stop()
+	})
+}
+
+// again ends the process and starts the next on the same data plane and journal.
+func (r *running) again() *running {
+	r.stop()
+	*r = *start(r.dp, r.Engine.journal.Path)
+	synctest.Wait()
+	return r
+}
+
+func TestAWishIsWrittenOnceAndAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		began := time.Now()
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
+		check(t, "learned", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0")
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
+		check(t, "learned again", r.dp.printOps())
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2", "10.0.0.3"))
+		check(t, "a path more", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0, 10.0.0.3 eth0")
+		r.Learn(pfx("10.1.0.64/26"), nil)
+		check(t, "withdrawn", r.dp.printOps(), "del 10.1.0.64/26")
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited %v on an idle engine", waited)
+		}
+		if n := len(r.Entries(Filter{})); n != 0 {
+			t.Errorf("%d entries remain", n)
+		}
+	})
+}
+
+func TestSetRoutesIsAState(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26"), drop("10.1.0.64/26")})
+		if ops := r.dp.printOps(); len(ops) != 2 {
+			t.Errorf("ops %q", ops)
+		}
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.64/26"), drop("10.1.0.0/26")})
+		check(t, "the same", r.dp.printOps())
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.128/26"), drop("10.1.0.64/26")})
+		check(t, "one for another", r.dp.printOps(), "put 10.1.0.128/26 drop", "del 10.1.0.0/26")
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
+		check(t, "BGP is worse", r.dp.printOps())
+		r.SetRoutes(route.Own, nil)
+		check(t, "BGP remains", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0", "del 10.1.0.128/26")
+	})
+}
+
+func TestTwoRoutesWithOneKeyPanic(t *testing.T) {
+	defer func() {
+		if s := fmt.Sprint(recover()); s != "fib: two own routes with one key 10.1.0.0/26" {
+			t.Error(s)
+		}
+	}()
+	New(Config{}).SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26"), drop("10.1.0.0/26")})
+}
+
+func TestOwnRoutesAreAcknowledged(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		signalled(r.Changed())
+		r.dp.hang = true
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26")})
+		if signalled(r.Changed()) || r.Programmed(key("10.1.0.0/26")) {
+			t.Error("acknowledged before the data plane said yes")
+		}
+		r.dp.heal()
+		if !signalled(r.Changed()) || !r.Programmed(key("10.1.0.0/26")) {
+			t.Error("not acknowledged")
+		}
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		if signalled(r.Changed()) {
+			t.Error("BGP routes are nobody's business")
+		}
+	})
+}
+
+func TestRefusedOpHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.refuse[key("10.1.0.0/26")] = fmt.Errorf("no such table")
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		check(t, "the other", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.0.2 eth0")
+		if e := r.state("10.1.0.0/26"); e.State != Failed || e.Error != "no such table" || e.Attempts != 1 {
+			t.Errorf("%+v", e)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := r.state("10.1.0.0/26").Attempts; n < 20 || n > 40 {
+			t.Errorf("%d attempts in 10 minutes, want about one every 30 s after the first few", n)
+		}
+		r.dp.state(func() { clear(r.dp.refuse) })
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.3"))
+		check(t, "a new wish does not wait", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
+	})
+}
+
+func TestRefusedDeletionIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.refuse[key("10.1.0.0/26")] = fmt.Errorf("busy")
+		r.Learn(pfx("10.1.0.0/26"), nil)
+		if e := r.state("10.1.0.0/26"); e.State != Deleting || e.Error != "busy" {
+			t.Errorf("%+v", e)
+		}
+		r.dp.state(func() { clear(r.dp.refuse) })
+		time.Sleep(time.Second)
+		check(t, "gone", r.dp.routes())
+	})
+}
+
+func TestUnansweredOpsAreRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		r.dp.state(func() { r.dp.sever, r.dp.lost = 1, 1 }) // the first is answered, the second happens unheard, the third does not
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.3.0.0/26"), nil)
+		synctest.Wait()
+		r.dp.heal()
+		time.Sleep(10 * time.Second)
+		ops := r.dp.printOps()
+		check(t, "FIB", r.dp.routes(), "10.1.0.0/26 via 10.0.0.2 eth0", "10.2.0.0/26 via 10.0.0.2 eth0")
+		if n := strings.Count(strings.Join(ops, "\n"), "put 10.1.0.0/26"); n != 1 {
+			t.Errorf("the answered op was carried out %d times", n)
+		}
+	})
+}
+
+func TestWhileTheDataPlaneHangsOnlyTheNewestWishCounts(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.hang = true
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		for i := range 100 {
+			r.Learn(pfx("10.1.0.0/26"), via(fmt.Sprintf("10.0.0.%d", 2+i)))
+			r.Learn(pfx("10.2.0.0/26"), via(fmt.Sprintf("10.0.0.%d", 2+i)))
+			synctest.Wait()
+		}
+		if e := r.state("10.2.0.0/26"); e.State != Pending || e.Paths[0].NextHop != addr("10.0.0.101") {
+			t.Errorf("selection stands still: %+v", e)
+		}
+		r.dp.heal()
+		check(t, "after", r.dp.printOps(),
+			"put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.2.0.0/26 via 10.0.0.101 eth0", "put 10.1.0.0/26 via 10.0.0.101 eth0")
+	})
+}
+
+func TestAdditionsGoBeforeDeletions(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.hang = true
+		r.Learn(pfx("10.9.0.0/26"), via("10.0.0.2")) // occupies the applier
+		synctest.Wait()
+		r.Learn(pfx("10.1.0.0/26"), nil)
+		r.Learn(pfx("10.1.0.0/25"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		r.dp.heal()
+		check(t, "order", r.dp.printOps(), "put 10.9.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.0/25 via 10.0.0.2 eth0", "del 10.1.0.0/26")
+	})
+}
+
+func TestRestartOfTheAgentIsQuiet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		for i := range 100 {
+			r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)), via("10.0.0.2", "10.0.1.2"))
+		}
+		r.SetRoutes(route.Own, []route.Route{drop("10.2.0.0/26")})
+		synctest.Wait()
+		r.dp.takeOps()
+		lists := r.dp.lists
+
+		r.again()
+		if s := r.Stats(); !s.Present || s.Adopted != "journal" || s.AdoptedRoutes != 101 || r.dp.lists != lists {
+			t.Fatalf("%+v, %d listings", s, r.dp.lists-lists)
+		}
+		for i := range 99 {
+			r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)), via("10.0.0.2", "10.0.1.2"))
+		}
+		r.SetRoutes(route.Own, []route.Route{drop("10.2.0.0/26")})
+		check(t, "unchanged routes", r.dp.printOps())
+		if !r.Programmed(key("10.2.0.0/26")) {
+			t.Error("an adopted own route is acknowledged")
+		}
+		time.Sleep(time.Hour)
+		check(t, "before the sweep", r.dp.printOps())
+		if e := r.state("10.1.99.0/26"); e.State != Held {
+			t.Errorf("%+v", e)
+		}
+		r.AllowSweep()
+		check(t, "sweep", r.dp.printOps(), "del 10.1.99.0/26")
+	})
+}
+
+func TestAnAdoptedRouteStaysWhileItsNextHopIsLookedUp(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2", "192.0.2.1"))
+		check(t, "put", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.2 eth0, 192.0.2.1")
+		r.dp.resolveErr = errGone
+		r.again()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2", "192.0.2.1"))
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "unanswered", r.dp.printOps())
+		r.dp.heal()
+		time.Sleep(time.Second)
+		check(t, "answered", r.dp.printOps())
+	})
+}
+
+func TestWithoutJournalOneListing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		r.stop()
+		os.Remove(r.Engine.journal.Path)
+		*r = *start(r.dp, r.Engine.journal.Path)
+		synctest.Wait()
+		if s := r.Stats(); s.Adopted != "listing" || s.AdoptedRoutes != 2 || r.dp.lists != 2 {
+			t.Fatalf("%+v, %d listings", s, r.dp.lists)
+		}
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.AllowSweep()
+		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26")
+	})
+}
+
+func TestLivesOfTheDataPlane(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+
+		r.dp.tell(route.Facts{Problem: "socket closed"})
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		check(t, "away", r.dp.printOps())
+		if e := r.state("10.2.0.0/26"); e.State != Pending {
+			t.Errorf("what is wanted is kept: %+v", e)
+		}
+		r.dp.tell(node("a"))
+		check(t, "back", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.0.2 eth0")
+
+		r.dp.state(func() { clear(r.dp.ours) })
+		r.dp.tell(node("b"))
+		ops := r.dp.printOps()
+		slices.Sort(ops)
+		check(t, "restarted", ops, "put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.2.0.0/26 via 10.0.0.2 eth0")
+	})
+}
+
+func TestFailedListingIsRepeatedAndNothingWrittenBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dp := newFake(node("a"))
+		dp.listErr = errGone
+		r := start(dp, "")
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Minute)
+		check(t, "unknown", dp.printOps())
+		if dp.lists < 30 || dp.lists > 120 {
+			t.Errorf("%d listings in a minute", dp.lists)
+		}
+		dp.heal()
+		time.Sleep(2 * time.Second)
+		check(t, "known", dp.printOps(), "put 10.1.0.0/26 via 10.0.0.2 eth0")
+		r.stop()
+	})
+}
+
+func TestInterfaceUnderAnotherIndex(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		f := node("a")
+		f.Interfaces[1].Index = 9
+		r.dp.tell(f)
+		check(t, "while running", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+
+		r.stop()
+		f = node("a")
+		f.Interfaces[0].Index = 10
+		f.Interfaces[1].Index = 9
+		r.dp.now = f
+		*r = *start(r.dp, r.Engine.journal.Path)
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		check(t, "while we were away", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.2 eth0")
+	})
+}
+
+func TestAnInterfaceOfAPodWritesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		for i := range 10 {
+			f := node("a")
+			f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap1", Index: uint32(20 + i), Up: true})
+			r.dp.tell(f)
+			synctest.Wait()
+			r.dp.tell(node("a"))
+			synctest.Wait()
+		}
+		check(t, "ops", r.dp.printOps())
+	})
+}
+
+func TestRoutesThatResolveThroughEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.Learn(pfx("10.9.0.0/24"), via("10.8.0.5"))
+		r.Learn(pfx("10.8.0.0/24"), via("10.9.0.5"))
+		time.Sleep(10 * time.Minute)
+		check(t, "neither is ever programmed", r.dp.printOps())
+		if e := r.state("10.9.0.0/24"); e.State != Unusable || !strings.Contains(e.Reason.String(), "through our own route 10.8.0.0/24") {
+			t.Errorf("%+v", e)
+		}
+		r.Learn(pfx("10.8.0.0/24"), nil)
+		time.Sleep(time.Second)
+		check(t, "alone it is", r.dp.printOps(), "put 10.9.0.0/24 via 10.8.0.5")
+	})
+}
+
+func TestNextHopsAreFollowed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("192.0.2.1"))
+		r.Learn(pfx("10.2.0.0/26"), via("192.0.2.2", "10.0.0.2"))
+		time.Sleep(500 * time.Millisecond)
+		check(t, "no route to them", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.0.2 eth0")
+		if u := r.UnusableNextHops(); len(u) != 0 {
+			t.Errorf("reported too early: %v", u)
+		}
+		signalled(r.Changed())
+		time.Sleep(600 * time.Millisecond)
+		if u := r.UnusableNextHops(); len(u) != 2 || u[0].Address != addr("192.0.2.1") || u[0].Reason.String() != "there is no route to next hop 192.0.2.1" || !signalled(r.Changed()) {
+			t.Errorf("not reported: %v", u)
+		}
+
+		r.Learn(pfx("10.1.0.0/26"), nil) // BGP rejects it now
+		time.Sleep(time.Minute)
+		if u := r.UnusableNextHops(); len(u) != 2 {
+			t.Errorf("forgotten, so that BGP would take it back at once: %v", u)
+		}
+
+		r.dp.state(func() { r.dp.foreign[key("192.0.2.0/24")] = true })
+		time.Sleep(time.Second)
+		check(t, "a route appears", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.0.2 eth0, 192.0.2.2")
+		if u := r.UnusableNextHops(); len(u) != 0 || !signalled(r.Changed()) {
+			t.Errorf("still reported: %v", u)
+		}
+		r.dp.state(func() { r.dp.lookups = 0 })
+		time.Sleep(time.Minute)
+		if n := r.dp.lookups; n < 1000 || n > 1200 {
+			t.Errorf("%d look-ups in a minute, want 20/s", n)
+		}
+	})
+}
+
+func TestAForgottenNextHopIsNotReportedForEver(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("192.0.2.1"))
+		time.Sleep(2 * time.Second)
+		r.Learn(pfx("10.1.0.0/26"), nil)
+		time.Sleep(2 * time.Hour)
+		if u := r.UnusableNextHops(); len(u) != 0 || r.Stats().NextHops != 0 {
+			t.Errorf("%v, %d tracked", u, r.Stats().NextHops)
+		}
+	})
+}
+
+func TestEtcdStepsInWhereBGPIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.SetRoutes(route.Etcd, []route.Route{{Key: key("10.1.0.64/26"), Paths: via("10.0.0.2")}, {Key: key("10.1.0.5/32"), Paths: via("10.0.0.3")}})
+		if n := len(r.dp.printOps()); n != 2 {
+			t.Errorf("%d ops", n)
+		}
+		r.Learn(pfx("10.1.0.0/24"), via("10.0.1.2"))
+		check(t, "BGP covers", r.dp.printOps(), "put 10.1.0.0/24 via 10.0.1.2 eth1", "del 10.1.0.5/32", "del 10.1.0.64/26")
+		r.Learn(pfx("10.1.0.0/24"), nil)
+		check(t, "BGP is gone", r.dp.printOps(), "put 10.1.0.5/32 via 10.0.0.3 eth0", "put 10.1.0.64/26 via 10.0.0.2 eth0", "del 10.1.0.0/24")
+	})
+}
+
+func TestAPeerIsNotCutOff(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.Protect(nil, []netip.Addr{addr("192.0.2.1")})
+		r.Learn(pfx("192.0.2.0/24"), via("10.0.0.2"))
+		r.Learn(pfx("0.0.0.0/0"), via("10.0.0.254"))
+		check(t, "the default only", r.dp.printOps(), "put 0.0.0.0/0 via 10.0.0.254 eth0")
+		r.Protect(nil, nil)
+		check(t, "no peer any more", r.dp.printOps(), "put 192.0.2.0/24 via 10.0.0.2 eth0")
+	})
+}
+
+func TestUnwritableJournalIsShownAndNotBelieved(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		path := r.Engine.journal.Path
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.stop()
+		os.Remove(path)
+		if err := os.Mkdir(path, 0o700); err != nil { // permissions would not stop root
+			t.Fatal(err)
+		}
+		os.WriteFile(filepath.Join(path, "occupied"), nil, 0o600)
+		*r = *start(r.dp, path)
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.3"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.3"))
+		synctest.Wait()
+		check(t, "it goes on", r.dp.routes(), "10.1.0.0/26 via 10.0.0.3 eth0", "10.2.0.0/26 via 10.0.0.3 eth0")
+		if s := r.Stats(); s.Journal.Problem == "" || s.Adopted != "listing" {
+			t.Errorf("%+v", s)
+		}
+		os.RemoveAll(path)
+		time.Sleep(time.Minute)
+		r.Learn(pfx("10.2.0.0/26"), nil)
+		synctest.Wait()
+		if s := r.Stats(); s.Journal.Problem != "" {
+			t.Errorf("%+v", s)
+		}
+		r.dp.takeOps()
+		r.again()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.3"))
+		r.AllowSweep()
+		check(t, "the new journal is whole", r.dp.printOps())
+		if s := r.Stats(); s.Adopted != "journal" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestForeignRoutesAreNeverNamed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("10.1.0.0/26")] = true
+		r.AllowSweep()
+		time.Sleep(time.Hour)
+		check(t, "ops", r.dp.printOps())
+	})
+}
