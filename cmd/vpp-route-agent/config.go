@@ -90,7 +90,7 @@ var settings = []setting{
 	{flag: "allow-shared-source", file: "allowSharedSource", def: "false", boolean: true, usage: "on a VPP without v2 route messages: write under the API source, which other programs use too",
 		set: truth(func(c *config) *bool { return &c.sharedSource })},
 	{flag: "kernel-table", file: "kernelTable", def: "254", usage: "Linux routing table for --dataplane kernel", set: number(32, func(c *config, n uint64) { c.kernelTable = uint32(n) })},
-	{flag: "kernel-protocol", file: "kernelProtocol", def: "114", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
+	{flag: "kernel-protocol", file: "kernelProtocol", def: "179", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
 	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: number(32, func(c *config, n uint64) { c.kernelMetric = uint32(n) })},
 
 	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
