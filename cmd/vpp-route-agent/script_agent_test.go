@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,8 @@ func agentStart(sc *script, flags []string) (string, error) {
 		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--vpp-socket", sc.path("vpp.sock"), "--admin-socket", sc.path("agent.sock"),
 		"--state-dir", sc.path("state"), "--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179", "--log-level", "debug",
 	}, flags...)...)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, sc.env.Vars, log, log
+	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log
+	cmd.Env = append(slices.Clip(sc.env.Vars), "GORACE=exitcode=0") // see races
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := sc.children.start(cmd); err != nil {
 		return "", err
@@ -77,7 +79,7 @@ func agentStop(sc *script, _ []string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("agent: %w\n%s", err, a.lastWords())
 		}
-		return "", nil
+		return "", a.races()
 	case <-time.After(patience):
 		a.kill()
 		return "", fmt.Errorf("agent still runs %s after SIGTERM\n%s", patience, a.lastWords())
@@ -89,15 +91,30 @@ func agentKill(sc *script, _ []string) (string, error) {
 	if sc.agent == nil {
 		return "", usage("the agent does not run")
 	}
-	sc.agent.kill()
+	a := sc.agent
+	a.kill()
 	sc.agent = nil
-	return "", nil
+	return "", a.races()
 }
 
 func (a *agentProcess) kill() {
 	a.cmd.Process.Kill()
 	<-a.exited
 }
+
+// races returns what the race detector told, when the test runs with it: the agent is this test's binary. One report is
+// GoBGP's alone: NewBgpServer writes a constant into grpc.EnableTracing, which etcd's client is reading.
+func (a *agentProcess) races() error {
+	raw, err := os.ReadFile(a.log)
+	for report := range strings.SplitSeq(string(raw), "==================\n") {
+		if strings.HasPrefix(report, "WARNING: DATA RACE") && !enablesTracing.MatchString(report) {
+			err = errors.Join(err, fmt.Errorf("agent:\n%s", indent(report)))
+		}
+	}
+	return err
+}
+
+var enablesTracing = regexp.MustCompile(`^WARNING: DATA RACE\nWrite at \S+ by goroutine \d+:\n  github\.com/osrg/gobgp/v3/pkg/server\.NewBgpServer\(\)`)
 
 func (a *agentProcess) lastWords() string {
 	raw, _ := os.ReadFile(a.log)

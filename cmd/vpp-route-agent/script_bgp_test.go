@@ -4,34 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	api "github.com/osrg/gobgp/v3/api"
 	gobgplog "github.com/osrg/gobgp/v3/pkg/log"
 	"github.com/osrg/gobgp/v3/pkg/server"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"vpp-route-agent/internal/route"
 )
 
-// peer is a GoBGP speaker with one neighbour, the agent. It keeps what it announces while it is down, as a router that restarts does.
+// peer is a GoBGP speaker with one neighbour, the agent: a process of its own, since GoBGP keeps options in variables of the process.
+// It keeps what it announces while it is down, as a router that restarts does.
 type peer struct {
+	socket      string // of its gRPC
 	addr, agent netip.Addr
 	as          uint32
 	restarts    bool // graceful restart
 	announced   map[netip.Prefix]announced
-	server      *server.BgpServer // nil: down
-	unwatch     context.CancelFunc
+	running     bool // BGP is started
+	process     *exec.Cmd
+	conn        *grpc.ClientConn
+	api         api.GobgpApiClient
+	watches     sync.WaitGroup
 
 	mu          sync.Mutex // guards what the watch writes
 	established bool
 	drops       int // how often the session went down, in all lives
+}
+
+// servePeer is the main function of a peer's process: a GoBGP without configuration that listens for gRPC on the socket in the
+// first argument.
+func servePeer() {
+	server.NewBgpServer(server.GrpcListenAddress("unix://"+os.Args[1]), server.LoggerOption(silent{})).Serve()
 }
 
 type announced struct {
@@ -42,6 +59,7 @@ type announced struct {
 var bgpCommand = verbs(map[string]command{
 	"start":    bgpStart,
 	"stop":     bgpStop,
+	"kill":     bgpKill,
 	"announce": bgpAnnounce,
 	"withdraw": bgpWithdraw,
 	"session":  bgpSession,
@@ -61,7 +79,7 @@ func bgpStart(sc *script, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		p = &peer{addr: addr, agent: agent, as: 64512, restarts: true, announced: map[netip.Prefix]announced{}}
+		p = &peer{socket: sc.path(args[0] + ".sock"), addr: addr, agent: agent, as: 64512, restarts: true, announced: map[netip.Prefix]announced{}}
 		sc.peers[args[0]] = p
 	}
 	passive := p.agent.String() > p.addr.String()
@@ -81,7 +99,7 @@ func bgpStart(sc *script, args []string) (string, error) {
 			return "", usage("%q", arg)
 		}
 	}
-	return "", p.start(passive)
+	return "", sc.startPeer(p, passive)
 }
 
 // session returns the two ends of the session between a peer and the agent. A name that ends in -vN is an IPv6 peer.
@@ -98,34 +116,61 @@ func (sc *script) session(name string) (peer, agent netip.Addr, err error) {
 	return peer, netip.MustParseAddr(sc.net + ".5"), err
 }
 
-func (p *peer) start(passive bool) error {
-	if p.server != nil {
+func (sc *script) startPeer(p *peer, passive bool) (err error) {
+	if p.running {
 		return usage("the peer runs already")
+	}
+	if p.process == nil {
+		if err := p.launch(sc.children); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := brief()
 	defer cancel()
-	s := server.NewBgpServer(server.LoggerOption(silent{}))
-	go s.Serve() // never returns, also not after StopBgp
 	id := p.addr
 	if !id.Is4() {
 		raw := id.As16()
 		id = netip.AddrFrom4([4]byte{10, 9, 9, raw[15]})
 	}
-	if err := s.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+	if _, err := p.api.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: p.as, RouterId: id.String(), ListenPort: bgpPort, ListenAddresses: []string{p.addr.String()},
-	}}); err != nil {
+	}}, grpc.WaitForReady(true)); err != nil {
 		return err
 	}
-	p.server = s
-	var err error
+	p.running = true
 	for prefix, a := range p.announced {
 		err = errors.Join(err, p.add(ctx, prefix, a))
 	}
-	err = errors.Join(err, p.watch(), s.AddPeer(ctx, &api.AddPeerRequest{Peer: p.neighbour(passive)}))
-	if err != nil {
-		p.stop()
+	if err == nil {
+		_, err = p.api.AddPeer(ctx, &api.AddPeerRequest{Peer: p.neighbour(passive)})
 	}
 	return err
+}
+
+// launch starts the process and watches its session.
+func (p *peer) launch(children *forker) error {
+	self, err := exec.LookPath("bgp-peer") // testscript.Main put it there
+	if err != nil {
+		return err
+	}
+	os.Remove(p.socket) // of a process that was killed
+	cmd := exec.Command(self, p.socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := children.start(cmd); err != nil {
+		return err
+	}
+	p.process = cmd
+	p.conn, err = grpc.NewClient("unix:"+p.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	p.api = api.NewGobgpApiClient(p.conn)
+	stream, err := p.api.WatchEvent(context.Background(), &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	p.watches.Go(func() { p.watch(stream) })
+	return nil
 }
 
 func familyOf(a netip.Addr) *api.Family {
@@ -150,39 +195,39 @@ func (p *peer) neighbour(passive bool) *api.Peer {
 	return n
 }
 
-// watch counts how often the session goes down.
-func (p *peer) watch() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	p.unwatch = cancel
-	return p.server.WatchEvent(ctx, &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}}, func(r *api.WatchEventResponse) {
+// watch counts how often the session goes down, until the process ends.
+func (p *peer) watch(events api.GobgpApi_WatchEventClient) {
+	for {
+		r, err := events.Recv()
+		if err != nil {
+			return
+		}
 		e := r.GetPeer()
 		if e == nil || e.Type != api.WatchEventResponse_PeerEvent_STATE {
-			return
+			continue
 		}
 		up := e.Peer.State.SessionState == api.PeerState_ESTABLISHED
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		if p.established && !up {
 			p.drops++
 		}
 		p.established = up
-	})
+		p.mu.Unlock()
+	}
 }
 
-func (p *peer) stop() {
-	if p.server == nil {
+// kill ends the process without a word to the agent.
+func (p *peer) kill() {
+	if p.process == nil {
 		return
 	}
-	ctx, cancel := brief()
-	defer cancel()
-	if p.unwatch != nil {
-		p.unwatch()
+	p.process.Process.Kill()
+	_ = p.process.Wait() // killed
+	if p.conn != nil {
+		p.conn.Close()
 	}
-	_ = p.server.StopBgp(ctx, &api.StopBgpRequest{}) // fails only where BGP was not started
-	p.server = nil
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.established = false
+	p.watches.Wait()
+	p.process, p.running, p.established = nil, false, false
 }
 
 func (sc *script) peer(args []string, n int, use string) (*peer, error) {
@@ -199,10 +244,23 @@ func (sc *script) peer(args []string, n int, use string) (*peer, error) {
 // bgp stop NAME: the peer leaves with a CEASE.
 func bgpStop(sc *script, args []string) (string, error) {
 	p, err := sc.peer(args, 1, "bgp stop NAME")
+	if err != nil || !p.running {
+		return "", usage("bgp stop NAME, of a peer that runs")
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	p.running = false
+	_, err = p.api.StopBgp(ctx, &api.StopBgpRequest{})
+	return "", err
+}
+
+// bgp kill NAME: the peer's process dies; its connection breaks without a CEASE.
+func bgpKill(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 1, "bgp kill NAME")
 	if err != nil {
 		return "", err
 	}
-	p.stop()
+	p.kill()
 	return "", nil
 }
 
@@ -222,7 +280,7 @@ func bgpAnnounce(sc *script, args []string) (string, error) {
 	}
 	a := announced{hop, 2147482623}
 	p.announced[prefix] = a
-	if p.server == nil {
+	if !p.running {
 		return "", nil
 	}
 	ctx, cancel := brief()
@@ -235,7 +293,7 @@ func (p *peer) add(ctx context.Context, prefix netip.Prefix, a announced) error 
 	if err != nil {
 		return err
 	}
-	_, err = p.server.AddPath(ctx, &api.AddPathRequest{Path: path})
+	_, err = p.api.AddPath(ctx, &api.AddPathRequest{Path: path})
 	return err
 }
 
@@ -272,7 +330,7 @@ func bgpWithdraw(sc *script, args []string) (string, error) {
 		return "", usage("%s does not announce %s", args[0], prefix)
 	}
 	delete(p.announced, prefix)
-	if p.server == nil {
+	if !p.running {
 		return "", nil
 	}
 	path, err := pathOf(prefix, a)
@@ -281,7 +339,8 @@ func bgpWithdraw(sc *script, args []string) (string, error) {
 	}
 	ctx, cancel := brief()
 	defer cancel()
-	return "", p.server.DeletePath(ctx, &api.DeletePathRequest{Family: path.Family, Path: path})
+	_, err = p.api.DeletePath(ctx, &api.DeletePathRequest{Family: path.Family, Path: path})
+	return "", err
 }
 
 // bgp session NAME: the session with the agent is up.
@@ -315,8 +374,8 @@ func bgpDrops(sc *script, args []string) (string, error) {
 // bgp rib NAME FILE: what the peer knows from the agent.
 func bgpRIB(sc *script, args []string) (string, error) {
 	p, err := sc.peer(args, 2, "bgp rib NAME FILE")
-	if err != nil || p.server == nil {
-		return "", errors.Join(err, usage("is the peer up?"))
+	if err != nil || !p.running {
+		return "", usage("bgp rib NAME FILE, of a peer that runs")
 	}
 	rows, err := p.learned()
 	if err != nil {
@@ -330,25 +389,39 @@ func bgpRIB(sc *script, args []string) (string, error) {
 func (p *peer) learned() ([]string, error) {
 	ctx, cancel := brief()
 	defer cancel()
+	stream, err := p.api.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: familyOf(p.addr)})
+	if err != nil {
+		return nil, err
+	}
 	rows := map[netip.Prefix]string{}
-	var broken error
-	err := p.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: familyOf(p.addr)}, func(d *api.Destination) {
-		prefix, err := netip.ParsePrefix(d.Prefix)
-		broken = errors.Join(broken, err)
-		for _, path := range d.Paths {
+	for {
+		r, err := stream.Recv()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		prefix, err := netip.ParsePrefix(r.Destination.Prefix)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range r.Destination.Paths {
 			if path.NeighborIp != p.agent.String() {
 				continue
 			}
 			row, err := describe(path)
-			broken = errors.Join(broken, err)
+			if err != nil {
+				return nil, err
+			}
 			rows[prefix] = prefix.String() + row
 		}
-	})
+	}
 	var sorted []string
 	for _, prefix := range slices.SortedFunc(maps.Keys(rows), route.ComparePrefixes) {
 		sorted = append(sorted, rows[prefix])
 	}
-	return sorted, errors.Join(err, broken)
+	return sorted, nil
 }
 
 func describe(path *api.Path) (string, error) {

@@ -22,11 +22,8 @@ const (
 
 func inLoopbackNamespace() bool { return os.Getenv(namespaceVariable) != "" }
 
-// enterLoopbackNamespace prepares the namespace that TestIPv6Script made for this process; elsewhere it does nothing.
+// enterLoopbackNamespace prepares the namespace that TestIPv6Script made for this process.
 func enterLoopbackNamespace() error {
-	if !inLoopbackNamespace() || strings.HasSuffix(os.Args[0], "vpp-route-agent") {
-		return nil
-	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// The scripts in testdata/script run the real binary against an etcd, a VPP API server (vpptest) and GoBGP peers of this process, on
-// loopback and without root. Each script has a network of its own, 127.x.y.0/24, written $NET, so they run side by side:
+// The scripts in testdata/script run the real binary against an etcd, a VPP API server (vpptest) and GoBGP peers, on loopback
+// and without root. Each script has a network of its own, 127.x.y.0/24, written $NET, so they run side by side:
 //
 //	$NET.1:2379   etcd, as the agent sees it
 //	$NET.5        this node, edge-5: its BGP address, and its metrics on port 9179
@@ -36,12 +36,15 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if err := enterLoopbackNamespace(); err != nil {
-		fmt.Fprintln(os.Stderr, "script test:", err)
-		os.Exit(1)
+	programs := map[string]func(){"vpp-route-agent": main, "bgp-peer": servePeer}
+	if programs[filepath.Base(os.Args[0])] == nil && inLoopbackNamespace() {
+		if err := enterLoopbackNamespace(); err != nil {
+			fmt.Fprintln(os.Stderr, "script test:", err)
+			os.Exit(1)
+		}
 	}
 	setParallel("10")
-	testscript.Main(m, map[string]func(){"vpp-route-agent": main})
+	testscript.Main(m, programs)
 }
 
 func TestScripts(t *testing.T) {
@@ -125,17 +128,22 @@ func setUp(env *testscript.Env, network string, children *forker) error {
 func (sc *script) path(name string) string { return filepath.Join(sc.env.WorkDir, name) }
 
 func (sc *script) close() {
+	var races error
 	if sc.agent != nil {
 		sc.agent.kill()
+		races = sc.agent.races()
 	}
 	for _, p := range sc.peers {
-		p.stop()
+		p.kill()
 	}
 	if sc.vpp != nil {
 		sc.vpp.server.Close()
 	}
 	if sc.etcd != nil {
 		sc.etcd.close()
+	}
+	if races != nil {
+		sc.env.T().Fatal(races)
 	}
 }
 
