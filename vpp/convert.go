@@ -31,6 +31,11 @@ func encodeRoute(r route.Route, src uint8, paths []fib_types.FibPath, index func
 		if !ok {
 			return out, fmt.Errorf("VPP has no kind of route %s", r.Kind)
 		}
+		if r.Kind != route.Drop && r.Table != 0 {
+			// fib_api_path_decode leaves such a path on sw_if_index 0, which is in table 0: VPP takes it for attached across tables and
+			// dies looking for the interface (seen with 25.10; fib_entry_post_flag_update_actions).
+			return out, fmt.Errorf("VPP crashes on %s outside table 0: not sent, use drop", r.Kind)
+		}
 		out.Paths = append(paths, fib_types.FibPath{SwIfIndex: noInterface, Type: kind, Proto: protocol(prefix.Addr()), Weight: 1})
 		return out, nil
 	}

@@ -24,6 +24,9 @@ func anyRoute(t *rapid.T) route.Route {
 	six := rapid.Bool().Draw(t, "six")
 	r := route.Route{Key: route.Key{Table: rapid.Uint32().Draw(t, "table"), Prefix: anyPrefix(t, six)}}
 	if r.Kind = rapid.SampledFrom([]route.Kind{route.Via, route.Via, route.Drop, route.Unreachable, route.Prohibit}).Draw(t, "kind"); r.Kind != route.Via {
+		if r.Kind != route.Drop {
+			r.Table = 0
+		}
 		return r
 	}
 	var paths []route.Path

@@ -245,7 +245,11 @@ func (t *table) find(p netip.Prefix, sources []source) *entry {
 		return nil
 	}
 	above, _ := p.Addr().Prefix(p.Bits() - 1)
-	_, paths := t.match(above, sources).best(sources) // the default route at least is there
+	src, paths := t.match(above, sources).best(sources)  // the default route at least is there
+	if src == sourceIface && paths[0].Type == isNormal { // in a connected subnet the next hop is a neighbour
+		paths = slices.Clone(paths[:1])
+		paths[0].Nh.Address = union(p.Addr())
+	}
 	return &entry{shown: p, bySource: map[uint8][]fib_types.FibPath{sourceRR: paths}}
 }
 
@@ -265,7 +269,11 @@ func (s *Server) addAddress(index uint32, a netip.Prefix) {
 	t, proto := s.tables[tableKey{l.table, a.Addr().Is6()}], protoOf(a.Addr())
 	drop := []fib_types.FibPath{{SwIfIndex: noInterface, Type: isDrop, Proto: proto, Weight: 1}}
 	if a.Bits() < a.Addr().BitLen() {
-		t.put(a, sourceIface, []fib_types.FibPath{{SwIfIndex: index, Proto: proto, Weight: 1}})
+		subnet := a // IPv4's shows the address' host bits
+		if a.Addr().Is6() {
+			subnet = a.Masked()
+		}
+		t.put(subnet, sourceIface, []fib_types.FibPath{{SwIfIndex: index, Proto: proto, Weight: 1}})
 	}
 	if a.Addr().Is4() && a.Bits() < 31 {
 		first := a.Masked().Addr()
@@ -291,8 +299,12 @@ func (s *Server) AddNeighbor(name string, a netip.Addr) {
 	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj, []fib_types.FibPath{p})
 }
 
-// changeRoute is ip_route_add_del in both versions, with their order of checks (src/vnet/ip/ip_api.c, src/vnet/fib/fib_api.c).
+// changeRoute is ip_route_add_del in both versions, with their order of checks (src/vnet/ip/ip_api.c, src/vnet/fib/fib_api.c). Single
+// paths cannot be added or removed here (is_multipath): nobody does, and VPP's rules for that are many.
 func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
+	if isMultipath {
+		return int32(api.UNIMPLEMENTED)
+	}
 	six := r.Prefix.Address.Af == ip_types.ADDRESS_IP6
 	t := s.tables[tableKey{r.TableID, six}]
 	if t == nil {
@@ -308,10 +320,13 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 	if !prefix.IsValid() {
 		return int32(api.INVALID_PREFIX_LENGTH)
 	}
-	if len(paths) == 0 && (isAdd || isMultipath) {
+	if len(paths) == 0 && isAdd {
 		return noPathsInRoute
 	}
 	for i := range paths {
+		if k := paths[i].Type; isAdd && r.TableID != 0 && (k == isUnreach || k == isProhibit) {
+			panic(fmt.Sprintf("vpptest: %s of %s in table %d: a real VPP crashes", k, prefix, r.TableID))
+		}
 		fixup(&paths[i], prefix)
 	}
 	src := r.Src
@@ -321,35 +336,12 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 	if int(src) >= len(s.sources) {
 		panic(fmt.Sprintf("vpptest: route %s under FIB source %d, which nobody registered: VPP reads out of bounds there", prefix, src))
 	}
-	switch {
-	case isAdd && isMultipath:
-		t.put(prefix, src, append(without(t.pathsOf(prefix, src), paths), paths...))
-	case isAdd:
+	if isAdd {
 		t.put(prefix, src, paths)
-	case isMultipath:
-		if left := without(t.pathsOf(prefix, src), paths); len(left) > 0 {
-			t.put(prefix, src, left)
-		} else {
-			t.remove(prefix, src)
-		}
-	default:
+	} else {
 		t.remove(prefix, src)
 	}
 	return 0
-}
-
-func (t *table) pathsOf(p netip.Prefix, src uint8) []fib_types.FibPath {
-	if e := t.entries[p.Masked()]; e != nil {
-		return e.bySource[src]
-	}
-	return nil
-}
-
-// without returns paths less those in gone, whatever their weights.
-func without(paths, gone []fib_types.FibPath) []fib_types.FibPath {
-	return slices.DeleteFunc(slices.Clone(paths), func(p fib_types.FibPath) bool {
-		return slices.ContainsFunc(gone, func(g fib_types.FibPath) bool { g.Weight = p.Weight; return g == p })
-	})
 }
 
 // decodePath checks a path and brings it into the form in which VPP shows it again.
@@ -391,7 +383,7 @@ func fixup(p *fib_types.FibPath, prefix netip.Prefix) {
 	next := address(p.Nh.Address, p.Proto == protoIP6)
 	switch {
 	case p.SwIfIndex == noInterface && next == prefix.Addr() && !next.IsUnspecified():
-		p.Type, p.Nh = isDrop, fib_types.FibPathNh{}
+		p.Type, p.TableID, p.Nh = isDrop, 0, fib_types.FibPathNh{}
 	case p.SwIfIndex != noInterface && next.IsUnspecified() && prefix.IsSingleIP():
 		p.Nh.Address, p.Proto = union(prefix.Addr()), protoOf(prefix.Addr())
 	}
