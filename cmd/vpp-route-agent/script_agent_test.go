@@ -24,8 +24,8 @@ import (
 // agentProcess is the binary's `run`, as a process of its own.
 type agentProcess struct {
 	cmd    *exec.Cmd
-	log    string // file
-	exited chan error
+	log    string     // file
+	exited chan error // size 1
 }
 
 var agentCommand = verbs(map[string]command{
@@ -51,10 +51,14 @@ func agentStart(sc *script, flags []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(binary, append([]string{
-		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--vpp-socket", sc.path("vpp.sock"), "--admin-socket", sc.path("agent.sock"),
-		"--state-dir", sc.path("state"), "--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179", "--log-level", "debug",
-	}, flags...)...)
+	args := []string{
+		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--admin-socket", sc.path("agent.sock"), "--state-dir", sc.path("state"),
+		"--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179", "--log-level", "debug",
+	}
+	if !slices.Contains(flags, "--dataplane") {
+		args = append(args, "--vpp-socket", sc.path("vpp.sock"))
+	}
+	cmd := exec.Command(binary, append(args, flags...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log
 	cmd.Env = append(slices.Clip(sc.env.Vars), "GORACE=exitcode=0") // see races
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -95,6 +99,14 @@ func agentKill(sc *script, _ []string) (string, error) {
 	a.kill()
 	sc.agent = nil
 	return "", a.races()
+}
+
+// ended returns an error if the process ended by itself.
+func (a *agentProcess) ended() error {
+	if a == nil || len(a.exited) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the agent has ended:\n%s", a.lastWords())
 }
 
 func (a *agentProcess) kill() {

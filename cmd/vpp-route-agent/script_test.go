@@ -220,6 +220,9 @@ func untilItHolds(ts *testscript.TestScript, neg bool, args []string) {
 			if (err == nil) != neg || errors.Is(err, errUsage) || time.Since(start) > patience {
 				return out, err
 			}
+			if err := sc.agent.ended(); err != nil {
+				ts.Fatalf("%v", err)
+			}
 			time.Sleep(50 * time.Millisecond)
 		}
 	})
