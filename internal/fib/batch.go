@@ -100,6 +100,8 @@ func (t *table) cut() *batch {
 		t.leaving = nil
 	}
 	b := &batch{identity: t.identity, interfaces: t.view.facts.Interfaces, rewrite: t.rewrite, known: len(t.all), life: t.life, epoch: t.epoch}
+	n := min(batchSize, t.puts.len()+t.deletes.len())
+	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
 	for len(b.ops) < batchSize && t.puts.len() > 0 {
 		e := t.puts.pop()
 		e.clear(inPuts)
@@ -154,9 +156,6 @@ func (t *table) finish(b *batch) {
 			t.acknowledged(e, b.digests[i], b.epoch)
 		}
 		t.settle(e)
-	}
-	if t.quiet() {
-		t.lastSync = t.now
 	}
 }
 

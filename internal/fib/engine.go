@@ -177,6 +177,9 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup) time.Duratio
 		}
 		next = sooner(next, due)
 	}
+	if t.quiet() {
+		t.lastSync = t.now
+	}
 	if t.changed {
 		t.changed = false
 		select {

@@ -432,7 +432,17 @@ func TestAForgottenNextHopIsNotReportedForEver(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.Learn(pfx("10.1.0.0/26"), via("192.0.2.1"))
 		time.Sleep(2 * time.Second)
+		if u := r.UnusableNextHops(); len(u) != 0 {
+			t.Errorf("%v, though BGP has nothing better", u)
+		}
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		time.Sleep(2 * time.Second)
 		r.Learn(pfx("10.1.0.0/26"), nil)
+		r.Learn(pfx("10.2.0.0/26"), nil)
+		time.Sleep(time.Minute)
+		if u := r.UnusableNextHops(); len(u) != 1 {
+			t.Errorf("%v, want 192.0.2.1", u)
+		}
 		time.Sleep(2 * time.Hour)
 		if u := r.UnusableNextHops(); len(u) != 0 || r.Stats().NextHops != 0 {
 			t.Errorf("%v, %d tracked", u, r.Stats().NextHops)
@@ -498,6 +508,39 @@ func TestUnwritableJournalIsShownAndNotBelieved(t *testing.T) {
 		check(t, "the new journal is whole", r.dp.printOps())
 		if s := r.Stats(); s.Adopted != "journal" {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestStatsAndFilters(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.refuse[key("10.3.0.0/26")] = fmt.Errorf("no")
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26")})
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("fd10::/64"), via("fd00::2"))
+		r.Learn(pfx("127.0.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		if s := r.Stats(); s.LastSync != time.Now() || s.Put != 3 || s.Queued != 0 {
+			t.Errorf("%+v", s)
+		}
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Second)
+		s := r.Stats()
+		want := []Count{
+			{Origin: route.Own, Desired: 1, Programmed: 1},
+			{Origin: route.BGP, Desired: 2, Programmed: 1, Failed: 1, Unusable: 1},
+			{IPv6: true, Origin: route.BGP, Desired: 1, Programmed: 1},
+		}
+		if !slices.Equal(s.Routes, want) || s.Errors == 0 || time.Since(s.LastSync) != time.Second {
+			t.Errorf("%+v", s)
+		}
+		for _, c := range []struct {
+			f    Filter
+			want int
+		}{{Filter{}, 5}, {Filter{Origin: route.BGP}, 4}, {Filter{State: Programmed}, 3}, {Filter{State: Failed}, 1}, {Filter{Prefix: pfx("fd10::/64")}, 1}, {Filter{Prefix: pfx("fd10::/65")}, 0}} {
+			if n := len(r.Entries(c.f)); n != c.want {
+				t.Errorf("%+v: %d entries, want %d", c.f, n, c.want)
+			}
 		}
 	})
 }

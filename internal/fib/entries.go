@@ -131,7 +131,7 @@ type Stats struct {
 	Deleted  uint64    // ops acknowledged
 	Errors   uint64    // ops refused
 	Queued   int       // ops waiting or in flight
-	LastSync time.Time // when last nothing was waiting, in flight or failed; zero: never
+	LastSync time.Time // when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
 	// Present: the data plane is there and adoption has ended, so routes are programmed.
 	Present bool
 	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the life that an earlier process
@@ -161,6 +161,9 @@ func (e *Engine) Stats() Stats {
 		Put: t.put, Deleted: t.del, Errors: t.errors, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
 		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(t.hops.sorted),
 		Queued: t.queued(),
+	}
+	if t.quiet() {
+		s.LastSync = time.Now()
 	}
 	for family, origins := range t.counts {
 		for origin, n := range origins {

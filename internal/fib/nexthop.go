@@ -315,6 +315,10 @@ func (t *table) report() (next time.Time) {
 		if later(hop.badSince.Add(reportAfter)) {
 			return false
 		}
+		if !t.anyUsable() {
+			next = sooner(next, t.now.Add(reportAfter))
+			return false
+		}
 		hop.reported, t.changed = true, true
 		return true
 	})
@@ -331,6 +335,14 @@ func (t *table) report() (next time.Time) {
 	return next
 }
 
+// anyUsable: while no next hop is usable, as after a restart of VPP or the loss of the only up-link, BGP has nothing better to choose, and
+// telling it would only make it withdraw and learn again every route.
+func (t *table) anyUsable() bool {
+	return slices.ContainsFunc(t.hops.sorted, func(hop *nextHop) bool {
+		return len(hop.sets) > 0 && hop.badSince.IsZero() && (hop.answered || !hop.asks)
+	})
+}
+
 // sooner returns the earlier of two times, of which a zero one means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
@@ -339,8 +351,9 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// protect sets the addresses that the guard asks about.
+// protect sets the addresses that the guard asks about. Link-local ones need none: no route of ours lies there.
 func (t *table) protect(own, peers []netip.Addr) {
+	own, peers = guardable(own), guardable(peers)
 	if slices.Equal(own, t.own) && slices.Equal(peers, t.peers) {
 		return
 	}
@@ -361,4 +374,14 @@ func (t *table) protect(own, peers []netip.Addr) {
 		t.regard(t.view.facts.Facts)
 		t.lookAtAll()
 	}
+}
+
+func guardable(addresses []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addresses {
+		if a = a.Unmap(); a.IsValid() && !a.IsLinkLocalUnicast() {
+			out = append(out, a.WithZone(""))
+		}
+	}
+	return out
 }

@@ -1,0 +1,195 @@
+package fib
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/netip"
+
+	"vpp-route-agent/internal/route"
+)
+
+// journalled is what a journal says.
+type journalled struct {
+	identity   string
+	digests    map[route.Key]uint64 // what is there; 0 where that is not known at all
+	unsure     map[route.Key]bool   // keys of digests that are a guess
+	interfaces map[string]uint32
+	count      int   // of records read
+	valid      int64 // bytes up to the end of the last whole block
+}
+
+// readJournal reads a whole journal, as far as it was completely written.
+func readJournal(r io.Reader) (journalled, error) {
+	found := journalled{digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool)}
+	if err := found.readHeader(r); err != nil {
+		return journalled{}, err
+	}
+	var open []record // the intent that has no outcome yet
+	var header [blockHeader]byte
+	var payload []byte
+	for {
+		if _, err := io.ReadFull(r, header[:]); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return journalled{}, err
+			}
+			break
+		}
+		size := binary.BigEndian.Uint32(header[0:])
+		if crc32.Checksum(header[0:4], castagnoli) != binary.BigEndian.Uint32(header[4:]) || size == 0 || size > maxBlock {
+			return journalled{}, fmt.Errorf("%w: bad block header at byte %d", errJournal, found.valid)
+		}
+		if cap(payload) < int(size) {
+			payload = make([]byte, size)
+		}
+		payload = payload[:size]
+		if _, err := io.ReadFull(r, payload); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return journalled{}, err
+			}
+			break
+		}
+		if crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(header[8:]) {
+			return journalled{}, fmt.Errorf("%w: bad checksum at byte %d", errJournal, found.valid)
+		}
+		var err error
+		if open, err = found.take(payload[0], payload[1:], open); err != nil {
+			return journalled{}, err
+		}
+		found.valid += blockHeader + int64(size)
+	}
+	found.doubt(open)
+	return found, nil
+}
+
+func (f *journalled) readHeader(r io.Reader) error {
+	b := make([]byte, len(journalMagic)+2)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return fmt.Errorf("%w: no header", errJournal)
+	}
+	if string(b[:len(journalMagic)]) != journalMagic {
+		return fmt.Errorf("%w: not a journal, or of another version", errJournal)
+	}
+	rest := make([]byte, int(binary.BigEndian.Uint16(b[len(journalMagic):]))+4)
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return fmt.Errorf("%w: no header", errJournal)
+	}
+	b = append(b, rest...)
+	end := len(b) - 4
+	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
+		return fmt.Errorf("%w: bad header", errJournal)
+	}
+	f.identity, f.valid = string(b[len(journalMagic)+2:end]), int64(len(b))
+	return nil
+}
+
+// take folds one block into f; open is the intent without outcome before and after it.
+func (f *journalled) take(kind byte, body []byte, open []record) ([]record, error) {
+	switch kind {
+	case blockState, blockIntent:
+		var records []record
+		for len(body) > 0 {
+			r, rest, err := cutRecord(body)
+			if err != nil {
+				return nil, err
+			}
+			body = rest
+			f.count++
+			records = append(records, r)
+		}
+		if kind == blockIntent {
+			f.doubt(open)
+			return records, nil
+		}
+		for _, r := range records {
+			f.settle(r)
+		}
+		return open, nil
+	case blockOutcome:
+		return nil, f.resolve(body, open)
+	case blockInterfaces:
+		return open, f.takeInterfaces(body)
+	}
+	return nil, fmt.Errorf("%w: unknown block %d", errJournal, kind)
+}
+
+// settle: r is what is there.
+func (f *journalled) settle(r record) {
+	delete(f.unsure, r.key)
+	if r.digest == 0 {
+		delete(f.digests, r.key)
+	} else {
+		f.digests[r.key] = r.digest
+	}
+}
+
+// doubt: each of records may be there, or what was there before.
+func (f *journalled) doubt(records []record) {
+	for _, r := range records {
+		f.unsure[r.key] = true
+		if _, ok := f.digests[r.key]; !ok {
+			f.digests[r.key] = 0
+		}
+	}
+}
+
+// all yields what may be there.
+func (f *journalled) all(yield func(record) bool) {
+	for k, digest := range f.digests {
+		if !yield(record{key: k, digest: digest, unsure: f.unsure[k]}) {
+			return
+		}
+	}
+}
+
+// resolve ends an intent: body lists the ops that were not acknowledged.
+func (f *journalled) resolve(body []byte, open []record) error {
+	if len(body)%4 != 0 {
+		return fmt.Errorf("%w: bad outcome", errJournal)
+	}
+	failed := make(map[uint32]bool)
+	for ; len(body) > 0; body = body[4:] {
+		i := binary.BigEndian.Uint32(body)
+		if int64(i) >= int64(len(open)) {
+			return fmt.Errorf("%w: outcome without intent", errJournal)
+		}
+		failed[i] = true
+	}
+	for i, r := range open {
+		if failed[uint32(i)] {
+			f.doubt([]record{r})
+		} else {
+			f.settle(r)
+		}
+	}
+	return nil
+}
+
+func (f *journalled) takeInterfaces(body []byte) error {
+	f.interfaces = make(map[string]uint32)
+	for len(body) > 0 {
+		if len(body) < 6 || len(body) < 6+int(binary.BigEndian.Uint16(body[4:])) {
+			return fmt.Errorf("%w: bad interface", errJournal)
+		}
+		n := int(binary.BigEndian.Uint16(body[4:]))
+		f.interfaces[string(body[6:6+n])] = binary.BigEndian.Uint32(body)
+		body = body[6+n:]
+	}
+	return nil
+}
+
+func cutRecord(b []byte) (r record, rest []byte, err error) {
+	if len(b) < 6 || b[5] != 4 && b[5] != 16 || len(b) < 6+int(b[5])+8 {
+		return r, nil, fmt.Errorf("%w: bad record", errJournal)
+	}
+	n := int(b[5])
+	a, _ := netip.AddrFromSlice(b[6 : 6+n])
+	p := netip.PrefixFrom(a, int(b[4]))
+	if !p.IsValid() || p != p.Masked() || a.Is4In6() {
+		return r, nil, fmt.Errorf("%w: bad prefix", errJournal)
+	}
+	r = record{key: route.Key{Table: binary.BigEndian.Uint32(b), Prefix: p}, digest: binary.BigEndian.Uint64(b[6+n:])}
+	return r, b[6+n+8:], nil
+}
