@@ -1,0 +1,194 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/netlab"
+)
+
+// agentNode is a node with our agent.
+type agentNode struct {
+	*host
+	socket  string
+	process *netlab.Process
+}
+
+// agentNode makes a node and registers it in Calico's data as calico-node does. The agent is not started.
+func (l *lab) agentNode(t *testing.T, name string, addresses ...string) *agentNode {
+	t.Helper()
+	n := &agentNode{host: l.host(t, name, addresses...), socket: filepath.Join(l.Dir(), name+".sock")}
+	check(t, l.cluster.AddNode(t.Context(), name, prefixes(addresses...)...))
+	return n
+}
+
+func (n *agentNode) start(t *testing.T) {
+	t.Helper()
+	var err error
+	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: programs.agent, Args: []string{
+		"run", "--node-name", n.name, "--etcd-endpoints", n.lab.etcd, "--dataplane", "kernel", "--kernel-protocol", agentProtocol,
+		"--admin-socket", n.socket, "--state-dir", filepath.Join(n.lab.Dir(), n.name+".state"),
+	}})
+	check(t, err)
+}
+
+// ask runs a command of the agent that prints JSON.
+func (n *agentNode) ask(ctx context.Context, into any, command ...string) error {
+	out, err := n.ns.Run(ctx, programs.agent, append(command, "-o", "json", "--admin-socket", n.socket)...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(out, into)
+}
+
+func (n *agentNode) status(ctx context.Context) (s agent.Status, err error) {
+	return s, n.ask(ctx, &s, "status")
+}
+
+// session returns how the session with peer stands, and an error while it is not up.
+func (n *agentNode) session(ctx context.Context, peer netip.Addr) (agent.PeerStatus, error) {
+	var peers []agent.PeerStatus
+	if err := n.ask(ctx, &peers, "peers"); err != nil {
+		return agent.PeerStatus{}, err
+	}
+	i := slices.IndexFunc(peers, func(p agent.PeerStatus) bool { return p.Address == peer })
+	switch {
+	case i < 0:
+		return agent.PeerStatus{}, fmt.Errorf("%s has no peer %s", n.name, peer)
+	case !peers[i].Established:
+		return peers[i], fmt.Errorf("%s: peer %s is %s %s", n.name, peer, peers[i].State, peers[i].LastError)
+	}
+	return peers[i], nil
+}
+
+// awaitPeers waits until the sessions with exactly these peers are up.
+func (n *agentNode) awaitPeers(t *testing.T, peers ...string) {
+	t.Helper()
+	await(t, fmt.Sprintf("%s has %d sessions", n.name, len(peers)), func(ctx context.Context) error {
+		var all []agent.PeerStatus
+		if err := n.ask(ctx, &all, "peers"); err != nil {
+			return err
+		}
+		var up []string
+		for _, p := range all {
+			if p.Established {
+				up = append(up, p.Address.String())
+			}
+		}
+		if len(all) != len(peers) {
+			return fmt.Errorf("%d peers are configured", len(all))
+		}
+		return same("established", up, sorted(peers...))
+	})
+}
+
+// sorted returns addresses in numerical order.
+func sorted(addresses ...string) []string {
+	slices.SortFunc(addresses, func(a, b string) int { return addr(a).Compare(addr(b)) })
+	return addresses
+}
+
+// agentProtocol marks our agent's routes in the kernel.
+const agentProtocol = "114"
+
+// awaitFIB waits until the routes of one family ("-4", "-6") that the agent has in the kernel are exactly these, in the form of
+// kernelRoute, and `routes` shows each of them as programmed.
+func (n *agentNode) awaitFIB(t *testing.T, family string, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)), func(ctx context.Context) error {
+		got, err := n.kernel(ctx, family, agentProtocol)
+		if err == nil {
+			err = same("kernel of "+n.name, stripMetric(got), want)
+		}
+		if err != nil {
+			return err
+		}
+		return n.showsProgrammed(ctx, family, got)
+	})
+}
+
+// showsProgrammed compares the agent's own account with the kernel's.
+func (n *agentNode) showsProgrammed(ctx context.Context, family string, kernel []kernelRoute) error {
+	var routes []agent.RouteStatus
+	if err := n.ask(ctx, &routes, "routes"); err != nil {
+		return err
+	}
+	var told []string
+	for _, r := range routes {
+		if r.Prefix.Addr().Is6() != (family == "-6") {
+			continue
+		}
+		if r.State != "programmed" {
+			return fmt.Errorf("%s: %s is %s: %s", n.name, r.Prefix, r.State, r.Reason)
+		}
+		line := r.Prefix.String() + " blackhole"
+		if r.Kind == "via" {
+			line = r.Prefix.String() + " via"
+			for _, p := range r.Paths {
+				line += " " + p.NextHop
+			}
+		}
+		told = append(told, line)
+	}
+	slices.Sort(told)
+	return same("routes of "+n.name+", against its kernel", told, stripMetric(kernel))
+}
+
+// ribPath is what `gobgp global rib -j` says of a path.
+type ribPath struct {
+	Best  bool                         `json:"best"`
+	Stale bool                         `json:"stale"`
+	Attrs []map[string]json.RawMessage `json:"attrs"`
+}
+
+// attr returns a path attribute by its type code as JSON.
+func (p ribPath) attr(code string) (map[string]json.RawMessage, bool) {
+	for _, a := range p.Attrs {
+		if string(a["type"]) == code {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+// has looks for text in the JSON of the attribute.
+func (p ribPath) has(code, text string) error {
+	a, ok := p.attr(code)
+	if !ok {
+		return fmt.Errorf("no attribute %s in %v", code, p.Attrs)
+	}
+	out, err := json.Marshal(a)
+	if err == nil && !strings.Contains(string(out), text) {
+		err = fmt.Errorf("no %s in attribute %s", text, out)
+	}
+	return err
+}
+
+// rib asks the stock gobgp command for all paths of a family ("ipv4", "ipv6"), by prefix.
+func (n *agentNode) rib(ctx context.Context, family string) (all map[string][]ribPath, err error) {
+	out, err := n.ns.Run(ctx, programs.gobgp, "global", "rib", "-j", "-a", family)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, fmt.Errorf("gobgp: %w: %s", err, out)
+	}
+	return all, nil
+}
+
+// flow sends 1000 packets a second.
+func flow(t *testing.T, from *netlab.Namespace, to string) *netlab.Flow {
+	t.Helper()
+	f, err := from.StartFlow(netlab.FlowConfig{To: addr(to), Interval: time.Millisecond, Timeout: 2 * time.Second})
+	check(t, err)
+	return f
+}

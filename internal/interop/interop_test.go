@@ -1,0 +1,62 @@
+// Package interop holds the agent against the BGP speakers that it meets in clusters: BIRD 1.6, configured as calico-node configures
+// it, and BIRD as a router outside. Each test is a lab of network namespaces with an etcd that holds Calico's data, the real binary as a
+// process with the kernel as its data plane, and workloads that exchange packets. What counts is what both sides' RIBs and kernels
+// hold, and the packets; nothing is looked up inside the agent's process.
+//
+// The package has tests only. It plays confd, Felix and the CNI plugin; the agent must find out all by itself from etcd and BGP.
+package interop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// programs are what the labs run; TestMain fills it in.
+var programs struct {
+	agent, gobgp string
+	bird         netlab.BirdPrograms
+	missing      error // why there can be no labs
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if programs.missing = netlab.Available(); programs.missing != nil {
+		return m.Run() // every test says why it is skipped
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "interop-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := build(ctx, dir); err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		return 1
+	}
+	// Where the Makefile keeps what is unpacked.
+	if programs.bird, programs.missing = netlab.FindBird(ctx, "../../build/packages"); programs.missing == nil {
+		fmt.Printf("interop: BIRD %s\n", programs.bird.Version)
+	}
+	return m.Run()
+}
+
+// build makes the agent, and the gobgp command of the same module.
+func build(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+"/", "vpp-route-agent/cmd/vpp-route-agent", "github.com/osrg/gobgp/v3/cmd/gobgp")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	programs.agent, programs.gobgp = filepath.Join(dir, "vpp-route-agent"), filepath.Join(dir, "gobgp")
+	return nil
+}

@@ -1,0 +1,150 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/route"
+)
+
+// kernelRoute is a route in the kernel's main table.
+type kernelRoute struct {
+	text   string // "10.1.0.64/26 via 10.0.0.9", or "10.1.0.0/26 blackhole"
+	metric int
+}
+
+// kernel returns the routes of one family ("-4", "-6") that a protocol has put there, sorted.
+func (h *host) kernel(ctx context.Context, family, protocol string) ([]kernelRoute, error) {
+	out, err := h.ns.Run(ctx, "ip", "-j", family, "route", "show", "proto", protocol)
+	if err != nil {
+		return nil, err
+	}
+	var raw []struct {
+		Type, Dst, Gateway string
+		Metric             int
+		Nexthops           []struct{ Gateway string }
+	}
+	if err := json.Unmarshal(out, &raw); err != nil {
+		return nil, fmt.Errorf("ip route: %w: %s", err, out)
+	}
+	var all []kernelRoute
+	for _, r := range raw {
+		via := r.Gateway
+		for _, hop := range r.Nexthops {
+			via = strings.TrimSpace(via + " " + hop.Gateway)
+		}
+		text := prefixOf(r.Dst, family) + " via " + via
+		if r.Type != "" && r.Type != "unicast" {
+			text = prefixOf(r.Dst, family) + " " + r.Type
+		}
+		all = append(all, kernelRoute{text, r.Metric})
+	}
+	slices.SortFunc(all, func(a, b kernelRoute) int { return strings.Compare(a.text, b.text) })
+	return all, nil
+}
+
+// prefixOf spells out what ip abbreviates.
+func prefixOf(dst, family string) string {
+	if dst == "default" {
+		return map[string]string{"-4": "0.0.0.0/0", "-6": "::/0"}[family]
+	}
+	if a, err := netip.ParseAddr(dst); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()).String()
+	}
+	return dst
+}
+
+func stripMetric(routes []kernelRoute) (texts []string) {
+	for _, r := range routes {
+		texts = append(texts, r.text)
+	}
+	return texts
+}
+
+// connections returns the established BGP connections of h with peer on either port, as "dialled" or "accepted".
+func (h *host) connections(ctx context.Context, peer netip.Addr, port string) ([]string, error) {
+	out, err := h.ns.Run(ctx, "ss", "-Htn", "state", "established", "dst", route.HostPrefix(peer).String(), "( sport = :"+port+" or dport = :"+port+" )")
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line) // queues, local, peer
+		if len(words) < 4 {
+			return nil, fmt.Errorf("ss: %q", line)
+		}
+		if strings.HasSuffix(words[2], ":"+port) {
+			all = append(all, "accepted")
+		} else {
+			all = append(all, "dialled")
+		}
+	}
+	return all, nil
+}
+
+// routeMonitor notes what changes in a kernel's routes.
+type routeMonitor struct {
+	h       *host
+	process *netlab.Process
+}
+
+// marker is a route that is put in and taken out so that the monitor's log shows how far it has come.
+const marker = "198.51.100.0/24"
+
+// watchRoutes starts a monitor and returns when it notes every change.
+func (h *host) watchRoutes(t *testing.T) *routeMonitor {
+	t.Helper()
+	p, err := h.lab.Start(netlab.Spec{Name: h.name + "-monitor", Namespace: h.ns, Path: "ip", Args: []string{"monitor", "route"}})
+	check(t, err)
+	m := &routeMonitor{h, p}
+	await(t, "the monitor of "+h.name+" listens", func(ctx context.Context) error {
+		check(t, m.mark())
+		return m.sees("Deleted blackhole " + marker)
+	})
+	return m
+}
+
+func (m *routeMonitor) mark() error {
+	for _, verb := range []string{"replace", "delete"} {
+		if _, err := m.h.ns.Run(context.Background(), "ip", "route", verb, "blackhole", marker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *routeMonitor) sees(text string) error {
+	log, err := os.ReadFile(m.process.LogPath())
+	if err == nil && !strings.Contains(string(log), text) {
+		err = fmt.Errorf("no %q in the log of %s", text, m.process.Name())
+	}
+	return err
+}
+
+// stop ends the monitor and returns the changes that it saw of a protocol's routes, named as ip does: "114", "bird".
+func (m *routeMonitor) stop(t *testing.T, protocol string) (changes []string) {
+	t.Helper()
+	const last = "198.51.101.0/24"
+	for _, verb := range []string{"add", "delete"} {
+		_, err := m.h.ns.Run(t.Context(), "ip", "route", verb, "blackhole", last)
+		check(t, err)
+	}
+	await(t, "the monitor of "+m.h.name+" has seen all", func(context.Context) error { return m.sees("Deleted blackhole " + last) })
+	check(t, m.process.Stop())
+	log, err := os.ReadFile(m.process.LogPath())
+	check(t, err)
+	check(t, os.Remove(m.process.LogPath()))
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, " proto "+protocol+" ") {
+			changes = append(changes, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	return changes
+}

@@ -1,0 +1,332 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// meshLab is the agent in a mesh with two stock nodes. Which end dials is decided by the addresses as strings: "10.0.0.10" <
+// "10.0.0.2" < "10.0.0.9", so that nine dials us and we dial ten.
+type meshLab struct {
+	*lab
+	us        *agentNode
+	nine, ten *birdNode
+
+	ourPod, borrower, ninePod, tenPod *netlab.Namespace
+	started                           time.Time // when the sessions were up
+}
+
+func TestMesh(t *testing.T) {
+	t.Parallel()
+	m := newMeshLab(t)
+	t.Run("sessions come up", m.sessions)
+	if t.Failed() {
+		return // everything else waits for them
+	}
+	t.Run("exactly one end dials", m.oneEndDials)
+	t.Run("BIRD's blocks arrive in the kernel", m.blocksArrive)
+	t.Run("our block and a borrowed address arrive in BIRD", m.oursArrive)
+	t.Run("packets arrive", m.packets)
+	t.Run("our block comes and goes", m.ourBlockComesAndGoes)
+	t.Run("BIRD's block comes and goes", m.birdsBlockComesAndGoes)
+	t.Run("a block moves to us, BIRD is late", m.blockMovesToUs)
+	t.Run("a block moves away, BIRD is early", m.blockMovesAway)
+	t.Run("no session flaps", m.steady)
+	t.Run("BIRD is killed and restarts", m.birdRestarts)
+	t.Run("the agent is killed and restarts", m.agentRestarts)
+}
+
+func newMeshLab(t *testing.T) *meshLab {
+	m := &meshLab{lab: newLab(t, "mesh")}
+	m.us = m.agentNode(t, "us", "10.0.0.2/24")
+	m.nine = m.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2", "10.0.0.10")
+	m.ten = m.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2", "10.0.0.9")
+	check(t, m.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	m.nine.setBlocks(t, "10.1.0.64/26", "10.1.1.0/26")
+	m.ten.setBlocks(t, "10.1.0.128/26")
+
+	m.ourPod = m.us.workload(t, "pod", "10.1.0.1")
+	m.borrower = m.us.workload(t, "borrower", "10.1.0.66")
+	m.ninePod = m.nine.workload(t, "pod9", "10.1.0.65")
+	m.tenPod = m.ten.workload(t, "pod10", "10.1.0.129")
+	m.attach(t, "us", "pod", "10.1.0.1")
+	m.attach(t, "us", "borrower", "10.1.0.66") // from a block of nine
+
+	m.nine.start(t)
+	m.ten.start(t)
+	m.us.start(t)
+	return m
+}
+
+// attach tells Calico's data of a workload.
+func (l *lab) attach(t *testing.T, node, name, address string) {
+	t.Helper()
+	w, err := l.cluster.Attach(t.Context(), node, name, address)
+	check(t, err)
+	if w.Address != addr(address) {
+		t.Fatalf("%s got %s", name, w.Address)
+	}
+}
+
+func (m *meshLab) sessions(t *testing.T) {
+	m.us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
+	m.nine.awaitEstablished(t)
+	m.ten.awaitEstablished(t)
+	m.started = time.Now()
+}
+
+func (m *meshLab) oneEndDials(t *testing.T) {
+	for _, c := range []struct {
+		from *host
+		to   string
+		want string
+	}{
+		{m.us.host, "10.0.0.9", "accepted"}, {m.nine.host, "10.0.0.2", "dialled"},
+		{m.us.host, "10.0.0.10", "dialled"}, {m.ten.host, "10.0.0.2", "accepted"},
+	} {
+		got, err := c.from.connections(t.Context(), addr(c.to), "179")
+		check(t, err)
+		if !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s has connections with %s: %v, want one, %s", c.from.name, c.to, got, c.want)
+		}
+	}
+}
+
+// ourFIB is what our kernel holds as long as nothing is moved.
+func ourFIB(more ...string) []string {
+	return append(more, "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10", "10.1.1.0/26 via 10.0.0.9")
+}
+
+// ours is what a BIRD node learns from us as long as nothing is moved.
+func ours(more ...string) []string {
+	return append(more, iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.1.0.66/32", "10.0.0.2"))
+}
+
+func (m *meshLab) blocksArrive(t *testing.T) {
+	m.us.awaitFIB(t, "-4", ourFIB()...)
+}
+
+func (m *meshLab) oursArrive(t *testing.T) {
+	m.nine.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+	m.ten.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+	m.ten.awaitKernel(t, "-4",
+		kernelRoute{"10.1.0.0/26 via 10.0.0.2", 1024}, // Calico's normal priority, which our LOCAL_PREF stands for
+		kernelRoute{"10.1.0.128/26 blackhole", 0},
+		kernelRoute{"10.1.0.64/26 via 10.0.0.9", 1024},
+		kernelRoute{"10.1.0.66/32 via 10.0.0.2", 1024},
+		kernelRoute{"10.1.1.0/26 via 10.0.0.9", 1024})
+}
+
+func (m *meshLab) packets(t *testing.T) {
+	for _, c := range []struct {
+		from *netlab.Namespace
+		to   []string
+	}{
+		{m.ourPod, []string{"10.1.0.65", "10.1.0.129"}},
+		{m.borrower, []string{"10.1.0.65", "10.1.0.129"}},
+		{m.ninePod, []string{"10.1.0.1", "10.1.0.66", "10.1.0.129"}},
+		{m.tenPod, []string{"10.1.0.1", "10.1.0.66", "10.1.0.65"}},
+	} {
+		for _, to := range c.to {
+			ping(t, c.from, to)
+		}
+	}
+}
+
+func (m *meshLab) ourBlockComesAndGoes(t *testing.T) {
+	check(t, m.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.2.0/26")))
+	for _, b := range []*birdNode{m.nine, m.ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), ours(iBGP("10.1.2.0/26", "10.0.0.2"))...)
+	}
+	m.us.awaitFIB(t, "-4", ourFIB("10.1.2.0/26 blackhole")...)
+	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.2.0/26"))
+	check(t, err)
+	for _, b := range []*birdNode{m.nine, m.ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+	}
+	m.us.awaitFIB(t, "-4", ourFIB()...)
+}
+
+func (m *meshLab) birdsBlockComesAndGoes(t *testing.T) {
+	m.ten.config.Blocks = prefixes("10.1.0.128/26", "10.1.3.0/26")
+	m.ten.reconfigure(t)
+	m.us.awaitFIB(t, "-4", ourFIB("10.1.3.0/26 via 10.0.0.10")...)
+	m.ten.config.Blocks = prefixes("10.1.0.128/26")
+	m.ten.reconfigure(t)
+	m.us.awaitFIB(t, "-4", ourFIB()...)
+}
+
+// blockMovesToUs has nine's confd notice last: for a while two nodes announce the block.
+func (m *meshLab) blockMovesToUs(t *testing.T) {
+	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+	check(t, err)
+	m.us.awaitFIB(t, "-4", ourFIB()...) // BIRD still says so, and is believed
+	check(t, m.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.1.0/26")))
+	moved := []string{"10.1.0.0/26 blackhole", "10.1.1.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10"}
+	m.us.awaitFIB(t, "-4", moved...)
+	for _, b := range []*birdNode{m.nine, m.ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), ours(iBGP("10.1.1.0/26", "10.0.0.2"))...)
+	}
+	m.nine.config.Blocks = prefixes("10.1.0.64/26")
+	m.nine.reconfigure(t)
+	m.ten.awaitRIB(t, mesh("10.0.0.9"), iBGP("10.1.0.64/26", "10.0.0.9"))
+	m.ten.awaitKernel(t, "-4",
+		kernelRoute{"10.1.0.0/26 via 10.0.0.2", 1024},
+		kernelRoute{"10.1.0.128/26 blackhole", 0},
+		kernelRoute{"10.1.0.64/26 via 10.0.0.9", 1024},
+		kernelRoute{"10.1.0.66/32 via 10.0.0.2", 1024},
+		kernelRoute{"10.1.1.0/26 via 10.0.0.2", 1024})
+	m.us.awaitFIB(t, "-4", moved...)
+	m.attach(t, "us", "moved", "10.1.1.1")
+	m.us.workload(t, "moved", "10.1.1.1")
+	ping(t, m.ninePod, "10.1.1.1")
+	ping(t, m.tenPod, "10.1.1.1")
+	_, err = m.cluster.Release(t.Context(), "moved")
+	check(t, err)
+	check(t, m.us.ns.DeleteLink("calimoved"))
+}
+
+// blockMovesAway has nine announce the block before our own data says that it is no longer ours: our drop route must not stay in the way.
+func (m *meshLab) blockMovesAway(t *testing.T) {
+	m.nine.config.Blocks = prefixes("10.1.0.64/26", "10.1.1.0/26")
+	m.nine.reconfigure(t)
+	await(t, "nine's announcement has come", func(ctx context.Context) error {
+		rib, err := m.us.rib(ctx, "ipv4")
+		if n := len(rib["10.1.1.0/26"]); err == nil && n != 2 {
+			err = fmt.Errorf("%d paths", n)
+		}
+		return err
+	})
+	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+	check(t, err)
+	check(t, m.cluster.ClaimBlock(t.Context(), "nine", pfx("10.1.1.0/26")))
+	m.us.awaitFIB(t, "-4", ourFIB()...)
+	for _, b := range []*birdNode{m.nine, m.ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+	}
+	m.nine.workload(t, "moved2", "10.1.1.2")
+	ping(t, m.ourPod, "10.1.1.2")
+	check(t, m.nine.ns.DeleteLink("calimoved2"))
+}
+
+// steady looks at both ends of both sessions, and again when they are 16 s old.
+func (m *meshLab) steady(t *testing.T) {
+	look := func() (all []string) {
+		for _, peer := range []string{"10.0.0.9", "10.0.0.10"} {
+			s, err := m.us.session(t.Context(), addr(peer))
+			check(t, err)
+			if s.Since.After(m.started) {
+				t.Errorf("the session with %s is only up since %s, it was up at %s", peer, s.Since, m.started)
+			}
+			all = append(all, fmt.Sprintf("us with %s: %s", peer, s.Since))
+		}
+		for _, b := range []*birdNode{m.nine, m.ten} {
+			since, err := b.since(t.Context(), mesh("10.0.0.2"))
+			check(t, err)
+			if since > m.started.Format(time.TimeOnly) && m.started.Format(time.TimeOnly) < "23:59" { // but for midnight
+				t.Errorf("%s: the session is only up since %s, it was up at %s", b.name, since, m.started)
+			}
+			all = append(all, fmt.Sprintf("%s with us: %s", b.name, since))
+		}
+		return all
+	}
+	before := look()
+	time.Sleep(time.Until(m.started.Add(16 * time.Second)))
+	check(t, same("sessions", look(), before))
+}
+
+// birdRestarts kills BIRD and starts it again with one block less. It is started in recovery, and its kernel goes on forwarding.
+func (m *meshLab) birdRestarts(t *testing.T) {
+	const gone = "10.1.3.0/26"
+	m.ten.config.Blocks = prefixes("10.1.0.128/26", gone)
+	m.ten.reconfigure(t)
+	m.us.awaitFIB(t, "-4", ourFIB(gone+" via 10.0.0.10")...)
+	watch := m.us.watchRoutes(t)
+	control, through := flow(t, m.ourPod, "10.1.0.65"), flow(t, m.ourPod, "10.1.0.129")
+
+	check(t, m.ten.Kill())
+	await(t, "we notice that ten is away", func(ctx context.Context) error {
+		if s, err := m.us.session(ctx, addr("10.0.0.10")); err == nil {
+			return fmt.Errorf("the session is up since %s", s.Since)
+		}
+		return nil
+	})
+	m.us.awaitFIB(t, "-4", ourFIB(gone+" via 10.0.0.10")...)
+	m.ten.config.Blocks = prefixes("10.1.0.128/26")
+	check(t, os.WriteFile(m.ten.ConfigPath(), []byte(m.ten.config.String()), 0o600))
+	check(t, m.ten.Restart(t.Context()))
+	m.us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
+	m.us.awaitFIB(t, "-4", ourFIB()...)
+	m.ten.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+
+	changes := watch.stop(t, agentProtocol)
+	if len(changes) != 1 || !strings.HasPrefix(changes[0], "Deleted "+gone+" ") {
+		t.Errorf("changes in our kernel:%s\nwant one, the removal of %s", lines(changes), gone)
+	}
+	noneLost(t, control, through)
+}
+
+// noneLost stops the flows. The control flow is one that the fault cannot touch: when it lost packets, the machine was too busy and
+// nothing is proven.
+func noneLost(t *testing.T, control, through *netlab.Flow) {
+	t.Helper()
+	r, c := through.Stop(), control.Stop()
+	t.Logf("%s; control: %s", r, c)
+	switch {
+	case c.Lost > 0:
+		t.Logf("the control flow lost packets: %+v", c.Outages)
+		fallthrough
+	case r.Lost == 0:
+		if r.Lost > c.Lost {
+			t.Errorf("lost %d packets, the control flow %d: %+v", r.Lost, c.Lost, r.Outages)
+		}
+	default:
+		t.Errorf("lost %d packets: %+v", r.Lost, r.Outages)
+	}
+}
+
+// agentRestarts kills the agent and starts it again. Meanwhile nine loses a block.
+func (m *meshLab) agentRestarts(t *testing.T) {
+	us, ten := m.us.watchRoutes(t), m.ten.watchRoutes(t)
+	control, through := flow(t, m.ninePod, "10.1.0.129"), flow(t, m.tenPod, "10.1.0.1")
+	check(t, m.us.process.Kill())
+	await(t, "BIRD notices", func(ctx context.Context) error {
+		if since, err := m.ten.since(ctx, mesh("10.0.0.2")); err == nil {
+			return fmt.Errorf("the session is up since %s", since)
+		}
+		return nil
+	})
+	m.ten.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+	check(t, err)
+	m.nine.config.Blocks = prefixes("10.1.0.64/26")
+	m.nine.reconfigure(t)
+	m.ten.awaitRIB(t, mesh("10.0.0.9"), iBGP("10.1.0.64/26", "10.0.0.9"))
+	kernel, err := m.us.kernel(t.Context(), "-4", agentProtocol)
+	check(t, err)
+	want := ourFIB()
+	slices.Sort(want)
+	check(t, same("our kernel while the agent is away", stripMetric(kernel), want))
+
+	m.us.start(t)
+	m.us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
+	m.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	for _, b := range []*birdNode{m.nine, m.ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), ours()...)
+	}
+	if changes := us.stop(t, agentProtocol); len(changes) != 1 || !strings.HasPrefix(changes[0], "Deleted 10.1.1.0/26 ") {
+		t.Errorf("changes in our kernel:%s\nwant one, the removal of 10.1.1.0/26", lines(changes))
+	}
+	changes := slices.DeleteFunc(ten.stop(t, "bird"), func(s string) bool { return strings.Contains(s, "10.1.1.0/26") })
+	if len(changes) > 0 {
+		t.Errorf("changes in ten's kernel:%s\nwant none but of 10.1.1.0/26", lines(changes))
+	}
+	noneLost(t, control, through)
+}
