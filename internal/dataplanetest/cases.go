@@ -101,6 +101,23 @@ var cases = []testCase{
 			b.has(t, r)
 		}
 	}},
+	{"recursive paths are replaced", Recursive, func(t *testing.T, b *bench) {
+		x, y := route.Path{NextHop: b.v4(1, 2), Weight: 1}, route.Path{NextHop: b.v4(1, 3), Weight: 1}
+		heavy, standby := x, x
+		heavy.Weight, standby.Preference = 3, 1
+		for _, k := range []string{"198.18.41.0/24", "198.18.41.1/32", "2001:db8:41::/64", "0.0.0.0/0"} {
+			for _, paths := range [][]route.Path{
+				{x}, {heavy}, {x, y}, {y}, {heavy, y}, {b.via(0, b.v4(0, 2))}, {x}, {b.via(0, b.v4(0, 2)), standby}, {x, b.via(0, b.v4(0, 2))}, {x},
+			} {
+				r := to(k, paths...)
+				b.put(t, r)
+				b.has(t, r)
+			}
+			b.put(t, sink(k, route.Drop))
+			b.put(t, to(k, y))
+			b.delete(t, key(k))
+		}
+	}},
 	{"ops on one key happen in order", "", func(t *testing.T, b *bench) {
 		first, last := to("198.18.18.0/24", b.via(0, b.v4(0, 2))), to("198.18.18.0/24", b.via(1, b.v4(1, 2)))
 		b.mustApply(t, append(puts(first), append(deletes(first.Key), puts(last)...)...)...)

@@ -133,15 +133,20 @@ func (e *entry) best(sources []source) (uint8, []fib_types.FibPath) {
 
 func newTable(f fibs, name string, six bool) *table {
 	t := &table{name: name, fibs: f, entries: map[netip.Prefix]*entry{}, nextHops: map[netip.Addr]int{}}
-	special, gate, proto := []string{"0.0.0.0/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32"}, "0.0.0.0/0", protoIP4
+	special, gaps, proto := []string{"224.0.0.0/4", "240.0.0.0/4"}, []string{"0.0.0.0/0", "0.0.0.0/32", "255.255.255.255/32"}, protoIP4
 	if six {
-		special, gate, proto = []string{"fe80::/10"}, "::/0", protoIP6
+		special, gaps, proto = nil, []string{"::/0"}, protoIP6
 	}
 	drop := []fib_types.FibPath{{SwIfIndex: noInterface, Type: isDrop, Proto: proto, Weight: 1}}
 	for _, p := range special {
 		t.put(netip.MustParsePrefix(p), sourceSpec, drop)
 	}
-	t.put(netip.MustParsePrefix(gate), sourceNoGate, drop)
+	for _, p := range gaps {
+		t.put(netip.MustParsePrefix(p), sourceNoGate, drop)
+	}
+	if six { // handed to the tables of link-local addresses
+		t.put(netip.MustParsePrefix("fe80::/10"), sourceSpec, []fib_types.FibPath{{SwIfIndex: noInterface, Proto: proto, Weight: 1}})
+	}
 	return t
 }
 
