@@ -35,23 +35,23 @@ The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (wit
 			if !slices.Contains(dataplanes, cfg.Dataplane) {
 				return usageError{fmt.Errorf("--dataplane %q is none of auto, vpp, kernel", cfg.Dataplane)}
 			}
-			if err := demo.Available(); err != nil {
+			if err := demo.Available(cfg.Dataplane); err != nil {
 				return usageError{err}
 			}
 			var err error
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			if cfg.BuildDir == "" {
-				cfg.BuildDir = filepath.Dir(cfg.Binary)
+			if cfg.BuildDir, err = buildDir(cfg.BuildDir, cfg.Binary); err != nil {
+				return err
 			}
 			cfg.Out, cfg.Color = cmd.OutOrStdout(), isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""
 			if asJSON {
 				cfg.Out, cfg.Color = cmd.ErrOrStderr(), false
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			// A closed terminal must not leave namespaces behind either.
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+			// A closed terminal, or `demo | head`, must not leave namespaces behind either.
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGPIPE)
 			defer stop()
 			result, err := demo.Run(ctx, cfg)
 			if asJSON && len(result.Steps) > 0 {
@@ -63,9 +63,24 @@ The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (wit
 	c.Flags().BoolVar(&cfg.Keep, "keep", false, "leave everything running until Ctrl-C and print what to try")
 	c.Flags().StringVar(&cfg.Dataplane, "dataplane", "auto", "what the agents' nodes forward with: vpp, kernel, or auto for VPP where there is one")
 	_ = c.RegisterFlagCompletionFunc("dataplane", cobra.FixedCompletions(dataplanes, cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; default: beside this program")
+	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; default: the folder build that this program is in, else the user's cache folder")
 	outputFlag(c, &asJSON)
 	return c
+}
+
+// buildDir is where to unpack packages, for the next time too: never beside a program that was installed.
+func buildDir(given, binary string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	if dir := filepath.Dir(binary); filepath.Base(dir) == "build" {
+		return dir, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", usageError{fmt.Errorf("nowhere to unpack BIRD's package, give --build-dir: %w", err)}
+	}
+	return filepath.Join(cache, "vpp-route-agent"), nil
 }
 
 func isTerminal(f *os.File) bool {

@@ -13,19 +13,19 @@ import (
 type changeLog struct{ process *netlab.Process }
 
 func watchChanges(lab *netlab.Lab, n *node) (*changeLog, error) {
-	p, err := lab.Start(netlab.Spec{Name: n.name + "-routes", Namespace: n.ns, Path: "ip", Args: []string{"-4", "monitor", "route"}})
+	p, err := lab.Start(netlab.Spec{Name: n.name + "-routes", Namespace: n.ns, Path: "ip", Args: []string{"-4", "-N", "monitor", "route"}})
 	return &changeLog{p}, err
 }
 
-// lines returns the changes so far of routes of that protocol.
-func (c *changeLog) lines(protocol string) ([]string, error) {
+// lines returns the changes so far of routes with that protocol number.
+func (c *changeLog) lines(number string) ([]string, error) {
 	text, err := os.ReadFile(c.process.LogPath())
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	for line := range strings.Lines(string(text)) {
-		if line = strings.Join(strings.Fields(line), " "); strings.Contains(line, " proto "+protocol) {
+		if line = strings.Join(strings.Fields(line), " "); strings.Contains(line+" ", " proto "+number+" ") {
 			found = append(found, line)
 		}
 	}
@@ -33,7 +33,7 @@ func (c *changeLog) lines(protocol string) ([]string, error) {
 }
 
 // changes returns how often the BGP speaker has changed the kernel's routes so far.
-func (k *kernelFIB) changes() ([]string, error) { return k.log.lines(k.protocol) }
+func (k *kernelFIB) changes() ([]string, error) { return k.log.lines(k.protocol.number) }
 
 // onlyDeleted notes whether the only change in the kernel of n after the first before was that the route to p went.
 func (r *report) onlyDeleted(n *node, before int, p netip.Prefix) error {

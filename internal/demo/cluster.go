@@ -139,7 +139,7 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 	}
 	switch {
 	case i == node3:
-		err = d.makeKernelNode(n, "bird")
+		err = d.makeKernelNode(n, birdProtocol)
 	case d.tools.vpp != nil:
 		err = d.makeVPPNode(ctx, n, i)
 	default:
@@ -152,11 +152,8 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 	return d.cluster.AddNode(ctx, n.name, netip.PrefixFrom(n.address, underlay.Bits()))
 }
 
-// agentProtocol marks our agent's routes in the kernel, its default.
-const agentProtocol = "114"
-
 // makeKernelNode makes n a machine that forwards with the kernel.
-func (d *demo) makeKernelNode(n *node, protocol string) error {
+func (d *demo) makeKernelNode(n *node, by protocol) error {
 	if err := relaxSourceChecks(n.ns); err != nil {
 		return err
 	}
@@ -171,9 +168,9 @@ func (d *demo) makeKernelNode(n *node, protocol string) error {
 	if err != nil {
 		return err
 	}
-	n.fib = &kernelFIB{n.ns, protocol, changes}
-	if protocol == agentProtocol {
-		n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, "--dataplane", "kernel")
+	n.fib = &kernelFIB{n.ns, by, changes}
+	if by == agentProtocol {
+		n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, "--dataplane", "kernel", "--kernel-protocol", by.number)
 	}
 	return n.ns.FillChecksums("eth0")
 }

@@ -31,12 +31,13 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Available says in one sentence why there can be no demo here, or returns nil.
-func Available() error {
-	if err := netlab.Available(); err != nil {
-		return fmt.Errorf("the demo needs root: it makes network namespaces, and removes them at the end (try sudo)")
+// Available says in one sentence why there can be no demo here with that data plane, or returns nil.
+func Available(dataplane string) error {
+	if netlab.Available() != nil {
+		return errors.New("the demo needs root, because it makes network namespaces (and removes them at the end)")
 	}
-	return nil
+	_, err := findVPP(dataplane)
+	return err
 }
 
 // ErrChecks says that the demo ran to its end and something did not hold.

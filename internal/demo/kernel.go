@@ -13,11 +13,18 @@ import (
 
 // kernelFIB is the forwarder of a node whose packets the Linux kernel forwards.
 type kernelFIB struct {
-	ns *netlab.Namespace
-	// protocol is how `ip route` prints the protocol of the BGP speaker's routes.
-	protocol string
+	ns       *netlab.Namespace
+	protocol protocol
 	log      *changeLog
 }
+
+// protocol is the number that marks the routes of a node's BGP speaker in the kernel.
+type protocol struct{ number, name string }
+
+var (
+	agentProtocol = protocol{"179", "179"} // our agent's default
+	birdProtocol  = protocol{"12", "bird"} // RTPROT_BIRD, linux/rtnetlink.h
+)
 
 func (k *kernelFIB) name() string { return "Linux kernel" }
 
@@ -44,22 +51,21 @@ func (k *kernelFIB) route(ctx context.Context, verb string, host netip.Prefix, p
 }
 
 func (k *kernelFIB) learned(ctx context.Context) (map[netip.Prefix]entry, error) {
-	return k.routes(ctx, "proto", k.protocol)
+	return k.routes(ctx, "proto", k.protocol.number)
 }
 
 func (k *kernelFIB) lookup(ctx context.Context, p netip.Prefix) (entry, bool, error) {
-	found, err := k.routes(ctx, "exact", p.String(), "proto", k.protocol)
+	found, err := k.routes(ctx, "exact", p.String(), "proto", k.protocol.number)
 	e, ok := found[p]
 	return e, ok, err
 }
 
 // kernelRoute is what `ip -json route` prints of a route.
 type kernelRoute struct {
-	Type     string `json:"type"`
-	Dst      string `json:"dst"`
-	Gateway  string `json:"gateway"`
-	Dev      string `json:"dev"`
-	Protocol string `json:"protocol"`
+	Type    string `json:"type"`
+	Dst     string `json:"dst"`
+	Gateway string `json:"gateway"`
+	Dev     string `json:"dev"`
 }
 
 func (k *kernelFIB) routes(ctx context.Context, selector ...string) (map[netip.Prefix]entry, error) {
@@ -77,7 +83,7 @@ func (k *kernelFIB) routes(ctx context.Context, selector ...string) (map[netip.P
 		if err != nil {
 			return nil, fmt.Errorf("ip route: %w", err)
 		}
-		e := entry{where: fmt.Sprintf("kernel, proto %s, %s", cmp.Or(r.Protocol, k.protocol), cmp.Or(r.Type, "dev "+r.Dev))}
+		e := entry{where: fmt.Sprintf("kernel, proto %s, %s", k.protocol.name, cmp.Or(r.Type, "dev "+r.Dev))}
 		if r.Gateway != "" {
 			if e.nextHop, err = netip.ParseAddr(r.Gateway); err != nil {
 				return nil, fmt.Errorf("ip route: %w", err)
@@ -100,5 +106,5 @@ func parseDst(s string) (netip.Prefix, error) {
 }
 
 func (k *kernelFIB) command() string {
-	return fmt.Sprintf("ip netns exec %s ip route show proto %s", k.ns.Name(), k.protocol)
+	return fmt.Sprintf("ip netns exec %s ip route show proto %s", k.ns.Name(), k.protocol.name)
 }

@@ -76,24 +76,30 @@ func hop(a netip.Addr) string {
 	return a.String()
 }
 
-// converge waits until a node holds exactly what it should, notes the check, and returns what it holds.
-func (d *demo) converge(ctx context.Context, n *node, what string) (map[netip.Prefix]entry, error) {
-	var have map[netip.Prefix]entry
-	var diff []string
-	want := d.wanted(n)
-	ok, err := await(ctx, 20*time.Second, func(ctx context.Context) (_ bool, err error) {
+// settlePatience is how long a node may take to hold what it should.
+const settlePatience = 20 * time.Second
+
+// settle waits until a node holds exactly what it should, and returns what it holds and what of that is wrong when the time is up.
+func (d *demo) settle(ctx context.Context, n *node) (have map[netip.Prefix]entry, wrong []string, err error) {
+	_, err = await(ctx, settlePatience, func(ctx context.Context) (_ bool, err error) {
 		have, err = n.fib.learned(ctx)
-		diff = differences(want, have)
-		return len(diff) == 0, err
+		wrong = differences(d.wanted(n), have)
+		return len(wrong) == 0, err
 	})
+	return have, wrong, err
+}
+
+// converge notes whether a node comes to hold exactly what it should.
+func (d *demo) converge(ctx context.Context, n *node, what string) (map[netip.Prefix]entry, error) {
+	have, wrong, err := d.settle(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	detail := fmt.Sprintf("%d routes", len(want))
-	if !ok {
-		detail = strings.Join(diff, ", ")
+	detail := fmt.Sprintf("%d routes", len(have))
+	if len(wrong) > 0 {
+		detail = strings.Join(wrong, ", ")
 	}
-	d.report.check(ok, fmt.Sprintf("%s: %s", n.name, what), detail)
+	d.report.check(len(wrong) == 0, fmt.Sprintf("%s: %s", n.name, what), detail)
 	return have, nil
 }
 

@@ -27,6 +27,9 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 		return err
 	}
 	for _, n := range []*node{d.nodes[node1], d.nodes[node3]} {
+		if _, _, err := d.settle(ctx, n); err != nil {
+			return err
+		}
 		command, output, err := n.speaker.quote(ctx)
 		if err != nil {
 			return err

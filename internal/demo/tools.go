@@ -17,18 +17,29 @@ type tools struct {
 
 // findTools looks for them, and gets BIRD's package where there is none.
 func findTools(ctx context.Context, cfg Config) (t tools, err error) {
-	if cfg.Dataplane != "kernel" {
-		switch vpp, err := netlab.FindVPP(); {
-		case err == nil:
-			t.vpp = &vpp
-		case cfg.Dataplane == "vpp" || !errors.Is(err, netlab.ErrNoVPP):
-			return tools{}, fmt.Errorf("demo: no VPP to forward with: %w", err)
-		}
+	if t.vpp, err = findVPP(cfg.Dataplane); err != nil {
+		return tools{}, err
 	}
 	if t.bird, err = netlab.FindBird(ctx, filepath.Join(cfg.BuildDir, "packages")); err != nil {
-		return tools{}, fmt.Errorf("demo: it needs BIRD 1.6, which is in Debian's package bird: %w", err)
+		return tools{}, fmt.Errorf("the demo needs BIRD 1.6 and cannot get it: %w", err)
 	}
 	return t, nil
+}
+
+// findVPP returns the VPP for that choice of a data plane, nil for the kernel. "auto" is content without one, but not with one that
+// was named and is not there.
+func findVPP(dataplane string) (*netlab.VPPPrograms, error) {
+	if dataplane == "kernel" {
+		return nil, nil
+	}
+	found, err := netlab.FindVPP()
+	switch {
+	case err == nil:
+		return &found, nil
+	case dataplane == "auto" && errors.Is(err, netlab.ErrNoVPP):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("no VPP to forward with: %w", err)
 }
 
 func (t tools) dataplane() string {

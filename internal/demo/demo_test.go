@@ -1,0 +1,276 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/demo"
+	"vpp-route-agent/internal/netlab"
+)
+
+// build compiles the program under test: the demo's agents and etcd are processes of it.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} { // for nobody
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := filepath.Join(dir, "vpp-route-agent")
+	cmd := exec.Command("go", "build", "-o", binary, "vpp-route-agent/cmd/vpp-route-agent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // so that nobody needs our libraries, whoever runs it
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if err := netlab.Available(); err != nil {
+		t.Skip(err)
+	}
+}
+
+// needBird gets the package first, so that the demo's own time does not depend on a mirror's.
+func needBird(t *testing.T) (buildDir string) {
+	t.Helper()
+	buildDir, err := filepath.Abs("../../build")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if _, err := netlab.FindBird(ctx, filepath.Join(buildDir, "packages")); err != nil {
+		t.Skip(err)
+	}
+	return buildDir
+}
+
+// ran is a demo that has ended.
+type ran struct {
+	status         int
+	stdout, stderr string
+	took           time.Duration
+}
+
+// run starts the demo, calls while with what it has said so far, and waits for its end. Whatever happened, nothing may be left.
+func run(t *testing.T, cmd *exec.Cmd, while func(said *lockedBuffer)) ran {
+	t.Helper()
+	var stdout, stderr lockedBuffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = 10 * time.Second
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() })
+	defer deadline.Stop()
+	if while != nil {
+		while(&stdout)
+	}
+	err := cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	for _, trace := range traces(t, fmt.Sprintf("vra-demo-%d", cmd.Process.Pid)) {
+		t.Errorf("left behind: %s", trace)
+	}
+	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), time.Since(start)}
+}
+
+// traces lists what there still is of a lab: files, namespaces and shared memory by their names, mounts, and processes by the marker in
+// their environment.
+func traces(t *testing.T, prefix string) (found []string) {
+	t.Helper()
+	for _, parent := range []string{os.TempDir(), "/run/netns", "/var/run/netns", "/dev/shm"} {
+		entries, err := os.ReadDir(parent)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), prefix) {
+				found = append(found, filepath.Join(parent, e.Name()))
+			}
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, prefix+"-") {
+			found = append(found, "mount "+line)
+		}
+	}
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well formed
+	for _, file := range environments {
+		if env, err := os.ReadFile(file); err == nil && bytes.Contains(env, []byte("="+prefix+"\x00")) {
+			found = append(found, "process "+filepath.Dir(file))
+		}
+	}
+	return found
+}
+
+func TestDemo(t *testing.T) {
+	needRoot(t)
+	buildDir := needBird(t)
+	binary := build(t)
+	for _, dataplane := range []string{"kernel", "vpp"} {
+		t.Run(dataplane, func(t *testing.T) {
+			if err := demo.Available(dataplane); err != nil {
+				t.Skip(err)
+			}
+			r := run(t, exec.Command(binary, "demo", "--dataplane", dataplane, "--build-dir", buildDir, "-o", "json"), nil)
+			t.Logf("%s\n%s", r.stderr, r.stdout)
+			if r.status != 0 {
+				t.Errorf("exit status %d", r.status)
+			}
+			if r.took > 90*time.Second {
+				t.Errorf("it took %s", r.took)
+			}
+			var result demo.Result
+			if err := json.Unmarshal([]byte(r.stdout), &result); err != nil {
+				t.Fatal(err)
+			}
+			if !result.OK || result.Dataplane != dataplane {
+				t.Errorf("ok %v on %s", result.OK, result.Dataplane)
+			}
+			checks := 0
+			for _, s := range result.Steps {
+				if len(s.Checks) == 0 {
+					t.Errorf("step %q checks nothing", s.Title)
+				}
+				checks += len(s.Checks)
+			}
+			if len(result.Steps) < 7 || checks < 25 {
+				t.Errorf("only %d steps with %d checks", len(result.Steps), checks)
+			}
+		})
+	}
+}
+
+func TestInterruptedDemoLeavesNothing(t *testing.T) {
+	needRoot(t)
+	buildDir := needBird(t)
+	binary := build(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			cmd := exec.Command(binary, "demo", "--dataplane", "kernel", "--build-dir", buildDir)
+			r := run(t, cmd, func(said *lockedBuffer) {
+				awaitText(t, said, "\n2. ") // agents, BIRD, etcd and workloads are about to be there
+				if len(traces(t, fmt.Sprintf("vra-demo-%d", cmd.Process.Pid))) == 0 {
+					t.Error("there is nothing to leave: this test tests nothing")
+				}
+				if err := cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if r.status != 1 || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "interrupted") {
+				t.Errorf("exit status %d: %s", r.status, r.stderr)
+			}
+		})
+	}
+}
+
+func TestDemoWhoseOutputIsClosedLeavesNothing(t *testing.T) {
+	needRoot(t)
+	buildDir := needBird(t)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(build(t), "demo", "--dataplane", "kernel", "--build-dir", buildDir)
+	cmd.Stdout = in
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close() // as `head -1` does
+	if err := cmd.Wait(); err == nil {
+		t.Error("it went on without a reader")
+	}
+	for _, trace := range traces(t, fmt.Sprintf("vra-demo-%d", cmd.Process.Pid)) {
+		t.Errorf("left behind: %s", trace)
+	}
+}
+
+func TestKeptDemoEndsWithInterrupt(t *testing.T) {
+	needRoot(t)
+	buildDir := needBird(t)
+	cmd := exec.Command(build(t), "demo", "--keep", "--dataplane", "kernel", "--build-dir", buildDir)
+	r := run(t, cmd, func(said *lockedBuffer) {
+		awaitText(t, said, "Ctrl-C")
+		awaitText(t, said, "logs are in")
+		for line := range strings.Lines(said.String()) { // what it tells to try must work
+			if command := strings.TrimSpace(line); strings.Contains(command, " --admin-socket ") || strings.Contains(command, " ip route ") || strings.Contains(command, " lab ") {
+				if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", command, err, out)
+				}
+			}
+		}
+		cmd.Process.Signal(os.Interrupt)
+	})
+	if r.status != 0 {
+		t.Errorf("exit status %d: %s", r.status, r.stderr)
+	}
+}
+
+func TestDemoSaysWhatItLacks(t *testing.T) {
+	binary := build(t)
+	for name, c := range map[string]struct {
+		args   []string
+		env    []string
+		root   bool
+		status int
+		want   string
+	}{
+		"root":               {args: []string{"--dataplane", "kernel"}, status: 2, want: "needs root"},
+		"a known data plane": {args: []string{"--dataplane", "bsd"}, root: true, status: 2, want: `"bsd" is none of auto, vpp, kernel`},
+		"the VPP asked for":  {args: []string{"--dataplane", "vpp"}, env: []string{"PATH=/nowhere"}, root: true, status: 2, want: "no vpp on PATH"},
+		"the VPP named":      {env: []string{"VPP_BIN=/nowhere/vpp"}, root: true, status: 2, want: "/nowhere/vpp"},
+		"BIRD":               {args: []string{"--dataplane", "kernel"}, env: []string{"PATH=/nowhere"}, root: true, status: 1, want: "needs BIRD 1.6 and cannot get it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.root {
+				needRoot(t)
+			}
+			cmd := exec.Command(binary, append([]string{"demo", "--build-dir", t.TempDir()}, c.args...)...)
+			cmd.Env = append(append(os.Environ(), "VPP_BIN="), c.env...)
+			if !c.root && os.Geteuid() == 0 {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+				cmd.Dir = "/"
+			}
+			r := run(t, cmd, nil)
+			if r.status != c.status || r.stdout != "" {
+				t.Errorf("exit status %d, said %q", r.status, r.stdout)
+			}
+			if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, c.want) {
+				t.Errorf("want one sentence with %q, got %q", c.want, r.stderr)
+			}
+		})
+	}
+}
+
+func awaitText(t *testing.T, said *lockedBuffer, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(said.String(), text); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not say %q:\n%s", text, said.String())
+		}
+	}
+}
