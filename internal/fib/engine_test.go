@@ -360,6 +360,64 @@ func TestInterfaceUnderAnotherIndex(t *testing.T) {
 	})
 }
 
+func TestInterfaceChangesItsIndexWhileABatchIsInFlight(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.hang = true
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		f := node("a")
+		f.Interfaces[1].Index = 9
+		r.dp.tell(f)
+		synctest.Wait()
+		r.dp.heal()
+		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1", "put 10.2.0.0/26 via 10.0.1.2 eth1")
+	})
+}
+
+func TestRestartBeforeRoutesOverAChangedInterfaceWerePutAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.state(func() { r.dp.resolveErr = errGone })
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2", "192.0.2.1")) // waits for a look-up, and stays as it is
+		f := node("a")
+		f.Interfaces[1].Index = 9
+		r.dp.tell(f)
+		check(t, "before", r.dp.printOps()[2:], "put 10.1.0.0/26 via 10.0.1.2 eth1")
+		r.again()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		check(t, "after", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+	})
+}
+
+func TestAnswersFromAnEarlierLifeCountForNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.hang, r.dp.ghost = true, true
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.tell(node("b"))
+		synctest.Wait()
+		r.dp.heal()
+		check(t, "FIB", r.dp.routes(), "10.1.0.0/26 via 10.0.0.2 eth0")
+	})
+}
+
+func TestANextHopUnderASweptRouteIsLookedUpAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.Learn(pfx("192.0.2.0/24"), via("10.0.0.2"))
+		synctest.Wait()
+		r.again()
+		r.Learn(pfx("10.1.0.0/26"), via("192.0.2.1"))
+		time.Sleep(time.Second + 10*time.Millisecond) // between two turns of the rotation
+		check(t, "before", r.dp.routes(), "192.0.2.0/24 via 10.0.0.2 eth0")
+		r.AllowSweep()
+		check(t, "after", r.dp.routes(), "10.1.0.0/26 via 192.0.2.1")
+	})
+}
+
 func TestAnInterfaceOfAPodWritesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))

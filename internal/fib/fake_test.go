@@ -25,6 +25,7 @@ type fake struct {
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
 	// unheard.
 	sever, lost int
+	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a life that is no more
 	hang        bool // Apply waits for ctx or for the release
 	release     chan struct{}
 	listErr     error
@@ -110,6 +111,7 @@ func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.R
 
 func (d *fake) Apply(ctx context.Context, ops []route.Op, done func(int, error)) error {
 	d.mu.Lock()
+	ghost := d.ghost
 	if d.hang {
 		release := d.release
 		d.mu.Unlock()
@@ -125,6 +127,10 @@ func (d *fake) Apply(ctx context.Context, ops []route.Op, done func(int, error))
 		return errGone
 	}
 	for i, op := range ops {
+		if ghost {
+			done(i, nil)
+			continue
+		}
 		if i == d.sever {
 			for _, op := range ops[i:min(i+d.lost, len(ops))] {
 				d.carryOut(op)
@@ -162,6 +168,7 @@ func (d *fake) heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.refuse)
+	d.ghost = false
 	d.sever, d.listErr, d.resolveErr = -1, nil, nil
 	if d.hang {
 		d.hang = false
