@@ -10,16 +10,17 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
 )
 
 // policy is all that GoBGP's policies are made from.
 type policy struct {
 	// pass is who may pass on learned routes. It matters, and is applied, only with an eBGP peer: GoBGP itself sends nothing from
 	// iBGP to iBGP (RFC 4271 §9.2.1).
-	pass     bgp.Policies
-	external bool
-	own      []netip.Addr // our own next hops, sorted: what leads back to us is rejected
-	dead     []netip.Addr // sorted; see RejectNextHops
+	pass    bgp.Policies
+	outside []netip.Addr // the eBGP peers, sorted
+	own     []netip.Addr // our own next hops, sorted: what leads back to us is rejected
+	dead    []netip.Addr // sorted; see RejectNextHops
 }
 
 func policyOf(p bgp.Plan) policy {
@@ -30,18 +31,23 @@ func policyOf(p bgp.Plan) policy {
 	}}
 	own := slices.Clone(p.Speaker.ListenAddresses)
 	for _, peer := range p.Peers {
-		pol.external = pol.external || peer.External()
+		if peer.External() {
+			pol.outside = append(pol.outside, peer.Address)
+		}
 		own = append(own, peer.LocalAddress)
 	}
 	for _, a := range p.Announcements {
 		own = append(own, a.NextHop)
 	}
-	pol.own = sortedAddrs(own)
+	pol.own, pol.outside = sortedAddrs(own), sortedAddrs(pol.outside)
 	return pol
 }
 
+// external reports whether there is an eBGP peer at all.
+func (p policy) external() bool { return len(p.outside) > 0 }
+
 func (p policy) equal(o policy) bool {
-	return p.external == o.external && slices.Equal(p.own, o.own) && slices.Equal(p.dead, o.dead) &&
+	return slices.Equal(p.outside, o.outside) && slices.Equal(p.own, o.own) && slices.Equal(p.dead, o.dead) &&
 		slices.Equal(p.pass.NoExport, o.pass.NoExport) && slices.Equal(p.pass.OwnBlocks, o.pass.OwnBlocks) &&
 		slices.Equal(p.pass.ExportPools, o.pass.ExportPools)
 }
@@ -143,7 +149,7 @@ func (s *Speaker) concerned(ctx context.Context, old, now policy) ([]netip.Addr,
 
 // passes is the verdict of the policy on a learned route: whether an eBGP peer gets it.
 func (p policy) passes(prefix netip.Prefix) bool {
-	if !p.external {
+	if !p.external() {
 		return true // not asked
 	}
 	ok, _ := p.pass.Export(bgp.Learned{Prefix: prefix}, true)
@@ -152,10 +158,10 @@ func (p policy) passes(prefix netip.Prefix) bool {
 
 // changedPrefixes returns what is in a list of only one of the two policies: everything, when only one of them is applied at all.
 func changedPrefixes(old, now policy) []netip.Prefix {
-	if old.external != now.external {
+	if old.external() != now.external() {
 		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 	}
-	if !now.external {
+	if !now.external() {
 		return nil
 	}
 	var out []netip.Prefix
@@ -178,8 +184,9 @@ func changedPrefixes(old, now policy) []netip.Prefix {
 
 // Communities of RFC 1997. GoBGP does not act on them by itself.
 const (
-	noAdvertise = "65535:65282" // to nobody
-	noExport    = "65535:65281" // not out of the AS; we pass learned routes on to eBGP peers only
+	noAdvertise       = "65535:65282" // to nobody
+	noExport          = "65535:65281" // not out of the AS
+	noExportSubconfed = "65535:65283" // the same where there are no confederations
 )
 
 // api makes GoBGP's policies. What may not be passed on is decided on import, by the mark NO_ADVERTISE, and export looks at the mark
@@ -187,9 +194,9 @@ const (
 // that is rejected: with the mark, a policy that becomes stricter or laxer needs a soft reset in, and nobody notices but the
 // peers that lose or get a route. The mark never leaves this node.
 func (p policy) api() *api.SetPoliciesRequest {
-	r := &api.SetPoliciesRequest{DefinedSets: []*api.DefinedSet{{
-		DefinedType: api.DefinedType_COMMUNITY, Name: "not-passed-on", List: []string{"^" + noAdvertise + "$", "^" + noExport + "$"},
-	}}}
+	r := &api.SetPoliciesRequest{DefinedSets: []*api.DefinedSet{
+		communitySet("not-passed-on", noAdvertise), communitySet("not-outside", noExport, noExportSubconfed),
+	}}
 	accept := &api.Actions{RouteAction: api.RouteAction_ACCEPT}
 	reject := &api.Actions{RouteAction: api.RouteAction_REJECT}
 	mark := &api.Actions{
@@ -206,7 +213,7 @@ func (p policy) api() *api.SetPoliciesRequest {
 			Name: "unusable-next-hop", Conditions: &api.Conditions{NextHopInList: addrStrings(hops)}, Actions: reject,
 		})
 	}
-	if p.external {
+	if p.external() {
 		// The order is that of bgp.Policies.Export.
 		for _, list := range []struct {
 			name     string
@@ -232,8 +239,32 @@ func (p policy) api() *api.SetPoliciesRequest {
 		{Name: "own-export", Conditions: local.Conditions, Actions: accept},
 		{Name: "not-passed-on", Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Name: "not-passed-on"}}, Actions: reject},
 	}}
+	if p.external() { // a neighbour set must not be empty
+		r.DefinedSets = append(r.DefinedSets, neighbourSet("outside", p.outside))
+		out.Statements = append(out.Statements, &api.Statement{
+			Name:       "not-outside",
+			Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Name: "not-outside"}, NeighborSet: &api.MatchSet{Name: "outside"}},
+			Actions:    reject,
+		})
+	}
 	r.Policies = []*api.Policy{in, out}
 	return r
+}
+
+func communitySet(name string, communities ...string) *api.DefinedSet {
+	set := &api.DefinedSet{DefinedType: api.DefinedType_COMMUNITY, Name: name}
+	for _, c := range communities {
+		set.List = append(set.List, "^"+c+"$")
+	}
+	return set
+}
+
+func neighbourSet(name string, peers []netip.Addr) *api.DefinedSet {
+	set := &api.DefinedSet{DefinedType: api.DefinedType_NEIGHBOR, Name: name}
+	for _, a := range peers {
+		set.List = append(set.List, route.HostPrefix(a).String())
+	}
+	return set
 }
 
 // prefixSets makes one set per family, because GoBGP's sets know one family only, and none where it would be empty.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
@@ -114,6 +115,31 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 }
 
 // What the eBGP peer sees: NEXT_HOP is our end of the session for learned routes, the announced one for our own; no LOCAL_PREF, AS_PATH ours first.
+// NO_EXPORT keeps a route in the AS, which is more than this node (RFC 1997).
+func TestWellKnownCommunities(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.76", 65001)
+	n.farPeer("127.0.0.77", 65002)
+	n.farPeer("127.0.0.78", 64512)
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	set(t, n)
+	source := dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false))
+	outside := dialFar(t, n, "127.0.0.77", 65002, 90, true, gracefulCap(false))
+	inside := dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false))
+	for i, community := range []uint32{65535<<16 | 65281, 65535<<16 | 65282, 65535<<16 | 65283, 65001<<16 | 65281} {
+		source.send(packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{
+			packet.NewPathAttributeOrigin(0),
+			packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})}),
+			packet.NewPathAttributeNextHop("127.0.0.76"),
+			packet.NewPathAttributeCommunities([]uint32{community}),
+		}, []*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.1.%d.0/26", i))}))
+	}
+	text := func(f *far) func() string { return func() string { return fmt.Sprint(f.received()) } }
+	eventually(t, "passed on inside", "[10.1.0.0/26 10.1.2.0/26 10.1.3.0/26]", text(inside))
+	eventually(t, "passed on outside", "[10.1.3.0/26]", text(outside))
+}
+
 func TestNextHopsTowardsExternalPeers(t *testing.T) {
 	l := newLab(t)
 	a, b, c := l.node(64512), l.node(64512), l.node(65002)
@@ -135,7 +161,11 @@ func TestNextHopsTowardsExternalPeers(t *testing.T) {
 func TestChangedPrefixes(t *testing.T) {
 	pool, block := pfx("10.0.0.0/8"), pfx("10.1.0.0/26")
 	with := func(external bool, own ...netip.Prefix) policy {
-		return policy{external: external, pass: bgp.Policies{ExportPools: []netip.Prefix{pool}, OwnBlocks: own}}
+		p := policy{pass: bgp.Policies{ExportPools: []netip.Prefix{pool}, OwnBlocks: own}}
+		if external {
+			p.outside = []netip.Addr{addr("192.0.2.1")}
+		}
+		return p
 	}
 	for _, c := range []struct {
 		name     string
