@@ -46,19 +46,19 @@ func (a *agent) await(t testing.TB, what string, ok func(route.Facts) bool) rout
 func present(f route.Facts) bool { return f.Identity != "" }
 func absent(f route.Facts) bool  { return f.Identity == "" }
 
-// apply returns the error of Apply and how often done was called for each op, with its last error.
-func (a *agent) apply(ops ...route.Op) (err error, calls []int, errs []error) {
+// apply returns how often done was called for each op, with its last error, and the error of Apply.
+func (a *agent) apply(ops ...route.Op) (calls []int, errs []error, err error) {
 	calls, errs = make([]int, len(ops)), make([]error, len(ops))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err = a.Apply(ctx, ops, func(i int, err error) { calls[i]++; errs[i] = err })
-	return err, calls, errs
+	return calls, errs, err
 }
 
 // mustApply fails the test unless every op succeeded.
 func (a *agent) mustApply(t testing.TB, ops ...route.Op) {
 	t.Helper()
-	err, calls, errs := a.apply(ops...)
+	calls, errs, err := a.apply(ops...)
 	check(t, errors.Join(append(errs, err)...))
 	for i, n := range calls {
 		if n != 1 {
@@ -98,7 +98,7 @@ func TestRefusedOpsNameVPPsError(t *testing.T) {
 		}
 		return 0
 	})
-	err, _, errs := a.apply(hostRoutes(3)...)
+	_, errs, err := a.apply(hostRoutes(3)...)
 	check(t, errors.Join(err, errs[0], errs[2]))
 	if got, want := fmt.Sprint(errs[1]), "vpp: put 198.18.0.1/32: invalid prefix length (VPP error -171)"; got != want {
 		t.Errorf("error %q, want %q", got, want)
@@ -124,7 +124,7 @@ func TestDroppedRequestIsNoticed(t *testing.T) {
 			a.await(t, "connection", present)
 			ops := hostRoutes(c.ops)
 			s.Swallow(isRoute(ops[c.dropped].Route.Prefix.String()))
-			err, calls, errs := a.apply(ops...)
+			calls, errs, err := a.apply(ops...)
 			if err == nil || !strings.Contains(err.Error(), "unanswered") {
 				t.Errorf("apply: %v", err)
 			}
@@ -153,7 +153,7 @@ func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
 	before := a.await(t, "connection", present)
 	s.CutAfter(700)
 	ops := hostRoutes(2000)
-	err, calls, _ := a.apply(ops...)
+	calls, _, err := a.apply(ops...)
 	if err == nil {
 		t.Fatal("apply over a cut connection succeeded")
 	}
@@ -179,7 +179,7 @@ func TestSilentVPP(t *testing.T) {
 	a.mustApply(t, hostRoutes(1)...)
 	s.Stall()
 	start := time.Now()
-	if err, _, _ := a.apply(hostRoutes(3000)...); err == nil {
+	if _, _, err := a.apply(hostRoutes(3000)...); err == nil {
 		t.Error("apply to a silent VPP succeeded")
 	}
 	if took := time.Since(start); took > 5*time.Second {
@@ -243,7 +243,7 @@ func TestSocketThatAppearsLater(t *testing.T) {
 	if want := "there is no VPP API socket " + socket; f.Problem != want {
 		t.Errorf("problem %q, want %q", f.Problem, want)
 	}
-	if err, calls, _ := a.apply(hostRoutes(1)...); err == nil || calls[0] != 0 {
+	if calls, _, err := a.apply(hostRoutes(1)...); err == nil || calls[0] != 0 {
 		t.Errorf("apply without VPP: %v, done %d times", err, calls[0])
 	}
 	s, err := vpptest.Start(socket)
@@ -366,7 +366,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		t.Fatalf("index %d was not handed out again", index)
 	}
 	a.await(t, "the other interface", func(f route.Facts) bool { _, ok := f.Interface("tap8"); return ok })
-	if _, _, errs := a.apply(through); errs[0] == nil {
+	if _, errs, _ := a.apply(through); errs[0] == nil {
 		t.Error("a put through a name that is gone reached the interface that has its index now")
 	}
 }
