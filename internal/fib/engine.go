@@ -277,8 +277,7 @@ func (e *Engine) UnusableNextHops() []UnusableNextHop {
 	defer e.mu.Unlock()
 	var out []UnusableNextHop
 	for _, hop := range e.table.hops.sorted {
-		named := len(hop.sets) > 0 || !hop.idle.IsZero() // now or until lately; not only protected
-		if hop.reported && named && hop.Table == 0 {
+		if hop.reported && hop.Table == 0 {
 			out = append(out, UnusableNextHop{hop.Address, hop.reason})
 		}
 	}

@@ -36,7 +36,7 @@ type nextHop struct {
 	reason   Reason    // why it is unusable; zero: usable, or not known yet
 	badSince time.Time // zero: not unusable
 	reported bool
-	idle     time.Time // since when no path names it; zero: in use
+	idle     time.Time // since when no path names it although it is reported; else zero
 }
 
 // nextHops are all that are tracked. It is part of table and guarded with it.
@@ -113,26 +113,25 @@ func (t *table) track(s *pathSet) {
 func (t *table) untrack(s *pathSet) {
 	for _, hop := range s.hops {
 		delete(hop.sets, s)
-		t.dropIdle(hop)
-	}
-}
-
-// dropIdle forgets a next hop that nothing needs.
-func (t *table) dropIdle(hop *nextHop) {
-	if len(hop.sets) > 0 || hop.protected {
-		return
-	}
-	if hop.reported {
-		if hop.idle.IsZero() {
+		if len(hop.sets) == 0 && hop.reported && hop.idle.IsZero() {
 			hop.idle = t.now
 			t.idle = append(t.idle, hop)
 		}
-		if t.now.Sub(hop.idle) < forgetAfter {
-			return
-		}
-		t.changed = true
+		t.letGo(hop)
 	}
-	t.hops.drop(hop)
+}
+
+// letGo forgets a next hop that nobody needs: no path names it, the guard does not ask, and BGP has not been told about it.
+func (t *table) letGo(hop *nextHop) {
+	if len(hop.sets) == 0 && !hop.protected && !hop.reported {
+		t.hops.drop(hop)
+	}
+}
+
+// recall takes a report back.
+func (t *table) recall(hop *nextHop) {
+	hop.reported, hop.idle, t.changed = false, time.Time{}, true
+	t.letGo(hop)
 }
 
 // needsLookup: what is connected, or can never be a next hop, is known without asking.
@@ -288,9 +287,7 @@ func (t *table) judge(hop *nextHop) {
 	case !hop.badSince.IsZero():
 		hop.badSince = time.Time{}
 		if hop.reported {
-			hop.reported = false
-			t.changed = true
-			t.dropIdle(hop)
+			t.recall(hop)
 		}
 	}
 }
@@ -312,6 +309,9 @@ func (t *table) report() (next time.Time) {
 		if hop.badSince.IsZero() || hop.reported || t.hops.byKey[hop.NextHop] != hop {
 			return true
 		}
+		if len(hop.sets) == 0 {
+			return false // protected only: nothing for BGP to choose, until a path names it
+		}
 		if later(hop.badSince.Add(reportAfter)) {
 			return false
 		}
@@ -329,7 +329,8 @@ func (t *table) report() (next time.Time) {
 		if later(hop.idle.Add(forgetAfter)) {
 			return false
 		}
-		t.dropIdle(hop)
+		t.recall(hop)
+		t.suspects = append(t.suspects, hop)
 		return true
 	})
 	return next
@@ -367,7 +368,7 @@ func (t *table) protect(own, peers []netip.Addr) {
 	for _, hop := range slices.Clone(t.hops.sorted) {
 		if hop.protected && !keep[hop.NextHop] {
 			hop.protected = false
-			t.dropIdle(hop)
+			t.letGo(hop)
 		}
 	}
 	if t.view != nil {
