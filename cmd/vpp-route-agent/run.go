@@ -78,7 +78,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		_ = os.MkdirAll(cfg.stateDir, 0o755) // without it the journal says that it is degraded, and why
+		if cfg.journal() != "" {
+			_ = os.MkdirAll(cfg.stateDir, 0o755) // without it the journal says that it is degraded, and why
+		}
 		engine = fib.New(fib.Config{Dataplane: dp, Journal: cfg.journal(), Log: log})
 		group.Go(func() error { return dp.Run(ctx) })
 		group.Go(func() error { return engine.Run(ctx) })
