@@ -59,6 +59,7 @@ func TestScripts(t *testing.T) {
 		Files:               files,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		WorkdirRoot:         t.TempDir(), // testscript's own folder stays when -run chooses some of the scripts
 		Setup: func(env *testscript.Env) error {
 			return setUp(env, block.next(), children)
 		},
