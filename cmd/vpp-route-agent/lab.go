@@ -32,7 +32,7 @@ here asks Kubernetes, and workloads appear in the datastore only.`,
 	}
 	endpoint := cmp.Or(os.Getenv("CALICO_ETCD_ENDPOINTS"), os.Getenv("ETCD_ENDPOINTS"), "http://127.0.0.1:2379")
 	c.PersistentFlags().StringVar(&l.endpoint, "etcd-endpoints", endpoint, "URL of the lab's etcd (environment: ETCD_ENDPOINTS)")
-	c.AddCommand(l.apply(), l.attach(), l.borrow(), l.move(), l.release(), l.claimBlock(), l.releaseBlock(), l.etcd())
+	c.AddCommand(l.apply(), l.delete(), l.attach(), l.borrow(), l.move(), l.release(), l.claimBlock(), l.releaseBlock(), l.etcd())
 	return c
 }
 
@@ -81,6 +81,21 @@ func (l *lab) apply() *cobra.Command {
 	}
 	c.Flags().StringVarP(&file, "filename", "f", "", "file with one or several resources; - for standard input")
 	return c
+}
+
+func (l *lab) delete() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete KIND NAME", Short: "Delete a resource; a WorkloadEndpoint by NAMESPACE/NAME", Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
+				if err := cluster.Delete(cmd.Context(), args[0], args[1]); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s(%s)\n", args[0], args[1])
+				return err
+			})
+		},
+	}
 }
 
 func readFileOr(stdin io.Reader, file string) ([]byte, error) {

@@ -90,11 +90,8 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
 	start := time.Now()
 	d.introduce()
-	for _, s := range steps {
-		if err := d.show(ctx, s); err != nil {
-			d.report.result.Seconds = time.Since(start).Seconds()
-			return d.report.result, err
-		}
+	if err := d.showAll(ctx); err != nil {
+		return d.report.result, err
 	}
 	d.report.finish(time.Since(start))
 	if cfg.Keep {
@@ -107,16 +104,27 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	return d.report.result, nil
 }
 
-func (d *demo) show(ctx context.Context, s step) error {
-	d.report.chapter(s.title)
-	start := time.Now()
-	err := s.run(d, ctx)
-	d.report.endChapter(time.Since(start))
-	switch {
-	case context.Cause(ctx) != nil:
-		return errors.New("interrupted; everything is removed again")
-	case err != nil:
-		return fmt.Errorf("demo: %w", err)
+// showPatience bounds the whole demo, also when one check after the other waits in vain.
+const showPatience = 80 * time.Second
+
+// showAll runs the steps. An error ends it: an interruption, or something that is not there to be shown.
+func (d *demo) showAll(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, showPatience)
+	defer cancel()
+	for _, s := range steps {
+		d.report.chapter(s.title)
+		start := time.Now()
+		err := s.run(d, limited)
+		d.report.endChapter(time.Since(start))
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("interrupted; everything is removed again")
+		case limited.Err() != nil:
+			d.report.check(false, "the demo comes to its end", "not after "+inSeconds(showPatience))
+			return nil
+		case err != nil:
+			return fmt.Errorf("demo: %w", err)
+		}
 	}
 	return nil
 }

@@ -18,22 +18,29 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// build compiles the program under test: the demo's agents and etcd are processes of it.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} { // for nobody
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+// binary is the program under test: the demo's agents and etcd are processes of it.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "demo-test-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Chmod(dir, 0o755) // for nobody
 	}
-	binary := filepath.Join(dir, "vpp-route-agent")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	binary = filepath.Join(dir, "vpp-route-agent")
 	cmd := exec.Command("go", "build", "-o", binary, "vpp-route-agent/cmd/vpp-route-agent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // so that nobody needs our libraries, whoever runs it
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
 	}
-	return binary
+	return m.Run()
 }
 
 func needRoot(t *testing.T) {
@@ -52,9 +59,11 @@ func needBird(t *testing.T) (buildDir string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if _, err := netlab.FindBird(ctx, filepath.Join(buildDir, "packages")); err != nil {
+	bird, err := netlab.FindBird(ctx, filepath.Join(buildDir, "packages"))
+	if err != nil {
 		t.Skip(err)
 	}
+	t.Attr("part", "BIRD "+bird.Version)
 	return buildDir
 }
 
@@ -126,12 +135,12 @@ func traces(t *testing.T, prefix string) (found []string) {
 func TestDemo(t *testing.T) {
 	needRoot(t)
 	buildDir := needBird(t)
-	binary := build(t)
 	for _, dataplane := range []string{"kernel", "vpp"} {
 		t.Run(dataplane, func(t *testing.T) {
 			if err := demo.Available(dataplane); err != nil {
 				t.Skip(err)
 			}
+			t.Attr("part", map[string]string{"kernel": "Linux", "vpp": "VPP"}[dataplane])
 			r := run(t, exec.Command(binary, "demo", "--dataplane", dataplane, "--build-dir", buildDir, "-o", "json"), nil)
 			t.Logf("%s\n%s", r.stderr, r.stdout)
 			if r.status != 0 {
@@ -164,7 +173,6 @@ func TestDemo(t *testing.T) {
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	needRoot(t)
 	buildDir := needBird(t)
-	binary := build(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			cmd := exec.Command(binary, "demo", "--dataplane", "kernel", "--build-dir", buildDir)
@@ -191,7 +199,7 @@ func TestDemoWhoseOutputIsClosedLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(build(t), "demo", "--dataplane", "kernel", "--build-dir", buildDir)
+	cmd := exec.Command(binary, "demo", "--dataplane", "kernel", "--build-dir", buildDir)
 	cmd.Stdout = in
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -212,7 +220,7 @@ func TestDemoWhoseOutputIsClosedLeavesNothing(t *testing.T) {
 func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 	needRoot(t)
 	buildDir := needBird(t)
-	cmd := exec.Command(build(t), "demo", "--keep", "--dataplane", "kernel", "--build-dir", buildDir)
+	cmd := exec.Command(binary, "demo", "--keep", "--dataplane", "kernel", "--build-dir", buildDir)
 	r := run(t, cmd, func(said *lockedBuffer) {
 		awaitText(t, said, "Ctrl-C")
 		awaitText(t, said, "logs are in")
@@ -231,7 +239,6 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 }
 
 func TestDemoSaysWhatItLacks(t *testing.T) {
-	binary := build(t)
 	for name, c := range map[string]struct {
 		args   []string
 		env    []string

@@ -73,6 +73,10 @@ func (k *kernelFIB) routes(ctx context.Context, selector ...string) (map[netip.P
 	if err != nil {
 		return nil, err
 	}
+	return k.parse(out)
+}
+
+func (k *kernelFIB) parse(out []byte) (map[netip.Prefix]entry, error) {
 	var listed []kernelRoute
 	if err := json.Unmarshal(out, &listed); err != nil {
 		return nil, fmt.Errorf("ip route: %w", err)
