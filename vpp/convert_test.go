@@ -188,3 +188,12 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// VPP keeps host bits as they come and shows them to everybody.
+func TestHostBitsAreNotSent(t *testing.T) {
+	r := route.Route{Key: route.Key{Prefix: netip.MustParsePrefix("10.9.0.77/24")}, Kind: route.Drop}
+	out, err := encodeRoute(r, 1, nil, twoLinks.index)
+	if got := out.Prefix.String(); err != nil || got != "10.9.0.0/24" {
+		t.Errorf("sent as %s, %v", got, err)
+	}
+}
