@@ -32,6 +32,9 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	}
 	writeFIBLine(b, s.FIB)
 	writeEtcdLine(b, s.Datastore, now)
+	for _, hop := range s.FIB.UnusableNextHops {
+		fmt.Fprintf(b, "  - routes via %s are left out: %s\n", hop.Address, hop.Reason)
+	}
 	for _, wh := range s.BGP.Withheld {
 		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
 	}

@@ -248,6 +248,8 @@ func fieldsOfStatus(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
+var remarked = regexp.MustCompile("`([a-zA-Z]+)`( \\([^)]*\\))?")
+
 type field struct {
 	path     string // "bgp.peers[].address"
 	optional bool
@@ -255,8 +257,8 @@ type field struct {
 
 var quoted = regexp.MustCompile("`(\\.?[A-Za-z][A-Za-z.\\[\\]]*)`")
 
-// documented reads the first column of the table. "`a[].b`, `.c`" are a[].b and a[].c; names of fields in the third column belong to a
-// row whose first column is a list.
+// documented reads the table. In its first column "`a[].b`, `.c`" are a[].b and a[].c; where that column is a list alone, the fields of its
+// elements are in the third, each with values or remarks in parentheses.
 func documented(doc string) []field {
 	var all []field
 	for line := range strings.Lines(doc) {
@@ -273,7 +275,13 @@ func documented(doc string) []field {
 			} else {
 				prefix = path[:strings.LastIndex(path, ".")+1]
 			}
-			all = append(all, field{path, optional})
+			if !strings.HasSuffix(path, "[]") {
+				all = append(all, field{path, optional})
+				continue
+			}
+			for _, m := range remarked.FindAllStringSubmatch(cells[3], -1) {
+				all = append(all, field{path + "." + m[1], strings.Contains(m[2], "absent")})
+			}
 		}
 	}
 	return all

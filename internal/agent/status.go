@@ -87,6 +87,8 @@ type FIBStatus struct {
 	Journal   string `json:"journal"`
 
 	Routes []RouteCounts `json:"routes"`
+	// UnusableNextHops are rejected when BGP chooses, so that what only they lead to is in no list of routes.
+	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
 
 	OpsPut     uint64 `json:"opsPut"`
 	OpsDeleted uint64 `json:"opsDeleted"`
@@ -103,6 +105,12 @@ type RouteCounts struct {
 	Failed     int    `json:"failed"`
 	Unusable   int    `json:"unusable"`
 	Held       int    `json:"held"`
+}
+
+// NextHopStatus is a next hop that the data plane cannot use, and why.
+type NextHopStatus struct {
+	Address netip.Addr `json:"address"`
+	Reason  string     `json:"reason"`
 }
 
 // DatastoreStatus is the connection to Calico's data.
@@ -236,7 +244,7 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 	facts, stats := e.Facts(), e.Stats()
 	s := FIBStatus{
 		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity, Problem: facts.Problem,
-		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{},
+		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
 		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, OpsQueued: stats.Queued,
 	}
 	if swept {
@@ -247,6 +255,9 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 		s.Journal = "off"
 	case stats.Journal.Problem != "":
 		s.Journal = "degraded: " + stats.Journal.Problem
+	}
+	for _, hop := range e.UnusableNextHops() {
+		s.UnusableNextHops = append(s.UnusableNextHops, NextHopStatus{hop.Address, hop.Reason.String()})
 	}
 	for _, c := range stats.Routes {
 		family := "ipv4"
