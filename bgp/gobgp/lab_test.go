@@ -84,6 +84,7 @@ type lab struct {
 // table.UseMultiplePaths, which are process-wide in GoBGP, while the speakers of other tests read them. For the same reason every node
 // of a test is started before the first of them has sessions. (In the daemon there is one speaker.)
 func newLab(t *testing.T) *lab {
+	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	t.Helper()
 	if !raceEnabled {
 		t.Parallel()

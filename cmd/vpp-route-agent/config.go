@@ -69,7 +69,7 @@ var settings = []setting{
 	{flag: "node-name", env: calicoEnv("NODENAME"), file: "nodeName", usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host name in lower case",
 		set: text(func(c *config) *string { return &c.nodeName })},
 	{flag: "router-id", env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
-		set: text(func(c *config) *string { return &c.routerID })},
+		set: parseRouterID},
 	{flag: "next-hop", file: "nextHop", list: true, usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
 		set: parseNextHops},
 
@@ -213,7 +213,7 @@ func readConfigFile(path string) (map[string]string, error) {
 	}
 	var doc map[string]any
 	if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", path, err)
+		return nil, fmt.Errorf("configuration file %s: %s", path, strings.Join(strings.Fields(err.Error()), " "))
 	}
 	known := map[string]bool{}
 	for _, s := range settings {

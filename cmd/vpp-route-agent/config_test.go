@@ -83,6 +83,7 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"file that is not there":     {[]string{"--config", "/nonexistent.yaml"}, nil, "", "/nonexistent.yaml"},
 		"bad next hop":               {[]string{"--next-hop=10.0.0"}, nil, "", `--next-hop: "10.0.0" is not an IP address`},
 		"two next hops of a family":  {[]string{"--next-hop=10.0.0.1", "--next-hop=10.0.0.2"}, nil, "", "one family"},
+		"bad router ID":              {nil, map[string]string{"CALICO_ROUTER_ID": "10.0.0"}, "", "CALICO_ROUTER_ID: "},
 		"unknown data plane":         {[]string{"--dataplane=dpdk"}, nil, "", "--dataplane: \"dpdk\" is not one of vpp, kernel, none"},
 		"flags that conflict":        {[]string{"--dataplane=none", "--kernel-table=100"}, nil, "", "--kernel-table has no meaning with --dataplane none"},
 		"conflict over two places":   {[]string{"--dataplane=kernel"}, map[string]string{"VPP_ROUTE_AGENT_VPP_SOCKET": "/x"}, "", "--vpp-socket has no meaning with --dataplane kernel"},

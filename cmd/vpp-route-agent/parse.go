@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/vpp"
 )
 
@@ -53,10 +54,10 @@ func number(bits int, store func(*config, uint64)) setter {
 	}
 }
 
-// listener takes host:port, or "off".
+// listener takes host:port, or "off", which YAML reads as false.
 func listener(field func(*config) *string) setter {
 	return func(c *config, s string) error {
-		if s == "off" {
+		if s == "off" || s == "false" {
 			*field(c) = ""
 			return nil
 		}
@@ -92,6 +93,14 @@ func parseNextHops(c *config, s string) error {
 		}
 		c.nextHops = append(c.nextHops, a)
 	}
+	return nil
+}
+
+func parseRouterID(c *config, s string) error {
+	if _, err := bgp.ChooseRouterID(s, c.nodeName, netip.Addr{}); err != nil {
+		return err
+	}
+	c.routerID = s
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 // Run runs every case of the suite on s, one after another, and says on what and how many. After each case nothing of ours may
 // be left and everybody else's entries must be what they were.
 func Run(t *testing.T, s Setup) {
+	t.Attr("part", s.Name)
 	b := newBench(t, &s)
 	ran, skipped := 0, 0
 	for _, c := range cases {

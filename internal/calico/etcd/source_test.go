@@ -35,6 +35,7 @@ func must(t *testing.T, err error) {
 }
 
 func startEtcd(t *testing.T, o calicotest.EtcdOptions) *calicotest.Etcd {
+	t.Attr("part", "etcd 3.6.16, embedded server")
 	t.Helper()
 	e, err := calicotest.StartEtcd(o)
 	must(t, err)
