@@ -27,7 +27,8 @@ type Flow struct {
 	id     uint16
 	mark   uint64 // in each request, so that another flow's answers are not taken for ours
 	stop   chan struct{}
-	wg     sync.WaitGroup
+
+	sender, receiver sync.WaitGroup
 
 	mu        sync.Mutex // guards the following
 	sent      []time.Time
@@ -71,8 +72,8 @@ func (n *Namespace) StartFlow(c FlowConfig) (*Flow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlab: flow from %s to %s: %w", n.Name(), c.To, err)
 	}
-	f.wg.Go(f.send)
-	f.wg.Go(f.receive)
+	f.sender.Go(f.send)
+	f.receiver.Go(f.receive)
 	return f, nil
 }
 
@@ -217,6 +218,7 @@ func (f *Flow) Report() Report {
 // Stop ends sending, waits for what is still under way, at most for the time-out, and returns the final report. It is called once.
 func (f *Flow) Stop() Report {
 	close(f.stop)
+	f.sender.Wait() // it may be about to send one more
 	deadline := time.Now().Add(f.config.Timeout)
 	for f.Report().Pending > 0 && time.Now().Before(deadline) {
 		<-time.After(min(f.config.Timeout/20, 20*time.Millisecond))
@@ -227,7 +229,8 @@ func (f *Flow) Stop() Report {
 
 func (f *Flow) end() {
 	f.conn.Close()
-	f.wg.Wait()
+	f.sender.Wait()
+	f.receiver.Wait()
 }
 
 // Ping sends a request every 50 ms until one is answered, and returns that one's round trip; an error when ctx ends before.
