@@ -109,5 +109,3 @@ func (a *agentSpeaker) commands() []string {
 		fmt.Sprintf("ip netns exec %s %s global rib", a.ns.Name(), filepath.Join(filepath.Dir(a.binary), "gobgp")),
 	}
 }
-
-func (a *agentSpeaker) logPath() string { return a.process.LogPath() }

@@ -77,5 +77,3 @@ func (b *birdSpeaker) commands() []string {
 	}
 	return []string{birdc + " show protocols", birdc + " show route"}
 }
-
-func (b *birdSpeaker) logPath() string { return b.bird.LogPath() }

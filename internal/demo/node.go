@@ -31,7 +31,6 @@ type speaker interface {
 	quote(ctx context.Context) (command, output string, err error)
 	// commands are what a person may try.
 	commands() []string
-	logPath() string
 }
 
 // tail returns the end of a log, for an error message.

@@ -73,7 +73,7 @@ func (d *demo) killAndStart(ctx context.Context, n *node, victim *agentSpeaker) 
 		return err
 	}
 	d.report.check(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == 1, "the new agent wrote no route that was there already",
-		fmt.Sprintf("%d written, %d deleted, adopted by %s", s.FIB.OpsPut, s.FIB.OpsDeleted, s.FIB.Adopted))
+		fmt.Sprintf("%d written, %d deleted, from %s", s.FIB.OpsPut, s.FIB.OpsDeleted, s.FIB.Adopted))
 	for _, m := range []*node{n, d.nodes[node3]} {
 		if err := d.report.onlyDeleted(m, changes[m], idleBlock); err != nil {
 			return err
