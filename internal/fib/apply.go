@@ -7,8 +7,6 @@ import (
 	"iter"
 	"slices"
 	"time"
-
-	"vpp-route-agent/internal/route"
 )
 
 // job is one thing that the applier does: a batch, or finding out what of ours is there.
@@ -21,7 +19,7 @@ type adoptJob struct {
 	identity   string
 	life       int
 	first      bool // only the first life of this process can be one that the journal knows
-	interfaces []route.Interface
+	interfaces map[string]uint32
 
 	found adoption
 	err   error
@@ -95,7 +93,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		}
 		return
 	}
-	a.found.how, a.found.count = "listing", len(routes)
+	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
 	a.found.records = func(yield func(record) bool) {
 		for _, r := range routes {
 			if !yield(record{key: r.Key, digest: r.Digest()}) {

@@ -76,7 +76,7 @@ type batch struct {
 	digests []uint64 // what will be there; 0: nothing
 	// For the journal: in which life, and what the names of interfaces mean.
 	identity   string
-	interfaces []route.Interface
+	interfaces map[string]uint32
 	rewrite    bool
 	known      int // entries in the table
 
@@ -99,7 +99,7 @@ func (t *table) cut() *batch {
 		}
 		t.leaving = nil
 	}
-	b := &batch{identity: t.identity, interfaces: t.view.facts.Interfaces, rewrite: t.rewrite, known: len(t.all), life: t.life, epoch: t.epoch}
+	b := &batch{identity: t.identity, interfaces: t.meanings(), rewrite: t.rewrite, known: len(t.all), life: t.life, epoch: t.epoch}
 	n := min(batchSize, t.puts.len()+t.deletes.len())
 	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
 	for len(b.ops) < batchSize && t.puts.len() > 0 {
@@ -172,7 +172,7 @@ func (t *table) breathe(broken bool) {
 func (t *table) acknowledged(e *entry, digest uint64, epoch int) {
 	if e.actual = digest; digest == 0 {
 		t.del++
-		e.clear(isAdopted)
+		t.known(e)
 	} else {
 		t.put++
 	}

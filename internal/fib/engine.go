@@ -160,7 +160,7 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup) time.Duratio
 		case t.now.Before(e.adoptAt):
 			next = sooner(next, e.adoptAt)
 		default:
-			j.adopt = &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.view.facts.Interfaces}
+			j.adopt = &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.meanings()}
 		}
 		if j.batch != nil || j.adopt != nil {
 			e.applying = true

@@ -392,6 +392,35 @@ func TestRestartBeforeRoutesOverAChangedInterfaceWerePutAgain(t *testing.T) {
 	})
 }
 
+func TestInterfaceThatChangedTwoProcessesAgo(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		gone := node("a")
+		gone.Interfaces = slices.Delete(gone.Interfaces, 1, 2)
+		r.stop()
+		r.dp.now = gone
+		r.again()
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2")) // something is written while eth1 is away and 10.2.0.0/26 held
+		synctest.Wait()
+		back := node("a")
+		back.Interfaces[1].Index = 9
+		r.stop()
+		r.dp.now = back
+		r.again()
+		r.dp.takeOps()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
+		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		r.AllowSweep()
+		r.again()
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		check(t, "and once only", r.dp.printOps())
+	})
+}
+
 func TestAnswersFromAnEarlierLifeCountForNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.dp.hang, r.dp.ghost = true, true

@@ -90,7 +90,7 @@ func (j *journal) open(identity string) (journalled, error) {
 }
 
 // rewrite replaces the file by one that holds just these records.
-func (j *journal) rewrite(identity string, interfaces []route.Interface, records iter.Seq[record]) {
+func (j *journal) rewrite(identity string, interfaces map[string]uint32, records iter.Seq[record]) {
 	if j.path == "" {
 		return
 	}
@@ -101,7 +101,7 @@ func (j *journal) rewrite(identity string, interfaces []route.Interface, records
 	}
 }
 
-func (j *journal) replace(identity string, interfaces []route.Interface, records iter.Seq[record]) (err error) {
+func (j *journal) replace(identity string, interfaces map[string]uint32, records iter.Seq[record]) (err error) {
 	file, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -200,20 +200,16 @@ func (j *journal) after(b *batch) {
 	}
 }
 
-func (j *journal) noteInterfaces(interfaces []route.Interface) error {
-	now := make(map[string]uint32, len(interfaces))
-	for _, i := range interfaces {
-		now[i.Name] = i.Index
-	}
-	if j.interfaces != nil && maps.Equal(now, j.interfaces) {
+func (j *journal) noteInterfaces(interfaces map[string]uint32) error {
+	if j.interfaces != nil && maps.Equal(interfaces, j.interfaces) {
 		return nil
 	}
-	j.interfaces = now
+	j.interfaces = interfaces
 	j.buf = startBlock(j.buf[:0], blockInterfaces)
-	for _, i := range interfaces {
-		j.buf = binary.BigEndian.AppendUint32(j.buf, i.Index)
-		j.buf = binary.BigEndian.AppendUint16(j.buf, uint16(len(i.Name)))
-		j.buf = append(j.buf, i.Name...)
+	for name, index := range interfaces {
+		j.buf = binary.BigEndian.AppendUint32(j.buf, index)
+		j.buf = binary.BigEndian.AppendUint16(j.buf, uint16(len(name)))
+		j.buf = append(j.buf, name...)
 	}
 	return j.write(endBlock(j.buf))
 }

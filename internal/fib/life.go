@@ -21,7 +21,7 @@ type adoption struct {
 	how     string // "journal" or "listing"
 	count   int
 	records iter.Seq[record]
-	// interfaces are what names meant to whoever wrote the records; nil: what they mean now.
+	// interfaces are what names meant to whoever wrote the records, or when the listing began.
 	interfaces map[string]uint32
 }
 
@@ -49,7 +49,7 @@ func (t *table) observe(f route.Facts) {
 func (t *table) begin(identity string) {
 	t.identity = identity
 	t.life++
-	t.adopted, t.present, t.suspect = false, false, nil
+	t.adopted, t.present, t.suspect, t.adoptedLeft = false, false, nil, 0
 	t.puts, t.leaving, t.deletes, t.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
 	for _, e := range slices.Backward(slices.Clone(t.all)) {
 		e.actual, e.fail = 0, nil
@@ -75,18 +75,54 @@ func (t *table) adopt(a adoption) {
 	t.present = t.facts.Identity == t.identity
 	t.changed = true
 	t.howAdopted, t.numAdopted = a.how, a.count
-	if a.interfaces != nil {
-		t.suspect = changedInterfaces(a.interfaces, t.view.facts.Interfaces)
-	}
 	for r := range a.records {
 		e := t.entry(r.key)
 		e.actual = r.digest
-		e.set(isAdopted)
+		if !e.is(isAdopted) {
+			e.set(isAdopted)
+			t.adoptedLeft++
+		}
 		if r.unsure {
 			e.set(isUnsure)
 		}
 	}
+	if changed := changedInterfaces(a.interfaces, indexes(t.view.facts.Interfaces)); len(changed) > 0 && t.adoptedLeft > 0 {
+		t.suspect = changed
+	}
 	t.settleAll()
+}
+
+// known: e is no longer something that was merely found. With the last of them the doubt about interfaces ends, and the journal gets to know
+// what is still unsure because of it.
+func (t *table) known(e *entry) {
+	if !e.is(isAdopted) {
+		return
+	}
+	e.clear(isAdopted)
+	if t.adoptedLeft--; t.adoptedLeft == 0 && t.suspect != nil {
+		t.suspect, t.rewrite = nil, true
+	}
+}
+
+// unheardOf is an index that no interface has.
+const unheardOf = ^uint32(0)
+
+// meanings are what the journal is to say about interfaces. As long as there is an adopted entry that may go over an interface that has
+// changed, the next process must doubt that interface too, whatever it finds under the name then.
+func (t *table) meanings() map[string]uint32 {
+	out := indexes(t.view.facts.Interfaces)
+	for name := range t.suspect {
+		out[name] = unheardOf
+	}
+	return out
+}
+
+func indexes(interfaces []route.Interface) map[string]uint32 {
+	out := make(map[string]uint32, len(interfaces))
+	for _, i := range interfaces {
+		out[i.Name] = i.Index
+	}
+	return out
 }
 
 // settleAll looks at every entry again. What was wanted before adoption has been selected, but could not be compared.
@@ -159,11 +195,7 @@ func (t *table) touchGuarded(before, after []guarded) {
 
 // reindex: an interface that went, or came back under another index, took the paths over it along, though the routes look the same.
 func (t *table) reindex(before, after []route.Interface) {
-	meant := make(map[string]uint32, len(before))
-	for _, i := range before {
-		meant[i.Name] = i.Index
-	}
-	changed := changedInterfaces(meant, after)
+	changed := changedInterfaces(indexes(before), indexes(after))
 	if len(changed) == 0 || !t.mayUse(changed) {
 		return
 	}
@@ -175,9 +207,11 @@ func (t *table) reindex(before, after []route.Interface) {
 			t.settle(e)
 		}
 	}
-	if t.suspect == nil {
+	switch {
+	case t.adoptedLeft == 0:
+	case t.suspect == nil:
 		t.suspect = changed
-	} else {
+	default:
 		maps.Copy(t.suspect, changed)
 	}
 }
@@ -206,15 +240,12 @@ func (t *table) pending() int {
 	return n
 }
 
-// changedInterfaces returns the names that meant something else, or something at all, before.
-func changedInterfaces(before map[string]uint32, after []route.Interface) map[string]bool {
+// changedInterfaces returns the names that meant something else before.
+func changedInterfaces(before, after map[string]uint32) map[string]bool {
 	changed := make(map[string]bool)
-	for name := range before {
-		changed[name] = true
-	}
-	for _, i := range after {
-		if index, ok := before[i.Name]; ok && index == i.Index {
-			delete(changed, i.Name)
+	for name, index := range before {
+		if now, ok := after[name]; !ok || now != index {
+			changed[name] = true
 		}
 	}
 	return changed

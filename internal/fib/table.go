@@ -47,7 +47,8 @@ type table struct {
 	life             int // counts identities: answers from an earlier one are void
 	adopted, present bool
 	sweep            bool
-	suspect          map[string]bool // interfaces that are not what they were when the journal was written
+	adoptedLeft      int             // entries that are isAdopted
+	suspect          map[string]bool // interfaces that are not what they were for adopted entries; nil without any
 	epoch            int             // counts changes of the meaning of interface names
 	rewrite          bool            // the journal must be written anew before the next batch
 
@@ -295,10 +296,10 @@ func (t *table) choose(e *entry) {
 		e.set(isStatic)
 	}
 	if e.want != nil && e.is(isAdopted) {
-		e.clear(isAdopted)
 		if e.want.uses(t.suspect) {
 			e.set(isUnsure)
 		}
+		t.known(e)
 	}
 	if isBGP := e.want != nil && e.origin == route.BGP; isBGP != wasBGP {
 		t.touchEtcdInside(e.key)
