@@ -73,6 +73,30 @@ func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
 	return nil
 }
 
+func (s *speaker) setStates(states ...bgp.PeerState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states = states
+}
+
+func (s *speaker) setRefusal(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = err
+}
+
+func (s *speaker) current() bgp.Plan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plan
+}
+
+func (s *speaker) handed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sets
+}
+
 func (s *speaker) RejectNextHops(_ context.Context, dead []netip.Addr) error {
 	s.history.add("reject %v", dead)
 	return nil
@@ -233,11 +257,11 @@ func TestNothingHappensWithoutAChange(t *testing.T) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		n.take()
-		sets := n.speaker.sets
+		sets := n.speaker.handed()
 		n.snapshots <- cluster() // the same data again, as after a compaction
 		n.expect(t, time.Minute)
-		if n.speaker.sets != sets {
-			t.Errorf("the speaker was handed the same plan %d times more", n.speaker.sets-sets)
+		if again := n.speaker.handed() - sets; again != 0 {
+			t.Errorf("the speaker was handed the same plan %d times more", again)
 		}
 	})
 }
@@ -265,16 +289,14 @@ func TestHandsOffWhileDatastoreIsNotReady(t *testing.T) {
 
 func TestRefusedPlanIsHandedOverAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.refuse = errors.New("no")
+		n.speaker.setRefusal(errors.New("no"))
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		n.expect(t, 3*time.Second, "put 10.1.0.0/26 drop")
 		if s := n.agent.Status(); s.Ready {
 			t.Error("ready with a speaker that refuses")
 		}
-		n.speaker.mu.Lock()
-		n.speaker.refuse = nil
-		n.speaker.mu.Unlock()
+		n.speaker.setRefusal(nil)
 		n.expect(t, 2*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
 	})
 }
@@ -284,22 +306,20 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 		// What an earlier run left: routes that the data plane kept.
 		stale := route.Route{Key: key("10.1.5.0/26"), Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
 		n.dataplane.routes[stale.Key] = stale
-		n.speaker.states = []bgp.PeerState{{Address: addr("192.168.4.3"), Established: true, GR: true}}
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true})
 		n.dataplane.facts <- live
 		time.Sleep(time.Hour) // however long: without Calico's data nothing is known
 		n.expect(t, 0)
 		n.snapshots <- cluster()
 		time.Sleep(10 * time.Second)
 		n.take()
-		if !n.speaker.plan.Restarting {
+		if !n.speaker.current().Restarting {
 			t.Error("the speaker does not know that the data plane kept forwarding")
 		}
 		if s := n.agent.Status(); s.Ready || !strings.Contains(s.FIB.Sweep, "192.168.4.3") {
 			t.Errorf("ready %v, sweep %q", s.Ready, s.FIB.Sweep)
 		}
-		n.speaker.mu.Lock()
-		n.speaker.states = []bgp.PeerState{{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true}}
-		n.speaker.mu.Unlock()
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second, "delete 10.1.5.0/26")
 		if s := n.agent.Status(); !s.Ready || s.FIB.Sweep != "done" {
 			t.Errorf("ready %v, sweep %q, conditions %+v", s.Ready, s.FIB.Sweep, s.Conditions)

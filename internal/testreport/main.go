@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -111,12 +112,14 @@ func (r *report) end(e event) {
 	}
 }
 
-// reason is what a skipped test said: the text behind "file_test.go:12: ".
+// said matches what a test logs: "file.go:12: text".
+var said = regexp.MustCompile(`^\s+\S+\.go:\d+: (.+)`)
+
+// reason is the last that a skipped test said.
 func reason(output []string) string {
-	for _, line := range output {
-		if _, text, ok := strings.Cut(strings.TrimSpace(line), "_test.go:"); ok {
-			_, text, _ = strings.Cut(text, ": ")
-			return text
+	for _, line := range slices.Backward(output) {
+		if m := said.FindStringSubmatch(line); m != nil {
+			return m[1]
 		}
 	}
 	return "no reason given"
