@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// endToEnd sends packed UPDATEs to a bare GoBGP, to the agent without a data plane and to the agent on VPP, each time in a fresh process,
+// and takes the time until the last route has arrived where it is to be.
+func endToEnd(b *bench) (err error) {
+	l, err := b.newLab("e2e", 2)
+	if err != nil {
+		return err
+	}
+	defer l.close(&err)
+	if err := l.startEtcd(1); err != nil {
+		return err
+	}
+	p, err := l.startPlane("1G")
+	if err != nil {
+		return err
+	}
+	prefixes := hostPrefixes(b.pick(200_000, 50_000))
+	updates := announce(hops[0], prefixes)
+
+	var bareRate, noneRate, planeRate, withdrawRate series
+	var bareCPU, noneCPU, agentCPU, planeCPU series
+	run := 0
+	byBare := func() error {
+		g, err := l.startBare()
+		if err != nil {
+			return err
+		}
+		took, cpu, err := l.deliver(updates, []*netlab.Process{g.Process}, func() error { return g.awaitEndOfRIB(len(prefixes)) })
+		if err == nil {
+			bareRate, bareCPU = append(bareRate, rate(len(prefixes), took.Seconds())), append(bareCPU, cpu[0])
+		}
+		return errors.Join(err, g.kill())
+	}
+	byAgentAlone := func() error {
+		n, err := l.startAgent("none", "--dataplane", "none")
+		if err != nil {
+			return err
+		}
+		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process}, n.awaitEndOfRIB)
+		if err == nil {
+			noneRate, noneCPU = append(noneRate, rate(len(prefixes), took.Seconds())), append(noneCPU, cpu[0])
+		}
+		return errors.Join(err, n.kill())
+	}
+	byAgent := func() error {
+		run++
+		n, err := l.startAgent(fmt.Sprintf("state-%d", run), "--vpp-socket", p.socket)
+		if err != nil {
+			return err
+		}
+		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process, p.process}, func() error { return n.awaitProgrammed(len(prefixes)) })
+		if err == nil {
+			planeRate = append(planeRate, rate(len(prefixes), took.Seconds()))
+			agentCPU, planeCPU = append(agentCPU, cpu[0]), append(planeCPU, cpu[1])
+			took, err = l.emptyAgain(n, prefixes)
+			withdrawRate = append(withdrawRate, rate(len(prefixes), took.Seconds()))
+		}
+		return errors.Join(err, n.kill())
+	}
+	if err := byAgent(); err != nil { // VPP's pools grow before the first round that counts
+		return err
+	}
+	planeRate, withdrawRate, agentCPU, planeCPU = nil, nil, nil, nil
+	if err := rounds(b.pick(7, 3), byBare, byAgentAlone, byAgent); err != nil {
+		return err
+	}
+	on := fmt.Sprintf("%d /32s, %d rounds, GOGC=%s", len(prefixes), len(bareRate), gogc())
+	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, atLeast(0.9), on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, atLeast(0.7), on)
+	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP", bareCPU, noBudget, "")
+	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "bare GoBGP", bareCPU, noBudget, "")
+	b.single("end to end, CPU of "+p.name, "s", planeCPU.median(), noBudget, "")
+	b.single("end to end, all withdrawn, with "+p.name, "route/s", withdrawRate.median(), noBudget, "")
+	return nil
+}
+
+// deliver brings the first peer's session up and returns how long it took from the first byte of updates until arrived returns, and
+// the processor time that the processes took meanwhile. The session is left as it is; the speaker goes with l.session.
+func (l *lab) deliver(updates []byte, processes []*netlab.Process, arrived func() error) (took time.Duration, cpu []float64, err error) {
+	s, err := l.session()
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, p := range processes {
+		used, err := cpuSeconds(p)
+		if err != nil {
+			return 0, nil, err
+		}
+		cpu = append(cpu, -used)
+	}
+	began := time.Now()
+	if err := s.send(append(updates[:len(updates):len(updates)], endOfRIB...)); err != nil {
+		return 0, nil, err
+	}
+	if err := arrived(); err != nil {
+		return 0, nil, err
+	}
+	took = time.Since(began)
+	for i, p := range processes {
+		used, err := cpuSeconds(p)
+		if err != nil {
+			return 0, nil, err
+		}
+		cpu[i] += used
+	}
+	return took, cpu, nil
+}
+
+// session is the first peer's, made anew: the one before ends.
+func (l *lab) session() (*speaker, error) {
+	if l.first != nil {
+		l.first.close()
+		l.first = nil
+	}
+	s, err := l.peer(l.b.ctx, 0)
+	l.first = s
+	return s, err
+}
+
+// emptyAgain withdraws everything.
+func (l *lab) emptyAgain(n *node, prefixes []netip.Prefix) (time.Duration, error) {
+	began := time.Now()
+	if err := l.first.send(withdraw(prefixes)); err != nil {
+		return 0, err
+	}
+	err := n.awaitProgrammed(0)
+	return time.Since(began), err
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/netlab"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// lab is what a benchmark runs in: a namespace with the node that is measured, and one with its peers.
+type lab struct {
+	*netlab.Lab
+	b         *bench
+	node, far *netlab.Namespace
+	cluster   *calicotest.Cluster // nil before startEtcd
+	first     *speaker            // the first peer's session, if there is one
+}
+
+// nodeAddress is the least of all addresses as a string: towards Calico's nodes the one with the greater address dials, and here that is
+// always the peer.
+var nodeAddress = netip.MustParseAddr("10.0.0.1")
+
+// peerAddress is the address of the i-th peer, from 0.
+func peerAddress(i int) netip.Addr { return addrAt(10<<24 | uint32(i/200)<<8 | uint32(i%200+2)) }
+
+// hops are two next hops that the peers announce.
+var hops = [2]netip.Addr{peerAddress(0), peerAddress(1)}
+
+// newLab makes the namespaces, with addresses for that many peers.
+func (b *bench) newLab(name string, peers int) (*lab, error) {
+	inner, err := netlab.New("bench"+name, b.log)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotHere, err)
+	}
+	l := &lab{Lab: inner, b: b}
+	if err := l.build(peers); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *lab) build(peers int) (err error) {
+	if l.node, err = l.Namespace("node"); err != nil {
+		return err
+	}
+	if l.far, err = l.Namespace("far"); err != nil {
+		return err
+	}
+	end := netlab.End{Namespace: l.far, Device: "eth0"}
+	for i := range peers {
+		end.Addresses = append(end.Addresses, netip.PrefixFrom(peerAddress(i), 16))
+	}
+	return l.Veth(netlab.End{Namespace: l.node, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress, 16)}}, end)
+}
+
+// close removes everything; errors are joined to err.
+func (l *lab) close(err *error) {
+	if l.first != nil {
+		l.first.close()
+	}
+	if l.cluster != nil {
+		*err = errors.Join(*err, l.cluster.Close())
+	}
+	if *err != nil && l.b.ctx.Err() == nil {
+		l.showLogs()
+	}
+	*err = errors.Join(*err, l.Close())
+}
+
+// showLogs prints the end of every log: it is gone afterwards.
+func (l *lab) showLogs() {
+	logs, _ := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
+	for _, path := range logs {
+		text, _ := os.ReadFile(path)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		fmt.Fprintf(os.Stderr, "%s:\n%s\n", filepath.Base(path), strings.Join(lines[max(0, len(lines)-20):], "\n"))
+	}
+}
+
+// startEtcd runs an etcd with a Calico cluster of the node and that many peers in full mesh.
+func (l *lab) startEtcd(peers int) error {
+	socket := filepath.Join(l.Dir(), "etcd.sock")
+	_, err := l.Start(netlab.Spec{Name: "etcd", Namespace: l.node, Path: l.b.agent, Args: []string{
+		"lab", "etcd", "--listen", "127.0.0.1:2379", "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
+	}})
+	if err != nil {
+		return err
+	}
+	err = await(l.b.ctx, 20*time.Second, 5*time.Millisecond, func() (err error) {
+		if _, err = os.Stat(socket); err == nil {
+			l.cluster, err = calicotest.Connect(l.b.ctx, "unix://"+socket, nil)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	if err := l.cluster.AddPool(l.b.ctx, "pods", netip.MustParsePrefix("30.0.0.0/8"), 26); err != nil {
+		return err
+	}
+	if err := l.cluster.AddNode(l.b.ctx, "node", netip.PrefixFrom(nodeAddress, 16)); err != nil {
+		return err
+	}
+	for i := range peers {
+		if err := l.cluster.AddNode(l.b.ctx, fmt.Sprintf("peer-%d", i), netip.PrefixFrom(peerAddress(i), 16)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// peer brings the i-th peer's session with the node up.
+func (l *lab) peer(ctx context.Context, i int) (*speaker, error) {
+	return connect(ctx, l.far, peerAddress(i), nodeAddress)
+}
+
+// cpuSeconds is the processor time that a process has used so far, in user and kernel mode.
+func cpuSeconds(p *netlab.Process) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name in parentheses, which may contain anything; see proc(5).
+	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const ticks = 100 // USER_HZ, the same on all machines that Go runs Linux on
+	total := 0.0
+	for _, field := range f[11:13] { // utime and stime
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return 0, err
+		}
+		total += n / ticks
+	}
+	return total, nil
+}
+
+// residentBytes is VmRSS.
+func residentBytes(p *netlab.Process) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kb * 1024, err
+		}
+	}
+	return 0, errors.New("no VmRSS")
+}

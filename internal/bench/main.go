@@ -1,0 +1,201 @@
+// Command bench measures how fast the agent is against what bounds it, on this machine: the ceiling of VPP's API, what GoBGP can take in
+// by itself, BIRD with the Linux kernel. Absolute rates depend on the machine and on who else uses it, so each budget is a ratio of
+// two things measured in turn in the same run.
+//
+// It owns everything that only measuring needs: a small BGP speaker, a raw writer on VPP's API socket, a bare GoBGP, a relay that
+// counts requests. It runs the agent's own binary wherever a whole node is measured. All traffic stays in namespaces of its own, and
+// nothing is left behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"syscall"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := role(ctx, os.Args)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// role is what this process is: the benchmark, or one of the parts that it runs in processes of their own.
+func role(ctx context.Context, args []string) error {
+	if len(args) > 1 {
+		switch args[1] {
+		case bareRole:
+			return serveBare(ctx, args[2:])
+		case vpptestRole:
+			return serveVPPTest(ctx, args[2:])
+		}
+	}
+	return measure(ctx, args[1:], os.Stdout)
+}
+
+// benchmarks are in the order of the table.
+var benchmarks = []struct {
+	name string
+	run  func(*bench) error
+}{
+	{"program", program},
+	{"cli", vppCommandLine},
+	{"replace", replaceNextHop},
+	{"end-to-end", endToEnd},
+	{"latency", latency},
+	{"million", million},
+	{"equal", equalSets},
+	{"kernel", birdAndKernel},
+	{"mesh", mesh},
+}
+
+// errNotHere says that this machine cannot run a benchmark; the others go on.
+var errNotHere = errors.New("not run")
+
+// bench is what the benchmarks share.
+type bench struct {
+	ctx     context.Context
+	log     *slog.Logger
+	short   bool
+	agent   string // the agent's binary
+	self    string
+	build   string               // where packages are unpacked
+	vpp     *netlab.VPPPrograms  // nil: there is none, vpptest stands in
+	bird    *netlab.BirdPrograms // nil: not looked for yet
+	results []result
+	out     io.Writer
+}
+
+// pick returns n, or in a short run the smaller number.
+func (b *bench) pick(n, short int) int {
+	if b.short {
+		return short
+	}
+	return n
+}
+
+func measure(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	short := flags.Bool("short", false, "smaller numbers: under 4 minutes in all, instead of 25")
+	pattern := flags.String("run", ".", "only benchmarks whose name matches this regular `expression`")
+	list := flags.Bool("list", false, "print the names of the benchmarks and end")
+	agent := flags.String("agent", "", "`path` of the agent's binary; empty: build it from the sources here")
+	file := flags.String("o", "out/bench.json", "`file` for the results as JSON")
+	build := flags.String("build", "build", "`folder` where Debian's BIRD is unpacked if none is installed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := regexp.Compile(*pattern)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	if *list {
+		for _, x := range benchmarks {
+			fmt.Fprintln(out, x.name)
+		}
+		return nil
+	}
+	b := &bench{
+		ctx: ctx, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		short: *short, agent: *agent, build: *build, out: out,
+	}
+	cleanUp, err := b.prepare()
+	defer cleanUp()
+	if err != nil {
+		return err
+	}
+	ran := 0
+	for _, x := range benchmarks {
+		if !chosen.MatchString(x.name) || ctx.Err() != nil {
+			continue
+		}
+		ran++
+		began := time.Now()
+		fmt.Fprintf(os.Stderr, "%s ...", x.name)
+		err := x.run(b)
+		fmt.Fprintf(os.Stderr, " %.0f s\n", time.Since(began).Seconds())
+		switch {
+		case errors.Is(err, errNotHere):
+			fmt.Fprintf(out, "%s: %v\n", x.name, err)
+		case err != nil && ctx.Err() != nil:
+		case err != nil:
+			b.results = append(b.results, result{Name: x.name, Note: err.Error()})
+		}
+	}
+	if ran == 0 {
+		return fmt.Errorf("no benchmark matches %q", *pattern)
+	}
+	if err := b.report(*file); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return b.verdict()
+}
+
+// prepare finds or makes the programs that are measured. What it returns first is to be called in any case.
+func (b *bench) prepare() (cleanUp func(), err error) {
+	cleanUp = func() {}
+	if b.self, err = os.Executable(); err != nil {
+		return cleanUp, err
+	}
+	if b.agent == "" {
+		dir, err := os.MkdirTemp("", "bench")
+		if err != nil {
+			return cleanUp, err
+		}
+		cleanUp = func() { os.RemoveAll(dir) }
+		b.agent = filepath.Join(dir, "vpp-route-agent")
+		out, err := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", b.agent, "vpp-route-agent/cmd/vpp-route-agent").CombinedOutput()
+		if err != nil {
+			return cleanUp, fmt.Errorf("building the agent: %w\n%s", err, out)
+		}
+	} else if b.agent, err = filepath.Abs(b.agent); err != nil {
+		return cleanUp, err
+	} else if _, err := os.Stat(b.agent); err != nil {
+		return cleanUp, err
+	}
+	switch programs, err := netlab.FindVPP(); {
+	case err == nil:
+		b.vpp = &programs
+	case !errors.Is(err, netlab.ErrNoVPP):
+		return cleanUp, err
+	}
+	fmt.Fprintf(b.out, "%d CPUs, %s, GOGC=%s, data plane: %s\n", runtime.NumCPU(), runtime.Version(), gogc(), b.planeName())
+	return cleanUp, nil
+}
+
+// gogc is the collector's setting that all Go programs here run with, the bare GoBGP as the agent: they inherit our environment.
+func gogc() string {
+	if v, ok := os.LookupEnv("GOGC"); ok {
+		return v
+	}
+	return "100 (Go's default)"
+}
+
+func (b *bench) planeName() string {
+	if b.vpp == nil {
+		return "vpptest (no VPP found)"
+	}
+	return "VPP"
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+// plane is a VPP for one benchmark: a real one, or vpptest in a process of its own. It has one interface in the subnet where all next
+// hops are. Nothing is forwarded, so that nobody need answer there.
+type plane struct {
+	name    string // for the table
+	socket  string // of the API
+	process *netlab.Process
+	real    *netlab.VPP // nil: vpptest
+}
+
+const (
+	planeLink    = "loop0"
+	planeAddress = "10.0.0.111/16"
+)
+
+// vpptestRole is the argument that makes this program a vpptest.
+const vpptestRole = "vpptest"
+
+// startPlane starts a VPP with so much main heap.
+func (l *lab) startPlane(heap string) (*plane, error) {
+	if l.b.vpp == nil {
+		return l.startVPPTest()
+	}
+	v, err := l.StartVPP(l.b.ctx, *l.b.vpp, l.node, "vpp", netlab.VPPConfig{Heap: heap})
+	if err != nil {
+		return nil, err
+	}
+	said, err := v.Command(l.b.ctx, "create loopback interface")
+	if err != nil || strings.TrimSpace(said) != planeLink { // it prints the name of what it made
+		return nil, errors.Join(err, fmt.Errorf("create loopback interface: %s", said))
+	}
+	return &plane{name: "VPP", socket: v.APISocket(), process: v.Process, real: v}, v.Configure(l.b.ctx,
+		"set interface state "+planeLink+" up", "set interface ip address "+planeLink+" "+planeAddress)
+}
+
+func (l *lab) startVPPTest() (*plane, error) {
+	socket := filepath.Join(l.Dir(), "vpptest.sock")
+	p, err := l.Start(netlab.Spec{Name: "vpptest", Path: l.b.self, Args: []string{vpptestRole, socket}})
+	if err != nil {
+		return nil, err
+	}
+	return &plane{name: "vpptest", socket: socket, process: p}, await(l.b.ctx, 10*time.Second, time.Millisecond, func() error {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+}
+
+// serveVPPTest is the process.
+func serveVPPTest(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("usage: bench %s SOCKET", vpptestRole)
+	}
+	s, err := vpptest.Start(args[0])
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	s.AddInterface(planeLink, netip.MustParsePrefix(planeAddress))
+	<-ctx.Done()
+	return nil
+}
+
+// await asks every interval until holds has no objection, and returns the last one when patience is over.
+func await(ctx context.Context, patience, interval time.Duration, holds func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
+	defer cancel()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := holds()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// connected is the agent's own connection to a VPP, in this process.
+type connected struct {
+	*vpp.VPP
+	facts route.Facts // the first with an identity
+	index uint32      // of planeLink
+	stop  func()
+}
+
+// connect runs the connection until stop. The facts are read by whoever is named: the caller or, with an engine, the engine.
+func (p *plane) connect(ctx context.Context) (*connected, error) {
+	c := &connected{VPP: vpp.New(vpp.Config{Socket: p.socket, ClientName: "bench", Source: "bench"})}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	c.stop = func() { cancel(); <-done }
+	timeout := time.After(10 * time.Second)
+	for c.facts.Identity == "" {
+		select {
+		case c.facts = <-c.Facts():
+		case <-timeout:
+			c.stop()
+			return nil, fmt.Errorf("no connection to %s: %s", p.name, c.facts.Problem)
+		}
+	}
+	link, ok := c.facts.Interface(planeLink)
+	if !ok {
+		c.stop()
+		return nil, fmt.Errorf("%s has no interface %s", p.name, planeLink)
+	}
+	c.index = link.Index
+	return c, nil
+}
+
+// known hands the facts that were read already to an engine.
+type known struct {
+	*connected
+	facts chan route.Facts
+}
+
+func (k known) Facts() <-chan route.Facts { return k.facts }
+
+// engine runs the FIB engine over the connection, with a journal, until stop.
+func (c *connected) engine(ctx context.Context, journal string) *engine {
+	k := known{c, make(chan route.Facts, 1)}
+	k.facts <- c.facts
+	return runEngine(ctx, k, journal)
+}
+
+// engine is the agent's FIB engine in this process.
+type engine struct {
+	*fib.Engine
+	stop func()
+}
+
+func runEngine(ctx context.Context, d fib.Dataplane, journal string) *engine {
+	e := &engine{Engine: fib.New(fib.Config{Dataplane: d, Journal: journal, Log: discard})}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }()
+	e.stop = func() { cancel(); <-done }
+	return e
+}
+
+// learn hands over one path set for all prefixes, nil to withdraw them, and returns how long it took until all of it was acknowledged.
+func (e *engine) learn(ctx context.Context, prefixes []netip.Prefix, paths []route.Path) (time.Duration, error) {
+	before := e.Stats()
+	began := time.Now()
+	for _, p := range prefixes {
+		e.Learn(p, paths)
+	}
+	err := await(ctx, 5*time.Minute, 200*time.Microsecond, func() error {
+		s := e.Stats()
+		done := s.Put - before.Put + s.Deleted - before.Deleted
+		if s.Errors > before.Errors {
+			return fmt.Errorf("%d refused", s.Errors-before.Errors)
+		}
+		if done < uint64(len(prefixes)) {
+			return fmt.Errorf("%d of %d acknowledged", done, len(prefixes))
+		}
+		return nil
+	})
+	return time.Since(began), err
+}
+
+// apply carries ops out and returns how long it took until the last was answered.
+func (c *connected) apply(ctx context.Context, ops []route.Op) (time.Duration, error) {
+	var refused error
+	began := time.Now()
+	err := c.Apply(ctx, ops, func(_ int, err error) {
+		if err != nil {
+			refused = err
+		}
+	})
+	return time.Since(began), errors.Join(err, refused)
+}

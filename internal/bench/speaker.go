@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+const (
+	asNumber = 64512 // of all speakers here; Calico's default
+	bgpPort  = 179
+	holdTime = 90 // seconds; RFC 4271 §10
+
+	headerLen = 19 // RFC 4271 §4.1
+
+	msgOpen         = 1
+	msgUpdate       = 2
+	msgNotification = 3
+	msgKeepalive    = 4
+)
+
+// speaker is a BGP speaker that says what it is told to say and listens to nothing, as cheap as can be: what is measured is the other
+// side. IPv4 unicast over iBGP, with graceful restart (RFC 4724), so that End-of-RIB counts.
+type speaker struct {
+	conn net.Conn
+	quit chan struct{}
+	wg   sync.WaitGroup
+
+	mu  sync.Mutex // one writer at a time, and guards err
+	err error      // why the session ended
+}
+
+// dialRetry is the pause after a dial that found nobody, or a peer that was not ready.
+const dialRetry = 50 * time.Millisecond
+
+// connect comes up as local, which is an address in namespace ns, with the speaker at remote. It tries until ctx ends.
+func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr) (*speaker, error) {
+	var last error
+	for {
+		s, err := tryConnect(ctx, ns, local, remote)
+		if err == nil {
+			return s, nil
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("session %s to %s: %w", local, remote, errors.Join(last, context.Cause(ctx)))
+		case <-time.After(dialRetry):
+		}
+	}
+}
+
+func tryConnect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr) (*speaker, error) {
+	var conn net.Conn
+	err := ns.Do(func() (err error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice()}, Timeout: 2 * time.Second}
+		conn, err = d.DialContext(ctx, "tcp4", netip.AddrPortFrom(remote, bgpPort).String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &speaker{conn: conn, quit: make(chan struct{})}
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if err := s.handshake(local); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	s.wg.Go(s.listen)
+	s.wg.Go(s.keepalives)
+	return s, nil
+}
+
+// handshake is RFC 4271 §8 without its timers.
+func (s *speaker) handshake(local netip.Addr) error {
+	if err := s.send(openMessage(local)); err != nil {
+		return err
+	}
+	for _, want := range []byte{msgOpen, msgKeepalive} {
+		kind, body, err := readBGP(s.conn)
+		if err != nil {
+			return err
+		}
+		if kind != want {
+			return fmt.Errorf("message %d with %x instead of %d", kind, body, want)
+		}
+		if kind == msgOpen {
+			if err := s.send(message(msgKeepalive, nil)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// listen throws away what the peer says, except that it ends the session.
+func (s *speaker) listen() {
+	for {
+		kind, body, err := readBGP(s.conn)
+		if err == nil && kind == msgNotification {
+			err = fmt.Errorf("NOTIFICATION %x", body)
+		}
+		if err != nil {
+			s.mu.Lock()
+			s.err = err
+			s.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (s *speaker) keepalives() {
+	tick := time.NewTicker(holdTime * time.Second / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-tick.C:
+			s.send(message(msgKeepalive, nil)) // an error shows in listen, too
+		}
+	}
+}
+
+// send writes whole messages.
+func (s *speaker) send(b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return fmt.Errorf("the session has ended: %w", s.err)
+	}
+	_, err := s.conn.Write(b)
+	return err
+}
+
+// close breaks the connection without a word.
+func (s *speaker) close() {
+	close(s.quit)
+	s.conn.Close()
+	s.wg.Wait()
+}
+
+func readBGP(r io.Reader) (kind byte, body []byte, err error) {
+	var head [headerLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := int(binary.BigEndian.Uint16(head[16:]))
+	if n < headerLen {
+		return 0, nil, fmt.Errorf("BGP message of %d bytes", n)
+	}
+	body = make([]byte, n-headerLen)
+	_, err = io.ReadFull(r, body)
+	return head[18], body, err
+}
+
+func message(kind byte, body []byte) []byte { return appendMessage(nil, kind, body) }
+
+func appendMessage(b []byte, kind byte, body []byte) []byte {
+	for range 16 {
+		b = append(b, 0xff)
+	}
+	b = binary.BigEndian.AppendUint16(b, uint16(headerLen+len(body)))
+	return append(append(b, kind), body...)
+}
+
+func openMessage(id netip.Addr) []byte {
+	capabilities := []byte{
+		1, 4, 0, 1, 0, 1, // multiprotocol: IPv4 unicast (RFC 4760 §8)
+		2, 0, // route refresh (RFC 2918)
+		64, 6, 0, 120, 0, 1, 1, 0x80, // graceful restart: 120 s, IPv4 unicast, forwarding kept (RFC 4724 §3)
+		65, 4, 0, 0, asNumber >> 8, asNumber & 0xff, // four-octet AS numbers (RFC 6793)
+	}
+	body := []byte{4, asNumber >> 8, asNumber & 0xff, 0, holdTime}
+	body = append(body, id.AsSlice()...)
+	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
+	return message(msgOpen, append(body, capabilities...))
+}
