@@ -68,8 +68,19 @@ type Resolution struct {
 	Usable bool         // the match forwards packets somewhere (no drop, not ours, interface up)
 }
 
+// HiddenError is a data plane's answer about a route of ours when it shows another's for the same prefix, which goes before ours:
+// whether ours stands behind it cannot be seen.
+type HiddenError struct {
+	By string // who owns the other route, in the data plane's words: VPP's name of the FIB source
+}
+
+func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
+
 // Op is one change to a data plane: the whole route of its key is put (added or replaced), or deleted.
 type Op struct {
 	Delete bool
 	Route  Route // for a delete only the Key matters
+	// Was is the Digest of the route that is believed to be there, of a delete only; 0: not known. A data plane that cannot tell our
+	// routes from others' by a mark (VPP's shared API source) deletes only what still has this digest.
+	Was uint64
 }
