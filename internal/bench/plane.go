@@ -28,7 +28,7 @@ type plane struct {
 
 const (
 	planeLink    = "loop0"
-	planeAddress = "10.0.0.111/16"
+	planeAddress = "10.0.255.254/16" // of no peer
 )
 
 // vpptestRole is the argument that makes this program a vpptest.
@@ -39,7 +39,7 @@ func (l *lab) startPlane(heap string) (*plane, error) {
 	if l.b.vpp == nil {
 		return l.startVPPTest()
 	}
-	v, err := l.StartVPP(l.b.ctx, *l.b.vpp, l.node, "vpp", netlab.VPPConfig{Heap: heap})
+	v, err := l.StartVPP(l.b.ctx, *l.b.vpp, l.node, "vpp", netlab.VPPConfig{Heap: heap, Args: "unix { poll-sleep-usec 0 }"})
 	if err != nil {
 		return nil, err
 	}
