@@ -45,6 +45,7 @@ type config struct {
 	adminSocket    string
 	stateDir       string
 	deferral       time.Duration
+	withdraw       bool
 	logLevel       string
 	logFormat      string
 }
@@ -99,6 +100,8 @@ var settings = []setting{
 	{flag: "admin-socket", file: "adminSocket", def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: text(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes is kept", set: text(func(c *config) *string { return &c.stateDir })},
 	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
+	{flag: "withdraw-without-dataplane", file: "withdrawWithoutDataplane", def: "false", boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
+		set: truth(func(c *config) *bool { return &c.withdraw })},
 	{flag: "log-level", file: "logLevel", def: "info", usage: "debug, info, warn or error", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},
 	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json", set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
 }
@@ -305,6 +308,9 @@ func (c *config) check(given map[string]bool) error {
 	}
 	if c.gobgpWrite && c.gobgpListen == "" {
 		return errors.New("--gobgp-write conflicts with --gobgp-listen off")
+	}
+	if c.withdraw && c.dataplane == "none" {
+		return errors.New("--withdraw-without-dataplane has no meaning with --dataplane none")
 	}
 	if (c.etcdUsername == "") != (c.etcdPassword == "") {
 		return errors.New("etcd user name and password must be given together (--etcd-username, ETCD_PASSWORD)")

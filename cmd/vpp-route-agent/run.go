@@ -87,7 +87,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	speaker := gobgp.New(gobgp.Config{Log: log, Sink: agent.Learner{FIB: engine}, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
 	a := agent.New(agent.Config{
-		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral,
+		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
 		Datastore: datastore{source}, Speaker: speaker, FIB: engine, Log: log,
 	})
 	admin, err := agent.ListenAdmin(cfg.adminSocket)

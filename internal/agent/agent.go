@@ -42,6 +42,9 @@ type Config struct {
 	Dataplane string // "vpp", "kernel" or "none": how it is called in status
 	// Deferral bounds how long routes of an earlier run wait for peers that have not finished; 0 sweeps at once.
 	Deferral time.Duration
+	// WithdrawWithoutDataplane withdraws everything while the data plane is away for longer than announcements wait for it. Otherwise
+	// peers keep sending packets here, which is right where VPP comes back in a moment and nobody else could take them.
+	WithdrawWithoutDataplane bool
 
 	Datastore Datastore
 	Speaker   Speaker
@@ -222,6 +225,7 @@ func (a *Agent) facts() Facts {
 		a.absentSince = time.Now()
 	}
 	f.NoDataplane = !a.absentSince.IsZero() && time.Since(a.absentSince) >= absentAfter
+	f.Withdraw = f.NoDataplane && a.cfg.WithdrawWithoutDataplane
 	return f
 }
 

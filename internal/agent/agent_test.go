@@ -198,7 +198,7 @@ var live = route.Facts{Identity: "one", Version: "test", Interfaces: []route.Int
 	{Name: "eth0", Index: 1, Up: true, Addresses: []netip.Prefix{pfx("192.168.4.2/24")}},
 }}
 
-func inBubble(t *testing.T, f func(t *testing.T, n *node)) {
+func inBubble(t *testing.T, f func(t *testing.T, n *node), options ...func(*Config)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &history{}
 		n := &node{
@@ -207,9 +207,13 @@ func inBubble(t *testing.T, f func(t *testing.T, n *node)) {
 		}
 		log := slog.New(slog.DiscardHandler)
 		n.engine = fib.New(fib.Config{Dataplane: n.dataplane, Log: log})
-		n.agent = New(Config{
+		cfg := Config{
 			Node: "a", Version: "test", Dataplane: "vpp", Deferral: 30 * time.Second, Datastore: n.snapshots, Speaker: n.speaker, FIB: n.engine, Log: log,
-		})
+		}
+		for _, o := range options {
+			o(&cfg)
+		}
+		n.agent = New(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() { n.engine.Run(ctx) })
@@ -249,6 +253,23 @@ func TestAbsentDataplaneIsNotWaitedForLong(t *testing.T) {
 		n.dataplane.facts <- live
 		n.expect(t, time.Second, "put 10.1.0.0/26 drop") // and no withdrawal meanwhile
 	})
+}
+
+func TestWithdrawalWhileDataplaneIsAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		n.dataplane.facts <- route.Facts{Problem: "gone"}
+		n.expect(t, 4*time.Second) // it may be back in a moment
+		n.expect(t, 3*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		again := live
+		again.Identity = "two"
+		clear(n.dataplane.routes)
+		n.dataplane.facts <- again
+		n.expect(t, time.Second, "announce 10.1.0.77/32", "announce 10.1.9.9/32", "put 10.1.0.0/26 drop", "announce 10.1.0.0/26")
+	}, func(c *Config) { c.WithdrawWithoutDataplane = true })
 }
 
 func TestNothingHappensWithoutAChange(t *testing.T) {

@@ -33,6 +33,8 @@ type Facts struct {
 	Announced map[netip.Prefix]bool
 	// NoDataplane: there is none, or it has been away too long to wait for it; announcements do not wait for drop routes.
 	NoDataplane bool
+	// Withdraw: NoDataplane means that nothing is to be announced at all (--withdraw-without-dataplane).
+	Withdraw bool
 	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
 	Restarting bool
 }
@@ -44,6 +46,12 @@ type Facts struct {
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
 	p.BGP.Restarting = f.Restarting
+	if f.Withdraw {
+		for _, a := range p.BGP.Announcements {
+			p.BGP.Withheld = append(p.BGP.Withheld, bgp.Withheld{Prefix: a.Prefix, Reason: "the data plane is away"})
+		}
+		p.BGP.Announcements = nil
+	}
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
 		if f.Announced[a.Prefix] || f.NoDataplane || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
 			return false

@@ -68,6 +68,13 @@ func TestBlockWaitsForItsDropRoute(t *testing.T) {
 	}
 }
 
+func TestNothingIsAnnouncedWithoutDataplaneWhenAsked(t *testing.T) {
+	p := PlanFor("a", cluster(), bgp.Options{}, Facts{NoDataplane: true, Withdraw: true})
+	if len(p.BGP.Announcements) > 0 || len(p.BGP.Withheld) != 3 || len(p.BGP.Peers) != 1 {
+		t.Errorf("announced %v, withheld %v, peers %v; want all three prefixes withheld and the session kept", p.BGP.Announcements, p.BGP.Withheld, p.BGP.Peers)
+	}
+}
+
 func TestDropRoutes(t *testing.T) {
 	want := func(t *testing.T, p Plan, prefixes ...string) {
 		t.Helper()
