@@ -69,14 +69,15 @@ type Agent struct {
 	absentSince time.Time    // zero while the data plane is there
 	rejected    []netip.Addr // next hops that the speaker rejects
 
-	mu         sync.Mutex
-	plan       Plan
-	handsOff   bool             // Calico says datastoreReady: false
-	configured time.Time        // when the speaker first took a plan with peers or announcements
-	setError   error            // of the last Speaker.Set
-	problems   []calico.Problem // of the newest snapshot
-	swept      bool
-	waiting    string // what the sweep waits for
+	mu             sync.Mutex
+	plan           Plan
+	handsOff       bool             // Calico says datastoreReady: false
+	waitingForNode string           // what keeps a plan from being made; "" when one is in force
+	configured     time.Time        // when the speaker first took a plan with peers or announcements
+	setError       error            // of the last Speaker.Set
+	problems       []calico.Problem // of the newest snapshot
+	swept          bool
+	waiting        string // what the sweep waits for
 }
 
 // New returns an Agent that does nothing until Run.
@@ -124,7 +125,11 @@ func (a *Agent) apply(ctx context.Context) {
 			break
 		}
 		a.planned, a.plannedWith = a.snapshot, f
-		a.applyPlan(ctx, PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f))
+		plan := PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
+		a.setWaitingForNode(plan.BGP.Waiting)
+		if plan.BGP.Waiting == "" {
+			a.applyPlan(ctx, plan)
+		}
 	}
 	if a.setError != nil || a.configured.IsZero() {
 		a.setSpeaker(ctx)
@@ -153,13 +158,13 @@ func (a *Agent) maySpeak() bool {
 	if !a.configured.IsZero() {
 		return true
 	}
-	if a.plan.BGP.Waiting != "" {
+	if a.waitingForNode != "" {
 		return false
 	}
 	if a.firstPlan.IsZero() {
 		a.firstPlan = time.Now()
 	}
-	return a.cfg.FIB == nil || time.Since(a.firstPlan) >= absentAfter || len(a.plan.Deferred) == 0 && a.cfg.FIB.Stats().Adopted != ""
+	return a.cfg.FIB == nil || time.Since(a.firstPlan) >= absentAfter || len(a.plan.Deferred) == 0 && a.plannedWith.Adopted
 }
 
 // setSpeaker hands the plan to the speaker. What it did not take is tried again with the next look.
@@ -168,14 +173,39 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 		return
 	}
 	err := a.cfg.Speaker.Set(ctx, a.plan.BGP)
-	if err != nil && ctx.Err() == nil && a.setError == nil {
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && a.setError == nil {
 		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second", "err", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.setError = err
-	if a.configured.IsZero() {
+	if a.configured.IsZero() && (err == nil || len(a.plan.BGP.Peers) > 0 && a.speaksTo(a.plan.BGP.Peers)) {
 		a.configured = time.Now()
+	}
+}
+
+// speaksTo reports whether the speaker has taken these peers, though it may not have taken all of the plan. One that could not start
+// has none: then nothing is known about what peers would announce.
+func (a *Agent) speaksTo(peers []bgp.Peer) bool {
+	taken := map[netip.Addr]bool{}
+	for _, p := range a.cfg.Speaker.Peers() {
+		taken[p.Address] = true
+	}
+	return !slices.ContainsFunc(peers, func(p bgp.Peer) bool { return !taken[p.Address] })
+}
+
+// setWaitingForNode notes what is missing before there can be a plan. A node that had one keeps it: its object may be on its way back, and
+// without it nobody knows better.
+func (a *Agent) setWaitingForNode(waiting string) {
+	a.mu.Lock()
+	changed := a.waitingForNode != waiting
+	a.waitingForNode = waiting
+	a.mu.Unlock()
+	if changed && waiting != "" {
+		a.cfg.Log.Warn(waiting)
 	}
 }
 
@@ -210,12 +240,13 @@ func (a *Agent) facts() Facts {
 		f.NoDataplane = true
 		return f
 	}
-	f.Restarting = a.plannedWith.Restarting
+	f.Adopted, f.Restarting = a.plannedWith.Adopted, a.plannedWith.Restarting
 	if a.configured.IsZero() {
-		f.Restarting = a.cfg.FIB.Stats().AdoptedRoutes > 0
+		stats := a.cfg.FIB.Stats()
+		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
 	for _, r := range a.plan.Own {
-		if a.cfg.FIB.Programmed(r.Key) {
+		if a.cfg.FIB.Programmed(r) {
 			f.Programmed[r.Key] = true
 		}
 	}
@@ -233,7 +264,7 @@ func (a *Agent) sweep() {
 	if a.swept {
 		return
 	}
-	ok, waiting := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, a.cfg.Speaker.Peers(), a.unusable())
+	ok, waiting := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, a.plan.BGP.Peers, a.cfg.Speaker.Peers(), a.unusable())
 	a.mu.Lock()
 	a.swept, a.waiting = ok, waiting
 	a.mu.Unlock()
@@ -268,9 +299,6 @@ func (a *Agent) noteProblems(problems []calico.Problem) {
 
 // logPlan tells what changed, not that a plan was made.
 func (a *Agent) logPlan(old, now bgp.Plan) {
-	if now.Waiting != "" && now.Waiting != old.Waiting {
-		a.cfg.Log.Warn(now.Waiting)
-	}
 	if len(old.Peers) != len(now.Peers) || len(old.Announcements) != len(now.Announcements) {
 		a.cfg.Log.Info("plan", "peers", len(now.Peers), "announcements", len(now.Announcements))
 	}
@@ -290,9 +318,6 @@ type Learner struct{ FIB *fib.Engine }
 
 // Learned implements the speaker's sink; it stores and returns.
 func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
-	if l.FIB == nil {
-		return
-	}
 	next := make([]route.Path, len(paths))
 	for i, p := range paths {
 		next[i] = route.Path{NextHop: p.NextHop}

@@ -59,6 +59,11 @@ func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
 	if s.refuse != nil {
 		return s.refuse
 	}
+	for _, peer := range p.Peers {
+		if !slices.ContainsFunc(s.states, func(st bgp.PeerState) bool { return st.Address == peer.Address }) {
+			s.states = append(s.states, bgp.PeerState{Address: peer.Address})
+		}
+	}
 	for _, a := range s.plan.Announcements {
 		if !slices.Contains(p.Announcements, a) {
 			s.history.add("withdraw %s", a.Prefix)
@@ -344,6 +349,48 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 		n.expect(t, 2*time.Second, "delete 10.1.5.0/26")
 		if s := n.agent.Status(); !s.Ready || s.FIB.Sweep != "done" {
 			t.Errorf("ready %v, sweep %q, conditions %+v", s.Ready, s.FIB.Sweep, s.Conditions)
+		}
+	})
+}
+
+func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		stale := route.Route{Key: key("10.1.5.0/26"), Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
+		n.dataplane.routes[stale.Key] = stale
+		n.speaker.setRefusal(errors.New("port 179 is taken"))
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		n.expect(t, time.Hour, "put 10.1.0.0/26 drop")
+	})
+}
+
+func TestBlockThatMovesHereWaitsForItsDropRoute(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		c := cluster()
+		delete(c.Affinities, pfx("10.1.0.0/26"))
+		n.dataplane.facts <- live
+		n.snapshots <- c
+		Learner{FIB: n.engine}.Learned(pfx("10.1.0.0/26"), []bgp.Path{{NextHop: addr("192.168.4.3")}})
+		time.Sleep(time.Second)
+		n.take()
+		n.snapshots <- cluster() // while the other node still announces it
+		n.expect(t, time.Second, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26")
+	})
+}
+
+func TestNodeThatVanishesKeepsItsPlan(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		c := cluster()
+		delete(c.Nodes, "a")
+		n.snapshots <- c
+		n.expect(t, time.Minute)
+		s := n.agent.Status()
+		if s.Ready || len(s.BGP.Peers) != 1 || !strings.Contains(s.Conditions[1].Message, "the last plan stays in force") {
+			t.Errorf("ready %v, peers %v, node condition %+v", s.Ready, s.BGP.Peers, s.Conditions[1])
 		}
 	})
 }

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -35,6 +36,8 @@ type Facts struct {
 	NoDataplane bool
 	// Withdraw: NoDataplane means that nothing is to be announced at all (--withdraw-without-dataplane).
 	Withdraw bool
+	// Adopted: it is known which routes of an earlier run the data plane has.
+	Adopted bool
 	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
 	Restarting bool
 }
@@ -51,6 +54,9 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 			p.BGP.Withheld = append(p.BGP.Withheld, bgp.Withheld{Prefix: a.Prefix, Reason: "the data plane is away"})
 		}
 		p.BGP.Announcements = nil
+		slices.SortFunc(p.BGP.Withheld, func(a, b bgp.Withheld) int {
+			return cmp.Or(route.ComparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Reason, b.Reason))
+		})
 	}
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
 		if f.Announced[a.Prefix] || f.NoDataplane || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {

@@ -174,8 +174,10 @@ func (a *Agent) nodeCondition() Condition {
 	switch {
 	case a.handsOff:
 		return Condition{Name: "node", OK: !a.configured.IsZero(), Message: "ClusterInformation says datastoreReady: false; nothing is changed"}
-	case a.plan.BGP.Waiting != "":
-		return Condition{Name: "node", Message: a.plan.BGP.Waiting}
+	case a.waitingForNode != "" && !a.configured.IsZero():
+		return Condition{Name: "node", Message: a.waitingForNode + "; until then the last plan stays in force"}
+	case a.waitingForNode != "":
+		return Condition{Name: "node", Message: a.waitingForNode}
 	case a.configured.IsZero():
 		return Condition{Name: "node", Message: "waiting for Calico's data"}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // sweepVerdict says whether routes left by an earlier run may be deleted, and else for what they wait. Before that moment a missing
 // announcement is ignorance, not knowledge (RFC 4724 §4.1): the deferral ends when every peer of the plan has told all it knows, or
 // after cfg.Deferral, counted from when the peers were first configured. An unconfigured speaker never gets that far.
-func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp.PeerState, unusable int) (ok bool, waiting string) {
+func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp.Peer, states []bgp.PeerState, unusable int) (ok bool, waiting string) {
 	if configured.IsZero() {
 		return false, "waiting for Calico's data"
 	}
@@ -22,9 +23,13 @@ func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp
 	if unusable > 0 {
 		return false, fmt.Sprintf("waiting %s because %d resources could not be used; they may name peers", left, unusable)
 	}
+	finished := map[netip.Addr]bool{}
+	for _, s := range states {
+		finished[s.Address] = s.Finished(now)
+	}
 	var names []string
 	for _, p := range peers {
-		if !p.Finished(now) {
+		if !finished[p.Address] {
 			names = append(names, p.Address.String())
 		}
 	}

@@ -35,14 +35,23 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 		"just before the deferral ends, still waits":    {deferral - 1, []bgp.PeerState{down}, 0, "10.0.0.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ok, waiting := sweepVerdict(start.Add(tc.after), start, deferral, tc.peers, tc.unusable)
+			var planned []bgp.Peer
+			for _, p := range tc.peers {
+				planned = append(planned, bgp.Peer{Address: p.Address})
+			}
+			ok, waiting := sweepVerdict(start.Add(tc.after), start, deferral, planned, tc.peers, tc.unusable)
 			if ok != (tc.waitsFor == "") || !strings.Contains(waiting, tc.waitsFor) {
 				t.Errorf("sweep %v, waiting %q; want waiting for %q", ok, waiting, tc.waitsFor)
 			}
 		})
 	}
+	t.Run("a planned peer that the speaker does not know is not finished", func(t *testing.T) {
+		if ok, _ := sweepVerdict(start.Add(time.Second), start, deferral, []bgp.Peer{{Address: addr("10.0.0.1")}}, nil, 0); ok {
+			t.Error("swept")
+		}
+	})
 	t.Run("never before the peers are configured, however late", func(t *testing.T) {
-		if ok, _ := sweepVerdict(start.Add(time.Hour), time.Time{}, deferral, nil, 0); ok {
+		if ok, _ := sweepVerdict(start.Add(time.Hour), time.Time{}, deferral, nil, nil, 0); ok {
 			t.Error("swept without knowing any peer")
 		}
 	})

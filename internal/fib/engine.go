@@ -256,12 +256,13 @@ func (e *Engine) Facts() route.Facts {
 	return e.table.facts
 }
 
-// Programmed reports whether the route wanted for k is acknowledged by the data plane.
-func (e *Engine) Programmed(k route.Key) bool {
+// Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin. Another origin's route for the same key, or
+// what was wanted before, does not count.
+func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	entry := e.table.entries[k]
-	return entry != nil && e.table.stateOf(entry) == Programmed
+	entry := e.table.entries[r.Key]
+	return entry != nil && e.table.stateOf(entry) == Programmed && entry.origin == r.Origin && entry.actual == r.Digest()
 }
 
 // UnusableNextHop is a next hop that BGP should not choose now.

@@ -124,11 +124,11 @@ func TestOwnRoutesAreAcknowledged(t *testing.T) {
 		signalled(r.Changed())
 		r.dp.hang = true
 		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26")})
-		if signalled(r.Changed()) || r.Programmed(key("10.1.0.0/26")) {
+		if signalled(r.Changed()) || r.Programmed(own("10.1.0.0/26")) {
 			t.Error("acknowledged before the data plane said yes")
 		}
 		r.dp.heal()
-		if !signalled(r.Changed()) || !r.Programmed(key("10.1.0.0/26")) {
+		if !signalled(r.Changed()) || !r.Programmed(own("10.1.0.0/26")) {
 			t.Error("not acknowledged")
 		}
 		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
@@ -246,7 +246,7 @@ func TestRestartOfTheAgentIsQuiet(t *testing.T) {
 		}
 		r.SetRoutes(route.Own, []route.Route{drop("10.2.0.0/26")})
 		check(t, "unchanged routes", r.dp.printOps())
-		if !r.Programmed(key("10.2.0.0/26")) {
+		if !r.Programmed(own("10.2.0.0/26")) {
 			t.Error("an adopted own route is acknowledged")
 		}
 		time.Sleep(time.Hour)
@@ -662,5 +662,27 @@ func TestForeignRoutesAreNeverNamed(t *testing.T) {
 		r.AllowSweep()
 		time.Sleep(time.Hour)
 		check(t, "ops", r.dp.printOps())
+	})
+}
+
+// own is the drop route of an own block, as wanted by its origin.
+func own(prefix string) route.Route {
+	r := drop(prefix)
+	r.Origin = route.Own
+	return r
+}
+
+func TestAnotherOriginsRouteIsNotOurs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		if r.Programmed(own("10.1.0.0/26")) {
+			t.Error("a learned route counts as the drop route for the same prefix")
+		}
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26")})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !r.Programmed(own("10.1.0.0/26")) {
+			t.Error("not acknowledged")
+		}
 	})
 }
