@@ -15,9 +15,27 @@ type Facts struct {
 	Version string
 	// Problem says in one sentence why the data plane is absent or only partly usable; empty when all is well.
 	Problem string
+	// Preflight is how the data plane's API compared with ours; zero where there is nothing to compare or nobody answered.
+	Preflight Preflight
 	// Interfaces, sorted by name.
 	Interfaces []Interface
 }
+
+// Preflight is the outcome of comparing what a data plane's API offers with what we need.
+type Preflight struct {
+	Outcome Outcome
+	// Lacks are the messages that are missing or have another form, as name and checksum ("ip_route_add_del_v2_521ef330"), sorted.
+	Lacks []string
+}
+
+// Outcome of a preflight, in words for people and metrics.
+type Outcome string
+
+const (
+	FullAPI      Outcome = "full"
+	RefusedAPI   Outcome = "refused"       // not used at all
+	SharedSource Outcome = "shared source" // usable, but it cannot tell our routes from others': Resolution.Ours and Routes stay empty
+)
 
 // Interface is a link of the data plane.
 type Interface struct {
@@ -80,7 +98,7 @@ func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
 type Op struct {
 	Delete bool
 	Route  Route // for a delete only the Key matters
-	// Was is the Digest of the route that is believed to be there, of a delete only; 0: not known. A data plane that cannot tell our
-	// routes from others' by a mark (VPP's shared API source) deletes only what still has this digest.
+	// Was is the Digest of the route that is believed to be there by us; 0: none, or not known. A data plane that cannot tell our
+	// routes from others' by a mark (VPP's shared API source) replaces and deletes only what still has this digest.
 	Was uint64
 }
