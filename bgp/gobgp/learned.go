@@ -39,7 +39,15 @@ type learned struct {
 	foreign  int                 // local paths that were not ours
 }
 
+// nobody is the Sink where there is none.
+type nobody struct{}
+
+func (nobody) Learned(netip.Prefix, []bgp.Path) {}
+
 func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learned {
+	if sink == nil {
+		sink = nobody{}
+	}
 	return &learned{
 		log: log, sink: sink, sessions: ss, suspect: suspect,
 		suspicion: make(chan struct{}, 1),
@@ -53,13 +61,12 @@ func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learne
 // watch registers for everything at once: only the filters of one watch are ordered among each other. There is nothing to miss
 // before, so it does without the initial dump, whose conversion races with GoBGP (upstream issue 2705).
 func (s *Speaker) watch(ctx context.Context) error {
-	req := &api.WatchEventRequest{
-		Peer: &api.WatchEventRequest_Peer{},
-		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
-			{Type: api.WatchEventRequest_Table_Filter_BEST},
-			{Type: api.WatchEventRequest_Table_Filter_EOR},
-		}},
+	filters := []*api.WatchEventRequest_Table_Filter{{Type: api.WatchEventRequest_Table_Filter_EOR}}
+	if s.cfg.Sink != nil || s.cfg.GRPCWrite {
+		// It costs more than all the rest that GoBGP does with a route: not where nobody asks.
+		filters = append(filters, &api.WatchEventRequest_Table_Filter{Type: api.WatchEventRequest_Table_Filter_BEST})
 	}
+	req := &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}, Table: &api.WatchEventRequest_Table{Filters: filters}}
 	err := s.applied.server.WatchEvent(ctx, req, func(r *api.WatchEventResponse) {
 		if ctx.Err() != nil {
 			return // GoBGP may still call for a while

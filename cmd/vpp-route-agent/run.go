@@ -85,7 +85,11 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		group.Go(func() error { return dp.Run(ctx) })
 		group.Go(func() error { return engine.Run(ctx) })
 	}
-	speaker := gobgp.New(gobgp.Config{Log: log, Sink: agent.Learner{FIB: engine}, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
+	var sink gobgp.Sink // nil without a data plane
+	if engine != nil {
+		sink = agent.Learner{FIB: engine}
+	}
+	speaker := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
 	a := agent.New(agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
 		Datastore: datastore{source}, Speaker: speaker, FIB: engine, Log: log,
