@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,8 +171,11 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 	for _, s := range settings {
 		value, source := lookup(s, flags, env, fromFile)
 		given[s.flag] = source != ""
-		if source == "" {
-			value, source = s.def, s.name()
+		if value == "" && s.def != "" && source != "" && !slices.Contains(s.env, source) {
+			return config{}, fmt.Errorf("%s must not be empty", source)
+		}
+		if value == "" { // not given, or one of Calico's variables, which may be set and empty
+			value, source = s.def, cmp.Or(source, s.name())
 		}
 		if value == "" {
 			continue

@@ -56,7 +56,7 @@ func TestStrongestPlaceWins(t *testing.T) {
 		"flag over everything":                {[]string{"--etcd-endpoints=http://flag:1"}, map[string]string{"ETCD_ENDPOINTS": "http://env:1"}, file, "http://flag:1"},
 		"several endpoints":                   {[]string{"--etcd-endpoints=http://a:1,http://b:1"}, nil, "", "http://a:1 http://b:1"},
 		"a flag given twice adds up":          {[]string{"--etcd-endpoints=http://a:1", "--etcd-endpoints=http://b:1"}, nil, "", "http://a:1 http://b:1"},
-		"a prefixed variable wins when empty": {nil, map[string]string{"ETCD_ENDPOINTS": "http://env:1", "CALICO_ETCD_ENDPOINTS": ""}, "", ""},
+		"a prefixed variable wins when empty, and means the default": {nil, map[string]string{"ETCD_ENDPOINTS": "http://env:1", "CALICO_ETCD_ENDPOINTS": ""}, "", "http://127.0.0.1:2379"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := load(t, tc.args, tc.env, tc.file)
@@ -96,6 +96,9 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"certificate without key":    {[]string{"--etcd-cert-file=/c"}, nil, "", "given together"},
 		"node name with a slash":     {[]string{"--node-name=a/b"}, nil, "", `node name "a/b"`},
 		"source name too long":       {[]string{"--fib-source=" + strings.Repeat("x", 64)}, nil, "", "longer than 54 bytes"},
+		"empty variable of ours":     {nil, map[string]string{"VPP_ROUTE_AGENT_DEFERRAL": ""}, "", "VPP_ROUTE_AGENT_DEFERRAL must not be empty"},
+		"empty flag":                 {[]string{"--dataplane="}, nil, "", "--dataplane must not be empty"},
+		"empty key of the file":      {nil, nil, "stateDir: ''\n", "key stateDir of the configuration file must not be empty"},
 		"negative deferral":          {[]string{"--deferral=-1s"}, nil, "", "between 0s and 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ configures it, and workloads that ping each other while one moves, a block is re
 The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (with VPP_PLUGIN_PATH) names one; else with the kernel.`,
 		Example: `  sudo vpp-route-agent demo
   sudo vpp-route-agent demo --keep
-  sudo VPP_BIN=/opt/vpp/bin/vpp VPP_PLUGIN_PATH=/opt/vpp/lib/vpp_plugins vpp-route-agent demo --dataplane vpp`,
+  sudo VPP_BIN=/path/to/vpp VPP_PLUGIN_PATH=/path/to/vpp_plugins vpp-route-agent demo --dataplane vpp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(dataplanes, cfg.Dataplane) {
 				return usageError{fmt.Errorf("--dataplane %q is none of auto, vpp, kernel", cfg.Dataplane)}

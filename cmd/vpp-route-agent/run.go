@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/bgp/gobgp"
@@ -70,6 +72,18 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	if err != nil {
 		return usageError{err}
 	}
+	admin, err := agent.ListenAdmin(cfg.adminSocket)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	var health net.Listener
+	if cfg.metricsListen != "" {
+		if health, err = net.Listen("tcp", cfg.metricsListen); err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+		defer health.Close()
+	}
 	group, ctx := errgroup.WithContext(ctx)
 
 	var engine *fib.Engine
@@ -79,7 +93,11 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 			return err
 		}
 		if cfg.journal() != "" {
-			_ = os.MkdirAll(cfg.stateDir, 0o755) // without it the journal says that it is degraded, and why
+			unlock, err := lockStateDir(cfg.stateDir)
+			if err != nil {
+				return err
+			}
+			defer unlock()
 		}
 		engine = fib.New(fib.Config{Dataplane: dp, Journal: cfg.journal(), Log: log})
 		group.Go(func() error { return dp.Run(ctx) })
@@ -94,17 +112,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
 		Datastore: datastore{source}, Speaker: speaker, FIB: engine, Log: log,
 	})
-	admin, err := agent.ListenAdmin(cfg.adminSocket)
-	if err != nil {
-		return err
-	}
 	group.Go(func() error { return agent.Serve(ctx, admin, a.AdminHandler()) })
-	if cfg.metricsListen != "" {
-		l, err := net.Listen("tcp", cfg.metricsListen)
-		if err != nil {
-			return fmt.Errorf("metrics: %w", err)
-		}
-		group.Go(func() error { return agent.Serve(ctx, l, a.HealthHandler()) })
+	if health != nil {
+		group.Go(func() error { return agent.Serve(ctx, health, a.HealthHandler()) })
 	}
 	group.Go(func() error { return source.Run(ctx) })
 	group.Go(func() error { return speaker.Run(ctx) })
@@ -113,6 +123,21 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	err = group.Wait()
 	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)
 	return err
+}
+
+// lockStateDir makes the folder and keeps other agents out of it: two of them would write one journal and own one FIB source. Where the
+// folder cannot be made or written there is nothing to protect: the journal then says that it is degraded, and why.
+func lockStateDir(dir string) (unlock func(), err error) {
+	_ = os.MkdirAll(dir, 0o755)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return func() {}, nil
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		return nil, usageError{fmt.Errorf("another agent uses the state directory %s; give this one its own --state-dir", dir)}
+	}
+	return func() { f.Close() }, nil
 }
 
 func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
