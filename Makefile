@@ -11,7 +11,7 @@ LDFLAGS := -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build test test-dataplane lint demo fuzz docs clean tools
+.PHONY: build test test-dataplane lint demo fuzz clean tools
 
 build: ## the agent and, from the same module, the stock gobgp CLI
 	@mkdir -p $(BUILD)

@@ -28,7 +28,8 @@ type event struct {
 type report struct {
 	out    io.Writer
 	output map[string][]string // of tests and packages that have not ended
-	parts  map[string]int      // tests per part
+	named  map[string][]string // parts of tests that have not ended
+	parts  map[string]int      // tests that passed, per part
 
 	skipped, failed []string
 	passed          int
@@ -37,7 +38,7 @@ type report struct {
 func main() {
 	promise := flag.String("promise", "", "comma list of beginnings of part names that must have been used")
 	flag.Parse()
-	r := &report{out: os.Stdout, output: map[string][]string{}, parts: map[string]int{}}
+	r := &report{out: os.Stdout, output: map[string][]string{}, named: map[string][]string{}, parts: map[string]int{}}
 	if err := r.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
@@ -73,42 +74,48 @@ func (r *report) take(e event) {
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(r.out, e.Output)
-	case "build-fail":
-		r.failed = append(r.failed, "build of "+e.ImportPath)
+		return
 	case "output":
 		r.output[name] = append(r.output[name], e.Output)
+		return
 	case "attr":
 		if e.Key == "part" {
-			r.parts[e.Value]++
+			r.named[name] = append(r.named[name], e.Value)
 		}
-	case "pass":
-		r.end(e)
-		if e.Test != "" {
-			r.passed++
-		}
-	case "skip":
-		r.end(e)
-		if e.Test != "" {
-			r.skipped = append(r.skipped, name+": "+reason(r.output[name]))
-		}
+		return
+	case "build-fail":
+		r.failed = append(r.failed, "build of "+e.ImportPath)
+		return
+	case "pass", "skip", "fail":
+		r.end(name, e)
+		delete(r.output, name)
+		delete(r.named, name)
+	}
+}
+
+// end takes the result of a test, or of a package.
+func (r *report) end(name string, e event) {
+	isPackage := e.Test == ""
+	if isPackage && e.Action != "skip" { // skip: it has no tests
+		fmt.Fprintf(r.out, "%-4s %-45s %6.1f s\n", e.Action, e.Package, e.Elapsed)
+	}
+	switch e.Action {
 	case "fail":
-		r.end(e)
 		r.failed = append(r.failed, name)
 		for _, line := range r.output[name] {
 			fmt.Fprint(r.out, line)
 		}
-	default:
-		return
-	}
-	if e.Action != "output" {
-		delete(r.output, name)
-	}
-}
-
-// end tells of a package that has ended.
-func (r *report) end(e event) {
-	if e.Test == "" && e.Action != "skip" {
-		fmt.Fprintf(r.out, "%-4s %-45s %6.1f s\n", e.Action, e.Package, e.Elapsed)
+	case "skip":
+		if !isPackage {
+			r.skipped = append(r.skipped, name+": "+reason(r.output[name]))
+		}
+	case "pass":
+		if !isPackage {
+			r.passed++
+		}
+		for _, part := range r.named[name] { // a test that names a part and is then skipped ran nothing
+			r.parts[part]++
+		}
 	}
 }
 

@@ -30,11 +30,12 @@ func TestReport(t *testing.T) {
 		"no test ran":                       {"", nil, false, []string{"no test ran"}},
 		"a build that failed":               {passing + "# p\n" + `{"Action":"build-fail","ImportPath":"p"}` + "\n", nil, false, []string{"# p", "FAILED: build of p"}},
 		"a part is known by its beginning":  {passing, []string{"BIRD 2"}, false, []string{"promised part BIRD 2"}},
+		"a part of a skipped test":          {`{"Action":"attr","Package":"p","Test":"TestV","Key":"part","Value":"VPP 25"}` + "\n" + `{"Action":"skip","Package":"p","Test":"TestV"}` + "\n" + passing, []string{"VPP"}, false, []string{"promised part VPP"}},
 		"a package without tests is silent": {passing + `{"Action":"skip","Package":"q"}` + "\n", nil, true, []string{"1 passed, 0 failed, 1 skipped"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			r := &report{out: &out, output: map[string][]string{}, parts: map[string]int{}}
+			r := &report{out: &out, output: map[string][]string{}, named: map[string][]string{}, parts: map[string]int{}}
 			if err := r.read(strings.NewReader(tc.in)); err != nil {
 				t.Fatal(err)
 			}
