@@ -103,7 +103,7 @@ const agentProtocol = "114"
 // kernelRoute, and `routes` shows each of them as programmed.
 func (n *agentNode) awaitFIB(t *testing.T, family string, want ...string) {
 	t.Helper()
-	slices.Sort(want)
+	want = slices.Sorted(slices.Values(want))
 	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)), func(ctx context.Context) error {
 		got, err := n.kernel(ctx, family, agentProtocol)
 		if err == nil {

@@ -122,7 +122,7 @@ func learned(r netlab.BirdRoute) string {
 // awaitRIB waits until BIRD has by a protocol exactly these routes, in the form of learned.
 func (b *birdNode) awaitRIB(t *testing.T, protocol string, want ...string) {
 	t.Helper()
-	slices.Sort(want)
+	want = slices.Sorted(slices.Values(want))
 	await(t, fmt.Sprintf("%s has exactly %d routes by %s", b.name, len(want), protocol), func(ctx context.Context) error {
 		routes, err := b.Routes(ctx, "protocol "+protocol)
 		if err != nil {

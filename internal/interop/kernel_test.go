@@ -128,8 +128,9 @@ func (m *routeMonitor) sees(text string) error {
 	return err
 }
 
-// stop ends the monitor and returns the changes that it saw of a protocol's routes, named as ip does: "114", "bird".
-func (m *routeMonitor) stop(t *testing.T, protocol string) (changes []string) {
+// stop ends the monitor and returns the changes that it saw of those routes of a protocol, named as ip does ("114", "bird"), whose line
+// contains a text: "Deleted 10.1.1.0/26 via 10.0.0.9".
+func (m *routeMonitor) stop(t *testing.T, protocol, text string) (changes []string) {
 	t.Helper()
 	const last = "198.51.101.0/24"
 	for _, verb := range []string{"add", "delete"} {
@@ -142,8 +143,9 @@ func (m *routeMonitor) stop(t *testing.T, protocol string) (changes []string) {
 	check(t, err)
 	check(t, os.Remove(m.process.LogPath()))
 	for line := range strings.Lines(string(log)) {
-		if strings.Contains(line, " proto "+protocol+" ") {
-			changes = append(changes, strings.Join(strings.Fields(line), " "))
+		if strings.Contains(line, " proto "+protocol+" ") && strings.Contains(line, text) {
+			change, _, _ := strings.Cut(line, " dev ")
+			changes = append(changes, change)
 		}
 	}
 	return changes

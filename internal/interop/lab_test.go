@@ -49,6 +49,7 @@ func newLab(t *testing.T, name string) *lab {
 	if programs.missing != nil {
 		t.Skip(programs.missing)
 	}
+	t.Attr("part", "BIRD "+programs.bird.Version)
 	l := &lab{}
 	var err error
 	l.Lab, err = netlab.New(name, slog.New(slog.NewTextHandler(t.Output(), nil)))

@@ -1,0 +1,232 @@
+package interop
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// rawSpeaker is a BGP speaker that sends bytes as they are written: what BIRD's filters cannot make. It waits for one connection.
+type rawSpeaker struct {
+	as       uint32
+	address  netip.Addr
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu   sync.Mutex // guards the following
+	conn net.Conn   // nil until the session is up
+	err  error      // why there is no session any more
+}
+
+// rawSpeaker makes a machine with one. It is gone after the test.
+func (l *lab) rawSpeaker(t *testing.T, name, address string, as uint32) *rawSpeaker {
+	t.Helper()
+	r := &rawSpeaker{as: as, address: pfx(address).Addr()}
+	check(t, l.host(t, name, address).ns.Do(func() (err error) {
+		r.listener, err = net.Listen("tcp4", netip.AddrPortFrom(r.address, 179).String())
+		return err
+	}))
+	r.wg.Go(r.serve)
+	t.Cleanup(func() {
+		r.listener.Close()
+		if conn, _ := r.session(); conn != nil {
+			conn.Close()
+		}
+		r.wg.Wait()
+	})
+	return r
+}
+
+func (r *rawSpeaker) session() (net.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conn, r.err
+}
+
+func (r *rawSpeaker) serve() {
+	conn, err := r.listener.Accept()
+	if err == nil {
+		defer conn.Close()
+		err = r.open(conn)
+	}
+	for err == nil {
+		var kind byte
+		var body []byte
+		if kind, body, err = readMessage(conn); err == nil && kind == notification {
+			err = fmt.Errorf("NOTIFICATION %v", body)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+// BGP's message types (RFC 4271 §4.1).
+const (
+	open = iota + 1
+	update
+	notification
+	keepalive
+)
+
+// open brings the session up: IPv4 unicast, four-octet AS numbers, no hold timer, since no test takes longer than ours.
+func (r *rawSpeaker) open(conn net.Conn) error {
+	if kind, _, err := readMessage(conn); err != nil || kind != open {
+		return fmt.Errorf("type %d instead of OPEN: %w", kind, err)
+	}
+	capabilities := binary.BigEndian.AppendUint32([]byte{1, 4, 0, 1, 0, 1, 65, 4}, r.as)
+	body := []byte{4, 0x5b, 0xa0, 0, 0} // version 4, AS_TRANS, hold time 0
+	body = append(body, r.address.AsSlice()...)
+	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
+	if err := send(conn, open, append(body, capabilities...)); err != nil {
+		return err
+	}
+	if kind, body, err := readMessage(conn); err != nil || kind != keepalive {
+		return fmt.Errorf("type %d %v instead of KEEPALIVE: %w", kind, body, err)
+	}
+	if err := send(conn, keepalive, nil); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conn = conn
+	return nil
+}
+
+func send(conn net.Conn, kind byte, body []byte) error {
+	m := []byte(strings.Repeat("\xff", 16))
+	m = binary.BigEndian.AppendUint16(m, uint16(19+len(body)))
+	_, err := conn.Write(append(append(m, kind), body...))
+	return err
+}
+
+func readMessage(conn net.Conn) (kind byte, body []byte, err error) {
+	var head [19]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return 0, nil, err
+	}
+	length := int(binary.BigEndian.Uint16(head[16:]))
+	if length < len(head) {
+		return 0, nil, errors.New("message too short")
+	}
+	body = make([]byte, length-len(head))
+	_, err = io.ReadFull(conn, body)
+	return head[18], body, err
+}
+
+// update sends an UPDATE.
+func (r *rawSpeaker) update(t *testing.T, withdrawn []netip.Prefix, attributes []byte, nlri ...netip.Prefix) {
+	t.Helper()
+	w, n := encode(withdrawn), encode(nlri)
+	body := binary.BigEndian.AppendUint16(nil, uint16(len(w)))
+	body = append(body, w...)
+	body = binary.BigEndian.AppendUint16(body, uint16(len(attributes)))
+	conn, err := r.session()
+	check(t, err)
+	check(t, send(conn, update, append(append(body, attributes...), n...)))
+}
+
+func encode(list []netip.Prefix) (out []byte) {
+	for _, p := range list {
+		out = append(out, byte(p.Bits()))
+		out = append(out, p.Addr().AsSlice()[:(p.Bits()+7)/8]...)
+	}
+	return out
+}
+
+// The attributes that every announcement has, from AS 65003 at 10.0.0.3.
+const (
+	origin  = "\x40\x01\x01\x00"
+	asPath  = "\x40\x02\x06\x02\x01\x00\x00\xfd\xeb"
+	nextHop = "\x40\x03\x04\x0a\x00\x00\x03"
+)
+
+// rawUpdates are legal announcements of a prefix in a pool. All must be programmed and reach BIRD on the inside.
+var rawUpdates = []struct {
+	name, prefix string
+	attributes   string
+	path         string // AS path at BIRD
+	shows        string // among BIRD's lines of the route; with a leading "!" it must not be there
+}{
+	{"plain", "10.1.210.0/26", origin + asPath + nextHop, "65003", ""},
+	{"an optional transitive attribute that nobody knows", "10.1.211.0/26", origin + asPath + nextHop + "\xc0\xfa\x03abc", "65003", "BGP.fa [t]: 61 62 63"},
+	{"an optional attribute that nobody knows", "10.1.212.0/26", origin + asPath + nextHop + "\x80\xfb\x03abc", "65003", "!BGP.fb"},
+	{"an AS_SET", "10.1.213.0/26", origin + "\x40\x02\x10\x02\x01\x00\x00\xfd\xeb\x01\x02\x00\x00\x00\x01\x00\x00\x00\x02" + nextHop, "65003 { 1 2 }", ""},
+	{"an aggregate", "10.1.214.0/26", origin + asPath + nextHop + "\x40\x06\x00" + "\xc0\x07\x08\x00\x00\xfd\xeb\x0a\x00\x00\x03", "65003", "BGP.aggregator: 10.0.0.3 AS65003"},
+	{"lengths of two bytes", "10.1.215.0/26", "\x50\x01\x00\x01\x00" + "\x50\x02\x00\x06\x02\x01\x00\x00\xfd\xeb" + "\x50\x03\x00\x04\x0a\x00\x00\x03", "65003", ""},
+	{"attributes in another order", "10.1.216.0/26", nextHop + "\xc0\x20\x0c\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x03" + asPath + origin, "65003", "BGP.large_community: (1, 2, 3)"},
+	{"communities of length 0", "10.1.217.0/26", origin + asPath + nextHop + "\xc0\x08\x00", "65003", ""},
+	{"ONLY_TO_CUSTOMER (RFC 9234)", "10.1.218.0/26", origin + asPath + nextHop + "\xc0\x23\x04\x00\x00\xfd\xeb", "65003", "BGP.23 [t]: 00 00 fd eb"},
+}
+
+func TestRawUpdates(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "raw")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
+	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003)
+	l.apply(t, `
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: far}
+spec: {peerIP: 10.0.0.3, asNumber: 65003}
+`)
+	inner.start(t)
+	us.start(t)
+	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")
+	before, err := us.session(t.Context(), addr("10.0.0.3"))
+	check(t, err)
+	await(t, "the far speaker says so too", func(context.Context) error {
+		conn, err := far.session()
+		if err == nil && conn == nil {
+			err = errors.New("no session yet")
+		}
+		return err
+	})
+
+	var fib, rib []string
+	for _, u := range rawUpdates {
+		far.update(t, nil, []byte(u.attributes), pfx(u.prefix))
+		fib = append(fib, u.prefix+" via 10.0.0.3")
+		rib = append(rib, fmt.Sprintf("%s via 10.0.0.3 100 IGP %s", u.prefix, u.path))
+	}
+	t.Run("all are programmed", func(t *testing.T) { us.awaitFIB(t, "-4", fib...) })
+	t.Run("all are passed on", func(t *testing.T) { inner.awaitRIB(t, mesh("10.0.0.2"), rib...) })
+	for _, u := range rawUpdates {
+		t.Run(u.name, func(t *testing.T) {
+			shown, err := inner.Command(t.Context(), "show route all for "+u.prefix)
+			check(t, err)
+			text := strings.Join(shown, "\n")
+			if unwanted, no := strings.CutPrefix(u.shows, "!"); no && strings.Contains(text, unwanted) || !no && !strings.Contains(text, u.shows) {
+				t.Errorf("BIRD shows, want %s:\n%s", u.shows, text)
+			}
+		})
+	}
+	t.Run("one prefix twice in one update, and the withdrawal of one that is not there", func(t *testing.T) {
+		// Not here: a prefix that one UPDATE both withdraws and announces. GoBGP v3.37 takes it as withdrawn, where RFC 4271 §4.3 says
+		// that it should be taken as announced.
+		twice := pfx("10.1.219.0/26")
+		far.update(t, nil, []byte(origin+asPath+nextHop), twice, twice)
+		us.awaitFIB(t, "-4", append(fib, twice.String()+" via 10.0.0.3")...)
+		far.update(t, []netip.Prefix{twice, pfx("10.1.220.0/26")}, nil)
+		us.awaitFIB(t, "-4", fib...)
+	})
+	t.Run("a malformed attribute withdraws its route only", func(t *testing.T) { // RFC 7606 §7.1
+		far.update(t, nil, []byte("\x40\x01\x01\x07"+asPath+nextHop), pfx("10.1.210.0/26"))
+		us.awaitFIB(t, "-4", fib[1:]...)
+	})
+	time.Sleep(time.Second) // a NOTIFICATION would be here by then
+	after, err := us.session(t.Context(), addr("10.0.0.3"))
+	check(t, err)
+	if _, err := far.session(); err != nil || !after.Since.Equal(*before.Since) {
+		t.Errorf("the session did not stay up: %v; since %s, before since %s", err, after.Since, before.Since)
+	}
+}
