@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// job is one thing that the applier does: a batch, or finding out what of ours is there.
+// job is one thing that the applier does: a batch, finding out what of ours is there, or having unused tables removed.
 type job struct {
-	batch *batch
-	adopt *adoptJob
+	batch  *batch
+	adopt  *adoptJob
+	tables *tablesJob
 }
 
 type adoptJob struct {
@@ -34,9 +35,12 @@ func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job
 		case <-ctx.Done():
 			return
 		case j := <-jobs:
-			if j.adopt != nil {
+			switch {
+			case j.adopt != nil:
 				e.adopt(ctx, journal, j.adopt)
-			} else {
+			case j.tables != nil:
+				e.keepTables(ctx, j.tables)
+			default:
 				e.carryOut(ctx, journal, j.batch)
 			}
 			e.publish(journal)

@@ -117,6 +117,8 @@ func (t *table) cut() *batch {
 	}
 	b.done = make([]bool, len(b.ops))
 	t.flying, t.rewrite = b, false
+	t.cuts++
+	t.noteWritten(b)
 	return b
 }
 
@@ -149,6 +151,9 @@ func (t *table) finish(b *batch) {
 		switch err := b.errs[i]; {
 		case !b.done[i]:
 			e.set(isUnsure)
+			if e.actual == 0 {
+				e.actual = b.digests[i] // the better guess: if something is there, it is this
+			}
 		case err != nil:
 			t.errors++
 			t.refused(e, b.digests[i], err)
@@ -170,13 +175,21 @@ func (t *table) breathe(broken bool) {
 }
 
 func (t *table) acknowledged(e *entry, digest uint64, epoch int) {
-	if e.actual = digest; digest == 0 {
+	if e.is(isDrifted) {
+		t.drift.Repaired++
+		t.undrift(e)
+	}
+	if digest == 0 {
 		t.del++
 		t.known(e)
+		t.unshadow(e)
 	} else {
 		t.put++
+		if e.actual == 0 {
+			t.soon(e)
+		}
 	}
-	e.fail = nil
+	e.actual, e.fail = digest, nil
 	e.clear(isUnsure)
 	if epoch != t.epoch && digest != 0 {
 		e.set(isUnsure) // an interface changed its meaning meanwhile

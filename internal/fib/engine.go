@@ -27,12 +27,23 @@ type Config struct {
 	Log     *slog.Logger
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
+	// SpotChecks is how many routes per second are compared with the data plane, in rotation, while it has nothing to write and nothing is
+	// found; see DefaultSpotChecks. 0: none.
+	SpotChecks int
+	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise it is only shown and counted.
+	RepairDrift bool
+	// GuardShare, of 1, and GuardMinimum say when a list given to SetListed loses suspiciously much at once: more than that share of
+	// what the origin wanted before, and more than that many routes. See DefaultGuardShare and DefaultGuardMinimum; a share of 0
+	// lets everything through.
+	GuardShare   float64
+	GuardMinimum int
 }
 
 // Engine keeps a data plane equal to what its sources want. All methods may be called from any goroutine, before and while Run runs.
 //
-// Three goroutines: Run's own changes the table; the applier writes journal and data plane, one job at a time, so that selection
-// goes on while a batch is in flight; the resolver looks next hops up. The latter two work on what they are handed.
+// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job at a time, so that selection
+// goes on while a batch is in flight; the resolver looks next hops up; the checker compares routes with the data plane. The latter
+// three work on what they are handed.
 type Engine struct {
 	dataplane Dataplane
 	log       *slog.Logger
@@ -42,22 +53,30 @@ type Engine struct {
 	mu      sync.Mutex // guards what follows; never held across a call to the data plane or to the disk
 	table   *table
 	journal JournalState
+	// driftLog: no line about drift before.
+	driftLog time.Time
 
 	// Of Run's goroutine alone.
 	orders    orders // being worked through
 	applying  bool
 	resolving bool
+	checking  bool
 	adoptAt   time.Time // not before, after a failure
 }
 
 // New returns an engine that does nothing until Run; inputs given before are kept.
 func New(c Config) *Engine {
+	t := newTable(c.Distances)
+	t.repair, t.guardShare, t.guardMinimum = c.RepairDrift, c.GuardShare, c.GuardMinimum
+	if c.SpotChecks > 0 {
+		t.spots.pause = time.Second / time.Duration(c.SpotChecks)
+	}
 	return &Engine{
 		dataplane: c.Dataplane,
 		log:       c.Log,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		changed:   make(chan struct{}, 1),
-		table:     newTable(c.Distances),
+		table:     t,
 		journal:   JournalState{Enabled: c.Journal != "", Path: c.Journal},
 	}
 }
@@ -74,9 +93,11 @@ type lookup struct {
 func (e *Engine) Run(ctx context.Context) error {
 	jobs, finished := make(chan job, 1), make(chan job, 1)
 	questions, answers := make(chan lookup, 1), make(chan lookup, 1)
+	spots, looked := make(chan spot, 1), make(chan spot, 1)
 	var wait sync.WaitGroup
 	wait.Go(func() { e.apply(ctx, jobs, finished) })
 	wait.Go(func() { e.resolve(ctx, questions, answers) })
+	wait.Go(func() { e.check(ctx, spots, looked) })
 	defer wait.Wait()
 
 	facts := e.dataplane.Facts()
@@ -93,11 +114,13 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.finish(j)
 		case l := <-answers:
 			e.answer(l)
+		case s := <-looked:
+			e.checked(s)
 		case <-timer.C:
 		}
 		for more := true; more; {
 			more = e.work()
-			next := e.dispatch(jobs, questions)
+			next := e.dispatch(jobs, questions, spots)
 			timer.Reset(next)
 			if !more || ctx.Err() != nil {
 				break
@@ -109,6 +132,8 @@ func (e *Engine) Run(ctx context.Context) error {
 				e.finish(j)
 			case l := <-answers:
 				e.answer(l)
+			case s := <-looked:
+				e.checked(s)
 			default:
 			}
 		}
@@ -128,10 +153,12 @@ func (e *Engine) work() (more bool) {
 		t.protect(e.orders.protect.own, e.orders.protect.peers)
 		e.orders.protect = nil
 	}
-	for origin, routes := range e.orders.routes {
-		t.setWishes(origin, routes)
+	for origin, set := range e.orders.routes {
+		t.setWishes(origin, set.routes, set.listed)
 	}
 	e.orders.routes = nil
+	t.release(e.orders.release)
+	e.orders.release = false
 	n := min(chunk, len(e.orders.learned))
 	for _, l := range e.orders.learned[:n] {
 		t.learn(l)
@@ -146,34 +173,33 @@ func (e *Engine) work() (more bool) {
 }
 
 // dispatch hands out what can be done now and returns after how long to look again.
-func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup) time.Duration {
+func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<- spot) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.table
 	t.now = time.Now()
-	next := sooner(t.retry(), t.report())
+	next := sooner(sooner(t.retry(), t.report()), t.nextRelease())
 	if !e.applying {
-		j := job{}
-		switch {
-		case !t.wantsAdoption():
-			j.batch = t.cut()
-		case t.now.Before(e.adoptAt):
-			next = sooner(next, e.adoptAt)
-		default:
-			j.adopt = &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.meanings()}
-		}
-		if j.batch != nil || j.adopt != nil {
+		j, due := e.nextJob()
+		if j != (job{}) {
 			e.applying = true
 			jobs <- j
-		} else if t.now.Before(t.pause) {
-			next = sooner(next, t.pause)
 		}
+		next = sooner(next, due)
 	}
 	if !e.resolving {
 		hop, due := t.nextLookup()
 		if hop != nil {
 			e.resolving = true
 			questions <- lookup{hop: hop.NextHop, life: t.life}
+		}
+		next = sooner(next, due)
+	}
+	if !e.checking {
+		entry, due := t.nextSpot()
+		if entry != nil {
+			e.checking = true
+			spots <- spot{entry: entry, key: entry.key, digest: entry.actual, life: t.life, cuts: t.cuts}
 		}
 		next = sooner(next, due)
 	}
@@ -191,6 +217,30 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup) time.Duratio
 		return time.Hour
 	}
 	return next.Sub(t.now)
+}
+
+// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when something changes).
+func (e *Engine) nextJob() (job, time.Time) {
+	t := e.table
+	if t.wantsAdoption() {
+		if t.now.Before(e.adoptAt) {
+			return job{}, e.adoptAt
+		}
+		return job{adopt: &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.meanings()}}, time.Time{}
+	}
+	if b := t.cut(); b != nil {
+		return job{batch: b}, time.Time{}
+	}
+	if k := t.tablesToKeep(); k != nil {
+		return job{tables: k}, time.Time{}
+	}
+	var due time.Time
+	for _, at := range []time.Time{t.pause, t.tablesAt} {
+		if t.now.Before(at) {
+			due = sooner(due, at)
+		}
+	}
+	return job{}, due
 }
 
 func (e *Engine) observe(f route.Facts) {
@@ -215,6 +265,8 @@ func (e *Engine) finish(j job) {
 	switch {
 	case j.batch != nil:
 		e.table.finish(j.batch)
+	case j.tables != nil:
+		e.table.tablesKept(j.tables)
 	case j.adopt.err != nil:
 		e.adoptAt = time.Now().Add(jitter(adoptRetry))
 	default:
@@ -257,12 +309,13 @@ func (e *Engine) Facts() route.Facts {
 }
 
 // Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin. Another origin's route for the same key, or
-// what was wanted before, does not count.
+// what was wanted before, does not count; nor does what others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a
+// block because of that.
 func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	entry := e.table.entries[r.Key]
-	return entry != nil && e.table.stateOf(entry) == Programmed && entry.origin == r.Origin && entry.actual == r.Digest()
+	return entry != nil && isAcknowledged(e.table.stateOf(entry)) && entry.origin == r.Origin && entry.actual == r.Digest()
 }
 
 // UnusableNextHop is a next hop that BGP should not choose now.

@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -20,7 +21,13 @@ const (
 	Unusable                // wanted by a source, but not to be programmed: see Reason
 	Held                    // ours from before a restart, wanted by nobody yet, kept until the sweep
 	Deleting                // no longer wanted, its deletion not acknowledged yet
+	Shadowed                // acknowledged, and another owner's route for the same prefix forwards instead
+	Drifted                 // acknowledged, and then found missing or different
+	lastState  = Drifted
 )
+
+// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did to it afterwards.
+func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
 	switch s {
@@ -38,6 +45,10 @@ func (s State) String() string {
 		return "held"
 	case Deleting:
 		return "deleting"
+	case Shadowed:
+		return "shadowed"
+	case Drifted:
+		return "drifted"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -60,6 +71,9 @@ type Entry struct {
 	Error    string       // of the last attempt that the data plane refused
 	Attempts int
 	Since    time.Time // in this state
+	By       string    // of Shadowed: the owner whose route forwards, in the data plane's words
+	Drift    Drift     // of Drifted, and of Held and Deleting that were found otherwise
+	Found    string    // what is there instead, of Different and Extra
 }
 
 // Entries lists the entries that f chooses, by key. Over a million routes it takes a second or so and holds up nothing.
@@ -106,6 +120,16 @@ func (t *table) show(x *entry) Entry {
 			}
 		}
 	}
+	if out.Reason == (Reason{}) && t.kept(x.key, x.origin) {
+		out.Reason = Reason{what: keptByGuard}
+	}
+	out.By = t.shadows[x]
+	if d := t.drifts[x]; d.kind != NoDrift {
+		out.Drift = d.kind
+		if d.found.Prefix.IsValid() {
+			out.Found = d.found.String()
+		}
+	}
 	if x.fail != nil {
 		out.Error, out.Attempts = x.fail.err.Error(), x.fail.attempts
 	}
@@ -116,12 +140,14 @@ func (t *table) show(x *entry) Entry {
 type Count struct {
 	IPv6       bool
 	Origin     route.Origin // Unknown: adopted or being deleted
-	Desired    int          // Programmed + Pending + Failed
+	Desired    int          // Programmed + Shadowed + Drifted + Pending + Failed
 	Programmed int
 	Failed     int
 	Unusable   int
 	Held       int
 	Deleting   int
+	Shadowed   int
+	Drifted    int
 }
 
 // Stats are the engine's counters and gauges.
@@ -141,6 +167,8 @@ type Stats struct {
 	SweepAllowed  bool
 	Journal       JournalState
 	NextHops      int // tracked
+	Drift         DriftStats
+	Guard         []GuardHold // by origin; none while nothing is held
 }
 
 // JournalState tells how the journal does.
@@ -160,16 +188,21 @@ func (e *Engine) Stats() Stats {
 	s := Stats{
 		Put: t.put, Deleted: t.del, Errors: t.errors, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
 		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(t.hops.sorted),
-		Queued: t.queued(),
+		Queued: t.queued(), Drift: t.drift,
 	}
 	if t.quiet() {
 		s.LastSync = time.Now()
 	}
+	for origin, h := range t.holds {
+		s.Guard = append(s.Guard, GuardHold{origin, len(h.keys), h.since, h.release})
+	}
+	slices.SortFunc(s.Guard, func(a, b GuardHold) int { return cmp.Compare(a.Origin, b.Origin) })
 	for family, origins := range t.counts {
 		for origin, n := range origins {
 			c := Count{
-				IPv6: family == 1, Origin: route.Origin(origin), Desired: n[Programmed] + n[Pending] + n[Failed],
+				IPv6: family == 1, Origin: route.Origin(origin), Desired: n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
 				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held], Deleting: n[Deleting],
+				Shadowed: n[Shadowed], Drifted: n[Drifted],
 			}
 			if c != (Count{IPv6: c.IPv6, Origin: c.Origin}) {
 				s.Routes = append(s.Routes, c)

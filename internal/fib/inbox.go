@@ -19,9 +19,16 @@ type inbox struct {
 // orders is what has come in since the engine looked last.
 type orders struct {
 	learned []learned
-	routes  map[route.Origin][]route.Route
+	routes  map[route.Origin]wishes
 	protect *protection
 	sweep   bool
+	release bool // of what the guard holds
+}
+
+// wishes are all routes of one origin; listed: since the engine looked last the origin has listed its source anew.
+type wishes struct {
+	routes []route.Route
+	listed bool
 }
 
 type learned struct {
@@ -35,6 +42,10 @@ func (i *inbox) change(f func(*orders)) {
 	i.mu.Lock()
 	f(&i.orders)
 	i.mu.Unlock()
+	i.nudge()
+}
+
+func (i *inbox) nudge() {
 	select {
 	case i.wake <- struct{}{}:
 	default:
@@ -57,6 +68,22 @@ func (e *Engine) Learn(prefix netip.Prefix, paths []route.Path) {
 
 // SetRoutes hands over everything an origin other than BGP wants, one route for each key. Handing over the same again does nothing.
 func (e *Engine) SetRoutes(origin route.Origin, routes []route.Route) {
+	e.setRoutes(origin, routes, false)
+}
+
+// SetListed is SetRoutes where the difference to what was wanted before may come from nothing but listing the source anew. If such a list
+// lacks suspiciously much (Config.GuardShare), the rest of it takes effect at once, and the deletions when it has stayed like
+// that for a minute, or upon ReleaseGuard.
+func (e *Engine) SetListed(origin route.Origin, routes []route.Route) {
+	e.setRoutes(origin, routes, true)
+}
+
+// ReleaseGuard carries out the deletions that are held now: somebody has looked and they are right.
+func (e *Engine) ReleaseGuard() {
+	e.inbox.change(func(o *orders) { o.release = true })
+}
+
+func (e *Engine) setRoutes(origin route.Origin, routes []route.Route, listed bool) {
 	if origin != route.Own && origin != route.External && origin != route.Etcd {
 		panic(fmt.Sprintf("fib: routes set for origin %v", origin))
 	}
@@ -69,9 +96,9 @@ func (e *Engine) SetRoutes(origin route.Origin, routes []route.Route) {
 	}
 	e.inbox.change(func(o *orders) {
 		if o.routes == nil {
-			o.routes = make(map[route.Origin][]route.Route)
+			o.routes = make(map[route.Origin]wishes)
 		}
-		o.routes[origin] = routes
+		o.routes[origin] = wishes{routes, listed || o.routes[origin].listed}
 	})
 }
 

@@ -129,8 +129,8 @@ func (f *journalled) settle(r record) {
 func (f *journalled) doubt(records []record) {
 	for _, r := range records {
 		f.unsure[r.key] = true
-		if _, ok := f.digests[r.key]; !ok {
-			f.digests[r.key] = 0
+		if f.digests[r.key] == 0 {
+			f.digests[r.key] = r.digest // the better guess
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -28,6 +29,7 @@ type adoption struct {
 // observe takes new facts. With an identity that is not the one that actual speaks of, all that was known is void and the
 // data plane is to be adopted: the caller does that when wantsAdoption says so.
 func (t *table) observe(f route.Facts) {
+	away := t.facts.Identity == ""
 	t.facts = f
 	t.changed = true
 	if f.Identity == "" {
@@ -39,7 +41,9 @@ func (t *table) observe(f route.Facts) {
 	} else if t.view != nil {
 		t.reindex(t.view.facts.Interfaces, f.Interfaces)
 	}
-	t.present = t.adopted
+	if t.present = t.adopted; t.present && away {
+		t.verify()
+	}
 	t.regard(f)
 	t.lookAtAll()
 	t.hops.recheck = len(t.hops.ring)
@@ -51,9 +55,12 @@ func (t *table) begin(identity string) {
 	t.life++
 	t.adopted, t.present, t.suspect, t.adoptedLeft = false, false, nil, 0
 	t.puts, t.leaving, t.deletes, t.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
+	t.spots.soon, t.spots.chase = nil, 0
+	clear(t.drifts)
+	clear(t.shadows)
 	for _, e := range slices.Backward(slices.Clone(t.all)) {
 		e.actual, e.fail = 0, nil
-		e.clear(isUnsure | isAdopted | inPuts | inDeletes)
+		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed)
 		t.settle(e)
 	}
 	clear(t.hops.answers)
@@ -89,6 +96,10 @@ func (t *table) adopt(a adoption) {
 	if changed := changedInterfaces(a.interfaces, indexes(t.view.facts.Interfaces)); len(changed) > 0 && t.adoptedLeft > 0 {
 		t.suspect = changed
 	}
+	if a.how == "journal" {
+		t.verify()
+	}
+	t.tablesDue, t.tablesAt = true, time.Time{}
 	t.settleAll()
 }
 

@@ -36,6 +36,7 @@ const (
 	guardWaits
 	coveredByBGP
 	noFacts
+	keptByGuard
 )
 
 func (r Reason) String() string {
@@ -81,6 +82,8 @@ func (r Reason) String() string {
 		return fmt.Sprintf("BGP covers it with %v", r.prefix)
 	case noFacts:
 		return "the data plane has not been seen yet"
+	case keptByGuard:
+		return "its source lists it no more, along with so many others that the guard keeps them for a while"
 	}
 	panic(fmt.Sprintf("fib: reason %d has no text", r.what))
 }

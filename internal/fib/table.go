@@ -26,8 +26,9 @@ type table struct {
 	all     []*entry // entry.index points here
 	sets    pathSets
 	hops    nextHops
-	wishes  map[route.Origin]map[route.Key]struct{} // of SetRoutes
-	etcd    []route.Key                             // the wishes of origin Etcd, sorted
+	wishes  map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
+	holds   map[route.Origin]*hold
+	etcd    []route.Key // the wishes of origin Etcd, sorted
 
 	suspects []*nextHop // unusable, not reported yet
 	idle     []*nextHop // reported, but named by no path any more
@@ -39,7 +40,21 @@ type table struct {
 	flying   *batch
 	pause    time.Time // no batch before: the last one broke off
 	broken   int       // batches in a row
+	cuts     uint64    // counts batches
 	options  []option  // scratch
+
+	spots     spots
+	drifts    map[*entry]drift  // of entries that are isDrifted
+	shadows   map[*entry]string // of entries that are isShadowed: by whom
+	drift     DriftStats
+	repair    bool                   // Config.RepairDrift
+	written   map[route.Key]struct{} // since the audit began that is under way; nil: none is
+	tables    map[uint32]int         // entries in each table but 0
+	tablesDue bool                   // the data plane is to be told which tables are in use
+	tablesAt  time.Time              // but not before
+
+	guardShare   float64
+	guardMinimum int
 
 	// identity is the life of the data plane that actual speaks of; adopted: actual has been read for it; present: it can be
 	// written to now. present ⇒ adopted.
@@ -52,7 +67,7 @@ type table struct {
 	epoch            int             // counts changes of the meaning of interface names
 	rewrite          bool            // the journal must be written anew before the next batch
 
-	counts           [2][route.Etcd + 1][Deleting + 1]int
+	counts           [2][route.Etcd + 1][lastState + 1]int
 	put, del, errors uint64
 	lastSync         time.Time
 	howAdopted       string
@@ -83,15 +98,17 @@ type counted struct {
 type flags uint16
 
 const (
-	isDirty   flags = 1 << iota
-	inPuts          // in table.puts
-	inDeletes       // in table.deletes
-	isFlying        // in table.flying
-	isUnsure        // actual is a guess
-	isAdopted       // from before this process, and nobody has wanted it yet
-	isWaiting       // for a look-up: stays as it is
-	isStatic        // carries next hops, see Cover.Carries
-	isGone          // no longer in table.entries
+	isDirty    flags = 1 << iota
+	inPuts           // in table.puts
+	inDeletes        // in table.deletes
+	isFlying         // in table.flying
+	isUnsure         // actual is a guess
+	isAdopted        // from before this process, and nobody has wanted it yet
+	isWaiting        // for a look-up: stays as it is
+	isStatic         // carries next hops, see Cover.Carries
+	isGone           // no longer in table.entries
+	isDrifted        // in table.drifts: acknowledged, then found otherwise
+	isShadowed       // in table.shadows: when it was looked up last, another's route went before it
 )
 
 func (e *entry) is(f flags) bool { return e.flags&f != 0 }
@@ -118,6 +135,10 @@ func newTable(distances map[route.Origin]uint8) *table {
 		sets:      pathSets{byID: make(map[string]*pathSet)},
 		hops:      nextHops{byKey: make(map[NextHop]*nextHop), answers: make(map[NextHop]route.Resolution), covered: make(map[NextHop]Cover)},
 		wishes:    make(map[route.Origin]map[route.Key]struct{}),
+		holds:     make(map[route.Origin]*hold),
+		drifts:    make(map[*entry]drift),
+		shadows:   make(map[*entry]string),
+		tables:    make(map[uint32]int),
 	}
 }
 
@@ -132,6 +153,7 @@ func (t *table) add(k route.Key) *entry {
 	e := &entry{key: k, index: int32(len(t.all))}
 	t.entries[k] = e
 	t.all = append(t.all, e)
+	t.useTable(k, 1)
 	return e
 }
 
@@ -210,22 +232,12 @@ func (t *table) learn(l learned) {
 	}
 }
 
-// setWishes replaces all that origin wants.
-func (t *table) setWishes(origin route.Origin, routes []route.Route) {
-	before, after := t.wishes[origin], make(map[route.Key]struct{}, len(routes))
-	for _, r := range routes {
-		after[r.Key] = struct{}{}
-		t.wish(r.Key, origin, r.Kind, r.Paths)
-	}
-	for k := range before {
-		if _, ok := after[k]; !ok {
-			t.wish(k, origin, route.Via, nil)
-		}
-	}
-	t.wishes[origin] = after
+// setKeys notes which keys origin wants.
+func (t *table) setKeys(origin route.Origin, keys map[route.Key]struct{}) {
+	t.wishes[origin] = keys
 	if origin == route.Etcd {
 		t.etcd = t.etcd[:0]
-		for k := range after {
+		for k := range keys {
 			t.etcd = append(t.etcd, k)
 		}
 		slices.SortFunc(t.etcd, route.CompareKeys)
@@ -409,6 +421,9 @@ func (t *table) forget(e *entry) {
 	t.all[len(t.all)-1] = nil
 	t.all = t.all[:len(t.all)-1]
 	delete(t.entries, e.key)
+	t.useTable(e.key, -1)
+	t.undrift(e)
+	t.unshadow(e)
 	e.set(isGone)
 }
 
@@ -416,7 +431,12 @@ func (t *table) stateOf(e *entry) State {
 	switch {
 	case e.want != nil && e.fail != nil:
 		return Failed
+	case e.want != nil && e.actual == e.want.digest && e.is(isDrifted):
+		return Drifted
 	case e.want != nil && e.actual == e.want.digest && !e.is(isUnsure):
+		if e.is(isShadowed) {
+			return Shadowed
+		}
 		return Programmed
 	case e.want != nil, e.is(isWaiting), e.first != nil && t.view == nil:
 		return Pending
@@ -441,7 +461,7 @@ func (t *table) account(e *entry) {
 	t.count(e, -1)
 	e.counted = after
 	t.count(e, 1)
-	if (before.state == Programmed || after.state == Programmed) && (before.by == route.Own || after.by == route.Own) {
+	if (isAcknowledged(before.state) || isAcknowledged(after.state)) && (before.by == route.Own || after.by == route.Own) {
 		t.changed = true
 	}
 }

@@ -1,0 +1,263 @@
+package fib
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// maxFindings bounds the list of a Report; its counts are whole.
+const maxFindings = 1000
+
+// Report is how a data plane compares with what it acknowledged.
+type Report struct {
+	Listed   int // routes that carry our mark
+	Compared int // routes that we know as ours, those aside that were being written meanwhile
+	Missing, Different, Extra,
+	Hidden int
+	Repair   bool      // what was found is being put right
+	Findings []Finding // by key; the first thousand
+}
+
+// Finding is one route of a Report.
+type Finding struct {
+	Key   route.Key
+	Drift Drift
+	Want  route.Route // what we put there; zero where that is not wanted any more
+	Found route.Route // zero if Missing or Hidden
+	By    string      // whose route hides it
+}
+
+var (
+	errAbsent   = errors.New("fib: audit: the data plane is absent or not taken over yet")
+	errAuditing = errors.New("fib: audit: one is running already")
+	errChanged  = errors.New("fib: audit: the data plane restarted meanwhile")
+)
+
+// audit is one comparison of everything. It belongs to the goroutine that asked for it.
+type audit struct {
+	engine  *Engine
+	life    int
+	listed  map[route.Key]route.Route
+	missing []*entry // not listed; hidden perhaps
+	report  Report
+}
+
+// Audit lists all routes of ours and compares them with what is believed to be there. Routes that are written meanwhile are left out.
+// What differs is repaired if the configuration says so. A listing is dear: VPP stands still while it writes it.
+func (e *Engine) Audit(ctx context.Context) (Report, error) {
+	a := &audit{engine: e}
+	if err := a.begin(); err != nil {
+		return Report{}, err
+	}
+	defer a.end()
+	routes, err := e.dataplane.Routes(ctx)
+	if err != nil {
+		return Report{}, fmt.Errorf("fib: audit: %w", err)
+	}
+	a.report.Listed = len(routes)
+	a.listed = make(map[route.Key]route.Route, len(routes))
+	for _, r := range routes {
+		a.listed[r.Key] = r
+	}
+	for _, step := range []func(context.Context) error{a.compare, a.lookUpMissing, a.findExtra} {
+		if err := step(ctx); err != nil {
+			return Report{}, err
+		}
+	}
+	return a.result(), nil
+}
+
+func (a *audit) begin() error {
+	t := a.engine.table
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	switch {
+	case !t.present:
+		return errAbsent
+	case t.written != nil:
+		return errAuditing
+	}
+	t.written = make(map[route.Key]struct{})
+	if t.flying != nil {
+		t.noteWritten(t.flying)
+	}
+	a.life, a.report.Repair = t.life, t.repair
+	return nil
+}
+
+func (a *audit) end() {
+	a.engine.mu.Lock()
+	a.engine.table.written = nil
+	a.engine.mu.Unlock()
+	a.engine.inbox.nudge()
+}
+
+// noteWritten: an audit that is under way must not judge what b writes.
+func (t *table) noteWritten(b *batch) {
+	if t.written == nil {
+		return
+	}
+	for _, e := range b.entries {
+		t.written[e.key] = struct{}{}
+	}
+}
+
+// locked calls f with the table locked, unless the life that is audited has ended.
+func (a *audit) locked(f func(t *table)) error {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.table.life != a.life {
+		return errChanged
+	}
+	e.table.now = time.Now()
+	before := e.table.drift
+	f(e.table)
+	e.warnOfDrift(before)
+	return nil
+}
+
+// judged reports whether the listing can be held against e.
+func (t *table) judged(e *entry) bool {
+	_, written := t.written[e.key]
+	return !written && t.checkable(e)
+}
+
+func (a *audit) compare(context.Context) error {
+	var all []*entry
+	if err := a.locked(func(t *table) { all = slices.Clone(t.all) }); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(all, chunk) {
+		err := a.locked(func(t *table) {
+			for _, e := range part {
+				if !t.judged(e) {
+					continue
+				}
+				a.report.Compared++
+				if found, ok := a.listed[e.key]; ok {
+					a.note(t, e, t.compare(e, found, true, nil), found)
+				} else {
+					a.missing = append(a.missing, e)
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookUpMissing tells what is missing from what is hidden, which a listing leaves out too.
+func (a *audit) lookUpMissing(ctx context.Context) error {
+	for _, e := range a.missing {
+		found, ok, lookupErr := a.engine.lookUp(ctx, e.key)
+		if ctx.Err() != nil {
+			return fmt.Errorf("fib: audit: %w", context.Cause(ctx))
+		}
+		err := a.locked(func(t *table) {
+			if t.judged(e) {
+				a.note(t, e, t.compare(e, found, ok, lookupErr), found)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		a.engine.inbox.nudge()
+	}
+	return nil
+}
+
+// findExtra goes through what carries our mark and is not known as ours.
+func (a *audit) findExtra(context.Context) error {
+	keys := make([]route.Key, 0, len(a.listed))
+	for k := range a.listed {
+		keys = append(keys, k)
+	}
+	for part := range slices.Chunk(keys, chunk) {
+		err := a.locked(func(t *table) {
+			for _, k := range part {
+				e := t.entries[k]
+				_, written := t.written[k]
+				if written || e != nil && (e.actual != 0 || e.is(isUnsure|isFlying)) {
+					continue
+				}
+				r := a.listed[k]
+				a.add(Finding{Key: k, Drift: Extra, Found: r})
+				t.extra(r)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extra takes over a route that carries our mark and was not known, to be replaced or deleted like one from before a restart.
+func (t *table) extra(r route.Route) {
+	if !t.repair {
+		t.drift.Extra++
+		return
+	}
+	e := t.entry(r.Key)
+	e.actual = r.Digest()
+	if e.want == nil && !e.is(isAdopted) {
+		e.set(isAdopted)
+		t.adoptedLeft++
+	}
+	t.drifted(e, drift{Extra, r})
+	t.rewrite = true // the journal does not know it either
+	t.settle(e)
+}
+
+func (a *audit) note(t *table, e *entry, is Drift, found route.Route) {
+	if is == NoDrift {
+		return
+	}
+	f := Finding{Key: e.key, Drift: is, By: t.shadows[e]}
+	if is == Different {
+		f.Found = found
+	}
+	if e.wanted() == e.actual {
+		f.Want = route.Route{Key: e.key, Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin}
+	}
+	a.add(f)
+}
+
+func (a *audit) add(f Finding) {
+	r := &a.report
+	switch f.Drift {
+	case Missing:
+		r.Missing++
+	case Different:
+		r.Different++
+	case Extra:
+		r.Extra++
+	case Hidden:
+		r.Hidden++
+	}
+	r.Findings = append(r.Findings, f)
+	if len(r.Findings) >= 2*maxFindings {
+		a.trim()
+	}
+}
+
+// trim keeps the first findings by key.
+func (a *audit) trim() {
+	f := a.report.Findings
+	slices.SortFunc(f, func(a, b Finding) int { return cmp.Or(route.CompareKeys(a.Key, b.Key), cmp.Compare(a.Drift, b.Drift)) })
+	a.report.Findings = slices.Clip(f[:min(len(f), maxFindings)])
+}
+
+func (a *audit) result() Report {
+	a.trim()
+	return a.report
+}
