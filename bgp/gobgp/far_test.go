@@ -27,11 +27,13 @@ type far struct {
 	quit chan struct{}
 	wg   sync.WaitGroup
 
-	addPath bool // send path identifiers
+	addPath bool            // send path identifiers
+	opened  *packet.BGPOpen // the node's OPEN
 
-	mu      sync.Mutex
-	updates int                   // received, without End-of-RIB
-	table   map[netip.Prefix]bool // what was received and not withdrawn, IPv4
+	mu       sync.Mutex
+	updates  int                   // received, without End-of-RIB
+	complete bool                  // End-of-RIB has come
+	table    map[netip.Prefix]bool // what was received and not withdrawn, IPv4
 }
 
 // dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
@@ -56,6 +58,7 @@ func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepal
 			time.Sleep(200 * time.Millisecond)
 			return false
 		}
+		f.opened = m.Body.(*packet.BGPOpen)
 		return true
 	})
 	f.send(packet.NewBGPKeepAliveMessage())
@@ -115,9 +118,7 @@ func (f *far) receive() {
 			return
 		}
 		if u, ok := m.Body.(*packet.BGPUpdate); ok {
-			if eor, _ := u.IsEndOfRib(); !eor {
-				f.note(u)
-			}
+			f.note(u)
 		}
 	}
 }
@@ -125,6 +126,10 @@ func (f *far) receive() {
 func (f *far) note(u *packet.BGPUpdate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if eor, _ := u.IsEndOfRib(); eor {
+		f.complete = true
+		return
+	}
 	f.updates++
 	for _, p := range u.WithdrawnRoutes {
 		delete(f.table, pfx(p.String()))
@@ -157,6 +162,32 @@ func (f *far) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.updates
+}
+
+// hasAll reports whether End-of-RIB has come.
+func (f *far) hasAll() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.complete
+}
+
+// toldOfRestart reports whether the node's OPEN had the R bit, and the F bit for IPv4 (RFC 4724 §3).
+func (f *far) toldOfRestart() (restarted, forwarding bool) {
+	for _, p := range f.opened.OptParams {
+		caps, ok := p.(*packet.OptionParameterCapability)
+		if !ok {
+			continue
+		}
+		for _, c := range caps.Capability {
+			if gr, ok := c.(*packet.CapGracefulRestart); ok {
+				restarted = gr.Flags&0x8 != 0
+				for _, t := range gr.Tuples {
+					forwarding = forwarding || t.AFI == packet.AFI_IP && t.Flags&0x80 != 0
+				}
+			}
+		}
+	}
+	return restarted, forwarding
 }
 
 // close breaks the connection without a word.

@@ -62,7 +62,7 @@ func (l *logger) trouble(level slog.Level, msg string, f log.Fields) {
 func (l *logger) Info(msg string, f log.Fields) {
 	l.note(msg, f)
 	level := slog.LevelDebug
-	if msg == "Peer Up" || msg == "Peer Down" {
+	if (msg == "Peer Up" || msg == "Peer Down") && l.configured(f) {
 		level = slog.LevelInfo
 	}
 	l.write(level, msg, f)
@@ -120,14 +120,26 @@ func (l *logger) write(level slog.Level, msg string, f log.Fields) {
 	l.log.LogAttrs(ctx, level, "gobgp: "+strings.ToLower(msg[:1])+msg[1:], attrs...)
 }
 
-// note keeps what a message says about why a session is not up.
-func (l *logger) note(msg string, f log.Fields) {
+// configured reports whether a message is about a peer of the plan, and not about a holdout.
+func (l *logger) configured(f log.Fields) (ok bool) {
+	if addr, parsed := peerOf(f); parsed {
+		l.sessions.with(addr, func(*session) { ok = true })
+	}
+	return ok
+}
+
+func peerOf(f log.Fields) (netip.Addr, bool) {
 	key, _ := f["Key"].(string)
 	addr, err := netip.ParseAddr(key)
-	if err != nil {
+	return addr.Unmap().WithZone(""), err == nil
+}
+
+// note keeps what a message says about why a session is not up.
+func (l *logger) note(msg string, f log.Fields) {
+	addr, ok := peerOf(f)
+	if !ok {
 		return
 	}
-	addr = addr.Unmap().WithZone("")
 	switch msg {
 	case "hold timer expired":
 		l.sessions.holdTimer(addr)

@@ -22,8 +22,6 @@ const (
 	connectRetry = 3 * time.Second
 	// idleHoldAfterReset is how long a session stays down after an administrative reset; GoBGP's default is 30 s.
 	idleHoldAfterReset = 5 * time.Second
-	// deferralTime bounds how long a restarting speaker holds back its UPDATEs for a peer without End-of-RIB.
-	deferralTime = 30 * time.Second
 )
 
 // peerConf is all of a peer that GoBGP is told, in a form that can be compared: where a resource comes from may change without
@@ -39,6 +37,9 @@ type peerConf struct {
 	allowLocalAS       int
 	multihop           bool
 	addPath            bool // receive several paths per prefix (RFC 7911)
+
+	// deferral stays what it was when the peer was added; GoBGP would reset the session for another one.
+	deferral time.Duration
 }
 
 func confOf(p bgp.Peer, password string) peerConf {
@@ -52,7 +53,7 @@ func confOf(p bgp.Peer, password string) peerConf {
 // live returns c without what GoBGP's UpdatePeer changes in a session that stays up: two configurations that are equal
 // then need no reset.
 func (c peerConf) live() peerConf {
-	c.keepalive, c.ttlSecurity, c.multihop = 0, 0, false
+	c.keepalive, c.ttlSecurity, c.multihop, c.deferral = 0, 0, false, 0
 	return c
 }
 
@@ -119,6 +120,7 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 	a := &s.applied
 	have, ok := a.peers[c.address]
+	c.deferral = have.deferral
 	switch {
 	case ok && have == c:
 		return nil
@@ -128,8 +130,12 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 		}
 	default:
 		s.sessions.add(c.address, c.remoteAS != c.localAS)
+		restarting := a.restart.restartsTo(c.address)
+		if restarting {
+			c.deferral = a.restart.deferral
+		}
 		peer := c.api()
-		peer.GracefulRestart.LocalRestarting = a.restarting
+		peer.GracefulRestart.LocalRestarting = restarting
 		if err := a.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
 			s.sessions.remove(c.address)
 			return err
@@ -209,7 +215,7 @@ func (c peerConf) api() *api.Peer {
 		GracefulRestart: &api.GracefulRestart{
 			Enabled:      true,
 			RestartTime:  uint32(seconds(c.restart)),
-			DeferralTime: uint32(seconds(deferralTime)),
+			DeferralTime: uint32(seconds(c.deferral)),
 		},
 		AfiSafis: []*api.AfiSafi{{
 			Config: &api.AfiSafiConfig{Family: familyOf(c.address), Enabled: true},

@@ -76,8 +76,7 @@ type applied struct {
 	policySet bool
 	passwords map[calico.SecretKeyRef]string // as last known
 	dead      []netip.Addr                   // sorted; see RejectNextHops
-	// restarting holds while the peers of the start are added: their first OPEN has the R and F bits (RFC 4724 §3).
-	restarting bool
+	restart   *restart                       // nil when there was none, or it is over
 }
 
 // view is what other goroutines may know of applied; its values are never edited.
@@ -128,6 +127,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer s.abandonRestart()
 	if err := removeStaleSockets(ctx, s.cfg.GRPC); err != nil {
 		return err
 	}
@@ -160,6 +160,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 			s.removeForeign(ctx)
 		case now := <-tick.C:
 			s.learned.freshen(now)
+			s.watchRestart(ctx, now)
 		case <-retry.C:
 			s.retryPeers(ctx)
 		}
@@ -206,8 +207,9 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		if err := s.start(ctx, p.Speaker); err != nil {
 			return err // without a speaker nothing else can be applied
 		}
-		s.applied.restarting = fresh && p.Restarting
-		defer func() { s.applied.restarting = false }()
+		if fresh && p.Restarting {
+			s.beginRestart(ctx, p)
+		}
 		pol := policyOf(p)
 		return errors.Join(
 			s.setPolicy(ctx, pol),
@@ -269,6 +271,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
+	s.abandonRestart()
 	s.applied.speaker, s.applied.policySet = nil, false
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
