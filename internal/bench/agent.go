@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -146,4 +149,34 @@ func (n *node) heapBytes() (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no HeapAlloc in the agent's heap profile")
+}
+
+// profiled runs f while the agent takes a CPU profile of itself, if profiles are asked for.
+func (n *node) profiled(name string, f func() error) error {
+	if n.lab.b.profile == "" {
+		return f()
+	}
+	const span = "4" // seconds, about as long as f takes
+	result := make(chan error, 1)
+	go func() {
+		result <- n.saveProfile("/debug/pprof/profile?seconds="+span, filepath.Join(n.lab.b.profile, name+".pprof"))
+	}()
+	return errors.Join(f(), <-result)
+}
+
+func (n *node) saveProfile(path, file string) error {
+	resp, err := n.metrics.Get("http://" + metricsAddress + path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, resp.Body)
+	return errors.Join(err, out.Close())
 }

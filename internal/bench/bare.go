@@ -24,10 +24,18 @@ type bare struct {
 	conn net.Conn // carries the number of paths after each End-of-RIB
 }
 
+// watching says whether somebody is told of best paths, as an agent with a data plane must be, and throws them away.
+type watching string
+
+const (
+	unwatched watching = "unwatched"
+	watched   watching = "watched"
+)
+
 // bareRole is the argument that makes this program a bare GoBGP.
 const bareRole = "gobgp"
 
-func (l *lab) startBare() (*bare, error) {
+func (l *lab) startBare(watch watching) (*bare, error) {
 	socket := filepath.Join(l.Dir(), "bare.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -35,7 +43,7 @@ func (l *lab) startBare() (*bare, error) {
 	}
 	b := &bare{l: listener}
 	b.Process, err = l.Start(netlab.Spec{Name: "gobgp", Namespace: l.node, Path: l.b.self, Args: []string{
-		bareRole, socket, nodeAddress.String(), peerAddress(0).String(),
+		bareRole, socket, nodeAddress.String(), peerAddress(0).String(), string(watch),
 	}})
 	if err == nil {
 		listener.(*net.UnixListener).SetDeadline(time.Now().Add(10 * time.Second))
@@ -64,10 +72,10 @@ func (b *bare) kill() error {
 	return errors.Join(b.conn.Close(), b.l.Close(), b.Kill())
 }
 
-// serveBare is the process: `bench gobgp SOCKET ADDRESS PEER`.
+// serveBare is the process: `bench gobgp SOCKET ADDRESS PEER watched|unwatched`.
 func serveBare(ctx context.Context, args []string) error {
-	if len(args) != 3 {
-		return fmt.Errorf("usage: bench %s SOCKET ADDRESS PEER", bareRole)
+	if len(args) != 4 {
+		return fmt.Errorf("usage: bench %s SOCKET ADDRESS PEER %s|%s", bareRole, watched, unwatched)
 	}
 	conn, err := net.Dial("unix", args[0])
 	if err != nil {
@@ -87,9 +95,14 @@ func serveBare(ctx context.Context, args []string) error {
 	if err := configureBare(ctx, s, address, peer); err != nil {
 		return err
 	}
-	err = s.WatchEvent(ctx, &api.WatchEventRequest{Table: &api.WatchEventRequest_Table{
-		Filters: []*api.WatchEventRequest_Table_Filter{{Type: api.WatchEventRequest_Table_Filter_EOR}},
-	}}, func(*api.WatchEventResponse) {
+	filters := []*api.WatchEventRequest_Table_Filter{{Type: api.WatchEventRequest_Table_Filter_EOR}}
+	if watching(args[3]) == watched {
+		filters = append(filters, &api.WatchEventRequest_Table_Filter{Type: api.WatchEventRequest_Table_Filter_BEST})
+	}
+	err = s.WatchEvent(ctx, &api.WatchEventRequest{Table: &api.WatchEventRequest_Table{Filters: filters}}, func(r *api.WatchEventResponse) {
+		if p := r.GetTable().GetPaths(); len(p) == 0 || p[0].Nlri != nil {
+			return // not an End-of-RIB, which comes behind all paths
+		}
 		paths := 0
 		s.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
 			for _, f := range p.AfiSafis {

@@ -27,26 +27,32 @@ func endToEnd(b *bench) (err error) {
 	prefixes := hostPrefixes(b.pick(200_000, 50_000))
 	updates := announce(hops[0], prefixes)
 
-	var bareRate, noneRate, planeRate, withdrawRate series
-	var bareCPU, noneCPU, agentCPU, planeCPU series
+	var bareRate, watchedRate, noneRate, planeRate, withdrawRate series
+	var bareCPU, watchedCPU, noneCPU, agentCPU, planeCPU series
 	run := 0
-	byBare := func() error {
-		g, err := l.startBare()
+	byGoBGP := func(watch watching, rates, cpus *series) error {
+		g, err := l.startBare(watch)
 		if err != nil {
 			return err
 		}
 		took, cpu, err := l.deliver(updates, []*netlab.Process{g.Process}, func() error { return g.awaitEndOfRIB(len(prefixes)) })
 		if err == nil {
-			bareRate, bareCPU = append(bareRate, rate(len(prefixes), took.Seconds())), append(bareCPU, cpu[0])
+			*rates, *cpus = append(*rates, rate(len(prefixes), took.Seconds())), append(*cpus, cpu[0])
 		}
 		return errors.Join(err, g.kill())
 	}
+	byBare := func() error { return byGoBGP(unwatched, &bareRate, &bareCPU) }
+	byWatched := func() error { return byGoBGP(watched, &watchedRate, &watchedCPU) }
 	byAgentAlone := func() error {
 		n, err := l.startAgent("none", "--dataplane", "none")
 		if err != nil {
 			return err
 		}
-		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process}, n.awaitEndOfRIB)
+		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process}, func() error {
+			// Asking takes GoBGP's time. Before a bare GoBGP could be through, there is no need to.
+			time.Sleep(time.Duration(0.9 * float64(len(prefixes)) / bareRate.best() * float64(time.Second)))
+			return n.profiled("none", n.awaitEndOfRIB)
+		})
 		if err == nil {
 			noneRate, noneCPU = append(noneRate, rate(len(prefixes), took.Seconds())), append(noneCPU, cpu[0])
 		}
@@ -58,7 +64,9 @@ func endToEnd(b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process, p.process}, func() error { return n.awaitProgrammed(len(prefixes)) })
+		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process, p.process}, func() error {
+			return n.profiled(p.name, func() error { return n.awaitProgrammed(len(prefixes)) })
+		})
 		if err == nil {
 			planeRate = append(planeRate, rate(len(prefixes), took.Seconds()))
 			agentCPU, planeCPU = append(agentCPU, cpu[0]), append(planeCPU, cpu[1])
@@ -71,12 +79,15 @@ func endToEnd(b *bench) (err error) {
 		return err
 	}
 	planeRate, withdrawRate, agentCPU, planeCPU = nil, nil, nil, nil
-	if err := rounds(b.pick(7, 3), byBare, byAgentAlone, byAgent); err != nil {
+	if err := rounds(b.pick(7, 3), byBare, byAgentAlone, byWatched, byAgent); err != nil {
 		return err
 	}
 	on := fmt.Sprintf("%d /32s, %d rounds, GOGC=%s", len(prefixes), len(bareRate), gogc())
 	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, atLeast(0.9), on)
 	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, atLeast(0.7), on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched", watchedRate, noBudget, "")
+	b.compare("GoBGP, best paths watched and thrown away", "route/s", watchedRate, "bare GoBGP", bareRate, noBudget, "what an agent on top could reach")
+	b.compare("end to end, CPU of GoBGP, best paths watched", "s", watchedCPU, "bare GoBGP", bareCPU, noBudget, "")
 	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP", bareCPU, noBudget, "")
 	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "bare GoBGP", bareCPU, noBudget, "")
 	b.single("end to end, CPU of "+p.name, "s", planeCPU.median(), noBudget, "")

@@ -79,6 +79,7 @@ type bench struct {
 	agent   string // the agent's binary
 	self    string
 	build   string               // where packages are unpacked
+	profile string               // where the agent's CPU profiles go; "": nowhere
 	vpp     *netlab.VPPPrograms  // nil: there is none, vpptest stands in
 	bird    *netlab.BirdPrograms // nil: not looked for yet
 	results []result
@@ -101,6 +102,7 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	agent := flags.String("agent", "", "`path` of the agent's binary; empty: build it from the sources here")
 	file := flags.String("o", "out/bench.json", "`file` for the results as JSON")
 	build := flags.String("build", "build", "`folder` where Debian's BIRD is unpacked if none is installed")
+	profile := flags.String("profile", "", "`folder` for CPU profiles of the agent while it takes in the routes of end-to-end; costs some speed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	}
 	b := &bench{
 		ctx: ctx, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		short: *short, agent: *agent, build: *build, out: out,
+		short: *short, agent: *agent, build: *build, profile: *profile, out: out,
 	}
 	cleanUp, err := b.prepare()
 	defer cleanUp()

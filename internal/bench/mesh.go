@@ -14,7 +14,7 @@ const blocksPerPeer = 5
 // mesh starts the agent cold among 300 nodes in full mesh, each with five blocks, and takes the time until the FIB is complete; then what
 // it costs while nothing happens.
 func mesh(b *bench) (err error) {
-	peers := b.pick(300, 300)
+	const peers = 300
 	l, err := b.newLab("mesh", peers)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func (l *lab) onePercent(n *node, r *relay, count int, fill time.Duration) error
 	}
 	changed = changed[:count/100]
 	var each series // time of one changed route
-	for i := range l.b.pick(6, 4) {
+	for i := range l.b.pick(6, 4) { // an even number: the first next hop is back in the end
 		written := r.writes()
 		began := time.Now()
 		if err := l.first.send(announce(hops[(i+1)%2], changed)); err != nil {
@@ -121,7 +121,6 @@ func (l *lab) onePercent(n *node, r *relay, count int, fill time.Duration) error
 
 // restart kills the agent and starts it again over the FIB that it left, with a peer that announces the same again.
 func (l *lab) restart(n *node, r *relay, count int) error {
-	// One of the changes may have been last: the peer announces what the FIB has.
 	writes, dumps := r.writes(), r.dumps()
 	if err := n.kill(); err != nil {
 		return err

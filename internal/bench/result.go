@@ -72,6 +72,14 @@ func (s series) median() float64 {
 	return sorted[mid]
 }
 
+// best is the greatest figure; of none, infinite.
+func (s series) best() float64 {
+	if len(s) == 0 {
+		return math.Inf(1)
+	}
+	return slices.Max(s)
+}
+
 // over returns the ratios of s to t, round by round.
 func (s series) over(t series) series {
 	out := make(series, min(len(s), len(t)))
