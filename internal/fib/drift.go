@@ -173,8 +173,9 @@ func (t *table) soon(e *entry) {
 	}
 }
 
-// verify has a handful of routes checked soon: the data plane says that it is the one we wrote to.
+// verify has a handful of routes checked at once: the data plane says that it is the one we wrote to.
 func (t *table) verify() {
+	t.spots.chase, t.spots.next = max(t.spots.chase, handful), t.now
 	for range min(handful, len(t.all)) {
 		t.soon(t.all[rand.IntN(len(t.all))])
 	}

@@ -19,8 +19,9 @@ type fake struct {
 	mu      sync.Mutex // guards what follows
 	now     route.Facts
 	ours    map[route.Key]route.Route
-	dead    map[route.Key]bool // of ours: over an interface that has gone since they were put
-	foreign map[route.Key]bool // routes of others: what next hops resolve through; true: forwards
+	dead    map[route.Key]bool   // of ours: over an interface that has gone since they were put
+	hidden  map[route.Key]string // of ours: by whose route
+	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
 	refuse  map[route.Key]error
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
 	// unheard.
@@ -30,10 +31,17 @@ type fake struct {
 	release     chan struct{}
 	listErr     error
 	resolveErr  error
+	lookupErr   error
+	keepErr     error
+	holdLookup  chan struct{} // not nil: a Lookup that has its answer waits until this is closed
+	listing     func()        // called before Routes returns what it has found
 
 	ops     []route.Op // all that were carried out
 	lists   int
 	lookups int
+	spots   int             // calls of Lookup
+	tables  map[uint32]bool // made for our puts, not removed yet
+	keeps   [][]uint32      // calls of KeepTables
 }
 
 var errGone = errors.New("connection lost")
@@ -41,7 +49,7 @@ var errGone = errors.New("connection lost")
 func newFake(f route.Facts) *fake {
 	d := &fake{
 		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route), foreign: make(map[route.Key]bool),
-		dead:   make(map[route.Key]bool),
+		dead: make(map[route.Key]bool), hidden: make(map[route.Key]string), tables: make(map[uint32]bool),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
 	}
 	d.tell(f)
@@ -70,20 +78,72 @@ func (d *fake) Routes(ctx context.Context) ([]route.Route, error) {
 		return nil, errGone
 	}
 	var out []route.Route
-	for k, r := range d.ours {
-		if d.dead[k] { // the index in its paths names nothing now
-			r.Paths = []route.Path{{Interface: "deleted", Weight: 1}}
+	for k := range d.ours {
+		if d.hidden[k] == "" {
+			out = append(out, d.shown(k))
 		}
-		out = append(out, r)
+	}
+	if d.listing != nil {
+		d.mu.Unlock()
+		d.listing()
+		d.mu.Lock()
 	}
 	return out, d.listErr
+}
+
+// shown is how a route of ours looks from outside.
+func (d *fake) shown(k route.Key) route.Route {
+	r := d.ours[k]
+	if d.dead[k] { // the index in its paths names nothing now
+		r.Paths = []route.Path{{Interface: "deleted", Weight: 1}}
+	}
+	return r
 }
 
 func (d *fake) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r, ok := d.ours[k]
+	d.spots++
+	r, ok, by, err := d.shown(k), d.ours[k].Prefix.IsValid(), d.hidden[k], d.lookupErr
+	if hold := d.holdLookup; hold != nil {
+		d.mu.Unlock()
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		d.mu.Lock()
+	}
+	switch {
+	case d.now.Identity == "":
+		return route.Route{}, false, errGone
+	case err != nil:
+		return route.Route{}, false, err
+	case by != "":
+		return route.Route{}, false, fmt.Errorf("look up %v: %w", k, route.HiddenError{By: by})
+	}
 	return r, ok, nil
+}
+
+func (d *fake) KeepTables(ctx context.Context, keep []uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keeps = append(d.keeps, keep)
+	if d.keepErr != nil {
+		return d.keepErr
+	}
+	for id := range d.tables {
+		if slices.Contains(keep, id) {
+			continue
+		}
+		delete(d.tables, id)
+		for k := range d.ours { // they go with their table
+			if k.Table == id {
+				delete(d.ours, k)
+			}
+		}
+	}
+	return nil
 }
 
 func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error) {
@@ -157,6 +217,9 @@ func (d *fake) carryOut(op route.Op) error {
 			return fmt.Errorf("no interface %s", p.Interface)
 		}
 	}
+	if k := op.Route.Key; k.Table != 0 {
+		d.tables[k.Table] = true
+	}
 	r := op.Route
 	r.Origin = route.Unknown
 	d.ours[r.Key] = r
@@ -169,7 +232,7 @@ func (d *fake) heal() {
 	defer d.mu.Unlock()
 	clear(d.refuse)
 	d.ghost = false
-	d.sever, d.listErr, d.resolveErr = -1, nil, nil
+	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr = -1, nil, nil, nil, nil
 	if d.hang {
 		d.hang = false
 		close(d.release)

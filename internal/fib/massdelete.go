@@ -54,14 +54,16 @@ func (t *table) setWishes(origin route.Origin, routes []route.Route, listed bool
 	t.setKeys(origin, after)
 }
 
-// keep returns which keys of before, that after lacks, stay wanted. A list decides anew about all of them; events add none.
+// keep returns which keys of before, that after lacks, stay wanted. A list decides anew about all of them, unless it lacks just what
+// is held already; events add none.
 func (t *table) keep(origin route.Origin, before, after map[route.Key]struct{}, listed bool) map[route.Key]struct{} {
+	var held map[route.Key]struct{}
+	if h := t.holds[origin]; h != nil {
+		held = h.keys
+	}
 	from := before
 	if !listed {
-		if t.holds[origin] == nil {
-			return nil
-		}
-		from = t.holds[origin].keys
+		from = held
 	}
 	keep := make(map[route.Key]struct{})
 	for k := range from {
@@ -69,7 +71,7 @@ func (t *table) keep(origin route.Origin, before, after map[route.Key]struct{}, 
 			keep[k] = struct{}{}
 		}
 	}
-	if listed && !t.suspicious(len(keep), len(before)) {
+	if listed && !maps.Equal(keep, held) && !t.suspicious(len(keep), len(before)) {
 		return nil
 	}
 	return keep

@@ -25,10 +25,13 @@ type running struct {
 	stop func()
 }
 
-func start(dp *fake, journal string) *running {
+func start(dp *fake, journal string) *running { return startWith(dp, Config{Journal: journal}) }
+
+func startWith(dp *fake, c Config) *running {
 	// A new process has a new adapter, which tells its facts again.
 	dp.tell(dp.now)
-	e := New(Config{Dataplane: dp, Journal: journal, Log: slog.New(slog.DiscardHandler)})
+	c.Dataplane, c.Log = dp, slog.New(slog.DiscardHandler)
+	e := New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

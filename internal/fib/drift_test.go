@@ -1,0 +1,453 @@
+package fib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// watchful runs f with an engine that makes five spot checks a second and has programmed n routes 10.1.i.0/26.
+func watchful(t *testing.T, repair bool, n int, f func(*testing.T, *running)) {
+	journal := filepath.Join(t.TempDir(), "journal")
+	synctest.Test(t, func(t *testing.T) {
+		r := startWith(newFake(node("a")), Config{Journal: journal, SpotChecks: 5, RepairDrift: repair})
+		r.AllowSweep()
+		for i := range n {
+			r.Learn(pfx(fmt.Sprintf("10.1.%d.%d/26", i/4, i%4*64)), via("10.0.0.2"))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.dp.takeOps()
+		f(t, r)
+		r.dp.heal()
+		r.stop()
+	})
+}
+
+const (
+	one   = "10.1.0.0/26"
+	two   = "10.1.0.64/26"
+	three = "10.1.0.128/26"
+)
+
+// lose deletes a route of ours behind our back, change makes it another.
+func (d *fake) lose(k string) { d.state(func() { delete(d.ours, key(k)) }) }
+
+func (d *fake) change(k string) { d.state(func() { d.ours[key(k)] = drop(k) }) }
+
+func (d *fake) hide(k, by string) { d.state(func() { d.hidden[key(k)] = by }) }
+
+func (r *running) drift() DriftStats {
+	synctest.Wait()
+	s := r.Stats().Drift
+	s.Checked = 0
+	return s
+}
+
+func TestDriftIsFoundAndRepaired(t *testing.T) {
+	watchful(t, true, 3, func(t *testing.T, r *running) {
+		r.dp.lose(one)
+		r.dp.change(two)
+		time.Sleep(time.Second)
+		ops := r.dp.printOps()
+		slices.Sort(ops)
+		check(t, "ops", ops, "put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.64/26 via 10.0.0.2 eth0")
+		if d := r.drift(); d != (DriftStats{Missing: 1, Different: 1, Repaired: 2}) {
+			t.Errorf("%+v", d)
+		}
+		if e := r.state(one); e.State != Programmed || e.Drift != NoDrift {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestDriftIsOnlyReported(t *testing.T) {
+	watchful(t, false, 2, func(t *testing.T, r *running) {
+		r.SetRoutes(route.Own, []route.Route{drop("10.3.0.0/26")})
+		synctest.Wait()
+		r.dp.takeOps()
+		r.dp.lose(one)
+		r.dp.change(two)
+		r.dp.lose("10.3.0.0/26")
+		time.Sleep(time.Hour)
+		check(t, "ops", r.dp.printOps())
+		if d := r.drift(); d != (DriftStats{Missing: 2, Different: 1}) {
+			t.Errorf("%+v; each is counted once, however often it is seen", d)
+		}
+		if e := r.state(one); e.State != Drifted || e.Drift != Missing || e.Found != "" {
+			t.Errorf("%+v", e)
+		}
+		if e := r.state(two); e.State != Drifted || e.Drift != Different || e.Found != two+" drop" {
+			t.Errorf("%+v", e)
+		}
+		if !r.Programmed(own("10.3.0.0/26")) {
+			t.Error("a block would be withdrawn because somebody took its drop route away")
+		}
+		if c := r.Stats().Routes[1]; c.Desired != 2 || c.Programmed != 0 || c.Drifted != 2 {
+			t.Errorf("%+v", c)
+		}
+		paths := r.state(two).Paths
+		r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: paths} })
+		time.Sleep(time.Second)
+		if e := r.state(one); e.State != Programmed {
+			t.Errorf("it is back: %+v", e)
+		}
+		r.Learn(pfx(two), via("10.0.0.3"))
+		check(t, "a new wish is written all the same", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.3 eth0")
+		if e := r.state(two); e.State != Programmed {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestARepairThatIsRefusedIsShown(t *testing.T) {
+	watchful(t, true, 1, func(t *testing.T, r *running) {
+		r.dp.lose(one)
+		r.dp.state(func() { r.dp.refuse[key(one)] = errors.New("no") })
+		time.Sleep(2 * time.Second)
+		if e := r.state(one); e.State != Failed || e.Error != "no" || e.Drift != Missing {
+			t.Errorf("%+v", e)
+		}
+		r.dp.heal()
+		time.Sleep(time.Minute)
+		if d := r.drift(); d != (DriftStats{Missing: 1, Repaired: 1}) || r.state(one).State != Programmed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestSpotChecksKeepToTheirBudget(t *testing.T) {
+	watchful(t, true, 100, func(t *testing.T, r *running) {
+		spots := func(after func()) int {
+			r.dp.state(func() { r.dp.spots = 0 })
+			after()
+			synctest.Wait()
+			return r.dp.spots
+		}
+		minute := func() { time.Sleep(time.Minute) }
+		if n := spots(minute); n < 299 || n > 301 {
+			t.Errorf("%d in a minute, want 5/s", n)
+		}
+		checked := r.Stats().Drift.Checked
+		r.dp.state(func() { r.dp.lookupErr = errGone })
+		if n := spots(minute); n < 299 || n > 301 || r.Stats().Drift.Checked > checked+1 || r.drift() != (DriftStats{}) {
+			t.Errorf("%d that fail; %+v", n, r.drift())
+		}
+		r.dp.heal()
+		r.dp.state(func() { r.dp.hang = true })
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		if n := spots(minute); n != 0 {
+			t.Errorf("%d while a batch is on its way", n)
+		}
+		r.dp.heal()
+		synctest.Wait()
+		r.dp.tell(route.Facts{Problem: "away"})
+		synctest.Wait()
+		if n := spots(minute); n != 0 {
+			t.Errorf("%d without a data plane", n)
+		}
+		if n := spots(func() { r.dp.tell(node("a")) }); n < handful || n > handful+1 {
+			t.Errorf("%d at once after a reconnect, want a handful", n)
+		}
+		if n := spots(func() { r.dp.tell(node("b")); synctest.Wait() }); n > 1 {
+			t.Errorf("%d at once in a new life, where there is nothing to verify", n)
+		}
+	})
+}
+
+func TestWhereALookupIsDearFewAreMade(t *testing.T) {
+	watchful(t, true, 10, func(t *testing.T, r *running) {
+		r.dp.state(func() { r.dp.holdLookup, r.dp.spots = make(chan struct{}), 0 })
+		time.Sleep(10 * time.Minute) // each look-up takes until it is given up
+		if n := r.dp.spots; n < 9 || n > 13 {
+			t.Errorf("%d in ten minutes, want one in 55 s", n)
+		}
+		r.dp.state(func() { close(r.dp.holdLookup); r.dp.holdLookup = nil })
+	})
+}
+
+func TestAnEmptiedTableIsRefilledAtThePaceOfLookups(t *testing.T) {
+	watchful(t, true, 1000, func(t *testing.T, r *running) {
+		r.dp.state(func() { clear(r.dp.ours) })
+		time.Sleep(time.Second)
+		if n := len(r.dp.routes()); n != 1000 {
+			t.Errorf("%d of 1000 are back after a second", n)
+		}
+		if d := r.drift(); d != (DriftStats{Missing: 1000, Repaired: 1000}) {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestAnAnswerThatAWriteOvertookCountsForNothing(t *testing.T) {
+	watchful(t, true, 1, func(t *testing.T, r *running) {
+		hold := make(chan struct{})
+		r.dp.lose(one)
+		r.dp.state(func() { r.dp.holdLookup, r.dp.spots = hold, 0 })
+		time.Sleep(time.Second)
+		r.Learn(pfx(one), nil)
+		synctest.Wait()
+		r.Learn(pfx(one), via("10.0.0.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		r.dp.state(func() { r.dp.holdLookup = nil })
+		close(hold)
+		check(t, "ops", r.dp.printOps())
+		if d := r.drift(); d != (DriftStats{}) || r.dp.spots == 0 {
+			t.Errorf("%+v after %d checks", d, r.dp.spots)
+		}
+	})
+}
+
+func TestTheNextProcessVerifiesWhatItTrusts(t *testing.T) {
+	watchful(t, true, 3, func(t *testing.T, r *running) {
+		r.stop()
+		r.dp.lose(two)
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
+		for _, k := range []string{one, two, three} {
+			r.Learn(pfx(k), via("10.0.0.2"))
+		}
+		check(t, "ops", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0")
+	})
+}
+
+func TestALostRouteThatNobodyWantsYetIsPutOnceSomebodyDoes(t *testing.T) {
+	watchful(t, true, 2, func(t *testing.T, r *running) {
+		r.stop()
+		r.dp.lose(one)
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
+		time.Sleep(time.Minute)
+		check(t, "held", r.dp.printOps())
+		if e := r.state(one); e.State != Held || e.Drift != Missing {
+			t.Errorf("%+v", e)
+		}
+		r.Learn(pfx(one), via("10.0.0.2"))
+		check(t, "wanted", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.2 eth0")
+		r.AllowSweep()
+		check(t, "sweep", r.dp.printOps(), "del 10.1.0.64/26")
+	})
+}
+
+func TestShadowedRoutesAreShownAndLeftAlone(t *testing.T) {
+	watchful(t, true, 3, func(t *testing.T, r *running) {
+		r.dp.hide(one, "CLI")
+		time.Sleep(time.Second)
+		if e := r.state(one); e.State != Shadowed || e.By != "CLI" {
+			t.Errorf("%+v", e)
+		}
+		c := r.Stats().Routes[0]
+		if c.Desired != 3 || c.Programmed != 2 || c.Shadowed != 1 || len(r.Entries(Filter{State: Shadowed})) != 1 {
+			t.Errorf("%+v", c)
+		}
+		r.Learn(pfx(one), via("10.0.0.3"))
+		check(t, "its wish changes", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
+		if e := r.state(one); e.State != Shadowed {
+			t.Errorf("%+v", e)
+		}
+		r.dp.hide(one, "")
+		time.Sleep(time.Second)
+		if e := r.state(one); e.State != Programmed || e.By != "" {
+			t.Errorf("%+v", e)
+		}
+		check(t, "nothing was repaired", r.dp.printOps())
+		if d := r.drift(); d != (DriftStats{}) {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
+	watchful(t, true, 1000, func(t *testing.T, r *running) {
+		r.dp.hide("10.3.0.0/26", "API")
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Second)
+		if e := r.state("10.3.0.0/26"); e.State != Shadowed || e.By != "API" {
+			t.Errorf("%+v", e)
+		}
+		r.Learn(pfx("10.3.0.0/26"), nil)
+		synctest.Wait()
+		if n := len(r.table.shadows); n != 0 {
+			t.Errorf("%d shadows of nothing", n)
+		}
+	})
+}
+
+func (r *running) audit(t *testing.T) Report {
+	t.Helper()
+	report, err := r.Audit(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%v %v want %v found %v %s", f.Key, f.Drift, f.Want.Prefix.IsValid(), f.Found.Prefix.IsValid(), f.By)
+}
+
+// disturb does everything at once that an audit can find.
+func disturb(d *fake) {
+	d.lose(one)
+	d.change(two)
+	d.hide(three, "CLI")
+	d.state(func() { d.ours[key("10.9.0.0/24")] = drop("10.9.0.0/24") })
+}
+
+func checkDisturbed(t *testing.T, report Report) {
+	t.Helper()
+	var found []string
+	for _, f := range report.Findings {
+		found = append(found, f.String())
+	}
+	check(t, "findings", found, "10.1.0.0/26 missing want true found false ", "10.1.0.64/26 different want true found true ",
+		"10.1.0.128/26 hidden want true found false CLI", "10.9.0.0/24 extra want false found true ")
+	if report.Listed != 9 || report.Compared != 10 || report.Missing != 1 || report.Different != 1 || report.Extra != 1 || report.Hidden != 1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestAuditFindsAndRepairs(t *testing.T) {
+	watchful(t, true, 10, func(t *testing.T, r *running) {
+		r.table.spots.pause = 0
+		disturb(r.dp)
+		checkDisturbed(t, r.audit(t))
+		ops := r.dp.printOps()
+		slices.Sort(ops)
+		check(t, "ops", ops, "del 10.9.0.0/24", "put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.64/26 via 10.0.0.2 eth0")
+		if d := r.drift(); d != (DriftStats{Missing: 1, Different: 1, Extra: 1, Repaired: 3}) {
+			t.Errorf("%+v", d)
+		}
+		if report := r.audit(t); len(report.Findings) != 1 || report.Hidden != 1 {
+			t.Errorf("again: %+v", report)
+		}
+		if n := len(r.Entries(Filter{})); n != 10 {
+			t.Errorf("%d entries", n)
+		}
+	})
+}
+
+func TestAuditOnlyReports(t *testing.T) {
+	watchful(t, false, 10, func(t *testing.T, r *running) {
+		r.table.spots.pause = 0
+		disturb(r.dp)
+		checkDisturbed(t, r.audit(t))
+		check(t, "ops", r.dp.printOps())
+		checkDisturbed(t, r.audit(t))
+	})
+}
+
+func TestAuditLeavesOutWhatIsWrittenMeanwhile(t *testing.T) {
+	watchful(t, true, 3, func(t *testing.T, r *running) {
+		r.dp.state(func() {
+			r.dp.listing = func() { // the listing has been made, but is not delivered yet
+				r.Learn(pfx(one), nil)
+				r.Learn(pfx(two), via("10.0.0.3"))
+				r.Learn(pfx("10.3.0.0/26"), via("10.0.0.3"))
+				time.Sleep(time.Second)
+			}
+		})
+		report := r.audit(t)
+		if len(report.Findings) != 0 || report.Compared != 1 {
+			t.Errorf("%+v", report)
+		}
+		if n := len(r.dp.printOps()); n != 3 {
+			t.Errorf("%d ops", n)
+		}
+	})
+}
+
+func TestAuditNeedsADataPlaneThatStays(t *testing.T) {
+	watchful(t, true, 3, func(t *testing.T, r *running) {
+		r.dp.state(func() {
+			r.dp.listing = func() {
+				r.dp.state(func() { r.dp.listing = nil })
+				if _, err := r.Audit(context.Background()); !errors.Is(err, errAuditing) {
+					t.Error(err)
+				}
+				r.dp.tell(node("b"))
+				time.Sleep(time.Millisecond)
+			}
+		})
+		if _, err := r.Audit(context.Background()); !errors.Is(err, errChanged) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		r.dp.tell(route.Facts{Problem: "away"})
+		synctest.Wait()
+		if _, err := r.Audit(context.Background()); !errors.Is(err, errAbsent) {
+			t.Error(err)
+		}
+		r.dp.tell(node("b"))
+		synctest.Wait()
+		r.audit(t)
+	})
+}
+
+func TestAnExtraRouteWaitsForTheSweepAlsoInTheNextProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		journal := r.Engine.journal.Path
+		r.stop()
+		*r = *startWith(r.dp, Config{Journal: journal, RepairDrift: true})
+		synctest.Wait()
+		r.dp.state(func() { r.dp.ours[key("10.9.0.0/24")] = drop("10.9.0.0/24") })
+		if report := r.audit(t); report.Extra != 1 {
+			t.Errorf("%+v", report)
+		}
+		check(t, "before the sweep", r.dp.printOps())
+		if e := r.state("10.9.0.0/24"); e.State != Held || e.Drift != Extra {
+			t.Errorf("%+v", e)
+		}
+		r.Learn(pfx(one), via("10.0.0.2")) // something is written, and the journal with it
+		synctest.Wait()
+		r.again()
+		r.dp.takeOps()
+		r.Learn(pfx(one), via("10.0.0.2"))
+		r.AllowSweep()
+		check(t, "next process", r.dp.printOps(), "del 10.9.0.0/24")
+		if s := r.Stats(); s.Adopted != "journal" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestOpsSayWhatTheyReplace(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		was := func() (out []uint64) {
+			synctest.Wait()
+			for _, op := range r.dp.takeOps() {
+				out = append(out, op.Was)
+			}
+			return out
+		}
+		first := route.Route{Key: key(one), Paths: []route.Path{{NextHop: addr("10.0.0.2"), Interface: "eth0", Weight: 1}}}.Digest()
+		r.Learn(pfx(one), via("10.0.0.2"))
+		if got := was(); !slices.Equal(got, []uint64{0}) {
+			t.Errorf("first put: %x", got)
+		}
+		r.again()
+		r.AllowSweep()
+		if got := was(); !slices.Equal(got, []uint64{first}) {
+			t.Errorf("sweep: %x, want %x from the journal", got, first)
+		}
+		r.dp.state(func() { r.dp.sever, r.dp.lost = 0, 1 })
+		r.Learn(pfx(one), via("10.0.0.2"))
+		synctest.Wait()
+		r.Learn(pfx(one), nil)
+		r.dp.takeOps()
+		r.stop()
+		r.dp.heal()
+		r.again()
+		r.AllowSweep()
+		if got := was(); !slices.Equal(got, []uint64{first}) {
+			t.Errorf("after a put that nobody answered: %x, want %x", got, first)
+		}
+	})
+}
