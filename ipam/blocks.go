@@ -7,6 +7,7 @@ package ipam
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -26,6 +27,8 @@ type Skipped struct {
 // The second half is stricter than Calico's confd, which reads no blocks: a confirmed affinity left behind after the block was given
 // to another node must not attract that node's traffic. A confirmed affinity without a block is normal: IPAM writes the block when
 // the first address is taken.
+//
+// A block that contains a node's BGP address is not taken either: its drop route would cut this node off from that one.
 func OwnBlocks(self string, s *calico.Snapshot) (own []netip.Prefix, skipped []Skipped) {
 	for cidr, state := range s.Affinities {
 		if reason := notOwn(self, cidr, state, s); reason != "" {
@@ -55,6 +58,14 @@ func notOwn(self string, cidr netip.Prefix, state calico.AffinityState, s *calic
 		return fmt.Sprintf("affinity is stale: the block belongs to virtual owner %s", owner.Virtual)
 	case owner.Host != "" && owner.Host != self:
 		return fmt.Sprintf("affinity is stale: the block belongs to node %s", owner.Host)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
+		n := s.Nodes[name]
+		for _, a := range []netip.Prefix{n.IPv4, n.IPv6} {
+			if a.IsValid() && cidr.Contains(a.Addr()) {
+				return fmt.Sprintf("the block contains %s, the BGP address of Node(%s)", a.Addr(), name)
+			}
+		}
 	}
 	return ""
 }

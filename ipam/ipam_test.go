@@ -116,6 +116,19 @@ func TestOwnBlock(t *testing.T) {
 	}
 }
 
+func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
+	s := snapshot(affine("192.168.4.0/24", calico.AffinityConfirmed), affine("fd77::/122", calico.AffinityConfirmed), affine("10.1.0.0/26", calico.AffinityConfirmed))
+	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.168.4.3/24"), IPv6: netip.MustParsePrefix("fd77::7/64")}
+	own, skipped := OwnBlocks("me", s)
+	want := []Skipped{
+		{pfx("192.168.4.0/24"), "the block contains 192.168.4.3, the BGP address of Node(other)"},
+		{pfx("fd77::/122"), "the block contains fd77::7, the BGP address of Node(other)"},
+	}
+	if !slices.Equal(own, []netip.Prefix{pfx("10.1.0.0/26")}) || !slices.Equal(skipped, want) {
+		t.Errorf("own %v, skipped %v", own, skipped)
+	}
+}
+
 func TestOwnBlocksAreSorted(t *testing.T) {
 	s := snapshot(
 		affine("fd00:1::40/122", calico.AffinityConfirmed), affine("10.1.0.192/26", ""), affine("10.1.0.0/26", calico.AffinityConfirmed),

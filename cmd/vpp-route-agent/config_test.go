@@ -99,6 +99,12 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"empty variable of ours":     {nil, map[string]string{"VPP_ROUTE_AGENT_DEFERRAL": ""}, "", "VPP_ROUTE_AGENT_DEFERRAL must not be empty"},
 		"empty flag":                 {[]string{"--dataplane="}, nil, "", "--dataplane must not be empty"},
 		"empty key of the file":      {nil, nil, "stateDir: ''\n", "key stateDir of the configuration file must not be empty"},
+		"link-local next hop":        {[]string{"--next-hop=fe80::1"}, nil, "", "fe80::1 cannot be a next hop"},
+		"the kernel's own table":     {[]string{"--dataplane=kernel", "--kernel-table=255"}, nil, "", "table 255 belongs to the kernel"},
+		"table 0":                    {[]string{"--dataplane=kernel", "--kernel-table=0"}, nil, "", "from 1 to 4294967295"},
+		"metric 0":                   {[]string{"--dataplane=kernel", "--kernel-metric=0"}, nil, "", "from 1 to 4294967295"},
+		"socket path too long":       {[]string{"--admin-socket=/" + strings.Repeat("x", 107)}, nil, "", "longer than the 107 bytes"},
+		"state directory is a file":  {[]string{"--state-dir=/etc/passwd"}, nil, "", "/etc/passwd is not a directory"},
 		"negative deferral":          {[]string{"--deferral=-1s"}, nil, "", "between 0s and 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {

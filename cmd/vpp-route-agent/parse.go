@@ -3,12 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/vpp"
@@ -43,17 +47,6 @@ func truth(field func(*config) *bool) setter {
 	}
 }
 
-func number(bits int, store func(*config, uint64)) setter {
-	return func(c *config, s string) error {
-		n, err := strconv.ParseUint(s, 10, bits)
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number from 0 to %d", s, uint64(1)<<bits-1)
-		}
-		store(c, n)
-		return nil
-	}
-}
-
 // listener takes host:port, or "off", which YAML reads as false.
 func listener(field func(*config) *string) setter {
 	return func(c *config, s string) error {
@@ -83,7 +76,7 @@ func parseNextHops(c *config, s string) error {
 			return fmt.Errorf("%q is not an IP address", part)
 		}
 		a = a.Unmap()
-		if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+		if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
 			return fmt.Errorf("%s cannot be a next hop", a)
 		}
 		for _, other := range c.nextHops {
@@ -127,6 +120,48 @@ func parsePriority(c *config, s string) error {
 var reservedProtocols = map[uint64]string{
 	0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: "bird", 13: "dnrouted",
 	14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 18: "keepalived", 42: "babel", 80: "Felix", 186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
+}
+
+// parseTable leaves out 0, which the kernel reads as main, and the table of local addresses.
+func parseTable(c *config, s string) error {
+	n, err := strconv.ParseUint(s, 10, 32)
+	switch {
+	case err != nil || n == 0:
+		return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint32(math.MaxUint32))
+	case n == unix.RT_TABLE_LOCAL:
+		return errors.New("table 255 belongs to the kernel (local)")
+	}
+	c.kernelTable = uint32(n)
+	return nil
+}
+
+// parseMetric leaves out 0: connected routes have it, and IPv6 turns it into 1024.
+func parseMetric(c *config, s string) error {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint32(math.MaxUint32))
+	}
+	c.kernelMetric = uint32(n)
+	return nil
+}
+
+// parseSocket takes a path that fits into a socket address (unix(7), sun_path).
+func parseSocket(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if len(s) >= len(unix.RawSockaddrUnix{}.Path) {
+			return fmt.Errorf("%q is longer than the %d bytes that a unix socket's path can have", s, len(unix.RawSockaddrUnix{}.Path)-1)
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
+func parseStateDir(c *config, s string) error {
+	if info, err := os.Stat(s); err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", s)
+	}
+	c.stateDir = s
+	return nil
 }
 
 func parseProtocol(c *config, s string) error {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -65,6 +66,7 @@ type Agent struct {
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
+	ownNode     *calico.Node // this node's object as it last was usable
 	firstPlan   time.Time    // when there was first something to hand to the speaker
 	absentSince time.Time    // zero while the data plane is there
 	rejected    []netip.Addr // next hops that the speaker rejects
@@ -127,9 +129,16 @@ func (a *Agent) apply(ctx context.Context) {
 		a.planned, a.plannedWith = a.snapshot, f
 		plan := PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 		a.setWaitingForNode(plan.BGP.Waiting)
-		if plan.BGP.Waiting == "" {
-			a.applyPlan(ctx, plan)
+		if plan.BGP.Waiting != "" && a.ownNode != nil {
+			plan = PlanFor(a.cfg.Node, withNode(a.snapshot, *a.ownNode), a.cfg.BGP, f)
 		}
+		if plan.BGP.Waiting != "" {
+			continue
+		}
+		if node, ok := a.snapshot.Nodes[a.cfg.Node]; ok && a.waitingForNode == "" {
+			a.ownNode = &node
+		}
+		a.applyPlan(ctx, plan)
 	}
 	if a.setError != nil || a.configured.IsZero() {
 		a.setSpeaker(ctx)
@@ -197,8 +206,19 @@ func (a *Agent) speaksTo(peers []bgp.Peer) bool {
 	return !slices.ContainsFunc(peers, func(p bgp.Peer) bool { return !taken[p.Address] })
 }
 
-// setWaitingForNode notes what is missing before there can be a plan. A node that had one keeps it: its object may be on its way back, and
-// without it nobody knows better.
+// withNode is c with this node as it was last known.
+func withNode(c *calico.Snapshot, n calico.Node) *calico.Snapshot {
+	out := *c
+	out.Nodes = maps.Clone(c.Nodes)
+	if out.Nodes == nil {
+		out.Nodes = map[string]calico.Node{}
+	}
+	out.Nodes[n.Name] = n
+	return &out
+}
+
+// setWaitingForNode notes what this node's own object lacks. While it is away after it was there, the plan is made with the object as it was:
+// it may be on its way back, and all else that changes still counts.
 func (a *Agent) setWaitingForNode(waiting string) {
 	a.mu.Lock()
 	changed := a.waitingForNode != waiting

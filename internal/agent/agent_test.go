@@ -378,7 +378,7 @@ func TestBlockThatMovesHereWaitsForItsDropRoute(t *testing.T) {
 	})
 }
 
-func TestNodeThatVanishesKeepsItsPlan(t *testing.T) {
+func TestNodeThatVanishesKeepsItsSessions(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
@@ -388,8 +388,13 @@ func TestNodeThatVanishesKeepsItsPlan(t *testing.T) {
 		delete(c.Nodes, "a")
 		n.snapshots <- c
 		n.expect(t, time.Minute)
+		c = cluster()
+		delete(c.Nodes, "a")
+		delete(c.Affinities, pfx("10.1.0.0/26"))
+		n.snapshots <- c
+		n.expect(t, time.Minute, "withdraw 10.1.0.0/26", "delete 10.1.0.0/26")
 		s := n.agent.Status()
-		if s.Ready || len(s.BGP.Peers) != 1 || !strings.Contains(s.Conditions[1].Message, "the last plan stays in force") {
+		if s.Ready || len(s.BGP.Peers) != 1 || !strings.Contains(s.Conditions[1].Message, "its last known address") {
 			t.Errorf("ready %v, peers %v, node condition %+v", s.Ready, s.BGP.Peers, s.Conditions[1])
 		}
 	})

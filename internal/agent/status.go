@@ -175,10 +175,10 @@ func (a *Agent) nodeCondition() Condition {
 	case a.handsOff:
 		return Condition{Name: "node", OK: !a.configured.IsZero(), Message: "ClusterInformation says datastoreReady: false; nothing is changed"}
 	case a.waitingForNode != "" && !a.configured.IsZero():
-		return Condition{Name: "node", Message: a.waitingForNode + "; until then the last plan stays in force"}
+		return Condition{Name: "node", Message: a.waitingForNode + "; until then its last known address and AS are used"}
 	case a.waitingForNode != "":
 		return Condition{Name: "node", Message: a.waitingForNode}
-	case a.configured.IsZero():
+	case len(a.plan.OwnAddresses) == 0:
 		return Condition{Name: "node", Message: "waiting for Calico's data"}
 	}
 	return Condition{Name: "node", OK: true}
@@ -186,10 +186,15 @@ func (a *Agent) nodeCondition() Condition {
 
 // speakerCondition needs a.mu.
 func (a *Agent) speakerCondition() Condition {
-	if a.setError != nil {
+	switch {
+	case a.setError != nil:
 		return Condition{Name: "bgp", Message: a.setError.Error()}
+	case a.configured.IsZero() && len(a.plan.Deferred) > 0:
+		return Condition{Name: "bgp", Message: "sessions wait for the drop routes of own blocks, 5 s at most"}
+	case a.configured.IsZero():
+		return Condition{Name: "bgp", Message: "sessions are not started yet"}
 	}
-	return Condition{Name: "bgp", OK: !a.configured.IsZero()}
+	return Condition{Name: "bgp", OK: true}
 }
 
 func dataplaneCondition(f FIBStatus) Condition {

@@ -163,6 +163,11 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 	if af != family(p.Addr()) {
 		return netip.Prefix{}, fmt.Errorf("key: %s is not in %q", p, af)
 	}
+	// What an IPPool's blockSize may be (libcalico-go lib/clientv3/ippool.go). A typing error such as 0.0.0.0-0 must not draw everybody's
+	// traffic here.
+	if shortest := p.Addr().BitLen() - 12; p.Bits() < shortest {
+		return netip.Prefix{}, fmt.Errorf("key: block %s is larger than Calico's largest, /%d", p, shortest)
+	}
 	return p, nil
 }
 
