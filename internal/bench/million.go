@@ -86,7 +86,7 @@ func (l *lab) onePercent(n *node, r *relay, count int, fill time.Duration) error
 		changed[i] = changed[i*100]
 	}
 	changed = changed[:count/100]
-	var each series // time of one changed route
+	var each series                 // time of one changed route
 	for i := range l.b.pick(6, 4) { // an even number: the first next hop is back in the end
 		written := r.writes()
 		began := time.Now()
