@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"vpp-route-agent/internal/route"
 )
 
@@ -280,7 +282,7 @@ func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
 	})
 }
 
-func (r *running) audit(t *testing.T) Report {
+func (r *running) audit(t rapid.TB) Report {
 	t.Helper()
 	report, err := r.Audit(context.Background())
 	if err != nil {

@@ -107,6 +107,11 @@ func (w *walker) setRoutes() {
 		}
 		w.want(key(s), c)
 	}
+	if origin == route.External {
+		for _, table := range rapid.SliceOfNDistinct(rapid.Uint32Range(7, 9), 0, 2, rapid.ID).Draw(w.t, "tables") {
+			w.want(inTable(table, walkPrefixes[0]).Key, Candidate{Origin: origin, Kind: route.Drop})
+		}
+	}
 	w.hand(origin)
 }
 
@@ -117,7 +122,11 @@ func (w *walker) hand(origin route.Origin) {
 			routes = append(routes, route.Route{Key: k, Kind: c.Kind, Paths: c.Paths})
 		}
 	}
-	w.e.SetRoutes(origin, routes)
+	if rapid.Bool().Draw(w.t, "listed") {
+		w.e.SetListed(origin, routes)
+	} else {
+		w.e.SetRoutes(origin, routes)
+	}
 }
 
 func (w *walker) protect() {
@@ -179,6 +188,35 @@ func (w *walker) stale(name string) {
 	})
 }
 
+// edit is somebody's hand on routes that carry our mark: one is lost or another, or there is one more.
+func (w *walker) edit() {
+	k := key(rapid.SampledFrom(append(walkPrefixes, "10.6.0.0/24", "10.7.0.0/24")).Draw(w.t, "edited"))
+	lost := rapid.Bool().Draw(w.t, "lost")
+	w.dp.state(func() {
+		delete(w.dp.dead, k)
+		if lost {
+			delete(w.dp.ours, k)
+		} else {
+			w.dp.ours[k] = route.Route{Key: k, Kind: route.Prohibit}
+		}
+	})
+	delete(w.adopted, k)
+}
+
+// hide lets another's route come before one of ours, or go.
+func (w *walker) hide() {
+	k := w.prefix()
+	w.dp.state(func() {
+		if w.dp.hidden[route.Key{Prefix: k}] == "" {
+			w.dp.hidden[route.Key{Prefix: k}] = "CLI"
+		} else {
+			delete(w.dp.hidden, route.Key{Prefix: k})
+		}
+	})
+}
+
+func (w *walker) audit() { w.e.Audit(context.Background()) } // it may well fail now
+
 func (w *walker) lose() { w.dp.tell(route.Facts{Problem: "away"}) }
 
 func (w *walker) reconnect() { w.dp.tell(w.w.facts) }
@@ -190,7 +228,7 @@ func (w *walker) restartDataplane() {
 	}
 	w.life++
 	w.w.facts.Identity = fmt.Sprintf("life %d", w.life)
-	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead) })
+	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead); clear(w.dp.tables) })
 	clear(w.adopted)
 	w.reconnect()
 }
@@ -216,7 +254,7 @@ func (w *walker) startAgent() {
 			w.adopted[k] = true
 		}
 	}
-	w.e = start(w.dp, w.journal)
+	w.e = startWith(w.dp, Config{Journal: w.journal, SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1})
 }
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
@@ -225,7 +263,7 @@ func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
-		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve"}).Draw(w.t, "fault") {
+		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables"}).Draw(w.t, "fault") {
 		case "refuse":
 			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t, "refused") {
 				w.dp.refuse[key(s)] = fmt.Errorf("refused %s", s)
@@ -239,6 +277,10 @@ func (w *walker) fault() {
 			w.dp.listErr = errGone
 		case "resolve":
 			w.dp.resolveErr = errGone
+		case "lookup":
+			w.dp.lookupErr = errGone
+		case "tables":
+			w.dp.keepErr = errGone
 		}
 	})
 }
@@ -280,9 +322,13 @@ func (w *walker) check() {
 // settle ends all faults and compares with the dumb loop.
 func (w *walker) settle() {
 	w.heal()
+	w.dp.state(func() { clear(w.dp.hidden) })
 	w.reconnect()
 	w.allowSweep()
-	time.Sleep(3 * time.Minute) // longer than any back-off and than one rotation
+	time.Sleep(3 * time.Minute) // longer than any back-off, than one rotation, and than the guard holds anything
+	synctest.Wait()
+	w.e.audit(w.t)
+	time.Sleep(time.Minute) // what was extra may have been in the way of next hops
 	synctest.Wait()
 
 	w.w.resolutions = w.foreignResolutions()
@@ -302,8 +348,37 @@ func (w *walker) settle() {
 		for k := range w.dp.dead {
 			w.t.Fatalf("%v goes over an interface that is no more", k)
 		}
+		for table := range w.dp.tables {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(k route.Key) bool { return k.Table == table }) {
+				w.t.Fatalf("table %d is left over", table)
+			}
+		}
 	})
 	w.checkCounts(want)
+	w.checkAudit(want)
+}
+
+// checkAudit: all is well, and nothing is to be written because of a shadow.
+func (w *walker) checkAudit(want map[route.Key]route.Route) {
+	w.dp.takeOps()
+	if r := w.e.audit(w.t); len(r.Findings) != 0 || r.Compared != len(want) || r.Listed != len(want) {
+		w.t.Fatalf("%+v", r)
+	}
+	for k := range want {
+		w.dp.state(func() { w.dp.hidden[k] = "CLI" })
+	}
+	if r := w.e.audit(w.t); r.Hidden != len(want) || len(w.e.Entries(Filter{State: Shadowed})) != len(want) {
+		w.t.Fatalf("%+v", r)
+	}
+	w.dp.state(func() { clear(w.dp.hidden) })
+	w.e.audit(w.t)
+	if n := len(w.e.Entries(Filter{State: Programmed})); n != len(want) {
+		w.t.Fatalf("%d programmed", n)
+	}
+	synctest.Wait()
+	if ops := w.dp.takeOps(); len(ops) != 0 {
+		w.t.Fatalf("written: %v", ops)
+	}
 }
 
 func (w *walker) checkCounts(want map[route.Key]route.Route) {
@@ -366,7 +441,8 @@ func walk(t *rapid.T, journal string) {
 	steps := map[string]func(){
 		"learn": w.learn, "learn more": w.learn, "routes": w.setRoutes, "protect": w.protect, "foreign": w.foreign, "link": w.link,
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
-		"sweep": w.allowSweep, "fault": w.fault, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
+		"sweep": w.allowSweep, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
+		"journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
