@@ -84,7 +84,7 @@ func endToEnd(b *bench) (err error) {
 	}
 	on := fmt.Sprintf("%d /32s, %d rounds, GOGC=%s", len(prefixes), len(bareRate), gogc())
 	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, atLeast(0.9), on)
-	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, atLeast(0.7), on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, p.limit(atLeast(0.7)), on)
 	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched", watchedRate, noBudget, "")
 	b.compare("GoBGP, best paths watched and thrown away", "route/s", watchedRate, "bare GoBGP", bareRate, noBudget, "what an agent on top could reach")
 	b.compare("end to end, CPU of GoBGP, best paths watched", "s", watchedCPU, "bare GoBGP", bareCPU, noBudget, "")

@@ -81,6 +81,15 @@ func serveVPPTest(ctx context.Context, args []string) error {
 	return nil
 }
 
+// limit is the budget on a real VPP. vpptest, which keeps a map and forwards nothing, answers sooner than any VPP: what is held against
+// its pace says nothing.
+func (p *plane) limit(b budget) budget {
+	if p.real == nil {
+		return noBudget
+	}
+	return b
+}
+
 // await asks every interval until holds has no objection, and returns the last one when patience is over.
 func await(ctx context.Context, patience, interval time.Duration, holds func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
