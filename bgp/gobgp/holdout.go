@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,10 +19,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// holdout is a session of GoBGP with ourselves over the loopback interface, from the address that GoBGP listens on to that address.
-// Its other end speaks just enough BGP to have its End-of-RIB awaited; see restart. Its family is one that carries no routes, so
-// nothing is announced to it and nothing is learned, also not from somebody else on this machine who would come from that address.
-// `gobgp neighbor` shows it while it lasts.
+// holdout is a session of GoBGP with ourselves inside this machine, from an address that GoBGP listens on to the same address. Its other
+// end speaks just enough BGP to have its End-of-RIB awaited; see restart. Its family is one that carries no routes, so nothing is
+// announced to it and nothing is learned, also not from another program that would come from that address first. `gobgp neighbor` shows
+// it while it lasts.
 type holdout struct {
 	addr  netip.Addr
 	conn  net.Conn
@@ -29,9 +30,9 @@ type holdout struct {
 }
 
 var (
-	holdoutFamily    = &api.Family{Afi: api.Family_AFI_OPAQUE, Safi: api.Family_SAFI_KEY_VALUE}
-	errNoListener    = errors.New("gobgp: holdout: there is no listener")
-	errHoldoutClosed = errors.New("gobgp: holdout: not an answer to OPEN")
+	holdoutFamily = &api.Family{Afi: api.Family_AFI_OPAQUE, Safi: api.Family_SAFI_KEY_VALUE}
+	errNoListener = errors.New("gobgp: holdout: there is no listener")
+	errNotOpened  = errors.New("not the answer to OPEN")
 )
 
 const (
@@ -43,11 +44,12 @@ const (
 )
 
 // startHoldout returns when GoBGP awaits the End-of-RIB.
-func startHoldout(ctx context.Context, srv *server.BgpServer, sp bgp.Speaker) (*holdout, error) {
+func startHoldout(ctx context.Context, srv *server.BgpServer, p bgp.Plan) (*holdout, error) {
+	sp := p.Speaker
 	if sp.ListenPort == 0 {
 		return nil, errNoListener
 	}
-	h := &holdout{addr: loopbackOf(sp), ended: make(chan struct{})}
+	h := &holdout{addr: holdoutAddress(p), ended: make(chan struct{})}
 	if err := srv.AddPeer(ctx, &api.AddPeerRequest{Peer: h.peer(sp)}); err != nil {
 		return nil, fmt.Errorf("gobgp: holdout: %w", err)
 	}
@@ -72,14 +74,19 @@ func (h *holdout) serve() {
 	}
 }
 
-// loopbackOf returns an address at which the speaker can be reached from this machine.
-func loopbackOf(sp bgp.Speaker) netip.Addr {
-	for _, a := range sp.ListenAddresses {
+// holdoutAddress returns an address at which the speaker can be reached from this machine, and that is no peer's: a router on this machine
+// may well be one, at 127.0.0.1.
+func holdoutAddress(p bgp.Plan) netip.Addr {
+	for _, a := range p.Speaker.ListenAddresses {
 		if !a.IsUnspecified() {
 			return a
 		}
 	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	a := netip.AddrFrom4([4]byte{127, 0, 0, 2})
+	for slices.ContainsFunc(p.Peers, func(peer bgp.Peer) bool { return peer.Address == a }) {
+		a = a.Next()
+	}
+	return a
 }
 
 func (h *holdout) peer(sp bgp.Speaker) *api.Peer {
@@ -139,7 +146,7 @@ func (h *holdout) open(ctx context.Context, sp bgp.Speaker) (err error) {
 			return err
 		}
 		if got != want {
-			return errHoldoutClosed
+			return errNotOpened
 		}
 	}
 	if err := write(conn, packet.NewBGPKeepAliveMessage()); err != nil {

@@ -27,7 +27,7 @@ type restart struct {
 	deferral time.Duration       // of the peers that it concerns
 }
 
-// The deferral is how long after its first OPEN a peer's UPDATEs wait for others (the Selection_Deferral_Timer of RFC 4724 §4.1).
+// The deferral is how long a peer's UPDATEs wait for others after its session came up (the Selection_Deferral_Timer of RFC 4724 §4.1).
 const (
 	// ownDeferral is where nobody gets anything but what we originate: that is complete before the first peer is added. It is the
 	// shortest that GoBGP knows.
@@ -46,7 +46,7 @@ func (s *Speaker) beginRestart(ctx context.Context, p bgp.Plan) {
 		if peer.External() {
 			r.deferral = learnedDeferral
 		}
-		// A helper counts from when it lost us, which was before now.
+		// A helper counts from when it noticed that we were gone.
 		if until := time.Now().Add(peer.RestartTime); until.After(r.until) {
 			r.until = until
 		}
@@ -56,7 +56,7 @@ func (s *Speaker) beginRestart(ctx context.Context, p bgp.Plan) {
 		return // nobody's End-of-RIB could come too early for another
 	}
 	var err error
-	if r.holdout, err = startHoldout(ctx, s.applied.server, p.Speaker); err != nil {
+	if r.holdout, err = startHoldout(ctx, s.applied.server, p); err != nil {
 		s.log.Warn("peers that come up late will not be told that this is a restart, and may drop our routes for a moment", "err", err)
 	}
 }

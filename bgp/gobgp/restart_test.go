@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 )
 
@@ -152,5 +153,26 @@ func TestEveryPeerOfAMeshIsToldOfTheRestart(t *testing.T) {
 		f := dialFar(t, n, p, 64512, 90, true, gracefulCap(false))
 		f.endOfRIB()
 		f.wantToldOfRestart(true)
+	}
+}
+
+func TestHoldoutAddress(t *testing.T) {
+	peers := []bgp.Peer{{Address: addr("127.0.0.2")}, {Address: addr("127.0.0.1")}}
+	for name, tc := range map[string]struct {
+		listen []netip.Addr
+		peers  []bgp.Peer
+		want   string
+	}{
+		"all addresses":               {nil, nil, "127.0.0.2"},
+		"a peer on this machine":      {nil, peers, "127.0.0.3"},
+		"wildcards":                   {[]netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()}, nil, "127.0.0.2"},
+		"bound to the node's address": {[]netip.Addr{addr("fd00::7"), addr("10.0.0.7")}, nil, "fd00::7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := holdoutAddress(bgp.Plan{Speaker: bgp.Speaker{ListenAddresses: tc.listen}, Peers: tc.peers})
+			if got != addr(tc.want) {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
 	}
 }
