@@ -21,14 +21,25 @@ func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err er
 	if err != nil {
 		return err
 	}
-	if err := l.apply(ctx, v.cfg.Window, ops, done); err != nil {
+	if err = l.makeTables(ctx, ops); err == nil {
+		if l.shared {
+			err = v.applyShared(ctx, l, ops, done)
+		} else {
+			err = v.pipeline(ctx, l, ops, done)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("vpp: apply: %w", err)
 	}
 	return nil
 }
 
-func (l *life) apply(ctx context.Context, window int, ops []route.Op, done func(i int, err error)) error {
-	s, err := newStream(l.conn)
+// pipeline carries out ops, whatever is there.
+func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i int, err error)) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	s, err := newStream(l)
 	if err != nil {
 		return err
 	}
@@ -40,13 +51,14 @@ func (l *life) apply(ctx context.Context, window int, ops []route.Op, done func(
 		acked int
 		buf   []byte
 		req   ip.IPRouteAddDelV2
+		old   ip.IPRouteAddDel
 		paths []fib_types.FibPath
 	)
 	acknowledge := func(retvals []int32) {
 		for _, retval := range retvals {
 			i := sent[acked]
 			acked++
-			done(i, opError(ops[i], retval))
+			done(i, v.outcome(l, ops[i], apiError(retval)))
 		}
 	}
 	flush := func() error {
@@ -76,8 +88,13 @@ func (l *life) apply(ctx context.Context, window int, ops []route.Op, done func(
 		return nil
 	}
 	for i, op := range ops {
-		req, paths, err = encodeOp(op, l.source, paths[:0], links.index)
-		if err == nil {
+		req, paths, err = encodeOp(op, l.own.id, paths[:0], links.index)
+		switch {
+		case err != nil:
+		case l.shared:
+			old = ip.IPRouteAddDel{IsAdd: req.IsAdd, Route: ip.IPRoute{TableID: req.Route.TableID, Prefix: req.Route.Prefix, Paths: req.Route.Paths}}
+			buf, err = l.conn.frame(buf, s.id, s.context(len(sent)), &old)
+		default:
 			buf, err = l.conn.frame(buf, s.id, s.context(len(sent)), &req)
 		}
 		if err != nil {
@@ -91,8 +108,8 @@ func (l *life) apply(ctx context.Context, window int, ops []route.Op, done func(
 			}
 		}
 		// Half of a full window must come back before more is sent: single replies would make single writes.
-		if len(sent)-acked >= window {
-			if err := settle(window / 2); err != nil {
+		if len(sent)-acked >= v.cfg.Window {
+			if err := settle(v.cfg.Window / 2); err != nil {
 				return err
 			}
 		}
@@ -107,11 +124,19 @@ func verb(op route.Op) string {
 	return "put"
 }
 
-func opError(op route.Op, retval int32) error {
+// outcome is what VPP's return value says about op.
+func (v *VPP) outcome(l *life, op route.Op, retval apiError) error {
 	if retval == 0 {
 		return nil
 	}
-	return fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, vppError(retval))
+	if retval == noSuchFIB {
+		delete(l.tables, tableOfKey(op.Route.Key)) // or it is the table of a path: then this does no harm
+		if op.Delete {
+			return nil // with the table the route is gone
+		}
+	}
+	v.counters.refuse(retval)
+	return fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, retval)
 }
 
 // encodeOp returns the request for op. A delete without multipath takes away all that our source has at the prefix, and
@@ -143,15 +168,19 @@ type stream struct {
 	broken  error   // replies do not belong to requests any more
 }
 
-func newStream(c *conn) (*stream, error) {
-	s := &stream{conn: c, wake: make(chan struct{}, 1)}
-	for m, id := range map[api.Message]*uint16{(*ip.IPRouteAddDelV2)(nil): &s.id, (*ip.IPRouteAddDelV2Reply)(nil): &s.replyID} {
+func newStream(l *life) (*stream, error) {
+	var request, reply api.Message = (*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil)
+	if l.shared {
+		request, reply = (*ip.IPRouteAddDel)(nil), (*ip.IPRouteAddDelReply)(nil)
+	}
+	s := &stream{conn: l.conn, wake: make(chan struct{}, 1)}
+	for m, id := range map[api.Message]*uint16{request: &s.id, reply: &s.replyID} {
 		var ok bool
-		if *id, ok = c.id(m); !ok {
+		if *id, ok = l.conn.id(m); !ok {
 			return nil, fmt.Errorf("this VPP has no %s", messageName(m))
 		}
 	}
-	s.number = c.open(s.reply)
+	s.number = l.conn.open(s.reply)
 	return s, nil
 }
 

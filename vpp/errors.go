@@ -22,11 +22,19 @@ var apiErrorNames = map[apiError]string{
 	-171:        "invalid prefix length",
 }
 
+// name is for metrics: there are not many.
+func (e apiError) name() string {
+	if name, ok := apiErrorNames[e]; ok {
+		return name
+	}
+	return fmt.Sprintf("VPP error %d", int32(e))
+}
+
 func (e apiError) Error() string {
 	if name, ok := apiErrorNames[e]; ok {
 		return fmt.Sprintf("%s (VPP error %d)", name, int32(e))
 	}
-	return fmt.Sprintf("VPP error %d", int32(e))
+	return e.name()
 }
 
 // vppError returns the error that a return value stands for; 0 is none.

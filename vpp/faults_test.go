@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -209,27 +210,39 @@ func TestSlowVPPIsNotLost(t *testing.T) {
 }
 
 func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
-	for _, shared := range []bool{false, true} {
-		s := newServer(t)
-		s.Lack("ip_route_add_del_v2", "fib_source_dump")
-		a := runAgent(t, vpp.Config{Socket: s.Socket(), AllowSharedSource: shared})
-		f := a.await(t, "a problem", func(f route.Facts) bool { return f.Problem != "" })
-		for _, want := range []string{"VPP 25.10-vpptest", "ip_route_add_del_v2_", "fib_source_dump_"} {
-			if !strings.Contains(f.Problem, want) {
-				t.Errorf("problem %q does not name %s", f.Problem, want)
+	for name, c := range map[string]struct {
+		shared bool
+		lacks  []string
+	}{
+		"the newer messages":                                  {false, []string{"ip_route_add_del_v2", "fib_source_dump"}},
+		"the newer ones, and one of the older":                {true, []string{"ip_route_lookup_v2", "ip_route_lookup"}},
+		"one that is always needed":                           {true, []string{"sw_interface_get_table"}},
+		"one that is always needed, nobody asked for sharing": {false, []string{"want_interface_events"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.Lack(c.lacks...)
+			a := runAgent(t, vpp.Config{Socket: s.Socket(), AllowSharedSource: c.shared})
+			f := a.await(t, "a problem", func(f route.Facts) bool { return f.Problem != "" })
+			for _, want := range append(c.lacks, "VPP 25.10-vpptest") {
+				if !strings.Contains(f.Problem, want) {
+					t.Errorf("problem %q does not name %s", f.Problem, want)
+				}
 			}
-		}
-		if strings.Contains(f.Problem, "not supported") != shared {
-			t.Errorf("shared source allowed %t: problem %q", shared, f.Problem)
-		}
-		if _, err := a.Routes(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks") {
-			t.Errorf("routes: %v", err)
-		}
-		if n := s.Requests("ip_route_add_del"); n != 0 {
-			t.Errorf("%d writes to the shared source", n)
-		}
-		s.Lack()
-		a.await(t, "connection", present)
+			if p := f.Preflight; p.Outcome != route.RefusedAPI || len(p.Lacks) != len(c.lacks) || !strings.HasPrefix(p.Lacks[0], slices.Min(c.lacks)) {
+				t.Errorf("preflight %+v", p)
+			}
+			if _, err := a.Routes(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks") {
+				t.Errorf("routes: %v", err)
+			}
+			if n := s.Requests("ip_route_add_del"); n != 0 {
+				t.Errorf("%d writes to the shared source", n)
+			}
+			s.Lack()
+			if p := a.await(t, "connection", present).Preflight; p.Outcome != route.FullAPI || len(p.Lacks) != 0 {
+				t.Errorf("preflight %+v", p)
+			}
+		})
 	}
 }
 
@@ -323,8 +336,8 @@ func TestHiddenRoute(t *testing.T) {
 	static.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.2.9"), Interface: "loop1", Weight: 1}}
 	s.InjectForeignRoute("CLI", static)
 	a.mustApply(t, op)
-	if _, ok, err := a.Lookup(t.Context(), op.Route.Key); ok || err != nil {
-		t.Errorf("lookup of a hidden route: %t, %v", ok, err)
+	if _, _, err := a.Lookup(t.Context(), op.Route.Key); !errors.Is(err, route.HiddenError{By: "CLI"}) {
+		t.Errorf("lookup of a hidden route: %v", err)
 	}
 	s.RemoveForeignRoute("CLI", static.Key)
 	r, ok, err := a.Lookup(t.Context(), op.Route.Key)
@@ -335,6 +348,21 @@ func TestHiddenRoute(t *testing.T) {
 	s.AddNeighbor("loop1", op.Route.Prefix.Addr())
 	if _, ok, _ := a.Lookup(t.Context(), op.Route.Key); !ok {
 		t.Error("a neighbour entry hides our route")
+	}
+	// So is another agent's of the same priority, which came later; of a better one it is named although it came after us.
+	for _, c := range []struct {
+		name     string
+		priority uint8
+		hides    bool
+	}{{"twin", 0x88, false}, {"better", 0x87, true}} {
+		other := runAgent(t, vpp.Config{Socket: s.Socket(), Source: c.name, Priority: c.priority})
+		other.await(t, "connection", present)
+		other.mustApply(t, op)
+		_, ok, err := a.Lookup(t.Context(), op.Route.Key)
+		var hidden route.HiddenError
+		if errors.As(err, &hidden); ok == c.hides || strings.HasPrefix(hidden.By, c.name+"@") != c.hides {
+			t.Errorf("%s with priority %#x: lookup %t, %v", c.name, c.priority, ok, err)
+		}
 	}
 }
 
@@ -389,7 +417,7 @@ func TestRoutesOfOthersAreNeverWritten(t *testing.T) {
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "connection", present)
 	a.mustApply(t, hostRoutes(100)...)
-	for _, name := range []string{"ip_table_replace_begin", "ip_table_replace_end", "ip_table_flush", "ip_route_add_del", "ip_table_add_del_v2"} {
+	for _, name := range []string{"ip_table_replace_begin", "ip_table_replace_end", "ip_table_flush", "ip_route_add_del", "ip_table_add_del", "ip_table_add_del_v2"} {
 		if n := s.Requests(name); n != 0 {
 			t.Errorf("%d times %s", n, name)
 		}

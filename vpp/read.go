@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/ip"
@@ -13,10 +14,12 @@ import (
 )
 
 // Routes is fib.Dataplane's. VPP shows an entry under its best source only: a route of ours that another source hides is missing
-// here, and in Lookup. Putting or deleting it works all the same. VPP's workers stand still while it writes the dump.
+// here. Putting or deleting it works all the same. VPP's workers stand still while it writes the dump.
+//
+// Under the shared API source nothing is known to be ours but what the journal names: the list is empty.
 func (v *VPP) Routes(ctx context.Context) ([]route.Route, error) {
 	l, err := v.current()
-	if err != nil {
+	if err != nil || l.shared {
 		return nil, err
 	}
 	routes, err := l.routes(ctx)
@@ -27,21 +30,20 @@ func (v *VPP) Routes(ctx context.Context) ([]route.Route, error) {
 }
 
 func (l *life) routes(ctx context.Context) ([]route.Route, error) {
-	var tables []ip.IPTable
-	err := dump(ctx, l.conn, []request{&ip.IPTableDump{}}, func(_ int, d *ip.IPTableDetails) { tables = append(tables, d.Table) })
+	tables, err := readTables(ctx, l.conn)
 	if err != nil {
 		return nil, err
 	}
 	links := l.links.Load()
 	var routes []route.Route
-	for _, t := range tables { // one call each: VPP serves others in between
+	for t := range tables { // one call each: VPP serves others in between
 		var part []route.Route
 		var bad error
-		err := dump(ctx, l.conn, []request{&ip.IPRouteV2Dump{Src: l.source, Table: t}}, func(_ int, d *ip.IPRouteV2Details) {
-			if d.Route.Src != l.source {
+		err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, l.own.id, func(found ip.IPRouteV2) {
+			if found.Src != l.own.id {
 				return
 			}
-			r, err := decodeRoute(d.Route, links.name)
+			r, err := decodeRoute(found, links.name)
 			if err != nil {
 				bad = errors.Join(bad, err)
 				return
@@ -56,25 +58,44 @@ func (l *life) routes(ctx context.Context) ([]route.Route, error) {
 	return routes, nil
 }
 
-// Lookup is fib.Dataplane's. ok is false also where another source hides ours, which VPP cannot show; to put the route again
-// is then harmless.
+// dumpRoutes calls each, on the reader, for every entry of a table whose best source is src, or for all of them if that is 0.
+func (l *life) dumpRoutes(ctx context.Context, t ip.IPTable, src uint8, each func(ip.IPRouteV2)) error {
+	if l.shared {
+		return dump(ctx, l.conn, []request{&ip.IPRouteDump{Table: t}}, func(_ int, d *ip.IPRouteDetails) { each(withoutSource(d.Route)) })
+	}
+	return dump(ctx, l.conn, []request{&ip.IPRouteV2Dump{Src: src, Table: t}}, func(_ int, d *ip.IPRouteV2Details) { each(d.Route) })
+}
+
+// Lookup is fib.Dataplane's. Under the shared API source it shows whatever somebody wants for k.
 func (v *VPP) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {
 	l, err := v.current()
 	if err != nil {
 		return route.Route{}, false, err
 	}
-	found, ok, err := l.lookup(ctx, k.Table, k.Prefix, true)
-	if err == nil && (!ok || found.Src != l.source) {
-		return route.Route{}, false, nil
-	}
-	var r route.Route
-	if err == nil {
-		r, err = decodeRoute(found, l.links.Load().name)
-	}
+	r, ok, err := l.find(ctx, k)
 	if err != nil {
 		return route.Route{}, false, fmt.Errorf("vpp: look up %s: %w", k, err)
 	}
-	return r, true, nil
+	return r, ok, nil
+}
+
+func (l *life) find(ctx context.Context, k route.Key) (route.Route, bool, error) {
+	found, ok, err := l.lookup(ctx, k.Table, k.Prefix, true)
+	if err != nil || !ok {
+		return route.Route{}, false, err
+	}
+	if l.shared {
+		return l.claimed(ctx, found)
+	}
+	if found.Src != l.own.id {
+		other, err := l.sourceOf(ctx, found.Src)
+		if err == nil && other.before(l.own) {
+			err = route.HiddenError{By: other.name}
+		}
+		return route.Route{}, false, err
+	}
+	r, err := decodeRoute(found, l.links.Load().name)
+	return r, err == nil, err
 }
 
 // lookup asks VPP for the entry of exactly that prefix, or for the longest match of an address. ok is false where there is none.
@@ -83,18 +104,27 @@ func (l *life) lookup(ctx context.Context, table uint32, p netip.Prefix, exact b
 	if !ok {
 		return ip.IPRouteV2{}, false, errors.New("the prefix is not valid")
 	}
-	req := &ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p)}
-	if exact {
-		req.Exact = 1
-	}
-	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn, req)
+	found, retval, err := l.askRoute(ctx, table, p, exact)
 	if err == nil {
-		err = vppError(r.Retval)
+		err = vppError(retval)
 	}
 	if errors.Is(err, noSuchEntry) || errors.Is(err, noSuchFIB) {
 		return ip.IPRouteV2{}, false, nil
 	}
-	return r.Route, err == nil, err
+	return found, err == nil, err
+}
+
+func (l *life) askRoute(ctx context.Context, table uint32, p netip.Prefix, exact bool) (found ip.IPRouteV2, retval int32, err error) {
+	var flag uint8
+	if exact {
+		flag = 1
+	}
+	if l.shared {
+		r, err := ask[ip.IPRouteLookupReply](ctx, l.conn, &ip.IPRouteLookup{TableID: table, Prefix: encodePrefix(p), Exact: flag})
+		return withoutSource(r.Route), r.Retval, err
+	}
+	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn, &ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p), Exact: flag})
+	return r.Route, r.Retval, err
 }
 
 // maxRecursion is how many routes one after the other may stand between an address and an interface. VPP allows more; deeper
@@ -123,7 +153,7 @@ func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth
 	if err != nil {
 		return route.Resolution{}, err
 	}
-	res := route.Resolution{Prefix: prefix, Ours: r.Src == l.source}
+	res := route.Resolution{Prefix: prefix, Ours: !l.shared && r.Src == l.own.id}
 	if res.Ours {
 		return res, nil
 	}
@@ -142,18 +172,46 @@ func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth
 func (l *life) match(ctx context.Context, table uint32, addr netip.Addr) (ip.IPRouteV2, bool, error) {
 	for p := route.HostPrefix(addr); ; {
 		r, ok, err := l.lookup(ctx, table, p, false)
-		if err != nil || !ok || l.roles[r.Src] == noRoute {
+		if err != nil || !ok {
 			return ip.IPRouteV2{}, false, err
 		}
 		found, err := decodePrefix(r.Prefix)
+		if err != nil || l.isGap(found, r) {
+			return ip.IPRouteV2{}, false, err
+		}
+		isDerived, err := l.isDerived(ctx, found, r)
 		if err != nil {
 			return ip.IPRouteV2{}, false, err
 		}
-		if l.roles[r.Src] != derived || found.Bits() == 0 {
+		if !isDerived || found.Bits() == 0 {
 			return r, true, nil
 		}
 		p = netip.PrefixFrom(found.Addr(), found.Bits()-1)
 	}
+}
+
+// isGap reports whether VPP shows r because there is no route.
+func (l *life) isGap(p netip.Prefix, r ip.IPRouteV2) bool {
+	if l.shared {
+		return p.Bits() == 0 && onlyDrops(r.Paths)
+	}
+	return l.roleOf(r.Src) == noRoute
+}
+
+// isDerived reports whether VPP has r for its own use.
+func (l *life) isDerived(ctx context.Context, p netip.Prefix, r ip.IPRouteV2) (bool, error) {
+	if l.shared {
+		return l.forwardsAsCover(ctx, p, r)
+	}
+	return l.roleOf(r.Src) == derived, nil
+}
+
+// isFiller reports whether VPP has r in every table.
+func (l *life) isFiller(p netip.Prefix, r ip.IPRouteV2) bool {
+	if l.shared {
+		return slices.Contains(fillers, p) || l.isGap(p, r)
+	}
+	return l.roleOf(r.Src) == special || l.roleOf(r.Src) == noRoute
 }
 
 // forwards reports whether packets leave VPP along p.

@@ -9,6 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -201,8 +204,52 @@ func (r *realVPP) addForeign(t *testing.T, w route.Route) (remove func()) {
 	if w.Kind == route.Via {
 		how = w.Paths[0].NextHop.String() + " " + w.Paths[0].Interface
 	}
-	r.cli(t, "ip route add %s via %s", w.Prefix, how)
-	return func() { r.cli(t, "ip route del %s", w.Prefix) }
+	r.cli(t, "ip route add %s table %d via %s", w.Prefix, w.Table, how)
+	return func() { r.cli(t, "ip route del %s table %d", w.Prefix, w.Table) }
+}
+
+// bucket finds the interface in "[0] [@3]: arp-ipv4: via 10.0.1.5 loop0", with a resolved neighbour "[0] [@5]: ipv4 via 10.0.1.5 loop0: mtu:…",
+// or "[0] [@4]: ipv4-glean: [src:10.0.1.0/24] loop0: mtu:…".
+var bucket = regexp.MustCompile(`(?m)^ +\[\d+\] \[@\d+\]: (?:\S+ via \S+|ipv[46]-glean: \S+) (\w+)`)
+
+// egress counts the buckets of the entry's load balance.
+func (r *realVPP) egress(t *testing.T, k route.Key) map[string]int {
+	t.Helper()
+	family := "ip"
+	if k.Prefix.Addr().Is6() {
+		family = "ip6"
+	}
+	shown := r.cli(t, "show %s fib table %d %s", family, k.Table, k.Prefix)
+	_, forwarding, ok := strings.Cut(shown, "forwarding:")
+	if !ok {
+		t.Fatalf("show %s fib %s: %s", family, k, shown)
+	}
+	shares := map[string]int{}
+	for _, found := range bucket.FindAllStringSubmatch(forwarding, -1) {
+		shares[found[1]]++
+	}
+	return shares
+}
+
+func (r *realVPP) setLink(t *testing.T, name string, up bool) {
+	t.Helper()
+	r.cli(t, "set interface state %s %s", name, map[bool]string{true: "up", false: "down"}[up])
+}
+
+func (r *realVPP) tables(t *testing.T) []uint32 {
+	t.Helper()
+	stream, err := ip.NewServiceClient(r.conn).IPTableDump(t.Context(), &ip.IPTableDump{})
+	check(t, err)
+	var ids []uint32
+	for {
+		d, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			slices.Sort(ids)
+			return slices.Compact(ids)
+		}
+		check(t, err)
+		ids = append(ids, d.Table.TableID)
+	}
 }
 
 func (r *realVPP) cli(t testing.TB, format string, args ...any) string {
@@ -267,6 +314,9 @@ func TestDataplaneRealVPP(t *testing.T) {
 		MissingTable: missingTable,
 		AddForeign:   r.addForeign,
 		Dump:         r.dump,
+		Egress:       r.egress,
+		SetLink:      r.setLink,
+		Tables:       r.tables,
 		Reopen: func(*testing.T) fib.Dataplane {
 			a.stop()
 			a = runAgent(t, cfg)

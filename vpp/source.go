@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -8,42 +9,9 @@ import (
 	"fmt"
 	"strings"
 
-	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/fib"
-	interfaces "go.fd.io/govpp/binapi/interface"
-	"go.fd.io/govpp/binapi/ip"
-	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vpe"
 )
-
-// neededMessages are all that this package sends and understands. Their names with checksums are compared with VPP's
-// before anything else is sent: VPP drops a message that it does not know without a word.
-func neededMessages() []api.Message {
-	return []api.Message{
-		(*memclnt.ControlPing)(nil), (*memclnt.ControlPingReply)(nil),
-		(*vpe.ShowVersion)(nil), (*vpe.ShowVersionReply)(nil),
-		(*fib.FibSourceAdd)(nil), (*fib.FibSourceAddReply)(nil),
-		(*fib.FibSourceDump)(nil), (*fib.FibSourceDetails)(nil),
-		(*ip.IPTableDump)(nil), (*ip.IPTableDetails)(nil),
-		(*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil),
-		(*ip.IPRouteV2Dump)(nil), (*ip.IPRouteV2Details)(nil),
-		(*ip.IPRouteLookupV2)(nil), (*ip.IPRouteLookupV2Reply)(nil),
-		(*ip.IPAddressDump)(nil), (*ip.IPAddressDetails)(nil),
-		(*interfaces.SwInterfaceDump)(nil), (*interfaces.SwInterfaceDetails)(nil),
-		(*interfaces.SwInterfaceGetTable)(nil), (*interfaces.SwInterfaceGetTableReply)(nil),
-		(*interfaces.WantInterfaceEvents)(nil), (*interfaces.WantInterfaceEventsReply)(nil),
-		(*interfaces.SwInterfaceEvent)(nil),
-	}
-}
-
-// refusal says why a VPP that lacks messages is not used.
-func refusal(version string, missing []string, sharedWanted bool) error {
-	s := fmt.Sprintf("%s lacks %s: it is older or newer than this agent's API", version, strings.Join(missing, ", "))
-	if sharedWanted {
-		s += ", and writing to the shared API source instead is not supported"
-	}
-	return errors.New(s)
-}
 
 // readVersion returns for instance "VPP 25.10-release".
 func readVersion(ctx context.Context, c *conn) (string, error) {
@@ -67,6 +35,11 @@ type source struct {
 	name     string
 }
 
+// before reports whether of two sources that have one prefix s forwards: the lower priority, or of equal ones what was registered first.
+func (s source) before(o source) bool {
+	return cmp.Or(cmp.Compare(s.priority, o.priority), cmp.Compare(s.id, o.id)) < 0
+}
+
 // role says what entries of a source mean when a next hop is resolved.
 type role uint8
 
@@ -74,10 +47,12 @@ const (
 	wanted  role = iota // somebody wants the entry: most sources
 	noRoute             // there is no route: VPP fills the gap with a drop
 	derived             // made by VPP for its own use, forwards as its cover does
+	special             // VPP's own, in every table
 )
 
-// roleOf holds the sources that are not wanted, by VPP's name for them (src/vnet/fib/fib_source.h).
-var roleOf = map[string]role{
+// roles holds the sources that are not wanted, by VPP's name for them (src/vnet/fib/fib_source.h).
+var roles = map[string]role{
+	"special":              special,
 	"default-route":        noRoute,
 	"recursive-resolution": derived,
 	"urpf-exempt":          derived,
@@ -89,9 +64,56 @@ func readSources(ctx context.Context, c *conn) ([]source, error) {
 		all = append(all, source{id: d.Src.ID, priority: d.Src.Priority, name: d.Src.Name})
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read FIB sources: %w", err)
 	}
 	return all, nil
+}
+
+// sources are those that VPP had when they were read, by id.
+type sources map[uint8]source
+
+func (l *life) remember(all []source) {
+	byID := make(sources, len(all))
+	for _, s := range all {
+		byID[s.id] = s
+	}
+	l.sources.Store(&byID)
+}
+
+func (l *life) roleOf(id uint8) role { return roles[(*l.sources.Load())[id].name] }
+
+// sourceOf returns the source of that id, which may be younger than our connection.
+func (l *life) sourceOf(ctx context.Context, id uint8) (source, error) {
+	if s, ok := (*l.sources.Load())[id]; ok {
+		return s, nil
+	}
+	all, err := readSources(ctx, l.conn)
+	if err != nil {
+		return source{}, err
+	}
+	l.remember(all)
+	s, ok := (*l.sources.Load())[id]
+	if !ok {
+		return source{}, fmt.Errorf("VPP shows FIB source %d, but does not list it", id)
+	}
+	return s, nil
+}
+
+// useOwnSource has l write under a FIB source of our own.
+func (l *life) useOwnSource(ctx context.Context, name string, priority uint8, pid uint32) error {
+	all, err := readSources(ctx, l.conn)
+	if err != nil {
+		return err
+	}
+	if l.own, err = adoptOrAddSource(ctx, l.conn, all, name, priority); err != nil {
+		return err
+	}
+	l.remember(append(all, l.own))
+	l.facts.Identity = fmt.Sprintf("%s pid %d source %d", l.own.name, pid, l.own.id)
+	if l.own.priority != priority {
+		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when VPP restarts", l.own.name, l.own.priority, priority)
+	}
+	return nil
 }
 
 // MaxSourceName is the longest name of a source, in bytes: the room in fib_source_add without a NUL, less "@" and eight digits.

@@ -1,7 +1,7 @@
 // Package vpp is VPP as a data plane: it owns the connection to VPP's binary API, our FIB source there, and the translation of
-// routes. It provides fib.Dataplane. It decides nothing about routes, keeps no copy of the FIB, and touches nothing in VPP that
-// does not carry its FIB source; ip_table_replace_* and ip_table_flush, which act on the API source that everybody shares, are
-// never used.
+// routes. It provides fib.Dataplane and fib.TableKeeper. It decides nothing about routes, keeps no copy of the FIB, and touches no
+// route in VPP that does not carry its FIB source and no table that does not carry its name; ip_table_replace_* and ip_table_flush,
+// which act on the API source that everybody shares, are never used. What it does about a VPP without FIB sources is in shared.go.
 //
 // New makes a VPP, Run keeps it connected; the other methods may be called at any time from any goroutine and fail at once while
 // there is no connection.
@@ -36,8 +36,8 @@ type Config struct {
 	// Priority of the source: of several sources that have one prefix the lowest forwards. Default 0x88: routes of the API (0x80) and
 	// the CLI (0x81) win over ours, ours win over DHCP's (0xb0) and neighbours' (0xd0). It is fixed when the source is made.
 	Priority uint8
-	// AllowSharedSource asks for ip_route_add_del on the shared API source where VPP has no sources of one's own. Not supported:
-	// such a VPP is refused with a sentence that says so.
+	// AllowSharedSource has routes written under the API source, which other programs use too, on a VPP that has no sources of one's
+	// own, see shared.go. Without it such a VPP is refused.
 	AllowSharedSource bool
 	// Window is how many requests may be on the way, 1 to 4095; default 1024.
 	Window int
@@ -93,19 +93,25 @@ type VPP struct {
 	cfg   Config
 	facts chan route.Facts // size 1: the newest facts that were not read
 
+	counters  counters
+	unsettled unsettled // of Apply
+
 	mu      sync.Mutex
 	life    *life  // nil while there is no usable connection
 	problem string // why, then
 }
 
-// life is one connection, made ready. All but links is fixed.
+// life is one connection, made ready. All but sources, links and tables is fixed.
 type life struct {
 	conn    *conn
-	source  uint8          // our FIB source
-	roles   map[uint8]role // of sources that are not somebody's wish
-	facts   route.Facts    // without Interfaces
+	name    string // of our tables
+	shared  bool   // the API source is used, own and sources are empty
+	own     source
+	sources atomic.Pointer[sources]
+	facts   route.Facts // without Interfaces
 	links   atomic.Pointer[links]
-	changed chan struct{} // size 1: an interface event came
+	changed chan struct{}    // size 1: an interface event came
+	tables  map[tableID]bool // known to exist; of Apply and KeepTables, which never run at the same time
 }
 
 // New returns a VPP that is not connected yet.
@@ -148,7 +154,7 @@ func (v *VPP) Run(ctx context.Context) error {
 			retry = firstRetry
 		}
 		if problem := v.explain(err); connected || problem != said {
-			v.lose(problem)
+			v.lose(problem, err)
 			said = problem
 		}
 		select {
@@ -177,12 +183,16 @@ func (v *VPP) explain(err error) string {
 }
 
 // lose tells everybody that there is no VPP, and why.
-func (v *VPP) lose(problem string) {
+func (v *VPP) lose(problem string, err error) {
 	v.mu.Lock()
 	v.life, v.problem = nil, problem
 	v.mu.Unlock()
 	v.cfg.Log.Warn("VPP is not usable", "err", problem)
-	v.publish(route.Facts{Problem: problem})
+	f := route.Facts{Problem: problem}
+	if r := (refusal{}); errors.As(err, &r) {
+		f.Version, f.Preflight = r.version, r.preflight
+	}
+	v.publish(f)
 }
 
 // live is one connection from dial to end. It reports whether the connection was usable for a while.
@@ -200,6 +210,7 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	v.counters.connected()
 	v.mu.Lock()
 	v.life = l
 	v.mu.Unlock()
@@ -263,51 +274,45 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	if missing := c.missing(neededMessages()); len(missing) > 0 {
-		return nil, refusal(version, missing, v.cfg.AllowSharedSource)
+	p := preflight(c, v.cfg.AllowSharedSource)
+	if p.Outcome == route.RefusedAPI {
+		return nil, refusal{version, p}
 	}
 	pid, err := c.ping(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ping: %w", err)
 	}
-	sources, err := readSources(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("read FIB sources: %w", err)
-	}
-	own, err := adoptOrAddSource(ctx, c, sources, v.cfg.Source, v.cfg.Priority)
-	if err != nil {
-		return nil, err
-	}
 	l := &life{
 		conn:    c,
-		source:  own.id,
-		roles:   map[uint8]role{},
+		name:    v.cfg.Source,
+		facts:   route.Facts{Version: version, Preflight: p},
 		changed: make(chan struct{}, 1),
-		facts: route.Facts{
-			Version:  version,
-			Identity: fmt.Sprintf("%s pid %d source %d", own.name, pid, own.id),
-		},
+		tables:  map[tableID]bool{},
 	}
-	if own.priority != v.cfg.Priority {
-		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when VPP restarts", own.name, own.priority, v.cfg.Priority)
+	if p.Outcome == route.SharedSource {
+		l.useSharedSource(v.cfg.Socket, pid)
+	} else if err := l.useOwnSource(ctx, v.cfg.Source, v.cfg.Priority, pid); err != nil {
+		return nil, err
 	}
-	for _, s := range sources {
-		l.roles[s.id] = roleOf[s.name]
+	if err := l.subscribe(ctx); err != nil {
+		return nil, fmt.Errorf("subscribe to interface events: %w", err)
 	}
-	c.onEvent((*interfaces.SwInterfaceEvent)(nil), func() {
+	return l, nil
+}
+
+// subscribe has VPP tell us when an interface comes, goes or changes.
+func (l *life) subscribe(ctx context.Context) error {
+	l.conn.onEvent((*interfaces.SwInterfaceEvent)(nil), func() {
 		select {
 		case l.changed <- struct{}{}:
 		default:
 		}
 	})
-	reply, err := ask[interfaces.WantInterfaceEventsReply](ctx, c, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
-	if err == nil {
-		err = vppError(reply.Retval)
-	}
+	r, err := ask[interfaces.WantInterfaceEventsReply](ctx, l.conn, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to interface events: %w", err)
+		return err
 	}
-	return l, nil
+	return vppError(r.Retval)
 }
 
 func sameInterfaces(a, b []route.Interface) bool {

@@ -2,7 +2,10 @@ package dataplanetest
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -143,9 +146,13 @@ func (b *bench) has(t *testing.T, want ...route.Route) {
 	}
 }
 
+// lookup: what another's route hides is not seen.
 func (b *bench) lookup(t *testing.T, k route.Key) (route.Route, bool) {
 	t.Helper()
 	r, ok, err := b.Dataplane.Lookup(b.context(t), k)
+	if errors.As(err, &route.HiddenError{}) {
+		return route.Route{}, false
+	}
 	if err != nil {
 		t.Fatalf("lookup %s: %v", k, err)
 	}
@@ -158,6 +165,51 @@ func (b *bench) resolve(t *testing.T, a netip.Addr) route.Resolution {
 	if err != nil {
 		t.Fatalf("resolve %s: %v", a, err)
 	}
+	return r
+}
+
+// leaves fails the test unless packets that match r's entry leave by these interfaces, in this proportion.
+func (b *bench) leaves(t *testing.T, k route.Key, want map[string]int) {
+	t.Helper()
+	if got := b.Egress(t, k); !maps.Equal(got, want) {
+		t.Errorf("packets to %s leave by %v, want %v", k, got, want)
+	}
+}
+
+// by is all packets through the n-th interface.
+func (b *bench) by(n int) map[string]int { return map[string]int{b.Interfaces[n].Name: 1} }
+
+// tables lists what tables there are, where that is known.
+func (b *bench) tables(t *testing.T) []uint32 {
+	if _, lacks := b.Lacks[Tables]; lacks {
+		return nil
+	}
+	return b.Tables(t)
+}
+
+// keepTables removes all tables of ours but these.
+func (b *bench) keepTables(t *testing.T, keep ...uint32) {
+	t.Helper()
+	if err := b.Dataplane.(fib.TableKeeper).KeepTables(b.context(t), keep); err != nil {
+		t.Fatalf("keep tables %d: %v", keep, err)
+	}
+}
+
+// hasTable fails the test unless there is the table that is missing at first, or not.
+func (b *bench) hasTable(t *testing.T, want bool) {
+	t.Helper()
+	all := b.Tables(t)
+	if slices.Contains(all, b.MissingTable) != want {
+		t.Errorf("tables are %d; with %d: want %t", all, b.MissingTable, want)
+	}
+	if !slices.Contains(all, b.OtherTable) {
+		t.Errorf("somebody else's table %d is gone: %d are left", b.OtherTable, all)
+	}
+}
+
+// in puts r into another table.
+func in(table uint32, r route.Route) route.Route {
+	r.Table = table
 	return r
 }
 

@@ -1,8 +1,8 @@
 package dataplanetest
 
 import (
-	"context"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +16,9 @@ type testCase struct {
 	run   func(t *testing.T, b *bench)
 }
 
-var cases = []testCase{
+var cases = slices.Concat(routeCases, forwardingCases, tableCases, lifeCases)
+
+var routeCases = []testCase{
 	{"an attached next hop reads back as put", "", func(t *testing.T, b *bench) {
 		b.putAndRead(t, to("198.18.1.0/26", b.via(0, b.v4(0, 2))))
 	}},
@@ -145,15 +147,17 @@ var cases = []testCase{
 		}, 1, 2, 3, 4)
 		b.has(t, good, fine)
 	}},
-	{"an unknown table is refused", Tables, func(t *testing.T, b *bench) {
-		good, bad := to("198.18.23.0/24", b.via(0, b.v4(0, 2))), to("198.18.23.0/24", b.via(0, b.v4(0, 2)))
-		bad.Table = b.MissingTable
+	{"a next hop in an unknown table is refused, and makes none", Tables, func(t *testing.T, b *bench) {
+		good := to("198.18.23.0/24", b.via(0, b.v4(0, 2)))
 		recursive := to("198.18.24.0/24", route.Path{NextHop: b.v4(0, 2), Table: b.MissingTable})
-		b.refuses(t, []route.Op{{Route: bad}, {Route: good}, {Route: recursive}}, 0, 2)
+		b.refuses(t, []route.Op{{Route: recursive}, {Route: good}}, 0)
 		b.has(t, good)
-		if r, ok := b.lookup(t, bad.Key); ok {
+		b.hasTable(t, false)
+		if r, ok := b.lookup(t, in(b.MissingTable, good).Key); ok {
 			t.Errorf("lookup in a missing table: %s", r)
 		}
+		b.delete(t, in(b.MissingTable, good).Key) // what is not there is deleted already
+		b.hasTable(t, false)
 	}},
 	{"somebody else's route is untouched and invisible", "", func(t *testing.T, b *bench) {
 		theirs := to("198.18.25.0/24", b.via(0, b.v4(0, 9)))
@@ -265,62 +269,6 @@ var cases = []testCase{
 			t.Errorf("resolve of the own address: %+v", got)
 		}
 	}},
-	{"a call ends with its context", "", func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		n := 0
-		err := b.Dataplane.Apply(ctx, puts(to("198.18.32.0/24", b.via(0, b.v4(0, 2)))), func(int, error) { n++ })
-		if err == nil && n != 1 {
-			t.Errorf("apply with an ended context: no error, %d ops done", n)
-		}
-		b.put(t, to("198.18.33.0/24", b.via(0, b.v4(0, 2)))) // and does not spoil the next one
-	}},
-	{"facts name the interfaces", "", func(t *testing.T, b *bench) {
-		f := b.present(t)
-		for n, i := range b.Interfaces {
-			name, subnet, ok := f.Connected(0, b.v4(n, 5))
-			if !ok || name != i.Name || subnet != i.V4.Masked() {
-				t.Errorf("%s is connected to %s %s", b.v4(n, 5), name, subnet)
-			}
-		}
-		if f.Version == "" || f.Problem != "" {
-			t.Errorf("version %q, problem %q", f.Version, f.Problem)
-		}
-	}},
-	{"a new agent finds the routes of the old one", "", func(t *testing.T, b *bench) {
-		r, s := to("198.18.34.0/24", b.via(0, b.v4(0, 2))), sink("2001:db8:34::/122", route.Drop)
-		b.put(t, r, s)
-		identity := b.facts.last.Identity
-		b.use(t, b.Reopen(t))
-		if got := b.facts.last.Identity; got != identity {
-			t.Errorf("identity was %q, is %q", identity, got)
-		}
-		b.has(t, r, s)
-	}},
-	{"a lost connection comes back with the same identity and routes", Connection, func(t *testing.T, b *bench) {
-		r := to("198.18.35.0/24", b.via(0, b.v4(0, 2)))
-		b.put(t, r)
-		identity := b.facts.last.Identity
-		b.Reconnect(t)
-		b.reachable(t)
-		if got := b.present(t).Identity; got != identity {
-			t.Errorf("identity was %q, is %q", identity, got)
-		}
-		b.has(t, r)
-	}},
-	{"a restart gives a new identity and an empty FIB", Connection, func(t *testing.T, b *bench) {
-		r := to("198.18.36.0/24", b.via(0, b.v4(0, 2)))
-		b.put(t, r)
-		identity := b.facts.last.Identity
-		b.Restart(t)
-		if got := b.facts.await(t, "another identity", func(f route.Facts) bool { return f.Identity != "" && f.Identity != identity }).Identity; got == identity {
-			t.Errorf("identity is still %q", got)
-		}
-		b.present(t)
-		b.has(t)
-		b.put(t, r)
-		b.has(t, r)
-	}},
 }
 
 // putAndRead puts the routes and reads them back, then deletes them.
@@ -351,22 +299,5 @@ func (b *bench) refuses(t *testing.T, ops []route.Op, bad ...int) {
 		if (err != nil) != want[i] {
 			t.Errorf("op %d (%s): error %v", i, ops[i].Route, err)
 		}
-	}
-}
-
-// reachable waits until calls work again after a lost connection, and forgets facts from before.
-func (b *bench) reachable(t *testing.T) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := b.Dataplane.Routes(b.context(t)); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("not reachable again within %s: %v", patience, err)
-		}
-	}
-	select {
-	case b.facts.last = <-b.Dataplane.Facts():
-	default:
-		t.Error("the loss of the connection was not in the facts")
 	}
 }

@@ -3,6 +3,7 @@ package dataplanetest
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"vpp-route-agent/internal/route"
@@ -20,9 +21,12 @@ func Run(t *testing.T, s Setup) {
 				skipped++
 				t.Skipf("%s has no %s: %s", s.Name, c.needs, why)
 			}
-			before := b.Dump(t)
+			before, tables := b.Dump(t), b.tables(t)
 			c.run(t, b)
 			b.clear(t)
+			if left := b.tables(t); !slices.Equal(left, tables) {
+				t.Errorf("there were tables %d before the case, there are %d after it", tables, left)
+			}
 			// A restart gives its entries new numbers, so only the keys must be the same then.
 			if after := b.Dump(t); !sameEntries(before, after, c.needs == Connection) {
 				t.Errorf("the FIB before the case:\n%safter it:\n%s", printed(before), printed(after))
@@ -36,7 +40,7 @@ func Run(t *testing.T, s Setup) {
 	fmt.Printf("data plane conformance: %s, %d cases, %d not applicable\n", s.Name, ran, skipped)
 }
 
-// clear deletes all that is ours.
+// clear deletes all that is ours, and then its tables.
 func (b *bench) clear(t *testing.T) {
 	t.Helper()
 	left, err := b.Dataplane.Routes(b.context(t))
@@ -49,6 +53,9 @@ func (b *bench) clear(t *testing.T) {
 	}
 	b.delete(t, keys...)
 	b.has(t)
+	if _, lacks := b.Lacks[Tables]; !lacks {
+		b.keepTables(t)
+	}
 }
 
 func sameEntries(a, b map[route.Key]string, keysOnly bool) bool {

@@ -27,12 +27,23 @@ type Setup struct {
 	// OtherTable exists besides 0, for both families; MissingTable does not (where tables come into being by use: Lacks[Tables]).
 	OtherTable, MissingTable uint32
 
-	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane, and returns what removes it again.
+	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane, and returns what removes it again. It goes
+	// before ours where the data plane keeps both.
 	AddForeign func(t *testing.T, r route.Route) (remove func())
 
 	// Dump lists everything that forwards in table 0 and OtherTable, whoever owns it, by other means than Dataplane: by key, in any
 	// text that is equal while the entry is. Several entries of one key are joined in a stable order.
 	Dump func(t *testing.T) map[route.Key]string
+
+	// Egress says, by other means than Dataplane, by which interfaces packets that match the entry of k leave now, and in what
+	// proportion, in lowest terms; empty where none leave. Of an entry that recurses it follows the recursion.
+	Egress func(t *testing.T, k route.Key) map[string]int
+
+	// SetLink brings an interface down or up; nil with Lacks[Links]. Addresses stay.
+	SetLink func(t *testing.T, name string, up bool)
+
+	// Tables lists, by other means than Dataplane, the tables that exist, sorted; nil with Lacks[Tables].
+	Tables func(t *testing.T) []uint32
 
 	// Reopen ends Dataplane and returns a new one on the same FIB, as a restarted agent would. Never nil.
 	Reopen func(t *testing.T) fib.Dataplane
@@ -60,8 +71,10 @@ type Interface struct {
 type Feature string
 
 const (
-	Recursive  Feature = "recursive next hops"   // a next hop that is looked up in the FIB
-	Tables     Feature = "tables made on demand" // a missing table is an error
-	Preference Feature = "path preference"       // paths that stand by
-	Connection Feature = "a connection to lose"  // the data plane is another process
+	Recursive  Feature = "recursive next hops"        // a next hop that is looked up in the FIB
+	Tables     Feature = "tables made on demand"      // a missing table is an error
+	Preference Feature = "path preference"            // paths that stand by
+	Links      Feature = "routes over dead links"     // an interface may go down and come back under a route
+	Hiding     Feature = "several owners of a prefix" // another's route stands before ours and hides it
+	Connection Feature = "a connection to lose"       // the data plane is another process
 )

@@ -36,6 +36,7 @@ func TestDataplaneKernel(t *testing.T) {
 		OtherTable: otherTable, MissingTable: 8,
 		AddForeign: func(t *testing.T, r route.Route) func() { return addForeign(t, node, r) },
 		Dump:       func(t *testing.T) map[route.Key]string { return dump(t, node) },
+		Egress:     func(t *testing.T, k route.Key) map[string]int { return egress(t, node, k) },
 		Reopen: func(*testing.T) fib.Dataplane {
 			stop()
 			d, stop = open(t, Config{Namespace: node.Path()})
@@ -45,6 +46,8 @@ func TestDataplaneKernel(t *testing.T) {
 			dataplanetest.Recursive:  "the kernel has no recursive next hops: they are resolved when put, or refused",
 			dataplanetest.Tables:     "a table comes into being by use",
 			dataplanetest.Connection: "the kernel cannot go away",
+			dataplanetest.Links:      "the kernel removes routes with their interface, drift repair puts them again",
+			dataplanetest.Hiding:     "the kernel shows routes of all owners",
 		},
 	})
 }
@@ -96,6 +99,37 @@ func dump(t *testing.T, node *netlab.Namespace) map[route.Key]string {
 		joined[k] = strings.Join(lines, "; ")
 	}
 	return joined
+}
+
+// egress reads the next hops of the entry of k.
+func egress(t *testing.T, node *netlab.Namespace, k route.Key) map[string]int {
+	t.Helper()
+	table := int(k.Table)
+	if table == 0 {
+		table = unix.RT_TABLE_MAIN
+	}
+	family := netlink.FAMILY_V4
+	if k.Prefix.Addr().Is6() {
+		family = netlink.FAMILY_V6
+	}
+	found, err := node.Handle().RouteListFiltered(family, &netlink.Route{Table: table, Dst: network(k.Prefix)}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	check(t, err)
+	if len(found) != 1 {
+		t.Fatalf("%d routes for %s", len(found), k)
+	}
+	shares := map[string]int{}
+	count := func(index, weight int) {
+		link, err := node.Handle().LinkByIndex(index)
+		check(t, err)
+		shares[link.Attrs().Name] += weight
+	}
+	for _, hop := range found[0].MultiPath {
+		count(hop.LinkIndex, hop.Hops+1)
+	}
+	if found[0].Type == unix.RTN_UNICAST && len(found[0].MultiPath) == 0 {
+		count(found[0].LinkIndex, 1)
+	}
+	return shares
 }
 
 func network(p netip.Prefix) *net.IPNet {

@@ -11,7 +11,6 @@ import (
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/fib_types"
-	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_types"
 
@@ -78,20 +77,6 @@ func (s *Server) sourceNamed(name string) uint8 {
 	panic("vpptest: no FIB source " + name)
 }
 
-type link struct {
-	name      string
-	up        bool
-	table     uint32
-	addresses []netip.Prefix
-}
-
-func (l *link) flags() interface_types.IfStatusFlags {
-	if l.up {
-		return interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
-	}
-	return 0
-}
-
 type tableKey struct {
 	id  uint32
 	six bool
@@ -105,6 +90,7 @@ type fibs map[tableKey]*table
 // table is the FIB of one family of a VRF.
 type table struct {
 	name    string
+	locked  bool                    // by the API
 	fibs    fibs                    // where next hops in other tables are found
 	entries map[netip.Prefix]*entry // by masked prefix
 
@@ -191,27 +177,16 @@ func (t *table) removeSource(src uint8) {
 	}
 }
 
-// removeLink takes away what an interface brought with it.
-func (t *table) removeLink(index uint32) {
+// occupant returns an entry that is not VPP's own, if there is one.
+func (t *table) occupant() (netip.Prefix, bool) {
 	for p, e := range t.entries {
-		for _, src := range []uint8{sourceIface, sourceAdj} {
-			if paths := e.bySource[src]; len(paths) > 0 && paths[0].SwIfIndex == index {
-				t.remove(p, src)
-			}
-		}
-	}
-}
-
-// hasUsers reports whether other sources than VPP's own keep the table alive.
-func (t *table) hasUsers() bool {
-	for _, e := range t.entries {
 		for src := range e.bySource {
 			if src != sourceSpec && src != sourceNoGate {
-				return true
+				return p, true
 			}
 		}
 	}
-	return false
+	return netip.Prefix{}, false
 }
 
 // count keeps nextHops.
@@ -262,46 +237,9 @@ func (s *Server) addTable(id uint32) {
 	for _, six := range []bool{false, true} {
 		if k := (tableKey{id, six}); s.tables[k] == nil {
 			s.tables[k] = newTable(s.tables, fmt.Sprintf("table-%d", id), six)
+			s.tables[k].locked = true
 		}
 	}
-}
-
-// addAddress adds an address and the entries that VPP derives from it: the subnet, the address itself, and for IPv4 the
-// subnet's first and last address.
-func (s *Server) addAddress(index uint32, a netip.Prefix) {
-	l := s.links[index]
-	l.addresses = append(l.addresses, a)
-	t, proto := s.tables[tableKey{l.table, a.Addr().Is6()}], protoOf(a.Addr())
-	drop := []fib_types.FibPath{{SwIfIndex: noInterface, Type: isDrop, Proto: proto, Weight: 1}}
-	if a.Bits() < a.Addr().BitLen() {
-		subnet := a // IPv4's shows the address' host bits
-		if a.Addr().Is6() {
-			subnet = a.Masked()
-		}
-		t.put(subnet, sourceIface, []fib_types.FibPath{{SwIfIndex: index, Proto: proto, Weight: 1}})
-	}
-	if a.Addr().Is4() && a.Bits() < 31 {
-		first := a.Masked().Addr()
-		t.put(route.HostPrefix(first), sourceIface, drop)
-		last := first.As4()
-		for i := a.Bits(); i < 32; i++ {
-			last[i/8] |= 0x80 >> (i % 8)
-		}
-		t.put(route.HostPrefix(netip.AddrFrom4(last)), sourceIface, drop)
-	}
-	own := fib_types.FibPath{SwIfIndex: index, Type: isLocal, Proto: proto, Weight: 1}
-	own.Nh.Address = union(a.Addr())
-	t.put(route.HostPrefix(a.Addr()), sourceIface, []fib_types.FibPath{own})
-}
-
-// AddNeighbor adds what VPP makes of a resolved neighbour: a host route of source "adjacency".
-func (s *Server) AddNeighbor(name string, a netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.mustFind(name)
-	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
-	p.Nh.Address = union(a)
-	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj, []fib_types.FibPath{p})
 }
 
 // changeRoute is ip_route_add_del in both versions, with their order of checks (src/vnet/ip/ip_api.c, src/vnet/fib/fib_api.c). Single
@@ -345,6 +283,9 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 		t.put(prefix, src, paths)
 	} else {
 		t.remove(prefix, src)
+	}
+	for k := range s.tables { // the last path that was resolved in a table may have gone
+		s.destroyUnlocked(k)
 	}
 	return 0
 }
@@ -400,43 +341,41 @@ func (s *Server) message(table uint32, e *entry) ip.IPRouteV2 {
 	return ip.IPRouteV2{TableID: table, Prefix: prefixMessage(e.shown), Src: src, NPaths: uint8(len(paths)), Paths: paths}
 }
 
-func (s *Server) dumpRoutes(a answer, m *ip.IPRouteV2Dump) {
-	t := s.tables[tableKey{m.Table.TableID, m.Table.IsIP6}]
+func (s *Server) dumpRoutes(m ip.IPTable, src uint8, each func(ip.IPRouteV2)) {
+	t := s.tables[tableKey{m.TableID, m.IsIP6}]
 	if t == nil {
 		return
 	}
 	for _, e := range t.entries {
-		if r := s.message(m.Table.TableID, e); m.Src == 0 || m.Src == r.Src {
-			a.send(&ip.IPRouteV2Details{Route: r})
+		if r := s.message(m.TableID, e); src == 0 || src == r.Src {
+			each(r)
 		}
 	}
-	if m.Src != 0 && m.Src != sourceRR {
+	if src != 0 && src != sourceRR {
 		return
 	}
 	for next := range t.nextHops {
 		if p := route.HostPrefix(next); t.entries[p] == nil {
-			a.send(&ip.IPRouteV2Details{Route: s.message(m.Table.TableID, t.find(p, s.sources))})
+			each(s.message(m.TableID, t.find(p, s.sources)))
 		}
 	}
 }
 
-func (s *Server) lookupRoute(a answer, m *ip.IPRouteLookupV2) {
-	six := m.Prefix.Address.Af == ip_types.ADDRESS_IP6
-	t := s.tables[tableKey{m.TableID, six}]
+func (s *Server) lookupRoute(table uint32, prefix ip_types.Prefix, exact bool) (found ip.IPRouteV2, retval int32) {
+	six := prefix.Address.Af == ip_types.ADDRESS_IP6
+	t := s.tables[tableKey{table, six}]
 	if t == nil {
-		a.send(&ip.IPRouteLookupV2Reply{Retval: int32(api.NO_SUCH_FIB)})
-		return
+		return ip.IPRouteV2{}, int32(api.NO_SUCH_FIB)
 	}
-	p := netip.PrefixFrom(address(m.Prefix.Address.Un, six), int(m.Prefix.Len))
+	p := netip.PrefixFrom(address(prefix.Address.Un, six), int(prefix.Len))
 	var e *entry
-	if m.Exact != 0 {
+	if exact {
 		e = t.find(p.Masked(), s.sources)
 	} else if p.IsValid() {
 		e = t.match(p.Masked(), s.sources)
 	}
 	if e == nil {
-		a.send(&ip.IPRouteLookupV2Reply{Retval: int32(api.NO_SUCH_ENTRY)})
-		return
+		return ip.IPRouteV2{}, int32(api.NO_SUCH_ENTRY)
 	}
-	a.send(&ip.IPRouteLookupV2Reply{Route: s.message(m.TableID, e)})
+	return s.message(table, e), 0
 }

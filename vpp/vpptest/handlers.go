@@ -1,6 +1,7 @@
 package vpptest
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
@@ -34,10 +35,19 @@ var handlers = map[string]func(a answer, m api.Message){
 	"show_vpe_system_time": func(a answer, _ api.Message) {
 		a.send(&vpe.ShowVpeSystemTimeReply{VpeSystemTime: vpe_types.Timestamp(float64(time.Now().UnixNano()) / 1e9)})
 	},
-	"fib_source_dump":        func(a answer, _ api.Message) { a.server.dumpSources(a) },
-	"fib_source_add":         func(a answer, m api.Message) { a.server.addSource(a, m.(*fib.FibSourceAdd).Src) },
-	"ip_table_dump":          func(a answer, _ api.Message) { a.server.dumpTables(a) },
-	"ip_table_add_del_v2":    func(a answer, m api.Message) { a.server.addDelTable(a, m.(*ip.IPTableAddDelV2)) },
+	"fib_source_dump": func(a answer, _ api.Message) { a.server.dumpSources(a) },
+	"fib_source_add":  func(a answer, m api.Message) { a.server.addSource(a, m.(*fib.FibSourceAdd).Src) },
+	"ip_table_dump":   func(a answer, _ api.Message) { a.server.dumpTables(a) },
+	"ip_table_add_del": func(a answer, m api.Message) {
+		v1 := m.(*ip.IPTableAddDel)
+		a.server.addDelTable(v1.IsAdd, v1.Table)
+		a.send(&ip.IPTableAddDelReply{})
+	},
+	"ip_table_add_del_v2": func(a answer, m api.Message) {
+		v2 := m.(*ip.IPTableAddDelV2)
+		a.server.addDelTable(v2.IsAdd, v2.Table)
+		a.send(&ip.IPTableAddDelV2Reply{})
+	},
 	"ip_table_replace_begin": func(a answer, m api.Message) { a.server.replaceBegin(a, m.(*ip.IPTableReplaceBegin).Table) },
 	"ip_table_replace_end":   func(a answer, m api.Message) { a.server.replaceEnd(a, m.(*ip.IPTableReplaceEnd).Table) },
 	"ip_table_flush":         func(a answer, m api.Message) { a.server.flush(a, m.(*ip.IPTableFlush).Table) },
@@ -50,8 +60,23 @@ var handlers = map[string]func(a answer, m api.Message){
 		v2 := m.(*ip.IPRouteAddDelV2)
 		a.send(&ip.IPRouteAddDelV2Reply{Retval: a.server.changeRoute(v2.IsAdd, v2.IsMultipath, v2.Route)})
 	},
-	"ip_route_v2_dump":       func(a answer, m api.Message) { a.server.dumpRoutes(a, m.(*ip.IPRouteV2Dump)) },
-	"ip_route_lookup_v2":     func(a answer, m api.Message) { a.server.lookupRoute(a, m.(*ip.IPRouteLookupV2)) },
+	"ip_route_dump": func(a answer, m api.Message) {
+		a.server.dumpRoutes(m.(*ip.IPRouteDump).Table, 0, func(r ip.IPRouteV2) { a.send(&ip.IPRouteDetails{Route: olderForm(r)}) })
+	},
+	"ip_route_v2_dump": func(a answer, m api.Message) {
+		v2 := m.(*ip.IPRouteV2Dump)
+		a.server.dumpRoutes(v2.Table, v2.Src, func(r ip.IPRouteV2) { a.send(&ip.IPRouteV2Details{Route: r}) })
+	},
+	"ip_route_lookup": func(a answer, m api.Message) {
+		v1 := m.(*ip.IPRouteLookup)
+		r, retval := a.server.lookupRoute(v1.TableID, v1.Prefix, v1.Exact != 0)
+		a.send(&ip.IPRouteLookupReply{Retval: retval, Route: olderForm(r)})
+	},
+	"ip_route_lookup_v2": func(a answer, m api.Message) {
+		v2 := m.(*ip.IPRouteLookupV2)
+		r, retval := a.server.lookupRoute(v2.TableID, v2.Prefix, v2.Exact != 0)
+		a.send(&ip.IPRouteLookupV2Reply{Retval: retval, Route: r})
+	},
 	"sw_interface_dump":      func(a answer, m api.Message) { a.server.dumpLinks(a, m.(*interfaces.SwInterfaceDump)) },
 	"sw_interface_get_table": func(a answer, m api.Message) { a.server.linkTable(a, m.(*interfaces.SwInterfaceGetTable)) },
 	"ip_address_dump":        func(a answer, m api.Message) { a.server.dumpAddresses(a, m.(*ip.IPAddressDump)) },
@@ -83,21 +108,48 @@ func (s *Server) dumpTables(a answer) {
 	}
 }
 
-// addDelTable: table 0 is always there. A table that goes takes along only what the API put there; other sources keep it.
-func (s *Server) addDelTable(a answer, m *ip.IPTableAddDelV2) {
-	k := tableKey{m.Table.TableID, m.Table.IsIP6}
+// addDelTable: table 0 is always there. The API holds one lock on a table, however often it is added; interfaces and recursive paths
+// hold others, routes none.
+func (s *Server) addDelTable(isAdd bool, m ip.IPTable) {
+	k := tableKey{m.TableID, m.IsIP6}
 	t := s.tables[k]
 	switch {
 	case k.id == 0:
-	case m.IsAdd && t == nil:
-		s.tables[k] = newTable(s.tables, strings.TrimRight(m.Table.Name, "\x00"), k.six)
-	case !m.IsAdd && t != nil:
-		t.removeSource(sourceAPI)
-		if !t.hasUsers() {
-			delete(s.tables, k)
+	case isAdd && t == nil:
+		s.tables[k] = newTable(s.tables, strings.TrimRight(m.Name, "\x00"), k.six)
+		s.tables[k].locked = true
+	case isAdd:
+		t.locked = true
+	case t != nil:
+		t.locked = false
+		s.destroyUnlocked(k)
+	}
+}
+
+// destroyUnlocked ends a table that nothing holds any more.
+func (s *Server) destroyUnlocked(k tableKey) {
+	t := s.tables[k]
+	if t == nil || t.locked || k.id == 0 || len(t.nextHops) > 0 || s.hasLinks(k.id) {
+		return
+	}
+	if p, ok := t.occupant(); ok {
+		panic(fmt.Sprintf("vpptest: table %d ends with %s in it: a real VPP keeps that and shows it in the next table", k.id, p))
+	}
+	delete(s.tables, k)
+}
+
+func (s *Server) hasLinks(table uint32) bool {
+	for _, l := range s.links {
+		if l.table == table {
+			return true
 		}
 	}
-	a.send(&ip.IPTableAddDelV2Reply{})
+	return false
+}
+
+// olderForm leaves out the source.
+func olderForm(r ip.IPRouteV2) ip.IPRoute {
+	return ip.IPRoute{TableID: r.TableID, StatsIndex: r.StatsIndex, Prefix: r.Prefix, NPaths: r.NPaths, Paths: r.Paths}
 }
 
 // replaceBegin and replaceEnd know the shared API source only, whoever asks.

@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -183,59 +183,6 @@ func (s *Server) AddTable(id uint32) {
 	s.addTable(id)
 }
 
-// AddInterface makes an interface that is up, in table 0, with addresses and what comes with them: a route for each subnet and one
-// for each address itself. It returns the sw_if_index.
-func (s *Server) AddInterface(name string, addresses ...netip.Prefix) uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.nextLink
-	s.nextLink++
-	s.links[i] = &link{name: name, up: true}
-	s.announce(i, false)
-	for _, a := range addresses {
-		s.addAddress(i, a)
-	}
-	return i
-}
-
-// AddAddress gives an interface one more address. As VPP, the server tells nobody.
-func (s *Server) AddAddress(name string, a netip.Prefix) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.addAddress(s.mustFind(name), a)
-}
-
-// SetLink brings an interface up or down, with an event.
-func (s *Server) SetLink(name string, up bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.mustFind(name)
-	s.links[i].up = up
-	s.announce(i, false)
-}
-
-// RemoveInterface deletes an interface with its own routes; routes of others through it stay. The next one gets its index.
-func (s *Server) RemoveInterface(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.mustFind(name)
-	for _, t := range s.tables {
-		t.removeLink(i)
-	}
-	delete(s.links, i)
-	s.nextLink = i
-	s.announce(i, true)
-}
-
-func (s *Server) mustFind(name string) uint32 {
-	for i, l := range s.links {
-		if l.name == name {
-			return i
-		}
-	}
-	panic("vpptest: no interface " + name)
-}
-
 // Routes lists the routes of the FIB source of that name, also those that another source hides; a name that ends with "@" and
 // a number is found without them. Interfaces are named.
 func (s *Server) Routes(source string) []route.Route {
@@ -261,6 +208,18 @@ func (s *Server) InjectForeignRoute(source string, r route.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tables[keyOf(r.Key)].put(r.Prefix, s.sourceNamed(source), s.paths(r))
+}
+
+// Tables lists the tables that exist in one family or both, sorted.
+func (s *Server) Tables() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []uint32
+	for k := range s.tables {
+		ids = append(ids, k.id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // RemoveForeignRoute takes it away again.

@@ -1,0 +1,74 @@
+package vpp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/fib"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/vpe"
+
+	"vpp-route-agent/internal/route"
+)
+
+// What this package sends and understands. Names with checksums are compared with VPP's before anything else is sent: VPP drops a
+// message that it does not know without a word.
+var (
+	// alwaysNeeded are the messages without which nothing works.
+	alwaysNeeded = []api.Message{
+		(*memclnt.ControlPing)(nil), (*memclnt.ControlPingReply)(nil),
+		(*vpe.ShowVersion)(nil), (*vpe.ShowVersionReply)(nil),
+		(*ip.IPTableDump)(nil), (*ip.IPTableDetails)(nil),
+		(*ip.IPTableAddDel)(nil), (*ip.IPTableAddDelReply)(nil),
+		(*ip.IPAddressDump)(nil), (*ip.IPAddressDetails)(nil),
+		(*interfaces.SwInterfaceDump)(nil), (*interfaces.SwInterfaceDetails)(nil),
+		(*interfaces.SwInterfaceGetTable)(nil), (*interfaces.SwInterfaceGetTableReply)(nil),
+		(*interfaces.WantInterfaceEvents)(nil), (*interfaces.WantInterfaceEventsReply)(nil),
+		(*interfaces.SwInterfaceEvent)(nil),
+	}
+	// ownSourceNeeds are those that know FIB sources.
+	ownSourceNeeds = []api.Message{
+		(*fib.FibSourceAdd)(nil), (*fib.FibSourceAddReply)(nil),
+		(*fib.FibSourceDump)(nil), (*fib.FibSourceDetails)(nil),
+		(*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil),
+		(*ip.IPRouteV2Dump)(nil), (*ip.IPRouteV2Details)(nil),
+		(*ip.IPRouteLookupV2)(nil), (*ip.IPRouteLookupV2Reply)(nil),
+	}
+	// sharedSourceNeeds are those before them: everybody's routes stand under source API.
+	sharedSourceNeeds = []api.Message{
+		(*ip.IPRouteAddDel)(nil), (*ip.IPRouteAddDelReply)(nil),
+		(*ip.IPRouteDump)(nil), (*ip.IPRouteDetails)(nil),
+		(*ip.IPRouteLookup)(nil), (*ip.IPRouteLookupReply)(nil),
+	}
+)
+
+// preflight compares c's VPP with what we need; allowShared is Config.AllowSharedSource.
+func preflight(c *conn, allowShared bool) route.Preflight {
+	always, own, shared := c.missing(alwaysNeeded), c.missing(ownSourceNeeds), c.missing(sharedSourceNeeds)
+	p := route.Preflight{Outcome: route.RefusedAPI, Lacks: slices.Concat(always, own)}
+	switch {
+	case len(p.Lacks) == 0:
+		p.Outcome = route.FullAPI
+	case len(always) > 0 || !allowShared:
+	case len(shared) > 0:
+		p.Lacks = append(p.Lacks, shared...)
+	default:
+		p.Outcome = route.SharedSource
+	}
+	slices.Sort(p.Lacks)
+	return p
+}
+
+// refusal is the error of a VPP that lacks messages.
+type refusal struct {
+	version   string
+	preflight route.Preflight
+}
+
+func (r refusal) Error() string {
+	return fmt.Sprintf("%s lacks %s: it is older or newer than this agent's API", r.version, strings.Join(r.preflight.Lacks, ", "))
+}

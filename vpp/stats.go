@@ -1,0 +1,40 @@
+package vpp
+
+import (
+	"maps"
+	"sync"
+)
+
+// Stats are counters since New.
+type Stats struct {
+	Connections uint64            // made ready for use: one more than reconnects
+	Refused     map[string]uint64 // ops, by the name of VPP's error
+}
+
+type counters struct {
+	mu          sync.Mutex
+	connections uint64
+	refused     map[string]uint64
+}
+
+func (c *counters) connected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connections++
+}
+
+func (c *counters) refuse(e apiError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused == nil {
+		c.refused = map[string]uint64{}
+	}
+	c.refused[e.name()]++
+}
+
+// Stats returns the counters now.
+func (v *VPP) Stats() Stats {
+	v.counters.mu.Lock()
+	defer v.counters.mu.Unlock()
+	return Stats{Connections: v.counters.connections, Refused: maps.Clone(v.counters.refused)}
+}

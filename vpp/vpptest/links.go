@@ -1,0 +1,134 @@
+package vpptest
+
+import (
+	"net/netip"
+
+	"go.fd.io/govpp/binapi/fib_types"
+	"go.fd.io/govpp/binapi/interface_types"
+
+	"vpp-route-agent/internal/route"
+)
+
+type link struct {
+	name      string
+	up        bool
+	table     uint32
+	addresses []netip.Prefix
+}
+
+func (l *link) flags() interface_types.IfStatusFlags {
+	if l.up {
+		return interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
+	}
+	return 0
+}
+
+// AddInterface makes an interface that is up, in table 0, with addresses and what comes with them: a route for each subnet and one
+// for each address itself. It returns the sw_if_index.
+func (s *Server) AddInterface(name string, addresses ...netip.Prefix) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.nextLink
+	s.nextLink++
+	s.links[i] = &link{name: name, up: true}
+	s.announce(i, false)
+	s.links[i].addresses = addresses
+	s.setLinkRoutes(i, true)
+	return i
+}
+
+// AddAddress gives an interface one more address. As VPP, the server tells nobody.
+func (s *Server) AddAddress(name string, a netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.mustFind(name)
+	s.links[i].addresses = append(s.links[i].addresses, a)
+	s.setLinkRoutes(i, s.links[i].up)
+}
+
+// SetLink brings an interface up or down, with an event. Down, it has no routes of its own; those of others over it stay.
+func (s *Server) SetLink(name string, up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.mustFind(name)
+	s.links[i].up = up
+	s.setLinkRoutes(i, up)
+	s.announce(i, false)
+}
+
+// RemoveInterface deletes an interface with its own routes; routes of others through it stay. The next one gets its index.
+func (s *Server) RemoveInterface(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.mustFind(name)
+	s.setLinkRoutes(i, false)
+	delete(s.links, i)
+	s.nextLink = i
+	s.announce(i, true)
+}
+
+func (s *Server) mustFind(name string) uint32 {
+	for i, l := range s.links {
+		if l.name == name {
+			return i
+		}
+	}
+	panic("vpptest: no interface " + name)
+}
+
+// setLinkRoutes adds the entries that VPP derives from an interface's addresses, or takes them away.
+func (s *Server) setLinkRoutes(index uint32, there bool) {
+	l := s.links[index]
+	for _, a := range l.addresses {
+		t := s.tables[tableKey{l.table, a.Addr().Is6()}]
+		for p, path := range addressRoutes(index, a) {
+			if there {
+				t.put(p, sourceIface, []fib_types.FibPath{path})
+			} else {
+				t.remove(p, sourceIface)
+			}
+		}
+		for p, e := range t.entries {
+			if paths := e.bySource[sourceAdj]; !there && len(paths) > 0 && paths[0].SwIfIndex == index {
+				t.remove(p, sourceAdj)
+			}
+		}
+	}
+}
+
+// addressRoutes are the subnet, the address itself, and for IPv4 the subnet's first and last address.
+func addressRoutes(index uint32, a netip.Prefix) map[netip.Prefix]fib_types.FibPath {
+	proto := protoOf(a.Addr())
+	out := map[netip.Prefix]fib_types.FibPath{}
+	if a.Bits() < a.Addr().BitLen() {
+		subnet := a // IPv4's shows the address' host bits
+		if a.Addr().Is6() {
+			subnet = a.Masked()
+		}
+		out[subnet] = fib_types.FibPath{SwIfIndex: index, Proto: proto, Weight: 1}
+	}
+	if a.Addr().Is4() && a.Bits() < 31 {
+		drop := fib_types.FibPath{SwIfIndex: noInterface, Type: isDrop, Proto: proto, Weight: 1}
+		first := a.Masked().Addr()
+		out[route.HostPrefix(first)] = drop
+		last := first.As4()
+		for i := a.Bits(); i < 32; i++ {
+			last[i/8] |= 0x80 >> (i % 8)
+		}
+		out[route.HostPrefix(netip.AddrFrom4(last))] = drop
+	}
+	own := fib_types.FibPath{SwIfIndex: index, Type: isLocal, Proto: proto, Weight: 1}
+	own.Nh.Address = union(a.Addr())
+	out[route.HostPrefix(a.Addr())] = own
+	return out
+}
+
+// AddNeighbor adds what VPP makes of a resolved neighbour: a host route of source "adjacency".
+func (s *Server) AddNeighbor(name string, a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.mustFind(name)
+	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
+	p.Nh.Address = union(a)
+	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj, []fib_types.FibPath{p})
+}
