@@ -47,14 +47,19 @@ func socketFlag(c *cobra.Command, socket *string) {
 
 // ask gets path from the agent behind the admin socket and decodes the answer into out.
 func ask(ctx context.Context, socket, path string, query url.Values, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	return call(ctx, http.MethodGet, socket, path, query, out)
+}
+
+// call sends a request to the agent behind the admin socket and decodes the answer into out.
+func call(ctx context.Context, method, socket, path string, query url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	defer client.CloseIdleConnections()
 	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -154,5 +159,64 @@ func routesCommand() *cobra.Command {
 	}
 	outputFlag(c, &asJSON)
 	socketFlag(c, &socket)
+	return c
+}
+
+func auditCommand() *cobra.Command {
+	var (
+		asJSON bool
+		socket string
+	)
+	c := &cobra.Command{
+		Use: "audit", Short: "Compare all routes of ours with the data plane, by one listing",
+		Long: `Compare all routes of ours with the data plane, by one listing, and show what is missing, different or extra. It is repaired or only
+reported, as --drift of the running agent says. VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes.
+Exit status 0 says that everything agrees.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var r agent.AuditStatus
+			if err := call(cmd.Context(), http.MethodPost, socket, "/v1/audit", nil, &r); err != nil {
+				return err
+			}
+			if asJSON {
+				if err := printJSON(cmd.OutOrStdout(), r); err != nil {
+					return err
+				}
+			} else if err := printAudit(cmd.OutOrStdout(), r); err != nil {
+				return err
+			}
+			if n := r.Missing + r.Different + r.Extra; n > 0 {
+				return fmt.Errorf("%d routes are not as the data plane had acknowledged them", n)
+			}
+			return nil
+		},
+	}
+	outputFlag(c, &asJSON)
+	socketFlag(c, &socket)
+	return c
+}
+
+func guardCommand() *cobra.Command {
+	c := &cobra.Command{Use: "guard", Short: "The guard against mass deletion", Args: cobra.NoArgs}
+	var socket string
+	release := &cobra.Command{
+		Use: "release", Short: "Carry out the deletions that the guard holds now", Args: cobra.NoArgs,
+		Long: `Deletions that come from listing etcd anew and are suspiciously many are held for a minute (--guard-share, --guard-minimum). status shows
+them. This carries them out at once.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var held []agent.GuardStatus
+			if err := call(cmd.Context(), http.MethodPost, socket, "/v1/guard/release", nil, &held); err != nil {
+				return err
+			}
+			if len(held) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "nothing was held")
+			}
+			for _, g := range held {
+				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s routes\n", g.Held, g.Origin)
+			}
+			return nil
+		},
+	}
+	socketFlag(release, &socket)
+	c.AddCommand(release)
 	return c
 }

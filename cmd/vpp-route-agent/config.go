@@ -47,6 +47,10 @@ type config struct {
 	adminSocket    string
 	stateDir       string
 	deferral       time.Duration
+	spotChecks     int
+	drift          string
+	guardShare     float64
+	guardMinimum   int
 	withdraw       bool
 	logLevel       string
 	logFormat      string
@@ -102,6 +106,12 @@ var settings = []setting{
 	{flag: "admin-socket", file: "adminSocket", def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: parseSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes is kept", set: parseStateDir},
 	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
+	{flag: "spot-checks", file: "spotChecks", def: "5", usage: "routes per second that are compared with the data plane, in rotation; 0 none, at most 1000", set: parseSpotChecks},
+	{flag: "drift", file: "drift", def: "repair", usage: "what to do with routes of ours that somebody changed or removed: repair them, or only report them",
+		set: oneOf(func(c *config) *string { return &c.drift }, "repair", "report")},
+	{flag: "guard-share", file: "guardShare", def: "0.5", usage: "share of an origin's routes, 0 to 1, above which deletions that come from listing etcd anew are held for 60 s; 0 holds none",
+		set: parseGuardShare},
+	{flag: "guard-minimum", file: "guardMinimum", def: "100", usage: "and above how many routes they are held", set: parseGuardMinimum},
 	{flag: "withdraw-without-dataplane", file: "withdrawWithoutDataplane", def: "false", boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
 		set: truth(func(c *config) *bool { return &c.withdraw })},
 	{flag: "log-level", file: "logLevel", def: "info", usage: "debug, info, warn or error", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},

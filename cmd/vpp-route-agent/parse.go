@@ -176,6 +176,33 @@ func parseProtocol(c *config, s string) error {
 	return nil
 }
 
+func parseSpotChecks(c *config, s string) error {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n > 1000 {
+		return fmt.Errorf("%q is not a whole number from 0 to 1000", s)
+	}
+	c.spotChecks = int(n)
+	return nil
+}
+
+func parseGuardShare(c *config, s string) error {
+	share, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(share >= 0 && share <= 1) {
+		return fmt.Errorf("%q is not a number from 0 to 1", s)
+	}
+	c.guardShare = share
+	return nil
+}
+
+func parseGuardMinimum(c *config, s string) error {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", s)
+	}
+	c.guardMinimum = int(n)
+	return nil
+}
+
 func parseDeferral(c *config, s string) error {
 	d, err := time.ParseDuration(s)
 	if err != nil {

@@ -31,6 +31,7 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
 	}
 	writeFIBLine(b, s.FIB)
+	writeGuardLines(b, s.FIB)
 	writeEtcdLine(b, s.Datastore, now)
 	for _, hop := range s.FIB.UnusableNextHops {
 		fmt.Fprintf(b, "  - routes via %s are left out: %s\n", hop.Address, hop.Reason)
@@ -59,13 +60,28 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 		t.Failed += c.Failed
 		t.Unusable += c.Unusable
 		t.Held += c.Held
+		t.Shadowed += c.Shadowed
+		t.Drifted += c.Drifted
 	}
 	version := f.Version
 	if version == "" {
 		version = f.Dataplane
 	}
-	fmt.Fprintf(b, "FIB   %s: %d of %d routes programmed, %d failed, %d unusable, %d held; sweep %s; journal %s\n",
-		version, t.Programmed, t.Desired, t.Failed, t.Unusable, t.Held, f.Sweep, f.Journal)
+	fmt.Fprintf(b, "FIB   %s: %d of %d routes programmed, %d failed, %d unusable, %d held", version, t.Programmed, t.Desired, t.Failed, t.Unusable, t.Held)
+	if t.Shadowed > 0 {
+		fmt.Fprintf(b, ", %d shadowed", t.Shadowed)
+	}
+	if t.Drifted > 0 {
+		fmt.Fprintf(b, ", %d drifted", t.Drifted)
+	}
+	fmt.Fprintf(b, "; sweep %s; journal %s\n", f.Sweep, f.Journal)
+}
+
+func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {
+	for _, g := range f.Guard {
+		fmt.Fprintf(b, "  ! %d deletions of %s routes are held until %s: so many at once may be a broken list; `guard release` carries them out\n",
+			g.Held, g.Origin, g.Releases.Local().Format(time.TimeOnly))
+	}
 }
 
 func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
@@ -191,4 +207,24 @@ func nextHops(r agent.RouteStatus) string {
 		}
 	}
 	return strings.Join(hops, ", ")
+}
+
+func printAudit(w io.Writer, r agent.AuditStatus) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(tw, "PREFIX\tDRIFT\tWANTED\tFOUND")
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", f.Prefix, f.Drift, f.Want, strings.TrimSpace(f.Found+" "+f.By))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	done := "only reported"
+	if r.Repair {
+		done = "being repaired"
+	}
+	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra (%s), %d hidden by another owner's\n",
+		r.Listed, r.Compared, r.Missing, r.Different, r.Extra, done, r.Hidden)
+	return err
 }

@@ -99,7 +99,10 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 			}
 			defer unlock()
 		}
-		engine = fib.New(fib.Config{Dataplane: dp, Journal: cfg.journal(), Log: log})
+		engine = fib.New(fib.Config{
+			Dataplane: dp, Journal: cfg.journal(), Log: log, SpotChecks: cfg.spotChecks, RepairDrift: cfg.drift == "repair",
+			GuardShare: cfg.guardShare, GuardMinimum: cfg.guardMinimum,
+		})
 		group.Go(func() error { return dp.Run(ctx) })
 		group.Go(func() error { return engine.Run(ctx) })
 	}

@@ -54,6 +54,7 @@ var vppCommand = verbs(map[string]command{
 	"refuse":    vppRefuse,
 	"accept":    vppAccept,
 	"foreign":   vppForeign,
+	"forget":    vppForget,
 	"routes":    vppRoutes,
 	"fib":       vppFIB,
 	"ops":       vppOps,
@@ -143,6 +144,20 @@ func vppForeign(sc *script, args []string) (string, error) {
 		r.Kind, r.Paths = route.Via, route.CanonicalPaths([]route.Path{{NextHop: hop, Interface: "memif0"}})
 	}
 	v.server.InjectForeignRoute(args[0], r)
+	return "", nil
+}
+
+// vpp forget PREFIX: somebody removes our route, over a connection that wrote under our source.
+func vppForget(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 1 {
+		return "", usage("vpp forget PREFIX")
+	}
+	prefix, err := netip.ParsePrefix(args[0])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	v.server.RemoveForeignRoute("vpp-route-agent", route.Key{Prefix: prefix})
 	return "", nil
 }
 

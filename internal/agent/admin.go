@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,7 +54,7 @@ func (a *Agent) Routes(within netip.Prefix) []RouteStatus {
 func routeStatus(e fib.Entry) RouteStatus {
 	r := RouteStatus{
 		Prefix: e.Key.Prefix, Table: e.Key.Table, Origin: e.Origin.String(), Kind: e.Kind.String(), Paths: []PathStatus{},
-		State: e.State.String(), Since: e.Since, Reason: cmp.Or(e.Error, e.Reason.String()),
+		State: e.State.String(), Since: e.Since, Reason: whyNot(e),
 	}
 	for _, p := range e.Paths {
 		ps := PathStatus{Interface: p.Interface, Weight: p.Weight}
@@ -67,7 +66,66 @@ func routeStatus(e fib.Entry) RouteStatus {
 	return r
 }
 
-// AdminHandler serves the admin API: JSON over HTTP, read only, on a unix socket. GET /v1/status and /v1/routes?prefix=P.
+// whyNot says why a route does not forward as wanted, or not along all its paths.
+func whyNot(e fib.Entry) string {
+	switch {
+	case e.Error != "":
+		return e.Error
+	case e.By != "":
+		return "hidden by a route of " + e.By
+	case e.Found != "":
+		return "the data plane has " + e.Found
+	}
+	return e.Reason.String()
+}
+
+// AuditStatus is what `audit -o json` prints.
+type AuditStatus struct {
+	Listed    int             `json:"listed"`
+	Compared  int             `json:"compared"`
+	Missing   int             `json:"missing"`
+	Different int             `json:"different"`
+	Extra     int             `json:"extra"`
+	Hidden    int             `json:"hidden"`
+	Repair    bool            `json:"repair"`
+	Findings  []FindingStatus `json:"findings"`
+}
+
+// FindingStatus is one route that the data plane does not have as it acknowledged it.
+type FindingStatus struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Table  uint32       `json:"table"`
+	Drift  string       `json:"drift"`
+	Want   string       `json:"want,omitempty"`
+	Found  string       `json:"found,omitempty"`
+	By     string       `json:"by,omitempty"`
+}
+
+// Audit compares all routes of ours with the data plane, by one listing.
+func (a *Agent) Audit(ctx context.Context) (AuditStatus, error) {
+	if a.cfg.FIB == nil {
+		return AuditStatus{}, errors.New("there is no data plane to audit")
+	}
+	r, err := a.cfg.FIB.Audit(ctx)
+	if err != nil {
+		return AuditStatus{}, err
+	}
+	out := AuditStatus{r.Listed, r.Compared, r.Missing, r.Different, r.Extra, r.Hidden, r.Repair, []FindingStatus{}}
+	for _, f := range r.Findings {
+		fs := FindingStatus{Prefix: f.Key.Prefix, Table: f.Key.Table, Drift: f.Drift.String(), By: f.By}
+		if f.Want.Prefix.IsValid() {
+			fs.Want = f.Want.String()
+		}
+		if f.Found.Prefix.IsValid() {
+			fs.Found = f.Found.String()
+		}
+		out.Findings = append(out.Findings, fs)
+	}
+	return out, nil
+}
+
+// AdminHandler serves the admin API: JSON over HTTP on a unix socket. GET /v1/status and /v1/routes?prefix=P, POST /v1/audit and
+// /v1/guard/release.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
@@ -82,6 +140,23 @@ func (a *Agent) AdminHandler() http.Handler {
 			within = p
 		}
 		writeJSON(w, a.Routes(within))
+	})
+	mux.HandleFunc("POST /v1/audit", func(w http.ResponseWriter, r *http.Request) {
+		report, err := a.Audit(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		writeJSON(w, report)
+	})
+	mux.HandleFunc("POST /v1/guard/release", func(w http.ResponseWriter, _ *http.Request) {
+		if a.cfg.FIB == nil {
+			http.Error(w, "there is no data plane", http.StatusConflict)
+			return
+		}
+		held := a.Status().FIB.Guard
+		a.cfg.FIB.ReleaseGuard()
+		writeJSON(w, held)
 	})
 	return mux
 }

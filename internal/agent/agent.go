@@ -66,6 +66,7 @@ type Agent struct {
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
+	listed      int          // Lists of the snapshot of which own routes were last set
 	ownNode     *calico.Node // this node's object as it last was usable
 	firstPlan   time.Time    // when there was first something to hand to the speaker
 	absentSince time.Time    // zero while the data plane is there
@@ -148,7 +149,12 @@ func (a *Agent) apply(ctx context.Context) {
 func (a *Agent) applyPlan(ctx context.Context, plan Plan) {
 	if a.cfg.FIB != nil {
 		a.cfg.FIB.Protect(plan.OwnAddresses, plan.PeerAddresses)
-		a.cfg.FIB.SetRoutes(route.Own, plan.Own)
+		if a.snapshot.Lists != a.listed { // what is missing now may be missing from a broken list only
+			a.listed = a.snapshot.Lists
+			a.cfg.FIB.SetListed(route.Own, plan.Own)
+		} else {
+			a.cfg.FIB.SetRoutes(route.Own, plan.Own)
+		}
 	}
 	old := a.plan
 	a.mu.Lock()

@@ -24,6 +24,13 @@ var (
 	descForeign      = desc("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API and that were removed.")
 	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
 	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
+	descShadowed     = desc("fib_routes_shadowed", "Acknowledged routes that another owner's route for the same prefix hides.", "family", "origin")
+	descDrifted      = desc("fib_routes_drifted", "Acknowledged routes that were found missing or different and are not repaired.", "family", "origin")
+	descChecked      = desc("fib_checks_total", "Routes compared with the data plane by spot checks and audits.")
+	descDrift        = desc("fib_drift_total", "Routes that the data plane did not have as it had acknowledged them.", "kind")
+	descRepaired     = desc("fib_drift_repaired_total", "Routes put right after drift.")
+	descGuard        = desc("fib_guard_held", "Deletions that the mass-delete guard holds.", "origin")
+	descAPILacks     = desc("dataplane_api_messages_lacking", "Messages of ours that the data plane's API lacks or has in another form.", "outcome")
 	descQueued       = desc("fib_ops_queued", "Operations that wait for the data plane or its answer.")
 	descFailed       = desc("fib_routes_failed", "Routes that the data plane refused; they are tried again.", "family", "origin")
 	descUnusable     = desc("fib_routes_unusable", "Prefixes that are not programmed because no next hop is usable or a guard refuses them.", "family", "origin")
@@ -75,6 +82,19 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descFailed, float64(c.Failed), c.Family, c.Origin)
 		gauge(descUnusable, float64(c.Unusable), c.Family, c.Origin)
 		gauge(descHeld, float64(c.Held), c.Family, c.Origin)
+		gauge(descShadowed, float64(c.Shadowed), c.Family, c.Origin)
+		gauge(descDrifted, float64(c.Drifted), c.Family, c.Origin)
+	}
+	for _, g := range s.FIB.Guard {
+		gauge(descGuard, float64(g.Held), g.Origin)
+	}
+	counter(descChecked, float64(s.FIB.Drift.Checked))
+	counter(descDrift, float64(s.FIB.Drift.Missing), "missing")
+	counter(descDrift, float64(s.FIB.Drift.Different), "different")
+	counter(descDrift, float64(s.FIB.Drift.Extra), "extra")
+	counter(descRepaired, float64(s.FIB.Drift.Repaired))
+	if s.FIB.API != "" {
+		gauge(descAPILacks, float64(len(s.FIB.APILacks)), s.FIB.API)
 	}
 	gauge(descQueued, float64(s.FIB.OpsQueued))
 	counter(descOps, float64(s.FIB.OpsPut), "put")

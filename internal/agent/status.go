@@ -78,17 +78,22 @@ type WithheldStatus struct {
 
 // FIBStatus is the data plane and what of the wanted routes is in it.
 type FIBStatus struct {
-	Dataplane string `json:"dataplane"`
-	Version   string `json:"version,omitempty"`
-	Identity  string `json:"identity,omitempty"`
-	Problem   string `json:"problem,omitempty"`
-	Adopted   string `json:"adopted,omitempty"`
-	Sweep     string `json:"sweep"`
-	Journal   string `json:"journal"`
+	Dataplane string   `json:"dataplane"`
+	Version   string   `json:"version,omitempty"`
+	Identity  string   `json:"identity,omitempty"`
+	Problem   string   `json:"problem,omitempty"`
+	API       string   `json:"api,omitempty"`
+	APILacks  []string `json:"apiLacks"`
+	Adopted   string   `json:"adopted,omitempty"`
+	Sweep     string   `json:"sweep"`
+	Journal   string   `json:"journal"`
 
 	Routes []RouteCounts `json:"routes"`
 	// UnusableNextHops are rejected when BGP chooses, so that what only they lead to is in no list of routes.
 	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
+
+	Drift DriftStatus   `json:"drift"`
+	Guard []GuardStatus `json:"guard"`
 
 	OpsPut     uint64 `json:"opsPut"`
 	OpsDeleted uint64 `json:"opsDeleted"`
@@ -105,6 +110,25 @@ type RouteCounts struct {
 	Failed     int    `json:"failed"`
 	Unusable   int    `json:"unusable"`
 	Held       int    `json:"held"`
+	Shadowed   int    `json:"shadowed"`
+	Drifted    int    `json:"drifted"`
+}
+
+// DriftStatus counts what spot checks and audits found that the data plane did not have as it had acknowledged it, since the start.
+type DriftStatus struct {
+	Checked   uint64 `json:"checked"`
+	Missing   uint64 `json:"missing"`
+	Different uint64 `json:"different"`
+	Extra     uint64 `json:"extra"`
+	Repaired  uint64 `json:"repaired"`
+}
+
+// GuardStatus tells of deletions that the mass-delete guard holds.
+type GuardStatus struct {
+	Origin   string    `json:"origin"`
+	Held     int       `json:"held"`
+	Since    time.Time `json:"since"`
+	Releases time.Time `json:"releases"`
 }
 
 // NextHopStatus is a next hop that the data plane cannot use, and why.
@@ -251,6 +275,8 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 	facts, stats := e.Facts(), e.Stats()
 	s := FIBStatus{
 		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity, Problem: facts.Problem,
+		API: string(facts.Preflight.Outcome), APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
+		Drift:   DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different, stats.Drift.Extra, stats.Drift.Repaired},
 		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
 		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, OpsQueued: stats.Queued,
 	}
@@ -266,12 +292,15 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 	for _, hop := range e.UnusableNextHops() {
 		s.UnusableNextHops = append(s.UnusableNextHops, NextHopStatus{hop.Address, hop.Reason.String()})
 	}
+	for _, g := range stats.Guard {
+		s.Guard = append(s.Guard, GuardStatus{g.Origin.String(), g.Held, g.Since, g.Releases})
+	}
 	for _, c := range stats.Routes {
 		family := "ipv4"
 		if c.IPv6 {
 			family = "ipv6"
 		}
-		s.Routes = append(s.Routes, RouteCounts{family, c.Origin.String(), c.Desired, c.Programmed, c.Failed, c.Unusable, c.Held})
+		s.Routes = append(s.Routes, RouteCounts{family, c.Origin.String(), c.Desired, c.Programmed, c.Failed, c.Unusable, c.Held, c.Shadowed, c.Drifted})
 	}
 	return s
 }
