@@ -43,8 +43,9 @@ var (
 type audit struct {
 	engine  *Engine
 	life    int
-	listed  map[route.Key]route.Route
-	missing []*entry // not listed; hidden perhaps
+	routes  []route.Route
+	listed  map[route.Key]int32 // index of routes
+	missing []*entry            // not listed; hidden perhaps
 	report  Report
 }
 
@@ -60,10 +61,10 @@ func (e *Engine) Audit(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("fib: audit: %w", err)
 	}
-	a.report.Listed = len(routes)
-	a.listed = make(map[route.Key]route.Route, len(routes))
-	for _, r := range routes {
-		a.listed[r.Key] = r
+	a.report.Listed, a.routes = len(routes), routes
+	a.listed = make(map[route.Key]int32, len(routes))
+	for i, r := range routes {
+		a.listed[r.Key] = int32(i)
 	}
 	for _, step := range []func(context.Context) error{a.compare, a.lookUpMissing, a.findExtra} {
 		if err := step(ctx); err != nil {
@@ -141,8 +142,8 @@ func (a *audit) compare(context.Context) error {
 					continue
 				}
 				a.report.Compared++
-				if found, ok := a.listed[e.key]; ok {
-					a.note(t, e, t.compare(e, found, true, nil), found)
+				if i, ok := a.listed[e.key]; ok {
+					a.note(t, e, t.compare(e, a.routes[i], true, nil), a.routes[i])
 				} else {
 					a.missing = append(a.missing, e)
 				}
@@ -158,13 +159,13 @@ func (a *audit) compare(context.Context) error {
 // lookUpMissing tells what is missing from what is hidden, which a listing leaves out too.
 func (a *audit) lookUpMissing(ctx context.Context) error {
 	for _, e := range a.missing {
-		found, ok, lookupErr := a.engine.lookUp(ctx, e.key)
-		if ctx.Err() != nil {
-			return fmt.Errorf("fib: audit: %w", context.Cause(ctx))
+		found, ok, answer := a.engine.lookUp(ctx, e.key)
+		if answer != nil && !errors.As(answer, new(route.HiddenError)) {
+			return fmt.Errorf("fib: audit: %w", answer)
 		}
 		err := a.locked(func(t *table) {
 			if t.judged(e) {
-				a.note(t, e, t.compare(e, found, ok, lookupErr), found)
+				a.note(t, e, t.compare(e, found, ok, answer), found)
 			}
 		})
 		if err != nil {
@@ -177,20 +178,15 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 
 // findExtra goes through what carries our mark and is not known as ours.
 func (a *audit) findExtra(context.Context) error {
-	keys := make([]route.Key, 0, len(a.listed))
-	for k := range a.listed {
-		keys = append(keys, k)
-	}
-	for part := range slices.Chunk(keys, chunk) {
+	for part := range slices.Chunk(a.routes, chunk) {
 		err := a.locked(func(t *table) {
-			for _, k := range part {
-				e := t.entries[k]
-				_, written := t.written[k]
+			for _, r := range part {
+				e := t.entries[r.Key]
+				_, written := t.written[r.Key]
 				if written || e != nil && (e.actual != 0 || e.is(isUnsure|isFlying)) {
 					continue
 				}
-				r := a.listed[k]
-				a.add(Finding{Key: k, Drift: Extra, Found: r})
+				a.add(Finding{Key: r.Key, Drift: Extra, Found: r})
 				t.extra(r)
 			}
 		})

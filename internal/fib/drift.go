@@ -222,7 +222,8 @@ func (t *table) compare(e *entry, found route.Route, ok bool, err error) Drift {
 	return is
 }
 
-// drifted: e is not as it was acknowledged. To repair it, it is done again.
+// drifted: e is not as it was acknowledged. To repair it, it is done again, and the journal learns of it by that. What is found on a route that is
+// held the next process finds as this one did.
 func (t *table) drifted(e *entry, d drift) {
 	if before, known := t.drifts[e]; !known || before.kind != d.kind || !before.found.SameForwarding(d.found) {
 		switch d.kind {

@@ -169,6 +169,7 @@ func TestWhereALookupIsDearFewAreMade(t *testing.T) {
 	watchful(t, true, 10, func(t *testing.T, r *running) {
 		r.dp.state(func() { r.dp.holdLookup, r.dp.spots = make(chan struct{}), 0 })
 		time.Sleep(10 * time.Minute) // each look-up takes until it is given up
+		synctest.Wait()
 		if n := r.dp.spots; n < 9 || n > 13 {
 			t.Errorf("%d in ten minutes, want one in 55 s", n)
 		}
@@ -390,6 +391,11 @@ func TestAuditNeedsADataPlaneThatStays(t *testing.T) {
 		r.dp.tell(node("b"))
 		synctest.Wait()
 		r.audit(t)
+		r.dp.lose(one)
+		r.dp.state(func() { r.dp.lookupErr = errGone })
+		if _, err := r.Audit(context.Background()); !errors.Is(err, errGone) {
+			t.Error(err)
+		}
 	})
 }
 

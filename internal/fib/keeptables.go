@@ -37,7 +37,7 @@ func (t *table) tablesToKeep() *tablesJob {
 		keep = append(keep, id)
 	}
 	for _, hop := range t.hops.sorted {
-		if hop.Table != 0 {
+		if hop.Table != 0 && len(hop.sets) > 0 {
 			keep = append(keep, hop.Table)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -58,6 +59,9 @@ func TestTablesWhereNextHopsAreLookedUpAreKept(t *testing.T) {
 		r.SetRoutes(route.External, []route.Route{inTable(7, one), {Key: key(two), Paths: paths}})
 		r.AllowSweep()
 		r.keeps(t, "used", "[7 9]")
+		time.Sleep(time.Minute)
+		r.SetRoutes(route.External, nil)
+		r.keeps(t, "not any more", "[]")
 	})
 }
 
@@ -69,11 +73,13 @@ func TestARemovalThatFailsIsRepeated(t *testing.T) {
 		r.dp.state(func() { r.dp.keepErr = errGone })
 		r.SetRoutes(route.External, nil)
 		time.Sleep(90 * time.Second)
+		synctest.Wait()
 		if n := len(r.dp.keeps); n < 3 || n > 5 {
 			t.Errorf("%d attempts in 90 s, want one every 30 s or so", n)
 		}
 		r.dp.heal()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if n := len(r.dp.tables); n != 0 {
 			t.Errorf("%d tables are left", n)
 		}

@@ -117,6 +117,9 @@ func (t *table) untrack(s *pathSet) {
 			hop.idle = t.now
 			t.idle = append(t.idle, hop)
 		}
+		if len(hop.sets) == 0 && hop.Table != 0 {
+			t.tablesDue = true // see tablesToKeep
+		}
 		t.letGo(hop)
 	}
 }
