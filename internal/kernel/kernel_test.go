@@ -234,11 +234,47 @@ func TestRouteWithOurMetric(t *testing.T) {
 func TestLookupBehindOtherRoutes(t *testing.T) {
 	b := newBed(t)
 	ours := via("198.18.1.0/24", "10.0.1.2 eth1")
-	b.apply(put(ours, via("198.18.1.0/32", "10.0.1.3 eth1")))
-	b.ip("route add 198.18.1.0/24 via 10.0.2.2 metric 5")
-	for key, want := range map[string]bool{"198.18.1.0/24": true, "198.18.1.0/32": true, "198.18.1.0/25": false, "198.18.0.0/16": false, "10.0.1.0/24": false} {
+	b.apply(put(ours, via("198.18.1.0/32", "10.0.1.3 eth1"), via("2001:db8:1::/48", "fd00:1::2 eth1")))
+	for _, foreign := range []string{
+		"198.18.1.0/24 via 10.0.2.2", "198.18.2.0/24 via 10.0.2.2", "2001:db8:1::/48 via fd00:2::2", "2001:db8:2::/48 via fd00:2::2",
+	} {
+		b.ip("route add " + foreign + " metric 5")
+	}
+	for key, want := range map[string]bool{
+		"198.18.1.0/24": true, "198.18.1.0/32": true, "198.18.1.0/25": false, "198.18.0.0/16": false, "10.0.1.0/24": false,
+		"2001:db8:1::/48": true, "198.18.2.0/24": false, "2001:db8:2::/48": false,
+	} {
 		if _, ok, err := b.Lookup(t.Context(), route.Key{Prefix: pfx(key)}); ok != want || err != nil {
 			t.Errorf("%s: %v, %v", key, ok, err)
+		}
+	}
+}
+
+// TestLookupOfRoutesThatTheKernelPassesOver: without carrier, and told to ignore such routes, the kernel forwards by the next shorter
+// one. Ours is there all the same.
+func TestLookupOfRoutesThatTheKernelPassesOver(t *testing.T) {
+	b := newBed(t)
+	routes := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"), via("2001:db8:1::/48", "fd00:1::2 eth1")}
+	b.apply(put(routes...))
+	for _, family := range []string{"ipv4", "ipv6"} {
+		_, err := b.ns.Run(t.Context(), "sh", "-c", "for i in all eth1; do echo 1 > /proc/sys/net/"+family+"/conf/$i/ignore_routes_with_linkdown; done")
+		check(t, err)
+	}
+	check(t, b.peer.SetLink("eth1", false))
+	eventually(t, "eth1 is down", func() bool { i, _ := facts(t, b.Dataplane).Interface("eth1"); return !i.Up })
+	b.want(routes...) // the kernel finds no route at all
+	b.ip("route add default via 10.0.2.2")
+	b.ip("-6 route add default via fd00:2::2")
+	b.want(routes...) // the kernel finds the default route
+}
+
+func TestTableThatIsNotThere(t *testing.T) {
+	b := newBed(t)
+	for _, p := range []string{"198.18.1.0/24", "2001:db8:1::/48"} {
+		k := route.Key{Table: 4242, Prefix: pfx(p)}
+		b.apply([]route.Op{{Delete: true, Route: route.Route{Key: k}}})
+		if _, ok, err := b.Lookup(t.Context(), k); ok || err != nil {
+			t.Errorf("lookup of %s: %v, %v", k, ok, err)
 		}
 	}
 }

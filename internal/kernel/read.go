@@ -59,8 +59,9 @@ func (d *Dataplane) each(ctx context.Context, s selection, restart func(), visit
 	}
 }
 
-// Lookup reads one route of ours. In the main table it mostly takes one question to the kernel (13 µs); where a longer or a foreign route
-// is in front, and in other tables, our routes of the table are listed: the kernel has no exact lookup.
+// Lookup reads one route of ours; none is hidden by another's, for the kernel lists every owner's. In the main table it mostly takes one
+// question to the kernel (13 µs). Where that does not show our route, and in other tables, our routes of the table are listed: the kernel
+// has no exact lookup, and passes over routes without carrier (ignore_routes_with_linkdown) or with a failed neighbour (IPv6).
 func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error) {
 	table, err := d.kernelTable(k.Table)
 	if err != nil {
@@ -87,8 +88,6 @@ func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix) (fo
 		switch {
 		case answer == matched && e.table == table && e.prefix == p && d.ours(e):
 			return e, true, nil
-		case answer == matched && e.table == table && e.prefix.Bits() < p.Bits(), answer == nothing:
-			return entry{}, false, nil
 		case answer == unclear && e.kind != 0: // most likely it is this one that discards, and there are few such
 			s.kind = e.kind
 			if found, ok, err = d.search(ctx, s, p); ok || err != nil {
