@@ -58,13 +58,24 @@ func newBed(t *testing.T) *bed {
 // open runs a data plane until stop.
 func open(t *testing.T, c Config) (d *Dataplane, stop func()) {
 	t.Helper()
+	d = create(t, c)
+	return d, run(t, d)
+}
+
+func create(t *testing.T, c Config) *Dataplane {
+	t.Helper()
 	c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	d, err := New(c)
 	check(t, err)
+	return d
+}
+
+func run(t *testing.T, d *Dataplane) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	return d, func() {
+	return func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

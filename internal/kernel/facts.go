@@ -36,14 +36,34 @@ func (l interfaces) up(index uint32) bool {
 
 // refresh lists interfaces and addresses anew.
 func (d *Dataplane) refresh() error {
-	d.watch.mu.Lock()
-	d.watch.stale = false
-	d.watch.mu.Unlock()
-	list, err := d.listInterfaces()
+	d.listing.Lock()
+	defer d.listing.Unlock()
+	return d.relist()
+}
+
+// interfaces returns the list, made anew if the kernel has told of a change since.
+func (d *Dataplane) interfaces() (interfaces, error) {
+	if err := d.watch.drain(); err != nil {
+		return interfaces{}, err
+	}
+	d.listing.Lock() // a list under way may be the one that is missing
+	defer d.listing.Unlock()
+	if d.watch.isStale() {
+		if err := d.relist(); err != nil {
+			return interfaces{}, err
+		}
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.ifaces, nil
+}
+
+// relist lists and stores; listing is held. What changes meanwhile makes the new list stale.
+func (d *Dataplane) relist() error {
+	d.watch.setStale(false)
+	list, err := d.list()
 	if err != nil {
-		d.watch.mu.Lock()
-		d.watch.stale = true
-		d.watch.mu.Unlock()
+		d.watch.setStale(true)
 		return err
 	}
 	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list))}
@@ -54,24 +74,6 @@ func (d *Dataplane) refresh() error {
 	d.ifaces = l
 	d.mu.Unlock()
 	return nil
-}
-
-// interfaces returns the list, made anew if the kernel has told of a change since.
-func (d *Dataplane) interfaces() (interfaces, error) {
-	if err := d.watch.drain(); err != nil {
-		return interfaces{}, err
-	}
-	d.watch.mu.Lock()
-	stale := d.watch.stale
-	d.watch.mu.Unlock()
-	if stale {
-		if err := d.refresh(); err != nil {
-			return interfaces{}, err
-		}
-	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.ifaces, nil
 }
 
 func (d *Dataplane) listInterfaces() ([]route.Interface, error) {
@@ -135,10 +137,15 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr.Unmap(), bits), ok
 }
 
-func (d *Dataplane) currentFacts() route.Facts {
+// currentFacts tells what was listed last, and the problem if there is one.
+func (d *Dataplane) currentFacts(problem error) route.Facts {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return route.Facts{Identity: d.identity, Version: d.version, Interfaces: d.ifaces.list}
+	f := route.Facts{Identity: d.identity, Version: d.version, Interfaces: d.ifaces.list}
+	if problem != nil {
+		f.Problem = problem.Error()
+	}
+	return f
 }
 
 // publication is what the reader of the facts has yet to see: the newest, and before it, when an interface went and came back

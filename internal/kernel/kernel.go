@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -59,6 +58,11 @@ type Dataplane struct {
 	dump   *socket // likewise, for requests that take long
 	watch  *watch
 	facts  chan route.Facts
+	list   func() ([]route.Interface, error) // listInterfaces, but in tests of a kernel that fails
+
+	// listing is held from asking whether the list of interfaces is old to storing a new one, so that none is replaced by an older one.
+	// It may be taken under writing, and mu under it.
+	listing sync.Mutex
 
 	mu     sync.RWMutex // guards the following
 	ifaces interfaces
@@ -76,6 +80,7 @@ func New(c Config) (*Dataplane, error) {
 		table: c.Table, protocol: c.Protocol, metric: c.Metric, log: c.Log,
 		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
 	}
+	d.list = d.listInterfaces
 	if d.table == 0 {
 		d.table = unix.RT_TABLE_MAIN
 	}
@@ -171,9 +176,6 @@ func inNamespace(path string, f func() error) error {
 // Facts delivers what is known about the kernel; see fib.Dataplane.
 func (d *Dataplane) Facts() <-chan route.Facts { return d.facts }
 
-// settle is how long changes of the kernel's other routes are collected before next hops are looked up anew.
-const settle = 50 * time.Millisecond
-
 // Run follows the kernel's events and publishes facts until ctx ends; then the data plane is closed. Our routes stay.
 func (d *Dataplane) Run(ctx context.Context) error {
 	defer d.close()
@@ -182,28 +184,21 @@ func (d *Dataplane) Run(ctx context.Context) error {
 	following := make(chan error, 1)
 	go func() { following <- d.watch.follow(ctx) }()
 
-	var pending publication
-	pending.newest(d.currentFacts(), losses{})
-	var rebind <-chan time.Time // armed while next hops are to be looked up anew
+	f := follower{d: d}
+	f.publish(losses{})
 	for {
-		out, next := pending.next(d.facts)
+		out, next := f.pending.next(d.facts)
 		select {
 		case out <- next:
-			pending.delivered(next)
+			f.pending.delivered(next)
 		case <-d.watch.links:
-			if err := d.refresh(); err != nil {
-				d.log.Warn("cannot list interfaces", "err", err)
-				continue
-			}
-			lost := d.watch.takeLosses()
-			pending.newest(d.currentFacts(), lost)
-			d.markGone(lost)
-			rebind = arm(rebind)
+			f.followLinks()
+		case <-f.relist:
+			f.followLinks()
 		case <-d.watch.routes:
-			rebind = arm(rebind)
-		case <-rebind:
-			rebind = nil
-			d.rebind(ctx)
+			f.arm()
+		case <-f.rebind:
+			f.followRoutes(ctx)
 		case err := <-following:
 			if err != nil && ctx.Err() == nil {
 				return fmt.Errorf("kernel: events: %w", err)
@@ -211,14 +206,6 @@ func (d *Dataplane) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// arm starts the timer unless it runs: a stream of events must not put it off for ever.
-func arm(timer <-chan time.Time) <-chan time.Time {
-	if timer == nil {
-		timer = time.After(settle)
-	}
-	return timer
 }
 
 // errTable refuses the second name of the default table: a route must have one key.

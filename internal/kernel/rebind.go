@@ -8,16 +8,14 @@ import (
 
 // rebind puts again the recalled routes that come out elsewhere now, because of the kernel's other routes, and those that went with an
 // interface: the caller asked for a next hop without interface and so has no reason to put them again. One that cannot be resolved any
-// more stays as it is: the caller learns that from Resolve and decides.
-func (d *Dataplane) rebind(ctx context.Context) {
+// more stays as it is: the caller learns that from Resolve and decides. After an error some of them may not have been looked at.
+func (d *Dataplane) rebind(ctx context.Context) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	if len(d.recalled) == 0 {
-		return
+		return nil
 	}
-	if err := d.putMoved(ctx); err != nil {
-		d.log.Warn("cannot follow the next hops", "err", err)
-	}
+	return d.putMoved(ctx)
 }
 
 func (d *Dataplane) putMoved(ctx context.Context) error {

@@ -210,3 +210,15 @@ func (w *watch) takeLosses() losses {
 	w.lost = losses{}
 	return l
 }
+
+func (w *watch) isStale() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stale
+}
+
+func (w *watch) setStale(stale bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stale = stale
+}
