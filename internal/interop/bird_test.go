@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -109,6 +110,19 @@ func (b *birdNode) since(ctx context.Context, protocol string) (string, error) {
 		return "", fmt.Errorf("%s: %s is not established", b.name, protocol)
 	}
 	return all[i].Since, nil
+}
+
+// awaitRestarted waits until BIRD holds no stale route of a peer that restarted: our End-of-RIB has come. A peer that is lost again before
+// loses all its routes (RFC 4724 §4.2).
+func (b *birdNode) awaitRestarted(t *testing.T, protocol string) {
+	t.Helper()
+	await(t, b.name+" sees the end of the restart", func(ctx context.Context) error {
+		shown, err := b.Command(ctx, "show protocols all "+protocol)
+		if text := strings.Join(shown, "\n"); err == nil && (!strings.Contains(text, "Established") || strings.Contains(text, "graceful restart active")) {
+			err = errors.New(text)
+		}
+		return err
+	})
 }
 
 // mesh is the name of the protocol that confd makes for a mesh peer.

@@ -345,6 +345,7 @@ func (m *meshLab) restartAgent(t *testing.T, end func(*netlab.Process) error, me
 		return nil
 	})
 	for _, b := range []*birdNode{m.nine, m.ten} {
+		b.awaitRestarted(t, mesh("10.0.0.2"))
 		b.awaitRIB(t, mesh("10.0.0.2"), ours()...)
 	}
 	for i := range gone {
