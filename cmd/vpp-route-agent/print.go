@@ -224,7 +224,7 @@ func printAudit(w io.Writer, r agent.AuditStatus) error {
 	if r.Repair {
 		done = "being repaired"
 	}
-	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra (%s), %d hidden by another owner's\n",
+	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra (%s), %d hidden by routes of other owners\n",
 		r.Listed, r.Compared, r.Missing, r.Different, r.Extra, done, r.Hidden)
 	return err
 }

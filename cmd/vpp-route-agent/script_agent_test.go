@@ -280,7 +280,7 @@ func documented(doc string) []field {
 				continue
 			}
 			for _, m := range remarked.FindAllStringSubmatch(cells[3], -1) {
-				all = append(all, field{path + "." + m[1], strings.Contains(m[2], "absent")})
+				all = append(all, field{path + "." + m[1], optional || strings.Contains(m[2], "absent")})
 			}
 		}
 	}
