@@ -183,7 +183,7 @@ func (a *audit) findExtra(context.Context) error {
 			for _, r := range part {
 				e := t.entries[r.Key]
 				_, written := t.written[r.Key]
-				if written || e != nil && (e.actual != 0 || e.is(isUnsure|isFlying)) {
+				if written || e != nil && (e.actual != 0 || e.is(isUnsure)) {
 					continue
 				}
 				a.add(Finding{Key: r.Key, Drift: Extra, Found: r})

@@ -30,8 +30,9 @@ type Dataplane interface {
 	// Apply carries out ops, pipelined, and calls done once for each op whose result is known, in any order, from one goroutine
 	// at a time, never after Apply has returned. Putting replaces the whole route atomically; both putting what is there and
 	// deleting what is not succeed. A put into a table that does not exist makes the table, marked as ours, where tables have to be
-	// made (see TableKeeper); a table that is only named by a path is not made. An op that the data plane refuses gets its own error and holds up no other. When Apply itself
-	// returns an error (connection lost, time-out, ctx ended), ops without a done call may or may not have happened.
+	// made (see TableKeeper); a table that is only named by a path is not made. An op that the data plane refuses gets its own error
+	// and holds up no other. When Apply itself returns an error (connection lost, time-out, ctx ended), ops without a done call may
+	// or may not have happened.
 	Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error
 
 	// Facts delivers the newest facts, first as soon as they are known, then whenever they change. Only the newest is kept

@@ -190,22 +190,74 @@ func TestAnEmptiedTableIsRefilledAtThePaceOfLookups(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatAWriteOvertookCountsForNothing(t *testing.T) {
-	watchful(t, true, 1, func(t *testing.T, r *running) {
-		hold := make(chan struct{})
+func TestAnAnswerThatWasOvertakenCountsForNothing(t *testing.T) {
+	for name, overtake := range map[string]func(*running){
+		"by a new entry": func(r *running) {
+			r.Learn(pfx(one), nil)
+			synctest.Wait()
+			r.Learn(pfx(one), via("10.0.0.2"))
+		},
+		"by two puts": func(r *running) {
+			r.Learn(pfx(one), via("10.0.0.3"))
+			synctest.Wait()
+			r.Learn(pfx(one), via("10.0.0.2"))
+		},
+		"by another life": func(r *running) {
+			r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: r.table.entries[key(one)].want.paths} })
+			r.dp.tell(node("b"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchful(t, true, 1, func(t *testing.T, r *running) {
+				hold := make(chan struct{})
+				r.dp.lose(one)
+				r.dp.state(func() { r.dp.holdLookup, r.dp.spots = hold, 0 })
+				time.Sleep(time.Second) // a check has been answered, and the answer is on its way
+				overtake(r)
+				synctest.Wait()
+				r.dp.takeOps()
+				r.dp.state(func() { r.dp.holdLookup = nil })
+				close(hold)
+				check(t, "ops", r.dp.printOps())
+				if d := r.drift(); d != (DriftStats{}) || r.dp.spots == 0 {
+					t.Errorf("%+v after %d checks", d, r.dp.spots)
+				}
+			})
+		})
+	}
+}
+
+func TestDriftAndShadowsFollowWhatIsFound(t *testing.T) {
+	watchful(t, false, 1, func(t *testing.T, r *running) {
+		expect := func(what string, state State, drift Drift, by string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			if e := r.state(one); e.State != state || e.Drift != drift || e.By != by {
+				t.Errorf("%s: %+v", what, e)
+			}
+		}
+		r.dp.change(one)
+		expect("changed", Drifted, Different, "")
+		r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Kind: route.Prohibit} })
+		expect("changed again", Drifted, Different, "")
+		r.dp.hide(one, "CLI")
+		expect("hidden", Shadowed, NoDrift, "CLI")
+		r.dp.hide(one, "")
 		r.dp.lose(one)
-		r.dp.state(func() { r.dp.holdLookup, r.dp.spots = hold, 0 })
-		time.Sleep(time.Second)
-		r.Learn(pfx(one), nil)
-		synctest.Wait()
-		r.Learn(pfx(one), via("10.0.0.2"))
-		synctest.Wait()
-		r.dp.takeOps()
-		r.dp.state(func() { r.dp.holdLookup = nil })
-		close(hold)
-		check(t, "ops", r.dp.printOps())
-		if d := r.drift(); d != (DriftStats{}) || r.dp.spots == 0 {
-			t.Errorf("%+v after %d checks", d, r.dp.spots)
+		expect("lost", Drifted, Missing, "")
+		if d := r.drift(); d != (DriftStats{Different: 2, Missing: 1}) {
+			t.Errorf("%+v", d)
+		}
+		for i, drift := range []bool{true, false} {
+			r.dp.tell(node(fmt.Sprint("life ", i)))
+			if e := r.state(one); e.State != Programmed {
+				t.Errorf("in a new life: %+v", e)
+			}
+			if drift {
+				r.dp.hide(one, "CLI")
+				expect("hidden", Shadowed, NoDrift, "CLI")
+				r.dp.hide(one, "")
+			}
 		}
 	})
 }
@@ -274,6 +326,10 @@ func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
 		time.Sleep(time.Second)
 		if e := r.state("10.3.0.0/26"); e.State != Shadowed || e.By != "API" {
 			t.Errorf("%+v", e)
+		}
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.1"))
+		if e := r.state("10.3.0.0/26"); e.State != Unusable || e.By != "" {
+			t.Errorf("deleted, as its next hop is of no use: %+v", e)
 		}
 		r.Learn(pfx("10.3.0.0/26"), nil)
 		synctest.Wait()
@@ -348,20 +404,24 @@ func TestAuditOnlyReports(t *testing.T) {
 }
 
 func TestAuditLeavesOutWhatIsWrittenMeanwhile(t *testing.T) {
-	watchful(t, true, 3, func(t *testing.T, r *running) {
+	watchful(t, true, 4, func(t *testing.T, r *running) {
 		r.dp.state(func() {
+			r.dp.hang = true
 			r.dp.listing = func() { // the listing has been made, but is not delivered yet
+				r.dp.heal()
 				r.Learn(pfx(one), nil)
 				r.Learn(pfx(two), via("10.0.0.3"))
 				r.Learn(pfx("10.3.0.0/26"), via("10.0.0.3"))
 				time.Sleep(time.Second)
 			}
 		})
+		r.Learn(pfx(three), via("10.0.0.3")) // on its way when the audit begins
+		synctest.Wait()
 		report := r.audit(t)
 		if len(report.Findings) != 0 || report.Compared != 1 {
 			t.Errorf("%+v", report)
 		}
-		if n := len(r.dp.printOps()); n != 3 {
+		if n := len(r.dp.printOps()); n != 4 {
 			t.Errorf("%d ops", n)
 		}
 	})
@@ -445,17 +505,22 @@ func TestOpsSayWhatTheyReplace(t *testing.T) {
 		if got := was(); !slices.Equal(got, []uint64{first}) {
 			t.Errorf("sweep: %x, want %x from the journal", got, first)
 		}
-		r.dp.state(func() { r.dp.sever, r.dp.lost = 0, 1 })
-		r.Learn(pfx(one), via("10.0.0.2"))
-		synctest.Wait()
-		r.Learn(pfx(one), nil)
-		r.dp.takeOps()
-		r.stop()
-		r.dp.heal()
-		r.again()
-		r.AllowSweep()
-		if got := was(); !slices.Equal(got, []uint64{first}) {
-			t.Errorf("after a put that nobody answered: %x, want %x", got, first)
+		for _, next := range []string{"this", "the next"} {
+			r.dp.state(func() { r.dp.sever, r.dp.lost = 0, 1 })
+			r.Learn(pfx(one), via("10.0.0.2"))
+			synctest.Wait()
+			r.Learn(pfx(one), nil)
+			synctest.Wait()
+			r.dp.takeOps()
+			r.dp.heal()
+			if next != "this" {
+				r.again()
+				r.AllowSweep()
+			}
+			time.Sleep(time.Second)
+			if got := was(); !slices.Equal(got, []uint64{first}) {
+				t.Errorf("%s process, after a put that nobody answered: %x, want %x", next, got, first)
+			}
 		}
 	})
 }
