@@ -54,10 +54,10 @@ func BenchmarkProgram(b *testing.B) {
 	}
 }
 
-// message is op under the API source.
+// message is op, of a route over the first interface, under the API source.
 func message(op route.Op) *ip.IPRouteAddDelV2 {
 	m := &ip.IPRouteAddDelV2{IsAdd: !op.Delete}
-	m.Route.Prefix = ip_types.Prefix{Len: 32, Address: ip_types.Address{Un: ip_types.AddressUnionIP4(op.Route.Prefix.Addr().As4())}}
+	m.Route.Prefix = ip_types.Prefix{Len: uint8(op.Route.Prefix.Bits()), Address: ip_types.Address{Un: ip_types.AddressUnionIP4(op.Route.Prefix.Addr().As4())}}
 	if m.IsAdd {
 		p := fib_types.FibPath{SwIfIndex: 1, Weight: 1}
 		p.Nh.Address = ip_types.AddressUnionIP4(op.Route.Paths[0].NextHop.As4())

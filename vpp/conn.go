@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.fd.io/govpp/api"
@@ -47,7 +48,7 @@ const (
 // the ping's reply arrives was dropped by VPP, and no timer is needed to find out. That VPP is silent as a whole shows the
 // reader: Run pings often enough that something must arrive within the reply time-out.
 type conn struct {
-	nc      *net.UnixConn
+	nc      net.Conn
 	timeout time.Duration
 	index   uint32            // the cookie that VPP wants to see in each request
 	ids     map[string]uint16 // name_crc → id, of this life of VPP
@@ -79,15 +80,8 @@ func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn,
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	c := &conn{
-		nc:      nc.(*net.UnixConn),
-		timeout: timeout,
-		calls:   map[uint32]handler{},
-		events:  map[uint16]func(){},
-		ended:   make(chan struct{}),
-		done:    make(chan struct{}),
-	}
-	r := bufio.NewReaderSize(silence{c}, writeSize)
+	c := newConn(nc, timeout)
+	r := newReader(c)
 	err = c.handshake(r, name)
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -101,6 +95,17 @@ func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn,
 	}
 	go c.read(r)
 	return c, nil
+}
+
+func newConn(nc net.Conn, timeout time.Duration) *conn {
+	return &conn{
+		nc:      nc,
+		timeout: timeout,
+		calls:   map[uint32]handler{},
+		events:  map[uint16]func(){},
+		ended:   make(chan struct{}),
+		done:    make(chan struct{}),
+	}
 }
 
 func (c *conn) handshake(r *bufio.Reader, name string) error {
@@ -169,6 +174,8 @@ func (s silence) Read(p []byte) (int, error) {
 	return s.c.nc.Read(p)
 }
 
+func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(silence{c}, writeSize) }
+
 // readMessage returns the next message; it is valid until the next call.
 func readMessage(r *bufio.Reader) ([]byte, error) {
 	header, err := r.Peek(headerLen)
@@ -215,13 +222,13 @@ func (c *conn) read(r *bufio.Reader) {
 	}
 }
 
-// readError says what the end of reading means.
+// readError says what the end of reading or writing means.
 func readError(err error, timeout time.Duration) error {
 	var n net.Error
 	switch {
 	case errors.As(err, &n) && n.Timeout():
 		return fmt.Errorf("VPP is silent for %s", timeout)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		return errors.New("VPP closed the connection")
 	}
 	return err

@@ -1,10 +1,14 @@
 package vpp_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // relay is a unix socket that passes everything on to another one, until it is cut.
@@ -13,17 +17,34 @@ type relay struct {
 	l    net.Listener
 	wg   sync.WaitGroup
 
+	// hide are names of messages that VPP's table shall lack.
+	hide []string
+	// piece is the longest part that is passed on in one go; 0: whatever comes. Random ones are shorter.
+	piece  int
+	random bool
+	// pause is between two of them.
+	pause time.Duration
+	// stop, if not 0, closes the connection after so many bytes from VPP.
+	stop int
+
 	mu   sync.Mutex
 	live map[net.Conn]bool
 }
 
 func newRelay(t testing.TB, path, to string) *relay {
 	t.Helper()
-	l, err := net.Listen("unix", path)
+	r := &relay{path: path}
+	r.serve(t, to)
+	return r
+}
+
+func (r *relay) serve(t testing.TB, to string) {
+	t.Helper()
+	l, err := net.Listen("unix", r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{path: path, l: l, live: map[net.Conn]bool{}}
+	r.l, r.live = l, map[net.Conn]bool{}
 	r.wg.Go(func() {
 		for {
 			near, err := l.Accept()
@@ -38,16 +59,77 @@ func newRelay(t testing.TB, path, to string) *relay {
 			r.mu.Lock()
 			r.live[near], r.live[far] = true, true
 			r.mu.Unlock()
-			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-				r.wg.Go(func() {
-					io.Copy(way[0], way[1])
-					near.Close()
-					far.Close()
-				})
-			}
+			r.wg.Go(func() {
+				r.pass(far, near)
+				near.Close()
+				far.Close()
+			})
+			r.wg.Go(func() {
+				from := io.Reader(far)
+				if r.hide != nil {
+					from = withoutMessages(far, r.hide)
+				}
+				if r.stop > 0 {
+					from = io.LimitReader(from, int64(r.stop))
+				}
+				r.pass(near, from)
+				near.Close()
+				far.Close()
+			})
 		}
 	})
-	return r
+}
+
+// pass copies until either side ends.
+func (r *relay) pass(to net.Conn, from io.Reader) {
+	if r.piece == 0 {
+		io.Copy(to, from)
+		return
+	}
+	buf := make([]byte, r.piece)
+	for {
+		n := len(buf)
+		if r.random {
+			n = 1 + rand.IntN(n)
+		}
+		n, err := from.Read(buf[:n])
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+		if r.pause > 0 {
+			time.Sleep(r.pause)
+		}
+	}
+}
+
+// withoutMessages is a stream from VPP in whose first frame, the message table, some names are spoilt.
+func withoutMessages(from io.Reader, names []string) io.Reader {
+	header := make([]byte, 16)
+	if _, err := io.ReadFull(from, header); err != nil {
+		return from
+	}
+	table := make([]byte, binary.BigEndian.Uint32(header[8:]))
+	if _, err := io.ReadFull(from, table); err != nil {
+		return from
+	}
+	for _, name := range names {
+		// A name ends with an underscore and eight digits. In the table a NUL or an entry's id stands before it.
+		for i := 0; ; {
+			at := bytes.Index(table[i:], []byte(name+"_"))
+			if at < 0 {
+				break
+			}
+			i += at
+			if end := i + len(name) + 1 + 8; end < len(table) && table[end] == 0 {
+				table[i] = '?'
+			}
+			i++
+		}
+	}
+	return io.MultiReader(bytes.NewReader(header), bytes.NewReader(table), from)
 }
 
 // cut closes all connections.

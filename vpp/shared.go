@@ -38,6 +38,7 @@ func (l *life) useSharedSource(socket string, pid uint32) {
 		born = fmt.Sprint(info.ModTime().UnixNano())
 	}
 	l.shared = true
+	l.remember(nil)
 	l.facts.Identity = fmt.Sprintf("API source pid %d socket of %s", pid, born)
 	l.facts.Problem = fmt.Sprintf("%s has no FIB sources of one's own: %s", l.facts.Version, sharedProblem)
 }

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	headerLen = 16
+	headerLen  = 16
+	maxMessage = 16 << 20
 
 	// The only fixed message ids: those of memclnt.api, in file order.
 	createID      = 15
@@ -108,7 +109,11 @@ func (c *client) read() {
 		if _, err := io.ReadFull(r, header[:]); err != nil {
 			return
 		}
-		msg := make([]byte, binary.BigEndian.Uint32(header[8:]))
+		size := binary.BigEndian.Uint32(header[8:])
+		if size > maxMessage {
+			return
+		}
+		msg := make([]byte, size)
 		if _, err := io.ReadFull(r, msg); err != nil {
 			return
 		}
