@@ -50,6 +50,13 @@ func TestTablesAreKeptAsLongAsTheyAreUsed(t *testing.T) {
 		}
 		r.dp.tell(node("b"))
 		r.keeps(t, "another life", "[]")
+		r.dp.tell(route.Facts{Problem: "away"})
+		r.SetRoutes(route.External, []route.Route{inTable(7, one)})
+		synctest.Wait()
+		r.SetRoutes(route.External, nil)
+		r.keeps(t, "nobody to tell")
+		r.dp.tell(node("b"))
+		r.keeps(t, "back", "[]")
 	})
 }
 
@@ -59,7 +66,10 @@ func TestTablesWhereNextHopsAreLookedUpAreKept(t *testing.T) {
 		r.SetRoutes(route.External, []route.Route{inTable(7, one), {Key: key(two), Paths: paths}})
 		r.AllowSweep()
 		r.keeps(t, "used", "[7 9]")
-		time.Sleep(time.Minute)
+		r.SetRoutes(route.External, []route.Route{{Key: key(two), Paths: paths}})
+		r.keeps(t, "one used", "[9]")
+		r.Learn(pfx(three), via("10.0.0.2"))
+		time.Sleep(time.Minute) // by now it is reported that the next hop is of no use, and that is remembered
 		r.SetRoutes(route.External, nil)
 		r.keeps(t, "not any more", "[]")
 	})

@@ -119,30 +119,34 @@ func TestReleaseGuard(t *testing.T) {
 		if n := len(r.Entries(Filter{})); n != 0 {
 			t.Errorf("%d entries", n)
 		}
+		r.Learn(pfx("10.1.0.0/16"), via("10.0.0.2")) // covers what etcd wanted
+		r.expect(t, "all is forgotten", "1 put, 0 deleted", 0)
 	})
 }
 
 func TestWhatIsNeverHeld(t *testing.T) {
 	for name, lose := range map[string]func(*running){
 		"events":             func(r *running) { r.SetRoutes(route.Etcd, nil) },
-		"half of a list":     func(r *running) { r.SetListed(route.Etcd, blocks(0, 100)); r.SetListed(route.Etcd, nil) },
 		"without the guard":  func(r *running) { r.table.guardShare = 0; r.SetListed(route.Etcd, nil) },
 		"a hundred of a few": func(r *running) { r.table.guardMinimum = 200; r.SetListed(route.Etcd, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			guardedEngine(t, func(t *testing.T, r *running) {
-				if name == "half of a list" { // and then the other half: 100 are not more than a hundred
-					r.SetListed(route.Etcd, blocks(0, 100))
-					r.expect(t, "half", "0 put, 100 deleted", 0)
-					r.SetListed(route.Etcd, nil)
-					r.expect(t, "the other half", "0 put, 100 deleted", 0)
-					return
-				}
 				lose(r)
 				r.expect(t, name, "0 put, 200 deleted", 0)
 			})
 		})
 	}
+	t.Run("half of a list, then the few that are left", func(t *testing.T) {
+		guardedEngine(t, func(t *testing.T, r *running) {
+			r.table.guardMinimum = 0
+			r.SetListed(route.Etcd, blocks(0, 100))
+			r.expect(t, "half", "0 put, 100 deleted", 0)
+			r.table.guardMinimum = 100
+			r.SetListed(route.Etcd, nil)
+			r.expect(t, "a hundred", "0 put, 100 deleted", 0)
+		})
+	})
 	t.Run("withdraws", func(t *testing.T) {
 		guardedEngine(t, func(t *testing.T, r *running) {
 			for _, b := range blocks(0, 200) {
