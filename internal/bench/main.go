@@ -101,6 +101,7 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	list := flags.Bool("list", false, "print the names of the benchmarks and end")
 	agent := flags.String("agent", "", "`path` of the agent's binary; empty: build it from the sources here")
 	file := flags.String("o", "out/bench.json", "`file` for the results as JSON")
+	markdown := flags.String("markdown", "", "`file` for the table of docs/performance.md; empty: none")
 	build := flags.String("build", "build", "`folder` where Debian's BIRD is unpacked if none is installed")
 	profile := flags.String("profile", "", "`folder` for CPU profiles of the agent while it takes in the routes of end-to-end; costs some speed")
 	if err := flags.Parse(args); err != nil {
@@ -148,6 +149,11 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if err := b.report(*file); err != nil {
 		return err
+	}
+	if *markdown != "" {
+		if err := os.WriteFile(*markdown, []byte(markdownTable(b.results)), 0o644); err != nil {
+			return err
+		}
 	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted")

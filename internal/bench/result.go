@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -123,17 +124,7 @@ func (b *bench) report(file string) error {
 	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tVALUE\tUNIT\tREFERENCE\tRATIO\tBUDGET\tOK\tNOTE")
 	for _, r := range b.results {
-		reference, ratio, ok := "", "", ""
-		if r.ReferenceName != "" {
-			reference, ratio = fmt.Sprintf("%s: %s", r.ReferenceName, figure(r.Reference)), fmt.Sprintf("%.2f", r.Ratio)
-		}
-		switch {
-		case !r.OK:
-			ok = "NO"
-		case r.Budget != "":
-			ok = "yes"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, figure(r.Value), r.Unit, reference, ratio, r.Budget, ok, r.Note)
+		fmt.Fprintln(w, strings.Join(r.cells(), "\t"))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -148,11 +139,36 @@ func (b *bench) report(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
+// cells are one line of the table.
+func (r result) cells() []string {
+	reference, ratio, ok := "", "", ""
+	if r.ReferenceName != "" {
+		reference, ratio = fmt.Sprintf("%s: %s", r.ReferenceName, figure(r.Reference)), fmt.Sprintf("%.2f", r.Ratio)
+	}
+	switch {
+	case !r.OK:
+		ok = "NO"
+	case r.Budget != "":
+		ok = "yes"
+	}
+	return []string{r.Name, figure(r.Value), r.Unit, reference, ratio, r.Budget, ok, r.Note}
+}
+
+// markdownTable is the same table for the documentation.
+func markdownTable(results []result) string {
+	var b strings.Builder
+	b.WriteString("| What | Value | Unit | Reference | Ratio | Budget | OK | Note |\n|---|---|---|---|---|---|---|---|\n")
+	for _, r := range results {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(r.cells(), " | "))
+	}
+	return b.String()
+}
+
 // figure prints a number as people read it.
 func figure(x float64) string {
 	switch {
 	case x >= 10_000:
-		return fmt.Sprintf("%.1fk", x/1000)
+		return fmt.Sprintf("%.1f k", x/1000)
 	case x >= 100 || x == math.Trunc(x):
 		return fmt.Sprintf("%.0f", x)
 	}

@@ -72,6 +72,9 @@ func TestReportSaysWhatMissedItsBudget(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "slow") || !strings.Contains(err.Error(), "never ran") || strings.Contains(err.Error(), "small") {
 		t.Errorf("verdict: %v", err)
 	}
+	if md := markdownTable(b.results); !strings.Contains(md, "| slow | 10 | route/s | fast: 20 | 0.50 | ≥ 0.9 | NO |  |\n") {
+		t.Error(md)
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
