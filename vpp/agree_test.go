@@ -32,11 +32,14 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 	defer toFake.Disconnect()
 	both := [2]api.Connection{real.conn, toFake}
 
-	var ids [2]uint8
+	// Of equal priority the earlier source forwards.
+	var ids [2][]uint8
 	for i, c := range both {
-		r, err := fib.NewServiceClient(c).FibSourceAdd(ctx, &fib.FibSourceAdd{Src: fib.FibSource{Priority: 0x88, Name: "walk"}})
-		check(t, err)
-		ids[i] = r.ID
+		for n, priority := range []uint8{0x88, 0x88, 0x70} {
+			r, err := fib.NewServiceClient(c).FibSourceAdd(ctx, &fib.FibSourceAdd{Src: fib.FibSource{Priority: priority, Name: walkers[n]}})
+			check(t, err)
+			ids[i] = append(ids[i], r.ID)
+		}
 	}
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -47,7 +50,7 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 		for i, c := range both {
 			r := *req
 			if r.Route.Src != 0 {
-				r.Route.Src = ids[i]
+				r.Route.Src = ids[i][r.Route.Src-1]
 			}
 			short, cancel := context.WithTimeout(ctx, 10*time.Second)
 			_, err := ip.NewServiceClient(c).IPRouteAddDelV2(short, &r)
@@ -95,6 +98,9 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 	}
 }
 
+// walkers are FIB sources, in the order in which they are registered.
+var walkers = []string{"walk", "twin", "better"}
+
 var tables = []uint32{0, 0, 0, otherTable, missingTable}
 
 func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
@@ -114,7 +120,7 @@ func randomPrefix(rng *rand.Rand) ip_types.Prefix {
 // randomRequest is what the agent may send, and what it may send by mistake: whole path sets, replaced or deleted.
 func randomRequest(rng *rand.Rand) *ip.IPRouteAddDelV2 {
 	r := &ip.IPRouteAddDelV2{IsAdd: rng.IntN(3) > 0}
-	r.Route.Prefix, r.Route.TableID, r.Route.Src = randomPrefix(rng), pick(rng, tables), uint8(rng.IntN(2))
+	r.Route.Prefix, r.Route.TableID, r.Route.Src = randomPrefix(rng), pick(rng, tables), uint8(rng.IntN(1+len(walkers)))
 	if rng.IntN(40) == 0 {
 		r.Route.Prefix.Len = 200 // lookups do not check that: VPP would crash
 	}
@@ -130,7 +136,7 @@ func randomRequest(rng *rand.Rand) *ip.IPRouteAddDelV2 {
 		r.Route.Paths = append(r.Route.Paths, p)
 	} else {
 		for range rng.IntN(4) {
-			r.Route.Paths = append(r.Route.Paths, randomPath(rng, r.Route.Src != 0))
+			r.Route.Paths = append(r.Route.Paths, randomPath(rng, r.Route.Src == 1))
 		}
 	}
 	r.Route.NPaths = uint8(len(r.Route.Paths))
@@ -144,7 +150,7 @@ func randomPath(rng *rand.Rand, recursive bool) fib_types.FibPath {
 		Weight: uint8(rng.IntN(4)), Preference: uint8(rng.IntN(2)),
 	}
 	if recursive && rng.IntN(3) == 0 {
-		// Only under our source, and only to neighbours in subnets that no route of the walk covers: VPP 25.10 crashes when recursive
+		// Only under one source, and only to neighbours in subnets that no route of the walk covers: VPP 25.10 crashes when recursive
 		// routes of two sources at one prefix change, and under churn of routes that resolve through each other.
 		next = netip.MustParseAddr(pick(rng, []string{"10.0.2.2", "10.0.2.3", "fd00:2::2"}))
 		p.SwIfIndex, p.TableID = ^uint32(0), pick(rng, []uint32{0, 0, 0, missingTable})
@@ -161,10 +167,10 @@ func randomPath(rng *rand.Rand, recursive bool) fib_types.FibPath {
 }
 
 // describe leaves out what is each server's own affair: statistics, source numbers, order of paths.
-func describe(r ip.IPRouteV2, own uint8) string {
+func describe(r ip.IPRouteV2, own []uint8) string {
 	src := fmt.Sprint("source ", r.Src)
-	if r.Src == own {
-		src = "source walk"
+	if i := slices.Index(own, r.Src); i >= 0 {
+		src = "source " + walkers[i]
 	}
 	var paths []string
 	for _, p := range r.Paths {
@@ -175,7 +181,7 @@ func describe(r ip.IPRouteV2, own uint8) string {
 	return fmt.Sprintf("%s table %d %s %v", r.Prefix, r.TableID, src, paths)
 }
 
-func dumpAll(t *testing.T, c api.Connection, own uint8) map[string]bool {
+func dumpAll(t *testing.T, c api.Connection, own []uint8) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for _, table := range []uint32{0, otherTable} {

@@ -210,6 +210,14 @@ func (s *Server) InjectForeignRoute(source string, r route.Route) {
 	s.tables[keyOf(r.Key)].put(r.Prefix, s.sourceNamed(source), s.paths(r))
 }
 
+// RemoveTable takes a table away in both families, with all that is in it, as another client that flushes it first.
+func (s *Server) RemoveTable(id uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tables, tableKey{id, false})
+	delete(s.tables, tableKey{id, true})
+}
+
 // Tables lists the tables that exist in one family or both, sorted.
 func (s *Server) Tables() []uint32 {
 	s.mu.Lock()

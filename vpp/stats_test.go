@@ -1,0 +1,52 @@
+package vpp_test
+
+import (
+	"maps"
+	"testing"
+
+	"go.fd.io/govpp/api"
+
+	"vpp-route-agent/vpp"
+)
+
+func TestStatsCountConnectionsAndRefusals(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	retval := int32(-171)
+	s.Refuse(func(m api.Message) int32 {
+		if isRoute("198.18.0.1/32")(m) {
+			return retval
+		}
+		return 0
+	})
+	a.apply(hostRoutes(3)...)
+	a.apply(hostRoutes(3)...)
+	retval = -999
+	a.apply(hostRoutes(3)...)
+	s.DropConnections()
+	a.await(t, "loss", absent)
+	a.await(t, "connection", present)
+	got := a.Stats()
+	if want := map[string]uint64{"invalid prefix length": 2, "VPP error -999": 1}; got.Connections != 2 || !maps.Equal(got.Refused, want) {
+		t.Errorf("%+v, want 2 connections and %v", got, want)
+	}
+}
+
+// A table that somebody deleted is made again; a delete in it has nothing left to do.
+func TestTableDeletedBySomebodyElse(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	op := hostRoutes(1)[0]
+	op.Route.Table = missingTable
+	a.mustApply(t, op)
+	s.RemoveTable(missingTable)
+	op.Delete = true
+	a.mustApply(t, op)
+	op.Delete = false
+	a.mustApply(t, op)
+	if got := s.Tables(); got[len(got)-1] != missingTable {
+		t.Errorf("tables %d", got)
+	}
+}
