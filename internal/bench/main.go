@@ -78,10 +78,9 @@ type bench struct {
 	short   bool
 	agent   string // the agent's binary
 	self    string
-	build   string               // where packages are unpacked
-	profile string               // where the agent's CPU profiles go; "": nowhere
-	vpp     *netlab.VPPPrograms  // nil: there is none, vpptest stands in
-	bird    *netlab.BirdPrograms // nil: not looked for yet
+	build   string              // where packages are unpacked
+	profile string              // where the agent's CPU profiles go; "": nowhere
+	vpp     *netlab.VPPPrograms // nil: there is none, vpptest stands in
 	results []result
 	out     io.Writer
 }
