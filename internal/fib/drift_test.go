@@ -101,7 +101,12 @@ func TestDriftIsOnlyReported(t *testing.T) {
 		if e := r.state(one); e.State != Programmed {
 			t.Errorf("it is back: %+v", e)
 		}
+		r.dp.state(func() { r.dp.hang = true })
 		r.Learn(pfx(two), via("10.0.0.3"))
+		if e := r.state(two); e.State != Pending {
+			t.Errorf("a new wish: %+v", e)
+		}
+		r.dp.heal()
 		check(t, "a new wish is written all the same", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.3 eth0")
 		if e := r.state(two); e.State != Programmed {
 			t.Errorf("%+v", e)

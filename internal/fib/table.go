@@ -13,6 +13,7 @@ import (
 //
 //   - there is one entry for each key that a source wants or that is, or may be, in the data plane by us
 //   - entry.actual changes only when the data plane has answered, or when its life ended
+//   - an entry with actual 0 is neither isDrifted nor isShadowed
 //   - entry.unsure: an op's outcome is not known, or what it named has changed its meaning: actual is a guess, the op is repeated
 type table struct {
 	now       time.Time // set by the caller before each call
@@ -422,8 +423,6 @@ func (t *table) forget(e *entry) {
 	t.all = t.all[:len(t.all)-1]
 	delete(t.entries, e.key)
 	t.useTable(e.key, -1)
-	t.undrift(e)
-	t.unshadow(e)
 	e.set(isGone)
 }
 
