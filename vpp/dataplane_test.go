@@ -51,7 +51,12 @@ func TestDataplaneVPPTest(t *testing.T) {
 		Dump:    func(*testing.T) map[route.Key]string { return s.Dump() },
 		Egress:  func(_ *testing.T, k route.Key) map[string]int { return s.Egress(k) },
 		SetLink: func(_ *testing.T, name string, up bool) { s.SetLink(name, up) },
-		Tables:  func(*testing.T) []uint32 { return s.Tables() },
+		AddLink: func(_ *testing.T, table uint32) func() {
+			s.AddInterface("bare")
+			s.Bind("bare", table)
+			return func() { s.Bind("bare", 0); s.RemoveInterface("bare") }
+		},
+		Tables: func(*testing.T) []uint32 { return s.Tables() },
 		Reopen: func(*testing.T) fib.Dataplane {
 			a.stop()
 			a = runAgent(t, cfg)

@@ -236,6 +236,17 @@ func (r *realVPP) setLink(t *testing.T, name string, up bool) {
 	r.cli(t, "set interface state %s %s", name, map[bool]string{true: "up", false: "down"}[up])
 }
 
+// addLink makes a loopback without addresses in an IPv4 table.
+func (r *realVPP) addLink(t *testing.T, table uint32) (remove func()) {
+	t.Helper()
+	name := strings.TrimSpace(r.cli(t, "loopback create-interface"))
+	r.cli(t, "set interface ip table %s %d", name, table)
+	return func() {
+		r.cli(t, "set interface ip table %s 0", name)
+		r.cli(t, "loopback delete-interface intfc %s", name)
+	}
+}
+
 func (r *realVPP) tables(t *testing.T) []uint32 {
 	t.Helper()
 	stream, err := ip.NewServiceClient(r.conn).IPTableDump(t.Context(), &ip.IPTableDump{})
@@ -316,6 +327,7 @@ func TestDataplaneRealVPP(t *testing.T) {
 		Dump:         r.dump,
 		Egress:       r.egress,
 		SetLink:      r.setLink,
+		AddLink:      r.addLink,
 		Tables:       r.tables,
 		Reopen: func(*testing.T) fib.Dataplane {
 			a.stop()

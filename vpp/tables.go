@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
 
 	"vpp-route-agent/internal/route"
@@ -47,8 +49,8 @@ func readTables(ctx context.Context, c *conn) (map[tableID]string, error) {
 
 // makeTables makes the tables that puts among ops need, under the name of our FIB source: by that name KeepTables knows them again.
 //
-// A table of that name that is there already is added once more. The API holds one lock on it, however often it is added, and may have
-// lost it: what keeps the table then, an interface for instance, can go at any time.
+// A table of that name that is there already is added once more: the API holds one lock on it, however often it is added, and may have
+// lost it by KeepTables while a path was still resolved in it.
 func (l *life) makeTables(ctx context.Context, ops []route.Op) error {
 	var needed []tableID
 	for _, op := range ops {
@@ -68,7 +70,7 @@ func (l *life) makeTables(ctx context.Context, ops []route.Op) error {
 	}
 	for _, t := range needed {
 		if name, ok := names[t]; !ok || name == l.name {
-			if err := l.changeTable(ctx, t, true); err != nil {
+			if err := l.addTable(ctx, t, !ok); err != nil {
 				return fmt.Errorf("make %s: %w", t, err)
 			}
 		}
@@ -77,21 +79,27 @@ func (l *life) makeTables(ctx context.Context, ops []route.Op) error {
 	return nil
 }
 
-// changeTable adds or deletes a table. The older form of the message, which every VPP has, makes the multicast table as well: an
-// operator may put interfaces into the table.
-func (l *life) changeTable(ctx context.Context, t tableID, add bool) error {
-	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn, &ip.IPTableAddDel{
-		IsAdd: add, Table: ip.IPTable{TableID: t.id, IsIP6: t.six, Name: l.name},
-	})
-	if err != nil {
-		return err
+// addTable makes a table, with its multicast half if it is new. Of that VPP 25.10 counts the API's locks, so one more each time would keep
+// it for ever (mfib_table_lock); older ones have no message that leaves it alone.
+func (l *life) addTable(ctx context.Context, t tableID, isNew bool) error {
+	table := ip.IPTable{TableID: t.id, IsIP6: t.six, Name: l.name}
+	if _, ok := l.conn.id((*ip.IPTableAddDelV2)(nil)); ok {
+		r, err := ask[ip.IPTableAddDelV2Reply](ctx, l.conn, &ip.IPTableAddDelV2{IsAdd: true, CreateMfib: isNew, Table: table})
+		return cmp.Or(err, vppError(r.Retval))
 	}
-	return vppError(r.Retval)
+	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn, &ip.IPTableAddDel{IsAdd: true, Table: table})
+	return cmp.Or(err, vppError(r.Retval))
 }
 
-// KeepTables is fib.TableKeeper's. A table in which anything but VPP's own entries is left stays, with an error: VPP 25.10 deletes it all
-// the same, keeps the entries in memory, and shows them in whatever table gets its place next. An interface, or a path that
-// is resolved in the table, keeps it in VPP for as long as it is there, and with it our name.
+func (l *life) deleteTable(ctx context.Context, t tableID) error {
+	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn, &ip.IPTableAddDel{Table: ip.IPTable{TableID: t.id, IsIP6: t.six}})
+	return cmp.Or(err, vppError(r.Retval))
+}
+
+// KeepTables is fib.TableKeeper's. A table with anything in it but VPP's own entries stays, with an error: VPP 25.10 deletes it all the
+// same, keeps the entries in memory, and shows them in whatever table gets its place next. So does one that an interface is in: to
+// delete it twice would take its multicast half away from under the interface. A path that is resolved in the table keeps it in VPP
+// for as long as it is there, and with it our name.
 func (v *VPP) KeepTables(ctx context.Context, keep []uint32) error {
 	l, err := v.current()
 	if err != nil {
@@ -122,7 +130,7 @@ func (l *life) removeTable(ctx context.Context, t tableID) error {
 		return fmt.Errorf("%s is in it", left)
 	}
 	delete(l.tables, t)
-	return l.changeTable(ctx, t, false)
+	return l.deleteTable(ctx, t)
 }
 
 // occupant returns what is in a table besides what VPP puts into every table, or "".
@@ -136,8 +144,35 @@ func (l *life) occupant(ctx context.Context, t tableID) (string, error) {
 			bad = err
 		case l.isFiller(p, r), l.roleOf(r.Src) == derived:
 		default:
-			left = p.String()
+			left = "route " + p.String()
 		}
 	})
-	return left, errors.Join(err, bad)
+	if err := errors.Join(err, bad); err != nil || left != "" {
+		return left, err
+	}
+	now, err := readLinks(ctx, l.conn, l.links.Load())
+	if err != nil {
+		return "", err
+	}
+	for chunk := range slices.Chunk(now.list, addressBatch) {
+		if left, err = l.interfaceIn(ctx, t, chunk); err != nil || left != "" {
+			return left, err
+		}
+	}
+	return "", nil
+}
+
+// interfaceIn returns one of these interfaces that is in t, or "". What has addresses shows by its routes, others do not.
+func (l *life) interfaceIn(ctx context.Context, t tableID, among []route.Interface) (string, error) {
+	var reqs []request
+	for _, i := range among {
+		reqs = append(reqs, &interfaces.SwInterfaceGetTable{SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: t.six})
+	}
+	var found string
+	err := dump(ctx, l.conn, reqs, func(i int, r *interfaces.SwInterfaceGetTableReply) {
+		if r.Retval == 0 && r.VrfID == t.id { // else it is gone
+			found = "interface " + among[i].Name
+		}
+	})
+	return found, err
 }

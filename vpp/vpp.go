@@ -31,7 +31,7 @@ type Config struct {
 	// ClientName is how VPP shows the connection; default "vpp-route-agent".
 	ClientName string
 	// Source is the name of our FIB source, at most MaxSourceName bytes; default "vpp-route-agent". In VPP it is followed by "@" and a number
-	// that tells one life of VPP from another.
+	// that tells one life of VPP from another. Tables that we make have the bare name.
 	Source string
 	// Priority of the source: of several sources that have one prefix the lowest forwards. Default 0x88: routes of the API (0x80) and
 	// the CLI (0x81) win over ours, ours win over DHCP's (0xb0) and neighbours' (0xd0). It is fixed when the source is made.

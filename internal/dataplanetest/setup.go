@@ -42,6 +42,9 @@ type Setup struct {
 	// SetLink brings an interface down or up; nil with Lacks[Links]. Addresses stay.
 	SetLink func(t *testing.T, name string, up bool)
 
+	// AddLink makes an interface without addresses in a table, and returns what removes it again; nil with Lacks[Tables].
+	AddLink func(t *testing.T, table uint32) (remove func())
+
 	// Tables lists, by other means than Dataplane, the tables that exist, sorted; nil with Lacks[Tables].
 	Tables func(t *testing.T) []uint32
 

@@ -49,6 +49,22 @@ var tableCases = []testCase{
 		b.keepTables(t)
 		b.hasTable(t, false)
 	}},
+	{"a table with an interface in it stays", Tables, func(t *testing.T, b *bench) {
+		// VPP counts the locks on a table's multicast half, on the rest it does not: a second deletion takes what the interface holds.
+		r := in(b.MissingTable, sink("198.18.58.0/24", route.Drop))
+		b.put(t, r)
+		remove := b.AddLink(t, b.MissingTable)
+		b.delete(t, r.Key)
+		for range 2 {
+			if err := b.Dataplane.(fib.TableKeeper).KeepTables(b.context(t), nil); err == nil {
+				t.Error("no word about a table that cannot go")
+			}
+			b.hasTable(t, true)
+		}
+		remove()
+		b.keepTables(t)
+		b.hasTable(t, false)
+	}},
 	{"a table with a route of ours in it stays", Tables, func(t *testing.T, b *bench) {
 		r := in(b.MissingTable, sink("198.18.54.0/24", route.Drop))
 		b.put(t, r)

@@ -121,6 +121,9 @@ func (s *Server) addDelTable(isAdd bool, m ip.IPTable) {
 	case isAdd:
 		t.locked = true
 	case t != nil:
+		if s.hasLinks(k.id) {
+			panic(fmt.Sprintf("vpptest: table %d is deleted with an interface in it: the second time a real VPP's multicast table goes as well", k.id))
+		}
 		t.locked = false
 		s.destroyUnlocked(k)
 	}

@@ -37,6 +37,18 @@ func (s *Server) AddInterface(name string, addresses ...netip.Prefix) uint32 {
 	return i
 }
 
+// Bind puts an interface without addresses into a table, which exists.
+func (s *Server) Bind(name string, table uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.links[s.mustFind(name)]
+	was := l.table
+	l.table = table
+	for _, six := range []bool{false, true} {
+		s.destroyUnlocked(tableKey{was, six})
+	}
+}
+
 // AddAddress gives an interface one more address. As VPP, the server tells nobody.
 func (s *Server) AddAddress(name string, a netip.Prefix) {
 	s.mu.Lock()
