@@ -58,10 +58,10 @@ type conn struct {
 	wmu sync.Mutex // held while writing: messages do not mix
 
 	mu     sync.Mutex
-	calls  map[uint32]handler // by number of the call
-	last   uint32             // number of the newest call
-	events map[uint16]func()  // by message id; called on the reader
-	err    error              // why the connection ended
+	calls  map[uint32]handler          // by number of the call
+	last   uint32                      // number of the newest call
+	events map[uint16]func(msg []byte) // by message id; called on the reader
+	err    error                       // why the connection ended
 
 	ended chan struct{} // closed when err is set
 	done  chan struct{} // closed when the reader has returned
@@ -102,7 +102,7 @@ func newConn(nc net.Conn, timeout time.Duration) *conn {
 		nc:      nc,
 		timeout: timeout,
 		calls:   map[uint32]handler{},
-		events:  map[uint16]func(){},
+		events:  map[uint16]func([]byte){},
 		ended:   make(chan struct{}),
 		done:    make(chan struct{}),
 	}
@@ -215,7 +215,7 @@ func (c *conn) read(r *bufio.Reader) {
 		c.mu.Unlock()
 		switch {
 		case event != nil:
-			event()
+			event(msg)
 		case call != nil: // nil: the caller gave up
 			call(context&seqMask, id, msg)
 		}
@@ -298,8 +298,8 @@ func (c *conn) forget(call uint32) {
 	delete(c.calls, call)
 }
 
-// onEvent has f called, on the reader, whenever an event of the kind of m arrives.
-func (c *conn) onEvent(m api.Message, f func()) {
+// onEvent has f called, on the reader, with each event of the kind of m. f keeps nothing of msg.
+func (c *conn) onEvent(m api.Message, f func(msg []byte)) {
 	id, ok := c.id(m)
 	if !ok {
 		return

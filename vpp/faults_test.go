@@ -399,6 +399,36 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	}
 }
 
+// An interface that goes and comes back at once, with the same name, index and address, has lost its routes all the same.
+func TestInterfaceMadeAnewIsSeen(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	subnet := netip.MustParsePrefix("10.0.3.1/24")
+	index := s.AddInterface("tap7", subnet)
+	before := a.await(t, "the interface", func(f route.Facts) bool { i, ok := f.Interface("tap7"); return ok && len(i.Addresses) == 1 })
+	s.RemoveInterface("tap7")
+	if again := s.AddInterface("tap7", subnet); again != index {
+		t.Fatalf("index %d, then %d: not the case that is meant", index, again)
+	}
+	was, _ := before.Interface("tap7")
+	a.await(t, "another life of the interface", func(f route.Facts) bool {
+		i, ok := f.Interface("tap7")
+		return ok && i.Index == was.Index && i.Life != was.Life
+	})
+}
+
+// VPP's own sources are others', whatever our source is called.
+func TestBuiltInSourceIsNeverAdopted(t *testing.T) {
+	s := newServer(t)
+	foreign := route.Route{Key: route.Key{Prefix: netip.MustParsePrefix("10.66.0.0/24")}, Kind: route.Drop}
+	s.InjectForeignRoute("API", foreign)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), Source: "API"})
+	a.await(t, "connection", present)
+	if ours, err := a.Routes(t.Context()); err != nil || len(ours) != 0 {
+		t.Errorf("ours are %v, %v; want none of the API's", ours, err)
+	}
+}
+
 // VPP has no event for addresses.
 func TestNewAddressIsSeenByPolling(t *testing.T) {
 	t.Parallel()

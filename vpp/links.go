@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -121,4 +123,25 @@ func tableOf(ctx context.Context, c *conn, i route.Interface, old *links) (uint3
 		return 0, fmt.Errorf("table of %s: %w", i.Name, err)
 	}
 	return r.VrfID, nil
+}
+
+// deletions counts for each index how often VPP has said that its interface went. The zero value is ready.
+type deletions struct {
+	mu sync.Mutex
+	of map[uint32]uint32
+}
+
+func (d *deletions) add(index uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of == nil {
+		d.of = map[uint32]uint32{}
+	}
+	d.of[index]++
+}
+
+func (d *deletions) counts() map[uint32]uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.of)
 }

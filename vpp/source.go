@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"go.fd.io/govpp/binapi/fib"
@@ -128,7 +129,7 @@ const MaxSourceName = 63 - 9
 func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string, priority uint8) (source, error) {
 	var own *source
 	for i, s := range known {
-		if (s.name == name || strings.HasPrefix(s.name, name+"@")) && (own == nil || s.id < own.id) {
+		if isOurs(s.name, name) && (own == nil || s.id < own.id) {
 			own = &known[i]
 		}
 	}
@@ -151,6 +152,16 @@ func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string,
 	}
 	s.id = r.ID
 	return s, nil
+}
+
+// sourceNumber is what randomHex makes.
+var sourceNumber = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// isOurs reports whether a source was made by adoptOrAddSource with that name. The name alone is not: VPP's own sources are called API, CLI,
+// interface and so on, and what they have is others'.
+func isOurs(source, name string) bool {
+	number, ok := strings.CutPrefix(source, name+"@")
+	return ok && sourceNumber.MatchString(number)
 }
 
 func randomHex() string {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/codec"
 
 	"vpp-route-agent/internal/route"
 )
@@ -110,7 +111,8 @@ type life struct {
 	sources atomic.Pointer[sources]
 	facts   route.Facts // without Interfaces
 	links   atomic.Pointer[links]
-	changed chan struct{}    // size 1: an interface event came
+	changed chan struct{} // size 1: an interface event came
+	gone    deletions
 	tables  map[tableID]bool // known to exist; of Apply and KeepTables, which never run at the same time
 }
 
@@ -258,9 +260,13 @@ func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
 
 // readFacts reads the interfaces and returns the facts with them.
 func (l *life) readFacts(ctx context.Context) (route.Facts, error) {
+	lives := l.gone.counts() // before the list: an interface that goes meanwhile comes with an event of its own
 	read, err := readLinks(ctx, l.conn, l.links.Load())
 	if err != nil {
 		return route.Facts{}, fmt.Errorf("read interfaces: %w", err)
+	}
+	for i := range read.list {
+		read.list[i].Life = lives[read.list[i].Index]
 	}
 	l.links.Store(read)
 	f := l.facts
@@ -300,9 +306,14 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 	return l, nil
 }
 
-// subscribe has VPP tell us when an interface comes, goes or changes.
+// subscribe has VPP tell us when an interface comes, goes or changes. That one went is kept: its index may have been handed out again
+// before we look, and the list then shows nothing.
 func (l *life) subscribe(ctx context.Context) error {
-	l.conn.onEvent((*interfaces.SwInterfaceEvent)(nil), func() {
+	l.conn.onEvent((*interfaces.SwInterfaceEvent)(nil), func(msg []byte) {
+		var e interfaces.SwInterfaceEvent
+		if err := codec.DecodeMsg(msg, &e); err == nil && e.Deleted {
+			l.gone.add(uint32(e.SwIfIndex))
+		}
 		select {
 		case l.changed <- struct{}{}:
 		default:
@@ -317,6 +328,6 @@ func (l *life) subscribe(ctx context.Context) error {
 
 func sameInterfaces(a, b []route.Interface) bool {
 	return slices.EqualFunc(a, b, func(x, y route.Interface) bool {
-		return x.Name == y.Name && x.Index == y.Index && x.Up == y.Up && x.Table == y.Table && slices.Equal(x.Addresses, y.Addresses)
+		return x.Name == y.Name && x.Index == y.Index && x.Life == y.Life && x.Up == y.Up && x.Table == y.Table && slices.Equal(x.Addresses, y.Addresses)
 	})
 }

@@ -360,6 +360,20 @@ func TestInterfaceUnderAnotherIndex(t *testing.T) {
 	})
 }
 
+func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		f := node("a")
+		f.Interfaces[1].Life++
+		r.dp.tell(f)
+		check(t, "after its second life began", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+	})
+}
+
 func TestInterfaceChangesItsIndexWhileABatchIsInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.dp.hang = true

@@ -207,6 +207,11 @@ func (t *table) touchGuarded(before, after []guarded) {
 // reindex: an interface that went, or came back under another index, took the paths over it along, though the routes look the same.
 func (t *table) reindex(before, after []route.Interface) {
 	changed := changedInterfaces(indexes(before), indexes(after))
+	for _, i := range before {
+		if j, ok := (route.Facts{Interfaces: after}).Interface(i.Name); ok && j.Life != i.Life {
+			changed[i.Name] = true // deleted and made again under the same index
+		}
+	}
 	if len(changed) == 0 || !t.mayUse(changed) {
 		return
 	}

@@ -40,6 +40,7 @@ const (
 // Interface is a link of the data plane.
 type Interface struct {
 	Name      string
+	Life      uint32         // counts how often Index was given up and handed out again while the data plane was watched: a new life has lost its routes
 	Index     uint32         // VPP's sw_if_index, Linux' ifindex: reused for other interfaces later
 	Up        bool           // administratively up and carrier present
 	Table     uint32         // the VRF it belongs to, 0 the default
