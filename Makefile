@@ -11,7 +11,7 @@ LDFLAGS := -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build test test-dataplane lint demo fuzz clean tools
+.PHONY: build test test-dataplane lint demo bench fuzz clean tools
 
 build: ## the agent and, from the same module, the stock gobgp CLI
 	@mkdir -p $(BUILD)
@@ -39,6 +39,9 @@ test-dataplane: ## the data plane suite alone: vpptest, the kernel, and a real V
 
 demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore
 	$(BUILD)/vpp-route-agent demo $(ARGS)
+
+bench: tools build ## speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form
+	go run ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) $(BENCHFLAGS)
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME
