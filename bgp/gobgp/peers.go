@@ -61,6 +61,7 @@ func (c peerConf) live() peerConf {
 func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	want = slices.Clone(want)
 	s.applied.wanted = want
+	s.sessions.forgetOut(s.wants)
 	problems := map[netip.Addr]string{}
 	wanted := make(map[netip.Addr]peerConf, len(want))
 	for _, p := range want {
@@ -93,6 +94,10 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	}
 	s.publish(func(v *view) { v.peers, v.problems = want, problems })
 	return errors.Join(errs...)
+}
+
+func (s *Speaker) wants(addr netip.Addr) bool {
+	return slices.ContainsFunc(s.applied.wanted, func(p bgp.Peer) bool { return p.Address == addr })
 }
 
 // password resolves the key of p. Where it is not known, ok says whether p can be configured all the same: with the key of before if
@@ -159,9 +164,8 @@ func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
 		return err
 	}
 	delete(s.applied.peers, c.address)
-	if !slices.ContainsFunc(s.applied.wanted, func(p bgp.Peer) bool { return p.Address == c.address }) {
-		s.sessions.remove(c.address)
-	}
+	s.sessions.takeOut(c.address)
+	s.sessions.forgetOut(s.wants)
 	return nil
 }
 

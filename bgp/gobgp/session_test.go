@@ -61,6 +61,50 @@ func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
 	}
 }
 
+// A peer that is taken out because its new password is not known is down, and not one that has told all it knows.
+func TestPeerTakenOutIsDown(t *testing.T) {
+	l := newLab(t)
+	secret := func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"}) }
+	a, b := l.node(64512, secret), l.node(64512, secret)
+	connect(a, b, withPassword)
+	set(t, a, b)
+	eventually(t, "End-of-RIB", true, func() bool { return a.state(b).EndOfRIB })
+	since := a.state(b).Since
+	a.peer(b, func(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", Key: "unknown"} })
+	set(t, a)
+	s := a.state(b)
+	if s.Established || s.EndOfRIB || s.State != "Idle" || !s.LastUpdate.IsZero() || s.Finished(time.Now()) || !s.Since.After(since) {
+		t.Errorf("state %+v", s)
+	}
+	a.peer(b, withPassword)
+	set(t, a)
+	up(t, a, b)
+
+	a.peer(b, func(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", Key: "unknown"} })
+	set(t, a)
+	a.plan.Peers = nil
+	set(t, a)
+	if facts := a.sessions.snapshot(); len(facts) > 0 {
+		t.Errorf("still known: %v", facts)
+	}
+}
+
+// GoBGP's events come later than what is done meanwhile.
+func TestLateEventOfAPeerTakenOut(t *testing.T) {
+	ss, peer, now := newSessions(), addr("192.0.2.1"), time.Now()
+	ss.add(peer, false)
+	ss.takeOut(peer)
+	ss.state(peer, true, now)
+	if s := ss.snapshot()[peer]; s.up || !s.since.IsZero() {
+		t.Errorf("a peer that is not configured came up: %+v", s)
+	}
+	ss.add(peer, false)
+	ss.state(peer, true, now)
+	if s := ss.snapshot()[peer]; !s.up || s.since != now {
+		t.Errorf("session %+v", s)
+	}
+}
+
 func TestPassiveSideWithTTLSecurity(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64513)

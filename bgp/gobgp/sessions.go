@@ -20,6 +20,7 @@ type sessions struct {
 
 type session struct {
 	external   bool
+	out        bool // taken out of GoBGP's configuration for now
 	up         bool
 	since      time.Time // of the last change of up
 	endOfRIB   bool
@@ -46,12 +47,32 @@ func (ss *sessions) add(addr netip.Addr, external bool) {
 	n := &session{external: external}
 	if old, ok := ss.peers[addr]; ok {
 		n.lastError, n.since = old.lastError, old.since
-		if old.up {
-			n.since = time.Now()
-		}
 	}
 	ss.peers[addr], ss.moved = n, time.Now()
 	wake(ss.changed)
+}
+
+// takeOut notes that a peer of the plan is taken out of GoBGP's configuration: of a session that is ended that way no event comes.
+func (ss *sessions) takeOut(addr netip.Addr) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	old, ok := ss.peers[addr]
+	if !ok {
+		return
+	}
+	n := &session{external: old.external, out: true, lastError: old.lastError, since: old.since}
+	if old.up {
+		n.since = time.Now()
+	}
+	ss.peers[addr], ss.moved = n, time.Now()
+	wake(ss.changed)
+}
+
+// forgetOut removes the records of peers that are taken out and not wanted any more.
+func (ss *sessions) forgetOut(wanted func(netip.Addr) bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	maps.DeleteFunc(ss.peers, func(addr netip.Addr, p *session) bool { return p.out && !wanted(addr) })
 }
 
 func (ss *sessions) remove(addr netip.Addr) {
@@ -74,7 +95,7 @@ func (ss *sessions) with(addr netip.Addr, change func(*session)) {
 // state notes the state of a session and reports whether it came up or went down.
 func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool) {
 	ss.with(addr, func(p *session) {
-		if p.up == up {
+		if p.up == up || p.out { // one of before it was taken out
 			return
 		}
 		changed = true
