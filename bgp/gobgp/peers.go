@@ -57,11 +57,14 @@ func (c peerConf) live() peerConf {
 	return c
 }
 
-// setPeers makes the peers equal to want. Only a peer that differs is touched.
+// setPeers makes the peers equal to want, once there are policies. Only a peer that differs is touched.
 func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	want = slices.Clone(want)
 	s.applied.wanted = want
 	s.sessions.forgetOut(s.wants)
+	if !s.applied.policySet {
+		return nil // without policies GoBGP accepts and passes on everything; setPolicy said why there are none
+	}
 	problems := map[netip.Addr]string{}
 	wanted := make(map[netip.Addr]peerConf, len(want))
 	for _, p := range want {

@@ -52,11 +52,12 @@ func (p policy) equal(o policy) bool {
 		slices.Equal(p.pass.ExportPools, o.pass.ExportPools)
 }
 
-// setPolicy makes GoBGP's policies equal to p and takes through them again what was received before and may fare differently now.
+// setPolicy makes GoBGP's policies equal to p and takes through them again what was received before and may fare differently now. Where
+// that fails, the next call does it for all peers: some paths met the new policy meanwhile, and others did not.
 func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 	p.dead = s.applied.dead
 	a := &s.applied
-	if a.policySet && a.policy.equal(p) {
+	if a.policySet && a.policy.equal(p) && !a.behind {
 		return nil
 	}
 	// SetPolicies exchanges all sets, statements and policies in one step; editing a set in place does not reach the statements that use it.
@@ -73,12 +74,14 @@ func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 			}
 		}
 	}
-	old, first := a.policy, !a.policySet
+	old := a.policy
 	a.policy, a.policySet = p, true
-	if first || len(a.peers) == 0 {
-		return nil
+	if err := s.again(ctx, old, p); err != nil {
+		a.behind = true
+		return err
 	}
-	return s.again(ctx, old, p)
+	a.behind = false
+	return nil
 }
 
 func policyName(d api.PolicyDirection) string {
@@ -88,14 +91,17 @@ func policyName(d api.PolicyDirection) string {
 	return "export"
 }
 
-// again takes received paths through the import policy again: of all peers when rejected next hops changed, of those peers
-// with a path whose verdict changed when it is only about passing on.
+// again takes received paths through the import policy again: of all peers when rejected next hops changed or it failed before, of those
+// peers with a path whose verdict changed when it is only about passing on.
 func (s *Speaker) again(ctx context.Context, old, now policy) error {
 	var peers []netip.Addr
 	for addr := range s.applied.peers {
 		peers = append(peers, addr)
 	}
-	if slices.Equal(old.own, now.own) && slices.Equal(old.dead, now.dead) {
+	if len(peers) == 0 {
+		return nil
+	}
+	if !s.applied.behind && slices.Equal(old.own, now.own) && slices.Equal(old.dead, now.dead) {
 		var err error
 		if peers, err = s.concerned(ctx, old, now); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -156,6 +157,94 @@ func TestNextHopsTowardsExternalPeers(t *testing.T) {
 			t.Errorf("path %+v", p)
 		}
 	})
+}
+
+// onlyPeer makes GoBGP's peers out to be just this one until the returned function is called, so that policies reach no other.
+func (n *node) onlyPeer(peer string) (restore func()) {
+	n.t.Helper()
+	var real map[netip.Addr]peerConf
+	swap := func(peers func() map[netip.Addr]peerConf) {
+		n.t.Helper()
+		err := n.ask(n.t.Context(), func(context.Context) error {
+			real, n.applied.peers = n.applied.peers, peers()
+			return nil
+		})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	swap(func() map[netip.Addr]peerConf { return map[netip.Addr]peerConf{addr(peer): {}} })
+	return func() { swap(func() map[netip.Addr]peerConf { return real }) }
+}
+
+// Paths that could not be taken through a policy again are, by the next call with the same policy or another.
+func TestFailedReevaluationIsDoneLater(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.60", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.60", 64512, 90, true, gracefulCap(false))
+	f.announce("10.1.0.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+
+	dead := []netip.Addr{addr("192.0.2.1")}
+	fails := func(hops []netip.Addr) {
+		t.Helper()
+		restore := n.onlyPeer("127.0.0.99")
+		if err := n.RejectNextHops(t.Context(), hops); err == nil {
+			t.Fatal("GoBGP has reset a peer that it does not have")
+		}
+		restore()
+	}
+	fails(dead)
+	if err := n.RejectNextHops(t.Context(), dead); err != nil {
+		t.Fatal(err)
+	}
+	n.wantHops("10.1.0.0/26")
+	fails(nil)
+	set(t, n)
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+
+	// Back to what was before the failure is a change, too.
+	fails(dead)
+	f.announce("10.1.1.0/26", "192.0.2.1") // meets the new policy
+	eventually(t, "received", 2, func() int { return n.farState("127.0.0.60").Received })
+	n.wantHops("10.1.1.0/26")
+	if err := n.RejectNextHops(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	n.wantHops("10.1.1.0/26", "192.0.2.1")
+}
+
+// Without policies GoBGP accepts and passes on everything: no peer is let in before they are there.
+func TestNoPeersWithoutPolicies(t *testing.T) {
+	l := newLab(t)
+	n := l.unset(64512)
+	if err := n.RejectNextHops(t.Context(), []netip.Addr{addr("192.0.2.9")}); err != nil {
+		t.Fatal(err)
+	}
+	n.farPeer("127.0.0.61", 65001)
+	n.farPeer("127.0.0.62", 65002)
+	n.announce("10.1.0.0/26", n.addr.String())
+	n.plan.Restarting = true
+	n.plan.Policies.NoExport = []netip.Prefix{{}}
+	if err := n.Set(t.Context(), n.plan); err == nil {
+		t.Fatal("GoBGP took an invalid policy")
+	}
+	if err := n.RejectNextHops(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(retryInterval + time.Second)
+	if got := n.listPeers(); len(got) > 1 { // the holdout
+		t.Errorf("GoBGP has peers: %v", got)
+	}
+	if got := n.Peers(); len(got) > 0 {
+		t.Errorf("the plan's peers are taken: %v", got)
+	}
+	n.plan.Policies.NoExport = nil
+	set(t, n)
+	dialFar(t, n, "127.0.0.61", 65001, 90, true, gracefulCap(false)).wantToldOfRestart(true)
+	dialFar(t, n, "127.0.0.62", 65002, 90, true, gracefulCap(false)).wantToldOfRestart(true)
 }
 
 func TestChangedPrefixes(t *testing.T) {

@@ -73,7 +73,8 @@ type applied struct {
 	peers     map[netip.Addr]peerConf
 	announced map[netip.Prefix]bgp.Announcement
 	policy    policy
-	policySet bool
+	policySet bool                           // no peer is added before
+	behind    bool                           // received paths may not have met policy
 	passwords map[calico.SecretKeyRef]string // as last known
 	dead      []netip.Addr                   // sorted; see RejectNextHops
 	restart   *restart                       // nil when there was none, or it is over
@@ -198,7 +199,7 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 
 // Set makes GoBGP equal to p: policies and announcements first, then peers, so that a new peer gets all of our routes packed and
 // before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
-// nothing else; the next Set tries those again. When p.Speaker differs from before, BGP is stopped and started: every session is reset.
+// nothing else, except that there are no peers before there are policies; the next Set tries those again. When p.Speaker differs from before, BGP is stopped and started: every session is reset.
 //
 // Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when ctx ended first.
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
@@ -226,8 +227,8 @@ func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
 	dead = sortedAddrs(dead)
 	return s.ask(ctx, func(ctx context.Context) error {
 		s.applied.dead = dead
-		if s.applied.speaker == nil {
-			return nil // the first Set brings it
+		if !s.applied.policySet {
+			return nil // Set brings it
 		}
 		return s.setPolicy(ctx, s.applied.policy)
 	})
@@ -272,7 +273,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
 	s.abandonRestart()
-	s.applied.speaker, s.applied.policySet = nil, false
+	s.applied.speaker, s.applied.policySet, s.applied.behind = nil, false, false
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
 	}
