@@ -172,25 +172,6 @@ func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
 	return nil
 }
 
-// restartExpired takes peers that were silent for the hold time out and in again, so that their paths leave now. GoBGP would keep
-// them for the restart time on top, as for a peer whose connection broke, but who is silent for so long is not restarting.
-func (s *Speaker) restartExpired(ctx context.Context) {
-	for _, addr := range s.sessions.takeExpired() {
-		c, ok := s.applied.peers[addr]
-		if !ok {
-			continue
-		}
-		s.log.Info("hold timer expired, dropping the peer's routes", "peer", addr)
-		err := s.removePeer(ctx, c)
-		if err == nil {
-			err = s.setPeer(ctx, c)
-		}
-		if err != nil {
-			s.log.Warn("restarting a peer", "peer", addr, "err", err) // retryPeers goes on
-		}
-	}
-}
-
 // retryPeers configures peers that could not be configured before. Nothing happens when all are.
 func (s *Speaker) retryPeers(ctx context.Context) {
 	if s.applied.speaker == nil {

@@ -223,6 +223,93 @@ func TestStalePathsStandAside(t *testing.T) {
 	n.wantHops("10.3.2.0/26")
 }
 
+// GoBGP keeps the paths of a broken session until End-of-RIB, also when the peer does not send one any more (upstream issue 2430).
+func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.97", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.97", 64512, 90, true, gracefulCap(false))
+	f.announce("10.3.0.0/26", "192.0.2.97")
+	f.announce("10.3.1.0/26", "192.0.2.97")
+	f.endOfRIB()
+	n.wantHops("10.3.1.0/26", "192.0.2.97")
+	f.close()
+
+	f = dialFar(t, n, "127.0.0.97", 64512, 90, true)
+	f.announce("10.3.0.0/26", "192.0.2.97")
+	n.wantHops("10.3.1.0/26")
+	f.close()
+	f = dialFar(t, n, "127.0.0.97", 64512, 90, true)
+	f.announce("10.3.0.0/26", "192.0.2.97")
+	n.wantHops("10.3.0.0/26", "192.0.2.97")
+	n.wantHops("10.3.1.0/26")
+
+	// That was once. Now GoBGP knows the peer without graceful restart, and when its connection breaks nothing is kept.
+	since := n.farState("127.0.0.97").Since
+	time.Sleep(3 * time.Second)
+	if s := n.farState("127.0.0.97"); !s.Established || s.Since != since {
+		t.Errorf("the session was ended again: %+v", s)
+	}
+	f.close()
+	n.wantHops("10.3.0.0/26")
+}
+
+func TestPeerReturnsAndIsNeverComplete(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	const never, late = "127.0.0.98", "127.0.0.99"
+	n.farPeer(never, 64512)
+	n.farPeer(late, 64512)
+	set(t, n)
+	prefixes := map[string]string{never: "10.3.0.0/26", late: "10.3.1.0/26"}
+	far := map[string]*far{}
+	for peer, prefix := range prefixes {
+		f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
+		f.announce(prefix, "192.0.2.1")
+		f.endOfRIB()
+		n.wantHops(prefix, "192.0.2.1")
+		f.close()
+	}
+	since := map[string]time.Time{}
+	for peer := range prefixes {
+		far[peer] = dialFar(t, n, peer, 64512, 90, true, gracefulCap(true))
+		eventually(t, "back", true, func() bool { return n.farState(peer).Established })
+		since[peer] = n.farState(peer).Since
+	}
+	// lookAt has the speaker look at the peers as if it were that much later.
+	lookAt := func(later time.Duration) {
+		t.Helper()
+		err := n.ask(t.Context(), func(ctx context.Context) error {
+			n.restartIncomplete(ctx, time.Now().Add(later))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lookAt(staleTime - time.Minute)
+	for peer, prefix := range prefixes {
+		if s := n.farState(peer); s.Since != since[peer] || len(n.hops(prefix)) != 1 {
+			t.Errorf("lost patience too early: %+v, %v", s, n.hops(prefix))
+		}
+	}
+	far[late].announce(prefixes[late], "192.0.2.1")
+	far[late].endOfRIB()
+	eventually(t, "End-of-RIB", true, func() bool { return n.farState(late).EndOfRIB })
+	lookAt(staleTime)
+	n.wantHops(prefixes[never])
+	if s := n.farState(late); s.Since != since[late] || len(n.hops(prefixes[late])) != 1 {
+		t.Errorf("a peer that is complete was touched: %+v", s)
+	}
+	dialFar(t, n, never, 64512, 90, true, gracefulCap(true)).announce(prefixes[never], "192.0.2.1")
+	n.wantHops(prefixes[never], "192.0.2.1")
+	lookAt(staleTime)
+	if s := n.farState(never); !s.Established {
+		t.Errorf("nothing is kept of it any more, and yet: %+v", s)
+	}
+}
+
 // A clean end is no restart.
 func TestCeaseDropsPaths(t *testing.T) {
 	l := newLab(t)

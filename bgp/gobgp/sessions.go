@@ -27,6 +27,9 @@ type session struct {
 	lastUpdate time.Time
 	lastError  string
 
+	wasUp  bool      // and went down without being taken out: GoBGP may have kept its paths
+	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
+
 	// cause is what GoBGP logged about the session's end before it ended: better than the reason that it gives then.
 	cause       string
 	holdExpired bool // the hold timer ended, the session not yet
@@ -100,7 +103,13 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 		}
 		changed = true
 		ss.moved = now
-		p.up, p.since, p.endOfRIB, p.lastUpdate = up, now, false, time.Time{}
+		p.up, p.since, p.endOfRIB, p.lastUpdate, p.lookAt = up, now, false, time.Time{}, time.Time{}
+		switch {
+		case !up:
+			p.wasUp = true
+		case p.wasUp:
+			p.lookAt = now
+		}
 		if !up && p.holdExpired {
 			p.restart = true
 			wake(ss.expired)
@@ -114,7 +123,7 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 func (ss *sessions) endOfRIB(addr netip.Addr) {
 	ss.with(addr, func(p *session) {
 		if p.up && !p.endOfRIB {
-			p.endOfRIB = true
+			p.endOfRIB, p.lookAt = true, time.Time{}
 			wake(ss.changed)
 		}
 	})
@@ -177,6 +186,28 @@ func (ss *sessions) takeExpired() []netip.Addr {
 		}
 	}
 	return out
+}
+
+// returned returns the peers to be looked at now, and since when they are up again.
+func (ss *sessions) returned(now time.Time) map[netip.Addr]time.Time {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	out := map[netip.Addr]time.Time{}
+	for addr, p := range ss.peers {
+		if !p.lookAt.IsZero() && !now.Before(p.lookAt) {
+			out[addr] = p.since
+		}
+	}
+	return out
+}
+
+// lookAgain has a peer that is up since then looked at later; at zero, not any more.
+func (ss *sessions) lookAgain(addr netip.Addr, since, at time.Time) {
+	ss.with(addr, func(p *session) {
+		if p.since == since && !p.lookAt.IsZero() {
+			p.lookAt = at
+		}
+	})
 }
 
 // lastMoved returns when a peer was last added or removed, or a session last came up or went down.

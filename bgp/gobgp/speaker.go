@@ -161,6 +161,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 			s.removeForeign(ctx)
 		case now := <-tick.C:
 			s.learned.freshen(now)
+			s.restartIncomplete(ctx, now)
 			s.watchRestart(ctx, now)
 		case <-retry.C:
 			s.retryPeers(ctx)

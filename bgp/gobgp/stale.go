@@ -1,0 +1,70 @@
+package gobgp
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+)
+
+// staleTime is how long a peer that came back may take to its End-of-RIB: the upper bound for stale paths that RFC 4724 §4.2 allows. A
+// peer that restarted itself holds its paths back until all of its peers are complete, for up to 360 s in GoBGP and FRR and 240 s in BIRD
+// unless told otherwise, and must not be cut off in that.
+const staleTime = 7 * time.Minute
+
+// restartExpired drops the paths of peers that were silent for the hold time. GoBGP would keep them for the restart time on top, as
+// for a peer whose connection broke, but who is silent for so long is not restarting.
+func (s *Speaker) restartExpired(ctx context.Context) {
+	for _, addr := range s.sessions.takeExpired() {
+		s.restartPeer(ctx, addr, "hold timer expired")
+	}
+}
+
+// restartIncomplete drops what GoBGP keeps of an earlier session although the peer is back. GoBGP does so at End-of-RIB and never
+// else: the paths of a peer that came back without graceful restart, which promises none, or that does not send it, would stay for ever
+// (upstream issue 2430). It comes each second, and asks GoBGP only about peers that came back, once then and once when their time is up.
+func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
+	for addr, since := range s.sessions.returned(now) {
+		p, err := s.listPeer(ctx, addr)
+		overdue := since.Add(staleTime)
+		switch {
+		case err != nil || p.GetState().GetSessionState() != api.PeerState_ESTABLISHED:
+			// It is going down, or looked at again.
+		case !p.GetGracefulRestart().GetPeerRestarting(): // nothing is kept
+			s.sessions.lookAgain(addr, since, time.Time{})
+		case !negotiatedRestart(p):
+			s.restartPeer(ctx, addr, "the peer came back without graceful restart")
+		case !now.Before(overdue):
+			s.restartPeer(ctx, addr, "the peer came back and sent no End-of-RIB")
+		default:
+			s.sessions.lookAgain(addr, since, overdue)
+		}
+	}
+}
+
+func (s *Speaker) listPeer(ctx context.Context, addr netip.Addr) (found *api.Peer, err error) {
+	err = s.applied.server.ListPeer(ctx, &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) { found = p })
+	return found, err
+}
+
+func negotiatedRestart(p *api.Peer) bool {
+	negotiated, _ := gracefulRestart(p)
+	return negotiated
+}
+
+// restartPeer takes a peer out and in again, so that its paths leave now.
+func (s *Speaker) restartPeer(ctx context.Context, addr netip.Addr, why string) {
+	c, ok := s.applied.peers[addr]
+	if !ok {
+		return
+	}
+	s.log.Info(why+", dropping the peer's routes", "peer", addr)
+	err := s.removePeer(ctx, c)
+	if err == nil {
+		err = s.setPeer(ctx, c)
+	}
+	if err != nil {
+		s.log.Warn("restarting a peer", "peer", addr, "err", err) // retryPeers goes on
+	}
+}
