@@ -235,7 +235,7 @@ func TestNoPeersWithoutPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(retryInterval + time.Second)
-	if got := n.listPeers(); len(got) > 1 { // the holdout
+	if got := n.listPeers().peers; len(got) > 1 { // the holdout
 		t.Errorf("GoBGP has peers: %v", got)
 	}
 	if got := n.Peers(); len(got) > 0 {

@@ -71,7 +71,7 @@ func TestLatePeerIsToldOfTheRestart(t *testing.T) {
 func (n *node) wantNeighbors(want ...string) {
 	n.t.Helper()
 	eventually(n.t, "GoBGP's neighbours", want, func() (got []string) {
-		for addr := range n.listPeers() {
+		for addr := range n.listPeers().peers {
 			got = append(got, addr.String())
 		}
 		slices.Sort(got)

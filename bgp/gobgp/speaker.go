@@ -56,6 +56,7 @@ type Speaker struct {
 	log      *slog.Logger
 	sessions *sessions
 	learned  *learned
+	lister   lister
 	requests chan request  // to the goroutine of Run
 	fatal    chan error    // GoBGP gave up; of size 1, the first one counts
 	ended    chan struct{} // closed when Run returns
@@ -86,7 +87,6 @@ type view struct {
 	peers     []bgp.Peer
 	problems  map[netip.Addr]string // why a peer is not configured
 	announced map[netip.Prefix]bgp.Announcement
-	listed    listing
 }
 
 type request struct {

@@ -3,58 +3,17 @@ package gobgp
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 
 	"vpp-route-agent/bgp"
 )
 
-// listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its one goroutine.
-type listing struct {
-	at, until time.Time
-	peers     map[netip.Addr]*api.Peer
-}
-
-// listingShare keeps ListPeer at one part in that many of GoBGP's time, however often it is asked for and however many paths there are.
-const listingShare = 50
-
-// listPeers returns what GoBGP says about its peers, at most listingShare times as old as it took to ask, and never older than the last change
-// of a session.
-func (s *Speaker) listPeers() map[netip.Addr]*api.Peer {
-	s.mu.Lock()
-	srv, l := s.view.server, s.view.listed
-	s.mu.Unlock()
-	if srv == nil {
-		return nil
-	}
-	now := time.Now()
-	if now.Before(l.until) && s.sessions.lastMoved().Before(l.at) {
-		return l.peers
-	}
-	n := listing{at: now, peers: map[netip.Addr]*api.Peer{}}
-	// Without EnableAdvertised: that would run every peer's export over the whole table.
-	err := srv.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
-			n.peers[a] = p
-		}
-	})
-	if err != nil {
-		return l.peers
-	}
-	n.until = time.Now().Add(listingShare * time.Since(now))
-	s.publish(func(v *view) {
-		if v.listed.at.Before(n.at) {
-			v.listed = n
-		}
-	})
-	return n.peers
-}
-
 // Peers returns how every peer of the plan stands, by address.
 //
-// Counters may be a little old when there are many paths; what the sweep rule asks for (Established, EndOfRIB, LastUpdate, Since) is always
-// current. LastUpdate is the last time that an UPDATE of the peer changed a best path. Advertised counts our own announcements of the
+// Counters may be a little old when there are many paths, and older while GoBGP is busy with something else, for which Peers waits at most
+// listPatience. What the sweep rule asks for (Established, EndOfRIB, LastUpdate, Since) is always current; until
+// the contrary is known a peer counts as one that promised End-of-RIB (GR). LastUpdate is the last time that an UPDATE of the peer changed a best path. Advertised counts our own announcements of the
 // session's family, all of which every established peer gets; learned routes that are passed on to eBGP peers are not counted,
 // because GoBGP would have to run its export again.
 func (s *Speaker) Peers() []bgp.PeerState {
@@ -69,7 +28,7 @@ func (s *Speaker) Peers() []bgp.PeerState {
 	}
 	out := make([]bgp.PeerState, 0, len(v.peers))
 	for _, p := range v.peers {
-		st := stateOf(p, facts[p.Address], listed[p.Address])
+		st := stateOf(p, facts[p.Address], listed)
 		if why, ok := v.problems[p.Address]; ok {
 			st.LastError = why
 		}
@@ -81,8 +40,29 @@ func (s *Speaker) Peers() []bgp.PeerState {
 	return out
 }
 
-// stateOf joins what we noted about a session with what GoBGP lists, which is nil while the peer is not configured.
-func stateOf(p bgp.Peer, f session, l *api.Peer) bgp.PeerState {
+// listPeers returns what GoBGP says about its peers.
+func (s *Speaker) listPeers() listing {
+	s.mu.Lock()
+	srv := s.view.server
+	s.mu.Unlock()
+	if srv == nil {
+		return listing{}
+	}
+	return s.lister.list(s.sessions.lastMoved(), func() (map[netip.Addr]*api.Peer, error) {
+		peers := map[netip.Addr]*api.Peer{}
+		// Without EnableAdvertised: that would run every peer's export over the whole table.
+		err := srv.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
+			if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
+				peers[a] = p
+			}
+		})
+		return peers, err
+	})
+}
+
+// stateOf joins what we noted about a session with what GoBGP lists, which does not have the peer while it is not configured.
+func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
+	l := listed.peers[p.Address]
 	st := bgp.PeerState{
 		Address:     p.Address,
 		State:       "Idle",
@@ -102,8 +82,11 @@ func stateOf(p bgp.Peer, f session, l *api.Peer) bgp.PeerState {
 	switch {
 	case f.up:
 		st.State = stateNames[api.PeerState_ESTABLISHED]
-		st.GR, st.Restarting = gracefulRestart(l)
-		st.RouterID, _ = netip.ParseAddr(l.GetState().GetRouterId())
+		st.GR = true
+		if !listed.at.Before(f.since) { // an older list is of an earlier session
+			st.GR, st.Restarting = gracefulRestart(l)
+			st.RouterID, _ = netip.ParseAddr(l.GetState().GetRouterId())
+		}
 	case st.State == stateNames[api.PeerState_ESTABLISHED]:
 		st.State = stateNames[api.PeerState_OPENCONFIRM] // our notes come a moment after GoBGP's
 	}

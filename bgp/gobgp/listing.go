@@ -1,0 +1,89 @@
+package gobgp
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+)
+
+// listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its one goroutine.
+type listing struct {
+	at    time.Time // when it was asked for
+	until time.Time // it is as good as a new one
+	peers map[netip.Addr]*api.Peer
+}
+
+const (
+	// listingShare keeps ListPeer at one part in that many of GoBGP's time, however often it is asked for and however many paths there are.
+	listingShare = 50
+	// listingAge is the end of that: how long it took may have been waiting for GoBGP.
+	listingAge = time.Minute
+	// listPatience is how long callers wait for an answer. GoBGP can be blocked for as long as a hold time by a peer that takes nothing.
+	listPatience = time.Second
+)
+
+// lister asks GoBGP about its peers, one question at a time. GoBGP does not return from a question while it is blocked, whatever
+// the context, so it is asked in a goroutine that nobody can wait for; it ends when GoBGP answers, as those of GoBGP end.
+type lister struct {
+	mu     sync.Mutex
+	last   listing
+	asking *question // nil: GoBGP is not being asked
+}
+
+type question struct {
+	at   time.Time
+	done chan struct{} // closed when last has the answer, if there was one
+}
+
+// list returns an answer that is at most listingShare times as old as it took to ask, and newer than the last change of a session, which was
+// at moved; or, when GoBGP does not give one in time, the last one.
+func (l *lister) list(moved time.Time, ask func() (map[netip.Addr]*api.Peer, error)) listing {
+	began := time.Now()
+	patience := time.NewTimer(listPatience)
+	defer patience.Stop()
+	for {
+		last, q := l.ask(moved, ask)
+		if q == nil || began.Sub(q.at) >= listPatience { // GoBGP is blocked, which others have waited for already
+			return last
+		}
+		select {
+		case <-q.done:
+		case <-patience.C:
+			return last
+		}
+		if !q.at.Before(began) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.last
+		}
+	}
+}
+
+// ask returns the last answer and, when that is not good any more, the question whose answer will replace it.
+func (l *lister) ask(moved time.Time, ask func() (map[netip.Addr]*api.Peer, error)) (listing, *question) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Before(l.last.until) && moved.Before(l.last.at) {
+		return l.last, nil
+	}
+	if l.asking == nil {
+		l.asking = &question{at: now, done: make(chan struct{})}
+		go l.answer(l.asking, ask)
+	}
+	return l.last, l.asking
+}
+
+func (l *lister) answer(q *question, ask func() (map[netip.Addr]*api.Peer, error)) {
+	peers, err := ask()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if err == nil {
+		l.last = listing{at: q.at, until: now.Add(min(listingShare*now.Sub(q.at), listingAge)), peers: peers}
+	}
+	l.asking = nil
+	close(q.done)
+}
