@@ -161,7 +161,8 @@ func encodePrefix(p netip.Prefix) ip_types.Prefix {
 	return ip_types.Prefix{Address: encodeAddress(p.Addr()), Len: uint8(p.Bits())}
 }
 
-// decodePrefix returns the masked prefix: VPP shows the host bits of whoever made the entry.
+// decodePrefix returns the masked prefix: VPP shows the host bits of whoever made the entry. An IPv4-mapped prefix in an IPv6 table is
+// not turned into the IPv4 prefix that route.Normalize makes of it: we never write one, and it must not be taken for ours in the other table.
 func decodePrefix(p ip_types.Prefix) (netip.Prefix, error) {
 	a := decodeUnion(p.Address.Un, p.Address.Af == ip_types.ADDRESS_IP6)
 	out, err := a.Prefix(int(p.Len))
