@@ -203,10 +203,10 @@ func TestSilentVPP(t *testing.T) {
 
 func TestSlowVPPIsNotLost(t *testing.T) {
 	s := newServer(t)
-	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 500 * time.Millisecond, Window: 16})
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 2 * time.Second, Window: 16})
 	a.await(t, "connection", present)
-	s.Delay(10 * time.Millisecond) // 100 ops take twice the time-out, but something always arrives
-	a.mustApply(t, hostRoutes(100)...)
+	s.Delay(10 * time.Millisecond) // 300 ops take half as long again as the time-out, but something always arrives
+	a.mustApply(t, hostRoutes(300)...)
 }
 
 func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
@@ -446,7 +446,7 @@ func TestRoutesOfOthersAreNeverWritten(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "connection", present)
-	a.mustApply(t, hostRoutes(100)...)
+	a.mustApply(t, hostRoutes(300)...)
 	for _, name := range []string{"ip_table_replace_begin", "ip_table_replace_end", "ip_table_flush", "ip_route_add_del", "ip_table_add_del", "ip_table_add_del_v2"} {
 		if n := s.Requests(name); n != 0 {
 			t.Errorf("%d times %s", n, name)
