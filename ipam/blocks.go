@@ -1,5 +1,5 @@
 // Package ipam answers whose a prefix is, from Calico's IPAM data: which blocks this node has, which single addresses live here
-// outside of them, which pool an address belongs to. Functions over a calico.Snapshot, without I/O or state.
+// outside of them, which pools there are. Functions over a calico.Snapshot, without I/O or state.
 //
 // It says what is ours, not what is announced: whether a route may leave the node is for package bgp to decide.
 package ipam

@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -28,7 +27,7 @@ func (h Host) Borrowed() bool { return !h.Block.IsValid() }
 // Hosts returns the addresses that live on node self, sorted, one entry each: those of its workload endpoints and its tunnel
 // addresses, as the Node names them or as IPAM allocated them. own are the node's own blocks (OwnBlocks).
 //
-// Allocations of workloads do not count here: they are written before the workload runs and may outlive it (Leaks). A tunnel
+// Allocations of workloads do not count here: they are written before the workload runs and may outlive it. A tunnel
 // address that the Node names but IPAM gave to another node is skipped: it moved.
 func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, skipped []Skipped) {
 	found := map[netip.Prefix]string{}
@@ -73,32 +72,6 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 	slices.SortFunc(hosts, func(a, b Host) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
 	sortSkipped(skipped)
 	return hosts, skipped
-}
-
-// Leaks returns the allocations of workloads on node self for whose address no workload endpoint is there, sorted by address. Nothing is
-// withheld or announced because of them; some are merely early, the endpoint being written after the allocation.
-func Leaks(self string, s *calico.Snapshot) []calico.Allocation {
-	here := map[netip.Addr]bool{}
-	for _, w := range s.WorkloadEndpoints {
-		if w.Node != self {
-			continue
-		}
-		for _, p := range w.IPNetworks {
-			here[p.Addr()] = true
-		}
-	}
-	var leaks []calico.Allocation
-	for _, b := range s.Blocks {
-		for _, a := range b.Allocations {
-			if a.Node == self && a.Type == "" && !here[a.Address] {
-				leaks = append(leaks, a)
-			}
-		}
-	}
-	slices.SortFunc(leaks, func(a, b calico.Allocation) int {
-		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Handle, b.Handle))
-	})
-	return leaks
 }
 
 // tunnelTypes are the allocation types of a node's own tunnel addresses (libcalico-go lib/ipam/ipam_types.go). Other types are

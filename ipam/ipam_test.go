@@ -236,28 +236,6 @@ func TestPools(t *testing.T) {
 	if got := strings.Join(names, " "); got != "z a c six" {
 		t.Errorf("pools that count: got %s, want z a c six", got)
 	}
-	for addr, want := range map[string]string{"10.1.4.9": "c", "10.1.5.9": "a", "10.2.0.1": "z", "11.0.0.1": "", "fd00::1": "six", "fd00:0:0:1::1": ""} {
-		pool, ok := PoolOf(all, ip(addr))
-		if pool.Name != want || ok != (want != "") {
-			t.Errorf("pool of %s: got %q %v, want %q", addr, pool.Name, ok, want)
-		}
-	}
-}
-
-func TestLeaks(t *testing.T) {
-	s := snapshot(
-		workload("w", "me", "10.1.0.65/32"),
-		workload("gone", "other", "10.1.0.66/32"),
-		block("10.1.0.64/26", calico.Owner{Host: "me"}, "10.1.0.65 me", "10.1.0.67 me", "10.1.0.66 me", "10.1.0.68 other", "10.1.0.69 me ipipTunnelAddress", "10.1.0.70"),
-		block("10.1.0.0/26", calico.Owner{Host: "other"}, "10.1.0.1 me"),
-	)
-	var got []string
-	for _, a := range Leaks("me", s) {
-		got = append(got, a.Address.String())
-	}
-	if g := strings.Join(got, " "); g != "10.1.0.1 10.1.0.66 10.1.0.67" {
-		t.Errorf("got %s", g)
-	}
 }
 
 // TestAnyOrder checks on drawn data that answers depend neither on the order of maps nor change their input, and that a host is said to be in the own block
@@ -298,13 +276,11 @@ func TestAnyOrder(t *testing.T) {
 		type answer struct {
 			own             []netip.Prefix
 			hosts           []Host
-			leaks           []calico.Allocation
 			notOwn, notHere []Skipped
 		}
 		ask := func(s *calico.Snapshot) (a answer) {
 			a.own, a.notOwn = OwnBlocks("me", s)
 			a.hosts, a.notHere = Hosts("me", a.own, s)
-			a.leaks = Leaks("me", s)
 			return a
 		}
 		first := ask(s)

@@ -23,14 +23,3 @@ func Pools(s *calico.Snapshot) []calico.IPPool {
 	slices.SortFunc(pools, func(a, b calico.IPPool) int { return route.ComparePrefixes(a.CIDR, b.CIDR) })
 	return pools
 }
-
-// PoolOf returns the pool in pools that addr belongs to: of nested pools the longest. It serves questions with one answer, such as
-// the encapsulation towards addr. Export is not one of them: there each pool is a test of its own.
-func PoolOf(pools []calico.IPPool, addr netip.Addr) (pool calico.IPPool, ok bool) {
-	for _, p := range pools {
-		if p.CIDR.Contains(addr) && (!ok || p.CIDR.Bits() > pool.CIDR.Bits()) {
-			pool, ok = p, true
-		}
-	}
-	return pool, ok
-}
