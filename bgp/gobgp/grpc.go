@@ -48,7 +48,7 @@ func allowRead(method string) error {
 
 // removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone has left: binding to
 // them would fail. A socket where somebody answers is left alone.
-func removeStaleSockets(ctx context.Context, addrs string) error {
+func removeStaleSockets(addrs string) error {
 	for _, a := range strings.Split(addrs, ",") {
 		file, ok := strings.CutPrefix(a, "unix://")
 		if !ok {
@@ -61,8 +61,7 @@ func removeStaleSockets(ctx context.Context, addrs string) error {
 		if err != nil || info.Mode().Type() != fs.ModeSocket {
 			return fmt.Errorf("gobgp: gRPC address %s: not a socket", a)
 		}
-		var d net.Dialer
-		if c, err := d.DialContext(ctx, "unix", file); err == nil {
+		if c, err := net.Dial("unix", file); err == nil {
 			c.Close()
 			return fmt.Errorf("gobgp: gRPC address %s: another process listens there", a)
 		}

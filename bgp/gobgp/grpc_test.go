@@ -125,9 +125,12 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 // A gRPC address that cannot be had ends Run with a sentence, not the process.
 func TestBadGRPCAddressEndsRun(t *testing.T) {
 	for _, grpc := range []string{"192.0.2.1:50051", "unix:///nonexistent/dir/sock"} {
-		s := New(Config{Log: quietLog(), Sink: newRecorder(), GRPC: grpc})
+		s, err := New(Config{Log: quietLog(), Sink: newRecorder(), GRPC: grpc})
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
-		err := s.Run(ctx)
+		err = s.Run(ctx)
 		cancel()
 		if err == nil || !strings.HasPrefix(err.Error(), "gobgp: ") {
 			t.Errorf("%s: Run: %v", grpc, err)
@@ -140,7 +143,7 @@ func TestBadGRPCAddressEndsRun(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(Config{Log: quietLog(), Sink: newRecorder(), GRPC: "unix://" + file}).Run(t.Context()); err == nil {
+	if _, err := New(Config{Log: quietLog(), Sink: newRecorder(), GRPC: "unix://" + file}); err == nil {
 		t.Error("a file was taken for a stale socket")
 	}
 	if _, err := os.Stat(file); err != nil {

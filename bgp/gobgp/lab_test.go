@@ -119,7 +119,10 @@ func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 	for _, c := range change {
 		c(&cfg)
 	}
-	n.Speaker = New(cfg)
+	var err error
+	if n.Speaker, err = New(cfg); err != nil {
+		l.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	go func() { n.ended <- n.Run(ctx) }()

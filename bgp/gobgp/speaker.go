@@ -99,8 +99,12 @@ var (
 	errStopped = errors.New("gobgp: stopped") // ends Run, not seen by callers
 )
 
-// New returns a Speaker that does nothing until Run.
-func New(cfg Config) *Speaker {
+// New returns a Speaker that does nothing until Run. It is called before anything else of the process uses gRPC: making a server,
+// GoBGP writes to grpc.EnableTracing, which every gRPC client reads.
+func New(cfg Config) (*Speaker, error) {
+	if err := removeStaleSockets(cfg.GRPC); err != nil {
+		return nil, err
+	}
 	ss := newSessions()
 	s := &Speaker{
 		cfg:      cfg,
@@ -114,7 +118,8 @@ func New(cfg Config) *Speaker {
 	s.applied.peers = map[netip.Addr]peerConf{}
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
-	return s
+	s.applied.server = server.NewBgpServer(s.options()...)
+	return s, nil
 }
 
 // retryInterval is how often peers that could not be configured (a password that is missing, an error of GoBGP) are tried again.
@@ -129,10 +134,6 @@ func (s *Speaker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.abandonRestart()
-	if err := removeStaleSockets(ctx, s.cfg.GRPC); err != nil {
-		return err
-	}
-	s.applied.server = server.NewBgpServer(s.options()...)
 	go s.applied.server.Serve()
 	if err := s.watch(ctx); err != nil {
 		return err

@@ -84,12 +84,10 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		}
 		defer health.Close()
 	}
-	group, ctx := errgroup.WithContext(ctx)
-
+	var dp dataplane
 	var engine *fib.Engine
 	if cfg.dataplane != "none" {
-		dp, err := newDataplane(cfg, log)
-		if err != nil {
+		if dp, err = newDataplane(cfg, log); err != nil {
 			return err
 		}
 		if cfg.journal() != "" {
@@ -103,18 +101,24 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 			Dataplane: dp, Journal: cfg.journal(), Log: log, SpotChecks: cfg.spotChecks, RepairDrift: cfg.drift == "repair",
 			GuardShare: cfg.guardShare, GuardMinimum: cfg.guardMinimum,
 		})
-		group.Go(func() error { return dp.Run(ctx) })
-		group.Go(func() error { return engine.Run(ctx) })
 	}
 	var sink gobgp.Sink // nil without a data plane
 	if engine != nil {
 		sink = agent.Learner{FIB: engine}
 	}
-	speaker := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
+	speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
+	if err != nil {
+		return err
+	}
 	a := agent.New(agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
 		Datastore: datastore{source}, Speaker: speaker, FIB: engine, Log: log,
 	})
+	group, ctx := errgroup.WithContext(ctx)
+	if engine != nil {
+		group.Go(func() error { return dp.Run(ctx) })
+		group.Go(func() error { return engine.Run(ctx) })
+	}
 	group.Go(func() error { return agent.Serve(ctx, admin, a.AdminHandler()) })
 	if health != nil {
 		group.Go(func() error { return agent.Serve(ctx, health, a.HealthHandler()) })

@@ -114,19 +114,16 @@ func (a *agentProcess) kill() {
 	<-a.exited
 }
 
-// races returns what the race detector told, when the test runs with it: the agent is this test's binary. One report is
-// GoBGP's alone: NewBgpServer writes a constant into grpc.EnableTracing, which etcd's client is reading.
+// races returns what the race detector told, when the test runs with it: the agent is this test's binary.
 func (a *agentProcess) races() error {
 	raw, err := os.ReadFile(a.log)
 	for report := range strings.SplitSeq(string(raw), "==================\n") {
-		if strings.HasPrefix(report, "WARNING: DATA RACE") && !enablesTracing.MatchString(report) {
+		if strings.HasPrefix(report, "WARNING: DATA RACE") {
 			err = errors.Join(err, fmt.Errorf("agent:\n%s", indent(report)))
 		}
 	}
 	return err
 }
-
-var enablesTracing = regexp.MustCompile(`^WARNING: DATA RACE\nWrite at \S+ by goroutine \d+:\n  github\.com/osrg/gobgp/v3/pkg/server\.NewBgpServer\(\)`)
 
 func (a *agentProcess) lastWords() string {
 	raw, _ := os.ReadFile(a.log)
