@@ -149,13 +149,13 @@ func TestBGPPeerFields(t *testing.T) {
 		Address: ip("172.30.8.10"), Port: 1179, Scope: ScopeGlobal, Source: "BGPPeer(x)", CalicoNode: "b", RemoteAS: 64512, LocalAS: 64777,
 		Password: secret, RestartTime: 300 * time.Second, KeepaliveTime: 7 * time.Second, TTLSecurity: 3, AllowLocalAS: 2,
 	}
-	if peers, _ := Peers("a", s); len(peers) != 1 || peers[0] != want || !peers[0].External() {
+	if peers, _ := Peers("a", s); len(peers) != 1 || !peers[0].Equal(want) || !peers[0].External() {
 		t.Errorf("forward\n got %+v\nwant %+v", peers, want)
 	}
 
 	// The other end inherits all but what speaks of the local AS.
 	want.Address, want.Port, want.Scope, want.CalicoNode, want.LocalAS, want.AllowLocalAS, want.Passive = ip("172.30.8.9"), 179, ScopeNode, "a", 64512, 0, true
-	if peers, _ := Peers("b", s); len(peers) != 4 || peers[0] != want {
+	if peers, _ := Peers("b", s); len(peers) != 4 || !peers[0].Equal(want) {
 		t.Errorf("reverse\n got %+v\nwant %+v", peers, want)
 	}
 
@@ -164,7 +164,7 @@ func TestBGPPeerFields(t *testing.T) {
 		Address: ip("192.0.2.1"), Port: 179, Scope: ScopeGlobal, Source: "BGPPeer(tor)", RemoteAS: 64900, LocalAS: 64512,
 		LocalAddress: ip("172.30.8.9"), RestartTime: 120 * time.Second, Multihop: true,
 	}
-	if peers, _ := Peers("a", plain); len(peers) != 1 || peers[0] != want {
+	if peers, _ := Peers("a", plain); len(peers) != 1 || !peers[0].Equal(want) {
 		t.Errorf("defaults\n got %+v\nwant %+v", peers, want)
 	}
 }

@@ -171,11 +171,8 @@ func conflict(first, later wish) string {
 }
 
 func sameSession(a, b wish) bool {
-	if (a.Password == nil) != (b.Password == nil) || a.Password != nil && *a.Password != *b.Password {
-		return false
-	}
-	b.Password, b.Scope, b.Source = a.Password, a.Scope, a.Source
-	return a == b
+	b.Scope, b.Source = a.Scope, a.Source
+	return a.refused == b.refused && a.Peer.Equal(b.Peer)
 }
 
 // restartTime returns a graceful-restart time as it can be sent: whole seconds, the default where none is given.

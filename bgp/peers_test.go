@@ -195,7 +195,7 @@ func TestMesh(t *testing.T) {
 		Address: ip("172.30.9.20"), Port: 179, Scope: ScopeMesh, Source: "Node(c)", CalicoNode: "c", RemoteAS: 64801, LocalAS: 64512,
 		LocalAddress: ip("172.30.8.9"), Passive: true, Password: secret, RestartTime: 90 * time.Second, Multihop: true,
 	}
-	if len(peers) != 2 || peers[1] != want {
+	if len(peers) != 2 || !peers[1].Equal(want) {
 		t.Errorf("session of the mesh\n got %+v\nwant %+v", peers, want)
 	}
 	if peers[0].Multihop || peers[0].External() {

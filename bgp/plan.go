@@ -4,6 +4,7 @@ package bgp
 
 import (
 	"net/netip"
+	"reflect"
 	"time"
 
 	"vpp-route-agent/internal/calico"
@@ -76,7 +77,28 @@ type Peer struct {
 	AllowLocalAS int
 	// Multihop: an eBGP peer more than one hop away; TTL 64 as BIRD's "multihop". iBGP needs no setting.
 	Multihop bool
+	// ReachableBy is the gateway of a static host route to Address, so that no learned route captures the way to the peer; zero: none.
+	ReachableBy netip.Addr
+
+	// NextHop says what becomes of NEXT_HOP when a route is passed on to the peer.
+	NextHop NextHopMode
+	// Filters are the names of its BGPFilters, in the order of evaluation.
+	Filters []string
+	// Client: this node is a route reflector and reflects to the peer (RFC 4456). Reflector: the peer is a route reflector itself.
+	Client, Reflector bool
 }
+
+// NextHopMode is a BGPPeer's nextHopMode; keepOriginalNextHop is NextHopKeep towards eBGP peers.
+type NextHopMode string
+
+const (
+	NextHopAuto NextHopMode = ""     // eBGP: our address; iBGP: unchanged
+	NextHopSelf NextHopMode = "Self" // our address
+	NextHopKeep NextHopMode = "Keep" // unchanged
+)
+
+// Equal reports whether p and o are the same in all fields.
+func (p Peer) Equal(o Peer) bool { return reflect.DeepEqual(p, o) }
 
 // External reports an eBGP peer.
 func (p Peer) External() bool { return p.RemoteAS != p.LocalAS }
