@@ -104,7 +104,7 @@ var settings = []setting{
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},
 	{flag: "admin-socket", file: "adminSocket", def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: parseSocket(func(c *config) *string { return &c.adminSocket })},
-	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes is kept", set: parseStateDir},
+	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes and the last good copy of Calico's data are kept", set: parseStateDir},
 	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
 	{flag: "spot-checks", file: "spotChecks", def: "5", usage: "routes per second that are compared with the data plane, in rotation; 0 none, at most 1000", set: parseSpotChecks},
 	{flag: "drift", file: "drift", def: "repair", usage: "what to do with routes of ours that somebody changed or removed: repair them, or only report them",

@@ -93,6 +93,9 @@ func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
 	if d.LastContact != nil {
 		fmt.Fprintf(b, ", last contact %s ago", now.Sub(*d.LastContact).Round(time.Second))
 	}
+	if strings.HasPrefix(d.Kept, "degraded") {
+		fmt.Fprintf(b, "; copy on disk %s", d.Kept)
+	}
 	fmt.Fprintln(b)
 }
 

@@ -17,7 +17,9 @@ import (
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/kernel"
 	"vpp-route-agent/vpp"
@@ -84,18 +86,17 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		}
 		defer health.Close()
 	}
+	unlock, err := lockStateDir(cfg.stateDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	keeper := lastgood.New(cfg.stateDir, cfg.nodeName, source.Snapshots(), log)
 	var dp dataplane
 	var engine *fib.Engine
 	if cfg.dataplane != "none" {
 		if dp, err = newDataplane(cfg, log); err != nil {
 			return err
-		}
-		if cfg.journal() != "" {
-			unlock, err := lockStateDir(cfg.stateDir)
-			if err != nil {
-				return err
-			}
-			defer unlock()
 		}
 		engine = fib.New(fib.Config{
 			Dataplane: dp, Journal: cfg.journal(), Log: log, SpotChecks: cfg.spotChecks, RepairDrift: cfg.drift == "repair",
@@ -112,7 +113,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	a := agent.New(agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
-		Datastore: datastore{source}, Speaker: speaker, FIB: engine, Log: log,
+		Datastore: datastore{source, keeper}, Speaker: speaker, FIB: engine, Log: log,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if engine != nil {
@@ -124,6 +125,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		group.Go(func() error { return agent.Serve(ctx, health, a.HealthHandler()) })
 	}
 	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return keeper.Run(ctx) })
 	group.Go(func() error { return speaker.Run(ctx) })
 	group.Go(func() error { return a.Run(ctx) })
 	log.Info("started", "version", version, "dataplane", cfg.dataplane)
@@ -133,7 +135,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 }
 
 // lockStateDir makes the folder and keeps other agents out of it: two of them would write one journal and own one FIB source. Where the
-// folder cannot be made or written there is nothing to protect: the journal then says that it is degraded, and why.
+// folder cannot be made or written there is nothing to protect: the journal and the last good snapshot then say that they are degraded, and why.
 func lockStateDir(dir string) (unlock func(), err error) {
 	_ = os.MkdirAll(dir, 0o755)
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
@@ -177,13 +179,25 @@ func (c config) bgpOptions() bgp.Options {
 	return o
 }
 
-// datastore tells the etcd source's state in the agent's words.
-type datastore struct{ *etcd.Source }
+// datastore is etcd, with what an earlier run kept on disk while that is away. It tells the state of both in the agent's words.
+type datastore struct {
+	etcd *etcd.Source
+	kept *lastgood.Keeper
+}
+
+func (d datastore) Snapshots() <-chan *calico.Snapshot { return d.kept.Snapshots() }
 
 func (d datastore) Status() agent.DatastoreStatus {
-	s := d.Source.Status()
+	s, k := d.etcd.Status(), d.kept.Status()
 	out := agent.DatastoreStatus{
 		Endpoints: s.Endpoints, Connected: s.Connected, Synced: s.Synced, Revision: s.Revision, Error: s.Error, Relists: max(s.Lists-1, 0),
+		Stale: k.Stale, Kept: "ok",
+	}
+	if k.Problem != "" {
+		out.Kept = "degraded: " + k.Problem
+	}
+	if k.Stale {
+		out.AsOf = &k.AsOf
 	}
 	if !s.LastContact.IsZero() {
 		out.LastContact = &s.LastContact

@@ -222,6 +222,22 @@ func httpGet(sc *script, args []string) (string, error) {
 	return text, nil
 }
 
+// file PATH REGEXP: a file that the agent writes is there and matches.
+func fileHas(sc *script, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usage("file PATH REGEXP")
+	}
+	re, err := regexp.Compile(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	raw, err := os.ReadFile(sc.path(args[0]))
+	if err == nil && !re.Match(raw) {
+		err = fmt.Errorf("%s does not match %q:\n%s", args[0], args[1], indent(string(raw)))
+	}
+	return "", err
+}
+
 // fieldsOfStatus ("fields FILE"): every field that the table of docs/status.md names is in the JSON of FILE, which has at least one element in each
 // list; a field that the table says may be absent need not be.
 func fieldsOfStatus(ts *testscript.TestScript, neg bool, args []string) {

@@ -152,7 +152,7 @@ func (sc *script) close() {
 type command func(sc *script, args []string) (string, error)
 
 var commands = map[string]command{
-	"agent": agentCommand, "shows": shows, "http": httpGet,
+	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
 }
 

@@ -39,6 +39,8 @@ var (
 	descDataplaneUp  = desc("dataplane_up", "1 while the data plane answers.")
 	descEtcdUp       = desc("etcd_connected", "1 while etcd answers.")
 	descEtcdAge      = desc("etcd_last_contact_seconds", "Seconds since etcd last answered.")
+	descStale        = desc("datastore_stale", "1 while the data in use are those that an earlier run kept on disk.")
+	descKept         = desc("datastore_copy_ok", "1 while the copy of Calico's data on disk is written as it should.")
 	descEtcdRevision = desc("etcd_revision", "Revision of the data in use.")
 	descEtcdRelists  = desc("etcd_relists_total", "How often all of Calico's data was listed again.")
 	descProblems     = desc("datastore_problems", "Pieces of Calico's data that cannot be used and are skipped.")
@@ -67,6 +69,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descForeign, float64(s.BGP.PathsForeign))
 	gauge(descProblems, float64(len(s.Problems)))
 	gauge(descEtcdUp, oneIf(s.Datastore.Connected))
+	gauge(descStale, oneIf(s.Datastore.Stale))
+	gauge(descKept, oneIf(s.Datastore.Kept == "ok"))
 	gauge(descEtcdRevision, float64(s.Datastore.Revision))
 	counter(descEtcdRelists, float64(s.Datastore.Relists))
 	if s.Datastore.LastContact != nil {

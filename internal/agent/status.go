@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -146,6 +147,11 @@ type DatastoreStatus struct {
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Relists     int        `json:"relists"`
 	Error       string     `json:"error,omitempty"`
+	// Stale: the data in use were kept on disk by an earlier run, at AsOf; etcd has not delivered any yet.
+	Stale bool       `json:"stale"`
+	AsOf  *time.Time `json:"asOf,omitempty"`
+	// Kept says how the copy on disk stands: "ok", "off" or "degraded: " and why.
+	Kept string `json:"kept"`
 }
 
 // ProblemStatus names a piece of Calico's data that is skipped.
@@ -179,10 +185,13 @@ func (a *Agent) Status() Status {
 	return s
 }
 
-// datastoreCondition stays true while etcd is away after a first sync: the node goes on with what it knows.
+// datastoreCondition stays true while etcd is away after a first sync, or with data that an earlier run kept: the node goes on with what
+// it knows.
 func datastoreCondition(d DatastoreStatus) Condition {
-	c := Condition{Name: "datastore", OK: d.Synced}
+	c := Condition{Name: "datastore", OK: d.Synced || d.Stale}
 	switch {
+	case d.Stale && d.AsOf != nil:
+		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s", d.AsOf.UTC().Format(time.RFC3339), d.Error)
 	case !d.Synced && d.Error == "":
 		c.Message = "waiting for etcd"
 	case !d.Synced:

@@ -78,6 +78,7 @@ var apart = []struct {
 	{"internal/kernel", "vpp", "adapters never import each other"},
 	{"internal/kernel", "internal/fib", "adapters satisfy interfaces, they do not know who calls"},
 	{"bgp/gobgp", "internal/fib", "the speaker hands on what it learns and does not know who forwards"},
+	{"internal/calico/lastgood", "internal/calico/etcd", "it keeps snapshots, wherever they come from"},
 	{"internal/calico/etcd", "bgp", "the datastore does not know what its data are for"},
 	{"internal/agent", "bgp/gobgp", "cmd puts the adapters in"},
 	{"internal/agent", "vpp", "cmd puts the adapters in"},

@@ -1,0 +1,175 @@
+package lastgood
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// A file is two lines of JSON: a header, and the snapshot as package calico has it, whose length and checksum the header carries. Fields of a
+// snapshot are only added, and zero means for each what an absent field means in Calico's resource, so that older and newer agents
+// read each other's files; where that cannot be kept the version changes. Calico's resources name secrets and contain none.
+const (
+	format  = "vpp-route-agent last good snapshot"
+	version = 1
+
+	// maxSize bounds what is written and read. 10 000 nodes with 50 000 blocks are about 100 MB.
+	maxSize = 256 << 20
+	// maxHeader bounds the first line.
+	maxHeader = 4 << 10
+)
+
+// header is the first line.
+type header struct {
+	Format   string    `json:"format"`
+	Version  int       `json:"version"`
+	Node     string    `json:"node"`
+	Revision int64     `json:"revision"`
+	Written  time.Time `json:"written"`
+	Size     int       `json:"size"`
+	SHA256   string    `json:"sha256"`
+}
+
+// encode returns the file that holds s for a node.
+func encode(node string, s *calico.Snapshot, now time.Time) ([]byte, error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	head, err := json.Marshal(header{
+		Format: format, Version: version, Node: node, Revision: s.Revision, Written: now.UTC(), Size: len(body), SHA256: hex.EncodeToString(sum[:]),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxSize {
+		return nil, fmt.Errorf("the snapshot has %d MiB, more than the %d MiB that are kept", len(body)>>20, maxSize>>20)
+	}
+	return append(append(head, '\n'), body...), nil
+}
+
+// decode reads a file that was written for a node. Its errors say in what the file is not one.
+func decode(node string, r io.Reader) (*calico.Snapshot, time.Time, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxHeader+maxSize+1))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	line, body, ok := bytes.Cut(raw, []byte("\n"))
+	var h header
+	if !ok || len(line) > maxHeader || json.Unmarshal(line, &h) != nil || h.Format != format {
+		return nil, time.Time{}, errors.New("it is no snapshot of an agent")
+	}
+	switch sum := sha256.Sum256(body); {
+	case h.Version != version:
+		return nil, time.Time{}, fmt.Errorf("it has version %d, this agent reads %d", h.Version, version)
+	case h.Node != node:
+		return nil, time.Time{}, fmt.Errorf("it was written for node %q", h.Node)
+	case len(body) < h.Size:
+		return nil, time.Time{}, fmt.Errorf("it is cut short: %d of %d bytes", len(body), h.Size)
+	case len(body) > h.Size || hex.EncodeToString(sum[:]) != h.SHA256:
+		return nil, time.Time{}, errors.New("it is damaged: its checksum does not fit")
+	}
+	s := &calico.Snapshot{}
+	if err := json.Unmarshal(body, s); err != nil {
+		return nil, time.Time{}, fmt.Errorf("it cannot be decoded: %w", err)
+	}
+	if err := check(node, s); err != nil {
+		return nil, time.Time{}, err
+	}
+	s.Revision, s.Lists = h.Revision, 0 // nothing was listed in this life: what is missing in the next list is missing for real or not
+	return s, h.Written, nil
+}
+
+// check refuses what the decoders of package calico could not have made: prefixes are used as keys, unmasked ones would never match.
+func check(node string, s *calico.Snapshot) error {
+	if !good(node, s) {
+		return fmt.Errorf("it does not contain Node(%s)", node)
+	}
+	for cidr, b := range s.Blocks {
+		if !network(cidr) || b.CIDR != cidr {
+			return fmt.Errorf("block %s is none", cidr)
+		}
+	}
+	for cidr := range s.Affinities {
+		if !network(cidr) {
+			return fmt.Errorf("block affinity %s is none", cidr)
+		}
+	}
+	for name, p := range s.IPPools {
+		if !network(p.CIDR) {
+			return fmt.Errorf("IPPool(%s) has no CIDR", name)
+		}
+	}
+	return nil
+}
+
+func network(p netip.Prefix) bool { return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6() }
+
+// good reports whether an agent could start from s.
+func good(node string, s *calico.Snapshot) bool {
+	_, known := s.Nodes[node]
+	return known && !s.DatastoreNotReady
+}
+
+// read returns the snapshot in the file at path.
+func read(path, node string) (*calico.Snapshot, time.Time, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer f.Close()
+	s, written, err := decode(node, f)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, written, nil
+}
+
+// write replaces the file at path as a whole: a reader finds the old one or the new one. It is synced, since the host may go down in the same
+// incident as etcd.
+func write(path string, content []byte) (err error) {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a rename in dir last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

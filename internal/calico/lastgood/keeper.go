@@ -1,0 +1,183 @@
+// Package lastgood keeps the last good snapshot of Calico's data on disk, so that an agent which starts while etcd is away comes up with it:
+// otherwise the node would be lost to the others once their restart time is over. It stands between the datastore and the agent and
+// hands every snapshot on. It does not know where snapshots come from, and what they mean is internal/calico's.
+package lastgood
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+const (
+	// patience is how long the datastore may take before the file is used instead.
+	patience = 5 * time.Second
+	// A snapshot is written writeDelay after it came, and the next one writeEvery after that at the earliest: files of large clusters
+	// are long.
+	writeDelay = time.Second
+	writeEvery = 10 * time.Second
+	// writeCost bounds the share of one processor that writing takes: the pause is so many times what the last write took.
+	writeCost = 50
+)
+
+// Keeper hands snapshots on and keeps the newest on disk. Run does the work; the other methods may be called from any goroutine.
+type Keeper struct {
+	path, node string
+	in         <-chan *calico.Snapshot
+	log        *slog.Logger
+	out        chan *calico.Snapshot
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Status is how the Keeper stands.
+type Status struct {
+	// Stale: what was handed out last comes from the file.
+	Stale bool
+	// AsOf is when the snapshot in use was current: the file's time while Stale, else zero.
+	AsOf time.Time
+	// Problem says why there was no usable file at the start, or why it cannot be written now.
+	Problem string
+}
+
+// New returns the Keeper of a node for the snapshots that come from in. Its file is in dir, which exists.
+func New(dir, node string, in <-chan *calico.Snapshot, log *slog.Logger) *Keeper {
+	return &Keeper{
+		path: filepath.Join(dir, "snapshot.json"), node: node, in: in, log: log.With("component", "last good snapshot"),
+		out: make(chan *calico.Snapshot, 1),
+	}
+}
+
+// Snapshots delivers the newest snapshot; only that is kept for a slow reader. There is one reader. The channel is never closed.
+func (k *Keeper) Snapshots() <-chan *calico.Snapshot { return k.out }
+
+// Status returns how the Keeper stands now.
+func (k *Keeper) Status() Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.status
+}
+
+// Run hands on until ctx ends, and then returns nil. It is called once.
+func (k *Keeper) Run(ctx context.Context) error {
+	newest := make(chan *calico.Snapshot, 1)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() { k.keep(ctx, newest) })
+
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-late.C:
+			k.useFile()
+		case s := <-k.in:
+			late.Stop()
+			k.fresh()
+			put(k.out, s)
+			if good(k.node, s) {
+				put(newest, s)
+			}
+		}
+	}
+}
+
+// put makes s the newest of a channel of size one that has no other sender.
+func put(c chan *calico.Snapshot, s *calico.Snapshot) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- s
+}
+
+// useFile hands out what the file holds.
+func (k *Keeper) useFile() {
+	s, written, err := read(k.path, k.node)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return // the first start of a node
+	case err != nil:
+		k.log.Warn("there is no last good snapshot to start from", "err", err)
+		k.note(func(st *Status) { st.Problem = err.Error() })
+		return
+	}
+	k.log.Warn("the datastore does not answer: starting from the last good snapshot", "written", written, "revision", s.Revision)
+	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
+	put(k.out, s)
+}
+
+// fresh notes that the datastore has delivered.
+func (k *Keeper) fresh() {
+	was := false
+	k.note(func(st *Status) {
+		was = st.Stale
+		st.Stale, st.AsOf = false, time.Time{}
+	})
+	if was {
+		k.log.Info("the datastore's own data replace the last good snapshot")
+	}
+}
+
+// keep writes what comes, at its own pace, and what is left when ctx ends.
+func (k *Keeper) keep(ctx context.Context, newest <-chan *calico.Snapshot) {
+	var pending *calico.Snapshot
+	var earliest time.Time
+	timer := time.NewTimer(0)
+	timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case pending = <-newest:
+			default:
+			}
+			if pending != nil {
+				k.save(pending)
+			}
+			return
+		case s := <-newest:
+			if pending == nil {
+				timer.Reset(max(writeDelay, time.Until(earliest)))
+			}
+			pending = s
+		case <-timer.C:
+			began := time.Now()
+			k.save(pending)
+			pending = nil
+			earliest = time.Now().Add(max(writeEvery, writeCost*time.Since(began)))
+		}
+	}
+}
+
+// save writes s. Without a file the agent works as well: it is a problem to be shown, not an error.
+func (k *Keeper) save(s *calico.Snapshot) {
+	content, err := encode(k.node, s, time.Now())
+	if err == nil {
+		err = write(k.path, content)
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	was := ""
+	k.note(func(st *Status) { was, st.Problem = st.Problem, text })
+	if err != nil && was != text {
+		k.log.Warn("the last good snapshot cannot be kept", "err", err)
+	}
+}
+
+func (k *Keeper) note(change func(*Status)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change(&k.status)
+}

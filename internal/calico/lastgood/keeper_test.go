@@ -1,0 +1,154 @@
+package lastgood
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// keeping runs a Keeper in a bubble, over a folder that outlives it.
+func keeping(t *testing.T, dir string, f func(k *Keeper, in chan *calico.Snapshot)) {
+	synctest.Test(t, func(t *testing.T) {
+		in := make(chan *calico.Snapshot, 1)
+		k := New(dir, "edge-5", in, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { k.Run(ctx) })
+		f(k, in)
+		cancel()
+		wait.Wait()
+	})
+}
+
+func newest(k *Keeper) *calico.Snapshot {
+	synctest.Wait()
+	select {
+	case s := <-k.Snapshots():
+		return s
+	default:
+		return nil
+	}
+}
+
+func TestSnapshotSurvivesAndIsUsedAfterAWhile(t *testing.T) {
+	dir := t.TempDir()
+	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+		in <- small()
+		if newest(k) == nil {
+			t.Error("a snapshot was not handed on")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, err := os.Stat(filepath.Join(dir, "snapshot.json")); err != nil {
+			t.Error(err)
+		}
+	})
+	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+		time.Sleep(4900 * time.Millisecond)
+		if newest(k) != nil {
+			t.Error("the file is used before the datastore had its time")
+		}
+		time.Sleep(200 * time.Millisecond)
+		s := newest(k)
+		if s == nil || len(s.Blocks) != 1 || s.Revision != 42 || !k.Status().Stale || k.Status().AsOf.IsZero() {
+			t.Fatalf("got %+v, status %+v", s, k.Status())
+		}
+		fresh := small()
+		fresh.Revision = 50
+		in <- fresh
+		if s := newest(k); s != fresh || k.Status().Stale {
+			t.Errorf("the datastore's own snapshot did not replace the file's: %+v", k.Status())
+		}
+	})
+}
+
+func TestChangesAreWrittenAtAPaceAndAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	revision := func() int64 {
+		s, _, err := read(filepath.Join(dir, "snapshot.json"), "edge-5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Revision
+	}
+	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+		for r := range int64(90) { // ten each second
+			s := small()
+			s.Revision = r
+			in <- s
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if got := revision(); got > 10 {
+			t.Errorf("revision %d was written: the pace is not kept", got)
+		}
+	})
+	if got := revision(); got != 89 {
+		t.Errorf("the file has revision %d after the end, want 89", got)
+	}
+}
+
+func TestUnfitSnapshotsDoNotReplaceTheFile(t *testing.T) {
+	dir := t.TempDir()
+	keeping(t, dir, func(_ *Keeper, in chan *calico.Snapshot) {
+		in <- small()
+		time.Sleep(20 * time.Second)
+		migrating := small()
+		migrating.DatastoreNotReady = true
+		in <- migrating
+		time.Sleep(20 * time.Second)
+		lost := small()
+		lost.Nodes = nil
+		in <- lost
+		time.Sleep(20 * time.Second)
+	})
+	if s, _, err := read(filepath.Join(dir, "snapshot.json"), "edge-5"); err != nil || s.DatastoreNotReady || len(s.Nodes) != 1 {
+		t.Errorf("the file has %+v, %v", s, err)
+	}
+}
+
+func TestProblemsAreShownAndEndNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "snapshot.json")
+	if err := os.WriteFile(path, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+		time.Sleep(time.Minute)
+		if newest(k) != nil || !strings.Contains(k.Status().Problem, "no snapshot of an agent") {
+			t.Errorf("status %+v", k.Status())
+		}
+		in <- small()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if k.Status().Problem != "" {
+			t.Errorf("a good file was written, and status still says %q", k.Status().Problem)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		in <- small()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if newest(k) == nil || k.Status().Problem == "" {
+			t.Errorf("an unwritable folder: status %+v", k.Status())
+		}
+	})
+}
+
+func TestFirstStartWithoutAFileIsNoProblem(t *testing.T) {
+	keeping(t, t.TempDir(), func(k *Keeper, _ chan *calico.Snapshot) {
+		time.Sleep(time.Minute)
+		if newest(k) != nil || k.Status() != (Status{}) {
+			t.Errorf("status %+v", k.Status())
+		}
+	})
+}
