@@ -22,6 +22,7 @@ import (
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/kernel"
+	"vpp-route-agent/internal/systemd"
 	"vpp-route-agent/vpp"
 )
 
@@ -128,6 +129,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	group.Go(func() error { return keeper.Run(ctx) })
 	group.Go(func() error { return speaker.Run(ctx) })
 	group.Go(func() error { return a.Run(ctx) })
+	group.Go(func() error { return systemd.Run(ctx, serviceOf(a, log)) })
 	log.Info("started", "version", version, "dataplane", cfg.dataplane)
 	err = group.Wait()
 	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)
@@ -147,6 +149,30 @@ func lockStateDir(dir string) (unlock func(), err error) {
 		return nil, usageError{fmt.Errorf("another agent uses the state directory %s; give this one its own --state-dir", dir)}
 	}
 	return func() { f.Close() }, nil
+}
+
+// serviceOf is the agent as the service manager sees it.
+func serviceOf(a *agent.Agent, log *slog.Logger) systemd.Service {
+	return systemd.Service{Turned: a.Turned, Status: func() string { return serviceStatus(a.Status()) }, Log: log}
+}
+
+// serviceStatus says in one line what `status` says in many.
+func serviceStatus(s agent.Status) string {
+	for _, c := range s.Conditions {
+		if !c.OK {
+			return fmt.Sprintf("not ready: %s: %s", c.Name, c.Message)
+		}
+	}
+	up, programmed, desired := 0, 0, 0
+	for _, p := range s.BGP.Peers {
+		if p.Established {
+			up++
+		}
+	}
+	for _, r := range s.FIB.Routes {
+		programmed, desired = programmed+r.Programmed, desired+r.Desired
+	}
+	return fmt.Sprintf("ready: %d of %d BGP sessions up, %d of %d routes programmed", up, len(s.BGP.Peers), programmed, desired)
 }
 
 func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {

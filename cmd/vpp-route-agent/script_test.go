@@ -110,6 +110,7 @@ type script struct {
 	agent    *agentProcess // nil: none runs
 	starts   int
 	peers    map[string]*peer
+	service  *serviceManager // nil: none
 }
 
 type scriptKey struct{}
@@ -143,6 +144,9 @@ func (sc *script) close() {
 	if sc.etcd != nil {
 		sc.etcd.close()
 	}
+	if sc.service != nil {
+		sc.service.conn.Close()
+	}
 	if races != nil {
 		sc.env.T().Fatal(races)
 	}
@@ -154,6 +158,7 @@ type command func(sc *script, args []string) (string, error)
 var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
+	"service": serviceCommand, "metrics": metricsNamed,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -73,6 +73,7 @@ type Agent struct {
 	rejected    []netip.Addr // next hops that the speaker rejects
 
 	mu             sync.Mutex
+	turned         time.Time // when Run's loop last came round
 	plan           Plan
 	handsOff       bool             // Calico says datastoreReady: false
 	waitingForNode string           // what keeps a plan from being made; "" when one is in force
@@ -112,7 +113,21 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.rejectNextHops(ctx)
 			a.sweep()
 		}
+		a.noteTurn()
 	}
+}
+
+func (a *Agent) noteTurn() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turned = time.Now()
+}
+
+// Turned is when Run's loop last came round, which it does each second at least; a watchdog looks at it.
+func (a *Agent) Turned() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.turned
 }
 
 // apply computes the plan and hands it on, again when what was handed on changed the facts that the plan is made of: an announcement

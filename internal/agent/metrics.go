@@ -89,8 +89,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descShadowed, float64(c.Shadowed), c.Family, c.Origin)
 		gauge(descDrifted, float64(c.Drifted), c.Family, c.Origin)
 	}
-	for _, g := range s.FIB.Guard {
-		gauge(descGuard, float64(g.Held), g.Origin)
+	for origin, n := range guarded(s.FIB) {
+		gauge(descGuard, float64(n), origin)
 	}
 	counter(descChecked, float64(s.FIB.Drift.Checked))
 	counter(descDrift, float64(s.FIB.Drift.Missing), "missing")
@@ -104,6 +104,18 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descOps, float64(s.FIB.OpsPut), "put")
 	counter(descOps, float64(s.FIB.OpsDeleted), "delete")
 	counter(descOps, float64(s.FIB.OpsFailed), "refused")
+}
+
+// guarded counts the held deletions of every origin, also where there are none: an alert cannot see a series that comes and goes.
+func guarded(s FIBStatus) map[string]int {
+	held := map[string]int{}
+	for _, c := range s.Routes {
+		held[c.Origin] = 0
+	}
+	for _, g := range s.Guard {
+		held[g.Origin] = g.Held
+	}
+	return held
 }
 
 func oneIf(b bool) float64 {

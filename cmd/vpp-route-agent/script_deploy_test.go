@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// serviceManager is the socket on which a service manager hears of its service.
+type serviceManager struct {
+	conn *net.UnixConn
+	told []string // lines, in the order in which they came
+}
+
+var serviceCommand = verbs(map[string]command{
+	"listen": serviceListen,
+	"told":   serviceTold,
+})
+
+// service listen: play systemd for agents that start from now on, with a watchdog of three seconds that is fed but never bites.
+func serviceListen(sc *script, _ []string) (string, error) {
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: sc.path("notify.sock"), Net: "unixgram"})
+	if err != nil {
+		return "", err
+	}
+	sc.service = &serviceManager{conn: conn}
+	sc.env.Setenv("NOTIFY_SOCKET", sc.path("notify.sock"))
+	sc.env.Setenv("WATCHDOG_USEC", "3000000")
+	return "", nil
+}
+
+// service told REGEXP: one of the lines that came since the last match of `service told` is like this.
+func serviceTold(sc *script, args []string) (string, error) {
+	if sc.service == nil || len(args) != 1 {
+		return "", usage("service told REGEXP, after service listen")
+	}
+	re, err := regexp.Compile(args[0])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	if err := sc.service.read(); err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(sc.service.told, re.MatchString)
+	if i < 0 {
+		return "", fmt.Errorf("no line matches %q:\n%s", args[0], indent(strings.Join(sc.service.told, "\n")))
+	}
+	sc.service.told = sc.service.told[i+1:]
+	return "", nil
+}
+
+// read takes what has come.
+func (m *serviceManager) read() error {
+	buf := make([]byte, 4096)
+	for {
+		m.conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		n, err := m.conn.Read(buf)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		}
+		m.told = append(m.told, strings.Split(string(buf[:n]), "\n")...)
+	}
+}
+
+var metricName = regexp.MustCompile(`\bvpp_route_agent_[a-z0-9_]+`)
+
+// metrics FILE…: /metrics of the running agent has each metric of ours that these files of the repository name.
+func metricsNamed(sc *script, files []string) (string, error) {
+	text, err := httpGet(sc, []string{"/metrics", "200", "."})
+	if err != nil {
+		return "", err
+	}
+	has := map[string]bool{}
+	for line := range strings.Lines(text) {
+		has[metricName.FindString(line)] = true
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(filepath.Join(sourceDir, "..", "..", file))
+		if err != nil {
+			return "", usage("%v", err)
+		}
+		names := metricName.FindAllString(string(raw), -1)
+		if len(names) < 5 {
+			return "", usage("%s names only %d metrics", file, len(names))
+		}
+		for _, name := range names {
+			if !has[name] {
+				return "", fmt.Errorf("%s names %s, which /metrics does not have", file, name)
+			}
+		}
+	}
+	return "", nil
+}
