@@ -19,11 +19,13 @@ func FuzzStore(f *testing.F) {
 		{resources + "bgpfilters/f", `{"spec":{"exportV4":[{"action":"Accept","operations":[{"setPriority":{"value":1}}],"x":1}]}}`},
 		{resources + "workloadendpoints/ns/w", `{"spec":{"node":"edge-1","ipNetworks":["::ffff:10.0.0.1"]}}`},
 		{resources + "clusterinformations/default", `{"spec":{"datastoreReady":false}}`},
+		{DefaultHosts + "edge-7/peerip/ipv4/1", "172.30.8.7"},
+		{DefaultHosts + "edge-7/peerip/ipv6/1", "fd00::7\n"},
 	} {
 		f.Add(seed[0], []byte(seed[1]))
 	}
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
-		s := NewStore("edge-1")
+		s := NewStoreFor("edge-1", Needs{Hosts: DefaultHosts})
 		s.Put(key, value)
 		snap := s.Snapshot(1)
 		if _, err := json.Marshal(snap); err != nil {
@@ -49,10 +51,15 @@ func FuzzStore(f *testing.F) {
 				t.Errorf("node %+v", n)
 			}
 		}
+		for p, a := range snap.PeerIPs {
+			if p.Host == "" || !a.IsValid() || a.Is6() != p.IPv6 || a.Is4In6() || p.Key(DefaultHosts) != key {
+				t.Errorf("%v is %v, from %q", p, a, key)
+			}
+		}
 		s.Delete(key)
 		left := s.Snapshot(2)
 		if n := len(left.Nodes) + len(left.IPPools) + len(left.Blocks) + len(left.Affinities) + len(left.BGPConfigurations) + len(left.BGPPeers) +
-			len(left.BGPFilters) + len(left.WorkloadEndpoints) + len(left.Problems); n != 0 || left.DatastoreNotReady {
+			len(left.BGPFilters) + len(left.WorkloadEndpoints) + len(left.PeerIPs) + len(left.Problems); n != 0 || left.DatastoreNotReady {
 			t.Errorf("left after the deletion: %+v", left)
 		}
 	})

@@ -171,20 +171,9 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Prefixes are the ranges of keys that node needs: what a Store made for it can use, and as little else as few ranges allow. Affinities
-// of other nodes, handles and the resources about policy stay away; in a large cluster they are most of the traffic. Each is
-// complete in itself, and no key is in two.
-func Prefixes(node string) []string {
-	return []string{
-		resourcePath + "bgp", // bgpconfigurations, bgpfilters, bgppeers: an operator changes them together, one range keeps their order
-		resourcePath + KindNode.plural() + "/",
-		resourcePath + KindIPPool.plural() + "/",
-		resourcePath + KindClusterInformation.plural() + "/",
-		resourcePath + KindWorkloadEndpoint.plural() + "/", // the namespace comes before the node, so all of them
-		blockPath,
-		hostPath + node + "/", // the slash matters: edge-1 is not edge-10
-	}
-}
+// Prefixes are the ranges of keys that node needs with BGP: what a Store made for it can use, and as little else as few ranges allow.
+// Affinities of other nodes, handles and the resources about policy stay away; in a large cluster they are most of the traffic.
+func Prefixes(node string) []string { return Needs{}.Prefixes(node) }
 
 // WorkloadEndpointName joins a WorkloadEndpoint's identifiers to its name: dashes inside are doubled, "-" separates. For a
 // pod they are node, "k8s", pod and endpoint (libcalico-go lib/names).

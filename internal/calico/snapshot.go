@@ -27,6 +27,7 @@ type Snapshot struct {
 	BGPPeers          map[string]BGPPeer             // by name
 	BGPFilters        map[string]BGPFilter           // by name
 	WorkloadEndpoints map[string]WorkloadEndpoint    // this node's own, by "namespace/name"
+	PeerIPs           map[PeerIP]netip.Addr          // what hosts publish as their next hops; not Calico's
 
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's "migration in progress, keep hands off".
 	DatastoreNotReady bool

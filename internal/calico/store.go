@@ -18,7 +18,8 @@ import (
 // Node must not tear down its session. It goes when the key is deleted. After a restart there is no value from before, and
 // the item is missing; the Problem has told so since the bad write.
 type Store struct {
-	node string
+	node  string
+	needs Needs
 
 	nodes      table[string, Node]
 	pools      table[string, IPPool]
@@ -29,6 +30,7 @@ type Store struct {
 	filters    table[string, BGPFilter]
 	workloads  table[string, WorkloadEndpoint]
 	notReady   table[string, bool] // the one key "default", true or missing
+	peerIPs    table[PeerIP, netip.Addr]
 
 	problems map[string]problem // by etcd key
 	sorted   []Problem          // of problems; nil when it must be made anew
@@ -43,10 +45,14 @@ type problem struct {
 	round int
 }
 
-// NewStore returns an empty store for the node of that name.
-func NewStore(node string) *Store {
+// NewStore returns an empty store for the node of that name, with BGP.
+func NewStore(node string) *Store { return NewStoreFor(node, Needs{}) }
+
+// NewStoreFor returns an empty store for what the node of that name needs.
+func NewStoreFor(node string, needs Needs) *Store {
 	return &Store{
 		node:       node,
+		needs:      needs,
 		nodes:      newTable[string, Node](),
 		pools:      newTable[string, IPPool](),
 		blocks:     newTable[netip.Prefix, Block](),
@@ -56,6 +62,7 @@ func NewStore(node string) *Store {
 		filters:    newTable[string, BGPFilter](),
 		workloads:  newTable[string, WorkloadEndpoint](),
 		notReady:   newTable[string, bool](),
+		peerIPs:    newTable[PeerIP, netip.Addr](),
 		problems:   map[string]problem{},
 		changed:    true,
 	}
@@ -63,7 +70,11 @@ func NewStore(node string) *Store {
 
 // Put takes the value that key has now.
 func (s *Store) Put(key string, value []byte) {
-	k, err := ParseKey(key)
+	if rest, ok := s.ofHosts(key); ok {
+		s.putPeerIP(rest, key, value)
+		return
+	}
+	k, err := s.parse(key)
 	if err != nil {
 		s.report(key, err)
 		return
@@ -102,6 +113,36 @@ func (s *Store) Put(key string, value []byte) {
 			v, err := decodeNotReady(value)
 			apply(s, &s.notReady, k.Name, key, v, err)
 		}
+	}
+}
+
+// ofHosts returns what is behind Needs.Hosts in key.
+func (s *Store) ofHosts(key string) (rest string, ok bool) {
+	if s.needs.Hosts == "" {
+		return "", false
+	}
+	return strings.CutPrefix(key, s.needs.Hosts)
+}
+
+// parse is ParseKey where blocks may be kept under another prefix.
+func (s *Store) parse(key string) (Key, error) {
+	if s.needs.Blocks != "" {
+		if rest, ok := strings.CutPrefix(key, s.needs.Blocks); ok {
+			return ParseKey(blockPath + rest)
+		}
+	}
+	return ParseKey(key)
+}
+
+func (s *Store) putPeerIP(rest, key string, value []byte) {
+	k, err := parsePeerIP(rest)
+	switch {
+	case errors.Is(err, errOthers):
+	case err != nil:
+		s.report(key, err)
+	default:
+		v, err := decodePeerIP(k, value)
+		apply(s, &s.peerIPs, k, key, v, err)
 	}
 }
 
@@ -160,7 +201,13 @@ func apply[K comparable, V any](s *Store, t *table[K, V], id K, key string, v V,
 // Delete takes the news that key is gone.
 func (s *Store) Delete(key string) {
 	s.clear(key)
-	k, err := ParseKey(key)
+	if rest, ok := s.ofHosts(key); ok {
+		if k, err := parsePeerIP(rest); err == nil {
+			s.changed = s.peerIPs.delete(k, key) || s.changed
+		}
+		return
+	}
+	k, err := s.parse(key)
 	if err != nil {
 		return
 	}
@@ -197,7 +244,7 @@ func (s *Store) EndList(prefixes ...string) {
 	gone := false
 	for _, prefix := range prefixes {
 		for _, t := range []interface{ deleteUnseen(string, int) bool }{
-			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters, &s.workloads, &s.notReady,
+			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters, &s.workloads, &s.notReady, &s.peerIPs,
 		} {
 			gone = t.deleteUnseen(prefix, s.round) || gone
 		}
@@ -228,6 +275,7 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 		BGPPeers:          s.peers.share(),
 		BGPFilters:        s.filters.share(),
 		WorkloadEndpoints: s.workloads.share(),
+		PeerIPs:           s.peerIPs.share(),
 		DatastoreNotReady: s.notReady.items["default"],
 		Problems:          s.sortedProblems(),
 	}

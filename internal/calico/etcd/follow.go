@@ -50,8 +50,8 @@ type keyRange struct {
 }
 
 func newFollower(s *Source) *follower {
-	f := &follower{source: s, store: calico.NewStore(s.node)}
-	for _, p := range calico.Prefixes(s.node) {
+	f := &follower{source: s, store: calico.NewStoreFor(s.node, s.needs)}
+	for _, p := range s.needs.Prefixes(s.node) {
 		f.ranges = append(f.ranges, keyRange{prefix: p})
 	}
 	return f

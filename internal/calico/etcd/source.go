@@ -21,6 +21,7 @@ import (
 type Source struct {
 	client clientv3.Config
 	node   string
+	needs  calico.Needs
 	log    *slog.Logger
 
 	out chan *calico.Snapshot
@@ -60,8 +61,16 @@ type Status struct {
 
 // New checks cfg and returns the source for the node called node. It does not connect. Its errors are one sentence about cfg.
 func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
+	return NewFor(cfg, node, calico.Needs{}, log)
+}
+
+// NewFor is New for a node that reads other keys than a node with BGP does.
+func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Source, error) {
 	if node == "" {
 		return nil, errors.New("no node name is given")
+	}
+	if err := needs.Check(node); err != nil {
+		return nil, err
 	}
 	client, err := cfg.client()
 	if err != nil {
@@ -70,6 +79,7 @@ func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
 	return &Source{
 		client: client,
 		node:   node,
+		needs:  needs,
 		log:    log.With("component", "etcd"),
 		out:    make(chan *calico.Snapshot, 1),
 
