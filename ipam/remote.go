@@ -1,0 +1,193 @@
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// AddressSource is where the address of another host, the next hop towards it, is taken from.
+type AddressSource string
+
+const (
+	Published  AddressSource = "peerip" // what the host publishes itself (calico.PeerIP)
+	NodeObject AddressSource = "node"   // spec.bgp of the Calico Node
+)
+
+// Remote is a prefix that lives on another host.
+type Remote struct {
+	Prefix  netip.Prefix
+	Host    string
+	NextHop netip.Addr
+}
+
+// RemotePlan is what follows from the blocks of all hosts. Slices are sorted, by prefix and problems by key.
+type RemotePlan struct {
+	Routes []Remote // one for each prefix
+	// Skipped has every block that yields no route, and every borrowed address that should and does not, with the reason.
+	Skipped  []Skipped
+	Problems []calico.Problem
+}
+
+// Remotes returns the routes of node self to all others' blocks as IPAM's data alone say, without BGP: a block goes to the host that its
+// affinity names, and an address that another host has borrowed goes there as a /32 or /128, also out of a block of ours. A host's
+// address is taken from the first of the sources that has one.
+//
+// Allocations are IPAM's word for where an address is; WorkloadEndpoints would be more exact, but they are not read without BGP. So a
+// leaked allocation of a crashed workload still has its /32, as harmless as the address is unused.
+func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePlan {
+	r := remotes{self: self, sources: sources, snapshot: s, hosts: map[netip.Prefix]Remote{}, blocks: map[netip.Prefix]Remote{}}
+	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), shorterFirst) { // of overlapping blocks the longest has the last word
+		r.addBlock(s.Blocks[cidr])
+	}
+	maps.Copy(r.blocks, r.hosts) // a block of one address, borrowed: where the address is counts
+	p := RemotePlan{Skipped: r.skipped, Problems: r.sharedAddresses()}
+	p.Routes = slices.SortedFunc(maps.Values(r.blocks), func(a, b Remote) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	sortSkipped(p.Skipped)
+	return p
+}
+
+func shorterFirst(a, b netip.Prefix) int {
+	return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
+}
+
+// remotes is a RemotePlan in the making.
+type remotes struct {
+	self          string
+	sources       []AddressSource
+	snapshot      *calico.Snapshot
+	hosts, blocks map[netip.Prefix]Remote
+	skipped       []Skipped
+}
+
+func (r *remotes) addBlock(b calico.Block) {
+	switch owner := b.Owner; {
+	case owner.Virtual != "":
+		// Load balancers' addresses live on no host (Calico announces them as service addresses).
+		r.skip(b.CIDR, fmt.Sprintf("the block belongs to virtual owner %s", owner.Virtual))
+		return
+	case owner.Host == "":
+		r.skip(b.CIDR, "nobody owns the block")
+	case owner.Host == r.self:
+		r.skip(b.CIDR, "the block is this node's own")
+	default:
+		r.add(r.blocks, b.CIDR, owner.Host)
+	}
+	for _, a := range b.Allocations {
+		if a.Node == "" || a.Node == b.Owner.Host {
+			continue
+		}
+		p := route.HostPrefix(a.Address)
+		delete(r.hosts, p) // what a shorter block said
+		if a.Node != r.self {
+			r.add(r.hosts, p, a.Node)
+		}
+	}
+}
+
+func (r *remotes) add(to map[netip.Prefix]Remote, p netip.Prefix, host string) {
+	next := r.address(host, p.Addr().Is6())
+	if !next.IsValid() {
+		r.skip(p, r.noAddress(host, p.Addr().Is6()))
+		return
+	}
+	to[p] = Remote{p, host, next}
+}
+
+func (r *remotes) skip(p netip.Prefix, reason string) {
+	r.skipped = append(r.skipped, Skipped{p, reason})
+}
+
+// address returns the next hop towards a host, invalid if it has none.
+func (r *remotes) address(host string, v6 bool) (a netip.Addr) {
+	for _, source := range r.sources {
+		if a = r.addressFrom(source, host, v6); a.IsValid() {
+			break
+		}
+	}
+	return a
+}
+
+func (r *remotes) addressFrom(source AddressSource, host string, v6 bool) netip.Addr {
+	n := r.snapshot.Nodes[host]
+	switch {
+	case source == Published:
+		return r.snapshot.PeerIPs[calico.PeerIP{Host: host, IPv6: v6}]
+	case v6:
+		return n.IPv6.Addr()
+	}
+	return n.IPv4.Addr()
+}
+
+func (r *remotes) noAddress(host string, v6 bool) string {
+	family := "IPv4"
+	if v6 {
+		family = "IPv6"
+	}
+	var missing []string
+	for _, source := range r.sources {
+		switch _, exists := r.snapshot.Nodes[host]; {
+		case source == Published:
+			missing = append(missing, fmt.Sprintf("publishes no %s address", family))
+		case !exists:
+			missing = append(missing, fmt.Sprintf("there is no Node(%s)", host))
+		default:
+			missing = append(missing, fmt.Sprintf("Node(%s) has no %s address", host, family))
+		}
+	}
+	return fmt.Sprintf("host %s has no next hop: %s", host, strings.Join(missing, ", "))
+}
+
+// sharedAddresses names the hosts that have one address in common. Their routes stay: of two hosts one may be a left-over of the
+// other's earlier name, and cutting the living one off for that would be worse than traffic that goes astray.
+func (r *remotes) sharedAddresses() (problems []calico.Problem) {
+	by := map[netip.Addr][]string{}
+	for _, host := range r.hostNames() {
+		for _, v6 := range []bool{false, true} {
+			if a := r.address(host, v6); a.IsValid() {
+				by[a] = append(by[a], host)
+			}
+		}
+	}
+	for a, hosts := range by {
+		for _, host := range hosts {
+			others := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h == host })
+			if len(others) > 0 {
+				problems = append(problems, calico.Problem{
+					Key: r.addressKey(host, a),
+					Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them goes to another", a, strings.Join(others, ", ")),
+				})
+			}
+		}
+	}
+	slices.SortFunc(problems, func(a, b calico.Problem) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Err, b.Err)) })
+	return problems
+}
+
+func (r *remotes) addressKey(host string, a netip.Addr) string {
+	for _, source := range r.sources {
+		if r.addressFrom(source, host, a.Is6()) == a {
+			if source == Published {
+				return fmt.Sprintf("peerip(%s)", host)
+			}
+			break
+		}
+	}
+	return fmt.Sprintf("Node(%s)", host)
+}
+
+// hostNames are all hosts that have an address anywhere, sorted.
+func (r *remotes) hostNames() []string {
+	names := slices.Collect(maps.Keys(r.snapshot.Nodes))
+	for p := range r.snapshot.PeerIPs {
+		names = append(names, p.Host)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
