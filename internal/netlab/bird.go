@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// BirdPrograms are the daemons of BIRD 1.6, which calico-node's BIRD is a fork of.
+// BirdPrograms are the daemons of BIRD: of 1.6, which calico-node's BIRD is a fork of, or of 2.
 type BirdPrograms struct {
 	Version     string
 	Bird, Bird6 string // one for each address family
@@ -40,6 +40,22 @@ func FindBird(ctx context.Context, dir string) (BirdPrograms, error) {
 			return BirdPrograms{}, err
 		}
 	}
+	return p, nil
+}
+
+// FindBird2 unpacks Debian's package of BIRD 2 below dir: what routers run that are not Calico's. Its one daemon speaks both address families.
+func FindBird2(ctx context.Context, dir string) (BirdPrograms, error) {
+	pkg, err := Unpack(ctx, dir, "bird2", "2.")
+	if err != nil {
+		return BirdPrograms{}, err
+	}
+	p := BirdPrograms{Version: pkg.Version, Env: pkg.Env()}
+	for name, path := range map[string]*string{"bird": &p.Bird, "birdc": &p.Birdc} {
+		if *path, err = pkg.Program(ctx, name); err != nil {
+			return BirdPrograms{}, err
+		}
+	}
+	p.Bird6 = p.Bird
 	return p, nil
 }
 
@@ -71,11 +87,20 @@ type Bird struct {
 
 // StartBird starts BIRD as calico-node does, in restart recovery (-R), and waits until it answers. Name is unique in the lab.
 func (l *Lab) StartBird(ctx context.Context, programs BirdPrograms, n *Namespace, name string, c BirdConfig) (*Bird, error) {
-	b := &Bird{lab: l, programs: programs, name: name, ns: n, program: programs.Bird}
+	program := programs.Bird
 	if c.Address.Is6() {
-		b.program = programs.Bird6
+		program = programs.Bird6
 	}
-	if err := b.write(c); err != nil {
+	return l.startBird(ctx, &Bird{lab: l, programs: programs, name: name, ns: n, program: program}, c.String())
+}
+
+// StartBirdText is StartBird with a configuration in BIRD's own language, that of the programs' version.
+func (l *Lab) StartBirdText(ctx context.Context, programs BirdPrograms, n *Namespace, name, text string) (*Bird, error) {
+	return l.startBird(ctx, &Bird{lab: l, programs: programs, name: name, ns: n, program: programs.Bird}, text)
+}
+
+func (l *Lab) startBird(ctx context.Context, b *Bird, text string) (*Bird, error) {
+	if err := b.write(text); err != nil {
 		return nil, err
 	}
 	if err := b.Restart(ctx); err != nil {
@@ -84,8 +109,8 @@ func (l *Lab) StartBird(ctx context.Context, programs BirdPrograms, n *Namespace
 	return b, nil
 }
 
-func (b *Bird) write(c BirdConfig) error {
-	if err := os.WriteFile(b.ConfigPath(), []byte(c.String()), 0o600); err != nil {
+func (b *Bird) write(text string) error {
+	if err := os.WriteFile(b.ConfigPath(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("netlab: %w", err)
 	}
 	return nil
@@ -115,7 +140,7 @@ func (b *Bird) Socket() string { return filepath.Join(b.lab.dir, b.name+".ctl") 
 
 // Reconfigure gives a running BIRD a new configuration, as confd does.
 func (b *Bird) Reconfigure(ctx context.Context, c BirdConfig) error {
-	if err := b.write(c); err != nil {
+	if err := b.write(c.String()); err != nil {
 		return err
 	}
 	_, err := b.Command(ctx, "configure")

@@ -8,13 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // stopGrace is how long a process may take between SIGTERM and SIGKILL.
@@ -28,6 +25,7 @@ type Spec struct {
 	Args      []string
 	Env       []string // added to ours
 	Dir       string   // working directory; empty: ours
+	Binds     []Bind   // what this program alone sees in place of the machine's files
 }
 
 // Process is a program that the lab has started. It leads a process group, and dies with us even when we are killed.
@@ -50,7 +48,7 @@ func (l *Lab) Start(s Spec) (*Process, error) {
 	p.cmd = exec.Command(s.Path, s.Args...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Dir = s.Dir
-	if err := l.launch(p.cmd, s.Namespace, s.Env); err != nil {
+	if err := l.launch(p.cmd, room{net: s.Namespace, binds: s.Binds}, s.Env); err != nil {
 		return nil, fmt.Errorf("netlab: start %s: %w", s.Name, err)
 	}
 	go func() {
@@ -69,7 +67,7 @@ func (n *Namespace) Run(ctx context.Context, path string, args ...string) ([]byt
 	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := n.lab.launch(cmd, n, nil)
+	err := n.lab.launch(cmd, room{net: n}, nil)
 	if err == nil {
 		err = cmd.Wait()
 	}
@@ -79,10 +77,10 @@ func (n *Namespace) Run(ctx context.Context, path string, args ...string) ([]byt
 	return stdout.Bytes(), nil
 }
 
-func (l *Lab) launch(cmd *exec.Cmd, n *Namespace, env []string) error {
+func (l *Lab) launch(cmd *exec.Cmd, r room, env []string) error {
 	cmd.Env = append(append(os.Environ(), env...), marker+l.prefix)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	return l.starter.start(cmd, n)
+	return l.starter.start(cmd, r)
 }
 
 // Name is the one given in Spec.
@@ -165,54 +163,4 @@ func stopAll(processes []*Process) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// starter is the one thread that forks: a child with a parent death signal is killed when the *thread* that forked it ends, so this
-// thread lives as long as the lab.
-type starter struct {
-	jobs chan func()
-	done chan struct{}
-}
-
-func newStarter() *starter {
-	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
-	go func() {
-		defer close(s.done)
-		runtime.LockOSThread() // never unlocked: it ends with the goroutine
-		for job := range s.jobs {
-			job()
-		}
-	}()
-	return s
-}
-
-func (s *starter) start(cmd *exec.Cmd, n *Namespace) error {
-	result := make(chan error)
-	s.jobs <- func() { result <- startIn(cmd, n) }
-	return <-result
-}
-
-// startIn forks with the calling thread inside n, and brings the thread back.
-func startIn(cmd *exec.Cmd, n *Namespace) error {
-	if n == nil {
-		return cmd.Start()
-	}
-	home, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
-	defer home.Close()
-	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	err = cmd.Start()
-	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
-		panic("netlab: starter thread cannot leave " + n.Name() + ": " + back.Error())
-	}
-	return err
-}
-
-func (s *starter) close() {
-	close(s.jobs)
-	<-s.done
 }
