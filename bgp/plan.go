@@ -3,6 +3,7 @@
 package bgp
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"time"
@@ -34,6 +35,11 @@ type Withheld struct {
 	Prefix netip.Prefix
 	Reason string
 }
+
+// ErrSpeakerChanged is what a speaker answers to a Plan whose Speaker is another than the one that runs. It goes on as before, and nothing
+// else of the plan is taken: stopping BGP would send CEASE, on which peers drop our routes and we theirs. A new process takes over
+// without (RFC 4724 §4.1).
+var ErrSpeakerChanged = errors.New("port, addresses, AS or router ID changed: BGP must start anew")
 
 // Speaker is what GoBGP can only change by stopping.
 type Speaker struct {

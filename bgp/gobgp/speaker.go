@@ -201,7 +201,8 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 
 // Set makes GoBGP equal to p: policies and announcements first, then peers, so that a new peer gets all of our routes packed and
 // before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
-// nothing else, except that there are no peers before there are policies; the next Set tries those again. When p.Speaker differs from before, BGP is stopped and started: every session is reset.
+// nothing else, except that there are no peers before there are policies; the next Set tries those again. When p.Speaker differs from
+// before, nothing is taken and the error is bgp.ErrSpeakerChanged, or why the new one could not listen.
 //
 // Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when ctx ended first.
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
@@ -245,7 +246,7 @@ func (s *Speaker) Stop(ctx context.Context) error {
 	})
 }
 
-// start makes BGP run as sp says. GoBGP can change none of it without stopping.
+// start makes BGP run as sp says, unless it runs otherwise already: GoBGP could change that only by stopping.
 func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	a := &s.applied
 	if a.speaker != nil && sameSpeaker(*a.speaker, sp) {
@@ -255,11 +256,10 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form", sp.AS, sp.RouterID)
 	}
 	if a.speaker != nil {
-		s.log.Info("restarting BGP, all sessions are reset", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
-		if err := a.server.StopBgp(ctx, &api.StopBgpRequest{}); err != nil {
-			return fmt.Errorf("gobgp: stop: %w", err)
+		if err := canListen(sp, *a.speaker); err != nil {
+			return err
 		}
-		s.forget()
+		return bgp.ErrSpeakerChanged
 	}
 	if err := a.server.StartBgp(ctx, &api.StartBgpRequest{Global: global(sp)}); err != nil {
 		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes them.

@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -34,6 +35,27 @@ func global(sp bgp.Speaker) *api.Global {
 		g.ListenAddresses = append(g.ListenAddresses, a.String())
 	}
 	return g
+}
+
+// canListen reports why a process that takes over from have could not listen as sp says: better to stay with what works. A port that have
+// holds itself will be free.
+func canListen(sp, have bgp.Speaker) error {
+	addrs := sp.ListenAddresses
+	if len(addrs) == 0 {
+		addrs = anyAddresses()
+	}
+	port := sp.ListenPort
+	if port == have.ListenPort {
+		port = 0 // any free one: only whether the address is there
+	}
+	for _, a := range addrs {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, port)))
+		if err != nil {
+			return fmt.Errorf("gobgp: BGP stays as it is: %w", err)
+		}
+		l.Close()
+	}
+	return nil
 }
 
 // anyAddresses returns the wildcard addresses of the families this machine has. GoBGP's default is both, and with IPv6 switched

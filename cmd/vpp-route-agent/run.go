@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -42,7 +43,12 @@ defaults, in this order.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return run(cmd.Context(), cfg, newLogger(os.Stderr, cfg))
+			log := newLogger(os.Stderr, cfg)
+			err = run(cmd.Context(), cfg, log)
+			if errors.Is(err, agent.ErrNewProcess) {
+				return handOver(log)
+			}
+			return err
 		},
 	}
 	addFlags(c.Flags())
@@ -132,8 +138,18 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	group.Go(func() error { return systemd.Run(ctx, serviceOf(a, log)) })
 	log.Info("started", "version", version, "dataplane", cfg.dataplane)
 	err = group.Wait()
+	if errors.Is(err, agent.ErrNewProcess) {
+		return err
+	}
 	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)
 	return err
+}
+
+// handOver lets a new process of the same program take this one's place and process number. Its sockets end with this one: peers see
+// connections that close without CEASE. /proc/self/exe is this program also when its file was replaced or removed.
+func handOver(log *slog.Logger) error {
+	log.Info("a new process takes over")
+	return fmt.Errorf("start anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
 // lockStateDir makes the folder and keeps other agents out of it: two of them would write one journal and own one FIB source. Where the

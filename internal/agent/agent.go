@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -53,6 +54,10 @@ type Config struct {
 	Log       *slog.Logger
 }
 
+// ErrNewProcess ends Run when the speaker must start anew. The caller lets a new process take over, without a word to the peers: then they keep
+// our routes, the data plane keeps theirs, and no packet is lost.
+var ErrNewProcess = errors.New("agent: a new process must take over")
+
 // absentAfter is how long announcements wait for the drop routes of a data plane that is away. Longer would withhold blocks whose
 // packets nobody forwards anyway.
 const absentAfter = 5 * time.Second
@@ -89,7 +94,7 @@ func New(cfg Config) *Agent {
 	return &Agent{cfg: cfg, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
 }
 
-// Run keeps the speaker and the FIB equal to the plan until ctx ends.
+// Run keeps the speaker and the FIB equal to the plan until ctx ends (nil) or a new process must take over (ErrNewProcess).
 func (a *Agent) Run(ctx context.Context) error {
 	var fibChanged <-chan struct{}
 	if a.cfg.FIB != nil {
@@ -112,6 +117,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.apply(ctx)
 			a.rejectNextHops(ctx)
 			a.sweep()
+			if a.mayHandOver() {
+				return ErrNewProcess
+			}
 		}
 		a.noteTurn()
 	}
@@ -206,7 +214,11 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil && a.setError == nil {
+	switch {
+	case errors.Is(err, bgp.ErrSpeakerChanged) && !errors.Is(a.setError, bgp.ErrSpeakerChanged):
+		a.cfg.Log.Info("the speaker changes: a new process takes over once the peers have told what they know", "as", a.plan.BGP.Speaker.AS,
+			"router_id", a.plan.BGP.Speaker.RouterID, "port", a.plan.BGP.Speaker.ListenPort, "addresses", a.plan.BGP.Speaker.ListenAddresses)
+	case err != nil && a.setError == nil:
 		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second", "err", err)
 	}
 	a.mu.Lock()
@@ -215,6 +227,16 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 	if a.configured.IsZero() && (err == nil || len(a.plan.BGP.Peers) > 0 && a.speaksTo(a.plan.BGP.Peers)) {
 		a.configured = time.Now()
 	}
+}
+
+// mayHandOver reports whether a new process is needed and may take over now. Peers that are in the middle of a restart of ours
+// must not see another: they would drop what they keep of us.
+func (a *Agent) mayHandOver() bool {
+	if !errors.Is(a.setError, bgp.ErrSpeakerChanged) {
+		return false
+	}
+	ok, _ := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, a.plan.BGP.Peers, a.cfg.Speaker.Peers(), 0)
+	return a.swept && ok
 }
 
 // speaksTo reports whether the speaker has taken these peers, though it may not have taken all of the plan. One that could not start

@@ -196,6 +196,7 @@ type node struct {
 	speaker   *speaker
 	dataplane *dataplane
 	engine    *fib.Engine
+	ended     chan error // what Run returned
 }
 
 // live is a data plane with the underlay of cluster().
@@ -222,7 +223,8 @@ func inBubble(t *testing.T, f func(t *testing.T, n *node), options ...func(*Conf
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() { n.engine.Run(ctx) })
-		wait.Go(func() { n.agent.Run(ctx) })
+		n.ended = make(chan error, 1)
+		wait.Go(func() { n.ended <- n.agent.Run(ctx) })
 		f(t, n)
 		cancel()
 		wait.Wait()
@@ -361,6 +363,34 @@ func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		n.expect(t, time.Hour, "put 10.1.0.0/26 drop")
+	})
+}
+
+func TestChangedSpeakerIsLeftToANewProcessAfterTheSweep(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")}) // the peer is not back yet
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(10 * time.Second)
+		n.take()
+		n.speaker.setRefusal(bgp.ErrSpeakerChanged)
+		c := cluster()
+		c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
+		n.snapshots <- c
+		n.expect(t, 10*time.Second)
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[2].Message, "a new process takes over") || len(n.ended) > 0 {
+			t.Errorf("ended %d, conditions %+v", len(n.ended), s.Conditions)
+		}
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true})
+		n.expect(t, 2*time.Second)
+		select {
+		case err := <-n.ended:
+			if !errors.Is(err, ErrNewProcess) {
+				t.Errorf("ended with %v", err)
+			}
+		default:
+			t.Error("no new process takes over")
+		}
 	})
 }
 

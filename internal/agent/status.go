@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -220,6 +221,8 @@ func (a *Agent) nodeCondition() Condition {
 // speakerCondition needs a.mu.
 func (a *Agent) speakerCondition() Condition {
 	switch {
+	case errors.Is(a.setError, bgp.ErrSpeakerChanged):
+		return Condition{Name: "bgp", OK: true, Message: a.setError.Error() + "; a new process takes over in a moment"}
 	case a.setError != nil:
 		return Condition{Name: "bgp", Message: a.setError.Error()}
 	case a.configured.IsZero() && len(a.plan.Deferred) > 0:
