@@ -26,6 +26,7 @@ type learned struct {
 	log      *slog.Logger
 	sink     Sink
 	sessions *sessions
+	deadHops *deadHops
 	suspect  bool // look for local paths that are not ours
 
 	suspicion chan struct{} // of size 1: there are suspects
@@ -44,12 +45,12 @@ type nobody struct{}
 
 func (nobody) Learned(netip.Prefix, []bgp.Path) {}
 
-func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learned {
+func newLearned(log *slog.Logger, sink Sink, ss *sessions, hops *deadHops, suspect bool) *learned {
 	if sink == nil {
 		sink = nobody{}
 	}
 	return &learned{
-		log: log, sink: sink, sessions: ss, suspect: suspect,
+		log: log, sink: sink, sessions: ss, deadHops: hops, suspect: suspect,
 		suspicion: make(chan struct{}, 1),
 		sets:      map[netip.Prefix][]bgp.Path{},
 		fresh:     map[netip.Addr]time.Time{},
@@ -132,6 +133,7 @@ func (l *learned) best(paths []*api.Path, now time.Time) {
 			continue
 		}
 		path.External = l.sessions.external(path.Peer)
+		l.deadHops.note(path.Peer, path.NextHop)
 		set = append(set, path)
 	}
 	slices.SortFunc(set, comparePaths)

@@ -167,6 +167,7 @@ func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
 		return err
 	}
 	delete(s.applied.peers, c.address)
+	s.deadHops.forget(c.address)
 	s.sessions.takeOut(c.address)
 	s.sessions.forgetOut(s.wants)
 	return nil

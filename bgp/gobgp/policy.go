@@ -60,6 +60,10 @@ func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 	if a.policySet && a.policy.equal(p) && !a.behind {
 		return nil
 	}
+	reviewed, err := s.changeDead(ctx, a.policy.dead, p.dead)
+	if err != nil {
+		return err
+	}
 	// SetPolicies exchanges all sets, statements and policies in one step; editing a set in place does not reach the statements that use it.
 	if err := a.server.SetPolicies(ctx, p.api()); err != nil {
 		return fmt.Errorf("gobgp: policies: %w", err)
@@ -76,7 +80,7 @@ func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 	}
 	old := a.policy
 	a.policy, a.policySet = p, true
-	if err := s.again(ctx, old, p); err != nil {
+	if err := s.again(ctx, old, p, reviewed()); err != nil {
 		a.behind = true
 		return err
 	}
@@ -91,9 +95,9 @@ func policyName(d api.PolicyDirection) string {
 	return "export"
 }
 
-// again takes received paths through the import policy again: of all peers when rejected next hops changed or it failed before, of those
-// peers with a path whose verdict changed when it is only about passing on.
-func (s *Speaker) again(ctx context.Context, old, now policy) error {
+// again takes received paths through the import policy again: of all peers when our own next hops changed or it failed before, else of
+// those that a changed dead next hop concerns, and of those with a path whose verdict about passing on changed.
+func (s *Speaker) again(ctx context.Context, old, now policy, concerned []netip.Addr) error {
 	var peers []netip.Addr
 	for addr := range s.applied.peers {
 		peers = append(peers, addr)
@@ -101,14 +105,25 @@ func (s *Speaker) again(ctx context.Context, old, now policy) error {
 	if len(peers) == 0 {
 		return nil
 	}
-	if !s.applied.behind && slices.Equal(old.own, now.own) && slices.Equal(old.dead, now.dead) {
-		var err error
-		if peers, err = s.concerned(ctx, old, now); err != nil {
+	if !s.applied.behind && slices.Equal(old.own, now.own) {
+		passing, err := s.concerned(ctx, old, now)
+		if err != nil {
 			return err
 		}
+		peers = sortedAddrs(append(concerned, passing...))
 	}
+	return s.review(ctx, peers)
+}
+
+// review takes what these peers have sent through the import policy again.
+func (s *Speaker) review(ctx context.Context, peers []netip.Addr) error {
+	s.deadHops.screen(peers...)
 	var errs []error
 	for _, addr := range peers {
+		if _, ok := s.applied.peers[addr]; !ok {
+			continue
+		}
+		s.log.Debug("paths meet the import policy again", "peer", addr)
 		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{
 			Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_IN,
 		})

@@ -191,6 +191,7 @@ func TestFailedReevaluationIsDoneLater(t *testing.T) {
 	fails := func(hops []netip.Addr) {
 		t.Helper()
 		restore := n.onlyPeer("127.0.0.99")
+		n.deadHops.note(addr("127.0.0.99"), addr("192.0.2.1"))
 		if err := n.RejectNextHops(t.Context(), hops); err == nil {
 			t.Fatal("GoBGP has reset a peer that it does not have")
 		}

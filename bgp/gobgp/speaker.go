@@ -55,6 +55,7 @@ type Speaker struct {
 	cfg      Config
 	log      *slog.Logger
 	sessions *sessions
+	deadHops *deadHops
 	learned  *learned
 	lister   lister
 	requests chan request  // to the goroutine of Run
@@ -105,12 +106,13 @@ func New(cfg Config) (*Speaker, error) {
 	if err := removeStaleSockets(cfg.GRPC); err != nil {
 		return nil, err
 	}
-	ss := newSessions()
+	ss, hops := newSessions(), newDeadHops()
 	s := &Speaker{
 		cfg:      cfg,
 		log:      cfg.Log,
 		sessions: ss,
-		learned:  newLearned(cfg.Log, cfg.Sink, ss, cfg.GRPCWrite),
+		deadHops: hops,
+		learned:  newLearned(cfg.Log, cfg.Sink, ss, hops, cfg.GRPCWrite),
 		requests: make(chan request),
 		fatal:    make(chan error, 1),
 		ended:    make(chan struct{}),
@@ -160,6 +162,8 @@ func (s *Speaker) Run(ctx context.Context) error {
 			s.restartExpired(ctx)
 		case <-s.learned.suspicion:
 			s.removeForeign(ctx)
+		case <-s.deadHops.found:
+			s.reviewResurfaced(ctx)
 		case now := <-tick.C:
 			s.learned.freshen(now)
 			s.restartIncomplete(ctx, now)
@@ -225,7 +229,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 
 // RejectNextHops rejects, on import, paths with one of these next hops, so that a dead best path does not hide a live second one
 // (GoBGP has no next-hop tracking). The list replaces the one before and survives Set; announcements are not concerned. A change
-// takes every received path through policy again.
+// takes the paths of those peers through policy again that may have one with such a next hop.
 func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
 	dead = sortedAddrs(dead)
 	return s.ask(ctx, func(ctx context.Context) error {
@@ -275,6 +279,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
 	s.abandonRestart()
+	s.deadHops.reset()
 	s.applied.speaker, s.applied.policySet, s.applied.behind = nil, false, false
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
