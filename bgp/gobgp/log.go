@@ -89,7 +89,8 @@ func routine(msg string) bool {
 		"active conn is closed to avoid being blocked",
 		"accepted conn is closed to avoid be blocked",
 		"failed to close existing tcp connection",
-		"Can't find the neighbor":
+		"Can't find the neighbor",
+		"failed to set md5": // the peer shows it
 		return true
 	}
 	return false
@@ -154,7 +155,7 @@ func (l *logger) note(msg string, f log.Fields) {
 		l.sessions.ending(addr, fmt.Sprintf("malformed message: %v", firstOf(f, "Error", "error")))
 	case "failed to set md5":
 		if err, ok := f["Err"].(error); ok && !errors.Is(err, net.ErrClosed) { // listeners of before a restart stay in GoBGP's list
-			l.sessions.problem(addr, fmt.Sprintf("setting the TCP MD5 key: %v", err))
+			l.sessions.keyRefused(addr, err)
 		}
 	case "Mismatched local address":
 		l.sessions.problem(addr, fmt.Sprintf("the peer dialled %v, our end is %v", f["Addr"], f["Configured addr"]))

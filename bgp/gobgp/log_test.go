@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,10 +41,33 @@ func TestLoggerLevels(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("routine messages written at info: %s", &out)
 	}
-	l.Warn("failed to set md5", log.Fields{"Topic": "Peer", "Key": "192.0.2.1", "Err": errors.New("protocol not available")})
-	for _, want := range []string{"level=WARN", `msg="gobgp: failed to set md5"`, "peer=192.0.2.1", `err="protocol not available"`} {
+	l.Warn("failed to unset md5", log.Fields{"Topic": "Peer", "Key": "192.0.2.1", "Err": errors.New("protocol not available")})
+	for _, want := range []string{"level=WARN", `msg="gobgp: failed to unset md5"`, "peer=192.0.2.1", `err="protocol not available"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s is missing in %s", want, &out)
+		}
+	}
+}
+
+func TestRefusedKeys(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{syscall.ENOPROTOOPT, "TCP MD5 key: protocol not available"},
+		{syscall.ENOMEM, "TCP MD5 key: cannot allocate memory: net.core.optmem_max limits how many keys one listener can have"},
+		{&net.OpError{Err: net.ErrClosed}, ""}, // listeners of before a restart stay in GoBGP's list
+	} {
+		ss := newSessions()
+		ss.add(addr("192.0.2.1"), false)
+		l := &logger{log: quietLog(), sessions: ss}
+		l.Warn("failed to set md5", log.Fields{"Key": "192.0.2.1", "Err": c.err})
+		got := ""
+		if err := ss.keyError(addr("192.0.2.1")); err != nil {
+			got = keyRefused(err).Error()
+		}
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
 }
@@ -72,9 +96,6 @@ func TestWhySessionsAreDown(t *testing.T) {
 			l.Warn("received notification", with("Code", uint8(6), "Subcode", uint8(2), "Communicated-Reason", "maintenance"))
 			l.Info("Peer Down", with("Reason", "notification-received"))
 		}, `peer sent code 6(cease) subcode 2(administrative shutdown) ("maintenance")`},
-		{"MD5 key", func(l *logger) { l.Warn("failed to set md5", with("Err", errors.New("protocol not available"))) },
-			"setting the TCP MD5 key: protocol not available"},
-		{"MD5 key on a listener of before", func(l *logger) { l.Warn("failed to set md5", with("Err", &net.OpError{Err: net.ErrClosed})) }, ""},
 		{"an old cause is over once it is up", func(l *logger) {
 			l.Warn("received notification", with("Code", uint8(6), "Subcode", uint8(2)))
 			l.Info("Peer Up", peer)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -113,6 +114,9 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 	known := s.applied.passwords
 	if s.cfg.Passwords != nil {
 		if pw, ok := s.cfg.Passwords(*p.Password); ok && pw != "" {
+			if len(pw) > maxKeyLength {
+				return "", false, fmt.Errorf("password %s/%s has %d bytes, a TCP MD5 key has at most %d", p.Password.Name, p.Password.Key, len(pw), maxKeyLength)
+			}
 			known[*p.Password] = pw
 			return pw, true, nil
 		}
@@ -148,9 +152,23 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 			s.sessions.remove(c.address)
 			return err
 		}
+		if err := s.sessions.keyError(c.address); err != nil {
+			return errors.Join(keyRefused(err), s.removePeer(ctx, c))
+		}
 	}
 	a.peers[c.address] = c
 	return nil
+}
+
+// maxKeyLength is TCP_MD5SIG_MAXKEYLEN (linux/tcp.h), in bytes.
+const maxKeyLength = 80
+
+// keyRefused says why a listener has no key for a peer. GoBGP only logs that, and would let the peer in without a key.
+func keyRefused(err error) error {
+	if errors.Is(err, syscall.ENOMEM) {
+		return fmt.Errorf("TCP MD5 key: %w: net.core.optmem_max limits how many keys one listener can have", err)
+	}
+	return fmt.Errorf("TCP MD5 key: %w", err)
 }
 
 // removePeer deletes a peer with CEASE. DeletePeer leaves the TCP MD5 key on the listener, and a peer without password could never

@@ -27,6 +27,8 @@ type session struct {
 	lastUpdate time.Time
 	lastError  string
 
+	keyError error // of putting the peer's TCP MD5 key on a listener
+
 	wasUp  bool      // and went down without being taken out: GoBGP may have kept its paths
 	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
 
@@ -141,6 +143,16 @@ func (ss *sessions) external(addr netip.Addr) (external bool) {
 // problem notes why a session is not up, where nothing ends a session.
 func (ss *sessions) problem(addr netip.Addr, text string) {
 	ss.with(addr, func(p *session) { p.lastError = text })
+}
+
+// keyRefused notes that the kernel did not take the peer's TCP MD5 key.
+func (ss *sessions) keyRefused(addr netip.Addr, err error) {
+	ss.with(addr, func(p *session) { p.keyError = err })
+}
+
+func (ss *sessions) keyError(addr netip.Addr) (err error) {
+	ss.with(addr, func(p *session) { err = p.keyError })
+	return err
 }
 
 // ending notes what GoBGP says shortly before a session ends, also one that never came up.
