@@ -28,6 +28,14 @@ type Spec struct {
 	Binds     []Bind   // what this program alone sees in place of the machine's files
 }
 
+func (s Spec) room() room {
+	r := room{net: s.Namespace}
+	if len(s.Binds) > 0 {
+		r.mounts = func() error { return mountBinds(s.Binds) }
+	}
+	return r
+}
+
 // Process is a program that the lab has started. It leads a process group, and dies with us even when we are killed.
 type Process struct {
 	name string
@@ -48,9 +56,15 @@ func (l *Lab) Start(s Spec) (*Process, error) {
 	p.cmd = exec.Command(s.Path, s.Args...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Dir = s.Dir
-	if err := l.launch(p.cmd, room{net: s.Namespace, binds: s.Binds}, s.Env); err != nil {
+	if err := l.launch(p.cmd, s.room(), s.Env); err != nil {
 		return nil, fmt.Errorf("netlab: start %s: %w", s.Name, err)
 	}
+	l.adopt(p)
+	return p, nil
+}
+
+// adopt waits for a process that runs, and stops it with the lab.
+func (l *Lab) adopt(p *Process) {
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.done)
@@ -58,7 +72,6 @@ func (l *Lab) Start(s Spec) (*Process, error) {
 	l.mu.Lock()
 	l.processes = append(l.processes, p)
 	l.mu.Unlock()
-	return p, nil
 }
 
 // Run runs a program to its end inside the namespace and returns its output; the error carries what it wrote to stderr.

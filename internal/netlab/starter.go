@@ -42,44 +42,103 @@ func (s *starter) close() {
 
 // room is where a program runs. The zero value is the host.
 type room struct {
-	net   *Namespace
-	binds []Bind
+	net     *Namespace
+	mounts  func() error // in a mount namespace of its own, that this fills
+	machine int          // a process whose network, mounts, processes and name the program shares; 0: none
 }
 
 // start forks with the calling thread inside the room, and brings the thread back.
-func (r room) start(cmd *exec.Cmd) error {
-	var left []func() error // undo, the last first
+func (r room) start(cmd *exec.Cmd) (err error) {
+	var v visit
 	defer func() {
-		for i := len(left) - 1; i >= 0; i-- {
-			if err := left[i](); err != nil {
-				panic("netlab: the starter thread cannot go back: " + err.Error())
-			}
+		if back := v.leave(); back != nil {
+			panic("netlab: the starter thread cannot go back: " + back.Error())
 		}
 	}()
-	enter := func(kind string, flag int, into func() error) error {
-		home, err := os.Open("/proc/thread-self/ns/" + kind)
+	if err := v.enter(r); err != nil {
+		return err
+	}
+	return cmd.Start()
+}
+
+// visit is a thread's stay in other namespaces.
+type visit struct {
+	undo []func() error // in the order of entering
+}
+
+// enterable are the namespaces of a machine, in the order of entering: the mounts last, because with them /proc changes.
+var enterable = []struct {
+	name string
+	flag int
+}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC}, {"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS}}
+
+func (v *visit) enter(r room) error {
+	if r.net != nil {
+		if err := v.swap("net", unix.CLONE_NEWNET, func() error { return unix.Setns(int(r.net.file.Fd()), unix.CLONE_NEWNET) }); err != nil {
+			return fmt.Errorf("enter %s: %w", r.net.Name(), err)
+		}
+	}
+	if r.mounts != nil {
+		if err := v.swap("mnt", unix.CLONE_NEWNS, func() error { return unix.Unshare(unix.CLONE_NEWNS) }); err != nil {
+			return fmt.Errorf("unshare mounts: %w", err)
+		}
+		return r.mounts()
+	}
+	if r.machine == 0 {
+		return nil
+	}
+	for _, ns := range enterable {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", r.machine, ns.name))
 		if err != nil {
 			return err
 		}
-		if err := into(); err != nil {
+		err = v.swap(ns.name, ns.flag, func() error { return unix.Setns(int(f.Fd()), ns.flag) })
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("enter %s of process %d: %w", ns.name, r.machine, err)
+		}
+	}
+	return nil
+}
+
+// swap remembers the way back and goes.
+func (v *visit) swap(name string, flag int, into func() error) error {
+	file := "/proc/thread-self/ns/" + name
+	if name == "pid" { // "pid" itself never changes for a thread that lives
+		file += "_for_children"
+	}
+	home, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	dir := -1
+	if flag == unix.CLONE_NEWNS {
+		// A thread that shares its root and directory with others cannot change its mounts, and going back resets both to "/".
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return errors.Join(err, home.Close())
 		}
-		left = append(left, func() error { return errors.Join(unix.Setns(int(home.Fd()), flag), home.Close()) })
-		return nil
-	}
-	if r.net != nil {
-		if err := enter("net", unix.CLONE_NEWNET, func() error { return unix.Setns(int(r.net.file.Fd()), unix.CLONE_NEWNET) }); err != nil {
-			return err
+		if dir, err = unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return errors.Join(err, home.Close())
 		}
 	}
-	if len(r.binds) > 0 {
-		// This thread's root and directory are its own from now on: a thread that shares them cannot change its mounts.
-		if err := enter("mnt", unix.CLONE_NEWNS, func() error { return unix.Unshare(unix.CLONE_NEWNS) }); err != nil {
-			return fmt.Errorf("unshare: %w", err)
+	v.undo = append(v.undo, func() error {
+		defer home.Close()
+		if err := unix.Setns(int(home.Fd()), flag); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := mountBinds(r.binds); err != nil {
-			return err
+		if dir < 0 {
+			return nil
 		}
+		defer unix.Close(dir)
+		return unix.Fchdir(dir)
+	})
+	return into()
+}
+
+func (v *visit) leave() error {
+	var errs []error
+	for i := len(v.undo) - 1; i >= 0; i-- {
+		errs = append(errs, v.undo[i]())
 	}
-	return cmd.Start()
+	return errors.Join(errs...)
 }

@@ -1,0 +1,336 @@
+package netlab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is what a container is: a network namespace with processes, a host name and files of its own. Its files are this machine's
+// with packages merged in; what is written to /etc or /usr goes with it, and /run, /tmp, /var/lib and /var/log begin empty. Its methods may
+// be called from several goroutines.
+type Machine struct {
+	*Namespace
+	init *Process
+	env  []string
+}
+
+// MachineConfig is what differs from one machine to another; the zero value will do.
+type MachineConfig struct {
+	Packages []Package // merged into /usr
+	Binds    []Bind    // targets are made where they are missing
+	Links    []Bind    // the same by symbolic links: for programs that find their parts from where they really are
+	Env      []string  // of everything that runs in it
+	Accounts []Account
+}
+
+// Account is a user with a group of the same name, as a package's installation would make it.
+type Account struct {
+	Name   string
+	ID     int
+	Groups []string // further ones, made as well
+}
+
+// overlay is what is writable in a machine, on top of this machine's.
+var overlay = []string{"/usr", "/etc"}
+
+// emptied are directories that hold the state of this machine's own programs.
+var emptied = []string{"/tmp", "/run", "/var/lib", "/var/log"}
+
+// MachinesAvailable says in one sentence why no machine can be made here, or returns nil.
+func MachinesAvailable() error {
+	if err := Available(); err != nil {
+		return err
+	}
+	known, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return fmt.Errorf("netlab: %w", err)
+	}
+	if !bytes.Contains(known, []byte("\toverlay\n")) {
+		return errors.New("this kernel has no overlay file system (modprobe overlay)")
+	}
+	return nil
+}
+
+// machineInit is the first process of a machine: it ends with SIGTERM, and everything else with it; it buries the processes that
+// others leave.
+const machineInit = `mount -t proc proc /proc && echo "$HOSTNAME" > /proc/sys/kernel/hostname && : > /run/.booted || exit
+trap 'exit 0' TERM
+sleep infinity &
+wait`
+
+// Machine makes a machine and waits until it is up. Name is unique in the lab and becomes its host name.
+func (l *Lab) Machine(ctx context.Context, name string, c MachineConfig) (*Machine, error) {
+	n, err := l.Namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Namespace: n, env: append([]string{"PATH=" + machinePath, "HOME=/root", "HOSTNAME=" + name}, c.Env...)}
+	if err := m.boot(ctx, c); err != nil {
+		return nil, fmt.Errorf("netlab: machine %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// machinePath is Debian's, with what it keeps off the path for FRR.
+const machinePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/frr"
+
+func (m *Machine) boot(ctx context.Context, c MachineConfig) error {
+	l := m.lab
+	staging := filepath.Join(l.dir, m.short+".files")
+	if err := os.Mkdir(staging, 0o755); err != nil {
+		return err
+	}
+	p := &Process{name: m.short, log: filepath.Join(l.dir, m.short+".log"), done: make(chan struct{})}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	p.cmd = exec.Command("/bin/sh", "-c", machineInit)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = out, out, "/"
+	p.cmd.Env = append(slices.Clone(m.env), marker+l.prefix)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid: true, Pdeathsig: syscall.SIGKILL, // and with the first process of a machine the kernel kills all others
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+	}
+	if err := l.starter.start(p.cmd, room{net: m.Namespace, mounts: func() error { return mountMachine(staging, c) }}); err != nil {
+		return err
+	}
+	l.adopt(p)
+	m.init = p
+	if err := os.WriteFile(filepath.Join(l.dir, m.short+".pid"), fmt.Appendln(nil, p.PID()), 0o600); err != nil {
+		return err
+	}
+	return p.await(ctx, func() error {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/.booted", p.PID()))
+		return err
+	})
+}
+
+// mountMachine fills a new mount namespace. What is shown in it is opened first: it may lie below a directory that is emptied.
+func mountMachine(staging string, c MachineConfig) error {
+	if err := keepMounts(); err != nil {
+		return err
+	}
+	sources, err := openSources(c.Binds)
+	defer closeAll(sources)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("none", staging, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("tmpfs: %w", err)
+	}
+	for _, dir := range overlay {
+		lower := []string{}
+		for _, p := range c.Packages {
+			if inside := filepath.Join(p.Root, dir); isDir(inside) {
+				lower = append(lower, inside)
+			}
+		}
+		if err := mountOverlay(staging, dir, append(lower, dir)); err != nil {
+			return err
+		}
+	}
+	for _, dir := range emptied {
+		if err := unix.Mount("none", dir, "tmpfs", 0, "mode=755"); err != nil {
+			return fmt.Errorf("empty %s: %w", dir, err)
+		}
+	}
+	if err := os.Chmod("/tmp", 0o777|os.ModeSticky); err != nil {
+		return err
+	}
+	if err := addAccounts(c.Accounts); err != nil {
+		return err
+	}
+	if err := linkAll(c.Links); err != nil {
+		return err
+	}
+	return showAll(sources, c.Binds)
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// mountOverlay makes dir writable without touching what is there; the first of lower hides the later ones.
+func mountOverlay(staging, dir string, lower []string) error {
+	upper, work := filepath.Join(staging, dir, "upper"), filepath.Join(staging, dir, "work")
+	for _, d := range []string{upper, work} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", strings.Join(lower, ":"), upper, work)
+	if err := unix.Mount("none", dir, "overlay", 0, options); err != nil {
+		return fmt.Errorf("overlay on %s: %w", dir, err)
+	}
+	return nil
+}
+
+func openSources(binds []Bind) (files []*os.File, err error) {
+	for _, b := range binds {
+		fd, err := unix.Open(b.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return files, fmt.Errorf("bind %s: %w", b.Source, err)
+		}
+		files = append(files, os.NewFile(uintptr(fd), b.Source))
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// showAll mounts each open source at its target.
+func showAll(sources []*os.File, binds []Bind) error {
+	for i, b := range binds {
+		from := fmt.Sprintf("/proc/self/fd/%d", sources[i].Fd())
+		if err := makeTarget(b.Target, isDir(from)); err != nil {
+			return fmt.Errorf("bind %s: %w", b.Target, err)
+		}
+		if err := unix.Mount(from, b.Target, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("bind %s at %s: %w", b.Source, b.Target, err)
+		}
+	}
+	return nil
+}
+
+// makeTarget makes the file or directory that a bind shall cover, in what is the machine's own: elsewhere it must be there.
+func makeTarget(target string, dir bool) error {
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	own := slices.ContainsFunc(append(slices.Clone(overlay), emptied...), func(d string) bool { return strings.HasPrefix(target, d+"/") })
+	if !own {
+		return fmt.Errorf("not there, and only below %s and %s can it be made", strings.Join(overlay, ", "), strings.Join(emptied, ", "))
+	}
+	if dir {
+		return os.MkdirAll(target, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(target, nil, 0o644)
+}
+
+func linkAll(links []Bind) error {
+	for _, b := range links {
+		os.Remove(b.Target) // in the overlay only
+		if err := os.Symlink(b.Source, b.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAccounts appends to the machine's own /etc/passwd and /etc/group.
+func addAccounts(accounts []Account) error {
+	for _, a := range accounts {
+		if err := appendLine("/etc/passwd", fmt.Sprintf("%s:x:%d:%d::/nonexistent:/usr/sbin/nologin", a.Name, a.ID, a.ID)); err != nil {
+			return err
+		}
+		for i, group := range append([]string{a.Name}, a.Groups...) {
+			if err := appendLine("/etc/group", fmt.Sprintf("%s:x:%d:%s", group, a.ID+i, a.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func appendLine(file, line string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	key, _, _ := strings.Cut(line, ":")
+	if strings.HasPrefix(string(text), key+":") || strings.Contains(string(text), "\n"+key+":") {
+		return nil // a package that is installed here as well
+	}
+	return os.WriteFile(file, append(bytes.TrimRight(text, "\n"), "\n"+line+"\n"...), 0o644)
+}
+
+// Exec runs a program to its end inside the machine and returns what it wrote, both kinds. A daemon that it leaves behind may keep its
+// output: this is a file, not a pipe.
+func (m *Machine) Exec(ctx context.Context, path string, args ...string) ([]byte, error) {
+	fd, err := unix.MemfdCreate("output", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("netlab: %w", err)
+	}
+	out := os.NewFile(uintptr(fd), "output")
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, "/"
+	cmd.Env = append(slices.Clone(m.env), marker+m.lab.prefix)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // no parent death signal: its parent is in no namespace that it sees
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := m.lab.starter.start(cmd, room{machine: m.init.PID()}); err != nil {
+		return nil, fmt.Errorf("netlab: %s: %w", m.short, err)
+	}
+	err = cmd.Wait()
+	if _, seek := out.Seek(0, io.SeekStart); seek != nil {
+		return nil, errors.Join(err, seek)
+	}
+	text, read := io.ReadAll(out)
+	return text, errors.Join(err, read)
+}
+
+// Attach runs a program in the machine of a lab that another process has made; init is the process id in the file NAME.pid of that
+// lab's directory. It blocks until the program ends.
+func Attach(init int, cmd *exec.Cmd) error {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", init))
+	if err != nil {
+		return fmt.Errorf("netlab: %w", err)
+	}
+	for v := range strings.SplitSeq(strings.TrimRight(string(env), "\x00"), "\x00") {
+		cmd.Env = append(cmd.Env, v)
+	}
+	cmd.Dir = "/"
+	s := newStarter()
+	defer s.close()
+	if err := s.start(cmd, room{machine: init}); err != nil {
+		return fmt.Errorf("netlab: %w", err)
+	}
+	return cmd.Wait()
+}
+
+// Machines finds the machines of labs of this name that are up now, by machine name: the process ids for Attach.
+func Machines(lab string) (map[string]int, error) {
+	files, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*", "*.pid"))
+	if err != nil {
+		return nil, fmt.Errorf("netlab: %w", err)
+	}
+	found := map[string]int{}
+	for _, file := range files {
+		if _, dead := orphaned(filepath.Base(filepath.Dir(file))); dead {
+			continue
+		}
+		var pid int
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // going away
+		}
+		if _, err := fmt.Sscan(string(text), &pid); err == nil {
+			found[strings.TrimSuffix(filepath.Base(file), ".pid")] = pid
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no lab %s is up", lab)
+	}
+	return found, nil
+}
