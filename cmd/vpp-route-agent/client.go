@@ -119,6 +119,10 @@ func peersCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), s.BGP.Peers)
 			}
+			if isOff(s) {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "There are no peers: the agent runs with --learn etcd, without BGP.")
+				return err
+			}
 			return printPeers(cmd.OutOrStdout(), s.BGP.Peers)
 		},
 	}

@@ -15,6 +15,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/ipam"
 )
 
 // config is everything an operator can say, as text turned into types. Where a setting comes from more than one place the order is
@@ -32,6 +35,16 @@ type config struct {
 	etcdCertFile   string
 	etcdKeyFile    string
 	datastoreType  string
+	etcdLegacy     legacyEndpoint
+	learnBGP       bool
+	learnEtcd      bool
+	hostAddress    []ipam.AddressSource
+	hostsPrefix    string
+	blocksPrefix   string
+	uplink         string
+	uplinkAddress  []netip.Prefix
+	uplinkPublish  string
+	uplinkTTL      time.Duration
 	nextHops       []netip.Addr
 	dataplane      string
 	vppSocket      string
@@ -82,12 +95,26 @@ var settings = []setting{
 
 	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", list: true, def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs",
 		set: func(c *config, s string) error { c.etcdEndpoints = strings.Split(s, ","); return nil }},
+	{flag: "etcd-scheme", file: "etcdScheme", usage: "http or https: with --etcd-host and --etcd-port the older way to name one endpoint",
+		set: oneOf(func(c *config) *string { return &c.etcdLegacy.scheme }, "http", "https")},
+	{flag: "etcd-host", file: "etcdHost", usage: "host of that one endpoint", set: text(func(c *config) *string { return &c.etcdLegacy.host })},
+	{flag: "etcd-port", file: "etcdPort", usage: "port of that one endpoint", set: parseEtcdPort},
 	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
 	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", usage: "password for etcd", secret: true, set: text(func(c *config) *string { return &c.etcdPassword })},
+	{flag: "etcd-password-file", file: "etcdPasswordFile", usage: "file with the password for etcd on its first line", set: parsePasswordFile},
 	{flag: "etcd-ca-cert-file", env: calicoEnv("ETCD_CA_CERT_FILE"), file: "etcdCACertFile", usage: "PEM file of the authority that signed etcd's certificate", set: text(func(c *config) *string { return &c.etcdCAFile })},
 	{flag: "etcd-cert-file", env: calicoEnv("ETCD_CERT_FILE"), file: "etcdCertFile", usage: "PEM file of our client certificate", set: text(func(c *config) *string { return &c.etcdCertFile })},
 	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", usage: "PEM file of our client key", set: text(func(c *config) *string { return &c.etcdKeyFile })},
 	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType", def: "etcdv3", usage: "only etcdv3 is supported", set: oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
+
+	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes come from: bgp, etcd (Calico's blocks, no BGP at all), or bgp,etcd (BGP wins, etcd carries the node while BGP does not)",
+		set: parseLearn},
+	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node", usage: "where --learn etcd finds the address of a host, the first that has one: peerip (published by the host), node (the Calico Node)",
+		set: parseHostAddress},
+	{flag: "hosts-prefix", file: "hostsPrefix", def: calico.DefaultHosts, usage: "prefix of the keys HOST/peerip/ipv4/1 and HOST/peerip/ipv6/1 in etcd",
+		set: keyPrefix(func(c *config) *string { return &c.hostsPrefix })},
+	{flag: "blocks-prefix", file: "blocksPrefix", def: calico.DefaultBlocks, usage: "prefix of Calico's blocks in etcd; ipv4/block at its end is ignored",
+		set: parseBlocksPrefix},
 
 	{flag: "dataplane", file: "dataplane", def: "vpp", usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)", set: oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
 	{flag: "vpp-socket", file: "vppSocket", def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: parseSocket(func(c *config) *string { return &c.vppSocket })},
@@ -304,6 +331,12 @@ func (c *config) findNodeName(env environment) error {
 
 // check refuses settings that contradict each other; given holds what the operator really said.
 func (c *config) check(given map[string]bool) error {
+	if err := c.checkLearn(given); err != nil {
+		return err
+	}
+	if err := c.etcdLegacy.into(c, given); err != nil {
+		return err
+	}
 	onlyWith := func(dataplane string, flags ...string) error {
 		for _, f := range flags {
 			if given[f] && c.dataplane != dataplane {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,6 +31,9 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	if s.BGP.RouterID != "" {
 		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
 	}
+	if isOff(s) {
+		fmt.Fprintln(b, "BGP   off (--learn etcd)")
+	}
 	writeFIBLine(b, s.FIB)
 	writeGuardLines(b, s.FIB)
 	writeEtcdLine(b, s.Datastore, now)
@@ -39,8 +43,13 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	for _, wh := range s.BGP.Withheld {
 		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
 	}
+	writeUnrouted(b, s.Unrouted)
 	for _, p := range s.Problems {
 		fmt.Fprintf(b, "  ! %s: %s\n", p.Key, p.Error)
+	}
+	if isOff(s) {
+		_, err := io.WriteString(w, b.String())
+		return err
 	}
 	writePeerTable(b, "IPv4", s.BGP.Peers, func(p agent.PeerStatus) bool { return p.Address.Is4() }, now)
 	writePeerTable(b, "IPv6", s.BGP.Peers, func(p agent.PeerStatus) bool { return !p.Address.Is4() }, now)
@@ -75,6 +84,20 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 		fmt.Fprintf(b, ", %d drifted", t.Drifted)
 	}
 	fmt.Fprintf(b, "; sweep %s; journal %s\n", f.Sweep, f.Journal)
+}
+
+// isOff reports an agent without BGP.
+func isOff(s agent.Status) bool { return len(s.Learn) > 0 && !slices.Contains(s.Learn, "bgp") }
+
+// writeUnrouted bounds the lines: hosts that publish nothing may have hundreds of blocks. The JSON has all.
+func writeUnrouted(b *strings.Builder, all []agent.UnroutedStatus) {
+	const most = 10
+	for _, u := range all[:min(most, len(all))] {
+		fmt.Fprintf(b, "  - %s has no route from etcd: %s\n", u.Prefix, u.Reason)
+	}
+	if more := len(all) - most; more > 0 {
+		fmt.Fprintf(b, "  - and so have %d more, see status -o json\n", more)
+	}
 }
 
 func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {

@@ -74,10 +74,7 @@ type dataplane interface {
 
 // run puts the parts together and runs them until ctx ends or one of them fails.
 func run(ctx context.Context, cfg config, log *slog.Logger) error {
-	source, err := etcd.New(etcd.Config{
-		Endpoints: cfg.etcdEndpoints, Username: cfg.etcdUsername, Password: cfg.etcdPassword,
-		CACertFile: cfg.etcdCAFile, CertFile: cfg.etcdCertFile, KeyFile: cfg.etcdKeyFile,
-	}, cfg.nodeName, log)
+	source, err := etcd.NewFor(cfg.etcd(), cfg.nodeName, cfg.needs(), log)
 	if err != nil {
 		return usageError{err}
 	}
@@ -110,19 +107,27 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 			GuardShare: cfg.guardShare, GuardMinimum: cfg.guardMinimum,
 		})
 	}
-	var sink gobgp.Sink // nil without a data plane
-	if engine != nil {
-		sink = agent.Learner{FIB: engine}
-	}
-	speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
-	if err != nil {
-		return err
-	}
-	a := agent.New(agent.Config{
+	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
-		Datastore: datastore{source, keeper}, Speaker: speaker, FIB: engine, Log: log,
-	})
+		Datastore: datastore{source, keeper}, FIB: engine, Log: log,
+	}
 	group, ctx := errgroup.WithContext(ctx)
+	if cfg.learnBGP {
+		var sink gobgp.Sink // nil without a data plane
+		if engine != nil {
+			sink = agent.Learner{FIB: engine}
+		}
+		speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
+		if err != nil {
+			return err
+		}
+		conf.Speaker = speaker
+		group.Go(func() error { return speaker.Run(ctx) })
+	}
+	if cfg.learnEtcd {
+		conf.EtcdRoutes = cfg.hostAddress
+	}
+	a := agent.New(conf)
 	if engine != nil {
 		group.Go(func() error { return dp.Run(ctx) })
 		group.Go(func() error { return engine.Run(ctx) })
@@ -133,10 +138,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	group.Go(func() error { return source.Run(ctx) })
 	group.Go(func() error { return keeper.Run(ctx) })
-	group.Go(func() error { return speaker.Run(ctx) })
 	group.Go(func() error { return a.Run(ctx) })
 	group.Go(func() error { return systemd.Run(ctx, serviceOf(a, log)) })
-	log.Info("started", "version", version, "dataplane", cfg.dataplane)
+	log.Info("started", "version", version, "dataplane", cfg.dataplane, "learn", cfg.learn())
 	err = group.Wait()
 	if errors.Is(err, agent.ErrNewProcess) {
 		return err
@@ -207,6 +211,25 @@ func (c config) journal() string {
 		return ""
 	}
 	return filepath.Join(c.stateDir, "fib.journal")
+}
+
+func (c config) etcd() etcd.Config {
+	return etcd.Config{
+		Endpoints: c.etcdEndpoints, Username: c.etcdUsername, Password: c.etcdPassword,
+		CACertFile: c.etcdCAFile, CertFile: c.etcdCertFile, KeyFile: c.etcdKeyFile,
+	}
+}
+
+// needs are the keys to read: what hosts publish matters only to who takes routes from etcd.
+func (c config) needs() calico.Needs {
+	n := calico.Needs{NoBGP: !c.learnBGP}
+	if c.blocksPrefix != calico.DefaultBlocks {
+		n.Blocks = c.blocksPrefix
+	}
+	if c.learnEtcd {
+		n.Hosts = c.hostsPrefix
+	}
+	return n
 }
 
 func (c config) bgpOptions() bgp.Options {

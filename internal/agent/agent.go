@@ -15,6 +15,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
 )
 
 // Datastore is where Calico's data comes from; internal/calico/etcd provides it.
@@ -49,9 +50,14 @@ type Config struct {
 	WithdrawWithoutDataplane bool
 
 	Datastore Datastore
-	Speaker   Speaker
+	Speaker   Speaker     // nil: no BGP (--learn etcd)
 	FIB       *fib.Engine // nil with Dataplane "none"
-	Log       *slog.Logger
+	// EtcdRoutes has routes to other nodes taken from Calico's blocks in etcd, and says where the addresses of hosts are found, the first
+	// that has one first. nil: routes come from BGP alone. It needs a FIB.
+	EtcdRoutes []ipam.AddressSource
+	// Uplink tells how the uplink stands that the agent takes care of; nil: it takes care of none.
+	Uplink func() UplinkStatus
+	Log    *slog.Logger
 }
 
 // ErrNewProcess ends Run when the speaker must start anew. The caller lets a new process take over, without a word to the peers: then they keep
@@ -65,17 +71,19 @@ const absentAfter = 5 * time.Second
 // Agent owns the plan. One goroutine, Run, changes it; the mutex guards what Status reads.
 type Agent struct {
 	cfg     Config
+	noBGP   bool
 	started time.Time
 
 	// Owned by Run.
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
-	listed      int          // Lists of the snapshot of which own routes were last set
-	ownNode     *calico.Node // this node's object as it last was usable
-	firstPlan   time.Time    // when there was first something to hand to the speaker
-	absentSince time.Time    // zero while the data plane is there
-	rejected    []netip.Addr // next hops that the speaker rejects
+	listed      int              // Lists of the snapshot of which own routes were last set
+	ownNode     *calico.Node     // this node's object as it last was usable
+	firstPlan   time.Time        // when there was first something to hand to the speaker
+	absentSince time.Time        // zero while the data plane is there
+	rejected    []netip.Addr     // next hops that the speaker rejects
+	remotesOf   *calico.Snapshot // of which remotes was made
 
 	mu             sync.Mutex
 	turned         time.Time // when Run's loop last came round
@@ -86,12 +94,18 @@ type Agent struct {
 	setError       error            // of the last Speaker.Set
 	problems       []calico.Problem // of the newest snapshot
 	swept          bool
-	waiting        string // what the sweep waits for
+	waiting        string          // what the sweep waits for
+	remotes        ipam.RemotePlan // routes from etcd
+	unrouted       []UnroutedStatus
 }
 
 // New returns an Agent that does nothing until Run.
 func New(cfg Config) *Agent {
-	return &Agent{cfg: cfg, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
+	noBGP := cfg.Speaker == nil
+	if noBGP {
+		cfg.Speaker = silence{}
+	}
+	return &Agent{cfg: cfg, noBGP: noBGP, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
 }
 
 // Run keeps the speaker and the FIB equal to the plan until ctx ends (nil) or a new process must take over (ErrNewProcess).
@@ -115,6 +129,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		if a.snapshot != nil {
 			a.apply(ctx)
+			a.applyRemotes()
 			a.rejectNextHops(ctx)
 			a.sweep()
 			if a.mayHandOver() {
@@ -151,7 +166,7 @@ func (a *Agent) apply(ctx context.Context) {
 			break
 		}
 		a.planned, a.plannedWith = a.snapshot, f
-		plan := PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
+		plan := a.planFor(f)
 		a.setWaitingForNode(plan.BGP.Waiting)
 		if plan.BGP.Waiting != "" && a.ownNode != nil {
 			plan = PlanFor(a.cfg.Node, withNode(a.snapshot, *a.ownNode), a.cfg.BGP, f)
@@ -167,6 +182,13 @@ func (a *Agent) apply(ctx context.Context) {
 	if a.setError != nil || a.configured.IsZero() {
 		a.setSpeaker(ctx)
 	}
+}
+
+func (a *Agent) planFor(f Facts) Plan {
+	if a.noBGP {
+		return PlanWithoutBGP(a.cfg.Node, a.snapshot, f)
+	}
+	return PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 }
 
 func (a *Agent) applyPlan(ctx context.Context, plan Plan) {

@@ -43,6 +43,9 @@ var (
 	descKept         = desc("datastore_copy_ok", "1 while the copy of Calico's data on disk is written as it should.")
 	descEtcdRevision = desc("etcd_revision", "Revision of the data in use.")
 	descEtcdRelists  = desc("etcd_relists_total", "How often all of Calico's data was listed again.")
+	descUnrouted     = desc("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield no route from etcd.")
+	descPublished    = desc("uplink_published", "1 while etcd has acknowledged this node's address.")
+	descUplink       = desc("uplink_ok", "1 while the uplink is up and has its addresses.")
 	descProblems     = desc("datastore_problems", "Pieces of Calico's data that cannot be used and are skipped.")
 )
 
@@ -68,6 +71,13 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descDropped, float64(s.BGP.PathsDropped))
 	counter(descForeign, float64(s.BGP.PathsForeign))
 	gauge(descProblems, float64(len(s.Problems)))
+	if m.a.cfg.EtcdRoutes != nil {
+		gauge(descUnrouted, float64(len(s.Unrouted)))
+	}
+	if s.Uplink != nil {
+		gauge(descUplink, oneIf(s.Uplink.OK))
+		gauge(descPublished, oneIf(len(s.Uplink.Published) > 0))
+	}
 	gauge(descEtcdUp, oneIf(s.Datastore.Connected))
 	gauge(descStale, oneIf(s.Datastore.Stale))
 	gauge(descKept, oneIf(s.Datastore.Kept == "ok"))

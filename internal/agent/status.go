@@ -22,7 +22,11 @@ type Status struct {
 	BGP        BGPStatus       `json:"bgp"`
 	FIB        FIBStatus       `json:"fib"`
 	Datastore  DatastoreStatus `json:"datastore"`
-	Problems   []ProblemStatus `json:"problems"`
+	Learn      []string        `json:"learn"` // where routes to other nodes come from: "bgp", "etcd"
+	// Unrouted are the blocks and borrowed addresses of other hosts that yield no route from etcd.
+	Unrouted []UnroutedStatus `json:"unrouted"`
+	Uplink   *UplinkStatus    `json:"uplink,omitempty"`
+	Problems []ProblemStatus  `json:"problems"`
 }
 
 // Condition is one thing that must hold for the node to be ready.
@@ -30,6 +34,25 @@ type Condition struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
 	Message string `json:"message,omitempty"`
+}
+
+// UnroutedStatus is a prefix of which IPAM's data do not say where it is, and why.
+type UnroutedStatus struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Reason string       `json:"reason"`
+}
+
+// UplinkStatus is the interface that the agent brings up (--uplink), and what it publishes.
+type UplinkStatus struct {
+	Interface string         `json:"interface"`
+	Addresses []netip.Prefix `json:"addresses"`
+	OK        bool           `json:"ok"` // up, with the addresses, when it was looked at last
+	Problem   string         `json:"problem,omitempty"`
+
+	Publish        string       `json:"publish"` // "lease", "static" or "off"
+	TTLSeconds     int          `json:"ttlSeconds"`
+	Published      []netip.Addr `json:"published"` // what etcd has acknowledged
+	PublishProblem string       `json:"publishProblem,omitempty"`
 }
 
 // BGPStatus is the speaker: what it is, whom it talks to, what it says.
@@ -166,13 +189,14 @@ func (a *Agent) Status() Status {
 	a.mu.Lock()
 	plan, swept, waiting := a.plan, a.swept, a.waiting
 	conditions := []Condition{a.nodeCondition(), a.speakerCondition()}
-	problems := slices.Concat(a.problems, a.plan.BGP.Problems)
+	problems := slices.Concat(a.problems, a.plan.BGP.Problems, a.remotes.Problems)
+	unrouted := append([]UnroutedStatus{}, a.unrouted...)
 	a.mu.Unlock()
 
 	s := Status{
 		Node: a.cfg.Node, Version: a.cfg.Version, Started: a.started,
 		BGP: bgpStatus(plan, a.cfg.Speaker), FIB: FIBStatus{Dataplane: a.cfg.Dataplane}, Datastore: a.cfg.Datastore.Status(),
-		Problems: []ProblemStatus{},
+		Problems: []ProblemStatus{}, Learn: a.learn(), Unrouted: unrouted,
 	}
 	for _, p := range problems {
 		s.Problems = append(s.Problems, ProblemStatus{p.Key, p.Err})
@@ -182,8 +206,35 @@ func (a *Agent) Status() Status {
 		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, swept, waiting)
 		s.Conditions = append(s.Conditions, dataplaneCondition(s.FIB), Condition{Name: "fib", OK: swept, Message: waiting})
 	}
+	if a.cfg.Uplink != nil {
+		u := a.cfg.Uplink()
+		s.Uplink = &u
+		s.Conditions = append(s.Conditions, uplinkCondition(u))
+	}
 	s.Ready = !slices.ContainsFunc(s.Conditions, func(c Condition) bool { return !c.OK })
 	return s
+}
+
+func (a *Agent) learn() []string {
+	sources := []string{}
+	if !a.noBGP {
+		sources = append(sources, "bgp")
+	}
+	if a.cfg.EtcdRoutes != nil {
+		sources = append(sources, "etcd")
+	}
+	return sources
+}
+
+// uplinkCondition stays true while etcd does not take what was published before: others know the address until its lease ends.
+func uplinkCondition(u UplinkStatus) Condition {
+	switch {
+	case !u.OK:
+		return Condition{Name: "uplink", Message: u.Problem}
+	case u.Publish != "off" && len(u.Published) == 0:
+		return Condition{Name: "uplink", Message: "not published yet: " + u.PublishProblem}
+	}
+	return Condition{Name: "uplink", OK: true, Message: u.PublishProblem}
 }
 
 // datastoreCondition stays true while etcd is away after a first sync, or with data that an earlier run kept: the node goes on with what
@@ -206,6 +257,8 @@ func datastoreCondition(d DatastoreStatus) Condition {
 // nodeCondition needs a.mu.
 func (a *Agent) nodeCondition() Condition {
 	switch {
+	case a.noBGP && !a.handsOff:
+		return Condition{Name: "node", OK: true} // others find it by what it publishes; how it stands is not Calico's to say
 	case a.handsOff:
 		return Condition{Name: "node", OK: !a.configured.IsZero(), Message: "ClusterInformation says datastoreReady: false; nothing is changed"}
 	case a.waitingForNode != "" && !a.configured.IsZero():
@@ -223,6 +276,8 @@ func (a *Agent) speakerCondition() Condition {
 	switch {
 	case errors.Is(a.setError, bgp.ErrSpeakerChanged):
 		return Condition{Name: "bgp", OK: true, Message: a.setError.Error() + "; a new process takes over in a moment"}
+	case a.noBGP:
+		return Condition{Name: "bgp", OK: true, Message: "off, routes come from etcd alone"}
 	case a.setError != nil:
 		return Condition{Name: "bgp", Message: a.setError.Error()}
 	case a.configured.IsZero() && len(a.plan.Deferred) > 0:

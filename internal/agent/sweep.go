@@ -21,7 +21,7 @@ func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp
 	}
 	left := (deferral - now.Sub(configured)).Round(time.Second)
 	if unusable > 0 {
-		return false, fmt.Sprintf("waiting %s because %d resources could not be used; they may name peers", left, unusable)
+		return false, fmt.Sprintf("waiting %s because %d resources could not be used; they may stand for peers or routes", left, unusable)
 	}
 	finished := map[netip.Addr]bool{}
 	for _, s := range states {
