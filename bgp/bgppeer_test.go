@@ -78,30 +78,23 @@ func TestBGPPeers(t *testing.T) {
 		{"one bad peer costs only itself", "a", cluster(meshOff, peered(
 			calico.BGPPeer{Name: "bad", PeerIP: tor}, calico.BGPPeer{Name: "good", PeerIP: "192.0.2.2", ASNumber: 64900}, calico.BGPPeer{Name: "ugly", PeerIP: "tor", ASNumber: 1},
 		)), "192.0.2.2/64900 A global",
-			"BGPPeer(bad): asNumber is missing, which a peerIP needs\n" +
+			"BGPPeer(bad): asNumber is missing, which peerIP and localWorkloadSelector need\n" +
 				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or [IPv6 address]:port`},
-		{"forms of later", "a", cluster(meshOff, peered(
-			calico.BGPPeer{Name: "n", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerSelector: "has(rr)"},
-			calico.BGPPeer{Name: "w", LocalWorkloadSelector: "all()", ASNumber: 64900},
-		)), "",
-			"BGPPeer(n): nodeSelector is not supported yet\nBGPPeer(p): peerSelector is not supported yet\nBGPPeer(w): localWorkloadSelector is not supported yet"},
 		{"contradictions", "a", cluster(meshOff, peered(
 			calico.BGPPeer{Name: "n", Node: "a", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerIP: tor, PeerSelector: "has(rr)"}, calico.BGPPeer{Name: "q"},
+			calico.BGPPeer{Name: "v", LocalWorkloadSelector: "all()", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "w", LocalWorkloadSelector: "all()"},
 		)), "",
-			"BGPPeer(n): both node and nodeSelector are given\nBGPPeer(p): both peerIP and peerSelector are given\nBGPPeer(q): neither peerIP nor peerSelector is given"},
-		{"filters are not ignored", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900, Filters: []string{"f"}})), "",
-			"BGPPeer(tor): the session to 192.0.2.1 is not brought up: filters are not supported yet, and without them it would pass routes that it must not"},
-		{"a refused peer is not replaced by the mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}})), "c/64801 P mesh",
-			"BGPPeer(x): the session to 172.30.8.10 is not brought up: filters are not supported yet, and without them it would pass routes that it must not\n" +
-				"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
-		{"what we do not honour is said", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900, NextHopMode: "Keep", ReachableBy: "172.30.8.1"},
-			calico.BGPPeer{Name: "tor2", PeerIP: "192.0.2.2", ASNumber: 64900, KeepOriginalNextHop: true},
-			calico.BGPPeer{Name: "tor3", PeerIP: "192.0.2.3", ASNumber: 64512, KeepOriginalNextHop: true}, // eBGP only: nothing to honour
-			calico.BGPPeer{Name: "tor4", PeerIP: "192.0.2.4", ASNumber: 64900, KeepOriginalNextHop: true, NextHopMode: "Auto"})),
-			"192.0.2.1/64900 A global, 192.0.2.2/64900 A global, 192.0.2.3/64512 A global, 192.0.2.4/64900 A global",
-			"BGPPeer(tor): nextHopMode Keep is not supported yet: Auto is used\n" +
-				"BGPPeer(tor): reachableBy is not supported yet: no route to 192.0.2.1 via 172.30.8.1 is added\n" +
-				"BGPPeer(tor2): keepOriginalNextHop is not supported yet: our address is announced as next hop"},
+			"BGPPeer(n): both node and nodeSelector are given\nBGPPeer(p): both peerIP and peerSelector are given\n" +
+				"BGPPeer(q): neither peerIP nor peerSelector nor localWorkloadSelector is given\n" +
+				"BGPPeer(v): localWorkloadSelector is given beside peerIP or peerSelector\n" +
+				"BGPPeer(w): asNumber is missing, which peerIP and localWorkloadSelector need"},
+		{"bad selectors cost only their BGPPeer", "a", cluster(meshOff, peered(
+			calico.BGPPeer{Name: "n", NodeSelector: "rack", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerSelector: "(all()"},
+			calico.BGPPeer{Name: "good", NodeSelector: "role == 'leaf'", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "w", LocalWorkloadSelector: "=", ASNumber: 1},
+		)), "192.0.2.1/64900 A node",
+			"BGPPeer(n): nodeSelector: selector \"rack\", position 5: an operator is expected behind a label: ==, !=, in, not in, contains, starts with, ends with\n" +
+				"BGPPeer(p): peerSelector: selector \"(all()\", position 7: ) is expected\n" +
+				"BGPPeer(w): localWorkloadSelector: selector \"=\", position 1: a label is expected, or has(), all(), ( or !"},
 
 		{"global before mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A global, c/64801 P mesh",
 			"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
@@ -122,8 +115,6 @@ func TestBGPPeers(t *testing.T) {
 		{"reverse with our port", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1179", ASNumber: 64512})), "a/64512 P node", ""},
 		{"reverse needs our port, where one is given", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "", ""},
 		{"reverse switched off", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, ReversePeering: "Manual"})), "", ""},
-		{"reverse of a filtered peer", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}})), "",
-			"BGPPeer(x): the session to 172.30.8.9 is not brought up: filters are not supported yet, and without them it would pass routes that it must not"},
 		{"both directions given", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512}, calico.BGPPeer{Name: "y", Node: "b", PeerIP: "172.30.8.9", ASNumber: 64512})),
 			"b:1179/64512 A node", ""},
 	} {

@@ -17,14 +17,6 @@ const (
 	maxRestartTime     = 4095 * time.Second
 )
 
-// wish is a session that a resource asks for. Several resources may ask for one address; settle picks one.
-type wish struct {
-	Peer
-	// refused says why the session must not come up: a field we cannot honour and whose absence could leak or accept routes. It
-	// still keeps its place: a looser wish for the same address must not slip in.
-	refused string
-}
-
 // peering is one computation of the peers of node self.
 type peering struct {
 	node     calico.Node
@@ -38,17 +30,13 @@ type peering struct {
 // broken by name and not by chance, one bad BGPPeer costs only itself, and of two ends that are Calico nodes exactly one
 // dials. A node that does not exist or has no BGP address has no peers.
 //
-// BGPPeers that cannot be followed yet or contradict each other are named in the problems.
+// BGPPeers that contradict themselves or each other are named in the problems.
 func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
 	p := newPeering(self, s)
-	// First in this list wins: global, mesh, node is what remains up in Calico ≥ 3.32, where BIRD's protocols are sorted by name.
-	var all []wish
 	given := p.readBGPPeers()
-	all = append(all, p.forward(given, ScopeGlobal)...)
-	all = append(all, p.mesh()...)
-	all = append(all, p.forward(given, ScopeNode)...)
-	all = append(all, p.reverse(given)...)
-	peers := p.settle(all)
+	// First in this list wins. It is what remains up in Calico ≥ 3.32, where BIRD's protocols are sorted by name: Global, Local_Workload,
+	// Mesh, Node.
+	peers := p.settle(slices.Concat(p.forward(given, ScopeGlobal), p.workloads(given), p.mesh(), p.forward(given, ScopeNode), p.reverse(given)))
 	return peers, sortProblems(p.problems)
 }
 
@@ -74,13 +62,13 @@ func (p *peering) problem(key, format string, args ...any) {
 }
 
 // mesh returns the node-to-node mesh. Route reflectors stay out of it on both sides; whom they peer with stands in BGPPeers.
-func (p *peering) mesh() []wish {
+func (p *peering) mesh() []Peer {
 	conf := p.s.BGPConfigurations["default"]
 	if conf.NodeToNodeMeshEnabled != nil && !*conf.NodeToNodeMeshEnabled || p.node.RouteReflectorClusterID != "" {
 		return nil
 	}
 	restart := p.restartTime("BGPConfiguration(default)", "nodeMeshMaxRestartTime", conf.NodeMeshMaxRestartTime)
-	var all []wish
+	var all []Peer
 	for _, f := range families {
 		own, ok := addressOf(p.node, f)
 		if !ok {
@@ -95,13 +83,12 @@ func (p *peering) mesh() []wish {
 				p.problem(nodeKey(n.Name), "has the address %s of this node, %s: no session", addr, p.node.Name)
 				continue
 			}
-			session := p.session(own, addr, nodeAS(n, p.s))
-			session.Port = listenPort(n.Name, p.s)
+			session := p.toNode(own, addr, n)
 			session.Scope = ScopeMesh
 			session.Source = nodeKey(n.Name)
 			session.Password = conf.NodeMeshPassword
 			session.RestartTime = restart
-			all = append(all, wish{Peer: session})
+			all = append(all, session)
 		}
 	}
 	return all
@@ -109,16 +96,25 @@ func (p *peering) mesh() []wish {
 
 // session returns what every session from own to addr has.
 func (p *peering) session(own, addr netip.Addr, remoteAS uint32) Peer {
-	node := p.byAddr[addr]
+	node, known := p.byAddr[addr]
 	return Peer{
 		Address:      addr,
 		CalicoNode:   node,
 		RemoteAS:     remoteAS,
 		LocalAS:      nodeAS(p.node, p.s),
 		LocalAddress: own,
-		Passive:      node != "" && !dials(own, addr),
+		Passive:      known && !dials(own, addr),
+		Reflector:    known && p.s.Nodes[node].RouteReflectorClusterID != "",
 		RestartTime:  defaultRestartTime,
 	}
+}
+
+// toNode returns the session from own to the address addr of another Calico node.
+func (p *peering) toNode(own, addr netip.Addr, n calico.Node) Peer {
+	session := p.session(own, addr, nodeAS(n, p.s))
+	session.CalicoNode = n.Name
+	session.Port = listenPort(n.Name, p.s)
+	return session
 }
 
 // dials reports whether own dials addr, when both are Calico nodes: the greater string does. It is a comparison of text, "10.0.0.9" being
@@ -126,9 +122,9 @@ func (p *peering) session(own, addr netip.Addr, remoteAS uint32) Peer {
 // BIRD. In BGPPeer sessions BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
 func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
 
-// settle picks one wish per address, the first.
-func (p *peering) settle(all []wish) []Peer {
-	winners := map[netip.Addr]wish{}
+// settle picks one session per address, the first.
+func (p *peering) settle(all []Peer) []Peer {
+	winners := map[netip.Addr]Peer{}
 	for _, w := range all {
 		w.Multihop = w.External() && w.TTLSecurity == 0
 		first, taken := winners[w.Address]
@@ -142,56 +138,30 @@ func (p *peering) settle(all []wish) []Peer {
 	}
 	var peers []Peer
 	for _, addr := range slices.SortedFunc(maps.Keys(winners), netip.Addr.Compare) {
-		w := winners[addr]
-		if w.refused != "" {
-			p.problem(w.Source, "the session to %s is not brought up: %s", addr, w.refused)
-			continue
-		}
-		peers = append(peers, w.Peer)
+		peers = append(peers, winners[addr])
 	}
 	return peers
 }
 
-// conflict says why the first of two wishes for one address wins, or "" when nothing is lost by that: two BGPPeers that want the
+// conflict says why the first of two sessions to one address wins, or "" when nothing is lost by that: two BGPPeers that want the
 // same, such as one for each direction of a peering.
-func conflict(first, later wish) string {
+func conflict(first, later Peer) string {
 	switch {
 	case first.Scope == ScopeMesh && later.Scope == ScopeMesh:
 		return "having the same address, and comes first"
 	case first.Scope == ScopeMesh || later.Scope == ScopeMesh: // BIRD would keep a second, idle protocol for it
 		return fmt.Sprintf("and %s goes before %s", first.Scope, later.Scope)
 	}
-	if sameSession(first, later) {
+	same := later
+	same.Scope, same.Source = first.Scope, first.Source
+	switch {
+	case first.Equal(same):
 		return ""
-	}
-	if first.Scope != later.Scope {
+	case first.Scope != later.Scope:
 		return fmt.Sprintf("in another way, and %s goes before %s", first.Scope, later.Scope)
 	}
 	return "in another way, and comes first"
 }
-
-func sameSession(a, b wish) bool {
-	b.Scope, b.Source = a.Scope, a.Source
-	return a.refused == b.refused && a.Peer.Equal(b.Peer)
-}
-
-// restartTime returns a graceful-restart time as it can be sent: whole seconds, the default where none is given.
-func (p *peering) restartTime(key, field string, d time.Duration) time.Duration {
-	d = d.Round(time.Second)
-	switch {
-	case d < 0:
-		p.problem(key, "%s is negative: %s is used", field, defaultRestartTime)
-		return defaultRestartTime
-	case d == 0:
-		return defaultRestartTime
-	case d > maxRestartTime:
-		p.problem(key, "%s is %s, which the protocol cannot carry: %s is used", field, d, maxRestartTime)
-		return maxRestartTime
-	}
-	return d
-}
-
-func nodeKey(name string) string { return "Node(" + name + ")" }
 
 // sortProblems sorts and drops repetitions: both families may find the same.
 func sortProblems(all []calico.Problem) []calico.Problem {

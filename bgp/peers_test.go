@@ -19,12 +19,12 @@ func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func cluster(change ...func(*calico.Snapshot)) *calico.Snapshot {
 	s := &calico.Snapshot{
 		Nodes: map[string]calico.Node{
-			"a": {Name: "a", IPv4: pfx("172.30.8.9/24")},
-			"b": {Name: "b", IPv4: pfx("172.30.8.10/24")},
-			"c": {Name: "c", IPv4: pfx("172.30.9.20/24"), ASNumber: 64801},
-			"d": {Name: "d"},
-			"r": {Name: "r", IPv4: pfx("172.30.8.100/24"), RouteReflectorClusterID: "0.0.0.7"},
-			"s": {Name: "s", IPv4: pfx("172.30.9.100/24"), RouteReflectorClusterID: "0.0.0.7"},
+			"a": {Name: "a", Labels: map[string]string{"role": "leaf", "rack": "r1"}, IPv4: pfx("172.30.8.9/24")},
+			"b": {Name: "b", Labels: map[string]string{"role": "leaf", "rack": "r1"}, IPv4: pfx("172.30.8.10/24")},
+			"c": {Name: "c", Labels: map[string]string{"role": "leaf", "rack": "r2"}, IPv4: pfx("172.30.9.20/24"), ASNumber: 64801},
+			"d": {Name: "d", Labels: map[string]string{"role": "leaf"}},
+			"r": {Name: "r", Labels: map[string]string{"role": "rr"}, IPv4: pfx("172.30.8.100/24"), RouteReflectorClusterID: "0.0.0.7"},
+			"s": {Name: "s", Labels: map[string]string{"role": "rr"}, IPv4: pfx("172.30.9.100/24"), RouteReflectorClusterID: "0.0.0.7"},
 		},
 		IPPools:           map[string]calico.IPPool{},
 		Blocks:            map[netip.Prefix]calico.Block{},
@@ -65,7 +65,7 @@ func node(name string, edit func(*calico.Node)) func(*calico.Snapshot) {
 	}
 }
 
-// brief writes a peer as the vectors do, "b:1179/64512 A mesh": node or address, port, AS, A dials or P waits, scope.
+// brief writes a peer as the vectors do, "b:1179/64512 A mesh": node or address, port, AS, A dials or P waits, C a reflector's client, scope.
 func brief(p Peer) string {
 	name := p.CalicoNode
 	if name == "" {
@@ -78,7 +78,10 @@ func brief(p Peer) string {
 	if p.Passive {
 		dial = "P"
 	}
-	scope := map[Scope]string{ScopeMesh: "mesh", ScopeGlobal: "global", ScopeNode: "node"}[p.Scope]
+	if p.Client {
+		dial += "C"
+	}
+	scope := map[Scope]string{ScopeMesh: "mesh", ScopeGlobal: "global", ScopeNode: "node", ScopeLocalWorkload: "workload"}[p.Scope]
 	return fmt.Sprintf("%s/%d %s %s", name, p.RemoteAS, dial, scope)
 }
 
@@ -113,11 +116,27 @@ func TestPeersVectors(t *testing.T) {
 			"c": "a/64512 A mesh, b:1179/64512 A mesh", // the global AS, not c's own as confd has it since 3.32
 			"d": "", "r": "", "s": "",
 		}},
+		{"V2 mesh, leaves to reflectors", cluster(peered(calico.BGPPeer{Name: "x", NodeSelector: "role == 'leaf'", PeerSelector: "role == 'rr'"})), map[string]string{
+			"a": "b:1179/64512 A mesh, c/64801 P mesh, r/64512 A node, s/64512 P node",
+			"b": "a/64512 P mesh, c/64801 P mesh, r/64512 P node, s/64512 P node",
+			"c": "a/64512 A mesh, b:1179/64512 A mesh, r/64512 A node, s/64512 A node", // eBGP to r and s
+			"r": "a/64512 PC node, b:1179/64512 AC node, c/64801 P node",
+			"s": "a/64512 AC node, b:1179/64512 AC node, c/64801 P node",
+			"d": "",
+		}},
+		{"V3 reflectors among themselves too", cluster(peered(
+			calico.BGPPeer{Name: "x", NodeSelector: "role == 'leaf'", PeerSelector: "role == 'rr'"},
+			calico.BGPPeer{Name: "y", NodeSelector: "role == 'rr'", PeerSelector: "role == 'rr'"},
+		)), map[string]string{
+			"a": "b:1179/64512 A mesh, c/64801 P mesh, r/64512 A node, s/64512 P node",
+			"r": "a/64512 PC node, b:1179/64512 AC node, c/64801 P node, s/64512 P node", // one cluster: no clients
+			"s": "a/64512 AC node, b:1179/64512 AC node, c/64801 P node, r/64512 A node",
+		}},
 		{"V4 mesh off, global peer b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})), map[string]string{
 			"a": "b:1179/64512 A global",
 			"c": "b:1179/64512 A global",
-			"r": "b:1179/64512 A global",
-			"s": "b:1179/64512 A global",
+			"r": "b:1179/64512 AC global",
+			"s": "b:1179/64512 AC global",
 			"b": "a/64512 P node, c/64801 P node, r/64512 P node, s/64512 P node",
 			"d": "",
 		}},
@@ -125,8 +144,8 @@ func TestPeersVectors(t *testing.T) {
 			"a": "b:1179/64512 A mesh, c/64801 P mesh, r/64512 A global",
 			"b": "a/64512 P mesh, c/64801 P mesh, r/64512 P global",
 			"c": "a/64512 A mesh, b:1179/64512 A mesh, r/64512 A global",
-			"s": "r/64512 A global",
-			"r": "a/64512 P node, b:1179/64512 A node, c/64801 P node, s/64512 P node",
+			"s": "r/64512 AC global", // by address: its cluster is not known
+			"r": "a/64512 PC node, b:1179/64512 AC node, c/64801 P node, s/64512 P node",
 			"d": "",
 		}},
 		{"V6 IPv6 mesh", cluster(

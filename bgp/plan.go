@@ -54,9 +54,10 @@ type Speaker struct {
 type Scope string
 
 const (
-	ScopeMesh   Scope = "node-to-node mesh"
-	ScopeGlobal Scope = "global"
-	ScopeNode   Scope = "node specific"
+	ScopeMesh          Scope = "node-to-node mesh"
+	ScopeGlobal        Scope = "global"
+	ScopeNode          Scope = "node specific"
+	ScopeLocalWorkload Scope = "local workload" // calicoctl does not show these
 )
 
 // Peer is one BGP session: one address, one address family, as Calico's BIRD runs them (bird and bird6).

@@ -47,6 +47,8 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 
 	peers, more := Peers(self, s)
 	problems = append(problems, more...)
+	peers, more = withoutFiltered(peers)
+	problems = append(problems, more...)
 	problems = append(problems, unhonoured(node, s)...)
 	return Plan{
 		Speaker:       speakerFor(node, routerID, s),
@@ -61,9 +63,6 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 // unhonoured names what the resources ask of this node and we do not do yet.
 func unhonoured(n calico.Node, s *calico.Snapshot) []calico.Problem {
 	var all []calico.Problem
-	if n.RouteReflectorClusterID != "" {
-		all = append(all, calico.Problem{Key: nodeKey(n.Name), Err: "routeReflectorClusterID is not supported yet: the node leaves the mesh but does not reflect"})
-	}
 	for _, name := range []string{"default", "node." + n.Name} {
 		if conf := s.BGPConfigurations[name]; len(conf.PrefixAdvertisements) > 0 {
 			all = append(all, calico.Problem{
@@ -77,6 +76,21 @@ func unhonoured(n calico.Node, s *calico.Snapshot) []calico.Problem {
 		all = append(all, badConfiguration("service addresses are not announced"))
 	}
 	return all
+}
+
+// withoutFiltered leaves out the peers with BGPFilters, which nobody evaluates yet: without them a session would pass routes that it must not.
+func withoutFiltered(peers []Peer) (kept []Peer, problems []calico.Problem) {
+	for _, p := range peers {
+		if len(p.Filters) == 0 {
+			kept = append(kept, p)
+			continue
+		}
+		problems = append(problems, calico.Problem{
+			Key: p.Source,
+			Err: fmt.Sprintf("the session to %s is not brought up: filters are not supported yet, and without them it would pass routes that it must not", p.Address),
+		})
+	}
+	return kept, problems
 }
 
 // badConfiguration is a problem with the cluster-wide BGPConfiguration.

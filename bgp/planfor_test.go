@@ -186,10 +186,20 @@ func TestUnhonoured(t *testing.T) {
 		PrefixAdvertisements: []calico.PrefixAdvertisement{{CIDR: "10.1.0.0/16"}}, ServiceClusterIPs: []string{"10.96.0.0/12"},
 	}))
 	want := "BGPConfiguration(default): prefixAdvertisements are not supported yet: routes are announced without communities\n" +
-		"BGPConfiguration(default): service addresses are not announced\n" +
-		"Node(r): routeReflectorClusterID is not supported yet: the node leaves the mesh but does not reflect"
+		"BGPConfiguration(default): service addresses are not announced"
 	if got := problemsText(PlanFor("r", s, Options{}).Problems); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestFiltersAreNotIgnored(t *testing.T) {
+	s := cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}}))
+	plan := PlanFor("a", s, Options{})
+	if got := briefs(plan.Peers); got != "c/64801 P mesh" { // and the mesh does not take its place
+		t.Errorf("peers %s", got)
+	}
+	if got := problemsText(plan.Problems); !strings.Contains(got, "BGPPeer(x): the session to 172.30.8.10 is not brought up: filters are not supported yet") {
+		t.Errorf("problems %s", got)
 	}
 }
 
@@ -214,18 +224,15 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 	for _, name := range rapid.SliceOfNDistinct(names, 0, 4, rapid.ID[string]).Draw(t, "nodes") {
 		s.Nodes[name] = calico.Node{
 			Name: name, IPv4: prefix(addrs.Draw(t, "v4")), IPv6: prefix(addrs6.Draw(t, "v6")),
+			Labels:                  rapid.SampledFrom([]map[string]string{nil, {"role": "leaf"}, {"role": "rr"}}).Draw(t, "labels"),
 			ASNumber:                rapid.SampledFrom([]uint32{0, 0, 64801}).Draw(t, "as"),
 			RouteReflectorClusterID: rapid.SampledFrom([]string{"", "", "0.0.0.7"}).Draw(t, "cluster"),
 		}
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "peers") {
-		name := fmt.Sprintf("p%d", i)
-		s.BGPPeers[name] = calico.BGPPeer{
-			Name: name, Node: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "node"),
-			PeerIP:   rapid.SampledFrom([]string{"10.0.0.9", "10.0.0.10", "10.0.0.10:1790", "192.0.2.1", "fd77::9", "bad"}).Draw(t, "peerIP"),
-			ASNumber: rapid.SampledFrom([]uint32{0, 64512, 64801}).Draw(t, "peerAS"),
-			Filters:  rapid.SampledFrom([][]string{nil, nil, {"f"}}).Draw(t, "filters"),
-		}
+		p := anyBGPPeer(t)
+		p.Name = fmt.Sprintf("p%d", i)
+		s.BGPPeers[p.Name] = p
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "pools") {
 		name := fmt.Sprintf("pool%d", i)
@@ -252,6 +259,32 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 		}
 		return &c
 	}
+}
+
+func anyBGPPeer(t *rapid.T) calico.BGPPeer {
+	selectors := rapid.SampledFrom([]string{"all()", "role == 'leaf'", "!has(role)", "role"}) // the last one is none
+	p := calico.BGPPeer{
+		ASNumber:       rapid.SampledFrom([]uint32{0, 64512, 64801}).Draw(t, "peerAS"),
+		Filters:        rapid.SampledFrom([][]string{nil, nil, {"f"}}).Draw(t, "filters"),
+		ReversePeering: rapid.SampledFrom([]string{"", "Manual"}).Draw(t, "reverse"),
+		TTLSecurity:    rapid.SampledFrom([]uint8{0, 1}).Draw(t, "ttl"),
+		ReachableBy:    rapid.SampledFrom([]string{"", "10.0.0.254", "bad"}).Draw(t, "gateway"),
+	}
+	switch rapid.IntRange(0, 2).Draw(t, "nodes") {
+	case 1:
+		p.Node = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node")
+	case 2:
+		p.NodeSelector = selectors.Draw(t, "nodeSelector")
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "form") {
+	case 0:
+		p.LocalWorkloadSelector = selectors.Draw(t, "localWorkloadSelector")
+	case 1:
+		p.PeerSelector = selectors.Draw(t, "peerSelector")
+	default:
+		p.PeerIP = rapid.SampledFrom([]string{"10.0.0.9", "10.0.0.10", "10.0.0.10:1790", "192.0.2.1", "fd77::9", "bad"}).Draw(t, "peerIP")
+	}
+	return p
 }
 
 func backwards[V any](m map[string]V) map[string]V {
@@ -290,8 +323,11 @@ func TestPlanProperties(t *testing.T) {
 			if p.Address == self.IPv4.Addr() || p.Address == self.IPv6.Addr() || p.RemoteAS == 0 || p.Port == 0 || p.RestartTime == 0 {
 				t.Fatalf("session to ourselves or incomplete: %+v", p)
 			}
-			if familyOf(p.Address) != familyOf(p.LocalAddress) {
+			if p.LocalAddress.IsValid() && familyOf(p.Address) != familyOf(p.LocalAddress) || p.ReachableBy.IsValid() && familyOf(p.Address) != familyOf(p.ReachableBy) {
 				t.Fatalf("session between families: %+v", p)
+			}
+			if p.Client && (self.RouteReflectorClusterID == "" || p.External()) {
+				t.Fatalf("a client of a node that is no reflector, or in another AS: %+v", p)
 			}
 		}
 		if !slices.IsSortedFunc(plan.Announcements, func(x, y Announcement) int { return route.ComparePrefixes(x.Prefix, y.Prefix) }) {
@@ -308,6 +344,37 @@ func TestPlanProperties(t *testing.T) {
 			if slices.ContainsFunc(plan.Withheld, func(w Withheld) bool { return w.Prefix == a.Prefix && strings.Contains(w.Reason, "pool") }) {
 				t.Fatalf("%s is announced and withheld", a.Prefix)
 			}
+		}
+	})
+}
+
+// TestOneBadPeer: a BGPPeer that cannot be followed costs only itself: all other sessions are what they are without it.
+func TestOneBadPeer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyCluster(t)()
+		without, _ := Peers("a", s)
+
+		bad := anyBGPPeer(t)
+		bad.Name = rapid.SampledFrom([]string{"a first one", "p1a", "z last one"}).Draw(t, "name")
+		switch rapid.IntRange(0, 4).Draw(t, "how") {
+		case 0:
+			bad.NodeSelector = "role =="
+		case 1:
+			bad.PeerIP, bad.PeerSelector, bad.LocalWorkloadSelector = "", "(", ""
+		case 2:
+			bad.PeerIP, bad.PeerSelector = "10.0.0.9", "all()"
+		case 3:
+			bad.PeerIP, bad.PeerSelector, bad.ASNumber = "10.0.0.9", "", 0
+		case 4:
+			bad.PeerIP, bad.PeerSelector, bad.LocalWorkloadSelector = "", "", ""
+		}
+		s.BGPPeers[bad.Name] = bad
+		with, problems := Peers("a", s)
+		if !reflect.DeepEqual(with, without) {
+			t.Fatalf("with %+v\ngot  %s\nwant %s", bad, briefs(with), briefs(without))
+		}
+		if !strings.Contains(problemsText(problems), "BGPPeer("+bad.Name+"): ") {
+			t.Fatalf("nothing is said about %+v: %v", bad, problems)
 		}
 	})
 }

@@ -109,10 +109,11 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 		IPNetworks    []string `json:"ipNetworks"`
 		InterfaceName string   `json:"interfaceName"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	labels, err := decodeSpec(value, &spec)
+	if err != nil {
 		return WorkloadEndpoint{}, err
 	}
-	w := WorkloadEndpoint{Namespace: namespace, Name: name, Node: spec.Node, InterfaceName: spec.InterfaceName}
+	w := WorkloadEndpoint{Namespace: namespace, Name: name, Labels: labels, Node: spec.Node, InterfaceName: spec.InterfaceName}
 	for i, text := range spec.IPNetworks {
 		p, err := parseNetwork(text)
 		if err != nil {

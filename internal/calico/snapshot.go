@@ -111,6 +111,7 @@ type Allocation struct {
 // WorkloadEndpoint is a Calico WorkloadEndpoint.
 type WorkloadEndpoint struct {
 	Namespace, Name string
+	Labels          map[string]string
 	Node            string
 	IPNetworks      []netip.Prefix
 	InterfaceName   string

@@ -1,0 +1,244 @@
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// forward returns the sessions that the BGPPeers of one scope give this node: to their peerIP, or to the nodes of their peerSelector.
+func (p *peering) forward(all []given, scope Scope) []Peer {
+	var out []Peer
+	for _, g := range all {
+		switch {
+		case g.scope() != scope || g.LocalWorkloadSelector != "" || !g.isFor(p.node):
+		case g.PeerIP != "":
+			out = append(out, p.toAddress(g)...)
+		default:
+			for _, f := range families {
+				out = append(out, p.toNodes(g, f, scope, func(n calico.Node) bool { return g.peers.Matches(n.Labels) })...)
+			}
+		}
+	}
+	return out
+}
+
+// toAddress returns the session to the peerIP of g.
+func (p *peering) toAddress(g given) []Peer {
+	own, ok := addressOf(p.node, familyOf(g.addr))
+	if !ok {
+		if g.Node != "" { // a peer of several nodes may well be meant for the others
+			p.problem(g.key(), "no session to %s: Node(%s) has no %s address", g.addr, p.node.Name, familyOf(g.addr))
+		}
+		return nil
+	}
+	if g.addr == own {
+		return nil
+	}
+	session := p.session(own, g.addr, g.ASNumber)
+	session.Port = cmp.Or(g.port, p.portOf(g.addr, g.ASNumber))
+	session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
+	session.AllowLocalAS = p.allowed(g)
+	// confd does not ask which node an address belongs to: another reflector that is addressed so is a client, also one of this cluster.
+	session.Client = p.isClient(session, "")
+	return []Peer{p.apply(g, g.scope(), session)}
+}
+
+// toNodes returns the sessions of g to the other nodes that are meant, in one family.
+func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node) bool) []Peer {
+	own, ok := addressOf(p.node, f)
+	if !ok {
+		return nil
+	}
+	var out []Peer
+	for _, n := range p.nodes {
+		addr, ok := addressOf(n, f)
+		if !ok || addr == own || !meant(n) {
+			continue
+		}
+		session := p.toNode(own, addr, n)
+		session.Client = p.isClient(session, n.RouteReflectorClusterID)
+		out = append(out, p.apply(g, scope, session))
+	}
+	return out
+}
+
+// reverse returns the other ends of peerings: where a BGPPeer makes other nodes peer with this one, this one peers with them.
+func (p *peering) reverse(all []given) []Peer {
+	var out []Peer
+	for _, g := range all {
+		if g.ReversePeering == "Manual" || g.LocalWorkloadSelector != "" {
+			continue
+		}
+		for _, f := range families {
+			if p.isPeerOf(g, f) {
+				out = append(out, p.toNodes(g, f, ScopeNode, g.isFor)...)
+			}
+		}
+	}
+	return out
+}
+
+// isPeerOf reports whether this node is a peer that g means in family f: it has the labels, or the peerIP, AS and port.
+func (p *peering) isPeerOf(g given, f family) bool {
+	if g.PeerSelector != "" {
+		return g.peers.Matches(p.node.Labels)
+	}
+	own, ok := addressOf(p.node, f)
+	return ok && own == g.addr && g.ASNumber == nodeAS(p.node, p.s) && (g.port == 0 || g.port == listenPort(p.node.Name, p.s))
+}
+
+// portOf returns the port to dial at addr where none is given: a Calico node of that address and AS listens where its
+// BGPConfiguration says, all others on 179.
+func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
+	for _, n := range p.nodes {
+		if a, ok := addressOf(n, familyOf(addr)); ok && a == addr && nodeAS(n, p.s) == as {
+			return listenPort(n.Name, p.s)
+		}
+	}
+	return defaultPort
+}
+
+// isClient reports whether this node reflects to a peer (RFC 4456): iBGP, and not a reflector of the same cluster, as far as its cluster is known.
+func (p *peering) isClient(session Peer, cluster string) bool {
+	own := p.node.RouteReflectorClusterID
+	return own != "" && !session.External() && cluster != own
+}
+
+// workloads returns the sessions to workloads of this node: each waits for the workload, which dials localWorkloadPeeringIPV4 or IPV6 of
+// the BGPConfiguration. A stock node knows them from files that Felix writes; here they are in the datastore.
+func (p *peering) workloads(all []given) []Peer {
+	var out []Peer
+	for _, g := range all {
+		if g.LocalWorkloadSelector == "" || !g.isFor(p.node) {
+			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(p.s.WorkloadEndpoints)) {
+			w := p.s.WorkloadEndpoints[id]
+			if w.Node == p.node.Name && g.workloads.Matches(w.Labels) {
+				out = append(out, p.toWorkload(g, w)...)
+			}
+		}
+	}
+	return out
+}
+
+// toWorkload returns the sessions to the first address of each family.
+func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) []Peer {
+	var out []Peer
+	for _, f := range families {
+		i := slices.IndexFunc(w.IPNetworks, func(n netip.Prefix) bool { return n.IsSingleIP() && familyOf(n.Addr()) == f })
+		own, ok := addressOf(p.node, f)
+		if i < 0 || !ok {
+			continue
+		}
+		session := p.session(own, w.IPNetworks[i].Addr(), g.ASNumber)
+		session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
+		session = p.apply(g, ScopeLocalWorkload, session)
+		session.Port, session.Passive = defaultPort, true
+		session.LocalAddress, session.Password = netip.Addr{}, nil
+		out = append(out, session)
+	}
+	return out
+}
+
+// apply gives a session what its BGPPeer says in every form and for both directions.
+func (p *peering) apply(g given, scope Scope, session Peer) Peer {
+	session.Scope = scope
+	session.Source = g.key()
+	session.Password = g.Password
+	session.TTLSecurity = g.TTLSecurity
+	session.RestartTime = p.restartTime(g.key(), "maxRestartTime", g.MaxRestartTime)
+	session.KeepaliveTime = p.keepaliveTime(g)
+	session.Filters = g.Filters
+	session.NextHop = p.nextHopMode(g, session)
+	session.ReachableBy = p.gateway(g, session.Address)
+	if g.SourceAddress == "None" {
+		session.LocalAddress = netip.Addr{}
+	}
+	return session
+}
+
+// nextHopMode: the older keepOriginalNextHop counts where the newer field is absent, and towards eBGP peers only.
+func (p *peering) nextHopMode(g given, session Peer) NextHopMode {
+	switch g.NextHopMode {
+	case "":
+		if g.KeepOriginalNextHop && session.External() {
+			return NextHopKeep
+		}
+	case "Auto":
+	case "Self":
+		return NextHopSelf
+	case "Keep":
+		return NextHopKeep
+	default:
+		p.problem(g.key(), "nextHopMode %q is none of Auto, Self, Keep: Auto is used", g.NextHopMode)
+	}
+	return NextHopAuto
+}
+
+// gateway reads reachableBy for one of the peers of g: those of the other family are reached without.
+func (p *peering) gateway(g given, peer netip.Addr) netip.Addr {
+	if g.ReachableBy == "" {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(g.ReachableBy)
+	a = a.Unmap()
+	switch {
+	case err != nil || !isRouter(a) || a.IsLoopback():
+		p.problem(g.key(), "reachableBy %q is not the address of a gateway: the session runs without the route", g.ReachableBy)
+		return netip.Addr{}
+	case g.PeerIP != "" && familyOf(a) != familyOf(peer):
+		p.problem(g.key(), "reachableBy %s is of another family than peerIP %s: the session runs without the route", a, peer)
+		return netip.Addr{}
+	case familyOf(a) != familyOf(peer) || a == peer:
+		return netip.Addr{}
+	}
+	return a
+}
+
+// maxAllowedLocalAS is what GoBGP can count; BIRD and Calico allow as much as fits into it.
+const maxAllowedLocalAS = 255
+
+func (p *peering) allowed(g given) int {
+	n := g.NumAllowedLocalASNumbers
+	if n < 0 || n > maxAllowedLocalAS {
+		p.problem(g.key(), "numAllowedLocalASNumbers %d is not in 0…%d: %d is used", n, maxAllowedLocalAS, min(max(n, 0), maxAllowedLocalAS))
+	}
+	return min(max(n, 0), maxAllowedLocalAS)
+}
+
+// restartTime returns a graceful-restart time as it can be sent: whole seconds, the default where none is given.
+func (p *peering) restartTime(key, field string, d time.Duration) time.Duration {
+	d = d.Round(time.Second)
+	switch {
+	case d < 0:
+		p.problem(key, "%s is negative: %s is used", field, defaultRestartTime)
+		return defaultRestartTime
+	case d == 0:
+		return defaultRestartTime
+	case d > maxRestartTime:
+		p.problem(key, "%s is %s, which the protocol cannot carry: %s is used", field, d, maxRestartTime)
+		return maxRestartTime
+	}
+	return d
+}
+
+// maxKeepaliveTime is a third of the longest hold time (RFC 4271 §4.2, §4.4).
+const maxKeepaliveTime = 21845 * time.Second
+
+func (p *peering) keepaliveTime(g given) time.Duration {
+	d := g.KeepaliveTime.Round(time.Second)
+	if d < 0 || d > maxKeepaliveTime {
+		p.problem(g.key(), "keepaliveTime %s is not in 0…%s: a third of the hold time is used", d, maxKeepaliveTime)
+		return 0
+	}
+	return d
+}
+
+func nodeKey(name string) string { return fmt.Sprintf("Node(%s)", name) }
