@@ -115,6 +115,8 @@ type Announcement struct {
 	Prefix    netip.Prefix
 	NextHop   netip.Addr // always explicit; of the prefix's family unless the operator said otherwise
 	LocalPref uint32     // sent on iBGP only
+	// GracefulShutdown adds the community GRACEFUL_SHUTDOWN (RFC 8326): a router that honours it prefers any other path.
+	GracefulShutdown bool
 }
 
 // Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of a prefix all paths are equally good.

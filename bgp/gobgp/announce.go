@@ -91,9 +91,13 @@ func pathOf(a bgp.Announcement) (*api.Path, error) {
 	if p.NlriBinary, err = nlri.Serialize(); err != nil {
 		return nil, err
 	}
-	for _, attr := range []packet.PathAttributeInterface{
+	attrs := []packet.PathAttributeInterface{
 		packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP), nextHop, packet.NewPathAttributeLocalPref(a.LocalPref),
-	} {
+	}
+	if a.GracefulShutdown {
+		attrs = append(attrs, packet.NewPathAttributeCommunities([]uint32{uint32(packet.COMMUNITY_PLANNED_SHUT)}))
+	}
+	for _, attr := range attrs {
 		b, err := attr.Serialize()
 		if err != nil {
 			return nil, err

@@ -59,6 +59,13 @@ func newLearned(log *slog.Logger, sink Sink, ss *sessions, hops *deadHops, suspe
 	}
 }
 
+// end has the Sink told nothing more.
+func (l *learned) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sink = nobody{}
+}
+
 // watch registers for everything at once: only the filters of one watch are ordered among each other. There is nothing to miss
 // before, so it does without the initial dump, whose conversion races with GoBGP (upstream issue 2705).
 func (s *Speaker) watch(ctx context.Context) error {

@@ -369,12 +369,16 @@ func TestStopSaysCease(t *testing.T) {
 	a, b := l.node(64512), l.node(64512)
 	connect(a, b)
 	a.announce("10.1.0.0/26", "192.0.2.1")
+	b.announce("10.2.0.0/26", "192.0.2.2")
 	set(t, a, b)
 	b.wantHops("10.1.0.0/26", "192.0.2.1")
+	a.wantHops("10.2.0.0/26", "192.0.2.2")
 	if err := a.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.wantHops("10.1.0.0/26")
+	time.Sleep(200 * time.Millisecond)
+	a.wantHops("10.2.0.0/26", "192.0.2.2") // the FIB forwards on
 	if err := a.Set(context.Background(), a.plan); err != errEnded {
 		t.Errorf("Set after Stop: %v", err)
 	}

@@ -241,9 +241,11 @@ func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
 	})
 }
 
-// Stop says goodbye: it sends CEASE to every peer, which then drop our routes at once, stops the gRPC and ends Run.
+// Stop says goodbye: it sends CEASE to every peer, which then drop our routes at once, stops the gRPC and ends Run. What peers announced is
+// not reported as gone: whether to forward on is not decided here.
 func (s *Speaker) Stop(ctx context.Context) error {
 	return s.ask(ctx, func(context.Context) error {
+		s.learned.end()
 		s.applied.server.Stop()
 		s.forget()
 		return errStopped

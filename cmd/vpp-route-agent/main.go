@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"vpp-route-agent/internal/agent"
 )
 
 // version is set by the Makefile (-ldflags -X main.version=…) from git describe.
@@ -29,6 +31,9 @@ func main() {
 	if err == nil {
 		return
 	}
+	if errors.Is(err, agent.ErrDrained) { // as it was told
+		os.Exit(3)
+	}
 	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
 	if errors.As(err, &usageError{}) {
 		os.Exit(2)
@@ -43,7 +48,7 @@ func newCommand() *cobra.Command {
 		Long: `vpp-route-agent announces this node's Calico IPAM blocks and workload addresses over BGP, peers with calico-node (BIRD), route
 reflectors and routers as Calico's resources say, and keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
 
-Exit status: 0 all went well, 1 something failed, 2 it was called wrongly.`,
+Exit status: 0 all went well, 1 something failed, 2 it was called wrongly, 3 run ended because the node was drained.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
 		// Cobra's own check of the subcommand's name would end with status 1.
@@ -56,7 +61,7 @@ Exit status: 0 all went well, 1 something failed, 2 it was called wrongly.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(), guardCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand())
+	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(), guardCommand(), drainCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = cobra.NoArgs

@@ -109,7 +109,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
-		Datastore: datastore{source, keeper}, FIB: engine, Log: log,
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, Log: log,
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.learnBGP {
@@ -142,7 +142,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	group.Go(func() error { return systemd.Run(ctx, serviceOf(a, log)) })
 	log.Info("started", "version", version, "dataplane", cfg.dataplane, "learn", cfg.learn())
 	err = group.Wait()
-	if errors.Is(err, agent.ErrNewProcess) {
+	if errors.Is(err, agent.ErrNewProcess) || errors.Is(err, agent.ErrDrained) {
 		return err
 	}
 	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)

@@ -32,6 +32,7 @@ var agentCommand = verbs(map[string]command{
 	"start": agentStart,
 	"stop":  agentStop,
 	"kill":  agentKill,
+	"ended": agentEnded,
 	"log":   agentLog,
 })
 
@@ -98,6 +99,24 @@ func agentKill(sc *script, _ []string) (string, error) {
 	a := sc.agent
 	a.kill()
 	sc.agent = nil
+	return "", a.races()
+}
+
+// agent ended STATUS: the agent has ended by itself, with this status.
+func agentEnded(sc *script, args []string) (string, error) {
+	a := sc.agent
+	if len(args) != 1 || a == nil {
+		return "", usage("agent ended STATUS, while it runs")
+	}
+	select {
+	case <-a.exited:
+	case <-time.After(patience):
+		return "", fmt.Errorf("the agent still runs:\n%s", a.lastWords())
+	}
+	sc.agent = nil
+	if got := strconv.Itoa(a.cmd.ProcessState.ExitCode()); got != args[0] {
+		return "", fmt.Errorf("the agent ended with status %s:\n%s", got, a.lastWords())
+	}
 	return "", a.races()
 }
 

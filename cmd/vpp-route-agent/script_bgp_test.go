@@ -384,7 +384,7 @@ func bgpRIB(sc *script, args []string) (string, error) {
 	return sc.compare(rows, args[1])
 }
 
-// learned lists the agent's paths: "PREFIX via NEXTHOP local-pref N", and in the end "as N" from another AS, "stale" where only graceful
+// learned lists the agent's paths: "PREFIX via NEXTHOP local-pref N", and in the end "as N" from another AS, "community N:M", "stale" where only graceful
 // restart keeps it.
 func (p *peer) learned() ([]string, error) {
 	ctx, cancel := brief()
@@ -438,6 +438,10 @@ func describe(path *api.Path) (string, error) {
 			hop = " via " + strings.Join(a.NextHops, ",")
 		case *api.LocalPrefAttribute:
 			pref = fmt.Sprintf(" local-pref %d", a.LocalPref)
+		case *api.CommunitiesAttribute:
+			for _, c := range a.Communities {
+				as += fmt.Sprintf(" community %d:%d", c>>16, c&0xffff)
+			}
 		case *api.AsPathAttribute:
 			for _, segment := range a.Segments {
 				for _, n := range segment.Numbers {

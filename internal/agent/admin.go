@@ -124,8 +124,8 @@ func (a *Agent) Audit(ctx context.Context) (AuditStatus, error) {
 	return out, nil
 }
 
-// AdminHandler serves the admin API: JSON over HTTP on a unix socket. GET /v1/status and /v1/routes?prefix=P, POST /v1/audit and
-// /v1/guard/release.
+// AdminHandler serves the admin API: JSON over HTTP on a unix socket. GET /v1/status and /v1/routes?prefix=P; POST /v1/audit,
+// /v1/guard/release, /v1/drain?wait=D&stay=B and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
@@ -158,7 +158,29 @@ func (a *Agent) AdminHandler() http.Handler {
 		a.cfg.FIB.ReleaseGuard()
 		writeJSON(w, held)
 	})
+	mux.HandleFunc("POST /v1/drain", a.serveDrain)
+	mux.HandleFunc("POST /v1/drain/cancel", func(w http.ResponseWriter, _ *http.Request) {
+		if err := a.CancelDrain(); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		writeJSON(w, DrainStatus{})
+	})
 	return mux
+}
+
+func (a *Agent) serveDrain(w http.ResponseWriter, r *http.Request) {
+	wait, err := time.ParseDuration(r.URL.Query().Get("wait"))
+	if err != nil {
+		http.Error(w, "wait: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	status, err := a.Drain(wait, r.URL.Query().Get("stay") == "true")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	writeJSON(w, status)
 }
 
 // ParsePrefixOrAddr takes a prefix, or an address as its /32 or /128.

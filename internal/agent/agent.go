@@ -35,6 +35,8 @@ type Speaker interface {
 	Counters() bgp.Counters
 	Announced() []bgp.Announcement
 	Changed() <-chan struct{}
+	// Stop says goodbye to all peers.
+	Stop(ctx context.Context) error
 }
 
 // Config is what an Agent is made of.
@@ -48,6 +50,8 @@ type Config struct {
 	// WithdrawWithoutDataplane withdraws everything while the data plane is away for longer than announcements wait for it. Otherwise
 	// peers keep sending packets here, which is right where VPP comes back in a moment and nobody else could take them.
 	WithdrawWithoutDataplane bool
+	// DrainFile is where a drain is noted, so that a restart goes on with it; "": a restart ends it.
+	DrainFile string
 
 	Datastore Datastore
 	Speaker   Speaker     // nil: no BGP (--learn etcd)
@@ -85,6 +89,8 @@ type Agent struct {
 	rejected    []netip.Addr     // next hops that the speaker rejects
 	remotesOf   *calico.Snapshot // of which remotes was made
 
+	wake chan struct{} // of size 1: somebody changed what the mutex guards
+
 	mu             sync.Mutex
 	turned         time.Time // when Run's loop last came round
 	plan           Plan
@@ -97,6 +103,9 @@ type Agent struct {
 	waiting        string          // what the sweep waits for
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
+	drain          DrainStatus
+	withdrawn      time.Time // when the drain's wait was over
+	stopping       bool      // the drain cannot be taken back any more
 }
 
 // New returns an Agent that does nothing until Run.
@@ -105,10 +114,21 @@ func New(cfg Config) *Agent {
 	if noBGP {
 		cfg.Speaker = silence{}
 	}
-	return &Agent{cfg: cfg, noBGP: noBGP, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil}
+	drain, err := readDrain(cfg.DrainFile)
+	switch {
+	case err != nil:
+		cfg.Log.Error("draining until `drain --cancel`: there is a note of a drain that cannot be read", "err", err)
+	case drain.Phase != NotDraining:
+		cfg.Log.Warn("an earlier run was draining; this one goes on with it", "until", drain.Until, "stay", drain.Stay)
+	}
+	return &Agent{
+		cfg: cfg, noBGP: noBGP, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil,
+		wake: make(chan struct{}, 1), drain: drain, withdrawn: time.Now(),
+	}
 }
 
-// Run keeps the speaker and the FIB equal to the plan until ctx ends (nil) or a new process must take over (ErrNewProcess).
+// Run keeps the speaker and the FIB equal to the plan until ctx ends (nil), a new process must take over (ErrNewProcess) or a drain is over
+// (ErrDrained).
 func (a *Agent) Run(ctx context.Context) error {
 	var fibChanged <-chan struct{}
 	if a.cfg.FIB != nil {
@@ -125,7 +145,11 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.noteProblems(a.snapshot.Problems)
 		case <-fibChanged:
 		case <-a.cfg.Speaker.Changed():
+		case <-a.wake:
 		case <-tick.C:
+		}
+		if a.advanceDrain(time.Now()) {
+			return a.endDrain(ctx)
 		}
 		if a.snapshot != nil {
 			a.apply(ctx)
@@ -317,7 +341,7 @@ func (a *Agent) rejectNextHops(ctx context.Context) {
 
 // facts are read anew before each plan.
 func (a *Agent) facts() Facts {
-	f := Facts{Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{}}
+	f := Facts{Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{}, Drain: a.drainPhase()}
 	for _, ann := range a.cfg.Speaker.Announced() {
 		f.Announced[ann.Prefix] = true
 	}

@@ -121,6 +121,11 @@ func (s *speaker) Announced() []bgp.Announcement {
 	return s.plan.Announcements
 }
 
+func (s *speaker) Stop(context.Context) error {
+	s.history.add("stop")
+	return nil
+}
+
 func (s *speaker) Changed() <-chan struct{} { return s.changed }
 
 // dataplane holds routes and answers after delay.

@@ -16,6 +16,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descInfo         = desc("info", "Always 1; tells the agent's version and data plane.", "version", "dataplane", "dataplane_version")
 	descReady        = desc("ready", "1 when every condition of /readyz holds.")
+	descDrain        = desc("drain", "1 while this node is drained: announced as the worst choice, or withdrawn.", "phase")
 	descPeerUp       = desc("bgp_peer_established", "1 while the session is established.", "peer", "type")
 	descPeerReceived = desc("bgp_peer_paths_received", "Paths received from the peer, before import policy.", "peer")
 	descPeerAccepted = desc("bgp_peer_paths_accepted", "Paths accepted from the peer.", "peer")
@@ -62,6 +63,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.a.Status()
 	gauge(descInfo, 1, s.Version, s.FIB.Dataplane, s.FIB.Version)
 	gauge(descReady, oneIf(s.Ready))
+	for _, phase := range []DrainPhase{Draining, Withdrawn} {
+		gauge(descDrain, oneIf(s.Drain != nil && s.Drain.Phase == phase), string(phase))
+	}
 	for _, p := range s.BGP.Peers {
 		gauge(descPeerUp, oneIf(p.Established), p.Address.String(), p.Type)
 		gauge(descPeerReceived, float64(p.Received), p.Address.String())

@@ -36,6 +36,8 @@ type Facts struct {
 	NoDataplane bool
 	// Withdraw: NoDataplane means that nothing is to be announced at all (--withdraw-without-dataplane).
 	Withdraw bool
+	// Drain is how far this node is on its way out of service.
+	Drain DrainPhase
 	// Adopted: it is known which routes of an earlier run the data plane has.
 	Adopted bool
 	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
@@ -49,14 +51,13 @@ type Facts struct {
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
 	p.BGP.Restarting = f.Restarting
-	if f.Withdraw {
-		for _, a := range p.BGP.Announcements {
-			p.BGP.Withheld = append(p.BGP.Withheld, bgp.Withheld{Prefix: a.Prefix, Reason: "the data plane is away"})
-		}
-		p.BGP.Announcements = nil
-		slices.SortFunc(p.BGP.Withheld, func(a, b bgp.Withheld) int {
-			return cmp.Or(route.ComparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Reason, b.Reason))
-		})
+	switch {
+	case f.Drain == Withdrawn:
+		withhold(&p.BGP, "the node is drained")
+	case f.Withdraw:
+		withhold(&p.BGP, "the data plane is away")
+	case f.Drain == Draining:
+		makeWorst(p.BGP.Announcements)
 	}
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
 		if f.Announced[a.Prefix] || f.NoDataplane || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
@@ -71,6 +72,25 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
 	}
 	return p
+}
+
+// withhold takes all announcements out of p.
+func withhold(p *bgp.Plan, reason string) {
+	for _, a := range p.Announcements {
+		p.Withheld = append(p.Withheld, bgp.Withheld{Prefix: a.Prefix, Reason: reason})
+	}
+	p.Announcements = nil
+	slices.SortFunc(p.Withheld, func(a, b bgp.Withheld) int {
+		return cmp.Or(route.ComparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// makeWorst has every other path win. iBGP peers go by LOCAL_PREF; eBGP peers, who do not get that, by the community if they honour it
+// (RFC 8326 §4).
+func makeWorst(all []bgp.Announcement) {
+	for i := range all {
+		all[i].LocalPref, all[i].GracefulShutdown = 0, true
+	}
 }
 
 // dropRoutes are wanted for each own block, and for a block that was ours as long as it is still announced.

@@ -83,3 +83,4 @@ func (silence) Peers() []bgp.PeerState                             { return nil 
 func (silence) Counters() bgp.Counters                             { return bgp.Counters{} }
 func (silence) Announced() []bgp.Announcement                      { return nil }
 func (silence) Changed() <-chan struct{}                           { return nil }
+func (silence) Stop(context.Context) error                         { return nil }

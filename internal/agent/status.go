@@ -27,6 +27,8 @@ type Status struct {
 	Unrouted []UnroutedStatus `json:"unrouted"`
 	Uplink   *UplinkStatus    `json:"uplink,omitempty"`
 	Problems []ProblemStatus  `json:"problems"`
+	// Drain is there while this node is on its way out of service, or out of it.
+	Drain *DrainStatus `json:"drain,omitempty"`
 }
 
 // Condition is one thing that must hold for the node to be ready.
@@ -93,6 +95,8 @@ type AnnouncementStatus struct {
 	Prefix    netip.Prefix `json:"prefix"`
 	NextHop   netip.Addr   `json:"nextHop"`
 	LocalPref uint32       `json:"localPref"`
+	// GracefulShutdown: with the community of RFC 8326.
+	GracefulShutdown bool `json:"gracefulShutdown"`
 }
 
 // WithheldStatus is a prefix that this node could be expected to originate and does not.
@@ -191,6 +195,7 @@ func (a *Agent) Status() Status {
 	conditions := []Condition{a.nodeCondition(), a.speakerCondition()}
 	problems := slices.Concat(a.problems, a.plan.BGP.Problems, a.remotes.Problems)
 	unrouted := append([]UnroutedStatus{}, a.unrouted...)
+	drain := a.drain
 	a.mu.Unlock()
 
 	s := Status{
@@ -210,6 +215,10 @@ func (a *Agent) Status() Status {
 		u := a.cfg.Uplink()
 		s.Uplink = &u
 		s.Conditions = append(s.Conditions, uplinkCondition(u))
+	}
+	if drain.Phase != NotDraining {
+		s.Drain = &drain
+		s.Conditions = append(s.Conditions, drainCondition(drain))
 	}
 	s.Ready = !slices.ContainsFunc(s.Conditions, func(c Condition) bool { return !c.OK })
 	return s
@@ -288,6 +297,15 @@ func (a *Agent) speakerCondition() Condition {
 	return Condition{Name: "bgp", OK: true}
 }
 
+func drainCondition(d DrainStatus) Condition {
+	c := Condition{Name: "drain", Message: "everything is withdrawn; `drain --cancel` announces it again"}
+	if d.Phase == Draining {
+		c.Message = fmt.Sprintf("what this node announces is the worst choice, and is withdrawn at %s; `drain --cancel` ends that",
+			d.Until.UTC().Format(time.RFC3339))
+	}
+	return c
+}
+
 func dataplaneCondition(f FIBStatus) Condition {
 	return Condition{Name: "dataplane", OK: f.Identity != "", Message: f.Problem}
 }
@@ -309,7 +327,7 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 		s.Peers = append(s.Peers, peerStatus(p, states[p.Address]))
 	}
 	for _, a := range speaker.Announced() {
-		s.Announcements = append(s.Announcements, AnnouncementStatus{a.Prefix, a.NextHop, a.LocalPref})
+		s.Announcements = append(s.Announcements, AnnouncementStatus{a.Prefix, a.NextHop, a.LocalPref, a.GracefulShutdown})
 	}
 	for _, b := range plan.Deferred {
 		s.Withheld = append(s.Withheld, WithheldStatus{b, "its drop route is not acknowledged by the data plane yet"})

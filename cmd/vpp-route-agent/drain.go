@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vpp-route-agent/internal/agent"
+)
+
+func drainCommand() *cobra.Command {
+	var (
+		socket               string
+		wait                 time.Duration
+		stay, cancel, detach bool
+	)
+	c := &cobra.Command{
+		Use: "drain", Short: "Take this node out of service without losing packets that have another way",
+		Long: `Take this node out of service. What it announces gets the community GRACEFUL_SHUTDOWN (RFC 8326) and LOCAL_PREF 0, so that whoever has
+another path takes that; after --wait it is withdrawn; then BGP says CEASE and the agent ends with status 3, which the systemd unit does not
+start again. Until then --cancel takes it back. The FIB stays.
+
+With --stay the agent goes on, withdrawn, also across restarts, until --cancel: for supervisors that start again whatever ends, such
+as a DaemonSet.
+
+The command waits until the drain is over; interrupting it does not cancel the drain.`,
+		Example: `  vpp-route-agent drain --wait 2m
+  vpp-route-agent drain --stay --detach
+  vpp-route-agent drain --cancel`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			if cancel {
+				if err := call(cmd.Context(), http.MethodPost, socket, "/v1/drain/cancel", nil, &agent.DrainStatus{}); err != nil {
+					return err
+				}
+				fmt.Fprintln(out, "cancelled: everything is announced as before")
+				return nil
+			}
+			if wait < 0 || wait > agent.MaxDrain {
+				return usageError{fmt.Errorf("--wait must lie between 0s and %s", agent.MaxDrain)}
+			}
+			var d agent.DrainStatus
+			query := url.Values{"wait": {wait.String()}, "stay": {strconv.FormatBool(stay)}}
+			if err := call(cmd.Context(), http.MethodPost, socket, "/v1/drain", query, &d); err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "draining: announced as the worst choice, withdrawn at %s; `drain --cancel` ends that\n", d.Until.Local().Format(time.TimeOnly))
+			if detach {
+				return nil
+			}
+			return followDrain(cmd.Context(), out, socket)
+		},
+	}
+	socketFlag(c, &socket)
+	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long others may take to find other paths before everything is withdrawn")
+	c.Flags().BoolVar(&stay, "stay", false, "do not end the agent; stay withdrawn until --cancel, also across restarts")
+	c.Flags().BoolVar(&cancel, "cancel", false, "take a drain back")
+	c.Flags().BoolVar(&detach, "detach", false, "do not wait until the drain is over")
+	c.MarkFlagsMutuallyExclusive("cancel", "stay")
+	c.MarkFlagsMutuallyExclusive("cancel", "wait")
+	c.MarkFlagsMutuallyExclusive("cancel", "detach")
+	return c
+}
+
+// followDrain waits until the drain is over or was cancelled.
+func followDrain(ctx context.Context, out io.Writer, socket string) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	withdrawn := false
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		var s agent.Status
+		err := ask(ctx, socket, "/v1/status", nil, &s)
+		switch {
+		case err != nil && withdrawn:
+			fmt.Fprintln(out, "drained: the agent has stopped")
+			return nil
+		case err != nil:
+			return err
+		case s.Drain == nil:
+			return errors.New("the drain was cancelled")
+		case s.Drain.Phase == agent.Withdrawn && !withdrawn:
+			withdrawn = true
+			fmt.Fprintln(out, "withdrawn")
+			if s.Drain.Stay {
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// A drain takes this node out of service: first everything it announces is made the worst choice (GRACEFUL_SHUTDOWN and LOCAL_PREF 0, RFC 8326),
+// so that what can go another way does; then, when the wait is over, it is withdrawn; then BGP stops with CEASE and the process
+// ends, or stays as it is. Until the end it can be taken back. What must survive a restart stands in a file.
+
+// DrainPhase is how far a drain is.
+type DrainPhase string
+
+const (
+	NotDraining DrainPhase = ""
+	Draining    DrainPhase = "draining"  // announced as the worst choice
+	Withdrawn   DrainPhase = "withdrawn" // not announced
+)
+
+const (
+	// MaxDrain bounds the wait: longer is no drain but a mistake.
+	MaxDrain = 24 * time.Hour
+	// stopAfter is how long withdrawals may take to be carried out everywhere before the sessions end.
+	stopAfter = 5 * time.Second
+)
+
+// ErrDrained ends Run when a drain is over.
+var ErrDrained = errors.New("agent: drained")
+
+// DrainStatus is a drain, as `drain -o json` and `status -o json` print it.
+type DrainStatus struct {
+	Phase DrainPhase `json:"phase"`
+	Since time.Time  `json:"since"`
+	Until time.Time  `json:"until"` // when announcements are withdrawn
+	Stay  bool       `json:"stay"`  // the agent goes on, withdrawn, until the drain is cancelled
+}
+
+// Drain begins a drain that lasts wait, or changes the one under way. A drain with stay ends only by CancelDrain, also across restarts.
+func (a *Agent) Drain(wait time.Duration, stay bool) (DrainStatus, error) {
+	if wait < 0 || wait > MaxDrain {
+		return DrainStatus{}, fmt.Errorf("a drain lasts from 0s to %s", MaxDrain)
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.noBGP {
+		return DrainStatus{}, errors.New("there is no BGP (--learn etcd): nothing is announced that could be withdrawn")
+	}
+	if a.handsOff {
+		return DrainStatus{}, errors.New("ClusterInformation says datastoreReady: false; nothing is changed until it says true")
+	}
+	if a.stopping {
+		return DrainStatus{}, errors.New("the drain is over, the agent stops")
+	}
+	if a.drain.Phase == NotDraining {
+		a.drain.Since = now
+	}
+	a.drain.Phase, a.drain.Until, a.drain.Stay = Draining, now.Add(wait), stay
+	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, and is withdrawn then", "until", a.drain.Until, "stay", stay)
+	a.keepDrain()
+	return a.drain, nil
+}
+
+// CancelDrain takes a drain back: everything is announced as before. It fails when there is none, or it is over.
+func (a *Agent) CancelDrain() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.stopping:
+		return errors.New("too late: the drain is over, the agent stops")
+	case a.drain.Phase == NotDraining:
+		return errors.New("nothing is being drained")
+	}
+	a.drain = DrainStatus{}
+	a.cfg.Log.Warn("the drain is cancelled")
+	a.keepDrain()
+	return nil
+}
+
+// keepDrain notes the drain for the next process, and wakes Run. It needs a.mu.
+func (a *Agent) keepDrain() {
+	if err := writeDrain(a.cfg.DrainFile, a.drain); err != nil {
+		a.cfg.Log.Warn("a restart would forget the drain", "err", err)
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// advanceDrain moves the drain on. It reports whether it is over: everything is withdrawn for long enough, and the process is to end.
+func (a *Agent) advanceDrain(now time.Time) (over bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.drain.Phase == Draining && !now.Before(a.drain.Until) {
+		a.drain.Phase = Withdrawn
+		a.withdrawn = now
+		a.cfg.Log.Warn("drained: everything is withdrawn")
+	}
+	a.stopping = a.drain.Phase == Withdrawn && !a.drain.Stay && now.Sub(a.withdrawn) >= stopAfter
+	return a.stopping
+}
+
+// endDrain says goodbye to the peers. The next start is an ordinary one.
+func (a *Agent) endDrain(ctx context.Context) error {
+	a.cfg.Log.Warn("drained: BGP ends with CEASE")
+	if err := a.cfg.Speaker.Stop(ctx); err != nil {
+		return err
+	}
+	if err := writeDrain(a.cfg.DrainFile, DrainStatus{}); err != nil {
+		a.cfg.Log.Warn("the next start would drain again", "err", err)
+	}
+	return ErrDrained
+}
+
+// drainPhase is a fact that the plan is made of.
+func (a *Agent) drainPhase() DrainPhase {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.drain.Phase
+}
+
+// writeDrain keeps d in the file at path, or removes it where there is no drain.
+func writeDrain(path string, d DrainStatus) error {
+	if path == "" {
+		return nil
+	}
+	if d.Phase == NotDraining {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// readDrain returns the drain that an earlier process left, if any. A file that cannot be read counts as a drain that stays: to come back into
+// service by mistake costs more than to be told.
+func readDrain(path string) (d DrainStatus, err error) {
+	if path == "" {
+		return d, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err == nil && d.Phase != Draining && d.Phase != Withdrawn {
+		err = fmt.Errorf("unknown phase %q", d.Phase)
+	}
+	if err != nil {
+		now := time.Now()
+		return DrainStatus{Phase: Draining, Since: now, Until: now, Stay: true}, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}

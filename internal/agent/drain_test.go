@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"vpp-route-agent/bgp"
+)
+
+// preferences are the LOCAL_PREF and community of what is announced, by prefix.
+func preferences(p bgp.Plan) map[string]bgp.Announcement {
+	out := map[string]bgp.Announcement{}
+	for _, a := range p.Announcements {
+		out[a.Prefix.String()] = a
+	}
+	return out
+}
+
+func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		before := preferences(n.speaker.current())
+		n.take()
+		if _, err := n.agent.Drain(time.Minute, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for prefix, a := range preferences(n.speaker.current()) {
+			if a.LocalPref != 0 || !a.GracefulShutdown {
+				t.Errorf("%s is announced as %+v", prefix, a)
+			}
+		}
+		if err := n.agent.CancelDrain(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for prefix, a := range preferences(n.speaker.current()) {
+			if a != before[prefix] {
+				t.Errorf("%s is announced as %+v after the drain was cancelled, before as %+v", prefix, a, before[prefix])
+			}
+		}
+		n.take()
+
+		if _, err := n.agent.Drain(10*time.Second, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		n.take()
+		n.expect(t, 10*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		n.expect(t, 6*time.Second, "stop") // and no route is deleted
+		if err := <-n.ended; !errors.Is(err, ErrDrained) {
+			t.Errorf("ended with %v", err)
+		}
+		if err := n.agent.CancelDrain(); err == nil {
+			t.Error("a drain that is over was cancelled")
+		}
+	}, func(c *Config) { c.DrainFile = file })
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next start would drain again: %v", err)
+	}
+}
+
+func TestDrainGoesOnAfterARestart(t *testing.T) {
+	for name, note := range map[string]string{
+		"a drain that stays":        `{"phase":"draining","since":"2000-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":true}`,
+		"a note that is unreadable": `{"phase":`,
+		"a note of something else":  `{"phase":"resting"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "drain.json")
+			if err := os.WriteFile(file, []byte(note), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			inBubble(t, func(t *testing.T, n *node) {
+				n.dataplane.facts <- live
+				n.snapshots <- cluster()
+				n.expect(t, time.Hour, "put 10.1.0.0/26 drop")
+				if s := n.agent.Status(); s.Drain == nil || s.Drain.Phase != Withdrawn || s.Ready {
+					t.Errorf("status %+v", s.Drain)
+				}
+				if err := n.agent.CancelDrain(); err != nil {
+					t.Fatal(err)
+				}
+				n.expect(t, time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+			}, func(c *Config) { c.DrainFile = file })
+		})
+	}
+}
+
+func TestNoDrainWhileNothingMayChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		migrating := cluster()
+		migrating.DatastoreNotReady = true
+		n.snapshots <- migrating
+		time.Sleep(time.Second)
+		if _, err := n.agent.Drain(time.Second, false); err == nil {
+			t.Error("draining although nothing may be changed")
+		}
+		if _, err := n.agent.Drain(MaxDrain+1, false); err == nil {
+			t.Error("an endless drain was accepted")
+		}
+	})
+}
