@@ -78,6 +78,8 @@ type Peer struct {
 	Password *calico.SecretKeyRef
 	// RestartTime is our graceful-restart time (RFC 4724 §3), whole seconds; KeepaliveTime 0: a third of the hold time.
 	RestartTime, KeepaliveTime time.Duration
+	// PrefixLimit is how many paths the peer may send; one more, and the session ends for a while. 0: no limit.
+	PrefixLimit uint32
 	// TTLSecurity: 0 off, else N hops: send TTL 255, accept at least 256-N (RFC 5082).
 	TTLSecurity uint8
 	// AllowLocalAS is how often our AS may stand in a received AS_PATH.

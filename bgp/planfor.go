@@ -15,6 +15,8 @@ type Options struct {
 	RouterID string
 	// NextHop4 and NextHop6 replace the node's BGP address as NEXT_HOP of what we announce; invalid: they do not.
 	NextHop4, NextHop6 netip.Addr
+	// PrefixLimits bounds what peers may send, by the construct that they come from; a Scope that is not there has no limit, as in Calico.
+	PrefixLimits map[Scope]uint32
 }
 
 // PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give equal plans, s is not changed.
@@ -47,6 +49,9 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 
 	peers, more := Peers(self, s)
 	problems = append(problems, more...)
+	for i := range peers {
+		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
+	}
 	peers, more = withoutFiltered(peers)
 	problems = append(problems, more...)
 	problems = append(problems, unhonoured(node, s)...)

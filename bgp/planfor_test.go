@@ -413,3 +413,25 @@ func TestMeshMeets(t *testing.T) {
 		}
 	})
 }
+
+func TestPrefixLimitsGoByClass(t *testing.T) {
+	s := snapshotForLimits()
+	p := PlanFor("a", s, Options{PrefixLimits: map[Scope]uint32{ScopeGlobal: 100}})
+	got := map[Scope]uint32{}
+	for _, peer := range p.Peers {
+		got[peer.Scope] = peer.PrefixLimit
+	}
+	if len(p.Peers) != 2 || got[ScopeGlobal] != 100 || got[ScopeMesh] != 0 {
+		t.Errorf("peers %+v", p.Peers)
+	}
+}
+
+// snapshotForLimits has a mesh peer and a global one.
+func snapshotForLimits() *calico.Snapshot {
+	return &calico.Snapshot{
+		Nodes: map[string]calico.Node{
+			"a": {Name: "a", IPv4: netip.MustParsePrefix("192.0.2.1/24")}, "b": {Name: "b", IPv4: netip.MustParsePrefix("192.0.2.2/24")},
+		},
+		BGPPeers: map[string]calico.BGPPeer{"tor": {Name: "tor", PeerIP: "192.0.2.99", ASNumber: 65001}},
+	}
+}

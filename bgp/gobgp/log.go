@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/log"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -159,6 +160,8 @@ func (l *logger) note(msg string, f log.Fields) {
 		}
 	case "Mismatched local address":
 		l.sessions.problem(addr, fmt.Sprintf("the peer dialled %v, our end is %v", f["Addr"], f["Configured addr"]))
+	case "prefix limit reached":
+		l.sessions.limitReached(addr, time.Now())
 	case "Peer Up":
 		l.sessions.cameUp(addr)
 	case "Peer Down":

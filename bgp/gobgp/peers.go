@@ -38,6 +38,7 @@ type peerConf struct {
 	allowLocalAS       int
 	multihop           bool
 	addPath            bool // receive several paths per prefix (RFC 7911)
+	prefixLimit        uint32
 
 	// deferral stays what it was when the peer was added; GoBGP would reset the session for another one.
 	deferral time.Duration
@@ -47,14 +48,14 @@ func confOf(p bgp.Peer, password string) peerConf {
 	return peerConf{
 		address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
 		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, ttlSecurity: p.TTLSecurity,
-		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true,
+		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true, prefixLimit: p.PrefixLimit,
 	}
 }
 
 // live returns c without what GoBGP's UpdatePeer changes in a session that stays up: two configurations that are equal
 // then need no reset.
 func (c peerConf) live() peerConf {
-	c.keepalive, c.ttlSecurity, c.multihop, c.deferral = 0, 0, false, 0
+	c.keepalive, c.ttlSecurity, c.multihop, c.deferral, c.prefixLimit = 0, 0, false, 0, 0
 	return c
 }
 
@@ -230,6 +231,9 @@ func (c peerConf) api() *api.Peer {
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
 			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: c.addPath}},
 		}},
+	}
+	if c.prefixLimit > 0 {
+		p.AfiSafis[0].PrefixLimits = &api.PrefixLimit{Family: familyOf(c.address), MaxPrefixes: c.prefixLimit}
 	}
 	if c.local.IsValid() {
 		p.Transport.LocalAddress = c.local.String()

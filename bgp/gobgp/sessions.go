@@ -36,6 +36,8 @@ type session struct {
 	cause       string
 	holdExpired bool // the hold timer ended, the session not yet
 	restart     bool // the session was ended by its hold timer and awaits restartExpired
+
+	overLimit time.Time // when the peer sent more prefixes than it may; GoBGP leaves the session down then
 }
 
 func newSessions() *sessions {
@@ -158,7 +160,7 @@ func (ss *sessions) keyError(addr netip.Addr) (err error) {
 // ending notes what GoBGP says shortly before a session ends, also one that never came up.
 func (ss *sessions) ending(addr netip.Addr, text string) {
 	ss.with(addr, func(p *session) {
-		if !p.holdExpired { // the NOTIFICATION that follows says it less well
+		if !p.holdExpired && p.overLimit.IsZero() { // the NOTIFICATION that follows says it less well
 			p.cause, p.lastError = text, text
 		}
 	})
@@ -170,6 +172,29 @@ func (ss *sessions) holdTimer(addr netip.Addr) {
 		p.holdExpired = true
 		p.cause, p.lastError = "hold timer expired", "hold timer expired"
 	})
+}
+
+// limitReached notes that the peer sent more prefixes than it may.
+func (ss *sessions) limitReached(addr netip.Addr, now time.Time) {
+	ss.with(addr, func(p *session) {
+		if p.overLimit.IsZero() {
+			p.overLimit = now
+			p.cause = "it sent more prefixes than its limit"
+			p.lastError = p.cause
+		}
+	})
+}
+
+// limitedUntil returns the peers that were over their limit before then.
+func (ss *sessions) limitedUntil(then time.Time) (out []netip.Addr) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for addr, p := range ss.peers {
+		if !p.overLimit.IsZero() && !p.overLimit.After(then) {
+			out = append(out, addr)
+		}
+	}
+	return out
 }
 
 // down notes GoBGP's reason for the end of an established session.

@@ -6,6 +6,7 @@
 package gobgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,8 @@ type Config struct {
 	Sink Sink
 	// Passwords may be nil: no secret is known.
 	Passwords Passwords
+	// LimitRetry is how long a peer stays down that sent more prefixes than its limit; 0 means DefaultLimitRetry.
+	LimitRetry time.Duration
 	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path" or several with commas. Empty: off.
 	GRPC string
 	// GRPCWrite opens the calls that change something. They bypass the plan; paths added that way are removed again and counted.
@@ -106,6 +109,7 @@ func New(cfg Config) (*Speaker, error) {
 	if err := removeStaleSockets(cfg.GRPC); err != nil {
 		return nil, err
 	}
+	cfg.LimitRetry = cmp.Or(cfg.LimitRetry, DefaultLimitRetry)
 	ss, hops := newSessions(), newDeadHops()
 	s := &Speaker{
 		cfg:      cfg,
@@ -167,6 +171,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 		case now := <-tick.C:
 			s.learned.freshen(now)
 			s.restartIncomplete(ctx, now)
+			s.restartLimited(ctx, now)
 			s.watchRestart(ctx, now)
 		case <-retry.C:
 			s.retryPeers(ctx)

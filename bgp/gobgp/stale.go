@@ -13,11 +13,21 @@ import (
 // unless told otherwise, and must not be cut off in that.
 const staleTime = 7 * time.Minute
 
+// DefaultLimitRetry is long enough for somebody to be told, and short enough for a peer that was mended to be back by itself.
+const DefaultLimitRetry = 5 * time.Minute
+
+// restartLimited tries peers again that were over their prefix limit. GoBGP would leave them down for ever.
+func (s *Speaker) restartLimited(ctx context.Context, now time.Time) {
+	for _, addr := range s.sessions.limitedUntil(now.Add(-s.cfg.LimitRetry)) {
+		s.restartPeer(ctx, addr, "the peer was over its prefix limit and is tried again")
+	}
+}
+
 // restartExpired drops the paths of peers that were silent for the hold time. GoBGP would keep them for the restart time on top, as
 // for a peer whose connection broke, but who is silent for so long is not restarting.
 func (s *Speaker) restartExpired(ctx context.Context) {
 	for _, addr := range s.sessions.takeExpired() {
-		s.restartPeer(ctx, addr, "hold timer expired")
+		s.restartPeer(ctx, addr, "hold timer expired, dropping the peer's routes")
 	}
 }
 
@@ -34,9 +44,9 @@ func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
 		case !p.GetGracefulRestart().GetPeerRestarting(): // nothing is kept
 			s.sessions.lookAgain(addr, since, time.Time{})
 		case !negotiatedRestart(p):
-			s.restartPeer(ctx, addr, "the peer came back without graceful restart")
+			s.restartPeer(ctx, addr, "the peer came back without graceful restart, dropping its old routes")
 		case !now.Before(overdue):
-			s.restartPeer(ctx, addr, "the peer came back and sent no End-of-RIB")
+			s.restartPeer(ctx, addr, "the peer came back and sent no End-of-RIB, dropping its old routes")
 		default:
 			s.sessions.lookAgain(addr, since, overdue)
 		}
@@ -59,7 +69,7 @@ func (s *Speaker) restartPeer(ctx context.Context, addr netip.Addr, why string) 
 	if !ok {
 		return
 	}
-	s.log.Info(why+", dropping the peer's routes", "peer", addr)
+	s.log.Info(why, "peer", addr)
 	err := s.removePeer(ctx, c)
 	if err == nil {
 		err = s.setPeer(ctx, c)

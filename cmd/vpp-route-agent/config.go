@@ -16,6 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/bgp/gobgp"
+
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/ipam"
 )
@@ -54,6 +57,8 @@ type config struct {
 	kernelTable    uint32
 	kernelProtocol uint8
 	kernelMetric   uint32
+	prefixLimits   map[bgp.Scope]uint32
+	limitRetry     time.Duration
 	gobgpListen    string
 	gobgpWrite     bool
 	metricsListen  string
@@ -127,6 +132,9 @@ var settings = []setting{
 	{flag: "kernel-protocol", file: "kernelProtocol", def: "179", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
 	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: parseMetric},
 
+	{flag: "prefix-limit", file: "prefixLimit", list: true, usage: "most paths that a peer may send, by class: mesh, global, node and local-workload, as in `global=1000,local-workload=10`; a class that is not named has no limit. A peer that sends more is cut off and its routes go",
+		set: parsePrefixLimits},
+	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(), usage: "how long such a peer stays cut off before it is tried again", set: parseLimitRetry},
 	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},

@@ -105,6 +105,10 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"metric 0":                   {[]string{"--dataplane=kernel", "--kernel-metric=0"}, nil, "", "from 1 to 4294967295"},
 		"socket path too long":       {[]string{"--admin-socket=/" + strings.Repeat("x", 107)}, nil, "", "longer than the 107 bytes"},
 		"state directory is a file":  {[]string{"--state-dir=/etc/passwd"}, nil, "", "/etc/passwd is not a directory"},
+		"limit of no class":          {[]string{"--prefix-limit=router=5"}, nil, "", `"router=5" is not one of mesh, global, node, local-workload`},
+		"limit of 0":                 {[]string{"--prefix-limit=mesh=0"}, nil, "", "greater than 0"},
+		"two limits":                 {[]string{"--prefix-limit=mesh=5", "--prefix-limit=mesh=6"}, nil, "", "mesh has two limits"},
+		"retry at once":              {[]string{"--prefix-limit-retry=0s"}, nil, "", "between 1s and 24h"},
 		"negative deferral":          {[]string{"--deferral=-1s"}, nil, "", "between 0s and 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,6 +155,7 @@ func TestFileAndFlagsMeanTheSame(t *testing.T) {
 	sample := map[string]string{
 		"node-name": "n", "router-id": "10.0.0.1", "next-hop": "10.0.0.9", "etcd-endpoints": "http://x:1", "vpp-socket": "/s", "fib-source": "src",
 		"fib-source-priority": "7", "gobgp-listen": "127.0.0.1:1", "metrics-listen": "off", "admin-socket": "/a", "state-dir": "/d", "deferral": "5s",
+		"prefix-limit": "mesh=100,node=7", "prefix-limit-retry": "1m",
 		"log-level": "debug", "log-format": "json", "allow-shared-source": "true", "gobgp-write": "true",
 	}
 	seen := 0

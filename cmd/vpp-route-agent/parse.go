@@ -203,6 +203,43 @@ func parseGuardMinimum(c *config, s string) error {
 	return nil
 }
 
+// limitClasses are the names of scopes that are short enough to type.
+var limitClasses = map[string]bgp.Scope{
+	"mesh": bgp.ScopeMesh, "global": bgp.ScopeGlobal, "node": bgp.ScopeNode, "local-workload": bgp.ScopeLocalWorkload,
+}
+
+func parsePrefixLimits(c *config, s string) error {
+	c.prefixLimits = map[bgp.Scope]uint32{}
+	for part := range strings.SplitSeq(s, ",") {
+		class, text, _ := strings.Cut(part, "=")
+		scope, ok := limitClasses[class]
+		if !ok {
+			return fmt.Errorf("%q is not one of mesh, global, node, local-workload, followed by =NUMBER", part)
+		}
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q: want a whole number greater than 0 after the =", part)
+		}
+		if _, twice := c.prefixLimits[scope]; twice {
+			return fmt.Errorf("%s has two limits", class)
+		}
+		c.prefixLimits[scope] = uint32(n)
+	}
+	return nil
+}
+
+func parseLimitRetry(c *config, s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration like 5m", s)
+	}
+	if d < time.Second || d > 24*time.Hour {
+		return errors.New("must lie between 1s and 24h")
+	}
+	c.limitRetry = d
+	return nil
+}
+
 func parseDeferral(c *config, s string) error {
 	d, err := time.ParseDuration(s)
 	if err != nil {

@@ -117,7 +117,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		if engine != nil {
 			sink = agent.Learner{FIB: engine}
 		}
-		speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite})
+		speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite, LimitRetry: cfg.limitRetry})
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (c config) needs() calico.Needs {
 }
 
 func (c config) bgpOptions() bgp.Options {
-	o := bgp.Options{RouterID: c.routerID}
+	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits}
 	for _, a := range c.nextHops {
 		if a.Is4() {
 			o.NextHop4 = a
