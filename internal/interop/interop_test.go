@@ -25,6 +25,9 @@ var programs struct {
 	missing      error // why there can be no labs
 }
 
+// packages is where the Makefile keeps what is unpacked.
+const packages = "../../build/packages"
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
@@ -43,8 +46,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		return 1
 	}
-	// Where the Makefile keeps what is unpacked.
-	programs.bird, programs.missing = netlab.FindBird(ctx, "../../build/packages")
+	programs.bird, programs.missing = netlab.FindBird(ctx, packages)
 	return m.Run()
 }
 
