@@ -19,6 +19,7 @@ import (
 type agentNode struct {
 	*host
 	socket  string
+	flags   []string // besides those that every agent has
 	process *netlab.Process
 }
 
@@ -33,10 +34,10 @@ func (l *lab) agentNode(t *testing.T, name string, addresses ...string) *agentNo
 func (n *agentNode) start(t *testing.T) {
 	t.Helper()
 	var err error
-	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: programs.agent, Args: []string{
+	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: programs.agent, Args: append([]string{
 		"run", "--node-name", n.name, "--etcd-endpoints", n.lab.etcd, "--dataplane", "kernel", "--kernel-protocol", agentProtocol,
 		"--admin-socket", n.socket, "--state-dir", filepath.Join(n.lab.Dir(), n.name+".state"),
-	}})
+	}, n.flags...)})
 	check(t, err)
 }
 

@@ -14,6 +14,7 @@ func TestNodeChanges(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	ten := l.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2")
+	us.flags = []string{"--deferral", "5s"} // a new process takes over when the peers have finished; with our address of before they cannot
 	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")

@@ -8,6 +8,7 @@ package interop
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,7 +29,18 @@ var programs struct {
 // packages is where the Makefile keeps what is unpacked.
 const packages = "../../build/packages"
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The labs wait for timers most of the time: more of them may run beside each other than there are processors.
+	flag.VisitAll(func(f *flag.Flag) {
+		if f.Name == "test.parallel" && f.Value.String() == f.DefValue {
+			if err := f.Value.Set("6"); err != nil {
+				panic(err)
+			}
+		}
+	})
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	if programs.missing = netlab.Available(); programs.missing != nil {
