@@ -11,7 +11,10 @@ LDFLAGS := -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 TESTFLAGS ?= -race -timeout 10m
 
-.PHONY: build test test-dataplane lint demo bench fuzz clean tools
+# What is built from one commit twice is the same twice: times in packages and images are the commit's.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+.PHONY: build test test-dataplane lint demo bench fuzz clean tools deb
 
 build: ## the agent and, from the same module, the stock gobgp CLI
 	@mkdir -p $(BUILD)
@@ -36,6 +39,9 @@ test: tools build lint ## everything that must hold, on every real part that the
 
 test-dataplane: ## the data plane suite alone: vpptest, the kernel, and a real VPP where one is found
 	go test -count=1 -v -run TestDataplane ./vpp/... ./internal/kernel | grep -Ev '^ *(=== |--- PASS: .*/)'
+
+deb: build ## the Debian package, into build/
+	deploy/debian/build $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)
 
 demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore
 	$(BUILD)/vpp-route-agent demo $(ARGS)
