@@ -14,7 +14,7 @@ TESTFLAGS ?= -race -timeout 10m
 # What is built from one commit twice is the same twice: times in packages and images are the commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-.PHONY: build test test-dataplane lint demo bench fuzz clean tools deb
+.PHONY: build test test-dataplane lint demo bench fuzz clean tools deb image
 
 build: ## the agent and, from the same module, the stock gobgp CLI
 	@mkdir -p $(BUILD)
@@ -42,6 +42,10 @@ test-dataplane: ## the data plane suite alone: vpptest, the kernel, and a real V
 
 deb: build ## the Debian package, into build/
 	deploy/debian/build $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)
+
+image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker engine; no base image is pulled
+	deploy/image/build agent $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
+	deploy/image/build lab $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 
 demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore
 	$(BUILD)/vpp-route-agent demo $(ARGS)
