@@ -1,0 +1,210 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+var update = flag.Bool("update", false, "write what systemd-analyze says into docs/deploying.md")
+
+const unitFile = "systemd/vpp-route-agent.service"
+
+// TestUnit has systemd judge the unit: it knows every word of it, and finds the service confined. Exposure goes from 0 to 10.
+func TestUnit(t *testing.T) {
+	systemd, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze on PATH")
+	}
+	// verify wants to find the program; where the package is not installed, any will do.
+	unit := filepath.Join(t.TempDir(), filepath.Base(unitFile))
+	text := bytes.Replace(read(t, unitFile), []byte("/usr/bin/vpp-route-agent"), []byte("/bin/true"), 1)
+	check(t, os.WriteFile(unit, text, 0o644))
+	if out, err := exec.Command(systemd, "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+	cmd := exec.Command(systemd, "security", "--offline=true", "--threshold=20", "--no-pager", unit) // 2.0
+	cmd.Env = append(os.Environ(), "SYSTEMD_EMOJI=0", "LC_ALL=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("security: %v\n%s", err, out)
+	}
+	_, overall, found := strings.Cut(string(out), "Overall exposure level")
+	if !found {
+		t.Fatalf("security printed no verdict:\n%s", out)
+	}
+	t.Log("overall exposure level" + overall)
+	if *update {
+		writeBlock(t, "systemd-analyze", complaints(string(out)))
+	}
+}
+
+// complaints keeps what the service still may do, and the verdict.
+func complaints(out string) string {
+	var kept []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, " \n")
+		switch {
+		case strings.Contains(line, "Overall exposure"):
+			kept = append(kept, "", regexp.MustCompile(`[^ -~]+ *`).ReplaceAllString(line, ""))
+		case strings.HasPrefix(line, "✗"), strings.Contains(line, "NAME"):
+			kept = append(kept, strings.NewReplacer("✗ ", "", "  NAME", "NAME").Replace(line))
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// writeBlock replaces the code block below the comment with this name.
+func writeBlock(t *testing.T, name, text string) {
+	t.Helper()
+	const doc = "../docs/deploying.md"
+	re := regexp.MustCompile("(?s)(<!-- " + name + " -->\n```\n).*?\n```")
+	old := read(t, doc)
+	if !re.Match(old) {
+		t.Fatalf("%s has no block %s", doc, name)
+	}
+	check(t, os.WriteFile(doc, re.ReplaceAll(old, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n```")), 0o644))
+}
+
+// TestPackage builds the Debian package twice, from a stand-in for the binary.
+func TestPackage(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("no dpkg-deb on PATH")
+	}
+	binary := filepath.Join(t.TempDir(), "agent")
+	check(t, os.WriteFile(binary, []byte("#!/bin/sh\necho completion of $2\n"), 0o755))
+	build := func(version string) (path string, bytes []byte) {
+		t.Helper()
+		out := t.TempDir()
+		cmd := exec.Command("debian/build", binary, version, out)
+		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+		text, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		found := files(t, out+"/*.deb")
+		return found[0], read(t, found[0])
+	}
+	path, first := build("v1.2.3")
+	if _, second := build("v1.2.3"); !bytes.Equal(first, second) {
+		t.Error("two builds of the same things differ")
+	}
+	for command, want := range map[string][]string{
+		"-I": {"Version: 1.2.3\n", "Depends: passwd\n"},
+		"-c": {
+			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n", "./lib/systemd/system/vpp-route-agent.service\n",
+			"-rw-r----- root/root", "./etc/vpp-route-agent/agent.yaml\n", "2023-11-14 22:13",
+		},
+	} {
+		cmd := exec.Command("dpkg-deb", command, path)
+		cmd.Env = append(os.Environ(), "TZ=UTC")
+		out, err := cmd.Output()
+		check(t, err)
+		for _, w := range want {
+			if !strings.Contains(string(out), w) {
+				t.Errorf("dpkg-deb %s does not say %q:\n%s", command, w, out)
+			}
+		}
+	}
+	untagged, _ := build("0a1b2c3-dirty")
+	if !strings.Contains(untagged, "_0~20231114221320.0a1b2c3+dirty_") {
+		t.Errorf("version without a tag: %s", untagged)
+	}
+	if exec.Command("dpkg", "--compare-versions", "0~20231114221320.0a1b2c3+dirty", "lt", "0.1.0").Run() != nil {
+		t.Error("a version without a tag must be older than the first release")
+	}
+}
+
+// TestSysctls finds every variable on this machine: a misspelt one is an error at boot that nobody reads.
+func TestSysctls(t *testing.T) {
+	n := 0
+	for line := range strings.Lines(string(read(t, "sysctl/vpp-route-agent.conf"))) {
+		key, _, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		if !ok || strings.HasPrefix(key, "#") {
+			continue
+		}
+		n++
+		if _, err := os.Stat("/proc/sys/" + strings.ReplaceAll(key, ".", "/")); err != nil {
+			t.Error(err)
+		}
+	}
+	if n < 5 {
+		t.Errorf("only %d variables", n)
+	}
+}
+
+// TestAlerts has promtool check the rules and run their own tests. It comes from PATH or from Debian's package, unpacked.
+func TestAlerts(t *testing.T) {
+	promtool := findPromtool(t)
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// TestDashboard has promtool read each expression of the dashboard as a recording rule's.
+func TestDashboard(t *testing.T) {
+	var dashboard struct {
+		UID    string
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	check(t, json.Unmarshal(read(t, "grafana/vpp-route-agent.json"), &dashboard))
+	type rule struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	var rules []rule
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer("$instance", ".*", "$__rate_interval", "1m").Replace(target.Expr)
+			if strings.Contains(expr, "$") {
+				t.Errorf("%s: variable in %s", p.Title, target.Expr)
+			}
+			rules = append(rules, rule{"panel", expr})
+		}
+	}
+	if dashboard.UID == "" || len(rules) < 15 {
+		t.Fatalf("uid %q, %d expressions", dashboard.UID, len(rules))
+	}
+	raw, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	check(t, err)
+	file := filepath.Join(t.TempDir(), "rules.yaml") // JSON is YAML
+	check(t, os.WriteFile(file, raw, 0o644))
+	if out, err := exec.Command(findPromtool(t), "check", "rules", "--lint=none", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func findPromtool(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("promtool"); err == nil {
+		return path
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	p, err := netlab.Unpack(ctx, "../build/packages", "prometheus", "2.")
+	if err != nil {
+		t.Skip("no promtool: ", err)
+	}
+	path, err := p.Program(ctx, "promtool")
+	if err != nil {
+		t.Skip("no promtool: ", err)
+	}
+	return path
+}

@@ -1,0 +1,177 @@
+// Package deploy holds what is deployed against the programs that read it: Kubernetes' types, systemd, dpkg, Prometheus and Docker. What the agent
+// itself reads (agent.yaml, the examples, metrics) is tested beside it, in cmd/vpp-route-agent.
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+)
+
+// decode turns YAML into Kubernetes' objects as an API server would with strict field validation: unknown and repeated fields are errors.
+func decode(t *testing.T, text []byte) (objects []runtime.Object) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme} {
+		check(t, add(scheme))
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		object, _, err := decoder.Decode(doc, nil, nil)
+		if err != nil {
+			t.Errorf("%v in:\n%s", err, doc)
+			continue
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+func TestManifestsAreKubernetes(t *testing.T) {
+	decoded := 0
+	for _, file := range files(t, "kubernetes/*.yaml", "kubernetes/scrape/*.yaml") {
+		if base := filepath.Base(file); base == "kustomization.yaml" || base == "agent.yaml" {
+			continue
+		}
+		decoded += len(decode(t, read(t, file)))
+	}
+	if decoded < 6 {
+		t.Errorf("only %d objects", decoded)
+	}
+}
+
+func TestKustomizationNamesEveryFile(t *testing.T) {
+	var k struct{ Resources []string }
+	check(t, yaml.Unmarshal(read(t, "kubernetes/kustomization.yaml"), &k))
+	want := append(k.Resources, "kustomization.yaml", "agent.yaml")
+	for _, file := range files(t, "kubernetes/*.yaml") {
+		if !slices.Contains(want, filepath.Base(file)) {
+			t.Errorf("%s is deployed by nothing", file)
+		}
+	}
+}
+
+// TestKustomize renders what `kubectl apply -k` would send, where there is a kubectl.
+func TestKustomize(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("no kubectl on PATH")
+	}
+	overlay := t.TempDir()
+	here, err := os.Getwd()
+	check(t, err)
+	up, err := filepath.Rel(overlay, filepath.Join(here, "kubernetes"))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte("resources: ["+up+"]\ncomponents: ["+up+"/scrape]\n"), 0o644))
+	for _, dir := range []string{"kubernetes", overlay} {
+		out, err := exec.Command(kubectl, "kustomize", dir).Output()
+		check(t, err)
+		objects := decode(t, out)
+		if len(objects) != 6 {
+			t.Errorf("%s: %d objects", dir, len(objects))
+		}
+		for _, o := range objects {
+			if d, ok := o.(*appsv1.DaemonSet); ok {
+				checkDaemonSet(t, d)
+			}
+			if _, global := o.(*rbacv1.ClusterRole); global {
+				t.Errorf("%s: a ClusterRole", dir)
+			}
+		}
+	}
+}
+
+// checkDaemonSet holds what a restart without loss and least privilege rest on.
+func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
+	t.Helper()
+	u := d.Spec.UpdateStrategy
+	if u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("update strategy %+v: want one node at a time", u)
+	}
+	pod := d.Spec.Template.Spec
+	if !pod.HostNetwork {
+		t.Error("BGP needs the host's network")
+	}
+	if s := *pod.TerminationGracePeriodSeconds; s < 5 || s > 60 {
+		t.Errorf("%d s to end, of the 120 s that peers wait", s)
+	}
+	c := pod.Containers[0]
+	if c.Lifecycle != nil {
+		t.Error("a hook would withdraw or delay, and a restart needs neither")
+	}
+	if c.ReadinessProbe == nil || c.LivenessProbe == nil || c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
+		t.Error("probes and resources must be set")
+	}
+	s := c.SecurityContext
+	if !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"NET_BIND_SERVICE", "NET_ADMIN"}) ||
+		s.Privileged != nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem {
+		t.Errorf("security context %+v", s)
+	}
+	var config string
+	for _, v := range pod.Volumes {
+		if v.ConfigMap != nil {
+			config = v.ConfigMap.Name
+		}
+	}
+	if !strings.HasPrefix(config, "vpp-route-agent-") {
+		t.Errorf("ConfigMap %q: a change of settings must change its name, or nothing rolls", config)
+	}
+}
+
+// TestAgentReadsItsSecretsOnly holds the Role to one kind, of one namespace, without writing.
+func TestAgentReadsItsSecretsOnly(t *testing.T) {
+	found := false
+	for _, o := range decode(t, read(t, "kubernetes/rbac.yaml")) {
+		role, ok := o.(*rbacv1.Role)
+		if !ok {
+			continue
+		}
+		found = true
+		for _, rule := range role.Rules {
+			if !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
+				t.Errorf("rule %+v", rule)
+			}
+		}
+	}
+	if !found {
+		t.Error("there is no Role")
+	}
+}
+
+func files(t *testing.T, patterns ...string) (all []string) {
+	t.Helper()
+	for _, p := range patterns {
+		found, err := filepath.Glob(p)
+		check(t, err)
+		if len(found) == 0 {
+			t.Fatalf("no file is like %s", p)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	check(t, err)
+	return raw
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
