@@ -1,0 +1,57 @@
+package secrets
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// maxPassword is more than TCP MD5 takes (80 bytes); a file that is longer is something else.
+const maxPassword = 4096
+
+// Dir finds the password secret/key in the file <dir>/<secret>/<key>: the layout of mounted Kubernetes Secrets. A line end behind the
+// password is not part of it. Each lookup reads the file.
+type Dir string
+
+// Lookup returns the password, or says in one line why there is none.
+func (d Dir) Lookup(ref calico.SecretKeyRef) (string, error) {
+	if err := checkRef(ref); err != nil {
+		return "", err
+	}
+	name := filepath.Join(ref.Name, ref.Key)
+	// A link inside may not lead out of the directory: the reference is not from the one who filled it.
+	f, err := os.OpenInRoot(string(d), name)
+	if err != nil {
+		return "", d.sayWhy(name, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no file", filepath.Join(string(d), name))
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
+	if err != nil {
+		return "", d.sayWhy(name, err)
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	switch {
+	case password == "":
+		return "", fmt.Errorf("%s: %w", filepath.Join(string(d), name), errEmpty)
+	case len(raw) > maxPassword:
+		return "", fmt.Errorf("%s is too long for a password", filepath.Join(string(d), name))
+	}
+	return password, nil
+}
+
+// sayWhy keeps the reason and names the whole path.
+func (d Dir) sayWhy(name string, err error) error {
+	if pathError, ok := err.(*fs.PathError); ok {
+		err = pathError.Err
+	}
+	return fmt.Errorf("%s: %w", filepath.Join(string(d), name), err)
+}

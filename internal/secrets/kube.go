@@ -1,0 +1,170 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// KubeConfig is where the Kubernetes API is, and who asks.
+type KubeConfig struct {
+	Server    string // "https://10.96.0.1:443"
+	CAFile    string // PEM, of the authority that signed the API server's certificate
+	TokenFile string // read for each request: Kubernetes exchanges the token now and then
+	Namespace string // of the Secrets; Calico's resources do not name one
+	Log       *slog.Logger
+}
+
+// Kube finds passwords in Kubernetes Secrets. The first lookup of a Secret begins to follow it: it is listed and watched alone, so that the
+// right to list and watch just these Secrets by name is enough. A lookup never waits; until the API server has answered the password
+// is not known. While the API server is away the last known content counts.
+//
+// Lookup may be called from any goroutine, also before Run.
+type Kube struct {
+	cfg    KubeConfig
+	client *http.Client
+	wake   chan struct{} // of size 1: there is a secret that nobody follows yet
+	// pause is the shortest pause between two lists of one Secret, and longestPause the longest.
+	pause, longestPause time.Duration
+
+	mu      sync.Mutex
+	secrets map[string]*secret // by name; entries stay
+}
+
+// secret is what is known about one Secret.
+type secret struct {
+	followed bool
+	data     map[string][]byte // nil: it does not exist, or nothing is known
+	problem  error             // why data is nil, or cannot be brought up to date
+}
+
+var (
+	errNotAnswered = errors.New("the Kubernetes API has not answered yet")
+	errNotThere    = errors.New("it does not exist")
+)
+
+// NewKube returns a Kube that follows nothing until Run.
+func NewKube(cfg KubeConfig) (*Kube, error) {
+	client, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Kube{
+		cfg: cfg, client: client, wake: make(chan struct{}, 1), pause: time.Second, longestPause: 30 * time.Second, secrets: map[string]*secret{},
+	}, nil
+}
+
+// Lookup returns the password, or says in one line why there is none. Bytes are taken as they are.
+func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
+	if err := checkRef(ref); err != nil {
+		return "", err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, ok := k.secrets[ref.Name]
+	if !ok {
+		s = &secret{problem: errNotAnswered}
+		k.secrets[ref.Name] = s
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+	if s.data == nil {
+		return "", fmt.Errorf("secret %s/%s: %w", k.cfg.Namespace, ref.Name, s.problem)
+	}
+	password, ok := s.data[ref.Key]
+	switch {
+	case !ok:
+		return "", fmt.Errorf("secret %s/%s has no key %s", k.cfg.Namespace, ref.Name, ref.Key)
+	case len(password) == 0:
+		return "", fmt.Errorf("secret %s/%s, key %s: %w", k.cfg.Namespace, ref.Name, ref.Key, errEmpty)
+	}
+	return string(password), nil
+}
+
+// Run follows the Secrets that are looked up until ctx ends.
+func (k *Kube) Run(ctx context.Context) error {
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	for {
+		for _, name := range k.takeNew() {
+			followers.Go(func() { k.follow(ctx, name) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		}
+	}
+}
+
+func (k *Kube) takeNew() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var names []string
+	for name, s := range k.secrets {
+		if !s.followed {
+			s.followed = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// follow lists and watches one Secret, again and again: a watch ends by itself after some minutes.
+func (k *Kube) follow(ctx context.Context, name string) {
+	pause := k.pause
+	for {
+		err := k.listAndWatch(ctx, name)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			k.failed(name, err)
+			pause = min(2*pause, k.longestPause)
+		} else {
+			pause = k.pause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// failed notes why a Secret cannot be read. What was known of it stays.
+func (k *Kube) failed(name string, err error) {
+	k.mu.Lock()
+	s := k.secrets[name]
+	told := s.problem != nil && s.problem.Error() == err.Error()
+	s.problem = err
+	k.mu.Unlock()
+	if !told {
+		k.cfg.Log.Warn("a Secret cannot be read; what is known of it stays in use", "secret", k.cfg.Namespace+"/"+name, "err", err)
+	}
+}
+
+// found notes what a Secret contains; nil: it does not exist.
+func (k *Kube) found(name string, data map[string][]byte) {
+	k.mu.Lock()
+	s := k.secrets[name]
+	changed := (s.data == nil) != (data == nil) || !maps.EqualFunc(s.data, data, bytes.Equal)
+	s.data, s.problem = data, nil
+	if data == nil {
+		s.problem = errNotThere
+	}
+	k.mu.Unlock()
+	if changed {
+		k.cfg.Log.Info("a Secret has changed", "secret", k.cfg.Namespace+"/"+name, "exists", data != nil)
+	}
+}

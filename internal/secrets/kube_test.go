@@ -1,0 +1,337 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"vpp-route-agent/internal/calico"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// apiServer is as much of the Kubernetes API as lists and watches Secrets one by one. It refuses what a role with resourceNames would.
+type apiServer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	token   string
+	refuse  int // status of every answer; 0: none
+	raw     string
+	version int
+	secrets map[string]map[string]string
+	changed chan struct{} // closed and made anew with every change
+	watches int           // now
+	lists   int
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	a := &apiServer{token: "t1", version: 10, secrets: map[string]map[string]string{}, changed: make(chan struct{})}
+	a.Server = httptest.NewTLSServer(a)
+	t.Cleanup(func() { a.CloseClientConnections(); a.Close() })
+	return a
+}
+
+// change changes something and tells the watches.
+func (a *apiServer) change(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f()
+	a.version++
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	a.mu.Lock()
+	status := a.refuse
+	if r.Header.Get("Authorization") != "Bearer "+a.token {
+		status = http.StatusUnauthorized
+	}
+	if r.URL.Path != "/api/v1/namespaces/kube-system/secrets" || !one || r.Method != http.MethodGet {
+		status = http.StatusForbidden
+	}
+	if status != 0 {
+		a.mu.Unlock()
+		w.WriteHeader(status)
+		return
+	}
+	if r.URL.Query().Get("watch") == "true" {
+		a.watches++
+		a.mu.Unlock()
+		a.watch(w, r, name)
+		a.mu.Lock()
+		a.watches--
+		a.mu.Unlock()
+		return
+	}
+	defer a.mu.Unlock()
+	a.lists++
+	if a.raw != "" {
+		fmt.Fprint(w, a.raw)
+		return
+	}
+	items := []any{}
+	if data, ok := a.secrets[name]; ok {
+		items = append(items, secretJSON(name, data))
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "SecretList", "metadata": map[string]string{"resourceVersion": fmt.Sprint(a.version)}, "items": items})
+}
+
+func secretJSON(name string, data map[string]string) any {
+	encoded := map[string][]byte{}
+	for k, v := range data {
+		encoded[k] = []byte(v)
+	}
+	return map[string]any{"metadata": map[string]string{"name": name}, "data": encoded}
+}
+
+// watch sends the Secret with each change since the version that the client has.
+func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
+	sent := r.URL.Query().Get("resourceVersion")
+	w.WriteHeader(http.StatusOK)
+	for {
+		w.(http.Flusher).Flush()
+		a.mu.Lock()
+		changed, now := a.changed, fmt.Sprint(a.version)
+		data, exists := a.secrets[name]
+		gone := sent == "gone"
+		a.mu.Unlock()
+		if gone {
+			return
+		}
+		if now != sent {
+			kind := "MODIFIED"
+			if !exists {
+				kind = "DELETED"
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{}})
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": secretJSON(name, data)})
+			sent = now
+			continue
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// bed is a Kube that runs against an apiServer.
+type bed struct {
+	*Kube
+	server *apiServer
+	log    *syncBuffer
+	token  string
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func newBed(t *testing.T) *bed {
+	server, log := newAPIServer(t), &syncBuffer{}
+	ca, token := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "token")
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	write(t, token, "t1\n")
+	k, err := NewKube(KubeConfig{Server: server.URL, CAFile: ca, TokenFile: token, Namespace: "kube-system",
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.pause, k.longestPause = 10*time.Millisecond, 50*time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		k.client.CloseIdleConnections()
+	})
+	return &bed{k, server, log, token}
+}
+
+// becomes waits until the password is want, or, where want begins with "!", until the error contains the rest.
+func (b *bed) becomes(t *testing.T, ref, want string) {
+	t.Helper()
+	name, key, _ := strings.Cut(ref, "/")
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		got, err := b.Lookup(calico.SecretKeyRef{Name: name, Key: key})
+		if problem, fails := strings.CutPrefix(want, "!"); fails && err != nil && strings.Contains(err.Error(), problem) || !fails && err == nil && got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %q, %v; want %q\n%s", ref, got, err, want, b.log)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (b *bed) watched(t *testing.T, n int) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		b.server.mu.Lock()
+		have := b.server.watches
+		b.server.mu.Unlock()
+		if have == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d watches, want %d", have, n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestKubeFollows(t *testing.T) {
+	b := newBed(t)
+	s := b.server
+	if _, err := b.Lookup(calico.SecretKeyRef{Name: "bgp", Key: "tor"}); err == nil {
+		t.Fatal("a first lookup has a password")
+	}
+	b.becomes(t, "bgp/tor", "!secret kube-system/bgp: it does not exist")
+	b.watched(t, 1)
+
+	s.change(func() { s.secrets["bgp"] = map[string]string{"tor": "one", "empty": ""} })
+	b.becomes(t, "bgp/tor", "one")
+	b.becomes(t, "bgp/other", "!has no key other")
+	b.becomes(t, "bgp/empty", "!key empty: it is empty")
+	s.change(func() { s.secrets["bgp"] = map[string]string{"tor": " two\n\x00", "other": "o"} })
+	b.becomes(t, "bgp/tor", " two\n\x00") // bytes are taken as they are
+	b.becomes(t, "bgp/other", "o")
+	s.change(func() { s.secrets["mesh"] = map[string]string{"key": "m"} })
+	b.becomes(t, "mesh/key", "m")
+	b.watched(t, 2) // one for each Secret, however many keys
+	s.change(func() { delete(s.secrets, "bgp") })
+	b.becomes(t, "bgp/tor", "!it does not exist")
+	b.becomes(t, "mesh/key", "m")
+	s.change(func() { s.secrets["bgp"] = nil })
+	b.becomes(t, "bgp/tor", "!has no key tor")
+
+	s.mu.Lock()
+	lists := s.lists
+	s.mu.Unlock()
+	if lists != 2 {
+		t.Errorf("%d lists for two Secrets: changes did not come by watching", lists)
+	}
+	b.becomes(t, "../tor", "! is no name of a secret")
+}
+
+func TestKubeTrouble(t *testing.T) {
+	b := newBed(t)
+	s := b.server
+	s.change(func() { s.secrets["bgp"] = map[string]string{"tor": "hunter2"} })
+	b.becomes(t, "bgp/tor", "hunter2")
+	b.watched(t, 1)
+
+	// The API server is away, then refuses: what is known stays.
+	s.mu.Lock()
+	s.refuse = http.StatusServiceUnavailable
+	s.mu.Unlock()
+	s.CloseClientConnections()
+	b.logs(t, "503 Service Unavailable")
+	b.becomes(t, "bgp/tor", "hunter2")
+	b.becomes(t, "new/key", "!503 Service Unavailable")
+	s.mu.Lock()
+	s.refuse = http.StatusForbidden
+	s.mu.Unlock()
+	b.becomes(t, "new/key", "!403 Forbidden")
+	b.becomes(t, "bgp/tor", "hunter2")
+
+	// Meanwhile it changed, and the token as well.
+	s.change(func() { s.refuse, s.token, s.secrets["bgp"] = 0, "t2", map[string]string{"tor": "correct horse"} })
+	b.becomes(t, "new/key", "!401 Unauthorized")
+	if err := os.WriteFile(b.token, []byte("t2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.becomes(t, "bgp/tor", "correct horse")
+	b.becomes(t, "new/key", "!it does not exist")
+
+	// The version of the list is too old for a watch, time and again: listing alone brings changes.
+	s.change(func() { s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"bGlzdGVk"}}]}` })
+	s.CloseClientConnections()
+	b.becomes(t, "bgp/tor", "listed")
+	// Garbage, which must not be quoted.
+	s.change(func() { s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"!hunter3!"}}]}` })
+	b.logs(t, "cannot be read")
+	s.change(func() { s.raw = "" })
+	b.becomes(t, "new/key", "!it does not exist")
+	b.becomes(t, "bgp/tor", "correct horse")
+
+	for _, password := range []string{"hunter2", "hunter3", "correct horse", "listed", "t2"} {
+		if strings.Contains(b.log.String(), password) {
+			t.Errorf("the log has %q:\n%s", password, b.log)
+		}
+	}
+}
+
+func (b *bed) logs(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.log.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing logged with %q:\n%s", text, b.log)
+		}
+	}
+}
+
+func TestKubeTrustsItsCA(t *testing.T) {
+	b, other := newBed(t), newAPIServer(t)
+	// httptest's servers share a certificate; a name that is not in it stands for a wrong one.
+	b.cfg.Server = strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+	b.becomes(t, "bgp/tor", "!certificate")
+	if _, err := NewKube(KubeConfig{CAFile: b.token}); err == nil {
+		t.Error("a file without certificates is taken")
+	}
+}
+
+func TestInCluster(t *testing.T) {
+	env := func(pairs ...string) func(string) (string, bool) {
+		return func(name string) (string, bool) {
+			for i := 0; i < len(pairs); i += 2 {
+				if pairs[i] == name {
+					return pairs[i+1], true
+				}
+			}
+			return "", false
+		}
+	}
+	if _, ok := InCluster(env()); ok {
+		t.Error("in a cluster without its variables")
+	}
+	for host, want := range map[string]string{"10.96.0.1": "https://10.96.0.1:443", "fd00::1": "https://[fd00::1]:443"} {
+		if c, ok := InCluster(env("KUBERNETES_SERVICE_HOST", host, "KUBERNETES_SERVICE_PORT", "443")); !ok || c.Server != want {
+			t.Errorf("%s: got %q, want %q", host, c.Server, want)
+		}
+	}
+}
