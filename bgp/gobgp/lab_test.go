@@ -2,6 +2,7 @@ package gobgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -220,9 +222,21 @@ func (n *node) wantHops(prefix string, hops ...string) {
 }
 
 func passwords(m map[string]string) Passwords {
-	return func(r calico.SecretKeyRef) (string, bool) {
-		pw, ok := m[r.Name+"/"+r.Key]
-		return pw, ok
+	return func(r calico.SecretKeyRef) (string, error) {
+		if pw, ok := m[r.Name+"/"+r.Key]; ok {
+			return pw, nil
+		}
+		return "", errors.New("it is not in the map")
+	}
+}
+
+// knownWhen has the one password "s3cret" while known.
+func knownWhen(known *atomic.Bool) Passwords {
+	return func(calico.SecretKeyRef) (string, error) {
+		if !known.Load() {
+			return "", errors.New("not yet")
+		}
+		return "s3cret", nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,9 +113,10 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 	if p.Password == nil {
 		return "", true, nil
 	}
-	known := s.applied.passwords
+	known, err := s.applied.passwords, errNoPasswords
 	if s.cfg.Passwords != nil {
-		if pw, ok := s.cfg.Passwords(*p.Password); ok && pw != "" {
+		var pw string
+		if pw, err = s.cfg.Passwords(*p.Password); err == nil && pw != "" {
 			if len(pw) > maxKeyLength {
 				return "", false, fmt.Errorf("password %s/%s has %d bytes, a TCP MD5 key has at most %d", p.Password.Name, p.Password.Key, len(pw), maxKeyLength)
 			}
@@ -124,8 +126,13 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 	}
 	password = known[*p.Password]
 	_, there := s.applied.peers[p.Address]
-	return password, there && password != "", fmt.Errorf("password %s/%s is not known", p.Password.Name, p.Password.Key)
+	return password, there && password != "", fmt.Errorf("password %s/%s is not known: %w", p.Password.Name, p.Password.Key, cmp.Or(err, errEmptyPassword))
 }
+
+var (
+	errNoPasswords   = errors.New("this agent has no source of passwords")
+	errEmptyPassword = errors.New("it is empty")
+)
 
 // setPeer adds a peer, or changes in place what can be changed so. UpdatePeer drops the negotiated graceful-restart state of the
 // session (it swaps the families as a whole), so until the next session the peer's paths are not kept when the connection breaks. That

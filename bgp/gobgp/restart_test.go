@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
-	"vpp-route-agent/internal/calico"
 )
 
 // restarted is a node that comes back with a FIB that kept forwarding, and with these far peers in its first plan.
@@ -113,7 +112,7 @@ func TestPeerWithALatePasswordIsToldOfTheRestart(t *testing.T) {
 	l := newLab(t)
 	var known atomic.Bool
 	a := l.unset(64512, func(c *Config) {
-		c.Passwords = func(calico.SecretKeyRef) (string, bool) { return "s3cret", known.Load() }
+		c.Passwords = knownWhen(&known)
 	})
 	b := l.node(64512, func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"}) })
 	a.plan.Restarting = true

@@ -44,7 +44,7 @@ func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
 	l := newLab(t)
 	var known atomic.Bool
 	fromNow := func(c *Config) {
-		c.Passwords = func(calico.SecretKeyRef) (string, bool) { return "s3cret", known.Load() }
+		c.Passwords = knownWhen(&known)
 	}
 	a, b, c := l.node(64512, fromNow), l.node(64512, fromNow), l.node(64512)
 	connect(a, b, withPassword)

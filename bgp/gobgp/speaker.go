@@ -17,6 +17,7 @@ import (
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
+	"google.golang.org/grpc"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -33,9 +34,10 @@ type Sink interface {
 	Learned(prefix netip.Prefix, paths []bgp.Path)
 }
 
-// Passwords finds TCP MD5 keys. ok is false while the secret is not there: its peers are not configured then (fail closed), are shown
-// with the reason, and come up within seconds once it is. A peer that is configured keeps the key that it has.
-type Passwords func(calico.SecretKeyRef) (password string, ok bool)
+// Passwords finds TCP MD5 keys; it must not wait for anything. While there is an error its peers are not configured (fail closed), are shown
+// with it, and come up within seconds once there is a password. A peer that is configured keeps the key that it has. Passwords are
+// asked for every few seconds: a changed one resets its peers and no other. Errors must not contain one.
+type Passwords func(calico.SecretKeyRef) (password string, err error)
 
 // Config is what a Speaker is made of. Log is required.
 type Config struct {
@@ -182,10 +184,11 @@ func (s *Speaker) Run(ctx context.Context) error {
 func (s *Speaker) options() []server.ServerOption {
 	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, sessions: s.sessions, fatal: s.fatal})}
 	if s.cfg.GRPC != "" {
-		o = append(o, server.GrpcListenAddress(s.cfg.GRPC))
+		guards := []grpc.ServerOption{withoutKeys()}
 		if !s.cfg.GRPCWrite {
-			o = append(o, server.GrpcOption(readOnly()))
+			guards = append(guards, readOnly()...)
 		}
+		o = append(o, server.GrpcListenAddress(s.cfg.GRPC), server.GrpcOption(guards))
 	}
 	return o
 }

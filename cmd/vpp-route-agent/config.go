@@ -59,6 +59,8 @@ type config struct {
 	kernelMetric   uint32
 	prefixLimits   map[bgp.Scope]uint32
 	limitRetry     time.Duration
+	passwordDir    string
+	secretsIn      string // namespace
 	gobgpListen    string
 	gobgpWrite     bool
 	metricsListen  string
@@ -135,6 +137,10 @@ var settings = []setting{
 	{flag: "prefix-limit", file: "prefixLimit", list: true, usage: "most paths that a peer may send, by class: mesh, global, node and local-workload, as in `global=1000,local-workload=10`; a class that is not named has no limit. A peer that sends more is cut off and its routes go",
 		set: parsePrefixLimits},
 	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(), usage: "how long such a peer stays cut off before it is tried again", set: parseLimitRetry},
+	{flag: "password-dir", file: "passwordDir", usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
+		set: text(func(c *config) *string { return &c.passwordDir })},
+	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", def: "kube-system", usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
+		set: text(func(c *config) *string { return &c.secretsIn })},
 	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},
@@ -153,7 +159,10 @@ var settings = []setting{
 	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json", set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
 }
 
-const defaultAdminSocket = "/run/vpp-route-agent/agent.sock"
+const (
+	defaultAdminSocket = "/run/vpp-route-agent/agent.sock"
+	defaultPasswordDir = "/etc/vpp-route-agent/passwords"
+)
 
 // calicoEnv gives the names under which calico-node takes a variable: the prefixed form wins, even when it is empty.
 func calicoEnv(name string) []string { return []string{"CALICO_" + name, name} }

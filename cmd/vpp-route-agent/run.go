@@ -117,11 +117,18 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 		if engine != nil {
 			sink = agent.Learner{FIB: engine}
 		}
-		speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite, LimitRetry: cfg.limitRetry})
+		passwords, err := newPasswords(cfg, os.LookupEnv, log)
+		if err != nil {
+			return err
+		}
+		speaker, err := gobgp.New(gobgp.Config{
+			Log: log, Sink: sink, Passwords: passwords.Lookup, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite, LimitRetry: cfg.limitRetry,
+		})
 		if err != nil {
 			return err
 		}
 		conf.Speaker = speaker
+		group.Go(func() error { return passwords.Run(ctx) })
 		group.Go(func() error { return speaker.Run(ctx) })
 	}
 	if cfg.learnEtcd {

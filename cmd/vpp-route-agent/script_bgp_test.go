@@ -33,6 +33,7 @@ type peer struct {
 	addr, agent netip.Addr
 	as          uint32
 	restarts    bool // graceful restart
+	password    string
 	announced   map[netip.Prefix]announced
 	running     bool // BGP is started
 	process     *exec.Cmd
@@ -67,11 +68,11 @@ var bgpCommand = verbs(map[string]command{
 	"rib":      bgpRIB,
 })
 
-// bgp start NAME [as=N] [wait] [dial] [norestart]: a speaker at $NET.N that peers with the agent. It dials or waits as a Calico
+// bgp start NAME [as=N] [wait] [dial] [norestart] [password=P]: a speaker at $NET.N that peers with the agent. It dials or waits as a Calico
 // node does, unless told. Started again after bgp stop it announces what it did.
 func bgpStart(sc *script, args []string) (string, error) {
 	if len(args) == 0 {
-		return "", usage("bgp start NAME [as=N] [wait] [dial] [norestart]")
+		return "", usage("bgp start NAME [as=N] [wait] [dial] [norestart] [password=P]")
 	}
 	p := sc.peers[args[0]]
 	if p == nil {
@@ -89,6 +90,8 @@ func bgpStart(sc *script, args []string) (string, error) {
 			passive = arg == "wait"
 		case arg == "norestart":
 			p.restarts = false
+		case strings.HasPrefix(arg, "password="):
+			p.password = arg[len("password="):]
 		case strings.HasPrefix(arg, "as="):
 			as, err := strconv.ParseUint(arg[3:], 10, 32)
 			if err != nil {
@@ -182,7 +185,7 @@ func familyOf(a netip.Addr) *api.Family {
 
 func (p *peer) neighbour(passive bool) *api.Peer {
 	n := &api.Peer{
-		Conf:         &api.PeerConf{NeighborAddress: p.agent.String(), PeerAsn: 64512},
+		Conf:         &api.PeerConf{NeighborAddress: p.agent.String(), PeerAsn: 64512, AuthPassword: p.password},
 		Transport:    &api.Transport{LocalAddress: p.addr.String(), RemotePort: bgpPort, PassiveMode: passive},
 		Timers:       &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
 		EbgpMultihop: &api.EbgpMultihop{Enabled: p.as != 64512, MultihopTtl: 64},
