@@ -109,7 +109,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
-		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, Log: log,
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, DataplaneStats: statsOf(dp), Log: log,
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.learnBGP {
@@ -209,6 +209,18 @@ func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
 	return vpp.New(vpp.Config{
 		Socket: cfg.vppSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,
 	}), nil
+}
+
+// statsOf returns what reads the counters of dp, nil if it has none.
+func statsOf(dp dataplane) func() agent.DataplaneStats {
+	v, ok := dp.(*vpp.VPP)
+	if !ok {
+		return nil
+	}
+	return func() agent.DataplaneStats {
+		s := v.Stats()
+		return agent.DataplaneStats{Connections: s.Connections, Refused: s.Refused}
+	}
 }
 
 // journal is where the engine remembers what it programmed. The kernel's routes carry our protocol number and are quickly listed:

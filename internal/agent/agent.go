@@ -61,7 +61,15 @@ type Config struct {
 	EtcdRoutes []ipam.AddressSource
 	// Uplink tells how the uplink stands that the agent takes care of; nil: it takes care of none.
 	Uplink func() UplinkStatus
-	Log    *slog.Logger
+	// DataplaneStats is nil where the data plane counts nothing.
+	DataplaneStats func() DataplaneStats
+	Log            *slog.Logger
+}
+
+// DataplaneStats are the counters of a data plane's connection.
+type DataplaneStats struct {
+	Connections uint64            // made ready for use
+	Refused     map[string]uint64 // operations, by the data plane's reason
 }
 
 // ErrNewProcess ends Run when the speaker must start anew. The caller lets a new process take over, without a word to the peers: then they keep

@@ -37,6 +37,9 @@ var (
 	descUnusable     = desc("fib_routes_unusable", "Prefixes that are not programmed because no next hop is usable or a guard refuses them.", "family", "origin")
 	descHeld         = desc("fib_routes_held", "Routes of an earlier run that wait for the sweep.", "family", "origin")
 	descOps          = desc("fib_ops_total", "Operations that the data plane answered.", "result")
+	descBatches      = desc("fib_batches_total", "Batches in which operations were handed to the data plane.")
+	descConnections  = desc("dataplane_connections_total", "Connections to the data plane that were made ready for use.")
+	descRefused      = desc("dataplane_refusals_total", "Operations that the data plane refused.", "reason")
 	descDataplaneUp  = desc("dataplane_up", "1 while the data plane answers.")
 	descEtcdUp       = desc("etcd_connected", "1 while etcd answers.")
 	descEtcdAge      = desc("etcd_last_contact_seconds", "Seconds since etcd last answered.")
@@ -118,6 +121,15 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descOps, float64(s.FIB.OpsPut), "put")
 	counter(descOps, float64(s.FIB.OpsDeleted), "delete")
 	counter(descOps, float64(s.FIB.OpsFailed), "refused")
+	counter(descBatches, float64(s.FIB.Batches))
+	if m.a.cfg.DataplaneStats == nil {
+		return
+	}
+	d := m.a.cfg.DataplaneStats()
+	counter(descConnections, float64(d.Connections))
+	for reason, n := range d.Refused {
+		counter(descRefused, float64(n), reason)
+	}
 }
 
 // guarded counts the held deletions of every origin, also where there are none: an alert cannot see a series that comes and goes.

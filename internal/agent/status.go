@@ -128,6 +128,8 @@ type FIBStatus struct {
 	OpsDeleted uint64 `json:"opsDeleted"`
 	OpsFailed  uint64 `json:"opsFailed"`
 	OpsQueued  int    `json:"opsQueued"`
+	// Batches is how often operations were handed to the data plane: large ones are cheap ones.
+	Batches uint64 `json:"batches"`
 }
 
 // RouteCounts tells how many routes of one family and origin are in each state.
@@ -363,7 +365,7 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 		API: string(facts.Preflight.Outcome), APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
 		Drift:   DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different, stats.Drift.Extra, stats.Drift.Repaired},
 		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
-		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, OpsQueued: stats.Queued,
+		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, OpsQueued: stats.Queued, Batches: stats.Batches,
 	}
 	if swept {
 		s.Sweep = "done"
