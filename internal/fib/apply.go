@@ -44,12 +44,15 @@ func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job
 				e.carryOut(ctx, journal, j.batch)
 			}
 			e.publish(journal)
-			finished <- j // there is room: one job at a time
+			finished <- j // there is room for as many jobs as there are
 		}
 	}
 }
 
 func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
+	if b.isVoid() {
+		return
+	}
 	journal.before(b, time.Now(), e.snapshot)
 	refused, first := 0, -1
 	b.err = e.dataplane.Apply(ctx, b.ops, func(i int, err error) {
@@ -109,7 +112,8 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
 }
 
-// snapshot lists what is, or may be, there: for a new journal. The applier calls it between two batches, when nobody changes that.
+// snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch that was cut when all earlier ones had been taken
+// in (see table.cut), and before it carries that one out: nobody changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
 	e.walk(func(x *entry) {
@@ -148,4 +152,5 @@ func (e *Engine) publish(j *journal) {
 		}
 	}
 	e.journal.Problem, e.journal.Records, e.journal.Bytes = j.problem, j.records, j.bytes
+	e.journalLost, e.journalRetry = j.path != "" && j.file == nil, j.retry
 }

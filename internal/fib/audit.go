@@ -85,8 +85,8 @@ func (a *audit) begin() error {
 		return errAuditing
 	}
 	t.written = make(map[route.Key]struct{})
-	if t.flying != nil {
-		t.noteWritten(t.flying)
+	for _, b := range t.flying {
+		t.noteWritten(b)
 	}
 	a.life, a.report.Repair = t.life, t.repair
 	return nil

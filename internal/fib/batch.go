@@ -3,15 +3,16 @@ package fib
 import (
 	"container/heap"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"vpp-route-agent/internal/route"
 )
 
 const (
-	// batchSize bounds what is in flight, and with it how long a change waits behind a full batch: 50 ms at VPP's pace. The pipeline
-	// runs empty once per batch, a round trip of some 100 µs.
-	batchSize = 8192
+	// batchSize and maxFlying bound what is in flight, and with it how long a change waits behind full batches: 40 ms at VPP's pace. The
+	// pipeline runs empty once per batch, a round trip of some 100 µs.
+	batchSize = 4096
 	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a quarter more or less.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -77,20 +78,35 @@ type batch struct {
 	// For the journal: in which life, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
-	rewrite    bool
-	known      int // entries in the table
+	rewrite    bool // of the journal, before
 
 	life, epoch int
+	behind      *batch // was in flight when this one was cut; nil once it is this one's turn
 
 	// Results: done[i] once op i is known to have succeeded, or to have failed with errs[i].
 	done []bool
 	errs map[int]error
 	err  error // of the batch as a whole: the rest was not answered
+	void bool  // nothing was done, because the one before broke off
 }
 
-// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do it to.
-func (t *table) cut() *batch {
-	if !t.present || t.flying != nil || t.now.Before(t.pause) || t.queued() == 0 {
+// isVoid reports, when it is b's turn, that the batch before b broke off. What b deletes may have been waiting for what that one puts, and
+// the data plane is to be given a pause.
+func (b *batch) isVoid() bool {
+	if b.behind != nil && b.behind.err != nil {
+		b.void, b.err = true, b.behind.err
+	}
+	b.behind = nil
+	return b.void
+}
+
+// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do it to. Behind one that is in flight only a
+// full batch is cut, since a small one gains nothing and would grow meanwhile; and none that has the journal written anew (rewrite, or
+// t.rewrite), since that needs the results of all before.
+func (t *table) cut(rewrite bool) *batch {
+	rewrite = rewrite || t.rewrite
+	if !t.present || len(t.flying) == maxFlying || t.now.Before(t.pause) || t.waiting() == 0 ||
+		len(t.flying) > 0 && (rewrite || t.waiting() < batchSize) {
 		return nil
 	}
 	if len(t.dirty) == 0 {
@@ -99,7 +115,7 @@ func (t *table) cut() *batch {
 		}
 		t.leaving = nil
 	}
-	b := &batch{identity: t.identity, interfaces: t.meanings(), rewrite: t.rewrite, known: len(t.all), life: t.life, epoch: t.epoch}
+	b := &batch{identity: t.identity, interfaces: t.meanings(), rewrite: rewrite, life: t.life, epoch: t.epoch}
 	n := min(batchSize, t.puts.len()+t.deletes.len())
 	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
 	for len(b.ops) < batchSize && t.puts.len() > 0 {
@@ -116,7 +132,10 @@ func (t *table) cut() *batch {
 		return nil
 	}
 	b.done = make([]bool, len(b.ops))
-	t.flying, t.rewrite = b, false
+	if n := len(t.flying); n > 0 {
+		b.behind = t.flying[n-1]
+	}
+	t.flying, t.rewrite = append(t.flying, b), false
 	t.cuts++
 	t.noteWritten(b)
 	return b
@@ -138,14 +157,17 @@ func (t *table) take(b *batch, e *entry, queuedFor need) {
 	b.digests = append(b.digests, e.wanted())
 }
 
-// finish takes the results of a batch. An op without result may or may not have happened: its entry is unsure and it is repeated.
+// finish takes the results of the batch that was cut first. An op without result may or may not have happened: its entry is unsure and it is
+// repeated.
 func (t *table) finish(b *batch) {
-	t.flying = nil
-	t.breathe(b.err != nil)
+	t.flying = slices.DeleteFunc(t.flying, func(x *batch) bool { return x == b })
+	if !b.void {
+		t.breathe(b.err != nil)
+	}
 	for i, e := range b.entries {
 		e.clear(isFlying)
-		if b.life != t.life {
-			t.settle(e) // what it did, it did to a data plane that is no more
+		if b.void || b.life != t.life { // what it did in another life, it did to a data plane that is no more
+			t.settle(e)
 			continue
 		}
 		switch err := b.errs[i]; {

@@ -142,7 +142,7 @@ func (t *table) checkable(e *entry) bool {
 // nextSpot returns the entry to check now, or nil and when to come again (zero: when something changes).
 func (t *table) nextSpot() (*entry, time.Time) {
 	s := &t.spots
-	if s.pause == 0 || !t.present || t.flying != nil || t.queued() > 0 {
+	if s.pause == 0 || !t.present || t.queued() > 0 {
 		return nil, time.Time{}
 	}
 	if t.now.Before(s.next) {

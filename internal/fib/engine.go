@@ -17,6 +17,9 @@ const (
 	adoptRetry = time.Second
 	// lookupTimeout bounds a look-up on a data plane that hangs.
 	lookupTimeout = 5 * time.Second
+	// maxFlying is how many batches are in flight: while one is with the data plane, the next is ready behind it, so that nothing
+	// stands still while results are taken in.
+	maxFlying = 2
 )
 
 // Config is what an Engine is made of.
@@ -41,7 +44,7 @@ type Config struct {
 
 // Engine keeps a data plane equal to what its sources want. All methods may be called from any goroutine, before and while Run runs.
 //
-// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job at a time, so that selection
+// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job after the other, so that selection
 // goes on while a batch is in flight; the resolver looks next hops up; the checker compares routes with the data plane. The latter
 // three work on what they are handed.
 type Engine struct {
@@ -53,12 +56,16 @@ type Engine struct {
 	mu      sync.Mutex // guards what follows; never held across a call to the data plane or to the disk
 	table   *table
 	journal JournalState
+	// journalLost: it is to be written anew as soon as journalRetry has come.
+	journalLost  bool
+	journalRetry time.Time
 	// driftLog: no line about drift before.
 	driftLog time.Time
 
 	// Of Run's goroutine alone.
 	orders    orders // being worked through
-	applying  bool
+	pace      pace
+	applying  int // jobs
 	resolving bool
 	checking  bool
 	adoptAt   time.Time // not before, after a failure
@@ -91,7 +98,7 @@ type lookup struct {
 
 // Run owns the FIB until ctx ends; it leaves the data plane as it is.
 func (e *Engine) Run(ctx context.Context) error {
-	jobs, finished := make(chan job, 1), make(chan job, 1)
+	jobs, finished := make(chan job, maxFlying), make(chan job, maxFlying)
 	questions, answers := make(chan lookup, 1), make(chan lookup, 1)
 	spots, looked := make(chan spot, 1), make(chan spot, 1)
 	var wait sync.WaitGroup
@@ -104,10 +111,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		wake := e.inbox.wake
+		if e.pace.holds(time.Now()) {
+			wake = nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.inbox.wake:
+		case <-wake:
 		case f := <-facts:
 			e.observe(f)
 		case j := <-finished:
@@ -142,13 +153,16 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // work takes a part of what has come in, selects a part of what is dirty, and reports whether there is more of either.
 func (e *Engine) work() (more bool) {
-	if len(e.orders.learned) == 0 {
-		e.orders = e.inbox.take()
+	now := time.Now()
+	if len(e.orders.learned) == 0 && !e.pace.holds(now) {
+		if e.orders = e.inbox.take(); len(e.orders.learned) > 0 {
+			e.pace.took(now)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.table
-	t.now = time.Now()
+	t.now = now
 	if e.orders.protect != nil {
 		t.protect(e.orders.protect.own, e.orders.protect.peers)
 		e.orders.protect = nil
@@ -178,14 +192,15 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	defer e.mu.Unlock()
 	t := e.table
 	t.now = time.Now()
-	next := sooner(sooner(t.retry(), t.report()), t.nextRelease())
-	if !e.applying {
+	next := sooner(sooner(t.retry(), t.report()), sooner(t.nextRelease(), e.pace.until(t.now)))
+	for e.applying < maxFlying {
 		j, due := e.nextJob()
-		if j != (job{}) {
-			e.applying = true
-			jobs <- j
-		}
 		next = sooner(next, due)
+		if j == (job{}) {
+			break
+		}
+		e.applying++
+		jobs <- j // there is room
 	}
 	if !e.resolving {
 		hop, due := t.nextLookup()
@@ -219,20 +234,26 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	return next.Sub(t.now)
 }
 
-// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when something changes).
+// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when something changes). Only batches are
+// prepared while it is still at something else.
 func (e *Engine) nextJob() (job, time.Time) {
 	t := e.table
+	if e.applying > len(t.flying) || e.applying > 0 && t.wantsAdoption() {
+		return job{}, time.Time{}
+	}
 	if t.wantsAdoption() {
 		if t.now.Before(e.adoptAt) {
 			return job{}, e.adoptAt
 		}
 		return job{adopt: &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.meanings()}}, time.Time{}
 	}
-	if b := t.cut(); b != nil {
+	if b := t.cut(e.journalDue()); b != nil {
 		return job{batch: b}, time.Time{}
 	}
-	if k := t.tablesToKeep(); k != nil {
-		return job{tables: k}, time.Time{}
+	if e.applying == 0 {
+		if k := t.tablesToKeep(); k != nil {
+			return job{tables: k}, time.Time{}
+		}
 	}
 	var due time.Time
 	for _, at := range []time.Time{t.pause, t.tablesAt} {
@@ -241,6 +262,14 @@ func (e *Engine) nextJob() (job, time.Time) {
 		}
 	}
 	return job{}, due
+}
+
+// journalDue reports whether the journal is to be written anew: it is lost, or most of it is dead.
+func (e *Engine) journalDue() bool {
+	if e.journalLost {
+		return !e.table.now.Before(e.journalRetry)
+	}
+	return e.journal.Records > 2*len(e.table.all)+compactSlack
 }
 
 func (e *Engine) observe(f route.Facts) {
@@ -260,7 +289,7 @@ func (e *Engine) observe(f route.Facts) {
 func (e *Engine) finish(j job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.applying = false
+	e.applying--
 	e.table.now = time.Now()
 	switch {
 	case j.batch != nil:

@@ -202,6 +202,7 @@ func TestWhileTheDataPlaneHangsOnlyTheNewestWishCounts(t *testing.T) {
 			r.Learn(pfx("10.2.0.0/26"), via(fmt.Sprintf("10.0.0.%d", 2+i)))
 			synctest.Wait()
 		}
+		time.Sleep(paceInterval) // so many changes are a load
 		if e := r.state("10.2.0.0/26"); e.State != Pending || e.Paths[0].NextHop != addr("10.0.0.101") {
 			t.Errorf("selection stands still: %+v", e)
 		}

@@ -157,17 +157,17 @@ func (j *journal) writeState(records iter.Seq[record]) error {
 	return nil
 }
 
-// before writes what b is about to do, after a rewrite where one is due; snapshot gives the records for that.
+// before writes what b is about to do, after a rewrite where b says so; snapshot gives the records for that. A journal that is lost stays
+// so until then: without the snapshot it would not be whole.
 func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[record]) {
-	switch {
-	case j.path == "" || j.file == nil && now.Before(j.retry):
-		return
-	case j.file == nil || b.rewrite || j.records > 2*b.known+compactSlack:
+	if b.rewrite && !now.Before(j.retry) {
 		j.rewrite(b.identity, b.interfaces, snapshot())
 		if j.file == nil {
 			j.retry = now.Add(journalRetry)
-			return
 		}
+	}
+	if j.file == nil {
+		return
 	}
 	if err := j.noteInterfaces(b.interfaces); err != nil {
 		j.broken(err)

@@ -42,7 +42,8 @@ func (s *script) note(doubt map[route.Key]bool) {
 
 // put is a batch of routes with digests from first on; digest 0 deletes; those in failed are refused.
 func (s *script) batch(ops map[string]uint64, failed ...string) {
-	b := &batch{identity: "life", interfaces: indexes(node("life").Interfaces), known: len(s.truth), errs: make(map[int]error)}
+	b := &batch{identity: "life", interfaces: indexes(node("life").Interfaces), errs: make(map[int]error)}
+	b.rewrite = s.j.file == nil || s.j.records > 2*len(s.truth)+compactSlack // as Engine.journalDue says it
 	doubt := make(map[route.Key]bool)
 	for _, p := range slices.Sorted(maps.Keys(ops)) {
 		b.ops = append(b.ops, route.Op{Delete: ops[p] == 0, Route: route.Route{Key: key(p)}})

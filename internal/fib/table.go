@@ -38,7 +38,7 @@ type table struct {
 	leaving  []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
 	deletes  queue[deletion]
 	retries  retries
-	flying   *batch
+	flying   []*batch  // in the order of their cutting, maxFlying at most
 	pause    time.Time // no batch before: the last one broke off
 	broken   int       // batches in a row
 	cuts     uint64    // counts batches
@@ -287,11 +287,14 @@ func (t *table) selectDirty(n int) bool {
 	return len(t.dirty) > 0
 }
 
+// waiting is how many entries wait for their op to be cut.
+func (t *table) waiting() int { return t.puts.len() + len(t.leaving) + t.deletes.len() }
+
 // queued is how many entries wait for their op, or are in flight.
 func (t *table) queued() int {
-	n := t.puts.len() + len(t.leaving) + t.deletes.len()
-	if t.flying != nil {
-		n += len(t.flying.ops)
+	n := t.waiting()
+	for _, b := range t.flying {
+		n += len(b.ops)
 	}
 	return n
 }
