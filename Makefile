@@ -59,6 +59,19 @@ demo: tools build ## the main job on one machine: etcd, three nodes, real packet
 bench: tools build ## speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form
 	go run ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) $(BENCHFLAGS)
 
+# A folder with a topology is a lab.
+LABS := $(patsubst labs/%/,%,$(dir $(wildcard labs/*/*.clab.yml)))
+.PHONY: labs $(LABS:%=lab-%) $(BUILD)/lab
+
+labs: $(BUILD)/lab ## every lab: built, its README walked through and compared, removed (needs root); ARGS=-vpp to forward with VPP
+	$(BUILD)/lab check $(ARGS) $(LABS:%=labs/%)
+
+$(LABS:%=lab-%): lab-%: $(BUILD)/lab ## one lab; ARGS=-keep to explore, ARGS=-update to write its README's outputs
+	$(BUILD)/lab check $(ARGS) labs/$*
+
+$(BUILD)/lab: tools build
+	CGO_ENABLED=0 go build -trimpath -o $@ ./internal/lab
+
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME
 	@for pkg in $$(go list ./...); do \

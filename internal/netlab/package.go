@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +21,8 @@ type Package struct {
 	Root    string // of the unpacked files
 }
 
-// completeFile is written last into an unpacked folder and holds the version.
-const completeFile = ".complete"
+// completeFile is written last into an unpacked folder and holds the version. Another layout of the folder is another name.
+const completeFile = ".complete-usr"
 
 // Unpack finds a package below dir or downloads it, with apt, from the sources of this machine. Its version must begin with wantVersion.
 // Root is needed only where apt has no package lists yet.
@@ -88,14 +89,44 @@ func (p *Package) fetch(ctx context.Context) error {
 	if p.Version == "" {
 		return errors.New("apt-get downloaded something else")
 	}
+	if err := mergeUsr(root); err != nil {
+		return err
+	}
 	if err := os.Chmod(root, 0o755); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(root, completeFile), []byte(p.Version), 0o644); err != nil {
 		return err
 	}
+	if _, err := os.Stat(filepath.Join(p.Root, completeFile)); err != nil {
+		os.RemoveAll(p.Root) // of a layout that was
+	}
 	if err := os.Rename(root, p.Root); err != nil {
 		if _, there := os.Stat(filepath.Join(p.Root, completeFile)); there != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeUsr puts what a package has in /bin, /sbin and /lib below /usr, where an installed system has links to (wiki.debian.org/UsrMerge).
+func mergeUsr(root string) error {
+	for _, dir := range []string{"bin", "sbin", "lib"} {
+		from := filepath.Join(root, dir)
+		err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			to := filepath.Join(root, "usr", strings.TrimPrefix(path, root))
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+				return err
+			}
+			return os.Rename(path, to)
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.RemoveAll(from); err != nil {
 			return err
 		}
 	}
@@ -138,7 +169,7 @@ func lastLine(s string) string {
 // Env is what a program of the package needs in its environment: the path of the libraries.
 func (p Package) Env() []string {
 	var libs []string
-	for _, pattern := range []string{"lib/*-linux-gnu*", "usr/lib/*-linux-gnu*", "usr/lib/*-linux-gnu*/*"} {
+	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "usr/lib/*-linux-gnu*/*"} {
 		found, _ := filepath.Glob(filepath.Join(p.Root, pattern)) // the pattern is well formed
 		libs = append(libs, found...)
 	}
@@ -150,7 +181,7 @@ func (p Package) Env() []string {
 
 // Program returns the path of a program of the package, after seeing that it finds its libraries.
 func (p Package) Program(ctx context.Context, name string) (string, error) {
-	for _, dir := range []string{"usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/" + p.Name} {
+	for _, dir := range []string{"usr/sbin", "usr/bin", "usr/lib/" + p.Name} {
 		path := filepath.Join(p.Root, dir, name)
 		if _, err := os.Stat(path); err != nil {
 			continue

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// checker walks through a README on a lab that is up.
+type checker struct {
+	net       network
+	walk      *walk
+	dataplane string // "vpp" or "kernel"
+	update    bool
+	out       io.Writer
+}
+
+const (
+	pollEvery = 300 * time.Millisecond
+	patience  = 90 * time.Second // with a command that looks, until it shows what it shall
+	// settled is how long an output must stay as it is to be taken for a new page.
+	settled = 8 * time.Second
+)
+
+// errShape is that a command shows something else than the page.
+var errShape = errors.New("shows something else than the page does")
+
+// run does all steps, in their order: what one does the next one needs. The first that fails ends it.
+func (c *checker) run(ctx context.Context) error {
+	outputs := map[int]string{}
+	for i, s := range c.walk.steps {
+		if s.only != "" && s.only != c.dataplane {
+			continue
+		}
+		start := time.Now()
+		out, err := c.step(ctx, s)
+		mark := "✓"
+		if err != nil {
+			mark = "✗"
+		}
+		prompt := "$"
+		if s.once {
+			prompt = "#"
+		}
+		fmt.Fprintf(c.out, "   %s %s%s %s  %.1f s\n", mark, s.node, prompt, s.line, time.Since(start).Seconds())
+		if err != nil {
+			return fmt.Errorf("%s:%d: %s: %w", c.walk.file, s.at, s.line, err)
+		}
+		if c.writes(s) {
+			outputs[i] = out
+		}
+	}
+	if len(outputs) == 0 {
+		return nil
+	}
+	return c.walk.rewrite(outputs)
+}
+
+// writes says whether the page takes over what a step prints now. What is for both data planes is as the kernel's nodes print it.
+func (c *checker) writes(s step) bool {
+	return c.update && (s.only == c.dataplane || s.only == "" && c.dataplane == "kernel")
+}
+
+func (c *checker) step(ctx context.Context, s step) (string, error) {
+	if s.once {
+		out, err := c.net.run(ctx, s.node, s.line)
+		text := tidy(out)
+		if err != nil {
+			return text, fmt.Errorf("%w: %s", err, text)
+		}
+		return text, c.compare(s, text)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	last, since := "", time.Now()
+	for {
+		out, failed := c.net.run(ctx, s.node, s.line)
+		text := tidy(out)
+		if shape(text) != shape(last) {
+			since = time.Now()
+		}
+		last = text
+		as := c.asShown(s, text)
+		if failed == nil && (as || c.writes(s) && time.Since(since) > settled) {
+			return text, nil
+		}
+		select {
+		case <-ctx.Done():
+			return text, errors.Join(failed, difference(c.walk.shown(s), text))
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// asShown tells whether an output has the shape that the page shows.
+func (c *checker) asShown(s step, text string) bool { return shape(text) == shape(c.walk.shown(s)) }
+
+func (c *checker) compare(s step, text string) error {
+	if c.writes(s) || c.asShown(s, text) {
+		return nil
+	}
+	return difference(c.walk.shown(s), text)
+}
+
+// difference shows both, line by line, by what must be the same.
+func difference(page, now string) error {
+	var b strings.Builder
+	want, got := strings.Split(shape(page), "\n"), strings.Split(shape(now), "\n")
+	for i := range max(len(want), len(got)) {
+		w, g := lineAt(want, i), lineAt(got, i)
+		if w == g {
+			fmt.Fprintf(&b, "    %s\n", g)
+			continue
+		}
+		if i < len(want) {
+			fmt.Fprintf(&b, "  - %s\n", w)
+		}
+		if i < len(got) {
+			fmt.Fprintf(&b, "  + %s\n", g)
+		}
+	}
+	return fmt.Errorf("%w (- page, + now):\n%s", errShape, b.String())
+}
+
+func lineAt(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return ""
+}

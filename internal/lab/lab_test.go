@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func noEnv(string) string { return "" }
+
+const least = `
+name: t
+topology:
+  nodes: {a: {kind: linux}}
+`
+
+func TestTopologyRefusesWhatItDoesNotKnow(t *testing.T) {
+	if _, err := parseTopology([]byte(least), noEnv); err != nil {
+		t.Fatalf("the least topology: %v", err)
+	}
+	for name, c := range map[string]struct{ old, new, want string }{
+		"a field of the file":        {"name: t", "name: t\nprefix: x", `"prefix"`},
+		"a field of a node":          {"kind: linux", "kind: linux, startup-delay: 3", `"startup-delay"`},
+		"another kind":               {"kind: linux", "kind: bridge", "only linux"},
+		"no kind":                    {"kind: linux", "image: x", "only linux"},
+		"a network mode":             {"kind: linux", "kind: linux, network-mode: host", "only none"},
+		"options of a bind":          {"kind: linux", `kind: linux, binds: ["a:/b:ro"]`, "a:/b:ro"},
+		"a relative target":          {"kind: linux", `kind: linux, binds: ["a:b"]`, "a:b"},
+		"a line for a shell":         {"kind: linux", `kind: linux, exec: ["a | b"]`, "sh -c"},
+		"an open quote":              {"kind: linux", `kind: linux, exec: ["a 'b"]`, "not closed"},
+		"a name with a capital":      {"{a:", "{A:", "lower case"},
+		"a link to nowhere":          {"nodes:", "links: [{endpoints: [\"a:eth1\", \"b:eth1\"]}]\n  nodes:", `no node "b"`},
+		"a link with one end":        {"nodes:", "links: [{endpoints: [\"a:eth1\"]}]\n  nodes:", "two endpoints"},
+		"an interface of two links":  {"nodes:", "links: [{endpoints: [\"a:eth1\", \"a:eth1\"]}]\n  nodes:", "already"},
+		"an end without interface":   {"nodes:", "links: [{endpoints: [\"a:eth1\", \"a\"]}]\n  nodes:", "node:interface"},
+		"a link of another kind":     {"nodes:", "links: [{type: veth, endpoints: []}]\n  nodes:", `"type"`},
+		"no name":                    {"name: t", "", "name"},
+		"no nodes":                   {"{a: {kind: linux}}", "{}", "no nodes"},
+		"a duplicate node":           {"{a: {kind: linux}}", "{a: {kind: linux}, a: {kind: linux}}", "a"},
+		"a reserved shell character": {"kind: linux", `kind: linux, cmd: "sleep 1; sleep 2"`, "sh -c"},
+	} {
+		_, err := parseTopology([]byte(strings.Replace(least, c.old, c.new, 1)), noEnv)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want something with %s", name, err, c.want)
+		}
+	}
+}
+
+func TestNodeTakesOverWhatHoldsForAll(t *testing.T) {
+	top, err := parseTopology([]byte(`
+name: t
+topology:
+  defaults: {kind: linux, binds: ["d:/d"], env: {A: all, B: "${B:=default}", C: "${C:=default}"}}
+  kinds: {linux: {image: i, exec: [first], env: {A: kind}}}
+  nodes: {a: {binds: ["n:/n"], exec: [second], env: {A: node}}, b: {}}
+`), func(name string) string { return map[string]string{"C": "environment"}[name] })
+	check(t, err)
+	a, b := top.Topology.Nodes["a"], top.Topology.Nodes["b"]
+	if got := strings.Join(append(a.Binds, a.Exec...), " "); got != "d:/d n:/n first second" {
+		t.Errorf("lists of a: %s", got)
+	}
+	if a.Image != "i" || a.Env["A"] != "node" || b.Env["A"] != "kind" || b.Env["B"] != "default" || b.Env["C"] != "environment" {
+		t.Errorf("a has %+v, b has %+v", a, b)
+	}
+}
+
+func TestWordsAreCutAsContainerlabDoes(t *testing.T) {
+	words, err := splitWords(`sh -c 'echo "a b" | wc' x"y z" ''`)
+	check(t, err)
+	if got := strings.Join(words, "·"); got != `sh·-c·echo "a b" | wc·xy z·` {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestShapeIgnoresWhatIsAnotherEachTime(t *testing.T) {
+	same := [][2]string{
+		{"up    | 14:20:50 | Established |", "up | 09:01:02 | Established |"},
+		{"Node node-1 is ready (vpp-route-agent 1068ed2, up 6s)", "Node node-1 is ready (vpp-route-agent v1.2-3-g1068ed2-dirty, up 1m3s)"},
+		{"etcd  http://10.0.0.1:2379: connected, revision 4, last contact 1s ago", "etcd  http://10.0.0.1:2379: connected, revision 17, last contact 0s ago"},
+		{"FIB   Linux 6.18: 1 of 1 routes programmed; sweep done; journal off", "FIB   VPP 25.10-release: 1 of 1 routes programmed; sweep done; journal ok"},
+		{"2 received, time 1018ms\nrtt min/avg/max/mdev = 0.077/0.080/0.083/0.003 ms", "2 received, time 999ms\nrtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms"},
+		{"via 10.0.0.2 host-eth1", "via 10.0.0.2 eth1"},
+		{"link/ether 5e:fd:23:c0:48:2e", "link/ether 00:00:00:00:00:01"},
+	}
+	for _, s := range same {
+		if shape(s[0]) != shape(s[1]) {
+			t.Errorf("%q and %q are told apart: %q, %q", s[0], s[1], shape(s[0]), shape(s[1]))
+		}
+	}
+	for _, s := range [][2]string{
+		{"10.1.0.0/26 via 10.0.0.2", "10.1.0.0/26 via 10.0.0.3"},
+		{"2 received, 0% packet loss", "1 received, 50% packet loss"},
+		{"1 of 1 routes programmed", "0 of 1 routes programmed"},
+		{"Established", "Active"},
+		{"a\nb", "b\na"},
+		{"metric 1024", "metric 100"},
+	} {
+		if shape(s[0]) == shape(s[1]) {
+			t.Errorf("%q and %q are taken for the same", s[0], s[1])
+		}
+	}
+}
+
+func TestWalkFindsCommandsAndTheirOutput(t *testing.T) {
+	page := "# P\n\n    node$ not this\n\n```console\na$ one\nx\n\ny\nb# two\n```\n\n```\na$ nor this\n```\n\n```console vpp\na$ three\nz\n```\n"
+	w := &walk{lines: strings.Split(page, "\n")}
+	check(t, w.parse())
+	var got []string
+	for _, s := range w.steps {
+		got = append(got, s.node, s.line, s.only, map[bool]string{true: "once", false: "again"}[s.once], strings.ReplaceAll(w.shown(s), "\n", "/"))
+	}
+	if want := "a one  again x//y,b two  once ,a three vpp again z"; strings.Join(got, " ") != strings.ReplaceAll(want, ",", " ") {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
+	}
+	w.file = filepath.Join(t.TempDir(), "README.md")
+	check(t, w.rewrite(map[int]string{0: "new", 1: "two\nlines"}))
+	text, err := os.ReadFile(w.file)
+	check(t, err)
+	if want := strings.NewReplacer("x\n\ny\n", "new\n", "b# two\n", "b# two\ntwo\nlines\n").Replace(page); string(text) != want {
+		t.Errorf("rewritten:\n%s", text)
+	}
+}
+
+func TestWalkRefusesPagesThatCheckNothing(t *testing.T) {
+	for page, want := range map[string]string{
+		"# nothing\n":                       "no command",
+		"```console\na$ x\n":                "not closed",
+		"```console\noutput\na$ x\n```\n":   "before a command",
+		"```console other\na$ x\n```\n":     "other",
+		"```console\n```\n\n    a$ one\n\n": "no command",
+	} {
+		w := &walk{lines: strings.Split(page, "\n")}
+		if err := w.parse(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", page, err, want)
+		}
+	}
+}
+
+// script answers commands by a function and counts them.
+type script struct {
+	answer func(line string, n int) (string, error)
+	ran    map[string]int
+}
+
+func (s *script) run(_ context.Context, _, line string) ([]byte, error) {
+	s.ran[line]++
+	out, err := s.answer(line, s.ran[line])
+	return []byte(out), err
+}
+func (s *script) hint(string) string { return "" }
+func (s *script) Close() error       { return nil }
+
+func checkPage(t *testing.T, page string, update bool, answer func(line string, n int) (string, error)) (string, *script, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "README.md")
+	check(t, os.WriteFile(file, []byte(page), 0o644))
+	w, err := readWalk(file)
+	check(t, err)
+	s := &script{answer, map[string]int{}}
+	err = (&checker{net: s, walk: w, dataplane: "kernel", update: update, out: io.Discard}).run(t.Context())
+	text, read := os.ReadFile(file)
+	check(t, read)
+	return string(text), s, err
+}
+
+func TestCommandThatLooksIsAskedUntilItShowsThePage(t *testing.T) {
+	page := "```console\na$ look\nup 12:00:00\na# change\ndone\n```\n"
+	now, s, err := checkPage(t, page, false, func(line string, n int) (string, error) {
+		switch {
+		case line == "change":
+			return "done\n", nil
+		case n < 3:
+			return "", errors.New("not yet")
+		}
+		return "up 13:30:00\n", nil
+	})
+	check(t, err)
+	if s.ran["look"] != 3 || s.ran["change"] != 1 {
+		t.Errorf("ran %v", s.ran)
+	}
+	if now != page {
+		t.Errorf("a check without -update has written %s", now)
+	}
+}
+
+func TestCommandThatChangesAndShowsSomethingElseFails(t *testing.T) {
+	page := "```console\na# change\none\na# next\n```\n"
+	_, s, err := checkPage(t, page, false, func(string, int) (string, error) { return "two\n", nil })
+	if !errors.Is(err, errShape) || !strings.Contains(err.Error(), "- one\n  + two") {
+		t.Errorf("got %v", err)
+	}
+	if s.ran["next"] != 0 {
+		t.Error("it went on after a failure")
+	}
+	if _, _, err := checkPage(t, page, true, func(string, int) (string, error) { return "", errors.New("exit status 1") }); err == nil {
+		t.Error("a command that fails is written into the page")
+	}
+}
+
+func TestUpdateWritesWhatWasPrinted(t *testing.T) {
+	page := "```console\na$ look\nup 12:00:00\na# change\nold\n```\n\n```console vpp\na$ other\n```\n"
+	now, s, err := checkPage(t, page, true, func(line string, _ int) (string, error) {
+		return map[string]string{"look": "up 13:30:00  \n\n", "change": "new\n"}[line], nil
+	})
+	check(t, err)
+	if want := strings.NewReplacer("12:00:00", "13:30:00", "old", "new").Replace(page); now != want || s.ran["other"] != 0 {
+		t.Errorf("ran %v and wrote\n%s", s.ran, now)
+	}
+}
+
+// TestPairInNamespaces builds testdata/pair, which is a lab as those in labs/ are, and walks through it.
+func TestPairInNamespaces(t *testing.T) {
+	if err := netlab.MachinesAvailable(); err != nil {
+		t.Skip(err)
+	}
+	file, err := find("testdata/pair")
+	check(t, err)
+	top, err := readTopology(file, noEnv)
+	check(t, err)
+	w, err := readWalk("testdata/pair/README.md")
+	check(t, err)
+	check(t, w.fits(top))
+	self, err := os.Executable() // no node starts the agent
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	n, err := buildNamespaces(ctx, top, parts{agent: self}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	check(t, err)
+	check(t, (&checker{net: n, walk: w, dataplane: "kernel", out: t.Output()}).run(ctx))
+	machines, err := netlab.Machines(netlabName(top.Name))
+	if err != nil || machines["a"] == 0 || machines["b"] == 0 {
+		t.Errorf("machines %v, %v", machines, err)
+	}
+	check(t, n.Close())
+	if left, _ := netlab.Machines(netlabName(top.Name)); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestFailedLineOfATopologyTellsNodeAndReason(t *testing.T) {
+	if err := netlab.MachinesAvailable(); err != nil {
+		t.Skip(err)
+	}
+	top, err := parseTopology([]byte(strings.Replace(least, "kind: linux", `kind: linux, exec: ["sh -c 'echo because; exit 3'"]`, 1)), noEnv)
+	check(t, err)
+	self, err := os.Executable()
+	check(t, err)
+	_, err = buildNamespaces(t.Context(), top, parts{agent: self}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err == nil || !strings.Contains(err.Error(), "a: sh -c") || !strings.Contains(err.Error(), "because") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLabsCanBeRead is what can be seen of the labs without building them.
+func TestLabsCanBeRead(t *testing.T) {
+	files, err := filepath.Glob("../../labs/*/*.clab.yml")
+	check(t, err)
+	if len(files) == 0 {
+		t.Fatal("there is no lab")
+	}
+	for _, file := range files {
+		folder := filepath.Dir(file)
+		top, err := readTopology(file, noEnv)
+		check(t, err)
+		if top.Name != filepath.Base(folder) {
+			t.Errorf("%s is called %s: make lab-… and lab exec go by one name", folder, top.Name)
+		}
+		w, err := readWalk(filepath.Join(folder, "README.md"))
+		check(t, err)
+		check(t, w.fits(top))
+		for name, n := range top.Topology.Nodes {
+			for _, b := range n.Binds {
+				source, _, _ := strings.Cut(b, ":")
+				if _, err := os.Stat(filepath.Join(folder, source)); err != nil {
+					t.Errorf("%s: %s: %v", folder, name, err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// Command lab builds the topologies in labs/ and walks through their READMEs: every command that a page shows is run, and what it prints
+// must have the shape that the page shows. With -update it writes what was printed into the page.
+//
+// A topology is a containerlab file. Where containerlab and a Docker engine are here they build it; otherwise it is built from network
+// namespaces (internal/netlab), with what this machine and a few unpacked Debian packages have. The lab's owner is this process: whatever
+// was made goes with it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const usage = `usage:
+  lab check [flags] FOLDER...   build each lab, walk through its README, remove it
+  lab exec LAB NODE COMMAND...  run a command on a node of a lab that check -keep left up
+
+flags of check:
+`
+
+func main() {
+	// A closed terminal, or `lab check | head`, must not leave namespaces behind either.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	err := command(ctx, os.Args[1:])
+	stop()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case errors.As(err, &exit) && len(os.Args) > 1 && os.Args[1] == "exec":
+		os.Exit(exit.ExitCode()) // the command has said why
+	default:
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1)
+	}
+}
+
+// config is what the flags say.
+type config struct {
+	build, with       string
+	update, vpp, keep bool
+	out               io.Writer
+}
+
+func command(ctx context.Context, args []string) error {
+	c := config{out: os.Stdout}
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	flags.StringVar(&c.build, "build", "build", "folder with the agent, and with the packages that are unpacked")
+	flags.StringVar(&c.with, "with", "auto", "containerlab, namespaces, or auto for containerlab where it is here")
+	flags.BoolVar(&c.update, "update", false, "write what the commands print into the README")
+	flags.BoolVar(&c.vpp, "vpp", false, "the agents' nodes forward with VPP: on PATH, or VPP_BIN with VPP_PLUGIN_PATH")
+	flags.BoolVar(&c.keep, "keep", false, "leave the lab up until Ctrl-C instead of walking through it")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	switch {
+	case len(args) > 3 && args[0] == "exec":
+		return attach(args[1], args[2], args[3:])
+	case len(args) > 1 && args[0] == "check":
+		if err := flags.Parse(args[1:]); err != nil {
+			return flag.ErrHelp
+		}
+		if flags.NArg() > 0 {
+			return c.checkAll(ctx, flags.Args())
+		}
+	}
+	flags.Usage()
+	return flag.ErrHelp
+}
+
+// checkAll goes through all labs, also when one of them fails.
+func (c config) checkAll(ctx context.Context, folders []string) error {
+	var errs []error
+	for _, folder := range folders {
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		start := time.Now()
+		if err := c.check(ctx, folder); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", filepath.Base(folder), err))
+			continue
+		}
+		if c.keep {
+			break // one lab at a time is kept
+		}
+		fmt.Fprintf(c.out, "%s holds, in %.0f s\n\n", filepath.Base(folder), time.Since(start).Seconds())
+	}
+	return errors.Join(errs...)
+}
+
+func (c config) check(ctx context.Context, folder string) (err error) {
+	file, err := find(folder)
+	if err != nil {
+		return err
+	}
+	t, err := readTopology(file, c.getenv)
+	if err != nil {
+		return err
+	}
+	w, err := readWalk(filepath.Join(folder, "README.md"))
+	if err != nil {
+		return err
+	}
+	if err := w.fits(t); err != nil {
+		return err
+	}
+	n, how, err := c.up(ctx, t, file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n", t.Name, len(t.Topology.Nodes), how, c.dataplane())
+	if c.keep {
+		fmt.Fprintf(c.out, "It is up until Ctrl-C. On another terminal:\n\n    %s vpp-route-agent status\n    %s sh\n\n",
+			n.hint(w.steps[0].node), n.hint(w.steps[0].node))
+		<-ctx.Done()
+		return nil
+	}
+	return (&checker{net: n, walk: w, dataplane: c.dataplane(), update: c.update, out: c.out}).run(ctx)
+}
+
+// up builds the lab, and says of what.
+func (c config) up(ctx context.Context, t *topology, file string) (network, string, error) {
+	if c.with == "containerlab" || c.with == "auto" && containerlabHere(ctx) {
+		n, err := buildContainers(ctx, t, file, c.vpp, c.out)
+		return n, "containers", err
+	}
+	build, err := filepath.Abs(c.build)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := findParts(ctx, build, c.vpp)
+	if err != nil {
+		return nil, "", err
+	}
+	n, err := buildNamespaces(ctx, t, p, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	return n, "network namespaces", err
+}
+
+func (c config) dataplane() string {
+	if c.vpp {
+		return "vpp"
+	}
+	return "kernel"
+}
+
+// getenv is the environment of a topology file.
+func (c config) getenv(name string) string {
+	if name == "DATAPLANE" {
+		return c.dataplane()
+	}
+	return os.Getenv(name)
+}
+
+// fits says whether all nodes that the page names are there.
+func (w *walk) fits(t *topology) error {
+	for _, s := range w.steps {
+		if _, known := t.Topology.Nodes[s.node]; !known {
+			return fmt.Errorf("%s:%d: the topology has no node %q", w.file, s.at, s.node)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// network is a lab that is up.
+type network interface {
+	// run runs a line of shell on a node and returns what it wrote.
+	run(ctx context.Context, node, line string) ([]byte, error)
+	// hint is how a person runs a command on a node.
+	hint(node string) string
+	Close() error
+}
+
+// parts are what the nodes of a lab need of this machine when they are no containers.
+type parts struct {
+	agent    string // our binary
+	packages []netlab.Package
+	vpp      *netlab.VPPPrograms // nil: the nodes forward with the kernel
+}
+
+// labImage are the packages of the image, with the version that a lab may rely on.
+var labImage = []struct{ name, version string }{{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}}
+
+func findParts(ctx context.Context, build string, withVPP bool) (parts, error) {
+	p := parts{agent: filepath.Join(build, "vpp-route-agent")}
+	if _, err := os.Stat(p.agent); err != nil {
+		return p, fmt.Errorf("no agent to run: %w (make build)", err)
+	}
+	for _, want := range labImage {
+		pkg, err := netlab.Unpack(ctx, filepath.Join(build, "packages"), want.name, want.version)
+		if err != nil {
+			return p, err
+		}
+		p.packages = append(p.packages, pkg)
+	}
+	if withVPP {
+		vpp, err := netlab.FindVPP()
+		if err != nil {
+			return p, err
+		}
+		p.vpp = &vpp
+	}
+	return p, nil
+}
+
+// namespaces is a lab made of network namespaces: every node a machine, every link a veth pair.
+type namespaces struct {
+	lab      *netlab.Lab
+	name     string
+	machines map[string]*netlab.Machine
+}
+
+// netlabName is the name that a lab's namespaces have: netlab takes letters and digits.
+func netlabName(lab string) string { return "lab" + strings.ReplaceAll(lab, "-", "") }
+
+func buildNamespaces(ctx context.Context, t *topology, p parts, log *slog.Logger) (_ network, err error) {
+	if err := netlab.MachinesAvailable(); err != nil {
+		return nil, err
+	}
+	lab, err := netlab.New(netlabName(t.Name), log)
+	if err != nil {
+		return nil, err
+	}
+	n := &namespaces{lab: lab, name: t.Name, machines: map[string]*netlab.Machine{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	for _, name := range t.names() {
+		if n.machines[name], err = lab.Machine(ctx, name, t.machineConfig(name, p)); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range t.Topology.Links {
+		ends, err := l.ends()
+		if err != nil {
+			return nil, err
+		}
+		err = lab.Veth(
+			netlab.End{Namespace: n.machines[ends[0].node].Namespace, Device: ends[0].device},
+			netlab.End{Namespace: n.machines[ends[1].node].Namespace, Device: ends[1].device})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return n, n.start(ctx, t)
+}
+
+// machineConfig gives a node the packages of the image, our agent where the image has it, and what the topology binds.
+func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
+	c := netlab.MachineConfig{
+		Packages: p.packages,
+		Binds:    []netlab.Bind{{Source: p.agent, Target: "/usr/bin/vpp-route-agent"}},
+		Accounts: []netlab.Account{{Name: "frr", ID: 64900, Groups: []string{"frrvty"}}, {Name: "bird", ID: 64910}},
+	}
+	for _, b := range t.Topology.Nodes[name].Binds {
+		source, target, _ := strings.Cut(b, ":")
+		if !filepath.IsAbs(source) {
+			source = filepath.Join(t.dir, source)
+		}
+		c.Binds = append(c.Binds, netlab.Bind{Source: source, Target: target})
+	}
+	for k, v := range t.Topology.Nodes[name].Env {
+		c.Env = append(c.Env, k+"="+v)
+	}
+	if p.vpp != nil {
+		c.Links = []netlab.Bind{{Source: p.vpp.VPP, Target: "/usr/bin/vpp"}, {Source: p.vpp.Vppctl, Target: "/usr/bin/vppctl"}}
+		c.Env = append(c.Env, "VPP_PLUGIN_PATH="+p.vpp.Plugins)
+	}
+	return c
+}
+
+// start runs every node's lines, in their order, all nodes at the same time: containerlab promises no more.
+func (n *namespaces) start(ctx context.Context, t *topology) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, name := range t.names() {
+		g.Go(func() error {
+			for _, line := range t.Topology.Nodes[name].Exec {
+				words, err := splitWords(line)
+				if err != nil {
+					return fmt.Errorf("%s: %s: %w", name, line, err)
+				}
+				if out, err := n.machines[name].Exec(ctx, "/usr/bin/env", words...); err != nil {
+					return fmt.Errorf("%s: %s: %w: %s", name, line, err, tidy(out))
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (n *namespaces) run(ctx context.Context, node, line string) ([]byte, error) {
+	return n.machines[node].Exec(ctx, "/bin/sh", "-c", line)
+}
+
+func (n *namespaces) hint(node string) string { return "build/lab exec " + n.name + " " + node }
+
+func (n *namespaces) Close() error { return n.lab.Close() }
+
+// containers is a lab that containerlab has made.
+type containers struct {
+	file, name string
+	out        io.Writer
+}
+
+// containerlabHere says whether containerlab and a Docker engine are here.
+func containerlabHere(ctx context.Context) bool {
+	if _, err := exec.LookPath("containerlab"); err != nil {
+		return false
+	}
+	return exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").Run() == nil
+}
+
+func buildContainers(ctx context.Context, t *topology, file string, vpp bool, out io.Writer) (network, error) {
+	c := &containers{file: file, name: t.Name, out: out}
+	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--topo", file)
+	cmd.Stdout, cmd.Stderr = out, out
+	if vpp {
+		cmd.Env = append(os.Environ(), "DATAPLANE=vpp")
+	}
+	if err := cmd.Run(); err != nil {
+		return nil, errors.Join(fmt.Errorf("containerlab deploy: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *containers) container(node string) string { return "clab-" + c.name + "-" + node }
+
+func (c *containers) run(ctx context.Context, node, line string) ([]byte, error) {
+	return exec.CommandContext(ctx, "docker", "exec", c.container(node), "sh", "-c", line).CombinedOutput()
+}
+
+func (c *containers) hint(node string) string { return "docker exec -it " + c.container(node) }
+
+func (c *containers) Close() error {
+	cmd := exec.Command("containerlab", "destroy", "--cleanup", "--topo", c.file)
+	cmd.Stdout, cmd.Stderr = c.out, c.out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("containerlab destroy: %w", err)
+	}
+	return nil
+}
+
+// attach runs a command on a node of a lab that is up, with our own input and output.
+func attach(lab, node string, words []string) error {
+	machines, err := netlab.Machines(netlabName(lab))
+	if err != nil {
+		return err
+	}
+	init, ok := machines[node]
+	if !ok {
+		names := []string{}
+		for name := range machines {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return fmt.Errorf("lab %s has no node %s, it has %s", lab, node, strings.Join(names, ", "))
+	}
+	cmd := exec.Command("/usr/bin/env", words...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return netlab.Attach(init, cmd)
+}
