@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,7 @@ const (
 
 func inLoopbackNamespace() bool { return os.Getenv(namespaceVariable) != "" }
 
-// enterLoopbackNamespace prepares the namespace that TestIPv6Script made for this process.
+// enterLoopbackNamespace prepares the namespace that TestIPv6Scripts made for this process.
 func enterLoopbackNamespace() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -44,16 +45,31 @@ func enterLoopbackNamespace() error {
 	return nil
 }
 
-func TestIPv6Script(t *testing.T) {
+// TestIPv6Scripts runs each of the scripts ipv6*.txtar in a namespace of its own: they use the same addresses.
+func TestIPv6Scripts(t *testing.T) {
 	if inLoopbackNamespace() {
 		t.Skip("runs in the process outside")
 	}
 	t.Parallel()
+	scripts, err := filepath.Glob("testdata/script/ipv6*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts found: %v", err)
+	}
+	for _, file := range scripts {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runInNamespace(t, name)
+		})
+	}
+}
+
+func runInNamespace(t *testing.T, script string) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-test.run=^TestScripts$/^ipv6$", "-test.v"}
+	args := []string{"-test.run=^TestScripts$/^" + script + "$", "-test.v"}
 	if *update {
 		args = append(args, "-update")
 	}
@@ -68,7 +84,7 @@ func TestIPv6Script(t *testing.T) {
 	switch text := string(out); {
 	case err != nil && len(out) == 0:
 		t.Skipf("no network namespace here: %v", err)
-	case err != nil || !strings.Contains(text, "--- PASS: TestScripts/ipv6"):
+	case err != nil || !strings.Contains(text, "--- PASS: TestScripts/"+script+" "):
 		t.Errorf("%v\n%s", err, text)
 	}
 }

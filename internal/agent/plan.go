@@ -18,7 +18,8 @@ import (
 type Plan struct {
 	BGP bgp.Plan
 	// Own are the routes that this node wants for itself: a drop for each own block, so that packets to its unused addresses end
-	// here and do not follow a default route back and forth.
+	// here and do not follow a default route back and forth; and a host route to each peer that has a gateway of its own (BGPPeer
+	// reachableBy), so that no learned route captures the way to it.
 	Own []route.Route
 	// Deferred are own blocks that are not announced yet because their drop route is not acknowledged.
 	Deferred []netip.Prefix
@@ -66,7 +67,8 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		p.Deferred = append(p.Deferred, a.Prefix)
 		return true
 	})
-	p.Own = dropRoutes(self, c, f)
+	p.Own = append(dropRoutes(self, c, f), peerRoutes(p.BGP.Peers)...)
+	slices.SortFunc(p.Own, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	p.OwnAddresses = nodeAddresses(c.Nodes[self])
 	for _, peer := range p.BGP.Peers {
 		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
@@ -106,6 +108,19 @@ func dropRoutes(self string, c *calico.Snapshot, f Facts) []route.Route {
 	routes := make([]route.Route, len(blocks))
 	for i, b := range blocks {
 		routes[i] = route.Route{Key: route.Key{Prefix: b}, Kind: route.Drop, Origin: route.Own}
+	}
+	return routes
+}
+
+// peerRoutes never meet dropRoutes: there is no drop for a single address.
+func peerRoutes(peers []bgp.Peer) []route.Route {
+	var routes []route.Route
+	for _, p := range peers {
+		if p.ReachableBy.IsValid() {
+			routes = append(routes, route.Route{
+				Key: route.Key{Prefix: route.HostPrefix(p.Address)}, Origin: route.Own, Paths: route.CanonicalPaths([]route.Path{{NextHop: p.ReachableBy}}),
+			})
+		}
 	}
 	return routes
 }

@@ -111,6 +111,25 @@ func TestDropRoutes(t *testing.T) {
 	})
 }
 
+func TestRoutesToPeers(t *testing.T) {
+	c := cluster()
+	c.BGPPeers = map[string]calico.BGPPeer{
+		"tor":  {PeerIP: "9.0.0.1", ASNumber: 64900, ReachableBy: "192.168.4.254"},
+		"tor2": {PeerIP: "9.0.0.2", ASNumber: 64900},
+	}
+	p := PlanFor("a", c, bgp.Options{}, Facts{})
+	var got []string
+	for _, r := range p.Own {
+		got = append(got, r.String())
+		if r.Origin != route.Own {
+			t.Errorf("%s is of origin %s", r, r.Origin)
+		}
+	}
+	if want := []string{"9.0.0.1/32 via 192.168.4.254", "10.1.0.0/26 drop"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestGuardedAddresses(t *testing.T) {
 	p := PlanFor("a", cluster(), bgp.Options{}, Facts{})
 	if want := []netip.Addr{addr("192.168.4.2")}; !reflect.DeepEqual(p.OwnAddresses, want) {

@@ -110,6 +110,20 @@ func TestSetRoutesIsAState(t *testing.T) {
 	})
 }
 
+// A host route of this node's own to a peer carries the peer's next hops, which are mostly the peer itself; a drop route does not.
+func TestOwnRouteToAPeerCarriesItsNextHops(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		peer := route.Route{Key: key("10.9.0.5/32"), Paths: via("10.0.0.9")}
+		r.Learn(pfx("10.1.0.64/26"), via("10.9.0.5"))
+		r.SetRoutes(route.Own, []route.Route{peer, drop("10.1.0.0/26")})
+		check(t, "both", r.dp.routes(), "10.1.0.0/26 drop", "10.1.0.64/26 via 10.9.0.5", "10.9.0.5/32 via 10.0.0.9 eth0")
+		r.SetRoutes(route.Own, []route.Route{drop("10.9.0.5/32")})
+		check(t, "a drop", r.dp.routes(), "10.9.0.5/32 drop")
+		r.SetRoutes(route.Own, []route.Route{peer})
+		check(t, "again", r.dp.routes(), "10.1.0.64/26 via 10.9.0.5", "10.9.0.5/32 via 10.0.0.9 eth0")
+	})
+}
+
 func TestTwoRoutesWithOneKeyPanic(t *testing.T) {
 	defer func() {
 		if s := fmt.Sprint(recover()); s != "fib: two own routes with one key 10.1.0.0/26" {

@@ -258,11 +258,14 @@ func (t *table) behindItself(k route.Key, s *pathSet) bool {
 	return true
 }
 
-// attached reports that external configuration wants nothing but attached paths for e: unlike what BGP wants it resolves through
-// nothing, whichever of the paths are usable now, and so may carry next hops.
+// attached reports that external configuration, or this node itself, won e and wants nothing but attached paths for it: unlike what BGP wants
+// it resolves through nothing, whichever of the paths are usable now, and so may carry next hops.
 func (e *entry) attached() bool {
+	if e.origin != route.External && e.origin != route.Own {
+		return false
+	}
 	for c := e.first; c != nil; c = c.next {
-		if c.origin == route.External {
+		if c.origin == e.origin {
 			return c.set != nil && !slices.ContainsFunc(c.set.seen.paths, func(p resolved) bool { return p.Interface == "" })
 		}
 	}

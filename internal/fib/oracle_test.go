@@ -84,11 +84,11 @@ func (w *world) leadsOut(k route.Key, c Candidate) bool {
 	})
 }
 
-// static: external configuration wins k with nothing but attached paths.
+// static: external configuration, or the node itself, wins k with nothing but attached paths.
 func (w *world) static(k route.Key, f Facts) bool {
 	r, _ := Select(k, slices.Collect(maps.Values(w.wants[k])), f)
-	return r.Origin == route.External && r.Kind == route.Via &&
-		!slices.ContainsFunc(w.wants[k][route.External].Paths, func(p route.Path) bool { return newView(f).resolve(p).Interface == "" })
+	return (r.Origin == route.External || r.Origin == route.Own) && r.Kind == route.Via &&
+		!slices.ContainsFunc(w.wants[k][r.Origin].Paths, func(p route.Path) bool { return newView(f).resolve(p).Interface == "" })
 }
 
 // Diff returns what turns actual into desired, puts first, by key. Diff(x, x) is empty.

@@ -42,7 +42,7 @@ type Facts struct {
 // Cover is a route of ours that covers a next hop.
 type Cover struct {
 	Prefix netip.Prefix
-	// Carries: next hops may resolve through it, since it resolves through nothing itself: external configuration, attached.
+	// Carries: next hops may resolve through it, since it resolves through nothing itself: external configuration or this node's own, attached.
 	Carries bool
 }
 

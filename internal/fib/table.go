@@ -308,7 +308,7 @@ func (t *table) choose(e *entry) {
 	if c.waiting {
 		e.set(isWaiting)
 	}
-	if e.want != nil && e.origin == route.External && e.attached() {
+	if e.want != nil && e.attached() {
 		e.set(isStatic)
 	}
 	if e.want != nil && e.is(isAdopted) {

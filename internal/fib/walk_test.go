@@ -98,7 +98,7 @@ func (w *walker) setRoutes() {
 		w.want(k, Candidate{Origin: origin})
 	}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPrefixes), 0, 4, rapid.ID).Draw(w.t, "prefixes") {
-		c := Candidate{Origin: origin, Kind: route.Drop}
+		c := Candidate{Origin: origin, Kind: rapid.SampledFrom([]route.Kind{route.Drop, route.Drop, route.Via}).Draw(w.t, "own kind")}
 		if origin != route.Own {
 			c.Kind = rapid.SampledFrom([]route.Kind{route.Via, route.Via, route.Unreachable}).Draw(w.t, "kind")
 		}
