@@ -267,9 +267,19 @@ func bgpKill(sc *script, args []string) (string, error) {
 	return "", nil
 }
 
-// bgp announce NAME PREFIX NEXTHOP
+// bgp announce NAME PREFIX NEXTHOP [local-pref=N]
 func bgpAnnounce(sc *script, args []string) (string, error) {
-	p, err := sc.peer(args, 3, "bgp announce NAME PREFIX NEXTHOP")
+	const use = "bgp announce NAME PREFIX NEXTHOP [local-pref=N]"
+	preference := uint64(2147482623)
+	if len(args) == 4 {
+		var err error
+		text, given := strings.CutPrefix(args[3], "local-pref=")
+		if preference, err = strconv.ParseUint(text, 10, 32); err != nil || !given {
+			return "", usage(use)
+		}
+		args = args[:3]
+	}
+	p, err := sc.peer(args, 3, use)
 	if err != nil {
 		return "", err
 	}
@@ -281,7 +291,7 @@ func bgpAnnounce(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	a := announced{hop, 2147482623}
+	a := announced{hop, uint32(preference)}
 	p.announced[prefix] = a
 	if !p.running {
 		return "", nil

@@ -28,6 +28,7 @@ const (
 	noRoute
 	matchDrops
 	throughOurs
+	farther
 	ownNextHop
 	isReserved
 	isConnected
@@ -63,6 +64,8 @@ func (r Reason) String() string {
 		return fmt.Sprintf("next hop %v is reached by %v, which does not forward", r.address, r.prefix)
 	case throughOurs:
 		return fmt.Sprintf("next hop %v would be reached through our own route %v", r.address, r.prefix)
+	case farther:
+		return fmt.Sprintf("next hop %v is behind a gateway, and others are not", r.address)
 	case ownNextHop:
 		return fmt.Sprintf("it would be the longest match for its own next hop %v, now reached by %v", r.address, r.prefix)
 	case isReserved:

@@ -145,11 +145,16 @@ func (v *view) try(k route.Key, o option) choice {
 	if o.Kind != route.Via {
 		return choice{forward: v.discards[o.Kind], origin: o.Origin}
 	}
-	c := choice{origin: o.Origin, reason: o.viable.reason, waiting: o.viable.waiting}
+	s := o.viable.all
+	if o.Origin == route.BGP {
+		s = o.viable.nearest
+	}
+	c := choice{origin: o.Origin, reason: s.reason, waiting: o.viable.waiting}
 	if i := o.viable.loop(k); i >= 0 {
-		c.forward, c.reason = o.viable.without(k)
+		s = o.viable.without(k, o.Origin)
+		c.forward, c.reason = s.forward, s.reason
 	} else if !c.waiting {
-		c.forward = o.viable.forward
+		c.forward = s.forward
 	}
 	return c
 }
@@ -157,10 +162,16 @@ func (v *view) try(k route.Key, o option) choice {
 // viable is a set of paths seen in the light of a view: which of them can be used, and how. It is the same for every key but for the
 // keys that contain one of the next hops.
 type viable struct {
+	all     some // what external configuration says is done
+	nearest some // of BGP's paths only the nearest share traffic
+	waiting bool // the answer for one of the next hops is outstanding
+	paths   []resolved
+}
+
+// some is what is left of a set of paths.
+type some struct {
 	forward *forward // of the usable paths; nil when there are none
 	reason  Reason   // of the first path that is left out
-	waiting bool     // the answer for one of the next hops is outstanding
-	paths   []resolved
 }
 
 // resolved is one path of a viable.
@@ -176,30 +187,53 @@ type resolved struct {
 
 func (v *view) viable(paths []route.Path) *viable {
 	out := &viable{paths: make([]resolved, len(paths))}
-	if len(paths) == 0 {
-		out.reason = Reason{what: noPaths}
-	}
 	for i, p := range paths {
 		out.paths[i] = v.resolve(p)
 		out.waiting = out.waiting || out.paths[i].waiting
 	}
-	out.forward, out.reason = forwardOf(out.paths, out.reason)
+	out.all = usable(out.paths)
+	out.nearest = out.all
+	if near, fewer := nearest(out.paths); fewer {
+		out.nearest = usable(near)
+	}
 	return out
 }
 
-func forwardOf(paths []resolved, why Reason) (*forward, Reason) {
-	var usable []route.Path
-	for _, p := range paths {
-		if p.reason == (Reason{}) {
-			usable = append(usable, p.Path)
-		} else if why == (Reason{}) {
-			why = p.reason
+// nearest marks what is reached through a gateway as unusable where a next hop on a connected network is usable, too. fewer is false, and
+// paths comes back, where there is nothing to mark.
+//
+// BIRD compares what the routes to the next hops cost (IGP metric) before it merges paths: nothing for a connected network, and the same,
+// unknown, for all others that Calico's configuration lets it know (rt-table.c, rt_get_igp_metric; bgp/attrs.c, bgp_rte_mergable).
+func nearest(paths []resolved) (near []resolved, fewer bool) {
+	connected := func(p resolved) bool { return p.reason == (Reason{}) && p.Interface != "" }
+	if !slices.ContainsFunc(paths, connected) {
+		return paths, false
+	}
+	near = slices.Clone(paths)
+	for i, p := range near {
+		if p.reason == (Reason{}) && p.Interface == "" {
+			near[i].reason, fewer = Reason{what: farther, address: p.NextHop}, true
 		}
 	}
-	if len(usable) == 0 {
-		return nil, why
+	return near, fewer
+}
+
+func usable(paths []resolved) (s some) {
+	if len(paths) == 0 {
+		s.reason = Reason{what: noPaths}
 	}
-	return newForward(route.Via, route.CanonicalPaths(usable)), why
+	var left []route.Path
+	for _, p := range paths {
+		if p.reason == (Reason{}) {
+			left = append(left, p.Path)
+		} else if s.reason == (Reason{}) {
+			s.reason = p.reason
+		}
+	}
+	if len(left) > 0 {
+		s.forward = newForward(route.Via, route.CanonicalPaths(left))
+	}
+	return s
 }
 
 // loop returns the index of a path whose next hop would be reached by the route for k itself, -1 if there is none.
@@ -213,14 +247,17 @@ func (p resolved) loops(k route.Key) bool {
 }
 
 // without returns what remains of s for k when the paths that would loop are left out.
-func (s *viable) without(k route.Key) (*forward, Reason) {
+func (s *viable) without(k route.Key, origin route.Origin) some {
 	paths := slices.Clone(s.paths)
 	for i := range paths {
 		if paths[i].loops(k) {
 			paths[i].reason = Reason{what: ownNextHop, address: paths[i].NextHop, prefix: paths[i].match}
 		}
 	}
-	return forwardOf(paths, Reason{})
+	if origin == route.BGP {
+		paths, _ = nearest(paths)
+	}
+	return usable(paths)
 }
 
 // resolve decides about one path: in a connected subnet it becomes attached, elsewhere it stays recursive if the data plane says

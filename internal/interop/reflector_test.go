@@ -2,6 +2,7 @@ package interop
 
 import (
 	"testing"
+	"time"
 
 	"vpp-route-agent/internal/netlab"
 )
@@ -83,6 +84,7 @@ spec: {nodeToNodeMeshEnabled: false}
 		us.awaitUp(t, "10.0.0.102")
 		clients[0].awaitRIB(t, "First")
 		us.awaitFIB(t, "-4", fib...)
+		time.Sleep(time.Second)
 		noneLost(t, control, out, in)
 		if changes := watch.stop(t, agentProtocol, ""); len(changes) > 0 {
 			t.Errorf("our kernel's routes changed:%s", lines(changes))
