@@ -9,17 +9,24 @@ type apiError int32
 const (
 	noSuchFIB   apiError = -3
 	noSuchEntry apiError = -6
+
+	addressInUse     apiError = -105 // what IPv4 says of an address that is in the way
+	duplicateAddress apiError = -127 // and IPv6
 )
 
 var apiErrorNames = map[apiError]string{
-	-1:          "unspecified error",
-	-2:          "invalid sw_if_index",
-	noSuchFIB:   "no such table",
-	noSuchEntry: "no such entry",
-	-52:         "no paths in route",
-	-54:         "no matching interface",
-	-65:         "no such classify table",
-	-171:        "invalid prefix length",
+	-1:               "unspecified error",
+	-2:               "invalid sw_if_index",
+	noSuchFIB:        "no such table",
+	noSuchEntry:      "no such entry",
+	-52:              "no paths in route",
+	-54:              "no matching interface",
+	-59:              "address length mismatch",
+	-60:              "address not found for interface",
+	-65:              "no such classify table",
+	addressInUse:     "the address conflicts with another one",
+	duplicateAddress: "the address conflicts with another one",
+	-171:             "invalid prefix length",
 }
 
 // name is for metrics: there are not many.

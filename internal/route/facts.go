@@ -1,8 +1,10 @@
 package route
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 // Facts is what a data plane knows about itself. Values are immutable once published.
@@ -102,4 +104,30 @@ type Op struct {
 	// Was is the Digest of the route that is believed to be there by us; 0: none, or not known. A data plane that cannot tell our
 	// routes from others' by a mark (VPP's shared API source) replaces and deletes only what still has this digest.
 	Was uint64
+}
+
+// Link is one interface as it was when somebody asked for it: newer than Facts, and with what only who sets it up wants to know.
+type Link struct {
+	Interface
+	// Identity is Facts.Identity of the data plane that answered.
+	Identity string
+	// AdminUp: somebody has brought it up; whether there is a carrier is another matter.
+	AdminUp bool
+}
+
+// ErrNoLink is for a question about an interface that does not exist.
+var ErrNoLink = errors.New("there is no interface")
+
+// FindLink returns the index in names of the interface that text names, or numbers where no name is the same; -1: there is none.
+func FindLink(text string, list []Interface) int {
+	byIndex := -1
+	for i, l := range list {
+		if l.Name == text {
+			return i
+		}
+		if strconv.FormatUint(uint64(l.Index), 10) == text {
+			byIndex = i
+		}
+	}
+	return byIndex
 }

@@ -80,7 +80,13 @@ var handlers = map[string]func(a answer, m api.Message){
 	"sw_interface_dump":      func(a answer, m api.Message) { a.server.dumpLinks(a, m.(*interfaces.SwInterfaceDump)) },
 	"sw_interface_get_table": func(a answer, m api.Message) { a.server.linkTable(a, m.(*interfaces.SwInterfaceGetTable)) },
 	"ip_address_dump":        func(a answer, m api.Message) { a.server.dumpAddresses(a, m.(*ip.IPAddressDump)) },
-	"want_interface_events":  func(a answer, m api.Message) { a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents)) },
+	"sw_interface_set_flags": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceSetFlagsReply{Retval: a.server.setFlags(m.(*interfaces.SwInterfaceSetFlags))})
+	},
+	"sw_interface_add_del_address": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceAddDelAddressReply{Retval: a.server.changeAddress(m.(*interfaces.SwInterfaceAddDelAddress))})
+	},
+	"want_interface_events": func(a answer, m api.Message) { a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents)) },
 }
 
 func (s *Server) dumpSources(a answer) {

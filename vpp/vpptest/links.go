@@ -2,6 +2,7 @@ package vpptest
 
 import (
 	"net/netip"
+	"slices"
 
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -58,6 +59,14 @@ func (s *Server) AddAddress(name string, a netip.Prefix) {
 	s.setLinkRoutes(i, s.links[i].up)
 }
 
+// Interface returns whether an interface is up, and its addresses in the order in which they were set.
+func (s *Server) Interface(name string) (up bool, addresses []netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.links[s.mustFind(name)]
+	return l.up, slices.Clone(l.addresses)
+}
+
 // SetLink brings an interface up or down, with an event. Down, it has no routes of its own; those of others over it stay.
 func (s *Server) SetLink(name string, up bool) {
 	s.mu.Lock()
@@ -108,7 +117,7 @@ func (s *Server) setLinkRoutes(index uint32, there bool) {
 	}
 }
 
-// addressRoutes are the subnet, the address itself, and for IPv4 the subnet's first and last address.
+// addressRoutes are the subnet, the address itself, and for IPv4 the subnet's first and last address, or the other one of two.
 func addressRoutes(index uint32, a netip.Prefix) map[netip.Prefix]fib_types.FibPath {
 	proto := protoOf(a.Addr())
 	out := map[netip.Prefix]fib_types.FibPath{}
@@ -128,6 +137,15 @@ func addressRoutes(index uint32, a netip.Prefix) map[netip.Prefix]fib_types.FibP
 			last[i/8] |= 0x80 >> (i % 8)
 		}
 		out[route.HostPrefix(netip.AddrFrom4(last))] = drop
+	}
+	if a.Addr().Is4() && a.Bits() == 31 { // the other end
+		other := a.Masked().Addr()
+		if other == a.Addr() {
+			other = other.Next()
+		}
+		path := fib_types.FibPath{SwIfIndex: index, Proto: proto, Weight: 1}
+		path.Nh.Address = union(other)
+		out[route.HostPrefix(other)] = path
 	}
 	own := fib_types.FibPath{SwIfIndex: index, Type: isLocal, Proto: proto, Weight: 1}
 	own.Nh.Address = union(a.Addr())
