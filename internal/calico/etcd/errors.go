@@ -28,7 +28,7 @@ func explain(err error, user string) string {
 	case errors.Is(err, rpctypes.ErrUserEmpty):
 		return "etcd asks for a user name and a password"
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fmt.Sprintf("etcd does not allow user %q to read Calico's keys under /calico/", user)
+		return fmt.Sprintf("etcd does not allow user %q to read Calico's keys under /calico/, or what hosts publish", user)
 	case errors.Is(err, rpctypes.ErrNoLeader):
 		return "etcd has no leader"
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:

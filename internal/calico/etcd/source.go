@@ -1,6 +1,6 @@
 // Package etcd reads Calico's data from etcd v3 and publishes it as snapshots: it lists every kind once at one revision, then
-// watches from the next one. It owns the connection, the retries and the cache behind the snapshots. It writes nothing, and it does
-// not know what the data mean: decoding is internal/calico's.
+// watches from the next one. It owns the connection, the retries and the cache behind the snapshots. It writes nothing of Calico's, and it
+// does not know what the data mean: decoding is internal/calico's. A Publisher keeps what a node says about itself, outside of Calico's keys.
 package etcd
 
 import (
@@ -19,6 +19,7 @@ import (
 // Source delivers snapshots of Calico's data as one node needs it. Run does the work; Snapshots and Status may be used from
 // any goroutine, before and during Run.
 type Source struct {
+	cfg    Config
 	client clientv3.Config
 	node   string
 	needs  calico.Needs
@@ -77,6 +78,7 @@ func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Sou
 		return nil, err
 	}
 	return &Source{
+		cfg:    cfg,
 		client: client,
 		node:   node,
 		needs:  needs,

@@ -1,0 +1,220 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// Publication is what a node says about itself in etcd, outside of Calico's keys.
+type Publication struct {
+	Hosts     string // prefix of the keys, see calico.Needs
+	Node      string
+	Addresses []netip.Addr // at most one per family
+	// TTL is the time of the lease that the keys have, whole seconds: so long after this node's end they go. 0: they have none and stay.
+	TTL time.Duration
+	// When is closed once there is something to publish.
+	When <-chan struct{}
+}
+
+// Publisher keeps a publication in etcd. Run does the work; Status may be used from any goroutine.
+type Publisher struct {
+	Publication
+	cfg    Config
+	client clientv3.Config
+	log    *slog.Logger
+
+	mu     sync.Mutex // guards what follows
+	status PublishStatus
+}
+
+// PublishStatus is how the publication stands.
+type PublishStatus struct {
+	// Published is what etcd has acknowledged. It stays while etcd is away: the lease goes on for its time, and begins anew with
+	// an etcd that comes back.
+	Published []netip.Addr
+	Error     string // why it is not kept alive now
+}
+
+var (
+	errLeaseLost  = errors.New("the lease has ended")
+	errKeyDeleted = errors.New("somebody deleted the key")
+)
+
+// NewPublisher checks cfg and returns a publisher that does nothing until Run.
+func NewPublisher(cfg Config, p Publication, log *slog.Logger) (*Publisher, error) {
+	client, err := cfg.client()
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{Publication: p, cfg: cfg, client: client, log: log.With("component", "publisher")}, nil
+}
+
+// Status returns how the publication stands.
+func (p *Publisher) Status() PublishStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+// Run publishes until ctx ends, again after each loss. It takes nothing back at its end: with a lease the keys go when its time is over,
+// unless the agent is there again by then.
+func (p *Publisher) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.When:
+	}
+	wait := firstRetry
+	for {
+		began := time.Now()
+		err := p.attempt(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.failed(p.cfg.diagnose(ctx, err))
+		if time.Since(began) > lastRetry {
+			wait = firstRetry
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait/2))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+func (p *Publisher) failed(err error) {
+	why := explain(err, p.client.Username)
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		why = fmt.Sprintf("etcd does not allow user %q to write under %s", p.client.Username, p.Hosts)
+	}
+	p.mu.Lock()
+	was := p.status.Error
+	p.status.Error = why
+	p.mu.Unlock()
+	if was != why {
+		p.log.Warn("our address is not kept in etcd, trying again", "err", why)
+	}
+}
+
+// attempt publishes and keeps that alive until something goes wrong.
+func (p *Publisher) attempt(ctx context.Context) error {
+	cfg := p.client
+	cfg.Context = ctx
+	client, err := clientv3.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	lease, err := p.grant(ctx, client)
+	if err != nil {
+		return err
+	}
+	revision, err := p.put(ctx, client, lease)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.status = PublishStatus{Published: slices.Clone(p.Addresses)}
+	p.mu.Unlock()
+	p.log.Info("our addresses are published", "addresses", p.Addresses, "ttl", p.TTL)
+	return p.keep(ctx, client, lease, revision)
+}
+
+func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) (clientv3.LeaseID, error) {
+	if p.TTL == 0 {
+		return clientv3.NoLease, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	lease, err := client.Grant(ctx, int64(p.TTL/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	return lease.ID, nil
+}
+
+// put writes all keys at one revision. What is there is overwritten, also what an earlier run of this agent put under another lease: the
+// keys then belong to the new one.
+func (p *Publisher) put(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) (revision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var ops []clientv3.Op
+	for _, a := range p.Addresses {
+		ops = append(ops, clientv3.OpPut(p.key(a), a.String(), clientv3.WithLease(lease)))
+	}
+	resp, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return 0, err
+	}
+	return resp.Header.Revision, nil
+}
+
+func (p *Publisher) key(a netip.Addr) string {
+	return calico.PeerIP{Host: p.Node, IPv6: a.Is6()}.Key(p.Hosts)
+}
+
+// keep returns when the lease is lost, or when somebody else has changed what was put at revision.
+func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, revision int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var alive <-chan *clientv3.LeaseKeepAliveResponse // nil without a lease: never ready
+	if lease != clientv3.NoLease {
+		var err error
+		if alive, err = client.KeepAlive(ctx, lease); err != nil {
+			return err
+		}
+	}
+	changes := client.Watch(clientv3.WithRequireLeader(ctx), p.Hosts+p.Node+"/peerip/", clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case _, ok := <-alive:
+			if !ok {
+				return errLeaseLost
+			}
+		case resp, ok := <-changes:
+			if !ok {
+				return errWatchEnded
+			}
+			if err := resp.Err(); err != nil {
+				return err
+			}
+			for _, ev := range resp.Events {
+				if err := p.judge(ev); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// judge says what is wrong with a change of one of our keys; putting it again is the answer to that.
+func (p *Publisher) judge(ev *clientv3.Event) error {
+	for _, a := range p.Addresses {
+		switch {
+		case p.key(a) != string(ev.Kv.Key):
+		case ev.Type == clientv3.EventTypeDelete:
+			return fmt.Errorf("%w %s", errKeyDeleted, ev.Kv.Key)
+		default:
+			return fmt.Errorf("somebody put %.64q under our key %s; is there another node of our name?", ev.Kv.Value, ev.Kv.Key)
+		}
+	}
+	return nil
+}
