@@ -123,6 +123,12 @@ var settings = []setting{
 	{flag: "blocks-prefix", file: "blocksPrefix", def: calico.DefaultBlocks, usage: "prefix of Calico's blocks in etcd; ipv4/block at its end is ignored",
 		set: parseBlocksPrefix},
 
+	{flag: "uplink", file: "uplink", usage: "interface of the data plane that is set up, given --uplink-address and published: name or index; default: none", set: text(func(c *config) *string { return &c.uplink })},
+	{flag: "uplink-address", file: "uplinkAddress", list: true, usage: "address of the uplink with the length of its subnet, at most one per family", set: parseUplinkAddresses},
+	{flag: "uplink-publish", file: "uplinkPublish", def: "lease", usage: "publish the uplink's addresses under --hosts-prefix: lease (they go when this node dies), static (they stay), off",
+		set: oneOf(func(c *config) *string { return &c.uplinkPublish }, "lease", "static", "off")},
+	{flag: "uplink-ttl", file: "uplinkTTL", def: "60s", usage: "how long a published address outlives its node, 5s to 24h", set: parseUplinkTTL},
+
 	{flag: "dataplane", file: "dataplane", def: "vpp", usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)", set: oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
 	{flag: "vpp-socket", file: "vppSocket", def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: parseSocket(func(c *config) *string { return &c.vppSocket })},
 	{flag: "fib-source", file: "fibSource", def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"vpp-route-agent/internal/calico"
 )
 
 var update = flag.Bool("update", false, "write generated documents instead of comparing them")
@@ -109,6 +111,27 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"limit of 0":                 {[]string{"--prefix-limit=mesh=0"}, nil, "", "greater than 0"},
 		"two limits":                 {[]string{"--prefix-limit=mesh=5", "--prefix-limit=mesh=6"}, nil, "", "mesh has two limits"},
 		"retry at once":              {[]string{"--prefix-limit-retry=0s"}, nil, "", "between 1s and 24h"},
+		"routes from nowhere":        {[]string{"--learn=ospf"}, nil, "", `--learn: "ospf" is not one of bgp, etcd and bgp,etcd`},
+		"a source twice":             {[]string{"--learn=bgp,bgp"}, nil, "", `is not one of bgp, etcd`},
+		"etcd routes for no FIB":     {[]string{"--learn=etcd", "--dataplane=none"}, nil, "", "--learn etcd has no meaning with --dataplane none"},
+		"BGP's settings without BGP": {[]string{"--learn=etcd", "--next-hop=10.0.0.1"}, nil, "", "--next-hop has no meaning with --learn etcd"},
+		"addresses of nobody":        {[]string{"--learn=etcd", "--host-address=dns"}, nil, "", `"dns" is not peerip, node`},
+		"host addresses without use": {[]string{"--host-address=node"}, nil, "", "--host-address has no meaning with --learn bgp"},
+		"hosts among Calico's keys":  {[]string{"--learn=etcd", "--hosts-prefix=/calico/hosts"}, nil, "", "under /calico/"},
+		"two ways to name etcd":      {[]string{"--etcd-host=a"}, map[string]string{"ETCD_ENDPOINTS": "http://b:1"}, "", "conflict with --etcd-endpoints"},
+		"bad port of etcd":           {[]string{"--etcd-port=0"}, nil, "", `--etcd-port: "0" is not a port`},
+		"bad scheme of etcd":         {[]string{"--etcd-scheme=ftp"}, nil, "", "is not one of http, https"},
+		"password file missing":      {[]string{"--etcd-password-file=/nonexistent"}, nil, "", "/nonexistent"},
+		"password in two places":     {[]string{"--etcd-password-file=/etc/passwd"}, map[string]string{"ETCD_PASSWORD": "p"}, "", "conflicts with ETCD_PASSWORD"},
+		"uplink without address":     {[]string{"--uplink=eth0"}, nil, "", "--uplink and --uplink-address must be given together"},
+		"address without uplink":     {[]string{"--uplink-address=10.0.0.1/24"}, nil, "", "must be given together"},
+		"uplink address, no length":  {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1"}, nil, "", `"10.0.0.1" is not an address with a prefix length`},
+		"uplink address of a subnet": {[]string{"--uplink=eth0", "--uplink-address=10.0.0.0/24"}, nil, "", "first or last address"},
+		"uplink broadcast address":   {[]string{"--uplink=eth0", "--uplink-address=10.0.0.255/24"}, nil, "", "first or last address"},
+		"two addresses of a family":  {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24,10.0.1.1/24"}, nil, "", "of one family"},
+		"uplink without data plane":  {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24", "--dataplane=none"}, nil, "", "--uplink has no meaning with --dataplane none"},
+		"lease too short":            {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24", "--uplink-ttl=1s"}, nil, "", "between 5s and 24h"},
+		"publishing nothing":         {[]string{"--uplink-publish=static"}, nil, "", "have no meaning without --uplink"},
 		"negative deferral":          {[]string{"--deferral=-1s"}, nil, "", "between 0s and 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +143,57 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 				t.Errorf("error %q, want one sentence with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// The first agent of this kind took etcd's address in parts; whatever is left out has the same default as everywhere.
+func TestEtcdInParts(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "http://127.0.0.1:2379"},
+		{[]string{"--etcd-host=etcd.lab"}, "http://etcd.lab:2379"},
+		{[]string{"--etcd-port=4001"}, "http://127.0.0.1:4001"},
+		{[]string{"--etcd-scheme=https", "--etcd-host=10.0.0.5", "--etcd-port=2380"}, "https://10.0.0.5:2380"},
+		{[]string{"--etcd-host=fd00::5"}, "http://[fd00::5]:2379"},
+		{[]string{"--etcd-host=[fd00::5]"}, "http://[fd00::5]:2379"},
+	} {
+		c, err := load(t, tc.args, nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(c.etcdEndpoints, " "); got != tc.want {
+			t.Errorf("%v: %s, want %s", tc.args, got, tc.want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := load(t, []string{"--etcd-username=u", "--etcd-password-file=" + file}, nil, ""); err != nil || c.etcdPassword != "s3cret" {
+		t.Errorf("password %q, %v", c.etcdPassword, err)
+	}
+}
+
+func TestLearnDecidesWhatIsRead(t *testing.T) {
+	for args, want := range map[string]calico.Needs{
+		"":                                    {},
+		"--learn=etcd":                        {NoBGP: true, Hosts: "/vpp-calico/hosts/"},
+		"--learn=bgp,etcd":                    {Hosts: "/vpp-calico/hosts/"},
+		"--learn=etcd,bgp":                    {Hosts: "/vpp-calico/hosts/"},
+		"--hosts-prefix=/lab/":                {},
+		"--blocks-prefix=/old/v2/ipv4/block/": {Blocks: "/old/v2/"},
+		"--blocks-prefix=/calico/ipam/v2/assignment/ipv4/block":     {},
+		"--learn=etcd --hosts-prefix=/lab/hosts --blocks-prefix=/b": {NoBGP: true, Hosts: "/lab/hosts/", Blocks: "/b/"},
+	} {
+		c, err := load(t, strings.Fields(args), nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.needs(); got != want {
+			t.Errorf("%s: reads %+v, want %+v", args, got, want)
+		}
 	}
 }
 

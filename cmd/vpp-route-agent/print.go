@@ -36,6 +36,7 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	}
 	writeFIBLine(b, s.FIB)
 	writeGuardLines(b, s.FIB)
+	writeUplinkLine(b, s.Uplink)
 	writeEtcdLine(b, s.Datastore, now)
 	for _, hop := range s.FIB.UnusableNextHops {
 		fmt.Fprintf(b, "  - routes via %s are left out: %s\n", hop.Address, hop.Reason)
@@ -98,6 +99,35 @@ func writeUnrouted(b *strings.Builder, all []agent.UnroutedStatus) {
 	if more := len(all) - most; more > 0 {
 		fmt.Fprintf(b, "  - and so have %d more, see status -o json\n", more)
 	}
+}
+
+func writeUplinkLine(b *strings.Builder, u *agent.UplinkStatus) {
+	if u == nil {
+		return
+	}
+	var addresses, published []string
+	for _, a := range u.Addresses {
+		addresses = append(addresses, a.String())
+	}
+	for _, a := range u.Published {
+		published = append(published, a.String())
+	}
+	state := "up"
+	if !u.OK {
+		state = "NOT AS IT SHOULD BE"
+	}
+	fmt.Fprintf(b, "link  %s %s: %s", u.Interface, strings.Join(addresses, ", "), state)
+	switch {
+	case u.Publish == "off":
+		fmt.Fprint(b, "; not published")
+	case len(published) == 0:
+		fmt.Fprint(b, "; not published yet")
+	case u.Publish == "lease":
+		fmt.Fprintf(b, "; published %s, for %ds after this node's end", strings.Join(published, ", "), u.TTLSeconds)
+	default:
+		fmt.Fprintf(b, "; published %s, for ever", strings.Join(published, ", "))
+	}
+	fmt.Fprintln(b)
 }
 
 func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {

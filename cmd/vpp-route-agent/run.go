@@ -24,6 +24,7 @@ import (
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/kernel"
 	"vpp-route-agent/internal/systemd"
+	"vpp-route-agent/internal/uplink"
 	"vpp-route-agent/vpp"
 )
 
@@ -69,6 +70,7 @@ func newLogger(w io.Writer, cfg config) *slog.Logger {
 // dataplane is what run needs of one beside what the engine needs.
 type dataplane interface {
 	fib.Dataplane
+	uplink.Port
 	Run(ctx context.Context) error
 }
 
@@ -133,6 +135,14 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	if cfg.learnEtcd {
 		conf.EtcdRoutes = cfg.hostAddress
+	}
+	if cfg.uplink != "" {
+		up, err := newUplink(cfg, dp, log)
+		if err != nil {
+			return usageError{err}
+		}
+		conf.Uplink = up.status
+		group.Go(func() error { return up.Run(ctx) })
 	}
 	a := agent.New(conf)
 	if engine != nil {

@@ -108,6 +108,7 @@ var etcdCommand = verbs(map[string]command{
 	"stop":   etcdStop,
 	"put":    etcdPut,
 	"delete": etcdDelete,
+	"has":    etcdHas,
 })
 
 // etcd start: the agent can reach etcd from now on.
@@ -147,6 +148,24 @@ func etcdDelete(sc *script, args []string) (string, error) {
 		return "", usage("etcd delete KEY")
 	}
 	return sc.write(func(ctx context.Context, c *calicotest.Cluster) error { return c.DeleteRaw(ctx, args[0]) })
+}
+
+// etcd has KEY VALUE: the key has exactly this value.
+func etcdHas(sc *script, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usage("etcd has KEY VALUE")
+	}
+	e, err := sc.datastore()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	resp, err := e.server.Client().Get(ctx, args[0])
+	if err == nil && (len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != args[1]) {
+		err = fmt.Errorf("%s has %v", args[0], resp.Kvs)
+	}
+	return "", err
 }
 
 func (sc *script) write(f func(context.Context, *calicotest.Cluster) error) (string, error) {

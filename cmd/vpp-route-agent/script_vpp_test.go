@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"go.fd.io/govpp/api"
@@ -58,6 +59,8 @@ var vppCommand = verbs(map[string]command{
 	"routes":    vppRoutes,
 	"fib":       vppFIB,
 	"ops":       vppOps,
+	"address":   vppAddress,
+	"addresses": vppAddresses,
 })
 
 // vpp start: an empty VPP; after vpp kill the next life of it, which has forgotten everything.
@@ -75,8 +78,43 @@ func vppStart(sc *script, _ []string) (string, error) {
 	return "", nil
 }
 
+// addMemif makes memif0, which leads to the other nodes, and memif1, which nobody has set up.
 func addMemif(s *vpptest.Server) {
 	s.AddInterface("memif0", netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd09::1/64"))
+	s.AddInterface("memif1")
+	s.SetLink("memif1", false)
+}
+
+// vpp address INTERFACE ADDRESS: somebody else sets an address.
+func vppAddress(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp address INTERFACE ADDRESS")
+	}
+	a, err := netip.ParsePrefix(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	v.server.AddAddress(args[0], a)
+	return "", nil
+}
+
+// vpp addresses FILE INTERFACE: whether the interface is up, and its addresses.
+func vppAddresses(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp addresses FILE INTERFACE")
+	}
+	up, addresses := v.server.Interface(args[1])
+	words := []string{"down"}
+	if up {
+		words[0] = "up"
+	}
+	for _, a := range addresses {
+		words = append(words, a.String())
+	}
+	slices.Sort(words[1:])
+	return sc.compare([]string{strings.Join(words, " ")}, args[0])
 }
 
 func (sc *script) theVPP() (*vppLab, error) {
