@@ -108,16 +108,24 @@ func newConn(nc net.Conn, timeout time.Duration) *conn {
 	}
 }
 
-func (c *conn) handshake(r *bufio.Reader, name string) error {
-	// sockclnt_create has a prefix of its own: id and context, no client index. GoVPP models that by calling it a reply.
-	req := &memclnt.SockclntCreate{Name: name}
-	buf, err := codec.EncodeMsg(req, createID)
+// greeting is the frame that a client sends first. sockclnt_create has a prefix of its own: id and context, no client index. GoVPP models
+// that by calling it a reply.
+func greeting(name string) ([]byte, error) {
+	buf, err := codec.EncodeMsg(&memclnt.SockclntCreate{Name: name}, createID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	frame := make([]byte, headerLen, headerLen+len(buf))
 	binary.BigEndian.PutUint32(frame[8:], uint32(len(buf)))
-	if err := c.write(append(frame, buf...)); err != nil {
+	return append(frame, buf...), nil
+}
+
+func (c *conn) handshake(r *bufio.Reader, name string) error {
+	hello, err := greeting(name)
+	if err != nil {
+		return err
+	}
+	if err := c.write(hello); err != nil {
 		return err
 	}
 	msg, err := readMessage(r)
@@ -247,6 +255,7 @@ func (c *conn) end(err error) {
 
 // close ends the connection and waits for the reader.
 func (c *conn) close() {
+	c.leave()
 	c.end(errors.New("connection closed by the agent"))
 	<-c.done
 }

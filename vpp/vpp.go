@@ -204,6 +204,7 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 		return false, err
 	}
 	defer c.close()
+	release(ctx, v.cfg.Socket, v.cfg.ClientName)
 	l, err := v.prepare(ctx, c)
 	if err != nil {
 		return false, err

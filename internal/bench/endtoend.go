@@ -73,7 +73,7 @@ func endToEnd(b *bench) (err error) {
 			took, err = l.emptyAgain(n, prefixes)
 			withdrawRate = append(withdrawRate, rate(len(prefixes), took.Seconds()))
 		}
-		return errors.Join(err, n.kill())
+		return errors.Join(err, n.kill(), p.calm(b.ctx))
 	}
 	if err := byAgent(); err != nil { // VPP's pools grow before the first round that counts
 		return err

@@ -142,6 +142,15 @@ func (p *plane) connect(ctx context.Context) (*connected, error) {
 	return c, nil
 }
 
+// calm ends what a client that was killed may have left VPP doing (see vpp/leave.go): the next measurement needs that CPU.
+func (p *plane) calm(ctx context.Context) error {
+	c, err := p.connect(ctx)
+	if err == nil {
+		c.stop()
+	}
+	return err
+}
+
 // known hands the facts that were read already to an engine.
 type known struct {
 	*connected
