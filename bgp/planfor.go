@@ -55,6 +55,8 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	peers, more = withoutFiltered(peers)
 	problems = append(problems, more...)
 	problems = append(problems, unhonoured(node, s)...)
+	_, more = logLevel(self, s)
+	problems = append(problems, more...)
 	return Plan{
 		Speaker:       speakerFor(node, routerID, s),
 		Peers:         peers,

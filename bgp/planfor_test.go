@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -189,6 +190,32 @@ func TestUnhonoured(t *testing.T) {
 		"BGPConfiguration(default): service addresses are not announced"
 	if got := problemsText(PlanFor("r", s, Options{}).Problems); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	for _, tc := range []struct {
+		name, cluster, node string
+		want                slog.Level
+		problem             string
+	}{
+		{"nothing said", "", "", slog.LevelInfo, ""},
+		{"the cluster's", "Debug", "", slog.LevelDebug, ""},
+		{"the node's goes before it", "Debug", "Warning", slog.LevelWarn, ""},
+		{"the node's alone", "", "Error", slog.LevelError, ""},
+		{"nothing is less than errors", "None", "", slog.LevelError, ""},
+		{"no severity", "loud", "", slog.LevelInfo, `BGPConfiguration(default): logSeverityScreen "loud" is no severity: Info is used`},
+		{"no severity at the node", "Error", "debug", slog.LevelInfo, `BGPConfiguration(node.a): logSeverityScreen "debug" is no severity: Info is used`},
+	} {
+		s := cluster(configured(calico.BGPConfiguration{LogSeverityScreen: tc.cluster}))
+		s.BGPConfigurations["node.a"] = calico.BGPConfiguration{LogSeverityScreen: tc.node}
+		s.BGPConfigurations["node.b"] = calico.BGPConfiguration{LogSeverityScreen: "Fatal"}
+		if got := LogLevel("a", s); got != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
+		}
+		if got := problemsText(PlanFor("a", s, Options{}).Problems); got != tc.problem {
+			t.Errorf("%s: problems %q, want %q", tc.name, got, tc.problem)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 
 	"vpp-route-agent/internal/calico"
@@ -90,6 +91,32 @@ func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr,
 		return netip.Addr{}, fmt.Errorf(`router ID %q is neither a dotted quad nor "hash"`, asked)
 	}
 	return id, nil
+}
+
+// severities are what logSeverityScreen may say. Fatal and None leave errors in: they are few, and the last thing to do without.
+var severities = map[string]slog.Level{
+	"Trace": slog.LevelDebug, "Debug": slog.LevelDebug, "Info": slog.LevelInfo, "Warning": slog.LevelWarn, "Error": slog.LevelError, "Fatal": slog.LevelError,
+	"None": slog.LevelError,
+}
+
+// LogLevel returns the log level that logSeverityScreen asks for at a node; the node's own BGPConfiguration goes before the cluster's.
+func LogLevel(self string, s *calico.Snapshot) slog.Level {
+	level, _ := logLevel(self, s)
+	return level
+}
+
+func logLevel(self string, s *calico.Snapshot) (slog.Level, []calico.Problem) {
+	for _, name := range []string{"node." + self, "default"} {
+		asked := s.BGPConfigurations[name].LogSeverityScreen
+		if asked == "" {
+			continue
+		}
+		if level, ok := severities[asked]; ok {
+			return level, nil
+		}
+		return slog.LevelInfo, []calico.Problem{{Key: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf("logSeverityScreen %q is no severity: Info is used", asked)}}
+	}
+	return slog.LevelInfo, nil
 }
 
 // speakerFor returns the speaker of a node that has a BGP address.

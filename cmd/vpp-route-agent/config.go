@@ -73,6 +73,7 @@ type config struct {
 	guardMinimum   int
 	withdraw       bool
 	logLevel       string
+	ownLogLevel    bool // the operator said one
 	logFormat      string
 }
 
@@ -161,7 +162,7 @@ var settings = []setting{
 	{flag: "guard-minimum", file: "guardMinimum", def: "100", usage: "and above how many routes they are held", set: parseGuardMinimum},
 	{flag: "withdraw-without-dataplane", file: "withdrawWithoutDataplane", def: "false", boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
 		set: truth(func(c *config) *bool { return &c.withdraw })},
-	{flag: "log-level", file: "logLevel", def: "info", usage: "debug, info, warn or error", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},
+	{flag: "log-level", file: "logLevel", def: "info", usage: "debug, info, warn or error; given here it goes before logSeverityScreen of Calico's BGPConfiguration", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},
 	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json", set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
 }
 
@@ -247,6 +248,7 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 	if err := c.findNodeName(env); err != nil {
 		return config{}, err
 	}
+	c.ownLogLevel = given["log-level"]
 	return c, c.check(given)
 }
 

@@ -44,8 +44,11 @@ defaults, in this order.`,
 			if err != nil {
 				return usageError{err}
 			}
-			log := newLogger(os.Stderr, cfg)
-			err = run(cmd.Context(), cfg, log)
+			log, level := newLogger(os.Stderr, cfg)
+			if cfg.ownLogLevel {
+				level = nil
+			}
+			err = run(cmd.Context(), cfg, log, level)
 			if errors.Is(err, agent.ErrNewProcess) {
 				return handOver(log)
 			}
@@ -56,15 +59,16 @@ defaults, in this order.`,
 	return c
 }
 
-func newLogger(w io.Writer, cfg config) *slog.Logger {
-	var level slog.Level
+// newLogger returns the logger and its level, which may change while it runs.
+func newLogger(w io.Writer, cfg config) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
 	_ = level.UnmarshalText([]byte(cfg.logLevel)) // one of four words that it knows
 	opt := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(w, opt)
 	if cfg.logFormat == "json" {
 		h = slog.NewJSONHandler(w, opt)
 	}
-	return slog.New(h).With("node", cfg.nodeName)
+	return slog.New(h).With("node", cfg.nodeName), level
 }
 
 // dataplane is what run needs of one beside what the engine needs.
@@ -74,8 +78,8 @@ type dataplane interface {
 	Run(ctx context.Context) error
 }
 
-// run puts the parts together and runs them until ctx ends or one of them fails.
-func run(ctx context.Context, cfg config, log *slog.Logger) error {
+// run puts the parts together and runs them until ctx ends or one of them fails. level is for Calico's resources to change; nil: they do not.
+func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar) error {
 	source, err := etcd.NewFor(cfg.etcd(), cfg.nodeName, cfg.needs(), log)
 	if err != nil {
 		return usageError{err}
@@ -111,7 +115,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
-		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, DataplaneStats: statsOf(dp), Log: log,
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, DataplaneStats: statsOf(dp), Log: log, LogLevel: level,
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.learnBGP {

@@ -54,7 +54,10 @@ func agentStart(sc *script, flags []string) (string, error) {
 	}
 	args := []string{
 		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--admin-socket", sc.path("agent.sock"), "--state-dir", sc.path("state"),
-		"--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179", "--log-level", "debug",
+		"--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179",
+	}
+	if !slices.Contains(flags, "--log-format") { // of which the script is about logging
+		args = append(args, "--log-level", "debug")
 	}
 	if !slices.Contains(flags, "--dataplane") {
 		args = append(args, "--vpp-socket", sc.path("vpp.sock"))

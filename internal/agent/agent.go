@@ -64,6 +64,8 @@ type Config struct {
 	// DataplaneStats is nil where the data plane counts nothing.
 	DataplaneStats func() DataplaneStats
 	Log            *slog.Logger
+	// LogLevel is set to what Calico's resources ask for; nil: they have no say.
+	LogLevel *slog.LevelVar
 }
 
 // DataplaneStats are the counters of a data plane's connection.
@@ -188,6 +190,7 @@ func (a *Agent) Turned() time.Time {
 // apply computes the plan and hands it on, again when what was handed on changed the facts that the plan is made of: an announcement
 // that went lets its drop route go. It does nothing while neither snapshot nor facts changed, unless the speaker owes us something.
 func (a *Agent) apply(ctx context.Context) {
+	a.setLogLevel()
 	a.setHandsOff(a.snapshot.DatastoreNotReady)
 	if a.snapshot.DatastoreNotReady {
 		return
@@ -393,6 +396,17 @@ func (a *Agent) sweep() {
 
 // unusable counts what we could not read or use: behind each such resource may stand a peer that we do not know of.
 func (a *Agent) unusable() int { return len(a.snapshot.Problems) + len(a.plan.BGP.Problems) }
+
+func (a *Agent) setLogLevel() {
+	if a.cfg.LogLevel == nil {
+		return
+	}
+	if old, now := a.cfg.LogLevel.Level(), bgp.LogLevel(a.cfg.Node, a.snapshot); now != old {
+		a.cfg.LogLevel.Set(min(old, now)) // so that the change itself is logged
+		a.cfg.Log.Info("the log level follows Calico's logSeverityScreen", "level", now)
+		a.cfg.LogLevel.Set(now)
+	}
+}
 
 func (a *Agent) setHandsOff(on bool) {
 	a.mu.Lock()
