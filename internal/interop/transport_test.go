@@ -118,7 +118,7 @@ func TestTransport(t *testing.T) {
 			ping(t, routers[c.name].ns, "10.1.0.1")
 		})
 	}
-	t.Run("what the routers announce is programmed", func(t *testing.T) { us.awaitOnlyKernel(t, fib...) })
+	t.Run("what the routers announce is programmed", func(t *testing.T) { us.awaitOnlyKernel(t, "-4", fib...) })
 	t.Run("TTL", func(t *testing.T) {
 		await(t, "our kernel drops packets that have come too far", func(ctx context.Context) error {
 			out, err := us.ns.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
@@ -155,18 +155,18 @@ func TestTransport(t *testing.T) {
 		since := us.sessionsOf(t, peers[0], peers[1])
 		own := transportCases[3]
 		l.apply(t, bgpPeer(own.name, own.peerIP(), own.as, ""))
-		us.awaitOnlyKernel(t, slices.DeleteFunc(slices.Clone(fib), func(r string) bool { return strings.HasPrefix(r, own.network()) })...)
+		us.awaitOnlyKernel(t, "-4", slices.DeleteFunc(slices.Clone(fib), func(r string) bool { return strings.HasPrefix(r, own.network()) })...)
 		us.sameSessions(t, since)
 	})
 }
 
-// awaitOnlyKernel is awaitFIB for routes whose next hop is a hop behind the gateway: the agent's account names the next hop, the kernel the
-// gateway.
-func (n *agentNode) awaitOnlyKernel(t *testing.T, want ...string) {
+// awaitOnlyKernel is awaitFIB where the agent's own account says something else: a next hop behind the kernel's gateway, or a route that
+// cannot be programmed.
+func (n *agentNode) awaitOnlyKernel(t *testing.T, family string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
 	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)), func(ctx context.Context) error {
-		got, err := n.kernel(ctx, "-4", agentProtocol)
+		got, err := n.kernel(ctx, family, agentProtocol)
 		if err != nil {
 			return err
 		}
