@@ -32,6 +32,7 @@ var agentCommand = verbs(map[string]command{
 	"start": agentStart,
 	"stop":  agentStop,
 	"kill":  agentKill,
+	"abort": agentAbort,
 	"ended": agentEnded,
 	"log":   agentLog,
 })

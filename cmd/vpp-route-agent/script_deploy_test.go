@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -69,6 +70,26 @@ func (m *serviceManager) read() error {
 		}
 		m.told = append(m.told, strings.Split(string(buf[:n]), "\n")...)
 	}
+}
+
+// agent abort: SIGABRT, as a watchdog sends it. The agent must end by the signal: after status 2 a supervisor would not start it again.
+func agentAbort(sc *script, _ []string) (string, error) {
+	a := sc.agent
+	if a == nil {
+		return "", usage("the agent does not run")
+	}
+	sc.agent = nil
+	a.cmd.Process.Signal(syscall.SIGABRT)
+	select {
+	case <-a.exited:
+	case <-time.After(patience):
+		a.kill()
+		return "", fmt.Errorf("agent still runs %s after SIGABRT", patience)
+	}
+	if how := a.cmd.ProcessState.Sys().(syscall.WaitStatus); !how.Signaled() || how.Signal() != syscall.SIGABRT {
+		return "", fmt.Errorf("agent ended with %v", a.cmd.ProcessState)
+	}
+	return "", nil
 }
 
 var metricName = regexp.MustCompile(`\bvpp_route_agent_[a-z0-9_]+`)
