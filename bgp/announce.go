@@ -17,23 +17,10 @@ const (
 	defaultPriority = 1024
 )
 
-// policiesOf returns the export filter's three lists. Pools are tested one by one: a pool nested in a pool with disableBGPExport is not exported
-// either.
-func policiesOf(own []netip.Prefix, s *calico.Snapshot) Policies {
-	p := Policies{OwnBlocks: own}
-	for _, pool := range ipam.Pools(s) {
-		if pool.DisableBGPExport {
-			p.NoExport = append(p.NoExport, pool.CIDR)
-		} else {
-			p.ExportPools = append(p.ExportPools, pool.CIDR)
-		}
-	}
-	return p
-}
-
 // announcer decides which of this node's prefixes are announced, and with what.
 type announcer struct {
 	policies  Policies
+	filtering []Peer                // peers with filters: those may let out what Calico's own rules do not
 	nextHop   map[family]netip.Addr // none: the node has no address of the family and announces nothing of it
 	localPref map[family]uint32
 
@@ -46,19 +33,24 @@ type announcer struct {
 func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 	single := map[netip.Prefix]bool{}
 	for _, h := range hosts {
-		switch {
-		case h.Block == h.Prefix:
+		r := Route{Prefix: h.Prefix, Interface: h.Interface}
+		if h.Block == h.Prefix {
 			single[h.Prefix] = true
-		case h.Borrowed():
-			a.host(h)
+		}
+		if reason := a.announce(r); reason != "" && h.Borrowed() {
+			a.withhold(h.Prefix, h.Source+": "+reason)
 		}
 	}
 	for _, b := range blocks {
-		if b.IsSingleIP() && !single[b] {
+		switch {
+		case single[b]:
+		case b.IsSingleIP():
 			a.withhold(b, "own block of one address, which no workload here has")
-			continue
+		default:
+			if reason := a.announce(Route{Prefix: b}); reason != "" {
+				a.withhold(b, reason)
+			}
 		}
-		a.block(b)
 	}
 	slices.SortFunc(a.announcements, func(x, y Announcement) int { return route.ComparePrefixes(x.Prefix, y.Prefix) })
 	slices.SortFunc(a.withheld, func(x, y Withheld) int {
@@ -66,35 +58,29 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 	})
 }
 
-// block announces an own block, also one that no pool covers: its pool may have been deleted while workloads go on.
-func (a *announcer) block(b netip.Prefix) {
-	if pool, found := covering(a.policies.NoExport, b); found {
-		a.withhold(b, insideNoExport(pool))
-		return
+// announce adds a route that at least one peer may get, or returns why there is none.
+func (a *announcer) announce(r Route) (reason string) {
+	f := familyOf(r.Prefix.Addr())
+	r.LocalPref = a.localPref[f]
+	v := a.policies.Common(r)
+	if !v.Accept && !a.letOut(r, f) {
+		return v.Reason
 	}
-	a.announce(b)
-}
-
-func (a *announcer) host(h ipam.Host) {
-	if pool, found := covering(a.policies.NoExport, h.Prefix); found {
-		a.withhold(h.Prefix, h.Source+": "+insideNoExport(pool))
-		return
-	}
-	if _, found := covering(a.policies.ExportPools, h.Prefix); !found {
-		a.withhold(h.Prefix, h.Source+": "+outsidePools)
-		return
-	}
-	a.announce(h.Prefix)
-}
-
-func (a *announcer) announce(p netip.Prefix) {
-	f := familyOf(p.Addr())
 	nextHop, ok := a.nextHop[f]
 	if !ok {
-		a.withhold(p, "this node has no "+f.String()+" BGP address")
-		return
+		return "this node has no " + f.String() + " BGP address"
 	}
-	a.announcements = append(a.announcements, Announcement{Prefix: p, NextHop: nextHop, LocalPref: a.localPref[f]})
+	a.announcements = append(a.announcements, Announcement{
+		Prefix: r.Prefix, NextHop: nextHop, LocalPref: r.LocalPref, Interface: r.Interface, OnlyByFilter: !v.Accept,
+	})
+	return ""
+}
+
+// letOut reports whether the filters of a peer accept a route that the rules for all peers reject.
+func (a *announcer) letOut(r Route, f family) bool {
+	return slices.ContainsFunc(a.filtering, func(p Peer) bool {
+		return familyOf(p.Address) == f && a.policies.Export(r, p).Accept
+	})
 }
 
 func (a *announcer) withhold(p netip.Prefix, reason string) {

@@ -25,6 +25,8 @@ type Plan struct {
 	Peers         []Peer         // by address, one each
 	Announcements []Announcement // by prefix, one each
 	Policies      Policies
+	// NotProgrammed are the ranges of service addresses: a learned route inside one may be passed on, but is not forwarded by. Sorted.
+	NotProgrammed []netip.Prefix
 	Withheld      []Withheld       // by prefix, then reason
 	Problems      []calico.Problem // by key, then text
 }
@@ -119,6 +121,15 @@ type Announcement struct {
 	LocalPref uint32     // sent on iBGP only
 	// GracefulShutdown adds the community GRACEFUL_SHUTDOWN (RFC 8326): a router that honours it prefers any other path.
 	GracefulShutdown bool
+	// OnlyByFilter: it goes to nobody but the peers whose BGPFilters accept it.
+	OnlyByFilter bool
+	// Interface is where the address is behind, which a filter may ask for; "" for a block.
+	Interface string
+}
+
+// Route is the announcement as policies see it.
+func (a Announcement) Route() Route {
+	return Route{Prefix: a.Prefix, Interface: a.Interface, LocalPref: a.LocalPref}
 }
 
 // Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of a prefix all paths are equally good.

@@ -41,63 +41,43 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	blocks, notOwn := ipam.OwnBlocks(self, s)
 	hosts, notHere := ipam.Hosts(self, blocks, s)
 	prefs, problems := localPrefs(s.BGPConfigurations["default"])
-	a := announcer{policies: policiesOf(blocks, s), nextHop: next, localPref: prefs}
-	for _, skipped := range append(notOwn, notHere...) {
-		a.withhold(skipped.Prefix, skipped.Reason)
-	}
-	a.ours(blocks, hosts)
-
 	peers, more := Peers(self, s)
 	problems = append(problems, more...)
 	for i := range peers {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
 	}
-	peers, more = withoutFiltered(peers)
+	policies, more := policiesFor(node, blocks, peers, prefs, s)
 	problems = append(problems, more...)
-	problems = append(problems, unhonoured(node, s)...)
+	peers, more = policies.fit(peers)
+	problems = append(problems, more...)
+	a := announcer{policies: policies, filtering: filtering(peers), nextHop: next, localPref: prefs}
+	for _, skipped := range append(notOwn, notHere...) {
+		a.withhold(skipped.Prefix, skipped.Reason)
+	}
+	a.ours(blocks, hosts)
+
+	problems = append(problems, unhonoured(s)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
 	return Plan{
 		Speaker:       speakerFor(node, routerID, s),
 		Peers:         peers,
 		Announcements: a.announcements,
-		Policies:      a.policies,
+		Policies:      policies,
+		NotProgrammed: serviceRanges(s.BGPConfigurations["default"]),
 		Withheld:      a.withheld,
 		Problems:      sortProblems(problems),
 	}
 }
 
 // unhonoured names what the resources ask of this node and we do not do yet.
-func unhonoured(n calico.Node, s *calico.Snapshot) []calico.Problem {
+func unhonoured(s *calico.Snapshot) []calico.Problem {
 	var all []calico.Problem
-	for _, name := range []string{"default", "node." + n.Name} {
-		if conf := s.BGPConfigurations[name]; len(conf.PrefixAdvertisements) > 0 {
-			all = append(all, calico.Problem{
-				Key: "BGPConfiguration(" + name + ")",
-				Err: "prefixAdvertisements are not supported yet: routes are announced without communities",
-			})
-		}
-	}
 	conf := s.BGPConfigurations["default"]
 	if len(conf.ServiceClusterIPs)+len(conf.ServiceExternalIPs)+len(conf.ServiceLoadBalancerIPs) > 0 {
 		all = append(all, badConfiguration("service addresses are not announced"))
 	}
 	return all
-}
-
-// withoutFiltered leaves out the peers with BGPFilters, which nobody evaluates yet: without them a session would pass routes that it must not.
-func withoutFiltered(peers []Peer) (kept []Peer, problems []calico.Problem) {
-	for _, p := range peers {
-		if len(p.Filters) == 0 {
-			kept = append(kept, p)
-			continue
-		}
-		problems = append(problems, calico.Problem{
-			Key: p.Source,
-			Err: fmt.Sprintf("the session to %s is not brought up: filters are not supported yet, and without them it would pass routes that it must not", p.Address),
-		})
-	}
-	return kept, problems
 }
 
 // badConfiguration is a problem with the cluster-wide BGPConfiguration.

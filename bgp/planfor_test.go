@@ -183,11 +183,8 @@ func TestChooseRouterID(t *testing.T) {
 }
 
 func TestUnhonoured(t *testing.T) {
-	s := cluster(configured(calico.BGPConfiguration{
-		PrefixAdvertisements: []calico.PrefixAdvertisement{{CIDR: "10.1.0.0/16"}}, ServiceClusterIPs: []string{"10.96.0.0/12"},
-	}))
-	want := "BGPConfiguration(default): prefixAdvertisements are not supported yet: routes are announced without communities\n" +
-		"BGPConfiguration(default): service addresses are not announced"
+	s := cluster(configured(calico.BGPConfiguration{ServiceClusterIPs: []string{"10.96.0.0/12"}}))
+	want := "BGPConfiguration(default): service addresses are not announced"
 	if got := problemsText(PlanFor("r", s, Options{}).Problems); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
@@ -216,17 +213,6 @@ func TestLogLevel(t *testing.T) {
 		if got := problemsText(PlanFor("a", s, Options{}).Problems); got != tc.problem {
 			t.Errorf("%s: problems %q, want %q", tc.name, got, tc.problem)
 		}
-	}
-}
-
-func TestFiltersAreNotIgnored(t *testing.T) {
-	s := cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}}))
-	plan := PlanFor("a", s, Options{})
-	if got := briefs(plan.Peers); got != "c/64801 P mesh" { // and the mesh does not take its place
-		t.Errorf("peers %s", got)
-	}
-	if got := problemsText(plan.Problems); !strings.Contains(got, "BGPPeer(x): the session to 172.30.8.10 is not brought up: filters are not supported yet") {
-		t.Errorf("problems %s", got)
 	}
 }
 
@@ -365,8 +351,8 @@ func TestPlanProperties(t *testing.T) {
 				t.Fatalf("%s is announced twice", a.Prefix)
 			}
 			// What Calico's filter would not let a learned route do, our own does not either.
-			if ok, reason := plan.Policies.Export(Learned{Prefix: a.Prefix, External: true}, true); !ok {
-				t.Fatalf("%s is announced although it is %s", a.Prefix, reason)
+			if v := plan.Policies.Common(Route{Prefix: a.Prefix, From: &Peer{}}); !v.Accept {
+				t.Fatalf("%s is announced although it is %s", a.Prefix, v.Reason)
 			}
 			if slices.ContainsFunc(plan.Withheld, func(w Withheld) bool { return w.Prefix == a.Prefix && strings.Contains(w.Reason, "pool") }) {
 				t.Fatalf("%s is announced and withheld", a.Prefix)

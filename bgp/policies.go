@@ -6,62 +6,240 @@ import (
 	"slices"
 )
 
-// Policies decides which learned routes are passed on to which peers: Calico's export filter (confd's bird_aggr.cfg and bird_ipam.cfg)
-// for routes that are not our own. Our own routes need none: what is in Plan.Announcements goes to every peer.
+// Policies decide which routes are accepted from which peer, which are announced to which peer, and what is changed on the way: Calico's filters
+// (confd's bird.cfg.template, bird_ipam.cfg and bird_aggr.cfg) for BIRD.
 //
-// Export is the authority. The adapter generates GoBGP's policies from the fields, and they must answer as Export does for every route
-// and peer. All prefixes are masked, sorted and without duplicates; both families are in one list.
+// Import and Export are the authority. The adapter generates GoBGP's policies from the fields, and they must answer as these two for every route and
+// peer. All prefixes are masked, sorted and without duplicates; both families are in one list.
 type Policies struct {
 	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this node.
 	NoExport []netip.Prefix
-	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not.
+	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not, unless it is elevated.
 	OwnBlocks []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
+	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
+	// services: what is inside one may leave.
+	Reflects          bool
+	ReflectedServices []netip.Prefix
+	// Advertisements are the communities for what leaves by these rules, by prefix.
+	Advertisements []Advertisement
+	// Filters are the BGPFilters that peers name and that exist, by name.
+	Filters map[string]Filter
+	// Normal4 and Normal6 are LOCAL_PREF of a route of normal priority.
+	Normal4, Normal6 uint32
 }
 
-// Learned is a route that came from a peer, as far as export asks about it.
-type Learned struct {
-	Prefix   netip.Prefix
-	External bool // learned over eBGP
+// Advertisement are the communities of what is inside or equal to a prefix.
+type Advertisement struct {
+	Prefix      netip.Prefix
+	Communities []Community
 }
 
-// Export decides whether a learned route is announced to a peer that is (external) or is not an eBGP peer. When it says no, reason
-// tells a person why. The tests come in the order of Calico's filter.
+// Covers reports whether a prefix gets the communities.
+func (a Advertisement) Covers(p netip.Prefix) bool { return inside(p, a.Prefix) }
+
+// Route is a route as far as policies ask about it.
+type Route struct {
+	Prefix      netip.Prefix
+	From        *Peer  // nil: a route of our own
+	Interface   string // where it leads out, of a route of our own; "" for a block
+	LocalPref   uint32 // 0: not known. GoBGP's policies cannot ask for what an iBGP peer sent
+	ASPath      []uint32
+	Communities []Community
+}
+
+// Apply returns the route after operations.
+func (r Route) Apply(ops []Operation) Route {
+	r.ASPath, r.Communities = slices.Clone(r.ASPath), slices.Clone(r.Communities)
+	for _, op := range ops {
+		switch {
+		case op.Add != nil:
+			if !slices.Contains(r.Communities, *op.Add) {
+				r.Communities = append(r.Communities, *op.Add)
+			}
+		case op.LocalPref != 0:
+			r.LocalPref = op.LocalPref
+		default:
+			r.ASPath = slices.Concat(op.Prepend, r.ASPath)
+		}
+	}
+	return r
+}
+
+// Verdict is what a policy says about a route.
+type Verdict struct {
+	Accept     bool
+	Reason     string      // why not, for a person to read
+	Rule       string      // of a BGPFilter that decided; "": the other rules did
+	Operations []Operation // on what is accepted
+}
+
+func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Sprintf(format, args...)} }
+
+// FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree on it.
+const FromExternal = 100
+
+// Import decides whether a route that r.From sent is accepted, and returns it as it is then: LOCAL_PREF of an iBGP peer's is known only if a filter
+// sets it. Without a filter that says otherwise every route is accepted.
+func (p Policies) Import(r Route) (Route, Verdict) {
+	r.LocalPref = 0
+	if r.From.External() {
+		r.LocalPref = FromExternal
+	}
+	for _, rule := range p.Rules(*r.From, true) {
+		if rule.Match.holds(r, *r.From) {
+			v := rule.verdict()
+			return r.Apply(v.Operations), v
+		}
+	}
+	return r, Verdict{Accept: true}
+}
+
+// Export decides whether a route, as import left it, is announced to a peer. The tests come in the order of Calico's filter.
+func (p Policies) Export(r Route, to Peer) Verdict {
+	if v := p.byProtocol(r, to); v.Reason != "" {
+		return v
+	}
+	shown := r
+	if to.External() {
+		// BIRD 1.6 prepends before it runs the export filter (bgp_import_control), so filters see the path as it leaves.
+		shown.ASPath = slices.Concat([]uint32{to.LocalAS}, r.ASPath)
+	}
+	for _, rule := range p.Rules(to, false) {
+		if rule.Match.holds(shown, to) {
+			return rule.verdict()
+		}
+	}
+	return p.Common(r)
+}
+
+// byProtocol has a reason when BGP itself forbids that r goes to a peer.
+func (p Policies) byProtocol(r Route, to Peer) Verdict {
+	if r.From == nil {
+		return Verdict{}
+	}
+	switch {
+	case r.From.Address == to.Address:
+		return reject("learned from this peer")
+	case !r.From.External() && !to.External() && !p.reflects(*r.From, to):
+		return reject("learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)")
+	case slices.Contains(r.ASPath, to.RemoteAS):
+		return reject("AS %d of the peer is in its AS_PATH", to.RemoteAS)
+	case slices.Contains(r.Communities, NoAdvertise):
+		return reject("it has the community NO_ADVERTISE (RFC 1997)")
+	case to.External() && (slices.Contains(r.Communities, NoExport) || slices.Contains(r.Communities, NoExportSubconfed)):
+		return reject("it has the community NO_EXPORT (RFC 1997), and the peer is an eBGP peer")
+	}
+	return Verdict{}
+}
+
+// Well-known communities; GoBGP does not act on them by itself.
+var (
+	NoExport          = Community{Global: 65535, Data1: 65281}
+	NoAdvertise       = Community{Global: 65535, Data1: 65282}
+	NoExportSubconfed = Community{Global: 65535, Data1: 65283} // the same as NO_EXPORT where there are no confederations
+)
+
+// reflects reports whether a route goes from one iBGP peer to another (RFC 4456 §6): from a client to everybody, from anybody to a client. Another
+// reflector counts as no client here, so that what one reflector says goes no further than to clients: two that repeat each other
+// would keep a withdrawn route alive between them.
+func (p Policies) reflects(from, to Peer) bool {
+	return p.Reflects && (from.Served() || to.Served())
+}
+
+// Served reports a client proper of this reflector: one that is no reflector itself.
+func (p Peer) Served() bool { return p.Client && !p.Reflector }
+
+// Rules are the rules of a peer's filters for import or export in its family, in the order of evaluation. A filter that does not exist has none,
+// as in Calico.
+func (p Policies) Rules(peer Peer, in bool) []Rule {
+	var rules []Rule
+	for _, name := range peer.Filters {
+		f := p.Filters[name]
+		switch v4 := peer.Address.Is4(); {
+		case in && v4:
+			rules = append(rules, f.Import4...)
+		case in:
+			rules = append(rules, f.Import6...)
+		case v4:
+			rules = append(rules, f.Export4...)
+		default:
+			rules = append(rules, f.Export6...)
+		}
+	}
+	return rules
+}
+
+func (r Rule) verdict() Verdict {
+	if !r.Accept {
+		return Verdict{Reason: "rejected by " + r.Name, Rule: r.Name}
+	}
+	return Verdict{Accept: true, Rule: r.Name, Operations: r.Operations}
+}
+
+// Common is the part of the export filter that is the same for all peers, after the peer's own filters. Calico's tests of the outgoing interface (tunnels) are left out: no route of
+// ours leads there, and where a learned one leads depends on us. So is its list of service routes, which only a cluster with a Kubernetes API
+// has; ranges a reflector passes on are there.
 //
-// BIRD passes on a more specific route inside an own block when its LOCAL_PREF is above normal (a live migration). That is left
-// out: the node it points to announces it as well, and until then packets that come here for the block are forwarded.
-func (p Policies) Export(r Learned, external bool) (ok bool, reason string) {
-	if !r.External && !external {
-		return false, "learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)"
-	}
+// An elevated route (a live migration) is passed on from inside an own block only if it is our own: the node that a learned one points to announces
+// it as well, and until that has arrived packets that come here for the block are forwarded.
+func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
-		return false, insideNoExport(pool)
+		return reject("inside pool %s, which has disableBGPExport", pool)
 	}
+	accepted := Verdict{Accept: true, Operations: p.advertised(r.Prefix)}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
-		return true, ""
+		return accepted
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
-		return false, fmt.Sprintf("inside own block %s, which is announced as a whole", block)
+		if r.From == nil && r.LocalPref > p.normal(r.Prefix) {
+			return accepted
+		}
+		return reject("inside own block %s, which is announced as a whole", block)
+	}
+	if _, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
+		return accepted
 	}
 	if _, found := covering(p.ExportPools, r.Prefix); found {
-		return true, ""
+		return accepted
 	}
-	return false, outsidePools
+	return reject("outside all pools")
 }
 
-const outsidePools = "outside all pools"
+func (p Policies) normal(prefix netip.Prefix) uint32 {
+	if prefix.Addr().Is4() {
+		return p.Normal4
+	}
+	return p.Normal6
+}
 
-func insideNoExport(pool netip.Prefix) string {
-	return fmt.Sprintf("inside pool %s, which has disableBGPExport", pool)
+// advertised are the communities that a prefix gets, as operations, once each.
+func (p Policies) advertised(prefix netip.Prefix) []Operation {
+	var ops []Operation
+	var seen []Community
+	for _, a := range p.Advertisements {
+		if !a.Covers(prefix) {
+			continue
+		}
+		for _, c := range a.Communities {
+			if !slices.Contains(seen, c) {
+				seen = append(seen, c)
+				ops = append(ops, Operation{Add: &c})
+			}
+		}
+	}
+	return ops
 }
 
 // covering returns the first of prefixes that equals p or contains all of it.
 func covering(prefixes []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
 	for _, c := range prefixes {
-		if c.Bits() <= p.Bits() && c.Contains(p.Addr()) {
+		if inside(p, c) {
 			return c, true
 		}
 	}
 	return netip.Prefix{}, false
 }
+
+func inside(p, outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }

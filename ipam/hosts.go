@@ -16,6 +16,8 @@ type Host struct {
 	// Source is what puts the address here, for a person to read: "WorkloadEndpoint(shop/edge--7-k8s-cart--0-eth0)" or
 	// "ipipTunnelAddress of Node(edge-7)".
 	Source string
+	// Interface is where the address is behind; "" where that is not known.
+	Interface string
 	// Block is the own block that covers Prefix; invalid for a borrowed address and for one outside all blocks of ours. It equals
 	// Prefix for a block of one address, which is there for others only while its host is.
 	Block netip.Prefix
@@ -30,10 +32,10 @@ func (h Host) Borrowed() bool { return !h.Block.IsValid() }
 // Allocations of workloads do not count here: they are written before the workload runs and may outlive it. A tunnel
 // address that the Node names but IPAM gave to another node is skipped: it moved.
 func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, skipped []Skipped) {
-	found := map[netip.Prefix]string{}
-	add := func(p netip.Prefix, source string) {
+	found := map[netip.Prefix]Host{}
+	add := func(p netip.Prefix, source, iface string) {
 		if _, ok := found[p]; !ok {
-			found[p] = source
+			found[p] = Host{Prefix: p, Source: source, Interface: iface, Block: blockOf(own, p)}
 		}
 	}
 
@@ -47,7 +49,7 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 				skipped = append(skipped, Skipped{p, fmt.Sprintf("ipNetworks of WorkloadEndpoint(%s) is not a single address", name)})
 				continue
 			}
-			add(route.HostPrefix(p.Addr()), fmt.Sprintf("WorkloadEndpoint(%s)", name))
+			add(route.HostPrefix(p.Addr()), fmt.Sprintf("WorkloadEndpoint(%s)", name), w.InterfaceName)
 		}
 	}
 	for _, t := range nodeTunnels(s.Nodes[self]) {
@@ -56,18 +58,18 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 			skipped = append(skipped, Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.kind, self, a.Node)})
 			continue
 		}
-		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self))
+		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self), "")
 	}
 	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
 		for _, a := range s.Blocks[cidr].Allocations {
 			if a.Node == self && slices.Contains(tunnelTypes, a.Type) {
-				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self))
+				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self), "")
 			}
 		}
 	}
 
-	for p, source := range found {
-		hosts = append(hosts, Host{Prefix: p, Source: source, Block: blockOf(own, p)})
+	for _, h := range found {
+		hosts = append(hosts, h)
 	}
 	slices.SortFunc(hosts, func(a, b Host) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
 	sortSkipped(skipped)

@@ -1,0 +1,240 @@
+package bgp
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// Filter is a BGPFilter, read: its usable rules in order.
+type Filter struct {
+	Export4, Export6, Import4, Import6 []Rule
+	// Unsafe says why no session may run with it: a Reject of it cannot be carried out. "" if it may.
+	Unsafe string
+}
+
+// Rule is one rule of a BGPFilter. It matches a route when all of its conditions hold.
+type Rule struct {
+	Name       string // "BGPFilter(no-default) importV4[0]"
+	Match      Match
+	Accept     bool
+	Operations []Operation // carried out, in order, on what it accepts
+}
+
+// Match are the conditions of a rule; zero fields are none.
+type Match struct {
+	// Prefix matches what lies inside or equals it with a length of Min…Max, or with Not everything else. Min > Max is nothing.
+	Prefix   netip.Prefix
+	Min, Max int
+	Not      bool
+
+	FromPeer  bool   // learned over BGP
+	Interface string // outgoing interface, shell pattern
+	PeerType  string // "eBGP" or "iBGP": the peer whose filter it is
+	Community *Community
+	ASPath    []uint32 // the AS_PATH begins with them
+	LocalPref uint32   // LOCAL_PREF is this one
+}
+
+// Operation changes a route; one field is set.
+type Operation struct {
+	Add       *Community
+	Prepend   []uint32 // the first of them becomes the first of AS_PATH
+	LocalPref uint32   // 0: not this one
+}
+
+// readFilter reads a BGPFilter as BIRD understands what confd makes of it. A rule that makes no sense is left out and named; the others count. If
+// it is a Reject, the filter is Unsafe: without the rule routes would pass that must not.
+func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
+	key := "BGPFilter(" + f.Name + ")"
+	var out Filter
+	var problems []calico.Problem
+	for _, list := range []struct {
+		field string
+		f     family
+		rules []calico.BGPFilterRule
+		into  *[]Rule
+	}{
+		{"exportV4", ipv4, f.ExportV4, &out.Export4}, {"exportV6", ipv6, f.ExportV6, &out.Export6},
+		{"importV4", ipv4, f.ImportV4, &out.Import4}, {"importV6", ipv6, f.ImportV6, &out.Import6},
+	} {
+		for i, r := range list.rules {
+			name := fmt.Sprintf("%s[%d]", list.field, i)
+			rule, remark, err := readRule(r, list.f)
+			if err != nil {
+				problems = append(problems, calico.Problem{Key: key, Err: fmt.Sprintf("%s is left out: %s", name, err)})
+				if r.Action != "Accept" {
+					out.Unsafe = cmp.Or(out.Unsafe, fmt.Sprintf("%s %s cannot be carried out: %s", key, name, err))
+				}
+				continue
+			}
+			if remark != "" {
+				problems = append(problems, calico.Problem{Key: key, Err: name + ": " + remark})
+			}
+			rule.Name = key + " " + name
+			*list.into = append(*list.into, rule)
+		}
+	}
+	return out, problems
+}
+
+// readRule reads a rule; remark is what its author should know about it although it can be carried out.
+func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err error) {
+	switch r.Action {
+	case "Accept", "Reject":
+		rule.Accept = r.Action == "Accept"
+	default:
+		return Rule{}, "", fmt.Errorf("action %q is neither Accept nor Reject", r.Action)
+	}
+	m := Match{FromPeer: r.Source == "RemotePeers", Interface: r.Interface, PeerType: r.PeerType, ASPath: slices.Clone(r.ASPathPrefix)}
+	if r.Source != "" && !m.FromPeer {
+		return Rule{}, "", fmt.Errorf("source %q is not RemotePeers", r.Source)
+	}
+	if _, err := path.Match(r.Interface, ""); err != nil {
+		return Rule{}, "", fmt.Errorf("interface %q is not a pattern", r.Interface)
+	}
+	if r.PeerType != "" && r.PeerType != "eBGP" && r.PeerType != "iBGP" {
+		return Rule{}, "", fmt.Errorf("peerType %q is neither eBGP nor iBGP", r.PeerType)
+	}
+	if remark, err = m.readPrefix(r, f); err != nil {
+		return Rule{}, "", err
+	}
+	switch len(r.Communities) {
+	case 0:
+	case 1:
+		c, err := ParseCommunity(r.Communities[0])
+		if err != nil {
+			return Rule{}, "", err
+		}
+		m.Community = &c
+	default:
+		return Rule{}, "", errors.New("communities has more than one value")
+	}
+	if m.LocalPref, err = localPrefOf(r.Priority); err != nil {
+		return Rule{}, "", err
+	}
+	rule.Match = m
+	if len(r.Operations) > 0 && !rule.Accept {
+		return rule, "operations of a Reject have no effect", nil
+	}
+	rule.Operations, err = readOperations(r.Operations)
+	return rule, remark, err
+}
+
+// readPrefix reads cidr, matchOperator and prefixLength.
+func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err error) {
+	switch {
+	case r.CIDR == "" && r.MatchOperator == "" && r.PrefixLength == nil:
+		return "", nil
+	case r.CIDR == "" && r.PrefixLength != nil:
+		return "", errors.New("prefixLength without cidr")
+	case r.CIDR == "" || r.MatchOperator == "":
+		return "", errors.New("cidr and matchOperator are given together or not at all")
+	}
+	given, err := netip.ParsePrefix(r.CIDR)
+	if err != nil {
+		return "", fmt.Errorf("cidr %q is not a prefix", r.CIDR)
+	}
+	p, ok := route.Normalize(given)
+	if !ok || p != given { // BIRD would refuse the whole configuration
+		return "", fmt.Errorf("cidr %s has host bits set", given)
+	}
+	if familyOf(p.Addr()) != f {
+		return "", fmt.Errorf("cidr %s is not %s", p, f)
+	}
+	m.Prefix, m.Min, m.Max = p, p.Bits(), p.Bits()
+	switch r.MatchOperator {
+	case "Equal", "NotEqual":
+		m.Not = r.MatchOperator == "NotEqual"
+		if r.PrefixLength != nil { // what BIRD makes of it, observed
+			m.Min, m.Max = 1, 0
+			if m.Not {
+				return "prefixLength with NotEqual matches every route", nil
+			}
+			return "prefixLength with Equal matches no route", nil
+		}
+	case "In", "NotIn":
+		m.Not = r.MatchOperator == "NotIn"
+		m.Max = p.Addr().BitLen()
+		if l := r.PrefixLength; l != nil {
+			if l.Min != nil {
+				m.Min = max(m.Min, *l.Min)
+			}
+			if l.Max != nil {
+				m.Max = min(m.Max, *l.Max)
+			}
+		}
+		if m.Min > m.Max {
+			return fmt.Sprintf("no prefix length is inside %s and prefixLength", p), nil
+		}
+	default:
+		return "", fmt.Errorf("matchOperator %q is none of Equal, NotEqual, In, NotIn", r.MatchOperator)
+	}
+	return "", nil
+}
+
+// localPrefOf is LOCAL_PREF for a route priority, 0 for none.
+func localPrefOf(priority int) (uint32, error) {
+	if priority == 0 {
+		return 0, nil
+	}
+	if priority < 0 || priority >= maxPriority {
+		return 0, fmt.Errorf("priority %d is not in 1…%d", priority, maxPriority-1)
+	}
+	return uint32(maxPriority - priority), nil
+}
+
+func readOperations(all []calico.BGPFilterOperation) ([]Operation, error) {
+	var out []Operation
+	for i, o := range all {
+		var op Operation
+		switch {
+		case o.AddCommunity != "":
+			c, err := ParseCommunity(o.AddCommunity)
+			if err != nil {
+				return nil, fmt.Errorf("operations[%d]: %w", i, err)
+			}
+			op.Add = &c
+		case len(o.PrependASPath) > 0:
+			op.Prepend = slices.Clone(o.PrependASPath)
+		case o.SetPriority != 0:
+			pref, err := localPrefOf(o.SetPriority)
+			if err != nil {
+				return nil, fmt.Errorf("operations[%d]: %w", i, err)
+			}
+			op.LocalPref = pref
+		default:
+			return nil, fmt.Errorf("operations[%d] is empty", i)
+		}
+		out = append(out, op)
+	}
+	return out, nil
+}
+
+// holds reports whether all conditions of m hold for a route as it is shown to the filter of peer.
+func (m Match) holds(r Route, peer Peer) bool {
+	switch {
+	case m.Prefix.IsValid() && m.inRange(r.Prefix) == m.Not,
+		m.FromPeer && r.From == nil,
+		m.PeerType == "eBGP" && !peer.External(),
+		m.PeerType == "iBGP" && peer.External(),
+		m.Community != nil && !slices.Contains(r.Communities, *m.Community),
+		len(m.ASPath) > 0 && (len(r.ASPath) < len(m.ASPath) || !slices.Equal(m.ASPath, r.ASPath[:len(m.ASPath)])),
+		m.LocalPref != 0 && m.LocalPref != r.LocalPref:
+		return false
+	case m.Interface != "":
+		ok, _ := path.Match(m.Interface, r.Interface)
+		return ok && r.Interface != ""
+	}
+	return true
+}
+
+func (m Match) inRange(p netip.Prefix) bool {
+	return m.Min <= p.Bits() && p.Bits() <= m.Max && m.Prefix.Bits() <= p.Bits() && m.Prefix.Contains(p.Addr())
+}

@@ -1,0 +1,289 @@
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"vpp-route-agent/internal/calico"
+)
+
+func TestParseCommunity(t *testing.T) {
+	for text, want := range map[string]Community{
+		"64512:77":       {Global: 64512, Data1: 77},
+		"65535:65535":    {Global: 65535, Data1: 65535},
+		"4200000000:0:1": {Large: true, Global: 4200000000, Data2: 1},
+		"0:0:4294967295": {Large: true, Data2: 4294967295},
+	} {
+		c, err := ParseCommunity(text)
+		if err != nil || c != want || c.String() != text {
+			t.Errorf("%s: %+v %v", text, c, err)
+		}
+	}
+	for _, text := range []string{"", "1", "65536:1", "1:2:3:4", "-1:2", "a:b", "1:4294967296:1", ":", "1: 2", "4294967295:16:0"} {
+		if c, err := ParseCommunity(text); err == nil {
+			t.Errorf("%q is taken for %v", text, c)
+		}
+	}
+}
+
+func intp(i int) *int { return &i }
+
+// One rule, and the prefixes among a few that it matches.
+func TestMatchPrefix(t *testing.T) {
+	universe := []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "11.0.0.0/8"}
+	length := func(min, max *int) *calico.PrefixLengthRange { return &calico.PrefixLengthRange{Min: min, Max: max} }
+	for _, tc := range []struct {
+		rule   calico.BGPFilterRule
+		want   string
+		remark string
+	}{
+		{calico.BGPFilterRule{}, "0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "In"}, "10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "NotIn"}, "0.0.0.0/0 11.0.0.0/8", ""},
+		{calico.BGPFilterRule{CIDR: "10.1.0.0/16", MatchOperator: "Equal"}, "10.1.0.0/16", ""},
+		{calico.BGPFilterRule{CIDR: "10.1.0.0/16", MatchOperator: "NotEqual"}, "0.0.0.0/0 10.0.0.0/8 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8", ""},
+		{calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "Equal"}, "0.0.0.0/0", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: length(intp(16), intp(24))}, "10.1.0.0/16 10.1.2.0/24", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: length(intp(0), nil)}, "10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: length(nil, intp(8))}, "10.0.0.0/8", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "NotIn", PrefixLength: length(intp(32), nil)}, "0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 11.0.0.0/8", ""},
+		{calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: length(intp(20), intp(18))}, "", "no prefix length is inside 10.0.0.0/8 and prefixLength"},
+		{calico.BGPFilterRule{CIDR: "10.1.0.0/16", MatchOperator: "Equal", PrefixLength: length(intp(16), nil)}, "", "prefixLength with Equal matches no route"},
+		{calico.BGPFilterRule{CIDR: "10.1.0.0/16", MatchOperator: "NotEqual", PrefixLength: length(intp(16), nil)}, "0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8", "prefixLength with NotEqual matches every route"},
+	} {
+		tc.rule.Action = "Accept"
+		r, remark, err := readRule(tc.rule, ipv4)
+		if err != nil {
+			t.Errorf("%+v: %v", tc.rule, err)
+			continue
+		}
+		var got []string
+		for _, p := range universe {
+			if r.Match.holds(Route{Prefix: pfx(p)}, ibgp("172.30.8.1")) {
+				got = append(got, p)
+			}
+		}
+		if text := strings.Join(got, " "); text != tc.want || remark != tc.remark {
+			t.Errorf("%s %s %v: got %s, want %s; remark %q", tc.rule.CIDR, tc.rule.MatchOperator, tc.rule.PrefixLength, text, tc.want, remark)
+		}
+	}
+}
+
+func TestMatchOthers(t *testing.T) {
+	in, out := ibgp("172.30.8.1"), ebgp("172.30.9.1")
+	c := Community{Global: 64512, Data1: 7}
+	large := Community{Large: true, Global: 1, Data1: 2, Data2: 3}
+	for _, tc := range []struct {
+		name string
+		rule calico.BGPFilterRule
+		r    Route
+		peer Peer
+		want bool
+	}{
+		{"own route, RemotePeers", calico.BGPFilterRule{Source: "RemotePeers"}, Route{}, in, false},
+		{"learned route, RemotePeers", calico.BGPFilterRule{Source: "RemotePeers"}, Route{From: &in}, out, true},
+		{"interface by pattern", calico.BGPFilterRule{Interface: "cali*"}, Route{Interface: "cali12"}, in, true},
+		{"another interface", calico.BGPFilterRule{Interface: "cali*"}, Route{Interface: "tunl0"}, in, false},
+		{"a route without interface", calico.BGPFilterRule{Interface: "*"}, Route{}, in, false},
+		{"one character", calico.BGPFilterRule{Interface: "eth?"}, Route{Interface: "eth0"}, in, true},
+		{"eBGP", calico.BGPFilterRule{PeerType: "eBGP"}, Route{}, out, true},
+		{"eBGP asked of iBGP", calico.BGPFilterRule{PeerType: "eBGP"}, Route{}, in, false},
+		{"iBGP", calico.BGPFilterRule{PeerType: "iBGP"}, Route{}, in, true},
+		{"community", calico.BGPFilterRule{Communities: []string{"64512:7"}}, Route{Communities: []Community{large, c}}, in, true},
+		{"large community", calico.BGPFilterRule{Communities: []string{"1:2:3"}}, Route{Communities: []Community{large}}, in, true},
+		{"another community", calico.BGPFilterRule{Communities: []string{"64512:8"}}, Route{Communities: []Community{c}}, in, false},
+		{"path prefix", calico.BGPFilterRule{ASPathPrefix: []uint32{1, 2}}, Route{ASPath: []uint32{1, 2, 3}}, in, true},
+		{"path too short", calico.BGPFilterRule{ASPathPrefix: []uint32{1, 2}}, Route{ASPath: []uint32{1}}, in, false},
+		{"path in the middle", calico.BGPFilterRule{ASPathPrefix: []uint32{2}}, Route{ASPath: []uint32{1, 2}}, in, false},
+		{"priority", calico.BGPFilterRule{Priority: 1024}, Route{LocalPref: normalPref}, in, true},
+		{"another priority", calico.BGPFilterRule{Priority: 512}, Route{LocalPref: normalPref}, in, false},
+		{"LOCAL_PREF not known", calico.BGPFilterRule{Priority: 512}, Route{}, in, false},
+		{"all conditions", calico.BGPFilterRule{PeerType: "iBGP", CIDR: "10.0.0.0/8", MatchOperator: "In"}, Route{Prefix: pfx("11.0.0.0/8")}, in, false},
+	} {
+		tc.rule.Action = "Reject"
+		if !tc.r.Prefix.IsValid() {
+			tc.r.Prefix = pfx("10.1.0.0/26")
+		}
+		r, _, err := readRule(tc.rule, ipv4)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		} else if got := r.Match.holds(tc.r, tc.peer); got != tc.want {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+// What makes no sense is named and left out, and a filter that lacks a Reject is not run.
+func TestBadRules(t *testing.T) {
+	accept := func(r calico.BGPFilterRule) calico.BGPFilterRule { r.Action = "Accept"; return r }
+	add := func(c string) []calico.BGPFilterOperation { return []calico.BGPFilterOperation{{AddCommunity: c}} }
+	for _, tc := range []struct {
+		rule calico.BGPFilterRule
+		want string
+	}{
+		{calico.BGPFilterRule{}, `action "" is neither Accept nor Reject`},
+		{accept(calico.BGPFilterRule{CIDR: "10.0.0.0/8"}), "cidr and matchOperator are given together or not at all"},
+		{accept(calico.BGPFilterRule{MatchOperator: "In"}), "cidr and matchOperator are given together or not at all"},
+		{accept(calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "Inside"}), `matchOperator "Inside" is none of Equal, NotEqual, In, NotIn`},
+		{accept(calico.BGPFilterRule{CIDR: "10.0.0.1/8", MatchOperator: "In"}), "cidr 10.0.0.1/8 has host bits set"},
+		{accept(calico.BGPFilterRule{CIDR: "ten", MatchOperator: "In"}), `cidr "ten" is not a prefix`},
+		{accept(calico.BGPFilterRule{CIDR: "fd00::/64", MatchOperator: "In"}), "cidr fd00::/64 is not IPv4"},
+		{accept(calico.BGPFilterRule{PrefixLength: &calico.PrefixLengthRange{}}), "prefixLength without cidr"},
+		{accept(calico.BGPFilterRule{Source: "LocalPeers"}), `source "LocalPeers" is not RemotePeers`},
+		{accept(calico.BGPFilterRule{PeerType: "cBGP"}), `peerType "cBGP" is neither eBGP nor iBGP`},
+		{accept(calico.BGPFilterRule{Interface: "[a"}), `interface "[a" is not a pattern`},
+		{accept(calico.BGPFilterRule{Communities: []string{"1:2", "1:3"}}), "communities has more than one value"},
+		{accept(calico.BGPFilterRule{Communities: []string{"x"}}), `community "x" is neither aa:nn nor aa:nn:mm`},
+		{accept(calico.BGPFilterRule{Communities: []string{"4294967295:1:1"}}), `community "4294967295:1:1": 4294967295 is reserved (RFC 8092 §5) and used inside this node`},
+		{accept(calico.BGPFilterRule{Priority: 2147483647}), "priority 2147483647 is not in 1…2147483646"},
+		{accept(calico.BGPFilterRule{Operations: add("x")}), `operations[0]: community "x" is neither aa:nn nor aa:nn:mm`},
+		{accept(calico.BGPFilterRule{Operations: []calico.BGPFilterOperation{{SetPriority: -1}}}), "operations[0]: priority -1 is not in 1…2147483646"},
+		{accept(calico.BGPFilterRule{Operations: []calico.BGPFilterOperation{{}}}), "operations[0] is empty"},
+	} {
+		good := accept(calico.BGPFilterRule{CIDR: "10.0.0.0/8", MatchOperator: "In"})
+		f, problems := readFilter(calico.BGPFilter{Name: "f", ImportV4: []calico.BGPFilterRule{good, tc.rule, good}})
+		want := "BGPFilter(f): importV4[1] is left out: " + tc.want
+		if got := problemsText(problems); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+		if len(f.Import4) != 2 || f.Import4[1].Name != "BGPFilter(f) importV4[2]" {
+			t.Errorf("%s: the others do not go on: %+v", tc.want, f.Import4)
+		}
+		if unsafe := tc.rule.Action != "Accept"; (f.Unsafe != "") != unsafe {
+			t.Errorf("%s: unsafe %q", tc.want, f.Unsafe)
+		}
+		tc.rule.Action = "Reject"
+		if f, _ := readFilter(calico.BGPFilter{Name: "f", ImportV4: []calico.BGPFilterRule{tc.rule}}); len(f.Import4) == 0 && !strings.Contains(f.Unsafe, "importV4[0]") {
+			t.Errorf("%s: a Reject is passed over", tc.want)
+		}
+	}
+}
+
+func filtered(filters ...calico.BGPFilter) func(*calico.Snapshot) {
+	return func(s *calico.Snapshot) {
+		s.BGPFilters = map[string]calico.BGPFilter{}
+		for _, f := range filters {
+			s.BGPFilters[f.Name] = f
+		}
+	}
+}
+
+// The session to a peer stays down if a Reject of its filters cannot be carried out, whoever else would have it.
+func TestSessionsWithFilters(t *testing.T) {
+	const tor = "192.0.2.1"
+	rule := func(change func(*calico.BGPFilterRule)) calico.BGPFilter {
+		r := calico.BGPFilterRule{Action: "Reject"}
+		change(&r)
+		return calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{r}}
+	}
+	in := func(f calico.BGPFilter) calico.BGPFilter { f.ImportV4, f.ExportV4 = f.ExportV4, nil; return f }
+	priority := rule(func(r *calico.BGPFilterRule) { r.Priority = 512 })
+	accepting := rule(func(r *calico.BGPFilterRule) { r.Interface, r.Action = "eth0", "Accept" })
+	const (
+		noPriority  = "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
+		noInterface = "interface is not known of learned routes: it matches none of them"
+	)
+	for _, tc := range []struct {
+		name, peer string
+		as         uint32
+		filters    func(*calico.Snapshot)
+		up         bool
+		problem    string
+	}{
+		{"a plain Reject", tor, 64900, filtered(rule(func(*calico.BGPFilterRule) {})), true, ""},
+		{"a filter that does not exist", tor, 64900, filtered(), true, "BGPPeer(x): BGPFilter(f) does not exist and is passed over, as Calico does"},
+		{"a filter that cannot be read", tor, 64900, func(s *calico.Snapshot) {
+			s.Problems = []calico.Problem{{Key: "/calico/resources/v3/projectcalico.org/bgpfilters/f", Err: "bad"}}
+		}, false, "BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) cannot be read"},
+		{"a Reject that makes no sense", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.CIDR = "x" })), false,
+			"BGPFilter(f): exportV4[0] is left out: cidr and matchOperator are given together or not at all\n" +
+				"BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[0] cannot be carried out: cidr and matchOperator are given together or not at all"},
+		{"priority towards eBGP", tor, 64900, filtered(priority), false,
+			"BGPFilter(f): exportV4[0]: " + noPriority + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[0]: " + noPriority},
+		{"priority from eBGP", tor, 64900, filtered(in(priority)), true, ""},
+		{"priority towards iBGP", "172.30.8.10", 64512, filtered(priority), true, ""},
+		{"priority from iBGP", "172.30.8.10", 64512, filtered(in(priority)), false,
+			"BGPFilter(f): importV4[0]: " + noPriority + "\nBGPPeer(x): the session to 172.30.8.10 is not brought up: BGPFilter(f) importV4[0]: " + noPriority},
+		{"an Accept of interface", tor, 64900, filtered(accepting), true, "BGPFilter(f): exportV4[0]: " + noInterface},
+		{"a rule for the other kind of peer", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.PeerType, r.Priority = "iBGP", 512 })), true, ""},
+	} {
+		s := cluster(meshOff, tc.filters, peered(calico.BGPPeer{Name: "x", PeerIP: tc.peer, ASNumber: tc.as, Filters: []string{"f"}}))
+		plan := PlanFor("a", s, Options{})
+		up := slices.ContainsFunc(plan.Peers, func(p Peer) bool { return p.Address == ip(tc.peer) })
+		if got := problemsText(plan.Problems); up != tc.up || got != tc.problem {
+			t.Errorf("%s: up %v, problems\n%s\nwant %v\n%s", tc.name, up, got, tc.up, tc.problem)
+		}
+	}
+}
+
+// What a filter lets out and nothing else would: more specific routes, pools with disableBGPExport, addresses outside all pools.
+func TestAnnouncementsLetOut(t *testing.T) {
+	f := calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "cali1*", Action: "Accept"}, {CIDR: "10.9.0.0/16", MatchOperator: "In", Action: "Accept"}}}
+	s := cluster(meshOff, filtered(f), owns("10.1.0.64/26", "10.9.0.0/26"),
+		pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16")}, calico.IPPool{Name: "off", CIDR: pfx("10.9.0.0/16"), DisableBGPExport: true}),
+		func(s *calico.Snapshot) {
+			for i, a := range []string{"10.1.0.65", "10.1.0.66", "10.2.0.1"} {
+				s.WorkloadEndpoints[a] = calico.WorkloadEndpoint{Node: "a", InterfaceName: fmt.Sprintf("cali%d", i), IPNetworks: []netip.Prefix{netip.PrefixFrom(ip(a), 32)}}
+			}
+		})
+	list := func() string {
+		var out []string
+		for _, a := range PlanFor("a", s, Options{}).Announcements {
+			text := a.Prefix.String()
+			if a.OnlyByFilter {
+				text += "!"
+			}
+			out = append(out, text)
+		}
+		return strings.Join(out, " ")
+	}
+	if got, want := list(), "10.1.0.64/26"; got != want {
+		t.Errorf("without filters: %s, want %s", got, want)
+	}
+	peered(calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900, Filters: []string{"f"}})(s)
+	if got, want := list(), "10.1.0.64/26 10.1.0.66/32! 10.9.0.0/26!"; got != want {
+		t.Errorf("with a filter: %s, want %s", got, want)
+	}
+}
+
+func TestAdvertisements(t *testing.T) {
+	global := calico.BGPConfiguration{
+		Communities: []calico.Community{{Name: "site-a", Value: "64512:77"}},
+		PrefixAdvertisements: []calico.PrefixAdvertisement{
+			{CIDR: "10.1.0.0/16", Communities: []string{"site-a", "64512:1:2"}},
+			{CIDR: "10.1.0.0/16", Communities: []string{"64512:77", "site-b"}},
+			{CIDR: "10.1", Communities: []string{"site-a"}},
+		},
+	}
+	s := cluster(configured(global))
+	text := func() string {
+		plan := PlanFor("a", s, Options{})
+		return fmt.Sprint(plan.Policies.Advertisements, "\n", problemsText(plan.Problems))
+	}
+	want := "[{10.1.0.0/16 [64512:77 64512:1:2]}]\n" +
+		`BGPConfiguration(default): prefixAdvertisements of 10.1.0.0/16: "site-b" is neither a community nor the name of one` + "\n" +
+		`BGPConfiguration(default): prefixAdvertisements: cidr "10.1" is not a prefix`
+	if got := text(); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	s.BGPConfigurations["node.a"] = calico.BGPConfiguration{PrefixAdvertisements: []calico.PrefixAdvertisement{{CIDR: "10.2.0.0/16", Communities: []string{"1:1", "site-a"}}}}
+	want = "[{10.2.0.0/16 [1:1]}]\n" + `BGPConfiguration(node.a): prefixAdvertisements of 10.2.0.0/16: "site-a" is neither a community nor the name of one`
+	if got := text(); got != want {
+		t.Errorf("the node's own list: got %s\nwant %s", got, want)
+	}
+}
+
+func TestNotProgrammed(t *testing.T) {
+	s := cluster(configured(calico.BGPConfiguration{
+		ServiceClusterIPs: []string{"10.96.0.0/12"}, ServiceExternalIPs: []string{"192.0.2.7/32", "192.0.2.64/27"}, ServiceLoadBalancerIPs: []string{"192.0.2.128/25", "x"},
+	}))
+	if got, want := fmt.Sprint(PlanFor("a", s, Options{}).NotProgrammed), "[10.96.0.0/12 192.0.2.64/27 192.0.2.128/25]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(PlanFor("r", s, Options{}).Policies.ReflectedServices), "[192.0.2.7/32 192.0.2.64/27 192.0.2.128/25]"; got != want {
+		t.Errorf("a reflector passes on %s, want %s", got, want)
+	}
+}

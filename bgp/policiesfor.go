@@ -1,0 +1,195 @@
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
+)
+
+// policiesFor returns what routes of node self and of its peers go by. Pools are tested one by one: a pool nested in one with disableBGPExport is
+// not exported either.
+func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32, s *calico.Snapshot) (Policies, []calico.Problem) {
+	p := Policies{OwnBlocks: own, Reflects: self.RouteReflectorClusterID != "", Normal4: prefs[ipv4], Normal6: prefs[ipv6]}
+	for _, pool := range ipam.Pools(s) {
+		if pool.DisableBGPExport {
+			p.NoExport = append(p.NoExport, pool.CIDR)
+		} else {
+			p.ExportPools = append(p.ExportPools, pool.CIDR)
+		}
+	}
+	conf := s.BGPConfigurations["default"]
+	if p.Reflects {
+		p.ReflectedServices = prefixes(conf.ServiceExternalIPs, conf.ServiceLoadBalancerIPs)
+	}
+	var problems, more []calico.Problem
+	p.Advertisements, problems = advertisements(self.Name, s)
+	p.Filters, more = filtersOf(peers, s)
+	return p, append(problems, more...)
+}
+
+// prefixes returns what is a prefix in the lists.
+func prefixes(lists ...[]string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range slices.Concat(lists...) {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			if p, ok := route.Normalize(p); ok {
+				out = append(out, p)
+			}
+		}
+	}
+	slices.SortFunc(out, route.ComparePrefixes)
+	return slices.Compact(out)
+}
+
+// serviceRanges are the ranges of service addresses with more than one address. BIRD accepts routes inside them and keeps them out of the
+// kernel, where kube-proxy or its like has those addresses.
+func serviceRanges(conf calico.BGPConfiguration) []netip.Prefix {
+	all := prefixes(conf.ServiceClusterIPs, conf.ServiceExternalIPs, conf.ServiceLoadBalancerIPs)
+	return slices.DeleteFunc(all, netip.Prefix.IsSingleIP)
+}
+
+// advertisements reads prefixAdvertisements. The list of node.<self> replaces the default one, and names communities of its own object.
+func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.Problem) {
+	name := "node." + self
+	if len(s.BGPConfigurations[name].PrefixAdvertisements) == 0 {
+		name = "default"
+	}
+	conf := s.BGPConfigurations[name]
+	var problems []calico.Problem
+	bad := func(format string, args ...any) {
+		problems = append(problems, calico.Problem{Key: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...)})
+	}
+	named := map[string]string{}
+	for _, c := range conf.Communities {
+		named[c.Name] = c.Value
+	}
+	found := map[netip.Prefix][]Community{}
+	for _, a := range conf.PrefixAdvertisements {
+		cidr, err := netip.ParsePrefix(a.CIDR)
+		cidr, ok := route.Normalize(cidr)
+		if err != nil || !ok {
+			bad("prefixAdvertisements: cidr %q is not a prefix", a.CIDR)
+			continue
+		}
+		for _, text := range a.Communities {
+			value := cmp.Or(named[text], text)
+			if c, err := ParseCommunity(value); err != nil {
+				bad("prefixAdvertisements of %s: %q is neither a community nor the name of one", cidr, text)
+			} else if !slices.Contains(found[cidr], c) {
+				found[cidr] = append(found[cidr], c)
+			}
+		}
+	}
+	var out []Advertisement
+	for _, cidr := range slices.SortedFunc(maps.Keys(found), route.ComparePrefixes) {
+		slices.SortFunc(found[cidr], compareCommunities)
+		out = append(out, Advertisement{cidr, found[cidr]})
+	}
+	return out, problems
+}
+
+func compareCommunities(a, b Community) int {
+	large := func(c Community) int {
+		if c.Large {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(large(a)-large(b), cmp.Compare(a.Global, b.Global), cmp.Compare(a.Data1, b.Data1), cmp.Compare(a.Data2, b.Data2))
+}
+
+// filtersOf reads the filters that peers name. One that does not exist has no rules, as in Calico; one that exists and could never be
+// decoded may not be passed over so.
+func filtersOf(peers []Peer, s *calico.Snapshot) (map[string]Filter, []calico.Problem) {
+	out := map[string]Filter{}
+	var problems []calico.Problem
+	for _, p := range peers {
+		for _, name := range p.Filters {
+			if _, ok := out[name]; ok {
+				continue
+			}
+			f, ok := s.BGPFilters[name]
+			if ok {
+				var more []calico.Problem
+				f.Name = name
+				out[name], more = readFilter(f)
+				problems = append(problems, more...)
+				continue
+			}
+			out[name] = Filter{}
+			key := "BGPFilter(" + name + ")"
+			if slices.ContainsFunc(s.Problems, func(p calico.Problem) bool { return strings.HasSuffix(p.Key, "/bgpfilters/"+name) }) {
+				out[name] = Filter{Unsafe: key + " cannot be read"}
+				continue
+			}
+			problems = append(problems, calico.Problem{Key: p.Source, Err: key + " does not exist and is passed over, as Calico does"})
+		}
+	}
+	return out, problems
+}
+
+// filtering returns the peers with filters.
+func filtering(peers []Peer) []Peer {
+	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return len(p.Filters) == 0 })
+}
+
+// fit returns the peers that can be served, and names what their filters ask and GoBGP's policies cannot: to know the outgoing interface of a
+// learned route, or LOCAL_PREF as an iBGP peer sent it. Such a rule matches no learned route. Where that would let pass what must not pass,
+// the session stays down.
+func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
+	for _, peer := range peers {
+		refused := p.unsafe(peer)
+		for _, in := range []bool{true, false} {
+			for _, rule := range p.Rules(peer, in) {
+				what := p.cannot(rule, peer, in)
+				if what == "" {
+					continue
+				}
+				key, list, _ := strings.Cut(rule.Name, " ")
+				problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
+				if !rule.Accept {
+					refused = cmp.Or(refused, rule.Name+": "+what)
+				}
+			}
+		}
+		if refused != "" {
+			problems = append(problems, calico.Problem{
+				Key: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.Address, refused),
+			})
+			continue
+		}
+		fit = append(fit, peer)
+	}
+	return fit, problems
+}
+
+func (p Policies) unsafe(peer Peer) string {
+	for _, name := range peer.Filters {
+		if why := p.Filters[name].Unsafe; why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// cannot says which condition of a rule GoBGP cannot test on learned routes.
+func (p Policies) cannot(rule Rule, peer Peer, in bool) string {
+	m := rule.Match
+	external := peer.External()
+	switch {
+	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external:
+		return "" // it matches nothing anyway
+	case m.Interface != "":
+		return "interface is not known of learned routes: it matches none of them"
+	case m.LocalPref != 0 && in && !external, m.LocalPref != 0 && !in && (external || p.Reflects):
+		return "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
+	}
+	return ""
+}
