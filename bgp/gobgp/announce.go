@@ -23,14 +23,15 @@ func (s *Speaker) announce(ctx context.Context, want []bgp.Announcement) error {
 	keep := make(map[netip.Prefix]bool, len(want))
 	for _, a := range want {
 		keep[a.Prefix] = true
-		if old, ok := have[a.Prefix]; ok && old == a {
+		marks := s.applied.policy.marksOf(a)
+		if old, ok := have[a.Prefix]; ok && old == a && slices.Equal(marks, s.applied.marks[a.Prefix]) {
 			continue
 		}
-		if err := s.addPath(ctx, a); err != nil {
+		if err := s.addPath(ctx, a, marks); err != nil {
 			errs = append(errs, fmt.Errorf("gobgp: announce %s: %w", a.Prefix, err))
 			continue
 		}
-		have[a.Prefix] = a
+		have[a.Prefix], s.applied.marks[a.Prefix] = a, marks
 	}
 	for p, a := range s.applied.announced {
 		if keep[p] {
@@ -41,14 +42,15 @@ func (s *Speaker) announce(ctx context.Context, want []bgp.Announcement) error {
 			continue
 		}
 		delete(have, p)
+		delete(s.applied.marks, p)
 	}
 	s.applied.announced = have
 	s.publish(func(v *view) { v.announced = have })
 	return errors.Join(errs...)
 }
 
-func (s *Speaker) addPath(ctx context.Context, a bgp.Announcement) error {
-	p, err := pathOf(a)
+func (s *Speaker) addPath(ctx context.Context, a bgp.Announcement, marks []mark) error {
+	p, err := pathOf(a, marks...)
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (s *Speaker) deletePath(ctx context.Context, a bgp.Announcement, identifier
 
 // pathOf is an announcement as GoBGP takes it: ORIGIN IGP, empty AS_PATH, explicit NEXT_HOP, LOCAL_PREF (which GoBGP removes towards
 // eBGP peers). The wire form costs GoBGP a third less than the protobuf one.
-func pathOf(a bgp.Announcement) (*api.Path, error) {
+func pathOf(a bgp.Announcement, marks ...mark) (*api.Path, error) {
 	if p, ok := route.Normalize(a.Prefix); !ok || p != a.Prefix {
 		return nil, fmt.Errorf("prefix %s has host bits or is IPv4-mapped", a.Prefix)
 	}
@@ -96,6 +98,13 @@ func pathOf(a bgp.Announcement) (*api.Path, error) {
 	}
 	if a.GracefulShutdown {
 		attrs = append(attrs, packet.NewPathAttributeCommunities([]uint32{uint32(packet.COMMUNITY_PLANNED_SHUT)}))
+	}
+	if len(marks) > 0 {
+		large := make([]*packet.LargeCommunity, len(marks))
+		for i, m := range marks {
+			large[i] = packet.NewLargeCommunity(bgp.ReservedGlobal, m.group, m.value)
+		}
+		attrs = append(attrs, packet.NewPathAttributeLargeCommunities(large))
 	}
 	for _, attr := range attrs {
 		b, err := attr.Serialize()

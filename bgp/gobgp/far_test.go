@@ -3,6 +3,7 @@ package gobgp
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -34,13 +35,15 @@ type far struct {
 	updates  int                   // received, without End-of-RIB
 	complete bool                  // End-of-RIB has come
 	table    map[netip.Prefix]bool // what was received and not withdrawn, IPv4
+	attrs    map[netip.Prefix]string
+	marked   []string // large communities that are marks
 }
 
 // dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
 func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
-	f := &far{t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}}
+	f := &far{t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}, attrs: map[netip.Prefix]string{}}
 	eventually(t, "dial "+n.addr.String(), true, func() bool {
 		c, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
 		if err != nil {
@@ -133,10 +136,65 @@ func (f *far) note(u *packet.BGPUpdate) {
 	f.updates++
 	for _, p := range u.WithdrawnRoutes {
 		delete(f.table, pfx(p.String()))
+		delete(f.attrs, pfx(p.String()))
 	}
+	text := f.describe(u.PathAttributes)
 	for _, p := range u.NLRI {
 		f.table[pfx(p.String())] = true
+		f.attrs[pfx(p.String())] = text
 	}
+}
+
+// describe prints what policies may change.
+func (f *far) describe(attrs []packet.PathAttributeInterface) string {
+	var path []uint32
+	var communities []string
+	pref, med, hop := "-", "-", "-"
+	for _, a := range attrs {
+		switch a := a.(type) {
+		case *packet.PathAttributeAsPath:
+			for _, p := range a.Value {
+				path = append(path, p.GetAS()...)
+			}
+		case *packet.PathAttributeLocalPref:
+			pref = fmt.Sprint(a.Value)
+		case *packet.PathAttributeMultiExitDisc:
+			med = fmt.Sprint(a.Value)
+		case *packet.PathAttributeNextHop:
+			hop = a.Value.String()
+		case *packet.PathAttributeCommunities:
+			for _, c := range a.Value {
+				communities = append(communities, fmt.Sprintf("%d:%d", c>>16, c&0xffff))
+			}
+		case *packet.PathAttributeLargeCommunities:
+			for _, c := range a.Values {
+				communities = append(communities, c.String())
+				if c.ASN == bgp.ReservedGlobal {
+					f.marked = append(f.marked, c.String())
+				}
+			}
+		}
+	}
+	return describe(path, pref, med, hop, communities)
+}
+
+func describe(path []uint32, pref, med, hop string, communities []string) string {
+	slices.Sort(communities)
+	return fmt.Sprintf("path %v pref %s med %s hop %s communities %v", path, pref, med, hop, communities)
+}
+
+// heard returns what it has been sent of each IPv4 prefix.
+func (f *far) heard() map[netip.Prefix]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.attrs)
+}
+
+// marks returns the marks that have ever come out.
+func (f *far) marks() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.marked)
 }
 
 // received returns the IPv4 prefixes it has been sent, in order.

@@ -97,7 +97,7 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 			}
 		}
 		if announced && !intact {
-			if err := s.addPath(ctx, own); err != nil {
+			if err := s.addPath(ctx, own, s.applied.marks[own.Prefix]); err != nil {
 				s.log.Warn("announcing again", "prefix", prefix, "err", err)
 			}
 		}

@@ -160,7 +160,7 @@ func TestOddUpdates(t *testing.T) {
 // One UPDATE of a peer on an IPv6 session: global and link-local next hop (RFC 2545 §3).
 func TestIPv6NextHops(t *testing.T) {
 	l := newLab(t)
-	n := l.node(64512)
+	n := l.unset(64512)
 	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
 	n.addr = addr("::1")
 	n.farPeer("::1", 64512)

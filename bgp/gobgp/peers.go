@@ -40,6 +40,9 @@ type peerConf struct {
 	multihop           bool
 	addPath            bool // receive several paths per prefix (RFC 7911)
 	prefixLimit        uint32
+	// client: GoBGP takes every iBGP peer for a client of a route reflector, with our router ID as cluster ID, because it could not change
+	// that in a session that is up. Whether we reflect is for policies to say.
+	client bool
 
 	// deferral stays what it was when the peer was added; GoBGP would reset the session for another one.
 	deferral time.Duration
@@ -49,7 +52,7 @@ func confOf(p bgp.Peer, password string) peerConf {
 	return peerConf{
 		address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
 		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, ttlSecurity: p.TTLSecurity,
-		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true, prefixLimit: p.PrefixLimit,
+		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true, prefixLimit: p.PrefixLimit, client: !p.External(),
 	}
 }
 
@@ -241,6 +244,9 @@ func (c peerConf) api() *api.Peer {
 	}
 	if c.prefixLimit > 0 {
 		p.AfiSafis[0].PrefixLimits = &api.PrefixLimit{Family: familyOf(c.address), MaxPrefixes: c.prefixLimit}
+	}
+	if c.client {
+		p.RouteReflector = &api.RouteReflector{RouteReflectorClient: true}
 	}
 	if c.local.IsValid() {
 		p.Transport.LocalAddress = c.local.String()

@@ -9,78 +9,9 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
-	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
-	"vpp-route-agent/internal/route"
 )
-
-// GoBGP passes on exactly what the plan's evaluator says, also when the policy changes under routes that were passed on before.
-func TestPassesOnWhatTheEvaluatorSays(t *testing.T) {
-	l := newLab(t)
-	n := l.node(64512)
-	n.farPeer("127.0.0.70", 64512) // iBGP source
-	n.farPeer("127.0.0.71", 65001) // eBGP source
-	n.farPeer("127.0.0.72", 65002) // eBGP
-	n.farPeer("127.0.0.73", 64512) // iBGP
-	n.announce("10.9.9.0/26", n.addr.String())
-	set(t, n)
-	inner := dialFar(t, n, "127.0.0.70", 64512, 90, true, gracefulCap(false))
-	outer := dialFar(t, n, "127.0.0.71", 65001, 90, true, gracefulCap(false))
-	external := dialFar(t, n, "127.0.0.72", 65002, 90, true, gracefulCap(false))
-	internal := dialFar(t, n, "127.0.0.73", 64512, 90, true, gracefulCap(false))
-
-	var routes []bgp.Learned
-	for i := range 4 {
-		for _, p := range []string{"10.%d.0.0/16", "10.%d.0.0/26", "10.%d.0.64/26", "10.%d.0.70/32", "10.%d.1.0/24", "10.%d.1.1/32"} {
-			routes = append(routes, bgp.Learned{Prefix: pfx(fmt.Sprintf(p, i)), External: i%2 == 1})
-		}
-	}
-	routes = append(routes, bgp.Learned{Prefix: pfx("0.0.0.0/0"), External: true}, bgp.Learned{Prefix: pfx("10.0.0.0/8")})
-	for _, r := range routes {
-		if r.External {
-			outer.announce(r.Prefix.String(), "127.0.0.71", 65001)
-		} else {
-			inner.announce(r.Prefix.String(), "192.0.2.70")
-		}
-	}
-	eventually(t, "routes learned", len(routes), n.size)
-
-	universe := []netip.Prefix{
-		pfx("0.0.0.0/0"), pfx("10.0.0.0/8"), pfx("10.0.0.0/16"), pfx("10.1.0.0/16"), pfx("10.2.0.0/16"), pfx("10.1.0.0/26"), pfx("10.0.0.64/26"),
-		pfx("10.3.1.0/24"), pfx("10.3.1.1/32"), pfx("fd00::/64"),
-	}
-	expected := func(toExternal bool) []netip.Prefix {
-		want := []netip.Prefix{pfx("10.9.9.0/26")}
-		for _, r := range routes {
-			if ok, _ := n.plan.Policies.Export(r, toExternal); ok {
-				want = append(want, r.Prefix)
-			}
-		}
-		slices.SortFunc(want, route.ComparePrefixes)
-		return want
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		draw := func(name string, most int) []netip.Prefix {
-			out := rapid.SliceOfNDistinct(rapid.SampledFrom(universe), 0, most, rapid.ID[netip.Prefix]).Draw(rt, name)
-			slices.SortFunc(out, route.ComparePrefixes)
-			return out
-		}
-		n.plan.Policies = bgp.Policies{NoExport: draw("no_export", 2), OwnBlocks: draw("own_blocks", 3), ExportPools: draw("export_pools", 4)}
-		if err := n.Set(t.Context(), n.plan); err != nil {
-			rt.Fatal(err)
-		}
-		for f, ext := range map[*far]bool{external: true, internal: false} {
-			want, deadline := expected(ext), time.Now().Add(5*time.Second)
-			for got := f.received(); !slices.Equal(got, want); got = f.received() {
-				if time.Now().After(deadline) {
-					rt.Fatalf("external %v: has\n%v, want\n%v", ext, got, want)
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	})
-}
 
 // A policy that becomes stricter takes back one route, and nobody hears of anything else.
 func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {

@@ -32,7 +32,7 @@ const (
 	// ownDeferral is where nobody gets anything but what we originate: that is complete before the first peer is added. It is the
 	// shortest that GoBGP knows.
 	ownDeferral = time.Second
-	// learnedDeferral is where eBGP peers are, so that learned routes are passed on: until all of them are learned, our End-of-RIB would
+	// learnedDeferral is where eBGP peers are or we reflect, so that learned routes are passed on: until all of them are learned, our End-of-RIB would
 	// make peers drop routes that we still forward.
 	learnedDeferral = 30 * time.Second
 )
@@ -43,7 +43,7 @@ func (s *Speaker) beginRestart(ctx context.Context, p bgp.Plan) {
 	r := &restart{waiting: make(map[netip.Addr]bool, len(p.Peers)), deferral: ownDeferral}
 	for _, peer := range p.Peers {
 		r.waiting[peer.Address] = true
-		if peer.External() {
+		if peer.External() || p.Policies.Reflects {
 			r.deferral = learnedDeferral
 		}
 		// A helper counts from when it noticed that we were gone.

@@ -79,6 +79,9 @@ type applied struct {
 	wanted    []bgp.Peer   // of the last plan, for retries
 	peers     map[netip.Addr]peerConf
 	announced map[netip.Prefix]bgp.Announcement
+	marks     map[netip.Prefix][]mark // of announced
+	classes   classes
+	numbers   numbers
 	policy    policy
 	policySet bool                           // no peer is added before
 	behind    bool                           // received paths may not have met policy
@@ -125,6 +128,8 @@ func New(cfg Config) (*Speaker, error) {
 	}
 	s.applied.peers = map[netip.Addr]peerConf{}
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
+	s.applied.marks = map[netip.Prefix][]mark{}
+	s.applied.numbers = numbers{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
 	return s, nil
@@ -226,7 +231,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		if fresh && p.Restarting {
 			s.beginRestart(ctx, p)
 		}
-		pol := policyOf(p)
+		pol := policyOf(p, s.applied.numbers)
 		return errors.Join(
 			s.setPolicy(ctx, pol),
 			s.announce(ctx, p.Announcements),
@@ -295,7 +300,7 @@ func (s *Speaker) forget() {
 		s.sessions.remove(addr)
 	}
 	s.applied.peers = map[netip.Addr]peerConf{}
-	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
+	s.applied.announced, s.applied.marks = map[netip.Prefix]bgp.Announcement{}, map[netip.Prefix][]mark{}
 	s.publish(func(v *view) { v.server, v.announced = nil, nil })
 }
 

@@ -153,8 +153,8 @@ type oddUpdate struct {
 var oddUpdates = []oddUpdate{
 	{prefix: "10.99.1.0/24", filter: "bgp_community.add((65001,7)); bgp_community.add((0,0)); bgp_community.add((65535,65535));",
 		attrs: map[string]string{"8": `"communities":[0,4259905543,4294967295`}},
-	{prefix: "10.99.2.0/24", filter: "bgp_large_community.add((65001,2,3)); bgp_large_community.add((4294967295,4294967295,4294967295));",
-		attrs: map[string]string{"32": `"ASN":4294967295,"LocalData1":4294967295,"LocalData2":4294967295`}},
+	{prefix: "10.99.2.0/24", filter: "bgp_large_community.add((65001,2,3)); bgp_large_community.add((4294967294,4294967295,4294967295));",
+		attrs: map[string]string{"32": `"ASN":4294967294,"LocalData1":4294967295,"LocalData2":4294967295`}},
 	{prefix: "10.99.3.0/24", filter: "bgp_ext_community.add((rt,65001,7)); bgp_ext_community.add((generic,0x43000000,1));",
 		attrs: map[string]string{"16": `65001:7`}},
 	{prefix: "10.99.4.0/24", filter: repeat(200, "bgp_community.add((65001,%d));"), // an attribute of more than 255 bytes
