@@ -25,7 +25,7 @@ tools: ## what the tests and the demo need of the machine; installs Debian packa
 	@deploy/check-machine
 
 lint: ## gofmt, vet, staticcheck, tidy go.mod
-	@out=$$(gofmt -l cmd bgp vpp ipam internal); [ -z "$$out" ] || { echo "not gofmt-ed: $$out"; exit 1; }
+	@out=$$(gofmt -l cmd bgp deploy vpp ipam internal); [ -z "$$out" ] || { echo "not gofmt-ed: $$out"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
 	go mod tidy -diff

@@ -68,12 +68,12 @@ func complaints(out string) string {
 func writeBlock(t *testing.T, name, text string) {
 	t.Helper()
 	const doc = "../docs/deploying.md"
-	re := regexp.MustCompile("(?s)(<!-- " + name + " -->\n```\n).*?\n```")
+	re := regexp.MustCompile("(?s)(<!-- " + name + " -->\n```\n).*?```\n")
 	old := read(t, doc)
 	if !re.Match(old) {
 		t.Fatalf("%s has no block %s", doc, name)
 	}
-	check(t, os.WriteFile(doc, re.ReplaceAll(old, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n```")), 0o644))
+	check(t, os.WriteFile(doc, re.ReplaceAll(old, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n```\n")), 0o644))
 }
 
 // TestPackage builds the Debian package twice, from a stand-in for the binary.
