@@ -129,6 +129,7 @@ var differs = []struct {
 	{regexp.MustCompile(`(?m)^FIB   [^:]+:(.*); journal \S+$`), "FIB DATAPLANE:$1"},
 	{regexp.MustCompile(`\bhost-eth`), "eth"}, // VPP's name of the interface that Linux calls eth…
 	{regexp.MustCompile(`@if\d+`), "@if"},
+	{regexp.MustCompile(`\bnhid \d+`), "nhid N"},
 	{regexp.MustCompile(`-{2,}`), "-"},
 	{regexp.MustCompile(`[ \t]+`), " "}, // columns are as wide as what is in them
 }
