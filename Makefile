@@ -53,8 +53,8 @@ image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker
 	deploy/image/build agent $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 	deploy/image/build lab $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 
-demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore
-	$(BUILD)/vpp-route-agent demo $(ARGS)
+demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore, LEARN=etcd without BGP
+	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) $(ARGS)
 
 bench: tools build ## speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form
 	go run ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) $(BENCHFLAGS)

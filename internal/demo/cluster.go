@@ -59,7 +59,8 @@ var idleBlock = netip.MustParsePrefix("10.1.1.0/26")
 
 // introduce says what follows.
 func (d *demo) introduce() {
-	d.report.printf("%s\n", d.report.paint(bold, "vpp-route-agent demo: Calico's data in etcd → BGP → FIB → packets that arrive"))
+	way := map[string]string{"bgp": "BGP → FIB", "etcd": "FIB, without BGP", "bgp,etcd": "BGP, with etcd behind it → FIB"}[d.cfg.Learn]
+	d.report.printf("%s\n", d.report.paint(bold, "vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
 	d.report.note("the agents' nodes forward with: %s", d.tools.describe(d.cfg.Dataplane))
 }
 
@@ -86,8 +87,9 @@ func (d *demo) buildCluster(ctx context.Context) (err error) {
 	if err := d.claimBlock(ctx, d.nodes[node2], idleBlock); err != nil {
 		return err
 	}
-	// BIRD's configuration names the node's blocks, as confd's does.
-	d.addBIRD(d.nodes[node3])
+	if d.cfg.Learn == "bgp" { // BIRD's configuration names the node's blocks, as confd's does
+		d.addBIRD(d.nodes[node3])
+	}
 	d.showCluster()
 	return nil
 }
@@ -130,7 +132,7 @@ func (d *demo) etcdSocket() string { return filepath.Join(d.lab.Dir(), "etcd.soc
 
 // addNode makes a node, without its speaker, and registers it with Calico as calico-node would.
 func (d *demo) addNode(ctx context.Context, i int) (err error) {
-	n := &node{name: fmt.Sprintf("node-%d", i+1), address: nodeAddress(i)}
+	n := &node{name: fmt.Sprintf("node-%d", i+1), address: nodeAddress(i), nextHop: nodeAddress(i)}
 	if n.ns, err = d.lab.Namespace(n.name); err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 		return err
 	}
 	switch {
-	case i == node3:
+	case i == node3 && d.cfg.Learn == "bgp":
 		err = d.makeKernelNode(n, birdProtocol)
 	case d.tools.vpp != nil:
 		err = d.makeVPPNode(ctx, n, i)
@@ -160,8 +162,12 @@ func (d *demo) makeKernelNode(n *node, by protocol) error {
 	if err := n.ns.Forward(); err != nil {
 		return err
 	}
-	err := d.lab.Attach(d.underlay, netlab.End{Namespace: n.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(n.address, underlay.Bits())}})
-	if err != nil {
+	uplink := netlab.End{Namespace: n.ns, Device: "eth0"}
+	address := netip.PrefixFrom(n.address, underlay.Bits())
+	if d.cfg.Learn != "etcd" { // else the agent sets it
+		uplink.Addresses = []netip.Prefix{address}
+	}
+	if err := d.lab.Attach(d.underlay, uplink); err != nil {
 		return err
 	}
 	changes, err := watchChanges(d.lab, n)
@@ -170,7 +176,8 @@ func (d *demo) makeKernelNode(n *node, by protocol) error {
 	}
 	n.fib = &kernelFIB{n.ns, by, changes}
 	if by == agentProtocol {
-		n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, "--dataplane", "kernel", "--kernel-protocol", by.number)
+		args := append([]string{"--dataplane", "kernel", "--kernel-protocol", by.number}, d.learnArgs("eth0", address)...)
+		n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, args...)
 	}
 	return n.ns.FillChecksums("eth0")
 }

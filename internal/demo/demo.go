@@ -25,6 +25,7 @@ type Config struct {
 	Binary    string // of vpp-route-agent: the agents and the etcd are processes of it
 	BuildDir  string // where packages are unpacked, for the next time too
 	Dataplane string // of the agents' nodes: "vpp", "kernel", or "auto": VPP where there is one
+	Learn     string // where the agents' routes come from: "bgp", "etcd" (no BGP at all), or "bgp,etcd"
 	Keep      bool   // when all is shown, leave it running until ctx ends
 	Out       io.Writer
 	Color     bool
@@ -63,7 +64,18 @@ type step struct {
 	run   func(*demo, context.Context) error
 }
 
-var steps = []step{
+// steps are the chapters of the story that Config.Learn asks for.
+func (d *demo) steps() []step {
+	switch d.cfg.Learn {
+	case "etcd":
+		return etcdSteps
+	case "bgp,etcd":
+		return bothSteps
+	}
+	return bgpSteps
+}
+
+var bgpSteps = []step{
 	{"A cluster: etcd, two nodes with our agent, one with BIRD, five workloads", (*demo).buildCluster},
 	{"BGP: the agents and BIRD peer in Calico's node-to-node mesh", (*demo).startSpeakers},
 	{"Routes: what each node has learned, and where it is programmed", (*demo).showRoutes},
@@ -111,7 +123,7 @@ const showPatience = 80 * time.Second
 func (d *demo) showAll(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, showPatience)
 	defer cancel()
-	for _, s := range steps {
+	for _, s := range d.steps() {
 		d.report.chapter(s.title)
 		start := time.Now()
 		err := s.run(d, limited)

@@ -60,8 +60,8 @@ func (d *demo) awaitMoved(ctx context.Context, w *workload, to *node, start time
 	}
 	return d.each(ctx, allBut(d.nodes, to), start, eventPatience, func(ctx context.Context, n *node) (bool, error) {
 		e, ok, err := n.fib.lookup(ctx, w.host())
-		return ok && e.nextHop == to.address, err
+		return ok && e.nextHop == to.nextHop, err
 	}, func(n *node) string {
-		return fmt.Sprintf("%s: %s via %s beats the block of %s", n.name, w.host(), to.address, owner.name)
+		return fmt.Sprintf("%s: %s via %s beats the block of %s", n.name, w.host(), to.nextHop, owner.name)
 	})
 }

@@ -14,7 +14,8 @@ import (
 // node is one machine of the cluster.
 type node struct {
 	name    string
-	address netip.Addr // on the underlay: what BGP runs from and what others use as next hop
+	address netip.Addr // on the underlay: what BGP runs from
+	nextHop netip.Addr // what others use as next hop: the same, but where VPP has an address of its own and publishes that
 	ns      *netlab.Namespace
 	fib     forwarder
 	speaker speaker

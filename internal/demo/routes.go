@@ -26,12 +26,12 @@ func (d *demo) wanted(n *node) map[netip.Prefix]netip.Addr {
 		if b.owner == n {
 			want[b.cidr] = netip.Addr{}
 		} else {
-			want[b.cidr] = b.owner.address
+			want[b.cidr] = b.owner.nextHop
 		}
 	}
 	for _, w := range d.workloads {
 		if w.node != n && d.ownerOf(w.address) != w.node {
-			want[w.host()] = w.node.address
+			want[w.host()] = w.node.nextHop
 		}
 	}
 	return want

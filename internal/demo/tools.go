@@ -20,6 +20,9 @@ func findTools(ctx context.Context, cfg Config) (t tools, err error) {
 	if t.vpp, err = findVPP(cfg.Dataplane); err != nil {
 		return tools{}, err
 	}
+	if cfg.Learn != "bgp" {
+		return t, nil // agents alone
+	}
 	if t.bird, err = netlab.FindBird(ctx, filepath.Join(cfg.BuildDir, "packages")); err != nil {
 		return tools{}, fmt.Errorf("the demo needs BIRD 1.6 and cannot get it: %w", err)
 	}

@@ -68,9 +68,10 @@ func (d *demo) makeVPPNode(ctx context.Context, n *node, i int) error {
 		return err
 	}
 	n.fib = v
-	n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, "--dataplane", "vpp", "--vpp-socket", v.vpp.APISocket())
 	own := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}), underlay.Bits())
-	if _, err := v.vpp.Host(ctx, "uplink", own); err != nil {
+	args := append([]string{"--dataplane", "vpp", "--vpp-socket", v.vpp.APISocket()}, d.learnArgs("host-uplink", own)...)
+	n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, args...)
+	if err := d.addUplink(ctx, n, v.vpp, own); err != nil {
 		return err
 	}
 	if err := v.port(ctx, "vpp0", n.address, mac); err != nil {
