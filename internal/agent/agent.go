@@ -92,12 +92,16 @@ type Agent struct {
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
-	listed      int              // Lists of the snapshot of which own routes were last set
-	ownNode     *calico.Node     // this node's object as it last was usable
-	firstPlan   time.Time        // when there was first something to hand to the speaker
-	absentSince time.Time        // zero while the data plane is there
-	rejected    []netip.Addr     // next hops that the speaker rejects
-	remotesOf   *calico.Snapshot // of which remotes was made
+	listed      int          // Lists of the snapshot of which own routes were last set
+	ownNode     *calico.Node // this node's object as it last was usable
+	firstPlan   time.Time    // when there was first something to hand to the speaker
+	absentSince time.Time    // zero while the data plane is there
+	rejected    []netip.Addr // next hops that the speaker rejects
+	// Which peers have not told all they know, since when, and what the FIB was told about that.
+	unfinished      []netip.Addr
+	unfinishedSince time.Time
+	converging      bool
+	remotesOf       *calico.Snapshot // of which remotes was made
 
 	wake chan struct{} // of size 1: somebody changed what the mutex guards
 
@@ -164,6 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if a.snapshot != nil {
 			a.apply(ctx)
 			a.applyRemotes()
+			a.noteConverging(time.Now())
 			a.rejectNextHops(ctx)
 			a.sweep()
 			if a.mayHandOver() {

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"time"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -84,3 +86,29 @@ func (silence) Counters() bgp.Counters                             { return bgp.
 func (silence) Announced() []bgp.Announcement                      { return nil }
 func (silence) Changed() <-chan struct{}                           { return nil }
 func (silence) Stop(context.Context) error                         { return nil }
+
+// noteConverging tells the FIB whether BGP still has something to say: a peer of the plan has not told all it knows, since no longer than
+// the deferral. A peer that stays away does not count for ever. It matters only where routes from etcd stand behind those of BGP.
+func (a *Agent) noteConverging(now time.Time) {
+	if a.noBGP || a.cfg.EtcdRoutes == nil {
+		return
+	}
+	finished := map[netip.Addr]bool{}
+	for _, s := range a.cfg.Speaker.Peers() {
+		finished[s.Address] = s.Finished(now)
+	}
+	var unfinished []netip.Addr
+	for _, p := range a.plan.BGP.Peers {
+		if !finished[p.Address] {
+			unfinished = append(unfinished, p.Address)
+		}
+	}
+	if !slices.Equal(unfinished, a.unfinished) {
+		a.unfinished, a.unfinishedSince = unfinished, now
+	}
+	converging := len(unfinished) > 0 && now.Sub(a.unfinishedSince) < a.cfg.Deferral
+	if converging != a.converging {
+		a.converging = converging
+		a.cfg.FIB.SetBGPConverging(converging)
+	}
+}

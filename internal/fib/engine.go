@@ -182,6 +182,11 @@ func (e *Engine) work() (more bool) {
 		t.allowSweep()
 		e.orders.sweep = false
 	}
+	if e.orders.unsaid != nil {
+		t.unsaid = *e.orders.unsaid
+		e.orders.unsaid = nil
+	}
+	t.releaseCovered()
 	dirty := t.selectDirty(chunk)
 	return dirty || len(e.orders.learned) > 0
 }
@@ -193,6 +198,7 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	t := e.table
 	t.now = time.Now()
 	next := sooner(sooner(t.retry(), t.report()), sooner(t.nextRelease(), e.pace.until(t.now)))
+	next = sooner(next, t.nextCovered())
 	for e.applying < maxFlying {
 		j, due := e.nextJob()
 		next = sooner(next, due)

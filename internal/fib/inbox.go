@@ -23,6 +23,7 @@ type orders struct {
 	protect *protection
 	sweep   bool
 	release bool // of what the guard holds
+	unsaid  *bool
 }
 
 // wishes are all routes of one origin; listed: since the engine looked last the origin has listed its source anew.
@@ -81,6 +82,12 @@ func (e *Engine) SetListed(origin route.Origin, routes []route.Route) {
 // ReleaseGuard carries out the deletions that are held now: somebody has looked and they are right.
 func (e *Engine) ReleaseGuard() {
 	e.inbox.change(func(o *orders) { o.release = true })
+}
+
+// SetBGPConverging says whether BGP is yet to tell some of what it knows: a session is coming up, or has gone a moment ago. Meanwhile no etcd
+// route is removed for being covered by one of BGP's.
+func (e *Engine) SetBGPConverging(yes bool) {
+	e.inbox.change(func(o *orders) { o.unsaid = &yes })
 }
 
 func (e *Engine) setRoutes(origin route.Origin, routes []route.Route, listed bool) {

@@ -99,6 +99,7 @@ type option struct {
 // choice is what Select decides, in the form in which the engine keeps it.
 type choice struct {
 	forward *forward // nil: nothing to program
+	covered *forward // what an etcd candidate would have programmed if BGP did not cover it
 	origin  route.Origin
 	reason  Reason
 	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays as it is.
@@ -119,6 +120,9 @@ func (v *view) choose(k route.Key, options []option) choice {
 		if i == 0 {
 			first = c
 		}
+		if c.covered != nil {
+			first.covered = c.covered
+		}
 	}
 	return first
 }
@@ -137,11 +141,17 @@ func (v *view) try(k route.Key, o option) choice {
 	if why := v.guard(k, o.Origin); why != (Reason{}) {
 		return choice{origin: o.Origin, reason: why, waiting: why.what == guardWaits}
 	}
+	c := v.uncovered(k, o)
 	if o.Origin == route.Etcd && v.facts.BGPCover != nil {
 		if p, ok := v.facts.BGPCover(k); ok {
-			return choice{origin: o.Origin, reason: Reason{what: coveredByBGP, prefix: p}}
+			return choice{origin: o.Origin, covered: c.forward, reason: Reason{what: coveredByBGP, prefix: p}}
 		}
 	}
+	return c
+}
+
+// uncovered is try without the guard and BGP's covers.
+func (v *view) uncovered(k route.Key, o option) choice {
 	if o.Kind != route.Via {
 		return choice{forward: v.discards[o.Kind], origin: o.Origin}
 	}

@@ -29,7 +29,9 @@ type table struct {
 	hops    nextHops
 	wishes  map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
 	holds   map[route.Origin]*hold
-	etcd    []route.Key // the wishes of origin Etcd, sorted
+	etcd    []route.Key          // the wishes of origin Etcd, sorted
+	covered map[*entry]time.Time // that stay although BGP covers them, and until when at least
+	unsaid  bool                 // BGP has not told all that it knows
 
 	suspects []*nextHop // unusable, not reported yet
 	idle     []*nextHop // reported, but named by no path any more
@@ -137,6 +139,7 @@ func newTable(distances map[route.Origin]uint8) *table {
 		hops:      nextHops{byKey: make(map[NextHop]*nextHop), answers: make(map[NextHop]route.Resolution), covered: make(map[NextHop]Cover)},
 		wishes:    make(map[route.Origin]map[route.Key]struct{}),
 		holds:     make(map[route.Origin]*hold),
+		covered:   make(map[*entry]time.Time),
 		drifts:    make(map[*entry]drift),
 		shadows:   make(map[*entry]string),
 		tables:    make(map[uint32]int),
@@ -302,7 +305,7 @@ func (t *table) queued() int {
 // choose selects for one key.
 func (t *table) choose(e *entry) {
 	wasBGP, wasStatic := e.want != nil && e.origin == route.BGP, e.is(isStatic)
-	c := t.selection(e)
+	c := t.holdCovered(e, t.selection(e))
 	e.want, e.origin = c.forward, c.origin
 	e.clear(isWaiting | isStatic)
 	if c.waiting {
@@ -344,28 +347,6 @@ func (t *table) selection(e *entry) choice {
 		return choice{}
 	}
 	return t.view.choose(e.key, t.options)
-}
-
-// touchEtcdInside: whether BGP forwards for k decides about the etcd routes that k covers.
-func (t *table) touchEtcdInside(k route.Key) {
-	i, _ := slices.BinarySearchFunc(t.etcd, k, route.CompareKeys)
-	for _, inside := range t.etcd[i:] {
-		if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
-			return
-		}
-		t.touch(t.entries[inside])
-	}
-}
-
-// bgpCover is Facts.BGPCover.
-func (t *table) bgpCover(k route.Key) (netip.Prefix, bool) {
-	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
-		p, _ := k.Prefix.Addr().Prefix(bits)
-		if e := t.entries[route.Key{Table: k.Table, Prefix: p}]; e != nil && e.want != nil && e.origin == route.BGP {
-			return p, true
-		}
-	}
-	return netip.Prefix{}, false
 }
 
 type need uint8

@@ -325,6 +325,7 @@ func (w *walker) settle() {
 	w.dp.state(func() { clear(w.dp.hidden) })
 	w.reconnect()
 	w.allowSweep()
+	w.e.SetBGPConverging(false)
 	time.Sleep(3 * time.Minute) // longer than any back-off, than one rotation, and than the guard holds anything
 	synctest.Wait()
 	w.e.audit(w.t)
@@ -442,7 +443,7 @@ func walk(t *rapid.T, journal string) {
 		"learn": w.learn, "learn more": w.learn, "routes": w.setRoutes, "protect": w.protect, "foreign": w.foreign, "link": w.link,
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
 		"sweep": w.allowSweep, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
-		"journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
+		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) }, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
