@@ -134,39 +134,47 @@ func traces(t *testing.T, prefix string) (found []string) {
 
 func TestDemo(t *testing.T) {
 	needRoot(t)
-	buildDir := needBird(t)
-	for _, dataplane := range []string{"kernel", "vpp"} {
-		t.Run(dataplane, func(t *testing.T) {
-			if err := demo.Available(dataplane); err != nil {
-				t.Skip(err)
-			}
-			t.Attr("part", map[string]string{"kernel": "Linux", "vpp": "VPP"}[dataplane])
-			r := run(t, exec.Command(binary, "demo", "--dataplane", dataplane, "--build-dir", buildDir, "-o", "json"), nil)
-			t.Logf("%s\n%s", r.stderr, r.stdout)
-			if r.status != 0 {
-				t.Errorf("exit status %d", r.status)
-			}
-			if r.took > 90*time.Second {
-				t.Errorf("it took %s", r.took)
-			}
-			var result demo.Result
-			if err := json.Unmarshal([]byte(r.stdout), &result); err != nil {
-				t.Fatal(err)
-			}
-			if !result.OK || result.Dataplane != dataplane {
-				t.Errorf("ok %v on %s", result.OK, result.Dataplane)
-			}
-			checks := 0
-			for _, s := range result.Steps {
-				if len(s.Checks) == 0 {
-					t.Errorf("step %q checks nothing", s.Title)
+	for _, story := range []struct {
+		learn         string
+		steps, checks int // at least
+	}{{"bgp", 7, 25}, {"etcd", 8, 30}, {"bgp,etcd", 5, 20}} {
+		for _, dataplane := range []string{"kernel", "vpp"} {
+			t.Run(story.learn+" "+dataplane, func(t *testing.T) {
+				buildDir := t.TempDir()
+				if story.learn == "bgp" {
+					buildDir = needBird(t)
 				}
-				checks += len(s.Checks)
-			}
-			if len(result.Steps) < 7 || checks < 25 {
-				t.Errorf("only %d steps with %d checks", len(result.Steps), checks)
-			}
-		})
+				if err := demo.Available(dataplane); err != nil {
+					t.Skip(err)
+				}
+				t.Attr("part", map[string]string{"kernel": "Linux", "vpp": "VPP"}[dataplane])
+				r := run(t, exec.Command(binary, "demo", "--learn", story.learn, "--dataplane", dataplane, "--build-dir", buildDir, "-o", "json"), nil)
+				t.Logf("%s\n%s", r.stderr, r.stdout)
+				if r.status != 0 {
+					t.Errorf("exit status %d", r.status)
+				}
+				if r.took > 90*time.Second {
+					t.Errorf("it took %s", r.took)
+				}
+				var result demo.Result
+				if err := json.Unmarshal([]byte(r.stdout), &result); err != nil {
+					t.Fatal(err)
+				}
+				if !result.OK || result.Dataplane != dataplane {
+					t.Errorf("ok %v on %s", result.OK, result.Dataplane)
+				}
+				checks := 0
+				for _, s := range result.Steps {
+					if len(s.Checks) == 0 {
+						t.Errorf("step %q checks nothing", s.Title)
+					}
+					checks += len(s.Checks)
+				}
+				if len(result.Steps) < story.steps || checks < story.checks {
+					t.Errorf("only %d steps with %d checks", len(result.Steps), checks)
+				}
+			})
+		}
 	}
 }
 

@@ -185,8 +185,8 @@ spec: {nodeToNodeMeshEnabled: %v, asNumber: 64512}
 // loseBGP switches the mesh off and on again under traffic. All sessions of all nodes end, without graceful restart: what forwards then is
 // what etcd says. It leads the same way, so nothing is written.
 func (d *demo) loseBGP(ctx context.Context) error {
-	one, two, three := d.workloads[w1], d.workloads[w2], d.workloads[w3]
-	pairs := [][2]*workload{{two, one}, {three, one}, {one, three}}
+	one, two, three, borrowed := d.workloads[w1], d.workloads[w2], d.workloads[w3], d.workloads[w4]
+	pairs := [][2]*workload{{two, one}, {three, one}, {one, three}, {three, borrowed}}
 	// There is no way that this does not touch: the control flow stays on one node.
 	control := [2]*workload{d.workloads[w2], d.workloads[w5]}
 	return d.underTraffic(ctx, pairs, control, func(ctx context.Context) error {
