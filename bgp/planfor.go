@@ -77,6 +77,13 @@ func unhonoured(s *calico.Snapshot) []calico.Problem {
 	if len(conf.ServiceClusterIPs)+len(conf.ServiceExternalIPs)+len(conf.ServiceLoadBalancerIPs) > 0 {
 		all = append(all, badConfiguration("service addresses are not announced"))
 	}
+	for _, pool := range ipam.Pools(s) {
+		for field, mode := range map[string]calico.EncapMode{"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode} {
+			if mode == calico.EncapAlways || mode == calico.EncapCrossSubnet {
+				all = append(all, calico.Problem{Key: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode)})
+			}
+		}
+	}
 	return all
 }
 

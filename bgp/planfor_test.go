@@ -183,8 +183,11 @@ func TestChooseRouterID(t *testing.T) {
 }
 
 func TestUnhonoured(t *testing.T) {
-	s := cluster(configured(calico.BGPConfiguration{ServiceClusterIPs: []string{"10.96.0.0/12"}}))
-	want := "BGPConfiguration(default): service addresses are not announced"
+	s := cluster(configured(calico.BGPConfiguration{ServiceClusterIPs: []string{"10.96.0.0/12"}}), pools(
+		calico.IPPool{Name: "plain", CIDR: pfx("10.1.0.0/16"), IPIPMode: calico.EncapNever},
+		calico.IPPool{Name: "tunnel", CIDR: pfx("10.2.0.0/16"), IPIPMode: calico.EncapCrossSubnet, VXLANMode: calico.EncapNever}))
+	want := "BGPConfiguration(default): service addresses are not announced\n" +
+		"IPPool(tunnel): ipipMode CrossSubnet is not supported yet: its routes are programmed without encapsulation"
 	if got := problemsText(PlanFor("r", s, Options{}).Problems); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -234,6 +234,7 @@ func (a *Agent) planFor(f Facts) Plan {
 func (a *Agent) applyPlan(ctx context.Context, plan Plan) {
 	if a.cfg.FIB != nil {
 		a.cfg.FIB.Protect(plan.OwnAddresses, plan.PeerAddresses)
+		a.cfg.FIB.KeepOut(plan.BGP.NotProgrammed)
 		if a.snapshot.Lists != a.listed { // what is missing now may be missing from a broken list only
 			a.listed = a.snapshot.Lists
 			a.cfg.FIB.SetListed(route.Own, plan.Own)

@@ -167,6 +167,10 @@ func (e *Engine) work() (more bool) {
 		t.protect(e.orders.protect.own, e.orders.protect.peers)
 		e.orders.protect = nil
 	}
+	if e.orders.apart != nil {
+		t.keepOut(*e.orders.apart)
+		e.orders.apart = nil
+	}
 	for origin, set := range e.orders.routes {
 		t.setWishes(origin, set.routes, set.listed)
 	}

@@ -618,6 +618,26 @@ func TestAPeerIsNotCutOff(t *testing.T) {
 	})
 }
 
+func TestServicesAreKeptOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		ops := func() []string { return slices.Sorted(slices.Values(r.dp.printOps())) }
+		r.Learn(pfx("10.96.0.0/12"), via("10.0.0.2"))
+		r.Learn(pfx("10.97.0.1/32"), via("10.0.0.2"))
+		r.Learn(pfx("10.0.0.0/8"), via("10.0.0.3"))
+		check(t, "nothing kept out", ops(), "put 10.0.0.0/8 via 10.0.0.3 eth0", "put 10.96.0.0/12 via 10.0.0.2 eth0", "put 10.97.0.1/32 via 10.0.0.2 eth0")
+		r.KeepOut([]netip.Prefix{pfx("10.96.0.0/12")})
+		check(t, "kept out", ops(), "del 10.96.0.0/12", "del 10.97.0.1/32")
+		r.Learn(pfx("10.97.0.2/32"), via("10.0.0.2"))
+		check(t, "and what comes later", ops())
+		shown := r.Entries(Filter{Prefix: pfx("10.97.0.2/32")})
+		if want := "it lies in 10.96.0.0/12, a range of service addresses, which are not reached by BGP routes"; len(shown) != 1 || fmt.Sprint(shown[0].Reason) != want {
+			t.Errorf("shown as %+v", shown)
+		}
+		r.KeepOut(nil)
+		check(t, "let in", ops(), "put 10.96.0.0/12 via 10.0.0.2 eth0", "put 10.97.0.1/32 via 10.0.0.2 eth0", "put 10.97.0.2/32 via 10.0.0.2 eth0")
+	})
+}
+
 func TestUnwritableJournalIsShownAndNotBelieved(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		path := r.Engine.journal.Path

@@ -109,6 +109,13 @@ func (v *view) guard(k route.Key, origin route.Origin) Reason {
 	if origin == route.Own {
 		return Reason{}
 	}
+	if origin == route.BGP && k.Table == 0 {
+		for _, r := range v.facts.Services {
+			if r.Bits() <= k.Prefix.Bits() && r.Contains(k.Prefix.Addr()) {
+				return Reason{what: isService, prefix: r}
+			}
+		}
+	}
 	if name, ok := v.connected[k]; ok {
 		return Reason{what: isConnected, prefix: k.Prefix, name: name}
 	}

@@ -21,6 +21,7 @@ type orders struct {
 	learned []learned
 	routes  map[route.Origin]wishes
 	protect *protection
+	apart   *[]netip.Prefix // see KeepOut
 	sweep   bool
 	release bool // of what the guard holds
 	unsaid  *bool
@@ -112,6 +113,11 @@ func (e *Engine) setRoutes(origin route.Origin, routes []route.Route, listed boo
 // Protect tells the guard the addresses of this node and of its BGP peers.
 func (e *Engine) Protect(own, peers []netip.Addr) {
 	e.inbox.change(func(o *orders) { o.protect = &protection{own, peers} })
+}
+
+// KeepOut sets the ranges where no BGP route is programmed: service addresses, which kube-proxy or its like has on every node.
+func (e *Engine) KeepOut(services []netip.Prefix) {
+	e.inbox.change(func(o *orders) { o.apart = &services })
 }
 
 // AllowSweep says that the sources have told all they know: adopted routes that nobody wants are deleted from now on.

@@ -156,7 +156,7 @@ func (t *table) allowSweep() {
 func (t *table) regard(f route.Facts) {
 	before := t.view
 	t.view = newView(Facts{
-		Facts: f, Own: t.own, Peers: t.peers, Resolutions: t.hops.answers, Covered: t.hops.covered, Distances: t.distances, BGPCover: t.bgpCover,
+		Facts: f, Own: t.own, Peers: t.peers, Services: t.services, Resolutions: t.hops.answers, Covered: t.hops.covered, Distances: t.distances, BGPCover: t.bgpCover,
 	})
 	if before == nil {
 		before = &view{}

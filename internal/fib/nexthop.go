@@ -386,6 +386,25 @@ func (t *table) protect(own, peers []netip.Addr) {
 	}
 }
 
+// keepOut sets the ranges of service addresses and looks again at what lies in those that came or went.
+func (t *table) keepOut(services []netip.Prefix) {
+	old := t.services
+	if slices.Equal(old, services) {
+		return
+	}
+	t.services = slices.Clone(services)
+	if t.view == nil {
+		return
+	}
+	t.regard(t.view.facts.Facts)
+	for k, e := range t.entries {
+		lies := func(r netip.Prefix) bool { return r.Bits() <= k.Prefix.Bits() && r.Contains(k.Prefix.Addr()) }
+		if slices.ContainsFunc(old, lies) != slices.ContainsFunc(services, lies) {
+			t.touch(e)
+		}
+	}
+}
+
 func guardable(addresses []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addresses {

@@ -31,6 +31,7 @@ const (
 	farther
 	ownNextHop
 	isReserved
+	isService
 	isConnected
 	coversOwn
 	coversPeer
@@ -70,6 +71,8 @@ func (r Reason) String() string {
 		return fmt.Sprintf("it would be the longest match for its own next hop %v, now reached by %v", r.address, r.prefix)
 	case isReserved:
 		return fmt.Sprintf("it lies in %v, where no route may be", r.prefix)
+	case isService:
+		return fmt.Sprintf("it lies in %v, a range of service addresses, which are not reached by BGP routes", r.prefix)
 	case isConnected:
 		return fmt.Sprintf("%v is the connected subnet of %s", r.prefix, r.name)
 	case coversOwn:

@@ -27,6 +27,8 @@ type Facts struct {
 	route.Facts
 	// Own and Peers are what the guard protects besides the addresses of the interfaces, in the default table.
 	Own, Peers []netip.Addr
+	// Services are the ranges where no BGP route is programmed, though it may be passed on.
+	Services []netip.Prefix
 	// Resolutions are the data plane's answers for next hops and protected addresses outside the connected subnets. One that is
 	// missing has not been asked for yet.
 	Resolutions map[NextHop]route.Resolution

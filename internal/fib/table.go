@@ -21,6 +21,7 @@ type table struct {
 
 	facts      route.Facts // newest, for others to read
 	own, peers []netip.Addr
+	services   []netip.Prefix
 	view       *view // of the last facts with an identity; nil before the first
 
 	entries map[route.Key]*entry
