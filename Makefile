@@ -14,7 +14,7 @@ TESTFLAGS ?= -race -timeout 10m
 # What is built from one commit twice is the same twice: times in packages and images are the commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-.PHONY: build test test-dataplane lint demo bench fuzz clean tools deb image vuln
+.PHONY: build test test-dataplane lint demo bench chaos soak fuzz clean tools deb image vuln
 
 build: ## the agent and, from the same module, the stock gobgp CLI
 	@mkdir -p $(BUILD)
@@ -71,6 +71,17 @@ $(LABS:%=lab-%): lab-%: $(BUILD)/lab ## one lab; ARGS=-keep to explore, ARGS=-up
 
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 go build -trimpath -o $@ ./internal/lab
+
+chaos: tools build ## every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root; VPP where found)
+	@mkdir -p out
+	go build -o $(BUILD)/chaos ./internal/chaos
+	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) -logs out/chaos-logs $(CHAOSFLAGS)
+
+DURATION ?= 10m
+soak: tools build ## random churn and faults for DURATION, with what must always hold checked all along
+	@mkdir -p out
+	go build -o $(BUILD)/chaos ./internal/chaos
+	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) -soak $(DURATION) -logs out/soak-logs $(CHAOSFLAGS)
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME

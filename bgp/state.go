@@ -25,8 +25,8 @@ type PeerState struct {
 // quietAfter is how long a peer without graceful restart, which sends no End-of-RIB, must have sent nothing to count as finished.
 const quietAfter = 3 * time.Second
 
-// Finished reports whether the peer has told all that it had to tell when its session came up, so that what it did not announce it
-// does not have: by End-of-RIB; or its OPEN had the R bit, and it waits for us (RFC 4724 §4.1); or, without graceful restart, it has
+// Finished reports whether announcements of ours need not wait for the peer any more: it has told all that it had to tell when its session
+// came up, by End-of-RIB; or its OPEN had the R bit, and it waits for us (RFC 4724 §4.1); or, without graceful restart, it has
 // been quiet for a while.
 func (p PeerState) Finished(now time.Time) bool {
 	switch {
@@ -38,6 +38,13 @@ func (p PeerState) Finished(now time.Time) bool {
 		return now.Sub(p.LastUpdate) >= quietAfter
 	}
 	return now.Sub(p.Since) >= quietAfter
+}
+
+// HasTold reports whether what the peer did not announce it does not have, so that routes of an earlier run may be deleted. A peer that
+// restarts itself is waited for here too: it announces in a moment what it did before. Nobody waits for our deletions, so
+// unlike with Finished no two restarting speakers can wait for each other.
+func (p PeerState) HasTold(now time.Time) bool {
+	return p.Finished(now) && (p.EndOfRIB || !p.GR)
 }
 
 // Counters count since the start.

@@ -25,7 +25,7 @@ func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp
 	}
 	finished := map[netip.Addr]bool{}
 	for _, s := range states {
-		finished[s.Address] = s.Finished(now)
+		finished[s.Address] = s.HasTold(now)
 	}
 	var names []string
 	for _, p := range peers {

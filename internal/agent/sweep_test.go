@@ -25,7 +25,7 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 		"no peers, nothing unknown":                     {0, nil, 0, ""},
 		"all have sent End-of-RIB":                      {time.Second, []bgp.PeerState{done, done}, 0, ""},
 		"one is down":                                   {time.Second, []bgp.PeerState{done, down}, 0, "10.0.0.2"},
-		"one restarts itself and waits for us":          {time.Second, []bgp.PeerState{done, restarting}, 0, ""},
+		"one restarts itself and will announce again":   {time.Second, []bgp.PeerState{done, restarting}, 0, "10.0.0.3"},
 		"one is still sending":                          {time.Second, []bgp.PeerState{done, sending}, 0, "10.0.0.4"},
 		"without graceful restart, update 2.9 s ago":    {6900 * time.Millisecond, []bgp.PeerState{plain}, 0, "10.0.0.5"},
 		"without graceful restart, quiet for 3 s":       {7 * time.Second, []bgp.PeerState{plain}, 0, ""},

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// kind is what the agents of a cluster forward with.
+type kind string
+
+const (
+	kernelNodes kind = "kernel"
+	vppNodes    kind = "vpp"
+	apiNodes    kind = "vpptest" // a VPP API server without packets, for faults that a real VPP does not make on demand
+)
+
+var (
+	underlayNet = netip.MustParsePrefix("192.168.4.0/24")
+	pods        = netip.MustParsePrefix("10.1.0.0/16")
+)
+
+const asNumber = 64512
+
+// calicoData is what every cluster starts with, in calicoctl's YAML.
+const calicoData = `
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: workloads}
+spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false}
+---
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s}
+`
+
+// cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a workload and its block; an etcd of three members;
+// and two machines beside them whose packets cross the same segment and nothing else: the control flow.
+type cluster struct {
+	settings
+	kind      kind
+	lab       *netlab.Lab
+	underlay  *netlab.Namespace
+	etcd      *etcdCluster
+	nodes     []*node // agent, agent, BIRD
+	control   [2]*netlab.Namespace
+	controlTo netip.Addr
+	blocks    map[netip.Prefix]*node // who must be announcing what
+}
+
+func newCluster(ctx context.Context, s settings, k kind) (c *cluster, err error) {
+	c = &cluster{settings: s, kind: k, blocks: map[netip.Prefix]*node{}}
+	if c.lab, err = netlab.New("chaos", s.log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	if c.underlay, err = c.lab.Segment("underlay"); err != nil {
+		return nil, err
+	}
+	if c.etcd, err = startEtcd(ctx, c.lab, s.self, c.underlay); err != nil {
+		return nil, err
+	}
+	if _, err := c.etcd.data.Apply(ctx, []byte(calicoData)); err != nil {
+		return nil, err
+	}
+	if err := c.addControl(); err != nil {
+		return nil, err
+	}
+	for i := range 3 {
+		if err := c.addNode(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range c.nodes {
+		if err := n.speaker.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.converged(ctx, time.Minute)
+}
+
+func (c *cluster) close() error {
+	if c.etcd != nil && c.etcd.data != nil {
+		c.etcd.data.Close()
+	}
+	for _, n := range c.nodes {
+		if n.api != nil {
+			n.api.Close()
+		}
+	}
+	return c.lab.Close()
+}
+
+// addControl makes the two machines of the control flow.
+func (c *cluster) addControl() (err error) {
+	for i := range c.control {
+		if c.control[i], err = c.lab.Namespace(fmt.Sprintf("control-%d", i+1)); err != nil {
+			return err
+		}
+		c.controlTo = netip.AddrFrom4([4]byte{192, 168, 4, byte(201 + i)})
+		end := netlab.End{Namespace: c.control[i], Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(c.controlTo, underlayNet.Bits())}}
+		if err := c.lab.Attach(c.underlay, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addNode makes node i, 0 to 2, with its workload 10.1.i.1 in block 10.1.i.0/26.
+func (c *cluster) addNode(ctx context.Context, i int) (err error) {
+	n := &node{cluster: c, name: fmt.Sprintf("node-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(11 + i)})}
+	if n.ns, err = c.lab.Namespace(n.name); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(c.lab.Dir(), n.name), 0o700); err != nil {
+		return err
+	}
+	if err := relaxSourceChecks(n.ns); err != nil {
+		return err
+	}
+	ours := i < 2
+	switch {
+	case ours && c.kind == vppNodes:
+		err = n.makeVPP(ctx, i)
+	case ours && c.kind == apiNodes:
+		err = n.makeAPI()
+	default:
+		err = n.makeKernel()
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.etcd.data.AddNode(ctx, n.name, netip.PrefixFrom(n.address, underlayNet.Bits())); err != nil {
+		return err
+	}
+	block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 26)
+	if err := c.claim(ctx, n, block); err != nil {
+		return err
+	}
+	if err := n.addWorkload(ctx, block.Addr().Next()); err != nil {
+		return err
+	}
+	c.nodes = append(c.nodes, n)
+	if ours {
+		n.speaker = newAgent(n)
+	} else {
+		n.speaker = newBird(c, n, block)
+	}
+	return nil
+}
+
+// agents are the nodes that run our agent.
+func (c *cluster) agents() []*node { return c.nodes[:2] }
+
+// claim gives n a block in Calico's data.
+func (c *cluster) claim(ctx context.Context, n *node, block netip.Prefix) error {
+	c.blocks[block] = n
+	return c.etcd.data.ClaimBlock(ctx, n.name, block)
+}
+
+func (c *cluster) release(ctx context.Context, block netip.Prefix) error {
+	delete(c.blocks, block)
+	_, err := c.etcd.data.ReleaseBlock(ctx, block)
+	return err
+}
+
+// wanted is what the speaker of n must have programmed: each block towards who has it, and a drop (the zero Addr) for its own.
+func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
+	want := map[netip.Prefix]netip.Addr{}
+	for p, owner := range c.blocks {
+		want[p] = netip.Addr{}
+		if owner != n {
+			want[p] = owner.address
+		}
+	}
+	return want
+}
+
+// converged waits until every node has its sessions and exactly the routes that it should have, and every agent is ready and has swept.
+func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.nodes {
+		wg.Go(func() { errs[i] = await(ctx, patience, n.name, n.objection) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// difference names the first few routes that a node should have and has not, or the other way round.
+func difference(want, have map[netip.Prefix]netip.Addr) error {
+	var wrong []string
+	for p, hop := range want {
+		if got, ok := have[p]; !ok {
+			wrong = append(wrong, fmt.Sprintf("%s is missing", p))
+		} else if got != hop {
+			wrong = append(wrong, fmt.Sprintf("%s is via %s", p, got))
+		}
+	}
+	for p := range have {
+		if _, ok := want[p]; !ok {
+			wrong = append(wrong, fmt.Sprintf("%s should not be there", p))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	if len(wrong) > 4 {
+		wrong = append(wrong[:4], fmt.Sprintf("and %d more", len(wrong)-4))
+	}
+	return errors.New(strings.Join(wrong, ", "))
+}
+
+// relaxSourceChecks lets packets in by another way than their answers go. Distributions turn this check on, and new namespaces take it over.
+func relaxSourceChecks(ns *netlab.Namespace) error {
+	for _, key := range []string{"net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"} {
+		if err := ns.Sysctl(key, "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

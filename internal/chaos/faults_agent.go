@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+)
+
+var agentFaults = []fault{
+	{name: "agent-kill", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
+		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
+	{name: "agent-term", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM, started again; a block is released meanwhile",
+		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).stop) }},
+	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
+	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
+	{name: "agent-reexec", kind: kernelNodes, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
+	{name: "agent-drain-cancel", kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained for 2 s, then the drain is cancelled", run: drainAndCancel},
+	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM in the midst of 300 new blocks, started again", run: stopDuringReconcile},
+}
+
+// spare is a block without workloads, for changes that must get through.
+var spare = netip.MustParsePrefix("10.1.100.0/26")
+
+// restartAgent ends the agent of node 1 and starts it again; a block of node 2 is released while it is away.
+func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error) error {
+	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
+		return err
+	}
+	a := t.ours(1)
+	t.start = time.Now()
+	if err := end(a); err != nil {
+		return err
+	}
+	if err := t.release(ctx, spare); err != nil {
+		return err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return t.wroteNothing(ctx, a, 1)
+}
+
+// withSpare gives n the spare block and waits until everybody knows.
+func (t *trial) withSpare(ctx context.Context, n *node) error {
+	if err := t.claim(ctx, n, spare); err != nil {
+		return err
+	}
+	return t.converged(ctx, recovery)
+}
+
+// wroteNothing sees that a restarted agent wrote no route that was there already, and deleted only so many.
+func (t *trial) wroteNothing(ctx context.Context, a *agentSpeaker, deleted uint64) error {
+	s, err := a.status(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == deleted, "the new agent wrote %d routes and deleted %d, want 0 and %d", s.FIB.OpsPut, s.FIB.OpsDeleted, deleted)
+	t.note("FIB writes: %d put, %d deleted", s.FIB.OpsPut, s.FIB.OpsDeleted)
+	return nil
+}
+
+func restartBothAgents(ctx context.Context, t *trial) error {
+	for _, n := range t.agents() {
+		if err := n.speaker.kill(); err != nil {
+			return err
+		}
+	}
+	for _, n := range t.agents() {
+		if err := n.speaker.start(ctx); err != nil {
+			return err
+		}
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return errors.Join(t.wroteNothing(ctx, t.ours(1), 0), t.wroteNothing(ctx, t.ours(2), 0))
+}
+
+func restartWithoutEtcd(ctx context.Context, t *trial) error {
+	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
+		return err
+	}
+	if err := pause(ctx, 2*time.Second); err != nil { // the copy on disk is a second behind
+		return err
+	}
+	a := t.ours(1)
+	t.start = time.Now()
+	if err := errors.Join(t.etcd.stop(), a.kill()); err != nil {
+		return err
+	}
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return fmt.Errorf("without etcd: %w", err)
+	}
+	t.note("converged without etcd after %.1f s", time.Since(t.start).Seconds())
+	s, err := a.status(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(s.Datastore.Stale, "status does not say that the data are stale")
+	if err := t.wroteNothing(ctx, a, 0); err != nil {
+		return err
+	}
+	if err := t.etcd.startAgain(ctx); err != nil {
+		return err
+	}
+	return t.release(ctx, spare)
+}
+
+// changeBindMode turns NodeIP on, or off again: either is a change that GoBGP can only take by stopping.
+func changeBindMode(ctx context.Context, t *trial) error {
+	before := map[*node]int{}
+	for _, n := range t.agents() {
+		before[n] = n.speaker.(*agentSpeaker).process.PID()
+	}
+	const conf = `
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s, bindMode: NodeIP}
+`
+	t.start = time.Now()
+	if _, err := t.etcd.data.Apply(ctx, []byte(conf)); err != nil {
+		return err
+	}
+	for _, n := range t.agents() {
+		a := n.speaker.(*agentSpeaker)
+		err := await(ctx, recovery, "a new process of "+n.name, func(context.Context) error {
+			if !a.logged("a new process takes over\"") {
+				return errors.New("the old one goes on")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		t.must(a.process.PID() == before[n], "%s has another process number", n.name)
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return errors.Join(t.wroteNothing(ctx, t.ours(1), 0), t.wroteNothing(ctx, t.ours(2), 0))
+}
+
+func drainAndCancel(ctx context.Context, t *trial) error {
+	a := t.ours(1)
+	var d agent.DrainStatus
+	if err := a.ask(ctx, http.MethodPost, "/v1/drain?wait=1m", &d); err != nil {
+		return err
+	}
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	s, err := a.status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ann := range s.BGP.Announcements {
+		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
+	}
+	return a.ask(ctx, http.MethodPost, "/v1/drain/cancel", &d)
+}
+
+func stopDuringReconcile(ctx context.Context, t *trial) error {
+	const blocks = 300
+	a := t.ours(1)
+	for i := range blocks {
+		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
+		if err := t.claim(ctx, t.nodes[1], block); err != nil {
+			return err
+		}
+		if i == blocks/2 {
+			t.start = time.Now()
+			if err := a.stop(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	for block, owner := range t.blocks {
+		if block.Addr().As4()[2] >= 128 && owner == t.nodes[1] {
+			if err := t.release(ctx, block); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+var apiFaults = []fault{
+	{name: "api-socket", kind: apiNodes, allowed: "–", what: "VPP's API socket goes and comes again, VPP itself goes on", run: replaceSocket},
+	{name: "api-slow", kind: apiNodes, allowed: "–", what: "VPP answers each request 3 s late for 15 s, 20 new blocks meanwhile", run: slowVPP},
+	{name: "api-errors", kind: apiNodes, allowed: "–", what: "VPP refuses every tenth route for 5 s, 200 new blocks meanwhile", run: refuseEveryTenth},
+}
+
+// vppUnspecified is VNET_API_ERROR_UNSPECIFIED (vnet/api_errno.h).
+const vppUnspecified = -1
+
+func replaceSocket(ctx context.Context, t *trial) error {
+	n := t.nodes[0]
+	before, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	n.api.CloseSocket()
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	if err := n.api.OpenSocket(); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	after, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were written though VPP had kept them", after.FIB.OpsPut-before.FIB.OpsPut)
+	return nil
+}
+
+// manyBlocks gives node 2 many blocks, and returns what takes them away again.
+func (t *trial) manyBlocks(ctx context.Context, n int) (release func() error, err error) {
+	var all []netip.Prefix
+	for i := range n {
+		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
+		if err := t.claim(ctx, t.nodes[1], block); err != nil {
+			return nil, err
+		}
+		all = append(all, block)
+	}
+	return func() error {
+		for _, b := range all {
+			if err := t.release(ctx, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+func slowVPP(ctx context.Context, t *trial) error {
+	api := t.nodes[0].api
+	before, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	api.Delay(3 * time.Second)
+	defer api.Delay(0)
+	release, err := t.manyBlocks(ctx, 20)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, 15*time.Second); err != nil {
+		return err
+	}
+	during, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(during.goroutines[0] <= before.goroutines[0]+10, "%.0f goroutines meanwhile, %.0f before", during.goroutines[0], before.goroutines[0])
+	api.Delay(0)
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return release()
+}
+
+func refuseEveryTenth(ctx context.Context, t *trial) error {
+	api := t.nodes[0].api
+	var seen, refused atomic.Int64
+	api.RefuseRoutes(func(netip.Prefix) int32 {
+		if seen.Add(1)%10 != 0 {
+			return 0
+		}
+		refused.Add(1)
+		return vppUnspecified
+	})
+	release, err := t.manyBlocks(ctx, 200)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, 5*time.Second); err != nil {
+		return err
+	}
+	s, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	programmed := 0
+	for _, c := range s.FIB.Routes {
+		programmed += c.Programmed
+	}
+	t.must(programmed >= 100, "only %d routes are programmed: those that are refused hold up the others", programmed)
+	api.RefuseRoutes(nil)
+	t.note("%d refusals", refused.Load())
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return release()
+}

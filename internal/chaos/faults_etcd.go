@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+var etcdFaults = []fault{
+	{name: "etcd-outage", kind: kernelNodes, anyNodes: true, allowed: "0", what: "all of etcd killed for 10 s, started again", run: killEtcd},
+	{name: "etcd-leader", kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader killed, started again after a change", run: killLeader},
+	{name: "etcd-quorum", kind: kernelNodes, anyNodes: true, allowed: "0", what: "two of three etcds killed for 8 s, started again", run: loseQuorum},
+	{name: "etcd-frozen", kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader},
+	{name: "etcd-compaction", kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
+	{name: "etcd-member", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
+	{name: "etcd-flood", kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 000 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
+}
+
+func killEtcd(ctx context.Context, t *trial) error {
+	if err := t.etcd.stop(); err != nil {
+		return err
+	}
+	if err := pause(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	return t.etcd.startAgain(ctx)
+}
+
+// getsThrough sees that a change reaches the nodes: one that waits for nothing is claimed, and released again.
+func (t *trial) getsThrough(ctx context.Context) error {
+	if err := await(ctx, recovery, "etcd takes a change", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		return t.claim(ctx, t.nodes[1], spare)
+	}); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return t.release(ctx, spare)
+}
+
+func killLeader(ctx context.Context, t *trial) error {
+	m, err := t.etcd.leader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.process.Kill(); err != nil {
+		return err
+	}
+	if err := t.getsThrough(ctx); err != nil {
+		return err
+	}
+	return t.etcd.start(m)
+}
+
+func loseQuorum(ctx context.Context, t *trial) error {
+	two := t.etcd.members[:2]
+	if err := errors.Join(two[0].process.Kill(), two[1].process.Kill()); err != nil {
+		return err
+	}
+	if err := pause(ctx, 8*time.Second); err != nil {
+		return err
+	}
+	if err := errors.Join(t.etcd.start(two[0]), t.etcd.start(two[1])); err != nil {
+		return err
+	}
+	return t.getsThrough(ctx)
+}
+
+func freezeLeader(ctx context.Context, t *trial) error {
+	m, err := t.etcd.leader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.etcd.signal(syscall.SIGSTOP, m); err != nil {
+		return err
+	}
+	if err := pause(ctx, 8*time.Second); err != nil {
+		return err
+	}
+	if err := t.etcd.signal(syscall.SIGCONT, m); err != nil {
+		return err
+	}
+	return t.getsThrough(ctx)
+}
+
+// compactMeanwhile cuts the nodes off from etcd until they have noticed, so that their watches cannot go on where they ended.
+func compactMeanwhile(ctx context.Context, t *trial) error {
+	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
+		return err
+	}
+	t.start = time.Now()
+	if err := t.cutOff(ctx, "add"); err != nil {
+		return err
+	}
+	for _, n := range t.agents() {
+		a := n.speaker.(*agentSpeaker)
+		err := await(ctx, recovery, n.name+" notices that etcd is away", func(ctx context.Context) error {
+			s, err := a.status(ctx)
+			if err == nil && s.Datastore.Connected {
+				err = errors.New("it is connected")
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	other := netip.MustParsePrefix("10.1.101.0/26")
+	if err := errors.Join(t.release(ctx, spare), t.claim(ctx, t.nodes[1], other), t.etcd.compact(ctx)); err != nil {
+		return err
+	}
+	if err := t.cutOff(ctx, "del"); err != nil {
+		return err
+	}
+	t.start = time.Now() // of what has to converge
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return t.release(ctx, other)
+}
+
+// cutOff adds or removes routes on the agents' nodes that keep etcd out of their reach.
+func (t *trial) cutOff(ctx context.Context, verb string) error {
+	for _, n := range t.agents() {
+		for _, m := range t.etcd.members {
+			if _, err := n.ns.Run(ctx, "ip", "route", verb, "unreachable", m.address.String()+"/32"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func replaceMember(ctx context.Context, t *trial) error {
+	m, err := t.etcd.leader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.etcd.replace(ctx, m); err != nil {
+		return err
+	}
+	return t.getsThrough(ctx)
+}
+
+// floodEtcd changes 100 blocks of node 2 a hundred times each: claimed and released in turn, and in the end released.
+func floodEtcd(ctx context.Context, t *trial) error {
+	const blocks, rounds = 100, 100
+	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
+		return err
+	}
+	key := calico.Key{Kind: calico.KindBlockAffinity, CIDR: spare, Owner: calico.Owner{Host: t.nodes[1].name}}.String()
+	value, err := t.etcd.data.GetRaw(ctx, key)
+	if err != nil {
+		return err
+	}
+	before, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	t.start = time.Now()
+	for round := range rounds {
+		changes := map[string]string{} // "" deletes
+		for i := range blocks {
+			cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(200 + i/4), byte(i % 4 * 64)}), 26)
+			k := calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr, Owner: calico.Owner{Host: t.nodes[1].name}}.String()
+			if changes[k] = ""; round%2 == 0 {
+				changes[k] = value
+			}
+		}
+		if err := t.etcd.data.ChangeRaw(ctx, changes); err != nil {
+			return err
+		}
+	}
+	took := time.Since(t.start)
+	t.note("%d changes in %.1f s", blocks*rounds, took.Seconds())
+	if err := t.release(ctx, spare); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return t.noGrowth(ctx, before, 64<<20)
+}
+
+// footprint is what the agents hold: goroutines, and resident memory in bytes.
+type footprint struct {
+	goroutines, memory []float64
+}
+
+func (t *trial) footprint(ctx context.Context) (f footprint, err error) {
+	for _, n := range t.agents() {
+		a := n.speaker.(*agentSpeaker)
+		goroutines, err := a.metric(ctx, "go_goroutines")
+		if err != nil {
+			return f, err
+		}
+		memory, err := a.metric(ctx, "process_resident_memory_bytes")
+		if err != nil {
+			return f, err
+		}
+		f.goroutines, f.memory = append(f.goroutines, goroutines), append(f.memory, memory)
+	}
+	return f, nil
+}
+
+// noGrowth sees that the agents came back to what they held before, but for so many bytes that the collector has not returned yet.
+func (t *trial) noGrowth(ctx context.Context, before footprint, bytes float64) error {
+	return await(ctx, 20*time.Second, "the agents are as small as before", func(ctx context.Context) error {
+		after, err := t.footprint(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range after.memory {
+			if after.goroutines[i] > before.goroutines[i]+20 || after.memory[i] > before.memory[i]+bytes {
+				return fmt.Errorf("agent %d has %.0f goroutines and %.0f MiB, before %.0f and %.0f MiB",
+					i+1, after.goroutines[i], after.memory[i]/(1<<20), before.goroutines[i], before.memory[i]/(1<<20))
+			}
+		}
+		t.note("resident %.0f MiB before, %.0f MiB after", before.memory[0]/(1<<20), after.memory[0]/(1<<20))
+		return nil
+	})
+}

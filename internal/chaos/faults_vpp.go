@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+var vppFaults = []fault{
+	{name: "vpp-agent-kill", kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
+		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
+	{name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true, what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd},
+	{name: "vpp-kill", kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again", run: killVPP},
+	{name: "vpp-freeze", kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
+	{name: "vpp-late", kind: vppNodes, allowed: "until BGP is back", what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP},
+}
+
+// perNode is how many of the flows cross one node: it sends one and gets one.
+const perNode = 2
+
+// settling is what VPP and its neighbours may take after it forwards again: addresses are resolved anew.
+const settling = 1500 * time.Millisecond
+
+func killVPP(ctx context.Context, t *trial) error {
+	n := t.nodes[0]
+	if err := n.vpp.Kill(); err != nil {
+		return err
+	}
+	return t.backWithVPP(ctx, n)
+}
+
+// backWithVPP starts VPP and waits for the routes. Sessions stay up meanwhile: they outlast what is shorter than the hold time.
+func (t *trial) backWithVPP(ctx context.Context, n *node) error {
+	down := time.Now()
+	if err := n.restartVPP(ctx); err != nil {
+		return err
+	}
+	configured := time.Now()
+	t.allowOutage(perNode, configured.Sub(t.start)+settling)
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	t.note("VPP was back and configured after %.1f s, its FIB refilled %.1f s later", configured.Sub(down).Seconds(), time.Since(configured).Seconds())
+	return nil
+}
+
+// freezeVPP stops VPP for longer than the 10 s for which the agent takes its silence.
+func freezeVPP(ctx context.Context, t *trial) error {
+	const frozen = 16 * time.Second
+	n, a := t.nodes[0], t.ours(1)
+	before, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	t.start = time.Now()
+	if err := n.vpp.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err = await(ctx, frozen, "the agent says that VPP does not answer", func(ctx context.Context) error {
+		s, err := a.status(ctx)
+		if err == nil && s.Ready {
+			err = errors.New("it is ready")
+		}
+		return err
+	})
+	t.must(err == nil, "%v", err)
+	if err := pause(ctx, frozen-time.Since(t.start)); err != nil {
+		return err
+	}
+	during, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(during.goroutines[0] <= before.goroutines[0]+10, "%.0f goroutines while it was frozen, %.0f before", during.goroutines[0], before.goroutines[0])
+	if err := n.vpp.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	t.allowOutage(perNode, time.Since(t.start)+settling)
+	if err := t.converged(ctx, recovery); err != nil {
+		return fmt.Errorf("after it was thawed: %w", err)
+	}
+	return nil
+}
+
+func lateVPP(ctx context.Context, t *trial) error {
+	n, a := t.nodes[0], t.ours(1)
+	if err := errors.Join(n.vpp.Kill(), a.kill()); err != nil {
+		return err
+	}
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	if err := pause(ctx, 7*time.Second); err != nil { // longer than announcements wait for a data plane
+		return err
+	}
+	if err := t.backWithVPP(ctx, n); err != nil {
+		return err
+	}
+	t.budget = 0
+	t.allowOutage(perNode, time.Since(t.start)+settling) // nobody kept any route: the sessions must be back too
+	return nil
+}

@@ -1,0 +1,153 @@
+// Command chaos breaks things under traffic and counts packets: agents, peers, VPP, etcd and the host, in clusters of network namespaces
+// with our agent and BIRD as calico-node runs it. Each fault runs under flows of 1000 packets per second between workloads, beside a
+// control flow that no fault touches, and has a budget; the exit status is 1 when one is broken. With -soak it breaks things by
+// chance, for as long as it is told, and checks what must always hold.
+//
+// It owns everything that only this needs: clusters, faults, a BGP speaker without manners. A fault is one function in a list. It decides
+// nothing about routes: the agent is the real binary, in processes of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := role(ctx, os.Args)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// role is what this process is: the command, or a part that it runs in a process of its own.
+func role(ctx context.Context, args []string) error {
+	if len(args) > 1 && args[1] == memberRole {
+		return serveMember(ctx, args[2:])
+	}
+	return breakThings(ctx, args[1:], os.Stdout)
+}
+
+// settings are what the command line says.
+type settings struct {
+	short    bool
+	agent    string
+	self     string
+	build    string // where packages are unpacked
+	bird     netlab.BirdPrograms
+	vpp      *netlab.VPPPrograms // nil: there is none
+	keepLogs string
+	out      io.Writer
+	log      *slog.Logger
+}
+
+// errBudget says that everything ran and something was lost that should not be.
+var errBudget = errors.New("a budget is broken, see the table")
+
+func breakThings(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, 6 to 8 minutes")
+	flags.StringVar(&s.agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
+	flags.StringVar(&s.build, "build", "build", "`folder` where Debian's packages are unpacked")
+	flags.StringVar(&s.keepLogs, "logs", "", "`folder` for the logs of faults that broke their budget")
+	pattern := flags.String("run", ".", "only faults whose name matches this regular `expression`; also those that -short leaves out")
+	list := flags.Bool("list", false, "print the names of the faults and end")
+	file := flags.String("o", "out/chaos.json", "`file` for the results as JSON")
+	markdown := flags.String("markdown", "", "`file` for the table of docs/resilience.md; empty: none")
+	soakFor := flags.Duration("soak", 0, "instead of the table: random churn for so long")
+	seed := flags.Uint64("seed", 0, "of the random churn; 0: by the clock")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := regexp.Compile(*pattern)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	if *list {
+		for _, f := range faults {
+			fmt.Fprintf(out, "%-8s %s\n", f.kind, f.name)
+		}
+		return nil
+	}
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	if *soakFor > 0 {
+		return soak(ctx, s, *soakFor, *seed)
+	}
+	picked := pick(faults, chosen, s.short && *pattern == ".")
+	if len(picked) == 0 {
+		return fmt.Errorf("no fault matches %q", *pattern)
+	}
+	start := time.Now()
+	results := runAll(ctx, s, picked)
+	printTable(out, results, time.Since(start))
+	if err := writeJSON(*file, results); err != nil {
+		return err
+	}
+	if *markdown != "" {
+		if err := os.WriteFile(*markdown, []byte(markdownTable(results)), 0o644); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	case !allHold(results):
+		return errBudget
+	}
+	return nil
+}
+
+// prepare finds the programs of others, and clears our environment of what agents, which inherit it, would take for configuration.
+func (s *settings) prepare(ctx context.Context) (err error) {
+	if err := netlab.Available(); err != nil {
+		return err
+	}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		for _, prefix := range []string{"VPP_ROUTE_AGENT_", "CALICO_", "ETCD_", "NODENAME", "DATASTORE_TYPE"} {
+			if strings.HasPrefix(name, prefix) {
+				os.Unsetenv(name)
+			}
+		}
+	}
+	if s.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if s.agent, err = filepath.Abs(s.agent); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.agent); err != nil {
+		return err
+	}
+	if s.bird, err = netlab.FindBird(ctx, filepath.Join(s.build, "packages")); err != nil {
+		return err
+	}
+	switch programs, err := netlab.FindVPP(); {
+	case err == nil:
+		s.vpp = &programs
+	case !errors.Is(err, netlab.ErrNoVPP):
+		return err
+	}
+	return nil
+}

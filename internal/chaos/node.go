@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+// node is one machine of a cluster.
+type node struct {
+	cluster  *cluster
+	name     string
+	address  netip.Addr
+	ns       *netlab.Namespace
+	vpp      *netlab.VPP     // nil: the kernel forwards
+	api      *vpptest.Server // in place of a VPP, without packets; nil: none
+	ports    []port          // behind VPP, to be made again when it restarts
+	speaker  speaker
+	workload workload
+}
+
+// speaker is a node's BGP daemon, a process of its own.
+type speaker interface {
+	start(ctx context.Context) error
+	kill() error
+	stop() error
+	// ready returns what is missing before the speaker is as it should be: sessions with all others, and for ours a finished sweep.
+	ready(ctx context.Context, peers []netip.Addr) error
+	protocol() string // of its routes in the kernel
+}
+
+// workload is a namespace with one address behind a node.
+type workload struct {
+	address netip.Addr
+	ns      *netlab.Namespace
+}
+
+// port is a device behind which VPP finds one address.
+type port struct {
+	device string
+	behind netip.Addr
+	mac    net.HardwareAddr
+}
+
+// Every workload has the same router, on no interface, as Calico's CNI plugin sets it up.
+var (
+	gateway    = netip.MustParseAddr("169.254.1.1")
+	gatewayMAC = net.HardwareAddr{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
+	everything = netip.MustParsePrefix("0.0.0.0/0")
+)
+
+// objection is what is wrong with a node, nil when all is as it should be.
+func (n *node) objection(ctx context.Context) error {
+	var peers []netip.Addr
+	for _, other := range n.cluster.nodes {
+		if other != n {
+			peers = append(peers, other.address)
+		}
+	}
+	if err := n.speaker.ready(ctx, peers); err != nil {
+		return err
+	}
+	have, err := n.programmed(ctx)
+	if err != nil {
+		return err
+	}
+	return difference(n.cluster.wanted(n), have)
+}
+
+// programmed is what the data plane of n has of its speaker: asked of the kernel, or listed by the agent out of VPP.
+func (n *node) programmed(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
+	if a, ok := n.speaker.(*agentSpeaker); ok && n.vpp != nil || ok && n.api != nil {
+		return a.audited(ctx)
+	}
+	out, err := n.ns.Run(ctx, "ip", "-json", "-4", "route", "show", "proto", n.speaker.protocol())
+	if err != nil {
+		return nil, err
+	}
+	var listed []struct{ Dst, Gateway string }
+	if err := json.Unmarshal(out, &listed); err != nil {
+		return nil, fmt.Errorf("ip route: %w", err)
+	}
+	found := map[netip.Prefix]netip.Addr{}
+	for _, r := range listed {
+		p, err := netip.ParsePrefix(r.Dst)
+		if err != nil {
+			a, err := netip.ParseAddr(r.Dst)
+			if err != nil {
+				return nil, fmt.Errorf("ip route: %w", err)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		hop := netip.Addr{}
+		if r.Gateway != "" {
+			if hop, err = netip.ParseAddr(r.Gateway); err != nil {
+				return nil, fmt.Errorf("ip route: %w", err)
+			}
+		}
+		found[p] = hop
+	}
+	return found, nil
+}
+
+// makeKernel makes n a machine that forwards with the kernel.
+func (n *node) makeKernel() error {
+	if err := n.ns.Forward(); err != nil {
+		return err
+	}
+	end := netlab.End{Namespace: n.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(n.address, underlayNet.Bits())}}
+	if err := n.cluster.lab.Attach(n.cluster.underlay, end); err != nil {
+		return err
+	}
+	return n.ns.FillChecksums("eth0")
+}
+
+// addWorkload plays the CNI plugin and Felix. Calico's data are not needed for an address inside the node's block.
+func (n *node) addWorkload(ctx context.Context, address netip.Addr) (err error) {
+	w := workload{address: address}
+	if w.ns, err = n.cluster.lab.Namespace("w-" + n.name); err != nil {
+		return err
+	}
+	if err := relaxSourceChecks(w.ns); err != nil {
+		return err
+	}
+	device := "cali" + n.name
+	host := netip.PrefixFrom(address, address.BitLen())
+	outside := netlab.End{Namespace: n.ns, Device: device}
+	if n.vpp == nil {
+		outside.MAC = gatewayMAC
+	}
+	if err := n.cluster.lab.Veth(netlab.End{Namespace: w.ns, Device: "eth0", Addresses: []netip.Prefix{host}}, outside); err != nil {
+		return err
+	}
+	mac, err := w.ns.MAC("eth0")
+	if err != nil {
+		return err
+	}
+	if err := w.ns.FillChecksums("eth0"); err != nil {
+		return err
+	}
+	if err := w.ns.AddNeighbour("eth0", gateway, gatewayMAC); err != nil {
+		return err
+	}
+	if err := w.ns.AddRoute(everything, gateway, "eth0"); err != nil {
+		return err
+	}
+	n.workload = w
+	if n.vpp != nil {
+		return n.addPort(ctx, port{device, address, mac})
+	}
+	if err := n.ns.AddNeighbour(device, address, mac); err != nil {
+		return err
+	}
+	return n.ns.AddRouteMetric(host, netip.Addr{}, device, 1024) // Felix' metric
+}

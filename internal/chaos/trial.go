@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// fault is something that breaks. To add one, write its run and put it into the list of its file.
+type fault struct {
+	name string // for -run: "agent-kill"
+	what string // for people: what happens
+	kind kind
+	long bool // not with -short
+	// allowed says in words what may be lost; "0" where nothing may. How many packets that is in one run, the fault says by trial.allow.
+	allowed string
+	// anyNodes: it works as well on nodes that forward with VPP; the soak makes it there.
+	anyNodes bool
+	// fresh asks for a cluster of its own, which goes with it: for faults that leave something behind.
+	fresh bool
+	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless it was itself.
+	run func(ctx context.Context, t *trial) error
+}
+
+// faults are all that this command can make, in the order of the table.
+var faults = slices.Concat(agentFaults, peerFaults, etcdFaults, vppFaults, apiFaults)
+
+// pick returns the faults to run, grouped by the kind of cluster that they need.
+func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
+	for _, f := range all {
+		if chosen.MatchString(f.name) && !(short && f.long) {
+			picked = append(picked, f)
+		}
+	}
+	slices.SortStableFunc(picked, func(a, b fault) int { return strings.Compare(string(a.kind), string(b.kind)) })
+	return picked
+}
+
+// trial is one run of a fault.
+type trial struct {
+	*cluster
+	start  time.Time // of the fault
+	budget int       // packets of all flows that may be lost
+	failed []string  // what must hold and did not
+	notes  []string  // figures for the reader
+}
+
+// must notes what has to hold besides the packets.
+func (t *trial) must(holds bool, format string, args ...any) {
+	if !holds {
+		t.failed = append(t.failed, fmt.Sprintf(format, args...))
+	}
+}
+
+func (t *trial) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// allowOutage allows that so many of the three flows lose all their packets for so long.
+func (t *trial) allowOutage(flows int, d time.Duration) {
+	t.budget += flows * int(d/packetInterval)
+}
+
+// ours is the agent of node 1 or 2.
+func (t *trial) ours(number int) *agentSpeaker { return t.nodes[number-1].speaker.(*agentSpeaker) }
+
+const (
+	packetInterval = time.Millisecond // 1000 packets per second
+	// answerPatience is long: on a busy machine a packet may be late, which is not to be lost.
+	answerPatience = 3 * time.Second
+	// attempts is how often a fault is made before a control flow that lost packets is taken for the machine's own fault.
+	attempts = 3
+	// recovery bounds convergence: GoBGP is deaf for 5 s after a session dropped, and BIRD waits up to 30 s after errors.
+	recovery = 90 * time.Second
+)
+
+// result is a line of the table.
+type result struct {
+	Name       string   `json:"name"`
+	What       string   `json:"what"`
+	Dataplane  string   `json:"dataplane"`
+	Flows      int      `json:"flows"`
+	Sent       int      `json:"sent"`
+	Lost       int      `json:"lost"`
+	Allowed    int      `json:"allowed"`
+	AllowedFor string   `json:"allowedFor"`
+	Converged  float64  `json:"convergedSeconds"`
+	Control    string   `json:"control,omitempty"`
+	Attempts   int      `json:"attempts"`
+	Failed     []string `json:"failed,omitempty"`
+	Notes      []string `json:"notes,omitempty"`
+	Skipped    string   `json:"skipped,omitempty"`
+	OK         bool     `json:"ok"`
+}
+
+// runAll runs the faults, on one cluster for each kind as long as it stays whole.
+func runAll(ctx context.Context, s settings, picked []fault) (results []result) {
+	var c *cluster
+	defer func() {
+		if c != nil {
+			c.close()
+		}
+	}()
+	for i, f := range picked {
+		if ctx.Err() != nil {
+			break
+		}
+		fmt.Fprintf(os.Stderr, "%2d/%d %-28s", i+1, len(picked), f.name)
+		began := time.Now()
+		r := runFault(ctx, s, f, &c)
+		fmt.Fprintf(os.Stderr, " %-4s %d of %d lost, %d allowed, %.0f s %s\n", verdict(r), r.Lost, r.Sent, r.Allowed, time.Since(began).Seconds(), strings.Join(r.Failed, "; "))
+		results = append(results, r)
+	}
+	return results
+}
+
+// runFault makes a cluster where there is none that fits, and runs one fault in it, again while the control flow says that the machine was
+// too busy.
+func runFault(ctx context.Context, s settings, f fault, shared **cluster) result {
+	r := result{Name: f.name, What: f.what, Dataplane: string(f.kind), AllowedFor: f.allowed}
+	if f.kind == vppNodes && s.vpp == nil {
+		r.Skipped = netlab.ErrNoVPP.Error()
+		return r
+	}
+	for r.Attempts < attempts {
+		r.Attempts++
+		c, err := clusterFor(ctx, s, f, shared)
+		if err != nil {
+			r.Failed = []string{err.Error()}
+			return r
+		}
+		lost := runOnce(ctx, c, f, &r)
+		whole := r.OK && !f.fresh
+		if !whole {
+			if !r.OK && s.keepLogs != "" {
+				saveLogs(c.lab.Dir(), filepath.Join(s.keepLogs, f.name))
+			}
+			c.close()
+			*shared = nil
+		}
+		if lost == 0 || r.Attempts == attempts {
+			break
+		}
+	}
+	return r
+}
+
+func clusterFor(ctx context.Context, s settings, f fault, shared **cluster) (*cluster, error) {
+	if c := *shared; c != nil && (f.fresh || c.kind != f.kind) {
+		c.close()
+		*shared = nil
+	}
+	if *shared == nil {
+		c, err := newCluster(ctx, s, f.kind)
+		if err != nil {
+			return nil, fmt.Errorf("the cluster does not come up: %w", err)
+		}
+		*shared = c
+	}
+	return *shared, nil
+}
+
+// runOnce runs a fault under flows. It returns how many packets the control flow lost.
+func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost int) {
+	t := &trial{cluster: c}
+	flows, control, err := startFlows(c)
+	if err == nil {
+		err = pause(ctx, 500*time.Millisecond)
+	}
+	t.start = time.Now()
+	if err == nil {
+		err = f.run(ctx, t)
+	}
+	if err == nil {
+		err = c.converged(ctx, recovery)
+	}
+	r.Converged = time.Since(t.start).Seconds()
+	if err == nil {
+		err = pause(ctx, 500*time.Millisecond)
+	}
+	reports := stopFlows(flows)
+	idle := stopFlows(control)
+	r.Flows, r.Sent, r.Lost, r.Allowed, r.Notes, r.Failed = len(flows), 0, 0, t.budget, t.notes, t.failed
+	for _, report := range reports {
+		r.Sent += report.Sent
+		r.Lost += report.Lost
+	}
+	if err != nil {
+		r.Failed = append(r.Failed, err.Error())
+	}
+	for _, report := range idle {
+		r.Control, controlLost = report.String(), controlLost+report.Lost
+	}
+	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
+	return controlLost
+}
+
+// startFlows sends from each workload to the next: between two nodes of ours, from ours to BIRD's and back. Echo makes each of them two ways.
+func startFlows(c *cluster) (flows, control []*netlab.Flow, err error) {
+	if c.kind == apiNodes {
+		return nil, nil, nil
+	}
+	for i, n := range c.nodes {
+		to := c.nodes[(i+1)%len(c.nodes)].workload
+		f, err := n.workload.ns.StartFlow(netlab.FlowConfig{From: n.workload.address, To: to.address, Interval: packetInterval, Timeout: answerPatience})
+		if err != nil {
+			return flows, control, err
+		}
+		flows = append(flows, f)
+	}
+	f, err := c.control[0].StartFlow(netlab.FlowConfig{To: c.controlTo, Interval: packetInterval, Timeout: answerPatience})
+	if err == nil {
+		control = append(control, f)
+	}
+	return flows, control, err
+}
+
+func stopFlows(flows []*netlab.Flow) []netlab.Report {
+	reports := make([]netlab.Report, len(flows))
+	var wg sync.WaitGroup
+	for i, f := range flows {
+		wg.Go(func() { reports[i] = f.Stop() })
+	}
+	wg.Wait()
+	return reports
+}
+
+// saveLogs keeps what the processes of a cluster wrote.
+func saveLogs(from, to string) {
+	logs, _ := filepath.Glob(filepath.Join(from, "*.log")) // the pattern is well formed
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return
+	}
+	for _, path := range logs {
+		in, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		out, err := os.Create(filepath.Join(to, filepath.Base(path)))
+		if err == nil {
+			io.Copy(out, in) // what can be had
+			out.Close()
+		}
+		in.Close()
+	}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+// makeVPP makes n a machine that forwards with VPP. VPP has the uplink and an address of its own (192.168.4.111 and so on); the node's
+// address is the kernel's, behind VPP on a veth, so that BGP runs over the underlay through VPP.
+func (n *node) makeVPP(ctx context.Context, i int) error {
+	lab := n.cluster.lab
+	for _, key := range []string{"net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.default.arp_ignore"} { // the kernel sees VPP's devices too
+		if err := n.ns.Sysctl(key, "1"); err != nil {
+			return err
+		}
+	}
+	if err := lab.Attach(n.cluster.underlay, netlab.End{Namespace: n.ns, Device: "uplink"}); err != nil {
+		return err
+	}
+	host := netip.PrefixFrom(n.address, n.address.BitLen())
+	err := lab.Veth(netlab.End{Namespace: n.ns, Device: "host0", Addresses: []netip.Prefix{host}}, netlab.End{Namespace: n.ns, Device: "vpp0"})
+	if err != nil {
+		return err
+	}
+	if err := n.ns.FillChecksums("host0"); err != nil {
+		return err
+	}
+	if err := n.ns.AddNeighbour("host0", gateway, gatewayMAC); err != nil {
+		return err
+	}
+	if err := n.ns.AddRoute(everything, gateway, "host0"); err != nil {
+		return err
+	}
+	mac, err := n.ns.MAC("host0")
+	if err != nil {
+		return err
+	}
+	if n.vpp, err = lab.StartVPP(ctx, *n.cluster.settings.vpp, n.ns, n.name+"-vpp", netlab.VPPConfig{}); err != nil {
+		return err
+	}
+	if err := n.configureUplink(ctx, i); err != nil {
+		return err
+	}
+	return n.addPort(ctx, port{"vpp0", n.address, mac})
+}
+
+// configureUplink gives VPP the uplink; VPP answers ARP for the node's address there. As a card's, its hardware address outlives VPP: with a new
+// one the others would send into the void until their ARP entries age.
+func (n *node) configureUplink(ctx context.Context, i int) error {
+	own := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}), underlayNet.Bits())
+	if err := n.createHost(ctx, "uplink", net.HardwareAddr{0x02, 0xfe, 0, 0, 0, byte(1 + i)}); err != nil {
+		return err
+	}
+	return n.vpp.Configure(ctx,
+		"set interface state host-uplink up",
+		"set interface ip address host-uplink "+own.String(),
+		fmt.Sprintf("set arp proxy start %s end %s", n.address, n.address),
+		"set interface proxy-arp host-uplink enable")
+}
+
+// addPort gives VPP a device behind which one address is, with its route, as a CNI plugin for VPP does.
+func (n *node) addPort(ctx context.Context, p port) error {
+	n.ports = append(n.ports, p)
+	return n.configurePort(ctx, p)
+}
+
+// createHost gives VPP a device of the namespace as interface host-DEVICE.
+func (n *node) createHost(ctx context.Context, device string, mac net.HardwareAddr) error {
+	said, err := n.vpp.Command(ctx, fmt.Sprintf("create host-interface name %s hw-addr %s", device, mac))
+	if err == nil && strings.TrimSpace(said) != "host-"+device { // it prints the name of what it made
+		err = fmt.Errorf("create host-interface %s: %s", device, strings.TrimSpace(said))
+	}
+	return err
+}
+
+func (n *node) configurePort(ctx context.Context, p port) error {
+	if err := n.createHost(ctx, p.device, gatewayMAC); err != nil {
+		return err
+	}
+	name := "host-" + p.device
+	return n.vpp.Configure(ctx,
+		fmt.Sprintf("set interface state %s up", name),
+		fmt.Sprintf("set interface unnumbered %s use host-uplink", name),
+		fmt.Sprintf("set ip neighbor %s %s %s static", name, p.behind, p.mac),
+		fmt.Sprintf("ip route add %s/%d via %s %s", p.behind, p.behind.BitLen(), p.behind, name))
+}
+
+// restartVPP starts a VPP that has ended and sets it up as at first: uplink and ports, which is what a CNI plugin does. Our routes are the
+// agent's to bring back.
+func (n *node) restartVPP(ctx context.Context) error {
+	if err := n.vpp.Restart(ctx); err != nil {
+		return err
+	}
+	i := int(n.address.As4()[3]) - 11
+	if err := n.configureUplink(ctx, i); err != nil {
+		return err
+	}
+	for _, p := range n.ports {
+		if err := n.configurePort(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeAPI makes n a machine whose agent writes into a VPP API server in this process. BGP runs by the kernel; no packet is forwarded.
+func (n *node) makeAPI() (err error) {
+	if err := n.makeKernel(); err != nil {
+		return err
+	}
+	if n.api, err = vpptest.Start(filepath.Join(n.cluster.lab.Dir(), n.name, "api.sock")); err != nil {
+		return err
+	}
+	addUplink(n.api)
+	return nil
+}
+
+func addUplink(s *vpptest.Server) {
+	s.AddInterface("uplink", netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, 111}), underlayNet.Bits()))
+}
