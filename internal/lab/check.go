@@ -22,7 +22,7 @@ const (
 	pollEvery = 300 * time.Millisecond
 	patience  = 90 * time.Second // with a command that looks, until it shows what it shall
 	// settled is how long an output must stay as it is to be taken for a new page.
-	settled = 8 * time.Second
+	settled = 6 * time.Second
 )
 
 // errShape is that a command shows something else than the page.
