@@ -104,9 +104,9 @@ func (c *classes) assign(peers []bgp.Peer, pass bgp.Policies, live func(netip.Ad
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(fresh)) {
-		number, had := c.numberOf(kind)
-		if _, taken := keeps[number]; kind != "" && (!had || taken) {
-			number = c.next()
+		number := uint32(0)
+		if kind != "" {
+			number = c.vacant(kind, keeps)
 		}
 		add(number, fresh[kind])
 	}
@@ -120,14 +120,18 @@ func (c *classes) next() uint32 {
 	return c.last
 }
 
-// numberOf returns the lowest number that a kind had: of peers that were in the plan and not in GoBGP.
-func (c *classes) numberOf(kind string) (number uint32, ok bool) {
+// vacant returns a number for peers that GoBGP does not have: the one that their kind had, of which nobody is live, or a new one.
+func (c *classes) vacant(kind string, keeps map[uint32]string) uint32 {
+	had := uint32(0)
 	for _, m := range c.of {
-		if m.kind == kind && (!ok || m.number < number) {
-			number, ok = m.number, true
+		if _, taken := keeps[m.number]; m.kind == kind && m.number != 0 && !taken && (had == 0 || m.number < had) {
+			had = m.number
 		}
 	}
-	return number, ok && kind != ""
+	if had != 0 {
+		return had
+	}
+	return c.next()
 }
 
 // keepers returns which kind each number goes on with: the one it had if there is any left of it, else the first.

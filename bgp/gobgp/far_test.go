@@ -268,6 +268,8 @@ func (f *far) announce(prefix, hop string, as ...uint32) {
 // announcePath sends one path of an IPv4 prefix with its identifier (RFC 7911).
 func (f *far) announcePath(id uint32, prefix, hop string) { f.update(id, prefix, hop) }
 
+func (f *far) withdraw(prefix string) { f.withdrawPath(0, prefix) }
+
 func (f *far) withdrawPath(id uint32, prefix string) {
 	f.send(packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{ipv4(id, prefix)}, nil, nil))
 }

@@ -153,7 +153,8 @@ func (s *Speaker) sendAgain(ctx context.Context, old, now policy) error {
 	for addr := range s.applied.peers {
 		before, known := old.peer(addr)
 		after, ok := now.peer(addr)
-		if !known || !ok || before.NextHop == after.NextHop && before.Served() == after.Served() && old.class(addr) == now.class(addr) {
+		becomesClient := old.pass.Reflects && now.pass.Reflects && !before.Served() && after.Served()
+		if !known || !ok || before.NextHop == after.NextHop && !becomesClient && old.class(addr) == now.class(addr) {
 			continue
 		}
 		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_OUT})
