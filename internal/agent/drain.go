@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -154,7 +155,7 @@ func readDrain(path string) (d DrainStatus, err error) {
 		return d, nil
 	}
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // where no file can be, none was left
 		return d, nil
 	}
 	if err == nil {
