@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"vpp-route-agent/internal/agent"
 )
 
 // configReferenceCommand prints docs/configuration.md, so that the document cannot differ from the code.
@@ -33,6 +35,7 @@ func writeReference(w io.Writer) error {
 		}
 		fmt.Fprintf(b, "| %s | `%s` | `%s` | %s | %s |\n", flag, strings.Join(s.envNames(), "` `"), s.file, def, s.usage)
 	}
+	fmt.Fprintf(b, "\n`GOGC` and `GOMEMLIMIT` set Go's garbage collector; where neither is set the agent runs with `GOGC=%d`.\n", agent.CollectorPercent)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

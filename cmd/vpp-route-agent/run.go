@@ -80,6 +80,7 @@ type dataplane interface {
 
 // run puts the parts together and runs them until ctx ends or one of them fails. level is for Calico's resources to change; nil: they do not.
 func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar) error {
+	setCollector()
 	source, err := etcd.NewFor(cfg.etcd(), cfg.nodeName, cfg.needs(), log)
 	if err != nil {
 		return usageError{err}

@@ -43,10 +43,8 @@ func (a *Agent) Routes(within netip.Prefix) []RouteStatus {
 	if a.cfg.FIB == nil {
 		return out
 	}
-	for _, e := range a.cfg.FIB.Entries(fib.Filter{}) {
-		if !within.IsValid() || within.Overlaps(e.Key.Prefix) {
-			out = append(out, routeStatus(e))
-		}
+	for _, e := range a.cfg.FIB.Entries(within) {
+		out = append(out, routeStatus(e))
 	}
 	return out
 }

@@ -78,6 +78,10 @@ type DataplaneStats struct {
 // our routes, the data plane keeps theirs, and no packet is lost.
 var ErrNewProcess = errors.New("agent: a new process must take over")
 
+// CollectorPercent is what the agent sets where neither GOGC nor GOMEMLIMIT is set (docs/decisions/0007): with 200 000 routes an eighth more
+// memory than Go's default of 100, and a fifth less processor time.
+const CollectorPercent = 200
+
 // absentAfter is how long announcements wait for the drop routes of a data plane that is away. Longer would withhold blocks whose
 // packets nobody forwards anyway.
 const absentAfter = 5 * time.Second

@@ -20,9 +20,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
+	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
 )
 
@@ -163,6 +166,9 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 // prepare finds or makes the programs that are measured. What it returns first is to be called in any case.
 func (b *bench) prepare() (cleanUp func(), err error) {
 	cleanUp = func() {}
+	if err := setCollector(); err != nil {
+		return cleanUp, err
+	}
 	if b.self, err = os.Executable(); err != nil {
 		return cleanUp, err
 	}
@@ -192,13 +198,17 @@ func (b *bench) prepare() (cleanUp func(), err error) {
 	return cleanUp, nil
 }
 
-// gogc is the collector's setting that all Go programs here run with, the bare GoBGP as the agent: they inherit our environment.
-func gogc() string {
-	if v, ok := os.LookupEnv("GOGC"); ok {
-		return v
+// setCollector has all Go programs here run with one setting of the collector, the bare GoBGP as the agent: they inherit our environment. It is
+// the agent's own default unless GOGC says otherwise.
+func setCollector() error {
+	if _, ok := os.LookupEnv("GOGC"); ok {
+		return nil
 	}
-	return "100 (Go's default)"
+	debug.SetGCPercent(agent.CollectorPercent) // of this process
+	return os.Setenv("GOGC", strconv.Itoa(agent.CollectorPercent))
 }
+
+func gogc() string { return os.Getenv("GOGC") }
 
 func (b *bench) planeName() string {
 	if b.vpp == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -304,7 +305,7 @@ func TestShadowedRoutesAreShownAndLeftAlone(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		c := r.Stats().Routes[0]
-		if c.Desired != 3 || c.Programmed != 2 || c.Shadowed != 1 || len(r.Entries(Filter{State: Shadowed})) != 1 {
+		if c.Desired != 3 || c.Programmed != 2 || c.Shadowed != 1 || len(inState(r.Engine, Shadowed)) != 1 {
 			t.Errorf("%+v", c)
 		}
 		r.Learn(pfx(one), via("10.0.0.3"))
@@ -392,7 +393,7 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 		if report := r.audit(t); len(report.Findings) != 1 || report.Hidden != 1 {
 			t.Errorf("again: %+v", report)
 		}
-		if n := len(r.Entries(Filter{})); n != 10 {
+		if n := len(r.Entries(netip.Prefix{})); n != 10 {
 			t.Errorf("%d entries", n)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 type State uint8
 
 const (
-	Any        State = iota // no state: only in a Filter
+	Any        State = iota // no state: not yet counted
 	Pending                 // wanted, not acknowledged yet
 	Programmed              // acknowledged by the data plane
 	Failed                  // refused by the data plane, tried again later
@@ -53,13 +53,6 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Filter chooses entries; the zero value chooses all.
-type Filter struct {
-	Prefix netip.Prefix // valid: this prefix only, exactly, in any table
-	Origin route.Origin // not Unknown: wanted by this origin only
-	State  State        // not Any: in this state only
-}
-
 // Entry is one key as Engine sees it, for people.
 type Entry struct {
 	Key      route.Key
@@ -76,22 +69,17 @@ type Entry struct {
 	Found    string    // what is there instead, of Different and Extra
 }
 
-// Entries lists the entries that f chooses, by key. Over a million routes it takes a second or so and holds up nothing.
-func (e *Engine) Entries(f Filter) []Entry {
+// Entries lists the entries whose prefix lies inside within or covers it, in any table, or all if within is the zero Prefix; by key. Over a
+// million routes all of them take a second or so, and hold up nothing.
+func (e *Engine) Entries(within netip.Prefix) []Entry {
 	var out []Entry
 	e.walk(func(x *entry) {
-		if f.matches(e.table, x) {
+		if !within.IsValid() || within.Overlaps(x.key.Prefix) {
 			out = append(out, e.table.show(x))
 		}
 	})
 	slices.SortFunc(out, func(a, b Entry) int { return route.CompareKeys(a.Key, b.Key) })
 	return slices.CompactFunc(out, func(a, b Entry) bool { return a.Key == b.Key })
-}
-
-func (f Filter) matches(t *table, x *entry) bool {
-	return (!f.Prefix.IsValid() || f.Prefix == x.key.Prefix) &&
-		(f.Origin == route.Unknown || f.Origin == x.origin) &&
-		(f.State == Any || f.State == t.stateOf(x))
 }
 
 // show selects once more, for the reason: it is not kept for a million entries.

@@ -2,6 +2,7 @@ package fib
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,7 +81,7 @@ func TestAListThatLosesTooMuchIsNotBelievedForAMinute(t *testing.T) {
 		r.expect(t, "the same list again", "0 put, 0 deleted", 101)
 		time.Sleep(time.Second)
 		r.expect(t, "after a minute", "0 put, 101 deleted", 0)
-		if n := len(r.Entries(Filter{})); n != 104 {
+		if n := len(r.Entries(netip.Prefix{})); n != 104 {
 			t.Errorf("%d entries", n)
 		}
 	})
@@ -116,7 +117,7 @@ func TestReleaseGuard(t *testing.T) {
 		r.expect(t, "held", "0 put, 0 deleted", 200)
 		r.ReleaseGuard()
 		r.expect(t, "released", "0 put, 200 deleted", 0)
-		if n := len(r.Entries(Filter{})); n != 0 {
+		if n := len(r.Entries(netip.Prefix{})); n != 0 {
 			t.Errorf("%d entries", n)
 		}
 		r.Learn(pfx("10.1.0.0/16"), via("10.0.0.2")) // covers what etcd wanted

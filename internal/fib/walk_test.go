@@ -368,12 +368,12 @@ func (w *walker) checkAudit(want map[route.Key]route.Route) {
 	for k := range want {
 		w.dp.state(func() { w.dp.hidden[k] = "CLI" })
 	}
-	if r := w.e.audit(w.t); r.Hidden != len(want) || len(w.e.Entries(Filter{State: Shadowed})) != len(want) {
+	if r := w.e.audit(w.t); r.Hidden != len(want) || len(inState(w.e.Engine, Shadowed)) != len(want) {
 		w.t.Fatalf("%+v", r)
 	}
 	w.dp.state(func() { clear(w.dp.hidden) })
 	w.e.audit(w.t)
-	if n := len(w.e.Entries(Filter{State: Programmed})); n != len(want) {
+	if n := len(inState(w.e.Engine, Programmed)); n != len(want) {
 		w.t.Fatalf("%d programmed", n)
 	}
 	synctest.Wait()
@@ -390,8 +390,8 @@ func (w *walker) checkCounts(want map[route.Key]route.Route) {
 			w.t.Fatalf("counts do not say that all is done: %+v", c)
 		}
 	}
-	if programmed != len(want) || len(w.e.Entries(Filter{State: Programmed})) != len(want) {
-		w.t.Fatalf("%d programmed, counted %d, want %d", len(w.e.Entries(Filter{State: Programmed})), programmed, len(want))
+	if programmed != len(want) || len(inState(w.e.Engine, Programmed)) != len(want) {
+		w.t.Fatalf("%d programmed, counted %d, want %d", len(inState(w.e.Engine, Programmed)), programmed, len(want))
 	}
 }
 
