@@ -83,13 +83,14 @@ func endToEnd(b *bench) (err error) {
 		return err
 	}
 	on := fmt.Sprintf("%d /32s, %d rounds, GOGC=%s", len(prefixes), len(bareRate), gogc())
-	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, atLeast(0.9), on)
-	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, p.limit(atLeast(0.7)), on)
-	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched", watchedRate, noBudget, "")
+	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, b.quiet(atLeast(0.9)), on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, noBudget, on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched", watchedRate, b.quiet(p.limit(atLeast(0.7))), "")
 	b.compare("GoBGP, best paths watched and thrown away", "route/s", watchedRate, "bare GoBGP", bareRate, noBudget, "what an agent on top could reach")
 	b.compare("end to end, CPU of GoBGP, best paths watched", "s", watchedCPU, "bare GoBGP", bareCPU, noBudget, "")
-	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP", bareCPU, noBudget, "")
+	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP", bareCPU, atMost(1.25), "")
 	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "bare GoBGP", bareCPU, noBudget, "")
+	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "GoBGP, best paths watched", watchedCPU, atMost(2.25), "")
 	b.single("end to end, CPU of "+p.name, "s", planeCPU.median(), noBudget, "")
 	b.single("end to end, all withdrawn, with "+p.name, "route/s", withdrawRate.median(), noBudget, "")
 	return nil

@@ -95,7 +95,7 @@ func program(b *bench) (err error) {
 		return err
 	}
 	on := fmt.Sprintf("%d /32s on %s, %d rounds", len(prefixes), p.name, len(rawAdd))
-	b.compare("program: engine with journal", "add/s", engineAdd, "raw writer", rawAdd, p.limit(atLeast(0.9)), on)
+	b.compare("program: engine with journal", "add/s", engineAdd, "raw writer", rawAdd, b.quiet(p.limit(atLeast(0.9))), on)
 	b.compare("program: engine with journal", "add/s", engineAdd, "one call per route", callAdd, atLeast(4), "")
 	b.compare("program: pipeline alone", "add/s", applyAdd, "raw writer", rawAdd, noBudget, "")
 	b.compare("delete: engine with journal", "del/s", engineDel, "raw writer", rawDel, noBudget, "")
