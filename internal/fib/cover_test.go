@@ -34,7 +34,7 @@ func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 		r.SetBGPConverging(false)
 		time.Sleep(time.Hour)
 		check(t, "BGP has told all", r.dp.printOps())
-		for _, e := range r.Entries(Filter{}) {
+		for _, e := range r.Entries(netip.Prefix{}) {
 			if e.Origin != route.BGP || e.State != Programmed {
 				t.Errorf("%+v", e)
 			}
