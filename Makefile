@@ -38,7 +38,7 @@ vuln: ## known vulnerabilities in what our code calls
 
 # What the tests must have run on, or they fail: a suite that silently tested nothing real is not green. Namespaces need root, and VPP
 # is used where one is found.
-PROMISED := etcd,GoBGP,vpptest$(if $(filter 0,$(shell id -u)),$(comma)Linux$(comma)BIRD 1.6)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP)
+PROMISED := etcd,GoBGP,vpptest$(if $(filter 0,$(shell id -u)),$(comma)Linux$(comma)BIRD 1.6$(comma)BIRD 2$(comma)FRR)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP)
 
 test: tools build lint ## everything that must hold, on every real part that the machine has
 	go test -json $(TESTFLAGS) ./... | go run ./internal/testreport -promise '$(PROMISED)'
