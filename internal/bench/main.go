@@ -69,6 +69,7 @@ var benchmarks = []struct {
 	{"equal", equalSets},
 	{"kernel", birdAndKernel},
 	{"mesh", mesh},
+	{"etcd-load", readLoad},
 }
 
 // errNotHere says that this machine cannot run a benchmark; the others go on.
