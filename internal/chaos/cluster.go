@@ -54,6 +54,7 @@ type cluster struct {
 	nodes     []*node // agent, agent, BIRD
 	control   [2]*netlab.Namespace
 	controlTo netip.Addr
+	outside   *netlab.Namespace      // the attacker's machine; nil before it is needed
 	blocks    map[netip.Prefix]*node // who must be announcing what
 }
 

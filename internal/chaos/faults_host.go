@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+var hostFaults = []fault{
+	{name: "host-disk-full", kind: vppNodes, allowed: "0", what: "the state directory is full: the agent goes on without its journal, and restarts", run: func(ctx context.Context, t *trial) error {
+		return t.onDisk(ctx, "size=4k,mode=700")
+	}},
+	{name: "host-disk-readonly", kind: vppNodes, allowed: "0", what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
+		return t.onDisk(ctx, "ro")
+	}},
+	{name: "host-fd-limit", kind: kernelNodes, allowed: "0", what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors},
+	{name: "host-clocks", kind: kernelNodes, allowed: "0", long: true, what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead", run: jumpClocks},
+}
+
+// onDisk restarts the agent of node 1 with its state directory on a small or read-only file system of its own, kills it there, and goes back.
+func (t *trial) onDisk(ctx context.Context, options string) error {
+	a := t.ours(1)
+	if err := os.MkdirAll(a.stateDir(), 0o700); err != nil {
+		return err
+	}
+	a.wrap = []string{"unshare", "--mount", "sh", "-c", fmt.Sprintf(`mount -t tmpfs -o %s tmpfs %s && exec "$0" "$@"`, options, a.stateDir())}
+	defer func() { a.wrap = nil }()
+	t.start = time.Now()
+	if err := t.restart(ctx, a); err != nil {
+		return err
+	}
+	err := await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
+		s, err := a.status(ctx)
+		if err == nil && !strings.HasPrefix(s.FIB.Journal, "degraded") && !strings.HasPrefix(s.Datastore.Kept, "degraded") {
+			err = fmt.Errorf("journal %s, copy of Calico's data %s", s.FIB.Journal, s.Datastore.Kept)
+		}
+		return err
+	})
+	t.must(err == nil, "%v", err)
+	if s, err := a.status(ctx); err == nil {
+		t.note("journal %.60s; copy %.60s", s.FIB.Journal, s.Datastore.Kept)
+	}
+	a.wrap = nil
+	if err := a.kill(); err != nil {
+		return err
+	}
+	return a.start(ctx)
+}
+
+func limitDescriptors(ctx context.Context, t *trial) error {
+	a := t.ours(1)
+	a.wrap = []string{"sh", "-c", `ulimit -n 64; exec "$0" "$@"`}
+	defer func() { a.wrap = nil }()
+	if err := t.restart(ctx, a); err != nil {
+		return err
+	}
+	before, err := t.sessionsSince(ctx)
+	if err != nil {
+		return err
+	}
+	if err := hammer(ctx, t); err != nil {
+		return err
+	}
+	after, err := t.sessionsSince(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(after == before, "a session went down: %s, before %s", after, before)
+	a.wrap = nil
+	return t.restart(ctx, a)
+}
+
+// jumpClocks lets the agent live in a time 30 days ahead of that of the run before. The wall clock cannot be set for one process.
+func jumpClocks(ctx context.Context, t *trial) error {
+	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
+		return errors.New("this kernel has no time namespaces")
+	}
+	a := t.ours(1)
+	a.wrap = []string{"unshare", "--time", "--fork", "--kill-child", "--monotonic", "2592000", "--boottime", "2592000"}
+	defer func() { a.wrap = nil }()
+	t.start = time.Now()
+	if err := t.restart(ctx, a); err != nil {
+		return err
+	}
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	a.wrap = nil
+	return t.restart(ctx, a)
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+var inputFaults = []fault{
+	{name: "input-malformed", kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session stays, the paths do not", run: sendMalformed},
+	{name: "input-absurd", kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes", run: sendAbsurd},
+	{name: "input-flood", kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000", run: floodPrefixes},
+	{name: "input-garbage", kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
+	{name: "input-hammer", kind: kernelNodes, allowed: "0", what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never finish a request", run: hammer},
+}
+
+// attacked runs f with an attacker that peers with node 1, and takes it away again.
+func (t *trial) attacked(ctx context.Context, f func(*attacker) error) error {
+	x, err := newAttacker(t.cluster)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	if _, err := t.etcd.data.Apply(ctx, []byte(attackerPeer)); err != nil {
+		return err
+	}
+	if err := x.up(ctx); err != nil {
+		return err
+	}
+	t.start = time.Now()
+	return errors.Join(f(x), t.etcd.data.Delete(ctx, "BGPPeer", "attacker"))
+}
+
+func sendMalformed(ctx context.Context, t *trial) error {
+	return t.attacked(ctx, func(x *attacker) error {
+		i := 0
+		for what, attributes := range malformed {
+			session := x.session()
+			x.send(update(attributes, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(i), 0}), 24)))
+			i++
+			if err := pause(ctx, 200*time.Millisecond); err != nil {
+				return err
+			}
+			if x.session() != session || session == nil {
+				t.must(false, "%s ended the session", what)
+				if err := x.up(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		t.note("%d kinds", i)
+		return nil
+	})
+}
+
+func sendAbsurd(ctx context.Context, t *trial) error {
+	return t.attacked(ctx, func(x *attacker) error {
+		absurd := []string{
+			"0.0.0.0/8", "127.0.0.0/8", "127.0.0.1/32", "169.254.0.0/16", "169.254.1.1/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
+			"192.168.4.0/24", "192.168.4.11/32", "192.168.4.12/32", "192.168.4.13/32", "192.168.4.99/32",
+		}
+		for _, p := range absurd {
+			x.send(update(good, netip.MustParsePrefix(p)))
+		}
+		if err := pause(ctx, 2*time.Second); err != nil {
+			return err
+		}
+		have, err := t.nodes[0].programmed(ctx)
+		if err != nil {
+			return err
+		}
+		err = difference(t.wanted(t.nodes[0]), have)
+		t.must(err == nil, "%v", err)
+		t.note("%d prefixes", len(absurd))
+		return nil
+	})
+}
+
+func floodPrefixes(ctx context.Context, t *trial) error {
+	a := t.ours(1)
+	a.extra = []string{"--prefix-limit", "node=1000"}
+	defer func() { a.extra = nil }()
+	if err := t.restart(ctx, a); err != nil {
+		return err
+	}
+	before, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	err = t.attacked(ctx, func(x *attacker) error {
+		for i := range 100 { // 1000 in each
+			var prefixes []netip.Prefix
+			for j := range 1000 {
+				prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i), byte(j >> 2), byte(j & 3 << 6)}), 26))
+			}
+			for len(prefixes) > 0 { // a message has 4096 bytes at most
+				x.send(update(good, prefixes[:500]...))
+				prefixes = prefixes[500:]
+			}
+		}
+		err := await(ctx, recovery, "the attacker is cut off", func(ctx context.Context) error {
+			s, err := a.status(ctx)
+			if err != nil {
+				return err
+			}
+			for _, p := range s.BGP.Peers {
+				if p.Address == attackerAddress && strings.Contains(p.LastError, "limit") {
+					return nil
+				}
+			}
+			return errors.New("it is not")
+		})
+		if err != nil {
+			return err
+		}
+		return t.converged(ctx, recovery) // its routes are gone
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.noGrowth(ctx, before, 128<<20); err != nil {
+		return err
+	}
+	a.extra = nil
+	return t.restart(ctx, a)
+}
+
+// restart ends an agent and starts it with what it is told now.
+func (t *trial) restart(ctx context.Context, a *agentSpeaker) error {
+	if err := a.stop(); err != nil {
+		return err
+	}
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	return t.converged(ctx, recovery)
+}
+
+func writeGarbage(ctx context.Context, t *trial) error {
+	noise := make([]byte, 1<<20)
+	rand.Read(noise) // never fails
+	block := netip.MustParsePrefix("10.1.99.0/26")
+	var keys []string
+	for _, k := range []calico.Key{
+		{Kind: calico.KindNode, Name: "garbage"}, {Kind: calico.KindIPPool, Name: "garbage"}, {Kind: calico.KindBGPPeer, Name: "garbage"},
+		{Kind: calico.KindBGPFilter, Name: "garbage"}, {Kind: calico.KindBGPConfiguration, Name: "node.node-1"}, {Kind: calico.KindBlock, CIDR: block},
+		{Kind: calico.KindBlockAffinity, CIDR: block, Owner: calico.Owner{Host: "node-1"}}, {Kind: calico.KindClusterInformation, Name: "garbage"},
+		{Kind: calico.KindWorkloadEndpoint, Namespace: "default", Name: "garbage"},
+	} {
+		keys = append(keys, k.String())
+	}
+	for _, odd := range []string{"", "/", "a/b", "..", "\x00", "\xff\xfe", strings.Repeat("x", 4000), "node-1/", "ÄÖ 💥"} {
+		keys = append(keys, "/calico/resources/v3/projectcalico.org/nodes/"+odd+"x", "/calico/ipam/v2/assignment/ipv4/block/"+odd+"x")
+	}
+	values := []string{"{", "null", "[]", `"text"`, `{"spec":`, `{"spec":{"bgp":{"ipv4Address":"nonsense"}}}`, `{"spec":{"cidr":"0.0.0.0/99"}}`, "\xff\xfe\x00", string(noise)[:1<<20-4096]}
+	most := 0
+	for _, value := range values {
+		for _, key := range keys {
+			if len(value) > 1<<16 && len(key) > 200 {
+				continue // etcd takes 1.5 MiB in a request
+			}
+			if err := t.etcd.data.PutRaw(ctx, key, value); err != nil {
+				return fmt.Errorf("put %.60q: %w", key, err)
+			}
+		}
+		if err := pause(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+		s, err := t.ours(1).status(ctx)
+		if err != nil {
+			return err
+		}
+		most = max(most, len(s.Problems))
+	}
+	t.must(most >= 10, "status named %d problems at most", most)
+	t.note("%d keys, %d values each, up to %d named as problems", len(keys), len(values), most)
+	for _, key := range keys {
+		if key[len(key)-1] == '/' {
+			continue
+		}
+		if err := t.etcd.data.DeleteRaw(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hammer(ctx context.Context, t *trial) error {
+	before, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	const clients = 100
+	limited, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	a := t.ours(1)
+	dials := []func(context.Context) (net.Conn, error){
+		func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", a.socket())
+		},
+		func(ctx context.Context) (net.Conn, error) { return dialIn(ctx, t.nodes[0], "127.0.0.1:50051") },
+		func(ctx context.Context) (net.Conn, error) { return dialIn(ctx, t.nodes[0], "127.0.0.1:9179") },
+	}
+	requests := []string{
+		"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		"POST /v1/guard/release HTTP/1.1\r\nHost: x\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\xff garbage \r\n\r\n",
+	}
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for n := i; limited.Err() == nil; n++ {
+				conn, err := dials[n%len(dials)](limited)
+				if err != nil {
+					pause(limited, 10*time.Millisecond)
+					continue
+				}
+				conn.SetDeadline(time.Now().Add(time.Second))
+				conn.Write([]byte(requests[n%len(requests)]))
+				conn.Read(make([]byte, 4096)) // the answer does not matter
+				conn.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return t.noGrowth(ctx, before, 128<<20)
+}
+
+// dialIn connects from inside a node.
+func dialIn(ctx context.Context, n *node, address string) (conn net.Conn, err error) {
+	err = n.ns.Do(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", address)
+		return err
+	})
+	return conn, err
+}
