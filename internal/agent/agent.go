@@ -78,7 +78,7 @@ type DataplaneStats struct {
 // our routes, the data plane keeps theirs, and no packet is lost.
 var ErrNewProcess = errors.New("agent: a new process must take over")
 
-// CollectorPercent is what the agent sets where neither GOGC nor GOMEMLIMIT is set (docs/decisions/0007): with 200 000 routes an eighth more
+// CollectorPercent is what the agent sets where neither GOGC nor GOMEMLIMIT is set (docs/decisions/0009): with 200 000 routes an eighth more
 // memory than Go's default of 100, and a fifth less processor time.
 const CollectorPercent = 200
 
