@@ -8,6 +8,7 @@ package gobgp
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/server"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -50,6 +52,8 @@ type Config struct {
 	LimitRetry time.Duration
 	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path" or several with commas. Empty: off.
 	GRPC string
+	// GRPCTLS is what it speaks; nil: plain text.
+	GRPCTLS *tls.Config
 	// GRPCWrite opens the calls that change something. They bypass the plan; paths added that way are removed again and counted.
 	GRPCWrite bool
 }
@@ -192,6 +196,9 @@ func (s *Speaker) options() []server.ServerOption {
 		guards := []grpc.ServerOption{withoutKeys()}
 		if !s.cfg.GRPCWrite {
 			guards = append(guards, readOnly()...)
+		}
+		if s.cfg.GRPCTLS != nil {
+			guards = append(guards, grpc.Creds(credentials.NewTLS(s.cfg.GRPCTLS)))
 		}
 		o = append(o, server.GrpcListenAddress(s.cfg.GRPC), server.GrpcOption(guards))
 	}

@@ -31,50 +31,54 @@ type config struct {
 	nodeName string
 	routerID string
 
-	etcdEndpoints  []string
-	etcdUsername   string
-	etcdPassword   string
-	etcdCAFile     string
-	etcdCertFile   string
-	etcdKeyFile    string
-	datastoreType  string
-	etcdLegacy     legacyEndpoint
-	learnBGP       bool
-	learnEtcd      bool
-	hostAddress    []ipam.AddressSource
-	hostsPrefix    string
-	blocksPrefix   string
-	uplink         string
-	uplinkAddress  []netip.Prefix
-	uplinkPublish  string
-	uplinkTTL      time.Duration
-	nextHops       []netip.Addr
-	dataplane      string
-	vppSocket      string
-	fibSource      string
-	fibPriority    uint8
-	sharedSource   bool
-	kernelTable    uint32
-	kernelProtocol uint8
-	kernelMetric   uint32
-	prefixLimits   map[bgp.Scope]uint32
-	limitRetry     time.Duration
-	passwordDir    string
-	secretsIn      string // namespace
-	gobgpListen    string
-	gobgpWrite     bool
-	metricsListen  string
-	adminSocket    string
-	stateDir       string
-	deferral       time.Duration
-	spotChecks     int
-	drift          string
-	guardShare     float64
-	guardMinimum   int
-	withdraw       bool
-	logLevel       string
-	ownLogLevel    bool // the operator said one
-	logFormat      string
+	etcdEndpoints   []string
+	etcdUsername    string
+	etcdPassword    string
+	etcdCAFile      string
+	etcdCertFile    string
+	etcdKeyFile     string
+	datastoreType   string
+	etcdLegacy      legacyEndpoint
+	learnBGP        bool
+	learnEtcd       bool
+	hostAddress     []ipam.AddressSource
+	hostsPrefix     string
+	blocksPrefix    string
+	uplink          string
+	uplinkAddress   []netip.Prefix
+	uplinkPublish   string
+	uplinkTTL       time.Duration
+	nextHops        []netip.Addr
+	dataplane       string
+	vppSocket       string
+	fibSource       string
+	fibPriority     uint8
+	sharedSource    bool
+	kernelTable     uint32
+	kernelProtocol  uint8
+	kernelMetric    uint32
+	prefixLimits    map[bgp.Scope]uint32
+	limitRetry      time.Duration
+	passwordDir     string
+	secretsIn       string // namespace
+	gobgpListen     string
+	gobgpWrite      bool
+	metricsListen   string
+	tlsCertFile     string
+	tlsKeyFile      string
+	tlsClientCAFile string
+	plaintext       bool
+	adminSocket     string
+	stateDir        string
+	deferral        time.Duration
+	spotChecks      int
+	drift           string
+	guardShare      float64
+	guardMinimum    int
+	withdraw        bool
+	logLevel        string
+	ownLogLevel     bool // the operator said one
+	logFormat       string
 }
 
 // setting is one line of the configuration reference: how a user names it in each place, and what it means.
@@ -151,6 +155,10 @@ var settings = []setting{
 	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},
+	{flag: "tls-cert-file", file: "tlsCertFile", usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen speak TLS where they are no loopback address", set: text(func(c *config) *string { return &c.tlsCertFile })},
+	{flag: "tls-key-file", file: "tlsKeyFile", usage: "PEM file of its key", set: text(func(c *config) *string { return &c.tlsKeyFile })},
+	{flag: "tls-client-ca-file", file: "tlsClientCAFile", usage: "PEM file of authorities: clients must show a certificate that one of them signed", set: text(func(c *config) *string { return &c.tlsClientCAFile })},
+	{flag: "plaintext", file: "plaintext", def: "false", boolean: true, usage: "let --metrics-listen and --gobgp-listen leave this host without TLS; otherwise that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
 	{flag: "admin-socket", file: "adminSocket", def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: parseSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes and the last good copy of Calico's data are kept", set: parseStateDir},
 	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
@@ -377,6 +385,9 @@ func (c *config) check(given map[string]bool) error {
 		return fmt.Errorf("--allow-shared-source has no meaning with --dataplane %s", c.dataplane)
 	}
 	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric"); err != nil {
+		return err
+	}
+	if err := c.checkListeners(); err != nil {
 		return err
 	}
 	if c.gobgpWrite && c.gobgpListen == "" {

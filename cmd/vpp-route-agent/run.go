@@ -92,8 +92,8 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 	defer admin.Close()
 	var health net.Listener
 	if cfg.metricsListen != "" {
-		if health, err = net.Listen("tcp", cfg.metricsListen); err != nil {
-			return fmt.Errorf("metrics: %w", err)
+		if health, err = cfg.listenHealth(); err != nil {
+			return err
 		}
 		defer health.Close()
 	}
@@ -128,8 +128,12 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 		if err != nil {
 			return err
 		}
+		grpcTLS, err := cfg.tlsFor(cfg.gobgpListen)
+		if err != nil {
+			return usageError{err}
+		}
 		speaker, err := gobgp.New(gobgp.Config{
-			Log: log, Sink: sink, Passwords: passwords.Lookup, GRPC: cfg.gobgpListen, GRPCWrite: cfg.gobgpWrite, LimitRetry: cfg.limitRetry,
+			Log: log, Sink: sink, Passwords: passwords.Lookup, GRPC: cfg.gobgpListen, GRPCTLS: grpcTLS, GRPCWrite: cfg.gobgpWrite, LimitRetry: cfg.limitRetry,
 		})
 		if err != nil {
 			return err

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+)
+
+// local reports whether a listener at address is reached from this host only.
+func local(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}
+
+// checkListeners refuses to show the agent's inside to a network in the clear, unless that was asked for by name.
+func (c *config) checkListeners() error {
+	if (c.tlsCertFile == "") != (c.tlsKeyFile == "") {
+		return fmt.Errorf("--tls-cert-file and --tls-key-file must be given together")
+	}
+	if c.tlsClientCAFile != "" && c.tlsCertFile == "" {
+		return fmt.Errorf("--tls-client-ca-file needs --tls-cert-file and --tls-key-file")
+	}
+	for flag, address := range map[string]string{"--metrics-listen": c.metricsListen, "--gobgp-listen": c.gobgpListen} {
+		if address != "" && !local(address) && c.tlsCertFile == "" && !c.plaintext {
+			return fmt.Errorf("%s %s leaves this host: give --tls-cert-file and --tls-key-file, or say --plaintext", flag, address)
+		}
+	}
+	return nil
+}
+
+// tlsFor is what a listener at address speaks: nil on loopback, and where plain text was asked for. The certificate is read anew for each
+// connection, so that a renewed one needs no restart.
+func (c *config) tlsFor(address string) (*tls.Config, error) {
+	if c.tlsCertFile == "" || local(address) {
+		return nil, nil
+	}
+	if _, err := tls.LoadX509KeyPair(c.tlsCertFile, c.tlsKeyFile); err != nil {
+		return nil, fmt.Errorf("--tls-cert-file: %w", err)
+	}
+	conf := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.tlsCertFile, c.tlsKeyFile)
+			return &pair, err
+		},
+	}
+	if c.tlsClientCAFile == "" {
+		return conf, nil
+	}
+	pem, err := os.ReadFile(c.tlsClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-client-ca-file: %w", err)
+	}
+	conf.ClientCAs, conf.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !conf.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--tls-client-ca-file: there is no certificate in %s", c.tlsClientCAFile)
+	}
+	return conf, nil
+}
+
+// listenHealth opens the listener of metrics and health.
+func (c *config) listenHealth() (net.Listener, error) {
+	conf, err := c.tlsFor(c.metricsListen)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	l, err := net.Listen("tcp", c.metricsListen)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	if conf != nil {
+		l = tls.NewListener(l, conf)
+	}
+	return l, nil
+}
