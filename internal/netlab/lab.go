@@ -2,7 +2,8 @@
 // interoperation tests and the labs. It owns everything it makes (namespaces with their links, processes and their shared memory, a directory, the
 // mounts of /run/netns) and removes all of it on Close, and it removes what an earlier run that was killed has left.
 //
-// It knows BIRD and VPP as programs to configure, start and ask; it does not know Calico or our agent, and it imports no testing.
+// It knows BIRD, FRR and VPP as programs to configure, start and ask, and machines, which are what containers are; it does not know Calico or
+// our agent, and it imports no testing.
 //
 // A segment is a Linux bridge in a namespace of its own, everything else is veth: both are in every distribution's kernel,
 // while dummy, vrf, ipip and netem devices may be missing.
