@@ -110,13 +110,6 @@ func (r *frrRouter) learned(ctx context.Context, family, peer string) (got []str
 	return got, nil
 }
 
-func (r *frrRouter) awaitEstablished(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	check(t, r.AwaitEstablished(ctx))
-}
-
 // bird2Router makes a machine with BIRD 2 that Calico does not know, and starts it with a configuration in its own language.
 func (l *lab) bird2Router(t *testing.T, name, address, text string) *birdNode {
 	t.Helper()
