@@ -1,5 +1,5 @@
 // Package interop holds the agent against the BGP speakers that it meets in clusters: BIRD 1.6, configured as calico-node configures
-// it, and BIRD as a router outside. Each test is a lab of network namespaces with an etcd that holds Calico's data, the real binary as a
+// it, and BIRD 2 and FRR as routers outside. Each test is a lab of network namespaces with an etcd that holds Calico's data, the real binary as a
 // process with the kernel as its data plane, and workloads that exchange packets. What counts is what both sides' RIBs and kernels
 // hold, and the packets; nothing is looked up inside the agent's process.
 //
