@@ -17,6 +17,7 @@ import (
 // policy is all that GoBGP's policies are made from.
 type policy struct {
 	pass     bgp.Policies
+	as       uint32     // our own
 	peerList []bgp.Peer // by address; of each what policies ask for
 	classes  []class
 	numbers  numbers // shared by all policies of a Speaker
@@ -25,6 +26,9 @@ type policy struct {
 	unserved, reflectors []netip.Addr // iBGP peers that are no clients; those of them that are reflectors
 	own                  []netip.Addr // our own next hops, sorted: what leads back to us is rejected
 	dead                 []netip.Addr // sorted; see RejectNextHops
+	// hush keeps GoBGP from asking for each iBGP peer whether it gets what another one said, and from telling all of them when that
+	// is withdrawn, where no learned route goes to anybody. See importer.build.
+	hush bool
 }
 
 // policyOf keeps nothing that the owner of the plan may edit.
@@ -33,7 +37,7 @@ func policyOf(p bgp.Plan, n numbers) policy {
 	pass.NoExport, pass.OwnBlocks, pass.ExportPools = slices.Clone(pass.NoExport), slices.Clone(pass.OwnBlocks), slices.Clone(pass.ExportPools)
 	pass.ReflectedServices, pass.Advertisements = slices.Clone(pass.ReflectedServices), slices.Clone(pass.Advertisements)
 	pass.Filters = maps.Clone(pass.Filters)
-	pol := policy{pass: pass, numbers: n}
+	pol := policy{pass: pass, as: p.Speaker.AS, numbers: n}
 	own := slices.Clone(p.Speaker.ListenAddresses)
 	for _, peer := range p.Peers {
 		pol.peerList = append(pol.peerList, bgp.Peer{
@@ -88,9 +92,22 @@ func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 	p.dead = s.applied.dead
 	a := &s.applied
 	p.classes = a.classes.assign(p.peerList, p.pass, func(addr netip.Addr) bool { _, ok := a.peers[addr]; return ok }, a.policy.pass.Reflects)
+	p.hush = !p.passes() && len(p.peerList) > 1 // it costs memory for each path, and a single peer has nobody to be told
 	if a.policySet && a.policy.equal(p) && !a.behind {
 		return nil
 	}
+	if a.policySet && p.hush && a.policy.passes() { // first what must go is withdrawn, aloud
+		aloud := p
+		aloud.hush = false
+		if err := s.applyPolicy(ctx, aloud); err != nil {
+			return err
+		}
+	}
+	return s.applyPolicy(ctx, p)
+}
+
+func (s *Speaker) applyPolicy(ctx context.Context, p policy) error {
+	a := &s.applied
 	reviewed, err := s.changeDead(ctx, a.policy.dead, p.dead)
 	if err != nil {
 		return err
@@ -137,7 +154,7 @@ func (s *Speaker) again(ctx context.Context, old, now policy, concerned []netip.
 	if len(peers) == 0 {
 		return nil
 	}
-	if !s.applied.behind && slices.Equal(old.own, now.own) && !exportChanged(old, now) {
+	if !s.applied.behind && slices.Equal(old.own, now.own) && old.hush == now.hush && !exportChanged(old, now) {
 		passing, err := s.concerned(ctx, old, now)
 		if err != nil {
 			return err

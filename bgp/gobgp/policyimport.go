@@ -31,6 +31,11 @@ func (i *importer) build() {
 		}, addMark(mark{groupLocalPref, bgp.FromExternal}))
 	}
 	i.reflected()
+	if i.hush {
+		// GoBGP sends no peer what has that peer's AS in its AS_PATH, looks at that before anything that costs, and holds withdrawals against it
+		// as well. All learned paths get longer by the same, and nobody outside sees them.
+		i.add("hush", &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_INTERNAL}, &api.Actions{AsPrepend: &api.AsPrependAction{Asn: i.as, Repeat: 1}})
+	}
 	if !i.passes() {
 		return
 	}

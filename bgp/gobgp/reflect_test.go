@@ -66,7 +66,23 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 		}
 	}
 
+	// A route of one iBGP peer comes and goes, and the others are not told of either.
+	silent := func() {
+		t.Helper()
+		quiet()
+		before := counts()
+		fars[0].announce("10.1.201.0/26", "192.0.2.0")
+		n.wantHops("10.1.201.0/26", "192.0.2.0")
+		fars[0].withdraw("10.1.201.0/26")
+		n.wantHops("10.1.201.0/26")
+		quiet()
+		if !slices.Equal(counts(), before) {
+			t.Errorf("UPDATEs %v, before %v", counts(), before)
+		}
+	}
+
 	wants("no reflector", "[10.9.9.0/26]", "[10.9.9.0/26]", "[10.9.9.0/26]", "[10.9.9.0/26]")
+	silent()
 	for range 2 {
 		reflects(true)
 		wants("reflector", "[10.1.1.0/26 10.1.2.0/26 10.1.3.0/26 10.9.9.0/26]", "[10.1.0.0/26 10.1.2.0/26 10.1.3.0/26 10.9.9.0/26]",
@@ -86,6 +102,7 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 		}
 		reflects(false)
 		wants("no reflector any more", "[10.9.9.0/26]", "[10.9.9.0/26]", "[10.9.9.0/26]", "[10.9.9.0/26]")
+		silent()
 	}
 	if !slices.Equal(since(), up) {
 		t.Error("a session was reset")
