@@ -41,7 +41,9 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 	})
 	t.must(err == nil, "%v", err)
 	if s, err := a.status(ctx); err == nil {
-		t.note("journal %.60s; copy %.60s", s.FIB.Journal, s.Datastore.Kept)
+		journal, _, _ := strings.Cut(s.FIB.Journal, ":")
+		kept, _, _ := strings.Cut(s.Datastore.Kept, ":")
+		t.note("journal %s, copy of Calico's data %s", journal, kept)
 	}
 	a.wrap = nil
 	if err := a.kill(); err != nil {

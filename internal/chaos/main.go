@@ -65,7 +65,7 @@ var errBudget = errors.New("a budget is broken, see the table")
 func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, 6 to 8 minutes")
+	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, about 6 minutes")
 	flags.StringVar(&s.agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
 	flags.StringVar(&s.build, "build", "build", "`folder` where Debian's packages are unpacked")
 	flags.StringVar(&s.keepLogs, "logs", "", "`folder` for the logs of faults that broke their budget")

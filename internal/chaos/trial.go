@@ -197,11 +197,28 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	if err != nil {
 		r.Failed = append(r.Failed, err.Error())
 	}
+	if r.Lost > r.Allowed {
+		r.Failed = append(r.Failed, outages(reports, t.start)...)
+	}
 	for _, report := range idle {
 		r.Control, controlLost = report.String(), controlLost+report.Lost
 	}
 	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
 	return controlLost
+}
+
+// outages says when which flow lost packets.
+func outages(reports []netlab.Report, start time.Time) (text []string) {
+	for i, report := range reports {
+		for j, o := range report.Outages {
+			if j == 3 {
+				text = append(text, fmt.Sprintf("flow %d: %d outages more", i+1, len(report.Outages)-j))
+				break
+			}
+			text = append(text, fmt.Sprintf("flow %d: %d lost %.3f s after the start", i+1, o.Lost, o.First.Sub(start).Seconds()))
+		}
+	}
+	return text
 }
 
 // startFlows sends from each workload to the next: between two nodes of ours, from ours to BIRD's and back. Echo makes each of them two ways.

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // FlowConfig describes a stream of ICMP echo requests.
@@ -86,7 +88,33 @@ func listenEcho(c FlowConfig) (*net.IPConn, error) {
 	if c.From.IsValid() {
 		from = &net.IPAddr{IP: c.From.AsSlice()}
 	}
-	return net.ListenIP(network, from)
+	conn, err := net.ListenIP(network, from)
+	if err != nil {
+		return nil, err
+	}
+	if err := roomy(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// roomy gives a socket room for seconds of packets: on a busy machine the reader may come late, and what the socket drops then would be taken
+// for lost on the way. The requests of other flows to this namespace, which it gets too, take no room.
+func roomy(conn *net.IPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
+		if failed == nil && conn.LocalAddr().(*net.IPAddr).IP.To4() != nil {
+			const icmpFilter = 1 // ICMP_FILTER (linux/icmp.h): a bit for each type that is not let through
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_RAW, icmpFilter, 1<<echoRequest4)
+		}
+	})
+	return errors.Join(err, failed)
 }
 
 func (f *Flow) send() {
