@@ -12,14 +12,14 @@ import (
 )
 
 var agentFaults = []fault{
-	{name: "agent-kill", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
+	{name: "agent-kill", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
 		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
-	{name: "agent-term", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM, started again; a block is released meanwhile",
+	{name: "agent-term", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM, started again; a block is released meanwhile",
 		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).stop) }},
 	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
 	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
 	{name: "agent-reexec", kind: kernelNodes, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
-	{name: "agent-drain-cancel", kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained for 2 s, then the drain is cancelled", run: drainAndCancel},
+	{name: "agent-drain-cancel", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained for 2 s, then the drain is cancelled", run: drainAndCancel},
 	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM in the midst of 300 new blocks, started again", run: stopDuringReconcile},
 }
 
@@ -196,7 +196,7 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 		return err
 	}
 	for block, owner := range t.blocks {
-		if block.Addr().As4()[2] >= 128 && owner == t.nodes[1] {
+		if third := block.Addr().As4()[2]; third >= 128 && third < 128+blocks/4 && owner == t.nodes[1] {
 			if err := t.release(ctx, block); err != nil {
 				return err
 			}

@@ -10,14 +10,14 @@ import (
 )
 
 var hostFaults = []fault{
-	{name: "host-disk-full", kind: vppNodes, allowed: "0", what: "the state directory is full: the agent goes on without its journal, and restarts", run: func(ctx context.Context, t *trial) error {
+	{name: "host-disk-full", onlyFirst: true, kind: vppNodes, allowed: "0", what: "the state directory is full: the agent goes on without its journal, and restarts", run: func(ctx context.Context, t *trial) error {
 		return t.onDisk(ctx, "size=4k,mode=700")
 	}},
-	{name: "host-disk-readonly", kind: vppNodes, allowed: "0", what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
+	{name: "host-disk-readonly", onlyFirst: true, kind: vppNodes, allowed: "0", what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
 		return t.onDisk(ctx, "ro")
 	}},
-	{name: "host-fd-limit", kind: kernelNodes, allowed: "0", what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors},
-	{name: "host-clocks", kind: kernelNodes, allowed: "0", long: true, what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead", run: jumpClocks},
+	{name: "host-fd-limit", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors},
+	{name: "host-clocks", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead", run: jumpClocks},
 }
 
 // onDisk restarts the agent of node 1 with its state directory on a small or read-only file system of its own, kills it there, and goes back.

@@ -9,12 +9,12 @@ import (
 )
 
 var vppFaults = []fault{
-	{name: "vpp-agent-kill", kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
+	{name: "vpp-agent-kill", onlyFirst: true, kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
 		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
 	{name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true, what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd},
-	{name: "vpp-kill", kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again", run: killVPP},
-	{name: "vpp-freeze", kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
-	{name: "vpp-late", kind: vppNodes, allowed: "until BGP is back", what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP},
+	{name: "vpp-kill", onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again", run: killVPP},
+	{name: "vpp-freeze", onlyFirst: true, kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
+	{name: "vpp-late", onlyFirst: true, kind: vppNodes, allowed: "until BGP is back", what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP},
 }
 
 // perNode is how many of the flows cross one node: it sends one and gets one.

@@ -23,6 +23,8 @@ type fault struct {
 	long bool // not with -short
 	// allowed says in words what may be lost; "0" where nothing may. How many packets that is in one run, the fault says by trial.allow.
 	allowed string
+	// onlyFirst: it touches node 1 alone, so that the flow between the two others is a control flow too, over the same kind of forwarding.
+	onlyFirst bool
 	// anyNodes: it works as well on nodes that forward with VPP; the soak makes it there.
 	anyNodes bool
 	// fresh asks for a cluster of its own, which goes with it: for faults that leave something behind.
@@ -202,6 +204,9 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	}
 	for _, report := range idle {
 		r.Control, controlLost = report.String(), controlLost+report.Lost
+	}
+	if f.onlyFirst && len(reports) > 1 {
+		controlLost += reports[1].Lost // from node 2 to node 3
 	}
 	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
 	return controlLost
