@@ -53,4 +53,8 @@ type Counters struct {
 	Dropped int
 	// Foreign are local paths that somebody put into GoBGP over its API; they are removed.
 	Foreign int
+	// Malformed are messages that ended the session of the peer that sent them, since they could not be read.
+	Malformed int
+	// Panicked are those of Malformed on which GoBGP's decoder panicked.
+	Panicked int
 }

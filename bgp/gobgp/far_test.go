@@ -37,6 +37,7 @@ type far struct {
 	table    map[netip.Prefix]bool // what was received and not withdrawn, IPv4
 	attrs    map[netip.Prefix]string
 	marked   []string // large communities that are marks
+	notified string   // code and subcode of the NOTIFICATION that ended the session
 }
 
 // dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
@@ -91,14 +92,17 @@ func (f *far) raw(withdrawn, attrs, nlri []byte) {
 	body := binary.BigEndian.AppendUint16(nil, uint16(len(withdrawn)))
 	body = append(body, withdrawn...)
 	body = binary.BigEndian.AppendUint16(body, uint16(len(attrs)))
-	body = append(append(body, attrs...), nlri...)
+	f.bytes(packet.BGP_MSG_UPDATE, append(append(body, attrs...), nlri...))
+}
+
+// bytes sends a message made by hand.
+func (f *far) bytes(kind uint8, body []byte) {
 	m := make([]byte, 16, 19+len(body))
 	for i := range m {
 		m[i] = 0xff
 	}
 	m = binary.BigEndian.AppendUint16(m, uint16(19+len(body)))
-	m = append(append(m, packet.BGP_MSG_UPDATE), body...)
-	f.conn.Write(m)
+	f.conn.Write(append(append(m, kind), body...))
 }
 
 func (f *far) read() (*packet.BGPMessage, error) {
@@ -120,8 +124,13 @@ func (f *far) receive() {
 		if err != nil {
 			return
 		}
-		if u, ok := m.Body.(*packet.BGPUpdate); ok {
-			f.note(u)
+		switch b := m.Body.(type) {
+		case *packet.BGPUpdate:
+			f.note(b)
+		case *packet.BGPNotification:
+			f.mu.Lock()
+			f.notified = fmt.Sprintf("%d/%d", b.ErrorCode, b.ErrorSubcode)
+			f.mu.Unlock()
 		}
 	}
 }
@@ -181,6 +190,13 @@ func (f *far) describe(attrs []packet.PathAttributeInterface) string {
 func describe(path []uint32, pref, med, hop string, communities []string) string {
 	slices.Sort(communities)
 	return fmt.Sprintf("path %v pref %s med %s hop %s communities %v", path, pref, med, hop, communities)
+}
+
+// told returns how the node ended the session: "6/2", or nothing if it did not.
+func (f *far) told() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.notified
 }
 
 // heard returns what it has been sent of each IPv4 prefix.

@@ -153,7 +153,7 @@ func (l *logger) note(msg string, f log.Fields) {
 		}
 	case "Session will be reset due to malformed BGP Header", "Session will be reset due to malformed BGP message",
 		"Session will be reset due to malformed BGP update message":
-		l.sessions.ending(addr, fmt.Sprintf("malformed message: %v", firstOf(f, "Error", "error")))
+		l.sessions.refused(addr, firstOf(f, "Error", "error"))
 	case "failed to set md5":
 		if err, ok := f["Err"].(error); ok && !errors.Is(err, net.ErrClosed) { // listeners of before a restart stay in GoBGP's list
 			l.sessions.keyRefused(addr, err)

@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"sync"
@@ -16,6 +17,8 @@ type sessions struct {
 	mu    sync.Mutex
 	peers map[netip.Addr]*session
 	moved time.Time // when a peer was last added or removed, or a session came up or went down
+
+	unreadable, panicked int // messages that ended a session, and those of them on which the decoder panicked
 }
 
 type session struct {
@@ -35,6 +38,7 @@ type session struct {
 	// cause is what GoBGP logged about the session's end before it ended: better than the reason that it gives then.
 	cause       string
 	holdExpired bool // the hold timer ended, the session not yet
+	malformed   bool // a message could not be read, of which we have not told the peer yet
 	restart     bool // the session was ended by its hold timer and awaits restartExpired
 
 	overLimit time.Time // when the peer sent more prefixes than it may; GoBGP leaves the session down then
@@ -160,10 +164,32 @@ func (ss *sessions) keyError(addr netip.Addr) (err error) {
 // ending notes what GoBGP says shortly before a session ends, also one that never came up.
 func (ss *sessions) ending(addr netip.Addr, text string) {
 	ss.with(addr, func(p *session) {
-		if !p.holdExpired && p.overLimit.IsZero() { // the NOTIFICATION that follows says it less well
+		if !p.holdExpired && !p.malformed && p.overLimit.IsZero() { // the NOTIFICATION that follows says it less well
 			p.cause, p.lastError = text, text
 		}
+		p.malformed = false
 	})
+}
+
+// refused notes that a peer's message could not be read, which ends its session.
+func (ss *sessions) refused(addr netip.Addr, err any) {
+	ss.with(addr, func(p *session) {
+		p.cause, p.malformed = fmt.Sprintf("malformed message: %v", err), true
+		p.lastError = p.cause
+	})
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.unreadable++
+	if decoderPanicked(err) {
+		ss.panicked++
+	}
+}
+
+// malformed returns how many messages ended a session, and on how many of them the decoder panicked.
+func (ss *sessions) malformed() (all, panicked int) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.unreadable, ss.panicked
 }
 
 // holdTimer notes that the peer was silent for the hold time.
@@ -208,7 +234,7 @@ func (ss *sessions) down(addr netip.Addr, reason string) {
 
 // cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went down last.
 func (ss *sessions) cameUp(addr netip.Addr) {
-	ss.with(addr, func(p *session) { p.cause, p.holdExpired = "", false })
+	ss.with(addr, func(p *session) { p.cause, p.holdExpired, p.malformed = "", false, false })
 }
 
 // takeExpired returns the peers that were ended by their hold timer since the last call.

@@ -151,6 +151,9 @@ func (s *Speaker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.abandonRestart()
+	if !Guarded() {
+		s.log.Warn("GoBGP is not guarded against panics: a malformed message of a peer can end this process; make builds one that is")
+	}
 	go s.applied.server.Serve()
 	if err := s.watch(ctx); err != nil {
 		return err
@@ -291,7 +294,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes them.
 		return errors.Join(fmt.Errorf("gobgp: start: %w", err), a.server.StopBgp(ctx, &api.StopBgpRequest{}))
 	}
-	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
+	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort, "guarded", Guarded())
 	sp.ListenAddresses = append([]netip.Addr(nil), sp.ListenAddresses...)
 	a.speaker = &sp
 	s.publish(func(v *view) { v.server = a.server })

@@ -130,6 +130,8 @@ var stateNames = map[api.PeerState_SessionState]string{
 // Counters returns what was counted since the start.
 func (s *Speaker) Counters() bgp.Counters {
 	s.learned.mu.Lock()
-	defer s.learned.mu.Unlock()
-	return bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
+	c := bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
+	s.learned.mu.Unlock()
+	c.Malformed, c.Panicked = s.sessions.malformed()
+	return c
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/internal/agent"
 )
 
@@ -91,11 +92,16 @@ func versionCommand() *cobra.Command {
 				Go      string `json:"go"`
 				OS      string `json:"os"`
 				Arch    string `json:"arch"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+				Guarded bool   `json:"gobgpGuarded"`
+			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Guarded()}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "vpp-route-agent %s (%s %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
+			guard := "GoBGP guarded against panics"
+			if !v.Guarded {
+				guard = "GoBGP NOT guarded against panics: it was built without make"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "vpp-route-agent %s (%s %s/%s, %s)\n", v.Version, v.Go, v.OS, v.Arch, guard)
 			return err
 		},
 	}

@@ -23,6 +23,7 @@ var (
 	descAnnounced    = desc("bgp_announcements", "Prefixes that this node originates.")
 	descDropped      = desc("bgp_paths_dropped_total", "Received paths that make no sense for forwarding and were left out.")
 	descForeign      = desc("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API and that were removed.")
+	descMalformed    = desc("bgp_malformed_messages_total", "Messages that could not be read and ended the session of the peer that sent them.", "decoder")
 	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
 	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
 	descShadowed     = desc("fib_routes_shadowed", "Acknowledged routes that another owner's route for the same prefix hides.", "family", "origin")
@@ -77,6 +78,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descAnnounced, float64(len(s.BGP.Announcements)))
 	counter(descDropped, float64(s.BGP.PathsDropped))
 	counter(descForeign, float64(s.BGP.PathsForeign))
+	counter(descMalformed, float64(s.BGP.MessagesMalformed-s.BGP.DecoderPanics), "refused")
+	counter(descMalformed, float64(s.BGP.DecoderPanics), "panicked")
 	gauge(descProblems, float64(len(s.Problems)))
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge(descUnrouted, float64(len(s.Unrouted)))

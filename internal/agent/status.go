@@ -67,6 +67,9 @@ type BGPStatus struct {
 	Withheld      []WithheldStatus     `json:"withheld"`
 	PathsDropped  int                  `json:"pathsDropped"`
 	PathsForeign  int                  `json:"pathsForeign"`
+
+	MessagesMalformed int `json:"messagesMalformed"`
+	DecoderPanics     int `json:"decoderPanics"`
 }
 
 // PeerStatus is one session, as planned and as it stands.
@@ -313,8 +316,9 @@ func dataplaneCondition(f FIBStatus) Condition {
 }
 
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
+	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: speaker.Counters().Dropped, PathsForeign: speaker.Counters().Foreign,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}

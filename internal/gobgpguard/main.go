@@ -1,0 +1,172 @@
+// Command gobgpguard prepares a build in which GoBGP's decoder of BGP messages returns an error where it would panic, so that no peer's
+// bytes end the process (docs/decisions/0011-gobgp-guard.md). The Makefile runs it before anything is compiled:
+//
+//	gobgpguard FOLDER
+//
+// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, renames one function there and adds guarded.go.txt, which
+// calls it. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative
+// to the module's root, in which gobgpguard runs.
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const module = "github.com/osrg/gobgp/v3"
+
+// The one edit, in decoderFile: every message passes through this function, which gets another name; guarded has one of the old name.
+const (
+	decoderFile = "pkg/packet/bgp/bgp.go"
+	decoder     = "\nfunc parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (*BGPMessage, error) {\n"
+	renamed     = "\nfunc parseBodyUnguarded(h *BGPHeader, data []byte, options ...*MarshallingOption) (*BGPMessage, error) {\n"
+	guardFile   = "pkg/packet/bgp/guarded.go"
+)
+
+//go:embed guarded.go.txt
+var guarded []byte
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: gobgpguard FOLDER")
+		os.Exit(2)
+	}
+	if err := prepare(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "gobgpguard:", err)
+		os.Exit(1)
+	}
+}
+
+// prepare makes folder, unless it is there and made of the same things. It is complete or not there at any moment.
+func prepare(folder string) error {
+	goMod, err := os.ReadFile("go.mod")
+	if err != nil {
+		return err
+	}
+	goSum, err := os.ReadFile("go.sum")
+	if err != nil {
+		return err
+	}
+	goMod = fmt.Appendf(goMod, "\nreplace %s => ./%s\n", module, filepath.ToSlash(filepath.Join(folder, "gobgp")))
+	stamp := digest(goMod, goSum, guarded, []byte(renamed))
+	if old, err := os.ReadFile(filepath.Join(folder, "stamp")); err == nil && string(old) == stamp {
+		return nil
+	}
+
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return err
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(folder), filepath.Base(folder)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh)
+	if err := copyGuarded(filepath.Join(fresh, "gobgp")); err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{"go.mod": goMod, "go.sum": goSum, "stamp": []byte(stamp)} {
+		if err := os.WriteFile(filepath.Join(fresh, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(fresh, 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	return os.Rename(fresh, folder)
+}
+
+func digest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d\n", len(p))
+		h.Write(p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// copyGuarded copies GoBGP to folder, with the guard.
+func copyGuarded(folder string) error {
+	version, source, err := locate()
+	if err != nil {
+		return err
+	}
+	if err := copySource(folder, source); err != nil {
+		return err
+	}
+	file := filepath.Join(folder, decoderFile)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return unknown(version, err.Error())
+	}
+	if text, err = rename(text); err != nil {
+		return unknown(version, err.Error())
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, guardFile), guarded, 0o644)
+}
+
+func unknown(version, why string) error {
+	return fmt.Errorf("GoBGP %s is not the one that the guard was written for: %s. "+
+		"Find where it decodes messages now, or whether it survives panics there by itself: docs/decisions/0011-gobgp-guard.md", version, why)
+}
+
+func rename(text []byte) ([]byte, error) {
+	if n := bytes.Count(text, []byte(decoder)); n != 1 {
+		return nil, fmt.Errorf("%s has %d times, not once, %q", decoderFile, n, strings.TrimSpace(decoder))
+	}
+	return bytes.Replace(text, []byte(decoder), []byte(renamed), 1), nil
+}
+
+// locate returns the version of GoBGP that go.mod names and where its source is, after a download if need be.
+func locate() (version, folder string, err error) {
+	cmd := exec.Command("go", "mod", "download", "-json", module)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	var m struct{ Version, Dir, Error string }
+	if e := json.Unmarshal(out, &m); e != nil || m.Error != "" || m.Dir == "" {
+		return "", "", fmt.Errorf("go mod download %s: %s (%v)", module, m.Error, err)
+	}
+	return m.Version, m.Dir, nil
+}
+
+// copySource copies what is compiled, and the licence. In the module cache everything is read-only.
+func copySource(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		}
+		if !compiled(rel) {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), content, 0o644)
+	})
+}
+
+func compiled(name string) bool {
+	return name == "go.mod" || name == "LICENSE" || strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+}
