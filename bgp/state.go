@@ -55,6 +55,6 @@ type Counters struct {
 	Foreign int
 	// Malformed are messages that ended the session of the peer that sent them, since they could not be read.
 	Malformed int
-	// Panicked are those of Malformed on which GoBGP's decoder panicked.
+	// Panicked are messages on which GoBGP's decoder panicked, which the guard turned into a malformed message or attribute.
 	Panicked int
 }

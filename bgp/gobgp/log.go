@@ -154,6 +154,8 @@ func (l *logger) note(msg string, f log.Fields) {
 	case "Session will be reset due to malformed BGP Header", "Session will be reset due to malformed BGP message",
 		"Session will be reset due to malformed BGP update message":
 		l.sessions.refused(addr, firstOf(f, "Error", "error"))
+	case "Some attributes were discarded", "the received Update message was treated as withdraw":
+		l.sessions.survived(f["Error"])
 	case "failed to set md5":
 		if err, ok := f["Err"].(error); ok && !errors.Is(err, net.ErrClosed) { // listeners of before a restart stay in GoBGP's list
 			l.sessions.keyRefused(addr, err)

@@ -18,7 +18,8 @@ type sessions struct {
 	peers map[netip.Addr]*session
 	moved time.Time // when a peer was last added or removed, or a session came up or went down
 
-	unreadable, panicked int // messages that ended a session, and those of them on which the decoder panicked
+	unreadable int // messages that ended a session
+	panicked   int // messages on which the decoder panicked, whatever came of it
 }
 
 type session struct {
@@ -185,7 +186,16 @@ func (ss *sessions) refused(addr netip.Addr, err any) {
 	}
 }
 
-// malformed returns how many messages ended a session, and on how many of them the decoder panicked.
+// survived notes that a peer's message could be read in part only, for which no session ends.
+func (ss *sessions) survived(err any) {
+	if decoderPanicked(err) {
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
+		ss.panicked++
+	}
+}
+
+// malformed returns how many messages ended a session, and on how many the decoder panicked.
 func (ss *sessions) malformed() (all, panicked int) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -3,8 +3,8 @@
 //
 //	gobgpguard FOLDER
 //
-// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, renames one function there and adds guarded.go.txt, which
-// calls it. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative
+// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, where it makes a few edits and adds functions that catch
+// panics of those that they call. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative
 // to the module's root, in which gobgpguard runs.
 package main
 
@@ -24,16 +24,39 @@ import (
 
 const module = "github.com/osrg/gobgp/v3"
 
-// The one edit, in decoderFile: every message passes through this function, which gets another name; guarded has one of the old name.
-const (
-	decoderFile = "pkg/packet/bgp/bgp.go"
-	decoder     = "\nfunc parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (*BGPMessage, error) {\n"
-	renamed     = "\nfunc parseBodyUnguarded(h *BGPHeader, data []byte, options ...*MarshallingOption) (*BGPMessage, error) {\n"
-	guardFile   = "pkg/packet/bgp/guarded.go"
+var (
+	//go:embed decoder.go.txt
+	decoder []byte
+	//go:embed attributes.go.txt
+	attributes []byte
 )
 
-//go:embed guarded.go.txt
-var guarded []byte
+// added are the files that have the new functions.
+var added = map[string][]byte{
+	"pkg/packet/bgp/guarded.go": decoder,
+	"pkg/apiutil/guarded.go":    attributes,
+}
+
+// edit replaces a text that must be in a file of GoBGP's exactly once.
+type edit struct{ file, old, new string }
+
+var edits = []edit{
+	{ // every message passes through here
+		"pkg/packet/bgp/bgp.go",
+		"\nfunc parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (*BGPMessage, error) {\n",
+		"\nfunc parseBodyUnguarded(h *BGPHeader, data []byte, options ...*MarshallingOption) (*BGPMessage, error) {\n",
+	},
+	{ // and every attribute of an UPDATE through here
+		"pkg/packet/bgp/bgp.go",
+		"\n\t\terr = p.DecodeFromBytes(data, options...)\n\t\tif err != nil {\n\t\t\te = err.(*MessageError)\n",
+		"\n\t\terr = decodeAttribute(p, data, options...)\n\t\tif err != nil {\n\t\t\te = err.(*MessageError)\n",
+	},
+	{ // every path that is watched or listed
+		"pkg/apiutil/attribute.go",
+		"\nfunc MarshalPathAttributes(attrList []bgp.PathAttributeInterface) ([]*apb.Any, error) {\n",
+		"\nfunc marshalPathAttributesUnguarded(attrList []bgp.PathAttributeInterface) ([]*apb.Any, error) {\n",
+	},
+}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -57,7 +80,7 @@ func prepare(folder string) error {
 		return err
 	}
 	goMod = fmt.Appendf(goMod, "\nreplace %s => ./%s\n", module, filepath.ToSlash(filepath.Join(folder, "gobgp")))
-	stamp := digest(goMod, goSum, guarded, []byte(renamed))
+	stamp := digest(goMod, goSum, decoder, attributes, fmt.Append(nil, edits))
 	if old, err := os.ReadFile(filepath.Join(folder, "stamp")); err == nil && string(old) == stamp {
 		return nil
 	}
@@ -105,30 +128,30 @@ func copyGuarded(folder string) error {
 	if err := copySource(folder, source); err != nil {
 		return err
 	}
-	file := filepath.Join(folder, decoderFile)
+	for _, e := range edits {
+		if err := e.apply(folder); err != nil {
+			return fmt.Errorf("GoBGP %s is not the one that the guard was written for: %w. "+
+				"Find where it does this now, or whether it survives panics by itself: docs/decisions/0011-gobgp-guard.md", version, err)
+		}
+	}
+	for name, content := range added {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e edit) apply(folder string) error {
+	file := filepath.Join(folder, e.file)
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return unknown(version, err.Error())
-	}
-	if text, err = rename(text); err != nil {
-		return unknown(version, err.Error())
-	}
-	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, guardFile), guarded, 0o644)
-}
-
-func unknown(version, why string) error {
-	return fmt.Errorf("GoBGP %s is not the one that the guard was written for: %s. "+
-		"Find where it decodes messages now, or whether it survives panics there by itself: docs/decisions/0011-gobgp-guard.md", version, why)
-}
-
-func rename(text []byte) ([]byte, error) {
-	if n := bytes.Count(text, []byte(decoder)); n != 1 {
-		return nil, fmt.Errorf("%s has %d times, not once, %q", decoderFile, n, strings.TrimSpace(decoder))
+	if n := bytes.Count(text, []byte(e.old)); n != 1 {
+		return fmt.Errorf("%s has %d times, not once, %q", e.file, n, strings.TrimSpace(e.old))
 	}
-	return bytes.Replace(text, []byte(decoder), []byte(renamed), 1), nil
+	return os.WriteFile(file, bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o644)
 }
 
 // locate returns the version of GoBGP that go.mod names and where its source is, after a download if need be.

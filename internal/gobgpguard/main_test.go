@@ -7,19 +7,26 @@ import (
 	"testing"
 )
 
-func TestRenameExpectsTheDecoderOnce(t *testing.T) {
+func TestEditExpectsItsTextOnce(t *testing.T) {
+	folder := t.TempDir()
+	e := edit{"x.go", "\nfunc a() {\n", "\nfunc b() {\n"}
+	if err := e.apply(folder); err == nil {
+		t.Error("no file, no error")
+	}
+	file := filepath.Join(folder, "x.go")
 	for name, text := range map[string]string{
-		"missing":               "package bgp\n",
-		"with other parameters": "package bgp\n\nfunc parseBody(h *BGPHeader, data []byte) (*BGPMessage, error) {\n}\n",
-		"twice":                 "package bgp\n" + decoder + "}\n" + decoder + "}\n",
+		"missing":               "package x\n",
+		"with other parameters": "package x\n\nfunc a(int) {\n}\n",
+		"twice":                 "package x\n" + e.old + "}\n" + e.old + "}\n",
 	} {
-		if _, err := rename([]byte(text)); err == nil || !strings.Contains(err.Error(), decoderFile) {
-			t.Errorf("%s: %v", name, err)
+		write(t, file, []byte(text))
+		if err := e.apply(folder); err == nil || !strings.Contains(err.Error(), "x.go has ") || read(t, file) != text {
+			t.Errorf("%s: %v\n%s", name, err, read(t, file))
 		}
 	}
-	got, err := rename([]byte("a" + decoder + "b"))
-	if err != nil || string(got) != "a"+renamed+"b" {
-		t.Errorf("%q, %v", got, err)
+	write(t, file, []byte("package x\n"+e.old+"}\n"))
+	if err := e.apply(folder); err != nil || read(t, file) != "package x\n"+e.new+"}\n" {
+		t.Errorf("%v\n%s", err, read(t, file))
 	}
 }
 
@@ -37,11 +44,15 @@ func TestPrepare(t *testing.T) {
 	t.Chdir(root)
 	t.Setenv("GOFLAGS", "") // make's names another go.mod
 	prepareNow(t, folder)
-	if text := read(t, folder+"/gobgp/"+decoderFile); strings.Contains(text, decoder) || strings.Count(text, renamed) != 1 {
-		t.Error("the decoder has its old name still")
+	for _, e := range edits {
+		if text := read(t, folder+"/gobgp/"+e.file); strings.Contains(text, e.old) || strings.Count(text, e.new) != 1 {
+			t.Errorf("%s was not edited to %q", e.file, e.new)
+		}
 	}
-	if read(t, folder+"/gobgp/"+guardFile) != string(guarded) {
-		t.Error("the guard is not in")
+	for name, content := range added {
+		if read(t, folder+"/gobgp/"+name) != string(content) {
+			t.Errorf("%s is not in", name)
+		}
 	}
 	read(t, folder+"/gobgp/LICENSE")
 	if want := read(t, "go.mod") + "\nreplace " + module + " => ./build/guard/gobgp\n"; read(t, folder+"/go.mod") != want {
