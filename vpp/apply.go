@@ -88,7 +88,7 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 		return nil
 	}
 	for i, op := range ops {
-		req, paths, err = encodeOp(op, l.own.id, paths[:0], links.index)
+		req, paths, err = encodeOp(op, l.sourceFor(op.Route.Key).id, paths[:0], links.index)
 		switch {
 		case err != nil:
 		case l.shared:

@@ -48,6 +48,10 @@ func TestDataplaneVPPTest(t *testing.T) {
 			s.InjectForeignRoute("API", r)
 			return func() { s.RemoveForeignRoute("API", r.Key) }
 		},
+		AddWorkload: func(_ *testing.T, r route.Route) (remove func()) {
+			s.InjectForeignRoute("API", r)
+			return func() { s.RemoveForeignRoute("API", r.Key) }
+		},
 		Dump:    func(*testing.T) map[route.Key]string { return s.Dump() },
 		Egress:  func(_ *testing.T, k route.Key) map[string]int { return s.Egress(k) },
 		SetLink: func(_ *testing.T, name string, up bool) { s.SetLink(name, up) },

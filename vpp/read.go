@@ -36,26 +36,34 @@ func (l *life) routes(ctx context.Context) ([]route.Route, error) {
 	}
 	links := l.links.Load()
 	var routes []route.Route
-	for t := range tables { // one call each: VPP serves others in between
-		var part []route.Route
-		var bad error
-		err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, l.own.id, func(found ip.IPRouteV2) {
-			if found.Src != l.own.id {
-				return
-			}
-			r, err := decodeRoute(found, links.name)
+	for t := range tables { // two calls each: VPP serves others in between
+		for _, s := range []source{l.own, l.elevated} {
+			part, err := l.routesOf(ctx, t, s, links)
 			if err != nil {
-				bad = errors.Join(bad, err)
-				return
+				return nil, err
 			}
-			part = append(part, r)
-		})
-		if err := errors.Join(err, bad); err != nil {
-			return nil, err
+			routes = append(routes, part...)
 		}
-		routes = append(routes, part...)
 	}
 	return routes, nil
+}
+
+// routesOf lists what s has in t.
+func (l *life) routesOf(ctx context.Context, t tableID, s source, links *links) (routes []route.Route, err error) {
+	var bad error
+	err = l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, s.id, func(found ip.IPRouteV2) {
+		if found.Src != s.id {
+			return
+		}
+		r, err := decodeRoute(found, links.name)
+		if err != nil {
+			bad = errors.Join(bad, err)
+			return
+		}
+		r.Elevated = s == l.elevated
+		routes = append(routes, r)
+	})
+	return routes, errors.Join(err, bad)
 }
 
 // dumpRoutes calls each, on the reader, for every entry of a table whose best source is src, or for all of them if that is 0.
@@ -87,14 +95,15 @@ func (l *life) find(ctx context.Context, k route.Key) (route.Route, bool, error)
 	if l.shared {
 		return l.claimed(ctx, found)
 	}
-	if found.Src != l.own.id {
+	if own := l.sourceFor(k); found.Src != own.id {
 		other, err := l.sourceOf(ctx, found.Src)
-		if err == nil && other.before(l.own) {
+		if err == nil && other.before(own) {
 			err = route.HiddenError{By: other.name}
 		}
 		return route.Route{}, false, err
 	}
 	r, err := decodeRoute(found, l.links.Load().name)
+	r.Elevated = k.Elevated
 	return r, err == nil, err
 }
 
@@ -153,7 +162,7 @@ func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth
 	if err != nil {
 		return route.Resolution{}, err
 	}
-	res := route.Resolution{Prefix: prefix, Ours: !l.shared && r.Src == l.own.id}
+	res := route.Resolution{Prefix: prefix, Ours: l.isOurs(r.Src)}
 	if res.Ours {
 		return res, nil
 	}

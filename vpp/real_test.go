@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/adapter/socketclient"
+	"go.fd.io/govpp/binapi/fib_types"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
@@ -208,6 +209,26 @@ func (r *realVPP) addForeign(t *testing.T, w route.Route) (remove func()) {
 	return func() { r.cli(t, "ip route del %s table %d", w.Prefix, w.Table) }
 }
 
+// addWorkload adds a route under source API, as CNI plugins do.
+func (r *realVPP) addWorkload(t *testing.T, w route.Route) (remove func()) {
+	t.Helper()
+	loop := slices.IndexFunc(testLinks[:], func(i dataplanetest.Interface) bool { return i.Name == w.Paths[0].Interface })
+	path := fib_types.FibPath{SwIfIndex: uint32(loop + 1), Weight: 1} // local0 has 0
+	if next := w.Paths[0].NextHop; next.Is6() {
+		path.Proto, path.Nh.Address = fib_types.FIB_API_PATH_NH_PROTO_IP6, ip_types.AddressUnionIP6(next.As16())
+	} else {
+		path.Nh.Address = ip_types.AddressUnionIP4(next.As4())
+	}
+	req := ip.IPRouteAddDel{IsAdd: true, Route: ip.IPRoute{Prefix: apiPrefix(t, w.Prefix), NPaths: 1, Paths: []fib_types.FibPath{path}}}
+	_, err := ip.NewServiceClient(r.conn).IPRouteAddDel(t.Context(), &req)
+	check(t, err)
+	return func() {
+		req.IsAdd = false
+		_, err := ip.NewServiceClient(r.conn).IPRouteAddDel(t.Context(), &req)
+		check(t, err)
+	}
+}
+
 // bucket finds the interface in "[0] [@3]: arp-ipv4: via 10.0.1.5 loop0", with a resolved neighbour "[0] [@5]: ipv4 via 10.0.1.5 loop0: mtu:…",
 // or "[0] [@4]: ipv4-glean: [src:10.0.1.0/24] loop0: mtu:…".
 var bucket = regexp.MustCompile(`(?m)^ +\[\d+\] \[@\d+\]: (?:\S+ via \S+|ipv[46]-glean: \S+) (\w+)`)
@@ -324,6 +345,7 @@ func TestDataplaneRealVPP(t *testing.T) {
 		OtherTable:   otherTable,
 		MissingTable: missingTable,
 		AddForeign:   r.addForeign,
+		AddWorkload:  r.addWorkload,
 		Dump:         r.dump,
 		Egress:       r.egress,
 		SetLink:      r.setLink,

@@ -12,6 +12,8 @@ import (
 
 	"go.fd.io/govpp/binapi/fib"
 	"go.fd.io/govpp/binapi/vpe"
+
+	"vpp-route-agent/internal/route"
 )
 
 // readVersion returns for instance "VPP 25.10-release".
@@ -100,7 +102,18 @@ func (l *life) sourceOf(ctx context.Context, id uint8) (source, error) {
 	return s, nil
 }
 
-// useOwnSource has l write under a FIB source of our own.
+// sourceFor is the source of ours that an entry of k has.
+func (l *life) sourceFor(k route.Key) source {
+	if k.Elevated {
+		return l.elevated
+	}
+	return l.own
+}
+
+// isOurs reports whether id is one of our two sources.
+func (l *life) isOurs(id uint8) bool { return !l.shared && (id == l.own.id || id == l.elevated.id) }
+
+// useOwnSource has l write under FIB sources of our own: one for most, and one for elevated routes.
 func (l *life) useOwnSource(ctx context.Context, name string, priority uint8, pid uint32) error {
 	all, err := readSources(ctx, l.conn)
 	if err != nil {
@@ -109,7 +122,10 @@ func (l *life) useOwnSource(ctx context.Context, name string, priority uint8, pi
 	if l.own, err = adoptOrAddSource(ctx, l.conn, all, name, priority); err != nil {
 		return err
 	}
-	l.remember(append(all, l.own))
+	if l.elevated, err = adoptOrAddElevated(ctx, l.conn, all, name, min(elevatedPriority, priority)); err != nil {
+		return err
+	}
+	l.remember(append(all, l.own, l.elevated))
 	l.facts.Identity = fmt.Sprintf("%s pid %d source %d", l.own.name, pid, l.own.id)
 	if l.own.priority != priority {
 		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when VPP restarts", l.own.name, l.own.priority, priority)
@@ -139,8 +155,25 @@ func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string,
 	if len(name) > MaxSourceName {
 		return source{}, fmt.Errorf("FIB source name %q is longer than %d bytes", name, MaxSourceName)
 	}
-	s := source{priority: priority, name: name + "@" + randomHex()}
-	r, err := ask[fib.FibSourceAddReply](ctx, c, &fib.FibSourceAdd{Src: fib.FibSource{Priority: priority, Name: s.name}})
+	return addSource(ctx, c, source{priority: priority, name: name + "@" + randomHex()})
+}
+
+// elevatedPriority is just before the API's, under which CNI plugins put the routes of their workloads.
+const elevatedPriority = 0x7f
+
+// adoptOrAddElevated is the same for our second source. Its name is as long as the first one's, and no name of a first one.
+func adoptOrAddElevated(ctx context.Context, c *conn, known []source, name string, priority uint8) (source, error) {
+	name += "@elevated"
+	for _, s := range known { // by id, so the first is the one of lowest id
+		if s.name == name {
+			return s, nil
+		}
+	}
+	return addSource(ctx, c, source{priority: priority, name: name})
+}
+
+func addSource(ctx context.Context, c *conn, s source) (source, error) {
+	r, err := ask[fib.FibSourceAddReply](ctx, c, &fib.FibSourceAdd{Src: fib.FibSource{Priority: s.priority, Name: s.name}})
 	if err == nil {
 		err = vppError(r.Retval)
 	}

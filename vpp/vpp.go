@@ -104,16 +104,18 @@ type VPP struct {
 
 // life is one connection, made ready. All but sources, links and tables is fixed.
 type life struct {
-	conn    *conn
-	name    string // of our tables
-	shared  bool   // the API source is used, own and sources are empty
-	own     source
-	sources atomic.Pointer[sources]
-	facts   route.Facts // without Interfaces
-	links   atomic.Pointer[links]
-	changed chan struct{} // size 1: an interface event came
-	gone    deletions
-	tables  map[tableID]bool // known to exist; of Apply and KeepTables, which never run at the same time
+	conn   *conn
+	name   string // of our tables
+	shared bool   // the API source is used; own, elevated and sources are empty
+	own    source
+	// elevated is for keys that are: it goes before the API's.
+	elevated source
+	sources  atomic.Pointer[sources]
+	facts    route.Facts // without Interfaces
+	links    atomic.Pointer[links]
+	changed  chan struct{} // size 1: an interface event came
+	gone     deletions
+	tables   map[tableID]bool // known to exist; of Apply and KeepTables, which never run at the same time
 }
 
 // New returns a VPP that is not connected yet.

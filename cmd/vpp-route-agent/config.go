@@ -57,6 +57,7 @@ type config struct {
 	kernelTable     uint32
 	kernelProtocol  uint8
 	kernelMetric    uint32
+	kernelElevated  uint32
 	prefixLimits    map[bgp.Scope]uint32
 	limitRetry      time.Duration
 	passwordDir     string
@@ -143,7 +144,9 @@ var settings = []setting{
 		set: truth(func(c *config) *bool { return &c.sharedSource })},
 	{flag: "kernel-table", file: "kernelTable", def: "254", usage: "Linux routing table for --dataplane kernel", set: parseTable},
 	{flag: "kernel-protocol", file: "kernelProtocol", def: "179", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
-	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: parseMetric},
+	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: parseMetric(func(c *config) *uint32 { return &c.kernelMetric })},
+	{flag: "kernel-elevated-metric", file: "kernelElevatedMetric", def: "512", usage: "metric of our Linux routes to addresses that are on their way to another node (live migration); it must be below Felix' for the workloads of this node, and below --kernel-metric",
+		set: parseMetric(func(c *config) *uint32 { return &c.kernelElevated })},
 
 	{flag: "prefix-limit", file: "prefixLimit", list: true, usage: "most paths that a peer may send, by class: mesh, global, node and local-workload, as in `global=1000,local-workload=10`; a class that is not named has no limit. A peer that sends more is cut off and its routes go",
 		set: parsePrefixLimits},
@@ -384,8 +387,11 @@ func (c *config) check(given map[string]bool) error {
 	if c.sharedSource && c.dataplane != "vpp" {
 		return fmt.Errorf("--allow-shared-source has no meaning with --dataplane %s", c.dataplane)
 	}
-	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric"); err != nil {
+	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric", "kernel-elevated-metric"); err != nil {
 		return err
+	}
+	if c.kernelElevated >= c.kernelMetric {
+		return fmt.Errorf("--kernel-elevated-metric %d must be below --kernel-metric %d", c.kernelElevated, c.kernelMetric)
 	}
 	if err := c.checkListeners(); err != nil {
 		return err

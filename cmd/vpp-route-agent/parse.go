@@ -136,13 +136,15 @@ func parseTable(c *config, s string) error {
 }
 
 // parseMetric leaves out 0: connected routes have it, and IPv6 turns it into 1024.
-func parseMetric(c *config, s string) error {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil || n == 0 {
-		return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint32(math.MaxUint32))
+func parseMetric(field func(*config) *uint32) setter {
+	return func(c *config, s string) error {
+		n, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || n == 0 {
+			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint32(math.MaxUint32))
+		}
+		*field(c) = uint32(n)
+		return nil
 	}
-	c.kernelMetric = uint32(n)
-	return nil
 }
 
 // parseSocket takes a path that fits into a socket address (unix(7), sun_path).

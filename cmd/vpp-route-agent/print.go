@@ -246,6 +246,9 @@ func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
 		if r.Table != 0 {
 			prefix = fmt.Sprintf("%s table %d", prefix, r.Table)
 		}
+		if r.Elevated {
+			prefix += " elevated"
+		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", prefix, r.Origin, nextHops(r), r.State, r.Reason)
 	}
 	return tw.Flush()

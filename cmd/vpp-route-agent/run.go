@@ -223,7 +223,7 @@ func serviceStatus(s agent.Status) string {
 
 func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
 	if cfg.dataplane == "kernel" {
-		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, Log: log})
+		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, ElevatedMetric: cfg.kernelElevated, Log: log})
 	}
 	return vpp.New(vpp.Config{
 		Socket: cfg.vppSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,

@@ -21,12 +21,14 @@ import (
 type RouteStatus struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Table  uint32       `json:"table"`
-	Origin string       `json:"origin"`
-	Kind   string       `json:"kind"`
-	Paths  []PathStatus `json:"paths"`
-	State  string       `json:"state"`
-	Since  time.Time    `json:"since"`            // in this state
-	Reason string       `json:"reason,omitempty"` // why it is not programmed, or a path is left out
+	// Elevated: it goes before what the node itself has for the prefix (a live migration).
+	Elevated bool         `json:"elevated,omitempty"`
+	Origin   string       `json:"origin"`
+	Kind     string       `json:"kind"`
+	Paths    []PathStatus `json:"paths"`
+	State    string       `json:"state"`
+	Since    time.Time    `json:"since"`            // in this state
+	Reason   string       `json:"reason,omitempty"` // why it is not programmed, or a path is left out
 }
 
 // PathStatus is one way of a route.
@@ -51,7 +53,7 @@ func (a *Agent) Routes(within netip.Prefix) []RouteStatus {
 
 func routeStatus(e fib.Entry) RouteStatus {
 	r := RouteStatus{
-		Prefix: e.Key.Prefix, Table: e.Key.Table, Origin: e.Origin.String(), Kind: e.Kind.String(), Paths: []PathStatus{},
+		Prefix: e.Key.Prefix, Table: e.Key.Table, Elevated: e.Key.Elevated, Origin: e.Origin.String(), Kind: e.Kind.String(), Paths: []PathStatus{},
 		State: e.State.String(), Since: e.Since, Reason: whyNot(e),
 	}
 	for _, p := range e.Paths {
@@ -91,12 +93,13 @@ type AuditStatus struct {
 
 // FindingStatus is one route that the data plane does not have as it acknowledged it.
 type FindingStatus struct {
-	Prefix netip.Prefix `json:"prefix"`
-	Table  uint32       `json:"table"`
-	Drift  string       `json:"drift"`
-	Want   string       `json:"want,omitempty"`
-	Found  string       `json:"found,omitempty"`
-	By     string       `json:"by,omitempty"`
+	Prefix   netip.Prefix `json:"prefix"`
+	Table    uint32       `json:"table"`
+	Elevated bool         `json:"elevated,omitempty"`
+	Drift    string       `json:"drift"`
+	Want     string       `json:"want,omitempty"`
+	Found    string       `json:"found,omitempty"`
+	By       string       `json:"by,omitempty"`
 }
 
 // Audit compares all routes of ours with the data plane, by one listing.
@@ -110,7 +113,7 @@ func (a *Agent) Audit(ctx context.Context) (AuditStatus, error) {
 	}
 	out := AuditStatus{r.Listed, r.Compared, r.Missing, r.Different, r.Extra, r.Hidden, r.Repair, []FindingStatus{}}
 	for _, f := range r.Findings {
-		fs := FindingStatus{Prefix: f.Key.Prefix, Table: f.Key.Table, Drift: f.Drift.String(), By: f.By}
+		fs := FindingStatus{Prefix: f.Key.Prefix, Table: f.Key.Table, Elevated: f.Key.Elevated, Drift: f.Drift.String(), By: f.By}
 		if f.Want.Prefix.IsValid() {
 			fs.Want = f.Want.String()
 		}

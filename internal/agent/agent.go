@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -239,6 +240,7 @@ func (a *Agent) applyPlan(ctx context.Context, plan Plan) {
 	if a.cfg.FIB != nil {
 		a.cfg.FIB.Protect(plan.OwnAddresses, plan.PeerAddresses)
 		a.cfg.FIB.KeepOut(plan.BGP.NotProgrammed)
+		a.cfg.FIB.SetNormal(plan.BGP.Policies.Normal4, plan.BGP.Policies.Normal6)
 		if a.snapshot.Lists != a.listed { // what is missing now may be missing from a broken list only
 			a.listed = a.snapshot.Lists
 			a.cfg.FIB.SetListed(route.Own, plan.Own)
@@ -460,8 +462,10 @@ type Learner struct{ FIB *fib.Engine }
 // Learned implements the speaker's sink; it stores and returns.
 func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
 	next := make([]route.Path, len(paths))
+	preference := uint32(math.MaxUint32)
 	for i, p := range paths {
 		next[i] = route.Path{NextHop: p.NextHop}
+		preference = min(preference, p.LocalPref) // equal, but where stale paths are alone
 	}
-	l.FIB.Learn(prefix, next)
+	l.FIB.LearnPreferred(prefix, next, preference)
 }

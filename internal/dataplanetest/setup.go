@@ -31,6 +31,9 @@ type Setup struct {
 	// before ours where the data plane keeps both.
 	AddForeign func(t *testing.T, r route.Route) (remove func())
 
+	// AddWorkload is the same for a host route as the CNI plugin has for a workload of this node. It goes before ours that are not elevated.
+	AddWorkload func(t *testing.T, r route.Route) (remove func())
+
 	// Dump lists everything that forwards in table 0 and OtherTable, whoever owns it, by other means than Dataplane: by key, in any
 	// text that is equal while the entry is. Several entries of one key are joined in a stable order.
 	Dump func(t *testing.T) map[route.Key]string

@@ -29,6 +29,11 @@ func (t *table) touchEtcdInside(k route.Key) {
 
 // bgpCover is Facts.BGPCover.
 func (t *table) bgpCover(k route.Key) (netip.Prefix, bool) {
+	if t.numElevated > 0 && !k.Elevated {
+		if e := t.entries[k.Twin()]; e != nil && e.want != nil {
+			return k.Prefix, true
+		}
+	}
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 		p, _ := k.Prefix.Addr().Prefix(bits)
 		if e := t.entries[route.Key{Table: k.Table, Prefix: p}]; e != nil && e.want != nil && e.origin == route.BGP {

@@ -171,6 +171,10 @@ func (e *Engine) work() (more bool) {
 		t.keepOut(*e.orders.apart)
 		e.orders.apart = nil
 	}
+	if e.orders.normal != nil {
+		t.setNormal(*e.orders.normal)
+		e.orders.normal = nil
+	}
 	for origin, set := range e.orders.routes {
 		t.setWishes(origin, set.routes, set.listed)
 	}

@@ -162,8 +162,10 @@ func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.R
 		if forwards, ok := d.foreign[k]; ok {
 			return route.Resolution{Prefix: p, Usable: forwards}, nil
 		}
-		if _, ok := d.ours[k]; ok {
-			return route.Resolution{Prefix: p, Ours: true}, nil
+		for _, k := range []route.Key{k, k.Twin()} {
+			if _, ok := d.ours[k]; ok {
+				return route.Resolution{Prefix: p, Ours: true}, nil
+			}
 		}
 	}
 	return route.Resolution{}, nil
@@ -220,10 +222,17 @@ func (d *fake) carryOut(op route.Op) error {
 	if k := op.Route.Key; k.Table != 0 {
 		d.tables[k.Table] = true
 	}
+	if twin, ok := d.ours[op.Route.Key.Twin()]; ok && recursive(twin) && recursive(op.Route) {
+		panic(fmt.Sprintf("VPP crashes on %s beside %s", op.Route, twin))
+	}
 	r := op.Route
 	r.Origin = route.Unknown
 	d.ours[r.Key] = r
 	return nil
+}
+
+func recursive(r route.Route) bool {
+	return slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == "" })
 }
 
 // heal ends all faults.

@@ -116,7 +116,7 @@ func (v *view) guard(k route.Key, origin route.Origin) Reason {
 			}
 		}
 	}
-	if name, ok := v.connected[k]; ok {
+	if name, ok := v.connected[route.Key{Table: k.Table, Prefix: k.Prefix}]; ok {
 		return Reason{what: isConnected, prefix: k.Prefix, name: name}
 	}
 	first, _ := slices.BinarySearchFunc(v.guarded, NextHop{k.Table, k.Prefix.Addr()}, func(g guarded, n NextHop) int {

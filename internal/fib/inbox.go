@@ -24,6 +24,7 @@ type orders struct {
 	apart   *[]netip.Prefix // see KeepOut
 	sweep   bool
 	release bool // of what the guard holds
+	normal  *[2]uint32
 	unsaid  *bool
 }
 
@@ -34,8 +35,9 @@ type wishes struct {
 }
 
 type learned struct {
-	prefix netip.Prefix
-	paths  []route.Path
+	prefix     netip.Prefix
+	paths      []route.Path
+	preference uint32
 }
 
 type protection struct{ own, peers []netip.Addr }
@@ -64,8 +66,17 @@ func (i *inbox) take() orders {
 
 // Learn hands over BGP's complete new set of paths of a prefix in the default table; none means withdrawn. It stores and returns. The
 // caller does not change paths afterwards.
-func (e *Engine) Learn(prefix netip.Prefix, paths []route.Path) {
-	e.inbox.change(func(o *orders) { o.learned = append(o.learned, learned{prefix, paths}) })
+func (e *Engine) Learn(prefix netip.Prefix, paths []route.Path) { e.LearnPreferred(prefix, paths, 0) }
+
+// LearnPreferred is Learn with the LOCAL_PREF that the paths have in common: a host route is elevated if that is above the normal one.
+func (e *Engine) LearnPreferred(prefix netip.Prefix, paths []route.Path, preference uint32) {
+	e.inbox.change(func(o *orders) { o.learned = append(o.learned, learned{prefix, paths, preference}) })
+}
+
+// SetNormal says which LOCAL_PREF routes have that are not elevated, for IPv4 and IPv6 (Calico: 2147483647 less the normal route priority).
+// Until it is called none is elevated.
+func (e *Engine) SetNormal(v4, v6 uint32) {
+	e.inbox.change(func(o *orders) { o.normal = &[2]uint32{v4, v6} })
 }
 
 // SetRoutes hands over everything an origin other than BGP wants, one route for each key. Handing over the same again does nothing.

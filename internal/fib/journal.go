@@ -258,11 +258,18 @@ func endBlock(b []byte) []byte {
 	return b
 }
 
+// recordElevated is a bit of a record's address length. An agent that does not know it takes the file for damaged.
+const recordElevated = 0x80
+
 // A record is: table (4 bytes), prefix length, address length, address, digest (8 bytes).
 func appendRecord(b []byte, k route.Key, digest uint64) []byte {
 	a := k.Prefix.Addr()
 	b = binary.BigEndian.AppendUint32(b, k.Table)
-	b = append(b, byte(k.Prefix.Bits()), byte(a.BitLen()/8))
+	size := byte(a.BitLen() / 8)
+	if k.Elevated {
+		size |= recordElevated
+	}
+	b = append(b, byte(k.Prefix.Bits()), size)
 	if a.Is4() {
 		a4 := a.As4()
 		b = append(b, a4[:]...)

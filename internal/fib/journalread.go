@@ -181,15 +181,18 @@ func (f *journalled) takeInterfaces(body []byte) error {
 }
 
 func cutRecord(b []byte) (r record, rest []byte, err error) {
-	if len(b) < 6 || b[5] != 4 && b[5] != 16 || len(b) < 6+int(b[5])+8 {
+	if len(b) < 6 {
 		return r, nil, fmt.Errorf("%w: bad record", errJournal)
 	}
-	n := int(b[5])
+	n := int(b[5] &^ recordElevated)
+	if n != 4 && n != 16 || len(b) < 6+n+8 {
+		return r, nil, fmt.Errorf("%w: bad record", errJournal)
+	}
 	a, _ := netip.AddrFromSlice(b[6 : 6+n])
 	p := netip.PrefixFrom(a, int(b[4]))
 	if !p.IsValid() || p != p.Masked() || a.Is4In6() {
 		return r, nil, fmt.Errorf("%w: bad prefix", errJournal)
 	}
-	r = record{key: route.Key{Table: binary.BigEndian.Uint32(b), Prefix: p}, digest: binary.BigEndian.Uint64(b[6+n:])}
+	r = record{key: route.Key{Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p}, digest: binary.BigEndian.Uint64(b[6+n:])}
 	return r, b[6+n+8:], nil
 }

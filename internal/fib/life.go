@@ -41,6 +41,7 @@ func (t *table) observe(f route.Facts) {
 	} else if t.view != nil {
 		t.reindex(t.view.facts.Interfaces, f.Interfaces)
 	}
+	t.setOneSource(f.Preflight.Outcome == route.SharedSource)
 	if t.present = t.adopted; t.present && away {
 		t.verify()
 	}
@@ -177,8 +178,10 @@ func (t *table) regard(f route.Facts) {
 }
 
 func (t *table) touchKey(k route.Key) {
-	if e := t.entries[k]; e != nil {
-		t.touch(e)
+	for _, e := range t.both(k) {
+		if e != nil {
+			t.touch(e)
+		}
 	}
 }
 
@@ -194,7 +197,10 @@ func (t *table) touchGuarded(before, after []guarded) {
 	for g, n := range changed {
 		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ { // a default route is never refused
 			p, err := g.Address.Prefix(bits)
-			if e := t.entries[route.Key{Table: g.Table, Prefix: p}]; err == nil && e != nil {
+			for _, e := range t.both(route.Key{Table: g.Table, Prefix: p}) {
+				if err != nil || e == nil {
+					continue
+				}
 				t.touch(e)
 				for _, hop := range slices.Clone(t.hops.inside(e.key)) {
 					t.correct(hop)

@@ -225,9 +225,11 @@ func (t *table) cover(hop *nextHop) {
 	}
 	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
 		p, err := hop.Address.Prefix(bits)
-		if e := t.entries[route.Key{Table: hop.Table, Prefix: p}]; err == nil && e != nil && t.covers(e) {
-			t.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.is(isStatic)}
-			return
+		for _, e := range t.both(route.Key{Table: hop.Table, Prefix: p}) {
+			if err == nil && e != nil && t.covers(e) {
+				t.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.is(isStatic)}
+				return
+			}
 		}
 	}
 }

@@ -38,6 +38,9 @@ func (w *world) fib() map[route.Key]route.Route {
 		bgp := out
 		out = make(map[route.Key]route.Route)
 		f.BGPCover = func(k route.Key) (netip.Prefix, bool) {
+			if !k.Elevated && bgp[k.Twin()].Prefix.IsValid() {
+				return k.Prefix, true
+			}
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
 				if bgp[route.Key{Table: k.Table, Prefix: p}].Origin == route.BGP {

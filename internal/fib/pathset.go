@@ -86,4 +86,5 @@ type candidate struct {
 	nextInSet, prevInSet *candidate
 	origin               route.Origin
 	kind                 route.Kind
+	preference           uint32 // LOCAL_PREF of BGP's host routes; 0: not known
 }

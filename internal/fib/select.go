@@ -36,7 +36,7 @@ type Facts struct {
 	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
-	// BGPCover returns the longest forwarding BGP route, the default route excepted, that is shorter than k and covers it: where
+	// BGPCover returns the longest forwarding BGP route, the default route excepted, that covers k and is shorter, or elevated: where
 	// there is one, no route of origin Etcd is programmed. nil: there is none.
 	BGPCover func(k route.Key) (netip.Prefix, bool)
 }

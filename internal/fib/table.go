@@ -24,15 +24,18 @@ type table struct {
 	services   []netip.Prefix
 	view       *view // of the last facts with an identity; nil before the first
 
-	entries map[route.Key]*entry
-	all     []*entry // entry.index points here
-	sets    pathSets
-	hops    nextHops
-	wishes  map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
-	holds   map[route.Origin]*hold
-	etcd    []route.Key          // the wishes of origin Etcd, sorted
-	covered map[*entry]time.Time // that stay although BGP covers them, and until when at least
-	unsaid  bool                 // BGP has not told all that it knows
+	entries   map[route.Key]*entry
+	all       []*entry // entry.index points here
+	sets      pathSets
+	hops      nextHops
+	wishes    map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
+	holds     map[route.Origin]*hold
+	etcd      []route.Key               // the wishes of origin Etcd, sorted
+	normal    [2]uint32                 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
+	oneSource bool                      // the data plane has no place for elevated entries
+	elevated  map[netip.Prefix]struct{} // that BGP wants elevated
+	covered   map[*entry]time.Time      // that stay although BGP covers them, and until when at least
+	unsaid    bool                      // BGP has not told all that it knows
 
 	suspects []*nextHop // unusable, not reported yet
 	idle     []*nextHop // reported, but named by no path any more
@@ -66,6 +69,7 @@ type table struct {
 	life             int // counts identities: answers from an earlier one are void
 	adopted, present bool
 	sweep            bool
+	numElevated      int             // entries that are elevated
 	adoptedLeft      int             // entries that are isAdopted
 	suspect          map[string]bool // interfaces that are not what they were for adopted entries; nil without any
 	epoch            int             // counts changes of the meaning of interface names
@@ -141,6 +145,7 @@ func newTable(distances map[route.Origin]uint8) *table {
 		wishes:    make(map[route.Origin]map[route.Key]struct{}),
 		holds:     make(map[route.Origin]*hold),
 		covered:   make(map[*entry]time.Time),
+		elevated:  make(map[netip.Prefix]struct{}),
 		drifts:    make(map[*entry]drift),
 		shadows:   make(map[*entry]string),
 		tables:    make(map[uint32]int),
@@ -158,6 +163,9 @@ func (t *table) add(k route.Key) *entry {
 	e := &entry{key: k, index: int32(len(t.all))}
 	t.entries[k] = e
 	t.all = append(t.all, e)
+	if k.Elevated {
+		t.numElevated++
+	}
 	t.useTable(k, 1)
 	return e
 }
@@ -233,7 +241,7 @@ func (t *table) touch(e *entry) {
 // learn is wish for what BGP says about a prefix in the default table.
 func (t *table) learn(l learned) {
 	if p, ok := route.Normalize(l.prefix); ok {
-		t.wish(route.Key{Prefix: p}, route.BGP, route.Via, l.paths)
+		t.place(p, l.paths, l.preference)
 	}
 }
 
@@ -364,19 +372,30 @@ func (t *table) need(e *entry) need {
 	case !t.adopted || e.is(isWaiting|isGone):
 		return needNothing
 	case e.want != nil:
-		if unsure || e.actual != e.want.digest {
+		if (unsure || e.actual != e.want.digest) && !t.isBarred(e) {
 			return needPut
 		}
 	case unsure || e.actual != 0:
-		if !e.is(isAdopted) || t.sweep {
+		// BGP has told all about a prefix when it wants its twin: nothing is left to be ignorant of.
+		replaced, now := t.twin(e).replaces()
+		if replaced && now || !replaced && (!e.is(isAdopted) || t.sweep) {
 			return needDelete
 		}
 	}
 	return needNothing
 }
 
-// settle queues what e needs, keeps the counts, and forgets e when nothing is left of it.
+// settle queues what e needs, and what its twin needs that may have waited for it.
 func (t *table) settle(e *entry) {
+	twin := t.twin(e)
+	t.settleAlone(e)
+	if twin != nil {
+		t.settleAlone(twin)
+	}
+}
+
+// settleAlone queues what e needs, keeps the counts, and forgets e when nothing is left of it.
+func (t *table) settleAlone(e *entry) {
 	if e.is(isGone) {
 		return
 	}
@@ -407,6 +426,9 @@ func (t *table) forget(e *entry) {
 	t.all[len(t.all)-1] = nil
 	t.all = t.all[:len(t.all)-1]
 	delete(t.entries, e.key)
+	if e.key.Elevated {
+		t.numElevated--
+	}
 	t.useTable(e.key, -1)
 	e.set(isGone)
 }

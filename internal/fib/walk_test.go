@@ -52,6 +52,8 @@ type walker struct {
 	journal string
 	life    int
 	full    []route.Interface
+	normal  uint32
+	prefs   map[netip.Prefix]uint32
 	adopted map[route.Key]bool // in the data plane when this engine started, and not wanted since
 	swept   bool
 }
@@ -81,14 +83,41 @@ func (w *walker) want(k route.Key, c Candidate) {
 	w.w.want(k, c)
 	if len(c.Paths) > 0 || c.Kind != route.Via {
 		delete(w.adopted, k)
+		delete(w.adopted, k.Twin())
 	}
 }
 
 func (w *walker) learn() {
 	p := w.prefix()
 	paths := w.paths(p, 0)
-	w.want(route.Key{Prefix: p}, Candidate{Origin: route.BGP, Paths: paths})
-	w.e.Learn(p, paths)
+	w.prefs[p] = rapid.SampledFrom([]uint32{100, 2147482623, 2147483135}).Draw(w.t, "local pref")
+	w.wantBGP(p, paths)
+	w.e.LearnPreferred(p, paths, w.prefs[p])
+}
+
+// wantBGP wants the paths where their LOCAL_PREF puts them, and nothing at the other place.
+func (w *walker) wantBGP(p netip.Prefix, paths []route.Path) {
+	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !w.oneSource()}
+	w.want(k.Twin(), Candidate{Origin: route.BGP})
+	w.want(k, Candidate{Origin: route.BGP, Paths: paths})
+}
+
+func (w *walker) oneSource() bool { return w.w.facts.Preflight.Outcome == route.SharedSource }
+
+// setNormal changes the LOCAL_PREF of what is not elevated.
+func (w *walker) setNormal() {
+	w.normal = rapid.SampledFrom([]uint32{0, 99, 2147482623}).Draw(w.t, "normal")
+	w.e.SetNormal(w.normal, w.normal)
+	w.replace()
+}
+
+// replace: what BGP wants may belong elsewhere now.
+func (w *walker) replace() {
+	for k, wants := range maps.Clone(w.w.wants) {
+		if c, ok := wants[route.BGP]; ok {
+			w.wantBGP(k.Prefix, c.Paths)
+		}
+	}
 }
 
 // setRoutes replaces all of one origin.
@@ -242,9 +271,10 @@ func (w *walker) restartAgent() {
 	w.e.Protect(w.w.own, w.w.peers)
 	for k, wants := range w.w.wants {
 		if c, ok := wants[route.BGP]; ok {
-			w.e.Learn(k.Prefix, c.Paths)
+			w.e.LearnPreferred(k.Prefix, c.Paths, w.prefs[k.Prefix])
 		}
 	}
+	w.e.SetNormal(w.normal, w.normal)
 }
 
 func (w *walker) startAgent() {
@@ -435,12 +465,13 @@ func TestWalk(t *testing.T) {
 
 func walk(t *rapid.T, journal string) {
 	f := node("life 0")
-	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal}
+	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}}
 	w.dp.foreign[key("0.0.0.0/0")] = true
 	w.startAgent()
+	w.e.SetNormal(w.normal, w.normal)
 	defer func() { w.heal(); w.e.stop() }()
 	steps := map[string]func(){
-		"learn": w.learn, "learn more": w.learn, "routes": w.setRoutes, "protect": w.protect, "foreign": w.foreign, "link": w.link,
+		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes, "protect": w.protect, "foreign": w.foreign, "link": w.link,
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
 		"sweep": w.allowSweep, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) }, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,

@@ -190,11 +190,11 @@ func (w *write) encode(op *route.Op) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
-	e := entry{table: table, prefix: op.Route.Prefix, protocol: w.d.protocol, metric: w.d.metric}
+	e := entry{table: table, prefix: op.Route.Prefix, protocol: w.d.protocol, metric: w.d.metricFor(op.Route.Key)}
 	if op.Delete {
 		return e, nil
 	}
-	if w.d.watch.clashes(clashKey{table, e.prefix}) {
+	if w.d.watch.clashes(e.clashKey()) {
 		return entry{}, errForeign
 	}
 	switch op.Route.Kind {
@@ -338,7 +338,7 @@ func (d *Dataplane) listClashes(ctx context.Context) error {
 	var found []clashKey
 	err := d.each(ctx, selection{}, func() { found = nil }, func(e entry) {
 		if d.clashing(e) {
-			found = append(found, clashKey{e.table, e.prefix})
+			found = append(found, e.clashKey())
 		}
 	})
 	d.watch.mu.Lock()

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"slices"
@@ -34,9 +35,10 @@ func TestDataplaneKernel(t *testing.T) {
 			{Name: "eth2", V4: pfx("10.0.2.1/24"), V6: pfx("fd00:2::1/64")},
 		},
 		OtherTable: otherTable, MissingTable: 8,
-		AddForeign: func(t *testing.T, r route.Route) func() { return addForeign(t, node, r) },
-		Dump:       func(t *testing.T) map[route.Key]string { return dump(t, node) },
-		Egress:     func(t *testing.T, k route.Key) map[string]int { return egress(t, node, k) },
+		AddForeign:  func(t *testing.T, r route.Route) func() { return addForeign(t, node, r, 0) },
+		AddWorkload: func(t *testing.T, r route.Route) func() { return addForeign(t, node, r, 1024) }, // Felix' metric
+		Dump:        func(t *testing.T) map[route.Key]string { return dump(t, node) },
+		Egress:      func(t *testing.T, k route.Key) map[string]int { return egress(t, node, k) },
 		Reopen: func(*testing.T) fib.Dataplane {
 			stop()
 			d, stop = open(t, Config{Namespace: node.Path()})
@@ -57,9 +59,9 @@ func setUpTable(node *netlab.Namespace) error {
 	return node.Handle().RouteAdd(&netlink.Route{Dst: network(pfx("2001:db9::/64")), Type: unix.RTN_BLACKHOLE, Table: otherTable})
 }
 
-func addForeign(t *testing.T, node *netlab.Namespace, r route.Route) (remove func()) {
+func addForeign(t *testing.T, node *netlab.Namespace, r route.Route, metric int) (remove func()) {
 	t.Helper()
-	foreign := &netlink.Route{Dst: network(r.Prefix), Protocol: unix.RTPROT_STATIC, Table: int(r.Table)}
+	foreign := &netlink.Route{Dst: network(r.Prefix), Protocol: unix.RTPROT_STATIC, Table: int(r.Table), Priority: metric}
 	switch r.Kind {
 	case route.Drop:
 		foreign.Type = unix.RTN_BLACKHOLE
@@ -101,7 +103,7 @@ func dump(t *testing.T, node *netlab.Namespace) map[route.Key]string {
 	return joined
 }
 
-// egress reads the next hops of the entry of k.
+// egress reads the next hops of the best entry of k.
 func egress(t *testing.T, node *netlab.Namespace, k route.Key) map[string]int {
 	t.Helper()
 	table := int(k.Table)
@@ -114,9 +116,10 @@ func egress(t *testing.T, node *netlab.Namespace, k route.Key) map[string]int {
 	}
 	found, err := node.Handle().RouteListFiltered(family, &netlink.Route{Table: table, Dst: network(k.Prefix)}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	check(t, err)
-	if len(found) != 1 {
-		t.Fatalf("%d routes for %s", len(found), k)
+	if len(found) == 0 {
+		t.Fatalf("no route for %s", k)
 	}
+	slices.SortFunc(found, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
 	shares := map[string]int{}
 	count := func(index, weight int) {
 		link, err := node.Handle().LinkByIndex(index)

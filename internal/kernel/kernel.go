@@ -1,5 +1,5 @@
 // Package kernel is the Linux FIB as a data plane, over netlink. It implements fib.Dataplane and is the only importer of netlink for
-// routes. Ours are the routes that carry both our protocol number and our metric, in any table; it shows, replaces and deletes no other.
+// routes. Ours are the routes that carry both our protocol number and one of our two metrics, in any table; it shows, replaces and deletes no other.
 //
 // The kernel has no recursive next hops and no paths that stand by. A next hop without interface is looked up when the route is put,
 // and again when the kernel's other routes change; of several preferences only the best is programmed. What was asked for is
@@ -33,15 +33,20 @@ const (
 	// DefaultMetric keeps our routes apart from others of the same prefix: the kernel keys routes by prefix and metric, and replaces
 	// a foreign route whose metric is the same. 1024 is Calico's and IPv6's default.
 	DefaultMetric = 1050
+	// DefaultElevatedMetric is the one that BIRD programs for an address that moves here from elsewhere (Calico's elevated route priority). It is
+	// below Felix' 1024 for the workloads of this node.
+	DefaultElevatedMetric = 512
 )
 
 // Config says which routes are ours. Changing a value orphans the routes of the old one.
 type Config struct {
-	Table     uint32 // the routing table that route.Key.Table 0 stands for; 0: main (254)
-	Protocol  uint8  // 0: DefaultProtocol
-	Metric    uint32 // lower is preferred; 0: DefaultMetric
-	Namespace string // path of a network namespace, such as /run/netns/blue; "": the caller's
-	Log       *slog.Logger
+	Table    uint32 // the routing table that route.Key.Table 0 stands for; 0: main (254)
+	Protocol uint8  // 0: DefaultProtocol
+	Metric   uint32 // lower is preferred; 0: DefaultMetric
+	// ElevatedMetric is for elevated keys and must be lower; 0: DefaultElevatedMetric, or just below Metric if that is lower.
+	ElevatedMetric uint32
+	Namespace      string // path of a network namespace, such as /run/netns/blue; "": the caller's
+	Log            *slog.Logger
 }
 
 // Dataplane is the FIB of one network namespace. It lives from New to the end of Run.
@@ -49,6 +54,7 @@ type Dataplane struct {
 	table    uint32
 	protocol uint8
 	metric   uint32
+	elevated uint32 // metric of elevated keys
 	log      *slog.Logger
 	identity string
 	version  string
@@ -77,7 +83,7 @@ type Dataplane struct {
 // New opens the kernel's FIB. Nothing is changed; events are collected from here on.
 func New(c Config) (*Dataplane, error) {
 	d := &Dataplane{
-		table: c.Table, protocol: c.Protocol, metric: c.Metric, log: c.Log,
+		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric, log: c.Log,
 		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
 	}
 	d.list = d.listInterfaces
@@ -89,6 +95,12 @@ func New(c Config) (*Dataplane, error) {
 	}
 	if d.metric == 0 {
 		d.metric = DefaultMetric
+	}
+	if d.elevated == 0 {
+		d.elevated = min(DefaultElevatedMetric, d.metric-1)
+	}
+	if d.elevated == 0 || d.elevated >= d.metric {
+		return nil, fmt.Errorf("kernel: metric %d of elevated routes is not below %d and above 0", d.elevated, d.metric)
 	}
 	err := inNamespace(c.Namespace, d.open)
 	if err == nil {
@@ -128,7 +140,7 @@ func (d *Dataplane) open() (err error) {
 		return err
 	}
 	// What is in the FIB survives us, and goes with the machine or the namespace.
-	d.identity = fmt.Sprintf("%s netns %d proto %d metric %d table %d", strings.TrimSpace(string(boot)), ns.Ino, d.protocol, d.metric, d.table)
+	d.identity = fmt.Sprintf("%s netns %d proto %d metric %d elevated %d table %d", strings.TrimSpace(string(boot)), ns.Ino, d.protocol, d.metric, d.elevated, d.table)
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return err
@@ -230,7 +242,19 @@ func (d *Dataplane) ourTable(t uint32) uint32 {
 	return t
 }
 
-func (d *Dataplane) ours(e entry) bool { return e.protocol == d.protocol && e.metric == d.metric }
+func (d *Dataplane) ours(e entry) bool {
+	return e.protocol == d.protocol && (e.metric == d.metric || e.metric == d.elevated)
+}
 
 // clashing reports a foreign route that the kernel would take for the same as one of ours: equal metric.
-func (d *Dataplane) clashing(e entry) bool { return e.metric == d.metric && e.protocol != d.protocol }
+func (d *Dataplane) clashing(e entry) bool {
+	return e.protocol != d.protocol && (e.metric == d.metric || e.metric == d.elevated)
+}
+
+// metricFor is the metric of an entry of k.
+func (d *Dataplane) metricFor(k route.Key) uint32 {
+	if k.Elevated {
+		return d.elevated
+	}
+	return d.metric
+}

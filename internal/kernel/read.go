@@ -17,7 +17,7 @@ func (d *Dataplane) Routes(ctx context.Context) ([]route.Route, error) {
 	ifaces, err := d.interfaces()
 	if err == nil {
 		err = d.each(ctx, selection{protocol: d.protocol}, func() { found = nil }, func(e entry) {
-			if e.metric == d.metric {
+			if d.ours(e) {
 				found = append(found, d.asPut(d.routeOf(e, ifaces)))
 			}
 		})
@@ -71,7 +71,7 @@ func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok 
 	if err != nil {
 		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
 	}
-	e, ok, err := d.exact(ctx, table, k.Prefix)
+	e, ok, err := d.exact(ctx, table, k.Prefix, d.metricFor(k))
 	if err != nil {
 		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
 	}
@@ -81,28 +81,28 @@ func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok 
 	return d.asPut(d.routeOf(e, ifaces)), true, nil
 }
 
-func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix) (found entry, ok bool, err error) {
+func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix, metric uint32) (found entry, ok bool, err error) {
 	s := selection{family: entry{prefix: p}.family(), table: table, protocol: d.protocol}
 	if table == unix.RT_TABLE_MAIN && p.Bits() > 0 { // 0.0.0.0 would mean ourselves
 		e, answer := d.ask(p.Addr())
 		switch {
-		case answer == matched && e.table == table && e.prefix == p && d.ours(e):
+		case answer == matched && e.table == table && e.prefix == p && d.ours(e) && e.metric == metric:
 			return e, true, nil
 		case answer == unclear && e.kind != 0: // most likely it is this one that discards, and there are few such
 			s.kind = e.kind
-			if found, ok, err = d.search(ctx, s, p); ok || err != nil {
+			if found, ok, err = d.search(ctx, s, p, metric); ok || err != nil {
 				return found, ok, err
 			}
 			s.kind = 0
 		}
 	}
-	return d.search(ctx, s, p)
+	return d.search(ctx, s, p, metric)
 }
 
-func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix) (found entry, ok bool, err error) {
+func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix, metric uint32) (found entry, ok bool, err error) {
 	restart := func() { found, ok = entry{}, false }
 	err = d.each(ctx, s, restart, func(e entry) {
-		if e.prefix == p && d.ours(e) {
+		if e.prefix == p && d.ours(e) && e.metric == metric {
 			found, ok = e, true
 		}
 	})
@@ -207,7 +207,7 @@ func (d *Dataplane) ask(addr netip.Addr) (e entry, a answer) {
 
 // routeOf converts from the kernel's form: every path attached.
 func (d *Dataplane) routeOf(e entry, ifaces interfaces) route.Route {
-	r := route.Route{Key: route.Key{Table: d.ourTable(e.table), Prefix: e.prefix}}
+	r := route.Route{Key: route.Key{Table: d.ourTable(e.table), Elevated: e.metric == d.elevated, Prefix: e.prefix}}
 	switch e.kind {
 	case unix.RTN_BLACKHOLE:
 		r.Kind = route.Drop

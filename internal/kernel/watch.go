@@ -28,7 +28,10 @@ type watch struct {
 type clashKey struct {
 	table  uint32
 	prefix netip.Prefix
+	metric uint32
 }
+
+func (e entry) clashKey() clashKey { return clashKey{e.table, e.prefix, e.metric} }
 
 // losses are what interfaces had to do without for a moment at least.
 type losses struct {
@@ -192,7 +195,7 @@ func (w *watch) noteRoute(m message) {
 		return
 	}
 	if w.clashing(e) {
-		key := clashKey{e.table, e.prefix}
+		key := e.clashKey()
 		if m.kind == unix.RTM_NEWROUTE {
 			w.clash[key] = struct{}{}
 		} else {

@@ -15,21 +15,40 @@ import (
 
 // Key names one entry of a FIB. The prefix is masked and unmapped (see Normalize), so keys can be compared and used in maps.
 type Key struct {
-	Table  uint32 // VRF: VPP's table id, Linux' routing table; 0 is the default table of the data plane
-	Prefix netip.Prefix
+	Table uint32 // VRF: VPP's table id, Linux' routing table; 0 is the default table of the data plane
+	// Elevated entries go before what others have for the prefix, the routes of this node's own workloads among them; the rest of ours do not.
+	// It is for host prefixes: a workload that moves is on two nodes at once, and traffic must follow it from the old one too.
+	Elevated bool
+	Prefix   netip.Prefix
 }
 
-// String returns the prefix, and the table where it is not the default one.
+// String returns the prefix, the table where it is not the default one, and whether the entry is elevated.
 func (k Key) String() string {
-	if k.Table == 0 {
-		return k.Prefix.String()
+	s := k.Prefix.String()
+	if k.Table != 0 {
+		s += fmt.Sprintf(" table %d", k.Table)
 	}
-	return fmt.Sprintf("%s table %d", k.Prefix, k.Table)
+	if k.Elevated {
+		s += " elevated"
+	}
+	return s
 }
 
-// CompareKeys orders by table, then family and address, then length: the order in which tables are printed.
+// Twin is the key of the same prefix that is elevated, or that is not.
+func (k Key) Twin() Key {
+	k.Elevated = !k.Elevated
+	return k
+}
+
+// CompareKeys orders by table, then family and address, then length, then the elevated one first: the order in which tables are printed.
 func CompareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.Table, b.Table), ComparePrefixes(a.Prefix, b.Prefix))
+	if c := cmp.Or(cmp.Compare(a.Table, b.Table), ComparePrefixes(a.Prefix, b.Prefix)); c != 0 || a.Elevated == b.Elevated {
+		return c
+	}
+	if a.Elevated {
+		return -1
+	}
+	return 1
 }
 
 // ComparePrefixes orders by address family and address, then shorter prefixes first.

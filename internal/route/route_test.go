@@ -171,8 +171,9 @@ func TestDigestAgreesWithSameForwarding(t *testing.T) {
 
 func TestCompareKeysIsTheOrderOfPrintedTables(t *testing.T) {
 	want := []Key{
-		{0, pfx("0.0.0.0/0")}, {0, pfx("10.0.0.0/8")}, {0, pfx("10.0.0.0/26")}, {0, pfx("10.0.0.64/26")}, {0, pfx("::/0")}, {0, pfx("fd00::/64")},
-		{7, pfx("0.0.0.0/0")},
+		{0, false, pfx("0.0.0.0/0")}, {0, false, pfx("10.0.0.0/8")}, {0, false, pfx("10.0.0.0/26")}, {0, false, pfx("10.0.0.64/26")},
+		{0, true, pfx("10.0.0.65/32")}, {0, false, pfx("10.0.0.65/32")}, {0, false, pfx("::/0")}, {0, false, pfx("fd00::/64")},
+		{7, false, pfx("0.0.0.0/0")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		got := rapid.Permutation(want).Draw(t, "order")
@@ -187,6 +188,9 @@ func TestStrings(t *testing.T) {
 	r := Route{Key: Key{Table: 7, Prefix: pfx("10.1.0.64/26")}, Paths: CanonicalPaths([]Path{
 		{NextHop: addr("10.0.0.4"), Interface: "eth0", Weight: 3}, {NextHop: addr("10.0.0.3"), Table: 2, Preference: 1}})}
 	if got := r.String(); got != "10.1.0.64/26 table 7 via 10.0.0.4 eth0 weight 3, 10.0.0.3 table 2 preference 1" {
+		t.Error(got)
+	}
+	if got := (Route{Key: Key{Prefix: pfx("10.1.0.1/32"), Elevated: true}, Kind: Drop}).String(); got != "10.1.0.1/32 elevated drop" {
 		t.Error(got)
 	}
 	if got := (Route{Key: Key{Prefix: pfx("10.1.0.0/26")}, Kind: Drop}).String(); got != "10.1.0.0/26 drop" {

@@ -279,6 +279,9 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 	if int(src) >= len(s.sources) {
 		panic(fmt.Sprintf("vpptest: route %s under FIB source %d, which nobody registered: VPP reads out of bounds there", prefix, src))
 	}
+	if isAdd && t.recursesBeside(prefix, src, paths) {
+		panic(fmt.Sprintf("vpptest: two sources have a recursive route for %s: a real VPP crashes sooner or later", prefix))
+	}
 	if isAdd {
 		t.put(prefix, src, paths)
 	} else {
@@ -288,6 +291,24 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 		s.destroyUnlocked(k)
 	}
 	return 0
+}
+
+// recursesBeside reports whether these paths recurse, and those that another registered source has for p.
+func (t *table) recursesBeside(p netip.Prefix, src uint8, paths []fib_types.FibPath) bool {
+	e := t.entries[p.Masked()]
+	if e == nil || !recurses(paths) {
+		return false
+	}
+	for other, theirs := range e.bySource {
+		if other != src && int(other) >= len(builtinSources()) && recurses(theirs) {
+			return true
+		}
+	}
+	return false
+}
+
+func recurses(paths []fib_types.FibPath) bool {
+	return slices.ContainsFunc(paths, func(p fib_types.FibPath) bool { return p.Type == isNormal && p.SwIfIndex == noInterface })
 }
 
 // decodePath checks a path and brings it into the form in which VPP shows it again.
