@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,6 +42,8 @@ type follower struct {
 	term     uint64 // Raft's, as last heard from a quorum
 	revision int64  // the newest that was taken in
 	listed   bool   // a list was taken in and not yet published
+
+	absences *absences
 }
 
 // keyRange is a range of keys and the revision from which it must be watched; 0: it must be listed first.
@@ -50,7 +53,7 @@ type keyRange struct {
 }
 
 func newFollower(s *Source) *follower {
-	f := &follower{source: s, store: calico.NewStoreFor(s.node, s.needs)}
+	f := &follower{source: s, store: calico.NewStoreFor(s.node, s.needs), absences: newAbsences(s.needs.Hosts, s.returnTime)}
 	for _, p := range s.needs.Prefixes(s.node) {
 		f.ranges = append(f.ranges, keyRange{prefix: p})
 	}
@@ -69,6 +72,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 			f.forget()
 		}
 		f.cluster, f.term = head.ClusterId, head.RaftTerm
+		f.absences.back(time.Now())
 		if err := f.list(ctx, client, head.Revision); err != nil {
 			return err
 		}
@@ -133,6 +137,7 @@ func (f *follower) list(ctx context.Context, client *clientv3.Client, revision i
 	if prefixes == nil {
 		return nil
 	}
+	f.keepAbsent(prefixes)
 	f.store.EndList(prefixes...)
 	for i := range f.ranges {
 		if f.ranges[i].next == 0 {
@@ -157,7 +162,7 @@ func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefi
 		}
 		f.source.heard()
 		for _, kv := range page.Kvs {
-			f.store.Put(string(kv.Key), kv.Value)
+			f.put(kv)
 		}
 		if !page.More || len(page.Kvs) == 0 {
 			return nil
@@ -198,9 +203,9 @@ func (f *follower) take(i int, resp clientv3.WatchResponse) error {
 	}
 	for _, ev := range resp.Events {
 		if ev.Type == mvccpb.DELETE {
-			f.store.Delete(string(ev.Kv.Key))
+			f.delete(string(ev.Kv.Key))
 		} else {
-			f.store.Put(string(ev.Kv.Key), ev.Kv.Value)
+			f.put(ev.Kv)
 		}
 		f.revision = max(f.revision, ev.Kv.ModRevision)
 		r.next = max(r.next, ev.Kv.ModRevision+1)
@@ -213,6 +218,39 @@ func (f *follower) take(i int, resp clientv3.WatchResponse) error {
 		st.Events += int64(len(resp.Events))
 	})
 	return nil
+}
+
+func (f *follower) put(kv *mvccpb.KeyValue) {
+	f.absences.seen(string(kv.Key))
+	f.store.Put(string(kv.Key), kv.Value)
+}
+
+func (f *follower) delete(key string) {
+	if f.absences.holds(key, time.Now()) {
+		f.source.log.Warn("a host's address is gone from etcd, which was lost; it has some time to come back", "key", key, "time", f.absences.wait)
+		return
+	}
+	f.store.Delete(key)
+}
+
+// keepAbsent looks at what a list under prefixes lacks before that is deleted.
+func (f *follower) keepAbsent(prefixes []string) {
+	if !slices.Contains(prefixes, f.absences.hosts) {
+		return
+	}
+	for _, key := range f.store.Unseen(f.absences.hosts) {
+		if f.absences.holds(key, time.Now()) {
+			f.store.See(key)
+		}
+	}
+}
+
+// endAbsences deletes what has not come back.
+func (f *follower) endAbsences() {
+	for _, key := range f.absences.over(time.Now()) {
+		f.source.log.Warn("a host's address has not come back", "key", key)
+		f.store.Delete(key)
+	}
 }
 
 // publish hands out a snapshot if it would say anything new.

@@ -124,3 +124,78 @@ func TestProgressSparesIdleRangesAList(t *testing.T) {
 		}
 	}
 }
+
+const hostKey = calico.DefaultHosts + "edge-3/peerip/ipv4/1"
+
+func hasAddress(host string) func(*calico.Snapshot) bool {
+	return func(s *calico.Snapshot) bool { return s.PeerIPs[calico.PeerIP{Host: host}].IsValid() }
+}
+
+// followHosts returns a source that reads what hosts publish, and its follower, after a snapshot with edge-3's address.
+func followHosts(t *testing.T, e *calicotest.Etcd) (*Source, *follower) {
+	t.Helper()
+	s, err := NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7", calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	s.returnTime = 2 * time.Second
+	must(t, e.Cluster().PutRaw(t.Context(), hostKey, "10.0.0.3"))
+	f := newFollower(s)
+	attemptUntil(t, s, f, hasAddress("edge-3"))
+	return s, f
+}
+
+// A host's lease ended while we were away, perhaps only because it was away as well.
+func TestHostsHaveTimeToComeBackAfterALoss(t *testing.T) {
+	for _, how := range []string{"watched", "listed again"} {
+		t.Run(how, func(t *testing.T) {
+			e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
+			defer e.Close()
+			s, f := followHosts(t, e)
+			must(t, e.Cluster().PutRaw(t.Context(), calico.DefaultHosts+"edge-4/peerip/ipv4/1", "10.0.0.4"))
+			attemptUntil(t, s, f, hasAddress("edge-4"))
+			f.absences.lost = true
+			must(t, e.Cluster().DeleteRaw(t.Context(), calico.DefaultHosts))
+			must(t, e.Cluster().AddNode(t.Context(), "edge-11", pfx("172.30.8.11/24")))
+			if how == "listed again" {
+				f.forget()
+			}
+			if snap := attemptUntil(t, s, f, hasNode("edge-11")); !hasAddress("edge-3")(snap) || !hasAddress("edge-4")(snap) {
+				t.Fatalf("an address is gone at once: %v", snap.PeerIPs)
+			}
+			must(t, e.Cluster().PutRaw(t.Context(), hostKey, "10.0.0.3"))
+			snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return !hasAddress("edge-4")(s) })
+			if !hasAddress("edge-3")(snap) {
+				t.Error("the address that came back went with the one that did not")
+			}
+		})
+	}
+}
+
+func TestAHostThatGoesWithoutALossIsGoneAtOnce(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	defer e.Close()
+	s, f := followHosts(t, e)
+	must(t, e.Cluster().DeleteRaw(t.Context(), hostKey))
+	attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return !hasAddress("edge-3")(s) })
+	if len(f.absences.keys) > 0 {
+		t.Error("held")
+	}
+}
+
+func TestAbsencesDoNotEndWhileEtcdIsLost(t *testing.T) {
+	a := newAbsences("/hosts/", time.Minute)
+	now := time.Now()
+	a.lost = true
+	if !a.holds("/hosts/a", now) || a.holds("/calico/a", now) {
+		t.Error("not held, or of another range")
+	}
+	if over := a.over(now.Add(time.Hour)); over != nil {
+		t.Errorf("over while lost: %v", over)
+	}
+	a.back(now.Add(time.Hour))
+	if over := a.over(now.Add(time.Hour + 59*time.Second)); over != nil {
+		t.Errorf("over before its time: %v", over)
+	}
+	if over := a.over(now.Add(time.Hour + time.Minute)); len(over) != 1 || a.holds("/hosts/b", now.Add(2*time.Hour)) {
+		t.Errorf("over %v", over)
+	}
+}

@@ -29,6 +29,7 @@ func (s *Source) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		f.absences.lost = true
 		s.lost(s.cfg.diagnose(ctx, err))
 		if time.Since(began) > lastRetry {
 			wait = firstRetry

@@ -27,7 +27,7 @@ type Source struct {
 
 	out chan *calico.Snapshot
 
-	probeEvery time.Duration
+	probeEvery, returnTime time.Duration
 
 	// Of Run's goroutine:
 	named    map[string]string // problems that were logged, by key
@@ -85,7 +85,7 @@ func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Sou
 		log:    log.With("component", "etcd"),
 		out:    make(chan *calico.Snapshot, 1),
 
-		probeEvery: probeInterval,
+		probeEvery: probeInterval, returnTime: returnTime,
 
 		status: Status{Endpoints: slices.Clone(cfg.Endpoints), Error: "not tried yet"},
 	}, nil

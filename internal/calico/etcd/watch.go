@@ -69,6 +69,10 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 		case <-settle.timer.C:
 			settle.pending = false
 			f.publish()
+		case <-f.absences.timer.C:
+			if f.endAbsences(); f.store.Changed() {
+				settle.start(time.Now())
+			}
 		case p := <-probes:
 			if ctx.Err() != nil {
 				return nil
@@ -84,7 +88,7 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 func (f *follower) judge(p probed, settle *settle) error {
 	if p.err != nil {
 		f.source.lost(p.err)
-		settle.lost = true
+		settle.lost, f.absences.lost = true, true
 		return nil
 	}
 	if err := f.sameHistory(p.head); err != nil {
@@ -92,6 +96,7 @@ func (f *follower) judge(p probed, settle *settle) error {
 	}
 	f.term = p.head.RaftTerm
 	f.source.connected()
+	f.absences.back(time.Now())
 	if settle.lost {
 		settle.lost, settle.patientUntil = false, time.Now().Add(catchUp)
 	}
