@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -35,6 +36,10 @@ type Publisher struct {
 	client clientv3.Config
 	log    *slog.Logger
 
+	lookEvery time.Duration
+
+	lease clientv3.LeaseID // of Run's goroutine: the one to put under, until it ends; NoLease: none is granted yet
+
 	mu     sync.Mutex // guards what follows
 	status PublishStatus
 }
@@ -47,6 +52,10 @@ type PublishStatus struct {
 	Error     string // why it is not kept alive now
 }
 
+// lookInterval is how often a key without a lease is looked at: of an etcd that came back without it no watch tells. Keys with a lease are
+// asked for as often by the lease itself.
+const lookInterval = 20 * time.Second
+
 var (
 	errLeaseLost  = errors.New("the lease has ended")
 	errKeyDeleted = errors.New("somebody deleted the key")
@@ -58,7 +67,7 @@ func NewPublisher(cfg Config, p Publication, log *slog.Logger) (*Publisher, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{Publication: p, cfg: cfg, client: client, log: log.With("component", "publisher")}, nil
+	return &Publisher{Publication: p, cfg: cfg, client: client, log: log.With("component", "publisher"), lookEvery: lookInterval}, nil
 }
 
 // Status returns how the publication stands.
@@ -94,8 +103,16 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		wait = min(2*wait, lastRetry)
+		wait = min(2*wait, p.longestWait())
 	}
+}
+
+// longestWait leaves time for a try or two before the lease of an etcd that is just coming back ends.
+func (p *Publisher) longestWait() time.Duration {
+	if p.TTL == 0 {
+		return lastRetry
+	}
+	return min(lastRetry, p.TTL/3)
 }
 
 func (p *Publisher) failed(err error) {
@@ -121,11 +138,13 @@ func (p *Publisher) attempt(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	lease, err := p.grant(ctx, client)
-	if err != nil {
+	if err := p.grant(ctx, client); err != nil {
 		return err
 	}
-	revision, err := p.put(ctx, client, lease)
+	revision, err := p.put(ctx, client)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		p.lease = clientv3.NoLease // the next attempt has another one
+	}
 	if err != nil {
 		return err
 	}
@@ -133,30 +152,32 @@ func (p *Publisher) attempt(ctx context.Context) error {
 	p.status = PublishStatus{Published: slices.Clone(p.Addresses)}
 	p.mu.Unlock()
 	p.log.Info("our addresses are published", "addresses", p.Addresses, "ttl", p.TTL)
-	return p.keep(ctx, client, lease, revision)
+	return p.keep(ctx, client, revision)
 }
 
-func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) (clientv3.LeaseID, error) {
-	if p.TTL == 0 {
-		return clientv3.NoLease, nil
+// grant sees to a lease. One of an earlier attempt will do: each of its own would stay in etcd for its time.
+func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) error {
+	if p.TTL == 0 || p.lease != clientv3.NoLease {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	lease, err := client.Grant(ctx, int64(p.TTL/time.Second))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return lease.ID, nil
+	p.lease = lease.ID
+	return nil
 }
 
 // put writes all keys at one revision. What is there is overwritten, also what an earlier run of this agent put under another lease: the
 // keys then belong to the new one.
-func (p *Publisher) put(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) (revision int64, err error) {
+func (p *Publisher) put(ctx context.Context, client *clientv3.Client) (revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var ops []clientv3.Op
 	for _, a := range p.Addresses {
-		ops = append(ops, clientv3.OpPut(p.key(a), a.String(), clientv3.WithLease(lease)))
+		ops = append(ops, clientv3.OpPut(p.key(a), a.String(), clientv3.WithLease(p.lease)))
 	}
 	resp, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -170,15 +191,20 @@ func (p *Publisher) key(a netip.Addr) string {
 }
 
 // keep returns when the lease is lost, or when somebody else has changed what was put at revision.
-func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, revision int64) error {
+func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var alive <-chan *clientv3.LeaseKeepAliveResponse // nil without a lease: never ready
-	if lease != clientv3.NoLease {
+	var look <-chan time.Time                         // nil with a lease
+	if p.lease != clientv3.NoLease {
 		var err error
-		if alive, err = client.KeepAlive(ctx, lease); err != nil {
+		if alive, err = client.KeepAlive(ctx, p.lease); err != nil {
 			return err
 		}
+	} else {
+		ticker := time.NewTicker(p.lookEvery)
+		defer ticker.Stop()
+		look = ticker.C
 	}
 	changes := client.Watch(clientv3.WithRequireLeader(ctx), p.Hosts+p.Node+"/peerip/", clientv3.WithPrefix(), clientv3.WithRev(revision+1))
 	for {
@@ -187,7 +213,12 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, lease cli
 			return ctx.Err()
 		case _, ok := <-alive:
 			if !ok {
+				p.lease = clientv3.NoLease
 				return errLeaseLost
+			}
+		case <-look:
+			if err := p.look(ctx, client); err != nil {
+				return err
 			}
 		case resp, ok := <-changes:
 			if !ok {
@@ -205,6 +236,24 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, lease cli
 	}
 }
 
+// look checks that the keys are there.
+func (p *Publisher) look(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	for _, a := range p.Addresses {
+		resp, err := client.Get(ctx, p.key(a))
+		switch {
+		case err != nil:
+			return err
+		case len(resp.Kvs) == 0:
+			return fmt.Errorf("%w %s", errKeyDeleted, p.key(a))
+		case string(resp.Kvs[0].Value) != a.String():
+			return taken(resp.Kvs[0])
+		}
+	}
+	return nil
+}
+
 // judge says what is wrong with a change of one of our keys; putting it again is the answer to that.
 func (p *Publisher) judge(ev *clientv3.Event) error {
 	for _, a := range p.Addresses {
@@ -213,8 +262,12 @@ func (p *Publisher) judge(ev *clientv3.Event) error {
 		case ev.Type == clientv3.EventTypeDelete:
 			return fmt.Errorf("%w %s", errKeyDeleted, ev.Kv.Key)
 		default:
-			return fmt.Errorf("somebody put %.64q under our key %s; is there another node of our name?", ev.Kv.Value, ev.Kv.Key)
+			return taken(ev.Kv)
 		}
 	}
 	return nil
+}
+
+func taken(kv *mvccpb.KeyValue) error {
+	return fmt.Errorf("somebody put %.64q under our key %s; is there another node of our name?", kv.Value, kv.Key)
 }

@@ -32,6 +32,7 @@ func publish(t *testing.T, cfg Config, ttl time.Duration, addresses ...string) (
 	log = new(syncBuffer)
 	p, err := NewPublisher(cfg, what, slog.New(slog.NewTextHandler(log, nil)))
 	must(t, err)
+	p.lookEvery = time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -154,6 +155,42 @@ func TestPublicationSurvivesAnEtcdRestart(t *testing.T) {
 	defer e.Close()
 	must(t, e.Cluster().DeleteRaw(t.Context(), ownKey))
 	waitFor(t, "the address in the restarted etcd", func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "172.30.8.7" })
+}
+
+// Without a lease nothing tells that etcd has come back without the key.
+func TestStaticAddressComesBackInAnEmptyEtcd(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	listen := strings.TrimPrefix(e.Endpoint(), "http://")
+	for range 20 { // a revision that the empty one does not reach
+		must(t, e.Cluster().PutRaw(t.Context(), "/other", ""))
+	}
+	p, _, _ := publish(t, Config{Endpoints: []string{e.Endpoint()}}, 0, "172.30.8.7")
+	waitFor(t, "the address", func() bool { return len(p.Status().Published) == 1 })
+	e.Close()
+	e = startEtcd(t, calicotest.EtcdOptions{Listen: listen})
+	defer e.Close()
+	waitFor(t, "the address in the empty etcd", func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "172.30.8.7" })
+}
+
+// A key that others take again and again costs etcd no lease each time.
+func TestOneLeaseIsEnough(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	defer e.Close()
+	_, _, stop := publish(t, Config{Endpoints: []string{e.Endpoint()}}, time.Hour, "172.30.8.7")
+	there := func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "172.30.8.7" }
+	waitFor(t, "the address", there)
+	for range 4 {
+		must(t, e.Cluster().PutRaw(t.Context(), ownKey, "172.30.8.99"))
+		waitFor(t, "the address after somebody else's", there)
+	}
+	stop()
+	leases, err := e.Client().Leases(t.Context())
+	must(t, err)
+	if len(leases.Leases) != 1 {
+		t.Errorf("%d leases", len(leases.Leases))
+	}
 }
 
 func TestPublisherWithoutPermissionSaysSo(t *testing.T) {
