@@ -102,7 +102,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	defer unlock()
-	keeper := lastgood.New(cfg.stateDir, cfg.nodeName, source.Snapshots(), log)
+	keeper := lastgood.New(cfg.stateDir, cfg.nodeName, cfg.needs(), source.Snapshots(), log)
 	var dp dataplane
 	var engine *fib.Engine
 	if cfg.dataplane != "none" {

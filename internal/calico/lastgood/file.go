@@ -29,26 +29,33 @@ const (
 	maxHeader = 4 << 10
 )
 
-// header is the first line.
-type header struct {
-	Format   string    `json:"format"`
-	Version  int       `json:"version"`
-	Node     string    `json:"node"`
-	Revision int64     `json:"revision"`
-	Written  time.Time `json:"written"`
-	Size     int       `json:"size"`
-	SHA256   string    `json:"sha256"`
+// reader is for whom a file is: a node, and what its agent reads. What it does not read, the snapshot lacks as if it were not there.
+type reader struct {
+	node  string
+	needs calico.Needs
 }
 
-// encode returns the file that holds s for a node.
-func encode(node string, s *calico.Snapshot, now time.Time) ([]byte, error) {
+// header is the first line.
+type header struct {
+	Format   string       `json:"format"`
+	Version  int          `json:"version"`
+	Node     string       `json:"node"`
+	Reads    calico.Needs `json:"reads,omitzero"` // what was read of etcd; zero: all that BGP needs
+	Revision int64        `json:"revision"`
+	Written  time.Time    `json:"written"`
+	Size     int          `json:"size"`
+	SHA256   string       `json:"sha256"`
+}
+
+// encode returns the file that holds s for r.
+func encode(r reader, s *calico.Snapshot, now time.Time) ([]byte, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(body)
 	head, err := json.Marshal(header{
-		Format: format, Version: version, Node: node, Revision: s.Revision, Written: now.UTC(), Size: len(body), SHA256: hex.EncodeToString(sum[:]),
+		Format: format, Version: version, Node: r.node, Reads: r.needs, Revision: s.Revision, Written: now.UTC(), Size: len(body), SHA256: hex.EncodeToString(sum[:]),
 	})
 	if err != nil {
 		return nil, err
@@ -59,9 +66,9 @@ func encode(node string, s *calico.Snapshot, now time.Time) ([]byte, error) {
 	return append(append(head, '\n'), body...), nil
 }
 
-// decode reads a file that was written for a node. Its errors say in what the file is not one.
-func decode(node string, r io.Reader) (*calico.Snapshot, time.Time, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, maxHeader+maxSize+1))
+// decode reads a file that was written for r. Its errors say in what the file is not one.
+func decode(r reader, in io.Reader) (*calico.Snapshot, time.Time, error) {
+	raw, err := io.ReadAll(io.LimitReader(in, maxHeader+maxSize+1))
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -73,8 +80,10 @@ func decode(node string, r io.Reader) (*calico.Snapshot, time.Time, error) {
 	switch sum := sha256.Sum256(body); {
 	case h.Version != version:
 		return nil, time.Time{}, fmt.Errorf("it has version %d, this agent reads %d", h.Version, version)
-	case h.Node != node:
+	case h.Node != r.node:
 		return nil, time.Time{}, fmt.Errorf("it was written for node %q", h.Node)
+	case h.Reads != r.needs:
+		return nil, time.Time{}, errors.New("it was written with another --learn, --blocks-prefix or --hosts-prefix")
 	case len(body) < h.Size:
 		return nil, time.Time{}, fmt.Errorf("it is cut short: %d of %d bytes", len(body), h.Size)
 	case len(body) > h.Size || hex.EncodeToString(sum[:]) != h.SHA256:
@@ -84,7 +93,7 @@ func decode(node string, r io.Reader) (*calico.Snapshot, time.Time, error) {
 	if err := json.Unmarshal(body, s); err != nil {
 		return nil, time.Time{}, fmt.Errorf("it cannot be decoded: %w", err)
 	}
-	if err := check(node, s); err != nil {
+	if err := check(r, s); err != nil {
 		return nil, time.Time{}, err
 	}
 	s.Revision, s.Lists = h.Revision, 0 // nothing was listed in this life: what is missing in the next list is missing for real or not
@@ -92,9 +101,11 @@ func decode(node string, r io.Reader) (*calico.Snapshot, time.Time, error) {
 }
 
 // check refuses what the decoders of package calico could not have made: prefixes are used as keys, unmasked ones would never match.
-func check(node string, s *calico.Snapshot) error {
-	if !good(node, s) {
-		return fmt.Errorf("it does not contain Node(%s)", node)
+func check(r reader, s *calico.Snapshot) error {
+	if !r.good(s) && r.needs.NoBGP {
+		return errors.New("it contains no block")
+	} else if !r.good(s) {
+		return fmt.Errorf("it does not contain Node(%s)", r.node)
 	}
 	for cidr, b := range s.Blocks {
 		if !network(cidr) || b.CIDR != cidr {
@@ -116,20 +127,24 @@ func check(node string, s *calico.Snapshot) error {
 
 func network(p netip.Prefix) bool { return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6() }
 
-// good reports whether an agent could start from s.
-func good(node string, s *calico.Snapshot) bool {
-	_, known := s.Nodes[node]
+// good reports whether an agent could start from s. Without BGP nodes need not be registered; but one that knows of no block at all has
+// nothing to start from.
+func (r reader) good(s *calico.Snapshot) bool {
+	_, known := s.Nodes[r.node]
+	if r.needs.NoBGP {
+		known = len(s.Blocks) > 0
+	}
 	return known && !s.DatastoreNotReady
 }
 
 // read returns the snapshot in the file at path.
-func read(path, node string) (*calico.Snapshot, time.Time, error) {
+func read(path string, r reader) (*calico.Snapshot, time.Time, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	defer f.Close()
-	s, written, err := decode(node, f)
+	s, written, err := decode(r, f)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("%s: %w", path, err)
 	}

@@ -17,6 +17,8 @@ import (
 
 var written = time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 
+var edge5 = reader{node: "edge-5"}
+
 // small is a snapshot that an agent can start from.
 func small() *calico.Snapshot {
 	block := netip.MustParsePrefix("10.1.0.0/26")
@@ -31,7 +33,7 @@ func small() *calico.Snapshot {
 
 func file(t *testing.T, s *calico.Snapshot) []byte {
 	t.Helper()
-	b, err := encode("edge-5", s, written)
+	b, err := encode(edge5, s, written)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
-	got, when, err := decode("edge-5", bytes.NewReader(file(t, small())))
+	got, when, err := decode(edge5, bytes.NewReader(file(t, small())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +116,24 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
+// Without BGP nodes need not be registered.
+func TestWithoutBGPNoNodeIsNeeded(t *testing.T) {
+	r := reader{"edge-5", calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}}
+	s := small()
+	s.Nodes, s.PeerIPs = nil, map[calico.PeerIP]netip.Addr{{Host: "edge-3"}: netip.MustParseAddr("10.0.0.3")}
+	b, err := encode(r, s, written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := decode(r, bytes.NewReader(b))
+	if err != nil || !r.good(s) || !reflect.DeepEqual(got, s) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if r.good(&calico.Snapshot{}) {
+		t.Error("nothing at all is good")
+	}
+}
+
 // sealed puts a right header in front of any body.
 func sealed(body string) []byte {
 	sum := sha256.Sum256([]byte(body))
@@ -122,7 +142,11 @@ func sealed(body string) []byte {
 
 func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 	whole := file(t, small())
-	other, err := encode("edge-6", small(), written)
+	other, err := encode(reader{node: "edge-6"}, small(), written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := encode(reader{"edge-5", calico.Needs{Hosts: calico.DefaultHosts}}, small(), written)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +169,7 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 		"one bit is wrong":       {flipped, "checksum"},
 		"something behind":       {append(bytes.Clone(whole), ' '), "checksum"},
 		"of another node":        {other, `for node "edge-6"`},
+		"read with more":         {more, "another --learn"},
 		"of a later version":     {bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":9`), 1), "version 9"},
 		"without this node":      {file(t, empty), "does not contain Node(edge-5)"},
 		"of a migrating cluster": {file(t, migrating), "does not contain Node(edge-5)"},
@@ -153,7 +178,7 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 		"pool without CIDR":      {sealed(`{"Nodes":{"edge-5":{}},"IPPools":{"p":{"CIDR":""}}}`), "IPPool(p) has no CIDR"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := decode("edge-5", bytes.NewReader(c.file))
+			_, _, err := decode(edge5, bytes.NewReader(c.file))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
@@ -163,7 +188,7 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 
 // FuzzFile decodes any bytes, and any body behind a header that fits. What is accepted can be written and read again.
 func FuzzFile(f *testing.F) {
-	whole, err := encode("edge-5", small(), written)
+	whole, err := encode(edge5, small(), written)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -174,15 +199,15 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(`{"Nodes":{"edge-5":{"IPv4":"10.0.0.1/33"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, in := range [][]byte{raw, sealed(string(raw))} {
-			s, _, err := decode("edge-5", bytes.NewReader(in))
+			s, _, err := decode(edge5, bytes.NewReader(in))
 			if err != nil {
 				continue
 			}
-			again, err := encode("edge-5", s, written)
+			again, err := encode(edge5, s, written)
 			if err != nil {
 				t.Fatalf("accepted, but cannot be written: %v", err)
 			}
-			if _, _, err := decode("edge-5", bytes.NewReader(again)); err != nil {
+			if _, _, err := decode(edge5, bytes.NewReader(again)); err != nil {
 				t.Fatalf("accepted, but not a second time: %v", err)
 			}
 		}

@@ -28,10 +28,11 @@ const (
 
 // Keeper hands snapshots on and keeps the newest on disk. Run does the work; the other methods may be called from any goroutine.
 type Keeper struct {
-	path, node string
-	in         <-chan *calico.Snapshot
-	log        *slog.Logger
-	out        chan *calico.Snapshot
+	path   string
+	reader reader
+	in     <-chan *calico.Snapshot
+	log    *slog.Logger
+	out    chan *calico.Snapshot
 
 	mu     sync.Mutex
 	status Status
@@ -47,10 +48,10 @@ type Status struct {
 	Problem string
 }
 
-// New returns the Keeper of a node for the snapshots that come from in. Its file is in dir, which exists.
-func New(dir, node string, in <-chan *calico.Snapshot, log *slog.Logger) *Keeper {
+// New returns the Keeper of a node for the snapshots that come from in, which have what needs says. Its file is in dir, which exists.
+func New(dir, node string, needs calico.Needs, in <-chan *calico.Snapshot, log *slog.Logger) *Keeper {
 	return &Keeper{
-		path: filepath.Join(dir, "snapshot.json"), node: node, in: in, log: log.With("component", "last good snapshot"),
+		path: filepath.Join(dir, "snapshot.json"), reader: reader{node, needs}, in: in, log: log.With("component", "last good snapshot"),
 		out: make(chan *calico.Snapshot, 1),
 	}
 }
@@ -84,7 +85,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			late.Stop()
 			k.fresh()
 			put(k.out, s)
-			if good(k.node, s) {
+			if k.reader.good(s) {
 				put(newest, s)
 			}
 		}
@@ -102,7 +103,7 @@ func put(c chan *calico.Snapshot, s *calico.Snapshot) {
 
 // useFile hands out what the file holds.
 func (k *Keeper) useFile() {
-	s, written, err := read(k.path, k.node)
+	s, written, err := read(k.path, k.reader)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return // the first start of a node
@@ -161,7 +162,7 @@ func (k *Keeper) keep(ctx context.Context, newest <-chan *calico.Snapshot) {
 
 // save writes s. Without a file the agent works as well: it is a problem to be shown, not an error.
 func (k *Keeper) save(s *calico.Snapshot) {
-	content, err := encode(k.node, s, time.Now())
+	content, err := encode(k.reader, s, time.Now())
 	if err == nil {
 		err = write(k.path, content)
 	}

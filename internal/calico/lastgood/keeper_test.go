@@ -18,7 +18,7 @@ import (
 func keeping(t *testing.T, dir string, f func(k *Keeper, in chan *calico.Snapshot)) {
 	synctest.Test(t, func(t *testing.T) {
 		in := make(chan *calico.Snapshot, 1)
-		k := New(dir, "edge-5", in, slog.New(slog.DiscardHandler))
+		k := New(dir, "edge-5", calico.Needs{}, in, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() { k.Run(ctx) })
@@ -73,7 +73,7 @@ func TestSnapshotSurvivesAndIsUsedAfterAWhile(t *testing.T) {
 func TestChangesAreWrittenAtAPaceAndAtTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	revision := func() int64 {
-		s, _, err := read(filepath.Join(dir, "snapshot.json"), "edge-5")
+		s, _, err := read(filepath.Join(dir, "snapshot.json"), edge5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestUnfitSnapshotsDoNotReplaceTheFile(t *testing.T) {
 		in <- lost
 		time.Sleep(20 * time.Second)
 	})
-	if s, _, err := read(filepath.Join(dir, "snapshot.json"), "edge-5"); err != nil || s.DatastoreNotReady || len(s.Nodes) != 1 {
+	if s, _, err := read(filepath.Join(dir, "snapshot.json"), edge5); err != nil || s.DatastoreNotReady || len(s.Nodes) != 1 {
 		t.Errorf("the file has %+v, %v", s, err)
 	}
 }
