@@ -16,7 +16,7 @@ import (
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second
 
-// touchEtcdInside: whether BGP forwards for k decides about the etcd routes that k covers.
+// touchEtcdInside: whether BGP, or a better origin, forwards for k decides about the etcd routes that k covers.
 func (t *table) touchEtcdInside(k route.Key) {
 	i, _ := slices.BinarySearchFunc(t.etcd, k, route.CompareKeys)
 	for _, inside := range t.etcd[i:] {
@@ -25,6 +25,27 @@ func (t *table) touchEtcdInside(k route.Key) {
 		}
 		t.touch(t.entries[inside])
 	}
+}
+
+// covering is what an entry is to the etcd routes that it covers.
+type covering uint8
+
+const (
+	coversNothing covering = iota
+	coversByBGP
+	// coversBetter: not BGP would have the last word about what lies inside, but this node's own block or external configuration. The /32 that
+	// another node has borrowed from a block of ours must not give way to the aggregate around the block: it would end in the block's drop.
+	coversBetter
+)
+
+func (e *entry) covers() covering {
+	switch {
+	case e == nil || e.want == nil || e.origin == route.Etcd:
+		return coversNothing
+	case e.origin == route.BGP:
+		return coversByBGP
+	}
+	return coversBetter
 }
 
 // bgpCover is Facts.BGPCover.
@@ -36,8 +57,11 @@ func (t *table) bgpCover(k route.Key) (netip.Prefix, bool) {
 	}
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 		p, _ := k.Prefix.Addr().Prefix(bits)
-		if e := t.entries[route.Key{Table: k.Table, Prefix: p}]; e != nil && e.want != nil && e.origin == route.BGP {
+		switch t.entries[route.Key{Table: k.Table, Prefix: p}].covers() {
+		case coversByBGP:
 			return p, true
+		case coversBetter:
+			return netip.Prefix{}, false
 		}
 	}
 	return netip.Prefix{}, false

@@ -76,6 +76,30 @@ func TestCoveredRouteGoesInTheEnd(t *testing.T) {
 	})
 }
 
+// A router announces the whole pool; inside it lies this node's own block, with an address that another node has borrowed. Where BGP does
+// not have the /32, the pool's route is no answer: the block's drop would have the last word.
+func TestOwnBlockEndsTheCover(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/16"), via("10.0.0.2"))
+		synctest.Wait()
+		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3", "10.1.9.5/32": "10.0.0.3"}))
+		synctest.Wait()
+		check(t, "no block yet", r.dp.printOps(), "put 10.1.0.0/16 via 10.0.0.2 eth0")
+		r.SetRoutes(route.Own, []route.Route{{Key: key("10.1.0.0/26"), Kind: route.Drop}})
+		synctest.Wait()
+		check(t, "the block is ours", r.dp.printOps(), "put 10.1.0.0/26 drop", "put 10.1.0.5/32 via 10.0.0.3 eth0")
+		r.Learn(pfx("10.1.0.0/28"), via("10.0.0.2"))
+		time.Sleep(time.Hour)
+		check(t, "BGP has the last word again", r.dp.printOps(), "put 10.1.0.0/28 via 10.0.0.2 eth0", "del 10.1.0.5/32")
+		r.Learn(pfx("10.1.0.0/28"), nil)
+		synctest.Wait()
+		r.dp.printOps()
+		r.SetRoutes(route.Own, nil)
+		time.Sleep(time.Hour)
+		check(t, "the block is given back", r.dp.printOps(), "del 10.1.0.0/26", "del 10.1.0.5/32")
+	})
+}
+
 func TestAnotherNextHopThanBGPsIsNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.SetBGPConverging(true)

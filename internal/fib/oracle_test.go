@@ -43,8 +43,8 @@ func (w *world) fib() map[route.Key]route.Route {
 			}
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
-				if bgp[route.Key{Table: k.Table, Prefix: p}].Origin == route.BGP {
-					return p, true
+				if r, ok := bgp[route.Key{Table: k.Table, Prefix: p}]; ok && r.Origin != route.Etcd {
+					return p, r.Origin == route.BGP
 				}
 			}
 			return netip.Prefix{}, false

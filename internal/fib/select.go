@@ -36,8 +36,8 @@ type Facts struct {
 	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
-	// BGPCover returns the longest forwarding BGP route, the default route excepted, that covers k and is shorter, or elevated: where
-	// there is one, no route of origin Etcd is programmed. nil: there is none.
+	// BGPCover returns the longest forwarding route, the default route and those of origin Etcd excepted, that covers k and is shorter, or
+	// elevated, if it is BGP's: then no route of origin Etcd is programmed. nil: there is none.
 	BGPCover func(k route.Key) (netip.Prefix, bool)
 }
 

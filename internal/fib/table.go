@@ -313,7 +313,7 @@ func (t *table) queued() int {
 
 // choose selects for one key.
 func (t *table) choose(e *entry) {
-	wasBGP, wasStatic := e.want != nil && e.origin == route.BGP, e.is(isStatic)
+	covered, wasStatic := e.covers(), e.is(isStatic)
 	c := t.holdCovered(e, t.selection(e))
 	e.want, e.origin = c.forward, c.origin
 	e.clear(isWaiting | isStatic)
@@ -329,7 +329,7 @@ func (t *table) choose(e *entry) {
 		}
 		t.known(e)
 	}
-	if isBGP := e.want != nil && e.origin == route.BGP; isBGP != wasBGP {
+	if e.covers() != covered {
 		t.touchEtcdInside(e.key)
 	}
 	if e.is(isStatic) != wasStatic {
