@@ -59,6 +59,23 @@ func notOwn(self string, cidr netip.Prefix, state calico.AffinityState, s *calic
 	case owner.Host != "" && owner.Host != self:
 		return fmt.Sprintf("affinity is stale: the block belongs to node %s", owner.Host)
 	}
+	return nodeInside(cidr, s)
+}
+
+// NamedBlocks returns the blocks whose own key names node self, with an affinity of ours or without, but for those that contain a node's BGP
+// address. Without BGP that key is what sends others' packets here.
+func NamedBlocks(self string, s *calico.Snapshot) (named []netip.Prefix) {
+	for cidr, b := range s.Blocks {
+		if b.Owner.Host == self && nodeInside(cidr, s) == "" {
+			named = append(named, cidr)
+		}
+	}
+	slices.SortFunc(named, route.ComparePrefixes)
+	return named
+}
+
+// nodeInside says which node's BGP address lies in cidr, "" if none does.
+func nodeInside(cidr netip.Prefix, s *calico.Snapshot) string {
 	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
 		n := s.Nodes[name]
 		for _, a := range []netip.Prefix{n.IPv4, n.IPv6} {

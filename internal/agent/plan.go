@@ -67,7 +67,8 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		p.Deferred = append(p.Deferred, a.Prefix)
 		return true
 	})
-	p.Own = append(dropRoutes(self, c, f), peerRoutes(p.BGP.Peers)...)
+	blocks, _ := ipam.OwnBlocks(self, c)
+	p.Own = append(dropRoutes(blocks, f), peerRoutes(p.BGP.Peers)...)
 	slices.SortFunc(p.Own, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	p.OwnAddresses = nodeAddresses(c.Nodes[self])
 	for _, peer := range p.BGP.Peers {
@@ -96,8 +97,7 @@ func makeWorst(all []bgp.Announcement) {
 }
 
 // dropRoutes are wanted for each own block, and for a block that was ours as long as it is still announced.
-func dropRoutes(self string, c *calico.Snapshot, f Facts) []route.Route {
-	blocks, _ := ipam.OwnBlocks(self, c)
+func dropRoutes(blocks []netip.Prefix, f Facts) []route.Route {
 	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !ipam.NeedsDrop(b) })
 	for announced := range f.Announced {
 		if ipam.NeedsDrop(announced) && !slices.Contains(blocks, announced) {
@@ -105,6 +105,7 @@ func dropRoutes(self string, c *calico.Snapshot, f Facts) []route.Route {
 		}
 	}
 	slices.SortFunc(blocks, route.ComparePrefixes)
+	blocks = slices.Compact(blocks)
 	routes := make([]route.Route, len(blocks))
 	for i, b := range blocks {
 		routes[i] = route.Route{Key: route.Key{Prefix: b}, Kind: route.Drop, Origin: route.Own}

@@ -14,7 +14,9 @@ import (
 
 // PlanWithoutBGP is PlanFor for a node that speaks no BGP. It waits for nobody: a cluster without BGP need not register its nodes.
 func PlanWithoutBGP(self string, c *calico.Snapshot, f Facts) Plan {
-	return Plan{Own: dropRoutes(self, c, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
+	blocks, _ := ipam.OwnBlocks(self, c)
+	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
+	return Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
 }
 
 // etcdRoutes are the routes of a plan as the FIB engine wants them.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -30,6 +31,17 @@ func TestPlanWithoutBGP(t *testing.T) {
 		t.Errorf("plan %+v", p)
 	}
 	if len(p.Own) != 1 || p.Own[0].Key != key("10.1.0.0/26") || p.Own[0].Kind != route.Drop {
+		t.Errorf("own routes %v", p.Own)
+	}
+}
+
+// The block's key alone sends others' packets here: under a prefix of their own blocks have no affinities.
+func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
+	c := withRemote()
+	clear(c.Affinities)
+	c.Blocks[pfx("10.1.7.0/26")] = calico.Block{CIDR: pfx("10.1.7.0/26"), Owner: calico.Owner{Host: "a"}}
+	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"), Owner: calico.Owner{Host: "a"}}
+	if p := PlanWithoutBGP("a", c, Facts{}); fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 drop]" {
 		t.Errorf("own routes %v", p.Own)
 	}
 }
