@@ -122,6 +122,8 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"addresses of nobody":         {[]string{"--learn=etcd", "--host-address=dns"}, nil, "", `"dns" is not peerip, node`},
 		"host addresses without use":  {[]string{"--host-address=node"}, nil, "", "--host-address has no meaning with --learn bgp"},
 		"hosts among Calico's keys":   {[]string{"--learn=etcd", "--hosts-prefix=/calico/hosts"}, nil, "", "under /calico/"},
+		"published among Calico's":    {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24", "--hosts-prefix=/calico/hosts"}, nil, "", "under /calico/"},
+		"published under no prefix":   {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24", "--hosts-prefix=hosts"}, nil, "", "is no prefix of keys"},
 		"two ways to name etcd":       {[]string{"--etcd-host=a"}, map[string]string{"ETCD_ENDPOINTS": "http://b:1"}, "", "conflict with --etcd-endpoints"},
 		"bad port of etcd":            {[]string{"--etcd-port=0"}, nil, "", `--etcd-port: "0" is not a port`},
 		"bad scheme of etcd":          {[]string{"--etcd-scheme=ftp"}, nil, "", "is not one of http, https"},

@@ -181,5 +181,9 @@ func (c *config) checkLearn(given map[string]bool) error {
 	if c.uplink == "" && (given["uplink-publish"] || given["uplink-ttl"]) {
 		return errors.New("--uplink-publish and --uplink-ttl have no meaning without --uplink")
 	}
-	return c.needs().Check(c.nodeName)
+	keys := c.needs()
+	if c.uplink != "" && c.uplinkPublish != "off" { // who publishes only does not read there, but may not write anywhere either
+		keys.Hosts = c.hostsPrefix
+	}
+	return keys.Check(c.nodeName)
 }

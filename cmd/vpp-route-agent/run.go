@@ -218,6 +218,9 @@ func serviceStatus(s agent.Status) string {
 	for _, r := range s.FIB.Routes {
 		programmed, desired = programmed+r.Programmed, desired+r.Desired
 	}
+	if isOff(s) {
+		return fmt.Sprintf("ready: no BGP, %d of %d routes programmed", programmed, desired)
+	}
 	return fmt.Sprintf("ready: %d of %d BGP sessions up, %d of %d routes programmed", up, len(s.BGP.Peers), programmed, desired)
 }
 
