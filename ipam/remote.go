@@ -17,7 +17,7 @@ type AddressSource string
 
 const (
 	Published  AddressSource = "peerip" // what the host publishes itself (calico.PeerIP)
-	NodeObject AddressSource = "node"   // spec.bgp of the Calico Node
+	NodeObject AddressSource = "node"   // spec.bgp of the Calico Node, else its spec.addresses
 )
 
 // Remote is a prefix that lives on another host.
@@ -119,10 +119,14 @@ func (r *remotes) addressFrom(source AddressSource, host string, v6 bool) netip.
 	switch {
 	case source == Published:
 		return r.snapshot.PeerIPs[calico.PeerIP{Host: host, IPv6: v6}]
-	case v6:
+	case v6 && n.IPv6.IsValid():
 		return n.IPv6.Addr()
+	case v6:
+		return n.HostIPv6
+	case n.IPv4.IsValid():
+		return n.IPv4.Addr()
 	}
-	return n.IPv4.Addr()
+	return n.HostIPv4
 }
 
 func (r *remotes) noAddress(host string, v6 bool) string {

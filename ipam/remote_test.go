@@ -40,6 +40,15 @@ func nodeAt(name string, addresses ...string) func(*calico.Snapshot) {
 	}
 }
 
+// hostAt gives a Calico Node, new or not, an address in spec.addresses.
+func hostAt(name, address string) func(*calico.Snapshot) {
+	return func(s *calico.Snapshot) {
+		n := s.Nodes[name]
+		n.Name, n.HostIPv4 = name, ip(address)
+		s.Nodes[name] = n
+	}
+}
+
 func host(name string) calico.Owner { return calico.Owner{Host: name} }
 
 var both = []AddressSource{Published, NodeObject}
@@ -60,6 +69,9 @@ func TestRemotes(t *testing.T) {
 		{name: "the Node's address where nothing is published",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), publishes("c", "172.30.8.9"), nodeAt("b", "192.168.4.8/24")},
 			routes: "10.1.0.64/26 b 192.168.4.8"},
+		{name: "the Node's other address where it has none for BGP",
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), block("10.1.0.128/26", host("c")), nodeAt("b", "192.168.4.8/24"), hostAt("b", "172.30.8.8"), hostAt("c", "172.30.8.9")},
+			routes: "10.1.0.64/26 b 192.168.4.8\n10.1.0.128/26 c 172.30.8.9"},
 		{name: "order of the sources", sources: []AddressSource{NodeObject, Published},
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
 			routes: "10.1.0.64/26 b 192.168.4.8"},

@@ -127,12 +127,16 @@ func TestDecodeNode(t *testing.T) {
 	 "addresses":[{"address":"172.20.8.7/24","type":"CalicoNodeIP"}],"future":{"x":1}},"status":{}}`
 	want := Node{Name: "leaf-1", Labels: map[string]string{"rack": "r2"}, IPv4: pfx("172.20.8.7/24"), IPv6: pfx("fd77::7/64"), ASNumber: 65546,
 		RouteReflectorClusterID: "1.0.0.1", IPv4IPIPTunnelAddr: addr("10.40.4.4"), IPv4VXLANTunnelAddr: addr("10.40.9.1"),
-		IPv6VXLANTunnelAddr: addr("fd12::9"), WireguardIPv4: addr("10.40.9.2"), WireguardIPv6: addr("fd12::a")}
+		IPv6VXLANTunnelAddr: addr("fd12::9"), WireguardIPv4: addr("10.40.9.2"), WireguardIPv6: addr("fd12::a"), HostIPv4: addr("172.20.8.7")}
 	for value, want := range map[string]Node{
 		full:            want,
 		`{}`:            {Name: "leaf-1"},
 		`{"spec":{}}`:   {Name: "leaf-1"},
 		`{"spec":null}`: {Name: "leaf-1"},
+		// As calico-node without networking of its own leaves it: no bgp. What makes no sense here is of no use, but harms no session either.
+		`{"spec":{"addresses":[{"address":"edge-7","type":"InternalIP"},{"address":"198.51.100.7","type":"ExternalIP"},{"address":"172.20.8.7","type":"InternalIP"},
+		  {"address":"172.20.8.9","type":"InternalIP"},{"address":"fe80::7","type":"InternalIP"},{"address":"fd77::7/64","type":"CalicoNodeIP"}]}}`: {Name: "leaf-1", HostIPv4: addr("172.20.8.7"), HostIPv6: addr("fd77::7")},
+		`{"spec":{"addresses":{"address":"172.20.8.7"}}}`:               {Name: "leaf-1"},
 		`{"spec":{"bgp":{"ipv4Address":"","asNumber":64801}}}`:          {Name: "leaf-1", ASNumber: 64801},
 		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7"}}}`:                 {Name: "leaf-1", IPv4: pfx("172.20.8.7/32")},
 		`{"spec":{"bgp":{"ipv6Address":"fd77::7","asNumber":"64801"}}}`: {Name: "leaf-1", IPv6: pfx("fd77::7/128"), ASNumber: 64801},

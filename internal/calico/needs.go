@@ -129,8 +129,13 @@ func decodePeerIP(k PeerIP, value []byte) (netip.Addr, error) {
 	switch {
 	case a.Is6() != k.IPv6:
 		return netip.Addr{}, fmt.Errorf("%s is of the other address family", a)
-	case a.Zone() != "", a.IsUnspecified(), a.IsMulticast(), a.IsLoopback(), a.IsLinkLocalUnicast():
+	case unfitNextHop(a):
 		return netip.Addr{}, fmt.Errorf("%s cannot be the next hop of another host", a)
 	}
 	return a, nil
+}
+
+// unfitNextHop reports an address by which no other host can be reached.
+func unfitNextHop(a netip.Addr) bool {
+	return a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast()
 }

@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,8 +16,9 @@ func decodeNode(name string, value []byte) (Node, error) {
 			IPv4IPIPTunnelAddr      string   `json:"ipv4IPIPTunnelAddr"`
 			RouteReflectorClusterID string   `json:"routeReflectorClusterID"`
 		} `json:"bgp"`
-		IPv4VXLANTunnelAddr string `json:"ipv4VXLANTunnelAddr"`
-		IPv6VXLANTunnelAddr string `json:"ipv6VXLANTunnelAddr"`
+		IPv4VXLANTunnelAddr string          `json:"ipv4VXLANTunnelAddr"`
+		IPv6VXLANTunnelAddr string          `json:"ipv6VXLANTunnelAddr"`
+		Addresses           json.RawMessage `json:"addresses"`
 		Wireguard           struct {
 			IPv4 string `json:"interfaceIPv4Address"`
 			IPv6 string `json:"interfaceIPv6Address"`
@@ -27,6 +29,7 @@ func decodeNode(name string, value []byte) (Node, error) {
 		return Node{}, err
 	}
 	n := Node{Name: name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber), RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
+	n.HostIPv4, n.HostIPv6 = hostAddresses(spec.Addresses)
 	var errs []error
 	n.IPv4, err = optionalHostPrefix(spec.BGP.IPv4Address, false)
 	errs = append(errs, wrapField("spec.bgp.ipv4Address", err))
@@ -52,6 +55,29 @@ func decodeNode(name string, value []byte) (Node, error) {
 		errs = append(errs, wrapField(t.field, err))
 	}
 	return n, oneLine(errs)
+}
+
+// hostAddresses reads spec.addresses: the first address of each family by which other nodes may reach this one. It is the last resort, and
+// nothing in it is an error: a Node's sessions do not depend on it.
+func hostAddresses(raw json.RawMessage) (v4, v6 netip.Addr) {
+	var all []struct {
+		Address string `json:"address"`
+		Type    string `json:"type"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &all) != nil {
+		return v4, v6
+	}
+	for _, a := range all {
+		p, err := parseHostPrefix(a.Address)
+		if addr := p.Addr(); err != nil || a.Type != "CalicoNodeIP" && a.Type != "InternalIP" || unfitNextHop(addr) {
+			continue
+		} else if addr.Is4() && !v4.IsValid() {
+			v4 = addr
+		} else if addr.Is6() && !v6.IsValid() {
+			v6 = addr
+		}
+	}
+	return v4, v6
 }
 
 func decodeIPPool(name string, value []byte) (IPPool, error) {

@@ -50,6 +50,7 @@ type Node struct {
 	Labels map[string]string
 
 	IPv4, IPv6              netip.Prefix // host address with subnet length
+	HostIPv4, HostIPv6      netip.Addr   // of spec.addresses, where spec.bgp is missing: calico-node without networking writes none
 	ASNumber                uint32       // 0: not set
 	RouteReflectorClusterID string       // dotted quad; "" for a node that is no route reflector
 
