@@ -18,6 +18,7 @@ import (
 type rawSpeaker struct {
 	as       uint32
 	address  netip.Addr
+	hold     uint16 // time that it offers, in seconds
 	listener net.Listener
 	wg       sync.WaitGroup
 
@@ -26,10 +27,10 @@ type rawSpeaker struct {
 	err  error      // why there is no session any more
 }
 
-// rawSpeaker makes a machine with one. It is gone after the test.
-func (l *lab) rawSpeaker(t *testing.T, name, address string, as uint32) *rawSpeaker {
+// rawSpeaker makes a machine with one. It is gone after the test. It sends no KEEPALIVE, so hold is for the whole test, or 0.
+func (l *lab) rawSpeaker(t *testing.T, name, address string, as uint32, hold uint16) *rawSpeaker {
 	t.Helper()
-	r := &rawSpeaker{as: as, address: pfx(address).Addr()}
+	r := &rawSpeaker{as: as, address: pfx(address).Addr(), hold: hold}
 	check(t, l.host(t, name, address).ns.Do(func() (err error) {
 		r.listener, err = net.Listen("tcp4", netip.AddrPortFrom(r.address, 179).String())
 		return err
@@ -77,13 +78,13 @@ const (
 	keepalive
 )
 
-// open brings the session up: IPv4 unicast, four-octet AS numbers, no hold timer, since no test takes longer than ours.
+// open brings the session up: IPv4 unicast, four-octet AS numbers.
 func (r *rawSpeaker) open(conn net.Conn) error {
 	if kind, _, err := readMessage(conn); err != nil || kind != open {
 		return fmt.Errorf("type %d instead of OPEN: %w", kind, err)
 	}
 	capabilities := binary.BigEndian.AppendUint32([]byte{1, 4, 0, 1, 0, 1, 65, 4}, r.as)
-	body := []byte{4, 0x5b, 0xa0, 0, 0} // version 4, AS_TRANS, hold time 0
+	body := binary.BigEndian.AppendUint16([]byte{4, 0x5b, 0xa0}, r.hold) // version 4, AS_TRANS
 	body = append(body, r.address.AsSlice()...)
 	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
 	if err := send(conn, open, append(body, capabilities...)); err != nil {
@@ -172,7 +173,7 @@ func TestRawUpdates(t *testing.T) {
 	l := newLab(t, "raw")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
-	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003)
+	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 0)
 	l.apply(t, `
 apiVersion: projectcalico.org/v3
 kind: BGPPeer

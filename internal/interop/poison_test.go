@@ -1,0 +1,79 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What GoBGP alone would die of comes from a router outside: first an attribute that is legal and that GoBGP cannot convert, then one that
+// its decoder cannot read. The first reaches BIRD on the inside with its route, the second costs that router its session; the
+// process and the session with BIRD live on.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "poison")
+	requireGuard(t)
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
+	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 90) // with 0, GoBGP gives what it sends no time at all
+	l.apply(t, `
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: far}
+spec: {peerIP: 10.0.0.3, asNumber: 65003}
+`)
+	inner.start(t)
+	us.start(t)
+	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")
+	await(t, "the far speaker says so too", func(context.Context) error {
+		conn, err := far.session()
+		if err == nil && conn == nil {
+			err = errors.New("no session yet")
+		}
+		return err
+	})
+	before := us.sessionsOf(t, "10.0.0.6")
+
+	const unbound = "\xc0\x17\x08\x00\x0f\x00\x04\x0d\x02\x00\x00" // an SR policy without a binding SID (RFC 9830 §2.4.2)
+	far.update(t, nil, []byte(origin+asPath+nextHop+unbound), pfx("10.1.210.0/26"))
+	us.awaitFIB(t, "-4", "10.1.210.0/26 via 10.0.0.3")
+	inner.awaitRIB(t, mesh("10.0.0.2"), "10.1.210.0/26 via 10.0.0.3 100 IGP 65003")
+	shown, err := inner.Command(t.Context(), "show route all for 10.1.210.0/26")
+	check(t, err)
+	if text, want := strings.Join(shown, "\n"), "BGP.17 [t]: 00 0f 00 04 0d 02 00 00"; !strings.Contains(text, want) {
+		t.Errorf("BIRD shows, want %s:\n%s", want, text)
+	}
+
+	far.update(t, nil, []byte("\x80\x0e\x03\x00\x01\x01")) // MP_REACH_NLRI that ends after its family
+	await(t, "the far speaker is told of a malformed attribute list", func(context.Context) error {
+		if _, err := far.session(); err == nil || err.Error() != "NOTIFICATION [3 1]" {
+			return fmt.Errorf("its session: %v", err)
+		}
+		return nil
+	})
+	us.awaitFIB(t, "-4")
+	status, err := us.status(t.Context())
+	check(t, err)
+	if status.BGP.MessagesMalformed != 1 || status.BGP.DecoderPanics != 1 {
+		t.Errorf("%d malformed messages, %d panics of the decoder", status.BGP.MessagesMalformed, status.BGP.DecoderPanics)
+	}
+	if s, _ := us.session(t.Context(), addr("10.0.0.3")); !strings.HasPrefix(s.LastError, "malformed message: the decoder panicked: ") {
+		t.Errorf("the agent says %q", s.LastError)
+	}
+	us.sameSessions(t, before)
+}
+
+func requireGuard(t *testing.T) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), programs.agent, "version", "-o", "json").Output()
+	check(t, err)
+	var version struct{ GoBGPGuarded bool }
+	check(t, json.Unmarshal(out, &version))
+	if !version.GoBGPGuarded {
+		t.Fatal("the agent under test has no guard around GoBGP: it was built without make (docs/decisions/0011-gobgp-guard.md)")
+	}
+}
