@@ -284,6 +284,11 @@ func (f *far) announce(prefix, hop string, as ...uint32) {
 // announcePath sends one path of an IPv4 prefix with its identifier (RFC 7911).
 func (f *far) announcePath(id uint32, prefix, hop string) { f.update(id, prefix, hop) }
 
+// announcePref says with which LOCAL_PREF.
+func (f *far) announcePref(prefix, hop string, localPref uint32) {
+	f.send(packet.NewBGPUpdateMessage(nil, pathAttributes(hop, localPref), []*packet.IPAddrPrefix{ipv4(0, prefix)}))
+}
+
 func (f *far) withdraw(prefix string) { f.withdrawPath(0, prefix) }
 
 func (f *far) withdrawPath(id uint32, prefix string) {
@@ -291,17 +296,21 @@ func (f *far) withdrawPath(id uint32, prefix string) {
 }
 
 func (f *far) update(id uint32, prefix, hop string, as ...uint32) {
-	attrs := []packet.PathAttributeInterface{
-		packet.NewPathAttributeOrigin(0),
-		packet.NewPathAttributeAsPath(nil),
-		packet.NewPathAttributeNextHop(hop),
-		packet.NewPathAttributeLocalPref(100),
-	}
+	attrs := pathAttributes(hop, 100)
 	if len(as) > 0 { // eBGP
 		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, as)})
 		attrs = attrs[:3]
 	}
 	f.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(id, prefix)}))
+}
+
+func pathAttributes(hop string, localPref uint32) []packet.PathAttributeInterface {
+	return []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(0),
+		packet.NewPathAttributeAsPath(nil),
+		packet.NewPathAttributeNextHop(hop),
+		packet.NewPathAttributeLocalPref(localPref),
+	}
 }
 
 func ipv4(id uint32, prefix string) *packet.IPAddrPrefix {

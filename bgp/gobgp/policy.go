@@ -12,6 +12,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
 )
 
 // policy is all that GoBGP's policies are made from.
@@ -29,6 +30,9 @@ type policy struct {
 	// hush keeps GoBGP from asking for each iBGP peer whether it gets what another one said, and from telling all of them when that
 	// is withdrawn, where no learned route goes to anybody. See importer.build.
 	hush bool
+	// announced are the prefixes of our own routes, sorted: of those hush makes an exception, since a path that takes the place of our own
+	// must be weighed for each peer, or ours would never be withdrawn from it.
+	announced []netip.Prefix
 }
 
 // policyOf keeps nothing that the owner of the plan may edit.
@@ -57,6 +61,7 @@ func policyOf(p bgp.Plan, n numbers) policy {
 	}
 	for _, a := range p.Announcements {
 		own = append(own, a.NextHop)
+		pol.announced = append(pol.announced, a.Prefix)
 	}
 	pol.own, pol.outside, pol.unserved, pol.reflectors = sortedAddrs(own), sortedAddrs(pol.outside), sortedAddrs(pol.unserved), sortedAddrs(pol.reflectors)
 	return pol
@@ -93,6 +98,7 @@ func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 	a := &s.applied
 	p.classes = a.classes.assign(p.peerList, p.pass, func(addr netip.Addr) bool { _, ok := a.peers[addr]; return ok }, a.policy.pass.Reflects)
 	p.hush = !p.passes() && len(p.peerList) > 1 // it costs memory for each path, and a single peer has nobody to be told
+	p.announced = s.everAnnounced(p)
 	if a.policySet && a.policy.equal(p) && !a.behind {
 		return nil
 	}
@@ -104,6 +110,21 @@ func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 		}
 	}
 	return s.applyPolicy(ctx, p)
+}
+
+// everAnnounced are the prefixes that are announced now or will be: a prefix comes in before it is announced and goes after it was withdrawn.
+func (s *Speaker) everAnnounced(p policy) []netip.Prefix {
+	if !p.hush {
+		return nil
+	}
+	all := slices.AppendSeq(slices.Clone(p.announced), maps.Keys(s.applied.announced))
+	slices.SortFunc(all, route.ComparePrefixes)
+	return slices.Compact(all)
+}
+
+// hushes reports whether learned paths of prefix are kept from being weighed for other iBGP peers.
+func (p policy) hushes(prefix netip.Prefix) bool {
+	return p.hush && !slices.Contains(p.announced, prefix)
 }
 
 func (s *Speaker) applyPolicy(ctx context.Context, p policy) error {

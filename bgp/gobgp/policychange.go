@@ -53,7 +53,7 @@ func (p policy) source(peer bgp.Peer) (kind struct{ reflected, served, reflector
 	return kind
 }
 
-// concerned returns the peers that sent a path whose common marks change. Only paths inside prefixes that entered or left the policy
+// concerned returns the peers that sent a path whose common marks change, or that must be heard now that we announce its prefix too. Only paths inside prefixes that entered or left the policy
 // can be such; GoBGP is asked for those.
 func (s *Speaker) concerned(ctx context.Context, old, now policy) ([]netip.Addr, error) {
 	found := map[netip.Addr]bool{}
@@ -66,7 +66,7 @@ func (s *Speaker) concerned(ctx context.Context, old, now policy) ([]netip.Addr,
 		err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
 			for _, p := range d.Paths {
 				prefix, err := prefixOf(p)
-				if err != nil || slices.Equal(old.common(prefix), now.common(prefix)) {
+				if err != nil || slices.Equal(old.common(prefix), now.common(prefix)) && old.hushes(prefix) == now.hushes(prefix) {
 					continue
 				}
 				if addr, err := netip.ParseAddr(p.NeighborIp); err == nil {
@@ -110,7 +110,7 @@ func changedPrefixes(old, now policy) []netip.Prefix {
 		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 	}
 	if !now.passes() {
-		return nil
+		return onlyIn(now.announced, old.announced) // what we announce no more may be heard as before
 	}
 	var out []netip.Prefix
 	before, after := listed(old.pass), listed(now.pass)

@@ -32,6 +32,9 @@ func (i *importer) build() {
 	}
 	i.reflected()
 	if i.hush {
+		for _, m := range i.prefixes("announced", i.announced, false) {
+			i.add("announced", &api.Conditions{PrefixSet: m}, accept())
+		}
 		// GoBGP sends no peer what has that peer's AS in its AS_PATH, looks at that before anything that costs, and holds withdrawals against it
 		// as well. All learned paths get longer by the same, and nobody outside sees them.
 		i.add("hush", &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_INTERNAL}, &api.Actions{AsPrepend: &api.AsPrependAction{Asn: i.as, Repeat: 1}})
