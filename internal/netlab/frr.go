@@ -43,6 +43,8 @@ func FindFRR(ctx context.Context, dir string) (FRRPrograms, error) {
 type FRRConfig struct {
 	BGP   string // bgpd.conf
 	Zebra string // zebra.conf; "" will do
+	// Keep is for how long a zebra that starts leaves routes of the run before in the kernel, for bgpd to bring them again; 0: not at all.
+	Keep time.Duration
 }
 
 // FRR is a running router of a lab: zebra, which owns the kernel's routes, and bgpd.
@@ -51,12 +53,13 @@ type FRR struct {
 	programs    FRRPrograms
 	name        string
 	ns          *Namespace
+	keep        time.Duration
 	zebra, bgpd *Process
 }
 
 // StartFRR starts zebra and bgpd in a namespace and waits until both answer. Name is unique in the lab.
 func (l *Lab) StartFRR(ctx context.Context, programs FRRPrograms, n *Namespace, name string, c FRRConfig) (*FRR, error) {
-	f := &FRR{lab: l, programs: programs, name: name, ns: n}
+	f := &FRR{lab: l, programs: programs, name: name, ns: n, keep: c.Keep}
 	if err := f.write(c); err != nil {
 		return nil, fmt.Errorf("netlab: %w", err)
 	}
@@ -88,21 +91,25 @@ func (f *FRR) path(name string) string { return filepath.Join(f.dir(), name) }
 
 // Restart starts both daemons after they were stopped or killed, and waits until they answer.
 func (f *FRR) Restart(ctx context.Context) (err error) {
-	if f.zebra, err = f.start(ctx, "zebra", f.programs.Zebra); err != nil {
+	var keep []string
+	if f.keep > 0 {
+		keep = []string{"-K", fmt.Sprint(int(f.keep.Seconds()))}
+	}
+	if f.zebra, err = f.start(ctx, "zebra", f.programs.Zebra, keep...); err != nil {
 		return err
 	}
 	f.bgpd, err = f.start(ctx, "bgpd", f.programs.Bgpd)
 	return err
 }
 
-func (f *FRR) start(ctx context.Context, daemon, program string) (*Process, error) {
+func (f *FRR) start(ctx context.Context, daemon, program string, more ...string) (*Process, error) {
 	socket := f.path(daemon + ".vty")
 	os.Remove(socket) // of one that was killed
 	p, err := f.lab.Start(Spec{
 		Name: f.name + "-" + daemon, Namespace: f.ns, Path: program, Env: f.programs.Env,
 		Binds: []Bind{{Source: f.path("group"), Target: "/etc/group"}},
-		Args: []string{"-u", "root", "-g", "root", "-P", "0", "-f", f.path(daemon + ".conf"), "-i", f.path(daemon + ".pid"),
-			"-z", f.path("zserv.api"), "--vty_socket", f.dir(), "--log", "stdout"},
+		Args: append([]string{"-u", "root", "-g", "root", "-P", "0", "-f", f.path(daemon + ".conf"), "-i", f.path(daemon + ".pid"),
+			"-z", f.path("zserv.api"), "--vty_socket", f.dir(), "--log", "stdout"}, more...),
 	})
 	if err != nil {
 		return nil, err
