@@ -54,11 +54,18 @@ type cluster struct {
 	nodes     []*node // agent, agent, BIRD
 	control   [2]*netlab.Namespace
 	controlTo netip.Addr
-	outside   *netlab.Namespace      // the attacker's machine; nil before it is needed
-	blocks    map[netip.Prefix]*node // who must be announcing what
+	outside   *netlab.Namespace // the attacker's machine; nil before it is needed
+	// reflectors take the place of the mesh, in the faults that make them.
+	reflectors []*reflector
+	blocks     map[netip.Prefix]*node // who must be announcing what
 }
 
-func newCluster(ctx context.Context, s settings, k kind) (c *cluster, err error) {
+func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
+	return newClusterWith(ctx, s, k, "")
+}
+
+// newClusterWith has an etcd program of its own for the members; "": this one.
+func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cluster, err error) {
 	c = &cluster{settings: s, kind: k, blocks: map[netip.Prefix]*node{}}
 	if c.lab, err = netlab.New("chaos", s.log); err != nil {
 		return nil, err
@@ -71,7 +78,7 @@ func newCluster(ctx context.Context, s settings, k kind) (c *cluster, err error)
 	if c.underlay, err = c.lab.Segment("underlay"); err != nil {
 		return nil, err
 	}
-	if c.etcd, err = startEtcd(ctx, c.lab, s.self, c.underlay); err != nil {
+	if c.etcd, err = startEtcd(ctx, c.lab, s.self, etcd, c.underlay); err != nil {
 		return nil, err
 	}
 	if _, err := c.etcd.data.Apply(ctx, []byte(calicoData)); err != nil {

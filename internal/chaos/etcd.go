@@ -46,6 +46,9 @@ type etcdCluster struct {
 	ns      *netlab.Namespace
 	members []*member
 	data    *calicotest.Cluster // writes from outside through the namespace
+	// tokenTTL is how long members that are started from now on let an unused authentication token live; 0: etcd's default.
+	tokenTTL time.Duration
+	program  string // Debian's etcd for the members; "": this program's own
 }
 
 // member is one etcd.
@@ -60,8 +63,9 @@ type member struct {
 func (m *member) client() string { return fmt.Sprintf("http://%s:2379", m.address) }
 func (m *member) peer() string   { return fmt.Sprintf("http://%s:2380", m.address) }
 
-func startEtcd(ctx context.Context, lab *netlab.Lab, self string, underlay *netlab.Namespace) (*etcdCluster, error) {
-	e := &etcdCluster{lab: lab, self: self}
+// startEtcd starts three members of this program's own etcd, or of the program given.
+func startEtcd(ctx context.Context, lab *netlab.Lab, self, program string, underlay *netlab.Namespace) (*etcdCluster, error) {
+	e := &etcdCluster{lab: lab, self: self, program: program}
 	var err error
 	if e.ns, err = lab.Namespace("etcd"); err != nil {
 		return nil, err
@@ -84,17 +88,19 @@ func startEtcd(ctx context.Context, lab *netlab.Lab, self string, underlay *netl
 			return nil, err
 		}
 	}
-	e.data, err = calicotest.Dial(e.endpoints(), func(ctx context.Context, address string) (conn net.Conn, err error) {
-		err = e.ns.Do(func() error {
-			conn, err = (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", strings.TrimPrefix(address, "http://"))
-			return err
-		})
-		return conn, err
-	})
-	if err != nil {
+	if e.data, err = calicotest.Dial(e.endpoints(), e.dial); err != nil {
 		return nil, err
 	}
 	return e, e.answers(ctx, 30*time.Second)
+}
+
+// dial connects from inside the members' namespace.
+func (e *etcdCluster) dial(ctx context.Context, address string) (conn net.Conn, err error) {
+	err = e.ns.Do(func() error {
+		conn, err = (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", strings.TrimPrefix(address, "http://"))
+		return err
+	})
+	return conn, err
 }
 
 func (e *etcdCluster) endpoints() (all []string) {
@@ -116,8 +122,23 @@ func (e *etcdCluster) start(m *member) (err error) {
 	if m.joining {
 		args = append(args, "-joining")
 	}
-	m.process, err = e.lab.Start(netlab.Spec{Name: m.name, Namespace: e.ns, Path: e.self, Args: args})
+	if e.tokenTTL > 0 {
+		args = append(args, "-token-ttl", e.tokenTTL.String())
+	}
+	path := e.self
+	if e.program != "" {
+		path, args = e.program, m.flags(all)
+	}
+	m.process, err = e.lab.Start(netlab.Spec{Name: m.name, Namespace: e.ns, Path: path, Args: args})
 	return err
+}
+
+// flags are the arguments of etcd itself.
+func (m *member) flags(all []string) []string {
+	return []string{
+		"--name", m.name, "--data-dir", m.dir, "--listen-client-urls", m.client(), "--advertise-client-urls", m.client(),
+		"--listen-peer-urls", m.peer(), "--initial-advertise-peer-urls", m.peer(), "--initial-cluster", strings.Join(all, ","), "--log-level", "error",
+	}
 }
 
 // answers waits until a quorum answers.

@@ -20,6 +20,8 @@ var agentFaults = []fault{
 	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
 	{name: "agent-reexec", kind: kernelNodes, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
 	{name: "agent-drain-cancel", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained for 2 s, then the drain is cancelled", run: drainAndCancel},
+	{name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
+	{name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM in the midst of 300 new blocks, started again", run: stopDuringReconcile},
 }
 
@@ -203,4 +205,37 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 		}
 	}
 	return nil
+}
+
+// upgradeAgent has an agent of another version write the journal and the copy of Calico's data that ours then starts from.
+func upgradeAgent(ctx context.Context, t *trial) error {
+	a := t.ours(1)
+	for _, withEtcd := range []bool{true, false} {
+		a.binary = t.previous
+		if err := t.restart(ctx, a); err != nil {
+			return fmt.Errorf("the older agent: %w", err)
+		}
+		if err := pause(ctx, 2*time.Second); err != nil { // the copy on disk is a second behind
+			return err
+		}
+		a.binary = t.agent
+		t.start = time.Now()
+		if !withEtcd {
+			if err := t.etcd.stop(); err != nil {
+				return err
+			}
+		}
+		if err := t.restart(ctx, a); err != nil {
+			return err
+		}
+		s, err := a.status(ctx)
+		if err != nil {
+			return err
+		}
+		t.must(s.Datastore.Stale != withEtcd, "stale: %v", s.Datastore.Stale)
+		if err := t.wroteNothing(ctx, a, 0); err != nil {
+			return err
+		}
+	}
+	return t.etcd.startAgain(ctx)
 }

@@ -19,6 +19,8 @@ var etcdFaults = []fault{
 	{name: "etcd-compaction", kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
 	{name: "etcd-member", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
 	{name: "etcd-flood", kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 000 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
+	{name: "etcd-token", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "etcd asks for a password, and tokens expire after 3 s; the nodes cut off, a change meanwhile, twice", run: expireTokens},
+	{name: "etcd-old", kind: kernelNodes, allowed: "0", long: true, fresh: true, oldEtcd: true, what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two of three killed for 8 s", run: troubleOldEtcd},
 }
 
 func killEtcd(ctx context.Context, t *trial) error {

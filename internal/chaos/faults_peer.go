@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -16,6 +17,31 @@ var peerFaults = []fault{
 		}
 		return restartBird(ctx, t)
 	}},
+	{name: "peer-dies", kind: kernelNodes, long: true, fresh: true, allowed: "to and from the dead node", what: "the node with BIRD dies without a word, for good", run: loseNode},
+}
+
+// deathNotice bounds the time until a peer that says nothing is given up: the hold time of 90 s, and what a busy machine adds.
+const deathNotice = 120 * time.Second
+
+// loseNode cuts the power of node 3, the link first, or its kernel would close the sessions: its routes must stay until the hold time, and be gone after it.
+func loseNode(ctx context.Context, t *trial) error {
+	dead := t.nodes[2]
+	if err := errors.Join(dead.ns.SetLink("eth0", false), dead.speaker.kill()); err != nil {
+		return err
+	}
+	t.spared = 1 // of node 1 and node 2
+	t.nodes = t.agents()
+	for block, owner := range t.blocks {
+		if owner == dead {
+			delete(t.blocks, block)
+		}
+	}
+	err := t.converged(ctx, deathNotice)
+	gone := time.Since(t.start)
+	t.must(gone > time.Minute, "its routes have left after %.1f s already, the hold time is 90 s", gone.Seconds())
+	t.note("its routes left after %.1f s, hold time 90 s", gone.Seconds())
+	t.allowOutage(2, gone+2*time.Second) // and for ever, but the flows end soon
+	return err
 }
 
 // restartBird kills the BIRD of node 3. Nothing may be written for what it announces again unchanged.

@@ -50,6 +50,7 @@ func role(ctx context.Context, args []string) error {
 type settings struct {
 	short    bool
 	agent    string
+	previous string // an older agent; "": none
 	self     string
 	build    string // where packages are unpacked
 	bird     netlab.BirdPrograms
@@ -67,6 +68,7 @@ func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, about 6 minutes")
 	flags.StringVar(&s.agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
+	flags.StringVar(&s.previous, "previous", "", "`path` of an older agent's binary, for the upgrade from it; empty: that is not run")
 	flags.StringVar(&s.build, "build", "build", "`folder` where Debian's packages are unpacked")
 	flags.StringVar(&s.keepLogs, "logs", "", "`folder` for the logs of faults that broke their budget")
 	pattern := flags.String("run", ".", "only faults whose name matches this regular `expression`; also those that -short leaves out")
@@ -139,6 +141,11 @@ func (s *settings) prepare(ctx context.Context) (err error) {
 	}
 	if _, err := os.Stat(s.agent); err != nil {
 		return err
+	}
+	if s.previous != "" {
+		if s.previous, err = filepath.Abs(s.previous); err != nil {
+			return err
+		}
 	}
 	if s.bird, err = netlab.FindBird(ctx, filepath.Join(s.build, "packages")); err != nil {
 		return err

@@ -56,20 +56,31 @@ var (
 
 // objection is what is wrong with a node, nil when all is as it should be.
 func (n *node) objection(ctx context.Context) error {
-	var peers []netip.Addr
-	for _, other := range n.cluster.nodes {
-		if other != n {
-			peers = append(peers, other.address)
-		}
-	}
-	if err := n.speaker.ready(ctx, peers); err != nil {
+	if err := n.speaker.ready(ctx, n.peers()); err != nil {
 		return err
 	}
 	have, err := n.programmed(ctx)
 	if err != nil {
 		return err
 	}
+	delete(have, beyond) // has several next hops: who makes routers looks at it
 	return difference(n.cluster.wanted(n), have)
+}
+
+// peers are those that n must have a session with: the reflectors where there are some, else all other nodes.
+func (n *node) peers() (all []netip.Addr) {
+	for _, r := range n.cluster.reflectors {
+		all = append(all, r.address)
+	}
+	if len(all) > 0 {
+		return all
+	}
+	for _, other := range n.cluster.nodes {
+		if other != n {
+			all = append(all, other.address)
+		}
+	}
+	return all
 }
 
 // programmed is what the data plane of n has of its speaker: asked of the kernel, or listed by the agent out of VPP.

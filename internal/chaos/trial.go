@@ -29,12 +29,16 @@ type fault struct {
 	anyNodes bool
 	// fresh asks for a cluster of its own, which goes with it: for faults that leave something behind.
 	fresh bool
+	// oldEtcd has Debian's etcd in the cluster; such a fault is fresh.
+	oldEtcd bool
+	// upgrade needs an older agent.
+	upgrade bool
 	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless it was itself.
 	run func(ctx context.Context, t *trial) error
 }
 
 // faults are all that this command can make, in the order of the table.
-var faults = slices.Concat(agentFaults, peerFaults, etcdFaults, inputFaults, hostFaults, vppFaults, apiFaults)
+var faults = slices.Concat(agentFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, vppFaults, apiFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
@@ -52,6 +56,7 @@ type trial struct {
 	*cluster
 	start  time.Time // of the fault
 	budget int       // packets of all flows that may be lost
+	spared int       // so many flows, from the first, may lose nothing, whatever the budget
 	failed []string  // what must hold and did not
 	notes  []string  // figures for the reader
 }
@@ -133,6 +138,10 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 		r.Skipped = netlab.ErrNoVPP.Error()
 		return r
 	}
+	if f.upgrade && s.previous == "" {
+		r.Skipped = "no older agent given (-previous)"
+		return r
+	}
 	for r.Attempts < attempts {
 		r.Attempts++
 		c, err := clusterFor(ctx, s, f, shared)
@@ -162,13 +171,28 @@ func clusterFor(ctx context.Context, s settings, f fault, shared **cluster) (*cl
 		*shared = nil
 	}
 	if *shared == nil {
-		c, err := newCluster(ctx, s, f.kind)
+		c, err := makeFor(ctx, s, f)
 		if err != nil {
 			return nil, fmt.Errorf("the cluster does not come up: %w", err)
 		}
 		*shared = c
 	}
 	return *shared, nil
+}
+
+func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
+	if !f.oldEtcd {
+		return newCluster(ctx, s, f.kind)
+	}
+	pkg, err := netlab.Unpack(ctx, filepath.Join(s.build, "packages"), "etcd-server", "")
+	if err != nil {
+		return nil, err
+	}
+	program, err := pkg.Program(ctx, "etcd")
+	if err != nil {
+		return nil, err
+	}
+	return newClusterWith(ctx, s, f.kind, program)
 }
 
 // runOnce runs a fault under flows. It returns how many packets the control flow lost.
@@ -192,9 +216,12 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	reports := stopFlows(flows)
 	idle := stopFlows(control)
 	r.Flows, r.Sent, r.Lost, r.Allowed, r.Notes, r.Failed = len(flows), 0, 0, t.budget, t.notes, t.failed
-	for _, report := range reports {
+	for i, report := range reports {
 		r.Sent += report.Sent
 		r.Lost += report.Lost
+		if i < t.spared && report.Lost > 0 {
+			r.Failed = append(r.Failed, fmt.Sprintf("flow %d should have lost nothing: %s", i+1, report))
+		}
 	}
 	if err != nil {
 		r.Failed = append(r.Failed, err.Error())

@@ -60,7 +60,13 @@ func ServeMember(ctx context.Context, o MemberOptions) error {
 // Dial returns a Cluster that writes to any of these etcds through dial, for instance from inside a network namespace. It does not wait until
 // one answers. The caller closes it.
 func Dial(endpoints []string, dial func(ctx context.Context, address string) (net.Conn, error)) (*Cluster, error) {
+	return DialAs("", "", endpoints, dial)
+}
+
+// DialAs is Dial for an etcd that asks who we are. With names it does wait until one answers.
+func DialAs(username, password string, endpoints []string, dial func(ctx context.Context, address string) (net.Conn, error)) (*Cluster, error) {
 	client, err := clientv3.New(clientv3.Config{
+		Username: username, Password: password,
 		Endpoints: endpoints, DialTimeout: 5 * time.Second, DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 		Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
 	})

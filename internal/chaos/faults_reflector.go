@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+var reflectorFaults = []fault{
+	{name: "reflector-kill", kind: kernelNodes, long: true, fresh: true, allowed: "0", what: "the mesh gives way to two reflectors (BIRD), then they are killed in turn, each as soon as the other is back",
+		run: func(ctx context.Context, t *trial) error { return t.alternate(ctx, (*netlab.Bird).Kill) }},
+	{name: "reflector-stop", kind: kernelNodes, long: true, fresh: true, allowed: "0", what: "the mesh gives way to two reflectors (BIRD), then they leave with CEASE in turn, each as soon as the other is back",
+		run: func(ctx context.Context, t *trial) error { return t.alternate(ctx, (*netlab.Bird).Stop) }},
+}
+
+// reflector is a route reflector with BIRD on a machine of its own.
+type reflector struct {
+	name    string
+	address netip.Addr
+	bird    *netlab.Bird
+}
+
+// reflectorPeer is calicoctl's YAML for every node's session with a reflector.
+const reflectorPeer = `
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: %s}
+spec: {peerIP: %s, asNumber: %d}
+`
+
+const noMesh = `
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: false, asNumber: 64512}
+`
+
+// alternate replaces the mesh by two reflectors, and twice ends the one and then the other.
+func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) error {
+	if err := t.reflect(ctx); err != nil {
+		return err
+	}
+	t.note("reflectors instead of the mesh after %.1f s", time.Since(t.start).Seconds())
+	before, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	const times = 2
+	for range times {
+		for _, r := range t.reflectors {
+			if err := end(r.bird); err != nil {
+				return err
+			}
+			if err := pause(ctx, 2*time.Second); err != nil {
+				return err
+			}
+			if err := r.bird.Restart(ctx); err != nil {
+				return err
+			}
+			if err := t.converged(ctx, recovery); err != nil {
+				return err
+			}
+			if err := await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+				return err
+			}
+		}
+	}
+	after, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(after.FIB.OpsDeleted == before.FIB.OpsDeleted, "%d routes were deleted", after.FIB.OpsDeleted-before.FIB.OpsDeleted)
+	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted)
+	return nil
+}
+
+// reflect makes both reflectors, has every node peer with them beside the mesh, and ends the mesh.
+func (t *trial) reflect(ctx context.Context) error {
+	for i := range 2 {
+		if err := t.addReflector(ctx, i); err != nil {
+			return err
+		}
+	}
+	b := t.nodes[2].speaker.(*birdSpeaker)
+	mesh := b.config.Peers
+	for _, r := range t.reflectors {
+		peer := netlab.BirdPeer{Name: "Global_" + fmt.Sprint(r.address.As4()[3]), Address: r.address, AS: asNumber}
+		b.config.Peers, b.names[r.address] = append(b.config.Peers, peer), peer.Name
+	}
+	if err := b.bird.Reconfigure(ctx, b.config); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	b.config.Peers = b.config.Peers[len(mesh):]
+	_, err := t.etcd.data.Apply(ctx, []byte(noMesh))
+	if err := errors.Join(err, b.bird.Reconfigure(ctx, b.config)); err != nil {
+		return err
+	}
+	if err := await(ctx, recovery, "the mesh ends", t.meshEnded); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return await(ctx, recovery, "both reflectors have told all they know", t.reflected)
+}
+
+// addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer only, not as a node.
+func (t *trial) addReflector(ctx context.Context, i int) error {
+	r := &reflector{name: fmt.Sprintf("reflector-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(71 + i)})}
+	ns, err := t.lab.Namespace(r.name)
+	if err != nil {
+		return err
+	}
+	end := netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(r.address, underlayNet.Bits())}}
+	if err := t.lab.Attach(t.underlay, end); err != nil {
+		return err
+	}
+	config := netlab.BirdConfig{
+		RouterID: r.address, Address: r.address, AS: asNumber, Cluster: netip.AddrFrom4([4]byte{192, 168, 4, 70}),
+		Pools: []netlab.BirdPool{{Prefix: pods}},
+	}
+	for _, n := range t.nodes {
+		config.Peers = append(config.Peers, netlab.BirdPeer{Name: "Node_" + fmt.Sprint(n.address.As4()[3]), Address: n.address, AS: asNumber, Client: true})
+	}
+	if r.bird, err = t.lab.StartBird(ctx, t.cluster.settings.bird, ns, r.name, config); err != nil {
+		return err
+	}
+	t.reflectors = append(t.reflectors, r)
+	_, err = t.etcd.data.Apply(ctx, fmt.Appendf(nil, reflectorPeer, r.name, r.address, asNumber))
+	return err
+}
+
+// meshEnded sees that the agents peer with the reflectors only.
+func (t *trial) meshEnded(ctx context.Context) error {
+	for _, n := range t.agents() {
+		s, err := n.speaker.(*agentSpeaker).status(ctx)
+		if err != nil {
+			return err
+		}
+		if len(s.BGP.Peers) != len(t.reflectors) {
+			return fmt.Errorf("%s has %d peers", n.name, len(s.BGP.Peers))
+		}
+	}
+	return nil
+}
+
+// reflected sees that every node has everything from each reflector. A session that is up is not enough: BIRD waits for its other clients then.
+func (t *trial) reflected(ctx context.Context) error {
+	for _, n := range t.agents() {
+		s, err := n.speaker.(*agentSpeaker).status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range s.BGP.Peers {
+			if !p.EndOfRIB || p.Received < len(t.nodes)-1 {
+				return fmt.Errorf("%s has %d routes of %s", n.name, p.Received, p.Address)
+			}
+		}
+	}
+	b := t.nodes[2].speaker.(*birdSpeaker)
+	for _, r := range t.reflectors {
+		routes, err := b.bird.Routes(ctx, "protocol "+b.names[r.address])
+		if err != nil {
+			return err
+		}
+		if len(routes) < len(t.nodes)-1 {
+			return fmt.Errorf("BIRD has %d routes of %s", len(routes), r.name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+var routerFaults = []fault{
+	{name: "tor-restart", onlyFirst: true, kind: kernelNodes, long: true, fresh: true, allowed: "0", what: "one of two top-of-rack routers: FRR SIGKILL, started again (RFC 4724)",
+		run: func(ctx context.Context, t *trial) error { return t.withRouters(ctx, restartRouter, lossless) }},
+	{name: "tor-dies", onlyFirst: true, kind: kernelNodes, long: true, fresh: true, allowed: "0 but through the dead router", what: "one of two top-of-rack routers dies without a word, hold time 9 s",
+		run: func(ctx context.Context, t *trial) error { return t.withRouters(ctx, loseRouter, firstDied) }},
+}
+
+const (
+	routerAS   = 65001
+	routerHold = 9 * time.Second
+	// places is how many addresses there are behind the routers, so that node 1 sends to some of them by each.
+	places = 16
+)
+
+// beyond is what both routers lead to.
+var beyond = netip.MustParsePrefix("10.99.0.0/24")
+
+// router is a top-of-rack router with FRR that only node 1 peers with. The places beyond it are on the router itself.
+type router struct {
+	name    string
+	address netip.Addr
+	ns      *netlab.Namespace
+	frr     *netlab.FRR
+}
+
+// routerPeer is calicoctl's YAML for node 1's session with a router.
+const routerPeer = `
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: %s}
+spec: {node: node-1, peerIP: %s, asNumber: %d}
+`
+
+// withRouters runs f with two routers that node 1 shares its traffic among, and one flow by each of them, which judge looks at afterwards.
+func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial, [2]*router) error, judge func(*trial, int, netlab.Report)) error {
+	programs, err := netlab.FindFRR(ctx, filepath.Join(t.build, "packages"))
+	if err != nil {
+		return err
+	}
+	var routers [2]*router
+	for i := range routers {
+		if routers[i], err = t.addRouter(ctx, programs, i); err != nil {
+			return err
+		}
+	}
+	both := []string{routers[0].address.String(), routers[1].address.String()}
+	if err := t.awaitBeyond(ctx, both...); err != nil {
+		return err
+	}
+	var flows [2]*netlab.Flow
+	for i, r := range routers {
+		if flows[i], err = t.flowBy(ctx, r); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = pause(ctx, time.Second)
+	}
+	t.start = time.Now()
+	if err == nil {
+		err = f(ctx, t, routers)
+	}
+	for i, flow := range flows {
+		if flow != nil {
+			judge(t, i, flow.Stop())
+		}
+	}
+	return err
+}
+
+// addRouter makes router i, 0 or 1.
+func (t *trial) addRouter(ctx context.Context, programs netlab.FRRPrograms, i int) (r *router, err error) {
+	r = &router{name: fmt.Sprintf("tor-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(61 + i)})}
+	if r.ns, err = t.lab.Namespace(r.name); err != nil {
+		return nil, err
+	}
+	end := netlab.End{Namespace: r.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(r.address, underlayNet.Bits())}}
+	if err := t.lab.Attach(t.underlay, end); err != nil {
+		return nil, err
+	}
+	place := beyond.Addr()
+	for range places {
+		place = place.Next()
+		if err := r.ns.AddAddress("lo", netip.PrefixFrom(place, place.BitLen())); err != nil {
+			return nil, err
+		}
+	}
+	r.frr, err = t.lab.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: fmt.Sprintf(`
+router bgp %d
+ bgp router-id %s
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ bgp graceful-restart
+ bgp graceful-restart preserve-fw-state
+ timers bgp %d %d
+ neighbor %s remote-as %d
+ neighbor %[5]s timers connect 1
+ address-family ipv4 unicast
+  network %[7]s
+`, routerAS, r.address, int(routerHold.Seconds())/3, int(routerHold.Seconds()), t.nodes[0].address, asNumber, beyond)})
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.etcd.data.Apply(ctx, fmt.Appendf(nil, routerPeer, r.name, r.address, routerAS))
+	return r, err
+}
+
+// awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back to node 1's workload.
+func (t *trial) awaitBeyond(ctx context.Context, want ...string) error {
+	return await(ctx, recovery, fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")), func(ctx context.Context) error {
+		out, err := t.nodes[0].ns.Run(ctx, "ip", "-json", "route", "show", beyond.String())
+		if err != nil {
+			return err
+		}
+		var routes []struct {
+			Gateway  string
+			Nexthops []struct{ Gateway string }
+		}
+		if err := json.Unmarshal(out, &routes); err != nil {
+			return fmt.Errorf("ip route: %w", err)
+		}
+		var have []string
+		for _, r := range routes {
+			if r.Gateway != "" {
+				have = append(have, r.Gateway)
+			}
+			for _, hop := range r.Nexthops {
+				have = append(have, hop.Gateway)
+			}
+		}
+		if slices.Sort(have); !slices.Equal(have, want) {
+			return fmt.Errorf("it is via %v", have)
+		}
+		return nil
+	})
+}
+
+// flowBy sends from node 1's workload to a place that the node's kernel reaches by r.
+func (t *trial) flowBy(ctx context.Context, r *router) (*netlab.Flow, error) {
+	w := t.nodes[0].workload
+	place := beyond.Addr()
+	for range places {
+		place = place.Next()
+		out, err := t.nodes[0].ns.Run(ctx, "ip", "route", "get", place.String(), "from", w.address.String(), "iif", "cali"+t.nodes[0].name)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(out), "via "+r.address.String()+" ") {
+			return w.ns.StartFlow(netlab.FlowConfig{From: w.address, To: place, Interval: packetInterval, Timeout: answerPatience})
+		}
+	}
+	return nil, fmt.Errorf("node-1 reaches nothing by %s", r.name)
+}
+
+// restartRouter kills a router's daemons; its kernel goes on, and the other end has to rely on it.
+func restartRouter(ctx context.Context, t *trial, routers [2]*router) error {
+	before, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	r := routers[0]
+	if err := r.frr.Kill(); err != nil {
+		return err
+	}
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	if err := r.frr.Restart(ctx); err != nil {
+		return err
+	}
+	if err := t.established(ctx, r.address); err != nil {
+		return err
+	}
+	if err := errors.Join(t.awaitBeyond(ctx, routers[0].address.String(), routers[1].address.String()), pause(ctx, 3*time.Second)); err != nil {
+		return err
+	}
+	after, err := t.ours(1).status(ctx)
+	if err != nil {
+		return err
+	}
+	put, deleted := after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted
+	// A stale path does not share a route with a fresh one: the route loses it, and gets it back.
+	t.must(put <= 2 && deleted == 0, "%d routes were put, %d deleted", put, deleted)
+	t.note("FIB writes: %d put, %d deleted", put, deleted)
+	return nil
+}
+
+// established waits for node 1's session with a router.
+func (t *trial) established(ctx context.Context, peer netip.Addr) error {
+	return await(ctx, recovery, "the session with "+peer.String(), func(ctx context.Context) error {
+		return t.ours(1).ready(ctx, []netip.Addr{peer})
+	})
+}
+
+// loseRouter cuts a router's power, the link first, or its kernel would close the session: what goes by the other one goes on, and what went by the dead one follows at hold time.
+func loseRouter(ctx context.Context, t *trial, routers [2]*router) error {
+	if err := errors.Join(routers[0].ns.SetLink("eth0", false), routers[0].frr.Kill()); err != nil {
+		return err
+	}
+	if err := t.awaitBeyond(ctx, routers[1].address.String()); err != nil {
+		return err
+	}
+	gone := time.Since(t.start)
+	t.must(gone > routerHold/2, "its path has left after %.1f s already", gone.Seconds())
+	t.note("its path left after %.1f s", gone.Seconds())
+	return pause(ctx, time.Second)
+}
+
+// lossless judges the flow by router i where nothing may be lost.
+func lossless(t *trial, i int, report netlab.Report) {
+	t.must(report.Lost == 0, "by tor-%d: %s", i+1, report)
+	t.note("by tor-%d: %s", i+1, report)
+}
+
+// firstDied judges the flow by router i where the first has died: what went by it may be lost until the hold time.
+func firstDied(t *trial, i int, report netlab.Report) {
+	if i > 0 {
+		t.must(report.Lost == 0, "by the living router: %s", report)
+		t.note("by the living router: %s", report)
+		return
+	}
+	most := int((routerHold + 3*time.Second) / packetInterval) // our timer may start a keepalive interval late
+	t.must(report.Lost <= most, "by the dead router: %s, allowed %d", report, most)
+	t.note("by the dead router: %s", report)
+}
