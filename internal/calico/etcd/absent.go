@@ -13,11 +13,15 @@ import (
 // again after lastRetry at the latest, and may run into a timeout of an etcd that is coming up.
 const returnTime = 30 * time.Second
 
+// shortestLease is the least time that a publisher's lease may have: a shorter loss has ended none.
+const shortestLease = 5 * time.Second
+
 // absences are the addresses that are gone from etcd and still count. Only Run's goroutine uses them.
 type absences struct {
 	hosts string        // prefix of the keys; "": none are read
 	wait  time.Duration // returnTime
-	lost  bool          // etcd is lost
+	known bool          // etcd has been read: before, there was nothing to lose
+	lost  time.Time     // when etcd was last heard of, while it is lost; else zero
 	until time.Time     // what goes before is put down to the last loss
 	keys  map[string]time.Time
 	timer *time.Timer
@@ -29,21 +33,31 @@ func newAbsences(hosts string, wait time.Duration) *absences {
 	return a
 }
 
+// lose notes that etcd does not answer, and when it last did.
+func (a *absences) lose(last time.Time) {
+	if a.known && a.lost.IsZero() {
+		a.lost = last
+	}
+}
+
 // back notes that etcd answers.
 func (a *absences) back(now time.Time) {
-	if !a.lost {
+	if a.lost.IsZero() {
 		return
 	}
-	a.lost, a.until = false, now.Add(a.wait)
-	for key := range a.keys {
-		a.keys[key] = a.until
+	if now.Sub(a.lost) >= shortestLease {
+		a.until = now.Add(a.wait)
+		for key := range a.keys {
+			a.keys[key] = a.until
+		}
 	}
-	a.rearm(now)
+	a.lost = time.Time{}
+	a.rearm(now) // the timer may have rung in vain
 }
 
 // holds reports whether a key that is gone counts as there, and remembers it if so.
 func (a *absences) holds(key string, now time.Time) bool {
-	if a.hosts == "" || !strings.HasPrefix(key, a.hosts) || !a.lost && !now.Before(a.until) {
+	if a.hosts == "" || !strings.HasPrefix(key, a.hosts) || a.lost.IsZero() && !now.Before(a.until) {
 		return false
 	}
 	if _, known := a.keys[key]; !known {
@@ -58,7 +72,7 @@ func (a *absences) seen(key string) { delete(a.keys, key) }
 
 // over returns, and forgets, the keys whose time to come back is over. While etcd is lost nobody knows who is back.
 func (a *absences) over(now time.Time) (keys []string) {
-	if a.lost {
+	if !a.lost.IsZero() {
 		return nil
 	}
 	for key, until := range a.keys {

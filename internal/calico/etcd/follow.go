@@ -145,7 +145,7 @@ func (f *follower) list(ctx context.Context, client *clientv3.Client, revision i
 		}
 	}
 	f.revision = max(f.revision, revision)
-	f.listed = true
+	f.listed, f.absences.known = true, true
 	f.publish()
 	return nil
 }

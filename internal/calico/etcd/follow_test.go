@@ -152,7 +152,7 @@ func TestHostsHaveTimeToComeBackAfterALoss(t *testing.T) {
 			s, f := followHosts(t, e)
 			must(t, e.Cluster().PutRaw(t.Context(), calico.DefaultHosts+"edge-4/peerip/ipv4/1", "10.0.0.4"))
 			attemptUntil(t, s, f, hasAddress("edge-4"))
-			f.absences.lost = true
+			f.absences.lose(time.Now().Add(-time.Minute))
 			must(t, e.Cluster().DeleteRaw(t.Context(), calico.DefaultHosts))
 			must(t, e.Cluster().AddNode(t.Context(), "edge-11", pfx("172.30.8.11/24")))
 			if how == "listed again" {
@@ -184,7 +184,12 @@ func TestAHostThatGoesWithoutALossIsGoneAtOnce(t *testing.T) {
 func TestAbsencesDoNotEndWhileEtcdIsLost(t *testing.T) {
 	a := newAbsences("/hosts/", time.Minute)
 	now := time.Now()
-	a.lost = true
+	if a.lose(now); a.holds("/hosts/a", now) {
+		t.Error("held though nothing was known before")
+	}
+	a.known = true
+	a.lose(now)
+	a.lose(now.Add(time.Hour)) // the first word counts
 	if !a.holds("/hosts/a", now) || a.holds("/calico/a", now) {
 		t.Error("not held, or of another range")
 	}
@@ -197,5 +202,9 @@ func TestAbsencesDoNotEndWhileEtcdIsLost(t *testing.T) {
 	}
 	if over := a.over(now.Add(time.Hour + time.Minute)); len(over) != 1 || a.holds("/hosts/b", now.Add(2*time.Hour)) {
 		t.Errorf("over %v", over)
+	}
+	a.lose(now.Add(3 * time.Hour))
+	if a.back(now.Add(3*time.Hour + shortestLease - 1)); a.holds("/hosts/b", now.Add(3*time.Hour+shortestLease)) {
+		t.Error("held after a loss that no lease minds")
 	}
 }

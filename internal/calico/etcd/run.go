@@ -29,7 +29,7 @@ func (s *Source) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		f.absences.lost = true
+		f.absences.lose(s.Status().LastContact)
 		s.lost(s.cfg.diagnose(ctx, err))
 		if time.Since(began) > lastRetry {
 			wait = firstRetry

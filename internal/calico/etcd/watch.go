@@ -88,7 +88,8 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 func (f *follower) judge(p probed, settle *settle) error {
 	if p.err != nil {
 		f.source.lost(p.err)
-		settle.lost, f.absences.lost = true, true
+		settle.lost = true
+		f.absences.lose(f.source.Status().LastContact)
 		return nil
 	}
 	if err := f.sameHistory(p.head); err != nil {
