@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -227,7 +228,11 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 
 func (f *follower) delete(key string) {
 	if f.absences.holds(key, time.Now()) {
-		f.source.log.Warn("a host's address is gone from etcd, which was lost; it has some time to come back", "key", key, "time", f.absences.wait)
+		level := slog.LevelDebug // there may be a thousand of them
+		if len(f.absences.keys) == 1 {
+			level = slog.LevelWarn
+		}
+		f.source.log.Log(context.Background(), level, "addresses of hosts are gone from etcd, which was lost; they have some time to come back", "key", key, "time", f.absences.wait)
 		return
 	}
 	f.store.Delete(key)
