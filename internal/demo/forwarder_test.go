@@ -121,7 +121,8 @@ func TestKernelRoutes(t *testing.T) {
 
 // twoNodes is a cluster with a block each, and a workload of the first block on the second node.
 func twoNodes() (d *demo, a, b *node) {
-	a, b = &node{name: "a", address: addr("192.168.4.11")}, &node{name: "b", address: addr("192.168.4.12")}
+	a = &node{name: "a", address: addr("192.168.4.11"), nextHop: addr("192.168.4.11")}
+	b = &node{name: "b", address: addr("192.168.4.12"), nextHop: addr("192.168.4.12")}
 	return &demo{
 		nodes:  []*node{a, b},
 		blocks: []block{{pfx("10.1.0.0/26"), a}, {pfx("10.1.0.64/26"), b}},

@@ -98,8 +98,8 @@ func TestApplyNamesWhatIsWrongAndWritesNothing(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown kind", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: x}", `document 2: kind "NetworkPolicy"`},
 		{"unknown field", "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: x}\nspec: {peerIp: 1.2.3.4}", `BGPPeer(x): spec: unknown field "peerIp"`},
-		{"unknown field deeper", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x}\nspec: {bgp: {as: 1}}", `Node(x): spec: unknown field "as"`},
-		{"unknown metadata", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x, label: {}}", `unknown field "label"`},
+		{"unknown field deeper", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x}\nspec: {bgp: {as: 1}}", `Node(x): spec: unknown field "bgp.as"`},
+		{"unknown metadata", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x, label: {}}", `unknown field "metadata.label"`},
 		{"field twice", "apiVersion: projectcalico.org/v3\nkind: Node\nkind: Node\nmetadata: {name: x}", `"kind" already set`},
 		{"bad value", "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: x}\nspec: {cidr: 10.0.0.0/33}", `IPPool(x): spec.cidr: "10.0.0.0/33"`},
 		{"bad AS number", "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: x}\nspec: {asNumber: 1.2.3}", `"1.2.3" is not an AS number`},

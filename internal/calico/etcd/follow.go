@@ -42,6 +42,7 @@ type follower struct {
 	cluster  uint64
 	term     uint64 // Raft's, as last heard from a quorum
 	revision int64  // the newest that was taken in
+	probed   int64  // what revision was when the watch's next probe was not yet sent: its answer is at least that new
 	listed   bool   // a list was taken in and not yet published
 
 	absences *absences
@@ -68,7 +69,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 		if err != nil {
 			return err
 		}
-		if err := f.sameHistory(head); err != nil {
+		if err := f.sameHistory(head, f.revision); err != nil {
 			f.source.log.Warn("etcd has another history than before", "err", err)
 			f.forget()
 		}
@@ -78,6 +79,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 			return err
 		}
 		f.source.connected()
+		f.probed = f.revision
 		if err := f.watch(ctx, client); !errors.Is(err, errCompacted) {
 			return err
 		}
@@ -98,15 +100,15 @@ func probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, er
 }
 
 // sameHistory checks that a quorum still has the history that was followed so far. After a restore from a backup the revision, or at
-// least Raft's term, starts lower; the cluster's id stays when the members' names do.
-func (f *follower) sameHistory(head *pb.ResponseHeader) error {
+// least Raft's term, starts lower; the cluster's id stays when the members' names do. The head was asked for when atLeast had been seen.
+func (f *follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
 	switch {
 	case f.cluster == 0:
 		return nil
 	case head.ClusterId != f.cluster:
 		return fmt.Errorf("%w: cluster id %x instead of %x", errRestored, head.ClusterId, f.cluster)
-	case head.Revision < f.revision:
-		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, f.revision)
+	case head.Revision < atLeast:
+		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, atLeast)
 	case head.RaftTerm < f.term:
 		return fmt.Errorf("%w: Raft term %d after %d", errRestored, head.RaftTerm, f.term)
 	}

@@ -92,9 +92,10 @@ func (f *follower) judge(p probed, settle *settle) error {
 		f.absences.lose(f.source.Status().LastContact)
 		return nil
 	}
-	if err := f.sameHistory(p.head); err != nil {
+	if err := f.sameHistory(p.head, f.probed); err != nil {
 		return err
 	}
+	f.probed = f.revision
 	f.term = p.head.RaftTerm
 	f.source.connected()
 	f.absences.back(time.Now())
