@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ func pfxs(all ...string) (out []netip.Prefix) {
 
 // machine is a data plane with two interfaces and VPP's rules about addresses.
 type machine struct {
+	mu       sync.Mutex // taken by the methods of a data plane, and by a test that changes something while Run runs
 	identity string
 	links    []*route.Link
 	away     error
@@ -43,6 +45,8 @@ func newMachine() *machine {
 func (m *machine) at(index uint32) *route.Link { return m.links[index-1] }
 
 func (m *machine) Link(_ context.Context, nameOrIndex string) (route.Link, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var list []route.Interface
 	for _, l := range m.links {
 		list = append(list, l.Interface)
@@ -57,11 +61,15 @@ func (m *machine) Link(_ context.Context, nameOrIndex string) (route.Link, error
 }
 
 func (m *machine) SetUp(_ context.Context, index uint32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.at(index).AdminUp, m.at(index).Up = true, true
 	return nil
 }
 
 func (m *machine) AddAddress(_ context.Context, index uint32, a netip.Prefix) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, l := range m.links {
 		for _, x := range l.Addresses {
 			switch {
@@ -77,6 +85,8 @@ func (m *machine) AddAddress(_ context.Context, index uint32, a netip.Prefix) er
 }
 
 func (m *machine) RemoveAddress(_ context.Context, index uint32, a netip.Prefix) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.at(index).Addresses = slices.DeleteFunc(m.at(index).Addresses, func(p netip.Prefix) bool { return p == a })
 	return nil
 }
@@ -205,13 +215,17 @@ func TestRunTellsHowItStands(t *testing.T) {
 			t.Error("ready before the data plane was there")
 		default:
 		}
+		m.mu.Lock()
 		m.away = nil
+		m.mu.Unlock()
 		<-u.Ready()
 		if s := u.State(); !s.OK || s.Problem != "" {
 			t.Errorf("there: %+v", s)
 		}
+		m.mu.Lock()
 		m.at(1).Addresses = nil
 		m.at(1).Up = false // no carrier, although brought up
+		m.mu.Unlock()
 		time.Sleep(2 * interval)
 		synctest.Wait()
 		if s := u.State(); s.OK || s.Problem != "uplink: eth0 has no carrier" {
