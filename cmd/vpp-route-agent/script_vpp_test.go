@@ -163,17 +163,21 @@ func vppAccept(sc *script, _ []string) (string, error) {
 	return "", nil
 }
 
-// vpp foreign SOURCE PREFIX drop|NEXTHOP: a route of somebody else's.
+// vpp foreign SOURCE PREFIX drop|none|NEXTHOP: a route of somebody else's, or its end.
 func vppForeign(sc *script, args []string) (string, error) {
 	v, err := sc.theVPP()
 	if err != nil || len(args) != 3 {
-		return "", usage("vpp foreign SOURCE PREFIX drop|NEXTHOP")
+		return "", usage("vpp foreign SOURCE PREFIX drop|none|NEXTHOP")
 	}
 	prefix, err := netip.ParsePrefix(args[1])
 	if err != nil {
 		return "", usage("%v", err)
 	}
 	r := route.Route{Key: route.Key{Prefix: prefix}, Kind: route.Drop}
+	if args[2] == "none" {
+		v.server.RemoveForeignRoute(args[0], r.Key)
+		return "", nil
+	}
 	if args[2] != "drop" {
 		hop, err := netip.ParseAddr(args[2])
 		if err != nil {
@@ -255,5 +259,5 @@ func vppOps(sc *script, args []string) (string, error) {
 	return out, err
 }
 
-// ourSource is our FIB source as VPP lists it: with a number that is another in each life of VPP.
-var ourSource = regexp.MustCompile(`^vpp-route-agent@[0-9a-f]+: `)
+// ourSource is a FIB source of ours as VPP lists it: the first with a number that is another in each life of VPP.
+var ourSource = regexp.MustCompile(`^vpp-route-agent@([0-9a-f]+|elevated): `)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -184,7 +185,7 @@ func (s *Server) AddTable(id uint32) {
 }
 
 // Routes lists the routes of the FIB source of that name, also those that another source hides; a name that ends with "@" and
-// a number is found without them. Interfaces are named.
+// a number, or with "@elevated", is found without them. Interfaces are named.
 func (s *Server) Routes(source string) []route.Route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +194,9 @@ func (s *Server) Routes(source string) []route.Route {
 		for p, e := range t.entries {
 			for id, paths := range e.bySource {
 				if s.sources[id].is(source) {
-					out = append(out, s.route(k.id, p, paths))
+					r := s.route(k.id, p, paths)
+					r.Elevated = strings.HasSuffix(s.sources[id].name, "@elevated")
+					out = append(out, r)
 				}
 			}
 		}
