@@ -97,11 +97,12 @@ type Agent struct {
 	snapshot    *calico.Snapshot
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
-	listed      int          // Lists of the snapshot of which own routes were last set
-	ownNode     *calico.Node // this node's object as it last was usable
-	firstPlan   time.Time    // when there was first something to hand to the speaker
-	absentSince time.Time    // zero while the data plane is there
-	rejected    []netip.Addr // next hops that the speaker rejects
+	listed      int                 // Lists of the snapshot of which own routes were last set
+	ownNode     *calico.Node        // this node's object as it last was usable
+	firstPlan   time.Time           // when there was first something to hand to the speaker
+	absentSince time.Time           // zero while the data plane is there
+	rejected    []netip.Addr        // next hops that the speaker rejects
+	upBefore    map[netip.Addr]bool // peers with a session when it was seen that a new process is needed; nil: none is
 	// Which peers have not told all they know, since when, and what the FIB was told about that.
 	unfinished      []netip.Addr
 	unfinishedSince time.Time
@@ -290,6 +291,7 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 	case err != nil && a.setError == nil:
 		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second", "err", err)
 	}
+	a.noteUp(err)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.setError = err
@@ -298,14 +300,38 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 	}
 }
 
+// noteUp notes which peers have a session when a new process becomes necessary.
+func (a *Agent) noteUp(err error) {
+	if !errors.Is(err, bgp.ErrSpeakerChanged) {
+		a.upBefore = nil
+		return
+	}
+	if a.upBefore != nil {
+		return
+	}
+	a.upBefore = map[netip.Addr]bool{}
+	for _, s := range a.cfg.Speaker.Peers() {
+		if s.Established {
+			a.upBefore[s.Address] = true
+		}
+	}
+}
+
 // mayHandOver reports whether a new process is needed and may take over now. Peers that are in the middle of a restart of ours
-// must not see another: they would drop what they keep of us.
+// must not see another: they would drop what they keep of us (RFC 4724 §4.2, a session that fails again before its End-of-RIB). One without a
+// session cannot lose another, and the new process has as good a chance to get it back. What has not been swept yet the new process will sweep.
 func (a *Agent) mayHandOver() bool {
 	if !errors.Is(a.setError, bgp.ErrSpeakerChanged) {
 		return false
 	}
-	ok, _ := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, a.plan.BGP.Peers, a.cfg.Speaker.Peers(), 0)
-	return a.swept && ok
+	states := a.cfg.Speaker.Peers()
+	waitFor := maps.Clone(a.upBefore)
+	for _, s := range states {
+		waitFor[s.Address] = waitFor[s.Address] || s.Established
+	}
+	peers := slices.DeleteFunc(slices.Clone(a.plan.BGP.Peers), func(p bgp.Peer) bool { return !waitFor[p.Address] })
+	ok, _ := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, peers, states, 0)
+	return ok
 }
 
 // speaksTo reports whether the speaker has taken these peers, though it may not have taken all of the plan. One that could not start

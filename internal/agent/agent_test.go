@@ -371,9 +371,56 @@ func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
 	})
 }
 
-func TestChangedSpeakerIsLeftToANewProcessAfterTheSweep(t *testing.T) {
+func TestNewProcessDoesNotWaitForPeersThatWereDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")}) // the peer is not back yet
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")})
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(3 * time.Second)
+		n.take()
+		n.speaker.setRefusal(bgp.ErrSpeakerChanged)
+		c := cluster()
+		c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
+		n.snapshots <- c
+		n.expect(t, 2*time.Second)
+		select {
+		case err := <-n.ended:
+			if !errors.Is(err, ErrNewProcess) {
+				t.Errorf("ended with %v", err)
+			}
+		default:
+			t.Error("no new process takes over")
+		}
+	})
+}
+
+func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true})
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(3 * time.Second)
+		n.take()
+		n.speaker.setRefusal(bgp.ErrSpeakerChanged)
+		c := cluster()
+		c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
+		n.snapshots <- c
+		n.expect(t, 3*time.Second)
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")}) // it has gone since
+		n.expect(t, 3*time.Second)
+		if len(n.ended) > 0 {
+			t.Error("a new process takes over while a peer is in the middle of a restart")
+		}
+		n.expect(t, time.Minute) // no longer than the deferral
+		if len(n.ended) == 0 {
+			t.Error("no new process takes over")
+		}
+	})
+}
+
+func TestChangedSpeakerIsLeftToANewProcessOncePeersHaveTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true}) // the peer is still sending
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		time.Sleep(10 * time.Second)
