@@ -102,7 +102,8 @@ func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 func TestAgreesWithTheEvaluator(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
-	as := []uint32{64512, 64512, 65001, 65002}
+	as := []uint32{64512, 64512, 64512, 65001, 65002}
+	const inner = 3 // of them are in our own AS
 	var fars []*far
 	for i := range as {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 70+i), as[i])
@@ -110,14 +111,23 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 	n.plan.Announcements = []bgp.Announcement{
 		{Prefix: pfx("10.9.0.0/26"), NextHop: n.addr, LocalPref: 2147482623},
 		{Prefix: pfx("10.9.0.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "cali1"},
+		{Prefix: pfx("10.50.2.0/24"), NextHop: n.addr, LocalPref: 2147482623},
 	}
+	mine := n.plan.Announcements
 	set(t, n)
 	stories := []story{}
 	for i := range as {
 		fars = append(fars, dialFar(t, n, fmt.Sprintf("127.0.0.%d", 70+i), as[i], 90, true, gracefulCap(false)))
 		base := story{from: i, pref: 100}
-		if i >= 2 {
+		if i >= inner {
 			base.path = []uint32{as[i]}
+		}
+		// Three prefixes come from everybody, with lengths that no filter evens out: who is best changes with LOCAL_PREF alone.
+		for k := range 3 {
+			s := base
+			s.prefix = pfx(fmt.Sprintf("10.50.%d.0/24", k))
+			s.path = append(slices.Clone(s.path), slices.Repeat([]uint32{65100}, 10*((i*2+k)%len(as)))...)
+			stories = append(stories, s)
 		}
 		for k, p := range []string{"10.%d.0.0/16", "10.%d.0.0/26", "10.%d.0.64/26", "10.%d.0.70/32", "10.%d.1.0/24", "10.%d.1.1/32"} {
 			s := base
@@ -138,9 +148,9 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		}
 	}
 	for _, s := range stories {
-		s.send(fars[s.from], n.plan.Peers[s.from].Address.String(), s.from >= 2)
+		s.send(fars[s.from], n.plan.Peers[s.from].Address.String(), s.from >= inner)
 	}
-	eventually(t, "routes learned", len(stories), n.size)
+	eventually(t, "routes learned", 6*len(as)+2, n.size) // 10.50.2.0/24 is our own
 	since := func() (all []time.Time) {
 		for _, p := range n.Peers() {
 			all = append(all, p.Since)
@@ -158,6 +168,7 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 	}
 	draws, sent := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
+		n.plan.Announcements = rapid.SliceOfNDistinct(rapid.SampledFrom(mine), 0, len(mine), func(a bgp.Announcement) netip.Prefix { return a.Prefix }).Draw(rt, "mine")
 		drawPolicies(rt, n, prefixes)
 		if err := n.Set(t.Context(), n.plan); err != nil {
 			rt.Fatal(err)
@@ -274,7 +285,18 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 		}
 		return describe(r.ASPath, prefText, medText, hop.String(), communities)
 	}
+	best := map[netip.Prefix][2]int{} // LOCAL_PREF, length of AS_PATH
+	better := func(prefix netip.Prefix, pref uint32, length int) bool {
+		b, ok := best[prefix]
+		if ok && (b[0] > int(pref) || b[0] == int(pref) && b[1] < length) {
+			return false
+		}
+		best[prefix] = [2]int{int(pref), length}
+		delete(out, prefix)
+		return true
+	}
 	for _, a := range plan.Announcements {
+		better(a.Prefix, a.LocalPref, 0)
 		if v := p.Export(a.Route(), peer); v.Accept {
 			out[a.Prefix] = text(a.Route(), v, a.LocalPref, 0, a.NextHop)
 		}
@@ -291,13 +313,16 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 		if !v.Accept {
 			continue
 		}
-		learned[s.prefix] = true
-		if v = p.Export(r, peer); !v.Accept {
-			continue
-		}
 		pref, med, hop := r.LocalPref, s.med, source.Address
 		if pref == 0 {
 			pref = s.pref
+		}
+		if !better(s.prefix, pref, len(r.ASPath)) {
+			continue
+		}
+		learned[s.prefix] = true
+		if v = p.Export(r, peer); !v.Accept {
+			continue
 		}
 		if p.Reflects && source.Reflector && !source.External() {
 			med += reflectedMED

@@ -24,6 +24,8 @@ type class struct {
 type classes struct {
 	last uint32
 	of   map[netip.Addr]member
+	// settled: every path in GoBGP has the marks of all classes as they were assigned last.
+	settled bool
 }
 
 type member struct {
@@ -32,7 +34,7 @@ type member struct {
 	served bool
 }
 
-// kindOf says what export to a peer depends on, pools aside. The same rules under other names are the same kind.
+// kindOf says what export to a peer depends on, pools aside: of two peers of one kind the same filters say the same.
 func kindOf(p bgp.Peer, pass bgp.Policies) string {
 	rules := pass.Rules(p, false)
 	if len(rules) == 0 {
@@ -52,21 +54,24 @@ func kindOf(p bgp.Peer, pass bgp.Policies) string {
 //   - those that part from a class, or leave the plain one, get a new number;
 //   - those that stop being clients while we reflect leave the plain class: its verdict would be read off the marks of the source.
 //
-// The plain class and peers that are new cost nothing. A class lives as long as it has a member.
+// The plain class and peers that are new cost nothing. A class lives as long as it has a member, or until it is merged: see spare.
 func (c *classes) assign(peers []bgp.Peer, pass bgp.Policies, live func(netip.Addr) bool, reflected bool) []class {
 	groups := map[string]map[uint32][]bgp.Peer{} // by kind, then the number of before
 	fresh := map[string][]bgp.Peer{}             // by kind
+	kinds := map[netip.Addr]string{}
 	for _, p := range peers {
-		kind := kindOf(p, pass)
+		kinds[p.Address] = c.kind(p, pass, live, reflected)
+	}
+	spare := c.spare(kinds)
+	for _, p := range peers {
+		kind := kinds[p.Address]
 		before, known := c.of[p.Address]
-		switch {
-		case !known || !live(p.Address):
+		if !known || !live(p.Address) {
 			fresh[kind] = append(fresh[kind], p)
 			continue
-		case before.number == 0 && kind == "" && reflected && pass.Reflects && before.served && !p.Served():
-			kind = fmt.Sprintf("nonclient v4 %v", p.Address.Is4())
-		case before.number != 0 && kind == "":
-			kind = fmt.Sprintf("none v4 %v external %v", p.Address.Is4(), p.External())
+		}
+		if number, ok := spare[before.number]; ok {
+			before.number = number
 		}
 		if groups[kind] == nil {
 			groups[kind] = map[uint32][]bgp.Peer{}
@@ -81,7 +86,7 @@ func (c *classes) assign(peers []bgp.Peer, pass bgp.Policies, live func(netip.Ad
 			k.members = append(k.members, p.Address)
 		}
 		if number != 0 {
-			k.nonClient = !members[0].External() && slices.ContainsFunc(members, func(p bgp.Peer) bool { return !p.Served() })
+			k.nonClient = !members[0].External() && !members[0].Served() // its kind is of one role
 		}
 		out = append(out, k)
 	}
@@ -111,7 +116,47 @@ func (c *classes) assign(peers []bgp.Peer, pass bgp.Policies, live func(netip.Ad
 		add(number, fresh[kind])
 	}
 	slices.SortFunc(out, func(a, b class) int { return cmp.Compare(a.number, b.number) })
-	c.remember(out, peers, pass)
+	c.remember(out, peers, kinds)
+	return out
+}
+
+// kind is kindOf, except for live peers that would belong to the plain class and cannot be read off its marks: those with marks of their own.
+func (c *classes) kind(p bgp.Peer, pass bgp.Policies, live func(netip.Addr) bool, reflected bool) string {
+	kind := kindOf(p, pass)
+	before, known := c.of[p.Address]
+	if kind != "" || !known || !live(p.Address) {
+		return kind
+	}
+	if before.number != 0 || reflected && pass.Reflects && before.served && !p.Served() {
+		return fmt.Sprintf("none v4 %v external %v served %v", p.Address.Is4(), p.External(), p.Served())
+	}
+	return ""
+}
+
+// spare returns which classes others can do without: those of one kind have had the same verdicts since they became so, on every path when all of
+// it is settled, and go on as the oldest of them. Without it, peers that move from one filter to another one by one would end in a class each. It
+// waits until there is something to change anyway, since our own routes are sent again for it.
+func (c *classes) spare(kinds map[netip.Addr]string) map[uint32]uint32 {
+	changed := len(kinds) != len(c.of)
+	for addr, kind := range kinds {
+		before, known := c.of[addr]
+		changed = changed || !known || before.kind != kind
+	}
+	if !changed || !c.settled {
+		return nil
+	}
+	oldest := map[string]uint32{}
+	for _, m := range c.of {
+		if n, ok := oldest[m.kind]; m.number != 0 && (!ok || m.number < n) {
+			oldest[m.kind] = m.number
+		}
+	}
+	out := map[uint32]uint32{}
+	for _, m := range c.of {
+		if n := oldest[m.kind]; m.number != 0 && n != m.number {
+			out[m.number] = n
+		}
+	}
 	return out
 }
 
@@ -151,7 +196,7 @@ func (c *classes) keepers(groups map[string]map[uint32][]bgp.Peer) map[uint32]st
 	return out
 }
 
-func (c *classes) remember(all []class, peers []bgp.Peer, pass bgp.Policies) {
+func (c *classes) remember(all []class, peers []bgp.Peer, kinds map[netip.Addr]string) {
 	c.of = map[netip.Addr]member{}
 	numbers := map[netip.Addr]uint32{}
 	for _, k := range all {
@@ -160,6 +205,6 @@ func (c *classes) remember(all []class, peers []bgp.Peer, pass bgp.Policies) {
 		}
 	}
 	for _, p := range peers {
-		c.of[p.Address] = member{number: numbers[p.Address], kind: kindOf(p, pass), served: p.Served()}
+		c.of[p.Address] = member{number: numbers[p.Address], kind: kinds[p.Address], served: p.Served()}
 	}
 }

@@ -90,6 +90,66 @@ func TestClassesByRole(t *testing.T) {
 	}
 }
 
+// Peers that left the plain class together, or lost their filters together, part when they are no longer of one role: a client gets what a
+// non-client does not.
+func TestClassesOfOneRole(t *testing.T) {
+	inner := func(i int, reflector bool, filters ...string) bgp.Peer {
+		p := classPeer(i, filters...)
+		p.RemoteAS, p.Client, p.Reflector = 64512, true, reflector
+		return p
+	}
+	yes := func(netip.Addr) bool { return true }
+	for _, way := range [][][]bgp.Peer{
+		{{inner(1, false), inner(2, false)}, {inner(1, true), inner(2, true)}, {inner(1, true), inner(2, false)}},
+		{{inner(1, false, "f"), inner(2, false, "f")}, {inner(1, true), inner(2, false)}},
+		{{inner(1, false, "f"), inner(2, false, "f")}, {inner(1, false), inner(2, false)}, {inner(1, true), inner(2, false)}},
+	} {
+		var c classes
+		var all []class
+		for _, peers := range way {
+			all = c.assign(peers, bgp.Policies{Reflects: true, Filters: filtersFG}, yes, true)
+		}
+		for _, k := range all {
+			for _, a := range k.members {
+				if nonClient := a == classPeer(1).Address; k.nonClient != nonClient {
+					t.Errorf("after %d steps: %s is in class %d, for which nonClient is %v", len(way), a, k.number, k.nonClient)
+				}
+			}
+		}
+	}
+}
+
+// Peers that go from one filter to another one by one do not keep a class each: those of before are merged when there is something to change.
+func TestClassesAreMerged(t *testing.T) {
+	var c classes
+	yes := func(netip.Addr) bool { return true }
+	var peers []bgp.Peer
+	for i := range 20 {
+		peers = append(peers, classPeer(i, "f"))
+	}
+	assign := func() string {
+		got := printClasses(c.assign(peers, bgp.Policies{Filters: filtersFG}, yes, false))
+		if again := printClasses(c.assign(peers, bgp.Policies{Filters: filtersFG}, yes, false)); again != got {
+			t.Fatalf("the same again: %s, before %s", again, got)
+		}
+		return got
+	}
+	assign()
+	c.settled = true
+	for i := range peers {
+		peers[i] = classPeer(i, "g")
+		if got := assign(); strings.Count(got, " ") > 2 {
+			t.Fatalf("%d peers have moved: %s", i+1, got)
+		}
+	}
+	c.settled = false // what the marks of before say is not known
+	before := assign()
+	peers[0] = classPeer(0, "f")
+	if got := assign(); strings.Count(got, " ") != strings.Count(before, " ")+1 {
+		t.Errorf("merged while unsettled: %s, before %s", got, before)
+	}
+}
+
 // Numbers are those of one class each: at any time, and of what its live members were in before.
 func TestClassProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -103,6 +163,11 @@ func TestClassProperties(t *testing.T) {
 					peers = append(peers, classPeer(i, rapid.SampledFrom([][]string{nil, {"f"}, {"g"}, {"empty"}, {"f", "g"}}).Draw(t, "filters")...))
 				}
 			}
+			kinds := map[netip.Addr]string{}
+			for a, m := range c.of {
+				kinds[a] = m.kind
+			}
+			c.settled = rapid.Bool().Draw(t, "settled")
 			all := c.assign(peers, bgp.Policies{Filters: filtersFG}, func(a netip.Addr) bool { _, ok := live[a]; return ok }, false)
 			now := map[netip.Addr]uint32{}
 			seen := map[uint32]bool{}
@@ -120,7 +185,7 @@ func TestClassProperties(t *testing.T) {
 					kind = kindOf(p, bgp.Policies{Filters: filtersFG})
 					if was, ok := live[a]; ok && was != k.number && slices.ContainsFunc(k.members, func(o netip.Addr) bool {
 						n, ok := live[o]
-						return ok && n == k.number
+						return ok && n == k.number && !(c.settled && kinds[o] == kinds[a])
 					}) {
 						t.Fatalf("%s joins a class that others were in", a)
 					}

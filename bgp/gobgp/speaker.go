@@ -242,11 +242,9 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 			s.beginRestart(ctx, p)
 		}
 		pol := policyOf(p, s.applied.numbers)
-		return errors.Join(
-			s.setPolicy(ctx, pol),
-			s.announce(ctx, p.Announcements),
-			s.setPeers(ctx, p.Peers),
-		)
+		err := errors.Join(s.setPolicy(ctx, pol), s.announce(ctx, p.Announcements))
+		s.applied.classes.settled = err == nil
+		return errors.Join(err, s.setPeers(ctx, p.Peers))
 	})
 }
 
