@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// holdTime is what we offer in OPEN. RFC 4271 §10 suggests 90 s; BIRD offers 240 and the lower of both counts, so it is what a dead node
-	// costs its neighbours.
+	// holdTime is what we offer in OPEN, unless three keepalives take longer. RFC 4271 §10 suggests 90 s; BIRD offers 240 and the lower of both counts,
+	// so it is what a dead node costs its neighbours.
 	holdTime = 90 * time.Second
 	// connectRetry is the least time between two dials; GoBGP waits up to twice that long, and gives up a dial one second before
 	// it. Its default of 120 s would make a missed first try cost minutes.
@@ -35,6 +35,7 @@ type peerConf struct {
 	passive            bool
 	password           string
 	restart, keepalive time.Duration
+	hold               time.Duration
 	ttlSecurity        uint8
 	allowLocalAS       int
 	multihop           bool
@@ -51,7 +52,7 @@ type peerConf struct {
 func confOf(p bgp.Peer, password string) peerConf {
 	return peerConf{
 		address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
-		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, ttlSecurity: p.TTLSecurity,
+		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, hold: max(holdTime, 3*p.KeepaliveTime), ttlSecurity: p.TTLSecurity,
 		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true, prefixLimit: p.PrefixLimit, client: !p.External(),
 	}
 }
@@ -225,7 +226,7 @@ func (c peerConf) api() *api.Peer {
 		},
 		Transport: &api.Transport{PassiveMode: c.passive, RemotePort: uint32(c.port)},
 		Timers: &api.Timers{Config: &api.TimersConfig{
-			HoldTime:               seconds(holdTime),
+			HoldTime:               seconds(c.hold),
 			KeepaliveInterval:      seconds(c.keepalive),
 			ConnectRetry:           seconds(connectRetry),
 			IdleHoldTimeAfterReset: seconds(idleHoldAfterReset),

@@ -3,6 +3,7 @@ package gobgp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -133,6 +134,34 @@ func TestLiveChangeKeepsTheSession(t *testing.T) {
 	set(t, a)
 	if s := a.state(b); !s.Established || s.Since != since {
 		t.Errorf("the session was reset: %+v", s)
+	}
+}
+
+// A peer that heard nothing for the hold time is gone, so that time has room for three keepalives, however rare they are asked to be. Peers with
+// the same BGPPeer are as rare themselves.
+func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	asked := []time.Duration{0, 5 * time.Second, 45 * time.Second, 100 * time.Second}
+	for i, d := range asked {
+		n.farPeer(fmt.Sprintf("127.0.0.%d", 90+i), 64512)
+		n.plan.Peers[i].KeepaliveTime = d
+	}
+	set(t, n)
+	for i, want := range []struct {
+		offered              uint16
+		negotiated, interval uint64
+	}{{90, 90, 30}, {90, 90, 5}, {135, 135, 45}, {300, 240, 80}} {
+		local := fmt.Sprintf("127.0.0.%d", 90+i)
+		f := dialFar(t, n, local, 64512, 240, true, gracefulCap(false)) // 240 is BIRD's
+		eventually(t, local, "Established", func() string { return n.farState(local).State })
+		p, err := n.listPeer(t.Context(), addr(local))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := p.Timers.State; f.opened.HoldTime != want.offered || s.NegotiatedHoldTime != want.negotiated || s.KeepaliveInterval != want.interval {
+			t.Errorf("keepalive %s: offered %d, negotiated %d, keepalive %d, want %+v", asked[i], f.opened.HoldTime, s.NegotiatedHoldTime, s.KeepaliveInterval, want)
+		}
 	}
 }
 
