@@ -72,26 +72,8 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	if !s.applied.policySet {
 		return nil // without policies GoBGP accepts and passes on everything; setPolicy said why there are none
 	}
-	problems := map[netip.Addr]string{}
-	wanted := make(map[netip.Addr]peerConf, len(want))
-	for _, p := range want {
-		password, ok, err := s.password(p)
-		if err != nil {
-			problems[p.Address] = err.Error()
-		}
-		if ok {
-			wanted[p.Address] = confOf(p, password)
-		}
-	}
-	var errs []error
-	for addr, have := range s.applied.peers {
-		if w, ok := wanted[addr]; ok && w.live() == have.live() {
-			continue
-		}
-		if err := s.removePeer(ctx, have); err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", addr, err))
-		}
-	}
+	wanted, problems := s.confs(want)
+	errs := s.dropPeers(ctx, wanted)
 	for _, p := range want {
 		w, ok := wanted[p.Address]
 		if !ok {
@@ -104,6 +86,34 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	}
 	s.publish(func(v *view) { v.peers, v.problems = want, problems })
 	return errors.Join(errs...)
+}
+
+// confs returns how the peers are to be configured, and why some are not.
+func (s *Speaker) confs(want []bgp.Peer) (wanted map[netip.Addr]peerConf, problems map[netip.Addr]string) {
+	wanted, problems = make(map[netip.Addr]peerConf, len(want)), map[netip.Addr]string{}
+	for _, p := range want {
+		password, ok, err := s.password(p)
+		if err != nil {
+			problems[p.Address] = err.Error()
+		}
+		if ok {
+			wanted[p.Address] = confOf(p, password)
+		}
+	}
+	return wanted, problems
+}
+
+// dropPeers removes the peers that are not wanted, or not as they are.
+func (s *Speaker) dropPeers(ctx context.Context, wanted map[netip.Addr]peerConf) (errs []error) {
+	for addr, have := range s.applied.peers {
+		if w, ok := wanted[addr]; ok && w.live() == have.live() {
+			continue
+		}
+		if err := s.removePeer(ctx, have); err != nil {
+			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", addr, err))
+		}
+	}
+	return errs
 }
 
 func (s *Speaker) wants(addr netip.Addr) bool {

@@ -204,3 +204,40 @@ func TestChangedPrefixes(t *testing.T) {
 		}
 	}
 }
+
+// A peer that leaves, or changes so that its session starts anew, hears nothing any more that it was not to hear before.
+func TestPeerThatLeavesIsToldNothing(t *testing.T) {
+	for name, leave := range map[string]func(*bgp.Plan){
+		"removed":   func(p *bgp.Plan) { p.Peers = p.Peers[:2] },
+		"AS change": func(p *bgp.Plan) { p.Peers[2].LocalAS, p.Peers[2].Filters = 65077, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			n := l.node(64512)
+			n.plan.Policies = bgp.Policies{
+				ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Normal4: 2147482623,
+				Filters: map[string]bgp.Filter{"none": {Export4: []bgp.Rule{{Name: "none"}}}},
+			}
+			n.announce("10.9.0.0/26", n.addr.String())
+			n.farPeer("127.0.0.110", 64512)
+			n.farPeer("127.0.0.111", 65001)
+			n.farPeer("127.0.0.112", 65002)
+			n.plan.Peers[2].Filters = []string{"none"}
+			set(t, n)
+			in := dialFar(t, n, "127.0.0.110", 64512, 90, true, gracefulCap(false))
+			dialFar(t, n, "127.0.0.111", 65001, 90, true, gracefulCap(false))
+			out := dialFar(t, n, "127.0.0.112", 65002, 90, false, gracefulCap(false))
+			for i := range 50 {
+				in.announce(fmt.Sprintf("10.8.%d.0/24", i), "127.0.0.110")
+			}
+			eventually(t, "learned", 50, n.size)
+			eventually(t, "session", true, out.hasAll)
+			leave(&n.plan)
+			set(t, n)
+			out.wg.Wait() // the connection has ended
+			if heard := out.heard(); len(heard) > 0 {
+				t.Errorf("it heard %d prefixes", len(heard))
+			}
+		})
+	}
+}

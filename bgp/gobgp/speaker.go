@@ -226,8 +226,8 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 	}
 }
 
-// Set makes GoBGP equal to p: policies and announcements first, then peers, so that a new peer gets all of our routes packed and
-// before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
+// Set makes GoBGP equal to p: peers that go, or whose session starts anew, are taken out first, since the new policies are not made for them; then come
+// policies and announcements, then the other peers, so that a new one gets all of our routes packed and before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
 // nothing else, except that there are no peers before there are policies; the next Set tries those again. When p.Speaker differs from
 // before, nothing is taken and the error is bgp.ErrSpeakerChanged, or why the new one could not listen.
 //
@@ -241,6 +241,8 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		if fresh && p.Restarting {
 			s.beginRestart(ctx, p)
 		}
+		wanted, _ := s.confs(p.Peers)
+		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
 		pol := policyOf(p, s.applied.numbers)
 		err := errors.Join(s.setPolicy(ctx, pol), s.announce(ctx, p.Announcements))
 		s.applied.classes.settled = err == nil
