@@ -319,8 +319,8 @@ func TestNoSourceLeft(t *testing.T) {
 		if f.Identity != "" {
 			continue
 		}
-		if i < 200 || !strings.Contains(f.Problem, "no FIB source left") {
-			t.Errorf("after %d sources: %q", i, f.Problem)
+		if i < 100 || !strings.Contains(f.Problem, "no FIB source left") { // each agent has two
+			t.Errorf("after %d agents: %q", i, f.Problem)
 		}
 		return
 	}
