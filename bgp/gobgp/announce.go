@@ -37,7 +37,7 @@ func (s *Speaker) announce(ctx context.Context, want []bgp.Announcement) error {
 		if keep[p] {
 			continue
 		}
-		if err := s.withdraw(ctx, a); err != nil {
+		if err := s.deletePath(ctx, a, 0); err != nil {
 			errs = append(errs, fmt.Errorf("gobgp: withdraw %s: %w", p, err))
 			continue
 		}
@@ -56,17 +56,6 @@ func (s *Speaker) addPath(ctx context.Context, a bgp.Announcement, marks []mark)
 	}
 	_, err = s.applied.server.AddPath(ctx, &api.AddPathRequest{TableType: api.TableType_GLOBAL, Path: p})
 	return err
-}
-
-// withdraw takes a path back. While hushed, GoBGP skips every peer when what becomes best in its place is a learned path (filterpath in
-// pkg/server/server.go, isASLoop), and nobody would hear that ours is gone. So it goes to nobody first, which is told at once.
-func (s *Speaker) withdraw(ctx context.Context, a bgp.Announcement) error {
-	if s.applied.policy.hush {
-		if err := s.addPath(ctx, a, []mark{markWithdrawn}); err != nil {
-			return err
-		}
-	}
-	return s.deletePath(ctx, a, 0)
 }
 
 // deletePath withdraws by path: with neither path nor UUID GoBGP would delete every local path, with a UUID it searches the table.

@@ -32,7 +32,6 @@ var (
 	markRejected      = mark{groupCommon, 1} // by the rules that are the same for all peers
 	markFromClient    = mark{groupCommon, 2} // may be reflected to every iBGP peer
 	markFromNonClient = mark{groupCommon, 3} // may be reflected to clients
-	markWithdrawn     = mark{groupCommon, 4} // of our own, about to be deleted: goes to nobody
 )
 
 func (m mark) String() string {

@@ -19,7 +19,6 @@ func (e *exporter) build() {
 	e.add("own", &api.Conditions{
 		RouteType: api.Conditions_ROUTE_TYPE_LOCAL, LargeCommunitySet: e.noLarge("unmarked", anyMark),
 	}, accept())
-	e.add("withdrawn", &api.Conditions{LargeCommunitySet: e.large("withdrawn", markWithdrawn.pattern())}, reject())
 	e.gate()
 	e.add("not-passed-on", &api.Conditions{CommunitySet: e.communities("no-advertise", bgp.NoAdvertise)}, reject())
 	if set, ok := e.peers("outside", e.outside, false); ok {
