@@ -1,5 +1,5 @@
 // Command gobgpguard prepares a build in which GoBGP's decoder of BGP messages returns an error where it would panic, so that no peer's
-// bytes end the process (docs/decisions/0011-gobgp-guard.md). The Makefile runs it before anything is compiled:
+// bytes end the process, and in which listing peers does not race with their OPENs (docs/decisions/0011-gobgp-guard.md). The Makefile runs it before anything is compiled:
 //
 //	gobgpguard FOLDER
 //
@@ -55,6 +55,11 @@ var edits = []edit{
 		"pkg/apiutil/attribute.go",
 		"\nfunc MarshalPathAttributes(attrList []bgp.PathAttributeInterface) ([]*apb.Any, error) {\n",
 		"\nfunc marshalPathAttributesUnguarded(attrList []bgp.PathAttributeInterface) ([]*apb.Any, error) {\n",
+	},
+	{ // whoever lists peers reads this without the lock that a peer's OPEN is noted under
+		"pkg/server/server.go",
+		"\n\tconf := *peer.fsm.pConf\n\tpeerAfiSafis := peer.fsm.pConf.AfiSafis\n",
+		"\n\tconf := *peer.fsm.pConf\n\tpeerAfiSafis := append([]oc.AfiSafi(nil), peer.fsm.pConf.AfiSafis...)\n",
 	},
 }
 

@@ -149,7 +149,6 @@ func (h *host) workload(t *testing.T, name, address string) *netlab.Namespace {
 	check(t, h.lab.Veth(
 		netlab.End{Namespace: w, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}},
 		netlab.End{Namespace: h.ns, Device: device}))
-	check(t, h.ns.AddRouteMetric(netip.PrefixFrom(a, a.BitLen()), netip.Addr{}, device, 1024)) // Felix' metric
 	mac, err := h.ns.MAC(device)
 	check(t, err)
 	gateway, everything := addr("169.254.1.1"), pfx("0.0.0.0/0")
@@ -158,6 +157,8 @@ func (h *host) workload(t *testing.T, name, address string) *netlab.Namespace {
 	}
 	check(t, w.AddNeighbour("eth0", gateway, mac))
 	check(t, w.AddRoute(everything, gateway, "eth0"))
+	// Last, as CNI plugins do: what comes for it can be answered. The metric is Felix'.
+	check(t, h.ns.AddRouteMetric(netip.PrefixFrom(a, a.BitLen()), netip.Addr{}, device, 1024))
 	return w
 }
 
