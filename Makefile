@@ -20,7 +20,7 @@ GUARD         := $(BUILD)/guard
 PLAIN_GOFLAGS := $(filter-out -modfile=%,$(shell go env GOFLAGS))
 export GOFLAGS := $(strip $(PLAIN_GOFLAGS) -modfile=$(CURDIR)/$(GUARD)/go.mod)
 
-.PHONY: build test test-dataplane lint demo bench chaos soak fuzz clean tools deb image vuln guard
+.PHONY: build test test-dataplane lint demo bench chaos soak fuzz clean tools deb image release vuln guard
 
 guard:
 	@GOFLAGS='$(PLAIN_GOFLAGS)' go run ./internal/gobgpguard $(GUARD)
@@ -62,6 +62,9 @@ deb: build ## the Debian package, into build/
 image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker engine; no base image is pulled
 	deploy/image/build agent $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 	deploy/image/build lab $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
+
+release: guard ## static binaries for amd64 and arm64, SBOMs, man pages, checksums, into build/release; the same bytes for the same commit
+	deploy/release '$(VERSION)' $(BUILD)/release
 
 demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore, LEARN=etcd without BGP
 	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) $(ARGS)

@@ -1,0 +1,86 @@
+package deploy
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRelease builds a release for this machine's architecture twice and looks at what a user would download.
+func TestRelease(t *testing.T) {
+	const version = "v9.9.9-test"
+	dir := releaseInto(t, version)
+	again := releaseInto(t, version)
+
+	name := filepath.Join(dir, "vpp-route-agent_"+version+"_linux_"+runtime.GOARCH)
+	checkSums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	checkSums.Dir = dir
+	out, err := checkSums.CombinedOutput()
+	if err != nil || strings.Count(string(out), ": OK") != 3 {
+		t.Errorf("checksums: %v\n%s", err, out)
+	}
+	if first, second := read(t, filepath.Join(dir, "SHA256SUMS")), read(t, filepath.Join(again, "SHA256SUMS")); !bytes.Equal(first, second) {
+		t.Errorf("built twice:\n%s\n%s", first, second)
+	}
+	if out, err := exec.Command(name, "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "vpp-route-agent "+version+" ") {
+		t.Errorf("version: %v, %s", err, out)
+	}
+	checkStatic(t, name)
+	checkBill(t, name+".cdx.json", version)
+	pages, err := exec.Command("tar", "-tzf", filepath.Join(dir, "vpp-route-agent_"+version+"_doc.tar.gz")).CombinedOutput()
+	if err != nil || !strings.Contains(string(pages), "man1/vpp-route-agent-run.1\n") || !strings.Contains(string(pages), "completions/vpp-route-agent.zsh\n") {
+		t.Errorf("pages: %v\n%s", err, pages)
+	}
+}
+
+func releaseInto(t *testing.T, version string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "release")
+	cmd := exec.Command("./release", version, dir, runtime.GOARCH)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("release: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// checkStatic: a binary without an interpreter needs no libraries of the machine.
+func checkStatic(t *testing.T, name string) {
+	t.Helper()
+	f, err := elf.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Errorf("%s is linked dynamically", name)
+	}
+}
+
+func checkBill(t *testing.T, file, version string) {
+	t.Helper()
+	var bill struct {
+		Metadata struct {
+			Component struct{ Name, Version string }
+		}
+		Components []struct{ Name, Version string }
+	}
+	if err := json.Unmarshal(read(t, file), &bill); err != nil {
+		t.Fatal(err)
+	}
+	if bill.Metadata.Component.Name != "vpp-route-agent" || bill.Metadata.Component.Version != version {
+		t.Errorf("bill of %+v", bill.Metadata.Component)
+	}
+	for _, want := range []string{"std", "github.com/osrg/gobgp/v3", "go.fd.io/govpp", "go.etcd.io/etcd/client/v3"} {
+		if !slices.ContainsFunc(bill.Components, func(c struct{ Name, Version string }) bool { return c.Name == want && c.Version != "" }) {
+			t.Errorf("the bill lacks %s", want)
+		}
+	}
+}
