@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/manifest"
 )
 
 const sample = `# what calicoctl would take
@@ -83,7 +84,7 @@ func TestApplyEveryKind(t *testing.T) {
 func TestApplyAgainKeepsIdentity(t *testing.T) {
 	c := newCluster(t)
 	key := calico.Key{Kind: calico.KindNode, Name: "edge-7"}
-	var before, after resource
+	var before, after manifest.Resource
 	do[int64](t)(c.read(t.Context(), key, &before))
 	must(t, c.AddNode(t.Context(), "edge-7", pfx("172.30.8.77/24")))
 	do[int64](t)(c.read(t.Context(), key, &after))

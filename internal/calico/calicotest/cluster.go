@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/manifest"
 )
 
 // Cluster writes the data of a Calico cluster. It keeps no state of its own, so several may write to one etcd, in several
@@ -66,7 +67,7 @@ func (c *Cluster) DeleteRaw(ctx context.Context, key string) error {
 
 // AddNode writes a Node with these addresses, at most one of each family, each with the length of its subnet.
 func (c *Cluster) AddNode(ctx context.Context, name string, addresses ...netip.Prefix) error {
-	spec := NodeSpec{BGP: &NodeBGPSpec{}}
+	spec := manifest.NodeSpec{BGP: &manifest.NodeBGPSpec{}}
 	for _, a := range addresses {
 		if a.Addr().Is4() {
 			spec.BGP.IPv4Address = a.String()
@@ -74,13 +75,13 @@ func (c *Cluster) AddNode(ctx context.Context, name string, addresses ...netip.P
 			spec.BGP.IPv6Address = a.String()
 		}
 	}
-	return c.putResource(ctx, calico.KindNode, metadata{Name: name}, spec)
+	return c.putResource(ctx, calico.KindNode, manifest.Metadata{Name: name}, spec)
 }
 
 // AddPool writes an IPPool without encapsulation. blockSize 0 is Calico's default, 26 or 122.
 func (c *Cluster) AddPool(ctx context.Context, name string, cidr netip.Prefix, blockSize int) error {
-	spec := IPPoolSpec{CIDR: cidr.String(), IPIPMode: "Never", VXLANMode: "Never", BlockSize: blockSize, NodeSelector: "all()"}
-	return c.putResource(ctx, calico.KindIPPool, metadata{Name: name}, spec)
+	spec := manifest.IPPoolSpec{CIDR: cidr.String(), IPIPMode: "Never", VXLANMode: "Never", BlockSize: blockSize, NodeSelector: "all()"}
+	return c.putResource(ctx, calico.KindIPPool, manifest.Metadata{Name: name}, spec)
 }
 
 // errConflict says that a key was changed by someone else between our read and our write.

@@ -12,13 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/manifest"
 )
-
-// affinity is the value of a block affinity's key.
-type affinity struct {
-	State   calico.AffinityState `json:"state"`
-	Deleted bool                 `json:"deleted"`
-}
 
 // block is the value of a block's key (libcalico-go lib/backend/model/block.go). Invariant: an ordinal is in Unallocated
 // exactly when its allocation is nil, and no attribute is without an allocation that names it.
@@ -137,18 +132,18 @@ func ownerName(affinity *string) string {
 func (c *Cluster) setAffinity(ctx context.Context, node string, cidr netip.Prefix, state calico.AffinityState) error {
 	key := affinityKey(node, cidr)
 	return retry(ctx, func() error {
-		revision, err := c.read(ctx, key, new(affinity))
+		revision, err := c.read(ctx, key, new(manifest.Affinity))
 		if err != nil {
 			return err
 		}
-		return c.write(ctx, key, affinity{State: state}, revision)
+		return c.write(ctx, key, manifest.Affinity{State: state}, revision)
 	})
 }
 
 func (c *Cluster) deleteAffinity(ctx context.Context, node string, cidr netip.Prefix) error {
 	key := affinityKey(node, cidr)
 	return retry(ctx, func() error {
-		revision, err := c.read(ctx, key, new(affinity))
+		revision, err := c.read(ctx, key, new(manifest.Affinity))
 		if err != nil || revision == 0 {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/manifest"
 )
 
 // Workload is a pod as the datastore knows it: an allocated address and a WorkloadEndpoint.
@@ -181,19 +182,19 @@ func (c *Cluster) freeHandle(ctx context.Context, cidr netip.Prefix, id string) 
 
 // endpoint is a WorkloadEndpoint of a pod.
 type endpoint struct {
-	meta metadata
-	spec WorkloadEndpointSpec
+	meta manifest.Metadata
+	spec manifest.WorkloadEndpointSpec
 }
 
 func newEndpoint(node, namespace, pod, container string, addr netip.Addr) endpoint {
 	sum := sha1.Sum([]byte(namespace + "." + pod))
 	return endpoint{
-		meta: metadata{
+		meta: manifest.Metadata{
 			Name:      calico.WorkloadEndpointName(node, "k8s", pod, "eth0"),
 			Namespace: namespace,
 			Labels:    map[string]string{"projectcalico.org/namespace": namespace, "projectcalico.org/orchestrator": "k8s"},
 		},
-		spec: WorkloadEndpointSpec{
+		spec: manifest.WorkloadEndpointSpec{
 			Orchestrator:  "k8s",
 			Node:          node,
 			ContainerID:   container,
@@ -263,8 +264,8 @@ func (c *Cluster) endpoint(ctx context.Context, namespace, pod string) (e endpoi
 	}
 	for key, value := range all {
 		r := struct {
-			Metadata metadata             `json:"metadata"`
-			Spec     WorkloadEndpointSpec `json:"spec"`
+			Metadata manifest.Metadata             `json:"metadata"`
+			Spec     manifest.WorkloadEndpointSpec `json:"spec"`
 		}{}
 		if err := json.Unmarshal(value, &r); err != nil {
 			return e, false, fmt.Errorf("read %s: %w", key, err)

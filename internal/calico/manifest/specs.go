@@ -1,4 +1,4 @@
-package calicotest
+package manifest
 
 import (
 	"bytes"
@@ -207,8 +207,8 @@ type ClusterInformationSpec struct {
 	Variant        string `json:"variant,omitempty"`
 }
 
-// blockAffinitySpec is the resource's form. etcd holds it as IPAM does, see affinity.
-type blockAffinitySpec struct {
+// BlockAffinitySpec is the resource's form. etcd holds it as IPAM does, see Affinity.
+type BlockAffinitySpec struct {
 	State   string `json:"state"`
 	Node    string `json:"node"`
 	Type    string `json:"type,omitempty"`

@@ -1,0 +1,220 @@
+// Package manifest reads Calico's resources as calicoctl takes and prints them, in YAML, and gives them the form in which etcd holds
+// them. It opens no file and writes nowhere: internal/calico decodes what it returns, internal/calico/calicotest stores it.
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// APIVersion is of every resource.
+const APIVersion = "projectcalico.org/v3"
+
+// Resource is any resource, its spec as Calico stores it.
+type Resource struct {
+	Kind       calico.Kind     `json:"kind"`
+	APIVersion string          `json:"apiVersion"`
+	Metadata   Metadata        `json:"metadata"`
+	Spec       json.RawMessage `json:"spec"`
+	Status     json.RawMessage `json:"status,omitempty"`
+}
+
+// Metadata is what resources of all kinds have.
+type Metadata struct {
+	Name              string            `json:"name"`
+	GenerateName      string            `json:"generateName,omitempty"`
+	Namespace         string            `json:"namespace,omitempty"`
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"` // never stored: it is etcd's revision
+	Generation        int64             `json:"generation,omitempty"`
+	CreationTimestamp string            `json:"creationTimestamp,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+}
+
+// Read returns the resources in calicoctl's YAML, one or several documents, in their order; a list, as `calicoctl get -o yaml` prints
+// it, is taken apart. Unknown kinds and fields, and values that an agent could not use, are errors that name document and field.
+func Read(text []byte) ([]Resource, error) {
+	docs, err := splitDocuments(text)
+	if err != nil {
+		return nil, err
+	}
+	var all []Resource
+	for i, doc := range docs {
+		more, err := readDocument(doc)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", i+1, err)
+		}
+		all = append(all, more...)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("there is no resource in it")
+	}
+	return all, nil
+}
+
+func readDocument(doc []byte) ([]Resource, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Kind       string            `json:"kind"`
+		APIVersion string            `json:"apiVersion"`
+		Metadata   json.RawMessage   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	// What is no list fails below, where the error is about a resource.
+	if json.Unmarshal(asJSON, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
+		r, err := readResource(asJSON)
+		return []Resource{r}, err
+	}
+	if err := strict(asJSON, &list); err != nil {
+		return nil, err
+	}
+	var all []Resource
+	for i, item := range list.Items {
+		r, err := readResource(item)
+		if err != nil {
+			return nil, fmt.Errorf("items[%d]: %w", i, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (r Resource) String() string {
+	if r.Metadata.Namespace != "" {
+		return fmt.Sprintf("%s(%s/%s)", r.Kind, r.Metadata.Namespace, r.Metadata.Name)
+	}
+	return fmt.Sprintf("%s(%s)", r.Kind, r.Metadata.Name)
+}
+
+// Stored returns the key of r in etcd, and its value there.
+func (r Resource) Stored() (calico.Key, []byte, error) {
+	if r.Kind == calico.KindBlockAffinity {
+		return r.storedAffinity()
+	}
+	value, err := json.Marshal(r)
+	return calico.Key{Kind: r.Kind, Namespace: r.Metadata.Namespace, Name: r.Metadata.Name}, value, err
+}
+
+// Snapshot returns what node sees when resources are all there is. Of several with one name the last counts.
+func Snapshot(node string, resources []Resource) (*calico.Snapshot, error) {
+	store := calico.NewStore(node)
+	for _, r := range resources {
+		key, value, err := r.Stored()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r, err)
+		}
+		store.Put(key.String(), value)
+	}
+	return store.Snapshot(0), nil
+}
+
+// splitDocuments cuts YAML at its "---" lines and drops documents of blank lines and comments.
+func splitDocuments(text []byte) ([][]byte, error) {
+	var docs [][]byte
+	var doc bytes.Buffer
+	content := false
+	flush := func() {
+		if content {
+			docs = append(docs, bytes.Clone(doc.Bytes()))
+		}
+		doc.Reset()
+		content = false
+	}
+	lines := bufio.NewReader(bytes.NewReader(text))
+	for {
+		raw, err := lines.ReadString('\n')
+		line := strings.TrimRight(raw, " \t\r\n")
+		if line == "---" || strings.HasPrefix(line, "--- #") {
+			flush()
+		} else {
+			trimmed := strings.TrimSpace(line)
+			content = content || trimmed != "" && trimmed[0] != '#'
+			doc.WriteString(line + "\n")
+		}
+		if errors.Is(err, io.EOF) {
+			flush()
+			return docs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readResource decodes one resource strictly. Its spec comes back as Calico would store it.
+func readResource(asJSON []byte) (Resource, error) {
+	var r Resource
+	if err := strict(asJSON, &r); err != nil {
+		return r, err
+	}
+	if r.APIVersion != APIVersion {
+		return r, fmt.Errorf("apiVersion is %q, not %q", r.APIVersion, APIVersion)
+	}
+	spec, err := NewSpec(r.Kind)
+	if err != nil {
+		return r, err
+	}
+	if r.Metadata.Name == "" || strings.Contains(r.Metadata.Name, "/") {
+		return r, fmt.Errorf("%s: metadata.name %q is not a name", r.Kind, r.Metadata.Name)
+	}
+	if namespaced := r.Kind == calico.KindWorkloadEndpoint; namespaced != (r.Metadata.Namespace != "") {
+		return r, fmt.Errorf("%s: metadata.namespace is %q", r, r.Metadata.Namespace)
+	}
+	if len(r.Spec) > 0 {
+		if err := strict(r.Spec, spec); err != nil {
+			return r, fmt.Errorf("%s: spec: %w", r, err)
+		}
+	}
+	if r.Spec, err = json.Marshal(spec); err != nil {
+		return r, fmt.Errorf("%s: %w", r, err)
+	}
+	return r, r.Check()
+}
+
+// strict decodes JSON and minds unknown and misspelled fields.
+func strict(data []byte, into any) error {
+	unknown, err := kjson.UnmarshalStrict(data, into)
+	return errors.Join(append(unknown, err)...)
+}
+
+// Check finds values that the agent's own decoder could not use.
+func (r Resource) Check() error {
+	key, value, err := r.Stored()
+	if err != nil {
+		return fmt.Errorf("%s: %w", r, err)
+	}
+	store := calico.NewStore(r.node(key))
+	store.Put(key.String(), value)
+	if problems := store.Snapshot(0).Problems; len(problems) > 0 {
+		return fmt.Errorf("%s: %s", r, problems[0].Err)
+	}
+	return nil
+}
+
+// node returns the node whose agent reads r: of some kinds each reads its own only.
+func (r Resource) node(key calico.Key) string {
+	var spec struct {
+		Node string `json:"node"`
+	}
+	switch r.Kind {
+	case calico.KindBlockAffinity:
+		return key.Owner.Host
+	case calico.KindWorkloadEndpoint:
+		_ = json.Unmarshal(r.Spec, &spec) // it was written by us
+	}
+	return spec.Node
+}
