@@ -70,7 +70,7 @@ func (r Route) Apply(ops []Operation) Route {
 // Verdict is what a policy says about a route.
 type Verdict struct {
 	Accept     bool
-	Reason     string      // why not, for a person to read
+	Reason     string      // why, for a person to read
 	Rule       string      // of a BGPFilter that decided; "": the other rules did
 	Operations []Operation // on what is accepted
 }
@@ -93,7 +93,7 @@ func (p Policies) Import(r Route) (Route, Verdict) {
 			return r.Apply(v.Operations), v
 		}
 	}
-	return r, Verdict{Accept: true}
+	return r, Verdict{Accept: true, Reason: "no filter rule matches it"}
 }
 
 // Export decides whether a route, as import left it, is announced to a peer. The tests come in the order of Calico's filter.
@@ -175,7 +175,7 @@ func (r Rule) verdict() Verdict {
 	if !r.Accept {
 		return Verdict{Reason: "rejected by " + r.Name, Rule: r.Name}
 	}
-	return Verdict{Accept: true, Rule: r.Name, Operations: r.Operations}
+	return Verdict{Accept: true, Reason: "accepted by " + r.Name, Rule: r.Name, Operations: r.Operations}
 }
 
 // Common is the part of the export filter that is the same for all peers, after the peer's own filters. Calico's tests of the outgoing interface (tunnels) are left out: no route of
@@ -188,21 +188,23 @@ func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)
 	}
-	accepted := Verdict{Accept: true, Operations: p.advertised(r.Prefix)}
+	accept := func(format string, args ...any) Verdict {
+		return Verdict{Accept: true, Reason: fmt.Sprintf(format, args...), Operations: p.advertised(r.Prefix)}
+	}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
-		return accepted
+		return accept("own block")
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
 		if r.From == nil && r.LocalPref > p.normal(r.Prefix) {
-			return accepted
+			return accept("elevated (a live migration) inside own block %s", block)
 		}
 		return reject("inside own block %s, which is announced as a whole", block)
 	}
-	if _, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
-		return accepted
+	if services, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
+		return accept("inside service addresses %s, which a reflector passes on", services)
 	}
-	if _, found := covering(p.ExportPools, r.Prefix); found {
-		return accepted
+	if pool, found := covering(p.ExportPools, r.Prefix); found {
+		return accept("inside pool %s", pool)
 	}
 	return reject("outside all pools")
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -46,33 +47,34 @@ func TestExport(t *testing.T) {
 		prefix string
 		from   *Peer
 		to     Peer
-		reason string // "" where it is exported
+		reason string // with a "+" in front where it is exported
 	}{
 		{"10.1.2.0/26", &in, toIn, "learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)"},
 		{"10.1.2.0/26", &in, in, "learned from this peer"},
-		{"10.1.2.0/26", &in, toOut, ""},
-		{"10.1.2.0/26", &out, toIn, ""},
-		{"10.1.2.0/26", &out, toOut, ""},
-		{"10.1.2.3/32", &in, toOut, ""},
-		{"10.1.0.0/16", &out, toIn, ""}, // equal to the pool
+		{"10.1.2.0/26", &in, toOut, "+inside pool 10.1.0.0/16"},
+		{"10.1.2.0/26", &out, toIn, "+inside pool 10.1.0.0/16"},
+		{"10.1.2.0/26", &out, toOut, "+inside pool 10.1.0.0/16"},
+		{"10.1.2.3/32", &in, toOut, "+inside pool 10.1.0.0/16"},
+		{"10.1.0.0/16", &out, toIn, "+inside pool 10.1.0.0/16"}, // equal to the pool
 		{"10.0.0.0/8", &out, toIn, "outside all pools"},
 		{"0.0.0.0/0", &out, toIn, "outside all pools"},
 		{"192.0.2.0/24", &in, toOut, "outside all pools"},                                      // we are no reflector
 		{"10.1.128.0/26", &in, toOut, "inside pool 10.1.128.0/24, which has disableBGPExport"}, // although inside 10.1.0.0/16
 		{"10.9.4.0/26", &in, toOut, "inside pool 10.9.0.0/16, which has disableBGPExport"},     // although 10.9.4.0/24 may
-		{"10.1.0.64/26", &in, toOut, ""},                                                       // equal to an own block
+		{"10.1.0.64/26", &in, toOut, "+own block"},                                             // equal to an own block
 		{"10.1.0.65/32", &in, toOut, insideOwn},
 		{"10.9.0.0/26", nil, toOut, "inside pool 10.9.0.0/16, which has disableBGPExport"},
-		{"172.16.0.0/26", nil, toIn, ""}, // own block outside all pools
+		{"172.16.0.0/26", nil, toIn, "+own block"}, // own block outside all pools
 		{"172.16.0.1/32", nil, toIn, "inside own block 172.16.0.0/26, which is announced as a whole"},
-		{"10.1.7.1/32", nil, toIn, ""},
-		{"fd00:1::1/128", &in, toOut, ""},
+		{"10.1.7.1/32", nil, toIn, "+inside pool 10.1.0.0/16"},
+		{"fd00:1::1/128", &in, toOut, "+inside pool fd00:1::/64"},
 		{"fd00:1::41/128", &in, toOut, "inside own block fd00:1::40/122, which is announced as a whole"},
 		{"fd00:2::/64", &in, toOut, "outside all pools"},
 		{"::/0", &out, toIn, "outside all pools"},
 	} {
 		v := p.Export(Route{Prefix: pfx(tc.prefix), From: tc.from}, tc.to)
-		if v.Accept != (tc.reason == "") || v.Reason != tc.reason {
+		reason, accept := strings.CutPrefix(tc.reason, "+")
+		if v.Accept != accept || v.Reason != reason {
 			t.Errorf("%s → %v: got %+v, want %q", tc.prefix, tc.to.Address, v, tc.reason)
 		}
 	}
@@ -405,7 +407,7 @@ func TestExportAgainstLiteral(t *testing.T) {
 		to := peer.Draw(t, "to")
 		want, ops := l.export(r, to)
 		got := p.Export(r, to)
-		if got.Accept != want || !slices.Equal(opTexts(got.Operations), ops) || got.Accept == (got.Reason != "") {
+		if got.Accept != want || !slices.Equal(opTexts(got.Operations), ops) || got.Reason == "" {
 			t.Fatalf("%+v\nof %+v\nto %+v\nby %+v:\ngot %+v %v, want %v %v", r, r.From, to, l, got, opTexts(got.Operations), want, ops)
 		}
 		if want {
