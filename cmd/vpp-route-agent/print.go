@@ -85,6 +85,9 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 		fmt.Fprintf(b, ", %d drifted", t.Drifted)
 	}
 	fmt.Fprintf(b, "; sweep %s; journal %s\n", f.Sweep, f.Journal)
+	if t.Shadowed > 0 {
+		fmt.Fprintf(b, "  ! %d routes are hidden by routes of another program, which packets follow instead; `routes` names it\n", t.Shadowed)
+	}
 }
 
 // isOff reports an agent without BGP.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"vpp-route-agent/bgp"
@@ -292,6 +293,8 @@ func (a *Agent) speakerCondition() Condition {
 		return Condition{Name: "bgp", OK: true, Message: a.setError.Error() + "; a new process takes over in a moment"}
 	case a.noBGP:
 		return Condition{Name: "bgp", OK: true, Message: "off, routes come from etcd alone"}
+	case errors.Is(a.setError, syscall.EADDRINUSE):
+		return Condition{Name: "bgp", Message: a.setError.Error() + "; another BGP speaker has the port, such as calico-node's BIRD: only one may run on a node"}
 	case a.setError != nil:
 		return Condition{Name: "bgp", Message: a.setError.Error()}
 	case a.configured.IsZero() && len(a.plan.Deferred) > 0:
