@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strings"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
@@ -47,6 +48,17 @@ type Operation struct {
 	Add       *Community
 	Prepend   []uint32 // the first of them becomes the first of AS_PATH
 	LocalPref uint32   // 0: not this one
+}
+
+// String says it as an order: "add community 64512:77".
+func (o Operation) String() string {
+	switch {
+	case o.Add != nil:
+		return "add community " + o.Add.String()
+	case o.LocalPref != 0:
+		return fmt.Sprintf("set LOCAL_PREF %d", o.LocalPref)
+	}
+	return "prepend " + strings.Trim(fmt.Sprint(o.Prepend), "[]")
 }
 
 // readFilter reads a BGPFilter as BIRD understands what confd makes of it. A rule that makes no sense is left out and named; the others count. If

@@ -66,7 +66,7 @@ Exit status: 0 all went well, 1 something failed, 2 it was called wrongly, 3 run
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(), guardCommand(), drainCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand(), manCommand())
+	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(), guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand(), manCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = cobra.NoArgs

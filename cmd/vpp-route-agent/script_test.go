@@ -183,6 +183,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"*":      untilItHolds,
 		"gobgp":  runGoBGP,
 		"fields": fieldsOfStatus,
+		"sample": samplesOf,
 	}
 	for name, c := range commands {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/bgp"
+)
+
+// What plan says about one prefix, in JSON.
+type (
+	prefixPlan struct {
+		Prefix    netip.Prefix   `json:"prefix"`
+		Announced bool           `json:"announced"`
+		Reason    string         `json:"reason,omitempty"` // why it is not announced
+		Peers     []prefixAtPeer `json:"peers"`
+	}
+	prefixAtPeer struct {
+		Peer   netip.Addr       `json:"peer"`
+		Import verdict          `json:"import"`
+		Own    *verdict         `json:"exportOwn,omitempty"`
+		Passed []learnedVerdict `json:"exportLearned"`
+	}
+	learnedVerdict struct {
+		From []netip.Addr `json:"from"`
+		verdict
+	}
+	verdict struct {
+		Accept     bool     `json:"accept"`
+		Rule       string   `json:"rule"`
+		Operations []string `json:"operations"`
+	}
+)
+
+// planPrefix tells what becomes of prefix at the peers of its family: as learned from each, as announced by this node, and as passed on.
+// A learned route is taken to be the plainest: no communities, and in AS_PATH nothing but an external peer's own AS.
+func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
+	out := prefixPlan{Prefix: prefix, Peers: []prefixAtPeer{}}
+	own := announcementOf(prefix, p)
+	if out.Announced = own != nil; !out.Announced {
+		out.Reason = whyNotAnnounced(prefix, p)
+	}
+	var peers []*bgp.Peer
+	for i := range p.Peers {
+		if p.Peers[i].Address.Is4() == prefix.Addr().Is4() {
+			peers = append(peers, &p.Peers[i])
+		}
+	}
+	learned := map[netip.Addr]bgp.Route{} // what import lets in, by peer
+	for _, peer := range peers {
+		route, v := p.Policies.Import(plainRoute(prefix, peer))
+		if v.Accept {
+			learned[peer.Address] = route
+		}
+		at := prefixAtPeer{Peer: peer.Address, Import: verdictOf(v)}
+		if own != nil {
+			v := verdictOf(p.Policies.Export(own.Route(), *peer))
+			at.Own = &v
+		}
+		out.Peers = append(out.Peers, at)
+	}
+	for i, to := range peers {
+		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
+	}
+	return out
+}
+
+func announcementOf(prefix netip.Prefix, p bgp.Plan) *bgp.Announcement {
+	i := slices.IndexFunc(p.Announcements, func(a bgp.Announcement) bool { return a.Prefix == prefix })
+	if i < 0 {
+		return nil
+	}
+	return &p.Announcements[i]
+}
+
+func whyNotAnnounced(prefix netip.Prefix, p bgp.Plan) string {
+	for _, w := range p.Withheld {
+		if w.Prefix == prefix {
+			return w.Reason
+		}
+	}
+	for _, block := range p.Policies.OwnBlocks {
+		if block.Contains(prefix.Addr()) && block.Bits() < prefix.Bits() {
+			return fmt.Sprintf("inside own block %s, which is announced as a whole", block)
+		}
+	}
+	return "neither a block nor an address of this node"
+}
+
+func plainRoute(prefix netip.Prefix, from *bgp.Peer) bgp.Route {
+	r := bgp.Route{Prefix: prefix, From: from}
+	if from.External() {
+		r.ASPath = []uint32{from.RemoteAS}
+	}
+	return r
+}
+
+// passOn tells what goes to a peer of what the others sent, with those together that have one answer.
+func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, policies bgp.Policies) []learnedVerdict {
+	all := []learnedVerdict{}
+	for _, from := range peers {
+		route, ok := learned[from.Address]
+		if !ok || from.Address == to.Address {
+			continue
+		}
+		v := verdictOf(policies.Export(route, to))
+		i := slices.IndexFunc(all, func(l learnedVerdict) bool { return l.equal(v) })
+		if i < 0 {
+			i = len(all)
+			all = append(all, learnedVerdict{verdict: v})
+		}
+		all[i].From = append(all[i].From, from.Address)
+	}
+	return all
+}
+
+func (v verdict) equal(o verdict) bool {
+	return v.Accept == o.Accept && v.Rule == o.Rule && slices.Equal(v.Operations, o.Operations)
+}
+
+func verdictOf(v bgp.Verdict) verdict {
+	out := verdict{Accept: v.Accept, Rule: cmp.Or(v.Rule, v.Reason), Operations: []string{}}
+	for _, op := range v.Operations {
+		out.Operations = append(out.Operations, op.String())
+	}
+	return out
+}

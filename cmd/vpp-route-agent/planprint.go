@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+)
+
+// printPlan writes a plan for people. What has its default is left out of a peer's lines.
+func printPlan(w io.Writer, p nodePlan) error {
+	b := &strings.Builder{}
+	switch {
+	case p.Waiting != "":
+		fmt.Fprintf(b, "Node %s would do nothing: %s\n", p.Node, p.Waiting)
+	default:
+		s := p.Speaker
+		fmt.Fprintf(b, "Node %s: AS %d, router ID %s, port %d on %s", p.Node, s.AS, s.RouterID, s.ListenPort, orAll(s.ListenAddresses))
+		if s.ClusterID != "" {
+			fmt.Fprintf(b, ", route reflector of cluster %s", s.ClusterID)
+		}
+		fmt.Fprintln(b)
+	}
+	if p.HandsOff {
+		fmt.Fprintln(b, "ClusterInformation(default) says datastoreReady: false, so an agent that runs changes nothing")
+	}
+	for _, problem := range p.Problems {
+		fmt.Fprintf(b, "  ! %s: %s\n", problem.Key, problem.Error)
+	}
+	if p.Waiting == "" {
+		writePlannedPeers(b, p.Peers)
+		writePlannedAnnouncements(b, p)
+	}
+	for _, prefix := range p.Prefixes {
+		writePrefixPlan(b, prefix)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orAll(addresses []netip.Addr) string {
+	if len(addresses) == 0 {
+		return "all addresses"
+	}
+	return joined(addresses)
+}
+
+func joined[T fmt.Stringer](all []T) string {
+	texts := make([]string, len(all))
+	for i, v := range all {
+		texts[i] = v.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+func writePlannedPeers(b *strings.Builder, peers []plannedPeer) {
+	fmt.Fprintf(b, "\nPeers: %d\n", len(peers))
+	for _, p := range peers {
+		name := ""
+		if p.Node != "" {
+			name = " (" + p.Node + ")"
+		}
+		fmt.Fprintf(b, "  %s port %d%s: %s, from %s\n", p.Address, p.Port, name, p.Type, p.Source)
+		fmt.Fprintf(b, "    AS %d, local AS %d, %s, source address %s\n", p.RemoteAS, p.LocalAS, dialText(p), p.SourceAddress)
+		keepalive := "a third of the hold time"
+		if p.KeepaliveTimeSeconds > 0 {
+			keepalive = fmt.Sprintf("%d s", p.KeepaliveTimeSeconds)
+		}
+		fmt.Fprintf(b, "    restart time %d s, keepalive %s, next hop %s\n", p.RestartTimeSeconds, keepalive, p.NextHopMode)
+		if more := unusual(p); len(more) > 0 {
+			fmt.Fprintf(b, "    %s\n", strings.Join(more, ", "))
+		}
+		for _, d := range p.Differs {
+			fmt.Fprintf(b, "    %s: ours %s, stock %s: %s\n", d.Field, d.Ours, d.Stock, d.Why)
+		}
+	}
+}
+
+func dialText(p plannedPeer) string {
+	if p.Dial == "passive" {
+		return "the peer dials"
+	}
+	return "this node dials"
+}
+
+// unusual are the properties that most peers do not have.
+func unusual(p plannedPeer) []string {
+	var out []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	add(p.Client, "client in cluster %s", p.ClusterID)
+	add(p.Reflector, "a route reflector")
+	if p.Password != nil {
+		add(true, "password %s/%s", p.Password.Name, p.Password.Key)
+	}
+	add(p.TTLSecurity > 0, "TTL security %d hops", p.TTLSecurity)
+	add(p.Multihop, "multihop")
+	add(len(p.Filters) > 0, "filters %s", strings.Join(p.Filters, ", "))
+	add(p.AllowLocalAS > 0, "local AS allowed %d times", p.AllowLocalAS)
+	add(p.ReachableBy != "", "reachable by %s", p.ReachableBy)
+	return out
+}
+
+func writePlannedAnnouncements(b *strings.Builder, p nodePlan) {
+	fmt.Fprintf(b, "\nAnnouncements: %d\n", len(p.Announcements))
+	for _, a := range p.Announcements {
+		fmt.Fprintf(b, "  %s, next hop %s, LOCAL_PREF %d", a.Prefix, a.NextHop, a.LocalPref)
+		if a.OnlyByFilter {
+			fmt.Fprint(b, ", only to peers whose filters accept it")
+		}
+		fmt.Fprintln(b)
+	}
+	for _, wh := range p.Withheld {
+		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
+	}
+	if len(p.NotProgrammed) > 0 {
+		fmt.Fprintf(b, "Not forwarded by, being service addresses: routes inside %s\n", joined(p.NotProgrammed))
+	}
+}
+
+func writePrefixPlan(b *strings.Builder, p prefixPlan) {
+	if p.Announced {
+		fmt.Fprintf(b, "\nPrefix %s: announced by this node\n", p.Prefix)
+	} else {
+		fmt.Fprintf(b, "\nPrefix %s: not announced by this node: %s\n", p.Prefix, p.Reason)
+	}
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  PEER\tROUTE\tVERDICT\tRULE")
+	for _, at := range p.Peers {
+		writeVerdict(tw, at.Peer, "import", at.Import)
+		if at.Own != nil {
+			writeVerdict(tw, at.Peer, "export our own", *at.Own)
+		}
+		for _, l := range at.Passed {
+			writeVerdict(tw, at.Peer, "export from "+few(l.From), l.verdict)
+		}
+	}
+	tw.Flush()
+}
+
+func writeVerdict(w io.Writer, peer netip.Addr, route string, v verdict) {
+	word := "reject"
+	if v.Accept {
+		word = "accept"
+	}
+	fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", peer, route, word, strings.Join(append([]string{v.Rule}, v.Operations...), "; "))
+}
+
+// few bounds a cell: the JSON has all.
+func few(peers []netip.Addr) string {
+	const most = 3
+	if len(peers) <= most {
+		return joined(peers)
+	}
+	return fmt.Sprintf("%s and %d more", joined(peers[:most]), len(peers)-most)
+}
