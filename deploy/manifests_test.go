@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +34,42 @@ func decode(t *testing.T, text []byte) (objects []runtime.Object) {
 			t.Errorf("%v in:\n%s", err, doc)
 			continue
 		}
+		if d, ok := object.(*appsv1.DaemonSet); ok {
+			for _, twice := range repeatedKeys(d.Spec.Template.Spec) {
+				t.Errorf("%s in:\n%s", twice, doc)
+			}
+		}
 		objects = append(objects, object)
 	}
 	return objects
+}
+
+// repeatedKeys are the entries of a pod's lists that an API server merges by key and that have the same key as one before: strict decoding
+// does not see them, and which of them counts depends on how the manifest is applied.
+func repeatedKeys(pod corev1.PodSpec) (repeated []string) {
+	seen := map[string]bool{}
+	add := func(key string) {
+		if seen[key] {
+			repeated = append(repeated, key+" twice")
+		}
+		seen[key] = true
+	}
+	for _, v := range pod.Volumes {
+		add("volume " + v.Name)
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		add("container " + c.Name)
+		for _, v := range c.Env {
+			add("env " + v.Name + " of " + c.Name)
+		}
+		for _, p := range c.Ports {
+			add(fmt.Sprintf("port %d/%s of %s", p.ContainerPort, p.Protocol, c.Name))
+		}
+		for _, m := range c.VolumeMounts {
+			add("mount at " + m.MountPath + " of " + c.Name)
+		}
+	}
+	return repeated
 }
 
 func TestManifestsAreKubernetes(t *testing.T) {

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/internal/calico/calicotest"
 )
@@ -51,4 +54,50 @@ func TestExamplesAreCalicos(t *testing.T) {
 			t.Errorf("%s: %v, want %d applied:\n%s", file, err, want, out)
 		}
 	}
+}
+
+// The container of the DaemonSet, alone and with the component that lets Prometheus in, is started as Kubernetes would: the agent takes it.
+func TestKubernetesContainerIsAccepted(t *testing.T) {
+	base, scrape := container(t, "daemonset.yaml"), container(t, "scrape/daemonset.yaml")
+	file, err := os.ReadFile("../../deploy/kubernetes/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(base.Args) != 3 || base.Args[0] != "run" || base.Args[1] != "--config" {
+		t.Fatalf("arguments %q: this test stands in for --config only", base.Args)
+	}
+	for name, tc := range map[string]struct {
+		env    []corev1.EnvVar
+		listen string
+	}{
+		"alone":       {base.Env, "127.0.0.1:9179"},
+		"with scrape": {append(base.Env, scrape.Env...), "192.0.2.7:9179"},
+	} {
+		env := map[string]string{}
+		for _, v := range tc.env {
+			env[v.Name] = strings.ReplaceAll(v.Value, "$(HOST_IP)", "192.0.2.7")
+			if v.ValueFrom != nil {
+				env[v.Name] = "node-1"
+			}
+		}
+		c, err := load(t, nil, env, string(file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if c.metricsListen != tc.listen || c.nodeName != "node-1" {
+			t.Errorf("%s: node %s, metrics on %s", name, c.nodeName, c.metricsListen)
+		}
+	}
+}
+
+func container(t *testing.T, file string) corev1.Container {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../deploy/kubernetes", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d appsv1.DaemonSet
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d.Spec.Template.Spec.Containers[0]
 }
