@@ -17,8 +17,8 @@ import (
 )
 
 // Machine is what a container is: a network namespace with processes, a host name and files of its own. Its files are this machine's
-// with packages merged in; what is written to /etc or /usr goes with it, and /run, /tmp, /var/lib and /var/log begin empty. Its methods may
-// be called from several goroutines.
+// with packages merged in; what is written to /etc, /root, /srv, /usr or /var goes with it, and /dev/shm, /run, /tmp, /var/lib, /var/log
+// and /var/tmp begin empty. Its methods may be called from several goroutines.
 type Machine struct {
 	*Namespace
 	init *Process
@@ -42,10 +42,12 @@ type Account struct {
 }
 
 // overlay is what is writable in a machine, on top of this machine's.
-var overlay = []string{"/usr", "/etc"}
+var overlay = []string{"/usr", "/etc", "/root", "/srv", "/var"}
 
-// emptied are directories that hold the state of this machine's own programs.
-var emptied = []string{"/tmp", "/run", "/var/lib", "/var/log"}
+// emptied are directories that hold the state of this machine's own programs, with their modes.
+var emptied = []struct{ dir, mode string }{
+	{"/tmp", "1777"}, {"/var/tmp", "1777"}, {"/dev/shm", "1777"}, {"/run", "755"}, {"/var/lib", "755"}, {"/var/log", "755"},
+}
 
 // MachinesAvailable says in one sentence why no machine can be made here, or returns nil.
 func MachinesAvailable() error {
@@ -132,6 +134,9 @@ func mountMachine(staging string, c MachineConfig) error {
 		return fmt.Errorf("tmpfs: %w", err)
 	}
 	for _, dir := range overlay {
+		if !isDir(dir) {
+			continue // a minimal machine's /srv
+		}
 		lower := []string{}
 		for _, p := range c.Packages {
 			if inside := filepath.Join(p.Root, dir); isDir(inside) {
@@ -142,13 +147,10 @@ func mountMachine(staging string, c MachineConfig) error {
 			return err
 		}
 	}
-	for _, dir := range emptied {
-		if err := unix.Mount("none", dir, "tmpfs", 0, "mode=755"); err != nil {
-			return fmt.Errorf("empty %s: %w", dir, err)
+	for _, e := range emptied {
+		if err := unix.Mount("none", e.dir, "tmpfs", 0, "mode="+e.mode); err != nil {
+			return fmt.Errorf("empty %s: %w", e.dir, err)
 		}
-	}
-	if err := os.Chmod("/tmp", 0o777|os.ModeSticky); err != nil {
-		return err
 	}
 	if err := addAccounts(c.Accounts); err != nil {
 		return err
@@ -215,9 +217,12 @@ func makeTarget(target string, dir bool) error {
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
-	own := slices.ContainsFunc(append(slices.Clone(overlay), emptied...), func(d string) bool { return strings.HasPrefix(target, d+"/") })
-	if !own {
-		return fmt.Errorf("not there, and only below %s and %s can it be made", strings.Join(overlay, ", "), strings.Join(emptied, ", "))
+	own := slices.Clone(overlay)
+	for _, e := range emptied {
+		own = append(own, e.dir)
+	}
+	if !slices.ContainsFunc(own, func(d string) bool { return strings.HasPrefix(target, d+"/") }) {
+		return fmt.Errorf("not there, and only below %s can it be made", strings.Join(own, ", "))
 	}
 	if dir {
 		return os.MkdirAll(target, 0o755)

@@ -76,6 +76,29 @@ func TestMachineHasFilesProcessesAndANameOfItsOwn(t *testing.T) {
 	}
 }
 
+// What a machine writes to the places where programs keep state is neither on the host nor on another machine.
+func TestMachineLeavesNothing(t *testing.T) {
+	l := newLab(t)
+	a, b := newMachine(t, l, "a", MachineConfig{}), newMachine(t, l, "b", MachineConfig{})
+	for _, dir := range []string{"/dev/shm", "/etc", "/root", "/run", "/srv", "/tmp", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp"} {
+		if !isDir(dir) {
+			continue
+		}
+		file := dir + "/." + l.prefix + "test"
+		says(t, a, "echo x > "+file)
+		if _, err := os.Lstat(file); err == nil {
+			os.Remove(file)
+			t.Errorf("%s: the host has what a machine wrote", dir)
+		}
+		if got := says(t, b, "ls "+file+" 2>/dev/null; true"); got != "" {
+			t.Errorf("%s: another machine has what a machine wrote", dir)
+		}
+	}
+	if got := says(t, a, "stat -c %a /dev/shm /tmp /var/tmp"); got != "1777\n1777\n1777" {
+		t.Errorf("modes %q", got)
+	}
+}
+
 func TestMachinesAreJoinedByTheirNamespaces(t *testing.T) {
 	l := newLab(t)
 	a, b := newMachine(t, l, "a", MachineConfig{}), newMachine(t, l, "b", MachineConfig{})
