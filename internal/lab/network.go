@@ -33,8 +33,8 @@ type parts struct {
 	vpp      *netlab.VPPPrograms // nil: the nodes forward with the kernel
 }
 
-// labImage are the packages of the image, with the version that a lab may rely on.
-var labImage = []struct{ name, version string }{{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}}
+// labImage are the packages of the image that a machine may lack, with the version that a lab may rely on.
+var labImage = []struct{ name, version string }{{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}, {"procps", ""}}
 
 func findParts(ctx context.Context, build string, withVPP bool) (parts, error) {
 	p := parts{agent: filepath.Join(build, "vpp-route-agent")}
