@@ -82,7 +82,7 @@ func TestPackage(t *testing.T) {
 		t.Skip("no dpkg-deb on PATH")
 	}
 	binary := filepath.Join(t.TempDir(), "agent")
-	check(t, os.WriteFile(binary, []byte("#!/bin/sh\necho completion of $2\n"), 0o755))
+	check(t, os.WriteFile(binary, []byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"), 0o755))
 	build := func(version string) (path string, bytes []byte) {
 		t.Helper()
 		out := t.TempDir()
@@ -102,7 +102,7 @@ func TestPackage(t *testing.T) {
 	for command, want := range map[string][]string{
 		"-I": {"Version: 1.2.3\n", "Depends: passwd\n"},
 		"-c": {
-			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n", "./lib/systemd/system/vpp-route-agent.service\n",
+			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n", "./usr/share/man/man1/agent.1.gz\n", "./lib/systemd/system/vpp-route-agent.service\n",
 			"-rw-r----- root/root", "./etc/vpp-route-agent/agent.yaml\n", "2023-11-14 22:13",
 		},
 	} {
