@@ -6,7 +6,8 @@ export CGO_ENABLED ?= 1
 
 comma   := ,
 BUILD   := build
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# How short git makes a commit's name depends on how many objects a clone has: a fixed length is the same in all, shallow ones too.
+VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 TESTFLAGS ?= -race -timeout 10m
