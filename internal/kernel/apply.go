@@ -160,6 +160,9 @@ func (w *write) flush() error {
 		if p.op.Delete && errors.Is(p.err, unix.ESRCH) {
 			p.err = nil // it was not there
 		}
+		if errors.Is(p.err, unix.EPERM) {
+			p.err = fmt.Errorf("%w: changing routes needs CAP_NET_ADMIN", p.err)
+		}
 		if p.err != nil {
 			w.done(p.i, &OpError{p.op, p.err})
 			continue
