@@ -131,6 +131,7 @@ type FIBStatus struct {
 	OpsPut     uint64 `json:"opsPut"`
 	OpsDeleted uint64 `json:"opsDeleted"`
 	OpsFailed  uint64 `json:"opsFailed"`
+	refusal    error  // of the op that failed last
 	OpsQueued  int    `json:"opsQueued"`
 	// Batches is how often operations were handed to the data plane: large ones are cheap ones.
 	Batches uint64 `json:"batches"`
@@ -314,7 +315,16 @@ func drainCondition(d DrainStatus) Condition {
 	return c
 }
 
+// dataplaneCondition does not hold either when the data plane answers and refuses every single route: a node that forwards nothing is not
+// ready. Some refused routes are no reason to take the others' node out of service.
 func dataplaneCondition(f FIBStatus) Condition {
+	desired, failed := 0, 0
+	for _, c := range f.Routes {
+		desired, failed = desired+c.Desired, failed+c.Failed
+	}
+	if f.Identity != "" && failed > 0 && failed == desired {
+		return Condition{Name: "dataplane", Message: fmt.Sprintf("it refuses all %d routes, the last one with: %v", failed, f.refusal)}
+	}
 	return Condition{Name: "dataplane", OK: f.Identity != "", Message: f.Problem}
 }
 
@@ -372,7 +382,7 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 		API: string(facts.Preflight.Outcome), APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
 		Drift:   DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different, stats.Drift.Extra, stats.Drift.Repaired},
 		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
-		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, OpsQueued: stats.Queued, Batches: stats.Batches,
+		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
 	}
 	if swept {
 		s.Sweep = "done"

@@ -21,3 +21,28 @@ func TestPortTakenNamesTheOtherSpeaker(t *testing.T) {
 		t.Errorf("another error: %+v", c)
 	}
 }
+
+// TestNothingProgrammedIsNotReady: a data plane that answers and takes nothing forwards nothing.
+func TestNothingProgrammedIsNotReady(t *testing.T) {
+	for name, tc := range map[string]struct {
+		identity string
+		routes   []RouteCounts
+		ok       bool
+	}{
+		"nothing is wanted":        {"boot", nil, true},
+		"all is programmed":        {"boot", []RouteCounts{{Desired: 2, Programmed: 2}}, true},
+		"nothing was tried yet":    {"boot", []RouteCounts{{Desired: 2}}, true},
+		"one of them is refused":   {"boot", []RouteCounts{{Desired: 2, Failed: 1, Programmed: 1}}, true},
+		"one origin is refused":    {"boot", []RouteCounts{{Desired: 2, Failed: 2}, {Desired: 1, Shadowed: 1}}, true},
+		"all are refused":          {"boot", []RouteCounts{{Desired: 2, Failed: 2}, {Desired: 1, Failed: 1}, {Unusable: 4}}, false},
+		"the data plane is absent": {"", []RouteCounts{{Desired: 2, Failed: 2}}, false},
+	} {
+		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes, Problem: "absent", refusal: syscall.EPERM})
+		if c.OK != tc.ok {
+			t.Errorf("%s: %+v", name, c)
+		}
+		if want := "it refuses all 3 routes, the last one with: operation not permitted"; name == "all are refused" && c.Message != want {
+			t.Errorf("%s: %q, want %q", name, c.Message, want)
+		}
+	}
+}

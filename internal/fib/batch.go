@@ -222,6 +222,7 @@ func (t *table) acknowledged(e *entry, digest uint64, epoch int) {
 }
 
 func (t *table) refused(e *entry, digest uint64, err error) {
+	t.refusal = err
 	f := &failure{entry: e, digest: digest, err: err, attempts: 1}
 	if e.fail != nil && e.fail.digest == digest {
 		f.attempts = e.fail.attempts + 1

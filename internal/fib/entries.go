@@ -144,6 +144,7 @@ type Stats struct {
 	Put      uint64    // ops acknowledged
 	Deleted  uint64    // ops acknowledged
 	Errors   uint64    // ops refused
+	Refusal  error     // of the op that was refused last
 	Batches  uint64    // in which ops were handed to the data plane
 	Queued   int       // ops waiting or in flight
 	LastSync time.Time // when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
@@ -175,7 +176,7 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	t := e.table
 	s := Stats{
-		Put: t.put, Deleted: t.del, Errors: t.errors, Batches: t.cuts, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
+		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
 		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(t.hops.sorted),
 		Queued: t.queued(), Drift: t.drift,
 	}

@@ -77,6 +77,7 @@ type table struct {
 
 	counts           [2][route.Etcd + 1][lastState + 1]int
 	put, del, errors uint64
+	refusal          error // of the op that was refused last
 	lastSync         time.Time
 	howAdopted       string
 	numAdopted       int

@@ -33,6 +33,27 @@ func TestAgentNeedsTwoCapabilities(t *testing.T) {
 	us.hasCapabilities(t, "0000000000001400")
 }
 
+// TestAgentThatMayNotRouteIsNotReady: without NET_ADMIN the kernel can be read, and takes no route.
+func TestAgentThatMayNotRouteIsNotReady(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "powerless")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	us.startUnprivileged(t, "net_bind_service", "--dataplane", "kernel", "--kernel-protocol", agentProtocol)
+	await(t, "the agent says what it may not do", func(ctx context.Context) error {
+		s, err := us.status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range s.Conditions {
+			if c.Name == "dataplane" && !c.OK && strings.Contains(c.Message, "it refuses all 1 routes") && strings.Contains(c.Message, "CAP_NET_ADMIN") && !s.Ready {
+				return nil
+			}
+		}
+		return fmt.Errorf("ready %t: %+v", s.Ready, s.Conditions)
+	})
+}
+
 // TestAgentOnVPPNeedsOneCapability is the same with VPP, whose socket is its group's by the deployed fragment of startup.conf.
 func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	t.Parallel()
