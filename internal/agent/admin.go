@@ -71,10 +71,10 @@ func whyNot(e fib.Entry) string {
 	switch {
 	case e.Error != "":
 		return e.Error
-	case e.By != "":
-		return "hidden by a route of " + e.By
 	case e.Found != "":
 		return "the data plane has " + e.Found
+	case e.By != "":
+		return "hidden by a route of " + e.By
 	}
 	return e.Reason.String()
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -159,6 +160,33 @@ var forwardingCases = []testCase{
 		b.put(t, r)
 		b.leaves(t, r.Key, map[string]int{})
 	}},
+	{"whose route goes before ours is told", "", func(t *testing.T, b *bench) {
+		for _, r := range []route.Route{
+			to("198.18.83.0/24", b.via(0, b.v4(0, 2))), // packets to its first address are asked about, and match
+			sink("198.18.84.0/24", route.Drop),
+			to("2001:db8:83::/48", b.via(0, b.v6(0, 2))),
+			to("0.0.0.0/0", b.via(0, b.v4(0, 2))),
+			in(b.OtherTable, to("198.18.85.0/24", b.via(0, b.v4(0, 2)))),
+		} {
+			theirs := to(r.Prefix.String(), b.via(1, b.v4(1, 9)))
+			if r.Prefix.Addr().Is6() {
+				theirs = to(r.Prefix.String(), b.via(1, b.v6(1, 9)))
+			}
+			if r.Kind == route.Drop {
+				theirs.Kind, theirs.Paths = route.Drop, nil
+			}
+			theirs.Table = r.Table
+			b.put(t, r)
+			b.has(t, r)
+			remove := b.AddForeign(t, theirs)
+			b.hidden(t, r.Key)
+			b.overseen(t, r, true)
+			remove()
+			b.has(t, r)
+			b.overseen(t, r, false)
+			b.delete(t, r.Key)
+		}
+	}},
 	{"another's route goes before ours and hides it", Hiding, func(t *testing.T, b *bench) {
 		ours, theirs := to("198.18.80.0/24", b.via(0, b.v4(0, 2))), to("198.18.80.0/24", b.via(1, b.v4(1, 9)))
 		remove := b.AddForeign(t, theirs)
@@ -205,6 +233,22 @@ func (b *bench) down(t *testing.T, n int, f func()) {
 	f()
 	b.SetLink(t, name, true)
 	b.present(t)
+}
+
+// overseen fails the test unless a data plane that lists r also where it is hidden says whether it is.
+func (b *bench) overseen(t *testing.T, r route.Route, want bool) {
+	t.Helper()
+	o, ok := b.Dataplane.(fib.Overseer)
+	if !ok {
+		return
+	}
+	by, err := o.Hidden(b.context(t), []route.Route{r})
+	if _, hidden := by[r.Key]; err != nil || hidden != want || len(by) > 1 {
+		t.Errorf("hidden %s: %v, %v; want %t", r, by, err, want)
+	}
+	if found, ok, _ := b.Dataplane.Lookup(b.context(t), r.Key); !ok || !found.SameForwarding(r) {
+		t.Errorf("behind another's: %s, %t; want %s", found, ok, r)
+	}
 }
 
 // hidden fails the test unless a look-up of k says that another's route stands before ours.

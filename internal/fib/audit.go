@@ -44,8 +44,9 @@ type audit struct {
 	engine  *Engine
 	life    int
 	routes  []route.Route
-	listed  map[route.Key]int32 // index of routes
-	missing []*entry            // not listed; hidden perhaps
+	listed  map[route.Key]int32  // index of routes
+	hidden  map[route.Key]string // of routes, where a listing alone does not tell: by whom
+	missing []*entry             // not listed; hidden perhaps
 	report  Report
 }
 
@@ -65,6 +66,11 @@ func (e *Engine) Audit(ctx context.Context) (Report, error) {
 	a.listed = make(map[route.Key]int32, len(routes))
 	for i, r := range routes {
 		a.listed[r.Key] = int32(i)
+	}
+	if o, ok := e.dataplane.(Overseer); ok {
+		if a.hidden, err = o.Hidden(ctx, routes); err != nil {
+			return Report{}, fmt.Errorf("fib: audit: %w", err)
+		}
 	}
 	for _, step := range []func(context.Context) error{a.compare, a.lookUpMissing, a.findExtra} {
 		if err := step(ctx); err != nil {
@@ -143,7 +149,7 @@ func (a *audit) compare(context.Context) error {
 				}
 				a.report.Compared++
 				if i, ok := a.listed[e.key]; ok {
-					a.note(t, e, t.compare(e, a.routes[i], true, nil), a.routes[i])
+					a.note(t, e, t.compare(e, a.routes[i], true, a.answer(e.key)), a.routes[i])
 				} else {
 					a.missing = append(a.missing, e)
 				}
@@ -152,6 +158,14 @@ func (a *audit) compare(context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// answer is what a look-up of a listed route would say besides.
+func (a *audit) answer(k route.Key) error {
+	if by, ok := a.hidden[k]; ok {
+		return route.HiddenError{By: by}
 	}
 	return nil
 }

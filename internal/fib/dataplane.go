@@ -19,9 +19,10 @@ type Dataplane interface {
 	// Routes lists all routes of ours, in no order, canonical. Dear where routes are many: it is not part of a quiet restart.
 	Routes(ctx context.Context) ([]route.Route, error)
 
-	// Lookup reads one route of ours by exact match: a spot check. ok is false where we have none. Where a data plane shows only the
-	// best of several owners' routes for one prefix (VPP), and another's goes before ours, it fails with a route.HiddenError that
-	// names the other: ours may or may not stand behind it. Another's that would give way to ours hides nothing: ok is false.
+	// Lookup reads one route of ours by exact match: a spot check. ok is false where we have none. Where another's goes before ours it
+	// fails with a route.HiddenError that names the other. With ok r is what stands behind it; without ok that cannot be seen, since the
+	// data plane shows only the best of several owners' routes for one prefix (VPP), and ours may or may not be there. Another's that
+	// would give way to ours hides nothing.
 	Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error)
 
 	// Resolve says how the data plane would forward to addr: the longest match in table, whoever owns it.
@@ -47,4 +48,11 @@ type TableKeeper interface {
 	// keep, which is sorted. Tables that others made stay, and so does table 0. It is not called while Apply runs, nor before our sources
 	// have told all they want; each time keep is complete. An error has it repeated later.
 	KeepTables(ctx context.Context, keep []uint32) error
+}
+
+// Overseer is what a Dataplane provides besides if it lists our routes also where another's goes before them (Linux): a listing alone does not
+// tell then which of them forward.
+type Overseer interface {
+	// Hidden says which of these routes of ours are hidden, and by whom, in the words of route.HiddenError.
+	Hidden(ctx context.Context, routes []route.Route) (map[route.Key]string, error)
 }

@@ -197,26 +197,28 @@ func (t *table) checked(s spot) {
 // compare takes what an exact look-up of e says and returns what it means. A look-up that failed tells nothing.
 func (t *table) compare(e *entry, found route.Route, ok bool, err error) Drift {
 	var hidden route.HiddenError
+	isHidden := errors.As(err, &hidden)
 	is := NoDrift
 	switch {
-	case errors.As(err, &hidden):
-		is = Hidden
-		t.shadow(e, hidden.By)
-		t.undrift(e)
-	case err != nil:
+	case err != nil && !isHidden:
 		return NoDrift
+	case ok && found.Digest() != e.actual:
+		is = Different
+	case isHidden:
+		is = Hidden
 	case !ok:
 		is = Missing
-	case found.Digest() != e.actual:
-		is = Different
-	default:
-		t.unshadow(e)
-		t.undrift(e)
 	}
 	t.drift.Checked++
-	if is == Missing || is == Different {
+	if isHidden {
+		t.shadow(e, hidden.By)
+	} else {
 		t.unshadow(e)
+	}
+	if is == Missing || is == Different {
 		t.drifted(e, drift{is, found})
+	} else {
+		t.undrift(e)
 	}
 	t.settle(e)
 	return is

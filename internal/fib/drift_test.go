@@ -345,6 +345,64 @@ func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
 	})
 }
 
+// In Linux another's route stands beside ours, and a look-up shows both: what is wrong with ours is seen behind it too.
+func TestShadowsWhereBothRoutesAreShown(t *testing.T) {
+	watchful(t, false, 3, func(t *testing.T, r *running) {
+		r.stop()
+		r.dp.open = true
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5})
+		for _, k := range []string{one, two, three} {
+			r.Learn(pfx(k), via("10.0.0.2"))
+		}
+		expect := func(what string, state State, drift Drift, by string) {
+			t.Helper()
+			if e := r.state(one); e.State != state || e.Drift != drift || e.By != by {
+				t.Errorf("%s: %+v", what, e)
+			}
+		}
+		steps := []struct {
+			what  string
+			do    func()
+			state State
+			drift Drift
+			by    string
+		}{
+			{"hidden", func() { r.dp.hide(one, "proto bird") }, Shadowed, NoDrift, "proto bird"},
+			{"hidden and changed", func() { r.dp.change(one) }, Drifted, Different, "proto bird"},
+			{"gone, and another's is there", func() { r.dp.lose(one) }, Drifted, Missing, ""},
+			{"nobody's", func() { r.dp.hide(one, "") }, Drifted, Missing, ""},
+		}
+		for _, s := range steps {
+			s.do()
+			time.Sleep(time.Second)
+			expect(s.what, s.state, s.drift, s.by)
+			r.audit(t)
+			expect(s.what+", audited", s.state, s.drift, s.by)
+		}
+		check(t, "ops", r.dp.printOps())
+	})
+}
+
+func TestAnAuditFindsShadowsAmongWhatIsListed(t *testing.T) {
+	watchful(t, true, 3, func(t *testing.T, r *running) {
+		r.stop()
+		r.dp.open = true
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path})
+		for _, k := range []string{one, two, three} {
+			r.Learn(pfx(k), via("10.0.0.2"))
+		}
+		time.Sleep(time.Minute)
+		for _, by := range []string{"proto bird", ""} {
+			r.dp.hide(two, by)
+			report := r.audit(t)
+			if e := r.state(two); report.Hidden != len(inState(r.Engine, Shadowed)) || e.By != by || report.Listed != 3 {
+				t.Errorf("by %q: %+v, %+v", by, e, report)
+			}
+		}
+		check(t, "ops", r.dp.printOps())
+	})
+}
+
 func (r *running) audit(t rapid.TB) Report {
 	t.Helper()
 	report, err := r.Audit(context.Background())

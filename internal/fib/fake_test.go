@@ -21,6 +21,7 @@ type fake struct {
 	ours    map[route.Key]route.Route
 	dead    map[route.Key]bool   // of ours: over an interface that has gone since they were put
 	hidden  map[route.Key]string // of ours: by whose route
+	open    bool                 // what is hidden is listed and shown too, as in Linux
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
 	refuse  map[route.Key]error
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
@@ -79,7 +80,7 @@ func (d *fake) Routes(ctx context.Context) ([]route.Route, error) {
 	}
 	var out []route.Route
 	for k := range d.ours {
-		if d.hidden[k] == "" {
+		if d.open || d.hidden[k] == "" {
 			out = append(out, d.shown(k))
 		}
 	}
@@ -120,9 +121,30 @@ func (d *fake) Lookup(ctx context.Context, k route.Key) (route.Route, bool, erro
 	case err != nil:
 		return route.Route{}, false, err
 	case by != "":
-		return route.Route{}, false, fmt.Errorf("look up %v: %w", k, route.HiddenError{By: by})
+		err = fmt.Errorf("look up %v: %w", k, route.HiddenError{By: by})
+		if !d.open {
+			return route.Route{}, false, err
+		}
+		if ok {
+			return r, true, err
+		}
 	}
 	return r, ok, nil
+}
+
+// overseer is a fake that is open.
+type overseer struct{ *fake }
+
+func (d overseer) Hidden(_ context.Context, routes []route.Route) (map[route.Key]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	by := map[route.Key]string{}
+	for _, r := range routes {
+		if other := d.hidden[r.Key]; other != "" {
+			by[r.Key] = other
+		}
+	}
+	return by, d.listErr
 }
 
 func (d *fake) KeepTables(ctx context.Context, keep []uint32) error {

@@ -31,6 +31,9 @@ func startWith(dp *fake, c Config) *running {
 	// A new process has a new adapter, which tells its facts again.
 	dp.tell(dp.now)
 	c.Dataplane, c.Log = dp, slog.New(slog.DiscardHandler)
+	if dp.open {
+		c.Dataplane = overseer{dp}
+	}
 	e := New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

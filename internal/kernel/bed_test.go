@@ -148,6 +148,15 @@ func (b *bed) want(routes ...route.Route) {
 	}
 }
 
+// behind fails the test unless r is there as it was put and another's goes before it.
+func (b *bed) behind(by string, r route.Route) {
+	b.t.Helper()
+	found, ok, err := b.Lookup(b.t.Context(), r.Key)
+	if !ok || !found.SameForwarding(r) || !errors.Is(err, route.HiddenError{By: by}) {
+		b.t.Errorf("lookup of %s: %s, %v, %v; want it behind %s", r, found, ok, err, by)
+	}
+}
+
 func show(routes []route.Route) string {
 	routes = slices.SortedFunc(slices.Values(routes), func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	var s strings.Builder

@@ -27,6 +27,9 @@ type leg struct {
 	flags   uint8      // RTNH_F_ONLINK, RTNH_F_DEAD, RTNH_F_LINKDOWN
 }
 
+// exists: the zero entry stands for none.
+func (e entry) exists() bool { return e.prefix.IsValid() }
+
 func (e entry) family() uint8 {
 	if e.prefix.Addr().Is4() {
 		return unix.AF_INET

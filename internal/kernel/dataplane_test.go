@@ -17,7 +17,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-var _ fib.Dataplane = (*Dataplane)(nil)
+var (
+	_ fib.Dataplane = (*Dataplane)(nil)
+	_ fib.Overseer  = (*Dataplane)(nil)
+)
 
 const otherTable = 7
 
@@ -49,7 +52,7 @@ func TestDataplaneKernel(t *testing.T) {
 			dataplanetest.Tables:     "a table comes into being by use",
 			dataplanetest.Connection: "the kernel cannot go away",
 			dataplanetest.Links:      "the kernel removes routes with their interface, drift repair puts them again",
-			dataplanetest.Hiding:     "the kernel shows routes of all owners",
+			dataplanetest.Hiding:     "the kernel shows routes of all owners: ours behind another's too",
 		},
 	})
 }

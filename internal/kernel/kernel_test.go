@@ -182,7 +182,8 @@ func TestForeignRoutesAreNeverTouched(t *testing.T) {
 	before := b.ip("route show table all") + b.ip("-6 route show table all")
 	ours := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"), via("2001:db8:1::/48", "fd00:1::2 eth1", "fd00:1::3 eth1")}
 	b.apply(put(ours...))
-	b.want(ours...)
+	b.behind("proto static, metric 0", ours[0])
+	b.behind("proto static, metric 7", ours[1])
 	b.apply(put(kind("198.18.1.0/24", route.Drop), kind("2001:db8:1::/48", route.Drop)))
 	b.apply(del("198.18.1.0/24", "2001:db8:1::/48"))
 	b.apply(del("198.18.1.0/24", "2001:db8:1::/48"))
@@ -240,13 +241,80 @@ func TestLookupBehindOtherRoutes(t *testing.T) {
 	} {
 		b.ip("route add " + foreign + " metric 5")
 	}
-	for key, want := range map[string]bool{
-		"198.18.1.0/24": true, "198.18.1.0/32": true, "198.18.1.0/25": false, "198.18.0.0/16": false, "10.0.1.0/24": false,
-		"2001:db8:1::/48": true, "198.18.2.0/24": false, "2001:db8:2::/48": false,
+	const boot = "proto boot, metric 5"
+	for key, want := range map[string]struct {
+		ok bool
+		by string
+	}{
+		"198.18.1.0/24": {true, boot}, "198.18.1.0/32": {true, ""}, "198.18.1.0/25": {}, "198.18.0.0/16": {}, "10.0.1.0/24": {},
+		"2001:db8:1::/48": {true, boot}, "198.18.2.0/24": {}, "2001:db8:2::/48": {},
 	} {
-		if _, ok, err := b.Lookup(t.Context(), route.Key{Prefix: pfx(key)}); ok != want || err != nil {
+		_, ok, err := b.Lookup(t.Context(), route.Key{Prefix: pfx(key)})
+		var hidden route.HiddenError
+		if errors.As(err, &hidden); ok != want.ok || hidden.By != want.by || want.by == "" && err != nil {
 			t.Errorf("%s: %v, %v", key, ok, err)
 		}
+	}
+}
+
+// TestWhoHidesWhat: a route goes before ours by its metric alone, whatever its protocol and its type; of several the best is named.
+func TestWhoHidesWhat(t *testing.T) {
+	for name, c := range map[string]struct {
+		ours    route.Route
+		foreign []string
+		by      string
+	}{
+		"BIRD's, before Calico 3.32":     {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird"}, "proto bird, metric 0"},
+		"BIRD's, since":                  {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird metric 1024"}, "proto bird, metric 1024"},
+		"BIRD's, IPv6":                   {via("2001:db8:1::/48", "fd00:1::2 eth1"), []string{"2001:db8:1::/48 via fd00:2::2 proto bird"}, "proto bird, metric 1024"},
+		"the best of two":                {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto 80 metric 9", "198.18.1.0/24 via 10.0.2.3 proto dhcp metric 8"}, "proto dhcp, metric 8"},
+		"a worse one":                    {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird metric 2000"}, ""},
+		"discarding both":                {kind("198.18.1.0/24", route.Drop), []string{"blackhole 198.18.1.0/24 proto bird"}, "proto bird, metric 0"},
+		"ours discards":                  {kind("198.18.1.0/24", route.Drop), []string{"198.18.1.0/24 via 10.0.2.2 proto 80"}, "proto 80, metric 0"},
+		"theirs discards":                {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"unreachable 198.18.1.0/24 proto zebra"}, "proto zebra, metric 0"},
+		"a longer one at the same place": {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/32 via 10.0.2.2 proto bird", "198.18.1.0/24 via 10.0.2.2 proto bird"}, "proto bird, metric 0"},
+		"only a longer one":              {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/32 via 10.0.2.2 proto bird"}, ""},
+		"the default route":              {via("0.0.0.0/0", "10.0.1.2 eth1"), []string{"default via 10.0.2.2 proto static"}, "proto static, metric 0"},
+		"in another table":               {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird table 9"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.apply(put(c.ours))
+			for _, r := range c.foreign {
+				b.ip("route add " + r)
+			}
+			if c.by == "" {
+				b.want(c.ours)
+			} else {
+				b.behind(c.by, c.ours)
+			}
+			by, err := b.Hidden(t.Context(), []route.Route{c.ours})
+			if err != nil || by[c.ours.Key] != c.by {
+				t.Errorf("hidden: %q, %v", by, err)
+			}
+		})
+	}
+}
+
+// An elevated route of ours before a normal one is no shadow, and another's between them hides the normal one.
+func TestElevatedRoutesAndShadows(t *testing.T) {
+	b := newBed(t)
+	normal, elevated := via("198.18.1.1/32", "10.0.1.2 eth1"), via("198.18.1.1/32", "10.0.1.3 eth1")
+	elevated.Elevated = true
+	both := []route.Route{normal, elevated}
+	b.apply(put(both...))
+	b.want(both...)
+	if by, err := b.Hidden(t.Context(), both); err != nil || len(by) != 0 {
+		t.Errorf("hidden: %v, %v", by, err)
+	}
+	b.ip("route add 198.18.1.1/32 via 10.0.2.2 proto 80 metric 1024")
+	b.behind("proto 80, metric 1024", normal)
+	if r, ok, err := b.Lookup(t.Context(), elevated.Key); err != nil || !ok || !r.SameForwarding(elevated) {
+		t.Errorf("elevated: %s, %t, %v", r, ok, err)
+	}
+	by, err := b.Hidden(t.Context(), both)
+	if err != nil || len(by) != 1 || by[normal.Key] != "proto 80, metric 1024" {
+		t.Errorf("hidden: %v, %v", by, err)
 	}
 }
 

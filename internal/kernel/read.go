@@ -59,9 +59,10 @@ func (d *Dataplane) each(ctx context.Context, s selection, restart func(), visit
 	}
 }
 
-// Lookup reads one route of ours; none is hidden by another's, for the kernel lists every owner's. In the main table it mostly takes one
-// question to the kernel (13 µs). Where that does not show our route, and in other tables, our routes of the table are listed: the kernel
-// has no exact lookup, and passes over routes without carrier (ignore_routes_with_linkdown) or with a failed neighbour (IPv6).
+// Lookup reads one route of ours, and names who hides it by a lower metric; ours is returned then too, for the kernel keeps both. In the
+// main table it mostly takes one question to the kernel (13 µs). Where that does not show our route, and in other tables, the routes of
+// the table are listed: the kernel has no exact lookup, and passes over routes without carrier (ignore_routes_with_linkdown) or with a
+// failed neighbour (IPv6).
 func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error) {
 	table, err := d.kernelTable(k.Table)
 	if err != nil {
@@ -71,27 +72,35 @@ func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok 
 	if err != nil {
 		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
 	}
-	e, ok, err := d.exact(ctx, table, k.Prefix, d.metricFor(k))
+	ours, before, err := d.exact(ctx, table, k.Prefix, d.metricFor(k))
 	if err != nil {
 		return route.Route{}, false, fmt.Errorf("kernel: look up %s: %w", k, err)
 	}
-	if !ok {
+	if !ours.exists() {
 		return route.Route{}, false, nil
 	}
-	return d.asPut(d.routeOf(e, ifaces)), true, nil
+	if before.exists() {
+		err = fmt.Errorf("kernel: look up %s: %w", k, route.HiddenError{By: owner(before)})
+	}
+	return d.asPut(d.routeOf(ours, ifaces)), true, err
 }
 
-func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix, metric uint32) (found entry, ok bool, err error) {
-	s := selection{family: entry{prefix: p}.family(), table: table, protocol: d.protocol}
+// exact finds our entry of one prefix and metric, and another's before it.
+func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix, metric uint32) (ours, before entry, err error) {
+	s := selection{family: entry{prefix: p}.family(), table: table}
 	if table == unix.RT_TABLE_MAIN && p.Bits() > 0 { // 0.0.0.0 would mean ourselves
 		e, answer := d.ask(p.Addr())
 		switch {
 		case answer == matched && e.table == table && e.prefix == p && d.ours(e) && e.metric == metric:
-			return e, true, nil
+			return e, entry{}, nil
+		case answer == matched && e.table == table && e.prefix == p && d.hides(e, metric):
+			s.protocol = d.protocol // who hides it is known
+			ours, _, err = d.search(ctx, s, p, metric)
+			return ours, e, err
 		case answer == unclear && e.kind != 0: // most likely it is this one that discards, and there are few such
 			s.kind = e.kind
-			if found, ok, err = d.search(ctx, s, p, metric); ok || err != nil {
-				return found, ok, err
+			if ours, before, err = d.search(ctx, s, p, metric); ours.exists() || err != nil {
+				return ours, before, err
 			}
 			s.kind = 0
 		}
@@ -99,14 +108,78 @@ func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix, met
 	return d.search(ctx, s, p, metric)
 }
 
-func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix, metric uint32) (found entry, ok bool, err error) {
-	restart := func() { found, ok = entry{}, false }
+// search finds our entry of one prefix and metric in a selection, and another's before it: of several the one that forwards.
+func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix, metric uint32) (ours, before entry, err error) {
+	restart := func() { ours, before = entry{}, entry{} }
 	err = d.each(ctx, s, restart, func(e entry) {
-		if e.prefix == p && d.ours(e) && e.metric == metric {
-			found, ok = e, true
+		switch {
+		case e.prefix != p:
+		case d.ours(e) && e.metric == metric:
+			ours = e
+		case d.hides(e, metric) && (!before.exists() || e.metric < before.metric):
+			before = e
 		}
 	})
-	return found, ok, err
+	return ours, before, err
+}
+
+// hides reports whether e goes before an entry of ours with the same prefix and this metric. Our own elevated one hides nothing.
+func (d *Dataplane) hides(e entry, metric uint32) bool { return !d.ours(e) && e.metric < metric }
+
+// Hidden is fib.Overseer's: it reads the whole FIB once.
+func (d *Dataplane) Hidden(ctx context.Context, routes []route.Route) (map[route.Key]string, error) {
+	ours := make(map[route.Key]bool, len(routes))
+	for _, r := range routes {
+		ours[r.Key] = true
+	}
+	before := map[route.Key]entry{}
+	err := d.each(ctx, selection{}, func() { clear(before) }, func(e entry) {
+		for _, elevated := range []bool{false, true} {
+			k := route.Key{Table: d.ourTable(e.table), Elevated: elevated, Prefix: e.prefix}
+			if !ours[k] || !d.hides(e, d.metricFor(k)) {
+				continue
+			}
+			if other, ok := before[k]; !ok || e.metric < other.metric {
+				before[k] = e
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("kernel: list all owners' routes: %w", err)
+	}
+	by := make(map[route.Key]string, len(before))
+	for k, e := range before {
+		by[k] = owner(e)
+	}
+	return by, nil
+}
+
+// owner says whose route e is, in the words of `ip route`.
+func owner(e entry) string {
+	return fmt.Sprintf("proto %s, metric %d", protocolName(e.protocol), e.metric)
+}
+
+// protocolName is the name that iproute2 gives a protocol (etc/iproute2/rt_protos), of those that route beside us.
+func protocolName(protocol uint8) string {
+	switch protocol {
+	case unix.RTPROT_KERNEL:
+		return "kernel"
+	case unix.RTPROT_BOOT:
+		return "boot"
+	case unix.RTPROT_STATIC:
+		return "static"
+	case unix.RTPROT_RA:
+		return "ra"
+	case unix.RTPROT_ZEBRA:
+		return "zebra"
+	case unix.RTPROT_BIRD:
+		return "bird"
+	case unix.RTPROT_DHCP:
+		return "dhcp"
+	case unix.RTPROT_BGP:
+		return "bgp"
+	}
+	return fmt.Sprint(protocol)
 }
 
 // Resolve says how the kernel would forward to addr. An own address and a route that discards are not usable.

@@ -89,10 +89,9 @@ type Resolution struct {
 	Usable bool         // the match forwards packets somewhere (no drop, not ours, interface up)
 }
 
-// HiddenError is a data plane's answer about a route of ours when it shows another's for the same prefix, which goes before ours:
-// whether ours stands behind it cannot be seen.
+// HiddenError is a data plane's answer about a route of ours when another's for the same prefix goes before it.
 type HiddenError struct {
-	By string // who owns the other route, in the data plane's words: VPP's name of the FIB source
+	By string // who owns the other route, in the data plane's words: VPP's name of the FIB source, Linux' protocol and metric
 }
 
 func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
