@@ -3,19 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
-	"net/http"
 	"net/url"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
 )
 
@@ -45,39 +40,21 @@ func socketFlag(c *cobra.Command, socket *string) {
 	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket, "admin socket of the agent to ask")
 }
 
+// askTimeout bounds a question to an agent that hangs.
+const askTimeout = time.Minute
+
 // ask gets path from the agent behind the admin socket and decodes the answer into out.
 func ask(ctx context.Context, socket, path string, query url.Values, out any) error {
-	return call(ctx, http.MethodGet, socket, path, query, out)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return adminclient.New(socket).Get(ctx, path, query, out)
 }
 
-// call sends a request to the agent behind the admin socket and decodes the answer into out.
-func call(ctx context.Context, method, socket, path string, query url.Values, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// tell has the agent behind the admin socket do something, and decodes its answer into out.
+func tell(ctx context.Context, socket, path string, query url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	defer client.CloseIdleConnections()
-	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the same --admin-socket?", socket)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s belongs to root; try again as root", socket)
-	case err != nil:
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return errors.New(strings.TrimSpace(string(text)))
-	}
-	return json.NewDecoder(resp.Body).Decode(out)
+	return adminclient.New(socket).Post(ctx, path, query, out)
 }
 
 func statusCommand() *cobra.Command {
@@ -178,7 +155,7 @@ reported, as --drift of the running agent says. VPP's workers stand still while 
 Exit status 0 says that everything agrees.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var r agent.AuditStatus
-			if err := call(cmd.Context(), http.MethodPost, socket, "/v1/audit", nil, &r); err != nil {
+			if err := tell(cmd.Context(), socket, "/v1/audit", nil, &r); err != nil {
 				return err
 			}
 			if asJSON {
@@ -208,7 +185,7 @@ func guardCommand() *cobra.Command {
 them. This carries them out at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var held []agent.GuardStatus
-			if err := call(cmd.Context(), http.MethodPost, socket, "/v1/guard/release", nil, &held); err != nil {
+			if err := tell(cmd.Context(), socket, "/v1/guard/release", nil, &held); err != nil {
 				return err
 			}
 			if len(held) == 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -37,7 +36,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			if cancel {
-				if err := call(cmd.Context(), http.MethodPost, socket, "/v1/drain/cancel", nil, &agent.DrainStatus{}); err != nil {
+				if err := tell(cmd.Context(), socket, "/v1/drain/cancel", nil, &agent.DrainStatus{}); err != nil {
 					return err
 				}
 				fmt.Fprintln(out, "cancelled: everything is announced as before")
@@ -48,7 +47,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 			}
 			var d agent.DrainStatus
 			query := url.Values{"wait": {wait.String()}, "stay": {strconv.FormatBool(stay)}}
-			if err := call(cmd.Context(), http.MethodPost, socket, "/v1/drain", query, &d); err != nil {
+			if err := tell(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
 				return err
 			}
 			fmt.Fprintf(out, "draining: announced as the worst choice, withdrawn at %s; `drain --cancel` ends that\n", d.Until.Local().Format(time.TimeOnly))

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
 )
@@ -24,7 +24,7 @@ type node struct {
 	*netlab.Process
 	lab     *lab
 	args    []string
-	admin   *http.Client
+	admin   *adminclient.Client
 	metrics *http.Client
 }
 
@@ -37,9 +37,7 @@ func (l *lab) startAgent(state string, args ...string) (*node, error) {
 		"run", "--node-name", "node", "--etcd-endpoints", "http://127.0.0.1:2379", "--admin-socket", socket, "--metrics-listen", metricsAddress,
 		"--state-dir", filepath.Join(l.Dir(), state), "--log-level", "warn",
 	}, args...)}
-	n.admin = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
+	n.admin = adminclient.New(socket)
 	n.metrics = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() (err error) {
 			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", metricsAddress)
@@ -57,18 +55,8 @@ func (n *node) start() (err error) {
 
 // kill ends it as a crash would.
 func (n *node) kill() error {
-	n.admin.CloseIdleConnections()
 	n.metrics.CloseIdleConnections()
 	return n.Kill()
-}
-
-func (n *node) status() (s agent.Status, err error) {
-	resp, err := n.admin.Get("http://agent/v1/status")
-	if err != nil {
-		return s, err
-	}
-	defer resp.Body.Close()
-	return s, json.NewDecoder(resp.Body).Decode(&s)
 }
 
 // pollInterval bounds what a time that is taken by asking can resolve, and what asking costs.
@@ -82,7 +70,7 @@ func (n *node) until(holds func(agent.Status) error) error {
 			return nil // noticed below
 		default:
 		}
-		s, err := n.status()
+		s, err := n.admin.Status(n.lab.b.ctx)
 		if err != nil {
 			return err
 		}

@@ -140,7 +140,7 @@ func (l *lab) restart(n *node, r *relay, count int) error {
 		return err
 	}
 	took := time.Since(began)
-	s, err := n.status()
+	s, err := n.admin.Status(n.lab.b.ctx)
 	if err != nil {
 		return err
 	}

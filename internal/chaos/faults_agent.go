@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"vpp-route-agent/internal/agent"
@@ -160,7 +160,7 @@ spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120
 func drainAndCancel(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	var d agent.DrainStatus
-	if err := a.ask(ctx, http.MethodPost, "/v1/drain?wait=1m", &d); err != nil {
+	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {"1m"}}, &d); err != nil {
 		return err
 	}
 	if err := pause(ctx, 2*time.Second); err != nil {
@@ -173,7 +173,7 @@ func drainAndCancel(ctx context.Context, t *trial) error {
 	for _, ann := range s.BGP.Announcements {
 		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
 	}
-	return a.ask(ctx, http.MethodPost, "/v1/drain/cancel", &d)
+	return a.post(ctx, "/v1/drain/cancel", nil, &d)
 }
 
 func stopDuringReconcile(ctx context.Context, t *trial) error {

@@ -3,13 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
 )
@@ -28,19 +28,14 @@ type agentSpeaker struct {
 	dir    string
 	extra  []string // arguments of one trial
 	wrap   []string // a command that runs the agent, with its own arguments
-	client *http.Client
+	admin  *adminclient.Client
 
 	process *netlab.Process
 }
 
 func newAgent(n *node) *agentSpeaker {
 	a := &agentSpeaker{n: n, binary: n.cluster.settings.agent, dir: filepath.Join(n.cluster.lab.Dir(), n.name)}
-	a.client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, // one agent follows another behind the socket
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", a.socket())
-		},
-	}}
+	a.admin = adminclient.New(a.socket())
 	return a
 }
 
@@ -73,31 +68,40 @@ func (a *agentSpeaker) start(context.Context) (err error) {
 func (a *agentSpeaker) kill() error { return a.process.Kill() }
 func (a *agentSpeaker) stop() error { return a.process.Stop() }
 
-// ask sends a request to the agent's admin socket.
-func (a *agentSpeaker) ask(ctx context.Context, method, path string, out any) error {
+// alive returns an error if the agent has ended: it will not answer any more.
+func (a *agentSpeaker) alive() error {
 	select {
 	case <-a.process.Done():
 		return fmt.Errorf("the agent of %s has ended: %v; its log: %s", a.n.name, a.process.Err(), a.process.LogPath())
 	default:
+		return nil
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
-	if err != nil {
+}
+
+const askTimeout = 5 * time.Second
+
+// get reads path from the agent.
+func (a *agentSpeaker) get(ctx context.Context, path string, out any) error {
+	if err := a.alive(); err != nil {
 		return err
 	}
-	resp, err := a.client.Do(req)
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return a.admin.Get(ctx, path, nil, out)
+}
+
+// post has the agent do something.
+func (a *agentSpeaker) post(ctx context.Context, path string, query url.Values, out any) error {
+	if err := a.alive(); err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("%s: %s %s", path, resp.Status, strings.TrimSpace(string(text)))
-	}
-	return json.NewDecoder(resp.Body).Decode(out)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return a.admin.Post(ctx, path, query, out)
 }
 
 func (a *agentSpeaker) status(ctx context.Context) (s agent.Status, err error) {
-	return s, a.ask(ctx, http.MethodGet, "/v1/status", &s)
+	return s, a.get(ctx, "/v1/status", &s)
 }
 
 func (a *agentSpeaker) ready(ctx context.Context, peers []netip.Addr) error {
@@ -128,14 +132,14 @@ func (a *agentSpeaker) ready(ctx context.Context, peers []netip.Addr) error {
 // audited are the agent's routes, after it has compared all of them with a listing of the data plane and found no difference.
 func (a *agentSpeaker) audited(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
 	var report agent.AuditStatus
-	if err := a.ask(ctx, http.MethodPost, "/v1/audit", &report); err != nil {
+	if err := a.post(ctx, "/v1/audit", nil, &report); err != nil {
 		return nil, err
 	}
 	if n := report.Missing + report.Different + report.Extra; n > 0 {
 		return nil, fmt.Errorf("VPP differs in %d routes: %+v", n, report.Findings)
 	}
 	var routes []agent.RouteStatus
-	if err := a.ask(ctx, http.MethodGet, "/v1/routes", &routes); err != nil {
+	if err := a.get(ctx, "/v1/routes", &routes); err != nil {
 		return nil, err
 	}
 	found := map[netip.Prefix]netip.Addr{}

@@ -2,17 +2,13 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
 )
@@ -25,7 +21,7 @@ type agentSpeaker struct {
 	ns     *netlab.Namespace
 	args   []string
 	socket string
-	client *http.Client
+	admin  *adminclient.Client
 
 	process *netlab.Process
 }
@@ -37,9 +33,7 @@ func newAgent(lab *netlab.Lab, binary, node string, ns *netlab.Namespace, datapl
 		"run", "--node-name", node, "--etcd-endpoints", etcdURL,
 		"--admin-socket", a.socket, "--state-dir", filepath.Join(dir, "state"),
 	}, dataplane...)
-	a.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
-	}}}
+	a.admin = adminclient.New(a.socket)
 	return a
 }
 
@@ -51,38 +45,18 @@ func (a *agentSpeaker) start(context.Context) (err error) {
 }
 
 // kill ends the agent as a crash would, without a last word to anybody.
-func (a *agentSpeaker) kill() error {
-	a.client.CloseIdleConnections()
-	return a.process.Kill()
-}
+func (a *agentSpeaker) kill() error { return a.process.Kill() }
 
-// get asks the agent's admin API. An agent that has ended will not answer any more.
-func (a *agentSpeaker) get(ctx context.Context, path string, out any) error {
+// status asks the agent. One that has ended will not answer any more.
+func (a *agentSpeaker) status(ctx context.Context) (agent.Status, error) {
 	select {
 	case <-a.process.Done():
-		return fmt.Errorf("the agent of %s has ended: %w\n%s", a.node, a.process.Err(), tail(a.process.LogPath()))
+		return agent.Status{}, fmt.Errorf("the agent of %s has ended: %w\n%s", a.node, a.process.Err(), tail(a.process.LogPath()))
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("%s: %s %s", path, resp.Status, strings.TrimSpace(string(text)))
-	}
-	return json.NewDecoder(resp.Body).Decode(out)
-}
-
-func (a *agentSpeaker) status(ctx context.Context) (s agent.Status, err error) {
-	return s, a.get(ctx, "/v1/status", &s)
+	return a.admin.Status(ctx)
 }
 
 func (a *agentSpeaker) sessions(ctx context.Context) (up []netip.Addr, err error) {

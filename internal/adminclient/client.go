@@ -1,0 +1,76 @@
+// Package adminclient asks a running agent through its admin socket, for the commands that show it and for whatever runs agents to try them.
+// What is asked and answered is defined in internal/agent.
+package adminclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"vpp-route-agent/internal/agent"
+)
+
+// Client asks whichever agent is behind a socket now: it keeps no connection, so one agent may follow another. Its methods may be used at
+// the same time.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// New returns a client of the agent with that admin socket, which need not be there yet.
+func New(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}
+	return c
+}
+
+// Get reads path, with a query that may be nil, and decodes the answer into out. It waits as long as ctx allows.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, out any) error {
+	return c.call(ctx, http.MethodGet, path, query, out)
+}
+
+// Post has the agent do something, and decodes its answer into out.
+func (c *Client) Post(ctx context.Context, path string, query url.Values, out any) error {
+	return c.call(ctx, http.MethodPost, path, query, out)
+}
+
+// Status is how the agent stands.
+func (c *Client) Status(ctx context.Context) (s agent.Status, err error) {
+	return s, c.Get(ctx, "/v1/status", nil, &s)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
+	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the same --admin-socket?", c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s belongs to root; try again as root", c.socket)
+	case err != nil:
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}

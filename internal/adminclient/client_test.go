@@ -1,0 +1,59 @@
+package adminclient
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// serve answers on a socket as a running agent does, until the test or the returned function ends it.
+func serve(t *testing.T, socket, sweep string) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"fib":{"sweep":"` + sweep + `"}}`))
+	})
+	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "prefix: "+r.URL.Query().Get("prefix")+" is neither a prefix nor an address", http.StatusBadRequest)
+	})
+	s := http.Server{Handler: mux}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return func() { s.Close() }
+}
+
+func TestAsksWhicheverAgentIsThereNow(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	c := New(socket)
+	for _, sweep := range []string{"waiting", "done"} {
+		stop := serve(t, socket, sweep)
+		s, err := c.Status(context.Background())
+		if err != nil || s.FIB.Sweep != sweep {
+			t.Errorf("sweep %q, %v; want %q", s.FIB.Sweep, err, sweep)
+		}
+		stop()
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "agent.sock")
+	serve(t, socket, "done")
+	for _, x := range []struct{ name, socket, path, want string }{
+		{"nobody listens", filepath.Join(dir, "other.sock"), "/v1/status", "is `vpp-route-agent run` running"},
+		{"the agent refuses", socket, "/v1/routes", "prefix: x is neither a prefix nor an address"},
+	} {
+		var out any
+		err := New(x.socket).Get(context.Background(), x.path, map[string][]string{"prefix": {"x"}}, &out)
+		if err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v; want %q", x.name, err, x.want)
+		}
+	}
+}
