@@ -64,13 +64,22 @@ func checkStatic(t *testing.T, name string) {
 	}
 }
 
+// listed is what a bill of materials says of a module.
+type listed struct {
+	Name, Version string
+	Licenses      []struct {
+		License    struct{ ID string }
+		Expression string
+	}
+}
+
 func checkBill(t *testing.T, file, version string) {
 	t.Helper()
 	var bill struct {
 		Metadata struct {
 			Component struct{ Name, Version string }
 		}
-		Components []struct{ Name, Version string }
+		Components []listed
 	}
 	if err := json.Unmarshal(read(t, file), &bill); err != nil {
 		t.Fatal(err)
@@ -79,8 +88,23 @@ func checkBill(t *testing.T, file, version string) {
 		t.Errorf("bill of %+v", bill.Metadata.Component)
 	}
 	for _, want := range []string{"std", "github.com/osrg/gobgp/v3", "go.fd.io/govpp", "go.etcd.io/etcd/client/v3"} {
-		if !slices.ContainsFunc(bill.Components, func(c struct{ Name, Version string }) bool { return c.Name == want && c.Version != "" }) {
+		if !slices.ContainsFunc(bill.Components, func(c listed) bool { return c.Name == want && c.Version != "" }) {
 			t.Errorf("the bill lacks %s", want)
+		}
+	}
+	licenses := map[string]string{}
+	for _, c := range bill.Components {
+		if len(c.Licenses) != 1 || c.Licenses[0].License.ID == "" && c.Licenses[0].Expression == "" {
+			t.Fatalf("%s has licenses %+v", c.Name, c.Licenses)
+		}
+		licenses[c.Name] = c.Licenses[0].License.ID + c.Licenses[0].Expression
+	}
+	for name, want := range map[string]string{
+		"std": "BSD-3-Clause", "github.com/osrg/gobgp/v3": "Apache-2.0", "go.uber.org/zap": "MIT", "gopkg.in/yaml.v3": "Apache-2.0 AND MIT",
+		"github.com/gorilla/websocket": "BSD-2-Clause", "github.com/hashicorp/hcl": "MPL-2.0",
+	} {
+		if licenses[name] != want {
+			t.Errorf("license of %s is %q, want %s", name, licenses[name], want)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 // Command sbom prints a bill of materials of a Go binary, as CycloneDX 1.5 in JSON: sbom BINARY VERSION. It reads what the linker wrote into the
-// binary, not go.mod: so it names what is in there and nothing else. It knows no licenses. Run by `make release`.
+// binary, not go.mod: so it names what is in there and nothing else. Licenses come from the modules' own files; one that is not recognized is an
+// error. Run by `make release`, in the root of the module.
 package main
 
 import (
@@ -19,13 +20,24 @@ func main() {
 	}
 	info, err := buildinfo.ReadFile(os.Args[1])
 	if err == nil {
-		err = write(os.Stdout, billOf(info, os.Args[2]))
+		err = printBill(info, os.Args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
 }
+
+func printBill(info *debug.BuildInfo, version string) error {
+	b := billOf(info, version)
+	if err := addLicenses(&b); err != nil {
+		return err
+	}
+	return write(os.Stdout, b)
+}
+
+// goLibrary is the name of Go's standard library, also in advisories.
+const goLibrary = "std"
 
 // bill and its parts have the names of the CycloneDX 1.5 JSON schema.
 type bill struct {
@@ -45,6 +57,7 @@ type component struct {
 	Ref        string     `json:"bom-ref"`
 	Name       string     `json:"name"`
 	Version    string     `json:"version"`
+	Licenses   []license  `json:"licenses,omitempty"`
 	PURL       string     `json:"purl"`
 	Properties []property `json:"properties,omitempty"`
 }
@@ -66,7 +79,7 @@ func billOf(info *debug.BuildInfo, version string) bill {
 	}
 	// "go1.26.1 X:experiment": what follows the version is how it was built.
 	release, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ")
-	b.Components = append(b.Components, part("library", "std", release))
+	b.Components = append(b.Components, part("library", goLibrary, release))
 	for _, m := range info.Deps {
 		b.Components = append(b.Components, moduleOf(m))
 	}
