@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -46,62 +48,101 @@ func program(b *bench) (err error) {
 	ops := attachedOps(prefixes, hops[0])
 	gone := deletions(ops)
 
-	var engineAdd, engineDel, applyAdd, applyDel, rawAdd, rawDel, callAdd, callDel series
+	var engine, apply, raw, calls programmed
 	journals := 0
 	byEngine := func() error {
 		journals++
 		e := c.engine(b.ctx, filepath.Join(l.Dir(), fmt.Sprintf("journal-%d", journals)))
 		defer e.stop()
-		add, err := e.learn(b.ctx, prefixes, paths)
-		if err != nil {
-			return err
-		}
-		del, err := e.learn(b.ctx, prefixes, nil)
-		engineAdd, engineDel = append(engineAdd, rate(len(prefixes), add.Seconds())), append(engineDel, rate(len(prefixes), del.Seconds()))
-		return err
+		return engine.round(p, len(prefixes),
+			func() (time.Duration, error) { return e.learn(b.ctx, prefixes, paths) },
+			func() (time.Duration, error) { return e.learn(b.ctx, prefixes, nil) })
 	}
 	byApply := func() error {
-		add, err := c.apply(b.ctx, ops)
-		if err != nil {
-			return err
-		}
-		del, err := c.apply(b.ctx, gone)
-		applyAdd, applyDel = append(applyAdd, rate(len(ops), add.Seconds())), append(applyDel, rate(len(ops), del.Seconds()))
-		return err
+		return apply.round(p, len(ops),
+			func() (time.Duration, error) { return c.apply(b.ctx, ops) },
+			func() (time.Duration, error) { return c.apply(b.ctx, gone) })
 	}
 	byRaw := func() error {
-		add, err := w.program(prefixes, w.put)
-		if err != nil {
-			return err
-		}
-		del, err := w.program(prefixes, w.del)
-		rawAdd, rawDel = append(rawAdd, rate(len(prefixes), add.Seconds())), append(rawDel, rate(len(prefixes), del.Seconds()))
-		return err
+		return raw.round(p, len(prefixes),
+			func() (time.Duration, error) { return w.program(prefixes, w.put) },
+			func() (time.Duration, error) { return w.program(prefixes, w.del) })
 	}
 	byCalls := func() error {
-		add, err := one.program(b.ctx, few, true)
-		if err != nil {
-			return err
-		}
-		del, err := one.program(b.ctx, few, false)
-		callAdd, callDel = append(callAdd, rate(len(few), add.Seconds())), append(callDel, rate(len(few), del.Seconds()))
-		return err
+		return calls.round(p, len(few),
+			func() (time.Duration, error) { return one.program(b.ctx, few, true) },
+			func() (time.Duration, error) { return one.program(b.ctx, few, false) })
 	}
 	if err := byRaw(); err != nil { // VPP's pools grow before the first round that counts
 		return err
 	}
-	rawAdd, rawDel = nil, nil
+	raw = programmed{}
 	if err := rounds(b.pick(9, 5), byEngine, byRaw, byApply, byCalls); err != nil {
 		return err
 	}
-	on := fmt.Sprintf("%d /32s on %s, %d rounds", len(prefixes), p.name, len(rawAdd))
-	b.compare("program: engine with journal", "add/s", engineAdd, "raw writer", rawAdd, b.quiet(p.limit(atLeast(0.9))), on)
-	b.compare("program: engine with journal", "add/s", engineAdd, "one call per route", callAdd, atLeast(4), "")
-	b.compare("program: pipeline alone", "add/s", applyAdd, "raw writer", rawAdd, noBudget, "")
-	b.compare("delete: engine with journal", "del/s", engineDel, "raw writer", rawDel, noBudget, "")
-	b.compare("delete: pipeline alone", "del/s", applyDel, "raw writer", rawDel, noBudget, "")
-	b.compare("delete: engine with journal", "del/s", engineDel, "one call per route", callDel, noBudget, "")
+	on := fmt.Sprintf("%d /32s on %s, %d rounds", len(prefixes), p.name, len(raw.add.rate))
+	b.compare("program: engine with journal", "add/s", engine.add.rate, "raw writer", raw.add.rate, b.quiet(p.limit(atLeast(0.9))), on)
+	b.compare("program: engine with journal", "add/s", engine.add.rate, "one call per route", calls.add.rate, atLeast(4), "")
+	b.compare("program: pipeline alone", "add/s", apply.add.rate, "raw writer", raw.add.rate, noBudget, "")
+	b.processorTime("program", p, engine.add, apply.add, raw.add)
+	b.compare("delete: engine with journal", "del/s", engine.del.rate, "raw writer", raw.del.rate, noBudget, "")
+	b.compare("delete: pipeline alone", "del/s", apply.del.rate, "raw writer", raw.del.rate, noBudget, "")
+	b.compare("delete: engine with journal", "del/s", engine.del.rate, "one call per route", calls.del.rate, noBudget, "")
+	b.processorTime("delete", p, engine.del, apply.del, raw.del)
 	return nil
+}
+
+// programmed is what one way to fill and to empty the FIB took.
+type programmed struct{ add, del taken }
+
+// taken has one figure for each round: routes per second, and microseconds of processor time per route, ours and the data plane's.
+type taken struct{ rate, ours, plane series }
+
+// round fills and empties p with n routes.
+func (w *programmed) round(p *plane, n int, add, del func() (time.Duration, error)) error {
+	if err := w.add.round(p, n, add); err != nil {
+		return err
+	}
+	return w.del.round(p, n, del)
+}
+
+func (t *taken) round(p *plane, n int, f func() (time.Duration, error)) error {
+	before, err := cpuSeconds(p.process)
+	if err != nil {
+		return err
+	}
+	ours := ownCPUSeconds()
+	took, err := f()
+	if err != nil {
+		return err
+	}
+	ours = ownCPUSeconds() - ours
+	after, err := cpuSeconds(p.process)
+	if err != nil {
+		return err
+	}
+	perRoute := 1e6 / float64(n)
+	t.rate = append(t.rate, rate(n, took.Seconds()))
+	t.ours, t.plane = append(t.ours, ours*perRoute), append(t.plane, (after-before)*perRoute)
+	return nil
+}
+
+// ownCPUSeconds is the processor time that this process has used so far: here the agent's side is part of it.
+func ownCPUSeconds() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // it fails for wrong arguments alone
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// processorTime adds what the ways cost both sides for each route. Unlike rates that says something on a busy machine, too.
+func (b *bench) processorTime(verb string, p *plane, engine, pipeline, raw taken) {
+	const unit, reference = "µs/route", "raw writer"
+	b.compare(verb+": CPU of the engine", unit, engine.ours, reference, raw.ours, noBudget, "")
+	b.compare(verb+": CPU of the pipeline", unit, pipeline.ours, reference, raw.ours, noBudget, "")
+	b.compare(verb+": CPU of "+p.name+" meanwhile, by the engine", unit, engine.plane, reference, raw.plane, noBudget, "")
+	b.compare(verb+": CPU of "+p.name+" meanwhile, by the pipeline", unit, pipeline.plane, reference, raw.plane, noBudget, "")
 }
 
 // attachedOps puts prefixes through a neighbour on the plane's interface.
