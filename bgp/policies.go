@@ -16,6 +16,9 @@ type Policies struct {
 	NoExport []netip.Prefix
 	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not, unless it is elevated.
 	OwnBlocks []netip.Prefix
+	// Elevated are the host routes that were learned with a LOCAL_PREF above the normal one (a live migration) and lie inside an own block. They may
+	// leave. No plan has any: the speaker fills them in as they come.
+	Elevated []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
 	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
@@ -182,8 +185,7 @@ func (r Rule) verdict() Verdict {
 // ours leads there, and where a learned one leads depends on us. So is its list of service routes, which only a cluster with a Kubernetes API
 // has; ranges a reflector passes on are there.
 //
-// An elevated route (a live migration) is passed on from inside an own block only if it is our own: the node that a learned one points to announces
-// it as well, and until that has arrived packets that come here for the block are forwarded.
+// An elevated route (a live migration) leaves from inside an own block. Of our own routes LOCAL_PREF tells, of learned ones Elevated.
 func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)
@@ -195,7 +197,7 @@ func (p Policies) Common(r Route) Verdict {
 		return accept("own block")
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
-		if r.From == nil && r.LocalPref > p.normal(r.Prefix) {
+		if r.From == nil && r.LocalPref > p.normal(r.Prefix) || r.From != nil && slices.Contains(p.Elevated, r.Prefix) {
 			return accept("elevated (a live migration) inside own block %s", block)
 		}
 		return reject("inside own block %s, which is announced as a whole", block)

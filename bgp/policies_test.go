@@ -84,7 +84,15 @@ func TestExport(t *testing.T) {
 	}
 	elevated.From = &out
 	if v := p.Export(elevated, toIn); v.Reason != insideOwn {
-		t.Errorf("a learned one is passed on: %+v", v)
+		t.Errorf("a learned one that is not known to be elevated is passed on: %+v", v)
+	}
+	p.Elevated = []netip.Prefix{elevated.Prefix}
+	if v := p.Export(elevated, toIn); !v.Accept {
+		t.Errorf("a learned one that is elevated is not passed on: %s", v.Reason)
+	}
+	elevated.From, elevated.LocalPref = nil, normalPref
+	if v := p.Export(elevated, toIn); v.Reason != insideOwn {
+		t.Errorf("our own normal route leaves, because somebody else's is elevated: %+v", v)
 	}
 	if v := (Policies{}).Export(Route{Prefix: pfx("10.1.0.0/26"), From: &out}, toOut); v.Accept {
 		t.Error("without pools a learned route is exported")
@@ -134,6 +142,7 @@ func TestWellKnownCommunities(t *testing.T) {
 // The literal reading of Calico's export filter, from the resources, in addresses: a prefix is inside another when its first and last addresses are.
 type literal struct {
 	noExport, own, pools, services []netip.Prefix
+	elevated                       []netip.Prefix // learned with a priority below 1024
 	reflector                      bool
 	advertised                     []Advertisement
 	filters                        map[string]calico.BGPFilter
@@ -217,7 +226,16 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 		}
 	}
 	if within(l.own, r.Prefix) {
-		if r.From == nil && 2147483647-int(r.LocalPref) < 1024 {
+		priority := 2147483647 - int(r.LocalPref)
+		if r.From != nil {
+			priority = 1024
+			for _, e := range l.elevated {
+				if e == r.Prefix {
+					priority = 512
+				}
+			}
+		}
+		if priority < 1024 {
 			return true, ops
 		}
 		return false, nil
@@ -358,11 +376,11 @@ func TestExportAgainstLiteral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := literal{
 			noExport: list.Draw(t, "noExport"), own: list.Draw(t, "own"), pools: list.Draw(t, "pools"), services: list.Draw(t, "services"),
-			reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
+			elevated: list.Draw(t, "elevated"), reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
 		}
 		p := Policies{
 			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools, ReflectedServices: l.services, Reflects: l.reflector,
-			Normal4: normalPref, Filters: map[string]Filter{},
+			Elevated: l.elevated, Normal4: normalPref, Filters: map[string]Filter{},
 		}
 		for _, prefix := range list.Draw(t, "advertised") {
 			c, err := ParseCommunity(communityTexts.Draw(t, "value"))

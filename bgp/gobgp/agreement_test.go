@@ -262,9 +262,33 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	}
 }
 
+// elevatedOf returns the host routes inside own blocks whose best path is a learned one above the normal LOCAL_PREF.
+func elevatedOf(plan bgp.Plan, stories []story) (out []netip.Prefix) {
+	for _, s := range stories {
+		_, v := plan.Policies.Import(bgp.Route{Prefix: s.prefix, From: &plan.Peers[s.from], ASPath: s.path, Communities: s.kept()})
+		inside := slices.ContainsFunc(plan.Policies.OwnBlocks, func(b netip.Prefix) bool { return b.Contains(s.prefix.Addr()) })
+		high := slices.ContainsFunc(v.Operations, func(op bgp.Operation) bool { return op.LocalPref > plan.Policies.Normal4 })
+		if v.Accept && high && inside && s.prefix.IsSingleIP() {
+			out = append(out, s.prefix)
+		}
+	}
+	return out
+}
+
+// kept are the communities that are not taken off.
+func (s story) kept() (out []bgp.Community) {
+	for _, c := range s.communities {
+		if c.Global != bgp.ReservedGlobal {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // expected returns what a peer is to be sent, and notes what is accepted from anybody.
 func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]bool) map[netip.Prefix]string {
 	p, peer := plan.Policies, plan.Peers[to]
+	p.Elevated = elevatedOf(plan, stories)
 	out := map[netip.Prefix]string{}
 	text := func(r bgp.Route, v bgp.Verdict, pref, med uint32, hop netip.Addr) string {
 		if peer.External() {
@@ -303,13 +327,7 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 	}
 	for _, s := range stories {
 		source := plan.Peers[s.from]
-		r := bgp.Route{Prefix: s.prefix, From: &source, ASPath: s.path}
-		for _, c := range s.communities {
-			if c.Global != bgp.ReservedGlobal {
-				r.Communities = append(r.Communities, c)
-			}
-		}
-		r, v := p.Import(r)
+		r, v := p.Import(bgp.Route{Prefix: s.prefix, From: &source, ASPath: s.path, Communities: s.kept()})
 		if !v.Accept {
 			continue
 		}

@@ -27,6 +27,7 @@ type learned struct {
 	sink     Sink
 	sessions *sessions
 	deadHops *deadHops
+	elevated *elevated
 	suspect  bool // look for local paths that are not ours
 
 	suspicion chan struct{} // of size 1: there are suspects
@@ -45,12 +46,12 @@ type nobody struct{}
 
 func (nobody) Learned(netip.Prefix, []bgp.Path) {}
 
-func newLearned(log *slog.Logger, sink Sink, ss *sessions, hops *deadHops, suspect bool) *learned {
+func newLearned(log *slog.Logger, sink Sink, ss *sessions, hops *deadHops, high *elevated, suspect bool) *learned {
 	if sink == nil {
 		sink = nobody{}
 	}
 	return &learned{
-		log: log, sink: sink, sessions: ss, deadHops: hops, suspect: suspect,
+		log: log, sink: sink, sessions: ss, deadHops: hops, elevated: high, suspect: suspect,
 		suspicion: make(chan struct{}, 1),
 		sets:      map[netip.Prefix][]bgp.Path{},
 		fresh:     map[netip.Addr]time.Time{},
@@ -143,6 +144,7 @@ func (l *learned) best(paths []*api.Path, now time.Time) {
 		l.deadHops.note(path.Peer, path.NextHop)
 		set = append(set, path)
 	}
+	l.elevated.note(prefix, set)
 	slices.SortFunc(set, comparePaths)
 	set = slices.Compact(set)
 	if len(set) > 1 {

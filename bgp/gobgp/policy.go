@@ -96,6 +96,10 @@ func (p policy) class(addr netip.Addr) uint32 {
 func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
 	p.dead = s.applied.dead
 	a := &s.applied
+	var err error
+	if p.pass.Elevated, err = s.elevatedFor(ctx, p); err != nil {
+		return err
+	}
 	p.classes = a.classes.assign(p.peerList, p.pass, func(addr netip.Addr) bool { _, ok := a.peers[addr]; return ok }, a.policy.pass.Reflects)
 	p.hush = !p.passes() && len(p.peerList) > 1 // it costs memory for each path, and a single peer has nobody to be told
 	p.announced = s.everAnnounced(p)

@@ -69,6 +69,9 @@ func (s *Speaker) concerned(ctx context.Context, old, now policy) ([]netip.Addr,
 			Family:    familyOf(within.Addr()),
 			Prefixes:  []*api.TableLookupPrefix{{Prefix: within.String(), Type: api.TableLookupPrefix_LONGER}},
 		}
+		if within.IsSingleIP() {
+			req.Prefixes[0].Type = api.TableLookupPrefix_EXACT // LONGER builds a tree of the whole table
+		}
 		err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
 			for _, p := range d.Paths {
 				prefix, err := prefixOf(p)
@@ -146,10 +149,10 @@ func (p policy) advertised() map[netip.Prefix]mark {
 	return out
 }
 
-func listed(p bgp.Policies) [4][]netip.Prefix {
-	out := [4][]netip.Prefix{p.NoExport, p.OwnBlocks, p.ExportPools}
+func listed(p bgp.Policies) [5][]netip.Prefix {
+	out := [5][]netip.Prefix{p.NoExport, p.OwnBlocks, p.ExportPools, p.Elevated}
 	if p.Reflects {
-		out[3] = p.ReflectedServices
+		out[4] = p.ReflectedServices
 	}
 	return out
 }

@@ -202,12 +202,13 @@ func (i *importer) commonLists() []commonList {
 	lists := []commonList{
 		{"no-export-pool", i.pass.NoExport, true, false},
 		{"own-block", i.pass.OwnBlocks, false, true},
+		{"elevated", i.pass.Elevated, false, true},
 		{"inside-own-block", i.pass.OwnBlocks, true, false},
 		{"reflected-service", i.pass.ReflectedServices, true, true},
 		{"export-pool", i.pass.ExportPools, true, true},
 	}
 	if !i.pass.Reflects {
-		lists = slices.Delete(lists, 3, 4)
+		lists = slices.Delete(lists, 4, 5)
 	}
 	return lists
 }

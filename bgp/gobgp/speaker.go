@@ -65,6 +65,7 @@ type Speaker struct {
 	log      *slog.Logger
 	sessions *sessions
 	deadHops *deadHops
+	elevated *elevated
 	learned  *learned
 	lister   lister
 	requests chan request  // to the goroutine of Run
@@ -119,13 +120,14 @@ func New(cfg Config) (*Speaker, error) {
 		return nil, err
 	}
 	cfg.LimitRetry = cmp.Or(cfg.LimitRetry, DefaultLimitRetry)
-	ss, hops := newSessions(), newDeadHops()
+	ss, hops, high := newSessions(), newDeadHops(), newElevated()
 	s := &Speaker{
 		cfg:      cfg,
 		log:      cfg.Log,
 		sessions: ss,
 		deadHops: hops,
-		learned:  newLearned(cfg.Log, cfg.Sink, ss, hops, cfg.GRPCWrite),
+		elevated: high,
+		learned:  newLearned(cfg.Log, cfg.Sink, ss, hops, high, cfg.GRPCWrite),
 		requests: make(chan request),
 		fatal:    make(chan error, 1),
 		ended:    make(chan struct{}),
@@ -182,11 +184,14 @@ func (s *Speaker) Run(ctx context.Context) error {
 			s.removeForeign(ctx)
 		case <-s.deadHops.found:
 			s.reviewResurfaced(ctx)
+		case <-s.elevated.changed:
+			s.passElevated(ctx)
 		case now := <-tick.C:
 			s.learned.freshen(now)
 			s.restartIncomplete(ctx, now)
 			s.restartLimited(ctx, now)
 			s.watchRestart(ctx, now)
+			s.passElevated(ctx)
 		case <-retry.C:
 			s.retryPeers(ctx)
 		}
@@ -305,6 +310,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 func (s *Speaker) forget() {
 	s.abandonRestart()
 	s.deadHops.reset()
+	s.elevated.forget()
 	s.applied.speaker, s.applied.policySet, s.applied.behind = nil, false, false
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
