@@ -21,64 +21,6 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func noEnv(string) string { return "" }
-
-const least = `
-name: t
-topology:
-  nodes: {a: {kind: linux}}
-`
-
-func TestTopologyRefusesWhatItDoesNotKnow(t *testing.T) {
-	if _, err := parseTopology([]byte(least), noEnv); err != nil {
-		t.Fatalf("the least topology: %v", err)
-	}
-	for name, c := range map[string]struct{ old, new, want string }{
-		"a field of the file":        {"name: t", "name: t\nprefix: x", `"prefix"`},
-		"a field of a node":          {"kind: linux", "kind: linux, startup-delay: 3", `"startup-delay"`},
-		"another kind":               {"kind: linux", "kind: bridge", "only linux"},
-		"no kind":                    {"kind: linux", "image: x", "only linux"},
-		"a network mode":             {"kind: linux", "kind: linux, network-mode: host", "only none"},
-		"options of a bind":          {"kind: linux", `kind: linux, binds: ["a:/b:ro"]`, "a:/b:ro"},
-		"a relative target":          {"kind: linux", `kind: linux, binds: ["a:b"]`, "a:b"},
-		"a line for a shell":         {"kind: linux", `kind: linux, exec: ["a | b"]`, "sh -c"},
-		"an open quote":              {"kind: linux", `kind: linux, exec: ["a 'b"]`, "not closed"},
-		"a name with a capital":      {"{a:", "{A:", "lower case"},
-		"a link to nowhere":          {"nodes:", "links: [{endpoints: [\"a:eth1\", \"b:eth1\"]}]\n  nodes:", `no node "b"`},
-		"a link with one end":        {"nodes:", "links: [{endpoints: [\"a:eth1\"]}]\n  nodes:", "two endpoints"},
-		"an interface of two links":  {"nodes:", "links: [{endpoints: [\"a:eth1\", \"a:eth1\"]}]\n  nodes:", "already"},
-		"an end without interface":   {"nodes:", "links: [{endpoints: [\"a:eth1\", \"a\"]}]\n  nodes:", "node:interface"},
-		"a link of another kind":     {"nodes:", "links: [{type: veth, endpoints: []}]\n  nodes:", `"type"`},
-		"no name":                    {"name: t", "", "name"},
-		"no nodes":                   {"{a: {kind: linux}}", "{}", "no nodes"},
-		"a duplicate node":           {"{a: {kind: linux}}", "{a: {kind: linux}, a: {kind: linux}}", "a"},
-		"a reserved shell character": {"kind: linux", `kind: linux, cmd: "sleep 1; sleep 2"`, "sh -c"},
-	} {
-		_, err := parseTopology([]byte(strings.Replace(least, c.old, c.new, 1)), noEnv)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want something with %s", name, err, c.want)
-		}
-	}
-}
-
-func TestNodeTakesOverWhatHoldsForAll(t *testing.T) {
-	top, err := parseTopology([]byte(`
-name: t
-topology:
-  defaults: {kind: linux, binds: ["d:/d"], env: {A: all, B: "${B:=default}", C: "${C:=default}"}}
-  kinds: {linux: {image: i, exec: [first], env: {A: kind}}}
-  nodes: {a: {binds: ["n:/n"], exec: [second], env: {A: node}}, b: {}}
-`), func(name string) string { return map[string]string{"C": "environment"}[name] })
-	check(t, err)
-	a, b := top.Topology.Nodes["a"], top.Topology.Nodes["b"]
-	if got := strings.Join(append(a.Binds, a.Exec...), " "); got != "d:/d n:/n first second" {
-		t.Errorf("lists of a: %s", got)
-	}
-	if a.Image != "i" || a.Env["A"] != "node" || b.Env["A"] != "kind" || b.Env["B"] != "default" || b.Env["C"] != "environment" {
-		t.Errorf("a has %+v, b has %+v", a, b)
-	}
-}
-
 func TestWordsAreCutAsContainerlabDoes(t *testing.T) {
 	words, err := splitWords(`sh -c 'echo "a b" | wc' x"y z" ''`)
 	check(t, err)
@@ -283,10 +225,9 @@ func TestLabsCanBeRead(t *testing.T) {
 		w, err := readWalk(filepath.Join(folder, "README.md"))
 		check(t, err)
 		check(t, w.fits(top))
-		for name, n := range top.Topology.Nodes {
+		for name, n := range top.Nodes {
 			for _, b := range n.Binds {
-				source, _, _ := strings.Cut(b, ":")
-				if _, err := os.Stat(filepath.Join(folder, source)); err != nil {
+				if _, err := os.Stat(filepath.Join(folder, b.source)); err != nil {
 					t.Errorf("%s: %s: %v", folder, name, err)
 				}
 			}

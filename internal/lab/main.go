@@ -121,7 +121,7 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n", t.Name, len(t.Topology.Nodes), how, c.dataplane())
+	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n", t.Name, len(t.Nodes), how, c.dataplane())
 	if c.keep {
 		fmt.Fprintf(c.out, "It is up until Ctrl-C. On another terminal:\n\n    %s vpp-route-agent status\n    %s sh\n\n",
 			n.hint(w.steps[0].node), n.hint(w.steps[0].node))
@@ -157,17 +157,17 @@ func (c config) dataplane() string {
 }
 
 // getenv is the environment of a topology file.
-func (c config) getenv(name string) string {
+func (c config) getenv(name string) (string, bool) {
 	if name == "DATAPLANE" {
-		return c.dataplane()
+		return c.dataplane(), true
 	}
-	return os.Getenv(name)
+	return os.LookupEnv(name)
 }
 
 // fits says whether all nodes that the page names are there.
 func (w *walk) fits(t *topology) error {
 	for _, s := range w.steps {
-		if _, known := t.Topology.Nodes[s.node]; !known {
+		if _, known := t.Nodes[s.node]; !known {
 			return fmt.Errorf("%s:%d: the topology has no node %q", w.file, s.at, s.node)
 		}
 	}

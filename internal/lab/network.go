@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -87,14 +88,10 @@ func buildNamespaces(ctx context.Context, t *topology, p parts, log *slog.Logger
 			return nil, err
 		}
 	}
-	for _, l := range t.Topology.Links {
-		ends, err := l.ends()
-		if err != nil {
-			return nil, err
-		}
+	for _, l := range t.Links {
 		err = lab.Veth(
-			netlab.End{Namespace: n.machines[ends[0].node].Namespace, Device: ends[0].device},
-			netlab.End{Namespace: n.machines[ends[1].node].Namespace, Device: ends[1].device})
+			netlab.End{Namespace: n.machines[l.ends[0].node].Namespace, Device: l.ends[0].device},
+			netlab.End{Namespace: n.machines[l.ends[1].node].Namespace, Device: l.ends[1].device})
 		if err != nil {
 			return nil, err
 		}
@@ -109,14 +106,14 @@ func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
 		Binds:    []netlab.Bind{{Source: p.agent, Target: "/usr/bin/vpp-route-agent"}},
 		Accounts: []netlab.Account{{Name: "frr", ID: 64900, Groups: []string{"frrvty"}}, {Name: "bird", ID: 64910}},
 	}
-	for _, b := range t.Topology.Nodes[name].Binds {
-		source, target, _ := strings.Cut(b, ":")
+	for _, b := range t.Nodes[name].Binds {
+		source := b.source
 		if !filepath.IsAbs(source) {
 			source = filepath.Join(t.dir, source)
 		}
-		c.Binds = append(c.Binds, netlab.Bind{Source: source, Target: target})
+		c.Binds = append(c.Binds, netlab.Bind{Source: source, Target: b.target})
 	}
-	for k, v := range t.Topology.Nodes[name].Env {
+	for k, v := range t.Nodes[name].Env {
 		c.Env = append(c.Env, k+"="+v)
 	}
 	if p.vpp != nil {
@@ -131,7 +128,7 @@ func (n *namespaces) start(ctx context.Context, t *topology) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range t.names() {
 		g.Go(func() error {
-			for _, line := range t.Topology.Nodes[name].Exec {
+			for _, line := range t.Nodes[name].Exec {
 				words, err := splitWords(line)
 				if err != nil {
 					return fmt.Errorf("%s: %s: %w", name, line, err)
@@ -170,7 +167,9 @@ func containerlabHere(ctx context.Context) bool {
 
 func buildContainers(ctx context.Context, t *topology, file string, vpp bool, out io.Writer) (network, error) {
 	c := &containers{file: file, name: t.Name, out: out}
-	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--topo", file)
+	// The lines of one node wait for what another one brings, and by default only as many nodes as there are processors are started at a time.
+	workers := strconv.Itoa(len(t.Nodes))
+	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--max-workers", workers, "--topo", file)
 	cmd.Stdout, cmd.Stderr = out, out
 	if vpp {
 		cmd.Env = append(os.Environ(), "DATAPLANE=vpp")

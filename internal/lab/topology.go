@@ -6,50 +6,44 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 )
 
 // topology is what we know of a containerlab file (containerlab.dev/manual/topo-def-file). A field that is not here is refused: a lab
 // that silently lacked a part would pass or fail for the wrong reason.
 type topology struct {
-	Name string `json:"name"`
-	Mgmt any    `json:"mgmt"` // containerlab's own network for its access to the nodes; we have another way in
-
-	Topology struct {
-		Defaults node            `json:"defaults"`
-		Kinds    map[string]node `json:"kinds"`
-		Nodes    map[string]node `json:"nodes"`
-		Links    []link          `json:"links"`
-	} `json:"topology"`
+	Name     string
+	Defaults node
+	Kinds    map[string]node
+	Nodes    map[string]node
+	Links    []link
 
 	dir string // of the file; binds are relative to it
 }
 
 type node struct {
-	Kind        string            `json:"kind"`         // linux only
-	Image       string            `json:"image"`        // of the container; in namespaces: this machine's files with the packages of labImage
-	NetworkMode string            `json:"network-mode"` // none, or containerlab's default, which is a further interface that we do not make
-	Cmd         string            `json:"cmd"`
-	Binds       []string          `json:"binds"` // source:target
-	Exec        []string          `json:"exec"`  // one after the other, when the links are there; all nodes at the same time
-	Env         map[string]string `json:"env"`
+	Kind  string // linux only
+	Image string // of the container; in namespaces: this machine's files with the packages of labImage
+	Cmd   string
+	Binds []bind
+	Exec  []string // one after the other, when the links are there; all nodes at the same time
+	Env   map[string]string
+
+	line int
 }
 
+type bind struct{ source, target string }
+
 type link struct {
-	Endpoints []string `json:"endpoints"` // two of node:interface
+	ends []end // two
+	line int
 }
 
 // end is one side of a link.
 type end struct{ node, device string }
 
-var (
-	nodeName   = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	deviceName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]{0,14}$`)
-)
+func (e end) String() string { return e.node + ":" + e.device }
 
 // find returns the one topology file of a lab's folder.
 func find(dir string) (string, error) {
@@ -63,46 +57,40 @@ func find(dir string) (string, error) {
 	return files[0], nil
 }
 
-func readTopology(file string, getenv func(string) string) (*topology, error) {
+func readTopology(file string, env lookup) (*topology, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	t, err := parseTopology(text, getenv)
+	t, err := parseTopology(text, env)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s:\n%w", file, err)
 	}
 	t.dir, err = filepath.Abs(filepath.Dir(file))
 	return t, err
 }
 
-func parseTopology(text []byte, getenv func(string) string) (*topology, error) {
-	t := &topology{}
-	if err := yaml.UnmarshalStrict(expand(text, getenv), t); err != nil {
-		return nil, fmt.Errorf("not supported: %w", err)
+func parseTopology(text []byte, env lookup) (*topology, error) {
+	if before, _, found := strings.Cut(string(text), "{{"); found {
+		return nil, fmt.Errorf("line %d: containerlab takes {{ for a template, which is not supported", strings.Count(before, "\n")+1)
 	}
-	for name, n := range t.Topology.Nodes {
-		t.Topology.Nodes[name] = n.over(t.Topology.Kinds[n.kind(t)]).over(t.Topology.Defaults)
+	text, err := expand(text, env)
+	if err != nil {
+		return nil, err
+	}
+	t, err := decodeTopology(text)
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range t.Nodes {
+		t.Nodes[name] = n.over(t.Kinds[n.kind(t)]).over(t.Defaults).named(name, t.Name)
 	}
 	return t, t.check()
 }
 
-var variable = regexp.MustCompile(`\$\{(\w+)(?::?=([^}]*))?\}`)
-
-// expand puts environment variables in, as containerlab does: ${NAME} and ${NAME:=default}.
-func expand(text []byte, getenv func(string) string) []byte {
-	return variable.ReplaceAllFunc(text, func(match []byte) []byte {
-		m := variable.FindSubmatch(match)
-		if v := getenv(string(m[1])); v != "" {
-			return []byte(v)
-		}
-		return m[2]
-	})
-}
-
 func (n node) kind(t *topology) string {
 	if n.Kind == "" {
-		return t.Topology.Defaults.Kind
+		return t.Defaults.Kind
 	}
 	return n.Kind
 }
@@ -118,9 +106,6 @@ func (n node) over(general node) node {
 	if n.Cmd == "" {
 		n.Cmd = general.Cmd
 	}
-	if n.NetworkMode == "" {
-		n.NetworkMode = general.NetworkMode
-	}
 	n.Binds = append(slices.Clone(general.Binds), n.Binds...)
 	n.Exec = append(slices.Clone(general.Exec), n.Exec...)
 	env := maps.Clone(general.Env)
@@ -132,32 +117,43 @@ func (n node) over(general node) node {
 	return n
 }
 
+// named puts in what containerlab's words stand for: in lines of exec, and in binds on this machine's side.
+func (n node) named(name, lab string) node {
+	words := strings.NewReplacer("__clabNodeName__", name, "__clabLabName__", "clab-"+lab)
+	for i := range n.Binds {
+		n.Binds[i].source = words.Replace(n.Binds[i].source)
+	}
+	for i := range n.Exec {
+		n.Exec[i] = words.Replace(n.Exec[i])
+	}
+	return n
+}
+
+// check finds what no line alone shows.
 func (t *topology) check() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !regexp.MustCompile(`^[a-z0-9-]{1,20}$`).MatchString(t.Name) {
-		wrong("name %q: want lower case letters, digits and dashes", t.Name)
+	refuse := func(line int, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("line %d: %w", line, fmt.Errorf(format, args...)))
 	}
-	if len(t.Topology.Nodes) == 0 {
-		wrong("no nodes")
+	if t.Name == "" {
+		errs = append(errs, errors.New("the file has no name"))
+	}
+	if len(t.Nodes) == 0 {
+		errs = append(errs, errors.New("the file has no nodes"))
 	}
 	for _, name := range t.names() {
-		if err := t.Topology.Nodes[name].check(name); err != nil {
-			wrong("node %s: %w", name, err)
+		if n := t.Nodes[name]; n.Kind == "" {
+			refuse(n.line, "node %s has no kind, want linux", name)
 		}
 	}
 	seen := map[end]bool{}
-	for _, l := range t.Topology.Links {
-		ends, err := l.ends()
-		if err != nil {
-			wrong("%w", err)
-		}
-		for _, e := range ends {
-			if _, known := t.Topology.Nodes[e.node]; !known {
-				wrong("link %v: no node %q", l.Endpoints, e.node)
+	for _, l := range t.Links {
+		for _, e := range l.ends {
+			if _, known := t.Nodes[e.node]; !known {
+				refuse(l.line, "link: %q: there is no node %q", e, e.node)
 			}
 			if seen[e] {
-				wrong("link %v: %s:%s has a link already", l.Endpoints, e.node, e.device)
+				refuse(l.line, "link: %q has a link already", e)
 			}
 			seen[e] = true
 		}
@@ -165,45 +161,8 @@ func (t *topology) check() error {
 	return errors.Join(errs...)
 }
 
-func (n node) check(name string) error {
-	if !nodeName.MatchString(name) {
-		return errors.New("want lower case letters, digits and dashes in a name")
-	}
-	if n.Kind != "linux" {
-		return fmt.Errorf("kind %q is not supported, only linux", n.Kind)
-	}
-	if n.NetworkMode != "" && n.NetworkMode != "none" {
-		return fmt.Errorf("network-mode %q is not supported, only none", n.NetworkMode)
-	}
-	for _, b := range n.Binds {
-		if parts := strings.Split(b, ":"); len(parts) != 2 || !filepath.IsAbs(parts[1]) {
-			return fmt.Errorf("bind %q is not supported, only source:/target", b)
-		}
-	}
-	for _, line := range append(slices.Clone(n.Exec), n.Cmd) {
-		if _, err := splitWords(line); err != nil {
-			return fmt.Errorf("%q: %w", line, err)
-		}
-	}
-	return nil
-}
-
-func (l link) ends() (ends []end, err error) {
-	if len(l.Endpoints) != 2 {
-		return nil, fmt.Errorf("link %v: want two endpoints", l.Endpoints)
-	}
-	for _, text := range l.Endpoints {
-		node, device, _ := strings.Cut(text, ":")
-		if !deviceName.MatchString(device) {
-			return nil, fmt.Errorf("link %v: %q is not node:interface", l.Endpoints, text)
-		}
-		ends = append(ends, end{node, device})
-	}
-	return ends, nil
-}
-
 // names are the nodes' names in order.
-func (t *topology) names() []string { return slices.Sorted(maps.Keys(t.Topology.Nodes)) }
+func (t *topology) names() []string { return slices.Sorted(maps.Keys(t.Nodes)) }
 
 // splitWords cuts a command line at spaces outside quotes, as containerlab does (github.com/google/shlex). It runs no shell, so what only
 // a shell understands is refused.
