@@ -1,10 +1,10 @@
 // Command gobgpguard prepares a build in which GoBGP's decoder of BGP messages returns an error where it would panic, so that no peer's
-// bytes end the process, and in which listing peers does not race with their OPENs (docs/decisions/0011-gobgp-guard.md). The Makefile runs it before anything is compiled:
+// bytes end the process, which does not queue more of what a peer sends than it can soon handle, and in which listing peers does not race with
+// their OPENs (docs/decisions/0011-gobgp-guard.md). The Makefile runs it before anything is compiled:
 //
 //	gobgpguard FOLDER
 //
-// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, where it makes a few edits and adds functions that catch
-// panics of those that they call. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative
+// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, where it makes a few edits and adds functions that they call. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative
 // to the module's root, in which gobgpguard runs.
 package main
 
@@ -29,12 +29,15 @@ var (
 	decoder []byte
 	//go:embed attributes.go.txt
 	attributes []byte
+	//go:embed backlog.go.txt
+	backlog []byte
 )
 
 // added are the files that have the new functions.
 var added = map[string][]byte{
 	"pkg/packet/bgp/guarded.go": decoder,
 	"pkg/apiutil/guarded.go":    attributes,
+	"pkg/server/backlog.go":     backlog,
 }
 
 // edit replaces a text that must be in a file of GoBGP's exactly once.
@@ -61,6 +64,41 @@ var edits = []edit{
 		"\n\tconf := *peer.fsm.pConf\n\tpeerAfiSafis := peer.fsm.pConf.AfiSafis\n",
 		"\n\tconf := *peer.fsm.pConf\n\tpeerAfiSafis := append([]oc.AfiSafi(nil), peer.fsm.pConf.AfiSafis...)\n",
 	},
+	{ // what a peer is ahead of us
+		"pkg/server/fsm.go",
+		"\n\tincomingCh           *channels.InfiniteChannel\n",
+		"\n\tincomingCh           *channels.InfiniteChannel\n\tbacklog              backlog\n",
+	},
+	{ // the loop that reads a peer's messages
+		"pkg/server/fsm.go",
+		"\n\tfor {\n\t\tfmsg, err := h.recvMessageWithError()\n\t\tif fmsg != nil {\n",
+		"\n\tfor {\n\t\th.awaitRoom(ctx)\n\t\tfmsg, err := h.recvMessageWithError()\n\t\tif fmsg != nil {\n\t\t\th.fsm.backlog.add(fmsg.weight())\n",
+	},
+	{ // the server takes one of them
+		"pkg/server/server.go",
+		"\n\thandlefsmMsg := func(e *fsmMsg) {\n",
+		"\n\thandlefsmMsg := func(e *fsmMsg) {\n\t\tdefer s.handled(e)\n",
+	},
+	{ // whose watch it is
+		"pkg/server/server.go",
+		"\ntype watchOptions struct {\n",
+		"\ntype watchOptions struct {\n\tinside bool\n",
+	},
+	{
+		"pkg/server/server.go",
+		"\n\tw := s.watch(opts...)\n\n\tsimpleSend := ",
+		"\n\tw := s.watch(append(opts, watchInside(ctx))...)\n\n\tsimpleSend := ",
+	},
+	{ // a watch takes an entry of its queue
+		"pkg/server/server.go",
+		"\n\t\tw.realCh <- ev.(watchEvent)\n",
+		"\n\t\tif !reachMark(ev) {\n\t\t\tw.realCh <- ev.(watchEvent)\n\t\t}\n",
+	},
+	{ // and leaves the rest
+		"pkg/server/server.go",
+		"\n\t\tcleanInfiniteChannel(w.ch)\n",
+		"\n\t\tcleanWatch(w.ch)\n",
+	},
 }
 
 func main() {
@@ -85,7 +123,7 @@ func prepare(folder string) error {
 		return err
 	}
 	goMod = fmt.Appendf(goMod, "\nreplace %s => ./%s\n", module, filepath.ToSlash(filepath.Join(folder, "gobgp")))
-	stamp := digest(goMod, goSum, decoder, attributes, fmt.Append(nil, edits))
+	stamp := digest(goMod, goSum, decoder, attributes, backlog, fmt.Append(nil, edits))
 	if old, err := os.ReadFile(filepath.Join(folder, "stamp")); err == nil && string(old) == stamp {
 		return nil
 	}

@@ -1,0 +1,124 @@
+package gobgp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// changes are UPDATEs of one prefix each, n of them, over and over the same few; after the last one each prefix has the next hop 192.0.2.2.
+func changes(t *testing.T, n, prefixes int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	for i := range n {
+		hop := "192.0.2.1"
+		if i >= n-prefixes {
+			hop = "192.0.2.2"
+		}
+		m, err := packet.NewBGPUpdateMessage(nil, pathAttributes(hop, 100), []*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.80.%d.0/26", i%prefixes))}).Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(m)
+	}
+	return b.Bytes()
+}
+
+// write sends what the node takes until it has taken nothing for so long, and returns what is left.
+func (f *far) write(b []byte, patience time.Duration) (rest []byte) {
+	f.t.Helper()
+	const piece = 64 << 10
+	for len(b) > 0 {
+		f.conn.SetWriteDeadline(time.Now().Add(patience))
+		n, err := f.conn.Write(b[:min(piece, len(b))])
+		b = b[n:]
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			f.t.Fatalf("with %d bytes to go: %v", len(b), err)
+		}
+	}
+	f.conn.SetWriteDeadline(time.Time{})
+	return b
+}
+
+// flood is how many changes are more than the sockets hold: a receiver that does not read is not given more room by Linux. A change has 52 bytes.
+const flood = 400_000
+
+// While our side cannot take what a peer sends, TCP holds the peer back. Its session lives on, past the hold time, since it is we who do not
+// read; and nothing is lost.
+func TestPeerIsHeldBack(t *testing.T) {
+	all := changes(t, flood, 100)
+	l := newLab(t)
+	n := l.unset(64512)
+	n.farPeer("127.0.0.90", 64512)
+	n.farPeer("127.0.0.91", 64512)
+	set(t, n)
+	const hold = 6
+	f := dialFar(t, n, "127.0.0.90", 64512, hold, false)
+	other := dialFar(t, n, "127.0.0.91", 64512, 90, true)
+	eventually(t, "sessions", true, func() bool { return n.farState("127.0.0.90").Established && n.farState("127.0.0.91").Established })
+	since := n.farState("127.0.0.90").Since
+
+	var rest []byte
+	n.locked(func() {
+		rest = f.write(all, (hold+3)*time.Second)
+		if len(rest) == 0 {
+			t.Errorf("%d messages were taken while nobody had use for them", flood)
+		}
+		// The server itself is not held back: it takes what another peer sends.
+		other.announce("10.91.0.0/26", "192.0.2.91")
+		eventually(t, "paths of another peer", 1, func() int { return n.farState("127.0.0.91").Received })
+	})
+	if rest = f.write(rest, 20*time.Second); len(rest) > 0 {
+		t.Fatalf("%d bytes are still not taken", len(rest))
+	}
+	for i := range 100 {
+		n.wantHops(fmt.Sprintf("10.80.%d.0/26", i), "192.0.2.2")
+	}
+	n.wantHops("10.91.0.0/26", "192.0.2.91")
+	if s := n.farState("127.0.0.90"); !s.Established || s.Since != since {
+		t.Errorf("its session did not last: %+v", s)
+	}
+}
+
+// A session that is held back can be ended at once by either side, and GoBGP goes on.
+func TestHeldBackSessionEnds(t *testing.T) {
+	all := changes(t, flood, 100)
+	for name, end := range map[string]func(*node, *far){
+		"taken out of the configuration": func(n *node, _ *far) {
+			if err := n.applied.server.DeletePeer(n.t.Context(), &api.DeletePeerRequest{Address: "127.0.0.92"}); err != nil {
+				n.t.Error(err)
+			}
+		},
+		"the peer breaks off": func(_ *node, f *far) { f.close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			n := l.unset(64512)
+			n.farPeer("127.0.0.92", 64512)
+			n.farPeer("127.0.0.93", 64512)
+			set(t, n)
+			other := dialFar(t, n, "127.0.0.93", 64512, 90, true)
+			f := dialFar(t, n, "127.0.0.92", 64512, 90, false)
+			eventually(t, "session", true, func() bool { return n.farState("127.0.0.92").Established })
+			n.locked(func() {
+				if rest := f.write(all, 3*time.Second); len(rest) == 0 {
+					t.Error("it was not held back")
+				}
+				end(n, f)
+				other.announce("10.93.0.0/26", "192.0.2.93")
+				eventually(t, "paths of another peer", 1, func() int { return n.farState("127.0.0.93").Received })
+			})
+			n.wantHops("10.93.0.0/26", "192.0.2.93")
+			eventually(t, "all prefixes that are left", 1, n.size)
+		})
+	}
+}
