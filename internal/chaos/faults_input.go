@@ -17,7 +17,8 @@ import (
 var inputFaults = []fault{
 	{name: "input-malformed", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session stays, the paths do not", run: sendMalformed},
 	{name: "input-absurd", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes", run: sendAbsurd},
-	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000", run: floodPrefixes},
+	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000",
+		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
 	{name: "input-garbage", kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
 	{name: "input-hammer", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never finish a request", run: hammer},
 }
@@ -84,7 +85,7 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 	})
 }
 
-func floodPrefixes(ctx context.Context, t *trial) error {
+func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	a := t.ours(1)
 	a.extra = []string{"--prefix-limit", "node=1000"}
 	defer func() { a.extra = nil }()
@@ -96,14 +97,12 @@ func floodPrefixes(ctx context.Context, t *trial) error {
 		return err
 	}
 	err = t.attacked(ctx, func(x *attacker) error {
-		for i := range 100 { // 1000 in each
-			var prefixes []netip.Prefix
-			for j := range 1000 {
-				prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i), byte(j >> 2), byte(j & 3 << 6)}), 26))
-			}
-			for len(prefixes) > 0 { // a message has 4096 bytes at most
-				x.send(update(good, prefixes[:500]...))
-				prefixes = prefixes[500:]
+		var prefixes []netip.Prefix
+		for i := range count {
+			prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 1}), 32))
+			if len(prefixes) == 500 { // a message has 4096 bytes at most
+				x.send(update(good, prefixes...))
+				prefixes = prefixes[:0]
 			}
 		}
 		err := await(ctx, recovery, "the attacker is cut off", func(ctx context.Context) error {
@@ -129,6 +128,11 @@ func floodPrefixes(ctx context.Context, t *trial) error {
 	if err := t.noGrowth(ctx, before, 128<<20); err != nil {
 		return err
 	}
+	most, err := resident(a.process.PID(), "VmHWM")
+	if err != nil {
+		return err
+	}
+	t.note("at most %d MiB", most/mib)
 	a.extra = nil
 	return t.restart(ctx, a)
 }

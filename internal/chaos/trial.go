@@ -33,12 +33,14 @@ type fault struct {
 	oldEtcd bool
 	// upgrade needs an older agent.
 	upgrade bool
+	// memory needs a cgroup that bounds it.
+	memory bool
 	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless it was itself.
 	run func(ctx context.Context, t *trial) error
 }
 
 // faults are all that this command can make, in the order of the table.
-var faults = slices.Concat(agentFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, vppFaults, apiFaults)
+var faults = slices.Concat(agentFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults, vppFaults, apiFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
@@ -141,6 +143,12 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 	if f.upgrade && s.previous == "" {
 		r.Skipped = "no older agent given (-previous)"
 		return r
+	}
+	if f.memory {
+		if err := canLimitMemory(); err != nil {
+			r.Skipped = err.Error()
+			return r
+		}
 	}
 	for r.Attempts < attempts {
 		r.Attempts++
