@@ -34,7 +34,7 @@ type Lab struct {
 	processes  []*Process
 }
 
-var labName = regexp.MustCompile(`^[a-z0-9]{1,20}$`)
+var labName = regexp.MustCompile(`^[a-z0-9]{1,24}$`)
 
 // Available says in one sentence why no lab can be made here, or returns nil.
 func Available() error {
@@ -51,7 +51,7 @@ func New(name string, log *slog.Logger) (*Lab, error) {
 		return nil, err
 	}
 	if !labName.MatchString(name) {
-		return nil, fmt.Errorf("netlab: name %q: want lower case letters and digits only", name)
+		return nil, fmt.Errorf("netlab: name %q: want up to 24 lower case letters and digits", name)
 	}
 	if err := sweep(log); err != nil {
 		log.Warn("netlab: something of an earlier run stays behind", "err", err)

@@ -16,12 +16,14 @@ import (
 )
 
 // newLab makes a lab that is closed, without a trace, when the test ends.
-func newLab(t *testing.T) *Lab {
+func newLab(t *testing.T) *Lab { return newLabNamed(t, "test") }
+
+func newLabNamed(t *testing.T, name string) *Lab {
 	t.Helper()
 	if err := Available(); err != nil {
 		t.Skip(err)
 	}
-	l, err := New("test", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l, err := New(name, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

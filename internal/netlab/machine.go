@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,8 +66,8 @@ func MachinesAvailable() error {
 }
 
 // machineInit is the first process of a machine: it ends with SIGTERM, and everything else with it; it buries the processes that
-// others leave.
-const machineInit = `mount -t proc proc /proc && echo "$HOSTNAME" > /proc/sys/kernel/hostname && : > /run/.booted || exit
+// others leave. It says that it is up in its log, and mount keeps no list: any file in the machine may be shown from outside.
+const machineInit = `mount -n -t proc proc /proc && echo "$HOSTNAME" > /proc/sys/kernel/hostname && echo ` + machineUp + ` || exit
 trap 'exit 0' TERM
 sleep infinity &
 wait`
@@ -83,6 +84,8 @@ func (l *Lab) Machine(ctx context.Context, name string, c MachineConfig) (*Machi
 	}
 	return m, nil
 }
+
+const machineUp = "up"
 
 // machinePath is Debian's, with what it keeps off the path for FRR.
 const machinePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/frr"
@@ -115,7 +118,10 @@ func (m *Machine) boot(ctx context.Context, c MachineConfig) error {
 		return err
 	}
 	return p.await(ctx, func() error {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/.booted", p.PID()))
+		said, err := os.ReadFile(p.log)
+		if err == nil && !strings.HasSuffix(string(said), machineUp+"\n") {
+			err = errors.New("not up yet")
+		}
 		return err
 	})
 }
@@ -205,7 +211,7 @@ func showAll(sources []*os.File, binds []Bind) error {
 		if err := makeTarget(b.Target, isDir(from)); err != nil {
 			return fmt.Errorf("bind %s: %w", b.Target, err)
 		}
-		if err := unix.Mount(from, b.Target, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		if err := unix.Mount(from, filepath.Clean(b.Target), "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("bind %s at %s: %w", b.Source, b.Target, err)
 		}
 	}
@@ -214,15 +220,12 @@ func showAll(sources []*os.File, binds []Bind) error {
 
 // makeTarget makes the file or directory that a bind shall cover, in what is the machine's own: elsewhere it must be there.
 func makeTarget(target string, dir bool) error {
+	target = filepath.Clean(target)
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
-	own := slices.Clone(overlay)
-	for _, e := range emptied {
-		own = append(own, e.dir)
-	}
-	if !slices.ContainsFunc(own, func(d string) bool { return strings.HasPrefix(target, d+"/") }) {
-		return fmt.Errorf("not there, and only below %s can it be made", strings.Join(own, ", "))
+	if err := belongs(target); err != nil {
+		return err
 	}
 	if dir {
 		return os.MkdirAll(target, 0o755)
@@ -231,6 +234,26 @@ func makeTarget(target string, dir bool) error {
 		return err
 	}
 	return os.WriteFile(target, nil, 0o644)
+}
+
+// belongs says whether what is made at a path is the machine's own, not the host's: what is there of the path may be a link to elsewhere.
+func belongs(path string) error {
+	there := path
+	for _, err := os.Lstat(there); err != nil; _, err = os.Lstat(there) {
+		there = filepath.Dir(there)
+	}
+	real, err := filepath.EvalSymlinks(there)
+	if err != nil {
+		return err // a link to nowhere
+	}
+	own := slices.Clone(overlay)
+	for _, e := range emptied {
+		own = append(own, e.dir)
+	}
+	if !slices.ContainsFunc(own, func(d string) bool { return real == d || strings.HasPrefix(real, d+"/") }) {
+		return fmt.Errorf("not there, and only below %s can it be made", strings.Join(own, ", "))
+	}
+	return nil
 }
 
 func linkAll(links []Bind) error {
@@ -314,28 +337,44 @@ func Attach(init int, cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Machines finds the machines of labs of this name that are up now, by machine name: the process ids for Attach.
+// Machines finds the machines of the lab of this name that is up now, by machine name: the process ids for Attach. Of two such labs it
+// takes neither.
 func Machines(lab string) (map[string]int, error) {
-	files, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*", "*.pid"))
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*"))
 	if err != nil {
 		return nil, fmt.Errorf("netlab: %w", err)
 	}
-	found := map[string]int{}
-	for _, file := range files {
-		if _, dead := orphaned(filepath.Base(filepath.Dir(file))); dead {
+	found := map[string]map[string]int{}
+	for _, dir := range dirs {
+		if _, dead := orphaned(filepath.Base(dir)); dead {
 			continue
 		}
+		if machines := machinesIn(dir); len(machines) > 0 {
+			found[filepath.Base(dir)] = machines
+		}
+	}
+	names := slices.Sorted(maps.Keys(found))
+	switch len(names) {
+	case 0:
+		return nil, fmt.Errorf("no lab %s is up", lab)
+	case 1:
+		return found[names[0]], nil
+	}
+	return nil, fmt.Errorf("%d labs %s are up, %s, and nothing says which one is meant", len(names), lab, strings.Join(names, " and "))
+}
+
+func machinesIn(dir string) map[string]int {
+	machines := map[string]int{}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.pid")) // the pattern is well formed
+	for _, file := range files {
 		var pid int
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // going away
 		}
 		if _, err := fmt.Sscan(string(text), &pid); err == nil {
-			found[strings.TrimSuffix(filepath.Base(file), ".pid")] = pid
+			machines[strings.TrimSuffix(filepath.Base(file), ".pid")] = pid
 		}
 	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("no lab %s is up", lab)
-	}
-	return found, nil
+	return machines
 }

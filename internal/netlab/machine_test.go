@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -145,9 +146,10 @@ func TestExecEndsWithTheContextAndTellsTheStatus(t *testing.T) {
 }
 
 func TestAttachFindsAMachineByName(t *testing.T) {
-	l := newLab(t)
+	name := fmt.Sprintf("attach%d", os.Getpid()) // other runs of this test are no business of ours
+	l := newLabNamed(t, name)
 	newMachine(t, l, "a", MachineConfig{Env: []string{"COLOUR=blue"}})
-	found, err := Machines("test")
+	found, err := Machines(name)
 	check(t, err)
 	var out bytes.Buffer
 	cmd := exec.Command("/bin/sh", "-c", "hostname; echo $COLOUR")
@@ -173,5 +175,50 @@ func TestMachineThatCannotBeMadeSaysWhy(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// Neither dots nor a symbolic link make a bind's target outside of what is the machine's own.
+func TestBindMakesNothingOnTheHost(t *testing.T) {
+	outside := must[string](t)(os.MkdirTemp("/", ".vra-test-")) // in no directory that a machine has for itself
+	defer os.RemoveAll(outside)
+	root := t.TempDir() // of a package whose files lead out
+	check(t, os.MkdirAll(filepath.Join(root, "usr/vra-out"), 0o755))
+	check(t, os.Symlink(outside, filepath.Join(root, "usr/vra-out/dir")))
+	check(t, os.Symlink(filepath.Join(outside, "dangling"), filepath.Join(root, "usr/vra-out/file")))
+	l := newLab(t)
+	newMachine(t, l, "ok", MachineConfig{}) // skips where there are none
+	for i, target := range []string{"/etc/.." + outside + "/dots", "/usr/vra-out/dir/link", "/usr/vra-out/dir/deep/link", "/usr/vra-out/file"} {
+		_, err := l.Machine(t.Context(), fmt.Sprintf("m%d", i), MachineConfig{
+			Packages: []Package{{Root: root}}, Binds: []Bind{{Source: "/etc/passwd", Target: target}},
+		})
+		if err == nil || !strings.Contains(err.Error(), target) {
+			t.Errorf("%s: got %v", target, err)
+		}
+	}
+	for _, e := range must[[]os.DirEntry](t)(os.ReadDir(outside)) {
+		t.Errorf("the host has %s now", e.Name())
+	}
+}
+
+func TestBindKeepsItsSourceAsItWas(t *testing.T) {
+	l, dir := newLab(t), t.TempDir()
+	m := newMachine(t, l, "a", MachineConfig{Binds: []Bind{{Source: dir, Target: "/run"}}})
+	if got := says(t, m, "hostname; ls -A /run"); got != "a" {
+		t.Errorf("a machine whose /run is shown from outside says %q", got)
+	}
+	for _, e := range must[[]os.DirEntry](t)(os.ReadDir(dir)) {
+		t.Errorf("the folder that was shown has %s now", e.Name())
+	}
+}
+
+func TestTwoLabsOfOneNameAreNotTakenForOne(t *testing.T) {
+	name := fmt.Sprintf("two%d", os.Getpid())
+	a, b := newLabNamed(t, name), newLabNamed(t, name)
+	newMachine(t, a, "a", MachineConfig{})
+	newMachine(t, b, "b", MachineConfig{})
+	found, err := Machines(name)
+	if err == nil || !strings.Contains(err.Error(), "2 labs "+name+" are up") {
+		t.Errorf("found %v, %v", found, err)
 	}
 }
