@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -104,8 +105,8 @@ func (s *script) run(_ context.Context, _, line string) ([]byte, error) {
 	out, err := s.answer(line, s.ran[line])
 	return []byte(out), err
 }
-func (s *script) hint(string) string { return "" }
-func (s *script) Close() error       { return nil }
+func (s *script) hint(string, string) string { return "" }
+func (s *script) Close() error               { return nil }
 
 func checkPage(t *testing.T, page string, update bool, answer func(line string, n int) (string, error)) (string, *script, error) {
 	t.Helper()
@@ -174,6 +175,7 @@ func TestPairInNamespaces(t *testing.T) {
 	check(t, err)
 	top, err := readTopology(file, noEnv)
 	check(t, err)
+	top.Name = fmt.Sprintf("pair-%d", os.Getpid()) // other runs of this test are no business of ours
 	w, err := readWalk("testdata/pair/README.md")
 	check(t, err)
 	check(t, w.fits(top))
@@ -187,6 +189,17 @@ func TestPairInNamespaces(t *testing.T) {
 	machines, err := netlab.Machines(netlabName(top.Name))
 	if err != nil || machines["a"] == 0 || machines["b"] == 0 {
 		t.Errorf("machines %v, %v", machines, err)
+	}
+	for want, words := range map[string][]string{
+		"which node of lab NAME? It has a, b": nil,
+		"lab NAME has no node c, it has a, b": {"c", "ls"},
+		"which command on a of lab NAME?":     {"a"},
+		"exit status 7":                       {"a", "sh", "-c", "exit 7"},
+	} {
+		want = strings.Replace(want, "NAME", top.Name, 1)
+		if err := attach(top.Name, words); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("exec %v: got %v, want %s", words, err, want)
+		}
 	}
 	check(t, n.Close())
 	if left, _ := netlab.Machines(netlabName(top.Name)); len(left) != 0 {
@@ -232,5 +245,29 @@ func TestLabsCanBeRead(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestCommandLineSaysWhatIsWrong(t *testing.T) {
+	for line, want := range map[string]string{
+		"exec nosuchlab":                       "lab nosuchlab: none of this name is up",
+		"exec nosuchlab a":                     "lab nosuchlab: none of this name is up",
+		"exec nosuchlab a ls":                  "lab nosuchlab: none of this name is up",
+		"check -with docker testdata/pair":     "help requested", // behind what is wrong with the flag
+		"check":                                "help requested",
+		"exec":                                 "help requested",
+		"check -with namespaces /nonexistent/": "/nonexistent/ has 0 files *.clab.yml",
+	} {
+		if err := command(t.Context(), strings.Fields(line)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", line, err, want)
+		}
+	}
+}
+
+func TestLabIsBuiltOfNothingElseThanAskedFor(t *testing.T) {
+	t.Setenv("PATH", "") // no containerlab
+	err := command(t.Context(), []string{"check", "-with", "containerlab", "testdata/pair"})
+	if err == nil || !strings.Contains(err.Error(), "containerlab is not on PATH") {
+		t.Errorf("got %v", err)
 	}
 }

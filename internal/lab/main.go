@@ -17,13 +17,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
 
 const usage = `usage:
   lab check [flags] FOLDER...   build each lab, walk through its README, remove it
-  lab exec LAB NODE COMMAND...  run a command on a node of a lab that check -keep left up
+  lab exec LAB NODE COMMAND...  run a command on a node of a lab that check -keep holds in namespaces
 
 flags of check:
 `
@@ -54,10 +55,10 @@ type config struct {
 }
 
 func command(ctx context.Context, args []string) error {
-	c := config{out: os.Stdout}
+	c := config{out: os.Stdout, with: "auto"}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.StringVar(&c.build, "build", "build", "folder with the agent, and with the packages that are unpacked")
-	flags.StringVar(&c.with, "with", "auto", "containerlab, namespaces, or auto for containerlab where it is here")
+	flags.Func("with", "`what` builds the labs: containerlab, namespaces, or auto (default) for containerlab where it is here", c.setWith)
 	flags.BoolVar(&c.update, "update", false, "write what the commands print into the README")
 	flags.BoolVar(&c.vpp, "vpp", false, "the agents' nodes forward with VPP: on PATH, or VPP_BIN with VPP_PLUGIN_PATH")
 	flags.BoolVar(&c.keep, "keep", false, "leave the lab up until Ctrl-C instead of walking through it")
@@ -66,11 +67,11 @@ func command(ctx context.Context, args []string) error {
 		flags.PrintDefaults()
 	}
 	switch {
-	case len(args) > 3 && args[0] == "exec":
-		return attach(args[1], args[2], args[3:])
+	case len(args) > 1 && args[0] == "exec":
+		return attach(args[1], args[2:])
 	case len(args) > 1 && args[0] == "check":
 		if err := flags.Parse(args[1:]); err != nil {
-			return flag.ErrHelp
+			return flag.ErrHelp // it has said why
 		}
 		if flags.NArg() > 0 {
 			return c.checkAll(ctx, flags.Args())
@@ -78,6 +79,14 @@ func command(ctx context.Context, args []string) error {
 	}
 	flags.Usage()
 	return flag.ErrHelp
+}
+
+func (c *config) setWith(with string) error {
+	if !slices.Contains([]string{"auto", "containerlab", "namespaces"}, with) {
+		return errors.New("want auto, containerlab or namespaces")
+	}
+	c.with = with
+	return nil
 }
 
 // checkAll goes through all labs, also when one of them fails.
@@ -123,8 +132,8 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
 	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n", t.Name, len(t.Nodes), how, c.dataplane())
 	if c.keep {
-		fmt.Fprintf(c.out, "It is up until Ctrl-C. On another terminal:\n\n    %s vpp-route-agent status\n    %s sh\n\n",
-			n.hint(w.steps[0].node), n.hint(w.steps[0].node))
+		fmt.Fprintf(c.out, "It is up until Ctrl-C. On another terminal:\n\n    %s\n    %s\n\n",
+			n.hint(w.steps[0].node, "vpp-route-agent status"), n.hint(w.steps[0].node, "sh"))
 		<-ctx.Done()
 		return nil
 	}
@@ -133,7 +142,11 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 
 // up builds the lab, and says of what.
 func (c config) up(ctx context.Context, t *topology, file string) (network, string, error) {
-	if c.with == "containerlab" || c.with == "auto" && containerlabHere(ctx) {
+	missing := containerlabMissing(ctx)
+	if c.with == "containerlab" && missing != nil {
+		return nil, "", missing
+	}
+	if c.with == "containerlab" || c.with == "auto" && missing == nil {
 		n, err := buildContainers(ctx, t, file, c.vpp, c.out)
 		return n, "containers", err
 	}

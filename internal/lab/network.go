@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/internal/netlab"
 )
@@ -22,8 +25,8 @@ import (
 type network interface {
 	// run runs a line of shell on a node and returns what it wrote.
 	run(ctx context.Context, node, line string) ([]byte, error)
-	// hint is how a person runs a command on a node.
-	hint(node string) string
+	// hint is what a person types to run a command on a node.
+	hint(node, command string) string
 	Close() error
 }
 
@@ -147,7 +150,9 @@ func (n *namespaces) run(ctx context.Context, node, line string) ([]byte, error)
 	return n.machines[node].Exec(ctx, "/bin/sh", "-c", line)
 }
 
-func (n *namespaces) hint(node string) string { return "build/lab exec " + n.name + " " + node }
+func (n *namespaces) hint(node, command string) string {
+	return "build/lab exec " + n.name + " " + node + " " + command
+}
 
 func (n *namespaces) Close() error { return n.lab.Close() }
 
@@ -157,20 +162,30 @@ type containers struct {
 	out        io.Writer
 }
 
-// containerlabHere says whether containerlab and a Docker engine are here.
-func containerlabHere(ctx context.Context) bool {
+// containerlabMissing says what is not here of containerlab and a Docker engine, or returns nil.
+func containerlabMissing(ctx context.Context) error {
 	if _, err := exec.LookPath("containerlab"); err != nil {
-		return false
+		return errors.New("containerlab is not on PATH")
 	}
-	return exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").Run() == nil
+	if err := exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").Run(); err != nil {
+		return fmt.Errorf("no Docker engine answers: docker info: %w", err)
+	}
+	return nil
 }
 
 func buildContainers(ctx context.Context, t *topology, file string, vpp bool, out io.Writer) (network, error) {
 	c := &containers{file: file, name: t.Name, out: out}
-	// The lines of one node wait for what another one brings, and by default only as many nodes as there are processors are started at a time.
+	if vpp {
+		if err := t.imagesHaveVPP(ctx); err != nil {
+			return nil, err
+		}
+	}
+	// The lines of one node wait for what another one brings, and by default only as many nodes as there are processors are worked on at a time.
 	workers := strconv.Itoa(len(t.Nodes))
 	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--max-workers", workers, "--topo", file)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
 	if vpp {
 		cmd.Env = append(os.Environ(), "DATAPLANE=vpp")
 	}
@@ -180,13 +195,33 @@ func buildContainers(ctx context.Context, t *topology, file string, vpp bool, ou
 	return c, nil
 }
 
+// imagesHaveVPP looks before the lab is built: nodes without VPP would only be silent.
+func (t *topology) imagesHaveVPP(ctx context.Context) error {
+	images := map[string]bool{}
+	for _, n := range t.Nodes {
+		images[n.Image] = true
+	}
+	for _, image := range slices.Sorted(maps.Keys(images)) {
+		out, err := exec.CommandContext(ctx, "docker", "run", "--rm", "--network", "none", image, "sh", "-c", "command -v vpp || echo none").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("docker run %s: %w: %s", image, err, tidy(out))
+		}
+		if tidy(out) == "none" {
+			return fmt.Errorf("the image %s has no VPP: make image VPP_DEBS='…', with the paths of VPP's Debian packages", image)
+		}
+	}
+	return nil
+}
+
 func (c *containers) container(node string) string { return "clab-" + c.name + "-" + node }
 
 func (c *containers) run(ctx context.Context, node, line string) ([]byte, error) {
 	return exec.CommandContext(ctx, "docker", "exec", c.container(node), "sh", "-c", line).CombinedOutput()
 }
 
-func (c *containers) hint(node string) string { return "docker exec -it " + c.container(node) }
+func (c *containers) hint(node, command string) string {
+	return "docker exec -it " + c.container(node) + " " + command
+}
 
 func (c *containers) Close() error {
 	cmd := exec.Command("containerlab", "destroy", "--cleanup", "--topo", c.file)
@@ -197,22 +232,46 @@ func (c *containers) Close() error {
 	return nil
 }
 
-// attach runs a command on a node of a lab that is up, with our own input and output.
-func attach(lab, node string, words []string) error {
+// attach runs a command on a node of a lab that is up, with our own input and output. The words are the node and the command.
+func attach(lab string, words []string) error {
 	machines, err := netlab.Machines(netlabName(lab))
 	if err != nil {
-		return err
+		return fmt.Errorf("lab %s: %w", lab, err)
 	}
-	init, ok := machines[node]
+	names := strings.Join(slices.Sorted(maps.Keys(machines)), ", ")
+	if len(words) == 0 {
+		return fmt.Errorf("which node of lab %s? It has %s", lab, names)
+	}
+	init, ok := machines[words[0]]
 	if !ok {
-		names := []string{}
-		for name := range machines {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return fmt.Errorf("lab %s has no node %s, it has %s", lab, node, strings.Join(names, ", "))
+		return fmt.Errorf("lab %s has no node %s, it has %s", lab, words[0], names)
+	}
+	if len(words) == 1 {
+		return fmt.Errorf("which command on %s of lab %s?", words[0], lab)
+	}
+	words = words[1:]
+	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
+		words = onOwnTerminal(words)
 	}
 	cmd := exec.Command("/usr/bin/env", words...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return netlab.Attach(init, cmd)
+}
+
+// onOwnTerminal lets util-linux's script, where it is here, run a command on a terminal of the node's own: a shell there cannot do its
+// jobs on ours, whose processes it does not see.
+func onOwnTerminal(words []string) []string {
+	if _, err := exec.LookPath("script"); err != nil {
+		return words
+	}
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return []string{"script", "--quiet", "--return", "--command", "exec " + strings.Join(quoted, " "), "/dev/null"}
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

@@ -356,11 +356,11 @@ func Machines(lab string) (map[string]int, error) {
 	names := slices.Sorted(maps.Keys(found))
 	switch len(names) {
 	case 0:
-		return nil, fmt.Errorf("no lab %s is up", lab)
+		return nil, errors.New("none of this name is up in namespaces")
 	case 1:
 		return found[names[0]], nil
 	}
-	return nil, fmt.Errorf("%d labs %s are up, %s, and nothing says which one is meant", len(names), lab, strings.Join(names, " and "))
+	return nil, fmt.Errorf("%d of this name are up: %s", len(names), strings.Join(names, ", "))
 }
 
 func machinesIn(dir string) map[string]int {

@@ -218,7 +218,7 @@ func TestTwoLabsOfOneNameAreNotTakenForOne(t *testing.T) {
 	newMachine(t, a, "a", MachineConfig{})
 	newMachine(t, b, "b", MachineConfig{})
 	found, err := Machines(name)
-	if err == nil || !strings.Contains(err.Error(), "2 labs "+name+" are up") {
+	if err == nil || !strings.Contains(err.Error(), "2 of this name are up") {
 		t.Errorf("found %v, %v", found, err)
 	}
 }
