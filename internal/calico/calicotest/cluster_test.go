@@ -128,6 +128,16 @@ func handles(t *testing.T, c *Cluster) int {
 	return len(do[map[string][]byte](t)(c.keysUnder(t.Context(), "/calico/ipam/v2/handle/")))
 }
 
+func TestNobodyBorrowsFromANodeThatIsNotThere(t *testing.T) {
+	c := newCluster(t)
+	if w, err := c.Borrow(t.Context(), "edge-7", "guest", "egde-9"); err == nil || !strings.Contains(err.Error(), "there is no Node(egde-9)") {
+		t.Errorf("borrowed %+v, %v", w, err)
+	}
+	if s := snapshot(t, c, "edge-7"); len(s.Blocks) != 0 || handles(t, c) != 0 {
+		t.Errorf("left behind: %d blocks, %d handles", len(s.Blocks), handles(t, c))
+	}
+}
+
 func TestBorrowMoveRelease(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()

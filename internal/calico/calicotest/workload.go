@@ -55,6 +55,9 @@ func (c *Cluster) Borrow(ctx context.Context, node, name, owner string) (Workloa
 		if owner == node {
 			return netip.Addr{}, netip.Prefix{}, errors.New("a node borrows from another")
 		}
+		if _, ok := s.Nodes[owner]; !ok {
+			return netip.Addr{}, netip.Prefix{}, fmt.Errorf("there is no Node(%s)", owner)
+		}
 		pools, err := choosePools(s, "")
 		if err != nil {
 			return netip.Addr{}, netip.Prefix{}, err
