@@ -4,6 +4,11 @@ SHELL   := /bin/bash
 .DEFAULT_GOAL := build
 export CGO_ENABLED ?= 1
 
+# Make cuts lists at spaces, and overlay file systems, which the labs' nodes have, cut at colons.
+ifneq ($(words $(CURDIR))$(findstring :,$(CURDIR)),1)
+$(error the path of this clone, $(CURDIR), has a space or a colon: move it)
+endif
+
 comma   := ,
 BUILD   := build
 # How short git makes a commit's name depends on how many objects a clone has: a fixed length is the same in all, shallow ones too.

@@ -1,0 +1,49 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// buildLabImage runs the image's script with an engine and a mmdebstrap that do nothing.
+func buildLabImage(t *testing.T, vppDebs string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	fake := "#!/bin/sh\nfor a; do case $a in *rootfs.tar) echo files >\"$a\";; esac; done\n"
+	check(t, os.WriteFile(filepath.Join(dir, "mmdebstrap"), []byte(fake), 0o755))
+	cmd := exec.Command("image/build", "lab", "/bin/true", "v0", filepath.Join(dir, "out"))
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "DOCKER=true", "SOURCE_DATE_EPOCH=1", "VPP_DEBS="+vppDebs)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestLabImageSaysWhatItHasOfVPP(t *testing.T) {
+	deb := filepath.Join(t.TempDir(), "vpp_25.10.deb")
+	check(t, os.WriteFile(deb, nil, 0o644))
+	const none = "vpp-route-agent-lab:v0 has no VPP: VPP_DEBS names no packages"
+	if out, err := buildLabImage(t, ""); err != nil || !strings.Contains(out, none) {
+		t.Errorf("without packages: %v: %s", err, out)
+	}
+	if out, err := buildLabImage(t, filepath.Join(filepath.Dir(deb), "*.deb")); err != nil || strings.Contains(out, none) {
+		t.Errorf("with a package: %v: %s", err, out)
+	}
+	if out, err := buildLabImage(t, "/nonexistent/*.deb"); err == nil || !strings.Contains(out, "there is no file /nonexistent/*.deb") {
+		t.Errorf("with packages that are not there: %v: %s", err, out)
+	}
+}
+
+// What make and overlay file systems cut in pieces fails with one sentence, not somewhere in the middle.
+func TestMakeRefusesAPathThatItWouldCut(t *testing.T) {
+	for name, refused := range map[string]bool{"plain": false, "a space": true, "a:colon": true} {
+		dir := filepath.Join(t.TempDir(), name)
+		check(t, os.Mkdir(dir, 0o755))
+		check(t, os.WriteFile(filepath.Join(dir, "Makefile"), read(t, "../Makefile"), 0o644))
+		out, err := exec.Command("make", "-s", "-C", dir, "clean").CombinedOutput()
+		if refused != (err != nil) || refused != strings.Contains(string(out), "has a space or a colon") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
