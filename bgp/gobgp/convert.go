@@ -2,9 +2,10 @@ package gobgp
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 
-	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/route"
@@ -13,31 +14,26 @@ import (
 // defaultLocalPref is what a path without LOCAL_PREF counts as: every path from an eBGP peer. GoBGP and BIRD agree on it.
 const defaultLocalPref = 100
 
-// isLocal reports a path that no peer sent. GoBGP prints its missing source as the string of a nil net.IP.
-func isLocal(p *api.Path) bool { return p.NeighborIp == "<nil>" || p.NeighborIp == "" }
-
-// isEndOfRIB reports the path that stands for an End-of-RIB in a watch event.
-func isEndOfRIB(p *api.Path) bool { return p.Nlri == nil }
-
-// prefixOf reads the NLRI. Only what can be a key of a FIB is let through: unicast, masked, no IPv4-mapped prefix. The latter is
+// prefixOf reads an NLRI. Only what can be a key of a FIB is let through: unicast, masked, no IPv4-mapped prefix. The latter is
 // another NLRI than the IPv4 prefix that it resembles and must not take its place.
-func prefixOf(p *api.Path) (netip.Prefix, error) {
-	var nlri api.IPAddressPrefix
-	if err := p.Nlri.UnmarshalTo(&nlri); err != nil {
-		return netip.Prefix{}, fmt.Errorf("NLRI is no unicast prefix: %w", err)
+func prefixOf(nlri packet.AddrPrefixInterface) (netip.Prefix, error) {
+	var ip net.IP
+	var bits uint8
+	switch n := nlri.(type) {
+	case *packet.IPAddrPrefix:
+		ip, bits = n.Prefix.To4(), n.Length
+	case *packet.IPv6AddrPrefix:
+		ip, bits = n.Prefix.To16(), n.Length
+	default:
+		return netip.Prefix{}, fmt.Errorf("NLRI is no unicast prefix")
 	}
-	addr, err := netip.ParseAddr(nlri.Prefix)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("NLRI: %w", err)
-	}
-	prefix := netip.PrefixFrom(addr, int(nlri.PrefixLen))
+	addr, _ := netip.AddrFromSlice(ip)
+	prefix := netip.PrefixFrom(addr, int(bits))
 	switch {
 	case !prefix.IsValid():
-		return netip.Prefix{}, fmt.Errorf("NLRI: %s/%d is no prefix", nlri.Prefix, nlri.PrefixLen)
+		return netip.Prefix{}, fmt.Errorf("NLRI: %s/%d is no prefix", ip, bits)
 	case addr.Is4In6():
 		return netip.Prefix{}, fmt.Errorf("NLRI: %s is IPv4-mapped", prefix)
-	case p.Family != nil && (p.Family.Afi == api.Family_AFI_IP) != addr.Is4():
-		return netip.Prefix{}, fmt.Errorf("NLRI: %s in family %s", prefix, p.Family.Afi)
 	}
 	masked, _ := route.Normalize(prefix)
 	return masked, nil
@@ -45,31 +41,26 @@ func prefixOf(p *api.Path) (netip.Prefix, error) {
 
 // attributes are the ones that forwarding asks for.
 type attributes struct {
-	nextHops  []string // NEXT_HOP, or those of MP_REACH_NLRI: one, or a global and a link-local one (RFC 2545 §3)
+	nextHops  [2]net.IP // NEXT_HOP, or those of MP_REACH_NLRI: one, or a global and a link-local one (RFC 2545 §3)
 	localPref uint32
 }
 
-// attributesOf picks out of a path's attributes what is needed; unknown and broken ones are passed over, since GoBGP has checked
-// what RFC 7606 asks to check.
-func attributesOf(p *api.Path) attributes {
+// attributesOf picks out of a path's attributes what is needed, and changes none: they are GoBGP's. Unknown ones are passed over, since GoBGP
+// has checked what RFC 7606 asks to check.
+func attributesOf(attrs []packet.PathAttributeInterface) attributes {
 	a := attributes{localPref: defaultLocalPref}
-	for _, attr := range p.Pattrs {
-		switch attr.GetTypeUrl() {
-		case "type.googleapis.com/apipb.NextHopAttribute":
-			var v api.NextHopAttribute
-			if attr.UnmarshalTo(&v) == nil && a.nextHops == nil {
-				a.nextHops = []string{v.NextHop}
+	multiprotocol := false
+	for _, attr := range attrs {
+		switch v := attr.(type) {
+		case *packet.PathAttributeNextHop:
+			if !multiprotocol { // beside a NEXT_HOP, MP_REACH_NLRI counts (RFC 4760 §3)
+				a.nextHops[0] = v.Value
 			}
-		case "type.googleapis.com/apipb.MpReachNLRIAttribute":
-			var v api.MpReachNLRIAttribute
-			if attr.UnmarshalTo(&v) == nil {
-				a.nextHops = v.NextHops // beside a NEXT_HOP, MP_REACH_NLRI counts (RFC 4760 §3)
-			}
-		case "type.googleapis.com/apipb.LocalPrefAttribute":
-			var v api.LocalPrefAttribute
-			if attr.UnmarshalTo(&v) == nil {
-				a.localPref = v.LocalPref
-			}
+		case *packet.PathAttributeMpReachNLRI:
+			multiprotocol = true
+			a.nextHops = [2]net.IP{v.Nexthop, v.LinkLocalNexthop}
+		case *packet.PathAttributeLocalPref:
+			a.localPref = v.Value
 		}
 	}
 	return a
@@ -77,18 +68,17 @@ func attributesOf(p *api.Path) attributes {
 
 // nextHopOf picks the address to forward to: the global one of a pair, the link-local one where there is no other. An IPv4 prefix may
 // have an IPv6 next hop (RFC 8950); an IPv6 prefix cannot have an IPv4 one, also not in mapped form.
-func nextHopOf(prefix netip.Prefix, hops []string) (netip.Addr, error) {
-	if len(hops) == 0 {
-		return netip.Addr{}, fmt.Errorf("no next hop")
-	}
+func nextHopOf(prefix netip.Prefix, hops [2]net.IP) (netip.Addr, error) {
 	var linkLocal netip.Addr
 	for _, h := range hops {
-		a, err := netip.ParseAddr(h)
-		if err != nil {
-			return netip.Addr{}, fmt.Errorf("next hop %q is no address", h)
+		if h == nil {
+			continue
 		}
-		a = a.Unmap().WithZone("")
+		a, ok := netip.AddrFromSlice(h)
+		a = a.Unmap()
 		switch {
+		case !ok:
+			return netip.Addr{}, fmt.Errorf("next hop %s is no address", h)
 		case a.IsUnspecified():
 			continue
 		case a.IsMulticast():
@@ -101,22 +91,21 @@ func nextHopOf(prefix netip.Prefix, hops []string) (netip.Addr, error) {
 		}
 		return a, nil
 	}
-	if linkLocal.IsValid() {
+	switch {
+	case linkLocal.IsValid():
 		return linkLocal, nil
+	case hops[0] == nil:
+		return netip.Addr{}, fmt.Errorf("no next hop")
 	}
 	return netip.Addr{}, fmt.Errorf("next hop %s is unspecified", hops[0])
 }
 
-// pathFrom is one path of a best-path event. External is for the caller to fill in: GoBGP does not say it.
-func pathFrom(prefix netip.Prefix, p *api.Path) (bgp.Path, error) {
-	peer, err := netip.ParseAddr(p.NeighborIp)
-	if err != nil {
-		return bgp.Path{}, fmt.Errorf("peer %q is no address", p.NeighborIp)
-	}
-	a := attributesOf(p)
+// pathFrom is one path of a best-path set. External is for the caller to fill in: GoBGP does not say it.
+func pathFrom(prefix netip.Prefix, w watched) (bgp.Path, error) {
+	a := attributesOf(w.Attributes)
 	hop, err := nextHopOf(prefix, a.nextHops)
 	if err != nil {
 		return bgp.Path{}, err
 	}
-	return bgp.Path{Peer: peer.Unmap().WithZone(""), NextHop: hop, LocalPref: a.localPref, Stale: p.Stale}, nil
+	return bgp.Path{Peer: w.Peer, NextHop: hop, LocalPref: a.localPref, Stale: w.Stale}, nil
 }

@@ -2,53 +2,46 @@ package gobgp
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
 )
 
-func message(m proto.Message) *anypb.Any {
-	a, err := anypb.New(m)
-	if err != nil {
-		panic(err)
-	}
-	return a
+func nlri4(bits uint8, ip ...byte) *packet.IPAddrPrefix {
+	return &packet.IPAddrPrefix{IPAddrPrefixDefault: packet.IPAddrPrefixDefault{Prefix: ip, Length: bits}}
 }
 
-func nlri(prefix string, bits uint32) *anypb.Any {
-	return message(&api.IPAddressPrefix{Prefix: prefix, PrefixLen: bits})
+func nlri6(bits uint8, ip string) *packet.IPv6AddrPrefix {
+	return &packet.IPv6AddrPrefix{IPAddrPrefix: packet.IPAddrPrefix{IPAddrPrefixDefault: packet.IPAddrPrefixDefault{Prefix: net.ParseIP(ip), Length: bits}}}
 }
 
 func TestPrefixOf(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		family *api.Family
-		nlri   *anypb.Any
-		want   string // "" refused
+		name string
+		nlri packet.AddrPrefixInterface
+		want string // "" refused
 	}{
-		{"IPv4", ipv4Unicast, nlri("10.1.0.0", 26), "10.1.0.0/26"},
-		{"IPv6", ipv6Unicast, nlri("fd00::", 122), "fd00::/122"},
-		{"default route", ipv4Unicast, nlri("0.0.0.0", 0), "0.0.0.0/0"},
-		{"host bits are masked", ipv4Unicast, nlri("10.1.0.77", 26), "10.1.0.64/26"},
-		{"too long", ipv4Unicast, nlri("10.1.0.0", 33), ""},
-		{"no address", ipv4Unicast, nlri("ten", 8), ""},
-		{"empty", ipv4Unicast, nlri("", 0), ""},
-		{"IPv4-mapped", ipv6Unicast, nlri("::ffff:10.1.0.0", 122), ""},
-		{"IPv4-mapped as GoBGP prints it", ipv6Unicast, nlri("10.1.0.0", 24), ""},
-		{"IPv6 in the IPv4 family", ipv4Unicast, nlri("fd00::", 64), ""},
-		{"another kind of NLRI", ipv4Unicast, message(&api.LabeledIPAddressPrefix{Prefix: "10.1.0.0", PrefixLen: 24}), ""},
-		{"an unknown kind", ipv4Unicast, &anypb.Any{TypeUrl: "type.googleapis.com/nope"}, ""},
-		{"broken bytes", ipv4Unicast, &anypb.Any{TypeUrl: nlri("10.1.0.0", 26).TypeUrl, Value: []byte{0xff}}, ""},
+		{"IPv4", nlri4(26, 10, 1, 0, 0), "10.1.0.0/26"},
+		{"IPv6", nlri6(122, "fd00::"), "fd00::/122"},
+		{"default route", nlri4(0, 0, 0, 0, 0), "0.0.0.0/0"},
+		{"host bits are masked", nlri4(26, 10, 1, 0, 77), "10.1.0.64/26"},
+		{"too long", nlri4(33, 10, 1, 0, 0), ""},
+		{"no address", nlri4(8), ""},
+		{"half an address", nlri4(8, 10, 1), ""},
+		{"IPv4-mapped", nlri6(122, "::ffff:10.1.0.0"), ""},
+		{"IPv6 in the IPv4 family", nlri4(64, net.ParseIP("fd00::")...), ""},
+		{"another kind of NLRI", packet.NewLabeledIPAddrPrefix(24, "10.1.0.0", *packet.NewMPLSLabelStack(16)), ""},
+		{"none", nil, ""},
 	} {
-		got, err := prefixOf(&api.Path{Family: c.family, Nlri: c.nlri})
+		got, err := prefixOf(c.nlri)
 		switch {
 		case c.want == "" && err == nil:
 			t.Errorf("%s: %s let through", c.name, got)
@@ -73,16 +66,20 @@ func TestNextHopOf(t *testing.T) {
 		{"link-local alone", "fd00::/122", []string{"fe80::1"}, "fe80::1"},
 		{"unspecified and link-local", "fd00::/122", []string{"::", "fe80::1"}, "fe80::1"},
 		{"link-local twice", "fd00::/122", []string{"fe80::1", "fe80::2"}, "fe80::2"},
-		{"zone is dropped", "fd00::/122", []string{"fe80::1%eth0"}, "fe80::1"},
 		{"IPv4 for IPv6", "fd00::/122", []string{"192.0.2.1"}, ""},
-		{"IPv4-mapped for IPv6", "fd00::/122", []string{"::ffff:192.0.2.1"}, ""},
 		{"none", "10.1.0.0/26", nil, ""},
 		{"unspecified", "10.1.0.0/26", []string{"0.0.0.0"}, ""},
 		{"unspecified IPv6", "fd00::/122", []string{"::"}, ""},
 		{"multicast", "10.1.0.0/26", []string{"224.0.0.5"}, ""},
-		{"a nil address as GoBGP prints it", "10.1.0.0/26", []string{"<nil>"}, ""},
 	} {
-		got, err := nextHopOf(pfx(c.prefix), c.hops)
+		var hops [2]net.IP
+		for i, h := range c.hops {
+			hops[i] = net.ParseIP(h)
+			if v4 := hops[i].To4(); v4 != nil && h[0] != ':' {
+				hops[i] = v4
+			}
+		}
+		got, err := nextHopOf(pfx(c.prefix), hops)
 		switch {
 		case c.want == "" && err == nil:
 			t.Errorf("%s: %s let through", c.name, got)
@@ -90,13 +87,19 @@ func TestNextHopOf(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", c.name, got, err, c.want)
 		}
 	}
+	if got, err := nextHopOf(pfx("10.1.0.0/26"), [2]net.IP{{192, 0, 2}}); err == nil {
+		t.Errorf("three bytes: %s let through", got)
+	}
+	if got, err := nextHopOf(pfx("fd00::/122"), [2]net.IP{net.ParseIP("192.0.2.1")}); err == nil {
+		t.Errorf("IPv4-mapped for IPv6: %s let through", got)
+	}
 }
 
 func TestMPReachCountsBesideNextHop(t *testing.T) {
-	next := message(&api.NextHopAttribute{NextHop: "192.0.2.1"})
-	mp := message(&api.MpReachNLRIAttribute{Family: ipv4Unicast, NextHops: []string{"2001:db8::1"}})
-	for _, attrs := range [][]*anypb.Any{{next, mp}, {mp, next}} {
-		if got := attributesOf(&api.Path{Pattrs: attrs}).nextHops; len(got) != 1 || got[0] != "2001:db8::1" {
+	next := packet.NewPathAttributeNextHop("192.0.2.1")
+	mp := packet.NewPathAttributeMpReachNLRI("2001:db8::1", []packet.AddrPrefixInterface{nlri4(26, 10, 1, 0, 0)})
+	for _, attrs := range [][]packet.PathAttributeInterface{{next, mp}, {mp, next}} {
+		if got := attributesOf(attrs).nextHops; got[0].String() != "2001:db8::1" || got[1] != nil {
 			t.Errorf("next hops %v", got)
 		}
 	}
@@ -114,11 +117,12 @@ func TestPathOfRoundTrip(t *testing.T) {
 		}
 		p = native(t, p)
 		p.NeighborIp = "192.0.2.200"
-		prefix, err := prefixOf(p)
+		w := pathOfAPI(p)
+		prefix, err := prefixOf(w.NLRI)
 		if err != nil || prefix != a.Prefix {
 			t.Fatalf("prefix %s, %v, want %s", prefix, err, a.Prefix)
 		}
-		back, err := pathFrom(prefix, p)
+		back, err := pathFrom(prefix, w)
 		want := bgp.Path{Peer: addr("192.0.2.200"), NextHop: a.NextHop, LocalPref: a.LocalPref}
 		if err != nil || back != want {
 			t.Fatalf("path %+v, %v, want %+v", back, err, want)
@@ -126,7 +130,7 @@ func TestPathOfRoundTrip(t *testing.T) {
 	})
 }
 
-// native turns the wire form into the form of watch events.
+// native turns the wire form into the form that GoBGP's API shows.
 func native(t *rapid.T, p *api.Path) *api.Path {
 	n, err := apiutil.GetNativeNlri(p)
 	if err != nil {
@@ -185,7 +189,8 @@ func decodeUpdate(body []byte) (u *packet.BGPUpdate, err error) {
 	return u, u.DecodeFromBytes(body)
 }
 
-// Whatever an UPDATE holds: the conversion of what GoBGP makes of it does not panic, and lets through only what can be a route.
+// Whatever an UPDATE holds: the conversion of what GoBGP makes of it does not panic, lets through only what can be a route, and says of what comes
+// over GoBGP's API the same as of what comes without it.
 func FuzzEvent(f *testing.F) {
 	seed := func(attrs ...packet.PathAttributeInterface) {
 		m := packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{packet.NewIPAddrPrefix(26, "10.1.0.0")})
@@ -203,35 +208,69 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var nlris []packet.AddrPrefixInterface
-		for _, n := range u.NLRI {
-			nlris = append(nlris, n)
-		}
-		for _, a := range u.PathAttributes {
-			if mp, ok := a.(*packet.PathAttributeMpReachNLRI); ok {
-				nlris = append(nlris, mp.Value...)
-			}
-		}
-		attrs, err := apiutil.MarshalPathAttributes(u.PathAttributes)
-		if err != nil {
-			return
-		}
-		for _, n := range nlris {
-			any, err := apiutil.MarshalNLRI(n)
-			if err != nil {
-				continue
-			}
-			p := &api.Path{Nlri: any, Pattrs: attrs, NeighborIp: "192.0.2.200", Family: apiutil.ToApiFamily(n.AFI(), n.SAFI())}
-			prefix, err := prefixOf(p)
-			if err != nil {
-				continue
-			}
-			if prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+		for _, w := range pathsOf(u) {
+			prefix, err := prefixOf(w.NLRI)
+			if err == nil && (prefix != prefix.Masked() || prefix.Addr().Is4In6()) {
 				t.Fatalf("prefix %s let through", prefix)
 			}
-			if path, err := pathFrom(prefix, p); err == nil && (!path.NextHop.IsValid() || path.NextHop.Is4In6() || path.NextHop.IsUnspecified()) {
+			path, pathErr := pathFrom(prefix, w)
+			if err == nil && pathErr == nil && (!path.NextHop.IsValid() || path.NextHop.Is4In6() || path.NextHop.IsUnspecified()) {
 				t.Fatalf("next hop %s let through", path.NextHop)
+			}
+			api, ok := overAPI(w)
+			if !ok {
+				continue
+			}
+			apiPrefix, apiErr := prefixOf(api.NLRI)
+			if apiPrefix != prefix || (apiErr == nil) != (err == nil) {
+				t.Fatalf("prefix %s (%v), over the API %s (%v)", prefix, err, apiPrefix, apiErr)
+			}
+			apiPath, apiErr := pathFrom(prefix, api)
+			if err == nil && (apiPath != path || (apiErr == nil) != (pathErr == nil)) {
+				t.Fatalf("path %+v (%v), over the API %+v (%v)", path, pathErr, apiPath, apiErr)
 			}
 		}
 	})
+}
+
+// pathsOf makes paths of an UPDATE as GoBGP does (internal/pkg/table/table_manager.go, ProcessMessage): of an MP_REACH_NLRI each gets one of its
+// own, which has the first next hop only.
+func pathsOf(u *packet.BGPUpdate) (out []watched) {
+	from := addr("192.0.2.200")
+	var attrs []packet.PathAttributeInterface
+	var reach *packet.PathAttributeMpReachNLRI
+	for _, a := range u.PathAttributes {
+		switch a := a.(type) {
+		case *packet.PathAttributeMpReachNLRI:
+			reach = a
+		case *packet.PathAttributeMpUnreachNLRI:
+		default:
+			attrs = append(attrs, a)
+		}
+	}
+	for _, n := range u.NLRI {
+		out = append(out, watched{Peer: from, NLRI: n, Attributes: attrs})
+	}
+	if reach != nil {
+		for _, n := range reach.Value {
+			own := packet.NewPathAttributeMpReachNLRI(reach.Nexthop.String(), []packet.AddrPrefixInterface{n})
+			out = append(out, watched{Peer: from, NLRI: n, Attributes: append(slices.Clone(attrs), own)})
+		}
+	}
+	return out
+}
+
+// overAPI is what is left of a path when it went through GoBGP's API, if that takes it.
+func overAPI(w watched) (watched, bool) {
+	n, err := apiutil.MarshalNLRI(w.NLRI)
+	if err != nil {
+		return watched{}, false
+	}
+	attrs, err := apiutil.MarshalPathAttributes(w.Attributes)
+	if err != nil {
+		return watched{}, false
+	}
+	return pathOfAPI(&api.Path{
+		Nlri: n, Pattrs: attrs, Family: apiutil.ToApiFamily(w.NLRI.AFI(), w.NLRI.SAFI()), NeighborIp: w.Peer.String(),
+	}), true
 }

@@ -135,8 +135,9 @@ func (s *Speaker) hostsIn(ctx context.Context, blocks []netip.Prefix) (map[netip
 		req := &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: familyOf(b.Addr()), Prefixes: lookupsOf(b)}
 		err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
 			for _, p := range d.Paths {
-				if prefix, err := prefixOf(p); err == nil && p.Best && !isLocal(p) && prefix.IsSingleIP() {
-					found[prefix] = attributesOf(p).localPref
+				w := pathOfAPI(p)
+				if prefix, err := prefixOf(w.NLRI); err == nil && p.Best && w.Peer.IsValid() && prefix.IsSingleIP() {
+					found[prefix] = attributesOf(w.Attributes).localPref
 				}
 			}
 		})

@@ -129,10 +129,11 @@ func (s *Speaker) localPaths(ctx context.Context, prefix netip.Prefix) []localPa
 	}
 	err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
 		for _, p := range d.Paths {
-			if !isLocal(p) {
+			w := pathOfAPI(p)
+			if w.Peer.IsValid() {
 				continue
 			}
-			a := attributesOf(p)
+			a := attributesOf(w.Attributes)
 			hop, _ := nextHopOf(prefix, a.nextHops)
 			out = append(out, localPath{identifier: p.Identifier, nextHop: hop, localPref: a.localPref})
 		}

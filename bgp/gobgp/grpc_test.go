@@ -44,7 +44,7 @@ func listPaths(t *testing.T, c api.GobgpApiClient) []string {
 			t.Fatal(err)
 		}
 		for _, p := range r.Destination.Paths {
-			hop, _ := nextHopOf(pfx(r.Destination.Prefix), attributesOf(p).nextHops)
+			hop, _ := nextHopOf(pfx(r.Destination.Prefix), attributesOf(pathOfAPI(p).Attributes).nextHops)
 			out = append(out, r.Destination.Prefix+" via "+hop.String())
 		}
 	}

@@ -2,7 +2,6 @@ package gobgp
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,12 +10,13 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"vpp-route-agent/bgp"
 )
 
-// learned turns GoBGP's watch events into calls of the Sink. Its lock is held while the Sink is called, which makes the
+// learned turns what is watched into calls of the Sink. Its lock is held while the Sink is called, which makes the
 // order of the calls the order of the events.
 //
 // GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them again unchanged (their attributes are
@@ -67,77 +67,58 @@ func (l *learned) end() {
 	l.sink = nobody{}
 }
 
-// watch registers for everything at once: only the filters of one watch are ordered among each other. There is nothing to miss
-// before, so it does without the initial dump, whose conversion races with GoBGP (upstream issue 2705).
-func (s *Speaker) watch(ctx context.Context) error {
-	filters := []*api.WatchEventRequest_Table_Filter{{Type: api.WatchEventRequest_Table_Filter_EOR}}
-	if s.cfg.Sink != nil || s.cfg.GRPCWrite {
-		// It costs more than all the rest that GoBGP does with a route: not where nobody asks.
-		filters = append(filters, &api.WatchEventRequest_Table_Filter{Type: api.WatchEventRequest_Table_Filter_BEST})
-	}
-	req := &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}, Table: &api.WatchEventRequest_Table{Filters: filters}}
-	err := s.applied.server.WatchEvent(ctx, req, func(r *api.WatchEventResponse) {
-		if ctx.Err() != nil {
-			return // GoBGP may still call for a while
+// take takes what happened, in order.
+func (l *learned) take(batch []watched, now time.Time) {
+	for len(batch) > 0 {
+		n := 1
+		switch w := batch[0]; {
+		case w.NLRI != nil:
+			n = setLength(batch)
+			l.best(batch[:n], now)
+		case w.EndOfRIB != 0:
+			l.endOfRIB(w.Peer, w.EndOfRIB, now)
+		case l.sessions.state(w.Peer, w.Up, now) && !w.Up:
+			l.markStale(w.Peer)
 		}
-		s.learned.event(r, time.Now())
-	})
-	if err != nil {
-		return fmt.Errorf("gobgp: watch: %w", err)
-	}
-	return nil
-}
-
-// event takes one event of the watch.
-func (l *learned) event(r *api.WatchEventResponse, now time.Time) {
-	if t := r.GetTable(); t != nil && len(t.Paths) > 0 {
-		if isEndOfRIB(t.Paths[0]) {
-			l.endOfRIB(t.Paths[0], now)
-			return
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.best(t.Paths, now)
-		return
-	}
-	// Type UNKNOWN is the late echo of a session that was taken out of the configuration.
-	if p := r.GetPeer(); p != nil && p.Type == api.WatchEventResponse_PeerEvent_STATE {
-		addr, err := netip.ParseAddr(p.Peer.GetState().GetNeighborAddress())
-		if err != nil {
-			return
-		}
-		up := p.Peer.State.SessionState == api.PeerState_ESTABLISHED
-		if l.sessions.state(addr, up, now) && !up {
-			l.markStale(addr)
-		}
+		batch = batch[n:]
 	}
 }
 
-// best takes the new best-path set of a prefix: all paths in one event, or one withdrawal.
-func (l *learned) best(paths []*api.Path, now time.Time) {
-	prefix, err := prefixOf(paths[0])
+// setLength returns how many paths of the batch are its first set.
+func setLength(batch []watched) int {
+	for i, w := range batch {
+		if !w.More {
+			return i + 1
+		}
+	}
+	return len(batch)
+}
+
+// best takes the new best-path set of a prefix: all of its paths, or one that is withdrawn.
+func (l *learned) best(paths []watched, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	prefix, err := prefixOf(paths[0].NLRI)
 	if err != nil {
-		l.drop(fmt.Sprint(paths[0].NeighborIp, err), "peer", paths[0].NeighborIp, "err", err)
+		l.drop(fmt.Sprint(paths[0].Peer, err), "peer", paths[0].Peer, "err", err)
 		return
 	}
 	set := make([]bgp.Path, 0, len(paths))
-	for _, p := range paths {
-		if isLocal(p) {
+	for _, w := range paths {
+		if !w.Peer.IsValid() {
 			if l.suspect {
 				l.suspects[prefix] = struct{}{}
 				wake(l.suspicion)
 			}
 			continue
 		}
-		if addr, err := netip.ParseAddr(p.NeighborIp); err == nil {
-			l.sessions.update(addr, now)
-		}
-		if p.IsWithdraw {
+		l.sessions.update(w.Peer, now)
+		if w.Withdrawn {
 			continue
 		}
-		path, err := pathFrom(prefix, p)
+		path, err := pathFrom(prefix, w)
 		if err != nil {
-			l.drop(fmt.Sprint(p.NeighborIp, prefix, err), "peer", p.NeighborIp, "prefix", prefix, "err", err)
+			l.drop(fmt.Sprint(w.Peer, prefix, err), "peer", w.Peer, "prefix", prefix, "err", err)
 			continue
 		}
 		path.External = l.sessions.external(path.Peer)
@@ -194,15 +175,14 @@ func (l *learned) mark(peer netip.Addr, stale bool) {
 // settleTime is how long after a peer's End-of-RIB the paths that it did not announce again may still be on their way out.
 const settleTime = time.Second
 
-func (l *learned) endOfRIB(p *api.Path, now time.Time) {
-	addr, err := netip.ParseAddr(p.NeighborIp)
-	if err != nil || p.GetFamily().GetAfi() != familyOf(addr).Afi {
+func (l *learned) endOfRIB(peer netip.Addr, family packet.RouteFamily, now time.Time) {
+	if apiutil.ToRouteFamily(familyOf(peer)) != family {
 		return // a session has the family of its address
 	}
 	l.mu.Lock()
-	l.fresh[addr] = now.Add(settleTime)
+	l.fresh[peer] = now.Add(settleTime)
 	l.mu.Unlock()
-	l.sessions.endOfRIB(addr)
+	l.sessions.endOfRIB(peer)
 }
 
 // freshen takes the paths of peers that completed their restart back into their sets.

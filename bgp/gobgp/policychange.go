@@ -74,12 +74,13 @@ func (s *Speaker) concerned(ctx context.Context, old, now policy) ([]netip.Addr,
 		}
 		err := s.applied.server.ListPath(ctx, req, func(d *api.Destination) {
 			for _, p := range d.Paths {
-				prefix, err := prefixOf(p)
+				w := pathOfAPI(p)
+				prefix, err := prefixOf(w.NLRI)
 				if err != nil || slices.Equal(old.common(prefix), now.common(prefix)) && old.hushes(prefix) == now.hushes(prefix) {
 					continue
 				}
-				if addr, err := netip.ParseAddr(p.NeighborIp); err == nil {
-					found[addr] = true
+				if w.Peer.IsValid() {
+					found[w.Peer] = true
 				}
 			}
 		})

@@ -157,9 +157,11 @@ func (s *Speaker) Run(ctx context.Context) error {
 		s.log.Warn("GoBGP is not guarded against panics: a malformed message of a peer can end this process; make builds one that is")
 	}
 	go s.applied.server.Serve()
-	if err := s.watch(ctx); err != nil {
+	wait, err := s.watch(ctx)
+	if err != nil {
 		return err
 	}
+	defer func() { cancel(); wait() }()
 
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -31,6 +31,10 @@ var (
 	attributes []byte
 	//go:embed backlog.go.txt
 	backlog []byte
+	//go:embed watch.go.txt
+	watch []byte
+	//go:embed shared.go.txt
+	shared []byte
 )
 
 // added are the files that have the new functions.
@@ -38,6 +42,9 @@ var added = map[string][]byte{
 	"pkg/packet/bgp/guarded.go": decoder,
 	"pkg/apiutil/guarded.go":    attributes,
 	"pkg/server/backlog.go":     backlog,
+	// These two guard nothing: they tell of best paths without protobuf (docs/decisions/0013-best-paths-without-protobuf.md).
+	"pkg/server/watchpaths.go":         watch,
+	"internal/pkg/table/sharedpath.go": shared,
 }
 
 // edit replaces a text that must be in a file of GoBGP's exactly once.
@@ -123,7 +130,7 @@ func prepare(folder string) error {
 		return err
 	}
 	goMod = fmt.Appendf(goMod, "\nreplace %s => ./%s\n", module, filepath.ToSlash(filepath.Join(folder, "gobgp")))
-	stamp := digest(goMod, goSum, decoder, attributes, backlog, fmt.Append(nil, edits))
+	stamp := digest(goMod, goSum, fmt.Append(nil, added), fmt.Append(nil, edits))
 	if old, err := os.ReadFile(filepath.Join(folder, "stamp")); err == nil && string(old) == stamp {
 		return nil
 	}
