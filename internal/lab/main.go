@@ -147,7 +147,7 @@ func (c config) up(ctx context.Context, t *topology, file string) (network, stri
 		return nil, "", missing
 	}
 	if c.with == "containerlab" || c.with == "auto" && missing == nil {
-		n, err := buildContainers(ctx, t, file, c.vpp, c.out)
+		n, err := buildContainers(ctx, t, file, c.dataplane(), c.out)
 		return n, "containers", err
 	}
 	build, err := filepath.Abs(c.build)

@@ -173,12 +173,10 @@ func containerlabMissing(ctx context.Context) error {
 	return nil
 }
 
-func buildContainers(ctx context.Context, t *topology, file string, vpp bool, out io.Writer) (network, error) {
+func buildContainers(ctx context.Context, t *topology, file, dataplane string, out io.Writer) (network, error) {
 	c := &containers{file: file, name: t.Name, out: out}
-	if vpp {
-		if err := t.imagesHaveVPP(ctx); err != nil {
-			return nil, err
-		}
+	if err := t.imagesAreThere(ctx, dataplane == "vpp", out); err != nil {
+		return nil, err
 	}
 	// The lines of one node wait for what another one brings, and by default only as many nodes as there are processors are worked on at a time.
 	workers := strconv.Itoa(len(t.Nodes))
@@ -186,27 +184,35 @@ func buildContainers(ctx context.Context, t *topology, file string, vpp bool, ou
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
-	if vpp {
-		cmd.Env = append(os.Environ(), "DATAPLANE=vpp")
-	}
+	cmd.Env = append(os.Environ(), "DATAPLANE="+dataplane)
 	if err := cmd.Run(); err != nil {
 		return nil, errors.Join(fmt.Errorf("containerlab deploy: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-// imagesHaveVPP looks before the lab is built: nodes without VPP would only be silent.
-func (t *topology) imagesHaveVPP(ctx context.Context) error {
+// imagesAreThere looks before the lab is built: containerlab would search the network for an image, and nodes without VPP would only be
+// silent. It tells of what version the images are, which may not be that of this folder.
+func (t *topology) imagesAreThere(ctx context.Context, vpp bool, out io.Writer) error {
 	images := map[string]bool{}
 	for _, n := range t.Nodes {
 		images[n.Image] = true
 	}
+	const label = `{{index .Config.Labels "org.opencontainers.image.version"}}`
 	for _, image := range slices.Sorted(maps.Keys(images)) {
-		out, err := exec.CommandContext(ctx, "docker", "run", "--rm", "--network", "none", image, "sh", "-c", "command -v vpp || echo none").CombinedOutput()
+		version, err := exec.CommandContext(ctx, "docker", "image", "inspect", "--format", label, image).Output()
 		if err != nil {
-			return fmt.Errorf("docker run %s: %w: %s", image, err, tidy(out))
+			return fmt.Errorf("there is no image %s: make image", image)
 		}
-		if tidy(out) == "none" {
+		fmt.Fprintf(out, "%s: containers of %s, version %s\n", t.Name, image, tidy(version))
+		if !vpp {
+			continue
+		}
+		has, err := exec.CommandContext(ctx, "docker", "run", "--rm", "--network", "none", image, "sh", "-c", "command -v vpp || echo none").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("docker run %s: %w: %s", image, err, tidy(has))
+		}
+		if tidy(has) == "none" {
 			return fmt.Errorf("the image %s has no VPP: make image VPP_DEBS='…', with the paths of VPP's Debian packages", image)
 		}
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fakePrograms puts shell scripts in front of PATH; what containerlab is called with is returned by the function.
+func fakePrograms(t *testing.T, docker string) (called func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	for name, script := range map[string]string{"docker": docker, "containerlab": "echo $DATAPLANE $* >> " + calls} {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("DATAPLANE", "none")
+	return func() string {
+		text, _ := os.ReadFile(calls) // not there: no call
+		return strings.TrimSpace(string(text))
+	}
+}
+
+func pairInContainers(t *testing.T, dataplane string) error {
+	t.Helper()
+	top, err := readTopology("testdata/pair/pair.clab.yml", noEnv)
+	check(t, err)
+	n, err := buildContainers(t.Context(), top, "pair.clab.yml", dataplane, io.Discard)
+	if err == nil {
+		check(t, n.Close())
+	}
+	return err
+}
+
+func TestContainerlabIsAskedForAllNodesAtOnce(t *testing.T) {
+	called := fakePrograms(t, "echo v1")
+	check(t, pairInContainers(t, "kernel"))
+	want := "kernel deploy --reconfigure --max-workers 2 --topo pair.clab.yml\nnone destroy --cleanup --topo pair.clab.yml"
+	if got := called(); got != want {
+		t.Errorf("containerlab was called with\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestContainersAreNotMadeOfAnImageThatLacksSomething(t *testing.T) {
+	for name, c := range map[string]struct{ docker, want string }{
+		"no image": {`[ "$1" != image ]`, "there is no image none: make image"},
+		"no VPP":   {`if [ "$1" = run ]; then echo none; fi`, "the image none has no VPP"},
+		"no shell": {`if [ "$1" = run ]; then echo no sh; exit 127; fi`, "no sh"},
+	} {
+		called := fakePrograms(t, c.docker)
+		if err := pairInContainers(t, "vpp"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+		if got := called(); got != "" {
+			t.Errorf("%s: containerlab was called with %s", name, got)
+		}
+	}
+}
