@@ -89,13 +89,12 @@ func (a *announcer) withhold(p netip.Prefix, reason string) {
 
 // nextHops returns what each family announces as NEXT_HOP: the node's BGP address, or what the operator said instead.
 func nextHops(n calico.Node, o Options) map[family]netip.Addr {
-	asked := map[family]netip.Addr{ipv4: o.NextHop4, ipv6: o.NextHop6}
 	all := map[family]netip.Addr{}
 	for _, f := range families {
 		if addr, ok := addressOf(n, f); ok {
 			all[f] = addr
-			if asked[f].IsValid() {
-				all[f] = asked[f]
+			if asked := o.nextHop(f); asked.IsValid() {
+				all[f] = asked
 			}
 		}
 	}

@@ -93,6 +93,9 @@ type Peer struct {
 
 	// NextHop says what becomes of NEXT_HOP when a route is passed on to the peer.
 	NextHop NextHopMode
+	// SessionNextHop: routes of our own go to the peer with the local address of the session as NEXT_HOP. The kernel chooses that, so no
+	// announcement can say it.
+	SessionNextHop bool
 	// Filters are the names of its BGPFilters, in the order of evaluation.
 	Filters []string
 	// Client: this node is a route reflector and reflects to the peer (RFC 4456). Reflector: the peer is a route reflector itself.

@@ -19,6 +19,14 @@ type Options struct {
 	PrefixLimits map[Scope]uint32
 }
 
+// nextHop is what the operator said for a family; invalid: nothing.
+func (o Options) nextHop(f family) netip.Addr {
+	if f == ipv4 {
+		return o.NextHop4
+	}
+	return o.NextHop6
+}
+
 // PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give equal plans, s is not changed.
 //
 // Announcements assume that the data plane has what it needs: who must see a block's drop route first (ipam.NeedsDrop) filters them.
@@ -45,6 +53,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	problems = append(problems, more...)
 	for i := range peers {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
+		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() && !o.nextHop(familyOf(peers[i].Address)).IsValid()
 	}
 	policies, more := policiesFor(node, blocks, peers, prefs, s)
 	problems = append(problems, more...)

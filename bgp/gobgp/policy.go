@@ -46,7 +46,8 @@ func policyOf(p bgp.Plan, n numbers) policy {
 	for _, peer := range p.Peers {
 		pol.peerList = append(pol.peerList, bgp.Peer{
 			Address: peer.Address, RemoteAS: peer.RemoteAS, LocalAS: peer.LocalAS,
-			NextHop: peer.NextHop, Filters: slices.Clone(peer.Filters), Client: peer.Client, Reflector: peer.Reflector,
+			NextHop: peer.NextHop, SessionNextHop: peer.SessionNextHop,
+			Filters: slices.Clone(peer.Filters), Client: peer.Client, Reflector: peer.Reflector,
 		})
 		switch {
 		case peer.External():

@@ -16,6 +16,7 @@ type exporter struct {
 }
 
 func (e *exporter) build() {
+	e.ownNextHop()
 	e.add("own", &api.Conditions{
 		RouteType: api.Conditions_ROUTE_TYPE_LOCAL, LargeCommunitySet: e.noLarge("unmarked", anyMark),
 	}, accept())
@@ -71,6 +72,20 @@ func (e *exporter) gate() {
 		e.add("from-non-client", &api.Conditions{
 			RouteType: internal, NeighborSet: set, LargeCommunitySet: e.noLarge("not-from-client", markFromClient.pattern()),
 		}, reject())
+	}
+}
+
+// ownNextHop gives our own routes the local address of the session as next hop, where the announcement cannot know it.
+func (e *exporter) ownNextHop() {
+	var addrs []netip.Addr
+	for _, p := range e.peerList {
+		if p.SessionNextHop {
+			addrs = append(addrs, p.Address)
+		}
+	}
+	if set, ok := e.peers("session-next-hop", addrs, false); ok {
+		c := &api.Conditions{NeighborSet: set, RouteType: api.Conditions_ROUTE_TYPE_LOCAL}
+		e.add("session-next-hop", c, &api.Actions{Nexthop: &api.NexthopAction{Self: true}})
 	}
 }
 

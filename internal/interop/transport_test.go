@@ -30,7 +30,7 @@ var transportCases = []transportCase{
 	{name: "local-as", address: "10.0.0.13", as: 65013, ourAS: 65055, spec: "localASNumber: 65055", sees: "65055"},
 	{name: "own-as", address: "10.0.0.14", as: 65014, path: "bgp_path.prepend(64512); bgp_path.prepend(65014);",
 		spec: "numAllowedLocalASNumbers: 1", sees: "64512"},
-	{name: "other-source", address: "172.20.0.1", as: 65015, from: "172.20.0.2", spec: "sourceAddress: None"},
+	{name: "other-source", address: "172.20.0.1", as: 65015, from: "172.20.0.2", spec: "sourceAddress: None", sees: "64512"},
 	{name: "multihop", address: "10.254.0.1", as: 65016, session: "multihop;", sees: "64512"},
 	{name: "times", address: "10.0.0.17", as: 65017, session: "hold time 9;", spec: "maxRestartTime: 77s, keepaliveTime: 2s", sees: "64512"},
 }
