@@ -24,6 +24,7 @@ type Policies struct {
 	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
 	// services: what is inside one may leave.
 	Reflects          bool
+	ClusterID         netip.Addr // of a reflector, in IPv4 form; zero: the router ID
 	ReflectedServices []netip.Prefix
 	// Advertisements are the communities for what leaves by these rules, by prefix.
 	Advertisements []Advertisement

@@ -17,6 +17,9 @@ import (
 // not exported either.
 func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32, s *calico.Snapshot) (Policies, []calico.Problem) {
 	p := Policies{OwnBlocks: own, Reflects: self.RouteReflectorClusterID != "", Normal4: prefs[ipv4], Normal6: prefs[ipv6]}
+	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() { // BIRD takes 0.0.0.0 for "the router ID"
+		p.ClusterID = id
+	}
 	for _, pool := range ipam.Pools(s) {
 		if pool.DisableBGPExport {
 			p.NoExport = append(p.NoExport, pool.CIDR)

@@ -28,7 +28,7 @@ type far struct {
 	quit chan struct{}
 	wg   sync.WaitGroup
 
-	addPath bool            // send path identifiers
+	addPath bool            // path identifiers, both ways
 	opened  *packet.BGPOpen // the node's OPEN
 
 	mu       sync.Mutex
@@ -36,15 +36,18 @@ type far struct {
 	complete bool                  // End-of-RIB has come
 	table    map[netip.Prefix]bool // what was received and not withdrawn, IPv4
 	attrs    map[netip.Prefix]string
-	marked   []string // large communities that are marks
-	notified string   // code and subcode of the NOTIFICATION that ended the session
+	paths    map[netip.Prefix]map[uint32]string               // attrs by path identifier, with addPath
+	whole    map[netip.Prefix][]packet.PathAttributeInterface // the attributes behind attrs
+	marked   []string                                         // large communities that are marks
+	unheard  int                                              // withdrawals of paths that it did not have, with addPath
+	notified string                                           // code and subcode of the NOTIFICATION that ended the session
 }
 
 // dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
 func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
-	f := &far{t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}, attrs: map[netip.Prefix]string{}}
+	f := &far{addPath: slices.ContainsFunc(caps, func(c packet.ParameterCapabilityInterface) bool { return c.Code() == packet.BGP_CAP_ADD_PATH }), t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}, attrs: map[netip.Prefix]string{}, whole: map[netip.Prefix][]packet.PathAttributeInterface{}, paths: map[netip.Prefix]map[uint32]string{}}
 	eventually(t, "dial "+n.addr.String(), true, func() bool {
 		c, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
 		if err != nil {
@@ -115,7 +118,11 @@ func (f *far) read() (*packet.BGPMessage, error) {
 	if _, err := io.ReadFull(f.conn, m[19:]); err != nil {
 		return nil, err
 	}
-	return packet.ParseBGPMessage(m)
+	var o packet.MarshallingOption
+	if f.addPath {
+		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH}
+	}
+	return packet.ParseBGPMessage(m, &o)
 }
 
 func (f *far) receive() {
@@ -144,13 +151,21 @@ func (f *far) note(u *packet.BGPUpdate) {
 	}
 	f.updates++
 	for _, p := range u.WithdrawnRoutes {
+		if _, ok := f.paths[pfx(p.String())][p.PathIdentifier()]; f.addPath && !ok {
+			f.unheard++
+		}
+		delete(f.paths[pfx(p.String())], p.PathIdentifier())
 		delete(f.table, pfx(p.String()))
 		delete(f.attrs, pfx(p.String()))
 	}
 	text := f.describe(u.PathAttributes)
 	for _, p := range u.NLRI {
+		if f.paths[pfx(p.String())] == nil {
+			f.paths[pfx(p.String())] = map[uint32]string{}
+		}
+		f.paths[pfx(p.String())][p.PathIdentifier()] = text
 		f.table[pfx(p.String())] = true
-		f.attrs[pfx(p.String())] = text
+		f.attrs[pfx(p.String())], f.whole[pfx(p.String())] = text, u.PathAttributes
 	}
 }
 
@@ -204,6 +219,39 @@ func (f *far) heard() map[netip.Prefix]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.attrs)
+}
+
+// several returns the next hops that it has of a prefix by ADD-PATH, in order.
+func (f *far) several(prefix string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var hops []string
+	for _, text := range f.paths[pfx(prefix)] {
+		_, hop, _ := strings.Cut(text, " hop ")
+		hop, _, _ = strings.Cut(hop, " ")
+		hops = append(hops, hop)
+	}
+	slices.Sort(hops)
+	return strings.Join(hops, " ")
+}
+
+// reflection returns ORIGINATOR_ID and CLUSTER_LIST of a prefix as it was sent, "-" for what is not there.
+func (f *far) reflection(prefix string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.table[pfx(prefix)] {
+		return "not there"
+	}
+	originator, clusters := "-", "-"
+	for _, a := range f.whole[pfx(prefix)] {
+		switch a := a.(type) {
+		case *packet.PathAttributeOriginatorId:
+			originator = a.Value.String()
+		case *packet.PathAttributeClusterList:
+			clusters = fmt.Sprint(a.Value)
+		}
+	}
+	return originator + " " + clusters
 }
 
 // marks returns the marks that have ever come out.

@@ -96,7 +96,6 @@ func TestSeveralPathsFromOnePeer(t *testing.T) {
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.95", 64512, 90, true, gracefulCap(false),
 		packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)}))
-	f.addPath = true
 	f.announcePath(1, "10.3.0.0/26", "192.0.2.1")
 	n.wantHops("10.3.0.0/26", "192.0.2.1")
 	f.announcePath(2, "10.3.0.0/26", "192.0.2.2")

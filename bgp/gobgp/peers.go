@@ -39,10 +39,10 @@ type peerConf struct {
 	ttlSecurity        uint8
 	allowLocalAS       int
 	multihop           bool
-	addPath            bool // receive several paths per prefix (RFC 7911)
+	sendsPaths         bool // offer to send with ADD-PATH (RFC 7911); to receive is always offered
 	prefixLimit        uint32
-	// client: GoBGP takes every iBGP peer for a client of a route reflector, with our router ID as cluster ID, because it could not change
-	// that in a session that is up. Whether we reflect is for policies to say.
+	// client: GoBGP takes every iBGP peer for a client of a route reflector, because it could not change that in a session that is up. Whether
+	// we reflect is for policies to say.
 	client bool
 
 	// deferral stays what it was when the peer was added; GoBGP would reset the session for another one.
@@ -53,7 +53,7 @@ func confOf(p bgp.Peer, password string) peerConf {
 	return peerConf{
 		address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
 		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, hold: max(holdTime, 3*p.KeepaliveTime), ttlSecurity: p.TTLSecurity,
-		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, addPath: true, prefixLimit: p.PrefixLimit, client: !p.External(),
+		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, prefixLimit: p.PrefixLimit, client: !p.External(),
 	}
 }
 
@@ -97,7 +97,9 @@ func (s *Speaker) confs(want []bgp.Peer) (wanted map[netip.Addr]peerConf, proble
 			problems[p.Address] = err.Error()
 		}
 		if ok {
-			wanted[p.Address] = confOf(p, password)
+			c := confOf(p, password)
+			c.sendsPaths = s.sendsPaths()
+			wanted[p.Address] = c
 		}
 	}
 	return wanted, problems
@@ -170,6 +172,7 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 		}
 		peer := c.api()
 		peer.GracefulRestart.LocalRestarting = restarting
+		s.identify(peer)
 		if err := a.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
 			s.sessions.remove(c.address)
 			return err
@@ -250,8 +253,11 @@ func (c peerConf) api() *api.Peer {
 			Config: &api.AfiSafiConfig{Family: familyOf(c.address), Enabled: true},
 			// Without this the capability lists no family, and no End-of-RIB is sent.
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
-			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: c.addPath}},
+			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: true}},
 		}},
+	}
+	if c.sendsPaths {
+		p.AfiSafis[0].AddPaths.Config.SendMax = 255 // all of them: the build does not count
 	}
 	if c.prefixLimit > 0 {
 		p.AfiSafis[0].PrefixLimits = &api.PrefixLimit{Family: familyOf(c.address), MaxPrefixes: c.prefixLimit}

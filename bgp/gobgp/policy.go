@@ -197,7 +197,8 @@ func (s *Speaker) sendAgain(ctx context.Context, old, now policy) error {
 		before, known := old.peer(addr)
 		after, ok := now.peer(addr)
 		becomesClient := old.pass.Reflects && now.pass.Reflects && !before.Served() && after.Served()
-		if !known || !ok || before.NextHop == after.NextHop && !becomesClient && old.class(addr) == now.class(addr) {
+		otherCluster := old.pass.ClusterID != now.pass.ClusterID && now.pass.Reflects && !after.External()
+		if !known || !ok || before.NextHop == after.NextHop && !becomesClient && !otherCluster && old.class(addr) == now.class(addr) {
 			continue
 		}
 		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_OUT})

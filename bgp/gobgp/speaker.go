@@ -93,6 +93,7 @@ type applied struct {
 	passwords map[calico.SecretKeyRef]string // as last known
 	dead      []netip.Addr                   // sorted; see RejectNextHops
 	restart   *restart                       // nil when there was none, or it is over
+	clusterID netip.Addr                     // zero: the router ID
 }
 
 // view is what other goroutines may know of applied; its values are never edited.
@@ -250,6 +251,8 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		}
 		wanted, _ := s.confs(p.Peers)
 		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
+		s.setClusterID(p.Policies.ClusterID)
+		s.sendSeveral(p.Policies.Reflects)
 		pol := policyOf(p, s.applied.numbers)
 		err := errors.Join(s.setPolicy(ctx, pol), s.announce(ctx, p.Announcements))
 		s.applied.classes.settled = err == nil
@@ -317,7 +320,7 @@ func (s *Speaker) forget() {
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
 	}
-	s.applied.peers = map[netip.Addr]peerConf{}
+	s.applied.peers, s.applied.clusterID = map[netip.Addr]peerConf{}, netip.Addr{}
 	s.applied.announced, s.applied.marks = map[netip.Prefix]bgp.Announcement{}, map[netip.Prefix][]mark{}
 	s.publish(func(v *view) { v.server, v.announced = nil, nil })
 }

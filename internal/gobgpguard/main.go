@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -130,7 +131,7 @@ func prepare(folder string) error {
 		return err
 	}
 	goMod = fmt.Appendf(goMod, "\nreplace %s => ./%s\n", module, filepath.ToSlash(filepath.Join(folder, "gobgp")))
-	stamp := digest(goMod, goSum, fmt.Append(nil, added), fmt.Append(nil, edits))
+	stamp := digest(goMod, goSum, fmt.Append(nil, edits, wireEdits, added, wireAdded))
 	if old, err := os.ReadFile(filepath.Join(folder, "stamp")); err == nil && string(old) == stamp {
 		return nil
 	}
@@ -178,15 +179,17 @@ func copyGuarded(folder string) error {
 	if err := copySource(folder, source); err != nil {
 		return err
 	}
-	for _, e := range edits {
+	for _, e := range slices.Concat(edits, wireEdits) {
 		if err := e.apply(folder); err != nil {
 			return fmt.Errorf("GoBGP %s is not the one that the guard was written for: %w. "+
 				"Find where it does this now, or whether it survives panics by itself: docs/decisions/0011-gobgp-guard.md", version, err)
 		}
 	}
-	for name, content := range added {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
-			return err
+	for _, files := range []map[string][]byte{added, wireAdded} {
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -211,13 +211,14 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 			}
 		})
 	}
-	t.Run("one prefix twice in one update, and the withdrawal of one that is not there", func(t *testing.T) {
-		// Not here: a prefix that one UPDATE both withdraws and announces. GoBGP v3.37 takes it as withdrawn, where RFC 4271 §4.3 says
-		// that it should be taken as announced.
+	t.Run("one prefix twice in one update, one withdrawn and announced in one, and the withdrawal of one that is not there", func(t *testing.T) {
 		twice := pfx("10.1.219.0/26")
 		far.update(t, nil, []byte(origin+asPath+nextHop), twice, twice)
 		us.awaitFIB(t, "-4", append(fib, twice.String()+" via 10.0.0.3")...)
-		far.update(t, []netip.Prefix{twice, pfx("10.1.220.0/26")}, nil)
+		far.update(t, []netip.Prefix{twice, pfx("10.1.220.0/26")}, []byte(origin+asPath+nextHop), twice) // announced: RFC 4271 §4.3
+		far.update(t, []netip.Prefix{pfx("10.1.220.0/26")}, []byte(origin+asPath+nextHop), pfx("10.1.221.0/26"))
+		us.awaitFIB(t, "-4", append(fib, twice.String()+" via 10.0.0.3", "10.1.221.0/26 via 10.0.0.3")...)
+		far.update(t, []netip.Prefix{twice, pfx("10.1.221.0/26")}, nil)
 		us.awaitFIB(t, "-4", fib...)
 	})
 	t.Run("a malformed attribute withdraws its route only", func(t *testing.T) { // RFC 7606 §7.1

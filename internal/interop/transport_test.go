@@ -145,7 +145,7 @@ func TestTransport(t *testing.T) {
 		_, text, _ = strings.Cut(text, "Neighbor capabilities")
 		text, _, _ = strings.Cut(text, "Session:")
 		for _, want := range []string{"Multiprotocol\n        AF announced: ipv4\n", "Route refresh", "Graceful restart\n        Restart time: 77\n        AF supported: ipv4",
-			"4-octet AS numbers", "ADD-PATH\n        RX: ipv4\n"} {
+			"4-octet AS numbers", "ADD-PATH\n        RX: ipv4\n        TX: ipv4\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("BIRD sees no %q in:\n%s", want, text)
 			}
