@@ -1,0 +1,322 @@
+package interop
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// recorder is a peer that writes down what is said to it. It waits for connections, one after the other, and tells each the same.
+type recorder struct {
+	as       uint32
+	address  netip.Addr
+	says     []string // bodies of UPDATEs
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex // guards the following
+	conn    net.Conn
+	heard   facts // of the newest session
+	settled bool  // and it has come to End-of-RIB
+}
+
+// facts are what a peer says on the wire, piece by piece in hexadecimal, under names.
+type facts map[string]string
+
+// recorder makes a machine with one. It is gone after the test.
+func (l *lab) recorder(t *testing.T, name, address string, as uint32, says ...string) *recorder {
+	t.Helper()
+	r := &recorder{as: as, address: pfx(address).Addr(), says: says}
+	check(t, l.host(t, name, address).ns.Do(func() (err error) {
+		r.listener, err = net.Listen("tcp", netip.AddrPortFrom(r.address, 179).String())
+		return err
+	}))
+	r.wg.Go(func() {
+		for {
+			conn, err := r.listener.Accept()
+			if err != nil {
+				return
+			}
+			r.record(conn)
+			conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		r.listener.Close()
+		r.mu.Lock()
+		if r.conn != nil {
+			r.conn.Close()
+		}
+		r.mu.Unlock()
+		r.wg.Wait()
+	})
+	return r
+}
+
+// recorded waits until a session has come to its End-of-RIB and prefixes were announced in it, returns what it has heard and forgets it.
+func (r *recorder) recorded(t *testing.T, announced ...string) (heard facts) {
+	t.Helper()
+	await(t, fmt.Sprintf("%s has heard all", r.address), func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, p := range announced {
+			if r.heard[p+" attributes"] == "" || !r.settled {
+				return fmt.Errorf("%s is missing; End-of-RIB %v, heard %v", p, r.settled, r.heard)
+			}
+		}
+		heard, r.heard, r.settled = r.heard, nil, false
+		return nil
+	})
+	return heard
+}
+
+// record is one session.
+func (r *recorder) record(conn net.Conn) {
+	r.mu.Lock()
+	r.conn, r.heard, r.settled = conn, facts{}, false
+	r.mu.Unlock()
+	quit := make(chan struct{})
+	defer close(quit)
+	for {
+		kind, body, err := readMessage(conn)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case open:
+			r.note(func(f facts) { f.open(body) })
+			send(conn, open, r.open())
+			send(conn, keepalive, nil)
+			for _, body := range r.says {
+				send(conn, update, []byte(body))
+			}
+			send(conn, update, r.endOfRIB())
+			r.wg.Go(func() { keepAlive(conn, quit) })
+		case update:
+			r.note(func(f facts) { r.settled = f.update(body) || r.settled })
+		}
+	}
+}
+
+// keepAlive says that the session is alive, until quit is closed.
+func keepAlive(conn net.Conn, quit chan struct{}) {
+	for {
+		select {
+		case <-quit:
+			return
+		case <-time.After(5 * time.Second):
+			send(conn, keepalive, nil)
+		}
+	}
+}
+
+func (r *recorder) note(what func(facts)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heard != nil {
+		what(r.heard)
+	}
+}
+
+// family is the second byte of the AFI, whose first is 0.
+func (r *recorder) family() byte {
+	if r.address.Is6() {
+		return 2
+	}
+	return 1
+}
+
+// open offers what BIRD offers, ADD-PATH aside: its identifiers would be compared.
+func (r *recorder) open() []byte {
+	capabilities := []byte{1, 4, 0, r.family(), 0, 1, 2, 0, 64, 6, 0, 120, 0, r.family(), 1, 0, 65, 4}
+	capabilities = binary.BigEndian.AppendUint32(capabilities, r.as)
+	body := []byte{4, 0x5b, 0xa0, 0, 240} // version 4, AS_TRANS, hold time
+	id := routerID(r.address).As4()
+	body = append(body, id[:]...)
+	return append(append(body, byte(len(capabilities)+2), 2, byte(len(capabilities))), capabilities...)
+}
+
+func (r *recorder) endOfRIB() []byte {
+	if r.address.Is6() {
+		return []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1}
+	}
+	return []byte{0, 0, 0, 0}
+}
+
+// open notes an OPEN (RFC 4271 §4.2, RFC 5492).
+func (f facts) open(b []byte) {
+	f["version"], f["AS"], f["hold time"], f["router ID"] = hex.EncodeToString(b[:1]), hex.EncodeToString(b[1:3]), hex.EncodeToString(b[3:5]), hex.EncodeToString(b[5:9])
+	var order []string
+	parameters := 0
+	for rest := b[10:]; len(rest) > 0; rest = rest[2+int(rest[1]):] {
+		parameters++
+		for caps := rest[2 : 2+int(rest[1])]; len(caps) > 0; caps = caps[2+int(caps[1]):] {
+			order = append(order, fmt.Sprint(caps[0]))
+			f[fmt.Sprintf("capability %d", caps[0])] = "has " + hex.EncodeToString(caps[2:2+int(caps[1])])
+		}
+	}
+	f["order of capabilities"] = strings.Join(order, " ")
+	f["parameters"] = fmt.Sprint(parameters)
+}
+
+// update notes an UPDATE (RFC 4271 §4.3, RFC 4760); it reports End-of-RIB (RFC 4724 §2).
+func (f facts) update(b []byte) (end bool) {
+	withdrawn := int(binary.BigEndian.Uint16(b))
+	rest := b[2+withdrawn:]
+	attributes := rest[2 : 2+int(binary.BigEndian.Uint16(rest))]
+	v4 := prefixesOf(rest[2+len(attributes):], 4)
+	if len(b) == 4 {
+		f["End-of-RIB"] = hex.EncodeToString(b)
+		return true
+	}
+	var kept []string
+	var v6 []netip.Prefix
+	for rest := attributes; len(rest) > 0; {
+		head, length := 3, int(rest[2])
+		if rest[0]&0x10 != 0 { // extended length
+			head, length = 4, int(binary.BigEndian.Uint16(rest[2:]))
+		}
+		value := rest[head : head+length]
+		text := fmt.Sprintf("%x:%d:%x", rest[0], rest[1], value)
+		switch rest[1] {
+		case 14: // MP_REACH_NLRI: AFI, SAFI, next hop, a reserved byte, prefixes
+			hop := value[4 : 4+int(value[3])]
+			v6 = prefixesOf(value[4+len(hop)+1:], 16)
+			text = fmt.Sprintf("%x:14:next hop %x", rest[0], hop)
+		case 15:
+			if length == 3 && len(attributes) <= 7 {
+				f["End-of-RIB"] = hex.EncodeToString(b)
+				return true
+			}
+			f["withdrawn"] += hex.EncodeToString(value) + " "
+		}
+		kept = append(kept, text)
+		rest = rest[head+length:]
+	}
+	for _, p := range slices.Concat(v4, v6) {
+		f[p.String()+" attributes"] = strings.Join(kept, " ")
+		f[p.String()+" in one UPDATE with others"] = fmt.Sprint(len(v4)+len(v6) > 1)
+	}
+	if withdrawn > 0 {
+		f["withdrawn"] += hex.EncodeToString(b[2:2+withdrawn]) + " "
+	}
+	return false
+}
+
+func prefixesOf(b []byte, size int) (out []netip.Prefix) {
+	for len(b) > 0 {
+		n := (int(b[0]) + 7) / 8
+		a := make([]byte, size)
+		copy(a, b[1:1+n])
+		addr, _ := netip.AddrFromSlice(a)
+		out = append(out, netip.PrefixFrom(addr, int(b[0])))
+		b = b[1+n:]
+	}
+	return out
+}
+
+// differences lists what two speakers say differently.
+func differences(ours, birds facts) (out []string) {
+	all := maps.Clone(ours)
+	maps.Copy(all, birds)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		o, b := ours[name], birds[name]
+		if o == "" {
+			o = "nothing"
+		}
+		if b == "" {
+			b = "nothing"
+		}
+		if o != b {
+			out = append(out, fmt.Sprintf("%s: %s, BIRD %s", name, o, b))
+		}
+	}
+	return out
+}
+
+// TestWireAsBIRD has the same node with the same data speak by our agent and by BIRD as calico-node configures it, to the same peers, and compares what
+// each says, byte by byte. docs/calico.md lists what is different.
+func TestWireAsBIRD(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "wire")
+	requireGuard(t)
+	us := l.agentNode(t, "us", "10.0.0.2/24", "fd00::2/64")
+	check(t, l.cluster.AddNode(t.Context(), "inner", pfx("10.0.0.1/24"), pfx("fd00::1/64")))
+	const (
+		learnedInside  = "\x00\x00\x00\x15" + "\x40\x01\x01\x00" + "\x40\x02\x00" + "\x40\x03\x04\x0a\x00\x00\x01" + "\x40\x05\x04\x00\x00\x00\x64" + "\x1a\x0a\x01\xc8\x00"
+		learnedOutside = "\x00\x00\x00\x22" + origin + asPath + nextHop + "\x80\x04\x04\x00\x00\x00\x07" + "\xc0\x08\x04\xfd\xe8\x00\x4d" + "\x1a\x0a\x01\xd2\x00"
+	)
+	inner, inner6 := l.recorder(t, "inner", "10.0.0.1/24", asNumber, learnedInside), l.recorder(t, "inner6", "fd00::1/64", asNumber)
+	outer := l.recorder(t, "outer", "10.0.0.3/24", 65003, learnedOutside)
+	l.apply(t, bgpPeer("outer", "10.0.0.3", 65003, ""))
+	blocks, blocks6 := []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.7.0/26"}, []string{"fd01::/122", "fd01::40/122"}
+	for _, b := range slices.Concat(blocks, blocks6) {
+		check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx(b)))
+	}
+	listen := func() [3]facts {
+		t.Helper()
+		return [3]facts{
+			inner.recorded(t, append(blocks, "10.1.210.0/26")...), outer.recorded(t, append(blocks, "10.1.200.0/26")...), inner6.recorded(t, blocks6...),
+		}
+	}
+	us.start(t)
+	ours := listen()
+	check(t, us.process.Stop())
+
+	for _, b := range []netlab.BirdConfig{birdConfig(addr("10.0.0.2")), birdConfig(addr("fd00::2"))} {
+		b.RouterID = addr("10.0.0.2")
+		node := &birdNode{host: us.host, config: b}
+		if b.Address.Is4() {
+			node.config.Blocks = prefixes(blocks...)
+			node.config.Peers = []netlab.BirdPeer{netlab.MeshPeer(b.Address, addr("10.0.0.1"), asNumber), {Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), AS: 65003}}
+		} else {
+			node.config.Blocks = prefixes(blocks6...)
+			node.config.Peers = []netlab.BirdPeer{netlab.MeshPeer(b.Address, addr("fd00::1"), asNumber)}
+		}
+		node.start(t)
+	}
+	birds := listen()
+	for i := range birds { // learned routes go on when they come
+		for _, learned := range []string{"10.1.200.0/26", "10.1.210.0/26"} {
+			delete(ours[i], learned+" in one UPDATE with others")
+			delete(birds[i], learned+" in one UPDATE with others")
+		}
+	}
+	for i, want := range [][]string{wireInside, wireOutside, wireInside6} {
+		if err := same("differences", differences(ours[i], birds[i]), want); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What docs/calico.md lists.
+var (
+	wireInside = []string{
+		"capability 64: has 007800010100, BIRD has 807800010180",
+		"capability 70: nothing, BIRD has ",
+		"capability 71: nothing, BIRD has ",
+		"hold time: 005a, BIRD 00f0",
+		"order of capabilities: 1 2 64 65 69, BIRD 1 2 64 65 69 70 71",
+	}
+	wireOutside = wireInside
+	wireInside6 = []string{
+		"capability 64: has 007800020100, BIRD has 807800020180",
+		"capability 70: nothing, BIRD has ",
+		"capability 71: nothing, BIRD has ",
+		"fd01::/122 in one UPDATE with others: false, BIRD true",
+		"fd01::40/122 in one UPDATE with others: false, BIRD true",
+		"hold time: 005a, BIRD 00f0",
+		"order of capabilities: 1 2 64 65 69, BIRD 1 2 64 65 69 70 71",
+	}
+)
