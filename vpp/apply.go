@@ -78,14 +78,9 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 		if err := flush(); err != nil {
 			return err
 		}
-		for len(sent)-acked > left {
-			retvals, err := s.wait(ctx)
-			acknowledge(retvals)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		retvals, err := s.wait(ctx, len(sent)-left)
+		acknowledge(retvals)
+		return err
 	}
 	for i, op := range ops {
 		req, paths, err = encodeOp(op, l.sourceFor(op.Route.Key).id, paths[:0], links.index)
@@ -160,11 +155,12 @@ type stream struct {
 	id      uint16 // of the request
 	replyID uint16
 
-	wake chan struct{} // size 1: something below has changed
+	wake chan struct{} // size 1: what is waited for may have come
 
 	mu      sync.Mutex
 	retvals []int32 // arrived, not yet taken
 	arrived int     // how many replies came in all
+	want    int     // how many of them are waited for
 	broken  error   // replies do not belong to requests any more
 }
 
@@ -200,36 +196,48 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	default: // from here on nobody knows which request a reply belongs to
 		s.broken = fmt.Errorf("VPP left request %d unanswered", s.arrived)
 	}
+	enough := s.arrived >= s.want || s.broken != nil
 	s.mu.Unlock()
+	if !enough {
+		return
+	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// wait returns retvals that have arrived since the last call, or the reason why no more will come, or both. When replies are
+// wait returns once want replies have arrived in all, or no more will come and why, with the retvals since the last call. When replies are
 // missing the connection is given up: its order cannot be trusted.
-func (s *stream) wait(ctx context.Context) ([]int32, error) {
-	select {
-	case <-s.wake:
-		retvals, err := s.take()
+func (s *stream) wait(ctx context.Context, want int) ([]int32, error) {
+	for {
+		retvals, enough, err := s.take(want)
 		if err != nil {
 			s.conn.end(err)
 		}
-		return retvals, err
-	case <-s.conn.ended:
-		<-s.conn.done // what has been read counts
-		retvals, _ := s.take()
-		return retvals, s.conn.cause()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		if enough || err != nil {
+			return retvals, err
+		}
+		select {
+		case <-s.wake:
+		case <-s.conn.ended:
+			<-s.conn.done // what has been read counts
+			retvals, _, _ := s.take(0)
+			return retvals, s.conn.cause()
+		case <-ctx.Done():
+			retvals, _, _ := s.take(0)
+			return retvals, ctx.Err()
+		}
 	}
 }
 
-func (s *stream) take() ([]int32, error) {
+// take returns what has arrived, if that is enough or all there will be.
+func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	retvals := s.retvals
-	s.retvals = nil
-	return retvals, s.broken
+	if s.want = want; s.arrived < want && s.broken == nil {
+		return nil, false, nil
+	}
+	retvals, s.retvals = s.retvals, nil
+	return retvals, true, s.broken
 }
