@@ -29,7 +29,7 @@ export GOFLAGS := $(strip $(PLAIN_GOFLAGS) -modfile=$(CURDIR)/$(GUARD)/go.mod)
 .PHONY: build test test-dataplane lint demo bench chaos soak fuzz clean tools deb image release vuln guard
 
 guard:
-	@GOFLAGS='$(PLAIN_GOFLAGS)' go run ./internal/gobgpguard $(GUARD)
+	@GOFLAGS='$(PLAIN_GOFLAGS)' GOARCH= go run ./internal/gobgpguard $(GUARD)
 
 build: guard ## the agent and, from the same module, the stock gobgp CLI
 	@mkdir -p $(BUILD)
@@ -62,7 +62,7 @@ test: tools build lint ## everything that must hold, on every real part that the
 test-dataplane: guard ## the data plane suite alone: vpptest, the kernel, and a real VPP where one is found
 	go test -count=1 -v -run TestDataplane ./vpp/... ./internal/kernel | grep -Ev '^ *(=== |--- PASS: .*/)'
 
-deb: build ## the Debian package, into build/
+deb: build ## the Debian package, into build/; GOARCH=arm64 for another machine
 	deploy/debian/build $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)
 
 image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker engine; no base image is pulled

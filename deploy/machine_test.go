@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -83,11 +84,11 @@ func TestPackage(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "agent")
 	check(t, os.WriteFile(binary, []byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"), 0o755))
-	build := func(version string) (path string, bytes []byte) {
+	build := func(version string, env ...string) (path string, bytes []byte) {
 		t.Helper()
 		out := t.TempDir()
 		cmd := exec.Command("debian/build", binary, version, out)
-		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+		cmd.Env = append(append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000"), env...)
 		text, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -115,6 +116,14 @@ func TestPackage(t *testing.T) {
 				t.Errorf("dpkg-deb %s does not say %q:\n%s", command, w, out)
 			}
 		}
+	}
+	// For another machine than this one: the program cannot be asked for its pages, and yet they are there.
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	foreign, _ := build("v1.2.3", "GOARCH="+other)
+	out, err := exec.Command("sh", "-c", `dpkg-deb -f "$1" Architecture; dpkg-deb -c "$1"`, "sh", foreign).Output()
+	check(t, err)
+	if !strings.HasPrefix(string(out), other+"\n") || !strings.Contains(string(out), "man1/vpp-route-agent-run.1.gz\n") {
+		t.Errorf("for %s:\n%s", other, out)
 	}
 	untagged, _ := build("0a1b2c3-dirty")
 	if !strings.Contains(untagged, "_0~20231114221320.0a1b2c3+dirty_") {
