@@ -29,6 +29,8 @@ import (
 type Config struct {
 	// Socket is the path of VPP's API socket (startup.conf: socksvr { socket-name }); default /run/vpp/api.sock.
 	Socket string
+	// StatsSocket is where VPP hands out its statistics segment (statseg { socket-name }); default /run/vpp/stats.sock. Only Forwarded uses it.
+	StatsSocket string
 	// ClientName is how VPP shows the connection; default "vpp-route-agent".
 	ClientName string
 	// Source is the name of our FIB source, at most MaxSourceName bytes; default "vpp-route-agent". In VPP it is followed by "@" and a number
@@ -50,11 +52,12 @@ type Config struct {
 }
 
 const (
-	defaultSocket   = "/run/vpp/api.sock"
-	defaultName     = "vpp-route-agent"
-	defaultPriority = 0x88
-	defaultWindow   = 1024
-	defaultTimeout  = 10 * time.Second
+	defaultSocket      = "/run/vpp/api.sock"
+	defaultStatsSocket = "/run/vpp/stats.sock"
+	defaultName        = "vpp-route-agent"
+	defaultPriority    = 0x88
+	defaultWindow      = 1024
+	defaultTimeout     = 10 * time.Second
 
 	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker.
 	pollInterval = 5 * time.Second
@@ -66,6 +69,9 @@ const (
 func (c Config) withDefaults() Config {
 	if c.Socket == "" {
 		c.Socket = defaultSocket
+	}
+	if c.StatsSocket == "" {
+		c.StatsSocket = defaultStatsSocket
 	}
 	if c.ClientName == "" {
 		c.ClientName = defaultName

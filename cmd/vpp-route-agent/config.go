@@ -51,6 +51,7 @@ type config struct {
 	nextHops        []netip.Addr
 	dataplane       string
 	vppSocket       string
+	vppStatsSocket  string
 	fibSource       string
 	fibPriority     uint8
 	sharedSource    bool
@@ -137,6 +138,7 @@ var settings = []setting{
 
 	{flag: "dataplane", file: "dataplane", def: "vpp", usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)", set: oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
 	{flag: "vpp-socket", file: "vppSocket", def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: parseSocket(func(c *config) *string { return &c.vppSocket })},
+	{flag: "vpp-stats-socket", file: "vppStatsSocket", def: "/run/vpp/stats.sock", usage: "socket of VPP's statistics segment, which drain --until-idle reads", set: parseSocket(func(c *config) *string { return &c.vppStatsSocket })},
 	{flag: "fib-source", file: "fibSource", def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},
 	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136", usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
 		set: parsePriority},
@@ -381,7 +383,7 @@ func (c *config) check(given map[string]bool) error {
 		}
 		return nil
 	}
-	if err := onlyWith("vpp", "vpp-socket", "fib-source", "fib-source-priority"); err != nil {
+	if err := onlyWith("vpp", "vpp-socket", "vpp-stats-socket", "fib-source", "fib-source-priority"); err != nil {
 		return err
 	}
 	if c.sharedSource && c.dataplane != "vpp" {

@@ -18,6 +18,7 @@ func drainCommand() *cobra.Command {
 	var (
 		socket               string
 		wait                 time.Duration
+		untilIdle            float64
 		stay, cancel, detach bool
 	)
 	c := &cobra.Command{
@@ -26,11 +27,16 @@ func drainCommand() *cobra.Command {
 another path takes that; after --wait it is withdrawn; then BGP says CEASE and the agent ends with status 3, which the systemd unit does not
 start again. Until then --cancel takes it back. The FIB stays.
 
+With --until-idle the wait ends as soon as this node has forwarded at most that many packets a second for 5 s; --wait bounds it. Without VPP
+these are the packets that the kernel forwards; with VPP all that it receives on its interfaces, also those of the host itself, out of its
+statistics segment (--vpp-stats-socket of the agent). Where they cannot be counted, only time counts, and status says so.
+
 With --stay the agent goes on, withdrawn, also across restarts, until --cancel: for supervisors that start again whatever ends, such
 as a DaemonSet.
 
 The command waits until the drain is over; interrupting it does not cancel the drain.`,
 		Example: `  vpp-route-agent drain --wait 2m
+  vpp-route-agent drain --until-idle 10 --wait 30m
   vpp-route-agent drain --stay --detach
   vpp-route-agent drain --cancel`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,10 +53,18 @@ The command waits until the drain is over; interrupting it does not cancel the d
 			}
 			var d agent.DrainStatus
 			query := url.Values{"wait": {wait.String()}, "stay": {strconv.FormatBool(stay)}}
+			when := "withdrawn at"
+			if cmd.Flags().Changed("until-idle") {
+				if !(untilIdle >= 0) {
+					return usageError{errors.New("--until-idle must not be less than 0")}
+				}
+				query.Set("until-idle", strconv.FormatFloat(untilIdle, 'g', -1, 64))
+				when = "withdrawn when idle, at the latest at"
+			}
 			if err := tell(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "draining: announced as the worst choice, withdrawn at %s; `drain --cancel` ends that\n", d.Until.Local().Format(time.TimeOnly))
+			fmt.Fprintf(out, "draining: announced as the worst choice, %s %s; `drain --cancel` ends that\n", when, d.Until.Local().Format(time.TimeOnly))
 			if detach {
 				return nil
 			}
@@ -59,12 +73,14 @@ The command waits until the drain is over; interrupting it does not cancel the d
 	}
 	socketFlag(c, &socket)
 	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long others may take to find other paths before everything is withdrawn")
+	c.Flags().Float64Var(&untilIdle, "until-idle", 0, "withdraw earlier, when this node has forwarded at most so many packets a second for 5 s; not given: only time counts")
 	c.Flags().BoolVar(&stay, "stay", false, "do not end the agent; stay withdrawn until --cancel, also across restarts")
 	c.Flags().BoolVar(&cancel, "cancel", false, "take a drain back")
 	c.Flags().BoolVar(&detach, "detach", false, "do not wait until the drain is over")
 	c.MarkFlagsMutuallyExclusive("cancel", "stay")
 	c.MarkFlagsMutuallyExclusive("cancel", "wait")
 	c.MarkFlagsMutuallyExclusive("cancel", "detach")
+	c.MarkFlagsMutuallyExclusive("cancel", "until-idle")
 	return c
 }
 

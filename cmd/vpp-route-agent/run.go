@@ -75,6 +75,7 @@ func newLogger(w io.Writer, cfg config) (*slog.Logger, *slog.LevelVar) {
 type dataplane interface {
 	fib.Dataplane
 	uplink.Port
+	Forwarded() (packets uint64, err error)
 	Run(ctx context.Context) error
 }
 
@@ -117,6 +118,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
 		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, DataplaneStats: statsOf(dp), Log: log, LogLevel: level,
+	}
+	if dp != nil {
+		conf.Forwarded = dp.Forwarded
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.learnBGP {
@@ -229,7 +233,7 @@ func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
 		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, ElevatedMetric: cfg.kernelElevated, Log: log})
 	}
 	return vpp.New(vpp.Config{
-		Socket: cfg.vppSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,
+		Socket: cfg.vppSocket, StatsSocket: cfg.vppStatsSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,
 	}), nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"vpp-route-agent/internal/fib"
@@ -126,7 +127,7 @@ func (a *Agent) Audit(ctx context.Context) (AuditStatus, error) {
 }
 
 // AdminHandler serves the admin API: JSON over HTTP on a unix socket. GET /v1/status and /v1/routes?prefix=P; POST /v1/audit,
-// /v1/guard/release, /v1/drain?wait=D&stay=B and /v1/drain/cancel.
+// /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
@@ -176,7 +177,16 @@ func (a *Agent) serveDrain(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "wait: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	status, err := a.Drain(wait, r.URL.Query().Get("stay") == "true")
+	o := DrainOptions{Wait: wait, Stay: r.URL.Query().Get("stay") == "true"}
+	if text := r.URL.Query().Get("until-idle"); text != "" {
+		rate, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			http.Error(w, "until-idle: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		o.UntilIdle = &rate
+	}
+	status, err := a.Drain(o)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return

@@ -65,6 +65,8 @@ type Config struct {
 	// DataplaneStats is nil where the data plane counts nothing.
 	DataplaneStats func() DataplaneStats
 	Log            *slog.Logger
+	// Forwarded counts the packets of the data plane; nil where there is none.
+	Forwarded func() (packets uint64, err error)
 	// LogLevel is set to what Calico's resources ask for; nil: they have no say.
 	LogLevel *slog.LevelVar
 }
@@ -124,6 +126,7 @@ type Agent struct {
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
 	drain          DrainStatus
+	traffic        traffic
 	withdrawn      time.Time // when the drain's wait was over
 	stopping       bool      // the drain cannot be taken back any more
 }
@@ -168,6 +171,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.wake:
 		case <-tick.C:
 		}
+		a.sampleTraffic(time.Now())
 		if a.advanceDrain(time.Now()) {
 			return a.endDrain(ctx)
 		}

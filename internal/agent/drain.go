@@ -40,12 +40,30 @@ type DrainStatus struct {
 	Since time.Time  `json:"since"`
 	Until time.Time  `json:"until"` // when announcements are withdrawn
 	Stay  bool       `json:"stay"`  // the agent goes on, withdrawn, until the drain is cancelled
+	// UntilIdle ends the wait earlier, when this node has forwarded at most so many packets a second for 5 s; nil: it does not.
+	UntilIdle *float64 `json:"untilIdle,omitempty"`
+	// PacketsPerSecond is what it forwarded last, and TrafficUnknown why that is not known; absent without UntilIdle.
+	PacketsPerSecond *float64 `json:"packetsPerSecond,omitempty"`
+	TrafficUnknown   string   `json:"trafficUnknown,omitempty"`
 }
 
-// Drain begins a drain that lasts wait, or changes the one under way. A drain with stay ends only by CancelDrain, also across restarts.
-func (a *Agent) Drain(wait time.Duration, stay bool) (DrainStatus, error) {
-	if wait < 0 || wait > MaxDrain {
+// DrainOptions are how a drain is asked for.
+type DrainOptions struct {
+	Wait      time.Duration // how long others may take to find other paths
+	Stay      bool
+	UntilIdle *float64
+}
+
+// Drain begins a drain, or changes the one under way. A drain with Stay ends only by CancelDrain, also across restarts.
+func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
+	if o.Wait < 0 || o.Wait > MaxDrain {
 		return DrainStatus{}, fmt.Errorf("a drain lasts from 0s to %s", MaxDrain)
+	}
+	if o.UntilIdle != nil && !(*o.UntilIdle >= 0) { // nor NaN
+		return DrainStatus{}, errors.New("packets per second cannot be fewer than 0")
+	}
+	if o.UntilIdle != nil && a.cfg.Forwarded == nil {
+		return DrainStatus{}, errNoTraffic
 	}
 	now := time.Now()
 	a.mu.Lock()
@@ -62,8 +80,9 @@ func (a *Agent) Drain(wait time.Duration, stay bool) (DrainStatus, error) {
 	if a.drain.Phase == NotDraining {
 		a.drain.Since = now
 	}
-	a.drain.Phase, a.drain.Until, a.drain.Stay = Draining, now.Add(wait), stay
-	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, and is withdrawn then", "until", a.drain.Until, "stay", stay)
+	a.drain.Phase, a.drain.Until, a.drain.Stay, a.drain.UntilIdle = Draining, now.Add(o.Wait), o.Stay, o.UntilIdle
+	a.traffic = traffic{}
+	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, and is withdrawn then", "until", a.drain.Until, "stay", o.Stay)
 	a.keepDrain()
 	return a.drain, nil
 }
@@ -99,10 +118,11 @@ func (a *Agent) keepDrain() {
 func (a *Agent) advanceDrain(now time.Time) (over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.drain.Phase == Draining && !now.Before(a.drain.Until) {
+	idle := a.drain.UntilIdle != nil && a.traffic.idle(now)
+	if a.drain.Phase == Draining && (idle || !now.Before(a.drain.Until)) {
 		a.drain.Phase = Withdrawn
 		a.withdrawn = now
-		a.cfg.Log.Warn("drained: everything is withdrawn")
+		a.cfg.Log.Warn("drained: everything is withdrawn", "idle", idle)
 	}
 	a.stopping = a.drain.Phase == Withdrawn && !a.drain.Stay && now.Sub(a.withdrawn) >= stopAfter
 	return a.stopping

@@ -27,7 +27,7 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		time.Sleep(time.Second)
 		before := preferences(n.speaker.current())
 		n.take()
-		if _, err := n.agent.Drain(time.Minute, false); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -47,7 +47,7 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		}
 		n.take()
 
-		if _, err := n.agent.Drain(10*time.Second, false); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -99,10 +99,10 @@ func TestNoDrainWhileNothingMayChange(t *testing.T) {
 		migrating.DatastoreNotReady = true
 		n.snapshots <- migrating
 		time.Sleep(time.Second)
-		if _, err := n.agent.Drain(time.Second, false); err == nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Second}); err == nil {
 			t.Error("draining although nothing may be changed")
 		}
-		if _, err := n.agent.Drain(MaxDrain+1, false); err == nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: MaxDrain + 1}); err == nil {
 			t.Error("an endless drain was accepted")
 		}
 	})

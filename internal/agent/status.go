@@ -202,7 +202,7 @@ func (a *Agent) Status() Status {
 	conditions := []Condition{a.nodeCondition(), a.speakerCondition()}
 	problems := slices.Concat(a.problems, a.plan.BGP.Problems, a.remotes.Problems)
 	unrouted := append([]UnroutedStatus{}, a.unrouted...)
-	drain := a.drain
+	drain := a.traffic.told(a.drain)
 	a.mu.Unlock()
 
 	s := Status{
@@ -309,10 +309,23 @@ func (a *Agent) speakerCondition() Condition {
 func drainCondition(d DrainStatus) Condition {
 	c := Condition{Name: "drain", Message: "everything is withdrawn; `drain --cancel` announces it again"}
 	if d.Phase == Draining {
-		c.Message = fmt.Sprintf("what this node announces is the worst choice, and is withdrawn at %s; `drain --cancel` ends that",
-			d.Until.UTC().Format(time.RFC3339))
+		c.Message = fmt.Sprintf("what this node announces is the worst choice, and is withdrawn %s%s; `drain --cancel` ends that",
+			untilIdle(d), d.Until.UTC().Format(time.RFC3339))
 	}
 	return c
+}
+
+// untilIdle says what a drain waits for besides a point in time, which follows.
+func untilIdle(d DrainStatus) string {
+	switch {
+	case d.UntilIdle == nil:
+		return "at "
+	case d.TrafficUnknown != "":
+		return fmt.Sprintf("by time alone (%s), at ", d.TrafficUnknown)
+	case d.PacketsPerSecond == nil:
+		return fmt.Sprintf("at %g packets/s or fewer, at the latest at ", *d.UntilIdle)
+	}
+	return fmt.Sprintf("at %g packets/s or fewer (now %.0f), at the latest at ", *d.UntilIdle, *d.PacketsPerSecond)
 }
 
 // dataplaneCondition does not hold either when the data plane answers and refuses every single route: a node that forwards nothing is not

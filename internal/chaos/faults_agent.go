@@ -19,7 +19,8 @@ var agentFaults = []fault{
 	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
 	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
 	{name: "agent-reexec", kind: kernelNodes, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
-	{name: "agent-drain-cancel", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained for 2 s, then the drain is cancelled", run: drainAndCancel},
+	{name: "agent-drain-cancel", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
+	{name: "vpp-agent-drain-cancel", onlyFirst: true, kind: vppNodes, long: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
 	{name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM in the midst of 300 new blocks, started again", run: stopDuringReconcile},
@@ -160,16 +161,20 @@ spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120
 func drainAndCancel(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	var d agent.DrainStatus
-	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {"1m"}}, &d); err != nil {
+	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {"1m"}, "until-idle": {"100"}}, &d); err != nil {
 		return err
 	}
-	if err := pause(ctx, 2*time.Second); err != nil {
+	if err := pause(ctx, 8*time.Second); err != nil {
 		return err
 	}
 	s, err := a.status(ctx)
 	if err != nil {
 		return err
 	}
+	if s.Drain == nil || s.Drain.Phase != agent.Draining || s.Drain.PacketsPerSecond == nil {
+		return fmt.Errorf("with traffic the drain is %+v", s.Drain)
+	}
+	t.note("%.0f packets a second counted", *s.Drain.PacketsPerSecond)
 	for _, ann := range s.BGP.Announcements {
 		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
 	}

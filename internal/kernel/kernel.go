@@ -59,6 +59,8 @@ type Dataplane struct {
 	identity string
 	version  string
 
+	namespace string
+
 	links  *netlink.Handle
 	lookup *socket // one request at a time
 	dump   *socket // likewise, for requests that take long
@@ -83,7 +85,7 @@ type Dataplane struct {
 // New opens the kernel's FIB. Nothing is changed; events are collected from here on.
 func New(c Config) (*Dataplane, error) {
 	d := &Dataplane{
-		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric, log: c.Log,
+		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric, log: c.Log, namespace: c.Namespace,
 		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
 	}
 	d.list = d.listInterfaces

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// meter is a data plane's counter in a bubble: so many packets a second, or an error.
+type meter struct {
+	rate    atomic.Int64
+	packets atomic.Int64
+	broken  atomic.Bool
+}
+
+func (m *meter) forwarded() (uint64, error) {
+	if m.broken.Load() {
+		return 0, errors.New("nobody counts")
+	}
+	return uint64(m.packets.Load()), nil
+}
+
+// run counts until stop is closed.
+func (m *meter) run(stop <-chan struct{}) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			m.packets.Add(m.rate.Load() / 10)
+		}
+	}
+}
+
+// drainByTraffic runs f while a node drains until 10 packets a second, for an hour at most, having 1000 at first.
+func drainByTraffic(t *testing.T, f func(t *testing.T, n *node, m *meter)) {
+	m := &meter{}
+	inBubble(t, func(t *testing.T, n *node) {
+		stop := make(chan struct{})
+		go m.run(stop)
+		defer close(stop)
+		m.rate.Store(1000)
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		limit := 10.0
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+			t.Fatal(err)
+		}
+		f(t, n, m)
+	}, func(c *Config) { c.Forwarded = m.forwarded })
+}
+
+func (n *node) drained() DrainStatus {
+	if d := n.agent.Status().Drain; d != nil {
+		return *d
+	}
+	return DrainStatus{}
+}
+
+func TestDrainEndsWhenTrafficDoes(t *testing.T) {
+	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
+		time.Sleep(time.Minute)
+		if d := n.drained(); d.Phase != Draining || d.PacketsPerSecond == nil || *d.PacketsPerSecond < 500 {
+			t.Errorf("with 1000 packets a second: %+v", d)
+		}
+		for range 5 { // gaps that are too short
+			m.rate.Store(0)
+			time.Sleep(4 * time.Second)
+			m.rate.Store(1000)
+			time.Sleep(2 * time.Second)
+		}
+		if d := n.drained(); d.Phase != Draining {
+			t.Errorf("with gaps: %+v", d)
+		}
+		m.rate.Store(10)
+		time.Sleep(10 * time.Second)
+		if d := n.drained(); d.Phase != Withdrawn {
+			t.Errorf("with 10 packets a second: %+v", d)
+		}
+	})
+}
+
+func TestDrainGoesByTimeWhereTrafficIsUnknown(t *testing.T) {
+	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
+		time.Sleep(time.Minute)
+		m.broken.Store(true)
+		time.Sleep(time.Minute)
+		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "nobody counts" {
+			t.Errorf("%+v", d)
+		}
+		if c := n.agent.Status().Conditions; !strings.Contains(c[len(c)-1].Message, "by time alone (nobody counts)") {
+			t.Errorf("conditions %+v", c)
+		}
+		time.Sleep(time.Hour)
+		if d := n.drained(); d.Phase != Withdrawn {
+			t.Errorf("after its time: %+v", d)
+		}
+	})
+}
+
+// A counter that starts anew says nothing about the time before.
+func TestDrainAfterCountersStartAnew(t *testing.T) {
+	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
+		for range 10 {
+			time.Sleep(3 * time.Second)
+			m.packets.Store(0)
+		}
+		if d := n.drained(); d.Phase != Draining {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestNoTrafficToGoBy(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		limit := 1.0
+		if _, err := n.agent.Drain(DrainOptions{UntilIdle: &limit}); err == nil {
+			t.Error("a drain goes by traffic that nobody counts")
+		}
+	})
+}
