@@ -23,6 +23,8 @@ type announcer struct {
 	filtering []Peer                // peers with filters: those may let out what Calico's own rules do not
 	nextHop   map[family]netip.Addr // none: the node has no address of the family and announces nothing of it
 	localPref map[family]uint32
+	elevated  map[family]uint32 // LOCAL_PREF of what is in arrived
+	arrived   []netip.Prefix
 
 	announcements []Announcement
 	withheld      []Withheld
@@ -52,6 +54,23 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 			}
 		}
 	}
+}
+
+// services announces ranges of service addresses. One that is a block or an address of this node is announced as that.
+func (a *announcer) services(ranges []netip.Prefix) {
+	for _, p := range ranges {
+		if slices.ContainsFunc(a.announcements, func(x Announcement) bool { return x.Prefix == p }) {
+			continue
+		}
+		if reason := a.announce(Route{Prefix: p}); reason != "" {
+			a.withhold(p, reason)
+		} else {
+			a.announcements[len(a.announcements)-1].Service = true
+		}
+	}
+}
+
+func (a *announcer) sort() {
 	slices.SortFunc(a.announcements, func(x, y Announcement) int { return route.ComparePrefixes(x.Prefix, y.Prefix) })
 	slices.SortFunc(a.withheld, func(x, y Withheld) int {
 		return cmp.Or(route.ComparePrefixes(x.Prefix, y.Prefix), cmp.Compare(x.Reason, y.Reason))
@@ -62,6 +81,9 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 func (a *announcer) announce(r Route) (reason string) {
 	f := familyOf(r.Prefix.Addr())
 	r.LocalPref = a.localPref[f]
+	if slices.Contains(a.arrived, r.Prefix) {
+		r.LocalPref = a.elevated[f]
+	}
 	v := a.policies.Common(r)
 	if !v.Accept && !a.letOut(r, f) {
 		return v.Reason

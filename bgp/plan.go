@@ -126,6 +126,8 @@ type Announcement struct {
 	GracefulShutdown bool
 	// OnlyByFilter: it goes to nobody but the peers whose BGPFilters accept it.
 	OnlyByFilter bool
+	// Service: it is a range of service addresses. The data plane needs no route for it.
+	Service bool
 	// Interface is where the address is behind, which a filter may ask for; "" for a block.
 	Interface string
 }

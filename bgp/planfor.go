@@ -9,7 +9,8 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// Options is what the operator says on this node and Calico's resources do not. The zero Options are Calico's behaviour.
+// Options is what a plan depends on besides Calico's resources: what the operator says on this node, and what has happened. The zero Options are Calico's
+// behaviour.
 type Options struct {
 	// RouterID is CALICO_ROUTER_ID: empty (the node's IPv4 address), "hash" or a dotted quad.
 	RouterID string
@@ -17,6 +18,10 @@ type Options struct {
 	NextHop4, NextHop6 netip.Addr
 	// PrefixLimits bounds what peers may send, by the construct that they come from; a Scope that is not there has no limit, as in Calico.
 	PrefixLimits map[Scope]uint32
+	// ClusterIPs is CALICO_ADVERTISE_CLUSTER_IPS: it replaces serviceClusterIPs. Invalid: it does not.
+	ClusterIPs netip.Prefix
+	// Arrived are the host routes of what came here by live migration a moment ago: they are elevated.
+	Arrived []netip.Prefix
 }
 
 // nextHop is what the operator said for a family; invalid: nothing.
@@ -49,23 +54,30 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	blocks, notOwn := ipam.OwnBlocks(self, s)
 	hosts, notHere := ipam.Hosts(self, blocks, s)
 	prefs, problems := localPrefs(s.BGPConfigurations["default"])
+	services := servicesOf(node, s.BGPConfigurations["default"], o)
 	peers, more := Peers(self, s)
 	problems = append(problems, more...)
 	for i := range peers {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
 		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() && !o.nextHop(familyOf(peers[i].Address)).IsValid()
 	}
-	policies, more := policiesFor(node, blocks, peers, prefs, s)
+	policies, more := policiesFor(node, blocks, peers, prefs, services.announced, s)
 	problems = append(problems, more...)
 	peers, more = policies.fit(peers)
 	problems = append(problems, more...)
-	a := announcer{policies: policies, filtering: filtering(peers), nextHop: next, localPref: prefs}
+	high, more := elevatedPrefs(self, prefs, s)
+	problems = append(problems, more...)
+	a := announcer{policies: policies, filtering: filtering(peers), nextHop: next, localPref: prefs, elevated: high, arrived: o.Arrived}
 	for _, skipped := range append(notOwn, notHere...) {
 		a.withhold(skipped.Prefix, skipped.Reason)
 	}
 	a.ours(blocks, hosts)
+	a.services(services.announced)
+	a.sort()
 
+	problems = append(problems, services.problems...)
 	problems = append(problems, unhonoured(s)...)
+	problems = append(problems, besideFelix(self, s)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
 	return Plan{
@@ -73,7 +85,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 		Peers:         peers,
 		Announcements: a.announcements,
 		Policies:      policies,
-		NotProgrammed: serviceRanges(s.BGPConfigurations["default"]),
+		NotProgrammed: services.ranges,
 		Withheld:      a.withheld,
 		Problems:      sortProblems(problems),
 	}
@@ -82,14 +94,12 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 // unhonoured names what the resources ask of this node and we do not do yet.
 func unhonoured(s *calico.Snapshot) []calico.Problem {
 	var all []calico.Problem
-	conf := s.BGPConfigurations["default"]
-	if len(conf.ServiceClusterIPs)+len(conf.ServiceExternalIPs)+len(conf.ServiceLoadBalancerIPs) > 0 {
-		all = append(all, badConfiguration("service addresses are not announced"))
-	}
 	for _, pool := range ipam.Pools(s) {
 		for field, mode := range map[string]calico.EncapMode{"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode} {
 			if mode == calico.EncapAlways || mode == calico.EncapCrossSubnet {
-				all = append(all, calico.Problem{Key: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode)})
+				all = append(all, calico.Problem{
+					Key: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode), Harmless: true,
+				})
 			}
 		}
 	}

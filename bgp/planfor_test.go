@@ -120,7 +120,8 @@ func TestLocalPref(t *testing.T) {
 		{0, 2147483647, normalPref, normalPref, "ipv6NormalRoutePriority 2147483647"},
 	} {
 		conf := calico.BGPConfiguration{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6}
-		plan := PlanFor("a", cluster(v6, owns("10.1.0.64/26", "fd00:1::40/122"), configured(conf)), Options{})
+		felix := felixOf("default", calico.FelixConfiguration{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6, IPv4ElevatedRoutePriority: 99})
+		plan := PlanFor("a", cluster(v6, owns("10.1.0.64/26", "fd00:1::40/122"), configured(conf), felix), Options{})
 		if len(plan.Announcements) != 2 || plan.Announcements[0].LocalPref != tc.want4 || plan.Announcements[1].LocalPref != tc.want6 {
 			t.Errorf("priorities %d, %d: got %+v, want LOCAL_PREF %d and %d", tc.v4, tc.v6, plan.Announcements, tc.want4, tc.want6)
 		}
@@ -183,11 +184,10 @@ func TestChooseRouterID(t *testing.T) {
 }
 
 func TestUnhonoured(t *testing.T) {
-	s := cluster(configured(calico.BGPConfiguration{ServiceClusterIPs: []string{"10.96.0.0/12"}}), pools(
+	s := cluster(pools(
 		calico.IPPool{Name: "plain", CIDR: pfx("10.1.0.0/16"), IPIPMode: calico.EncapNever},
 		calico.IPPool{Name: "tunnel", CIDR: pfx("10.2.0.0/16"), IPIPMode: calico.EncapCrossSubnet, VXLANMode: calico.EncapNever}))
-	want := "BGPConfiguration(default): service addresses are not announced\n" +
-		"IPPool(tunnel): ipipMode CrossSubnet is not supported yet: its routes are programmed without encapsulation"
+	want := "IPPool(tunnel): ipipMode CrossSubnet is not supported yet: its routes are programmed without encapsulation"
 	if got := problemsText(PlanFor("r", s, Options{}).Problems); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -21,6 +21,8 @@ type Policies struct {
 	Elevated []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
+	// Services are the ranges of service addresses that this node announces: what is inside or equal to one may leave.
+	Services []netip.Prefix
 	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
 	// services: what is inside one may leave.
 	Reflects          bool
@@ -183,8 +185,7 @@ func (r Rule) verdict() Verdict {
 }
 
 // Common is the part of the export filter that is the same for all peers, after the peer's own filters. Calico's tests of the outgoing interface (tunnels) are left out: no route of
-// ours leads there, and where a learned one leads depends on us. So is its list of service routes, which only a cluster with a Kubernetes API
-// has; ranges a reflector passes on are there.
+// ours leads there, and where a learned one leads depends on us. Of its list of service routes the ranges are there; single services only a Kubernetes API knows.
 //
 // An elevated route (a live migration) leaves from inside an own block. Of our own routes LOCAL_PREF tells, of learned ones Elevated.
 func (p Policies) Common(r Route) Verdict {
@@ -198,10 +199,13 @@ func (p Policies) Common(r Route) Verdict {
 		return accept("own block")
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
-		if r.From == nil && r.LocalPref > p.normal(r.Prefix) || r.From != nil && slices.Contains(p.Elevated, r.Prefix) {
+		if r.From == nil && p.Elevates(r) || r.From != nil && slices.Contains(p.Elevated, r.Prefix) {
 			return accept("elevated (a live migration) inside own block %s", block)
 		}
 		return reject("inside own block %s, which is announced as a whole", block)
+	}
+	if services, found := covering(p.Services, r.Prefix); found {
+		return accept("inside service addresses %s", services)
 	}
 	if services, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
 		return accept("inside service addresses %s, which a reflector passes on", services)
@@ -211,6 +215,17 @@ func (p Policies) Common(r Route) Verdict {
 	}
 	return reject("outside all pools")
 }
+
+// WithElevated is p for the moments in which a learned route to prefix is elevated. Only host routes can be.
+func (p Policies) WithElevated(prefix netip.Prefix) Policies {
+	if prefix.IsSingleIP() {
+		p.Elevated = append(slices.Clone(p.Elevated), prefix)
+	}
+	return p
+}
+
+// Elevates reports whether the LOCAL_PREF of r is above the normal one.
+func (p Policies) Elevates(r Route) bool { return r.LocalPref > p.normal(r.Prefix) }
 
 func (p Policies) normal(prefix netip.Prefix) uint32 {
 	if prefix.Addr().Is4() {

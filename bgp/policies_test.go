@@ -142,6 +142,7 @@ func TestWellKnownCommunities(t *testing.T) {
 // The literal reading of Calico's export filter, from the resources, in addresses: a prefix is inside another when its first and last addresses are.
 type literal struct {
 	noExport, own, pools, services []netip.Prefix
+	announced                      []netip.Prefix // ranges of services, by every node
 	elevated                       []netip.Prefix // learned with a priority below 1024
 	reflector                      bool
 	advertised                     []Advertisement
@@ -205,7 +206,7 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 			}
 		}
 	}
-	// Steps 3, 6 to 11; 4, 5 and 8 need what is not here.
+	// Steps 3, 6 to 11; 4 and 5 need what is not here.
 	if within(l.noExport, r.Prefix) {
 		return false, nil
 	}
@@ -239,6 +240,9 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 			return true, ops
 		}
 		return false, nil
+	}
+	if within(l.announced, r.Prefix) {
+		return true, ops
 	}
 	if l.reflector && within(l.services, r.Prefix) {
 		return true, ops
@@ -376,11 +380,11 @@ func TestExportAgainstLiteral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := literal{
 			noExport: list.Draw(t, "noExport"), own: list.Draw(t, "own"), pools: list.Draw(t, "pools"), services: list.Draw(t, "services"),
-			elevated: list.Draw(t, "elevated"), reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
+			elevated: list.Draw(t, "elevated"), announced: list.Draw(t, "announced"), reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
 		}
 		p := Policies{
 			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools, ReflectedServices: l.services, Reflects: l.reflector,
-			Elevated: l.elevated, Normal4: normalPref, Filters: map[string]Filter{},
+			Elevated: l.elevated, Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
 		}
 		for _, prefix := range list.Draw(t, "advertised") {
 			c, err := ParseCommunity(communityTexts.Draw(t, "value"))

@@ -15,8 +15,8 @@ import (
 
 // policiesFor returns what routes of node self and of its peers go by. Pools are tested one by one: a pool nested in one with disableBGPExport is
 // not exported either.
-func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32, s *calico.Snapshot) (Policies, []calico.Problem) {
-	p := Policies{OwnBlocks: own, Reflects: self.RouteReflectorClusterID != "", Normal4: prefs[ipv4], Normal6: prefs[ipv6]}
+func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32, services []netip.Prefix, s *calico.Snapshot) (Policies, []calico.Problem) {
+	p := Policies{OwnBlocks: own, Services: services, Reflects: self.RouteReflectorClusterID != "", Normal4: prefs[ipv4], Normal6: prefs[ipv6]}
 	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() { // BIRD takes 0.0.0.0 for "the router ID"
 		p.ClusterID = id
 	}
@@ -47,15 +47,7 @@ func prefixes(lists ...[]string) []netip.Prefix {
 			}
 		}
 	}
-	slices.SortFunc(out, route.ComparePrefixes)
-	return slices.Compact(out)
-}
-
-// serviceRanges are the ranges of service addresses with more than one address. BIRD accepts routes inside them and keeps them out of the
-// kernel, where kube-proxy or its like has those addresses.
-func serviceRanges(conf calico.BGPConfiguration) []netip.Prefix {
-	all := prefixes(conf.ServiceClusterIPs, conf.ServiceExternalIPs, conf.ServiceLoadBalancerIPs)
-	return slices.DeleteFunc(all, netip.Prefix.IsSingleIP)
+	return sortedPrefixes(out)
 }
 
 // advertisements reads prefixAdvertisements. The list of node.<self> replaces the default one, and names communities of its own object.

@@ -30,7 +30,8 @@ func (h Host) Borrowed() bool { return !h.Block.IsValid() }
 // addresses, as the Node names them or as IPAM allocated them. own are the node's own blocks (OwnBlocks).
 //
 // Allocations of workloads do not count here: they are written before the workload runs and may outlive it. A tunnel
-// address that the Node names but IPAM gave to another node is skipped: it moved.
+// address that the Node names but IPAM gave to another node is skipped: it moved. So is the target of a live migration until it is over, as Felix has
+// no route to it.
 func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, skipped []Skipped) {
 	found := map[netip.Prefix]Host{}
 	add := func(p netip.Prefix, source, iface string) {
@@ -39,9 +40,16 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 		}
 	}
 
+	arriving := Arriving(self, s)
 	for _, name := range slices.Sorted(maps.Keys(s.WorkloadEndpoints)) {
 		w := s.WorkloadEndpoints[name]
 		if w.Node != self {
+			continue
+		}
+		if migration, ok := arriving[name]; ok {
+			for _, p := range w.IPNetworks {
+				skipped = append(skipped, Skipped{p, fmt.Sprintf("WorkloadEndpoint(%s) is on its way here: %s", name, migration)})
+			}
 			continue
 		}
 		for _, p := range w.IPNetworks {

@@ -150,10 +150,10 @@ func (p policy) advertised() map[netip.Prefix]mark {
 	return out
 }
 
-func listed(p bgp.Policies) [5][]netip.Prefix {
-	out := [5][]netip.Prefix{p.NoExport, p.OwnBlocks, p.ExportPools, p.Elevated}
+func listed(p bgp.Policies) [6][]netip.Prefix {
+	out := [6][]netip.Prefix{p.NoExport, p.OwnBlocks, p.ExportPools, p.Elevated, p.Services}
 	if p.Reflects {
-		out[4] = p.ReflectedServices
+		out[5] = p.ReflectedServices
 	}
 	return out
 }

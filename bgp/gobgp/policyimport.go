@@ -204,11 +204,12 @@ func (i *importer) commonLists() []commonList {
 		{"own-block", i.pass.OwnBlocks, false, true},
 		{"elevated", i.pass.Elevated, false, true},
 		{"inside-own-block", i.pass.OwnBlocks, true, false},
+		{"service", i.pass.Services, true, true},
 		{"reflected-service", i.pass.ReflectedServices, true, true},
 		{"export-pool", i.pass.ExportPools, true, true},
 	}
 	if !i.pass.Reflects {
-		lists = slices.Delete(lists, 4, 5)
+		lists = slices.DeleteFunc(lists, func(l commonList) bool { return l.name == "reflected-service" })
 	}
 	return lists
 }

@@ -28,8 +28,9 @@ import (
 type config struct {
 	configFile string
 
-	nodeName string
-	routerID string
+	nodeName   string
+	routerID   string
+	clusterIPs netip.Prefix
 
 	etcdEndpoints   []string
 	etcdUsername    string
@@ -104,6 +105,8 @@ var settings = []setting{
 		set: text(func(c *config) *string { return &c.nodeName })},
 	{flag: "router-id", env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
 		set: parseRouterID},
+	{flag: "advertise-cluster-ips", env: []string{"CALICO_ADVERTISE_CLUSTER_IPS"}, file: "advertiseClusterIPs", usage: "range of cluster IPs to announce, instead of what BGPConfiguration's serviceClusterIPs says",
+		set: parseClusterIPs},
 	{flag: "next-hop", file: "nextHop", list: true, usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
 		set: parseNextHops},
 

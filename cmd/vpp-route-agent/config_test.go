@@ -233,7 +233,7 @@ func TestNodeName(t *testing.T) {
 // Every key works in the file, and what it sets is what the flag sets.
 func TestFileAndFlagsMeanTheSame(t *testing.T) {
 	sample := map[string]string{
-		"node-name": "n", "router-id": "10.0.0.1", "next-hop": "10.0.0.9", "etcd-endpoints": "http://x:1", "vpp-socket": "/s", "vpp-stats-socket": "/t", "fib-source": "src",
+		"node-name": "n", "router-id": "10.0.0.1", "advertise-cluster-ips": "10.96.0.0/12", "next-hop": "10.0.0.9", "etcd-endpoints": "http://x:1", "vpp-socket": "/s", "vpp-stats-socket": "/t", "fib-source": "src",
 		"fib-source-priority": "7", "gobgp-listen": "127.0.0.1:1", "metrics-listen": "off", "admin-socket": "/a", "state-dir": "/d", "deferral": "5s",
 		"prefix-limit": "mesh=100,node=7", "prefix-limit-retry": "1m",
 		"log-level": "debug", "log-format": "json", "allow-shared-source": "true", "gobgp-write": "true",

@@ -97,6 +97,15 @@ func parseRouterID(c *config, s string) error {
 	return nil
 }
 
+func parseClusterIPs(c *config, s string) error {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a prefix", s)
+	}
+	c.clusterIPs = p.Masked()
+	return nil
+}
+
 // parseSourceName bounds the name by VPP's field of 64 bytes (vnet/fib/fib.api, fib_source) less what package vpp puts behind it.
 func parseSourceName(c *config, s string) error {
 	if len(s) > vpp.MaxSourceName {

@@ -24,7 +24,8 @@ func planCommand() *cobra.Command {
 		Long: `Tell what a node would do with Calico resources in calicoctl's YAML: its BGP sessions, what it would announce, and what would become of
 given prefixes at each peer. Nothing is asked and nothing is changed: neither an agent nor etcd need to run.
 
-The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity and ClusterInformation, alone or in lists, as
+The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity, ClusterInformation, FelixConfiguration and
+LiveMigration, alone or in lists, as
 "calicoctl get KIND -o yaml" prints them. docs/plan.md describes the JSON.`,
 		Example: `  vpp-route-agent plan --node edge-7 -f resources.yaml
   vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 --prefix 0.0.0.0/0 -o json`,
@@ -154,6 +155,7 @@ type (
 		LocalPref    uint32       `json:"localPref"`
 		Interface    string       `json:"interface,omitempty"`
 		OnlyByFilter bool         `json:"onlyByFilter"`
+		Service      bool         `json:"service,omitempty"`
 	}
 	withheldPrefix struct {
 		Prefix netip.Prefix `json:"prefix"`
@@ -171,7 +173,7 @@ func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix
 	cluster := s.Nodes[node].RouteReflectorClusterID
 	out := nodePlan{
 		Node: node, Waiting: p.Waiting, HandsOff: s.DatastoreNotReady,
-		Peers: []plannedPeer{}, Announcements: []announcedPrefix{}, Withheld: []withheldPrefix{}, NotProgrammed: slices.Concat([]netip.Prefix{}, p.NotProgrammed),
+		Peers: []plannedPeer{}, Announcements: []announcedPrefix{}, Withheld: []withheldPrefix{}, NotProgrammed: listOf(p.NotProgrammed),
 		Problems: []plannedProblem{}, Prefixes: []prefixPlan{},
 	}
 	for _, problem := range slices.Concat(s.Problems, p.Problems) {
@@ -180,12 +182,12 @@ func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix
 	if p.Waiting != "" {
 		return out
 	}
-	out.Speaker = &plannedSpeaker{p.Speaker.AS, p.Speaker.RouterID, p.Speaker.ListenPort, slices.Concat([]netip.Addr{}, p.Speaker.ListenAddresses), cluster}
+	out.Speaker = &plannedSpeaker{p.Speaker.AS, p.Speaker.RouterID, p.Speaker.ListenPort, listOf(p.Speaker.ListenAddresses), cluster}
 	for _, peer := range p.Peers {
 		out.Peers = append(out.Peers, planPeer(node, s, peer))
 	}
 	for _, a := range p.Announcements {
-		out.Announcements = append(out.Announcements, announcedPrefix{a.Prefix, a.NextHop, a.LocalPref, a.Interface, a.OnlyByFilter})
+		out.Announcements = append(out.Announcements, announcedPrefix{a.Prefix, a.NextHop, a.LocalPref, a.Interface, a.OnlyByFilter, a.Service})
 	}
 	for _, w := range p.Withheld {
 		out.Withheld = append(out.Withheld, withheldPrefix{w.Prefix, w.Reason})
@@ -196,13 +198,16 @@ func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix
 	return out
 }
 
+// listOf copies a list; none becomes an empty one.
+func listOf[T any](all []T) []T { return append([]T{}, all...) }
+
 func planPeer(node string, s *calico.Snapshot, p bgp.Peer) plannedPeer {
 	out := plannedPeer{
 		Address: p.Address, Port: p.Port, Type: p.Scope, Source: p.Source, Node: p.CalicoNode,
 		RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Dial: p.Dial(), Client: p.Client, Reflector: p.Reflector,
 		TTLSecurity: p.TTLSecurity, Multihop: p.Multihop, SourceAddress: "chosen by the kernel",
 		RestartTimeSeconds: int(p.RestartTime.Seconds()), KeepaliveTimeSeconds: int(p.KeepaliveTime.Seconds()),
-		NextHopMode: string(p.NextHop), Filters: slices.Concat([]string{}, p.Filters), AllowLocalAS: p.AllowLocalAS, Differs: []difference{},
+		NextHopMode: string(p.NextHop), Filters: listOf(p.Filters), AllowLocalAS: p.AllowLocalAS, Differs: []difference{},
 	}
 	if p.Client {
 		out.ClusterID = s.Nodes[node].RouteReflectorClusterID

@@ -22,6 +22,8 @@ type (
 		Import verdict          `json:"import"`
 		Own    *verdict         `json:"exportOwn,omitempty"`
 		Passed []learnedVerdict `json:"exportLearned"`
+		// Elevated is the same while a live migration elevates the learned route, where that makes a difference.
+		Elevated []learnedVerdict `json:"exportElevated,omitempty"`
 	}
 	learnedVerdict struct {
 		From []netip.Addr `json:"from"`
@@ -63,6 +65,10 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	}
 	for i, to := range peers {
 		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
+		high := elevatable(learned, p.Policies)
+		if then := passOn(peers, high, *to, p.Policies.WithElevated(prefix)); !slices.EqualFunc(then, passOn(peers, high, *to, p.Policies), sameVerdict) {
+			out.Peers[i].Elevated = then
+		}
 	}
 	return out
 }
@@ -115,6 +121,20 @@ func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, po
 	}
 	return all
 }
+
+// elevatable are the routes that may have a LOCAL_PREF above the normal one: those of which it is not known, being an iBGP peer's word, and those that
+// import gives one.
+func elevatable(learned map[netip.Addr]bgp.Route, p bgp.Policies) map[netip.Addr]bgp.Route {
+	out := map[netip.Addr]bgp.Route{}
+	for from, r := range learned {
+		if r.LocalPref == 0 || p.Elevates(r) {
+			out[from] = r
+		}
+	}
+	return out
+}
+
+func sameVerdict(a, b learnedVerdict) bool { return slices.Equal(a.From, b.From) && a.equal(b.verdict) }
 
 func (v verdict) equal(o verdict) bool {
 	return v.Accept == o.Accept && v.Rule == o.Rule && slices.Equal(v.Operations, o.Operations)

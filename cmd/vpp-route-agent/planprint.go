@@ -109,6 +109,9 @@ func writePlannedAnnouncements(b *strings.Builder, p nodePlan) {
 	fmt.Fprintf(b, "\nAnnouncements: %d\n", len(p.Announcements))
 	for _, a := range p.Announcements {
 		fmt.Fprintf(b, "  %s, next hop %s, LOCAL_PREF %d", a.Prefix, a.NextHop, a.LocalPref)
+		if a.Service {
+			fmt.Fprint(b, ", addresses of services")
+		}
 		if a.OnlyByFilter {
 			fmt.Fprint(b, ", only to peers whose filters accept it")
 		}
@@ -137,6 +140,9 @@ func writePrefixPlan(b *strings.Builder, p prefixPlan) {
 		}
 		for _, l := range at.Passed {
 			writeVerdict(tw, at.Peer, "export from "+few(l.From), l.verdict)
+		}
+		for _, l := range at.Elevated {
+			writeVerdict(tw, at.Peer, "elevated, from "+few(l.From), l.verdict)
 		}
 	}
 	tw.Flush()

@@ -278,7 +278,7 @@ func (c config) needs() calico.Needs {
 }
 
 func (c config) bgpOptions() bgp.Options {
-	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits}
+	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs}
 	for _, a := range c.nextHops {
 		if a.Is4() {
 			o.NextHop4 = a

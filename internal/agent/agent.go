@@ -103,6 +103,7 @@ type Agent struct {
 	ownNode     *calico.Node        // this node's object as it last was usable
 	firstPlan   time.Time           // when there was first something to hand to the speaker
 	absentSince time.Time           // zero while the data plane is there
+	arrivals    arrivals            // what came by live migration
 	rejected    []netip.Addr        // next hops that the speaker rejects
 	upBefore    map[netip.Addr]bool // peers with a session when it was seen that a new process is needed; nil: none is
 	// Which peers have not told all they know, since when, and what the FIB was told about that.
@@ -396,8 +397,9 @@ func (a *Agent) rejectNextHops(ctx context.Context) {
 func (a *Agent) facts() Facts {
 	f := Facts{Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{}, Drain: a.drainPhase()}
 	for _, ann := range a.cfg.Speaker.Announced() {
-		f.Announced[ann.Prefix] = true
+		f.Announced[ann.Prefix] = !ann.Service
 	}
+	f.Arrived = a.arrivals.see(a.cfg.Node, a.snapshot, time.Now())
 	if a.cfg.FIB == nil {
 		f.NoDataplane = true
 		return f
@@ -437,7 +439,14 @@ func (a *Agent) sweep() {
 }
 
 // unusable counts what we could not read or use: behind each such resource may stand a peer that we do not know of.
-func (a *Agent) unusable() int { return len(a.snapshot.Problems) + len(a.plan.BGP.Problems) }
+func (a *Agent) unusable() (n int) {
+	for _, p := range slices.Concat(a.snapshot.Problems, a.plan.BGP.Problems) {
+		if !p.Harmless {
+			n++
+		}
+	}
+	return n
+}
 
 func (a *Agent) setLogLevel() {
 	if a.cfg.LogLevel == nil {

@@ -31,7 +31,7 @@ type Plan struct {
 type Facts struct {
 	// Programmed are the own routes that the data plane has acknowledged.
 	Programmed map[route.Key]bool
-	// Announced are the prefixes that the speaker originates now.
+	// Announced are the prefixes that the speaker originates now: true for what has a route of its own, false for ranges of service addresses.
 	Announced map[netip.Prefix]bool
 	// NoDataplane: there is none, or it has been away too long to wait for it; announcements do not wait for drop routes.
 	NoDataplane bool
@@ -39,6 +39,8 @@ type Facts struct {
 	Withdraw bool
 	// Drain is how far this node is on its way out of service.
 	Drain DrainPhase
+	// Arrived are the host routes of what came here by live migration a moment ago. Sorted.
+	Arrived []netip.Prefix
 	// Adopted: it is known which routes of an earlier run the data plane has.
 	Adopted bool
 	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
@@ -50,6 +52,7 @@ type Facts struct {
 // A block is announced after its drop route is acknowledged, and its drop route goes after the announcement is withdrawn: in
 // between the facts change and the plan is computed again.
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
+	o.Arrived = f.Arrived
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
 	p.BGP.Restarting = f.Restarting
 	switch {
@@ -61,7 +64,7 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		makeWorst(p.BGP.Announcements)
 	}
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
-		if f.Announced[a.Prefix] || f.NoDataplane || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
+		if f.Announced[a.Prefix] || f.NoDataplane || a.Service || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
 			return false
 		}
 		p.Deferred = append(p.Deferred, a.Prefix)
@@ -99,8 +102,8 @@ func makeWorst(all []bgp.Announcement) {
 // dropRoutes are wanted for each own block, and for a block that was ours as long as it is still announced.
 func dropRoutes(blocks []netip.Prefix, f Facts) []route.Route {
 	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !ipam.NeedsDrop(b) })
-	for announced := range f.Announced {
-		if ipam.NeedsDrop(announced) && !slices.Contains(blocks, announced) {
+	for announced, routed := range f.Announced {
+		if routed && ipam.NeedsDrop(announced) && !slices.Contains(blocks, announced) {
 			blocks = append(blocks, announced)
 		}
 	}

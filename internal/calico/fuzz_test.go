@@ -59,7 +59,7 @@ func FuzzStore(f *testing.F) {
 		s.Delete(key)
 		left := s.Snapshot(2)
 		if n := len(left.Nodes) + len(left.IPPools) + len(left.Blocks) + len(left.Affinities) + len(left.BGPConfigurations) + len(left.BGPPeers) +
-			len(left.BGPFilters) + len(left.WorkloadEndpoints) + len(left.PeerIPs) + len(left.Problems); n != 0 || left.DatastoreNotReady {
+			len(left.BGPFilters) + len(left.WorkloadEndpoints) + len(left.LiveMigrations) + len(left.Felix) + len(left.PeerIPs) + len(left.Problems); n != 0 || left.DatastoreNotReady {
 			t.Errorf("left after the deletion: %+v", left)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,9 @@ const (
 	KindBGPPeer            Kind = "BGPPeer"
 	KindBGPFilter          Kind = "BGPFilter"
 	KindClusterInformation Kind = "ClusterInformation"
+	KindFelixConfiguration Kind = "FelixConfiguration"
 	KindWorkloadEndpoint   Kind = "WorkloadEndpoint"
+	KindLiveMigration      Kind = "LiveMigration"
 
 	KindBlock         Kind = "Block"         // IPAM's blocks of addresses
 	KindBlockAffinity Kind = "BlockAffinity" // who may allocate from a block
@@ -27,8 +30,7 @@ const (
 
 // plural returns the path segment under which resources of kind k are kept; "" for what is no resource.
 func (k Kind) plural() string {
-	switch k {
-	case KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter, KindClusterInformation, KindWorkloadEndpoint:
+	if slices.Contains(resourceKinds(), k) {
 		return strings.ToLower(string(k)) + "s"
 	}
 	return ""
@@ -36,8 +38,13 @@ func (k Kind) plural() string {
 
 // resourceKinds are the kinds with a plural.
 func resourceKinds() []Kind {
-	return []Kind{KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter, KindClusterInformation, KindWorkloadEndpoint}
+	return []Kind{
+		KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter, KindClusterInformation, KindFelixConfiguration, KindWorkloadEndpoint, KindLiveMigration,
+	}
 }
+
+// Namespaced reports whether resources of kind k have a namespace.
+func (k Kind) Namespaced() bool { return k == KindWorkloadEndpoint || k == KindLiveMigration }
 
 const (
 	resourcePath  = "/calico/resources/v3/projectcalico.org/"
@@ -52,7 +59,7 @@ const (
 // Key names one item of Calico's datastore. Which fields matter depends on Kind.
 type Key struct {
 	Kind      Kind
-	Namespace string       // of a WorkloadEndpoint
+	Namespace string       // of a kind that is Namespaced
 	Name      string       // of a resource, or a handle's id
 	Owner     Owner        // of a BlockAffinity: never nobody
 	CIDR      netip.Prefix // of a Block and a BlockAffinity, masked
@@ -72,7 +79,8 @@ func (k Key) String() string {
 		return handlePath + k.Name
 	case KindIPAMConfig:
 		return ipamConfigKey
-	case KindWorkloadEndpoint:
+	}
+	if k.Kind.Namespaced() {
 		return resourcePath + k.Kind.plural() + "/" + k.Namespace + "/" + k.Name
 	}
 	return resourcePath + k.Kind.plural() + "/" + k.Name
@@ -123,7 +131,7 @@ func parseResourceKey(rest string) (Key, error) {
 			continue
 		}
 		k := Key{Kind: kind, Name: name}
-		if kind == KindWorkloadEndpoint {
+		if kind.Namespaced() {
 			k.Namespace, k.Name, _ = strings.Cut(name, "/")
 			if k.Namespace == "" {
 				return Key{}, errors.New("key: has no namespace")

@@ -64,7 +64,9 @@ func (n Needs) Prefixes(node string) []string {
 		all = append(all,
 			resourcePath+"bgp", // bgpconfigurations, bgpfilters, bgppeers: an operator changes them together, one range keeps their order
 			resourcePath+KindIPPool.plural()+"/",
+			resourcePath+KindFelixConfiguration.plural()+"/",
 			resourcePath+KindWorkloadEndpoint.plural()+"/", // the namespace comes before the node, so all of them
+			resourcePath+KindLiveMigration.plural()+"/",
 		)
 	}
 	if n.Hosts != "" {

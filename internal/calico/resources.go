@@ -134,12 +134,18 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 		Node          string   `json:"node"`
 		IPNetworks    []string `json:"ipNetworks"`
 		InterfaceName string   `json:"interfaceName"`
+		Orchestrator  string   `json:"orchestrator"`
+		Workload      string   `json:"workload"`
+		Endpoint      string   `json:"endpoint"`
 	}
 	labels, err := decodeSpec(value, &spec)
 	if err != nil {
 		return WorkloadEndpoint{}, err
 	}
-	w := WorkloadEndpoint{Namespace: namespace, Name: name, Labels: labels, Node: spec.Node, InterfaceName: spec.InterfaceName}
+	w := WorkloadEndpoint{
+		Namespace: namespace, Name: name, Labels: labels, Node: spec.Node, InterfaceName: spec.InterfaceName,
+		Orchestrator: spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint,
+	}
 	for i, text := range spec.IPNetworks {
 		p, err := parseNetwork(text)
 		if err != nil {

@@ -5,6 +5,7 @@ package calico
 import (
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // Snapshot is one view of Calico's data, as it stood at Revision. It is immutable once published; its
@@ -27,6 +28,8 @@ type Snapshot struct {
 	BGPPeers          map[string]BGPPeer             // by name
 	BGPFilters        map[string]BGPFilter           // by name
 	WorkloadEndpoints map[string]WorkloadEndpoint    // this node's own, by "namespace/name"
+	LiveMigrations    map[string]LiveMigration       // to or from this node, by "namespace/name"
+	Felix             map[string]FelixConfiguration  // "default" and this node's own, "node.<name>"
 	PeerIPs           map[PeerIP]netip.Addr          // what hosts publish as their next hops; not Calico's
 
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's "migration in progress, keep hands off".
@@ -39,6 +42,8 @@ type Snapshot struct {
 type Problem struct {
 	Key string // the etcd key, or the resource as calicoctl names it: "BGPPeer(tor-r2)"
 	Err string // which field and why
+	// Harmless: it is said because somebody should know. No peer and no route is missing for it.
+	Harmless bool
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Key, p.Err) }
@@ -116,6 +121,34 @@ type WorkloadEndpoint struct {
 	Node            string
 	IPNetworks      []netip.Prefix
 	InterfaceName   string
+	// Who runs it and what it is there, for LiveMigrations; of a Kubernetes pod they are nobody's business.
+	Orchestrator, Workload, Endpoint string
+}
+
+// LiveMigration says that a machine is moving while it runs (Calico ≥ 3.32). OpenStack's driver writes it, before the endpoint on the target, and deletes it when
+// the machine has moved. See libcalico-go lib/apis/internalapi/livemigration.go.
+type LiveMigration struct {
+	Namespace, Name string
+	Source, Target  MigrationEnd
+}
+
+// MigrationEnd names a WorkloadEndpoint by what it is made of, or with an empty Endpoint all of a workload.
+type MigrationEnd struct{ Host, Orchestrator, Workload, Endpoint string }
+
+// Is reports whether e names w. Workloads are known by their namespace too, as Felix knows them.
+func (e MigrationEnd) Is(w WorkloadEndpoint) bool {
+	return e.Host != "" && e.Host == w.Node && e.Orchestrator == w.Orchestrator && (e.Endpoint == "" || e.Endpoint == w.Endpoint) &&
+		w.Workload != "" && (e.Workload == w.Namespace+"/"+w.Workload || e.Workload == w.Workload)
+}
+
+// FelixConfiguration is what of a Calico FelixConfiguration touches routes between nodes. Zero values stand where the resource says nothing.
+type FelixConfiguration struct {
+	Name                                                 string
+	ProgramClusterRoutes                                 string // "Enabled", "EnabledIPIPOnly", "EnabledNoEncapOnly", "Disabled"
+	IPv4NormalRoutePriority, IPv6NormalRoutePriority     int
+	IPv4ElevatedRoutePriority, IPv6ElevatedRoutePriority int
+	// LiveMigrationRouteConvergenceTime is how long routes stay elevated after a migration.
+	LiveMigrationRouteConvergenceTime time.Duration
 }
 
 // SecretKeyRef names a password. Namespace is not part of Calico's resource.

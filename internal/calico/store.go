@@ -29,6 +29,8 @@ type Store struct {
 	peers      table[string, BGPPeer]
 	filters    table[string, BGPFilter]
 	workloads  table[string, WorkloadEndpoint]
+	migrations table[string, LiveMigration]
+	felix      table[string, FelixConfiguration]
 	notReady   table[string, bool] // the one key "default", true or missing
 	peerIPs    table[PeerIP, netip.Addr]
 
@@ -61,6 +63,8 @@ func NewStoreFor(node string, needs Needs) *Store {
 		peers:      newTable[string, BGPPeer](),
 		filters:    newTable[string, BGPFilter](),
 		workloads:  newTable[string, WorkloadEndpoint](),
+		migrations: newTable[string, LiveMigration](),
+		felix:      newTable[string, FelixConfiguration](),
 		notReady:   newTable[string, bool](),
 		peerIPs:    newTable[PeerIP, netip.Addr](),
 		problems:   map[string]problem{},
@@ -108,6 +112,17 @@ func (s *Store) Put(key string, value []byte) {
 		apply(s, &s.filters, k.Name, key, v, err)
 	case KindWorkloadEndpoint:
 		s.putWorkload(k, key, value)
+	case KindLiveMigration:
+		v, err := decodeLiveMigration(k.Namespace, k.Name, value)
+		if err == nil && v.Source.Host != s.node && v.Target.Host != s.node {
+			err = errAbsent
+		}
+		apply(s, &s.migrations, k.Namespace+"/"+k.Name, key, v, err)
+	case KindFelixConfiguration:
+		if k.Name == "default" || k.Name == "node."+s.node {
+			v, err := decodeFelixConfiguration(k.Name, value)
+			apply(s, &s.felix, k.Name, key, v, err)
+		}
 	case KindClusterInformation:
 		if k.Name == "default" {
 			v, err := decodeNotReady(value)
@@ -229,6 +244,10 @@ func (s *Store) Delete(key string) {
 		gone = s.filters.delete(k.Name, key)
 	case KindWorkloadEndpoint:
 		gone = s.workloads.delete(k.Namespace+"/"+k.Name, key)
+	case KindLiveMigration:
+		gone = s.migrations.delete(k.Namespace+"/"+k.Name, key)
+	case KindFelixConfiguration:
+		gone = s.felix.delete(k.Name, key)
 	case KindClusterInformation:
 		gone = s.notReady.delete(k.Name, key)
 	}
@@ -244,7 +263,8 @@ func (s *Store) EndList(prefixes ...string) {
 	gone := false
 	for _, prefix := range prefixes {
 		for _, t := range []interface{ deleteUnseen(string, int) bool }{
-			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters, &s.workloads, &s.notReady, &s.peerIPs,
+			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters, &s.workloads, &s.migrations, &s.felix,
+			&s.notReady, &s.peerIPs,
 		} {
 			gone = t.deleteUnseen(prefix, s.round) || gone
 		}
@@ -297,6 +317,8 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 		BGPPeers:          s.peers.share(),
 		BGPFilters:        s.filters.share(),
 		WorkloadEndpoints: s.workloads.share(),
+		LiveMigrations:    s.migrations.share(),
+		Felix:             s.felix.share(),
 		PeerIPs:           s.peerIPs.share(),
 		DatastoreNotReady: s.notReady.items["default"],
 		Problems:          s.sortedProblems(),

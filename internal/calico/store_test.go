@@ -233,6 +233,7 @@ func deepCopy(s *Snapshot) *Snapshot {
 	c := *s
 	c.Nodes, c.IPPools, c.Blocks, c.Affinities = maps.Clone(s.Nodes), maps.Clone(s.IPPools), maps.Clone(s.Blocks), maps.Clone(s.Affinities)
 	c.BGPConfigurations, c.BGPPeers, c.BGPFilters = maps.Clone(s.BGPConfigurations), maps.Clone(s.BGPPeers), maps.Clone(s.BGPFilters)
+	c.LiveMigrations, c.Felix = maps.Clone(s.LiveMigrations), maps.Clone(s.Felix)
 	c.WorkloadEndpoints, c.Problems = maps.Clone(s.WorkloadEndpoints), slices.Clone(s.Problems)
 	return &c
 }

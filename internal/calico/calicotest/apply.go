@@ -67,7 +67,7 @@ func (c *Cluster) store(ctx context.Context, r manifest.Resource) error {
 	})
 }
 
-// Delete deletes a resource; name is "namespace/name" for a WorkloadEndpoint. One that is not there is an error.
+// Delete deletes a resource; name is "namespace/name" where the kind has one. One that is not there is an error.
 func (c *Cluster) Delete(ctx context.Context, kind, name string) error {
 	r := manifest.Resource{Kind: calico.Kind(kind), Metadata: manifest.Metadata{Name: name}}
 	if _, err := manifest.NewSpec(r.Kind); err != nil {
@@ -76,7 +76,7 @@ func (c *Cluster) Delete(ctx context.Context, kind, name string) error {
 	if r.Kind == calico.KindBlockAffinity {
 		return errors.New("a BlockAffinity goes by releasing the block")
 	}
-	if r.Kind == calico.KindWorkloadEndpoint {
+	if r.Kind.Namespaced() {
 		r.Metadata.Namespace, r.Metadata.Name, _ = strings.Cut(name, "/")
 	}
 	resp, err := c.client.Delete(ctx, keyOf(r).String())

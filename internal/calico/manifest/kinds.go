@@ -26,10 +26,15 @@ func NewSpec(kind calico.Kind) (any, error) {
 		return new(WorkloadEndpointSpec), nil
 	case calico.KindClusterInformation:
 		return new(ClusterInformationSpec), nil
+	case calico.KindFelixConfiguration:
+		return new(FelixConfigurationSpec), nil
+	case calico.KindLiveMigration:
+		return new(LiveMigrationSpec), nil
 	case calico.KindBlockAffinity:
 		return new(BlockAffinitySpec), nil
 	}
-	return nil, fmt.Errorf("kind %q is not one of Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity, ClusterInformation", kind)
+	return nil, fmt.Errorf("kind %q is not one of Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity, ClusterInformation, "+
+		"FelixConfiguration, LiveMigration", kind)
 }
 
 // Affinity is the value of an affinity's key (libcalico-go lib/backend/model/block_affinity.go).

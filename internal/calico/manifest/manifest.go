@@ -171,7 +171,7 @@ func readResource(asJSON []byte) (Resource, error) {
 	if r.Metadata.Name == "" || strings.Contains(r.Metadata.Name, "/") {
 		return r, fmt.Errorf("%s: metadata.name %q is not a name", r.Kind, r.Metadata.Name)
 	}
-	if namespaced := r.Kind == calico.KindWorkloadEndpoint; namespaced != (r.Metadata.Namespace != "") {
+	if r.Kind.Namespaced() != (r.Metadata.Namespace != "") {
 		return r, fmt.Errorf("%s: metadata.namespace is %q", r, r.Metadata.Namespace)
 	}
 	if len(r.Spec) > 0 {
@@ -215,6 +215,8 @@ func (r Resource) node(key calico.Key) string {
 		return key.Owner.Host
 	case calico.KindWorkloadEndpoint:
 		_ = json.Unmarshal(r.Spec, &spec) // it was written by us
+	case calico.KindFelixConfiguration:
+		return strings.TrimPrefix(r.Metadata.Name, "node.")
 	}
 	return spec.Node
 }

@@ -207,6 +207,28 @@ type ClusterInformationSpec struct {
 	Variant        string `json:"variant,omitempty"`
 }
 
+// FelixConfigurationSpec is taken as it is: nearly all of its fields, some two hundred, are no business of routing.
+type FelixConfigurationSpec map[string]json.RawMessage
+
+// LiveMigrationSpec has the names of upstream's type, which has no JSON tags.
+type (
+	LiveMigrationSpec struct {
+		Source *LiveMigrationEnd `json:"Source,omitempty"`
+		Target *LiveMigrationEnd `json:"Target,omitempty"`
+	}
+	LiveMigrationEnd struct {
+		WorkloadEndpoint *EndpointIdentifier `json:"WorkloadEndpoint,omitempty"`
+		Workload         *EndpointIdentifier `json:"Workload,omitempty"`
+		Selector         *string             `json:"Selector,omitempty"`
+	}
+	EndpointIdentifier struct {
+		Hostname       string `json:"Hostname"`
+		OrchestratorID string `json:"OrchestratorID"`
+		WorkloadID     string `json:"WorkloadID"`
+		EndpointID     string `json:"EndpointID,omitempty"`
+	}
+)
+
 // BlockAffinitySpec is the resource's form. etcd holds it as IPAM does, see Affinity.
 type BlockAffinitySpec struct {
 	State   string `json:"state"`

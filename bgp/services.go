@@ -1,0 +1,74 @@
+package bgp
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// excludedFromServices is the label of a Node that announces no service addresses.
+const excludedFromServices = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+// services are the addresses of services, as far as Calico's resources tell about them.
+type services struct {
+	// announced are the ranges that this node announces, like every other: packets for one of their addresses may come in anywhere. No route of
+	// ours leads there, not even a drop: kube-proxy or its like takes them off before, or a route of its own does.
+	announced []netip.Prefix
+	// ranges are all with more than one address. BIRD accepts routes inside them and keeps them out of the kernel, where kube-proxy or its like has
+	// those addresses.
+	ranges   []netip.Prefix
+	problems []calico.Problem
+}
+
+// servicesOf reads the ranges as confd does where it finds no Kubernetes API (client.go, updateGlobalRoutes). Which services there are, and where
+// their endpoints run, only that API tells: so single addresses, and those of ranges that are not to be aggregated, are announced by nobody.
+func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services {
+	cluster := prefixes(conf.ServiceClusterIPs)
+	if o.ClusterIPs.IsValid() {
+		cluster = []netip.Prefix{o.ClusterIPs}
+	}
+	external, balanced := prefixes(conf.ServiceExternalIPs), prefixes(conf.ServiceLoadBalancerIPs)
+	all := slices.Concat(cluster, external, balanced)
+	if len(all) == 0 {
+		return services{}
+	}
+	s := services{ranges: sortedPrefixes(slices.DeleteFunc(slices.Clone(all), netip.Prefix.IsSingleIP))}
+	say := func(format string, args ...any) {
+		p := badConfiguration(format, args...)
+		p.Harmless = true
+		s.problems = append(s.problems, p)
+	}
+	if n.Labels[excludedFromServices] == "true" {
+		say("service addresses are not announced: Node(%s) has the label %s", n.Name, excludedFromServices)
+		return s
+	}
+	s.announced = slices.Concat(cluster, slices.DeleteFunc(slices.Clone(external), netip.Prefix.IsSingleIP))
+	single := slices.DeleteFunc(slices.Concat(external, balanced), func(p netip.Prefix) bool { return !p.IsSingleIP() })
+	if conf.ServiceLoadBalancerAggregation == "Disabled" {
+		single = slices.Concat(single, slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
+	} else {
+		s.announced = slices.Concat(s.announced, slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
+	}
+	s.announced = sortedPrefixes(s.announced)
+	say("ranges of service addresses are announced as a whole; addresses of single services are not: that needs the Kubernetes API")
+	if len(single) > 0 {
+		say("nothing of %s is announced: that needs the Kubernetes API", joinPrefixes(sortedPrefixes(single)))
+	}
+	return s
+}
+
+func sortedPrefixes(all []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(all, route.ComparePrefixes)
+	return slices.Compact(all)
+}
+
+func joinPrefixes(all []netip.Prefix) string {
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,41 @@
+package calico
+
+// migrationEnd is an end of a LiveMigration: one endpoint, or all of a workload. A target that is given by selector is none: only the Kubernetes datastore
+// has such. Upstream's type has no JSON tags and so begins its names with capitals; encoding/json minds neither form.
+type migrationEnd struct {
+	WorkloadEndpoint *migrationIdentifier `json:"workloadEndpoint"`
+	Workload         *migrationIdentifier `json:"workload"`
+}
+
+type migrationIdentifier struct {
+	Hostname       string `json:"hostname"`
+	OrchestratorID string `json:"orchestratorID"`
+	WorkloadID     string `json:"workloadID"`
+	EndpointID     string `json:"endpointID"`
+}
+
+func (e *migrationEnd) end() MigrationEnd {
+	switch {
+	case e == nil:
+	case e.WorkloadEndpoint != nil:
+		return e.WorkloadEndpoint.end()
+	case e.Workload != nil:
+		return e.Workload.end()
+	}
+	return MigrationEnd{}
+}
+
+func (i migrationIdentifier) end() MigrationEnd {
+	return MigrationEnd{Host: i.Hostname, Orchestrator: i.OrchestratorID, Workload: i.WorkloadID, Endpoint: i.EndpointID}
+}
+
+func decodeLiveMigration(namespace, name string, value []byte) (LiveMigration, error) {
+	var spec struct {
+		Source *migrationEnd `json:"source"`
+		Target *migrationEnd `json:"target"`
+	}
+	if _, err := decodeSpec(value, &spec); err != nil {
+		return LiveMigration{}, err
+	}
+	return LiveMigration{Namespace: namespace, Name: name, Source: spec.Source.end(), Target: spec.Target.end()}, nil
+}
