@@ -200,16 +200,13 @@ func (d *decoder) link(n *yaml.Node) link {
 }
 
 // special are the words that are no node in front of an interface, for containerlab.
-var special = map[string]string{
-	"host": "this machine", "mgmt-net": "the management network", "macvlan": "a network of this machine", "vxlan": "another machine",
-	"vxlan-stitch": "another machine", "dummy": "nothing",
-}
+var special = map[string]string{"host": "this machine", "mgmt-net": "the management network", "macvlan": "a network of this machine"}
 
 var deviceName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]*$`)
 
 func (d *decoder) end(n *yaml.Node, text string) end {
 	node, device, _ := strings.Cut(text, ":")
-	switch to, is := special[node]; {
+	switch to, is := special[strings.ToLower(strings.TrimSpace(node))]; {
 	case is:
 		d.refuse(n, "link: %q: a link to %s is not supported, only between nodes", text, to)
 	case !deviceName.MatchString(device):

@@ -119,6 +119,7 @@ func (n node) over(general node) node {
 
 // named puts in what containerlab's words stand for: in lines of exec, and in binds on this machine's side.
 func (n node) named(name, lab string) node {
+	n.Binds = arrange(n.Binds)
 	words := strings.NewReplacer("__clabNodeName__", name, "__clabLabName__", "clab-"+lab)
 	for i := range n.Binds {
 		n.Binds[i].source = words.Replace(n.Binds[i].source)
@@ -127,6 +128,15 @@ func (n node) named(name, lab string) node {
 		n.Exec[i] = words.Replace(n.Exec[i])
 	}
 	return n
+}
+
+// arrange leaves the last bind to each target, and puts what is inside of another one behind it.
+func arrange(binds []bind) []bind {
+	last := map[string]bind{}
+	for _, b := range binds {
+		last[b.target] = b
+	}
+	return slices.SortedFunc(maps.Values(last), func(a, b bind) int { return strings.Compare(a.target, b.target) })
 }
 
 // check finds what no line alone shows.

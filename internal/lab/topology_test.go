@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,7 +63,7 @@ func TestTopologyRefusesWhatItDoesNotKnowWithLineAndNode(t *testing.T) {
 		"an interface with a long name":   {"nodes:", link("a:eth1", "a:abcdefghijklmnop"), "15 characters at most, not 16"},
 		"a link to this machine":          {"nodes:", link("a:eth1", "host:x"), `line 4: link: "host:x": a link to this machine is not supported`},
 		"a link to the management":        {"nodes:", link("a:eth1", "mgmt-net:x"), "a link to the management network is not supported"},
-		"a link to an outer network":      {"nodes:", link("a:eth1", "macvlan:enp0s3"), "a link to a network of this machine is not supported"},
+		"a link to an outer network":      {"nodes:", link("a:eth1", "MACVLAN:enp0s3"), "a link to a network of this machine is not supported"},
 		"a field of a link":               {"nodes:", "links: [{type: veth, endpoints: [\"a:eth1\", \"a:eth2\"]}]\n  nodes:", `line 4: link: unknown field "type"`},
 	} {
 		_, err := parseTopology([]byte(strings.Replace(least, c.old, c.new, 1)), noEnv)
@@ -100,6 +101,20 @@ topology:
 	}
 	if c.Env["A"] != "all" || c.Env["C"] != "own" {
 		t.Errorf("c has %+v", c)
+	}
+}
+
+func TestBindOfANodeReplacesAGeneralOneAndLiesOnWhatIsAroundIt(t *testing.T) {
+	top, err := parseTopology([]byte(`
+name: t
+topology:
+  defaults: {kind: linux, binds: ["general:/etc/x", "inside:/etc/y/z"]}
+  nodes: {a: {binds: ["own:/etc/x", "around:/etc/y"]}}
+`), noEnv)
+	check(t, err)
+	want := []bind{{"own", "/etc/x"}, {"around", "/etc/y"}, {"inside", "/etc/y/z"}}
+	if got := top.Nodes["a"].Binds; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

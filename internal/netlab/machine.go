@@ -208,7 +208,7 @@ func closeAll(files []*os.File) {
 func showAll(sources []*os.File, binds []Bind) error {
 	for i, b := range binds {
 		from := fmt.Sprintf("/proc/self/fd/%d", sources[i].Fd())
-		if err := makeTarget(b.Target, isDir(from)); err != nil {
+		if err := makeTarget(b.Target, isDir(from), binds[:i]); err != nil {
 			return fmt.Errorf("bind %s: %w", b.Target, err)
 		}
 		if err := unix.Mount(from, filepath.Clean(b.Target), "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
@@ -218,14 +218,28 @@ func showAll(sources []*os.File, binds []Bind) error {
 	return nil
 }
 
-// makeTarget makes the file or directory that a bind shall cover, in what is the machine's own: elsewhere it must be there.
-func makeTarget(target string, dir bool) error {
+// makeTarget makes the file or directory that a bind shall cover, in what is the machine's own: elsewhere, also below what is shown already,
+// it must be there.
+func makeTarget(target string, dir bool, shown []Bind) error {
 	target = filepath.Clean(target)
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
-	if err := belongs(target); err != nil {
+	real, err := reached(target)
+	if err != nil {
 		return err
+	}
+	for _, b := range shown {
+		if below(real, filepath.Clean(b.Target)) {
+			return fmt.Errorf("not there in %s, which is shown at %s", b.Source, b.Target)
+		}
+	}
+	own := slices.Clone(overlay)
+	for _, e := range emptied {
+		own = append(own, e.dir)
+	}
+	if !slices.ContainsFunc(own, func(d string) bool { return below(real, d) }) {
+		return fmt.Errorf("not there, and only below %s can it be made", strings.Join(own, ", "))
 	}
 	if dir {
 		return os.MkdirAll(target, 0o755)
@@ -236,25 +250,16 @@ func makeTarget(target string, dir bool) error {
 	return os.WriteFile(target, nil, 0o644)
 }
 
-// belongs says whether what is made at a path is the machine's own, not the host's: what is there of the path may be a link to elsewhere.
-func belongs(path string) error {
-	there := path
-	for _, err := os.Lstat(there); err != nil; _, err = os.Lstat(there) {
-		there = filepath.Dir(there)
+// reached is what is there of a path, without symbolic links: where the rest would be made.
+func reached(path string) (string, error) {
+	for _, err := os.Lstat(path); err != nil; _, err = os.Lstat(path) {
+		path = filepath.Dir(path)
 	}
-	real, err := filepath.EvalSymlinks(there)
-	if err != nil {
-		return err // a link to nowhere
-	}
-	own := slices.Clone(overlay)
-	for _, e := range emptied {
-		own = append(own, e.dir)
-	}
-	if !slices.ContainsFunc(own, func(d string) bool { return real == d || strings.HasPrefix(real, d+"/") }) {
-		return fmt.Errorf("not there, and only below %s can it be made", strings.Join(own, ", "))
-	}
-	return nil
+	return filepath.EvalSymlinks(path) // an error: a link to nowhere
 }
+
+// below says whether a path is dir or in it.
+func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
 func linkAll(links []Bind) error {
 	for _, b := range links {

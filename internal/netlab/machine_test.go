@@ -196,6 +196,12 @@ func TestBindMakesNothingOnTheHost(t *testing.T) {
 			t.Errorf("%s: got %v", target, err)
 		}
 	}
+	_, err := l.Machine(t.Context(), "below", MachineConfig{Binds: []Bind{
+		{Source: outside, Target: "/etc/vra-out"}, {Source: "/etc/passwd", Target: "/etc/vra-out/below"},
+	}})
+	if err == nil || !strings.Contains(err.Error(), "/etc/vra-out/below") {
+		t.Errorf("below another bind: got %v", err)
+	}
 	for _, e := range must[[]os.DirEntry](t)(os.ReadDir(outside)) {
 		t.Errorf("the host has %s now", e.Name())
 	}
