@@ -107,6 +107,11 @@ var edits = []edit{
 		"\n\t\tcleanInfiniteChannel(w.ch)\n",
 		"\n\t\tcleanWatch(w.ch)\n",
 	},
+	{ // best paths were copied for whoever watches, and for nobody
+		"pkg/server/server.go",
+		"\nfunc (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.Path) {\n",
+		"\nfunc (s *BgpServer) notifyBestWatcherOfCopies(best []*table.Path, multipath [][]*table.Path) {\n",
+	},
 }
 
 func main() {
