@@ -24,7 +24,8 @@ type bare struct {
 	conn net.Conn // carries the number of paths after each End-of-RIB
 }
 
-// watching says whether somebody is told of best paths, as an agent with a data plane must be, and throws them away.
+// watching says whether somebody is told of best paths over GoBGP's API, and throws them away. The agent is told by what the build adds to GoBGP
+// (docs/decisions/0013-best-paths-without-protobuf.md).
 type watching string
 
 const (
