@@ -1,6 +1,6 @@
 // Command gobgpguard prepares a build in which GoBGP's decoder of BGP messages returns an error where it would panic, so that no peer's
 // bytes end the process, which does not queue more of what a peer sends than it can soon handle, and in which listing peers does not race with
-// their OPENs (docs/decisions/0011-gobgp-guard.md). The Makefile runs it before anything is compiled:
+// their OPENs (docs/decisions/0011-gobgp-guard.md). It also tells of best paths in its own types (0013-best-paths-without-protobuf.md). The Makefile runs it before anything is compiled:
 //
 //	gobgpguard FOLDER
 //
