@@ -1,22 +1,25 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // fakePrograms puts shell scripts in front of PATH; what containerlab is called with is returned by the function.
-func fakePrograms(t *testing.T, docker string) (called func() string) {
+func fakePrograms(t *testing.T, docker, containerlab string) (called func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
-	for name, script := range map[string]string{"docker": docker, "containerlab": "echo $DATAPLANE $* >> " + calls} {
+	for name, script := range map[string]string{"docker": docker, "containerlab": "echo $DATAPLANE $* >> $CALLS; " + containerlab} {
 		check(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("CALLS", calls)
 	t.Setenv("DATAPLANE", "none")
 	return func() string {
 		text, _ := os.ReadFile(calls) // not there: no call
@@ -36,7 +39,7 @@ func pairInContainers(t *testing.T, dataplane string) error {
 }
 
 func TestContainerlabIsAskedForAllNodesAtOnce(t *testing.T) {
-	called := fakePrograms(t, "echo v1")
+	called := fakePrograms(t, "echo v1", "")
 	check(t, pairInContainers(t, "kernel"))
 	want := "kernel deploy --reconfigure --max-workers 2 --topo pair.clab.yml\nnone destroy --cleanup --topo pair.clab.yml"
 	if got := called(); got != want {
@@ -50,12 +53,33 @@ func TestContainersAreNotMadeOfAnImageThatLacksSomething(t *testing.T) {
 		"no VPP":   {`if [ "$1" = run ]; then echo none; fi`, "the image none has no VPP"},
 		"no shell": {`if [ "$1" = run ]; then echo no sh; exit 127; fi`, "no sh"},
 	} {
-		called := fakePrograms(t, c.docker)
+		called := fakePrograms(t, c.docker, "")
 		if err := pairInContainers(t, "vpp"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
 		if got := called(); got != "" {
 			t.Errorf("%s: containerlab was called with %s", name, got)
 		}
+	}
+}
+
+func TestInterruptedContainerlabMayCleanUpAndTheLabGoes(t *testing.T) {
+	called := fakePrograms(t, "echo v1", `if [ $1 = deploy ]; then trap 'echo interrupted >> $CALLS; kill $!; exit 1' INT; sleep 100 & wait; fi`)
+	top, err := readTopology("testdata/pair/pair.clab.yml", noEnv)
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		for !strings.Contains(called(), "deploy") && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err = buildContainers(ctx, top, "pair.clab.yml", "kernel", io.Discard); err == nil {
+		t.Error("no error of a lab that was interrupted")
+	}
+	lines := strings.Split(called(), "\n")
+	if len(lines) != 3 || lines[1] != "interrupted" || !strings.Contains(lines[2], "destroy") {
+		t.Errorf("calls: %q", lines)
 	}
 }

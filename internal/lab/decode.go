@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -14,7 +15,10 @@ import (
 
 // decoder reads a topology file by hand: what is not known, or known but not made of namespaces, is refused with its line and its node, all of
 // it at once. Texts are taken as they are written: 1.50 in an environment stays 1.50.
-type decoder struct{ errs []error }
+type decoder struct {
+	errs    []error
+	merging []*yaml.Node // what "<<" is being followed in
+}
 
 func (d *decoder) refuse(at *yaml.Node, format string, args ...any) {
 	d.errs = append(d.errs, fmt.Errorf("line %d: %w", at.Line, fmt.Errorf(format, args...)))
@@ -267,6 +271,12 @@ func (d *decoder) pairs(n *yaml.Node, where string) []field {
 		d.refuse(n, "%s: want fields with values", where)
 		return nil
 	}
+	if slices.Contains(d.merging, n) {
+		d.refuse(n, "%s: << leads back to where it is", where)
+		return nil
+	}
+	d.merging = append(d.merging, n)
+	defer func() { d.merging = d.merging[:len(d.merging)-1] }()
 	var own, merged []field
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -269,5 +270,17 @@ func TestLabIsBuiltOfNothingElseThanAskedFor(t *testing.T) {
 	err := command(t.Context(), []string{"check", "-with", "containerlab", "testdata/pair"})
 	if err == nil || !strings.Contains(err.Error(), "containerlab is not on PATH") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestCommandOnATerminalOfItsOwnIsTheSameCommand(t *testing.T) {
+	if _, err := exec.LookPath("script"); err != nil {
+		t.Skip(err)
+	}
+	words := onOwnTerminal([]string{"sh", "-c", `test -t 0 && printf '%s|' "$@"; exit 7`, "sh", "a  b", "it's", "$HOME", ""})
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 || string(out) != "a  b|it's|$HOME||" {
+		t.Errorf("%v: %q", err, out)
 	}
 }

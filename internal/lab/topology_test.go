@@ -46,6 +46,7 @@ func TestTopologyRefusesWhatItDoesNotKnowWithLineAndNode(t *testing.T) {
 		"an open quote":                   {"kind: linux", `kind: linux, exec: ["a 'b"]`, "not closed"},
 		"a reserved shell character":      {"kind: linux", `kind: linux, cmd: "sleep 1; sleep 2"`, "sh -c"},
 		"lines that are one":              {"kind: linux", "kind: linux, exec: ls", "node a: exec: want a list"},
+		"a circle":                        {"{kind: linux}", "&a {kind: linux, <<: *a}", "line 5: node a: << leads back"},
 		"a template":                      {"kind: linux", "kind: linux, cmd: '{{ .cmd }}'", "line 5: containerlab takes {{ for a template"},
 		"an unknown form of a variable":   {"name: t", "name: ${X?no}", "line 2: ${ is not followed by"},
 		"a node's name with a capital":    {"a:", "A:", "line 5: node A: want lower case"},
