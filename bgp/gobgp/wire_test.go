@@ -14,10 +14,18 @@ import (
 
 // What this file holds are edits of GoBGP that make puts in (internal/gobgpguard/wire.go): without them it fails.
 
+func wiredLab(t *testing.T) *lab {
+	t.Helper()
+	if !Guarded() {
+		t.Skip("this GoBGP is the stock one: see TestPoison")
+	}
+	return newLab(t)
+}
+
 // RFC 4456 §8: what is reflected says where it comes from and by which cluster it went; what is not reflected says neither. The cluster ID changes
 // while sessions are up.
 func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
-	l := newLab(t)
+	l := wiredLab(t)
 	n := l.node(64512)
 	for i, as := range []uint32{64512, 64512, 65001} {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 110+i), as)
@@ -76,7 +84,7 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 // RFC 4456 §8: what went through our cluster already is not reflected, whatever the cluster ID was when the session came up; who had the
 // route by another way before is told that it is gone.
 func TestRouteThatWentThroughOurCluster(t *testing.T) {
-	l := newLab(t)
+	l := wiredLab(t)
 	n := l.node(64512)
 	for i := range 3 {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 115+i), 64512)
@@ -111,7 +119,7 @@ func TestRouteThatWentThroughOurCluster(t *testing.T) {
 
 // Where the kernel chooses the source of a session, NEXT_HOP of our own routes is what it chose.
 func TestNextHopOfTheSession(t *testing.T) {
-	l := newLab(t)
+	l := wiredLab(t)
 	n := l.node(64512)
 	n.announce("10.1.0.0/26", "192.0.2.1")
 	for i, as := range []uint32{64512, 65001, 64512} {
@@ -135,7 +143,7 @@ func TestNextHopOfTheSession(t *testing.T) {
 // In a session with ADD-PATH a client is sent all paths while this node reflects, and otherwise the best alone; each is withdrawn when it goes, when
 // policy lets it out no more, and when it is not the best any more. Nothing else is withdrawn, and no session is reset.
 func TestSeveralPathsAreSent(t *testing.T) {
-	l := newLab(t)
+	l := wiredLab(t)
 	n := l.node(64512)
 	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
 	var fars []*far
@@ -224,7 +232,7 @@ func TestSeveralPathsAreSent(t *testing.T) {
 
 // RFC 4271 §4.3: an UPDATE that withdraws and announces one prefix announces it. What it only withdraws is gone.
 func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
-	l := newLab(t)
+	l := wiredLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.125", 64512)
 	n.farPeer("127.0.0.126", 64512)
@@ -257,7 +265,7 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 
 // The same in MP_UNREACH_NLRI and MP_REACH_NLRI, in either order.
 func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
-	l := newLab(t)
+	l := wiredLab(t)
 	n := l.unset(64512)
 	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
 	n.addr = addr("::1")
