@@ -229,6 +229,14 @@ func readOperations(all []calico.BGPFilterOperation) ([]Operation, error) {
 	return out, nil
 }
 
+// OnLearned are the conditions of an export rule for learned routes, of which the outgoing interface is not known: a Reject that asks for it rejects
+// all that its other conditions match, so that nothing passes that must not, and an Accept matches none.
+func (r Rule) OnLearned() (m Match, some bool) {
+	m = r.Match
+	m.Interface = ""
+	return m, r.Match.Interface == "" || !r.Accept
+}
+
 // holds reports whether all conditions of m hold for a route as it is shown to the filter of peer.
 func (m Match) holds(r Route, peer Peer) bool {
 	switch {

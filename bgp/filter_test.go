@@ -182,10 +182,19 @@ func TestSessionsWithFilters(t *testing.T) {
 	in := func(f calico.BGPFilter) calico.BGPFilter { f.ImportV4, f.ExportV4 = f.ExportV4, nil; return f }
 	priority := rule(func(r *calico.BGPFilterRule) { r.Priority = 512 })
 	accepting := rule(func(r *calico.BGPFilterRule) { r.Interface, r.Action = "eth0", "Accept" })
-	const (
-		noPriority  = "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
-		noInterface = "interface is not known of learned routes: it matches none of them"
-	)
+	byInterface := rule(func(r *calico.BGPFilterRule) { r.Interface = "eth0" })
+	beside := func(address string, as uint32) func(*calico.Snapshot) {
+		return func(s *calico.Snapshot) {
+			s.BGPPeers["beside"] = calico.BGPPeer{Name: "beside", PeerIP: address, ASNumber: as}
+		}
+	}
+	and := func(changes ...func(*calico.Snapshot)) func(*calico.Snapshot) {
+		return func(s *calico.Snapshot) {
+			for _, change := range changes {
+				change(s)
+			}
+		}
+	}
 	for _, tc := range []struct {
 		name, peer string
 		as         uint32
@@ -201,13 +210,21 @@ func TestSessionsWithFilters(t *testing.T) {
 		{"a Reject that makes no sense", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.CIDR = "x" })), false,
 			"BGPFilter(f): exportV4[0] is left out: cidr and matchOperator are given together or not at all\n" +
 				"BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[0] cannot be carried out: cidr and matchOperator are given together or not at all"},
-		{"priority towards eBGP", tor, 64900, filtered(priority), false,
+		{"priority towards the only peer", tor, 64900, filtered(priority), true, ""},
+		{"priority towards eBGP beside eBGP", tor, 64900, and(filtered(priority), beside("192.0.2.2", 64901)), true, ""},
+		{"priority towards eBGP beside iBGP", tor, 64900, and(filtered(priority), beside("172.30.8.10", 64512)), false,
 			"BGPFilter(f): exportV4[0]: " + noPriority + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[0]: " + noPriority},
 		{"priority from eBGP", tor, 64900, filtered(in(priority)), true, ""},
 		{"priority towards iBGP", "172.30.8.10", 64512, filtered(priority), true, ""},
 		{"priority from iBGP", "172.30.8.10", 64512, filtered(in(priority)), false,
 			"BGPFilter(f): importV4[0]: " + noPriority + "\nBGPPeer(x): the session to 172.30.8.10 is not brought up: BGPFilter(f) importV4[0]: " + noPriority},
-		{"an Accept of interface", tor, 64900, filtered(accepting), true, "BGPFilter(f): exportV4[0]: " + noInterface},
+		{"an Accept of interface", tor, 64900, and(filtered(accepting), beside("172.30.8.10", 64512)), true, "BGPFilter(f): exportV4[0]: " + noInterface},
+		{"interface towards the only peer", tor, 64900, filtered(accepting), true, ""},
+		{"a Reject of interface in a mesh", "172.30.8.10", 64512, and(filtered(byInterface), beside("172.30.8.11", 64512)), true, ""},
+		{"a Reject of interface beside eBGP", "172.30.8.10", 64512, and(filtered(byInterface), beside("192.0.2.2", 64901)), true,
+			"BGPFilter(f): exportV4[0]: " + allRejected},
+		{"a Reject of interface from a peer", tor, 64900, filtered(in(byInterface)), false,
+			"BGPFilter(f): importV4[0]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[0]: " + noInterface},
 		{"a rule for the other kind of peer", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.PeerType, r.Priority = "iBGP", 512 })), true, ""},
 	} {
 		s := cluster(meshOff, tc.filters, peered(calico.BGPPeer{Name: "x", PeerIP: tc.peer, ASNumber: tc.as, Filters: []string{"f"}}))

@@ -113,7 +113,11 @@ func (p Policies) Export(r Route, to Peer) Verdict {
 		shown.ASPath = slices.Concat([]uint32{to.LocalAS}, r.ASPath)
 	}
 	for _, rule := range p.Rules(to, false) {
-		if rule.Match.holds(shown, to) {
+		m, some := rule.Match, true
+		if r.From != nil {
+			m, some = rule.OnLearned()
+		}
+		if some && m.holds(shown, to) {
 			return rule.verdict()
 		}
 	}

@@ -274,7 +274,8 @@ func literalMatch(rule calico.BGPFilterRule, r Route, path []uint32, peer Peer) 
 	if rule.Source == "RemotePeers" && r.From == nil {
 		return false
 	}
-	if rule.Interface == "cali*" && (len(r.Interface) < 4 || r.Interface[:4] != "cali") {
+	unknown := r.From != nil && rule.Action == "Reject" // of a learned route nobody knows the interface
+	if rule.Interface == "cali*" && !unknown && (len(r.Interface) < 4 || r.Interface[:4] != "cali") {
 		return false
 	}
 	if rule.PeerType == "eBGP" && peer.RemoteAS == peer.LocalAS || rule.PeerType == "iBGP" && peer.RemoteAS != peer.LocalAS {

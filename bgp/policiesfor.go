@@ -136,20 +136,23 @@ func filtering(peers []Peer) []Peer {
 }
 
 // fit returns the peers that can be served, and names what their filters ask and GoBGP's policies cannot: to know the outgoing interface of a
-// learned route, or LOCAL_PREF as an iBGP peer sent it. Such a rule matches no learned route. Where that would let pass what must not pass,
-// the session stays down.
+// learned route, or LOCAL_PREF as an iBGP peer sent it. Where that would let pass what must not pass, the session stays down.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
 		refused := p.unsafe(peer)
+		outside, inside := p.reaching(peer, peers)
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
-				what := p.cannot(rule, peer, in)
+				what, leaks := cannotImport(rule.Match, peer)
+				if !in {
+					what, leaks = cannotExport(rule, peer, outside, inside)
+				}
 				if what == "" {
 					continue
 				}
 				key, list, _ := strings.Cut(rule.Name, " ")
 				problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
-				if !rule.Accept {
+				if leaks && !rule.Accept {
 					refused = cmp.Or(refused, rule.Name+": "+what)
 				}
 			}
@@ -165,6 +168,20 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	return fit, problems
 }
 
+// reaching reports whether routes of other eBGP and iBGP peers may go to a peer, as far as BGP itself is asked.
+func (p Policies) reaching(to Peer, peers []Peer) (outside, inside bool) {
+	for _, from := range peers {
+		switch {
+		case from.Address == to.Address, from.Address.Is4() != to.Address.Is4():
+		case from.External():
+			outside = true
+		case to.External(), p.reflects(from, to):
+			inside = true
+		}
+	}
+	return outside, inside
+}
+
 func (p Policies) unsafe(peer Peer) string {
 	for _, name := range peer.Filters {
 		if why := p.Filters[name].Unsafe; why != "" {
@@ -174,17 +191,36 @@ func (p Policies) unsafe(peer Peer) string {
 	return ""
 }
 
-// cannot says which condition of a rule GoBGP cannot test on learned routes.
-func (p Policies) cannot(rule Rule, peer Peer, in bool) string {
-	m := rule.Match
-	external := peer.External()
-	switch {
-	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external:
-		return "" // it matches nothing anyway
+const (
+	noInterface = "interface is not known of learned routes: it matches none of them"
+	allRejected = "interface is not known of learned routes: those that its other conditions match are rejected, whatever theirs is"
+	noPriority  = "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
+)
+
+// cannotImport says which condition of an import rule cannot be tested, and whether a Reject would let pass what it should not.
+func cannotImport(m Match, peer Peer) (what string, leaks bool) {
+	switch external := peer.External(); {
+	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external: // it matches nothing anyway
 	case m.Interface != "":
-		return "interface is not known of learned routes: it matches none of them"
-	case m.LocalPref != 0 && in && !external, m.LocalPref != 0 && !in && (external || p.Reflects):
-		return "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
+		return noInterface, true
+	case m.LocalPref != 0 && !external:
+		return noPriority, true
 	}
-	return ""
+	return "", false
+}
+
+// cannotExport is cannotImport for an export rule. Of our own routes everything is known, so it depends on who else's may go to the peer.
+func cannotExport(rule Rule, peer Peer, outside, inside bool) (what string, leaks bool) {
+	m := rule.Match
+	switch external := peer.External(); {
+	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external:
+	case m.LocalPref != 0 && inside:
+		return noPriority, true
+	case m.Interface == "" || !outside && !inside:
+	case rule.Accept:
+		return noInterface, false
+	default:
+		return allRejected, false
+	}
+	return "", false
 }

@@ -88,6 +88,9 @@ func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 	var rules []bgp.Rule
 	for i := range rapid.IntRange(0, 3).Draw(t, name) {
 		r := bgp.Rule{Name: fmt.Sprintf("%s[%d]", name, i), Match: anyMatch(t, prefixes), Accept: rapid.Bool().Draw(t, "accept")}
+		if name == "export" && rapid.IntRange(0, 5).Draw(t, "interface") == 0 {
+			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0"}).Draw(t, "pattern")
+		}
 		if r.Accept {
 			r.Operations = rapid.SliceOfN(rapid.SampledFrom([]bgp.Operation{
 				{Add: &plainC}, {Add: &addedC}, {Prepend: []uint32{65007, 65008}}, {Prepend: []uint32{65009}}, {LocalPref: 2147483135},

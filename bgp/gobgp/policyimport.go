@@ -264,7 +264,7 @@ func (i *importer) class(k class) {
 	i.add("common", &api.Conditions{LargeCommunitySet: i.large("rejected", markRejected.pattern())}, addMark(rejected))
 	for _, r := range slices.Backward(i.pass.Rules(k.peer, false)) {
 		c := &api.Conditions{}
-		if i.conditions(r.Match, k.peer, false, c) {
+		if m, some := r.OnLearned(); some && i.conditions(m, k.peer, false, c) {
 			verdict(r.Name, c, i.numbers.verdict(k.number, r.Accept, r.Operations))
 		}
 	}
