@@ -47,12 +47,13 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 
 	links := l.links.Load()
 	var (
-		sent  = make([]int, 0, len(ops)) // which op the n-th request carries
-		acked int
-		buf   []byte
-		req   ip.IPRouteAddDelV2
-		old   ip.IPRouteAddDel
-		paths []fib_types.FibPath
+		sent   = make([]int, 0, len(ops)) // which op the n-th request carries
+		acked  int
+		buf    []byte
+		gather = firstWrite
+		req    ip.IPRouteAddDelV2
+		old    ip.IPRouteAddDel
+		paths  []fib_types.FibPath
 	)
 	acknowledge := func(retvals []int32) {
 		for _, retval := range retvals {
@@ -97,7 +98,8 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 			continue
 		}
 		sent = append(sent, i)
-		if len(buf) >= writeSize {
+		if len(buf) >= gather {
+			gather = min(2*gather, writeSize)
 			if err := flush(); err != nil {
 				return err
 			}

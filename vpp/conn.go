@@ -34,6 +34,9 @@ const (
 
 	// writeSize is how much is gathered for one write: beyond 64 KiB nothing is gained.
 	writeSize = 64 << 10
+	// firstWrite is how much is gathered for the first one, after which VPP has something to do while the next is made: as much as VPP reads
+	// at a time.
+	firstWrite = 4 << 10
 
 	// A context is the number of a call in the upper bits and the running number of a request within it in the lower ones.
 	seqBits = 12

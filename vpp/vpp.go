@@ -42,7 +42,7 @@ type Config struct {
 	// AllowSharedSource has routes written under the API source, which other programs use too, on a VPP that has no sources of one's
 	// own, see shared.go. Without it such a VPP is refused.
 	AllowSharedSource bool
-	// Window is how many requests may be on the way, 1 to 4095; default 1024.
+	// Window is how many requests may be on the way, 1 to 4095; default 2048.
 	Window int
 	// ReplyTimeout is how long VPP may be silent before the connection is given up; default 10 s. A dump of a million routes
 	// keeps VPP busy for some seconds, and what it keeps waiting must not look lost.
@@ -56,7 +56,7 @@ const (
 	defaultStatsSocket = "/run/vpp/stats.sock"
 	defaultName        = "vpp-route-agent"
 	defaultPriority    = 0x88
-	defaultWindow      = 1024
+	defaultWindow      = 2048
 	defaultTimeout     = 10 * time.Second
 
 	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker.

@@ -14,6 +14,8 @@ type job struct {
 	batch  *batch
 	adopt  *adoptJob
 	tables *tablesJob
+
+	journal journalReport // when it is done
 }
 
 type adoptJob struct {
@@ -43,7 +45,7 @@ func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job
 			default:
 				e.carryOut(ctx, journal, j.batch)
 			}
-			e.publish(journal)
+			j.journal = journal.report()
 			finished <- j // there is room for as many jobs as there are
 		}
 	}
@@ -141,16 +143,29 @@ func (e *Engine) walk(f func(*entry)) {
 	}
 }
 
-func (e *Engine) publish(j *journal) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if j.problem != e.journal.Problem {
-		if j.problem != "" {
-			e.log.Warn("journal not written: the next start will read the data plane", "err", j.problem)
+// journalReport is how the journal does after a job.
+type journalReport struct {
+	problem string
+	records int
+	bytes   int64
+	lost    bool // and may be written anew from retry on
+	retry   time.Time
+}
+
+func (j *journal) report() journalReport {
+	return journalReport{j.problem, j.records, j.bytes, j.path != "" && j.file == nil, j.retry}
+}
+
+// note takes what the applier reports with a job. It does not say so itself: it would wait for the table between two batches, and the data
+// plane with it.
+func (e *Engine) note(r journalReport) {
+	if r.problem != e.journal.Problem {
+		if r.problem != "" {
+			e.log.Warn("journal not written: the next start will read the data plane", "err", r.problem)
 		} else {
 			e.log.Info("journal written again")
 		}
 	}
-	e.journal.Problem, e.journal.Records, e.journal.Bytes = j.problem, j.records, j.bytes
-	e.journalLost, e.journalRetry = j.path != "" && j.file == nil, j.retry
+	e.journal.Problem, e.journal.Records, e.journal.Bytes = r.problem, r.records, r.bytes
+	e.journalLost, e.journalRetry = r.lost, r.retry
 }

@@ -181,11 +181,13 @@ func (e *Engine) work() (more bool) {
 	e.orders.routes = nil
 	t.release(e.orders.release)
 	e.orders.release = false
-	n := min(chunk, len(e.orders.learned))
-	for _, l := range e.orders.learned[:n] {
-		t.learn(l)
+	if len(e.orders.learned) > 0 {
+		for _, l := range e.orders.learned[0] {
+			t.learn(l)
+		}
+		e.orders.learned[0] = nil
+		e.orders.learned = e.orders.learned[1:]
 	}
-	e.orders.learned = e.orders.learned[n:]
 	if e.orders.sweep && len(e.orders.learned) == 0 { // not before what was learned earlier
 		t.allowSweep()
 		e.orders.sweep = false
@@ -305,6 +307,7 @@ func (e *Engine) finish(j job) {
 	defer e.mu.Unlock()
 	e.applying--
 	e.table.now = time.Now()
+	e.note(j.journal)
 	switch {
 	case j.batch != nil:
 		e.table.finish(j.batch)
