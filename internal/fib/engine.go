@@ -74,6 +74,7 @@ type Engine struct {
 // New returns an engine that does nothing until Run; inputs given before are kept.
 func New(c Config) *Engine {
 	t := newTable(c.Distances)
+	_, t.recalls.due = c.Dataplane.(Recaller)
 	t.repair, t.guardShare, t.guardMinimum = c.RepairDrift, c.GuardShare, c.GuardMinimum
 	if c.SpotChecks > 0 {
 		t.spots.pause = time.Second / time.Duration(c.SpotChecks)
@@ -267,12 +268,15 @@ func (e *Engine) nextJob() (job, time.Time) {
 		return job{batch: b}, time.Time{}
 	}
 	if e.applying == 0 {
+		if r := t.toRecall(); r != nil {
+			return job{recall: r}, time.Time{}
+		}
 		if k := t.tablesToKeep(); k != nil {
 			return job{tables: k}, time.Time{}
 		}
 	}
 	var due time.Time
-	for _, at := range []time.Time{t.pause, t.tablesAt} {
+	for _, at := range []time.Time{t.pause, t.tablesAt, t.recalls.at} {
 		if t.now.Before(at) {
 			due = sooner(due, at)
 		}
@@ -311,6 +315,8 @@ func (e *Engine) finish(j job) {
 	switch {
 	case j.batch != nil:
 		e.table.finish(j.batch)
+	case j.recall != nil:
+		e.table.recalled(j.recall)
 	case j.tables != nil:
 		e.table.tablesKept(j.tables)
 	case j.adopt.err != nil:

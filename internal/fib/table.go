@@ -51,6 +51,7 @@ type table struct {
 	options  []option  // scratch
 
 	spots     spots
+	recalls   recalls
 	drifts    map[*entry]drift  // of entries that are isDrifted
 	shadows   map[*entry]string // of entries that are isShadowed: by whom
 	drift     DriftStats
@@ -107,17 +108,18 @@ type counted struct {
 type flags uint16
 
 const (
-	isDirty    flags = 1 << iota
-	inPuts           // in table.puts
-	inDeletes        // in table.deletes
-	isFlying         // in table.flying
-	isUnsure         // actual is a guess
-	isAdopted        // from before this process, and nobody has wanted it yet
-	isWaiting        // for a look-up: stays as it is
-	isStatic         // carries next hops, see Cover.Carries
-	isGone           // no longer in table.entries
-	isDrifted        // in table.drifts: acknowledged, then found otherwise
-	isShadowed       // in table.shadows: when it was looked up last, another's route went before it
+	isDirty     flags = 1 << iota
+	inPuts            // in table.puts
+	inDeletes         // in table.deletes
+	isFlying          // in table.flying
+	isUnsure          // actual is a guess
+	isAdopted         // from before this process, and nobody has wanted it yet
+	isWaiting         // for a look-up: stays as it is
+	isStatic          // carries next hops, see Cover.Carries
+	isGone            // no longer in table.entries
+	isDrifted         // in table.drifts: acknowledged, then found otherwise
+	isShadowed        // in table.shadows: when it was looked up last, another's route went before it
+	isForgotten       // in table.recalls, or being recalled
 )
 
 func (e *entry) is(f flags) bool { return e.flags&f != 0 }
@@ -329,6 +331,7 @@ func (t *table) choose(e *entry) {
 			e.set(isUnsure)
 		}
 		t.known(e)
+		t.forgotten(e)
 	}
 	if e.covers() != covered {
 		t.touchEtcdInside(e.key)

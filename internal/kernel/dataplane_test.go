@@ -20,6 +20,7 @@ import (
 var (
 	_ fib.Dataplane = (*Dataplane)(nil)
 	_ fib.Overseer  = (*Dataplane)(nil)
+	_ fib.Recaller  = (*Dataplane)(nil)
 )
 
 const otherTable = 7

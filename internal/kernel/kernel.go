@@ -3,8 +3,7 @@
 //
 // The kernel has no recursive next hops and no paths that stand by. A next hop without interface is looked up when the route is put,
 // and again when the kernel's other routes change; of several preferences only the best is programmed. What was asked for is
-// remembered, so that such a route reads back as it was put; only after a restart of ours it reads back as resolved, and putting it again
-// is harmless.
+// remembered, so that such a route reads back as it was put; after a restart of ours it reads back as resolved until Recall tells what was put.
 //
 // The kernel drops routes when their interface is set down or loses its last IPv4 address, and sends no event for them (fib_sync_down_dev
 // in net/ipv4/fib_semantics.c). The facts show each such loss, however short, and so the caller knows to put these routes again.

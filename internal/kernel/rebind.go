@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"fmt"
 
 	"vpp-route-agent/internal/route"
 )
@@ -16,6 +17,50 @@ func (d *Dataplane) rebind(ctx context.Context) error {
 		return nil
 	}
 	return d.putMoved(ctx)
+}
+
+// Recall is fib.Recaller's. A route that is not there is left to whoever looks for drift; one that would come out elsewhere now has moved while
+// nobody followed it, and is put.
+func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	there, err := d.programmed(ctx, routes)
+	if err == nil {
+		d.mu.Lock()
+		for _, r := range routes {
+			if p, ok := there[r.Key]; ok && !p.SameForwarding(r) {
+				d.recalled[r.Key] = recall{put: r, programmed: p}
+			}
+		}
+		d.mu.Unlock()
+		err = d.putMoved(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("kernel: recall: %w", err)
+	}
+	return nil
+}
+
+// programmed lists our routes that have the keys of routes, as the kernel has them.
+func (d *Dataplane) programmed(ctx context.Context, routes []route.Route) (map[route.Key]route.Route, error) {
+	ifaces, err := d.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	asked := make(map[route.Key]bool, len(routes))
+	for _, r := range routes {
+		asked[r.Key] = true
+	}
+	there := map[route.Key]route.Route{}
+	err = d.each(ctx, selection{protocol: d.protocol}, func() { clear(there) }, func(e entry) {
+		if !d.ours(e) {
+			return
+		}
+		if r := d.routeOf(e, ifaces); asked[r.Key] {
+			there[r.Key] = r
+		}
+	})
+	return there, err
 }
 
 func (d *Dataplane) putMoved(ctx context.Context) error {

@@ -1,0 +1,82 @@
+package fib
+
+import (
+	"context"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+const (
+	// recallPause lets many be recalled at once: where they are many, each time the data plane is listed.
+	recallPause   = time.Second
+	recallTimeout = 30 * time.Second
+)
+
+// recalls are the entries of which a Recaller does not know what was put for them, because a process before this one did it. The journal does not
+// tell either: it has digests. So they are recalled when somebody wants them again, and until then there is nothing to compare them with. It
+// is part of table and guarded with it.
+type recalls struct {
+	due   bool     // the data plane is a Recaller
+	queue []*entry // that are isForgotten
+	at    time.Time
+}
+
+// recallJob has the data plane recall routes.
+type recallJob struct {
+	entries []*entry
+	routes  []route.Route
+	life    int
+	err     error
+}
+
+// forgotten notes that e, which was adopted and is wanted now, is to be recalled. What differs from the wish is put anyway.
+func (t *table) forgotten(e *entry) {
+	if t.recalls.due && e.recurses() && e.actual == e.want.digest && !e.is(isUnsure|isForgotten) {
+		e.set(isForgotten)
+		t.recalls.queue = append(t.recalls.queue, e)
+	}
+}
+
+// toRecall returns the next job, nil when there is none to do now. It is asked while nothing is in flight.
+func (t *table) toRecall() *recallJob {
+	r := &t.recalls
+	if !t.present || len(r.queue) == 0 || len(t.dirty) > 0 || t.now.Before(r.at) {
+		return nil
+	}
+	j := &recallJob{life: t.life}
+	for _, e := range r.queue {
+		e.clear(isForgotten)
+		if e.is(isGone) || e.want == nil || e.actual != e.want.digest { // it is put or deleted, or has been
+			continue
+		}
+		j.entries = append(j.entries, e)
+		j.routes = append(j.routes, route.Route{Key: e.key, Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin})
+	}
+	r.queue, r.at = nil, t.now.Add(recallPause)
+	if len(j.routes) == 0 {
+		return nil
+	}
+	for _, e := range j.entries {
+		e.set(isForgotten)
+	}
+	return j
+}
+
+// recalled takes the result. What another life had is not there any more.
+func (t *table) recalled(j *recallJob) {
+	for _, e := range j.entries {
+		e.clear(isForgotten)
+		if j.err != nil && j.life == t.life && e.want != nil {
+			t.forgotten(e)
+		}
+	}
+}
+
+func (e *Engine) recall(ctx context.Context, j *recallJob) {
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+	defer cancel()
+	if j.err = e.dataplane.(Recaller).Recall(ctx, j.routes); j.err != nil && ctx.Err() == nil {
+		e.log.Warn("next hops of adopted routes are not followed yet", "routes", len(j.routes), "err", j.err)
+	}
+}

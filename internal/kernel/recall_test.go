@@ -1,0 +1,95 @@
+package kernel
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// agent is a FIB engine on the kernel, as one process of ours has it.
+func agent(t *testing.T, b *bed, journal string) (*fib.Engine, *Dataplane, func()) {
+	t.Helper()
+	d, closeDataplane := open(t, Config{Namespace: b.ns.Path()})
+	e := fib.New(fib.Config{Dataplane: d, Journal: journal, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), SpotChecks: 1000, RepairDrift: true})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	return e, d, func() {
+		cancel()
+		check(t, <-ended)
+		closeDataplane()
+	}
+}
+
+// TestTheNextProcessFollowsRecursiveNextHops: it trusts the journal, writes nothing, takes nothing for drift, and follows the routes that the next hops
+// resolve through, also when they have changed while no process was there.
+func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
+	for name, c := range map[string]struct {
+		between func(b *bed)
+		gateway string // once the process has settled
+	}{
+		"nothing has changed":               {func(*bed) {}, "via 10.0.1.2 dev eth1"},
+		"the way to the next hop has":       {func(b *bed) { b.ip("route replace 172.16.0.0/16 via 10.0.2.2") }, "via 10.0.2.2 dev eth2"},
+		"somebody has changed it meanwhile": {func(b *bed) { b.ip("route replace 198.18.1.0/24 via 10.0.2.2 proto 179 metric 1050") }, "via 10.0.1.2 dev eth1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, node, _ := newNamespaces(t)
+			b := &bed{t: t, ns: node}
+			b.ip("route add 172.16.0.0/16 via 10.0.1.2")
+			journal := filepath.Join(t.TempDir(), "journal")
+			wish := via("198.18.1.0/24", "172.16.0.1")
+
+			e, _, stop := agent(t, b, journal)
+			e.Learn(wish.Prefix, wish.Paths)
+			eventually(t, "the route is programmed", func() bool { return e.Stats().Put == 1 })
+			stop()
+			c.between(b)
+
+			e, d, stop := agent(t, b, journal)
+			defer stop()
+			eventually(t, "the journal is read", func() bool { return e.Stats().Adopted == "journal" })
+			e.Learn(wish.Prefix, wish.Paths)
+			programmed := func(gateway string) func() bool {
+				return func() bool { return strings.Contains(b.ip("route show 198.18.1.0/24"), gateway) }
+			}
+			eventually(t, "it reads as it was put", func() bool {
+				r, ok, err := d.Lookup(t.Context(), wish.Key)
+				return err == nil && ok && r.SameForwarding(route.Route{Key: wish.Key, Paths: wish.Paths})
+			})
+			eventually(t, c.gateway, programmed(c.gateway))
+			checked := e.Stats().Drift.Checked
+			eventually(t, "it is compared", func() bool { return e.Stats().Drift.Checked > checked })
+			if s := e.Stats(); s.Put != 0 || s.Drift.Different != 0 || s.Drift.Missing != 0 {
+				t.Errorf("%d routes put, drift %+v", s.Put, s.Drift)
+			}
+			b.ip("route replace 172.16.0.0/16 via 10.0.2.3")
+			eventually(t, "the route follows", programmed("via 10.0.2.3 dev eth2"))
+		})
+	}
+}
+
+// TestRecallWritesNothingThatIsThere, nor what is not: that is drift.
+func TestRecallWritesNothingThatIsThere(t *testing.T) {
+	b := newBed(t)
+	recursive, attached, missing := via("198.18.1.0/24", "10.0.1.2"), via("198.18.2.0/24", "10.0.1.2 eth1"), via("198.18.3.0/24", "10.0.1.2")
+	b.apply(put(recursive, attached))
+	next := &bed{t: t, ns: b.ns, Dataplane: start(t, Config{Namespace: b.ns.Path()})}
+	requests := next.writer.seq
+	check(t, next.Recall(t.Context(), []route.Route{recursive, attached, missing}))
+	next.want(recursive, attached)
+	if next.writer.seq != requests {
+		t.Errorf("%d requests to change the FIB", next.writer.seq-requests)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	if err := next.Recall(ctx, []route.Route{recursive}); err == nil {
+		t.Error("no error after the end of ctx")
+	}
+}
