@@ -234,7 +234,8 @@ func FuzzEvent(f *testing.F) {
 }
 
 // pathsOf makes paths of an UPDATE as GoBGP does (internal/pkg/table/table_manager.go, ProcessMessage): of an MP_REACH_NLRI each gets one of its
-// own, which has the first next hop only.
+// own, which has the first next hop only. A family that the session has not been opened for does not come so far (bgp/validate.go); GoBGP would
+// panic on some of those.
 func pathsOf(u *packet.BGPUpdate) (out []watched) {
 	from := addr("192.0.2.200")
 	var attrs []packet.PathAttributeInterface
@@ -242,7 +243,9 @@ func pathsOf(u *packet.BGPUpdate) (out []watched) {
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
 		case *packet.PathAttributeMpReachNLRI:
-			reach = a
+			if family := packet.AfiSafiToRouteFamily(a.AFI, a.SAFI); family == packet.RF_IPv4_UC || family == packet.RF_IPv6_UC {
+				reach = a
+			}
 		case *packet.PathAttributeMpUnreachNLRI:
 		default:
 			attrs = append(attrs, a)
