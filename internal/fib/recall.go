@@ -63,10 +63,13 @@ func (t *table) toRecall() *recallJob {
 	return j
 }
 
-// recalled takes the result. What another life had is not there any more.
+// recalled takes the result. What another life had is not there any more. An audit under way has listed how it looked before.
 func (t *table) recalled(j *recallJob) {
 	for _, e := range j.entries {
 		e.clear(isForgotten)
+		if t.written != nil {
+			t.written[e.key] = struct{}{}
+		}
 		if j.err != nil && j.life == t.life && e.want != nil {
 			t.forgotten(e)
 		}

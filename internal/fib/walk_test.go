@@ -28,12 +28,17 @@ type running struct {
 func start(dp *fake, journal string) *running { return startWith(dp, Config{Journal: journal}) }
 
 func startWith(dp *fake, c Config) *running {
+	if dp.open {
+		return startOn(overseer{dp}, dp, c)
+	}
+	return startOn(dp, dp, c)
+}
+
+// startOn starts an engine on d, which is dp with more or other methods.
+func startOn(d Dataplane, dp *fake, c Config) *running {
 	// A new process has a new adapter, which tells its facts again.
 	dp.tell(dp.now)
-	c.Dataplane, c.Log = dp, slog.New(slog.DiscardHandler)
-	if dp.open {
-		c.Dataplane = overseer{dp}
-	}
+	c.Dataplane, c.Log = d, slog.New(slog.DiscardHandler)
 	e := New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

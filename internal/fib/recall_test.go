@@ -1,0 +1,128 @@
+package fib
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// forgetful is a fake that looks next hops up by itself, as Linux does, and knows what was put only since this process began.
+type forgetful struct {
+	*fake
+	known    map[route.Key]bool
+	recalled []string
+	err      error // of Recall
+}
+
+func (d *forgetful) Apply(ctx context.Context, ops []route.Op, done func(int, error)) error {
+	return d.fake.Apply(ctx, ops, func(i int, err error) {
+		d.known[ops[i].Route.Key] = true
+		done(i, err)
+	})
+}
+
+func (d *forgetful) Recall(_ context.Context, routes []route.Route) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range routes {
+		d.recalled = append(d.recalled, r.String())
+		d.known[r.Key] = d.known[r.Key] || d.err == nil
+	}
+	return d.err
+}
+
+func (d *forgetful) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {
+	r, ok, err := d.fake.Lookup(ctx, k)
+	return d.look(r), ok, err
+}
+
+func (d *forgetful) Routes(ctx context.Context) ([]route.Route, error) {
+	routes, err := d.fake.Routes(ctx)
+	for i, r := range routes {
+		routes[i] = d.look(r)
+	}
+	return routes, err
+}
+
+// look is how r reads.
+func (d *forgetful) look(r route.Route) route.Route {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.known[r.Key] && len(r.Paths) > 0 && r.Paths[0].Interface == "" {
+		r.Paths = []route.Path{{NextHop: addr("10.0.0.9"), Interface: "eth0", Weight: 1}}
+	}
+	return r
+}
+
+// recalling runs f on an engine that was started on the journal of one before, over routes that recurse (one, two) and one that does not (three).
+func recalling(t *testing.T, f func(t *testing.T, r *running, d *forgetful)) {
+	watchful(t, true, 0, func(t *testing.T, r *running) {
+		r.dp.state(func() { r.dp.foreign[key("10.9.0.0/24")] = true })
+		for _, k := range []string{one, two} {
+			r.Learn(pfx(k), via("10.9.0.5"))
+		}
+		r.Learn(pfx(three), via("10.0.0.2"))
+		r.dp.routes()
+		time.Sleep(time.Minute)
+		r.stop()
+		r.dp.takeOps()
+		d := &forgetful{fake: r.dp, known: map[route.Key]bool{}}
+		*r = *startOn(d, r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
+		time.Sleep(time.Minute)
+		f(t, r, d)
+	})
+}
+
+func (r *running) wantAgain() {
+	for _, k := range []string{one, two} {
+		r.Learn(pfx(k), via("10.9.0.5"))
+	}
+	r.Learn(pfx(three), via("10.0.0.2"))
+	time.Sleep(time.Minute)
+}
+
+func TestRecursiveRoutesAreRecalledOnceTheyAreWantedAgain(t *testing.T) {
+	recalling(t, func(t *testing.T, r *running, d *forgetful) {
+		check(t, "before", d.recalled)
+		r.wantAgain()
+		r.wantAgain()
+		check(t, "recalled", slices.Sorted(slices.Values(d.recalled)), "10.1.0.0/26 via 10.9.0.5", "10.1.0.64/26 via 10.9.0.5")
+		check(t, "written", r.dp.printOps())
+		s := r.Stats()
+		if s.Drift.Different != 0 || s.Drift.Checked == 0 {
+			t.Errorf("%+v", s.Drift)
+		}
+		if report, err := r.Audit(t.Context()); err != nil || report.Compared != 3 || r.Stats().Drift.Different != 0 {
+			t.Errorf("audit: %+v, %v", report, err)
+		}
+	})
+}
+
+func TestWhatIsWantedOtherwiseIsPutAndNotRecalled(t *testing.T) {
+	recalling(t, func(t *testing.T, r *running, d *forgetful) {
+		r.Learn(pfx(one), via("10.9.0.6"))
+		time.Sleep(time.Minute)
+		check(t, "recalled", d.recalled)
+		check(t, "written", r.dp.printOps(), "put 10.1.0.0/26 via 10.9.0.6")
+	})
+}
+
+func TestAFailedRecallIsRepeated(t *testing.T) {
+	recalling(t, func(t *testing.T, r *running, d *forgetful) {
+		d.state(func() { d.err = errGone })
+		r.wantAgain()
+		if n := len(d.recalled); n < 4 {
+			t.Errorf("asked for %d routes in a minute", n)
+		}
+		d.state(func() { d.err, d.recalled = nil, nil })
+		time.Sleep(time.Minute)
+		check(t, "recalled", slices.Sorted(slices.Values(d.recalled)), "10.1.0.0/26 via 10.9.0.5", "10.1.0.64/26 via 10.9.0.5")
+		check(t, "written", r.dp.printOps())
+		if s := r.Stats(); s.Drift.Different != 0 {
+			t.Errorf("%+v", s.Drift)
+		}
+	})
+}
