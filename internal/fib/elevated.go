@@ -21,7 +21,30 @@ func (t *table) isElevated(p netip.Prefix, preference uint32) bool {
 	if p.Addr().Is6() {
 		normal = t.normal[1]
 	}
-	return !t.oneSource && normal > 0 && preference > normal && p.IsSingleIP()
+	return !t.oneSource && normal > 0 && preference > normal && p.IsSingleIP() && !t.outranked(p)
+}
+
+// outranked reports whether somebody wants p whose routes go before BGP's: external configuration, or the node itself. An elevated entry would go before
+// theirs, which is not elevated, so BGP gets no other place then, and Select decides.
+func (t *table) outranked(p netip.Prefix) bool {
+	f := Facts{Distances: t.distances}
+	for c := t.entries[route.Key{Prefix: p}].firstCandidate(); c != nil; c = c.next {
+		if f.distance(c.origin) < f.distance(route.BGP) {
+			return true
+		}
+	}
+	return false
+}
+
+// placeAgain places BGP's paths of a prefix anew, of which another origin wants something else now.
+func (t *table) placeAgain(p netip.Prefix) {
+	k := route.Key{Prefix: p}
+	for _, e := range []*entry{t.entries[k], t.entries[k.Twin()]} {
+		if c := e.candidate(route.BGP); c != nil && c.preference != 0 && t.isElevated(p, c.preference) != e.key.Elevated {
+			t.place(p, c.set.paths, c.preference)
+			return
+		}
+	}
 }
 
 // place wishes for what BGP says about p where its LOCAL_PREF puts it.
@@ -49,15 +72,19 @@ func (t *table) place(p netip.Prefix, paths []route.Path, preference uint32) {
 
 // candidate returns what origin wants for e, nil for nothing.
 func (e *entry) candidate(origin route.Origin) *candidate {
-	if e == nil {
-		return nil
-	}
-	for c := e.first; c != nil; c = c.next {
+	for c := e.firstCandidate(); c != nil; c = c.next {
 		if c.origin == origin {
 			return c
 		}
 	}
 	return nil
+}
+
+func (e *entry) firstCandidate() *candidate {
+	if e == nil {
+		return nil
+	}
+	return e.first
 }
 
 // setNormal sets above which LOCAL_PREF a host route is elevated, for IPv4 and IPv6.

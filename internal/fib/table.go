@@ -218,6 +218,9 @@ func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []
 			t.correct(hop)
 		}
 	}
+	if origin != route.BGP && k.Table == 0 && k.Prefix.IsSingleIP() {
+		t.placeAgain(k.Prefix)
+	}
 }
 
 // leave takes c out of its path set and forgets the set with its last user.

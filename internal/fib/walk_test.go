@@ -105,7 +105,11 @@ func (w *walker) learn() {
 
 // wantBGP wants the paths where their LOCAL_PREF puts them, and nothing at the other place.
 func (w *walker) wantBGP(p netip.Prefix, paths []route.Path) {
-	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !w.oneSource()}
+	static := false // it has the place that is not elevated, and BGP's is behind it there
+	for origin := range w.w.wants[route.Key{Prefix: p}] {
+		static = static || origin == route.Own || origin == route.External
+	}
+	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !w.oneSource() && !static}
 	w.want(k.Twin(), Candidate{Origin: route.BGP})
 	w.want(k, Candidate{Origin: route.BGP, Paths: paths})
 }
@@ -149,6 +153,7 @@ func (w *walker) setRoutes() {
 			w.want(inTable(table, walkPrefixes[0]).Key, Candidate{Origin: origin, Kind: route.Drop})
 		}
 	}
+	w.replace()
 	w.hand(origin)
 }
 

@@ -318,6 +318,49 @@ func TestElevatedRoutesAndShadows(t *testing.T) {
 	}
 }
 
+// BIRD and Felix put routes of live migrations with the metric that ours have then, 512. Such a route is never replaced, joined or deleted: ours is refused
+// as long as it is there.
+func TestForeignElevatedRouteIsNeverTouched(t *testing.T) {
+	for name, c := range map[string]struct {
+		foreign string
+		ours    route.Route
+	}{
+		"BIRD's":         {"198.18.1.1/32 via 10.0.2.2 proto bird metric 512", via("198.18.1.1/32", "10.0.1.2 eth1")},
+		"Felix'":         {"198.18.1.1/32 dev eth2 proto 80 scope link metric 512", via("198.18.1.1/32", "10.0.1.2 eth1")},
+		"BIRD's IPv6":    {"2001:db8::1/128 via fd00:2::2 proto bird metric 512", via("2001:db8::1/128", "fd00:1::2 eth1")},
+		"Felix' IPv6":    {"2001:db8::1/128 dev eth2 proto 80 metric 512", via("2001:db8::1/128", "fd00:1::2 eth1")},
+		"an unreachable": {"unreachable 198.18.1.1/32 proto bird metric 512", via("198.18.1.1/32", "10.0.1.2 eth1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			c.ours.Elevated = true
+			b.ip("route add " + c.foreign)
+			before := b.ip("route show table all") + b.ip("-6 route show table all")
+			untouched := func(when string) {
+				t.Helper()
+				if after := b.ip("route show table all") + b.ip("-6 route show table all"); after != before {
+					t.Errorf("%s:\n%s\nbefore:\n%s", when, after, before)
+				}
+			}
+			if errs := b.try(put(c.ours)); errs[0] == nil {
+				t.Error("no error")
+			}
+			untouched("after a put")
+			b.apply([]route.Op{{Delete: true, Route: c.ours}})
+			untouched("after a deletion")
+			b.want()
+			b.ip("route del " + c.foreign)
+			b.apply(put(c.ours))
+			b.want(c.ours)
+			// The other way round the kernel tells the other program that there is one already, or has both beside each other.
+			if _, err := b.ns.Run(t.Context(), "ip", strings.Fields("route add "+c.foreign)...); err == nil {
+				b.ip("route del " + c.foreign)
+			}
+			b.want(c.ours)
+		})
+	}
+}
+
 // TestLookupOfRoutesThatTheKernelPassesOver: without carrier, and told to ignore such routes, the kernel forwards by the next shorter
 // one. Ours is there all the same.
 func TestLookupOfRoutesThatTheKernelPassesOver(t *testing.T) {
