@@ -15,7 +15,7 @@ func fakePrograms(t *testing.T, docker, containerlab string) (called func() stri
 	t.Helper()
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
-	for name, script := range map[string]string{"docker": docker, "containerlab": "echo $DATAPLANE $* >> $CALLS; " + containerlab} {
+	for name, script := range map[string]string{"docker": docker, "containerlab": "call() { echo $DATAPLANE $* >> $CALLS; }\n" + containerlab} {
 		check(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
@@ -39,7 +39,7 @@ func pairInContainers(t *testing.T, dataplane string) error {
 }
 
 func TestContainerlabIsAskedForAllNodesAtOnce(t *testing.T) {
-	called := fakePrograms(t, "echo v1", "")
+	called := fakePrograms(t, "echo v1", "call $*")
 	check(t, pairInContainers(t, "kernel"))
 	want := "kernel deploy --reconfigure --max-workers 2 --topo pair.clab.yml\nnone destroy --cleanup --topo pair.clab.yml"
 	if got := called(); got != want {
@@ -53,7 +53,7 @@ func TestContainersAreNotMadeOfAnImageThatLacksSomething(t *testing.T) {
 		"no VPP":   {`if [ "$1" = run ]; then echo none; fi`, "the image none has no VPP"},
 		"no shell": {`if [ "$1" = run ]; then echo no sh; exit 127; fi`, "no sh"},
 	} {
-		called := fakePrograms(t, c.docker, "")
+		called := fakePrograms(t, c.docker, "call $*")
 		if err := pairInContainers(t, "vpp"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
@@ -64,7 +64,7 @@ func TestContainersAreNotMadeOfAnImageThatLacksSomething(t *testing.T) {
 }
 
 func TestInterruptedContainerlabMayCleanUpAndTheLabGoes(t *testing.T) {
-	called := fakePrograms(t, "echo v1", `if [ $1 = deploy ]; then trap 'echo interrupted >> $CALLS; kill $!; exit 1' INT; sleep 100 & wait; fi`)
+	called := fakePrograms(t, "echo v1", `trap 'echo interrupted >> $CALLS; kill $!; exit 1' INT; call $*; if [ $1 = deploy ]; then sleep 100 & wait; fi`)
 	top, err := readTopology("testdata/pair/pair.clab.yml", noEnv)
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
