@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
 )
@@ -295,4 +297,80 @@ func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
 	n.wantHops("fd00:1::/122", "2001:db8::2")
 	time.Sleep(200 * time.Millisecond) // a withdrawal would come now
 	n.wantHops("fd00:1::/122", "2001:db8::2")
+}
+
+// Whatever is announced, withdrawn and configured, and in which order, a client with ADD-PATH has of each prefix what bgp.Policies let out: no less,
+// and nothing that is gone.
+func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
+	l := wiredLab(t)
+	n := l.node(64512)
+	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
+	for i := range 4 {
+		n.farPeer(fmt.Sprintf("127.0.0.%d", 140+i), 64512)
+	}
+	set(t, n)
+	var fars []*far
+	for _, p := range n.plan.Peers {
+		fars = append(fars, dialFar(t, n, p.Address.String(), 64512, 90, true, gracefulCap(false), both))
+	}
+	client := fars[3]
+	pools := []netip.Prefix{pfx("10.0.0.0/10"), pfx("10.128.0.0/10")}
+	prefixes := []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.1.0.64/26"), pfx("10.128.1.0/24"), pfx("10.192.0.0/24")}
+	type name struct {
+		from   int
+		id     uint32
+		prefix netip.Prefix
+	}
+	here := map[name]string{} // next hops
+	rapid.Check(t, func(rt *rapid.T) {
+		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
+			path := name{
+				rapid.IntRange(0, 2).Draw(rt, "from"), rapid.SampledFrom([]uint32{1, 2}).Draw(rt, "id"), rapid.SampledFrom(prefixes).Draw(rt, "prefix"),
+			}
+			switch rapid.IntRange(0, 3).Draw(rt, "step") {
+			case 0:
+				fars[path.from].withdrawPath(path.id, path.prefix.String())
+				delete(here, path)
+			case 1:
+				n.plan.Policies.ExportPools = rapid.SliceOfNDistinct(rapid.SampledFrom(pools), 0, len(pools), rapid.ID).Draw(rt, "pools")
+				n.plan.Policies.Reflects = rapid.IntRange(0, 3).Draw(rt, "reflects") > 0
+				n.plan.Peers = slices.Clone(n.plan.Peers)
+				for i := range n.plan.Peers {
+					n.plan.Peers[i].Client = n.plan.Policies.Reflects
+				}
+				if err := n.Set(t.Context(), n.plan); err != nil {
+					rt.Fatal(err)
+				}
+			default:
+				here[path] = fmt.Sprintf("192.0.%d.%d", path.from, rapid.IntRange(1, 3).Draw(rt, "hop"))
+				fars[path.from].announcePath(path.id, path.prefix.String(), here[path])
+			}
+		}
+		hops := map[netip.Prefix][]string{}
+		for path, hop := range here {
+			r := bgp.Route{Prefix: path.prefix, From: &n.plan.Peers[path.from]}
+			if n.plan.Policies.Export(r, n.plan.Peers[3]).Accept {
+				hops[path.prefix] = append(hops[path.prefix], hop)
+			}
+		}
+		want := map[netip.Prefix]string{}
+		for p, list := range hops {
+			slices.Sort(list)
+			want[p] = strings.Join(list, " ")
+		}
+		agree(rt, fmt.Sprintf("of %v with %+v the client has", here, n.plan.Policies), want, func() map[netip.Prefix]string {
+			got := map[netip.Prefix]string{}
+			for _, p := range prefixes {
+				if hops := client.several(p.String()); hops != "" {
+					got[p] = hops
+				}
+			}
+			return got
+		})
+	})
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	if client.unheard > 0 {
+		t.Errorf("%d withdrawals of what the client did not have", client.unheard)
+	}
 }
