@@ -34,7 +34,7 @@ type pathWatcher interface {
 // watch registers for everything at once: only the events of one watch are ordered among each other. There is nothing to miss before, so it does
 // without the present state. What it returns waits, after ctx has ended, until nobody is told any more.
 func (s *Speaker) watch(ctx context.Context) (wait func(), err error) {
-	// Best paths cost GoBGP more than all the rest that it does for telling: not where nobody asks.
+	// Best paths cost time, and over the API more than all the rest that GoBGP does with a route: not where nobody asks.
 	best := s.cfg.Sink != nil || s.cfg.GRPCWrite
 	if w, ok := any(s.applied.server).(pathWatcher); ok {
 		return watchPaths(ctx, w, best, s.learned.take), nil
