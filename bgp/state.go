@@ -57,4 +57,6 @@ type Counters struct {
 	Malformed int
 	// Panicked are messages on which GoBGP's decoder panicked, which the guard turned into a malformed message or attribute.
 	Panicked int
+	// OverLimit is how often a peer was cut off because it sent more prefixes than it may.
+	OverLimit int
 }

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
@@ -152,6 +153,7 @@ func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
 	if c.ReadinessProbe == nil || c.LivenessProbe == nil || c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
 		t.Error("probes and resources must be set")
 	}
+	checkMemoryLimit(t, c)
 	s := c.SecurityContext
 	if !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"NET_BIND_SERVICE", "NET_ADMIN"}) ||
 		s.Privileged != nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem {
@@ -165,6 +167,22 @@ func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
 	}
 	if !strings.HasPrefix(config, "vpp-route-agent-") {
 		t.Errorf("ConfigMap %q: a change of settings must change its name, or nothing rolls", config)
+	}
+}
+
+// checkMemoryLimit sees that Go knows of the container's limit, as docs/operating.md has it.
+func checkMemoryLimit(t *testing.T, c corev1.Container) {
+	t.Helper()
+	env := map[string]string{}
+	for _, v := range c.Env {
+		env[v.Name] = v.Value
+	}
+	told, err := resource.ParseQuantity(strings.TrimSuffix(env["GOMEMLIMIT"], "B")) // Go writes MiB, Kubernetes Mi
+	if err != nil || env["GOGC"] == "" {
+		t.Fatalf("GOMEMLIMIT %q (%v), GOGC %q", env["GOMEMLIMIT"], err, env["GOGC"])
+	}
+	if limit := c.Resources.Limits.Memory().Value(); told.Value() != limit/4*3 {
+		t.Errorf("GOMEMLIMIT is %d, the limit %d", told.Value(), limit)
 	}
 }
 

@@ -32,6 +32,9 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 	if s := n.farState("127.0.0.77"); !s.Established {
 		t.Errorf("another peer suffered: %+v", s)
 	}
+	if c := n.Counters(); c.OverLimit != 1 {
+		t.Errorf("counted %+v, not one peer over its limit", c)
+	}
 	flood.close()
 
 	again := dialFar(t, n, "127.0.0.76", 64512, 90, true, gracefulCap(false))

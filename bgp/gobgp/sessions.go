@@ -19,6 +19,7 @@ type sessions struct {
 	moved time.Time // when a peer was last added or removed, or a session came up or went down
 
 	unreadable int // messages that ended a session
+	overLimit  int // times that a peer was cut off
 	panicked   int // messages on which the decoder panicked, whatever came of it
 }
 
@@ -214,11 +215,19 @@ func (ss *sessions) holdTimer(addr netip.Addr) {
 func (ss *sessions) limitReached(addr netip.Addr, now time.Time) {
 	ss.with(addr, func(p *session) {
 		if p.overLimit.IsZero() {
+			ss.overLimit++
 			p.overLimit = now
 			p.cause = "it sent more prefixes than its limit"
 			p.lastError = p.cause
 		}
 	})
+}
+
+// limitsReached returns how often a peer was cut off for its prefix limit.
+func (ss *sessions) limitsReached() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.overLimit
 }
 
 // limitedUntil returns the peers that were over their limit before then.

@@ -133,5 +133,6 @@ func (s *Speaker) Counters() bgp.Counters {
 	c := bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
 	s.learned.mu.Unlock()
 	c.Malformed, c.Panicked = s.sessions.malformed()
+	c.OverLimit = s.sessions.limitsReached()
 	return c
 }

@@ -67,6 +67,13 @@ func TestMetricsOverTLS(t *testing.T) {
 	if got := get("https", &tls.Config{RootCAs: roots}); got != 0 {
 		t.Errorf("without a certificate: status %d", got)
 	}
+	strangers, err := calicotest.WriteCerts(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := get("https", &tls.Config{RootCAs: roots, Certificates: keyPair(t, strangers)}); got != 0 {
+		t.Errorf("with a certificate of another authority: status %d", got)
+	}
 	if got := get("http", nil); got == http.StatusNotFound {
 		t.Error("plain text was answered")
 	}

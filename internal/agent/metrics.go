@@ -24,6 +24,7 @@ var (
 	descDropped      = desc("bgp_paths_dropped_total", "Received paths that make no sense for forwarding and were left out.")
 	descForeign      = desc("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API and that were removed.")
 	descMalformed    = desc("bgp_malformed_messages_total", "Messages that could not be read and ended the session of the peer that sent them.")
+	descOverLimit    = desc("bgp_prefix_limits_reached_total", "Times that a peer was cut off because it sent more prefixes than it may.")
 	descPanics       = desc("bgp_decoder_panics_total", "Messages on which GoBGP's decoder panicked; each cost the sender an attribute, a route or the session.")
 	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
 	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
@@ -38,6 +39,7 @@ var (
 	descFailed       = desc("fib_routes_failed", "Routes that the data plane refused; they are tried again.", "family", "origin")
 	descUnusable     = desc("fib_routes_unusable", "Prefixes that are not programmed because no next hop is usable or a guard refuses them.", "family", "origin")
 	descHeld         = desc("fib_routes_held", "Routes of an earlier run that wait for the sweep.", "family", "origin")
+	descJournal      = desc("fib_journal_ok", "1 while the journal of programmed routes is written as it should; absent where none is kept.")
 	descOps          = desc("fib_ops_total", "Operations that the data plane answered.", "result")
 	descBatches      = desc("fib_batches_total", "Batches in which operations were handed to the data plane.")
 	descConnections  = desc("dataplane_connections_total", "Connections to the data plane that were made ready for use.")
@@ -50,7 +52,7 @@ var (
 	descEtcdRevision = desc("etcd_revision", "Revision of the data in use.")
 	descEtcdRelists  = desc("etcd_relists_total", "How often all of Calico's data was listed again.")
 	descUnrouted     = desc("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield no route from etcd.")
-	descPublished    = desc("uplink_published", "1 while etcd has acknowledged this node's address.")
+	descPublished    = desc("uplink_published", "1 while etcd has acknowledged this node's address; absent where it is not to be published.")
 	descUplink       = desc("uplink_ok", "1 while the uplink is up and has its addresses.")
 	descProblems     = desc("datastore_problems", "Pieces of Calico's data that cannot be used and are skipped.")
 )
@@ -80,6 +82,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descDropped, float64(s.BGP.PathsDropped))
 	counter(descForeign, float64(s.BGP.PathsForeign))
 	counter(descMalformed, float64(s.BGP.MessagesMalformed))
+	counter(descOverLimit, float64(s.BGP.PrefixLimitsReached))
 	counter(descPanics, float64(s.BGP.DecoderPanics))
 	gauge(descProblems, float64(len(s.Problems)))
 	if m.a.cfg.EtcdRoutes != nil {
@@ -87,7 +90,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	if s.Uplink != nil {
 		gauge(descUplink, oneIf(s.Uplink.OK))
-		gauge(descPublished, oneIf(len(s.Uplink.Published) > 0))
+		if s.Uplink.Publish != "off" {
+			gauge(descPublished, oneIf(len(s.Uplink.Published) > 0))
+		}
 	}
 	gauge(descEtcdUp, oneIf(s.Datastore.Connected))
 	gauge(descStale, oneIf(s.Datastore.Stale))
@@ -120,6 +125,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descRepaired, float64(s.FIB.Drift.Repaired))
 	if s.FIB.API != "" {
 		gauge(descAPILacks, float64(len(s.FIB.APILacks)), s.FIB.API)
+	}
+	if s.FIB.Journal != "off" {
+		gauge(descJournal, oneIf(s.FIB.Journal == "ok"))
 	}
 	gauge(descQueued, float64(s.FIB.OpsQueued))
 	counter(descOps, float64(s.FIB.OpsPut), "put")

@@ -71,6 +71,8 @@ type BGPStatus struct {
 
 	MessagesMalformed int `json:"messagesMalformed"`
 	DecoderPanics     int `json:"decoderPanics"`
+	// PrefixLimitsReached counts how often a peer was cut off for its prefix limit.
+	PrefixLimitsReached int `json:"prefixLimitsReached"`
 }
 
 // PeerStatus is one session, as planned and as it stands.
@@ -344,7 +346,7 @@ func dataplaneCondition(f FIBStatus) Condition {
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked, PrefixLimitsReached: count.OverLimit,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}
