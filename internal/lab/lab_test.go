@@ -39,6 +39,7 @@ func TestShapeIgnoresWhatIsAnotherEachTime(t *testing.T) {
 		{"FIB   Linux 6.18: 1 of 1 routes programmed; sweep done; journal off", "FIB   VPP 25.10-release: 1 of 1 routes programmed; sweep done; journal ok"},
 		{"2 received, time 1018ms\nrtt min/avg/max/mdev = 0.077/0.080/0.083/0.003 ms", "2 received, time 999ms\nrtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms"},
 		{"via 10.0.0.2 host-eth1", "via 10.0.0.2 eth1"},
+		{"x\n\tnexthop via 10.0.0.2 dev b weight 1\n\tnexthop via 10.0.0.1 dev a weight 1\ny", "x\n\tnexthop via 10.0.0.1 dev a weight 1\n\tnexthop via 10.0.0.2 dev b weight 1\ny"},
 		{"link/ether 5e:fd:23:c0:48:2e", "link/ether 00:00:00:00:00:01"},
 	}
 	for _, s := range same {

@@ -143,5 +143,19 @@ func shape(out string) string {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
+	sortNextHops(lines)
 	return strings.Join(lines, "\n")
+}
+
+// sortNextHops orders the next hops of each route: they are a set, and the kernel lists them as they came.
+func sortNextHops(lines []string) {
+	isNextHop := func(line string) bool { return strings.HasPrefix(line, "nexthop via ") }
+	for from := 0; from < len(lines); from++ {
+		to := from
+		for to < len(lines) && isNextHop(lines[to]) {
+			to++
+		}
+		slices.Sort(lines[from:to])
+		from = to
+	}
 }
