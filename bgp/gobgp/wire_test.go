@@ -83,6 +83,35 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 	eventually(t, "a late peer", "9.9.9.110 [244.0.0.3]", func() string { return late.reflection("10.1.0.0/26") })
 }
 
+// RFC 4271 §5.1.5, RFC 7606 §7.5, §7.9, §7.10: what only iBGP peers may say of a route is discarded when another says it. An eBGP peer that could say
+// how much its routes are preferred here would decide for us.
+func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.120", 65001)
+	n.farPeer("127.0.0.121", 64512)
+	n.farPeer("127.0.0.122", 64512)
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	set(t, n)
+	outside := dialFar(t, n, "127.0.0.120", 65001, 90, true, gracefulCap(false))
+	inside := dialFar(t, n, "127.0.0.121", 64512, 90, true, gracefulCap(false))
+	watching := dialFar(t, n, "127.0.0.122", 64512, 90, true, gracefulCap(false))
+
+	attrs := []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP),
+		packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})}),
+		packet.NewPathAttributeNextHop("192.0.2.1"),
+		packet.NewPathAttributeLocalPref(5000),
+		packet.NewPathAttributeOriginatorId("9.9.9.9"),
+		packet.NewPathAttributeClusterList([]string{"9.9.9.9"}),
+	}
+	outside.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26")}))
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	eventually(t, "passed on", "- -", func() string { return watching.reflection("10.1.0.0/26") })
+	inside.announcePref("10.1.0.0/26", "192.0.2.2", 200)
+	n.wantHops("10.1.0.0/26", "192.0.2.2")
+}
+
 // RFC 4456 §8: what went through our cluster already is not reflected, whatever the cluster ID was when the session came up; who had the
 // route by another way before is told that it is gone.
 func TestRouteThatWentThroughOurCluster(t *testing.T) {

@@ -32,6 +32,12 @@ var wireEdits = []edit{
 		"\t\t\t\t\t\t\t\t\"ClusterID\": clusterID,\n\t\t\t\t\t\t\t\t\"Data\":      path})\n\t\t\t\t\t\treturn nil\n",
 		"\t\t\t\t\t\t\t\t\"ClusterID\": clusterID,\n\t\t\t\t\t\t\t\t\"Data\":      path})\n\t\t\t\t\t\treturn withdrawalOf(path, old)\n",
 	},
+	{ // RFC 4271 §5.1.5, RFC 7606 §7.5, §7.9, §7.10: what only iBGP peers may say is discarded from others
+		"pkg/server/fsm.go",
+		"\n\t\t\t\tif err = table.UpdatePathAttrs4ByteAs(h.fsm.logger, body); err != nil {\n",
+		"\n\t\t\t\tif isEBGP && !isConfed {\n\t\t\t\t\tbody.PathAttributes = fromOutside(body.PathAttributes)\n\t\t\t\t}\n" +
+			"\t\t\t\tif err = table.UpdatePathAttrs4ByteAs(h.fsm.logger, body); err != nil {\n",
+	},
 	{ // RFC 5492: what is offered is what is used here, in BIRD's order
 		"pkg/server/fsm.go",
 		"\n\t\tcaps = append(caps, capAddPathFromConfig(pConf))\n\t}\n\n\treturn caps\n",
