@@ -32,8 +32,8 @@ func TestBirdAcceptsTheConfiguration(t *testing.T) {
 	full := BirdConfig{
 		RouterID: addr("10.0.0.1"), Address: addr("10.0.0.1"), AS: 64512, Port: 1790, Cluster: addr("244.0.0.1"),
 		Extra:  "protocol static upstream { route 10.99.0.0/24 blackhole; }",
-		Blocks: []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.1.7.7/32")},
-		Pools:  []BirdPool{{Prefix: pfx("10.1.0.0/16")}, {Prefix: pfx("10.2.0.0/16"), DisableBGPExport: true}},
+		Blocks: []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.1.7.7/32")}, Services: []netip.Prefix{pfx("10.96.0.0/12")},
+		Pools: []BirdPool{{Prefix: pfx("10.1.0.0/16")}, {Prefix: pfx("10.2.0.0/16"), DisableBGPExport: true}},
 		Peers: []BirdPeer{
 			MeshPeer(addr("10.0.0.1"), addr("10.0.0.2"), 64512),
 			{Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), Port: 1790, AS: 64513, Password: "s3cret", RestartTime: time.Minute, HoldTime: 9 * time.Second},
@@ -43,6 +43,7 @@ func TestBirdAcceptsTheConfiguration(t *testing.T) {
 	six := full
 	six.Extra = ""
 	six.Address, six.Blocks, six.Pools = addr("fd00::1"), []netip.Prefix{pfx("fd01::/122")}, []BirdPool{{Prefix: pfx("fd01::/48")}}
+	six.Services = []netip.Prefix{pfx("fd96::/112")}
 	six.Peers = []BirdPeer{MeshPeer(addr("fd00::1"), addr("fd00::2"), 64512)}
 	for name, c := range map[string]BirdConfig{
 		"least": {RouterID: addr("10.0.0.1"), Address: addr("10.0.0.1"), AS: 64512}, "full": full, "IPv6": six,

@@ -15,10 +15,11 @@ type BirdConfig struct {
 	AS       uint32
 	Port     uint16 // listening; 0: 179
 
-	Blocks  []netip.Prefix // own, with confirmed affinity: a blackhole each, but not for single addresses
-	Pools   []BirdPool
-	Peers   []BirdPeer
-	Cluster netip.Addr // cluster id where this node is a route reflector; zero: it is not
+	Blocks   []netip.Prefix // own, with confirmed affinity: a blackhole each, but not for single addresses
+	Services []netip.Prefix // addresses of services that the node announces: no route into the kernel leads there, or inside a range of them
+	Pools    []BirdPool
+	Peers    []BirdPeer
+	Cluster  netip.Addr // cluster id where this node is a route reflector; zero: it is not
 
 	// Extra is added in BIRD's own language: protocols that no Calico node has, such as those of a router outside.
 	Extra string
@@ -94,6 +95,9 @@ func (c BirdConfig) writeProtocols(w *birdWriter) {
 			w.line("  route %s blackhole;", b)
 		}
 	}
+	for _, s := range c.Services {
+		w.line("  route %s blackhole;", s)
+	}
 	w.line("}")
 	w.line("protocol kernel {")
 	w.line("  learn;") // workloads' routes are Felix'
@@ -111,6 +115,9 @@ func (c BirdConfig) writeFilters(w *birdWriter) {
 	w.line("filter to_kernel {")
 	w.line("  if source = RTS_BGP then krt_metric = %d - bgp_local_pref;", birdTopPreference)
 	w.line("  if source = RTS_DEVICE then reject;")
+	for _, s := range c.Services {
+		w.line("  if net ~ [ %s ] then reject;", within(s))
+	}
 	w.line("  accept;")
 	w.line("}")
 	w.line("function set_preference() {")
@@ -130,6 +137,9 @@ func (c BirdConfig) writeFilters(w *birdWriter) {
 		// The block itself, and of what is inside only what shall beat a local workload elsewhere (a better metric than normal).
 		w.line("  if net = %s then accept;", b)
 		w.line("  if net ~ [ %s ] then { if bgp_local_pref > %d then accept; reject; }", within(b), birdTopPreference-birdNormalPriority)
+	}
+	for _, s := range c.Services {
+		w.line("  if net ~ [ %s ] then accept;", within(s))
 	}
 	for _, p := range c.Pools {
 		if !p.DisableBGPExport {
