@@ -52,6 +52,12 @@ func TestFilters6(t *testing.T) {
 	peer("two", "edge")
 	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
 	nine.setBlocks(t, "fd01::40/122")
+	pod := us.workload(t, "pod", "fd01::1")
+	l.attach(t, "us", "pod", "fd01::1")
+	ninePod := nine.workload(t, "pod9", "fd01::41")
+	check(t, one.ns.AddAddress("lo", pfx("fd98::7/128"))) // what the filters leave
+	check(t, one.ns.AddAddress("lo", pfx("fd99::7/128"))) // by the default route alone
+	check(t, two.ns.AddAddress("lo", pfx("fd97::7/128")))
 	nine.start(t)
 	us.start(t)
 	us.awaitPeers(t, "fd00::1", "fd00::3", "fd00::9")
@@ -71,6 +77,11 @@ func TestFilters6(t *testing.T) {
 	us.awaitFIB(t, "-6", fib...)
 	see("one filter", one, prepended)
 	see("one filter", two, prepended)
+	ping(t, pod, "fd98::7")
+	ping(t, pod, "fd97::7")
+	for _, r := range []*frrRouter{one, two} {
+		ping(t, r.ns, "fd01::1")
+	}
 	shown, err := one.Command(t.Context(), "show bgp ipv6 unicast fd01::/122")
 	check(t, err)
 	if !strings.Contains(shown, "Large Community: 64512:1:300\n") {
@@ -84,6 +95,7 @@ func TestFilters6(t *testing.T) {
 	see("one has it, too", one, own)
 	see("one has it, too", two, own)
 	us.awaitFIB(t, "-6", append(slices.Clone(fib), everything, "::/0 via fd00::1")...)
+	ping(t, pod, "fd99::7")
 	peer("two", "edge")
 	see("two goes back", two, prepended)
 	peer("one", "edge, other")
@@ -91,6 +103,7 @@ func TestFilters6(t *testing.T) {
 	us.awaitFIB(t, "-6", fib...)
 	peer("two", "missing")
 	see("two has one that does not exist", two, own, nines)
+	ping(t, two.ns, "fd01::41") // by us
 	see("two has one that does not exist", one, prepended)
 	check(t, l.cluster.Delete(t.Context(), "BGPFilter", "edge"))
 	see("the filter is deleted, the second is left", one, own)
@@ -102,6 +115,9 @@ func TestFilters6(t *testing.T) {
 	us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::9", "fd98::/64 via fd00::1", everything, "::/0 via fd00::1")
 	see("the missing one keeps everything", two)
 
+	ping(t, pod, "fd99::7")
+	ping(t, one.ns, "fd01::41")
 	nine.awaitRIB(t, mesh("fd00::2"), iBGP("fd01::/122", "fd00::2"))
+	ping(t, ninePod, "fd01::1")
 	us.sameSessions(t, since)
 }

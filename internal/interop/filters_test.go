@@ -16,7 +16,9 @@ func TestFilters(t *testing.T) {
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", append(frrPeer("10.0.0.2", asNumber, "sender-as-path-loop-detection"), "address-family ipv4 unicast",
 		"network 0.0.0.0/0", "network 10.98.0.0/24", "network 10.98.1.0/25", "network 10.99.0.0/24")...)
-	check(t, tor.ns.AddAddress("lo", pfx("10.99.0.7/32")))
+	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} {
+		check(t, tor.ns.AddAddress("lo", pfx(behind)))
+	}
 	filter := func(spec string) {
 		l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: edge}\nspec:\n"+spec)
 	}
@@ -47,6 +49,7 @@ spec:
 	nine.setBlocks(t, "10.1.0.64/26")
 	pod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
+	ninePod := nine.workload(t, "pod9", "10.1.0.65")
 	nine.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.1", "10.0.0.9")
@@ -83,6 +86,7 @@ spec:
 		})
 	}
 	t.Run("communities inside", func(t *testing.T) { birdSees(t, "(64512,77)\n", "(64512, 1, 2)") })
+	t.Run("packets inside", func(t *testing.T) { ping(t, ninePod, "10.1.0.1") })
 	t.Run("the communities change", func(t *testing.T) {
 		l.apply(t, `
 apiVersion: projectcalico.org/v3
@@ -102,11 +106,15 @@ spec: {prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: ["64512:78"]}]}
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.99.0.0/24 via 10.0.0.1")
 		tor.awaitRIB(t, "ipv4", "10.0.0.2")
 		birdSees(t, "(64512,78)", "")
+		ping(t, ninePod, "10.1.0.1")
 	})
 	t.Run("there is no filter any more", func(t *testing.T) {
 		l.apply(t, bgpPeer("tor", "10.0.0.1", torAS, ""))
 		us.awaitFIB(t, "-4", append(fib, "0.0.0.0/0 via 10.0.0.1", "10.98.1.0/25 via 10.0.0.1")...)
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512")
+		ping(t, pod, "10.99.0.7")
+		ping(t, pod, "10.55.0.7") // by the default route
+		ping(t, tor.ns, "10.1.0.65")
 	})
 	us.sameSessions(t, since)
 }

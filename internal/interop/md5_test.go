@@ -40,6 +40,10 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")
+	check(t, tor.ns.AddAddress("lo", pfx("10.99.0.7/32")))
+	pod := us.workload(t, "pod", "10.1.0.1")
+	l.attach(t, "us", "pod", "10.1.0.1")
+	ninePod, tenPod := nine.workload(t, "pod9", "10.1.0.65"), ten.workload(t, "pod10", "10.1.0.129")
 	nine.start(t)
 	ten.start(t)
 	us.start(t)
@@ -47,6 +51,12 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 	fib := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10"}
 	us.awaitUp(t, "10.0.0.9", "10.0.0.10")
 	us.awaitFIB(t, "-4", fib...)
+	for _, b := range []*birdNode{nine, ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
+	}
+	for _, from := range []*netlab.Namespace{ninePod, tenPod} {
+		ping(t, from, "10.1.0.1")
+	}
 	if s, err := us.session(t.Context(), addr("10.0.0.1")); err == nil || !strings.Contains(s.LastError, "bgp/tor is not known") {
 		t.Errorf("the router, whose password is missing: %+v", s)
 	}
@@ -55,6 +65,8 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 	us.awaitUp(t, "10.0.0.1")
 	us.awaitFIB(t, "-4", append(fib, "10.99.0.0/24 via 10.0.0.1")...)
 	tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512", "10.1.0.128/26 via 10.0.0.2 64512")
+	ping(t, pod, "10.99.0.7")
+	ping(t, tor.ns, "10.1.0.65")
 	us.sameSessions(t, since)
 
 	secret("tor", "another") // the peer does not follow
@@ -67,6 +79,8 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 	us.sameSessions(t, since)
 	check(t, tor.Configure(t.Context(), "router bgp 65001", "neighbor 10.0.0.2 password another"))
 	us.awaitUp(t, "10.0.0.1")
+	us.awaitFIB(t, "-4", append(fib, "10.99.0.0/24 via 10.0.0.1")...)
+	ping(t, pod, "10.99.0.7")
 	us.sameSessions(t, since)
 }
 

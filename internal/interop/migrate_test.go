@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 // TestMigration moves a running machine from us to a node with BIRD and back, as a live migration does: for a while both ends have its address,
@@ -24,7 +26,7 @@ func TestMigration(t *testing.T) {
 	pod, watcher := us.workload(t, "pod", "10.1.0.1"), third.workload(t, "watcher", "10.1.0.129")
 	l.attach(t, "us", "pod", "10.1.0.1")
 	l.attach(t, "third", "watcher", "10.1.0.129")
-	nine.workload(t, "nearby", "10.1.0.65")
+	nearby := nine.workload(t, "nearby", "10.1.0.65")
 	nine.start(t)
 	us.start(t)
 	third.start(t)
@@ -34,7 +36,13 @@ func TestMigration(t *testing.T) {
 	atHome := []string{"10.1.0.0/26 via 10.0.0.2", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 blackhole"}
 	away := append(atHome[:3:3], guest+"/32 via 10.0.0.9")
 	third.awaitFIB(t, "-4", atHome...)
-	ping(t, watcher, guest)
+	everybody := func(t *testing.T) {
+		t.Helper()
+		for _, from := range []*netlab.Namespace{watcher, pod, nearby} {
+			ping(t, from, guest)
+		}
+	}
+	everybody(t)
 
 	watch := third.watchRoutes(t)
 	control, far, near := flow(t, watcher, "10.1.0.65"), flow(t, watcher, guest), flow(t, pod, guest)
@@ -70,6 +78,9 @@ func TestMigration(t *testing.T) {
 		preference("2147482623")
 		third.awaitFIB(t, "-4", away...)
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.30", guest+"/32 via 10.0.0.9")
+		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
+		nine.awaitRIB(t, mesh("10.0.0.30"), iBGP("10.1.0.128/26", "10.0.0.30"))
+		everybody(t)
 	})
 	t.Run("it moves back", func(t *testing.T) {
 		us.workload(t, "guest3", guest)
@@ -77,6 +88,8 @@ func TestMigration(t *testing.T) {
 		felix(nine.host, "delete", "caliguest2", 1024)
 		third.awaitFIB(t, "-4", atHome...)
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.30")
+		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
+		everybody(t)
 		time.Sleep(time.Second)
 	})
 	noneLost(t, control, far, near)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 // policyResources make node us a reflector or not, with a session to the other nodes either way, and give the router a BGPFilter.
@@ -59,7 +61,10 @@ func TestPolicies(t *testing.T) {
 	l.apply(t, policyResources("", "", "", advertised))
 	ourPod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
-	one.workload(t, "onepod", "10.1.0.65")
+	onePod, twoPod := one.workload(t, "onepod", "10.1.0.65"), two.workload(t, "twopod", "10.1.0.129")
+	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} { // the latter by the default route
+		check(t, tor.ns.AddAddress("lo", pfx(behind)))
+	}
 	for _, b := range []*birdNode{one, two, tor} {
 		b.start(t)
 	}
@@ -89,6 +94,10 @@ func TestPolicies(t *testing.T) {
 		sees(b, "10.1.0.0/26", "BGP.large_community: (64512, 1, 2)")
 	}
 	since := us.sessionsOf(t, "10.0.0.1", "10.0.0.6", "10.0.0.7")
+	ping(t, ourPod, "10.55.0.7")
+	for _, from := range []*netlab.Namespace{onePod, twoPod, tor.ns} {
+		ping(t, from, "10.1.0.1")
+	}
 	control := flow(t, ourPod, "10.1.0.65")
 
 	// Each way, with an operation; what is let out by a filter has no communities from prefixAdvertisements.
@@ -100,6 +109,8 @@ func TestPolicies(t *testing.T) {
 	tor.awaitRIB(t, "Us", outside[0], outside[1], eBGP("10.1.0.1/32", "64512 64512 64512"))
 	sees(tor, "10.1.0.1/32", "BGP.community: (64512,5)")
 	us.awaitFIB(t, "-4", fib...)
+	ping(t, ourPod, "10.99.0.7")
+	ping(t, tor.ns, "10.1.0.1")
 
 	// Reflection, on and off.
 	l.apply(t, policyResources("0.0.0.9", export, imports, `{cidr: 10.1.0.0/16, communities: ["64512:78"]}`))
@@ -107,11 +118,15 @@ func TestPolicies(t *testing.T) {
 	two.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.1.0.64/26", "10.0.0.6"))
 	sees(two, "10.1.0.64/26", "BGP.originator_id: 10.0.0.6")
 	sees(two, "10.1.0.64/26", "BGP.community: (64512,78)")
+	ping(t, onePod, "10.1.0.129") // they have no session with each other
+	ping(t, twoPod, "10.1.0.65")
 	l.apply(t, policyResources("", "", "", ""))
 	one.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 	two.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 	tor.awaitRIB(t, "Us", outside...)
 	us.awaitFIB(t, "-4", append(fib, "10.99.1.0/24 via 10.0.0.1", "0.0.0.0/0 via 10.0.0.1")...)
+	ping(t, ourPod, "10.55.0.7")
+	ping(t, tor.ns, "10.1.0.129")
 
 	us.sameSessions(t, since)
 	noneLost(t, control)
