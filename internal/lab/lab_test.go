@@ -29,6 +29,24 @@ func TestWordsAreCutAsContainerlabDoes(t *testing.T) {
 	if got := strings.Join(words, "·"); got != `sh·-c·echo "a b" | wc·xy z·` {
 		t.Errorf("got %s", got)
 	}
+	for line, want := range map[string]string{
+		"folded by YAML\n":               "folded·by·YAML",
+		"two\r\nlines":                   "two·lines",
+		`"a\"b" "\$x" "\\" "\n" '\n'`:    `a"b·$x·\·n·\n`,
+		"x#y '#' \"# z\"":                "x#y·#·# z",
+		"vtysh -c 'show bgp' -c \"a b\"": "vtysh·-c·show bgp·-c·a b",
+	} {
+		words, err := splitWords(line)
+		check(t, err)
+		if got := strings.Join(words, "·"); got != want {
+			t.Errorf("%q: got %s, want %s", line, got, want)
+		}
+	}
+	for _, line := range []string{"a # b", "#", `a "b\"`, `a\ b`} {
+		if words, err := splitWords(line); err == nil {
+			t.Errorf("%q: got %q", line, words)
+		}
+	}
 }
 
 func TestShapeIgnoresWhatIsAnotherEachTime(t *testing.T) {

@@ -174,25 +174,33 @@ func (t *topology) check() error {
 // names are the nodes' names in order.
 func (t *topology) names() []string { return slices.Sorted(maps.Keys(t.Nodes)) }
 
-// splitWords cuts a command line at spaces outside quotes, as containerlab does (github.com/google/shlex). It runs no shell, so what only
-// a shell understands is refused.
+// splitWords cuts a command line as containerlab does (github.com/google/shlex): at blanks and ends of lines outside quotes; in double quotes a
+// backslash takes the next character as it is. It runs no shell, so what only a shell understands is refused, and so are comments, which shlex
+// leaves out.
 func splitWords(line string) (words []string, err error) {
 	var word strings.Builder
-	inWord, quote := false, rune(0)
+	inWord, escaped, quote := false, false, rune(0)
 	for _, c := range line {
 		switch {
+		case escaped:
+			escaped = false
+			word.WriteRune(c)
+		case quote == '"' && c == '\\':
+			escaped = true
 		case quote != 0 && c == quote:
 			quote = 0
 		case quote != 0:
 			word.WriteRune(c)
 		case c == '\'' || c == '"':
 			quote, inWord = c, true
-		case c == ' ' || c == '\t':
+		case strings.ContainsRune(" \t\r\n", c):
 			if inWord {
 				words = append(words, word.String())
 			}
 			word.Reset()
 			inWord = false
+		case c == '#' && !inWord:
+			return nil, errors.New("# begins a comment up to the end of the line: quote it, or take it out")
 		case strings.ContainsRune(`|&;<>$()\`+"`", c):
 			return nil, fmt.Errorf("no shell runs this, so %q does not do what it says: use sh -c '…'", c)
 		default:
