@@ -134,6 +134,48 @@ func TestPackage(t *testing.T) {
 	}
 }
 
+// A version before a release is an older one for Debian, and commits behind a tag are newer than it.
+func TestPackageVersionsAreInOrder(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("no dpkg-deb on PATH")
+	}
+	binary := filepath.Join(t.TempDir(), "agent")
+	check(t, os.WriteFile(binary, []byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"), 0o755))
+	older := ""
+	for _, version := range []string{"0a1b2c3", "v1.0.0-beta.1", "v1.0.0-rc1", "v1.0.0-rc1-2-g0a1b2c3", "v1.0.0-rc2", "v1.0.0", "v1.0.0-3-g0a1b2c3", "v1.0.0-3-g0a1b2c3-dirty", "v1.0.1-rc1", "v1.0.1"} {
+		out := t.TempDir()
+		cmd := exec.Command("debian/build", binary, version, out)
+		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", version, err, text)
+		}
+		text, err := exec.Command("dpkg-deb", "-f", files(t, out+"/*.deb")[0], "Version").Output()
+		check(t, err)
+		newer := strings.TrimSpace(string(text))
+		if older != "" && exec.Command("dpkg", "--compare-versions", older, "lt", newer).Run() != nil {
+			t.Errorf("%s: %s is not newer than %s", version, newer, older)
+		}
+		older = newer
+	}
+}
+
+// Who has no agent.yaml, since drop-ins and variables say all, has removed it, and dpkg leaves it so: an upgrade must go through.
+func TestPackageIsSetUpWithoutItsConfiguration(t *testing.T) {
+	if _, err := os.Stat("/etc/vpp-route-agent/agent.yaml"); err == nil {
+		t.Skip("the package is installed here")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"getent", "groupadd", "useradd", "usermod", "systemctl"} {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755))
+	}
+	check(t, os.WriteFile(filepath.Join(dir, "chgrp"), []byte("#!/bin/sh\nls \"$2\"\n"), 0o755))
+	cmd := exec.Command("sh", "debian/postinst", "configure", "1.0")
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestSysctls finds every variable on this machine: a misspelt one is an error at boot that nobody reads.
 func TestSysctls(t *testing.T) {
 	n := 0
