@@ -69,7 +69,7 @@ image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker
 	deploy/image/build agent $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 	deploy/image/build lab $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 
-release: guard ## static binaries for amd64 and arm64, SBOMs, man pages, checksums, into build/release; the same bytes for the same commit
+release: guard ## static binaries for amd64 and arm64, SBOMs, man pages, notes, checksums, into build/release; the same bytes for the same commit
 	deploy/release '$(VERSION)' $(BUILD)/release
 
 demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore, LEARN=etcd without BGP

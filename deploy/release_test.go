@@ -23,7 +23,7 @@ func TestRelease(t *testing.T) {
 	checkSums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	checkSums.Dir = dir
 	out, err := checkSums.CombinedOutput()
-	if err != nil || strings.Count(string(out), ": OK") != 3 {
+	if err != nil || strings.Count(string(out), ": OK") != 4 {
 		t.Errorf("checksums: %v\n%s", err, out)
 	}
 	if first, second := read(t, filepath.Join(dir, "SHA256SUMS")), read(t, filepath.Join(again, "SHA256SUMS")); !bytes.Equal(first, second) {
@@ -34,9 +34,30 @@ func TestRelease(t *testing.T) {
 	}
 	checkStatic(t, name)
 	checkBill(t, name+".cdx.json", version)
+	if notes := read(t, filepath.Join(dir, "vpp-route-agent_"+version+"_notes.md")); !bytes.HasPrefix(notes, []byte("# vpp-route-agent "+version+"\n\n")) {
+		t.Errorf("notes:\n%s", notes)
+	}
 	pages, err := exec.Command("tar", "-tzf", filepath.Join(dir, "vpp-route-agent_"+version+"_doc.tar.gz")).CombinedOutput()
 	if err != nil || !strings.Contains(string(pages), "man1/vpp-route-agent-run.1\n") || !strings.Contains(string(pages), "completions/vpp-route-agent.zsh\n") {
 		t.Errorf("pages: %v\n%s", err, pages)
+	}
+}
+
+// TestReleaseNotes: a version has the notes under its own heading, and one without a heading those of what is unreleased.
+func TestReleaseNotes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
+	check(t, os.WriteFile(file, []byte("# Changelog\n\nWords.\n\n## Unreleased\n\n- new\n\n## v1.1.0 (2026-11-21)\n\n- one\n\n- two\n\n## v1.1.0-rc1\n\n- old\n"), 0o644))
+	for version, want := range map[string]string{
+		"v1.1.0": "- one\n\n- two", "v1.1.0-rc1": "- old", "v1.1.0-3-g0a1b2c3": "- new", "0a1b2c3": "- new",
+	} {
+		out, err := exec.Command("./notes", version, file).CombinedOutput()
+		if want = "# vpp-route-agent " + version + "\n\n" + want + "\n"; err != nil || string(out) != want {
+			t.Errorf("%s: %v\n%s", version, err, out)
+		}
+	}
+	check(t, os.WriteFile(file, []byte("# Changelog\n"), 0o644))
+	if out, err := exec.Command("./notes", "v1.1.0", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "says nothing of v1.1.0") {
+		t.Errorf("of nothing: %v\n%s", err, out)
 	}
 }
 
