@@ -80,6 +80,19 @@ func (f feeder) birdText() string {
 	return text
 }
 
+// unreachable says that one of the paths has a next hop that nobody knows a way to: we reject it on import.
+func (c bestPathCase) unreachable() bool {
+	for _, change := range c.from {
+		if strings.Contains(change, nowhere) {
+			return true
+		}
+	}
+	return false
+}
+
+// bestPathTarget is an address inside the prefix, at whoever announces it.
+func bestPathTarget(i int) string { return fmt.Sprintf("10.99.%d.7", i) }
+
 func bestPathPrefix(i int) string { return fmt.Sprintf("10.99.%d.0/24", i) }
 
 // TestBestPathsAsBIRD compares what is forwarded by: what our kernel holds with what that of a node with BIRD holds.
@@ -94,7 +107,12 @@ func TestBestPathsAsBIRD(t *testing.T) {
 	}
 	var peers []string
 	for _, f := range feeders {
-		l.bird2Router(t, f.name, f.address+"/24", f.birdText())
+		r := l.bird2Router(t, f.name, f.address+"/24", f.birdText())
+		for i, c := range bestPathCases {
+			if change, ok := c.from[f.name]; ok && !strings.Contains(change, "bgp_next_hop") {
+				check(t, r.ns.AddAddress("lo", pfx(bestPathTarget(i)+"/32")))
+			}
+		}
 		l.apply(t, bgpPeer(f.name, f.address, f.as, ""))
 		twin.config.Peers = append(twin.config.Peers, netlab.BirdPeer{Name: f.name, Address: addr(f.address), AS: f.as})
 		peers = append(peers, f.address)
@@ -120,6 +138,18 @@ func TestBestPathsAsBIRD(t *testing.T) {
 				}
 				return errors.Join(err, err2)
 			})
+			await(t, "our RIB has all of its paths", func(ctx context.Context) error {
+				rib, err := us.rib(ctx, "ipv4")
+				if n := len(rib[bestPathPrefix(i)]); err == nil && n != len(c.from) && !c.unreachable() {
+					err = fmt.Errorf("%d paths of %d", n, len(c.from))
+				}
+				return err
+			})
+			if c.want != "10.0.0.250" { // who has the gateway's address knows no way there
+				for _, n := range []*host{us.host, twin.host} {
+					ping(t, n.ns, bestPathTarget(i))
+				}
+			}
 		})
 	}
 }

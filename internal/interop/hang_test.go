@@ -21,17 +21,28 @@ func TestPeerHangs(t *testing.T) {
 	nine.config.Peers[0].HoldTime = hold
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")
+	nine.workload(t, "pod9", "10.1.0.65")
+	tenPod := ten.workload(t, "pod10", "10.1.0.129")
+	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	pod := us.workload(t, "pod", "10.1.0.1")
+	l.attach(t, "us", "pod", "10.1.0.1")
 	nine.start(t)
 	ten.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
-	us.awaitFIB(t, "-4", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	for _, b := range []*birdNode{nine, ten} {
+		b.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
+	}
+	ping(t, pod, "10.1.0.65")
+	ping(t, tenPod, "10.1.0.1")
+	control, through := flow(t, ten.ns, "10.0.0.9"), flow(t, pod, "10.1.0.129") // its kernel goes on
 	before, err := us.session(t.Context(), addr("10.0.0.10"))
 	check(t, err)
 
 	check(t, nine.Signal(syscall.SIGSTOP))
 	stopped := time.Now()
-	us.awaitFIB(t, "-4", "10.1.0.128/26 via 10.0.0.10")
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.128/26 via 10.0.0.10")
 	// The last keepalive is at most a third of the hold time old when BIRD stops.
 	if took := time.Since(stopped); took < hold*2/3-time.Second || took > hold+3*time.Second {
 		t.Errorf("the routes went after %s, hold time is %s", took, hold)
@@ -42,7 +53,7 @@ func TestPeerHangs(t *testing.T) {
 	}
 
 	check(t, nine.Signal(syscall.SIGCONT))
-	us.awaitFIB(t, "-4", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
 	after, err := us.session(t.Context(), addr("10.0.0.10"))
 	check(t, err)
 	if !after.Since.Equal(*before.Since) {
@@ -55,4 +66,7 @@ func TestPeerHangs(t *testing.T) {
 		_, err := us.session(ctx, addr("10.0.0.9"))
 		return err
 	})
+	nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
+	ping(t, pod, "10.1.0.65")
+	noneLost(t, control, through)
 }

@@ -56,8 +56,13 @@ protocol bgp Us {
 `, c.network(), c.address, port, c.as, from, ourAS, c.session, c.path)
 }
 
-func (c transportCase) network() string {
-	return fmt.Sprintf("10.98.%d.0/24", addr(c.address).As4()[3]+addr(c.address).As4()[1])
+func (c transportCase) network() string { return c.within() + ".0/24" }
+
+// target is an address in the network.
+func (c transportCase) target() string { return c.within() + ".7" }
+
+func (c transportCase) within() string {
+	return fmt.Sprintf("10.98.%d", addr(c.address).As4()[3]+addr(c.address).As4()[1])
 }
 
 // peerIP is the address and, where it is not BGP's, the port.
@@ -76,7 +81,7 @@ func TestTransport(t *testing.T) {
 	check(t, us.ns.AddAddress("eth0", pfx("172.20.0.2/24")))
 	check(t, us.ns.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
 	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	us.workload(t, "pod", "10.1.0.1")
+	pod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
 	l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {bindMode: NodeIP}\n")
 	routers := map[string]*birdNode{}
@@ -91,6 +96,7 @@ func TestTransport(t *testing.T) {
 		if c.name == "multihop" {
 			check(t, r.ns.AddAddress("lo", pfx("10.254.0.1/32")))
 		}
+		check(t, r.ns.AddAddress("lo", pfx(c.target()+"/32")))
 		routers[c.name] = r
 		l.apply(t, bgpPeer(c.name, c.peerIP(), c.as, c.spec))
 		peers = append(peers, c.address)
@@ -119,6 +125,11 @@ func TestTransport(t *testing.T) {
 		})
 	}
 	t.Run("what the routers announce is programmed", func(t *testing.T) { us.awaitOnlyKernel(t, "-4", fib...) })
+	t.Run("packets arrive", func(t *testing.T) {
+		for _, c := range transportCases {
+			ping(t, pod, c.target())
+		}
+	})
 	t.Run("TTL", func(t *testing.T) {
 		await(t, "our kernel drops packets that have come too far", func(ctx context.Context) error {
 			out, err := us.ns.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
@@ -139,6 +150,7 @@ func TestTransport(t *testing.T) {
 		}
 	})
 	t.Run("capabilities", func(t *testing.T) {
+		requireGuard(t) // sends several paths
 		shown, err := routers["times"].Command(t.Context(), "show protocols all Us")
 		check(t, err)
 		text := strings.Join(shown, "\n")
