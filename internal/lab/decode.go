@@ -125,7 +125,7 @@ func (d *decoder) node(n *yaml.Node, where string) node {
 			for _, item := range d.list(value, what) {
 				line := d.text(item, what)
 				out.Exec = append(out.Exec, line)
-				d.command(item, what, line)
+				d.program(item, what, d.command(item, what, line))
 			}
 		case "env":
 			out.Env = d.env(value, what)
@@ -168,10 +168,26 @@ func (d *decoder) bind(n *yaml.Node, what string) bind {
 	return b
 }
 
-func (d *decoder) command(n *yaml.Node, what, line string) {
+// command returns the words of a line, or nil of one that it refuses.
+func (d *decoder) command(n *yaml.Node, what, line string) []string {
 	d.magic(n, what, line)
-	if _, err := splitWords(line); err != nil {
+	words, err := splitWords(line)
+	if err != nil {
 		d.refuse(n, "%s: %q: %w", what, line, err)
+		return nil
+	}
+	return append([]string{}, words...)
+}
+
+// program refuses a line that names no program: /usr/bin/env, which runs it here, would take it for its own, and containerlab for a program's
+// name.
+func (d *decoder) program(n *yaml.Node, what string, words []string) {
+	switch {
+	case words == nil: // refused already
+	case len(words) == 0:
+		d.refuse(n, "%s: a line without a command", what)
+	case words[0] == "" || words[0][0] == '-' || strings.Contains(words[0], "="):
+		d.refuse(n, "%s: %q is no command: variables belong into env", what, words[0])
 	}
 }
 
