@@ -132,13 +132,13 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 	for i := range at {
 		fars = append(fars, dial(i))
 	}
-	serial, lasts := uint32(0), []string{"10.2.0.0/26", "10.2.1.0/26", "10.2.2.0/26", "fd00:2::/122"}
-	last := func(r *recorder) func() []uint32 { // of what each far end sent last
-		return func() (out []uint32) {
+	serial, lasts := 0, []string{"10.2.0.0/26", "10.2.1.0/26", "10.2.2.0/26", "fd00:2::/122"}
+	last := func(r *recorder) func() []string { // the next hop of what each far end sent last
+		return func() (out []string) {
 			r.locked(func() {
 				for _, p := range lasts {
 					for _, path := range r.sets[pfx(p)] {
-						out = append(out, path.LocalPref)
+						out = append(out, path.NextHop.String())
 					}
 				}
 			})
@@ -161,18 +161,18 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 			}
 		}
 		serial++
+		hop := fmt.Sprintf("2001:db8:9::%x", serial)
 		for i, f := range fars {
 			p := pfx(lasts[i])
-			var attr packet.PathAttributeInterface = packet.NewPathAttributeMpReachNLRI("2001:db8::9",
-				[]packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())})
+			attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())})
 			if p.Addr().Is4() {
-				attr = packet.NewPathAttributeMpReachNLRI("2001:db8::9", []packet.AddrPrefixInterface{ipv4(0, lasts[i])})
+				attr = packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{ipv4(0, lasts[i])})
 			}
 			f.send(packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{
-				packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(serial), attr,
+				packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100), attr,
 			}, nil))
 		}
-		want := []uint32{serial, serial, serial, serial}
+		want := []string{hop, hop, hop, hop}
 		eventually(t, "by our watch", want, last(n.recorder))
 		eventually(t, "over the API", want, last(other))
 	})

@@ -36,7 +36,7 @@ func (m *meter) run(stop <-chan struct{}) {
 	}
 }
 
-// drainByTraffic runs f while a node drains until 10 packets a second, for an hour at most, having 1000 at first.
+// drainByTraffic runs f while a node drains until 20 packets a second, for an hour at most, having 1000 at first.
 func drainByTraffic(t *testing.T, f func(t *testing.T, n *node, m *meter)) {
 	m := &meter{}
 	inBubble(t, func(t *testing.T, n *node) {
@@ -47,7 +47,7 @@ func drainByTraffic(t *testing.T, f func(t *testing.T, n *node, m *meter)) {
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
-		limit := 10.0
+		limit := 20.0
 		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
