@@ -40,7 +40,7 @@ func (d null) Apply(_ context.Context, ops []route.Op, done func(int, error)) er
 // changes on the idle engine, and a restart from the journal.
 func BenchmarkEngine(b *testing.B) {
 	n := *benchRoutes
-	journal := filepath.Join(b.TempDir(), "journal")
+	var journal string
 	sets := make([][]route.Path, 200)
 	for i := range sets {
 		sets[i] = via(fmt.Sprintf("10.0.0.%d", 2+i), fmt.Sprintf("10.0.1.%d", 2+i))[:1+i%2]
@@ -65,6 +65,7 @@ func BenchmarkEngine(b *testing.B) {
 		}
 	}
 	for b.Loop() {
+		journal = filepath.Join(b.TempDir(), "journal") // else nothing would be left to put in the second round
 		before := heapBytes()
 		e, stop := launch()
 		began := time.Now()
