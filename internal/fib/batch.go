@@ -212,7 +212,7 @@ func (t *table) acknowledged(e *entry, digest uint64, epoch int) {
 		}
 	}
 	e.actual, e.fail = digest, nil
-	e.clear(isUnsure)
+	e.clear(isUnsure | isForgotten)
 	if epoch != t.epoch && digest != 0 {
 		e.set(isUnsure) // an interface changed its meaning meanwhile
 	}

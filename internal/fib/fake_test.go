@@ -22,6 +22,7 @@ type fake struct {
 	dead    map[route.Key]bool   // of ours: over an interface that has gone since they were put
 	hidden  map[route.Key]string // of ours: by whose route
 	open    bool                 // what is hidden is listed and shown too, as in Linux
+	forgets bool                 // a new process does not know what was put: see forgetful
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
 	refuse  map[route.Key]error
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
@@ -34,6 +35,7 @@ type fake struct {
 	resolveErr  error
 	lookupErr   error
 	keepErr     error
+	recallErr   error
 	holdLookup  chan struct{} // not nil: a Lookup that has its answer waits until this is closed
 	listing     func()        // called before Routes returns what it has found
 
@@ -263,7 +265,7 @@ func (d *fake) heal() {
 	defer d.mu.Unlock()
 	clear(d.refuse)
 	d.ghost = false
-	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr = -1, nil, nil, nil, nil
+	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr, d.recallErr = -1, nil, nil, nil, nil, nil
 	if d.hang {
 		d.hang = false
 		close(d.release)

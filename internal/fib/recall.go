@@ -45,20 +45,22 @@ func (t *table) toRecall() *recallJob {
 		return nil
 	}
 	j := &recallJob{life: t.life}
-	for _, e := range r.queue {
-		e.clear(isForgotten)
-		if e.is(isGone) || e.want == nil || e.actual != e.want.digest { // it is put or deleted, or has been
-			continue
-		}
-		j.entries = append(j.entries, e)
-		j.routes = append(j.routes, route.Route{Key: e.key, Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin})
-	}
+	queue := r.queue
 	r.queue, r.at = nil, t.now.Add(recallPause)
+	for _, e := range queue {
+		switch {
+		case e.is(isGone) || e.actual == 0:
+			e.clear(isForgotten)
+		case !e.is(isForgotten): // this process has put it
+		case e.want == nil || e.actual != e.want.digest: // it is about to be put or deleted, which may fail
+			r.queue = append(r.queue, e)
+		default:
+			j.entries = append(j.entries, e)
+			j.routes = append(j.routes, route.Route{Key: e.key, Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin})
+		}
+	}
 	if len(j.routes) == 0 {
 		return nil
-	}
-	for _, e := range j.entries {
-		e.set(isForgotten)
 	}
 	return j
 }
@@ -66,12 +68,13 @@ func (t *table) toRecall() *recallJob {
 // recalled takes the result. What another life had is not there any more. An audit under way has listed how it looked before.
 func (t *table) recalled(j *recallJob) {
 	for _, e := range j.entries {
-		e.clear(isForgotten)
 		if t.written != nil {
 			t.written[e.key] = struct{}{}
 		}
-		if j.err != nil && j.life == t.life && e.want != nil {
-			t.forgotten(e)
+		if j.err != nil && j.life == t.life {
+			t.recalls.queue = append(t.recalls.queue, e)
+		} else {
+			e.clear(isForgotten)
 		}
 	}
 }

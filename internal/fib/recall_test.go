@@ -14,12 +14,15 @@ type forgetful struct {
 	*fake
 	known    map[route.Key]bool
 	recalled []string
-	err      error // of Recall
 }
+
+func newForgetful(d *fake) *forgetful { return &forgetful{fake: d, known: map[route.Key]bool{}} }
 
 func (d *forgetful) Apply(ctx context.Context, ops []route.Op, done func(int, error)) error {
 	return d.fake.Apply(ctx, ops, func(i int, err error) {
-		d.known[ops[i].Route.Key] = true
+		if err == nil {
+			d.known[ops[i].Route.Key] = true
+		}
 		done(i, err)
 	})
 }
@@ -29,9 +32,9 @@ func (d *forgetful) Recall(_ context.Context, routes []route.Route) error {
 	defer d.mu.Unlock()
 	for _, r := range routes {
 		d.recalled = append(d.recalled, r.String())
-		d.known[r.Key] = d.known[r.Key] || d.err == nil
+		d.known[r.Key] = d.known[r.Key] || d.recallErr == nil
 	}
-	return d.err
+	return d.recallErr
 }
 
 // asked is what was to be recalled.
@@ -58,7 +61,7 @@ func (d *forgetful) Routes(ctx context.Context) ([]route.Route, error) {
 func (d *forgetful) look(r route.Route) route.Route {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.known[r.Key] && len(r.Paths) > 0 && r.Paths[0].Interface == "" {
+	if !d.known[r.Key] && recursive(r) {
 		r.Paths = []route.Path{{NextHop: addr("10.0.0.9"), Interface: "eth0", Weight: 1}}
 	}
 	return r
@@ -76,7 +79,7 @@ func recalling(t *testing.T, f func(t *testing.T, r *running, d *forgetful)) {
 		time.Sleep(time.Minute)
 		r.stop()
 		r.dp.takeOps()
-		d := &forgetful{fake: r.dp, known: map[route.Key]bool{}}
+		d := newForgetful(r.dp)
 		*r = *startOn(d, r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
 		time.Sleep(time.Minute)
 		f(t, r, d)
@@ -119,12 +122,32 @@ func TestWhatIsWantedOtherwiseIsPutAndNotRecalled(t *testing.T) {
 
 func TestAFailedRecallIsRepeated(t *testing.T) {
 	recalling(t, func(t *testing.T, r *running, d *forgetful) {
-		d.state(func() { d.err = errGone })
+		d.state(func() { d.recallErr = errGone })
 		r.wantAgain()
 		if n := len(d.asked()); n < 4 {
 			t.Errorf("asked for %d routes in a minute", n)
 		}
-		d.state(func() { d.err, d.recalled = nil, nil })
+		d.state(func() { d.recallErr, d.recalled = nil, nil })
+		time.Sleep(time.Minute)
+		check(t, "recalled", d.asked(), "10.1.0.0/26 via 10.9.0.5", "10.1.0.64/26 via 10.9.0.5")
+		check(t, "written", r.dp.printOps())
+		if s := r.Stats(); s.Drift.Different != 0 {
+			t.Errorf("%+v", s.Drift)
+		}
+	})
+}
+
+// TestADeletionThatFailedLeavesARouteToBeRecalled: it is still as the process before put it.
+func TestADeletionThatFailedLeavesARouteToBeRecalled(t *testing.T) {
+	recalling(t, func(t *testing.T, r *running, d *forgetful) {
+		d.state(func() { d.recallErr = errGone })
+		r.wantAgain()
+		d.state(func() { d.refuse[key(one)] = errGone })
+		r.Learn(pfx(one), nil)
+		time.Sleep(time.Minute)
+		r.Learn(pfx(one), via("10.9.0.5"))
+		time.Sleep(time.Minute)
+		d.state(func() { d.recallErr, d.recalled = nil, nil; clear(d.refuse) })
 		time.Sleep(time.Minute)
 		check(t, "recalled", d.asked(), "10.1.0.0/26 via 10.9.0.5", "10.1.0.64/26 via 10.9.0.5")
 		check(t, "written", r.dp.printOps())

@@ -28,8 +28,11 @@ type running struct {
 func start(dp *fake, journal string) *running { return startWith(dp, Config{Journal: journal}) }
 
 func startWith(dp *fake, c Config) *running {
-	if dp.open {
+	switch {
+	case dp.open:
 		return startOn(overseer{dp}, dp, c)
+	case dp.forgets:
+		return startOn(newForgetful(dp), dp, c)
 	}
 	return startOn(dp, dp, c)
 }
@@ -293,7 +296,7 @@ func (w *walker) restartAgent() {
 func (w *walker) startAgent() {
 	w.adopted, w.swept = make(map[route.Key]bool), false
 	for k := range w.dp.ours {
-		if len(w.w.wants[k]) == 0 {
+		if len(w.w.wants[k])+len(w.w.wants[k.Twin()]) == 0 { // its twin may take its place, see want
 			w.adopted[k] = true
 		}
 	}
@@ -306,7 +309,7 @@ func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
-		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables"}).Draw(w.t, "fault") {
+		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables", "recall"}).Draw(w.t, "fault") {
 		case "refuse":
 			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t, "refused") {
 				w.dp.refuse[key(s)] = fmt.Errorf("refused %s", s)
@@ -324,6 +327,8 @@ func (w *walker) fault() {
 			w.dp.lookupErr = errGone
 		case "tables":
 			w.dp.keepErr = errGone
+		case "recall":
+			w.dp.recallErr = errGone
 		}
 	})
 }
@@ -400,6 +405,22 @@ func (w *walker) settle() {
 	})
 	w.checkCounts(want)
 	w.checkAudit(want)
+	w.checkRecalled()
+}
+
+// checkRecalled: a data plane that must know what was put does.
+func (w *walker) checkRecalled() {
+	d, ok := w.e.dataplane.(*forgetful)
+	if !ok {
+		return
+	}
+	d.state(func() {
+		for k, r := range d.ours {
+			if recursive(r) && !d.known[k] {
+				w.t.Fatalf("%v was not recalled", r)
+			}
+		}
+	})
 }
 
 // checkAudit: all is well, and nothing is to be written because of a shadow.
@@ -480,6 +501,7 @@ func walk(t *rapid.T, journal string) {
 	f := node("life 0")
 	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}}
 	w.dp.foreign[key("0.0.0.0/0")] = true
+	w.dp.forgets = rapid.Bool().Draw(t, "forgets")
 	w.startAgent()
 	w.e.SetNormal(w.normal, w.normal)
 	defer func() { w.heal(); w.e.stop() }()
