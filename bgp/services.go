@@ -26,21 +26,35 @@ type services struct {
 // servicesOf reads the ranges as confd does where it finds no Kubernetes API (client.go, updateGlobalRoutes). Which services there are, and where
 // their endpoints run, only that API tells: so single addresses, and those of ranges that are not to be aggregated, are announced by nobody.
 func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services {
-	cluster := prefixes(conf.ServiceClusterIPs)
-	if o.ClusterIPs.IsValid() {
-		cluster = []netip.Prefix{o.ClusterIPs}
-	}
-	external, balanced := prefixes(conf.ServiceExternalIPs), prefixes(conf.ServiceLoadBalancerIPs)
-	all := slices.Concat(cluster, external, balanced)
-	if len(all) == 0 {
-		return services{}
-	}
-	s := services{ranges: sortedPrefixes(slices.DeleteFunc(slices.Clone(all), netip.Prefix.IsSingleIP))}
+	s := services{}
 	say := func(format string, args ...any) {
 		p := badConfiguration(format, args...)
 		p.Harmless = true
 		s.problems = append(s.problems, p)
 	}
+	read := func(field string, texts []string) []netip.Prefix {
+		for _, text := range texts {
+			if len(prefixes([]string{text})) == 0 {
+				say("%s: cidr %q is not a prefix", field, text)
+			}
+		}
+		return prefixes(texts)
+	}
+	var cluster []netip.Prefix
+	if o.ClusterIPs.IsValid() {
+		cluster = []netip.Prefix{o.ClusterIPs}
+	} else {
+		cluster = read("serviceClusterIPs", conf.ServiceClusterIPs)
+	}
+	external, balanced := read("serviceExternalIPs", conf.ServiceExternalIPs), read("serviceLoadBalancerIPs", conf.ServiceLoadBalancerIPs)
+	if a := conf.ServiceLoadBalancerAggregation; a != "" && a != "Enabled" && a != "Disabled" {
+		say("serviceLoadBalancerAggregation %q is neither Enabled nor Disabled: it counts as Enabled", a)
+	}
+	all := slices.Concat(cluster, external, balanced)
+	if len(all) == 0 {
+		return s
+	}
+	s.ranges = sortedPrefixes(slices.DeleteFunc(slices.Clone(all), netip.Prefix.IsSingleIP))
 	if n.Labels[excludedFromServices] == "true" {
 		say("service addresses are not announced: Node(%s) has the label %s", n.Name, excludedFromServices)
 		return s
