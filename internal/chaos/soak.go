@@ -36,6 +36,7 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 	}
 	defer c.close()
 	sizes := newSizes()
+	unproved := 0 // rounds in a row in which the machine itself lost packets
 	for round, end := 1, time.Now().Add(d); time.Now().Before(end); round++ {
 		f := fault{name: "churn", kind: k, allowed: "0", run: churn(random)}
 		if random.IntN(quietRounds+1) == 0 {
@@ -51,16 +52,20 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 			return errors.New("interrupted")
 		}
 		if err := sizes.check(ctx, c); err != nil {
-			r.OK, r.Failed = false, append(r.Failed, err.Error())
+			r.miss(err.Error())
 		}
 		if f.name == "churn" {
 			if after, err := c.sessionsSince(ctx); err != nil || after != before {
-				r.OK, r.Failed = false, append(r.Failed, fmt.Sprintf("a session went down in a quiet round: %s, before %s %v", after, before, err))
+				r.miss(fmt.Sprintf("a session went down in a quiet round: %s, before %s %v", after, before, err))
 			}
 		}
 		fmt.Fprintf(s.out, "%5d %-20s %-3s %d of %d lost, %d allowed, control %s; %s %v\n", round, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
-		onlyPackets := len(r.Failed) == 0
-		if !r.OK && !(onlyPackets && controlLost > 0) { // the machine itself lost packets: nothing is proved
+		if controlLost == 0 || r.OK {
+			unproved = 0
+		} else {
+			unproved++
+		}
+		if !r.OK && !(r.onlyPackets && 0 < unproved && unproved < attempts) { // the machine itself lost packets: nothing is proved
 			if s.keepLogs != "" {
 				saveLogs(c.lab.Dir(), filepath.Join(s.keepLogs, "soak"))
 			}

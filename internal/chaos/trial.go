@@ -86,6 +86,8 @@ const (
 	packetInterval = time.Millisecond // 1000 packets per second
 	// answerPatience is long: on a busy machine a packet may be late, which is not to be lost.
 	answerPatience = 3 * time.Second
+	// onTheWay is how long before a fault a packet may be sent and still be lost by it.
+	onTheWay = 100 * time.Millisecond
 	// attempts is how often a fault is made before a control flow that lost packets is taken for the machine's own fault.
 	attempts = 3
 	// recovery bounds convergence: GoBGP is deaf for 5 s after a session dropped, and BIRD waits up to 30 s after errors.
@@ -109,6 +111,13 @@ type result struct {
 	Notes      []string `json:"notes,omitempty"`
 	Skipped    string   `json:"skipped,omitempty"`
 	OK         bool     `json:"ok"`
+
+	onlyPackets bool // not OK, but nothing else than packets was missed
+}
+
+// miss notes what had to hold besides the packets and did not.
+func (r *result) miss(what string) {
+	r.OK, r.onlyPackets, r.Failed = false, false, append(r.Failed, what)
 }
 
 // runAll runs the faults, on one cluster for each kind as long as it stays whole.
@@ -203,7 +212,8 @@ func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
 	return newClusterWith(ctx, s, f.kind, program)
 }
 
-// runOnce runs a fault under flows. It returns how many packets the control flow lost.
+// runOnce runs a fault under flows. It returns how many packets were lost that the fault cannot be the cause of: those of the control flow, and those
+// that were lost before it began.
 func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost int) {
 	t := &trial{cluster: c}
 	flows, control, err := startFlows(c)
@@ -234,9 +244,11 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	if err != nil {
 		r.Failed = append(r.Failed, err.Error())
 	}
+	r.onlyPackets = len(r.Failed) == 0 && r.Lost > r.Allowed
 	if r.Lost > r.Allowed {
 		r.Failed = append(r.Failed, outages(reports, t.start)...)
 	}
+	controlLost = lostBefore(reports, t.start)
 	for _, report := range idle {
 		r.Control, controlLost = report.String(), controlLost+report.Lost
 	}
@@ -245,6 +257,19 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	}
 	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
 	return controlLost
+}
+
+// lostBefore returns how many packets were lost that had been sent, in a row, before the fault, and not just before it: those it may have met on
+// their way.
+func lostBefore(reports []netlab.Report, start time.Time) (lost int) {
+	for _, report := range reports {
+		for _, o := range report.Outages {
+			if start.Sub(o.Last) > onTheWay {
+				lost += o.Lost
+			}
+		}
+	}
+	return lost
 }
 
 // outages says when which flow lost packets.
