@@ -108,7 +108,7 @@ func (b *bench) quiet(x budget) budget {
 
 func measure(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	short := flags.Bool("short", false, "smaller numbers: under 4 minutes in all, instead of 25")
+	short := flags.Bool("short", false, "smaller numbers: what CI runs")
 	pattern := flags.String("run", ".", "only benchmarks whose name matches this regular `expression`")
 	list := flags.Bool("list", false, "print the names of the benchmarks and end")
 	agent := flags.String("agent", "", "`path` of the agent's binary; empty: build it from the sources here")
