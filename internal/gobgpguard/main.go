@@ -1,6 +1,6 @@
 // Command gobgpguard prepares a build in which GoBGP's decoder of BGP messages returns an error where it would panic, so that no peer's
 // bytes end the process, which does not queue more of what a peer sends than it can soon handle, and in which listing peers does not race with
-// their OPENs (docs/decisions/0011-gobgp-guard.md). It also tells of best paths in its own types (0013-best-paths-without-protobuf.md). The Makefile runs it before anything is compiled:
+// their OPENs (docs/decisions/0011-gobgp-guard.md). It also tells of best paths in its own types (0013-best-paths-without-protobuf.md), and its policies are quick with many filters. The Makefile runs it before anything is compiled:
 //
 //	gobgpguard FOLDER
 //
@@ -36,6 +36,8 @@ var (
 	watch []byte
 	//go:embed shared.go.txt
 	shared []byte
+	//go:embed largecommunities.go.txt
+	largeCommunities []byte
 )
 
 // added are the files that have the new functions.
@@ -46,6 +48,8 @@ var added = map[string][]byte{
 	// These two guard nothing: they tell of best paths without protobuf (docs/decisions/0013-best-paths-without-protobuf.md).
 	"pkg/server/watchpaths.go":         watch,
 	"internal/pkg/table/sharedpath.go": shared,
+	// Nor does this: what many policies cost (docs/decisions/0011-gobgp-guard.md).
+	"internal/pkg/table/largecommunities.go": largeCommunities,
 }
 
 // edit replaces a text that must be in a file of GoBGP's exactly once.
@@ -111,6 +115,16 @@ var edits = []edit{
 		"pkg/server/server.go",
 		"\nfunc (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.Path) {\n",
 		"\nfunc (s *BgpServer) notifyBestWatcherOfCopies(best []*table.Path, multipath [][]*table.Path) {\n",
+	},
+	{ // a condition on large communities, of which our policies have several for each filter
+		"internal/pkg/table/policy.go",
+		"\n\tcs := path.GetLargeCommunities()\n\tfor _, x := range c.set.list {\n\t\tresult = false\n\t\tfor _, y := range cs {\n\t\t\tif x.MatchString(y.String()) {\n\t\t\t\tresult = true\n\t\t\t\tbreak\n\t\t\t}\n\t\t}\n",
+		"\n\tcs := path.sharedLargeCommunities()\n\tfor _, x := range c.set.list {\n\t\tresult = hasLarge(cs, x)\n",
+	},
+	{ // their removal
+		"internal/pkg/table/policy.go",
+		"\n\t\tRegexpRemoveLargeCommunities(path, a.removeList)\n",
+		"\n\t\tpath.SetLargeCommunities(withoutLarge(path.sharedLargeCommunities(), a.removeList), true)\n",
 	},
 }
 
