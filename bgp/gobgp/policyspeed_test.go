@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -28,15 +29,16 @@ func TestFilterChangeSpeed(t *testing.T) {
 	}
 	for _, filters := range []int{1, 10, 50} {
 		t.Run(fmt.Sprintf("%d filters", filters), func(t *testing.T) {
-			wall, processor := filterChange(t, filters, routes)
-			t.Logf("%d routes, %d filters of three rules: %.2f s, %.2f s of processor time, which is %.0f µs per route",
-				routes, filters, wall.Seconds(), processor.Seconds(), float64(processor.Microseconds())/float64(routes))
+			wall, processor, heap := filterChange(t, filters, routes)
+			t.Logf("%d routes, %d filters of three rules: %.2f s, %.2f s of processor time, which is %.0f µs per route; %d bytes of heap per route",
+				routes, filters, wall.Seconds(), processor.Seconds(), float64(processor.Microseconds())/float64(routes), heap/routes)
 		})
 	}
 }
 
-// filterChange returns how long it takes until a peer has heard of a filter that lets out nothing any more. One route of two is outside all pools.
-func filterChange(t *testing.T, filters, routes int) (wall, processor time.Duration) {
+// filterChange returns how long it takes until a peer has heard of a filter that lets out nothing any more, and what the routes hold on the heap before
+// that, with what the far ends keep of them. One route of two is outside all pools.
+func filterChange(t *testing.T, filters, routes int) (wall, processor time.Duration, heap int) {
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	l := &lab{t: t, port: freePort(t), next: 10} // not beside other tests: it measures
 	n := l.node(64512)
@@ -56,6 +58,7 @@ func filterChange(t *testing.T, filters, routes int) (wall, processor time.Durat
 	set(t, n)
 	source := dialFar(t, n, "127.0.0.60", 64512, 90, true, gracefulCap(false))
 	filtered := dialFar(t, n, "127.0.1.1", 65001, 90, true, gracefulCap(false))
+	empty := liveHeap()
 	for i := 0; i < routes; i += 700 {
 		var nlri []*packet.IPAddrPrefix
 		for k := i; k < min(i+700, routes); k++ {
@@ -65,6 +68,7 @@ func filterChange(t *testing.T, filters, routes int) (wall, processor time.Durat
 	}
 	within(t, "routes learned", routes, n.size)
 	within(t, "routes passed on", routes/2, func() int { return len(filtered.received()) })
+	heap = liveHeap() - empty
 
 	f := p.Filters["f0"]
 	f.Export4 = append([]bgp.Rule{{Name: "f0[all]"}}, f.Export4...)
@@ -78,7 +82,15 @@ func filterChange(t *testing.T, filters, routes int) (wall, processor time.Durat
 	start, busy := time.Now(), processorTime(t)
 	set(t, n)
 	within(t, "routes withdrawn", 0, func() int { return len(filtered.received()) })
-	return time.Since(start), processorTime(t) - busy
+	return time.Since(start), processorTime(t) - busy, heap
+}
+
+// liveHeap is what a collection leaves, in bytes.
+func liveHeap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 func processorTime(t *testing.T) time.Duration {

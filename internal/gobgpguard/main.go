@@ -38,6 +38,8 @@ var (
 	shared []byte
 	//go:embed largecommunities.go.txt
 	largeCommunities []byte
+	//go:embed joined.go.txt
+	joined []byte
 )
 
 // added are the files that have the new functions.
@@ -48,8 +50,9 @@ var added = map[string][]byte{
 	// These two guard nothing: they tell of best paths without protobuf (docs/decisions/0013-best-paths-without-protobuf.md).
 	"pkg/server/watchpaths.go":         watch,
 	"internal/pkg/table/sharedpath.go": shared,
-	// Nor does this: what many policies cost (docs/decisions/0011-gobgp-guard.md).
+	// Nor do these: what many policies cost (docs/decisions/0011-gobgp-guard.md).
 	"internal/pkg/table/largecommunities.go": largeCommunities,
+	"internal/pkg/table/joinedpath.go":       joined,
 }
 
 // edit replaces a text that must be in a file of GoBGP's exactly once.
@@ -125,6 +128,11 @@ var edits = []edit{
 		"internal/pkg/table/policy.go",
 		"\n\t\tRegexpRemoveLargeCommunities(path, a.removeList)\n",
 		"\n\t\tpath.SetLargeCommunities(withoutLarge(path.sharedLargeCommunities(), a.removeList), true)\n",
+	},
+	{ // each statement of a policy that changes a path
+		"internal/pkg/table/policy.go",
+		"\n\tfor _, stmt := range p.Statements {\n\t\tvar result RouteType\n\t\tresult, path = stmt.Apply(logger, path, options)\n",
+		"\n\tbefore := path\n\tfor _, stmt := range p.Statements {\n\t\tvar result RouteType\n\t\tlast := path\n\t\tresult, path = stmt.Apply(logger, path, options)\n\t\tpath = path.joined(last, before)\n",
 	},
 }
 
