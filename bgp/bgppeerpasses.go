@@ -158,8 +158,15 @@ func (p *peering) apply(g given, scope Scope, session Peer) Peer {
 	session.Filters = g.Filters
 	session.NextHop = p.nextHopMode(g, session)
 	session.ReachableBy = p.gateway(g, session.Address)
-	if g.SourceAddress == "None" {
+	switch g.SourceAddress {
+	case "", "UseNodeIP":
+	case "None":
 		session.LocalAddress = netip.Addr{}
+	default:
+		p.problem(g.key(), "sourceAddress %q is neither UseNodeIP nor None: UseNodeIP is used", g.SourceAddress)
+	}
+	if r := g.ReversePeering; r != "" && r != "Auto" && r != "Manual" {
+		p.problem(g.key(), "reversePeering %q is neither Auto nor Manual: Auto is used", r)
 	}
 	return session
 }

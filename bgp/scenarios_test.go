@@ -190,6 +190,8 @@ func TestFieldsThatCannotBeUsed(t *testing.T) {
 		problem string
 	}{
 		{calico.BGPPeer{PeerIP: "192.0.2.1", ASNumber: 64512, NextHopMode: "self"}, "192.0.2.1/64512 A global", `nextHopMode "self" is none of Auto, Self, Keep: Auto is used`},
+		{calico.BGPPeer{PeerIP: "192.0.2.1", ASNumber: 64512, SourceAddress: "172.30.8.9"}, "192.0.2.1/64512 A global", `sourceAddress "172.30.8.9" is neither UseNodeIP nor None: UseNodeIP is used`},
+		{calico.BGPPeer{PeerIP: "192.0.2.1", ASNumber: 64512, ReversePeering: "manual"}, "192.0.2.1/64512 A global", `reversePeering "manual" is neither Auto nor Manual: Auto is used`},
 		{calico.BGPPeer{PeerIP: "192.0.2.1", ASNumber: 64512, ReachableBy: "gateway"}, "192.0.2.1/64512 A global", `reachableBy "gateway" is not the address of a gateway: the session runs without the route`},
 		{calico.BGPPeer{PeerIP: "192.0.2.1", ASNumber: 64512, ReachableBy: "127.0.0.1"}, "192.0.2.1/64512 A global", `reachableBy "127.0.0.1" is not the address of a gateway: the session runs without the route`},
 		{calico.BGPPeer{PeerIP: "192.0.2.1", ASNumber: 64512, ReachableBy: "fd77::1"}, "192.0.2.1/64512 A global", "reachableBy fd77::1 is of another family than peerIP 192.0.2.1: the session runs without the route"},
