@@ -28,7 +28,7 @@ func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
 	if err == nil {
 		d.mu.Lock()
 		for _, r := range routes {
-			if p, ok := there[r.Key]; ok && !p.SameForwarding(r) {
+			if p, ok := there[r.Key]; ok && p.Kind == r.Kind && !p.SameForwarding(r) { // a route of another kind is somebody's edit
 				d.recalled[r.Key] = recall{put: r, programmed: p}
 			}
 		}

@@ -93,3 +93,21 @@ func TestRecallWritesNothingThatIsThere(t *testing.T) {
 		t.Error("no error after the end of ctx")
 	}
 }
+
+// TestRecallKeepsNothingThatNoNextHopResolvesTo shows that a route which somebody made a prohibition, while no agent ran and its next hop could not be
+// resolved, is not taken for what it was put as: it is drift.
+func TestRecallKeepsNothingThatNoNextHopResolvesTo(t *testing.T) {
+	b := newBed(t)
+	b.ip("route add 172.16.0.0/16 via 10.0.1.2")
+	recursive := via("198.18.1.0/24", "172.16.0.1")
+	b.apply(put(recursive))
+	b.ip("route del 172.16.0.0/16")
+	b.ip("route del 198.18.1.0/24 proto 179 metric 1050")
+	b.ip("route add prohibit 198.18.1.0/24 proto 179 metric 1050")
+	next := &bed{t: t, ns: b.ns, Dataplane: start(t, Config{Namespace: b.ns.Path()})}
+	check(t, next.Recall(t.Context(), []route.Route{recursive}))
+	got, ok, err := next.Lookup(t.Context(), recursive.Key)
+	if err != nil || !ok || got.Kind != route.Prohibit {
+		t.Errorf("%v, %v, %v; want the prohibition that is there", got, ok, err)
+	}
+}
