@@ -80,6 +80,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	problems = append(problems, besideFelix(self, s)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
+	problems = append(problems, badBindMode(s)...)
 	return Plan{
 		Speaker:       speakerFor(node, routerID, s),
 		Peers:         peers,

@@ -193,6 +193,18 @@ func TestUnhonoured(t *testing.T) {
 	}
 }
 
+func TestBadBindModeIsNamed(t *testing.T) {
+	for mode, want := range map[string]string{
+		"": "", "None": "", "NodeIP": "",
+		"nodeIP": `BGPConfiguration(default): bindMode "nodeIP" is neither NodeIP nor None: None is used`,
+	} {
+		plan := PlanFor("a", cluster(configured(calico.BGPConfiguration{BindMode: mode})), Options{})
+		if got := problemsText(plan.Problems); got != want {
+			t.Errorf("%q: problems %q, want %q", mode, got, want)
+		}
+	}
+}
+
 func TestLogLevel(t *testing.T) {
 	for _, tc := range []struct {
 		name, cluster, node string

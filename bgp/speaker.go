@@ -119,6 +119,16 @@ func logLevel(self string, s *calico.Snapshot) (slog.Level, []calico.Problem) {
 	return slog.LevelInfo, nil
 }
 
+// badBindMode names a bindMode that means nothing. Then all addresses are listened on, as without one.
+func badBindMode(s *calico.Snapshot) []calico.Problem {
+	switch mode := s.BGPConfigurations["default"].BindMode; mode {
+	case "", "None", "NodeIP":
+		return nil
+	default:
+		return []calico.Problem{{Key: "BGPConfiguration(default)", Err: fmt.Sprintf("bindMode %q is neither NodeIP nor None: None is used", mode), Harmless: true}}
+	}
+}
+
 // speakerFor returns the speaker of a node that has a BGP address.
 func speakerFor(n calico.Node, routerID netip.Addr, s *calico.Snapshot) Speaker {
 	sp := Speaker{AS: nodeAS(n, s), RouterID: routerID, ListenPort: listenPort(n.Name, s)}
