@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,16 +16,17 @@ import (
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// changes are UPDATEs of one prefix each, n of them, over and over the same few; after the last one each prefix has the next hop 192.0.2.2.
-func changes(t *testing.T, n, prefixes int) []byte {
+// changes are UPDATEs of one prefix each, n of them, over and over the same few, and each is a change; after the last one each prefix has the
+// next hop 192.0.2.2.
+func changes(t *testing.T, n, prefixes int, more ...packet.PathAttributeInterface) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	for i := range n {
-		hop := "192.0.2.1"
+		hop := fmt.Sprintf("192.0.2.%d", 3+i/prefixes%2)
 		if i >= n-prefixes {
 			hop = "192.0.2.2"
 		}
-		m, err := packet.NewBGPUpdateMessage(nil, pathAttributes(hop, 100), []*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.80.%d.0/26", i%prefixes))}).Serialize()
+		m, err := packet.NewBGPUpdateMessage(nil, append(pathAttributes(hop, 100), more...), []*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.80.%d.0/26", i%prefixes))}).Serialize()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,6 +124,65 @@ func TestHeldBackSessionEnds(t *testing.T) {
 			})
 			n.wantHops("10.93.0.0/26", "192.0.2.93")
 			eventually(t, "all prefixes that are left", 1, n.size)
+		})
+	}
+}
+
+// A peer that does not read has no more wait for it than the last change of each prefix, and what is in the sockets. When it reads again, it
+// hears what holds by then; one that comes anew instead hears it, too.
+func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
+	if !Guarded() {
+		t.Skip("this GoBGP is the stock one: see TestPoison")
+	}
+	const flood = 20_000 // of 1 KiB each: the sockets hold a few thousand
+	all := changes(t, flood, 100, packet.NewPathAttributeCommunities(make([]uint32, 240)))
+	for _, anew := range []bool{false, true} {
+		t.Run(fmt.Sprintf("comes anew %t", anew), func(t *testing.T) {
+			l := newLab(t)
+			n := l.unset(64512)
+			n.farPeer("127.0.0.94", 64512)
+			n.farPeer("127.0.0.95", 64512)
+			n.plan.Policies.Reflects = true
+			n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+			for i := range n.plan.Peers {
+				n.plan.Peers[i].Client = true
+			}
+			set(t, n)
+			f := dialFar(t, n, "127.0.0.94", 64512, 90, true)
+			reader := dialFar(t, n, "127.0.0.95", 64512, 90, true)
+			f.announce("10.94.0.0/26", "192.0.2.94")
+			eventually(t, "a route", 1, func() int { return len(reader.received()) })
+
+			reader.mu.Lock() // its receiver takes one UPDATE more
+			read := sync.OnceFunc(reader.mu.Unlock)
+			defer read()
+			rest := f.write(all, 30*time.Second)
+			for i := range 50 {
+				f.withdraw(fmt.Sprintf("10.80.%d.0/26", i))
+			}
+			f.announce("10.95.0.0/26", "192.0.2.95")
+			eventually(t, "what is left", 52, n.size)
+			read()
+			if len(rest) > 0 {
+				t.Fatalf("%d bytes were not taken: it held the other peer back", len(rest))
+			}
+			if anew {
+				reader.close()
+				eventually(t, "session", false, func() bool { return n.farState("127.0.0.95").Established })
+				reader = dialFar(t, n, "127.0.0.95", 64512, 90, true)
+			}
+			eventually(t, "the last route", true, func() bool { return slices.Contains(reader.received(), pfx("10.95.0.0/26")) })
+			eventually(t, "prefixes", 52, func() int { return len(reader.received()) })
+			for p, text := range reader.heard() {
+				if strings.HasPrefix(p.String(), "10.80.") && !strings.Contains(text, "hop 192.0.2.2 ") {
+					t.Errorf("%s: %s", p, text)
+				}
+			}
+			if got := reader.count(); got > flood/2 {
+				t.Errorf("%d UPDATEs had waited", got)
+			} else {
+				t.Logf("%d UPDATEs of %d changes", got, flood)
+			}
 		})
 	}
 }

@@ -32,6 +32,8 @@ var (
 	attributes []byte
 	//go:embed backlog.go.txt
 	backlog []byte
+	//go:embed outgoing.go.txt
+	outgoing []byte
 	//go:embed watch.go.txt
 	watch []byte
 	//go:embed shared.go.txt
@@ -47,6 +49,7 @@ var added = map[string][]byte{
 	"pkg/packet/bgp/guarded.go": decoder,
 	"pkg/apiutil/guarded.go":    attributes,
 	"pkg/server/backlog.go":     backlog,
+	"pkg/server/outgoing.go":    outgoing,
 	// These two guard nothing: they tell of best paths without protobuf (docs/decisions/0013-best-paths-without-protobuf.md).
 	"pkg/server/watchpaths.go":         watch,
 	"internal/pkg/table/sharedpath.go": shared,
@@ -113,6 +116,26 @@ var edits = []edit{
 		"pkg/server/server.go",
 		"\n\t\tcleanInfiniteChannel(w.ch)\n",
 		"\n\t\tcleanWatch(w.ch)\n",
+	},
+	{ // what waits for a peer
+		"pkg/server/fsm.go",
+		"\ntype fsmOutgoingMsg struct {\n",
+		"\ntype fsmOutgoingMsg struct {\n\tjoined       *joined\n\twaiting      *atomic.Int64\n\tweight       int64\n",
+	},
+	{
+		"pkg/server/fsm.go",
+		"\n\t\"sync\"\n",
+		"\n\t\"sync\"\n\t\"sync/atomic\"\n",
+	},
+	{ // the loop that sends takes it
+		"pkg/server/fsm.go",
+		"range table.CreateUpdateMsgFromPaths(m.Paths, options) {\n",
+		"range m.updates(options) {\n",
+	},
+	{ // with the session it ends
+		"pkg/server/server.go",
+		"\n\t\tpeer.fsm.outgoingCh = channels.NewInfiniteChannel()\n",
+		"\n\t\tpeer.fsm.outgoingCh = channels.NewInfiniteChannel()\n\t\tpeer.outgoing = nil\n",
 	},
 	{ // best paths were copied for whoever watches, and for nobody
 		"pkg/server/server.go",

@@ -48,7 +48,7 @@ var wireEdits = []edit{
 	{
 		"pkg/server/peer.go",
 		"\ntype peer struct {\n",
-		"\ntype peer struct {\n\tsent map[sentPath]struct{}\n",
+		"\ntype peer struct {\n\tsent     map[sentPath]struct{}\n\toutgoing *outgoing // see outgoing.go\n",
 	},
 	{
 		"pkg/server/server.go",
@@ -62,8 +62,8 @@ var wireEdits = []edit{
 	},
 	{
 		"pkg/server/server.go",
-		"\tpeer.fsm.outgoingCh.In() <- &fsmOutgoingMsg{\n\t\tPaths:        paths,\n",
-		"\tpeer.fsm.outgoingCh.In() <- &fsmOutgoingMsg{\n\t\tPaths:        peer.account(paths),\n",
+		"\tpeer.fsm.outgoingCh.In() <- &fsmOutgoingMsg{\n\t\tPaths:        paths,\n\t\tNotification: notification,\n\t\tStayIdle:     stayIdle,\n\t}\n",
+		"\tpeer.queue(&fsmOutgoingMsg{\n\t\tPaths:        peer.account(paths),\n\t\tNotification: notification,\n\t\tStayIdle:     stayIdle,\n\t})\n",
 	},
 	{
 		"pkg/server/server.go",
