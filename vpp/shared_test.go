@@ -367,7 +367,7 @@ func TestSharedSourceKnowsItsUnsettledPuts(t *testing.T) {
 	a.await(t, "connection", present)
 	first, second, third := hop("198.18.0.0/24", "10.0.1.2", 0), hop("198.18.0.0/24", "10.0.1.3", 0), hop("198.18.0.0/24", "10.0.1.4", 0)
 	a.mustApply(t, put(first))
-	s.CutAfter(2) // the look-up and its ping are answered, the put is not
+	s.CutAt(func(m api.Message) bool { _, ok := m.(*ip.IPRouteAddDel); return ok })
 	if _, _, err := a.apply(put(second, first)); err == nil {
 		t.Fatal("apply over a cut connection succeeded")
 	}

@@ -262,6 +262,9 @@ func (s *Server) dispatch(c *client, id uint16, msg []byte) {
 			return
 		}
 	}
+	if f := &s.faults; f.cutAt != nil && f.cutAt(req) {
+		f.cutAt, f.cutting, f.cutIn = nil, true, 0
+	}
 	handle(a, req)
 }
 

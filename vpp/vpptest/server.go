@@ -260,6 +260,7 @@ type faults struct {
 	swallow func(api.Message) bool
 	delay   time.Duration
 	lack    map[string]bool
+	cutAt   func(api.Message) bool
 	cutting bool
 	cutIn   int // replies until the connection is cut, in the middle of one
 	stalled chan struct{}
@@ -293,6 +294,9 @@ func (s *Server) Lack(names ...string) {
 
 // CutAfter has the connection that gets it drop in the middle of the reply that follows n more.
 func (s *Server) CutAfter(n int) { s.fault(func(a *faults) { a.cutting, a.cutIn = true, n }) }
+
+// CutAt has the connection that gets it drop in the middle of the reply to the first message for which f holds, which is carried out.
+func (s *Server) CutAt(f func(api.Message) bool) { s.fault(func(a *faults) { a.cutAt = f }) }
 
 // Stall stops the main thread until Continue: sockets stay open and nothing is answered, as with SIGSTOP.
 func (s *Server) Stall() {
