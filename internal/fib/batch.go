@@ -11,8 +11,9 @@ import (
 
 const (
 	// batchSize and maxFlying bound what is in flight, and with it how long a change waits behind full batches: 40 ms at VPP's pace. The
-	// pipeline runs empty once per batch, a round trip of some 100 µs.
+	// pipeline runs empty once per batch, so a long queue, behind which every change waits anyway, goes in batches of up to longBatch.
 	batchSize = 4096
+	longBatch = 4 * batchSize
 	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a quarter more or less.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -100,6 +101,9 @@ func (b *batch) isVoid() bool {
 	return b.void
 }
 
+// nextSize is how many ops the next batch may have: a quarter of a long queue.
+func (t *table) nextSize() int { return max(batchSize, min(longBatch, t.waiting()/4)) }
+
 // cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do it to. Behind one that is in flight only a
 // full batch is cut, since a small one gains nothing and would grow meanwhile; and none that has the journal written anew (rewrite, or
 // t.rewrite), since that needs the results of all before.
@@ -116,14 +120,15 @@ func (t *table) cut(rewrite bool) *batch {
 		t.leaving = nil
 	}
 	b := &batch{identity: t.identity, interfaces: t.meanings(), rewrite: rewrite, life: t.life, epoch: t.epoch}
-	n := min(batchSize, t.puts.len()+t.deletes.len())
+	size := t.nextSize()
+	n := min(size, t.puts.len()+t.deletes.len())
 	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
-	for len(b.ops) < batchSize && t.puts.len() > 0 {
+	for len(b.ops) < size && t.puts.len() > 0 {
 		e := t.puts.pop()
 		e.clear(inPuts)
 		t.take(b, e, needPut)
 	}
-	for len(b.ops) < batchSize && t.deletes.len() > 0 && t.deletes.items[t.deletes.head].after <= t.puts.taken {
+	for len(b.ops) < size && t.deletes.len() > 0 && t.deletes.items[t.deletes.head].after <= t.puts.taken {
 		e := t.deletes.pop().entry
 		e.clear(inDeletes)
 		t.take(b, e, needDelete)

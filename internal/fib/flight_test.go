@@ -47,6 +47,19 @@ func TestTheNextFullBatchIsReadyBehindTheOneInFlight(t *testing.T) {
 	})
 }
 
+func TestALongQueueGoesInLongBatches(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.hangs(true)
+		r.learnHosts(1, "10.0.0.2")
+		r.learnHosts(32*batchSize, "10.0.0.2")
+		r.dp.hangs(false)
+		synctest.Wait()
+		if s := r.Stats(); s.Put != 32*batchSize || s.Queued != 0 || s.Batches > 20 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 // To write it anew takes the results of all batches before.
 func TestNoBatchThatHasTheJournalWrittenAnewIsCutBehindAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
