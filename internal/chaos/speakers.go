@@ -50,7 +50,10 @@ func (a *agentSpeaker) start(context.Context) (err error) {
 	}
 	switch {
 	case a.n.vpp != nil:
-		args = append(args, "--dataplane", "vpp", "--vpp-socket", a.n.vpp.APISocket(), "--vpp-stats-socket", a.n.vpp.StatsSocket())
+		args = append(args, "--dataplane", "vpp", "--vpp-socket", a.n.vpp.APISocket())
+		if a.binary == a.n.cluster.settings.agent { // an older one may not know the flag
+			args = append(args, "--vpp-stats-socket", a.n.vpp.StatsSocket())
+		}
 	case a.n.api != nil:
 		args = append(args, "--dataplane", "vpp", "--vpp-socket", a.n.api.Socket())
 	default:
