@@ -187,7 +187,7 @@ type DatastoreStatus struct {
 	// Stale: the data in use were kept on disk by an earlier run, at AsOf; etcd has not delivered any yet.
 	Stale bool       `json:"stale"`
 	AsOf  *time.Time `json:"asOf,omitempty"`
-	// Kept says how the copy on disk stands: "ok", "off" or "degraded: " and why.
+	// Kept says how the copy on disk stands: "ok" or "degraded: " and why.
 	Kept string `json:"kept"`
 }
 

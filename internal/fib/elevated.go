@@ -53,11 +53,8 @@ func (t *table) place(p netip.Prefix, paths []route.Path, preference uint32) {
 	_, was := t.elevated[p]
 	is := len(paths) > 0 && t.isElevated(p, preference)
 	k.Elevated = is
-	t.wish(k, route.BGP, route.Via, paths)
-	if preference != 0 && p.IsSingleIP() {
-		if c := t.entries[k].candidate(route.BGP); c != nil {
-			c.preference = preference
-		}
+	if c := t.wish(k, route.BGP, route.Via, paths); c != nil && preference != 0 && p.IsSingleIP() {
+		c.preference = preference
 	}
 	if is == was {
 		return

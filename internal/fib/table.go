@@ -173,13 +173,13 @@ func (t *table) add(k route.Key) *entry {
 	return e
 }
 
-// wish sets what one origin wants for k; paths nil and kind Via: nothing.
-func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []route.Path) {
+// wish sets what one origin wants for k, and returns it; paths nil and kind Via: nothing, and nil.
+func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []route.Path) *candidate {
 	e := t.entries[k]
 	nothing := kind == route.Via && len(paths) == 0
 	if e == nil {
 		if nothing {
-			return
+			return nil
 		}
 		e = t.add(k)
 	}
@@ -197,10 +197,11 @@ func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []
 	c := *at
 	switch {
 	case c == nil && nothing, c != nil && !nothing && c.set == set && c.kind == kind:
-		return
+		return c
 	case nothing:
 		*at = c.next
 		t.leave(c)
+		c = nil
 	default:
 		if c == nil {
 			c = &candidate{entry: e, origin: origin}
@@ -221,6 +222,7 @@ func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []
 	if origin != route.BGP && k.Table == 0 && k.Prefix.IsSingleIP() {
 		t.placeAgain(k.Prefix)
 	}
+	return c
 }
 
 // leave takes c out of its path set and forgets the set with its last user.
