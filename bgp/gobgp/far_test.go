@@ -380,6 +380,16 @@ func (n *node) farPeer(local string, as uint32) {
 	})
 }
 
+// farOverIPv6 is a node with one iBGP session, over IPv6.
+func (l *lab) farOverIPv6() (*node, *far) {
+	n := l.unset(64512)
+	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
+	n.addr = addr("::1")
+	n.farPeer("::1", 64512)
+	set(l.t, n)
+	return n, dialFar(l.t, n, "::1", 64512, 90, true, gracefulCap(false))
+}
+
 func (n *node) farState(local string) bgp.PeerState {
 	for _, p := range n.Peers() {
 		if p.Address == addr(local) {

@@ -159,12 +159,7 @@ func TestOddUpdates(t *testing.T) {
 // One UPDATE of a peer on an IPv6 session: global and link-local next hop (RFC 2545 §3).
 func TestIPv6NextHops(t *testing.T) {
 	l := newLab(t)
-	n := l.unset(64512)
-	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
-	n.addr = addr("::1")
-	n.farPeer("::1", 64512)
-	set(t, n)
-	f := dialFar(t, n, "::1", 64512, 90, true, gracefulCap(false))
+	n, f := l.farOverIPv6()
 	send := func(prefix, hop, linkLocal string) {
 		p := pfx(prefix)
 		attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())})

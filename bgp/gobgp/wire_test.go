@@ -297,12 +297,7 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 // The same in MP_UNREACH_NLRI and MP_REACH_NLRI, in either order.
 func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
 	l := wiredLab(t)
-	n := l.unset(64512)
-	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
-	n.addr = addr("::1")
-	n.farPeer("::1", 64512)
-	set(t, n)
-	f := dialFar(t, n, "::1", 64512, 90, true, gracefulCap(false))
+	n, f := l.farOverIPv6()
 	six := func(prefix string) packet.AddrPrefixInterface {
 		return packet.NewIPv6AddrPrefix(uint8(pfx(prefix).Bits()), pfx(prefix).Addr().String())
 	}

@@ -374,37 +374,41 @@ func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
 func TestNewProcessDoesNotWaitForPeersThatWereDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")})
-		n.dataplane.facts <- live
-		n.snapshots <- cluster()
-		time.Sleep(3 * time.Second)
-		n.take()
-		n.speaker.setRefusal(bgp.ErrSpeakerChanged)
-		c := cluster()
-		c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
-		n.snapshots <- c
+		n.asksForANewProcess(3 * time.Second)
 		n.expect(t, 2*time.Second)
-		select {
-		case err := <-n.ended:
-			if !errors.Is(err, ErrNewProcess) {
-				t.Errorf("ended with %v", err)
-			}
-		default:
-			t.Error("no new process takes over")
-		}
+		n.handsOver(t)
 	})
+}
+
+// asksForANewProcess has the node run for a while, and then its listen port change, which the speaker leaves to a new process.
+func (n *node) asksForANewProcess(after time.Duration) {
+	n.dataplane.facts <- live
+	n.snapshots <- cluster()
+	time.Sleep(after)
+	n.take()
+	n.speaker.setRefusal(bgp.ErrSpeakerChanged)
+	c := cluster()
+	c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
+	n.snapshots <- c
+}
+
+// handsOver sees that the agent has ended for a new process to take over.
+func (n *node) handsOver(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-n.ended:
+		if !errors.Is(err, ErrNewProcess) {
+			t.Errorf("ended with %v", err)
+		}
+	default:
+		t.Error("no new process takes over")
+	}
 }
 
 func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true})
-		n.dataplane.facts <- live
-		n.snapshots <- cluster()
-		time.Sleep(3 * time.Second)
-		n.take()
-		n.speaker.setRefusal(bgp.ErrSpeakerChanged)
-		c := cluster()
-		c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
-		n.snapshots <- c
+		n.asksForANewProcess(3 * time.Second)
 		n.expect(t, 3*time.Second)
 		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")}) // it has gone since
 		n.expect(t, 3*time.Second)
@@ -421,28 +425,14 @@ func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
 func TestChangedSpeakerIsLeftToANewProcessOncePeersHaveTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true}) // the peer is still sending
-		n.dataplane.facts <- live
-		n.snapshots <- cluster()
-		time.Sleep(10 * time.Second)
-		n.take()
-		n.speaker.setRefusal(bgp.ErrSpeakerChanged)
-		c := cluster()
-		c.BGPConfigurations = map[string]calico.BGPConfiguration{"node.a": {ListenPort: 1179}}
-		n.snapshots <- c
+		n.asksForANewProcess(10 * time.Second)
 		n.expect(t, 10*time.Second)
 		if s := n.agent.Status(); !strings.Contains(s.Conditions[2].Message, "a new process takes over") || len(n.ended) > 0 {
 			t.Errorf("ended %d, conditions %+v", len(n.ended), s.Conditions)
 		}
 		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second)
-		select {
-		case err := <-n.ended:
-			if !errors.Is(err, ErrNewProcess) {
-				t.Errorf("ended with %v", err)
-			}
-		default:
-			t.Error("no new process takes over")
-		}
+		n.handsOver(t)
 	})
 }
 

@@ -99,7 +99,7 @@ func bestPathPrefix(i int) string { return fmt.Sprintf("10.99.%d.0/24", i) }
 func TestBestPathsAsBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "bestpath")
-	l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {nodeToNodeMeshEnabled: false}\n")
+	l.apply(t, noMesh)
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	twin := l.birdNode(t, "twin", "10.0.0.9/24")
 	for _, n := range []*host{us.host, twin.host} {

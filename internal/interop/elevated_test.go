@@ -60,18 +60,7 @@ func newElevatedLab(t *testing.T, reflector func(*testing.T, *elevatedLab)) *ele
 func ourElevated(t *testing.T, l *elevatedLab) {
 	rr := l.agentNode(t, "rr", "10.0.0.2/24")
 	l.reflector = rr.host
-	l.apply(t, fmt.Sprintf(reflectorNode, "rr", "10.0.0.2")+`
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflector}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
-`+bgpPeer("tor", "10.0.0.1", torAS, ""))
+	l.apply(t, fmt.Sprintf(reflectorNode, "rr", "10.0.0.2")+noMesh+toReflectors+bgpPeer("tor", "10.0.0.1", torAS, ""))
 	check(t, l.cluster.ClaimBlock(t.Context(), "rr", pfx("10.1.0.0/26")))
 	rr.start(t)
 	l.peers = func(t *testing.T) {

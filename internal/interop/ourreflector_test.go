@@ -11,6 +11,24 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
+// noMesh turns the mesh off.
+const noMesh = `
+---
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: false}
+`
+
+// toReflectors has every node peer with the reflectors.
+const toReflectors = `
+---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: to-reflectors}
+spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
+`
+
 // reflectorNode is a Node with a cluster ID and a label.
 const reflectorNode = `
 ---
@@ -29,18 +47,7 @@ func TestReflectors(t *testing.T) {
 	rr2 := l.birdNode(t, "rr2", "10.0.0.9/24")
 	a := l.agentNode(t, "a", "10.0.0.30/24")
 	b := l.birdNode(t, "b", "10.0.0.4/24")
-	l.apply(t, fmt.Sprintf(reflectorNode, "rr1", "10.0.0.2")+fmt.Sprintf(reflectorNode, "rr2", "10.0.0.9")+`
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflectors}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
-`)
+	l.apply(t, fmt.Sprintf(reflectorNode, "rr1", "10.0.0.2")+fmt.Sprintf(reflectorNode, "rr2", "10.0.0.9")+noMesh+toReflectors)
 	peer := func(name, address string, client bool) netlab.BirdPeer {
 		return netlab.BirdPeer{Name: name, Address: addr(address), AS: asNumber, Client: client}
 	}

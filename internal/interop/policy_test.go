@@ -9,12 +9,8 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// policyResources make node us a reflector or not, with a session to the other nodes either way, and give the router a BGPFilter.
-func policyResources(cluster, export, imports, advertised string) string {
-	if cluster != "" {
-		cluster = ", routeReflectorClusterID: " + cluster
-	}
-	return fmt.Sprintf(`
+// hubNode is our node, with what follows its address, and its session to each of the others.
+const hubNode = `
 apiVersion: projectcalico.org/v3
 kind: Node
 metadata: {name: us, labels: {role: us}}
@@ -24,6 +20,14 @@ apiVersion: projectcalico.org/v3
 kind: BGPPeer
 metadata: {name: to-us}
 spec: {nodeSelector: "!has(role)", peerSelector: has(role)}
+`
+
+// policyResources make node us a reflector or not, with a session to the other nodes either way, and give the router a BGPFilter.
+func policyResources(cluster, export, imports, advertised string) string {
+	if cluster != "" {
+		cluster = ", routeReflectorClusterID: " + cluster
+	}
+	return fmt.Sprintf(hubNode+`
 ---
 apiVersion: projectcalico.org/v3
 kind: BGPPeer

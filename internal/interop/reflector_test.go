@@ -12,12 +12,7 @@ import (
 func TestReflectedByBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "reflected")
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
-`+bgpPeer("r1", "10.0.0.101", asNumber, "")+bgpPeer("r2", "10.0.0.102", asNumber, ""))
+	l.apply(t, noMesh+bgpPeer("r1", "10.0.0.101", asNumber, "")+bgpPeer("r2", "10.0.0.102", asNumber, ""))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	var reflectors, clients []*birdNode
 	for _, name := range []string{"r1", "r2"} {

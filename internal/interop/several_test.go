@@ -11,27 +11,7 @@ import (
 
 // severalResources make us a route reflector of the other nodes and of a client that Calico does not know, or just their peer.
 func severalResources(cluster string) string {
-	return fmt.Sprintf(`
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: us, labels: {role: us}}
-spec: {bgp: {ipv4Address: 10.0.0.2/24%s}}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-us}
-spec: {nodeSelector: "!has(role)", peerSelector: has(role)}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: outside}
-spec: {node: us, peerIP: 10.0.0.7, asNumber: 64512}
-`, cluster)
+	return fmt.Sprintf(hubNode, cluster) + noMesh + bgpPeer("outside", "10.0.0.7", asNumber, "node: us")
 }
 
 // TestSeveralPathsByOurReflector has two nodes announce the same prefix to our reflector, which has clients with BIRD 1.6 and BIRD 2: by ADD-PATH
