@@ -20,8 +20,8 @@ TESTFLAGS ?= -race -timeout 10m
 # What is built from one commit twice is the same twice: times in packages and images are the commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-# GoBGP's decoder panics on some messages. What is made here is made of a GoBGP that refuses them instead: the module's own source with a
-# guard, in a folder that -modfile puts in its place (docs/decisions/0011-gobgp-guard.md). Plain go builds without it.
+# GoBGP's decoder panics on some messages, and its API has no way to some of what BIRD's neighbours expect. What is made here is made of the module's own
+# source with edits, in a folder that -modfile puts in its place (docs/decisions/0011-gobgp-guard.md). Plain go builds without them.
 GUARD         := $(BUILD)/guard
 PLAIN_GOFLAGS := $(filter-out -modfile=%,$(shell go env GOFLAGS))
 export GOFLAGS := $(strip $(PLAIN_GOFLAGS) -modfile=$(CURDIR)/$(GUARD)/go.mod)

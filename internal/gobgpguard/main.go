@@ -1,11 +1,18 @@
-// Command gobgpguard prepares a build in which GoBGP's decoder of BGP messages returns an error where it would panic, so that no peer's
-// bytes end the process, which does not queue more of what a peer sends than it can soon handle, and in which listing peers does not race with
-// their OPENs (docs/decisions/0011-gobgp-guard.md). It also tells of best paths in its own types (0013-best-paths-without-protobuf.md), and its policies are quick with many filters. The Makefile runs it before anything is compiled:
+// Command gobgpguard prepares a build with a GoBGP that is edited where its API has no way (docs/decisions/0011-gobgp-guard.md):
+//
+//   - its decoder returns an error where it would panic, so that no peer's bytes end the process;
+//   - it queues no more of what a peer sends than it can soon handle, and of what waits for a peer each prefix once;
+//   - listing peers does not race with their OPENs;
+//   - peers see what they would see of BIRD (wire.go);
+//   - it tells of best paths in its own types (0013-best-paths-without-protobuf.md), and its policies are quick with many filters.
+//
+// The Makefile runs it before anything is compiled:
 //
 //	gobgpguard FOLDER
 //
-// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, where it makes a few edits and adds functions that they call. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative
-// to the module's root, in which gobgpguard runs.
+// It copies the GoBGP that go.mod names from the module cache to FOLDER/gobgp, where it makes the edits and adds files with the functions that they
+// call. FOLDER/go.mod is the module's own with that copy in the place of GoBGP, for go's flag -modfile. FOLDER is relative to the module's root,
+// in which gobgpguard runs.
 package main
 
 import (
