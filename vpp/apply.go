@@ -43,7 +43,7 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 	if err != nil {
 		return err
 	}
-	defer l.conn.forget(s.number)
+	defer s.end()
 
 	links := l.links.Load()
 	var (
@@ -182,6 +182,12 @@ func newStream(l *life) (*stream, error) {
 	return s, nil
 }
 
+// end: replies that still come are nobody's.
+func (s *stream) end() {
+	s.conn.forget(s.number)
+	s.conn.awaited.Store(0)
+}
+
 // context of the n-th request, and of a ping behind n requests. Of n the lower bits are enough: the window is smaller than
 // what they count.
 func (s *stream) context(n int) uint32 { return s.number<<seqBits | uint32(n)&seqMask }
@@ -198,9 +204,9 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	default: // from here on nobody knows which request a reply belongs to
 		s.broken = fmt.Errorf("VPP left request %d unanswered", s.arrived)
 	}
-	enough := s.arrived >= s.want || s.broken != nil
+	missing := s.missing()
 	s.mu.Unlock()
-	if !enough {
+	if missing > 0 {
 		return
 	}
 	select {
@@ -237,9 +243,20 @@ func (s *stream) wait(ctx context.Context, want int) ([]int32, error) {
 func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.want = want; s.arrived < want && s.broken == nil {
+	s.want = want
+	if s.missing() > 0 {
 		return nil, false, nil
 	}
 	retvals, s.retvals = s.retvals, nil
 	return retvals, true, s.broken
+}
+
+// missing returns how many of the replies that are waited for will still come, and tells the reader.
+func (s *stream) missing() int {
+	n := max(s.want-s.arrived, 0)
+	if s.broken != nil {
+		n = 0
+	}
+	s.conn.awaited.Store(int64(n))
+	return n
 }
