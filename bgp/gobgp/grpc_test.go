@@ -20,7 +20,8 @@ import (
 
 func client(t *testing.T, target string) api.GobgpApiClient {
 	t.Helper()
-	c, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true))) // the socket is there a moment before somebody listens on it
 	if err != nil {
 		t.Fatal(err)
 	}
