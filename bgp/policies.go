@@ -28,6 +28,9 @@ type Policies struct {
 	Reflects          bool
 	ClusterID         netip.Addr // of a reflector, in IPv4 form; zero: the router ID
 	ReflectedServices []netip.Prefix
+	// Leaving: this node is on its way out of service. What others say goes to eBGP peers with GRACEFUL_SHUTDOWN (RFC 8326 §4.1); iBGP peers
+	// hear of next hops that stay.
+	Leaving bool
 	// Advertisements are the communities for what leaves by these rules, by prefix.
 	Advertisements []Advertisement
 	// Filters are the BGPFilters that peers name and that exist, by name.
@@ -147,6 +150,7 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 // Well-known communities; GoBGP does not act on them by itself.
 var (
 	NoExport          = Community{Global: 65535, Data1: 65281}
+	GracefulShutdown  = Community{Global: 65535, Data1: 0} // RFC 8326
 	NoAdvertise       = Community{Global: 65535, Data1: 65282}
 	NoExportSubconfed = Community{Global: 65535, Data1: 65283} // the same as NO_EXPORT where there are no confederations
 )

@@ -199,7 +199,8 @@ func (s *Speaker) sendAgain(ctx context.Context, old, now policy) error {
 		after, ok := now.peer(addr)
 		becomesClient := old.pass.Reflects && now.pass.Reflects && !before.Served() && after.Served()
 		otherCluster := old.pass.ClusterID != now.pass.ClusterID && now.pass.Reflects && !after.External()
-		if !known || !ok || before.NextHop == after.NextHop && !becomesClient && !otherCluster && old.class(addr) == now.class(addr) {
+		leaves := old.pass.Leaving != now.pass.Leaving && after.External()
+		if !known || !ok || before.NextHop == after.NextHop && !becomesClient && !otherCluster && !leaves && old.class(addr) == now.class(addr) {
 			continue
 		}
 		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_OUT})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,46 @@ func TestNextHopsTowardsExternalPeers(t *testing.T) {
 			t.Errorf("path %+v", p)
 		}
 	})
+}
+
+// Routers outside are told to avoid what they hear from a node that is leaving; its iBGP peers hear of next hops that stay. No session ends by it.
+func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.94", 64512)
+	n.farPeer("127.0.0.95", 64512)
+	n.farPeer("127.0.0.96", 65001)
+	for i := range 2 {
+		n.plan.Peers[i].Client = true
+	}
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	n.plan.Policies.Reflects = true
+	n.announce("10.9.0.0/26", n.addr.String())
+	set(t, n)
+	source := dialFar(t, n, "127.0.0.94", 64512, 90, true, gracefulCap(false))
+	client := dialFar(t, n, "127.0.0.95", 64512, 90, true, gracefulCap(false))
+	outside := dialFar(t, n, "127.0.0.96", 65001, 90, true, gracefulCap(false))
+	source.announce("10.1.0.0/26", "192.0.2.94")
+	passedOn := func(f *far) func() string { return func() string { return f.heard()[pfx("10.1.0.0/26")] } }
+	plain := fmt.Sprintf("path [64512] pref - med - hop %s communities []", n.addr)
+	for _, leaving := range []bool{false, true, false, true} {
+		want := plain
+		if leaving {
+			want = strings.Replace(plain, "[]", "[65535:0]", 1)
+		}
+		n.plan.Policies.Leaving = leaving
+		set(t, n)
+		eventually(t, fmt.Sprintf("outside, leaving %v", leaving), want, passedOn(outside))
+		eventually(t, "a client", "path [] pref 100 med - hop 192.0.2.94 communities []", passedOn(client))
+		if own := outside.heard()[pfx("10.9.0.0/26")]; own != plain {
+			t.Errorf("an own route goes out as %q", own)
+		}
+	}
+	for _, f := range []*far{source, client, outside} {
+		if told := f.told(); told != "" {
+			t.Errorf("a session was ended: %s", told)
+		}
+	}
 }
 
 // onlyPeer makes GoBGP's peers out to be just this one until the returned function is called, so that policies reach no other.

@@ -27,6 +27,7 @@ func (e *exporter) build() {
 		e.add("not-outside", c, reject())
 	}
 	e.nextHops()
+	e.leave()
 	var numbered []netip.Addr
 	for _, k := range e.classes {
 		if k.number != 0 {
@@ -89,6 +90,8 @@ func (e *exporter) ownNextHop() {
 	}
 }
 
+var learnedTypes = []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL}
+
 // nextHops overrides the next hop of learned routes: BIRD leaves it alone towards iBGP peers and takes its own address towards eBGP peers.
 func (e *exporter) nextHops() {
 	var self, keep []netip.Addr
@@ -100,12 +103,24 @@ func (e *exporter) nextHops() {
 			keep = append(keep, p.Address)
 		}
 	}
-	for _, typ := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
+	for _, typ := range learnedTypes {
 		if set, ok := e.peers("next-hop-self", self, false); ok {
 			e.add("next-hop-self", &api.Conditions{NeighborSet: set, RouteType: typ}, &api.Actions{Nexthop: &api.NexthopAction{Self: true}})
 		}
 		if set, ok := e.peers("next-hop-keep", keep, false); ok {
 			e.add("next-hop-keep", &api.Conditions{NeighborSet: set, RouteType: typ}, &api.Actions{Nexthop: &api.NexthopAction{Unchanged: true}})
+		}
+	}
+}
+
+// leave has eBGP peers avoid routes of others that go with their session. Our own say so themselves.
+func (e *exporter) leave() {
+	if !e.pass.Leaving {
+		return
+	}
+	if set, ok := e.peers("outside", e.outside, false); ok {
+		for _, typ := range learnedTypes {
+			e.add("leaving", &api.Conditions{NeighborSet: set, RouteType: typ}, actionsOf([]bgp.Operation{{Add: &bgp.GracefulShutdown}})...)
 		}
 	}
 }

@@ -36,6 +36,9 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 				t.Errorf("%s is announced as %+v", prefix, a)
 			}
 		}
+		if !n.speaker.current().Policies.Leaving {
+			t.Error("what is passed on is not the worst choice")
+		}
 		if err := n.agent.CancelDrain(); err != nil {
 			t.Fatal(err)
 		}
@@ -44,6 +47,9 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 			if a != before[prefix] {
 				t.Errorf("%s is announced as %+v after the drain was cancelled, before as %+v", prefix, a, before[prefix])
 			}
+		}
+		if n.speaker.current().Policies.Leaving {
+			t.Error("what is passed on stays the worst choice")
 		}
 		n.take()
 

@@ -55,6 +55,7 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	o.Arrived = f.Arrived
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
 	p.BGP.Restarting = f.Restarting
+	p.BGP.Policies.Leaving = f.Drain != NotDraining
 	switch {
 	case f.Drain == Withdrawn:
 		withhold(&p.BGP, "the node is drained")
