@@ -241,7 +241,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		gaps := watch.stop()
 		if lost := lostInGaps(reports[min(1, len(reports)):], gaps); lost > 0 { // the first flow goes by no BIRD
 			t.budget += lost
-			t.note("%d packets were lost while BIRD replaced routes in its kernel", lost)
+			t.note("lost while BIRD replaced routes in its kernel: %d", lost)
 		}
 	}
 	r.Flows, r.Sent, r.Lost, r.Allowed, r.Notes, r.Failed = len(flows), 0, 0, t.budget, t.notes, t.failed
