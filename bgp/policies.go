@@ -28,7 +28,7 @@ type Policies struct {
 	Reflects          bool
 	ClusterID         netip.Addr // of a reflector, in IPv4 form; zero: the router ID
 	ReflectedServices []netip.Prefix
-	// Leaving: this node is on its way out of service. What others say goes to eBGP peers with GRACEFUL_SHUTDOWN (RFC 8326 §4.1); iBGP peers
+	// Leaving: this node is on its way out of service. What others say goes to eBGP peers with GRACEFUL_SHUTDOWN (RFC 8326 §4.2); iBGP peers
 	// hear of next hops that stay.
 	Leaving bool
 	// Advertisements are the communities for what leaves by these rules, by prefix.
@@ -107,6 +107,14 @@ func (p Policies) Import(r Route) (Route, Verdict) {
 
 // Export decides whether a route, as import left it, is announced to a peer. The tests come in the order of Calico's filter.
 func (p Policies) Export(r Route, to Peer) Verdict {
+	v := p.export(r, to)
+	if v.Accept && p.Leaving && r.From != nil && to.External() {
+		v.Operations = slices.Concat([]Operation{{Add: &GracefulShutdown}}, v.Operations)
+	}
+	return v
+}
+
+func (p Policies) export(r Route, to Peer) Verdict {
 	if v := p.byProtocol(r, to); v.Reason != "" {
 		return v
 	}

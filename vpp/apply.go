@@ -185,7 +185,10 @@ func newStream(l *life) (*stream, error) {
 // end: replies that still come are nobody's.
 func (s *stream) end() {
 	s.conn.forget(s.number)
-	s.conn.awaited.Store(0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.want = 0
+	s.missing()
 }
 
 // context of the n-th request, and of a ping behind n requests. Of n the lower bits are enough: the window is smaller than

@@ -34,6 +34,8 @@ func TestNobodyAwaitsRepliesOfAnEndedStream(t *testing.T) {
 	s.take(1000)
 	s.end()
 	awaits(s, 0)
+	s.reply(0, s.replyID, reply) // it was on its way
+	awaits(s, 0)
 
 	s = fresh()
 	s.take(1000)

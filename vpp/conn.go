@@ -40,11 +40,12 @@ const (
 	// at a time.
 	firstWrite = 4 << 10
 
-	// sendBuffer holds a whole window of requests with one path each, so that who writes them is not woken in the middle of a write.
+	// sendBuffer, which Linux doubles, holds a whole window of requests with one path each, so that who writes them is not woken in the middle
+	// of a write.
 	sendBuffer = 1 << 20
-	// While a pipeline waits for manyReplies or more, the reader takes them in after a pause of gatherTime instead of each for itself: VPP
-	// sends every reply by a system call of its own, 30 bytes long, and 4 or 5 µs after the one before. The pause must stay well
-	// below the millisecond after which some 280 of them fill VPP's own send buffer.
+	// While a pipeline waits for manyReplies or more, the reader takes them in after a pause of gatherTime, to which Linux adds its timer slack,
+	// instead of each for itself: VPP sends every reply by a system call of its own, 30 bytes long, 4 or 5 µs after the one before. The pause
+	// must stay well below the millisecond after which some 280 of them fill VPP's own send buffer.
 	manyReplies = 256
 	gatherTime  = 50 * time.Microsecond
 

@@ -237,7 +237,7 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	p := bgp.Policies{
 		NoExport: list("no_export", 1), OwnBlocks: list("own_blocks", 3), ExportPools: list("export_pools", 4),
 		Reflects: rapid.Bool().Draw(t, "reflects"), Services: list("announced services", 1), ReflectedServices: list("services", 2), Filters: map[string]bgp.Filter{},
-		Normal4: 2147482623, Normal6: 2147482623,
+		Normal4: 2147482623, Normal6: 2147482623, Leaving: rapid.Bool().Draw(t, "leaving"),
 	}
 	for _, prefix := range list("advertised", 2) {
 		p.Advertisements = append(p.Advertisements, bgp.Advertisement{

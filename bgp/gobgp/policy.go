@@ -172,7 +172,7 @@ func policyName(d api.PolicyDirection) string {
 
 // again takes received paths through the import policy again: of all peers when our own next hops changed or it failed before, else of
 // those that a changed dead next hop concerns, and of those with a path that fares differently. Then peers to which more may go than before, or other next
-// hops, are sent what they get; no mark says that.
+// hops, are sent what they get; no mark says that. Where that failed before, all are.
 func (s *Speaker) again(ctx context.Context, old, now policy, concerned []netip.Addr) error {
 	var peers []netip.Addr
 	for addr := range s.applied.peers {
@@ -200,7 +200,8 @@ func (s *Speaker) sendAgain(ctx context.Context, old, now policy) error {
 		becomesClient := old.pass.Reflects && now.pass.Reflects && !before.Served() && after.Served()
 		otherCluster := old.pass.ClusterID != now.pass.ClusterID && now.pass.Reflects && !after.External()
 		leaves := old.pass.Leaving != now.pass.Leaving && after.External()
-		if !known || !ok || before.NextHop == after.NextHop && !becomesClient && !otherCluster && !leaves && old.class(addr) == now.class(addr) {
+		same := before.NextHop == after.NextHop && !becomesClient && !otherCluster && !leaves && old.class(addr) == now.class(addr)
+		if !known || !ok || same && !s.applied.behind {
 			continue
 		}
 		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_OUT})

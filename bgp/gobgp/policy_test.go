@@ -108,19 +108,20 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	source := dialFar(t, n, "127.0.0.94", 64512, 90, true, gracefulCap(false))
 	client := dialFar(t, n, "127.0.0.95", 64512, 90, true, gracefulCap(false))
 	outside := dialFar(t, n, "127.0.0.96", 65001, 90, true, gracefulCap(false))
-	source.announce("10.1.0.0/26", "192.0.2.94")
-	passedOn := func(f *far) func() string { return func() string { return f.heard()[pfx("10.1.0.0/26")] } }
 	plain := fmt.Sprintf("path [64512] pref - med - hop %s communities []", n.addr)
-	for _, leaving := range []bool{false, true, false, true} {
-		want := plain
-		if leaving {
-			want = strings.Replace(plain, "[]", "[65535:0]", 1)
-		}
-		n.plan.Policies.Leaving = leaving
+	marked := strings.Replace(plain, "[]", "[65535:0]", 1)
+	heard := func(f *far, prefix string) func() string { return func() string { return f.heard()[pfx(prefix)] } }
+	source.announce("10.1.0.0/26", "192.0.2.94")
+	eventually(t, "outside", plain, heard(outside, "10.1.0.0/26"))
+	for i, want := range []string{marked, plain, marked} {
+		n.plan.Policies.Leaving = want == marked
 		set(t, n)
-		eventually(t, fmt.Sprintf("outside, leaving %v", leaving), want, passedOn(outside))
-		eventually(t, "a client", "path [] pref 100 med - hop 192.0.2.94 communities []", passedOn(client))
-		if own := outside.heard()[pfx("10.9.0.0/26")]; own != plain {
+		eventually(t, "outside, what it has", want, heard(outside, "10.1.0.0/26"))
+		fresh := fmt.Sprintf("10.2.%d.0/26", i)
+		source.announce(fresh, "192.0.2.94")
+		eventually(t, "outside, what is new", want, heard(outside, fresh))
+		eventually(t, "a client, what is new", "path [] pref 100 med - hop 192.0.2.94 communities []", heard(client, fresh))
+		if own := heard(outside, "10.9.0.0/26")(); own != plain {
 			t.Errorf("an own route goes out as %q", own)
 		}
 	}

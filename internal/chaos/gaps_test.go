@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,18 +17,30 @@ import (
 func TestLostInGaps(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(ms float64) time.Time { return start.Add(time.Duration(ms * float64(time.Millisecond))) }
-	gaps := []gap{{at(1000), at(1000.1)}, {at(3000), at(3000.1)}}
+	block, other := netip.MustParsePrefix("10.1.0.0/26"), netip.MustParsePrefix("10.2.0.0/26")
+	gaps := []gap{{block, at(1000), at(1000.1)}, {block, at(3000), at(3003)}, {other, at(5000), at(5000.1)}}
+	outage := func(first, last float64, lost int) netlab.Outage {
+		return netlab.Outage{First: at(first), Last: at(last), Lost: lost}
+	}
 	for name, c := range map[string]struct {
-		outage netlab.Outage
-		want   int
+		outages []netlab.Outage
+		want    int
 	}{
-		"one packet in a gap":       {netlab.Outage{First: at(999.8), Last: at(999.8), Lost: 1}, 1},
-		"some around one":           {netlab.Outage{First: at(2998), Last: at(3002), Lost: 5}, 5},
-		"between the two":           {netlab.Outage{First: at(2000), Last: at(2000), Lost: 1}, 0},
-		"from one gap to the other": {netlab.Outage{First: at(1000), Last: at(3000), Lost: 2000}, 0},
-		"longer than a gap":         {netlab.Outage{First: at(1000), Last: at(1050), Lost: 50}, 0},
+		"one packet in a gap":              {[]netlab.Outage{outage(999.8, 999.8, 1)}, 1},
+		"more than a gap can cost":         {[]netlab.Outage{outage(996, 1004, 8)}, 2},
+		"what a longer gap can cost":       {[]netlab.Outage{outage(2999, 3004, 6)}, 4},
+		"between the gaps":                 {[]netlab.Outage{outage(2000, 2000, 1)}, 0},
+		"from one gap to the other":        {[]netlab.Outage{outage(1000, 3000, 2000)}, 0},
+		"beyond a gap":                     {[]netlab.Outage{outage(1000, 1050, 50)}, 0},
+		"in a gap of a prefix elsewhere":   {[]netlab.Outage{outage(5000, 5000, 1)}, 0},
+		"in two gaps, and in none":         {[]netlab.Outage{outage(1000, 1000, 1), outage(2000, 2000, 1), outage(3001, 3001, 1)}, 2},
+		"two in one gap, as much as it is": {[]netlab.Outage{outage(999, 999, 2), outage(1001, 1001, 1)}, 2},
 	} {
-		if got := lostInGaps([]netlab.Report{{Outages: []netlab.Outage{c.outage}}}, gaps); got != c.want {
+		report := netlab.Report{Outages: c.outages}
+		for _, o := range c.outages {
+			report.Lost += o.Lost
+		}
+		if got := lostInGaps(report, netip.MustParseAddr("10.1.0.5"), gaps); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -52,7 +65,7 @@ func TestGapsOfAKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := watchGaps(ns)
+	w, err := watchGaps(ns, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +91,11 @@ func TestGapsOfAKernel(t *testing.T) {
 	}
 	again(route("10.4.0.0/26", unix.RTPROT_BIRD))
 	time.Sleep(200 * time.Millisecond) // the kernel's messages
-	if gaps := w.stop(); len(gaps) != 2 {
-		t.Errorf("%d gaps, want 2", len(gaps))
+	var found []string
+	for _, g := range w.stop() {
+		found = append(found, g.prefix.String())
+	}
+	if want := []string{"10.1.0.0/26", "10.4.0.0/26"}; !slices.Equal(found, want) {
+		t.Errorf("gaps of %v, want %v", found, want)
 	}
 }
