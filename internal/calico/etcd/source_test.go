@@ -483,7 +483,5 @@ func TestABadItemIsNamedOnceAndTheRestGoesOn(t *testing.T) {
 	}
 	must(t, c.DeleteRaw(t.Context(), bad))
 	r.until(t, "no problem", func(s *calico.Snapshot) bool { return len(s.Problems) == 0 })
-	if st := r.Status(); st.Problems != 0 {
-		t.Errorf("status %+v", st)
-	}
+	r.untilStatus(t, "no problem", func(s Status) bool { return s.Problems == 0 })
 }
