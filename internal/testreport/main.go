@@ -105,6 +105,9 @@ func (r *report) end(name string, e event) {
 		for _, line := range r.output[name] {
 			fmt.Fprint(r.out, line)
 		}
+		if isPackage {
+			r.unfinished(name)
+		}
 	case "skip":
 		if !isPackage {
 			r.skipped = append(r.skipped, name+": "+reason(r.output[name]))
@@ -116,6 +119,20 @@ func (r *report) end(name string, e event) {
 		for _, part := range r.named[name] { // a test that names a part and is then skipped ran nothing
 			r.parts[part]++
 		}
+	}
+}
+
+// unfinished prints what the tests of a package said that have not ended, as when the package ran out of time: the stacks stand there.
+func (r *report) unfinished(pkg string) {
+	for _, name := range slices.Sorted(maps.Keys(r.output)) {
+		if !strings.HasPrefix(name, pkg+" ") {
+			continue
+		}
+		r.failed = append(r.failed, name+": it has not ended")
+		for _, line := range r.output[name] {
+			fmt.Fprint(r.out, line)
+		}
+		delete(r.output, name)
 	}
 }
 

@@ -24,8 +24,14 @@ func TestReport(t *testing.T) {
 		ok       bool
 		says     []string
 	}{
-		"all passed":                        {passing, []string{"BIRD"}, true, []string{"BIRD 1.6.8", "skipped: p TestB: needs root", "1 passed, 0 failed, 1 skipped"}},
-		"a failure shows its output":        {passing + failing, nil, false, []string{"got 1, want 2", "FAILED: p TestC", "1 passed, 1 failed, 1 skipped"}},
+		"all passed":                 {passing, []string{"BIRD"}, true, []string{"BIRD 1.6.8", "skipped: p TestB: needs root", "1 passed, 0 failed, 1 skipped"}},
+		"a failure shows its output": {passing + failing, nil, false, []string{"got 1, want 2", "FAILED: p TestC", "1 passed, 1 failed, 1 skipped"}},
+		"a test that has not ended": {
+			passing + `{"Action":"output","Package":"p","Test":"TestD","Output":"panic: test timed out after 10m0s\n"}
+{"Action":"output","Package":"pq","Test":"TestE","Output":"=== RUN   TestE\n"}
+{"Action":"fail","Package":"p","Elapsed":600}
+`, nil, false, []string{"panic: test timed out", "FAILED: p TestD: it has not ended", "1 passed, 2 failed, 1 skipped"},
+		},
 		"a promised part ran nothing":       {passing, []string{"BIRD", "VPP"}, false, []string{"promised part VPP: no test ran on it"}},
 		"no test ran":                       {"", nil, false, []string{"no test ran"}},
 		"a build that failed":               {passing + "# p\n" + `{"Action":"build-fail","ImportPath":"p"}` + "\n", nil, false, []string{"# p", "FAILED: build of p"}},
