@@ -127,13 +127,18 @@ func (c *cluster) sessionsSince(ctx context.Context) (text string, err error) {
 	return text, nil
 }
 
-// sizes remembers what each agent process held when it was first quiet.
+// sizes remembers what each agent process held when it had settled: the more of the ends of its first two rounds, since after the first one it may
+// not have found its etcd again.
 type sizes struct {
-	first map[int]footprint // by process number and node
-	last  footprint
+	first  map[int]held // by process number
+	rounds map[int]int  // that a process has lived through
+	last   footprint
 }
 
-func newSizes() *sizes { return &sizes{first: map[int]footprint{}} }
+// held is what one process holds: memory in bytes.
+type held struct{ goroutines, memory float64 }
+
+func newSizes() *sizes { return &sizes{first: map[int]held{}, rounds: map[int]int{}} }
 
 func (z *sizes) check(ctx context.Context, c *cluster) error {
 	t := &trial{cluster: c}
@@ -144,14 +149,14 @@ func (z *sizes) check(ctx context.Context, c *cluster) error {
 	z.last = now
 	for i, n := range c.agents() {
 		pid := n.speaker.(*agentSpeaker).process.PID()
-		first, known := z.first[pid]
-		if !known {
-			z.first[pid] = now
+		first := z.first[pid]
+		if z.rounds[pid]++; z.rounds[pid] <= 2 {
+			z.first[pid] = held{max(first.goroutines, now.goroutines[i]), max(first.memory, now.memory[i])}
 			continue
 		}
-		if now.goroutines[i] > first.goroutines[i]+30 || now.memory[i] > first.memory[i]+growth {
+		if now.goroutines[i] > first.goroutines+30 || now.memory[i] > first.memory+growth {
 			return fmt.Errorf("%s grows: %.0f goroutines and %.0f MiB, first %.0f and %.0f MiB", n.name,
-				now.goroutines[i], now.memory[i]/(1<<20), first.goroutines[i], first.memory[i]/(1<<20))
+				now.goroutines[i], now.memory[i]/(1<<20), first.goroutines, first.memory/(1<<20))
 		}
 	}
 	return nil
