@@ -188,7 +188,7 @@ func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.want = 0
-	s.missing()
+	s.noteAwaited()
 }
 
 // context of the n-th request, and of a ping behind n requests. Of n the lower bits are enough: the window is smaller than
@@ -207,9 +207,9 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	default: // from here on nobody knows which request a reply belongs to
 		s.broken = fmt.Errorf("VPP left request %d unanswered", s.arrived)
 	}
-	missing := s.missing()
+	awaited := s.noteAwaited()
 	s.mu.Unlock()
-	if missing > 0 {
+	if awaited > 0 {
 		return
 	}
 	select {
@@ -247,15 +247,15 @@ func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.want = want
-	if s.missing() > 0 {
+	if s.noteAwaited() > 0 {
 		return nil, false, nil
 	}
 	retvals, s.retvals = s.retvals, nil
 	return retvals, true, s.broken
 }
 
-// missing returns how many of the replies that are waited for will still come, and tells the reader.
-func (s *stream) missing() int {
+// noteAwaited tells the reader how many of the replies that are waited for are still to come, and returns that. It needs s.mu.
+func (s *stream) noteAwaited() int {
 	n := max(s.want-s.arrived, 0)
 	if s.broken != nil {
 		n = 0

@@ -1,6 +1,15 @@
 package vpp
 
-import "testing"
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // The reader pauses while many replies are awaited: it must learn when they no longer are.
 func TestNobodyAwaitsRepliesOfAnEndedStream(t *testing.T) {
@@ -41,4 +50,39 @@ func TestNobodyAwaitsRepliesOfAnEndedStream(t *testing.T) {
 	s.take(1000)
 	s.reply(1, s.replyID, reply) // out of order
 	awaits(s, 0)
+}
+
+// Without NET_ADMIN the buffer is bounded by net.core.wmem_max.
+func TestSendBufferHoldsAWindow(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/core/wmem_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	nc, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	growSendBuffer(nc.(*net.UnixConn))
+	raw, err := nc.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	if err := raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := 2 * min(sendBuffer, most); err != nil || size < want {
+		t.Errorf("a send buffer of %d bytes, %v; want %d", size, err, want)
+	}
 }
