@@ -190,6 +190,29 @@ func TestFailedReevaluationIsDoneLater(t *testing.T) {
 	n.wantHops("10.1.1.0/26", "192.0.2.1")
 }
 
+// Who may have missed something, because sending it failed, is sent all that it gets.
+func TestFailedSendingIsDoneLater(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.97", 65001)
+	n.announce("10.1.0.0/26", n.addr.String())
+	n.plan.Policies.OwnBlocks = []netip.Prefix{pfx("10.1.0.0/26")}
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.97", 65001, 90, true, gracefulCap(false))
+	eventually(t, "received", 1, f.count)
+	set(t, n)
+	if err := n.ask(t.Context(), func(context.Context) error { n.applied.behind = true; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	set(t, n)
+	eventually(t, "received again", 2, f.count)
+	set(t, n) // and no more than that
+	time.Sleep(200 * time.Millisecond)
+	if got := f.count(); got != 2 {
+		t.Errorf("%d UPDATEs, want 2", got)
+	}
+}
+
 // Without policies GoBGP accepts and passes on everything: no peer is let in before they are there.
 func TestNoPeersWithoutPolicies(t *testing.T) {
 	l := newLab(t)
