@@ -130,15 +130,17 @@ func (c *cluster) sessionsSince(ctx context.Context) (text string, err error) {
 // sizes remembers what each agent process held when it had settled: the more of the ends of its first two rounds, since after the first one it may
 // not have found its etcd again.
 type sizes struct {
-	first  map[int]held // by process number
-	rounds map[int]int  // that a process has lived through
-	last   footprint
+	first map[int]held // by process number
+	last  footprint
 }
 
-// held is what one process holds: memory in bytes.
-type held struct{ goroutines, memory float64 }
+// held is what one process holds, memory in bytes, after the rounds that it has lived through.
+type held struct {
+	rounds             int
+	goroutines, memory float64
+}
 
-func newSizes() *sizes { return &sizes{first: map[int]held{}, rounds: map[int]int{}} }
+func newSizes() *sizes { return &sizes{first: map[int]held{}} }
 
 func (z *sizes) check(ctx context.Context, c *cluster) error {
 	t := &trial{cluster: c}
@@ -150,8 +152,8 @@ func (z *sizes) check(ctx context.Context, c *cluster) error {
 	for i, n := range c.agents() {
 		pid := n.speaker.(*agentSpeaker).process.PID()
 		first := z.first[pid]
-		if z.rounds[pid]++; z.rounds[pid] <= 2 {
-			z.first[pid] = held{max(first.goroutines, now.goroutines[i]), max(first.memory, now.memory[i])}
+		if first.rounds < 2 {
+			z.first[pid] = held{first.rounds + 1, max(first.goroutines, now.goroutines[i]), max(first.memory, now.memory[i])}
 			continue
 		}
 		if now.goroutines[i] > first.goroutines+30 || now.memory[i] > first.memory+growth {

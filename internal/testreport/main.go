@@ -102,9 +102,7 @@ func (r *report) end(name string, e event) {
 	switch e.Action {
 	case "fail":
 		r.failed = append(r.failed, name)
-		for _, line := range r.output[name] {
-			fmt.Fprint(r.out, line)
-		}
+		r.show(name)
 		if isPackage {
 			r.unfinished(name)
 		}
@@ -129,10 +127,14 @@ func (r *report) unfinished(pkg string) {
 			continue
 		}
 		r.failed = append(r.failed, name+": it has not ended")
-		for _, line := range r.output[name] {
-			fmt.Fprint(r.out, line)
-		}
+		r.show(name)
 		delete(r.output, name)
+	}
+}
+
+func (r *report) show(name string) {
+	for _, line := range r.output[name] {
+		fmt.Fprint(r.out, line)
 	}
 }
 
