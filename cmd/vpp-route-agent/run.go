@@ -301,7 +301,7 @@ func (d datastore) Status() agent.DatastoreStatus {
 	s, k := d.etcd.Status(), d.kept.Status()
 	out := agent.DatastoreStatus{
 		Endpoints: s.Endpoints, Connected: s.Connected, Synced: s.Synced, Revision: s.Revision, Error: s.Error, Relists: max(s.Lists-1, 0),
-		Stale: k.Stale, Kept: "ok",
+		Stale: k.Stale, Kept: "ok", KeptBehind: k.Behind,
 	}
 	if k.Problem != "" {
 		out.Kept = "degraded: " + k.Problem

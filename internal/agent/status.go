@@ -189,6 +189,8 @@ type DatastoreStatus struct {
 	AsOf  *time.Time `json:"asOf,omitempty"`
 	// Kept says how the copy on disk stands: "ok" or "degraded: " and why.
 	Kept string `json:"kept"`
+	// KeptBehind: the newest change is not in that copy yet, which takes a second, or, where that is longer, 50 times what writing the copy takes.
+	KeptBehind bool `json:"keptBehind"`
 }
 
 // ProblemStatus names a piece of Calico's data that is skipped.

@@ -57,7 +57,9 @@ type cluster struct {
 	outside   *netlab.Namespace // the attacker's machine; nil before it is needed
 	// reflectors take the place of the mesh, in the faults that make them.
 	reflectors []*reflector
+	rack       *rack                  // nil but in a soak, and in faults that change the configuration
 	blocks     map[netip.Prefix]*node // who must be announcing what
+	unexported map[netip.Prefix]bool  // but for these: disableBGPExport
 }
 
 func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
@@ -66,7 +68,7 @@ func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
 
 // newClusterWith has an etcd program of its own for the members; "": this one.
 func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cluster, err error) {
-	c = &cluster{settings: s, kind: k, blocks: map[netip.Prefix]*node{}}
+	c = &cluster{settings: s, kind: k, blocks: map[netip.Prefix]*node{}, unexported: map[netip.Prefix]bool{}}
 	if c.lab, err = netlab.New("chaos", s.log); err != nil {
 		return nil, err
 	}
@@ -181,6 +183,7 @@ func (c *cluster) claim(ctx context.Context, n *node, block netip.Prefix) error 
 
 func (c *cluster) release(ctx context.Context, block netip.Prefix) error {
 	delete(c.blocks, block)
+	delete(c.unexported, block)
 	_, err := c.etcd.data.ReleaseBlock(ctx, block)
 	return err
 }
@@ -189,20 +192,29 @@ func (c *cluster) release(ctx context.Context, block netip.Prefix) error {
 func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 	want := map[netip.Prefix]netip.Addr{}
 	for p, owner := range c.blocks {
-		want[p] = netip.Addr{}
-		if owner != n {
+		switch {
+		case owner == n:
+			want[p] = netip.Addr{}
+		case !c.unexported[p]:
 			want[p] = owner.address
 		}
+	}
+	for _, p := range c.rack.learned(n) {
+		want[p] = c.rack.address
 	}
 	return want
 }
 
-// converged waits until every node has its sessions and exactly the routes that it should have, and every agent is ready and has swept.
+// converged waits until every node has its sessions and exactly the routes that it should have, every agent is ready and has swept, and
+// the rack's router has been told what it should be.
 func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
-	errs := make([]error, len(c.nodes))
+	errs := make([]error, len(c.nodes)+1)
 	var wg sync.WaitGroup
 	for i, n := range c.nodes {
 		wg.Go(func() { errs[i] = await(ctx, patience, n.name, n.objection) })
+	}
+	if c.rack != nil {
+		wg.Go(func() { errs[len(c.nodes)] = await(ctx, patience, c.rack.name, c.rackObjection) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -94,10 +94,10 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
 	}
-	if err := pause(ctx, 2*time.Second); err != nil { // the copy on disk is a second behind
+	a := t.ours(1)
+	if err := await(ctx, recovery, "the copy on disk has the last change", a.keptAll); err != nil {
 		return err
 	}
-	a := t.ours(1)
 	t.start = time.Now()
 	if err := errors.Join(t.etcd.stop(), a.kill()); err != nil {
 		return err

@@ -59,18 +59,15 @@ func limitDescriptors(ctx context.Context, t *trial) error {
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
-	before, err := t.sessionsSince(ctx)
+	before, err := t.sessions(ctx)
 	if err != nil {
 		return err
 	}
 	if err := hammer(ctx, t); err != nil {
 		return err
 	}
-	after, err := t.sessionsSince(ctx)
-	if err != nil {
-		return err
-	}
-	t.must(after == before, "a session went down: %s, before %s", after, before)
+	err = t.kept(ctx, before, nil)
+	t.must(err == nil, "%v", err)
 	a.wrap = nil
 	return t.restart(ctx, a)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,6 @@ var routerFaults = []fault{
 }
 
 const (
-	routerAS   = 65001
 	routerHold = 9 * time.Second
 	// places is how many addresses there are behind the routers, so that node 1 sends to some of them by each.
 	places = 16
@@ -31,31 +29,12 @@ const (
 // beyond is what both routers lead to.
 var beyond = netip.MustParsePrefix("10.99.0.0/24")
 
-// router is a top-of-rack router with FRR that only node 1 peers with. The places beyond it are on the router itself.
-type router struct {
-	name    string
-	address netip.Addr
-	ns      *netlab.Namespace
-	frr     *netlab.FRR
-}
-
-// routerPeer is calicoctl's YAML for node 1's session with a router.
-const routerPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: %s}
-spec: {node: node-1, peerIP: %s, asNumber: %d}
-`
-
 // withRouters runs f with two routers that node 1 shares its traffic among, and one flow by each of them, which judge looks at afterwards.
 func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial, [2]*router) error, judge func(*trial, int, netlab.Report)) error {
-	programs, err := netlab.FindFRR(ctx, filepath.Join(t.build, "packages"))
-	if err != nil {
-		return err
-	}
 	var routers [2]*router
 	for i := range routers {
-		if routers[i], err = t.addRouter(ctx, programs, i); err != nil {
+		var err error
+		if routers[i], err = t.addPlaces(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -64,6 +43,7 @@ func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial,
 		return err
 	}
 	var flows [2]*netlab.Flow
+	var err error
 	for i, r := range routers {
 		if flows[i], err = t.flowBy(ctx, r); err != nil {
 			break
@@ -84,14 +64,10 @@ func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial,
 	return err
 }
 
-// addRouter makes router i, 0 or 1.
-func (t *trial) addRouter(ctx context.Context, programs netlab.FRRPrograms, i int) (r *router, err error) {
-	r = &router{name: fmt.Sprintf("tor-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(61 + i)})}
-	if r.ns, err = t.lab.Namespace(r.name); err != nil {
-		return nil, err
-	}
-	end := netlab.End{Namespace: r.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(r.address, underlayNet.Bits())}}
-	if err := t.lab.Attach(t.underlay, end); err != nil {
+// addPlaces makes router i, 0 or 1, a way of node 1's to the places beyond, which are on the router itself.
+func (t *trial) addPlaces(ctx context.Context, i int) (*router, error) {
+	r, err := t.addRouter(ctx, i, routerHold, []*node{t.nodes[0]}, beyond)
+	if err != nil {
 		return nil, err
 	}
 	place := beyond.Addr()
@@ -101,24 +77,7 @@ func (t *trial) addRouter(ctx context.Context, programs netlab.FRRPrograms, i in
 			return nil, err
 		}
 	}
-	r.frr, err = t.lab.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: fmt.Sprintf(`
-router bgp %d
- bgp router-id %s
- no bgp ebgp-requires-policy
- no bgp network import-check
- bgp graceful-restart
- bgp graceful-restart preserve-fw-state
- timers bgp %d %d
- neighbor %s remote-as %d
- neighbor %[5]s timers connect 1
- address-family ipv4 unicast
-  network %[7]s
-`, routerAS, r.address, int(routerHold.Seconds())/3, int(routerHold.Seconds()), t.nodes[0].address, asNumber, beyond)})
-	if err != nil {
-		return nil, err
-	}
-	_, err = t.etcd.data.Apply(ctx, fmt.Appendf(nil, routerPeer, r.name, r.address, routerAS))
-	return r, err
+	return r, t.peerWith(ctx, r, t.nodes[0], "")
 }
 
 // awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back to node 1's workload.

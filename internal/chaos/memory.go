@@ -146,7 +146,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		if err := t.crowded(ctx, x, crowdSize, attackerAddress); err != nil {
 			return err
 		}
-		before, err := t.sessionsSince(ctx)
+		before, err := t.sessions(ctx)
 		if err != nil {
 			return err
 		}
@@ -155,11 +155,8 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 			return err
 		}
 		took := time.Since(t.start)
-		after, err := t.sessionsSince(ctx)
-		if err != nil {
-			return err
-		}
-		t.must(after == before, "a session went down: %s, before %s", after, before)
+		err = t.kept(ctx, before, nil)
+		t.must(err == nil, "%v", err)
 		most, err := g.most()
 		if err != nil {
 			return err

@@ -64,21 +64,32 @@ func (n *node) objection(ctx context.Context) error {
 		return err
 	}
 	delete(have, beyond) // has several next hops: who makes routers looks at it
-	return difference(n.cluster.wanted(n), have)
+	if err := difference(n.cluster.wanted(n), have); err != nil || n.vpp == nil {
+		return err
+	}
+	if have, err = n.forwarded(ctx); err != nil {
+		return err
+	}
+	if err := difference(n.cluster.wanted(n), have); err != nil {
+		return fmt.Errorf("VPP forwards otherwise than the agent says: %w", err)
+	}
+	return nil
 }
 
-// peers are those that n must have a session with: the reflectors where there are some, else all other nodes.
+// peers are those that n must have a session with: the reflectors where there are some, else all other nodes; and the router of its rack.
 func (n *node) peers() (all []netip.Addr) {
 	for _, r := range n.cluster.reflectors {
 		all = append(all, r.address)
 	}
-	if len(all) > 0 {
-		return all
-	}
-	for _, other := range n.cluster.nodes {
-		if other != n {
-			all = append(all, other.address)
+	if len(all) == 0 {
+		for _, other := range n.cluster.nodes {
+			if other != n {
+				all = append(all, other.address)
+			}
 		}
+	}
+	if n.cluster.rack.serves(n) {
+		all = append(all, n.cluster.rack.address)
 	}
 	return all
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"path/filepath"
 	"regexp"
 	"time"
@@ -19,7 +18,8 @@ const (
 )
 
 // soak changes Calico's data and makes faults by chance for so long, and checks after each round what must always hold: every FIB is what
-// it should be, no flow lost more than the fault allows, no session went down in a round without a fault, and the agents do not grow.
+// it should be, and so is what the rack's router was told; no flow lost more than the fault allows; in a round without a fault no session went
+// down but one whose BGPPeer came or went; and the agents do not grow.
 func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -35,18 +35,32 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		return err
 	}
 	defer c.close()
-	sizes := newSizes()
+	if err := c.addRack(ctx); err != nil {
+		return err
+	}
+	for _, n := range c.agents() {
+		if err := c.joinRack(ctx, n); err != nil {
+			return err
+		}
+	}
+	if err := c.converged(ctx, time.Minute); err != nil {
+		return err
+	}
+	sizes, seen := newSizes(), tally{start: time.Now()}
+	defer func() { fmt.Fprintln(s.out, seen) }()
 	unproved := 0 // rounds in a row in which the machine itself lost packets
-	for round, end := 1, time.Now().Add(d); time.Now().Before(end); round++ {
-		f := fault{name: "churn", kind: k, allowed: "0", run: churn(random)}
-		if random.IntN(quietRounds+1) == 0 {
+	for time.Since(seen.start) < d {
+		touched := map[session]bool{}
+		f := fault{name: "churn", kind: k, allowed: "0", run: churn(random, touched)}
+		quiet := random.IntN(quietRounds+1) > 0
+		if !quiet {
 			f = soakFault(random, k)
 		}
-		var r result
-		before, err := c.sessionsSince(ctx)
+		before, err := c.sessions(ctx)
 		if err != nil {
 			return err
 		}
+		var r result
 		controlLost := runOnce(ctx, c, f, &r)
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
@@ -54,25 +68,50 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		if err := sizes.check(ctx, c); err != nil {
 			r.miss(err.Error())
 		}
-		if f.name == "churn" {
-			if after, err := c.sessionsSince(ctx); err != nil || after != before {
-				r.miss(fmt.Sprintf("a session went down in a quiet round: %s, before %s %v", after, before, err))
+		if quiet {
+			if err := c.kept(ctx, before, touched); err != nil {
+				r.miss(err.Error())
 			}
 		}
-		fmt.Fprintf(s.out, "%5d %-20s %-3s %d of %d lost, %d allowed, control %s; %s %v\n", round, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
-		if controlLost == 0 || r.OK {
+		proved := controlLost == 0 || r.OK
+		seen.add(r, quiet, proved)
+		fmt.Fprintf(s.out, "%5d %-20s %-3s %d of %d lost, %d allowed, control %s; %s %v\n", seen.rounds, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
+		if unproved++; proved {
 			unproved = 0
-		} else {
-			unproved++
 		}
 		if !r.OK && !(r.onlyPackets && 0 < unproved && unproved < attempts) { // the machine itself lost packets: nothing is proved
 			if s.keepLogs != "" {
 				saveLogs(c.lab.Dir(), filepath.Join(s.keepLogs, "soak"))
 			}
-			return fmt.Errorf("round %d (%s) of -seed %d did not hold", round, f.name, seed)
+			return fmt.Errorf("round %d (%s) of -seed %d did not hold", seen.rounds, f.name, seed)
 		}
 	}
 	return nil
+}
+
+// tally is what a soak has seen so far.
+type tally struct {
+	start                         time.Time
+	rounds, faults, sent, allowed int // allowed: lost where a fault may cost that
+	unproved                      int // rounds in which the machine itself lost packets
+}
+
+func (t *tally) add(r result, quiet, proved bool) {
+	t.rounds++
+	t.sent += r.Sent
+	if !quiet {
+		t.faults++
+	}
+	if !proved {
+		t.unproved++
+	} else if r.OK {
+		t.allowed += r.Lost
+	}
+}
+
+func (t tally) String() string {
+	return fmt.Sprintf("%d rounds in %s, %d of them with a fault; %d packets sent, %d lost where a fault allows that; in %d rounds the machine itself lost some",
+		t.rounds, time.Since(t.start).Round(time.Second), t.faults, t.sent, t.allowed, t.unproved)
 }
 
 // notInSoak are faults that take long and show nothing more than others, and one that happens only the first time.
@@ -87,44 +126,6 @@ func soakFault(random *rand.Rand, k kind) fault {
 		}
 	}
 	return fit[random.IntN(len(fit))]
-}
-
-// churn claims and releases some blocks of both nodes of ours, of those that no fault uses.
-func churn(random *rand.Rand) func(context.Context, *trial) error {
-	return func(ctx context.Context, t *trial) error {
-		for range 20 + random.IntN(60) {
-			block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(230 + random.IntN(25)), byte(random.IntN(4) * 64)}), 26)
-			var err error
-			if _, claimed := t.blocks[block]; claimed {
-				err = t.release(ctx, block)
-			} else {
-				err = t.claim(ctx, t.nodes[random.IntN(2)], block)
-			}
-			if err != nil {
-				return err
-			}
-			if random.IntN(10) == 0 {
-				if err := pause(ctx, time.Duration(random.IntN(500))*time.Millisecond); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-}
-
-// sessionsSince is when each session of the agents came up, as text: equal texts mean that none went down.
-func (c *cluster) sessionsSince(ctx context.Context) (text string, err error) {
-	for _, n := range c.agents() {
-		s, err := n.speaker.(*agentSpeaker).status(ctx)
-		if err != nil {
-			return "", err
-		}
-		for _, p := range s.BGP.Peers {
-			text += fmt.Sprintf("%s-%s %v %v; ", n.name, p.Address, p.Established, p.Since)
-		}
-	}
-	return text, nil
 }
 
 // sizes remembers what each agent process held when it had settled: the more of the ends of its first two rounds, since after the first one it may

@@ -132,6 +132,15 @@ func (a *agentSpeaker) ready(ctx context.Context, peers []netip.Addr) error {
 	return nil
 }
 
+// keptAll sees that the agent's copy of Calico's data on disk is as new as what it works with.
+func (a *agentSpeaker) keptAll(ctx context.Context) error {
+	s, err := a.status(ctx)
+	if err == nil && s.Datastore.KeptBehind {
+		err = errors.New("it is behind")
+	}
+	return err
+}
+
 // audited are the agent's routes, after it has compared all of them with a listing of the data plane and found no difference.
 func (a *agentSpeaker) audited(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
 	var report agent.AuditStatus

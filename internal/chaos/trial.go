@@ -41,7 +41,7 @@ type fault struct {
 }
 
 // faults are all that this command can make, in the order of the table.
-var faults = slices.Concat(agentFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults, vppFaults, apiFaults)
+var faults = slices.Concat(agentFaults, configFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults, vppFaults, apiFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
@@ -91,6 +91,9 @@ const (
 	onTheWay = 100 * time.Millisecond
 	// gapSlack is how long a packet may be on its way to BIRD's route, or the kernel's message about that on its way to us.
 	gapSlack = 10 * time.Millisecond
+	// shortestStall is what it takes for the ring between the kernel and VPP to overflow: 160 blocks, of which one is used up each millisecond in which
+	// a packet comes (VPP's af_packet.c, AF_PACKET_RX_BLOCK_NR and tp_retire_blk_tov).
+	shortestStall = 150 * time.Millisecond
 	// attempts is how often a fault is made before a control flow that lost packets is taken for the machine's own fault.
 	attempts = 3
 	// recovery bounds convergence: GoBGP is deaf for 5 s after a session dropped, and BIRD waits up to 30 s after errors.
@@ -219,6 +222,7 @@ func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
 // that were lost before it began.
 func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost int) {
 	t := &trial{cluster: c}
+	watches := watchVPPs(c)
 	watch, err := c.nodes[2].ns.WatchGaps(c.log)
 	var flows, control []*netlab.Flow
 	if err == nil {
@@ -240,6 +244,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	}
 	reports := stopFlows(flows)
 	idle := stopFlows(control)
+	stalls := stopWatches(watches)
 	excused := make([]int, max(3, len(reports)))
 	if watch != nil {
 		gaps := watch.Stop()
@@ -273,6 +278,9 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	controlLost = lostBefore(reports, t.start)
 	for _, report := range idle {
 		r.Control, controlLost = report.String(), controlLost+report.Lost
+	}
+	if lost := lostInStalls(reports, stalls); lost > 0 {
+		r.Control, controlLost = fmt.Sprintf("%s, %d more of the flows while a VPP was not run", r.Control, lost), controlLost+lost
 	}
 	if f.onlyFirst && len(reports) > 1 {
 		controlLost += reports[1].Lost - excused[1] // from node 2 to node 3
@@ -310,6 +318,37 @@ func lostInGaps(report netlab.Report, to netip.Addr, gaps []netlab.Gap) (lost in
 		}
 	}
 	return min(lost, report.Lost)
+}
+
+// watchVPPs watches for times in which the machine does not run a VPP: what such a time costs is no fault's doing.
+func watchVPPs(c *cluster) (watches []*netlab.StallWatch) {
+	for _, n := range c.nodes {
+		if n.vpp != nil {
+			watches = append(watches, n.vpp.WatchStalls(shortestStall))
+		}
+	}
+	return watches
+}
+
+func stopWatches(watches []*netlab.StallWatch) (stalls []netlab.Stall) {
+	for _, w := range watches {
+		stalls = append(stalls, w.Stop()...)
+	}
+	return stalls
+}
+
+// lostInStalls returns how many packets were lost in a row that fell into a stall of a VPP.
+func lostInStalls(reports []netlab.Report, stalls []netlab.Stall) (lost int) {
+	for _, report := range reports {
+		for _, o := range report.Outages {
+			if slices.ContainsFunc(stalls, func(s netlab.Stall) bool {
+				return o.First.After(s.From) && o.Last.Before(s.To.Add(gapSlack))
+			}) {
+				lost += o.Lost
+			}
+		}
+	}
+	return lost
 }
 
 // outages says when which flow lost packets.

@@ -63,3 +63,53 @@ func TestLostInGaps(t *testing.T) {
 		}
 	}
 }
+
+func TestLostInStalls(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	stalls := []netlab.Stall{{From: at(1000), To: at(1300)}}
+	outage := func(first, last, lost int) netlab.Report {
+		return netlab.Report{Outages: []netlab.Outage{{First: at(first), Last: at(last), Lost: lost}}}
+	}
+	for name, c := range map[string]struct {
+		report netlab.Report
+		want   int
+	}{
+		"when the ring is full":     {outage(1160, 1299, 140), 140},
+		"from before the stall":     {outage(990, 1299, 310), 0},
+		"until long after it":       {outage(1160, 1400, 240), 0},
+		"elsewhere":                 {outage(2000, 2100, 100), 0},
+		"nothing":                   {netlab.Report{}, 0},
+		"on the way when it was up": {outage(1160, 1305, 146), 146},
+	} {
+		if got := lostInStalls([]netlab.Report{c.report}, stalls); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestParseFIB(t *testing.T) {
+	const text = `ipv4-VRF:0, fib_index:0, flow hash:[src dst sport dport proto flowlabel ] epoch:0 flags:none locks:[adjacency:1, default-route:1, ]
+10.1.0.0/26
+  unicast-ip4-chain
+  [@0]: dpo-load-balance: [proto:ip4 index:17 buckets:1 uRPF:20 to:[0:0]]
+    [0] [@0]: dpo-drop ip4
+10.1.0.1/32
+  unicast-ip4-chain
+  [@0]: dpo-load-balance: [proto:ip4 index:13 buckets:1 uRPF:16 to:[397549:17492156]]
+    [0] [@5]: ipv4 via 10.1.0.1 host-calinode-1: mtu:9000 next:4 flags:[] 52f8d8ddc1daeeeeeeeeeeee0800
+10.1.1.0/26
+  unicast-ip4-chain
+  [@0]: dpo-load-balance: [proto:ip4 index:21 buckets:1 uRPF:24 to:[198664:8741216]]
+    [0] [@3]: arp-ipv4: via 192.168.4.12 host-uplink
+`
+	got, err := parseFIB(text)
+	want := map[netip.Prefix]netip.Addr{
+		netip.MustParsePrefix("10.1.0.0/26"): {},
+		netip.MustParsePrefix("10.1.0.1/32"): netip.MustParseAddr("10.1.0.1"),
+		netip.MustParsePrefix("10.1.1.0/26"): netip.MustParseAddr("192.168.4.12"),
+	}
+	if err != nil || difference(want, got) != nil {
+		t.Errorf("%v, %v", difference(want, got), err)
+	}
+}

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"vpp-route-agent/internal/netlab"
@@ -63,6 +65,53 @@ func (n *node) configureUplink(ctx context.Context, i int) error {
 		"set interface ip address host-uplink "+own.String(),
 		fmt.Sprintf("set arp proxy start %s end %s", n.address, n.address),
 		"set interface proxy-arp host-uplink enable")
+}
+
+var (
+	private   = netip.MustParsePrefix("10.0.0.0/8")
+	fibPrefix = regexp.MustCompile(`^(\d+\.\d+\.\d+\.\d+/\d+)$`)
+	fibHop    = regexp.MustCompile(`ipv4:? via (\d+\.\d+\.\d+\.\d+) `)
+)
+
+// forwarded is what VPP itself says that it does with the agent's routes: by its command line, not by the agent. Here they are what is in 10.0.0.0/8, but for
+// the single addresses, which are workloads' and the CNI plugin's.
+func (n *node) forwarded(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
+	out, err := n.vpp.Command(ctx, "show ip fib table 0")
+	if err != nil {
+		return nil, err
+	}
+	found, err := parseFIB(out)
+	if err != nil {
+		return nil, fmt.Errorf("show ip fib: %w", err)
+	}
+	maps.DeleteFunc(found, func(p netip.Prefix, _ netip.Addr) bool {
+		return p.IsSingleIP() || !private.Contains(p.Addr())
+	})
+	return found, nil
+}
+
+// parseFIB reads VPP's list of all entries: the next hop that packets to each prefix take, the zero Addr where they are dropped.
+func parseFIB(text string) (map[netip.Prefix]netip.Addr, error) {
+	found := map[netip.Prefix]netip.Addr{}
+	var p netip.Prefix
+	for line := range strings.Lines(text) {
+		if m := fibPrefix.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			var err error
+			if p, err = netip.ParsePrefix(m[1]); err != nil {
+				return nil, err
+			}
+			found[p] = netip.Addr{}
+			continue
+		}
+		if m := fibHop.FindStringSubmatch(line); m != nil {
+			hop, err := netip.ParseAddr(m[1])
+			if err != nil {
+				return nil, err
+			}
+			found[p] = hop
+		}
+	}
+	return found, nil
 }
 
 // addPort gives VPP a device behind which one address is, with its route, as a CNI plugin for VPP does.

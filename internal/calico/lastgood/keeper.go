@@ -18,11 +18,10 @@ import (
 const (
 	// patience is how long the datastore may take before the file is used instead.
 	patience = 5 * time.Second
-	// A snapshot is written writeDelay after it came, and the next one writeEvery after that at the earliest: files of large clusters
-	// are long.
+	// writeDelay is how long a snapshot waits for others that make it needless to write it.
 	writeDelay = time.Second
-	writeEvery = 10 * time.Second
-	// writeCost bounds the share of one processor that writing takes: the pause is so many times what the last write took.
+	// writeCost bounds the share of one processor that writing takes, since files of large clusters are long: the pause is so many times what
+	// the last write took.
 	writeCost = 50
 )
 
@@ -36,6 +35,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	status Status
+	newest *calico.Snapshot // that is to be written
 }
 
 // Status is how the Keeper stands.
@@ -46,6 +46,8 @@ type Status struct {
 	AsOf time.Time
 	// Problem says why there was no usable file at the start, or why it cannot be written now.
 	Problem string
+	// Behind: what was handed out last is not on disk yet.
+	Behind bool
 }
 
 // New returns the Keeper of a node for the snapshots that come from in, which have what needs says. Its file is in dir, which exists.
@@ -86,6 +88,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			k.fresh()
 			put(k.out, s)
 			if k.reader.good(s) {
+				k.expect(s)
 				put(newest, s)
 			}
 		}
@@ -115,6 +118,11 @@ func (k *Keeper) useFile() {
 	k.log.Warn("the datastore does not answer: starting from the last good snapshot", "written", written, "revision", s.Revision)
 	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
 	put(k.out, s)
+}
+
+// expect notes that s is to be written.
+func (k *Keeper) expect(s *calico.Snapshot) {
+	k.note(func(st *Status) { k.newest, st.Behind = s, true })
 }
 
 // fresh notes that the datastore has delivered.
@@ -155,7 +163,7 @@ func (k *Keeper) keep(ctx context.Context, newest <-chan *calico.Snapshot) {
 			began := time.Now()
 			k.save(pending)
 			pending = nil
-			earliest = time.Now().Add(max(writeEvery, writeCost*time.Since(began)))
+			earliest = time.Now().Add(writeCost * time.Since(began))
 		}
 	}
 }
@@ -171,7 +179,10 @@ func (k *Keeper) save(s *calico.Snapshot) {
 		text = err.Error()
 	}
 	was := ""
-	k.note(func(st *Status) { was, st.Problem = st.Problem, text })
+	k.note(func(st *Status) {
+		was, st.Problem = st.Problem, text
+		st.Behind = err != nil || k.newest != s
+	})
 	if err != nil && was != text {
 		k.log.Warn("the last good snapshot cannot be kept", "err", err)
 	}

@@ -47,8 +47,8 @@ func TestSnapshotSurvivesAndIsUsedAfterAWhile(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if _, err := os.Stat(filepath.Join(dir, "snapshot.json")); err != nil {
-			t.Error(err)
+		if _, err := os.Stat(filepath.Join(dir, "snapshot.json")); err != nil || k.Status().Behind {
+			t.Errorf("%v, status %+v", err, k.Status())
 		}
 	})
 	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
@@ -80,19 +80,26 @@ func TestChangesAreWrittenAtAPaceAndAtTheEnd(t *testing.T) {
 		return s.Revision
 	}
 	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
-		for r := range int64(90) { // ten each second
+		written := map[int64]bool{}
+		for r := range int64(95) { // ten each second
 			s := small()
 			s.Revision = r
 			in <- s
 			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if r > 10 {
+				written[revision()] = true
+				if behind := revision() != r; k.Status().Behind != behind {
+					t.Errorf("status says that revision %d is not on disk yet: %t", r, !behind)
+				}
+			}
 		}
-		synctest.Wait()
-		if got := revision(); got > 10 {
-			t.Errorf("revision %d was written: the pace is not kept", got)
+		if n := len(written); n < 7 || n > 9 {
+			t.Errorf("%d files were written in 8 s", n)
 		}
 	})
-	if got := revision(); got != 89 {
-		t.Errorf("the file has revision %d after the end, want 89", got)
+	if got := revision(); got != 94 {
+		t.Errorf("the file has revision %d after the end, want 94", got)
 	}
 }
 
@@ -138,7 +145,7 @@ func TestProblemsAreShownAndEndNothing(t *testing.T) {
 		in <- small()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if newest(k) == nil || k.Status().Problem == "" {
+		if newest(k) == nil || k.Status().Problem == "" || !k.Status().Behind {
 			t.Errorf("an unwritable folder: status %+v", k.Status())
 		}
 	})

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// outside is what the router of the rack leads to, in destinations of 24 bits.
+var outside = netip.MustParsePrefix("10.98.0.0/16")
+
+const (
+	destinations = 40
+	rackHold     = 90 * time.Second
+	rackFilter   = "rack"
+)
+
+// rack is a router that both nodes of ours may peer with, and what Calico's data say of it: who does, and what the BGPFilter of those
+// sessions rejects.
+type rack struct {
+	*router
+	peers    map[*node]bool
+	rejected map[netip.Prefix]bool // destinations that are not imported
+	withheld netip.Prefix          // blocks inside it are not exported; the zero Prefix: all are
+}
+
+// addRack makes the rack's router. Nobody peers with it yet.
+func (c *cluster) addRack(ctx context.Context) error {
+	var announced []netip.Prefix
+	for i := range destinations {
+		announced = append(announced, destination(i))
+	}
+	r, err := c.addRouter(ctx, 0, rackHold, c.agents(), announced...)
+	if err != nil {
+		return err
+	}
+	c.rack = &rack{router: r, peers: map[*node]bool{}}
+	return c.filterRack(ctx, nil, netip.Prefix{})
+}
+
+// destination is number i of those behind the rack's router.
+func destination(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i), 0}), 24)
+}
+
+// serves reports whether n peers with the rack's router.
+func (r *rack) serves(n *node) bool { return r != nil && r.peers[n] }
+
+// learned is what n has from the rack's router.
+func (r *rack) learned(n *node) (all []netip.Prefix) {
+	if !r.serves(n) {
+		return nil
+	}
+	for i := range destinations {
+		if p := destination(i); !r.rejected[p] {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// joinRack has n peer with the rack's router.
+func (c *cluster) joinRack(ctx context.Context, n *node) error {
+	c.rack.peers[n] = true
+	return c.peerWith(ctx, c.rack.router, n, fmt.Sprintf("filters: [%s]", rackFilter))
+}
+
+// leaveRack ends that.
+func (c *cluster) leaveRack(ctx context.Context, n *node) error {
+	delete(c.rack.peers, n)
+	return c.etcd.data.Delete(ctx, "BGPPeer", peerName(c.rack.router, n))
+}
+
+// filterRack replaces the filter of the sessions with the rack's router.
+func (c *cluster) filterRack(ctx context.Context, rejected map[netip.Prefix]bool, withheld netip.Prefix) error {
+	c.rack.rejected, c.rack.withheld = rejected, withheld
+	var text strings.Builder
+	fmt.Fprintf(&text, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: %s}\nspec:\n  importV4:\n", rackFilter)
+	for p := range rejected {
+		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: Equal, cidr: %s}\n", p)
+	}
+	fmt.Fprint(&text, "  exportV4:\n")
+	if withheld.IsValid() {
+		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: In, cidr: %s}\n", withheld)
+	}
+	_, err := c.etcd.data.Apply(ctx, []byte(text.String()))
+	return err
+}
+
+// rackObjection is what the rack's router has not been told, or should not have been; nil when all is as it should be. Nodes tell it
+// what they know of each other, too.
+func (c *cluster) rackObjection(ctx context.Context) error {
+	told, err := c.rack.told(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range c.agents() {
+		have := told[n.address]
+		want := 0
+		for block := range c.blocks {
+			withheld := c.unexported[block] || c.rack.withheld.IsValid() && c.rack.withheld.Contains(block.Addr()) // it is never inside a block
+			announced := c.rack.serves(n) && !withheld
+			if announced {
+				want++
+			}
+			if announced != have[block] {
+				return fmt.Errorf("%s has told it %s: %t, want %t", n.name, block, have[block], announced)
+			}
+		}
+		if len(have) != want {
+			return fmt.Errorf("%s has told it %d prefixes, want %d", n.name, len(have), want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+const routerAS = 65001
+
+// router is a top-of-rack router with FRR on the underlay.
+type router struct {
+	name    string
+	address netip.Addr
+	ns      *netlab.Namespace
+	frr     *netlab.FRR
+}
+
+// routerPeer is calicoctl's YAML for a node's session with a router; the last line may name filters.
+const routerPeer = `
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: %s}
+spec:
+  node: %s
+  peerIP: %s
+  asNumber: %d
+  %s
+`
+
+// addRouter makes router i, 0 or 1, that takes sessions from these nodes and announces these prefixes. Calico does not know it yet.
+func (c *cluster) addRouter(ctx context.Context, i int, hold time.Duration, nodes []*node, announced ...netip.Prefix) (*router, error) {
+	programs, err := netlab.FindFRR(ctx, filepath.Join(c.build, "packages"))
+	if err != nil {
+		return nil, err
+	}
+	r := &router{name: fmt.Sprintf("tor-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(61 + i)})}
+	if r.ns, err = c.lab.Namespace(r.name); err != nil {
+		return nil, err
+	}
+	end := netlab.End{Namespace: r.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(r.address, underlayNet.Bits())}}
+	if err := c.lab.Attach(c.underlay, end); err != nil {
+		return nil, err
+	}
+	if err := r.ns.FillChecksums("eth0"); err != nil {
+		return nil, err
+	}
+	var config strings.Builder
+	fmt.Fprintf(&config, `
+router bgp %d
+ bgp router-id %s
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ bgp graceful-restart
+ bgp graceful-restart preserve-fw-state
+ timers bgp %d %d
+`, routerAS, r.address, int(hold.Seconds())/3, int(hold.Seconds()))
+	for _, n := range nodes {
+		fmt.Fprintf(&config, " neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s ebgp-multihop 2\n", n.address, asNumber)
+	}
+	fmt.Fprintln(&config, " address-family ipv4 unicast")
+	for _, p := range announced {
+		fmt.Fprintf(&config, "  network %s\n", p)
+	}
+	r.frr, err = c.lab.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: config.String()})
+	return r, err
+}
+
+// peerWith has n peer with r, with more lines for the BGPPeer's spec.
+func (c *cluster) peerWith(ctx context.Context, r *router, n *node, more string) error {
+	_, err := c.etcd.data.Apply(ctx, fmt.Appendf(nil, routerPeer, peerName(r, n), n.name, r.address, routerAS, more))
+	return err
+}
+
+func peerName(r *router, n *node) string { return r.name + "-" + n.name }
+
+// told is what each neighbour has announced to r.
+func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool, error) {
+	out, err := r.frr.Command(ctx, "show bgp ipv4 unicast json")
+	if err != nil {
+		return nil, err
+	}
+	var table struct {
+		Routes map[netip.Prefix][]struct {
+			Peer string `json:"peerId"` // "(unspec)" for its own
+		} `json:"routes"`
+	}
+	if err := json.Unmarshal([]byte(out), &table); err != nil {
+		return nil, fmt.Errorf("%s: show bgp ipv4 unicast: %w", r.name, err)
+	}
+	told := map[netip.Addr]map[netip.Prefix]bool{}
+	for p, paths := range table.Routes {
+		for _, path := range paths {
+			from, err := netip.ParseAddr(path.Peer)
+			if err != nil {
+				continue
+			}
+			if told[from] == nil {
+				told[from] = map[netip.Prefix]bool{}
+			}
+			told[from][p] = true
+		}
+	}
+	return told, nil
+}
