@@ -88,7 +88,8 @@ func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool
 	}
 	var table struct {
 		Routes map[netip.Prefix][]struct {
-			Peer string `json:"peerId"` // "(unspec)" for its own
+			Peer  string `json:"peerId"` // "(unspec)" for its own
+			Stale bool   `json:"stale"`  // told before a restart
 		} `json:"routes"`
 	}
 	if err := json.Unmarshal([]byte(out), &table); err != nil {
@@ -98,7 +99,7 @@ func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool
 	for p, paths := range table.Routes {
 		for _, path := range paths {
 			from, err := netip.ParseAddr(path.Peer)
-			if err != nil {
+			if err != nil || path.Stale {
 				continue
 			}
 			if told[from] == nil {

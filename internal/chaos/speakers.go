@@ -114,8 +114,13 @@ func (a *agentSpeaker) ready(ctx context.Context, peers []netip.Addr) error {
 	}
 	up := map[netip.Addr]bool{}
 	for _, p := range s.BGP.Peers {
-		if up[p.Address] = p.Established; !p.Established && slices.Contains(peers, p.Address) {
+		up[p.Address] = p.Established
+		switch {
+		case !slices.Contains(peers, p.Address):
+		case !p.Established:
 			return fmt.Errorf("session with %s is %s %s", p.Address, p.State, p.LastError)
+		case !p.EndOfRIB:
+			return fmt.Errorf("no End-of-RIB of %s", p.Address)
 		}
 	}
 	for _, p := range peers {
@@ -250,6 +255,14 @@ func (b *birdSpeaker) ready(ctx context.Context, peers []netip.Addr) error {
 		if i < 0 || protocols[i].Info != "Established" {
 			return fmt.Errorf("BIRD has no session with %s", peer)
 		}
+	}
+	details, err := b.bird.Command(ctx, "show protocols all")
+	if err != nil {
+		return err
+	}
+	// Until End-of-RIB; what is stale would be dropped if its speaker went once more (bgp_handle_graceful_restart).
+	if slices.ContainsFunc(details, func(line string) bool { return strings.Contains(line, "Neighbor graceful restart active") }) {
+		return errors.New("BIRD has stale routes")
 	}
 	return nil
 }
