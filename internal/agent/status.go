@@ -189,7 +189,7 @@ type DatastoreStatus struct {
 	AsOf  *time.Time `json:"asOf,omitempty"`
 	// Kept says how the copy on disk stands: "ok" or "degraded: " and why.
 	Kept string `json:"kept"`
-	// KeptBehind: the newest change is not in that copy yet, which takes a second, or, where that is longer, 50 times what writing the copy takes.
+	// KeptBehind: the newest change is not in that copy yet, which takes a second; after a long write 50 times what that took, a minute at most.
 	KeptBehind bool `json:"keptBehind"`
 }
 

@@ -20,9 +20,12 @@ const (
 	patience = 5 * time.Second
 	// writeDelay is how long a snapshot waits for others that make it needless to write it.
 	writeDelay = time.Second
-	// writeCost bounds the share of one processor that writing takes, since files of large clusters are long: the pause is so many times what
-	// the last write took.
+	// writeCost bounds the share of its time that the disk is kept busy, since files of large clusters are long: the pause is so many times what the
+	// last write took, up to maxPause.
 	writeCost = 50
+	maxPause  = time.Minute
+	// retryAfter is how long what could not be written waits, if nothing newer comes.
+	retryAfter = 10 * time.Second
 )
 
 // Keeper hands snapshots on and keeps the newest on disk. Run does the work; the other methods may be called from any goroutine.
@@ -46,7 +49,7 @@ type Status struct {
 	AsOf time.Time
 	// Problem says why there was no usable file at the start, or why it cannot be written now.
 	Problem string
-	// Behind: what was handed out last is not on disk yet.
+	// Behind: the newest snapshot that is fit to be kept is not on disk yet.
 	Behind bool
 }
 
@@ -86,11 +89,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case s := <-k.in:
 			late.Stop()
 			k.fresh()
-			put(k.out, s)
 			if k.reader.good(s) {
 				k.expect(s)
 				put(newest, s)
 			}
+			put(k.out, s)
 		}
 	}
 }
@@ -161,15 +164,18 @@ func (k *Keeper) keep(ctx context.Context, newest <-chan *calico.Snapshot) {
 			pending = s
 		case <-timer.C:
 			began := time.Now()
-			k.save(pending)
+			if !k.save(pending) {
+				timer.Reset(retryAfter)
+				continue
+			}
 			pending = nil
-			earliest = time.Now().Add(writeCost * time.Since(began))
+			earliest = time.Now().Add(min(writeCost*time.Since(began), maxPause))
 		}
 	}
 }
 
-// save writes s. Without a file the agent works as well: it is a problem to be shown, not an error.
-func (k *Keeper) save(s *calico.Snapshot) {
+// save writes s and reports whether it could. Without a file the agent works as well: it is a problem to be shown, not an error.
+func (k *Keeper) save(s *calico.Snapshot) bool {
 	content, err := encode(k.reader, s, time.Now())
 	if err == nil {
 		err = write(k.path, content)
@@ -186,6 +192,7 @@ func (k *Keeper) save(s *calico.Snapshot) {
 	if err != nil && was != text {
 		k.log.Warn("the last good snapshot cannot be kept", "err", err)
 	}
+	return err == nil
 }
 
 func (k *Keeper) note(change func(*Status)) {

@@ -148,6 +148,14 @@ func TestProblemsAreShownAndEndNothing(t *testing.T) {
 		if newest(k) == nil || k.Status().Problem == "" || !k.Status().Behind {
 			t.Errorf("an unwritable folder: status %+v", k.Status())
 		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if _, err := os.Stat(path); err != nil || k.Status().Problem != "" || k.Status().Behind {
+			t.Errorf("nothing was written when that was possible again: %v, status %+v", err, k.Status())
+		}
 	})
 }
 
