@@ -7,6 +7,12 @@ import (
 	"time"
 )
 
+// The blocks that churn changes are in 10.1.224.0 to 10.1.255.255.
+const (
+	firstChanging = 224
+	changing      = 32
+)
+
 // churn changes Calico's data by chance: blocks of both nodes of ours, of those that no fault uses, the filter of their sessions with the
 // rack's router, and who has such a session. It notes in touched whose that was.
 func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *trial) error {
@@ -37,14 +43,14 @@ func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *t
 }
 
 func churnBlock(ctx context.Context, t *trial, random *rand.Rand) error {
-	block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(230 + random.IntN(25)), byte(random.IntN(4) * 64)}), 26)
+	block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + random.IntN(changing)), byte(random.IntN(4) * 64)}), 26)
 	if _, claimed := t.blocks[block]; claimed {
 		return t.release(ctx, block)
 	}
 	return t.claim(ctx, t.nodes[random.IntN(2)], block)
 }
 
-// churnFilter rejects some destinations of the router and, half of the time, an eighth of the churning blocks' range.
+// churnFilter rejects some destinations of the router and, half of the time, an eighth of the changing blocks.
 func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 	rejected := map[netip.Prefix]bool{}
 	for range random.IntN(destinations / 2) {
@@ -52,7 +58,7 @@ func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 	}
 	withheld := netip.Prefix{}
 	if random.IntN(2) == 0 {
-		withheld = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(224 + 4*random.IntN(8)), 0}), 22)
+		withheld = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + changing/8*random.IntN(8)), 0}), 22)
 	}
 	return t.filterRack(ctx, rejected, withheld)
 }

@@ -18,9 +18,9 @@ var agentFaults = []fault{
 		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).stop) }},
 	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
 	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
-	{name: "agent-reexec", kind: kernelNodes, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
-	{name: "agent-drain-cancel", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
-	{name: "vpp-agent-drain-cancel", onlyFirst: true, kind: vppNodes, long: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
+	{name: "agent-reexec", kind: kernelNodes, fresh: true, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
+	{name: "agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
+	{name: "vpp-agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
 	{name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM in the midst of 300 new blocks, started again", run: stopDuringReconcile},
@@ -123,7 +123,7 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 	return t.release(ctx, spare)
 }
 
-// changeBindMode turns NodeIP on, or off again: either is a change that GoBGP can only take by stopping.
+// changeBindMode has GoBGP listen on the node's address alone, which it can only do by stopping.
 func changeBindMode(ctx context.Context, t *trial) error {
 	before := map[*node]int{}
 	for _, n := range t.agents() {

@@ -8,9 +8,9 @@ import (
 )
 
 var apiFaults = []fault{
-	{name: "api-socket", kind: apiNodes, allowed: "–", what: "VPP's API socket goes and comes again, VPP itself goes on", run: replaceSocket},
-	{name: "api-slow", kind: apiNodes, allowed: "–", what: "VPP answers each request 3 s late for 15 s, 20 new blocks meanwhile", run: slowVPP},
-	{name: "api-errors", kind: apiNodes, allowed: "–", what: "VPP refuses every tenth route for 5 s, 200 new blocks meanwhile", run: refuseEveryTenth},
+	{name: "api-socket", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP's API socket goes and comes again, VPP itself goes on", run: replaceSocket},
+	{name: "api-slow", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP answers each request 3 s late for 15 s, 20 new blocks meanwhile", run: slowVPP},
+	{name: "api-errors", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP refuses every tenth route for 5 s, 200 new blocks meanwhile", run: refuseEveryTenth},
 }
 
 // vppUnspecified is VNET_API_ERROR_UNSPECIFIED (vnet/api_errno.h).

@@ -6,25 +6,34 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"vpp-route-agent/internal/netlab"
 )
 
+const configChanges = "BGPPeer, BGPFilter, IPPool and BGPConfiguration made, changed and deleted: no session goes but that of the BGPPeer, no route is written but those concerned"
+
 var configFaults = []fault{
-	{name: "config-changes", kind: kernelNodes, fresh: true, allowed: "0", what: "BGPPeer, BGPFilter, IPPool and BGPConfiguration made, changed and deleted: no session goes but that of the BGPPeer", run: changeConfiguration},
-	{name: "vpp-config-changes", kind: vppNodes, fresh: true, long: true, allowed: "0", what: "BGPPeer, BGPFilter, IPPool and BGPConfiguration made, changed and deleted: no session goes but that of the BGPPeer", run: changeConfiguration},
+	{name: "config-changes", kind: kernelNodes, fresh: true, allowed: "0", what: configChanges, run: changeConfiguration},
+	{name: "vpp-config-changes", kind: vppNodes, fresh: true, long: true, allowed: "0", what: configChanges, run: changeConfiguration},
 }
 
-// secondPool is one beside that of the workloads, secondBlock of it.
-const secondPool = `
+const (
+	// workloadsPool is the pool that carries the traffic, changed in what does not concern BGP.
+	workloadsPool = `
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: workloads}
+spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, nodeSelector: "has(rack)"}
+`
+	// secondPool is another pool; secondBlock is a block of it.
+	secondPool = `
 apiVersion: projectcalico.org/v3
 kind: IPPool
 metadata: {name: second}
 spec: {cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, disableBGPExport: %t}
 `
-
-var secondBlock = netip.MustParsePrefix("10.2.0.0/26")
-
-// communities has the second block carry one.
-const communities = `
+	// community has the second pool's blocks carry one.
+	community = `
 apiVersion: projectcalico.org/v3
 kind: BGPConfiguration
 metadata: {name: default}
@@ -34,84 +43,152 @@ spec:
   nodeMeshMaxRestartTime: 120s
   prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]
 `
+)
 
-// changeConfiguration makes one change after the other, each followed until it shows, and looks at the sessions after each.
+var secondBlock = netip.MustParsePrefix("10.2.0.0/26")
+
+// step is one change of Calico's data.
+type step struct {
+	what   string
+	change func(context.Context) error
+	// resets: it is defined to reset node 1's session with the router.
+	resets bool
+	// writes are the routes that node 1 and node 2 put and delete.
+	writes [2]fibWrites
+	// shows, where it is not nil, is asked for what is seen neither in FIBs nor in what the router has been told.
+	shows func(context.Context) error
+}
+
+type fibWrites struct{ put, deleted uint64 }
+
+// changeConfiguration makes one change after the other, each followed until it shows everywhere, and looks at sessions and writes after each. Beside the
+// three flows of the mesh there is one by the router, from its session's beginning to its end.
 func changeConfiguration(ctx context.Context, t *trial) error {
 	if err := t.addRack(ctx); err != nil {
 		return err
 	}
-	node1, node2 := t.nodes[0], t.nodes[1]
-	steps := []struct {
-		what   string
-		change func() error
-		resets bool // the session with the router
-		shows  func(context.Context) error
-	}{
-		{"a BGPPeer is made", func() error { return t.joinRack(ctx, node1) }, true, nil},
-		{"a BGPFilter rejects two destinations and a block", func() error {
-			return t.filterRack(ctx, map[netip.Prefix]bool{destination(1): true, destination(2): true}, netip.MustParsePrefix("10.1.2.0/24"))
-		}, false, nil},
-		{"it rejects another", func() error {
-			return t.filterRack(ctx, map[netip.Prefix]bool{destination(3): true}, netip.Prefix{})
-		}, false, nil},
-		{"an IPPool is made and a block of it claimed", func() error {
-			if _, err := t.etcd.data.Apply(ctx, fmt.Appendf(nil, secondPool, false)); err != nil {
-				return err
-			}
-			return t.claim(ctx, node2, secondBlock)
-		}, false, nil},
-		{"BGPConfiguration has a community for it", func() error {
-			_, err := t.etcd.data.Apply(ctx, []byte(communities))
-			return err
-		}, false, t.carriesCommunity},
-		{"the IPPool is not exported any more", func() error {
-			t.unexported[secondBlock] = true
-			_, err := t.etcd.data.Apply(ctx, fmt.Appendf(nil, secondPool, true))
-			return err
-		}, false, nil},
-		{"the IPPool is deleted", func() error {
-			if err := t.release(ctx, secondBlock); err != nil {
-				return err
-			}
-			return t.etcd.data.Delete(ctx, "IPPool", "second")
-		}, false, nil},
-		{"BGPConfiguration is as before", func() error {
-			_, err := t.etcd.data.Apply(ctx, []byte(calicoData))
-			return err
-		}, false, nil},
-		{"the BGPPeer is deleted", func() error { return t.leaveRack(ctx, node1) }, true, nil},
+	place := destination(5).Addr().Next()
+	if err := t.rack.ns.AddAddress("lo", netip.PrefixFrom(place, place.BitLen())); err != nil {
+		return err
 	}
-	for _, s := range steps {
-		before, err := t.sessions(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.change(); err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
-		}
-		if s.shows != nil {
-			if err := await(ctx, recovery, s.what, s.shows); err != nil {
-				return err
-			}
-		}
-		if err := t.converged(ctx, recovery); err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
-		}
-		err = t.kept(ctx, before, map[session]bool{{node1.name, t.rack.address}: s.resets})
-		t.must(err == nil, "%s: %v", s.what, err)
+	steps := t.configSteps()
+	if err := t.make(ctx, steps[0]); err != nil {
+		return err
 	}
-	t.note("%d changes", len(steps))
-	return nil
+	w := t.nodes[0].workload
+	flow, err := w.ns.StartFlow(netlab.FlowConfig{From: w.address, To: place, Interval: packetInterval, Timeout: answerPatience})
+	if err != nil {
+		return err
+	}
+	last := len(steps) - 1
+	for _, s := range steps[1:last] {
+		if err = t.make(ctx, s); err != nil {
+			break
+		}
+	}
+	report := flow.Stop()
+	t.mustArrive(report.Lost == 0 && report.Sent > 0, "by the router: %s", report)
+	t.note("%d changes; by the router: %s", len(steps), report)
+	if err != nil {
+		return err
+	}
+	return t.make(ctx, steps[last])
 }
 
-// carriesCommunity sees that the router has the second block with its community.
-func (t *trial) carriesCommunity(ctx context.Context) error {
+// configSteps begins with the session to the router and ends with it.
+func (t *trial) configSteps() []step {
+	node1, node2 := t.nodes[0], t.nodes[1]
+	apply := func(text string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := t.etcd.data.Apply(ctx, []byte(text))
+			return err
+		}
+	}
+	return []step{
+		{what: "a BGPPeer is made", resets: true, writes: [2]fibWrites{{put: destinations}},
+			change: func(ctx context.Context) error { return t.joinRack(ctx, node1) }},
+		{what: "a BGPFilter rejects two destinations and a block", writes: [2]fibWrites{{deleted: 2}},
+			change: func(ctx context.Context) error {
+				return t.filterRack(ctx, map[netip.Prefix]bool{destination(1): true, destination(2): true}, netip.MustParsePrefix("10.1.2.0/24"))
+			}},
+		{what: "it rejects another destination instead", writes: [2]fibWrites{{put: 2, deleted: 1}},
+			change: func(ctx context.Context) error {
+				return t.filterRack(ctx, map[netip.Prefix]bool{destination(3): true}, netip.Prefix{})
+			}},
+		{what: "the workloads' IPPool has other NAT and another nodeSelector", change: apply(workloadsPool)},
+		{what: "an IPPool is made and a block of it claimed", writes: [2]fibWrites{{put: 1}, {put: 1}},
+			change: func(ctx context.Context) error {
+				return errors.Join(apply(fmt.Sprintf(secondPool, false))(ctx), t.claim(ctx, node2, secondBlock))
+			}},
+		{what: "BGPConfiguration has a community for it", change: apply(community),
+			shows: func(ctx context.Context) error { return t.carriesCommunity(ctx, true) }},
+		{what: "BGPConfiguration and the workloads' IPPool are as before", change: apply(calicoData),
+			shows: func(ctx context.Context) error { return t.carriesCommunity(ctx, false) }},
+		{what: "the second IPPool is not exported any more", writes: [2]fibWrites{{deleted: 1}},
+			change: func(ctx context.Context) error {
+				t.unexported[secondBlock] = true
+				return apply(fmt.Sprintf(secondPool, true))(ctx)
+			}},
+		{what: "the block is released and the second IPPool deleted", writes: [2]fibWrites{{}, {deleted: 1}},
+			change: func(ctx context.Context) error {
+				return errors.Join(t.release(ctx, secondBlock), t.etcd.data.Delete(ctx, "IPPool", "second"))
+			}},
+		{what: "the BGPPeer is deleted", resets: true, writes: [2]fibWrites{{deleted: destinations - 1}},
+			change: func(ctx context.Context) error { return t.leaveRack(ctx, node1) }},
+	}
+}
+
+// make makes one step and compares.
+func (t *trial) make(ctx context.Context, s step) error {
+	sessions, err := t.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := t.writes(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.change(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.what, err)
+	}
+	if s.shows != nil {
+		if err := await(ctx, recovery, s.what, s.shows); err != nil {
+			return err
+		}
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return fmt.Errorf("%s: %w", s.what, err)
+	}
+	err = t.kept(ctx, sessions, map[session]bool{{t.nodes[0].name, t.rack.address}: s.resets})
+	t.must(err == nil, "%s: %v", s.what, err)
+	after, err := t.writes(ctx)
+	for i, want := range s.writes {
+		got := fibWrites{after[i].put - before[i].put, after[i].deleted - before[i].deleted}
+		t.must(got == want, "%s: %s put %d routes and deleted %d, want %d and %d", s.what, t.nodes[i].name, got.put, got.deleted, want.put, want.deleted)
+	}
+	return err
+}
+
+// writes are the routes that our agents have put and deleted since they started.
+func (t *trial) writes(ctx context.Context) (w [2]fibWrites, err error) {
+	for i := range w {
+		s, err := t.ours(i + 1).status(ctx)
+		if err != nil {
+			return w, err
+		}
+		w[i] = fibWrites{s.FIB.OpsPut, s.FIB.OpsDeleted}
+	}
+	return w, nil
+}
+
+// carriesCommunity sees that the router has the second block with its community, or without.
+func (t *trial) carriesCommunity(ctx context.Context, want bool) error {
 	out, err := t.rack.frr.Command(ctx, "show bgp ipv4 unicast "+secondBlock.String())
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(out, "64512:300") {
-		return errors.New("the router has it without")
+	if has := strings.Contains(out, "Community: 64512:300"); has != want {
+		return fmt.Errorf("the router has it with the community: %t", has)
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ import (
 )
 
 var etcdFaults = []fault{
-	{name: "etcd-outage", kind: kernelNodes, anyNodes: true, allowed: "0", what: "all of etcd killed for 10 s, started again", run: killEtcd},
-	{name: "etcd-leader", kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader killed, started again after a change", run: killLeader},
-	{name: "etcd-quorum", kind: kernelNodes, anyNodes: true, allowed: "0", what: "two of three etcds killed for 8 s, started again", run: loseQuorum},
-	{name: "etcd-frozen", kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader},
-	{name: "etcd-compaction", kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
-	{name: "etcd-member", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
-	{name: "etcd-flood", kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 000 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
+	{name: "etcd-outage", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "all of etcd killed for 10 s, started again", run: killEtcd},
+	{name: "etcd-leader", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader killed, started again after a change", run: killLeader},
+	{name: "etcd-quorum", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "two of three etcds killed for 8 s, started again", run: loseQuorum},
+	{name: "etcd-frozen", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader},
+	{name: "etcd-compaction", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
+	{name: "etcd-member", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
+	{name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 000 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
 	{name: "etcd-token", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "etcd asks for a password, and tokens expire after 3 s; the nodes cut off, a change meanwhile, twice", run: expireTokens},
-	{name: "etcd-old", kind: kernelNodes, allowed: "0", long: true, fresh: true, oldEtcd: true, what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two of three killed for 8 s", run: troubleOldEtcd},
+	{name: "etcd-old", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, oldEtcd: true, what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two of three killed for 8 s", run: troubleOldEtcd},
 }
 
 func killEtcd(ctx context.Context, t *trial) error {

@@ -15,12 +15,12 @@ import (
 )
 
 var inputFaults = []fault{
-	{name: "input-malformed", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session stays, the paths do not", run: sendMalformed},
-	{name: "input-absurd", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes", run: sendAbsurd},
+	{name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session stays, the paths do not", run: sendMalformed},
+	{name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes", run: sendAbsurd},
 	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
-	{name: "input-garbage", kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
-	{name: "input-hammer", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never finish a request", run: hammer},
+	{name: "input-garbage", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
+	{name: "input-hammer", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never finish a request", run: hammer},
 }
 
 // attacked runs f with an attacker that peers with node 1, and takes it away again.

@@ -183,18 +183,18 @@ func loseRouter(ctx context.Context, t *trial, routers [2]*router) error {
 
 // lossless judges the flow by router i where nothing may be lost.
 func lossless(t *trial, i int, report netlab.Report) {
-	t.must(report.Lost == 0, "by tor-%d: %s", i+1, report)
+	t.mustArrive(report.Lost == 0, "by tor-%d: %s", i+1, report)
 	t.note("by tor-%d: %s", i+1, report)
 }
 
 // firstDied judges the flow by router i where the first has died: what went by it may be lost until the hold time.
 func firstDied(t *trial, i int, report netlab.Report) {
 	if i > 0 {
-		t.must(report.Lost == 0, "by the living router: %s", report)
+		t.mustArrive(report.Lost == 0, "by the living router: %s", report)
 		t.note("by the living router: %s", report)
 		return
 	}
 	most := int((routerHold + 3*time.Second) / packetInterval) // our timer may start a keepalive interval late
-	t.must(report.Lost <= most, "by the dead router: %s, allowed %d", report, most)
+	t.mustArrive(report.Lost <= most, "by the dead router: %s, allowed %d", report, most)
 	t.note("by the dead router: %s", report)
 }

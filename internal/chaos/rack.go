@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// outside is what the router of the rack leads to, in destinations of 24 bits.
-var outside = netip.MustParsePrefix("10.98.0.0/16")
-
 const (
 	destinations = 40
 	rackHold     = 90 * time.Second
@@ -40,7 +37,7 @@ func (c *cluster) addRack(ctx context.Context) error {
 	return c.filterRack(ctx, nil, netip.Prefix{})
 }
 
-// destination is number i of those behind the rack's router.
+// destination is number i of the prefixes behind the rack's router.
 func destination(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i), 0}), 24)
 }

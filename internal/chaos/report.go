@@ -39,10 +39,7 @@ func columns(r result) []string {
 	if r.Allowed > 0 {
 		allowed += fmt.Sprintf(" (%d)", r.Allowed)
 	}
-	remarks := slices.Concat(r.Failed, r.Notes)
-	if r.Attempts > 1 {
-		remarks = append(remarks, fmt.Sprintf("attempt %d: the control flow had lost packets", r.Attempts))
-	}
+	remarks := slices.Concat(r.Failed, r.Notes, r.Repeated)
 	return []string{r.What, r.Dataplane, flows, lost, allowed, fmt.Sprintf("%.1f s", r.Converged), strings.TrimSpace(verdict(r) + " " + strings.Join(remarks, "; "))}
 }
 

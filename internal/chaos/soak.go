@@ -14,7 +14,7 @@ const (
 	// quietRounds is how many rounds of mere churn there are for each fault, on average.
 	quietRounds = 3
 	// growth is what an agent may hold more than when it was first quiet: what the collector has not returned yet.
-	growth = 96 << 20
+	growth = 48 << 20
 )
 
 // soak changes Calico's data and makes faults by chance for so long, and checks after each round what must always hold: every FIB is what
@@ -79,7 +79,8 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		if unproved++; proved {
 			unproved = 0
 		}
-		if !r.OK && !(r.onlyPackets && 0 < unproved && unproved < attempts) { // the machine itself lost packets: nothing is proved
+		excused := r.onlyPackets && !proved && unproved < attempts && seen.unproved <= attempts+seen.rounds/20
+		if !r.OK && !excused {
 			if s.keepLogs != "" {
 				saveLogs(c.lab.Dir(), filepath.Join(s.keepLogs, "soak"))
 			}
@@ -114,8 +115,8 @@ func (t tally) String() string {
 		t.rounds, time.Since(t.start).Round(time.Second), t.faults, t.sent, t.allowed, t.unproved)
 }
 
-// notInSoak are faults that take long and show nothing more than others, and one that happens only the first time.
-var notInSoak = regexp.MustCompile(`^(vpp-late|agent-no-etcd|agent-reexec)$`)
+// notInSoak are faults that take long and show nothing more than others, and those that have a twin for VPP.
+var notInSoak = regexp.MustCompile(`^(vpp-late|agent-no-etcd|agent-kill|agent-drain-cancel)$`)
 
 // soakFault chooses a fault that leaves the cluster as it was.
 func soakFault(random *rand.Rand, k kind) fault {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,7 +69,7 @@ func TestLostInGaps(t *testing.T) {
 func TestLostInStalls(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	stalls := []netlab.Stall{{From: at(1000), To: at(1300)}}
+	stalls := map[int][]netlab.Stall{1: {{From: at(1000), To: at(1300)}}} // of the second node
 	outage := func(first, last, lost int) netlab.Report {
 		return netlab.Report{Outages: []netlab.Outage{{First: at(first), Last: at(last), Lost: lost}}}
 	}
@@ -82,8 +84,14 @@ func TestLostInStalls(t *testing.T) {
 		"nothing":                   {netlab.Report{}, 0},
 		"on the way when it was up": {outage(1160, 1305, 146), 146},
 	} {
-		if got := lostInStalls([]netlab.Report{c.report}, stalls); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+		for flow, passes := range []bool{true, true, false} {
+			reports, want := make([]netlab.Report, 3), 0
+			if reports[flow] = c.report; passes {
+				want = c.want
+			}
+			if got := lostInStalls(reports, stalls); got != want {
+				t.Errorf("%s, flow %d: %d, want %d", name, flow+1, got, want)
+			}
 		}
 	}
 }
@@ -100,16 +108,22 @@ func TestParseFIB(t *testing.T) {
     [0] [@5]: ipv4 via 10.1.0.1 host-calinode-1: mtu:9000 next:4 flags:[] 52f8d8ddc1daeeeeeeeeeeee0800
 10.1.1.0/26
   unicast-ip4-chain
-  [@0]: dpo-load-balance: [proto:ip4 index:21 buckets:1 uRPF:24 to:[198664:8741216]]
+  [@0]: dpo-load-balance: [proto:ip4 index:21 buckets:2 uRPF:24 to:[198664:8741216]]
     [0] [@3]: arp-ipv4: via 192.168.4.12 host-uplink
+    [1] [@5]: ipv4 via 192.168.4.13 host-uplink: mtu:9000 next:5 flags:[] aa1d4ad8c9f702fe000000010800
+192.168.4.111/32
+  unicast-ip4-chain
+  [@0]: dpo-load-balance: [proto:ip4 index:9 buckets:1 uRPF:13 to:[0:0]]
+    [0] [@12]: dpo-receive: 192.168.4.111 on host-uplink
 `
-	got, err := parseFIB(text)
-	want := map[netip.Prefix]netip.Addr{
-		netip.MustParsePrefix("10.1.0.0/26"): {},
-		netip.MustParsePrefix("10.1.0.1/32"): netip.MustParseAddr("10.1.0.1"),
-		netip.MustParsePrefix("10.1.1.0/26"): netip.MustParseAddr("192.168.4.12"),
+	hop := netip.MustParseAddr
+	want := map[netip.Prefix][]netip.Addr{
+		netip.MustParsePrefix("10.1.0.0/26"):      {{}},
+		netip.MustParsePrefix("10.1.0.1/32"):      {hop("10.1.0.1")},
+		netip.MustParsePrefix("10.1.1.0/26"):      {hop("192.168.4.12"), hop("192.168.4.13")},
+		netip.MustParsePrefix("192.168.4.111/32"): nil,
 	}
-	if err != nil || difference(want, got) != nil {
-		t.Errorf("%v, %v", difference(want, got), err)
+	if got := parseFIB(text); !maps.EqualFunc(got, want, slices.Equal[[]netip.Addr]) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

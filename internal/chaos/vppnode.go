@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"vpp-route-agent/internal/netlab"
@@ -68,50 +68,52 @@ func (n *node) configureUplink(ctx context.Context, i int) error {
 }
 
 var (
-	private   = netip.MustParsePrefix("10.0.0.0/8")
-	fibPrefix = regexp.MustCompile(`^(\d+\.\d+\.\d+\.\d+/\d+)$`)
-	fibHop    = regexp.MustCompile(`ipv4:? via (\d+\.\d+\.\d+\.\d+) `)
+	fibPrefix = regexp.MustCompile(`^\d+\.\d+\.\d+\.\d+/\d+$`)
+	fibBucket = regexp.MustCompile(`^    \[\d+\] \[@\d+\]: (?:(dpo-drop)|(?:arp-)?ipv4:? via (\d+\.\d+\.\d+\.\d+) )`)
+	// VPP's own entries, and those of the uplink's network.
+	notLearned = []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("224.0.0.0/4"),
+		netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
+	}
 )
 
-// forwarded is what VPP itself says that it does with the agent's routes: by its command line, not by the agent. Here they are what is in 10.0.0.0/8, but for
-// the single addresses, which are workloads' and the CNI plugin's.
+// forwarded is what VPP itself, asked by its command line, does with all that is not its own and not the CNI plugin's: that is what the agent has
+// programmed, if both are right.
 func (n *node) forwarded(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
 	out, err := n.vpp.Command(ctx, "show ip fib table 0")
 	if err != nil {
 		return nil, err
 	}
-	found, err := parseFIB(out)
-	if err != nil {
-		return nil, fmt.Errorf("show ip fib: %w", err)
+	found := map[netip.Prefix]netip.Addr{}
+	for p, ways := range parseFIB(out) {
+		behind := func(port port) bool { return p.IsSingleIP() && port.behind == p.Addr() }
+		if slices.Contains(notLearned, p) || underlayNet.Overlaps(p) || slices.ContainsFunc(n.ports, behind) {
+			continue
+		}
+		if len(ways) != 1 {
+			return nil, fmt.Errorf("show ip fib: %s has %d ways that are drops or next hops: %v", p, len(ways), ways)
+		}
+		found[p] = ways[0]
 	}
-	maps.DeleteFunc(found, func(p netip.Prefix, _ netip.Addr) bool {
-		return p.IsSingleIP() || !private.Contains(p.Addr())
-	})
 	return found, nil
 }
 
-// parseFIB reads VPP's list of all entries: the next hop that packets to each prefix take, the zero Addr where they are dropped.
-func parseFIB(text string) (map[netip.Prefix]netip.Addr, error) {
-	found := map[netip.Prefix]netip.Addr{}
+// parseFIB reads VPP's list of all entries: the next hops that packets to each prefix take, the zero Addr where they are dropped. What is neither is left out.
+func parseFIB(text string) map[netip.Prefix][]netip.Addr {
+	found := map[netip.Prefix][]netip.Addr{}
 	var p netip.Prefix
 	for line := range strings.Lines(text) {
-		if m := fibPrefix.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-			var err error
-			if p, err = netip.ParsePrefix(m[1]); err != nil {
-				return nil, err
-			}
-			found[p] = netip.Addr{}
-			continue
-		}
-		if m := fibHop.FindStringSubmatch(line); m != nil {
-			hop, err := netip.ParseAddr(m[1])
-			if err != nil {
-				return nil, err
-			}
-			found[p] = hop
+		line = strings.TrimRight(line, "\n")
+		if fibPrefix.MatchString(line) {
+			p = netip.MustParsePrefix(line)
+			found[p] = nil
+		} else if m := fibBucket.FindStringSubmatch(line); m != nil && m[1] != "" {
+			found[p] = append(found[p], netip.Addr{})
+		} else if m != nil {
+			found[p] = append(found[p], netip.MustParseAddr(m[2]))
 		}
 	}
-	return found, nil
+	return found
 }
 
 // addPort gives VPP a device behind which one address is, with its route, as a CNI plugin for VPP does.

@@ -11,11 +11,11 @@ import (
 
 const (
 	stallInterval = 5 * time.Millisecond
-	// A process that runs without a pause is not switched to; it gets this much time or more of each interval in which somebody looks.
+	// A thread that runs without a pause is not switched to; it gets this much time or more of each interval in which somebody looks.
 	leastRun = time.Millisecond
 )
 
-// Stall is a time in which the machine did not let a process run.
+// Stall is a time in which the machine did not let a process run that had work.
 type Stall struct{ From, To time.Time }
 
 // StallWatch notes stalls until it is stopped.
@@ -25,8 +25,8 @@ type StallWatch struct {
 	stalls []Stall
 }
 
-// WatchStalls notes for how long a process, which must be one that wakes up all the time, as VPP's main thread does, was not run by the
-// machine, where that was at least so long. Times in which a signal holds it (SIGSTOP) are none; it ends by itself with the process.
+// WatchStalls notes when a process's main thread was runnable, and the machine did not run it, for at least so long. A thread that waits for anything, or is
+// held by a signal, is not runnable. The watch looks every 5 ms; when it is late itself, it errs towards no stall. It ends with the process.
 func (p *Process) WatchStalls(atLeast time.Duration) *StallWatch {
 	w := &StallWatch{done: make(chan struct{})}
 	pid := p.PID()
@@ -35,21 +35,33 @@ func (p *Process) WatchStalls(atLeast time.Duration) *StallWatch {
 }
 
 func (w *StallWatch) note(pid int, atLeast time.Duration) {
-	last, err := readRun(pid)
-	for ticker := time.NewTicker(stallInterval); err == nil; {
+	ticker := time.NewTicker(stallInterval)
+	defer ticker.Stop()
+	since, err := readRun(pid) // what it had run when it was seen to run last
+	for until := since.at; err == nil; {
 		select {
 		case <-w.done:
+			w.end(since.at, until, atLeast)
 			return
 		case <-ticker.C:
 		}
 		var now run
-		if now, err = readRun(pid); err != nil || now.same(last) && !now.held {
+		if now, err = readRun(pid); err != nil {
+			return
+		}
+		if now.runnable && now.same(since) {
+			until = now.at
 			continue
 		}
-		if now.at.Sub(last.at) >= atLeast && !now.held && !last.held {
-			w.stalls = append(w.stalls, Stall{last.at, now.at})
-		}
-		last = now
+		w.end(since.at, until, atLeast)
+		since, until = now, now.at
+	}
+}
+
+// end notes what lasted from a look that saw the process run until the last one that saw it not run since.
+func (w *StallWatch) end(from, to time.Time, atLeast time.Duration) {
+	if to.Sub(from) >= atLeast {
+		w.stalls = append(w.stalls, Stall{from, to})
 	}
 }
 
@@ -65,21 +77,22 @@ type run struct {
 	at       time.Time
 	cpu      time.Duration
 	switches uint64 // to it
-	held     bool   // by a signal
+	runnable bool
 }
 
 func (r run) same(last run) bool { return r.switches == last.switches && r.cpu-last.cpu < leastRun }
 
-// readRun reads what the kernel counts of a thread (Documentation/scheduler/sched-stats.rst).
+// readRun reads what the kernel says of a thread (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst).
 func readRun(pid int) (r run, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return run{}, err
 	}
-	// "PID (NAME) STATE …", where NAME may contain anything.
-	if i := bytes.LastIndexByte(stat, ')'); i >= 0 && len(stat) > i+2 {
-		r.held = stat[i+2] == 'T' || stat[i+2] == 't'
+	i := bytes.LastIndexByte(stat, ')') // "PID (NAME) STATE …", where NAME may contain anything
+	if i < 0 || len(stat) < i+3 {
+		return run{}, fmt.Errorf("netlab: /proc/%d/stat: %q", pid, stat)
 	}
+	r.runnable = stat[i+2] == 'R'
 	counts, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 	if err != nil {
 		return run{}, err
