@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// The blocks that churn changes are in 10.1.224.0 to 10.1.255.255.
+// The blocks that churn changes are in 10.1.232.0 to 10.1.255.255.
 const (
-	firstChanging = 224
-	changing      = 32
+	firstChanging = 232
+	changing      = 24
 )
 
 // churn changes Calico's data by chance: blocks of both nodes of ours, of those that no fault uses, the filter of their sessions with the
@@ -50,7 +50,7 @@ func churnBlock(ctx context.Context, t *trial, random *rand.Rand) error {
 	return t.claim(ctx, t.nodes[random.IntN(2)], block)
 }
 
-// churnFilter rejects some destinations of the router and, half of the time, an eighth of the changing blocks.
+// churnFilter rejects some destinations of the router and, half of the time, a third of the changing blocks.
 func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 	rejected := map[netip.Prefix]bool{}
 	for range random.IntN(destinations / 2) {
@@ -58,7 +58,7 @@ func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 	}
 	withheld := netip.Prefix{}
 	if random.IntN(2) == 0 {
-		withheld = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + changing/8*random.IntN(8)), 0}), 22)
+		withheld = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + changing/3*random.IntN(3)), 0}), 21)
 	}
 	return t.filterRack(ctx, rejected, withheld)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"syscall"
 	"time"
 
 	"vpp-route-agent/internal/agent"
@@ -23,7 +24,7 @@ var agentFaults = []fault{
 	{name: "vpp-agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
 	{name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
-	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM in the midst of 300 new blocks, started again", run: stopDuringReconcile},
+	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM when it has 300 new blocks to program, started again", run: stopDuringReconcile},
 }
 
 // spare is a block without workloads, for changes that must get through.
@@ -181,20 +182,21 @@ func drainAndCancel(ctx context.Context, t *trial) error {
 	return a.post(ctx, "/v1/drain/cancel", nil, &d)
 }
 
+// stopDuringReconcile freezes the agent of node 1 while 300 blocks come, and thaws it with SIGTERM pending: it has all of them to program, and to end.
 func stopDuringReconcile(ctx context.Context, t *trial) error {
 	const blocks = 300
 	a := t.ours(1)
-	for i := range blocks {
-		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
-		if err := t.claim(ctx, t.nodes[1], block); err != nil {
-			return err
-		}
-		if i == blocks/2 {
-			t.start = time.Now()
-			if err := a.stop(); err != nil {
-				return err
-			}
-		}
+	t.start = time.Now()
+	if err := a.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	release, err := t.manyBlocks(ctx, blocks)
+	if err == nil {
+		err = await(ctx, recovery, "they have come to node 3", t.nodes[2].objection)
+	}
+	err = errors.Join(err, a.process.Signal(syscall.SIGTERM), a.process.Signal(syscall.SIGCONT), a.stop())
+	if err != nil {
+		return err
 	}
 	if err := a.start(ctx); err != nil {
 		return err
@@ -202,14 +204,7 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	for block, owner := range t.blocks {
-		if third := block.Addr().As4()[2]; third >= 128 && third < 128+blocks/4 && owner == t.nodes[1] {
-			if err := t.release(ctx, block); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return release()
 }
 
 // upgradeAgent has an agent of another version write the journal and the copy of Calico's data that ours then starts from.

@@ -19,6 +19,7 @@ var etcdFaults = []fault{
 	{name: "etcd-compaction", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
 	{name: "etcd-member", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
 	{name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 000 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
+	{name: "etcd-slow-watch", keepsSessions: true, kind: kernelNodes, anyNodes: true, long: true, allowed: "0", what: "an agent is frozen for 8 s (SIGSTOP) and does not read its watch of 10 000 changes of blocks", run: floodFrozen},
 	{name: "etcd-token", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "etcd asks for a password, and tokens expire after 3 s; the nodes cut off, a change meanwhile, twice", run: expireTokens},
 	{name: "etcd-old", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, oldEtcd: true, what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two of three killed for 8 s", run: troubleOldEtcd},
 }
@@ -152,44 +153,97 @@ func replaceMember(ctx context.Context, t *trial) error {
 	return t.getsThrough(ctx)
 }
 
-// floodEtcd changes 100 blocks of node 2 a hundred times each: claimed and released in turn, and in the end released.
-func floodEtcd(ctx context.Context, t *trial) error {
-	const blocks, rounds = 100, 100
-	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
-		return err
+// flood changes 100 blocks of node 2, which has the spare one, a hundred times each: claimed and released in turn, and in the end claimed. It returns what
+// releases them, and the spare one.
+func (t *trial) flood(ctx context.Context) (release func() error, err error) {
+	const blocks, rounds = 100, 101
+	key := func(cidr netip.Prefix) string {
+		return calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr, Owner: calico.Owner{Host: t.nodes[1].name}}.String()
 	}
-	key := calico.Key{Kind: calico.KindBlockAffinity, CIDR: spare, Owner: calico.Owner{Host: t.nodes[1].name}}.String()
-	value, err := t.etcd.data.GetRaw(ctx, key)
+	value, err := t.etcd.data.GetRaw(ctx, key(spare))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	claimed, released := map[string]string{}, map[string]string{} // "" deletes
+	var all []netip.Prefix
+	for i := range blocks {
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
+		claimed[key(cidr)], released[key(cidr)] = value, ""
+		all = append(all, cidr)
+	}
+	t.start = time.Now()
+	for round := range rounds {
+		changes := claimed
+		if round%2 == 1 {
+			changes = released
+		}
+		if err := t.etcd.data.ChangeRaw(ctx, changes); err != nil {
+			return nil, err
+		}
+	}
+	t.note("%d changes in %.1f s", blocks*rounds, time.Since(t.start).Seconds())
+	for _, cidr := range all {
+		t.blocks[cidr] = t.nodes[1]
+	}
+	return func() error {
+		for _, cidr := range all {
+			delete(t.blocks, cidr)
+		}
+		return errors.Join(t.etcd.data.ChangeRaw(ctx, released), t.release(ctx, spare))
+	}, nil
+}
+
+func floodEtcd(ctx context.Context, t *trial) error {
 	before, err := t.footprint(ctx)
 	if err != nil {
 		return err
 	}
-	t.start = time.Now()
-	for round := range rounds {
-		changes := map[string]string{} // "" deletes
-		for i := range blocks {
-			cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(200 + i/4), byte(i % 4 * 64)}), 26)
-			k := calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr, Owner: calico.Owner{Host: t.nodes[1].name}}.String()
-			if changes[k] = ""; round%2 == 0 {
-				changes[k] = value
-			}
-		}
-		if err := t.etcd.data.ChangeRaw(ctx, changes); err != nil {
-			return err
-		}
+	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
+		return err
 	}
-	took := time.Since(t.start)
-	t.note("%d changes in %.1f s", blocks*rounds, took.Seconds())
-	if err := t.release(ctx, spare); err != nil {
+	release, err := t.flood(ctx)
+	if err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	return t.noGrowth(ctx, before, 64<<20)
+	t.note("the last was everywhere after %.1f s", time.Since(t.start).Seconds())
+	if err := t.noGrowth(ctx, before, 64<<20); err != nil {
+		return err
+	}
+	return release()
+}
+
+// floodFrozen has etcd keep changes for an agent that does not read: what waits for a slow watcher is etcd's to keep, and all of it has to come.
+func floodFrozen(ctx context.Context, t *trial) error {
+	a := t.ours(1)
+	before, err := t.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
+		return err
+	}
+	if err := a.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	release, err := t.flood(ctx)
+	if err == nil {
+		err = pause(ctx, 8*time.Second)
+	}
+	if err := errors.Join(err, a.process.Signal(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	thawed := time.Now()
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	t.note("all was well %.1f s after it went on", time.Since(thawed).Seconds())
+	if err := t.noGrowth(ctx, before, 64<<20); err != nil {
+		return err
+	}
+	return release()
 }
 
 // footprint is what the agents hold: goroutines, and resident memory in bytes.

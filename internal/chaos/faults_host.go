@@ -20,7 +20,8 @@ var hostFaults = []fault{
 	{name: "host-clocks", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead", run: jumpClocks},
 }
 
-// onDisk restarts the agent of node 1 with its state directory on a small or read-only file system of its own, kills it there, and goes back.
+// onDisk restarts the agent of node 1 with its state directory on a small or read-only file system of its own, has it learn 200 blocks, kills it there, and
+// goes back to the old directory, whose journal is out of date, after they are released.
 func (t *trial) onDisk(ctx context.Context, options string) error {
 	a := t.ours(1)
 	if err := os.MkdirAll(a.stateDir(), 0o700); err != nil {
@@ -32,24 +33,31 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
-	err := await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
+	release, err := t.manyBlocks(ctx, 200) // the journal of them does not fit
+	if err != nil {
+		return err
+	}
+	err = await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
 		s, err := a.status(ctx)
-		if err == nil && !strings.HasPrefix(s.FIB.Journal, "degraded") && !strings.HasPrefix(s.Datastore.Kept, "degraded") {
+		if err == nil && !(strings.HasPrefix(s.FIB.Journal, "degraded") && strings.HasPrefix(s.Datastore.Kept, "degraded")) {
 			err = fmt.Errorf("journal %s, copy of Calico's data %s", s.FIB.Journal, s.Datastore.Kept)
 		}
 		return err
 	})
 	t.must(err == nil, "%v", err)
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
 	if s, err := a.status(ctx); err == nil {
 		journal, _, _ := strings.Cut(s.FIB.Journal, ":")
 		kept, _, _ := strings.Cut(s.Datastore.Kept, ":")
 		t.note("journal %s, copy of Calico's data %s", journal, kept)
 	}
 	a.wrap = nil
-	if err := a.kill(); err != nil {
+	if err := errors.Join(a.kill(), release(), a.start(ctx)); err != nil {
 		return err
 	}
-	return a.start(ctx)
+	return t.converged(ctx, recovery)
 }
 
 func limitDescriptors(ctx context.Context, t *trial) error {

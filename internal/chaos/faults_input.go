@@ -15,7 +15,7 @@ import (
 )
 
 var inputFaults = []fault{
-	{name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session stays, the paths do not", run: sendMalformed},
+	{name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session and other paths stay, the path goes", run: sendMalformed},
 	{name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes", run: sendAbsurd},
 	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
@@ -40,16 +40,33 @@ func (t *trial) attacked(ctx context.Context, f func(*attacker) error) error {
 	return errors.Join(f(x), t.etcd.data.Delete(ctx, "BGPPeer", "attacker"))
 }
 
+// sendMalformed has each malformed UPDATE be about a prefix that was announced well before. It is taken for a withdrawal of that one alone.
 func sendMalformed(ctx context.Context, t *trial) error {
-	return t.attacked(ctx, func(x *attacker) error {
-		i := 0
-		for what, attributes := range malformed {
-			session := x.session()
-			x.send(update(attributes, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(i), 0}), 24)))
-			i++
-			if err := pause(ctx, 200*time.Millisecond); err != nil {
+	victim, other := netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.66.1.0/24")
+	has := func(what string, want map[netip.Prefix]bool) error {
+		return await(ctx, 5*time.Second, what, func(ctx context.Context) error {
+			have, err := t.nodes[0].programmed(ctx)
+			if err != nil {
 				return err
 			}
+			for p, wanted := range want {
+				if _, ok := have[p]; ok != wanted {
+					return fmt.Errorf("%s is in the FIB: %t", p, ok)
+				}
+			}
+			return nil
+		})
+	}
+	return t.attacked(ctx, func(x *attacker) error {
+		for what, attributes := range malformed {
+			session := x.session()
+			x.send(update(good, victim, other))
+			if err := has("before "+what, map[netip.Prefix]bool{victim: true, other: true}); err != nil {
+				return err
+			}
+			x.send(update(attributes, victim))
+			err := has("after "+what, map[netip.Prefix]bool{victim: false, other: true})
+			t.must(err == nil, "%v", err)
 			if x.session() != session || session == nil {
 				t.must(false, "%s ended the session", what)
 				if err := x.up(ctx); err != nil {
@@ -57,7 +74,7 @@ func sendMalformed(ctx context.Context, t *trial) error {
 				}
 			}
 		}
-		t.note("%d kinds", i)
+		t.note("%d kinds", len(malformed))
 		return nil
 	})
 }

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 var vppFaults = []fault{
 	{name: "vpp-agent-kill", onlyFirst: true, kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
 		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
 	{name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true, what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd},
-	{name: "vpp-kill", keepsSessions: true, onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again", run: killVPP},
+	{name: "vpp-kill", keepsSessions: true, onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again",
+		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Kill) }},
+	{name: "vpp-term", keepsSessions: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "until VPP forwards again", what: "VPP SIGTERM, started and configured again",
+		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Stop) }},
 	{name: "vpp-freeze", keepsSessions: true, onlyFirst: true, kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
 	{name: "vpp-late", onlyFirst: true, kind: vppNodes, allowed: "until BGP is back", what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP},
 }
@@ -23,15 +28,15 @@ const perNode = 2
 // settling is what VPP and its neighbours may take after it forwards again: addresses are resolved anew.
 const settling = 1500 * time.Millisecond
 
-func killVPP(ctx context.Context, t *trial) error {
+func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {
 	n := t.nodes[0]
-	if err := n.vpp.Kill(); err != nil {
+	if err := end(n.vpp); err != nil {
 		return err
 	}
 	return t.backWithVPP(ctx, n)
 }
 
-// backWithVPP starts VPP and waits for the routes. Sessions stay up meanwhile: they outlast what is shorter than the hold time.
+// backWithVPP starts VPP and waits for the routes.
 func (t *trial) backWithVPP(ctx context.Context, n *node) error {
 	down := time.Now()
 	if err := n.restartVPP(ctx); err != nil {
@@ -74,6 +79,7 @@ func freezeVPP(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.must(during.goroutines[0] <= before.goroutines[0]+10, "%.0f goroutines while it was frozen, %.0f before", during.goroutines[0], before.goroutines[0])
+	t.must(during.memory[0] <= before.memory[0]+32<<20, "%.0f MiB while it was frozen, %.0f before", during.memory[0]/(1<<20), before.memory[0]/(1<<20))
 	if err := n.vpp.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
@@ -81,7 +87,7 @@ func freezeVPP(ctx context.Context, t *trial) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return fmt.Errorf("after it was thawed: %w", err)
 	}
-	return nil
+	return t.noGrowth(ctx, before, 32<<20)
 }
 
 func lateVPP(ctx context.Context, t *trial) error {

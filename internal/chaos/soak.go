@@ -54,7 +54,12 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		f := fault{name: "churn", kind: k, allowed: "0", run: churn(random, touched)}
 		quiet := random.IntN(quietRounds+1) > 0
 		if !quiet {
+			change := f.run
 			f = soakFault(random, k)
+			if broken := f.run; random.IntN(2) == 0 { // it comes upon changes that have not arrived everywhere
+				f.name, f.keepsSessions = f.name+"+churn", false
+				f.run = func(ctx context.Context, t *trial) error { return errors.Join(change(ctx, t), broken(ctx, t)) }
+			}
 		}
 		before, err := c.sessions(ctx)
 		if err != nil {
@@ -75,7 +80,7 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		}
 		proved := controlLost == 0 || r.OK
 		seen.add(r, quiet, proved)
-		fmt.Fprintf(s.out, "%5d %-20s %-3s %d of %d lost, %d allowed, control %s; %s %v\n", seen.rounds, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
+		fmt.Fprintf(s.out, "%5d %-26s %-3s %d of %d lost, %d allowed, control %s; %s %v\n", seen.rounds, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
 		if unproved++; proved {
 			unproved = 0
 		}
