@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-
-	"vpp-route-agent/internal/netlab"
 )
 
 const attackerAS = 65099
@@ -38,12 +36,8 @@ type attacker struct {
 // newAttacker makes the attacker's machine on the underlay, once for each cluster, and has it listen until close.
 func newAttacker(c *cluster) (*attacker, error) {
 	if c.outside == nil {
-		ns, err := c.lab.Namespace("attacker")
+		ns, err := c.machine("attacker", attackerAddress)
 		if err != nil {
-			return nil, err
-		}
-		end := netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(attackerAddress, underlayNet.Bits())}}
-		if err := c.lab.Attach(c.underlay, end); err != nil {
 			return nil, err
 		}
 		c.outside = ns

@@ -114,15 +114,24 @@ func (c *cluster) close() error {
 	return c.lab.Close()
 }
 
+// machine makes a machine with one address on the underlay and its kernel behind it.
+func (c *cluster) machine(name string, address netip.Addr) (*netlab.Namespace, error) {
+	ns, err := c.lab.Namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	end := netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(address, underlayNet.Bits())}}
+	if err := c.lab.Attach(c.underlay, end); err != nil {
+		return nil, err
+	}
+	return ns, ns.FillChecksums("eth0")
+}
+
 // addControl makes the two machines of the control flow.
 func (c *cluster) addControl() (err error) {
 	for i := range c.control {
-		if c.control[i], err = c.lab.Namespace(fmt.Sprintf("control-%d", i+1)); err != nil {
-			return err
-		}
 		c.controlTo = netip.AddrFrom4([4]byte{192, 168, 4, byte(201 + i)})
-		end := netlab.End{Namespace: c.control[i], Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(c.controlTo, underlayNet.Bits())}}
-		if err := c.lab.Attach(c.underlay, end); err != nil {
+		if c.control[i], err = c.machine(fmt.Sprintf("control-%d", i+1), c.controlTo); err != nil {
 			return err
 		}
 	}

@@ -96,7 +96,7 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 		return err
 	}
 	a := t.ours(1)
-	if err := await(ctx, recovery, "the copy on disk has the last change", a.keptAll); err != nil {
+	if err := await(ctx, recovery, "the copy on disk has the last change", a.copyIsNew); err != nil {
 		return err
 	}
 	t.start = time.Now()

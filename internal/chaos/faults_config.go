@@ -159,7 +159,7 @@ func (t *trial) make(ctx context.Context, s step) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return fmt.Errorf("%s: %w", s.what, err)
 	}
-	err = t.kept(ctx, sessions, map[session]bool{{t.nodes[0].name, t.rack.address}: s.resets})
+	err = t.sessionsKept(ctx, sessions, map[session]bool{{t.nodes[0].name, t.rack.address}: s.resets})
 	t.must(err == nil, "%s: %v", s.what, err)
 	after, err := t.writes(ctx)
 	for i, want := range s.writes {

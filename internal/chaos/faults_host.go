@@ -74,7 +74,7 @@ func limitDescriptors(ctx context.Context, t *trial) error {
 	if err := hammer(ctx, t); err != nil {
 		return err
 	}
-	err = t.kept(ctx, before, nil)
+	err = t.sessionsKept(ctx, before, nil)
 	t.must(err == nil, "%v", err)
 	a.wrap = nil
 	return t.restart(ctx, a)

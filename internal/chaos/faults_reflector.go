@@ -75,6 +75,7 @@ func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) err
 		return err
 	}
 	t.must(after.FIB.OpsDeleted == before.FIB.OpsDeleted, "%d routes were deleted", after.FIB.OpsDeleted-before.FIB.OpsDeleted)
+	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were put: the other reflector's paths were not there", after.FIB.OpsPut-before.FIB.OpsPut)
 	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted)
 	return nil
 }
@@ -119,12 +120,8 @@ func (t *trial) reflect(ctx context.Context) error {
 // addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer only, not as a node.
 func (t *trial) addReflector(ctx context.Context, i int) error {
 	r := &reflector{name: fmt.Sprintf("reflector-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(71 + i)})}
-	ns, err := t.lab.Namespace(r.name)
+	ns, err := t.machine(r.name, r.address)
 	if err != nil {
-		return err
-	}
-	end := netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(r.address, underlayNet.Bits())}}
-	if err := t.lab.Attach(t.underlay, end); err != nil {
 		return err
 	}
 	config := netlab.BirdConfig{

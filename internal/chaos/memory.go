@@ -155,7 +155,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 			return err
 		}
 		took := time.Since(t.start)
-		err = t.kept(ctx, before, nil)
+		err = t.sessionsKept(ctx, before, nil)
 		t.must(err == nil, "%v", err)
 		most, err := g.most()
 		if err != nil {

@@ -41,14 +41,7 @@ func (c *cluster) addRouter(ctx context.Context, i int, hold time.Duration, node
 		return nil, err
 	}
 	r := &router{name: fmt.Sprintf("tor-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(61 + i)})}
-	if r.ns, err = c.lab.Namespace(r.name); err != nil {
-		return nil, err
-	}
-	end := netlab.End{Namespace: r.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(r.address, underlayNet.Bits())}}
-	if err := c.lab.Attach(c.underlay, end); err != nil {
-		return nil, err
-	}
-	if err := r.ns.FillChecksums("eth0"); err != nil {
+	if r.ns, err = c.machine(r.name, r.address); err != nil {
 		return nil, err
 	}
 	var config strings.Builder

@@ -32,8 +32,8 @@ func (c *cluster) sessions(ctx context.Context) (map[session]time.Time, error) {
 	return since, nil
 }
 
-// kept sees that no session has gone down since before, but for those touched.
-func (c *cluster) kept(ctx context.Context, before map[session]time.Time, touched map[session]bool) error {
+// sessionsKept sees that no session has gone down since before, but for those touched.
+func (c *cluster) sessionsKept(ctx context.Context, before map[session]time.Time, touched map[session]bool) error {
 	after, err := c.sessions(ctx)
 	if err != nil {
 		return err

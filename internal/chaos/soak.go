@@ -74,7 +74,7 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 			r.miss(err.Error())
 		}
 		if quiet {
-			if err := c.kept(ctx, before, touched); err != nil {
+			if err := c.sessionsKept(ctx, before, touched); err != nil {
 				r.miss(err.Error())
 			}
 		}

@@ -137,8 +137,8 @@ func (a *agentSpeaker) ready(ctx context.Context, peers []netip.Addr) error {
 	return nil
 }
 
-// keptAll sees that the agent's copy of Calico's data on disk is as new as what it works with.
-func (a *agentSpeaker) keptAll(ctx context.Context) error {
+// copyIsNew sees that the agent's copy of Calico's data on disk is as new as what it works with.
+func (a *agentSpeaker) copyIsNew(ctx context.Context) error {
 	s, err := a.status(ctx)
 	if err == nil && s.Datastore.KeptBehind {
 		err = errors.New("it is behind")

@@ -257,7 +257,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	}
 	r.Converged = time.Since(t.start).Seconds()
 	if err == nil && f.keepsSessions {
-		err = c.kept(ctx, before, nil)
+		err = c.sessionsKept(ctx, before, nil)
 	}
 	if err == nil {
 		err = pause(ctx, 500*time.Millisecond)
