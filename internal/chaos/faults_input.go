@@ -16,7 +16,7 @@ import (
 
 var inputFaults = []fault{
 	{name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session and other paths stay, the path goes", run: sendMalformed},
-	{name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes", run: sendAbsurd},
+	{name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes; after them a default route, which is none", run: sendAbsurd},
 	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
 	{name: "input-garbage", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
@@ -79,7 +79,10 @@ func sendMalformed(ctx context.Context, t *trial) error {
 	})
 }
 
+// sendAbsurd has sound prefixes follow the absurd ones, among them a default route, as routers of a rack announce: when those are in the FIB, the others
+// have had their chance.
 func sendAbsurd(ctx context.Context, t *trial) error {
+	n, sound := t.nodes[0], []netip.Prefix{everything, netip.MustParsePrefix("10.66.0.0/24")}
 	return t.attacked(ctx, func(x *attacker) error {
 		absurd := []string{
 			"0.0.0.0/8", "127.0.0.0/8", "127.0.0.1/32", "169.254.0.0/16", "169.254.1.1/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
@@ -88,14 +91,18 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 		for _, p := range absurd {
 			x.send(update(good, netip.MustParsePrefix(p)))
 		}
-		if err := pause(ctx, 2*time.Second); err != nil {
-			return err
+		x.send(update(good, sound...))
+		want := t.wanted(n)
+		for _, p := range sound {
+			want[p] = attackerAddress
 		}
-		have, err := t.nodes[0].programmed(ctx)
-		if err != nil {
-			return err
-		}
-		err = difference(t.wanted(t.nodes[0]), have)
+		err := await(ctx, 5*time.Second, "the FIB has the sound prefixes, and none of the absurd", func(ctx context.Context) error {
+			have, err := n.programmed(ctx)
+			if err != nil {
+				return err
+			}
+			return difference(want, have)
+		})
 		t.must(err == nil, "%v", err)
 		t.note("%d prefixes", len(absurd))
 		return nil

@@ -110,6 +110,9 @@ func (n *node) programmed(ctx context.Context) (map[netip.Prefix]netip.Addr, err
 	found := map[netip.Prefix]netip.Addr{}
 	for _, r := range listed {
 		p, err := netip.ParsePrefix(r.Dst)
+		if r.Dst == "default" {
+			p, err = everything, nil
+		}
 		if err != nil {
 			a, err := netip.ParseAddr(r.Dst)
 			if err != nil {
