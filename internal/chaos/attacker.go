@@ -171,7 +171,7 @@ var (
 	good    = slices.Concat(origin, asPath, nextHop)
 )
 
-// malformed are attributes that RFC 7606 has treated as a withdrawal or left out, not answered by the end of the session.
+// malformed are attributes that RFC 7606 has treated as a withdrawal, not answered by the end of the session.
 var malformed = map[string][]byte{
 	"ORIGIN 9 (§7.1)":                slices.Concat([]byte{0x40, 1, 1, 9}, asPath, nextHop),
 	"ORIGIN of two bytes (§7.1)":     slices.Concat([]byte{0x40, 1, 2, 0, 0}, asPath, nextHop),

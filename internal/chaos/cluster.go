@@ -197,6 +197,28 @@ func (c *cluster) release(ctx context.Context, block netip.Prefix) error {
 	return err
 }
 
+// manyBlocks gives node 2 many blocks, and returns what takes them away again.
+func (c *cluster) manyBlocks(ctx context.Context, n int) (release func() error, err error) {
+	for i := range n {
+		if err := c.claim(ctx, c.nodes[1], passing(i)); err != nil {
+			return nil, err
+		}
+	}
+	return func() error {
+		for i := range n {
+			if err := c.release(ctx, passing(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+// passing is number i of the blocks that are there during a fault only, of which there are some 400 below those that the soak changes.
+func passing(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
+}
+
 // wanted is what the speaker of n must have programmed: each block towards who has it, and a drop (the zero Addr) for its own.
 func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 	want := map[netip.Prefix]netip.Addr{}

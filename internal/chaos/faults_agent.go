@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"net/url"
 	"syscall"
@@ -182,7 +183,7 @@ func drainAndCancel(ctx context.Context, t *trial) error {
 	return a.post(ctx, "/v1/drain/cancel", nil, &d)
 }
 
-// stopDuringReconcile freezes the agent of node 1 while 300 blocks come, and thaws it with SIGTERM pending: it has all of them to program, and to end.
+// stopDuringReconcile freezes the agent of node 1 while 300 blocks come, thaws it, and ends it within 20 ms, which is about what all of them take it.
 func stopDuringReconcile(ctx context.Context, t *trial) error {
 	const blocks = 300
 	a := t.ours(1)
@@ -192,12 +193,24 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 	}
 	release, err := t.manyBlocks(ctx, blocks)
 	if err == nil {
-		err = await(ctx, recovery, "they have come to node 3", t.nodes[2].objection)
+		err = await(ctx, 30*time.Second, "they have come to node 3", t.nodes[2].objection) // less than the hold time
 	}
-	err = errors.Join(err, a.process.Signal(syscall.SIGTERM), a.process.Signal(syscall.SIGCONT), a.stop())
+	err = errors.Join(err, a.process.Signal(syscall.SIGCONT), pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond), a.stop())
 	if err != nil {
 		return err
 	}
+	t.must(a.process.Err() == nil, "it did not end by SIGTERM: %v", a.process.Err())
+	have, err := t.nodes[0].inFIB(ctx)
+	if err != nil {
+		return err
+	}
+	got := 0
+	for i := range blocks {
+		if _, ok := have[passing(i)]; ok {
+			got++
+		}
+	}
+	t.note("%d of them were in the FIB when it had ended", got)
 	if err := a.start(ctx); err != nil {
 		return err
 	}

@@ -40,26 +40,6 @@ func replaceSocket(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// manyBlocks gives node 2 many blocks, and returns what takes them away again.
-func (t *trial) manyBlocks(ctx context.Context, n int) (release func() error, err error) {
-	var all []netip.Prefix
-	for i := range n {
-		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
-		if err := t.claim(ctx, t.nodes[1], block); err != nil {
-			return nil, err
-		}
-		all = append(all, block)
-	}
-	return func() error {
-		for _, b := range all {
-			if err := t.release(ctx, b); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, nil
-}
-
 func slowVPP(ctx context.Context, t *trial) error {
 	api := t.nodes[0].api
 	before, err := t.footprint(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"vpp-route-agent/internal/netlab"
 )
@@ -44,6 +45,9 @@ spec:
   prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]
 `
 )
+
+// settle is how long the agent waits for more changes of etcd's, at most: before that, what changes nothing and what is late look the same.
+const settle = 250 * time.Millisecond
 
 var secondBlock = netip.MustParsePrefix("10.2.0.0/26")
 
@@ -155,6 +159,9 @@ func (t *trial) make(ctx context.Context, s step) error {
 		if err := await(ctx, recovery, s.what, s.shows); err != nil {
 			return err
 		}
+	}
+	if err := pause(ctx, 2*settle); err != nil {
+		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return fmt.Errorf("%s: %w", s.what, err)

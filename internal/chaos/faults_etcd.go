@@ -12,14 +12,14 @@ import (
 )
 
 var etcdFaults = []fault{
-	{name: "etcd-outage", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "all of etcd killed for 10 s, started again", run: killEtcd},
-	{name: "etcd-leader", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader killed, started again after a change", run: killLeader},
-	{name: "etcd-quorum", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "two of three etcds killed for 8 s, started again", run: loseQuorum},
-	{name: "etcd-frozen", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader},
+	{name: "etcd-outage", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "all of etcd killed for 10 s, started again", run: killEtcd},
+	{name: "etcd-leader", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader killed, started again after a change", run: killLeader},
+	{name: "etcd-quorum", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "two of three etcds killed for 8 s, started again", run: loseQuorum},
+	{name: "etcd-frozen", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader},
 	{name: "etcd-compaction", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
 	{name: "etcd-member", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
-	{name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 000 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
-	{name: "etcd-slow-watch", keepsSessions: true, kind: kernelNodes, anyNodes: true, long: true, allowed: "0", what: "an agent is frozen for 8 s (SIGSTOP) and does not read its watch of 10 000 changes of blocks", run: floodFrozen},
+	{name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 100 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
+	{name: "etcd-slow-watch", keepsSessions: true, kind: kernelNodes, anyNodes: true, long: true, allowed: "0", what: "an agent is frozen for 8 s (SIGSTOP) and does not read its watch of 10 100 changes of its blocks", run: floodFrozen},
 	{name: "etcd-token", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "etcd asks for a password, and tokens expire after 3 s; the nodes cut off, a change meanwhile, twice", run: expireTokens},
 	{name: "etcd-old", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, oldEtcd: true, what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two of three killed for 8 s", run: troubleOldEtcd},
 }
@@ -165,11 +165,8 @@ func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 		return nil, err
 	}
 	claimed, released := map[string]string{}, map[string]string{} // "" deletes
-	var all []netip.Prefix
 	for i := range blocks {
-		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
-		claimed[key(cidr)], released[key(cidr)] = value, ""
-		all = append(all, cidr)
+		claimed[key(passing(i))], released[key(passing(i))] = value, ""
 	}
 	t.start = time.Now()
 	for round := range rounds {
@@ -182,18 +179,39 @@ func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 		}
 	}
 	t.note("%d changes in %.1f s", blocks*rounds, time.Since(t.start).Seconds())
-	for _, cidr := range all {
-		t.blocks[cidr] = t.nodes[1]
+	for i := range blocks {
+		t.blocks[passing(i)] = t.nodes[1]
 	}
 	return func() error {
-		for _, cidr := range all {
-			delete(t.blocks, cidr)
+		for i := range blocks {
+			delete(t.blocks, passing(i))
 		}
 		return errors.Join(t.etcd.data.ChangeRaw(ctx, released), t.release(ctx, spare))
 	}, nil
 }
 
 func floodEtcd(ctx context.Context, t *trial) error {
+	return t.flooded(ctx, func(flood func() error) error { return flood() })
+}
+
+// floodFrozen has etcd keep the changes for an agent that does not read its watch. All of them have to come.
+func floodFrozen(ctx context.Context, t *trial) error {
+	a := t.ours(2)
+	return t.flooded(ctx, func(flood func() error) error {
+		if err := a.process.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		err := flood()
+		if err == nil {
+			err = pause(ctx, 8*time.Second)
+		}
+		t.start = time.Now()
+		return errors.Join(err, a.process.Signal(syscall.SIGCONT))
+	})
+}
+
+// flooded floods as how says, waits until all is well, and takes the blocks away again.
+func (t *trial) flooded(ctx context.Context, how func(flood func() error) error) error {
 	before, err := t.footprint(ctx)
 	if err != nil {
 		return err
@@ -201,7 +219,11 @@ func floodEtcd(ctx context.Context, t *trial) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
 	}
-	release, err := t.flood(ctx)
+	var release func() error
+	err = how(func() (err error) {
+		release, err = t.flood(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -209,37 +231,6 @@ func floodEtcd(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.note("the last was everywhere after %.1f s", time.Since(t.start).Seconds())
-	if err := t.noGrowth(ctx, before, 64<<20); err != nil {
-		return err
-	}
-	return release()
-}
-
-// floodFrozen has etcd keep changes for an agent that does not read: what waits for a slow watcher is etcd's to keep, and all of it has to come.
-func floodFrozen(ctx context.Context, t *trial) error {
-	a := t.ours(1)
-	before, err := t.footprint(ctx)
-	if err != nil {
-		return err
-	}
-	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
-		return err
-	}
-	if err := a.process.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	release, err := t.flood(ctx)
-	if err == nil {
-		err = pause(ctx, 8*time.Second)
-	}
-	if err := errors.Join(err, a.process.Signal(syscall.SIGCONT)); err != nil {
-		return err
-	}
-	thawed := time.Now()
-	if err := t.converged(ctx, recovery); err != nil {
-		return err
-	}
-	t.note("all was well %.1f s after it went on", time.Since(thawed).Seconds())
 	if err := t.noGrowth(ctx, before, 64<<20); err != nil {
 		return err
 	}

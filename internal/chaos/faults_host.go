@@ -10,10 +10,10 @@ import (
 )
 
 var hostFaults = []fault{
-	{name: "host-disk-full", onlyFirst: true, kind: vppNodes, allowed: "0", what: "the state directory is full: the agent goes on without its journal, and restarts", run: func(ctx context.Context, t *trial) error {
+	{name: "host-disk-full", kind: vppNodes, allowed: "0", what: "the state directory is full: the agent goes on without its journal, and restarts", run: func(ctx context.Context, t *trial) error {
 		return t.onDisk(ctx, "size=4k,mode=700")
 	}},
-	{name: "host-disk-readonly", onlyFirst: true, kind: vppNodes, allowed: "0", what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
+	{name: "host-disk-readonly", kind: vppNodes, allowed: "0", what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
 		return t.onDisk(ctx, "ro")
 	}},
 	{name: "host-fd-limit", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors},

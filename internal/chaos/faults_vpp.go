@@ -14,11 +14,11 @@ var vppFaults = []fault{
 	{name: "vpp-agent-kill", onlyFirst: true, kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
 		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
 	{name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true, what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd},
-	{name: "vpp-kill", keepsSessions: true, onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again",
+	{name: "vpp-kill", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again",
 		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Kill) }},
-	{name: "vpp-term", keepsSessions: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "until VPP forwards again", what: "VPP SIGTERM, started and configured again",
+	{name: "vpp-term", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "until VPP forwards again", what: "VPP SIGTERM, started and configured again",
 		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Stop) }},
-	{name: "vpp-freeze", keepsSessions: true, onlyFirst: true, kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
+	{name: "vpp-freeze", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
 	{name: "vpp-late", onlyFirst: true, kind: vppNodes, allowed: "until BGP is back", what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP},
 }
 

@@ -67,7 +67,7 @@ func (n *node) objection(ctx context.Context) error {
 	if err := difference(n.cluster.wanted(n), have); err != nil || n.vpp == nil {
 		return err
 	}
-	if have, err = n.forwarded(ctx); err != nil {
+	if have, err = n.inFIB(ctx); err != nil {
 		return err
 	}
 	if err := difference(n.cluster.wanted(n), have); err != nil {
@@ -98,6 +98,14 @@ func (n *node) peers() (all []netip.Addr) {
 func (n *node) programmed(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
 	if a, ok := n.speaker.(*agentSpeaker); ok && n.vpp != nil || ok && n.api != nil {
 		return a.audited(ctx)
+	}
+	return n.inFIB(ctx)
+}
+
+// inFIB is what the data plane itself has of n's speaker; the agent has no part in it.
+func (n *node) inFIB(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
+	if n.vpp != nil {
+		return n.forwarded(ctx)
 	}
 	out, err := n.ns.Run(ctx, "ip", "-json", "-4", "route", "show", "proto", n.speaker.protocol())
 	if err != nil {

@@ -55,10 +55,8 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		quiet := random.IntN(quietRounds+1) > 0
 		if !quiet {
 			change := f.run
-			f = soakFault(random, k)
-			if broken := f.run; random.IntN(2) == 0 { // it comes upon changes that have not arrived everywhere
-				f.name, f.keepsSessions = f.name+"+churn", false
-				f.run = func(ctx context.Context, t *trial) error { return errors.Join(change(ctx, t), broken(ctx, t)) }
+			if f = soakFault(random, k); f.uponChanges && random.IntN(2) == 0 {
+				f = after(change, f)
 			}
 		}
 		before, err := c.sessions(ctx)
@@ -95,6 +93,20 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 	return nil
 }
 
+// after is a fault that comes upon changes that have not arrived everywhere. Those may concern any node, and end a session with the rack's router.
+func after(change func(context.Context, *trial) error, f fault) fault {
+	broken := f.run
+	f.name, f.onlyFirst, f.keepsSessions = f.name+"+churn", false, false
+	f.run = func(ctx context.Context, t *trial) error {
+		if err := change(ctx, t); err != nil {
+			return err
+		}
+		t.start = time.Now()
+		return broken(ctx, t)
+	}
+	return f
+}
+
 // tally is what a soak has seen so far.
 type tally struct {
 	start                         time.Time
@@ -120,14 +132,17 @@ func (t tally) String() string {
 		t.rounds, time.Since(t.start).Round(time.Second), t.faults, t.sent, t.allowed, t.unproved)
 }
 
-// notInSoak are faults that take long and show nothing more than others, and those that have a twin for VPP.
-var notInSoak = regexp.MustCompile(`^(vpp-late|agent-no-etcd|agent-kill|agent-drain-cancel)$`)
+// notInSoak takes long and shows nothing more than others. With VPP, those that have a twin for it are left to that.
+var (
+	notInSoak = regexp.MustCompile(`^vpp-late$`)
+	haveTwin  = regexp.MustCompile(`^agent-(no-etcd|kill|drain-cancel)$`)
+)
 
 // soakFault chooses a fault that leaves the cluster as it was.
 func soakFault(random *rand.Rand, k kind) fault {
 	var fit []fault
 	for _, f := range faults {
-		if !f.fresh && !notInSoak.MatchString(f.name) && (f.kind == k || k == vppNodes && f.kind == kernelNodes && f.anyNodes) {
+		if !f.fresh && !notInSoak.MatchString(f.name) && !(k == vppNodes && haveTwin.MatchString(f.name)) && (f.kind == k || k == vppNodes && f.kind == kernelNodes && f.anyNodes) {
 			fit = append(fit, f)
 		}
 	}

@@ -26,6 +26,8 @@ type fault struct {
 	allowed string
 	// onlyFirst: it touches node 1 alone, so that the flow between the two others is a control flow too, over the same kind of forwarding.
 	onlyFirst bool
+	// uponChanges: it may as well come upon changes that have not arrived everywhere; the soak has it so, half of the time.
+	uponChanges bool
 	// keepsSessions: no session of our agents may go down.
 	keepsSessions bool
 	// anyNodes: it works as well on nodes that forward with VPP; the soak makes it there.
@@ -99,7 +101,7 @@ const (
 	answerPatience = 3 * time.Second
 	// onTheWay is how long before a fault a packet may be sent and still be lost by it.
 	onTheWay = 100 * time.Millisecond
-	// gapSlack is how long a packet may be on its way to BIRD's route, or the kernel's message about that on its way to us.
+	// gapSlack is how long a packet may be on its way to a gap or a stall, or what tells us of that on its way to us.
 	gapSlack = 10 * time.Millisecond
 	// shortestStall is what it takes for the ring between the kernel and VPP to overflow: 160 blocks, of which one is used up each millisecond in which
 	// a packet comes (VPP's af_packet.c, AF_PACKET_RX_BLOCK_NR and tp_retire_blk_tov).
@@ -180,7 +182,8 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 		r.Attempts++
 		c, err := clusterFor(ctx, s, f, shared)
 		if err != nil {
-			r.Failed = []string{err.Error()}
+			r.Failed = nil
+			r.miss(err.Error())
 			return r
 		}
 		lost := runOnce(ctx, c, f, &r)
@@ -366,9 +369,11 @@ func (w stallWatches) stop() map[int][]netlab.Stall {
 // lostInStalls returns how many packets were lost in a row that fell into a stall of a VPP on their way. Flow i goes from node i to the next.
 func lostInStalls(reports []netlab.Report, stalls map[int][]netlab.Stall) (lost int) {
 	for i, report := range reports {
-		onTheWay := slices.Concat(stalls[i], stalls[(i+1)%len(reports)])
+		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)])
 		for _, o := range report.Outages {
-			if slices.ContainsFunc(onTheWay, func(s netlab.Stall) bool { return o.First.After(s.From) && o.Last.Before(s.To.Add(gapSlack)) }) {
+			if slices.ContainsFunc(met, func(s netlab.Stall) bool {
+				return o.First.After(s.From.Add(shortestStall-gapSlack)) && o.Last.Before(s.To.Add(gapSlack))
+			}) {
 				lost += o.Lost
 			}
 		}

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
+	"reflect"
 	"testing"
 	"time"
 
@@ -78,6 +77,7 @@ func TestLostInStalls(t *testing.T) {
 		want   int
 	}{
 		"when the ring is full":     {outage(1160, 1299, 140), 140},
+		"before the ring is full":   {outage(1010, 1299, 290), 0},
 		"from before the stall":     {outage(990, 1299, 310), 0},
 		"until long after it":       {outage(1160, 1400, 240), 0},
 		"elsewhere":                 {outage(2000, 2100, 100), 0},
@@ -117,13 +117,13 @@ func TestParseFIB(t *testing.T) {
     [0] [@12]: dpo-receive: 192.168.4.111 on host-uplink
 `
 	hop := netip.MustParseAddr
-	want := map[netip.Prefix][]netip.Addr{
-		netip.MustParsePrefix("10.1.0.0/26"):      {{}},
-		netip.MustParsePrefix("10.1.0.1/32"):      {hop("10.1.0.1")},
-		netip.MustParsePrefix("10.1.1.0/26"):      {hop("192.168.4.12"), hop("192.168.4.13")},
-		netip.MustParsePrefix("192.168.4.111/32"): nil,
+	want := map[netip.Prefix]fibEntry{
+		netip.MustParsePrefix("10.1.0.0/26"):      {1, []netip.Addr{{}}},
+		netip.MustParsePrefix("10.1.0.1/32"):      {1, []netip.Addr{hop("10.1.0.1")}},
+		netip.MustParsePrefix("10.1.1.0/26"):      {2, []netip.Addr{hop("192.168.4.12"), hop("192.168.4.13")}},
+		netip.MustParsePrefix("192.168.4.111/32"): {1, nil},
 	}
-	if got := parseFIB(text); !maps.EqualFunc(got, want, slices.Equal[[]netip.Addr]) {
+	if got := parseFIB(text); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"vpp-route-agent/internal/netlab"
@@ -68,8 +69,9 @@ func (n *node) configureUplink(ctx context.Context, i int) error {
 }
 
 var (
-	fibPrefix = regexp.MustCompile(`^\d+\.\d+\.\d+\.\d+/\d+$`)
-	fibBucket = regexp.MustCompile(`^    \[\d+\] \[@\d+\]: (?:(dpo-drop)|(?:arp-)?ipv4:? via (\d+\.\d+\.\d+\.\d+) )`)
+	fibPrefix  = regexp.MustCompile(`^\d+\.\d+\.\d+\.\d+/\d+$`)
+	fibBuckets = regexp.MustCompile(`^  \[@0\]: dpo-load-balance: .* buckets:(\d+) `)
+	fibBucket  = regexp.MustCompile(`^    \[\d+\] \[@\d+\]: (?:dpo-drop|(?:arp-)?ipv4:? via (\d+\.\d+\.\d+\.\d+)) `)
 	// VPP's own entries, and those of the uplink's network.
 	notLearned = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("224.0.0.0/4"),
@@ -85,33 +87,46 @@ func (n *node) forwarded(ctx context.Context) (map[netip.Prefix]netip.Addr, erro
 		return nil, err
 	}
 	found := map[netip.Prefix]netip.Addr{}
-	for p, ways := range parseFIB(out) {
+	for p, e := range parseFIB(out) {
 		behind := func(port port) bool { return p.IsSingleIP() && port.behind == p.Addr() }
 		if slices.Contains(notLearned, p) || underlayNet.Overlaps(p) || slices.ContainsFunc(n.ports, behind) {
 			continue
 		}
-		if len(ways) != 1 {
-			return nil, fmt.Errorf("show ip fib: %s has %d ways that are drops or next hops: %v", p, len(ways), ways)
+		if e.buckets != 1 || len(e.ways) != 1 {
+			return nil, fmt.Errorf("show ip fib: %s has %d buckets, of which %v are drops or next hops", p, e.buckets, e.ways)
 		}
-		found[p] = ways[0]
+		found[p] = e.ways[0]
 	}
 	return found, nil
 }
 
-// parseFIB reads VPP's list of all entries: the next hops that packets to each prefix take, the zero Addr where they are dropped. What is neither is left out.
-func parseFIB(text string) map[netip.Prefix][]netip.Addr {
-	found := map[netip.Prefix][]netip.Addr{}
+// fibEntry is what VPP does with packets to a prefix.
+type fibEntry struct {
+	buckets int
+	ways    []netip.Addr // of the buckets: next hops, and the zero Addr for a drop; what is neither is left out
+}
+
+// parseFIB reads VPP's list of all entries.
+func parseFIB(text string) map[netip.Prefix]fibEntry {
+	found := map[netip.Prefix]fibEntry{}
 	var p netip.Prefix
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if fibPrefix.MatchString(line) {
 			p = netip.MustParsePrefix(line)
-			found[p] = nil
-		} else if m := fibBucket.FindStringSubmatch(line); m != nil && m[1] != "" {
-			found[p] = append(found[p], netip.Addr{})
-		} else if m != nil {
-			found[p] = append(found[p], netip.MustParseAddr(m[2]))
+			found[p] = fibEntry{}
+			continue
 		}
+		e := found[p]
+		if m := fibBuckets.FindStringSubmatch(line); m != nil {
+			e.buckets, _ = strconv.Atoi(m[1]) // digits
+		} else if m := fibBucket.FindStringSubmatch(line); m != nil {
+			hop, _ := netip.ParseAddr(m[1]) // none for a drop
+			e.ways = append(e.ways, hop)
+		} else {
+			continue
+		}
+		found[p] = e
 	}
 	return found
 }

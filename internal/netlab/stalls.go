@@ -13,6 +13,8 @@ const (
 	stallInterval = 5 * time.Millisecond
 	// A thread that runs without a pause is not switched to; it gets this much time or more of each interval in which somebody looks.
 	leastRun = time.Millisecond
+	// lateLook is how far two looks may be apart for what is between them to be known.
+	lateLook = 50 * time.Millisecond
 )
 
 // Stall is a time in which the machine did not let a process run that had work.
@@ -26,7 +28,7 @@ type StallWatch struct {
 }
 
 // WatchStalls notes when a process's main thread was runnable, and the machine did not run it, for at least so long. A thread that waits for anything, or is
-// held by a signal, is not runnable. The watch looks every 5 ms; when it is late itself, it errs towards no stall. It ends with the process.
+// held by a signal, is not runnable. The watch looks every 5 ms; where it was late itself, it notes nothing. It ends with the process.
 func (p *Process) WatchStalls(atLeast time.Duration) *StallWatch {
 	w := &StallWatch{done: make(chan struct{})}
 	pid := p.PID()
@@ -49,7 +51,8 @@ func (w *StallWatch) note(pid int, atLeast time.Duration) {
 		if now, err = readRun(pid); err != nil {
 			return
 		}
-		if now.runnable && now.same(since) {
+		seen := now.at.Sub(until) <= lateLook
+		if seen && now.runnable && now.same(since) {
 			until = now.at
 			continue
 		}

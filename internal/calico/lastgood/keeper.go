@@ -24,7 +24,7 @@ const (
 	// last write took, up to maxPause.
 	writeCost = 50
 	maxPause  = time.Minute
-	// retryAfter is how long what could not be written waits, if nothing newer comes.
+	// retryAfter is how long what could not be written, or is newer, waits at least.
 	retryAfter = 10 * time.Second
 )
 
@@ -164,15 +164,20 @@ func (k *Keeper) keep(ctx context.Context, newest <-chan *calico.Snapshot) {
 			pending = s
 		case <-timer.C:
 			began := time.Now()
-			if !k.save(pending) {
-				timer.Reset(retryAfter)
+			written := k.save(pending)
+			rest := pause(time.Since(began))
+			if !written {
+				timer.Reset(max(rest, retryAfter))
 				continue
 			}
 			pending = nil
-			earliest = time.Now().Add(min(writeCost*time.Since(began), maxPause))
+			earliest = time.Now().Add(rest)
 		}
 	}
 }
+
+// pause is how long nothing is written after a write that took so long.
+func pause(took time.Duration) time.Duration { return min(writeCost*took, maxPause) }
 
 // save writes s and reports whether it could. Without a file the agent works as well: it is a problem to be shown, not an error.
 func (k *Keeper) save(s *calico.Snapshot) bool {

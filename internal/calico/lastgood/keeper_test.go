@@ -167,3 +167,15 @@ func TestFirstStartWithoutAFileIsNoProblem(t *testing.T) {
 		}
 	})
 }
+
+func TestWritingTakesAShareOfItsTime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		4 * time.Millisecond:   200 * time.Millisecond,
+		200 * time.Millisecond: 10 * time.Second,
+		30 * time.Second:       time.Minute,
+	} {
+		if got := pause(took); got != want {
+			t.Errorf("after %s nothing is written for %s, want %s", took, got, want)
+		}
+	}
+}
