@@ -120,11 +120,16 @@ func (c *cluster) machine(name string, address netip.Addr) (*netlab.Namespace, e
 	if err != nil {
 		return nil, err
 	}
+	return ns, c.connect(ns, address)
+}
+
+// connect gives a machine its interface on the underlay. VPPs on the way want checksums that are filled in.
+func (c *cluster) connect(ns *netlab.Namespace, address netip.Addr) error {
 	end := netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(address, underlayNet.Bits())}}
 	if err := c.lab.Attach(c.underlay, end); err != nil {
-		return nil, err
+		return err
 	}
-	return ns, ns.FillChecksums("eth0")
+	return ns.FillChecksums("eth0")
 }
 
 // addControl makes the two machines of the control flow.

@@ -144,11 +144,7 @@ func (n *node) makeKernel() error {
 	if err := n.ns.Forward(); err != nil {
 		return err
 	}
-	end := netlab.End{Namespace: n.ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(n.address, underlayNet.Bits())}}
-	if err := n.cluster.lab.Attach(n.cluster.underlay, end); err != nil {
-		return err
-	}
-	return n.ns.FillChecksums("eth0")
+	return n.cluster.connect(n.ns, n.address)
 }
 
 // addWorkload plays the CNI plugin and Felix. Calico's data are not needed for an address inside the node's block.

@@ -28,8 +28,9 @@ type fault struct {
 	onlyFirst bool
 	// uponChanges: it may as well come upon changes that have not arrived everywhere; the soak has it so, half of the time.
 	uponChanges bool
-	// keepsSessions: no session of our agents may go down.
+	// keepsSessions: no session of our agents may go down, but for those that run notes in mayEnd.
 	keepsSessions bool
+	mayEnd        map[session]bool
 	// anyNodes: it works as well on nodes that forward with VPP; the soak makes it there.
 	anyNodes bool
 	// fresh asks for a cluster of its own, which goes with it: for faults that leave something behind.
@@ -260,7 +261,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	}
 	r.Converged = time.Since(t.start).Seconds()
 	if err == nil && f.keepsSessions {
-		err = c.sessionsKept(ctx, before, nil)
+		err = c.sessionsKept(ctx, before, f.mayEnd)
 	}
 	if err == nil {
 		err = pause(ctx, 500*time.Millisecond)
