@@ -76,7 +76,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	newest := make(chan *calico.Snapshot, 1)
 	var writing sync.WaitGroup
 	defer writing.Wait()
-	writing.Go(func() { k.keep(ctx, newest) })
+	defer close(newest)
+	writing.Go(func() { k.keep(newest) })
 
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -140,24 +141,21 @@ func (k *Keeper) fresh() {
 	}
 }
 
-// keep writes what comes, at its own pace, and what is left when ctx ends.
-func (k *Keeper) keep(ctx context.Context, newest <-chan *calico.Snapshot) {
+// keep writes what comes, at its own pace, and what is left when newest is closed.
+func (k *Keeper) keep(newest <-chan *calico.Snapshot) {
 	var pending *calico.Snapshot
 	var earliest time.Time
 	timer := time.NewTimer(0)
 	timer.Stop()
 	for {
 		select {
-		case <-ctx.Done():
-			select {
-			case pending = <-newest:
-			default:
+		case s, open := <-newest:
+			if !open {
+				if pending != nil {
+					k.save(pending)
+				}
+				return
 			}
-			if pending != nil {
-				k.save(pending)
-			}
-			return
-		case s := <-newest:
 			if pending == nil {
 				timer.Reset(max(writeDelay, time.Until(earliest)))
 			}
