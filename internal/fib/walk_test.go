@@ -203,7 +203,7 @@ func (w *walker) link() {
 	f := w.w.facts
 	f.Interfaces = slices.Clone(w.full)
 	i := rapid.IntRange(0, 1).Draw(w.t, "interface")
-	switch rapid.SampledFrom([]string{"up", "down", "gone", "new index"}).Draw(w.t, "link") {
+	switch rapid.SampledFrom([]string{"up", "down", "gone", "new index", "blink"}).Draw(w.t, "link") {
 	case "down":
 		f.Interfaces[i].Up = false
 	case "gone":
@@ -215,6 +215,10 @@ func (w *walker) link() {
 		w.stale(f.Interfaces[i].Name)
 		f.Interfaces[i].Index += 10
 		w.full = slices.Clone(f.Interfaces)
+	case "blink":
+		w.dropped(f.Interfaces[i].Name)
+		f.Interfaces[i].Life++
+		w.full = slices.Clone(f.Interfaces)
 	}
 	w.w.facts = f
 	if w.dp.now.Identity != "" {
@@ -224,10 +228,24 @@ func (w *walker) link() {
 
 // stale: what went over that interface is gone with it; the data plane keeps a route that looks the same and leads nowhere.
 func (w *walker) stale(name string) {
+	w.over(name, func(k route.Key) { w.dp.dead[k] = true })
+}
+
+// dropped: Linux drops what goes over an interface that is set down.
+func (w *walker) dropped(name string) {
+	w.over(name, func(k route.Key) {
+		delete(w.dp.ours, k)
+		delete(w.dp.dead, k)
+		delete(w.adopted, k)
+	})
+}
+
+// over does something to each of our routes over that interface.
+func (w *walker) over(name string, do func(route.Key)) {
 	w.dp.state(func() {
 		for k, r := range w.dp.ours {
 			if slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == name }) {
-				w.dp.dead[k] = true
+				do(k)
 			}
 		}
 	})

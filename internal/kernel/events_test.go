@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/route"
 )
@@ -50,39 +51,110 @@ func TestFactsShowInterfaces(t *testing.T) {
 	eventually(t, "eth2 is gone", func() bool { _, there := facts(t, b.Dataplane).Interface("eth2"); return !there })
 }
 
-// TestFlapIsSeenByASlowReader: the routes are gone, and the kernel says so only by the interface's event.
-func TestFlapIsSeenByASlowReader(t *testing.T) {
-	b := newBed(t)
-	r := via("198.18.1.0/24", "10.0.1.2 eth1")
-	b.apply(put(r))
-	if eth1, _ := facts(t, b.Dataplane).Interface("eth1"); !eth1.Up {
-		t.Fatal("eth1 is not up")
+// TestLossIsSeenByASlowReader: the routes are gone, and all looks as before.
+func TestLossIsSeenByASlowReader(t *testing.T) {
+	address := pfx("10.0.1.1/24")
+	for name, c := range map[string]struct {
+		blink func(t *testing.T, b *bed)
+		lost  bool
+	}{
+		"down and up": {func(t *testing.T, b *bed) {
+			check(t, b.ns.SetLink("eth1", false))
+			check(t, b.ns.SetLink("eth1", true))
+		}, true},
+		"the last IPv4 address goes and comes": {func(t *testing.T, b *bed) {
+			check(t, b.ns.DeleteAddress("eth1", address))
+			check(t, b.ns.AddAddress("eth1", address))
+		}, true},
+		"another comes when it has gone": {func(t *testing.T, b *bed) {
+			check(t, b.ns.DeleteAddress("eth1", address))
+			check(t, b.ns.AddAddress("eth1", pfx("10.0.1.9/24")))
+		}, true},
+		"a second address comes and goes": {func(t *testing.T, b *bed) {
+			check(t, b.ns.AddAddress("eth1", pfx("10.9.0.1/24")))
+			check(t, b.ns.DeleteAddress("eth1", pfx("10.9.0.1/24")))
+		}, false},
+		"no carrier for a moment": {func(t *testing.T, b *bed) {
+			check(t, b.peer.SetLink("eth1", false))
+			check(t, b.peer.SetLink("eth1", true))
+		}, false},
+		"out of a bridge": {func(t *testing.T, b *bed) {
+			b.ip("link add br0 type bridge")
+			b.ip("link set eth1 master br0")
+			b.ip("link set eth1 nomaster")
+		}, false},
+		"another interface": {func(t *testing.T, b *bed) {
+			check(t, b.ns.SetLink("eth2", false))
+			check(t, b.ns.SetLink("eth2", true))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			r := via("198.18.1.0/24", "10.0.1.2 eth1")
+			b.apply(put(r))
+			before, _ := facts(t, b.Dataplane).Interface("eth1")
+			c.blink(t, b)
+			if _, there, err := b.Lookup(t.Context(), r.Key); there == c.lost || err != nil {
+				t.Fatalf("the route is there: %t, %v", there, err)
+			}
+			time.Sleep(100 * time.Millisecond) // until all is over for a reader who now looks
+			for {
+				select {
+				case f := <-b.Facts():
+					after, _ := f.Interface("eth1")
+					if lost := after.Life != before.Life; lost != c.lost {
+						t.Errorf("the facts show the loss: %t, want %t", lost, c.lost)
+					}
+					if !c.lost {
+						continue
+					}
+				case <-time.After(200 * time.Millisecond):
+					if c.lost {
+						t.Error("nothing is told")
+					}
+				}
+				return
+			}
+		})
 	}
-	check(t, b.ns.SetLink("eth1", false))
-	check(t, b.ns.SetLink("eth1", true))
-	b.want()                           // the kernel dropped it
-	time.Sleep(100 * time.Millisecond) // until all is over for a reader who now looks
-	if eth1, _ := facts(t, b.Dataplane).Interface("eth1"); eth1.Up {
-		t.Error("the first facts after the flap do not show it")
-	}
-	eventually(t, "up again", func() bool { eth1, _ := facts(t, b.Dataplane).Interface("eth1"); return eth1.Up })
-	b.apply(put(r))
-	b.want(r)
 }
 
-func TestLostAddressIsSeenByASlowReader(t *testing.T) {
-	b := newBed(t)
-	b.apply(put(via("198.18.1.0/24", "10.0.1.2 eth1")))
-	facts(t, b.Dataplane)
-	check(t, b.ns.DeleteAddress("eth1", pfx("10.0.1.1/24")))
-	check(t, b.ns.AddAddress("eth1", pfx("10.0.1.1/24")))
-	b.want() // the kernel dropped it with the last IPv4 address
-	time.Sleep(100 * time.Millisecond)
-	if eth1, _ := facts(t, b.Dataplane).Interface("eth1"); !eth1.Up || slices.Contains(eth1.Addresses, pfx("10.0.1.1/24")) {
-		t.Errorf("the first facts after the loss do not show it: %+v", eth1)
-	}
-	if eth1, _ := facts(t, b.Dataplane).Interface("eth1"); !slices.Contains(eth1.Addresses, pfx("10.0.1.1/24")) {
-		t.Errorf("the second facts do not show the address again: %+v", eth1)
+// TestLostRoutesComeBack: the engine puts again what the kernel dropped, however short the interface was away and however much there is.
+func TestLostRoutesComeBack(t *testing.T) {
+	const routes = 3000 // more than the engine selects at once
+	for name, blink := range map[string]func(t *testing.T, b *bed){
+		"down and up": func(t *testing.T, b *bed) {
+			check(t, b.ns.SetLink("eth1", false))
+			check(t, b.ns.SetLink("eth1", true))
+		},
+		"down for a while": func(t *testing.T, b *bed) {
+			check(t, b.ns.SetLink("eth1", false))
+			time.Sleep(300 * time.Millisecond)
+			check(t, b.ns.SetLink("eth1", true))
+		},
+		"the address goes and comes": func(t *testing.T, b *bed) {
+			check(t, b.ns.DeleteAddress("eth1", pfx("10.0.1.1/24")))
+			check(t, b.ns.AddAddress("eth1", pfx("10.0.1.1/24")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, node, peer := newNamespaces(t)
+			b := &bed{t: t, ns: node, peer: peer}
+			e, _, stop := agent(t, b, fib.Config{}) // no spot checks: what is not noticed stays away
+			defer stop()
+			programmed := func() int {
+				return strings.Count(b.ip("-4 route show proto 179"), "via 10.0.1.2 dev eth1")
+			}
+			for i := range routes {
+				e.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), 32), via("0.0.0.0/0", "10.0.1.2").Paths)
+			}
+			eventually(t, "all are programmed", func() bool { return programmed() == routes })
+			blink(t, b)
+			eventually(t, "all are programmed again", func() bool { return programmed() == routes })
+			if s := e.Stats(); s.Drift.Missing != 0 {
+				t.Errorf("by the drift check: %+v", s.Drift)
+			}
+		})
 	}
 }
 
@@ -114,7 +186,7 @@ func TestFlushByAnotherProgram(t *testing.T) {
 // TestLostEvents overruns the event buffer: everything is listed again.
 func TestLostEvents(t *testing.T) {
 	b := newBed(t)
-	facts(t, b.Dataplane)
+	before, _ := facts(t, b.Dataplane).Interface("eth2")
 	b.apply(put(via("198.18.9.0/24", "10.0.1.2 eth1")))
 	b.watch.mu.Lock() // nobody reads
 	fd := -1
@@ -130,8 +202,12 @@ func TestLostEvents(t *testing.T) {
 	if errs := b.try(put(via("198.18.1.0/24", "10.0.1.3 eth1"))); errs[0] == nil {
 		t.Error("a foreign route was replaced after events were lost")
 	}
-	if eth1, _ := facts(t, b.Dataplane).Interface("eth1"); !slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) {
+	f := facts(t, b.Dataplane)
+	if eth1, _ := f.Interface("eth1"); !slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) {
 		t.Errorf("facts after lost events: %+v", eth1)
+	}
+	if eth2, _ := f.Interface("eth2"); eth2.Life == before.Life {
+		t.Error("that an interface may have been down meanwhile is not shown")
 	}
 }
 

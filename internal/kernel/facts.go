@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -66,6 +65,7 @@ func (d *Dataplane) relist() error {
 		d.watch.setStale(true)
 		return err
 	}
+	d.watch.setLives(list)
 	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list))}
 	for i, n := range list {
 		l.byIndex[n.Index] = i
@@ -144,67 +144,6 @@ func (d *Dataplane) currentFacts(problem error) route.Facts {
 	f := route.Facts{Identity: d.identity, Version: d.version, Interfaces: d.ifaces.list}
 	if problem != nil {
 		f.Problem = problem.Error()
-	}
-	return f
-}
-
-// publication is what the reader of the facts has yet to see: the newest, and before it, when an interface went and came back
-// since the last delivery, the newest without that interface. The reader would else never learn that routes are gone.
-type publication struct {
-	last, current route.Facts
-	lost          losses
-}
-
-// newest takes new facts and what was lost since the ones before.
-func (p *publication) newest(f route.Facts, l losses) {
-	p.current = f
-	if p.lost.down == nil {
-		p.lost.down = l.down
-	} else {
-		for index := range l.down {
-			p.lost.down[index] = struct{}{}
-		}
-	}
-	if p.lost.address == nil {
-		p.lost.address = l.address
-	} else {
-		for index, gone := range l.address {
-			p.lost.address[index] = append(p.lost.address[index], gone...)
-		}
-	}
-}
-
-// next returns what to deliver, and out where there is something or else nil.
-func (p *publication) next(out chan<- route.Facts) (chan<- route.Facts, route.Facts) {
-	f := p.lost.without(p.current)
-	if reflect.DeepEqual(f, p.last) {
-		f, p.lost = p.current, losses{} // the reader has seen the loss
-	}
-	if reflect.DeepEqual(f, p.last) {
-		return nil, f
-	}
-	return out, f
-}
-
-func (p *publication) delivered(f route.Facts) {
-	p.last = f
-	p.lost = losses{}
-}
-
-// without returns the facts at a moment when all that was lost was missing.
-func (l losses) without(f route.Facts) route.Facts {
-	if len(l.down)+len(l.address) == 0 {
-		return f
-	}
-	f.Interfaces = slices.Clone(f.Interfaces)
-	for n := range f.Interfaces {
-		i := &f.Interfaces[n]
-		if _, down := l.down[i.Index]; down {
-			i.Up = false
-		}
-		if gone := l.address[i.Index]; gone != nil {
-			i.Addresses = slices.DeleteFunc(slices.Clone(i.Addresses), func(p netip.Prefix) bool { return slices.Contains(gone, p) })
-		}
 	}
 	return f
 }

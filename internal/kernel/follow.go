@@ -3,7 +3,10 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
+
+	"vpp-route-agent/internal/route"
 )
 
 const (
@@ -17,23 +20,23 @@ const (
 // in the facts meanwhile.
 type follower struct {
 	d                 *Dataplane
-	pending           publication
-	relist            <-chan time.Time // armed while interfaces could not be listed
-	rebind            <-chan time.Time // armed while next hops are to be looked up anew
-	unlisted, unbound error            // why the one and the other failed last
+	told, current     route.Facts       // what the reader has seen, and what there is
+	marked            []route.Interface // as they were when recalled routes were last marked as gone
+	relist            <-chan time.Time  // armed while interfaces could not be listed
+	rebind            <-chan time.Time  // armed while next hops are to be looked up anew
+	unlisted, unbound error             // why the one and the other failed last
 }
 
-// followLinks takes the interfaces as they are now. Without a list the losses stay with the watch.
+// followLinks takes the interfaces as they are now.
 func (f *follower) followLinks() {
 	f.relist, f.unlisted = nil, f.d.refresh()
 	if f.unlisted != nil {
 		f.relist = time.After(retry)
-		f.publish(losses{})
+		f.publish()
 		return
 	}
-	lost := f.d.watch.takeLosses()
-	f.publish(lost)
-	f.d.markGone(lost)
+	f.publish()
+	f.marked = f.d.markGone(f.marked)
 	f.arm()
 }
 
@@ -53,10 +56,18 @@ func (f *follower) followRoutes(ctx context.Context) {
 	if f.unbound != nil {
 		f.rebind = time.After(retry)
 	}
-	f.publish(losses{})
+	f.publish()
 }
 
-func (f *follower) publish(lost losses) {
+// news returns what to deliver, and out where there is something or else nil.
+func (f *follower) news(out chan<- route.Facts) (chan<- route.Facts, route.Facts) {
+	if reflect.DeepEqual(f.current, f.told) {
+		return nil, f.current
+	}
+	return out, f.current
+}
+
+func (f *follower) publish() {
 	var problem error
 	switch {
 	case f.unlisted != nil:
@@ -64,5 +75,5 @@ func (f *follower) publish(lost losses) {
 	case f.unbound != nil:
 		problem = fmt.Errorf("next hops may have moved since they were looked up: %w", f.unbound)
 	}
-	f.pending.newest(f.d.currentFacts(problem), lost)
+	f.current = f.d.currentFacts(problem)
 }

@@ -6,7 +6,8 @@
 // remembered, so that such a route reads back as it was put; after a restart of ours it reads back as resolved until Recall tells what was put.
 //
 // The kernel drops routes when their interface is set down or loses its last IPv4 address, and sends no event for them (fib_sync_down_dev
-// in net/ipv4/fib_semantics.c). The facts show each such loss, however short, and so the caller knows to put these routes again.
+// in net/ipv4/fib_semantics.c). The interface then has another life in the facts, however short that was, and so the caller knows to put these routes
+// again.
 package kernel
 
 import (
@@ -198,12 +199,13 @@ func (d *Dataplane) Run(ctx context.Context) error {
 	go func() { following <- d.watch.follow(ctx) }()
 
 	f := follower{d: d}
-	f.publish(losses{})
+	f.publish()
+	f.marked = f.current.Interfaces
 	for {
-		out, next := f.pending.next(d.facts)
+		out, next := f.news(d.facts)
 		select {
 		case out <- next:
-			f.pending.delivered(next)
+			f.told = next
 		case <-d.watch.links:
 			f.followLinks()
 		case <-f.relist:

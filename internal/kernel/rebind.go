@@ -88,21 +88,22 @@ func (d *Dataplane) putMoved(ctx context.Context) error {
 	return w.flush()
 }
 
-// markGone notes which recalled routes the kernel may have dropped with what was lost.
-func (d *Dataplane) markGone(l losses) {
+// markGone notes which recalled routes the kernel may have dropped since the interfaces were as in before, and returns what they are now.
+func (d *Dataplane) markGone(before []route.Interface) []route.Interface {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	now := d.ifaces.list
 	for k, m := range d.recalled {
 		for _, p := range m.programmed.Paths {
-			i, ok := route.Facts{Interfaces: d.ifaces.list}.Interface(p.Interface)
-			_, down := l.down[i.Index]
-			_, bare := l.address[i.Index]
-			if !ok || down || bare {
+			was, known := route.Facts{Interfaces: before}.Interface(p.Interface)
+			is, there := route.Facts{Interfaces: now}.Interface(p.Interface)
+			if !known || !there || is.Index != was.Index || is.Life != was.Life {
 				m.gone = true
 				d.recalled[k] = m
 			}
 		}
 	}
+	return now
 }

@@ -13,10 +13,11 @@ import (
 )
 
 // agent is a FIB engine on the kernel, as one process of ours has it.
-func agent(t *testing.T, b *bed, journal string) (*fib.Engine, *Dataplane, func()) {
+func agent(t *testing.T, b *bed, c fib.Config) (*fib.Engine, *Dataplane, func()) {
 	t.Helper()
 	d, closeDataplane := open(t, Config{Namespace: b.ns.Path()})
-	e := fib.New(fib.Config{Dataplane: d, Journal: journal, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), SpotChecks: 1000, RepairDrift: true})
+	c.Dataplane, c.Log = d, slog.New(slog.NewTextHandler(t.Output(), nil))
+	e := fib.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
@@ -42,16 +43,16 @@ func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
 			_, node, _ := newNamespaces(t)
 			b := &bed{t: t, ns: node}
 			b.ip("route add 172.16.0.0/16 via 10.0.1.2")
-			journal := filepath.Join(t.TempDir(), "journal")
+			config := fib.Config{Journal: filepath.Join(t.TempDir(), "journal"), SpotChecks: 1000, RepairDrift: true}
 			wish := via("198.18.1.0/24", "172.16.0.1")
 
-			e, _, stop := agent(t, b, journal)
+			e, _, stop := agent(t, b, config)
 			e.Learn(wish.Prefix, wish.Paths)
 			eventually(t, "the route is programmed", func() bool { return e.Stats().Put == 1 })
 			stop()
 			c.between(b)
 
-			e, d, stop := agent(t, b, journal)
+			e, d, stop := agent(t, b, config)
 			defer stop()
 			eventually(t, "the journal is read", func() bool { return e.Stats().Adopted == "journal" })
 			e.Learn(wish.Prefix, wish.Paths)

@@ -8,18 +8,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
 )
 
 // watch collects the kernel's events. They are hints to look again, with two exceptions that no later look can replace: that an
-// interface was down or without an address for a moment, and which foreign routes clash with ours.
+// interface was gone, down or without an address for a moment, and which foreign routes clash with ours.
 type watch struct {
 	socket   *socket
 	clashing func(entry) bool
 	links    chan struct{} // of size one: interfaces or addresses changed
 	routes   chan struct{} // of size one: routes that are not ours changed
 
-	mu     sync.Mutex // guards the following, and reading from socket
-	lost   losses
+	mu     sync.Mutex       // guards the following, and reading from socket
+	known  map[uint32]*link // by index; nil: to be taken from the next list
+	losses uint32           // counts those of routes, whichever interface they were over
 	clash  map[clashKey]struct{}
 	listed bool // clash is complete
 	stale  bool // interfaces changed since they were listed
@@ -33,10 +36,11 @@ type clashKey struct {
 
 func (e entry) clashKey() clashKey { return clashKey{e.table, e.prefix, e.metric} }
 
-// losses are what interfaces had to do without for a moment at least.
-type losses struct {
-	down    map[uint32]struct{}       // by interface index
-	address map[uint32][]netip.Prefix // by interface index
+// link is an interface as the events have it.
+type link struct {
+	life      uint32 // watch.losses when it lost its routes last
+	down      bool
+	addresses map[netip.Addr]struct{}
 }
 
 // newWatch subscribes, in the namespace of the calling thread, to what others than the socket writer change.
@@ -122,6 +126,8 @@ func (w *watch) readAll(fd int) (events int) {
 		case unix.ENOBUFS, unix.EMSGSIZE: // events are missing: all lists are old; the socket goes on
 			w.listed = false
 			w.stale = true
+			w.losses++ // any interface may have
+			w.known = nil
 			signal(w.links)
 			signal(w.routes)
 		default:
@@ -153,40 +159,63 @@ func (w *watch) noteLink(m message) {
 	if len(m.body) < unix.SizeofIfInfomsg {
 		return
 	}
-	index := binary.NativeEndian.Uint32(m.body[4:])
-	flags := binary.NativeEndian.Uint32(m.body[8:])
-	if m.kind == unix.RTM_DELLINK || flags&unix.IFF_UP == 0 {
-		if w.lost.down == nil {
-			w.lost.down = map[uint32]struct{}{}
-		}
-		w.lost.down[index] = struct{}{}
-	}
 	w.stale = true
 	signal(w.links)
+	if family := m.body[0]; family != unix.AF_UNSPEC || w.known == nil {
+		return // a bridge tells of its ports: RTM_DELLINK is then no interface's end
+	}
+	index := binary.NativeEndian.Uint32(m.body[4:])
+	down := binary.NativeEndian.Uint32(m.body[8:])&unix.IFF_UP == 0
+	l := w.known[index]
+	switch {
+	case m.kind == unix.RTM_DELLINK:
+		delete(w.known, index)
+		return
+	case l == nil: // perhaps under the index of one that went
+		l = &link{addresses: map[netip.Addr]struct{}{}}
+		w.known[index] = l
+		w.lose(l)
+	case down && !l.down:
+		w.lose(l)
+	}
+	l.down = down
+}
+
+// lose notes that the routes over l are gone.
+func (w *watch) lose(l *link) {
+	w.losses++
+	l.life = w.losses
 }
 
 func (w *watch) noteAddress(m message) {
 	if len(m.body) < unix.SizeofIfAddrmsg {
 		return
 	}
-	family, bits, index := m.body[0], int(m.body[1]), binary.NativeEndian.Uint32(m.body[4:])
-	if m.kind == unix.RTM_DELADDR {
-		local := netip.Addr{}
-		for a := range attributes(m.body[unix.SizeofIfAddrmsg:]) {
-			// IFA_LOCAL is ours where both are there; IFA_ADDRESS is then the peer's.
-			if addr, ok := addressOf(family, a.value); ok && (a.kind == unix.IFA_LOCAL || a.kind == unix.IFA_ADDRESS && !local.IsValid()) {
-				local = addr
-			}
-		}
-		if local.IsValid() && bits <= local.BitLen() {
-			if w.lost.address == nil {
-				w.lost.address = map[uint32][]netip.Prefix{}
-			}
-			w.lost.address[index] = append(w.lost.address[index], netip.PrefixFrom(local, bits))
-		}
-	}
 	w.stale = true
 	signal(w.links)
+	family, index := m.body[0], binary.NativeEndian.Uint32(m.body[4:])
+	local := netip.Addr{}
+	for a := range attributes(m.body[unix.SizeofIfAddrmsg:]) {
+		// IFA_LOCAL is ours where both are there; IFA_ADDRESS is then the peer's.
+		if addr, ok := addressOf(family, a.value); ok && (a.kind == unix.IFA_LOCAL || a.kind == unix.IFA_ADDRESS && !local.IsValid()) {
+			local = addr
+		}
+	}
+	l := w.known[index]
+	if l == nil || !local.IsValid() {
+		return
+	}
+	if m.kind == unix.RTM_NEWADDR {
+		l.addresses[local] = struct{}{}
+		return
+	}
+	delete(l.addresses, local)
+	for other := range l.addresses {
+		if other.Is4() == local.Is4() {
+			return
+		}
+	}
+	w.lose(l)
 }
 
 func (w *watch) noteRoute(m message) {
@@ -205,13 +234,25 @@ func (w *watch) noteRoute(m message) {
 	signal(w.routes)
 }
 
-// takeLosses returns the losses since the last call.
-func (w *watch) takeLosses() losses {
+// setLives fills in the lives of the interfaces in list, which is what the events are about from now on if it is the first, or events were missed.
+func (w *watch) setLives(list []route.Interface) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := w.lost
-	w.lost = losses{}
-	return l
+	if w.known == nil {
+		w.known = make(map[uint32]*link, len(list))
+		for _, i := range list {
+			l := &link{life: w.losses, addresses: map[netip.Addr]struct{}{}}
+			for _, p := range i.Addresses {
+				l.addresses[p.Addr()] = struct{}{}
+			}
+			w.known[i.Index] = l
+		}
+	}
+	for n := range list {
+		if l := w.known[list[n].Index]; l != nil {
+			list[n].Life = l.life
+		}
+	}
 }
 
 func (w *watch) isStale() bool {

@@ -41,8 +41,10 @@ const (
 
 // Interface is a link of the data plane.
 type Interface struct {
-	Name      string
-	Life      uint32         // counts how often Index was given up and handed out again while the data plane was watched: a new life has lost its routes
+	Name string
+	// Life is another one when the interface has lost the routes over it since, however short that was and however it looks now: Index was given up
+	// and handed out again; Linux set it down, or took its last address of a family.
+	Life      uint32
 	Index     uint32         // VPP's sw_if_index, Linux' ifindex: reused for other interfaces later
 	Up        bool           // administratively up and carrier present
 	Table     uint32         // the VRF it belongs to, 0 the default
