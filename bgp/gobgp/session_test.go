@@ -179,25 +179,36 @@ func TestSpeakerChangeIsLeftToANewProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	const (
+		nothing = iota // is taken, and the process is to be replaced
+		neither        // that nor this: it could not listen
+		rest           // is taken by what runs
+	)
+	used := func(sp *bgp.Speaker) { sp.ListenPort = uint16(taken.Addr().(*net.TCPAddr).Port) }
 	for name, c := range map[string]struct {
 		change func(*bgp.Speaker)
-		want   bool
+		want   int
 	}{
-		"AS":                  {func(sp *bgp.Speaker) { sp.AS = 64599 }, true},
-		"router ID":           {func(sp *bgp.Speaker) { sp.RouterID = addr("192.0.2.99") }, true},
-		"addresses":           {func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("127.0.0.99")} }, true},
-		"no listener":         {func(sp *bgp.Speaker) { sp.ListenPort = 0 }, true},
-		"a port that is used": {func(sp *bgp.Speaker) { sp.ListenPort = uint16(taken.Addr().(*net.TCPAddr).Port) }, false},
-		"a foreign address":   {func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("203.0.113.9")} }, false},
+		"AS":                      {func(sp *bgp.Speaker) { sp.AS = 64599 }, nothing},
+		"router ID":               {func(sp *bgp.Speaker) { sp.RouterID = addr("192.0.2.99") }, nothing},
+		"addresses":               {func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("127.0.0.99")} }, nothing},
+		"no listener":             {func(sp *bgp.Speaker) { sp.ListenPort = 0 }, nothing},
+		"a port that is used":     {used, rest},
+		"a foreign address":       {func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("203.0.113.9")} }, rest},
+		"AS, and a port in use":   {func(sp *bgp.Speaker) { sp.AS = 64599; used(sp) }, neither},
+		"no router ID, port used": {func(sp *bgp.Speaker) { sp.RouterID = netip.Addr{}; used(sp) }, neither},
 	} {
 		plan := a.plan
 		c.change(&plan.Speaker)
 		plan.Announcements = nil
-		if err := a.Set(t.Context(), plan); err == nil || errors.Is(err, bgp.ErrSpeakerChanged) != c.want {
+		if err := a.Set(t.Context(), plan); err == nil || errors.Is(err, bgp.ErrSpeakerChanged) != (c.want == nothing) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if withdrawn := len(a.Announced()) == 0; withdrawn != (c.want == rest) {
+			t.Errorf("%s: the rest of the plan is taken: %t", name, withdrawn)
+		}
+		set(t, a) // as it was
 	}
-	set(t, a) // as it was
 	if s := a.state(b); !s.Established || s.Since != since || len(a.Announced()) != 1 {
 		t.Errorf("the session was touched: %+v, announced %v", s, a.Announced())
 	}

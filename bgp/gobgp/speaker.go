@@ -237,14 +237,16 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 // Set makes GoBGP equal to p: peers that go, or whose session starts anew, are taken out first, since the new policies are not made for them; then come
 // policies and announcements, then the other peers, so that a new one gets all of our routes packed and before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
 // nothing else, except that there are no peers before there are policies; the next Set tries those again. When p.Speaker differs from
-// before, nothing is taken and the error is bgp.ErrSpeakerChanged, or why the new one could not listen.
+// before, nothing is taken and the error is bgp.ErrSpeakerChanged; where it could not listen as it is to, and nothing else is different, the error is
+// why, and the rest is taken by the one that runs.
 //
 // Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when ctx ended first.
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	return s.ask(ctx, func(ctx context.Context) error {
 		fresh := s.applied.speaker == nil
-		if err := s.start(ctx, p.Speaker); err != nil {
-			return err // without a speaker nothing else can be applied
+		deaf := s.start(ctx, p.Speaker)
+		if deaf != nil && !errors.As(deaf, &deafError{}) {
+			return deaf // without a speaker nothing else can be applied
 		}
 		if fresh && p.Restarting {
 			s.beginRestart(ctx, p)
@@ -256,7 +258,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		pol := policyOf(p, s.applied.numbers)
 		err := errors.Join(s.setPolicy(ctx, pol), s.announce(ctx, p.Announcements))
 		s.applied.classes.settled = err == nil
-		return errors.Join(err, s.setPeers(ctx, p.Peers))
+		return errors.Join(deaf, err, s.setPeers(ctx, p.Peers))
 	})
 }
 
@@ -296,6 +298,9 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	}
 	if a.speaker != nil {
 		if err := canListen(sp, *a.speaker); err != nil {
+			if sp.AS == a.speaker.AS && sp.RouterID == a.speaker.RouterID {
+				err = deafError{err}
+			}
 			return err
 		}
 		return bgp.ErrSpeakerChanged
@@ -310,6 +315,11 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	s.publish(func(v *view) { v.server = a.server })
 	return nil
 }
+
+// deafError: BGP cannot listen where it is to, and goes on where it does.
+type deafError struct{ error }
+
+func (e deafError) Unwrap() error { return e.error }
 
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
