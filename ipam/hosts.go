@@ -59,6 +59,9 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 			}
 			add(route.HostPrefix(p.Addr()), fmt.Sprintf("WorkloadEndpoint(%s)", name), w.InterfaceName)
 		}
+		for _, a := range w.FloatingIPs {
+			skipped = append(skipped, Skipped{route.HostPrefix(a), fmt.Sprintf("floating IP of WorkloadEndpoint(%s): these are not announced", name)})
+		}
 	}
 	for _, t := range nodeTunnels(s.Nodes[self]) {
 		p := route.HostPrefix(t.addr)

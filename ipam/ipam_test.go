@@ -58,6 +58,16 @@ func workload(name, node string, nets ...string) func(*calico.Snapshot) {
 	}
 }
 
+func floating(name string, addrs ...string) func(*calico.Snapshot) {
+	return func(s *calico.Snapshot) {
+		w := s.WorkloadEndpoints[name]
+		for _, a := range addrs {
+			w.FloatingIPs = append(w.FloatingIPs, netip.MustParseAddr(a))
+		}
+		s.WorkloadEndpoints[name] = w
+	}
+}
+
 func me(edit func(*calico.Node)) func(*calico.Snapshot) {
 	return func(s *calico.Snapshot) {
 		n := s.Nodes["me"]
@@ -176,6 +186,9 @@ func TestHosts(t *testing.T) {
 			"10.1.0.65/32 - WorkloadEndpoint(w)", ""},
 		{"every network of a workload", snapshot(own, workload("w", "me", "10.1.0.65/32", "fd00::1/128", "10.1.3.4/32")),
 			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w); 10.1.3.4/32 - WorkloadEndpoint(w); fd00::1/128 - WorkloadEndpoint(w)", ""},
+		{"floating IPs", snapshot(own, workload("w", "me", "10.1.0.65/32"), floating("w", "10.1.0.70", "192.0.2.7")), "10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)",
+			"10.1.0.70/32 floating IP of WorkloadEndpoint(w): these are not announced; 192.0.2.7/32 floating IP of WorkloadEndpoint(w): these are not announced"},
+		{"floating IPs of another node", snapshot(own, workload("w", "other", "10.1.3.4/32"), floating("w", "10.1.0.70")), "", ""},
 		{"a network that is no address", snapshot(own, workload("w", "me", "10.1.3.0/24")), "", "10.1.3.0/24 ipNetworks of WorkloadEndpoint(w) is not a single address"},
 		{"two workloads with one address", snapshot(workload("v", "me", "10.1.3.4/32"), workload("u", "me", "10.1.3.4/32")), "10.1.3.4/32 - WorkloadEndpoint(u)", ""},
 		{"block of one address", snapshot(own, workload("w", "me", "10.1.9.9/32")), "10.1.9.9/32 10.1.9.9/32 WorkloadEndpoint(w)", ""},

@@ -277,9 +277,10 @@ func TestDecodeBGPFilter(t *testing.T) {
 }
 
 func TestDecodeWorkloadEndpoint(t *testing.T) {
-	got, err := decodeWorkloadEndpoint("shop", "w", []byte(`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1","ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
+	got, err := decodeWorkloadEndpoint("shop", "w", []byte(`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1","ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
 	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{"app": "bgpd"}, Node: "leaf-1", InterfaceName: "cali1",
 		IPNetworks: []netip.Prefix{pfx("10.40.4.7/32"), pfx("10.40.4.8/32"), pfx("fd12::7/128")}}
+	want.FloatingIPs = []netip.Addr{netip.MustParseAddr("192.0.2.7")} // the other is none
 	if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
 		t.Error(err, diff)
 	}

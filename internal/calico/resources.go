@@ -131,12 +131,15 @@ func parseEncapMode(m EncapMode) (EncapMode, error) {
 
 func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpoint, error) {
 	var spec struct {
-		Node          string   `json:"node"`
-		IPNetworks    []string `json:"ipNetworks"`
-		InterfaceName string   `json:"interfaceName"`
-		Orchestrator  string   `json:"orchestrator"`
-		Workload      string   `json:"workload"`
-		Endpoint      string   `json:"endpoint"`
+		Node       string   `json:"node"`
+		IPNetworks []string `json:"ipNetworks"`
+		IPNATs     []struct {
+			ExternalIP string `json:"externalIP"`
+		} `json:"ipNATs"`
+		InterfaceName string `json:"interfaceName"`
+		Orchestrator  string `json:"orchestrator"`
+		Workload      string `json:"workload"`
+		Endpoint      string `json:"endpoint"`
 	}
 	labels, err := decodeSpec(value, &spec)
 	if err != nil {
@@ -152,6 +155,11 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 			return WorkloadEndpoint{}, fmt.Errorf("spec.ipNetworks[%d]: %w", i, err)
 		}
 		w.IPNetworks = append(w.IPNetworks, p)
+	}
+	for _, nat := range spec.IPNATs {
+		if a, err := netip.ParseAddr(nat.ExternalIP); err == nil { // they are only named: no reason to leave the workload out
+			w.FloatingIPs = append(w.FloatingIPs, a)
+		}
 	}
 	return w, nil
 }

@@ -120,6 +120,7 @@ type WorkloadEndpoint struct {
 	Labels          map[string]string
 	Node            string
 	IPNetworks      []netip.Prefix
+	FloatingIPs     []netip.Addr // ipNATs[].externalIP
 	InterfaceName   string
 	// Who runs it and what it is there, for LiveMigrations; of a Kubernetes pod they are nobody's business.
 	Orchestrator, Workload, Endpoint string
