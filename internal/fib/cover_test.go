@@ -76,6 +76,24 @@ func TestCoveredRouteGoesInTheEnd(t *testing.T) {
 	})
 }
 
+// With the route withdrawn and the data plane restarted nothing is left of an entry, and it is forgotten without being selected again.
+func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3"}))
+		synctest.Wait()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		held := len(r.table.covered)
+		r.table.setWishes(route.Etcd, nil, false)
+		r.table.observe(node("b"))
+		if left := len(r.table.covered); held != 1 || left != 0 || !r.table.nextCovered().IsZero() {
+			t.Errorf("%d held before, %d after; its time is over at %v, for ever", held, left, r.table.nextCovered())
+		}
+	})
+}
+
 // A router announces the whole pool; inside it lies this node's own block, with an address that another node has borrowed. Where BGP does
 // not have the /32, the pool's route is no answer: the block's drop would have the last word.
 func TestOwnBlockEndsTheCover(t *testing.T) {

@@ -435,6 +435,7 @@ func (t *table) forget(e *entry) {
 	t.all[len(t.all)-1] = nil
 	t.all = t.all[:len(t.all)-1]
 	delete(t.entries, e.key)
+	delete(t.covered, e)
 	if e.key.Elevated {
 		t.numElevated--
 	}
