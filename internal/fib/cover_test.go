@@ -42,6 +42,28 @@ func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 	})
 }
 
+// The engine takes in a piece at a time; that BGP has told all counts from the last one on.
+func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3"}))
+		synctest.Wait()
+		r.SetBGPConverging(true)
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Hour)
+		r.dp.printOps()
+		r.inbox.change(func(o *orders) {
+			for range chunk {
+				o.learn(learned{prefix: pfx("10.9.0.0/26")}) // nothing, and nothing was there
+			}
+			o.learn(learned{prefix: pfx("10.1.0.5/32"), paths: via("10.0.0.3")})
+			told := false
+			o.unsaid = &told
+		})
+		time.Sleep(time.Hour)
+		check(t, "in the second piece BGP leads where etcd did", r.dp.printOps())
+	})
+}
+
 func TestCoveredRouteStaysWhileBGPGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.0/26": "10.0.0.2", "10.1.0.5/32": "10.0.0.3"}))

@@ -193,8 +193,8 @@ func (e *Engine) work() (more bool) {
 		t.allowSweep()
 		e.orders.sweep = false
 	}
-	if e.orders.unsaid != nil {
-		t.unsaid = *e.orders.unsaid
+	if u := e.orders.unsaid; u != nil && (*u || len(e.orders.learned) == 0) { // likewise: BGP has told all with the last of it
+		t.unsaid = *u
 		e.orders.unsaid = nil
 	}
 	t.releaseCovered()
