@@ -390,6 +390,41 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 	})
 }
 
+// What a listing shows was put before an interface was made anew: the routes over it are put again, and no others.
+func TestInterfaceMadeAnewWhileTheDataPlaneIsListed(t *testing.T) {
+	for name, ours := range map[string][]string{"with routes over it": {"eth0", "eth1"}, "with nothing to adopt": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dp := newFake(route.Facts{Problem: "not there yet"})
+				for i, over := range ours {
+					k := key(fmt.Sprintf("10.1.%d.0/26", i))
+					dp.ours[k] = route.Route{Key: k, Paths: []route.Path{{NextHop: addr(fmt.Sprintf("10.0.%d.2", i)), Interface: over, Weight: 1}}}
+				}
+				r := startWith(dp, Config{})
+				defer r.stop()
+				r.AllowSweep()
+				dp.listing = func() {
+					f := node("a")
+					f.Interfaces[1].Life++
+					f.Interfaces[2].Index = 9
+					dp.tell(f)
+					time.Sleep(time.Millisecond)
+					for i := range ours {
+						r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)), via(fmt.Sprintf("10.0.%d.2", i)))
+					}
+					time.Sleep(time.Millisecond)
+				}
+				dp.tell(node("a"))
+				time.Sleep(time.Minute)
+				check(t, "ops", dp.printOps(), []string{"put 10.1.1.0/26 via 10.0.1.2 eth1"}[:len(ours)/2]...)
+				if s := r.Stats(); s.AdoptedRoutes != len(ours) || r.table.suspect != nil {
+					t.Errorf("%+v; the doubt about %v has not ended", s, r.table.suspect)
+				}
+			})
+		})
+	}
+}
+
 func TestInterfaceChangesItsIndexWhileABatchIsInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.dp.hang = true

@@ -94,7 +94,9 @@ func (t *table) adopt(a adoption) {
 			e.set(isUnsure)
 		}
 	}
-	if changed := changedInterfaces(a.interfaces, indexes(t.view.facts.Interfaces)); len(changed) > 0 && t.adoptedLeft > 0 {
+	changed := changedInterfaces(a.interfaces, indexes(t.view.facts.Interfaces))
+	maps.Copy(changed, t.suspect)
+	if t.suspect = nil; len(changed) > 0 && t.adoptedLeft > 0 {
 		t.suspect = changed
 	}
 	if a.how == "journal" {
@@ -218,7 +220,7 @@ func (t *table) reindex(before, after []route.Interface) {
 			changed[i.Name] = true // deleted and made again under the same index
 		}
 	}
-	if len(changed) == 0 || !t.mayUse(changed) {
+	if len(changed) == 0 || t.adopted && !t.mayUse(changed) { // what is about to be adopted may go over any
 		return
 	}
 	t.epoch++
@@ -230,7 +232,7 @@ func (t *table) reindex(before, after []route.Interface) {
 		}
 	}
 	switch {
-	case t.adoptedLeft == 0:
+	case t.adopted && t.adoptedLeft == 0:
 	case t.suspect == nil:
 		t.suspect = changed
 	default:

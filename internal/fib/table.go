@@ -72,7 +72,7 @@ type table struct {
 	sweep            bool
 	numElevated      int             // entries that are elevated
 	adoptedLeft      int             // entries that are isAdopted
-	suspect          map[string]bool // interfaces that are not what they were for adopted entries; nil without any
+	suspect          map[string]bool // interfaces that are not what they were for adopted entries, or for what is to be adopted; nil without any
 	epoch            int             // counts changes of the meaning of interface names
 	rewrite          bool            // the journal must be written anew before the next batch
 
