@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -190,7 +191,7 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 	return nil
 }
 
-// findExtra goes through what carries our mark and is not known as ours.
+// findExtra goes through what carries our mark and is not known as ours. Of what is left alone it forgets what has gone.
 func (a *audit) findExtra(context.Context) error {
 	for part := range slices.Chunk(a.routes, chunk) {
 		err := a.locked(func(t *table) {
@@ -208,17 +209,23 @@ func (a *audit) findExtra(context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return a.locked(func(t *table) {
+		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool { _, there := a.listed[k]; return !there })
+	})
 }
 
 // extra takes over a route that carries our mark and was not known, to be replaced or deleted like one from before a restart.
 func (t *table) extra(r route.Route) {
+	digest := r.Digest()
 	if !t.repair {
-		t.drift.Extra++
+		if t.extras[r.Key] != digest {
+			t.drift.Extra++
+		}
+		t.extras[r.Key] = digest
 		return
 	}
 	e := t.entry(r.Key)
-	e.actual = r.Digest()
+	e.actual = digest
 	if e.want == nil && !e.is(isAdopted) {
 		e.set(isAdopted)
 		t.adoptedLeft++

@@ -467,6 +467,31 @@ func TestAuditOnlyReports(t *testing.T) {
 	})
 }
 
+func TestAnExtraRouteIsCountedOnceForAsLongAsItStays(t *testing.T) {
+	watchful(t, false, 1, func(t *testing.T, r *running) {
+		extra := func(r route.Route) func(*fake) { return func(d *fake) { d.ours[key("10.9.0.0/24")] = r } }
+		prohibit := route.Route{Key: key("10.9.0.0/24"), Kind: route.Prohibit}
+		for _, step := range []struct {
+			what    string
+			do      func(*fake)
+			found   int
+			counted uint64
+		}{
+			{"it comes", extra(drop("10.9.0.0/24")), 1, 1},
+			{"it stays", func(*fake) {}, 1, 1},
+			{"another comes", func(d *fake) { d.ours[key("10.8.0.0/24")] = drop("10.8.0.0/24") }, 2, 2},
+			{"it changes", extra(prohibit), 2, 3},
+			{"it goes", func(d *fake) { delete(d.ours, key("10.9.0.0/24")) }, 1, 3},
+			{"it comes back", extra(prohibit), 2, 4},
+		} {
+			r.dp.state(func() { step.do(r.dp) })
+			if report := r.audit(t); report.Extra != step.found || r.drift().Extra != step.counted {
+				t.Errorf("%s: %d found, %d counted; want %d and %d", step.what, report.Extra, r.drift().Extra, step.found, step.counted)
+			}
+		}
+	})
+}
+
 func TestAuditLeavesOutWhatIsWrittenMeanwhile(t *testing.T) {
 	watchful(t, true, 4, func(t *testing.T, r *running) {
 		r.dp.state(func() {

@@ -59,6 +59,7 @@ func (t *table) begin(identity string) {
 	t.spots.soon, t.spots.chase = nil, 0
 	clear(t.drifts)
 	clear(t.shadows)
+	clear(t.extras)
 	for _, e := range slices.Backward(slices.Clone(t.all)) {
 		e.actual, e.fail = 0, nil
 		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed)

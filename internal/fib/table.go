@@ -52,8 +52,9 @@ type table struct {
 
 	spots     spots
 	recalls   recalls
-	drifts    map[*entry]drift  // of entries that are isDrifted
-	shadows   map[*entry]string // of entries that are isShadowed: by whom
+	drifts    map[*entry]drift     // of entries that are isDrifted
+	shadows   map[*entry]string    // of entries that are isShadowed: by whom
+	extras    map[route.Key]uint64 // digests of what audits found to be extra, and left alone
 	drift     DriftStats
 	repair    bool                   // Config.RepairDrift
 	written   map[route.Key]struct{} // since the audit began that is under way; nil: none is
@@ -151,6 +152,7 @@ func newTable(distances map[route.Origin]uint8) *table {
 		elevated:  make(map[netip.Prefix]struct{}),
 		drifts:    make(map[*entry]drift),
 		shadows:   make(map[*entry]string),
+		extras:    make(map[route.Key]uint64),
 		tables:    make(map[uint32]int),
 	}
 }
