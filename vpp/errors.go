@@ -7,8 +7,9 @@ type apiError int32
 
 // The return values that matter here, by VPP 25.10's src/vnet/error.h.
 const (
-	noSuchFIB   apiError = -3
-	noSuchEntry apiError = -6
+	noSuchInterface apiError = -2
+	noSuchFIB       apiError = -3
+	noSuchEntry     apiError = -6
 
 	addressInUse     apiError = -105 // what IPv4 says of an address that is in the way
 	duplicateAddress apiError = -127 // and IPv6
@@ -16,7 +17,7 @@ const (
 
 var apiErrorNames = map[apiError]string{
 	-1:               "unspecified error",
-	-2:               "invalid sw_if_index",
+	noSuchInterface:  "invalid sw_if_index",
 	noSuchFIB:        "no such table",
 	noSuchEntry:      "no such entry",
 	-52:              "no paths in route",

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.uber.org/goleak"
@@ -415,6 +416,39 @@ func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 		i, ok := f.Interface("tap7")
 		return ok && i.Index == was.Index && i.Life != was.Life
 	})
+}
+
+// An interface may go after VPP has listed it and before it is asked for its table.
+func TestInterfaceGoesWhileItIsRead(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	s.Refuse(func(m api.Message) int32 {
+		if _, ok := m.(*interfaces.SwInterfaceGetTable); ok {
+			return -2
+		}
+		return 0
+	})
+	s.AddInterface("tap7", netip.MustParsePrefix("10.0.3.1/24"))
+	s.AddInterface("tap8") // nothing is asked about this one
+	f := a.await(t, "the one that stays", func(f route.Facts) bool { _, ok := f.Interface("tap8"); return ok || absent(f) })
+	if i, ok := f.Interface("tap7"); ok || absent(f) || a.Stats().Connections != 1 {
+		t.Errorf("problem %q after %d connections; the one that is gone: %+v", f.Problem, a.Stats().Connections, i)
+	}
+}
+
+// A question that VPP drops is no answer: table 0 would be a guess.
+func TestUnansweredQuestionForATableIsNoticed(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	s.Swallow(func(m api.Message) bool { _, ok := m.(*interfaces.SwInterfaceGetTable); return ok })
+	s.AddInterface("tap7", netip.MustParsePrefix("10.0.3.1/24"))
+	if f := a.await(t, "loss", absent); f.Problem != "read interfaces: VPP told the tables of 0 interfaces out of 1" {
+		t.Errorf("problem %q", f.Problem)
+	}
+	s.Swallow(nil)
+	a.await(t, "a new connection", present)
 }
 
 // VPP's own sources are others', whatever our source is called.

@@ -43,17 +43,46 @@ func (l *links) up(index uint32) bool {
 	return ok && i.Up
 }
 
-// addressBatch bounds the dumps in one call.
-const addressBatch = 1000
+// linkBatch bounds the questions in one call: of addresses there are two for each interface.
+const linkBatch = 1000
 
-// readLinks dumps the interfaces with their addresses. The table of an interface is asked for only where old does not show it
-// with the same addresses: VPP moves no interface with addresses to another table, and that question stops its workers.
+// readLinks reads the interfaces with their addresses and tables. VPP is asked for the table of an interface only where old does not show
+// it with the same addresses: VPP moves no interface with addresses to another table, and that question stops its workers.
 func readLinks(ctx context.Context, c *conn, old *links) (*links, error) {
-	var found []route.Interface
+	list, err := listLinks(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(list, linkBatch) {
+		if err := readAddresses(ctx, c, chunk); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(list, func(a, b route.Interface) int { return cmp.Compare(a.Name, b.Name) })
+	if old == nil {
+		old = &links{}
+	}
+	gone := map[uint32]bool{}
+	for chunk := range slices.Chunk(old.carryTables(list), linkBatch) {
+		if err := askTables(ctx, c, chunk, gone); err != nil {
+			return nil, err
+		}
+	}
+	l := &links{byIndex: make(map[uint32]string, len(list))}
+	l.list = slices.DeleteFunc(list, func(i route.Interface) bool { return gone[i.Index] })
+	for _, i := range l.list {
+		l.byIndex[i.Index] = i.Name
+	}
+	return l, nil
+}
+
+// listLinks reads the interfaces alone.
+func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
+	var list []route.Interface
 	req := &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)}
 	err := dump(ctx, c, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
 		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
-		found = append(found, route.Interface{
+		list = append(list, route.Interface{
 			Name:  strings.TrimRight(d.InterfaceName, "\x00"),
 			Index: uint32(d.SwIfIndex),
 			Up:    d.Flags&both == both,
@@ -62,24 +91,7 @@ func readLinks(ctx context.Context, c *conn, old *links) (*links, error) {
 	if err != nil {
 		return nil, err
 	}
-	for chunk := range slices.Chunk(found, addressBatch) {
-		if err := readAddresses(ctx, c, chunk); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortFunc(found, func(a, b route.Interface) int { return cmp.Compare(a.Name, b.Name) })
-	l := &links{list: found, byIndex: make(map[uint32]string, len(found))}
-	for i := range found {
-		f := &found[i]
-		l.byIndex[f.Index] = f.Name
-		if len(f.Addresses) == 0 {
-			continue
-		}
-		if f.Table, err = tableOf(ctx, c, *f, old); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	return list, nil
 }
 
 // readAddresses fills in the addresses of list, in one round trip.
@@ -105,24 +117,50 @@ func readAddresses(ctx context.Context, c *conn, list []route.Interface) error {
 	return nil
 }
 
-func tableOf(ctx context.Context, c *conn, i route.Interface, old *links) (uint32, error) {
-	if old != nil {
+// carryTables fills in the tables that old knows, and returns the interfaces of list that VPP is to be asked about.
+func (old *links) carryTables(list []route.Interface) (ask []*route.Interface) {
+	for n := range list {
+		i := &list[n]
 		was, ok := route.Facts{Interfaces: old.list}.Interface(i.Name)
-		if ok && was.Index == i.Index && slices.Equal(was.Addresses, i.Addresses) {
-			return was.Table, nil
+		switch {
+		case len(i.Addresses) == 0: // it connects nothing
+		case ok && was.Index == i.Index && slices.Equal(was.Addresses, i.Addresses):
+			i.Table = was.Table
+		default:
+			ask = append(ask, i)
 		}
 	}
-	six := !i.Addresses[0].Addr().Is4() // an interface's families may be in tables of different numbers: IPv4's counts
-	r, err := ask[interfaces.SwInterfaceGetTableReply](ctx, c, &interfaces.SwInterfaceGetTable{
-		SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: six,
+	return ask
+}
+
+// askTables fills in the tables of list, which have addresses, in one round trip. In gone it notes the index of one that is not there any
+// more; its event follows.
+func askTables(ctx context.Context, c *conn, list []*route.Interface, gone map[uint32]bool) error {
+	reqs := make([]request, len(list))
+	for n, i := range list {
+		six := !i.Addresses[0].Addr().Is4() // an interface's families may be in tables of different numbers: IPv4's counts
+		reqs[n] = &interfaces.SwInterfaceGetTable{SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: six}
+	}
+	answers := 0
+	var bad error
+	err := dump(ctx, c, reqs, func(n int, r *interfaces.SwInterfaceGetTableReply) {
+		answers++
+		switch retval := apiError(r.Retval); retval {
+		case 0:
+			list[n].Table = r.VrfID
+		case noSuchInterface:
+			gone[list[n].Index] = true
+		default:
+			bad = fmt.Errorf("table of %s: %w", list[n].Name, retval)
+		}
 	})
-	if err == nil {
-		err = vppError(r.Retval)
+	switch {
+	case err != nil:
+		return err
+	case answers < len(list):
+		return fmt.Errorf("VPP told the tables of %d interfaces out of %d", answers, len(list))
 	}
-	if err != nil {
-		return 0, fmt.Errorf("table of %s: %w", i.Name, err)
-	}
-	return r.VrfID, nil
+	return bad
 }
 
 // deletions counts for each index how often VPP has said that its interface went. The zero value is ready.

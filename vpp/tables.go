@@ -150,11 +150,11 @@ func (l *life) occupant(ctx context.Context, t tableID) (string, error) {
 	if err := errors.Join(err, bad); err != nil || left != "" {
 		return left, err
 	}
-	now, err := readLinks(ctx, l.conn, l.links.Load())
+	now, err := listLinks(ctx, l.conn)
 	if err != nil {
 		return "", err
 	}
-	for chunk := range slices.Chunk(now.list, addressBatch) {
+	for chunk := range slices.Chunk(now, linkBatch) {
 		if left, err = l.interfaceIn(ctx, t, chunk); err != nil || left != "" {
 			return left, err
 		}
