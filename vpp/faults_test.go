@@ -418,6 +418,26 @@ func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 	})
 }
 
+// Nor has it to be in the same table.
+func TestInterfaceMadeAnewInAnotherTable(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	subnet := netip.MustParsePrefix("10.0.3.1/24")
+	s.AddInterface("tap7", subnet)
+	before := a.await(t, "the interface", func(f route.Facts) bool { _, ok := f.Interface("tap7"); return ok })
+	s.Stall()
+	s.RemoveInterface("tap7")
+	s.AddInterface("tap7")
+	s.Bind("tap7", otherTable)
+	s.AddAddress("tap7", subnet)
+	s.Continue()
+	was, _ := before.Interface("tap7")
+	f := a.await(t, "another life of the interface", func(f route.Facts) bool { i, _ := f.Interface("tap7"); return i.Life != was.Life })
+	if i, _ := f.Interface("tap7"); i.Index != was.Index || i.Table != otherTable {
+		t.Errorf("was %+v, is %+v, want it in table %d", was, i, otherTable)
+	}
+}
+
 // An interface may go after VPP has listed it and before it is asked for its table.
 func TestInterfaceGoesWhileItIsRead(t *testing.T) {
 	s := newServer(t)
@@ -474,6 +494,22 @@ func TestNewAddressIsSeenByPolling(t *testing.T) {
 		_, _, ok := f.Connected(0, netip.MustParseAddr("172.16.9.9"))
 		return ok
 	})
+}
+
+// VPP has no event for tables either, and moves only what has no addresses. One that had none for less than a poll looks as before.
+func TestMoveToAnotherTableIsSeenByPolling(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	subnet := netip.MustParsePrefix("10.0.3.1/24")
+	index := s.AddInterface("tap7", subnet)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	other := runAgent(t, vpp.Config{Socket: s.Socket(), ClientName: "other", Source: "other"})
+	other.await(t, "connection", present)
+	check(t, other.RemoveAddress(t.Context(), index, subnet))
+	s.Bind("tap7", otherTable)
+	s.AddAddress("tap7", subnet)
+	a.await(t, "the other table", func(f route.Facts) bool { i, _ := f.Interface("tap7"); return i.Table == otherTable })
 }
 
 func TestRoutesOfOthersAreNeverWritten(t *testing.T) {

@@ -31,7 +31,7 @@ var fuzzCalls = []func(ctx context.Context, v *VPP, l *life){
 	},
 	func(ctx context.Context, v *VPP, l *life) { v.Resolve(ctx, 0, netip.MustParseAddr("10.1.1.1")) },
 	func(ctx context.Context, v *VPP, l *life) { v.KeepTables(ctx, nil) },
-	func(ctx context.Context, v *VPP, l *life) { l.readFacts(ctx) },
+	func(ctx context.Context, v *VPP, l *life) { l.readFacts(ctx, true) },
 	func(ctx context.Context, v *VPP, l *life) { l.useOwnSource(ctx, "vpp-route-agent", 0x88, 1) },
 	func(ctx context.Context, v *VPP, l *life) { v.prepare(ctx, l.conn) },
 	func(ctx context.Context, v *VPP, l *life) {

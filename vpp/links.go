@@ -21,6 +21,7 @@ import (
 type links struct {
 	list    []route.Interface // by name
 	byIndex map[uint32]string
+	turn    string // the interface up to which polls have asked for tables
 }
 
 // index finds an interface by name.
@@ -46,9 +47,15 @@ func (l *links) up(index uint32) bool {
 // linkBatch bounds the questions in one call: of addresses there are two for each interface.
 const linkBatch = 1000
 
-// readLinks reads the interfaces with their addresses and tables. VPP is asked for the table of an interface only where old does not show
-// it with the same addresses: VPP moves no interface with addresses to another table, and that question stops its workers.
-func readLinks(ctx context.Context, c *conn, old *links) (*links, error) {
+// tablesPerPoll bounds the questions of a poll that stop VPP's workers, for some microseconds each: 2/s, where spot checks are 5/s.
+const tablesPerPoll = 10
+
+// readLinks reads the interfaces with their addresses and tables; lives are route.Interface.Life, by index. VPP is asked for the table of an
+// interface only where old does not show the same life of it with the same addresses, for that question stops its workers. VPP moves no
+// interface with addresses, but one may lose them, be moved and get them back between two readings, and VPP has no event for any of that.
+// So a poll asks for the tables of tablesPerPoll others too, in turn: of n interfaces with addresses, one that has moved is found out after
+// n/tablesPerPoll polls, rounded up.
+func readLinks(ctx context.Context, c *conn, old *links, lives map[uint32]uint32, poll bool) (*links, error) {
 	list, err := listLinks(ctx, c)
 	if err != nil {
 		return nil, err
@@ -58,17 +65,21 @@ func readLinks(ctx context.Context, c *conn, old *links) (*links, error) {
 			return nil, err
 		}
 	}
+	for n := range list {
+		list[n].Life = lives[list[n].Index]
+	}
 	slices.SortFunc(list, func(a, b route.Interface) int { return cmp.Compare(a.Name, b.Name) })
 	if old == nil {
 		old = &links{}
 	}
+	ask, turn := old.carryTables(list, poll)
 	gone := map[uint32]bool{}
-	for chunk := range slices.Chunk(old.carryTables(list), linkBatch) {
+	for chunk := range slices.Chunk(ask, linkBatch) {
 		if err := askTables(ctx, c, chunk, gone); err != nil {
 			return nil, err
 		}
 	}
-	l := &links{byIndex: make(map[uint32]string, len(list))}
+	l := &links{byIndex: make(map[uint32]string, len(list)), turn: turn}
 	l.list = slices.DeleteFunc(list, func(i route.Interface) bool { return gone[i.Index] })
 	for _, i := range l.list {
 		l.byIndex[i.Index] = i.Name
@@ -117,20 +128,31 @@ func readAddresses(ctx context.Context, c *conn, list []route.Interface) error {
 	return nil
 }
 
-// carryTables fills in the tables that old knows, and returns the interfaces of list that VPP is to be asked about.
-func (old *links) carryTables(list []route.Interface) (ask []*route.Interface) {
+// carryTables fills in the tables that old knows, and returns the interfaces of list that VPP is to be asked about, and the turn after that.
+func (old *links) carryTables(list []route.Interface, poll bool) (ask []*route.Interface, turn string) {
+	var known []*route.Interface
 	for n := range list {
 		i := &list[n]
 		was, ok := route.Facts{Interfaces: old.list}.Interface(i.Name)
 		switch {
 		case len(i.Addresses) == 0: // it connects nothing
-		case ok && was.Index == i.Index && slices.Equal(was.Addresses, i.Addresses):
+		case ok && was.Index == i.Index && was.Life == i.Life && slices.Equal(was.Addresses, i.Addresses):
 			i.Table = was.Table
+			known = append(known, i)
 		default:
 			ask = append(ask, i)
 		}
 	}
-	return ask
+	turn = old.turn
+	if !poll || len(known) == 0 {
+		return ask, turn
+	}
+	next := max(0, slices.IndexFunc(known, func(i *route.Interface) bool { return i.Name > turn }))
+	known = slices.Concat(known[next:], known[:next])
+	for _, i := range known[:min(len(known), tablesPerPoll)] {
+		ask, turn = append(ask, i), i.Name
+	}
+	return ask, turn
 }
 
 // askTables fills in the tables of list, which have addresses, in one round trip. In gone it notes the index of one that is not there any

@@ -59,7 +59,8 @@ const (
 	defaultWindow      = 2048
 	defaultTimeout     = 10 * time.Second
 
-	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker.
+	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker; what does is
+	// bounded by tablesPerPoll.
 	pollInterval = 5 * time.Second
 
 	firstRetry = 100 * time.Millisecond
@@ -217,7 +218,7 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	facts, err := l.readFacts(ctx)
+	facts, err := l.readFacts(ctx, false)
 	if err != nil {
 		return false, err
 	}
@@ -237,12 +238,13 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 
 // watch publishes facts whenever they change, until the connection ends.
 func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
+	polls := time.NewTicker(pollInterval)
+	defer polls.Stop()
 	// Pings keep the reader from calling an idle VPP silent.
 	ping := time.NewTicker(v.cfg.ReplyTimeout / 3)
 	defer ping.Stop()
 	for {
+		poll := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -254,9 +256,10 @@ func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
 			}
 			continue
 		case <-l.changed:
-		case <-poll.C:
+		case <-polls.C:
+			poll = true
 		}
-		facts, err := l.readFacts(ctx)
+		facts, err := l.readFacts(ctx, poll)
 		if err != nil {
 			return err
 		}
@@ -267,15 +270,12 @@ func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
 	}
 }
 
-// readFacts reads the interfaces and returns the facts with them.
-func (l *life) readFacts(ctx context.Context) (route.Facts, error) {
+// readFacts reads the interfaces, for a poll or because something happened, and returns the facts with them.
+func (l *life) readFacts(ctx context.Context, poll bool) (route.Facts, error) {
 	lives := l.gone.counts() // before the list: an interface that goes meanwhile comes with an event of its own
-	read, err := readLinks(ctx, l.conn, l.links.Load())
+	read, err := readLinks(ctx, l.conn, l.links.Load(), lives, poll)
 	if err != nil {
 		return route.Facts{}, fmt.Errorf("read interfaces: %w", err)
-	}
-	for i := range read.list {
-		read.list[i].Life = lives[read.list[i].Index]
 	}
 	l.links.Store(read)
 	f := l.facts
