@@ -170,7 +170,7 @@ func (c *cluster) addNode(ctx context.Context, i int) (err error) {
 	if err := c.etcd.data.AddNode(ctx, n.name, netip.PrefixFrom(n.address, underlayNet.Bits())); err != nil {
 		return err
 	}
-	block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 26)
+	block := firstBlock(i)
 	if err := c.claim(ctx, n, block); err != nil {
 		return err
 	}
@@ -184,6 +184,11 @@ func (c *cluster) addNode(ctx context.Context, i int) (err error) {
 		n.speaker = newBird(c, n, block)
 	}
 	return nil
+}
+
+// firstBlock is the block that has the workload of node i, 0 to 2.
+func firstBlock(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 26)
 }
 
 // agents are the nodes that run our agent.
@@ -231,8 +236,11 @@ func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 		switch {
 		case owner == n:
 			want[p] = netip.Addr{}
-		case !c.unexported[p]:
+		case c.unexported[p]:
+		case p.Addr().Is4():
 			want[p] = owner.address
+		case n.address6.IsValid():
+			want[p] = owner.address6
 		}
 	}
 	for _, p := range c.rack.learned(n) {

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"net/url"
 	"syscall"
 	"time"
-
-	"vpp-route-agent/internal/agent"
 )
 
 var agentFaults = []fault{
@@ -21,8 +18,6 @@ var agentFaults = []fault{
 	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
 	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
 	{name: "agent-reexec", kind: kernelNodes, fresh: true, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
-	{name: "agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
-	{name: "vpp-agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "0", what: "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s", run: drainAndCancel},
 	{name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
 	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM when it has 300 new blocks to program, started again", run: stopDuringReconcile},
@@ -31,8 +26,8 @@ var agentFaults = []fault{
 // spare is a block without workloads, for changes that must get through.
 var spare = netip.MustParsePrefix("10.1.100.0/26")
 
-// restartAgent ends the agent of node 1 and starts it again; a block of node 2 is released while it is away.
-func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error) error {
+// restartAgent ends the agent of node 1 and starts it again; the spare block of node 2, and more of its blocks, are released while it is away.
+func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error, more ...netip.Prefix) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
 	}
@@ -41,8 +36,11 @@ func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error)
 	if err := end(a); err != nil {
 		return err
 	}
-	if err := t.release(ctx, spare); err != nil {
-		return err
+	released := append(more, spare)
+	for _, block := range released {
+		if err := t.release(ctx, block); err != nil {
+			return err
+		}
 	}
 	if err := pause(ctx, time.Second); err != nil {
 		return err
@@ -53,7 +51,7 @@ func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error)
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	return t.wroteNothing(ctx, a, 1)
+	return t.wroteNothing(ctx, a, uint64(len(released)))
 }
 
 // withSpare gives n the spare block and waits until everybody knows.
@@ -158,29 +156,6 @@ spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120
 		return err
 	}
 	return errors.Join(t.wroteNothing(ctx, t.ours(1), 0), t.wroteNothing(ctx, t.ours(2), 0))
-}
-
-func drainAndCancel(ctx context.Context, t *trial) error {
-	a := t.ours(1)
-	var d agent.DrainStatus
-	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {"1m"}, "until-idle": {"100"}}, &d); err != nil {
-		return err
-	}
-	if err := pause(ctx, 8*time.Second); err != nil {
-		return err
-	}
-	s, err := a.status(ctx)
-	if err != nil {
-		return err
-	}
-	if s.Drain == nil || s.Drain.Phase != agent.Draining || s.Drain.PacketsPerSecond == nil {
-		return fmt.Errorf("with traffic the drain is %+v", s.Drain)
-	}
-	t.note("%.0f packets a second counted", *s.Drain.PacketsPerSecond)
-	for _, ann := range s.BGP.Announcements {
-		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
-	}
-	return a.post(ctx, "/v1/drain/cancel", nil, &d)
 }
 
 // stopDuringReconcile freezes the agent of node 1 while 300 blocks come, thaws it, and ends it within 20 ms, which is about what all of them take it.

@@ -18,6 +18,7 @@ var hostFaults = []fault{
 	}},
 	{name: "host-fd-limit", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors},
 	{name: "host-clocks", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead", run: jumpClocks},
+	{name: "host-link", onlyFirst: true, keepsSessions: true, kind: kernelNodes, allowed: "until 0.3 s after it is up", what: "a node's interface is set down and up at once, then for a second: Linux forgets 200 routes over it, the sessions stay", run: blinkLink},
 }
 
 // onDisk restarts the agent of node 1 with its state directory on a small or read-only file system of its own, has it learn 200 blocks, kills it there, and
@@ -97,4 +98,27 @@ func jumpClocks(ctx context.Context, t *trial) error {
 	}
 	a.wrap = nil
 	return t.restart(ctx, a)
+}
+
+// blinkLink has Linux drop the routes over node 1's interface. Without 200 of them the drift check would soon have put them again.
+func blinkLink(ctx context.Context, t *trial) error {
+	release, err := t.manyBlocks(ctx, 200)
+	if err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	for _, away := range []time.Duration{0, time.Second} {
+		t.start = time.Now()
+		if err := errors.Join(t.nodes[0].ns.SetLink("eth0", false), pause(ctx, away), t.nodes[0].ns.SetLink("eth0", true)); err != nil {
+			return err
+		}
+		t.allowOutage(2, time.Since(t.start)+300*time.Millisecond)
+		if err := t.converged(ctx, recovery); err != nil {
+			return err
+		}
+		t.note("back %.2f s after it was set down", time.Since(t.start).Seconds())
+	}
+	return release()
 }

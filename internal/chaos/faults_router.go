@@ -116,7 +116,7 @@ func (t *trial) flowBy(ctx context.Context, r *router) (*netlab.Flow, error) {
 	place := beyond.Addr()
 	for range places {
 		place = place.Next()
-		out, err := t.nodes[0].ns.Run(ctx, "ip", "route", "get", place.String(), "from", w.address.String(), "iif", "cali"+t.nodes[0].name)
+		out, err := t.nodes[0].ns.Run(ctx, "ip", "route", "get", place.String(), "from", w.address.String(), "iif", t.nodes[0].workloadDevice())
 		if err != nil {
 			return nil, err
 		}

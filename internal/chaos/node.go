@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 
@@ -16,6 +17,7 @@ type node struct {
 	cluster  *cluster
 	name     string
 	address  netip.Addr
+	address6 netip.Addr // the zero Addr: IPv4 only
 	ns       *netlab.Namespace
 	vpp      *netlab.VPP     // nil: the kernel forwards
 	api      *vpptest.Server // in place of a VPP, without packets; nil: none
@@ -83,8 +85,12 @@ func (n *node) peers() (all []netip.Addr) {
 	}
 	if len(all) == 0 {
 		for _, other := range n.cluster.nodes {
-			if other != n {
-				all = append(all, other.address)
+			if other == n {
+				continue
+			}
+			all = append(all, other.address)
+			if n.address6.IsValid() && other.address6.IsValid() {
+				all = append(all, other.address6)
 			}
 		}
 	}
@@ -107,7 +113,18 @@ func (n *node) inFIB(ctx context.Context) (map[netip.Prefix]netip.Addr, error) {
 	if n.vpp != nil {
 		return n.forwarded(ctx)
 	}
-	out, err := n.ns.Run(ctx, "ip", "-json", "-4", "route", "show", "proto", n.speaker.protocol())
+	found, err := n.inKernel(ctx, "-4")
+	if err == nil && n.address6.IsValid() {
+		var more map[netip.Prefix]netip.Addr
+		more, err = n.inKernel(ctx, "-6")
+		maps.Copy(found, more)
+	}
+	return found, err
+}
+
+// inKernel lists what the kernel of n has of its speaker, in one family: "-4" or "-6".
+func (n *node) inKernel(ctx context.Context, family string) (map[netip.Prefix]netip.Addr, error) {
+	out, err := n.ns.Run(ctx, "ip", "-json", family, "route", "show", "proto", n.speaker.protocol())
 	if err != nil {
 		return nil, err
 	}
@@ -156,34 +173,51 @@ func (n *node) addWorkload(ctx context.Context, address netip.Addr) (err error) 
 	if err := relaxSourceChecks(w.ns); err != nil {
 		return err
 	}
-	device := "cali" + n.name
-	host := netip.PrefixFrom(address, address.BitLen())
-	outside := netlab.End{Namespace: n.ns, Device: device}
+	outside := netlab.End{Namespace: n.ns, Device: n.workloadDevice()}
 	if n.vpp == nil {
 		outside.MAC = gatewayMAC
 	}
-	if err := n.cluster.lab.Veth(netlab.End{Namespace: w.ns, Device: "eth0", Addresses: []netip.Prefix{host}}, outside); err != nil {
-		return err
-	}
-	mac, err := w.ns.MAC("eth0")
-	if err != nil {
+	if err := n.cluster.lab.Veth(netlab.End{Namespace: w.ns, Device: "eth0"}, outside); err != nil {
 		return err
 	}
 	if err := w.ns.FillChecksums("eth0"); err != nil {
 		return err
 	}
-	if err := w.ns.AddNeighbour("eth0", gateway, gatewayMAC); err != nil {
-		return err
-	}
-	if err := w.ns.AddRoute(everything, gateway, "eth0"); err != nil {
+	if err := w.use(address, gateway, everything); err != nil {
 		return err
 	}
 	n.workload = w
-	if n.vpp != nil {
-		return n.addPort(ctx, port{device, address, mac})
+	if n.vpp == nil {
+		return n.deliver(address)
 	}
-	if err := n.ns.AddNeighbour(device, address, mac); err != nil {
+	mac, err := w.ns.MAC("eth0")
+	if err != nil {
 		return err
 	}
-	return n.ns.AddRouteMetric(host, netip.Addr{}, device, 1024) // Felix' metric
+	return n.addPort(ctx, port{outside.Device, address, mac})
+}
+
+func (n *node) workloadDevice() string { return "cali" + n.name }
+
+// use gives the workload an address, and a gateway to everything.
+func (w workload) use(address, gateway netip.Addr, everything netip.Prefix) error {
+	if err := w.ns.AddAddress("eth0", netip.PrefixFrom(address, address.BitLen())); err != nil {
+		return err
+	}
+	if err := w.ns.AddNeighbour("eth0", gateway, gatewayMAC); err != nil {
+		return err
+	}
+	return w.ns.AddRoute(everything, gateway, "eth0")
+}
+
+// deliver has n's kernel send what is for this address to its workload.
+func (n *node) deliver(address netip.Addr) error {
+	mac, err := n.workload.ns.MAC("eth0")
+	if err != nil {
+		return err
+	}
+	if err := n.ns.AddNeighbour(n.workloadDevice(), address, mac); err != nil {
+		return err
+	}
+	return n.ns.AddRouteMetric(netip.PrefixFrom(address, address.BitLen()), netip.Addr{}, n.workloadDevice(), 1024) // Felix' metric
 }

@@ -44,6 +44,9 @@ func (c *cluster) addRouter(ctx context.Context, i int, hold time.Duration, node
 	if r.ns, err = c.machine(r.name, r.address); err != nil {
 		return nil, err
 	}
+	if err := r.ns.Forward(); err != nil {
+		return nil, err
+	}
 	var config strings.Builder
 	fmt.Fprintf(&config, `
 router bgp %d

@@ -46,7 +46,7 @@ type fault struct {
 }
 
 // faults are all that this command can make, in the order of the table.
-var faults = slices.Concat(agentFaults, configFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults, vppFaults, apiFaults)
+var faults = slices.Concat(agentFaults, ipv6Faults, drainFaults, configFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults, vppFaults, apiFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
