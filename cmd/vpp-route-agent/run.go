@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 
@@ -50,7 +51,7 @@ defaults, in this order.`,
 			}
 			err = run(cmd.Context(), cfg, log, level)
 			if errors.Is(err, agent.ErrNewProcess) {
-				return handOver(log)
+				return handOver(cmd.Context(), log)
 			}
 			return err
 		},
@@ -180,8 +181,14 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 }
 
 // handOver lets a new process of the same program take this one's place and process number. Its sockets end with this one: peers see
-// connections that close without CEASE. /proc/self/exe is this program also when its file was replaced or removed.
-func handOver(log *slog.Logger) error {
+// connections that close without CEASE. /proc/self/exe is this program also when its file was replaced or removed. One that is told to stop,
+// which is ctx's end, stops.
+func handOver(ctx context.Context, log *slog.Logger) error {
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // one that comes from here on ends the process, this or the new one, until that listens
+	if ctx.Err() != nil {
+		log.Info("stopped instead of a new process taking over; routes stay in the FIB and peers got no CEASE")
+		return nil
+	}
 	log.Info("a new process takes over")
 	return fmt.Errorf("start anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
@@ -203,7 +210,9 @@ func lockStateDir(dir string) (unlock func(), err error) {
 
 // serviceOf is the agent as the service manager sees it.
 func serviceOf(a *agent.Agent, log *slog.Logger) systemd.Service {
-	return systemd.Service{Turned: a.Turned, Status: func() string { return serviceStatus(a.Status()) }, Log: log}
+	return systemd.Service{
+		Turned: a.Turned, Status: func() string { return serviceStatus(a.Status()) }, TakenOver: agent.ErrNewProcess, Log: log,
+	}
 }
 
 // serviceStatus says in one line what `status` says in many.

@@ -4,6 +4,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,15 +20,18 @@ type Service struct {
 	Turned func() time.Time
 	// Status is what `systemctl status` shows; line breaks become spaces.
 	Status func() string
-	Log    *slog.Logger
+	// TakenOver is the cause of an end of Run's ctx that is no end of the service: a new process goes on under this one's number. nil: none does.
+	TakenOver error
+	Log       *slog.Logger
 }
 
 // lookInterval is how old the status may be that the service manager shows, and how long a new turn of the loop stays untold.
 const lookInterval = time.Second
 
 // Run says READY at once, since a service that waits for etcd or VPP is started and must not be killed for that, then each change of the
-// status and, for the watchdog, that the loop turned. When ctx ends it says STOPPING and returns nil. Where there is no service manager
-// ($NOTIFY_SOCKET) it returns at once.
+// status and, for the watchdog, that the loop turned. When ctx ends it says STOPPING and returns nil. When a new process takes over it says
+// nothing: systemd ends a unit that said STOPPING within TimeoutStopSec, whoever says READY after that, and RELOADING would only have it wait
+// for that READY. Where there is no service manager ($NOTIFY_SOCKET) it returns at once.
 func Run(ctx context.Context, s Service) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil
@@ -43,7 +47,9 @@ func Run(ctx context.Context, s Service) error {
 		n.tell(time.Now())
 		select {
 		case <-ctx.Done():
-			n.send(daemon.SdNotifyStopping)
+			if !errors.Is(context.Cause(ctx), s.TakenOver) {
+				n.send(daemon.SdNotifyStopping)
+			}
 			return nil
 		case <-look.C:
 		}

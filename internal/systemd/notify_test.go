@@ -2,6 +2,8 @@ package systemd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -96,6 +98,40 @@ func TestTellsReadyStatusAndStopping(t *testing.T) {
 	stop()
 	if got := m.next(patience); got != "STOPPING=1" {
 		t.Errorf("last message %q", got)
+	}
+}
+
+// systemd sets a unit that said STOPPING to end within TimeoutStopSec, and no READY of a new process takes that back.
+func TestANewProcessInThisPlaceIsNoStop(t *testing.T) {
+	takenOver, drained := errors.New("a new process takes over"), errors.New("drained")
+	for _, tc := range []struct {
+		name        string
+		cause, over error
+		want        string
+	}{
+		{"a new process takes over", fmt.Errorf("agent: %w", takenOver), takenOver, ""},
+		{"the agent has drained", drained, takenOver, "STOPPING=1"},
+		{"SIGTERM", nil, takenOver, "STOPPING=1"},
+		{"nothing ever takes over", takenOver, nil, "STOPPING=1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := listen(t)
+			var status atomic.Value
+			status.Store("ready")
+			s := service(t, &status, new(atomic.Int64))
+			s.TakenOver = tc.over
+			ctx, cancel := context.WithCancelCause(t.Context())
+			done := make(chan error)
+			go func() { done <- Run(ctx, s) }()
+			m.until("READY=1")
+			cancel(tc.cause)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if got := m.next(100 * time.Millisecond); got != tc.want { // it was sent before Run returned
+				t.Errorf("last message %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 
