@@ -83,23 +83,34 @@ func (c Config) scheme() (string, error) {
 		return "", errors.New("no etcd endpoint is given")
 	}
 	scheme := ""
-	for _, e := range c.Endpoints {
+	for i, e := range c.Endpoints {
 		u, err := url.Parse(e)
 		switch {
 		case err != nil:
-			return "", fmt.Errorf("etcd endpoint %q is not a URL: %w", e, errors.Unwrap(err))
+			return "", fmt.Errorf("%s is not a URL like http://host:port", c.shown(i))
 		case u.Scheme != "http" && u.Scheme != "https":
-			return "", fmt.Errorf("etcd endpoint %q must start with http:// or https://", e)
+			return "", fmt.Errorf("%s must start with http:// or https://", c.shown(i))
+		case u.User != nil:
+			return "", fmt.Errorf("%s must be scheme, host and port only: user name and password have settings of their own", c.shown(i))
 		case u.Hostname() == "" || u.Port() == "":
-			return "", fmt.Errorf("etcd endpoint %q must name a host and a port", e)
-		case strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil:
-			return "", fmt.Errorf("etcd endpoint %q must be scheme, host and port only", e)
+			return "", fmt.Errorf("%s must name a host and a port", c.shown(i))
+		case strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "":
+			return "", fmt.Errorf("%s must be scheme, host and port only", c.shown(i))
 		case scheme != "" && scheme != u.Scheme:
 			return "", errors.New("etcd endpoints mix http and https")
 		}
 		scheme = u.Scheme
 	}
 	return scheme, nil
+}
+
+// shown is what an error calls an endpoint. An @ follows user name and password where no URL should have them; a comma in that password
+// makes another endpoint of a part of it. Then endpoints have numbers only, and what url.Parse says of them, which quotes, is not told.
+func (c Config) shown(i int) string {
+	if strings.Contains(strings.Join(c.Endpoints, ","), "@") {
+		return fmt.Sprintf("etcd endpoint %d (not shown: there may be a password in it)", i+1)
+	}
+	return fmt.Sprintf("etcd endpoint %q", c.Endpoints[i])
 }
 
 func (c Config) tls() (*tls.Config, error) {

@@ -48,3 +48,20 @@ func TestBadConfigurationIsOneSentence(t *testing.T) {
 		t.Error("no node name was accepted")
 	}
 }
+
+// A password in an endpoint's URL is refused, and never shown: errors are for the log.
+func TestNoErrorShowsAPasswordInAnEndpoint(t *testing.T) {
+	for _, endpoint := range []string{
+		"http://root:hunter2@10.0.0.1:2379", "https://root:hunter2@10.0.0.1:23x79", "root:hunter2@10.0.0.1:2379", "http://hunter2@10.0.0.1:2379",
+		"http://root:hunter2/@10.0.0.1:2379", "http://root:%hunter2@10.0.0.1:2379", "ftp://root:hunter2@10.0.0.1:2379", "http://root:hunter2@10.0.0.1",
+		"http://root: hunter2@10.0.0.1:2379",
+	} {
+		_, err := Config{Endpoints: []string{"http://10.0.0.2:2379", endpoint}}.client()
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "etcd endpoint 2 ") {
+			t.Errorf("%s: got %v, want which endpoint it is, without the password", endpoint, err)
+		}
+	}
+	if _, err := (Config{Endpoints: strings.Split("http://root:hunter2,3@10.0.0.1:2379", ",")}).client(); strings.Contains(err.Error(), "hunter2") {
+		t.Error(err)
+	}
+}
