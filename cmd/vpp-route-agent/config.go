@@ -95,13 +95,14 @@ type setting struct {
 	list    bool // a flag that may be given several times
 	set     func(c *config, text string) error
 	boolean bool
+	literal bool // text that the file must give as a string: YAML makes 42798 of 0123456 and true of yes
 }
 
 const ownEnvPrefix = "VPP_ROUTE_AGENT_"
 
 // settings is the whole vocabulary, in the order in which --help and the reference print it.
 var settings = []setting{
-	{flag: "node-name", env: calicoEnv("NODENAME"), file: "nodeName", usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host name in lower case",
+	{flag: "node-name", env: calicoEnv("NODENAME"), file: "nodeName", literal: true, usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host name in lower case",
 		set: text(func(c *config) *string { return &c.nodeName })},
 	{flag: "router-id", env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
 		set: parseRouterID},
@@ -114,23 +115,23 @@ var settings = []setting{
 		set: func(c *config, s string) error { c.etcdEndpoints = strings.Split(s, ","); return nil }},
 	{flag: "etcd-scheme", file: "etcdScheme", usage: "http or https: with --etcd-host and --etcd-port the older way to name one endpoint",
 		set: oneOf(func(c *config) *string { return &c.etcdLegacy.scheme }, "http", "https")},
-	{flag: "etcd-host", file: "etcdHost", usage: "host of that one endpoint", set: text(func(c *config) *string { return &c.etcdLegacy.host })},
+	{flag: "etcd-host", file: "etcdHost", literal: true, usage: "host of that one endpoint", set: text(func(c *config) *string { return &c.etcdLegacy.host })},
 	{flag: "etcd-port", file: "etcdPort", usage: "port of that one endpoint", set: parseEtcdPort},
-	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
-	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", usage: "password for etcd", secret: true, set: text(func(c *config) *string { return &c.etcdPassword })},
-	{flag: "etcd-password-file", file: "etcdPasswordFile", usage: "file with the password for etcd on its first line", set: parsePasswordFile},
-	{flag: "etcd-ca-cert-file", env: calicoEnv("ETCD_CA_CERT_FILE"), file: "etcdCACertFile", usage: "PEM file of the authority that signed etcd's certificate", set: text(func(c *config) *string { return &c.etcdCAFile })},
-	{flag: "etcd-cert-file", env: calicoEnv("ETCD_CERT_FILE"), file: "etcdCertFile", usage: "PEM file of our client certificate", set: text(func(c *config) *string { return &c.etcdCertFile })},
-	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", usage: "PEM file of our client key", set: text(func(c *config) *string { return &c.etcdKeyFile })},
+	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", literal: true, usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
+	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", literal: true, usage: "password for etcd", secret: true, set: text(func(c *config) *string { return &c.etcdPassword })},
+	{flag: "etcd-password-file", file: "etcdPasswordFile", literal: true, usage: "file with the password for etcd on its first line", set: parsePasswordFile},
+	{flag: "etcd-ca-cert-file", env: calicoEnv("ETCD_CA_CERT_FILE"), file: "etcdCACertFile", literal: true, usage: "PEM file of the authority that signed etcd's certificate", set: text(func(c *config) *string { return &c.etcdCAFile })},
+	{flag: "etcd-cert-file", env: calicoEnv("ETCD_CERT_FILE"), file: "etcdCertFile", literal: true, usage: "PEM file of our client certificate", set: text(func(c *config) *string { return &c.etcdCertFile })},
+	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", literal: true, usage: "PEM file of our client key", set: text(func(c *config) *string { return &c.etcdKeyFile })},
 	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType", def: "etcdv3", usage: "only etcdv3 is supported", set: oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
 
 	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes come from: bgp, etcd (Calico's blocks, no BGP at all), or bgp,etcd (BGP wins, etcd carries the node while BGP does not)",
 		set: parseLearn},
 	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node", usage: "where --learn etcd finds the address of a host, the first that has one: peerip (published by the host), node (the Calico Node)",
 		set: parseHostAddress},
-	{flag: "hosts-prefix", file: "hostsPrefix", def: calico.DefaultHosts, usage: "prefix of the keys HOST/peerip/ipv4/1 and HOST/peerip/ipv6/1 in etcd",
+	{flag: "hosts-prefix", file: "hostsPrefix", literal: true, def: calico.DefaultHosts, usage: "prefix of the keys HOST/peerip/ipv4/1 and HOST/peerip/ipv6/1 in etcd",
 		set: keyPrefix(func(c *config) *string { return &c.hostsPrefix })},
-	{flag: "blocks-prefix", file: "blocksPrefix", def: calico.DefaultBlocks, usage: "prefix of Calico's blocks in etcd; ipv4/block at its end is ignored",
+	{flag: "blocks-prefix", file: "blocksPrefix", literal: true, def: calico.DefaultBlocks, usage: "prefix of Calico's blocks in etcd; ipv4/block at its end is ignored",
 		set: parseBlocksPrefix},
 
 	{flag: "uplink", file: "uplink", usage: "interface of the data plane that is set up, given --uplink-address and published: name or index; default: none", set: text(func(c *config) *string { return &c.uplink })},
@@ -140,9 +141,9 @@ var settings = []setting{
 	{flag: "uplink-ttl", file: "uplinkTTL", def: "60s", usage: "how long a published address outlives its node, 5s to 24h", set: parseUplinkTTL},
 
 	{flag: "dataplane", file: "dataplane", def: "vpp", usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)", set: oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
-	{flag: "vpp-socket", file: "vppSocket", def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: parseSocket(func(c *config) *string { return &c.vppSocket })},
-	{flag: "vpp-stats-socket", file: "vppStatsSocket", def: "/run/vpp/stats.sock", usage: "socket of VPP's statistics segment, which drain --until-idle reads", set: parseSocket(func(c *config) *string { return &c.vppStatsSocket })},
-	{flag: "fib-source", file: "fibSource", def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},
+	{flag: "vpp-socket", file: "vppSocket", literal: true, def: "/run/vpp/api.sock", usage: "VPP's binary API socket", set: parseSocket(func(c *config) *string { return &c.vppSocket })},
+	{flag: "vpp-stats-socket", file: "vppStatsSocket", literal: true, def: "/run/vpp/stats.sock", usage: "socket of VPP's statistics segment, which drain --until-idle reads", set: parseSocket(func(c *config) *string { return &c.vppStatsSocket })},
+	{flag: "fib-source", file: "fibSource", literal: true, def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},
 	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136", usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
 		set: parsePriority},
 	{flag: "allow-shared-source", file: "allowSharedSource", def: "false", boolean: true, usage: "on a VPP without v2 route messages: write under the API source, which other programs use too",
@@ -156,19 +157,19 @@ var settings = []setting{
 	{flag: "prefix-limit", file: "prefixLimit", list: true, usage: "most paths that a peer may send, by class: mesh, global, node and local-workload, as in `global=1000,local-workload=10`; a class that is not named has no limit. A peer that sends more is cut off and its routes go",
 		set: parsePrefixLimits},
 	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(), usage: "how long such a peer stays cut off before it is tried again", set: parseLimitRetry},
-	{flag: "password-dir", file: "passwordDir", usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
+	{flag: "password-dir", file: "passwordDir", literal: true, usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
 		set: text(func(c *config) *string { return &c.passwordDir })},
-	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", def: "kube-system", usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
+	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", literal: true, def: "kube-system", usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
 		set: text(func(c *config) *string { return &c.secretsIn })},
 	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},
-	{flag: "tls-cert-file", file: "tlsCertFile", usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen speak TLS where they are no loopback address", set: text(func(c *config) *string { return &c.tlsCertFile })},
-	{flag: "tls-key-file", file: "tlsKeyFile", usage: "PEM file of its key", set: text(func(c *config) *string { return &c.tlsKeyFile })},
-	{flag: "tls-client-ca-file", file: "tlsClientCAFile", usage: "PEM file of authorities: clients must show a certificate that one of them signed", set: text(func(c *config) *string { return &c.tlsClientCAFile })},
+	{flag: "tls-cert-file", file: "tlsCertFile", literal: true, usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen speak TLS where they are no loopback address", set: text(func(c *config) *string { return &c.tlsCertFile })},
+	{flag: "tls-key-file", file: "tlsKeyFile", literal: true, usage: "PEM file of its key", set: text(func(c *config) *string { return &c.tlsKeyFile })},
+	{flag: "tls-client-ca-file", file: "tlsClientCAFile", literal: true, usage: "PEM file of authorities: clients must show a certificate that one of them signed", set: text(func(c *config) *string { return &c.tlsClientCAFile })},
 	{flag: "plaintext", file: "plaintext", def: "false", boolean: true, usage: "let --metrics-listen and --gobgp-listen leave this host without TLS; otherwise that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
-	{flag: "admin-socket", file: "adminSocket", def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: parseSocket(func(c *config) *string { return &c.adminSocket })},
-	{flag: "state-dir", file: "stateDir", def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes and the last good copy of Calico's data are kept", set: parseStateDir},
+	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: parseSocket(func(c *config) *string { return &c.adminSocket })},
+	{flag: "state-dir", file: "stateDir", literal: true, def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes and the last good copy of Calico's data are kept", set: parseStateDir},
 	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
 	{flag: "spot-checks", file: "spotChecks", def: "5", usage: "routes per second that are compared with the data plane, in rotation; 0 none, at most 1000", set: parseSpotChecks},
 	{flag: "drift", file: "drift", def: "repair", usage: "what to do with routes of ours that somebody changed or removed: repair them, or only report them",
@@ -301,14 +302,18 @@ func readConfigFile(path string) (map[string]string, error) {
 	if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
 		return nil, fmt.Errorf("configuration file %s: %s", path, strings.Join(strings.Fields(err.Error()), " "))
 	}
-	known := map[string]bool{}
+	known := map[string]setting{}
 	for _, s := range settings {
-		known[s.file] = true
+		known[s.file] = s
 	}
 	out := map[string]string{}
 	for key, v := range doc {
-		if !known[key] {
+		s, ok := known[key]
+		if !ok {
 			return nil, fmt.Errorf("configuration file %s: unknown key %q", path, key)
+		}
+		if _, isText := v.(string); s.literal && !isText {
+			return nil, fmt.Errorf("configuration file %s: key %s: YAML does not read the value as text; put it in quotes", path, key)
 		}
 		if out[key], err = scalar(v); err != nil {
 			return nil, fmt.Errorf("configuration file %s: key %s: %w", path, key, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -263,6 +264,35 @@ func TestFileAndFlagsMeanTheSame(t *testing.T) {
 	}
 	if seen != len(sample) {
 		t.Errorf("%d of %d settings seen", seen, len(sample))
+	}
+}
+
+// YAML reads 0123456 as octal, 1e6 as a million and yes as true: a password or a name would silently be another one.
+func TestTextInTheFileIsNeverChanged(t *testing.T) {
+	for _, key := range []string{"etcdPassword", "nodeName", "etcdUsername", "stateDir", "etcdPasswordFile"} {
+		for _, value := range []string{"0123456", "12345678901234567890", "42", "1e6", "0x1F", "1_000", "yes", "off", "[42]"} {
+			_, err := load(t, nil, nil, key+": "+value+"\n")
+			_, said, ofKey := strings.Cut(fmt.Sprint(err), "key "+key+": ")
+			if !ofKey || !strings.Contains(said, "in quotes") || strings.Contains(said, value) {
+				t.Errorf("%s: %s: got %v, want that it belongs in quotes, and not the value, which may be a password", key, value, err)
+			}
+		}
+	}
+	for yaml, want := range map[string]string{"'0123456'": "0123456", `"1e6"`: "1e6", "0123x": "0123x", "2026-11-22": "2026-11-22"} {
+		c, err := load(t, nil, map[string]string{"ETCD_USERNAME": "u"}, "etcdPassword: "+yaml+"\n")
+		if err != nil || c.etcdPassword != want {
+			t.Errorf("etcdPassword: %s is %q, %v", yaml, c.etcdPassword, err)
+		}
+	}
+	// Numbers, truth values and durations need no quotes.
+	if _, err := load(t, nil, nil, "fibSourcePriority: 7\nspotChecks: 0\nguardShare: 0.25\ndeferral: 0\nmetricsListen: off\netcdPort: 2380\nplaintext: true\nuplink: 3\nuplinkAddress: 10.0.0.1/24\n"); err != nil {
+		t.Error(err)
+	}
+	for _, s := range settings {
+		takesAnything := s.set(&config{}, "any text") == nil && !s.list && s.flag != "uplink" // which may be an index
+		if takesAnything && !s.literal {
+			t.Errorf("%s takes any text and is not literal", s.file)
+		}
 	}
 }
 
