@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // Config says how to reach etcd. The names of the environment variables are calico-node's; reading them is the caller's business.
@@ -23,11 +24,11 @@ type Config struct {
 	Endpoints []string
 	// Username and Password log in to etcd; both or neither (ETCD_USERNAME, ETCD_PASSWORD).
 	Username, Password string
-	// CACertFile has the certificates (PEM) that may sign the members' certificates; empty: those of the system
-	// (ETCD_CA_CERT_FILE).
+	// CACertFile has the certificates (PEM) that may sign the members' certificates; empty: those of the system. It is read again
+	// for every connection (ETCD_CA_CERT_FILE).
 	CACertFile string
 	// CertFile and KeyFile are our own certificate and key (PEM), both or neither. They are read again for every
-	// connection, so that they can be renewed in place (ETCD_CERT_FILE, ETCD_KEY_FILE).
+	// connection too, so that all three can be renewed in place (ETCD_CERT_FILE, ETCD_KEY_FILE).
 	CertFile, KeyFile string
 }
 
@@ -67,6 +68,8 @@ func (c Config) client() (clientv3.Config, error) {
 	}
 	if scheme == "https" {
 		out.TLS = tlsConfig
+		// The client puts these options behind those that it makes of TLS: they win.
+		out.DialOptions = append(out.DialOptions, grpc.WithTransportCredentials(renewable{credentials.NewTLS(tlsConfig), c}))
 	}
 	return out, nil
 }
