@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -39,17 +41,56 @@ type PathStatus struct {
 	Weight    uint8  `json:"weight"`
 }
 
-// Routes returns what the FIB engine knows, by prefix: all of it, or what lies inside within or covers it, since both decide where a
-// packet to it goes. Without a data plane there is nothing to tell.
-func (a *Agent) Routes(within netip.Prefix) []RouteStatus {
-	out := []RouteStatus{}
-	if a.cfg.FIB == nil {
-		return out
+// serveRoutes tells what the FIB engine knows, by prefix: all of it, or what lies inside ?prefix= or covers it, since both decide where a
+// packet to it goes. Without a data plane there is nothing to tell. Of a million routes the list alone takes hundreds of megabytes, so only
+// one is held at a time, and no copy of it: others wait for as long as their clients do.
+func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
+	var within netip.Prefix
+	if text := r.URL.Query().Get("prefix"); text != "" {
+		p, err := ParsePrefixOrAddr(text)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		within = p
 	}
-	for _, e := range a.cfg.FIB.Entries(within) {
-		out = append(out, routeStatus(e))
+	select {
+	case a.listing <- struct{}{}:
+		defer func() { <-a.listing }()
+	case <-r.Context().Done():
+		return
 	}
-	return out
+	// The time that it waited is not its client's. A writer that is no connection has no deadline.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	var entries []fib.Entry
+	if a.cfg.FIB != nil {
+		entries = a.cfg.FIB.Entries(within)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = writeRoutes(w, entries) // the client went away: nobody is left to tell
+}
+
+// writeRoutes writes what writeJSON would of the list of all of them.
+func writeRoutes(w io.Writer, entries []fib.Entry) error {
+	b := bufio.NewWriterSize(w, 64<<10)
+	separator := "[\n  "
+	for _, e := range entries {
+		text, err := json.MarshalIndent(routeStatus(e), "  ", "  ")
+		if err != nil {
+			return err
+		}
+		b.WriteString(separator)
+		separator = ",\n  "
+		if _, err := b.Write(text); err != nil {
+			return err
+		}
+	}
+	if len(entries) == 0 {
+		b.WriteString("[]\n")
+	} else {
+		b.WriteString("\n]\n")
+	}
+	return b.Flush()
 }
 
 func routeStatus(e fib.Entry) RouteStatus {
@@ -131,18 +172,7 @@ func (a *Agent) Audit(ctx context.Context) (AuditStatus, error) {
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
-	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
-		var within netip.Prefix
-		if text := r.URL.Query().Get("prefix"); text != "" {
-			p, err := ParsePrefixOrAddr(text)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			within = p
-		}
-		writeJSON(w, a.Routes(within))
-	})
+	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	mux.HandleFunc("POST /v1/audit", func(w http.ResponseWriter, r *http.Request) {
 		report, err := a.Audit(r.Context())
 		if err != nil {
@@ -241,9 +271,12 @@ func ListenAdmin(path string) (net.Listener, error) {
 	return l, nil
 }
 
+// writeTimeout is for how long an answer may be on its way to the client.
+const writeTimeout = time.Minute
+
 // Serve answers HTTP on l until ctx ends. Slow clients are cut off: nobody may hold the agent's file descriptors.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: writeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)

@@ -112,7 +112,8 @@ type Agent struct {
 	converging      bool
 	remotesOf       *calico.Snapshot // of which remotes was made
 
-	wake chan struct{} // of size 1: somebody changed what the mutex guards
+	wake    chan struct{} // of size 1: somebody changed what the mutex guards
+	listing chan struct{} // of size 1: full while somebody is told all routes
 
 	mu             sync.Mutex
 	turned         time.Time // when Run's loop last came round
@@ -147,7 +148,7 @@ func New(cfg Config) *Agent {
 	}
 	return &Agent{
 		cfg: cfg, noBGP: noBGP, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil,
-		wake: make(chan struct{}, 1), drain: drain, withdrawn: time.Now(),
+		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1), drain: drain, withdrawn: time.Now(),
 	}
 }
 

@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// want has the FIB want n routes, of which it can program the even ones.
+func (n *node) want(t *testing.T, count int) {
+	t.Helper()
+	n.dataplane.facts <- live
+	var routes []route.Route
+	for i := range count {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+		routes = append(routes, route.Route{Key: route.Key{Prefix: prefix}, Paths: []route.Path{{NextHop: []netip.Addr{addr("192.168.4.3"), addr("192.0.2.1")}[i%2]}}})
+	}
+	n.engine.SetRoutes(route.Etcd, routes)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
+
+func TestRoutesIsTheJSONOfOneList(t *testing.T) {
+	for _, tc := range []struct {
+		routes, want int
+		query        string
+	}{
+		{0, 0, ""}, {1, 1, ""}, {3, 3, ""}, {1000, 1000, ""}, {1000, 1, "?prefix=10.0.1.9"}, {3, 0, "?prefix=10.1.0.0/26"},
+	} {
+		inBubble(t, func(t *testing.T, n *node) {
+			n.want(t, tc.routes)
+			answer := httptest.NewRecorder()
+			n.agent.AdminHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/routes"+tc.query, nil))
+			var list []RouteStatus
+			if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != tc.want || list == nil {
+				t.Fatalf("%d routes%s: %d of %d, %v:\n%s", tc.routes, tc.query, len(list), tc.want, err, answer.Body)
+			}
+			var want bytes.Buffer
+			enc := json.NewEncoder(&want)
+			enc.SetIndent("", "  ")
+			if err := enc.Encode(list); err != nil {
+				t.Fatal(err)
+			}
+			if got := answer.Body.String(); got != want.String() || answer.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("%d routes%s:\n%s\nwant\n%s", tc.routes, tc.query, got, &want)
+			}
+		})
+	}
+}
+
+// client takes nothing of its answer before it is told to.
+type client struct {
+	*httptest.ResponseRecorder
+	take, done chan struct{}
+	deadline   time.Time
+}
+
+func (c *client) SetWriteDeadline(t time.Time) error {
+	c.deadline = t
+	return nil
+}
+
+func (c *client) Write(p []byte) (int, error) {
+	<-c.take
+	return c.ResponseRecorder.Write(p)
+}
+
+// ask has a ask for routes until ctx ends.
+func ask(ctx context.Context, a *Agent) *client {
+	c := &client{ResponseRecorder: httptest.NewRecorder(), take: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		a.AdminHandler().ServeHTTP(c, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/routes", nil))
+	}()
+	return c
+}
+
+// A listing of a million routes takes hundreds of megabytes: two at a time would be more than a container has.
+func TestOneListingOfRoutesAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		a := n.agent
+		n.want(t, 10)
+		first := ask(t.Context(), a)
+		synctest.Wait()
+		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		second, third := ask(brief, a), ask(t.Context(), a)
+		close(second.take)
+		close(third.take)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		select {
+		case <-second.done:
+		default:
+			t.Error("a client that has gone still waits")
+		}
+		if second.Body.Len() > 0 || third.Body.Len() > 0 {
+			t.Error("another listing was made while the first was not taken")
+		}
+		close(first.take)
+		<-first.done
+		<-third.done
+		if third.Body.Len() == 0 || third.Body.String() != first.Body.String() {
+			t.Errorf("after its wait: %s", third.Body)
+		}
+		if left := time.Until(third.deadline); left != writeTimeout {
+			t.Errorf("a client that waited for its turn has %s for its answer, want %s", left, writeTimeout)
+		}
+	})
+}
