@@ -161,9 +161,9 @@ var settings = []setting{
 		set: text(func(c *config) *string { return &c.passwordDir })},
 	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", literal: true, def: "kube-system", usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
 		set: text(func(c *config) *string { return &c.secretsIn })},
-	{flag: "gobgp-listen", file: "gobgpListen", def: "127.0.0.1:50051", usage: "address of GoBGP's gRPC for the gobgp CLI; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen })},
+	{flag: "gobgp-listen", file: "gobgpListen", def: defaultGoBGPListen, usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; `off` for none", set: listener(func(c *config) *string { return &c.gobgpListen }, defaultGoBGPListen)},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true, usage: "let gRPC clients change BGP; otherwise they can only read", set: truth(func(c *config) *bool { return &c.gobgpWrite })},
-	{flag: "metrics-listen", file: "metricsListen", def: "127.0.0.1:9179", usage: "address of /metrics, /healthz, /readyz and /debug/pprof; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen })},
+	{flag: "metrics-listen", file: "metricsListen", def: defaultMetricsListen, usage: "address of /metrics, /healthz, /readyz and /debug/pprof; one without a port gets 9179; `off` for none", set: listener(func(c *config) *string { return &c.metricsListen }, defaultMetricsListen)},
 	{flag: "tls-cert-file", file: "tlsCertFile", literal: true, usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen speak TLS where they are no loopback address", set: text(func(c *config) *string { return &c.tlsCertFile })},
 	{flag: "tls-key-file", file: "tlsKeyFile", literal: true, usage: "PEM file of its key", set: text(func(c *config) *string { return &c.tlsKeyFile })},
 	{flag: "tls-client-ca-file", file: "tlsClientCAFile", literal: true, usage: "PEM file of authorities: clients must show a certificate that one of them signed", set: text(func(c *config) *string { return &c.tlsClientCAFile })},
@@ -184,8 +184,10 @@ var settings = []setting{
 }
 
 const (
-	defaultAdminSocket = "/run/vpp-route-agent/agent.sock"
-	defaultPasswordDir = "/etc/vpp-route-agent/passwords"
+	defaultAdminSocket   = "/run/vpp-route-agent/agent.sock"
+	defaultPasswordDir   = "/etc/vpp-route-agent/passwords"
+	defaultGoBGPListen   = "127.0.0.1:50051"
+	defaultMetricsListen = "127.0.0.1:9179"
 )
 
 // calicoEnv gives the names under which calico-node takes a variable: the prefixed form wins, even when it is empty.

@@ -93,7 +93,7 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"writing without gRPC":        {[]string{"--gobgp-write", "--gobgp-listen=off"}, nil, "", "conflicts"},
 		"somebody else's protocol":    {[]string{"--dataplane=kernel", "--kernel-protocol=12"}, nil, "", "protocol 12 belongs to bird"},
 		"number out of range":         {nil, map[string]string{"VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY": "300"}, "", "VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY: \"300\" is not a whole number from 1 to 255"},
-		"a listener without port":     {[]string{"--metrics-listen=127.0.0.1"}, nil, "", "is not address:port"},
+		"a listener that is a name":   {[]string{"--metrics-listen=localhost"}, nil, "", "is neither an address nor address:port"},
 		"kubernetes as datastore":     {nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "", "DATASTORE_TYPE: \"kubernetes\" is not one of etcdv3"},
 		"user without password":       {nil, map[string]string{"ETCD_USERNAME": "u"}, "", "given together"},
 		"certificate without key":     {[]string{"--etcd-cert-file=/c"}, nil, "", "given together"},
@@ -150,6 +150,25 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 				t.Errorf("error %q, want one sentence with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// A manifest that knows an address of either family cannot put a port behind it: fd00::5:9179 is another address.
+func TestAListenerMayLackItsPort(t *testing.T) {
+	for given, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7:9179", "fd00:10::5": "[fd00:10::5]:9179", "fe80::1%eth0": "[fe80::1%eth0]:9179",
+		"192.0.2.7:80": "192.0.2.7:80", "[fd00:10::5]:80": "[fd00:10::5]:80", ":80": ":80", "off": "",
+	} {
+		c, err := load(t, []string{"--plaintext", "--metrics-listen=" + given}, nil, "")
+		if err != nil || c.metricsListen != want {
+			t.Errorf("--metrics-listen %s: %q, %v, want %q", given, c.metricsListen, err, want)
+		}
+	}
+	if c, err := load(t, []string{"--gobgp-listen=::1"}, nil, ""); err != nil || c.gobgpListen != "[::1]:50051" {
+		t.Errorf("--gobgp-listen: %q, %v", c.gobgpListen, err)
+	}
+	if _, err := load(t, []string{"--metrics-listen=fd00:10::5"}, nil, ""); err == nil {
+		t.Error("a bare address that leaves the host was taken in plain text")
 	}
 }
 

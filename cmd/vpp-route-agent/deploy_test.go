@@ -68,14 +68,16 @@ func TestKubernetesContainerIsAccepted(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		env    []corev1.EnvVar
+		host   string // status.hostIP
 		listen string
 	}{
-		"alone":       {base.Env, "127.0.0.1:9179"},
-		"with scrape": {append(base.Env, scrape.Env...), "192.0.2.7:9179"},
+		"alone":                    {base.Env, "192.0.2.7", "127.0.0.1:9179"},
+		"with scrape":              {append(base.Env, scrape.Env...), "192.0.2.7", "192.0.2.7:9179"},
+		"with scrape, a node in 6": {append(base.Env, scrape.Env...), "fd00:10::5", "[fd00:10::5]:9179"},
 	} {
 		env := map[string]string{}
 		for _, v := range tc.env {
-			env[v.Name] = strings.ReplaceAll(v.Value, "$(HOST_IP)", "192.0.2.7")
+			env[v.Name] = strings.ReplaceAll(v.Value, "$(HOST_IP)", tc.host)
 			if v.ValueFrom != nil {
 				env[v.Name] = "node-1"
 			}

@@ -47,16 +47,20 @@ func truth(field func(*config) *bool) setter {
 	}
 }
 
-// listener takes host:port, or "off", which YAML reads as false.
-func listener(field func(*config) *string) setter {
+// listener takes address:port, an address alone, which gets the port of the default, or "off", which YAML reads as false.
+func listener(field func(*config) *string, byDefault string) setter {
 	return func(c *config, s string) error {
 		if s == "off" || s == "false" {
 			*field(c) = ""
 			return nil
 		}
+		if _, err := netip.ParseAddr(s); err == nil {
+			_, port, _ := net.SplitHostPort(byDefault)
+			s = net.JoinHostPort(s, port)
+		}
 		host, port, err := net.SplitHostPort(s)
 		if err != nil {
-			return fmt.Errorf("%q is not address:port", s)
+			return fmt.Errorf("%q is neither an address nor address:port", s)
 		}
 		if _, err := netip.ParseAddr(host); err != nil && host != "" {
 			return fmt.Errorf("%q: %q is not an IP address", s, host)
