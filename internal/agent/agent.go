@@ -96,7 +96,7 @@ type Agent struct {
 	started time.Time
 
 	// Owned by Run.
-	snapshot    *calico.Snapshot
+	snapshot    *calico.Snapshot // the newest that was not of a locked datastore
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
 	listed      int                 // Lists of the snapshot of which own routes were last set
@@ -166,8 +166,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case a.snapshot = <-a.cfg.Datastore.Snapshots():
-			a.noteProblems(a.snapshot.Problems)
+		case s := <-a.cfg.Datastore.Snapshots():
+			a.take(s)
 		case <-fibChanged:
 		case <-a.cfg.Speaker.Changed():
 		case <-a.wake:
@@ -204,14 +204,20 @@ func (a *Agent) Turned() time.Time {
 	return a.turned
 }
 
+// take makes s what the plan is made of. What a locked datastore has (datastoreReady: false) may be on its way out of it or into it: then the
+// agent goes on with what it had before, as while etcd is away.
+func (a *Agent) take(s *calico.Snapshot) {
+	a.noteProblems(s.Problems)
+	a.setLogLevel(s)
+	a.setHandsOff(s.DatastoreNotReady)
+	if !s.DatastoreNotReady {
+		a.snapshot = s
+	}
+}
+
 // apply computes the plan and hands it on, again when what was handed on changed the facts that the plan is made of: an announcement
 // that went lets its drop route go. It does nothing while neither snapshot nor facts changed, unless the speaker owes us something.
 func (a *Agent) apply(ctx context.Context) {
-	a.setLogLevel()
-	a.setHandsOff(a.snapshot.DatastoreNotReady)
-	if a.snapshot.DatastoreNotReady {
-		return
-	}
 	for ctx.Err() == nil {
 		f := a.facts()
 		if a.planned == a.snapshot && reflect.DeepEqual(a.plannedWith, f) {
@@ -449,11 +455,11 @@ func (a *Agent) unusable() (n int) {
 	return n
 }
 
-func (a *Agent) setLogLevel() {
+func (a *Agent) setLogLevel(s *calico.Snapshot) {
 	if a.cfg.LogLevel == nil {
 		return
 	}
-	if old, now := a.cfg.LogLevel.Level(), bgp.LogLevel(a.cfg.Node, a.snapshot); now != old {
+	if old, now := a.cfg.LogLevel.Level(), bgp.LogLevel(a.cfg.Node, s); now != old {
 		a.cfg.LogLevel.Set(min(old, now)) // so that the change itself is logged
 		a.cfg.Log.Info("the log level follows Calico's logSeverityScreen", "level", now)
 		a.cfg.LogLevel.Set(now)

@@ -320,6 +320,32 @@ func TestHandsOffWhileDatastoreIsNotReady(t *testing.T) {
 	})
 }
 
+// The copy on disk comes first, and right behind it what etcd says of a locked datastore, from which the data may be gone.
+func TestLockedDatastoreDoesNotHoldUpAStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
+		n.expect(t, time.Hour, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") || !s.Ready {
+			t.Errorf("conditions %+v", s.Conditions)
+		}
+	})
+}
+
+func TestNothingIsMadeOfALockedDatastoreAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		migrating := cluster()
+		migrating.DatastoreNotReady = true
+		n.snapshots <- migrating
+		n.expect(t, time.Hour)
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") || s.Ready || n.speaker.handed() > 0 {
+			t.Errorf("the speaker was handed %d plans, conditions %+v", n.speaker.handed(), s.Conditions)
+		}
+	})
+}
+
 func TestRefusedPlanIsHandedOverAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.speaker.setRefusal(errors.New("no"))

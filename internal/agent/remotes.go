@@ -33,7 +33,7 @@ func etcdRoutes(p ipam.RemotePlan) []route.Route {
 // applyRemotes hands the routes that follow from etcd alone to the FIB, once for each snapshot. They wait for nothing that BGP waits for:
 // they are there to carry the node until BGP does.
 func (a *Agent) applyRemotes() {
-	if a.cfg.EtcdRoutes == nil || a.snapshot == a.remotesOf || a.snapshot.DatastoreNotReady {
+	if a.cfg.EtcdRoutes == nil || a.snapshot == a.remotesOf {
 		return
 	}
 	listed := a.remotesOf == nil || a.snapshot.Lists != a.remotesOf.Lists
