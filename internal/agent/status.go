@@ -184,7 +184,7 @@ type DatastoreStatus struct {
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Relists     int        `json:"relists"`
 	Error       string     `json:"error,omitempty"`
-	// Stale: the data in use were kept on disk by an earlier run, at AsOf; etcd has not delivered any yet.
+	// Stale: the data in use were kept on disk by an earlier run, at AsOf; etcd has not delivered any yet, or only a locked datastore's.
 	Stale bool       `json:"stale"`
 	AsOf  *time.Time `json:"asOf,omitempty"`
 	// Kept says how the copy on disk stands: "ok" or "degraded: " and why.
@@ -263,7 +263,11 @@ func datastoreCondition(d DatastoreStatus) Condition {
 	c := Condition{Name: "datastore", OK: d.Synced || d.Stale}
 	switch {
 	case d.Stale && d.AsOf != nil:
-		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s", d.AsOf.UTC().Format(time.RFC3339), d.Error)
+		why := d.Error
+		if d.Synced {
+			why = "ClusterInformation says datastoreReady: false"
+		}
+		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s", d.AsOf.UTC().Format(time.RFC3339), why)
 	case !d.Synced && d.Error == "":
 		c.Message = "waiting for etcd"
 	case !d.Synced:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestPortTakenNamesTheOtherSpeaker: two speakers on one node are the first mistake that one makes when taking a node over.
@@ -19,6 +20,19 @@ func TestPortTakenNamesTheOtherSpeaker(t *testing.T) {
 	c = (&Agent{setError: errors.New("gobgp: no policy")}).speakerCondition()
 	if c.OK || c.Message != "gobgp: no policy" {
 		t.Errorf("another error: %+v", c)
+	}
+}
+
+// TestDataFromDiskAreShownWithTheReason: etcd that is away, and etcd that answers with a locked datastore.
+func TestDataFromDiskAreShownWithTheReason(t *testing.T) {
+	asOf := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
+	for want, d := range map[string]DatastoreStatus{
+		"may be stale: refused": {Stale: true, AsOf: &asOf, Error: "refused"},
+		"may be stale: ClusterInformation says datastoreReady: false": {Stale: true, AsOf: &asOf, Connected: true, Synced: true},
+	} {
+		if c := datastoreCondition(d); !c.OK || !strings.HasSuffix(c.Message, want) || !strings.Contains(c.Message, "2026-11-21T13:00:00Z") {
+			t.Errorf("%+v, want %q", c, want)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package lastgood keeps the last good snapshot of Calico's data on disk, so that an agent which starts while etcd is away comes up with it:
-// otherwise the node would be lost to the others once their restart time is over. It stands between the datastore and the agent and
-// hands every snapshot on. It does not know where snapshots come from, and what they mean is internal/calico's.
+// Package lastgood keeps the last good snapshot of Calico's data on disk, so that an agent which starts while etcd is away, or locked for a
+// migration, comes up with it: otherwise the node would be lost to the others once their restart time is over. It stands between the
+// datastore and the agent and hands every snapshot on. It does not know where snapshots come from, and what they mean is internal/calico's.
 package lastgood
 
 import (
@@ -61,7 +61,8 @@ func New(dir, node string, needs calico.Needs, in <-chan *calico.Snapshot, log *
 	}
 }
 
-// Snapshots delivers the newest snapshot; only that is kept for a slow reader. There is one reader. The channel is never closed.
+// Snapshots delivers the newest snapshot; only that is kept for a slow reader, but a locked datastore's comes after what the reader is to go on
+// with meanwhile. There is one reader. The channel is never closed.
 func (k *Keeper) Snapshots() <-chan *calico.Snapshot { return k.out }
 
 // Status returns how the Keeper stands now.
@@ -81,19 +82,31 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 	late := time.NewTimer(patience)
 	defer late.Stop()
+	var locked *calico.Snapshot        // what a locked datastore had last (datastoreReady: false)
+	var behind chan<- *calico.Snapshot // out, while that waits for the reader to take what came before
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-late.C:
-			k.useFile()
+			k.useFile("it does not answer")
+		case behind <- locked:
+			behind = nil
 		case s := <-k.in:
-			late.Stop()
+			first := late.Stop()
+			if s.DatastoreNotReady {
+				if first {
+					k.useFile("it is locked (datastoreReady: false)")
+				}
+				locked, behind = s, k.out
+				continue
+			}
 			k.fresh()
 			if k.reader.good(s) {
 				k.expect(s)
 				put(newest, s)
 			}
+			behind = nil
 			put(k.out, s)
 		}
 	}
@@ -108,8 +121,8 @@ func put(c chan *calico.Snapshot, s *calico.Snapshot) {
 	c <- s
 }
 
-// useFile hands out what the file holds.
-func (k *Keeper) useFile() {
+// useFile hands out what the file holds, since the datastore has nothing to start from, and why.
+func (k *Keeper) useFile(why string) {
 	s, written, err := read(k.path, k.reader)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -119,7 +132,7 @@ func (k *Keeper) useFile() {
 		k.note(func(st *Status) { st.Problem = err.Error() })
 		return
 	}
-	k.log.Warn("the datastore does not answer: starting from the last good snapshot", "written", written, "revision", s.Revision)
+	k.log.Warn("starting from the last good snapshot, not from the datastore: "+why, "written", written, "revision", s.Revision)
 	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
 	put(k.out, s)
 }
@@ -129,7 +142,7 @@ func (k *Keeper) expect(s *calico.Snapshot) {
 	k.note(func(st *Status) { k.newest, st.Behind = s, true })
 }
 
-// fresh notes that the datastore has delivered.
+// fresh notes that the datastore has delivered what can be used.
 func (k *Keeper) fresh() {
 	was := false
 	k.note(func(st *Status) {

@@ -122,6 +122,77 @@ func TestUnfitSnapshotsDoNotReplaceTheFile(t *testing.T) {
 	}
 }
 
+// locked is what a datastore has while it is migrated.
+func locked() *calico.Snapshot { return &calico.Snapshot{Revision: 60, DatastoreNotReady: true} }
+
+func TestLockedDatastoreComesAfterTheFile(t *testing.T) {
+	for name, after := range map[string]time.Duration{"at once": 0, "when the file is in use": 6 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			keeping(t, dir, func(_ *Keeper, in chan *calico.Snapshot) {
+				in <- small()
+				time.Sleep(20 * time.Second)
+			})
+			keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+				time.Sleep(after)
+				in <- locked()
+				time.Sleep(time.Minute) // the reader is slow
+				in <- locked()
+				time.Sleep(time.Minute)
+				if s := newest(k); s == nil || s.DatastoreNotReady || s.Revision != 42 {
+					t.Errorf("an agent starts from %+v, want what the file has", s)
+				}
+				if s := newest(k); s == nil || !s.DatastoreNotReady {
+					t.Errorf("the lock is not handed on: %+v", s)
+				}
+				if st := k.Status(); !st.Stale || st.AsOf.IsZero() {
+					t.Errorf("while the agent works with the file's data: status %+v", st)
+				}
+				in <- locked()
+				if s := newest(k); s == nil || !s.DatastoreNotReady {
+					t.Errorf("the lock is not handed on once more: %+v", s)
+				}
+				in <- locked()
+				fresh := small()
+				fresh.Revision = 70
+				in <- fresh
+				if s := newest(k); s != fresh || k.Status().Stale {
+					t.Errorf("after the lock %+v, status %+v", s, k.Status())
+				}
+				if s := newest(k); s != nil {
+					t.Errorf("an old lock comes after it: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestLockedDatastoreDoesNotOvertakeGoodData(t *testing.T) {
+	keeping(t, t.TempDir(), func(k *Keeper, in chan *calico.Snapshot) {
+		in <- small()
+		in <- locked()
+		if s := newest(k); s == nil || s.DatastoreNotReady {
+			t.Errorf("an agent starts from %+v", s)
+		}
+		if s := newest(k); s == nil || !s.DatastoreNotReady || k.Status().Stale {
+			t.Errorf("then comes %+v, status %+v", s, k.Status())
+		}
+	})
+}
+
+func TestLockedDatastoreWithoutAFile(t *testing.T) {
+	keeping(t, t.TempDir(), func(k *Keeper, in chan *calico.Snapshot) {
+		in <- locked()
+		if s := newest(k); s == nil || !s.DatastoreNotReady {
+			t.Errorf("the lock is not handed on: %+v", s)
+		}
+		time.Sleep(time.Minute)
+		if s := newest(k); s != nil || k.Status() != (Status{}) {
+			t.Errorf("then comes %+v, status %+v", s, k.Status())
+		}
+	})
+}
+
 func TestProblemsAreShownAndEndNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot.json")
