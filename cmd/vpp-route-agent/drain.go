@@ -88,7 +88,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 func followDrain(ctx context.Context, out io.Writer, socket string) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	withdrawn := false
+	withdrawn, late := false, ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,6 +110,10 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 			fmt.Fprintln(out, "withdrawn")
 			if s.Drain.Stay {
 				return nil
+			}
+		case s.Drain.NotWithdrawn != late:
+			if late = s.Drain.NotWithdrawn; late != "" {
+				fmt.Fprintln(out, "not everything is withdrawn yet:", late)
 			}
 		}
 	}

@@ -129,7 +129,8 @@ type Agent struct {
 	unrouted       []UnroutedStatus
 	drain          DrainStatus
 	traffic        traffic
-	withdrawn      time.Time // when the drain's wait was over
+	waited         bool      // the drain's wait is over
+	withdrawn      time.Time // when the speaker had withdrawn everything
 	stopping       bool      // the drain cannot be taken back any more
 }
 
@@ -148,7 +149,7 @@ func New(cfg Config) *Agent {
 	}
 	return &Agent{
 		cfg: cfg, noBGP: noBGP, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil,
-		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1), drain: drain, withdrawn: time.Now(),
+		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1), drain: drain,
 	}
 }
 
@@ -174,9 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		a.sampleTraffic(time.Now())
-		if a.advanceDrain(time.Now()) {
-			return a.endDrain(ctx)
-		}
+		a.endWait(time.Now())
 		if a.snapshot != nil {
 			a.apply(ctx)
 			a.applyRemotes()
@@ -186,6 +185,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			if a.mayHandOver() {
 				return ErrNewProcess
 			}
+		}
+		if a.advanceDrain(time.Now()) {
+			return a.endDrain(ctx)
 		}
 		a.noteTurn()
 	}

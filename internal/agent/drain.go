@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,7 @@ type DrainPhase string
 const (
 	NotDraining DrainPhase = ""
 	Draining    DrainPhase = "draining"  // announced as the worst choice
-	Withdrawn   DrainPhase = "withdrawn" // not announced
+	Withdrawn   DrainPhase = "withdrawn" // not announced; for a plan: not to be announced
 )
 
 const (
@@ -38,8 +39,10 @@ var ErrDrained = errors.New("agent: drained")
 type DrainStatus struct {
 	Phase DrainPhase `json:"phase"`
 	Since time.Time  `json:"since"`
-	Until time.Time  `json:"until"` // when announcements are withdrawn
+	Until time.Time  `json:"until"` // when announcements are to be withdrawn
 	Stay  bool       `json:"stay"`  // the agent goes on, withdrawn, until the drain is cancelled
+	// NotWithdrawn is why something is still announced although the wait is over.
+	NotWithdrawn string `json:"notWithdrawn,omitempty"`
 	// UntilIdle ends the wait earlier, when this node has forwarded at most so many packets a second for 5 s; nil: it does not.
 	UntilIdle *float64 `json:"untilIdle,omitempty"`
 	// PacketsPerSecond is what it forwarded last, and TrafficUnknown why that is not known; absent without UntilIdle.
@@ -81,7 +84,7 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 		a.drain.Since = now
 	}
 	a.drain.Phase, a.drain.Until, a.drain.Stay, a.drain.UntilIdle = Draining, now.Add(o.Wait), o.Stay, o.UntilIdle
-	a.traffic = traffic{}
+	a.traffic, a.waited = traffic{}, false
 	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, and is withdrawn then", "until", a.drain.Until, "stay", o.Stay)
 	a.keepDrain()
 	return a.drain, nil
@@ -97,7 +100,7 @@ func (a *Agent) CancelDrain() error {
 	case a.drain.Phase == NotDraining:
 		return errors.New("nothing is being drained")
 	}
-	a.drain = DrainStatus{}
+	a.drain, a.waited = DrainStatus{}, false
 	a.cfg.Log.Warn("the drain is cancelled")
 	a.keepDrain()
 	return nil
@@ -114,15 +117,30 @@ func (a *Agent) keepDrain() {
 	}
 }
 
-// advanceDrain moves the drain on. It reports whether it is over: everything is withdrawn for long enough, and the process is to end.
-func (a *Agent) advanceDrain(now time.Time) (over bool) {
+// endWait ends the wait of a drain: from then on plans announce nothing.
+func (a *Agent) endWait(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.drain.Phase != Draining || a.waited {
+		return
+	}
 	idle := a.drain.UntilIdle != nil && a.traffic.idle(now)
-	if a.drain.Phase == Draining && (idle || !now.Before(a.drain.Until)) {
+	if idle || !now.Before(a.drain.Until) {
+		a.waited = true
+		a.cfg.Log.Warn("the drain's wait is over: everything is to be withdrawn", "idle", idle)
+	}
+}
+
+// advanceDrain notes that the speaker, which may refuse or not have started, has withdrawn everything. It reports whether the drain is over:
+// that is so for long enough, and the process is to end.
+func (a *Agent) advanceDrain(now time.Time) (over bool) {
+	silent := a.plannedWith.Drain == Withdrawn && !a.configured.IsZero() && len(a.cfg.Speaker.Announced()) == 0
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.drain.Phase == Draining && a.waited && silent {
 		a.drain.Phase = Withdrawn
 		a.withdrawn = now
-		a.cfg.Log.Warn("drained: everything is withdrawn", "idle", idle)
+		a.cfg.Log.Warn("drained: everything is withdrawn")
 	}
 	a.stopping = a.drain.Phase == Withdrawn && !a.drain.Stay && now.Sub(a.withdrawn) >= stopAfter
 	return a.stopping
@@ -140,11 +158,35 @@ func (a *Agent) endDrain(ctx context.Context) error {
 	return ErrDrained
 }
 
-// drainPhase is a fact that the plan is made of.
+// drainPhase is a fact that the plan is made of: how far the drain is to be.
 func (a *Agent) drainPhase() DrainPhase {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.drain.Phase == Draining && a.waited {
+		return Withdrawn
+	}
 	return a.drain.Phase
+}
+
+// drainStatus is the drain with what is known about it. It needs a.mu.
+func (a *Agent) drainStatus() DrainStatus {
+	if a.drain.Phase == Draining && a.waited {
+		d := a.drain
+		d.NotWithdrawn = a.notWithdrawn()
+		return d
+	}
+	return a.traffic.told(a.drain)
+}
+
+// notWithdrawn says what keeps the speaker from withdrawing everything. It needs a.mu.
+func (a *Agent) notWithdrawn() string {
+	switch {
+	case a.setError != nil:
+		return a.setError.Error()
+	case a.configured.IsZero():
+		return cmp.Or(a.nodeCondition().Message, a.speakerCondition().Message)
+	}
+	return "the speaker is at it"
 }
 
 // writeDrain keeps d in the file at path, or removes it where there is no drain.
@@ -188,5 +230,6 @@ func readDrain(path string) (d DrainStatus, err error) {
 		now := time.Now()
 		return DrainStatus{Phase: Draining, Since: now, Until: now, Stay: true}, fmt.Errorf("%s: %w", path, err)
 	}
+	d.Phase = Draining // this process has not withdrawn anything yet
 	return d, nil
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
 )
 
 // preferences are the LOCAL_PREF and community of what is announced, by prefix.
@@ -97,6 +99,75 @@ func TestDrainGoesOnAfterARestart(t *testing.T) {
 			}, func(c *Config) { c.DrainFile = file })
 		})
 	}
+}
+
+// Who takes this node out of service says so here; Calico's data have no part in it.
+func TestDrainGoesOnWhileTheDatastoreIsLocked(t *testing.T) {
+	for _, stay := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, n *node) {
+			n.dataplane.facts <- live
+			n.snapshots <- cluster()
+			time.Sleep(time.Second)
+			if _, err := n.agent.Drain(DrainOptions{Wait: time.Minute, Stay: stay}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			n.take()
+			n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
+			want := []string{"withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32"}
+			if !stay {
+				want = append(want, "stop")
+			}
+			n.expect(t, time.Hour, want...)
+			if d := n.drained(); d.Phase != Withdrawn {
+				t.Errorf("with stay %t: %+v", stay, d)
+			}
+		})
+	}
+}
+
+func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		n.speaker.setRefusal(errors.New("not today"))
+		if _, err := n.agent.Drain(DrainOptions{Wait: 10 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		n.expect(t, time.Hour)
+		if d := n.drained(); d.Phase != Draining || d.NotWithdrawn != "not today" {
+			t.Errorf("%+v", d)
+		}
+		if c := n.agent.Status().Conditions; !strings.Contains(c[len(c)-1].Message, "not everything is withdrawn yet: not today") {
+			t.Errorf("conditions %+v", c)
+		}
+		n.speaker.setRefusal(nil)
+		n.expect(t, 4*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		if d := n.drained(); d.Phase != Withdrawn || d.NotWithdrawn != "" {
+			t.Errorf("%+v", d)
+		}
+		n.expect(t, 3*time.Second, "stop")
+	})
+}
+
+// What peers keep of an earlier run is announced as far as they know, until this one has told them something else.
+func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
+		n.expect(t, time.Hour)
+		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.NotWithdrawn, "datastoreReady: false") {
+			t.Errorf("%+v", d)
+		}
+		n.snapshots <- cluster()
+		n.expect(t, 10*time.Second, "put 10.1.0.0/26 drop", "stop")
+	}, func(c *Config) { c.DrainFile = file })
 }
 
 func TestNoDrainWhileNothingMayChange(t *testing.T) {

@@ -206,7 +206,7 @@ func (a *Agent) Status() Status {
 	conditions := []Condition{a.nodeCondition(), a.speakerCondition()}
 	problems := slices.Concat(a.problems, a.plan.BGP.Problems, a.remotes.Problems)
 	unrouted := append([]UnroutedStatus{}, a.unrouted...)
-	drain := a.traffic.told(a.drain)
+	drain := a.drainStatus()
 	a.mu.Unlock()
 
 	s := Status{
@@ -316,7 +316,10 @@ func (a *Agent) speakerCondition() Condition {
 
 func drainCondition(d DrainStatus) Condition {
 	c := Condition{Name: "drain", Message: "everything is withdrawn; `drain --cancel` announces it again"}
-	if d.Phase == Draining {
+	switch {
+	case d.NotWithdrawn != "":
+		c.Message = fmt.Sprintf("the wait is over, but not everything is withdrawn yet: %s; `drain --cancel` ends that", d.NotWithdrawn)
+	case d.Phase == Draining:
 		c.Message = fmt.Sprintf("what this node announces is the worst choice, and is withdrawn %s%s; `drain --cancel` ends that",
 			untilIdle(d), d.Until.UTC().Format(time.RFC3339))
 	}

@@ -61,7 +61,7 @@ func (a *Agent) sampleTraffic(now time.Time) {
 func (a *Agent) wantsSample(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.drain.Phase == Draining && a.drain.UntilIdle != nil && now.Sub(a.traffic.at) >= time.Second
+	return a.drain.Phase == Draining && !a.waited && a.drain.UntilIdle != nil && now.Sub(a.traffic.at) >= time.Second
 }
 
 // told adds to a drain's status what is known of the traffic.
