@@ -12,7 +12,7 @@ import (
 
 // Forwarded is how many packets VPP has received on all its interfaces since it started, out of its statistics segment. VPP has no count of
 // forwarded packets alone: what the host sends and receives through VPP is among them. The segment is mapped for each call, so that it is
-// always the one of the VPP that runs.
+// always the one of the VPP that runs. A VPP that is frozen is waited for, without end: GoVPP's client has no deadline for it.
 func (v *VPP) Forwarded() (packets uint64, err error) {
 	if _, err := os.Stat(v.cfg.StatsSocket); err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %w", err)

@@ -65,7 +65,7 @@ type Config struct {
 	// DataplaneStats is nil where the data plane counts nothing.
 	DataplaneStats func() DataplaneStats
 	Log            *slog.Logger
-	// Forwarded counts the packets of the data plane; nil where there is none.
+	// Forwarded counts the packets of the data plane; nil where there is none. It may take as long as the data plane is frozen.
 	Forwarded func() (packets uint64, err error)
 	// LogLevel is set to what Calico's resources ask for; nil: they have no say.
 	LogLevel *slog.LevelVar
@@ -129,6 +129,8 @@ type Agent struct {
 	unrouted       []UnroutedStatus
 	drain          DrainStatus
 	traffic        traffic
+	asking         bool      // a sample of the traffic is under way
+	asked          time.Time // when the last one began
 	waited         bool      // the drain's wait is over
 	withdrawn      time.Time // when the speaker had withdrawn everything
 	stopping       bool      // the drain cannot be taken back any more

@@ -124,7 +124,7 @@ func (a *Agent) endWait(now time.Time) {
 	if a.drain.Phase != Draining || a.waited {
 		return
 	}
-	idle := a.drain.UntilIdle != nil && a.traffic.idle(now)
+	idle := a.drain.UntilIdle != nil && a.traffic.idle()
 	if idle || !now.Before(a.drain.Until) {
 		a.waited = true
 		a.cfg.Log.Warn("the drain's wait is over: everything is to be withdrawn", "idle", idle)

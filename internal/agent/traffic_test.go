@@ -103,6 +103,86 @@ func TestDrainGoesByTimeWhereTrafficIsUnknown(t *testing.T) {
 	})
 }
 
+// A VPP that is frozen answers nobody, neither with a count nor with an error.
+func TestDrainGoesOnWhileCountingHangs(t *testing.T) {
+	var hang chan struct{}
+	var asked atomic.Int32
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		limit := 20.0
+		o := DrainOptions{Wait: time.Minute, Stay: true, UntilIdle: &limit}
+		if _, err := n.agent.Drain(o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.TrafficUnknown, "not answered") {
+			t.Errorf("%+v", d)
+		}
+		if since := time.Since(n.agent.Turned()); since > 2*time.Second {
+			t.Errorf("the loop stands still since %s", since)
+		}
+		if err := n.agent.CancelDrain(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		n.take()
+		if _, err := n.agent.Drain(o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown == "" {
+			t.Errorf("drained once more: %+v", d)
+		}
+		if asked.Load() != 1 {
+			t.Errorf("it was asked %d times without an answer", asked.Load())
+		}
+		time.Sleep(time.Minute)
+		if d := n.drained(); d.Phase != Withdrawn {
+			t.Errorf("after its time: %+v", d)
+		}
+		close(hang)
+	}, func(c *Config) {
+		hang = make(chan struct{})
+		c.Forwarded = func() (uint64, error) {
+			asked.Add(1)
+			<-hang
+			return 0, nil
+		}
+	})
+}
+
+func TestDrainKnowsTrafficAgainAfterAHang(t *testing.T) {
+	m := &meter{}
+	var hang chan struct{}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		limit := 20.0
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		close(hang)
+		time.Sleep(4 * time.Second) // the time without an answer was not idle
+		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "" || d.PacketsPerSecond == nil {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(5 * time.Second)
+		if d := n.drained(); d.Phase != Withdrawn {
+			t.Errorf("without packets: %+v", d)
+		}
+	}, func(c *Config) {
+		hang = make(chan struct{})
+		c.Forwarded = func() (uint64, error) {
+			<-hang
+			return m.forwarded()
+		}
+	})
+}
+
 // A counter that starts anew says nothing about the time before.
 func TestDrainAfterCountersStartAnew(t *testing.T) {
 	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
