@@ -53,6 +53,8 @@ func (a *Agent) sampleTraffic(now time.Time) {
 	defer a.mu.Unlock()
 	switch {
 	case !a.goesByTraffic():
+	case a.cfg.Forwarded == nil: // there was a data plane when the drain was asked for
+		a.noteTraffic(now, 0, errNoTraffic)
 	case a.asking && now.Sub(a.asked) >= answerWithin:
 		a.noteTraffic(now, 0, errNoAnswer)
 	case !a.asking && now.Sub(a.asked) >= time.Second:

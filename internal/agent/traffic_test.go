@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,6 +196,27 @@ func TestDrainAfterCountersStartAnew(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
+}
+
+// The drain was asked for when there was a data plane, and goes on after a restart without one.
+func TestDrainGoesByTimeAfterARestartWithoutDataplane(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	note := `{"phase":"draining","since":"2000-01-01T00:00:00Z","until":"2000-01-01T00:01:00Z","stay":true,"untilIdle":20}`
+	if err := os.WriteFile(file, []byte(note), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(50 * time.Second) // the bubble's clock began at the drain's since
+		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != errNoTraffic.Error() {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(20 * time.Second)
+		if d := n.drained(); d.Phase != Withdrawn {
+			t.Errorf("after its time: %+v", d)
+		}
+	}, func(c *Config) { c.DrainFile = file })
 }
 
 func TestNoTrafficToGoBy(t *testing.T) {
