@@ -42,10 +42,12 @@ The command waits until the drain is over; interrupting it does not cancel the d
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			if cancel {
-				if err := tell(cmd.Context(), socket, "/v1/drain/cancel", nil, &agent.DrainStatus{}); err != nil {
+				var d agent.DrainStatus
+				if err := tell(cmd.Context(), socket, "/v1/drain/cancel", nil, &d); err != nil {
 					return err
 				}
 				fmt.Fprintln(out, "cancelled: everything is announced as before")
+				warnAfterRestart(cmd.ErrOrStderr(), d)
 				return nil
 			}
 			if wait < 0 || wait > agent.MaxDrain {
@@ -65,6 +67,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 				return err
 			}
 			fmt.Fprintf(out, "draining: announced as the worst choice, %s %s; `drain --cancel` ends that\n", when, d.Until.Local().Format(time.TimeOnly))
+			warnAfterRestart(cmd.ErrOrStderr(), d)
 			if detach {
 				return nil
 			}
@@ -82,6 +85,13 @@ The command waits until the drain is over; interrupting it does not cancel the d
 	c.MarkFlagsMutuallyExclusive("cancel", "detach")
 	c.MarkFlagsMutuallyExclusive("cancel", "until-idle")
 	return c
+}
+
+// warnAfterRestart tells who begins a drain, or cancels one, that a restart would not know of it.
+func warnAfterRestart(w io.Writer, d agent.DrainStatus) {
+	if after := d.AfterRestart(); after != "" {
+		fmt.Fprintln(w, "warning:", after)
+	}
 }
 
 // followDrain waits until the drain is over or was cancelled.

@@ -192,11 +192,12 @@ func (a *Agent) AdminHandler() http.Handler {
 	})
 	mux.HandleFunc("POST /v1/drain", a.serveDrain)
 	mux.HandleFunc("POST /v1/drain/cancel", func(w http.ResponseWriter, _ *http.Request) {
-		if err := a.CancelDrain(); err != nil {
+		status, err := a.CancelDrain()
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
-		writeJSON(w, DrainStatus{})
+		writeJSON(w, status)
 	})
 	return mux
 }

@@ -43,11 +43,24 @@ type DrainStatus struct {
 	Stay  bool       `json:"stay"`  // the agent goes on, withdrawn, until the drain is cancelled
 	// NotWithdrawn is why something is still announced although the wait is over.
 	NotWithdrawn string `json:"notWithdrawn,omitempty"`
+	// NotKept is why a restart would forget the drain or, once it is cancelled, drain again.
+	NotKept string `json:"notKept,omitempty"`
 	// UntilIdle ends the wait earlier, when this node has forwarded at most so many packets a second for 5 s; nil: it does not.
 	UntilIdle *float64 `json:"untilIdle,omitempty"`
 	// PacketsPerSecond is what it forwarded last, and TrafficUnknown why that is not known; absent without UntilIdle.
 	PacketsPerSecond *float64 `json:"packetsPerSecond,omitempty"`
 	TrafficUnknown   string   `json:"trafficUnknown,omitempty"`
+}
+
+// AfterRestart says what a restart would make of a drain that could not be noted, or of one whose note could not be removed; "" where it could.
+func (d DrainStatus) AfterRestart() string {
+	switch {
+	case d.NotKept == "":
+		return ""
+	case d.Phase == NotDraining:
+		return "a restart would drain again: " + d.NotKept
+	}
+	return "a restart would forget the drain: " + d.NotKept
 }
 
 // DrainOptions are how a drain is asked for.
@@ -90,26 +103,29 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 	return a.drain, nil
 }
 
-// CancelDrain takes a drain back: everything is announced as before. It fails when there is none, or it is over.
-func (a *Agent) CancelDrain() error {
+// CancelDrain takes a drain back: everything is announced as before. It fails when there is none, or it is over. What it returns is empty but for
+// NotKept.
+func (a *Agent) CancelDrain() (DrainStatus, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.stopping:
-		return errors.New("too late: the drain is over, the agent stops")
-	case a.drain.Phase == NotDraining:
-		return errors.New("nothing is being drained")
+		return DrainStatus{}, errors.New("too late: the drain is over, the agent stops")
+	case a.drain.Phase == NotDraining && a.drain.NotKept == "":
+		return DrainStatus{}, errors.New("nothing is being drained")
 	}
 	a.drain, a.waited = DrainStatus{}, false
 	a.cfg.Log.Warn("the drain is cancelled")
 	a.keepDrain()
-	return nil
+	return a.drain, nil
 }
 
 // keepDrain notes the drain for the next process, and wakes Run. It needs a.mu.
 func (a *Agent) keepDrain() {
+	a.drain.NotKept = ""
 	if err := writeDrain(a.cfg.DrainFile, a.drain); err != nil {
-		a.cfg.Log.Warn("a restart would forget the drain", "err", err)
+		a.drain.NotKept = err.Error()
+		a.cfg.Log.Warn(a.drain.AfterRestart())
 	}
 	select {
 	case a.wake <- struct{}{}:

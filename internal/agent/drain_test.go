@@ -41,7 +41,7 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		if !n.speaker.current().Policies.Leaving {
 			t.Error("what is passed on is not the worst choice")
 		}
-		if err := n.agent.CancelDrain(); err != nil {
+		if _, err := n.agent.CancelDrain(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -65,7 +65,7 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		if err := <-n.ended; !errors.Is(err, ErrDrained) {
 			t.Errorf("ended with %v", err)
 		}
-		if err := n.agent.CancelDrain(); err == nil {
+		if _, err := n.agent.CancelDrain(); err == nil {
 			t.Error("a drain that is over was cancelled")
 		}
 	}, func(c *Config) { c.DrainFile = file })
@@ -92,7 +92,7 @@ func TestDrainGoesOnAfterARestart(t *testing.T) {
 				if s := n.agent.Status(); s.Drain == nil || s.Drain.Phase != Withdrawn || s.Ready {
 					t.Errorf("status %+v", s.Drain)
 				}
-				if err := n.agent.CancelDrain(); err != nil {
+				if _, err := n.agent.CancelDrain(); err != nil {
 					t.Fatal(err)
 				}
 				n.expect(t, time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
@@ -167,6 +167,60 @@ func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 		}
 		n.snapshots <- cluster()
 		n.expect(t, 10*time.Second, "put 10.1.0.0/26 drop", "stop")
+	}, func(c *Config) { c.DrainFile = file })
+}
+
+// A drain that cannot be noted is one that a restart would undo, and one whose note cannot be removed would come back: neither is a reason not
+// to do what was asked for.
+func TestWhatARestartWouldDoIsSaid(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	file := filepath.Join(dir, "drain.json")
+	last := func(n *node) Condition {
+		c := n.agent.Status().Conditions
+		return c[len(c)-1]
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Minute)
+		d, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true})
+		if err != nil || d.Phase != Draining || !strings.Contains(d.NotKept, "no such file") {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if c := last(n); n.drained().NotKept == "" || !strings.Contains(c.Message, "; a restart would forget the drain: open ") {
+			t.Errorf("status says %+v, conditions end with %+v", n.drained(), c)
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if d, err = n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true}); err != nil || d.NotKept != "" || n.drained().NotKept != "" {
+			t.Errorf("with a folder to write to: %+v, %v", d, err)
+		}
+		if kept, err := readDrain(file); err != nil || kept.NotKept != "" || !kept.Stay {
+			t.Errorf("noted is %+v, %v", kept, err)
+		}
+
+		if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if d, err = n.agent.CancelDrain(); err != nil || d.Phase != NotDraining || !strings.Contains(d.NotKept, "not empty") {
+			t.Errorf("cancelled: %+v, %v", d, err)
+		}
+		if c := last(n); !c.OK || !strings.Contains(c.Message, "a restart would drain again: remove ") || n.agent.Status().Drain != nil {
+			t.Errorf("cancelled, conditions end with %+v", c)
+		}
+		if err := os.Remove(filepath.Join(file, "x")); err != nil {
+			t.Fatal(err)
+		}
+		if d, err = n.agent.CancelDrain(); err != nil || d.NotKept != "" {
+			t.Errorf("cancelled once more: %+v, %v", d, err)
+		}
+		if c := last(n); c.Name == "drain" {
+			t.Errorf("conditions end with %+v", c)
+		}
+		if _, err = n.agent.CancelDrain(); err == nil {
+			t.Error("cancelled for a third time")
+		}
 	}, func(c *Config) { c.DrainFile = file })
 }
 

@@ -229,6 +229,8 @@ func (a *Agent) Status() Status {
 	}
 	if drain.Phase != NotDraining {
 		s.Drain = &drain
+	}
+	if drain.Phase != NotDraining || drain.NotKept != "" {
 		s.Conditions = append(s.Conditions, drainCondition(drain))
 	}
 	s.Ready = !slices.ContainsFunc(s.Conditions, func(c Condition) bool { return !c.OK })
@@ -314,14 +316,20 @@ func (a *Agent) speakerCondition() Condition {
 	return Condition{Name: "bgp", OK: true}
 }
 
+// drainCondition is a mere remark when the drain is cancelled.
 func drainCondition(d DrainStatus) Condition {
 	c := Condition{Name: "drain", Message: "everything is withdrawn; `drain --cancel` announces it again"}
 	switch {
+	case d.Phase == NotDraining:
+		return Condition{Name: "drain", OK: true, Message: d.AfterRestart()}
 	case d.NotWithdrawn != "":
 		c.Message = fmt.Sprintf("the wait is over, but not everything is withdrawn yet: %s; `drain --cancel` ends that", d.NotWithdrawn)
 	case d.Phase == Draining:
 		c.Message = fmt.Sprintf("what this node announces is the worst choice, and is withdrawn %s%s; `drain --cancel` ends that",
 			untilIdle(d), d.Until.UTC().Format(time.RFC3339))
+	}
+	if after := d.AfterRestart(); after != "" {
+		c.Message += "; " + after
 	}
 	return c
 }

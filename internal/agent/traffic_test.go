@@ -125,7 +125,7 @@ func TestDrainGoesOnWhileCountingHangs(t *testing.T) {
 		if since := time.Since(n.agent.Turned()); since > 2*time.Second {
 			t.Errorf("the loop stands still since %s", since)
 		}
-		if err := n.agent.CancelDrain(); err != nil {
+		if _, err := n.agent.CancelDrain(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
