@@ -141,7 +141,11 @@ func (a *Agent) endWait(now time.Time) {
 		return
 	}
 	idle := a.drain.UntilIdle != nil && a.traffic.idle()
-	if idle || !now.Before(a.drain.Until) {
+	if idle && now.Before(a.drain.Until) {
+		a.drain.Until = now
+		a.keepDrain() // or a restart would wait, and announce, once more
+	}
+	if !now.Before(a.drain.Until) {
 		a.waited = true
 		a.cfg.Log.Warn("the drain's wait is over: everything is to be withdrawn", "idle", idle)
 	}

@@ -198,6 +198,27 @@ func TestDrainAfterCountersStartAnew(t *testing.T) {
 	})
 }
 
+// A drain that stays is not taken back by a restart, though it ended its wait before its time.
+func TestIdleIsForGood(t *testing.T) {
+	m, file := &meter{}, filepath.Join(t.TempDir(), "drain.json")
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		limit := 20.0
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if d := n.drained(); d.Phase != Withdrawn {
+			t.Errorf("without packets: %+v", d)
+		}
+		if d, err := readDrain(file); err != nil || d.Until.After(time.Now()) {
+			t.Errorf("the next process would announce again until %s: %v", d.Until, err)
+		}
+	}, func(c *Config) { c.DrainFile, c.Forwarded = file, m.forwarded })
+}
+
 // The drain was asked for when there was a data plane, and goes on after a restart without one.
 func TestDrainGoesByTimeAfterARestartWithoutDataplane(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
