@@ -4,6 +4,7 @@
 //   - it queues no more of what a peer sends than it can soon handle, and of what waits for a peer each prefix once;
 //   - listing peers does not race with their OPENs;
 //   - peers see what they would see of BIRD (wire.go);
+//   - of their routes it keeps what BGP's RFCs have it keep, and no more (kept.go);
 //   - it tells of best paths in its own types (0013-best-paths-without-protobuf.md), and its policies are quick with many filters.
 //
 // The Makefile runs it before anything is compiled:
@@ -166,6 +167,11 @@ var edits = []edit{
 	},
 }
 
+var (
+	allEdits = slices.Concat(edits, wireEdits, keptEdits)
+	allAdded = []map[string][]byte{added, wireAdded, keptAdded}
+)
+
 func main() {
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: gobgpguard FOLDER")
@@ -188,7 +194,7 @@ func prepare(folder string) error {
 		return err
 	}
 	goMod = fmt.Appendf(goMod, "\nreplace %s => ./%s\n", module, filepath.ToSlash(filepath.Join(folder, "gobgp")))
-	stamp := digest(goMod, goSum, fmt.Append(nil, edits, wireEdits, added, wireAdded))
+	stamp := digest(goMod, goSum, fmt.Append(nil, allEdits, allAdded))
 	if old, err := os.ReadFile(filepath.Join(folder, "stamp")); err == nil && string(old) == stamp {
 		return nil
 	}
@@ -236,13 +242,13 @@ func copyGuarded(folder string) error {
 	if err := copySource(folder, source); err != nil {
 		return err
 	}
-	for _, e := range slices.Concat(edits, wireEdits) {
+	for _, e := range allEdits {
 		if err := e.apply(folder); err != nil {
 			return fmt.Errorf("GoBGP %s is not the one that the guard was written for: %w. "+
 				"Find where it does this now, or whether it survives panics by itself: docs/decisions/0011-gobgp-guard.md", version, err)
 		}
 	}
-	for _, files := range []map[string][]byte{added, wireAdded} {
+	for _, files := range allAdded {
 		for name, content := range files {
 			if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 				return err

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -45,13 +44,13 @@ func TestPrepare(t *testing.T) {
 	t.Chdir(root)
 	t.Setenv("GOFLAGS", "") // make's names another go.mod
 	prepareNow(t, folder)
-	for _, e := range slices.Concat(edits, wireEdits) {
+	for _, e := range allEdits {
 		text := read(t, folder+"/gobgp/"+e.file)
 		if strings.Count(text, e.new) != 1 || strings.Contains(strings.Replace(text, e.new, "", 1), e.old) {
 			t.Errorf("%s was not edited to %q", e.file, e.new)
 		}
 	}
-	for _, files := range []map[string][]byte{added, wireAdded} {
+	for _, files := range allAdded {
 		for name, content := range files {
 			if read(t, folder+"/gobgp/"+name) != string(content) {
 				t.Errorf("%s is not in", name)

@@ -1,0 +1,82 @@
+package gobgp
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// What takes the place of a route and is of no use itself, because of a loop, still takes the earlier one away (internal/gobgpguard/kept.go).
+
+// inOrder waits until n has all that f sent before.
+func (n *node) inOrder(f *far, as ...uint32) {
+	n.t.Helper()
+	f.announce("10.99.0.0/26", "192.0.2.99", as...)
+	eventually(n.t, "a last prefix", true, func() bool { return slices.Contains(n.hops("10.99.0.0/26"), "192.0.2.99") })
+	f.withdraw("10.99.0.0/26")
+	n.wantHops("10.99.0.0/26")
+}
+
+// RFC 4271 §3.1, §9.1.2: a route with our AS in its AS_PATH is not used, and the peer's earlier one is replaced by it all the same. Of one that
+// replaces nothing nobody hears.
+func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.150", 65001)
+	n.farPeer("127.0.0.151", 65002)
+	n.farPeer("127.0.0.152", 64512)
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	set(t, n)
+	a := dialFar(t, n, "127.0.0.150", 65001, 90, true, gracefulCap(false))
+	b := dialFar(t, n, "127.0.0.151", 65002, 90, true, gracefulCap(false))
+	watching := dialFar(t, n, "127.0.0.152", 64512, 90, true, gracefulCap(false))
+	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64600)
+	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64600)
+	n.wantHops("10.1.0.0/26", "192.0.2.1", "192.0.2.2")
+	eventually(t, "passed on", true, func() bool { return watching.heard()[pfx("10.1.0.0/26")] != "" })
+	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64512, 64600)
+	n.wantHops("10.1.0.0/26", "192.0.2.2")
+	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64512, 64600)
+	n.wantHops("10.1.0.0/26")
+	eventually(t, "gone", "", func() string { return watching.heard()[pfx("10.1.0.0/26")] })
+	n.inOrder(a, 65001)
+
+	// Again, and for the first time: it was not there.
+	told, heard := n.told[pfx("10.1.0.0/26")], watching.count()
+	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64512, 64601)
+	a.announce("10.2.0.0/26", "192.0.2.1", 65001, 64512)
+	n.inOrder(a, 65001)
+	eventually(t, "an announcement and a withdrawal", heard+2, watching.count)
+	n.locked(func() {
+		if n.told[pfx("10.1.0.0/26")] != told || n.told[pfx("10.2.0.0/26")] != 0 {
+			t.Errorf("told of what is not there: %v", n.told)
+		}
+	})
+
+	// Policies that are applied anew (soft reset in) do not bring it back; the peer itself does.
+	if err := n.RejectNextHops(t.Context(), []netip.Addr{addr("192.0.2.77")}); err != nil {
+		t.Fatal(err)
+	}
+	n.inOrder(a, 65001)
+	n.wantHops("10.1.0.0/26")
+	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64600)
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+}
+
+// RFC 4456 §8: the same for a route that we originated and a reflector sends back.
+func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.150", 64512)
+	set(t, n)
+	a := dialFar(t, n, "127.0.0.150", 64512, 90, true, gracefulCap(false))
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	attrs := append(pathAttributes("192.0.2.1", 100), packet.NewPathAttributeOriginatorId(n.addr.String()), packet.NewPathAttributeClusterList([]string{"9.9.9.9"}))
+	a.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26")}))
+	n.wantHops("10.1.0.0/26")
+	a.announce("10.1.0.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+}

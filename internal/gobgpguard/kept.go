@@ -1,0 +1,30 @@
+package main
+
+import _ "embed"
+
+// What is kept of a peer's routes, and for how long (docs/decisions/0011-gobgp-guard.md). Each edit is held by a test in bgp/gobgp that fails without it:
+// replaced_test.go, gracefulrestart_test.go.
+var (
+	//go:embed keptserver.go.txt
+	keptServer []byte
+	//go:embed kepttable.go.txt
+	keptTable []byte
+)
+
+var keptAdded = map[string][]byte{
+	"pkg/server/kept.go":         keptServer,
+	"internal/pkg/table/kept.go": keptTable,
+}
+
+var keptEdits = []edit{
+	{ // RFC 4271 §3.1, §9.1.2: a route with our AS in its AS_PATH is not used, and replaces the peer's earlier one all the same
+		"pkg/server/peer.go",
+		"\n\t\t\t\tif hasOwnASLoop(localAS, allowOwnAS, aspath) {\n\t\t\t\t\tpath.SetRejected(true)\n",
+		"\n\t\t\t\tif hasOwnASLoop(localAS, allowOwnAS, aspath) {\n\t\t\t\t\tpath.SetRejected(true)\n\t\t\t\t\tpaths = peer.withoutEarlier(paths, path)\n",
+	},
+	{ // RFC 4456 §8: so does one with our ORIGINATOR_ID
+		"pkg/server/peer.go",
+		"\n\t\t\t\t\t\t\t\"Data\":         path})\n\t\t\t\t\tpath.SetRejected(true)\n",
+		"\n\t\t\t\t\t\t\t\"Data\":         path})\n\t\t\t\t\tpath.SetRejected(true)\n\t\t\t\t\tpaths = peer.withoutEarlier(paths, path)\n",
+	},
+}
