@@ -27,4 +27,9 @@ var keptEdits = []edit{
 		"\n\t\t\t\t\t\t\t\"Data\":         path})\n\t\t\t\t\tpath.SetRejected(true)\n",
 		"\n\t\t\t\t\t\t\t\"Data\":         path})\n\t\t\t\t\tpath.SetRejected(true)\n\t\t\t\t\tpaths = peer.withoutEarlier(paths, path)\n",
 	},
+	{ // RFC 4271 §3.1: who was sent a route must hear that it is gone, also where what takes its place is not sent since it has the peer's AS
+		"pkg/server/server.go",
+		"\n\tif path = filterpath(peer, path, old); path == nil {\n",
+		"\n\tif path = s.orWithdrawal(peer, path, old, filterpath(peer, path, old)); path == nil {\n",
+	},
 }
