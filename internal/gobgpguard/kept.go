@@ -32,4 +32,19 @@ var keptEdits = []edit{
 		"\n\tif path = filterpath(peer, path, old); path == nil {\n",
 		"\n\tif path = s.orWithdrawal(peer, path, old, filterpath(peer, path, old)); path == nil {\n",
 	},
+	{ // RFC 4724 §4.2: a peer that restarts has its restart time; an attempt to connect that fails ends nothing
+		"pkg/server/server.go",
+		"PeerRestarting && nextState == bgp.BGP_FSM_IDLE\n",
+		"PeerRestarting && nextState == bgp.BGP_FSM_IDLE && e.endsRestart()\n",
+	},
+	{ // nor does GoBGP wait on when the peer is taken out by hand, where it was idle as in other states
+		"pkg/server/fsm.go",
+		"\n\t\t\t\t\t// stop idle hold timer\n\t\t\t\t\tidleHoldTimer.Stop()\n",
+		"\n\t\t\t\t\t// stop idle hold timer\n\t\t\t\t\tidleHoldTimer.Stop()\n\t\t\t\t\treturn bgp.BGP_FSM_IDLE, newfsmStateReason(fsmAdminDown, nil, nil)\n",
+	},
+	{ // RFC 4724 §4: a session that was up again and does not break but ends, ends the restart
+		"pkg/server/server.go",
+		"\n\t\t\t} else {\n\t\t\t\tdrop = peer.configuredRFlist()\n",
+		"\n\t\t\t} else {\n\t\t\t\tpeer.stopPeerRestarting()\n\t\t\t\tdrop = peer.configuredRFlist()\n",
+	},
 }

@@ -1,0 +1,135 @@
+package gobgp
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// How long the routes of a peer are kept whose connection broke (RFC 4724 §4.2; internal/gobgpguard/kept.go).
+
+// restartCap is a capability for a restart time in seconds, which lists IPv4 with or without the F bit.
+func restartCap(restarting bool, seconds uint16, forwarding bool) packet.ParameterCapabilityInterface {
+	return packet.NewCapGracefulRestart(restarting, false, seconds, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, forwarding)})
+}
+
+// broken is a node with an iBGP peer that told one route and all that it has, and whose connection has just broken.
+func (l *lab) broken(peer string, caps ...packet.ParameterCapabilityInterface) *node {
+	l.t.Helper()
+	n := l.node(64512)
+	n.farPeer(peer, 64512)
+	set(l.t, n)
+	f := dialFar(l.t, n, peer, 64512, 90, true, caps...)
+	f.announce("10.1.0.0/26", "192.0.2.1")
+	f.endOfRIB()
+	eventually(l.t, "End-of-RIB", true, func() bool { return n.farState(peer).EndOfRIB })
+	f.close()
+	eventually(l.t, "down", false, func() bool { return n.farState(peer).Established })
+	return n
+}
+
+// failedAttempt connects as a peer, waits for the node's OPEN and says answer, if anything, instead of its own.
+func (n *node) failedAttempt(peer string, answer *packet.BGPMessage) {
+	n.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(peer)}}
+	eventually(n.t, "the node's OPEN", true, func() bool {
+		c, err := d.DialContext(n.t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Second))
+		_, err = io.ReadFull(c, make([]byte, 19))
+		if err == nil && answer != nil {
+			b, _ := answer.Serialize()
+			c.Write(b)
+		}
+		return err == nil // else it was still idle
+	})
+	eventually(n.t, "the attempt failed", "Idle", func() string { return n.farState(peer).State })
+}
+
+// A connection that comes to nothing says nothing of the routes: they are kept until the restart time ends, and no longer.
+func TestFailedAttemptsWhileAPeerRestarts(t *testing.T) {
+	const peer = "127.0.0.160"
+	n := wiredLab(t).broken(peer, restartCap(false, 20, true))
+	began := time.Now()
+	n.failedAttempt(peer, nil)
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	n.failedAttempt(peer, packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION, nil))
+	time.Sleep(200 * time.Millisecond) // what goes with the attempt has gone by then
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	time.Sleep(time.Until(began.Add(18 * time.Second)))
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26")
+	if took := time.Since(began); took > 23*time.Second {
+		t.Errorf("kept for %s, and the restart time was 20 s", took)
+	}
+
+	// Back after that, it is a peer like any other.
+	f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(true))
+	f.announce("10.1.0.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+}
+
+// Who takes the peer out does not mean to keep its routes.
+func TestRestartingPeerIsTakenOut(t *testing.T) {
+	const peer = "127.0.0.161"
+	for _, state := range []string{"Idle", "Active"} {
+		for what, takeOut := range map[string]func(*testing.T, *node){
+			"out of the plan": func(t *testing.T, n *node) {
+				n.plan.Peers = nil
+				set(t, n)
+			},
+			"by gobgp": func(t *testing.T, n *node) {
+				if err := n.applied.server.DisablePeer(t.Context(), &api.DisablePeerRequest{Address: peer}); err != nil {
+					t.Fatal(err)
+				}
+			},
+		} {
+			t.Run(state+" "+what, func(t *testing.T) {
+				n := wiredLab(t).broken(peer, gracefulCap(false))
+				eventually(t, "state", state, func() string { return n.farState(peer).State })
+				n.wantHops("10.1.0.0/26", "192.0.2.1")
+				takeOut(t, n)
+				n.wantHops("10.1.0.0/26")
+			})
+		}
+	}
+}
+
+// A session that is up again and then ends with CEASE ends the restart, too: nothing is kept, and nothing is left over for the next one.
+func TestCeaseEndsTheRestart(t *testing.T) {
+	const peer = "127.0.0.162"
+	n := wiredLab(t).broken(peer, gracefulCap(false))
+	f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(true))
+	eventually(t, "back", true, func() bool { return n.farState(peer).Established })
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	f.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
+	n.wantHops("10.1.0.0/26")
+	f.close()
+	n.wantRestarting(peer, false)
+	n.failedAttempt(peer, nil)
+
+	f = dialFar(t, n, peer, 64512, 90, true)
+	f.announce("10.1.0.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	since := n.farState(peer).Since
+	time.Sleep(2 * time.Second) // restartIncomplete looks each second
+	if s := n.farState(peer); !s.Established || !s.Since.Equal(since) {
+		t.Errorf("reset for nothing: %+v", s)
+	}
+}
+
+// wantRestarting waits until GoBGP says that it keeps routes for the peer, or that it does not.
+func (n *node) wantRestarting(peer string, want bool) {
+	n.t.Helper()
+	eventually(n.t, "GoBGP waits for "+peer, want, func() bool {
+		return n.listPeers().peers[addr(peer)].GetGracefulRestart().GetPeerRestarting()
+	})
+}
