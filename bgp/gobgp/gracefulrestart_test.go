@@ -133,3 +133,36 @@ func (n *node) wantRestarting(peer string, want bool) {
 		return n.listPeers().peers[addr(peer)].GetGracefulRestart().GetPeerRestarting()
 	})
 }
+
+// The other side of it: a connection that breaks costs us no forwarding, so the next OPEN says that it goes on. What a new process says first is for the
+// restart to say (restart_test.go).
+func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
+	const peer = "127.0.0.164"
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer(peer, 64512)
+	set(t, n)
+	for i, want := range []bool{false, true, true} {
+		f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
+		if restarted, forwarding := f.toldOfRestart(); restarted || forwarding != want {
+			t.Errorf("session %d: OPEN with R %t, F %t; want F %t", i+1, restarted, forwarding, want)
+		}
+		eventually(t, "up", true, func() bool { return n.farState(peer).Established })
+		if shown := n.showsForwarding(peer); shown != want {
+			t.Errorf("session %d: gobgp shows F %t", i+1, shown)
+		}
+		f.close()
+		eventually(t, "down", false, func() bool { return n.farState(peer).Established })
+	}
+}
+
+// showsForwarding reports whether GoBGP shows the F bit among the capabilities that it offered.
+func (n *node) showsForwarding(peer string) bool {
+	for _, c := range n.listPeers().peers[addr(peer)].GetState().GetLocalCap() {
+		var gr api.GracefulRestartCapability
+		if c.MessageIs(&gr) && c.UnmarshalTo(&gr) == nil {
+			return gr.Tuples[0].Flags&0x80 != 0
+		}
+	}
+	return false
+}

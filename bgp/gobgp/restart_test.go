@@ -58,7 +58,9 @@ func TestLatePeerIsToldOfTheRestart(t *testing.T) {
 	// Who was there already is told of no restart when it comes again.
 	late.close()
 	again := dialFar(t, n, "127.0.0.72", 64512, 90, true, gracefulCap(true))
-	again.wantToldOfRestart(false)
+	if restarted, _ := again.toldOfRestart(); restarted {
+		t.Error("told of the restart twice")
+	}
 
 	// The third one counts no more once it is out of the plan, and nothing is left of the restart.
 	n.plan.Peers = n.plan.Peers[:2]

@@ -47,4 +47,9 @@ var keptEdits = []edit{
 		"\n\t\t\t} else {\n\t\t\t\tdrop = peer.configuredRFlist()\n",
 		"\n\t\t\t} else {\n\t\t\t\tpeer.stopPeerRestarting()\n\t\t\t\tdrop = peer.configuredRFlist()\n",
 	},
+	{ // RFC 4724 §3: after a connection that broke we forward as before, as after no restart at all. GoBGP says so only after a restart
+		"pkg/server/fsm.go",
+		"NewCapGracefulRestartTuple(rf.State.Family, restarting))\n\t\t\t\t\tpConf",
+		"NewCapGracefulRestartTuple(rf.State.Family, restarting || cameBack(pConf)))\n\t\t\t\t\tpConf",
+	},
 }
