@@ -134,6 +134,34 @@ func (n *node) wantRestarting(peer string, want bool) {
 	})
 }
 
+// A peer that comes back and does not say by the F bit that it kept forwarding did not: what was kept goes at once, and its session stays. The same where
+// the family, or the whole capability, is missing.
+func TestPeerThatDidNotKeepForwarding(t *testing.T) {
+	six := packet.NewCapGracefulRestart(true, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true)})
+	for what, caps := range map[string][]packet.ParameterCapabilityInterface{
+		"restarted":     {restartCap(true, 120, false)},
+		"not restarted": {restartCap(false, 120, false)},
+		"other family":  {six},
+		"no capability": nil,
+	} {
+		t.Run(what, func(t *testing.T) {
+			const peer = "127.0.0.163"
+			n := wiredLab(t).broken(peer, gracefulCap(false))
+			n.wantHops("10.1.0.0/26", "192.0.2.1")
+			f := dialFar(t, n, peer, 64512, 90, true, caps...)
+			n.wantHops("10.1.0.0/26")
+			eventually(t, "back", true, func() bool { return n.farState(peer).Established })
+			since := n.farState(peer).Since
+			f.announce("10.1.1.0/26", "192.0.2.1")
+			n.wantHops("10.1.1.0/26", "192.0.2.1")
+			time.Sleep(2 * time.Second) // restartIncomplete looks each second
+			if s := n.farState(peer); !s.Established || !s.Since.Equal(since) {
+				t.Errorf("reset for nothing: %+v", s)
+			}
+		})
+	}
+}
+
 // The other side of it: a connection that breaks costs us no forwarding, so the next OPEN says that it goes on. What a new process says first is for the
 // restart to say (restart_test.go).
 func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
