@@ -194,3 +194,27 @@ func (n *node) showsForwarding(peer string) bool {
 	}
 	return false
 }
+
+// What counts is the capability of the session that breaks, not one of an earlier session.
+func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
+	const peer = "127.0.0.165"
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer(peer, 64512)
+	set(t, n)
+	six := packet.NewCapGracefulRestart(false, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true)})
+	for _, caps := range [][]packet.ParameterCapabilityInterface{nil, {six}} {
+		with := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
+		with.announce("10.1.0.0/26", "192.0.2.1")
+		n.wantHops("10.1.0.0/26", "192.0.2.1")
+		with.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
+		n.wantHops("10.1.0.0/26")
+		with.close()
+
+		without := dialFar(t, n, peer, 64512, 90, true, caps...)
+		without.announce("10.1.0.0/26", "192.0.2.1")
+		n.wantHops("10.1.0.0/26", "192.0.2.1")
+		without.close()
+		n.wantHops("10.1.0.0/26")
+	}
+}

@@ -57,4 +57,9 @@ var keptEdits = []edit{
 		"\n\t\t// PeerDown\n",
 		"\n\t\tif nextState == bgp.BGP_FSM_ESTABLISHED {\n\t\t\ts.dropNotForwarded(peer)\n\t\t}\n\n\t\t// PeerDown\n",
 	},
+	{ // RFC 4724 §3: the capability is of one session. GoBGP adds each to those of earlier sessions
+		"pkg/server/fsm.go",
+		"\n\t\t\t\t\tgr, ok := fsm.capMap[bgp.BGP_CAP_GRACEFUL_RESTART]\n",
+		"\n\t\t\t\t\tforgetRestart(fsm.pConf)\n\t\t\t\t\tgr, ok := fsm.capMap[bgp.BGP_CAP_GRACEFUL_RESTART]\n",
+	},
 }
