@@ -3,6 +3,7 @@ package gobgp
 import (
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"testing"
 	"time"
@@ -217,4 +218,32 @@ func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 		without.close()
 		n.wantHops("10.1.0.0/26")
 	}
+}
+
+// What is changed in a session that stays up leaves what was negotiated in it: when the connection breaks, routes are kept as before.
+func TestLiveChangeKeepsGracefulRestart(t *testing.T) {
+	const peer = "127.0.0.166"
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer(peer, 64512)
+	set(t, n)
+	f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
+	f.announce("10.1.0.0/26", "192.0.2.1")
+	f.endOfRIB()
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	n.plan.Peers[0].KeepaliveTime = 20 * time.Second
+	n.plan.Peers[0].PrefixLimit = 10
+	set(t, n)
+	f.close()
+	eventually(t, "down", false, func() bool { return n.farState(peer).Established })
+	n.wantRestarting(peer, true)
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+
+	f = dialFar(t, n, peer, 64512, 90, true, gracefulCap(true))
+	f.endOfRIB()
+	n.wantHops("10.1.0.0/26")
+	for i := range 12 { // and the limit is the new one
+		f.announce(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i), 0}), 26).String(), "192.0.2.1")
+	}
+	eventually(t, "over its limit", 1, func() int { return n.Counters().OverLimit })
 }

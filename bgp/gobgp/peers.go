@@ -150,9 +150,7 @@ var (
 	errEmptyPassword = errors.New("it is empty")
 )
 
-// setPeer adds a peer, or changes in place what can be changed so. UpdatePeer drops the negotiated graceful-restart state of the
-// session (it swaps the families as a whole), so until the next session the peer's paths are not kept when the connection breaks. That
-// is why it is never called without need.
+// setPeer adds a peer, or changes in place what can be changed so.
 func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 	a := &s.applied
 	have, ok := a.peers[c.address]

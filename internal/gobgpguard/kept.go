@@ -62,4 +62,9 @@ var keptEdits = []edit{
 		"\n\t\t\t\t\tgr, ok := fsm.capMap[bgp.BGP_CAP_GRACEFUL_RESTART]\n",
 		"\n\t\t\t\t\tforgetRestart(fsm.pConf)\n\t\t\t\t\tgr, ok := fsm.capMap[bgp.BGP_CAP_GRACEFUL_RESTART]\n",
 	},
+	{ // a peer whose prefix limit, timers or TTL change in a session that stays up keeps what was negotiated in it
+		"pkg/server/peer.go",
+		"\n\tpeer.fsm.pConf.AfiSafis = c\n",
+		"\n\tpeer.fsm.pConf.AfiSafis = withNegotiated(c, peer.fsm.pConf.AfiSafis)\n",
+	},
 }
