@@ -149,3 +149,47 @@ func TestMeshHearsThatOursIsGone(t *testing.T) {
 		})
 	}
 }
+
+// A prefix of which no path is left is forgotten, whatever became of its paths meanwhile: accepted, then rejected by policy or for a loop, then
+// withdrawn or gone with the session. Else a peer could have us keep something for every prefix that there is, whatever its prefix limit.
+func TestNothingIsLeftOfAPrefix(t *testing.T) {
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.153", 65001)
+	n.plan.Peers[0].PrefixLimit = 3
+	n.announce("10.9.9.0/26", n.addr.String())
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.153", 65001, 90, true)
+	table := any(n.applied.server).(interface {
+		Destinations(packet.RouteFamily) int
+	})
+	destinations := func() int { return table.Destinations(packet.RF_IPv4_UC) }
+	good := func(p string) { f.announce(p, "192.0.2.1", 65001) }
+	rejected := func(p string) { f.announce(p, n.addr.String(), 65001) } // its next hop is our own address
+	looped := func(p string) { f.announce(p, "192.0.2.1", 65001, 64512) }
+	for i, steps := range [][]func(string){
+		{good}, {rejected}, {looped},
+		{good, rejected}, {good, looped}, {rejected, good}, {looped, good},
+		{good, rejected, rejected}, {good, rejected, good}, {good, looped, rejected, good, good}, {rejected, looped, good, looped},
+	} {
+		for _, step := range steps {
+			step(fmt.Sprintf("10.1.%d.0/26", i))
+		}
+		f.withdraw(fmt.Sprintf("10.1.%d.0/26", i))
+	}
+	n.inOrder(f, 65001)
+	eventually(t, "destinations, of which one is ours", 1, destinations)
+
+	n.withdraw("10.9.9.0/26")
+	set(t, n)
+	eventually(t, "destinations without ours", 0, destinations)
+
+	good("10.1.0.0/26")
+	good("10.1.1.0/26")
+	rejected("10.1.1.0/26")
+	good("10.1.2.0/26")
+	looped("10.1.2.0/26")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	f.close()
+	eventually(t, "destinations when the session is down", 0, destinations)
+}

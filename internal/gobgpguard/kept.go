@@ -67,4 +67,16 @@ var keptEdits = []edit{
 		"\n\tpeer.fsm.pConf.AfiSafis = c\n",
 		"\n\tpeer.fsm.pConf.AfiSafis = withNegotiated(c, peer.fsm.pConf.AfiSafis)\n",
 	},
+	// A path has a number among those of its prefix as long as its peer has it, used or not. GoBGP forgets which when a path that is not used is replaced
+	// or withdrawn, and a prefix with a number out stays in the table for ever. One line for what replaces it, one for what gives the number back.
+	{
+		"internal/pkg/table/adj.go",
+		"\n\t\t\told = d.knownPathList[idx]\n",
+		"\n\t\t\told = d.knownPathList[idx]\n\t\t\tpath.takeNumber(old)\n",
+	},
+	{
+		"internal/pkg/table/destination.go",
+		"\n\t\tp := dest.explicitWithdraw(logger, newPath)\n\t\tif p != nil && newPath.IsDropped() {\n\t\t\tif id := p.GetNlri().PathLocalIdentifier(); id != 0 {\n\t\t\t\tdest.localIdMap.Unflag(uint(id))\n\t\t\t}\n\t\t}\n",
+		"\n\t\tdest.explicitWithdraw(logger, newPath)\n\t\tdest.giveBackNumber(newPath)\n",
+	},
 }
