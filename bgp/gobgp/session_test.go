@@ -165,6 +165,28 @@ func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
 	}
 }
 
+// A hold time of 0 is a session without keepalives (RFC 4271 §4.2), not one in which nothing can be sent in time.
+func TestHoldTimeZero(t *testing.T) {
+	l := wiredLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.94", 64512)
+	n.announce("10.1.0.0/26", n.addr.String())
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.94", 64512, 0, false, gracefulCap(false))
+	eventually(t, "up", true, func() bool { return n.farState("127.0.0.94").Established })
+	since := n.farState("127.0.0.94").Since
+	eventually(t, "ours", 1, func() int { return len(f.received()) })
+	f.announce("10.2.0.0/26", "192.0.2.1")
+	n.wantHops("10.2.0.0/26", "192.0.2.1")
+	time.Sleep(2 * time.Second)
+	n.announce("10.1.1.0/26", n.addr.String())
+	set(t, n)
+	eventually(t, "ours", 2, func() int { return len(f.received()) })
+	if s := n.farState("127.0.0.94"); !s.Since.Equal(since) {
+		t.Errorf("state %+v", s)
+	}
+}
+
 func TestSpeakerChangeIsLeftToANewProcess(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)

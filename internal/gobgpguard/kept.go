@@ -79,4 +79,9 @@ var keptEdits = []edit{
 		"\n\t\tp := dest.explicitWithdraw(logger, newPath)\n\t\tif p != nil && newPath.IsDropped() {\n\t\t\tif id := p.GetNlri().PathLocalIdentifier(); id != 0 {\n\t\t\t\tdest.localIdMap.Unflag(uint(id))\n\t\t\t}\n\t\t}\n",
 		"\n\t\tdest.explicitWithdraw(logger, newPath)\n\t\tdest.giveBackNumber(newPath)\n",
 	},
+	{ // RFC 4271 §4.2: with a hold time of 0 there are no keepalives, and no time that a write may take; then it is the one that we offered
+		"pkg/server/fsm.go",
+		"\n\t\terr = conn.SetWriteDeadline(time.Now().Add(time.Second * time.Duration(fsm.pConf.Timers.State.NegotiatedHoldTime)))\n",
+		"\n\t\terr = conn.SetWriteDeadline(time.Now().Add(writeTime(fsm.pConf)))\n",
+	},
 }
