@@ -107,6 +107,15 @@ func TestLateEventOfAPeerTakenOut(t *testing.T) {
 	if s := ss.snapshot()[peer]; !s.up || s.since != now {
 		t.Errorf("session %+v", s)
 	}
+
+	// Taken out and in at once, it seems up from what comes late; but its end comes late, too (TestWatchOfAPeerTakenOutAndIn).
+	ss.takeOut(peer)
+	ss.add(peer, false)
+	ss.state(peer, true, now)
+	ss.state(peer, false, now)
+	if s := ss.snapshot()[peer]; s.up {
+		t.Errorf("session %+v", s)
+	}
 }
 
 func TestPassiveSideWithTTLSecurity(t *testing.T) {

@@ -65,7 +65,8 @@ func (ss *sessions) add(addr netip.Addr, external bool) {
 	wake(ss.changed)
 }
 
-// takeOut notes that a peer of the plan is taken out of GoBGP's configuration: of a session that is ended that way no event comes.
+// takeOut notes that a peer of the plan is taken out of GoBGP's configuration. Events of its session may still come; the last is its end
+// (internal/gobgpguard/watch.go.txt), which a plain GoBGP does not tell of a session that is ended that way.
 func (ss *sessions) takeOut(addr netip.Addr) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

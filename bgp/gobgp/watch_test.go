@@ -293,3 +293,41 @@ func TestSlowReaderOfTheWatch(t *testing.T) {
 		t.Errorf("nothing happened, and told was %v", batch)
 	}
 }
+
+// A session that ends with its peer's configuration ends in the watch, too, and before anything of the peer when it is configured again: a reader that is
+// late would take the old session for the new one, and nothing would ever end it.
+func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
+	const peer = "127.0.0.170"
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer(peer, 64512)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	next := ourWatch(t, n).WatchPaths(false)
+	set(t, n)
+	var told []string
+	read := func() {
+		for _, w := range next(ctx) {
+			told = append(told, fmt.Sprintf("%s up %t", w.Peer, w.Up))
+		}
+	}
+	for range 2 {
+		f := dialFar(t, n, peer, 64512, 90, true)
+		eventually(t, "up", true, func() bool { return n.farState(peer).Established })
+		err := n.ask(t.Context(), func(ctx context.Context) error {
+			n.restartPeer(ctx, addr(peer), "a test")
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+	}
+	for len(told) < 4 && ctx.Err() == nil {
+		read()
+	}
+	up, down := peer+" up true", peer+" up false"
+	if want := []string{up, down, up, down}; !slices.Equal(told, want) {
+		t.Errorf("told %v, not %v", told, want)
+	}
+}

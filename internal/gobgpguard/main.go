@@ -150,6 +150,11 @@ var edits = []edit{
 		"\nfunc (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.Path) {\n",
 		"\nfunc (s *BgpServer) notifyBestWatcherOfCopies(best []*table.Path, multipath [][]*table.Path) {\n",
 	},
+	{ // a session that ends with its peer's configuration: watches were not told of that in order
+		"pkg/server/server.go",
+		"\n\ts.propagateUpdate(n, n.DropAll(n.configuredRFlist()))\n\treturn nil\n",
+		"\n\ts.propagateUpdate(n, n.DropAll(n.configuredRFlist()))\n\ts.tellDeleted(n)\n\treturn nil\n",
+	},
 	{ // a condition on large communities, of which our policies have several for each filter
 		"internal/pkg/table/policy.go",
 		"\n\tcs := path.GetLargeCommunities()\n\tfor _, x := range c.set.list {\n\t\tresult = false\n\t\tfor _, y := range cs {\n\t\t\tif x.MatchString(y.String()) {\n\t\t\t\tresult = true\n\t\t\t\tbreak\n\t\t\t}\n\t\t}\n",
