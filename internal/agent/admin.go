@@ -43,7 +43,7 @@ type PathStatus struct {
 
 // serveRoutes tells what the FIB engine knows, by prefix: all of it, or what lies inside ?prefix= or covers it, since both decide where a
 // packet to it goes. Without a data plane there is nothing to tell. Of a million routes the list alone takes hundreds of megabytes, so only
-// one is held at a time, and no copy of it: others wait for as long as their clients do.
+// one is held at a time, and no copy of it: others wait for as long as their clients do, but for who asks about one address.
 func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 	var within netip.Prefix
 	if text := r.URL.Query().Get("prefix"); text != "" {
@@ -54,14 +54,16 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 		}
 		within = p
 	}
-	select {
-	case a.listing <- struct{}{}:
-		defer func() { <-a.listing }()
-	case <-r.Context().Done():
-		return
+	if !within.IsSingleIP() {
+		select {
+		case a.listing <- struct{}{}:
+			defer func() { <-a.listing }()
+		case <-r.Context().Done():
+			return
+		}
+		// The time that it waited is not its client's. A writer that is no connection has no deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
-	// The time that it waited is not its client's. A writer that is no connection has no deadline.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	var entries []fib.Entry
 	if a.cfg.FIB != nil {
 		entries = a.cfg.FIB.Entries(within)

@@ -73,12 +73,12 @@ func (c *client) Write(p []byte) (int, error) {
 	return c.ResponseRecorder.Write(p)
 }
 
-// ask has a ask for routes until ctx ends.
-func ask(ctx context.Context, a *Agent) *client {
+// ask asks a for routes until ctx ends.
+func ask(ctx context.Context, a *Agent, query string) *client {
 	c := &client{ResponseRecorder: httptest.NewRecorder(), take: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		a.AdminHandler().ServeHTTP(c, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/routes", nil))
+		a.AdminHandler().ServeHTTP(c, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/routes"+query, nil))
 	}()
 	return c
 }
@@ -88,11 +88,14 @@ func TestOneListingOfRoutesAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		a := n.agent
 		n.want(t, 10)
-		first := ask(t.Context(), a)
+		first := ask(t.Context(), a, "")
 		synctest.Wait()
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		second, third := ask(brief, a), ask(t.Context(), a)
+		second, third := ask(brief, a, ""), ask(t.Context(), a, "?prefix=10.0.0.0/8")
+		address := ask(t.Context(), a, "?prefix=10.1.0.1")
+		close(address.take)
+		<-address.done
 		close(second.take)
 		close(third.take)
 		time.Sleep(2 * time.Second)
