@@ -141,7 +141,6 @@ func TestPeerThatDidNotKeepForwarding(t *testing.T) {
 	six := packet.NewCapGracefulRestart(true, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true)})
 	for what, caps := range map[string][]packet.ParameterCapabilityInterface{
 		"restarted":     {restartCap(true, 120, false)},
-		"not restarted": {restartCap(false, 120, false)},
 		"other family":  {six},
 		"no capability": nil,
 	} {
@@ -161,6 +160,21 @@ func TestPeerThatDidNotKeepForwarding(t *testing.T) {
 			}
 		})
 	}
+}
+
+// BIRD, FRR and GoBGP say neither bit when only a connection broke: that is no reason to lose anything before End-of-RIB.
+func TestPeerWhoseConnectionBrokeAlone(t *testing.T) {
+	const peer = "127.0.0.166"
+	n := wiredLab(t).broken(peer, gracefulCap(false))
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	f := dialFar(t, n, peer, 64512, 90, true, restartCap(false, 120, false))
+	eventually(t, "back", true, func() bool { return n.farState(peer).Established })
+	f.announce("10.1.1.0/26", "192.0.2.1")
+	n.wantHops("10.1.1.0/26", "192.0.2.1")
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	f.endOfRIB()
+	n.wantHops("10.1.0.0/26")
+	n.wantHops("10.1.1.0/26", "192.0.2.1")
 }
 
 // The other side of it: a connection that breaks costs us no forwarding, so the next OPEN says that it goes on. What a new process says first is for the

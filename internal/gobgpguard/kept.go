@@ -52,7 +52,7 @@ var keptEdits = []edit{
 		"NewCapGracefulRestartTuple(rf.State.Family, restarting))\n\t\t\t\t\tpConf",
 		"NewCapGracefulRestartTuple(rf.State.Family, restarting || cameBack(pConf)))\n\t\t\t\t\tpConf",
 	},
-	{ // RFC 4724 §4.2: what is kept of a peer that is back goes at once, unless its OPEN says that it kept forwarding
+	{ // RFC 4724 §4.2: what is kept of a peer that restarted goes at once when it is back, unless its OPEN says that it kept forwarding
 		"pkg/server/server.go",
 		"\n\t\t// PeerDown\n",
 		"\n\t\tif nextState == bgp.BGP_FSM_ESTABLISHED {\n\t\t\ts.dropNotForwarded(peer)\n\t\t}\n\n\t\t// PeerDown\n",
