@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -207,4 +208,31 @@ func TestAbsencesDoNotEndWhileEtcdIsLost(t *testing.T) {
 	if a.back(now.Add(3*time.Hour + shortestLease - 1)); a.holds("/hosts/b", now.Add(3*time.Hour+shortestLease)) {
 		t.Error("held after a loss that no lease minds")
 	}
+}
+
+// silentWatcher has watches that say nothing and do not end, as clientv3's do not while it waits for etcd to hear that one of them has.
+type silentWatcher struct{ clientv3.Watcher }
+
+func (silentWatcher) Watch(context.Context, string, ...clientv3.OpOption) clientv3.WatchChan {
+	return make(clientv3.WatchChan)
+}
+
+func TestWatchesThatDoNotEndHoldUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &clientv3.Client{Watcher: silentWatcher{}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			forward(ctx, client, 0, keyRange{prefix: "/calico/"}, make(chan watched))
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Fatal("it waits for a watch that does not end")
+		}
+	})
 }

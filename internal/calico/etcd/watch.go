@@ -32,7 +32,7 @@ type probed struct {
 }
 
 // watch takes in changes of all ranges, and asks now and then whether etcd is still there. It returns when a watch ends, when
-// etcd turns out to be another one, or nil when ctx ends; all that it started has ended then.
+// etcd turns out to be another one, or nil when ctx ends; all that it started has ended then, but for what is the client's.
 //
 // Progress notifications are only those that the server sends for each watch by itself. Requested ones (RequestProgress) may
 // overtake events in etcd before 3.4.25 and 3.5.8, and the client, which resumes after the revision they name, would lose those.
@@ -105,20 +105,24 @@ func (f *follower) judge(p probed, settle *settle) error {
 	return nil
 }
 
-// forward sends the responses of the watch on r to out until the watch or ctx ends.
+// forward sends the responses of the watch on r to out until the watch or ctx ends. The end of ctx alone need not end the watch: the client ends none while
+// it is about to tell etcd of the end of another one and etcd is away, which can last.
 func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, out chan<- watched) {
 	// Watch waits for etcd to accept it.
-	for resp := range client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next),
-		clientv3.WithProgressNotify(), clientv3.WithFragment()) {
+	responses := client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next), clientv3.WithProgressNotify(), clientv3.WithFragment())
+	for over := false; !over; {
+		var resp clientv3.WatchResponse
 		select {
-		case out <- watched{rng: i, resp: resp}:
+		case r, open := <-responses:
+			resp, over = r, !open
 		case <-ctx.Done():
 			return
 		}
-	}
-	select {
-	case out <- watched{rng: i, over: true}:
-	case <-ctx.Done():
+		select {
+		case out <- watched{rng: i, resp: resp, over: over}:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
