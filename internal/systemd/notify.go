@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -97,7 +98,7 @@ func (n *notifier) tell(now time.Time) {
 
 // send logs the first of several failures: the service manager may be restarting, and what was not told now is no reason to stop.
 func (n *notifier) send(state string) {
-	_, err := daemon.SdNotify(false, state)
+	err := notify(state)
 	if err != nil && !n.failing {
 		n.Log.Warn("the service manager does not hear us", "err", err)
 	}
@@ -105,4 +106,21 @@ func (n *notifier) send(state string) {
 	if n.failing {
 		n.ready, n.status, n.fed = false, "", time.Time{} // tell it again
 	}
+}
+
+// sendWithin is how long a message may take.
+const sendWithin = time.Second
+
+// notify is sd_notify(3), with an end: a manager that does not read has room for a few messages, and holds up whoever sends one more.
+func notify(state string) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte(state))
+	return err
 }

@@ -159,6 +159,35 @@ func TestDoesNothingOutsideAServiceManager(t *testing.T) {
 	}
 }
 
+func TestAManagerThatDoesNotReadHoldsUpNothing(t *testing.T) {
+	m := listen(t)
+	conn, err := net.DialUnix("unixgram", nil, m.conn.LocalAddr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for err == nil { // until there is no room
+		conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err = conn.Write([]byte("X=1"))
+	}
+	var status atomic.Value
+	var turned atomic.Int64
+	status.Store("well")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, service(t, &status, &turned)) }()
+	time.Sleep(100 * time.Millisecond) // in which it sends
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for the manager")
+	}
+}
+
 func TestGoesOnAndTellsAgainWhenTheManagerIsAway(t *testing.T) {
 	m := listen(t)
 	var status atomic.Value
