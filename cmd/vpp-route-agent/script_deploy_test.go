@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -16,6 +16,8 @@ import (
 // serviceManager is the socket on which a service manager hears of its service.
 type serviceManager struct {
 	conn *net.UnixConn
+
+	mu   sync.Mutex
 	told []string // lines, in the order in which they came
 }
 
@@ -31,6 +33,7 @@ func serviceListen(sc *script, _ []string) (string, error) {
 		return "", err
 	}
 	sc.service = &serviceManager{conn: conn}
+	go sc.service.read()
 	sc.env.Setenv("NOTIFY_SOCKET", sc.path("notify.sock"))
 	sc.env.Setenv("WATCHDOG_USEC", "3000000")
 	return "", nil
@@ -45,9 +48,8 @@ func serviceTold(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	if err := sc.service.read(); err != nil {
-		return "", err
-	}
+	sc.service.mu.Lock()
+	defer sc.service.mu.Unlock()
 	i := slices.IndexFunc(sc.service.told, re.MatchString)
 	if i < 0 {
 		return "", fmt.Errorf("no line matches %q:\n%s", args[0], indent(strings.Join(sc.service.told, "\n")))
@@ -56,19 +58,17 @@ func serviceTold(sc *script, args []string) (string, error) {
 	return "", nil
 }
 
-// read takes what has come.
-func (m *serviceManager) read() error {
+// read takes what comes until the socket is closed.
+func (m *serviceManager) read() {
 	buf := make([]byte, 4096)
 	for {
-		m.conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		n, err := m.conn.Read(buf)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil
-		case err != nil:
-			return err
+		if err != nil {
+			return
 		}
+		m.mu.Lock()
 		m.told = append(m.told, strings.Split(string(buf[:n]), "\n")...)
+		m.mu.Unlock()
 	}
 }
 
