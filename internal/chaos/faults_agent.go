@@ -42,6 +42,11 @@ func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error,
 			return err
 		}
 	}
+	return t.comeBack(ctx, a, uint64(len(released)))
+}
+
+// comeBack starts an agent a second after its end, and sees that it writes nothing that was there already, and deletes only so many routes.
+func (t *trial) comeBack(ctx context.Context, a *agentSpeaker, deleted uint64) error {
 	if err := pause(ctx, time.Second); err != nil {
 		return err
 	}
@@ -51,7 +56,7 @@ func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error,
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	return t.wroteNothing(ctx, a, uint64(len(released)))
+	return t.wroteNothing(ctx, a, deleted)
 }
 
 // withSpare gives n the spare block and waits until everybody knows.

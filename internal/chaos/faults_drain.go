@@ -57,10 +57,10 @@ func drainToTheEnd(ctx context.Context, t *trial) error {
 	if err == nil {
 		err = t.drainFirst(ctx, wait, from)
 	}
+	t.allowOutage(2, time.Since(t.start)-wait) // between node 1's workload and the two others
 	report := flow.Stop()
 	t.mustArrive(report.Lost == 0, "from the router: %s", report)
 	t.note("from the router: %s", report)
-	t.allowOutage(2, time.Since(t.start)-wait) // between node 1's workload and the two others
 	return err
 }
 
@@ -95,16 +95,7 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 	}
 	var exit *exec.ExitError
 	t.must(errors.As(a.process.Err(), &exit) && exit.ExitCode() == exitDrained, "it ended with %v", a.process.Err())
-	if err := pause(ctx, time.Second); err != nil {
-		return err
-	}
-	if err := a.start(ctx); err != nil {
-		return err
-	}
-	if err := t.converged(ctx, recovery); err != nil {
-		return err
-	}
-	return t.wroteNothing(ctx, a, 0)
+	return t.comeBack(ctx, a, 0)
 }
 
 // sourceBy gives the router addresses until it sends from one to node 3's workload by way of n: it shares its traffic among the nodes that it knows that
