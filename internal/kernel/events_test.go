@@ -62,6 +62,11 @@ func TestLossIsSeenByASlowReader(t *testing.T) {
 			check(t, b.ns.SetLink("eth1", false))
 			check(t, b.ns.SetLink("eth1", true))
 		}, true},
+		"down and up, its addresses stay": {func(t *testing.T, b *bed) {
+			check(t, b.ns.Sysctl("net.ipv6.conf.eth1.keep_addr_on_down", "1"))
+			check(t, b.ns.SetLink("eth1", false))
+			check(t, b.ns.SetLink("eth1", true))
+		}, true},
 		"the last IPv4 address goes and comes": {func(t *testing.T, b *bed) {
 			check(t, b.ns.DeleteAddress("eth1", address))
 			check(t, b.ns.AddAddress("eth1", address))
