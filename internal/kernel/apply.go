@@ -19,7 +19,15 @@ const window = 256
 // recall keeps a route that the kernel cannot express as it was put, with the form that was programmed instead.
 type recall struct {
 	put, programmed route.Route
-	gone            bool // the kernel may have dropped it with an interface
+	losses          uint32 // interfaces.losses when it was programmed, or was there
+}
+
+// lost tells whether the kernel may have dropped the route since, with an interface.
+func (r recall) lost(now interfaces) bool {
+	return slices.ContainsFunc(r.programmed.Paths, func(p route.Path) bool {
+		i, ok := route.Facts{Interfaces: now.list}.Interface(p.Interface)
+		return !ok || i.Life > r.losses
+	})
 }
 
 // asPut gives back the route that was put, if r is what was programmed for it.
@@ -34,7 +42,7 @@ func (d *Dataplane) asPut(r route.Route) route.Route {
 }
 
 // remember notes what became of an acknowledged op.
-func (d *Dataplane) remember(op route.Op, programmed route.Route) {
+func (d *Dataplane) remember(op route.Op, programmed route.Route, losses uint32) {
 	_, known := d.recalled[op.Route.Key] // writing is held: nobody else changes it
 	differs := !op.Delete && !programmed.SameForwarding(op.Route)
 	if !known && !differs {
@@ -43,7 +51,7 @@ func (d *Dataplane) remember(op route.Op, programmed route.Route) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if differs {
-		d.recalled[op.Route.Key] = recall{put: op.Route, programmed: programmed}
+		d.recalled[op.Route.Key] = recall{op.Route, programmed, losses}
 	} else {
 		delete(d.recalled, op.Route.Key)
 	}
@@ -167,7 +175,7 @@ func (w *write) flush() error {
 			w.done(p.i, &OpError{p.op, p.err})
 			continue
 		}
-		w.d.remember(p.op, p.programmed)
+		w.d.remember(p.op, p.programmed, w.ifaces.losses)
 		w.done(p.i, nil)
 	}
 	w.batch.reset()

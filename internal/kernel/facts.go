@@ -18,6 +18,7 @@ import (
 type interfaces struct {
 	list    []route.Interface // by name
 	byIndex map[uint32]int    // into list
+	losses  uint32            // watch.losses: the Life of an interface that loses its routes later is greater
 }
 
 func (l interfaces) name(index uint32) (string, bool) {
@@ -65,8 +66,7 @@ func (d *Dataplane) relist() error {
 		d.watch.setStale(true)
 		return err
 	}
-	d.watch.setLives(list)
-	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list))}
+	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list)), losses: d.watch.setLives(list)}
 	for i, n := range list {
 		l.byIndex[n.Index] = i
 	}

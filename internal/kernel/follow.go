@@ -20,11 +20,10 @@ const (
 // in the facts meanwhile.
 type follower struct {
 	d                 *Dataplane
-	told, current     route.Facts       // what the reader has seen, and what there is
-	marked            []route.Interface // as they were when recalled routes were last marked as gone
-	relist            <-chan time.Time  // armed while interfaces could not be listed
-	rebind            <-chan time.Time  // armed while next hops are to be looked up anew
-	unlisted, unbound error             // why the one and the other failed last
+	told, current     route.Facts      // what the reader has seen, and what there is
+	relist            <-chan time.Time // armed while interfaces could not be listed
+	rebind            <-chan time.Time // armed while next hops are to be looked up anew
+	unlisted, unbound error            // why the one and the other failed last
 }
 
 // followLinks takes the interfaces as they are now.
@@ -36,7 +35,6 @@ func (f *follower) followLinks() {
 		return
 	}
 	f.publish()
-	f.marked = f.d.markGone(f.marked)
 	f.arm()
 }
 

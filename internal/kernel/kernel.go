@@ -200,7 +200,6 @@ func (d *Dataplane) Run(ctx context.Context) error {
 
 	f := follower{d: d}
 	f.publish()
-	f.marked = f.current.Interfaces
 	for {
 		out, next := f.news(d.facts)
 		select {

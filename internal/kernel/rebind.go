@@ -24,12 +24,12 @@ func (d *Dataplane) rebind(ctx context.Context) error {
 func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	there, err := d.programmed(ctx, routes)
+	there, losses, err := d.programmed(ctx, routes)
 	if err == nil {
 		d.mu.Lock()
 		for _, r := range routes {
 			if p, ok := there[r.Key]; ok && p.Kind == r.Kind && !p.SameForwarding(r) { // a route of another kind is somebody's edit
-				d.recalled[r.Key] = recall{put: r, programmed: p}
+				d.recalled[r.Key] = recall{r, p, losses}
 			}
 		}
 		d.mu.Unlock()
@@ -41,17 +41,17 @@ func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
 	return nil
 }
 
-// programmed lists our routes that have the keys of routes, as the kernel has them.
-func (d *Dataplane) programmed(ctx context.Context, routes []route.Route) (map[route.Key]route.Route, error) {
+// programmed lists our routes that have the keys of routes, as the kernel has them, and tells how many losses there had been before.
+func (d *Dataplane) programmed(ctx context.Context, routes []route.Route) (there map[route.Key]route.Route, losses uint32, err error) {
 	ifaces, err := d.interfaces()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	asked := make(map[route.Key]bool, len(routes))
 	for _, r := range routes {
 		asked[r.Key] = true
 	}
-	there := map[route.Key]route.Route{}
+	there = map[route.Key]route.Route{}
 	err = d.each(ctx, selection{protocol: d.protocol}, func() { clear(there) }, func(e entry) {
 		if !d.ours(e) {
 			return
@@ -60,7 +60,7 @@ func (d *Dataplane) programmed(ctx context.Context, routes []route.Route) (map[r
 			there[r.Key] = r
 		}
 	})
-	return there, err
+	return there, ifaces.losses, err
 }
 
 func (d *Dataplane) putMoved(ctx context.Context) error {
@@ -76,7 +76,7 @@ func (d *Dataplane) putMoved(ctx context.Context) error {
 	for _, m := range d.recalled {
 		op := route.Op{Route: m.put}
 		e, err := w.encode(&op)
-		if err == nil && (m.gone || !d.routeOf(e, w.ifaces).SameForwarding(m.programmed)) {
+		if err == nil && (m.lost(w.ifaces) || !d.routeOf(e, w.ifaces).SameForwarding(m.programmed)) {
 			moved = append(moved, op)
 		}
 	}
@@ -86,24 +86,4 @@ func (d *Dataplane) putMoved(ctx context.Context) error {
 		}
 	}
 	return w.flush()
-}
-
-// markGone notes which recalled routes the kernel may have dropped since the interfaces were as in before, and returns what they are now.
-func (d *Dataplane) markGone(before []route.Interface) []route.Interface {
-	d.writing.Lock()
-	defer d.writing.Unlock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.ifaces.list
-	for k, m := range d.recalled {
-		for _, p := range m.programmed.Paths {
-			was, known := route.Facts{Interfaces: before}.Interface(p.Interface)
-			is, there := route.Facts{Interfaces: now}.Interface(p.Interface)
-			if !known || !there || is.Index != was.Index || is.Life != was.Life {
-				m.gone = true
-				d.recalled[k] = m
-			}
-		}
-	}
-	return now
 }

@@ -53,6 +53,20 @@ func TestRecursiveRouteComesBackWithItsInterface(t *testing.T) {
 	b.want(r)
 }
 
+// TestRecursiveRouteComesBackAlthoughRunIsLate: Run's goroutine has its first turn when the interface is down already.
+func TestRecursiveRouteComesBackAlthoughRunIsLate(t *testing.T) {
+	_, node, peer := newNamespaces(t)
+	b := &bed{t: t, ns: node, peer: peer, Dataplane: create(t, Config{Namespace: node.Path()})}
+	r := via("198.18.1.0/24", "10.0.1.2")
+	b.apply(put(r))
+	check(t, b.ns.SetLink("eth1", false))
+	b.want()
+	t.Cleanup(run(t, b.Dataplane))
+	check(t, b.ns.SetLink("eth1", true))
+	eventually(t, "the route is back", func() bool { _, ok, err := b.Lookup(t.Context(), r.Key); return ok && err == nil })
+	b.want(r)
+}
+
 // TestAfterARestartARecursiveRouteReadsAsResolved, and putting it again makes it read as put.
 func TestAfterARestartARecursiveRouteReadsAsResolved(t *testing.T) {
 	b := newBed(t)

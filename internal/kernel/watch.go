@@ -235,7 +235,8 @@ func (w *watch) noteRoute(m message) {
 }
 
 // setLives fills in the lives of the interfaces in list, which is what the events are about from now on if it is the first, or events were missed.
-func (w *watch) setLives(list []route.Interface) {
+// It returns the count of losses, none of the lives being greater.
+func (w *watch) setLives(list []route.Interface) (losses uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known == nil {
@@ -253,6 +254,7 @@ func (w *watch) setLives(list []route.Interface) {
 			list[n].Life = l.life
 		}
 	}
+	return w.losses
 }
 
 func (w *watch) isStale() bool {
