@@ -16,8 +16,8 @@ import (
 // Filter is a BGPFilter, read: its usable rules in order.
 type Filter struct {
 	Export4, Export6, Import4, Import6 []Rule
-	// Unsafe says why no session may run with it: a Reject of it cannot be carried out. "" if it may.
-	Unsafe string
+	// Unsafe4 and Unsafe6 say why no session of the family may run with it: a Reject of it cannot be carried out. "" if it may.
+	Unsafe4, Unsafe6 string
 }
 
 // Rule is one rule of a BGPFilter. It matches a route when all of its conditions hold.
@@ -62,19 +62,20 @@ func (o Operation) String() string {
 }
 
 // readFilter reads a BGPFilter as BIRD understands what confd makes of it. A rule that makes no sense is left out and named; the others count. If
-// it is a Reject, the filter is Unsafe: without the rule routes would pass that must not.
+// it is a Reject, the filter is unsafe in its family: without the rule routes would pass that must not.
 func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
 	key := "BGPFilter(" + f.Name + ")"
 	var out Filter
 	var problems []calico.Problem
 	for _, list := range []struct {
-		field string
-		f     family
-		rules []calico.BGPFilterRule
-		into  *[]Rule
+		field  string
+		f      family
+		rules  []calico.BGPFilterRule
+		into   *[]Rule
+		unsafe *string
 	}{
-		{"exportV4", ipv4, f.ExportV4, &out.Export4}, {"exportV6", ipv6, f.ExportV6, &out.Export6},
-		{"importV4", ipv4, f.ImportV4, &out.Import4}, {"importV6", ipv6, f.ImportV6, &out.Import6},
+		{"exportV4", ipv4, f.ExportV4, &out.Export4, &out.Unsafe4}, {"exportV6", ipv6, f.ExportV6, &out.Export6, &out.Unsafe6},
+		{"importV4", ipv4, f.ImportV4, &out.Import4, &out.Unsafe4}, {"importV6", ipv6, f.ImportV6, &out.Import6, &out.Unsafe6},
 	} {
 		for i, r := range list.rules {
 			name := fmt.Sprintf("%s[%d]", list.field, i)
@@ -82,7 +83,7 @@ func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
 			if err != nil {
 				problems = append(problems, calico.Problem{Key: key, Err: fmt.Sprintf("%s is left out: %s", name, err)})
 				if r.Action != "Accept" {
-					out.Unsafe = cmp.Or(out.Unsafe, fmt.Sprintf("%s %s cannot be carried out: %s", key, name, err))
+					*list.unsafe = cmp.Or(*list.unsafe, fmt.Sprintf("%s %s cannot be carried out: %s", key, name, err))
 				}
 				continue
 			}

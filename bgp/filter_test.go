@@ -152,11 +152,11 @@ func TestBadRules(t *testing.T) {
 		if len(f.Import4) != 2 || f.Import4[1].Name != "BGPFilter(f) importV4[2]" {
 			t.Errorf("%s: the others do not go on: %+v", tc.want, f.Import4)
 		}
-		if unsafe := tc.rule.Action != "Accept"; (f.Unsafe != "") != unsafe {
-			t.Errorf("%s: unsafe %q", tc.want, f.Unsafe)
+		if unsafe := tc.rule.Action != "Accept"; (f.Unsafe4 != "") != unsafe || f.Unsafe6 != "" {
+			t.Errorf("%s: unsafe %q and %q", tc.want, f.Unsafe4, f.Unsafe6)
 		}
 		tc.rule.Action = "Reject"
-		if f, _ := readFilter(calico.BGPFilter{Name: "f", ImportV4: []calico.BGPFilterRule{tc.rule}}); len(f.Import4) == 0 && !strings.Contains(f.Unsafe, "importV4[0]") {
+		if f, _ := readFilter(calico.BGPFilter{Name: "f", ImportV4: []calico.BGPFilterRule{tc.rule}}); len(f.Import4) == 0 && !strings.Contains(f.Unsafe4, "importV4[0]") {
 			t.Errorf("%s: a Reject is passed over", tc.want)
 		}
 	}
@@ -210,6 +210,8 @@ func TestSessionsWithFilters(t *testing.T) {
 		{"a Reject that makes no sense", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.CIDR = "x" })), false,
 			"BGPFilter(f): exportV4[0] is left out: cidr and matchOperator are given together or not at all\n" +
 				"BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[0] cannot be carried out: cidr and matchOperator are given together or not at all"},
+		{"a Reject that makes no sense in the other family", tor, 64900, filtered(calico.BGPFilter{Name: "f", ExportV6: []calico.BGPFilterRule{{CIDR: "x", Action: "Reject"}}}), true,
+			"BGPFilter(f): exportV6[0] is left out: cidr and matchOperator are given together or not at all"},
 		{"priority towards the only peer", tor, 64900, filtered(priority), true, ""},
 		{"priority towards eBGP beside eBGP", tor, 64900, and(filtered(priority), beside("192.0.2.2", 64901)), true, ""},
 		{"priority towards eBGP beside iBGP", tor, 64900, and(filtered(priority), beside("172.30.8.10", 64512)), false,

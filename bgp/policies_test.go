@@ -402,7 +402,7 @@ func TestExportAgainstLiteral(t *testing.T) {
 			}
 			l.filters[name] = f
 			read, _ := readFilter(f)
-			if read.Unsafe != "" || len(read.Export4) != len(f.ExportV4) {
+			if read.Unsafe4 != "" || len(read.Export4) != len(f.ExportV4) {
 				t.Fatalf("a proper filter is not read: %+v %+v", f, read)
 			}
 			p.Filters[name] = read

@@ -121,7 +121,8 @@ func filtersOf(peers []Peer, s *calico.Snapshot) (map[string]Filter, []calico.Pr
 			out[name] = Filter{}
 			key := "BGPFilter(" + name + ")"
 			if slices.ContainsFunc(s.Problems, func(p calico.Problem) bool { return strings.HasSuffix(p.Key, "/bgpfilters/"+name) }) {
-				out[name] = Filter{Unsafe: key + " cannot be read"}
+				why := key + " cannot be read"
+				out[name] = Filter{Unsafe4: why, Unsafe6: why}
 				continue
 			}
 			problems = append(problems, calico.Problem{Key: p.Source, Err: key + " does not exist and is passed over, as Calico does"})
@@ -182,9 +183,14 @@ func (p Policies) reaching(to Peer, peers []Peer) (outside, inside bool) {
 	return outside, inside
 }
 
+// unsafe says which filter of peer keeps its session down in its family, and why; "" if none does.
 func (p Policies) unsafe(peer Peer) string {
 	for _, name := range peer.Filters {
-		if why := p.Filters[name].Unsafe; why != "" {
+		why := p.Filters[name].Unsafe4
+		if familyOf(peer.Address) == ipv6 {
+			why = p.Filters[name].Unsafe6
+		}
+		if why != "" {
 			return why
 		}
 	}
