@@ -390,6 +390,68 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 	})
 }
 
+// More routes than are selected at once: those that are yet to be selected still lead over the interface, and are not put over it.
+func TestNothingIsPutOverAnInterfaceThatWentDown(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		const routes = 3 * chunk
+		r.AllowSweep()
+		for i := range routes {
+			r.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32), via("10.0.1.2"))
+		}
+		synctest.Wait()
+		r.dp.takeOps()
+		f := node("a")
+		f.Interfaces[1].Up = false
+		f.Interfaces[1].Life++
+		r.dp.tell(f)
+		synctest.Wait()
+		puts, deletes := 0, 0
+		for _, op := range r.dp.takeOps() {
+			if op.Delete {
+				deletes++
+			} else {
+				puts++
+			}
+		}
+		if puts != 0 || deletes != routes {
+			t.Errorf("%d put, %d deleted, want %d", puts, deletes, routes)
+		}
+		f.Interfaces[1].Up = true
+		r.dp.tell(f)
+		synctest.Wait()
+		if n := len(r.dp.takeOps()); n != routes {
+			t.Errorf("%d ops when it is up again, want %d", n, routes)
+		}
+	})
+}
+
+// What is yet to be selected may be over an interface that no path set leads over just now.
+func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		var external []route.Route
+		for i := range chunk { // selected first, and nothing follows from that
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32)
+			external = append(external, drop(p.String()))
+			r.Learn(p, via("10.0.1.2"))
+		}
+		r.SetRoutes(route.External, external)
+		synctest.Wait()
+		r.dp.takeOps()
+		f := node("a")
+		f.Interfaces[1].Up = false
+		r.mu.Lock()
+		r.table.observe(f)
+		r.table.selectDirty(chunk)
+		r.mu.Unlock()
+		f = node("a")
+		f.Interfaces[1].Life++
+		r.dp.tell(f)
+		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+	})
+}
+
 // What a listing shows was put before an interface was made anew: the routes over it are put again, and no others.
 func TestInterfaceMadeAnewWhileTheDataPlaneIsListed(t *testing.T) {
 	for name, ours := range map[string][]string{"with routes over it": {"eth0", "eth1"}, "with nothing to adopt": nil} {

@@ -229,7 +229,7 @@ func (t *table) reindex(before, after []route.Interface) {
 	for _, e := range slices.Clone(t.all) {
 		if e.actual != 0 && (e.wanted() != e.actual || e.want.uses(changed)) && !e.is(isAdopted) {
 			e.set(isUnsure)
-			t.settle(e)
+			t.touch(e) // what to put depends on the interface's new state
 		}
 	}
 	switch {
@@ -244,7 +244,7 @@ func (t *table) reindex(before, after []route.Interface) {
 // mayUse is the cheap question before the dear one: pods come and go with an interface each, and no route of ours is over those. While
 // something is unsettled, what is programmed may differ from what path sets mean now.
 func (t *table) mayUse(interfaces map[string]bool) bool {
-	if !t.sweep || t.queued()+len(t.retries)+t.pending() > 0 {
+	if !t.sweep || len(t.dirty)+t.queued()+len(t.retries)+t.pending() > 0 {
 		return true
 	}
 	for _, s := range t.sets.byID {
