@@ -1,12 +1,16 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/internal/route"
 )
@@ -151,5 +155,42 @@ func TestListUnderWay(t *testing.T) {
 	check(t, <-first)
 	if i, _ := (route.Facts{Interfaces: (<-second).list}).Interface("eth1"); !slices.Contains(i.Addresses, pfx("10.9.0.1/24")) {
 		t.Errorf("got the old list: %+v", i)
+	}
+}
+
+// TestEventDuringTheListAfterMissedEvents: the list may be from before that event, so later losses are not to be told by it. No kernel takes part.
+func TestEventDuringTheListAfterMissedEvents(t *testing.T) {
+	w := &watch{links: make(chan struct{}, 1), routes: make(chan struct{}, 1)} // that events were missed shows by known, which is nil
+	event := func(kind uint16, a netip.Addr) {
+		body := binary.NativeEndian.AppendUint32([]byte{unix.AF_INET, 24, 0, 0}, 1) // struct ifaddrmsg of interface 1
+		body = binary.NativeEndian.AppendUint16(body, 8)
+		body = binary.NativeEndian.AppendUint16(body, unix.IFA_LOCAL)
+		w.note(message{kind: kind, body: append(body, a.AsSlice()...)})
+	}
+	d := &Dataplane{watch: w}
+	eth1 := func(addresses ...netip.Prefix) []route.Interface {
+		return []route.Interface{{Name: "eth1", Index: 1, Up: true, Addresses: addresses}}
+	}
+	lives := func(list func() []route.Interface) uint32 {
+		t.Helper()
+		d.list = func() ([]route.Interface, error) { return list(), nil }
+		check(t, d.refresh())
+		i, _ := d.currentFacts(nil).Interface("eth1")
+		return i.Life
+	}
+	stays, goes := pfx("10.0.1.1/24"), pfx("10.9.0.1/24")
+	lives(func() []route.Interface {
+		list := eth1(stays, goes)
+		event(unix.RTM_DELADDR, goes.Addr())
+		return list
+	})
+	now := func() []route.Interface { return eth1(stays) }
+	before := lives(now)
+	event(unix.RTM_DELADDR, stays.Addr())
+	event(unix.RTM_NEWADDR, stays.Addr())
+	if after := lives(now); after == before {
+		t.Error("the loss of the last address is not shown")
+	} else if lives(now) != after {
+		t.Error("a loss is shown that was none")
 	}
 }

@@ -126,7 +126,6 @@ func (w *watch) readAll(fd int) (events int) {
 		case unix.ENOBUFS, unix.EMSGSIZE: // events are missing: all lists are old; the socket goes on
 			w.listed = false
 			w.stale = true
-			w.losses++ // any interface may have
 			w.known = nil
 			signal(w.links)
 			signal(w.routes)
@@ -234,23 +233,28 @@ func (w *watch) noteRoute(m message) {
 	signal(w.routes)
 }
 
-// setLives fills in the lives of the interfaces in list, which is what the events are about from now on if it is the first, or events were missed.
-// It returns the count of losses, none of the lives being greater.
+// setLives fills in the lives of the interfaces in list, which is what the events are about from now on if it is the first, or the first after events
+// were missed, and no event has come while it was made. It returns the count of losses, none of the lives being greater.
 func (w *watch) setLives(list []route.Interface) (losses uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.known == nil {
-		w.known = make(map[uint32]*link, len(list))
+	known := w.known
+	if known == nil {
+		w.losses++ // any interface may have since the last list
+		known = make(map[uint32]*link, len(list))
 		for _, i := range list {
 			l := &link{life: w.losses, addresses: map[netip.Addr]struct{}{}}
 			for _, p := range i.Addresses {
 				l.addresses[p.Addr()] = struct{}{}
 			}
-			w.known[i.Index] = l
+			known[i.Index] = l
+		}
+		if !w.stale { // else the list may be from before what the event told, which is lost: the next list is to be taken
+			w.known = known
 		}
 	}
 	for n := range list {
-		if l := w.known[list[n].Index]; l != nil {
+		if l := known[list[n].Index]; l != nil {
 			list[n].Life = l.life
 		}
 	}
