@@ -27,12 +27,12 @@ func TestRecursiveNextHopFollowsTheOtherRoutes(t *testing.T) {
 		got := gateways()
 		return strings.Contains(got, "via 10.0.2.2 dev eth2") && strings.Contains(got, "via fd00:2::2 dev eth2")
 	})
-	b.want(routes...)
+	b.comesToWant(routes...)
 	b.ip("route replace 172.16.0.0/24 nexthop via 10.0.2.2 nexthop via 10.0.1.3")
 	eventually(t, "both legs of the underlay are used", func() bool {
 		return strings.Count(b.ip("route show 198.18.1.0/24"), "nexthop") == 2
 	})
-	b.want(routes...)
+	b.comesToWant(routes...)
 	b.apply(del("198.18.1.0/24", "2001:db8::/48"))
 	b.want()
 	if len(b.recalled) != 0 {

@@ -78,7 +78,7 @@ func TestNextHopsAreFollowedAfterAListThatFailed(t *testing.T) {
 	eventually(t, "the route moves to eth2", func() bool {
 		return strings.Contains(b.ip("route show 198.18.1.0/24"), "via 10.0.2.2 dev eth2")
 	})
-	b.want(r)
+	b.comesToWant(r)
 }
 
 // slow is a kernel whose first list is delivered late.

@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -26,8 +27,9 @@ func TestGapsOfAKernel(t *testing.T) {
 		return &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Protocol: netlink.RouteProtocol(protocol), Scope: netlink.SCOPE_LINK}
 	}
 	again := func(r *netlink.Route) {
-		for _, step := range []func(*netlink.Route) error{h.RouteAdd, h.RouteDel, h.RouteAdd} {
-			check(t, step(r))
+		check(t, h.RouteAdd(r))
+		for range 20 { // on a busy machine one may last too long for a gap
+			check(t, errors.Join(h.RouteDel(r), h.RouteAdd(r)))
 		}
 	}
 	again(route("10.1.0.0/26", unix.RTPROT_BIRD))
@@ -42,7 +44,7 @@ func TestGapsOfAKernel(t *testing.T) {
 	for _, g := range w.Stop() {
 		found = append(found, g.Prefix.String())
 	}
-	if want := []string{"10.1.0.0/26", "10.4.0.0/26"}; !slices.Equal(found, want) {
-		t.Errorf("gaps of %v, want %v", found, want)
+	if got, want := slices.Compact(found), []string{"10.1.0.0/26", "10.4.0.0/26"}; !slices.Equal(got, want) {
+		t.Errorf("gaps of %v, want %v", got, want)
 	}
 }

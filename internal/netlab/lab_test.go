@@ -150,7 +150,7 @@ func TestFlowCountsWhatIsLost(t *testing.T) {
 	a, router, _ := line(t, l)
 	for to, forwarding := range map[string]string{"10.0.2.2": "net.ipv4.ip_forward", "fd00:2::2": "net.ipv6.conf.all.forwarding"} {
 		t.Run(to, func(t *testing.T) {
-			flow, err := a.StartFlow(FlowConfig{To: addr(to), Interval: 2 * time.Millisecond, Timeout: 200 * time.Millisecond})
+			flow, err := a.StartFlow(FlowConfig{To: addr(to), Interval: 2 * time.Millisecond})
 			check(t, err)
 			time.Sleep(100 * time.Millisecond)
 			down := time.Now()
@@ -168,8 +168,9 @@ func TestFlowCountsWhatIsLost(t *testing.T) {
 				t.Fatalf("want one outage between answers, got %+v", r)
 			}
 			o := r.Outages[0]
-			// 5 ms of slack: a packet under way when the router stopped was sent a little earlier.
-			if o.First.Before(down.Add(-5*time.Millisecond)) || o.Last.After(up.Add(5*time.Millisecond)) || o.Lost != r.Lost {
+			// A packet under way when the router stopped was sent a little earlier, on a busy machine some turns of the scheduler.
+			const slack = 50 * time.Millisecond
+			if o.First.Before(down.Add(-slack)) || o.Last.After(up.Add(slack)) || o.Lost != r.Lost {
 				t.Errorf("outage %+v, router was off from %s to %s", o, down, up)
 			}
 		})
