@@ -176,7 +176,7 @@ func TestConnectionCutInTheMiddleOfAReply(t *testing.T) {
 // With SIGSTOP sockets stay open and nothing is answered.
 func TestSilentVPP(t *testing.T) {
 	s := newServer(t)
-	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 300 * time.Millisecond})
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: time.Second})
 	before := a.await(t, "connection", present)
 	a.mustApply(t, hostRoutes(1)...)
 	s.Stall()
