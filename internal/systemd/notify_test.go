@@ -142,6 +142,7 @@ func TestFeedsTheWatchdogOnlyWhileTheLoopTurns(t *testing.T) {
 	status.Store("ready")
 	var turned atomic.Int64
 	stop := start(t, service(t, &status, &turned))
+	m.until("WATCHDOG=1") // of the turn 0: were it still on its way, each one below might be taken for the next
 	for turn := range int64(3) {
 		turned.Store(time.Now().UnixNano() + turn)
 		m.until("WATCHDOG=1")
