@@ -151,10 +151,10 @@ func (a *Agent) endWait(now time.Time) {
 	}
 }
 
-// advanceDrain notes that the speaker, which may refuse or not have started, has withdrawn everything. It reports whether the drain is over:
-// that is so for long enough, and the process is to end.
+// advanceDrain notes that the speaker, which may refuse or not have started, has withdrawn everything, also from peers that keep what an earlier
+// run announced. It reports whether the drain is over: that is so for long enough, and the process is to end.
 func (a *Agent) advanceDrain(now time.Time) (over bool) {
-	silent := a.plannedWith.Drain == Withdrawn && !a.configured.IsZero() && len(a.cfg.Speaker.Announced()) == 0
+	silent := a.plannedWith.Drain == Withdrawn && len(a.cfg.Speaker.Announced()) == 0 && a.peersAreBack(now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.drain.Phase == Draining && a.waited && silent {
@@ -164,6 +164,12 @@ func (a *Agent) advanceDrain(now time.Time) (over bool) {
 	}
 	a.stopping = a.drain.Phase == Withdrawn && !a.drain.Stay && now.Sub(a.withdrawn) >= stopAfter
 	return a.stopping
+}
+
+// peersAreBack reports whether all peers have had their sessions with this process, or their time for that.
+func (a *Agent) peersAreBack(now time.Time) bool {
+	ok, _ := sweepVerdict(now, a.configured, a.cfg.Deferral, a.plan.BGP.Peers, a.cfg.Speaker.Peers(), 0)
+	return ok
 }
 
 // endDrain says goodbye to the peers. The next start is an ordinary one.
@@ -205,6 +211,8 @@ func (a *Agent) notWithdrawn() string {
 		return a.setError.Error()
 	case a.configured.IsZero():
 		return cmp.Or(a.nodeCondition().Message, a.speakerCondition().Message)
+	case !a.swept: // for which peers are waited for, too
+		return "peers that are not back yet may keep what an earlier run announced"
 	}
 	return "the speaker is at it"
 }

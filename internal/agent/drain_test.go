@@ -21,9 +21,13 @@ func preferences(p bgp.Plan) map[string]bgp.Announcement {
 	return out
 }
 
+// back is the peer of cluster() when its session is up and it has told all it knows.
+var back = bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true}
+
 func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
 	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(back)
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
@@ -166,7 +170,26 @@ func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		n.snapshots <- cluster()
-		n.expect(t, 10*time.Second, "put 10.1.0.0/26 drop", "stop")
+		n.expect(t, 10*time.Second, "put 10.1.0.0/26 drop")
+		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.NotWithdrawn, "peers that are not back") {
+			t.Errorf("without a session: %+v", d)
+		}
+		n.speaker.setStates(back)
+		n.expect(t, 4*time.Second)
+		n.expect(t, 3*time.Second, "stop")
+	}, func(c *Config) { c.DrainFile = file })
+}
+
+func TestADrainWaitsForNoPeerForLong(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		n.expect(t, n.agent.cfg.Deferral, "put 10.1.0.0/26 drop")
+		n.expect(t, 10*time.Second, "stop")
 	}, func(c *Config) { c.DrainFile = file })
 }
 
