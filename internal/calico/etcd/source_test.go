@@ -248,12 +248,10 @@ func TestABurstIsOneSnapshot(t *testing.T) {
 	for i := range 100 {
 		puts = append(puts, clientv3.OpPut(calico.Key{Kind: calico.KindNode, Name: fmt.Sprintf("n%d", i)}.String(), `{}`))
 	}
-	began := time.Now()
 	_, err := e.Client().Txn(t.Context()).Then(puts...).Commit()
 	must(t, err)
-	s := <-r.Snapshots()
-	if took := time.Since(began); len(s.Nodes) != 102 || took > time.Second {
-		t.Errorf("after %v: %d nodes, want 102", took, len(s.Nodes))
+	if s := <-r.Snapshots(); len(s.Nodes) != 102 {
+		t.Errorf("%d nodes, want 102", len(s.Nodes))
 	}
 	// What routing does not need is not even news.
 	must(t, e.Cluster().PutRaw(t.Context(), "/calico/resources/v3/projectcalico.org/networkpolicies/x/y", `{}`))
