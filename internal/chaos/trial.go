@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -102,8 +101,8 @@ const (
 	answerPatience = 3 * time.Second
 	// onTheWay is how long before a fault a packet may be sent and still be lost by it.
 	onTheWay = 100 * time.Millisecond
-	// gapSlack is how long a packet may be on its way to a gap or a stall, or what tells us of that on its way to us.
-	gapSlack = 10 * time.Millisecond
+	// stallSlack is how long a packet may be on its way to a stall, or what tells us of that on its way to us.
+	stallSlack = 10 * time.Millisecond
 	// shortestStall is what it takes for the ring between the kernel and VPP to overflow: 160 blocks, of which one is used up each millisecond in which
 	// a packet comes (VPP's af_packet.c, AF_PACKET_RX_BLOCK_NR and tp_retire_blk_tov).
 	shortestStall = 150 * time.Millisecond
@@ -274,10 +273,10 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		gaps := watch.Stop()
 		// The first flow goes by no BIRD, the answers to the second and the requests of the third do.
 		if len(reports) > 1 {
-			excused[1] = lostInGaps(reports[1], c.nodes[1].workload.address, gaps)
+			excused[1] = reports[1].LostInGaps(gaps, c.nodes[1].workload.address, packetInterval)
 		}
 		if len(reports) > 2 {
-			excused[2] = lostInGaps(reports[2], c.nodes[0].workload.address, gaps)
+			excused[2] = reports[2].LostInGaps(gaps, c.nodes[0].workload.address, packetInterval)
 		}
 		if lost := excused[1] + excused[2]; lost > 0 {
 			t.budget += lost
@@ -327,24 +326,6 @@ func lostBefore(reports []netlab.Report, start time.Time) (lost int) {
 	return lost
 }
 
-// lostInGaps returns how many packets of a flow, whose way through BIRD's kernel leads to an address, were lost in gaps: of each gap no more
-// than were sent while it lasted, and one. They would be lost with stock calico-node, too.
-func lostInGaps(report netlab.Report, to netip.Addr, gaps []netlab.Gap) (lost int) {
-	for _, g := range gaps {
-		if !g.Prefix.Contains(to) {
-			continue
-		}
-		most := 1 + int((g.To.Sub(g.From)+packetInterval-1)/packetInterval)
-		for _, o := range report.Outages {
-			if o.First.After(g.From.Add(-gapSlack)) && o.Last.Before(g.To.Add(gapSlack)) {
-				n := min(o.Lost, most)
-				lost, most = lost+n, most-n
-			}
-		}
-	}
-	return min(lost, report.Lost)
-}
-
 // stallWatches are the watches of the nodes that forward with VPP, for times in which the machine does not run it: what such a time costs is no fault's doing.
 type stallWatches map[int]*netlab.StallWatch // by the node's place
 
@@ -373,7 +354,7 @@ func lostInStalls(reports []netlab.Report, stalls map[int][]netlab.Stall) (lost 
 		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)])
 		for _, o := range report.Outages {
 			if slices.ContainsFunc(met, func(s netlab.Stall) bool {
-				return o.First.After(s.From.Add(shortestStall-gapSlack)) && o.Last.Before(s.To.Add(gapSlack))
+				return o.First.After(s.From.Add(shortestStall-stallSlack)) && o.Last.Before(s.To.Add(stallSlack))
 			}) {
 				lost += o.Lost
 			}

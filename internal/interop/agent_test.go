@@ -186,10 +186,12 @@ func (n *agentNode) rib(ctx context.Context, family string) (all map[string][]ri
 	return all, nil
 }
 
+const flowInterval = time.Millisecond
+
 // flow sends 1000 packets a second.
 func flow(t *testing.T, from *netlab.Namespace, to string) *netlab.Flow {
 	t.Helper()
-	f, err := from.StartFlow(netlab.FlowConfig{To: addr(to), Interval: time.Millisecond, Timeout: 2 * time.Second})
+	f, err := from.StartFlow(netlab.FlowConfig{To: addr(to), Interval: flowInterval, Timeout: 2 * time.Second})
 	check(t, err)
 	return f
 }

@@ -117,7 +117,7 @@ func TestReflectors(t *testing.T) {
 		}
 	})
 	t.Run("our reflector dies", func(t *testing.T) {
-		watchA, watchB := a.watchRoutes(t), b.watchRoutes(t)
+		watchA, watchB, gaps := a.watchRoutes(t), b.watchRoutes(t), watchGaps(t, b)
 		control, there, back := flow(t, a.ns, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
 		check(t, rr1.process.Kill())
 		await(t, "a notices", func(ctx context.Context) error {
@@ -137,7 +137,7 @@ func TestReflectors(t *testing.T) {
 		})
 		hears(t, "Rr1", "10.1.0.0/26", "10.0.0.30")
 		a.awaitFIB(t, "-4", fibOfA...)
-		noneLost(t, control, there, back)
+		noneLostThrough(t, gaps, addr("10.1.0.1"), control, there, back)
 		for _, m := range []*routeMonitor{watchA, watchB} {
 			if changes := append(m.stop(t, agentProtocol, ""), []string{}...); len(changes) > 0 {
 				t.Errorf("kernel of %s:%s", m.h.name, lines(changes))
@@ -145,13 +145,14 @@ func TestReflectors(t *testing.T) {
 		}
 	})
 	t.Run("BIRD's reflector goes", func(t *testing.T) {
+		gaps := watchGaps(t, b)
 		control, there, back := flow(t, a.ns, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
 		check(t, rr2.Stop())
 		a.awaitFIB(t, "-4", fibOfA[:3]...) // its own block goes with it, the clients' do not
 		b.awaitRIB(t, "Rr2")
 		hears(t, "Rr1", "10.1.0.0/26", "10.0.0.30")
 		ping(t, podA, "10.1.0.65")
-		noneLost(t, control, there, back)
+		noneLostThrough(t, gaps, addr("10.1.0.1"), control, there, back)
 	})
 	t.Run("a client withdraws", func(t *testing.T) {
 		check(t, a.process.Stop())

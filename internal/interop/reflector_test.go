@@ -73,14 +73,14 @@ func TestReflectedByBIRD(t *testing.T) {
 		ping(t, pod, "10.1.9.1")
 	})
 	t.Run("a reflector dies", func(t *testing.T) {
-		watch := us.watchRoutes(t)
+		watch, gaps := us.watchRoutes(t), watchGaps(t, clients[0])
 		control, out, in := flow(t, clients[0].ns, "10.0.0.6"), flow(t, pod, "10.1.0.65"), flow(t, far, "10.1.0.1")
 		check(t, reflectors[0].Stop()) // with CEASE: nothing of it is kept
 		us.awaitUp(t, "10.0.0.102")
 		clients[0].awaitRIB(t, "First")
 		us.awaitFIB(t, "-4", fib...)
 		time.Sleep(time.Second)
-		noneLost(t, control, out, in)
+		noneLostThrough(t, gaps, addr("10.1.0.1"), control, out, in)
 		if changes := watch.stop(t, agentProtocol, ""); len(changes) > 0 {
 			t.Errorf("our kernel's routes changed:%s", lines(changes))
 		}

@@ -14,6 +14,9 @@ import (
 // longestGap is far above the 0.1 ms that a replacement takes, and far below what it takes to be told by BGP of one thing after another.
 const longestGap = 5 * time.Millisecond
 
+// gapSlack is how long a packet may be on its way to a gap, or what tells us of that on its way to us.
+const gapSlack = 10 * time.Millisecond
+
 // Gap is a time in which the kernel of a node with BIRD had no route for a prefix. BIRD 1.6 replaces one by taking it away and putting the new one, some
 // 0.1 ms later (sysdep/linux/netlink.c, krt_replace_rte), also where nothing but an attribute of BGP's changed.
 type Gap struct {
@@ -74,4 +77,22 @@ func (w *GapWatch) Stop() []Gap {
 	close(w.done)
 	w.wg.Wait()
 	return w.gaps
+}
+
+// LostInGaps returns how many packets of a flow, whose way through that kernel leads to an address, were lost in its gaps: of each no more than were sent
+// while it lasted, one in each interval, and one.
+func (r Report) LostInGaps(gaps []Gap, to netip.Addr, interval time.Duration) (lost int) {
+	for _, g := range gaps {
+		if !g.Prefix.Contains(to) {
+			continue
+		}
+		most := 1 + int((g.To.Sub(g.From)+interval-1)/interval)
+		for _, o := range r.Outages {
+			if o.First.After(g.From.Add(-gapSlack)) && o.Last.Before(g.To.Add(gapSlack)) {
+				n := min(o.Lost, most)
+				lost, most = lost+n, most-n
+			}
+		}
+	}
+	return min(lost, r.Lost)
 }

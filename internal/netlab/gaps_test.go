@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -46,5 +47,40 @@ func TestGapsOfAKernel(t *testing.T) {
 	}
 	if got, want := slices.Compact(found), []string{"10.1.0.0/26", "10.4.0.0/26"}; !slices.Equal(got, want) {
 		t.Errorf("gaps of %v, want %v", got, want)
+	}
+}
+
+func TestLostInGaps(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(ms float64) time.Time { return start.Add(time.Duration(ms * float64(time.Millisecond))) }
+	block, other := pfx("10.1.0.0/26"), pfx("10.2.0.0/26")
+	gap := func(prefix netip.Prefix, from, to float64) Gap {
+		return Gap{Prefix: prefix, From: at(from), To: at(to)}
+	}
+	gaps := []Gap{gap(block, 1000, 1000.1), gap(block, 3000, 3003), gap(other, 5000, 5000.1)}
+	outage := func(first, last float64, lost int) Outage {
+		return Outage{First: at(first), Last: at(last), Lost: lost}
+	}
+	for name, c := range map[string]struct {
+		outages []Outage
+		want    int
+	}{
+		"one packet in a gap":              {[]Outage{outage(999.8, 999.8, 1)}, 1},
+		"more than a gap can cost":         {[]Outage{outage(996, 1004, 8)}, 2},
+		"what a longer gap can cost":       {[]Outage{outage(2999, 3004, 6)}, 4},
+		"between the gaps":                 {[]Outage{outage(2000, 2000, 1)}, 0},
+		"from one gap to the other":        {[]Outage{outage(1000, 3000, 2000)}, 0},
+		"beyond a gap":                     {[]Outage{outage(1000, 1050, 50)}, 0},
+		"in a gap of a prefix elsewhere":   {[]Outage{outage(5000, 5000, 1)}, 0},
+		"in two gaps, and in none":         {[]Outage{outage(1000, 1000, 1), outage(2000, 2000, 1), outage(3001, 3001, 1)}, 2},
+		"two in one gap, as much as it is": {[]Outage{outage(999, 999, 2), outage(1001, 1001, 1)}, 2},
+	} {
+		report := Report{Outages: c.outages}
+		for _, o := range c.outages {
+			report.Lost += o.Lost
+		}
+		if got := report.LostInGaps(gaps, addr("10.1.0.5"), time.Millisecond); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
 	}
 }
