@@ -91,10 +91,20 @@ $(LABS:%=lab-%): lab-%: $(BUILD)/lab ## one lab; ARGS=-keep to explore, ARGS=-up
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 go build -trimpath -o $@ ./internal/lab
 
-chaos: tools build ## every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root; VPP where found)
+# The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago. PREVIOUS= does without.
+PREVIOUS ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse --verify --quiet HEAD~100)
+OLDER    := $(if $(SHORT)$(findstring -run,$(CHAOSFLAGS)),,$(PREVIOUS:%=$(BUILD)/previous/%/build/vpp-route-agent))
+
+chaos: tools build $(OLDER) ## every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root; VPP where found)
 	@mkdir -p out
 	go build -o $(BUILD)/chaos ./internal/chaos
-	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) -logs out/chaos-logs $(CHAOSFLAGS)
+	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) $(OLDER:%=-previous %) -logs out/chaos-logs $(CHAOSFLAGS)
+
+$(BUILD)/previous/%/build/vpp-route-agent:
+	rm -rf $(BUILD)/previous/$*
+	git clone -q . $(BUILD)/previous/$*
+	git -C $(BUILD)/previous/$* checkout -q --detach $*
+	$(MAKE) -C $(BUILD)/previous/$* build
 
 DURATION ?= 10m
 soak: tools build ## random churn and faults for DURATION, with what must always hold checked all along

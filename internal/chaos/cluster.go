@@ -99,7 +99,7 @@ func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cl
 			return nil, err
 		}
 	}
-	return c, c.converged(ctx, time.Minute)
+	return c, c.converged(ctx, recovery)
 }
 
 func (c *cluster) close() error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,8 @@ func replaceSocket(ctx context.Context, t *trial) error {
 		return err
 	}
 	n.api.CloseSocket()
-	if err := pause(ctx, 3*time.Second); err != nil {
+	err = errors.Join(await(ctx, recovery, "the agent notices", t.notReady), pause(ctx, 3*time.Second))
+	if err != nil {
 		return err
 	}
 	if err := n.api.OpenSocket(); err != nil {
@@ -38,6 +40,15 @@ func replaceSocket(ctx context.Context, t *trial) error {
 	}
 	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were written though VPP had kept them", after.FIB.OpsPut-before.FIB.OpsPut)
 	return nil
+}
+
+// notReady sees that the agent of node 1 says that something is wrong.
+func (t *trial) notReady(ctx context.Context) error {
+	s, err := t.ours(1).status(ctx)
+	if err == nil && s.Ready {
+		err = errors.New("it is ready")
+	}
+	return err
 }
 
 func slowVPP(ctx context.Context, t *trial) error {
@@ -94,6 +105,7 @@ func refuseEveryTenth(ctx context.Context, t *trial) error {
 	}
 	t.must(programmed >= 100, "only %d routes are programmed: those that are refused hold up the others", programmed)
 	api.RefuseRoutes(nil)
+	t.must(refused.Load() > 0, "nothing was refused")
 	t.note("%d refusals", refused.Load())
 	if err := t.converged(ctx, recovery); err != nil {
 		return err

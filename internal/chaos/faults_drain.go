@@ -88,6 +88,7 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 		return err
 	}
 	t.must(time.Since(t.start) >= wait, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())
+	t.whole = t.start.Add(wait - onTheWay)
 	select {
 	case <-a.process.Done():
 	case <-time.After(recovery):
@@ -140,6 +141,7 @@ func drainAndCancel(ctx context.Context, t *trial) error {
 		return fmt.Errorf("with traffic the drain is %+v", s.Drain)
 	}
 	t.note("%.0f packets a second counted", *s.Drain.PacketsPerSecond)
+	t.must(len(s.BGP.Announcements) > 0, "nothing is announced any more")
 	for _, ann := range s.BGP.Announcements {
 		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
 	}

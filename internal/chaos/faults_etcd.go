@@ -31,7 +31,10 @@ func killEtcd(ctx context.Context, t *trial) error {
 	if err := pause(ctx, 10*time.Second); err != nil {
 		return err
 	}
-	return t.etcd.startAgain(ctx)
+	if err := t.etcd.startAgain(ctx); err != nil {
+		return err
+	}
+	return t.getsThrough(ctx)
 }
 
 // getsThrough sees that a change reaches the nodes: one that waits for nothing is claimed, and released again.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"vpp-route-agent/internal/calico"
@@ -17,7 +18,7 @@ import (
 var inputFaults = []fault{
 	{name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session and other paths stay, the path goes", run: sendMalformed},
 	{name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes; after them a default route, which is none", run: sendAbsurd},
-	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000",
+	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000; it is let in again, and behaves",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
 	{name: "input-garbage", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
 	{name: "input-hammer", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never finish a request", run: hammer},
@@ -113,9 +114,10 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 	})
 }
 
+// floodPrefixes has the attacker cut off for its flood, and then do better.
 func floodPrefixes(ctx context.Context, t *trial, count int) error {
-	a := t.ours(1)
-	a.extra = []string{"--prefix-limit", "node=1000"}
+	a, sound := t.ours(1), netip.MustParsePrefix("10.66.0.0/24")
+	a.extra = []string{"--prefix-limit", "node=1000", "--prefix-limit-retry", "5s"}
 	defer func() { a.extra = nil }()
 	if err := t.restart(ctx, a); err != nil {
 		return err
@@ -125,6 +127,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		return err
 	}
 	err = t.attacked(ctx, func(x *attacker) error {
+		first := x.session()
 		var prefixes []netip.Prefix
 		for i := range count {
 			prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 1}), 32))
@@ -148,7 +151,26 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		if err != nil {
 			return err
 		}
-		return t.converged(ctx, recovery) // its routes are gone
+		if err := t.converged(ctx, recovery); err != nil { // its routes are gone
+			return err
+		}
+		err = await(ctx, recovery, "the attacker is let in again", func(context.Context) error {
+			if s := x.session(); s == nil || s == first {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		x.send(update(good, sound))
+		return await(ctx, 5*time.Second, "what it announces now is taken", func(ctx context.Context) error {
+			have, err := t.nodes[0].programmed(ctx)
+			if _, ok := have[sound]; err == nil && !ok {
+				err = fmt.Errorf("no %s", sound)
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return err
@@ -185,7 +207,8 @@ func writeGarbage(ctx context.Context, t *trial) error {
 		{Kind: calico.KindNode, Name: "garbage"}, {Kind: calico.KindIPPool, Name: "garbage"}, {Kind: calico.KindBGPPeer, Name: "garbage"},
 		{Kind: calico.KindBGPFilter, Name: "garbage"}, {Kind: calico.KindBGPConfiguration, Name: "node.node-1"}, {Kind: calico.KindBlock, CIDR: block},
 		{Kind: calico.KindBlockAffinity, CIDR: block, Owner: calico.Owner{Host: "node-1"}}, {Kind: calico.KindClusterInformation, Name: "garbage"},
-		{Kind: calico.KindWorkloadEndpoint, Namespace: "default", Name: "garbage"},
+		{Kind: calico.KindWorkloadEndpoint, Namespace: "default", Name: "garbage"}, {Kind: calico.KindLiveMigration, Namespace: "default", Name: "garbage"},
+		{Kind: calico.KindFelixConfiguration, Name: "node.node-1"}, {Kind: calico.KindHandle, Name: "garbage"}, {Kind: calico.KindIPAMConfig},
 	} {
 		keys = append(keys, k.String())
 	}
@@ -246,6 +269,7 @@ func hammer(ctx context.Context, t *trial) error {
 		"POST /v1/guard/release HTTP/1.1\r\nHost: x\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\xff garbage \r\n\r\n",
 	}
 	var wg sync.WaitGroup
+	var answered atomic.Int64
 	for i := range clients {
 		wg.Go(func() {
 			for n := i; limited.Err() == nil; n++ {
@@ -256,7 +280,9 @@ func hammer(ctx context.Context, t *trial) error {
 				}
 				conn.SetDeadline(time.Now().Add(time.Second))
 				conn.Write([]byte(requests[n%len(requests)]))
-				conn.Read(make([]byte, 4096)) // the answer does not matter
+				if n, _ := conn.Read(make([]byte, 4096)); n > 0 { // what it says does not matter
+					answered.Add(1)
+				}
 				conn.Close()
 			}
 		})
@@ -265,6 +291,8 @@ func hammer(ctx context.Context, t *trial) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	t.must(answered.Load() >= clients, "only %d requests were answered", answered.Load())
+	t.note("%d requests answered", answered.Load())
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}

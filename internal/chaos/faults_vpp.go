@@ -54,7 +54,7 @@ func (t *trial) backWithVPP(ctx context.Context, n *node) error {
 // freezeVPP stops VPP for longer than the 10 s for which the agent takes its silence.
 func freezeVPP(ctx context.Context, t *trial) error {
 	const frozen = 16 * time.Second
-	n, a := t.nodes[0], t.ours(1)
+	n := t.nodes[0]
 	before, err := t.footprint(ctx)
 	if err != nil {
 		return err
@@ -63,13 +63,7 @@ func freezeVPP(ctx context.Context, t *trial) error {
 	if err := n.vpp.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	err = await(ctx, frozen, "the agent says that VPP does not answer", func(ctx context.Context) error {
-		s, err := a.status(ctx)
-		if err == nil && s.Ready {
-			err = errors.New("it is ready")
-		}
-		return err
-	})
+	err = await(ctx, frozen, "the agent says that VPP does not answer", t.notReady)
 	t.must(err == nil, "%v", err)
 	if err := pause(ctx, frozen-time.Since(t.start)); err != nil {
 		return err

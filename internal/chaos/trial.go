@@ -64,6 +64,7 @@ type trial struct {
 	start  time.Time // of what has to converge: the fault, once it is prepared
 	budget int       // packets of all flows that may be lost
 	spared int       // so many flows, from the first, may lose nothing, whatever the budget
+	whole  time.Time // until then no flow may lose anything, whatever the budget
 	failed []string  // what must hold and did not
 	astray []string  // flows that lost what they should not have, apart from the budget
 	notes  []string  // figures for the reader
@@ -268,27 +269,36 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	reports := stopFlows(flows)
 	idle := stopFlows(control)
 	stalls := watches.stop()
-	excused := make([]int, max(3, len(reports)))
+	excused := func(int, netlab.Report) int { return 0 } // of a flow's report
 	if watch != nil {
 		gaps := watch.Stop()
-		// The first flow goes by no BIRD, the answers to the second and the requests of the third do.
-		if len(reports) > 1 {
-			excused[1] = reports[1].LostInGaps(gaps, c.nodes[1].workload.address, packetInterval)
+		excused = func(flow int, r netlab.Report) int {
+			switch flow {
+			case 1: // the answers go through BIRD's kernel
+				return r.LostInGaps(gaps, c.nodes[1].workload.address, packetInterval)
+			case 2: // the requests do
+				return r.LostInGaps(gaps, c.nodes[0].workload.address, packetInterval)
+			}
+			return 0
 		}
-		if len(reports) > 2 {
-			excused[2] = reports[2].LostInGaps(gaps, c.nodes[0].workload.address, packetInterval)
-		}
-		if lost := excused[1] + excused[2]; lost > 0 {
-			t.budget += lost
-			t.note("lost while BIRD replaced routes in its kernel: %d", lost)
-		}
+	}
+	inGaps := 0
+	for i, report := range reports {
+		inGaps += excused(i, report)
+	}
+	if inGaps > 0 {
+		t.budget += inGaps
+		t.note("lost while BIRD replaced routes in its kernel: %d", inGaps)
 	}
 	r.Flows, r.Sent, r.Lost, r.Allowed, r.Notes, r.Failed = len(flows), 0, 0, t.budget, t.notes, t.failed
 	for i, report := range reports {
 		r.Sent += report.Sent
 		r.Lost += report.Lost
-		if i < t.spared && report.Lost > excused[i] {
+		if i < t.spared && report.Lost > excused(i, report) {
 			t.mustArrive(false, "flow %d should have lost nothing: %s", i+1, report)
+		}
+		if early := lostUntil(report, t.whole); early.Lost > excused(i, early) {
+			t.mustArrive(false, "flow %d lost %d packets too early", i+1, early.Lost)
 		}
 	}
 	if err != nil {
@@ -307,10 +317,21 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		r.Control, controlLost = fmt.Sprintf("%s, %d more of the flows while a VPP was not run", r.Control, lost), controlLost+lost
 	}
 	if f.onlyFirst && len(reports) > 1 {
-		controlLost += reports[1].Lost - excused[1] // from node 2 to node 3
+		controlLost += reports[1].Lost - excused(1, reports[1]) // from node 2 to node 3
 	}
 	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
 	return controlLost
+}
+
+// lostUntil is what a flow lost in a row from before some time.
+func lostUntil(report netlab.Report, end time.Time) (early netlab.Report) {
+	for _, o := range report.Outages {
+		if o.First.Before(end) {
+			early.Outages = append(early.Outages, o)
+			early.Lost += o.Lost
+		}
+	}
+	return early
 }
 
 // lostBefore returns how many packets were lost that had been sent, in a row, before the fault, and not just before it: those it may have met on
