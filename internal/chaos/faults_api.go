@@ -12,6 +12,7 @@ var apiFaults = []fault{
 	{name: "api-socket", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP's API socket goes and comes again, VPP itself goes on", run: replaceSocket},
 	{name: "api-slow", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP answers each request 3 s late for 15 s, 20 new blocks meanwhile", run: slowVPP},
 	{name: "api-errors", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP refuses every tenth route for 5 s, 200 new blocks meanwhile", run: refuseEveryTenth},
+	{name: "api-withdraw", long: true, kind: apiNodes, allowed: "–", what: "VPP is away, and no route is to lead to a node without (--withdraw-without-dataplane)", run: withdrawWithoutVPP},
 }
 
 // vppUnspecified is VNET_API_ERROR_UNSPECIFIED (vnet/api_errno.h).
@@ -111,4 +112,36 @@ func refuseEveryTenth(ctx context.Context, t *trial) error {
 		return err
 	}
 	return release()
+}
+
+// withdrawWithoutVPP has BGP go another way than by VPP; where it goes by VPP, nothing can be withdrawn without.
+func withdrawWithoutVPP(ctx context.Context, t *trial) error {
+	const awaited = 5 * time.Second // how long announcements wait for a data plane
+	n, a := t.nodes[0], t.ours(1)
+	a.extra = []string{"--withdraw-without-dataplane"}
+	defer func() { a.extra = nil }()
+	if err := t.restart(ctx, a); err != nil {
+		return err
+	}
+	before, err := t.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	t.start = time.Now()
+	n.api.CloseSocket()
+	if err := await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
+		return err
+	}
+	t.must(time.Since(t.start) >= awaited, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())
+	t.note("withdrawn after %.1f s", time.Since(t.start).Seconds())
+	if err := n.api.OpenSocket(); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	err = t.sessionsKept(ctx, before, nil)
+	t.must(err == nil, "%v", err)
+	a.extra = nil
+	return t.restart(ctx, a)
 }

@@ -77,14 +77,7 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 		return err
 	}
 	t.note("the router went by node 2 after %.1f s of %.0f", time.Since(t.start).Seconds(), wait.Seconds())
-	err = await(ctx, recovery, "node 1 has withdrawn", func(ctx context.Context) error {
-		have, err := t.nodes[2].inFIB(ctx)
-		if _, ok := have[firstBlock(0)]; ok {
-			err = errors.New("node 3 has its block")
-		}
-		return err
-	})
-	if err != nil {
+	if err := await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
 		return err
 	}
 	t.must(time.Since(t.start) >= wait, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())
@@ -97,6 +90,15 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 	var exit *exec.ExitError
 	t.must(errors.As(a.process.Err(), &exit) && exit.ExitCode() == exitDrained, "it ended with %v", a.process.Err())
 	return t.comeBack(ctx, a, 0)
+}
+
+// withdrawn sees that node 3 has no route to node 1's block.
+func (t *trial) withdrawn(ctx context.Context) error {
+	have, err := t.nodes[2].inFIB(ctx)
+	if _, ok := have[firstBlock(0)]; ok {
+		err = errors.New("node 3 has its block")
+	}
+	return err
 }
 
 // sourceBy gives the router addresses until it sends from one to node 3's workload by way of n: it shares its traffic among the nodes that it knows that
