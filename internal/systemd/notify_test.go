@@ -162,14 +162,16 @@ func TestDoesNothingOutsideAServiceManager(t *testing.T) {
 
 func TestAManagerThatDoesNotReadHoldsUpNothing(t *testing.T) {
 	m := listen(t)
-	conn, err := net.DialUnix("unixgram", nil, m.conn.LocalAddr().(*net.UnixAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for err == nil { // until there is no room
-		conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		_, err = conn.Write([]byte("X=1"))
+	for sent := -1; sent != 0; { // until there is no room even for one who has sent nothing yet: each is also stopped by a buffer of its own
+		conn, err := net.DialUnix("unixgram", nil, m.conn.LocalAddr().(*net.UnixAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for sent = -1; err == nil; sent++ {
+			conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			_, err = conn.Write([]byte("X=1"))
+		}
 	}
 	var status atomic.Value
 	var turned atomic.Int64
