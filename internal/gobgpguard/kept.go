@@ -3,7 +3,7 @@ package main
 import _ "embed"
 
 // What is kept of a peer's routes, and for how long (docs/decisions/0011-gobgp-guard.md). Each edit is held by a test in bgp/gobgp that fails without it:
-// replaced_test.go, gracefulrestart_test.go.
+// replaced_test.go, gracefulrestart_test.go, TestHoldTimeZero.
 var (
 	//go:embed keptserver.go.txt
 	keptServer []byte
