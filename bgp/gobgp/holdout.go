@@ -156,7 +156,7 @@ func (h *holdout) open(ctx context.Context, sp bgp.Speaker) (err error) {
 	return conn.SetDeadline(time.Time{})
 }
 
-// holdoutOpen offers a hold time: without one GoBGP's writes time out at once.
+// holdoutOpen offers a hold time: without one the writes of a GoBGP that make has not built time out at once.
 func holdoutOpen(sp bgp.Speaker) *packet.BGPMessage {
 	id := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if id == sp.RouterID {
