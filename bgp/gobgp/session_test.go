@@ -396,6 +396,41 @@ func TestPeerReturnsAndIsNeverComplete(t *testing.T) {
 	}
 }
 
+// Each break is a reason to keep what the peer said, but not for ever what it said before the first of them.
+func TestPeerThatBreaksAgainAndAgain(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	peer := addr("192.0.2.1")
+	flapping := func(complete bool) (*sessions, time.Time) {
+		ss, now := newSessions(), start
+		ss.add(peer, false)
+		ss.state(peer, true, now)
+		for now.Before(start.Add(longestStale - time.Minute)) { // back after a minute, for a minute
+			if complete {
+				ss.endOfRIB(peer)
+			}
+			ss.state(peer, false, now)
+			now = now.Add(time.Minute)
+			ss.state(peer, true, now)
+			now = now.Add(time.Minute)
+		}
+		return ss, now
+	}
+	ss, now := flapping(false)
+	if back, ok := ss.returned(now)[peer]; !ok || back.overdue() != start.Add(longestStale) {
+		t.Errorf("overdue at %s, want %s after the first break", back.overdue(), longestStale)
+	}
+	ss.nothingKept(peer, ss.peers[peer].since)
+	ss.state(peer, false, now)
+	ss.state(peer, true, now.Add(time.Minute))
+	if back := ss.returned(now.Add(time.Minute))[peer]; back.overdue() != now.Add(time.Minute+staleTime) {
+		t.Errorf("overdue at %s though nothing is older than %s", back.overdue(), now)
+	}
+	ss, now = flapping(true)
+	if back := ss.returned(now)[peer]; back.overdue() != back.since.Add(staleTime) {
+		t.Errorf("overdue at %s after complete sessions, the last of them since %s", back.overdue(), back.since)
+	}
+}
+
 // A clean end is no restart.
 func TestCeaseDropsPaths(t *testing.T) {
 	l := newLab(t)

@@ -36,6 +36,7 @@ type session struct {
 
 	wasUp  bool      // and went down without being taken out: GoBGP may have kept its paths
 	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
+	kept   time.Time // when the session ended of which the oldest are, if it still keeps some
 
 	// cause is what GoBGP logged about the session's end before it ended: better than the reason that it gives then.
 	cause       string
@@ -114,6 +115,9 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 		}
 		changed = true
 		ss.moved = now
+		if !up && (p.endOfRIB || p.kept.IsZero()) { // at End-of-RIB went what was older
+			p.kept = now
+		}
 		p.up, p.since, p.endOfRIB, p.lastUpdate, p.lookAt = up, now, false, time.Time{}, time.Time{}
 		switch {
 		case !up:
@@ -271,24 +275,33 @@ func (ss *sessions) takeExpired() []netip.Addr {
 	return out
 }
 
-// returned returns the peers to be looked at now, and since when they are up again.
-func (ss *sessions) returned(now time.Time) map[netip.Addr]time.Time {
+// returned returns the peers to be looked at now, as they are.
+func (ss *sessions) returned(now time.Time) map[netip.Addr]session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	out := map[netip.Addr]time.Time{}
+	out := map[netip.Addr]session{}
 	for addr, p := range ss.peers {
 		if !p.lookAt.IsZero() && !now.Before(p.lookAt) {
-			out[addr] = p.since
+			out[addr] = *p
 		}
 	}
 	return out
 }
 
-// lookAgain has a peer that is up since then looked at later; at zero, not any more.
+// lookAgain has a peer that is up since then looked at later.
 func (ss *sessions) lookAgain(addr netip.Addr, since, at time.Time) {
 	ss.with(addr, func(p *session) {
 		if p.since == since && !p.lookAt.IsZero() {
 			p.lookAt = at
+		}
+	})
+}
+
+// nothingKept notes that GoBGP keeps nothing of an earlier session of a peer that is up since then.
+func (ss *sessions) nothingKept(addr netip.Addr, since time.Time) {
+	ss.with(addr, func(p *session) {
+		if p.since == since {
+			p.lookAt, p.kept = time.Time{}, time.Time{}
 		}
 	})
 }

@@ -13,6 +13,9 @@ import (
 // unless told otherwise, and must not be cut off in that.
 const staleTime = 7 * time.Minute
 
+// longestStale is for a peer whose sessions break again and again before its End-of-RIB, each of which would have it kept anew.
+const longestStale = 2 * staleTime
+
 // DefaultLimitRetry is long enough for somebody to be told, and short enough for a peer that was mended to be back by itself.
 const DefaultLimitRetry = 5 * time.Minute
 
@@ -36,22 +39,31 @@ func (s *Speaker) restartExpired(ctx context.Context) {
 // which promises none, the GoBGP that make builds drops by itself (internal/gobgpguard/kept.go), another one not.
 // It comes each second, and asks GoBGP only about peers that came back, once then and once when their time is up.
 func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
-	for addr, since := range s.sessions.returned(now) {
+	for addr, back := range s.sessions.returned(now) {
 		p, err := s.listPeer(ctx, addr)
-		overdue := since.Add(staleTime)
+		overdue := back.overdue()
 		switch {
 		case err != nil || p.GetState().GetSessionState() != api.PeerState_ESTABLISHED:
 			// It is going down, or looked at again.
 		case !p.GetGracefulRestart().GetPeerRestarting(): // nothing is kept
-			s.sessions.lookAgain(addr, since, time.Time{})
+			s.sessions.nothingKept(addr, back.since)
 		case !negotiatedRestart(p):
 			s.restartPeer(ctx, addr, "the peer came back without graceful restart, dropping its old routes")
 		case !now.Before(overdue):
 			s.restartPeer(ctx, addr, "the peer came back and sent no End-of-RIB, dropping its old routes")
 		default:
-			s.sessions.lookAgain(addr, since, overdue)
+			s.sessions.lookAgain(addr, back.since, overdue)
 		}
 	}
+}
+
+// overdue is when the peer, which came back, should have sent its End-of-RIB.
+func (p session) overdue() time.Time {
+	overdue := p.since.Add(staleTime)
+	if last := p.kept.Add(longestStale); last.Before(overdue) {
+		return last
+	}
+	return overdue
 }
 
 func (s *Speaker) listPeer(ctx context.Context, addr netip.Addr) (found *api.Peer, err error) {
