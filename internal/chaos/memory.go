@@ -16,7 +16,7 @@ import (
 var memoryFaults = []fault{
 	{name: "host-memory", onlyFirst: true, memory: true, kind: kernelNodes, long: true, fresh: true, allowed: "0",
 		what: "a peer changes its 10 000 prefixes a million times, one UPDATE each, and a cgroup allows the agent twice what it has when idle with them", run: limitMemory},
-	{name: "input-flood-million", onlyFirst: true, kind: kernelNodes, long: true, allowed: "0", what: "a peer announces 1 000 000 prefixes and has a limit of 1000",
+	{name: "input-flood-million", onlyFirst: true, kind: kernelNodes, long: true, allowed: "0", what: "a peer announces 1 000 000 prefixes and has a limit of 1000; it is let in again, and behaves",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 1_000_000) }},
 }
 
