@@ -92,8 +92,10 @@ $(BUILD)/lab: tools build
 	CGO_ENABLED=0 go build -trimpath -o $@ ./internal/lab
 
 # The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago. PREVIOUS= does without.
-PREVIOUS ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse --verify --quiet HEAD~100)
-OLDER    := $(if $(SHORT)$(findstring -run,$(CHAOSFLAGS)),,$(PREVIOUS:%=$(BUILD)/previous/%/build/vpp-route-agent))
+PREVIOUS ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo HEAD~100)
+ifeq ($(SHORT)$(filter -run -run=%,$(CHAOSFLAGS)),)
+OLDER    := $(patsubst %,$(BUILD)/previous/%/build/vpp-route-agent,$(shell git rev-parse --verify --quiet $(PREVIOUS)^{commit} 2>/dev/null))
+endif
 
 chaos: tools build $(OLDER) ## every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root; VPP where found)
 	@mkdir -p out
@@ -104,7 +106,7 @@ $(BUILD)/previous/%/build/vpp-route-agent:
 	rm -rf $(BUILD)/previous/$*
 	git clone -q . $(BUILD)/previous/$*
 	git -C $(BUILD)/previous/$* checkout -q --detach $*
-	$(MAKE) -C $(BUILD)/previous/$* build
+	$(MAKE) -C $(BUILD)/previous/$* BUILD=build build
 
 DURATION ?= 10m
 soak: tools build ## random churn and faults for DURATION, with what must always hold checked all along

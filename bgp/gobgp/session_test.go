@@ -400,34 +400,46 @@ func TestPeerReturnsAndIsNeverComplete(t *testing.T) {
 func TestPeerThatBreaksAgainAndAgain(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	peer := addr("192.0.2.1")
-	flapping := func(complete bool) (*sessions, time.Time) {
-		ss, now := newSessions(), start
+	var ss *sessions
+	var now time.Time
+	back := func(after time.Duration) session { // when it has gone for so long
+		ss.state(peer, false, now)
+		now = now.Add(after)
+		ss.state(peer, true, now)
+		return ss.returned(now)[peer]
+	}
+	begin := func() {
+		ss, now = newSessions(), start
 		ss.add(peer, false)
 		ss.state(peer, true, now)
-		for now.Before(start.Add(longestStale - time.Minute)) { // back after a minute, for a minute
-			if complete {
-				ss.endOfRIB(peer)
-			}
-			ss.state(peer, false, now)
-			now = now.Add(time.Minute)
-			ss.state(peer, true, now)
-			now = now.Add(time.Minute)
-		}
-		return ss, now
+		ss.endOfRIB(peer)
 	}
-	ss, now := flapping(false)
-	if back, ok := ss.returned(now)[peer]; !ok || back.overdue() != start.Add(longestStale) {
-		t.Errorf("overdue at %s, want %s after the first break", back.overdue(), longestStale)
+
+	begin()
+	first := back(2 * longestStale).since // its restart time is a long one
+	if got := ss.returned(now)[peer].overdue(); got != first.Add(staleTime) {
+		t.Errorf("back for the first time, it is overdue after %s, not %s", got.Sub(first), staleTime)
 	}
-	ss.nothingKept(peer, ss.peers[peer].since)
-	ss.state(peer, false, now)
-	ss.state(peer, true, now.Add(time.Minute))
-	if back := ss.returned(now.Add(time.Minute))[peer]; back.overdue() != now.Add(time.Minute+staleTime) {
-		t.Errorf("overdue at %s though nothing is older than %s", back.overdue(), now)
+	for now.Before(first.Add(longestStale - 2*time.Minute)) {
+		now = now.Add(time.Minute) // for which it is up
+		back(time.Minute)
 	}
-	ss, now = flapping(true)
-	if back := ss.returned(now)[peer]; back.overdue() != back.since.Add(staleTime) {
-		t.Errorf("overdue at %s after complete sessions, the last of them since %s", back.overdue(), back.since)
+	if got := ss.returned(now)[peer].overdue(); got != first.Add(longestStale) {
+		t.Errorf("back again and again, it is overdue %s after the first time, not %s", got.Sub(first), longestStale)
+	}
+	ss.nothingKept(peer, now)
+	if got := back(time.Minute).overdue(); got != now.Add(staleTime) {
+		t.Errorf("though nothing older is kept, it is overdue after %s, not %s", got.Sub(now), staleTime)
+	}
+
+	begin()
+	for range 10 {
+		back(time.Minute)
+		ss.endOfRIB(peer)
+		now = now.Add(time.Minute)
+	}
+	if got := back(time.Minute).overdue(); got != now.Add(staleTime) {
+		t.Errorf("after complete sessions it is overdue after %s, not %s", got.Sub(now), staleTime)
 	}
 }
 

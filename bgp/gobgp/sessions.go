@@ -36,7 +36,7 @@ type session struct {
 
 	wasUp  bool      // and went down without being taken out: GoBGP may have kept its paths
 	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
-	kept   time.Time // when the session ended of which the oldest are, if it still keeps some
+	kept   time.Time // when the peer was first back since the session of which the oldest are, if it still keeps some
 
 	// cause is what GoBGP logged about the session's end before it ended: better than the reason that it gives then.
 	cause       string
@@ -115,8 +115,8 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 		}
 		changed = true
 		ss.moved = now
-		if !up && (p.endOfRIB || p.kept.IsZero()) { // at End-of-RIB went what was older
-			p.kept = now
+		if !up && p.endOfRIB { // with which went what was older
+			p.kept = time.Time{}
 		}
 		p.up, p.since, p.endOfRIB, p.lastUpdate, p.lookAt = up, now, false, time.Time{}, time.Time{}
 		switch {
@@ -124,6 +124,9 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 			p.wasUp = true
 		case p.wasUp:
 			p.lookAt = now
+			if p.kept.IsZero() {
+				p.kept = now
+			}
 		}
 		if !up && p.holdExpired {
 			p.restart = true

@@ -154,9 +154,11 @@ func (a *Agent) endWait(now time.Time) {
 // advanceDrain notes that the speaker, which may refuse or not have started, has withdrawn everything, also from peers that keep what an earlier
 // run announced. It reports whether the drain is over: that is so for long enough, and the process is to end.
 func (a *Agent) advanceDrain(now time.Time) (over bool) {
-	silent := a.plannedWith.Drain == Withdrawn && len(a.cfg.Speaker.Announced()) == 0 && a.peersAreBack(now)
+	back := a.peersAreBack(now)
+	silent := back && a.plannedWith.Drain == Withdrawn && len(a.cfg.Speaker.Announced()) == 0
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.peersBack = back
 	if a.drain.Phase == Draining && a.waited && silent {
 		a.drain.Phase = Withdrawn
 		a.withdrawn = now
@@ -166,9 +168,14 @@ func (a *Agent) advanceDrain(now time.Time) (over bool) {
 	return a.stopping
 }
 
-// peersAreBack reports whether all peers have had their sessions with this process, or their time for that.
+// peersAreBack reports whether all peers have had their sessions with this process, or their time for that: none keeps anything of the one before for
+// longer than the restart time that we tell it.
 func (a *Agent) peersAreBack(now time.Time) bool {
-	ok, _ := sweepVerdict(now, a.configured, a.cfg.Deferral, a.plan.BGP.Peers, a.cfg.Speaker.Peers(), 0)
+	var keep time.Duration
+	for _, p := range a.plan.BGP.Peers {
+		keep = max(keep, p.RestartTime)
+	}
+	ok, _ := sweepVerdict(now, a.configured, min(a.cfg.Deferral, keep), a.plan.BGP.Peers, a.cfg.Speaker.Peers(), 0)
 	return ok
 }
 
@@ -211,7 +218,7 @@ func (a *Agent) notWithdrawn() string {
 		return a.setError.Error()
 	case a.configured.IsZero():
 		return cmp.Or(a.nodeCondition().Message, a.speakerCondition().Message)
-	case !a.swept: // for which peers are waited for, too
+	case !a.peersBack:
 		return "peers that are not back yet may keep what an earlier run announced"
 	}
 	return "the speaker is at it"

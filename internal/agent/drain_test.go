@@ -182,15 +182,20 @@ func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 
 func TestADrainWaitsForNoPeerForLong(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
-	if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
-		t.Fatal(err)
+	for deferral, patience := range map[time.Duration]time.Duration{
+		30 * time.Second: 30 * time.Second,
+		time.Hour:        120 * time.Second, // the restart time: nobody keeps anything for longer
+	} {
+		if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		inBubble(t, func(t *testing.T, n *node) {
+			n.dataplane.facts <- live
+			n.snapshots <- cluster()
+			n.expect(t, patience, "put 10.1.0.0/26 drop")
+			n.expect(t, 10*time.Second, "stop")
+		}, func(c *Config) { c.DrainFile, c.Deferral = file, deferral })
 	}
-	inBubble(t, func(t *testing.T, n *node) {
-		n.dataplane.facts <- live
-		n.snapshots <- cluster()
-		n.expect(t, n.agent.cfg.Deferral, "put 10.1.0.0/26 drop")
-		n.expect(t, 10*time.Second, "stop")
-	}, func(c *Config) { c.DrainFile = file })
 }
 
 // A drain that cannot be noted is one that a restart would undo, and one whose note cannot be removed would come back: neither is a reason not

@@ -131,6 +131,9 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		var prefixes []netip.Prefix
 		for i := range count {
 			prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 1}), 32))
+			if x.session() != first {
+				break // it is cut off
+			}
 			if len(prefixes) == 500 { // a message has 4096 bytes at most
 				x.send(update(good, prefixes...))
 				prefixes = prefixes[:0]
@@ -163,8 +166,8 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		if err != nil {
 			return err
 		}
-		x.send(update(good, sound))
-		return await(ctx, 5*time.Second, "what it announces now is taken", func(ctx context.Context) error {
+		return await(ctx, recovery, "what it announces now is taken", func(ctx context.Context) error {
+			x.send(update(good, sound))
 			have, err := t.nodes[0].programmed(ctx)
 			if _, ok := have[sound]; err == nil && !ok {
 				err = fmt.Errorf("no %s", sound)

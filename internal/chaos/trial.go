@@ -64,7 +64,7 @@ type trial struct {
 	start  time.Time // of what has to converge: the fault, once it is prepared
 	budget int       // packets of all flows that may be lost
 	spared int       // so many flows, from the first, may lose nothing, whatever the budget
-	whole  time.Time // until then no flow may lose anything, whatever the budget
+	whole  time.Time // from start until then no flow may lose anything, whatever the budget
 	failed []string  // what must hold and did not
 	astray []string  // flows that lost what they should not have, apart from the budget
 	notes  []string  // figures for the reader
@@ -297,7 +297,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		if i < t.spared && report.Lost > excused(i, report) {
 			t.mustArrive(false, "flow %d should have lost nothing: %s", i+1, report)
 		}
-		if early := lostUntil(report, t.whole); early.Lost > excused(i, early) {
+		if early := lostBetween(report, t.start, t.whole); early.Lost > excused(i, early) {
 			t.mustArrive(false, "flow %d lost %d packets too early", i+1, early.Lost)
 		}
 	}
@@ -323,15 +323,15 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	return controlLost
 }
 
-// lostUntil is what a flow lost in a row from before some time.
-func lostUntil(report netlab.Report, end time.Time) (early netlab.Report) {
+// lostBetween is what a flow lost in rows that began in a time.
+func lostBetween(report netlab.Report, start, end time.Time) (part netlab.Report) {
 	for _, o := range report.Outages {
-		if o.First.Before(end) {
-			early.Outages = append(early.Outages, o)
-			early.Lost += o.Lost
+		if o.First.After(start) && o.First.Before(end) {
+			part.Outages = append(part.Outages, o)
+			part.Lost += o.Lost
 		}
 	}
-	return early
+	return part
 }
 
 // lostBefore returns how many packets were lost that had been sent, in a row, before the fault, and not just before it: those it may have met on

@@ -425,6 +425,34 @@ func TestNothingIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 	})
 }
 
+// What waits in the queue of puts when the interface goes down is not put either.
+func TestNothingQueuedIsPutOverAnInterfaceThatWentDown(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		synctest.Wait()
+		f := node("a")
+		f.Interfaces[1].Up = false
+		f.Interfaces[1].Life++
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.table.learn(learned{pfx("10.2.0.0/26"), via("10.0.1.2"), 0})
+		r.table.selectDirty(chunk)
+		r.table.observe(f)
+		if b := r.table.cut(false); b != nil {
+			t.Errorf("it is put all the same: %v", b.ops)
+		}
+		r.table.selectDirty(chunk)
+		if b := r.table.cut(false); b != nil {
+			t.Errorf("it is put over what is down: %v", b.ops)
+		}
+		r.table.observe(node("a"))
+		r.table.selectDirty(chunk)
+		if b := r.table.cut(false); b == nil || len(b.ops) != 1 {
+			t.Errorf("it is not put when the interface is up again: %v", b)
+		}
+	})
+}
+
 // What is yet to be selected may be over an interface that no path set leads over just now.
 func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {

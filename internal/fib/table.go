@@ -380,7 +380,7 @@ const (
 // need says what separates e from what is wanted, whether or not it may be done now.
 func (t *table) need(e *entry) need {
 	switch unsure := e.is(isUnsure); {
-	case !t.adopted || e.is(isWaiting|isGone):
+	case !t.adopted || e.is(isWaiting|isGone|isDirty): // dirty: nobody knows yet what is wanted
 		return needNothing
 	case e.want != nil:
 		if (unsure || e.actual != e.want.digest) && !t.isBarred(e) {
