@@ -179,18 +179,39 @@ func TestEventDuringTheListAfterMissedEvents(t *testing.T) {
 		return i.Life
 	}
 	stays, goes := pfx("10.0.1.1/24"), pfx("10.9.0.1/24")
-	lives(func() []route.Interface {
+	raced := func() []route.Interface {
 		list := eth1(stays, goes)
 		event(unix.RTM_DELADDR, goes.Addr())
 		return list
-	})
+	}
 	now := func() []route.Interface { return eth1(stays) }
-	before := lives(now)
-	event(unix.RTM_DELADDR, stays.Addr())
-	event(unix.RTM_NEWADDR, stays.Addr())
-	if after := lives(now); after == before {
-		t.Error("the loss of the last address is not shown")
-	} else if lives(now) != after {
-		t.Error("a loss is shown that was none")
+	blink := func() {
+		event(unix.RTM_DELADDR, stays.Addr())
+		event(unix.RTM_NEWADDR, stays.Addr())
+	}
+	for name, list := range map[string]func() []route.Interface{"after the list that raced": raced, "after the next one": now} {
+		w.known = nil
+		lives(raced)
+		before := lives(list)
+		blink()
+		if after := lives(now); after == before {
+			t.Errorf("%s: the loss of the last address is not shown", name)
+		} else if lives(now) != after {
+			t.Errorf("%s: a loss is shown that was none", name)
+		}
+	}
+	w.known = nil
+	before := lives(raced)
+	for range 3 {
+		if lives(func() []route.Interface { event(unix.RTM_NEWADDR, goes.Addr()); return now() }) != before {
+			t.Error("while events come, each list shows a loss")
+		}
+	}
+	if lives(now) != before {
+		t.Error("the last list shows a loss")
+	}
+	event(unix.RTM_DELADDR, goes.Addr())
+	if lives(now) != before {
+		t.Error("the loss of an address that is not the last is shown as more, though the list raced no event")
 	}
 }

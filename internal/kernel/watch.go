@@ -22,6 +22,7 @@ type watch struct {
 
 	mu     sync.Mutex       // guards the following, and reading from socket
 	known  map[uint32]*link // by index; nil: to be taken from the next list
+	rough  bool             // an event came while that list was made: it may have what was gone already
 	losses uint32           // counts those of routes, whichever interface they were over
 	clash  map[clashKey]struct{}
 	listed bool // clash is complete
@@ -210,7 +211,7 @@ func (w *watch) noteAddress(m message) {
 	}
 	delete(l.addresses, local)
 	for other := range l.addresses {
-		if other.Is4() == local.Is4() {
+		if other.Is4() == local.Is4() && !w.rough { // else that one may have gone, too
 			return
 		}
 	}
@@ -233,32 +234,39 @@ func (w *watch) noteRoute(m message) {
 	signal(w.routes)
 }
 
-// setLives fills in the lives of the interfaces in list, which is what the events are about from now on if it is the first, or the first after events
-// were missed, and no event has come while it was made. It returns the count of losses, none of the lives being greater.
+// setLives fills in the lives of the interfaces in list, which the events are about from now on if it is the first, or the first after events were
+// missed; where it is rough, the next one is. It returns the count of losses, none of the lives being greater.
 func (w *watch) setLives(list []route.Interface) (losses uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	known := w.known
-	if known == nil {
-		w.losses++ // any interface may have since the last list
-		known = make(map[uint32]*link, len(list))
-		for _, i := range list {
-			l := &link{life: w.losses, addresses: map[netip.Addr]struct{}{}}
-			for _, p := range i.Addresses {
-				l.addresses[p.Addr()] = struct{}{}
-			}
-			known[i.Index] = l
-		}
-		if !w.stale { // else the list may be from before what the event told, which is lost: the next list is to be taken
-			w.known = known
-		}
+	if w.known == nil || w.rough {
+		w.know(list)
 	}
 	for n := range list {
-		if l := known[list[n].Index]; l != nil {
+		if l := w.known[list[n].Index]; l != nil {
 			list[n].Life = l.life
 		}
 	}
 	return w.losses
+}
+
+// know takes the interfaces and addresses in list for what there is. Any that was not known may have lost its routes since the list before.
+func (w *watch) know(list []route.Interface) {
+	before := w.known
+	w.known = make(map[uint32]*link, len(list))
+	for _, i := range list {
+		l := before[i.Index]
+		if l == nil {
+			l = &link{}
+			w.lose(l)
+		}
+		l.addresses = make(map[netip.Addr]struct{}, len(i.Addresses))
+		for _, p := range i.Addresses {
+			l.addresses[p.Addr()] = struct{}{}
+		}
+		w.known[i.Index] = l
+	}
+	w.rough = w.stale
 }
 
 func (w *watch) isStale() bool {
