@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -550,5 +551,35 @@ func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
 	up(t, a, c)
 	if c.state(a).Restarting {
 		t.Error("a peer that came later was told of a restart")
+	}
+}
+
+// Sessions read on while the speaker stops. Only the race detector sees that GoBGP wrote then what they read (internal/gobgpguard).
+func TestStopWhileUpdatesCome(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.95", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.95", 64512, 90, true, gracefulCap(false))
+	f.announce("10.3.0.0/26", "192.0.2.3")
+	n.wantHops("10.3.0.0/26", "192.0.2.3")
+	stopped := make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for i := range 100_000 {
+			select {
+			case <-stopped:
+				return
+			default:
+				f.announcePref("10.3.0.0/26", "192.0.2.3", uint32(i))
+			}
+		}
+	})
+	time.Sleep(100 * time.Millisecond) // until they come
+	err := n.Stop(t.Context())
+	close(stopped)
+	sending.Wait()
+	if err != nil {
+		t.Error(err)
 	}
 }

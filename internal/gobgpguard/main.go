@@ -90,6 +90,11 @@ var edits = []edit{
 		"\n\tconf := *peer.fsm.pConf\n\tpeerAfiSafis := peer.fsm.pConf.AfiSafis\n",
 		"\n\tconf := *peer.fsm.pConf\n\tpeerAfiSafis := append([]oc.AfiSafi(nil), peer.fsm.pConf.AfiSafis...)\n",
 	},
+	{ // sessions read on in what is cleared when GoBGP stops; that there is no AS is what says so
+		"pkg/server/server.go",
+		"\n\t\ts.bgpConfig.Global = oc.Global{}\n\t\treturn nil\n\t}, false)\n",
+		"\n\t\ts.bgpConfig.Global.Config.As = 0\n\t\treturn nil\n\t}, false)\n",
+	},
 	{ // what a peer is ahead of us
 		"pkg/server/fsm.go",
 		"\n\tincomingCh           *channels.InfiniteChannel\n",
