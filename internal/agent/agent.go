@@ -132,7 +132,7 @@ type Agent struct {
 	asking         bool      // a sample of the traffic is under way
 	asked          time.Time // when the last one began
 	waited         bool      // the drain's wait is over
-	peersBack      bool      // no peer keeps what an earlier process announced
+	peersBack      bool      // no peer keeps what an earlier process announced, where that is to be withdrawn
 	withdrawn      time.Time // when the speaker had withdrawn everything
 	stopping       bool      // the drain cannot be taken back any more
 }

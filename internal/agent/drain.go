@@ -154,8 +154,9 @@ func (a *Agent) endWait(now time.Time) {
 // advanceDrain notes that the speaker, which may refuse or not have started, has withdrawn everything, also from peers that keep what an earlier
 // run announced. It reports whether the drain is over: that is so for long enough, and the process is to end.
 func (a *Agent) advanceDrain(now time.Time) (over bool) {
-	back := a.peersAreBack(now)
-	silent := back && a.plannedWith.Drain == Withdrawn && len(a.cfg.Speaker.Announced()) == 0
+	withdrawing := a.plannedWith.Drain == Withdrawn
+	back := !withdrawing || a.peersAreBack(now) // peers are not listed without need
+	silent := withdrawing && back && len(a.cfg.Speaker.Announced()) == 0
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.peersBack = back
