@@ -6,6 +6,9 @@ go 1.26.0
 // peers with a password or GTSM would never come up on the passive side.
 godebug multipathtcp=0
 
+// GoBGP v3.37.0 with the patches of third_party/gobgp. make fills this folder; README.md there says how.
+replace github.com/osrg/gobgp/v3 => ./build/run-make-first/gobgp
+
 require (
 	github.com/coreos/go-systemd/v22 v22.5.0
 	github.com/google/go-cmp v0.7.0

@@ -135,9 +135,6 @@ func TestHeldBackSessionEnds(t *testing.T) {
 // A peer that does not read has no more wait for it than the last change of each prefix, and what is in the sockets. When it reads again, it
 // hears what holds by then; one that comes anew instead hears it, too.
 func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
-	if !Guarded() {
-		t.Skip("this GoBGP is the stock one: see TestPoison")
-	}
 	const flood = 20_000 // of 1 KiB each: the sockets hold a few thousand
 	all := changes(t, flood, 100, ballast)
 	for _, anew := range []bool{false, true} {

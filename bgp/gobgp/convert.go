@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/route"
@@ -101,7 +102,7 @@ func nextHopOf(prefix netip.Prefix, hops [2]net.IP) (netip.Addr, error) {
 }
 
 // pathFrom is one path of a best-path set. External is for the caller to fill in: GoBGP does not say it.
-func pathFrom(prefix netip.Prefix, w watched) (bgp.Path, error) {
+func pathFrom(prefix netip.Prefix, w server.Watched) (bgp.Path, error) {
 	a := attributesOf(w.Attributes)
 	hop, err := nextHopOf(prefix, a.nextHops)
 	if err != nil {

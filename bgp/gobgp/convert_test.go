@@ -10,6 +10,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
@@ -236,7 +237,7 @@ func FuzzEvent(f *testing.F) {
 // pathsOf makes paths of an UPDATE as GoBGP does (internal/pkg/table/table_manager.go, ProcessMessage): of an MP_REACH_NLRI each gets one of its
 // own, which has the first next hop only. A family that the session has not been opened for does not come so far (bgp/validate.go); GoBGP would
 // panic on some of those.
-func pathsOf(u *packet.BGPUpdate) (out []watched) {
+func pathsOf(u *packet.BGPUpdate) (out []server.Watched) {
 	from := addr("192.0.2.200")
 	var attrs []packet.PathAttributeInterface
 	var reach *packet.PathAttributeMpReachNLRI
@@ -252,26 +253,26 @@ func pathsOf(u *packet.BGPUpdate) (out []watched) {
 		}
 	}
 	for _, n := range u.NLRI {
-		out = append(out, watched{Peer: from, NLRI: n, Attributes: attrs})
+		out = append(out, server.Watched{Peer: from, NLRI: n, Attributes: attrs})
 	}
 	if reach != nil {
 		for _, n := range reach.Value {
 			own := packet.NewPathAttributeMpReachNLRI(reach.Nexthop.String(), []packet.AddrPrefixInterface{n})
-			out = append(out, watched{Peer: from, NLRI: n, Attributes: append(slices.Clone(attrs), own)})
+			out = append(out, server.Watched{Peer: from, NLRI: n, Attributes: append(slices.Clone(attrs), own)})
 		}
 	}
 	return out
 }
 
 // overAPI is what is left of a path when it went through GoBGP's API, if that takes it.
-func overAPI(w watched) (watched, bool) {
+func overAPI(w server.Watched) (server.Watched, bool) {
 	n, err := apiutil.MarshalNLRI(w.NLRI)
 	if err != nil {
-		return watched{}, false
+		return server.Watched{}, false
 	}
 	attrs, err := apiutil.MarshalPathAttributes(w.Attributes)
 	if err != nil {
-		return watched{}, false
+		return server.Watched{}, false
 	}
 	return pathOfAPI(&api.Path{
 		Nlri: n, Pattrs: attrs, Family: apiutil.ToApiFamily(w.NLRI.AFI(), w.NLRI.SAFI()), NeighborIp: w.Peer.String(),

@@ -12,7 +12,7 @@ import (
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// How long the routes of a peer are kept whose connection broke (RFC 4724 §4.2; internal/gobgpguard/kept.go).
+// How long the routes of a peer are kept whose connection broke (RFC 4724 §4.2).
 
 // restartCap is a capability for a restart time in seconds, which lists IPv4 with or without the F bit.
 func restartCap(restarting bool, seconds uint16, forwarding bool) packet.ParameterCapabilityInterface {
@@ -67,7 +67,7 @@ func (n *node) stateNow(peer string) string {
 // A connection that comes to nothing says nothing of the routes: they are kept until the restart time ends, and no longer.
 func TestFailedAttemptsWhileAPeerRestarts(t *testing.T) {
 	const peer = "127.0.0.160"
-	n := wiredLab(t).broken(peer, restartCap(false, 20, true))
+	n := newLab(t).broken(peer, restartCap(false, 20, true))
 	began := time.Now()
 	n.failedAttempt(peer, nil)
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
@@ -103,7 +103,7 @@ func TestRestartingPeerIsTakenOut(t *testing.T) {
 			},
 		} {
 			t.Run(state+" "+what, func(t *testing.T) {
-				n := wiredLab(t).broken(peer, gracefulCap(false))
+				n := newLab(t).broken(peer, gracefulCap(false))
 				eventually(t, "state", state, func() string { return n.stateNow(peer) })
 				n.wantHops("10.1.0.0/26", "192.0.2.1")
 				takeOut(t, n)
@@ -116,7 +116,7 @@ func TestRestartingPeerIsTakenOut(t *testing.T) {
 // A session that is up again and then ends with CEASE ends the restart, too: nothing is kept, and nothing is left over for the next one.
 func TestCeaseEndsTheRestart(t *testing.T) {
 	const peer = "127.0.0.162"
-	n := wiredLab(t).broken(peer, gracefulCap(false))
+	n := newLab(t).broken(peer, gracefulCap(false))
 	f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(true))
 	eventually(t, "back", true, func() bool { return n.farState(peer).Established })
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
@@ -155,7 +155,7 @@ func TestPeerThatDidNotKeepForwarding(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			const peer = "127.0.0.163"
-			n := wiredLab(t).broken(peer, gracefulCap(false))
+			n := newLab(t).broken(peer, gracefulCap(false))
 			n.wantHops("10.1.0.0/26", "192.0.2.1")
 			f := dialFar(t, n, peer, 64512, 90, true, caps...)
 			n.wantHops("10.1.0.0/26")
@@ -174,7 +174,7 @@ func TestPeerThatDidNotKeepForwarding(t *testing.T) {
 // BIRD, FRR and GoBGP say neither bit when only a connection broke: that is no reason to lose anything before End-of-RIB.
 func TestPeerWhoseConnectionBrokeAlone(t *testing.T) {
 	const peer = "127.0.0.166"
-	n := wiredLab(t).broken(peer, gracefulCap(false))
+	n := newLab(t).broken(peer, gracefulCap(false))
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 	f := dialFar(t, n, peer, 64512, 90, true, restartCap(false, 120, false))
 	eventually(t, "back", true, func() bool { return n.farState(peer).Established })
@@ -190,7 +190,7 @@ func TestPeerWhoseConnectionBrokeAlone(t *testing.T) {
 // restart to say (restart_test.go).
 func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
 	const peer = "127.0.0.164"
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
 	set(t, n)
@@ -222,7 +222,7 @@ func (n *node) showsForwarding(peer string) bool {
 // What counts is the capability of the session that breaks, not one of an earlier session.
 func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 	const peer = "127.0.0.165"
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
 	set(t, n)
@@ -246,7 +246,7 @@ func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 // What is changed in a session that stays up leaves what was negotiated in it: when the connection breaks, routes are kept as before.
 func TestLiveChangeKeepsGracefulRestart(t *testing.T) {
 	const peer = "127.0.0.166"
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
 	set(t, n)

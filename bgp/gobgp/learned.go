@@ -12,6 +12,7 @@ import (
 
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
 )
@@ -68,7 +69,7 @@ func (l *learned) end() {
 }
 
 // take takes what happened, in order.
-func (l *learned) take(batch []watched, now time.Time) {
+func (l *learned) take(batch []server.Watched, now time.Time) {
 	for len(batch) > 0 {
 		n := 1
 		switch w := batch[0]; {
@@ -85,7 +86,7 @@ func (l *learned) take(batch []watched, now time.Time) {
 }
 
 // setLength returns how many paths of the batch are its first set.
-func setLength(batch []watched) int {
+func setLength(batch []server.Watched) int {
 	for i, w := range batch {
 		if !w.More {
 			return i + 1
@@ -95,7 +96,7 @@ func setLength(batch []watched) int {
 }
 
 // best takes the new best-path set of a prefix: all of its paths, or one that is withdrawn.
-func (l *learned) best(paths []watched, now time.Time) {
+func (l *learned) best(paths []server.Watched, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	prefix, err := prefixOf(paths[0].NLRI)

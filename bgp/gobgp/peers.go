@@ -39,7 +39,6 @@ type peerConf struct {
 	ttlSecurity        uint8
 	allowLocalAS       int
 	multihop           bool
-	sendsPaths         bool // offer to send with ADD-PATH (RFC 7911); to receive is always offered
 	prefixLimit        uint32
 	// client: GoBGP takes every iBGP peer for a client of a route reflector, because it could not change that in a session that is up. Whether
 	// we reflect is for policies to say.
@@ -97,9 +96,7 @@ func (s *Speaker) confs(want []bgp.Peer) (wanted map[netip.Addr]peerConf, proble
 			problems[p.Address] = err.Error()
 		}
 		if ok {
-			c := confOf(p, password)
-			c.sendsPaths = s.sendsPaths()
-			wanted[p.Address] = c
+			wanted[p.Address] = confOf(p, password)
 		}
 	}
 	return wanted, problems
@@ -251,11 +248,8 @@ func (c peerConf) api() *api.Peer {
 			Config: &api.AfiSafiConfig{Family: familyOf(c.address), Enabled: true},
 			// Without this the capability lists no family, and no End-of-RIB is sent.
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
-			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: true}},
+			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: true, SendMax: 255}}, /* RFC 7911; 255: all, which is not counted */
 		}},
-	}
-	if c.sendsPaths {
-		p.AfiSafis[0].AddPaths.Config.SendMax = 255 // all of them: the build does not count
 	}
 	if c.prefixLimit > 0 {
 		p.AfiSafis[0].PrefixLimits = &api.PrefixLimit{Family: familyOf(c.address), MaxPrefixes: c.prefixLimit}

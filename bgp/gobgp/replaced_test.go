@@ -11,7 +11,7 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// What takes the place of a route and is of no use itself, because of a loop, still takes the earlier one away (internal/gobgpguard/kept.go).
+// What takes the place of a route and is of no use itself, because of a loop, still takes the earlier one away.
 
 // inOrder waits until n has all that f sent before.
 func (n *node) inOrder(f *far, as ...uint32) {
@@ -25,7 +25,7 @@ func (n *node) inOrder(f *far, as ...uint32) {
 // RFC 4271 §3.1, §9.1.2: a route with our AS in its AS_PATH is not used, and the peer's earlier one is replaced by it all the same. Of one that
 // replaces nothing nobody hears.
 func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.150", 65001)
 	n.farPeer("127.0.0.151", 65002)
@@ -76,7 +76,7 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 
 // RFC 4456 §8: the same for a route that we originated and a reflector sends back.
 func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.150", 64512)
 	set(t, n)
@@ -93,7 +93,7 @@ func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
 // Two routers of one AS. Where a route goes that both were sent, and what is left is one that is not sent to them since it has their AS, they are
 // told that it is gone. Who was sent nothing is told nothing.
 func TestWithdrawnWhereTheNextIsALoop(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.150", 65001)
 	n.farPeer("127.0.0.151", 65001)
@@ -132,7 +132,7 @@ func TestMeshHearsThatOursIsGone(t *testing.T) {
 	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
 	for _, addPath := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ADD-PATH %t", addPath), func(t *testing.T) {
-			l := wiredLab(t)
+			l := newLab(t)
 			n := l.node(64512)
 			n.farPeer("127.0.0.150", 65001)
 			n.plan.Peers[0].AllowLocalAS = 1
@@ -159,7 +159,7 @@ func TestMeshHearsThatOursIsGone(t *testing.T) {
 // A prefix of which no path is left is forgotten, whatever became of its paths meanwhile: accepted, then rejected by policy or for a loop, then
 // withdrawn or gone with the session. Else a peer could have us keep something for every prefix that there is, whatever its prefix limit.
 func TestNothingIsLeftOfAPrefix(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.153", 65001)
 	n.plan.Peers[0].PrefixLimit = 3

@@ -177,7 +177,7 @@ func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
 
 // A hold time of 0 is a session without keepalives (RFC 4271 §4.2), not one in which nothing can be sent in time.
 func TestHoldTimeZero(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.94", 64512)
 	n.announce("10.1.0.0/26", n.addr.String())
@@ -554,7 +554,7 @@ func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
 	}
 }
 
-// Sessions read on while the speaker stops. Only the race detector sees that GoBGP wrote then what they read (internal/gobgpguard).
+// Sessions read on while the speaker stops. Only the race detector sees that GoBGP wrote then what they read.
 func TestStopWhileUpdatesCome(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -67,7 +68,7 @@ func (ss *sessions) add(addr netip.Addr, external bool) {
 }
 
 // takeOut notes that a peer of the plan is taken out of GoBGP's configuration. Events of its session may still come; the last is its end
-// (internal/gobgpguard/watch.go.txt), which a plain GoBGP does not tell of a session that is ended that way.
+// .
 func (ss *sessions) takeOut(addr netip.Addr) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -325,4 +326,10 @@ func (ss *sessions) snapshot() map[netip.Addr]session {
 		out[addr] = *p
 	}
 	return out
+}
+
+// decoderPanicked tells an error of a decoder that panicked (recovered.go of the patched GoBGP) from
+// GoBGP's own.
+func decoderPanicked(err any) bool {
+	return strings.HasPrefix(fmt.Sprint(err), "the decoder panicked: ")
 }

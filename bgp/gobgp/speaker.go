@@ -154,14 +154,8 @@ func (s *Speaker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.abandonRestart()
-	if !Guarded() {
-		s.log.Warn("GoBGP is not guarded against panics: a malformed message of a peer can end this process; make builds one that is")
-	}
 	go s.applied.server.Serve()
-	wait, err := s.watch(ctx)
-	if err != nil {
-		return err
-	}
+	wait := s.watch(ctx)
 	defer func() { cancel(); wait() }()
 
 	tick := time.NewTicker(time.Second)
@@ -254,7 +248,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		wanted, _ := s.confs(p.Peers)
 		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
 		s.setClusterID(p.Policies.ClusterID)
-		s.sendSeveral(p.Policies.Reflects)
+		s.applied.server.SendSeveralPaths(p.Policies.Reflects) // to those with ADD-PATH, as BIRD does to its clients
 		pol := policyOf(p, s.applied.numbers)
 		err := errors.Join(s.setPolicy(ctx, pol), s.announce(ctx, p.Announcements))
 		s.applied.classes.settled = err == nil
@@ -309,7 +303,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes them.
 		return errors.Join(fmt.Errorf("gobgp: start: %w", err), a.server.StopBgp(ctx, &api.StopBgpRequest{}))
 	}
-	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort, "guarded", Guarded())
+	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
 	sp.ListenAddresses = append([]netip.Addr(nil), sp.ListenAddresses...)
 	a.speaker = &sp
 	s.publish(func(v *view) { v.server = a.server })

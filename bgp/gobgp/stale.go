@@ -36,7 +36,7 @@ func (s *Speaker) restartExpired(ctx context.Context) {
 
 // restartIncomplete drops what GoBGP keeps of an earlier session although the peer is back. GoBGP does so at End-of-RIB and never
 // else: the paths of a peer that does not send it would stay for ever (upstream issue 2430). Those of a peer that came back without graceful restart,
-// which promises none, the GoBGP that make builds drops by itself (internal/gobgpguard/kept.go), another one not.
+// which promises none, the GoBGP that make builds drops by itself, another one not.
 // It comes each second, and asks GoBGP only about peers that came back, once then and once when their time is up.
 func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
 	for addr, back := range s.sessions.returned(now) {

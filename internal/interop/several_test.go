@@ -19,7 +19,6 @@ func severalResources(cluster string) string {
 func TestSeveralPathsByOurReflector(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "several")
-	requireGuard(t)
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	toUs := netlab.BirdPeer{Name: "Us", Address: addr("10.0.0.2"), AS: asNumber}
 	var nodes []*birdNode

@@ -150,7 +150,6 @@ func TestTransport(t *testing.T) {
 		}
 	})
 	t.Run("capabilities", func(t *testing.T) {
-		requireGuard(t) // sends several paths
 		shown, err := routers["times"].Command(t.Context(), "show protocols all Us")
 		check(t, err)
 		text := strings.Join(shown, "\n")

@@ -11,6 +11,8 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+
+	patches "vpp-route-agent/third_party/gobgp"
 )
 
 func main() {
@@ -86,8 +88,8 @@ func billOf(info *debug.BuildInfo, version string) bill {
 	return b
 }
 
-// moduleOf names a module under the path by which advisories know it. One that comes from a folder (GoBGP with its guard) keeps name and
-// version of what the folder was made of, and says that it was changed.
+// moduleOf names a module under the path by which advisories know it. One that comes from a folder
+// (GoBGP, patched) keeps name and version of what the folder was made of, and says that it was changed.
 func moduleOf(m *debug.Module) component {
 	from := m
 	if m.Replace != nil && m.Replace.Version != "" && m.Replace.Version != "(devel)" {
@@ -98,7 +100,7 @@ func moduleOf(m *debug.Module) component {
 	case from.Sum != "":
 		c.Properties = append(c.Properties, property{"go:sum", from.Sum})
 	case m.Replace != nil:
-		c.Properties = append(c.Properties, property{"go:replaced", "built from a changed copy of this version"})
+		c.Properties = append(c.Properties, property{"go:replaced", "built from this version with the patches of third_party/gobgp, level " + patches.Digest()})
 	}
 	return c
 }

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"testing"
+
+	patches "vpp-route-agent/third_party/gobgp"
 )
 
 func TestModuleOf(t *testing.T) {
@@ -32,7 +34,8 @@ func TestModuleOf(t *testing.T) {
 			"a changed copy in a folder keeps the name that advisories use, and no path of the machine",
 			debug.Module{Path: "example.net/a", Version: "v1.2.3", Replace: &debug.Module{Path: "/home/me/guard", Version: "(devel)"}},
 			component{Type: "library", Ref: "pkg:golang/example.net/a@v1.2.3", Name: "example.net/a", Version: "v1.2.3",
-				PURL: "pkg:golang/example.net/a@v1.2.3", Properties: []property{{"go:replaced", "built from a changed copy of this version"}}},
+				PURL: "pkg:golang/example.net/a@v1.2.3", Properties: []property{{"go:replaced",
+					"built from this version with the patches of third_party/gobgp, level " + patches.Digest()}}},
 		},
 	}
 	for _, tt := range tests {

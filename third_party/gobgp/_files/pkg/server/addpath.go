@@ -3,50 +3,11 @@
 package server
 
 import (
-	"net"
 	"slices"
 
 	"github.com/osrg/gobgp/v3/internal/pkg/table"
-	"github.com/osrg/gobgp/v3/pkg/config/oc"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
-
-// SetClusterID changes the cluster ID (RFC 4456 §7) of all neighbours, in sessions that are up as well: what is sent from now on has it, and
-// what has it already is not reflected.
-func (s *BgpServer) SetClusterID(id net.IP) {
-	s.mgmtOperation(func() error {
-		for _, peer := range s.neighborMap {
-			peer.fsm.lock.Lock()
-			peer.fsm.pConf.RouteReflector.State.RouteReflectorClusterId = oc.RrClusterIdType(id.String())
-			peer.fsm.peerInfo.RouteReflectorClusterID = id.To4()
-			peer.fsm.lock.Unlock()
-		}
-		return nil
-	}, false)
-}
-
-// withdrawalOf withdraws old, which may have been sent before path, of which it is known that it is not to be sent. A path that goes was
-// not sent either.
-func withdrawalOf(path, old *table.Path) *table.Path {
-	if old == nil || path.IsWithdraw {
-		return nil
-	}
-	return old.Clone(true)
-}
-
-// offered are the capabilities that the agent has a use for, in the order of their codes. The rest tells neighbours the host's name and GoBGP's version,
-// which no Calico node does, and lets them send IPv4 routes with IPv6 next hops, for which a session of one family has no use.
-func offered(caps []bgp.ParameterCapabilityInterface) []bgp.ParameterCapabilityInterface {
-	caps = slices.DeleteFunc(caps, func(c bgp.ParameterCapabilityInterface) bool {
-		switch c.Code() {
-		case bgp.BGP_CAP_FQDN, bgp.BGP_CAP_SOFT_VERSION, bgp.BGP_CAP_EXTENDED_NEXTHOP:
-			return true
-		}
-		return false
-	})
-	slices.SortStableFunc(caps, func(a, b bgp.ParameterCapabilityInterface) int { return int(a.Code()) - int(b.Code()) })
-	return caps
-}
 
 // sentPath names a path in a session with ADD-PATH (RFC 7911 §3). Each peer has a set of those that were sent: GoBGP's own count of them
 // knows nothing of a first dump. It has no pointers, since there may be millions.
@@ -211,16 +172,4 @@ func (s *BgpServer) sendDifference(peer *peer, t *table.Table) {
 		}
 	}
 	sendInOrder(peer, announced, withdrawn)
-}
-
-// fromOutside returns the attributes of an eBGP peer's UPDATE without those that only iBGP peers may send: LOCAL_PREF (RFC 4271 §5.1.5), ORIGINATOR_ID
-// and CLUSTER_LIST (RFC 7606 §7.9, §7.10).
-func fromOutside(attributes []bgp.PathAttributeInterface) []bgp.PathAttributeInterface {
-	return slices.DeleteFunc(attributes, func(a bgp.PathAttributeInterface) bool {
-		switch a.GetType() {
-		case bgp.BGP_ATTR_TYPE_LOCAL_PREF, bgp.BGP_ATTR_TYPE_ORIGINATOR_ID, bgp.BGP_ATTR_TYPE_CLUSTER_LIST:
-			return true
-		}
-		return false
-	})
 }

@@ -3,33 +3,9 @@
 package server
 
 import (
-	"cmp"
-	"time"
-
-	"github.com/osrg/gobgp/v3/internal/pkg/table"
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
-
-// withoutEarlier adds to paths, for one that is not used, the withdrawal of the one that it replaces, if that is used.
-func (peer *peer) withoutEarlier(paths []*table.Path, path *table.Path) []*table.Path {
-	if peer.adjRibIn.Uses(path) {
-		paths = append(paths, path.Clone(true))
-	}
-	return paths
-}
-
-// orWithdrawal returns what filterpath left of path; where that is nothing since path has the peer's AS, the withdrawal of old, if that was sent. Within a
-// mesh both have it most of the time (bgp/gobgp, policy.hush), which must cost little for each peer.
-func (s *BgpServer) orWithdrawal(peer *peer, path, old, left *table.Path) *table.Path {
-	if left != nil || path == nil || path.IsWithdraw || old == nil || isASLoop(peer, old) || !isASLoop(peer, path) {
-		return left
-	}
-	if sent := s.filterpath(peer, old, nil); sent == nil || sent.IsWithdraw {
-		return nil
-	}
-	return old.Clone(true)
-}
 
 // endsRestart reports whether a peer that restarts is not waited for after this change of state to IDLE: its time is up, or it is taken out by hand.
 // GoBGP gives up at every one. Its timer goes on in all states but ESTABLISHED.
@@ -93,22 +69,4 @@ func withNegotiated(families, before []oc.AfiSafi) []oc.AfiSafi {
 		}
 	}
 	return families
-}
-
-// Destinations counts the entries of the table, also those without a path, of which the API does not tell.
-func (s *BgpServer) Destinations(family bgp.RouteFamily) (n int) {
-	s.mgmtOperation(func() error {
-		n = len(s.globalRib.Tables[family].GetDestinations())
-		return nil
-	}, false)
-	return n
-}
-
-// writeTime is how long a write may take without progress. Without an end to it, what waits for a peer that does not read would stay.
-func writeTime(conf *oc.Neighbor) time.Duration {
-	hold := conf.Timers.State.NegotiatedHoldTime
-	if hold == 0 { // the configuration is not looked at without need: it may be changed meanwhile
-		hold = cmp.Or(conf.Timers.Config.HoldTime, oc.DEFAULT_HOLDTIME)
-	}
-	return time.Duration(hold) * time.Second
 }

@@ -8,13 +8,27 @@ import (
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
+// poison are the bodies of UPDATEs on which GoBGP 3.37 panics, each at another place. Found with random bytes.
+var poison = []struct {
+	name   string
+	update string
+	ends   bool // the session of the sender; else its route is taken, with or without the attribute
+}{
+	{"MP_REACH_NLRI that ends after its family", "\x00\x00\x00\x06\x80\x0e\x03\x00\x01\x01", true},
+	{"MP_UNREACH_NLRI with an EVPN route cut short", "\x00\x00\x00\x1a\x80\x0f\x17\x00\x19\x46\x02\x12\x00\x10\x17\x39\x00\x99\x00\x0a\x00\x00\x00\xe4\x05\x00\x00\x02\x01\x00", true},
+	{"MP_UNREACH_NLRI with a VPLS route cut short", "\x00\x00\x00\x09\x80\x0f\x06\x00\x19\x41\x00\x01\x00", true},
+	{"Prefix-SID whose service is cut short", "\x00\x00\x00\x1f" + poisonedPath + "\xc0\x28\x07\x05\x00\x04\x06\x01\x00\x00" + poisonedPrefix, false},
+	{"SR policy without a binding SID, which is legal", "\x00\x00\x00\x20" + poisonedPath + "\xc0\x17\x08\x00\x0f\x00\x04\x0d\x02\x00\x00" + poisonedPrefix, false},
+}
+
+const (
+	poisonedPath   = "\x40\x01\x01\x00\x40\x02\x00\x40\x03\x04\xc0\x00\x02\x4e\x40\x05\x04\x00\x00\x00\x64" // ORIGIN, AS_PATH, NEXT_HOP 192.0.2.78, LOCAL_PREF
+	poisonedPrefix = "\x1a\x0a\x4e\x01\x00"                                                                 // 10.78.1.0/26
+)
+
 // Peers send what GoBGP cannot bear. Where prefixes are concerned the sender loses its session with a NOTIFICATION, and is named; where an attribute
 // is, which may come from far away, the route is taken. All are counted, nobody else notices.
 func TestPoison(t *testing.T) {
-	if !Guarded() {
-		t.Fatal("this GoBGP is not guarded: one UPDATE of a peer would end the process. make builds and tests one that is; " +
-			"by hand: go run ./internal/gobgpguard build/guard, then go test -modfile=$PWD/build/guard/go.mod ./bgp/gobgp")
-	}
 	l := newLab(t)
 	n := l.unset(64512)
 	n.farPeer("127.0.0.79", 64512)

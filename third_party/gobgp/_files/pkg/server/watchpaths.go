@@ -12,9 +12,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// Watched is one thing that a watch tells: a path, an End-of-RIB, or how a session stands. It is a name for a struct that has none, so that who
-// reads it can be compiled without this file.
-type Watched = struct {
+// Watched is one thing that a watch tells: a path, an End-of-RIB, or how a session stands.
+type Watched struct {
 	Peer       netip.Addr                   // who sent the path or the End-of-RIB, whose session it is; not valid: this speaker
 	NLRI       bgp.AddrPrefixInterface      // nil: no path
 	Attributes []bgp.PathAttributeInterface // of a path that is not withdrawn; shared, to be read only, and not to be serialized, which writes lengths

@@ -1,0 +1,33 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"net"
+
+	"github.com/osrg/gobgp/v3/internal/pkg/table"
+	"github.com/osrg/gobgp/v3/pkg/config/oc"
+)
+
+// SetClusterID changes the cluster ID (RFC 4456 §7) of all neighbours, in sessions that are up as well: what is sent from now on has it, and
+// what has it already is not reflected.
+func (s *BgpServer) SetClusterID(id net.IP) {
+	s.mgmtOperation(func() error {
+		for _, peer := range s.neighborMap {
+			peer.fsm.lock.Lock()
+			peer.fsm.pConf.RouteReflector.State.RouteReflectorClusterId = oc.RrClusterIdType(id.String())
+			peer.fsm.peerInfo.RouteReflectorClusterID = id.To4()
+			peer.fsm.lock.Unlock()
+		}
+		return nil
+	}, false)
+}
+
+// withdrawalOf withdraws old, which may have been sent before path, of which it is known that it is not to be sent. A path that goes was
+// not sent either.
+func withdrawalOf(path, old *table.Path) *table.Path {
+	if old == nil || path.IsWithdraw {
+		return nil
+	}
+	return old.Clone(true)
+}
