@@ -13,10 +13,6 @@ type Community struct {
 	Data1, Data2 uint32 // Data2 is 0 in a standard one
 }
 
-// ReservedGlobal is a global administrator of large communities that nobody may have (RFC 8092 §5: the last AS number). bgp/gobgp keeps its notes on paths
-// under it, so a resource must not speak of it.
-const ReservedGlobal = 4294967295
-
 // ParseCommunity reads both forms, in decimal, as Calico's API allows them.
 func ParseCommunity(text string) (Community, error) {
 	fields := strings.Split(text, ":")
@@ -35,9 +31,6 @@ func ParseCommunity(text string) (Community, error) {
 			return Community{}, fmt.Errorf("community %q: %q is not a number of %d bits", text, f, bits)
 		}
 		n[i] = uint32(v)
-	}
-	if bits == 32 && n[0] == ReservedGlobal {
-		return Community{}, fmt.Errorf("community %q: %d is reserved (RFC 8092 §5) and used inside this node", text, uint32(ReservedGlobal))
 	}
 	return Community{Large: bits == 32, Global: n[0], Data1: n[1], Data2: n[2]}, nil
 }

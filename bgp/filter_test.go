@@ -16,13 +16,14 @@ func TestParseCommunity(t *testing.T) {
 		"65535:65535":    {Global: 65535, Data1: 65535},
 		"4200000000:0:1": {Large: true, Global: 4200000000, Data2: 1},
 		"0:0:4294967295": {Large: true, Data2: 4294967295},
+		"4294967295:1:1": {Large: true, Global: 4294967295, Data1: 1, Data2: 1},
 	} {
 		c, err := ParseCommunity(text)
 		if err != nil || c != want || c.String() != text {
 			t.Errorf("%s: %+v %v", text, c, err)
 		}
 	}
-	for _, text := range []string{"", "1", "65536:1", "1:2:3:4", "-1:2", "a:b", "1:4294967296:1", ":", "1: 2", "4294967295:16:0"} {
+	for _, text := range []string{"", "1", "65536:1", "1:2:3:4", "-1:2", "a:b", "1:4294967296:1", ":", "1: 2"} {
 		if c, err := ParseCommunity(text); err == nil {
 			t.Errorf("%q is taken for %v", text, c)
 		}
@@ -137,7 +138,6 @@ func TestBadRules(t *testing.T) {
 		{accept(calico.BGPFilterRule{Interface: "[a"}), `interface "[a" is not a pattern`},
 		{accept(calico.BGPFilterRule{Communities: []string{"1:2", "1:3"}}), "communities has more than one value"},
 		{accept(calico.BGPFilterRule{Communities: []string{"x"}}), `community "x" is neither aa:nn nor aa:nn:mm`},
-		{accept(calico.BGPFilterRule{Communities: []string{"4294967295:1:1"}}), `community "4294967295:1:1": 4294967295 is reserved (RFC 8092 §5) and used inside this node`},
 		{accept(calico.BGPFilterRule{Priority: 2147483647}), "priority 2147483647 is not in 1…2147483646"},
 		{accept(calico.BGPFilterRule{Operations: add("x")}), `operations[0]: community "x" is neither aa:nn nor aa:nn:mm`},
 		{accept(calico.BGPFilterRule{Operations: []calico.BGPFilterOperation{{SetPriority: -1}}}), "operations[0]: priority -1 is not in 1…2147483646"},
@@ -214,12 +214,10 @@ func TestSessionsWithFilters(t *testing.T) {
 			"BGPFilter(f): exportV6[0] is left out: cidr and matchOperator are given together or not at all"},
 		{"priority towards the only peer", tor, 64900, filtered(priority), true, ""},
 		{"priority towards eBGP beside eBGP", tor, 64900, and(filtered(priority), beside("192.0.2.2", 64901)), true, ""},
-		{"priority towards eBGP beside iBGP", tor, 64900, and(filtered(priority), beside("172.30.8.10", 64512)), false,
-			"BGPFilter(f): exportV4[0]: " + noPriority + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[0]: " + noPriority},
+		{"priority towards eBGP beside iBGP", tor, 64900, and(filtered(priority), beside("172.30.8.10", 64512)), true, ""},
 		{"priority from eBGP", tor, 64900, filtered(in(priority)), true, ""},
 		{"priority towards iBGP", "172.30.8.10", 64512, filtered(priority), true, ""},
-		{"priority from iBGP", "172.30.8.10", 64512, filtered(in(priority)), false,
-			"BGPFilter(f): importV4[0]: " + noPriority + "\nBGPPeer(x): the session to 172.30.8.10 is not brought up: BGPFilter(f) importV4[0]: " + noPriority},
+		{"priority from iBGP", "172.30.8.10", 64512, filtered(in(priority)), true, ""},
 		{"an Accept of interface", tor, 64900, and(filtered(accepting), beside("172.30.8.10", 64512)), true, "BGPFilter(f): exportV4[0]: " + noInterface},
 		{"interface towards the only peer", tor, 64900, filtered(accepting), true, ""},
 		{"a Reject of interface in a mesh", "172.30.8.10", 64512, and(filtered(byInterface), beside("172.30.8.11", 64512)), true, ""},

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -14,11 +15,9 @@ import (
 type Policies struct {
 	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this node.
 	NoExport []netip.Prefix
-	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not, unless it is elevated.
+	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not, unless it
+	// is a host route with a LOCAL_PREF above the normal one (a live migration).
 	OwnBlocks []netip.Prefix
-	// Elevated are the host routes that were learned with a LOCAL_PREF above the normal one (a live migration) and lie inside an own block. They may
-	// leave. No plan has any: the speaker fills them in as they come.
-	Elevated []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
 	// Services are the ranges of service addresses that this node announces: what is inside or equal to one may leave.
@@ -53,7 +52,7 @@ type Route struct {
 	Prefix      netip.Prefix
 	From        *Peer  // nil: a route of our own
 	Interface   string // where it leads out, of a route of our own; "" for a block
-	LocalPref   uint32 // 0: not known. GoBGP's policies cannot ask for what an iBGP peer sent
+	LocalPref   uint32
 	ASPath      []uint32
 	Communities []Community
 }
@@ -89,10 +88,9 @@ func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Spr
 // FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree on it.
 const FromExternal = 100
 
-// Import decides whether a route that r.From sent is accepted, and returns it as it is then: LOCAL_PREF of an iBGP peer's is known only if a filter
-// sets it. Without a filter that says otherwise every route is accepted.
+// Import decides whether a route that r.From sent is accepted, and returns it as it is then. Without a
+// filter that says otherwise every route is accepted.
 func (p Policies) Import(r Route) (Route, Verdict) {
-	r.LocalPref = 0
 	if r.From.External() {
 		r.LocalPref = FromExternal
 	}
@@ -143,10 +141,8 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 	switch {
 	case r.From.Address == to.Address:
 		return reject("learned from this peer")
-	case !r.From.External() && !to.External() && !p.reflects(*r.From, to):
+	case p.Forbids(r.From, &to):
 		return reject("learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)")
-	case slices.Contains(r.ASPath, to.RemoteAS):
-		return reject("AS %d of the peer is in its AS_PATH", to.RemoteAS)
 	case slices.Contains(r.Communities, NoAdvertise):
 		return reject("it has the community NO_ADVERTISE (RFC 1997)")
 	case to.External() && (slices.Contains(r.Communities, NoExport) || slices.Contains(r.Communities, NoExportSubconfed)):
@@ -168,6 +164,19 @@ var (
 // would keep a withdrawn route alive between them.
 func (p Policies) reflects(from, to Peer) bool {
 	return p.Reflects && (from.Served() || to.Served())
+}
+
+// Forbids reports whether BGP itself keeps all routes of one peer from another.
+func (p Policies) Forbids(from, to *Peer) bool {
+	return !from.External() && !to.External() && !p.reflects(*from, *to)
+}
+
+// Clone returns a copy that shares nothing with p that can be edited, but for the rules of filters.
+func (p Policies) Clone() Policies {
+	p.NoExport, p.OwnBlocks, p.ExportPools = slices.Clone(p.NoExport), slices.Clone(p.OwnBlocks), slices.Clone(p.ExportPools)
+	p.Services, p.ReflectedServices = slices.Clone(p.Services), slices.Clone(p.ReflectedServices)
+	p.Advertisements, p.Filters = slices.Clone(p.Advertisements), maps.Clone(p.Filters)
+	return p
 }
 
 // Served reports a client proper of this reflector: one that is no reflector itself.
@@ -203,7 +212,7 @@ func (r Rule) verdict() Verdict {
 // Common is the part of the export filter that is the same for all peers, after the peer's own filters. Calico's tests of the outgoing interface (tunnels) are left out: no route of
 // ours leads there, and where a learned one leads depends on us. Of its list of service routes the ranges are there; single services only a Kubernetes API knows.
 //
-// An elevated route (a live migration) leaves from inside an own block. Of our own routes LOCAL_PREF tells, of learned ones Elevated.
+// An elevated host route (a live migration) leaves from inside an own block.
 func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)
@@ -215,7 +224,7 @@ func (p Policies) Common(r Route) Verdict {
 		return accept("own block")
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
-		if r.From == nil && p.Elevates(r) || r.From != nil && slices.Contains(p.Elevated, r.Prefix) {
+		if r.Prefix.IsSingleIP() && p.Elevates(r) {
 			return accept("elevated (a live migration) inside own block %s", block)
 		}
 		return reject("inside own block %s, which is announced as a whole", block)
@@ -232,18 +241,11 @@ func (p Policies) Common(r Route) Verdict {
 	return reject("outside all pools")
 }
 
-// WithElevated is p for the moments in which a learned route to prefix is elevated. Only host routes can be.
-func (p Policies) WithElevated(prefix netip.Prefix) Policies {
-	if prefix.IsSingleIP() {
-		p.Elevated = append(slices.Clone(p.Elevated), prefix)
-	}
-	return p
-}
-
 // Elevates reports whether the LOCAL_PREF of r is above the normal one.
-func (p Policies) Elevates(r Route) bool { return r.LocalPref > p.normal(r.Prefix) }
+func (p Policies) Elevates(r Route) bool { return r.LocalPref > p.Normal(r.Prefix) }
 
-func (p Policies) normal(prefix netip.Prefix) uint32 {
+// Normal is LOCAL_PREF of a route of normal priority.
+func (p Policies) Normal(prefix netip.Prefix) uint32 {
 	if prefix.Addr().Is4() {
 		return p.Normal4
 	}

@@ -83,16 +83,12 @@ func TestExport(t *testing.T) {
 		t.Errorf("a migrating address inside an own block is not announced: %s", v.Reason)
 	}
 	elevated.From = &out
-	if v := p.Export(elevated, toIn); v.Reason != insideOwn {
-		t.Errorf("a learned one that is not known to be elevated is passed on: %+v", v)
-	}
-	p.Elevated = []netip.Prefix{elevated.Prefix}
 	if v := p.Export(elevated, toIn); !v.Accept {
 		t.Errorf("a learned one that is elevated is not passed on: %s", v.Reason)
 	}
-	elevated.From, elevated.LocalPref = nil, normalPref
+	elevated.LocalPref = normalPref
 	if v := p.Export(elevated, toIn); v.Reason != insideOwn {
-		t.Errorf("our own normal route leaves, because somebody else's is elevated: %+v", v)
+		t.Errorf("a learned one that is not elevated is passed on: %+v", v)
 	}
 	if v := (Policies{}).Export(Route{Prefix: pfx("10.1.0.0/26"), From: &out}, toOut); v.Accept {
 		t.Error("without pools a learned route is exported")
@@ -143,7 +139,6 @@ func TestWellKnownCommunities(t *testing.T) {
 type literal struct {
 	noExport, own, pools, services []netip.Prefix
 	announced                      []netip.Prefix // ranges of services, by every node
-	elevated                       []netip.Prefix // learned with a priority below 1024
 	reflector                      bool
 	advertised                     []Advertisement
 	filters                        map[string]calico.BGPFilter
@@ -177,11 +172,6 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 			fromClient := r.From.Client && !r.From.Reflector
 			toClient := to.Client && !to.Reflector
 			if !fromClient && !toClient {
-				return false, nil
-			}
-		}
-		for _, as := range r.ASPath {
-			if as == to.RemoteAS {
 				return false, nil
 			}
 		}
@@ -227,16 +217,7 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 		}
 	}
 	if within(l.own, r.Prefix) {
-		priority := 2147483647 - int(r.LocalPref)
-		if r.From != nil {
-			priority = 1024
-			for _, e := range l.elevated {
-				if e == r.Prefix {
-					priority = 512
-				}
-			}
-		}
-		if priority < 1024 {
+		if priority := 2147483647 - int(r.LocalPref); priority < 1024 && r.Prefix.IsSingleIP() {
 			return true, ops
 		}
 		return false, nil
@@ -381,11 +362,11 @@ func TestExportAgainstLiteral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := literal{
 			noExport: list.Draw(t, "noExport"), own: list.Draw(t, "own"), pools: list.Draw(t, "pools"), services: list.Draw(t, "services"),
-			elevated: list.Draw(t, "elevated"), announced: list.Draw(t, "announced"), reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
+			announced: list.Draw(t, "announced"), reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
 		}
 		p := Policies{
 			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools, ReflectedServices: l.services, Reflects: l.reflector,
-			Elevated: l.elevated, Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
+			Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
 		}
 		for _, prefix := range list.Draw(t, "advertised") {
 			c, err := ParseCommunity(communityTexts.Draw(t, "value"))
@@ -417,7 +398,7 @@ func TestExportAgainstLiteral(t *testing.T) {
 		r := Route{Prefix: somePrefix.Draw(t, "route")}
 		if rapid.Bool().Draw(t, "learned") {
 			r.From = from(peer.Draw(t, "from"))
-			r.LocalPref = rapid.SampledFrom([]uint32{0, 100}).Draw(t, "pref")
+			r.LocalPref = rapid.SampledFrom([]uint32{100, normalPref, normalPref + 512}).Draw(t, "pref")
 			r.ASPath = rapid.SliceOfN(someAS, 0, 2).Draw(t, "path")
 			for _, text := range rapid.SliceOfN(rapid.OneOf(communityTexts, rapid.SampledFrom([]string{"65535:65281", "65535:65282"})), 0, 2).Draw(t, "communities") {
 				c, _ := ParseCommunity(text)

@@ -136,8 +136,8 @@ func filtering(peers []Peer) []Peer {
 	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return len(p.Filters) == 0 })
 }
 
-// fit returns the peers that can be served, and names what their filters ask and GoBGP's policies cannot: to know the outgoing interface of a
-// learned route, or LOCAL_PREF as an iBGP peer sent it. Where that would let pass what must not pass, the session stays down.
+// fit returns the peers that can be served, and names what their filters ask and cannot be told: the
+// outgoing interface of a learned route. Where that would let pass what must not, the session stays down.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
 		refused := p.unsafe(peer)
@@ -200,7 +200,6 @@ func (p Policies) unsafe(peer Peer) string {
 const (
 	noInterface = "interface is not known of learned routes: it matches none of them"
 	allRejected = "interface is not known of learned routes: those that its other conditions match are rejected, whatever theirs is"
-	noPriority  = "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
 )
 
 // cannotImport says which condition of an import rule cannot be tested, and whether a Reject would let pass what it should not.
@@ -209,8 +208,6 @@ func cannotImport(m Match, peer Peer) (what string, leaks bool) {
 	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external: // it matches nothing anyway
 	case m.Interface != "":
 		return noInterface, true
-	case m.LocalPref != 0 && !external:
-		return noPriority, true
 	}
 	return "", false
 }
@@ -220,8 +217,6 @@ func cannotExport(rule Rule, peer Peer, outside, inside bool) (what string, leak
 	m := rule.Match
 	switch external := peer.External(); {
 	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external:
-	case m.LocalPref != 0 && inside:
-		return noPriority, true
 	case m.Interface == "" || !outside && !inside:
 	case rule.Accept:
 		return noInterface, false

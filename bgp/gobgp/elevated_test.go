@@ -3,9 +3,7 @@ package gobgp
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
-	"time"
 
 	"vpp-route-agent/bgp"
 )
@@ -67,43 +65,5 @@ func TestElevatedIsPassedOn(t *testing.T) {
 	gets("everything is above normal", "10.1.0.8/32", "10.1.0.9/32", "10.2.0.0/26")
 	if now := n.farState("127.0.0.91").Since; now != since {
 		t.Errorf("the session was reset at %s", now)
-	}
-}
-
-// What the best paths say while those in the table are listed is newer than the list.
-func TestElevatedWhileListing(t *testing.T) {
-	high := func(is bool) []bgp.Path {
-		if !is {
-			return []bgp.Path{{LocalPref: 100}}
-		}
-		return []bgp.Path{{LocalPref: 300}}
-	}
-	e := newElevated()
-	blocks, normal := []netip.Prefix{pfx("10.1.0.0/26"), pfx("fd00::/122")}, [2]uint32{200, 250}
-	if !e.begin(blocks, normal) {
-		t.Fatal("nothing to list at first")
-	}
-	e.note(pfx("10.1.0.1/32"), high(true))
-	e.note(pfx("10.1.0.2/32"), high(false))
-	e.end(map[netip.Prefix]uint32{
-		pfx("10.1.0.1/32"): 100, pfx("10.1.0.2/32"): 300, pfx("10.1.0.3/32"): 201, pfx("10.1.0.4/32"): 200, pfx("fd00::1/128"): 250, pfx("fd00::2/128"): 251,
-	})
-	want := []netip.Prefix{pfx("10.1.0.1/32"), pfx("10.1.0.3/32"), pfx("fd00::2/128")}
-	if got := e.list(); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if e.begin(slices.Clone(blocks), normal) {
-		t.Error("listed again for nothing")
-	}
-	e.note(pfx("10.1.0.0/26"), high(true))
-	e.note(pfx("10.2.0.1/32"), high(true))
-	e.note(pfx("10.1.0.1/32"), nil)
-	if got := e.list(); !slices.Equal(got, want[1:]) {
-		t.Errorf("%v, want %v", got, want[1:])
-	}
-	select {
-	case <-e.changed:
-	case <-time.After(time.Second):
-		t.Error("nobody is woken")
 	}
 }

@@ -38,7 +38,6 @@ type far struct {
 	attrs    map[netip.Prefix]string
 	paths    map[netip.Prefix]map[uint32]string               // attrs by path identifier, with addPath
 	whole    map[netip.Prefix][]packet.PathAttributeInterface // the attributes behind attrs
-	marked   []string                                         // large communities that are marks
 	unheard  int                                              // withdrawals of paths that it did not have, with addPath
 	notified string                                           // code and subcode of the NOTIFICATION that ended the session
 }
@@ -193,9 +192,6 @@ func (f *far) describe(attrs []packet.PathAttributeInterface) string {
 		case *packet.PathAttributeLargeCommunities:
 			for _, c := range a.Values {
 				communities = append(communities, c.String())
-				if c.ASN == bgp.ReservedGlobal {
-					f.marked = append(f.marked, c.String())
-				}
 			}
 		}
 	}
@@ -252,13 +248,6 @@ func (f *far) reflection(prefix string) string {
 		}
 	}
 	return originator + " " + clusters
-}
-
-// marks returns the marks that have ever come out.
-func (f *far) marks() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.marked)
 }
 
 // received returns the IPv4 prefixes it has been sent, in order.

@@ -97,7 +97,11 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 			}
 		}
 		if announced && !intact {
-			if err := s.addPath(ctx, own, s.applied.marks[own.Prefix]); err != nil {
+			p, err := pathOf(own)
+			if err == nil {
+				err = s.applied.server.ChangePaths([]*api.Path{p})
+			}
+			if err != nil {
 				s.log.Warn("announcing again", "prefix", prefix, "err", err)
 			}
 		}

@@ -159,7 +159,7 @@ func connect(a, b *node, change ...func(*bgp.Peer)) {
 	b.peer(a, change...)
 }
 
-// announce puts a prefix into the plan.
+// announce puts a prefix into the plan, as a block of the node's own.
 func (n *node) announce(prefix, hop string, change ...func(*bgp.Announcement)) {
 	a := bgp.Announcement{Prefix: pfx(prefix), NextHop: addr(hop), LocalPref: 2147482623}
 	for _, c := range change {
@@ -167,9 +167,14 @@ func (n *node) announce(prefix, hop string, change ...func(*bgp.Announcement)) {
 	}
 	n.withdraw(prefix)
 	n.plan.Announcements = append(n.plan.Announcements, a)
+	if !slices.Contains(n.plan.Policies.OwnBlocks, a.Prefix) {
+		n.plan.Policies.OwnBlocks = append(slices.Clone(n.plan.Policies.OwnBlocks), a.Prefix)
+	}
 }
 
 func (n *node) withdraw(prefix string) {
+	pass := &n.plan.Policies
+	pass.OwnBlocks = slices.DeleteFunc(slices.Clone(pass.OwnBlocks), func(p netip.Prefix) bool { return p == pfx(prefix) })
 	n.plan.Announcements = slices.DeleteFunc(n.plan.Announcements, func(a bgp.Announcement) bool { return a.Prefix == pfx(prefix) })
 }
 

@@ -27,8 +27,6 @@ type learned struct {
 	log      *slog.Logger
 	sink     Sink
 	sessions *sessions
-	deadHops *deadHops
-	elevated *elevated
 	suspect  bool // look for local paths that are not ours
 
 	suspicion chan struct{} // of size 1: there are suspects
@@ -47,12 +45,12 @@ type nobody struct{}
 
 func (nobody) Learned(netip.Prefix, []bgp.Path) {}
 
-func newLearned(log *slog.Logger, sink Sink, ss *sessions, hops *deadHops, high *elevated, suspect bool) *learned {
+func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learned {
 	if sink == nil {
 		sink = nobody{}
 	}
 	return &learned{
-		log: log, sink: sink, sessions: ss, deadHops: hops, elevated: high, suspect: suspect,
+		log: log, sink: sink, sessions: ss, suspect: suspect,
 		suspicion: make(chan struct{}, 1),
 		sets:      map[netip.Prefix][]bgp.Path{},
 		fresh:     map[netip.Addr]time.Time{},
@@ -123,10 +121,8 @@ func (l *learned) best(paths []server.Watched, now time.Time) {
 			continue
 		}
 		path.External = l.sessions.external(path.Peer)
-		l.deadHops.note(path.Peer, path.NextHop)
 		set = append(set, path)
 	}
-	l.elevated.note(prefix, set)
 	slices.SortFunc(set, comparePaths)
 	set = slices.Compact(set)
 	if len(set) > 1 {

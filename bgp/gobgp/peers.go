@@ -68,7 +68,7 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	want = slices.Clone(want)
 	s.applied.wanted = want
 	s.sessions.forgetOut(s.wants)
-	if !s.applied.policySet {
+	if s.applied.policy == nil {
 		return nil // without policies GoBGP accepts and passes on everything; setPolicy said why there are none
 	}
 	wanted, problems := s.confs(want)
@@ -205,7 +205,6 @@ func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
 		return err
 	}
 	delete(s.applied.peers, c.address)
-	s.deadHops.forget(c.address)
 	s.sessions.takeOut(c.address)
 	s.sessions.forgetOut(s.wants)
 	return nil

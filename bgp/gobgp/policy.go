@@ -1,251 +1,237 @@
 package gobgp
 
 import (
-	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
+	"strings"
 
-	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
-	"vpp-route-agent/internal/route"
 )
 
-// policy is all that GoBGP's policies are made from.
+// policy has GoBGP ask bgp.Policies about every path. GoBGP calls it from one goroutine.
 type policy struct {
-	pass     bgp.Policies
-	as       uint32     // our own
-	peerList []bgp.Peer // by address; of each what policies ask for
-	classes  []class
-	numbers  numbers // shared by all policies of a Speaker
+	pass      bgp.Policies
+	peers     map[netip.Addr]*bgp.Peer
+	announced map[netip.Prefix]bgp.Announcement
+	own       map[netip.Addr]struct{} // our next hops: a path with one leads back to us
+	importing map[netip.Addr]digest   // by peer: what Import depends on
+	groups    map[netip.Addr]server.Group
+	members   map[digest]bgp.Peer // one peer of each group, with an address of the family only
 
-	outside              []netip.Addr // the eBGP peers, sorted
-	unserved, reflectors []netip.Addr // iBGP peers that are no clients; those of them that are reflectors
-	own                  []netip.Addr // our own next hops, sorted: what leads back to us is rejected
-	dead                 []netip.Addr // sorted; see RejectNextHops
-	// hush keeps GoBGP from asking for each iBGP peer whether it gets what another one said, and from telling all of them when that
-	// is withdrawn, where no learned route goes to anybody. See importer.build.
-	hush bool
-	// announced are the prefixes of our own routes, sorted: of those hush makes an exception, since a path that takes the place of our own
-	// must be weighed for each peer, or ours would never be withdrawn from it.
-	announced []netip.Prefix
+	all     digest                    // of everything
+	changes map[string]*server.Change // by operations; equal ones are one pointer
 }
 
+// digest tells whether two policies treat a peer alike.
+type digest [sha256.Size]byte
+
 // policyOf keeps nothing that the owner of the plan may edit.
-func policyOf(p bgp.Plan, n numbers) policy {
-	pass := p.Policies
-	pass.NoExport, pass.OwnBlocks, pass.ExportPools = slices.Clone(pass.NoExport), slices.Clone(pass.OwnBlocks), slices.Clone(pass.ExportPools)
-	pass.Services = slices.Clone(pass.Services)
-	pass.ReflectedServices, pass.Advertisements = slices.Clone(pass.ReflectedServices), slices.Clone(pass.Advertisements)
-	pass.Filters = maps.Clone(pass.Filters)
-	pol := policy{pass: pass, as: p.Speaker.AS, numbers: n}
-	own := slices.Clone(p.Speaker.ListenAddresses)
-	for _, peer := range p.Peers {
-		pol.peerList = append(pol.peerList, bgp.Peer{
-			Address: peer.Address, RemoteAS: peer.RemoteAS, LocalAS: peer.LocalAS,
-			NextHop: peer.NextHop, SessionNextHop: peer.SessionNextHop,
-			Filters: slices.Clone(peer.Filters), Client: peer.Client, Reflector: peer.Reflector,
-		})
-		switch {
-		case peer.External():
-			pol.outside = append(pol.outside, peer.Address)
-		case !peer.Served():
-			pol.unserved = append(pol.unserved, peer.Address)
-			if peer.Reflector {
-				pol.reflectors = append(pol.reflectors, peer.Address)
-			}
-		}
-		own = append(own, peer.LocalAddress)
+func policyOf(p bgp.Plan) *policy {
+	pol := &policy{
+		pass: p.Policies.Clone(), peers: make(map[netip.Addr]*bgp.Peer, len(p.Peers)),
+		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)), own: map[netip.Addr]struct{}{},
+		importing: make(map[netip.Addr]digest, len(p.Peers)), groups: make(map[netip.Addr]server.Group, len(p.Peers)),
+		members: map[digest]bgp.Peer{}, changes: map[string]*server.Change{},
 	}
 	for _, a := range p.Announcements {
-		own = append(own, a.NextHop)
-		pol.announced = append(pol.announced, a.Prefix)
+		pol.announced[a.Prefix] = a
+		pol.own[a.NextHop] = struct{}{}
 	}
-	pol.own, pol.outside, pol.unserved, pol.reflectors = sortedAddrs(own), sortedAddrs(pol.outside), sortedAddrs(pol.unserved), sortedAddrs(pol.reflectors)
+	for _, a := range p.Speaker.ListenAddresses {
+		pol.own[a] = struct{}{}
+	}
+	for _, peer := range p.Peers {
+		peer.Filters = slices.Clone(peer.Filters)
+		pol.peers[peer.Address] = &peer
+		if peer.LocalAddress.IsValid() {
+			pol.own[peer.LocalAddress] = struct{}{}
+		}
+	}
+	pol.digests()
 	return pol
 }
 
-// passes reports whether any learned route may go to any peer: without eBGP peers and as no reflector, BGP itself forbids all of it.
-func (p policy) passes() bool { return len(p.outside) > 0 || p.pass.Reflects }
-
-func (p policy) equal(o policy) bool { return reflect.DeepEqual(p, o) }
-
-// peer returns what policies know of a peer.
-func (p policy) peer(addr netip.Addr) (bgp.Peer, bool) {
-	i, ok := slices.BinarySearchFunc(p.peerList, addr, func(p bgp.Peer, a netip.Addr) int { return p.Address.Compare(a) })
-	if !ok {
-		return bgp.Peer{}, false
+// digests finds out who is treated alike. What all have in common is digested once.
+func (p *policy) digests() {
+	own := slices.SortedFunc(maps.Keys(p.own), netip.Addr.Compare)
+	p.all = digestOf(p.pass, own, p.announced, p.peers)
+	common := p.pass
+	common.Filters = nil
+	global := digestOf(common, p.roles())
+	rules := map[string]digest{}
+	ofRules := func(peer bgp.Peer, in bool) digest {
+		key := fmt.Sprint(in, peer.Address.Is4(), strings.Join(peer.Filters, ","))
+		d, ok := rules[key]
+		if !ok {
+			d = digestOf(p.pass.Rules(peer, in))
+			rules[key] = d
+		}
+		return d
 	}
-	return p.peerList[i], true
+	for addr, peer := range p.peers {
+		to := *peer
+		to.Address = netip.IPv6Unspecified()
+		if addr.Is4() {
+			to.Address = netip.IPv4Unspecified()
+		}
+		p.importing[addr] = digestOf(own, ofRules(*peer, true), peer.External())
+		d := digestOf(global, ofRules(*peer, false), to.Address, peer.External(), peer.LocalAS, peer.Served(), peer.Reflector)
+		p.members[d] = to
+		g := server.Group{Export: d, SessionNextHop: peer.SessionNextHop}
+		switch {
+		case peer.NextHop == bgp.NextHopSelf && !peer.External():
+			g.NextHop = server.NextHopSelf
+		case peer.NextHop == bgp.NextHopKeep && peer.External():
+			g.NextHop = server.NextHopKeep
+		}
+		p.groups[addr] = g
+	}
 }
 
-// class returns the number of the class of a peer.
-func (p policy) class(addr netip.Addr) uint32 {
-	for _, c := range p.classes {
-		if slices.Contains(c.members, addr) {
-			return c.number
+// roles are those of the peers that routes come from: a reflector's export asks for them.
+func (p *policy) roles() []string {
+	var out []string
+	for addr, peer := range p.peers {
+		if p.pass.Reflects && !peer.External() {
+			out = append(out, fmt.Sprint(addr, peer.Served()))
 		}
 	}
-	return 0
-}
-
-// setPolicy makes GoBGP's policies equal to p and takes through them again what was received before and may fare differently now. Where
-// that fails, the next call does it for all peers: some paths met the new policy meanwhile, and others did not.
-func (s *Speaker) setPolicy(ctx context.Context, p policy) error {
-	p.dead = s.applied.dead
-	a := &s.applied
-	var err error
-	if p.pass.Elevated, err = s.elevatedFor(ctx, p); err != nil {
-		return err
-	}
-	p.classes = a.classes.assign(p.peerList, p.pass, func(addr netip.Addr) bool { _, ok := a.peers[addr]; return ok }, a.policy.pass.Reflects)
-	p.hush = !p.passes() && len(p.peerList) > 1 // it costs memory for each path, and a single peer has nobody to be told
-	p.announced = s.everAnnounced(p)
-	if a.policySet && a.policy.equal(p) && !a.behind {
-		return nil
-	}
-	if a.policySet && p.hush && a.policy.passes() { // first what must go is withdrawn, aloud
-		aloud := p
-		aloud.hush = false
-		if err := s.applyPolicy(ctx, aloud); err != nil {
-			return err
-		}
-	}
-	return s.applyPolicy(ctx, p)
-}
-
-// everAnnounced are the prefixes that are announced now or will be: a prefix comes in before it is announced and goes after it was withdrawn.
-func (s *Speaker) everAnnounced(p policy) []netip.Prefix {
-	if !p.hush {
-		return nil
-	}
-	all := slices.AppendSeq(slices.Clone(p.announced), maps.Keys(s.applied.announced))
-	slices.SortFunc(all, route.ComparePrefixes)
-	return slices.Compact(all)
-}
-
-// hushes reports whether learned paths of prefix are kept from being weighed for other iBGP peers.
-func (p policy) hushes(prefix netip.Prefix) bool {
-	return p.hush && !slices.Contains(p.announced, prefix)
-}
-
-func (s *Speaker) applyPolicy(ctx context.Context, p policy) error {
-	a := &s.applied
-	reviewed, err := s.changeDead(ctx, a.policy.dead, p.dead)
-	if err != nil {
-		return err
-	}
-	// SetPolicies exchanges all sets, statements and policies in one step; editing a set in place does not reach the statements that use it.
-	if err := a.server.SetPolicies(ctx, p.api()); err != nil {
-		return fmt.Errorf("gobgp: policies: %w", err)
-	}
-	if !a.policySet {
-		// Set, never deleted: a deleted assignment rejects everything. The default action is said, too.
-		for _, d := range []api.PolicyDirection{api.PolicyDirection_IMPORT, api.PolicyDirection_EXPORT} {
-			if err := a.server.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-				Name: "global", Direction: d, DefaultAction: api.RouteAction_ACCEPT, Policies: []*api.Policy{{Name: policyName(d)}},
-			}}); err != nil {
-				return fmt.Errorf("gobgp: policy assignment: %w", err)
-			}
-		}
-	}
-	old := a.policy
-	a.policy, a.policySet = p, true
-	if err := s.again(ctx, old, p, reviewed()); err != nil {
-		a.behind = true
-		return err
-	}
-	a.behind = false
-	return nil
-}
-
-func policyName(d api.PolicyDirection) string {
-	if d == api.PolicyDirection_IMPORT {
-		return "import"
-	}
-	return "export"
-}
-
-// again takes received paths through the import policy again: of all peers when our own next hops changed or it failed before, else of
-// those that a changed dead next hop concerns, and of those with a path that fares differently. Then peers to which more may go than before, or other next
-// hops, are sent what they get; no mark says that. Where that failed before, all are.
-func (s *Speaker) again(ctx context.Context, old, now policy, concerned []netip.Addr) error {
-	var peers []netip.Addr
-	for addr := range s.applied.peers {
-		peers = append(peers, addr)
-	}
-	if len(peers) == 0 {
-		return nil
-	}
-	if !s.applied.behind && slices.Equal(old.own, now.own) && old.hush == now.hush && !exportChanged(old, now) {
-		passing, err := s.concerned(ctx, old, now)
-		if err != nil {
-			return err
-		}
-		peers = sortedAddrs(slices.Concat(concerned, passing, importChanged(old, now)))
-	}
-	return errors.Join(s.review(ctx, peers), s.sendAgain(ctx, old, now))
-}
-
-// sendAgain has GoBGP send all that it should have sent to the peers of which no path tells that.
-func (s *Speaker) sendAgain(ctx context.Context, old, now policy) error {
-	var errs []error
-	for addr := range s.applied.peers {
-		before, known := old.peer(addr)
-		after, ok := now.peer(addr)
-		becomesClient := old.pass.Reflects && now.pass.Reflects && !before.Served() && after.Served()
-		otherCluster := old.pass.ClusterID != now.pass.ClusterID && now.pass.Reflects && !after.External()
-		leaves := old.pass.Leaving != now.pass.Leaving && after.External()
-		same := before.NextHop == after.NextHop && !becomesClient && !otherCluster && !leaves && old.class(addr) == now.class(addr)
-		if !known || !ok || same && !s.applied.behind {
-			continue
-		}
-		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_OUT})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: peer %s: send again: %w", addr, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// review takes what these peers have sent through the import policy again.
-func (s *Speaker) review(ctx context.Context, peers []netip.Addr) error {
-	s.deadHops.screen(peers...)
-	var errs []error
-	for _, addr := range peers {
-		if _, ok := s.applied.peers[addr]; !ok {
-			continue
-		}
-		s.log.Debug("paths meet the import policy again", "peer", addr)
-		err := s.applied.server.ResetPeer(ctx, &api.ResetPeerRequest{
-			Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_IN,
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: peer %s: policies again: %w", addr, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// api makes GoBGP's policies.
-func (p policy) api() *api.SetPoliciesRequest {
-	r := &api.SetPoliciesRequest{}
-	shared := statements{sets: &r.DefinedSets, names: map[string]int{}}
-	in, out := importer{shared, p}, exporter{shared, p}
-	in.build()
-	out.build()
-	r.Policies = []*api.Policy{{Name: "import", Statements: in.all}, {Name: "export", Statements: out.all}}
-	return r
-}
-
-func addrStrings(addrs []netip.Addr) []string {
-	out := make([]string, len(addrs))
-	for i, a := range addrs {
-		out[i] = a.String()
-	}
+	slices.Sort(out)
 	return out
 }
+
+func digestOf(parts ...any) digest {
+	text, err := json.Marshal(parts)
+	if err != nil {
+		panic("gobgp: a policy that cannot be written down: " + err.Error())
+	}
+	return sha256.Sum256(text)
+}
+
+// sameImport reports whether two policies accept the same of a peer, and change it alike.
+func (p *policy) sameImport(o *policy, peer netip.Addr) bool {
+	return p != nil && p.importing[peer] == o.importing[peer]
+}
+
+func (p *policy) equal(o *policy) bool { return p != nil && p.all == o.all }
+
+// Import implements server.Policy.
+func (p *policy) Import(from netip.Addr, path server.Path) server.Decision {
+	peer, ok := p.peers[from]
+	if !ok {
+		return server.Decision{}
+	}
+	if hop, ok := netip.AddrFromSlice(path.GetNexthop()); ok {
+		if _, ours := p.own[hop.Unmap()]; ours {
+			return server.Decision{}
+		}
+	}
+	if len(peer.Filters) == 0 {
+		return server.Decision{Accept: true}
+	}
+	r, ok := routeOf(path, peer)
+	if !ok {
+		return server.Decision{Accept: true} // nobody is told of other families
+	}
+	_, v := p.pass.Import(r)
+	return p.decision(v)
+}
+
+// Group implements server.Policy.
+func (p *policy) Group(to netip.Addr) server.Group { return p.groups[to] }
+
+// Export implements server.Policy.
+func (p *policy) Export(group any, from netip.Addr, path server.Path) server.Decision {
+	key, _ := group.(digest)
+	to, ok := p.members[key]
+	if !ok {
+		return server.Decision{}
+	}
+	if !from.IsValid() {
+		prefix, err := prefixOf(path.GetNlri())
+		if err != nil {
+			return server.Decision{}
+		}
+		r := p.announced[prefix].Route()
+		r.Prefix = prefix
+		return p.decision(p.pass.Export(r, to))
+	}
+	source, ok := p.peers[from]
+	if !ok || p.pass.Forbids(source, &to) {
+		return server.Decision{} // the most frequent answer of a mesh, without a look at the path
+	}
+	r, ok := routeOf(path, source)
+	if !ok {
+		return server.Decision{}
+	}
+	return p.decision(p.pass.Export(r, to))
+}
+
+func (p *policy) decision(v bgp.Verdict) server.Decision {
+	if !v.Accept || len(v.Operations) == 0 {
+		return server.Decision{Accept: v.Accept}
+	}
+	key := fmt.Sprint(v.Operations)
+	c, ok := p.changes[key]
+	if !ok {
+		c = changeOf(v.Operations)
+		p.changes[key] = c
+	}
+	return server.Decision{Accept: true, Change: c}
+}
+
+// changeOf is what operations come to when they are carried out in order.
+func changeOf(ops []bgp.Operation) *server.Change {
+	c := &server.Change{}
+	for _, op := range ops {
+		switch {
+		case op.Add != nil && op.Add.Large:
+			c.LargeCommunities = append(c.LargeCommunities, packet.NewLargeCommunity(op.Add.Global, op.Add.Data1, op.Add.Data2))
+		case op.Add != nil:
+			c.Communities = append(c.Communities, op.Add.Global<<16|op.Add.Data1)
+		case op.LocalPref != 0:
+			c.LocalPref = op.LocalPref
+		default:
+			c.Prepend = slices.Concat(op.Prepend, c.Prepend)
+		}
+	}
+	return c
+}
+
+// routeOf is a learned path as policies see it.
+func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
+	prefix, err := prefixOf(path.GetNlri())
+	if err != nil {
+		return bgp.Route{}, false
+	}
+	r := bgp.Route{Prefix: prefix, From: from, ASPath: path.GetAsList()}
+	r.LocalPref, _ = path.GetLocalPref()
+	for _, c := range path.GetCommunities() {
+		r.Communities = append(r.Communities, bgp.Community{Global: c >> 16, Data1: c & 0xffff})
+	}
+	for _, c := range path.GetLargeCommunities() {
+		r.Communities = append(r.Communities, bgp.Community{Large: true, Global: c.ASN, Data1: c.LocalData1, Data2: c.LocalData2})
+	}
+	return r, true
+}
+
+// setPolicy makes p the policy. Paths of the peers whose import is another one meet it again, and peers
+// are told of what they are to have and have not.
+func (s *Speaker) setPolicy(p *policy) {
+	a := &s.applied
+	if a.policy.equal(p) && !a.otherCluster {
+		return
+	}
+	old := a.policy
+	a.policy, a.otherCluster = p, false
+	a.server.SetPolicy(p, func(peer netip.Addr) bool { return !old.sameImport(p, peer) })
+}
+
+var _ server.Policy = (*policy)(nil)

@@ -1,13 +1,10 @@
 package gobgp
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
@@ -128,144 +125,6 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	for _, f := range []*far{source, client, outside} {
 		if told := f.told(); told != "" {
 			t.Errorf("a session was ended: %s", told)
-		}
-	}
-}
-
-// onlyPeer makes GoBGP's peers out to be just this one until the returned function is called, so that policies reach no other.
-func (n *node) onlyPeer(peer string) (restore func()) {
-	n.t.Helper()
-	var real map[netip.Addr]peerConf
-	swap := func(peers func() map[netip.Addr]peerConf) {
-		n.t.Helper()
-		err := n.ask(n.t.Context(), func(context.Context) error {
-			real, n.applied.peers = n.applied.peers, peers()
-			return nil
-		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
-	}
-	swap(func() map[netip.Addr]peerConf { return map[netip.Addr]peerConf{addr(peer): {}} })
-	return func() { swap(func() map[netip.Addr]peerConf { return real }) }
-}
-
-// Paths that could not be taken through a policy again are, by the next call with the same policy or another.
-func TestFailedReevaluationIsDoneLater(t *testing.T) {
-	l := newLab(t)
-	n := l.node(64512)
-	n.farPeer("127.0.0.60", 64512)
-	set(t, n)
-	f := dialFar(t, n, "127.0.0.60", 64512, 90, true, gracefulCap(false))
-	f.announce("10.1.0.0/26", "192.0.2.1")
-	n.wantHops("10.1.0.0/26", "192.0.2.1")
-
-	dead := []netip.Addr{addr("192.0.2.1")}
-	fails := func(hops []netip.Addr) {
-		t.Helper()
-		restore := n.onlyPeer("127.0.0.99")
-		n.deadHops.note(addr("127.0.0.99"), addr("192.0.2.1"))
-		if err := n.RejectNextHops(t.Context(), hops); err == nil {
-			t.Fatal("GoBGP has reset a peer that it does not have")
-		}
-		restore()
-	}
-	fails(dead)
-	if err := n.RejectNextHops(t.Context(), dead); err != nil {
-		t.Fatal(err)
-	}
-	n.wantHops("10.1.0.0/26")
-	fails(nil)
-	set(t, n)
-	n.wantHops("10.1.0.0/26", "192.0.2.1")
-
-	// Back to what was before the failure is a change, too.
-	fails(dead)
-	f.announce("10.1.1.0/26", "192.0.2.1") // meets the new policy
-	eventually(t, "received", 2, func() int { return n.farState("127.0.0.60").Received })
-	n.wantHops("10.1.1.0/26")
-	if err := n.RejectNextHops(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	n.wantHops("10.1.1.0/26", "192.0.2.1")
-}
-
-// Who may have missed something, because sending it failed, is sent all that it gets.
-func TestFailedSendingIsDoneLater(t *testing.T) {
-	l := newLab(t)
-	n := l.node(64512)
-	n.farPeer("127.0.0.97", 65001)
-	n.announce("10.1.0.0/26", n.addr.String())
-	n.plan.Policies.OwnBlocks = []netip.Prefix{pfx("10.1.0.0/26")}
-	set(t, n)
-	f := dialFar(t, n, "127.0.0.97", 65001, 90, true, gracefulCap(false))
-	eventually(t, "received", 1, f.count)
-	set(t, n)
-	if err := n.ask(t.Context(), func(context.Context) error { n.applied.behind = true; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	set(t, n)
-	eventually(t, "received again", 2, f.count)
-	set(t, n) // and no more than that
-	time.Sleep(200 * time.Millisecond)
-	if got := f.count(); got != 2 {
-		t.Errorf("%d UPDATEs, want 2", got)
-	}
-}
-
-// Without policies GoBGP accepts and passes on everything: no peer is let in before they are there.
-func TestNoPeersWithoutPolicies(t *testing.T) {
-	l := newLab(t)
-	n := l.unset(64512)
-	if err := n.RejectNextHops(t.Context(), []netip.Addr{addr("192.0.2.9")}); err != nil {
-		t.Fatal(err)
-	}
-	n.farPeer("127.0.0.61", 65001)
-	n.farPeer("127.0.0.62", 65002)
-	n.announce("10.1.0.0/26", n.addr.String())
-	n.plan.Restarting = true
-	n.plan.Policies.NoExport = []netip.Prefix{{}}
-	if err := n.Set(t.Context(), n.plan); err == nil {
-		t.Fatal("GoBGP took an invalid policy")
-	}
-	if err := n.RejectNextHops(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(retryInterval + time.Second)
-	if got := n.listPeers().peers; len(got) > 1 { // the holdout
-		t.Errorf("GoBGP has peers: %v", got)
-	}
-	if got := n.Peers(); len(got) > 0 {
-		t.Errorf("the plan's peers are taken: %v", got)
-	}
-	n.plan.Policies.NoExport = nil
-	set(t, n)
-	dialFar(t, n, "127.0.0.61", 65001, 90, true, gracefulCap(false)).wantToldOfRestart(true)
-	dialFar(t, n, "127.0.0.62", 65002, 90, true, gracefulCap(false)).wantToldOfRestart(true)
-}
-
-func TestChangedPrefixes(t *testing.T) {
-	pool, block := pfx("10.0.0.0/8"), pfx("10.1.0.0/26")
-	with := func(external bool, own ...netip.Prefix) policy {
-		p := policy{pass: bgp.Policies{ExportPools: []netip.Prefix{pool}, OwnBlocks: own}}
-		if external {
-			p.outside = []netip.Addr{addr("192.0.2.1")}
-		}
-		return p
-	}
-	for _, c := range []struct {
-		name     string
-		old, now policy
-		want     []netip.Prefix
-	}{
-		{"nothing", with(true, block), with(true, block), nil},
-		{"nobody outside asks", with(false), with(false, block), nil},
-		{"a block came", with(true), with(true, block), []netip.Prefix{block}},
-		{"a block went", with(true, block), with(true), []netip.Prefix{block}},
-		{"the first external peer", with(false), with(true), []netip.Prefix{pfx("0.0.0.0/0"), pfx("::/0")}},
-	} {
-		if got := changedPrefixes(c.old, c.now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -107,11 +107,6 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 	if !slices.Equal(since(), up) {
 		t.Error("a session was reset")
 	}
-	for _, f := range fars {
-		if m := f.marks(); len(m) > 0 {
-			t.Errorf("marks came out: %v", m)
-		}
-	}
 }
 
 // A filter that changes is heard of by the peers that have it, as far as routes concern them, and by no other.

@@ -90,43 +90,7 @@ func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 }
 
-// Two routers of one AS. Where a route goes that both were sent, and what is left is one that is not sent to them since it has their AS, they are
-// told that it is gone. Who was sent nothing is told nothing.
-func TestWithdrawnWhereTheNextIsALoop(t *testing.T) {
-	l := newLab(t)
-	n := l.node(64512)
-	n.farPeer("127.0.0.150", 65001)
-	n.farPeer("127.0.0.151", 65001)
-	n.farPeer("127.0.0.152", 64512)
-	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.1.0.0/16"), pfx("10.2.0.0/16"), pfx("10.99.0.0/16")}
-	n.announce("10.1.0.0/26", n.addr.String())
-	set(t, n)
-	a := dialFar(t, n, "127.0.0.150", 65001, 90, true, gracefulCap(false))
-	b := dialFar(t, n, "127.0.0.151", 65001, 90, true, gracefulCap(false))
-	inside := dialFar(t, n, "127.0.0.152", 64512, 90, true, gracefulCap(false))
-	inside.announce("10.2.0.0/26", "192.0.2.9")
-	inside.announce("10.3.0.0/26", "192.0.2.9") // in no pool
-	both := []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.2.0.0/26")}
-	eventually(t, "a", both, a.received)
-	eventually(t, "b", both, b.received)
-	for _, p := range []string{"10.1.0.0/26", "10.2.0.0/26", "10.3.0.0/26"} {
-		a.announce(p, "192.0.2.1", 65001, 64513)
-	}
-	n.inOrder(a, 65001)
-	updates := b.count()
-	n.withdraw("10.1.0.0/26")
-	set(t, n)
-	inside.withdraw("10.2.0.0/26")
-	inside.withdraw("10.3.0.0/26")
-	for _, p := range []string{"10.1.0.0/26", "10.2.0.0/26", "10.3.0.0/26"} {
-		n.wantHops(p, "192.0.2.1")
-	}
-	eventually(t, "b", nil, b.received)
-	n.inOrder(inside) // which both are sent, and is withdrawn again
-	eventually(t, "UPDATEs to b: two withdrawals, and the two of the last prefix", updates+4, b.count)
-}
-
-// The same inside: a router's route has our AS in its path, for which the BGPPeer allows it (numAllowedLocalASNumbers). Our own comes before it;
+// A router's route has our AS in its path, for which the BGPPeer allows it (numAllowedLocalASNumbers). Our own comes before it;
 // when ours goes, the nodes of the mesh must hear so.
 func TestMeshHearsThatOursIsGone(t *testing.T) {
 	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})

@@ -64,8 +64,6 @@ type Speaker struct {
 	cfg      Config
 	log      *slog.Logger
 	sessions *sessions
-	deadHops *deadHops
-	elevated *elevated
 	learned  *learned
 	lister   lister
 	requests chan request  // to the goroutine of Run
@@ -79,21 +77,16 @@ type Speaker struct {
 
 // applied is what GoBGP has been made to be.
 type applied struct {
-	server    *server.BgpServer
-	speaker   *bgp.Speaker // nil while BGP is stopped
-	wanted    []bgp.Peer   // of the last plan, for retries
-	peers     map[netip.Addr]peerConf
-	announced map[netip.Prefix]bgp.Announcement
-	marks     map[netip.Prefix][]mark // of announced
-	classes   classes
-	numbers   numbers
-	policy    policy
-	policySet bool                           // no peer is added before
-	behind    bool                           // received paths may not have met policy
-	passwords map[calico.SecretKeyRef]string // as last known
-	dead      []netip.Addr                   // sorted; see RejectNextHops
-	restart   *restart                       // nil when there was none, or it is over
-	clusterID netip.Addr                     // zero: the router ID
+	server       *server.BgpServer
+	speaker      *bgp.Speaker // nil while BGP is stopped
+	wanted       []bgp.Peer   // of the last plan, for retries
+	peers        map[netip.Addr]peerConf
+	announced    map[netip.Prefix]bgp.Announcement
+	policy       *policy                        // nil: none yet, and no peer is added before
+	passwords    map[calico.SecretKeyRef]string // as last known
+	restart      *restart                       // nil when there was none, or it is over
+	clusterID    netip.Addr                     // zero: the router ID
+	otherCluster bool                           // since the policy was set
 }
 
 // view is what other goroutines may know of applied; its values are never edited.
@@ -121,22 +114,18 @@ func New(cfg Config) (*Speaker, error) {
 		return nil, err
 	}
 	cfg.LimitRetry = cmp.Or(cfg.LimitRetry, DefaultLimitRetry)
-	ss, hops, high := newSessions(), newDeadHops(), newElevated()
+	ss := newSessions()
 	s := &Speaker{
 		cfg:      cfg,
 		log:      cfg.Log,
 		sessions: ss,
-		deadHops: hops,
-		elevated: high,
-		learned:  newLearned(cfg.Log, cfg.Sink, ss, hops, high, cfg.GRPCWrite),
+		learned:  newLearned(cfg.Log, cfg.Sink, ss, cfg.GRPCWrite),
 		requests: make(chan request),
 		fatal:    make(chan error, 1),
 		ended:    make(chan struct{}),
 	}
 	s.applied.peers = map[netip.Addr]peerConf{}
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
-	s.applied.marks = map[netip.Prefix][]mark{}
-	s.applied.numbers = numbers{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
 	return s, nil
@@ -179,16 +168,11 @@ func (s *Speaker) Run(ctx context.Context) error {
 			s.restartExpired(ctx)
 		case <-s.learned.suspicion:
 			s.removeForeign(ctx)
-		case <-s.deadHops.found:
-			s.reviewResurfaced(ctx)
-		case <-s.elevated.changed:
-			s.passElevated(ctx)
 		case now := <-tick.C:
 			s.learned.freshen(now)
 			s.restartIncomplete(ctx, now)
 			s.restartLimited(ctx, now)
 			s.watchRestart(ctx, now)
-			s.passElevated(ctx)
 		case <-retry.C:
 			s.retryPeers(ctx)
 		}
@@ -249,24 +233,25 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
 		s.setClusterID(p.Policies.ClusterID)
 		s.applied.server.SendSeveralPaths(p.Policies.Reflects) // to those with ADD-PATH, as BIRD does to its clients
-		pol := policyOf(p, s.applied.numbers)
-		err := errors.Join(s.setPolicy(ctx, pol), s.announce(ctx, p.Announcements))
-		s.applied.classes.settled = err == nil
-		return errors.Join(deaf, err, s.setPeers(ctx, p.Peers))
+		s.setPolicy(policyOf(p))
+		return errors.Join(deaf, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})
 }
 
-// RejectNextHops rejects, on import, paths with one of these next hops, so that a dead best path does not hide a live second one
-// (GoBGP has no next-hop tracking). The list replaces the one before and survives Set; announcements are not concerned. A change
-// takes the paths of those peers through policy again that may have one with such a next hop.
+// RejectNextHops takes these next hops out of GoBGP's choice of best paths, so that a dead best path does
+// not hide a live second one. The list replaces the one before and survives Set; announcements are not
+// concerned.
 func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
-	dead = sortedAddrs(dead)
-	return s.ask(ctx, func(ctx context.Context) error {
-		s.applied.dead = dead
-		if !s.applied.policySet {
-			return nil // Set brings it
-		}
-		return s.setPolicy(ctx, s.applied.policy)
+	set := make(map[netip.Addr]struct{}, len(dead))
+	for _, a := range dead {
+		set[a] = struct{}{}
+	}
+	return s.ask(ctx, func(context.Context) error {
+		s.applied.server.SetUsable(func(_ netip.Prefix, hop netip.Addr) bool {
+			_, is := set[hop]
+			return !is
+		})
+		return nil
 	})
 }
 
@@ -318,14 +303,12 @@ func (e deafError) Unwrap() error { return e.error }
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
 	s.abandonRestart()
-	s.deadHops.reset()
-	s.elevated.forget()
-	s.applied.speaker, s.applied.policySet, s.applied.behind = nil, false, false
+	s.applied.speaker, s.applied.policy = nil, nil
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
 	}
 	s.applied.peers, s.applied.clusterID = map[netip.Addr]peerConf{}, netip.Addr{}
-	s.applied.announced, s.applied.marks = map[netip.Prefix]bgp.Announcement{}, map[netip.Prefix][]mark{}
+	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.publish(func(v *view) { v.server, v.announced = nil, nil })
 }
 

@@ -68,7 +68,7 @@ func byAPI(t *testing.T, n *node) (*learned, *recorder) {
 	for _, p := range n.plan.Peers {
 		ss.add(p.Address, p.External())
 	}
-	l := newLearned(slog.New(slog.DiscardHandler), r, ss, newDeadHops(), newElevated(), false)
+	l := newLearned(slog.New(slog.DiscardHandler), r, ss, false)
 	if err := watchAPI(t.Context(), n.applied.server, l.take); err != nil {
 		t.Fatal(err)
 	}

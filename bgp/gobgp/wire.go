@@ -12,7 +12,7 @@ func (s *Speaker) setClusterID(id netip.Addr) {
 	if id == s.applied.clusterID {
 		return
 	}
-	s.applied.clusterID = id
+	s.applied.clusterID, s.applied.otherCluster = id, true
 	if !id.IsValid() {
 		id = s.applied.speaker.RouterID
 	}

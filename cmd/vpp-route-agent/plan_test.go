@@ -91,7 +91,7 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 				}
 			}
 			for _, from := range p.Peers {
-				route, in := p.Policies.Import(plainRoute(prefix, &from))
+				route, in := p.Policies.Import(plainRoute(prefix, &from, p.Policies))
 				got, told := answers[from.Address]
 				if want := in.Accept && from.Address != at.Peer; told != want {
 					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.Address, at.Peer, told, want)

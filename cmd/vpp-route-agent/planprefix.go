@@ -52,7 +52,7 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	}
 	learned := map[netip.Addr]bgp.Route{} // what import lets in, by peer
 	for _, peer := range peers {
-		route, v := p.Policies.Import(plainRoute(prefix, peer))
+		route, v := p.Policies.Import(plainRoute(prefix, peer, p.Policies))
 		if v.Accept {
 			learned[peer.Address] = route
 		}
@@ -65,8 +65,8 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	}
 	for i, to := range peers {
 		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
-		high := elevatable(learned, p.Policies)
-		if then := passOn(peers, high, *to, p.Policies.WithElevated(prefix)); !slices.EqualFunc(then, passOn(peers, high, *to, p.Policies), sameVerdict) {
+		normal, high := elevatable(learned, p.Policies)
+		if then := passOn(peers, high, *to, p.Policies); !slices.EqualFunc(then, passOn(peers, normal, *to, p.Policies), sameVerdict) {
 			out.Peers[i].Elevated = then
 		}
 	}
@@ -95,8 +95,8 @@ func whyNotAnnounced(prefix netip.Prefix, p bgp.Plan) string {
 	return "neither a block nor an address of this node"
 }
 
-func plainRoute(prefix netip.Prefix, from *bgp.Peer) bgp.Route {
-	r := bgp.Route{Prefix: prefix, From: from}
+func plainRoute(prefix netip.Prefix, from *bgp.Peer, p bgp.Policies) bgp.Route {
+	r := bgp.Route{Prefix: prefix, From: from, LocalPref: p.Normal(prefix)}
 	if from.External() {
 		r.ASPath = []uint32{from.RemoteAS}
 	}
@@ -122,16 +122,23 @@ func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, po
 	return all
 }
 
-// elevatable are the routes that may have a LOCAL_PREF above the normal one: those of which it is not known, being an iBGP peer's word, and those that
-// import gives one.
-func elevatable(learned map[netip.Addr]bgp.Route, p bgp.Policies) map[netip.Addr]bgp.Route {
-	out := map[netip.Addr]bgp.Route{}
+// elevatable are the routes that may have a LOCAL_PREF above the normal one, as they are with and without:
+// those of iBGP peers, who say it, and those that import gives one.
+func elevatable(learned map[netip.Addr]bgp.Route, p bgp.Policies) (normal, high map[netip.Addr]bgp.Route) {
+	normal, high = map[netip.Addr]bgp.Route{}, map[netip.Addr]bgp.Route{}
 	for from, r := range learned {
-		if r.LocalPref == 0 || p.Elevates(r) {
-			out[from] = r
+		switch {
+		case p.Elevates(r):
+			high[from] = r
+			r.LocalPref = p.Normal(r.Prefix)
+			normal[from] = r
+		case !r.From.External():
+			normal[from] = r
+			r.LocalPref = p.Normal(r.Prefix) + 1
+			high[from] = r
 		}
 	}
-	return out
+	return normal, high
 }
 
 func sameVerdict(a, b learnedVerdict) bool { return slices.Equal(a.From, b.From) && a.equal(b.verdict) }

@@ -5,7 +5,6 @@ package server
 import (
 	"net"
 
-	"github.com/osrg/gobgp/v3/internal/pkg/table"
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 )
 
@@ -21,13 +20,4 @@ func (s *BgpServer) SetClusterID(id net.IP) {
 		}
 		return nil
 	}, false)
-}
-
-// withdrawalOf withdraws old, which may have been sent before path, of which it is known that it is not to be sent. A path that goes was
-// not sent either.
-func withdrawalOf(path, old *table.Path) *table.Path {
-	if old == nil || path.IsWithdraw {
-		return nil
-	}
-	return old.Clone(true)
 }

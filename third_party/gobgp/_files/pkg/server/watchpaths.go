@@ -17,7 +17,7 @@ type Watched struct {
 	Peer       netip.Addr                   // who sent the path or the End-of-RIB, whose session it is; not valid: this speaker
 	NLRI       bgp.AddrPrefixInterface      // nil: no path
 	Attributes []bgp.PathAttributeInterface // of a path that is not withdrawn; shared, to be read only, and not to be serialized, which writes lengths
-	Withdrawn  bool                         // no path to the prefix is left
+	Withdrawn  bool                         // no path to the prefix is left that can be used
 	Stale      bool                         // kept by graceful restart
 	More       bool                         // the next path belongs to the same set
 	EndOfRIB   bgp.RouteFamily              // 0: none
@@ -229,8 +229,8 @@ func (q *watchQueue) add(set []*table.Path) {
 		if p == nil { // no change
 			continue
 		}
-		w := Watched{Peer: watchedAddr(p.GetSource().Address), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw, Stale: p.IsStale(), More: true}
-		if !p.IsWithdraw {
+		w := Watched{Peer: watchedAddr(p.GetSource().Address), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw || p.IsNexthopInvalid, Stale: p.IsStale(), More: true}
+		if !w.Withdrawn {
 			w.Attributes = p.SharedPathAttrs()
 		}
 		q.waiting.all = append(q.waiting.all, w)

@@ -1,0 +1,518 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/osrg/gobgp/v3/internal/pkg/table"
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// adjOut is the Adj-RIB-Out (RFC 4271 §3.2) of all peers. GoBGP has none: it asks the policy of today
+// what was sent yesterday. The server goroutine owns it.
+//
+// Peers that are sent the same are one group, with one table and one encoding of each message. A group's
+// table says for each route what its members have, and whom the route came from: that one does not have
+// it. So a table costs the same for one member and for a thousand.
+type adjOut struct {
+	policy  Policy
+	groups  map[groupKey]*outGroup
+	changed []*table.Update // of prefixes, in order, which groups have not met yet
+	held    bool            // nobody is told for now
+	unsent  int             // routes that policy let out and no message can hold
+}
+
+func newAdjOut() *adjOut { return &adjOut{groups: map[groupKey]*outGroup{}} }
+
+// groupKey is all that the routes which a peer is sent depend on.
+type groupKey struct {
+	Group
+	family             bgp.RouteFamily
+	addPath, twoByteAS bool
+	external           bool
+	as, localAS        uint32
+	localAddress       netip.Addr
+	clusterID          string
+}
+
+// outGroup are the peers that are sent the same in one family.
+type outGroup struct {
+	key     groupKey
+	members []*peer
+	rib     map[routeName]sentRoute
+
+	dump *updates // what a new member is sent; nil since rib has changed
+	told bool     // that a route has no room in a message
+}
+
+// routeName names a route in a session. It has no pointers, since there may be millions.
+type routeName struct {
+	addr [16]byte
+	id   uint32 // the path identifier with ADD-PATH (RFC 7911 §3), else 0
+	bits uint8
+	six  bool
+}
+
+// sentRoute is what a group's members have of a route.
+type sentRoute struct {
+	digest uint64          // of the attributes
+	source *table.PeerInfo // who sent it to us
+}
+
+// nameOf returns the name of a route; ok is false for families that no neighbour of ours has.
+func nameOf(nlri bgp.AddrPrefixInterface, id uint32) (name routeName, ok bool) {
+	name.id = id
+	switch n := nlri.(type) {
+	case *bgp.IPv6AddrPrefix:
+		name.bits, name.six = n.Length, true
+		copy(name.addr[:], n.Prefix.To16())
+	case *bgp.IPAddrPrefix:
+		name.bits = n.Length
+		copy(name.addr[:], n.Prefix.To4())
+	default:
+		return name, false
+	}
+	return name, true
+}
+
+func (n routeName) prefix() netip.Prefix {
+	if n.six {
+		return netip.PrefixFrom(netip.AddrFrom16(n.addr), int(n.bits))
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte(n.addr[:4])), int(n.bits))
+}
+
+// note takes what happened to prefixes.
+func (s *BgpServer) note(dsts []*table.Update) {
+	s.adjOut.changed = append(s.adjOut.changed, dsts...)
+}
+
+// tellPeers has the groups meet what happened to prefixes since it was called before.
+func (s *BgpServer) tellPeers() {
+	if s.adjOut == nil || s.adjOut.held || len(s.adjOut.changed) == 0 {
+		return
+	}
+	changed := s.adjOut.changed
+	s.adjOut.changed = nil
+	for _, g := range s.adjOut.groups {
+		b := newBuilder(s, g)
+		for _, u := range changed {
+			b.meet(u.KnownPathList, u.OldKnownPathList)
+		}
+		b.deliver()
+	}
+}
+
+// join makes a peer whose session is up, and which is to be told of routes, a member of its groups. It is
+// sent what they have and then, if it knows graceful restart, End-of-RIB.
+func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
+	if !needToAdvertise(peer) {
+		return
+	}
+	if peer.out == nil {
+		peer.out = s.newOutPeer(peer)
+	}
+	negotiated := peer.negotiatedRFList()
+	for _, f := range families {
+		if !slices.Contains(negotiated, f) || slices.ContainsFunc(peer.out.groups, func(g *outGroup) bool { return g.key.family == f }) {
+			continue
+		}
+		key := s.groupKey(peer, f)
+		g := s.adjOut.groups[key]
+		if g == nil {
+			g = &outGroup{key: key, rib: map[routeName]sentRoute{}}
+			s.adjOut.groups[key] = g
+		}
+		g.members = append(g.members, peer)
+		peer.out.groups = append(peer.out.groups, g)
+		peer.out.send(s.contents(g))
+		if peer.isGracefulRestartEnabled() {
+			peer.out.send(endOfRIB(f))
+		}
+	}
+}
+
+// refresh sends a peer once more all that it has (RFC 2918 §4). There is one such dump on its way at a time.
+func (s *BgpServer) refresh(peer *peer, families []bgp.RouteFamily) []*table.Path {
+	if s.adjOut == nil {
+		paths, _ := s.getBestFromLocal(peer, families)
+		return paths
+	}
+	if peer.out != nil {
+		for _, g := range peer.out.groups {
+			if slices.Contains(families, g.key.family) && !peer.out.dumping.Load() {
+				peer.out.send(s.contents(g))
+			}
+		}
+	}
+	return nil
+}
+
+// leave ends the membership of a peer, whose session has ended.
+func (s *BgpServer) leave(peer *peer) {
+	if peer.out == nil {
+		return
+	}
+	for _, g := range peer.out.groups {
+		s.removeMember(g, peer)
+	}
+	peer.out = nil
+}
+
+func (s *BgpServer) removeMember(g *outGroup, p *peer) {
+	g.members = slices.DeleteFunc(g.members, func(m *peer) bool { return m == p })
+	if len(g.members) == 0 && s.adjOut.groups[g.key] == g {
+		delete(s.adjOut.groups, g.key)
+	}
+}
+
+func (s *BgpServer) groupKey(peer *peer, f bgp.RouteFamily) groupKey {
+	peer.fsm.lock.RLock()
+	k := groupKey{
+		family:       f,
+		twoByteAS:    peer.fsm.twoByteAsTrans,
+		external:     peer.fsm.pConf.Config.LocalAs != peer.fsm.pConf.State.PeerAs,
+		as:           peer.fsm.pConf.State.PeerAs,
+		localAS:      peer.fsm.pConf.Config.LocalAs,
+		localAddress: addrOf(peer.fsm.peerInfo.LocalAddress),
+		clusterID:    string(peer.fsm.pConf.RouteReflector.State.RouteReflectorClusterId),
+	}
+	address := addrOf(peer.fsm.peerInfo.Address)
+	peer.fsm.lock.RUnlock()
+	k.addPath = peer.isAddPathSendEnabled(f)
+	k.Group = s.adjOut.policy.Group(address)
+	return k
+}
+
+// contents is all that the members of a group have. A group that was made just now gets it.
+func (s *BgpServer) contents(g *outGroup) *updates {
+	if g.dump == nil {
+		b := newBuilder(s, g)
+		b.again = true
+		for _, d := range s.destinations(g) {
+			b.meet(d.GetAllKnownPathList(), nil)
+		}
+		g.dump = b.updates()
+		g.dump.dump = true
+	}
+	return g.dump
+}
+
+func (s *BgpServer) destinations(g *outGroup) map[string]*table.Destination {
+	t, ok := s.globalRib.Tables[g.key.family]
+	if !ok {
+		return nil
+	}
+	return t.GetDestinations()
+}
+
+// review has a group meet all prefixes, for a reason that is not in their paths.
+func (s *BgpServer) review(g *outGroup) {
+	b := newBuilder(s, g)
+	for _, d := range s.destinations(g) {
+		known := d.GetAllKnownPathList()
+		b.meet(known, known)
+	}
+	b.deliver()
+}
+
+// SendSeveralPaths says what neighbours with ADD-PATH are sent of each prefix: all paths that policy lets
+// out, or the best alone. Those that are up are told of the difference.
+func (s *BgpServer) SendSeveralPaths(yes bool) {
+	s.mgmtOperation(func() error {
+		if s.several == yes {
+			return nil
+		}
+		s.several = yes
+		if s.adjOut != nil {
+			for _, g := range s.adjOut.groups {
+				if g.key.addPath {
+					s.review(g)
+				}
+			}
+		}
+		return nil
+	}, false)
+}
+
+// regroup moves peers that the policy treats otherwise than before into other groups. A group that nobody
+// is in yet begins with what most of its members have; the others are told of the difference.
+func (s *BgpServer) regroup() {
+	type move struct {
+		from    *outGroup
+		members []*peer
+	}
+	moves := map[groupKey][]move{}
+	for _, g := range s.adjOut.groups {
+		split := map[groupKey][]*peer{}
+		for _, p := range g.members {
+			if key := s.groupKey(p, g.key.family); key != g.key {
+				split[key] = append(split[key], p)
+			}
+		}
+		for key, members := range split {
+			moves[key] = append(moves[key], move{g, members})
+		}
+	}
+	for key, all := range moves {
+		slices.SortFunc(all, func(a, b move) int { return len(b.members) - len(a.members) })
+		g, ok := s.adjOut.groups[key]
+		if !ok {
+			g = &outGroup{key: key, rib: maps.Clone(all[0].from.rib)}
+			s.adjOut.groups[key] = g
+			for _, p := range all[0].members {
+				s.moveMember(p, all[0].from, g)
+			}
+			s.review(g)
+			all = all[1:]
+		}
+		for _, m := range all {
+			for _, p := range m.members {
+				b := s.difference(m.from, g)
+				s.moveMember(p, m.from, g)
+				b.deliverTo(p)
+			}
+		}
+	}
+}
+
+// moveMember gives a peer another group. The old one stays in the set of groups while others may still
+// move out of it.
+func (s *BgpServer) moveMember(p *peer, from, to *outGroup) {
+	s.removeMember(from, p)
+	to.members = append(to.members, p)
+	p.out.groups[slices.Index(p.out.groups, from)] = to
+	if p.out.lagging != nil { // what it was to hear of, it hears of as a member of the new group
+		p.out.lagging[to] = p.out.lagging[from]
+		delete(p.out.lagging, from)
+	}
+}
+
+// difference is what makes the routes of one group those of another.
+func (s *BgpServer) difference(from, to *outGroup) *builder {
+	b := newBuilder(s, to)
+	b.again = true
+	for _, d := range s.destinations(to) {
+		b.meet(d.GetAllKnownPathList(), nil)
+	}
+	ops := b.ops
+	b.ops, b.at = nil, nil
+	for _, o := range ops {
+		had, ok := from.rib[o.name]
+		if ok && had.digest == o.attrs.digest && had.source == o.now {
+			continue
+		}
+		o.before = nil
+		if ok {
+			o.before = had.source
+		}
+		b.add(o)
+	}
+	for name, had := range from.rib {
+		if _, ok := to.rib[name]; !ok {
+			b.add(op{name: name, before: had.source})
+		}
+	}
+	return b
+}
+
+// advertised returns what a peer has, for listings.
+func (s *BgpServer) advertised(peer *peer, families []bgp.RouteFamily) []*table.Path {
+	if s.adjOut == nil {
+		paths, _ := s.getBestFromLocal(peer, families)
+		return paths
+	}
+	var out []*table.Path
+	if peer.out == nil {
+		return out
+	}
+	for _, g := range peer.out.groups {
+		if !slices.Contains(families, g.key.family) {
+			continue
+		}
+		for _, d := range s.destinations(g) {
+			for _, p := range s.candidates(g, d.GetAllKnownPathList()) {
+				if addrOf(p.GetSource().Address) == peer.out.address {
+					continue
+				}
+				if d := s.export(g, p); d.Accept {
+					out = append(out, s.exported(g, p, d.Change))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// outPeer is what one session of a peer waits for.
+type outPeer struct {
+	address netip.Addr
+	groups  []*outGroup
+	send    func(*updates)
+	drained func() // waits for the server goroutine
+
+	waiting atomic.Int64 // bytes in the session's queue
+	dumping atomic.Bool  // a dump is among them
+	// lagging are the routes that the peer is to hear of when its queue has drained; nil while it keeps
+	// up. So a peer that reads slowly has no more wait for it than the queue and each route's name.
+	lagging map[*outGroup]map[routeName]struct{}
+	behind  atomic.Bool
+}
+
+// outgoingLimit is how many bytes may wait for a peer before it counts as lagging. Sockets hold more.
+const outgoingLimit = 1 << 20
+
+func (s *BgpServer) newOutPeer(peer *peer) *outPeer {
+	o := &outPeer{address: addrOf(peer.fsm.peerInfo.Address)}
+	queue := peer.fsm.outgoingCh
+	o.send = func(u *updates) {
+		if len(u.messages) == 0 {
+			return
+		}
+		o.waiting.Add(u.size)
+		if u.dump {
+			o.dumping.Store(true)
+		}
+		queue.In() <- queued{u, o}
+	}
+	o.drained = func() {
+		s.mgmtOperation(func() error {
+			if peer.out == o {
+				s.catchUp(peer)
+			}
+			return nil
+		}, false)
+	}
+	return o
+}
+
+// postpone notes that a lagging peer is to hear of the builder's routes later.
+func (o *outPeer) postpone(b *builder) {
+	if o.lagging == nil {
+		o.lagging = map[*outGroup]map[routeName]struct{}{}
+	}
+	names := o.lagging[b.g]
+	if names == nil {
+		names = map[routeName]struct{}{}
+		o.lagging[b.g] = names
+	}
+	for _, op := range b.ops {
+		names[op.name] = struct{}{}
+	}
+	o.behind.Store(true)
+	if o.waiting.Load() == 0 { // it drained in this moment
+		go o.drained()
+	}
+}
+
+// catchUp tells a peer whose queue has drained how things stand now.
+func (s *BgpServer) catchUp(peer *peer) {
+	lagging := peer.out.lagging
+	peer.out.lagging = nil
+	peer.out.behind.Store(false)
+	for g, names := range lagging {
+		b := newBuilder(s, g)
+		b.again = true
+		for name := range names {
+			b.meet(s.known(g, name.prefix()), nil)
+			if _, ok := g.rib[name]; !ok {
+				b.add(op{name: name})
+			}
+		}
+		for i := range b.ops { // what it has by now came from anybody
+			b.ops[i].before = anybody
+		}
+		b.deliverTo(peer)
+	}
+}
+
+// anybody is the source of a route that may have come from anybody.
+var anybody = &table.PeerInfo{}
+
+func (s *BgpServer) known(g *outGroup, p netip.Prefix) []*table.Path {
+	var nlri bgp.AddrPrefixInterface = bgp.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
+	if p.Addr().Is4() {
+		nlri = bgp.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())
+	}
+	if d := s.globalRib.Tables[g.key.family].GetDestination(nlri); d != nil {
+		return d.GetAllKnownPathList()
+	}
+	return nil
+}
+
+// candidates are the paths of a prefix that a group may get.
+func (s *BgpServer) candidates(g *outGroup, known []*table.Path) []*table.Path {
+	if !g.key.addPath || !s.several {
+		known = known[:min(1, len(known))]
+	}
+	for i, p := range known { // those whose next hop cannot be used are last
+		if p.IsNexthopInvalid {
+			return known[:i]
+		}
+	}
+	return known
+}
+
+// export asks the policy.
+func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
+	if !g.key.external && p.IsIBGP() && slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
+		return Decision{} // RFC 4456 §8: it went through our cluster
+	}
+	return s.adjOut.policy.Export(g.key.Export, addrOf(p.GetSource().Address), p)
+}
+
+// exported returns a path as a group gets it.
+func (s *BgpServer) exported(g *outGroup, path *table.Path, c *table.Change) *table.Path {
+	fsm := g.members[0].fsm
+	fsm.lock.RLock()
+	p := table.UpdatePathAttrs(fsm.logger, fsm.gConf, fsm.pConf, fsm.peerInfo, path)
+	local := fsm.peerInfo.LocalAddress
+	fsm.lock.RUnlock()
+	switch {
+	case path.IsLocal():
+		if g.key.SessionNextHop {
+			p.SetNexthop(local)
+		}
+	case g.key.NextHop == NextHopSelf:
+		p.SetNexthop(local)
+	case g.key.NextHop == NextHopKeep:
+		p.SetNexthop(path.GetNexthop())
+	}
+	p.Apply(c)
+	if g.key.external {
+		p.RemoveLocalPref() // RFC 4271 §5.1.5
+	}
+	return p
+}
+
+// cannotSend notes that no message can hold a route as policy lets it out. The group's members do without it.
+func (s *BgpServer) cannotSend(g *outGroup, p *table.Path) {
+	s.adjOut.unsent++
+	if g.told {
+		return
+	}
+	g.told = true
+	s.logger.Warn("a route cannot be announced: its attributes fill a message, or its next hop is of another family",
+		log.Fields{
+			"Topic":  "Peer",
+			"Key":    g.members[0].ID(),
+			"Prefix": p.GetPrefix(),
+			"Source": p.GetSource().Address})
+}
+
+// Unsent counts how often a route that policy let out could not be put into a message.
+func (s *BgpServer) Unsent() (n int) {
+	s.mgmtOperation(func() error {
+		if s.adjOut != nil {
+			n = s.adjOut.unsent
+		}
+		return nil
+	}, false)
+	return n
+}

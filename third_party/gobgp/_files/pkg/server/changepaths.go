@@ -1,0 +1,25 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/internal/pkg/table"
+)
+
+// ChangePaths announces paths of our own, and withdraws those with IsWithdraw, in one step: neighbours
+// are told of all together. Where one cannot be read none is taken.
+func (s *BgpServer) ChangePaths(paths []*api.Path) error {
+	all := make([]*table.Path, 0, len(paths))
+	for _, p := range paths {
+		path, err := api2Path(api.TableType_GLOBAL, p, p.IsWithdraw)
+		if err != nil {
+			return err
+		}
+		all = append(all, path)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return s.updatePath("", all)
+}

@@ -1,0 +1,499 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/osrg/gobgp/v3/internal/pkg/table"
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// updates are UPDATE messages as they go over the wire, for all members of a group.
+type updates struct {
+	messages []message
+	size     int64 // of all, in bytes
+	dump     bool
+}
+
+// message is an UPDATE for all but the peer that its routes came from.
+type message struct {
+	wire []byte
+	not  netip.Addr
+}
+
+// queued are updates in the queue of a session.
+type queued struct {
+	*updates
+	to *outPeer
+}
+
+// op is what a group is to hear of a route.
+type op struct {
+	name        routeName
+	attrs       *attributes     // nil: it is withdrawn
+	before, now *table.PeerInfo // whose route the members had and have; nil: none
+}
+
+// attributes are those of a route, but for the prefix, as they go over the wire.
+type attributes struct {
+	wire    []byte // without MP_REACH_NLRI
+	nextHop []byte // of MP_REACH_NLRI; nil where NEXT_HOP is in wire
+	digest  uint64
+}
+
+// builder makes one batch of updates for a group. Routes of one batch with equal attributes share messages.
+type builder struct {
+	s     *BgpServer
+	g     *outGroup
+	again bool // also what members have already
+
+	ops    []op
+	at     map[routeName]int // where in ops
+	seen   map[attributeKey]*attributes
+	shared map[string]*attributes // by wire and nextHop
+}
+
+// attributeKey is what attributes depend on, for a path that is as it came in its message.
+type attributeKey struct {
+	of     bgp.PathAttributeInterface
+	change *table.Change
+}
+
+func newBuilder(s *BgpServer, g *outGroup) *builder {
+	return &builder{s: s, g: g}
+}
+
+// meet has the group meet a prefix: known are its paths, before are those that it had.
+func (b *builder) meet(known, before []*table.Path) {
+	paths := known
+	if len(paths) == 0 {
+		paths = before
+	}
+	if len(paths) == 0 || paths[0].GetRouteFamily() != b.g.key.family {
+		return
+	}
+	var has [4]routeName
+	wanted := has[:0]
+	for _, p := range b.s.candidates(b.g, known) {
+		d := b.s.export(b.g, p)
+		if !d.Accept {
+			continue
+		}
+		attrs := b.attributes(p, d.Change)
+		name, ok := nameOf(p.GetNlri(), b.id(p))
+		if attrs == nil || !ok {
+			continue
+		}
+		wanted = append(wanted, name)
+		source := p.GetSource()
+		had, sent := b.g.rib[name]
+		if !sent || had.digest != attrs.digest || had.source != source {
+			b.g.rib[name] = sentRoute{attrs.digest, source}
+		} else if !b.again {
+			continue
+		}
+		b.add(op{name, attrs, had.source, source})
+	}
+	if b.again {
+		return
+	}
+	withdraw := func(name routeName) {
+		if had, sent := b.g.rib[name]; sent && !slices.Contains(wanted, name) {
+			delete(b.g.rib, name)
+			b.add(op{name: name, before: had.source})
+		}
+	}
+	if !b.g.key.addPath {
+		name, _ := nameOf(paths[0].GetNlri(), 0)
+		withdraw(name)
+		return
+	}
+	for _, p := range before {
+		name, _ := nameOf(p.GetNlri(), b.id(p))
+		withdraw(name)
+	}
+}
+
+// id is the path identifier of a path for the group.
+func (b *builder) id(p *table.Path) uint32 {
+	if !b.g.key.addPath {
+		return 0
+	}
+	return p.GetNlri().PathLocalIdentifier()
+}
+
+// add takes what is to be heard of a route, in place of what it was before in this batch.
+func (b *builder) add(o op) {
+	if i, ok := b.at[o.name]; ok {
+		o.before = b.ops[i].before
+		b.ops[i] = o
+		return
+	}
+	if b.at == nil {
+		b.at = map[routeName]int{}
+	}
+	b.at[o.name] = len(b.ops)
+	b.ops = append(b.ops, o)
+}
+
+// attributes returns those that a path goes out with; nil where no message can hold them.
+func (b *builder) attributes(p *table.Path, c *table.Change) *attributes {
+	key := attributeKey{p.Shared(), c}
+	if a, ok := b.seen[key]; ok && key.of != nil {
+		return a
+	}
+	a := b.encode(b.s.exported(b.g, p, c))
+	if a != nil {
+		a = b.same(a)
+	} else {
+		b.s.cannotSend(b.g, p)
+	}
+	if key.of != nil {
+		if b.seen == nil {
+			b.seen = map[attributeKey]*attributes{}
+		}
+		b.seen[key] = a
+	}
+	return a
+}
+
+// same returns what equal attributes of the batch are.
+func (b *builder) same(a *attributes) *attributes {
+	text := string(a.wire) + string(a.nextHop)
+	if same, ok := b.shared[text]; ok {
+		return same
+	}
+	if b.shared == nil {
+		b.shared = map[string]*attributes{}
+	}
+	b.shared[text] = a
+	return a
+}
+
+var digestSeed = maphash.MakeSeed()
+
+// encode returns nil where the next hop is not of the family (RFC 8950 was not negotiated) or one prefix
+// has no room beside the attributes.
+func (b *builder) encode(p *table.Path) *attributes {
+	attrs := slices.DeleteFunc(p.GetPathAttrs(), func(a bgp.PathAttributeInterface) bool {
+		t := a.GetType()
+		return t == bgp.BGP_ATTR_TYPE_MP_REACH_NLRI || t == bgp.BGP_ATTR_TYPE_NEXT_HOP
+	})
+	a := &attributes{}
+	if b.g.key.family == bgp.RF_IPv4_UC {
+		hop := p.GetNexthop().To4()
+		if hop == nil {
+			return nil
+		}
+		attrs = append(attrs, bgp.NewPathAttributeNextHop(hop.String()))
+	} else if a.nextHop = p.GetNexthop().To16(); a.nextHop == nil {
+		return nil
+	}
+	if b.g.key.twoByteAS {
+		msg := &bgp.BGPUpdate{PathAttributes: attrs}
+		if table.UpdatePathAttrs2ByteAs(msg) != nil {
+			return nil
+		}
+		table.UpdatePathAggregator2ByteAs(msg)
+		attrs = msg.PathAttributes
+	}
+	slices.SortStableFunc(attrs, func(a, b bgp.PathAttributeInterface) int { return int(a.GetType()) - int(b.GetType()) })
+	for _, attr := range attrs {
+		wire, err := attr.Serialize()
+		if err != nil {
+			return nil
+		}
+		a.wire = append(a.wire, wire...)
+	}
+	if len(a.wire)+a.reachSize() > roomOfUpdate-maxNLRI {
+		return nil
+	}
+	var h maphash.Hash
+	h.SetSeed(digestSeed)
+	h.Write(a.wire)
+	h.Write(a.nextHop)
+	a.digest = h.Sum64()
+	return a
+}
+
+const (
+	// RFC 4271 §4.1, §4.3: a message has 4096 bytes, less header and the two lengths.
+	roomOfUpdate = bgp.BGP_MAX_MESSAGE_LENGTH - bgp.BGP_HEADER_LENGTH - 4
+	maxNLRI      = 4 + 1 + 16 // path identifier, length, IPv6 prefix
+)
+
+// reachSize is how long MP_REACH_NLRI (RFC 4760 §3) is without prefixes; 0 where there is none.
+func (a *attributes) reachSize() int {
+	if a.nextHop == nil {
+		return 0
+	}
+	return 4 + 3 + 1 + len(a.nextHop) + 1
+}
+
+// appendNLRI appends a prefix (RFC 4271 §4.3), with ADD-PATH after its identifier (RFC 7911 §3).
+func (b *builder) appendNLRI(to []byte, name routeName) []byte {
+	if b.g.key.addPath {
+		to = binary.BigEndian.AppendUint32(to, name.id)
+	}
+	to = append(to, name.bits)
+	return append(to, name.addr[:(name.bits+7)/8]...)
+}
+
+// piece is one message to be: routes of one source with equal attributes.
+type piece struct {
+	attrs  *attributes
+	source *table.PeerInfo
+}
+
+// updates packs the batch. Announcements go before withdrawals: one of them may be what takes the place
+// of a route that goes.
+func (b *builder) updates() *updates {
+	u := &updates{}
+	var order []piece
+	nlris := map[piece][][]byte{} // each fits one message
+	for _, o := range b.ops {
+		p := piece{o.attrs, o.now}
+		if o.attrs == nil {
+			if o.before == nil {
+				continue
+			}
+			p.source = o.before
+		}
+		b.pack(nlris, &order, p, o.name)
+	}
+	b.write(u, nlris, order)
+	return u
+}
+
+func (b *builder) pack(nlris map[piece][][]byte, order *[]piece, p piece, name routeName) {
+	room := roomOfUpdate - 4 - 3 // of MP_UNREACH_NLRI
+	if p.attrs != nil {
+		room = roomOfUpdate - len(p.attrs.wire) - p.attrs.reachSize()
+	}
+	all, ok := nlris[p]
+	if !ok {
+		*order = append(*order, p)
+	}
+	if len(all) == 0 || len(all[len(all)-1])+maxNLRI > room {
+		all = append(all, nil)
+	}
+	all[len(all)-1] = b.appendNLRI(all[len(all)-1], name)
+	nlris[p] = all
+}
+
+func (b *builder) write(u *updates, nlris map[piece][][]byte, order []piece) {
+	for _, withdrawn := range []bool{false, true} {
+		for _, p := range order {
+			if (p.attrs == nil) != withdrawn {
+				continue
+			}
+			for _, n := range nlris[p] {
+				m := message{wire: b.update(p.attrs, n)}
+				if p.source != nil {
+					m.not = addrOf(p.source.Address)
+				}
+				u.messages = append(u.messages, m)
+				u.size += int64(len(m.wire))
+			}
+		}
+	}
+}
+
+// update is one message.
+func (b *builder) update(a *attributes, nlris []byte) []byte {
+	wire := make([]byte, bgp.BGP_HEADER_LENGTH, bgp.BGP_HEADER_LENGTH+4+len(nlris)+64)
+	afi, safi := bgp.RouteFamilyToAfiSafi(b.g.key.family)
+	mp := func(typ bgp.BGPAttrType, size int) {
+		wire = append(wire, byte(bgp.BGP_ATTR_FLAG_OPTIONAL|bgp.BGP_ATTR_FLAG_EXTENDED_LENGTH), byte(typ))
+		wire = binary.BigEndian.AppendUint16(wire, uint16(size))
+		wire = append(binary.BigEndian.AppendUint16(wire, afi), safi)
+	}
+	v4 := b.g.key.family == bgp.RF_IPv4_UC
+	switch {
+	case a == nil && v4:
+		wire = binary.BigEndian.AppendUint16(wire, uint16(len(nlris)))
+		wire = append(append(wire, nlris...), 0, 0)
+	case a == nil:
+		wire = append(wire, 0, 0)
+		wire = binary.BigEndian.AppendUint16(wire, uint16(4+3+len(nlris)))
+		mp(bgp.BGP_ATTR_TYPE_MP_UNREACH_NLRI, 3+len(nlris))
+		wire = append(wire, nlris...)
+	case v4:
+		wire = append(wire, 0, 0)
+		wire = binary.BigEndian.AppendUint16(wire, uint16(len(a.wire)))
+		wire = append(append(wire, a.wire...), nlris...)
+	default: // RFC 7606 §5.1 has MP_REACH_NLRI first
+		wire = append(wire, 0, 0)
+		wire = binary.BigEndian.AppendUint16(wire, uint16(a.reachSize()+len(nlris)+len(a.wire)))
+		mp(bgp.BGP_ATTR_TYPE_MP_REACH_NLRI, a.reachSize()-4+len(nlris))
+		wire = append(append(wire, byte(len(a.nextHop))), a.nextHop...)
+		wire = append(append(append(wire, 0), nlris...), a.wire...)
+	}
+	return withHeader(wire)
+}
+
+// withHeader fills in the header of an UPDATE (RFC 4271 §4.1).
+func withHeader(wire []byte) []byte {
+	for i := range 16 {
+		wire[i] = 0xff
+	}
+	binary.BigEndian.PutUint16(wire[16:], uint16(len(wire)))
+	wire[18] = bgp.BGP_MSG_UPDATE
+	return wire
+}
+
+// endOfRIB is the marker of RFC 4724 §2.
+func endOfRIB(f bgp.RouteFamily) *updates {
+	b := builder{g: &outGroup{key: groupKey{family: f}}}
+	wire := b.update(nil, nil)
+	return &updates{messages: []message{{wire: wire}}, size: int64(len(wire))}
+}
+
+// deliver sends the batch to all members.
+func (b *builder) deliver() {
+	if len(b.ops) == 0 {
+		return
+	}
+	b.g.dump = nil
+	u := b.updates()
+	replaced := b.replaced()
+	for _, m := range b.g.members {
+		if b.lags(m) {
+			continue
+		}
+		m.out.send(u)
+		if more := replaced[m.out.address]; more != nil {
+			m.out.send(more)
+		}
+	}
+}
+
+// deliverTo sends the batch to one member.
+func (b *builder) deliverTo(m *peer) {
+	if len(b.ops) == 0 || b.lags(m) {
+		return
+	}
+	m.out.send(b.updates())
+	if more := b.replaced()[m.out.address]; more != nil {
+		m.out.send(more)
+	}
+}
+
+// lags postpones the batch for a member that does not keep up.
+func (b *builder) lags(m *peer) bool {
+	if m.out.lagging == nil && m.out.waiting.Load() < outgoingLimit {
+		return false
+	}
+	m.out.postpone(b)
+	return true
+}
+
+// replaced are the withdrawals for members whose own routes take the place of what they had.
+func (b *builder) replaced() map[netip.Addr]*updates {
+	var out map[netip.Addr]*updates
+	for _, m := range b.sources() {
+		w := &builder{s: b.s, g: b.g}
+		for _, o := range b.ops {
+			if o.attrs != nil && o.before != nil && addrOf(o.now.Address) == m && addrOf(o.before.Address) != m {
+				w.ops = append(w.ops, op{name: o.name, before: o.before})
+			}
+		}
+		if out == nil {
+			out = map[netip.Addr]*updates{}
+		}
+		out[m] = w.updates()
+	}
+	return out
+}
+
+// sources are the peers whose routes replace those of others in the batch.
+func (b *builder) sources() []netip.Addr {
+	var out []netip.Addr
+	var last *table.PeerInfo
+	for _, o := range b.ops {
+		if o.attrs == nil || o.before == nil || o.now.Address == nil || o.now == last || o.before == o.now {
+			continue
+		}
+		if a := addrOf(o.now.Address); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+		last = o.now
+	}
+	return out
+}
+
+// writeSize is how much is written at once. The time that a write may take is for so much.
+const writeSize = 64 << 10
+
+// sendUpdates writes updates to the session's connection.
+func (h *fsmHandler) sendUpdates(conn net.Conn, q queued) error {
+	var all net.Buffers
+	size, count := 0, 0
+	flush := func() error {
+		h.fsm.lock.RLock()
+		limit := writeTime(h.fsm.pConf)
+		h.fsm.lock.RUnlock()
+		err := conn.SetWriteDeadline(time.Now().Add(limit))
+		if err == nil {
+			_, err = all.WriteTo(conn)
+		}
+		for range count {
+			h.fsm.bgpMessageStateUpdate(bgp.BGP_MSG_UPDATE, false)
+		}
+		all, size, count = nil, 0, 0
+		return err
+	}
+	for _, m := range q.messages {
+		if len(m.wire) == 0 || m.not == q.to.address {
+			continue
+		}
+		all, size, count = append(all, m.wire), size+len(m.wire), count+1
+		if size < writeSize {
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	if size > 0 {
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	if q.dump {
+		q.to.dumping.Store(false)
+	}
+	if q.to.waiting.Add(-q.size) == 0 && q.to.behind.Load() {
+		go q.to.drained() // the server goroutine may be waiting for this one to end
+	}
+	return nil
+}
+
+// sendQueued is sendUpdates for the loop that sends; false ends it and the session.
+func (h *fsmHandler) sendQueued(conn net.Conn, q queued) bool {
+	err := h.sendUpdates(conn, q)
+	if err == nil {
+		return true
+	}
+	h.fsm.lock.RLock()
+	h.fsm.logger.Warn("failed to send",
+		log.Fields{
+			"Topic": "Peer",
+			"Key":   h.fsm.pConf.State.NeighborAddress,
+			"State": h.fsm.state.String(),
+			"Data":  err})
+	h.fsm.lock.RUnlock()
+	select {
+	case h.stateReasonCh <- *newfsmStateReason(fsmWriteFailed, nil, nil):
+	default:
+	}
+	conn.Close()
+	return false
+}
