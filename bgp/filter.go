@@ -106,6 +106,9 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 		return Rule{}, "", fmt.Errorf("action %q is neither Accept nor Reject", r.Action)
 	}
 	m := Match{FromPeer: r.Source == "RemotePeers", Interface: r.Interface, PeerType: r.PeerType, ASPath: slices.Clone(r.ASPathPrefix)}
+	if strings.Trim(r.Interface, "*") == "" {
+		m.Interface = "" // matches every route: without an interface BIRD's ifname is empty
+	}
 	if r.Source != "" && !m.FromPeer {
 		return Rule{}, "", fmt.Errorf("source %q is not RemotePeers", r.Source)
 	}
@@ -251,7 +254,7 @@ func (m Match) holds(r Route, peer Peer) bool {
 		return false
 	case m.Interface != "":
 		ok, _ := path.Match(m.Interface, r.Interface)
-		return ok && r.Interface != ""
+		return ok
 	}
 	return true
 }

@@ -87,7 +87,10 @@ func TestMatchOthers(t *testing.T) {
 		{"learned route, RemotePeers", calico.BGPFilterRule{Source: "RemotePeers"}, Route{From: &in}, out, true},
 		{"interface by pattern", calico.BGPFilterRule{Interface: "cali*"}, Route{Interface: "cali12"}, in, true},
 		{"another interface", calico.BGPFilterRule{Interface: "cali*"}, Route{Interface: "tunl0"}, in, false},
-		{"a route without interface", calico.BGPFilterRule{Interface: "*"}, Route{}, in, false},
+		{"a route without interface", calico.BGPFilterRule{Interface: "cali*"}, Route{}, in, false},
+		{"a route without interface, any interface", calico.BGPFilterRule{Interface: "*"}, Route{}, in, true},
+		{"a learned route, any interface", calico.BGPFilterRule{Interface: "**"}, Route{From: &in}, out, true},
+		{"one character of none", calico.BGPFilterRule{Interface: "?*"}, Route{}, in, false},
 		{"one character", calico.BGPFilterRule{Interface: "eth?"}, Route{Interface: "eth0"}, in, true},
 		{"eBGP", calico.BGPFilterRule{PeerType: "eBGP"}, Route{}, out, true},
 		{"eBGP asked of iBGP", calico.BGPFilterRule{PeerType: "eBGP"}, Route{}, in, false},
@@ -227,6 +230,7 @@ func TestSessionsWithFilters(t *testing.T) {
 			"BGPFilter(f): exportV4[0]: " + allRejected},
 		{"a Reject of interface from a peer", tor, 64900, filtered(in(byInterface)), false,
 			"BGPFilter(f): importV4[0]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[0]: " + noInterface},
+		{"any interface", tor, 64900, filtered(in(rule(func(r *calico.BGPFilterRule) { r.Interface = "*" }))), true, ""},
 		{"a rule for the other kind of peer", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.PeerType, r.Priority = "iBGP", 512 })), true, ""},
 	} {
 		s := cluster(meshOff, tc.filters, peered(calico.BGPPeer{Name: "x", PeerIP: tc.peer, ASNumber: tc.as, Filters: []string{"f"}}))
@@ -265,6 +269,25 @@ func TestAnnouncementsLetOut(t *testing.T) {
 	peered(calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900, Filters: []string{"f"}})(s)
 	if got, want := list(), "10.1.0.64/26 10.1.0.66/32! 10.9.0.0/26!"; got != want {
 		t.Errorf("with a filter: %s, want %s", got, want)
+	}
+}
+
+// BIRD's ifname of a blackhole is empty, which "*" matches (filter/filter.c, SA_IFNAME).
+func TestRejectOfAnyInterfaceHoldsBlocks(t *testing.T) {
+	reject := calico.BGPFilter{
+		Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "*", Action: "Reject"}},
+	}
+	p := PlanFor("a", cluster(meshOff, filtered(reject), owns("10.1.0.64/26"), peered(
+		calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900, Filters: []string{"f"}},
+	)), Options{})
+	if v := p.Policies.Export(Route{Prefix: pfx("10.1.0.64/26")}, p.Peers[0]); v.Accept {
+		t.Errorf("a block leaves: %s", v.Reason)
+	}
+	learned := Route{Prefix: pfx("10.1.0.0/26"), From: &p.Peers[0]}
+	other := p.Peers[0]
+	other.Address = ip("192.0.2.2")
+	if v := p.Policies.Export(learned, other); v.Accept || v.Rule == "" {
+		t.Errorf("a learned route: %+v", v)
 	}
 }
 
