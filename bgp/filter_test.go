@@ -186,6 +186,11 @@ func TestSessionsWithFilters(t *testing.T) {
 	priority := rule(func(r *calico.BGPFilterRule) { r.Priority = 512 })
 	accepting := rule(func(r *calico.BGPFilterRule) { r.Interface, r.Action = "eth0", "Accept" })
 	byInterface := rule(func(r *calico.BGPFilterRule) { r.Interface = "eth0" })
+	r := func(f calico.BGPFilter) calico.BGPFilterRule { return f.ExportV4[0] }
+	all := calico.BGPFilterRule{Action: "Accept"}
+	behind := func(rules ...calico.BGPFilterRule) calico.BGPFilter {
+		return calico.BGPFilter{Name: "f", ExportV4: rules}
+	}
 	beside := func(address string, as uint32) func(*calico.Snapshot) {
 		return func(s *calico.Snapshot) {
 			s.BGPPeers["beside"] = calico.BGPPeer{Name: "beside", PeerIP: address, ASNumber: as}
@@ -231,6 +236,22 @@ func TestSessionsWithFilters(t *testing.T) {
 		{"a Reject of interface from a peer", tor, 64900, filtered(in(byInterface)), false,
 			"BGPFilter(f): importV4[0]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[0]: " + noInterface},
 		{"any interface", tor, 64900, filtered(in(rule(func(r *calico.BGPFilterRule) { r.Interface = "*" }))), true, ""},
+		{"interface behind a rule for all", tor, 64900, filtered(in(behind(all, r(byInterface)))), true, ""},
+		{"interface behind one for all of the family", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "In", Action: "Reject"}, r(byInterface)))), true, ""},
+		{"interface behind one for all of this kind of peer", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{PeerType: "eBGP", Source: "RemotePeers", Action: "Accept"}, r(byInterface)))), true, ""},
+		{"interface behind one for the other kind of peer", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{PeerType: "iBGP", Action: "Accept"}, r(byInterface)))), false,
+			"BGPFilter(f): importV4[1]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[1]: " + noInterface},
+		{"interface behind one for some", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"}, r(byInterface)))), false,
+			"BGPFilter(f): importV4[1]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[1]: " + noInterface},
+		{"priority towards eBGP behind a Reject of what interface leaves open", tor, 64900, and(filtered(behind(r(byInterface), r(priority))), beside("172.30.8.10", 64512)), true,
+			"BGPFilter(f): exportV4[0]: " + allRejected},
+		{"priority towards eBGP behind an Accept of that", tor, 64900, and(filtered(behind(r(accepting), r(priority))), beside("172.30.8.10", 64512)), false,
+			"BGPFilter(f): exportV4[0]: " + noInterface + "\nBGPFilter(f): exportV4[1]: " + noPriority +
+				"\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) exportV4[1]: " + noPriority},
 		{"a rule for the other kind of peer", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.PeerType, r.Priority = "iBGP", 512 })), true, ""},
 	} {
 		s := cluster(meshOff, tc.filters, peered(calico.BGPPeer{Name: "x", PeerIP: tc.peer, ASNumber: tc.as, Filters: []string{"f"}}))

@@ -145,16 +145,20 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
 				what, leaks := cannotImport(rule.Match, peer)
+				learned, some := rule.Match, true
 				if !in {
 					what, leaks = cannotExport(rule, peer, outside, inside)
+					learned, some = rule.OnLearned()
 				}
-				if what == "" {
-					continue
+				if what != "" {
+					key, list, _ := strings.Cut(rule.Name, " ")
+					problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
 				}
-				key, list, _ := strings.Cut(rule.Name, " ")
-				problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
 				if leaks && !rule.Accept {
 					refused = cmp.Or(refused, rule.Name+": "+what)
+				}
+				if some && learned.catchesLearned(peer) {
+					break // no learned route reaches the rules behind it
 				}
 			}
 		}
@@ -205,11 +209,11 @@ const (
 
 // cannotImport says which condition of an import rule cannot be tested, and whether a Reject would let pass what it should not.
 func cannotImport(m Match, peer Peer) (what string, leaks bool) {
-	switch external := peer.External(); {
-	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external: // it matches nothing anyway
+	switch {
+	case !m.isFor(peer): // it matches nothing anyway
 	case m.Interface != "":
 		return noInterface, true
-	case m.LocalPref != 0 && !external:
+	case m.LocalPref != 0 && !peer.External():
 		return noPriority, true
 	}
 	return "", false
@@ -218,8 +222,8 @@ func cannotImport(m Match, peer Peer) (what string, leaks bool) {
 // cannotExport is cannotImport for an export rule. Of our own routes everything is known, so it depends on who else's may go to the peer.
 func cannotExport(rule Rule, peer Peer, outside, inside bool) (what string, leaks bool) {
 	m := rule.Match
-	switch external := peer.External(); {
-	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external:
+	switch {
+	case !m.isFor(peer):
 	case m.LocalPref != 0 && inside:
 		return noPriority, true
 	case m.Interface == "" || !outside && !inside:
