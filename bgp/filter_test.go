@@ -337,6 +337,12 @@ func TestAdvertisements(t *testing.T) {
 	if got := text(); got != want {
 		t.Errorf("the node's own list: got %s\nwant %s", got, want)
 	}
+	s.BGPConfigurations["node.a"] = calico.BGPConfiguration{
+		PrefixAdvertisements: []calico.PrefixAdvertisement{},
+	}
+	if got := text(); got != "[]\n" {
+		t.Errorf("the node's own list is empty: got %s", got)
+	}
 }
 
 func TestNotProgrammed(t *testing.T) {

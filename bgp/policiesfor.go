@@ -50,10 +50,11 @@ func prefixes(lists ...[]string) []netip.Prefix {
 	return sortedPrefixes(out)
 }
 
-// advertisements reads prefixAdvertisements. The list of node.<self> replaces the default one, and names communities of its own object.
+// advertisements reads prefixAdvertisements. The list of node.<self> replaces the default one, also
+// when it is empty (confd, getPrefixAdvertisementsKVPair), and names communities of its own object.
 func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.Problem) {
 	name := "node." + self
-	if len(s.BGPConfigurations[name].PrefixAdvertisements) == 0 {
+	if s.BGPConfigurations[name].PrefixAdvertisements == nil {
 		name = "default"
 	}
 	conf := s.BGPConfigurations[name]

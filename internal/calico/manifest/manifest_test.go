@@ -81,6 +81,24 @@ func TestReadTakesScalarsForText(t *testing.T) {
 	}
 }
 
+// An empty list of a node is not the same as none: it takes the place of the cluster's.
+func TestSnapshotTellsAnEmptyListFromNone(t *testing.T) {
+	text := head + "BGPConfiguration\nmetadata: {name: node.a}\nspec: {prefixAdvertisements: []}\n---\n" +
+		head + "BGPConfiguration\nmetadata: {name: node.b}\nspec: {listenPort: 180}\n"
+	resources, err := Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Snapshot("a", resources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := s.BGPConfigurations["node.a"].PrefixAdvertisements
+	if none := s.BGPConfigurations["node.b"].PrefixAdvertisements; empty == nil || none != nil {
+		t.Errorf("empty %#v, none %#v", empty, none)
+	}
+}
+
 func TestReadNamesDocumentAndField(t *testing.T) {
 	good := head + "Node\nmetadata: {name: good}\nspec: {}\n---\n"
 	for _, tc := range []struct{ name, yaml, want string }{
