@@ -61,7 +61,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
 		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() && !o.nextHop(familyOf(peers[i].Address)).IsValid()
 	}
-	policies, more := policiesFor(node, blocks, peers, prefs, services.announced, s)
+	policies, more := policiesFor(node, ipam.Aggregated(blocks, s), peers, prefs, services.announced, s)
 	problems = append(problems, more...)
 	peers, more = policies.fit(peers)
 	problems = append(problems, more...)

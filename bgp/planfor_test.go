@@ -27,9 +27,17 @@ func pools(all ...calico.IPPool) func(*calico.Snapshot) {
 }
 
 func owns(blocks ...string) func(*calico.Snapshot) {
+	return affine(calico.AffinityConfirmed, blocks...)
+}
+
+func released(blocks ...string) func(*calico.Snapshot) {
+	return affine(calico.AffinityPendingDeletion, blocks...)
+}
+
+func affine(state calico.AffinityState, blocks ...string) func(*calico.Snapshot) {
 	return func(s *calico.Snapshot) {
 		for _, b := range blocks {
-			s.Affinities[pfx(b)] = calico.AffinityConfirmed
+			s.Affinities[pfx(b)] = state
 		}
 	}
 }
@@ -72,9 +80,14 @@ func TestAnnouncements(t *testing.T) {
 		{"stale affinity", cluster(pool, owns("10.1.0.64/26"), func(s *calico.Snapshot) {
 			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
 		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
-		{"a workload in a block that is no longer ours", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65"), func(s *calico.Snapshot) {
-			s.Affinities[pfx("10.1.0.64/26")] = calico.AffinityPendingDeletion
-		}), Options{}, "10.1.0.65/32 via 172.30.8.9", "10.1.0.64/26 affinity is pendingDeletion: the block is being released"},
+		{"a block being released, and a workload in it", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65"), released("10.1.0.64/26")),
+			Options{}, "10.1.0.64/26 via 172.30.8.9, 10.1.0.65/32 via 172.30.8.9", ""},
+		{"a block being released outside all pools", cluster(owns("10.1.0.64/26"), released("10.1.0.64/26")), Options{}, "", "10.1.0.64/26 outside all pools"},
+		{"a /32 block being released", cluster(pool, runs("a", "10.1.3.4"), released("10.1.3.4/32", "10.1.3.5/32")), Options{},
+			"10.1.3.4/32 via 172.30.8.9", "10.1.3.5/32 own block of one address, which no workload here has"},
+		{"a block being released that another node has", cluster(pool, released("10.1.0.64/26"), func(s *calico.Snapshot) {
+			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
+		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
 		{"tunnel address in a foreign block", cluster(pool, node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
 		{"both families", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122"), runs("a", "fd00:1::99")), Options{},
 			"10.1.0.64/26 via 172.30.8.9, fd00:1::40/122 via fd77::9, fd00:1::99/128 via fd77::9", ""},
