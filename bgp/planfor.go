@@ -67,7 +67,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	problems = append(problems, more...)
 	high, more := elevatedPrefs(self, prefs, s)
 	problems = append(problems, more...)
-	a := announcer{policies: policies, filtering: filtering(peers), nextHop: next, localPref: prefs, elevated: high, arrived: o.Arrived}
+	a := announcer{policies: policies, peers: peers, filtering: filtering(peers), nextHop: next, localPref: prefs, elevated: high, arrived: o.Arrived}
 	for _, skipped := range append(notOwn, notHere...) {
 		a.withhold(skipped.Prefix, skipped.Reason)
 	}

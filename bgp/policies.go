@@ -3,6 +3,7 @@ package bgp
 import (
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 )
 
@@ -23,6 +24,8 @@ type Policies struct {
 	ExportPools []netip.Prefix
 	// Services are the ranges of service addresses that this node announces: what is inside or equal to one may leave.
 	Services []netip.Prefix
+	// Tunnels are the devices, as shell patterns, from which no route goes to iBGP peers.
+	Tunnels []string
 	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
 	// services: what is inside one may leave.
 	Reflects          bool
@@ -132,7 +135,25 @@ func (p Policies) export(r Route, to Peer) Verdict {
 			return rule.verdict()
 		}
 	}
+	if v := p.byTunnel(r); v.Reason != "" && !to.External() {
+		return v
+	}
 	return p.Common(r)
+}
+
+// OutsideOnly reports whether a route that leaves by the rules for all peers goes to eBGP peers only.
+func (p Policies) OutsideOnly(r Route) bool { return p.byTunnel(r).Reason != "" }
+
+// byTunnel has a reason when r leads to a tunnel, so that it is not for iBGP peers: they have
+// addresses of tunnels from the datastore. Where a learned route leads depends on us, and not on
+// what was announced.
+func (p Policies) byTunnel(r Route) Verdict {
+	for _, pattern := range p.Tunnels {
+		if ok, _ := path.Match(pattern, r.Interface); ok {
+			return reject("leads to the tunnel %s, which iBGP peers do not hear of", r.Interface)
+		}
+	}
+	return Verdict{}
 }
 
 // byProtocol has a reason when BGP itself forbids that r goes to a peer.
@@ -200,8 +221,7 @@ func (r Rule) verdict() Verdict {
 	return Verdict{Accept: true, Reason: "accepted by " + r.Name, Rule: r.Name, Operations: r.Operations}
 }
 
-// Common is the part of the export filter that is the same for all peers, after the peer's own filters. Calico's tests of the outgoing interface (tunnels) are left out: no route of
-// ours leads there, and where a learned one leads depends on us. Of its list of service routes the ranges are there; single services only a Kubernetes API knows.
+// Common is the part of the export filter that is the same for all peers, after the peer's own filters. Of its list of service routes the ranges are there; single services only a Kubernetes API knows.
 //
 // An elevated route (a live migration) leaves from inside an own block. Of our own routes LOCAL_PREF tells, of learned ones Elevated.
 func (p Policies) Common(r Route) Verdict {

@@ -144,6 +144,7 @@ type literal struct {
 	noExport, own, pools, services []netip.Prefix
 	announced                      []netip.Prefix // ranges of services, by every node
 	elevated                       []netip.Prefix // learned with a priority below 1024
+	felixIPIP                      bool           // programs routes of IPIP pools
 	reflector                      bool
 	advertised                     []Advertisement
 	filters                        map[string]calico.BGPFilter
@@ -206,8 +207,12 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 			}
 		}
 	}
-	// Steps 3, 6 to 11; 4 and 5 need what is not here.
+	// Steps 3, 4, 6 to 11; 5 needs what is not here.
 	if within(l.noExport, r.Prefix) {
+		return false, nil
+	}
+	if to.RemoteAS == to.LocalAS && (strings.HasSuffix(r.Interface, ".cali") ||
+		strings.HasSuffix(r.Interface, ".calico") || l.felixIPIP && r.Interface == "tunl0") {
 		return false, nil
 	}
 	seen := map[string]bool{}
@@ -386,6 +391,10 @@ func TestExportAgainstLiteral(t *testing.T) {
 		p := Policies{
 			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools, ReflectedServices: l.services, Reflects: l.reflector,
 			Elevated: l.elevated, Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
+			Tunnels: tunnels(calico.BGPConfiguration{}),
+		}
+		if l.felixIPIP = rapid.Bool().Draw(t, "felixIPIP"); l.felixIPIP {
+			p.Tunnels = tunnels(calico.BGPConfiguration{ProgramClusterRoutes: "EnabledNoEncapOnly"})
 		}
 		for _, prefix := range list.Draw(t, "advertised") {
 			c, err := ParseCommunity(communityTexts.Draw(t, "value"))
@@ -412,7 +421,8 @@ func TestExportAgainstLiteral(t *testing.T) {
 			names := rapid.SampledFrom([][]string{nil, {"f"}, {"g", "f"}, {"missing", "g"}}).Draw(t, "filters")
 			as := someAS.Draw(t, "as")
 			addr := rapid.SampledFrom([]string{"172.30.8.1", "172.30.8.2", "172.30.8.3"}).Draw(t, "peer")
-			return ibgp(addr, role, func(p *Peer) { p.Filters, p.RemoteAS = names, as })
+			local := someAS.Draw(t, "local AS")
+			return ibgp(addr, role, func(p *Peer) { p.Filters, p.RemoteAS, p.LocalAS = names, as, local })
 		})
 		r := Route{Prefix: somePrefix.Draw(t, "route")}
 		if rapid.Bool().Draw(t, "learned") {
@@ -425,7 +435,9 @@ func TestExportAgainstLiteral(t *testing.T) {
 			}
 		} else {
 			r.LocalPref = rapid.SampledFrom([]uint32{normalPref, normalPref + 512}).Draw(t, "pref")
-			r.Interface = rapid.SampledFrom([]string{"", "cali123", "tunl0"}).Draw(t, "interface")
+			r.Interface = rapid.SampledFrom([]string{
+				"", "cali123", "tunl0", "vxlan.calico", "wireguard.cali", "calico.0",
+			}).Draw(t, "interface")
 		}
 		to := peer.Draw(t, "to")
 		want, ops := l.export(r, to)

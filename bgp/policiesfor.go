@@ -28,6 +28,7 @@ func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[f
 		}
 	}
 	conf := s.BGPConfigurations["default"]
+	p.Tunnels = tunnels(conf)
 	if p.Reflects {
 		p.ReflectedServices = prefixes(conf.ServiceExternalIPs, conf.ServiceLoadBalancerIPs)
 	}
@@ -35,6 +36,18 @@ func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[f
 	p.Advertisements, problems = advertisements(self.Name, s)
 	p.Filters, more = filtersOf(peers, s)
 	return p, append(problems, more...)
+}
+
+// tunnels are the devices whose routes confd keeps from iBGP peers (IBGPExportFilterForTunnelRoutes).
+// IPIP's is one of them where Felix programs the routes of IPIP pools. Where nothing is said Calico
+// 3.32 has BIRD do it and 3.33 Felix: a route too many does no harm, one too few does.
+func tunnels(conf calico.BGPConfiguration) []string {
+	felix := []string{"*.cali", "*.calico"}
+	switch conf.ProgramClusterRoutes {
+	case "Disabled", "EnabledNoEncapOnly":
+		return append(felix, "tunl0")
+	}
+	return felix
 }
 
 // prefixes returns what is a prefix in the lists.

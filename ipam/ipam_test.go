@@ -130,6 +130,21 @@ func TestOwnBlock(t *testing.T) {
 	}
 }
 
+func TestTunnelAddressesAreBehindTheirDevices(t *testing.T) {
+	s := snapshot(me(func(n *calico.Node) { n.IPv6VXLANTunnelAddr, n.WireguardIPv6 = ip("fd00::2"), ip("fd00::3") }),
+		block("10.1.3.0/26", calico.Owner{Host: "other"},
+			"10.1.3.1 me ipipTunnelAddress", "10.1.3.2 me vxlanTunnelAddress", "10.1.3.3 me wireguardTunnelAddress"))
+	hosts, _ := Hosts("me", nil, s)
+	var got []string
+	for _, h := range hosts {
+		got = append(got, h.Interface)
+	}
+	want := []string{"tunl0", "vxlan.calico", "wireguard.cali", "vxlan-v6.calico", "wg-v6.cali"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
 	s := snapshot(affine("192.168.4.0/24", calico.AffinityConfirmed), affine("fd77::/122", calico.AffinityConfirmed), affine("10.1.0.0/26", calico.AffinityConfirmed))
 	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.168.4.3/24"), IPv6: netip.MustParsePrefix("fd77::7/64")}

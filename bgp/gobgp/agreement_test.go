@@ -89,7 +89,7 @@ func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 	for i := range rapid.IntRange(0, 3).Draw(t, name) {
 		r := bgp.Rule{Name: fmt.Sprintf("%s[%d]", name, i), Match: anyMatch(t, prefixes), Accept: rapid.Bool().Draw(t, "accept")}
 		if name == "export" && rapid.IntRange(0, 5).Draw(t, "interface") == 0 {
-			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0"}).Draw(t, "pattern")
+			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0", "vxlan*"}).Draw(t, "pattern")
 		}
 		if r.Accept {
 			r.Operations = rapid.SliceOfN(rapid.SampledFrom([]bgp.Operation{
@@ -115,6 +115,7 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		{Prefix: pfx("10.9.0.0/26"), NextHop: n.addr, LocalPref: 2147482623},
 		{Prefix: pfx("10.9.0.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "cali1"},
 		{Prefix: pfx("10.50.2.0/24"), NextHop: n.addr, LocalPref: 2147482623},
+		{Prefix: pfx("10.9.1.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "vxlan.calico"},
 	}
 	mine := n.plan.Announcements
 	set(t, n)
@@ -237,6 +238,7 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	p := bgp.Policies{
 		NoExport: list("no_export", 1), OwnBlocks: list("own_blocks", 3), ExportPools: list("export_pools", 4),
 		Reflects: rapid.Bool().Draw(t, "reflects"), Services: list("announced services", 1), ReflectedServices: list("services", 2), Filters: map[string]bgp.Filter{},
+		Tunnels: rapid.SampledFrom([][]string{nil, {"*.cali", "*.calico"}}).Draw(t, "tunnels"),
 		Normal4: 2147482623, Normal6: 2147482623, Leaving: rapid.Bool().Draw(t, "leaving"),
 	}
 	for _, prefix := range list("advertised", 2) {

@@ -32,6 +32,7 @@ var (
 	markRejected      = mark{groupCommon, 1} // by the rules that are the same for all peers
 	markFromClient    = mark{groupCommon, 2} // may be reflected to every iBGP peer
 	markFromNonClient = mark{groupCommon, 3} // may be reflected to clients
+	markOutsideOnly   = mark{groupCommon, 4} // of our own: not for iBGP peers of the plain class
 )
 
 func (m mark) String() string {
@@ -87,6 +88,9 @@ func (p policy) marksOf(a bgp.Announcement) []mark {
 	if a.OnlyByFilter {
 		out = append(out, markRejected)
 	}
+	if p.pass.OutsideOnly(a.Route()) {
+		out = append(out, markOutsideOnly)
+	}
 	for _, adv := range p.pass.Advertisements {
 		if adv.Covers(a.Prefix) {
 			out = append(out, p.numbers.advertisement(adv))
@@ -99,7 +103,7 @@ func (p policy) marksOf(a bgp.Announcement) []mark {
 		switch v := p.pass.Export(a.Route(), c.peer); {
 		case v.Rule != "":
 			out = append(out, p.numbers.verdict(c.number, v.Accept, v.Operations))
-		case a.OnlyByFilter:
+		case !v.Accept:
 			out = append(out, mark{c.number, 0})
 		}
 	}

@@ -39,7 +39,7 @@ type policy struct {
 func policyOf(p bgp.Plan, n numbers) policy {
 	pass := p.Policies
 	pass.NoExport, pass.OwnBlocks, pass.ExportPools = slices.Clone(pass.NoExport), slices.Clone(pass.OwnBlocks), slices.Clone(pass.ExportPools)
-	pass.Services = slices.Clone(pass.Services)
+	pass.Services, pass.Tunnels = slices.Clone(pass.Services), slices.Clone(pass.Tunnels)
 	pass.ReflectedServices, pass.Advertisements = slices.Clone(pass.ReflectedServices), slices.Clone(pass.Advertisements)
 	pass.Filters = maps.Clone(pass.Filters)
 	pol := policy{pass: pass, as: p.Speaker.AS, numbers: n}

@@ -38,6 +38,10 @@ func (e *exporter) build() {
 	if set, ok := e.peers("numbered", numbered, true); ok {
 		e.add("rejected", &api.Conditions{NeighborSet: set, LargeCommunitySet: e.large("rejected", markRejected.pattern())}, reject())
 	}
+	if set, ok := e.peers("outside-or-numbered", slices.Concat(e.outside, numbered), true); ok {
+		c := &api.Conditions{NeighborSet: set, LargeCommunitySet: e.large("outside-only", markOutsideOnly.pattern())}
+		e.add("outside-only", c, reject())
+	}
 	for _, a := range e.pass.Advertisements {
 		m := e.numbers.advertisement(a)
 		var ops []bgp.Operation
