@@ -56,7 +56,7 @@ type Route struct {
 	Prefix      netip.Prefix
 	From        *Peer  // nil: a route of our own
 	Interface   string // where it leads out, of a route of our own; "" for a block
-	LocalPref   uint32 // 0: not known. GoBGP's policies cannot ask for what an iBGP peer sent
+	LocalPref   uint32 // of a route from an eBGP peer FromExternal, from import on
 	ASPath      []uint32
 	Communities []Community
 }
@@ -92,10 +92,8 @@ func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Spr
 // FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree on it.
 const FromExternal = 100
 
-// Import decides whether a route that r.From sent is accepted, and returns it as it is then: LOCAL_PREF of an iBGP peer's is known only if a filter
-// sets it. Without a filter that says otherwise every route is accepted.
+// Import decides whether a route that r.From sent is accepted, and returns it as it is then. Without a filter that says otherwise every route is accepted.
 func (p Policies) Import(r Route) (Route, Verdict) {
-	r.LocalPref = 0
 	if r.From.External() {
 		r.LocalPref = FromExternal
 	}
@@ -261,9 +259,10 @@ func (p Policies) WithElevated(prefix netip.Prefix) Policies {
 }
 
 // Elevates reports whether the LOCAL_PREF of r is above the normal one.
-func (p Policies) Elevates(r Route) bool { return r.LocalPref > p.normal(r.Prefix) }
+func (p Policies) Elevates(r Route) bool { return r.LocalPref > p.Normal(r.Prefix) }
 
-func (p Policies) normal(prefix netip.Prefix) uint32 {
+// Normal is LOCAL_PREF of a route of normal priority to prefix.
+func (p Policies) Normal(prefix netip.Prefix) uint32 {
 	if prefix.Addr().Is4() {
 		return p.Normal4
 	}

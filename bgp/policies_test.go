@@ -427,7 +427,7 @@ func TestExportAgainstLiteral(t *testing.T) {
 		r := Route{Prefix: somePrefix.Draw(t, "route")}
 		if rapid.Bool().Draw(t, "learned") {
 			r.From = from(peer.Draw(t, "from"))
-			r.LocalPref = rapid.SampledFrom([]uint32{0, 100}).Draw(t, "pref")
+			r.LocalPref = rapid.SampledFrom([]uint32{100, normalPref, normalPref + 512}).Draw(t, "pref")
 			r.ASPath = rapid.SliceOfN(someAS, 0, 2).Draw(t, "path")
 			for _, text := range rapid.SliceOfN(rapid.OneOf(communityTexts, rapid.SampledFrom([]string{"65535:65281", "65535:65282"})), 0, 2).Draw(t, "communities") {
 				c, _ := ParseCommunity(text)
@@ -457,12 +457,58 @@ func TestExportAgainstLiteral(t *testing.T) {
 	}
 }
 
+// TestImportAgainstLiteral holds Import against the literal reading, local and remote AS being equal
+// or not.
+func TestImportAgainstLiteral(t *testing.T) {
+	accepted, rejected := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		f := calico.BGPFilter{Name: "f"}
+		for range rapid.IntRange(1, 3).Draw(t, "rules") {
+			rule := anyRule(t)
+			rule.Interface = "" // nobody knows it of a learned route, see TestSessionsWithFilters
+			f.ImportV4 = append(f.ImportV4, rule)
+		}
+		read, _ := readFilter(f)
+		from := ibgp("172.30.8.1", func(p *Peer) {
+			p.RemoteAS, p.LocalAS = someAS.Draw(t, "as"), someAS.Draw(t, "local AS")
+			p.Filters = []string{"f"}
+		})
+		r := Route{Prefix: somePrefix.Draw(t, "route"), From: &from}
+		r.LocalPref = rapid.SampledFrom([]uint32{100, normalPref, normalPref + 512}).Draw(t, "pref")
+		r.ASPath = rapid.SliceOfN(someAS, 0, 2).Draw(t, "path")
+
+		want, wantOps, seen := true, []string(nil), r
+		if from.RemoteAS != from.LocalAS {
+			seen.LocalPref = 100
+		}
+		for _, rule := range f.ImportV4 {
+			if literalMatch(rule, seen, seen.ASPath, from) {
+				want, wantOps = rule.Action == "Accept", literalOps(rule.Operations)
+				break
+			}
+		}
+		_, got := Policies{Filters: map[string]Filter{"f": read}}.Import(r)
+		if got.Accept != want || !slices.Equal(opTexts(got.Operations), wantOps) {
+			t.Fatalf("%+v from %+v: got %+v, want %v %v", r, from, got, want, wantOps)
+		}
+		if want {
+			accepted++
+		} else {
+			rejected++
+		}
+	})
+	if accepted == 0 || rejected == 0 {
+		t.Error("the draws are one-sided")
+	}
+}
+
 func TestImport(t *testing.T) {
 	filter, problems := readFilter(calico.BGPFilter{Name: "f",
 		ImportV4: []calico.BGPFilterRule{
 			{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"},
 			{Priority: 2147483547, PeerType: "eBGP", CIDR: "10.2.0.0/16", MatchOperator: "In", Action: "Accept", Operations: []calico.BGPFilterOperation{{SetPriority: 512}}},
 			{Communities: []string{"65001:2"}, Action: "Reject"},
+			{Priority: 2147478936, Action: "Reject"},
 			{Priority: 2147483547, Action: "Accept", Operations: []calico.BGPFilterOperation{{AddCommunity: "64512:1"}, {PrependASPath: []uint32{65001, 65009}}}},
 		},
 		ImportV6: []calico.BGPFilterRule{{Action: "Reject"}},
@@ -484,7 +530,8 @@ func TestImport(t *testing.T) {
 		{"the first rule decides", "10.2.1.0/24", ebgp("172.30.9.1", filtered), []Community{{Global: 65001, Data1: 2}}, "[pref 2147483135]"},
 		{"rejected by community", "10.3.1.0/24", ebgp("172.30.9.1", filtered), []Community{{Global: 65001, Data1: 2}}, "rejected by BGPFilter(f) importV4[2]"},
 		{"operations in order", "10.3.1.0/24", ebgp("172.30.9.1", filtered), nil, "[add 64512:1 prepend [65001 65009]]"},
-		{"no rule matches", "10.3.1.0/24", ibgp("172.30.8.1", filtered), nil, "[]"},
+		{"iBGP counts as what it says", "10.3.1.0/24", ibgp("172.30.8.1", filtered), nil, "rejected by BGPFilter(f) importV4[3]"},
+		{"no rule matches", "10.3.1.0/24", ibgp("172.30.8.1"), nil, "[]"},
 		{"the other family", "fd00::/64", ebgp("fd77::1", filtered), nil, "rejected by BGPFilter(f) importV6[0]"},
 	} {
 		_, v := p.Import(Route{Prefix: pfx(tc.prefix), From: &tc.from, LocalPref: 4711, Communities: tc.c})

@@ -150,26 +150,27 @@ func filtering(peers []Peer) []Peer {
 	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return len(p.Filters) == 0 })
 }
 
-// fit returns the peers that can be served, and names what their filters ask and GoBGP's policies cannot: to know the outgoing interface of a
-// learned route, or LOCAL_PREF as an iBGP peer sent it. Where that would let pass what must not pass, the session stays down.
+// fit returns the peers that can be served, and names what their filters ask and nobody knows: the
+// outgoing interface of a learned route. Where that would let in what must not come in, the session
+// stays down.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
 		refused := p.unsafe(peer)
-		outside, inside := p.reaching(peer, peers)
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
-				what, leaks := cannotImport(rule.Match, peer)
-				learned, some := rule.Match, true
+				what, learned, some := noInterface, rule.Match, true
 				if !in {
-					what, leaks = cannotExport(rule, peer, outside, inside)
 					learned, some = rule.OnLearned()
+					if some {
+						what = allRejected
+					}
 				}
-				if what != "" {
+				if rule.Match.Interface != "" && rule.Match.isFor(peer) && (in || p.mayHear(peer, peers)) {
 					key, list, _ := strings.Cut(rule.Name, " ")
 					problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
-				}
-				if leaks && !rule.Accept {
-					refused = cmp.Or(refused, rule.Name+": "+what)
+					if in && !rule.Accept {
+						refused = cmp.Or(refused, rule.Name+": "+what)
+					}
 				}
 				if some && learned.catchesLearned(peer) {
 					break // no learned route reaches the rules behind it
@@ -187,18 +188,12 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	return fit, problems
 }
 
-// reaching reports whether routes of other eBGP and iBGP peers may go to a peer, as far as BGP itself is asked.
-func (p Policies) reaching(to Peer, peers []Peer) (outside, inside bool) {
-	for _, from := range peers {
-		switch {
-		case from.Address == to.Address, from.Address.Is4() != to.Address.Is4():
-		case from.External():
-			outside = true
-		case to.External(), p.reflects(from, to):
-			inside = true
-		}
-	}
-	return outside, inside
+// mayHear reports whether routes of other peers may go to a peer, as far as BGP itself is asked.
+func (p Policies) mayHear(to Peer, peers []Peer) bool {
+	return slices.ContainsFunc(peers, func(from Peer) bool {
+		return from.Address != to.Address && from.Address.Is4() == to.Address.Is4() &&
+			(from.External() || to.External() || p.reflects(from, to))
+	})
 }
 
 // unsafe says which filter of peer keeps its session down in its family, and why; "" if none does.
@@ -218,33 +213,4 @@ func (p Policies) unsafe(peer Peer) string {
 const (
 	noInterface = "interface is not known of learned routes: it matches none of them"
 	allRejected = "interface is not known of learned routes: those that its other conditions match are rejected, whatever theirs is"
-	noPriority  = "priority is not known of routes from iBGP peers: it matches none of them, unless an import filter set it"
 )
-
-// cannotImport says which condition of an import rule cannot be tested, and whether a Reject would let pass what it should not.
-func cannotImport(m Match, peer Peer) (what string, leaks bool) {
-	switch {
-	case !m.isFor(peer): // it matches nothing anyway
-	case m.Interface != "":
-		return noInterface, true
-	case m.LocalPref != 0 && !peer.External():
-		return noPriority, true
-	}
-	return "", false
-}
-
-// cannotExport is cannotImport for an export rule. Of our own routes everything is known, so it depends on who else's may go to the peer.
-func cannotExport(rule Rule, peer Peer, outside, inside bool) (what string, leaks bool) {
-	m := rule.Match
-	switch {
-	case !m.isFor(peer):
-	case m.LocalPref != 0 && inside:
-		return noPriority, true
-	case m.Interface == "" || !outside && !inside:
-	case rule.Accept:
-		return noInterface, false
-	default:
-		return allRejected, false
-	}
-	return "", false
-}

@@ -77,7 +77,7 @@ func anyMatch(t *rapid.T, prefixes []netip.Prefix) bgp.Match {
 		case 5:
 			m.PeerType = rapid.SampledFrom([]string{"iBGP", "eBGP"}).Draw(t, "type")
 		default:
-			m.LocalPref = rapid.SampledFrom([]uint32{100, 2147483135}).Draw(t, "pref")
+			m.LocalPref = rapid.SampledFrom([]uint32{100, 2147482623, 2147483135}).Draw(t, "pref")
 		}
 	}
 	m.FromPeer = rapid.Bool().Draw(t, "remote")
@@ -136,6 +136,9 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		for k, p := range []string{"10.%d.0.0/16", "10.%d.0.0/26", "10.%d.0.64/26", "10.%d.0.70/32", "10.%d.1.0/24", "10.%d.1.1/32"} {
 			s := base
 			s.prefix = pfx(fmt.Sprintf(p, i))
+			if i < inner {
+				s.pref = []uint32{100, 2147482623, 2147483135}[(k+i)%3]
+			}
 			switch k {
 			case 1:
 				s.communities = []bgp.Community{otherC}
@@ -270,14 +273,20 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 // elevatedOf returns the host routes inside own blocks whose best path is a learned one above the normal LOCAL_PREF.
 func elevatedOf(plan bgp.Plan, stories []story) (out []netip.Prefix) {
 	for _, s := range stories {
-		_, v := plan.Policies.Import(bgp.Route{Prefix: s.prefix, From: &plan.Peers[s.from], ASPath: s.path, Communities: s.kept()})
+		r, v := plan.Policies.Import(s.route(&plan.Peers[s.from]))
 		inside := slices.ContainsFunc(plan.Policies.OwnBlocks, func(b netip.Prefix) bool { return b.Contains(s.prefix.Addr()) })
-		high := slices.ContainsFunc(v.Operations, func(op bgp.Operation) bool { return op.LocalPref > plan.Policies.Normal4 })
-		if v.Accept && high && inside && s.prefix.IsSingleIP() {
+		if v.Accept && plan.Policies.Elevates(r) && inside && s.prefix.IsSingleIP() {
 			out = append(out, s.prefix)
 		}
 	}
 	return out
+}
+
+// route is what policies see of it when it comes.
+func (s story) route(from *bgp.Peer) bgp.Route {
+	return bgp.Route{
+		Prefix: s.prefix, From: from, LocalPref: s.pref, ASPath: s.path, Communities: s.kept(),
+	}
 }
 
 // kept are the communities that are not taken off.
@@ -295,11 +304,10 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 	p, peer := plan.Policies, plan.Peers[to]
 	p.Elevated = elevatedOf(plan, stories)
 	out := map[netip.Prefix]string{}
-	text := func(r bgp.Route, v bgp.Verdict, pref, med uint32, hop netip.Addr) string {
+	text := func(r bgp.Route, v bgp.Verdict, med uint32, hop netip.Addr) string {
 		if peer.External() {
 			r.ASPath = slices.Concat([]uint32{peer.LocalAS}, r.ASPath)
 		}
-		r.LocalPref = pref
 		r = r.Apply(v.Operations)
 		prefText, medText := fmt.Sprint(r.LocalPref), fmt.Sprint(med)
 		if peer.External() {
@@ -327,20 +335,17 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 	for _, a := range plan.Announcements {
 		better(a.Prefix, a.LocalPref, 0)
 		if v := p.Export(a.Route(), peer); v.Accept {
-			out[a.Prefix] = text(a.Route(), v, a.LocalPref, 0, a.NextHop)
+			out[a.Prefix] = text(a.Route(), v, 0, a.NextHop)
 		}
 	}
 	for _, s := range stories {
 		source := plan.Peers[s.from]
-		r, v := p.Import(bgp.Route{Prefix: s.prefix, From: &source, ASPath: s.path, Communities: s.kept()})
+		r, v := p.Import(s.route(&source))
 		if !v.Accept {
 			continue
 		}
-		pref, med, hop := r.LocalPref, s.med, source.Address
-		if pref == 0 {
-			pref = s.pref
-		}
-		if !better(s.prefix, pref, len(r.ASPath)) {
+		med, hop := s.med, source.Address
+		if !better(s.prefix, r.LocalPref, len(r.ASPath)) {
 			continue
 		}
 		learned[s.prefix] = true
@@ -353,7 +358,7 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 		if peer.NextHop == bgp.NextHopSelf || peer.External() && peer.NextHop == bgp.NextHopAuto {
 			hop = peer.LocalAddress
 		}
-		out[s.prefix] = text(r, v, pref, med, hop)
+		out[s.prefix] = text(r, v, med, hop)
 	}
 	return out
 }

@@ -23,8 +23,7 @@ type mark struct{ group, value uint32 }
 const (
 	groupCommon    = 0  // of all peers: see below
 	groupImport    = 1  // rejected (0) or operations by an import filter; gone when import is done
-	groupLocalPref = 2  // LOCAL_PREF of a path, which no condition can ask for, where it is known
-	groupAdvertise = 3  // the communities of a prefix advertisement, by number
+	groupAdvertise = 2  // the communities of a prefix advertisement, by number
 	firstClass     = 16 // rejected (0) or operations, for the peers of a class
 )
 

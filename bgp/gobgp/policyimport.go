@@ -25,11 +25,6 @@ func (i *importer) build() {
 		i.add("unusable-next-hop", &api.Conditions{NextHopInList: addrStrings(hops)}, reject())
 	}
 	i.filters()
-	if i.asksLocalPref() {
-		i.add("local-pref", &api.Conditions{
-			RouteType: api.Conditions_ROUTE_TYPE_EXTERNAL, LargeCommunitySet: i.noLarge("no-local-pref", patternOf(groupLocalPref)),
-		}, addMark(mark{groupLocalPref, bgp.FromExternal}))
-	}
 	i.reflected()
 	if i.hush {
 		for _, m := range i.prefixes("announced", i.announced, false) {
@@ -101,12 +96,6 @@ func (i *importer) filters() {
 func (i *importer) operate(m mark, ops []bgp.Operation) {
 	c := &api.Conditions{LargeCommunitySet: i.large("import "+m.String(), m.pattern())}
 	i.add("operate", c, actionsOf(ops)...)
-	for _, op := range slices.Backward(ops) {
-		if op.LocalPref != 0 && i.asksLocalPref() { // the last one counts
-			i.add("local-pref", c, addMark(mark{groupLocalPref, op.LocalPref}))
-			break
-		}
-	}
 	i.add("operated", c, removeMarks(m.String()))
 }
 
@@ -146,31 +135,15 @@ func (s *statements) conditions(m bgp.Match, peer bgp.Peer, in bool, c *api.Cond
 			c.AsPathSet = s.asPath(as)
 		}
 	}
-	var large []string
 	switch {
-	case m.Community != nil && m.Community.Large:
-		large = append(large, "^"+m.Community.String()+"$")
-	case m.Community != nil:
+	case m.Community == nil:
+	case m.Community.Large:
+		c.LargeCommunitySet = s.large("large", "^"+m.Community.String()+"$")
+	default:
 		c.CommunitySet = s.communities("community", *m.Community)
 	}
-	switch {
-	case m.LocalPref == 0:
-	case !in:
-		large = append(large, mark{groupLocalPref, m.LocalPref}.pattern())
-	case !peer.External() || m.LocalPref != bgp.FromExternal:
-		return false
-	}
-	if len(large) > 0 {
-		c.LargeCommunitySet = s.large("large", large...)
-	}
+	c.LocalPrefEq = m.LocalPref // from an eBGP peer it is GoBGP's default, bgp.FromExternal
 	return s.prefix("rule", m, peer.Address.Is4(), c)
-}
-
-// asksLocalPref reports whether an export filter asks for LOCAL_PREF.
-func (i *importer) asksLocalPref() bool {
-	return slices.ContainsFunc(i.classes, func(c class) bool {
-		return slices.ContainsFunc(i.pass.Rules(c.peer, false), func(r bgp.Rule) bool { return r.Match.LocalPref != 0 })
-	})
 }
 
 // reflectedMED is added to MED of what another reflector says.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -37,7 +38,7 @@ type (
 )
 
 // planPrefix tells what becomes of prefix at the peers of its family: as learned from each, as announced by this node, and as passed on.
-// A learned route is taken to be the plainest: no communities, and in AS_PATH nothing but an external peer's own AS.
+// A learned route is taken to be the plainest: no communities, in AS_PATH nothing but an external peer's own AS, the normal LOCAL_PREF from an iBGP peer.
 func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	out := prefixPlan{Prefix: prefix, Peers: []prefixAtPeer{}}
 	own := announcementOf(prefix, p)
@@ -50,9 +51,14 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 			peers = append(peers, &p.Peers[i])
 		}
 	}
-	learned := map[netip.Addr]bgp.Route{} // what import lets in, by peer
+	// What import lets in, by peer; and of what is elevated what stays so.
+	learned, high := map[netip.Addr]bgp.Route{}, map[netip.Addr]bgp.Route{}
 	for _, peer := range peers {
-		route, v := p.Policies.Import(plainRoute(prefix, peer))
+		normal := p.Policies.Normal(prefix)
+		if route, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation)); v.Accept && p.Policies.Elevates(route) {
+			high[peer.Address] = route
+		}
+		route, v := p.Policies.Import(plainRoute(prefix, peer, normal))
 		if v.Accept {
 			learned[peer.Address] = route
 		}
@@ -63,10 +69,12 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 		}
 		out.Peers = append(out.Peers, at)
 	}
+	same := maps.Clone(learned)
+	maps.DeleteFunc(same, func(from netip.Addr, _ bgp.Route) bool { _, ok := high[from]; return !ok })
 	for i, to := range peers {
 		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
-		high := elevatable(learned, p.Policies)
-		if then := passOn(peers, high, *to, p.Policies.WithElevated(prefix)); !slices.EqualFunc(then, passOn(peers, high, *to, p.Policies), sameVerdict) {
+		then := passOn(peers, high, *to, p.Policies.WithElevated(prefix))
+		if !slices.EqualFunc(then, passOn(peers, same, *to, p.Policies), sameVerdict) {
 			out.Peers[i].Elevated = then
 		}
 	}
@@ -95,8 +103,12 @@ func whyNotAnnounced(prefix netip.Prefix, p bgp.Plan) string {
 	return "neither a block nor an address of this node"
 }
 
-func plainRoute(prefix netip.Prefix, from *bgp.Peer) bgp.Route {
-	r := bgp.Route{Prefix: prefix, From: from}
+// elevation is by how much LOCAL_PREF of a migrating address is above the normal one where nobody
+// configured it: Felix' priorities are 1024 and 512.
+const elevation = 512
+
+func plainRoute(prefix netip.Prefix, from *bgp.Peer, localPref uint32) bgp.Route {
+	r := bgp.Route{Prefix: prefix, From: from, LocalPref: localPref}
 	if from.External() {
 		r.ASPath = []uint32{from.RemoteAS}
 	}
@@ -120,18 +132,6 @@ func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, po
 		all[i].From = append(all[i].From, from.Address)
 	}
 	return all
-}
-
-// elevatable are the routes that may have a LOCAL_PREF above the normal one: those of which it is not known, being an iBGP peer's word, and those that
-// import gives one.
-func elevatable(learned map[netip.Addr]bgp.Route, p bgp.Policies) map[netip.Addr]bgp.Route {
-	out := map[netip.Addr]bgp.Route{}
-	for from, r := range learned {
-		if r.LocalPref == 0 || p.Elevates(r) {
-			out[from] = r
-		}
-	}
-	return out
 }
 
 func sameVerdict(a, b learnedVerdict) bool { return slices.Equal(a.From, b.From) && a.equal(b.verdict) }
