@@ -21,7 +21,7 @@ const (
 type announcer struct {
 	policies  Policies
 	peers     []Peer
-	filtering []Peer                // those with filters, which may let out what Calico's own rules do not
+	filtering []Peer                // those with filters: they may get what Calico's rules reject
 	nextHop   map[family]netip.Addr // none: the node has no address of the family and announces nothing of it
 	localPref map[family]uint32
 	elevated  map[family]uint32 // LOCAL_PREF of what is in arrived

@@ -22,7 +22,9 @@ func elevatedPrefs(self string, normal map[family]uint32, s *calico.Snapshot) (m
 	} {
 		priority := cmp.Or(set(felix), defaultElevatedPriority)
 		if priority < 0 || priority >= maxPriority || uint32(maxPriority-priority) <= normal[f] {
-			problems = append(problems, felixProblem(self, s, set, "the elevated route priority %d of %s is not below the normal one %d: what comes by live migration is announced as everything else",
+			problems = append(problems, felixProblem(self, s, set,
+				"the elevated route priority %d of %s is not below the normal one %d: "+
+					"what comes by live migration is announced as everything else",
 				priority, f, maxPriority-normal[f]))
 			prefs[f] = normal[f]
 			continue
@@ -44,20 +46,26 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 	set := func(c calico.FelixConfiguration) string { return c.ProgramClusterRoutes }
 	mode := set(felix)
 	if plain && (mode == "Enabled" || mode == "EnabledNoEncapOnly") || ipip && (mode == "Enabled" || mode == "EnabledIPIPOnly") {
-		problems = append(problems, felixProblem(self, s, set, "programClusterRoutes %s: Felix puts routes to other nodes into the Linux FIB, too; set it to Disabled", mode))
+		problems = append(problems, felixProblem(self, s, set,
+			"programClusterRoutes %s: Felix puts routes to other nodes into the Linux FIB, too; "+
+				"set it to Disabled", mode))
 	}
 	conf := s.BGPConfigurations["default"]
 	for _, x := range []struct {
 		f    family
-		set  func(calico.FelixConfiguration) int
 		ours int
+		set  func(calico.FelixConfiguration) int
 	}{
-		{ipv4, func(c calico.FelixConfiguration) int { return c.IPv4NormalRoutePriority }, conf.IPv4NormalRoutePriority},
-		{ipv6, func(c calico.FelixConfiguration) int { return c.IPv6NormalRoutePriority }, conf.IPv6NormalRoutePriority},
+		{ipv4, conf.IPv4NormalRoutePriority,
+			func(c calico.FelixConfiguration) int { return c.IPv4NormalRoutePriority }},
+		{ipv6, conf.IPv6NormalRoutePriority,
+			func(c calico.FelixConfiguration) int { return c.IPv6NormalRoutePriority }},
 	} {
 		theirs, ours := cmp.Or(x.set(felix), defaultPriority), cmp.Or(x.ours, defaultPriority)
 		if theirs != ours {
-			problems = append(problems, felixProblem(self, s, x.set, "the normal route priority of %s is %d here and %d in BGPConfiguration(default): they must be equal", x.f, theirs, ours))
+			problems = append(problems, felixProblem(self, s, x.set,
+				"the normal route priority of %s is %d here and %d in BGPConfiguration(default): "+
+					"they must be equal", x.f, theirs, ours))
 		}
 	}
 	return problems
@@ -72,5 +80,7 @@ func felixProblem[T comparable](
 	if set(s.Felix[name]) == nothing {
 		name = "default"
 	}
-	return calico.Problem{Key: "FelixConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...), Harmless: true}
+	return calico.Problem{
+		Key: "FelixConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...), Harmless: true,
+	}
 }

@@ -122,8 +122,8 @@ func (p *peering) toNode(own, addr netip.Addr, n calico.Node) Peer {
 // BIRD. In BGPPeer sessions BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
 func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
 
-// settle picks one session per address: GoBGP knows neighbours by it. BIRD has one for each port, so
-// of several ports that one is taken which is most likely to answer; else the first session is.
+// settle picks one session per address: GoBGP knows neighbours by it. BIRD has one for each port,
+// so of several ports that one is taken which is most likely to answer; else the first session is.
 func (p *peering) settle(all []Peer) []Peer {
 	rivals := map[netip.Addr][]Peer{}
 	for _, w := range all {
@@ -141,7 +141,8 @@ func (p *peering) settle(all []Peer) []Peer {
 					"one session to an address can be, and %s has it to port %d, %s",
 					w.Scope, addr, w.Port, winner.Source, winner.Port, p.whyPort(winner, w))
 			} else if reason := conflict(winner, w); reason != "" {
-				p.problem(w.Source, "the %s session to %s is ignored: %s asks for it too %s", w.Scope, addr, winner.Source, reason)
+				p.problem(w.Source, "the %s session to %s is ignored: %s asks for it too %s",
+					w.Scope, addr, winner.Source, reason)
 			}
 		}
 	}
@@ -161,7 +162,8 @@ func (p *peering) compareRivals(a, b Peer) int {
 		}
 		return -1
 	}
-	return cmp.Or(last(p.misses), cmp.Compare(precedence(a.Scope), precedence(b.Scope)), last(offBGPPort))
+	byScope := cmp.Compare(precedence(a.Scope), precedence(b.Scope))
+	return cmp.Or(last(p.misses), byScope, last(offBGPPort))
 }
 
 // misses reports whether a session would dial a Calico node where that does not listen.

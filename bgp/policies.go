@@ -92,7 +92,8 @@ func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Spr
 // FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree on it.
 const FromExternal = 100
 
-// Import decides whether a route that r.From sent is accepted, and returns it as it is then. Without a filter that says otherwise every route is accepted.
+// Import decides whether a route that r.From sent is accepted, and returns it as it is then.
+// Without a filter that says otherwise every route is accepted.
 func (p Policies) Import(r Route) (Route, Verdict) {
 	if r.From.External() {
 		r.LocalPref = FromExternal
@@ -139,7 +140,8 @@ func (p Policies) export(r Route, to Peer) Verdict {
 	return p.Common(r)
 }
 
-// OutsideOnly reports whether a route that leaves by the rules for all peers goes to eBGP peers only.
+// OutsideOnly reports whether a route that leaves by the rules for all peers goes to eBGP peers
+// only.
 func (p Policies) OutsideOnly(r Route) bool { return p.byTunnel(r).Reason != "" }
 
 // byTunnel has a reason when r leads to a tunnel, so that it is not for iBGP peers: they have
@@ -219,7 +221,9 @@ func (r Rule) verdict() Verdict {
 	return Verdict{Accept: true, Reason: "accepted by " + r.Name, Rule: r.Name, Operations: r.Operations}
 }
 
-// Common is the part of the export filter that is the same for all peers, after the peer's own filters. Of its list of service routes the ranges are there; single services only a Kubernetes API knows.
+// Common is the part of the export filter that is the same for all peers, after the peer's own
+// filters. Of its list of service routes the ranges are there; single services only a Kubernetes
+// API knows.
 //
 // An elevated route (a live migration) leaves from inside an own block. Of our own routes LOCAL_PREF tells, of learned ones Elevated.
 func (p Policies) Common(r Route) Verdict {

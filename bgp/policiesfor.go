@@ -38,9 +38,9 @@ func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[f
 	return p, append(problems, more...)
 }
 
-// tunnels are the devices whose routes confd keeps from iBGP peers (IBGPExportFilterForTunnelRoutes).
-// IPIP's is one of them where Felix programs the routes of IPIP pools. Where nothing is said Calico
-// 3.32 has BIRD do it and 3.33 Felix: a route too many does no harm, one too few does.
+// tunnels are the devices whose routes confd keeps from iBGP peers (reject_tunnel_routes, in HEAD
+// IBGPExportFilterForTunnelRoutes): IPIP's too where Felix programs the routes of IPIP pools. Where
+// nothing is said Calico 3.32 has BIRD do it and 3.33 Felix: a route too many does no harm.
 func tunnels(conf calico.BGPConfiguration) []string {
 	felix := []string{"*.cali", "*.calico"}
 	switch conf.ProgramClusterRoutes {

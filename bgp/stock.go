@@ -26,7 +26,8 @@ func Differences(self string, s *calico.Snapshot, p Peer) []Difference {
 	if p.Passive && !stockWaits(s, p) {
 		all = append(all, Difference{
 			Field: "dial", Ours: p.Dial(), Stock: Peer{}.Dial(),
-			Why: "of two Calico nodes one dials; BIRD does so in the mesh and for a global peerIP, else from both ends",
+			Why: "of two Calico nodes one dials; BIRD does so in the mesh and for a global peerIP, " +
+				"else from both ends",
 		})
 	}
 	return all

@@ -22,9 +22,9 @@ type Skipped struct {
 }
 
 // OwnBlocks returns the blocks that node self originates, sorted, and its other affinities with the reason why they are not among
-// them. A block is own when our affinity is confirmed or being deleted and the block, where it exists, does not name another owner.
-// A block that is being released is own until its affinity is gone, as in confd's bird_aggr.cfg: whoever still sends packets to it
-// has them dropped here and not sent in a circle.
+// them. A block is own when our affinity is confirmed or being deleted and the block, where it
+// exists, does not name another owner. One that is being released is own until its affinity is
+// gone, as in confd's bird_aggr.cfg: packets to it are dropped here and do not go in a circle.
 //
 // The second half is stricter than Calico's confd, which reads no blocks: a confirmed affinity left behind after the block was given
 // to another node must not attract that node's traffic. A confirmed affinity without a block is normal: IPAM writes the block when

@@ -39,8 +39,8 @@ func (e *exporter) build() {
 		e.add("rejected", &api.Conditions{NeighborSet: set, LargeCommunitySet: e.large("rejected", markRejected.pattern())}, reject())
 	}
 	if set, ok := e.peers("outside-or-numbered", slices.Concat(e.outside, numbered), true); ok {
-		c := &api.Conditions{NeighborSet: set, LargeCommunitySet: e.large("outside-only", markOutsideOnly.pattern())}
-		e.add("outside-only", c, reject())
+		only := e.large("outside-only", markOutsideOnly.pattern())
+		e.add("outside-only", &api.Conditions{NeighborSet: set, LargeCommunitySet: only}, reject())
 	}
 	for _, a := range e.pass.Advertisements {
 		m := e.numbers.advertisement(a)

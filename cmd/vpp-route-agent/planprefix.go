@@ -38,7 +38,8 @@ type (
 )
 
 // planPrefix tells what becomes of prefix at the peers of its family: as learned from each, as announced by this node, and as passed on.
-// A learned route is taken to be the plainest: no communities, in AS_PATH nothing but an external peer's own AS, the normal LOCAL_PREF from an iBGP peer.
+// A learned route is taken to be the plainest: no communities, in AS_PATH nothing but an external
+// peer's own AS, the normal LOCAL_PREF from an iBGP peer.
 func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	out := prefixPlan{Prefix: prefix, Peers: []prefixAtPeer{}}
 	own := announcementOf(prefix, p)
@@ -55,10 +56,11 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	learned, high := map[netip.Addr]bgp.Route{}, map[netip.Addr]bgp.Route{}
 	for _, peer := range peers {
 		normal := p.Policies.Normal(prefix)
-		if route, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation)); v.Accept && p.Policies.Elevates(route) {
+		route, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation))
+		if v.Accept && p.Policies.Elevates(route) {
 			high[peer.Address] = route
 		}
-		route, v := p.Policies.Import(plainRoute(prefix, peer, normal))
+		route, v = p.Policies.Import(plainRoute(prefix, peer, normal))
 		if v.Accept {
 			learned[peer.Address] = route
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 // The specs of Calico's resources with all their fields: what calicoctl accepts, also where routing does not care. Zero
-// values are left out of what is stored, as Calico does. An empty list of prefixAdvertisements stays:
-// calicoctl leaves it out, but a CRD keeps it, and confd takes it for a list.
+// values are left out of what is stored, as Calico does. An empty list of prefixAdvertisements
+// stays: calicoctl leaves it out, but a CRD keeps it, and confd takes it for a list.
 
 // ASNumber is read from a number or a string ("65546", "1.10") and written as a number.
 type ASNumber uint32
