@@ -20,7 +20,8 @@ const (
 // announcer decides which of this node's prefixes are announced, and with what.
 type announcer struct {
 	policies  Policies
-	filtering []Peer                // peers with filters: those may let out what Calico's own rules do not
+	peers     []Peer
+	filtering []Peer                // those with filters: they may get what Calico's rules reject
 	nextHop   map[family]netip.Addr // none: the node has no address of the family and announces nothing of it
 	localPref map[family]uint32
 	elevated  map[family]uint32 // LOCAL_PREF of what is in arrived
@@ -39,7 +40,7 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 		if h.Block == h.Prefix {
 			single[h.Prefix] = true
 		}
-		if reason := a.announce(r); reason != "" && h.Borrowed() {
+		if reason := a.announce(r); reason != "" && (h.Borrowed() || single[h.Prefix]) {
 			a.withhold(h.Prefix, h.Source+": "+reason)
 		}
 	}
@@ -85,8 +86,11 @@ func (a *announcer) announce(r Route) (reason string) {
 		r.LocalPref = a.elevated[f]
 	}
 	v := a.policies.Common(r)
-	if !v.Accept && !a.letOut(r, f) {
+	if !v.Accept && !a.letOut(r, f, a.filtering) {
 		return v.Reason
+	}
+	if outside := a.policies.byTunnel(r); outside.Reason != "" && !a.letOut(r, f, a.peers) {
+		return outside.Reason
 	}
 	nextHop, ok := a.nextHop[f]
 	if !ok {
@@ -98,9 +102,9 @@ func (a *announcer) announce(r Route) (reason string) {
 	return ""
 }
 
-// letOut reports whether the filters of a peer accept a route that the rules for all peers reject.
-func (a *announcer) letOut(r Route, f family) bool {
-	return slices.ContainsFunc(a.filtering, func(p Peer) bool {
+// letOut reports whether one of peers may get a route.
+func (a *announcer) letOut(r Route, f family, peers []Peer) bool {
+	return slices.ContainsFunc(peers, func(p Peer) bool {
 		return familyOf(p.Address) == f && a.policies.Export(r, p).Accept
 	})
 }

@@ -99,13 +99,33 @@ func TestBGPPeers(t *testing.T) {
 		{"global before mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A global, c/64801 P mesh",
 			"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
 		{"mesh before node", "a", cluster(peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64513})), "b:1179/64512 A mesh, c/64801 P mesh",
-			"BGPPeer(x): the node specific session to 172.30.8.10 is ignored: Node(b) asks for it too and node-to-node mesh goes before node specific"},
+			"BGPPeer(x): the node specific session to 172.30.8.10 port 1180 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and Node(b) has it to port 1179, on which Node(b) listens"},
+		{"where the node listens goes before global", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "b:1179/64512 A mesh, c/64801 P mesh",
+			"BGPPeer(x): the global session to 172.30.8.10 port 179 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and Node(b) has it to port 1179, on which Node(b) listens"},
+		{"where the node listens goes before names", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:1180", ASNumber: 64512}, calico.BGPPeer{Name: "y", PeerIP: "172.30.8.10", ASNumber: 64512})),
+			"b:1179/64512 A global", "BGPPeer(x): the global session to 172.30.8.10 port 1180 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and BGPPeer(y) has it to port 1179, on which Node(b) listens"},
+		{"where nobody listens, of the first scope", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512}, calico.BGPPeer{Name: "y", PeerIP: "172.30.8.10:1181", ASNumber: 64512})),
+			"b:1181/64512 A global", "BGPPeer(x): the node specific session to 172.30.8.10 port 1180 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and BGPPeer(y) has it to port 1181, as global goes before node specific"},
 		{"global before node", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "a", Node: "a", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2})), "192.0.2.1/2 A global",
 			"BGPPeer(a): the node specific session to 192.0.2.1 is ignored: BGPPeer(z) asks for it too in another way, and global goes before node specific"},
 		{"first by name", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2}, calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1})), "192.0.2.1/1 A global",
 			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too in another way, and comes first"},
 		{"one address on two ports is one session", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1/1 A global",
-			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too in another way, and comes first"},
+			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and BGPPeer(y) has it to port 179, BGP's own"},
+		{"where the peer dials ports do not matter", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801})), "b:1179/64512 A mesh, c:1790/64801 P global",
+			"Node(c): the node-to-node mesh session to 172.30.9.20 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
+		{"and two BGPPeers want the same", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801}, calico.BGPPeer{Name: "y", PeerIP: "172.30.9.20", ASNumber: 64801})), "c/64801 P global", ""},
+		{"also against the names", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor + ":1790", ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 1})), "192.0.2.1/1 A global",
+			"BGPPeer(y): the global session to 192.0.2.1 port 1790 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and BGPPeer(z) has it to port 179, BGP's own"},
+		{"the first by name of other ports", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor + ":1791", ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1:1791/1 A global",
+			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored, which BIRD would have as well: " +
+				"one session to an address can be, and BGPPeer(y) has it to port 1791, as it comes first by name"},
 		{"the same wish twice is no problem", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})), "192.0.2.1/1 A global", ""},
 
 		{"own address is filtered", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},

@@ -16,10 +16,15 @@ func elevatedPrefs(self string, normal map[family]uint32, s *calico.Snapshot) (m
 	felix := s.FelixOn(self)
 	prefs := map[family]uint32{}
 	var problems []calico.Problem
-	for f, priority := range map[family]int{ipv4: felix.IPv4ElevatedRoutePriority, ipv6: felix.IPv6ElevatedRoutePriority} {
-		priority = cmp.Or(priority, defaultElevatedPriority)
+	for f, set := range map[family]func(calico.FelixConfiguration) int{
+		ipv4: func(c calico.FelixConfiguration) int { return c.IPv4ElevatedRoutePriority },
+		ipv6: func(c calico.FelixConfiguration) int { return c.IPv6ElevatedRoutePriority },
+	} {
+		priority := cmp.Or(set(felix), defaultElevatedPriority)
 		if priority < 0 || priority >= maxPriority || uint32(maxPriority-priority) <= normal[f] {
-			problems = append(problems, felixProblem(felix, "the elevated route priority %d of %s is not below the normal one %d: what comes by live migration is announced as everything else",
+			problems = append(problems, felixProblem(self, s, set,
+				"the elevated route priority %d of %s is not below the normal one %d: "+
+					"what comes by live migration is announced as everything else",
 				priority, f, maxPriority-normal[f]))
 			prefs[f] = normal[f]
 			continue
@@ -38,21 +43,44 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 		ipip = ipip || tunnelled
 		plain = plain || !tunnelled && pool.VXLANMode != calico.EncapAlways && pool.VXLANMode != calico.EncapCrossSubnet
 	}
-	mode := felix.ProgramClusterRoutes
+	set := func(c calico.FelixConfiguration) string { return c.ProgramClusterRoutes }
+	mode := set(felix)
 	if plain && (mode == "Enabled" || mode == "EnabledNoEncapOnly") || ipip && (mode == "Enabled" || mode == "EnabledIPIPOnly") {
-		problems = append(problems, felixProblem(felix, "programClusterRoutes %s: Felix puts routes to other nodes into the Linux FIB, too; set it to Disabled", mode))
+		problems = append(problems, felixProblem(self, s, set,
+			"programClusterRoutes %s: Felix puts routes to other nodes into the Linux FIB, too; "+
+				"set it to Disabled", mode))
 	}
 	conf := s.BGPConfigurations["default"]
-	for f, pair := range map[family][2]int{
-		ipv4: {felix.IPv4NormalRoutePriority, conf.IPv4NormalRoutePriority}, ipv6: {felix.IPv6NormalRoutePriority, conf.IPv6NormalRoutePriority},
+	for _, x := range []struct {
+		f    family
+		ours int
+		set  func(calico.FelixConfiguration) int
+	}{
+		{ipv4, conf.IPv4NormalRoutePriority,
+			func(c calico.FelixConfiguration) int { return c.IPv4NormalRoutePriority }},
+		{ipv6, conf.IPv6NormalRoutePriority,
+			func(c calico.FelixConfiguration) int { return c.IPv6NormalRoutePriority }},
 	} {
-		if theirs, ours := cmp.Or(pair[0], defaultPriority), cmp.Or(pair[1], defaultPriority); theirs != ours {
-			problems = append(problems, felixProblem(felix, "the normal route priority of %s is %d here and %d in BGPConfiguration(default): they must be equal", f, theirs, ours))
+		theirs, ours := cmp.Or(x.set(felix), defaultPriority), cmp.Or(x.ours, defaultPriority)
+		if theirs != ours {
+			problems = append(problems, felixProblem(self, s, x.set,
+				"the normal route priority of %s is %d here and %d in BGPConfiguration(default): "+
+					"they must be equal", x.f, theirs, ours))
 		}
 	}
 	return problems
 }
 
-func felixProblem(felix calico.FelixConfiguration, format string, args ...any) calico.Problem {
-	return calico.Problem{Key: "FelixConfiguration(" + cmp.Or(felix.Name, "default") + ")", Err: fmt.Sprintf(format, args...), Harmless: true}
+// felixProblem is about a field of FelixOn(self), and named after the resource that sets it.
+func felixProblem[T comparable](
+	self string, s *calico.Snapshot, set func(calico.FelixConfiguration) T, format string, args ...any,
+) calico.Problem {
+	var nothing T
+	name := "node." + self
+	if set(s.Felix[name]) == nothing {
+		name = "default"
+	}
+	return calico.Problem{
+		Key: "FelixConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...), Harmless: true,
+	}
 }

@@ -106,6 +106,9 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 		return Rule{}, "", fmt.Errorf("action %q is neither Accept nor Reject", r.Action)
 	}
 	m := Match{FromPeer: r.Source == "RemotePeers", Interface: r.Interface, PeerType: r.PeerType, ASPath: slices.Clone(r.ASPathPrefix)}
+	if strings.Trim(r.Interface, "*") == "" {
+		m.Interface = "" // matches every route: without an interface BIRD's ifname is empty
+	}
 	if r.Source != "" && !m.FromPeer {
 		return Rule{}, "", fmt.Errorf("source %q is not RemotePeers", r.Source)
 	}
@@ -243,17 +246,34 @@ func (m Match) holds(r Route, peer Peer) bool {
 	switch {
 	case m.Prefix.IsValid() && m.inRange(r.Prefix) == m.Not,
 		m.FromPeer && r.From == nil,
-		m.PeerType == "eBGP" && !peer.External(),
-		m.PeerType == "iBGP" && peer.External(),
+		!m.isFor(peer),
 		m.Community != nil && !slices.Contains(r.Communities, *m.Community),
 		len(m.ASPath) > 0 && (len(r.ASPath) < len(m.ASPath) || !slices.Equal(m.ASPath, r.ASPath[:len(m.ASPath)])),
 		m.LocalPref != 0 && m.LocalPref != r.LocalPref:
 		return false
 	case m.Interface != "":
 		ok, _ := path.Match(m.Interface, r.Interface)
-		return ok && r.Interface != ""
+		return ok
 	}
 	return true
+}
+
+// isFor reports whether peer is of the type that m asks for.
+func (m Match) isFor(peer Peer) bool {
+	return m.PeerType == "" || (m.PeerType == "eBGP") == peer.External()
+}
+
+// catchesLearned reports whether m holds for every learned route of the family of peer, whose
+// filter it is.
+func (m Match) catchesLearned(peer Peer) bool {
+	anywhere := !m.Prefix.IsValid()
+	if m.Not {
+		anywhere = m.Min > m.Max
+	} else if m.Prefix.Bits() == 0 {
+		anywhere = m.Min == 0 && m.Max == m.Prefix.Addr().BitLen()
+	}
+	return anywhere && m.isFor(peer) && m.Interface == "" && m.Community == nil &&
+		len(m.ASPath) == 0 && m.LocalPref == 0
 }
 
 func (m Match) inRange(p netip.Prefix) bool {

@@ -88,7 +88,10 @@ func TestMatchOthers(t *testing.T) {
 		{"learned route, RemotePeers", calico.BGPFilterRule{Source: "RemotePeers"}, Route{From: &in}, out, true},
 		{"interface by pattern", calico.BGPFilterRule{Interface: "cali*"}, Route{Interface: "cali12"}, in, true},
 		{"another interface", calico.BGPFilterRule{Interface: "cali*"}, Route{Interface: "tunl0"}, in, false},
-		{"a route without interface", calico.BGPFilterRule{Interface: "*"}, Route{}, in, false},
+		{"a route without interface", calico.BGPFilterRule{Interface: "cali*"}, Route{}, in, false},
+		{"a route without interface, any interface", calico.BGPFilterRule{Interface: "*"}, Route{}, in, true},
+		{"a learned route, any interface", calico.BGPFilterRule{Interface: "**"}, Route{From: &in}, out, true},
+		{"one character of none", calico.BGPFilterRule{Interface: "?*"}, Route{}, in, false},
 		{"one character", calico.BGPFilterRule{Interface: "eth?"}, Route{Interface: "eth0"}, in, true},
 		{"eBGP", calico.BGPFilterRule{PeerType: "eBGP"}, Route{}, out, true},
 		{"eBGP asked of iBGP", calico.BGPFilterRule{PeerType: "eBGP"}, Route{}, in, false},
@@ -183,6 +186,11 @@ func TestSessionsWithFilters(t *testing.T) {
 	priority := rule(func(r *calico.BGPFilterRule) { r.Priority = 512 })
 	accepting := rule(func(r *calico.BGPFilterRule) { r.Interface, r.Action = "eth0", "Accept" })
 	byInterface := rule(func(r *calico.BGPFilterRule) { r.Interface = "eth0" })
+	r := func(f calico.BGPFilter) calico.BGPFilterRule { return f.ExportV4[0] }
+	all := calico.BGPFilterRule{Action: "Accept"}
+	behind := func(rules ...calico.BGPFilterRule) calico.BGPFilter {
+		return calico.BGPFilter{Name: "f", ExportV4: rules}
+	}
 	beside := func(address string, as uint32) func(*calico.Snapshot) {
 		return func(s *calico.Snapshot) {
 			s.BGPPeers["beside"] = calico.BGPPeer{Name: "beside", PeerIP: address, ASNumber: as}
@@ -225,7 +233,24 @@ func TestSessionsWithFilters(t *testing.T) {
 			"BGPFilter(f): exportV4[0]: " + allRejected},
 		{"a Reject of interface from a peer", tor, 64900, filtered(in(byInterface)), false,
 			"BGPFilter(f): importV4[0]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[0]: " + noInterface},
+		{"interface behind a rule for all", tor, 64900, filtered(in(behind(all, r(byInterface)))), true, ""},
+		{"interface behind one for all of the family", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "In", Action: "Reject"}, r(byInterface)))), true, ""},
+		{"interface behind one for all of this kind of peer", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{PeerType: "eBGP", Source: "RemotePeers", Action: "Accept"}, r(byInterface)))), true, ""},
+		{"interface behind one for the other kind of peer", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{PeerType: "iBGP", Action: "Accept"}, r(byInterface)))), false,
+			"BGPFilter(f): importV4[1]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[1]: " + noInterface},
+		{"interface behind one for some", tor, 64900, filtered(in(behind(
+			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"}, r(byInterface)))), false,
+			"BGPFilter(f): importV4[1]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[1]: " + noInterface},
+		{"an Accept of interface behind a Reject that takes all for it", tor, 64900, and(filtered(behind(r(byInterface), r(accepting))), beside("172.30.8.10", 64512)), true,
+			"BGPFilter(f): exportV4[0]: " + allRejected},
+		{"the other way round", tor, 64900, and(filtered(behind(r(accepting), r(byInterface))), beside("172.30.8.10", 64512)), true,
+			"BGPFilter(f): exportV4[0]: " + noInterface + "\nBGPFilter(f): exportV4[1]: " + allRejected},
+		{"any interface", tor, 64900, filtered(in(rule(func(r *calico.BGPFilterRule) { r.Interface = "*" }))), true, ""},
 		{"a rule for the other kind of peer", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.PeerType, r.Priority = "iBGP", 512 })), true, ""},
+		{"interface in a rule for the other kind of peer", tor, 64900, filtered(in(rule(func(r *calico.BGPFilterRule) { r.PeerType, r.Interface = "iBGP", "eth0" }))), true, ""},
 	} {
 		s := cluster(meshOff, tc.filters, peered(calico.BGPPeer{Name: "x", PeerIP: tc.peer, ASNumber: tc.as, Filters: []string{"f"}}))
 		plan := PlanFor("a", s, Options{})
@@ -266,6 +291,25 @@ func TestAnnouncementsLetOut(t *testing.T) {
 	}
 }
 
+// BIRD's ifname of a blackhole is empty, which "*" matches (filter/filter.c, SA_IFNAME).
+func TestRejectOfAnyInterfaceHoldsBlocks(t *testing.T) {
+	reject := calico.BGPFilter{
+		Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "*", Action: "Reject"}},
+	}
+	p := PlanFor("a", cluster(meshOff, filtered(reject), owns("10.1.0.64/26"), peered(
+		calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900, Filters: []string{"f"}},
+	)), Options{})
+	if v := p.Policies.Export(Route{Prefix: pfx("10.1.0.64/26")}, p.Peers[0]); v.Accept {
+		t.Errorf("a block leaves: %s", v.Reason)
+	}
+	learned := Route{Prefix: pfx("10.1.0.0/26"), From: &p.Peers[0]}
+	other := p.Peers[0]
+	other.Address = ip("192.0.2.2")
+	if v := p.Policies.Export(learned, other); v.Accept || v.Rule == "" {
+		t.Errorf("a learned route: %+v", v)
+	}
+}
+
 func TestAdvertisements(t *testing.T) {
 	global := calico.BGPConfiguration{
 		Communities: []calico.Community{{Name: "site-a", Value: "64512:77"}},
@@ -290,6 +334,12 @@ func TestAdvertisements(t *testing.T) {
 	want = "[{10.2.0.0/16 [1:1]}]\n" + `BGPConfiguration(node.a): prefixAdvertisements of 10.2.0.0/16: "site-a" is neither a community nor the name of one`
 	if got := text(); got != want {
 		t.Errorf("the node's own list: got %s\nwant %s", got, want)
+	}
+	s.BGPConfigurations["node.a"] = calico.BGPConfiguration{
+		PrefixAdvertisements: []calico.PrefixAdvertisement{},
+	}
+	if got := text(); got != "[]\n" {
+		t.Errorf("the node's own list is empty: got %s", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -34,8 +35,7 @@ type peering struct {
 func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
 	p := newPeering(self, s)
 	given := p.readBGPPeers()
-	// First in this list wins. It is what remains up in Calico ≥ 3.32, where BIRD's protocols are sorted by name: Global, Local_Workload,
-	// Mesh, Node.
+	// Of sessions of one scope the first in this list wins.
 	peers := p.settle(slices.Concat(p.forward(given, ScopeGlobal), p.workloads(given), p.mesh(), p.forward(given, ScopeNode), p.reverse(given)))
 	return peers, sortProblems(p.problems)
 }
@@ -122,25 +122,73 @@ func (p *peering) toNode(own, addr netip.Addr, n calico.Node) Peer {
 // BIRD. In BGPPeer sessions BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
 func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
 
-// settle picks one session per address, the first.
+// settle picks one session per address: GoBGP knows neighbours by it. BIRD has one for each port,
+// so of several ports that one is taken which is most likely to answer; else the first session is.
 func (p *peering) settle(all []Peer) []Peer {
-	winners := map[netip.Addr]Peer{}
+	rivals := map[netip.Addr][]Peer{}
 	for _, w := range all {
 		w.Multihop = w.External() && w.TTLSecurity == 0
-		first, taken := winners[w.Address]
-		if !taken {
-			winners[w.Address] = w
-			continue
-		}
-		if reason := conflict(first, w); reason != "" {
-			p.problem(w.Source, "the %s session to %s is ignored: %s asks for it too %s", w.Scope, w.Address, first.Source, reason)
-		}
+		rivals[w.Address] = append(rivals[w.Address], w)
 	}
 	var peers []Peer
-	for _, addr := range slices.SortedFunc(maps.Keys(winners), netip.Addr.Compare) {
-		peers = append(peers, winners[addr])
+	for _, addr := range slices.SortedFunc(maps.Keys(rivals), netip.Addr.Compare) {
+		slices.SortStableFunc(rivals[addr], p.compareRivals)
+		winner := rivals[addr][0]
+		peers = append(peers, winner)
+		for _, w := range rivals[addr][1:] {
+			if w.Port != winner.Port && !w.Passive && !winner.Passive {
+				p.problem(w.Source, "the %s session to %s port %d is ignored, which BIRD would have as well: "+
+					"one session to an address can be, and %s has it to port %d, %s",
+					w.Scope, addr, w.Port, winner.Source, winner.Port, p.whyPort(winner, w))
+			} else if reason := conflict(winner, w); reason != "" {
+				p.problem(w.Source, "the %s session to %s is ignored: %s asks for it too %s",
+					w.Scope, addr, winner.Source, reason)
+			}
+		}
 	}
 	return peers
+}
+
+// compareRivals puts last, of two sessions to one address, the one to a port on which the Calico
+// node of that address does not listen, then the one of the scope that goes behind, then the one
+// that is not to BGP's own port.
+func (p *peering) compareRivals(a, b Peer) int {
+	last := func(is func(Peer) bool) int {
+		switch {
+		case is(a) == is(b):
+			return 0
+		case is(a):
+			return 1
+		}
+		return -1
+	}
+	byScope := cmp.Compare(precedence(a.Scope), precedence(b.Scope))
+	return cmp.Or(last(p.misses), byScope, last(offBGPPort))
+}
+
+// misses reports whether a session would dial a Calico node where that does not listen.
+func (p *peering) misses(w Peer) bool {
+	return !w.Passive && w.CalicoNode != "" && w.Port != listenPort(w.CalicoNode, p.s)
+}
+
+func offBGPPort(w Peer) bool { return w.Port != defaultPort }
+
+// precedence is what remains up in Calico ≥ 3.32, where BIRD's protocols are sorted by name.
+func precedence(s Scope) int {
+	return slices.Index([]Scope{ScopeGlobal, ScopeLocalWorkload, ScopeMesh, ScopeNode}, s)
+}
+
+// whyPort says why the first of two sessions to one address on different ports wins.
+func (p *peering) whyPort(first, later Peer) string {
+	switch {
+	case p.misses(later) && !p.misses(first):
+		return "on which " + nodeKey(first.CalicoNode) + " listens"
+	case first.Scope != later.Scope:
+		return fmt.Sprintf("as %s goes before %s", first.Scope, later.Scope)
+	case offBGPPort(later) && !offBGPPort(first):
+		return "BGP's own"
+	}
+	return "as it comes first by name"
 }
 
 // conflict says why the first of two sessions to one address wins, or "" when nothing is lost by that: two BGPPeers that want the
@@ -154,6 +202,9 @@ func conflict(first, later Peer) string {
 	}
 	same := later
 	same.Scope, same.Source = first.Scope, first.Source
+	if first.Passive {
+		same.Port = first.Port // it is not dialled
+	}
 	switch {
 	case first.Equal(same):
 		return ""

@@ -61,13 +61,17 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
 		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() && !o.nextHop(familyOf(peers[i].Address)).IsValid()
 	}
-	policies, more := policiesFor(node, blocks, peers, prefs, services.announced, s)
+	aggregated := ipam.Aggregated(blocks, s)
+	policies, more := policiesFor(node, aggregated, peers, prefs, services.announced, s)
 	problems = append(problems, more...)
 	peers, more = policies.fit(peers)
 	problems = append(problems, more...)
 	high, more := elevatedPrefs(self, prefs, s)
 	problems = append(problems, more...)
-	a := announcer{policies: policies, filtering: filtering(peers), nextHop: next, localPref: prefs, elevated: high, arrived: o.Arrived}
+	a := announcer{
+		policies: policies, peers: peers, filtering: filtering(peers),
+		nextHop: next, localPref: prefs, elevated: high, arrived: o.Arrived,
+	}
 	for _, skipped := range append(notOwn, notHere...) {
 		a.withhold(skipped.Prefix, skipped.Reason)
 	}

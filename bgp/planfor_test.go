@@ -27,9 +27,17 @@ func pools(all ...calico.IPPool) func(*calico.Snapshot) {
 }
 
 func owns(blocks ...string) func(*calico.Snapshot) {
+	return affine(calico.AffinityConfirmed, blocks...)
+}
+
+func released(blocks ...string) func(*calico.Snapshot) {
+	return affine(calico.AffinityPendingDeletion, blocks...)
+}
+
+func affine(state calico.AffinityState, blocks ...string) func(*calico.Snapshot) {
 	return func(s *calico.Snapshot) {
 		for _, b := range blocks {
-			s.Affinities[pfx(b)] = calico.AffinityConfirmed
+			s.Affinities[pfx(b)] = state
 		}
 	}
 }
@@ -47,6 +55,12 @@ func TestAnnouncements(t *testing.T) {
 	pool := pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16")}, calico.IPPool{Name: "p6", CIDR: pfx("fd00:1::/64")})
 	off := pools(calico.IPPool{Name: "off", CIDR: pfx("10.1.0.0/24"), DisableBGPExport: true})
 	v6 := node("a", func(n *calico.Node) { n.IPv6 = pfx("fd77::9/64") })
+	vxlan := node("a", func(n *calico.Node) { n.IPv4VXLANTunnelAddr = ip("10.1.9.9") })
+	inside := func(s *calico.Snapshot) {
+		meshOff(s)
+		peered(calico.BGPPeer{Name: "in", PeerIP: "172.30.8.10", ASNumber: 64512})(s)
+	}
+	tor := peered(calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900})
 	for _, tc := range []struct {
 		name     string
 		s        *calico.Snapshot
@@ -72,10 +86,30 @@ func TestAnnouncements(t *testing.T) {
 		{"stale affinity", cluster(pool, owns("10.1.0.64/26"), func(s *calico.Snapshot) {
 			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
 		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
-		{"a workload in a block that is no longer ours", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65"), func(s *calico.Snapshot) {
-			s.Affinities[pfx("10.1.0.64/26")] = calico.AffinityPendingDeletion
-		}), Options{}, "10.1.0.65/32 via 172.30.8.9", "10.1.0.64/26 affinity is pendingDeletion: the block is being released"},
+		{"a block being released, and a workload in it", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65"), released("10.1.0.64/26")),
+			Options{}, "10.1.0.64/26 via 172.30.8.9, 10.1.0.65/32 via 172.30.8.9", ""},
+		{"a block being released outside all pools", cluster(owns("10.1.0.64/26"), released("10.1.0.64/26")), Options{}, "", "10.1.0.64/26 outside all pools"},
+		{"a /32 block being released", cluster(pool, runs("a", "10.1.3.4"), released("10.1.3.4/32", "10.1.3.5/32")), Options{},
+			"10.1.3.4/32 via 172.30.8.9", "10.1.3.5/32 own block of one address, which no workload here has"},
+		{"a block being released that another node has", cluster(pool, released("10.1.0.64/26"), func(s *calico.Snapshot) {
+			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
+		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
 		{"tunnel address in a foreign block", cluster(pool, node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"the same where Felix programs IPIP", cluster(pool, configured(calico.BGPConfiguration{NodeToNodeMeshEnabled: new(bool), ProgramClusterRoutes: "Disabled"}),
+			node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "", "10.1.9.9/32 ipipTunnelAddress of Node(a): leads to the tunnel tunl0, which iBGP peers do not hear of"},
+		{"VXLAN's", cluster(pool, inside, vxlan), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
+		{"VXLAN's, in a block of its own", cluster(pool, inside, vxlan, owns("10.1.9.9/32")), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
+		{"VXLAN's, in a block of the node", cluster(pool, inside, vxlan, owns("10.1.9.0/26")), Options{}, "10.1.9.0/26 via 172.30.8.9", ""},
+		{"VXLAN's outside all pools", cluster(inside, vxlan), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): outside all pools"},
+		{"VXLAN's, beside a router outside", cluster(pool, inside, vxlan, tor), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"VXLAN's, beside a router outside in the other family", cluster(pool, inside, v6, vxlan, peered(calico.BGPPeer{Name: "x", PeerIP: "fd77::1", ASNumber: 64900})), Options{}, "",
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
+		{"VXLAN's, beside a node of another AS", cluster(pool, vxlan), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"VXLAN's, let out by a filter", cluster(pool, meshOff, vxlan, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}}),
+			filtered(calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "vxlan.calico", Action: "Accept"}}})), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"WireGuard's", cluster(pool, inside, v6, node("a", func(n *calico.Node) { n.WireguardIPv4, n.WireguardIPv6 = ip("10.1.9.9"), ip("fd00:1::9") })), Options{}, "",
+			"10.1.9.9/32 wireguardTunnelAddress of Node(a): leads to the tunnel wireguard.cali, which iBGP peers do not hear of, " +
+				"fd00:1::9/128 wireguardV6TunnelAddress of Node(a): leads to the tunnel wg-v6.cali, which iBGP peers do not hear of"},
 		{"both families", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122"), runs("a", "fd00:1::99")), Options{},
 			"10.1.0.64/26 via 172.30.8.9, fd00:1::40/122 via fd77::9, fd00:1::99/128 via fd77::9", ""},
 		{"a family that the node has no address of", cluster(pool, owns("10.1.0.64/26", "fd00:1::40/122")), Options{}, "10.1.0.64/26 via 172.30.8.9", "fd00:1::40/122 this node has no IPv6 BGP address"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
 )
 
@@ -22,6 +23,8 @@ type Policies struct {
 	ExportPools []netip.Prefix
 	// Services are the ranges of service addresses that this node announces: what is inside or equal to one may leave.
 	Services []netip.Prefix
+	// Tunnels are the devices, as shell patterns, from which no route goes to iBGP peers.
+	Tunnels []string
 	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
 	// services: what is inside one may leave.
 	Reflects          bool
@@ -52,7 +55,7 @@ type Route struct {
 	Prefix      netip.Prefix
 	From        *Peer  // nil: a route of our own
 	Interface   string // where it leads out, of a route of our own; "" for a block
-	LocalPref   uint32
+	LocalPref   uint32 // of a route from an eBGP peer FromExternal, from import on
 	ASPath      []uint32
 	Communities []Community
 }
@@ -130,7 +133,22 @@ func (p Policies) export(r Route, to Peer) Verdict {
 			return rule.verdict()
 		}
 	}
+	if v := p.byTunnel(r); v.Reason != "" && !to.External() {
+		return v
+	}
 	return p.Common(r)
+}
+
+// byTunnel has a reason when r leads to a tunnel, so that it is not for iBGP peers: they have
+// addresses of tunnels from the datastore. Where a learned route leads depends on us, and not on
+// what was announced.
+func (p Policies) byTunnel(r Route) Verdict {
+	for _, pattern := range p.Tunnels {
+		if ok, _ := path.Match(pattern, r.Interface); ok {
+			return reject("leads to the tunnel %s, which iBGP peers do not hear of", r.Interface)
+		}
+	}
+	return Verdict{}
 }
 
 // byProtocol has a reason when BGP itself forbids that r goes to a peer.
@@ -175,6 +193,7 @@ func (p Policies) Forbids(from, to *Peer) bool {
 func (p Policies) Clone() Policies {
 	p.NoExport, p.OwnBlocks, p.ExportPools = slices.Clone(p.NoExport), slices.Clone(p.OwnBlocks), slices.Clone(p.ExportPools)
 	p.Services, p.ReflectedServices = slices.Clone(p.Services), slices.Clone(p.ReflectedServices)
+	p.Tunnels = slices.Clone(p.Tunnels)
 	p.Advertisements, p.Filters = slices.Clone(p.Advertisements), maps.Clone(p.Filters)
 	return p
 }
@@ -209,8 +228,9 @@ func (r Rule) verdict() Verdict {
 	return Verdict{Accept: true, Reason: "accepted by " + r.Name, Rule: r.Name, Operations: r.Operations}
 }
 
-// Common is the part of the export filter that is the same for all peers, after the peer's own filters. Calico's tests of the outgoing interface (tunnels) are left out: no route of
-// ours leads there, and where a learned one leads depends on us. Of its list of service routes the ranges are there; single services only a Kubernetes API knows.
+// Common is the part of the export filter that is the same for all peers, after the peer's own
+// filters. Of its list of service routes the ranges are there; single services only a Kubernetes
+// API knows.
 //
 // An elevated host route (a live migration) leaves from inside an own block.
 func (p Policies) Common(r Route) Verdict {

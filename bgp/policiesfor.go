@@ -28,6 +28,7 @@ func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[f
 		}
 	}
 	conf := s.BGPConfigurations["default"]
+	p.Tunnels = tunnels(conf)
 	if p.Reflects {
 		p.ReflectedServices = prefixes(conf.ServiceExternalIPs, conf.ServiceLoadBalancerIPs)
 	}
@@ -35,6 +36,18 @@ func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[f
 	p.Advertisements, problems = advertisements(self.Name, s)
 	p.Filters, more = filtersOf(peers, s)
 	return p, append(problems, more...)
+}
+
+// tunnels are the devices whose routes confd keeps from iBGP peers (reject_tunnel_routes, in HEAD
+// IBGPExportFilterForTunnelRoutes): IPIP's too where Felix programs the routes of IPIP pools. Where
+// nothing is said Calico 3.32 has BIRD do it and 3.33 Felix: a route too many does no harm.
+func tunnels(conf calico.BGPConfiguration) []string {
+	felix := []string{"*.cali", "*.calico"}
+	switch conf.ProgramClusterRoutes {
+	case "Disabled", "EnabledNoEncapOnly":
+		return append(felix, "tunl0")
+	}
+	return felix
 }
 
 // prefixes returns what is a prefix in the lists.
@@ -50,10 +63,11 @@ func prefixes(lists ...[]string) []netip.Prefix {
 	return sortedPrefixes(out)
 }
 
-// advertisements reads prefixAdvertisements. The list of node.<self> replaces the default one, and names communities of its own object.
+// advertisements reads prefixAdvertisements. The list of node.<self> replaces the default one, also
+// when it is empty (confd, getPrefixAdvertisementsKVPair), and names communities of its own object.
 func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.Problem) {
 	name := "node." + self
-	if len(s.BGPConfigurations[name].PrefixAdvertisements) == 0 {
+	if s.BGPConfigurations[name].PrefixAdvertisements == nil {
 		name = "default"
 	}
 	conf := s.BGPConfigurations[name]
@@ -136,25 +150,30 @@ func filtering(peers []Peer) []Peer {
 	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return len(p.Filters) == 0 })
 }
 
-// fit returns the peers that can be served, and names what their filters ask and cannot be told: the
-// outgoing interface of a learned route. Where that would let pass what must not, the session stays down.
+// fit returns the peers that can be served, and names what their filters ask and nobody knows: the
+// outgoing interface of a learned route. Where that would let in what must not come in, the session
+// stays down.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
 		refused := p.unsafe(peer)
-		outside, inside := p.reaching(peer, peers)
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
-				what, leaks := cannotImport(rule.Match, peer)
+				what, learned, some := noInterface, rule.Match, true
 				if !in {
-					what, leaks = cannotExport(rule, peer, outside, inside)
+					learned, some = rule.OnLearned()
+					if some {
+						what = allRejected
+					}
 				}
-				if what == "" {
-					continue
+				if rule.Match.Interface != "" && rule.Match.isFor(peer) && (in || p.mayHear(peer, peers)) {
+					key, list, _ := strings.Cut(rule.Name, " ")
+					problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
+					if in && !rule.Accept {
+						refused = cmp.Or(refused, rule.Name+": "+what)
+					}
 				}
-				key, list, _ := strings.Cut(rule.Name, " ")
-				problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
-				if leaks && !rule.Accept {
-					refused = cmp.Or(refused, rule.Name+": "+what)
+				if some && learned.catchesLearned(peer) {
+					break // no learned route reaches the rules behind it
 				}
 			}
 		}
@@ -169,18 +188,12 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	return fit, problems
 }
 
-// reaching reports whether routes of other eBGP and iBGP peers may go to a peer, as far as BGP itself is asked.
-func (p Policies) reaching(to Peer, peers []Peer) (outside, inside bool) {
-	for _, from := range peers {
-		switch {
-		case from.Address == to.Address, from.Address.Is4() != to.Address.Is4():
-		case from.External():
-			outside = true
-		case to.External(), p.reflects(from, to):
-			inside = true
-		}
-	}
-	return outside, inside
+// mayHear reports whether routes of other peers may go to a peer, as far as BGP itself is asked.
+func (p Policies) mayHear(to Peer, peers []Peer) bool {
+	return slices.ContainsFunc(peers, func(from Peer) bool {
+		return from.Address != to.Address && from.Address.Is4() == to.Address.Is4() &&
+			(from.External() || to.External() || p.reflects(from, to))
+	})
 }
 
 // unsafe says which filter of peer keeps its session down in its family, and why; "" if none does.
@@ -201,27 +214,3 @@ const (
 	noInterface = "interface is not known of learned routes: it matches none of them"
 	allRejected = "interface is not known of learned routes: those that its other conditions match are rejected, whatever theirs is"
 )
-
-// cannotImport says which condition of an import rule cannot be tested, and whether a Reject would let pass what it should not.
-func cannotImport(m Match, peer Peer) (what string, leaks bool) {
-	switch external := peer.External(); {
-	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external: // it matches nothing anyway
-	case m.Interface != "":
-		return noInterface, true
-	}
-	return "", false
-}
-
-// cannotExport is cannotImport for an export rule. Of our own routes everything is known, so it depends on who else's may go to the peer.
-func cannotExport(rule Rule, peer Peer, outside, inside bool) (what string, leaks bool) {
-	m := rule.Match
-	switch external := peer.External(); {
-	case m.PeerType == "eBGP" && !external, m.PeerType == "iBGP" && external:
-	case m.Interface == "" || !outside && !inside:
-	case rule.Accept:
-		return noInterface, false
-	default:
-		return allRejected, false
-	}
-	return "", false
-}

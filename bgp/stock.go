@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"strconv"
+	"strings"
 
 	"vpp-route-agent/internal/calico"
 )
@@ -22,14 +23,29 @@ func Differences(self string, s *calico.Snapshot, p Peer) []Difference {
 			Why: "a mesh peer without an AS of its own has the cluster's; confd takes the local node's",
 		})
 	}
-	// confd's template has "passive on" for the mesh and for global peers only, by the comparison that we use for all.
-	if p.Passive && p.Scope == ScopeNode {
+	if p.Passive && !stockWaits(s, p) {
 		all = append(all, Difference{
 			Field: "dial", Ours: p.Dial(), Stock: Peer{}.Dial(),
-			Why: "of two Calico nodes one dials; in node-specific sessions BIRD dials from both ends",
+			Why: "of two Calico nodes one dials; BIRD does so in the mesh and for a global peerIP, " +
+				"else from both ends",
 		})
 	}
 	return all
+}
+
+// stockWaits reports whether BIRD waits where we do. confd says "passive on" for workloads, and by
+// the comparison that we use for all Calico nodes for the mesh and for global peers whose address
+// it was given: of those that a selector finds it does not ask whether they are Calico nodes
+// (nodeAsBGPPeers).
+func stockWaits(s *calico.Snapshot, p Peer) bool {
+	switch p.Scope {
+	case ScopeNode:
+		return false
+	case ScopeGlobal:
+		name := strings.TrimSuffix(strings.TrimPrefix(p.Source, "BGPPeer("), ")")
+		return s.BGPPeers[name].PeerSelector == ""
+	}
+	return true
 }
 
 // stockRemoteAS is nodeAS as confd since v3.32 has it for the mesh.

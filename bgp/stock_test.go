@@ -36,7 +36,9 @@ func TestDifferencesNameWhereStockDoesOtherwise(t *testing.T) {
 		{"an AS of our own that is the cluster's", "a", snapshot(64512, 0, true), nil},
 		{"a node-specific session waits at the lesser end", "a", snapshot(0, 0, false, calico.BGPPeer{Name: "p", Node: "a", PeerSelector: "all()"}), []string{"dial passive active"}},
 		{"and is dialled at the greater", "b", snapshot(0, 0, false, calico.BGPPeer{Name: "p", Node: "a", PeerSelector: "all()"}), nil},
-		{"a global session waits in both", "a", snapshot(0, 0, false, calico.BGPPeer{Name: "p", PeerSelector: "all()"}), nil},
+		{"a global session by labels is dialled by stock as well", "a", snapshot(0, 0, false, calico.BGPPeer{Name: "p", PeerSelector: "all()"}), []string{"dial passive active"}},
+		{"and is dialled at the greater end", "b", snapshot(0, 0, false, calico.BGPPeer{Name: "p", PeerSelector: "all()"}), nil},
+		{"a global session by address waits in both", "a", snapshot(0, 0, false, calico.BGPPeer{Name: "p", PeerIP: "10.0.0.2", ASNumber: 64512}), nil},
 		{"with a BGPPeer stock too has the cluster's AS", "b", snapshot(0, 64801, false, calico.BGPPeer{Name: "p", PeerSelector: "all()"}), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,9 @@ type Skipped struct {
 }
 
 // OwnBlocks returns the blocks that node self originates, sorted, and its other affinities with the reason why they are not among
-// them. A block is own when our affinity is confirmed and the block, where it exists, does not name another owner.
+// them. A block is own when our affinity is confirmed or being deleted and the block, where it
+// exists, does not name another owner. One that is being released is own until its affinity is
+// gone, as in confd's bird_aggr.cfg: packets to it are dropped here and do not go in a circle.
 //
 // The second half is stricter than Calico's confd, which reads no blocks: a confirmed affinity left behind after the block was given
 // to another node must not attract that node's traffic. A confirmed affinity without a block is normal: IPAM writes the block when
@@ -45,11 +47,10 @@ func OwnBlocks(self string, s *calico.Snapshot) (own []netip.Prefix, skipped []S
 // notOwn returns why an affinity of ours does not make the block own, or "" when it does.
 func notOwn(self string, cidr netip.Prefix, state calico.AffinityState, s *calico.Snapshot) string {
 	switch state {
-	case calico.AffinityConfirmed, "": // no state: written before Calico 3, means confirmed
+	case calico.AffinityConfirmed, "", // no state: written before Calico 3, means confirmed
+		calico.AffinityPendingDeletion:
 	case calico.AffinityPending:
 		return "affinity is pending: the block is being claimed"
-	case calico.AffinityPendingDeletion:
-		return "affinity is pendingDeletion: the block is being released"
 	default:
 		return fmt.Sprintf("affinity has unknown state %q", state)
 	}
@@ -60,6 +61,14 @@ func notOwn(self string, cidr netip.Prefix, state calico.AffinityState, s *calic
 		return fmt.Sprintf("affinity is stale: the block belongs to node %s", owner.Host)
 	}
 	return nodeInside(cidr, s)
+}
+
+// Aggregated returns those of own that stand for everything inside them. In one that is being
+// released each address leaves by itself: it may outlive the block here (confd, calico_aggr).
+func Aggregated(own []netip.Prefix, s *calico.Snapshot) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(own), func(b netip.Prefix) bool {
+		return s.Affinities[b] == calico.AffinityPendingDeletion
+	})
 }
 
 // NamedBlocks returns the blocks whose own key names node self, with an affinity of ours or without, but for those that contain a node's BGP

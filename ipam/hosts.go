@@ -69,12 +69,12 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 			skipped = append(skipped, Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.kind, self, a.Node)})
 			continue
 		}
-		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self), "")
+		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self), tunnelDevices[t.kind])
 	}
 	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
 		for _, a := range s.Blocks[cidr].Allocations {
-			if a.Node == self && slices.Contains(tunnelTypes, a.Type) {
-				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self), "")
+			if device := tunnelDevices[a.Type]; a.Node == self && device != "" {
+				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self), device)
 			}
 		}
 	}
@@ -87,10 +87,15 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 	return hosts, skipped
 }
 
-// tunnelTypes are the allocation types of a node's own tunnel addresses (libcalico-go lib/ipam/ipam_types.go). Other types are
-// those of Services, whose addresses live on no node.
-var tunnelTypes = []string{
-	"ipipTunnelAddress", "vxlanTunnelAddress", "vxlanV6TunnelAddress", "wireguardTunnelAddress", "wireguardV6TunnelAddress",
+// tunnelDevices are Felix' devices of a node's own tunnel addresses, by the type of the allocation
+// (libcalico-go lib/ipam/ipam_types.go). Other types are those of Services, whose addresses live on
+// no node.
+var tunnelDevices = map[string]string{
+	"ipipTunnelAddress":        "tunl0",
+	"vxlanTunnelAddress":       "vxlan.calico",
+	"vxlanV6TunnelAddress":     "vxlan-v6.calico",
+	"wireguardTunnelAddress":   "wireguard.cali",
+	"wireguardV6TunnelAddress": "wg-v6.cali",
 }
 
 // allocationOf returns what IPAM has on addr, when it names a node. Of overlapping blocks the longest counts.

@@ -99,7 +99,7 @@ func TestOwnBlock(t *testing.T) {
 		{calico.AffinityConfirmed, ""},
 		{"", ""},
 		{calico.AffinityPending, "affinity is pending: the block is being claimed"},
-		{calico.AffinityPendingDeletion, "affinity is pendingDeletion: the block is being released"},
+		{calico.AffinityPendingDeletion, ""},
 		{"half-done", `affinity has unknown state "half-done"`},
 	}
 	for _, o := range owners {
@@ -110,6 +110,10 @@ func TestOwnBlock(t *testing.T) {
 			}
 			own, skipped := OwnBlocks("me", snapshot(affine(cidr, st.state), o.block))
 			if reason == "" {
+				aggregated := Aggregated(own, snapshot(affine(cidr, st.state), o.block))
+				if released := st.state == calico.AffinityPendingDeletion; released != (len(aggregated) == 0) {
+					t.Errorf("%s, affinity %q: aggregated %v", o.name, st.state, aggregated)
+				}
 				if !slices.Equal(own, []netip.Prefix{pfx(cidr)}) || len(skipped) > 0 {
 					t.Errorf("%s, affinity %q: got %v, skipped %v, want it to be own", o.name, st.state, own, skipped)
 				}
@@ -123,6 +127,21 @@ func TestOwnBlock(t *testing.T) {
 		if own, skipped := OwnBlocks("me", snapshot(o.block)); len(own)+len(skipped) > 0 {
 			t.Errorf("%s, no affinity: got %v, skipped %v", o.name, own, skipped)
 		}
+	}
+}
+
+func TestTunnelAddressesAreBehindTheirDevices(t *testing.T) {
+	s := snapshot(me(func(n *calico.Node) { n.IPv6VXLANTunnelAddr, n.WireguardIPv6 = ip("fd00::2"), ip("fd00::3") }),
+		block("10.1.3.0/26", calico.Owner{Host: "other"},
+			"10.1.3.1 me ipipTunnelAddress", "10.1.3.2 me vxlanTunnelAddress", "10.1.3.3 me wireguardTunnelAddress"))
+	hosts, _ := Hosts("me", nil, s)
+	var got []string
+	for _, h := range hosts {
+		got = append(got, h.Interface)
+	}
+	want := []string{"tunl0", "vxlan.calico", "wireguard.cali", "vxlan-v6.calico", "wg-v6.cali"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -181,7 +200,7 @@ func TestHosts(t *testing.T) {
 			"10.1.3.4/32 - WorkloadEndpoint(w)", ""},
 		{"workload that moved away", snapshot(own, workload("w", "other", "10.1.0.65/32"), block("10.1.0.64/26", calico.Owner{Host: "me"}, "10.1.0.65 other")), "", ""},
 		{"workload in a block of nobody", snapshot(workload("w", "me", "10.1.0.65/32"), block("10.1.0.64/26", calico.Owner{}, "10.1.0.65 me")), "10.1.0.65/32 - WorkloadEndpoint(w)", ""},
-		{"workload in a block being released", snapshot(affine("10.1.0.64/26", calico.AffinityPendingDeletion), workload("w", "me", "10.1.0.65/32")), "10.1.0.65/32 - WorkloadEndpoint(w)", ""},
+		{"workload in a block being released", snapshot(affine("10.1.0.64/26", calico.AffinityPendingDeletion), workload("w", "me", "10.1.0.65/32")), "10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)", ""},
 		{"workload in a block with a stale affinity", snapshot(affine("10.1.0.64/26", calico.AffinityConfirmed), block("10.1.0.64/26", calico.Owner{Host: "other"}), workload("w", "me", "10.1.0.65/32")),
 			"10.1.0.65/32 - WorkloadEndpoint(w)", ""},
 		{"every network of a workload", snapshot(own, workload("w", "me", "10.1.0.65/32", "fd00::1/128", "10.1.3.4/32")),

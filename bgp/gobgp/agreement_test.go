@@ -77,7 +77,7 @@ func anyMatch(t *rapid.T, prefixes []netip.Prefix) bgp.Match {
 		case 5:
 			m.PeerType = rapid.SampledFrom([]string{"iBGP", "eBGP"}).Draw(t, "type")
 		default:
-			m.LocalPref = rapid.SampledFrom([]uint32{100, 2147483135}).Draw(t, "pref")
+			m.LocalPref = rapid.SampledFrom([]uint32{100, 2147482623, 2147483135}).Draw(t, "pref")
 		}
 	}
 	m.FromPeer = rapid.Bool().Draw(t, "remote")
@@ -89,7 +89,7 @@ func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 	for i := range rapid.IntRange(0, 3).Draw(t, name) {
 		r := bgp.Rule{Name: fmt.Sprintf("%s[%d]", name, i), Match: anyMatch(t, prefixes), Accept: rapid.Bool().Draw(t, "accept")}
 		if name == "export" && rapid.IntRange(0, 5).Draw(t, "interface") == 0 {
-			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0"}).Draw(t, "pattern")
+			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0", "vxlan*"}).Draw(t, "pattern")
 		}
 		if r.Accept {
 			r.Operations = rapid.SliceOfN(rapid.SampledFrom([]bgp.Operation{
@@ -117,6 +117,7 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		{Prefix: pfx("10.9.0.0/26"), NextHop: n.addr, LocalPref: 2147482623},
 		{Prefix: pfx("10.9.0.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "cali1"},
 		{Prefix: pfx("10.50.2.0/24"), NextHop: n.addr, LocalPref: 2147482623},
+		{Prefix: pfx("10.9.1.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "vxlan.calico"},
 	}
 	mine := n.plan.Announcements
 	set(t, n)
@@ -137,6 +138,9 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		for k, p := range []string{"10.%d.0.0/16", "10.%d.0.0/26", "10.%d.0.64/26", "10.%d.0.70/32", "10.%d.1.0/24", "10.%d.1.1/32"} {
 			s := base
 			s.prefix = pfx(fmt.Sprintf(p, i))
+			if !external(i) {
+				s.pref = []uint32{100, 2147482623, 2147483135}[(k+i)%3]
+			}
 			switch k {
 			case 1:
 				s.communities = []bgp.Community{otherC}
@@ -234,6 +238,7 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	p := bgp.Policies{
 		NoExport: list("no_export", 1), OwnBlocks: list("own_blocks", 3), ExportPools: list("export_pools", 4),
 		Reflects: rapid.Bool().Draw(t, "reflects"), Services: list("announced services", 1), ReflectedServices: list("services", 2), Filters: map[string]bgp.Filter{},
+		Tunnels: rapid.SampledFrom([][]string{nil, {"*.cali", "*.calico"}}).Draw(t, "tunnels"),
 		Normal4: 2147482623, Normal6: 2147482623, Leaving: rapid.Bool().Draw(t, "leaving"),
 	}
 	for _, prefix := range list("advertised", 2) {
@@ -262,15 +267,21 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	}
 }
 
+// route is what policies see of it when it comes.
+func (s story) route(from *bgp.Peer) bgp.Route {
+	return bgp.Route{
+		Prefix: s.prefix, From: from, LocalPref: s.pref, ASPath: s.path, Communities: s.communities,
+	}
+}
+
 // expected returns what a peer is to be sent, and notes what is accepted from anybody.
 func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]bool) map[netip.Prefix]string {
 	p, peer := plan.Policies, plan.Peers[to]
 	out := map[netip.Prefix]string{}
-	text := func(r bgp.Route, v bgp.Verdict, pref, med uint32, hop netip.Addr) string {
+	text := func(r bgp.Route, v bgp.Verdict, med uint32, hop netip.Addr) string {
 		if peer.External() {
 			r.ASPath = slices.Concat([]uint32{peer.LocalAS}, r.ASPath)
 		}
-		r.LocalPref = pref
 		r = r.Apply(v.Operations)
 		prefText, medText := fmt.Sprint(r.LocalPref), fmt.Sprint(med)
 		if peer.External() {
@@ -298,17 +309,17 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 	for _, a := range plan.Announcements {
 		better(a.Prefix, a.LocalPref, 0)
 		if v := p.Export(a.Route(), peer); v.Accept {
-			out[a.Prefix] = text(a.Route(), v, a.LocalPref, 0, a.NextHop)
+			out[a.Prefix] = text(a.Route(), v, 0, a.NextHop)
 		}
 	}
 	for _, s := range stories {
 		source := plan.Peers[s.from]
-		r, v := p.Import(bgp.Route{Prefix: s.prefix, From: &source, LocalPref: s.pref, ASPath: s.path, Communities: s.communities})
+		r, v := p.Import(s.route(&source))
 		if !v.Accept {
 			continue
 		}
-		pref, med, hop := r.LocalPref, s.med, source.Address
-		if !better(s.prefix, pref, len(r.ASPath)) {
+		med, hop := s.med, source.Address
+		if !better(s.prefix, r.LocalPref, len(r.ASPath)) {
 			continue
 		}
 		learned[s.prefix] = true
@@ -318,7 +329,7 @@ func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]b
 		if peer.NextHop == bgp.NextHopSelf || peer.External() && peer.NextHop == bgp.NextHopAuto {
 			hop = peer.LocalAddress
 		}
-		out[s.prefix] = text(r, v, pref, med, hop)
+		out[s.prefix] = text(r, v, med, hop)
 	}
 	return out
 }

@@ -62,6 +62,45 @@ func TestPlanIsTheSameInAnyOrderOfDocuments(t *testing.T) {
 	})
 }
 
+// Filters may ask for the priority of what an iBGP peer sent.
+func TestPrefixPlanKnowsPriorities(t *testing.T) {
+	from, to := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	prefix := netip.MustParsePrefix("10.1.9.1/32")
+	reject := func(priority uint32) []bgp.Rule {
+		return []bgp.Rule{{Name: "r", Match: bgp.Match{LocalPref: 2147483647 - priority}}}
+	}
+	p := bgp.Plan{
+		Peers: []bgp.Peer{
+			{Address: from, RemoteAS: 64512, LocalAS: 64512, Filters: []string{"f"}},
+			{Address: to, RemoteAS: 64900, LocalAS: 64512, Filters: []string{"f"}},
+		},
+		Policies: bgp.Policies{
+			ExportPools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+			Normal4:     2147483647 - 1024,
+		},
+	}
+	for name, tc := range map[string]struct {
+		filter                   bgp.Filter
+		in, passed, elevatedOnly bool
+	}{
+		"no filter":                {bgp.Filter{}, true, true, false},
+		"normal does not come in":  {bgp.Filter{Import4: reject(1024)}, false, false, true},
+		"normal does not go out":   {bgp.Filter{Export4: reject(1024)}, true, false, true},
+		"elevated does not go out": {bgp.Filter{Export4: reject(512)}, true, true, false},
+	} {
+		p.Policies.Filters = map[string]bgp.Filter{"f": tc.filter}
+		plan := planPrefix(prefix, p)
+		if in := plan.Peers[0].Import.Accept; in != tc.in {
+			t.Errorf("%s: import %t", name, in)
+		}
+		accepts := func(all []learnedVerdict) bool { return len(all) == 1 && all[0].Accept }
+		at := plan.Peers[1]
+		if accepts(at.Passed) != tc.passed || accepts(at.Elevated) != tc.elevatedOnly {
+			t.Errorf("%s: passed on %+v, elevated %+v", name, at.Passed, at.Elevated)
+		}
+	}
+}
+
 // Each pair of peers has one answer, which is the policies', and none is learned from a peer whose import refuses it.
 func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 	s, err := readResources("edge-1", []byte(strings.Join(planResources(), "---\n")))
@@ -91,7 +130,7 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 				}
 			}
 			for _, from := range p.Peers {
-				route, in := p.Policies.Import(plainRoute(prefix, &from, p.Policies))
+				route, in := p.Policies.Import(plainRoute(prefix, &from, p.Policies.Normal(prefix)))
 				got, told := answers[from.Address]
 				if want := in.Accept && from.Address != at.Peer; told != want {
 					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.Address, at.Peer, told, want)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -37,7 +38,8 @@ type (
 )
 
 // planPrefix tells what becomes of prefix at the peers of its family: as learned from each, as announced by this node, and as passed on.
-// A learned route is taken to be the plainest: no communities, and in AS_PATH nothing but an external peer's own AS.
+// A learned route is taken to be the plainest: no communities, in AS_PATH nothing but an external
+// peer's own AS, the normal LOCAL_PREF from an iBGP peer.
 func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	out := prefixPlan{Prefix: prefix, Peers: []prefixAtPeer{}}
 	own := announcementOf(prefix, p)
@@ -50,9 +52,15 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 			peers = append(peers, &p.Peers[i])
 		}
 	}
-	learned := map[netip.Addr]bgp.Route{} // what import lets in, by peer
+	// What import lets in, by peer; and of what is elevated what stays so.
+	learned, high := map[netip.Addr]bgp.Route{}, map[netip.Addr]bgp.Route{}
 	for _, peer := range peers {
-		route, v := p.Policies.Import(plainRoute(prefix, peer, p.Policies))
+		normal := p.Policies.Normal(prefix)
+		route, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation))
+		if v.Accept && p.Policies.Elevates(route) {
+			high[peer.Address] = route
+		}
+		route, v = p.Policies.Import(plainRoute(prefix, peer, normal))
 		if v.Accept {
 			learned[peer.Address] = route
 		}
@@ -63,10 +71,12 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 		}
 		out.Peers = append(out.Peers, at)
 	}
+	same := maps.Clone(learned)
+	maps.DeleteFunc(same, func(from netip.Addr, _ bgp.Route) bool { _, ok := high[from]; return !ok })
 	for i, to := range peers {
 		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
-		normal, high := elevatable(learned, p.Policies)
-		if then := passOn(peers, high, *to, p.Policies); !slices.EqualFunc(then, passOn(peers, normal, *to, p.Policies), sameVerdict) {
+		then := passOn(peers, high, *to, p.Policies)
+		if !slices.EqualFunc(then, passOn(peers, same, *to, p.Policies), sameVerdict) {
 			out.Peers[i].Elevated = then
 		}
 	}
@@ -95,8 +105,12 @@ func whyNotAnnounced(prefix netip.Prefix, p bgp.Plan) string {
 	return "neither a block nor an address of this node"
 }
 
-func plainRoute(prefix netip.Prefix, from *bgp.Peer, p bgp.Policies) bgp.Route {
-	r := bgp.Route{Prefix: prefix, From: from, LocalPref: p.Normal(prefix)}
+// elevation is by how much LOCAL_PREF of a migrating address is above the normal one where nobody
+// configured it: Felix' priorities are 1024 and 512.
+const elevation = 512
+
+func plainRoute(prefix netip.Prefix, from *bgp.Peer, localPref uint32) bgp.Route {
+	r := bgp.Route{Prefix: prefix, From: from, LocalPref: localPref}
 	if from.External() {
 		r.ASPath = []uint32{from.RemoteAS}
 	}
@@ -120,25 +134,6 @@ func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, po
 		all[i].From = append(all[i].From, from.Address)
 	}
 	return all
-}
-
-// elevatable are the routes that may have a LOCAL_PREF above the normal one, as they are with and without:
-// those of iBGP peers, who say it, and those that import gives one.
-func elevatable(learned map[netip.Addr]bgp.Route, p bgp.Policies) (normal, high map[netip.Addr]bgp.Route) {
-	normal, high = map[netip.Addr]bgp.Route{}, map[netip.Addr]bgp.Route{}
-	for from, r := range learned {
-		switch {
-		case p.Elevates(r):
-			high[from] = r
-			r.LocalPref = p.Normal(r.Prefix)
-			normal[from] = r
-		case !r.From.External():
-			normal[from] = r
-			r.LocalPref = p.Normal(r.Prefix) + 1
-			high[from] = r
-		}
-	}
-	return normal, high
 }
 
 func sameVerdict(a, b learnedVerdict) bool { return slices.Equal(a.From, b.From) && a.equal(b.verdict) }

@@ -76,6 +76,9 @@ func decodeBGPConfiguration(name string, value []byte) (BGPConfiguration, error)
 	for _, named := range spec.Communities {
 		c.Communities = append(c.Communities, Community(named))
 	}
+	if spec.PrefixAdvertisements != nil {
+		c.PrefixAdvertisements = []PrefixAdvertisement{} // an empty list of a node counts, too
+	}
 	for _, p := range spec.PrefixAdvertisements {
 		c.PrefixAdvertisements = append(c.PrefixAdvertisements, PrefixAdvertisement(p))
 	}

@@ -16,7 +16,7 @@ type BGPConfiguration struct {
 	NodeMeshMaxRestartTime time.Duration
 
 	Communities          []Community
-	PrefixAdvertisements []PrefixAdvertisement
+	PrefixAdvertisements []PrefixAdvertisement // nil: not set; empty: set to none
 
 	ServiceClusterIPs, ServiceExternalIPs, ServiceLoadBalancerIPs []string
 	ServiceLoadBalancerAggregation                                string

@@ -6,11 +6,11 @@ import (
 )
 
 // FelixOn returns how Felix of node is configured as far as Calico's resources say it: its own FelixConfiguration goes before the default one,
-// field by field. Felix' environment and file go before both, and nobody else knows those.
+// field by field, so the result has no name. Felix' environment and file go before both, and nobody
+// else knows those.
 func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 	own, all := s.Felix["node."+node], s.Felix["default"]
 	return FelixConfiguration{
-		Name:                              cmp.Or(own.Name, all.Name),
 		ProgramClusterRoutes:              cmp.Or(own.ProgramClusterRoutes, all.ProgramClusterRoutes),
 		IPv4NormalRoutePriority:           cmp.Or(own.IPv4NormalRoutePriority, all.IPv4NormalRoutePriority),
 		IPv6NormalRoutePriority:           cmp.Or(own.IPv6NormalRoutePriority, all.IPv6NormalRoutePriority),

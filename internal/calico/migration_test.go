@@ -73,7 +73,7 @@ func TestFelixConfigurations(t *testing.T) {
 	got := s.Snapshot(1)
 	want := FelixConfiguration{Name: "default", ProgramClusterRoutes: "Enabled", IPv4ElevatedRoutePriority: 300, LiveMigrationRouteConvergenceTime: 10 * time.Second}
 	both := want
-	both.Name, both.IPv6NormalRoutePriority = "node.edge-5", 2000
+	both.Name, both.IPv6NormalRoutePriority = "", 2000
 	if on := got.FelixOn("edge-5"); on != both {
 		t.Errorf("on the node %+v, want %+v", on, both)
 	}

@@ -5,6 +5,7 @@ package manifest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,9 +186,20 @@ func readResource(asJSON []byte) (Resource, error) {
 	return r, r.Check()
 }
 
-// strict decodes JSON and minds unknown and misspelled fields.
+// strict decodes JSON and minds unknown and misspelled fields. A scalar becomes text where into has
+// a string, as calicoctl has it: a label of yes is "true". sigs.k8s.io/yaml does that on its way to
+// JSON, which is taken from it before encoding/json, which minds less, decodes it.
 func strict(data []byte, into any) error {
-	unknown, err := kjson.UnmarshalStrict(data, into)
+	var typed json.RawMessage
+	var decoding error
+	err := yaml.Unmarshal(data, into, func(d *json.Decoder) *json.Decoder {
+		decoding = d.Decode(&typed)
+		return json.NewDecoder(strings.NewReader("null"))
+	})
+	if err := cmp.Or(err, decoding); err != nil {
+		return err
+	}
+	unknown, err := kjson.UnmarshalStrict(typed, into)
 	return errors.Join(append(unknown, err)...)
 }
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -46,6 +47,55 @@ items:
 `))
 	if err != nil || len(resources) != 2 || resources[1].String() != "Node(b)" {
 		t.Errorf("%v %v", resources, err)
+	}
+}
+
+// calicoctl decodes into Calico's types, so a scalar becomes text where text is asked for.
+func TestReadTakesScalarsForText(t *testing.T) {
+	node := "apiVersion: projectcalico.org/v3\nkind: Node\n" +
+		"metadata: {name: 7, labels: {x: yes, a: 2, b: 1.5, c: true, d: 'no'}}\n" +
+		"spec: {orchRefs: [{nodeName: 12, orchestrator: off}]}\n"
+	item := "- " + strings.TrimSuffix(strings.ReplaceAll(node, "\n", "\n  "), "  ")
+	for name, text := range map[string]string{
+		"alone":     node,
+		"in a list": "apiVersion: projectcalico.org/v3\nkind: NodeList\nitems:\n" + item,
+	} {
+		resources, err := Read([]byte(text))
+		if err != nil || len(resources) != 1 {
+			t.Errorf("%s: %v %v", name, resources, err)
+			continue
+		}
+		r := resources[0]
+		want := map[string]string{"x": "true", "a": "2", "b": "1.5", "c": "true", "d": "no"}
+		if r.Metadata.Name != "7" || !maps.Equal(r.Metadata.Labels, want) {
+			t.Errorf("%s: %+v", name, r.Metadata)
+		}
+		const spec = `{"orchRefs":[{"nodeName":"12","orchestrator":"false"}]}`
+		if got := string(r.Spec); got != spec {
+			t.Errorf("%s: %s, want %s", name, got, spec)
+		}
+	}
+	const wrong = "Node\nmetadata: {name: a, labels: {x: [yes]}}\nspec: {}"
+	if r, err := Read([]byte(head + wrong)); err == nil {
+		t.Errorf("a list is text: %v", r)
+	}
+}
+
+// An empty list of a node is not the same as none: it takes the place of the cluster's.
+func TestSnapshotTellsAnEmptyListFromNone(t *testing.T) {
+	text := head + "BGPConfiguration\nmetadata: {name: node.a}\nspec: {prefixAdvertisements: []}\n---\n" +
+		head + "BGPConfiguration\nmetadata: {name: node.b}\nspec: {listenPort: 180}\n"
+	resources, err := Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Snapshot("a", resources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := s.BGPConfigurations["node.a"].PrefixAdvertisements
+	if none := s.BGPConfigurations["node.b"].PrefixAdvertisements; empty == nil || none != nil {
+		t.Errorf("empty %#v, none %#v", empty, none)
 	}
 }
 

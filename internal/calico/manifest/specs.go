@@ -8,7 +8,8 @@ import (
 )
 
 // The specs of Calico's resources with all their fields: what calicoctl accepts, also where routing does not care. Zero
-// values are left out of what is stored, as Calico does.
+// values are left out of what is stored, as Calico does. An empty list of prefixAdvertisements
+// stays: calicoctl leaves it out, but a CRD keeps it, and confd takes it for a list.
 
 // ASNumber is read from a number or a string ("65546", "1.10") and written as a number.
 type ASNumber uint32
@@ -80,7 +81,7 @@ type (
 		ServiceClusterIPs              []ServiceBlock        `json:"serviceClusterIPs,omitempty"`
 		ServiceLoadBalancerAggregation string                `json:"serviceLoadBalancerAggregation,omitempty"`
 		Communities                    []Community           `json:"communities,omitempty"`
-		PrefixAdvertisements           []PrefixAdvertisement `json:"prefixAdvertisements,omitempty"`
+		PrefixAdvertisements           []PrefixAdvertisement `json:"prefixAdvertisements,omitzero"`
 		ListenPort                     uint16                `json:"listenPort,omitempty"`
 		NodeMeshPassword               *Password             `json:"nodeMeshPassword,omitempty"`
 		NodeMeshMaxRestartTime         string                `json:"nodeMeshMaxRestartTime,omitempty"`
