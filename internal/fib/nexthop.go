@@ -263,7 +263,7 @@ func (t *table) behindItself(k route.Key, s *pathSet) bool {
 // attached reports that external configuration, or this node itself, won e and wants nothing but attached paths for it: unlike what BGP wants
 // it resolves through nothing, whichever of the paths are usable now, and so may carry next hops.
 func (e *entry) attached() bool {
-	if e.origin != route.External && e.origin != route.Own {
+	if !e.origin.IsStatic() {
 		return false
 	}
 	for c := e.first; c != nil; c = c.next {

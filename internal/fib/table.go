@@ -344,6 +344,7 @@ func (t *table) choose(e *entry) {
 		t.touchEtcdInside(e.key)
 	}
 	if e.is(isStatic) != wasStatic {
+		t.forgotten(e)
 		for _, hop := range slices.Clone(t.hops.inside(e.key)) {
 			t.correct(hop)
 		}
