@@ -125,6 +125,35 @@ func TestOwnRouteToAPeerCarriesItsNextHops(t *testing.T) {
 	})
 }
 
+// TestOwnRouteToAConnectedPeerCarriesItsNextHops: the host route is a longer match than the
+// connected subnet, as in BIRD. A gateway stays a neighbour even if a host route leads to it;
+// otherwise two host routes through each other would depend on which came first.
+func TestOwnRouteToAConnectedPeerCarriesItsNextHops(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		peer := route.Route{Key: key("10.0.0.2/32"), Paths: via("10.0.0.9")}
+		gateway := route.Route{Key: key("10.0.0.9/32"), Paths: via("10.0.0.2")}
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.1.0.128/26"), via("10.0.0.9"))
+		check(t, "without", r.dp.routes(),
+			"10.1.0.128/26 via 10.0.0.9 eth0", "10.1.0.64/26 via 10.0.0.2 eth0")
+		r.SetRoutes(route.Own, []route.Route{peer})
+		check(t, "with", r.dp.routes(), "10.0.0.2/32 via 10.0.0.9 eth0",
+			"10.1.0.128/26 via 10.0.0.9 eth0", "10.1.0.64/26 via 10.0.0.2")
+		r.dp.takeOps()
+		r.Learn(pfx("10.1.0.192/26"), via("10.0.0.2", "10.0.0.4"))
+		check(t, "beside a nearer one", r.dp.printOps(), "put 10.1.0.192/26 via 10.0.0.4 eth0")
+		r.Learn(pfx("10.1.0.192/26"), via("10.0.0.2", "10.9.0.5"))
+		check(t, "set of its own", r.dp.printOps(), "put 10.1.0.192/26 via 10.0.0.2")
+		r.SetRoutes(route.Own, []route.Route{peer, gateway})
+		check(t, "two that are each other's gateway", r.dp.routes(),
+			"10.0.0.2/32 via 10.0.0.9 eth0", "10.0.0.9/32 via 10.0.0.2 eth0",
+			"10.1.0.128/26 via 10.0.0.9", "10.1.0.192/26 via 10.0.0.2", "10.1.0.64/26 via 10.0.0.2")
+		r.SetRoutes(route.Own, nil)
+		check(t, "without again", r.dp.routes(), "10.1.0.128/26 via 10.0.0.9 eth0",
+			"10.1.0.192/26 via 10.0.0.2 eth0", "10.1.0.64/26 via 10.0.0.2 eth0")
+	})
+}
+
 func TestTwoRoutesWithOneKeyPanic(t *testing.T) {
 	defer func() {
 		if s := fmt.Sprint(recover()); s != "fib: two own routes with one key 10.1.0.0/26" {
