@@ -2,34 +2,70 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/netlab"
 )
 
-// TestReachableBy has two routers (BIRD 2) behind gateways that speak no BGP: one is in a subnet of
-// its own, the other in the connected one. Packets to both take the gateway, as of a node with
-// BIRD 1.6 that has the same sessions.
-func TestReachableBy(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "reach")
-	us := l.agentNode(t, "us", "10.0.0.2/24")
-	first := l.gateway(t, "first", "10.0.0.254/24")
-	second := l.gateway(t, "second", "10.0.0.253/24")
+// reachableLab has two routers (BIRD 2) and two gateways to them that speak no BGP. The router far
+// speaks from an address outside the connected subnet, near from one inside.
+type reachableLab struct {
+	*lab
+	us            *agentNode
+	first, second *host // gateways, 10.0.0.254 and 10.0.0.253
+}
+
+func newReachableLab(t *testing.T, name string) *reachableLab {
+	l := &reachableLab{lab: newLab(t, name)}
+	l.us = l.agentNode(t, "us", "10.0.0.2/24")
+	l.first = l.gateway(t, "first", "10.0.0.254/24")
+	l.second = l.gateway(t, "second", "10.0.0.253/24")
 	l.routerBehind(t, "far", "10.0.0.9/24", "10.5.0.9", "10.99.0.0/24")
 	l.routerBehind(t, "near", "10.0.0.8/24", "10.0.0.8", "10.98.0.0/24")
-	for _, g := range []*host{first, second} {
+	for _, g := range []*host{l.first, l.second} {
 		check(t, g.ns.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.9"), "eth0"))
 		check(t, g.ns.AddRoute(pfx("10.99.0.0/24"), addr("10.0.0.9"), "eth0"))
 		check(t, g.ns.AddRoute(pfx("10.98.0.0/24"), addr("10.0.0.8"), "eth0"))
 	}
-	peers := func(gateway string) {
-		t.Helper()
-		spec := fmt.Sprintf("reachableBy: %q", gateway)
-		l.apply(t, bgpPeer("far", "10.5.0.9", torAS, spec)+bgpPeer("near", "10.0.0.8", torAS, spec))
+	return l
+}
+
+// reach has both routers reached by a gateway; "" for the near one: directly.
+func (l *reachableLab) reach(t *testing.T, far, near string) {
+	t.Helper()
+	spec := func(gateway string) string {
+		if gateway == "" {
+			return ""
+		}
+		return fmt.Sprintf("reachableBy: %q", gateway)
 	}
-	peers("10.0.0.254")
+	l.apply(t, bgpPeer("far", "10.5.0.9", torAS, spec(far)))
+	l.apply(t, bgpPeer("near", "10.0.0.8", torAS, spec(near)))
+}
+
+// awaitReady waits until status says that the node is ready.
+func (n *agentNode) awaitReady(t *testing.T) {
+	t.Helper()
+	await(t, n.name+" is ready", func(ctx context.Context) error {
+		s, err := n.status(ctx)
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("%+v", s.Conditions)
+		}
+		return err
+	})
+}
+
+// TestReachableBy has packets to both routers take their gateway, as those of a node with BIRD 1.6
+// that has the same sessions.
+func TestReachableBy(t *testing.T) {
+	t.Parallel()
+	l := newReachableLab(t, "reach")
+	us := l.us
+	l.reach(t, "10.0.0.254", "10.0.0.254")
 	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	pod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
@@ -50,13 +86,7 @@ func TestReachableBy(t *testing.T) {
 			}
 			return same("kernel of us", stripMetric(got), want)
 		})
-		await(t, "status is ready", func(ctx context.Context) error {
-			s, err := us.status(ctx)
-			if err == nil && !s.Ready {
-				err = fmt.Errorf("%+v", s.Conditions)
-			}
-			return err
-		})
+		us.awaitReady(t)
 		ping(t, pod, "10.99.0.1")
 		ping(t, pod, "10.98.0.1")
 	}
@@ -66,9 +96,9 @@ func TestReachableBy(t *testing.T) {
 		twins = append(twins, kernelRoute{text: p + " via 10.0.0.254"})
 	}
 	l.birdBehind(t).awaitKernel(t, "-4", twins...)
-	for name, g := range map[string]*host{"first": first, "second": second} {
-		if got := g.forwarded(t); (got > 0) != (g == first) {
-			t.Errorf("the %s gateway forwarded %d packets", name, got)
+	for _, g := range []*host{l.first, l.second} {
+		if got := g.forwarded(t); (got > 0) != (g == l.first) {
+			t.Errorf("the %s gateway forwarded %d packets", g.name, got)
 		}
 	}
 
@@ -76,7 +106,7 @@ func TestReachableBy(t *testing.T) {
 		since := us.sessionsOf(t, "10.5.0.9", "10.0.0.8")
 		control := flow(t, us.ns, "10.0.0.250")
 		toFar, toNear := flow(t, pod, "10.99.0.1"), flow(t, pod, "10.98.0.1")
-		peers("10.0.0.253")
+		l.reach(t, "10.0.0.253", "10.0.0.253")
 		through(t, "10.0.0.253", "10.0.0.253")
 		noneLost(t, control, toFar, toNear)
 		us.sameSessions(t, since)
@@ -88,16 +118,73 @@ func TestReachableBy(t *testing.T) {
 		us.start(t)
 		us.awaitPeers(t, "10.5.0.9", "10.0.0.8")
 		through(t, "10.0.0.253", "10.0.0.253")
-		peers("10.0.0.254")
+		l.reach(t, "10.0.0.254", "10.0.0.254")
 		through(t, "10.0.0.254", "10.0.0.254")
 		noneLost(t, control, toFar, toNear)
 	})
 	t.Run("the neighbour needs none", func(t *testing.T) {
 		since := us.sessionsOf(t, "10.0.0.8")
-		l.apply(t, bgpPeer("near", "10.0.0.8", torAS, ""))
+		l.reach(t, "10.0.0.254", "")
 		through(t, "10.0.0.254", "10.0.0.8")
 		us.sameSessions(t, since)
 	})
+}
+
+// TestReachableByOnVPP is the same with a VPP that packets from another machine pass. It has an
+// adjacency to the near router, a neighbour, before that gets a gateway.
+func TestReachableByOnVPP(t *testing.T) {
+	t.Parallel()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	l := newReachableLab(t, "reachvpp")
+	v := l.us.startVPP(t, vpp)
+	// The session is the kernel's, not VPP's.
+	check(t, l.us.ns.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.254"), "eth0"))
+	l.us.dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	source := l.host(t, "source", "10.0.0.50/24")
+	for _, p := range []string{"10.98.0.0/24", "10.99.0.0/24"} {
+		check(t, source.ns.AddRoute(pfx(p), addr("10.0.0.102"), "eth0"))
+	}
+	l.reach(t, "10.0.0.254", "")
+	l.us.start(t)
+	l.us.awaitPeers(t, "10.5.0.9", "10.0.0.8")
+	l.us.awaitReady(t)
+
+	// passes sends packets and counts how many of them a gateway forwards.
+	passes := func(to string, by *host, want bool) {
+		t.Helper()
+		const packets = 5
+		what := fmt.Sprintf("packets to %s pass %s: %t", to, by.name, want)
+		await(t, what, func(ctx context.Context) error {
+			before := by.forwarded(t)
+			for range packets {
+				if _, err := source.ns.Ping(ctx, addr(to)); err != nil {
+					return err
+				}
+			}
+			if n := by.forwarded(t) - before; (n >= packets) != want {
+				return fmt.Errorf("%d of %d packets", n, packets)
+			}
+			return nil
+		})
+	}
+	passes("10.99.0.1", l.first, true)
+	passes("10.98.0.1", l.first, false)
+	for _, c := range []struct {
+		gateway string
+		host    *host
+	}{{"10.0.0.254", l.first}, {"10.0.0.253", l.second}} {
+		l.reach(t, c.gateway, c.gateway)
+		passes("10.99.0.1", c.host, true)
+		passes("10.98.0.1", c.host, true)
+		l.us.awaitReady(t)
+	}
+	l.reach(t, "10.0.0.253", "")
+	passes("10.98.0.1", l.second, false)
+	passes("10.99.0.1", l.second, true)
 }
 
 // gateway is a machine that forwards, also back to where packets come from, and tells nobody of a
