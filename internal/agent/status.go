@@ -10,6 +10,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
 )
 
 // Status is what `status -o json` prints. docs/status.md documents each field with a full sample. It only grows: fields are added,
@@ -134,6 +135,7 @@ type FIBStatus struct {
 	OpsDeleted uint64 `json:"opsDeleted"`
 	OpsFailed  uint64 `json:"opsFailed"`
 	refusal    error  // of the op that failed last
+	cutOff     string // see cutOff
 	OpsQueued  int    `json:"opsQueued"`
 	// Batches is how often operations were handed to the data plane: large ones are cheap ones.
 	Batches uint64 `json:"batches"`
@@ -220,6 +222,7 @@ func (a *Agent) Status() Status {
 	s.Conditions = append([]Condition{datastoreCondition(s.Datastore)}, conditions...)
 	if a.cfg.FIB != nil {
 		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, swept, waiting)
+		s.FIB.cutOff = cutOff(plan.BGP.Peers, s, a.cfg.FIB)
 		s.Conditions = append(s.Conditions, dataplaneCondition(s.FIB), Condition{Name: "fib", OK: swept, Message: waiting})
 	}
 	if a.cfg.Uplink != nil {
@@ -347,17 +350,56 @@ func untilIdle(d DrainStatus) string {
 	return fmt.Sprintf("at %g packets/s or fewer (now %.0f), at the latest at ", *d.UntilIdle, *d.PacketsPerSecond)
 }
 
-// dataplaneCondition does not hold either when the data plane answers and refuses every single route: a node that forwards nothing is not
-// ready. Some refused routes are no reason to take the others' node out of service.
+// dataplaneCondition does not hold either when the data plane answers and refuses every single
+// route, or every learned one (a node that forwards nothing to others is not ready), nor while
+// cutOff says something. Other refused routes are no reason to take a node out of service.
 func dataplaneCondition(f FIBStatus) Condition {
-	desired, failed := 0, 0
-	for _, c := range f.Routes {
-		desired, failed = desired+c.Desired, failed+c.Failed
+	c := Condition{Name: "dataplane"}
+	var all, learned RouteCounts
+	for _, r := range f.Routes {
+		all.Desired, all.Failed = all.Desired+r.Desired, all.Failed+r.Failed
+		if r.Origin != route.Own.String() {
+			learned.Desired, learned.Failed = learned.Desired+r.Desired, learned.Failed+r.Failed
+		}
 	}
-	if f.Identity != "" && failed > 0 && failed == desired {
-		return Condition{Name: "dataplane", Message: fmt.Sprintf("it refuses all %d routes, the last one with: %v", failed, f.refusal)}
+	switch refused := "it refuses all %d %s, the last one with: %v"; {
+	case f.Identity == "":
+		c.Message = f.Problem
+	case all.Failed > 0 && all.Failed == all.Desired:
+		c.Message = fmt.Sprintf(refused, all.Failed, "routes", f.refusal)
+	case learned.Failed > 0 && learned.Failed == learned.Desired:
+		c.Message = fmt.Sprintf(refused, learned.Failed, "learned routes", f.refusal)
+	case f.cutOff != "":
+		c.Message = f.cutOff
+	default:
+		c.OK, c.Message = true, f.Problem
 	}
-	return Condition{Name: "dataplane", OK: f.Identity != "", Message: f.Problem}
+	return c
+}
+
+// cutOff names a peer with reachableBy whose session is up while no route via it is programmed:
+// they all depend on the host route to it. Elsewhere the session itself, which comes the same way,
+// shows whether the peer can be reached.
+func cutOff(peers []bgp.Peer, s Status, e *fib.Engine) string {
+	for i, p := range peers { // s.BGP.Peers has the same order
+		if st := s.BGP.Peers[i]; !p.ReachableBy.IsValid() || !st.Established || st.Received == 0 {
+			continue
+		}
+		why := ""
+		if n, err := e.RefusedVia(p.Address); n > 0 {
+			why = fmt.Sprintf("it refuses all %d, one with: %v", n, err)
+		}
+		for _, hop := range s.FIB.UnusableNextHops {
+			if hop.Address == p.Address {
+				why = hop.Reason
+			}
+		}
+		if why != "" {
+			return fmt.Sprintf("no route via %s, reachable by %s, is programmed: %s",
+				p.Address, p.ReachableBy, why)
+		}
+	}
+	return ""
 }
 
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {

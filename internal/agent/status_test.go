@@ -50,10 +50,19 @@ func TestNothingProgrammedIsNotReady(t *testing.T) {
 		"one origin is refused":    {"boot", []RouteCounts{{Desired: 2, Failed: 2}, {Desired: 1, Shadowed: 1}}, true},
 		"all are refused":          {"boot", []RouteCounts{{Desired: 2, Failed: 2}, {Desired: 1, Failed: 1}, {Unusable: 4}}, false},
 		"the data plane is absent": {"", []RouteCounts{{Desired: 2, Failed: 2}}, false},
+
+		"what is learned is refused": {"boot", []RouteCounts{
+			{Origin: "own", Desired: 2, Programmed: 2}, {Origin: "bgp", Desired: 3, Failed: 3}}, false},
+		"what is learned is not": {"boot", []RouteCounts{
+			{Origin: "own", Desired: 2, Failed: 2}, {Origin: "bgp", Desired: 3, Programmed: 3}}, true},
 	} {
 		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes, Problem: "absent", refusal: syscall.EPERM})
 		if c.OK != tc.ok {
 			t.Errorf("%s: %+v", name, c)
+		}
+		want := "it refuses all 3 learned routes, the last one with: operation not permitted"
+		if name == "what is learned is refused" && c.Message != want {
+			t.Errorf("%s: %q, want %q", name, c.Message, want)
 		}
 		if want := "it refuses all 3 routes, the last one with: operation not permitted"; name == "all are refused" && c.Message != want {
 			t.Errorf("%s: %q, want %q", name, c.Message, want)

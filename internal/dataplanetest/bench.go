@@ -176,6 +176,15 @@ func (b *bench) leaves(t *testing.T, k route.Key, want map[string]int) {
 	}
 }
 
+// comesToLeave is leaves for a change that a data plane may take a moment to follow.
+func (b *bench) comesToLeave(t *testing.T, k route.Key, want map[string]int) {
+	t.Helper()
+	for end := time.Now().Add(patience); !maps.Equal(b.Egress(t, k), want) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	b.leaves(t, k, want)
+}
+
 // by is all packets through the n-th interface.
 func (b *bench) by(n int) map[string]int { return map[string]int{b.Interfaces[n].Name: 1} }
 

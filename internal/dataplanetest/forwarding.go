@@ -128,6 +128,31 @@ var forwardingCases = []testCase{
 			}
 		})
 	}},
+	{"a next hop follows this node's own route to it", "", func(t *testing.T, b *bench) {
+		// The first next hop is behind a router; the others are in a connected subnet.
+		for _, next := range []netip.Addr{pfx("198.18.74.1/32").Addr(), b.v4(0, 5), b.v6(0, 5)} {
+			under := func(n int) route.Route {
+				r := to(route.HostPrefix(next).String(), b.via(n, b.v4(n, 2)))
+				if next.Is6() {
+					r.Paths = []route.Path{b.via(n, b.v6(n, 2))}
+				}
+				r.Origin = route.Own
+				return r
+			}
+			over := to("198.18.75.0/24", route.Path{NextHop: next})
+			if next.Is6() {
+				over = to("2001:db8:75::/64", route.Path{NextHop: next})
+			}
+			b.put(t, under(0), over)
+			b.leaves(t, over.Key, b.by(0))
+			b.put(t, under(1))
+			b.comesToLeave(t, over.Key, b.by(1))
+			b.put(t, under(0))
+			b.has(t, over, under(0))
+			b.comesToLeave(t, over.Key, b.by(0))
+			b.delete(t, over.Key, under(0).Key)
+		}
+	}},
 	{"a recursive next hop follows what it resolves through", Recursive, func(t *testing.T, b *bench) {
 		for _, table := range []uint32{0, b.OtherTable} {
 			under := func(n int) route.Route { return in(table, to("198.18.74.0/24", b.via(n, b.v4(n, 2)))) }

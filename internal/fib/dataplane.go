@@ -42,10 +42,11 @@ type Dataplane interface {
 }
 
 // Recaller is what a Dataplane provides besides if it looks next hops up itself when a route is put, follows them, and reads such a route back as
-// it was put: for all of that it must know what was put, which a new process does not.
+// it was put: for all of that it must know what was put and by whom, which a new process does not.
 type Recaller interface {
-	// Recall names routes that an earlier process put and that are to be as if this one had: nothing is written for those that are there as they
-	// would be put now. It may be called for a route more than once, and not while Apply runs. An error has it repeated later.
+	// Recall names routes that an earlier process put, or this one for another origin, and that
+	// are to be as if they were put now: nothing is written for those that already are. It may be
+	// called for a route more than once, and not while Apply runs. An error has it repeated later.
 	Recall(ctx context.Context, routes []route.Route) error
 }
 

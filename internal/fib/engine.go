@@ -389,3 +389,26 @@ func (e *Engine) UnusableNextHops() []UnusableNextHop {
 	}
 	return out
 }
+
+// RefusedVia returns how many routes go by a next hop in the default table, and what the data
+// plane said of one of them, if it refuses all of them; else 0 and nil.
+func (e *Engine) RefusedVia(address netip.Addr) (routes int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	hop := e.table.hops.byKey[NextHop{Address: address}]
+	if hop == nil {
+		return 0, nil
+	}
+	for s := range hop.sets {
+		for c := s.first; c != nil; c = c.nextInSet {
+			switch {
+			case c.entry.want == nil || c.entry.origin != c.origin: // it goes elsewhere, or nowhere
+			case e.table.stateOf(c.entry) != Failed:
+				return 0, nil
+			default:
+				routes, err = routes+1, c.entry.fail.err
+			}
+		}
+	}
+	return routes, err
+}

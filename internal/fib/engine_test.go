@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -122,6 +123,62 @@ func TestOwnRouteToAPeerCarriesItsNextHops(t *testing.T) {
 		check(t, "a drop", r.dp.routes(), "10.9.0.5/32 drop")
 		r.SetRoutes(route.Own, []route.Route{peer})
 		check(t, "again", r.dp.routes(), "10.1.0.64/26 via 10.9.0.5", "10.9.0.5/32 via 10.0.0.9 eth0")
+	})
+}
+
+// TestOwnRouteToAConnectedPeerCarriesItsNextHops: the host route is a longer match than the
+// connected subnet, as in BIRD. A gateway stays a neighbour even if a host route leads to it;
+// otherwise two host routes through each other would depend on which came first.
+func TestOwnRouteToAConnectedPeerCarriesItsNextHops(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		peer := route.Route{Key: key("10.0.0.2/32"), Paths: via("10.0.0.9")}
+		gateway := route.Route{Key: key("10.0.0.9/32"), Paths: via("10.0.0.2")}
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.1.0.128/26"), via("10.0.0.9"))
+		check(t, "without", r.dp.routes(),
+			"10.1.0.128/26 via 10.0.0.9 eth0", "10.1.0.64/26 via 10.0.0.2 eth0")
+		r.SetRoutes(route.Own, []route.Route{peer})
+		check(t, "with", r.dp.routes(), "10.0.0.2/32 via 10.0.0.9 eth0",
+			"10.1.0.128/26 via 10.0.0.9 eth0", "10.1.0.64/26 via 10.0.0.2")
+		r.dp.takeOps()
+		r.Learn(pfx("10.1.0.192/26"), via("10.0.0.2", "10.0.0.4"))
+		check(t, "beside a nearer one", r.dp.printOps(), "put 10.1.0.192/26 via 10.0.0.4 eth0")
+		r.Learn(pfx("10.1.0.192/26"), via("10.0.0.2", "10.9.0.5"))
+		check(t, "set of its own", r.dp.printOps(), "put 10.1.0.192/26 via 10.0.0.2")
+		r.SetRoutes(route.Own, []route.Route{peer, gateway})
+		check(t, "two that are each other's gateway", r.dp.routes(),
+			"10.0.0.2/32 via 10.0.0.9 eth0", "10.0.0.9/32 via 10.0.0.2 eth0",
+			"10.1.0.128/26 via 10.0.0.9", "10.1.0.192/26 via 10.0.0.2", "10.1.0.64/26 via 10.0.0.2")
+		r.SetRoutes(route.Own, nil)
+		check(t, "without again", r.dp.routes(), "10.1.0.128/26 via 10.0.0.9 eth0",
+			"10.1.0.192/26 via 10.0.0.2 eth0", "10.1.0.64/26 via 10.0.0.2 eth0")
+	})
+}
+
+// TestRefusedVia tells a next hop that every route is refused over from one that some routes are
+// programmed over.
+func TestRefusedVia(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		want := func(what string, routes int) {
+			t.Helper()
+			synctest.Wait()
+			got, err := r.RefusedVia(addr("10.0.0.2"))
+			if got != routes || (err != nil) != (routes > 0) {
+				t.Errorf("%s: %d refused, %v; want %d", what, got, err, routes)
+			}
+		}
+		want("no route", 0)
+		for _, k := range []string{"10.1.0.0/26", "10.1.0.64/26"} {
+			r.dp.refuse[key(k)] = errors.New("no room")
+			r.Learn(pfx(k), via("10.0.0.2"))
+		}
+		want("all are refused", 2)
+		r.Learn(pfx("10.1.0.128/26"), via("10.0.0.3"))
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.192/26")})
+		r.Learn(pfx("10.1.0.192/26"), via("10.0.0.2"))
+		want("others are not, and one goes by the node's own", 2)
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2", "10.0.0.3"))
+		want("one is programmed", 0)
 	})
 }
 

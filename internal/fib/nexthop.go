@@ -105,6 +105,7 @@ func (t *table) track(s *pathSet) {
 		hop.idle = time.Time{}
 		s.hops = append(s.hops, hop)
 		if t.view != nil {
+			t.cover(hop)
 			t.judge(hop)
 		}
 	}
@@ -213,20 +214,24 @@ func (t *table) correct(hop *nextHop) {
 
 // cover finds the route of ours that covers a next hop. Whether a next hop resolves through a route of ours must not depend on whether that
 // route is programmed at this moment, or two routes that resolve through each other would come and go for ever: as in BIRD the
-// longest match among all that our sources want counts, programmed or not.
+// longest match among all that our sources want counts, programmed or not. In a connected
+// subnet only static routes count: BGP does not change who is a neighbour.
 func (t *table) cover(hop *nextHop) {
 	delete(t.hops.covered, hop.NextHop)
-	if !hop.answered {
-		return
-	}
 	shortest := 0
-	if hop.answer.Prefix.IsValid() {
+	_, subnet, connected := t.view.facts.Connected(hop.Table, hop.Address)
+	switch {
+	case connected:
+		shortest = subnet.Bits() + 1
+	case !hop.answered:
+		return
+	case hop.answer.Prefix.IsValid():
 		shortest = hop.answer.Prefix.Bits()
 	}
 	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
 		p, err := hop.Address.Prefix(bits)
 		for _, e := range t.both(route.Key{Table: hop.Table, Prefix: p}) {
-			if err == nil && e != nil && t.covers(e) {
+			if err == nil && e != nil && t.covers(e) && (!connected || e.is(isStatic)) {
 				t.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.is(isStatic)}
 				return
 			}
@@ -263,7 +268,7 @@ func (t *table) behindItself(k route.Key, s *pathSet) bool {
 // attached reports that external configuration, or this node itself, won e and wants nothing but attached paths for it: unlike what BGP wants
 // it resolves through nothing, whichever of the paths are usable now, and so may carry next hops.
 func (e *entry) attached() bool {
-	if e.origin != route.External && e.origin != route.Own {
+	if !e.origin.IsStatic() {
 		return false
 	}
 	for c := e.first; c != nil; c = c.next {
@@ -276,7 +281,7 @@ func (e *entry) attached() bool {
 
 // judge keeps up to date whether a next hop is to be looked up, and the reports about it.
 func (t *table) judge(hop *nextHop) {
-	r := t.view.resolve(route.Path{NextHop: hop.Address, Table: hop.Table})
+	r := t.view.resolve(route.Path{NextHop: hop.Address, Table: hop.Table}, false)
 	if hop.asks = t.needsLookup(hop, r); hop.asks {
 		if !hop.inRing {
 			hop.inRing = true

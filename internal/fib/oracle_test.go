@@ -64,8 +64,12 @@ func (w *world) covered() map[NextHop]Cover {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.resolutions}
 	for n, r := range w.resolutions {
 		best := -1
+		_, subnet, connected := w.facts.Connected(n.Table, n.Address)
 		for k, wants := range w.wants {
 			if k.Table != n.Table || !k.Prefix.Contains(n.Address) || r.Prefix.IsValid() && k.Prefix.Bits() < r.Prefix.Bits() || k.Prefix.Bits() <= best {
+				continue
+			}
+			if connected && (k.Prefix.Bits() <= subnet.Bits() || !w.static(k, f)) {
 				continue
 			}
 			for _, c := range wants {
@@ -91,7 +95,9 @@ func (w *world) leadsOut(k route.Key, c Candidate) bool {
 func (w *world) static(k route.Key, f Facts) bool {
 	r, _ := Select(k, slices.Collect(maps.Values(w.wants[k])), f)
 	return (r.Origin == route.External || r.Origin == route.Own) && r.Kind == route.Via &&
-		!slices.ContainsFunc(w.wants[k][r.Origin].Paths, func(p route.Path) bool { return newView(f).resolve(p).Interface == "" })
+		!slices.ContainsFunc(w.wants[k][r.Origin].Paths, func(p route.Path) bool {
+			return newView(f).resolve(p, true).Interface == ""
+		})
 }
 
 // Diff returns what turns actual into desired, puts first, by key. Diff(x, x) is empty.

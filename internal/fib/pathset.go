@@ -9,11 +9,12 @@ import (
 // pathSet is a set of paths as sources give them, kept once however many keys use it: a node has as many as it has peers and
 // combinations of peers, not as many as routes. Its candidates are a list, so that a next hop that changes touches its keys alone.
 type pathSet struct {
-	id    string // the map key of pathSets
-	paths []route.Path
-	hops  []*nextHop // of the paths without interface
-	first *candidate // nil: unused, about to be forgotten
-	seen  *viable    // paths in the light of the present view; nil: to be computed
+	id     string // the map key of pathSets
+	paths  []route.Path
+	static bool       // see view.resolve
+	hops   []*nextHop // of the paths without interface
+	first  *candidate // nil: unused, about to be forgotten
+	seen   *viable    // paths in the light of the present view; nil: to be computed
 }
 
 func (s *pathSet) add(c *candidate) {
@@ -43,7 +44,7 @@ type pathSets struct {
 }
 
 // get returns the one set equal to paths, and whether it is new.
-func (s *pathSets) get(paths []route.Path) (set *pathSet, isNew bool) {
+func (s *pathSets) get(paths []route.Path, static bool) (set *pathSet, isNew bool) {
 	var one [1]route.Path
 	if len(paths) == 1 { // nearly always: no allocation
 		one[0] = paths[0]
@@ -51,22 +52,25 @@ func (s *pathSets) get(paths []route.Path) (set *pathSet, isNew bool) {
 		if one[0].NextHop.IsValid() {
 			one[0].NextHop = one[0].NextHop.Unmap().WithZone("")
 		}
-		s.encode(one[:])
+		s.encode(one[:], static)
 	} else {
 		paths = route.CanonicalPaths(paths)
-		s.encode(paths)
+		s.encode(paths, static)
 	}
 	if set, ok := s.byID[string(s.scratch)]; ok {
 		return set, false
 	}
-	set = &pathSet{id: string(s.scratch), paths: route.CanonicalPaths(paths)}
+	set = &pathSet{id: string(s.scratch), paths: route.CanonicalPaths(paths), static: static}
 	s.byID[set.id] = set
 	return set, true
 }
 
 // encode writes paths to scratch so that different sets have different bytes.
-func (s *pathSets) encode(paths []route.Path) {
+func (s *pathSets) encode(paths []route.Path, static bool) {
 	b := s.scratch[:0]
+	if static {
+		b = append(b, 1) // no path begins so: BitLen is 0, 32 or 128
+	}
 	for _, p := range paths {
 		a := p.NextHop.As16() // zeros for the zero Addr, which BitLen tells apart
 		b = append(b, byte(p.NextHop.BitLen()), p.Preference, p.Weight)

@@ -13,9 +13,10 @@ const (
 	recallTimeout = 30 * time.Second
 )
 
-// recalls are the entries of which a Recaller does not know what was put for them, because a process before this one did it. The journal does not
-// tell either: it has digests. So they are recalled when somebody wants them again, and until then there is nothing to compare them with. It
-// is part of table and guarded with it.
+// recalls are the entries of which a Recaller does not know what was put for them, because an
+// earlier process did (the journal has digests only), or that they carry next hops, because
+// another origin put the same. They are recalled when somebody wants them, and are compared with
+// nothing until then. It is part of table and guarded with it.
 type recalls struct {
 	due   bool     // the data plane is a Recaller
 	queue []*entry // that are isForgotten
@@ -30,9 +31,11 @@ type recallJob struct {
 	err     error
 }
 
-// forgotten notes that e, which was adopted and is wanted now, is to be recalled. What differs from the wish is put anyway.
+// forgotten notes that e, which is programmed and wanted, is to be recalled. What differs from
+// the wish is put anyway.
 func (t *table) forgotten(e *entry) {
-	if t.recalls.due && e.recurses() && e.actual == e.want.digest && !e.is(isUnsure|isForgotten) {
+	needed := t.recalls.due && (e.recurses() || e.is(isStatic))
+	if needed && e.actual == e.want.digest && !e.is(isUnsure|isForgotten) {
 		e.set(isForgotten)
 		t.recalls.queue = append(t.recalls.queue, e)
 	}

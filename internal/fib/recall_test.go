@@ -137,6 +137,25 @@ func TestAFailedRecallIsRepeated(t *testing.T) {
 	})
 }
 
+// TestWhatCarriesNextHopsIsRecalled covers routes that this process put for another origin, and
+// routes that an earlier process put.
+func TestWhatCarriesNextHopsIsRecalled(t *testing.T) {
+	recalling(t, func(t *testing.T, r *running, d *forgetful) {
+		r.wantAgain()
+		d.state(func() { d.recalled = nil })
+		r.SetRoutes(route.Own, []route.Route{{Key: key(three), Paths: via("10.0.0.2")}})
+		time.Sleep(time.Minute)
+		check(t, "recalled", d.asked(), "10.1.0.128/26 via 10.0.0.2 eth0")
+		r.stop()
+		*r = *startOn(newForgetful(d.fake), d.fake, Config{Journal: r.Engine.journal.Path})
+		r.SetRoutes(route.Own, []route.Route{{Key: key(three), Paths: via("10.0.0.2")}})
+		time.Sleep(time.Minute)
+		next := r.dataplane.(*forgetful)
+		check(t, "recalled by the next process", next.asked(), "10.1.0.128/26 via 10.0.0.2 eth0")
+		check(t, "written", r.dp.printOps())
+	})
+}
+
 // TestADeletionThatFailedLeavesARouteToBeRecalled: it is still as the process before put it.
 func TestADeletionThatFailedLeavesARouteToBeRecalled(t *testing.T) {
 	recalling(t, func(t *testing.T, r *running, d *forgetful) {

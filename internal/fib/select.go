@@ -67,7 +67,7 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 	for i, c := range candidates {
 		options[i] = option{Candidate: c}
 		if c.Kind == route.Via {
-			options[i].viable = v.viable(c.Paths)
+			options[i].viable = v.viable(c.Paths, c.Origin.IsStatic())
 		}
 	}
 	c := v.choose(k, options)
@@ -197,10 +197,10 @@ type resolved struct {
 	table uint32
 }
 
-func (v *view) viable(paths []route.Path) *viable {
+func (v *view) viable(paths []route.Path, static bool) *viable {
 	out := &viable{paths: make([]resolved, len(paths))}
 	for i, p := range paths {
-		out.paths[i] = v.resolve(p)
+		out.paths[i] = v.resolve(p, static)
 		out.waiting = out.waiting || out.paths[i].waiting
 	}
 	out.all = usable(out.paths)
@@ -272,9 +272,11 @@ func (s *viable) without(k route.Key, origin route.Origin) some {
 	return usable(paths)
 }
 
-// resolve decides about one path: in a connected subnet it becomes attached, elsewhere it stays recursive if the data plane says
-// that it can be reached, but not through a route of ours (BIRD: rt-table.c, "recursive route depending on another").
-func (v *view) resolve(p route.Path) resolved {
+// resolve decides about one path: in a connected subnet it becomes attached, unless it is not
+// static and a longer route of ours carries it. Elsewhere it stays recursive if the data plane
+// says that it can be reached, but not through a route of ours (BIRD: rt-table.c, "recursive
+// route depending on another").
+func (v *view) resolve(p route.Path, static bool) resolved {
 	no := func(w what) resolved {
 		return resolved{Path: p, reason: Reason{what: w, address: p.NextHop, name: p.Interface}}
 	}
@@ -297,23 +299,25 @@ func (v *view) resolve(p route.Path) resolved {
 	case v.own[NextHop{p.Table, a}]:
 		return no(ownAddress)
 	}
-	if name, subnet, ok := v.facts.Connected(p.Table, p.NextHop); ok {
+	n := NextHop{p.Table, p.NextHop}
+	cover, covered := v.facts.Covered[n]
+	name, subnet, connected := v.facts.Connected(p.Table, p.NextHop)
+	carried := !static && cover.Carries && cover.Prefix.Bits() > subnet.Bits()
+	if connected && !carried {
 		table := p.Table
 		p.Interface, p.Table = name, 0
 		return resolved{Path: p, match: subnet, table: table}
 	}
-	n := NextHop{p.Table, p.NextHop}
 	r, asked := v.facts.Resolutions[n]
-	cover, covered := v.facts.Covered[n]
 	out := resolved{Path: p, match: r.Prefix, table: p.Table}
 	switch {
-	case !asked:
-		out = no(notAsked)
-		out.waiting = true
 	case covered:
 		if out.match = cover.Prefix; !cover.Carries {
 			out.reason = Reason{what: throughOurs, address: p.NextHop, prefix: cover.Prefix}
 		}
+	case !asked:
+		out = no(notAsked)
+		out.waiting = true
 	case r.Ours:
 		out.reason = Reason{what: throughOurs, address: p.NextHop, prefix: r.Prefix}
 	case !r.Prefix.IsValid():

@@ -49,6 +49,21 @@ func TestSelect(t *testing.T) {
 			facts: func(f *Facts) {
 				f.Covered = map[NextHop]Cover{hop("10.9.0.5"): {Prefix: pfx("10.9.0.0/24"), Carries: true}}
 			}, want: "10.1.0.64/26 via 10.9.0.5"},
+		{name: "connected next hop that an attached route of ours carries", key: "10.1.0.64/26",
+			candidates: []Candidate{bgp("10.0.0.2")},
+			facts: func(f *Facts) {
+				f.Covered = map[NextHop]Cover{hop("10.0.0.2"): {Prefix: pfx("10.0.0.2/32"), Carries: true}}
+			}, want: "10.1.0.64/26 via 10.0.0.2"},
+		{name: "a gateway is a neighbour, whatever covers it", key: "10.1.0.64/26",
+			candidates: []Candidate{{Origin: route.Own, Paths: via("10.0.0.2")}},
+			facts: func(f *Facts) {
+				f.Covered = map[NextHop]Cover{hop("10.0.0.2"): {Prefix: pfx("10.0.0.2/32"), Carries: true}}
+			}, want: "10.1.0.64/26 via 10.0.0.2 eth0"},
+		{name: "connected next hop that a shorter route of ours covers", key: "10.1.0.64/26",
+			candidates: []Candidate{bgp("10.0.0.2")},
+			facts: func(f *Facts) {
+				f.Covered = map[NextHop]Cover{hop("10.0.0.2"): {Prefix: pfx("10.0.0.0/16"), Carries: true}}
+			}, want: "10.1.0.64/26 via 10.0.0.2 eth0"},
 		{name: "next hop whose match drops", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.8")}, reason: "0.0.0.0/0, which does not forward"},
 		{name: "next hop not looked up", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.9.0.9")}, reason: "not been looked up"},
 		{name: "nothing is programmed while one of the next hops is not looked up", key: "10.1.0.64/26", candidates: []Candidate{bgp("10.0.0.2", "10.9.0.9")}, reason: "10.9.0.9 has not been looked up"},

@@ -188,7 +188,7 @@ func (t *table) wish(k route.Key, origin route.Origin, kind route.Kind, paths []
 	var set *pathSet
 	if !nothing && kind == route.Via {
 		var isNew bool
-		if set, isNew = t.sets.get(paths); isNew {
+		if set, isNew = t.sets.get(paths, origin.IsStatic()); isNew {
 			t.track(set)
 		}
 	}
@@ -269,7 +269,7 @@ func (t *table) setKeys(origin route.Origin, keys map[route.Key]struct{}) {
 
 // look computes what a path set means now; if that is not what it meant, its keys are to be selected again.
 func (t *table) look(s *pathSet) {
-	v := t.view.viable(s.paths)
+	v := t.view.viable(s.paths, s.static)
 	if s.seen != nil && slices.Equal(s.seen.paths, v.paths) {
 		return
 	}
@@ -344,6 +344,7 @@ func (t *table) choose(e *entry) {
 		t.touchEtcdInside(e.key)
 	}
 	if e.is(isStatic) != wasStatic {
+		t.forgotten(e)
 		for _, hop := range slices.Clone(t.hops.inside(e.key)) {
 			t.correct(hop)
 		}
@@ -357,7 +358,7 @@ func (t *table) selection(e *entry) choice {
 		o := option{Candidate: Candidate{Origin: c.origin, Kind: c.kind}}
 		if c.set != nil {
 			if c.set.seen == nil {
-				c.set.seen = t.view.viable(c.set.paths)
+				c.set.seen = t.view.viable(c.set.paths, c.set.static)
 			}
 			o.Paths, o.viable = c.set.paths, c.set.seen
 		}

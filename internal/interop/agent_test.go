@@ -18,26 +18,35 @@ import (
 // agentNode is a node with our agent.
 type agentNode struct {
 	*host
-	socket  string
-	flags   []string // besides those that every agent has
-	process *netlab.Process
+	socket    string
+	dataplane []string // flags
+	flags     []string // besides those that every agent has
+	process   *netlab.Process
 }
 
 // agentNode makes a node and registers it in Calico's data as calico-node does. The agent is not started.
 func (l *lab) agentNode(t *testing.T, name string, addresses ...string) *agentNode {
 	t.Helper()
-	n := &agentNode{host: l.host(t, name, addresses...), socket: filepath.Join(l.Dir(), name+".sock")}
+	n := l.host(t, name, addresses...).agent()
 	check(t, l.cluster.AddNode(t.Context(), name, prefixes(addresses...)...))
 	return n
+}
+
+// agent is our agent on a node, with the kernel as its data plane.
+func (h *host) agent() *agentNode {
+	return &agentNode{
+		host: h, socket: filepath.Join(h.lab.Dir(), h.name+".sock"),
+		dataplane: []string{"--dataplane", "kernel", "--kernel-protocol", agentProtocol},
+	}
 }
 
 func (n *agentNode) start(t *testing.T) {
 	t.Helper()
 	var err error
-	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: programs.agent, Args: append([]string{
-		"run", "--node-name", n.name, "--etcd-endpoints", n.lab.etcd, "--dataplane", "kernel", "--kernel-protocol", agentProtocol,
+	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: programs.agent, Args: slices.Concat([]string{
+		"run", "--node-name", n.name, "--etcd-endpoints", n.lab.etcd,
 		"--admin-socket", n.socket, "--state-dir", filepath.Join(n.lab.Dir(), n.name+".state"),
-	}, n.flags...)})
+	}, n.dataplane, n.flags)})
 	check(t, err)
 }
 

@@ -51,7 +51,7 @@ func newTakeover(t *testing.T) *takeover {
 	k.bird = k.birdNode(t, "five", "10.0.0.5/24", "10.0.0.2", "10.0.0.9", "10.0.0.10")
 	k.nine = k.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2", "10.0.0.5", "10.0.0.10")
 	k.ten = k.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2", "10.0.0.5", "10.0.0.9")
-	k.agent = &agentNode{host: k.bird.host, socket: k.Dir() + "/five.sock"}
+	k.agent = k.bird.host.agent()
 	check(t, k.cluster.ClaimBlock(t.Context(), "two", pfx("10.1.0.0/26")))
 	k.bird.setBlocks(t, "10.1.0.64/26")
 	k.nine.setBlocks(t, "10.1.0.128/26", "10.1.1.0/26")

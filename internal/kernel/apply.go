@@ -41,8 +41,29 @@ func (d *Dataplane) asPut(r route.Route) route.Route {
 	return r
 }
 
+// carries reports whether next hops may resolve through r, if it is ours: its gateways are
+// neighbours, and it was not learned from BGP (see fib.Cover).
+func carries(r route.Route) bool {
+	recursive := func(p route.Path) bool { return p.Interface == "" }
+	return r.Origin.IsStatic() && r.Kind == route.Via && !slices.ContainsFunc(r.Paths, recursive)
+}
+
+// carry notes whether next hops may resolve through our route for k. It has next hops looked up
+// again, since our own writes cause no event (see ignore).
+func (d *Dataplane) carry(k route.Key, yes bool) {
+	if yes || d.carriers[k] {
+		signal(d.watch.routes)
+	}
+	if yes {
+		d.carriers[k] = true
+	} else {
+		delete(d.carriers, k)
+	}
+}
+
 // remember notes what became of an acknowledged op.
 func (d *Dataplane) remember(op route.Op, programmed route.Route, losses uint32) {
+	d.carry(op.Route.Key, !op.Delete && carries(op.Route))
 	_, known := d.recalled[op.Route.Key] // writing is held: nobody else changes it
 	differs := !op.Delete && !programmed.SameForwarding(op.Route)
 	if !known && !differs {
@@ -125,7 +146,7 @@ func (w *write) add(i int, op route.Op) error {
 		w.batch.put(e)
 	}
 	w.pending = append(w.pending, p)
-	if w.batch.count == window {
+	if w.batch.count == window || carries(op.Route) { // what follows may resolve through it
 		return w.flush()
 	}
 	return nil
@@ -285,7 +306,8 @@ func onLinkFlag(i route.Interface, neighbour netip.Addr) uint8 {
 	return unix.RTNH_F_ONLINK
 }
 
-// resolve looks a recursive next hop up, as BIRD does: by the longest match, which must be a foreign route that forwards.
+// resolve looks a recursive next hop up, as BIRD does: by the longest match, which must forward
+// and must be a foreign route or one that carries next hops.
 func (w *write) resolve(p route.Path) ([]leg, error) {
 	t := target{p.Table, p.NextHop}
 	legs, known := w.resolved[t]
@@ -315,7 +337,7 @@ func (d *Dataplane) neighbours(ctx context.Context, t target, ifaces interfaces)
 		return nil, fmt.Errorf("next hop %s: %w", t.addr, err)
 	case !ok:
 		return nil, fmt.Errorf("next hop %s: no route to it", t.addr)
-	case d.ours(e):
+	case d.ours(e) && !d.carriers[d.keyOf(e)]:
 		return nil, fmt.Errorf("next hop %s: reached only through our own route %s", t.addr, e.prefix)
 	case e.kind == unix.RTN_LOCAL:
 		return nil, fmt.Errorf("next hop %s: an address of this node", t.addr)

@@ -1,9 +1,11 @@
 // Package kernel is the Linux FIB as a data plane, over netlink. It implements fib.Dataplane and is the only importer of netlink for
 // routes. Ours are the routes that carry both our protocol number and one of our two metrics, in any table; it shows, replaces and deletes no other.
 //
-// The kernel has no recursive next hops and no paths that stand by. A next hop without interface is looked up when the route is put,
-// and again when the kernel's other routes change; of several preferences only the best is programmed. What was asked for is
-// remembered, so that such a route reads back as it was put; after a restart of ours it reads back as resolved until Recall tells what was put.
+// The kernel has no recursive next hops and no paths that stand by. A next hop without interface
+// is looked up when the route is put, and again when others' routes change, or those of ours that
+// carry next hops; of several preferences only the best is programmed. What was asked for is
+// remembered, so that such a route reads back as it was put; after a restart of ours it reads back
+// as resolved until Recall tells what was put.
 //
 // The kernel drops routes when their interface is set down or loses its last IPv4 address, and sends no event for them (fib_sync_down_dev
 // in net/ipv4/fib_semantics.c). The interface then has another life in the facts, however short that was, and so the caller knows to put these routes
@@ -80,13 +82,14 @@ type Dataplane struct {
 	writing  sync.Mutex
 	writer   *socket
 	recalled map[route.Key]recall // guarded by mu for writing too
+	carriers map[route.Key]bool   // those of our routes that carry next hops, see carries
 }
 
 // New opens the kernel's FIB. Nothing is changed; events are collected from here on.
 func New(c Config) (*Dataplane, error) {
 	d := &Dataplane{
 		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric, log: c.Log, namespace: c.Namespace,
-		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
+		facts: make(chan route.Facts), recalled: map[route.Key]recall{}, carriers: map[route.Key]bool{},
 	}
 	d.list = d.listInterfaces
 	if d.table == 0 {

@@ -278,9 +278,14 @@ func (d *Dataplane) ask(addr netip.Addr) (e entry, a answer) {
 	return entry{}, unclear
 }
 
+// keyOf is the key of an entry of ours.
+func (d *Dataplane) keyOf(e entry) route.Key {
+	return route.Key{Table: d.ourTable(e.table), Elevated: e.metric == d.elevated, Prefix: e.prefix}
+}
+
 // routeOf converts from the kernel's form: every path attached.
 func (d *Dataplane) routeOf(e entry, ifaces interfaces) route.Route {
-	r := route.Route{Key: route.Key{Table: d.ourTable(e.table), Elevated: e.metric == d.elevated, Prefix: e.prefix}}
+	r := route.Route{Key: d.keyOf(e)}
 	switch e.kind {
 	case unix.RTN_BLACKHOLE:
 		r.Kind = route.Drop

@@ -28,7 +28,11 @@ func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
 	if err == nil {
 		d.mu.Lock()
 		for _, r := range routes {
-			if p, ok := there[r.Key]; ok && p.Kind == r.Kind && !p.SameForwarding(r) { // a route of another kind is somebody's edit
+			switch p, ok := there[r.Key]; {
+			case !ok, p.Kind != r.Kind: // a route of another kind is somebody's edit
+			case p.SameForwarding(r):
+				d.carry(r.Key, carries(r))
+			default:
 				d.recalled[r.Key] = recall{r, p, losses}
 			}
 		}

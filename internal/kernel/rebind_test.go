@@ -40,6 +40,44 @@ func TestRecursiveNextHopFollowsTheOtherRoutes(t *testing.T) {
 	}
 }
 
+// TestNextHopFollowsARouteThatCarriesIt: a route of this node's own or of external configuration
+// carries next hops if its gateways are neighbours. No other route of ours does.
+func TestNextHopFollowsARouteThatCarriesIt(t *testing.T) {
+	b := newBed(t)
+	carrier := func(r route.Route, origin route.Origin) []route.Op {
+		r.Origin = origin
+		return put(r)
+	}
+	gateways := func(want string) func() bool {
+		return func() bool { return strings.Contains(b.ip("route show 198.18.1.0/24"), want) }
+	}
+	over := via("198.18.1.0/24", "172.16.0.1")
+	b.apply(append(carrier(via("172.16.0.1/32", "10.0.1.2 eth1"), route.Own), put(over)...))
+	b.want(via("172.16.0.1/32", "10.0.1.2 eth1"), over)
+	b.apply(carrier(via("172.16.0.1/32", "10.0.1.3 eth1", "10.0.2.2 eth2"), route.External))
+	eventually(t, "both ways are used", gateways("nexthop via 10.0.2.2 dev eth2"))
+	b.apply(del("172.16.0.1/32"))
+	time.Sleep(2 * settle)
+	if !gateways("nexthop via 10.0.2.2 dev eth2")() {
+		t.Error("the route went although there is no other way yet")
+	}
+	b.ip("route add 172.16.0.0/16 via 10.0.1.4")
+	eventually(t, "what others have is used", gateways("via 10.0.1.4 dev eth1"))
+	b.apply(carrier(via("172.16.0.0/24", "10.0.2.2"), route.Own)) // itself recursive
+	for _, origin := range []route.Origin{route.BGP, route.Etcd} {
+		b.apply(carrier(via("172.16.0.1/32", "10.0.2.2 eth2"), origin))
+		errs := b.try(put(via("198.18.2.0/24", "172.16.0.1"), via("198.18.2.0/24", "172.16.0.2")))
+		for i, through := range []string{"172.16.0.1/32", "172.16.0.0/24"} {
+			want := "reached only through our own route " + through
+			if errs[i] == nil || !strings.Contains(errs[i].Error(), want) {
+				t.Errorf("through %s of %s: %v", through, origin, errs[i])
+			}
+		}
+	}
+	b.apply(carrier(via("172.16.0.1/32", "10.0.2.2 eth2"), route.Own))
+	eventually(t, "it carries once it is this node's own", gateways("via 10.0.2.2 dev eth2"))
+}
+
 // TestRecursiveRouteComesBackWithItsInterface: nobody else would put it again.
 func TestRecursiveRouteComesBackWithItsInterface(t *testing.T) {
 	b := newBed(t)

@@ -75,6 +75,42 @@ func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
 	}
 }
 
+// TestTheNextProcessKnowsWhatCarriesNextHops: the route to the peer is not written again, and
+// routes learned after the restart resolve through it.
+func TestTheNextProcessKnowsWhatCarriesNextHops(t *testing.T) {
+	_, node, _ := newNamespaces(t)
+	b := &bed{t: t, ns: node}
+	config := fib.Config{Journal: filepath.Join(t.TempDir(), "journal")}
+	peer := via("172.16.0.1/32", "10.0.1.2")
+	first, second := via("198.18.1.0/24", "172.16.0.1"), via("198.18.2.0/24", "172.16.0.1")
+	programmed := func(want int, gateway string) func() bool {
+		return func() bool { return strings.Count(b.ip("route show proto 179"), gateway) == want }
+	}
+
+	e, _, stop := agent(t, b, config)
+	e.SetRoutes(route.Own, []route.Route{peer})
+	e.Learn(first.Prefix, first.Paths)
+	eventually(t, "both are programmed", programmed(2, "via 10.0.1.2 dev eth1"))
+	stop()
+
+	e, d, stop := agent(t, b, config)
+	defer stop()
+	e.SetRoutes(route.Own, []route.Route{peer})
+	e.Learn(first.Prefix, first.Paths)
+	eventually(t, "it is recalled", func() bool {
+		d.writing.Lock()
+		defer d.writing.Unlock()
+		return d.carriers[peer.Key]
+	})
+	e.Learn(second.Prefix, second.Paths)
+	eventually(t, "the second one is programmed", programmed(3, "via 10.0.1.2 dev eth1"))
+	if s := e.Stats(); s.Put != 1 || s.Errors != 0 {
+		t.Errorf("%d put, %d refused: %v", s.Put, s.Errors, s.Refusal)
+	}
+	e.SetRoutes(route.Own, []route.Route{via("172.16.0.1/32", "10.0.2.2")})
+	eventually(t, "both follow", programmed(3, "via 10.0.2.2 dev eth2"))
+}
+
 // TestRecallWritesNothingThatIsThere, nor what is not: that is drift.
 func TestRecallWritesNothingThatIsThere(t *testing.T) {
 	b := newBed(t)

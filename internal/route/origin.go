@@ -29,6 +29,11 @@ func (o Origin) String() string {
 	return fmt.Sprintf("origin(%d)", uint8(o))
 }
 
+// IsStatic reports whether the next hops of o are gateways, as of BIRD's static routes: on a
+// connected network a gateway is a neighbour, whatever routes lead to its address. The next hops
+// of other origins resolve by the longest match.
+func (o Origin) IsStatic() bool { return o == Own || o == External }
+
 // DefaultDistance is the administrative distance of an origin: of several origins that want one prefix the lowest wins. The
 // scale is the field's usual one (connected 0, static 1, external BGP 20, last resort 250). It decides between equal prefixes only.
 func (o Origin) DefaultDistance() uint8 {
