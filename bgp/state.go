@@ -55,8 +55,11 @@ type Counters struct {
 	Foreign int
 	// Malformed are messages that ended the session of the peer that sent them, since they could not be read.
 	Malformed int
-	// Panicked are messages on which GoBGP's decoder panicked, which the guard turned into a malformed message or attribute.
+	// Panicked are messages on which GoBGP panicked, and was recovered: while it decoded them, which makes
+	// the message or one of its attributes malformed, or while it sent them, which ends the session.
 	Panicked int
+	// Unsendable are routes that had no room in a message to a peer, which has them withdrawn.
+	Unsendable int
 	// OverLimit is how often a peer was cut off because it sent more prefixes than it may.
 	OverLimit int
 }

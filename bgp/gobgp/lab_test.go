@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -250,4 +251,11 @@ func (r *recorder) locked(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
+}
+
+// logTo has a speaker log to w.
+func logTo(w io.Writer) func(*Config) {
+	return func(c *Config) {
+		c.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	}
 }

@@ -52,8 +52,7 @@ func (l *logger) Error(msg string, f log.Fields) { l.trouble(slog.LevelError, ms
 func (l *logger) Warn(msg string, f log.Fields) { l.trouble(slog.LevelWarn, msg, f) }
 
 func (l *logger) trouble(level slog.Level, msg string, f log.Fields) {
-	l.note(msg, f)
-	if routine(msg) {
+	if l.note(msg, f) || routine(msg) {
 		level = slog.LevelDebug
 	}
 	l.write(level, msg, f)
@@ -136,11 +135,12 @@ func peerOf(f log.Fields) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// note keeps what a message says about why a session is not up.
-func (l *logger) note(msg string, f log.Fields) {
+// note keeps what a message says about why a session is not up, and reports whether it says again what is
+// logged once for each peer.
+func (l *logger) note(msg string, f log.Fields) (again bool) {
 	addr, ok := peerOf(f)
 	if !ok {
-		return
+		return false
 	}
 	switch msg {
 	case "hold timer expired":
@@ -156,6 +156,10 @@ func (l *logger) note(msg string, f log.Fields) {
 		l.sessions.refused(addr, firstOf(f, "Error", "error"))
 	case "Some attributes were discarded", "the received Update message was treated as withdraw":
 		l.sessions.survived(f["Error"])
+	case "a route cannot be sent, and is withdrawn at the peer":
+		return l.sessions.unsendable(addr)
+	case "sending panicked":
+		l.sessions.sendingPanicked(addr, f["Error"])
 	case "failed to set md5":
 		if err, ok := f["Err"].(error); ok && !errors.Is(err, net.ErrClosed) { // listeners of before a restart stay in GoBGP's list
 			l.sessions.keyRefused(addr, err)
@@ -169,6 +173,7 @@ func (l *logger) note(msg string, f log.Fields) {
 	case "Peer Down":
 		l.sessions.down(addr, downReason(fmt.Sprint(f["Reason"])))
 	}
+	return false
 }
 
 // notification reads a NOTIFICATION out of a log message: "CEASE: peer deconfigured".

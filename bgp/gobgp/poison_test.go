@@ -82,7 +82,7 @@ func TestMalformedMessageIsNoPanic(t *testing.T) {
 	n.farPeer("127.0.0.79", 64512)
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.79", 64512, 90, true)
-	f.bytes(packet.BGP_MSG_UPDATE, []byte("\x00"))
+	f.bytes(packet.BGP_MSG_UPDATE, []byte("\x00\x01\x00\x00")) // withdrawn routes that overrun the message
 	eventually(t, "malformed messages", 1, func() int { return n.Counters().Malformed })
 	eventually(t, "the peer is told", "3/1", f.told)
 	if c := n.Counters(); c.Panicked != 0 {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"vpp-route-agent/bgp"
 )
 
 // sessions keeps what GoBGP tells only once about each peer of the configuration: by events and by log messages. GoBGP calls it from its own
@@ -19,9 +21,7 @@ type sessions struct {
 	peers map[netip.Addr]*session
 	moved time.Time // when a peer was last added or removed, or a session came up or went down
 
-	unreadable int // messages that ended a session
-	overLimit  int // times that a peer was cut off
-	panicked   int // messages on which the decoder panicked, whatever came of it
+	counted bgp.Counters // those of them that are about sessions
 }
 
 type session struct {
@@ -44,6 +44,8 @@ type session struct {
 	holdExpired bool // the hold timer ended, the session not yet
 	malformed   bool // a message could not be read, of which we have not told the peer yet
 	restart     bool // the session was ended by its hold timer and awaits restartExpired
+
+	unsendable bool // a route could not be sent to the peer, and was logged
 
 	overLimit time.Time // when the peer sent more prefixes than it may; GoBGP leaves the session down then
 }
@@ -190,9 +192,9 @@ func (ss *sessions) refused(addr netip.Addr, err any) {
 	})
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.unreadable++
+	ss.counted.Malformed++
 	if decoderPanicked(err) {
-		ss.panicked++
+		ss.counted.Panicked++
 	}
 }
 
@@ -201,15 +203,34 @@ func (ss *sessions) survived(err any) {
 	if decoderPanicked(err) {
 		ss.mu.Lock()
 		defer ss.mu.Unlock()
-		ss.panicked++
+		ss.counted.Panicked++
 	}
 }
 
-// malformed returns how many messages ended a session, and on how many the decoder panicked.
-func (ss *sessions) malformed() (all, panicked int) {
+// sendingPanicked notes what ended a session.
+func (ss *sessions) sendingPanicked(addr netip.Addr, err any) {
+	ss.ending(addr, fmt.Sprintf("sending panicked: %v", err))
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return ss.unreadable, ss.panicked
+	ss.counted.Panicked++
+}
+
+// unsendable notes that a peer had a route withdrawn that cannot be sent, and reports whether that
+// happened before.
+func (ss *sessions) unsendable(addr netip.Addr) (before bool) {
+	ss.with(addr, func(p *session) {
+		before, p.unsendable = p.unsendable, true
+		ss.counted.Unsendable++
+	})
+	return before
+}
+
+// count puts what was counted about sessions into c.
+func (ss *sessions) count(c *bgp.Counters) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	c.Malformed, c.Panicked, c.Unsendable, c.OverLimit =
+		ss.counted.Malformed, ss.counted.Panicked, ss.counted.Unsendable, ss.counted.OverLimit
 }
 
 // holdTimer notes that the peer was silent for the hold time.
@@ -224,19 +245,12 @@ func (ss *sessions) holdTimer(addr netip.Addr) {
 func (ss *sessions) limitReached(addr netip.Addr, now time.Time) {
 	ss.with(addr, func(p *session) {
 		if p.overLimit.IsZero() {
-			ss.overLimit++
+			ss.counted.OverLimit++
 			p.overLimit = now
 			p.cause = "it sent more prefixes than its limit"
 			p.lastError = p.cause
 		}
 	})
-}
-
-// limitsReached returns how often a peer was cut off for its prefix limit.
-func (ss *sessions) limitsReached() int {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.overLimit
 }
 
 // limitedUntil returns the peers that were over their limit before then.

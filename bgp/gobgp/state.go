@@ -132,7 +132,6 @@ func (s *Speaker) Counters() bgp.Counters {
 	s.learned.mu.Lock()
 	c := bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
 	s.learned.mu.Unlock()
-	c.Malformed, c.Panicked = s.sessions.malformed()
-	c.OverLimit = s.sessions.limitsReached()
+	s.sessions.count(&c)
 	return c
 }

@@ -25,7 +25,8 @@ var (
 	descForeign      = desc("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API and that were removed.")
 	descMalformed    = desc("bgp_malformed_messages_total", "Messages that could not be read and ended the session of the peer that sent them.")
 	descOverLimit    = desc("bgp_prefix_limits_reached_total", "Times that a peer was cut off because it sent more prefixes than it may.")
-	descPanics       = desc("bgp_decoder_panics_total", "Messages on which GoBGP's decoder panicked; each cost the sender an attribute, a route or the session.")
+	descPanics       = desc("bgp_decoder_panics_total", "Messages on which GoBGP panicked while it decoded or sent them; each cost an attribute, a route or the peer's session.")
+	descUnsendable   = desc("bgp_unsendable_paths_total", "Routes that had no room in a message to a peer, which had them withdrawn.")
 	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
 	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
 	descShadowed     = desc("fib_routes_shadowed", "Acknowledged routes that another owner's route for the same prefix hides.", "family", "origin")
@@ -84,6 +85,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descMalformed, float64(s.BGP.MessagesMalformed))
 	counter(descOverLimit, float64(s.BGP.PrefixLimitsReached))
 	counter(descPanics, float64(s.BGP.DecoderPanics))
+	counter(descUnsendable, float64(s.BGP.PathsUnsendable))
 	gauge(descProblems, float64(len(s.Problems)))
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge(descUnrouted, float64(len(s.Unrouted)))

@@ -72,6 +72,7 @@ type BGPStatus struct {
 
 	MessagesMalformed int `json:"messagesMalformed"`
 	DecoderPanics     int `json:"decoderPanics"`
+	PathsUnsendable   int `json:"pathsUnsendable"`
 	// PrefixLimitsReached counts how often a peer was cut off for its prefix limit.
 	PrefixLimitsReached int `json:"prefixLimitsReached"`
 }
@@ -405,7 +406,8 @@ func cutOff(peers []bgp.Peer, s Status, e *fib.Engine) string {
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked, PrefixLimitsReached: count.OverLimit,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked,
+		PathsUnsendable: count.Unsendable, PrefixLimitsReached: count.OverLimit,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}

@@ -1,0 +1,85 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// recvMessageWithError reads a message, decodes it, validates it and makes its paths. A panic in any of
+// that concerns the message alone, which nobody else has seen yet: its sender loses the session.
+func (h *fsmHandler) recvMessageWithError() (m *fsmMsg, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = bgp.NewMessageError(bgp.BGP_ERROR_UPDATE_MESSAGE_ERROR, bgp.BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST,
+				nil, bgp.DecoderPanicked(v))
+			m = &fsmMsg{fsm: h.fsm, MsgType: fsmMsgBGPMessage, MsgSrc: h.fsm.pConf.State.NeighborAddress, MsgData: err}
+			h.fsm.logger.Warn("Session will be reset due to malformed BGP message",
+				log.Fields{"Topic": "Peer", "Key": m.MsgSrc, "Error": err})
+		}
+	}()
+	return h.recvMessageUnguarded()
+}
+
+// synchronized is the marker of a header (RFC 4271 §4.1).
+var synchronized = bytes.Repeat([]byte{0xff}, 16)
+
+// readHeader checks what RFC 4271 §6.1 has checked before a body is read.
+func readHeader(h *bgp.BGPHeader, b []byte) error {
+	refuse := func(subcode uint8, data []byte, why string) error {
+		return bgp.NewMessageError(bgp.BGP_ERROR_MESSAGE_HEADER_ERROR, subcode, data, why)
+	}
+	h.Len, h.Type = binary.BigEndian.Uint16(b[16:18]), b[18]
+	if !bytes.Equal(b[:16], synchronized) {
+		return refuse(bgp.BGP_ERROR_SUB_CONNECTION_NOT_SYNCHRONIZED, nil, "the marker is not all ones")
+	}
+	shortest, longest := bgp.BGP_HEADER_LENGTH, bgp.BGP_MAX_MESSAGE_LENGTH
+	switch h.Type {
+	case bgp.BGP_MSG_OPEN:
+		shortest = 29
+	case bgp.BGP_MSG_UPDATE:
+		shortest = 23
+	case bgp.BGP_MSG_NOTIFICATION:
+		shortest = 21
+	case bgp.BGP_MSG_KEEPALIVE:
+		longest = bgp.BGP_HEADER_LENGTH
+	case bgp.BGP_MSG_ROUTE_REFRESH: // a wrong length is told as 7/1 (RFC 7313 §5)
+	default:
+		return refuse(bgp.BGP_ERROR_SUB_BAD_MESSAGE_TYPE, b[18:19], "unknown message type")
+	}
+	if int(h.Len) < shortest || int(h.Len) > longest {
+		return refuse(bgp.BGP_ERROR_SUB_BAD_MESSAGE_LENGTH, b[16:18], "bad message length")
+	}
+	return nil
+}
+
+// decode decodes a message that has its place in the state of the session.
+func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, options *bgp.MarshallingOption) (*bgp.BGPMessage, error) {
+	if subcode := h.misplaced(hd.Type); subcode != 0 {
+		return &bgp.BGPMessage{Header: *hd}, bgp.NewMessageError(bgp.BGP_ERROR_FSM_ERROR, subcode, []byte{hd.Type},
+			"a message of this type has no place in the state of the session")
+	}
+	return bgp.ParseBGPBody(hd, body, options)
+}
+
+// misplaced returns how a peer is told of a message that the state of the session has no place for, 0 if
+// it has one (RFC 4271 §8.2.2, RFC 6608 §3).
+func (h *fsmHandler) misplaced(kind uint8) uint8 {
+	h.fsm.lock.RLock()
+	state := h.fsm.state
+	h.fsm.lock.RUnlock()
+	switch {
+	case kind == bgp.BGP_MSG_NOTIFICATION:
+	case state == bgp.BGP_FSM_OPENSENT && kind != bgp.BGP_MSG_OPEN:
+		return bgp.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENSENT_STATE
+	case state == bgp.BGP_FSM_OPENCONFIRM && kind != bgp.BGP_MSG_KEEPALIVE:
+		return bgp.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENCONFIRM_STATE
+	case state == bgp.BGP_FSM_ESTABLISHED && kind == bgp.BGP_MSG_OPEN:
+		return bgp.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_ESTABLISHED_STATE
+	}
+	return 0
+}

@@ -1,0 +1,53 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eapache/channels"
+
+	"github.com/osrg/gobgp/v3/internal/pkg/table"
+	"github.com/osrg/gobgp/v3/pkg/config/oc"
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// A panic while messages are packed, or serialized under the lock, ends the session with a NOTIFICATION.
+func TestSendingPanics(t *testing.T) {
+	update := &bgp.BGPMessage{Header: bgp.BGPHeader{Type: bgp.BGP_MSG_UPDATE}, Body: (*bgp.BGPUpdate)(nil)}
+	for name, poison := range map[string]*fsmOutgoingMsg{
+		"packing":     {Paths: []*table.Path{nil}},
+		"serializing": {Notification: update},
+	} {
+		conf := &oc.Neighbor{}
+		conf.Timers.State.KeepaliveInterval = 30
+		conf.Timers.State.NegotiatedHoldTime = 90
+		f := newFSM(&oc.Global{}, conf, log.NewDefaultLogger())
+		ours, theirs := net.Pipe()
+		h := &fsmHandler{fsm: f, conn: ours, outgoing: channels.NewInfiniteChannel(), stateReasonCh: make(chan fsmStateReason, 2)}
+		var wg sync.WaitGroup
+		wg.Add(1)
+		go h.sendMessageloop(context.Background(), &wg)
+		h.outgoing.In() <- poison
+		theirs.SetReadDeadline(time.Now().Add(5 * time.Second))
+		b := make([]byte, 21)
+		if _, err := theirs.Read(b); err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION || b[19] != bgp.BGP_ERROR_CEASE {
+			t.Errorf("%s: the peer reads %x, %v", name, b, err)
+		}
+		if n, err := theirs.Read(b); err == nil {
+			t.Errorf("%s: the connection stays open: %x", name, b[:n])
+		}
+		wg.Wait()
+		if r := <-h.stateReasonCh; r.Type != fsmNotificationSent {
+			t.Errorf("%s: the session ended with %s", name, r)
+		}
+		if !f.lock.TryLock() {
+			t.Errorf("%s: the lock is held", name)
+		}
+	}
+}
