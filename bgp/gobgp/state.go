@@ -134,5 +134,6 @@ func (s *Speaker) Counters() bgp.Counters {
 	s.learned.mu.Unlock()
 	c.Malformed, c.Panicked = s.sessions.malformed()
 	c.OverLimit = s.sessions.limitsReached()
+	c.Removing = int(s.removing.Load())
 	return c
 }

@@ -73,6 +73,8 @@ type BGPStatus struct {
 	DecoderPanics     int `json:"decoderPanics"`
 	// PrefixLimitsReached counts how often a peer was cut off for its prefix limit.
 	PrefixLimitsReached int `json:"prefixLimitsReached"`
+	// PeersToRemove are still to be removed before the rest of the last plan is applied.
+	PeersToRemove int `json:"peersToRemove"`
 }
 
 // PeerStatus is one session, as planned and as it stands.
@@ -363,7 +365,7 @@ func dataplaneCondition(f FIBStatus) Condition {
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked, PrefixLimitsReached: count.OverLimit,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked, PrefixLimitsReached: count.OverLimit, PeersToRemove: count.Removing,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}
