@@ -19,8 +19,8 @@ const (
 	// holdTime is what we offer in OPEN, unless three keepalives take longer. RFC 4271 §10 suggests 90 s; BIRD offers 240 and the lower of both counts,
 	// so it is what a dead node costs its neighbours.
 	holdTime = 90 * time.Second
-	// connectRetry is the least time between two dials; GoBGP waits up to twice that long, and gives up a dial one second before
-	// it. Its default of 120 s would make a missed first try cost minutes.
+	// connectRetry bounds a dial: GoBGP gives it up one second before. When it dials is its patch
+	// "pace".
 	connectRetry = 3 * time.Second
 	// idleHoldAfterReset is how long a session stays down after an administrative reset; GoBGP's default is 30 s.
 	idleHoldAfterReset = 5 * time.Second

@@ -31,7 +31,7 @@ func TestRemovalOfManyPeers(t *testing.T) {
 		}
 	}
 	if most := 15*cost[300] + 100*time.Millisecond; cost[1500] > most {
-		t.Errorf("1500 peers cost more than three times as much per peer as 300: %s, at most %s", cost[1500], most)
+		t.Errorf("1500 peers cost %s, at most %s if it grows with the number", cost[1500], most)
 	}
 }
 
@@ -40,12 +40,15 @@ func TestRemovalInProgress(t *testing.T) {
 	var seen []int // each time that GoBGP says that it deletes a peer
 	l := newLab(t)
 	n := l.node(64512, func(c *Config) {
-		c.Log = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if f := left.Load(); f != nil && a.Key == slog.MessageKey && a.Value.String() == "gobgp: delete a peer configuration" {
+		note := func(_ []string, a slog.Attr) slog.Attr {
+			deletes := a.Value.String() == "gobgp: delete a peer configuration"
+			if f := left.Load(); f != nil && a.Key == slog.MessageKey && deletes {
 				seen = append(seen, (*f)())
 			}
 			return a
-		}}))
+		}
+		options := &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: note}
+		c.Log = slog.New(slog.NewTextHandler(io.Discard, options))
 	})
 	for i := range 5 {
 		n.farPeer(fmt.Sprintf("127.2.0.%d", i), 64512)
