@@ -61,9 +61,10 @@ test: tools build lint ## everything that must hold, on every real part that the
 	go test -json $(TESTFLAGS) ./... | go run ./internal/testreport -promise '$(PROMISED)'
 
 # TestWatchEvent closes a channel twice when a second event comes before its watch has ended; that is so
-# in the released GoBGP too.
+# in the released GoBGP too. TestGracefulRestartTimerExpired waits to see IDLE, which with the patch
+# "pace" is over by then; ours are TestFailedAttemptsWhileAPeerRestarts and its neighbours.
 test-gobgp: gobgp ## GoBGP's own tests, on the patched GoBGP
-	cd $(GOBGP) && go test -skip '^TestWatchEvent$$' ./...
+	cd $(GOBGP) && go test -skip '^(TestWatchEvent|TestGracefulRestartTimerExpired)$$' ./...
 
 test-dataplane: gobgp ## the data plane suite alone: vpptest, the kernel, and a real VPP where one is found
 	go test -count=1 -v -run TestDataplane ./vpp/... ./internal/kernel | grep -Ev '^ *(=== |--- PASS: .*/)'

@@ -47,7 +47,7 @@ func (p PeerState) HasTold(now time.Time) bool {
 	return p.Finished(now) && (p.EndOfRIB || !p.GR)
 }
 
-// Counters count since the start.
+// Counters count since the start, Removing aside.
 type Counters struct {
 	// Dropped are received paths that cannot be used: an NLRI or next hop that makes no sense for forwarding.
 	Dropped int
@@ -62,4 +62,6 @@ type Counters struct {
 	Unsendable int
 	// OverLimit is how often a peer was cut off because it sent more prefixes than it may.
 	OverLimit int
+	// Removing is how many peers are still to be removed before the rest of the last plan is applied.
+	Removing int
 }

@@ -25,13 +25,18 @@ func (l *lab) broken(peer string, caps ...packet.ParameterCapabilityInterface) *
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
 	set(l.t, n)
-	f := dialFar(l.t, n, peer, 64512, 90, true, caps...)
+	n.breakSession(peer, caps...)
+	return n
+}
+
+func (n *node) breakSession(peer string, caps ...packet.ParameterCapabilityInterface) {
+	n.t.Helper()
+	f := dialFar(n.t, n, peer, 64512, 90, true, caps...)
 	f.announce("10.1.0.0/26", "192.0.2.1")
 	f.endOfRIB()
-	eventually(l.t, "End-of-RIB", true, func() bool { return n.farState(peer).EndOfRIB })
+	eventually(n.t, "End-of-RIB", true, func() bool { return n.farState(peer).EndOfRIB })
 	f.close()
-	eventually(l.t, "down", false, func() bool { return n.farState(peer).Established })
-	return n
+	eventually(n.t, "down", false, func() bool { return n.farState(peer).Established })
 }
 
 // failedAttempt connects as a peer, waits for the node's OPEN and says answer, if anything, instead of its own.
@@ -50,12 +55,13 @@ func (n *node) failedAttempt(peer string, answer *packet.BGPMessage) {
 			b, _ := answer.Serialize()
 			c.Write(b)
 		}
-		return err == nil // else it was still idle
+		return err == nil
 	})
-	eventually(n.t, "the attempt failed", "Idle", func() string { return n.stateNow(peer) })
+	time.Sleep(200 * time.Millisecond) // longer than Idle lasts, and what goes with the attempt
+	eventually(n.t, "the attempt failed", "Active", func() string { return n.stateNow(peer) })
 }
 
-// stateNow is the state of a peer as GoBGP has it now: what Peers shows may be older than the 5 s for which a state lasts here.
+// stateNow is the state of a peer as GoBGP has it now: what Peers shows may be older.
 func (n *node) stateNow(peer string) string {
 	p, err := n.listPeer(n.t.Context(), addr(peer))
 	if err != nil {
@@ -72,7 +78,8 @@ func TestFailedAttemptsWhileAPeerRestarts(t *testing.T) {
 	n.failedAttempt(peer, nil)
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 	n.failedAttempt(peer, packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION, nil))
-	time.Sleep(200 * time.Millisecond) // what goes with the attempt has gone by then
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	n.failedAttempt(peer, packet.NewBGPOpenMessage(64512, 90, "9.9.9.160", nil)) // and breaks in OpenConfirm
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 	time.Sleep(time.Until(began.Add(18 * time.Second)))
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
@@ -104,6 +111,10 @@ func TestRestartingPeerIsTakenOut(t *testing.T) {
 		} {
 			t.Run(state+" "+what, func(t *testing.T) {
 				n := newLab(t).broken(peer, gracefulCap(false))
+				if state == "Idle" { // for longer after each short session
+					n.breakSession(peer, gracefulCap(false))
+					n.breakSession(peer, gracefulCap(false))
+				}
 				eventually(t, "state", state, func() string { return n.stateNow(peer) })
 				n.wantHops("10.1.0.0/26", "192.0.2.1")
 				takeOut(t, n)

@@ -87,7 +87,6 @@ func routine(msg string) bool {
 	case "No matching path for withdraw found, may be path was not installed into table",
 		"Closed an accepted connection",
 		"active conn is closed to avoid being blocked",
-		"accepted conn is closed to avoid be blocked",
 		"failed to close existing tcp connection",
 		"Can't find the neighbor",
 		"failed to set md5": // the peer shows it
@@ -168,6 +167,8 @@ func (l *logger) note(msg string, f log.Fields) (again bool) {
 		l.sessions.problem(addr, fmt.Sprintf("the peer dialled %v, our end is %v", f["Addr"], f["Configured addr"]))
 	case "prefix limit reached":
 		l.sessions.limitReached(addr, time.Now())
+	case "The peer opened a new connection":
+		l.sessions.ending(addr, "the peer opened a new connection")
 	case "Peer Up":
 		l.sessions.cameUp(addr)
 	case "Peer Down":

@@ -19,8 +19,8 @@ const (
 	// holdTime is what we offer in OPEN, unless three keepalives take longer. RFC 4271 §10 suggests 90 s; BIRD offers 240 and the lower of both counts,
 	// so it is what a dead node costs its neighbours.
 	holdTime = 90 * time.Second
-	// connectRetry is the least time between two dials; GoBGP waits up to twice that long, and gives up a dial one second before
-	// it. Its default of 120 s would make a missed first try cost minutes.
+	// connectRetry bounds a dial: GoBGP gives it up one second before. When it dials is its patch
+	// "pace".
 	connectRetry = 3 * time.Second
 	// idleHoldAfterReset is how long a session stays down after an administrative reset; GoBGP's default is 30 s.
 	idleHoldAfterReset = 5 * time.Second
@@ -67,12 +67,12 @@ func (c peerConf) live() peerConf {
 func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	want = slices.Clone(want)
 	s.applied.wanted = want
-	s.sessions.forgetOut(s.wants)
 	if s.applied.policy == nil {
 		return nil // without policies GoBGP accepts and passes on everything; setPolicy said why there are none
 	}
 	wanted, problems := s.confs(want)
 	errs := s.dropPeers(ctx, wanted)
+	s.sessions.forgetOut(want)
 	for _, p := range want {
 		w, ok := wanted[p.Address]
 		if !ok {
@@ -104,19 +104,20 @@ func (s *Speaker) confs(want []bgp.Peer) (wanted map[netip.Addr]peerConf, proble
 
 // dropPeers removes the peers that are not wanted, or not as they are.
 func (s *Speaker) dropPeers(ctx context.Context, wanted map[netip.Addr]peerConf) (errs []error) {
+	var drop []peerConf
 	for addr, have := range s.applied.peers {
-		if w, ok := wanted[addr]; ok && w.live() == have.live() {
-			continue
+		if w, ok := wanted[addr]; !ok || w.live() != have.live() {
+			drop = append(drop, have)
 		}
+	}
+	defer s.removing.Store(0)
+	for i, have := range drop {
+		s.removing.Store(int64(len(drop) - i))
 		if err := s.removePeer(ctx, have); err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", addr, err))
+			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", have.address, err))
 		}
 	}
 	return errs
-}
-
-func (s *Speaker) wants(addr netip.Addr) bool {
-	return slices.ContainsFunc(s.applied.wanted, func(p bgp.Peer) bool { return p.Address == addr })
 }
 
 // password resolves the key of p. Where it is not known, ok says whether p can be configured all the same: with the key of before if
@@ -206,7 +207,6 @@ func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
 	}
 	delete(s.applied.peers, c.address)
 	s.sessions.takeOut(c.address)
-	s.sessions.forgetOut(s.wants)
 	return nil
 }
 

@@ -87,10 +87,14 @@ func (ss *sessions) takeOut(addr netip.Addr) {
 }
 
 // forgetOut removes the records of peers that are taken out and not wanted any more.
-func (ss *sessions) forgetOut(wanted func(netip.Addr) bool) {
+func (ss *sessions) forgetOut(wanted []bgp.Peer) {
+	still := make(map[netip.Addr]bool, len(wanted))
+	for _, p := range wanted {
+		still[p.Address] = true
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	maps.DeleteFunc(ss.peers, func(addr netip.Addr, p *session) bool { return p.out && !wanted(addr) })
+	maps.DeleteFunc(ss.peers, func(addr netip.Addr, p *session) bool { return p.out && !still[addr] })
 }
 
 func (ss *sessions) remove(addr netip.Addr) {

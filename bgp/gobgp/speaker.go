@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -70,6 +71,7 @@ type Speaker struct {
 	fatal    chan error    // GoBGP gave up; of size 1, the first one counts
 	ended    chan struct{} // closed when Run returns
 	applied  applied       // owned by Run's goroutine
+	removing atomic.Int64  // peers; see bgp.Counters
 
 	mu   sync.Mutex
 	view view

@@ -133,5 +133,6 @@ func (s *Speaker) Counters() bgp.Counters {
 	c := bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
 	s.learned.mu.Unlock()
 	s.sessions.count(&c)
+	c.Removing = int(s.removing.Load())
 	return c
 }

@@ -30,6 +30,9 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	}
 	if s.BGP.RouterID != "" {
 		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
+		if s.BGP.PeersToRemove > 0 {
+			fmt.Fprintf(b, "  - %d peers are still to be removed\n", s.BGP.PeersToRemove)
+		}
 	}
 	if isOff(s) {
 		fmt.Fprintln(b, "BGP   off (--learn etcd)")

@@ -44,6 +44,7 @@ type peer struct {
 	mu          sync.Mutex // guards what the watch writes
 	established bool
 	drops       int // how often the session went down, in all lives
+	lost        int // routes of the agent that were the best and went
 }
 
 // servePeer is the main function of a peer's process: a GoBGP without configuration that listens for gRPC on the socket in the
@@ -61,10 +62,13 @@ var bgpCommand = verbs(map[string]command{
 	"start":    bgpStart,
 	"stop":     bgpStop,
 	"kill":     bgpKill,
+	"hang":     bgpSignal(syscall.SIGSTOP),
+	"continue": bgpSignal(syscall.SIGCONT),
 	"announce": bgpAnnounce,
 	"withdraw": bgpWithdraw,
 	"session":  bgpSession,
 	"drops":    bgpDrops,
+	"lost":     bgpLost,
 	"rib":      bgpRIB,
 })
 
@@ -168,7 +172,12 @@ func (p *peer) launch(children *forker) error {
 		return err
 	}
 	p.api = api.NewGobgpApiClient(p.conn)
-	stream, err := p.api.WatchEvent(context.Background(), &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}}, grpc.WaitForReady(true))
+	stream, err := p.api.WatchEvent(context.Background(), &api.WatchEventRequest{
+		Peer: &api.WatchEventRequest_Peer{},
+		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
+			{Type: api.WatchEventRequest_Table_Filter_BEST},
+		}},
+	}, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
@@ -198,12 +207,19 @@ func (p *peer) neighbour(passive bool) *api.Peer {
 	return n
 }
 
-// watch counts how often the session goes down, until the process ends.
+// watch counts how often the session goes down and how many routes go, until the process ends.
 func (p *peer) watch(events api.GobgpApi_WatchEventClient) {
 	for {
 		r, err := events.Recv()
 		if err != nil {
 			return
+		}
+		for _, path := range r.GetTable().GetPaths() {
+			if path.IsWithdraw && path.NeighborIp == p.agent.String() {
+				p.mu.Lock()
+				p.lost++
+				p.mu.Unlock()
+			}
 		}
 		e := r.GetPeer()
 		if e == nil || e.Type != api.WatchEventResponse_PeerEvent_STATE {
@@ -265,6 +281,17 @@ func bgpKill(sc *script, args []string) (string, error) {
 	}
 	p.kill()
 	return "", nil
+}
+
+// bgp hang NAME stops the peer's process, whose connections stay. bgp continue NAME lets it go on.
+func bgpSignal(s syscall.Signal) command {
+	return func(sc *script, args []string) (string, error) {
+		p, err := sc.peer(args, 1, "bgp hang|continue NAME")
+		if err != nil {
+			return "", err
+		}
+		return "", p.process.Process.Signal(s)
+	}
 }
 
 // bgp announce NAME PREFIX NEXTHOP [local-pref=N]
@@ -380,6 +407,20 @@ func bgpDrops(sc *script, args []string) (string, error) {
 	defer p.mu.Unlock()
 	if strconv.Itoa(p.drops) != args[1] {
 		return "", fmt.Errorf("the session with %s dropped %d times, want %s", args[0], p.drops, args[1])
+	}
+	return "", nil
+}
+
+// bgp lost NAME N: so many routes of the agent went.
+func bgpLost(sc *script, args []string) (string, error) {
+	p, err := sc.peer(args, 2, "bgp lost NAME N")
+	if err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if strconv.Itoa(p.lost) != args[1] {
+		return "", fmt.Errorf("%s lost %d routes, want %s", args[0], p.lost, args[1])
 	}
 	return "", nil
 }

@@ -32,7 +32,7 @@ import (
 
 const (
 	bgpPort  = 1790             // of all speakers, each on its own address
-	patience = 20 * time.Second // for "*"; GoBGP needs up to 12 s for a session that dropped
+	patience = 20 * time.Second // for "*"
 )
 
 func TestMain(m *testing.M) {

@@ -75,6 +75,8 @@ type BGPStatus struct {
 	PathsUnsendable   int `json:"pathsUnsendable"`
 	// PrefixLimitsReached counts how often a peer was cut off for its prefix limit.
 	PrefixLimitsReached int `json:"prefixLimitsReached"`
+	// PeersToRemove are still to be removed before the rest of the last plan is applied.
+	PeersToRemove int `json:"peersToRemove"`
 }
 
 // PeerStatus is one session, as planned and as it stands.
@@ -407,7 +409,7 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
 		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked,
-		PathsUnsendable: count.Unsendable, PrefixLimitsReached: count.OverLimit,
+		PathsUnsendable: count.Unsendable, PrefixLimitsReached: count.OverLimit, PeersToRemove: count.Removing,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}

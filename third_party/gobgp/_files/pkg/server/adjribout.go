@@ -25,7 +25,6 @@ type adjOut struct {
 	groups  map[groupKey]*outGroup
 	changed []*table.Update // of prefixes, in order, which groups have not met yet
 	held    bool            // nobody is told for now
-	unsent  int             // routes that policy let out and no message can hold
 }
 
 func newAdjOut() *adjOut { return &adjOut{groups: map[groupKey]*outGroup{}} }
@@ -48,7 +47,6 @@ type outGroup struct {
 	rib     map[routeName]sentRoute
 
 	dump *updates // what a new member is sent; nil since rib has changed
-	told bool     // that a route has no room in a message
 }
 
 // routeName names a route in a session. It has no pointers, since there may be millions.
@@ -144,11 +142,16 @@ func (s *BgpServer) refresh(peer *peer, families []bgp.RouteFamily) []*table.Pat
 		paths, _ := s.getBestFromLocal(peer, families)
 		return paths
 	}
-	if peer.out != nil {
-		for _, g := range peer.out.groups {
-			if slices.Contains(families, g.key.family) && !peer.out.dumping.Load() {
-				peer.out.send(s.contents(g))
-			}
+	if peer.out == nil { // it is told when our restart is over
+		return nil
+	}
+	for _, g := range peer.out.groups {
+		switch {
+		case !slices.Contains(families, g.key.family):
+		case peer.out.dumping.Load():
+			peer.out.refresh.Store(true) // when that one has gone out
+		default:
+			peer.out.send(s.contents(g))
 		}
 	}
 	return nil
@@ -359,6 +362,7 @@ type outPeer struct {
 
 	waiting atomic.Int64 // bytes in the session's queue
 	dumping atomic.Bool  // a dump is among them
+	refresh atomic.Bool  // and the peer has asked for another
 	// lagging are the routes that the peer is to hear of when its queue has drained; nil while it keeps
 	// up. So a peer that reads slowly has no more wait for it than the queue and each route's name.
 	lagging map[*outGroup]map[routeName]struct{}
@@ -411,8 +415,12 @@ func (o *outPeer) postpone(b *builder) {
 	}
 }
 
-// catchUp tells a peer whose queue has drained how things stand now.
+// catchUp sends a peer what waited until its queue had drained: a dump that it asked for, and how things
+// stand now.
 func (s *BgpServer) catchUp(peer *peer) {
+	if peer.out.refresh.Swap(false) {
+		s.refresh(peer, peer.negotiatedRFList())
+	}
 	lagging := peer.out.lagging
 	peer.out.lagging = nil
 	peer.out.behind.Store(false)
@@ -492,27 +500,9 @@ func (s *BgpServer) exported(g *outGroup, path *table.Path, c *table.Change) *ta
 }
 
 // cannotSend notes that no message can hold a route as policy lets it out. The group's members do without it.
-func (s *BgpServer) cannotSend(g *outGroup, p *table.Path) {
-	s.adjOut.unsent++
-	if g.told {
-		return
+func (s *BgpServer) cannotSend(g *outGroup, p *table.Path, why any) {
+	for _, m := range g.members {
+		s.logger.Warn("a route cannot be sent, and is withdrawn at the peer",
+			log.Fields{"Topic": "Peer", "Key": m.ID(), "Prefix": p.GetPrefix(), "Source": p.GetSource().Address, "Error": why})
 	}
-	g.told = true
-	s.logger.Warn("a route cannot be announced: its attributes fill a message, or its next hop is of another family",
-		log.Fields{
-			"Topic":  "Peer",
-			"Key":    g.members[0].ID(),
-			"Prefix": p.GetPrefix(),
-			"Source": p.GetSource().Address})
-}
-
-// Unsent counts how often a route that policy let out could not be put into a message.
-func (s *BgpServer) Unsent() (n int) {
-	s.mgmtOperation(func() error {
-		if s.adjOut != nil {
-			n = s.adjOut.unsent
-		}
-		return nil
-	}, false)
-	return n
 }

@@ -149,11 +149,11 @@ func (b *builder) attributes(p *table.Path, c *table.Change) *attributes {
 	if a, ok := b.seen[key]; ok && key.of != nil {
 		return a
 	}
-	a := b.encode(b.s.exported(b.g, p, c))
+	a, why := b.tryEncode(p, c)
 	if a != nil {
 		a = b.same(a)
 	} else {
-		b.s.cannotSend(b.g, p)
+		b.s.cannotSend(b.g, p, why)
 	}
 	if key.of != nil {
 		if b.seen == nil {
@@ -175,6 +175,19 @@ func (b *builder) same(a *attributes) *attributes {
 	}
 	b.shared[text] = a
 	return a
+}
+
+// tryEncode changes nothing that outlives it, so a panic on a path leaves everything as it was.
+func (b *builder) tryEncode(p *table.Path, c *table.Change) (a *attributes, why any) {
+	defer func() {
+		if v := recover(); v != nil {
+			a, why = nil, bgp.DescribePanic(v)
+		}
+	}()
+	if a = b.encode(b.s.exported(b.g, p, c)); a == nil {
+		why = "its attributes fill a message, or its next hop is of another family"
+	}
+	return a, why
 }
 
 var digestSeed = maphash.MakeSeed()
@@ -470,7 +483,7 @@ func (h *fsmHandler) sendUpdates(conn net.Conn, q queued) error {
 	if q.dump {
 		q.to.dumping.Store(false)
 	}
-	if q.to.waiting.Add(-q.size) == 0 && q.to.behind.Load() {
+	if q.to.waiting.Add(-q.size) == 0 && (q.to.behind.Load() || q.to.refresh.Load()) {
 		go q.to.drained() // the server goroutine may be waiting for this one to end
 	}
 	return nil

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+)
+
+func TestStatusShowsRemovals(t *testing.T) {
+	for _, left := range []int{0, 812} {
+		b := &strings.Builder{}
+		s := agent.Status{BGP: agent.BGPStatus{RouterID: "192.0.2.1", PeersToRemove: left}}
+		if err := printStatus(b, s, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if shown := strings.Contains(b.String(), "812 peers are still to be removed"); shown != (left > 0) {
+			t.Errorf("%d left: %s", left, b)
+		}
+	}
+}
