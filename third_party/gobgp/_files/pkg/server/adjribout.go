@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/osrg/gobgp/v3/internal/pkg/table"
 	"github.com/osrg/gobgp/v3/pkg/log"
@@ -136,7 +137,11 @@ func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 	}
 }
 
-// refresh sends a peer once more all that it has (RFC 2918 §4). There is one such dump on its way at a time.
+// refreshPause is how often a peer can have all that it has sent once more.
+const refreshPause = time.Second
+
+// refresh sends a peer once more all that it has (RFC 2918 §4). Requests that come soon after another have
+// one answer.
 func (s *BgpServer) refresh(peer *peer, families []bgp.RouteFamily) []*table.Path {
 	if s.adjOut == nil {
 		paths, _ := s.getBestFromLocal(peer, families)
@@ -145,13 +150,22 @@ func (s *BgpServer) refresh(peer *peer, families []bgp.RouteFamily) []*table.Pat
 	if peer.out == nil { // it is told when our restart is over
 		return nil
 	}
-	for _, g := range peer.out.groups {
-		switch {
-		case !slices.Contains(families, g.key.family):
-		case peer.out.dumping.Load():
-			peer.out.refresh.Store(true) // when that one has gone out
-		default:
-			peer.out.send(s.contents(g))
+	out := peer.out
+	wait := refreshPause - time.Since(out.refreshed)
+	if out.dumping.Load() {
+		wait = refreshPause
+	}
+	if wait > 0 {
+		if !out.refresh {
+			out.refresh = true
+			time.AfterFunc(wait, out.drained)
+		}
+		return nil
+	}
+	out.refreshed = time.Now()
+	for _, g := range out.groups {
+		if slices.Contains(families, g.key.family) {
+			out.send(s.contents(g))
 		}
 	}
 	return nil
@@ -362,11 +376,13 @@ type outPeer struct {
 
 	waiting atomic.Int64 // bytes in the session's queue
 	dumping atomic.Bool  // a dump is among them
-	refresh atomic.Bool  // and the peer has asked for another
 	// lagging are the routes that the peer is to hear of when its queue has drained; nil while it keeps
 	// up. So a peer that reads slowly has no more wait for it than the queue and each route's name.
 	lagging map[*outGroup]map[routeName]struct{}
 	behind  atomic.Bool
+
+	refreshed time.Time // when a dump was last asked for
+	refresh   bool      // another one was, and waits
 }
 
 // outgoingLimit is how many bytes may wait for a peer before it counts as lagging. Sockets hold more.
@@ -418,7 +434,8 @@ func (o *outPeer) postpone(b *builder) {
 // catchUp sends a peer what waited until its queue had drained: a dump that it asked for, and how things
 // stand now.
 func (s *BgpServer) catchUp(peer *peer) {
-	if peer.out.refresh.Swap(false) {
+	if peer.out.refresh {
+		peer.out.refresh = false
 		s.refresh(peer, peer.negotiatedRFList())
 	}
 	lagging := peer.out.lagging
@@ -502,6 +519,9 @@ func (s *BgpServer) exported(g *outGroup, path *table.Path, c *table.Change) *ta
 // cannotSend notes that no message can hold a route as policy lets it out. The group's members do without it.
 func (s *BgpServer) cannotSend(g *outGroup, p *table.Path, why any) {
 	for _, m := range g.members {
+		if m.out.address == addrOf(p.GetSource().Address) {
+			continue
+		}
 		s.logger.Warn("a route cannot be sent, and is withdrawn at the peer",
 			log.Fields{"Topic": "Peer", "Key": m.ID(), "Prefix": p.GetPrefix(), "Source": p.GetSource().Address, "Error": why})
 	}

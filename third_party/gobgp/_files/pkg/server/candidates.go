@@ -190,17 +190,10 @@ func readOpen(conn net.Conn) (*bgp.BGPMessage, error) {
 		return nil, err
 	}
 	h := &bgp.BGPHeader{}
-	if err := h.DecodeFromBytes(head); err != nil {
+	if err := readHeader(h, head); err != nil {
 		return nil, err
 	}
-	switch {
-	case h.Type < bgp.BGP_MSG_OPEN || h.Type > bgp.BGP_MSG_ROUTE_REFRESH:
-		return nil, bgp.NewMessageError(bgp.BGP_ERROR_MESSAGE_HEADER_ERROR,
-			bgp.BGP_ERROR_SUB_BAD_MESSAGE_TYPE, []byte{h.Type}, "no such type of message")
-	case h.Len > bgp.BGP_MAX_MESSAGE_LENGTH:
-		return nil, bgp.NewMessageError(bgp.BGP_ERROR_MESSAGE_HEADER_ERROR,
-			bgp.BGP_ERROR_SUB_BAD_MESSAGE_LENGTH, head[16:18], "message too long")
-	case h.Type != bgp.BGP_MSG_OPEN && h.Type != bgp.BGP_MSG_NOTIFICATION: // RFC 6608 §3
+	if h.Type != bgp.BGP_MSG_OPEN && h.Type != bgp.BGP_MSG_NOTIFICATION { // RFC 6608 §3
 		return nil, bgp.NewMessageError(bgp.BGP_ERROR_FSM_ERROR,
 			bgp.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENSENT_STATE, []byte{h.Type},
 			"no OPEN came first")

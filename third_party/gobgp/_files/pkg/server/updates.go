@@ -225,7 +225,7 @@ func (b *builder) encode(p *table.Path) *attributes {
 		}
 		a.wire = append(a.wire, wire...)
 	}
-	if len(a.wire)+a.reachSize() > roomOfUpdate-maxNLRI {
+	if len(a.wire)+a.reachSize() > roomOfUpdate-b.maxNLRI() {
 		return nil
 	}
 	var h maphash.Hash
@@ -236,11 +236,21 @@ func (b *builder) encode(p *table.Path) *attributes {
 	return a
 }
 
-const (
-	// RFC 4271 §4.1, §4.3: a message has 4096 bytes, less header and the two lengths.
-	roomOfUpdate = bgp.BGP_MAX_MESSAGE_LENGTH - bgp.BGP_HEADER_LENGTH - 4
-	maxNLRI      = 4 + 1 + 16 // path identifier, length, IPv6 prefix
-)
+// roomOfUpdate is what a message of 4096 bytes has left beside the header and the two lengths (RFC 4271
+// §4.1, §4.3).
+const roomOfUpdate = bgp.BGP_MAX_MESSAGE_LENGTH - bgp.BGP_HEADER_LENGTH - 4
+
+// maxNLRI is the size of the longest prefix, with its length and its path identifier.
+func (b *builder) maxNLRI() int {
+	size := 1 + 16
+	if b.g.key.family == bgp.RF_IPv4_UC {
+		size = 1 + 4
+	}
+	if b.g.key.addPath {
+		size += 4
+	}
+	return size
+}
 
 // reachSize is how long MP_REACH_NLRI (RFC 4760 §3) is without prefixes; 0 where there is none.
 func (a *attributes) reachSize() int {
@@ -294,7 +304,7 @@ func (b *builder) pack(nlris map[piece][][]byte, order *[]piece, p piece, name r
 	if !ok {
 		*order = append(*order, p)
 	}
-	if len(all) == 0 || len(all[len(all)-1])+maxNLRI > room {
+	if len(all) == 0 || len(all[len(all)-1])+b.maxNLRI() > room {
 		all = append(all, nil)
 	}
 	all[len(all)-1] = b.appendNLRI(all[len(all)-1], name)
@@ -483,7 +493,7 @@ func (h *fsmHandler) sendUpdates(conn net.Conn, q queued) error {
 	if q.dump {
 		q.to.dumping.Store(false)
 	}
-	if q.to.waiting.Add(-q.size) == 0 && (q.to.behind.Load() || q.to.refresh.Load()) {
+	if q.to.waiting.Add(-q.size) == 0 && q.to.behind.Load() {
 		go q.to.drained() // the server goroutine may be waiting for this one to end
 	}
 	return nil
