@@ -32,8 +32,8 @@ var (
 	wild6       = netip.MustParsePrefix("fd66::/32")
 )
 
-// reflectors has all nodes peer with the reflector. What attackers may announce is passed on to everybody,
-// but for what honest speakers announce and need to reach each other.
+// resources has all nodes peer with the reflector. What attackers announce is passed on to everybody,
+// but for what honest speakers announce and what they need to reach each other.
 const resources = `
 apiVersion: projectcalico.org/v3
 kind: IPPool
@@ -85,8 +85,12 @@ spec:
 
 // peer is a BGPPeer of the reflector's that Calico does not know as a node.
 func peer(name string, address netip.Addr, as int, more string) string {
-	return fmt.Sprintf("---\napiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: %s}\n"+
-		"spec: {node: reflector, peerIP: %q, asNumber: %d%s}\n", name, address, as, more)
+	return fmt.Sprintf(`---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: %s}
+spec: {node: reflector, peerIP: %q, asNumber: %d%s}
+`, name, address, as, more)
 }
 
 // programs are what a cluster runs.
@@ -190,12 +194,14 @@ func (c *cluster) machine(name string, addresses ...netip.Prefix) (*netlab.Names
 	if err != nil {
 		return nil, err
 	}
-	return ns, c.lab.Attach(c.underlay, netlab.End{Namespace: ns, Device: "eth0", Addresses: addresses})
+	end := netlab.End{Namespace: ns, Device: "eth0", Addresses: addresses}
+	return ns, c.lab.Attach(c.underlay, end)
 }
 
 func (c *cluster) dualStack(name string, last int) (*netlab.Namespace, []netip.Prefix, error) {
 	addresses := []netip.Prefix{
-		netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", last)), netip.MustParsePrefix(fmt.Sprintf("fd00::%d/64", last)),
+		netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", last)),
+		netip.MustParsePrefix(fmt.Sprintf("fd00::%d/64", last)),
 	}
 	ns, err := c.machine(name, addresses...)
 	return ns, addresses, err
@@ -209,7 +215,8 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 	}
 	socket := filepath.Join(c.lab.Dir(), "etcd.sock")
 	_, err = c.lab.Start(netlab.Spec{Name: "etcd", Namespace: ns, Path: c.agent, Args: []string{
-		"lab", "etcd", "--listen", "10.0.0.250:2379", "--data-dir", filepath.Join(c.lab.Dir(), "etcd"), "--socket", socket,
+		"lab", "etcd", "--listen", "10.0.0.250:2379",
+		"--data-dir", filepath.Join(c.lab.Dir(), "etcd"), "--socket", socket,
 	}})
 	if err != nil {
 		return err
@@ -244,17 +251,20 @@ func (c *cluster) addAttackers() (yaml string, err error) {
 	return yaml, err
 }
 
-func (c *cluster) startAgent(name string, ns *netlab.Namespace, dataplane string) (a *agent, err error) {
+func (c *cluster) startAgent(
+	name string, ns *netlab.Namespace, dataplane string,
+) (a *agent, err error) {
 	socket := filepath.Join(c.lab.Dir(), name+".sock")
 	a = &agent{ns: ns, admin: adminclient.New(socket)}
 	a.Process, err = c.lab.Start(netlab.Spec{Name: name, Namespace: ns, Path: c.agent, Args: []string{
-		"run", "--node-name", name, "--etcd-endpoints", "http://10.0.0.250:2379", "--dataplane", dataplane,
-		"--admin-socket", socket, "--state-dir", filepath.Join(c.lab.Dir(), name+".state"),
+		"run", "--node-name", name, "--etcd-endpoints", "http://10.0.0.250:2379",
+		"--dataplane", dataplane, "--admin-socket", socket,
+		"--state-dir", filepath.Join(c.lab.Dir(), name+".state"),
 	}})
 	return a, err
 }
 
-// startHonest starts BIRD for each family, a node of ours, FRR inside and FRR outside, and the reflector.
+// startHonest starts BIRD for each family, FRR inside and outside, a node of ours, and the reflector.
 func (c *cluster) startHonest(ctx context.Context) error {
 	ns, addresses, err := c.dualStack("bird", 11)
 	if err != nil {
@@ -290,7 +300,8 @@ func (c *cluster) startHonest(ctx context.Context) error {
 			}
 		}
 		for _, block := range []string{"10.1.%d.64/26", "fd01::%d:0/122"} {
-			if err := c.data.ClaimBlock(ctx, name, netip.MustParsePrefix(fmt.Sprintf(block, 100+last))); err != nil {
+			block := netip.MustParsePrefix(fmt.Sprintf(block, 100+last))
+			if err := c.data.ClaimBlock(ctx, name, block); err != nil {
 				return err
 			}
 		}
@@ -308,16 +319,20 @@ func (c *cluster) startHonest(ctx context.Context) error {
 	return nil
 }
 
-func (c *cluster) startBird(ctx context.Context, ns *netlab.Namespace, address netip.Addr, block netip.Prefix) (*birdSpeaker, error) {
-	pools, up := []netlab.BirdPool{{Prefix: netip.MustParsePrefix("10.1.0.0/16")}}, reflectorID
+func (c *cluster) startBird(
+	ctx context.Context, ns *netlab.Namespace, address netip.Addr, block netip.Prefix,
+) (*birdSpeaker, error) {
+	pool, up := netip.MustParsePrefix("10.1.0.0/16"), reflectorID
 	if address.Is6() {
-		pools, up = []netlab.BirdPool{{Prefix: netip.MustParsePrefix("fd01::/48")}}, netip.MustParseAddr("fd00::1")
+		pool, up = netip.MustParsePrefix("fd01::/48"), netip.MustParseAddr("fd00::1")
 	}
 	if err := c.data.ClaimBlock(ctx, "bird", block); err != nil {
 		return nil, err
 	}
-	bird, err := c.lab.StartBird(ctx, c.programs.bird, ns, fmt.Sprintf("bird-%d", address.BitLen()), netlab.BirdConfig{
-		RouterID: honestID, Address: address, AS: localAS, Pools: pools, Blocks: []netip.Prefix{block},
+	name := fmt.Sprintf("bird-%d", address.BitLen())
+	bird, err := c.lab.StartBird(ctx, c.programs.bird, ns, name, netlab.BirdConfig{
+		RouterID: honestID, Address: address, AS: localAS,
+		Pools: []netlab.BirdPool{{Prefix: pool}}, Blocks: []netip.Prefix{block},
 		Peers: []netlab.BirdPeer{{Name: "Reflector", Address: up, AS: localAS}},
 	})
 	b := &birdSpeaker{bird, address}
@@ -335,13 +350,18 @@ func (c *cluster) startFRR(ctx context.Context, name string, last, as int) (*frr
 	}
 	lines := []string{
 		fmt.Sprintf("router bgp %d", as), "bgp router-id " + addresses[0].Addr().String(),
-		"no bgp ebgp-requires-policy", "no bgp network import-check", "timers bgp 30 90", "no bgp default ipv4-unicast",
+		"no bgp ebgp-requires-policy", "no bgp network import-check",
+		"timers bgp 30 90", "no bgp default ipv4-unicast",
 	}
 	for _, up := range []string{"10.0.0.1", "fd00::1"} {
-		lines = append(lines, fmt.Sprintf("neighbor %s remote-as %d", up, localAS), "neighbor "+up+" timers connect 1")
+		lines = append(lines, fmt.Sprintf("neighbor %s remote-as %d", up, localAS),
+			"neighbor "+up+" timers connect 1",
+			// or FRR sends everything back, with a path that may no longer fit
+			"neighbor "+up+" sender-as-path-loop-detection")
 	}
 	for i, up := range []string{"10.0.0.1", "fd00::1"} {
-		lines = append(lines, "address-family "+[]string{"ipv4", "ipv6"}[i]+" unicast", "neighbor "+up+" activate")
+		family := []string{"ipv4", "ipv6"}[i]
+		lines = append(lines, "address-family "+family+" unicast", "neighbor "+up+" activate")
 		n := 1
 		if as != localAS {
 			n = bulk
@@ -355,14 +375,17 @@ func (c *cluster) startFRR(ctx context.Context, name string, last, as int) (*frr
 		}
 		lines = append(lines, "exit-address-family")
 	}
-	frr, err := c.lab.StartFRR(ctx, c.programs.frr, ns, name, netlab.FRRConfig{BGP: strings.Join(lines, "\n") + "\n"})
+	config := netlab.FRRConfig{BGP: strings.Join(lines, "\n") + "\n"}
+	frr, err := c.lab.StartFRR(ctx, c.programs.frr, ns, name, config)
 	f := &frrSpeaker{frr, name, as}
 	c.honest = append(c.honest, f)
 	return f, err
 }
 
 // eventually asks until holds has no objection; its error is the last one.
-func eventually(ctx context.Context, patience time.Duration, what string, holds func(context.Context) error) error {
+func eventually(
+	ctx context.Context, patience time.Duration, what string, holds func(context.Context) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last error

@@ -22,7 +22,8 @@ func generate(seed uint64, i int) scenario {
 	for _, p := range plots {
 		if n -= p.weight; n < 0 {
 			p.write(w)
-			return scenario{name: fmt.Sprintf("seed %d, number %d, %s", seed, i, p.name), steps: w.steps}
+			name := fmt.Sprintf("seed %d, number %d, %s", seed, i, p.name)
+			return scenario{name: name, steps: w.steps}
 		}
 	}
 	panic("bgpfuzz: weights do not add up")
@@ -57,7 +58,7 @@ type writer struct {
 func (w *writer) add(s step)                      { w.steps = append(w.steps, s) }
 func (w *writer) does(on string, v verb)          { w.add(step{on: on, verb: v}) }
 func (w *writer) to(on string, v verb, to string) { w.add(step{on: on, verb: v, to: to}) }
-func (w *writer) send(on string, b []byte)        { w.add(step{on: on, verb: send, times: 1, bytes: b}) }
+func (w *writer) send(on string, b []byte)        { w.repeat(on, 1, b) }
 func (w *writer) await(on string, kind byte)      { w.add(step{on: on, verb: await, kind: kind}) }
 func (w *writer) wait(on string, d time.Duration) { w.add(step{on: on, verb: pause, pause: d}) }
 func (w *writer) repeat(on string, n int, b []byte) {
@@ -72,7 +73,8 @@ func (w *writer) end(on string) {
 	case 1:
 		w.does(on, shut)
 	case 2:
-		w.send(on, message(msgNotification, append([]byte{byte(w.IntN(8)), byte(w.IntN(12))}, w.bytes(w.size(100))...)))
+		code := []byte{byte(w.IntN(8)), byte(w.IntN(12))}
+		w.send(on, message(msgNotification, append(code, w.bytes(w.size(100))...)))
 	default:
 		w.does(on, closing)
 	}
@@ -82,8 +84,7 @@ func (w *writer) end(on string) {
 func (w *writer) capability(s session) tlv {
 	switch w.IntN(15) {
 	case 0:
-		f := pick(w.dice, families)
-		return tlv{kind: 1, value: []byte{byte(f.afi >> 8), byte(f.afi), 0, f.safi}}
+		return tlv{kind: 1, value: multiprotocol(pick(w.dice, families))}
 	case 1:
 		return tlv{kind: 2}
 	case 2: // extended next hop, RFC 8950 §4
@@ -101,7 +102,8 @@ func (w *writer) capability(s session) tlv {
 	case 9: // enhanced refresh, RFC 7313
 		return tlv{kind: 70}
 	case 10: // long-lived graceful restart, RFC 9494
-		return tlv{kind: 71, value: append(s.family().append(nil), byte(w.IntN(2)<<7), 0, 0, byte(w.IntN(9)))}
+		value := append(s.family().append(nil), byte(w.IntN(2)<<7), 0, 0, byte(w.IntN(9)))
+		return tlv{kind: 71, value: value}
 	case 11: // FQDN, draft-walton-bgp-hostname-capability
 		host, domain := w.bytes(w.IntN(20)), w.bytes(w.IntN(20))
 		value := append([]byte{byte(len(host))}, host...)
@@ -115,8 +117,11 @@ func (w *writer) capability(s session) tlv {
 	return tlv{kind: byte(w.Uint32()), value: w.bytes(w.size(60))}
 }
 
+// multiprotocol is a family as in that capability (RFC 4760 §8) and ROUTE-REFRESH (RFC 2918 §3).
+func multiprotocol(f family) []byte { return []byte{byte(f.afi >> 8), byte(f.afi), 0, f.safi} }
+
 func (w *writer) gracefulRestart(s session) tlv {
-	// The time is short: routes that are rightly kept for it would be in the way of what is compared.
+	// The time is short: routes that are rightly kept for it are in the way of what is compared.
 	value := []byte{byte(w.IntN(4)) << 6, byte(1 + w.IntN(3))}
 	return tlv{kind: 64, value: append(s.family().append(value), byte(w.IntN(2)<<7))}
 }
@@ -129,7 +134,7 @@ func (w *writer) openOf(s session) open {
 		as = foreignAS
 	}
 	o := open{version: 4, as: uint16(as), hold: 90, id: ownID}
-	o.capabilities = append(o.capabilities, tlv{kind: 1, value: []byte{byte(f.afi >> 8), byte(f.afi), 0, f.safi}})
+	o.capabilities = append(o.capabilities, tlv{kind: 1, value: multiprotocol(f)})
 	if !s.twoByte {
 		o.capabilities = append(o.capabilities, tlv{kind: 65, value: u32(as)})
 	}
@@ -274,7 +279,8 @@ func (w *writer) mangleOpen(o *open) {
 	case 4:
 		o.skew = pick(w.dice, []int{-1, 1, 2, 100})
 	case 5:
-		o.parameters = append(o.parameters, tlv{kind: byte(w.IntN(5)), value: w.bytes(w.size(20)), skew: w.IntN(3) - 1})
+		p := tlv{kind: byte(w.IntN(5)), value: w.bytes(w.size(20)), skew: w.IntN(3) - 1}
+		o.parameters = append(o.parameters, p)
 	default:
 		c := &o.capabilities[w.IntN(len(o.capabilities))]
 		switch w.IntN(3) {
@@ -296,8 +302,9 @@ func (w *writer) others() {
 		case 0:
 			w.send("a", w.openOf(s).encode())
 		case 1: // with reserved bytes and families of all kinds, RFC 7313 §3.2 and §4.1
-			f := pick(w.dice, families)
-			w.send("a", message(msgRefresh, []byte{byte(f.afi >> 8), byte(f.afi), byte(w.IntN(4)), f.safi}))
+			body := multiprotocol(pick(w.dice, families))
+			body[2] = byte(w.IntN(4))
+			w.send("a", message(msgRefresh, body))
 		case 2:
 			w.send("a", message(msgRefresh, w.bytes(w.size(50)))) // ORF, RFC 5291
 		case 3:
@@ -362,11 +369,12 @@ func (w *writer) cutDump() {
 func (w *writer) refreshes() {
 	who, s := w.attacker(1)
 	w.establish("a", who, s)
-	f := s.family()
 	if w.in(2) {
 		w.does("a", mute)
 	}
-	w.repeat("a", 1+w.IntN(2000), message(msgRefresh, []byte{byte(f.afi >> 8), byte(f.afi), byte(w.IntN(3)), f.safi}))
+	body := multiprotocol(s.family())
+	body[2] = byte(w.IntN(3))
+	w.repeat("a", 1+w.IntN(2000), message(msgRefresh, body))
 	w.wait("a", time.Duration(w.IntN(300))*time.Millisecond)
 	w.end("a")
 }
@@ -387,7 +395,7 @@ func (w *writer) slow() {
 	w.end("b")
 }
 
-// another breaks with graceful restart and comes back with another identifier, perhaps someone else's.
+// another breaks with graceful restart and comes back with another identifier, even someone else's.
 func (w *writer) another() {
 	who, s := w.attacker(1)
 	o := w.openOf(s)
@@ -436,7 +444,8 @@ func (w *writer) dialled() {
 func (w *writer) web() {
 	requests := []string{
 		"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-		"GET /v1/routes?prefix=10.66.0.0/99 HTTP/1.1\r\nHost: x\r\n\r\n", "POST /v1/audit HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+		"GET /v1/routes?prefix=10.66.0.0/99 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST /v1/audit HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
 		"GET /readyz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
 		grpcPreface, grpcPreface + watchEvent(),
 	}
@@ -467,12 +476,12 @@ func (w *writer) web() {
 // grpcPreface opens an HTTP/2 connection with empty SETTINGS (RFC 9113 §3.4).
 const grpcPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// watchEvent calls WatchEvent for all best paths and never reads (RFC 9113 §6.1, §6.2; RFC 7541 §6.2.2).
+// watchEvent calls WatchEvent for all best paths (RFC 9113 §6.1 and §6.2, RFC 7541 §6.2.2).
 func watchEvent() string {
 	var headers []byte
 	for _, field := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/apipb.GobgpApi/WatchEvent"}, {":authority", "x"},
-		{"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"}, {":scheme", "http"}, {":path", "/apipb.GobgpApi/WatchEvent"},
+		{":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
 		headers = append(headers, 0)
 		for _, text := range field {

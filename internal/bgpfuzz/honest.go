@@ -30,7 +30,8 @@ func (b *birdSpeaker) String() string { return fmt.Sprintf("BIRD at %s", b.addre
 func (b *birdSpeaker) routes(ctx context.Context) (lines []string, err error) {
 	routes, err := b.Routes(ctx, "protocol Reflector")
 	for _, r := range routes {
-		lines = append(lines, fmt.Sprintf("%s via %s %s %s %s", r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
+		lines = append(lines, fmt.Sprintf("%s via %s %s %s %s",
+			r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
 	}
 	return lines, err
 }
@@ -112,8 +113,8 @@ func wild(line string) bool {
 	if err != nil {
 		return false
 	}
-	for _, ours := range []string{"10.1.0.0/16", "fd01::/48"} {
-		if netip.MustParsePrefix(ours).Overlaps(p) && netip.MustParsePrefix(ours).Bits() <= p.Bits() {
+	for _, pool := range []string{"10.1.0.0/16", "fd01::/48"} {
+		if ours := netip.MustParsePrefix(pool); ours.Overlaps(p) && ours.Bits() <= p.Bits() {
 			return false
 		}
 	}
@@ -174,32 +175,33 @@ func difference(want, got []string) error {
 
 // settle waits for the sessions of the honest speakers and until everybody has everything.
 func (c *cluster) settle(ctx context.Context) error {
-	err := eventually(ctx, time.Minute, "the honest sessions are up", func(ctx context.Context) (err error) {
+	up := func(ctx context.Context) (err error) {
 		c.since, err = c.sessions(ctx)
 		return err
-	})
+	}
+	err := eventually(ctx, time.Minute, "the honest sessions are up", up)
 	if err != nil {
 		return err
 	}
-	// Each has what the other four machines announce: a block of BIRD, the reflector and the node of ours,
-	// a prefix of FRR inside and the bulk of FRR outside, in as many families as it speaks.
+	// Each has what the other machines announce: a block of BIRD, the reflector and the node of ours, a
+	// prefix of FRR inside and the bulk of FRR outside, in as many families as it speaks.
 	const everything = 3 + 1 + bulk
 	want := map[string]int{
-		"BIRD at 10.0.0.11": everything - 1, "BIRD at fd00::11": everything - 1, "GoBGP": 2 * everything,
-		"FRR frr": 2 * (everything - 1), "FRR tor": 2 * (everything - bulk),
+		"BIRD at 10.0.0.11": everything - 1, "BIRD at fd00::11": everything - 1,
+		"FRR frr": 2 * (everything - 1), "FRR tor": 2 * (everything - bulk), "GoBGP": 2 * everything,
 	}
-	err = eventually(ctx, time.Minute, "everybody has everything", func(ctx context.Context) (err error) {
+	full := func(ctx context.Context) (err error) {
 		if c.baseline, err = c.tables(ctx); err != nil {
 			return err
 		}
 		for i, h := range c.honest {
-			if len(c.baseline[i]) != want[h.String()] {
-				return fmt.Errorf("%s has %d routes, want %d", h, len(c.baseline[i]), want[h.String()])
+			if has, want := len(c.baseline[i]), want[h.String()]; has != want {
+				return fmt.Errorf("%s has %d routes, want %d", h, has, want)
 			}
 		}
 		return nil
-	})
-	if err != nil {
+	}
+	if err := eventually(ctx, time.Minute, "everybody has everything", full); err != nil {
 		return err
 	}
 	c.firstSize, err = c.reflector.Memory("VmRSS")

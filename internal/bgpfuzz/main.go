@@ -1,10 +1,10 @@
-// Command bgpfuzz sends a reflector of ours what no honest speaker sends, on real TCP sessions and in every
-// state of them, and sees that the honest speakers behind it (BIRD, FRR, GoBGP) notice nothing: their
-// sessions stay, they end with the right routes, and the reflector answers and stays small.
+// Command bgpfuzz sends a reflector of ours what no honest speaker sends, on real TCP sessions and in
+// every state of them, and sees that the honest speakers behind it (BIRD, FRR, GoBGP) notice nothing:
+// their sessions stay, they end with the right routes, and the reflector answers and stays small.
 //
-// It owns the generator of scenarios, their text form, and the topology in network namespaces. It decides
-// nothing about routes: the agents are the real binary, in processes of their own. docs/fuzzing.md tells
-// how to use it and what a finding looks like.
+// It owns the generator of scenarios, their text form, and the topology in network namespaces. It
+// decides nothing about routes: the agents are the real binary, in processes of their own.
+// docs/fuzzing.md tells how to use it and what a finding looks like.
 package main
 
 import (
@@ -63,6 +63,14 @@ func (b *budget) String() string {
 	return b.time.String()
 }
 
+// spent says whether so many scenarios, or so much time, are enough.
+func (b *budget) spent(count int, took time.Duration) bool {
+	if b.count > 0 {
+		return count >= b.count
+	}
+	return took >= b.time
+}
+
 func (b *budget) Set(text string) (err error) {
 	*b = budget{}
 	if count, ok := strings.CutSuffix(text, "x"); ok {
@@ -75,14 +83,19 @@ func (b *budget) Set(text string) (err error) {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bgpfuzz", flag.ContinueOnError)
-	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	build := flags.String("build", "build", "`folder` with the agent and the gobgp command, where Debian's packages are unpacked")
-	flags.StringVar(&s.corpus, "corpus", "internal/bgpfuzz/testdata/corpus", "`folder` with scenarios that are played first")
+	quiet := &slog.HandlerOptions{Level: slog.LevelWarn}
+	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, quiet))}
+	build := flags.String("build", "build",
+		"`folder` with the agent and the gobgp command, where Debian's packages are unpacked")
+	flags.StringVar(&s.corpus, "corpus", "internal/bgpfuzz/testdata/corpus",
+		"`folder` with scenarios that are played first")
 	flags.StringVar(&s.found, "found", "out/bgpfuzz", "`folder` for the scenarios of a finding")
 	flags.Uint64Var(&s.seed, "seed", 0, "of the scenarios; 0: by the clock")
 	s.length.time = 30 * time.Second
-	flags.Var(&s.length, "fuzztime", "after the corpus: a time, or a number of scenarios such as 1000x; 0: the corpus only")
-	flags.BoolVar(&s.shrink, "shrink", false, "find out which of the scenarios it was, and which of its steps")
+	flags.Var(&s.length, "fuzztime",
+		"after the corpus: a time, or a number of scenarios such as 1000x; 0: the corpus only")
+	flags.BoolVar(&s.shrink, "shrink", false,
+		"after a finding, find out which of the scenarios it was, and which of its steps")
 	show := flags.Int("show", -1, "print scenario number `n` of the seed and end")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -135,7 +148,8 @@ func readCorpus(files []string, folder string) (all []scenario, err error) {
 // fuzz plays the corpus, then scenarios of the seed, and reports the first finding.
 func (s settings) fuzz(ctx context.Context, kept []scenario) error {
 	start := time.Now()
-	fmt.Fprintf(s.out, "bgpfuzz: %d scenarios of the corpus, then seed %d for %s\n", len(kept), s.seed, &s.length)
+	fmt.Fprintf(s.out, "bgpfuzz: %d scenarios of the corpus, then seed %d for %s\n",
+		len(kept), s.seed, &s.length)
 	r := &round{settings: s}
 	err := r.play(ctx, func(i int) (scenario, bool) {
 		if i < len(kept) {
@@ -145,8 +159,7 @@ func (s settings) fuzz(ctx context.Context, kept []scenario) error {
 		if i == 0 {
 			start = time.Now() // the corpus takes as long as it takes
 		}
-		done := s.length.count > 0 && i >= s.length.count || s.length.count == 0 && time.Since(start) >= s.length.time
-		return generate(s.seed, i), !done
+		return generate(s.seed, i), !s.length.spent(i, time.Since(start))
 	})
 	fmt.Fprintln(s.out, "bgpfuzz:", &r.measured)
 	if ctx.Err() != nil {
@@ -173,5 +186,6 @@ func (s settings) keep(ctx context.Context, suspects []scenario) error {
 			return err
 		}
 	}
-	return fmt.Errorf("it was one of %d scenarios, or several: %s/%d-*.txt", len(suspects), s.found, os.Getpid())
+	return fmt.Errorf("it was one of %d scenarios, or several: %s/%d-*.txt",
+		len(suspects), s.found, os.Getpid())
 }

@@ -33,7 +33,9 @@ func (d dice) mangle(u *update, s session) {
 	case 9:
 		a.value = nil
 	case 10:
-		a.kind = pick(d, []byte{0, 1, 2, 3, 5, 7, 8, 9, 10, 14, 15, 16, 17, 18, 22, 23, 25, 26, 29, 32, 35, 40, 128, 255})
+		a.kind = pick(d, []byte{
+			0, 1, 2, 3, 5, 7, 8, 9, 10, 14, 15, 16, 17, 18, 22, 23, 25, 26, 29, 32, 35, 40, 128, 255,
+		})
 	case 11:
 		a.value = slices.Repeat(a.value, 2)
 	default:
@@ -113,7 +115,8 @@ func (d dice) damage(m []byte) []byte {
 
 // stuff fills an UPDATE up to nearly the longest that a message may be, or a little more.
 func (d dice) stuff(u update) update {
-	room := 4096 + pick(d, []int{-40, -30, -22, -20, -18, -14, -10, -8, -4, -1, 0, 0, 0, 1, 4, 100}) - len(u.encode())
+	spare := pick(d, []int{40, 30, 22, 20, 18, 14, 10, 8, 4, 1, 0, 0, 0, -1, -4, -100})
+	room := 4096 - spare - len(u.encode())
 	if room < 8 {
 		return u
 	}
@@ -135,7 +138,8 @@ func (d dice) stuff(u update) update {
 			a.value = append(append(a.value, 2, byte(hops)), d.bytes(4*hops)...)
 			left -= 2 + 4*hops
 		}
-		u.attributes = slices.DeleteFunc(slices.Clone(u.attributes), func(o attribute) bool { return o.kind == 2 })
+		isPath := func(o attribute) bool { return o.kind == 2 }
+		u.attributes = slices.DeleteFunc(slices.Clone(u.attributes), isPath)
 	}
 	u.attributes = append(u.attributes, a)
 	return u

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	dialPatience  = time.Minute     // the reflector rests for 5 s after a session; what is not over then never will be
+	dialPatience  = time.Minute     // the reflector rests for 5 s after a session, as a rule
 	awaitPatience = 2 * time.Second // a message that does not come is no finding
 	claimPatience = 10 * time.Second
 	writePatience = 5 * time.Second
@@ -103,7 +104,8 @@ func (c *cluster) reach(ctx context.Context, s step, cast map[string]netip.Addr)
 		return c.accept(ctx, cast[s.to])
 	}
 	var k *conn
-	err := eventually(ctx, dialPatience, fmt.Sprintf("the reflector takes a session with %s", cast[s.to]), func(ctx context.Context) error {
+	what := fmt.Sprintf("the reflector takes a session with %s", cast[s.to])
+	err := eventually(ctx, dialPatience, what, func(ctx context.Context) error {
 		raw, err := c.connect(cast[s.to])
 		if err != nil {
 			return err
@@ -133,7 +135,8 @@ func (c *cluster) connect(from netip.Addr) (raw net.Conn, err error) {
 		to = netip.MustParseAddr("fd00::1")
 	}
 	err = c.wild.Do(func() error {
-		d := net.Dialer{Timeout: writePatience, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+		self := net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		d := net.Dialer{Timeout: writePatience, LocalAddr: self}
 		raw, err = d.Dial("tcp", netip.AddrPortFrom(to, 179).String())
 		return err
 	})
@@ -286,7 +289,7 @@ func (k *conn) do(ctx context.Context, s step) error {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.over || k.seen[msgNotification] > 0 {
-			return fmt.Errorf("the session has ended; the NOTIFICATION was %d/%d", k.told[0], k.told[1])
+			return fmt.Errorf("it has ended; the NOTIFICATION was %d/%d", k.told[0], k.told[1])
 		}
 	}
 	return nil
@@ -294,22 +297,27 @@ func (k *conn) do(ctx context.Context, s step) error {
 
 // signed puts the attacker's own BGP identifier where ownID stands for it.
 func (k *conn) signed(b []byte) []byte {
-	id := k.self.As16() // the last byte tells attackers apart
-	return []byte(strings.ReplaceAll(string(b), string(ownID.AsSlice()), string([]byte{10, 0, 0, id[15]})))
+	address := k.self.As16()
+	id := []byte{10, 0, 0, address[15]} // which tells attackers apart
+	return bytes.ReplaceAll(b, ownID.AsSlice(), id)
 }
 
 // claim waits until the honest speakers of a family have a prefix, or until none has.
 func (c *cluster) claim(ctx context.Context, s step) error {
 	return eventually(ctx, claimPatience, s.String(), func(ctx context.Context) error {
 		for _, h := range c.honest {
-			if b, ok := h.(*birdSpeaker); ok && b.address.Is6() != s.prefix.Addr().Is6() {
+			b, isBird := h.(*birdSpeaker)
+			otherFamily := isBird && b.address.Is6() != s.prefix.Addr().Is6()
+			if otherFamily || !strings.Contains(h.String(), s.where) {
 				continue
 			}
 			lines, err := h.routes(ctx)
 			if err != nil {
 				return err
 			}
-			has := slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, s.prefix.String()+" ") })
+			has := slices.ContainsFunc(lines, func(line string) bool {
+				return strings.HasPrefix(line, s.prefix.String()+" ")
+			})
 			if has != (s.verb == routed) {
 				return fmt.Errorf("%s has it: %t", h, has)
 			}

@@ -53,7 +53,9 @@ func (r *round) play(outer context.Context, next func(int) (scenario, bool)) (er
 	defer stop(nil)
 	watcher.Go(func() {
 		if err := r.watch(ctx, &r.measured); err != nil {
-			r.accuse(func(p *playing) bool { return p.ended.IsZero() || time.Since(p.ended) < lately })
+			r.accuse(func(p *playing) bool {
+				return p.ended.IsZero() || time.Since(p.ended) < lately
+			})
 			stop(err)
 		}
 	})
@@ -89,8 +91,11 @@ func (r *round) accuse(guilty func(*playing) bool) {
 	}
 }
 
-// stretch plays scenarios beside each other, until it is time to compare the tables or there are no more.
-func (r *round) stretch(ctx context.Context, stop context.CancelCauseFunc, i *int, next func(int) (scenario, bool)) (more bool) {
+// stretch plays scenarios beside each other, from number i on, until it is time to compare the tables
+// or there are no more.
+func (r *round) stretch(
+	ctx context.Context, stop context.CancelCauseFunc, i *int, next func(int) (scenario, bool),
+) (more bool) {
 	r.mu.Lock()
 	r.played = nil
 	r.mu.Unlock()
@@ -149,17 +154,16 @@ func (r *round) dismiss(cast map[string]netip.Addr) {
 	}
 }
 
-// inspect sees that the honest speakers have the routes of the honest. At the end they must have no others:
-// what a graceful restart keeps of an attacker goes when it comes back without one (RFC 4724 §4.2).
+// inspect sees that the honest speakers have the routes of the honest. At the end they must have no
+// others: what is kept for a graceful restart goes with a session without one (RFC 4724 §4.2).
 func (r *round) inspect(ctx context.Context, clean bool) error {
 	if clean {
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
 	}
-	err := eventually(ctx, calm, "the honest speakers have the right routes", func(ctx context.Context) error {
-		return r.compare(ctx, clean)
-	})
+	right := func(ctx context.Context) error { return r.compare(ctx, clean) }
+	err := eventually(ctx, calm, "the honest speakers have the right routes", right)
 	s, statusErr := r.reflector.admin.Status(ctx)
 	if statusErr == nil {
 		r.measured.mu.Lock()
@@ -182,7 +186,7 @@ func (r *round) flush(ctx context.Context) error {
 		w.does("a", closing)
 		for range perKind {
 			wg.Go(func() {
-				s := scenario{name: fmt.Sprintf("the last session of an attacker %s", kind), steps: w.steps}
+				s := scenario{name: "the last session of an attacker " + kind, steps: w.steps}
 				cast := r.hire(ctx, s)
 				if cast == nil {
 					return
@@ -209,7 +213,8 @@ func (s settings) shrunk(ctx context.Context, suspects []scenario) []scenario {
 			}
 			return list[i], true
 		})
-		fmt.Fprintf(s.out, "bgpfuzz: %d scenarios, %d steps: %.200v\n", len(list), len(list[0].steps), err)
+		fmt.Fprintf(s.out, "bgpfuzz: %d scenarios, %d steps in the first: %.200v\n",
+			len(list), len(list[0].steps), err)
 		return err != nil && len(r.suspects) > 0 && ctx.Err() == nil
 	}
 	suspects = shrink(suspects, fails)
@@ -223,8 +228,8 @@ func (s settings) shrunk(ctx context.Context, suspects []scenario) []scenario {
 	return suspects
 }
 
-// shrink leaves out parts of a list, first large and then small ones, as long as it still fails. A list that
-// does not fail at all is returned as it is.
+// shrink leaves out parts of a list, first large and then small ones, as long as it still fails. A list
+// that does not fail at all is returned as it is.
 func shrink[E any](list []E, fails func([]E) bool) []E {
 	for size := (len(list) + 1) / 2; size > 0; size /= 2 {
 		for start := 0; start < len(list) && len(list) > 1; {

@@ -30,6 +30,7 @@ type step struct {
 	pause  time.Duration
 	code   [2]int       // told: of a NOTIFICATION; a subcode of -1 is any
 	prefix netip.Prefix // routed, unrouted
+	where  string       // routed, unrouted: at speakers with this in their name; "": at all
 }
 
 type verb string
@@ -95,9 +96,9 @@ func (s step) String() string {
 	case told:
 		words = append(words, fmt.Sprintf("%d/%d", s.code[0], s.code[1]))
 	case routed, unrouted:
-		words = append(words, s.prefix.String())
+		words = append(words, s.prefix.String(), s.where)
 	}
-	return strings.Join(words, " ")
+	return strings.TrimSpace(strings.Join(words, " "))
 }
 
 // hexWords sets off the header of each BGP message: its marker, its length and its type.
@@ -117,8 +118,8 @@ func hexWords(b []byte) string {
 	return strings.Join(words, " ")
 }
 
-// parse reads what String writes. Hexadecimal digits may be set apart by blanks, "ff*16" is sixteen times
-// ff, and text in double quotes stands for its bytes.
+// parse reads what String writes. Hexadecimal digits may be set apart by blanks, "ff*16" is sixteen
+// times ff, and text in double quotes stands for its bytes.
 func parse(name, text string) (scenario, error) {
 	s := scenario{name: name}
 	for i, line := range strings.Split(text, "\n") {
@@ -155,13 +156,17 @@ func parseStep(line string) (s step, err error) {
 	case send:
 		_, payload, _ := strings.Cut(line, string(send))
 		s.times = 1
-		if first, counted, _ := strings.Cut(strings.TrimSpace(payload), " "); strings.HasSuffix(first, "x") {
-			if n, err := strconv.Atoi(strings.TrimSuffix(first, "x")); err == nil {
+		first, counted, _ := strings.Cut(strings.TrimSpace(payload), " ")
+		if count, ok := strings.CutSuffix(first, "x"); ok {
+			if n, err := strconv.Atoi(count); err == nil {
 				s.times, payload = n, counted
 			}
 		}
 		s.bytes, err = parseBytes(payload)
 		return s, err
+	}
+	if len(rest) == 2 && (s.verb == routed || s.verb == unrouted) {
+		s.where, rest = rest[1], rest[:1]
 	}
 	if len(rest) != 1 {
 		return s, fmt.Errorf("%s takes one word", s.verb)
@@ -220,7 +225,7 @@ func parseBytes(text string) (out []byte, err error) {
 	return out, nil
 }
 
-// attackers are the roles that a scenario names, each with the kind of its session.
+// kinds are those of attackers: with iBGP and eBGP, over IPv4 and IPv6.
 var kinds = []string{"i4", "e4", "i6", "e6"}
 
 // validAttacker says whether name is a kind and a number, as in "i4.1".
@@ -233,7 +238,7 @@ func validAttacker(name string) bool {
 // attackers are the names of those who take part.
 func (s scenario) attackers() (names []string) {
 	for _, step := range s.steps {
-		if step.to != "" && !slices.Contains(services, step.to) && !slices.Contains(names, step.to) {
+		if validAttacker(step.to) && !slices.Contains(names, step.to) {
 			names = append(names, step.to)
 		}
 	}

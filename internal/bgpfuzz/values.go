@@ -63,14 +63,20 @@ func (d dice) prefixes(six, addPath bool, n int) (b []byte) {
 	return b
 }
 
-// tlvs are nested as RFCs nest them: types and lengths of one or two bytes, with more of them inside.
+// tlvKinds are types that mean something in one attribute or another.
+var tlvKinds = []int{0, 1, 2, 3, 4, 5, 6, 8, 12, 13, 15, 128, 129, 256, 512, 1028, 1099, 1114, 1155}
+
+// tlvs are nested as RFCs nest them: types and lengths of one or two bytes, and more of them inside.
 func (d dice) tlvs(typeSize, lengthSize, depth int) (b []byte) {
 	for range 1 + d.IntN(3) {
 		value := d.bytes(d.size(40))
 		if depth > 0 && d.in(2) {
 			value = append(d.bytes(d.IntN(5)), d.tlvs(1+d.IntN(2), 1+d.IntN(2), depth-1)...)
 		}
-		kind := pick(d, []int{0, 1, 2, 3, 4, 5, 6, 8, 12, 13, 15, 128, 129, 256, 512, 1028, 1099, 1114, 1155, d.IntN(1 << 16)})
+		kind := pick(d, tlvKinds)
+		if d.in(10) {
+			kind = d.IntN(1 << 16)
+		}
 		b = appendInt(b, kind, typeSize)
 		b = append(appendInt(b, len(value), lengthSize), value...)
 	}
@@ -162,7 +168,8 @@ func (d dice) nlri(f family, addPath bool) (b []byte) {
 func (d dice) oneNLRI(f family) []byte {
 	address := prefixBytes(d.prefix(f.afi == 2))
 	bits, address := int(address[0]), address[1:]
-	label := []byte{byte(d.Uint32()), byte(d.Uint32()), byte(d.Uint32()) | 1} // the bottom of its stack
+	label := d.bytes(3)
+	label[2] |= 1 // the bottom of its stack
 	distinguisher := append(appendInt(nil, d.IntN(4), 2), d.bytes(6)...)
 	wrap := func(lengthSize int, value []byte) []byte {
 		return append(appendInt(nil, len(value), lengthSize), value...)
@@ -182,12 +189,14 @@ func (d dice) oneNLRI(f family) []byte {
 	case 65: // RFC 4761
 		return wrap(2, d.bytes(17+d.IntN(4)))
 	case 70: // RFC 7432 §7
-		return append([]byte{byte(1 + d.IntN(12))}, wrap(1, d.bytes(pick(d, []int{12, 17, 23, 25, 33, 34, 37, 40, 58, d.IntN(80)})))...)
+		length := pick(d, []int{12, 17, 23, 25, 33, 34, 37, 40, 58, d.IntN(80)})
+		return append([]byte{byte(1 + d.IntN(12))}, wrap(1, d.bytes(length))...)
 	case 71, 72: // RFC 9552 §5.2
 		value := append(d.bytes(9), d.tlvs(2, 2, 2)...)
 		return append(appendInt(nil, 1+d.IntN(6), 2), wrap(2, value)...)
 	case 85:
-		return append([]byte{1, 0, byte(1 + d.IntN(4))}, wrap(1, append(distinguisher, d.bytes(d.IntN(30))...))...)
+		value := append(distinguisher, d.bytes(d.IntN(30))...)
+		return append([]byte{1, 0, byte(1 + d.IntN(4))}, wrap(1, value)...)
 	case 241:
 		return wrap(2, wrap(2, d.bytes(d.IntN(12))))
 	}
@@ -229,7 +238,8 @@ func (d dice) nextHop(f family) []byte {
 	var hop []byte
 	switch {
 	case d.in(8):
-		hop = pick(d, [][]byte{nil, link, append(global, link...), make([]byte, 16), d.bytes(d.IntN(49)), make([]byte, 48)})
+		both := append(global, link...)
+		hop = pick(d, [][]byte{nil, link, both, make([]byte, 16), make([]byte, 48), d.bytes(d.IntN(49))})
 	case f.safi == 128 || f.safi == 129:
 		hop = append(make([]byte, 8), hop4.AsSlice()...)
 		if f.afi == 2 {
@@ -278,12 +288,15 @@ func (d dice) attribute(s session) attribute {
 	case 7:
 		return attribute{flags: everywhere, kind: 17, value: d.asPath(4)}
 	case 8:
-		return attribute{flags: everywhere, kind: 18, value: append(u32(d.uint32()), hop4.AsSlice()...)}
+		value := append(u32(d.uint32()), hop4.AsSlice()...)
+		return attribute{flags: everywhere, kind: 18, value: value}
 	case 9: // PMSI_TUNNEL, RFC 6514 §5
-		return attribute{flags: everywhere, kind: 22, value: append([]byte{0, byte(d.IntN(9)), 0, 0, 1}, d.bytes(d.IntN(20))...)}
+		value := append([]byte{0, byte(d.IntN(9)), 0, 0, 1}, d.bytes(d.IntN(20))...)
+		return attribute{flags: everywhere, kind: 22, value: value}
 	case 10, 11: // TUNNEL_ENCAPSULATION, RFC 9012 §2
-		value := d.tlvs(1, 1, 2)
-		return attribute{flags: everywhere, kind: 23, value: append(appendInt(appendInt(nil, pick(d, []int{1, 8, 13, 15}), 2), len(value), 2), value...)}
+		inner := d.tlvs(1, 1, 2)
+		value := appendInt(appendInt(nil, pick(d, []int{1, 8, 13, 15}), 2), len(inner), 2)
+		return attribute{flags: everywhere, kind: 23, value: append(value, inner...)}
 	case 12:
 		return attribute{flags: everywhere, kind: 25, value: d.communities(20)}
 	case 13: // AIGP, RFC 7311 §3
@@ -311,15 +324,23 @@ func (d dice) attribute(s session) attribute {
 	case 23:
 		return attribute{flags: transitive, kind: 3, value: d.bytes(4)}
 	}
-	return attribute{flags: byte(d.IntN(16)) << 4, kind: byte(d.Uint32()), value: d.bytes(d.size(300))}
+	flags := byte(d.IntN(16)) << 4
+	return attribute{flags: flags, kind: byte(d.Uint32()), value: d.bytes(d.size(300))}
 }
+
+// Types and subtypes of extended communities that have a meaning.
+var (
+	communityKinds    = []byte{0, 1, 2, 3, 6, 7, 8, 9, 0x0c, 0x40, 0x43, 0x80, 0x81, 0x82}
+	communitySubKinds = []byte{0, 1, 2, 3, 4, 6, 7, 8, 9, 0x0b, 0x0c, 0x10}
+)
 
 // communities are extended ones of n bytes, of the types that have a meaning and of others.
 func (d dice) communities(n int) (b []byte) {
 	for range 1 + d.size(12) {
 		c := d.bytes(n)
-		c[0] = pick(d, []byte{0x00, 0x01, 0x02, 0x03, 0x06, 0x07, 0x08, 0x09, 0x0c, 0x40, 0x43, 0x80, 0x81, 0x82, c[0]})
-		c[1] = pick(d, []byte{0x00, 0x01, 0x02, 0x03, 0x04, 0x06, 0x07, 0x08, 0x09, 0x0b, 0x0c, 0x10, c[1]})
+		if !d.in(10) {
+			c[0], c[1] = pick(d, communityKinds), pick(d, communitySubKinds)
+		}
 		b = append(b, c...)
 	}
 	return b

@@ -18,7 +18,7 @@ const (
 	probeEvery = 5 * time.Second
 )
 
-// probe is a prefix that FRR outside announces and withdraws, to see that the reflector still works.
+// probe is a prefix that FRR outside announces and withdraws, to see that the reflector works.
 var probe = netip.MustParsePrefix("10.1.255.0/24")
 
 // measured is the worst that was seen.
@@ -34,7 +34,8 @@ type measured struct {
 func (m *measured) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return fmt.Sprintf("%d scenarios; %d malformed messages, %d panics of the decoder; status within %.1f s, relayed within %.1f s, at most %d MiB",
+	return fmt.Sprintf("%d scenarios; %d messages refused, %d panics of the decoder; "+
+		"status within %.1f s, relayed within %.1f s, at most %d MiB",
 		m.scenarios, m.malformed, m.panics, m.answer.Seconds(), m.relay.Seconds(), m.size>>20)
 }
 
@@ -48,9 +49,9 @@ func (c *cluster) watch(ctx context.Context, m *measured) error {
 		case <-ctx.Done():
 			return nil
 		case <-c.reflector.Done():
-			return fmt.Errorf("the reflector has ended: %v\n%s", c.reflector.Err(), lastWords(c.reflector.LogPath()))
+			return fmt.Errorf("the reflector has ended: %w", c.reflector.lastWords())
 		case <-c.inner.Done():
-			return fmt.Errorf("the node behind it has ended: %v\n%s", c.inner.Err(), lastWords(c.inner.LogPath()))
+			return fmt.Errorf("the node behind it has ended: %w", c.inner.lastWords())
 		case <-tick.C:
 		}
 		err := c.look(ctx, m)
@@ -85,7 +86,8 @@ func (c *cluster) look(ctx context.Context, m *measured) error {
 	}
 	for address, was := range c.since {
 		if !since[address].Equal(was) {
-			return fmt.Errorf("the session with %s was reset: up since %s, before since %s", address, since[address], was)
+			return fmt.Errorf("the session with %s was reset: up since %s, before since %s",
+				address, since[address], was)
 		}
 	}
 	size, err := c.reflector.Memory("VmRSS")
@@ -108,7 +110,8 @@ func (c *cluster) relay(ctx context.Context, m *measured) error {
 			return err
 		}
 		start := time.Now()
-		err := eventually(ctx, relayTime, fmt.Sprintf("BIRD hears of FRR's prefix, announced %t", announced), func(ctx context.Context) error {
+		what := fmt.Sprintf("BIRD hears of FRR's prefix, announced %t", announced)
+		err := eventually(ctx, relayTime, what, func(ctx context.Context) error {
 			routes, err := c.bird.Routes(ctx, "protocol Reflector where net = "+probe.String())
 			if err == nil && (len(routes) > 0) != announced {
 				err = errors.New("it does not")
@@ -125,16 +128,18 @@ func (c *cluster) relay(ctx context.Context, m *measured) error {
 	return nil
 }
 
-// lastWords is where a log tells why a Go program ended.
-func lastWords(path string) string {
-	text, err := os.ReadFile(path)
+// lastWords is how an agent ended, and what its log has to say to that.
+func (a *agent) lastWords() error {
+	text, err := os.ReadFile(a.LogPath())
 	if err != nil {
-		return err.Error()
+		return err
 	}
+	words := string(text[max(0, len(text)-2000):])
 	for _, start := range []string{"\npanic: ", "\nfatal error: ", "\nruntime: "} {
 		if i := strings.Index(string(text), start); i >= 0 {
-			return string(text[i+1 : min(len(text), i+4000)])
+			words = string(text[i+1 : min(len(text), i+4000)])
+			break
 		}
 	}
-	return string(text[max(0, len(text)-2000):])
+	return fmt.Errorf("%v\n%s", a.Err(), words)
 }
