@@ -311,7 +311,7 @@ func (c *cluster) startHonest(ctx context.Context) error {
 		}
 		if name == "inner" {
 			c.inner = a
-			c.honest = append(c.honest, &gobgpSpeaker{a, c.gobgp})
+			c.honest = append(c.honest, &gobgpSpeaker{a, c.gobgp, "GoBGP"})
 		} else {
 			c.reflector = a
 		}

@@ -449,9 +449,12 @@ func (w *writer) web() {
 		"GET /readyz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
 		grpcPreface, grpcPreface + watchEvent(),
 	}
-	to := pick(w.dice, services)
-	for i := range 1 + w.IntN(6) {
-		on := string(rune('a' + i))
+	to, clients := pick(w.dice, services), 1+w.IntN(6)
+	if w.in(5) {
+		clients = 100
+	}
+	for i := range clients {
+		on := fmt.Sprintf("c%d", i+1)
 		w.to(on, connect, to)
 		if w.in(3) {
 			w.does(on, mute)
@@ -470,7 +473,7 @@ func (w *writer) web() {
 		}
 		w.send(on, request)
 	}
-	w.wait("a", time.Duration(w.IntN(500))*time.Millisecond)
+	w.wait("c1", time.Duration(w.IntN(500))*time.Millisecond)
 }
 
 // grpcPreface opens an HTTP/2 connection with empty SETTINGS (RFC 9113 §3.4).

@@ -70,10 +70,10 @@ func (f *frrSpeaker) network(ctx context.Context, p netip.Prefix, announced bool
 
 type gobgpSpeaker struct {
 	*agent
-	gobgp string
+	gobgp, name string
 }
 
-func (g *gobgpSpeaker) String() string { return "GoBGP" }
+func (g *gobgpSpeaker) String() string { return g.name }
 
 func (g *gobgpSpeaker) routes(ctx context.Context) (lines []string, err error) {
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -108,8 +108,7 @@ func attributesText(attrs []map[string]json.RawMessage) string {
 
 // wild reports whether a line is about a prefix that only attackers announce.
 func wild(line string) bool {
-	word, _, _ := strings.Cut(line, " ")
-	p, err := netip.ParsePrefix(word)
+	p, err := netip.ParsePrefix(firstWord(line))
 	if err != nil {
 		return false
 	}
@@ -121,9 +120,29 @@ func wild(line string) bool {
 	return true
 }
 
-// tables are the routes of every honest speaker, sorted.
+// fib are the routes that the reflector has programmed, or wants to.
+type fib struct{ *agent }
+
+func (f *fib) String() string { return "the reflector's FIB" }
+
+func (f *fib) routes(ctx context.Context) (lines []string, err error) {
+	var routes []json.RawMessage
+	if err := f.admin.Get(ctx, "/v1/routes", nil, &routes); err != nil {
+		return nil, err
+	}
+	for _, raw := range routes {
+		var r struct{ Prefix string }
+		if err := json.Unmarshal(raw, &r); err != nil {
+			return nil, err
+		}
+		lines = append(lines, fmt.Sprintf("%s %s", r.Prefix, raw))
+	}
+	return lines, nil
+}
+
+// tables are the routes of every honest speaker and of the reflector, sorted.
 func (c *cluster) tables(ctx context.Context) (all [][]string, err error) {
-	for _, h := range c.honest {
+	for _, h := range c.everybody() {
 		lines, err := h.routes(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h, err)
@@ -134,21 +153,35 @@ func (c *cluster) tables(ctx context.Context) (all [][]string, err error) {
 	return all, nil
 }
 
-// compare sees that the honest speakers have what they had, and with clean nothing else.
+// everybody are those whose routes are compared; the reflector's RIB is the last but one.
+func (c *cluster) everybody() []honest {
+	return append(c.honest[:len(c.honest):len(c.honest)],
+		&gobgpSpeaker{c.reflector, c.gobgp, "the reflector's RIB"}, &fib{c.reflector})
+}
+
+// compare sees that everybody has the routes of the honest as they were. Routes of attackers are those
+// that the reflector has, at most; with clean there are none.
 func (c *cluster) compare(ctx context.Context, clean bool) error {
 	tables, err := c.tables(ctx)
 	if err != nil {
 		return err
 	}
+	allowed := map[string]bool{}
+	for _, line := range tables[len(tables)-2] {
+		allowed[firstWord(line)] = !clean
+	}
 	for i, lines := range tables {
-		if !clean {
-			lines = slices.DeleteFunc(lines, wild)
-		}
+		lines = slices.DeleteFunc(lines, func(line string) bool { return wild(line) && allowed[firstWord(line)] })
 		if err := difference(c.baseline[i], lines); err != nil {
-			return fmt.Errorf("%s: %w", c.honest[i], err)
+			return fmt.Errorf("%s: %w", c.everybody()[i], err)
 		}
 	}
 	return nil
+}
+
+func firstWord(line string) string {
+	word, _, _ := strings.Cut(line, " ")
+	return word
 }
 
 // difference names the first few lines that are in one sorted list only.
@@ -189,12 +222,13 @@ func (c *cluster) settle(ctx context.Context) error {
 	want := map[string]int{
 		"BIRD at 10.0.0.11": everything - 1, "BIRD at fd00::11": everything - 1,
 		"FRR frr": 2 * (everything - 1), "FRR tor": 2 * (everything - bulk), "GoBGP": 2 * everything,
+		"the reflector's RIB": 2 * everything, "the reflector's FIB": 2 * everything,
 	}
 	full := func(ctx context.Context) (err error) {
 		if c.baseline, err = c.tables(ctx); err != nil {
 			return err
 		}
-		for i, h := range c.honest {
+		for i, h := range c.everybody() {
 			if has, want := len(c.baseline[i]), want[h.String()]; has != want {
 				return fmt.Errorf("%s has %d routes, want %d", h, has, want)
 			}
