@@ -181,7 +181,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	if err := t.noGrowth(ctx, before, 128<<20); err != nil {
 		return err
 	}
-	most, err := resident(a.process.PID(), "VmHWM")
+	most, err := a.process.Memory("VmHWM")
 	if err != nil {
 		return err
 	}

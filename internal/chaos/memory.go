@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +124,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		if err := pause(ctx, 5*time.Second); err != nil {
 			return err
 		}
-		idle, err = resident(a.process.PID(), "VmRSS")
+		idle, err = a.process.Memory("VmRSS")
 		return err
 	})
 	if err != nil {
@@ -202,20 +201,4 @@ func (t *trial) crowded(ctx context.Context, x *attacker, n int, hop netip.Addr)
 		}
 		return nil
 	})
-}
-
-// resident reads a figure of a process' memory: VmRSS now, VmHWM the most that it ever was.
-func resident(pid int, figure string) (bytes int, err error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), figure+":"); ok {
-			kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
-			return kib << 10, err
-		}
-	}
-	return 0, errors.New("no " + figure)
 }

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,14 +63,6 @@ func frrPeer(peer string, as uint32, options ...string) []string {
 	return lines
 }
 
-// frrPath is what FRR says of one path of a prefix.
-type frrPath struct {
-	Valid    bool
-	Path     string
-	PeerID   string `json:"peerId"`
-	Nexthops []struct{ IP, Scope string }
-}
-
 // awaitRIB waits until the router has from a peer exactly these routes: "10.1.0.0/26 via 10.0.0.2 64512".
 func (r *frrRouter) awaitRIB(t *testing.T, family, peer string, want ...string) {
 	t.Helper()
@@ -86,28 +77,14 @@ func (r *frrRouter) awaitRIB(t *testing.T, family, peer string, want ...string) 
 }
 
 func (r *frrRouter) learned(ctx context.Context, family, peer string) (got []string, err error) {
-	out, err := r.Command(ctx, "show bgp "+family+" unicast json")
-	if err != nil {
-		return nil, err
-	}
-	var table struct{ Routes map[string][]frrPath }
-	if err := json.Unmarshal([]byte(out), &table); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", r.name, err, out)
-	}
-	for prefix, paths := range table.Routes {
-		for _, p := range paths {
-			if p.PeerID != peer {
-				continue
-			}
-			line := prefix + " via"
-			for _, n := range p.Nexthops {
-				line += " " + n.IP
-			}
-			got = append(got, strings.TrimSpace(line+" "+p.Path))
+	paths, err := r.Paths(ctx, family)
+	for _, p := range paths {
+		if p.Peer == peer {
+			got = append(got, p.String())
 		}
 	}
 	slices.Sort(got)
-	return got, nil
+	return got, err
 }
 
 // bird2Router makes a machine with BIRD 2 that Calico does not know, and starts it with a configuration in its own language.

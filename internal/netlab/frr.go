@@ -247,3 +247,44 @@ func (f *FRR) AwaitEstablished(ctx context.Context) error {
 		return nil
 	})
 }
+
+// FRRPath is one path that bgpd has of a prefix.
+type FRRPath struct {
+	Prefix   string
+	Peer     string // whose it is
+	NextHops []string
+	ASPath   string
+}
+
+// String is a path on one line: "10.1.0.0/26 via 10.0.0.2 64512".
+func (p FRRPath) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s via %s %s", p.Prefix, strings.Join(p.NextHops, " "), p.ASPath))
+}
+
+// Paths are all unicast paths of a family, "ipv4" or "ipv6", in no order.
+func (f *FRR) Paths(ctx context.Context, family string) (all []FRRPath, err error) {
+	out, err := f.Command(ctx, "show bgp "+family+" unicast json")
+	if err != nil {
+		return nil, err
+	}
+	var table struct {
+		Routes map[string][]struct {
+			Path     string
+			PeerID   string `json:"peerId"`
+			Nexthops []struct{ IP string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &table); err != nil {
+		return nil, fmt.Errorf("netlab: %s: %w: %s", f.name, err, out)
+	}
+	for prefix, paths := range table.Routes {
+		for _, p := range paths {
+			path := FRRPath{Prefix: prefix, Peer: p.PeerID, ASPath: p.Path}
+			for _, n := range p.Nexthops {
+				path.NextHops = append(path.NextHops, n.IP)
+			}
+			all = append(all, path)
+		}
+	}
+	return all, nil
+}

@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -110,6 +112,22 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Err is how the process ended, nil for status 0; to be called after Done.
 func (p *Process) Err() error { return p.err }
+
+// Memory reads a figure of the process' memory, in bytes: VmRSS now, VmHWM the most that it ever was.
+func (p *Process) Memory(figure string) (bytes int, err error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return 0, fmt.Errorf("netlab: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), figure+":"); ok {
+			kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("netlab: %s has no %s", p.name, figure)
+}
 
 // Signal sends a signal to the whole group. A process that has ended is no error.
 func (p *Process) Signal(s syscall.Signal) error {
