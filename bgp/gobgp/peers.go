@@ -68,7 +68,7 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	want = slices.Clone(want)
 	s.applied.wanted = want
 	if s.applied.policy == nil {
-		return nil // without policies GoBGP accepts and passes on everything; setPolicy said why there are none
+		return nil // without a policy GoBGP accepts and passes on everything
 	}
 	wanted, problems := s.confs(want)
 	errs := s.dropPeers(ctx, wanted)
