@@ -33,7 +33,9 @@ func (e *Engine) Outgoing() []route.Outgoing {
 			all = append(all, route.Outgoing{Prefix: route.HostPrefix(hop.Address), Interface: by})
 		}
 	}
-	slices.SortFunc(all, func(a, b route.Outgoing) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	slices.SortFunc(all, func(a, b route.Outgoing) int {
+		return route.ComparePrefixes(a.Prefix, b.Prefix)
+	})
 	return slices.CompactFunc(all, func(a, b route.Outgoing) bool { return a.Prefix == b.Prefix })
 }
 
@@ -42,7 +44,8 @@ func (e *Engine) Outgoing() []route.Outgoing {
 func (t *table) leaves(hop *nextHop) string {
 	if c, covered := t.hops.covered[hop.NextHop]; covered {
 		var r route.Resolution
-		if e := t.entries[route.Key{Table: hop.Table, Prefix: c.Prefix}]; c.Carries && e != nil && e.want != nil {
+		e := t.entries[route.Key{Table: hop.Table, Prefix: c.Prefix}]
+		if c.Carries && e != nil && e.want != nil {
 			for _, p := range e.want.paths {
 				r.Forwards(p.Interface)
 			}
