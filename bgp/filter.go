@@ -106,8 +106,8 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 		return Rule{}, "", fmt.Errorf("action %q is neither Accept nor Reject", r.Action)
 	}
 	m := Match{FromPeer: r.Source == "RemotePeers", Interface: r.Interface, PeerType: r.PeerType, ASPath: slices.Clone(r.ASPathPrefix)}
-	if strings.Trim(r.Interface, "*") == "" {
-		m.Interface = "" // matches every route: without an interface BIRD's ifname is empty
+	if anyInterface(r.Interface) {
+		m.Interface = ""
 	}
 	if r.Source != "" && !m.FromPeer {
 		return Rule{}, "", fmt.Errorf("source %q is not RemotePeers", r.Source)
@@ -142,6 +142,10 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	rule.Operations, err = readOperations(r.Operations)
 	return rule, remark, err
 }
+
+// anyInterface reports whether a pattern holds for every route: without an interface BIRD's ifname
+// is empty.
+func anyInterface(pattern string) bool { return strings.Trim(pattern, "*") == "" }
 
 // readPrefix reads cidr, matchOperator and prefixLength.
 func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err error) {
@@ -239,6 +243,20 @@ func (r Rule) OnLearned() (m Match, some bool) {
 	m = r.Match
 	m.Interface = ""
 	return m, r.Match.Interface == "" || !r.Accept
+}
+
+// OnImport are the conditions of an import rule without its interface, and the next hops that lead
+// out by that interface. There are none of these if the rule asks for no interface, or while
+// nothing is known about next hops: then it is treated as on export.
+func (p Policies) OnImport(r Rule) (m Match, hops []netip.Prefix, some bool) {
+	if r.Match.Interface == "" || p.Behind == nil {
+		m, some = r.OnLearned()
+		return m, nil, some
+	}
+	m = r.Match
+	m.Interface = ""
+	hops = p.Behind[r.Match.Interface]
+	return m, hops, len(hops) > 0
 }
 
 // holds reports whether all conditions of m hold for a route as it is shown to the filter of peer.

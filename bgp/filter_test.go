@@ -231,19 +231,21 @@ func TestSessionsWithFilters(t *testing.T) {
 		{"a Reject of interface in a mesh", "172.30.8.10", 64512, and(filtered(byInterface), beside("172.30.8.11", 64512)), true, ""},
 		{"a Reject of interface beside eBGP", "172.30.8.10", 64512, and(filtered(byInterface), beside("192.0.2.2", 64901)), true,
 			"BGPFilter(f): exportV4[0]: " + allRejected},
-		{"a Reject of interface from a peer", tor, 64900, filtered(in(byInterface)), false,
-			"BGPFilter(f): importV4[0]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[0]: " + noInterface},
+		{"a Reject of interface from a peer", tor, 64900, filtered(in(byInterface)), true,
+			"BGPFilter(f): importV4[0]: " + allYet},
+		{"an Accept of interface from a peer", tor, 64900, filtered(in(accepting)), true,
+			"BGPFilter(f): importV4[0]: " + noneYet},
 		{"interface behind a rule for all", tor, 64900, filtered(in(behind(all, r(byInterface)))), true, ""},
 		{"interface behind one for all of the family", tor, 64900, filtered(in(behind(
 			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "In", Action: "Reject"}, r(byInterface)))), true, ""},
 		{"interface behind one for all of this kind of peer", tor, 64900, filtered(in(behind(
 			calico.BGPFilterRule{PeerType: "eBGP", Source: "RemotePeers", Action: "Accept"}, r(byInterface)))), true, ""},
 		{"interface behind one for the other kind of peer", tor, 64900, filtered(in(behind(
-			calico.BGPFilterRule{PeerType: "iBGP", Action: "Accept"}, r(byInterface)))), false,
-			"BGPFilter(f): importV4[1]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[1]: " + noInterface},
+			calico.BGPFilterRule{PeerType: "iBGP", Action: "Accept"}, r(byInterface)))), true,
+			"BGPFilter(f): importV4[1]: " + allYet},
 		{"interface behind one for some", tor, 64900, filtered(in(behind(
-			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"}, r(byInterface)))), false,
-			"BGPFilter(f): importV4[1]: " + noInterface + "\nBGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) importV4[1]: " + noInterface},
+			calico.BGPFilterRule{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"}, r(byInterface)))), true,
+			"BGPFilter(f): importV4[1]: " + allYet},
 		{"an Accept of interface behind a Reject that takes all for it", tor, 64900, and(filtered(behind(r(byInterface), r(accepting))), beside("172.30.8.10", 64512)), true,
 			"BGPFilter(f): exportV4[0]: " + allRejected},
 		{"the other way round", tor, 64900, and(filtered(behind(r(accepting), r(byInterface))), beside("172.30.8.10", 64512)), true,

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
 
@@ -22,6 +23,8 @@ type Options struct {
 	ClusterIPs netip.Prefix
 	// Arrived are the host routes of what came here by live migration a moment ago: they are elevated.
 	Arrived []netip.Prefix
+	// Outgoing is where next hops lead out, from the data plane; nil: it has not told yet.
+	Outgoing []route.Outgoing
 }
 
 // nextHop is what the operator said for a family; invalid: nothing.
@@ -64,6 +67,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	aggregated := ipam.Aggregated(blocks, s)
 	policies, more := policiesFor(node, aggregated, peers, prefs, services.announced, s)
 	problems = append(problems, more...)
+	policies.Behind = policies.behind(o.Outgoing)
 	peers, more = policies.fit(peers)
 	problems = append(problems, more...)
 	high, more := elevatedPrefs(self, prefs, s)

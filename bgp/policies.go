@@ -37,6 +37,10 @@ type Policies struct {
 	Advertisements []Advertisement
 	// Filters are the BGPFilters that peers name and that exist, by name.
 	Filters map[string]Filter
+	// Behind are, for each interface that an import rule asks for, the next hops that lead out by
+	// it: those in one of these prefixes, which are sorted and do not overlap. nil: the data plane
+	// has not told yet.
+	Behind map[string][]netip.Prefix
 	// Normal4 and Normal6 are LOCAL_PREF of a route of normal priority.
 	Normal4, Normal6 uint32
 }
@@ -53,9 +57,10 @@ func (a Advertisement) Covers(p netip.Prefix) bool { return inside(p, a.Prefix) 
 // Route is a route as far as policies ask about it.
 type Route struct {
 	Prefix      netip.Prefix
-	From        *Peer  // nil: a route of our own
-	Interface   string // where it leads out, of a route of our own; "" for a block
-	LocalPref   uint32 // of a route from an eBGP peer FromExternal, from import on
+	From        *Peer      // nil: a route of our own
+	Interface   string     // where it leads out, of a route of our own; "" for a block
+	NextHop     netip.Addr // of a learned route; only import asks for it
+	LocalPref   uint32     // of a route from an eBGP peer FromExternal, from import on
 	ASPath      []uint32
 	Communities []Community
 }
@@ -98,7 +103,10 @@ func (p Policies) Import(r Route) (Route, Verdict) {
 		r.LocalPref = FromExternal
 	}
 	for _, rule := range p.Rules(*r.From, true) {
-		if rule.Match.holds(r, *r.From) {
+		m, hops, some := p.OnImport(rule)
+		contains := func(hop netip.Prefix) bool { return hop.Contains(r.NextHop) }
+		leaves := len(hops) == 0 || slices.ContainsFunc(hops, contains)
+		if some && leaves && m.holds(r, *r.From) {
 			v := rule.verdict()
 			return r.Apply(v.Operations), v
 		}
@@ -195,6 +203,7 @@ func (p Policies) Clone() Policies {
 	p.Services, p.ReflectedServices = slices.Clone(p.Services), slices.Clone(p.ReflectedServices)
 	p.Tunnels = slices.Clone(p.Tunnels)
 	p.Advertisements, p.Filters = slices.Clone(p.Advertisements), maps.Clone(p.Filters)
+	p.Behind = maps.Clone(p.Behind)
 	return p
 }
 

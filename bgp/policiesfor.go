@@ -151,33 +151,32 @@ func filtering(peers []Peer) []Peer {
 }
 
 // fit returns the peers that can be served, and names what their filters ask and nobody knows: the
-// outgoing interface of a learned route. Where that would let in what must not come in, the session
-// stays down.
+// outgoing interface of a learned route, on import until the data plane has told.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
-		refused := p.unsafe(peer)
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
-				what, learned, some := noInterface, rule.Match, true
+				learned, hops, some := p.OnImport(rule)
+				unknown, none, all := p.Behind == nil, noneYet, allYet
 				if !in {
+					hops = nil
 					learned, some = rule.OnLearned()
-					if some {
-						what = allRejected
-					}
+					unknown, none, all = p.mayHear(peer, peers), noInterface, allRejected
 				}
-				if rule.Match.Interface != "" && rule.Match.isFor(peer) && (in || p.mayHear(peer, peers)) {
+				if rule.Match.Interface != "" && rule.Match.isFor(peer) && unknown {
+					what := none
+					if !rule.Accept {
+						what = all
+					}
 					key, list, _ := strings.Cut(rule.Name, " ")
 					problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
-					if in && !rule.Accept {
-						refused = cmp.Or(refused, rule.Name+": "+what)
-					}
 				}
-				if some && learned.catchesLearned(peer) {
+				if some && len(hops) == 0 && learned.catchesLearned(peer) {
 					break // no learned route reaches the rules behind it
 				}
 			}
 		}
-		if refused != "" {
+		if refused := p.unsafe(peer); refused != "" {
 			problems = append(problems, calico.Problem{
 				Key: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.Address, refused),
 			})
@@ -213,4 +212,7 @@ func (p Policies) unsafe(peer Peer) string {
 const (
 	noInterface = "interface is not known of learned routes: it matches none of them"
 	allRejected = "interface is not known of learned routes: those that its other conditions match are rejected, whatever theirs is"
+	notYet      = "interface is not known of learned routes before the data plane answers: until then "
+	noneYet     = notYet + "it matches none of them"
+	allYet      = notYet + "those that its other conditions match are rejected"
 )

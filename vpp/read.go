@@ -167,11 +167,13 @@ func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth
 		return res, nil
 	}
 	for _, p := range r.Paths {
-		usable, err := l.forwards(ctx, p, depth)
+		usable, by, err := l.forwards(ctx, p, depth)
 		if err != nil {
 			return route.Resolution{}, err
 		}
-		res.Usable = res.Usable || usable
+		if usable {
+			res.Forwards(by)
+		}
 	}
 	return res, nil
 }
@@ -223,23 +225,23 @@ func (l *life) isFiller(p netip.Prefix, r ip.IPRouteV2) bool {
 	return l.roleOf(r.Src) == special || l.roleOf(r.Src) == noRoute
 }
 
-// forwards reports whether packets leave VPP along p.
-func (l *life) forwards(ctx context.Context, p fib_types.FibPath, depth int) (bool, error) {
+// forwards reports whether packets leave VPP along p, and by which interface.
+func (l *life) forwards(ctx context.Context, p fib_types.FibPath, depth int) (usable bool, by string, err error) {
 	switch p.Type {
 	case fib_types.FIB_API_PATH_TYPE_DROP, fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH, fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT,
 		fib_types.FIB_API_PATH_TYPE_LOCAL: // an own address: packets end here
-		return false, nil
+		return false, "", nil
 	}
-	if p.SwIfIndex != noInterface {
-		return l.links.Load().up(p.SwIfIndex), nil
+	if links := l.links.Load(); p.SwIfIndex != noInterface {
+		return links.up(p.SwIfIndex), links.name(p.SwIfIndex), nil
 	}
 	next := decodeUnion(p.Nh.Address, p.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6)
 	if p.Type != fib_types.FIB_API_PATH_TYPE_NORMAL || next.IsUnspecified() {
-		return true, nil // a tunnel or another table: what is behind cannot be seen from here
+		return true, "", nil // a tunnel or another table: what is behind cannot be seen from here
 	}
 	if depth == 0 {
-		return false, nil
+		return false, "", nil
 	}
 	res, err := l.resolve(ctx, p.TableID, next, depth-1)
-	return res.Usable, err
+	return res.Usable, res.Interface, err
 }

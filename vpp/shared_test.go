@@ -290,12 +290,12 @@ func resolveShared(t *testing.T, o *oldVPP, a *agent) {
 		a.mustApply(t, put(r))
 	}
 	for to, want := range map[string]route.Resolution{
-		"10.0.1.5":     {Prefix: testLinks[0].V4.Masked(), Usable: true},
-		"10.0.2.5":     {Prefix: testLinks[1].V4.Masked(), Usable: true}, // VPP has an entry of its own for it
-		"fd00:2::5":    {Prefix: testLinks[1].V6.Masked(), Usable: true},
-		"198.18.20.1":  {Prefix: theirs.Prefix, Usable: true},
+		"10.0.1.5":     {Prefix: testLinks[0].V4.Masked(), Usable: true, Interface: testLinks[0].Name},
+		"10.0.2.5":     {Prefix: testLinks[1].V4.Masked(), Usable: true, Interface: testLinks[1].Name}, // VPP has an entry of its own for it
+		"fd00:2::5":    {Prefix: testLinks[1].V6.Masked(), Usable: true, Interface: testLinks[1].Name},
+		"198.18.20.1":  {Prefix: theirs.Prefix, Usable: true, Interface: testLinks[0].Name},
 		"198.18.21.1":  {Prefix: drop.Prefix},
-		"198.18.22.1":  {Prefix: rs[1].Prefix, Usable: true},
+		"198.18.22.1":  {Prefix: rs[1].Prefix, Usable: true, Interface: testLinks[1].Name},
 		"198.19.255.1": {},
 		"2001:db9::1":  {},
 		"10.0.1.1":     {Prefix: netip.MustParsePrefix("10.0.1.1/32")},

@@ -88,7 +88,7 @@ func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 	var rules []bgp.Rule
 	for i := range rapid.IntRange(0, 3).Draw(t, name) {
 		r := bgp.Rule{Name: fmt.Sprintf("%s[%d]", name, i), Match: anyMatch(t, prefixes), Accept: rapid.Bool().Draw(t, "accept")}
-		if name == "export" && rapid.IntRange(0, 5).Draw(t, "interface") == 0 {
+		if rapid.IntRange(0, 5).Draw(t, "interface") == 0 {
 			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0", "vxlan*"}).Draw(t, "pattern")
 		}
 		if r.Accept {
@@ -249,6 +249,14 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	for _, name := range []string{"f", "g"} {
 		p.Filters[name] = bgp.Filter{Export4: anyRules(t, "export", prefixes), Import4: anyRules(t, "import", prefixes)}
 	}
+	if rapid.Bool().Draw(t, "interfaces are known") {
+		hops := []netip.Prefix{pfx("127.0.0.70/31"), pfx("127.0.0.73/32"), pfx("127.0.0.0/8")}
+		p.Behind = map[string][]netip.Prefix{}
+		for _, pattern := range []string{"cali*", "eth0", "vxlan*"} {
+			p.Behind[pattern] = rapid.SliceOfNDistinct(rapid.SampledFrom(hops), 0, 2,
+				rapid.ID[netip.Prefix]).Draw(t, pattern)
+		}
+	}
 	n.plan.Policies = p
 	n.plan.Peers = slices.Clone(n.plan.Peers)
 	for i := range n.plan.Peers {
@@ -270,7 +278,8 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 // route is what policies see of it when it comes.
 func (s story) route(from *bgp.Peer) bgp.Route {
 	return bgp.Route{
-		Prefix: s.prefix, From: from, LocalPref: s.pref, ASPath: s.path, Communities: s.communities,
+		Prefix: s.prefix, From: from, NextHop: from.Address, LocalPref: s.pref, ASPath: s.path,
+		Communities: s.communities,
 	}
 }
 

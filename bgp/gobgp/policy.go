@@ -25,6 +25,10 @@ type policy struct {
 	groups    map[netip.Addr]server.Group
 	members   map[digest]bgp.Peer // one peer of each group, with an address of the family only
 
+	// Peers whose import rules ask for interfaces, and the next hops that they have sent.
+	asking map[netip.Addr]bool
+	heard  *heardHops
+
 	all     digest                    // of everything
 	changes map[string]*server.Change // by operations; equal ones are one pointer
 }
@@ -33,12 +37,13 @@ type policy struct {
 type digest [sha256.Size]byte
 
 // policyOf keeps nothing that the owner of the plan may edit.
-func policyOf(p bgp.Plan) *policy {
+func policyOf(p bgp.Plan, heard *heardHops) *policy {
 	pol := &policy{
 		pass: p.Policies.Clone(), peers: make(map[netip.Addr]*bgp.Peer, len(p.Peers)),
 		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)), own: map[netip.Addr]struct{}{},
 		importing: make(map[netip.Addr]digest, len(p.Peers)), groups: make(map[netip.Addr]server.Group, len(p.Peers)),
 		members: map[digest]bgp.Peer{}, changes: map[string]*server.Change{},
+		asking: map[netip.Addr]bool{}, heard: heard,
 	}
 	for _, a := range p.Announcements {
 		pol.announced[a.Prefix] = a
@@ -63,14 +68,14 @@ func (p *policy) digests() {
 	own := slices.SortedFunc(maps.Keys(p.own), netip.Addr.Compare)
 	p.all = digestOf(p.pass, own, p.announced, p.peers)
 	common := p.pass
-	common.Filters = nil
+	common.Filters, common.Behind = nil, nil
 	global := digestOf(common, p.roles())
 	rules := map[string]digest{}
 	ofRules := func(peer bgp.Peer, in bool) digest {
 		key := fmt.Sprint(in, peer.Address.Is4(), strings.Join(peer.Filters, ","))
 		d, ok := rules[key]
 		if !ok {
-			d = digestOf(p.pass.Rules(peer, in))
+			d = digestOf(p.pass.Rules(peer, in), p.behind(peer, in))
 			rules[key] = d
 		}
 		return d
@@ -81,6 +86,7 @@ func (p *policy) digests() {
 		if addr.Is4() {
 			to.Address = netip.IPv4Unspecified()
 		}
+		p.asking[addr] = len(p.behind(*peer, true)) > 0
 		p.importing[addr] = digestOf(own, ofRules(*peer, true), peer.External())
 		d := digestOf(global, ofRules(*peer, false), to.Address, peer.External(), peer.LocalAS, peer.Served(), peer.Reflector)
 		p.members[d] = to
@@ -93,6 +99,17 @@ func (p *policy) digests() {
 		}
 		p.groups[addr] = g
 	}
+}
+
+// behind is what the interfaces of a peer's import rules come to; empty if none asks for one.
+func (p *policy) behind(peer bgp.Peer, in bool) (out []any) {
+	for _, r := range p.pass.Rules(peer, in) {
+		if in && r.Match.Interface != "" {
+			_, hops, some := p.pass.OnImport(r)
+			out = append(out, hops, some)
+		}
+	}
+	return out
 }
 
 // roles are those of the peers that routes come from: a reflector's export asks for them.
@@ -128,10 +145,8 @@ func (p *policy) Import(from netip.Addr, path server.Path) server.Decision {
 	if !ok {
 		return server.Decision{}
 	}
-	if hop, ok := netip.AddrFromSlice(path.GetNexthop()); ok {
-		if _, ours := p.own[hop.Unmap()]; ours {
-			return server.Decision{}
-		}
+	if _, ours := p.own[nextHop(path)]; ours {
+		return server.Decision{}
 	}
 	if len(peer.Filters) == 0 {
 		return server.Decision{Accept: true}
@@ -139,6 +154,9 @@ func (p *policy) Import(from netip.Addr, path server.Path) server.Decision {
 	r, ok := routeOf(path, peer)
 	if !ok {
 		return server.Decision{Accept: true} // nobody is told of other families
+	}
+	if p.asking[from] {
+		p.heard.add(from, r.NextHop)
 	}
 	_, v := p.pass.Import(r)
 	return p.decision(v)
@@ -205,13 +223,19 @@ func changeOf(ops []bgp.Operation) *server.Change {
 	return c
 }
 
+// nextHop is invalid if a path has none.
+func nextHop(path server.Path) netip.Addr {
+	hop, _ := netip.AddrFromSlice(path.GetNexthop())
+	return hop.Unmap()
+}
+
 // routeOf is a learned path as policies see it.
 func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 	prefix, err := prefixOf(path.GetNlri())
 	if err != nil {
 		return bgp.Route{}, false
 	}
-	r := bgp.Route{Prefix: prefix, From: from, ASPath: path.GetAsList()}
+	r := bgp.Route{Prefix: prefix, From: from, NextHop: nextHop(path), ASPath: path.GetAsList()}
 	r.LocalPref, _ = path.GetLocalPref()
 	for _, c := range path.GetCommunities() {
 		r.Communities = append(r.Communities, bgp.Community{Global: c >> 16, Data1: c & 0xffff})
@@ -232,6 +256,7 @@ func (s *Speaker) setPolicy(p *policy) {
 	old := a.policy
 	a.policy, a.otherCluster = p, false
 	a.server.SetPolicy(p, func(peer netip.Addr) bool { return !old.sameImport(p, peer) })
+	s.heard.keep(p.asking) // the old policy hears nothing any more
 }
 
 var _ server.Policy = (*policy)(nil)

@@ -67,6 +67,7 @@ type Speaker struct {
 	sessions *sessions
 	learned  *learned
 	lister   lister
+	heard    heardHops
 	requests chan request  // to the goroutine of Run
 	fatal    chan error    // GoBGP gave up; of size 1, the first one counts
 	ended    chan struct{} // closed when Run returns
@@ -235,7 +236,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
 		s.setClusterID(p.Policies.ClusterID)
 		s.applied.server.SendSeveralPaths(p.Policies.Reflects) // to those with ADD-PATH, as BIRD does to its clients
-		s.setPolicy(policyOf(p))
+		s.setPolicy(policyOf(p, &s.heard))
 		return errors.Join(deaf, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/kernel"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
 	"vpp-route-agent/internal/uplink"
 	"vpp-route-agent/vpp"
@@ -105,22 +106,24 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 	}
 	defer unlock()
 	keeper := lastgood.New(cfg.stateDir, cfg.nodeName, cfg.needs(), source.Snapshots(), log)
-	var dp dataplane
-	var engine *fib.Engine
-	if cfg.dataplane != "none" {
-		if dp, err = newDataplane(cfg, log); err != nil {
-			return err
-		}
-		engine = fib.New(fib.Config{
-			Dataplane: dp, Journal: cfg.journal(), Log: log, SpotChecks: cfg.spotChecks, RepairDrift: cfg.drift == "repair",
-			GuardShare: cfg.guardShare, GuardMinimum: cfg.guardMinimum,
-		})
+	dp, err := newDataplane(cfg, log)
+	if err != nil {
+		return err
+	}
+	ways := fib.New(fib.Config{
+		Dataplane: dp, Journal: cfg.journal(), Log: log, SpotChecks: cfg.spotChecks, RepairDrift: cfg.drift == "repair",
+		GuardShare: cfg.guardShare, GuardMinimum: cfg.guardMinimum,
+	})
+	engine := ways
+	if cfg.dataplane == "none" {
+		engine = nil
 	}
 	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
-		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, DataplaneStats: statsOf(dp), Log: log, LogLevel: level,
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, Ways: ways,
+		DataplaneStats: statsOf(dp), Log: log, LogLevel: level,
 	}
-	if dp != nil {
+	if engine != nil {
 		conf.Forwarded = dp.Forwarded
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -159,10 +162,8 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 		group.Go(func() error { return up.Run(ctx) })
 	}
 	a := agent.New(conf)
-	if engine != nil {
-		group.Go(func() error { return dp.Run(ctx) })
-		group.Go(func() error { return engine.Run(ctx) })
-	}
+	group.Go(func() error { return dp.Run(ctx) })
+	group.Go(func() error { return ways.Run(ctx) })
 	group.Go(func() error { return agent.Serve(ctx, admin, a.AdminHandler()) })
 	if health != nil {
 		group.Go(func() error { return agent.Serve(ctx, health, a.HealthHandler()) })
@@ -237,8 +238,18 @@ func serviceStatus(s agent.Status) string {
 	return fmt.Sprintf("ready: %d of %d BGP sessions up, %d of %d routes programmed", up, len(s.BGP.Peers), programmed, desired)
 }
 
+// lookedAt is the kernel of a node without data plane, which tells where next hops lead out.
+// Nothing in it is ours, and its engine gets no routes, so that nothing is written.
+type lookedAt struct{ dataplane }
+
+func (lookedAt) Routes(context.Context) ([]route.Route, error) { return nil, nil }
+
 func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
-	if cfg.dataplane == "kernel" {
+	switch cfg.dataplane {
+	case "none":
+		d, err := kernel.New(kernel.Config{Log: log})
+		return lookedAt{d}, err
+	case "kernel":
 		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, ElevatedMetric: cfg.kernelElevated, Log: log})
 	}
 	return vpp.New(vpp.Config{

@@ -32,6 +32,8 @@ type Speaker interface {
 	Set(ctx context.Context, p bgp.Plan) error
 	// RejectNextHops has paths with these next hops rejected on import, so that a live second path takes over.
 	RejectNextHops(ctx context.Context, dead []netip.Addr) error
+	// NextHops are those of all that was received from peers whose import filters ask for interfaces.
+	NextHops() []netip.Addr
 	Peers() []bgp.PeerState
 	Counters() bgp.Counters
 	Announced() []bgp.Announcement
@@ -57,6 +59,8 @@ type Config struct {
 	Datastore Datastore
 	Speaker   Speaker     // nil: no BGP (--learn etcd)
 	FIB       *fib.Engine // nil with Dataplane "none"
+	// Ways tells by which interface next hops are reached, for BGPFilters that ask; nil: FIB does.
+	Ways *fib.Engine
 	// EtcdRoutes has routes to other nodes taken from Calico's blocks in etcd, and says where the addresses of hosts are found, the first
 	// that has one first. nil: routes come from BGP alone. It needs a FIB.
 	EtcdRoutes []ipam.AddressSource
@@ -105,6 +109,7 @@ type Agent struct {
 	absentSince time.Time           // zero while the data plane is there
 	arrivals    arrivals            // what came by live migration
 	rejected    []netip.Addr        // next hops that the speaker rejects
+	followed    []netip.Addr        // whose ways are followed, see followWays
 	upBefore    map[netip.Addr]bool // peers with a session when it was seen that a new process is needed; nil: none is
 	// Which peers have not told all they know, since when, and what the FIB was told about that.
 	unfinished      []netip.Addr
@@ -150,6 +155,9 @@ func New(cfg Config) *Agent {
 	case drain.Phase != NotDraining:
 		cfg.Log.Warn("an earlier run was draining; this one goes on with it", "until", drain.Until, "stay", drain.Stay)
 	}
+	if cfg.Ways == nil {
+		cfg.Ways = cfg.FIB
+	}
 	return &Agent{
 		cfg: cfg, noBGP: noBGP, started: time.Now(), absentSince: time.Now(), waiting: "waiting for Calico's data", swept: cfg.FIB == nil,
 		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1), drain: drain,
@@ -160,8 +168,8 @@ func New(cfg Config) *Agent {
 // (ErrDrained).
 func (a *Agent) Run(ctx context.Context) error {
 	var fibChanged <-chan struct{}
-	if a.cfg.FIB != nil {
-		fibChanged = a.cfg.FIB.Changed()
+	if a.cfg.Ways != nil {
+		fibChanged = a.cfg.Ways.Changed()
 	}
 	// Absence, deferral and quiet peers are matters of time; a look each second is fine enough for all of them.
 	tick := time.NewTicker(time.Second)
@@ -184,6 +192,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.applyRemotes()
 			a.noteConverging(time.Now())
 			a.rejectNextHops(ctx)
+			a.followWays()
 			a.sweep()
 			if a.mayHandOver() {
 				return ErrNewProcess
@@ -405,6 +414,28 @@ func (a *Agent) rejectNextHops(ctx context.Context) {
 	a.rejected = dead
 }
 
+// followWays has the engine follow the ways to all addresses that a learned route may have as next
+// hop: peers and Calico's nodes, before a session is up, and what peers have sent. An import rule
+// that asks for an interface matches no next hop whose way is not known.
+func (a *Agent) followWays() {
+	var all []netip.Addr // nil: nobody asks
+	if a.cfg.Ways == nil {
+		return
+	}
+	if bgp.AsksInterface(a.snapshot) {
+		all = slices.Concat(a.cfg.Speaker.NextHops(), a.plan.PeerAddresses)
+		for _, n := range a.snapshot.Nodes {
+			all = append(all, nodeAddresses(n)...)
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		all = slices.Compact(all)
+	}
+	if !slices.Equal(all, a.followed) {
+		a.followed = all
+		a.cfg.Ways.FollowOutgoing(all)
+	}
+}
+
 // facts are read anew before each plan.
 func (a *Agent) facts() Facts {
 	f := Facts{Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{}, Drain: a.drainPhase()}
@@ -412,6 +443,9 @@ func (a *Agent) facts() Facts {
 		f.Announced[ann.Prefix] = !ann.Service
 	}
 	f.Arrived = a.arrivals.see(a.cfg.Node, a.snapshot, time.Now())
+	if a.cfg.Ways != nil && bgp.AsksInterface(a.snapshot) {
+		f.Outgoing = a.cfg.Ways.Outgoing()
+	}
 	if a.cfg.FIB == nil {
 		f.NoDataplane = true
 		return f

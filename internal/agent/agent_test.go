@@ -50,6 +50,7 @@ type speaker struct {
 	states []bgp.PeerState
 	refuse error
 	sets   int
+	hops   []netip.Addr // see NextHops
 }
 
 func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
@@ -107,6 +108,12 @@ func (s *speaker) RejectNextHops(_ context.Context, dead []netip.Addr) error {
 	return nil
 }
 
+func (s *speaker) NextHops() []netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hops
+}
+
 func (s *speaker) Peers() []bgp.PeerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +165,7 @@ func (d *dataplane) Lookup(_ context.Context, k route.Key) (route.Route, bool, e
 // Resolve knows one way out, for 203.0.113.0/24.
 func (d *dataplane) Resolve(_ context.Context, _ uint32, addr netip.Addr) (route.Resolution, error) {
 	if p := pfx("203.0.113.0/24"); p.Contains(addr) {
-		return route.Resolution{Prefix: p, Usable: true}, nil
+		return route.Resolution{Prefix: p, Usable: true, Interface: "eth1"}, nil
 	}
 	return route.Resolution{}, nil
 }
@@ -514,6 +521,47 @@ func TestUnusableNextHopIsRejected(t *testing.T) {
 		slices.Sort(got)
 		if want := []string{"put 10.1.6.0/26 via 192.168.4.3 eth0", "put 10.1.8.0/26 via 203.0.113.1", "reject [198.51.100.1]"}; !slices.Equal(got, want) {
 			t.Fatalf("happened %q, want %q", got, want)
+		}
+	})
+}
+
+// TestInterfacesOfNextHopsReachThePlan: those of connected subnets, of peers and other nodes, and
+// of what peers have sent, while an import rule asks for them.
+func TestInterfacesOfNextHopsReachThePlan(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		asking := cluster()
+		asking.Nodes["c"] = calico.Node{Name: "c", IPv4: pfx("203.0.113.3/24")}
+		asking.BGPFilters = map[string]calico.BGPFilter{"f": {Name: "f", ImportV4: []calico.BGPFilterRule{
+			{Interface: "eth1", Action: "Accept"}, {Interface: "eth*", Action: "Reject"},
+		}}}
+		asking.BGPPeers = map[string]calico.BGPPeer{
+			"x": {PeerIP: "203.0.113.9", ASNumber: 64900, Filters: []string{"f"}},
+		}
+		behind := func(what string, one, all string) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			got := n.speaker.current().Policies.Behind
+			if fmt.Sprint(got["eth1"]) != one || fmt.Sprint(got["eth*"]) != all {
+				t.Errorf("%s: %v, want %s and %s", what, got, one, all)
+			}
+		}
+		n.dataplane.facts <- live
+		n.snapshots <- asking
+		behind("peers and nodes", "[203.0.113.3/32 203.0.113.9/32]",
+			"[192.168.4.0/24 203.0.113.3/32 203.0.113.9/32]")
+		n.speaker.mu.Lock()
+		n.speaker.hops = []netip.Addr{addr("203.0.113.77"), addr("198.51.100.7")}
+		n.speaker.mu.Unlock()
+		behind("what was sent", "[203.0.113.3/32 203.0.113.9/32 203.0.113.77/32]",
+			"[192.168.4.0/24 203.0.113.3/32 203.0.113.9/32 203.0.113.77/32]")
+		n.snapshots <- cluster()
+		time.Sleep(2 * time.Second)
+		if got := n.speaker.current().Policies.Behind; len(got) > 0 {
+			t.Errorf("nobody asks any more: %v", got)
+		}
+		if got := len(n.engine.Outgoing()); got != 1 {
+			t.Errorf("%d ways are still followed", got-1)
 		}
 	})
 }

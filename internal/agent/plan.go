@@ -41,6 +41,8 @@ type Facts struct {
 	Drain DrainPhase
 	// Arrived are the host routes of what came here by live migration a moment ago. Sorted.
 	Arrived []netip.Prefix
+	// Outgoing is where next hops lead out, if a BGPFilter asks and the data plane has told.
+	Outgoing []route.Outgoing
 	// Adopted: it is known which routes of an earlier run the data plane has.
 	Adopted bool
 	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
@@ -52,7 +54,7 @@ type Facts struct {
 // A block is announced after its drop route is acknowledged, and its drop route goes after the announcement is withdrawn: in
 // between the facts change and the plan is computed again.
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
-	o.Arrived = f.Arrived
+	o.Arrived, o.Outgoing = f.Arrived, f.Outgoing
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
 	p.BGP.Restarting = f.Restarting
 	p.BGP.Policies.Leaving = f.Drain != NotDraining

@@ -83,6 +83,7 @@ type silence struct{}
 
 func (silence) Set(context.Context, bgp.Plan) error                { return nil }
 func (silence) RejectNextHops(context.Context, []netip.Addr) error { return nil }
+func (silence) NextHops() []netip.Addr                             { return nil }
 func (silence) Peers() []bgp.PeerState                             { return nil }
 func (silence) Counters() bgp.Counters                             { return bgp.Counters{} }
 func (silence) Announced() []bgp.Announcement                      { return nil }

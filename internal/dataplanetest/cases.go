@@ -209,7 +209,7 @@ var routeCases = []testCase{
 	{"resolve finds connected neighbours", "", func(t *testing.T, b *bench) {
 		for n, i := range b.Interfaces {
 			for a, subnet := range map[netip.Addr]netip.Prefix{b.v4(n, 5): i.V4.Masked(), b.v6(n, 5): i.V6.Masked()} {
-				if got, want := b.resolve(t, a), (route.Resolution{Prefix: subnet, Usable: true}); got != want {
+				if got, want := b.resolve(t, a), (route.Resolution{Prefix: subnet, Usable: true, Interface: i.Name}); got != want {
 					t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 				}
 			}
@@ -236,7 +236,7 @@ var routeCases = []testCase{
 		defer b.AddForeign(t, to("198.18.30.0/24", b.via(0, b.v4(0, 9))))()
 		defer b.AddForeign(t, sink("198.18.31.0/24", route.Drop))()
 		for a, want := range map[string]route.Resolution{
-			"198.18.30.1": {Prefix: pfx("198.18.30.0/24"), Usable: true},
+			"198.18.30.1": {Prefix: pfx("198.18.30.0/24"), Usable: true, Interface: b.Interfaces[0].Name},
 			"198.18.31.1": {Prefix: pfx("198.18.31.0/24")},
 		} {
 			if got := b.resolve(t, netip.MustParseAddr(a)); got != want {
@@ -255,8 +255,8 @@ var routeCases = []testCase{
 			to("198.18.40.0/24", route.Path{NextHop: netip.MustParseAddr("198.19.255.1")}))
 		for a, want := range map[netip.Addr]route.Resolution{
 			under:                               {Prefix: pfx("198.18.37.0/24"), Ours: true},
-			b.v4(1, 5):                          {Prefix: b.Interfaces[1].V4.Masked(), Usable: true},
-			b.v6(1, 5):                          {Prefix: b.Interfaces[1].V6.Masked(), Usable: true},
+			b.v4(1, 5):                          {Prefix: b.Interfaces[1].V4.Masked(), Usable: true, Interface: b.Interfaces[1].Name},
+			b.v6(1, 5):                          {Prefix: b.Interfaces[1].V6.Masked(), Usable: true, Interface: b.Interfaces[1].Name},
 			netip.MustParseAddr("198.19.255.1"): {},
 		} {
 			if got := b.resolve(t, a); got != want {

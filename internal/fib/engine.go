@@ -168,6 +168,10 @@ func (e *Engine) work() (more bool) {
 		t.protect(e.orders.protect.own, e.orders.protect.peers)
 		e.orders.protect = nil
 	}
+	if e.orders.follow != nil {
+		t.follow(*e.orders.follow)
+		e.orders.follow = nil
+	}
 	if e.orders.apart != nil {
 		t.keepOut(*e.orders.apart)
 		e.orders.apart = nil

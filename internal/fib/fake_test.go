@@ -24,6 +24,7 @@ type fake struct {
 	open    bool                 // what is hidden is listed and shown too, as in Linux
 	forgets bool                 // a new process does not know what was put: see forgetful
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
+	by      map[route.Key]string // of foreign: the interface
 	refuse  map[route.Key]error
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
 	// unheard.
@@ -184,7 +185,7 @@ func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.R
 		p, _ := a.Prefix(bits)
 		k := route.Key{Table: table, Prefix: p}
 		if forwards, ok := d.foreign[k]; ok {
-			return route.Resolution{Prefix: p, Usable: forwards}, nil
+			return route.Resolution{Prefix: p, Usable: forwards, Interface: d.by[k]}, nil
 		}
 		for _, k := range []route.Key{k, k.Twin()} {
 			if _, ok := d.ours[k]; ok {

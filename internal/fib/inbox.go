@@ -26,6 +26,7 @@ type orders struct {
 	release bool // of what the guard holds
 	normal  *[2]uint32
 	unsaid  *bool
+	follow  *[]netip.Addr // see FollowOutgoing
 }
 
 // wishes are all routes of one origin; listed: since the engine looked last the origin has listed its source anew.

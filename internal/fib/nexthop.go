@@ -26,6 +26,7 @@ type nextHop struct {
 	NextHop
 	sets      map[*pathSet]struct{}
 	protected bool
+	followed  bool // see table.follow
 
 	answered bool
 	answer   route.Resolution // the data plane's
@@ -127,7 +128,7 @@ func (t *table) untrack(s *pathSet) {
 
 // letGo forgets a next hop that nobody needs: no path names it, the guard does not ask, and BGP has not been told about it.
 func (t *table) letGo(hop *nextHop) {
-	if len(hop.sets) == 0 && !hop.protected && !hop.reported {
+	if len(hop.sets) == 0 && !hop.protected && !hop.followed && !hop.reported {
 		t.hops.drop(hop)
 	}
 }
@@ -143,7 +144,7 @@ func (t *table) needsLookup(hop *nextHop, r resolved) bool {
 	if _, _, ok := t.view.facts.Connected(hop.Table, hop.Address); ok {
 		return false
 	}
-	return hop.protected || r.waiting || r.match.IsValid() || r.reason.what == noRoute
+	return hop.protected || hop.followed || r.waiting || r.match.IsValid() || r.reason.what == noRoute
 }
 
 // nextLookup returns the next hop to ask about now, or nil and when to come again (zero: when something changes).
@@ -205,6 +206,7 @@ func (t *table) answer(n NextHop, life int, r route.Resolution, err error) {
 
 // correct brings up to date whether a next hop is covered by a route of ours, and what follows from that or from another answer.
 func (t *table) correct(hop *nextHop) {
+	t.changed = t.changed || t.following
 	t.cover(hop)
 	for s := range hop.sets {
 		t.look(s)
@@ -375,21 +377,26 @@ func (t *table) protect(own, peers []netip.Addr) {
 		return
 	}
 	t.own, t.peers = own, peers
-	keep := make(map[NextHop]bool)
-	for _, a := range slices.Concat(own, peers) {
-		n := NextHop{Address: a}
-		keep[n] = true
-		t.hops.get(n).protected = true
-	}
-	for _, hop := range slices.Clone(t.hops.sorted) {
-		if hop.protected && !keep[hop.NextHop] {
-			hop.protected = false
-			t.letGo(hop)
-		}
-	}
+	t.markHops(slices.Concat(own, peers), func(hop *nextHop) *bool { return &hop.protected })
 	if t.view != nil {
 		t.regard(t.view.facts.Facts)
 		t.lookAtAll()
+	}
+}
+
+// markHops marks the next hops with these addresses in the default table, and no other, as needed.
+func (t *table) markHops(addresses []netip.Addr, mark func(*nextHop) *bool) {
+	kept := make(map[NextHop]bool)
+	for _, a := range addresses {
+		n := NextHop{Address: a}
+		kept[n] = true
+		*mark(t.hops.get(n)) = true
+	}
+	for _, hop := range slices.Clone(t.hops.sorted) {
+		if *mark(hop) && !kept[hop.NextHop] {
+			*mark(hop) = false
+			t.letGo(hop)
+		}
 	}
 }
 

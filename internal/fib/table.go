@@ -37,6 +37,8 @@ type table struct {
 	covered   map[*entry]time.Time      // that stay although BGP covers them, and until when at least
 	unsaid    bool                      // BGP has not told all that it knows
 
+	following bool // somebody asks for outgoing
+
 	suspects []*nextHop // unusable, not reported yet
 	idle     []*nextHop // reported, but named by no path any more
 	dirty    []*entry

@@ -106,7 +106,7 @@ func TestPolicies(t *testing.T) {
 
 	// Each way, with an operation; what is let out by a filter has no communities from prefixAdvertisements.
 	const (
-		export  = `{cidr: 10.1.0.128/26, matchOperator: Equal, action: Reject}, {interface: "*", action: Accept, operations: [{addCommunity: {value: "64512:5"}}, {prependASPath: {prefix: [64512, 64512]}}]}`
+		export  = `{cidr: 10.1.0.128/26, matchOperator: Equal, action: Reject}, {interface: "cali*", action: Accept, operations: [{addCommunity: {value: "64512:5"}}, {prependASPath: {prefix: [64512, 64512]}}]}`
 		imports = `{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject}, {communities: {values: ["65001:1:1"]}, action: Reject}`
 	)
 	l.apply(t, policyResources("", export, imports, advertised))

@@ -309,8 +309,6 @@ var (
 		"capability 64: has 007800020100, BIRD has 807800020180",
 		"capability 70: nothing, BIRD has ",
 		"capability 71: nothing, BIRD has ",
-		"fd01::/122 in one UPDATE with others: false, BIRD true",
-		"fd01::40/122 in one UPDATE with others: false, BIRD true",
 		"hold time: 005a, BIRD 00f0",
 	}
 )

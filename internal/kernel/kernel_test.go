@@ -396,21 +396,25 @@ func TestResolve(t *testing.T) {
 	b.ip("route add blackhole 198.18.3.0/24")
 	b.ip("route add 198.18.4.0/24 via 10.0.2.2")
 	b.ip("route add 198.18.5.0/24 via 10.0.2.2 table 7")
+	b.ip("route add 198.18.6.0/24 nexthop via 10.0.1.2 nexthop via 10.0.2.2")
+	b.ip("route add 198.18.7.0/24 nexthop via 10.0.2.2 nexthop via 10.0.2.3")
 	for _, c := range []struct {
 		table uint32
 		addr  string
 		want  route.Resolution
 	}{
-		{0, "10.0.1.77", route.Resolution{Prefix: pfx("10.0.1.0/24"), Usable: true}},
+		{0, "10.0.1.77", route.Resolution{Prefix: pfx("10.0.1.0/24"), Usable: true, Interface: "eth1"}},
 		{0, "10.0.1.1", route.Resolution{Prefix: pfx("10.0.1.1/32")}},
 		{0, "198.18.1.1", route.Resolution{Prefix: pfx("198.18.1.0/24"), Ours: true}},
 		{0, "198.18.2.1", route.Resolution{Prefix: pfx("198.18.2.0/24"), Ours: true}},
 		{0, "198.18.3.1", route.Resolution{Prefix: pfx("198.18.3.0/24")}},
-		{0, "198.18.4.1", route.Resolution{Prefix: pfx("198.18.4.0/24"), Usable: true}},
+		{0, "198.18.4.1", route.Resolution{Prefix: pfx("198.18.4.0/24"), Usable: true, Interface: "eth2"}},
 		{0, "198.18.5.1", route.Resolution{}},
-		{7, "198.18.5.1", route.Resolution{Prefix: pfx("198.18.5.0/24"), Usable: true}},
+		{0, "198.18.6.1", route.Resolution{Prefix: pfx("198.18.6.0/24"), Usable: true}},
+		{0, "198.18.7.1", route.Resolution{Prefix: pfx("198.18.7.0/24"), Usable: true, Interface: "eth2"}},
+		{7, "198.18.5.1", route.Resolution{Prefix: pfx("198.18.5.0/24"), Usable: true, Interface: "eth2"}},
 		{8, "198.18.5.1", route.Resolution{}},
-		{0, "fd00:1::77", route.Resolution{Prefix: pfx("fd00:1::/64"), Usable: true}},
+		{0, "fd00:1::77", route.Resolution{Prefix: pfx("fd00:1::/64"), Usable: true, Interface: "eth1"}},
 		{0, "fd00:1::1", route.Resolution{Prefix: pfx("fd00:1::1/128")}},
 		{0, "2001:db8::1", route.Resolution{Prefix: pfx("2001:db8::/48"), Ours: true}},
 		{0, "2001:db9::1", route.Resolution{}},

@@ -195,8 +195,15 @@ func (d *Dataplane) Resolve(ctx context.Context, table uint32, addr netip.Addr) 
 	if err != nil {
 		return route.Resolution{}, fmt.Errorf("kernel: resolve %s: %w", addr, err)
 	}
-	ours := d.ours(e)
-	return route.Resolution{Prefix: e.prefix, Ours: ours, Usable: !ours && len(alive(e, ifaces)) > 0}, nil
+	r := route.Resolution{Prefix: e.prefix, Ours: d.ours(e)}
+	if r.Ours {
+		return r, nil
+	}
+	for _, l := range alive(e, ifaces) {
+		name, _ := ifaces.name(l.index)
+		r.Forwards(name)
+	}
+	return r, nil
 }
 
 // alive returns the legs of e that forward.

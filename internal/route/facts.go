@@ -89,6 +89,23 @@ type Resolution struct {
 	Prefix netip.Prefix // the matching prefix; invalid when nothing matches
 	Ours   bool         // the match is a route of ours: BIRD's rule says a next hop must not resolve through one
 	Usable bool         // the match forwards packets somewhere (no drop, not ours, interface up)
+	// Interface is the one by which a usable match forwards; "" where it forwards by several, or
+	// where the data plane does not tell.
+	Interface string
+}
+
+// Forwards notes that a path of the match forwards by an interface; "": by which is not known.
+func (r *Resolution) Forwards(by string) {
+	if r.Usable && r.Interface != by {
+		by = ""
+	}
+	r.Usable, r.Interface = true, by
+}
+
+// Outgoing says by which interface packets to the addresses in a prefix leave; the longest counts.
+type Outgoing struct {
+	Prefix    netip.Prefix
+	Interface string
 }
 
 // HiddenError is a data plane's answer about a route of ours when another's for the same prefix goes before it.

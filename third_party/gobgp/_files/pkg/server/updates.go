@@ -44,6 +44,7 @@ type op struct {
 // attributes are those of a route, but for the prefix, as they go over the wire.
 type attributes struct {
 	wire    []byte // without MP_REACH_NLRI
+	before  int    // how much of wire goes before it: BIRD has attributes in the order of their types
 	nextHop []byte // of MP_REACH_NLRI; nil where NEXT_HOP is in wire
 	digest  uint64
 }
@@ -224,6 +225,9 @@ func (b *builder) encode(p *table.Path) *attributes {
 			return nil
 		}
 		a.wire = append(a.wire, wire...)
+		if attr.GetType() < bgp.BGP_ATTR_TYPE_MP_REACH_NLRI {
+			a.before = len(a.wire)
+		}
 	}
 	if len(a.wire)+a.reachSize() > roomOfUpdate-b.maxNLRI() {
 		return nil
@@ -332,34 +336,37 @@ func (b *builder) write(u *updates, nlris map[piece][][]byte, order []piece) {
 // update is one message.
 func (b *builder) update(a *attributes, nlris []byte) []byte {
 	wire := make([]byte, bgp.BGP_HEADER_LENGTH, bgp.BGP_HEADER_LENGTH+4+len(nlris)+64)
-	afi, safi := bgp.RouteFamilyToAfiSafi(b.g.key.family)
-	mp := func(typ bgp.BGPAttrType, size int) {
-		wire = append(wire, byte(bgp.BGP_ATTR_FLAG_OPTIONAL|bgp.BGP_ATTR_FLAG_EXTENDED_LENGTH), byte(typ))
-		wire = binary.BigEndian.AppendUint16(wire, uint16(size))
-		wire = append(binary.BigEndian.AppendUint16(wire, afi), safi)
-	}
 	v4 := b.g.key.family == bgp.RF_IPv4_UC
+	var attrs []byte
 	switch {
 	case a == nil && v4:
 		wire = binary.BigEndian.AppendUint16(wire, uint16(len(nlris)))
-		wire = append(append(wire, nlris...), 0, 0)
+		return withHeader(append(append(wire, nlris...), 0, 0))
 	case a == nil:
-		wire = append(wire, 0, 0)
-		wire = binary.BigEndian.AppendUint16(wire, uint16(4+3+len(nlris)))
-		mp(bgp.BGP_ATTR_TYPE_MP_UNREACH_NLRI, 3+len(nlris))
-		wire = append(wire, nlris...)
+		attrs, nlris = b.multiprotocol(bgp.BGP_ATTR_TYPE_MP_UNREACH_NLRI, nlris), nil
 	case v4:
-		wire = append(wire, 0, 0)
-		wire = binary.BigEndian.AppendUint16(wire, uint16(len(a.wire)))
-		wire = append(append(wire, a.wire...), nlris...)
-	default: // RFC 7606 §5.1 has MP_REACH_NLRI first
-		wire = append(wire, 0, 0)
-		wire = binary.BigEndian.AppendUint16(wire, uint16(a.reachSize()+len(nlris)+len(a.wire)))
-		mp(bgp.BGP_ATTR_TYPE_MP_REACH_NLRI, a.reachSize()-4+len(nlris))
-		wire = append(append(wire, byte(len(a.nextHop))), a.nextHop...)
-		wire = append(append(append(wire, 0), nlris...), a.wire...)
+		attrs = a.wire
+	default:
+		reach := append(append([]byte{byte(len(a.nextHop))}, a.nextHop...), 0)
+		attrs = append(attrs, a.wire[:a.before]...)
+		attrs = append(attrs, b.multiprotocol(bgp.BGP_ATTR_TYPE_MP_REACH_NLRI, append(reach, nlris...))...)
+		attrs, nlris = append(attrs, a.wire[a.before:]...), nil
 	}
-	return withHeader(wire)
+	wire = binary.BigEndian.AppendUint16(append(wire, 0, 0), uint16(len(attrs)))
+	return withHeader(append(append(wire, attrs...), nlris...))
+}
+
+// multiprotocol is MP_REACH_NLRI or MP_UNREACH_NLRI (RFC 4760 §3, §4).
+func (b *builder) multiprotocol(typ bgp.BGPAttrType, value []byte) (attr []byte) {
+	afi, safi := bgp.RouteFamilyToAfiSafi(b.g.key.family)
+	size := 3 + len(value)
+	if size <= 255 {
+		attr = append(attr, byte(bgp.BGP_ATTR_FLAG_OPTIONAL), byte(typ), byte(size))
+	} else {
+		attr = append(attr, byte(bgp.BGP_ATTR_FLAG_OPTIONAL|bgp.BGP_ATTR_FLAG_EXTENDED_LENGTH), byte(typ))
+		attr = binary.BigEndian.AppendUint16(attr, uint16(size))
+	}
+	return append(append(binary.BigEndian.AppendUint16(attr, afi), safi), value...)
 }
 
 // withHeader fills in the header of an UPDATE (RFC 4271 §4.1).

@@ -1,0 +1,68 @@
+package fib
+
+import (
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/route"
+)
+
+// FollowOutgoing has the ways to these addresses looked up, as those to next hops are, so that
+// Outgoing knows them, and Changed signalled when one of them changes. nil ends that.
+func (e *Engine) FollowOutgoing(addresses []netip.Addr) {
+	e.inbox.change(func(o *orders) { o.follow = &addresses })
+}
+
+// Outgoing returns by which interface packets leave to the connected subnets of the default table,
+// and to the next hops and addresses beyond them that are known to leave by one; sorted. It is nil
+// until the data plane has been seen; while that is away the last answer stays.
+func (e *Engine) Outgoing() []route.Outgoing {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.table.view == nil {
+		return nil
+	}
+	all := []route.Outgoing{}
+	for k, name := range e.table.view.connected {
+		if k.Table == 0 {
+			all = append(all, route.Outgoing{Prefix: k.Prefix, Interface: name})
+		}
+	}
+	for _, hop := range e.table.hops.sorted {
+		if by := e.table.leaves(hop); by != "" && hop.Table == 0 {
+			all = append(all, route.Outgoing{Prefix: route.HostPrefix(hop.Address), Interface: by})
+		}
+	}
+	slices.SortFunc(all, func(a, b route.Outgoing) int {
+		return route.ComparePrefixes(a.Prefix, b.Prefix)
+	})
+	return slices.CompactFunc(all, func(a, b route.Outgoing) bool { return a.Prefix == b.Prefix })
+}
+
+// leaves returns the interface by which packets to a next hop leave; "" where that is not known, or
+// what is connected tells it.
+func (t *table) leaves(hop *nextHop) string {
+	if c, covered := t.hops.covered[hop.NextHop]; covered {
+		var r route.Resolution
+		e := t.entries[route.Key{Table: hop.Table, Prefix: c.Prefix}]
+		if c.Carries && e != nil && e.want != nil {
+			for _, p := range e.want.paths {
+				r.Forwards(p.Interface)
+			}
+		}
+		return r.Interface
+	}
+	if _, _, connected := t.view.facts.Connected(hop.Table, hop.Address); connected || !hop.answered {
+		return ""
+	}
+	return hop.answer.Interface
+}
+
+// follow sets the addresses that FollowOutgoing asks for.
+func (t *table) follow(addresses []netip.Addr) {
+	t.following = addresses != nil
+	t.markHops(guardable(addresses), func(hop *nextHop) *bool { return &hop.followed })
+	if t.view != nil {
+		t.lookAtAll()
+	}
+}
