@@ -70,6 +70,7 @@ type BGPStatus struct {
 	PathsForeign  int                  `json:"pathsForeign"`
 
 	MessagesMalformed int `json:"messagesMalformed"`
+	MessagesRevised   int `json:"messagesRevised"`
 	DecoderPanics     int `json:"decoderPanics"`
 	PathsUnsendable   int `json:"pathsUnsendable"`
 	// PrefixLimitsReached counts how often a peer was cut off for its prefix limit.
@@ -364,8 +365,9 @@ func dataplaneCondition(f FIBStatus) Condition {
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked,
-		PathsUnsendable: count.Unsendable, PrefixLimitsReached: count.OverLimit,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign, PathsUnsendable: count.Unsendable,
+		MessagesMalformed: count.Malformed, MessagesRevised: count.Revised,
+		DecoderPanics: count.Panicked, PrefixLimitsReached: count.OverLimit,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}

@@ -3,6 +3,8 @@
 package server
 
 import (
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/log"
@@ -10,11 +12,14 @@ import (
 )
 
 // serialize returns m as it goes out. An UPDATE that is too long is sent in two. Where its attributes
-// leave no room for a single prefix (RFC 4271 §9.2), or cannot be serialized, it withdraws the prefix, of
-// which the peer may have an earlier route. The caller holds the lock.
+// leave no room for a single prefix (RFC 4271 §9.2), cannot be serialized, or are of no use to the peer, it
+// withdraws the prefix, of which the peer may have an earlier route. The caller holds the lock.
 func (h *fsmHandler) serialize(m *bgp.BGPMessage) ([]byte, error) {
 	b, err := m.Serialize(h.fsm.marshallingOptions)
 	update, ok := m.Body.(*bgp.BGPUpdate)
+	if ok && err == nil && !h.reachable(update) {
+		err = errors.New("its next hop is of no use to the peer")
+	}
 	if err == nil || !ok {
 		return b, err
 	}
@@ -26,10 +31,42 @@ func (h *fsmHandler) serialize(m *bgp.BGPMessage) ([]byte, error) {
 		rest, err := h.serialize(bgp.NewBGPUpdateMessage(nil, update.PathAttributes, update.NLRI[half:]))
 		return append(first, rest...), err
 	}
-	withdrawal := bgp.TreatAsWithdraw(update)
+	withdrawal := withdrawalFor(update)
 	h.fsm.logger.Warn("a route cannot be sent, and is withdrawn at the peer",
 		log.Fields{"Topic": "Peer", "Key": h.fsm.pConf.State.NeighborAddress, "Error": err, "Data": withdrawal})
-	return (&bgp.BGPMessage{Header: m.Header, Body: withdrawal}).Serialize(h.fsm.marshallingOptions)
+	return (&bgp.BGPMessage{Header: bgp.BGPHeader{Type: m.Header.Type}, Body: withdrawal}).Serialize(h.fsm.marshallingOptions)
+}
+
+// withdrawalFor returns the withdrawal of what u announces. Prefixes of IPv4 are withdrawn where every
+// speaker looks for them.
+func withdrawalFor(u *bgp.BGPUpdate) *bgp.BGPUpdate {
+	w := bgp.TreatAsWithdraw(u)
+	w.PathAttributes = slices.DeleteFunc(w.PathAttributes, func(a bgp.PathAttributeInterface) bool {
+		unreach := a.(*bgp.PathAttributeMpUnreachNLRI)
+		for _, p := range unreach.Value {
+			if p, ok := p.(*bgp.IPAddrPrefix); ok {
+				w.WithdrawnRoutes = append(w.WithdrawnRoutes, p)
+			}
+		}
+		return unreach.AFI == bgp.AFI_IP && unreach.SAFI == bgp.SAFI_UNICAST
+	})
+	return w
+}
+
+// reachable reports whether u has a next hop that means something to the peer. A link-local address of
+// another link does not (RFC 2545 §3), and FRR ends the session for it; nor does one of IPv6 for a prefix
+// of IPv4, for which we do not have the capability (RFC 8950 §4).
+func (h *fsmHandler) reachable(u *bgp.BGPUpdate) bool {
+	for _, a := range u.PathAttributes {
+		reach, ok := a.(*bgp.PathAttributeMpReachNLRI)
+		if !ok || reach.Nexthop.To4() != nil {
+			continue
+		}
+		if reach.AFI == bgp.AFI_IP || reach.Nexthop.IsLinkLocalUnicast() && !reach.Nexthop.Equal(h.fsm.peerInfo.LocalAddress) {
+			return false
+		}
+	}
+	return true
 }
 
 // endWherePanicked recovers a panic of the goroutine that packs, serializes and sends. What the peer has
