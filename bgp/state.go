@@ -55,6 +55,8 @@ type Counters struct {
 	Foreign int
 	// Malformed are messages that ended the session of the peer that sent them, since they could not be read.
 	Malformed int
+	// Revised are malformed UPDATEs that cost a route or an attribute, and no session (RFC 7606).
+	Revised int
 	// Panicked are messages on which GoBGP panicked, and was recovered: while it decoded them, which makes
 	// the message or one of its attributes malformed, or while it sent them, which ends the session.
 	Panicked int

@@ -38,6 +38,7 @@ type far struct {
 	attrs    map[netip.Prefix]string
 	paths    map[netip.Prefix]map[uint32]string               // attrs by path identifier, with addPath
 	whole    map[netip.Prefix][]packet.PathAttributeInterface // the attributes behind attrs
+	six      map[netip.Prefix]string                          // next hops, IPv6
 	unheard  int                                              // withdrawals of paths that it did not have, with addPath
 	notified string                                           // code and subcode of the NOTIFICATION that ended the session
 }
@@ -46,7 +47,7 @@ type far struct {
 func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
-	f := &far{addPath: slices.ContainsFunc(caps, func(c packet.ParameterCapabilityInterface) bool { return c.Code() == packet.BGP_CAP_ADD_PATH }), t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}, attrs: map[netip.Prefix]string{}, whole: map[netip.Prefix][]packet.PathAttributeInterface{}, paths: map[netip.Prefix]map[uint32]string{}}
+	f := &far{addPath: slices.ContainsFunc(caps, func(c packet.ParameterCapabilityInterface) bool { return c.Code() == packet.BGP_CAP_ADD_PATH }), t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}, attrs: map[netip.Prefix]string{}, whole: map[netip.Prefix][]packet.PathAttributeInterface{}, six: map[netip.Prefix]string{}, paths: map[netip.Prefix]map[uint32]string{}}
 	eventually(t, "dial "+n.addr.String(), true, func() bool {
 		c, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
 		if err != nil {
@@ -121,7 +122,11 @@ func (f *far) read() (*packet.BGPMessage, error) {
 	if f.addPath {
 		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH}
 	}
-	return packet.ParseBGPMessage(m, &o)
+	msg, err := packet.ParseBGPMessage(m, &o)
+	if err == nil && msg.Header.Type == packet.BGP_MSG_UPDATE {
+		packet.Faithful(msg.Body.(*packet.BGPUpdate), m[19:])
+	}
+	return msg, err
 }
 
 func (f *far) receive() {
@@ -156,6 +161,18 @@ func (f *far) note(u *packet.BGPUpdate) {
 		delete(f.paths[pfx(p.String())], p.PathIdentifier())
 		delete(f.table, pfx(p.String()))
 		delete(f.attrs, pfx(p.String()))
+	}
+	for _, a := range u.PathAttributes {
+		switch a := a.(type) {
+		case *packet.PathAttributeMpReachNLRI:
+			for _, p := range a.Value {
+				f.six[pfx(p.String())] = a.Nexthop.String()
+			}
+		case *packet.PathAttributeMpUnreachNLRI:
+			for _, p := range a.Value {
+				delete(f.six, pfx(p.String()))
+			}
+		}
 	}
 	text := f.describe(u.PathAttributes)
 	for _, p := range u.NLRI {
@@ -229,6 +246,13 @@ func (f *far) several(prefix string) string {
 	}
 	slices.Sort(hops)
 	return strings.Join(hops, " ")
+}
+
+// hop6 returns the next hop that it has of an IPv6 prefix.
+func (f *far) hop6(prefix string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.six[pfx(prefix)]
 }
 
 // reflection returns ORIGINATOR_ID and CLUSTER_LIST of a prefix as it was sent, "-" for what is not there.

@@ -134,8 +134,8 @@ func peerOf(f log.Fields) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// note keeps what a message says about why a session is not up, and reports whether it says again what is
-// logged once for each peer.
+// note keeps what a message says about why a session is not up, and reports whether it says again what was
+// logged of the peer.
 func (l *logger) note(msg string, f log.Fields) (again bool) {
 	addr, ok := peerOf(f)
 	if !ok {
@@ -154,7 +154,7 @@ func (l *logger) note(msg string, f log.Fields) (again bool) {
 		"Session will be reset due to malformed BGP update message":
 		l.sessions.refused(addr, firstOf(f, "Error", "error"))
 	case "Some attributes were discarded", "the received Update message was treated as withdraw":
-		l.sessions.survived(f["Error"])
+		return l.sessions.revised(addr, f["Error"], time.Now())
 	case "a route cannot be sent, and is withdrawn at the peer":
 		return l.sessions.unsendable(addr)
 	case "sending panicked":

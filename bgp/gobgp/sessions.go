@@ -45,7 +45,8 @@ type session struct {
 	malformed   bool // a message could not be read, of which we have not told the peer yet
 	restart     bool // the session was ended by its hold timer and awaits restartExpired
 
-	unsendable bool // a route could not be sent to the peer, and was logged
+	unsendable bool      // a route could not be sent to the peer, and was logged
+	revisedAt  time.Time // when a malformed UPDATE was last logged
 
 	overLimit time.Time // when the peer sent more prefixes than it may; GoBGP leaves the session down then
 }
@@ -202,13 +203,20 @@ func (ss *sessions) refused(addr netip.Addr, err any) {
 	}
 }
 
-// survived notes that a peer's message could be read in part only, for which no session ends.
-func (ss *sessions) survived(err any) {
-	if decoderPanicked(err) {
-		ss.mu.Lock()
-		defer ss.mu.Unlock()
-		ss.counted.Panicked++
-	}
+// revised notes that a peer's UPDATE was malformed, for which no session ends, and reports whether that
+// was logged less than a minute ago: a peer can send many.
+func (ss *sessions) revised(addr netip.Addr, err any, now time.Time) (again bool) {
+	ss.with(addr, func(p *session) {
+		if again = now.Sub(p.revisedAt) < time.Minute; !again {
+			p.revisedAt = now
+		}
+		ss.counted.Revised++
+		if decoderPanicked(err) {
+			ss.counted.Panicked++
+			again = false
+		}
+	})
+	return again
 }
 
 // sendingPanicked notes what ended a session.
@@ -233,8 +241,8 @@ func (ss *sessions) unsendable(addr netip.Addr) (before bool) {
 func (ss *sessions) count(c *bgp.Counters) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	c.Malformed, c.Panicked, c.Unsendable, c.OverLimit =
-		ss.counted.Malformed, ss.counted.Panicked, ss.counted.Unsendable, ss.counted.OverLimit
+	c.Malformed, c.Revised, c.Panicked = ss.counted.Malformed, ss.counted.Revised, ss.counted.Panicked
+	c.Unsendable, c.OverLimit = ss.counted.Unsendable, ss.counted.OverLimit
 }
 
 // holdTimer notes that the peer was silent for the hold time.

@@ -71,6 +71,7 @@ type BGPStatus struct {
 	PathsForeign  int                  `json:"pathsForeign"`
 
 	MessagesMalformed int `json:"messagesMalformed"`
+	MessagesRevised   int `json:"messagesRevised"`
 	DecoderPanics     int `json:"decoderPanics"`
 	PathsUnsendable   int `json:"pathsUnsendable"`
 	// PrefixLimitsReached counts how often a peer was cut off for its prefix limit.
@@ -408,8 +409,9 @@ func cutOff(peers []bgp.Peer, s Status, e *fib.Engine) string {
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: count.Dropped, PathsForeign: count.Foreign, MessagesMalformed: count.Malformed, DecoderPanics: count.Panicked,
-		PathsUnsendable: count.Unsendable, PrefixLimitsReached: count.OverLimit, PeersToRemove: count.Removing,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign, PathsUnsendable: count.Unsendable,
+		MessagesMalformed: count.Malformed, MessagesRevised: count.Revised, DecoderPanics: count.Panicked,
+		PrefixLimitsReached: count.OverLimit, PeersToRemove: count.Removing,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
 		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
 	}

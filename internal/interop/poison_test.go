@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// What GoBGP alone would die of comes from a router outside: first an attribute that is legal and that GoBGP cannot convert, then one that
-// its decoder cannot read. The first reaches BIRD on the inside with its route, the second costs that router its session; the
-// process and the session with BIRD live on.
+// What GoBGP alone would die of comes from a router outside: an attribute that is legal and that GoBGP
+// cannot convert, one that its decoder cannot read, and prefixes that nobody can. The first reaches BIRD on
+// the inside with its route, the second does not, the last costs that router its session; the process and
+// the session with BIRD live on.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "poison")
@@ -45,9 +46,13 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 		t.Errorf("BIRD shows, want %s:\n%s", want, text)
 	}
 
+	const service = "\xc0\x28\x06\x06\x00\x00\x37\x00\x00" // a Prefix-SID with a service of layer 2 that is empty
+	far.update(t, nil, []byte(origin+asPath+nextHop+service), pfx("10.1.211.0/26"))
+	inner.awaitRIB(t, mesh("10.0.0.2"), "10.1.210.0/26 via 10.0.0.3 100 IGP 65003", "10.1.211.0/26 via 10.0.0.3 100 IGP 65003")
+
 	far.update(t, nil, []byte("\x80\x0e\x03\x00\x01\x01")) // MP_REACH_NLRI that ends after its family
-	await(t, "the far speaker is told of a malformed attribute list", func(context.Context) error {
-		if _, err := far.session(); err == nil || err.Error() != "NOTIFICATION [3 1]" {
+	await(t, "the far speaker is told of a malformed attribute", func(context.Context) error {
+		if _, err := far.session(); err == nil || err.Error() != "NOTIFICATION [3 9 128 14 3 0 1 1]" {
 			return fmt.Errorf("its session: %v", err)
 		}
 		return nil
@@ -58,7 +63,7 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 	if status.BGP.MessagesMalformed != 1 || status.BGP.DecoderPanics != 1 {
 		t.Errorf("%d malformed messages, %d panics of the decoder", status.BGP.MessagesMalformed, status.BGP.DecoderPanics)
 	}
-	if s, _ := us.session(t.Context(), addr("10.0.0.3")); !strings.HasPrefix(s.LastError, "malformed message: the decoder panicked: ") {
+	if s, _ := us.session(t.Context(), addr("10.0.0.3")); !strings.HasPrefix(s.LastError, "malformed message: attribute BGP_ATTR_TYPE_MP_REACH_NLRI") {
 		t.Errorf("the agent says %q", s.LastError)
 	}
 	us.sameSessions(t, before)

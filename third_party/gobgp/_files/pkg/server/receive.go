@@ -63,7 +63,58 @@ func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, options *bgp.Marshal
 		return &bgp.BGPMessage{Header: *hd}, bgp.NewMessageError(bgp.BGP_ERROR_FSM_ERROR, subcode, []byte{hd.Type},
 			"a message of this type has no place in the state of the session")
 	}
-	return bgp.ParseBGPBody(hd, body, options)
+	if hd.Type != bgp.BGP_MSG_UPDATE {
+		return bgp.ParseBGPBody(hd, body, options)
+	}
+	revised, err := h.session().Revise(body)
+	if handlingOf(err) == bgp.ERROR_HANDLING_SESSION_RESET {
+		return &bgp.BGPMessage{Header: *hd}, err
+	}
+	hd.Len = uint16(bgp.BGP_HEADER_LENGTH + len(revised))
+	m, err2 := bgp.ParseBGPBody(hd, revised, options)
+	if handlingOf(err2) > handlingOf(err) {
+		err = err2
+	}
+	if handlingOf(err) == bgp.ERROR_HANDLING_AFISAFI_DISABLE { // GoBGP would pass over the prefixes
+		err.(*bgp.MessageError).ErrorHandling = bgp.ERROR_HANDLING_SESSION_RESET
+	}
+	if handlingOf(err) < bgp.ERROR_HANDLING_TREAT_AS_WITHDRAW {
+		bgp.Faithful(m.Body.(*bgp.BGPUpdate), revised)
+	}
+	if handlingOf(err) > bgp.ERROR_HANDLING_ATTRIBUTE_DISCARD || err == nil && len(revised) == len(body) {
+		return m, err
+	}
+	if empty, _ := m.Body.(*bgp.BGPUpdate).IsEndOfRib(); empty {
+		// An UPDATE of which nothing is left is no End-of-RIB. Like a KEEPALIVE, it says that the peer lives.
+		if err != nil {
+			h.handlingError(m, err, true)
+		}
+		return bgp.NewBGPKeepAliveMessage(), nil
+	}
+	return m, err
+}
+
+// handlingOf is what an error in an UPDATE asks for.
+func handlingOf(err error) bgp.ErrorHandling {
+	if err == nil {
+		return bgp.ERROR_HANDLING_NONE
+	}
+	return err.(*bgp.MessageError).ErrorHandling
+}
+
+// session is what the peer's UPDATEs are read by.
+func (h *fsmHandler) session() *bgp.Session {
+	h.fsm.lock.RLock()
+	defer h.fsm.lock.RUnlock()
+	confederation := h.fsm.pConf.IsConfederationMember(h.fsm.gConf)
+	local, remote := h.fsm.peerInfo.LocalAddress, h.fsm.peerInfo.Address
+	return &bgp.Session{
+		Families:      h.fsm.rfMap,
+		External:      h.fsm.pConf.IsEBGPPeer(h.fsm.gConf) && !confederation,
+		Confederation: h.fsm.gConf.Confederation.Config.Enabled,
+		FourOctetAS:   !h.fsm.twoByteAsTrans,
+		Loopback:      local.To4() != nil && remote.To4() != nil && local.IsLoopback() && remote.IsLoopback(),
+	}
 }
 
 // misplaced returns how a peer is told of a message that the state of the session has no place for, 0 if
@@ -82,4 +133,15 @@ func (h *fsmHandler) misplaced(kind uint8) uint8 {
 		return bgp.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_ESTABLISHED_STATE
 	}
 	return 0
+}
+
+// announces reports whether u names a route. What is wrong with it may have hidden those that it was to
+// name, if it does not, so that none would be withdrawn (RFC 7606 §5.2).
+func announces(u *bgp.BGPUpdate) bool {
+	for _, a := range u.PathAttributes {
+		if reach, ok := a.(*bgp.PathAttributeMpReachNLRI); ok && len(reach.Value) > 0 {
+			return true
+		}
+	}
+	return len(u.NLRI) > 0
 }

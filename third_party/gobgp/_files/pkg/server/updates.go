@@ -207,7 +207,8 @@ func (b *builder) encode(p *table.Path) *attributes {
 			return nil
 		}
 		attrs = append(attrs, bgp.NewPathAttributeNextHop(hop.String()))
-	} else if a.nextHop = p.GetNexthop().To16(); a.nextHop == nil {
+	} else if a.nextHop = p.GetNexthop().To16(); a.nextHop == nil || p.GetNexthop().IsLinkLocalUnicast() &&
+		addrOf(p.GetNexthop()) != b.g.key.localAddress { // of another link it means nothing (RFC 2545 §3)
 		return nil
 	}
 	if b.g.key.twoByteAS {

@@ -1,0 +1,34 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/osrg/gobgp/v3/pkg/config/oc"
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// A panic between a message's header and its paths is the error that ends the sender's session.
+func TestReceivingPanics(t *testing.T) {
+	f := newFSM(&oc.Global{}, &oc.Neighbor{}, log.NewDefaultLogger())
+	f.state = bgp.BGP_FSM_ESTABLISHED
+	f.peerInfo = nil // what nobody expects
+	ours, theirs := net.Pipe()
+	h := &fsmHandler{fsm: f, conn: ours, stateReasonCh: make(chan fsmStateReason, 2), holdTimerResetCh: make(chan bool, 2)}
+	b, err := bgp.NewBGPUpdateMessage(nil, nil, []*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(26, "10.1.0.0")}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go theirs.Write(b)
+	m, err := h.recvMessageWithError()
+	if err == nil || !strings.HasPrefix(err.Error(), "the decoder panicked: ") || m.MsgData != err {
+		t.Errorf("received %+v, %v", m, err)
+	}
+	if !f.lock.TryLock() {
+		t.Error("the lock is held")
+	}
+}
