@@ -55,7 +55,8 @@ type Counters struct {
 	Foreign int
 	// Malformed are messages that ended the session of the peer that sent them, since they could not be read.
 	Malformed int
-	// Panicked are messages on which GoBGP's decoder panicked, which the guard turned into a malformed message or attribute.
+	// Panicked are messages on which GoBGP's decoder panicked, which the guard turned into a malformed message or attribute, and sessions that
+	// ended because GoBGP panicked.
 	Panicked int
 	// OverLimit is how often a peer was cut off because it sent more prefixes than it may.
 	OverLimit int

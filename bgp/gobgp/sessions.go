@@ -23,7 +23,7 @@ type sessions struct {
 
 	unreadable int // messages that ended a session
 	overLimit  int // times that a peer was cut off
-	panicked   int // messages on which the decoder panicked, whatever came of it
+	panicked   int // messages on which the decoder panicked, whatever came of it, and sessions that did
 }
 
 type session struct {
@@ -209,6 +209,14 @@ func (ss *sessions) survived(err any) {
 		defer ss.mu.Unlock()
 		ss.panicked++
 	}
+}
+
+// panickedState notes a panic that ended a session.
+func (ss *sessions) panickedState(addr netip.Addr, err any) {
+	ss.ending(addr, fmt.Sprintf("GoBGP panicked: %v", err))
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.panicked++
 }
 
 // malformed returns how many messages ended a session, and on how many the decoder panicked.

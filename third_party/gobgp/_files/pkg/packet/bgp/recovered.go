@@ -15,7 +15,7 @@ import (
 func parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (msg *BGPMessage, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			msg, err = refused(h, describe(v))
+			msg, err = refused(h, DecoderPanicked(v))
 		}
 	}()
 	return parseBodyUnguarded(h, data, options...)
@@ -32,7 +32,7 @@ func decodeAttribute(p PathAttributeInterface, data []byte, options ...*Marshall
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = NewMessageError(BGP_ERROR_UPDATE_MESSAGE_ERROR, BGP_ERROR_SUB_OPTIONAL_ATTRIBUTE_ERROR, nil, describe(v))
+			err = NewMessageError(BGP_ERROR_UPDATE_MESSAGE_ERROR, BGP_ERROR_SUB_OPTIONAL_ATTRIBUTE_ERROR, nil, DecoderPanicked(v))
 		}
 	}()
 	return p.DecodeFromBytes(data, options...)
@@ -59,8 +59,12 @@ func refused(h *BGPHeader, why string) (*BGPMessage, error) {
 	return msg, NewMessageError(code, subcode, nil, why)
 }
 
-// describe says what panicked and where; it is called while the panic is being recovered. The agent knows a guarded panic by its first words.
-func describe(v any) string { return fmt.Sprintf("the decoder panicked: %v (%s)", v, panicked()) }
+// DecoderPanicked says what panicked and where; it is called while the panic is being recovered. The agent
+// knows a guarded panic by its first words.
+func DecoderPanicked(v any) string { return "the decoder panicked: " + DescribePanic(v) }
+
+// DescribePanic says the same without those.
+func DescribePanic(v any) string { return fmt.Sprintf("%v (%s)", v, panicked()) }
 
 // panicked names the function that panicked and its line.
 func panicked() string {
