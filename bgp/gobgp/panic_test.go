@@ -3,26 +3,30 @@ package gobgp
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // panicking is a log in which GoBGP panics where it writes a message about a peer. GoBGP logs in
 // all of its goroutines, so this is a panic of theirs.
 type panicking struct {
 	slog.Handler
-	msg, peer string
+	msg, peer string        // "": about none
 	left      *atomic.Int32 // how often it still does
 }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { return true }
 
 func (p panicking) Handle(ctx context.Context, r slog.Record) error {
-	about := false
+	about := p.peer == ""
 	r.Attrs(func(a slog.Attr) bool {
 		about = about || a.Key == "peer" && a.Value.String() == p.peer
 		return true
@@ -113,4 +117,21 @@ func TestPanicInASession(t *testing.T) {
 			t.Errorf("%d panics", c.Panicked)
 		}
 	})
+}
+
+// A panic in a call of GoBGP's API ends the call.
+func TestPanicInACall(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "gobgp.sock")
+	newLab(t).node(64512, func(c *Config) {
+		c.GRPC, c.GRPCWrite = "unix://"+socket, true
+		panicWhere("logging level changed", "", 1)(c)
+	})
+	c := client(t, "unix://"+socket)
+	level := &api.SetLogLevelRequest{Level: api.SetLogLevelRequest_ERROR}
+	if _, err := c.SetLogLevel(t.Context(), level); status.Code(err) != codes.Internal {
+		t.Errorf("the call that panics: %v", err)
+	}
+	if _, err := c.GetBgp(t.Context(), &api.GetBgpRequest{}); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
 }
