@@ -136,9 +136,9 @@ func TestSilentConnectionStopsNoDial(t *testing.T) {
 }
 
 // activeNode is a node that dials a peer at local, and the peer's listener.
-func activeNode(t *testing.T, local string) (*node, net.Listener) {
+func activeNode(t *testing.T, local string, change ...func(*Config)) (*node, net.Listener) {
 	t.Helper()
-	n := newLab(t).node(64512)
+	n := newLab(t).node(64512, change...)
 	l, err := net.Listen("tcp4", netip.AddrPortFrom(addr(local), n.port).String())
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,35 @@ import (
 	"strings"
 
 	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"vpp-route-agent/bgp"
 )
+
+// confined answers a call of GoBGP's API that panics with an error. What a call changes it changes in
+// GoBGP's own goroutine, where nothing is recovered.
+func (s *Speaker) confined() []grpc.ServerOption {
+	recovered := func(method string, err *error) {
+		if v := recover(); v != nil {
+			what := packet.DescribePanic(v)
+			s.log.Error("a call of GoBGP's API panicked", "call", method, "panic", what)
+			*err = status.Error(codes.Internal, what)
+		}
+	}
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
+			defer recovered(info.FullMethod, &err)
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+			defer recovered(info.FullMethod, &err)
+			return next(srv, stream)
+		}),
+	}
+}
 
 // readOnly lets through the calls of GoBGP's API that only look: GetBgp, List…, WatchEvent. The API has no authorisation of its
 // own, and whoever reaches the socket could otherwise rewrite the RIB.

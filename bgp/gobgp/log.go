@@ -167,6 +167,8 @@ func (l *logger) note(msg string, f log.Fields) (again bool) {
 		l.sessions.problem(addr, fmt.Sprintf("the peer dialled %v, our end is %v", f["Addr"], f["Configured addr"]))
 	case "prefix limit reached":
 		l.sessions.limitReached(addr, time.Now())
+	case "session panicked":
+		l.sessions.panickedState(addr, f["Error"])
 	case "The peer opened a new connection":
 		l.sessions.ending(addr, "the peer opened a new connection")
 	case "Peer Up":

@@ -16,8 +16,8 @@ func sessionBudget() time.Duration {
 	return time.Second
 }
 
-// Sessions come up at once when the speaker starts and when it is back after a restart, half of them
-// dialled by it and half by the peers.
+// Sessions come up at once when the speaker starts and when it is back after a restart, half of
+// them dialled by it and half by the peers.
 func TestSessionsComeUpAtOnce(t *testing.T) {
 	const peers = 12
 	l := newLab(t)

@@ -91,6 +91,10 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 func (s *Speaker) confs(want []bgp.Peer) (wanted map[netip.Addr]peerConf, problems map[netip.Addr]string) {
 	wanted, problems = make(map[netip.Addr]peerConf, len(want)), map[netip.Addr]string{}
 	for _, p := range want {
+		if why := s.crashes.shut(p.Address, time.Now()); why != "" {
+			problems[p.Address] = why
+			continue
+		}
 		password, ok, err := s.password(p)
 		if err != nil {
 			problems[p.Address] = err.Error()

@@ -25,7 +25,8 @@ func TestManyRouteRefreshes(t *testing.T) {
 	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
 	set(t, n)
 	source := dialFar(t, n, "127.0.0.90", 64512, 90, true, gracefulCap(false))
-	asks := dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(false), packet.NewCapRouteRefresh())
+	asks := dialFar(t, n, "127.0.0.91", 64512, 90, true,
+		gracefulCap(false), packet.NewCapRouteRefresh())
 	honest := dialFar(t, n, "127.0.0.92", 64512, 90, true, gracefulCap(false))
 	for i := 0; i < routes; i += 500 {
 		var nlri []*packet.IPAddrPrefix
@@ -54,7 +55,9 @@ func TestManyRouteRefreshes(t *testing.T) {
 		t.Errorf("301 UPDATEs took %s", took)
 	}
 	mark := asks.count()
-	eventually(t, "an answer to the last", true, func() bool { return asks.count() > mark+routes/1000 })
+	eventually(t, "an answer to the last", true, func() bool {
+		return asks.count() > mark+routes/1000
+	})
 }
 
 // While our restart is not over, an answer would end in End-of-RIB, on which the peer drops what it
@@ -65,7 +68,8 @@ func TestRouteRefreshDuringOurRestart(t *testing.T) {
 		n.farPeer("127.0.0.96", 65001)
 		n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
 	}, "127.0.0.97")
-	router := dialFar(t, n, "127.0.0.96", 65001, 90, true, gracefulCap(false), packet.NewCapRouteRefresh())
+	router := dialFar(t, n, "127.0.0.96", 65001, 90, true,
+		gracefulCap(false), packet.NewCapRouteRefresh())
 	router.endOfRIB()
 	inner := dialFar(t, n, "127.0.0.97", 64512, 90, true, gracefulCap(false))
 	router.refresh()

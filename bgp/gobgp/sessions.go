@@ -221,7 +221,12 @@ func (ss *sessions) revised(addr netip.Addr, err any, now time.Time) (again bool
 
 // sendingPanicked notes what ended a session.
 func (ss *sessions) sendingPanicked(addr netip.Addr, err any) {
-	ss.ending(addr, fmt.Sprintf("sending panicked: %v", err))
+	ss.panickedState(addr, fmt.Sprintf("while sending: %v", err))
+}
+
+// panickedState notes a panic that ended a session.
+func (ss *sessions) panickedState(addr netip.Addr, err any) {
+	ss.ending(addr, fmt.Sprintf("GoBGP panicked: %v", err))
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.counted.Panicked++

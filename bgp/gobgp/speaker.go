@@ -57,6 +57,8 @@ type Config struct {
 	GRPCTLS *tls.Config
 	// GRPCWrite opens the calls that change something. They bypass the plan; paths added that way are removed again and counted.
 	GRPCWrite bool
+	// Crashes is the file in which a process that GoBGP ends notes whose message it was; "": nowhere.
+	Crashes string
 }
 
 // Speaker is one embedded BGP speaker. Its methods may be called from any goroutine, also before Run, for which Set, Stop and
@@ -65,6 +67,7 @@ type Speaker struct {
 	cfg      Config
 	log      *slog.Logger
 	sessions *sessions
+	crashes  *crashes
 	learned  *learned
 	lister   lister
 	heard    heardHops
@@ -122,6 +125,7 @@ func New(cfg Config) (*Speaker, error) {
 		cfg:      cfg,
 		log:      cfg.Log,
 		sessions: ss,
+		crashes:  readCrashes(cfg.Crashes, cfg.Log, time.Now()),
 		learned:  newLearned(cfg.Log, cfg.Sink, ss, cfg.GRPCWrite),
 		requests: make(chan request),
 		fatal:    make(chan error, 1),
@@ -131,6 +135,10 @@ func New(cfg Config) (*Speaker, error) {
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
+	s.applied.server.OnPanic(func(peer, what string) {
+		addr, _ := netip.ParseAddr(peer)
+		s.crashes.note(addr.Unmap().WithZone(""), what, time.Now())
+	})
 	return s, nil
 }
 
@@ -185,7 +193,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 func (s *Speaker) options() []server.ServerOption {
 	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, sessions: s.sessions, fatal: s.fatal})}
 	if s.cfg.GRPC != "" {
-		guards := []grpc.ServerOption{withoutKeys()}
+		guards := append(s.confined(), withoutKeys())
 		if !s.cfg.GRPCWrite {
 			guards = append(guards, readOnly()...)
 		}

@@ -142,6 +142,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 		}
 		speaker, err := gobgp.New(gobgp.Config{
 			Log: log, Sink: sink, Passwords: passwords.Lookup, GRPC: cfg.gobgpListen, GRPCTLS: grpcTLS, GRPCWrite: cfg.gobgpWrite, LimitRetry: cfg.limitRetry,
+			Crashes: filepath.Join(cfg.stateDir, "bgp-crashes.json"),
 		})
 		if err != nil {
 			return err

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestPowerCycledPeer cuts a node off without a word and puts another machine in its place, as when a
-// node loses its power and boots. BIRD dials before the hold time of the old session is over; that is
-// its restart (RFC 4724 §5), and nobody waits for the hold time.
+// TestPowerCycledPeer cuts a node off without a word and puts another machine in its place, as when
+// a node loses its power and boots. BIRD dials before the hold time of the old session is over;
+// that is its restart (RFC 4724 §5), and nobody waits for the hold time.
 func TestPowerCycledPeer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "power")
@@ -46,7 +46,8 @@ func TestPowerCycledPeer(t *testing.T) {
 	}
 	nine.awaitEstablished(t)
 	us.awaitFIB(t, "-4", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
-	if s, err := us.session(t.Context(), addr("10.0.0.10")); err != nil || !s.Since.Equal(*other.Since) {
+	s, err := us.session(t.Context(), addr("10.0.0.10"))
+	if err != nil || !s.Since.Equal(*other.Since) {
 		t.Errorf("the other session did not last: %+v, %v", s, err)
 	}
 }

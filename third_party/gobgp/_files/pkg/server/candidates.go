@@ -129,7 +129,7 @@ func (fsm *fsm) greet(conn *net.TCPConn) {
 		return
 	}
 	go func() {
-		c, err := fsm.exchangeOpen(conn)
+		c, err := guarded(func() (*candidate, error) { return fsm.exchangeOpen(conn) })
 		fsm.candidates.leave(conn)
 		if err != nil {
 			fsm.giveUp(conn, err)

@@ -102,8 +102,8 @@ func (fsm *fsm) precedes(c *candidate) bool {
 	return fsm.peerInfo.LocalAS > c.as
 }
 
-// restarted ends the session that is up if the candidate is the peer's next one (RFC 4724 §5), as if
-// the connection had broken. ACTIVE takes the candidate.
+// restarted ends the session that is up if the candidate is the peer's next one (RFC 4724 §5), as
+// if the connection had broken. ACTIVE takes the candidate.
 func (h *fsmHandler) restarted() {
 	fsm := h.fsm
 	restarts := false

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	firstPause   = 100 * time.Millisecond
+	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
-	// lastingSession is how long a session must have been up to count as one that came to something.
+	// lastingSession is how long a session must have been up to count as one that came to
+	// something.
 	lastingSession = 10 * time.Second
 )
 
-// pace says when the next session with a peer may be tried: at once, and then after pauses that
-// double until a session lasts. RFC 4271 §8.1 has these timers, with 120 s and no upper limit.
+// pace says when the next session with a peer may be tried: after pauses that double until a
+// session lasts. RFC 4271 §8.1 has these timers, with 120 s and no upper limit.
 type pace struct {
 	mu         sync.Mutex
 	dial, hold time.Duration
@@ -26,9 +27,8 @@ type pace struct {
 func (p *pace) nextDial() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait := p.dial
 	p.dial = longer(p.dial)
-	return wait
+	return p.dial
 }
 
 // idle returns how long to wait before anybody's connection is used. Each session begins with our

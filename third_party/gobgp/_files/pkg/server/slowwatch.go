@@ -4,19 +4,22 @@ package server
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// remoteLimit is how many paths may wait for all clients that watch over gRPC, some 40 MiB. One more,
-// and the watch for which the most wait is ended.
+// remoteLimit is how many paths may wait for all clients that watch over gRPC, some 40 MiB. One
+// more, and the watch for which the most wait is ended.
 const remoteLimit = 1 << 17
 
-var errSlowWatch = errors.New("the client reads more slowly than things change")
+var errSlowWatch = status.Error(codes.ResourceExhausted,
+	"the client reads more slowly than things change")
 
 // remote is the part of a watch that is over gRPC.
 type remote struct {
@@ -35,10 +38,21 @@ func remoteWatch(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // remoteError is what the client of a watch that ended is told.
 func remoteError(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errSlowWatch) {
-		return status.Error(codes.ResourceExhausted, errSlowWatch.Error())
+	if why := context.Cause(ctx); status.Code(why) != codes.Unknown { // as when the client ended it
+		return why
 	}
 	return nil
+}
+
+// watchPanicked is deferred by the goroutine that converts what a watch tells.
+func (s *BgpServer) watchPanicked(ctx context.Context) {
+	if v := recover(); v != nil {
+		what := bgp.DescribePanic(v)
+		s.logger.Error("a watch panicked", log.Fields{"Topic": "Server", "Error": what})
+		if end, ok := ctx.Value(remoteKey{}).(context.CancelCauseFunc); ok {
+			end(status.Error(codes.Internal, what))
+		}
+	}
 }
 
 // limitRemote limits a watch of such a context from now on. What there was when it began is not
