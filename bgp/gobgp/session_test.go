@@ -327,8 +327,10 @@ func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
 	f.announce("10.3.0.0/26", "192.0.2.97")
 	n.wantHops("10.3.1.0/26")
 	f.close()
+	again := time.Now()
 	f = dialFar(t, n, "127.0.0.97", 64512, 90, true)
 	f.announce("10.3.0.0/26", "192.0.2.97")
+	eventually(t, "the new session is up", true, func() bool { return n.farState("127.0.0.97").Since.After(again) })
 	n.wantHops("10.3.0.0/26", "192.0.2.97")
 	n.wantHops("10.3.1.0/26")
 
