@@ -2,10 +2,16 @@ package gobgp
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/bgp"
@@ -93,4 +99,86 @@ func listenerOf(t *testing.T, n *node) int {
 	}
 	t.Fatalf("nobody listens on %s", n.addr)
 	return -1
+}
+
+// A connection from a peer's address that was set up while the listener had no key for it, since the
+// peer was taken out and in again, must not become the peer's.
+func TestConnectionFromBeforeTheKey(t *testing.T) {
+	const peer = "127.0.0.95"
+	deleting, release := make(chan struct{}), make(chan struct{})
+	n := newLab(t).node(64512, func(c *Config) {
+		c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"})
+		block := sync.OnceFunc(func() { close(deleting); <-release })
+		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{
+			Level: slog.LevelDebug,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Value.String() == "gobgp: delete a peer configuration" {
+					block() // GoBGP's own goroutine, which has taken the key off the listener
+				}
+				return a
+			},
+		}))
+	})
+	n.farPeer(peer, 64512)
+	withPassword(&n.plan.Peers[0])
+	set(t, n)
+	conf := confOf(n.plan.Peers[0], "s3cret")
+
+	calls := make(chan error, 2)
+	go func() {
+		calls <- n.applied.server.DeletePeer(t.Context(), &api.DeletePeerRequest{Address: peer})
+	}()
+	<-deleting
+	var intruders []*bare
+	for range 20 { // GoBGP takes turns between them and the call that follows
+		b := dialBare(t, n, peer, "9.9.9.95")
+		b.open(64512)
+		b.send(packet.NewBGPKeepAliveMessage())
+		intruders = append(intruders, b)
+	}
+	go func() {
+		calls <- n.applied.server.AddPeer(t.Context(), &api.AddPeerRequest{Peer: conf.api()})
+	}()
+	time.Sleep(100 * time.Millisecond) // it waits for GoBGP's goroutine by then
+	close(release)
+	for range 2 {
+		if err := <-calls; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range intruders {
+		b.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if m, err := b.read(); err == nil {
+			t.Fatalf("a connection without a key was sent a message of type %d", m.Header.Type)
+		}
+	}
+}
+
+// Taking a peer with a password out never has it configured without one.
+func TestPeerIsTakenOutWithItsKey(t *testing.T) {
+	var added atomic.Int32
+	n := newLab(t).node(64512, func(c *Config) {
+		c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"})
+		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{
+			Level: slog.LevelDebug,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Value.String() == "gobgp: add a peer configuration" {
+					added.Add(1)
+				}
+				return a
+			},
+		}))
+	})
+	n.farPeer("127.0.0.96", 64512)
+	withPassword(&n.plan.Peers[0])
+	set(t, n)
+	n.plan.Peers = nil
+	set(t, n)
+	if got := added.Load(); got != 1 {
+		t.Errorf("the peer was configured %d times", got)
+	}
+	n.farPeer("127.0.0.96", 64512) // and the listener has no key for it any more
+	set(t, n)
+	dialFar(t, n, "127.0.0.96", 64512, 90, true)
+	n.wantState("127.0.0.96", "Established")
 }

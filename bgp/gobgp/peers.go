@@ -196,16 +196,8 @@ func keyRefused(err error) error {
 	return fmt.Errorf("TCP MD5 key: %w", err)
 }
 
-// removePeer deletes a peer with CEASE. DeletePeer leaves the TCP MD5 key on the listener, and a peer without password could never
-// dial in again; an update to no password takes it away.
+// removePeer deletes a peer with CEASE.
 func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
-	if c.password != "" {
-		plain := c
-		plain.password = ""
-		if _, err := s.applied.server.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: plain.api()}); err != nil {
-			return err
-		}
-	}
 	if err := s.applied.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.address.String()}); err != nil {
 		return err
 	}

@@ -327,6 +327,7 @@ func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
 	f.announce("10.3.0.0/26", "192.0.2.97")
 	n.wantHops("10.3.1.0/26")
 	f.close()
+	eventually(t, "down", false, func() bool { return n.farState("127.0.0.97").Established })
 	again := time.Now()
 	f = dialFar(t, n, "127.0.0.97", 64512, 90, true)
 	f.announce("10.3.0.0/26", "192.0.2.97")

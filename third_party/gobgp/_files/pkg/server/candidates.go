@@ -124,7 +124,10 @@ func (cs *candidates) close() {
 // greet sends OPEN on a connection that the peer opened, and waits for the peer's beside everything
 // else.
 func (fsm *fsm) greet(conn *net.TCPConn) {
-	if !fsm.candidates.add(conn) {
+	fsm.lock.RLock()
+	unprotected := fsm.olderThanKey(conn)
+	fsm.lock.RUnlock()
+	if unprotected || !fsm.candidates.add(conn) {
 		conn.Close()
 		return
 	}
