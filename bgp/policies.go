@@ -11,8 +11,8 @@ import (
 // Policies decide which routes are accepted from which peer, which are announced to which peer, and what is changed on the way: Calico's filters
 // (confd's bird.cfg.template, bird_ipam.cfg and bird_aggr.cfg) for BIRD.
 //
-// Import and Export are the authority. The adapter generates GoBGP's policies from the fields, and they must answer as these two for every route and
-// peer. All prefixes are masked, sorted and without duplicates; both families are in one list.
+// Import and Export are the authority: GoBGP asks them about every path, and plan about every prefix. All
+// prefixes are masked, sorted and without duplicates; both families are in one list.
 type Policies struct {
 	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this node.
 	NoExport []netip.Prefix
