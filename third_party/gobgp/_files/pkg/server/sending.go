@@ -12,8 +12,8 @@ import (
 )
 
 // serialize returns m as it goes out. An UPDATE that is too long is sent in two. Where its attributes
-// leave no room for a single prefix (RFC 4271 §9.2), cannot be serialized, or are of no use to the peer, it
-// withdraws the prefix, of which the peer may have an earlier route. The caller holds the lock.
+// leave no room for a single prefix (RFC 4271 §9.2), cannot be serialized, or are of no use to the
+// peer, it withdraws the prefix, of which the peer may have an earlier route. The caller holds the lock.
 func (h *fsmHandler) serialize(m *bgp.BGPMessage) ([]byte, error) {
 	b, err := m.Serialize(h.fsm.marshallingOptions)
 	update, ok := m.Body.(*bgp.BGPUpdate)
@@ -24,17 +24,19 @@ func (h *fsmHandler) serialize(m *bgp.BGPMessage) ([]byte, error) {
 		return b, err
 	}
 	if half := len(update.NLRI) / 2; half > 0 {
-		first, err := h.serialize(bgp.NewBGPUpdateMessage(update.WithdrawnRoutes, update.PathAttributes, update.NLRI[:half]))
+		attrs, nlri := update.PathAttributes, update.NLRI
+		first, err := h.serialize(bgp.NewBGPUpdateMessage(update.WithdrawnRoutes, attrs, nlri[:half]))
 		if err != nil {
 			return nil, err
 		}
-		rest, err := h.serialize(bgp.NewBGPUpdateMessage(nil, update.PathAttributes, update.NLRI[half:]))
+		rest, err := h.serialize(bgp.NewBGPUpdateMessage(nil, attrs, nlri[half:]))
 		return append(first, rest...), err
 	}
-	withdrawal := withdrawalFor(update)
-	h.fsm.logger.Warn("a route cannot be sent, and is withdrawn at the peer",
-		log.Fields{"Topic": "Peer", "Key": h.fsm.pConf.State.NeighborAddress, "Error": err, "Data": withdrawal})
-	return (&bgp.BGPMessage{Header: bgp.BGPHeader{Type: m.Header.Type}, Body: withdrawal}).Serialize(h.fsm.marshallingOptions)
+	w := withdrawalFor(update)
+	h.fsm.logger.Warn("a route cannot be sent, and is withdrawn at the peer", log.Fields{
+		"Topic": "Peer", "Key": h.fsm.pConf.State.NeighborAddress, "Error": err, "Data": w})
+	instead := bgp.NewBGPUpdateMessage(w.WithdrawnRoutes, w.PathAttributes, nil)
+	return instead.Serialize(h.fsm.marshallingOptions)
 }
 
 // withdrawalFor returns the withdrawal of what u announces. Prefixes of IPv4 are withdrawn where every
@@ -62,7 +64,8 @@ func (h *fsmHandler) reachable(u *bgp.BGPUpdate) bool {
 		if !ok || reach.Nexthop.To4() != nil {
 			continue
 		}
-		if reach.AFI == bgp.AFI_IP || reach.Nexthop.IsLinkLocalUnicast() && !reach.Nexthop.Equal(h.fsm.peerInfo.LocalAddress) {
+		elsewhere := !reach.Nexthop.Equal(h.fsm.peerInfo.LocalAddress)
+		if reach.AFI == bgp.AFI_IP || elsewhere && reach.Nexthop.IsLinkLocalUnicast() {
 			return false
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What Revise leaves of an UPDATE is in order, but for attributes that are missing, and its prefixes can be
-// decoded.
+// What Revise leaves of an UPDATE is in order, but for attributes that are missing, and its prefixes
+// can be decoded.
 func FuzzRevise(f *testing.F) {
 	for _, s := range []string{
 		"0000 0015 40010100400200400304c000020140050400000064 1a0a010000",
@@ -25,21 +25,23 @@ func FuzzRevise(f *testing.F) {
 		f.Add(b, true, true)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, four, external bool) {
-		s := &Session{Families: map[RouteFamily]BGPAddPathMode{RF_IPv4_UC: 0, RF_IPv6_UC: 0}, FourOctetAS: four, External: external}
+		families := map[RouteFamily]BGPAddPathMode{RF_IPv4_UC: 0, RF_IPv6_UC: 0}
+		s := &Session{Families: families, FourOctetAS: four, External: external}
 		before := bytes.Clone(body)
 		once, err := s.Revise(body)
 		if !bytes.Equal(body, before) {
 			t.Fatal("it wrote to its input")
 		}
-		if err != nil && err.(*MessageError).ErrorHandling == ERROR_HANDLING_SESSION_RESET {
+		if err != nil && err.(*MessageError).ErrorHandling == reset {
 			return
 		}
 		twice, err := s.Revise(once)
 		if err != nil || !bytes.Equal(once, twice) {
 			t.Fatalf("%x, and again %x, %v", once, twice, err)
 		}
-		m, err := ParseBGPBody(&BGPHeader{Type: BGP_MSG_UPDATE, Len: uint16(BGP_HEADER_LENGTH + len(once))}, once)
-		if e, ok := err.(*MessageError); ok && e.ErrorHandling > ERROR_HANDLING_TREAT_AS_WITHDRAW {
+		h := &BGPHeader{Type: BGP_MSG_UPDATE, Len: uint16(BGP_HEADER_LENGTH + len(once))}
+		m, err := ParseBGPBody(h, once)
+		if e, ok := err.(*MessageError); ok && e.ErrorHandling > withdraw {
 			if e.SubTypeCode != BGP_ERROR_SUB_UNRECOGNIZED_WELL_KNOWN_ATTRIBUTE {
 				t.Fatalf("%x: %v", once, err)
 			}
