@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/log"
+
+	"vpp-route-agent/bgp"
 )
 
 func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -101,6 +103,10 @@ func TestWhySessionsAreDown(t *testing.T) {
 			l.Info("Peer Up", peer)
 			l.Info("Peer Down", with("Reason", "read-failed"))
 		}, "the connection broke"},
+		{"sending panicked", func(l *logger) {
+			l.Error("sending panicked", with("Error", "index out of range (message.go:208)"))
+			l.Info("Peer Down", with("Reason", "notification-sent code 6(cease)"))
+		}, "sending panicked: index out of range (message.go:208)"},
 		{"another peer", func(l *logger) { l.Info("Peer Down", log.Fields{"Key": "192.0.2.2", "Reason": "read-failed"}) }, ""},
 	} {
 		ss := newSessions()
@@ -108,6 +114,36 @@ func TestWhySessionsAreDown(t *testing.T) {
 		c.say(&logger{log: quietLog(), sessions: ss})
 		if got := ss.snapshot()[addr("192.0.2.1")].lastError; got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// A peer that sends one malformed UPDATE after the other, or is to be sent what has no room, does not fill
+// the log. All are counted.
+func TestTroubleOfOneKindIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	ss := newSessions()
+	l := &logger{log: slog.New(slog.NewTextHandler(&out, nil)), sessions: ss}
+	for _, peer := range []string{"192.0.2.1", "192.0.2.2"} {
+		ss.add(addr(peer), false)
+		for range 3 {
+			l.Warn("Some attributes were discarded", log.Fields{"Key": peer, "Error": "AGGREGATOR"})
+			l.Warn("the received Update message was treated as withdraw", log.Fields{"Key": peer, "Error": "ORIGIN"})
+			l.Warn("a route cannot be sent, and is withdrawn at the peer", log.Fields{"Key": peer})
+		}
+		l.Warn("Some attributes were discarded", log.Fields{"Key": peer, "Error": "the decoder panicked: where"})
+		l.Error("sending panicked", log.Fields{"Key": peer, "Error": "where"})
+	}
+	var c bgp.Counters
+	ss.count(&c)
+	if want := (bgp.Counters{Revised: 14, Unsendable: 6, Panicked: 4}); c != want {
+		t.Errorf("counted %+v, not %+v", c, want)
+	}
+	for text, want := range map[string]int{
+		"discarded": 4, "treated as withdraw": 0, "cannot be sent": 2, "sending panicked": 2,
+	} {
+		if got := strings.Count(out.String(), text); got != want {
+			t.Errorf("%q is logged %d times, not %d:\n%s", text, got, want, &out)
 		}
 	}
 }

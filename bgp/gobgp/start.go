@@ -68,15 +68,3 @@ func anyAddresses() []netip.Addr {
 	}
 	return addrs
 }
-
-// sortedAddrs returns the addresses once each, unmapped, without zone, in order.
-func sortedAddrs(addrs []netip.Addr) []netip.Addr {
-	out := make([]netip.Addr, 0, len(addrs))
-	for _, a := range addrs {
-		if a.IsValid() {
-			out = append(out, a.Unmap().WithZone(""))
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
-}

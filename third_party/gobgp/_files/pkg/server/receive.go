@@ -5,21 +5,23 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
+	"net"
 
 	"github.com/osrg/gobgp/v3/pkg/log"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// recvMessageWithError reads a message, decodes it, validates it and makes its paths. A panic in any of
-// that concerns the message alone, which nobody else has seen yet: its sender loses the session.
+// recvMessageWithError reads a message, decodes it, validates it and makes its paths. A panic in any
+// of that concerns the message alone, which nobody else has seen yet: its sender loses the session.
 func (h *fsmHandler) recvMessageWithError() (m *fsmMsg, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = bgp.NewMessageError(bgp.BGP_ERROR_UPDATE_MESSAGE_ERROR, bgp.BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST,
-				nil, bgp.DecoderPanicked(v))
-			m = &fsmMsg{fsm: h.fsm, MsgType: fsmMsgBGPMessage, MsgSrc: h.fsm.pConf.State.NeighborAddress, MsgData: err}
+			err = bgp.NewMessageError(bgp.BGP_ERROR_UPDATE_MESSAGE_ERROR,
+				bgp.BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST, nil, bgp.DecoderPanicked(v))
+			peer := h.fsm.pConf.State.NeighborAddress
+			m = &fsmMsg{fsm: h.fsm, MsgType: fsmMsgBGPMessage, MsgSrc: peer, MsgData: err}
 			h.fsm.logger.Warn("Session will be reset due to malformed BGP message",
-				log.Fields{"Topic": "Peer", "Key": m.MsgSrc, "Error": err})
+				log.Fields{"Topic": "Peer", "Key": peer, "Error": err})
 		}
 	}()
 	return h.recvMessageUnguarded()
@@ -57,21 +59,23 @@ func readHeader(h *bgp.BGPHeader, b []byte) error {
 	return nil
 }
 
-// decode decodes a message that has its place in the state of the session.
-func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, options *bgp.MarshallingOption) (*bgp.BGPMessage, error) {
+// decode decodes a message that has its place in the state of the session. The error says what becomes
+// of it.
+func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, o *bgp.MarshallingOption) (*bgp.BGPMessage, error) {
 	if subcode := h.misplaced(hd.Type); subcode != 0 {
-		return &bgp.BGPMessage{Header: *hd}, bgp.NewMessageError(bgp.BGP_ERROR_FSM_ERROR, subcode, []byte{hd.Type},
-			"a message of this type has no place in the state of the session")
+		const why = "a message of this type has no place in the state of the session"
+		return &bgp.BGPMessage{Header: *hd},
+			bgp.NewMessageError(bgp.BGP_ERROR_FSM_ERROR, subcode, []byte{hd.Type}, why)
 	}
 	if hd.Type != bgp.BGP_MSG_UPDATE {
-		return bgp.ParseBGPBody(hd, body, options)
+		return bgp.ParseBGPBody(hd, body, o)
 	}
 	revised, err := h.session().Revise(body)
 	if handlingOf(err) == bgp.ERROR_HANDLING_SESSION_RESET {
 		return &bgp.BGPMessage{Header: *hd}, err
 	}
 	hd.Len = uint16(bgp.BGP_HEADER_LENGTH + len(revised))
-	m, err2 := bgp.ParseBGPBody(hd, revised, options)
+	m, err2 := bgp.ParseBGPBody(hd, revised, o)
 	if handlingOf(err2) > handlingOf(err) {
 		err = err2
 	}
@@ -81,11 +85,12 @@ func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, options *bgp.Marshal
 	if handlingOf(err) < bgp.ERROR_HANDLING_TREAT_AS_WITHDRAW {
 		bgp.Faithful(m.Body.(*bgp.BGPUpdate), revised)
 	}
-	if handlingOf(err) > bgp.ERROR_HANDLING_ATTRIBUTE_DISCARD || err == nil && len(revised) == len(body) {
+	changed := err != nil || len(revised) != len(body)
+	if !changed || handlingOf(err) > bgp.ERROR_HANDLING_ATTRIBUTE_DISCARD {
 		return m, err
 	}
 	if empty, _ := m.Body.(*bgp.BGPUpdate).IsEndOfRib(); empty {
-		// An UPDATE of which nothing is left is no End-of-RIB. Like a KEEPALIVE, it says that the peer lives.
+		// An UPDATE of which nothing is left is no End-of-RIB. It says that the peer lives.
 		if err != nil {
 			h.handlingError(m, err, true)
 		}
@@ -107,18 +112,18 @@ func (h *fsmHandler) session() *bgp.Session {
 	h.fsm.lock.RLock()
 	defer h.fsm.lock.RUnlock()
 	confederation := h.fsm.pConf.IsConfederationMember(h.fsm.gConf)
-	local, remote := h.fsm.peerInfo.LocalAddress, h.fsm.peerInfo.Address
+	loopback := func(a net.IP) bool { return a.To4() != nil && a.IsLoopback() }
 	return &bgp.Session{
 		Families:      h.fsm.rfMap,
 		External:      h.fsm.pConf.IsEBGPPeer(h.fsm.gConf) && !confederation,
 		Confederation: h.fsm.gConf.Confederation.Config.Enabled,
 		FourOctetAS:   !h.fsm.twoByteAsTrans,
-		Loopback:      local.To4() != nil && remote.To4() != nil && local.IsLoopback() && remote.IsLoopback(),
+		Loopback:      loopback(h.fsm.peerInfo.LocalAddress) && loopback(h.fsm.peerInfo.Address),
 	}
 }
 
-// misplaced returns how a peer is told of a message that the state of the session has no place for, 0 if
-// it has one (RFC 4271 §8.2.2, RFC 6608 §3).
+// misplaced returns how a peer is told of a message that the state of the session has no place for, 0
+// if it has one (RFC 4271 §8.2.2, RFC 6608 §3).
 func (h *fsmHandler) misplaced(kind uint8) uint8 {
 	h.fsm.lock.RLock()
 	state := h.fsm.state
@@ -135,8 +140,8 @@ func (h *fsmHandler) misplaced(kind uint8) uint8 {
 	return 0
 }
 
-// announces reports whether u names a route. What is wrong with it may have hidden those that it was to
-// name, if it does not, so that none would be withdrawn (RFC 7606 §5.2).
+// announces reports whether u names a route. If it does not, what is wrong with it may have hidden those
+// that it was to name, and none would be withdrawn (RFC 7606 §5.2).
 func announces(u *bgp.BGPUpdate) bool {
 	for _, a := range u.PathAttributes {
 		if reach, ok := a.(*bgp.PathAttributeMpReachNLRI); ok && len(reach.Value) > 0 {

@@ -18,8 +18,9 @@ func TestReceivingPanics(t *testing.T) {
 	f.state = bgp.BGP_FSM_ESTABLISHED
 	f.peerInfo = nil // what nobody expects
 	ours, theirs := net.Pipe()
-	h := &fsmHandler{fsm: f, conn: ours, stateReasonCh: make(chan fsmStateReason, 2), holdTimerResetCh: make(chan bool, 2)}
-	b, err := bgp.NewBGPUpdateMessage(nil, nil, []*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(26, "10.1.0.0")}).Serialize()
+	h := &fsmHandler{fsm: f, conn: ours, stateReasonCh: make(chan fsmStateReason, 2)}
+	prefix := bgp.NewIPAddrPrefix(26, "10.1.0.0")
+	b, err := bgp.NewBGPUpdateMessage(nil, nil, []*bgp.IPAddrPrefix{prefix}).Serialize()
 	if err != nil {
 		t.Fatal(err)
 	}

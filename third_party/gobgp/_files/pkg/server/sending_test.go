@@ -19,7 +19,7 @@ import (
 
 // A panic while messages are packed, or serialized under the lock, ends the session with a NOTIFICATION.
 func TestSendingPanics(t *testing.T) {
-	update := &bgp.BGPMessage{Header: bgp.BGPHeader{Type: bgp.BGP_MSG_UPDATE}, Body: (*bgp.BGPUpdate)(nil)}
+	update := bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{nil}, nil)
 	for name, poison := range map[string]*fsmOutgoingMsg{
 		"packing":     {Paths: []*table.Path{nil}},
 		"serializing": {Notification: update},
@@ -29,14 +29,16 @@ func TestSendingPanics(t *testing.T) {
 		conf.Timers.State.NegotiatedHoldTime = 90
 		f := newFSM(&oc.Global{}, conf, log.NewDefaultLogger())
 		ours, theirs := net.Pipe()
-		h := &fsmHandler{fsm: f, conn: ours, outgoing: channels.NewInfiniteChannel(), stateReasonCh: make(chan fsmStateReason, 2)}
+		h := &fsmHandler{fsm: f, conn: ours, stateReasonCh: make(chan fsmStateReason, 2)}
+		h.outgoing = channels.NewInfiniteChannel()
 		var wg sync.WaitGroup
 		wg.Add(1)
 		go h.sendMessageloop(context.Background(), &wg)
 		h.outgoing.In() <- poison
 		theirs.SetReadDeadline(time.Now().Add(5 * time.Second))
 		b := make([]byte, 21)
-		if _, err := theirs.Read(b); err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION || b[19] != bgp.BGP_ERROR_CEASE {
+		_, err := theirs.Read(b)
+		if err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION || b[19] != bgp.BGP_ERROR_CEASE {
 			t.Errorf("%s: the peer reads %x, %v", name, b, err)
 		}
 		if n, err := theirs.Read(b); err == nil {
