@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -307,5 +308,34 @@ func TestSecondConnectionIsTheRestart(t *testing.T) {
 		if !s.Established || !s.Since.Equal(since[o.local]) || s.LastError != "" {
 			t.Errorf("%s: state %+v", o.name, s)
 		}
+	}
+}
+
+// What comes in OPEN's place on a connection is answered, counted and shown.
+func TestFirstMessageIsNoOpen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind      uint8
+		body      string
+		told      string
+		malformed int
+	}{
+		"of an unknown type": {0xff, "", "1/3", 1},
+		"too long":           {packet.BGP_MSG_OPEN, strings.Repeat("x", 5000), "1/2", 1},
+		"KEEPALIVE":          {packet.BGP_MSG_KEEPALIVE, "", "5/1", 1},
+		"OPEN cut short":     {packet.BGP_MSG_OPEN, "\x04\xfc", "1/2", 1},
+		"of another AS":      {packet.BGP_MSG_OPEN, "\x04\xfc\x01\x00\x5a\x09\x09\x09\x5a\x00", "2/2", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newLab(t).node(64512)
+			n.farPeer("127.0.0.90", 64512)
+			set(t, n)
+			b := dialBare(t, n, "127.0.0.90", "")
+			b.bytes(tc.kind, []byte(tc.body))
+			b.expect("OPEN", tc.told, "closed")
+			eventually(t, "counted", tc.malformed, func() int { return n.Counters().Malformed })
+			if n.farState("127.0.0.90").LastError == "the peer has not dialled" {
+				t.Error("status does not say why")
+			}
+		})
 	}
 }

@@ -102,23 +102,14 @@ func (h *holdout) peer(sp bgp.Speaker) *api.Peer {
 	}
 }
 
-// connect tries until GoBGP answers our OPEN. At first it is idle, which takes connections only to close them.
+// connect returns when GoBGP has answered our OPEN.
 func (h *holdout) connect(ctx context.Context, sp bgp.Speaker) error {
 	ctx, cancel := context.WithTimeout(ctx, holdoutPatience)
 	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := h.open(ctx, sp)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("gobgp: holdout at %s: %w", h.addr, err)
-		}
+	if err := h.open(ctx, sp); err != nil {
+		return fmt.Errorf("gobgp: holdout at %s: %w", h.addr, err)
 	}
+	return nil
 }
 
 func (h *holdout) open(ctx context.Context, sp bgp.Speaker) (err error) {

@@ -162,7 +162,7 @@ func (fsm *fsm) exchangeOpen(conn *net.TCPConn) (*candidate, error) {
 	}
 	fsm.bgpMessageStateUpdate(bgp.BGP_MSG_OPEN, false)
 	if c.open, err = readOpen(conn); err != nil {
-		return nil, err
+		return nil, &errUnread{err}
 	}
 	fsm.bgpMessageStateUpdate(c.open.Header.Type, true)
 	switch body := c.open.Body.(type) {
@@ -176,6 +176,11 @@ func (fsm *fsm) exchangeOpen(conn *net.TCPConn) (*candidate, error) {
 	}
 	return c, conn.SetDeadline(time.Time{})
 }
+
+// errUnread is that OPEN did not come, or not as it should.
+type errUnread struct{ error }
+
+func (e *errUnread) Unwrap() error { return e.error }
 
 type errNotified struct{ *bgp.BGPNotification }
 
@@ -217,11 +222,15 @@ func (fsm *fsm) giveUp(conn net.Conn, err error) {
 	up := fsm.state == bgp.BGP_FSM_ESTABLISHED
 	fsm.lock.RUnlock()
 	var sent *bgp.MessageError
+	var unread *errUnread
 	var received *errNotified
 	switch {
 	case up:
 		fsm.logger.Info("Closed an accepted connection", fields)
 	case errors.As(err, &sent):
+		if errors.As(err, &unread) && sent.TypeCode != bgp.BGP_ERROR_HOLD_TIMER_EXPIRED {
+			fsm.logger.Warn("Session will be reset due to malformed BGP message", fields)
+		}
 		fields["Data"] = sent
 		fsm.logger.Warn("sent notification", fields)
 	case errors.As(err, &received):
