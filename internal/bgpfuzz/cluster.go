@@ -355,13 +355,13 @@ func (c *cluster) startFRR(ctx context.Context, name string, last, as int) (*frr
 	}
 	for _, up := range []string{"10.0.0.1", "fd00::1"} {
 		lines = append(lines, fmt.Sprintf("neighbor %s remote-as %d", up, localAS),
-			"neighbor "+up+" timers connect 1",
-			// or FRR sends everything back, with a path that may no longer fit
-			"neighbor "+up+" sender-as-path-loop-detection")
+			"neighbor "+up+" timers connect 1")
 	}
 	for i, up := range []string{"10.0.0.1", "fd00::1"} {
 		family := []string{"ipv4", "ipv6"}[i]
-		lines = append(lines, "address-family "+family+" unicast", "neighbor "+up+" activate")
+		lines = append(lines, "address-family "+family+" unicast", "neighbor "+up+" activate",
+			// FRR sends back what it hears by eBGP, and does not survive that it does not fit then.
+			"neighbor "+up+" filter-list own out")
 		n := 1
 		if as != localAS {
 			n = bulk
@@ -375,6 +375,7 @@ func (c *cluster) startFRR(ctx context.Context, name string, last, as int) (*frr
 		}
 		lines = append(lines, "exit-address-family")
 	}
+	lines = append(lines, "exit", "bgp as-path access-list own permit ^$")
 	config := netlab.FRRConfig{BGP: strings.Join(lines, "\n") + "\n"}
 	frr, err := c.lab.StartFRR(ctx, c.programs.frr, ns, name, config)
 	f := &frrSpeaker{frr, name, as}
