@@ -106,7 +106,7 @@ func TestWhySessionsAreDown(t *testing.T) {
 		{"sending panicked", func(l *logger) {
 			l.Error("sending panicked", with("Error", "index out of range (message.go:208)"))
 			l.Info("Peer Down", with("Reason", "notification-sent code 6(cease)"))
-		}, "sending panicked: index out of range (message.go:208)"},
+		}, "GoBGP panicked: while sending: index out of range (message.go:208)"},
 		{"another peer", func(l *logger) { l.Info("Peer Down", log.Fields{"Key": "192.0.2.2", "Reason": "read-failed"}) }, ""},
 	} {
 		ss := newSessions()
