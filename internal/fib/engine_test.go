@@ -522,6 +522,7 @@ func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 			r.Learn(p, via("10.0.1.2"))
 		}
 		r.SetRoutes(route.External, external)
+		time.Sleep(time.Second) // the engine may be between two batches
 		synctest.Wait()
 		r.dp.takeOps()
 		f := node("a")
