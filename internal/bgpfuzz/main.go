@@ -162,6 +162,9 @@ func (s settings) fuzz(ctx context.Context, kept []scenario) error {
 		return generate(s.seed, i), !s.length.spent(i, time.Since(start))
 	})
 	fmt.Fprintln(s.out, "bgpfuzz:", &r.measured)
+	for _, text := range r.survived {
+		fmt.Fprintln(s.out, "bgpfuzz: survived:", text)
+	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}

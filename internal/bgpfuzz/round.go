@@ -27,6 +27,8 @@ type round struct {
 	mu       sync.Mutex // guards the following
 	played   []*playing // since the tables were compared
 	suspects []scenario // of the finding
+
+	survived []string // panics that the reflector recovered from, each once
 }
 
 // playing is a scenario in play, or one that was.
@@ -41,6 +43,7 @@ func (r *round) play(outer context.Context, next func(int) (scenario, bool)) (er
 		return err
 	}
 	defer func() {
+		r.survived = r.reflector.panics()
 		if err != nil && outer.Err() == nil {
 			err = errors.Join(err, r.keepLogs())
 		}
