@@ -23,7 +23,7 @@ func generate(seed uint64, i int) scenario {
 		if n -= p.weight; n < 0 {
 			p.write(w)
 			name := fmt.Sprintf("seed %d, number %d, %s", seed, i, p.name)
-			return scenario{name: name, steps: w.steps}
+			return scenario{name: name, generated: true, steps: w.steps}
 		}
 	}
 	panic("bgpfuzz: weights do not add up")
