@@ -23,7 +23,7 @@ func generate(seed uint64, i int) scenario {
 		if n -= p.weight; n < 0 {
 			p.write(w)
 			name := fmt.Sprintf("seed %d, number %d, %s", seed, i, p.name)
-			return scenario{name: name, steps: w.steps}
+			return scenario{name: name, generated: true, steps: w.steps}
 		}
 	}
 	panic("bgpfuzz: weights do not add up")
@@ -46,6 +46,9 @@ var plots = []struct {
 	{"slow reader", 3, (*writer).slow},
 	{"return under another identifier", 3, (*writer).another},
 	{"we are dialled", 3, (*writer).dialled},
+	{"silence", 2, (*writer).silence},
+	{"flood", 2, (*writer).flood},
+	{"piece by piece", 3, (*writer).pieces},
 	{"HTTP and gRPC", 4, (*writer).web},
 }
 
@@ -437,6 +440,63 @@ func (w *writer) dialled() {
 		w.send(pick(w.dice, []string{"a", "b"}), w.openOf(s).encode())
 	}
 	w.wait("a", 100*time.Millisecond)
+	w.end("a")
+}
+
+// silence lets the hold timer expire, in OpenConfirm or in Established.
+func (w *writer) silence() {
+	who, s := w.attacker(1)
+	w.to("a", dial, who)
+	o := w.openOf(s)
+	o.hold = uint16(3 + w.IntN(2)) // 3 s is the least, RFC 4271 §4.2
+	if w.in(2) {
+		o.capabilities = append(o.capabilities, w.gracefulRestart(s))
+	}
+	w.send("a", o.encode())
+	if !w.in(4) {
+		w.await("a", msgKeepalive)
+		w.send("a", keepalive)
+		w.send("a", w.dice.update(s).encode())
+	}
+	w.wait("a", time.Duration(o.hold)*time.Second+500*time.Millisecond)
+	w.end("a")
+}
+
+// flood announces many prefixes, with a few attributes each, and withdraws some of them.
+func (w *writer) flood() {
+	who, s := w.attacker(1)
+	w.establish("a", who, s)
+	for range 1 + w.IntN(100) {
+		u := update{attributes: s.mandatory()}
+		if s.six {
+			nlri := w.prefixes(true, s.addPath, 100)
+			value := append(unicast6.append(nil), w.nextHop(unicast6)...)
+			u.attributes = append(u.attributes,
+				attribute{flags: optional, kind: 14, value: slices.Concat(value, []byte{0}, nlri)})
+		} else {
+			u.nlri, u.withdrawn = w.prefixes(false, s.addPath, 100), w.prefixes(false, s.addPath, 20)
+		}
+		u.attributes = append(u.attributes, attribute{flags: optional, kind: 4, value: u32(w.Uint32())})
+		w.send("a", u.encode())
+	}
+	w.wait("a", time.Duration(w.IntN(200))*time.Millisecond)
+	w.end("a")
+}
+
+// pieces sends messages cut where no message ends, with pauses between.
+func (w *writer) pieces() {
+	who, s := w.attacker(1)
+	w.to("a", dial, who)
+	all := slices.Concat(w.openOf(s).encode(), keepalive)
+	for range 1 + w.IntN(4) {
+		all = append(all, w.flawed(s)...)
+	}
+	for len(all) > 0 {
+		n := min(len(all), 1+w.IntN(1+w.IntN(len(all))))
+		w.send("a", all[:n])
+		w.wait("a", time.Duration(w.IntN(30))*time.Millisecond)
+		all = all[n:]
+	}
 	w.end("a")
 }
 

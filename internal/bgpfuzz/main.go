@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"os"
@@ -147,21 +148,20 @@ func readCorpus(files []string, folder string) (all []scenario, err error) {
 
 // fuzz plays the corpus, then scenarios of the seed, and reports the first finding.
 func (s settings) fuzz(ctx context.Context, kept []scenario) error {
-	start := time.Now()
 	fmt.Fprintf(s.out, "bgpfuzz: %d scenarios of the corpus, then seed %d for %s\n",
 		len(kept), s.seed, &s.length)
 	r := &round{settings: s}
-	err := r.play(ctx, func(i int) (scenario, bool) {
-		if i < len(kept) {
-			return kept[i], true
-		}
-		i -= len(kept)
+	var start time.Time
+	err := r.play(ctx, list(kept), func(i int) (scenario, bool) {
 		if i == 0 {
 			start = time.Now() // the corpus takes as long as it takes
 		}
 		return generate(s.seed, i), !s.length.spent(i, time.Since(start))
 	})
 	fmt.Fprintln(s.out, "bgpfuzz:", &r.measured)
+	for _, text := range r.survived {
+		fmt.Fprintln(s.out, "bgpfuzz: survived:", text)
+	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
@@ -171,21 +171,27 @@ func (s settings) fuzz(ctx context.Context, kept []scenario) error {
 	return errors.Join(err, s.keep(ctx, r.suspects))
 }
 
-// keep writes down what a finding may be due to.
+// keep writes down what a finding may be due to: in the corpus if it is one scenario for sure, which is not
+// there yet.
 func (s settings) keep(ctx context.Context, suspects []scenario) error {
+	folder := s.found
 	if s.shrink {
-		suspects = s.shrunk(ctx, suspects)
+		if suspects = s.shrunk(ctx, suspects); len(suspects) == 1 && suspects[0].generated {
+			folder = s.corpus
+		}
 	}
-	if err := os.MkdirAll(s.found, 0o755); err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for i, suspect := range suspects {
+	err := fmt.Errorf("it was one of %d scenarios, or several", len(suspects))
+	for _, suspect := range suspects {
 		suspect.about = append(suspect.about, suspect.name)
-		file := filepath.Join(s.found, fmt.Sprintf("%d-%03d.txt", os.Getpid(), i))
-		if err := os.WriteFile(file, []byte(suspect.String()), 0o644); err != nil {
+		text := suspect.String()
+		file := filepath.Join(folder, fmt.Sprintf("found-%08x.txt", crc32.ChecksumIEEE([]byte(text))))
+		err = fmt.Errorf("%w\n%s", err, file)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("it was one of %d scenarios, or several: %s/%d-*.txt",
-		len(suspects), s.found, os.Getpid())
+	return err
 }

@@ -27,6 +27,8 @@ type round struct {
 	mu       sync.Mutex // guards the following
 	played   []*playing // since the tables were compared
 	suspects []scenario // of the finding
+
+	survived []string // panics that the reflector recovered from, each once
 }
 
 // playing is a scenario in play, or one that was.
@@ -35,12 +37,26 @@ type playing struct {
 	ended time.Time
 }
 
-// play takes scenarios from next until there are none, and returns the first finding.
-func (r *round) play(outer context.Context, next func(int) (scenario, bool)) (err error) {
+// source hands out scenarios by their number, until there are none.
+type source func(i int) (s scenario, ok bool)
+
+func list(all []scenario) source {
+	return func(i int) (scenario, bool) {
+		if i >= len(all) {
+			return scenario{}, false
+		}
+		return all[i], true
+	}
+}
+
+// play plays what one source after the other has, and returns the first finding. Sources are not mixed:
+// claims of the corpus hold only where no other scenario has the same prefixes.
+func (r *round) play(outer context.Context, sources ...source) (err error) {
 	if r.cluster, err = newCluster(outer, r.settings.programs, r.log); err != nil {
 		return err
 	}
 	defer func() {
+		r.survived = r.reflector.panics()
 		if err != nil && outer.Err() == nil {
 			err = errors.Join(err, r.keepLogs())
 		}
@@ -59,16 +75,16 @@ func (r *round) play(outer context.Context, next func(int) (scenario, bool)) (er
 			stop(err)
 		}
 	})
-	for i := 0; ctx.Err() == nil; {
-		more := r.stretch(ctx, stop, &i, next)
-		if ctx.Err() == nil {
+	for _, from := range sources {
+		for i, more := 0, true; more && ctx.Err() == nil; {
+			more = r.stretch(ctx, stop, &i, from)
+			if ctx.Err() != nil {
+				break
+			}
 			if err := r.inspect(ctx, !more); err != nil && ctx.Err() == nil && !r.died() {
 				r.accuse(func(*playing) bool { return true })
 				stop(err)
 			}
-		}
-		if !more {
-			break
 		}
 	}
 	if ctx.Err() == nil {
@@ -94,7 +110,7 @@ func (r *round) accuse(guilty func(*playing) bool) {
 // stretch plays scenarios beside each other, from number i on, until it is time to compare the tables
 // or there are no more.
 func (r *round) stretch(
-	ctx context.Context, stop context.CancelCauseFunc, i *int, next func(int) (scenario, bool),
+	ctx context.Context, stop context.CancelCauseFunc, i *int, from source,
 ) (more bool) {
 	r.mu.Lock()
 	r.played = nil
@@ -105,7 +121,7 @@ func (r *round) stretch(
 		if time.Since(start) > inspectEvery {
 			return true
 		}
-		s, ok := next(*i)
+		s, ok := from(*i)
 		if !ok {
 			return false
 		}
@@ -205,20 +221,18 @@ func (r *round) flush(ctx context.Context) error {
 
 // shrunk leaves out scenarios, and then steps of each, as long as there is a finding without them.
 func (s settings) shrunk(ctx context.Context, suspects []scenario) []scenario {
-	fails := func(list []scenario) bool {
+	fails := func(some []scenario) bool {
 		r := &round{settings: s}
-		err := r.play(ctx, func(i int) (scenario, bool) {
-			if i >= len(list) {
-				return scenario{}, false
-			}
-			return list[i], true
-		})
+		err := r.play(ctx, list(some))
 		fmt.Fprintf(s.out, "bgpfuzz: %d scenarios, %d steps in the first: %.200v\n",
-			len(list), len(list[0].steps), err)
+			len(some), len(some[0].steps), err)
 		return err != nil && len(r.suspects) > 0 && ctx.Err() == nil
 	}
 	suspects = shrink(suspects, fails)
 	for i := range suspects {
+		if !suspects[i].generated {
+			continue // what it claims fails without the steps before, whatever was wrong
+		}
 		suspects[i].steps = shrink(suspects[i].steps, func(steps []step) bool {
 			with := slices.Clone(suspects)
 			with[i].steps = steps

@@ -14,9 +14,10 @@ import (
 // scenario is what attackers do, one step after the other: on connections to the reflector, each with a
 // name. In a file it has a line for each step; docs/fuzzing.md has the language.
 type scenario struct {
-	name  string
-	about []string // comments
-	steps []step
+	name      string
+	generated bool     // by a seed
+	about     []string // comments
+	steps     []step
 }
 
 // step is one line. Which fields matter, the verb says.

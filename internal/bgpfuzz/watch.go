@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,6 +128,19 @@ func (c *cluster) relay(ctx context.Context, m *measured) error {
 		m.mu.Unlock()
 	}
 	return nil
+}
+
+var panicText = regexp.MustCompile(`panicked: [^"\\]+`)
+
+// panics are those that an agent has logged and survived, each once.
+func (a *agent) panics() []string {
+	text, err := os.ReadFile(a.LogPath())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	all := panicText.FindAllString(string(text), -1)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // lastWords is how an agent ended, and what its log has to say to that.
