@@ -245,6 +245,7 @@ func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 		with.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
 		n.wantHops("10.1.0.0/26")
 		with.close()
+		eventually(t, "down", false, func() bool { return n.farState(peer).Established })
 
 		without := dialFar(t, n, peer, 64512, 90, true, caps...)
 		without.announce("10.1.0.0/26", "192.0.2.1")

@@ -57,6 +57,7 @@ func TestLatePeerIsToldOfTheRestart(t *testing.T) {
 
 	// Who was there already is told of no restart when it comes again.
 	late.close()
+	eventually(t, "down", false, func() bool { return n.farState("127.0.0.72").Established })
 	again := dialFar(t, n, "127.0.0.72", 64512, 90, true, gracefulCap(true))
 	if restarted, _ := again.toldOfRestart(); restarted {
 		t.Error("told of the restart twice")

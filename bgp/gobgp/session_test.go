@@ -265,6 +265,7 @@ func TestHoldTimerExpiryDropsPaths(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 	f.close()
+	eventually(t, "down", false, func() bool { return n.farState("127.0.0.90").Established })
 	again := dialFar(t, n, "127.0.0.90", 64512, 90, true, gracefulCap(false))
 	again.announce("10.3.0.0/26", "192.0.2.3")
 	n.wantHops("10.3.0.0/26", "192.0.2.3")
@@ -322,6 +323,7 @@ func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
 	f.endOfRIB()
 	n.wantHops("10.3.1.0/26", "192.0.2.97")
 	f.close()
+	eventually(t, "down", false, func() bool { return n.farState("127.0.0.97").Established })
 
 	f = dialFar(t, n, "127.0.0.97", 64512, 90, true)
 	f.announce("10.3.0.0/26", "192.0.2.97")
@@ -360,6 +362,7 @@ func TestPeerReturnsAndIsNeverComplete(t *testing.T) {
 		f.endOfRIB()
 		n.wantHops(prefix, "192.0.2.1")
 		f.close()
+		eventually(t, "down", false, func() bool { return n.farState(peer).Established })
 	}
 	since := map[string]time.Time{}
 	for peer := range prefixes {
