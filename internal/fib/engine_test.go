@@ -37,6 +37,14 @@ func (d *fake) printOps() []string {
 	return out
 }
 
+// idle waits until all inputs are taken. After many looks at the inbox the engine pauses before
+// the next one, and how many looks a loop of inputs makes is up to the scheduler.
+func (r *running) idle() {
+	synctest.Wait()
+	time.Sleep(paceInterval)
+	synctest.Wait()
+}
+
 func (r *running) state(k string) (out Entry) {
 	synctest.Wait()
 	entries := slices.DeleteFunc(r.Entries(pfx(k)), func(e Entry) bool { return e.Key.Prefix != pfx(k) })
@@ -306,7 +314,7 @@ func TestRestartOfTheAgentIsQuiet(t *testing.T) {
 			r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)), via("10.0.0.2", "10.0.1.2"))
 		}
 		r.SetRoutes(route.Own, []route.Route{drop("10.2.0.0/26")})
-		synctest.Wait()
+		r.idle()
 		r.dp.takeOps()
 		lists := r.dp.lists
 
@@ -318,6 +326,7 @@ func TestRestartOfTheAgentIsQuiet(t *testing.T) {
 			r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)), via("10.0.0.2", "10.0.1.2"))
 		}
 		r.SetRoutes(route.Own, []route.Route{drop("10.2.0.0/26")})
+		r.idle()
 		check(t, "unchanged routes", r.dp.printOps())
 		if !r.Programmed(own("10.2.0.0/26")) {
 			t.Error("an adopted own route is acknowledged")
@@ -455,7 +464,7 @@ func TestNothingIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 		for i := range routes {
 			r.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32), via("10.0.1.2"))
 		}
-		synctest.Wait()
+		r.idle()
 		r.dp.takeOps()
 		f := node("a")
 		f.Interfaces[1].Up = false

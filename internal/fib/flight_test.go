@@ -17,7 +17,7 @@ func (r *running) learnHosts(n int, hop string) {
 	for i := range n {
 		r.Learn(host(i), via(hop))
 	}
-	synctest.Wait()
+	r.idle()
 }
 
 func (d *fake) hangs(yes bool) {
@@ -108,7 +108,7 @@ func TestABatchBehindABrokenOneIsNotCarriedOut(t *testing.T) {
 				r.Learn(host(i), nil)
 			}
 		}
-		synctest.Wait()
+		r.idle()
 		if n := r.Stats().Batches; n < 3 {
 			t.Fatalf("%d batches: none waits behind another", n)
 		}

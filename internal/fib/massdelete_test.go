@@ -153,12 +153,13 @@ func TestWhatIsNeverHeld(t *testing.T) {
 			for _, b := range blocks(0, 200) {
 				r.Learn(b.Prefix, via("10.0.0.3"))
 			}
-			synctest.Wait()
+			r.idle()
 			r.SetRoutes(route.Etcd, nil)
 			r.expect(t, "learned", "200 put, 0 deleted", 0)
 			for _, b := range blocks(0, 200) {
 				r.Learn(b.Prefix, nil)
 			}
+			r.idle()
 			r.expect(t, "withdrawn", "0 put, 200 deleted", 0)
 		})
 	})
