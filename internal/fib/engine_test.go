@@ -833,6 +833,21 @@ func TestServicesAreKeptOut(t *testing.T) {
 	})
 }
 
+// A route that is kept out covers no next hop any more, and did so before although it is not
+// usable itself: as in BIRD, the longest match among all routes counts.
+func TestNextHopsAmongServicesAreLookedAtAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.Learn(pfx("10.96.0.0/12"), via("10.0.0.1")) // our own address
+		r.Learn(pfx("10.5.0.0/24"), via("10.97.0.1"))
+		check(t, "behind a route of ours", r.dp.printOps())
+		r.KeepOut([]netip.Prefix{pfx("10.96.0.0/12")})
+		check(t, "kept out", r.dp.printOps(), "put 10.5.0.0/24 via 10.97.0.1")
+		r.KeepOut(nil)
+		check(t, "let in", r.dp.printOps(), "del 10.5.0.0/24")
+	})
+}
+
 func TestUnwritableJournalIsShownAndNotBelieved(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		path := r.Engine.journal.Path

@@ -188,7 +188,16 @@ func (t *table) touchKey(k route.Key) {
 	}
 }
 
-// touchGuarded makes the keys dirty that contain an address which is guarded differently. What the guard refuses carries no next hops.
+// guardAnew selects e again after the guard's ranges or addresses changed. What the guard refuses
+// covers no next hops either.
+func (t *table) guardAnew(e *entry) {
+	t.touch(e)
+	for _, hop := range slices.Clone(t.hops.inside(e.key)) {
+		t.correct(hop)
+	}
+}
+
+// touchGuarded makes the keys dirty that contain an address which is guarded differently.
 func (t *table) touchGuarded(before, after []guarded) {
 	changed := make(map[guarded]int)
 	for _, g := range before {
@@ -201,12 +210,8 @@ func (t *table) touchGuarded(before, after []guarded) {
 		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ { // a default route is never refused
 			p, err := g.Address.Prefix(bits)
 			for _, e := range t.both(route.Key{Table: g.Table, Prefix: p}) {
-				if err != nil || e == nil {
-					continue
-				}
-				t.touch(e)
-				for _, hop := range slices.Clone(t.hops.inside(e.key)) {
-					t.correct(hop)
+				if err == nil && e != nil {
+					t.guardAnew(e)
 				}
 			}
 		}

@@ -414,7 +414,7 @@ func (t *table) keepOut(services []netip.Prefix) {
 	for k, e := range t.entries {
 		lies := func(r netip.Prefix) bool { return r.Bits() <= k.Prefix.Bits() && r.Contains(k.Prefix.Addr()) }
 		if slices.ContainsFunc(old, lies) != slices.ContainsFunc(services, lies) {
-			t.touch(e)
+			t.guardAnew(e)
 		}
 	}
 }

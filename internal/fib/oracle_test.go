@@ -13,6 +13,7 @@ type world struct {
 	facts       route.Facts
 	wants       map[route.Key]map[route.Origin]Candidate
 	own, peers  []netip.Addr
+	services    []netip.Prefix
 	resolutions map[NextHop]route.Resolution // by foreign routes alone
 }
 
@@ -32,7 +33,7 @@ func (w *world) want(k route.Key, c Candidate) {
 
 // fib is the dumb loop over all keys: what shall be in the data plane.
 func (w *world) fib() map[route.Key]route.Route {
-	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.resolutions, Covered: w.covered()}
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services, Resolutions: w.resolutions, Covered: w.covered()}
 	out := make(map[route.Key]route.Route)
 	for range 2 { // whether BGP forwards does not depend on etcd, so the second round knows all covers
 		bgp := out
@@ -61,7 +62,7 @@ func (w *world) fib() map[route.Key]route.Route {
 // covered finds the next hops that would be reached through what we want ourselves.
 func (w *world) covered() map[NextHop]Cover {
 	out := make(map[NextHop]Cover)
-	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Resolutions: w.resolutions}
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services, Resolutions: w.resolutions}
 	for n, r := range w.resolutions {
 		best := -1
 		_, subnet, connected := w.facts.Connected(n.Table, n.Address)

@@ -186,6 +186,23 @@ func (w *walker) protect() {
 	w.e.Protect(w.w.own, w.w.peers)
 }
 
+func (w *walker) keepOut() {
+	pick := rapid.SliceOfNDistinct(rapid.SampledFrom(walkPrefixes), 0, 3, rapid.ID)
+	w.w.services = nil
+	for _, s := range pick.Draw(w.t, "services") {
+		w.w.services = append(w.w.services, pfx(s))
+	}
+	w.e.KeepOut(w.w.services)
+}
+
+func (w *walker) follow() {
+	var hops []netip.Addr
+	for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkHops4), 0, 3).Draw(w.t, "followed") {
+		hops = append(hops, addr(s))
+	}
+	w.e.FollowOutgoing(hops)
+}
+
 // foreign adds or removes somebody else's route; the data plane has no event for that.
 func (w *walker) foreign() {
 	k := key(rapid.SampledFrom([]string{"0.0.0.0/0", "10.9.0.0/16", "10.8.0.0/15", "10.77.0.0/25", "fd09::/32"}).Draw(w.t, "foreign"))
@@ -303,6 +320,7 @@ func (w *walker) restartAgent() {
 		w.hand(o)
 	}
 	w.e.Protect(w.w.own, w.w.peers)
+	w.e.KeepOut(w.w.services)
 	for k, wants := range w.w.wants {
 		if c, ok := wants[route.BGP]; ok {
 			w.e.LearnPreferred(k.Prefix, c.Paths, w.prefs[k.Prefix])
@@ -524,7 +542,7 @@ func walk(t *rapid.T, journal string) {
 	w.e.SetNormal(w.normal, w.normal)
 	defer func() { w.heal(); w.e.stop() }()
 	steps := map[string]func(){
-		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes, "protect": w.protect, "foreign": w.foreign, "link": w.link,
+		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes, "protect": w.protect, "keep out": w.keepOut, "follow": w.follow, "foreign": w.foreign, "link": w.link,
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
 		"sweep": w.allowSweep, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) }, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
