@@ -150,5 +150,5 @@ func (e *entry) recurses() bool {
 // isBarred reports whether e must not be put yet because of its twin.
 func (t *table) isBarred(e *entry) bool {
 	twin := t.twin(e)
-	return twin != nil && (twin.actual != 0 || twin.is(isUnsure)) && e.recurses()
+	return twin != nil && (twin.actual != 0 || twin.is(isUnsure|isFlying)) && e.recurses()
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"vpp-route-agent/internal/route"
 )
 
 func host(i int) netip.Prefix {
@@ -56,6 +58,25 @@ func TestALongQueueGoesInLongBatches(t *testing.T) {
 		synctest.Wait()
 		if s := r.Stats(); s.Put != 32*batchSize || s.Queued != 0 || s.Batches > 20 {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// VPP crashes on two recursive routes of two sources for one prefix (decision 12).
+func TestAnElevatedRouteWaitsForItsTwinInFlight(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.SetNormal(100, 100)
+		r.learnHosts(1, "10.9.0.5") // the next hop is looked up
+		r.dp.hangs(true)
+		r.LearnPreferred(pfx("10.1.0.9/32"), via("10.9.0.5"), 100)
+		synctest.Wait()
+		r.LearnPreferred(pfx("10.1.0.9/32"), via("10.9.0.5"), 200)
+		r.learnHosts(2*batchSize, "10.0.0.2")
+		r.dp.hangs(false)
+		synctest.Wait()
+		if got := r.dp.ours[route.Key{Prefix: pfx("10.1.0.9/32"), Elevated: true}]; len(got.Paths) != 1 {
+			t.Errorf("%+v", got)
 		}
 	})
 }
