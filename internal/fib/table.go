@@ -58,14 +58,11 @@ type table struct {
 	shadows   map[*entry]string    // of entries that are isShadowed: by whom
 	extras    map[route.Key]uint64 // digests of what audits found to be extra, and left alone
 	drift     DriftStats
-	repair    bool                   // Config.RepairDrift
+	tuning    Tuning
 	written   map[route.Key]struct{} // since the audit began that is under way; nil: none is
 	tables    map[uint32]int         // entries in each table but 0
 	tablesDue bool                   // the data plane is to be told which tables are in use
 	tablesAt  time.Time              // but not before
-
-	guardShare   float64
-	guardMinimum int
 
 	// identity is the life of the data plane that actual speaks of; adopted: actual has been read for it; present: it can be
 	// written to now. present ⇒ adopted.

@@ -336,7 +336,7 @@ func (w *walker) startAgent() {
 			w.adopted[k] = true
 		}
 	}
-	w.e = startWith(w.dp, Config{Journal: w.journal, SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1})
+	w.e = startWith(w.dp, Config{Journal: w.journal, Tuning: Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1}})
 }
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
