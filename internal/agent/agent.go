@@ -129,6 +129,8 @@ type Agent struct {
 	wake    chan struct{} // of size 1: somebody changed what the mutex guards
 	listing chan struct{} // of size 1: full while somebody is told all routes
 
+	keeping sync.Mutex // held while the drain is written; goes before mu
+
 	mu             sync.Mutex
 	settings       *Settings // asked for by Set, and not yet taken
 	turned         time.Time // when Run's loop last came round
