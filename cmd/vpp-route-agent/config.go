@@ -55,7 +55,6 @@ type config struct {
 	vppStatsSocket  string
 	fibSource       string
 	fibPriority     uint8
-	sharedSource    bool
 	kernelTable     uint32
 	kernelProtocol  uint8
 	kernelMetric    uint32
@@ -148,8 +147,6 @@ var settings = []setting{
 	{flag: "fib-source", file: "fibSource", literal: true, def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},
 	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136", usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
 		set: parsePriority},
-	{flag: "allow-shared-source", file: "allowSharedSource", def: "false", boolean: true, usage: "on a VPP without v2 route messages: write under the API source, which other programs use too",
-		set: truth(func(c *config) *bool { return &c.sharedSource })},
 	{flag: "kernel-table", file: "kernelTable", def: "254", usage: "Linux routing table for --dataplane kernel", set: parseTable},
 	{flag: "kernel-protocol", file: "kernelProtocol", def: "179", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
 	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: parseMetric(func(c *config) *uint32 { return &c.kernelMetric })},
@@ -398,9 +395,6 @@ func (c *config) check(given map[string]bool) error {
 	}
 	if err := onlyWith("vpp", "vpp-socket", "vpp-stats-socket", "fib-source", "fib-source-priority"); err != nil {
 		return err
-	}
-	if c.sharedSource && c.dataplane != "vpp" {
-		return fmt.Errorf("--allow-shared-source has no meaning with --dataplane %s", c.dataplane)
 	}
 	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric", "kernel-elevated-metric"); err != nil {
 		return err

@@ -262,7 +262,7 @@ func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
 		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, ElevatedMetric: cfg.kernelElevated, Log: log})
 	}
 	return vpp.New(vpp.Config{
-		Socket: cfg.vppSocket, StatsSocket: cfg.vppStatsSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,
+		Socket: cfg.vppSocket, StatsSocket: cfg.vppStatsSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, Log: log,
 	}), nil
 }
 

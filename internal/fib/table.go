@@ -24,18 +24,17 @@ type table struct {
 	services   []netip.Prefix
 	view       *view // of the last facts with an identity; nil before the first
 
-	entries   map[route.Key]*entry
-	all       []*entry // entry.index points here
-	sets      pathSets
-	hops      nextHops
-	wishes    map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
-	holds     map[route.Origin]*hold
-	etcd      []route.Key               // the wishes of origin Etcd, sorted
-	normal    [2]uint32                 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
-	oneSource bool                      // the data plane has no place for elevated entries
-	elevated  map[netip.Prefix]struct{} // that BGP wants elevated
-	covered   map[*entry]time.Time      // that stay although BGP covers them, and until when at least
-	unsaid    bool                      // BGP has not told all that it knows
+	entries  map[route.Key]*entry
+	all      []*entry // entry.index points here
+	sets     pathSets
+	hops     nextHops
+	wishes   map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
+	holds    map[route.Origin]*hold
+	etcd     []route.Key               // the wishes of origin Etcd, sorted
+	normal   [2]uint32                 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
+	elevated map[netip.Prefix]struct{} // that BGP wants elevated
+	covered  map[*entry]time.Time      // that stay although BGP covers them, and until when at least
+	unsaid   bool                      // BGP has not told all that it knows
 
 	following bool // somebody asks for outgoing
 
