@@ -60,7 +60,7 @@ func (s *Speaker) say(level slog.Level, loud bool, e server.SessionEvent) {
 	s.log.Log(context.Background(), level, "gobgp: "+string(e.Kind), attrs...)
 }
 
-// notification describes a NOTIFICATION: `code 6(cease) subcode 2(administrative shutdown) ("bye")`.
+// notification describes one: `code 6(cease) subcode 2(administrative shutdown) ("maintenance")`.
 func notification(e server.SessionEvent) string {
 	n := e.Notification
 	text := packet.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode).String()

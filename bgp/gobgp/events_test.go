@@ -244,8 +244,8 @@ func TestWhySessionsAreDown(t *testing.T) {
 	}
 }
 
-// A peer that sends one malformed UPDATE after the other, or is to be sent what has no room, does not
-// fill the log. All are counted.
+// A peer that sends one malformed UPDATE after the other, or is to be sent what has no room, does
+// not fill the log. All are counted.
 func TestTroubleOfOneKindIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	peers := []string{"192.0.2.1", "192.0.2.2"}

@@ -9,8 +9,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// SessionEvent is one thing that happened to the session with a peer, or to a connection that did not
-// become one.
+// SessionEvent is one thing that happened to the session with a peer, or to a connection that did
+// not become one.
 type SessionEvent struct {
 	Peer          netip.Addr
 	Kind          SessionEventKind
@@ -44,8 +44,8 @@ const (
 	LocalAddressMismatched SessionEventKind = "mismatched local address"
 )
 
-// OnSession has tell called with each event. It is called before Serve. GoBGP calls tell in any of its
-// goroutines and under its locks: tell must not wait for anything, nor call the server.
+// OnSession has tell called with each event. It is called before Serve. GoBGP calls tell in any of
+// its goroutines and under its locks: tell must neither wait for anything nor call the server.
 func (s *BgpServer) OnSession(tell func(SessionEvent)) { s.onSession = tell }
 
 // sessionEvents returns what tells of the session with a peer.
