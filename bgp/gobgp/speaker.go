@@ -135,6 +135,7 @@ func New(cfg Config) (*Speaker, error) {
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
+	s.applied.server.OnSession(s.happened)
 	s.applied.server.OnPanic(func(peer, what string) {
 		addr, _ := netip.ParseAddr(peer)
 		s.crashes.note(addr.Unmap().WithZone(""), what, time.Now())
@@ -191,7 +192,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 }
 
 func (s *Speaker) options() []server.ServerOption {
-	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, sessions: s.sessions, fatal: s.fatal})}
+	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, fatal: s.fatal})}
 	if s.cfg.GRPC != "" {
 		guards := append(s.confined(), withoutKeys())
 		if !s.cfg.GRPCWrite {
