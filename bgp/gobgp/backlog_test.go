@@ -39,6 +39,8 @@ func changes(t *testing.T, n, prefixes int, more ...packet.PathAttributeInterfac
 func (f *far) write(b []byte, patience time.Duration) (rest []byte) {
 	f.t.Helper()
 	const piece = 64 << 10
+	f.out.Lock()
+	defer f.out.Unlock()
 	for len(b) > 0 {
 		f.conn.SetWriteDeadline(time.Now().Add(patience))
 		n, err := f.conn.Write(b[:min(piece, len(b))])

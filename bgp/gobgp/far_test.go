@@ -25,6 +25,7 @@ import (
 type far struct {
 	t    *testing.T
 	conn net.Conn
+	out  sync.Mutex // held while a message goes out, or several in pieces
 	quit chan struct{}
 	wg   sync.WaitGroup
 
@@ -87,6 +88,8 @@ func (f *far) send(m *packet.BGPMessage) {
 		f.t.Error(err)
 		return
 	}
+	f.out.Lock()
+	defer f.out.Unlock()
 	f.conn.Write(b) // the node may have closed it, which a test sees elsewhere
 }
 

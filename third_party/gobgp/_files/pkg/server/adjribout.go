@@ -97,15 +97,18 @@ func (s *BgpServer) tellPeers() {
 	if s.adjOut == nil || s.adjOut.held || len(s.adjOut.changed) == 0 {
 		return
 	}
-	changed := s.adjOut.changed
-	s.adjOut.changed = nil
 	for _, g := range s.adjOut.groups {
-		b := newBuilder(s, g)
-		for _, u := range changed {
-			b.meet(u.KnownPathList, u.OldKnownPathList)
-		}
-		b.deliver()
+		s.meetChanged(g)
 	}
+	s.adjOut.changed = nil
+}
+
+func (s *BgpServer) meetChanged(g *outGroup) {
+	b := newBuilder(s, g)
+	for _, u := range s.adjOut.changed {
+		b.meet(u.KnownPathList, u.OldKnownPathList)
+	}
+	b.deliver()
 }
 
 // join makes a peer whose session is up, and which is to be told of routes, a member of its groups. It is
@@ -200,10 +203,9 @@ func (s *BgpServer) groupKey(peer *peer, f bgp.RouteFamily) groupKey {
 		localAddress: addrOf(peer.fsm.peerInfo.LocalAddress),
 		clusterID:    string(peer.fsm.pConf.RouteReflector.State.RouteReflectorClusterId),
 	}
-	address := addrOf(peer.fsm.peerInfo.Address)
 	peer.fsm.lock.RUnlock()
 	k.addPath = peer.isAddPathSendEnabled(f)
-	k.Group = s.adjOut.policy.Group(address)
+	k.Group = s.adjOut.policy.Group(peer.address())
 	return k
 }
 
@@ -288,13 +290,15 @@ func (s *BgpServer) regroup() {
 			}
 			s.review(g)
 			all = all[1:]
+		} else {
+			s.meetChanged(g) // its members are told before difference takes it for known
 		}
 		for _, m := range all {
+			b := s.difference(m.from, g)
 			for _, p := range m.members {
-				b := s.difference(m.from, g)
 				s.moveMember(p, m.from, g)
-				b.deliverTo(p)
 			}
+			b.deliverTo(m.members)
 		}
 	}
 }
@@ -389,7 +393,7 @@ type outPeer struct {
 const outgoingLimit = 1 << 20
 
 func (s *BgpServer) newOutPeer(peer *peer) *outPeer {
-	o := &outPeer{address: addrOf(peer.fsm.peerInfo.Address)}
+	o := &outPeer{address: peer.address()}
 	queue := peer.fsm.outgoingCh
 	o.send = func(u *updates) {
 		if len(u.messages) == 0 {
@@ -433,14 +437,14 @@ func (o *outPeer) postpone(b *builder) {
 
 // catchUp sends a peer what waited until its queue had drained: a dump that it asked for, and how things
 // stand now.
-func (s *BgpServer) catchUp(peer *peer) {
-	if peer.out.refresh {
-		peer.out.refresh = false
-		s.refresh(peer, peer.negotiatedRFList())
+func (s *BgpServer) catchUp(p *peer) {
+	if p.out.refresh {
+		p.out.refresh = false
+		s.refresh(p, p.negotiatedRFList())
 	}
-	lagging := peer.out.lagging
-	peer.out.lagging = nil
-	peer.out.behind.Store(false)
+	lagging := p.out.lagging
+	p.out.lagging = nil
+	p.out.behind.Store(false)
 	for g, names := range lagging {
 		b := newBuilder(s, g)
 		b.again = true
@@ -453,7 +457,7 @@ func (s *BgpServer) catchUp(peer *peer) {
 		for i := range b.ops { // what it has by now came from anybody
 			b.ops[i].before = anybody
 		}
-		b.deliverTo(peer)
+		b.deliverTo([]*peer{p})
 	}
 }
 

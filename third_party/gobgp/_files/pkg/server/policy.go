@@ -71,7 +71,7 @@ func (s *BgpServer) SetPolicy(p Policy, again func(peer netip.Addr) bool) {
 		s.adjOut.policy = p
 		s.adjOut.held = true
 		for _, peer := range s.neighborMap {
-			if again(addrOf(peer.fsm.peerInfo.Address)) {
+			if again(peer.address()) {
 				s.propagateUpdate(peer, peer.adjRibIn.PathList(peer.configuredRFlist(), true))
 			}
 		}
@@ -129,6 +129,13 @@ func (s *BgpServer) markUsable(p *table.Path) *table.Path {
 		return p
 	}
 	return p.WithNexthopInvalid(!s.usable(name.prefix(), addrOf(p.GetNexthop())))
+}
+
+// address is the peer's. A session that comes up replaces its peerInfo.
+func (peer *peer) address() netip.Addr {
+	peer.fsm.lock.RLock()
+	defer peer.fsm.lock.RUnlock()
+	return addrOf(peer.fsm.peerInfo.Address)
 }
 
 func addrOf(ip net.IP) netip.Addr {

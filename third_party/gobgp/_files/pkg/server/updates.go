@@ -389,31 +389,27 @@ func endOfRIB(f bgp.RouteFamily) *updates {
 
 // deliver sends the batch to all members.
 func (b *builder) deliver() {
+	if len(b.ops) > 0 {
+		b.g.dump = nil
+	}
+	b.deliverTo(b.g.members)
+}
+
+// deliverTo sends the batch to some members.
+func (b *builder) deliverTo(members []*peer) {
 	if len(b.ops) == 0 {
 		return
 	}
-	b.g.dump = nil
 	u := b.updates()
 	replaced := b.replaced()
-	for _, m := range b.g.members {
+	for _, m := range members {
 		if b.lags(m) {
 			continue
 		}
 		m.out.send(u)
 		if more := replaced[m.out.address]; more != nil {
-			m.out.send(more)
+			m.out.send(more.updates())
 		}
-	}
-}
-
-// deliverTo sends the batch to one member.
-func (b *builder) deliverTo(m *peer) {
-	if len(b.ops) == 0 || b.lags(m) {
-		return
-	}
-	m.out.send(b.updates())
-	if more := b.replaced()[m.out.address]; more != nil {
-		m.out.send(more)
 	}
 }
 
@@ -427,35 +423,23 @@ func (b *builder) lags(m *peer) bool {
 }
 
 // replaced are the withdrawals for members whose own routes take the place of what they had.
-func (b *builder) replaced() map[netip.Addr]*updates {
-	var out map[netip.Addr]*updates
-	for _, m := range b.sources() {
-		w := &builder{s: b.s, g: b.g}
-		for _, o := range b.ops {
-			if o.attrs != nil && o.before != nil && addrOf(o.now.Address) == m && addrOf(o.before.Address) != m {
-				w.ops = append(w.ops, op{name: o.name, before: o.before})
-			}
-		}
-		if out == nil {
-			out = map[netip.Addr]*updates{}
-		}
-		out[m] = w.updates()
-	}
-	return out
-}
-
-// sources are the peers whose routes replace those of others in the batch.
-func (b *builder) sources() []netip.Addr {
-	var out []netip.Addr
-	var last *table.PeerInfo
+func (b *builder) replaced() map[netip.Addr]*builder {
+	var out map[netip.Addr]*builder
 	for _, o := range b.ops {
-		if o.attrs == nil || o.before == nil || o.now.Address == nil || o.now == last || o.before == o.now {
+		if o.attrs == nil || o.before == nil || o.now == o.before || o.now.Address == nil {
 			continue
 		}
-		if a := addrOf(o.now.Address); !slices.Contains(out, a) {
-			out = append(out, a)
+		now := addrOf(o.now.Address)
+		if now == addrOf(o.before.Address) {
+			continue
 		}
-		last = o.now
+		if out == nil {
+			out = map[netip.Addr]*builder{}
+		}
+		if out[now] == nil {
+			out[now] = newBuilder(b.s, b.g)
+		}
+		out[now].ops = append(out[now].ops, op{name: o.name, before: o.before})
 	}
 	return out
 }

@@ -64,8 +64,12 @@ func (s *Session) Revise(body []byte) ([]byte, error) {
 			continue
 		}
 		kept = append(kept, a.bytes...)
+		flags := &kept[len(kept)-len(a.bytes)]
 		if rule := rules[a.kind]; rule.valid == nil && rule.flags != 0 { // prefixes are read anyway
-			kept[len(kept)-len(a.bytes)] = byte(rule.flags | a.flags&BGP_ATTR_FLAG_EXTENDED_LENGTH)
+			*flags = byte(rule.flags | a.flags&BGP_ATTR_FLAG_EXTENDED_LENGTH)
+		}
+		if PathAttrFlags[a.kind] == 0 && a.flags&transitive == transitive {
+			*flags |= byte(BGP_ATTR_FLAG_PARTIAL) // of what is not recognized (RFC 4271 §5)
 		}
 	}
 

@@ -1,0 +1,241 @@
+package gobgp
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"pgregory.net/rapid"
+
+	"vpp-route-agent/bgp"
+)
+
+// One change of policy moves a peer into a group that is there already, and changes routes of that
+// group: those who were in it are told, too.
+func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	for i, as := range []uint32{65001, 65002, 65002} {
+		n.farPeer(fmt.Sprintf("127.0.0.%d", 150+i), as)
+	}
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	n.plan.Policies.Filters = map[string]bgp.Filter{
+		"none": {Export4: []bgp.Rule{{Name: "none"}}},
+		"add":  {Import4: []bgp.Rule{{Name: "add", Accept: true, Operations: []bgp.Operation{{Add: &addedC}}}}},
+	}
+	n.plan.Peers[1].Filters = []string{"none"}
+	set(t, n)
+	source := dialFar(t, n, "127.0.0.150", 65001, 90, true, gracefulCap(false))
+	moves := dialFar(t, n, "127.0.0.151", 65002, 90, true, gracefulCap(false))
+	stays := dialFar(t, n, "127.0.0.152", 65002, 90, true, gracefulCap(false))
+	source.announce("10.1.0.0/26", "127.0.0.150", 65001)
+	heard := func(f *far) func() string { return func() string { return f.heard()[pfx("10.1.0.0/26")] } }
+	plain := fmt.Sprintf("path [64512 65001] pref - med - hop %s communities []", n.addr)
+	eventually(t, "who stays", plain, heard(stays))
+	eventually(t, "who moves", "", heard(moves))
+
+	n.plan.Peers = slices.Clone(n.plan.Peers)
+	n.plan.Peers[0].Filters, n.plan.Peers[1].Filters = []string{"add"}, nil
+	set(t, n)
+	added := fmt.Sprintf("path [64512 65001] pref - med - hop %s communities [9:9:9]", n.addr)
+	eventually(t, "who moved", added, heard(moves))
+	eventually(t, "who stayed", added, heard(stays))
+}
+
+// crowd is a node with peers of which several are in one update group, and what they have announced.
+type crowd struct {
+	t       *testing.T
+	n       *node
+	as      []uint32
+	addPath bool             // all peers have it
+	fars    []*far           // nil: its session is down
+	stories map[string]story // by peer and prefix
+}
+
+func (c *crowd) local(i int) string { return c.n.plan.Peers[i].Address.String() }
+
+func (c *crowd) external(i int) bool { return c.as[i] != c.n.as }
+
+// dial brings up a peer, with all that it has to announce.
+func (c *crowd) dial(i int) {
+	caps := []packet.ParameterCapabilityInterface{gracefulCap(false), packet.NewCapRouteRefresh()}
+	if c.addPath {
+		caps = append(caps, packet.NewCapAddPath([]*packet.CapAddPathTuple{
+			packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH),
+		}))
+	}
+	c.fars[i] = dialFar(c.t, c.n, c.local(i), c.as[i], 90, true, caps...)
+	for _, s := range c.stories {
+		if s.from == i {
+			s.send(c.fars[i], c.local(i), c.external(i))
+		}
+	}
+	c.fars[i].endOfRIB()
+}
+
+// want is what a peer is to have of each prefix.
+func (c *crowd) want(i int) map[netip.Prefix]string {
+	nobody := map[netip.Prefix]bool{}
+	plan := c.n.plan
+	if !c.addPath || !plan.Policies.Reflects {
+		return expected(plan, i, slices.Collect(maps.Values(c.stories)), nobody)
+	}
+	all := map[netip.Prefix][]string{}
+	add := func(plan bgp.Plan, stories ...story) {
+		for p, text := range expected(plan, i, stories, nobody) {
+			all[p] = append(all[p], text)
+		}
+	}
+	add(plan)
+	plan.Announcements = nil
+	for _, s := range c.stories {
+		add(plan, s)
+	}
+	return joined(all)
+}
+
+// got is what a peer has.
+func (c *crowd) got(f *far) map[netip.Prefix]string {
+	all := map[netip.Prefix][]string{}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p, paths := range f.paths {
+		if len(paths) > 0 {
+			all[p] = slices.Collect(maps.Values(paths))
+		}
+	}
+	return joined(all)
+}
+
+func joined(all map[netip.Prefix][]string) map[netip.Prefix]string {
+	out := map[netip.Prefix]string{}
+	for p, texts := range all {
+		slices.Sort(texts)
+		out[p] = strings.Join(texts, "; ")
+	}
+	return out
+}
+
+// Whatever came in whatever order, peers end with what the evaluator says about what holds by then.
+func TestPeersAreToldWhatHoldsOverTime(t *testing.T) {
+	for name, addPath := range map[string]bool{"best paths": false, "ADD-PATH": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newLab(t).node(64512)
+			as := []uint32{64512, 64512, 64512, 65001, 65001, 65001, 65002}
+			c := &crowd{t: t, n: n, as: as, addPath: addPath,
+				fars: make([]*far, len(as)), stories: map[string]story{}}
+			prefixes := []netip.Prefix{}
+			for i := range 6 {
+				prefixes = append(prefixes, pfx(fmt.Sprintf("10.%d.0.0/24", 100+i)))
+			}
+			for i, as := range c.as {
+				n.farPeer(fmt.Sprintf("127.0.0.%d", 160+i), as)
+				n.plan.Peers[i].Client = !c.external(i)
+			}
+			rule := func(prefix netip.Prefix, ops ...bgp.Operation) []bgp.Rule {
+				m := bgp.Match{Prefix: prefix, Min: 24, Max: 24}
+				return []bgp.Rule{{Name: "rule", Match: m, Accept: len(ops) > 0, Operations: ops}}
+			}
+			n.plan.Policies = bgp.Policies{
+				Reflects: true, ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Normal4: 2147482623,
+				Filters: map[string]bgp.Filter{
+					"none":  {Export4: rule(prefixes[0])},
+					"mark":  {Export4: rule(netip.Prefix{}, bgp.Operation{Add: &largeC})},
+					"block": {Import4: rule(prefixes[1])},
+					"add":   {Import4: rule(netip.Prefix{}, bgp.Operation{Add: &addedC})},
+				},
+			}
+			set(t, n)
+			for i := range c.as {
+				c.dial(i)
+			}
+			rapid.Check(t, func(rt *rapid.T) {
+				for range rapid.IntRange(1, 12).Draw(rt, "steps") {
+					c.step(rt, prefixes)
+				}
+				for i, f := range c.fars {
+					if f == nil {
+						c.dial(i)
+					}
+				}
+				for i, f := range c.fars {
+					what := fmt.Sprintf("%+v of %+v\ngets", n.plan.Peers[i], n.plan.Policies)
+					agree(rt, what, c.want(i), func() map[netip.Prefix]string { return c.got(f) })
+				}
+			})
+			for i, f := range c.fars {
+				f.mu.Lock()
+				if f.unheard > 0 {
+					t.Errorf("%d withdrawals of what peer %d did not have", f.unheard, i)
+				}
+				f.mu.Unlock()
+			}
+		})
+	}
+}
+
+// step has one peer, or the configuration, do something.
+func (c *crowd) step(rt *rapid.T, prefixes []netip.Prefix) {
+	i := rapid.IntRange(0, len(c.as)-1).Draw(rt, "peer")
+	f := c.fars[i]
+	prefix := rapid.SampledFrom(prefixes).Draw(rt, "prefix")
+	key := fmt.Sprint(i, prefix)
+	kind := rapid.IntRange(0, 19).Draw(rt, "step")
+	switch {
+	case kind >= 14:
+		c.reconfigure(rt)
+	case f == nil:
+	case kind < 8:
+		s := story{prefix: prefix, from: i, pref: 100}
+		// No two peers have paths of one length, so who is best is clear.
+		length := 1 + i + len(c.as)*rapid.IntRange(0, 2).Draw(rt, "length")
+		s.path = slices.Repeat([]uint32{65100}, length)
+		if c.external(i) {
+			s.path[0] = c.as[i]
+		}
+		some := [][]bgp.Community{nil, {plainC}, {largeC}}
+		s.communities = rapid.SampledFrom(some).Draw(rt, "communities")
+		c.stories[key] = s
+		s.send(f, c.local(i), c.external(i))
+	case kind < 11:
+		delete(c.stories, key)
+		f.withdraw(prefix.String())
+	case kind < 13:
+		f.refresh()
+	default: // it comes back, perhaps with less
+		f.close()
+		c.fars[i] = nil
+		delete(c.stories, key)
+	}
+}
+
+// reconfigure changes a little, so that most groups stay.
+func (c *crowd) reconfigure(rt *rapid.T) {
+	plan := &c.n.plan
+	plan.Peers = slices.Clone(plan.Peers)
+	some := [][]string{nil, nil, {"none"}, {"add"}, {"mark"}, {"block"}, {"none", "add"}}
+	for range rapid.IntRange(1, 3).Draw(rt, "changes") {
+		k := rapid.IntRange(0, len(c.as)-1).Draw(rt, "whose")
+		plan.Peers[k].Filters = rapid.SampledFrom(some).Draw(rt, "filters")
+	}
+	switch rapid.IntRange(0, 9).Draw(rt, "more") {
+	case 0:
+		k := rapid.IntRange(0, 2).Draw(rt, "client")
+		plan.Peers[k].Client = !plan.Peers[k].Client
+	case 1:
+		plan.Policies.Reflects = !plan.Policies.Reflects
+	case 2, 3:
+		if len(plan.Announcements) > 0 {
+			c.n.withdraw("10.105.0.0/24")
+		} else {
+			c.n.announce("10.105.0.0/24", c.n.addr.String())
+		}
+	}
+	if err := c.n.Set(c.t.Context(), *plan); err != nil {
+		rt.Fatal(err)
+	}
+}
