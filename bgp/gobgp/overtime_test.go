@@ -23,9 +23,10 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 150+i), as)
 	}
 	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	add := []bgp.Operation{{Add: &addedC}}
 	n.plan.Policies.Filters = map[string]bgp.Filter{
 		"none": {Export4: []bgp.Rule{{Name: "none"}}},
-		"add":  {Import4: []bgp.Rule{{Name: "add", Accept: true, Operations: []bgp.Operation{{Add: &addedC}}}}},
+		"add":  {Import4: []bgp.Rule{{Name: "add", Accept: true, Operations: add}}},
 	}
 	n.plan.Peers[1].Filters = []string{"none"}
 	set(t, n)
@@ -33,7 +34,9 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 	moves := dialFar(t, n, "127.0.0.151", 65002, 90, true, gracefulCap(false))
 	stays := dialFar(t, n, "127.0.0.152", 65002, 90, true, gracefulCap(false))
 	source.announce("10.1.0.0/26", "127.0.0.150", 65001)
-	heard := func(f *far) func() string { return func() string { return f.heard()[pfx("10.1.0.0/26")] } }
+	heard := func(f *far) func() string {
+		return func() string { return f.heard()[pfx("10.1.0.0/26")] }
+	}
 	plain := fmt.Sprintf("path [64512 65001] pref - med - hop %s communities []", n.addr)
 	eventually(t, "who stays", plain, heard(stays))
 	eventually(t, "who moves", "", heard(moves))
@@ -46,7 +49,7 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 	eventually(t, "who stayed", added, heard(stays))
 }
 
-// crowd is a node with peers of which several are in one update group, and what they have announced.
+// crowd is a node with peers of which several are in one update group, and what they announced.
 type crowd struct {
 	t       *testing.T
 	n       *node
