@@ -245,8 +245,8 @@ func (c *crowd) reconfigure(rt *rapid.T) {
 	}
 }
 
-// A peer that does not read for a while hears what holds by then, whatever changed meanwhile: routes,
-// whose they are, and the peer's own policy.
+// A peer that does not read for a while hears what holds by then, whatever changed meanwhile:
+// routes, whose they are, and the policy for it.
 func TestLaggingPeerChangesItsGroup(t *testing.T) {
 	n := newLab(t).node(64512)
 	for i := range 3 {
@@ -323,7 +323,7 @@ func TestLaggingPeerChangesItsGroup(t *testing.T) {
 
 // Many peers that move into a group cost about what one does.
 func TestManyPeersJoinAGroup(t *testing.T) {
-	const peers, routes = 100, 20_000
+	const peers, routes = 50, 10_000
 	n := newLab(t).node(64512)
 	n.farPeer("127.0.0.156", 65001)
 	for i := range peers {
