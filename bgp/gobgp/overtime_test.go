@@ -6,7 +6,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"pgregory.net/rapid"
@@ -23,9 +25,10 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 150+i), as)
 	}
 	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	add := []bgp.Operation{{Add: &addedC}}
 	n.plan.Policies.Filters = map[string]bgp.Filter{
 		"none": {Export4: []bgp.Rule{{Name: "none"}}},
-		"add":  {Import4: []bgp.Rule{{Name: "add", Accept: true, Operations: []bgp.Operation{{Add: &addedC}}}}},
+		"add":  {Import4: []bgp.Rule{{Name: "add", Accept: true, Operations: add}}},
 	}
 	n.plan.Peers[1].Filters = []string{"none"}
 	set(t, n)
@@ -33,7 +36,9 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 	moves := dialFar(t, n, "127.0.0.151", 65002, 90, true, gracefulCap(false))
 	stays := dialFar(t, n, "127.0.0.152", 65002, 90, true, gracefulCap(false))
 	source.announce("10.1.0.0/26", "127.0.0.150", 65001)
-	heard := func(f *far) func() string { return func() string { return f.heard()[pfx("10.1.0.0/26")] } }
+	heard := func(f *far) func() string {
+		return func() string { return f.heard()[pfx("10.1.0.0/26")] }
+	}
 	plain := fmt.Sprintf("path [64512 65001] pref - med - hop %s communities []", n.addr)
 	eventually(t, "who stays", plain, heard(stays))
 	eventually(t, "who moves", "", heard(moves))
@@ -46,7 +51,7 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 	eventually(t, "who stayed", added, heard(stays))
 }
 
-// crowd is a node with peers of which several are in one update group, and what they have announced.
+// crowd is a node with peers of which several are in one update group, and what they announced.
 type crowd struct {
 	t       *testing.T
 	n       *node
@@ -238,4 +243,135 @@ func (c *crowd) reconfigure(rt *rapid.T) {
 	if err := c.n.Set(c.t.Context(), *plan); err != nil {
 		rt.Fatal(err)
 	}
+}
+
+// A peer that does not read for a while hears what holds by then, whatever changed meanwhile:
+// routes, whose they are, and the policy for it.
+func TestLaggingPeerChangesItsGroup(t *testing.T) {
+	n := newLab(t).node(64512)
+	for i := range 3 {
+		n.farPeer(fmt.Sprintf("127.0.0.%d", 153+i), 64512)
+		n.plan.Peers[i].Client = true
+	}
+	lag := []bgp.Rule{{Name: "lag", Accept: true, Operations: []bgp.Operation{{Add: &addedC}}}}
+	n.plan.Policies = bgp.Policies{
+		Reflects: true, ExportPools: []netip.Prefix{pfx("10.0.0.0/8")},
+		Filters: map[string]bgp.Filter{"lag": {Export4: lag}},
+	}
+	set(t, n)
+	var fars []*far
+	for _, p := range n.plan.Peers {
+		fars = append(fars, dialFar(t, n, p.Address.String(), 64512, 90, true, gracefulCap(false)))
+	}
+	source, reader, other := fars[0], fars[1], fars[2]
+	for i := range 9 {
+		source.announce(fmt.Sprintf("10.70.%d.0/24", i), "192.0.2.1")
+	}
+	eventually(t, "routes", 9, func() int { return len(reader.received()) })
+
+	reader.mu.Lock() // its receiver takes one UPDATE more
+	read := sync.OnceFunc(reader.mu.Unlock)
+	defer read()
+	if rest := source.write(changes(t, 20_000, 100, ballast), 30*time.Second); len(rest) > 0 {
+		t.Fatalf("%d bytes were not taken", len(rest))
+	}
+	source.withdraw("10.70.0.0/24")
+	source.withdraw("10.70.1.0/24")
+	source.announce("10.70.1.0/24", "192.0.2.2")
+	other.announcePref("10.70.2.0/24", "192.0.2.3", 200)
+	source.withdraw("10.70.3.0/24")
+	other.announce("10.70.3.0/24", "192.0.2.3")
+	reader.announcePref("10.70.5.0/24", "192.0.2.5", 300)
+	for i := range 100 {
+		source.withdraw(fmt.Sprintf("10.80.%d.0/26", i))
+	}
+	source.announce("10.71.0.0/24", "192.0.2.4")
+	n.wantHops("10.71.0.0/24", "192.0.2.4")
+	n.plan.Peers = slices.Clone(n.plan.Peers)
+	n.plan.Peers[1].Filters = []string{"lag"}
+	set(t, n)
+	source.withdraw("10.70.4.0/24")
+	source.announce("10.72.0.0/24", "192.0.2.4")
+	n.wantHops("10.72.0.0/24", "192.0.2.4")
+	n.plan.Peers = slices.Clone(n.plan.Peers)
+	n.plan.Peers[2].Filters = []string{"lag"}
+	set(t, n)
+	read()
+
+	text := func(pref, hop int) string {
+		return fmt.Sprintf("path [] pref %d med - hop 192.0.2.%d communities [9:9:9]", pref, hop)
+	}
+	want := map[netip.Prefix]string{
+		pfx("10.70.1.0/24"): text(100, 2),
+		pfx("10.70.2.0/24"): text(200, 3),
+		pfx("10.70.3.0/24"): text(100, 3),
+		pfx("10.71.0.0/24"): text(100, 4),
+		pfx("10.72.0.0/24"): text(100, 4),
+	}
+	for i := 6; i < 9; i++ {
+		want[pfx(fmt.Sprintf("10.70.%d.0/24", i))] = text(100, 1)
+	}
+	eventually(t, "who did not read", want, reader.heard)
+	delete(want, pfx("10.70.2.0/24")) // its own
+	delete(want, pfx("10.70.3.0/24"))
+	want[pfx("10.70.5.0/24")] = text(300, 5)
+	eventually(t, "who did", want, other.heard)
+	if c := reader.count(); c > 15_000 {
+		t.Errorf("%d UPDATEs had waited", c)
+	}
+}
+
+// Many peers that move into a group cost about what one does.
+func TestManyPeersJoinAGroup(t *testing.T) {
+	const peers, routes = 50, 10_000
+	n := newLab(t).node(64512)
+	n.farPeer("127.0.0.156", 65001)
+	for i := range peers {
+		n.farPeer(fmt.Sprintf("127.0.1.%d", i), 65002)
+	}
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	mark := []bgp.Rule{{Name: "mark", Accept: true, Operations: []bgp.Operation{{Add: &largeC}}}}
+	n.plan.Policies.Filters = map[string]bgp.Filter{"mark": {Export4: mark}}
+	for i := range peers - 1 {
+		n.plan.Peers[2+i].Filters = []string{"mark"}
+	}
+	set(t, n)
+	source := dialFar(t, n, "127.0.0.156", 65001, 90, true)
+	var fars []*far
+	for i := range peers {
+		fars = append(fars, dialFar(t, n, fmt.Sprintf("127.0.1.%d", i), 65002, 90, true))
+	}
+	var nlri []*packet.IPAddrPrefix
+	path := packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})
+	for i := range routes {
+		nlri = append(nlri, ipv4(0, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255)))
+		if len(nlri) == 500 {
+			attrs := pathAttributes("127.0.0.156", 100)[:3]
+			attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{path})
+			source.send(packet.NewBGPUpdateMessage(nil, attrs, nlri))
+			nlri = nil
+		}
+	}
+	last := pfx(fmt.Sprintf("10.%d.%d.0/24", (routes-1)>>8, (routes-1)&255))
+	await := func(fars []*far, communities string) {
+		for _, f := range fars {
+			eventually(t, "communities", true, func() bool {
+				return strings.HasSuffix(f.heard()[last], communities)
+			})
+		}
+	}
+	await(fars[:1], "communities []")
+	await(fars[1:], "communities [1:2:3]")
+	n.plan.Peers = slices.Clone(n.plan.Peers)
+	for i := range n.plan.Peers {
+		n.plan.Peers[i].Filters = nil
+	}
+	start := time.Now()
+	set(t, n)
+	took := time.Since(start)
+	t.Logf("%d peers of %d routes were moved in %s", peers-1, routes, took)
+	if most := 3 * sessionBudget(); took > most {
+		t.Errorf("%s, most %s", took, most)
+	}
+	await(fars, "communities []")
 }

@@ -291,3 +291,17 @@ func TestRevisedErrorHandlingIPv6(t *testing.T) {
 	eventually(t, "NOTIFICATION for a next hop of 4 bytes", "3/9", f.told)
 	n.wantHops(prefix)
 }
+
+// One message can have routes of IPv4 by NEXT_HOP and by MP_REACH_NLRI. Each keeps its own next hop.
+func TestTwoNextHopsInOneMessage(t *testing.T) {
+	l := newLab(t)
+	n, to := l.reflecting([]string{"127.0.0.80", "127.0.0.81"})
+	from := dialFar(t, n, "127.0.0.80", 64512, 90, true)
+	reach := "800e 0e 0001 01 04 c0000203 00 1a 0a020000"
+	from.raw(nil, hexBytes(goodHead+reach), hexBytes("1a 0a010000"))
+	n.wantHops("10.1.0.0/26", "192.0.2.2")
+	n.wantHops("10.2.0.0/26", "192.0.2.3")
+	for prefix, hop := range map[string]string{"10.1.0.0/26": " 192.0.2.2 ", "10.2.0.0/26": " 192.0.2.3 "} {
+		eventually(t, prefix+" reflected", true, func() bool { return strings.Contains(to.heard()[pfx(prefix)], hop) })
+	}
+}

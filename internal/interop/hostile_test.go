@@ -12,36 +12,55 @@ import (
 	"testing"
 )
 
-// A router outside sends attributes made at random: legal, malformed, and such as were never meant for
-// unicast. What gets through reaches FRR and BIRD, as iBGP peers and as an eBGP one, and none of them ends
-// its session for it. FRR 8.4 does so for anything that it calls malformed.
+// A router outside sends attributes made at random: legal, malformed, and such as were never meant
+// for unicast. What gets through reaches FRR and BIRD, as iBGP peers and as an eBGP one, and none of
+// them ends its session for it. FRR 8.4 does so for anything that it calls malformed.
 func TestNeighboursBearWhatComesFromOutside(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, "hostile")
-	us := l.agentNode(t, "us", "10.0.0.2/24")
-	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
-	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 0)
-	inside := l.frrRouter(t, "inside", asNumber, "10.0.0.7/24", frrPeer("10.0.0.2", asNumber)...)
-	outside := l.frrRouter(t, "outside", 65008, "10.0.0.8/24", frrPeer("10.0.0.2", asNumber)...)
-	l.apply(t, `
+	for family, c := range map[string]struct{ net, bits, pool, activate string }{
+		"ipv4": {"10.0.0.", "/24", "10.1.210.0/26", ""},
+		"ipv6": {"fd00::", "/64", "fd01::1:0/122",
+			"address-family ipv6 unicast\nneighbor fd00::2 activate"},
+	} {
+		t.Run(family, func(t *testing.T) {
+			t.Parallel()
+			bearWhatComesFromOutside(t, family, c.net, c.bits, pfx(c.pool), c.activate)
+		})
+	}
+}
+
+func bearWhatComesFromOutside(
+	t *testing.T, family, net, bits string, last netip.Prefix, activate string,
+) {
+	l := newLab(t, "hostile"+family[3:])
+	addresses := []string{"10.0.0.2/24"}
+	if family == "ipv6" {
+		addresses = append(addresses, net+"2"+bits)
+	}
+	us := l.agentNode(t, "us", addresses...)
+	inner := l.birdNode(t, "inner", net+"6"+bits, net+"2")
+	far := l.rawSpeaker(t, "far", net+"3"+bits, 65003, 0)
+	peering := append(frrPeer(net+"2", asNumber), activate)
+	inside := l.frrRouter(t, "inside", asNumber, net+"7"+bits, peering...)
+	outside := l.frrRouter(t, "outside", 65008, net+"8"+bits, peering...)
+	l.apply(t, strings.ReplaceAll(`
 apiVersion: projectcalico.org/v3
 kind: BGPPeer
 metadata: {name: far}
-spec: {peerIP: 10.0.0.3, asNumber: 65003}
+spec: {peerIP: "NET3", asNumber: 65003}
 ---
 apiVersion: projectcalico.org/v3
 kind: BGPPeer
 metadata: {name: inside}
-spec: {peerIP: 10.0.0.7, asNumber: 64512}
+spec: {peerIP: "NET7", asNumber: 64512}
 ---
 apiVersion: projectcalico.org/v3
 kind: BGPPeer
 metadata: {name: outside}
-spec: {peerIP: 10.0.0.8, asNumber: 65008}
-`)
+spec: {peerIP: "NET8", asNumber: 65008}
+`, "NET", net))
 	inner.start(t)
 	us.start(t)
-	peers := []string{"10.0.0.3", "10.0.0.6", "10.0.0.7", "10.0.0.8"}
+	peers := []string{net + "3", net + "6", net + "7", net + "8"}
 	us.awaitPeers(t, peers...)
 	await(t, "the far speaker says so too", func(context.Context) error {
 		conn, err := far.session()
@@ -52,24 +71,35 @@ spec: {peerIP: 10.0.0.8, asNumber: 65008}
 	})
 	before := us.sessionsOf(t, peers...)
 
+	announce := func(prefix netip.Prefix, more ...byte) {
+		if family == "ipv6" {
+			far.update(t, nil, slices.Concat([]byte(origin+asPath), far.reach(prefix), more))
+		} else {
+			far.update(t, nil, append([]byte(origin+asPath+nextHop), more...), prefix)
+		}
+	}
 	r := rand.New(rand.NewSource(7606))
 	for i := range 4000 {
-		attributes := []byte(origin + asPath + nextHop)
+		var attributes []byte
 		for range 1 + r.Intn(2) {
 			attributes = append(attributes, randomAttribute(r)...)
 		}
 		if _, err := far.session(); err != nil {
 			t.Fatalf("%v after %s", err, hex.EncodeToString(attributes))
 		}
-		prefix := netip.AddrFrom4([4]byte{10, 1, byte(128 + i>>6), byte(i << 2)})
-		far.update(t, nil, attributes, netip.PrefixFrom(prefix, 30))
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i>>6), byte(i << 2)}), 30)
+		if family == "ipv6" {
+			prefix = pfx(fmt.Sprintf("fd01::2:%x/126", i<<2))
+		}
+		announce(prefix, attributes...)
 	}
-	far.update(t, nil, []byte(origin+asPath+nextHop), pfx("10.1.210.0/26"))
-	inner.awaitHas(t, mesh("10.0.0.2"), "10.1.210.0/26")
+	announce(last)
+	inner.awaitHas(t, mesh(net+"2"), last.String())
 	for _, r := range []*frrRouter{inside, outside} {
 		await(t, r.name+" has them", func(ctx context.Context) error {
-			have, err := r.learned(ctx, "ipv4", "10.0.0.2")
-			if err == nil && !slices.ContainsFunc(have, func(s string) bool { return strings.HasPrefix(s, "10.1.210.0/26 ") }) {
+			have, err := r.learned(ctx, family, net+"2")
+			has := func(s string) bool { return strings.HasPrefix(s, last.String()+" ") }
+			if err == nil && !slices.ContainsFunc(have, has) {
 				err = fmt.Errorf("%d routes", len(have))
 			}
 			t.Logf("%s has %d routes", r.name, len(have))

@@ -32,7 +32,7 @@ func (l *lab) rawSpeaker(t *testing.T, name, address string, as uint32, hold uin
 	t.Helper()
 	r := &rawSpeaker{as: as, address: pfx(address).Addr(), hold: hold}
 	check(t, l.host(t, name, address).ns.Do(func() (err error) {
-		r.listener, err = net.Listen("tcp4", netip.AddrPortFrom(r.address, 179).String())
+		r.listener, err = net.Listen("tcp", netip.AddrPortFrom(r.address, 179).String())
 		return err
 	}))
 	r.wg.Go(r.serve)
@@ -78,14 +78,14 @@ const (
 	keepalive
 )
 
-// open brings the session up: IPv4 unicast, four-octet AS numbers.
+// open brings the session up: unicast of the address's family, four-octet AS numbers.
 func (r *rawSpeaker) open(conn net.Conn) error {
 	if kind, _, err := readMessage(conn); err != nil || kind != open {
 		return fmt.Errorf("type %d instead of OPEN: %w", kind, err)
 	}
-	capabilities := binary.BigEndian.AppendUint32([]byte{1, 4, 0, 1, 0, 1, 65, 4}, r.as)
+	capabilities := binary.BigEndian.AppendUint32([]byte{1, 4, 0, r.afi(), 0, 1, 65, 4}, r.as)
 	body := binary.BigEndian.AppendUint16([]byte{4, 0x5b, 0xa0}, r.hold) // version 4, AS_TRANS
-	body = append(body, r.address.AsSlice()...)
+	body = append(body, routerID(r.address).AsSlice()...)
 	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
 	if err := send(conn, open, append(body, capabilities...)); err != nil {
 		return err
@@ -100,6 +100,21 @@ func (r *rawSpeaker) open(conn net.Conn) error {
 	defer r.mu.Unlock()
 	r.conn = conn
 	return nil
+}
+
+func (r *rawSpeaker) afi() byte {
+	if r.address.Is6() {
+		return 2
+	}
+	return 1
+}
+
+// reach is MP_REACH_NLRI (RFC 4760 §3) of unicast prefixes via the speaker.
+func (r *rawSpeaker) reach(nlri ...netip.Prefix) []byte {
+	hop := r.address.AsSlice()
+	value := append([]byte{0, r.afi(), 1, byte(len(hop))}, hop...)
+	value = append(append(value, 0), encode(nlri)...)
+	return append([]byte{0x80, 14, byte(len(value))}, value...)
 }
 
 func send(conn net.Conn, kind byte, body []byte) error {

@@ -498,11 +498,7 @@ func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
 
 // exported returns a path as a group gets it.
 func (s *BgpServer) exported(g *outGroup, path *table.Path, c *table.Change) *table.Path {
-	fsm := g.members[0].fsm
-	fsm.lock.RLock()
-	p := table.UpdatePathAttrs(fsm.logger, fsm.gConf, fsm.pConf, fsm.peerInfo, path)
-	local := fsm.peerInfo.LocalAddress
-	fsm.lock.RUnlock()
+	p, local := g.members[0].forSession(path)
 	switch {
 	case path.IsLocal():
 		if g.key.SessionNextHop {
@@ -518,6 +514,16 @@ func (s *BgpServer) exported(g *outGroup, path *table.Path, c *table.Change) *ta
 		p.RemoveLocalPref() // RFC 4271 §5.1.5
 	}
 	return p
+}
+
+// forSession returns a path as GoBGP makes it for a session, and our end of that. A panic leaves no
+// lock behind.
+func (peer *peer) forSession(path *table.Path) (p *table.Path, local net.IP) {
+	fsm := peer.fsm
+	fsm.lock.RLock()
+	defer fsm.lock.RUnlock()
+	p = table.UpdatePathAttrs(fsm.logger, fsm.gConf, fsm.pConf, fsm.peerInfo, path)
+	return p, fsm.peerInfo.LocalAddress
 }
 
 // cannotSend tells that no message can hold a route as policy lets it out. The group's members do

@@ -146,14 +146,20 @@ func (fsm *fsm) greet(conn *net.TCPConn) {
 
 func (fsm *fsm) exchangeOpen(conn *net.TCPConn) (*candidate, error) {
 	c := &candidate{conn: conn, accepted: time.Now()}
-	fsm.lock.Lock()
-	conf := *fsm.pConf
-	conf.State.SessionState = oc.SESSION_STATE_IDLE // OPEN is of a session to come
-	open, err := buildopen(fsm.gConf, &conf).Serialize()
-	err = errors.Join(err, setPeerConnTTL(fsm, conn), setPeerConnMSS(fsm, conn),
-		conn.SetDeadline(c.accepted.Add(openTime*time.Second)))
-	localAS, routerID := fsm.peerInfo.LocalAS, net.ParseIP(fsm.gConf.Config.RouterId)
-	fsm.lock.Unlock()
+	var conf oc.Neighbor
+	var localAS uint32
+	var routerID net.IP
+	prepare := func() ([]byte, error) {
+		fsm.lock.Lock()
+		defer fsm.lock.Unlock() // also where this panics
+		conf = *fsm.pConf
+		conf.State.SessionState = oc.SESSION_STATE_IDLE // OPEN is of a session to come
+		localAS, routerID = fsm.peerInfo.LocalAS, net.ParseIP(fsm.gConf.Config.RouterId)
+		open, err := buildopen(fsm.gConf, &conf).Serialize()
+		return open, errors.Join(err, setPeerConnTTL(fsm, conn), setPeerConnMSS(fsm, conn),
+			conn.SetDeadline(c.accepted.Add(openTime*time.Second)))
+	}
+	open, err := prepare()
 	if err != nil {
 		return nil, err
 	}

@@ -39,3 +39,15 @@ func TestReceivingPanics(t *testing.T) {
 		t.Error("the lock is held")
 	}
 }
+
+// A panic before OPEN goes out ends the connection, and leaves no lock behind.
+func TestGreetingPanics(t *testing.T) {
+	f := newFSM(&oc.Global{}, &oc.Neighbor{}, log.NewDefaultLogger())
+	f.peerInfo = nil // what nobody expects
+	if c, err := guarded(func() (*candidate, error) { return f.exchangeOpen(nil) }); err == nil {
+		t.Errorf("greeted %+v", c)
+	}
+	if !f.lock.TryLock() {
+		t.Error("the lock is held")
+	}
+}

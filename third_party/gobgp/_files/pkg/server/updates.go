@@ -61,9 +61,11 @@ type builder struct {
 	shared map[string]*attributes // by wire and nextHop
 }
 
-// attributeKey is what attributes depend on, for a path that is as it came in its message.
+// attributeKey is what attributes depend on, for a path that is as it came in its message. A message
+// can have one next hop in NEXT_HOP and one in MP_REACH_NLRI.
 type attributeKey struct {
 	of     bgp.PathAttributeInterface
+	hop    netip.Addr
 	change *table.Change
 }
 
@@ -146,7 +148,7 @@ func (b *builder) add(o op) {
 
 // attributes returns those that a path goes out with; nil where no message can hold them.
 func (b *builder) attributes(p *table.Path, c *table.Change) *attributes {
-	key := attributeKey{p.Shared(), c}
+	key := attributeKey{p.Shared(), addrOf(p.GetNexthop()), c}
 	if a, ok := b.seen[key]; ok && key.of != nil {
 		return a
 	}
