@@ -62,7 +62,7 @@ func (l *logger) trouble(level slog.Level, msg string, f log.Fields) {
 func (l *logger) Info(msg string, f log.Fields) {
 	l.note(msg, f)
 	level := slog.LevelDebug
-	if (msg == "Peer Up" || msg == "Peer Down") && l.configured(f) {
+	if msg == "Peer Up" || msg == "Peer Down" {
 		level = slog.LevelInfo
 	}
 	l.write(level, msg, f)
@@ -118,14 +118,6 @@ func (l *logger) write(level slog.Level, msg string, f log.Fields) {
 		attrs = append(attrs, slog.Any(k, v))
 	}
 	l.log.LogAttrs(ctx, level, "gobgp: "+strings.ToLower(msg[:1])+msg[1:], attrs...)
-}
-
-// configured reports whether a message is about a peer of the plan, and not about a holdout.
-func (l *logger) configured(f log.Fields) (ok bool) {
-	if addr, parsed := peerOf(f); parsed {
-		l.sessions.with(addr, func(*session) { ok = true })
-	}
-	return ok
 }
 
 func peerOf(f log.Fields) (netip.Addr, bool) {
