@@ -181,7 +181,6 @@ func (s *Speaker) Run(ctx context.Context) error {
 		case <-s.learned.suspicion:
 			s.removeForeign(ctx)
 		case now := <-tick.C:
-			s.learned.freshen(now)
 			s.restartIncomplete(ctx, now)
 			s.restartLimited(ctx, now)
 			s.watchRestart(now)

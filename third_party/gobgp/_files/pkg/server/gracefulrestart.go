@@ -64,10 +64,11 @@ func (s *BgpServer) dropNotForwarded(peer *peer) {
 		return
 	}
 	kept, gone := classifyFamilies(peer.configuredRFlist(), forwarded)
+	s.propagateUpdate(peer, peer.adjRibIn.DropStale(gone))
 	if len(kept) == 0 {
 		peer.stopPeerRestarting()
+		s.tellNothingStale(peer)
 	}
-	s.propagateUpdate(peer, peer.adjRibIn.DropStale(gone))
 }
 
 // forgetRestart forgets what an earlier OPEN of the peer said of graceful restart. It is called with the lock of the peer's fsm.
