@@ -17,6 +17,7 @@ import (
 type sessions struct {
 	changed chan struct{} // of size 1: Speaker.Changed
 	expired chan struct{} // of size 1: sessions ended by their hold timer
+	moves   chan struct{} // of size 1: as changed, for watchRestart
 
 	mu    sync.Mutex
 	peers map[netip.Addr]*session
@@ -53,7 +54,12 @@ type session struct {
 }
 
 func newSessions() *sessions {
-	return &sessions{changed: make(chan struct{}, 1), expired: make(chan struct{}, 1), peers: map[netip.Addr]*session{}}
+	return &sessions{
+		changed: make(chan struct{}, 1),
+		expired: make(chan struct{}, 1),
+		moves:   make(chan struct{}, 1),
+		peers:   map[netip.Addr]*session{},
+	}
 }
 
 // Changed has an item when a session came up or went down, or an End-of-RIB came, since it was last read.
@@ -143,6 +149,7 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 		}
 		p.holdExpired = false
 		wake(ss.changed)
+		wake(ss.moves)
 	})
 	return changed
 }
@@ -152,6 +159,7 @@ func (ss *sessions) endOfRIB(addr netip.Addr) {
 		if p.up && !p.endOfRIB {
 			p.endOfRIB, p.lookAt = true, time.Time{}
 			wake(ss.changed)
+			wake(ss.moves)
 		}
 	})
 }
