@@ -183,6 +183,8 @@ func isPrefixSID(_ *Session, v []byte) bool {
 			ok = len(value) == 19 && !seen[kind]
 		case 5: // SRv6 L3 service
 			ok = len(value) > 0 && !seen[kind] && isSRv6Service(value[1:])
+		case 6: // SRv6 L2 service
+			ok = len(value) > 0
 		}
 		if !ok {
 			return false

@@ -28,3 +28,31 @@ func TestDecoderPanicIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// RFC 9252 §2: a sub-TLV of an unknown type is passed over, and the attribute goes on as it came.
+func TestSRv6ServiceWithUnknownSubTLV(t *testing.T) {
+	for service, faulty := range map[string]bool{
+		"\x05\x00\x05\x00\x09\x00\x01\xff": false, // L3, a sub-TLV of type 9
+		"\x06\x00\x05\x00\x09\x00\x01\xff": false, // L2
+		"\x05\x00\x04\x00\x09\x00\x00":     false, // an empty one
+		"\x05\x00\x00":                         true,  // no reserved byte
+		"\x06\x00\x00":                         true,
+	} {
+		value := string([]byte{0xc0, 40, byte(len(service))}) + service
+		body := "\x00\x00\x00" + string([]byte{byte(len(value))}) + value
+		h := &BGPHeader{Type: BGP_MSG_UPDATE, Len: uint16(BGP_HEADER_LENGTH + len(body))}
+		m, err := ParseBGPBody(h, []byte(body))
+		if err != nil {
+			t.Errorf("%x: %v", service, err)
+			continue
+		}
+		if faulty {
+			continue // it is discarded before it comes to the decoder
+		}
+		u := m.Body.(*BGPUpdate)
+		Faithful(u, []byte(body))
+		if again, err := u.PathAttributes[0].Serialize(); err != nil || string(again) != value {
+			t.Errorf("%x goes on as %x, %v", value, again, err)
+		}
+	}
+}
