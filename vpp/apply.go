@@ -22,11 +22,7 @@ func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err er
 		return err
 	}
 	if err = l.makeTables(ctx, ops); err == nil {
-		if l.shared {
-			err = v.applyShared(ctx, l, ops, done)
-		} else {
-			err = v.pipeline(ctx, l, ops, done)
-		}
+		err = v.pipeline(ctx, l, ops, done)
 	}
 	if err != nil {
 		return fmt.Errorf("vpp: apply: %w", err)
@@ -52,7 +48,6 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 		buf    []byte
 		gather = firstWrite
 		req    ip.IPRouteAddDelV2
-		old    ip.IPRouteAddDel
 		paths  []fib_types.FibPath
 	)
 	acknowledge := func(retvals []int32) {
@@ -85,12 +80,7 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 	}
 	for i, op := range ops {
 		req, paths, err = encodeOp(op, l.sourceFor(op.Route.Key).id, paths[:0], links.index)
-		switch {
-		case err != nil:
-		case l.shared:
-			old = ip.IPRouteAddDel{IsAdd: req.IsAdd, Route: ip.IPRoute{TableID: req.Route.TableID, Prefix: req.Route.Prefix, Paths: req.Route.Paths}}
-			buf, err = l.conn.frame(buf, s.id, s.context(len(sent)), &old)
-		default:
+		if err == nil {
 			buf, err = l.conn.frame(buf, s.id, s.context(len(sent)), &req)
 		}
 		if err != nil {
@@ -168,9 +158,6 @@ type stream struct {
 
 func newStream(l *life) (*stream, error) {
 	var request, reply api.Message = (*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil)
-	if l.shared {
-		request, reply = (*ip.IPRouteAddDel)(nil), (*ip.IPRouteAddDelReply)(nil)
-	}
 	s := &stream{conn: l.conn, wake: make(chan struct{}, 1)}
 	for m, id := range map[api.Message]*uint16{request: &s.id, reply: &s.replyID} {
 		var ok bool

@@ -211,33 +211,29 @@ func TestSlowVPPIsNotLost(t *testing.T) {
 }
 
 func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
-	for name, c := range map[string]struct {
-		shared bool
-		lacks  []string
-	}{
-		"the newer messages":                                  {false, []string{"ip_route_add_del_v2", "fib_source_dump"}},
-		"the newer ones, and one of the older":                {true, []string{"ip_route_lookup_v2", "ip_route_lookup"}},
-		"one that is always needed":                           {true, []string{"sw_interface_get_table"}},
-		"one that is always needed, nobody asked for sharing": {false, []string{"want_interface_events"}},
+	for name, lacks := range map[string][]string{
+		"those that know FIB sources": {"ip_route_add_del_v2", "fib_source_dump"},
+		"an older one":                {"sw_interface_get_table"},
+		"both":                        {"ip_route_lookup_v2", "want_interface_events"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			s.Lack(c.lacks...)
-			a := runAgent(t, vpp.Config{Socket: s.Socket(), AllowSharedSource: c.shared})
+			s.Lack(lacks...)
+			a := runAgent(t, vpp.Config{Socket: s.Socket()})
 			f := a.await(t, "a problem", func(f route.Facts) bool { return f.Problem != "" })
-			for _, want := range append(c.lacks, "VPP 25.10-vpptest") {
+			for _, want := range append(lacks, "VPP 25.10-vpptest") {
 				if !strings.Contains(f.Problem, want) {
 					t.Errorf("problem %q does not name %s", f.Problem, want)
 				}
 			}
-			if p := f.Preflight; p.Outcome != route.RefusedAPI || len(p.Lacks) != len(c.lacks) || !strings.HasPrefix(p.Lacks[0], slices.Min(c.lacks)) {
+			if p := f.Preflight; p.Outcome != route.RefusedAPI || len(p.Lacks) != len(lacks) || !strings.HasPrefix(p.Lacks[0], slices.Min(lacks)) {
 				t.Errorf("preflight %+v", p)
 			}
 			if _, err := a.Routes(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks") {
 				t.Errorf("routes: %v", err)
 			}
 			if n := s.Requests("ip_route_add_del"); n != 0 {
-				t.Errorf("%d writes to the shared source", n)
+				t.Errorf("%d writes to the source that all share", n)
 			}
 			s.Lack()
 			if p := a.await(t, "connection", present).Preflight; p.Outcome != route.FullAPI || len(p.Lacks) != 0 {

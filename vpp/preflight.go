@@ -15,49 +15,30 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// What this package sends and understands. Names with checksums are compared with VPP's before anything else is sent: VPP drops a
-// message that it does not know without a word.
-var (
-	// alwaysNeeded are the messages without which nothing works.
-	alwaysNeeded = []api.Message{
-		(*memclnt.ControlPing)(nil), (*memclnt.ControlPingReply)(nil),
-		(*vpe.ShowVersion)(nil), (*vpe.ShowVersionReply)(nil),
-		(*ip.IPTableDump)(nil), (*ip.IPTableDetails)(nil),
-		(*ip.IPTableAddDel)(nil), (*ip.IPTableAddDelReply)(nil),
-		(*ip.IPAddressDump)(nil), (*ip.IPAddressDetails)(nil),
-		(*interfaces.SwInterfaceDump)(nil), (*interfaces.SwInterfaceDetails)(nil),
-		(*interfaces.SwInterfaceGetTable)(nil), (*interfaces.SwInterfaceGetTableReply)(nil),
-		(*interfaces.WantInterfaceEvents)(nil), (*interfaces.WantInterfaceEventsReply)(nil),
-		(*interfaces.SwInterfaceEvent)(nil),
-	}
-	// ownSourceNeeds are those that know FIB sources.
-	ownSourceNeeds = []api.Message{
-		(*fib.FibSourceAdd)(nil), (*fib.FibSourceAddReply)(nil),
-		(*fib.FibSourceDump)(nil), (*fib.FibSourceDetails)(nil),
-		(*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil),
-		(*ip.IPRouteV2Dump)(nil), (*ip.IPRouteV2Details)(nil),
-		(*ip.IPRouteLookupV2)(nil), (*ip.IPRouteLookupV2Reply)(nil),
-	}
-	// sharedSourceNeeds are those before them: everybody's routes stand under source API.
-	sharedSourceNeeds = []api.Message{
-		(*ip.IPRouteAddDel)(nil), (*ip.IPRouteAddDelReply)(nil),
-		(*ip.IPRouteDump)(nil), (*ip.IPRouteDetails)(nil),
-		(*ip.IPRouteLookup)(nil), (*ip.IPRouteLookupReply)(nil),
-	}
-)
+// needed is what this package sends and understands. Names with checksums are compared with VPP's
+// before anything else is sent: VPP drops a message that it does not know without a word.
+var needed = []api.Message{
+	(*memclnt.ControlPing)(nil), (*memclnt.ControlPingReply)(nil),
+	(*vpe.ShowVersion)(nil), (*vpe.ShowVersionReply)(nil),
+	(*ip.IPTableDump)(nil), (*ip.IPTableDetails)(nil),
+	(*ip.IPTableAddDel)(nil), (*ip.IPTableAddDelReply)(nil),
+	(*ip.IPAddressDump)(nil), (*ip.IPAddressDetails)(nil),
+	(*interfaces.SwInterfaceDump)(nil), (*interfaces.SwInterfaceDetails)(nil),
+	(*interfaces.SwInterfaceGetTable)(nil), (*interfaces.SwInterfaceGetTableReply)(nil),
+	(*interfaces.WantInterfaceEvents)(nil), (*interfaces.WantInterfaceEventsReply)(nil),
+	(*interfaces.SwInterfaceEvent)(nil),
+	(*fib.FibSourceAdd)(nil), (*fib.FibSourceAddReply)(nil),
+	(*fib.FibSourceDump)(nil), (*fib.FibSourceDetails)(nil),
+	(*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil),
+	(*ip.IPRouteV2Dump)(nil), (*ip.IPRouteV2Details)(nil),
+	(*ip.IPRouteLookupV2)(nil), (*ip.IPRouteLookupV2Reply)(nil),
+}
 
-// preflight compares c's VPP with what we need; allowShared is Config.AllowSharedSource.
-func preflight(c *conn, allowShared bool) route.Preflight {
-	always, own, shared := c.missing(alwaysNeeded), c.missing(ownSourceNeeds), c.missing(sharedSourceNeeds)
-	p := route.Preflight{Outcome: route.RefusedAPI, Lacks: slices.Concat(always, own)}
-	switch {
-	case len(p.Lacks) == 0:
-		p.Outcome = route.FullAPI
-	case len(always) > 0 || !allowShared:
-	case len(shared) > 0:
-		p.Lacks = append(p.Lacks, shared...)
-	default:
-		p.Outcome = route.SharedSource
+// preflight compares c's VPP with what we need.
+func preflight(c *conn) route.Preflight {
+	p := route.Preflight{Outcome: route.FullAPI, Lacks: c.missing(needed)}
+	if len(p.Lacks) > 0 {
+		p.Outcome = route.RefusedAPI
 	}
 	slices.Sort(p.Lacks)
 	return p

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/ip"
@@ -15,11 +14,9 @@ import (
 
 // Routes is fib.Dataplane's. VPP shows an entry under its best source only: a route of ours that another source hides is missing
 // here. Putting or deleting it works all the same. VPP's workers stand still while it writes the dump.
-//
-// Under the shared API source nothing is known to be ours but what the journal names: the list is empty.
 func (v *VPP) Routes(ctx context.Context) ([]route.Route, error) {
 	l, err := v.current()
-	if err != nil || l.shared {
+	if err != nil {
 		return nil, err
 	}
 	routes, err := l.routes(ctx)
@@ -68,13 +65,10 @@ func (l *life) routesOf(ctx context.Context, t tableID, s source, links *links) 
 
 // dumpRoutes calls each, on the reader, for every entry of a table whose best source is src, or for all of them if that is 0.
 func (l *life) dumpRoutes(ctx context.Context, t ip.IPTable, src uint8, each func(ip.IPRouteV2)) error {
-	if l.shared {
-		return dump(ctx, l.conn, []request{&ip.IPRouteDump{Table: t}}, func(_ int, d *ip.IPRouteDetails) { each(withoutSource(d.Route)) })
-	}
 	return dump(ctx, l.conn, []request{&ip.IPRouteV2Dump{Src: src, Table: t}}, func(_ int, d *ip.IPRouteV2Details) { each(d.Route) })
 }
 
-// Lookup is fib.Dataplane's. Under the shared API source it shows whatever somebody wants for k.
+// Lookup is fib.Dataplane's.
 func (v *VPP) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {
 	l, err := v.current()
 	if err != nil {
@@ -91,9 +85,6 @@ func (l *life) find(ctx context.Context, k route.Key) (route.Route, bool, error)
 	found, ok, err := l.lookup(ctx, k.Table, k.Prefix, true)
 	if err != nil || !ok {
 		return route.Route{}, false, err
-	}
-	if l.shared {
-		return l.claimed(ctx, found)
 	}
 	if own := l.sourceFor(k); found.Src != own.id {
 		other, err := l.sourceOf(ctx, found.Src)
@@ -127,10 +118,6 @@ func (l *life) askRoute(ctx context.Context, table uint32, p netip.Prefix, exact
 	var flag uint8
 	if exact {
 		flag = 1
-	}
-	if l.shared {
-		r, err := ask[ip.IPRouteLookupReply](ctx, l.conn, &ip.IPRouteLookup{TableID: table, Prefix: encodePrefix(p), Exact: flag})
-		return withoutSource(r.Route), r.Retval, err
 	}
 	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn, &ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p), Exact: flag})
 	return r.Route, r.Retval, err
@@ -187,14 +174,10 @@ func (l *life) match(ctx context.Context, table uint32, addr netip.Addr) (ip.IPR
 			return ip.IPRouteV2{}, false, err
 		}
 		found, err := decodePrefix(r.Prefix)
-		if err != nil || l.isGap(found, r) {
+		if err != nil || l.isGap(r) {
 			return ip.IPRouteV2{}, false, err
 		}
-		isDerived, err := l.isDerived(ctx, found, r)
-		if err != nil {
-			return ip.IPRouteV2{}, false, err
-		}
-		if !isDerived || found.Bits() == 0 {
+		if l.roleOf(r.Src) != derived || found.Bits() == 0 {
 			return r, true, nil
 		}
 		p = netip.PrefixFrom(found.Addr(), found.Bits()-1)
@@ -202,28 +185,10 @@ func (l *life) match(ctx context.Context, table uint32, addr netip.Addr) (ip.IPR
 }
 
 // isGap reports whether VPP shows r because there is no route.
-func (l *life) isGap(p netip.Prefix, r ip.IPRouteV2) bool {
-	if l.shared {
-		return p.Bits() == 0 && onlyDrops(r.Paths)
-	}
-	return l.roleOf(r.Src) == noRoute
-}
-
-// isDerived reports whether VPP has r for its own use.
-func (l *life) isDerived(ctx context.Context, p netip.Prefix, r ip.IPRouteV2) (bool, error) {
-	if l.shared {
-		return l.forwardsAsCover(ctx, p, r)
-	}
-	return l.roleOf(r.Src) == derived, nil
-}
+func (l *life) isGap(r ip.IPRouteV2) bool { return l.roleOf(r.Src) == noRoute }
 
 // isFiller reports whether VPP has r in every table.
-func (l *life) isFiller(p netip.Prefix, r ip.IPRouteV2) bool {
-	if l.shared {
-		return slices.Contains(fillers, p) || l.isGap(p, r)
-	}
-	return l.roleOf(r.Src) == special || l.roleOf(r.Src) == noRoute
-}
+func (l *life) isFiller(r ip.IPRouteV2) bool { return l.roleOf(r.Src) == special || l.isGap(r) }
 
 // forwards reports whether packets leave VPP along p, and by which interface.
 func (l *life) forwards(ctx context.Context, p fib_types.FibPath, depth int) (usable bool, by string, err error) {

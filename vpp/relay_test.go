@@ -1,8 +1,6 @@
 package vpp_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -17,8 +15,6 @@ type relay struct {
 	l    net.Listener
 	wg   sync.WaitGroup
 
-	// hide are names of messages that VPP's table shall lack.
-	hide []string
 	// piece is the longest part that is passed on in one go; 0: whatever comes. Random ones are shorter.
 	piece  int
 	random bool
@@ -66,9 +62,6 @@ func (r *relay) serve(t testing.TB, to string) {
 			})
 			r.wg.Go(func() {
 				from := io.Reader(far)
-				if r.hide != nil {
-					from = withoutMessages(far, r.hide)
-				}
 				if r.stop > 0 {
 					from = io.LimitReader(from, int64(r.stop))
 				}
@@ -103,33 +96,6 @@ func (r *relay) pass(to net.Conn, from io.Reader) {
 			time.Sleep(r.pause)
 		}
 	}
-}
-
-// withoutMessages is a stream from VPP in whose first frame, the message table, some names are spoilt.
-func withoutMessages(from io.Reader, names []string) io.Reader {
-	header := make([]byte, 16)
-	if _, err := io.ReadFull(from, header); err != nil {
-		return from
-	}
-	table := make([]byte, binary.BigEndian.Uint32(header[8:]))
-	if _, err := io.ReadFull(from, table); err != nil {
-		return from
-	}
-	for _, name := range names {
-		// A name ends with an underscore and eight digits. In the table a NUL or an entry's id stands before it.
-		for i := 0; ; {
-			at := bytes.Index(table[i:], []byte(name+"_"))
-			if at < 0 {
-				break
-			}
-			i += at
-			if end := i + len(name) + 1 + 8; end < len(table) && table[end] == 0 {
-				table[i] = '?'
-			}
-			i++
-		}
-	}
-	return io.MultiReader(bytes.NewReader(header), bytes.NewReader(table), from)
 }
 
 // cut closes all connections.

@@ -111,7 +111,7 @@ func (l *life) sourceFor(k route.Key) source {
 }
 
 // isOurs reports whether id is one of our two sources.
-func (l *life) isOurs(id uint8) bool { return !l.shared && (id == l.own.id || id == l.elevated.id) }
+func (l *life) isOurs(id uint8) bool { return id == l.own.id || id == l.elevated.id }
 
 // useOwnSource has l write under FIB sources of our own: one for most, and one for elevated routes.
 func (l *life) useOwnSource(ctx context.Context, name string, priority uint8, pid uint32) error {
@@ -180,7 +180,7 @@ func addSource(ctx context.Context, c *conn, s source) (source, error) {
 	switch {
 	case err != nil:
 		return source{}, fmt.Errorf("add FIB source: %w", err)
-	case r.ID == 0: // FIB_SOURCE_INVALID; on the way in 0 would mean the shared API source
+	case r.ID == 0: // FIB_SOURCE_INVALID; on the way in 0 would mean the API source
 		return source{}, errors.New("VPP has no FIB source left: only its restart frees them")
 	}
 	s.id = r.ID

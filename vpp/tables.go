@@ -142,7 +142,7 @@ func (l *life) occupant(ctx context.Context, t tableID) (string, error) {
 		switch {
 		case err != nil:
 			bad = err
-		case l.isFiller(p, r), l.roleOf(r.Src) == derived:
+		case l.isFiller(r), l.roleOf(r.Src) == derived:
 		default:
 			left = "route " + p.String()
 		}

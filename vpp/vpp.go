@@ -1,7 +1,7 @@
 // Package vpp is VPP as a data plane: it owns the connection to VPP's binary API, our FIB source there, and the translation of
 // routes. It provides fib.Dataplane and fib.TableKeeper. It decides nothing about routes, keeps no copy of the FIB, and touches no
 // route in VPP that does not carry its FIB source and no table that does not carry its name; ip_table_replace_* and ip_table_flush,
-// which act on the API source that everybody shares, are never used. What it does about a VPP without FIB sources is in shared.go.
+// which act on the API source that everybody shares, are never used. A VPP without FIB sources is refused.
 //
 // New makes a VPP, Run keeps it connected; the other methods may be called at any time from any goroutine and fail at once while
 // there is no connection.
@@ -39,9 +39,6 @@ type Config struct {
 	// Priority of the source: of several sources that have one prefix the lowest forwards. Default 0x88: routes of the API (0x80) and
 	// the CLI (0x81) win over ours, ours win over DHCP's (0xb0) and neighbours' (0xd0). It is fixed when the source is made.
 	Priority uint8
-	// AllowSharedSource has routes written under the API source, which other programs use too, on a VPP that has no sources of one's
-	// own, see shared.go. Without it such a VPP is refused.
-	AllowSharedSource bool
 	// Window is how many requests may be on the way, 1 to 4095; default 2048.
 	Window int
 	// ReplyTimeout is how long VPP may be silent before the connection is given up; default 10 s. A dump of a million routes
@@ -101,8 +98,7 @@ type VPP struct {
 	cfg   Config
 	facts chan route.Facts // size 1: the newest facts that were not read
 
-	counters  counters
-	unsettled unsettled // of Apply
+	counters counters
 
 	mu      sync.Mutex
 	life    *life  // nil while there is no usable connection
@@ -111,10 +107,9 @@ type VPP struct {
 
 // life is one connection, made ready. All but sources, links and tables is fixed.
 type life struct {
-	conn   *conn
-	name   string // of our tables
-	shared bool   // the API source is used; own, elevated and sources are empty
-	own    source
+	conn *conn
+	name string // of our tables
+	own  source
 	// elevated is for keys that are: it goes before the API's.
 	elevated source
 	sources  atomic.Pointer[sources]
@@ -289,7 +284,7 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := preflight(c, v.cfg.AllowSharedSource)
+	p := preflight(c)
 	if p.Outcome == route.RefusedAPI {
 		return nil, refusal{version, p}
 	}
@@ -304,9 +299,7 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 		changed: make(chan struct{}, 1),
 		tables:  map[tableID]bool{},
 	}
-	if p.Outcome == route.SharedSource {
-		l.useSharedSource(v.cfg.Socket, pid)
-	} else if err := l.useOwnSource(ctx, v.cfg.Source, v.cfg.Priority, pid); err != nil {
+	if err := l.useOwnSource(ctx, v.cfg.Source, v.cfg.Priority, pid); err != nil {
 		return nil, err
 	}
 	if err := l.subscribe(ctx); err != nil {

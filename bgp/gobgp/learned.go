@@ -20,9 +20,10 @@ import (
 // learned turns what is watched into calls of the Sink. Its lock is held while the Sink is called, which makes the
 // order of the calls the order of the events.
 //
-// GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them again unchanged (their attributes are
-// equal). So sets of more than one path are remembered here, and told again without the stale ones when a session goes down, and
-// with them when the peer is back and complete.
+// GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them
+// again unchanged (their attributes are equal). So sets of more than one path are remembered here.
+// They are told again without the stale ones when a session goes down, and with what is left of
+// these when GoBGP keeps nothing stale of the peer any more.
 type learned struct {
 	log      *slog.Logger
 	sink     Sink
@@ -33,7 +34,6 @@ type learned struct {
 
 	mu       sync.Mutex
 	sets     map[netip.Prefix][]bgp.Path // complete best-path sets of two or more, stale ones included
-	fresh    map[netip.Addr]time.Time    // peers whose stale paths are fresh again from then on
 	suspects map[netip.Prefix]struct{}
 	named    map[string]struct{} // unusable paths that were logged
 	dropped  int                 // unusable paths
@@ -53,7 +53,6 @@ func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learne
 		log: log, sink: sink, sessions: ss, suspect: suspect,
 		suspicion: make(chan struct{}, 1),
 		sets:      map[netip.Prefix][]bgp.Path{},
-		fresh:     map[netip.Addr]time.Time{},
 		suspects:  map[netip.Prefix]struct{}{},
 		named:     map[string]struct{}{},
 	}
@@ -75,9 +74,13 @@ func (l *learned) take(batch []server.Watched, now time.Time) {
 			n = setLength(batch)
 			l.best(batch[:n], now)
 		case w.EndOfRIB != 0:
-			l.endOfRIB(w.Peer, w.EndOfRIB, now)
+			l.endOfRIB(w.Peer, w.EndOfRIB)
+		case w.NothingStale:
+			l.mark(w.Peer, false)
 		case l.sessions.state(w.Peer, w.Up, now) && !w.Up:
-			l.markStale(w.Peer)
+			// What is still in a set then is kept by graceful restart: without it, GoBGP has
+			// withdrawn the peer's paths before it tells the state.
+			l.mark(w.Peer, true)
 		}
 		batch = batch[n:]
 	}
@@ -143,17 +146,10 @@ func (l *learned) drop(kind string, attrs ...any) {
 	l.log.Warn("a received path cannot be used", attrs...)
 }
 
-// markStale notes that a session is down. What is still in a set then is kept by graceful restart: without it, GoBGP has withdrawn
-// the peer's paths before it tells the state.
-func (l *learned) markStale(peer netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.fresh, peer)
-	l.mark(peer, true)
-}
-
 // mark sets Stale of peer's paths in the remembered sets and tells the sets that look different then.
 func (l *learned) mark(peer netip.Addr, stale bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for prefix, set := range l.sets {
 		if !slices.ContainsFunc(set, func(p bgp.Path) bool { return p.Peer == peer && p.Stale != stale }) {
 			continue
@@ -169,28 +165,9 @@ func (l *learned) mark(peer netip.Addr, stale bool) {
 	}
 }
 
-// settleTime is how long after a peer's End-of-RIB the paths that it did not announce again may still be on their way out.
-const settleTime = time.Second
-
-func (l *learned) endOfRIB(peer netip.Addr, family packet.RouteFamily, now time.Time) {
-	if apiutil.ToRouteFamily(familyOf(peer)) != family {
-		return // a session has the family of its address
-	}
-	l.mu.Lock()
-	l.fresh[peer] = now.Add(settleTime)
-	l.mu.Unlock()
-	l.sessions.endOfRIB(peer)
-}
-
-// freshen takes the paths of peers that completed their restart back into their sets.
-func (l *learned) freshen(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for peer, at := range l.fresh {
-		if !now.Before(at) {
-			delete(l.fresh, peer)
-			l.mark(peer, false)
-		}
+func (l *learned) endOfRIB(peer netip.Addr, family packet.RouteFamily) {
+	if apiutil.ToRouteFamily(familyOf(peer)) == family { // a session has the family of its address
+		l.sessions.endOfRIB(peer)
 	}
 }
 

@@ -188,7 +188,7 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 // maxKeyLength is TCP_MD5SIG_MAXKEYLEN (linux/tcp.h), in bytes.
 const maxKeyLength = 80
 
-// keyRefused says why a listener has no key for a peer. GoBGP only logs that, and would let the peer in without a key.
+// keyRefused says why a listener has no key for a peer. GoBGP would let the peer in without one.
 func keyRefused(err error) error {
 	if errors.Is(err, syscall.ENOMEM) {
 		return fmt.Errorf("TCP MD5 key: %w: net.core.optmem_max limits how many keys one listener can have", err)

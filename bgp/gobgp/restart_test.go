@@ -62,11 +62,6 @@ func TestLatePeerIsToldOfTheRestart(t *testing.T) {
 	if restarted, _ := again.toldOfRestart(); restarted {
 		t.Error("told of the restart twice")
 	}
-
-	// The third one counts no more once it is out of the plan, and nothing is left of the restart.
-	n.plan.Peers = n.plan.Peers[:2]
-	set(t, n)
-	n.wantNeighbors("127.0.0.71", "127.0.0.72")
 }
 
 // wantNeighbors waits until GoBGP has exactly these neighbours.
@@ -87,7 +82,7 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	n := l.restarted(func(n *node) {
 		n.farPeer("127.0.0.75", 65001)
 		n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
-	}, "127.0.0.74")
+	}, "127.0.0.74", "127.0.0.79")
 	router := dialFar(t, n, "127.0.0.75", 65001, 90, true, gracefulCap(false))
 	router.wantToldOfRestart(true)
 	router.endOfRIB()
@@ -101,6 +96,11 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 		t.Errorf("the router was told of %v, End-of-RIB %t, while a peer was not complete", got, router.hasAll())
 	}
 	inner.endOfRIB()
+	// The third one never comes. It counts no more once it is out of the plan.
+	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(p bgp.Peer) bool {
+		return p.Address == addr("127.0.0.79")
+	})
+	set(t, n)
 	start := time.Now()
 	eventually(t, "the router has all", true, router.hasAll)
 	if took := time.Since(start); took > 5*time.Second {
@@ -108,7 +108,22 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	}
 	eventually(t, "routes of the router", []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.3.0.0/26")}, router.received)
 	eventually(t, "the inner peer has all", true, inner.hasAll)
-	n.wantNeighbors("127.0.0.74", "127.0.0.75")
+}
+
+// Where nobody else is waited for, the last End-of-RIB is answered at once.
+func TestLastPeerToBeCompleteHasAllAtOnce(t *testing.T) {
+	l := newLab(t)
+	for range 3 { // the look each second may come by chance
+		n := l.restarted(func(n *node) { n.farPeer("127.0.0.75", 65001) })
+		router := dialFar(t, n, "127.0.0.75", 65001, 90, true, gracefulCap(false))
+		eventually(t, "up", true, func() bool { return n.farState("127.0.0.75").Established })
+		start := time.Now()
+		router.endOfRIB()
+		eventually(t, "the router has all", true, router.hasAll)
+		if took := time.Since(start); took > 300*time.Millisecond {
+			t.Errorf("the router has all %s after it was complete", took)
+		}
+	}
 }
 
 func TestPeerWithALatePasswordIsToldOfTheRestart(t *testing.T) {
@@ -130,17 +145,60 @@ func TestPeerWithALatePasswordIsToldOfTheRestart(t *testing.T) {
 	}
 }
 
-// The holdout needs a listener; sessions do not.
-func TestRestartWithoutListener(t *testing.T) {
+// The same where only we dial.
+func TestLatePeerIsToldOfTheRestartWithoutListener(t *testing.T) {
 	l := newLab(t)
 	a := l.unset(64512)
-	b, c := l.node(64512), l.node(64512)
+	b, c := l.unset(64512), l.unset(64512)
 	a.plan.Restarting, a.plan.Speaker.ListenPort = true, 0
 	connect(a, b)
 	connect(a, c)
-	set(t, a, b, c)
+	set(t, a, b)
 	up(t, a, b)
+	eventually(t, "the first peer is complete", true, func() bool { return a.state(b).EndOfRIB })
+	set(t, c)
 	up(t, a, c)
+	for _, peer := range []*node{b, c} {
+		if !peer.state(a).Restarting {
+			t.Errorf("%s was not told of the restart", peer.addr)
+		}
+	}
+}
+
+// A session that breaks while UPDATEs still wait has been told: in the next OPEN, R would be a lie.
+func TestPeerIsToldOnceWhileOthersAreWaitedFor(t *testing.T) {
+	l := newLab(t)
+	n := l.restarted(func(n *node) { n.farPeer("127.0.0.75", 65001) }, "127.0.0.74")
+	const peer = "127.0.0.75"
+	first := dialFar(t, n, peer, 65001, 90, true, gracefulCap(false))
+	first.wantToldOfRestart(true)
+	eventually(t, "up", true, func() bool { return n.farState(peer).Established })
+	first.close()
+	eventually(t, "down", false, func() bool { return n.farState(peer).Established })
+
+	again := dialFar(t, n, peer, 65001, 90, true, gracefulCap(false))
+	if restarted, forwarding := again.toldOfRestart(); restarted || !forwarding {
+		t.Errorf("OPEN with R %t, F %t; want F alone", restarted, forwarding)
+	}
+	again.endOfRIB()
+	time.Sleep(2 * time.Second) // watchRestart looks each second
+	if again.hasAll() {
+		t.Error("End-of-RIB before the other peer has told what it knows")
+	}
+}
+
+// After the restart time nobody keeps routes of ours: nothing is left to be told.
+func TestPeerAfterTheRestartTimeIsNotTold(t *testing.T) {
+	l := newLab(t)
+	n := l.restarted(func(n *node) {
+		for i := range n.plan.Peers {
+			n.plan.Peers[i].RestartTime = 2 * time.Second
+		}
+	}, "127.0.0.77", "127.0.0.78")
+	first := dialFar(t, n, "127.0.0.77", 64512, 90, true, gracefulCap(false))
+	first.wantToldOfRestart(true)
+	time.Sleep(4 * time.Second) // watchRestart looks each second
+	dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false)).wantToldOfRestart(false)
 }
 
 // A whole mesh comes up within seconds: no peer may fall between the End-of-RIB of one and the OPEN to another.
@@ -155,26 +213,5 @@ func TestEveryPeerOfAMeshIsToldOfTheRestart(t *testing.T) {
 		f := dialFar(t, n, p, 64512, 90, true, gracefulCap(false))
 		f.endOfRIB()
 		f.wantToldOfRestart(true)
-	}
-}
-
-func TestHoldoutAddress(t *testing.T) {
-	peers := []bgp.Peer{{Address: addr("127.0.0.2")}, {Address: addr("127.0.0.1")}}
-	for name, tc := range map[string]struct {
-		listen []netip.Addr
-		peers  []bgp.Peer
-		want   string
-	}{
-		"all addresses":               {nil, nil, "127.0.0.2"},
-		"a peer on this machine":      {nil, peers, "127.0.0.3"},
-		"wildcards":                   {[]netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()}, nil, "127.0.0.2"},
-		"bound to the node's address": {[]netip.Addr{addr("fd00::7"), addr("10.0.0.7")}, nil, "fd00::7"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := holdoutAddress(bgp.Plan{Speaker: bgp.Speaker{ListenAddresses: tc.listen}, Peers: tc.peers})
-			if got != addr(tc.want) {
-				t.Errorf("got %s, want %s", got, tc.want)
-			}
-		})
 	}
 }

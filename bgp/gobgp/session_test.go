@@ -305,10 +305,69 @@ func TestStalePathsStandAside(t *testing.T) {
 		s := n.farState("127.0.0.91")
 		return s.Restarting && !s.EndOfRIB && s.Finished(time.Now())
 	})
+	complete := time.Now()
 	f.endOfRIB()
 	n.wantHops("10.3.0.0/26", both...)
+	if took := time.Since(complete); took >= time.Second {
+		t.Errorf("the path that it announced again is used %s after End-of-RIB", took)
+	}
 	n.wantHops("10.3.1.0/26", "192.0.2.92")
 	n.wantHops("10.3.2.0/26")
+}
+
+// slowSink takes its time over each set once there is one.
+type slowSink struct {
+	Sink
+	pause atomic.Int64
+}
+
+func (s *slowSink) Learned(prefix netip.Prefix, paths []bgp.Path) {
+	s.Sink.Learned(prefix, paths)
+	time.Sleep(time.Duration(s.pause.Load()))
+}
+
+// However long it takes to hand over what a restarted peer did not announce again: it is not used
+// again.
+func TestStalePathsAreNotUsedAgain(t *testing.T) {
+	l := newLab(t)
+	slow := &slowSink{}
+	n := l.node(64512, func(c *Config) {
+		slow.Sink = c.Sink
+		c.Sink = slow
+	})
+	n.farPeer("127.0.0.91", 64512)
+	n.farPeer("127.0.0.92", 64512)
+	set(t, n)
+	f := dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(false))
+	g := dialFar(t, n, "127.0.0.92", 64512, 90, true, gracefulCap(false))
+	prefixes := []string{"10.3.0.0/26", "10.3.1.0/26", "10.3.2.0/26", "10.3.3.0/26"}
+	for _, p := range prefixes {
+		f.announce(p, "192.0.2.91")
+		g.announce(p, "192.0.2.92")
+		n.wantHops(p, "192.0.2.91", "192.0.2.92")
+	}
+	f.close()
+	for _, p := range prefixes {
+		n.wantHops(p, "192.0.2.92")
+	}
+	var before int
+	n.locked(func() { before = len(n.all) })
+
+	slow.pause.Store(int64(1200 * time.Millisecond))
+	dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(true)).endOfRIB()
+	eventually(t, "all are told", true, func() (told bool) {
+		n.locked(func() { told = len(n.all) >= before+len(prefixes) })
+		return told
+	})
+	slow.pause.Store(0)
+	time.Sleep(2 * time.Second)
+	n.locked(func() {
+		for _, paths := range n.all[before:] {
+			if len(paths) != 1 || paths[0].NextHop != addr("192.0.2.92") {
+				t.Errorf("told %v after the restart", paths)
+			}
+		}
+	})
 }
 
 // GoBGP keeps the paths of a broken session until End-of-RIB, also when the peer does not send one any more (upstream issue 2430).

@@ -4,18 +4,20 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"vpp-route-agent/bgp"
 )
 
-// sessions keeps what GoBGP tells only once about each peer of the configuration: by events and by log messages. GoBGP calls it from its own
-// goroutines, so it never calls GoBGP.
+// sessions keeps what GoBGP tells only once about each peer of the configuration. GoBGP calls it from its
+// own goroutines, so it never calls GoBGP.
 type sessions struct {
 	changed chan struct{} // of size 1: Speaker.Changed
 	expired chan struct{} // of size 1: sessions ended by their hold timer
+	moves   chan struct{} // of size 1: as changed, for watchRestart
 
 	mu    sync.Mutex
 	peers map[netip.Addr]*session
@@ -39,7 +41,7 @@ type session struct {
 	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
 	kept   time.Time // when the peer was first back since the session of which the oldest are, if it still keeps some
 
-	// cause is what GoBGP logged about the session's end before it ended: better than the reason that it gives then.
+	// cause is what GoBGP told about the session's end before it ended: better than the reason that it gives then.
 	cause       string
 	holdExpired bool // the hold timer ended, the session not yet
 	malformed   bool // a message could not be read, of which we have not told the peer yet
@@ -52,7 +54,12 @@ type session struct {
 }
 
 func newSessions() *sessions {
-	return &sessions{changed: make(chan struct{}, 1), expired: make(chan struct{}, 1), peers: map[netip.Addr]*session{}}
+	return &sessions{
+		changed: make(chan struct{}, 1),
+		expired: make(chan struct{}, 1),
+		moves:   make(chan struct{}, 1),
+		peers:   map[netip.Addr]*session{},
+	}
 }
 
 // Changed has an item when a session came up or went down, or an End-of-RIB came, since it was last read.
@@ -142,6 +149,7 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 		}
 		p.holdExpired = false
 		wake(ss.changed)
+		wake(ss.moves)
 	})
 	return changed
 }
@@ -151,6 +159,7 @@ func (ss *sessions) endOfRIB(addr netip.Addr) {
 		if p.up && !p.endOfRIB {
 			p.endOfRIB, p.lookAt = true, time.Time{}
 			wake(ss.changed)
+			wake(ss.moves)
 		}
 	})
 }
@@ -165,8 +174,8 @@ func (ss *sessions) external(addr netip.Addr) (external bool) {
 }
 
 // problem notes why a session is not up, where nothing ends a session.
-func (ss *sessions) problem(addr netip.Addr, text string) {
-	ss.with(addr, func(p *session) { p.lastError = text })
+func (ss *sessions) problem(addr netip.Addr, why error) {
+	ss.with(addr, func(p *session) { p.lastError = why.Error() })
 }
 
 // keyRefused notes that the kernel did not take the peer's TCP MD5 key.
@@ -190,7 +199,7 @@ func (ss *sessions) ending(addr netip.Addr, text string) {
 }
 
 // refused notes that a peer's message could not be read, which ends its session.
-func (ss *sessions) refused(addr netip.Addr, err any) {
+func (ss *sessions) refused(addr netip.Addr, err error) {
 	ss.with(addr, func(p *session) {
 		p.cause, p.malformed = fmt.Sprintf("malformed message: %v", err), true
 		p.lastError = p.cause
@@ -198,20 +207,20 @@ func (ss *sessions) refused(addr netip.Addr, err any) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.counted.Malformed++
-	if decoderPanicked(err) {
+	if packet.IsDecoderPanic(err) {
 		ss.counted.Panicked++
 	}
 }
 
 // revised notes that a peer's UPDATE was malformed, for which no session ends, and reports whether that
 // was logged less than a minute ago: a peer can send many.
-func (ss *sessions) revised(addr netip.Addr, err any, now time.Time) (again bool) {
+func (ss *sessions) revised(addr netip.Addr, err error, now time.Time) (again bool) {
 	ss.with(addr, func(p *session) {
 		if again = now.Sub(p.revisedAt) < time.Minute; !again {
 			p.revisedAt = now
 		}
 		ss.counted.Revised++
-		if decoderPanicked(err) {
+		if packet.IsDecoderPanic(err) {
 			ss.counted.Panicked++
 			again = false
 		}
@@ -219,13 +228,8 @@ func (ss *sessions) revised(addr netip.Addr, err any, now time.Time) (again bool
 	return again
 }
 
-// sendingPanicked notes what ended a session.
-func (ss *sessions) sendingPanicked(addr netip.Addr, err any) {
-	ss.panickedState(addr, fmt.Sprintf("while sending: %v", err))
-}
-
-// panickedState notes a panic that ended a session.
-func (ss *sessions) panickedState(addr netip.Addr, err any) {
+// panicked notes a panic that ended a session.
+func (ss *sessions) panicked(addr netip.Addr, err error) {
 	ss.ending(addr, fmt.Sprintf("GoBGP panicked: %v", err))
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -282,18 +286,25 @@ func (ss *sessions) limitedUntil(then time.Time) (out []netip.Addr) {
 	return out
 }
 
-// down notes GoBGP's reason for the end of an established session.
-func (ss *sessions) down(addr netip.Addr, reason string) {
+// down notes GoBGP's reason for the end of an established session, and reports whether the peer is of
+// the plan: a holdout is not.
+func (ss *sessions) down(addr netip.Addr, reason error) (planned bool) {
 	ss.with(addr, func(p *session) {
+		planned = true
 		if p.cause == "" {
-			p.lastError = reason
+			p.lastError = reason.Error()
 		}
 	})
+	return planned
 }
 
-// cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went down last.
-func (ss *sessions) cameUp(addr netip.Addr) {
-	ss.with(addr, func(p *session) { p.cause, p.holdExpired, p.malformed = "", false, false })
+// cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went
+// down last. It reports whether the peer is of the plan.
+func (ss *sessions) cameUp(addr netip.Addr) (planned bool) {
+	ss.with(addr, func(p *session) {
+		planned, p.cause, p.holdExpired, p.malformed = true, "", false, false
+	})
+	return planned
 }
 
 // takeExpired returns the peers that were ended by their hold timer since the last call.
@@ -357,10 +368,4 @@ func (ss *sessions) snapshot() map[netip.Addr]session {
 		out[addr] = *p
 	}
 	return out
-}
-
-// decoderPanicked tells an error of a decoder that panicked (recovered.go of the patched GoBGP) from
-// GoBGP's own.
-func decoderPanicked(err any) bool {
-	return strings.HasPrefix(fmt.Sprint(err), "the decoder panicked: ")
 }

@@ -135,6 +135,7 @@ func New(cfg Config) (*Speaker, error) {
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
+	s.applied.server.OnSession(s.happened)
 	s.applied.server.OnPanic(func(peer, what string) {
 		addr, _ := netip.ParseAddr(peer)
 		s.crashes.note(addr.Unmap().WithZone(""), what, time.Now())
@@ -153,7 +154,6 @@ func (s *Speaker) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer s.abandonRestart()
 	go s.applied.server.Serve()
 	wait := s.watch(ctx)
 	defer func() { cancel(); wait() }()
@@ -177,13 +177,14 @@ func (s *Speaker) Run(ctx context.Context) error {
 			r.done <- err
 		case <-s.sessions.expired:
 			s.restartExpired(ctx)
+		case <-s.sessions.moves:
+			s.watchRestart(time.Now())
 		case <-s.learned.suspicion:
 			s.removeForeign(ctx)
 		case now := <-tick.C:
-			s.learned.freshen(now)
 			s.restartIncomplete(ctx, now)
 			s.restartLimited(ctx, now)
-			s.watchRestart(ctx, now)
+			s.watchRestart(now)
 		case <-retry.C:
 			s.retryPeers(ctx)
 		}
@@ -191,7 +192,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 }
 
 func (s *Speaker) options() []server.ServerOption {
-	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, sessions: s.sessions, fatal: s.fatal})}
+	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, fatal: s.fatal})}
 	if s.cfg.GRPC != "" {
 		guards := append(s.confined(), withoutKeys())
 		if !s.cfg.GRPCWrite {
@@ -238,7 +239,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 			return deaf // without a speaker nothing else can be applied
 		}
 		if fresh && p.Restarting {
-			s.beginRestart(ctx, p)
+			s.beginRestart(p)
 		}
 		wanted, _ := s.confs(p.Peers)
 		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
@@ -313,8 +314,7 @@ func (e deafError) Unwrap() error { return e.error }
 
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
-	s.abandonRestart()
-	s.applied.speaker, s.applied.policy = nil, nil
+	s.applied.speaker, s.applied.policy, s.applied.restart = nil, nil, nil
 	for addr := range s.applied.peers {
 		s.sessions.remove(addr)
 	}

@@ -34,10 +34,10 @@ func (s *Speaker) restartExpired(ctx context.Context) {
 	}
 }
 
-// restartIncomplete drops what GoBGP keeps of an earlier session although the peer is back. GoBGP does so at End-of-RIB and never
-// else: the paths of a peer that does not send it would stay for ever (upstream issue 2430). Those of a peer that came back without graceful restart,
-// which promises none, the GoBGP that make builds drops by itself, another one not.
-// It comes each second, and asks GoBGP only about peers that came back, once then and once when their time is up.
+// restartIncomplete drops what GoBGP keeps of an earlier session of a peer that is back and sends
+// no End-of-RIB: it would stay for ever (upstream issue 2430). GoBGP itself drops what it keeps of
+// a peer that came back without graceful restart. It comes each second, and asks GoBGP only about
+// peers that came back, once then and once when their time is up.
 func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
 	for addr, back := range s.sessions.returned(now) {
 		p, err := s.listPeer(ctx, addr)
@@ -47,8 +47,6 @@ func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
 			// It is going down, or looked at again.
 		case !p.GetGracefulRestart().GetPeerRestarting(): // nothing is kept
 			s.sessions.nothingKept(addr, back.since)
-		case !negotiatedRestart(p):
-			s.restartPeer(ctx, addr, "the peer came back without graceful restart, dropping its old routes")
 		case !now.Before(overdue):
 			s.restartPeer(ctx, addr, "the peer came back and sent no End-of-RIB, dropping its old routes")
 		default:
@@ -69,11 +67,6 @@ func (p session) overdue() time.Time {
 func (s *Speaker) listPeer(ctx context.Context, addr netip.Addr) (found *api.Peer, err error) {
 	err = s.applied.server.ListPeer(ctx, &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) { found = p })
 	return found, err
-}
-
-func negotiatedRestart(p *api.Peer) bool {
-	negotiated, _ := gracefulRestart(p)
-	return negotiated
 }
 
 // restartPeer takes a peer out and in again, so that its paths leave now.

@@ -236,10 +236,9 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 	back.announce("10.3.0.0/26", "192.0.2.2")
 	back.endOfRIB()
 	eventually(t, "End-of-RIB", true, func() bool { return n.farState("127.0.0.101").EndOfRIB })
-	eventually(t, "over the API", []string{"192.0.2.1", "192.0.2.2"}, func() []string {
-		api.freshen(time.Now().Add(settleTime)) // the agent's own Run does it each second
-		return other.hops("10.3.0.0/26")
-	})
+	n.wantHops("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
+	// The API does not tell it.
+	api.take([]server.Watched{{Peer: addr("127.0.0.101"), NothingStale: true}}, time.Now())
 	wantBoth("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
 }
 
@@ -361,5 +360,67 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 	up, down := peer+" up true", peer+" up false"
 	if want := []string{up, down, up, down}; !slices.Equal(told, want) {
 		t.Errorf("told %v, not %v", told, want)
+	}
+}
+
+// After a restart the watch tells when nothing of the earlier session is kept any more, and not
+// before the withdrawals of what went with that.
+func TestWatchTellsWhenNothingStaleIsKept(t *testing.T) {
+	const peer, prefix = "127.0.0.171", "10.1.0.0/26"
+	up, down, path := "up", "down", prefix
+	complete, gone, ended := "End-of-RIB", prefix+" withdrawn", "nothing stale"
+	for what, tc := range map[string]struct {
+		back func(*testing.T, *node)
+		want []string
+	}{
+		"End-of-RIB": {
+			func(t *testing.T, n *node) {
+				dialFar(t, n, peer, 64512, 90, true, restartCap(true, 2, true)).endOfRIB()
+			},
+			[]string{up, path, complete, down, up, complete, gone, ended},
+		},
+		"restart time": {
+			func(*testing.T, *node) {},
+			[]string{up, path, complete, down, gone, ended},
+		},
+		"no forwarding": {
+			func(t *testing.T, n *node) {
+				dialFar(t, n, peer, 64512, 90, true, restartCap(true, 2, false))
+			},
+			[]string{up, path, complete, down, gone, ended, up},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := newLab(t).node(64512)
+			n.farPeer(peer, 64512)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			next := n.applied.server.WatchPaths(true)
+			set(t, n)
+			n.breakSession(peer, restartCap(false, 2, true))
+			tc.back(t, n)
+			var told []string
+			for len(told) < len(tc.want) && ctx.Err() == nil {
+				for _, w := range next(ctx) {
+					switch {
+					case w.NLRI != nil && w.Withdrawn:
+						told = append(told, w.NLRI.String()+" withdrawn")
+					case w.NLRI != nil:
+						told = append(told, w.NLRI.String())
+					case w.EndOfRIB != 0:
+						told = append(told, complete)
+					case w.NothingStale:
+						told = append(told, ended)
+					case w.Up:
+						told = append(told, up)
+					default:
+						told = append(told, down)
+					}
+				}
+			}
+			if !slices.Equal(told, tc.want) {
+				t.Errorf("told %q, not %q", told, tc.want)
+			}
+		})
 	}
 }

@@ -55,7 +55,6 @@ type config struct {
 	vppStatsSocket  string
 	fibSource       string
 	fibPriority     uint8
-	sharedSource    bool
 	kernelTable     uint32
 	kernelProtocol  uint8
 	kernelMetric    uint32
@@ -82,6 +81,7 @@ type config struct {
 	logLevel        string
 	ownLogLevel     bool // the operator said one
 	logFormat       string
+	texts           map[string]string // what was given for each setting, or its default
 }
 
 // setting is one line of the configuration reference: how a user names it in each place, and what it means.
@@ -96,6 +96,7 @@ type setting struct {
 	set     func(c *config, text string) error
 	boolean bool
 	literal bool // text that the file must give as a string: YAML makes 42798 of 0123456 and true of yes
+	live    bool // a change takes effect upon SIGHUP
 }
 
 const ownEnvPrefix = "VPP_ROUTE_AGENT_"
@@ -104,11 +105,11 @@ const ownEnvPrefix = "VPP_ROUTE_AGENT_"
 var settings = []setting{
 	{flag: "node-name", env: calicoEnv("NODENAME"), file: "nodeName", literal: true, usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host name in lower case",
 		set: text(func(c *config) *string { return &c.nodeName })},
-	{flag: "router-id", env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
+	{flag: "router-id", live: true, env: []string{"CALICO_ROUTER_ID"}, file: "routerID", usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; default: the node's IPv4 address",
 		set: parseRouterID},
-	{flag: "advertise-cluster-ips", env: []string{"CALICO_ADVERTISE_CLUSTER_IPS"}, file: "advertiseClusterIPs", usage: "range of cluster IPs to announce, instead of what BGPConfiguration's serviceClusterIPs says",
+	{flag: "advertise-cluster-ips", live: true, env: []string{"CALICO_ADVERTISE_CLUSTER_IPS"}, file: "advertiseClusterIPs", usage: "range of cluster IPs to announce, instead of what BGPConfiguration's serviceClusterIPs says",
 		set: parseClusterIPs},
-	{flag: "next-hop", file: "nextHop", list: true, usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
+	{flag: "next-hop", live: true, file: "nextHop", list: true, usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP address",
 		set: parseNextHops},
 
 	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", list: true, def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs",
@@ -146,15 +147,13 @@ var settings = []setting{
 	{flag: "fib-source", file: "fibSource", literal: true, def: "vpp-route-agent", usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes orphans", set: parseSourceName},
 	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136", usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
 		set: parsePriority},
-	{flag: "allow-shared-source", file: "allowSharedSource", def: "false", boolean: true, usage: "on a VPP without v2 route messages: write under the API source, which other programs use too",
-		set: truth(func(c *config) *bool { return &c.sharedSource })},
 	{flag: "kernel-table", file: "kernelTable", def: "254", usage: "Linux routing table for --dataplane kernel", set: parseTable},
 	{flag: "kernel-protocol", file: "kernelProtocol", def: "179", usage: "protocol number that marks our Linux routes; not one that another program uses", set: parseProtocol},
 	{flag: "kernel-metric", file: "kernelMetric", def: "1050", usage: "metric of our Linux routes; a route of another program with the same metric would be stolen", set: parseMetric(func(c *config) *uint32 { return &c.kernelMetric })},
 	{flag: "kernel-elevated-metric", file: "kernelElevatedMetric", def: "512", usage: "metric of our Linux routes to addresses that are on their way to another node (live migration); it must be below Felix' for the workloads of this node, and below --kernel-metric",
 		set: parseMetric(func(c *config) *uint32 { return &c.kernelElevated })},
 
-	{flag: "prefix-limit", file: "prefixLimit", list: true, usage: "most paths that a peer may send, by class: mesh, global, node and local-workload, as in `global=1000,local-workload=10`; a class that is not named has no limit. A peer that sends more is cut off and its routes go",
+	{flag: "prefix-limit", live: true, file: "prefixLimit", list: true, usage: "most paths that a peer may send, by class: mesh, global, node and local-workload, as in `global=1000,local-workload=10`; a class that is not named has no limit. A peer that sends more is cut off and its routes go",
 		set: parsePrefixLimits},
 	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(), usage: "how long such a peer stays cut off before it is tried again", set: parseLimitRetry},
 	{flag: "password-dir", file: "passwordDir", literal: true, usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
@@ -170,16 +169,16 @@ var settings = []setting{
 	{flag: "plaintext", file: "plaintext", def: "false", boolean: true, usage: "let --metrics-listen and --gobgp-listen leave this host without TLS; otherwise that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
 	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket, usage: "unix socket of status, peers and routes", set: parseSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", literal: true, def: "/var/lib/vpp-route-agent", usage: "where the journal of programmed routes and the last good copy of Calico's data are kept", set: parseStateDir},
-	{flag: "deferral", file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
-	{flag: "spot-checks", file: "spotChecks", def: "5", usage: "routes per second that are compared with the data plane, in rotation; 0 none, at most 1000", set: parseSpotChecks},
-	{flag: "drift", file: "drift", def: "repair", usage: "what to do with routes of ours that somebody changed or removed: repair them, or only report them",
+	{flag: "deferral", live: true, file: "deferral", def: "30s", usage: "how long after start stale routes wait for peers that have not finished (RFC 4724 Selection_Deferral_Timer)", set: parseDeferral},
+	{flag: "spot-checks", live: true, file: "spotChecks", def: "5", usage: "routes per second that are compared with the data plane, in rotation; 0 none, at most 1000", set: parseSpotChecks},
+	{flag: "drift", live: true, file: "drift", def: "repair", usage: "what to do with routes of ours that somebody changed or removed: repair them, or only report them",
 		set: oneOf(func(c *config) *string { return &c.drift }, "repair", "report")},
-	{flag: "guard-share", file: "guardShare", def: "0.5", usage: "share of an origin's routes, 0 to 1, above which deletions that come from listing etcd anew are held for 60 s; 0 holds none",
+	{flag: "guard-share", live: true, file: "guardShare", def: "0.5", usage: "share of an origin's routes, 0 to 1, above which deletions that come from listing etcd anew are held for 60 s; 0 holds none",
 		set: parseGuardShare},
-	{flag: "guard-minimum", file: "guardMinimum", def: "100", usage: "and above how many routes they are held", set: parseGuardMinimum},
-	{flag: "withdraw-without-dataplane", file: "withdrawWithoutDataplane", def: "false", boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
+	{flag: "guard-minimum", live: true, file: "guardMinimum", def: "100", usage: "and above how many routes they are held", set: parseGuardMinimum},
+	{flag: "withdraw-without-dataplane", live: true, file: "withdrawWithoutDataplane", def: "false", boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
 		set: truth(func(c *config) *bool { return &c.withdraw })},
-	{flag: "log-level", file: "logLevel", def: "info", usage: "debug, info, warn or error; given here it goes before logSeverityScreen of Calico's BGPConfiguration", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},
+	{flag: "log-level", live: true, file: "logLevel", def: "info", usage: "debug, info, warn or error; given here it goes before logSeverityScreen of Calico's BGPConfiguration", set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn", "error")},
 	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json", set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
 }
 
@@ -238,7 +237,7 @@ type environment func(name string) (string, bool)
 
 // loadConfig reads flags, environment and file. Its errors are one sentence each, meant for the operator.
 func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
-	var c config
+	c := config{texts: map[string]string{}}
 	c.configFile, _ = flags.GetString("config")
 	if v, ok := env(ownEnvPrefix + "CONFIG"); ok && !flags.Changed("config") {
 		c.configFile = v
@@ -257,6 +256,7 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 		if value == "" { // not given, or one of Calico's variables, which may be set and empty
 			value, source = s.def, cmp.Or(source, s.name())
 		}
+		c.texts[s.name()] = value
 		if value == "" {
 			continue
 		}
@@ -395,9 +395,6 @@ func (c *config) check(given map[string]bool) error {
 	}
 	if err := onlyWith("vpp", "vpp-socket", "vpp-stats-socket", "fib-source", "fib-source-priority"); err != nil {
 		return err
-	}
-	if c.sharedSource && c.dataplane != "vpp" {
-		return fmt.Errorf("--allow-shared-source has no meaning with --dataplane %s", c.dataplane)
 	}
 	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric", "kernel-elevated-metric"); err != nil {
 		return err

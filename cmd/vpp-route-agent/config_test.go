@@ -256,7 +256,7 @@ func TestFileAndFlagsMeanTheSame(t *testing.T) {
 		"node-name": "n", "router-id": "10.0.0.1", "advertise-cluster-ips": "10.96.0.0/12", "next-hop": "10.0.0.9", "etcd-endpoints": "http://x:1", "vpp-socket": "/s", "vpp-stats-socket": "/t", "fib-source": "src",
 		"fib-source-priority": "7", "gobgp-listen": "127.0.0.1:1", "metrics-listen": "off", "admin-socket": "/a", "state-dir": "/d", "deferral": "5s",
 		"prefix-limit": "mesh=100,node=7", "prefix-limit-retry": "1m",
-		"log-level": "debug", "log-format": "json", "allow-shared-source": "true", "gobgp-write": "true",
+		"log-level": "debug", "log-format": "json", "gobgp-write": "true",
 	}
 	seen := 0
 	for _, s := range settings {

@@ -24,11 +24,17 @@ func writeReference(w io.Writer) error {
 	b.WriteString("A flag wins over an environment variable, that over the file, that over the default. Of several variables the first that is\n")
 	b.WriteString("set wins. Calico's may be empty, which means the default; ours may not. The file is YAML (`--config`, `" + ownEnvPrefix + "CONFIG`); an unknown key is an error.\n")
 	b.WriteString("Names, passwords and paths that YAML would take for something else, such as `0123`, `1e6` or `yes`, must be in quotes there.\n\n")
+	b.WriteString("SIGHUP (`systemctl reload vpp-route-agent`) has the file read again. Settings with \\* take effect at\n")
+	b.WriteString("once. Sessions stay up; another router ID takes a graceful restart. The log names other settings that\n")
+	b.WriteString("changed: they wait for the next start. A file with an error changes nothing, and the log says why.\n\n")
 	b.WriteString("| flag | environment | file key | default | meaning |\n|---|---|---|---|---|\n")
 	for _, s := range settings {
 		flag := "(no flag: command lines are public)"
 		if !s.secret {
 			flag = "`--" + s.flag + "`"
+		}
+		if s.live {
+			flag += " \\*"
 		}
 		def := "–"
 		if s.def != "" {

@@ -33,8 +33,11 @@ import (
 func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "run", Short: "Run the daemon until SIGTERM",
-		Long: `Run the daemon until SIGTERM or SIGINT. On exit the routes stay in the FIB and BGP peers get no CEASE, so that peers with graceful
-restart keep forwarding to this node while it restarts (RFC 4724).
+		Long: `Run the daemon until SIGTERM or SIGINT. On exit the routes stay in the FIB and BGP peers get no
+CEASE, so that peers with graceful restart keep forwarding to this node while it restarts (RFC 4724).
+
+SIGHUP has the settings read again. Those that can change while sessions are up take effect at once;
+the log names the others that changed, which wait for the next start.
 
 Settings come from flags, environment variables (those of calico-node, and VPP_ROUTE_AGENT_<FLAG> for each flag), a YAML file and
 defaults, in this order.`,
@@ -47,10 +50,8 @@ defaults, in this order.`,
 				return usageError{err}
 			}
 			log, level := newLogger(os.Stderr, cfg)
-			if cfg.ownLogLevel {
-				level = nil
-			}
-			err = run(cmd.Context(), cfg, log, level)
+			reload := func() (config, error) { return loadConfig(cmd.Flags(), os.LookupEnv) }
+			err = run(cmd.Context(), cfg, reload, log, level)
 			if errors.Is(err, agent.ErrNewProcess) {
 				return handOver(cmd.Context(), log)
 			}
@@ -81,14 +82,18 @@ type dataplane interface {
 	Run(ctx context.Context) error
 }
 
-// run puts the parts together and runs them until ctx ends or one of them fails. level is for Calico's resources to change; nil: they do not.
-func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar) error {
+// run puts the parts together and runs them until ctx ends or one of them fails. load reads the settings
+// again upon SIGHUP.
+func run(ctx context.Context, cfg config, load func() (config, error), log *slog.Logger, level *slog.LevelVar) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	setCollector()
 	source, err := etcd.NewFor(cfg.etcd(), cfg.nodeName, cfg.needs(), log)
 	if err != nil {
 		return usageError{err}
 	}
-	admin, err := agent.ListenAdmin(cfg.adminSocket)
+	admin, err := agent.ListenAdmin(cfg.adminSocket, log)
 	if err != nil {
 		return err
 	}
@@ -111,15 +116,14 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 		return err
 	}
 	ways := fib.New(fib.Config{
-		Dataplane: dp, Journal: cfg.journal(), Log: log, SpotChecks: cfg.spotChecks, RepairDrift: cfg.drift == "repair",
-		GuardShare: cfg.guardShare, GuardMinimum: cfg.guardMinimum,
+		Dataplane: dp, Journal: cfg.journal(), Log: log, Tuning: cfg.tuning(),
 	})
 	engine := ways
 	if cfg.dataplane == "none" {
 		engine = nil
 	}
 	conf := agent.Config{
-		Node: cfg.nodeName, Version: version, BGP: cfg.bgpOptions(), Dataplane: cfg.dataplane, Deferral: cfg.deferral, WithdrawWithoutDataplane: cfg.withdraw,
+		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
 		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, Ways: ways,
 		DataplaneStats: statsOf(dp), Log: log, LogLevel: level,
 	}
@@ -173,6 +177,8 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 	group.Go(func() error { return keeper.Run(ctx) })
 	group.Go(func() error { return a.Run(ctx) })
 	group.Go(func() error { return systemd.Run(ctx, serviceOf(a, log)) })
+	r := reloader{cfg: cfg, load: load, agent: a, engine: ways, log: log}
+	group.Go(func() error { return r.run(ctx, hangups) })
 	log.Info("started", "version", version, "dataplane", cfg.dataplane, "learn", cfg.learn())
 	err = group.Wait()
 	if errors.Is(err, agent.ErrNewProcess) || errors.Is(err, agent.ErrDrained) {
@@ -186,7 +192,9 @@ func run(ctx context.Context, cfg config, log *slog.Logger, level *slog.LevelVar
 // connections that close without CEASE. /proc/self/exe is this program also when its file was replaced or removed. One that is told to stop,
 // which is ctx's end, stops.
 func handOver(ctx context.Context, log *slog.Logger) error {
-	signal.Reset(os.Interrupt, syscall.SIGTERM) // one that comes from here on ends the process, this or the new one, until that listens
+	// One of these that comes from here on ends the process, this or the new one, until that listens.
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGHUP) // until then also in the new process: there is nothing to reload yet
 	if ctx.Err() != nil {
 		log.Info("stopped instead of a new process taking over; routes stay in the FIB and peers got no CEASE")
 		return nil
@@ -254,7 +262,7 @@ func newDataplane(cfg config, log *slog.Logger) (dataplane, error) {
 		return kernel.New(kernel.Config{Table: cfg.kernelTable, Protocol: cfg.kernelProtocol, Metric: cfg.kernelMetric, ElevatedMetric: cfg.kernelElevated, Log: log})
 	}
 	return vpp.New(vpp.Config{
-		Socket: cfg.vppSocket, StatsSocket: cfg.vppStatsSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, AllowSharedSource: cfg.sharedSource, Log: log,
+		Socket: cfg.vppSocket, StatsSocket: cfg.vppStatsSocket, Source: cfg.fibSource, Priority: cfg.fibPriority, Log: log,
 	}), nil
 }
 
@@ -296,6 +304,23 @@ func (c config) needs() calico.Needs {
 		n.Hosts = c.hostsPrefix
 	}
 	return n
+}
+
+// agent are the settings that the agent takes while it runs.
+func (c config) agent() agent.Settings {
+	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral, WithdrawWithoutDataplane: c.withdraw}
+	if c.ownLogLevel {
+		s.OwnLogLevel = new(slog.Level)
+		_ = s.OwnLogLevel.UnmarshalText([]byte(c.logLevel)) // one of four words that it knows
+	}
+	return s
+}
+
+func (c config) tuning() fib.Tuning {
+	return fib.Tuning{
+		SpotChecks: c.spotChecks, RepairDrift: c.drift == "repair",
+		GuardShare: c.guardShare, GuardMinimum: c.guardMinimum,
+	}
 }
 
 func (c config) bgpOptions() bgp.Options {

@@ -33,6 +33,7 @@ var agentCommand = verbs(map[string]command{
 	"stop":  agentStop,
 	"kill":  agentKill,
 	"abort": agentAbort,
+	"hup":   agentHangUp,
 	"ended": agentEnded,
 	"log":   agentLog,
 })
@@ -73,6 +74,11 @@ func agentStart(sc *script, flags []string) (string, error) {
 	sc.agent = &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
 	go func(a *agentProcess) { a.exited <- cmd.Wait() }(sc.agent)
 	return "", nil
+}
+
+// agent hup: SIGHUP, which has it read its settings again.
+func agentHangUp(sc *script, _ []string) (string, error) {
+	return "", sc.agent.cmd.Process.Signal(syscall.SIGHUP)
 }
 
 // agent stop: SIGTERM. The agent must end by itself, with status 0.

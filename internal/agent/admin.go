@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -250,28 +251,54 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = enc.Encode(v) // the client went away: nobody is left to tell
 }
 
-// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed agent left is replaced; one that
-// another agent still answers on is an error.
-func ListenAdmin(path string) (net.Listener, error) {
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("admin socket %s: another agent answers there", path)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("admin socket: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("admin socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
+// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed agent
+// left is replaced. One that another agent still answers on, and a file that is no socket, are errors.
+// The socket's directory is made if it alone is missing.
+func ListenAdmin(path string, log *slog.Logger) (net.Listener, error) {
+	l, err := listenAdmin(path, log)
 	if err != nil {
 		return nil, fmt.Errorf("admin socket: %w", err)
 	}
+	return l, nil
+}
+
+func listenAdmin(path string, log *slog.Logger) (net.Listener, error) {
+	switch err := os.Mkdir(filepath.Dir(path), 0o755); {
+	case err == nil:
+		log.Info("made the directory of the admin socket", "path", filepath.Dir(path))
+	case !errors.Is(err, fs.ErrExist):
+		return nil, err
+	}
+	if err := removeDeadSocket(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
 	if err := os.Chmod(path, 0o660); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("admin socket: %w", err)
+		return nil, err
 	}
 	return l, nil
+}
+
+func removeDeadSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket", path)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return fmt.Errorf("another agent answers on %s", path)
+	}
+	return os.Remove(path)
 }
 
 // writeTimeout is for how long an answer may be on its way to the client.

@@ -46,13 +46,8 @@ type Speaker interface {
 type Config struct {
 	Node      string
 	Version   string
-	BGP       bgp.Options
 	Dataplane string // "vpp", "kernel" or "none": how it is called in status
-	// Deferral bounds how long routes of an earlier run wait for peers that have not finished; 0 sweeps at once.
-	Deferral time.Duration
-	// WithdrawWithoutDataplane withdraws everything while the data plane is away for longer than announcements wait for it. Otherwise
-	// peers keep sending packets here, which is right where VPP comes back in a moment and nobody else could take them.
-	WithdrawWithoutDataplane bool
+	Settings
 	// DrainFile is where a drain is noted, so that a restart goes on with it; "": a restart ends it.
 	DrainFile string
 
@@ -71,8 +66,22 @@ type Config struct {
 	Log            *slog.Logger
 	// Forwarded counts the packets of the data plane; nil where there is none. It may take as long as the data plane is frozen.
 	Forwarded func() (packets uint64, err error)
-	// LogLevel is set to what Calico's resources ask for; nil: they have no say.
+	// LogLevel is the level of Log, to be set; nil: it stays.
 	LogLevel *slog.LevelVar
+}
+
+// Settings is the part of Config that may change while the agent runs; see Set.
+type Settings struct {
+	BGP bgp.Options
+	// Deferral bounds how long routes of an earlier run wait for peers that have not finished; 0 sweeps
+	// at once.
+	Deferral time.Duration
+	// WithdrawWithoutDataplane withdraws everything while the data plane is away for longer than
+	// announcements wait for it. Otherwise peers keep sending packets here, which is right where VPP
+	// comes back in a moment and nobody else could take them.
+	WithdrawWithoutDataplane bool
+	// OwnLogLevel is the operator's, which goes before what Calico's resources ask for; nil: theirs.
+	OwnLogLevel *slog.Level
 }
 
 // DataplaneStats are the counters of a data plane's connection.
@@ -120,7 +129,10 @@ type Agent struct {
 	wake    chan struct{} // of size 1: somebody changed what the mutex guards
 	listing chan struct{} // of size 1: full while somebody is told all routes
 
+	keeping sync.Mutex // held while the drain is written; goes before mu
+
 	mu             sync.Mutex
+	settings       *Settings // asked for by Set, and not yet taken
 	turned         time.Time // when Run's loop last came round
 	plan           Plan
 	handsOff       bool             // Calico says datastoreReady: false
@@ -183,6 +195,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-fibChanged:
 		case <-a.cfg.Speaker.Changed():
 		case <-a.wake:
+			a.takeSettings()
 		case <-tick.C:
 		}
 		a.sampleTraffic(time.Now())
@@ -202,6 +215,29 @@ func (a *Agent) Run(ctx context.Context) error {
 			return a.endDrain(ctx)
 		}
 		a.noteTurn()
+	}
+}
+
+// Set has the agent go on with other settings.
+func (a *Agent) Set(to Settings) {
+	a.mu.Lock()
+	a.settings = &to
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeSettings has the plan made anew if there are other settings.
+func (a *Agent) takeSettings() {
+	a.mu.Lock()
+	to := a.settings
+	a.settings = nil
+	a.mu.Unlock()
+	if to != nil {
+		a.cfg.Settings, a.planned = *to, nil
+		a.setLogLevel(a.snapshot)
 	}
 }
 
@@ -495,7 +531,14 @@ func (a *Agent) unusable() (n int) {
 }
 
 func (a *Agent) setLogLevel(s *calico.Snapshot) {
-	if a.cfg.LogLevel == nil {
+	own := a.cfg.OwnLogLevel
+	switch {
+	case a.cfg.LogLevel == nil:
+		return
+	case own != nil:
+		a.cfg.LogLevel.Set(*own)
+		return
+	case s == nil:
 		return
 	}
 	if old, now := a.cfg.LogLevel.Level(), bgp.LogLevel(a.cfg.Node, s); now != old {

@@ -226,7 +226,7 @@ func inBubble(t *testing.T, f func(t *testing.T, n *node), options ...func(*Conf
 		log := slog.New(slog.DiscardHandler)
 		n.engine = fib.New(fib.Config{Dataplane: n.dataplane, Log: log})
 		cfg := Config{
-			Node: "a", Version: "test", Dataplane: "vpp", Deferral: 30 * time.Second, Datastore: n.snapshots, Speaker: n.speaker, FIB: n.engine, Log: log,
+			Node: "a", Version: "test", Dataplane: "vpp", Settings: Settings{Deferral: 30 * time.Second}, Datastore: n.snapshots, Speaker: n.speaker, FIB: n.engine, Log: log,
 		}
 		for _, o := range options {
 			o(&cfg)

@@ -81,17 +81,23 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 	if o.UntilIdle != nil && a.cfg.Forwarded == nil {
 		return DrainStatus{}, errNoTraffic
 	}
-	now := time.Now()
+	if err := a.beginDrain(o, time.Now()); err != nil {
+		return DrainStatus{}, err
+	}
+	return a.keepDrain(), nil
+}
+
+func (a *Agent) beginDrain(o DrainOptions, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.noBGP {
-		return DrainStatus{}, errors.New("there is no BGP (--learn etcd): nothing is announced that could be withdrawn")
+		return errors.New("there is no BGP (--learn etcd): nothing is announced that could be withdrawn")
 	}
 	if a.handsOff {
-		return DrainStatus{}, errors.New("ClusterInformation says datastoreReady: false; nothing is changed until it says true")
+		return errors.New("ClusterInformation says datastoreReady: false; nothing is changed until it says true")
 	}
 	if a.stopping {
-		return DrainStatus{}, errors.New("the drain is over, the agent stops")
+		return errors.New("the drain is over, the agent stops")
 	}
 	if a.drain.Phase == NotDraining {
 		a.drain.Since = now
@@ -99,38 +105,54 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 	a.drain.Phase, a.drain.Until, a.drain.Stay, a.drain.UntilIdle = Draining, now.Add(o.Wait), o.Stay, o.UntilIdle
 	a.traffic, a.waited = traffic{}, false
 	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, and is withdrawn then", "until", a.drain.Until, "stay", o.Stay)
-	a.keepDrain()
-	return a.drain, nil
+	return nil
 }
 
 // CancelDrain takes a drain back: everything is announced as before. It fails when there is none, or it is over. What it returns is empty but for
 // NotKept.
 func (a *Agent) CancelDrain() (DrainStatus, error) {
+	if err := a.dropDrain(); err != nil {
+		return DrainStatus{}, err
+	}
+	return a.keepDrain(), nil
+}
+
+func (a *Agent) dropDrain() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.stopping:
-		return DrainStatus{}, errors.New("too late: the drain is over, the agent stops")
+		return errors.New("too late: the drain is over, the agent stops")
 	case a.drain.Phase == NotDraining && a.drain.NotKept == "":
-		return DrainStatus{}, errors.New("nothing is being drained")
+		return errors.New("nothing is being drained")
 	}
 	a.drain, a.waited = DrainStatus{}, false
 	a.cfg.Log.Warn("the drain is cancelled")
-	a.keepDrain()
-	return a.drain, nil
+	return nil
 }
 
-// keepDrain notes the drain for the next process, and wakes Run. It needs a.mu.
-func (a *Agent) keepDrain() {
-	a.drain.NotKept = ""
-	if err := writeDrain(a.cfg.DrainFile, a.drain); err != nil {
-		a.drain.NotKept = err.Error()
-		a.cfg.Log.Warn(a.drain.AfterRestart())
-	}
+// keepDrain wakes Run, and notes the drain for the next process. It waits for the disk without a.mu:
+// one that stalls holds up nobody else. Of several calls the last notes what all of them changed.
+func (a *Agent) keepDrain() DrainStatus {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
+	a.keeping.Lock()
+	defer a.keeping.Unlock()
+	a.mu.Lock()
+	drain := a.drain
+	a.mu.Unlock()
+	drain.NotKept = ""
+	err := writeDrain(a.cfg.DrainFile, drain)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drain.NotKept = ""
+	if err != nil {
+		a.drain.NotKept = err.Error()
+		a.cfg.Log.Warn(a.drain.AfterRestart())
+	}
+	return a.drain
 }
 
 // endWait ends the wait of a drain: from then on plans announce nothing.
@@ -143,7 +165,7 @@ func (a *Agent) endWait(now time.Time) {
 	idle := a.drain.UntilIdle != nil && a.traffic.idle()
 	if idle && now.Before(a.drain.Until) {
 		a.drain.Until = now
-		a.keepDrain() // or a restart would wait, and announce, once more
+		go a.keepDrain() // or a restart would wait, and announce, once more
 	}
 	if !now.Before(a.drain.Until) {
 		a.waited = true

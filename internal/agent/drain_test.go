@@ -2,9 +2,11 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -265,4 +267,38 @@ func TestNoDrainWhileNothingMayChange(t *testing.T) {
 			t.Error("an endless drain was accepted")
 		}
 	})
+}
+
+// A pipe that nobody reads stands for a disk that stalls. The fake clock stands still while a write
+// hangs, so this test is outside of a bubble.
+func TestADiskThatStallsHoldsUpNobodyButTheDrain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	if err := syscall.Mkfifo(file+".new", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{history: &history{}, snapshots: make(datastoreStub, 1), speaker: &speaker{history: &history{}}}
+	a := New(Config{Node: "a", Speaker: n.speaker, Datastore: n.snapshots, DrainFile: file, Log: slog.New(slog.DiscardHandler)})
+	drained := make(chan error, 1)
+	go func() {
+		_, err := a.Drain(DrainOptions{Wait: time.Minute})
+		drained <- err
+	}()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		for a.Status().Drain == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	select {
+	case <-answered:
+	case <-time.After(10 * time.Second):
+		t.Error("status waits for the disk")
+	}
+	if _, err := os.ReadFile(file + ".new"); err != nil {
+		t.Error(err)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
 }

@@ -59,7 +59,7 @@ func TestConvergingEndsWithTheLastPeerOrTheDeferral(t *testing.T) {
 		s := &speaker{history: &history{}}
 		engine := fib.New(fib.Config{Log: slog.New(slog.DiscardHandler)}) // it does not run: what it is told is kept
 		a := New(Config{
-			Node: "a", Deferral: 30 * time.Second, Speaker: s, FIB: engine, EtcdRoutes: []ipam.AddressSource{ipam.NodeObject}, Log: slog.New(slog.DiscardHandler),
+			Node: "a", Settings: Settings{Deferral: 30 * time.Second}, Speaker: s, FIB: engine, EtcdRoutes: []ipam.AddressSource{ipam.NodeObject}, Log: slog.New(slog.DiscardHandler),
 		})
 		a.plan.BGP.Peers = []bgp.Peer{{Address: b}}
 		step := func(want bool, why string) {

@@ -95,7 +95,7 @@ func (a *audit) begin() error {
 	for _, b := range t.flying {
 		t.noteWritten(b)
 	}
-	a.life, a.report.Repair = t.life, t.repair
+	a.life, a.report.Repair = t.life, t.tuning.RepairDrift
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (a *audit) findExtra(context.Context) error {
 // extra takes over a route that carries our mark and was not known, to be replaced or deleted like one from before a restart.
 func (t *table) extra(r route.Route) {
 	digest := r.Digest()
-	if !t.repair {
+	if !t.tuning.RepairDrift {
 		if t.extras[r.Key] != digest {
 			t.drift.Extra++
 		}

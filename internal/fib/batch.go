@@ -152,7 +152,7 @@ func (t *table) take(b *batch, e *entry, queuedFor need) {
 		t.settle(e)
 		return
 	}
-	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key}, Was: e.actual}
+	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key}}
 	if !op.Delete {
 		op.Route.Kind, op.Route.Paths, op.Route.Origin = e.want.kind, e.want.paths, e.origin
 	}

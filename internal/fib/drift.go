@@ -92,6 +92,21 @@ type spots struct {
 	chase  int      // checks left that need not wait for the budget
 }
 
+// tune takes other settings. What was found while drift was only reported is repaired now.
+func (t *table) tune(to Tuning) {
+	t.tuning, t.spots.pause = to, 0
+	if to.SpotChecks > 0 {
+		t.spots.pause = time.Second / time.Duration(to.SpotChecks)
+	}
+	if !to.RepairDrift {
+		return
+	}
+	for e := range t.drifts {
+		e.set(isUnsure)
+		t.settle(e)
+	}
+}
+
 // check is the checker: it looks routes up, one after the other.
 func (e *Engine) check(ctx context.Context, questions <-chan spot, answers chan<- spot) {
 	for {
@@ -131,7 +146,7 @@ func (e *Engine) warnOfDrift(before DriftStats) {
 		return
 	}
 	e.driftLog = e.table.now.Add(driftLog)
-	e.log.Warn("somebody changed routes of ours", "missing", now.Missing, "different", now.Different, "extra", now.Extra, "repair", e.table.repair)
+	e.log.Warn("somebody changed routes of ours", "missing", now.Missing, "different", now.Different, "extra", now.Extra, "repair", e.table.tuning.RepairDrift)
 }
 
 // checkable reports whether what is believed about e can be compared: nothing about it is open.
@@ -243,7 +258,7 @@ func (t *table) drifted(e *entry, d drift) {
 	}
 	t.drifts[e] = d
 	e.set(isDrifted)
-	if t.repair {
+	if t.tuning.RepairDrift {
 		e.set(isUnsure)
 	}
 }

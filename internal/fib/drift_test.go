@@ -20,7 +20,7 @@ import (
 func watchful(t *testing.T, repair bool, n int, f func(*testing.T, *running)) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	synctest.Test(t, func(t *testing.T) {
-		r := startWith(newFake(node("a")), Config{Journal: journal, SpotChecks: 5, RepairDrift: repair})
+		r := startWith(newFake(node("a")), Config{Journal: journal, Tuning: Tuning{SpotChecks: 5, RepairDrift: repair}})
 		r.AllowSweep()
 		for i := range n {
 			r.Learn(pfx(fmt.Sprintf("10.1.%d.%d/26", i/4, i%4*64)), via("10.0.0.2"))
@@ -272,7 +272,7 @@ func TestTheNextProcessVerifiesWhatItTrusts(t *testing.T) {
 	watchful(t, true, 3, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.lose(two)
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true}})
 		for _, k := range []string{one, two, three} {
 			r.Learn(pfx(k), via("10.0.0.2"))
 		}
@@ -284,7 +284,7 @@ func TestALostRouteThatNobodyWantsYetIsPutOnceSomebodyDoes(t *testing.T) {
 	watchful(t, true, 2, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.lose(one)
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true}})
 		time.Sleep(time.Minute)
 		check(t, "held", r.dp.printOps())
 		if e := r.state(one); e.State != Held || e.Drift != Missing {
@@ -350,7 +350,7 @@ func TestShadowsWhereBothRoutesAreShown(t *testing.T) {
 	watchful(t, false, 3, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.open = true
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5})
+		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5}})
 		for _, k := range []string{one, two, three} {
 			r.Learn(pfx(k), via("10.0.0.2"))
 		}
@@ -552,7 +552,7 @@ func TestAnExtraRouteWaitsForTheSweepAlsoInTheNextProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		journal := r.Engine.journal.Path
 		r.stop()
-		*r = *startWith(r.dp, Config{Journal: journal, RepairDrift: true})
+		*r = *startWith(r.dp, Config{Journal: journal, Tuning: Tuning{RepairDrift: true}})
 		synctest.Wait()
 		r.dp.state(func() { r.dp.ours[key("10.9.0.0/24")] = drop("10.9.0.0/24") })
 		if report := r.audit(t); report.Extra != 1 {
@@ -571,45 +571,6 @@ func TestAnExtraRouteWaitsForTheSweepAlsoInTheNextProcess(t *testing.T) {
 		check(t, "next process", r.dp.printOps(), "del 10.9.0.0/24")
 		if s := r.Stats(); s.Adopted != "journal" {
 			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func TestOpsSayWhatTheyReplace(t *testing.T) {
-	bubble(t, func(t *testing.T, r *running) {
-		was := func() (out []uint64) {
-			synctest.Wait()
-			for _, op := range r.dp.takeOps() {
-				out = append(out, op.Was)
-			}
-			return out
-		}
-		first := route.Route{Key: key(one), Paths: []route.Path{{NextHop: addr("10.0.0.2"), Interface: "eth0", Weight: 1}}}.Digest()
-		r.Learn(pfx(one), via("10.0.0.2"))
-		if got := was(); !slices.Equal(got, []uint64{0}) {
-			t.Errorf("first put: %x", got)
-		}
-		r.again()
-		r.AllowSweep()
-		if got := was(); !slices.Equal(got, []uint64{first}) {
-			t.Errorf("sweep: %x, want %x from the journal", got, first)
-		}
-		for _, next := range []string{"this", "the next"} {
-			r.dp.state(func() { r.dp.sever, r.dp.lost = 0, 1 })
-			r.Learn(pfx(one), via("10.0.0.2"))
-			synctest.Wait()
-			r.Learn(pfx(one), nil)
-			synctest.Wait()
-			r.dp.takeOps()
-			r.dp.heal()
-			if next != "this" {
-				r.again()
-				r.AllowSweep()
-			}
-			time.Sleep(time.Second)
-			if got := was(); !slices.Equal(got, []uint64{first}) {
-				t.Errorf("%s process, after a put that nobody answered: %x, want %x", next, got, first)
-			}
 		}
 	})
 }

@@ -21,7 +21,7 @@ func (t *table) isElevated(p netip.Prefix, preference uint32) bool {
 	if p.Addr().Is6() {
 		normal = t.normal[1]
 	}
-	return !t.oneSource && normal > 0 && preference > normal && p.IsSingleIP() && !t.outranked(p)
+	return normal > 0 && preference > normal && p.IsSingleIP() && !t.outranked(p)
 }
 
 // outranked reports whether somebody wants p whose routes go before BGP's: external configuration, or the node itself. An elevated entry would go before
@@ -88,14 +88,6 @@ func (e *entry) firstCandidate() *candidate {
 func (t *table) setNormal(normal [2]uint32) {
 	if t.normal != normal {
 		t.normal = normal
-		t.placeAll()
-	}
-}
-
-// setOneSource notes whether the data plane can have entries before others' at all. Where it cannot, all are as those that are not elevated.
-func (t *table) setOneSource(yes bool) {
-	if t.oneSource != yes {
-		t.oneSource = yes
 		t.placeAll()
 	}
 }

@@ -30,14 +30,20 @@ type Config struct {
 	Log     *slog.Logger
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
-	// SpotChecks is how many routes per second are compared with the data plane, in rotation, while it has nothing to write and nothing is
-	// found; see DefaultSpotChecks. 0: none.
+	Tuning
+}
+
+// Tuning is the part of Config that may change while the engine runs; see Tune.
+type Tuning struct {
+	// SpotChecks is how many routes per second are compared with the data plane, in rotation, while it
+	// has nothing to write and nothing is found; see DefaultSpotChecks. 0: none.
 	SpotChecks int
-	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise it is only shown and counted.
+	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise it
+	// is only shown and counted.
 	RepairDrift bool
-	// GuardShare, of 1, and GuardMinimum say when a list given to SetListed loses suspiciously much at once: more than that share of
-	// what the origin wanted before, and more than that many routes. See DefaultGuardShare and DefaultGuardMinimum; a share of 0
-	// lets everything through.
+	// GuardShare, of 1, and GuardMinimum say when a list given to SetListed loses suspiciously much at
+	// once: more than that share of what the origin wanted before, and more than that many routes. See
+	// DefaultGuardShare and DefaultGuardMinimum; a share of 0 lets everything through.
 	GuardShare   float64
 	GuardMinimum int
 }
@@ -75,10 +81,7 @@ type Engine struct {
 func New(c Config) *Engine {
 	t := newTable(c.Distances)
 	_, t.recalls.due = c.Dataplane.(Recaller)
-	t.repair, t.guardShare, t.guardMinimum = c.RepairDrift, c.GuardShare, c.GuardMinimum
-	if c.SpotChecks > 0 {
-		t.spots.pause = time.Second / time.Duration(c.SpotChecks)
-	}
+	t.tune(c.Tuning)
 	return &Engine{
 		dataplane: c.Dataplane,
 		log:       c.Log,
@@ -87,6 +90,15 @@ func New(c Config) *Engine {
 		table:     t,
 		journal:   JournalState{Enabled: c.Journal != "", Path: c.Journal},
 	}
+}
+
+// Tune takes other settings. Routes that were found to differ are repaired from now on, or not; what
+// the guard holds stays held until its time is over.
+func (e *Engine) Tune(to Tuning) {
+	e.mu.Lock()
+	e.table.tune(to)
+	e.mu.Unlock()
+	e.inbox.nudge()
 }
 
 // lookup is a question to the resolver, and with the rest filled in its answer.

@@ -41,7 +41,6 @@ func (t *table) observe(f route.Facts) {
 	} else if t.view != nil {
 		t.reindex(t.view.facts.Interfaces, f.Interfaces)
 	}
-	t.setOneSource(f.Preflight.Outcome == route.SharedSource)
 	if t.present = t.adopted; t.present && away {
 		t.verify()
 	}

@@ -79,7 +79,7 @@ func (t *table) keep(origin route.Origin, before, after map[route.Key]struct{}, 
 
 // suspicious reports whether losing gone of all routes at once is rather a broken list than the truth.
 func (t *table) suspicious(gone, all int) bool {
-	return t.guardShare > 0 && gone > t.guardMinimum && float64(gone) > t.guardShare*float64(all)
+	return t.tuning.GuardShare > 0 && gone > t.tuning.GuardMinimum && float64(gone) > t.tuning.GuardShare*float64(all)
 }
 
 // hold notes what is kept; only a change makes it last longer.

@@ -190,9 +190,6 @@ func (t *table) nextLookup() (*nextHop, time.Time) {
 // answer takes the data plane's answer about n. A failed look-up tells nothing: what was known stays, and the rotation asks again.
 func (t *table) answer(n NextHop, life int, r route.Resolution, err error) {
 	hop := t.hops.byKey[n]
-	if e := t.entries[route.Key{Table: n.Table, Prefix: r.Prefix}]; e != nil && e.actual != 0 && t.facts.Preflight.Outcome == route.SharedSource {
-		r.Ours, r.Usable = true, false // this data plane cannot tell
-	}
 	if hop == nil || life != t.life || err != nil || hop.answered && hop.answer == r {
 		return
 	}

@@ -80,7 +80,7 @@ func recalling(t *testing.T, f func(t *testing.T, r *running, d *forgetful)) {
 		r.stop()
 		r.dp.takeOps()
 		d := newForgetful(r.dp)
-		*r = *startOn(d, r.dp, Config{Journal: r.Engine.journal.Path, SpotChecks: 5, RepairDrift: true})
+		*r = *startOn(d, r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true}})
 		time.Sleep(time.Minute)
 		f(t, r, d)
 	})

@@ -24,18 +24,17 @@ type table struct {
 	services   []netip.Prefix
 	view       *view // of the last facts with an identity; nil before the first
 
-	entries   map[route.Key]*entry
-	all       []*entry // entry.index points here
-	sets      pathSets
-	hops      nextHops
-	wishes    map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
-	holds     map[route.Origin]*hold
-	etcd      []route.Key               // the wishes of origin Etcd, sorted
-	normal    [2]uint32                 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
-	oneSource bool                      // the data plane has no place for elevated entries
-	elevated  map[netip.Prefix]struct{} // that BGP wants elevated
-	covered   map[*entry]time.Time      // that stay although BGP covers them, and until when at least
-	unsaid    bool                      // BGP has not told all that it knows
+	entries  map[route.Key]*entry
+	all      []*entry // entry.index points here
+	sets     pathSets
+	hops     nextHops
+	wishes   map[route.Origin]map[route.Key]struct{} // of SetRoutes, with what is held
+	holds    map[route.Origin]*hold
+	etcd     []route.Key               // the wishes of origin Etcd, sorted
+	normal   [2]uint32                 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
+	elevated map[netip.Prefix]struct{} // that BGP wants elevated
+	covered  map[*entry]time.Time      // that stay although BGP covers them, and until when at least
+	unsaid   bool                      // BGP has not told all that it knows
 
 	following bool // somebody asks for outgoing
 
@@ -58,14 +57,11 @@ type table struct {
 	shadows   map[*entry]string    // of entries that are isShadowed: by whom
 	extras    map[route.Key]uint64 // digests of what audits found to be extra, and left alone
 	drift     DriftStats
-	repair    bool                   // Config.RepairDrift
+	tuning    Tuning
 	written   map[route.Key]struct{} // since the audit began that is under way; nil: none is
 	tables    map[uint32]int         // entries in each table but 0
 	tablesDue bool                   // the data plane is to be told which tables are in use
 	tablesAt  time.Time              // but not before
-
-	guardShare   float64
-	guardMinimum int
 
 	// identity is the life of the data plane that actual speaks of; adopted: actual has been read for it; present: it can be
 	// written to now. present ⇒ adopted.

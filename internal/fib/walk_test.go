@@ -112,12 +112,10 @@ func (w *walker) wantBGP(p netip.Prefix, paths []route.Path) {
 	for origin := range w.w.wants[route.Key{Prefix: p}] {
 		static = static || origin == route.Own || origin == route.External
 	}
-	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !w.oneSource() && !static}
+	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !static}
 	w.want(k.Twin(), Candidate{Origin: route.BGP})
 	w.want(k, Candidate{Origin: route.BGP, Paths: paths})
 }
-
-func (w *walker) oneSource() bool { return w.w.facts.Preflight.Outcome == route.SharedSource }
 
 // setNormal changes the LOCAL_PREF of what is not elevated.
 func (w *walker) setNormal() {
@@ -336,7 +334,7 @@ func (w *walker) startAgent() {
 			w.adopted[k] = true
 		}
 	}
-	w.e = startWith(w.dp, Config{Journal: w.journal, SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1})
+	w.e = startWith(w.dp, Config{Journal: w.journal, Tuning: Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1}})
 }
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }

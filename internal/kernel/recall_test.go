@@ -43,7 +43,7 @@ func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
 			_, node, _ := newNamespaces(t)
 			b := &bed{t: t, ns: node}
 			b.ip("route add 172.16.0.0/16 via 10.0.1.2")
-			config := fib.Config{Journal: filepath.Join(t.TempDir(), "journal"), SpotChecks: 1000, RepairDrift: true}
+			config := fib.Config{Journal: filepath.Join(t.TempDir(), "journal"), Tuning: fib.Tuning{SpotChecks: 1000, RepairDrift: true}}
 			wish := via("198.18.1.0/24", "172.16.0.1")
 
 			e, _, stop := agent(t, b, config)

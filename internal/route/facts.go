@@ -34,9 +34,8 @@ type Preflight struct {
 type Outcome string
 
 const (
-	FullAPI      Outcome = "full"
-	RefusedAPI   Outcome = "refused"       // not used at all
-	SharedSource Outcome = "shared source" // usable, but it cannot tell our routes from others': Resolution.Ours and Routes stay empty
+	FullAPI    Outcome = "full"
+	RefusedAPI Outcome = "refused" // not used at all
 )
 
 // Interface is a link of the data plane.
@@ -119,9 +118,6 @@ func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
 type Op struct {
 	Delete bool
 	Route  Route // for a delete only the Key matters
-	// Was is the Digest of the route that is believed to be there by us; 0: none, or not known. A data plane that cannot tell our
-	// routes from others' by a mark (VPP's shared API source) replaces and deletes only what still has this digest.
-	Was uint64
 }
 
 // Link is one interface as it was when somebody asked for it: newer than Facts, and with what only who sets it up wants to know.

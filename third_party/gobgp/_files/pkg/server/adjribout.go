@@ -3,6 +3,7 @@
 package server
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v3/internal/pkg/table"
-	"github.com/osrg/gobgp/v3/pkg/log"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
@@ -526,13 +526,13 @@ func (peer *peer) forSession(path *table.Path) (p *table.Path, local net.IP) {
 	return p, fsm.peerInfo.LocalAddress
 }
 
-// cannotSend notes that no message can hold a route as policy lets it out. The group's members do without it.
-func (s *BgpServer) cannotSend(g *outGroup, p *table.Path, why any) {
+// cannotSend tells that no message can hold a route as policy lets it out. The group's members do
+// without it.
+func (g *outGroup) cannotSend(p *table.Path, why any) {
+	err := fmt.Errorf("%s from %s: %v", p.GetPrefix(), p.GetSource().Address, why)
 	for _, m := range g.members {
-		if m.out.address == addrOf(p.GetSource().Address) {
-			continue
+		if m.out.address != addrOf(p.GetSource().Address) {
+			m.fsm.tell(RouteUnsendable, err)
 		}
-		s.logger.Warn("a route cannot be sent, and is withdrawn at the peer",
-			log.Fields{"Topic": "Peer", "Key": m.ID(), "Prefix": p.GetPrefix(), "Source": p.GetSource().Address, "Error": why})
 	}
 }

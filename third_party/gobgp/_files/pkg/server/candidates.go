@@ -235,11 +235,15 @@ func (fsm *fsm) giveUp(conn net.Conn, err error) {
 		fsm.logger.Info("Closed an accepted connection", fields)
 	case errors.As(err, &sent):
 		if errors.As(err, &unread) && sent.TypeCode != bgp.BGP_ERROR_HOLD_TIMER_EXPIRED {
+			fsm.tell(MessageRefused, err)
 			fsm.logger.Warn("Session will be reset due to malformed BGP message", fields)
 		}
+		fsm.tellNotification(NotificationSent, bgp.NewBGPNotificationMessage(
+			sent.TypeCode, sent.SubTypeCode, sent.Data).Body.(*bgp.BGPNotification))
 		fields["Data"] = sent
 		fsm.logger.Warn("sent notification", fields)
 	case errors.As(err, &received):
+		fsm.tellNotification(NotificationReceived, received.BGPNotification)
 		fields["Code"], fields["Subcode"] = received.ErrorCode, received.ErrorSubcode
 		fsm.logger.Warn("received notification", fields)
 	default:

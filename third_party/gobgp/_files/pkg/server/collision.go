@@ -117,6 +117,7 @@ func (h *fsmHandler) restarted() {
 	case !restarts:
 		time.AfterFunc(lastWords, fsm.candidates.again)
 	default:
+		fsm.tell(PeerReconnected, nil)
 		fsm.logger.Info("The peer opened a new connection",
 			log.Fields{"Topic": "Peer", "Key": fsm.pConf.State.NeighborAddress})
 		select {

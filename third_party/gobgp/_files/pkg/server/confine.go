@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -124,6 +125,7 @@ func (h *fsmHandler) afterPanic(
 }
 
 func (fsm *fsm) logPanic(what string) {
+	fsm.tell(SessionPanicked, errors.New(what))
 	fsm.logger.Error("session panicked",
 		log.Fields{"Topic": "Peer", "Key": fsm.pConf.State.NeighborAddress, "Error": what})
 }

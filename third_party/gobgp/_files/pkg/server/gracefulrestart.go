@@ -3,6 +3,8 @@
 package server
 
 import (
+	"net/netip"
+
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
@@ -20,6 +22,27 @@ func cameBack(conf *oc.Neighbor) bool {
 		return conf.State.EstablishedCount > 1
 	}
 	return conf.State.EstablishedCount > 0
+}
+
+// EndRestart ends our own restart (RFC 4724 §4.1) towards these peers: UPDATEs and End-of-RIB that
+// wait for the Selection_Deferral_Timer go out now, and no OPEN tells of the restart any more.
+// Addresses that are no peer's are passed over.
+func (s *BgpServer) EndRestart(peers []netip.Addr) error {
+	return s.mgmtOperation(func() error {
+		for _, addr := range peers {
+			peer, ok := s.neighborMap[addr.String()]
+			if !ok {
+				continue
+			}
+			if err := s.softResetOut(addr.String(), 0, true); err != nil {
+				return err
+			}
+			peer.fsm.lock.Lock()
+			peer.fsm.pConf.GracefulRestart.State.LocalRestarting = false
+			peer.fsm.lock.Unlock()
+		}
+		return nil
+	}, true)
 }
 
 // dropNotForwarded drops what is kept of a peer whose session is up again: of each family that its capability does not list, or that it did not keep
@@ -41,10 +64,11 @@ func (s *BgpServer) dropNotForwarded(peer *peer) {
 		return
 	}
 	kept, gone := classifyFamilies(peer.configuredRFlist(), forwarded)
+	s.propagateUpdate(peer, peer.adjRibIn.DropStale(gone))
 	if len(kept) == 0 {
 		peer.stopPeerRestarting()
+		s.tellNothingStale(peer)
 	}
-	s.propagateUpdate(peer, peer.adjRibIn.DropStale(gone))
 }
 
 // forgetRestart forgets what an earlier OPEN of the peer said of graceful restart. It is called with the lock of the peer's fsm.

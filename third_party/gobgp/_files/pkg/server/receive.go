@@ -20,6 +20,7 @@ func (h *fsmHandler) recvMessageWithError() (m *fsmMsg, err error) {
 				bgp.BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST, nil, bgp.DecoderPanicked(v))
 			peer := h.fsm.pConf.State.NeighborAddress
 			m = &fsmMsg{fsm: h.fsm, MsgType: fsmMsgBGPMessage, MsgSrc: peer, MsgData: err}
+			h.fsm.tell(MessageRefused, err)
 			h.fsm.logger.Warn("Session will be reset due to malformed BGP message",
 				log.Fields{"Topic": "Peer", "Key": peer, "Error": err})
 		}

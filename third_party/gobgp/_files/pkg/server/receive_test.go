@@ -16,6 +16,8 @@ import (
 func TestReceivingPanics(t *testing.T) {
 	f := newFSM(&oc.Global{}, &oc.Neighbor{}, log.NewDefaultLogger())
 	f.state = bgp.BGP_FSM_ESTABLISHED
+	events := make(chan SessionEvent, 1)
+	f.onSession = func(e SessionEvent) { events <- e }
 	f.peerInfo = nil // what nobody expects
 	ours, theirs := net.Pipe()
 	h := &fsmHandler{fsm: f, conn: ours, stateReasonCh: make(chan fsmStateReason, 2)}
@@ -28,6 +30,10 @@ func TestReceivingPanics(t *testing.T) {
 	m, err := h.recvMessageWithError()
 	if err == nil || !strings.HasPrefix(err.Error(), "the decoder panicked: ") || m.MsgData != err {
 		t.Errorf("received %+v, %v", m, err)
+	}
+	close(events)
+	if e := <-events; e.Kind != MessageRefused || e.Err != err {
+		t.Errorf("the event is %+v", e)
 	}
 	if !f.lock.TryLock() {
 		t.Error("the lock is held")

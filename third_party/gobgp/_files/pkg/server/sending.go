@@ -3,6 +3,7 @@
 package server
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/log"
@@ -16,8 +17,10 @@ func (h *fsmHandler) endWherePanicked() {
 	if v == nil {
 		return
 	}
+	what := bgp.DescribePanic(v)
+	h.fsm.tell(SessionPanicked, fmt.Errorf("while sending: %s", what))
 	h.fsm.logger.Error("sending panicked", log.Fields{
-		"Topic": "Peer", "Key": h.fsm.pConf.State.NeighborAddress, "Error": bgp.DescribePanic(v)})
+		"Topic": "Peer", "Key": h.fsm.pConf.State.NeighborAddress, "Error": what})
 	m := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
 	if b, err := m.Serialize(); err == nil {
 		h.conn.SetWriteDeadline(time.Now().Add(time.Second))

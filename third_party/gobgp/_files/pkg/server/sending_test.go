@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,8 @@ func TestSendingPanics(t *testing.T) {
 		conf.Timers.State.KeepaliveInterval = 30
 		conf.Timers.State.NegotiatedHoldTime = 90
 		f := newFSM(&oc.Global{}, conf, log.NewDefaultLogger())
+		events := make(chan SessionEvent, 10)
+		f.onSession = func(e SessionEvent) { events <- e }
 		ours, theirs := net.Pipe()
 		h := &fsmHandler{fsm: f, conn: ours, stateReasonCh: make(chan fsmStateReason, 2)}
 		h.outgoing = channels.NewInfiniteChannel()
@@ -45,6 +48,10 @@ func TestSendingPanics(t *testing.T) {
 			t.Errorf("%s: the connection stays open: %x", name, b[:n])
 		}
 		wg.Wait()
+		close(events)
+		if e := <-events; e.Kind != SessionPanicked || !strings.HasPrefix(e.Err.Error(), "while sending: ") {
+			t.Errorf("%s: the event is %+v", name, e)
+		}
 		if r := <-h.stateReasonCh; r.Type != fsmNotificationSent {
 			t.Errorf("%s: the session ended with %s", name, r)
 		}

@@ -156,7 +156,7 @@ func (b *builder) attributes(p *table.Path, c *table.Change) *attributes {
 	if a != nil {
 		a = b.same(a)
 	} else {
-		b.s.cannotSend(b.g, p, why)
+		b.g.cannotSend(p, why)
 	}
 	if key.of != nil {
 		if b.seen == nil {

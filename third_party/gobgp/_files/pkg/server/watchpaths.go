@@ -12,27 +12,35 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// Watched is one thing that a watch tells: a path, an End-of-RIB, or how a session stands.
+// Watched is one thing that a watch tells: a path, an End-of-RIB, that nothing stale is kept of a
+// peer, or how a session stands.
 type Watched struct {
-	Peer       netip.Addr                   // who sent the path or the End-of-RIB, whose session it is; not valid: this speaker
-	NLRI       bgp.AddrPrefixInterface      // nil: no path
-	Attributes []bgp.PathAttributeInterface // of a path that is not withdrawn; shared, to be read only, and not to be serialized, which writes lengths
-	Withdrawn  bool                         // no path to the prefix is left that can be used
-	Stale      bool                         // kept by graceful restart
-	More       bool                         // the next path belongs to the same set
-	EndOfRIB   bgp.RouteFamily              // 0: none
-	Up         bool                         // of a session, which is what is neither path nor End-of-RIB: it came up, else it went down
+	// Peer sent the path or the End-of-RIB, or it is its session; not valid: this speaker.
+	Peer netip.Addr
+	NLRI bgp.AddrPrefixInterface // nil: no path
+	// Attributes are of a path that is not withdrawn. They are shared, to be read only, and not to
+	// be serialized, which writes lengths.
+	Attributes   []bgp.PathAttributeInterface
+	Withdrawn    bool            // no path to the prefix is left that can be used
+	Stale        bool            // kept by graceful restart
+	More         bool            // the next path belongs to the same set
+	EndOfRIB     bgp.RouteFamily // 0: none
+	NothingStale bool            // graceful restart keeps nothing of the peer any more
+	Up           bool            // where it is none of these: the session came up, else went down
 }
 
 // WatchPaths watches sessions and End-of-RIBs from now on and, where best is set, the best paths: each time those of a prefix change, the complete
 // new set. It is WatchEvent without protobuf.
 //
-// What next returns happened since it was called before, in that order; it waits for something to happen, and returns nil when ctx has ended. Then
-// the watch has ended, too. The result is good until next is called again. There is one caller.
+// What next returns happened since it was called before, in that order; it waits for something to
+// happen, and returns nil when ctx has ended. Then the watch has ended, too. The result is good
+// until next is called again. There is one caller.
 //
-// GoBGP's own goroutine never waits for the caller; a peer that is far ahead of it does (backlog.go). For the rest, such as a policy that changes, no set is kept for a
-// slow caller when there is a later one of the same prefix, unless a session or an End-of-RIB came between the two. So no more waits than twice the
-// prefixes, for each of these that waits; and a session takes seconds to come up again.
+// GoBGP's own goroutine never waits for the caller; a peer that is far ahead of it does
+// (backlog.go). For the rest, such as a policy that changes, no set is kept for a slow caller when
+// there is a later one of the same prefix, unless something else came between the two. So no more
+// waits than twice the prefixes, for each of these that waits; and a session takes seconds to come
+// up again.
 func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched) {
 	q := &watchQueue{wake: make(chan struct{}, 1), full: watchQueueLeast}
 	w := &watcher{s: s, filters: map[watchEventType]func(watchEvent) bool{}}
@@ -172,6 +180,23 @@ func (s *BgpServer) tellDeleted(peer *peer) {
 		Type: PEER_EVENT_STATE, PeerAddress: peer.fsm.peerInfo.Address, OldState: peer.fsm.state, State: bgp.BGP_FSM_IDLE,
 	}
 	peer.fsm.lock.RUnlock()
+	s.tellWatches(ev)
+}
+
+// nothingStale is of the peer with this address.
+type nothingStale struct{ net.IP }
+
+// tellNothingStale tells the watches of WatchPaths that the restart of a peer is over. What it did
+// not announce again is withdrawn before.
+func (s *BgpServer) tellNothingStale(peer *peer) {
+	peer.fsm.lock.RLock()
+	ev := nothingStale{peer.fsm.peerInfo.Address}
+	peer.fsm.lock.RUnlock()
+	s.tellWatches(ev)
+}
+
+// tellWatches tells the watches of WatchPaths alone.
+func (s *BgpServer) tellWatches(ev watchEvent) {
 	for _, w := range s.watcherMap[watchEventTypePeerState] {
 		if f := w.filters[watchEventTypePeerState]; f != nil {
 			f(ev)
@@ -200,6 +225,8 @@ func (q *watchQueue) take(ev watchEvent) {
 		}
 	case *watchEventEor:
 		q.waiting.all = append(q.waiting.all, Watched{Peer: watchedAddr(ev.PeerInfo.Address), EndOfRIB: ev.Family})
+	case nothingStale:
+		q.waiting.all = append(q.waiting.all, Watched{Peer: watchedAddr(ev.IP), NothingStale: true})
 	case *watchEventPeer:
 		up := ev.State == bgp.BGP_FSM_ESTABLISHED
 		if ev.Type != PEER_EVENT_STATE || up == (ev.OldState == bgp.BGP_FSM_ESTABLISHED) {
@@ -246,7 +273,8 @@ func watchedAddr(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// compactWatched takes out, in place, the sets that a later one replaces. Sets do not pass sessions and End-of-RIBs.
+// compactWatched takes out, in place, the sets that a later one replaces. Sets pass nothing but
+// sets.
 func compactWatched(all []Watched) []Watched {
 	type destination struct {
 		afi    uint16

@@ -59,11 +59,15 @@ func refused(h *BGPHeader, why string) (*BGPMessage, error) {
 	return msg, NewMessageError(code, subcode, nil, why)
 }
 
-// DecoderPanicked says what panicked and where; it is called while the panic is being recovered. The agent
-// knows a guarded panic by its first words.
-func DecoderPanicked(v any) string { return "the decoder panicked: " + DescribePanic(v) }
+const decoderPanicked = "the decoder panicked: "
 
-// DescribePanic says the same without those.
+// DecoderPanicked says what panicked and where; it is called while the panic is being recovered.
+func DecoderPanicked(v any) string { return decoderPanicked + DescribePanic(v) }
+
+// IsDecoderPanic tells an error of a decoder that panicked from GoBGP's own.
+func IsDecoderPanic(err error) bool { return strings.HasPrefix(err.Error(), decoderPanicked) }
+
+// DescribePanic says the same for what is no decoder.
 func DescribePanic(v any) string { return fmt.Sprintf("%v (%s)", v, panicked()) }
 
 // panicked names the function that panicked and its line.

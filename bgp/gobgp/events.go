@@ -1,0 +1,71 @@
+package gobgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
+)
+
+// happened takes what the patched GoBGP tells of a session. It is called in GoBGP's goroutines and
+// under its locks: it must neither call GoBGP nor wait.
+func (s *Speaker) happened(e server.SessionEvent) {
+	ss, peer := s.sessions, e.Peer.Unmap().WithZone("")
+	switch e.Kind {
+	case server.PeerUp:
+		s.say(slog.LevelInfo, ss.cameUp(peer), e)
+	case server.PeerDown:
+		s.say(slog.LevelInfo, ss.down(peer, e.Err), e)
+	case server.AttributesDiscarded, server.TreatedAsWithdraw:
+		s.say(slog.LevelWarn, !ss.revised(peer, e.Err, time.Now()), e)
+	case server.RouteUnsendable:
+		s.say(slog.LevelWarn, !ss.unsendable(peer), e)
+	case server.KeyRefused:
+		if !errors.Is(e.Err, net.ErrClosed) { // listeners of before a restart stay in GoBGP's list
+			ss.keyRefused(peer, e.Err)
+		}
+	case server.HoldTimerExpired:
+		ss.holdTimer(peer)
+	case server.NotificationSent:
+		ss.ending(peer, "we sent "+notification(e))
+	case server.NotificationReceived:
+		ss.ending(peer, "peer sent "+notification(e))
+	case server.MessageRefused:
+		ss.refused(peer, e.Err)
+	case server.PrefixLimitReached:
+		ss.limitReached(peer, time.Now())
+	case server.PeerReconnected:
+		ss.ending(peer, string(e.Kind))
+	case server.SessionPanicked:
+		ss.panicked(peer, e.Err)
+	case server.LocalAddressMismatched:
+		ss.problem(peer, e.Err)
+	}
+}
+
+// say logs an event, for nobody but developers unless it is loud.
+func (s *Speaker) say(level slog.Level, loud bool, e server.SessionEvent) {
+	if !loud {
+		level = slog.LevelDebug
+	}
+	attrs := []any{"peer", e.Peer}
+	if e.Err != nil {
+		attrs = append(attrs, "err", e.Err)
+	}
+	s.log.Log(context.Background(), level, "gobgp: "+string(e.Kind), attrs...)
+}
+
+// notification describes one: `code 6(cease) subcode 2(administrative shutdown) ("maintenance")`.
+func notification(e server.SessionEvent) string {
+	n := e.Notification
+	text := packet.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode).String()
+	if e.Communication != "" {
+		text += fmt.Sprintf(" (%q)", e.Communication)
+	}
+	return text
+}

@@ -1,0 +1,101 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// SessionEvent is one thing that happened to the session with a peer, or to a connection that did
+// not become one.
+type SessionEvent struct {
+	Peer          netip.Addr
+	Kind          SessionEventKind
+	Err           error                // nil where the kind says it all
+	Notification  *bgp.BGPNotification // of NotificationSent and NotificationReceived
+	Communication string               // what that says to people (RFC 9003)
+}
+
+// SessionEventKind is what happened, in words.
+type SessionEventKind string
+
+// GoBGP's log has nothing of these: how loud they are is for the one who is told.
+const (
+	PeerUp              SessionEventKind = "peer Up"
+	PeerDown            SessionEventKind = "peer Down"
+	AttributesDiscarded SessionEventKind = "some attributes were discarded"
+	TreatedAsWithdraw   SessionEventKind = "the received Update message was treated as withdraw"
+	RouteUnsendable     SessionEventKind = "a route cannot be sent, and is withdrawn at the peer"
+	KeyRefused          SessionEventKind = "failed to set md5"
+)
+
+// These say why a session ends or does not come up, before PeerDown. GoBGP logs them as well.
+const (
+	HoldTimerExpired       SessionEventKind = "hold timer expired"
+	NotificationSent       SessionEventKind = "sent notification"
+	NotificationReceived   SessionEventKind = "received notification"
+	MessageRefused         SessionEventKind = "malformed message"
+	PrefixLimitReached     SessionEventKind = "prefix limit reached"
+	PeerReconnected        SessionEventKind = "the peer opened a new connection" // RFC 4724 §5
+	SessionPanicked        SessionEventKind = "session panicked"
+	LocalAddressMismatched SessionEventKind = "mismatched local address"
+)
+
+// OnSession has tell called with each event. It is called before Serve. GoBGP calls tell in any of
+// its goroutines and under its locks: tell must neither wait for anything nor call the server.
+func (s *BgpServer) OnSession(tell func(SessionEvent)) { s.onSession = tell }
+
+// sessionEvents returns what tells of the session with a peer.
+func (s *BgpServer) sessionEvents(address string) func(SessionEvent) {
+	peer, _ := netip.ParseAddr(address)
+	return func(e SessionEvent) {
+		if s.onSession != nil {
+			e.Peer = peer
+			s.onSession(e)
+		}
+	}
+}
+
+func (fsm *fsm) tell(kind SessionEventKind, err error) {
+	fsm.tellEvent(SessionEvent{Kind: kind, Err: err})
+}
+
+// tellNotification tells of a NOTIFICATION that was sent or received.
+func (fsm *fsm) tellNotification(kind SessionEventKind, n *bgp.BGPNotification) {
+	e := SessionEvent{Kind: kind, Notification: n}
+	switch bgp.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode) {
+	case shutdown, reset:
+		e.Communication, _ = decodeAdministrativeCommunication(n.Data)
+	}
+	fsm.tellEvent(e)
+}
+
+func (fsm *fsm) tellEvent(e SessionEvent) {
+	if fsm.onSession != nil { // it is nil where a peer group made the peer
+		fsm.onSession(e)
+	}
+}
+
+// The NOTIFICATIONs that can carry a communication.
+var (
+	shutdown = bgp.NewNotificationErrorCode(
+		bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN)
+	reset = bgp.NewNotificationErrorCode(
+		bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_ADMINISTRATIVE_RESET)
+)
+
+// why says why a session that was up is down.
+func (r *fsmStateReason) why() error {
+	switch r.Type {
+	case fsmReadFailed, fsmGracefulRestart:
+		return errors.New("the connection broke")
+	case fsmWriteFailed:
+		return errors.New("the connection broke while sending")
+	case fsmDying:
+		return errors.New("taken out of the configuration")
+	}
+	return errors.New(r.String())
+}
