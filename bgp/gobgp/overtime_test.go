@@ -59,6 +59,7 @@ type crowd struct {
 	addPath bool             // all peers have it
 	fars    []*far           // nil: its session is down
 	stories map[string]story // by peer and prefix
+	dead    map[netip.Addr]bool
 }
 
 func (c *crowd) local(i int) string { return c.n.plan.Peers[i].Address.String() }
@@ -86,8 +87,11 @@ func (c *crowd) dial(i int) {
 func (c *crowd) want(i int) map[netip.Prefix]string {
 	nobody := map[netip.Prefix]bool{}
 	plan := c.n.plan
+	stories := slices.DeleteFunc(slices.Collect(maps.Values(c.stories)), func(s story) bool {
+		return c.dead[addr(c.local(s.from))]
+	})
 	if !c.addPath || !plan.Policies.Reflects {
-		return expected(plan, i, slices.Collect(maps.Values(c.stories)), nobody)
+		return expected(plan, i, stories, nobody)
 	}
 	all := map[netip.Prefix][]string{}
 	add := func(plan bgp.Plan, stories ...story) {
@@ -97,7 +101,7 @@ func (c *crowd) want(i int) map[netip.Prefix]string {
 	}
 	add(plan)
 	plan.Announcements = nil
-	for _, s := range c.stories {
+	for _, s := range stories {
 		add(plan, s)
 	}
 	return joined(all)
@@ -132,7 +136,7 @@ func TestPeersAreToldWhatHoldsOverTime(t *testing.T) {
 			n := newLab(t).node(64512)
 			as := []uint32{64512, 64512, 64512, 65001, 65001, 65001, 65002}
 			c := &crowd{t: t, n: n, as: as, addPath: addPath,
-				fars: make([]*far, len(as)), stories: map[string]story{}}
+				fars: make([]*far, len(as)), stories: map[string]story{}, dead: map[netip.Addr]bool{}}
 			prefixes := []netip.Prefix{}
 			for i := range 6 {
 				prefixes = append(prefixes, pfx(fmt.Sprintf("10.%d.0.0/24", 100+i)))
@@ -191,8 +195,17 @@ func (c *crowd) step(rt *rapid.T, prefixes []netip.Prefix) {
 	key := fmt.Sprint(i, prefix)
 	kind := rapid.IntRange(0, 19).Draw(rt, "step")
 	switch {
-	case kind >= 14:
+	case kind >= 15:
 		c.reconfigure(rt)
+	case kind == 14:
+		if hop := addr(c.local(i)); c.dead[hop] {
+			delete(c.dead, hop)
+		} else {
+			c.dead[hop] = true
+		}
+		if err := c.n.RejectNextHops(c.t.Context(), slices.Collect(maps.Keys(c.dead))); err != nil {
+			rt.Fatal(err)
+		}
 	case f == nil:
 	case kind < 8:
 		s := story{prefix: prefix, from: i, pref: 100}
