@@ -69,6 +69,7 @@ var benchmarks = []struct {
 	{"equal", equalSets},
 	{"kernel", birdAndKernel},
 	{"mesh", mesh},
+	{"reflector", reflector},
 	{"etcd-load", readLoad},
 }
 
