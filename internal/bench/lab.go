@@ -42,21 +42,27 @@ var hops = [2]netip.Addr{peerAddress(0), peerAddress(1)}
 
 // newLab makes the namespaces, with addresses for that many peers.
 func (b *bench) newLab(name string, peers int) (*lab, error) {
+	return b.labOf(name, func(l *lab) error { return l.build(peers) })
+}
+
+// labOf makes the node's namespace, and has build do the rest.
+func (b *bench) labOf(name string, build func(*lab) error) (*lab, error) {
 	inner, err := netlab.New("bench"+name, b.log)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotHere, err)
 	}
 	l := &lab{Lab: inner, b: b}
-	if err := l.build(peers); err != nil {
+	l.node, err = l.Namespace("node")
+	if err == nil {
+		err = build(l)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
 func (l *lab) build(peers int) (err error) {
-	if l.node, err = l.Namespace("node"); err != nil {
-		return err
-	}
 	if l.far, err = l.Namespace("far"); err != nil {
 		return err
 	}
@@ -106,11 +112,14 @@ func (l *lab) showLogs() {
 	}
 }
 
+// etcdAddress is where the node and other agents find etcd.
+var etcdAddress = netip.AddrPortFrom(nodeAddress, 2379).String()
+
 // startEtcd runs an etcd with a Calico cluster of the node and that many peers in full mesh.
 func (l *lab) startEtcd(peers int) error {
 	socket := filepath.Join(l.Dir(), "etcd.sock")
 	_, err := l.Start(netlab.Spec{Name: "etcd", Namespace: l.node, Path: l.b.agent, Args: []string{
-		"lab", "etcd", "--listen", "127.0.0.1:2379", "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
+		"lab", "etcd", "--listen", etcdAddress, "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
 	}})
 	if err != nil {
 		return err

@@ -70,6 +70,7 @@ var benchmarks = []struct {
 	{"kernel", birdAndKernel},
 	{"mesh", mesh},
 	{"reflector", reflector},
+	{"restart", restart},
 	{"etcd-load", readLoad},
 }
 
