@@ -34,7 +34,7 @@ const metricsAddress = "127.0.0.1:9179"
 func (l *lab) startAgent(state string, args ...string) (*node, error) {
 	socket := filepath.Join(l.Dir(), "agent.sock")
 	n := &node{lab: l, args: append([]string{
-		"run", "--node-name", "node", "--etcd-endpoints", "http://127.0.0.1:2379", "--admin-socket", socket, "--metrics-listen", metricsAddress,
+		"run", "--node-name", "node", "--etcd-endpoints", "http://" + etcdAddress, "--admin-socket", socket, "--metrics-listen", metricsAddress,
 		"--state-dir", filepath.Join(l.Dir(), state), "--log-level", "warn",
 	}, args...)}
 	n.admin = adminclient.New(socket)

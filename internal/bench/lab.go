@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/netlab"
 )
@@ -39,21 +42,27 @@ var hops = [2]netip.Addr{peerAddress(0), peerAddress(1)}
 
 // newLab makes the namespaces, with addresses for that many peers.
 func (b *bench) newLab(name string, peers int) (*lab, error) {
+	return b.labOf(name, func(l *lab) error { return l.build(peers) })
+}
+
+// labOf makes the node's namespace, and has build do the rest.
+func (b *bench) labOf(name string, build func(*lab) error) (*lab, error) {
 	inner, err := netlab.New("bench"+name, b.log)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotHere, err)
 	}
 	l := &lab{Lab: inner, b: b}
-	if err := l.build(peers); err != nil {
+	l.node, err = l.Namespace("node")
+	if err == nil {
+		err = build(l)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
 func (l *lab) build(peers int) (err error) {
-	if l.node, err = l.Namespace("node"); err != nil {
-		return err
-	}
 	if l.far, err = l.Namespace("far"); err != nil {
 		return err
 	}
@@ -61,7 +70,22 @@ func (l *lab) build(peers int) (err error) {
 	for i := range peers {
 		end.Addresses = append(end.Addresses, netip.PrefixFrom(peerAddress(i), 16))
 	}
-	return l.Veth(netlab.End{Namespace: l.node, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress, 16)}}, end)
+	near := netlab.End{Namespace: l.node, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress, 16)}}
+	if err := l.Veth(near, end); err != nil {
+		return err
+	}
+	// The kernel resolves no more than 1024 neighbours in all namespaces together (gc_thresh3 of arp(7)), and does
+	// not count those that it was told of.
+	mac, err := l.far.MAC(end.Device)
+	if err != nil {
+		return err
+	}
+	for _, a := range end.Addresses {
+		if err := l.node.AddNeighbour(near.Device, a.Addr(), mac); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // close removes everything; errors are joined to err.
@@ -88,11 +112,14 @@ func (l *lab) showLogs() {
 	}
 }
 
+// etcdAddress is where the node and other agents find etcd.
+var etcdAddress = netip.AddrPortFrom(nodeAddress, 2379).String()
+
 // startEtcd runs an etcd with a Calico cluster of the node and that many peers in full mesh.
 func (l *lab) startEtcd(peers int) error {
 	socket := filepath.Join(l.Dir(), "etcd.sock")
 	_, err := l.Start(netlab.Spec{Name: "etcd", Namespace: l.node, Path: l.b.agent, Args: []string{
-		"lab", "etcd", "--listen", "127.0.0.1:2379", "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
+		"lab", "etcd", "--listen", etcdAddress, "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
 	}})
 	if err != nil {
 		return err
@@ -120,42 +147,81 @@ func (l *lab) startEtcd(peers int) error {
 	return nil
 }
 
+// apply writes Calico's resources.
+func (l *lab) apply(yaml string) error {
+	_, err := l.cluster.Apply(l.b.ctx, []byte(yaml))
+	return err
+}
+
 // peer brings the i-th peer's session with the node up.
 func (l *lab) peer(ctx context.Context, i int) (*speaker, error) {
-	return connect(ctx, l.far, peerAddress(i), nodeAddress)
+	return connect(ctx, l.far, peerAddress(i), nodeAddress, nil)
+}
+
+// crowd are the sessions of many peers.
+type crowd []*speaker
+
+// meet brings the sessions of n peers up. The i-th begins with first(i), and heard(i, …) has its UPDATEs.
+func (l *lab) meet(n int, first func(i int) []byte, heard func(i int, update []byte)) (crowd, error) {
+	ctx, cancel := context.WithTimeout(l.b.ctx, 3*time.Minute)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(300) // each dials in a thread of its own
+	all := make(crowd, n)
+	for i := range all {
+		group.Go(func() (err error) {
+			all[i], err = connect(ctx, l.far, peerAddress(i), nodeAddress, func(update []byte) { heard(i, update) })
+			if err != nil {
+				return err
+			}
+			return all[i].send(first(i))
+		})
+	}
+	return all, group.Wait()
+}
+
+// alive returns why a session has ended.
+func (c crowd) alive() error {
+	var errs []error
+	for i, s := range c {
+		s.mu.Lock()
+		if s.err != nil {
+			errs = append(errs, fmt.Errorf("session of %s: %w", peerAddress(i), s.err))
+		}
+		s.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+func (c crowd) close() {
+	for _, s := range c {
+		if s != nil {
+			s.close()
+		}
+	}
 }
 
 // cpuSeconds is the processor time that a process has used so far, in user and kernel mode.
 func cpuSeconds(p *netlab.Process) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil {
-		return 0, err
+	// The clock that clock_getcpuclockid(3) names; proc(5) has the same in steps of 10 ms.
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^p.PID()<<3|2), &t); err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", p.PID(), err)
 	}
-	// The second field is the name in parentheses, which may contain anything; see proc(5).
-	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	const ticks = 100 // USER_HZ, the same on all machines that Go runs Linux on
-	total := 0.0
-	for _, field := range f[11:13] { // utime and stime
-		n, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return 0, err
-		}
-		total += n / ticks
-	}
-	return total, nil
+	return time.Duration(t.Nano()).Seconds(), nil
 }
 
-// residentBytes is VmRSS.
-func residentBytes(p *netlab.Process) (float64, error) {
+// memoryBytes is a figure of proc_pid_status(5): VmRSS, or VmHWM, the most there has been.
+func memoryBytes(p *netlab.Process, name string) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
 			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kb * 1024, err
 		}
 	}
-	return 0, errors.New("no VmRSS")
+	return 0, fmt.Errorf("no %s", name)
 }

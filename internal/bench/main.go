@@ -69,6 +69,8 @@ var benchmarks = []struct {
 	{"equal", equalSets},
 	{"kernel", birdAndKernel},
 	{"mesh", mesh},
+	{"reflector", reflector},
+	{"restart", restart},
 	{"etcd-load", readLoad},
 }
 

@@ -2,19 +2,45 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
-const blocksPerPeer = 5
+const blocksPerPeer = 10
 
-// mesh starts the agent cold among 300 nodes in full mesh, each with five blocks, and takes the time until the FIB is complete; then what
-// it costs while nothing happens.
+// meshOfPeers makes every node a peer of every other, and one filter part of all those sessions.
+const meshOfPeers = `
+---
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: false}
+---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: everybody}
+spec: {nodeSelector: "all()", peerSelector: "all()", filters: [everywhere]}
+`
+
+// everywhere is that filter; it rejects a prefix in both directions.
+const everywhere = `
+---
+apiVersion: projectcalico.org/v3
+kind: BGPFilter
+metadata: {name: everywhere}
+spec:
+  importV4: [{cidr: %[1]s, matchOperator: In, action: Reject}]
+  exportV4: [{cidr: %[2]s, matchOperator: In, action: Reject}]
+`
+
+// mesh starts the agent cold among its peers, and takes the time until the FIB is complete; then until
+// a change of their filter is effective; then what it costs while nothing happens.
 func mesh(b *bench) (err error) {
-	const peers = 300
+	peers := b.pick(1000, 300)
 	l, err := b.newLab("mesh", peers)
 	if err != nil {
 		return err
@@ -23,37 +49,37 @@ func mesh(b *bench) (err error) {
 	if err := l.startEtcd(peers); err != nil {
 		return err
 	}
+	blocks := blockPrefixes(peers*blocksPerPeer + 1)
+	own, blocks := blocks[len(blocks)-1], blocks[:len(blocks)-1]
+	if err := l.cluster.ClaimBlock(b.ctx, "node", own); err != nil {
+		return err
+	}
+	nowhere := netip.MustParsePrefix("203.0.113.0/24")
+	if err := l.apply(meshOfPeers + fmt.Sprintf(everywhere, nowhere, nowhere)); err != nil {
+		return err
+	}
 	p, err := l.startPlane("512M")
 	if err != nil {
 		return err
 	}
-	blocks := blockPrefixes(peers * blocksPerPeer)
 	began := time.Now()
 	n, err := l.startAgent("state", "--vpp-socket", p.socket)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	speakers := make([]*speaker, peers)
-	for i := range peers {
-		group.Go(func() (err error) {
-			if speakers[i], err = l.peer(ctx, i); err != nil {
-				return err
-			}
-			own := blocks[i*blocksPerPeer:][:blocksPerPeer]
-			return speakers[i].send(append(announce(peerAddress(i), own), endOfRIB...))
-		})
-	}
-	defer func() {
-		for _, s := range speakers {
-			if s != nil {
-				s.close()
-			}
+	var announced, withdrawn atomic.Int64 // peers that have heard so of our block
+	all, err := l.meet(peers, func(i int) []byte {
+		return append(announce(peerAddress(i), blocks[i*blocksPerPeer:][:blocksPerPeer]), endOfRIB...)
+	}, func(_ int, update []byte) {
+		switch {
+		case binary.BigEndian.Uint16(update) > 0:
+			withdrawn.Add(1)
+		case len(update) > len(endOfRIB)-headerLen:
+			announced.Add(1)
 		}
-	}()
-	if err := errors.Join(group.Wait(), n.awaitProgrammed(len(blocks))); err != nil {
+	})
+	defer all.close()
+	if err := errors.Join(err, n.awaitProgrammed(len(blocks))); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -61,15 +87,71 @@ func mesh(b *bench) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := awaitCount(b.ctx, &announced, peers); err != nil {
+		return err
+	}
 	note := fmt.Sprintf("%d peers, %d blocks, on %s", peers, len(blocks), p.name)
-	b.single("mesh, cold start to complete FIB", "s", took.Seconds(), noBudget, note)
+	b.single("mesh, cold start to complete FIB", "s", took.Seconds(), b.quiet(atMost(15)), note)
 	b.single("mesh, CPU of the agent for it", "s", used, noBudget, "")
-	return l.idle(n, used)
+	if err := l.refilter(n, blocks, own, &withdrawn, peers); err != nil {
+		return err
+	}
+	return l.idle(n)
+}
+
+// refilter changes the filter of all sessions. It is effective when the blocks that it rejects have left
+// the FIB, and every peer has heard that our own block is withdrawn.
+func (l *lab) refilter(
+	n *node, blocks []netip.Prefix, own netip.Prefix, withdrawn *atomic.Int64, peers int,
+) error {
+	// A rule is about a prefix, which holds as many blocks as a power of two: up to half of all.
+	size, bits := 1, blocks[0].Bits()
+	for size*2 <= len(blocks)/2 {
+		size, bits = size*2, bits-1
+	}
+	used, err := cpuSeconds(n.Process)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	err = l.apply(fmt.Sprintf(everywhere, netip.PrefixFrom(blocks[0].Addr(), bits), own))
+	if err != nil {
+		return err
+	}
+	if err := n.awaitProgrammed(len(blocks) - size); err != nil {
+		return err
+	}
+	if err := awaitCount(l.b.ctx, withdrawn, peers); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	now, err := cpuSeconds(n.Process)
+	if err != nil {
+		return err
+	}
+	note := fmt.Sprintf("%d routes leave the FIB, one is withdrawn at %d peers", size, peers)
+	limit := l.b.quiet(atMost(2))
+	l.b.single("mesh, a filter of all peers changes", "s", took.Seconds(), limit, note)
+	l.b.single("mesh, CPU of the agent for it", "s", now-used, noBudget, "")
+	return nil
+}
+
+func awaitCount(ctx context.Context, count *atomic.Int64, want int) error {
+	return await(ctx, time.Minute, pollInterval, func() error {
+		if got := count.Load(); got != int64(want) {
+			return fmt.Errorf("%d instead of %d", got, want)
+		}
+		return nil
+	})
 }
 
 // idle is what the agent uses while its peers send keepalives and nothing else happens.
-func (l *lab) idle(n *node, used float64) error {
-	span := time.Duration(l.b.pick(60, 20)) * time.Second
+func (l *lab) idle(n *node) error {
+	used, err := cpuSeconds(n.Process)
+	if err != nil {
+		return err
+	}
+	span := time.Duration(l.b.pick(60, 10)) * time.Second
 	select {
 	case <-l.b.ctx.Done():
 		return l.b.ctx.Err()
@@ -79,11 +161,12 @@ func (l *lab) idle(n *node, used float64) error {
 	if err != nil {
 		return err
 	}
-	resident, err := residentBytes(n.Process)
+	resident, err := memoryBytes(n.Process, "VmRSS")
 	if err != nil {
 		return err
 	}
-	l.b.single("mesh, idle", "% of a CPU", (now-used)/span.Seconds()*100, noBudget, fmt.Sprintf("over %s", span))
+	idle := (now - used) / span.Seconds() * 100
+	l.b.single("mesh, idle", "% of a CPU", idle, noBudget, fmt.Sprintf("over %s", span))
 	l.b.single("mesh, resident size of the agent", "MiB", resident/(1<<20), noBudget, "")
 	return nil
 }

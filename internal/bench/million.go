@@ -63,7 +63,7 @@ func (l *lab) memory(n *node, count int, empty float64, on string) error {
 	if err != nil {
 		return err
 	}
-	resident, err := residentBytes(n.Process)
+	resident, err := memoryBytes(n.Process, "VmRSS")
 	if err != nil {
 		return err
 	}

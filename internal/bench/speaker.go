@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -27,12 +28,13 @@ const (
 	msgKeepalive    = 4
 )
 
-// speaker is a BGP speaker that says what it is told to say and listens to nothing, as cheap as can be: what is measured is the other
+// speaker is a BGP speaker that says what it is told to say, as cheap as can be: what is measured is the other
 // side. IPv4 unicast over iBGP, with graceful restart (RFC 4724), so that End-of-RIB counts.
 type speaker struct {
-	conn net.Conn
-	quit chan struct{}
-	wg   sync.WaitGroup
+	conn  net.Conn
+	heard func(update []byte) // gets the body of each UPDATE, to be read before it returns; nil: nobody listens
+	quit  chan struct{}
+	wg    sync.WaitGroup
 
 	mu  sync.Mutex // one writer at a time, and guards err
 	err error      // why the session ended
@@ -42,10 +44,10 @@ type speaker struct {
 const dialRetry = 50 * time.Millisecond
 
 // connect comes up as local, which is an address in namespace ns, with the speaker at remote. It tries until ctx ends.
-func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr) (*speaker, error) {
+func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte)) (*speaker, error) {
 	var last error
 	for {
-		s, err := tryConnect(ctx, ns, local, remote)
+		s, err := tryConnect(ctx, ns, local, remote, heard)
 		if err == nil {
 			return s, nil
 		}
@@ -60,7 +62,7 @@ func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr
 	}
 }
 
-func tryConnect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr) (*speaker, error) {
+func tryConnect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte)) (*speaker, error) {
 	var conn net.Conn
 	err := ns.Do(func() (err error) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice()}, Timeout: 2 * time.Second}
@@ -70,7 +72,7 @@ func tryConnect(ctx context.Context, ns *netlab.Namespace, local, remote netip.A
 	if err != nil {
 		return nil, err
 	}
-	s := &speaker{conn: conn, quit: make(chan struct{})}
+	s := &speaker{conn: conn, heard: heard, quit: make(chan struct{})}
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	if err := s.handshake(local); err != nil {
 		conn.Close()
@@ -87,8 +89,9 @@ func (s *speaker) handshake(local netip.Addr) error {
 	if err := s.send(openMessage(local)); err != nil {
 		return err
 	}
+	buffer := make([]byte, maxMessage)
 	for _, want := range []byte{msgOpen, msgKeepalive} {
-		kind, body, err := readBGP(s.conn)
+		kind, body, err := readBGP(s.conn, buffer)
 		if err != nil {
 			return err
 		}
@@ -104,10 +107,11 @@ func (s *speaker) handshake(local netip.Addr) error {
 	return nil
 }
 
-// listen throws away what the peer says, except that it ends the session.
+// listen hands over what the peer says, until it ends the session.
 func (s *speaker) listen() {
+	in, buffer := bufio.NewReaderSize(s.conn, 64<<10), make([]byte, maxMessage)
 	for {
-		kind, body, err := readBGP(s.conn)
+		kind, body, err := readBGP(in, buffer)
 		if err == nil && kind == msgNotification {
 			err = fmt.Errorf("NOTIFICATION %x", body)
 		}
@@ -116,6 +120,9 @@ func (s *speaker) listen() {
 			s.err = err
 			s.mu.Unlock()
 			return
+		}
+		if kind == msgUpdate && s.heard != nil {
+			s.heard(body)
 		}
 	}
 }
@@ -151,18 +158,19 @@ func (s *speaker) close() {
 	s.wg.Wait()
 }
 
-func readBGP(r io.Reader) (kind byte, body []byte, err error) {
-	var head [headerLen]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+// readBGP reads one message into buffer, which has room for any.
+func readBGP(r io.Reader, buffer []byte) (kind byte, body []byte, err error) {
+	head := buffer[:headerLen]
+	if _, err := io.ReadFull(r, head); err != nil {
 		return 0, nil, err
 	}
 	n := int(binary.BigEndian.Uint16(head[16:]))
-	if n < headerLen {
+	if n < headerLen || n > len(buffer) {
 		return 0, nil, fmt.Errorf("BGP message of %d bytes", n)
 	}
-	body = make([]byte, n-headerLen)
+	kind, body = head[18], buffer[:n-headerLen]
 	_, err = io.ReadFull(r, body)
-	return head[18], body, err
+	return kind, body, err
 }
 
 func message(kind byte, body []byte) []byte { return appendMessage(nil, kind, body) }

@@ -11,6 +11,10 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
+	// restartPause is the longest one after a session that came to something, for restartPatience:
+	// the peer restarts, and if it waits for us to dial, this is what its restart takes.
+	restartPause    = 800 * time.Millisecond
+	restartPatience = 2 * time.Minute
 	// lastingSession is how long a session must have been up to count as one that came to
 	// something.
 	lastingSession = 10 * time.Second
@@ -21,13 +25,18 @@ const (
 type pace struct {
 	mu         sync.Mutex
 	dial, hold time.Duration
+	lasted     time.Time // when the last session that came to something ended
 }
 
 // nextDial returns how long to wait before the peer is dialled.
 func (p *pace) nextDial() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dial = longer(p.dial)
+	most := longestPause
+	if !p.lasted.IsZero() && time.Since(p.lasted) < restartPatience {
+		most = restartPause
+	}
+	p.dial = longer(p.dial, most)
 	return p.dial
 }
 
@@ -44,14 +53,14 @@ func (p *pace) sessionEnded(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(since) < lastingSession {
-		p.hold = longer(p.hold)
+		p.hold = longer(p.hold, longestPause)
 		return
 	}
-	p.dial, p.hold = 0, 0
+	p.dial, p.hold, p.lasted = 0, 0, time.Now()
 }
 
-// longer returns twice the pause, less up to a quarter: RFC 4271 §10 wants jitter.
-func longer(pause time.Duration) time.Duration {
-	pause = min(max(2*pause, firstPause), longestPause)
+// longer returns twice the pause, at most most, less up to a quarter: RFC 4271 §10 wants jitter.
+func longer(pause, most time.Duration) time.Duration {
+	pause = min(max(2*pause, firstPause), most)
 	return pause - time.Duration(rand.Int63n(int64(pause/4)))
 }
