@@ -1,6 +1,8 @@
 package bgp
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -98,34 +100,25 @@ func TestBGPPeers(t *testing.T) {
 
 		{"global before mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A global, c/64801 P mesh",
 			"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
-		{"mesh before node", "a", cluster(peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64513})), "b:1179/64512 A mesh, c/64801 P mesh",
-			"BGPPeer(x): the node specific session to 172.30.8.10 port 1180 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and Node(b) has it to port 1179, on which Node(b) listens"},
-		{"where the node listens goes before global", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "b:1179/64512 A mesh, c/64801 P mesh",
-			"BGPPeer(x): the global session to 172.30.8.10 port 179 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and Node(b) has it to port 1179, on which Node(b) listens"},
+		{"mesh before node", "a", cluster(peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64513})), "b:1179/64512 A mesh, b:1180/64513 A node, c/64801 P mesh", ""},
+		{"where the node listens goes before global", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "b/64512 A global, b:1179/64512 A mesh, c/64801 P mesh", ""},
 		{"where the node listens goes before names", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:1180", ASNumber: 64512}, calico.BGPPeer{Name: "y", PeerIP: "172.30.8.10", ASNumber: 64512})),
-			"b:1179/64512 A global", "BGPPeer(x): the global session to 172.30.8.10 port 1180 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and BGPPeer(y) has it to port 1179, on which Node(b) listens"},
+			"b:1179/64512 A global, b:1180/64512 A global", ""},
 		{"where nobody listens, of the first scope", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512}, calico.BGPPeer{Name: "y", PeerIP: "172.30.8.10:1181", ASNumber: 64512})),
-			"b:1181/64512 A global", "BGPPeer(x): the node specific session to 172.30.8.10 port 1180 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and BGPPeer(y) has it to port 1181, as global goes before node specific"},
+			"b:1180/64512 A node, b:1181/64512 A global", ""},
 		{"global before node", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "a", Node: "a", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2})), "192.0.2.1/2 A global",
 			"BGPPeer(a): the node specific session to 192.0.2.1 is ignored: BGPPeer(z) asks for it too in another way, and global goes before node specific"},
 		{"first by name", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2}, calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1})), "192.0.2.1/1 A global",
 			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too in another way, and comes first"},
-		{"one address on two ports is one session", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1/1 A global",
-			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and BGPPeer(y) has it to port 179, BGP's own"},
+		{"one address on two ports is two sessions", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1/1 A global, 192.0.2.1:1790/1 A global", ""},
+		{"one of them wanted twice", "a", cluster(meshOff, peered(
+			calico.BGPPeer{Name: "x", PeerIP: tor + ":1790", ASNumber: 2}, calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1},
+			calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1},
+		)), "192.0.2.1/1 A global, 192.0.2.1:1790/2 A global",
+			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored: BGPPeer(x) asks for it too in another way, and comes first"},
 		{"where the peer dials ports do not matter", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801})), "b:1179/64512 A mesh, c:1790/64801 P global",
 			"Node(c): the node-to-node mesh session to 172.30.9.20 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
 		{"and two BGPPeers want the same", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801}, calico.BGPPeer{Name: "y", PeerIP: "172.30.9.20", ASNumber: 64801})), "c/64801 P global", ""},
-		{"also against the names", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor + ":1790", ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 1})), "192.0.2.1/1 A global",
-			"BGPPeer(y): the global session to 192.0.2.1 port 1790 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and BGPPeer(z) has it to port 179, BGP's own"},
-		{"the first by name of other ports", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor + ":1791", ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1:1791/1 A global",
-			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored, which BIRD would have as well: " +
-				"one session to an address can be, and BGPPeer(y) has it to port 1791, as it comes first by name"},
 		{"the same wish twice is no problem", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})), "192.0.2.1/1 A global", ""},
 
 		{"own address is filtered", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},
@@ -197,4 +190,55 @@ func FuzzParsePeerIP(f *testing.F) {
 			t.Fatalf("%q reads as %v %d, and that, written %q, as %v %d %v", text, addr, port, again, a, p, err)
 		}
 	})
+}
+
+// TestFurtherSessions: one session of an address is known by the address alone, so that a session to
+// another port changes nothing about it.
+func TestFurtherSessions(t *testing.T) {
+	const tor = "192.0.2.1"
+	to := func(name string, port int) calico.BGPPeer {
+		return calico.BGPPeer{Name: name, PeerIP: fmt.Sprint(tor, ":", port), ASNumber: 1}
+	}
+	global := to("z", 1790)
+	node := to("a", 179)
+	node.Node = "a"
+	for _, tc := range []struct {
+		name  string
+		peers []calico.BGPPeer
+		want  string
+	}{
+		{"alone on another port", []calico.BGPPeer{to("y", 1790)}, "192.0.2.1"},
+		{"BGP's own port first", []calico.BGPPeer{to("x", 1792), to("y", 1790), to("z", 179)},
+			"192.0.2.1, 192.0.2.1 port 1790, 192.0.2.1 port 1792"},
+		{"then by name", []calico.BGPPeer{to("x", 1792), to("y", 1790)}, "192.0.2.1, 192.0.2.1 port 1790"},
+		{"the scope before the port", []calico.BGPPeer{global, node}, "192.0.2.1, 192.0.2.1 port 179"},
+	} {
+		peers, problems := Peers("a", cluster(meshOff, peered(tc.peers...)))
+		var names []string
+		for _, p := range peers {
+			names = append(names, p.ID().String())
+		}
+		if got := strings.Join(names, ", "); got != tc.want || len(problems) > 0 {
+			t.Errorf("%s: %s, want %s; %v", tc.name, got, tc.want, problems)
+		}
+	}
+	peers, _ := Peers("a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})))
+	if first := peers[0]; first.Scope != ScopeMesh || first.ID() != (PeerID{Address: first.Address}) {
+		t.Errorf("%+v: the session to where the node listens is not the first", first)
+	}
+}
+
+func TestPeerID(t *testing.T) {
+	for _, id := range []PeerID{{}, {Address: ip("192.0.2.1")}, {ip("192.0.2.1"), 1790}, {ip("fd00::1"), 179}} {
+		text, err := id.MarshalText()
+		var back PeerID
+		if err = errors.Join(err, back.UnmarshalText(text)); err != nil || back != id {
+			t.Errorf("%q is read as %v, %v", text, back, err)
+		}
+	}
+	for _, text := range []string{"x", "192.0.2.1 port", "192.0.2.1 port x", "192.0.2.1 port 0", "192.0.2.1 port 65536", " port 179"} {
+		if err := new(PeerID).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is read as a peer", text)
+		}
+	}
 }

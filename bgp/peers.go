@@ -27,7 +27,7 @@ type peering struct {
 	problems []calico.Problem
 }
 
-// Peers returns the BGP sessions of node self, by address, one each, as confd computes them for BIRD, with these differences: ties are
+// Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD, with these differences: ties are
 // broken by name and not by chance, one bad BGPPeer costs only itself, and of two ends that are Calico nodes exactly one
 // dials. A node that does not exist or has no BGP address has no peers.
 //
@@ -122,8 +122,8 @@ func (p *peering) toNode(own, addr netip.Addr, n calico.Node) Peer {
 // BIRD. In BGPPeer sessions BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
 func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
 
-// settle picks one session per address: GoBGP knows neighbours by it. BIRD has one for each port,
-// so of several ports that one is taken which is most likely to answer; else the first session is.
+// settle picks one session for each port of an address, as BIRD has one protocol for each that can
+// start; one session for an address where the peer dials, since then ports say nothing.
 func (p *peering) settle(all []Peer) []Peer {
 	rivals := map[netip.Addr][]Peer{}
 	for _, w := range all {
@@ -133,25 +133,34 @@ func (p *peering) settle(all []Peer) []Peer {
 	var peers []Peer
 	for _, addr := range slices.SortedFunc(maps.Keys(rivals), netip.Addr.Compare) {
 		slices.SortStableFunc(rivals[addr], p.compareRivals)
-		winner := rivals[addr][0]
-		peers = append(peers, winner)
-		for _, w := range rivals[addr][1:] {
-			if w.Port != winner.Port && !w.Passive && !winner.Passive {
-				p.problem(w.Source, "the %s session to %s port %d is ignored, which BIRD would have as well: "+
-					"one session to an address can be, and %s has it to port %d, %s",
-					w.Scope, addr, w.Port, winner.Source, winner.Port, p.whyPort(winner, w))
-			} else if reason := conflict(winner, w); reason != "" {
+		var taken []Peer
+		for _, w := range rivals[addr] {
+			i := slices.IndexFunc(taken, func(t Peer) bool { return t.Port == w.Port || t.Passive || w.Passive })
+			if i < 0 {
+				taken = append(taken, w)
+			} else if reason := conflict(taken[i], w); reason != "" {
 				p.problem(w.Source, "the %s session to %s is ignored: %s asks for it too %s",
-					w.Scope, addr, winner.Source, reason)
+					w.Scope, nameOf(w, taken), taken[i].Source, reason)
 			}
 		}
+		for i := range taken {
+			taken[i].Further = i > 0
+		}
+		slices.SortFunc(taken, func(a, b Peer) int { return a.ID().Compare(b.ID()) })
+		peers = append(peers, taken...)
 	}
 	return peers
 }
 
-// compareRivals puts last, of two sessions to one address, the one to a port on which the Calico
-// node of that address does not listen, then the one of the scope that goes behind, then the one
-// that is not to BGP's own port.
+// nameOf names a session that is not wanted beside those that are to its address.
+func nameOf(w Peer, taken []Peer) PeerID {
+	w.Further = w.Port != taken[0].Port && !w.Passive && !taken[0].Passive
+	return w.ID()
+}
+
+// compareRivals finds the first of several sessions to one address. It puts last the one to a port on
+// which the Calico node of that address does not listen, then the one of the scope that goes behind,
+// then the one that is not to BGP's own port.
 func (p *peering) compareRivals(a, b Peer) int {
 	last := func(is func(Peer) bool) int {
 		switch {
@@ -178,20 +187,7 @@ func precedence(s Scope) int {
 	return slices.Index([]Scope{ScopeGlobal, ScopeLocalWorkload, ScopeMesh, ScopeNode}, s)
 }
 
-// whyPort says why the first of two sessions to one address on different ports wins.
-func (p *peering) whyPort(first, later Peer) string {
-	switch {
-	case p.misses(later) && !p.misses(first):
-		return "on which " + nodeKey(first.CalicoNode) + " listens"
-	case first.Scope != later.Scope:
-		return fmt.Sprintf("as %s goes before %s", first.Scope, later.Scope)
-	case offBGPPort(later) && !offBGPPort(first):
-		return "BGP's own"
-	}
-	return "as it comes first by name"
-}
-
-// conflict says why the first of two sessions to one address wins, or "" when nothing is lost by that: two BGPPeers that want the
+// conflict says why the first of two sessions to one address and port wins, or "" when nothing is lost by that: two BGPPeers that want the
 // same, such as one for each direction of a peering.
 func conflict(first, later Peer) string {
 	switch {

@@ -22,7 +22,7 @@ type Plan struct {
 	Restarting bool
 
 	Speaker       Speaker
-	Peers         []Peer         // by address, one each
+	Peers         []Peer         // by ID, one each
 	Announcements []Announcement // by prefix, one each
 	Policies      Policies
 	// NotProgrammed are the ranges of service addresses: a learned route inside one may be passed on, but is not forwarded by. Sorted.
@@ -66,6 +66,8 @@ const (
 type Peer struct {
 	Address netip.Addr
 	Port    uint16
+	// Further: another session to the address is the first one. They differ in their ports.
+	Further bool
 	Scope   Scope
 	// Source is the resource that asked for the peer, as calicoctl names it: "BGPPeer(tor-r2)" or "Node(edge-7)".
 	Source string
@@ -139,7 +141,7 @@ func (a Announcement) Route() Route {
 
 // Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of a prefix all paths are equally good.
 type Path struct {
-	Peer      netip.Addr // the session it came over
+	Peer      PeerID     // the session it came over
 	NextHop   netip.Addr // global address, or link-local where the peer sent only that (RFC 2545 §3)
 	LocalPref uint32
 	External  bool // learned over eBGP

@@ -375,12 +375,20 @@ func TestPlanProperties(t *testing.T) {
 		}
 
 		self := s.Nodes["a"]
-		if !slices.IsSortedFunc(plan.Peers, func(x, y Peer) int { return x.Address.Compare(y.Address) }) {
+		if !slices.IsSortedFunc(plan.Peers, func(x, y Peer) int { return x.ID().Compare(y.ID()) }) {
 			t.Fatalf("peers are not sorted: %+v", plan.Peers)
 		}
 		for i, p := range plan.Peers {
-			if i > 0 && p.Address == plan.Peers[i-1].Address {
-				t.Fatalf("two sessions to %s", p.Address)
+			if i > 0 && p.ID() == plan.Peers[i-1].ID() {
+				t.Fatalf("two sessions to %s", p.ID())
+			}
+			if sameAddress := i > 0 && p.Address == plan.Peers[i-1].Address; p.Further != sameAddress {
+				t.Fatalf("%s, further: %t", p.ID(), p.Further)
+			}
+			for _, o := range plan.Peers[:i] {
+				if p.Address == o.Address && (p.Port == o.Port || p.Passive || o.Passive) {
+					t.Fatalf("%s and %s cannot be told apart", p.ID(), o.ID())
+				}
 			}
 			if p.Address == self.IPv4.Addr() || p.Address == self.IPv6.Addr() || p.RemoteAS == 0 || p.Port == 0 || p.RestartTime == 0 {
 				t.Fatalf("session to ourselves or incomplete: %+v", p)

@@ -165,7 +165,7 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 		return Verdict{}
 	}
 	switch {
-	case r.From.Address == to.Address:
+	case r.From.ID() == to.ID():
 		return reject("learned from this peer")
 	case p.Forbids(r.From, &to):
 		return reject("learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)")

@@ -178,7 +178,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 		}
 		if refused := p.unsafe(peer); refused != "" {
 			problems = append(problems, calico.Problem{
-				Key: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.Address, refused),
+				Key: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.ID(), refused),
 			})
 			continue
 		}
@@ -190,7 +190,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 // mayHear reports whether routes of other peers may go to a peer, as far as BGP itself is asked.
 func (p Policies) mayHear(to Peer, peers []Peer) bool {
 	return slices.ContainsFunc(peers, func(from Peer) bool {
-		return from.Address != to.Address && from.Address.Is4() == to.Address.Is4() &&
+		return from.ID() != to.ID() && from.Address.Is4() == to.Address.Is4() &&
 			(from.External() || to.External() || p.reflects(from, to))
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 // PeerState is how a session stands, in the words of RFC 4271 §8.2.2 (Idle, Connect, Active, OpenSent, OpenConfirm, Established).
 type PeerState struct {
-	Address     netip.Addr
+	ID          PeerID
 	State       string
 	Since       time.Time // of the last change into or out of Established; zero if there was none
 	RouterID    netip.Addr

@@ -101,6 +101,20 @@ func nextHopOf(prefix netip.Prefix, hops [2]net.IP) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("next hop %s is unspecified", hops[0])
 }
 
+// peerOf is whom something that is watched is about.
+func peerOf(w server.Watched) bgp.PeerID { return peerID(w.Peer) }
+
+func peerID(name netip.AddrPort) bgp.PeerID {
+	return bgp.PeerID{Address: name.Addr(), Port: name.Port()}
+}
+
+// parsePeer reads GoBGP's name of a peer.
+func parsePeer(name string) (id bgp.PeerID, ok bool) {
+	err := id.UnmarshalText([]byte(name))
+	id.Address = id.Address.Unmap().WithZone("")
+	return id, err == nil && id.IsValid()
+}
+
 // pathFrom is one path of a best-path set. External is for the caller to fill in: GoBGP does not say it.
 func pathFrom(prefix netip.Prefix, w server.Watched) (bgp.Path, error) {
 	a := attributesOf(w.Attributes)
@@ -108,5 +122,5 @@ func pathFrom(prefix netip.Prefix, w server.Watched) (bgp.Path, error) {
 	if err != nil {
 		return bgp.Path{}, err
 	}
-	return bgp.Path{Peer: w.Peer, NextHop: hop, LocalPref: a.localPref, Stale: w.Stale}, nil
+	return bgp.Path{Peer: peerOf(w), NextHop: hop, LocalPref: a.localPref, Stale: w.Stale}, nil
 }

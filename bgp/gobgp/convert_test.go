@@ -124,7 +124,7 @@ func TestPathOfRoundTrip(t *testing.T) {
 			t.Fatalf("prefix %s, %v, want %s", prefix, err, a.Prefix)
 		}
 		back, err := pathFrom(prefix, w)
-		want := bgp.Path{Peer: addr("192.0.2.200"), NextHop: a.NextHop, LocalPref: a.LocalPref}
+		want := bgp.Path{Peer: first("192.0.2.200"), NextHop: a.NextHop, LocalPref: a.LocalPref}
 		if err != nil || back != want {
 			t.Fatalf("path %+v, %v, want %+v", back, err, want)
 		}
@@ -253,12 +253,12 @@ func pathsOf(u *packet.BGPUpdate) (out []server.Watched) {
 		}
 	}
 	for _, n := range u.NLRI {
-		out = append(out, server.Watched{Peer: from, NLRI: n, Attributes: attrs})
+		out = append(out, server.Watched{Peer: netip.AddrPortFrom(from, 0), NLRI: n, Attributes: attrs})
 	}
 	if reach != nil {
 		for _, n := range reach.Value {
 			own := packet.NewPathAttributeMpReachNLRI(reach.Nexthop.String(), []packet.AddrPrefixInterface{n})
-			out = append(out, server.Watched{Peer: from, NLRI: n, Attributes: append(slices.Clone(attrs), own)})
+			out = append(out, server.Watched{Peer: netip.AddrPortFrom(from, 0), NLRI: n, Attributes: append(slices.Clone(attrs), own)})
 		}
 	}
 	return out
@@ -275,6 +275,6 @@ func overAPI(w server.Watched) (server.Watched, bool) {
 		return server.Watched{}, false
 	}
 	return pathOfAPI(&api.Path{
-		Nlri: n, Pattrs: attrs, Family: apiutil.ToApiFamily(w.NLRI.AFI(), w.NLRI.SAFI()), NeighborIp: w.Peer.String(),
+		Nlri: n, Pattrs: attrs, Family: apiutil.ToApiFamily(w.NLRI.AFI(), w.NLRI.SAFI()), NeighborIp: w.Peer.Addr().String(),
 	}), true
 }

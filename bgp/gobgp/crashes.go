@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"vpp-route-agent/bgp"
 )
 
 // A panic while GoBGP applies a message ends the process. A peer whose messages do that again and
@@ -23,7 +24,7 @@ const (
 
 // crash is one end of the process.
 type crash struct {
-	Peer  netip.Addr `json:"peer"`  // whose message or session was being handled
+	Peer  bgp.PeerID `json:"peer"`  // whose message or session was being handled
 	At    time.Time  `json:"at"`    // when
 	Panic string     `json:"panic"` // what, and where in GoBGP
 }
@@ -65,7 +66,7 @@ func readCrashes(file string, log *slog.Logger, now time.Time) *crashes {
 }
 
 // note writes down why the process is about to end.
-func (c *crashes) note(peer netip.Addr, what string, now time.Time) {
+func (c *crashes) note(peer bgp.PeerID, what string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = slices.DeleteFunc(c.all, func(e crash) bool {
@@ -90,7 +91,7 @@ func (c *crashes) note(peer netip.Addr, what string, now time.Time) {
 }
 
 // shut says why a peer is not configured, and until when; "" where it may be.
-func (c *crashes) shut(peer netip.Addr, now time.Time) string {
+func (c *crashes) shut(peer bgp.PeerID, now time.Time) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var last []crash // of the peer, up to crashLimit

@@ -119,7 +119,7 @@ func TestPeerThatEndsTheProcess(t *testing.T) {
 
 func TestCrashes(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	peer, start := addr("192.0.2.1"), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	peer, start := first("192.0.2.1"), time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	at := func(minutes ...int) (c *crashes) {
 		c = readCrashes(filepath.Join(t.TempDir(), "crashes.json"), log, start)
 		for _, m := range minutes {
@@ -148,7 +148,7 @@ func TestCrashes(t *testing.T) {
 		if why := c.shut(peer, now); (why != "") != tc.shut {
 			t.Errorf("%s: %q", name, why)
 		}
-		if why := c.shut(addr("192.0.2.2"), now); why != "" {
+		if why := c.shut(first("192.0.2.2"), now); why != "" {
 			t.Errorf("%s: another peer: %q", name, why)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // happened takes what the patched GoBGP tells of a session. It is called in GoBGP's goroutines and
 // under its locks: it must neither call GoBGP nor wait.
 func (s *Speaker) happened(e server.SessionEvent) {
-	ss, peer := s.sessions, e.Peer.Unmap().WithZone("")
+	ss, peer := s.sessions, peerID(e.Peer)
 	switch e.Kind {
 	case server.PeerUp:
 		s.say(slog.LevelInfo, ss.cameUp(peer), e)
@@ -53,7 +53,7 @@ func (s *Speaker) say(level slog.Level, loud bool, e server.SessionEvent) {
 	if !loud {
 		level = slog.LevelDebug
 	}
-	attrs := []any{"peer", e.Peer}
+	attrs := []any{"peer", peerID(e.Peer)}
 	if e.Err != nil {
 		attrs = append(attrs, "err", e.Err)
 	}

@@ -45,7 +45,7 @@ func (es *events) take(e server.SessionEvent) {
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	peer := e.Peer.String()
+	peer := peerID(e.Peer).String()
 	es.of[peer] = append(es.of[peer], strings.TrimSpace(text))
 }
 
@@ -166,7 +166,7 @@ func TestSessionEvents(t *testing.T) {
 func knows(log *slog.Logger, peers ...string) *Speaker {
 	s := &Speaker{log: log, sessions: newSessions()}
 	for _, p := range peers {
-		s.sessions.add(addr(p), false)
+		s.sessions.add(first(p), false)
 	}
 	return s
 }
@@ -182,9 +182,9 @@ func TestRefusedKeys(t *testing.T) {
 		{&net.OpError{Err: net.ErrClosed}, ""}, // listeners of before a restart stay in GoBGP's list
 	} {
 		s := knows(quietLog(), "192.0.2.1")
-		s.happened(server.SessionEvent{Peer: addr("192.0.2.1"), Kind: server.KeyRefused, Err: c.err})
+		s.happened(server.SessionEvent{Peer: named("192.0.2.1"), Kind: server.KeyRefused, Err: c.err})
 		got := ""
-		if err := s.sessions.keyError(addr("192.0.2.1")); err != nil {
+		if err := s.sessions.keyError(first("192.0.2.1")); err != nil {
 			got = keyRefused(err).Error()
 		}
 		if got != c.want {
@@ -229,16 +229,16 @@ func TestWhySessionsAreDown(t *testing.T) {
 			{Kind: server.SessionPanicked, Err: errors.New("while sending: index out of range")},
 			down("notification-sent code 6(cease)"),
 		}, "GoBGP panicked: while sending: index out of range"},
-		{"another peer", []event{{Peer: addr("192.0.2.2"), Kind: server.HoldTimerExpired}}, ""},
+		{"another peer", []event{{Peer: named("192.0.2.2"), Kind: server.HoldTimerExpired}}, ""},
 	} {
 		s := knows(quietLog(), "192.0.2.1")
 		for _, e := range c.tell {
 			if !e.Peer.IsValid() {
-				e.Peer = addr("192.0.2.1")
+				e.Peer = named("192.0.2.1")
 			}
 			s.happened(e)
 		}
-		if got := s.sessions.snapshot()[addr("192.0.2.1")].lastError; got != c.want {
+		if got := s.sessions.snapshot()[first("192.0.2.1")].lastError; got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -252,7 +252,7 @@ func TestTroubleOfOneKindIsLoggedOnce(t *testing.T) {
 	s := knows(slog.New(slog.NewTextHandler(&out, nil)), peers...)
 	for _, peer := range peers {
 		tell := func(kind server.SessionEventKind, why string) {
-			s.happened(server.SessionEvent{Peer: addr(peer), Kind: kind, Err: errors.New(why)})
+			s.happened(server.SessionEvent{Peer: named(peer), Kind: kind, Err: errors.New(why)})
 		}
 		for range 3 {
 			tell(server.AttributesDiscarded, "AGGREGATOR")
@@ -281,8 +281,8 @@ func TestSessionsOfThePlanAreLogged(t *testing.T) {
 	var out bytes.Buffer
 	s := knows(slog.New(slog.NewTextHandler(&out, nil)), "192.0.2.1")
 	for _, peer := range []string{"192.0.2.1", "192.0.2.2"} {
-		s.happened(server.SessionEvent{Peer: addr(peer), Kind: server.PeerUp})
-		s.happened(server.SessionEvent{Peer: addr(peer), Kind: server.PeerDown, Err: errors.New("why")})
+		s.happened(server.SessionEvent{Peer: named(peer), Kind: server.PeerUp})
+		s.happened(server.SessionEvent{Peer: named(peer), Kind: server.PeerDown, Err: errors.New("why")})
 	}
 	for text, want := range map[string]int{
 		`"gobgp: peer Up" peer=192.0.2.1`:           1,

@@ -408,7 +408,7 @@ func (l *lab) farOverIPv6() (*node, *far) {
 
 func (n *node) farState(local string) bgp.PeerState {
 	for _, p := range n.Peers() {
-		if p.Address == addr(local) {
+		if p.ID == first(local) {
 			return p
 		}
 	}

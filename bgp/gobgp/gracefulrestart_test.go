@@ -63,7 +63,7 @@ func (n *node) failedAttempt(peer string, answer *packet.BGPMessage) {
 
 // stateNow is the state of a peer as GoBGP has it now: what Peers shows may be older.
 func (n *node) stateNow(peer string) string {
-	p, err := n.listPeer(n.t.Context(), addr(peer))
+	p, err := n.listPeer(n.t.Context(), first(peer))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestCeaseEndsTheRestart(t *testing.T) {
 func (n *node) wantRestarting(peer string, want bool) {
 	n.t.Helper()
 	eventually(n.t, "GoBGP waits for "+peer, want, func() bool {
-		return n.listPeers().peers[addr(peer)].GetGracefulRestart().GetPeerRestarting()
+		return n.listPeers().peers[first(peer)].GetGracefulRestart().GetPeerRestarting()
 	})
 }
 
@@ -221,7 +221,7 @@ func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
 
 // showsForwarding reports whether GoBGP shows the F bit among the capabilities that it offered.
 func (n *node) showsForwarding(peer string) bool {
-	for _, c := range n.listPeers().peers[addr(peer)].GetState().GetLocalCap() {
+	for _, c := range n.listPeers().peers[first(peer)].GetState().GetLocalCap() {
 		var gr api.GracefulRestartCapability
 		if c.MessageIs(&gr) && c.UnmarshalTo(&gr) == nil {
 			return gr.Tuples[0].Flags&0x80 != 0

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"vpp-route-agent/bgp"
 )
 
 // heardHops are the next hops that peers have sent. What is rejected is in no set of best paths, so
@@ -12,21 +14,21 @@ import (
 // an interface, or the peer goes: policies do not see withdrawals.
 type heardHops struct {
 	mu sync.Mutex
-	of map[netip.Addr]map[netip.Addr]struct{}
+	of map[bgp.PeerID]map[netip.Addr]struct{}
 }
 
 // hopsPerPeer bounds what a peer can have the data plane look up; peers and nodes are looked up
 // anyway.
 const hopsPerPeer = 16384
 
-func (h *heardHops) add(peer, hop netip.Addr) {
+func (h *heardHops) add(peer bgp.PeerID, hop netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := h.of[peer]
 	if all == nil {
 		all = map[netip.Addr]struct{}{}
 		if h.of == nil {
-			h.of = map[netip.Addr]map[netip.Addr]struct{}{}
+			h.of = map[bgp.PeerID]map[netip.Addr]struct{}{}
 		}
 		h.of[peer] = all
 	}
@@ -36,7 +38,7 @@ func (h *heardHops) add(peer, hop netip.Addr) {
 }
 
 // keep forgets what other peers have sent.
-func (h *heardHops) keep(peers map[netip.Addr]bool) {
+func (h *heardHops) keep(peers map[bgp.PeerID]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for peer := range h.of {

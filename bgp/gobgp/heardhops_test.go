@@ -63,7 +63,7 @@ func TestImportByInterface(t *testing.T) {
 // TestHeardHopsAreBounded: a peer cannot have any number of next hops looked up.
 func TestHeardHopsAreBounded(t *testing.T) {
 	s := &Speaker{}
-	one, other := addr("127.0.0.74"), addr("127.0.0.75")
+	one, other := first("127.0.0.74"), first("127.0.0.75")
 	hop := addr("10.0.0.0")
 	for range hopsPerPeer + 9 {
 		hop = hop.Next()
@@ -74,7 +74,7 @@ func TestHeardHopsAreBounded(t *testing.T) {
 	if got := len(s.NextHops()); got != hopsPerPeer+1 {
 		t.Errorf("%d next hops, want %d", got, hopsPerPeer+1)
 	}
-	s.heard.keep(map[netip.Addr]bool{other: true})
+	s.heard.keep(map[bgp.PeerID]bool{other: true})
 	if got := fmt.Sprint(s.NextHops()); got != "[10.0.0.1 192.0.2.1]" {
 		t.Errorf("of the peer that stays: %s", got)
 	}

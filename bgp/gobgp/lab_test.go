@@ -20,6 +20,11 @@ import (
 )
 
 func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
+func first(s string) bgp.PeerID { return bgp.PeerID{Address: addr(s)} }
+
+// named is GoBGP's name of the first peer at an address.
+func named(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), 0) }
+
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 // recorder is a Sink that keeps the current set of every prefix, and how often each was told.
@@ -150,7 +155,7 @@ func (n *node) peer(o *node, change ...func(*bgp.Peer)) {
 	for _, c := range change {
 		c(&p)
 	}
-	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(q bgp.Peer) bool { return q.Address == p.Address })
+	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(q bgp.Peer) bool { return q.ID() == p.ID() })
 	n.plan.Peers = append(n.plan.Peers, p)
 }
 
@@ -191,7 +196,7 @@ func set(t *testing.T, nodes ...*node) {
 
 func (n *node) state(o *node) bgp.PeerState {
 	for _, p := range n.Peers() {
-		if p.Address == o.addr {
+		if p.ID.Address == o.addr {
 			return p
 		}
 	}

@@ -74,13 +74,13 @@ func (l *learned) take(batch []server.Watched, now time.Time) {
 			n = setLength(batch)
 			l.best(batch[:n], now)
 		case w.EndOfRIB != 0:
-			l.endOfRIB(w.Peer, w.EndOfRIB)
+			l.endOfRIB(peerOf(w), w.EndOfRIB)
 		case w.NothingStale:
-			l.mark(w.Peer, false)
-		case l.sessions.state(w.Peer, w.Up, now) && !w.Up:
+			l.mark(peerOf(w), false)
+		case l.sessions.state(peerOf(w), w.Up, now) && !w.Up:
 			// What is still in a set then is kept by graceful restart: without it, GoBGP has
 			// withdrawn the peer's paths before it tells the state.
-			l.mark(w.Peer, true)
+			l.mark(peerOf(w), true)
 		}
 		batch = batch[n:]
 	}
@@ -102,7 +102,7 @@ func (l *learned) best(paths []server.Watched, now time.Time) {
 	defer l.mu.Unlock()
 	prefix, err := prefixOf(paths[0].NLRI)
 	if err != nil {
-		l.drop(fmt.Sprint(paths[0].Peer, err), "peer", paths[0].Peer, "err", err)
+		l.drop(fmt.Sprint(paths[0].Peer, err), "peer", peerOf(paths[0]), "err", err)
 		return
 	}
 	set := make([]bgp.Path, 0, len(paths))
@@ -114,13 +114,13 @@ func (l *learned) best(paths []server.Watched, now time.Time) {
 			}
 			continue
 		}
-		l.sessions.update(w.Peer, now)
+		l.sessions.update(peerOf(w), now)
 		if w.Withdrawn {
 			continue
 		}
 		path, err := pathFrom(prefix, w)
 		if err != nil {
-			l.drop(fmt.Sprint(w.Peer, prefix, err), "peer", w.Peer, "prefix", prefix, "err", err)
+			l.drop(fmt.Sprint(w.Peer, prefix, err), "peer", peerOf(w), "prefix", prefix, "err", err)
 			continue
 		}
 		path.External = l.sessions.external(path.Peer)
@@ -147,7 +147,7 @@ func (l *learned) drop(kind string, attrs ...any) {
 }
 
 // mark sets Stale of peer's paths in the remembered sets and tells the sets that look different then.
-func (l *learned) mark(peer netip.Addr, stale bool) {
+func (l *learned) mark(peer bgp.PeerID, stale bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for prefix, set := range l.sets {
@@ -165,8 +165,8 @@ func (l *learned) mark(peer netip.Addr, stale bool) {
 	}
 }
 
-func (l *learned) endOfRIB(peer netip.Addr, family packet.RouteFamily) {
-	if apiutil.ToRouteFamily(familyOf(peer)) == family { // a session has the family of its address
+func (l *learned) endOfRIB(peer bgp.PeerID, family packet.RouteFamily) {
+	if apiutil.ToRouteFamily(familyOf(peer.Address)) == family { // a session has the family of its address
 		l.sessions.endOfRIB(peer)
 	}
 }

@@ -1,18 +1,19 @@
 package gobgp
 
 import (
-	"net/netip"
 	"sync"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+
+	"vpp-route-agent/bgp"
 )
 
 // listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its one goroutine.
 type listing struct {
 	at    time.Time // when it was asked for
 	until time.Time // it is as good as a new one
-	peers map[netip.Addr]*api.Peer
+	peers map[bgp.PeerID]*api.Peer
 }
 
 const (
@@ -39,7 +40,7 @@ type question struct {
 
 // list returns an answer that is at most listingShare times as old as it took to ask, and newer than the last change of a session, which was
 // at moved; or, when GoBGP does not give one in time, the last one.
-func (l *lister) list(moved time.Time, ask func() (map[netip.Addr]*api.Peer, error)) listing {
+func (l *lister) list(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, error)) listing {
 	began := time.Now()
 	patience := time.NewTimer(listPatience)
 	defer patience.Stop()
@@ -62,7 +63,7 @@ func (l *lister) list(moved time.Time, ask func() (map[netip.Addr]*api.Peer, err
 }
 
 // ask returns the last answer and, when that is not good any more, the question whose answer will replace it.
-func (l *lister) ask(moved time.Time, ask func() (map[netip.Addr]*api.Peer, error)) (listing, *question) {
+func (l *lister) ask(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, error)) (listing, *question) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -76,7 +77,7 @@ func (l *lister) ask(moved time.Time, ask func() (map[netip.Addr]*api.Peer, erro
 	return l.last, l.asking
 }
 
-func (l *lister) answer(q *question, ask func() (map[netip.Addr]*api.Peer, error)) {
+func (l *lister) answer(q *question, ask func() (map[bgp.PeerID]*api.Peer, error)) {
 	peers, err := ask()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,7 +3,6 @@ package gobgp
 import (
 	"context"
 	"log/slog"
-	"net/netip"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,7 +21,7 @@ type slowPeers struct {
 	block       chan struct{}
 }
 
-func (s *slowPeers) ask() (map[netip.Addr]*api.Peer, error) {
+func (s *slowPeers) ask() (map[bgp.PeerID]*api.Peer, error) {
 	n := s.asked.Add(1)
 	s.most.Store(max(s.most.Load(), s.now.Add(1)))
 	defer s.now.Add(-1)
@@ -30,9 +29,9 @@ func (s *slowPeers) ask() (map[netip.Addr]*api.Peer, error) {
 		<-s.block
 	}
 	time.Sleep(time.Duration(s.takes.Load()))
-	peers := map[netip.Addr]*api.Peer{}
+	peers := map[bgp.PeerID]*api.Peer{}
 	for a := addr("192.0.2.1"); n > 0; n, a = n-1, a.Next() {
-		peers[a] = nil
+		peers[bgp.PeerID{Address: a}] = nil
 	}
 	return peers, nil
 }
@@ -168,7 +167,7 @@ func TestPeersWhileGoBGPIsBlocked(t *testing.T) {
 func TestStateOfASessionNewerThanTheList(t *testing.T) {
 	now := time.Now()
 	peer := bgp.Peer{Address: addr("192.0.2.1")}
-	listed := listing{at: now.Add(-time.Minute), peers: map[netip.Addr]*api.Peer{peer.Address: {State: &api.PeerState{RouterId: "192.0.2.9"}}}}
+	listed := listing{at: now.Add(-time.Minute), peers: map[bgp.PeerID]*api.Peer{peer.ID(): {State: &api.PeerState{RouterId: "192.0.2.9"}}}}
 	for _, c := range []struct {
 		since    time.Time
 		finished bool

@@ -48,7 +48,7 @@ func TestLoggerLevels(t *testing.T) {
 }
 
 func TestSessionsForgetEndOfRIBWithTheSession(t *testing.T) {
-	a, now := addr("192.0.2.1"), time.Now()
+	a, now := first("192.0.2.1"), time.Now()
 	ss := newSessions()
 	ss.add(a, false)
 	ss.endOfRIB(a) // late, of a session that is gone

@@ -29,6 +29,7 @@ const (
 // peerConf is all of a peer that GoBGP is told, in a form that can be compared: where a resource comes from may change without
 // the session noticing.
 type peerConf struct {
+	id                 bgp.PeerID
 	address, local     netip.Addr
 	port               uint16
 	remoteAS, localAS  uint32
@@ -50,7 +51,7 @@ type peerConf struct {
 
 func confOf(p bgp.Peer, password string) peerConf {
 	return peerConf{
-		address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
+		id: p.ID(), address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
 		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, hold: max(holdTime, 3*p.KeepaliveTime), ttlSecurity: p.TTLSecurity,
 		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, prefixLimit: p.PrefixLimit, client: !p.External(),
 	}
@@ -74,13 +75,13 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	errs := s.dropPeers(ctx, wanted)
 	s.sessions.forgetOut(want)
 	for _, p := range want {
-		w, ok := wanted[p.Address]
+		w, ok := wanted[p.ID()]
 		if !ok {
 			continue
 		}
 		if err := s.setPeer(ctx, w); err != nil {
-			problems[p.Address] = err.Error()
-			errs = append(errs, fmt.Errorf("gobgp: peer %s: %w", p.Address, err))
+			problems[p.ID()] = err.Error()
+			errs = append(errs, fmt.Errorf("gobgp: peer %s: %w", p.ID(), err))
 		}
 	}
 	s.publish(func(v *view) { v.peers, v.problems = want, problems })
@@ -88,29 +89,29 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 }
 
 // confs returns how the peers are to be configured, and why some are not.
-func (s *Speaker) confs(want []bgp.Peer) (wanted map[netip.Addr]peerConf, problems map[netip.Addr]string) {
-	wanted, problems = make(map[netip.Addr]peerConf, len(want)), map[netip.Addr]string{}
+func (s *Speaker) confs(want []bgp.Peer) (wanted map[bgp.PeerID]peerConf, problems map[bgp.PeerID]string) {
+	wanted, problems = make(map[bgp.PeerID]peerConf, len(want)), map[bgp.PeerID]string{}
 	for _, p := range want {
-		if why := s.crashes.shut(p.Address, time.Now()); why != "" {
-			problems[p.Address] = why
+		if why := s.crashes.shut(p.ID(), time.Now()); why != "" {
+			problems[p.ID()] = why
 			continue
 		}
 		password, ok, err := s.password(p)
 		if err != nil {
-			problems[p.Address] = err.Error()
+			problems[p.ID()] = err.Error()
 		}
 		if ok {
-			wanted[p.Address] = confOf(p, password)
+			wanted[p.ID()] = confOf(p, password)
 		}
 	}
 	return wanted, problems
 }
 
 // dropPeers removes the peers that are not wanted, or not as they are.
-func (s *Speaker) dropPeers(ctx context.Context, wanted map[netip.Addr]peerConf) (errs []error) {
+func (s *Speaker) dropPeers(ctx context.Context, wanted map[bgp.PeerID]peerConf) (errs []error) {
 	var drop []peerConf
-	for addr, have := range s.applied.peers {
-		if w, ok := wanted[addr]; !ok || w.live() != have.live() {
+	for id, have := range s.applied.peers {
+		if w, ok := wanted[id]; !ok || w.live() != have.live() {
 			drop = append(drop, have)
 		}
 	}
@@ -118,7 +119,7 @@ func (s *Speaker) dropPeers(ctx context.Context, wanted map[netip.Addr]peerConf)
 	for i, have := range drop {
 		s.removing.Store(int64(len(drop) - i))
 		if err := s.removePeer(ctx, have); err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", have.address, err))
+			errs = append(errs, fmt.Errorf("gobgp: remove peer %s: %w", have.id, err))
 		}
 	}
 	return errs
@@ -143,7 +144,7 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 		}
 	}
 	password = known[*p.Password]
-	_, there := s.applied.peers[p.Address]
+	_, there := s.applied.peers[p.ID()]
 	return password, there && password != "", fmt.Errorf("password %s/%s is not known: %w", p.Password.Name, p.Password.Key, cmp.Or(err, errEmptyPassword))
 }
 
@@ -155,7 +156,7 @@ var (
 // setPeer adds a peer, or changes in place what can be changed so.
 func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 	a := &s.applied
-	have, ok := a.peers[c.address]
+	have, ok := a.peers[c.id]
 	c.deferral = have.deferral
 	switch {
 	case ok && have == c:
@@ -165,8 +166,8 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 			return err
 		}
 	default:
-		s.sessions.add(c.address, c.remoteAS != c.localAS)
-		restarting := a.restart.restartsTo(c.address)
+		s.sessions.add(c.id, c.remoteAS != c.localAS)
+		restarting := a.restart.restartsTo(c.id)
 		if restarting {
 			c.deferral = a.restart.deferral
 		}
@@ -174,14 +175,14 @@ func (s *Speaker) setPeer(ctx context.Context, c peerConf) error {
 		peer.GracefulRestart.LocalRestarting = restarting
 		s.identify(peer)
 		if err := a.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
-			s.sessions.remove(c.address)
+			s.sessions.remove(c.id)
 			return err
 		}
-		if err := s.sessions.keyError(c.address); err != nil {
+		if err := s.sessions.keyError(c.id); err != nil {
 			return errors.Join(keyRefused(err), s.removePeer(ctx, c))
 		}
 	}
-	a.peers[c.address] = c
+	a.peers[c.id] = c
 	return nil
 }
 
@@ -198,11 +199,11 @@ func keyRefused(err error) error {
 
 // removePeer deletes a peer with CEASE.
 func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
-	if err := s.applied.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.address.String()}); err != nil {
+	if err := s.applied.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.id.String()}); err != nil {
 		return err
 	}
-	delete(s.applied.peers, c.address)
-	s.sessions.takeOut(c.address)
+	delete(s.applied.peers, c.id)
+	s.sessions.takeOut(c.id)
 	return nil
 }
 
@@ -221,7 +222,7 @@ func (c peerConf) api() *api.Peer {
 	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
 	p := &api.Peer{
 		Conf: &api.PeerConf{
-			NeighborAddress: c.address.String(),
+			NeighborAddress: c.id.String(), // its name, from which the patched GoBGP has the address
 			PeerAsn:         c.remoteAS,
 			LocalAsn:        c.localAS,
 			AuthPassword:    c.password,

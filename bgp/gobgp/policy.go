@@ -18,15 +18,15 @@ import (
 // policy has GoBGP ask bgp.Policies about every path. GoBGP calls it from one goroutine.
 type policy struct {
 	pass      bgp.Policies
-	peers     map[netip.Addr]*bgp.Peer
+	peers     map[bgp.PeerID]*bgp.Peer
 	announced map[netip.Prefix]bgp.Announcement
 	own       map[netip.Addr]struct{} // our next hops: a path with one leads back to us
-	importing map[netip.Addr]digest   // by peer: what Import depends on
-	groups    map[netip.Addr]server.Group
+	importing map[bgp.PeerID]digest   // by peer: what Import depends on
+	groups    map[bgp.PeerID]server.Group
 	members   map[digest]bgp.Peer // one peer of each group, with an address of the family only
 
 	// Peers whose import rules ask for interfaces, and the next hops that they have sent.
-	asking map[netip.Addr]bool
+	asking map[bgp.PeerID]bool
 	heard  *heardHops
 
 	all     digest                    // of everything
@@ -39,11 +39,11 @@ type digest [sha256.Size]byte
 // policyOf keeps nothing that the owner of the plan may edit.
 func policyOf(p bgp.Plan, heard *heardHops) *policy {
 	pol := &policy{
-		pass: p.Policies.Clone(), peers: make(map[netip.Addr]*bgp.Peer, len(p.Peers)),
+		pass: p.Policies.Clone(), peers: make(map[bgp.PeerID]*bgp.Peer, len(p.Peers)),
 		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)), own: map[netip.Addr]struct{}{},
-		importing: make(map[netip.Addr]digest, len(p.Peers)), groups: make(map[netip.Addr]server.Group, len(p.Peers)),
+		importing: make(map[bgp.PeerID]digest, len(p.Peers)), groups: make(map[bgp.PeerID]server.Group, len(p.Peers)),
 		members: map[digest]bgp.Peer{}, changes: map[string]*server.Change{},
-		asking: map[netip.Addr]bool{}, heard: heard,
+		asking: map[bgp.PeerID]bool{}, heard: heard,
 	}
 	for _, a := range p.Announcements {
 		pol.announced[a.Prefix] = a
@@ -54,7 +54,7 @@ func policyOf(p bgp.Plan, heard *heardHops) *policy {
 	}
 	for _, peer := range p.Peers {
 		peer.Filters = slices.Clone(peer.Filters)
-		pol.peers[peer.Address] = &peer
+		pol.peers[peer.ID()] = &peer
 		if peer.LocalAddress.IsValid() {
 			pol.own[peer.LocalAddress] = struct{}{}
 		}
@@ -80,14 +80,14 @@ func (p *policy) digests() {
 		}
 		return d
 	}
-	for addr, peer := range p.peers {
+	for id, peer := range p.peers {
 		to := *peer
 		to.Address = netip.IPv6Unspecified()
-		if addr.Is4() {
+		if id.Address.Is4() {
 			to.Address = netip.IPv4Unspecified()
 		}
-		p.asking[addr] = len(p.behind(*peer, true)) > 0
-		p.importing[addr] = digestOf(own, ofRules(*peer, true), peer.External())
+		p.asking[id] = len(p.behind(*peer, true)) > 0
+		p.importing[id] = digestOf(own, ofRules(*peer, true), peer.External())
 		d := digestOf(global, ofRules(*peer, false), to.Address, peer.External(), peer.LocalAS, peer.Served(), peer.Reflector)
 		p.members[d] = to
 		g := server.Group{Export: d, SessionNextHop: peer.SessionNextHop}
@@ -97,7 +97,7 @@ func (p *policy) digests() {
 		case peer.NextHop == bgp.NextHopKeep && peer.External():
 			g.NextHop = server.NextHopKeep
 		}
-		p.groups[addr] = g
+		p.groups[id] = g
 	}
 }
 
@@ -115,9 +115,9 @@ func (p *policy) behind(peer bgp.Peer, in bool) (out []any) {
 // roles are those of the peers that routes come from: a reflector's export asks for them.
 func (p *policy) roles() []string {
 	var out []string
-	for addr, peer := range p.peers {
+	for id, peer := range p.peers {
 		if p.pass.Reflects && !peer.External() {
-			out = append(out, fmt.Sprint(addr, peer.Served()))
+			out = append(out, fmt.Sprint(id, peer.Served()))
 		}
 	}
 	slices.Sort(out)
@@ -133,15 +133,15 @@ func digestOf(parts ...any) digest {
 }
 
 // sameImport reports whether two policies accept the same of a peer, and change it alike.
-func (p *policy) sameImport(o *policy, peer netip.Addr) bool {
+func (p *policy) sameImport(o *policy, peer bgp.PeerID) bool {
 	return p != nil && p.importing[peer] == o.importing[peer]
 }
 
 func (p *policy) equal(o *policy) bool { return p != nil && p.all == o.all }
 
 // Import implements server.Policy.
-func (p *policy) Import(from netip.Addr, path server.Path) server.Decision {
-	peer, ok := p.peers[from]
+func (p *policy) Import(from netip.AddrPort, path server.Path) server.Decision {
+	peer, ok := p.peers[peerID(from)]
 	if !ok {
 		return server.Decision{}
 	}
@@ -155,18 +155,18 @@ func (p *policy) Import(from netip.Addr, path server.Path) server.Decision {
 	if !ok {
 		return server.Decision{Accept: true} // nobody is told of other families
 	}
-	if p.asking[from] {
-		p.heard.add(from, r.NextHop)
+	if p.asking[peerID(from)] {
+		p.heard.add(peerID(from), r.NextHop)
 	}
 	_, v := p.pass.Import(r)
 	return p.decision(v)
 }
 
 // Group implements server.Policy.
-func (p *policy) Group(to netip.Addr) server.Group { return p.groups[to] }
+func (p *policy) Group(to netip.AddrPort) server.Group { return p.groups[peerID(to)] }
 
 // Export implements server.Policy.
-func (p *policy) Export(group any, from netip.Addr, path server.Path) server.Decision {
+func (p *policy) Export(group any, from netip.AddrPort, path server.Path) server.Decision {
 	key, _ := group.(digest)
 	to, ok := p.members[key]
 	if !ok {
@@ -181,7 +181,7 @@ func (p *policy) Export(group any, from netip.Addr, path server.Path) server.Dec
 		r.Prefix = prefix
 		return p.decision(p.pass.Export(r, to))
 	}
-	source, ok := p.peers[from]
+	source, ok := p.peers[peerID(from)]
 	if !ok || p.pass.Forbids(source, &to) {
 		return server.Decision{} // the most frequent answer of a mesh, without a look at the path
 	}
@@ -255,7 +255,7 @@ func (s *Speaker) setPolicy(p *policy) {
 	}
 	old := a.policy
 	a.policy, a.otherCluster = p, false
-	a.server.SetPolicy(p, func(peer netip.Addr) bool { return !old.sameImport(p, peer) })
+	a.server.SetPolicy(p, func(peer netip.AddrPort) bool { return !old.sameImport(p, peerID(peer)) })
 	s.heard.keep(p.asking) // the old policy hears nothing any more
 }
 

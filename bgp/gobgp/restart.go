@@ -3,8 +3,6 @@ package gobgp
 import (
 	"iter"
 	"maps"
-	"net/netip"
-	"slices"
 	"time"
 
 	"vpp-route-agent/bgp"
@@ -17,7 +15,7 @@ import (
 // GoBGP has these bits in each peer's OPEN until that peer was Established once, and sends it no
 // UPDATEs before its deferral expires. EndRestart ends both early.
 type restart struct {
-	waiting  map[netip.Addr]bool // peers of the first plan that were not up yet
+	waiting  map[bgp.PeerID]bool // peers of the first plan that were not up yet
 	until    time.Time           // when no peer holds on to our routes any more
 	deferral time.Duration       // of the peers that it concerns
 }
@@ -36,9 +34,9 @@ const (
 
 // beginRestart comes before the peers are added.
 func (s *Speaker) beginRestart(p bgp.Plan) {
-	r := &restart{waiting: make(map[netip.Addr]bool, len(p.Peers)), deferral: ownDeferral}
+	r := &restart{waiting: make(map[bgp.PeerID]bool, len(p.Peers)), deferral: ownDeferral}
 	for _, peer := range p.Peers {
-		r.waiting[peer.Address] = true
+		r.waiting[peer.ID()] = true
 		if peer.External() || p.Policies.Reflects {
 			r.deferral = learnedDeferral
 		}
@@ -51,7 +49,7 @@ func (s *Speaker) beginRestart(p bgp.Plan) {
 }
 
 // restartsTo reports whether the first OPEN to a peer has to tell of our restart.
-func (r *restart) restartsTo(peer netip.Addr) bool { return r != nil && r.waiting[peer] }
+func (r *restart) restartsTo(peer bgp.PeerID) bool { return r != nil && r.waiting[peer] }
 
 // watchRestart ends the restart when it is over. It comes when a session or an End-of-RIB does, and
 // each second.
@@ -70,11 +68,11 @@ func (s *Speaker) watchRestart(now time.Time) {
 }
 
 // note takes peers that have been up, or are not wanted any more, out of waiting.
-func (r *restart) note(wanted []bgp.Peer, sessions map[netip.Addr]session) {
-	still := make(map[netip.Addr]bool, len(r.waiting))
+func (r *restart) note(wanted []bgp.Peer, sessions map[bgp.PeerID]session) {
+	still := make(map[bgp.PeerID]bool, len(r.waiting))
 	for _, p := range wanted {
-		if f := sessions[p.Address]; r.waiting[p.Address] && !f.up && f.since.IsZero() {
-			still[p.Address] = true
+		if f := sessions[p.ID()]; r.waiting[p.ID()] && !f.up && f.since.IsZero() {
+			still[p.ID()] = true
 		}
 	}
 	r.waiting = still
@@ -89,8 +87,12 @@ func (s *Speaker) allFinished(now time.Time) bool {
 	return true
 }
 
-func (s *Speaker) endRestart(peers iter.Seq[netip.Addr]) {
-	if err := s.applied.server.EndRestart(slices.Collect(peers)); err != nil {
+func (s *Speaker) endRestart(peers iter.Seq[bgp.PeerID]) {
+	var names []string
+	for peer := range peers {
+		names = append(names, peer.String())
+	}
+	if err := s.applied.server.EndRestart(names); err != nil {
 		s.log.Warn("ending the restart", "err", err)
 	}
 	s.applied.restart = nil

@@ -96,7 +96,7 @@ func TestPeerTakenOutIsDown(t *testing.T) {
 
 // GoBGP's events come later than what is done meanwhile.
 func TestLateEventOfAPeerTakenOut(t *testing.T) {
-	ss, peer, now := newSessions(), addr("192.0.2.1"), time.Now()
+	ss, peer, now := newSessions(), first("192.0.2.1"), time.Now()
 	ss.add(peer, false)
 	ss.takeOut(peer)
 	ss.state(peer, true, now)
@@ -165,7 +165,7 @@ func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
 		local := fmt.Sprintf("127.0.0.%d", 90+i)
 		f := dialFar(t, n, local, 64512, 240, true, gracefulCap(false)) // 240 is BIRD's
 		eventually(t, local, "Established", func() string { return n.farState(local).State })
-		p, err := n.listPeer(t.Context(), addr(local))
+		p, err := n.listPeer(t.Context(), first(local))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -465,7 +465,7 @@ func TestPeerReturnsAndIsNeverComplete(t *testing.T) {
 // Each break is a reason to keep what the peer said, but not for ever what it said before the first of them.
 func TestPeerThatBreaksAgainAndAgain(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	peer := addr("192.0.2.1")
+	peer := first("192.0.2.1")
 	var ss *sessions
 	var now time.Time
 	back := func(after time.Duration) session { // when it has gone for so long

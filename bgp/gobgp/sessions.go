@@ -3,7 +3,6 @@ package gobgp
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -20,7 +19,7 @@ type sessions struct {
 	moves   chan struct{} // of size 1: as changed, for watchRestart
 
 	mu    sync.Mutex
-	peers map[netip.Addr]*session
+	peers map[bgp.PeerID]*session
 	moved time.Time // when a peer was last added or removed, or a session came up or went down
 
 	counted bgp.Counters // those of them that are about sessions
@@ -58,7 +57,7 @@ func newSessions() *sessions {
 		changed: make(chan struct{}, 1),
 		expired: make(chan struct{}, 1),
 		moves:   make(chan struct{}, 1),
-		peers:   map[netip.Addr]*session{},
+		peers:   map[bgp.PeerID]*session{},
 	}
 }
 
@@ -66,23 +65,23 @@ func newSessions() *sessions {
 func (s *Speaker) Changed() <-chan struct{} { return s.sessions.changed }
 
 // add makes a new record, which keeps the past of one that was there: why it went down, and since when.
-func (ss *sessions) add(addr netip.Addr, external bool) {
+func (ss *sessions) add(peer bgp.PeerID, external bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	n := &session{external: external}
-	if old, ok := ss.peers[addr]; ok {
+	if old, ok := ss.peers[peer]; ok {
 		n.lastError, n.since = old.lastError, old.since
 	}
-	ss.peers[addr], ss.moved = n, time.Now()
+	ss.peers[peer], ss.moved = n, time.Now()
 	wake(ss.changed)
 }
 
 // takeOut notes that a peer of the plan is taken out of GoBGP's configuration. Events of its session may still come; the last is its end
 // .
-func (ss *sessions) takeOut(addr netip.Addr) {
+func (ss *sessions) takeOut(peer bgp.PeerID) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	old, ok := ss.peers[addr]
+	old, ok := ss.peers[peer]
 	if !ok {
 		return
 	}
@@ -90,41 +89,41 @@ func (ss *sessions) takeOut(addr netip.Addr) {
 	if old.up {
 		n.since = time.Now()
 	}
-	ss.peers[addr], ss.moved = n, time.Now()
+	ss.peers[peer], ss.moved = n, time.Now()
 	wake(ss.changed)
 }
 
 // forgetOut removes the records of peers that are taken out and not wanted any more.
 func (ss *sessions) forgetOut(wanted []bgp.Peer) {
-	still := make(map[netip.Addr]bool, len(wanted))
+	still := make(map[bgp.PeerID]bool, len(wanted))
 	for _, p := range wanted {
-		still[p.Address] = true
+		still[p.ID()] = true
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	maps.DeleteFunc(ss.peers, func(addr netip.Addr, p *session) bool { return p.out && !still[addr] })
+	maps.DeleteFunc(ss.peers, func(peer bgp.PeerID, p *session) bool { return p.out && !still[peer] })
 }
 
-func (ss *sessions) remove(addr netip.Addr) {
+func (ss *sessions) remove(peer bgp.PeerID) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	delete(ss.peers, addr)
+	delete(ss.peers, peer)
 	ss.moved = time.Now()
 	wake(ss.changed)
 }
 
-// with runs change on the record of addr, if there is one.
-func (ss *sessions) with(addr netip.Addr, change func(*session)) {
+// with runs change on the record of peer, if there is one.
+func (ss *sessions) with(peer bgp.PeerID, change func(*session)) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if p, ok := ss.peers[addr]; ok {
+	if p, ok := ss.peers[peer]; ok {
 		change(p)
 	}
 }
 
 // state notes the state of a session and reports whether it came up or went down.
-func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) state(peer bgp.PeerID, up bool, now time.Time) (changed bool) {
+	ss.with(peer, func(p *session) {
 		if p.up == up || p.out { // one of before it was taken out
 			return
 		}
@@ -154,8 +153,8 @@ func (ss *sessions) state(addr netip.Addr, up bool, now time.Time) (changed bool
 	return changed
 }
 
-func (ss *sessions) endOfRIB(addr netip.Addr) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) endOfRIB(peer bgp.PeerID) {
+	ss.with(peer, func(p *session) {
 		if p.up && !p.endOfRIB {
 			p.endOfRIB, p.lookAt = true, time.Time{}
 			wake(ss.changed)
@@ -164,33 +163,33 @@ func (ss *sessions) endOfRIB(addr netip.Addr) {
 	})
 }
 
-func (ss *sessions) update(addr netip.Addr, now time.Time) {
-	ss.with(addr, func(p *session) { p.lastUpdate = now })
+func (ss *sessions) update(peer bgp.PeerID, now time.Time) {
+	ss.with(peer, func(p *session) { p.lastUpdate = now })
 }
 
-func (ss *sessions) external(addr netip.Addr) (external bool) {
-	ss.with(addr, func(p *session) { external = p.external })
+func (ss *sessions) external(peer bgp.PeerID) (external bool) {
+	ss.with(peer, func(p *session) { external = p.external })
 	return external
 }
 
 // problem notes why a session is not up, where nothing ends a session.
-func (ss *sessions) problem(addr netip.Addr, why error) {
-	ss.with(addr, func(p *session) { p.lastError = why.Error() })
+func (ss *sessions) problem(peer bgp.PeerID, why error) {
+	ss.with(peer, func(p *session) { p.lastError = why.Error() })
 }
 
 // keyRefused notes that the kernel did not take the peer's TCP MD5 key.
-func (ss *sessions) keyRefused(addr netip.Addr, err error) {
-	ss.with(addr, func(p *session) { p.keyError = err })
+func (ss *sessions) keyRefused(peer bgp.PeerID, err error) {
+	ss.with(peer, func(p *session) { p.keyError = err })
 }
 
-func (ss *sessions) keyError(addr netip.Addr) (err error) {
-	ss.with(addr, func(p *session) { err = p.keyError })
+func (ss *sessions) keyError(peer bgp.PeerID) (err error) {
+	ss.with(peer, func(p *session) { err = p.keyError })
 	return err
 }
 
 // ending notes what GoBGP says shortly before a session ends, also one that never came up.
-func (ss *sessions) ending(addr netip.Addr, text string) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) ending(peer bgp.PeerID, text string) {
+	ss.with(peer, func(p *session) {
 		if !p.holdExpired && !p.malformed && p.overLimit.IsZero() { // the NOTIFICATION that follows says it less well
 			p.cause, p.lastError = text, text
 		}
@@ -199,8 +198,8 @@ func (ss *sessions) ending(addr netip.Addr, text string) {
 }
 
 // refused notes that a peer's message could not be read, which ends its session.
-func (ss *sessions) refused(addr netip.Addr, err error) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) refused(peer bgp.PeerID, err error) {
+	ss.with(peer, func(p *session) {
 		p.cause, p.malformed = fmt.Sprintf("malformed message: %v", err), true
 		p.lastError = p.cause
 	})
@@ -214,8 +213,8 @@ func (ss *sessions) refused(addr netip.Addr, err error) {
 
 // revised notes that a peer's UPDATE was malformed, for which no session ends, and reports whether that
 // was logged less than a minute ago: a peer can send many.
-func (ss *sessions) revised(addr netip.Addr, err error, now time.Time) (again bool) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) revised(peer bgp.PeerID, err error, now time.Time) (again bool) {
+	ss.with(peer, func(p *session) {
 		if again = now.Sub(p.revisedAt) < time.Minute; !again {
 			p.revisedAt = now
 		}
@@ -229,8 +228,8 @@ func (ss *sessions) revised(addr netip.Addr, err error, now time.Time) (again bo
 }
 
 // panicked notes a panic that ended a session.
-func (ss *sessions) panicked(addr netip.Addr, err error) {
-	ss.ending(addr, fmt.Sprintf("GoBGP panicked: %v", err))
+func (ss *sessions) panicked(peer bgp.PeerID, err error) {
+	ss.ending(peer, fmt.Sprintf("GoBGP panicked: %v", err))
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.counted.Panicked++
@@ -238,8 +237,8 @@ func (ss *sessions) panicked(addr netip.Addr, err error) {
 
 // unsendable notes that a peer had a route withdrawn that cannot be sent, and reports whether that
 // happened before.
-func (ss *sessions) unsendable(addr netip.Addr) (before bool) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) unsendable(peer bgp.PeerID) (before bool) {
+	ss.with(peer, func(p *session) {
 		before, p.unsendable = p.unsendable, true
 		ss.counted.Unsendable++
 	})
@@ -255,16 +254,16 @@ func (ss *sessions) count(c *bgp.Counters) {
 }
 
 // holdTimer notes that the peer was silent for the hold time.
-func (ss *sessions) holdTimer(addr netip.Addr) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) holdTimer(peer bgp.PeerID) {
+	ss.with(peer, func(p *session) {
 		p.holdExpired = true
 		p.cause, p.lastError = "hold timer expired", "hold timer expired"
 	})
 }
 
 // limitReached notes that the peer sent more prefixes than it may.
-func (ss *sessions) limitReached(addr netip.Addr, now time.Time) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) limitReached(peer bgp.PeerID, now time.Time) {
+	ss.with(peer, func(p *session) {
 		if p.overLimit.IsZero() {
 			ss.counted.OverLimit++
 			p.overLimit = now
@@ -275,12 +274,12 @@ func (ss *sessions) limitReached(addr netip.Addr, now time.Time) {
 }
 
 // limitedUntil returns the peers that were over their limit before then.
-func (ss *sessions) limitedUntil(then time.Time) (out []netip.Addr) {
+func (ss *sessions) limitedUntil(then time.Time) (out []bgp.PeerID) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	for addr, p := range ss.peers {
+	for peer, p := range ss.peers {
 		if !p.overLimit.IsZero() && !p.overLimit.After(then) {
-			out = append(out, addr)
+			out = append(out, peer)
 		}
 	}
 	return out
@@ -288,8 +287,8 @@ func (ss *sessions) limitedUntil(then time.Time) (out []netip.Addr) {
 
 // down notes GoBGP's reason for the end of an established session, and reports whether the peer is of
 // the plan: a holdout is not.
-func (ss *sessions) down(addr netip.Addr, reason error) (planned bool) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) down(peer bgp.PeerID, reason error) (planned bool) {
+	ss.with(peer, func(p *session) {
 		planned = true
 		if p.cause == "" {
 			p.lastError = reason.Error()
@@ -300,43 +299,43 @@ func (ss *sessions) down(addr netip.Addr, reason error) (planned bool) {
 
 // cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went
 // down last. It reports whether the peer is of the plan.
-func (ss *sessions) cameUp(addr netip.Addr) (planned bool) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) cameUp(peer bgp.PeerID) (planned bool) {
+	ss.with(peer, func(p *session) {
 		planned, p.cause, p.holdExpired, p.malformed = true, "", false, false
 	})
 	return planned
 }
 
 // takeExpired returns the peers that were ended by their hold timer since the last call.
-func (ss *sessions) takeExpired() []netip.Addr {
+func (ss *sessions) takeExpired() []bgp.PeerID {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	var out []netip.Addr
-	for addr, p := range ss.peers {
+	var out []bgp.PeerID
+	for peer, p := range ss.peers {
 		if p.restart {
 			p.restart = false
-			out = append(out, addr)
+			out = append(out, peer)
 		}
 	}
 	return out
 }
 
 // returned returns the peers to be looked at now, as they are.
-func (ss *sessions) returned(now time.Time) map[netip.Addr]session {
+func (ss *sessions) returned(now time.Time) map[bgp.PeerID]session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	out := map[netip.Addr]session{}
-	for addr, p := range ss.peers {
+	out := map[bgp.PeerID]session{}
+	for peer, p := range ss.peers {
 		if !p.lookAt.IsZero() && !now.Before(p.lookAt) {
-			out[addr] = *p
+			out[peer] = *p
 		}
 	}
 	return out
 }
 
 // lookAgain has a peer that is up since then looked at later.
-func (ss *sessions) lookAgain(addr netip.Addr, since, at time.Time) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) lookAgain(peer bgp.PeerID, since, at time.Time) {
+	ss.with(peer, func(p *session) {
 		if p.since == since && !p.lookAt.IsZero() {
 			p.lookAt = at
 		}
@@ -344,8 +343,8 @@ func (ss *sessions) lookAgain(addr netip.Addr, since, at time.Time) {
 }
 
 // nothingKept notes that GoBGP keeps nothing of an earlier session of a peer that is up since then.
-func (ss *sessions) nothingKept(addr netip.Addr, since time.Time) {
-	ss.with(addr, func(p *session) {
+func (ss *sessions) nothingKept(peer bgp.PeerID, since time.Time) {
+	ss.with(peer, func(p *session) {
 		if p.since == since {
 			p.lookAt, p.kept = time.Time{}, time.Time{}
 		}
@@ -360,12 +359,12 @@ func (ss *sessions) lastMoved() time.Time {
 }
 
 // snapshot copies all records.
-func (ss *sessions) snapshot() map[netip.Addr]session {
+func (ss *sessions) snapshot() map[bgp.PeerID]session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	out := make(map[netip.Addr]session, len(ss.peers))
-	for addr, p := range maps.All(ss.peers) {
-		out[addr] = *p
+	out := make(map[bgp.PeerID]session, len(ss.peers))
+	for peer, p := range maps.All(ss.peers) {
+		out[peer] = *p
 	}
 	return out
 }

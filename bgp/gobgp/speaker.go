@@ -86,7 +86,7 @@ type applied struct {
 	server       *server.BgpServer
 	speaker      *bgp.Speaker // nil while BGP is stopped
 	wanted       []bgp.Peer   // of the last plan, for retries
-	peers        map[netip.Addr]peerConf
+	peers        map[bgp.PeerID]peerConf
 	announced    map[netip.Prefix]bgp.Announcement
 	policy       *policy                        // nil: none yet, and no peer is added before
 	passwords    map[calico.SecretKeyRef]string // as last known
@@ -99,7 +99,7 @@ type applied struct {
 type view struct {
 	server    *server.BgpServer // nil while BGP is stopped
 	peers     []bgp.Peer
-	problems  map[netip.Addr]string // why a peer is not configured
+	problems  map[bgp.PeerID]string // why a peer is not configured
 	announced map[netip.Prefix]bgp.Announcement
 }
 
@@ -131,14 +131,14 @@ func New(cfg Config) (*Speaker, error) {
 		fatal:    make(chan error, 1),
 		ended:    make(chan struct{}),
 	}
-	s.applied.peers = map[netip.Addr]peerConf{}
+	s.applied.peers = map[bgp.PeerID]peerConf{}
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
 	s.applied.server.OnSession(s.happened)
 	s.applied.server.OnPanic(func(peer, what string) {
-		addr, _ := netip.ParseAddr(peer)
-		s.crashes.note(addr.Unmap().WithZone(""), what, time.Now())
+		id, _ := parsePeer(peer)
+		s.crashes.note(id, what, time.Now())
 	})
 	return s, nil
 }
@@ -315,10 +315,10 @@ func (e deafError) Unwrap() error { return e.error }
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {
 	s.applied.speaker, s.applied.policy, s.applied.restart = nil, nil, nil
-	for addr := range s.applied.peers {
-		s.sessions.remove(addr)
+	for id := range s.applied.peers {
+		s.sessions.remove(id)
 	}
-	s.applied.peers, s.applied.clusterID = map[netip.Addr]peerConf{}, netip.Addr{}
+	s.applied.peers, s.applied.clusterID = map[bgp.PeerID]peerConf{}, netip.Addr{}
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.publish(func(v *view) { v.server, v.announced = nil, nil })
 }

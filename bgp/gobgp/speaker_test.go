@@ -17,7 +17,7 @@ func TestRoutesComeAndGo(t *testing.T) {
 	set(t, a, b)
 	up(t, a, b)
 	b.wantHops("10.1.0.0/26", "192.0.2.1")
-	want := bgp.Path{Peer: a.addr, NextHop: addr("192.0.2.1"), LocalPref: 2147482623}
+	want := bgp.Path{Peer: bgp.PeerID{Address: a.addr}, NextHop: addr("192.0.2.1"), LocalPref: 2147482623}
 	b.locked(func() {
 		if got := b.sets[pfx("10.1.0.0/26")][0]; got != want {
 			t.Errorf("path %+v, want %+v", got, want)

@@ -9,7 +9,7 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// Peers returns how every peer of the plan stands, by address.
+// Peers returns how every peer of the plan stands, in its order.
 //
 // Counters may be a little old when there are many paths, and older while GoBGP is busy with something else, for which Peers waits at most
 // listPatience. What the sweep rule asks for (Established, EndOfRIB, LastUpdate, Since) is always current; until
@@ -28,8 +28,8 @@ func (s *Speaker) Peers() []bgp.PeerState {
 	}
 	out := make([]bgp.PeerState, 0, len(v.peers))
 	for _, p := range v.peers {
-		st := stateOf(p, facts[p.Address], listed)
-		if why, ok := v.problems[p.Address]; ok {
+		st := stateOf(p, facts[p.ID()], listed)
+		if why, ok := v.problems[p.ID()]; ok {
 			st.LastError = why
 		}
 		if st.Established {
@@ -48,12 +48,12 @@ func (s *Speaker) listPeers() listing {
 	if srv == nil {
 		return listing{}
 	}
-	return s.lister.list(s.sessions.lastMoved(), func() (map[netip.Addr]*api.Peer, error) {
-		peers := map[netip.Addr]*api.Peer{}
+	return s.lister.list(s.sessions.lastMoved(), func() (map[bgp.PeerID]*api.Peer, error) {
+		peers := map[bgp.PeerID]*api.Peer{}
 		// Without EnableAdvertised: that would run every peer's export over the whole table.
 		err := srv.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-			if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
-				peers[a] = p
+			if id, ok := parsePeer(p.GetState().GetNeighborAddress()); ok {
+				peers[id] = p
 			}
 		})
 		return peers, err
@@ -62,9 +62,9 @@ func (s *Speaker) listPeers() listing {
 
 // stateOf joins what we noted about a session with what GoBGP lists, which does not have the peer while it is not configured.
 func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
-	l := listed.peers[p.Address]
+	l := listed.peers[p.ID()]
 	st := bgp.PeerState{
-		Address:     p.Address,
+		ID:          p.ID(),
 		State:       "Idle",
 		Since:       f.since,
 		LastError:   f.lastError,

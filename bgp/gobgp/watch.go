@@ -31,7 +31,7 @@ func (s *Speaker) watch(ctx context.Context) (wait func()) {
 func pathOfAPI(p *api.Path) server.Watched {
 	w := server.Watched{Withdrawn: p.IsWithdraw, Stale: p.Stale}
 	if addr, err := netip.ParseAddr(p.NeighborIp); err == nil { // GoBGP prints that a path is local as a nil net.IP
-		w.Peer = addr.Unmap()
+		w.Peer = netip.AddrPortFrom(addr.Unmap(), 0)
 	}
 	if p.Nlri == nil {
 		return w

@@ -55,7 +55,7 @@ func eventOf(r *api.WatchEventResponse) []server.Watched {
 	if p := r.GetPeer(); p != nil && p.Type == api.WatchEventResponse_PeerEvent_STATE {
 		addr, err := netip.ParseAddr(p.Peer.GetState().GetNeighborAddress())
 		if err == nil {
-			return []server.Watched{{Peer: addr, Up: p.Peer.State.SessionState == api.PeerState_ESTABLISHED}}
+			return []server.Watched{{Peer: netip.AddrPortFrom(addr, 0), Up: p.Peer.State.SessionState == api.PeerState_ESTABLISHED}}
 		}
 	}
 	return nil
@@ -66,7 +66,7 @@ func byAPI(t *testing.T, n *node) (*learned, *recorder) {
 	t.Helper()
 	r, ss := newRecorder(), newSessions()
 	for _, p := range n.plan.Peers {
-		ss.add(p.Address, p.External())
+		ss.add(p.ID(), p.External())
 	}
 	l := newLearned(slog.New(slog.DiscardHandler), r, ss, false)
 	if err := watchAPI(t.Context(), n.applied.server, l.take); err != nil {
@@ -238,7 +238,7 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 	eventually(t, "End-of-RIB", true, func() bool { return n.farState("127.0.0.101").EndOfRIB })
 	n.wantHops("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
 	// The API does not tell it.
-	api.take([]server.Watched{{Peer: addr("127.0.0.101"), NothingStale: true}}, time.Now())
+	api.take([]server.Watched{{Peer: named("127.0.0.101"), NothingStale: true}}, time.Now())
 	wantBoth("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
 }
 
@@ -339,14 +339,14 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 	var told []string
 	read := func() {
 		for _, w := range next(ctx) {
-			told = append(told, fmt.Sprintf("%s up %t", w.Peer, w.Up))
+			told = append(told, fmt.Sprintf("%s up %t", peerOf(w), w.Up))
 		}
 	}
 	for range 2 {
 		f := dialFar(t, n, peer, 64512, 90, true)
 		eventually(t, "up", true, func() bool { return n.farState(peer).Established })
 		err := n.ask(t.Context(), func(ctx context.Context) error {
-			n.restartPeer(ctx, addr(peer), "a test")
+			n.restartPeer(ctx, first(peer), "a test")
 			return nil
 		})
 		if err != nil {

@@ -116,6 +116,7 @@ type (
 		ClusterID       string       `json:"clusterID,omitempty"`
 	}
 	plannedPeer struct {
+		Peer                 bgp.PeerID   `json:"peer"` // its name: the address, and the port of a further session to it
 		Address              netip.Addr   `json:"address"`
 		Port                 uint16       `json:"port"`
 		Type                 bgp.Scope    `json:"type"`
@@ -203,7 +204,7 @@ func listOf[T any](all []T) []T { return append([]T{}, all...) }
 
 func planPeer(node string, s *calico.Snapshot, p bgp.Peer) plannedPeer {
 	out := plannedPeer{
-		Address: p.Address, Port: p.Port, Type: p.Scope, Source: p.Source, Node: p.CalicoNode,
+		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: p.Scope, Source: p.Source, Node: p.CalicoNode,
 		RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Dial: p.Dial(), Client: p.Client, Reflector: p.Reflector,
 		TTLSecurity: p.TTLSecurity, Multihop: p.Multihop, SourceAddress: "chosen by the kernel",
 		RestartTimeSeconds: int(p.RestartTime.Seconds()), KeepaliveTimeSeconds: int(p.KeepaliveTime.Seconds()),

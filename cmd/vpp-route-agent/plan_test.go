@@ -108,9 +108,9 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := bgp.PlanFor("edge-1", s, bgp.Options{})
-	peers := map[netip.Addr]*bgp.Peer{}
+	peers := map[bgp.PeerID]*bgp.Peer{}
 	for i := range p.Peers {
-		peers[p.Peers[i].Address] = &p.Peers[i]
+		peers[p.Peers[i].ID()] = &p.Peers[i]
 	}
 	passed, refused := 0, 0
 	for _, text := range []string{"10.1.0.0/26", "10.1.9.0/26", "10.2.0.0/26", "0.0.0.0/0"} {
@@ -120,7 +120,7 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 			t.Fatalf("%s: %d peers of %d", prefix, len(plan.Peers), len(p.Peers))
 		}
 		for _, at := range plan.Peers {
-			answers := map[netip.Addr]verdict{}
+			answers := map[bgp.PeerID]verdict{}
 			for _, l := range at.Passed {
 				for _, from := range l.From {
 					if _, twice := answers[from]; twice {
@@ -131,15 +131,15 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 			}
 			for _, from := range p.Peers {
 				route, in := p.Policies.Import(plainRoute(prefix, &from, p.Policies.Normal(prefix)))
-				got, told := answers[from.Address]
-				if want := in.Accept && from.Address != at.Peer; told != want {
-					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.Address, at.Peer, told, want)
+				got, told := answers[from.ID()]
+				if want := in.Accept && from.ID() != at.Peer; told != want {
+					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.ID(), at.Peer, told, want)
 				}
 				if !in.Accept {
 					refused++
 				}
 				if told && !got.equal(verdictOf(p.Policies.Export(route, *peers[at.Peer]))) {
-					t.Errorf("%s from %s to %s: %+v", prefix, from.Address, at.Peer, got)
+					t.Errorf("%s from %s to %s: %+v", prefix, from.ID(), at.Peer, got)
 				}
 				if told && got.Accept {
 					passed++

@@ -19,7 +19,7 @@ type (
 		Peers     []prefixAtPeer `json:"peers"`
 	}
 	prefixAtPeer struct {
-		Peer   netip.Addr       `json:"peer"`
+		Peer   bgp.PeerID       `json:"peer"`
 		Import verdict          `json:"import"`
 		Own    *verdict         `json:"exportOwn,omitempty"`
 		Passed []learnedVerdict `json:"exportLearned"`
@@ -27,7 +27,7 @@ type (
 		Elevated []learnedVerdict `json:"exportElevated,omitempty"`
 	}
 	learnedVerdict struct {
-		From []netip.Addr `json:"from"`
+		From []bgp.PeerID `json:"from"`
 		verdict
 	}
 	verdict struct {
@@ -53,18 +53,18 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 		}
 	}
 	// What import lets in, by peer; and of what is elevated what stays so.
-	learned, high := map[netip.Addr]bgp.Route{}, map[netip.Addr]bgp.Route{}
+	learned, high := map[bgp.PeerID]bgp.Route{}, map[bgp.PeerID]bgp.Route{}
 	for _, peer := range peers {
 		normal := p.Policies.Normal(prefix)
 		route, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation))
 		if v.Accept && p.Policies.Elevates(route) {
-			high[peer.Address] = route
+			high[peer.ID()] = route
 		}
 		route, v = p.Policies.Import(plainRoute(prefix, peer, normal))
 		if v.Accept {
-			learned[peer.Address] = route
+			learned[peer.ID()] = route
 		}
-		at := prefixAtPeer{Peer: peer.Address, Import: verdictOf(v)}
+		at := prefixAtPeer{Peer: peer.ID(), Import: verdictOf(v)}
 		if own != nil {
 			v := verdictOf(p.Policies.Export(own.Route(), *peer))
 			at.Own = &v
@@ -72,7 +72,7 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 		out.Peers = append(out.Peers, at)
 	}
 	same := maps.Clone(learned)
-	maps.DeleteFunc(same, func(from netip.Addr, _ bgp.Route) bool { _, ok := high[from]; return !ok })
+	maps.DeleteFunc(same, func(from bgp.PeerID, _ bgp.Route) bool { _, ok := high[from]; return !ok })
 	for i, to := range peers {
 		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
 		then := passOn(peers, high, *to, p.Policies)
@@ -118,11 +118,11 @@ func plainRoute(prefix netip.Prefix, from *bgp.Peer, localPref uint32) bgp.Route
 }
 
 // passOn tells what goes to a peer of what the others sent, with those together that have one answer.
-func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, policies bgp.Policies) []learnedVerdict {
+func passOn(peers []*bgp.Peer, learned map[bgp.PeerID]bgp.Route, to bgp.Peer, policies bgp.Policies) []learnedVerdict {
 	all := []learnedVerdict{}
 	for _, from := range peers {
-		route, ok := learned[from.Address]
-		if !ok || from.Address == to.Address {
+		route, ok := learned[from.ID()]
+		if !ok || from.ID() == to.ID() {
 			continue
 		}
 		v := verdictOf(policies.Export(route, to))
@@ -131,7 +131,7 @@ func passOn(peers []*bgp.Peer, learned map[netip.Addr]bgp.Route, to bgp.Peer, po
 			i = len(all)
 			all = append(all, learnedVerdict{verdict: v})
 		}
-		all[i].From = append(all[i].From, from.Address)
+		all[i].From = append(all[i].From, from.ID())
 	}
 	return all
 }

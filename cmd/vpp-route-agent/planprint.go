@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"text/tabwriter"
+
+	"vpp-route-agent/bgp"
 )
 
 // printPlan writes a plan for people. What has its default is left out of a peer's lines.
@@ -148,7 +150,7 @@ func writePrefixPlan(b *strings.Builder, p prefixPlan) {
 	tw.Flush()
 }
 
-func writeVerdict(w io.Writer, peer netip.Addr, route string, v verdict) {
+func writeVerdict(w io.Writer, peer bgp.PeerID, route string, v verdict) {
 	word := "reject"
 	if v.Accept {
 		word = "accept"
@@ -157,7 +159,7 @@ func writeVerdict(w io.Writer, peer netip.Addr, route string, v verdict) {
 }
 
 // few bounds a cell: the JSON has all.
-func few(peers []netip.Addr) string {
+func few(peers []bgp.PeerID) string {
 	const most = 3
 	if len(peers) <= most {
 		return joined(peers)

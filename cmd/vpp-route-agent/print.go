@@ -162,7 +162,7 @@ func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus,
 	var rows [][]string
 	for _, p := range peers {
 		if in(p) {
-			rows = append(rows, []string{p.Address.String(), p.Type, birdState(p), since(p.Since, now), info(p)})
+			rows = append(rows, []string{p.Peer.String(), p.Type, birdState(p), since(p.Since, now), info(p)})
 		}
 	}
 	fmt.Fprintf(b, "\n%s BGP status\n", family)
@@ -239,7 +239,7 @@ func printPeers(w io.Writer, peers []agent.PeerStatus) error {
 		if node == "" {
 			node = "-"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", p.Address, node, p.Type, p.RemoteAS, dial, info(p), p.Received, p.Accepted, p.Source)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", p.Peer, node, p.Type, p.RemoteAS, dial, info(p), p.Received, p.Accepted, p.Source)
 	}
 	return tw.Flush()
 }

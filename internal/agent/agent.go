@@ -119,9 +119,9 @@ type Agent struct {
 	arrivals    arrivals            // what came by live migration
 	rejected    []netip.Addr        // next hops that the speaker rejects
 	followed    []netip.Addr        // whose ways are followed, see followWays
-	upBefore    map[netip.Addr]bool // peers with a session when it was seen that a new process is needed; nil: none is
+	upBefore    map[bgp.PeerID]bool // peers with a session when it was seen that a new process is needed; nil: none is
 	// Which peers have not told all they know, since when, and what the FIB was told about that.
-	unfinished      []netip.Addr
+	unfinished      []bgp.PeerID
 	unfinishedSince time.Time
 	converging      bool
 	remotesOf       *calico.Snapshot // of which remotes was made
@@ -371,10 +371,10 @@ func (a *Agent) noteUp(err error) {
 	if a.upBefore != nil {
 		return
 	}
-	a.upBefore = map[netip.Addr]bool{}
+	a.upBefore = map[bgp.PeerID]bool{}
 	for _, s := range a.cfg.Speaker.Peers() {
 		if s.Established {
-			a.upBefore[s.Address] = true
+			a.upBefore[s.ID] = true
 		}
 	}
 }
@@ -389,9 +389,9 @@ func (a *Agent) mayHandOver() bool {
 	states := a.cfg.Speaker.Peers()
 	waitFor := maps.Clone(a.upBefore)
 	for _, s := range states {
-		waitFor[s.Address] = waitFor[s.Address] || s.Established
+		waitFor[s.ID] = waitFor[s.ID] || s.Established
 	}
-	peers := slices.DeleteFunc(slices.Clone(a.plan.BGP.Peers), func(p bgp.Peer) bool { return !waitFor[p.Address] })
+	peers := slices.DeleteFunc(slices.Clone(a.plan.BGP.Peers), func(p bgp.Peer) bool { return !waitFor[p.ID()] })
 	ok, _ := sweepVerdict(time.Now(), a.configured, a.cfg.Deferral, peers, states, 0)
 	return ok
 }
@@ -399,11 +399,11 @@ func (a *Agent) mayHandOver() bool {
 // speaksTo reports whether the speaker has taken these peers, though it may not have taken all of the plan. One that could not start
 // has none: then nothing is known about what peers would announce.
 func (a *Agent) speaksTo(peers []bgp.Peer) bool {
-	taken := map[netip.Addr]bool{}
+	taken := map[bgp.PeerID]bool{}
 	for _, p := range a.cfg.Speaker.Peers() {
-		taken[p.Address] = true
+		taken[p.ID] = true
 	}
-	return !slices.ContainsFunc(peers, func(p bgp.Peer) bool { return !taken[p.Address] })
+	return !slices.ContainsFunc(peers, func(p bgp.Peer) bool { return !taken[p.ID()] })
 }
 
 // withNode is c with this node as it was last known.

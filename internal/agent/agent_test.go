@@ -61,8 +61,8 @@ func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
 		return s.refuse
 	}
 	for _, peer := range p.Peers {
-		if !slices.ContainsFunc(s.states, func(st bgp.PeerState) bool { return st.Address == peer.Address }) {
-			s.states = append(s.states, bgp.PeerState{Address: peer.Address})
+		if !slices.ContainsFunc(s.states, func(st bgp.PeerState) bool { return st.ID == peer.ID() }) {
+			s.states = append(s.states, bgp.PeerState{ID: peer.ID()})
 		}
 	}
 	for _, a := range s.plan.Announcements {
@@ -372,7 +372,7 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 		// What an earlier run left: routes that the data plane kept.
 		stale := route.Route{Key: key("10.1.5.0/26"), Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
 		n.dataplane.routes[stale.Key] = stale
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true})
 		n.dataplane.facts <- live
 		time.Sleep(time.Hour) // however long: without Calico's data nothing is known
 		n.expect(t, 0)
@@ -385,7 +385,7 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 		if s := n.agent.Status(); s.Ready || !strings.Contains(s.FIB.Sweep, "192.168.4.3") {
 			t.Errorf("ready %v, sweep %q", s.Ready, s.FIB.Sweep)
 		}
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second, "delete 10.1.5.0/26")
 		if s := n.agent.Status(); !s.Ready || s.FIB.Sweep != "done" {
 			t.Errorf("ready %v, sweep %q, conditions %+v", s.Ready, s.FIB.Sweep, s.Conditions)
@@ -406,7 +406,7 @@ func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
 
 func TestNewProcessDoesNotWaitForPeersThatWereDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}})
 		n.asksForANewProcess(3 * time.Second)
 		n.expect(t, 2*time.Second)
 		n.handsOver(t)
@@ -440,10 +440,10 @@ func (n *node) handsOver(t *testing.T) {
 
 func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true})
 		n.asksForANewProcess(3 * time.Second)
 		n.expect(t, 3*time.Second)
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3")}) // it has gone since
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}}) // it has gone since
 		n.expect(t, 3*time.Second)
 		if len(n.ended) > 0 {
 			t.Error("a new process takes over while a peer is in the middle of a restart")
@@ -457,13 +457,13 @@ func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
 
 func TestChangedSpeakerIsLeftToANewProcessOncePeersHaveTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true}) // the peer is still sending
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true}) // the peer is still sending
 		n.asksForANewProcess(10 * time.Second)
 		n.expect(t, 10*time.Second)
 		if s := n.agent.Status(); !strings.Contains(s.Conditions[2].Message, "a new process takes over") || len(n.ended) > 0 {
 			t.Errorf("ended %d, conditions %+v", len(n.ended), s.Conditions)
 		}
-		n.speaker.setStates(bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second)
 		n.handsOver(t)
 	})

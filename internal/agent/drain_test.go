@@ -24,7 +24,7 @@ func preferences(p bgp.Plan) map[string]bgp.Announcement {
 }
 
 // back is the peer of cluster() when its session is up and it has told all it knows.
-var back = bgp.PeerState{Address: addr("192.168.4.3"), Established: true, GR: true, EndOfRIB: true}
+var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true}
 
 func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")

@@ -76,9 +76,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descDrain, oneIf(s.Drain != nil && s.Drain.Phase == phase), string(phase))
 	}
 	for _, p := range s.BGP.Peers {
-		gauge(descPeerUp, oneIf(p.Established), p.Address.String(), p.Type)
-		gauge(descPeerReceived, float64(p.Received), p.Address.String())
-		gauge(descPeerAccepted, float64(p.Accepted), p.Address.String())
+		gauge(descPeerUp, oneIf(p.Established), p.Peer.String(), p.Type)
+		gauge(descPeerReceived, float64(p.Received), p.Peer.String())
+		gauge(descPeerAccepted, float64(p.Accepted), p.Peer.String())
 	}
 	gauge(descAnnounced, float64(len(s.BGP.Announcements)))
 	counter(descDropped, float64(s.BGP.PathsDropped))

@@ -96,14 +96,14 @@ func (a *Agent) noteConverging(now time.Time) {
 	if a.noBGP || a.cfg.EtcdRoutes == nil {
 		return
 	}
-	finished := map[netip.Addr]bool{}
+	finished := map[bgp.PeerID]bool{}
 	for _, s := range a.cfg.Speaker.Peers() {
-		finished[s.Address] = s.Finished(now)
+		finished[s.ID] = s.Finished(now)
 	}
-	var unfinished []netip.Addr
+	var unfinished []bgp.PeerID
 	for _, p := range a.plan.BGP.Peers {
-		if !finished[p.Address] {
-			unfinished = append(unfinished, p.Address)
+		if !finished[p.ID()] {
+			unfinished = append(unfinished, p.ID())
 		}
 	}
 	if !slices.Equal(unfinished, a.unfinished) {

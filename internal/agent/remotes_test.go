@@ -70,9 +70,9 @@ func TestConvergingEndsWithTheLastPeerOrTheDeferral(t *testing.T) {
 			}
 		}
 		step(true, "a peer that is not there yet")
-		s.setStates(bgp.PeerState{Address: b, Established: true, State: "Established", GR: true, EndOfRIB: true})
+		s.setStates(bgp.PeerState{ID: bgp.PeerID{Address: b}, Established: true, State: "Established", GR: true, EndOfRIB: true})
 		step(false, "End-of-RIB")
-		s.setStates(bgp.PeerState{Address: b})
+		s.setStates(bgp.PeerState{ID: bgp.PeerID{Address: b}})
 		step(true, "the session went")
 		time.Sleep(a.cfg.Deferral)
 		step(false, "it stays away")

@@ -82,6 +82,7 @@ type BGPStatus struct {
 
 // PeerStatus is one session, as planned and as it stands.
 type PeerStatus struct {
+	Peer        bgp.PeerID `json:"peer"` // its name: the address, and the port of a further session to it
 	Address     netip.Addr `json:"address"`
 	Port        uint16     `json:"port"`
 	Type        string     `json:"type"` // calicoctl's PEER TYPE
@@ -418,12 +419,12 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	if id := plan.BGP.Speaker.RouterID; id.IsValid() {
 		s.RouterID = id.String()
 	}
-	states := map[netip.Addr]bgp.PeerState{}
+	states := map[bgp.PeerID]bgp.PeerState{}
 	for _, p := range speaker.Peers() {
-		states[p.Address] = p
+		states[p.ID] = p
 	}
 	for _, p := range plan.BGP.Peers {
-		s.Peers = append(s.Peers, peerStatus(p, states[p.Address]))
+		s.Peers = append(s.Peers, peerStatus(p, states[p.ID()]))
 	}
 	for _, a := range speaker.Announced() {
 		s.Announcements = append(s.Announcements, AnnouncementStatus{a.Prefix, a.NextHop, a.LocalPref, a.GracefulShutdown})
@@ -439,7 +440,7 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 
 func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	out := PeerStatus{
-		Address: p.Address, Port: p.Port, Type: string(p.Scope), Source: p.Source, Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS,
+		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: string(p.Scope), Source: p.Source, Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS,
 		Passive: p.Passive, State: st.State, EndOfRIB: st.EndOfRIB, Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
 		LastError: st.LastError, Established: st.Established,
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -23,14 +22,14 @@ func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp
 	if unusable > 0 {
 		return false, fmt.Sprintf("waiting %s because %d resources could not be used; they may stand for peers or routes", left, unusable)
 	}
-	finished := map[netip.Addr]bool{}
+	finished := map[bgp.PeerID]bool{}
 	for _, s := range states {
-		finished[s.Address] = s.HasTold(now)
+		finished[s.ID] = s.HasTold(now)
 	}
 	var names []string
 	for _, p := range peers {
-		if !finished[p.Address] {
-			names = append(names, p.Address.String())
+		if !finished[p.ID()] {
+			names = append(names, p.ID().String())
 		}
 	}
 	if len(names) == 0 {

@@ -11,11 +11,11 @@ import (
 func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	const deferral = 30 * time.Second
-	done := bgp.PeerState{Address: addr("10.0.0.1"), Established: true, GR: true, EndOfRIB: true}
-	down := bgp.PeerState{Address: addr("10.0.0.2")}
-	restarting := bgp.PeerState{Address: addr("10.0.0.3"), Established: true, GR: true, Restarting: true}
-	sending := bgp.PeerState{Address: addr("10.0.0.4"), Established: true, GR: true}
-	plain := bgp.PeerState{Address: addr("10.0.0.5"), Established: true, Since: start, LastUpdate: start.Add(4 * time.Second)}
+	done := bgp.PeerState{ID: bgp.PeerID{Address: addr("10.0.0.1")}, Established: true, GR: true, EndOfRIB: true}
+	down := bgp.PeerState{ID: bgp.PeerID{Address: addr("10.0.0.2")}}
+	restarting := bgp.PeerState{ID: bgp.PeerID{Address: addr("10.0.0.3")}, Established: true, GR: true, Restarting: true}
+	sending := bgp.PeerState{ID: bgp.PeerID{Address: addr("10.0.0.4")}, Established: true, GR: true}
+	plain := bgp.PeerState{ID: bgp.PeerID{Address: addr("10.0.0.5")}, Established: true, Since: start, LastUpdate: start.Add(4 * time.Second)}
 	for name, tc := range map[string]struct {
 		after    time.Duration // since the peers were configured
 		peers    []bgp.PeerState
@@ -37,7 +37,7 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var planned []bgp.Peer
 			for _, p := range tc.peers {
-				planned = append(planned, bgp.Peer{Address: p.Address})
+				planned = append(planned, bgp.Peer{Address: p.ID.Address})
 			}
 			ok, waiting := sweepVerdict(start.Add(tc.after), start, deferral, planned, tc.peers, tc.unusable)
 			if ok != (tc.waitsFor == "") || !strings.Contains(waiting, tc.waitsFor) {

@@ -205,7 +205,7 @@ func (s *BgpServer) groupKey(peer *peer, f bgp.RouteFamily) groupKey {
 	}
 	peer.fsm.lock.RUnlock()
 	k.addPath = peer.isAddPathSendEnabled(f)
-	k.Group = s.adjOut.policy.Group(peer.address())
+	k.Group = s.adjOut.policy.Group(peer.name())
 	return k
 }
 
@@ -359,7 +359,7 @@ func (s *BgpServer) advertised(peer *peer, families []bgp.RouteFamily) []*table.
 		}
 		for _, d := range s.destinations(g) {
 			for _, p := range s.candidates(g, d.GetAllKnownPathList()) {
-				if addrOf(p.GetSource().Address) == peer.out.address {
+				if p.GetSource().Name() == peer.out.name {
 					continue
 				}
 				if d := s.export(g, p); d.Accept {
@@ -373,7 +373,7 @@ func (s *BgpServer) advertised(peer *peer, families []bgp.RouteFamily) []*table.
 
 // outPeer is what one session of a peer waits for.
 type outPeer struct {
-	address netip.Addr
+	name    netip.AddrPort // table.PeerInfo.Name
 	groups  []*outGroup
 	send    func(*updates)
 	drained func() // waits for the server goroutine
@@ -393,7 +393,7 @@ type outPeer struct {
 const outgoingLimit = 1 << 20
 
 func (s *BgpServer) newOutPeer(peer *peer) *outPeer {
-	o := &outPeer{address: peer.address()}
+	o := &outPeer{name: peer.name()}
 	queue := peer.fsm.outgoingCh
 	o.send = func(u *updates) {
 		if len(u.messages) == 0 {
@@ -493,7 +493,7 @@ func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
 	if !g.key.external && p.IsIBGP() && slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
 		return Decision{} // RFC 4456 §8: it went through our cluster
 	}
-	return s.adjOut.policy.Export(g.key.Export, addrOf(p.GetSource().Address), p)
+	return s.adjOut.policy.Export(g.key.Export, p.GetSource().Name(), p)
 }
 
 // exported returns a path as a group gets it.
@@ -531,7 +531,7 @@ func (peer *peer) forSession(path *table.Path) (p *table.Path, local net.IP) {
 func (g *outGroup) cannotSend(p *table.Path, why any) {
 	err := fmt.Errorf("%s from %s: %v", p.GetPrefix(), p.GetSource().Address, why)
 	for _, m := range g.members {
-		if m.out.address != addrOf(p.GetSource().Address) {
+		if m.out.name != p.GetSource().Name() {
 			m.fsm.tell(RouteUnsendable, err)
 		}
 	}

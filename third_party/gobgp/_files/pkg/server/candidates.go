@@ -138,7 +138,7 @@ func (fsm *fsm) greet(conn *net.TCPConn) {
 			fsm.giveUp(conn, err)
 			return
 		}
-		if unwanted := fsm.candidates.offer(c); unwanted != nil {
+		if unwanted := fsm.whose(c).candidates.offer(c); unwanted != nil {
 			fsm.closeConn(unwanted.conn, errCollision)
 		}
 	}()

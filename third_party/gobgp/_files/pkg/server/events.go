@@ -12,7 +12,7 @@ import (
 // SessionEvent is one thing that happened to the session with a peer, or to a connection that did
 // not become one.
 type SessionEvent struct {
-	Peer          netip.Addr
+	Peer          netip.AddrPort // as Policy has it
 	Kind          SessionEventKind
 	Err           error                // nil where the kind says it all
 	Notification  *bgp.BGPNotification // of NotificationSent and NotificationReceived
@@ -49,8 +49,7 @@ const (
 func (s *BgpServer) OnSession(tell func(SessionEvent)) { s.onSession = tell }
 
 // sessionEvents returns what tells of the session with a peer.
-func (s *BgpServer) sessionEvents(address string) func(SessionEvent) {
-	peer, _ := netip.ParseAddr(address)
+func (s *BgpServer) sessionEvents(peer netip.AddrPort) func(SessionEvent) {
 	return func(e SessionEvent) {
 		if s.onSession != nil {
 			e.Peer = peer

@@ -3,8 +3,6 @@
 package server
 
 import (
-	"net/netip"
-
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
@@ -26,15 +24,15 @@ func cameBack(conf *oc.Neighbor) bool {
 
 // EndRestart ends our own restart (RFC 4724 §4.1) towards these peers: UPDATEs and End-of-RIB that
 // wait for the Selection_Deferral_Timer go out now, and no OPEN tells of the restart any more.
-// Addresses that are no peer's are passed over.
-func (s *BgpServer) EndRestart(peers []netip.Addr) error {
+// Names that are no peer's are passed over.
+func (s *BgpServer) EndRestart(peers []string) error {
 	return s.mgmtOperation(func() error {
-		for _, addr := range peers {
-			peer, ok := s.neighborMap[addr.String()]
+		for _, name := range peers {
+			peer, ok := s.neighborMap[name]
 			if !ok {
 				continue
 			}
-			if err := s.softResetOut(addr.String(), 0, true); err != nil {
+			if err := s.softResetOut(name, 0, true); err != nil {
 				return err
 			}
 			peer.fsm.lock.Lock()

@@ -13,14 +13,15 @@ import (
 // Policy decides which paths are used and which peer gets them, in place of GoBGP's own policies. It is
 // called for each path, in the goroutine that owns all tables, so it never blocks.
 type Policy interface {
-	// Import decides about a path that a peer sent.
-	Import(from netip.Addr, p Path) Decision
+	// Import decides about a path that a peer sent. Peers are named by their address; a further one of an
+	// address has its port as well.
+	Import(from netip.AddrPort, p Path) Decision
 	// Group says how a peer is treated. Peers with equal groups are sent the same.
-	Group(to netip.Addr) Group
+	Group(to netip.AddrPort) Group
 	// Export decides about a path, as Import left it, for all peers with the group's Export. from is
 	// not valid for a path of our own. That a path goes not back to where it came from is not its
 	// business.
-	Export(export any, from netip.Addr, p Path) Decision
+	Export(export any, from netip.AddrPort, p Path) Decision
 }
 
 // Path is a path as far as a policy looks at it. What the methods return is not to be edited.
@@ -63,7 +64,7 @@ const (
 
 // SetPolicy makes p the policy, from the first call on for ever. The paths of the peers that again
 // names meet Import again. Peers are told of what is different; no session is reset.
-func (s *BgpServer) SetPolicy(p Policy, again func(peer netip.Addr) bool) {
+func (s *BgpServer) SetPolicy(p Policy, again func(peer netip.AddrPort) bool) {
 	s.mgmtOperation(func() error {
 		if s.adjOut == nil {
 			s.adjOut = newAdjOut()
@@ -71,7 +72,7 @@ func (s *BgpServer) SetPolicy(p Policy, again func(peer netip.Addr) bool) {
 		s.adjOut.policy = p
 		s.adjOut.held = true
 		for _, peer := range s.neighborMap {
-			if again(peer.address()) {
+			if again(peer.name()) {
 				s.propagateUpdate(peer, peer.adjRibIn.PathList(peer.configuredRFlist(), true))
 			}
 		}
@@ -112,7 +113,7 @@ func (s *BgpServer) imported(peer *peer, path *table.Path) *table.Path {
 	if peer == nil || path.IsWithdraw {
 		return path
 	}
-	d := s.adjOut.policy.Import(addrOf(path.GetSource().Address), path)
+	d := s.adjOut.policy.Import(path.GetSource().Name(), path)
 	if !d.Accept {
 		return path.Clone(true)
 	}
@@ -132,10 +133,10 @@ func (s *BgpServer) markUsable(p *table.Path) *table.Path {
 }
 
 // address is the peer's. A session that comes up replaces its peerInfo.
-func (peer *peer) address() netip.Addr {
+func (peer *peer) name() netip.AddrPort {
 	peer.fsm.lock.RLock()
 	defer peer.fsm.lock.RUnlock()
-	return addrOf(peer.fsm.peerInfo.Address)
+	return peer.fsm.peerInfo.Name()
 }
 
 func addrOf(ip net.IP) netip.Addr {

@@ -25,7 +25,7 @@ type updates struct {
 // message is an UPDATE for all but the peer that its routes came from.
 type message struct {
 	wire []byte
-	not  netip.Addr
+	not  netip.AddrPort
 }
 
 // queued are updates in the queue of a session.
@@ -327,7 +327,7 @@ func (b *builder) write(u *updates, nlris map[piece][][]byte, order []piece) {
 			for _, n := range nlris[p] {
 				m := message{wire: b.update(p.attrs, n)}
 				if p.source != nil {
-					m.not = addrOf(p.source.Address)
+					m.not = p.source.Name()
 				}
 				u.messages = append(u.messages, m)
 				u.size += int64(len(m.wire))
@@ -409,7 +409,7 @@ func (b *builder) deliverTo(members []*peer) {
 			continue
 		}
 		m.out.send(u)
-		if more := replaced[m.out.address]; more != nil {
+		if more := replaced[m.out.name]; more != nil {
 			m.out.send(more.updates())
 		}
 	}
@@ -425,18 +425,18 @@ func (b *builder) lags(m *peer) bool {
 }
 
 // replaced are the withdrawals for members whose own routes take the place of what they had.
-func (b *builder) replaced() map[netip.Addr]*builder {
-	var out map[netip.Addr]*builder
+func (b *builder) replaced() map[netip.AddrPort]*builder {
+	var out map[netip.AddrPort]*builder
 	for _, o := range b.ops {
 		if o.attrs == nil || o.before == nil || o.now == o.before || o.now.Address == nil {
 			continue
 		}
-		now := addrOf(o.now.Address)
-		if now == addrOf(o.before.Address) {
+		now := o.now.Name()
+		if now == o.before.Name() {
 			continue
 		}
 		if out == nil {
-			out = map[netip.Addr]*builder{}
+			out = map[netip.AddrPort]*builder{}
 		}
 		if out[now] == nil {
 			out[now] = newBuilder(b.s, b.g)
@@ -468,7 +468,7 @@ func (h *fsmHandler) sendUpdates(conn net.Conn, q queued) error {
 		return err
 	}
 	for _, m := range q.messages {
-		if len(m.wire) == 0 || m.not == q.to.address {
+		if len(m.wire) == 0 || m.not == q.to.name {
 			continue
 		}
 		all, size, count = append(all, m.wire), size+len(m.wire), count+1

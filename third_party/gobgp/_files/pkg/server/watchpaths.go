@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"sync"
 
@@ -16,7 +15,7 @@ import (
 // peer, or how a session stands.
 type Watched struct {
 	// Peer sent the path or the End-of-RIB, or it is its session; not valid: this speaker.
-	Peer netip.Addr
+	Peer netip.AddrPort
 	NLRI bgp.AddrPrefixInterface // nil: no path
 	// Attributes are of a path that is not withdrawn. They are shared, to be read only, and not to
 	// be serialized, which writes lengths.
@@ -177,20 +176,20 @@ func (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.P
 func (s *BgpServer) tellDeleted(peer *peer) {
 	peer.fsm.lock.RLock()
 	ev := &watchEventPeer{
-		Type: PEER_EVENT_STATE, PeerAddress: peer.fsm.peerInfo.Address, OldState: peer.fsm.state, State: bgp.BGP_FSM_IDLE,
+		Type: PEER_EVENT_STATE, peer: peer.fsm.peerInfo.Name(), OldState: peer.fsm.state, State: bgp.BGP_FSM_IDLE,
 	}
 	peer.fsm.lock.RUnlock()
 	s.tellWatches(ev)
 }
 
-// nothingStale is of the peer with this address.
-type nothingStale struct{ net.IP }
+// nothingStale is of the peer with this name.
+type nothingStale struct{ netip.AddrPort }
 
 // tellNothingStale tells the watches of WatchPaths that the restart of a peer is over. What it did
 // not announce again is withdrawn before.
 func (s *BgpServer) tellNothingStale(peer *peer) {
 	peer.fsm.lock.RLock()
-	ev := nothingStale{peer.fsm.peerInfo.Address}
+	ev := nothingStale{peer.fsm.peerInfo.Name()}
 	peer.fsm.lock.RUnlock()
 	s.tellWatches(ev)
 }
@@ -224,15 +223,15 @@ func (q *watchQueue) take(ev watchEvent) {
 			q.add(ev.best)
 		}
 	case *watchEventEor:
-		q.waiting.all = append(q.waiting.all, Watched{Peer: watchedAddr(ev.PeerInfo.Address), EndOfRIB: ev.Family})
+		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.PeerInfo.Name(), EndOfRIB: ev.Family})
 	case nothingStale:
-		q.waiting.all = append(q.waiting.all, Watched{Peer: watchedAddr(ev.IP), NothingStale: true})
+		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.AddrPort, NothingStale: true})
 	case *watchEventPeer:
 		up := ev.State == bgp.BGP_FSM_ESTABLISHED
 		if ev.Type != PEER_EVENT_STATE || up == (ev.OldState == bgp.BGP_FSM_ESTABLISHED) {
 			return
 		}
-		q.waiting.all = append(q.waiting.all, Watched{Peer: watchedAddr(ev.PeerAddress), Up: up})
+		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.peer, Up: up})
 	default:
 		return
 	}
@@ -256,7 +255,7 @@ func (q *watchQueue) add(set []*table.Path) {
 		if p == nil { // no change
 			continue
 		}
-		w := Watched{Peer: watchedAddr(p.GetSource().Address), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw || p.IsNexthopInvalid, Stale: p.IsStale(), More: true}
+		w := Watched{Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw || p.IsNexthopInvalid, Stale: p.IsStale(), More: true}
 		if !w.Withdrawn {
 			w.Attributes = p.SharedPathAttrs()
 		}
@@ -266,11 +265,6 @@ func (q *watchQueue) add(set []*table.Path) {
 	if added {
 		q.waiting.all[len(q.waiting.all)-1].More = false
 	}
-}
-
-func watchedAddr(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
 }
 
 // compactWatched takes out, in place, the sets that a later one replaces. Sets pass nothing but
