@@ -192,8 +192,8 @@ func FuzzParsePeerIP(f *testing.F) {
 	})
 }
 
-// TestFurtherSessions: one session of an address is known by the address alone, so that a session to
-// another port changes nothing about it.
+// TestFurtherSessions: one session of an address is known by the address alone, so that a session
+// to another port changes nothing about it.
 func TestFurtherSessions(t *testing.T) {
 	const tor = "192.0.2.1"
 	to := func(name string, port int) calico.BGPPeer {
@@ -210,8 +210,10 @@ func TestFurtherSessions(t *testing.T) {
 		{"alone on another port", []calico.BGPPeer{to("y", 1790)}, "192.0.2.1"},
 		{"BGP's own port first", []calico.BGPPeer{to("x", 1792), to("y", 1790), to("z", 179)},
 			"192.0.2.1, 192.0.2.1 port 1790, 192.0.2.1 port 1792"},
-		{"then by name", []calico.BGPPeer{to("x", 1792), to("y", 1790)}, "192.0.2.1, 192.0.2.1 port 1790"},
-		{"the scope before the port", []calico.BGPPeer{global, node}, "192.0.2.1, 192.0.2.1 port 179"},
+		{"then by name", []calico.BGPPeer{to("x", 1792), to("y", 1790)},
+			"192.0.2.1, 192.0.2.1 port 1790"},
+		{"the scope before the port", []calico.BGPPeer{global, node},
+			"192.0.2.1, 192.0.2.1 port 179"},
 	} {
 		peers, problems := Peers("a", cluster(meshOff, peered(tc.peers...)))
 		var names []string
@@ -222,21 +224,28 @@ func TestFurtherSessions(t *testing.T) {
 			t.Errorf("%s: %s, want %s; %v", tc.name, got, tc.want, problems)
 		}
 	}
-	peers, _ := Peers("a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})))
-	if first := peers[0]; first.Scope != ScopeMesh || first.ID() != (PeerID{Address: first.Address}) {
+	toNode := calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512}
+	peers, _ := Peers("a", cluster(peered(toNode)))
+	first := peers[0]
+	if first.Scope != ScopeMesh || first.ID() != (PeerID{Address: first.Address}) {
 		t.Errorf("%+v: the session to where the node listens is not the first", first)
 	}
 }
 
 func TestPeerID(t *testing.T) {
-	for _, id := range []PeerID{{}, {Address: ip("192.0.2.1")}, {ip("192.0.2.1"), 1790}, {ip("fd00::1"), 179}} {
+	for _, id := range []PeerID{
+		{}, {Address: ip("192.0.2.1")}, {ip("192.0.2.1"), 1790}, {ip("fd00::1"), 179},
+	} {
 		text, err := id.MarshalText()
 		var back PeerID
 		if err = errors.Join(err, back.UnmarshalText(text)); err != nil || back != id {
 			t.Errorf("%q is read as %v, %v", text, back, err)
 		}
 	}
-	for _, text := range []string{"x", "192.0.2.1 port", "192.0.2.1 port x", "192.0.2.1 port 0", "192.0.2.1 port 65536", " port 179"} {
+	for _, text := range []string{
+		"x", "192.0.2.1 port", "192.0.2.1 port x", "192.0.2.1 port 0", "192.0.2.1 port 65536",
+		" port 179",
+	} {
 		if err := new(PeerID).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is read as a peer", text)
 		}

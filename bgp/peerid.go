@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// PeerID tells the peers of a node apart. It is the address alone for the first session to an address,
-// and has the port as well for a further one.
+// PeerID tells the peers of a node apart. It is the address alone for the first session to an
+// address, and has the port as well for a further one.
 type PeerID struct {
 	Address netip.Addr
 	Port    uint16

@@ -135,7 +135,9 @@ func (p *peering) settle(all []Peer) []Peer {
 		slices.SortStableFunc(rivals[addr], p.compareRivals)
 		var taken []Peer
 		for _, w := range rivals[addr] {
-			i := slices.IndexFunc(taken, func(t Peer) bool { return t.Port == w.Port || t.Passive || w.Passive })
+			i := slices.IndexFunc(taken, func(t Peer) bool {
+				return t.Port == w.Port || t.Passive || w.Passive
+			})
 			if i < 0 {
 				taken = append(taken, w)
 			} else if reason := conflict(taken[i], w); reason != "" {
@@ -158,9 +160,9 @@ func nameOf(w Peer, taken []Peer) PeerID {
 	return w.ID()
 }
 
-// compareRivals finds the first of several sessions to one address. It puts last the one to a port on
-// which the Calico node of that address does not listen, then the one of the scope that goes behind,
-// then the one that is not to BGP's own port.
+// compareRivals finds the first of several sessions to one address. It puts last the one to a port
+// on which the Calico node of that address does not listen, then the one of the scope that goes
+// behind, then the one that is not to BGP's own port.
 func (p *peering) compareRivals(a, b Peer) int {
 	last := func(is func(Peer) bool) int {
 		switch {

@@ -87,7 +87,8 @@ func bothUp(t *testing.T, a, one, two *node) {
 	want := fmt.Sprint(one.plan.Speaker.RouterID, " ", two.plan.Speaker.RouterID)
 	eventually(t, "the sessions of both ports", want, func() string {
 		s, u := a.session(a.plan.Peers[0]), a.session(a.plan.Peers[1])
-		if !s.Established || !u.Established || !one.state(a).Established || !two.state(a).Established {
+		if !s.Established || !u.Established ||
+			!one.state(a).Established || !two.state(a).Established {
 			return fmt.Sprint(s.State, " ", s.LastError, ", ", u.State, " ", u.LastError)
 		}
 		return fmt.Sprint(s.RouterID, " ", u.RouterID)
@@ -112,7 +113,8 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 			a.wantHops("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
 			one.wantHops("10.9.0.0/26", "192.0.2.9")
 			two.wantHops("10.9.0.0/26", "192.0.2.9")
-			eventually(t, "peers that the paths are of", "[127.0.0.12 127.0.0.12 port "+fmt.Sprint(two.port)+"]", func() string {
+			both := fmt.Sprintf("[127.0.0.12 127.0.0.12 port %d]", two.port)
+			eventually(t, "peers that the paths are of", both, func() string {
 				var from []string
 				a.locked(func() {
 					for _, p := range a.sets[pfx("10.3.0.0/26")] {
@@ -137,8 +139,8 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoPortsGoes: what is stale is the paths of the one that went, and it comes back to its own
-// session.
+// TestOneOfTwoPortsGoes: what is stale is the paths of the one that went, and it comes back to its
+// own session.
 func TestOneOfTwoPortsGoes(t *testing.T) {
 	a, one, two := sameAddress(t, [3]uint32{64512, 64512, 64512})
 	for _, n := range []*node{one, two} {
@@ -172,7 +174,8 @@ func TestBetweenTwoPortsOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestKeysOfTwoPorts: the listener has one TCP MD5 key for an address; who is dialled needs none there.
+// TestKeysOfTwoPorts: the listener has one TCP MD5 key for an address; who is dialled needs none
+// there.
 func TestKeysOfTwoPorts(t *testing.T) {
 	secrets := func(c *Config) {
 		c.Passwords = passwords(map[string]string{"bgp/one": "first", "bgp/two": "second"})

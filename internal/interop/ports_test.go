@@ -18,8 +18,9 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 	ports := []int{1790, 1791}
 	var birds []*netlab.Bird
 	for i, port := range ports {
-		l.apply(t, bgpPeer(fmt.Sprint("tor-", port), fmt.Sprint("10.0.0.9:", port), torAS, ""))
-		b, err := l.StartBirdText(t.Context(), programs.bird, tor.ns, fmt.Sprint("tor-", port), fmt.Sprintf(`
+		name := fmt.Sprint("tor-", port)
+		l.apply(t, bgpPeer(name, fmt.Sprint("10.0.0.9:", port), torAS, ""))
+		b, err := l.StartBirdText(t.Context(), programs.bird, tor.ns, name, fmt.Sprintf(`
 			router id 10.0.9.%d;
 			listen bgp address 10.0.0.9 port %d;
 			protocol device {}
@@ -41,8 +42,8 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 
 	both := []string{"10.0.0.9", "10.0.0.9 port 1791"}
 	awaitNames(t, us, both...)
-	const own, first, second = "10.1.0.0/26 blackhole", "10.99.1.0/24 via 10.0.0.9", "10.99.2.0/24 via 10.0.0.9"
-	const shared = "10.99.9.0/24 via 10.0.0.9"
+	const own, first = "10.1.0.0/26 blackhole", "10.99.1.0/24 via 10.0.0.9"
+	const second, shared = "10.99.2.0/24 via 10.0.0.9", "10.99.9.0/24 via 10.0.0.9"
 	us.awaitFIB(t, "-4", own, first, second, shared)
 	before := us.sessionsOf(t, "10.0.0.9")
 

@@ -13,8 +13,8 @@ import (
 // Policy decides which paths are used and which peer gets them, in place of GoBGP's own policies. It is
 // called for each path, in the goroutine that owns all tables, so it never blocks.
 type Policy interface {
-	// Import decides about a path that a peer sent. Peers are named by their address; a further one of an
-	// address has its port as well.
+	// Import decides about a path that a peer sent. Peers are named by their address; a further one
+	// of an address has its port as well.
 	Import(from netip.AddrPort, p Path) Decision
 	// Group says how a peer is treated. Peers with equal groups are sent the same.
 	Group(to netip.AddrPort) Group

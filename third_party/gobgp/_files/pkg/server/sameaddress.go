@@ -32,8 +32,8 @@ func (s *BgpServer) deleteAddress(p *peer) {
 	s.setAddress(addr, slices.DeleteFunc(all, func(o *peer) bool { return o == p }))
 }
 
-// setAddress makes these the peers of an address. A listener has one TCP MD5 key for an address: that
-// of the first peer there. The others need it to be given a connection.
+// setAddress makes these the peers of an address. A listener has one TCP MD5 key for an address:
+// that of the first peer there. The others need it to be given a connection.
 func (s *BgpServer) setAddress(addr string, all []*peer) {
 	was, now := keyOf(s.addresses[addr]), keyOf(all)
 	if s.addresses[addr] = all; len(all) == 0 {
@@ -52,7 +52,8 @@ func (s *BgpServer) setAddress(addr string, all []*peer) {
 		case err != nil && now != "":
 			all[0].fsm.tell(KeyRefused, err)
 		case err != nil:
-			s.logger.Warn("failed to unset md5", log.Fields{"Topic": "Peer", "Key": addr, "Err": err})
+			s.logger.Warn("failed to unset md5",
+				log.Fields{"Topic": "Peer", "Key": addr, "Err": err})
 		}
 	}
 	for _, p := range all {
@@ -76,8 +77,8 @@ const (
 	unheard        // since then nobody was heard at the peer's port
 )
 
-// peerFor returns the peer that a connection from an address is for; nil if it is to be refused. Only
-// the port that we dial tells the peers of one address apart. So a peer that we dial takes a
+// peerFor returns the peer that a connection from an address is for; nil if it is to be refused.
+// Only the port that we dial tells the peers of one address apart. So a peer that we dial takes a
 // connection from there once that failed. BIRD gives the first protocol all of them.
 func (s *BgpServer) peerFor(addr string) (p *peer, found bool) {
 	all := s.addresses[addr]
@@ -108,8 +109,8 @@ func (s *BgpServer) peerFor(addr string) (p *peer, found bool) {
 	return p, true
 }
 
-// knock notes a connection from the peer's address. The peer expects it if it waits to be dialled, or
-// cannot be reached at its port.
+// knock notes a connection from the peer's address. The peer expects it if it waits to be dialled,
+// or cannot be reached at its port.
 func (fsm *fsm) knock() (up, expects bool) {
 	fsm.lock.Lock()
 	defer fsm.lock.Unlock()
@@ -135,8 +136,8 @@ func (fsm *fsm) dialEnded(err error) {
 	}
 }
 
-// whose returns the session that a candidate of fsm is for: that of the same address which is up with
-// the speaker that sent the OPEN, whose restart it is, or else fsm.
+// whose returns the session that a candidate of fsm is for: that of the same address which is up
+// with the speaker that sent the OPEN, whose restart it is, or else fsm.
 func (fsm *fsm) whose(c *candidate) *fsm {
 	fsm.lock.RLock()
 	all, localAS, key := fsm.neighbours, fsm.peerInfo.LocalAS, fsm.pConf.Config.AuthPassword
@@ -154,5 +155,6 @@ func (fsm *fsm) upWith(id net.IP, as, localAS uint32, key string) bool {
 	fsm.lock.RLock()
 	defer fsm.lock.RUnlock()
 	return fsm.state == bgp.BGP_FSM_ESTABLISHED && fsm.peerInfo.ID.Equal(id) &&
-		fsm.pConf.State.PeerAs == as && fsm.peerInfo.LocalAS == localAS && fsm.pConf.Config.AuthPassword == key
+		fsm.pConf.State.PeerAs == as && fsm.peerInfo.LocalAS == localAS &&
+		fsm.pConf.Config.AuthPassword == key
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 )
 
-// OfSession returns the PeerInfo of a new session with the peer. Paths of an earlier one keep theirs.
+// OfSession returns the PeerInfo of a new session with the peer. Paths of an earlier one keep
+// theirs.
 func (i *PeerInfo) OfSession(as uint32, id net.IP) *PeerInfo {
 	session := *i
 	session.AS, session.ID = as, id
@@ -22,8 +23,8 @@ func (i *PeerInfo) samePeer(o *PeerInfo) bool {
 	return i == o || i.AS == o.AS && i.LocalID.Equal(o.LocalID) && i.Name() == o.Name()
 }
 
-// Name tells peers apart: by address and, but for the first one of an address, by port. It is not valid
-// for this speaker.
+// Name tells peers apart: by address and, but for the first one of an address, by port. It is not
+// valid for this speaker.
 func (i *PeerInfo) Name() netip.AddrPort {
 	a, _ := netip.AddrFromSlice(i.Address)
 	return netip.AddrPortFrom(a.Unmap(), i.Port)
