@@ -114,17 +114,20 @@ func pathsIn(ev watchEvent) int64 {
 	return int64(paths)
 }
 
+// endSlowest counts no watch that is ended: its queue is on its way out.
 func (s *BgpServer) endSlowest() {
-	var sum int64
-	slowest := s.remotes[0]
+	var sum, most int64
+	var slowest *remote
 	for _, r := range s.remotes {
+		if r.ended {
+			continue
+		}
 		n := r.waiting.Load()
-		sum += n
-		if n > slowest.waiting.Load() {
-			slowest = r
+		if sum += n; n >= most {
+			slowest, most = r, n
 		}
 	}
-	if sum > remoteLimit && !slowest.ended {
+	if sum > remoteLimit {
 		slowest.ended = true
 		slowest.end(errSlowWatch)
 	}
