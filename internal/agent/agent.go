@@ -30,7 +30,7 @@ type Datastore interface {
 // Speaker is the BGP side; bgp/gobgp provides it.
 type Speaker interface {
 	Set(ctx context.Context, p bgp.Plan) error
-	// RejectNextHops has paths with these next hops rejected on import, so that a live second path takes over.
+	// RejectNextHops has paths with these next hops passed over, so that a live second path takes over.
 	RejectNextHops(ctx context.Context, dead []netip.Addr) error
 	// NextHops are those of all that was received from peers whose import filters ask for interfaces.
 	NextHops() []netip.Addr
