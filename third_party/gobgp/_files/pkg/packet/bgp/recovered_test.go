@@ -35,8 +35,8 @@ func TestSRv6ServiceWithUnknownSubTLV(t *testing.T) {
 		"\x05\x00\x05\x00\x09\x00\x01\xff": false, // L3, a sub-TLV of type 9
 		"\x06\x00\x05\x00\x09\x00\x01\xff": false, // L2
 		"\x05\x00\x04\x00\x09\x00\x00":     false, // an empty one
-		"\x05\x00\x00":                         true,  // no reserved byte
-		"\x06\x00\x00":                         true,
+		"\x05\x00\x00":                     true,  // no reserved byte
+		"\x06\x00\x00":                     true,
 	} {
 		value := string([]byte{0xc0, 40, byte(len(service))}) + service
 		body := "\x00\x00\x00" + string([]byte{byte(len(value))}) + value
