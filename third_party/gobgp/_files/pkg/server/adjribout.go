@@ -26,6 +26,7 @@ type adjOut struct {
 	groups  map[groupKey]*outGroup
 	changed []*table.Update // of prefixes, in order, which groups have not met yet
 	held    bool            // nobody is told for now
+	meeting int             // which of those a group meets; behind the last: it packs them
 }
 
 func newAdjOut() *adjOut { return &adjOut{groups: map[groupKey]*outGroup{}} }
@@ -101,9 +102,11 @@ func (s *BgpServer) tellPeers() {
 	s.adjOut.changed = nil
 	for _, g := range s.adjOut.groups {
 		b := newBuilder(s, g)
-		for _, u := range changed {
+		for i, u := range changed {
+			s.adjOut.meeting = i
 			b.meet(u.KnownPathList, u.OldKnownPathList)
 		}
+		s.adjOut.meeting = len(changed)
 		b.deliver()
 	}
 }
