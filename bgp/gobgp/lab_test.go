@@ -92,11 +92,17 @@ type lab struct {
 // table.UseMultiplePaths, which are process-wide in GoBGP, while the speakers of other tests read them. For the same reason every node
 // of a test is started before the first of them has sessions. (In the daemon there is one speaker.)
 func newLab(t *testing.T) *lab {
-	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	t.Helper()
 	if !raceEnabled {
 		t.Parallel()
 	}
+	return newLabAlone(t)
+}
+
+// newLabAlone is for tests that measure the process: no other test runs beside them.
+func newLabAlone(t *testing.T) *lab {
+	t.Helper()
+	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

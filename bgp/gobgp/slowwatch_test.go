@@ -16,7 +16,7 @@ import (
 func TestWatchThatDoesNotRead(t *testing.T) {
 	const updates, clients = 150_000, 4
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
-	n := newLab(t).node(64512, func(c *Config) { c.GRPC = "unix://" + socket })
+	n := newLabAlone(t).node(64512, func(c *Config) { c.GRPC = "unix://" + socket })
 	n.farPeer("127.0.0.90", 64512)
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.90", 64512, 90, true)

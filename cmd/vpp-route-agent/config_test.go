@@ -277,6 +277,7 @@ func TestFileAndFlagsMeanTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		byFile.configFile = ""
+		byFlag.texts, byFile.texts = nil, nil
 		if !reflect.DeepEqual(byFlag, byFile) {
 			t.Errorf("--%s and %s differ:\n%+v\n%+v", s.flag, s.file, byFlag, byFile)
 		}

@@ -26,6 +26,7 @@ type adjOut struct {
 	groups  map[groupKey]*outGroup
 	changed []*table.Update // of prefixes, in order, which groups have not met yet
 	held    bool            // nobody is told for now
+	meeting int             // which of those a group meets; behind the last: it packs them
 }
 
 func newAdjOut() *adjOut { return &adjOut{groups: map[groupKey]*outGroup{}} }
@@ -105,9 +106,11 @@ func (s *BgpServer) tellPeers() {
 
 func (s *BgpServer) meetChanged(g *outGroup) {
 	b := newBuilder(s, g)
-	for _, u := range s.adjOut.changed {
+	for i, u := range s.adjOut.changed {
+		s.adjOut.meeting = i
 		b.meet(u.KnownPathList, u.OldKnownPathList)
 	}
+	s.adjOut.meeting = len(s.adjOut.changed)
 	b.deliver()
 }
 

@@ -1,5 +1,7 @@
 // This file is vpp-route-agent's, not GoBGP's.
 
+//go:build go1.25
+
 package server
 
 import (
