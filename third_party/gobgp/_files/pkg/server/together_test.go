@@ -62,7 +62,7 @@ type panicOn struct {
 }
 
 func (p panicOn) Export(_ any, from netip.AddrPort, _ Path) Decision {
-	if from == p.peer {
+	if from.Addr() == p.peer {
 		panic("this one")
 	}
 	return Decision{}
