@@ -18,9 +18,11 @@ func (s *Speaker) happened(e server.SessionEvent) {
 	ss, peer := s.sessions, peerID(e.Peer)
 	switch e.Kind {
 	case server.PeerUp:
-		s.say(slog.LevelInfo, ss.cameUp(peer), e)
+		ss.cameUp(peer)
+		s.say(slog.LevelInfo, true, e)
 	case server.PeerDown:
-		s.say(slog.LevelInfo, ss.down(peer, e.Err), e)
+		ss.down(peer, e.Err)
+		s.say(slog.LevelInfo, true, e)
 	case server.AttributesDiscarded, server.TreatedAsWithdraw:
 		s.say(slog.LevelWarn, !ss.revised(peer, e.Err, time.Now()), e)
 	case server.RouteUnsendable:

@@ -275,22 +275,3 @@ func TestTroubleOfOneKindIsLoggedOnce(t *testing.T) {
 		}
 	}
 }
-
-// A holdout comes and goes with every restart; only the sessions of the plan are worth a line.
-func TestSessionsOfThePlanAreLogged(t *testing.T) {
-	var out bytes.Buffer
-	s := knows(slog.New(slog.NewTextHandler(&out, nil)), "192.0.2.1")
-	for _, peer := range []string{"192.0.2.1", "192.0.2.2"} {
-		s.happened(server.SessionEvent{Peer: named(peer), Kind: server.PeerUp})
-		s.happened(server.SessionEvent{Peer: named(peer), Kind: server.PeerDown, Err: errors.New("why")})
-	}
-	for text, want := range map[string]int{
-		`"gobgp: peer Up" peer=192.0.2.1`:           1,
-		`"gobgp: peer Down" peer=192.0.2.1 err=why`: 1,
-		"192.0.2.2": 0,
-	} {
-		if got := strings.Count(out.String(), text); got != want {
-			t.Errorf("%q is logged %d times, not %d:\n%s", text, got, want, &out)
-		}
-	}
-}

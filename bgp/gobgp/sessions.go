@@ -285,25 +285,19 @@ func (ss *sessions) limitedUntil(then time.Time) (out []bgp.PeerID) {
 	return out
 }
 
-// down notes GoBGP's reason for the end of an established session, and reports whether the peer is of
-// the plan: a holdout is not.
-func (ss *sessions) down(peer bgp.PeerID, reason error) (planned bool) {
+// down notes GoBGP's reason for the end of an established session.
+func (ss *sessions) down(peer bgp.PeerID, reason error) {
 	ss.with(peer, func(p *session) {
-		planned = true
 		if p.cause == "" {
 			p.lastError = reason.Error()
 		}
 	})
-	return planned
 }
 
 // cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went
-// down last. It reports whether the peer is of the plan.
-func (ss *sessions) cameUp(peer bgp.PeerID) (planned bool) {
-	ss.with(peer, func(p *session) {
-		planned, p.cause, p.holdExpired, p.malformed = true, "", false, false
-	})
-	return planned
+// down last.
+func (ss *sessions) cameUp(peer bgp.PeerID) {
+	ss.with(peer, func(p *session) { p.cause, p.holdExpired, p.malformed = "", false, false })
 }
 
 // takeExpired returns the peers that were ended by their hold timer since the last call.
