@@ -126,7 +126,8 @@ soak: tools build ## random churn and faults for DURATION, with what must always
 # The targets are found in the sources: to have go list them takes linking every package's tests. What CI runs is counted in inputs, not in time: Go's
 # fuzzing sometimes takes the end of its own time for a failure (golang/go#75804). With a time, that ending is told from a finding, which has an input.
 FUZZTIME ?= $(if $(SHORT),20000x,30s)
-fuzz: tools build ## every fuzz target, and sessions with a reflector, for FUZZTIME (10m, or 100000x inputs); SHORT=1 for what CI runs
+SESSIONTIME ?= $(if $(SHORT),2m,1h)
+fuzz: tools build ## every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for SESSIONTIME (1h); SHORT=1 for what CI runs
 	@mkdir -p out; n=0; for dir in $$(go list -f '{{.Dir}}' ./...); do \
 	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
 	    echo "$${dir#$(CURDIR)/} $$f"; n=$$((n+1)); rm -f out/fuzz.log out/fuzz.status || exit 1; \
@@ -137,7 +138,7 @@ fuzz: tools build ## every fuzz target, and sessions with a reflector, for FUZZT
 	    echo "$$f: no finding; Go took the end of the time for one"; \
 	  done; done; echo "$$n fuzz targets, $(FUZZTIME) each"; [ $$n -gt 0 ]
 	go build -o $(BUILD)/bgpfuzz ./internal/bgpfuzz
-	$(BUILD)/bgpfuzz -build $(BUILD) $(if $(SHORT),-seed 1 -fuzztime 80s,-shrink -fuzztime $(FUZZTIME)) $(BGPFUZZFLAGS)
+	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) $(BGPFUZZFLAGS)
 
 clean:
 	rm -rf $(BUILD) out

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"reflect"
@@ -103,12 +104,24 @@ func newLab(t *testing.T) *lab {
 func newLabAlone(t *testing.T) *lab {
 	t.Helper()
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	return &lab{t: t, port: freePort(t), next: 10}
+}
+
+// Ports are below those that the kernel takes for dials: one of these would be in a listener's way.
+var nextPort atomic.Uint32
+
+func init() { nextPort.Store(rand.Uint32N(10000)) }
+
+func freePort(t *testing.T) uint16 {
+	for range 1000 {
+		port := uint16(20000 + nextPort.Add(1)%10000)
+		if l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return &lab{t: t, port: uint16(l.Addr().(*net.TCPAddr).Port), next: 10}
+	t.Fatal("no port is free")
+	return 0
 }
 
 // node runs a speaker, without peers yet.

@@ -2,7 +2,6 @@ package gobgp
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -41,7 +40,7 @@ func TestFilterChangeSpeed(t *testing.T) {
 // that, with what the far ends keep of them. One route of two is outside all pools.
 func filterChange(t *testing.T, filters, routes int) (wall, processor time.Duration, heap int) {
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
-	l := &lab{t: t, port: freePort(t), next: 10} // not beside other tests: it measures
+	l := newLabAlone(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.60", 64512)
 	p := bgp.Policies{ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Filters: map[string]bgp.Filter{}, Normal4: 2147482623, Normal6: 2147482623}
@@ -101,15 +100,6 @@ func processorTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func freePort(t *testing.T) uint16 {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
 // within is eventually for what takes long.

@@ -14,7 +14,7 @@ import (
 func TestRemovalOfManyPeers(t *testing.T) {
 	cost := map[int]time.Duration{}
 	for _, count := range []int{300, 1500} {
-		l := &lab{t: t, port: freePort(t), next: 10} // not beside other tests: it measures
+		l := newLabAlone(t)
 		n := l.node(64512)
 		for i := range count {
 			n.farPeer(fmt.Sprintf("127.1.%d.%d", i>>8, i&255), 64512)
