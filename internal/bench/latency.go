@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// latency changes one route at a time on an idle agent and takes the time from the UPDATE on the wire until VPP's acknowledgement, which a
-// relay before VPP's socket sees.
+// latency changes one route at a time on an idle agent and takes the time from the UPDATE on the wire
+// until VPP's acknowledgement, which a relay before VPP's socket sees. After each change the control is
+// sent the same bytes.
 func latency(b *bench) (err error) {
 	l, err := b.newLab("latency", 2)
 	if err != nil {
@@ -36,46 +37,59 @@ func latency(b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	samples := make([]time.Duration, b.pick(3000, 1000))
+	c, err := l.startControl()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	samples, passed := make([]time.Duration, b.pick(3000, 1000)), make([]time.Duration, b.pick(3000, 1000))
 	for i := range samples {
 		update := announce(hops[(i+1)%2], prefixes[i/2:i/2+1]) // there and back
-		if samples[i], err = l.one(r, update); err != nil {
+		if samples[i], err = b.one(l.first.send, r, update); err != nil {
 			return fmt.Errorf("change %d: %w", i, err)
+		}
+		if passed[i], err = b.one(c.send, c.relay, update); err != nil {
+			return fmt.Errorf("control %d: %w", i, err)
 		}
 	}
 	if err := n.alive(); err != nil {
 		return err
 	}
-	ms := func(share float64) float64 {
-		return samples[min(int(share*float64(len(samples))), len(samples)-1)].Seconds() * 1000
-	}
 	slices.Sort(samples)
+	slices.Sort(passed)
 	note := fmt.Sprintf("%d changes, %d routes on %s, no load", len(samples), len(prefixes), p.name)
-	b.single("one change, UPDATE to acknowledgement, p50", "ms", ms(0.5), noBudget, "")
-	b.single("one change, UPDATE to acknowledgement, p99", "ms", ms(0.99), b.quiet(atMost(2)), note)
-	b.single("one change, UPDATE to acknowledgement, most", "ms", ms(1), noBudget, "")
+	for _, share := range []float64{0.5, 0.99} {
+		name := fmt.Sprintf("one change, UPDATE to acknowledgement, p%g", 100*share)
+		b.compare(name, "ms", series{quantile(samples, share)}, "the same bytes passed on", series{quantile(passed, share)}, b.quiet(p.limit(atMost(2))), note)
+	}
+	b.single("one change, UPDATE to acknowledgement, most", "ms", quantile(samples, 1), noBudget, "")
 	return nil
+}
+
+// quantile returns that share of sorted samples, in milliseconds.
+func quantile(sorted []time.Duration, share float64) float64 {
+	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)].Seconds() * 1000
 }
 
 // changeInterval leaves the agent idle before each change.
 const changeInterval = 5 * time.Millisecond
 
-// one sends an UPDATE of one route and returns when VPP has answered.
-func (l *lab) one(r *relay, update []byte) (time.Duration, error) {
+// one sends an UPDATE of one route and returns how long it took until the answer was at the relay.
+func (b *bench) one(send func([]byte) error, r *relay, update []byte) (time.Duration, error) {
 	time.Sleep(changeInterval)
 	select {
 	case <-r.written: // of before
 	default:
 	}
 	began := time.Now()
-	if err := l.first.send(update); err != nil {
+	if err := send(update); err != nil {
 		return 0, err
 	}
 	select {
 	case at := <-r.written:
 		return at.Sub(began), nil
-	case <-l.b.ctx.Done():
-		return 0, l.b.ctx.Err()
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
 	case <-time.After(10 * time.Second):
 		return 0, fmt.Errorf("no acknowledgement")
 	}

@@ -46,6 +46,10 @@ func main() {
 func role(ctx context.Context, args []string) error {
 	if len(args) > 1 {
 		switch args[1] {
+		case passRole:
+			return servePass(ctx, args[2:])
+		case echoRole:
+			return serveEcho(ctx, args[2:])
 		case bareRole:
 			return serveBare(ctx, args[2:])
 		case vpptestRole:
