@@ -68,7 +68,7 @@ func (d *Dataplane) relist() error {
 		return err
 	}
 	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list)),
-		losses: d.watch.setLives(list)}
+		losses: d.watch.setGenerations(list)}
 	for i, n := range list {
 		l.byIndex[n.Index] = i
 	}

@@ -41,9 +41,9 @@ func (e entry) clashKey() clashKey { return clashKey{e.table, e.prefix, e.metric
 
 // link is an interface according to the events.
 type link struct {
-	life      uint32 // watch.losses when it lost its routes last
-	down      bool
-	addresses map[netip.Addr]struct{}
+	generation uint32 // watch.losses when it lost its routes last
+	down       bool
+	addresses  map[netip.Addr]struct{}
 }
 
 // newWatch subscribes, in the namespace of the calling thread, to all changes but those of writer.
@@ -192,7 +192,7 @@ func (w *watch) noteLink(m message) {
 // lose records that the routes over l are gone.
 func (w *watch) lose(l *link) {
 	w.losses++
-	l.life = w.losses
+	l.generation = w.losses
 }
 
 func (w *watch) noteAddress(m message) {
@@ -243,10 +243,10 @@ func (w *watch) noteRoute(m message) {
 	signal(w.routes)
 }
 
-// setLives sets the generations of the listed interfaces and returns the count of losses, which
-// bounds them. The list becomes the base of later events if it is the first, or the first after
-// lost events; a rough one only until the next.
-func (w *watch) setLives(list []route.Interface) (losses uint32) {
+// setGenerations sets the generations of the listed interfaces and returns the count of losses,
+// which bounds them. The list becomes the base of later events if it is the first, or the first
+// after lost events; a rough one only until the next.
+func (w *watch) setGenerations(list []route.Interface) (losses uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known == nil || w.rough {
@@ -254,7 +254,7 @@ func (w *watch) setLives(list []route.Interface) (losses uint32) {
 	}
 	for n := range list {
 		if l := w.known[list[n].Index]; l != nil {
-			list[n].Life = l.life
+			list[n].Life = l.generation
 		}
 	}
 	return w.losses
