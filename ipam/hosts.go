@@ -10,28 +10,28 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Host is one address that lives on this node.
+// Host is an address on this node.
 type Host struct {
 	Prefix netip.Prefix // /32 or /128
-	// Source is what puts the address here, for a person to read: "WorkloadEndpoint(shop/edge--7-k8s-cart--0-eth0)" or
-	// "ipipTunnelAddress of Node(edge-7)".
+	// Source says where the address comes from: "WorkloadEndpoint(shop/edge--7-k8s-cart--0-eth0)"
+	// or "ipipTunnelAddress of Node(edge-7)".
 	Source string
-	// Interface is where the address is behind; "" where that is not known.
+	// Interface is the interface behind which the address is, "" if unknown.
 	Interface string
-	// Block is the own block that covers Prefix; invalid for a borrowed address and for one outside all blocks of ours. It equals
-	// Prefix for a block of one address, which is there for others only while its host is.
+	// Block is the own block that covers Prefix, invalid if there is none. A block of one address
+	// equals Prefix and is announced only while its host exists.
 	Block netip.Prefix
 }
 
-// Borrowed reports an address outside every own block: others find it here only by a route of its own.
+// Borrowed reports an address outside every own block: it needs a route of its own.
 func (h Host) Borrowed() bool { return !h.Block.IsValid() }
 
-// Hosts returns the addresses that live on node self, sorted, one entry each: those of its workload endpoints and its tunnel
-// addresses, as the Node names them or as IPAM allocated them. own are the node's own blocks (OwnBlocks).
+// Hosts returns the addresses on node self, sorted, each once: those of its workload endpoints, and
+// its tunnel addresses from its Node or from IPAM. own are the node's blocks (OwnBlocks).
 //
-// Allocations of workloads do not count here: they are written before the workload runs and may outlive it. A tunnel
-// address that the Node names but IPAM gave to another node is skipped: it moved. So is the target of a live migration until it is over, as Felix has
-// no route to it.
+// Allocations of workloads do not count: they are written before the workload runs and may outlive
+// it. A tunnel address of the Node that IPAM gave to another node is skipped. So is the target of a
+// live migration until the migration is over, as Felix has no route to it.
 func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, skipped []Skipped) {
 	found := map[netip.Prefix]Host{}
 	add := func(p netip.Prefix, source, iface string) {
@@ -48,25 +48,35 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 		}
 		if migration, ok := arriving[name]; ok {
 			for _, p := range w.IPNetworks {
-				skipped = append(skipped, Skipped{p, fmt.Sprintf("WorkloadEndpoint(%s) is on its way here: %s", name, migration)})
+				skipped = append(skipped,
+					Skipped{p, fmt.Sprintf("WorkloadEndpoint(%s) is on its way here: %s", name,
+						migration)})
 			}
 			continue
 		}
 		for _, p := range w.IPNetworks {
 			if !p.IsSingleIP() {
-				skipped = append(skipped, Skipped{p, fmt.Sprintf("ipNetworks of WorkloadEndpoint(%s) is not a single address", name)})
+				skipped = append(skipped,
+					Skipped{p, fmt.Sprintf("ipNetworks of WorkloadEndpoint(%s) is not a "+
+						"single address", name)})
 				continue
 			}
-			add(route.HostPrefix(p.Addr()), fmt.Sprintf("WorkloadEndpoint(%s)", name), w.InterfaceName)
+			add(route.HostPrefix(p.Addr()), fmt.Sprintf("WorkloadEndpoint(%s)", name),
+				w.InterfaceName)
 		}
 		for _, a := range w.FloatingIPs {
-			skipped = append(skipped, Skipped{route.HostPrefix(a), fmt.Sprintf("floating IP of WorkloadEndpoint(%s): these are not announced", name)})
+			skipped = append(skipped,
+				Skipped{route.HostPrefix(a),
+					fmt.Sprintf("floating IP of WorkloadEndpoint(%s): these are not announced",
+						name)})
 		}
 	}
 	for _, t := range nodeTunnels(s.Nodes[self]) {
 		p := route.HostPrefix(t.addr)
 		if a, ok := allocationOf(p.Addr(), s); ok && a.Node != self {
-			skipped = append(skipped, Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.kind, self, a.Node)})
+			skipped = append(skipped,
+				Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.kind, self,
+					a.Node)})
 			continue
 		}
 		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self), tunnelDevices[t.kind])
@@ -74,7 +84,8 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
 		for _, a := range s.Blocks[cidr].Allocations {
 			if device := tunnelDevices[a.Type]; a.Node == self && device != "" {
-				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self), device)
+				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self),
+					device)
 			}
 		}
 	}
@@ -87,9 +98,8 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 	return hosts, skipped
 }
 
-// tunnelDevices are Felix' devices of a node's own tunnel addresses, by the type of the allocation
-// (libcalico-go lib/ipam/ipam_types.go). Other types are those of Services, whose addresses live on
-// no node.
+// tunnelDevices are Felix' devices of tunnel addresses, by allocation type (libcalico-go
+// lib/ipam/ipam_types.go). Other types are addresses of Services, which are on no node.
 var tunnelDevices = map[string]string{
 	"ipipTunnelAddress":        "tunl0",
 	"vxlanTunnelAddress":       "vxlan.calico",
@@ -98,7 +108,8 @@ var tunnelDevices = map[string]string{
 	"wireguardV6TunnelAddress": "wg-v6.cali",
 }
 
-// allocationOf returns what IPAM has on addr, when it names a node. Of overlapping blocks the longest counts.
+// allocationOf returns the allocation of addr that names a node, from the longest block that has
+// one.
 func allocationOf(addr netip.Addr, s *calico.Snapshot) (found calico.Allocation, ok bool) {
 	bits := -1
 	for cidr, b := range s.Blocks {
@@ -131,7 +142,7 @@ func nodeTunnels(n calico.Node) []tunnel {
 	return slices.DeleteFunc(all, func(t tunnel) bool { return !t.addr.IsValid() })
 }
 
-// blockOf returns the block that covers p, of nested ones the longest, or the zero Prefix.
+// blockOf returns the longest block that covers p, or the zero Prefix.
 func blockOf(blocks []netip.Prefix, p netip.Prefix) (block netip.Prefix) {
 	for _, b := range blocks {
 		if b.Contains(p.Addr()) && (!block.IsValid() || b.Bits() > block.Bits()) {

@@ -42,7 +42,8 @@ func block(cidr string, owner calico.Owner, allocations ...string) func(*calico.
 		b := calico.Block{CIDR: pfx(cidr), Owner: owner}
 		for _, a := range allocations {
 			f := append(strings.Fields(a), "", "")
-			b.Allocations = append(b.Allocations, calico.Allocation{Address: ip(f[0]), Node: f[1], Type: f[2]})
+			b.Allocations = append(b.Allocations, calico.Allocation{Address: ip(f[0]), Node: f[1],
+				Type: f[2]})
 		}
 		s.Blocks[b.CIDR] = b
 	}
@@ -87,10 +88,14 @@ func TestOwnBlock(t *testing.T) {
 		{"no block", func(*calico.Snapshot) {}, ""},
 		{"own block", block(cidr, calico.Owner{Host: "me"}), ""},
 		{"block of nobody", block(cidr, calico.Owner{}), ""},
-		{"block of another node", block(cidr, calico.Owner{Host: "other"}), "affinity is stale: the block belongs to node other"},
-		{"block of a node whose name begins with ours", block(cidr, calico.Owner{Host: "me2"}), "affinity is stale: the block belongs to node me2"},
-		{"virtual block", block(cidr, calico.Owner{Virtual: "load-balancer"}), "affinity is stale: the block belongs to virtual owner load-balancer"},
-		{"virtual block of our name", block(cidr, calico.Owner{Virtual: "me"}), "affinity is stale: the block belongs to virtual owner me"},
+		{"block of another node", block(cidr, calico.Owner{Host: "other"}),
+			"affinity is stale: the block belongs to node other"},
+		{"block of a node whose name begins with ours", block(cidr, calico.Owner{Host: "me2"}),
+			"affinity is stale: the block belongs to node me2"},
+		{"virtual block", block(cidr, calico.Owner{Virtual: "load-balancer"}),
+			"affinity is stale: the block belongs to virtual owner load-balancer"},
+		{"virtual block of our name", block(cidr, calico.Owner{Virtual: "me"}),
+			"affinity is stale: the block belongs to virtual owner me"},
 	}
 	states := []struct {
 		state  calico.AffinityState
@@ -111,16 +116,19 @@ func TestOwnBlock(t *testing.T) {
 			own, skipped := OwnBlocks("me", snapshot(affine(cidr, st.state), o.block))
 			if reason == "" {
 				aggregated := Aggregated(own, snapshot(affine(cidr, st.state), o.block))
-				if released := st.state == calico.AffinityPendingDeletion; released != (len(aggregated) == 0) {
+				released := st.state == calico.AffinityPendingDeletion
+				if released != (len(aggregated) == 0) {
 					t.Errorf("%s, affinity %q: aggregated %v", o.name, st.state, aggregated)
 				}
 				if !slices.Equal(own, []netip.Prefix{pfx(cidr)}) || len(skipped) > 0 {
-					t.Errorf("%s, affinity %q: got %v, skipped %v, want it to be own", o.name, st.state, own, skipped)
+					t.Errorf("%s, affinity %q: got %v, skipped %v, want it to be own", o.name,
+						st.state, own, skipped)
 				}
 				continue
 			}
 			if len(own) > 0 || !slices.Equal(skipped, []Skipped{{pfx(cidr), reason}}) {
-				t.Errorf("%s, affinity %q: got %v, skipped %v, want %q", o.name, st.state, own, skipped, reason)
+				t.Errorf("%s, affinity %q: got %v, skipped %v, want %q", o.name, st.state, own,
+					skipped, reason)
 			}
 		}
 		// Without an affinity a block is not own, whatever it says itself.
@@ -131,9 +139,12 @@ func TestOwnBlock(t *testing.T) {
 }
 
 func TestTunnelAddressesAreBehindTheirDevices(t *testing.T) {
-	s := snapshot(me(func(n *calico.Node) { n.IPv6VXLANTunnelAddr, n.WireguardIPv6 = ip("fd00::2"), ip("fd00::3") }),
+	s := snapshot(me(func(n *calico.Node) {
+		n.IPv6VXLANTunnelAddr, n.WireguardIPv6 = ip("fd00::2"), ip("fd00::3")
+	}),
 		block("10.1.3.0/26", calico.Owner{Host: "other"},
-			"10.1.3.1 me ipipTunnelAddress", "10.1.3.2 me vxlanTunnelAddress", "10.1.3.3 me wireguardTunnelAddress"))
+			"10.1.3.1 me ipipTunnelAddress", "10.1.3.2 me vxlanTunnelAddress",
+			"10.1.3.3 me wireguardTunnelAddress"))
 	hosts, _ := Hosts("me", nil, s)
 	var got []string
 	for _, h := range hosts {
@@ -146,8 +157,11 @@ func TestTunnelAddressesAreBehindTheirDevices(t *testing.T) {
 }
 
 func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
-	s := snapshot(affine("192.168.4.0/24", calico.AffinityConfirmed), affine("fd77::/122", calico.AffinityConfirmed), affine("10.1.0.0/26", calico.AffinityConfirmed))
-	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.168.4.3/24"), IPv6: netip.MustParsePrefix("fd77::7/64")}
+	s := snapshot(affine("192.168.4.0/24", calico.AffinityConfirmed),
+		affine("fd77::/122", calico.AffinityConfirmed),
+		affine("10.1.0.0/26", calico.AffinityConfirmed))
+	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.168.4.3/24"),
+		IPv6: netip.MustParsePrefix("fd77::7/64")}
 	own, skipped := OwnBlocks("me", s)
 	want := []Skipped{
 		{pfx("192.168.4.0/24"), "the block contains 192.168.4.3, the BGP address of Node(other)"},
@@ -160,8 +174,10 @@ func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
 
 func TestOwnBlocksAreSorted(t *testing.T) {
 	s := snapshot(
-		affine("fd00:1::40/122", calico.AffinityConfirmed), affine("10.1.0.192/26", ""), affine("10.1.0.0/26", calico.AffinityConfirmed),
-		affine("10.0.9.0/26", calico.AffinityPending), affine("10.0.8.0/26", calico.AffinityPending),
+		affine("fd00:1::40/122", calico.AffinityConfirmed), affine("10.1.0.192/26", ""),
+		affine("10.1.0.0/26", calico.AffinityConfirmed),
+		affine("10.0.9.0/26", calico.AffinityPending),
+		affine("10.0.8.0/26", calico.AffinityPending),
 	)
 	own, skipped := OwnBlocks("me", s)
 	if got, want := fmt.Sprint(own), "[10.1.0.0/26 10.1.0.192/26 fd00:1::40/122]"; got != want {
@@ -173,7 +189,8 @@ func TestOwnBlocksAreSorted(t *testing.T) {
 }
 
 func TestNeedsDrop(t *testing.T) {
-	for cidr, want := range map[string]bool{"10.1.0.64/26": true, "10.1.0.64/31": true, "10.1.0.64/32": false, "fd00::40/122": true, "fd00::40/128": false, "fd00::40/127": true} {
+	for cidr, want := range map[string]bool{"10.1.0.64/26": true, "10.1.0.64/31": true,
+		"10.1.0.64/32": false, "fd00::40/122": true, "fd00::40/128": false, "fd00::40/127": true} {
 		if got := NeedsDrop(pfx(cidr)); got != want {
 			t.Errorf("NeedsDrop(%s) = %v", cidr, got)
 		}
@@ -192,45 +209,89 @@ func TestHosts(t *testing.T) {
 		skipped string
 	}{
 		{"nothing", snapshot(own), "", ""},
-		{"workload in own block", snapshot(own, workload("w", "me", "10.1.0.65/32")), "10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)", ""},
-		{"workload with a borrowed address", snapshot(own, workload("w", "me", "10.1.3.4/32"), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.4 me")),
+		{"workload in own block", snapshot(own, workload("w", "me", "10.1.0.65/32")),
+			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)", ""},
+		{"workload with a borrowed address", snapshot(own, workload("w", "me", "10.1.3.4/32"),
+			block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.4 me")),
 			"10.1.3.4/32 - WorkloadEndpoint(w)", ""},
 		{"workload of another node", snapshot(own, workload("w", "other", "10.1.0.65/32")), "", ""},
-		{"workload that moved here before its allocation did", snapshot(own, workload("w", "me", "10.1.3.4/32"), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.4 other")),
+		{"workload that moved here before its allocation did",
+			snapshot(own, workload("w", "me", "10.1.3.4/32"),
+				block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.4 other")),
 			"10.1.3.4/32 - WorkloadEndpoint(w)", ""},
-		{"workload that moved away", snapshot(own, workload("w", "other", "10.1.0.65/32"), block("10.1.0.64/26", calico.Owner{Host: "me"}, "10.1.0.65 other")), "", ""},
-		{"workload in a block of nobody", snapshot(workload("w", "me", "10.1.0.65/32"), block("10.1.0.64/26", calico.Owner{}, "10.1.0.65 me")), "10.1.0.65/32 - WorkloadEndpoint(w)", ""},
-		{"workload in a block being released", snapshot(affine("10.1.0.64/26", calico.AffinityPendingDeletion), workload("w", "me", "10.1.0.65/32")), "10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)", ""},
-		{"workload in a block with a stale affinity", snapshot(affine("10.1.0.64/26", calico.AffinityConfirmed), block("10.1.0.64/26", calico.Owner{Host: "other"}), workload("w", "me", "10.1.0.65/32")),
+		{"workload that moved away", snapshot(own, workload("w", "other", "10.1.0.65/32"),
+			block("10.1.0.64/26", calico.Owner{Host: "me"}, "10.1.0.65 other")), "", ""},
+		{"workload in a block of nobody", snapshot(workload("w", "me", "10.1.0.65/32"),
+			block("10.1.0.64/26", calico.Owner{}, "10.1.0.65 me")),
 			"10.1.0.65/32 - WorkloadEndpoint(w)", ""},
-		{"every network of a workload", snapshot(own, workload("w", "me", "10.1.0.65/32", "fd00::1/128", "10.1.3.4/32")),
-			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w); 10.1.3.4/32 - WorkloadEndpoint(w); fd00::1/128 - WorkloadEndpoint(w)", ""},
-		{"floating IPs", snapshot(own, workload("w", "me", "10.1.0.65/32"), floating("w", "10.1.0.70", "192.0.2.7")), "10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)",
-			"10.1.0.70/32 floating IP of WorkloadEndpoint(w): these are not announced; 192.0.2.7/32 floating IP of WorkloadEndpoint(w): these are not announced"},
-		{"floating IPs of another node", snapshot(own, workload("w", "other", "10.1.3.4/32"), floating("w", "10.1.0.70")), "", ""},
-		{"a network that is no address", snapshot(own, workload("w", "me", "10.1.3.0/24")), "", "10.1.3.0/24 ipNetworks of WorkloadEndpoint(w) is not a single address"},
-		{"two workloads with one address", snapshot(workload("v", "me", "10.1.3.4/32"), workload("u", "me", "10.1.3.4/32")), "10.1.3.4/32 - WorkloadEndpoint(u)", ""},
-		{"block of one address", snapshot(own, workload("w", "me", "10.1.9.9/32")), "10.1.9.9/32 10.1.9.9/32 WorkloadEndpoint(w)", ""},
-		{"allocation without a workload", snapshot(own, block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.4 me")), "", ""},
+		{"workload in a block being released",
+			snapshot(affine("10.1.0.64/26", calico.AffinityPendingDeletion),
+				workload("w", "me", "10.1.0.65/32")),
+			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)", ""},
+		{"workload in a block with a stale affinity",
+			snapshot(affine("10.1.0.64/26", calico.AffinityConfirmed),
+				block("10.1.0.64/26", calico.Owner{Host: "other"}),
+				workload("w", "me", "10.1.0.65/32")),
+			"10.1.0.65/32 - WorkloadEndpoint(w)", ""},
+		{"every network of a workload",
+			snapshot(own, workload("w", "me", "10.1.0.65/32", "fd00::1/128", "10.1.3.4/32")),
+			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w); 10.1.3.4/32 - WorkloadEndpoint(w); " +
+				"fd00::1/128 - WorkloadEndpoint(w)", ""},
+		{"floating IPs", snapshot(own, workload("w", "me", "10.1.0.65/32"),
+			floating("w", "10.1.0.70", "192.0.2.7")),
+			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)",
+			"10.1.0.70/32 floating IP of WorkloadEndpoint(w): these are not announced; " +
+				"192.0.2.7/32 floating IP of WorkloadEndpoint(w): these are not announced"},
+		{"floating IPs of another node", snapshot(own, workload("w", "other", "10.1.3.4/32"),
+			floating("w", "10.1.0.70")), "", ""},
+		{"a network that is no address", snapshot(own, workload("w", "me", "10.1.3.0/24")), "",
+			"10.1.3.0/24 ipNetworks of WorkloadEndpoint(w) is not a single address"},
+		{"two workloads with one address", snapshot(workload("v", "me", "10.1.3.4/32"),
+			workload("u", "me", "10.1.3.4/32")), "10.1.3.4/32 - WorkloadEndpoint(u)", ""},
+		{"block of one address", snapshot(own, workload("w", "me", "10.1.9.9/32")),
+			"10.1.9.9/32 10.1.9.9/32 WorkloadEndpoint(w)", ""},
+		{"allocation without a workload",
+			snapshot(own, block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.4 me")), "",
+			""},
 
 		{"tunnel addresses of the Node", snapshot(me(func(n *calico.Node) {
-			n.IPv4IPIPTunnelAddr, n.IPv4VXLANTunnelAddr, n.IPv6VXLANTunnelAddr = ip("10.1.5.1"), ip("10.1.5.2"), ip("fd00::2")
+			n.IPv4IPIPTunnelAddr, n.IPv4VXLANTunnelAddr, n.IPv6VXLANTunnelAddr = ip("10.1.5.1"),
+				ip("10.1.5.2"), ip("fd00::2")
 			n.WireguardIPv4, n.WireguardIPv6 = ip("10.1.5.3"), ip("fd00::3")
-		})), "10.1.5.1/32 - ipipTunnelAddress of Node(me); 10.1.5.2/32 - vxlanTunnelAddress of Node(me); 10.1.5.3/32 - wireguardTunnelAddress of Node(me); " +
-			"fd00::2/128 - vxlanV6TunnelAddress of Node(me); fd00::3/128 - wireguardV6TunnelAddress of Node(me)", ""},
-		{"tunnel address inside own block", snapshot(own, me(func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.0.64") })), "10.1.0.64/32 10.1.0.64/26 ipipTunnelAddress of Node(me)", ""},
-		{"tunnel addresses as allocated", snapshot(block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1 me ipipTunnelAddress", "10.1.3.2 me vxlanTunnelAddress", "10.1.3.3 me wireguardTunnelAddress",
-			"10.1.3.4 other ipipTunnelAddress", "10.1.3.5 me LoadBalancer")),
-			"10.1.3.1/32 - ipipTunnelAddress of Node(me); 10.1.3.2/32 - vxlanTunnelAddress of Node(me); 10.1.3.3/32 - wireguardTunnelAddress of Node(me)", ""},
-		{"IPv6 tunnel addresses as allocated", snapshot(block("fd00::/122", calico.Owner{}, "fd00::1 me vxlanV6TunnelAddress", "fd00::2 me wireguardV6TunnelAddress")),
-			"fd00::1/128 - vxlanV6TunnelAddress of Node(me); fd00::2/128 - wireguardV6TunnelAddress of Node(me)", ""},
-		{"tunnel address named and allocated", snapshot(me(func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.3.1") }), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1 me ipipTunnelAddress")),
+		})), "10.1.5.1/32 - ipipTunnelAddress of Node(me); 10.1.5.2/32 - vxlanTunnelAddress of " +
+			"Node(me); 10.1.5.3/32 - wireguardTunnelAddress of Node(me); " +
+			"fd00::2/128 - vxlanV6TunnelAddress of Node(me); fd00::3/128 - " +
+			"wireguardV6TunnelAddress of Node(me)", ""},
+		{"tunnel address inside own block", snapshot(own, me(func(n *calico.Node) {
+			n.IPv4IPIPTunnelAddr = ip("10.1.0.64")
+		})), "10.1.0.64/32 10.1.0.64/26 ipipTunnelAddress of Node(me)", ""},
+		{"tunnel addresses as allocated",
+			snapshot(block("10.1.3.0/26", calico.Owner{Host: "other"},
+				"10.1.3.1 me ipipTunnelAddress", "10.1.3.2 me vxlanTunnelAddress",
+				"10.1.3.3 me wireguardTunnelAddress",
+				"10.1.3.4 other ipipTunnelAddress", "10.1.3.5 me LoadBalancer")),
+			"10.1.3.1/32 - ipipTunnelAddress of Node(me); 10.1.3.2/32 - vxlanTunnelAddress of " +
+				"Node(me); 10.1.3.3/32 - wireguardTunnelAddress of Node(me)", ""},
+		{"IPv6 tunnel addresses as allocated",
+			snapshot(block("fd00::/122", calico.Owner{}, "fd00::1 me vxlanV6TunnelAddress",
+				"fd00::2 me wireguardV6TunnelAddress")),
+			"fd00::1/128 - vxlanV6TunnelAddress of Node(me); fd00::2/128 - " +
+				"wireguardV6TunnelAddress of Node(me)", ""},
+		{"tunnel address named and allocated", snapshot(me(func(n *calico.Node) {
+			n.IPv4IPIPTunnelAddr = ip("10.1.3.1")
+		}), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1 me ipipTunnelAddress")),
 			"10.1.3.1/32 - ipipTunnelAddress of Node(me)", ""},
-		{"tunnel address that IPAM gave to another node", snapshot(me(func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.3.1") }), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1 other")),
+		{"tunnel address that IPAM gave to another node", snapshot(me(func(n *calico.Node) {
+			n.IPv4IPIPTunnelAddr = ip("10.1.3.1")
+		}), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1 other")),
 			"", "10.1.3.1/32 ipipTunnelAddress of Node(me) is allocated to node other"},
-		{"tunnel address with an allocation of no node", snapshot(me(func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.3.1") }), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1")),
+		{"tunnel address with an allocation of no node", snapshot(me(func(n *calico.Node) {
+			n.IPv4IPIPTunnelAddr = ip("10.1.3.1")
+		}), block("10.1.3.0/26", calico.Owner{Host: "other"}, "10.1.3.1")),
 			"10.1.3.1/32 - ipipTunnelAddress of Node(me)", ""},
-		{"another node's tunnel address", snapshot(func(s *calico.Snapshot) { s.Nodes["other"] = calico.Node{IPv4IPIPTunnelAddr: ip("10.1.3.1")} }), "", ""},
+		{"another node's tunnel address", snapshot(func(s *calico.Snapshot) {
+			s.Nodes["other"] = calico.Node{IPv4IPIPTunnelAddr: ip("10.1.3.1")}
+		}), "", ""},
 	} {
 		blocks, _ := OwnBlocks("me", tc.s)
 		hosts, skipped := Hosts("me", blocks, tc.s)
@@ -256,7 +317,8 @@ func TestHosts(t *testing.T) {
 
 func TestPools(t *testing.T) {
 	s := snapshot(func(s *calico.Snapshot) {
-		for name, cidr := range map[string]string{"b": "10.1.0.0/16", "a": "10.1.0.0/16", "c": "10.1.4.0/24", "z": "10.0.0.0/8", "six": "fd00::/64"} {
+		for name, cidr := range map[string]string{"b": "10.1.0.0/16", "a": "10.1.0.0/16",
+			"c": "10.1.4.0/24", "z": "10.0.0.0/8", "six": "fd00::/64"} {
 			s.IPPools[name] = calico.IPPool{Name: name, CIDR: pfx(cidr)}
 		}
 	})
@@ -270,8 +332,8 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// TestAnyOrder checks on drawn data that answers depend neither on the order of maps nor change their input, and that a host is said to be in the own block
-// that covers it.
+// TestAnyOrder checks on drawn data that answers depend neither on the order of maps nor change
+// their input, and that a host is said to be in the own block that covers it.
 func TestAnyOrder(t *testing.T) {
 	blocks := []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.0.64/30", "10.1.0.65/32", "fd00::/122"}
 	addrs := []string{"10.1.0.1", "10.1.0.65", "10.1.0.66", "10.1.0.100", "fd00::1", "fd00:1::1"}
@@ -280,26 +342,33 @@ func TestAnyOrder(t *testing.T) {
 		s := snapshot()
 		for _, b := range blocks {
 			if rapid.Bool().Draw(t, "affine") {
-				affine(b, rapid.SampledFrom([]calico.AffinityState{"", calico.AffinityConfirmed, calico.AffinityPending}).Draw(t, "state"))(s)
+				affine(b, rapid.SampledFrom([]calico.AffinityState{"", calico.AffinityConfirmed,
+					calico.AffinityPending}).Draw(t, "state"))(s)
 			}
 			var allocations []string
 			for _, a := range addrs {
 				if pfx(b).Contains(ip(a)) && rapid.Bool().Draw(t, "allocated") {
-					allocations = append(allocations, strings.TrimSpace(a+" "+nodes.Draw(t, "node")+rapid.SampledFrom([]string{"", " ipipTunnelAddress", " vxlanTunnelAddress"}).Draw(t, "type")))
+					allocations = append(allocations,
+						strings.TrimSpace(a+" "+nodes.Draw(t, "node")+
+							rapid.SampledFrom([]string{"", " ipipTunnelAddress",
+								" vxlanTunnelAddress"}).Draw(t, "type")))
 				}
 			}
 			block(b, calico.Owner{Host: nodes.Draw(t, "owner")}, allocations...)(s)
 		}
 		for i, a := range addrs {
 			if rapid.Bool().Draw(t, "runs") {
-				workload(fmt.Sprintf("w%d", i%3), nodes.Draw(t, "runs on"), route.HostPrefix(ip(a)).String())(s)
+				workload(fmt.Sprintf("w%d", i%3), nodes.Draw(t, "runs on"),
+					route.HostPrefix(ip(a)).String())(s)
 			}
 		}
-		s.Nodes["me"] = calico.Node{Name: "me", IPv4IPIPTunnelAddr: ip(rapid.SampledFrom(addrs[:4]).Draw(t, "tunnel"))}
+		s.Nodes["me"] = calico.Node{Name: "me",
+			IPv4IPIPTunnelAddr: ip(rapid.SampledFrom(addrs[:4]).Draw(t, "tunnel"))}
 
 		copied := *s
 		copied.Blocks, copied.Affinities = maps.Clone(s.Blocks), maps.Clone(s.Affinities)
-		copied.WorkloadEndpoints, copied.Nodes = maps.Clone(s.WorkloadEndpoints), maps.Clone(s.Nodes)
+		copied.WorkloadEndpoints, copied.Nodes = maps.Clone(s.WorkloadEndpoints),
+			maps.Clone(s.Nodes)
 		for k, b := range copied.Blocks {
 			b.Allocations = slices.Clone(b.Allocations)
 			copied.Blocks[k] = b
@@ -328,8 +397,11 @@ func TestAnyOrder(t *testing.T) {
 			if i > 0 && route.ComparePrefixes(first.hosts[i-1].Prefix, h.Prefix) >= 0 {
 				t.Fatalf("hosts are not sorted or not unique: %v", first.hosts)
 			}
-			covered := slices.ContainsFunc(first.own, func(b netip.Prefix) bool { return b.Contains(h.Prefix.Addr()) })
-			if covered == h.Borrowed() || covered && (!h.Block.Contains(h.Prefix.Addr()) || !slices.Contains(first.own, h.Block)) {
+			covered := slices.ContainsFunc(first.own, func(b netip.Prefix) bool {
+				return b.Contains(h.Prefix.Addr())
+			})
+			if covered == h.Borrowed() || covered && (!h.Block.Contains(h.Prefix.Addr()) ||
+				!slices.Contains(first.own, h.Block)) {
 				t.Fatalf("%+v with own blocks %v", h, first.own)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Pools returns the pools that count, sorted by CIDR. Of pools with the same CIDR the one whose name comes first counts and the others
-// are ignored, as in Calico.
+// Pools returns the pools in use, sorted by CIDR. Of pools with one CIDR only the first by name is
+// used, as in Calico.
 func Pools(s *calico.Snapshot) []calico.IPPool {
 	byCIDR := make(map[netip.Prefix]bool, len(s.IPPools))
 	pools := make([]calico.IPPool, 0, len(s.IPPools))
@@ -20,6 +20,8 @@ func Pools(s *calico.Snapshot) []calico.IPPool {
 			pools = append(pools, p)
 		}
 	}
-	slices.SortFunc(pools, func(a, b calico.IPPool) int { return route.ComparePrefixes(a.CIDR, b.CIDR) })
+	slices.SortFunc(pools, func(a, b calico.IPPool) int {
+		return route.ComparePrefixes(a.CIDR, b.CIDR)
+	})
 	return pools
 }

@@ -12,7 +12,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// AddressSource is where the address of another host, the next hop towards it, is taken from.
+// AddressSource says where the next hop towards another host is read.
 type AddressSource string
 
 const (
@@ -27,28 +27,32 @@ type Remote struct {
 	NextHop netip.Addr
 }
 
-// RemotePlan is what follows from the blocks of all hosts. Slices are sorted, by prefix and problems by key.
+// RemotePlan is the result of Remotes. Slices are sorted, by prefix or by the problems' keys.
 type RemotePlan struct {
 	Routes []Remote // one for each prefix
-	// Skipped has every block that yields no route, and every borrowed address that should and does not, with the reason.
+	// Skipped lists, with a reason, the blocks and borrowed addresses without a route.
 	Skipped  []Skipped
 	Problems []calico.Problem
 }
 
-// Remotes returns the routes of node self to all others' blocks as IPAM's data alone say, without BGP: a block goes to the host that its
-// affinity names, and an address that another host has borrowed goes there as a /32 or /128, also out of a block of ours. A host's
-// address is taken from the first of the sources that has one.
+// Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone, without
+// BGP. A block is routed to the host of its affinity. A borrowed address is routed to its borrower
+// as a /32 or /128, even from a block of ours. The first source that has a host's address decides.
 //
-// Allocations are IPAM's word for where an address is; WorkloadEndpoints would be more exact, but they are not read without BGP. So a
-// leaked allocation of a crashed workload still has its /32, as harmless as the address is unused.
+// Allocations locate addresses here, since WorkloadEndpoints are not read without BGP. The leaked
+// allocation of a crashed workload therefore keeps its /32, which is harmless.
 func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePlan {
-	r := remotes{self: self, sources: sources, snapshot: s, hosts: map[netip.Prefix]Remote{}, blocks: map[netip.Prefix]Remote{}}
-	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), shorterFirst) { // of overlapping blocks the longest has the last word
+	r := remotes{self: self, sources: sources, snapshot: s, hosts: map[netip.Prefix]Remote{},
+		blocks: map[netip.Prefix]Remote{}}
+	// The longest of overlapping blocks comes last and wins.
+	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), shorterFirst) {
 		r.addBlock(s.Blocks[cidr])
 	}
 	maps.Copy(r.blocks, r.hosts) // a block of one address, borrowed: where the address is counts
 	p := RemotePlan{Skipped: r.skipped, Problems: r.sharedAddresses()}
-	p.Routes = slices.SortedFunc(maps.Values(r.blocks), func(a, b Remote) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	p.Routes = slices.SortedFunc(maps.Values(r.blocks), func(a, b Remote) int {
+		return route.ComparePrefixes(a.Prefix, b.Prefix)
+	})
 	sortSkipped(p.Skipped)
 	return p
 }
@@ -57,7 +61,7 @@ func shorterFirst(a, b netip.Prefix) int {
 	return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
 }
 
-// remotes is a RemotePlan in the making.
+// remotes is a RemotePlan under construction.
 type remotes struct {
 	self          string
 	sources       []AddressSource
@@ -104,7 +108,7 @@ func (r *remotes) skip(p netip.Prefix, reason string) {
 	r.skipped = append(r.skipped, Skipped{p, reason})
 }
 
-// address returns the next hop towards a host, invalid if it has none.
+// address returns the next hop towards a host, invalid if there is none.
 func (r *remotes) address(host string, v6 bool) (a netip.Addr) {
 	for _, source := range r.sources {
 		if a = r.addressFrom(source, host, v6); a.IsValid() {
@@ -148,8 +152,8 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 	return fmt.Sprintf("host %s has no next hop: %s", host, strings.Join(missing, ", "))
 }
 
-// sharedAddresses names the hosts that have one address in common. Their routes stay: of two hosts one may be a left-over of the
-// other's earlier name, and cutting the living one off for that would be worse than traffic that goes astray.
+// sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
+// from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 	by := map[netip.Addr][]string{}
 	for _, host := range r.hostNames() {
@@ -161,16 +165,21 @@ func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 	}
 	for a, hosts := range by {
 		for _, host := range hosts {
-			others := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h == host })
+			others := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+				return h == host
+			})
 			if len(others) > 0 {
 				problems = append(problems, calico.Problem{
 					Key: r.addressKey(host, a),
-					Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them goes to another", a, strings.Join(others, ", ")),
+					Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them "+
+						"goes to another", a, strings.Join(others, ", ")),
 				})
 			}
 		}
 	}
-	slices.SortFunc(problems, func(a, b calico.Problem) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Err, b.Err)) })
+	slices.SortFunc(problems, func(a, b calico.Problem) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Err, b.Err))
+	})
 	return problems
 }
 
@@ -186,7 +195,7 @@ func (r *remotes) addressKey(host string, a netip.Addr) string {
 	return fmt.Sprintf("Node(%s)", host)
 }
 
-// hostNames are all hosts that have an address anywhere, sorted.
+// hostNames returns all hosts that have an address in any source, sorted.
 func (r *remotes) hostNames() []string {
 	names := slices.Collect(maps.Keys(r.snapshot.Nodes))
 	for p := range r.snapshot.PeerIPs {

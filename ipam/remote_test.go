@@ -64,65 +64,100 @@ func TestRemotes(t *testing.T) {
 	}{
 		{name: "nothing there yet"},
 		{name: "block of another host, published address first",
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
 			routes: "10.1.0.64/26 b 172.30.8.8"},
 		{name: "the Node's address where nothing is published",
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), publishes("c", "172.30.8.9"), nodeAt("b", "192.168.4.8/24")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				publishes("c", "172.30.8.9"), nodeAt("b", "192.168.4.8/24")},
 			routes: "10.1.0.64/26 b 192.168.4.8"},
 		{name: "the Node's other address where it has none for BGP",
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), block("10.1.0.128/26", host("c")), nodeAt("b", "192.168.4.8/24"), hostAt("b", "172.30.8.8"), hostAt("c", "172.30.8.9")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				block("10.1.0.128/26", host("c")), nodeAt("b", "192.168.4.8/24"),
+				hostAt("b", "172.30.8.8"), hostAt("c", "172.30.8.9")},
 			routes: "10.1.0.64/26 b 192.168.4.8\n10.1.0.128/26 c 172.30.8.9"},
 		{name: "order of the sources", sources: []AddressSource{NodeObject, Published},
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
 			routes: "10.1.0.64/26 b 192.168.4.8"},
-		{name: "published addresses alone: a dead host disappears", sources: []AddressSource{Published},
-			change:  []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), nodeAt("b", "192.168.4.8/24")},
+		{name: "published addresses alone: a dead host disappears",
+			sources: []AddressSource{Published},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				nodeAt("b", "192.168.4.8/24")},
 			skipped: "10.1.0.64/26: host b has no next hop: publishes no IPv4 address"},
 		{name: "each family has its own address",
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), block("fd00:1::40/122", host("b")), publishes("b", "172.30.8.8"), nodeAt("b", "fd77::8/64")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				block("fd00:1::40/122", host("b")), publishes("b", "172.30.8.8"),
+				nodeAt("b", "fd77::8/64")},
 			routes: "10.1.0.64/26 b 172.30.8.8\nfd00:1::40/122 b fd77::8"},
-		{name: "own block", change: []func(*calico.Snapshot){block("10.1.0.0/26", host("me"), "10.1.0.1 me"), publishes("me", "172.30.8.7")},
+		{name: "own block", change: []func(*calico.Snapshot){block("10.1.0.0/26", host("me"),
+			"10.1.0.1 me"), publishes("me", "172.30.8.7")},
 			skipped: "10.1.0.0/26: the block is this node's own"},
 		{name: "block with a null affinity: its addresses are still where they are",
-			change:  []func(*calico.Snapshot){block("10.1.0.64/26", calico.Owner{}, "10.1.0.65 b", "10.1.0.66 me", "10.1.0.67"), publishes("b", "172.30.8.8")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", calico.Owner{}, "10.1.0.65 b",
+				"10.1.0.66 me", "10.1.0.67"), publishes("b", "172.30.8.8")},
 			routes:  "10.1.0.65/32 b 172.30.8.8",
 			skipped: "10.1.0.64/26: nobody owns the block"},
-		{name: "block of a load balancer", change: []func(*calico.Snapshot){block("10.1.0.64/26", calico.Owner{Virtual: "load-balancer"}, "10.1.0.65 b"), publishes("b", "172.30.8.8")},
+		{name: "block of a load balancer",
+			change: []func(*calico.Snapshot){block("10.1.0.64/26",
+				calico.Owner{Virtual: "load-balancer"}, "10.1.0.65 b"),
+				publishes("b", "172.30.8.8")},
 			skipped: "10.1.0.64/26: the block belongs to virtual owner load-balancer"},
 		{name: "host without any address",
-			change:  []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), block("10.1.0.128/26", host("c")), nodeAt("c"), block("10.1.0.192/26", host("d")), publishes("d", "172.30.8.9")},
-			routes:  "10.1.0.192/26 d 172.30.8.9",
-			skipped: "10.1.0.64/26: host b has no next hop: publishes no IPv4 address, there is no Node(b)\n10.1.0.128/26: host c has no next hop: publishes no IPv4 address, Node(c) has no IPv4 address"},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				block("10.1.0.128/26", host("c")), nodeAt("c"), block("10.1.0.192/26", host("d")),
+				publishes("d", "172.30.8.9")},
+			routes: "10.1.0.192/26 d 172.30.8.9",
+			skipped: "10.1.0.64/26: host b has no next hop: publishes no IPv4 address, there is " +
+				"no Node(b)\n10.1.0.128/26: host c has no next hop: publishes no IPv4 address, " +
+				"Node(c) has no IPv4 address"},
 		{name: "address borrowed from a third host's block",
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.65 b", "10.1.0.66 c"), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.65 b",
+				"10.1.0.66 c"), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
 			routes: "10.1.0.64/26 b 172.30.8.8\n10.1.0.66/32 c 172.30.8.9"},
 		{name: "address borrowed from our own block",
-			change:  []func(*calico.Snapshot){block("10.1.0.0/26", host("me"), "10.1.0.2 b"), publishes("b", "172.30.8.8")},
+			change: []func(*calico.Snapshot){block("10.1.0.0/26", host("me"), "10.1.0.2 b"),
+				publishes("b", "172.30.8.8")},
 			routes:  "10.1.0.2/32 b 172.30.8.8",
 			skipped: "10.1.0.0/26: the block is this node's own"},
 		{name: "address that we borrowed lives here",
-			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.66 me"), publishes("b", "172.30.8.8"), publishes("me", "172.30.8.7")},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.66 me"),
+				publishes("b", "172.30.8.8"), publishes("me", "172.30.8.7")},
 			routes: "10.1.0.64/26 b 172.30.8.8"},
 		{name: "borrowed by a host without address",
-			change:  []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.66 c"), publishes("b", "172.30.8.8")},
-			routes:  "10.1.0.64/26 b 172.30.8.8",
-			skipped: "10.1.0.66/32: host c has no next hop: publishes no IPv4 address, there is no Node(c)"},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.66 c"),
+				publishes("b", "172.30.8.8")},
+			routes: "10.1.0.64/26 b 172.30.8.8",
+			skipped: "10.1.0.66/32: host c has no next hop: publishes no IPv4 address, there " +
+				"is no Node(c)"},
 		{name: "block of one address, borrowed",
-			change: []func(*calico.Snapshot){block("10.1.0.66/32", host("b"), "10.1.0.66 c"), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
+			change: []func(*calico.Snapshot){block("10.1.0.66/32", host("b"), "10.1.0.66 c"),
+				publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
 			routes: "10.1.0.66/32 c 172.30.8.9"},
 		{name: "of overlapping blocks the longest knows",
 			change: []func(*calico.Snapshot){
-				block("10.1.0.0/24", host("b"), "10.1.0.66 c"), block("10.1.0.64/26", host("c"), "10.1.0.66 b"), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
-			routes: "10.1.0.0/24 b 172.30.8.8\n10.1.0.64/26 c 172.30.8.9\n10.1.0.66/32 b 172.30.8.8"},
+				block("10.1.0.0/24", host("b"), "10.1.0.66 c"),
+				block("10.1.0.64/26", host("c"), "10.1.0.66 b"), publishes("b", "172.30.8.8"),
+				publishes("c", "172.30.8.9")},
+			routes: "10.1.0.0/24 b 172.30.8.8\n10.1.0.64/26 c 172.30.8.9\n10.1.0.66/32 " +
+				"b 172.30.8.8"},
 		{name: "two hosts publish one address: both are named, both routes stay",
-			change:   []func(*calico.Snapshot){block("10.1.0.64/26", host("b")), block("10.1.0.128/26", host("c")), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.8")},
-			routes:   "10.1.0.64/26 b 172.30.8.8\n10.1.0.128/26 c 172.30.8.8",
-			problems: "peerip(b): 172.30.8.8 is the address of c too: what is meant for one of them goes to another\npeerip(c): 172.30.8.8 is the address of b too: what is meant for one of them goes to another"},
+			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
+				block("10.1.0.128/26", host("c")), publishes("b", "172.30.8.8"),
+				publishes("c", "172.30.8.8")},
+			routes: "10.1.0.64/26 b 172.30.8.8\n10.1.0.128/26 c 172.30.8.8",
+			problems: "peerip(b): 172.30.8.8 is the address of c too: what is meant for one of " +
+				"them goes to another\npeerip(c): 172.30.8.8 is the address of b too: what is " +
+				"meant for one of them goes to another"},
 		{name: "somebody has our own address",
-			change:   []func(*calico.Snapshot){publishes("b", "192.168.4.7"), nodeAt("me", "192.168.4.7/24")},
-			problems: "Node(me): 192.168.4.7 is the address of b too: what is meant for one of them goes to another\npeerip(b): 192.168.4.7 is the address of me too: what is meant for one of them goes to another"},
+			change: []func(*calico.Snapshot){publishes("b", "192.168.4.7"),
+				nodeAt("me", "192.168.4.7/24")},
+			problems: "Node(me): 192.168.4.7 is the address of b too: what is meant for one of " +
+				"them goes to another\npeerip(b): 192.168.4.7 is the address of me too: what is " +
+				"meant for one of them goes to another"},
 		{name: "an address that is not used is in nobody's way",
-			change: []func(*calico.Snapshot){publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24"), nodeAt("c", "192.168.4.8/24")}},
+			change: []func(*calico.Snapshot){publishes("b", "172.30.8.8"),
+				nodeAt("b", "192.168.4.8/24"), nodeAt("c", "192.168.4.8/24")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sources := tc.sources
@@ -163,7 +198,8 @@ func listRemotes(p RemotePlan) string {
 	return strings.Join(lines, "\n")
 }
 
-// genRemotes draws a cluster of disjoint blocks in which hosts come and go, own nothing or lack addresses.
+// genRemotes draws a cluster of disjoint blocks in which hosts come and go, own nothing or lack
+// addresses.
 func genRemotes(t *rapid.T) *calico.Snapshot {
 	s := snapshot()
 	s.Nodes, s.PeerIPs = map[string]calico.Node{}, map[calico.PeerIP]netip.Addr{}
@@ -178,13 +214,15 @@ func genRemotes(t *rapid.T) *calico.Snapshot {
 	}
 	owner := rapid.SampledFrom(append(hosts, ""))
 	for i := range rapid.IntRange(0, 6).Draw(t, "blocks") {
-		b := calico.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(8 * i)}), 29), Owner: host(owner.Draw(t, "owner"))}
+		b := calico.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(8 * i)}),
+			29), Owner: host(owner.Draw(t, "owner"))}
 		if rapid.IntRange(0, 9).Draw(t, "virtual") == 0 {
 			b.Owner = calico.Owner{Virtual: "load-balancer"}
 		}
 		for a := b.CIDR.Addr(); b.CIDR.Contains(a); a = a.Next() {
 			if rapid.Bool().Draw(t, "allocated") {
-				b.Allocations = append(b.Allocations, calico.Allocation{Address: a, Node: owner.Draw(t, "node")})
+				b.Allocations = append(b.Allocations,
+					calico.Allocation{Address: a, Node: owner.Draw(t, "node")})
 			}
 		}
 		s.Blocks[b.CIDR] = b
@@ -192,14 +230,16 @@ func genRemotes(t *rapid.T) *calico.Snapshot {
 	return s
 }
 
-// whereTo says address by address, without any routes, which host a packet of ours should go to; "": none, or it is for us.
+// whereTo says address by address, without any routes, which host a packet of ours should go to;
+// "": none, or it is for us.
 func whereTo(a netip.Addr, s *calico.Snapshot) string {
 	for _, b := range s.Blocks {
 		if !b.CIDR.Contains(a) || b.Owner.Virtual != "" {
 			continue
 		}
 		for _, al := range b.Allocations {
-			if al.Address == a && al.Node != "" && al.Node != "me" && addressIn(s, al.Node).IsValid() {
+			if al.Address == a && al.Node != "" && al.Node != "me" &&
+				addressIn(s, al.Node).IsValid() {
 				return al.Node
 			}
 		}
@@ -236,7 +276,8 @@ func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 				}
 			}
 			want := whereTo(a, s)
-			if want == "" && got.NextHop.IsValid() || want != "" && got.NextHop != addressIn(s, want) {
+			if want == "" && got.NextHop.IsValid() || want != "" &&
+				got.NextHop != addressIn(s, want) {
 				t.Fatalf("%s goes to %+v, want host %q", a, got, want)
 			}
 		}
@@ -252,7 +293,9 @@ func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 				t.Fatalf("block %s: route %v, skipped %v", cidr, ok, skipped[cidr])
 			}
 		}
-		if !slices.IsSortedFunc(p.Routes, func(a, b Remote) int { return route.ComparePrefixes(a.Prefix, b.Prefix) }) {
+		if !slices.IsSortedFunc(p.Routes, func(a, b Remote) int {
+			return route.ComparePrefixes(a.Prefix, b.Prefix)
+		}) {
 			t.Fatalf("not sorted: %v", p.Routes)
 		}
 		again := *s

@@ -20,8 +20,8 @@ import (
 	"go.fd.io/govpp/core"
 )
 
-// TestDataplaneServerAgreesAboutAddresses sets flags and addresses, with and without sense, on a real VPP and on vpptest: return values,
-// addresses and what they make of the FIB must be the same.
+// TestDataplaneServerAgreesAboutAddresses sets flags and addresses, with and without sense, on a
+// real VPP and on vpptest: return values, addresses and what they make of the FIB must be the same.
 func TestDataplaneServerAgreesAboutAddresses(t *testing.T) {
 	real, fake := startVPP(t), newServer(t)
 	toFake, err := core.Connect(socketclient.NewVppClient(fake.Socket()))
@@ -48,8 +48,10 @@ func TestDataplaneServerAgreesAboutAddresses(t *testing.T) {
 			continue
 		}
 		for _, index := range []interface_types.InterfaceIndex{1, 2} {
-			if a, b := addressesOf(t, both[0], index), addressesOf(t, both[1], index); !slices.Equal(a, b) {
-				t.Fatalf("seed %d step %d: interface %d of VPP has %v, of vpptest %v", seed, step, index, a, b)
+			if a, b := addressesOf(t, both[0], index),
+				addressesOf(t, both[1], index); !slices.Equal(a, b) {
+				t.Fatalf("seed %d step %d: interface %d of VPP has %v, of vpptest %v", seed, step,
+					index, a, b)
 			}
 		}
 		a, b := dumpAll(t, both[0], nil), dumpAll(t, both[1], nil)
@@ -75,18 +77,21 @@ func TestDataplaneServerAgreesAboutAddresses(t *testing.T) {
 
 type addressRequest func(interfaces.RPCService, context.Context) error
 
-// randomAddressRequest leaves out what only harms: IPv4's routes of a removed address stay when it is removed with another length.
+// randomAddressRequest leaves out what only harms: IPv4's routes of a removed address stay when it
+// is removed with another length.
 func randomAddressRequest(t *testing.T, rng *rand.Rand, fake api.Connection) addressRequest {
 	index := pick(rng, []interface_types.InterfaceIndex{1, 1, 1, 2, 99})
 	if rng.IntN(6) == 0 {
 		flags := interface_types.IfStatusFlags(rng.IntN(2)) // admin up, or down
 		return func(c interfaces.RPCService, ctx context.Context) error {
-			_, err := c.SwInterfaceSetFlags(ctx, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: flags})
+			_, err := c.SwInterfaceSetFlags(ctx, &interfaces.SwInterfaceSetFlags{SwIfIndex: index,
+				Flags: flags})
 			return err
 		}
 	}
 	p := netip.MustParsePrefix(pick(rng, []string{
-		"10.0.3.1/24", "10.0.3.2/24", "10.0.3.1/25", "10.0.3.1/32", "10.0.1.9/24", "10.0.1.1/24", "10.0.4.0/31", "10.0.5.1/30",
+		"10.0.3.1/24", "10.0.3.2/24", "10.0.3.1/25", "10.0.3.1/32", "10.0.1.9/24", "10.0.1.1/24",
+		"10.0.4.0/31", "10.0.5.1/30",
 		"fd00:3::1/64", "fd00:3::2/64", "fd00:3::1/128", "fd00:1::9/64", "fd00:1::1/64",
 	}))
 	add := rng.IntN(2) == 0
@@ -100,15 +105,18 @@ func randomAddressRequest(t *testing.T, rng *rand.Rand, fake api.Connection) add
 	prefix := ip_types.AddressWithPrefix(apiPrefix(t, p))
 	prefix.Address = ip_types.NewAddress(p.Addr().AsSlice()) // with host bits
 	return func(c interfaces.RPCService, ctx context.Context) error {
-		_, err := c.SwInterfaceAddDelAddress(ctx, &interfaces.SwInterfaceAddDelAddress{SwIfIndex: index, IsAdd: add, Prefix: prefix})
+		_, err := c.SwInterfaceAddDelAddress(ctx,
+			&interfaces.SwInterfaceAddDelAddress{SwIfIndex: index, IsAdd: add, Prefix: prefix})
 		return err
 	}
 }
 
-func addressesOf(t *testing.T, c api.Connection, index interface_types.InterfaceIndex) (found []netip.Prefix) {
+func addressesOf(t *testing.T, c api.Connection,
+	index interface_types.InterfaceIndex) (found []netip.Prefix) {
 	t.Helper()
 	for _, six := range []bool{false, true} {
-		stream, err := ip.NewServiceClient(c).IPAddressDump(t.Context(), &ip.IPAddressDump{SwIfIndex: index, IsIPv6: six})
+		stream, err := ip.NewServiceClient(c).IPAddressDump(t.Context(),
+			&ip.IPAddressDump{SwIfIndex: index, IsIPv6: six})
 		check(t, err)
 		for {
 			d, err := stream.Recv()

@@ -20,8 +20,8 @@ import (
 	"go.fd.io/govpp/core"
 )
 
-// TestDataplaneServerAgreesWithRealVPP sends the same requests, good and bad, to a real VPP and to vpptest: return values, dumps and
-// lookups must be the same. GoVPP's core is the client of both.
+// TestDataplaneServerAgreesWithRealVPP sends the same requests, good and bad, to a real VPP and to
+// vpptest: return values, dumps and lookups must be the same. GoVPP's core is the client of both.
 func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // GoVPP waits for ever
 	defer cancel()
@@ -36,7 +36,8 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 	var ids [2][]uint8
 	for i, c := range both {
 		for n, priority := range []uint8{0x88, 0x88, 0x70} {
-			r, err := fib.NewServiceClient(c).FibSourceAdd(ctx, &fib.FibSourceAdd{Src: fib.FibSource{Priority: priority, Name: walkers[n]}})
+			r, err := fib.NewServiceClient(c).FibSourceAdd(ctx,
+				&fib.FibSourceAdd{Src: fib.FibSource{Priority: priority, Name: walkers[n]}})
 			check(t, err)
 			ids[i] = append(ids[i], r.ID)
 		}
@@ -61,12 +62,14 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 		}
 		retvals[got[0]]++
 		if got[0] != got[1] {
-			t.Fatalf("seed %d step %d: %+v\nVPP:     %s\nvpptest: %s", seed, step, req, got[0], got[1])
+			t.Fatalf("seed %d step %d: %+v\nVPP:     %s\nvpptest: %s", seed, step, req, got[0],
+				got[1])
 		}
 		if step%10 != 0 {
 			continue
 		}
-		look := ip.IPRouteLookupV2{Exact: uint8(rng.IntN(2)), Prefix: randomPrefix(rng), TableID: pick(rng, tables)}
+		look := ip.IPRouteLookupV2{Exact: uint8(rng.IntN(2)), Prefix: randomPrefix(rng),
+			TableID: pick(rng, tables)}
 		for i, c := range both {
 			r, err := ip.NewServiceClient(c).IPRouteLookupV2(ctx, &look)
 			got[i] = fmt.Sprint(err)
@@ -75,7 +78,8 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 			}
 		}
 		if got[0] != got[1] {
-			t.Errorf("seed %d step %d: lookup %+v\nVPP:     %s\nvpptest: %s", seed, step, look, got[0], got[1])
+			t.Errorf("seed %d step %d: lookup %+v\nVPP:     %s\nvpptest: %s", seed, step, look,
+				got[0], got[1])
 		}
 	}
 	var dumps [2]map[string]bool
@@ -107,7 +111,8 @@ func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] 
 
 func randomPrefix(rng *rand.Rand) ip_types.Prefix {
 	s := pick(rng, []string{
-		"198.18.0.0/24", "198.18.0.9/24", "198.18.0.0/16", "198.18.0.7/32", "10.0.1.2/32", "10.0.1.0/24", "0.0.0.0/0", "10.0.2.1/32",
+		"198.18.0.0/24", "198.18.0.9/24", "198.18.0.0/16", "198.18.0.7/32", "10.0.1.2/32",
+		"10.0.1.0/24", "0.0.0.0/0", "10.0.2.1/32",
 		"2001:db8::/64", "2001:db8::9/64", "2001:db8::7/128", "fd00:1::2/128", "::/0",
 	})
 	p, err := ip_types.ParsePrefix(s)
@@ -117,18 +122,24 @@ func randomPrefix(rng *rand.Rand) ip_types.Prefix {
 	return p
 }
 
-// randomRequest is what the agent may send, and what it may send by mistake: whole path sets, replaced or deleted.
+// randomRequest is what the agent may send, and what it may send by mistake: whole path sets,
+// replaced or deleted.
 func randomRequest(rng *rand.Rand) *ip.IPRouteAddDelV2 {
 	r := &ip.IPRouteAddDelV2{IsAdd: rng.IntN(3) > 0}
-	r.Route.Prefix, r.Route.TableID, r.Route.Src = randomPrefix(rng), pick(rng, tables), uint8(rng.IntN(1+len(walkers)))
+	r.Route.Prefix, r.Route.TableID, r.Route.Src = randomPrefix(rng), pick(rng, tables),
+		uint8(rng.IntN(1+len(walkers)))
 	if rng.IntN(40) == 0 {
 		r.Route.Prefix.Len = 200 // lookups do not check that: VPP would crash
 	}
 	if rng.IntN(4) == 0 {
-		p := fib_types.FibPath{SwIfIndex: ^uint32(0), Weight: 1, Type: fib_types.FIB_API_PATH_TYPE_DROP}
-		// VPP crashes on the other two outside table 0 and, where they cover a recursive next hop, under its API source.
+		p := fib_types.FibPath{SwIfIndex: ^uint32(0), Weight: 1,
+			Type: fib_types.FIB_API_PATH_TYPE_DROP}
+		// VPP crashes on the other two outside table 0 and, where they cover a recursive next hop,
+		// under its API source.
 		if r.Route.TableID == 0 && r.Route.Src != 0 {
-			p.Type = pick(rng, []fib_types.FibPathType{p.Type, fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH, fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT})
+			p.Type = pick(rng, []fib_types.FibPathType{p.Type,
+				fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH,
+				fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT})
 		}
 		if r.Route.Prefix.Address.Af == ip_types.ADDRESS_IP6 {
 			p.Proto = fib_types.FIB_API_PATH_NH_PROTO_IP6
@@ -144,19 +155,22 @@ func randomRequest(rng *rand.Rand) *ip.IPRouteAddDelV2 {
 }
 
 func randomPath(rng *rand.Rand, recursive bool) fib_types.FibPath {
-	next := netip.MustParseAddr(pick(rng, []string{"10.0.1.2", "10.0.1.3", "10.0.2.2", "198.18.0.7", "192.0.2.1", "fd00:1::2", "2001:db8::7", "2001:db8:1::1"}))
+	next := netip.MustParseAddr(pick(rng, []string{"10.0.1.2", "10.0.1.3", "10.0.2.2", "198.18.0.7",
+		"192.0.2.1", "fd00:1::2", "2001:db8::7", "2001:db8:1::1"}))
 	p := fib_types.FibPath{
 		SwIfIndex: pick(rng, []uint32{1, 1, 1, 2, 2, 99}), TableID: pick(rng, tables),
 		Weight: uint8(rng.IntN(4)), Preference: uint8(rng.IntN(2)),
 	}
 	if recursive && rng.IntN(3) == 0 {
-		// Only under one source, and only to neighbours in subnets that no route of the walk covers: VPP 25.10 crashes when recursive
-		// routes of two sources at one prefix change, and under churn of routes that resolve through each other.
+		// Only under one source, and only to neighbours in subnets that no route of the walk
+		// covers: VPP 25.10 crashes when recursive routes of two sources at one prefix change, and
+		// under churn of routes that resolve through each other.
 		next = netip.MustParseAddr(pick(rng, []string{"10.0.2.2", "10.0.2.3", "fd00:2::2"}))
 		p.SwIfIndex, p.TableID = ^uint32(0), pick(rng, []uint32{0, 0, 0, missingTable})
 	}
 	if next.Is6() {
-		p.Proto, p.Nh.Address = fib_types.FIB_API_PATH_NH_PROTO_IP6, ip_types.AddressUnionIP6(next.As16())
+		p.Proto, p.Nh.Address = fib_types.FIB_API_PATH_NH_PROTO_IP6,
+			ip_types.AddressUnionIP6(next.As16())
 	} else {
 		p.Nh.Address = ip_types.AddressUnionIP4(next.As4())
 	}
@@ -175,7 +189,8 @@ func describe(r ip.IPRouteV2, own []uint8) string {
 	var paths []string
 	for _, p := range r.Paths {
 		paths = append(paths, fmt.Sprintf("[%s %d %x if %d table %d weight %d preference %d]",
-			p.Type, p.Proto, p.Nh.Address.XXX_UnionData, int32(p.SwIfIndex), p.TableID, p.Weight, p.Preference))
+			p.Type, p.Proto, p.Nh.Address.XXX_UnionData, int32(p.SwIfIndex), p.TableID, p.Weight,
+			p.Preference))
 	}
 	slices.Sort(paths)
 	return fmt.Sprintf("%s table %d %s %v", r.Prefix, r.TableID, src, paths)
@@ -186,7 +201,8 @@ func dumpAll(t *testing.T, c api.Connection, own []uint8) map[string]bool {
 	all := map[string]bool{}
 	for _, table := range []uint32{0, otherTable} {
 		for _, six := range []bool{false, true} {
-			stream, err := ip.NewServiceClient(c).IPRouteV2Dump(t.Context(), &ip.IPRouteV2Dump{Table: ip.IPTable{TableID: table, IsIP6: six}})
+			stream, err := ip.NewServiceClient(c).IPRouteV2Dump(t.Context(),
+				&ip.IPRouteV2Dump{Table: ip.IPTable{TableID: table, IsIP6: six}})
 			check(t, err)
 			for {
 				d, err := stream.Recv()

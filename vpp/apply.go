@@ -14,8 +14,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Apply is fib.Dataplane's. Requests are pipelined: up to Config.Window of them are on the way at a time, gathered into large
-// writes. A put replaces the route's whole path set in one step of VPP's forwarding.
+// Apply implements fib.Dataplane. It pipelines requests, up to Config.Window at a time, in large
+// writes. A put atomically replaces the route's whole path set in VPP.
 func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error {
 	l, err := v.current()
 	if err != nil {
@@ -30,8 +30,9 @@ func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err er
 	return nil
 }
 
-// pipeline carries out ops, whatever is there.
-func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i int, err error)) error {
+// pipeline executes ops in order.
+func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
+	done func(i int, err error)) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -65,10 +66,12 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 		buf = buf[:0]
 		return err
 	}
-	// settle sends what is gathered, with a ping behind it to show what VPP dropped, and waits until at most left are on the way.
+	// settle flushes, with a ping to reveal requests that VPP dropped, and waits until at most left
+	// requests are outstanding.
 	settle := func(left int) error {
 		var err error
-		if buf, err = l.conn.frame(buf, l.conn.pingID, s.context(len(sent)), &memclnt.ControlPing{}); err != nil {
+		if buf, err = l.conn.frame(buf, l.conn.pingID, s.context(len(sent)),
+			&memclnt.ControlPing{}); err != nil {
 			return err
 		}
 		if err := flush(); err != nil {
@@ -94,7 +97,8 @@ func (v *VPP) pipeline(ctx context.Context, l *life, ops []route.Op, done func(i
 				return err
 			}
 		}
-		// Half of a full window must come back before more is sent: single replies would make single writes.
+		// Wait for half of a full window before sending more: single replies would cause single
+		// writes.
 		if len(sent)-acked >= v.cfg.Window {
 			if err := settle(v.cfg.Window / 2); err != nil {
 				return err
@@ -111,13 +115,14 @@ func verb(op route.Op) string {
 	return "put"
 }
 
-// outcome is what VPP's return value says about op.
-func (v *VPP) outcome(l *life, op route.Op, retval apiError) error {
+// outcome interprets VPP's return value for op.
+func (v *VPP) outcome(l *session, op route.Op, retval apiError) error {
 	if retval == 0 {
 		return nil
 	}
 	if retval == noSuchFIB {
-		delete(l.tables, tableOfKey(op.Route.Key)) // or it is the table of a path: then this does no harm
+		// or it is the table of a path, which is harmless
+		delete(l.tables, tableOfKey(op.Route.Key))
 		if op.Delete {
 			return nil // with the table the route is gone
 		}
@@ -126,21 +131,24 @@ func (v *VPP) outcome(l *life, op route.Op, retval apiError) error {
 	return fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, retval)
 }
 
-// encodeOp returns the request for op. A delete without multipath takes away all that our source has at the prefix, and
-// nothing of other sources; paths would be ignored.
-func encodeOp(op route.Op, src uint8, paths []fib_types.FibPath, index func(string) (uint32, bool)) (ip.IPRouteAddDelV2, []fib_types.FibPath, error) {
+// encodeOp returns the request for op. A delete without multipath removes everything of our source
+// at the prefix, and nothing of other sources; it ignores paths.
+func encodeOp(op route.Op, src uint8, paths []fib_types.FibPath,
+	index func(string) (uint32, bool)) (ip.IPRouteAddDelV2, []fib_types.FibPath, error) {
 	if op.Delete {
 		prefix, ok := route.Normalize(op.Route.Prefix)
 		if !ok {
-			return ip.IPRouteAddDelV2{}, paths, fmt.Errorf("prefix %s is not valid", op.Route.Prefix)
+			return ip.IPRouteAddDelV2{}, paths,
+				fmt.Errorf("prefix %s is not valid", op.Route.Prefix)
 		}
-		return ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: op.Route.Table, Prefix: encodePrefix(prefix), Src: src}}, paths, nil
+		return ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: op.Route.Table,
+			Prefix: encodePrefix(prefix), Src: src}}, paths, nil
 	}
 	r, err := encodeRoute(op.Route, src, paths, index)
 	return ip.IPRouteAddDelV2{IsAdd: true, Route: r}, r.Paths, err
 }
 
-// stream gathers the replies to requests that are numbered from 0 and answered in that order.
+// stream collects the replies to requests that are numbered from 0 and answered in order.
 type stream struct {
 	conn    *conn
 	number  uint32 // of the call
@@ -156,7 +164,7 @@ type stream struct {
 	broken  error   // replies do not belong to requests any more
 }
 
-func newStream(l *life) (*stream, error) {
+func newStream(l *session) (*stream, error) {
 	var request, reply api.Message = (*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil)
 	s := &stream{conn: l.conn, wake: make(chan struct{}, 1)}
 	for m, id := range map[api.Message]*uint16{request: &s.id, reply: &s.replyID} {
@@ -169,7 +177,7 @@ func newStream(l *life) (*stream, error) {
 	return s, nil
 }
 
-// end: replies that still come are nobody's.
+// end: later replies are dropped.
 func (s *stream) end() {
 	s.conn.forget(s.number)
 	s.mu.Lock()
@@ -178,11 +186,11 @@ func (s *stream) end() {
 	s.noteAwaited()
 }
 
-// context of the n-th request, and of a ping behind n requests. Of n the lower bits are enough: the window is smaller than
-// what they count.
+// context of the n-th request, and of a ping after n requests. The lower bits of n suffice: the
+// window is smaller.
 func (s *stream) context(n int) uint32 { return s.number<<seqBits | uint32(n)&seqMask }
 
-// reply is the handler.
+// reply handles a reply, on the reader.
 func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	s.mu.Lock()
 	switch inOrder := seq == uint32(s.arrived)&seqMask; {
@@ -205,8 +213,8 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	}
 }
 
-// wait returns once want replies have arrived in all, or no more will come and why, with the retvals since the last call. When replies are
-// missing the connection is given up: its order cannot be trusted.
+// wait waits for want replies in all, or for the end of the stream, and returns the retvals since
+// the last call. Missing replies end the connection: its order cannot be trusted.
 func (s *stream) wait(ctx context.Context, want int) ([]int32, error) {
 	for {
 		retvals, enough, err := s.take(want)
@@ -229,7 +237,7 @@ func (s *stream) wait(ctx context.Context, want int) ([]int32, error) {
 	}
 }
 
-// take returns what has arrived, if that is enough or all there will be.
+// take returns the replies received, if there are enough or no more will come.
 func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +249,8 @@ func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
 	return retvals, true, s.broken
 }
 
-// noteAwaited tells the reader how many of the replies that are waited for are still to come, and returns that. It needs s.mu.
+// noteAwaited tells the reader how many awaited replies are outstanding, and returns the number.
+// The caller holds s.mu.
 func (s *stream) noteAwaited() int {
 	n := max(s.want-s.arrived, 0)
 	if s.broken != nil {

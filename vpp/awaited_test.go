@@ -79,7 +79,9 @@ func TestSendBufferHoldsAWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := 0
-	if err := raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if want := 2 * min(sendBuffer, most); err != nil || size < want {

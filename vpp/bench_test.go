@@ -16,8 +16,9 @@ import (
 	"vpp-route-agent/vpp"
 )
 
-// BenchmarkProgram adds and deletes host routes on a real VPP: this package, GoVPP's stream with a bounded window, and one call
-// per route. Report in routes per second; run with -benchtime 100000x or so.
+// BenchmarkProgram adds and deletes host routes on a real VPP: this package, GoVPP's stream with a
+// bounded window, and one call per route. Report in routes per second; run with -benchtime 100000x
+// or so.
 func BenchmarkProgram(b *testing.B) {
 	r := startVPP(b)
 	a := runAgent(b, vpp.Config{Socket: r.path("api.sock")})
@@ -28,14 +29,17 @@ func BenchmarkProgram(b *testing.B) {
 	plain, err := core.Connect(socketclient.NewVppClient(r.path("api.sock")))
 	check(b, err)
 	defer plain.Disconnect()
-	programs["govpp stream"] = func(b *testing.B, ops []route.Op) { throughStream(b, plain, ops, 256) }
+	programs["govpp stream"] = func(b *testing.B, ops []route.Op) {
+		throughStream(b, plain, ops, 256)
+	}
 	programs["govpp calls"] = func(b *testing.B, ops []route.Op) {
 		for _, op := range ops {
 			_, err := ip.NewServiceClient(plain).IPRouteAddDelV2(b.Context(), message(op))
 			check(b, err)
 		}
 	}
-	throughStream(b, plain, hostRoutes(100_000), 256) // VPP's pools grow before the first one is measured
+	// VPP's pools grow before the first one is measured
+	throughStream(b, plain, hostRoutes(100_000), 256)
 	for _, name := range []string{"agent", "govpp stream", "govpp calls"} {
 		program := programs[name]
 		b.Run(name, func(b *testing.B) {
@@ -57,7 +61,8 @@ func BenchmarkProgram(b *testing.B) {
 // message is op, of a route over the first interface, under the API source.
 func message(op route.Op) *ip.IPRouteAddDelV2 {
 	m := &ip.IPRouteAddDelV2{IsAdd: !op.Delete}
-	m.Route.Prefix = ip_types.Prefix{Len: uint8(op.Route.Prefix.Bits()), Address: ip_types.Address{Un: ip_types.AddressUnionIP4(op.Route.Prefix.Addr().As4())}}
+	m.Route.Prefix = ip_types.Prefix{Len: uint8(op.Route.Prefix.Bits()),
+		Address: ip_types.Address{Un: ip_types.AddressUnionIP4(op.Route.Prefix.Addr().As4())}}
 	if m.IsAdd {
 		p := fib_types.FibPath{SwIfIndex: 1, Weight: 1}
 		p.Nh.Address = ip_types.AddressUnionIP4(op.Route.Paths[0].NextHop.As4())
@@ -67,7 +72,8 @@ func message(op route.Op) *ip.IPRouteAddDelV2 {
 }
 
 func throughStream(b *testing.B, c *core.Connection, ops []route.Op, window int) {
-	s, err := c.NewStream(context.Background(), core.WithReplySize(window), core.WithRequestSize(window))
+	s, err := c.NewStream(context.Background(), core.WithReplySize(window),
+		core.WithRequestSize(window))
 	check(b, err)
 	defer s.Close()
 	receive := func() {

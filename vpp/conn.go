@@ -20,52 +20,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On VPP's API socket each message stands behind a header of 16 bytes, of which bytes 8 to 11 are the message's length and the rest
-// means nothing to the other side (VPP: src/vlibmemory/socket_api.c). A request begins with its id, the client's index and a
-// context that VPP copies into every reply; a reply with its id and that context; an event with its id, index and pid.
+// On the API socket each message follows a header of 16 bytes, whose bytes 8 to 11 are its length
+// (src/vlibmemory/socket_api.c). A request begins with message id, client index and a context,
+// which VPP copies into every reply. A reply begins with id and context, an event with id, index
+// and pid.
 const (
 	headerLen     = 16
 	requestPrefix = 10
 	replyPrefix   = 6
 
-	// createID is the one message id that is fixed, for the message that fetches all others (src/vlibmemory/memclnt.api).
+	// createID is the only fixed message id. Its message fetches all others
+	// (src/vlibmemory/memclnt.api).
 	createID = 15
 
-	// maxMessage bounds what we take for a message; the largest real one, the message table, has about 200 KB.
+	// maxMessage bounds a message. The largest real one, the message table, has about 200 KB.
 	maxMessage = 16 << 20
 
-	// writeSize is how much is gathered for one write: beyond 64 KiB nothing is gained.
+	// writeSize is the size of one write. More than 64 KiB gains nothing.
 	writeSize = 64 << 10
-	// firstWrite is how much is gathered for the first one, after which VPP has something to do while the next is made: as much as VPP reads
-	// at a time.
+	// firstWrite is the size of the first write, as much as VPP reads at a time. VPP works on it
+	// while we encode the next.
 	firstWrite = 4 << 10
 
-	// sendBuffer, which Linux doubles, holds a whole window of requests with one path each, so that who writes them is not woken in the middle
-	// of a write.
+	// sendBuffer, which Linux doubles, holds a whole window of requests with one path each, so that
+	// the writer does not block in the middle of a write.
 	sendBuffer = 1 << 20
-	// While a pipeline waits for manyReplies or more, the reader takes them in after a pause of gatherTime, to which Linux adds its timer slack,
-	// instead of each for itself: VPP sends every reply by a system call of its own, 30 bytes long, 4 or 5 µs after the one before. The pause
-	// must stay well below the millisecond after which some 280 of them fill VPP's own send buffer.
+	// While a pipeline awaits manyReplies or more, the reader pauses for gatherTime (plus Linux'
+	// timer slack) to read many at once: VPP sends each reply of 30 bytes by its own system call,
+	// every 4 or 5 µs. After a millisecond some 280 of them would fill VPP's send buffer.
 	manyReplies = 256
 	gatherTime  = 50 * time.Microsecond
 
-	// A context is the number of a call in the upper bits and the running number of a request within it in the lower ones.
+	// A context has the number of a call in its upper bits and that of a request in the lower ones.
 	seqBits = 12
 	seqMask = 1<<seqBits - 1
 )
 
-// conn is one connection to VPP's binary API, for one life of the connection: it never reconnects. GoVPP's own core is not used:
-// it drops replies when a receiver is slow, writes each message with a system call of its own, and notices the end of VPP
-// by a missed ping, not by the end of the stream.
+// conn is one connection to VPP's binary API. It never reconnects. GoVPP's own core is not used: it
+// drops replies when a receiver is slow, writes each message by a system call, and detects the end
+// of VPP by a missed ping instead of the end of the stream.
 //
-// VPP answers the messages of one connection strictly in order. So a call ends with a control ping: what has no reply when
-// the ping's reply arrives was dropped by VPP, and no timer is needed to find out. That VPP is silent as a whole shows the
-// reader: Run pings often enough that something must arrive within the reply time-out.
+// VPP answers the messages of a connection strictly in order. A call therefore ends with a control
+// ping: VPP has dropped every request without a reply by then. The reader detects a VPP that hangs,
+// since Run pings often enough for a reply within the time-out.
 type conn struct {
 	nc      net.Conn
 	timeout time.Duration
 	index   uint32            // the cookie that VPP wants to see in each request
-	ids     map[string]uint16 // name_crc → id, of this life of VPP
+	ids     map[string]uint16 // name_crc → id, of this generation of VPP
 
 	pingID, pingReplyID uint16
 
@@ -83,10 +85,10 @@ type conn struct {
 	done  chan struct{} // closed when the reader has returned
 }
 
-// handler takes a reply of one call. It runs on the reader, must not block and may keep nothing of msg.
+// handler handles a reply on the reader. It must not block, nor keep any part of msg.
 type handler func(seq uint32, id uint16, msg []byte)
 
-// dial connects and fetches the table of messages.
+// dial connects and fetches the message table.
 func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -114,13 +116,14 @@ func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn,
 	return c, nil
 }
 
-// growSendBuffer sets the send buffer to sendBuffer: beyond the limit net.core.wmem_max where we may, else up to it. A smaller one is slower,
-// no more.
+// setSendBuffer sets the send buffer, within net.core.wmem_max without privileges. A smaller one is
+// only slower.
 func growSendBuffer(nc *net.UnixConn) {
 	forced := false
 	if raw, err := nc.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
-			forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer) == nil
+			forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+				sendBuffer) == nil
 		})
 	}
 	if !forced {
@@ -139,8 +142,8 @@ func newConn(nc net.Conn, timeout time.Duration) *conn {
 	}
 }
 
-// greeting is the frame that a client sends first. sockclnt_create has a prefix of its own: id and context, no client index. GoVPP models
-// that by calling it a reply.
+// greeting is the first frame of a client. sockclnt_create has id and context but no client index,
+// which GoVPP models as a reply.
 func greeting(name string) ([]byte, error) {
 	buf, err := codec.EncodeMsg(&memclnt.SockclntCreate{Name: name}, createID)
 	if err != nil {
@@ -184,7 +187,7 @@ func (c *conn) handshake(r *bufio.Reader, name string) error {
 	return nil
 }
 
-// id returns this VPP's number for the kind of message that m is, in exactly the form that we know.
+// id returns VPP's id of a message that has exactly our form.
 func (c *conn) id(m api.Message) (uint16, bool) {
 	id, ok := c.ids[messageName(m)]
 	return id, ok
@@ -192,7 +195,7 @@ func (c *conn) id(m api.Message) (uint16, bool) {
 
 func messageName(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }
 
-// missing returns which of msgs this VPP lacks or has in another form.
+// missing returns which of msgs VPP lacks or has in another form.
 func (c *conn) missing(msgs []api.Message) []string {
 	var names []string
 	for _, m := range msgs {
@@ -203,7 +206,7 @@ func (c *conn) missing(msgs []api.Message) []string {
 	return names
 }
 
-// silence is the reader's view of the socket: a read that takes longer than the reply time-out means that VPP hangs.
+// silence reads from the socket. A read that exceeds the reply time-out means that VPP hangs.
 type silence struct{ c *conn }
 
 func (s silence) Read(p []byte) (int, error) {
@@ -219,7 +222,7 @@ func (s silence) Read(p []byte) (int, error) {
 
 func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(silence{c}, writeSize) }
 
-// readMessage returns the next message; it is valid until the next call.
+// readMessage returns the next message, which is valid until the next call.
 func readMessage(r *bufio.Reader) ([]byte, error) {
 	header, err := r.Peek(headerLen)
 	if err != nil {
@@ -265,19 +268,20 @@ func (c *conn) read(r *bufio.Reader) {
 	}
 }
 
-// readError says what the end of reading or writing means.
+// readError explains why reading or writing ended.
 func readError(err error, timeout time.Duration) error {
 	var n net.Error
 	switch {
 	case errors.As(err, &n) && n.Timeout():
 		return fmt.Errorf("VPP is silent for %s", timeout)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, syscall.ECONNRESET):
 		return errors.New("VPP closed the connection")
 	}
 	return err
 }
 
-// end closes the connection for the reason err; only the first one counts. Calls under way fail at once.
+// end closes the connection for a reason, of which the first counts. Pending calls fail at once.
 func (c *conn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,7 +299,7 @@ func (c *conn) close() {
 	<-c.done
 }
 
-// cause returns why the connection ended; call it after ended is closed.
+// cause returns why the connection ended. Call it after ended is closed.
 func (c *conn) cause() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +309,7 @@ func (c *conn) cause() error {
 func (c *conn) write(buf []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	// VPP stops reading only when it hangs: its replies never wait for us.
+	// VPP stops reading only if it hangs: its replies never block on us.
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return err
 	}
@@ -313,7 +317,8 @@ func (c *conn) write(buf []byte) error {
 	return err
 }
 
-// send writes gathered frames; an error ends the connection, for part of a message may be on the way.
+// send writes encoded frames. An error ends the connection, as part of a message may have been
+// sent.
 func (c *conn) send(buf []byte) error {
 	if err := c.write(buf); err != nil {
 		c.end(readError(err, c.timeout))
@@ -335,14 +340,14 @@ func (c *conn) open(h handler) uint32 {
 	}
 }
 
-// forget ends a call: replies that still come are dropped.
+// forget ends a call: later replies to it are dropped.
 func (c *conn) forget(call uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, call)
 }
 
-// onEvent has f called, on the reader, with each event of the kind of m. f keeps nothing of msg.
+// onEvent registers f for events of the kind of m. f runs on the reader and keeps nothing of msg.
 func (c *conn) onEvent(m api.Message, f func(msg []byte)) {
 	id, ok := c.id(m)
 	if !ok {
@@ -369,15 +374,16 @@ func (c *conn) frame(buf []byte, id uint16, context uint32, m codec.Marshaler) (
 	return buf, nil
 }
 
-// request is a message that the generated code can write.
+// request is a message that the generated code can encode.
 type request interface {
 	api.Message
 	codec.Marshaler
 }
 
-// call sends reqs and waits for the replies to all of them; each is called on the reader with the number of the request.
-// It returns the process id that VPP's control ping tells.
-func (c *conn) call(ctx context.Context, reqs []request, each func(i int, id uint16, msg []byte) error) (pid uint32, err error) {
+// call sends reqs and waits for all replies; each is called on the reader with the request's
+// number. It returns the process id from VPP's control ping.
+func (c *conn) call(ctx context.Context, reqs []request,
+	each func(i int, id uint16, msg []byte) error) (pid uint32, err error) {
 	if len(reqs) > seqMask {
 		panic("vpp: too many requests in one call")
 	}
@@ -416,7 +422,8 @@ func (c *conn) call(ctx context.Context, reqs []request, each func(i int, id uin
 			return 0, err
 		}
 	}
-	if buf, err = c.frame(buf, c.pingID, number<<seqBits|uint32(len(reqs)), &memclnt.ControlPing{}); err != nil {
+	if buf, err = c.frame(buf, c.pingID, number<<seqBits|uint32(len(reqs)),
+		&memclnt.ControlPing{}); err != nil {
 		return 0, err
 	}
 	if err := c.send(buf); err != nil {
@@ -432,10 +439,10 @@ func (c *conn) call(ctx context.Context, reqs []request, each func(i int, id uin
 	}
 }
 
-// ping asks for a sign of life.
+// ping checks that VPP answers.
 func (c *conn) ping(ctx context.Context) (pid uint32, err error) { return c.call(ctx, nil, nil) }
 
-// ask sends one request that has one reply.
+// ask sends a request that has one reply.
 func ask[R any, P interface {
 	*R
 	api.Message
@@ -444,7 +451,7 @@ func ask[R any, P interface {
 	err := dump(ctx, c, []request{req}, func(_ int, r P) { replies = append(replies, *r) })
 	if err != nil {
 		var none R
-		return none, err // the reader may still be at it
+		return none, err // the reader may still be in the handler
 	}
 	if len(replies) != 1 {
 		var none R
@@ -453,8 +460,8 @@ func ask[R any, P interface {
 	return replies[0], nil
 }
 
-// dump sends requests that have any number of replies of one kind, and calls each for every one of them, on the reader. After
-// an error each may still be running: the caller must not look at what it gathers.
+// dump sends requests with any number of replies of one kind, and calls each for every reply, on
+// the reader. After an error each may still run: the caller must not read what it collects.
 func dump[R any, P interface {
 	*R
 	api.Message

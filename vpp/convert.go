@@ -13,15 +13,18 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// noInterface is VPP's ~0: a path without interface.
+// noInterface is VPP's ~0: a path without an interface.
 const noInterface = math.MaxUint32
 
-// maxPaths is what the 8-bit n_paths can count.
+// maxPaths is the limit of the 8-bit n_paths.
 const maxPaths = 255
 
-// encodeRoute turns r into VPP's form, under FIB source src; paths is room for its paths. index finds an interface by name.
-func encodeRoute(r route.Route, src uint8, paths []fib_types.FibPath, index func(string) (uint32, bool)) (ip.IPRouteV2, error) {
-	prefix, ok := route.Normalize(r.Prefix) // VPP keeps host bits as they come and shows them to everybody
+// encodeRoute converts r for FIB source src; it stores the paths in paths. index finds an interface
+// by name.
+func encodeRoute(r route.Route, src uint8, paths []fib_types.FibPath,
+	index func(string) (uint32, bool)) (ip.IPRouteV2, error) {
+	// VPP keeps host bits and shows them
+	prefix, ok := route.Normalize(r.Prefix)
 	if !ok {
 		return ip.IPRouteV2{}, fmt.Errorf("prefix %s is not valid", r.Prefix)
 	}
@@ -32,11 +35,13 @@ func encodeRoute(r route.Route, src uint8, paths []fib_types.FibPath, index func
 			return out, fmt.Errorf("VPP has no kind of route %s", r.Kind)
 		}
 		if r.Kind != route.Drop && r.Table != 0 {
-			// fib_api_path_decode leaves such a path on sw_if_index 0, which is in table 0: VPP takes it for attached across tables and
-			// dies looking for the interface (seen with 25.10; fib_entry_post_flag_update_actions).
+			// fib_api_path_decode leaves such a path on sw_if_index 0, which is in table 0. VPP
+			// then takes it for attached across tables and crashes (seen with 25.10,
+			// fib_entry_post_flag_update_actions).
 			return out, fmt.Errorf("VPP crashes on %s outside table 0: not sent, use drop", r.Kind)
 		}
-		out.Paths = append(paths, fib_types.FibPath{SwIfIndex: noInterface, Type: kind, Proto: protocol(prefix.Addr()), Weight: 1})
+		out.Paths = append(paths, fib_types.FibPath{SwIfIndex: noInterface, Type: kind,
+			Proto: protocol(prefix.Addr()), Weight: 1})
 		return out, nil
 	}
 	if len(r.Paths) == 0 {
@@ -62,7 +67,8 @@ var pathTypes = map[route.Kind]fib_types.FibPathType{
 	route.Prohibit:    fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT,
 }
 
-func encodePath(p route.Path, prefix netip.Prefix, index func(string) (uint32, bool)) (fib_types.FibPath, error) {
+func encodePath(p route.Path, prefix netip.Prefix,
+	index func(string) (uint32, bool)) (fib_types.FibPath, error) {
 	out := fib_types.FibPath{
 		SwIfIndex:  noInterface,
 		Weight:     max(p.Weight, 1),
@@ -88,7 +94,7 @@ func encodePath(p route.Path, prefix netip.Prefix, index func(string) (uint32, b
 	return out, nil
 }
 
-// decodeRoute turns what VPP shows into our form; name gives an interface's name.
+// decodeRoute converts VPP's route; name returns an interface's name.
 func decodeRoute(in ip.IPRouteV2, name func(uint32) string) (route.Route, error) {
 	prefix, err := decodePrefix(in.Prefix)
 	if err != nil {
@@ -109,8 +115,8 @@ func decodeRoute(in ip.IPRouteV2, name func(uint32) string) (route.Route, error)
 			paths = append(paths, decodePath(p, prefix, name))
 		}
 	}
-	// A path that VPP turned into a drop (a next hop that is the route itself) takes nothing from the others. Paths of kinds that
-	// we never write are left out: the route then differs from whatever is wanted, and is written again.
+	// Skip a path that VPP turned into a drop (a route that is its own next hop), and kinds that we
+	// never write: the route then differs from any desired one and is written again.
 	if len(paths) > 0 {
 		kind = route.Via
 	}
@@ -120,7 +126,8 @@ func decodeRoute(in ip.IPRouteV2, name func(uint32) string) (route.Route, error)
 
 func decodePath(p fib_types.FibPath, prefix netip.Prefix, name func(uint32) string) route.Path {
 	out := route.Path{Weight: p.Weight, Preference: p.Preference}
-	if a := decodeUnion(p.Nh.Address, p.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6); !a.IsUnspecified() {
+	if a := decodeUnion(p.Nh.Address,
+		p.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6); !a.IsUnspecified() {
 		out.NextHop = a
 	}
 	if p.SwIfIndex == noInterface {
@@ -128,7 +135,8 @@ func decodePath(p fib_types.FibPath, prefix netip.Prefix, name func(uint32) stri
 		return out
 	}
 	out.Interface = name(p.SwIfIndex)
-	// VPP writes the destination itself as next hop of a host route to an interface (fib_table_route_path_fixup).
+	// VPP makes the destination the next hop of a host route to an interface
+	// (fib_table_route_path_fixup).
 	if prefix.IsSingleIP() && out.NextHop == prefix.Addr() {
 		out.NextHop = netip.Addr{}
 	}
@@ -161,8 +169,8 @@ func encodePrefix(p netip.Prefix) ip_types.Prefix {
 	return ip_types.Prefix{Address: encodeAddress(p.Addr()), Len: uint8(p.Bits())}
 }
 
-// decodePrefix returns the masked prefix: VPP shows the host bits of whoever made the entry. An IPv4-mapped prefix in an IPv6 table is
-// not turned into the IPv4 prefix that route.Normalize makes of it: we never write one, and it must not be taken for ours in the other table.
+// decodePrefix masks the prefix: VPP keeps host bits. An IPv4-mapped prefix stays IPv6, unlike in
+// route.Normalize: we never write one, and it must not appear as ours in the IPv4 table.
 func decodePrefix(p ip_types.Prefix) (netip.Prefix, error) {
 	a := decodeUnion(p.Address.Un, p.Address.Af == ip_types.ADDRESS_IP6)
 	out, err := a.Prefix(int(p.Len))
@@ -172,7 +180,7 @@ func decodePrefix(p ip_types.Prefix) (netip.Prefix, error) {
 	return out, nil
 }
 
-// decodeInterfaceAddress keeps the host bits: they are the interface's own address.
+// decodeInterfaceAddress keeps the host bits, which are the interface's address.
 func decodeInterfaceAddress(p ip_types.AddressWithPrefix) (netip.Prefix, bool) {
 	a := decodeUnion(p.Address.Un, p.Address.Af == ip_types.ADDRESS_IP6)
 	out := netip.PrefixFrom(a, int(p.Len))

@@ -12,8 +12,10 @@ import (
 )
 
 var testLinks = [2]dataplanetest.Interface{
-	{Name: "loop0", V4: netip.MustParsePrefix("10.0.1.1/24"), V6: netip.MustParsePrefix("fd00:1::1/64")},
-	{Name: "loop1", V4: netip.MustParsePrefix("10.0.2.1/24"), V6: netip.MustParsePrefix("fd00:2::1/64")},
+	{Name: "loop0", V4: netip.MustParsePrefix("10.0.1.1/24"),
+		V6: netip.MustParsePrefix("fd00:1::1/64")},
+	{Name: "loop1", V4: netip.MustParsePrefix("10.0.2.1/24"),
+		V6: netip.MustParsePrefix("fd00:2::1/64")},
 }
 
 // newServer is an in-memory VPP with two interfaces and one more table.

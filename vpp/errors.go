@@ -2,10 +2,10 @@ package vpp
 
 import "fmt"
 
-// apiError is a return value of VPP. GoVPP has a list of its own, of an older VPP: there -52 is another error.
+// apiError is a return value of VPP. GoVPP's list is that of an older VPP, where -52 differs.
 type apiError int32
 
-// The return values that matter here, by VPP 25.10's src/vnet/error.h.
+// The return values used here (VPP 25.10, src/vnet/error.h).
 const (
 	noSuchInterface apiError = -2
 	noSuchFIB       apiError = -3
@@ -30,7 +30,7 @@ var apiErrorNames = map[apiError]string{
 	-171:             "invalid prefix length",
 }
 
-// name is for metrics: there are not many.
+// name is a label for metrics.
 func (e apiError) name() string {
 	if name, ok := apiErrorNames[e]; ok {
 		return name
@@ -45,7 +45,7 @@ func (e apiError) Error() string {
 	return e.name()
 }
 
-// vppError returns the error that a return value stands for; 0 is none.
+// vppError returns the error of a return value, nil for 0.
 func vppError(retval int32) error {
 	if retval == 0 {
 		return nil

@@ -75,8 +75,9 @@ func hostRoutes(n int) []route.Op {
 	a := netip.MustParseAddr("198.18.0.0")
 	for i := range ops {
 		ops[i].Route = route.Route{
-			Key:   route.Key{Prefix: netip.PrefixFrom(a, 32)},
-			Paths: []route.Path{{NextHop: netip.MustParseAddr("10.0.1.2"), Interface: "loop0", Weight: 1}},
+			Key: route.Key{Prefix: netip.PrefixFrom(a, 32)},
+			Paths: []route.Path{{NextHop: netip.MustParseAddr("10.0.1.2"), Interface: "loop0",
+				Weight: 1}},
 		}
 		a = a.Next()
 	}
@@ -102,7 +103,8 @@ func TestRefusedOpsNameVPPsError(t *testing.T) {
 	})
 	_, errs, err := a.apply(hostRoutes(3)...)
 	check(t, errors.Join(err, errs[0], errs[2]))
-	if got, want := fmt.Sprint(errs[1]), "vpp: put 198.18.0.1/32: invalid prefix length (VPP error -171)"; got != want {
+	if got, want := fmt.Sprint(errs[1]),
+		"vpp: put 198.18.0.1/32: invalid prefix length (VPP error -171)"; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
 	if got := len(s.Routes("vpp-route-agent")); got != 2 {
@@ -110,7 +112,8 @@ func TestRefusedOpsNameVPPsError(t *testing.T) {
 	}
 }
 
-// VPP drops what it cannot read and answers what comes behind: no later reply may be taken for the missing one.
+// VPP drops what it cannot read and answers what comes behind: no later reply may be taken for the
+// missing one.
 func TestDroppedRequestIsNoticed(t *testing.T) {
 	for name, c := range map[string]struct{ window, ops, dropped int }{
 		"first":            {1024, 5, 0},
@@ -206,7 +209,8 @@ func TestSlowVPPIsNotLost(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 2 * time.Second, Window: 16})
 	a.await(t, "connection", present)
-	s.Delay(10 * time.Millisecond) // 300 ops take half as long again as the time-out, but something always arrives
+	// 300 ops take half as long again as the time-out, but something always arrives
+	s.Delay(10 * time.Millisecond)
 	a.mustApply(t, hostRoutes(300)...)
 }
 
@@ -226,17 +230,20 @@ func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
 					t.Errorf("problem %q does not name %s", f.Problem, want)
 				}
 			}
-			if p := f.Preflight; p.Outcome != route.RefusedAPI || len(p.Lacks) != len(lacks) || !strings.HasPrefix(p.Lacks[0], slices.Min(lacks)) {
+			if p := f.Preflight; p.Outcome != route.RefusedAPI || len(p.Lacks) != len(lacks) ||
+				!strings.HasPrefix(p.Lacks[0], slices.Min(lacks)) {
 				t.Errorf("preflight %+v", p)
 			}
-			if _, err := a.Routes(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks") {
+			if _, err := a.Routes(t.Context()); err == nil ||
+				!strings.Contains(err.Error(), "lacks") {
 				t.Errorf("routes: %v", err)
 			}
 			if n := s.Requests("ip_route_add_del"); n != 0 {
 				t.Errorf("%d writes to the source that all share", n)
 			}
 			s.Lack()
-			if p := a.await(t, "connection", present).Preflight; p.Outcome != route.FullAPI || len(p.Lacks) != 0 {
+			if p := a.await(t, "connection", present).Preflight; p.Outcome != route.FullAPI ||
+				len(p.Lacks) != 0 {
 				t.Errorf("preflight %+v", p)
 			}
 		})
@@ -323,17 +330,20 @@ func TestNoSourceLeft(t *testing.T) {
 	}
 }
 
-// An operator's static route beats ours; ours is there all the same, unseen, and forwards when the other goes.
+// An operator's static route beats ours; ours is there all the same, unseen, and forwards when the
+// other goes.
 func TestHiddenRoute(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "connection", present)
 	op := hostRoutes(1)[0]
 	static := op.Route
-	static.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.2.9"), Interface: "loop1", Weight: 1}}
+	static.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.2.9"), Interface: "loop1",
+		Weight: 1}}
 	s.InjectForeignRoute("CLI", static)
 	a.mustApply(t, op)
-	if _, _, err := a.Lookup(t.Context(), op.Route.Key); !errors.Is(err, route.HiddenError{By: "CLI"}) {
+	if _, _, err := a.Lookup(t.Context(), op.Route.Key); !errors.Is(err,
+		route.HiddenError{By: "CLI"}) {
 		t.Errorf("lookup of a hidden route: %v", err)
 	}
 	s.RemoveForeignRoute("CLI", static.Key)
@@ -346,7 +356,8 @@ func TestHiddenRoute(t *testing.T) {
 	if _, ok, _ := a.Lookup(t.Context(), op.Route.Key); !ok {
 		t.Error("a neighbour entry hides our route")
 	}
-	// So is another agent's of the same priority, which came later; of a better one it is named although it came after us.
+	// So is another agent's of the same priority, which came later; of a better one it is named
+	// although it came after us.
 	for _, c := range []struct {
 		name     string
 		priority uint8
@@ -357,7 +368,8 @@ func TestHiddenRoute(t *testing.T) {
 		other.mustApply(t, op)
 		_, ok, err := a.Lookup(t.Context(), op.Route.Key)
 		var hidden route.HiddenError
-		if errors.As(err, &hidden); ok == c.hides || strings.HasPrefix(hidden.By, c.name+"@") != c.hides {
+		if errors.As(err, &hidden); ok == c.hides ||
+			strings.HasPrefix(hidden.By, c.name+"@") != c.hides {
 			t.Errorf("%s with priority %#x: lookup %t, %v", c.name, c.priority, ok, err)
 		}
 	}
@@ -373,42 +385,58 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		i, ok := f.Interface("tap7")
 		return ok && i.Up && len(i.Addresses) == 1
 	})
-	if name, p, ok := f.Connected(0, netip.MustParseAddr("10.0.3.9")); !ok || name != "tap7" || p != subnet.Masked() {
+	if name, p, ok := f.Connected(0, netip.MustParseAddr("10.0.3.9")); !ok || name != "tap7" ||
+		p != subnet.Masked() {
 		t.Errorf("connected: %s %s %t", name, p, ok)
 	}
 	s.SetLink("tap7", false)
-	a.await(t, "the interface down", func(f route.Facts) bool { i, _ := f.Interface("tap7"); return !i.Up })
+	a.await(t, "the interface down", func(f route.Facts) bool {
+		i, _ := f.Interface("tap7")
+		return !i.Up
+	})
 
 	through := hostRoutes(1)[0]
-	through.Route.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.3.2"), Interface: "tap7", Weight: 1}}
+	through.Route.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.3.2"), Interface: "tap7",
+		Weight: 1}}
 	a.mustApply(t, through)
 	s.RemoveInterface("tap7")
-	a.await(t, "the interface gone", func(f route.Facts) bool { _, ok := f.Interface("tap7"); return !ok })
-	if r, ok, err := a.Lookup(t.Context(), through.Route.Key); err != nil || !ok || r.SameForwarding(through.Route) {
+	a.await(t, "the interface gone", func(f route.Facts) bool {
+		_, ok := f.Interface("tap7")
+		return !ok
+	})
+	if r, ok, err := a.Lookup(t.Context(), through.Route.Key); err != nil || !ok ||
+		r.SameForwarding(through.Route) {
 		t.Errorf("route through an interface that is gone: %v, %t, %v", r, ok, err)
 	}
 	if got := s.AddInterface("tap8"); got != index {
 		t.Fatalf("index %d was not handed out again", index)
 	}
-	a.await(t, "the other interface", func(f route.Facts) bool { _, ok := f.Interface("tap8"); return ok })
+	a.await(t, "the other interface", func(f route.Facts) bool {
+		_, ok := f.Interface("tap8")
+		return ok
+	})
 	if _, errs, _ := a.apply(through); errs[0] == nil {
 		t.Error("a put through a name that is gone reached the interface that has its index now")
 	}
 }
 
-// An interface that goes and comes back at once, with the same name, index and address, has lost its routes all the same.
+// An interface that goes and comes back at once, with the same name, index and address, has lost
+// its routes all the same.
 func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	subnet := netip.MustParsePrefix("10.0.3.1/24")
 	index := s.AddInterface("tap7", subnet)
-	before := a.await(t, "the interface", func(f route.Facts) bool { i, ok := f.Interface("tap7"); return ok && len(i.Addresses) == 1 })
+	before := a.await(t, "the interface", func(f route.Facts) bool {
+		i, ok := f.Interface("tap7")
+		return ok && len(i.Addresses) == 1
+	})
 	s.RemoveInterface("tap7")
 	if again := s.AddInterface("tap7", subnet); again != index {
 		t.Fatalf("index %d, then %d: not the case that is meant", index, again)
 	}
 	was, _ := before.Interface("tap7")
-	a.await(t, "another life of the interface", func(f route.Facts) bool {
+	a.await(t, "another generation of the interface", func(f route.Facts) bool {
 		i, ok := f.Interface("tap7")
 		return ok && i.Index == was.Index && i.Life != was.Life
 	})
@@ -420,7 +448,10 @@ func TestInterfaceMadeAnewInAnotherTable(t *testing.T) {
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	subnet := netip.MustParsePrefix("10.0.3.1/24")
 	s.AddInterface("tap7", subnet)
-	before := a.await(t, "the interface", func(f route.Facts) bool { _, ok := f.Interface("tap7"); return ok })
+	before := a.await(t, "the interface", func(f route.Facts) bool {
+		_, ok := f.Interface("tap7")
+		return ok
+	})
 	s.Stall()
 	s.RemoveInterface("tap7")
 	s.AddInterface("tap7")
@@ -428,7 +459,10 @@ func TestInterfaceMadeAnewInAnotherTable(t *testing.T) {
 	s.AddAddress("tap7", subnet)
 	s.Continue()
 	was, _ := before.Interface("tap7")
-	f := a.await(t, "another life of the interface", func(f route.Facts) bool { i, _ := f.Interface("tap7"); return i.Life != was.Life })
+	f := a.await(t, "another generation of the interface", func(f route.Facts) bool {
+		i, _ := f.Interface("tap7")
+		return i.Life != was.Life
+	})
 	if i, _ := f.Interface("tap7"); i.Index != was.Index || i.Table != otherTable {
 		t.Errorf("was %+v, is %+v, want it in table %d", was, i, otherTable)
 	}
@@ -447,9 +481,13 @@ func TestInterfaceGoesWhileItIsRead(t *testing.T) {
 	})
 	s.AddInterface("tap7", netip.MustParsePrefix("10.0.3.1/24"))
 	s.AddInterface("tap8") // nothing is asked about this one
-	f := a.await(t, "the one that stays", func(f route.Facts) bool { _, ok := f.Interface("tap8"); return ok || absent(f) })
+	f := a.await(t, "the one that stays", func(f route.Facts) bool {
+		_, ok := f.Interface("tap8")
+		return ok || absent(f)
+	})
 	if i, ok := f.Interface("tap7"); ok || absent(f) || a.Stats().Connections != 1 {
-		t.Errorf("problem %q after %d connections; the one that is gone: %+v", f.Problem, a.Stats().Connections, i)
+		t.Errorf("problem %q after %d connections; the one that is gone: %+v", f.Problem,
+			a.Stats().Connections, i)
 	}
 }
 
@@ -460,7 +498,8 @@ func TestUnansweredQuestionForATableIsNoticed(t *testing.T) {
 	a.await(t, "connection", present)
 	s.Swallow(func(m api.Message) bool { _, ok := m.(*interfaces.SwInterfaceGetTable); return ok })
 	s.AddInterface("tap7", netip.MustParsePrefix("10.0.3.1/24"))
-	if f := a.await(t, "loss", absent); f.Problem != "read interfaces: VPP told the tables of 0 interfaces out of 1" {
+	if f := a.await(t, "loss", absent); f.Problem != "read interfaces: VPP told the tables of 0 "+
+		"interfaces out of 1" {
 		t.Errorf("problem %q", f.Problem)
 	}
 	s.Swallow(nil)
@@ -470,7 +509,8 @@ func TestUnansweredQuestionForATableIsNoticed(t *testing.T) {
 // VPP's own sources are others', whatever our source is called.
 func TestBuiltInSourceIsNeverAdopted(t *testing.T) {
 	s := newServer(t)
-	foreign := route.Route{Key: route.Key{Prefix: netip.MustParsePrefix("10.66.0.0/24")}, Kind: route.Drop}
+	foreign := route.Route{Key: route.Key{Prefix: netip.MustParsePrefix("10.66.0.0/24")},
+		Kind: route.Drop}
 	s.InjectForeignRoute("API", foreign)
 	a := runAgent(t, vpp.Config{Socket: s.Socket(), Source: "API"})
 	a.await(t, "connection", present)
@@ -492,7 +532,8 @@ func TestNewAddressIsSeenByPolling(t *testing.T) {
 	})
 }
 
-// VPP has no event for tables either, and moves only what has no addresses. One that had none for less than a poll looks as before.
+// VPP has no event for tables either, and moves only what has no addresses. One that had none for
+// less than a poll looks as before.
 func TestMoveToAnotherTableIsSeenByPolling(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -505,7 +546,10 @@ func TestMoveToAnotherTableIsSeenByPolling(t *testing.T) {
 	check(t, other.RemoveAddress(t.Context(), index, subnet))
 	s.Bind("tap7", otherTable)
 	s.AddAddress("tap7", subnet)
-	a.await(t, "the other table", func(f route.Facts) bool { i, _ := f.Interface("tap7"); return i.Table == otherTable })
+	a.await(t, "the other table", func(f route.Facts) bool {
+		i, _ := f.Interface("tap7")
+		return i.Table == otherTable
+	})
 }
 
 func TestRoutesOfOthersAreNeverWritten(t *testing.T) {
@@ -513,7 +557,8 @@ func TestRoutesOfOthersAreNeverWritten(t *testing.T) {
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "connection", present)
 	a.mustApply(t, hostRoutes(300)...)
-	for _, name := range []string{"ip_table_replace_begin", "ip_table_replace_end", "ip_table_flush", "ip_route_add_del", "ip_table_add_del", "ip_table_add_del_v2"} {
+	for _, name := range []string{"ip_table_replace_begin", "ip_table_replace_end",
+		"ip_table_flush", "ip_route_add_del", "ip_table_add_del", "ip_table_add_del_v2"} {
 		if n := s.Requests(name); n != 0 {
 			t.Errorf("%d times %s", n, name)
 		}
@@ -558,7 +603,8 @@ func TestServerDropsWhatItCannotRead(t *testing.T) {
 	defer nc.Close()
 	send := func(msg ...byte) {
 		t.Helper()
-		_, err := nc.Write(append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))), append(make([]byte, 4), msg...)...))
+		_, err := nc.Write(append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))),
+			append(make([]byte, 4), msg...)...))
 		check(t, err)
 	}
 	send()                                   // nothing at all
@@ -570,7 +616,8 @@ func TestServerDropsWhatItCannotRead(t *testing.T) {
 	reply := make([]byte, 16+6+(&memclnt.ControlPingReply{}).Size())
 	_, err = nc.Read(reply)
 	check(t, err)
-	if id, context := binary.BigEndian.Uint16(reply[16:]), binary.BigEndian.Uint32(reply[18:]); id != 24 || context != 77 {
+	if id, context := binary.BigEndian.Uint16(reply[16:]),
+		binary.BigEndian.Uint32(reply[18:]); id != 24 || context != 77 {
 		t.Errorf("reply %d to context %d", id, context)
 	}
 }

@@ -21,23 +21,30 @@ import (
 // fuzzPatience is far beyond what any call takes that is cut off.
 const fuzzPatience = 20 * time.Second
 
-// fuzzCalls are all that the package asks of VPP; each is given a connection whose other end says what the fuzzer wants.
-var fuzzCalls = []func(ctx context.Context, v *VPP, l *life){
-	func(_ context.Context, v *VPP, l *life) { l.conn.ping(context.Background()) },
-	func(ctx context.Context, v *VPP, l *life) { v.Routes(ctx) },
-	func(ctx context.Context, v *VPP, l *life) {
+// fuzzCalls are all that the package asks of VPP; each is given a connection whose other end says
+// what the fuzzer wants.
+var fuzzCalls = []func(ctx context.Context, v *VPP, l *session){
+	func(_ context.Context, v *VPP, l *session) { l.conn.ping(context.Background()) },
+	func(ctx context.Context, v *VPP, l *session) { v.Routes(ctx) },
+	func(ctx context.Context, v *VPP, l *session) {
 		v.Lookup(ctx, route.Key{Prefix: netip.MustParsePrefix("10.0.0.0/8")})
 	},
-	func(ctx context.Context, v *VPP, l *life) { v.Resolve(ctx, 0, netip.MustParseAddr("10.1.1.1")) },
-	func(ctx context.Context, v *VPP, l *life) { v.KeepTables(ctx, nil) },
-	func(ctx context.Context, v *VPP, l *life) { l.readFacts(ctx, true) },
-	func(ctx context.Context, v *VPP, l *life) { l.useOwnSource(ctx, "vpp-route-agent", 0x88, 1) },
-	func(ctx context.Context, v *VPP, l *life) { v.prepare(ctx, l.conn) },
-	func(ctx context.Context, v *VPP, l *life) {
+	func(ctx context.Context, v *VPP, l *session) {
+		v.Resolve(ctx, 0, netip.MustParseAddr("10.1.1.1"))
+	},
+	func(ctx context.Context, v *VPP, l *session) { v.KeepTables(ctx, nil) },
+	func(ctx context.Context, v *VPP, l *session) { l.readFacts(ctx, true) },
+	func(ctx context.Context, v *VPP, l *session) {
+		l.useOwnSource(ctx, "vpp-route-agent", 0x88, 1)
+	},
+	func(ctx context.Context, v *VPP, l *session) { v.prepare(ctx, l.conn) },
+	func(ctx context.Context, v *VPP, l *session) {
 		calls := make([]int, 3)
 		ops := make([]route.Op, len(calls))
 		for i := range ops {
-			ops[i].Route = route.Route{Key: route.Key{Table: uint32(i / 2), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16)}, Kind: route.Drop}
+			ops[i].Route = route.Route{Key: route.Key{Table: uint32(i / 2),
+				Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16)},
+				Kind: route.Drop}
 		}
 		err := v.Apply(ctx, ops, func(i int, _ error) { calls[i]++ })
 		for _, n := range calls {
@@ -73,10 +80,11 @@ func FuzzReplies(f *testing.F) {
 			far.Close()
 		}()
 		v := New(Config{Window: 2})
-		l := &life{conn: c, name: "vpp-route-agent", changed: make(chan struct{}, 1), tables: map[tableID]bool{}, own: source{id: 22, priority: 0x88}}
+		l := &session{conn: c, name: "vpp-route-agent", changed: make(chan struct{}, 1),
+			tables: map[tableID]bool{}, own: source{id: 22, priority: 0x88}}
 		l.remember(nil)
 		l.links.Store(twoLinks)
-		v.life = l
+		v.session = l
 		ctx, cancel := context.WithTimeout(t.Context(), fuzzPatience)
 		defer cancel()
 		fuzzCalls[int(which)%len(fuzzCalls)](ctx, v, l)
@@ -100,12 +108,15 @@ func fuzzIDs() map[string]uint16 {
 // answers is something of everything, as if to the first call.
 func answers() []byte {
 	r, _ := encodeRoute(route.Route{
-		Key:   route.Key{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
-		Paths: []route.Path{{NextHop: netip.MustParseAddr("10.1.1.1"), Interface: "loop0", Weight: 3}},
+		Key: route.Key{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
+		Paths: []route.Path{{NextHop: netip.MustParseAddr("10.1.1.1"), Interface: "loop0",
+			Weight: 3}},
 	}, 22, nil, twoLinks.index)
 	all := []api.Message{
-		&ip.IPTableDetails{Table: ip.IPTable{TableID: 7, Name: "vpp-route-agent"}}, &interfaces.SwInterfaceDetails{SwIfIndex: 3, InterfaceName: "x"},
-		&ip.IPRouteV2Details{Route: r}, &ip.IPRouteLookupV2Reply{Route: r}, &ip.IPRouteAddDelV2Reply{}, &memclnt.ControlPingReply{},
+		&ip.IPTableDetails{Table: ip.IPTable{TableID: 7, Name: "vpp-route-agent"}},
+		&interfaces.SwInterfaceDetails{SwIfIndex: 3, InterfaceName: "x"},
+		&ip.IPRouteV2Details{Route: r}, &ip.IPRouteLookupV2Reply{Route: r},
+		&ip.IPRouteAddDelV2Reply{}, &memclnt.ControlPingReply{},
 	}
 	var out []byte
 	for call := range uint32(3) {
@@ -113,7 +124,8 @@ func answers() []byte {
 			for _, m := range all {
 				msg, _ := codec.EncodeMsg(m, fuzzIDs()[messageName(m)])
 				binary.BigEndian.PutUint32(msg[2:], (call+1)<<seqBits|seq)
-				out = append(binary.BigEndian.AppendUint32(append(out, make([]byte, 8)...), uint32(len(msg))), 0, 0, 0, 0)
+				out = append(binary.BigEndian.AppendUint32(append(out, make([]byte, 8)...),
+					uint32(len(msg))), 0, 0, 0, 0)
 				out = append(out, msg...)
 			}
 		}
@@ -123,12 +135,15 @@ func answers() []byte {
 
 // FuzzGreeting lets the other end answer the greeting with anything.
 func FuzzGreeting(f *testing.F) {
-	reply := &memclnt.SockclntCreateReply{Index: 5, Count: 2, MessageTable: []memclnt.MessageTableEntry{{Index: 23, Name: "control_ping_51077d14"}, {Index: 24, Name: "control_ping_reply_f6b0b25d"}}}
+	reply := &memclnt.SockclntCreateReply{Index: 5, Count: 2,
+		MessageTable: []memclnt.MessageTableEntry{{Index: 23, Name: "control_ping_51077d14"},
+			{Index: 24, Name: "control_ping_reply_f6b0b25d"}}}
 	msg, err := codec.EncodeMsg(reply, 16)
 	if err != nil {
 		f.Fatal(err)
 	}
-	frame := append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))), append(make([]byte, 4), msg...)...)
+	frame := append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))),
+		append(make([]byte, 4), msg...)...)
 	f.Add(frame)
 	f.Add(frame[:len(frame)-1])
 	f.Add(frame[:20])
@@ -142,7 +157,8 @@ func FuzzGreeting(f *testing.F) {
 			far.Close()
 		}()
 		c := newConn(near, fuzzPatience)
-		if err := c.handshake(newReader(c), "fuzz"); err == nil && c.pingID == 0 && c.pingReplyID == 0 && len(c.ids) < 2 {
+		if err := c.handshake(newReader(c), "fuzz"); err == nil && c.pingID == 0 &&
+			c.pingReplyID == 0 && len(c.ids) < 2 {
 			t.Error("no ping, but no error")
 		}
 	})

@@ -8,22 +8,22 @@ import (
 	"go.fd.io/govpp/binapi/memclnt"
 )
 
-// VPP (seen with 25.10) notices the end of a connection only if errno, when a read has returned 0 bytes, is not EAGAIN (vl_socket_read_ready in
-// src/vlibmemory/socket_api.c). But read does not set errno then: it is what an earlier call has left. After VPP has once had to wait for
-// room in a socket, as it has while someone writes many routes, that is EAGAIN, and the connection that ended is read again in each turn
-// of VPP's main loop, for ever: half a million reads a second, a whole CPU of a VPP that otherwise sleeps. Two remedies, since a process
-// that is killed cannot leave properly.
+// VPP (seen with 25.10) detects the end of a connection only if errno is not EAGAIN after a read of
+// 0 bytes (vl_socket_read_ready in src/vlibmemory/socket_api.c). read does not set errno then. Once
+// a full socket has left EAGAIN there, VPP reads the ended connection in each turn of its main
+// loop, at 100 % CPU. There are two remedies, since a killed process cannot leave.
 
 // leaveTimeout bounds the wait for a VPP that hangs.
 const leaveTimeout = 500 * time.Millisecond
 
-// leave has VPP close the connection, which does not depend on errno. What is still on its way is answered before.
+// leave makes VPP close the connection regardless of errno, after it has answered pending requests.
 func (c *conn) leave() {
 	id, ok := c.id((*memclnt.SockclntDelete)(nil))
 	if !ok {
 		return
 	}
-	number := c.open(func(uint32, uint16, []byte) {}) // the reply says nothing: the end of the stream follows
+	// the end of the stream follows the reply
+	number := c.open(func(uint32, uint16, []byte) {})
 	defer c.forget(number)
 	buf, err := c.frame(nil, id, number<<seqBits, &memclnt.SockclntDelete{Index: c.index})
 	if err != nil || c.send(buf) != nil {
@@ -37,10 +37,9 @@ func (c *conn) leave() {
 	}
 }
 
-// release ends VPP's attention to connections that ended unnoticed, those of an earlier life of ours among them. A client that reads no more
-// before it says hello makes VPP's answer fail with EPIPE, and with that in errno VPP notices the ends of the others. (A connection that is
-// reset would not do: VPP drops it without a system call.) It is done on each new connection to VPP and costs it a fraction of a millisecond;
-// where it fails nothing is worse than before.
+// release makes VPP drop connections that ended unnoticed. A client that stops reading before its
+// greeting makes VPP's answer fail with EPIPE, and with that errno VPP detects the other ends. Each
+// new connection does it, within a fraction of a millisecond, and may ignore its failure.
 func release(ctx context.Context, path, name string) {
 	hello, err := greeting(name)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"vpp-route-agent/vpp"
 )
 
-// TestVPPForgetsConnectionsThatEnded: a VPP that had to wait for room in a socket takes the end of another connection for "no data yet", and
-// reads it again and again. We leave so that it does not, and a new connection of ours ends what a process that was killed has left.
+// TestVPPForgetsConnectionsThatEnded: a VPP that had to wait for room in a socket takes the end of
+// another connection for "no data yet", and reads it again and again. We leave so that it does not,
+// and a new connection of ours ends what a process that was killed has left.
 func TestVPPForgetsConnectionsThatEnded(t *testing.T) {
 	r := startVPP(t)
 	slow := r.greetRaw(t)
@@ -91,7 +92,8 @@ func (r *realVPP) crowd(t *testing.T, c *rawClient) {
 		_, err := c.Write(rawFrame(ping))
 		check(t, err)
 	}
-	time.Sleep(100 * time.Millisecond) // a VPP that did not get there yet only makes the test test less
+	// a VPP that did not get there yet only makes the test test less
+	time.Sleep(100 * time.Millisecond)
 	for range pings {
 		c.read(t)
 	}

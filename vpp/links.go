@@ -17,7 +17,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// links is what VPP's interfaces were when they were read. It is not changed afterwards.
+// links is an immutable reading of VPP's interfaces.
 type links struct {
 	list    []route.Interface // by name
 	byIndex map[uint32]string
@@ -30,7 +30,7 @@ func (l *links) index(name string) (uint32, bool) {
 	return i.Index, ok
 }
 
-// name of an interface; of one that is gone something that no interface is called.
+// name returns an interface's name, or one that no interface has if it is gone.
 func (l *links) name(index uint32) string {
 	if name, ok := l.byIndex[index]; ok {
 		return name
@@ -44,18 +44,21 @@ func (l *links) up(index uint32) bool {
 	return ok && i.Up
 }
 
-// linkBatch bounds the questions in one call: of addresses there are two for each interface.
+// linkBatch bounds the requests in a call. Addresses need two for each interface.
 const linkBatch = 1000
 
-// tablesPerPoll bounds the questions of a poll that stop VPP's workers, for some microseconds each: 2/s, where spot checks are 5/s.
+// tablesPerPoll bounds the requests of a poll that stop VPP's workers for some microseconds: 2/s,
+// where spot checks are 5/s.
 const tablesPerPoll = 10
 
-// readLinks reads the interfaces with their addresses and tables; lives are route.Interface.Life, by index. VPP is asked for the table of an
-// interface only where old does not show the same life of it with the same addresses, for that question stops its workers. VPP moves no
-// interface with addresses, but one may lose them, be moved and get them back between two readings, and VPP has no event for any of that.
-// So a poll asks for the tables of tablesPerPoll others too, in turn: of n interfaces with addresses, one that has moved is found out after
-// n/tablesPerPoll polls, rounded up.
-func readLinks(ctx context.Context, c *conn, old *links, lives map[uint32]uint32, poll bool) (*links, error) {
+// readLinks reads the interfaces with their addresses and tables; generations are
+// route.Interface.Life by index. Reading a table stops VPP's workers, so it is skipped if old shows
+// the same generation with the same addresses.
+//
+// VPP has no event for an interface that loses its addresses, moves to another table and gets them
+// back. A poll therefore also reads tablesPerPoll of the other tables, in turn.
+func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]uint32,
+	poll bool) (*links, error) {
 	list, err := listLinks(ctx, c)
 	if err != nil {
 		return nil, err
@@ -66,7 +69,7 @@ func readLinks(ctx context.Context, c *conn, old *links, lives map[uint32]uint32
 		}
 	}
 	for n := range list {
-		list[n].Life = lives[list[n].Index]
+		list[n].Life = generations[list[n].Index]
 	}
 	slices.SortFunc(list, func(a, b route.Interface) int { return cmp.Compare(a.Name, b.Name) })
 	if old == nil {
@@ -87,12 +90,13 @@ func readLinks(ctx context.Context, c *conn, old *links, lives map[uint32]uint32
 	return l, nil
 }
 
-// listLinks reads the interfaces alone.
+// listLinks reads the interfaces without addresses and tables.
 func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
 	var list []route.Interface
 	req := &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)}
 	err := dump(ctx, c, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
-		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
+		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
+			interface_types.IF_STATUS_API_FLAG_LINK_UP
 		list = append(list, route.Interface{
 			Name:  strings.TrimRight(d.InterfaceName, "\x00"),
 			Index: uint32(d.SwIfIndex),
@@ -105,12 +109,13 @@ func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
 	return list, nil
 }
 
-// readAddresses fills in the addresses of list, in one round trip.
+// readAddresses adds the addresses to list, in one round trip.
 func readAddresses(ctx context.Context, c *conn, list []route.Interface) error {
 	reqs := make([]request, 0, 2*len(list))
 	for _, i := range list {
 		index := interface_types.InterfaceIndex(i.Index)
-		reqs = append(reqs, &ip.IPAddressDump{SwIfIndex: index}, &ip.IPAddressDump{SwIfIndex: index, IsIPv6: true})
+		reqs = append(reqs, &ip.IPAddressDump{SwIfIndex: index},
+			&ip.IPAddressDump{SwIfIndex: index, IsIPv6: true})
 	}
 	addresses := make([][]netip.Prefix, len(list))
 	err := dump(ctx, c, reqs, func(i int, d *ip.IPAddressDetails) {
@@ -128,15 +133,18 @@ func readAddresses(ctx context.Context, c *conn, list []route.Interface) error {
 	return nil
 }
 
-// carryTables fills in the tables that old knows, and returns the interfaces of list that VPP is to be asked about, and the turn after that.
-func (old *links) carryTables(list []route.Interface, poll bool) (ask []*route.Interface, turn string) {
+// carryTables copies the tables known from old. It returns the interfaces whose table must be read,
+// and the next turn.
+func (old *links) carryTables(list []route.Interface,
+	poll bool) (ask []*route.Interface, turn string) {
 	var known []*route.Interface
 	for n := range list {
 		i := &list[n]
 		was, ok := route.Facts{Interfaces: old.list}.Interface(i.Name)
 		switch {
 		case len(i.Addresses) == 0: // it connects nothing
-		case ok && was.Index == i.Index && was.Life == i.Life && slices.Equal(was.Addresses, i.Addresses):
+		case ok && was.Index == i.Index && was.Life == i.Life &&
+			slices.Equal(was.Addresses, i.Addresses):
 			i.Table = was.Table
 			known = append(known, i)
 		default:
@@ -155,13 +163,16 @@ func (old *links) carryTables(list []route.Interface, poll bool) (ask []*route.I
 	return ask, turn
 }
 
-// askTables fills in the tables of list, which have addresses, in one round trip. In gone it notes the index of one that is not there any
-// more; its event follows.
+// askTables adds the tables of interfaces with addresses to list, in one round trip. It adds
+// deleted interfaces to gone; their events follow.
 func askTables(ctx context.Context, c *conn, list []*route.Interface, gone map[uint32]bool) error {
 	reqs := make([]request, len(list))
 	for n, i := range list {
-		six := !i.Addresses[0].Addr().Is4() // an interface's families may be in tables of different numbers: IPv4's counts
-		reqs[n] = &interfaces.SwInterfaceGetTable{SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: six}
+		// an interface's families may be in different tables; IPv4's counts
+		six := !i.Addresses[0].Addr().Is4()
+		reqs[n] = &interfaces.SwInterfaceGetTable{
+			SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: six,
+		}
 	}
 	answers := 0
 	var bad error
@@ -185,7 +196,7 @@ func askTables(ctx context.Context, c *conn, list []*route.Interface, gone map[u
 	return bad
 }
 
-// deletions counts for each index how often VPP has said that its interface went. The zero value is ready.
+// deletions counts the deletion events of each index. The zero value is ready to use.
 type deletions struct {
 	mu sync.Mutex
 	of map[uint32]uint32

@@ -9,7 +9,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// asked returns the names of the interfaces of list that VPP is to be asked about, where old was read before.
+// asked returns the names of the interfaces of list that VPP is to be asked about, where old was
+// read before.
 func asked(old *links, list []route.Interface, poll bool) (names []string, turn string) {
 	ask, turn := old.carryTables(list, poll)
 	for _, i := range ask {
@@ -23,7 +24,8 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 	old := &links{list: []route.Interface{
 		{Name: "anew", Index: 1, Table: 7, Addresses: subnet},
 		{Name: "none", Index: 2},
-		{Name: "renumbered", Index: 3, Table: 7, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.4.1/24")}},
+		{Name: "renumbered", Index: 3, Table: 7,
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.4.1/24")}},
 		{Name: "same", Index: 4, Life: 1, Table: 7, Addresses: subnet},
 	}}
 	list := []route.Interface{
@@ -33,13 +35,15 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 		{Name: "renumbered", Index: 3, Addresses: subnet},
 		{Name: "same", Index: 4, Life: 1, Addresses: subnet},
 	}
-	if names, _ := asked(old, list, false); !slices.Equal(names, []string{"anew", "new", "renumbered"}) {
+	if names, _ := asked(old, list, false); !slices.Equal(names,
+		[]string{"anew", "new", "renumbered"}) {
 		t.Errorf("asked for %q", names)
 	}
 	if got := list[4].Table; got != 7 {
 		t.Errorf("what is the same is in table %d, was in 7", got)
 	}
-	if names, _ := asked(old, list, true); !slices.Equal(names, []string{"anew", "new", "renumbered", "same"}) {
+	if names, _ := asked(old, list, true); !slices.Equal(names,
+		[]string{"anew", "new", "renumbered", "same"}) {
 		t.Errorf("a poll asks for %q", names)
 	}
 	if names, _ := asked(&links{}, nil, true); len(names) != 0 {
@@ -51,7 +55,8 @@ func TestPollsAskForTablesInTurn(t *testing.T) {
 	for _, n := range []int{1, tablesPerPoll, tablesPerPoll + 1, 3*tablesPerPoll - 1} {
 		l := &links{}
 		for i := range n {
-			l.list = append(l.list, route.Interface{Name: fmt.Sprintf("tap%03d", i), Index: uint32(i), Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.3.1/24")}})
+			l.list = append(l.list, route.Interface{Name: fmt.Sprintf("tap%03d", i),
+				Index: uint32(i), Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.3.1/24")}})
 		}
 		for range 3 { // wherever the turn is
 			seen := map[string]bool{}

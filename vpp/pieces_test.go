@@ -40,7 +40,8 @@ func TestStreamComesInPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// A side that reads slowly holds the other up, and loses nothing, however much longer than the reply time-out it takes in all.
+// A side that reads slowly holds the other up, and loses nothing, however much longer than the
+// reply time-out it takes in all.
 func TestSlowStreamIsNotLost(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
@@ -83,7 +84,8 @@ func putAndDelete(t *testing.T, a *agent, n int) {
 func TestStreamEndsAnywhere(t *testing.T) {
 	s := newServer(t)
 	table := greetingSize(t, s.Socket())
-	stops := []int{1, 8, 15, 16, 17, 30, table / 2, table - 1, table, table + 1, table + 15, table + 16, table + 17, table + 22}
+	stops := []int{1, 8, 15, 16, 17, 30, table / 2, table - 1, table, table + 1, table + 15,
+		table + 16, table + 17, table + 22}
 	for range 20 {
 		stops = append(stops, table+rand.IntN(20_000))
 	}
@@ -115,7 +117,8 @@ func greetingSize(t *testing.T, socket string) int {
 	defer nc.Close()
 	msg, err := codec.EncodeMsg(&memclnt.SockclntCreate{Name: "size"}, 15)
 	check(t, err)
-	_, err = nc.Write(append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))), append(make([]byte, 4), msg...)...))
+	_, err = nc.Write(append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(len(msg))),
+		append(make([]byte, 4), msg...)...))
 	check(t, err)
 	header := make([]byte, 16)
 	_, err = io.ReadFull(nc, header)

@@ -15,8 +15,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// needed is what this package sends and understands. Names with checksums are compared with VPP's
-// before anything else is sent: VPP drops a message that it does not know without a word.
+// needed lists the messages that this package uses. Their names and checksums are compared first:
+// VPP silently drops unknown messages.
 var needed = []api.Message{
 	(*memclnt.ControlPing)(nil), (*memclnt.ControlPingReply)(nil),
 	(*vpe.ShowVersion)(nil), (*vpe.ShowVersionReply)(nil),
@@ -34,7 +34,7 @@ var needed = []api.Message{
 	(*ip.IPRouteLookupV2)(nil), (*ip.IPRouteLookupV2Reply)(nil),
 }
 
-// preflight compares c's VPP with what we need.
+// preflight compares the API of c's VPP with needed.
 func preflight(c *conn) route.Preflight {
 	p := route.Preflight{Outcome: route.FullAPI, Lacks: c.missing(needed)}
 	if len(p.Lacks) > 0 {
@@ -44,12 +44,13 @@ func preflight(c *conn) route.Preflight {
 	return p
 }
 
-// refusal is the error of a VPP that lacks messages.
+// refusal is the error for a VPP that lacks messages.
 type refusal struct {
 	version   string
 	preflight route.Preflight
 }
 
 func (r refusal) Error() string {
-	return fmt.Sprintf("%s lacks %s: it is older or newer than this agent's API", r.version, strings.Join(r.preflight.Lacks, ", "))
+	return fmt.Sprintf("%s lacks %s: it is older or newer than this agent's API", r.version,
+		strings.Join(r.preflight.Lacks, ", "))
 }

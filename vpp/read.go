@@ -12,8 +12,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Routes is fib.Dataplane's. VPP shows an entry under its best source only: a route of ours that another source hides is missing
-// here. Putting or deleting it works all the same. VPP's workers stand still while it writes the dump.
+// Routes implements fib.Dataplane. VPP shows an entry only under its best source, so our hidden
+// routes are missing here, but can be put and deleted. VPP's workers stop during the dump.
 func (v *VPP) Routes(ctx context.Context) ([]route.Route, error) {
 	l, err := v.current()
 	if err != nil {
@@ -26,7 +26,7 @@ func (v *VPP) Routes(ctx context.Context) ([]route.Route, error) {
 	return routes, nil
 }
 
-func (l *life) routes(ctx context.Context) ([]route.Route, error) {
+func (l *session) routes(ctx context.Context) ([]route.Route, error) {
 	tables, err := readTables(ctx, l.conn)
 	if err != nil {
 		return nil, err
@@ -45,30 +45,37 @@ func (l *life) routes(ctx context.Context) ([]route.Route, error) {
 	return routes, nil
 }
 
-// routesOf lists what s has in t.
-func (l *life) routesOf(ctx context.Context, t tableID, s source, links *links) (routes []route.Route, err error) {
+// routesOf lists the routes of s in t.
+func (l *session) routesOf(ctx context.Context, t tableID, s source,
+	links *links) (routes []route.Route, err error) {
 	var bad error
-	err = l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, s.id, func(found ip.IPRouteV2) {
-		if found.Src != s.id {
-			return
-		}
-		r, err := decodeRoute(found, links.name)
-		if err != nil {
-			bad = errors.Join(bad, err)
-			return
-		}
-		r.Elevated = s == l.elevated
-		routes = append(routes, r)
-	})
+	err = l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, s.id,
+		func(found ip.IPRouteV2) {
+			if found.Src != s.id {
+				return
+			}
+			r, err := decodeRoute(found, links.name)
+			if err != nil {
+				bad = errors.Join(bad, err)
+				return
+			}
+			r.Elevated = s == l.elevated
+			routes = append(routes, r)
+		})
 	return routes, errors.Join(err, bad)
 }
 
-// dumpRoutes calls each, on the reader, for every entry of a table whose best source is src, or for all of them if that is 0.
-func (l *life) dumpRoutes(ctx context.Context, t ip.IPTable, src uint8, each func(ip.IPRouteV2)) error {
-	return dump(ctx, l.conn, []request{&ip.IPRouteV2Dump{Src: src, Table: t}}, func(_ int, d *ip.IPRouteV2Details) { each(d.Route) })
+// dumpRoutes calls each, on the reader, for every entry of a table whose best source is src, or for
+// all entries if src is 0.
+func (l *session) dumpRoutes(ctx context.Context, t ip.IPTable, src uint8,
+	each func(ip.IPRouteV2)) error {
+	return dump(ctx, l.conn, []request{&ip.IPRouteV2Dump{Src: src, Table: t}},
+		func(_ int, d *ip.IPRouteV2Details) {
+			each(d.Route)
+		})
 }
 
-// Lookup is fib.Dataplane's.
+// Lookup implements fib.Dataplane.
 func (v *VPP) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error) {
 	l, err := v.current()
 	if err != nil {
@@ -81,7 +88,7 @@ func (v *VPP) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error
 	return r, ok, nil
 }
 
-func (l *life) find(ctx context.Context, k route.Key) (route.Route, bool, error) {
+func (l *session) find(ctx context.Context, k route.Key) (route.Route, bool, error) {
 	found, ok, err := l.lookup(ctx, k.Table, k.Prefix, true)
 	if err != nil || !ok {
 		return route.Route{}, false, err
@@ -98,8 +105,11 @@ func (l *life) find(ctx context.Context, k route.Key) (route.Route, bool, error)
 	return r, err == nil, err
 }
 
-// lookup asks VPP for the entry of exactly that prefix, or for the longest match of an address. ok is false where there is none.
-func (l *life) lookup(ctx context.Context, table uint32, p netip.Prefix, exact bool) (ip.IPRouteV2, bool, error) {
+// lookup returns VPP's entry of a prefix, or the longest match of an address. ok is false without
+// one.
+func (l *session) lookup(ctx context.Context, table uint32, p netip.Prefix,
+	exact bool) (ip.IPRouteV2,
+	bool, error) {
 	p, ok := route.Normalize(p)
 	if !ok {
 		return ip.IPRouteV2{}, false, errors.New("the prefix is not valid")
@@ -114,21 +124,25 @@ func (l *life) lookup(ctx context.Context, table uint32, p netip.Prefix, exact b
 	return found, err == nil, err
 }
 
-func (l *life) askRoute(ctx context.Context, table uint32, p netip.Prefix, exact bool) (found ip.IPRouteV2, retval int32, err error) {
+func (l *session) askRoute(ctx context.Context, table uint32, p netip.Prefix,
+	exact bool) (found ip.IPRouteV2, retval int32, err error) {
 	var flag uint8
 	if exact {
 		flag = 1
 	}
-	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn, &ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p), Exact: flag})
+	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn,
+		&ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p), Exact: flag})
 	return r.Route, r.Retval, err
 }
 
-// maxRecursion is how many routes one after the other may stand between an address and an interface. VPP allows more; deeper
-// ones count as unusable.
+// maxRecursion bounds the routes between an address and an interface. VPP allows more; deeper ones
+// count as unusable here.
 const maxRecursion = 8
 
-// Resolve is fib.Dataplane's. A match that recurses through other routes is usable if one of its ends is an interface that is up.
-func (v *VPP) Resolve(ctx context.Context, table uint32, addr netip.Addr) (route.Resolution, error) {
+// Resolve implements fib.Dataplane. A recursive match is usable if one of its ends is an interface
+// that is up.
+func (v *VPP) Resolve(ctx context.Context, table uint32,
+	addr netip.Addr) (route.Resolution, error) {
 	l, err := v.current()
 	if err != nil {
 		return route.Resolution{}, err
@@ -140,7 +154,8 @@ func (v *VPP) Resolve(ctx context.Context, table uint32, addr netip.Addr) (route
 	return res, nil
 }
 
-func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth int) (route.Resolution, error) {
+func (l *session) resolve(ctx context.Context, table uint32, addr netip.Addr,
+	depth int) (route.Resolution, error) {
 	r, ok, err := l.match(ctx, table, addr)
 	if err != nil || !ok {
 		return route.Resolution{}, err
@@ -165,9 +180,10 @@ func (l *life) resolve(ctx context.Context, table uint32, addr netip.Addr, depth
 	return res, nil
 }
 
-// match returns the longest match of addr among routes that somebody wants. VPP itself makes an entry for each next hop that a
-// recursive route needs; it forwards as its cover does, and it is the cover that counts.
-func (l *life) match(ctx context.Context, table uint32, addr netip.Addr) (ip.IPRouteV2, bool, error) {
+// match returns the longest match of addr that a source wants. VPP makes an entry for each
+// recursive next hop. It forwards as its cover does, so the cover counts.
+func (l *session) match(ctx context.Context, table uint32,
+	addr netip.Addr) (ip.IPRouteV2, bool, error) {
 	for p := route.HostPrefix(addr); ; {
 		r, ok, err := l.lookup(ctx, table, p, false)
 		if err != nil || !ok {
@@ -184,16 +200,18 @@ func (l *life) match(ctx context.Context, table uint32, addr netip.Addr) (ip.IPR
 	}
 }
 
-// isGap reports whether VPP shows r because there is no route.
-func (l *life) isGap(r ip.IPRouteV2) bool { return l.roleOf(r.Src) == noRoute }
+// isGap reports whether r is the drop that VPP shows where there is no route.
+func (l *session) isGap(r ip.IPRouteV2) bool { return l.roleOf(r.Src) == noRoute }
 
 // isFiller reports whether VPP has r in every table.
-func (l *life) isFiller(r ip.IPRouteV2) bool { return l.roleOf(r.Src) == special || l.isGap(r) }
+func (l *session) isFiller(r ip.IPRouteV2) bool { return l.roleOf(r.Src) == special || l.isGap(r) }
 
-// forwards reports whether packets leave VPP along p, and by which interface.
-func (l *life) forwards(ctx context.Context, p fib_types.FibPath, depth int) (usable bool, by string, err error) {
+// forwards reports whether packets leave VPP along p, and over which interface.
+func (l *session) forwards(ctx context.Context, p fib_types.FibPath,
+	depth int) (usable bool, by string, err error) {
 	switch p.Type {
-	case fib_types.FIB_API_PATH_TYPE_DROP, fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH, fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT,
+	case fib_types.FIB_API_PATH_TYPE_DROP, fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH,
+		fib_types.FIB_API_PATH_TYPE_ICMP_PROHIBIT,
 		fib_types.FIB_API_PATH_TYPE_LOCAL: // an own address: packets end here
 		return false, "", nil
 	}

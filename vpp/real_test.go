@@ -32,8 +32,9 @@ import (
 	"vpp-route-agent/vpp"
 )
 
-// realVPP is a VPP process of the test's own, without hugepages, devices or workers. The agent reaches it through a relay that can
-// cut connections; the test itself talks to it with GoVPP's core, which shares no code with the package under test.
+// realVPP is a VPP process of the test's own, without hugepages, devices or workers. The agent
+// reaches it through a relay that can cut connections; the test itself talks to it with GoVPP's
+// core, which shares no code with the package under test.
 type realVPP struct {
 	dir, bin, plugins string
 
@@ -54,7 +55,8 @@ func findVPP(t testing.TB) (bin, plugins string) {
 	if bin == "" {
 		var err error
 		if bin, err = exec.LookPath("vpp"); err != nil {
-			fmt.Println("data plane conformance: no vpp on PATH and no VPP_BIN: not run on a real VPP")
+			fmt.Println("data plane conformance: no vpp on PATH and no VPP_BIN: not run " +
+				"on a real VPP")
 			t.SkipNow()
 		}
 	}
@@ -85,7 +87,8 @@ func (r *realVPP) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *realVPP) start(t testing.TB) {
 	t.Helper()
-	conf := fmt.Sprintf(`unix { nodaemon cli-listen %[1]s/cli.sock runtime-dir %[1]s poll-sleep-usec 100 log %[1]s/vpp.log }
+	conf := fmt.Sprintf(
+		`unix { nodaemon cli-listen %[1]s/cli.sock runtime-dir %[1]s poll-sleep-usec 100 log %[1]s/vpp.log }
 api-segment { prefix %[2]s }
 socksvr { socket-name %[1]s/api.sock }
 statseg { socket-name %[1]s/stats.sock size 64M }
@@ -158,7 +161,8 @@ func (r *realVPP) configure(t testing.TB) {
 	ctx := t.Context()
 	for _, six := range []bool{false, true} {
 		_, err := ip.NewServiceClient(r.conn).IPTableAddDelV2(ctx, &ip.IPTableAddDelV2{
-			IsAdd: true, CreateMfib: true, Table: ip.IPTable{TableID: otherTable, IsIP6: six, Name: "other"},
+			IsAdd: true, CreateMfib: true, Table: ip.IPTable{TableID: otherTable, IsIP6: six,
+				Name: "other"},
 		})
 		check(t, err)
 	}
@@ -172,7 +176,8 @@ func (r *realVPP) configure(t testing.TB) {
 		check(t, err)
 		for _, a := range []netip.Prefix{l.V4, l.V6} {
 			_, err = links.SwInterfaceAddDelAddress(ctx, &interfaces.SwInterfaceAddDelAddress{
-				SwIfIndex: loop.SwIfIndex, IsAdd: true, Prefix: ip_types.AddressWithPrefix(apiPrefix(t, a)),
+				SwIfIndex: loop.SwIfIndex, IsAdd: true,
+				Prefix: ip_types.AddressWithPrefix(apiPrefix(t, a)),
 			})
 			check(t, err)
 		}
@@ -212,14 +217,18 @@ func (r *realVPP) addForeign(t *testing.T, w route.Route) (remove func()) {
 // addWorkload adds a route under source API, as CNI plugins do.
 func (r *realVPP) addWorkload(t *testing.T, w route.Route) (remove func()) {
 	t.Helper()
-	loop := slices.IndexFunc(testLinks[:], func(i dataplanetest.Interface) bool { return i.Name == w.Paths[0].Interface })
+	loop := slices.IndexFunc(testLinks[:], func(i dataplanetest.Interface) bool {
+		return i.Name == w.Paths[0].Interface
+	})
 	path := fib_types.FibPath{SwIfIndex: uint32(loop + 1), Weight: 1} // local0 has 0
 	if next := w.Paths[0].NextHop; next.Is6() {
-		path.Proto, path.Nh.Address = fib_types.FIB_API_PATH_NH_PROTO_IP6, ip_types.AddressUnionIP6(next.As16())
+		path.Proto, path.Nh.Address = fib_types.FIB_API_PATH_NH_PROTO_IP6,
+			ip_types.AddressUnionIP6(next.As16())
 	} else {
 		path.Nh.Address = ip_types.AddressUnionIP4(next.As4())
 	}
-	req := ip.IPRouteAddDel{IsAdd: true, Route: ip.IPRoute{Prefix: apiPrefix(t, w.Prefix), NPaths: 1, Paths: []fib_types.FibPath{path}}}
+	req := ip.IPRouteAddDel{IsAdd: true, Route: ip.IPRoute{Prefix: apiPrefix(t, w.Prefix),
+		NPaths: 1, Paths: []fib_types.FibPath{path}}}
 	_, err := ip.NewServiceClient(r.conn).IPRouteAddDel(t.Context(), &req)
 	check(t, err)
 	return func() {
@@ -229,8 +238,9 @@ func (r *realVPP) addWorkload(t *testing.T, w route.Route) (remove func()) {
 	}
 }
 
-// bucket finds the interface in "[0] [@3]: arp-ipv4: via 10.0.1.5 loop0", with a resolved neighbour "[0] [@5]: ipv4 via 10.0.1.5 loop0: mtu:…",
-// or "[0] [@4]: ipv4-glean: [src:10.0.1.0/24] loop0: mtu:…".
+// bucket finds the interface in "[0] [@3]: arp-ipv4: via 10.0.1.5 loop0", with a resolved neighbour
+// "[0] [@5]: ipv4 via 10.0.1.5 loop0: mtu:…", or "[0] [@4]: ipv4-glean: [src:10.0.1.0/24] loop0:
+// mtu:…".
 var bucket = regexp.MustCompile(`(?m)^ +\[\d+\] \[@\d+\]: (?:\S+ via \S+|ipv[46]-glean: \S+) (\w+)`)
 
 // egress counts the buckets of the entry's load balance.
@@ -286,7 +296,8 @@ func (r *realVPP) tables(t *testing.T) []uint32 {
 
 func (r *realVPP) cli(t testing.TB, format string, args ...any) string {
 	t.Helper()
-	reply, err := vlib.NewServiceClient(r.conn).CliInband(t.Context(), &vlib.CliInband{Cmd: fmt.Sprintf(format, args...)})
+	reply, err := vlib.NewServiceClient(r.conn).CliInband(t.Context(),
+		&vlib.CliInband{Cmd: fmt.Sprintf(format, args...)})
 	check(t, err)
 	return reply.Reply
 }
@@ -297,7 +308,8 @@ func (r *realVPP) dump(t *testing.T) map[route.Key]string {
 	all := map[route.Key]string{}
 	for _, table := range []uint32{0, otherTable} {
 		for _, six := range []bool{false, true} {
-			stream, err := ip.NewServiceClient(r.conn).IPRouteV2Dump(t.Context(), &ip.IPRouteV2Dump{Table: ip.IPTable{TableID: table, IsIP6: six}})
+			stream, err := ip.NewServiceClient(r.conn).IPRouteV2Dump(t.Context(),
+				&ip.IPRouteV2Dump{Table: ip.IPTable{TableID: table, IsIP6: six}})
 			check(t, err)
 			for {
 				d, err := stream.Recv()
@@ -305,10 +317,12 @@ func (r *realVPP) dump(t *testing.T) map[route.Key]string {
 					break
 				}
 				check(t, err)
-				k := route.Key{Table: table, Prefix: netip.MustParsePrefix(d.Route.Prefix.String()).Masked()}
+				k := route.Key{Table: table,
+					Prefix: netip.MustParsePrefix(d.Route.Prefix.String()).Masked()}
 				text := fmt.Sprintf("source %d", d.Route.Src)
 				for _, p := range d.Route.Paths {
-					text += fmt.Sprintf(", %s %d %x if %d table %d", p.Type, p.Proto, p.Nh.Address.XXX_UnionData, int32(p.SwIfIndex), p.TableID)
+					text += fmt.Sprintf(", %s %d %x if %d table %d", p.Type, p.Proto,
+						p.Nh.Address.XXX_UnionData, int32(p.SwIfIndex), p.TableID)
 				}
 				all[k] = text
 			}

@@ -15,7 +15,8 @@ type relay struct {
 	l    net.Listener
 	wg   sync.WaitGroup
 
-	// piece is the longest part that is passed on in one go; 0: whatever comes. Random ones are shorter.
+	// piece is the longest part that is passed on in one go; 0: whatever comes. Random ones are
+	// shorter.
 	piece  int
 	random bool
 	// pause is between two of them.

@@ -38,12 +38,13 @@ type source struct {
 	name     string
 }
 
-// before reports whether of two sources that have one prefix s forwards: the lower priority, or of equal ones what was registered first.
+// before reports whether s forwards if both sources have a prefix: the lower priority wins, then
+// the earlier registration.
 func (s source) before(o source) bool {
 	return cmp.Or(cmp.Compare(s.priority, o.priority), cmp.Compare(s.id, o.id)) < 0
 }
 
-// role says what entries of a source mean when a next hop is resolved.
+// role says how an entry of a source affects the resolution of a next hop.
 type role uint8
 
 const (
@@ -53,7 +54,7 @@ const (
 	special             // VPP's own, in every table
 )
 
-// roles holds the sources that are not wanted, by VPP's name for them (src/vnet/fib/fib_source.h).
+// roles names the sources other than wanted ones (src/vnet/fib/fib_source.h).
 var roles = map[string]role{
 	"special":              special,
 	"default-route":        noRoute,
@@ -72,10 +73,10 @@ func readSources(ctx context.Context, c *conn) ([]source, error) {
 	return all, nil
 }
 
-// sources are those that VPP had when they were read, by id.
+// sources is a reading of VPP's FIB sources, by id.
 type sources map[uint8]source
 
-func (l *life) remember(all []source) {
+func (l *session) remember(all []source) {
 	byID := make(sources, len(all))
 	for _, s := range all {
 		byID[s.id] = s
@@ -83,10 +84,10 @@ func (l *life) remember(all []source) {
 	l.sources.Store(&byID)
 }
 
-func (l *life) roleOf(id uint8) role { return roles[(*l.sources.Load())[id].name] }
+func (l *session) roleOf(id uint8) role { return roles[(*l.sources.Load())[id].name] }
 
-// sourceOf returns the source of that id, which may be younger than our connection.
-func (l *life) sourceOf(ctx context.Context, id uint8) (source, error) {
+// sourceOf returns the source with that id, which may be newer than our connection.
+func (l *session) sourceOf(ctx context.Context, id uint8) (source, error) {
 	if s, ok := (*l.sources.Load())[id]; ok {
 		return s, nil
 	}
@@ -102,8 +103,8 @@ func (l *life) sourceOf(ctx context.Context, id uint8) (source, error) {
 	return s, nil
 }
 
-// sourceFor is the source of ours that an entry of k has.
-func (l *life) sourceFor(k route.Key) source {
+// sourceFor returns our source of the entry of k.
+func (l *session) sourceFor(k route.Key) source {
 	if k.Elevated {
 		return l.elevated
 	}
@@ -111,10 +112,10 @@ func (l *life) sourceFor(k route.Key) source {
 }
 
 // isOurs reports whether id is one of our two sources.
-func (l *life) isOurs(id uint8) bool { return id == l.own.id || id == l.elevated.id }
+func (l *session) isOurs(id uint8) bool { return id == l.own.id || id == l.elevated.id }
 
-// useOwnSource has l write under FIB sources of our own: one for most, and one for elevated routes.
-func (l *life) useOwnSource(ctx context.Context, name string, priority uint8, pid uint32) error {
+// useOwnSource makes l write under FIB sources of its own: one for elevated routes, one for others.
+func (l *session) useOwnSource(ctx context.Context, name string, priority uint8, pid uint32) error {
 	all, err := readSources(ctx, l.conn)
 	if err != nil {
 		return err
@@ -122,27 +123,32 @@ func (l *life) useOwnSource(ctx context.Context, name string, priority uint8, pi
 	if l.own, err = adoptOrAddSource(ctx, l.conn, all, name, priority); err != nil {
 		return err
 	}
-	if l.elevated, err = adoptOrAddElevated(ctx, l.conn, all, name, min(elevatedPriority, priority)); err != nil {
+	if l.elevated, err = adoptOrAddElevated(ctx, l.conn, all, name,
+		min(elevatedPriority, priority)); err != nil {
 		return err
 	}
 	l.remember(append(all, l.own, l.elevated))
 	l.facts.Identity = fmt.Sprintf("%s pid %d source %d", l.own.name, pid, l.own.id)
 	if l.own.priority != priority {
-		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when VPP restarts", l.own.name, l.own.priority, priority)
+		l.facts.Problem = fmt.Sprintf("FIB source %s keeps priority %#x, %#x takes effect when "+
+			"VPP restarts", l.own.name, l.own.priority, priority)
 	}
 	return nil
 }
 
-// MaxSourceName is the longest name of a source, in bytes: the room in fib_source_add without a NUL, less "@" and eight digits.
+// MaxSourceName is the longest name of a source in bytes: that of fib_source_add without NUL, "@"
+// and eight digits.
 const MaxSourceName = 63 - 9
 
-// adoptOrAddSource finds our FIB source by name before adding it: VPP hands out a new id on every fib_source_add, also for a known
-// name, out of one byte's worth (src/vnet/fib/fib_source.c); routes under the old id would be orphans.
+// adoptOrAddSource finds our FIB source by name before adding it: each fib_source_add returns a new
+// id, even for a known name, from a single byte (src/vnet/fib/fib_source.c). Routes under the old
+// id would be orphans.
 //
-// The name in VPP is ours with a random number behind it, made when the source is added. A source lives exactly as long as VPP
-// does, so the number tells one life of VPP from another without trusting clocks, also where the process id is always 1
-// and VPP's statistics segment is out of reach.
-func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string, priority uint8) (source, error) {
+// The name gets a random suffix when the source is added. A source lives as long as VPP does, so
+// the suffix identifies the generation of VPP without clocks, even if its pid is always 1 and the
+// statistics segment is unavailable.
+func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string,
+	priority uint8) (source, error) {
 	var own *source
 	for i, s := range known {
 		if isOurs(s.name, name) && (own == nil || s.id < own.id) {
@@ -153,16 +159,18 @@ func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string,
 		return *own, nil
 	}
 	if len(name) > MaxSourceName {
-		return source{}, fmt.Errorf("FIB source name %q is longer than %d bytes", name, MaxSourceName)
+		return source{}, fmt.Errorf("FIB source name %q is longer than %d bytes", name,
+			MaxSourceName)
 	}
 	return addSource(ctx, c, source{priority: priority, name: name + "@" + randomHex()})
 }
 
-// elevatedPriority is just before the API's, under which CNI plugins put the routes of their workloads.
+// elevatedPriority precedes the API's, which CNI plugins use for workload routes.
 const elevatedPriority = 0x7f
 
-// adoptOrAddElevated is the same for our second source. Its name is as long as the first one's, and no name of a first one.
-func adoptOrAddElevated(ctx context.Context, c *conn, known []source, name string, priority uint8) (source, error) {
+// adoptOrAddElevated does the same for the elevated source, whose name is as long and different.
+func adoptOrAddElevated(ctx context.Context, c *conn, known []source, name string,
+	priority uint8) (source, error) {
 	name += "@elevated"
 	for _, s := range known { // by id, so the first is the one of lowest id
 		if s.name == name {
@@ -173,7 +181,8 @@ func adoptOrAddElevated(ctx context.Context, c *conn, known []source, name strin
 }
 
 func addSource(ctx context.Context, c *conn, s source) (source, error) {
-	r, err := ask[fib.FibSourceAddReply](ctx, c, &fib.FibSourceAdd{Src: fib.FibSource{Priority: s.priority, Name: s.name}})
+	r, err := ask[fib.FibSourceAddReply](ctx, c,
+		&fib.FibSourceAdd{Src: fib.FibSource{Priority: s.priority, Name: s.name}})
 	if err == nil {
 		err = vppError(r.Retval)
 	}
@@ -187,11 +196,11 @@ func addSource(ctx context.Context, c *conn, s source) (source, error) {
 	return s, nil
 }
 
-// sourceNumber is what randomHex makes.
+// sourceNumber matches the result of randomHex.
 var sourceNumber = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
-// isOurs reports whether a source was made by adoptOrAddSource with that name. The name alone is not: VPP's own sources are called API, CLI,
-// interface and so on, and what they have is others'.
+// isOurs reports whether adoptOrAddSource made the source with that name. The suffix matters: VPP's
+// own sources are called API, CLI or interface, and their routes are not ours.
 func isOurs(source, name string) bool {
 	number, ok := strings.CutPrefix(source, name+"@")
 	return ok && sourceNumber.MatchString(number)

@@ -32,7 +32,7 @@ func (c *counters) refuse(e apiError) {
 	c.refused[e.name()]++
 }
 
-// Stats returns the counters now.
+// Stats returns the current counters.
 func (v *VPP) Stats() Stats {
 	v.counters.mu.Lock()
 	defer v.counters.mu.Unlock()

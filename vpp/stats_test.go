@@ -28,7 +28,8 @@ func TestStatsCountConnectionsAndRefusals(t *testing.T) {
 	a.await(t, "loss", absent)
 	a.await(t, "connection", present)
 	got := a.Stats()
-	if want := map[string]uint64{"invalid prefix length": 2, "VPP error -999": 1}; got.Connections != 2 || !maps.Equal(got.Refused, want) {
+	if want := map[string]uint64{"invalid prefix length": 2,
+		"VPP error -999": 1}; got.Connections != 2 || !maps.Equal(got.Refused, want) {
 		t.Errorf("%+v, want 2 connections and %v", got, want)
 	}
 }

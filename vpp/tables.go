@@ -16,7 +16,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// tableID names a table of one family.
+// tableID is a table of one family.
 type tableID struct {
 	id  uint32
 	six bool
@@ -47,11 +47,10 @@ func readTables(ctx context.Context, c *conn) (map[tableID]string, error) {
 	return names, nil
 }
 
-// makeTables makes the tables that puts among ops need, under the name of our FIB source: by that name KeepTables knows them again.
-//
-// A table of that name that is there already is added once more: the API holds one lock on it, however often it is added, and may have
-// lost it by KeepTables while a path was still resolved in it.
-func (l *life) makeTables(ctx context.Context, ops []route.Op) error {
+// makeTables makes the tables that puts need, named after our FIB source, by which KeepTables
+// recognizes them. It adds an existing one again: the API holds a single lock on a table, which
+// KeepTables may have released while a path still resolved in it.
+func (l *session) makeTables(ctx context.Context, ops []route.Op) error {
 	var needed []tableID
 	for _, op := range ops {
 		if op.Delete || op.Route.Table == 0 || !op.Route.Prefix.IsValid() {
@@ -79,27 +78,30 @@ func (l *life) makeTables(ctx context.Context, ops []route.Op) error {
 	return nil
 }
 
-// addTable makes a table, with its multicast half if it is new. Of that VPP 25.10 counts the API's locks, so one more each time would keep
-// it for ever (mfib_table_lock); older ones have no message that leaves it alone.
-func (l *life) addTable(ctx context.Context, t tableID, isNew bool) error {
+// addTable makes a table, with its multicast half if it is new. VPP 25.10 counts the API's locks on
+// that half, so further ones would keep it for ever (mfib_table_lock). Older versions cannot avoid
+// it.
+func (l *session) addTable(ctx context.Context, t tableID, isNew bool) error {
 	table := ip.IPTable{TableID: t.id, IsIP6: t.six, Name: l.name}
 	if _, ok := l.conn.id((*ip.IPTableAddDelV2)(nil)); ok {
-		r, err := ask[ip.IPTableAddDelV2Reply](ctx, l.conn, &ip.IPTableAddDelV2{IsAdd: true, CreateMfib: isNew, Table: table})
+		r, err := ask[ip.IPTableAddDelV2Reply](ctx, l.conn,
+			&ip.IPTableAddDelV2{IsAdd: true, CreateMfib: isNew, Table: table})
 		return cmp.Or(err, vppError(r.Retval))
 	}
 	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn, &ip.IPTableAddDel{IsAdd: true, Table: table})
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-func (l *life) deleteTable(ctx context.Context, t tableID) error {
-	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn, &ip.IPTableAddDel{Table: ip.IPTable{TableID: t.id, IsIP6: t.six}})
+func (l *session) deleteTable(ctx context.Context, t tableID) error {
+	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn,
+		&ip.IPTableAddDel{Table: ip.IPTable{TableID: t.id, IsIP6: t.six}})
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-// KeepTables is fib.TableKeeper's. A table with anything in it but VPP's own entries stays, with an error: VPP 25.10 deletes it all the
-// same, keeps the entries in memory, and shows them in whatever table gets its place next. So does one that an interface is in: to
-// delete it twice would take its multicast half away from under the interface. A path that is resolved in the table keeps it in VPP
-// for as long as it is there, and with it our name.
+// KeepTables implements fib.TableKeeper. It keeps a table with foreign entries and returns an
+// error: VPP 25.10 would delete it, keep the entries and show them in the next table in its place.
+// So does a table with an interface, whose multicast half a second delete would remove. A table in
+// which a path resolves stays in VPP under our name until the path is gone.
 func (v *VPP) KeepTables(ctx context.Context, keep []uint32) error {
 	l, err := v.current()
 	if err != nil {
@@ -121,7 +123,7 @@ func (v *VPP) KeepTables(ctx context.Context, keep []uint32) error {
 	return errors.Join(errs...)
 }
 
-func (l *life) removeTable(ctx context.Context, t tableID) error {
+func (l *session) removeTable(ctx context.Context, t tableID) error {
 	left, err := l.occupant(ctx, t)
 	if err != nil {
 		return err
@@ -133,8 +135,8 @@ func (l *life) removeTable(ctx context.Context, t tableID) error {
 	return l.deleteTable(ctx, t)
 }
 
-// occupant returns what is in a table besides what VPP puts into every table, or "".
-func (l *life) occupant(ctx context.Context, t tableID) (string, error) {
+// occupant describes an entry that VPP does not put into every table, or returns "".
+func (l *session) occupant(ctx context.Context, t tableID) (string, error) {
 	var left string
 	var bad error
 	err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, 0, func(r ip.IPRouteV2) {
@@ -162,11 +164,15 @@ func (l *life) occupant(ctx context.Context, t tableID) (string, error) {
 	return "", nil
 }
 
-// interfaceIn returns one of these interfaces that is in t, or "". What has addresses shows by its routes, others do not.
-func (l *life) interfaceIn(ctx context.Context, t tableID, among []route.Interface) (string, error) {
+// interfaceIn returns one of these interfaces that is in t, or "". Interfaces with addresses show
+// by their routes.
+func (l *session) interfaceIn(ctx context.Context, t tableID,
+	among []route.Interface) (string, error) {
 	var reqs []request
 	for _, i := range among {
-		reqs = append(reqs, &interfaces.SwInterfaceGetTable{SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: t.six})
+		reqs = append(reqs, &interfaces.SwInterfaceGetTable{
+			SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: t.six,
+		})
 	}
 	var found string
 	err := dump(ctx, l.conn, reqs, func(i int, r *interfaces.SwInterfaceGetTableReply) {

@@ -10,15 +10,17 @@ import (
 	"go.fd.io/govpp/adapter/statsclient"
 )
 
-// Forwarded is how many packets VPP has received on all its interfaces since it started, out of its statistics segment. VPP has no count of
-// forwarded packets alone: what the host sends and receives through VPP is among them. The segment is mapped for each call, so that it is
-// always the one of the VPP that runs. A VPP that is frozen is waited for, without end: GoVPP's client has no deadline for it.
+// Forwarded returns how many packets VPP has received on all interfaces since its start, including
+// those of the host, from its statistics segment. Each call maps the segment anew, as VPP may have
+// restarted. A frozen VPP blocks it: GoVPP's client has no timeout.
 func (v *VPP) Forwarded() (packets uint64, err error) {
 	if _, err := os.Stat(v.cfg.StatsSocket); err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %w", err)
 	}
-	statsclient.Log.SetLevel(1) // it would write to the standard output what it returns as an error too
-	c := statsclient.NewStatsClient(v.cfg.StatsSocket, statsclient.SetSocketRetryTimeout(time.Second))
+	// it would also print the error that it returns
+	statsclient.Log.SetLevel(1)
+	c := statsclient.NewStatsClient(v.cfg.StatsSocket,
+		statsclient.SetSocketRetryTimeout(time.Second))
 	if err := c.Connect(); err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %s: %w", v.cfg.StatsSocket, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Link reads one interface, by name or by sw_if_index, as it is now.
+// Link returns the current state of an interface by name or sw_if_index.
 func (v *VPP) Link(ctx context.Context, nameOrIndex string) (route.Link, error) {
 	l, err := v.current()
 	if err != nil {
@@ -28,15 +28,17 @@ func (v *VPP) Link(ctx context.Context, nameOrIndex string) (route.Link, error) 
 	return link, nil
 }
 
-func (l *life) link(ctx context.Context, nameOrIndex string) (route.Link, error) {
+func (l *session) link(ctx context.Context, nameOrIndex string) (route.Link, error) {
 	var found []route.Link
 	req := &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)}
 	err := dump(ctx, l.conn, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
-		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
+		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
+			interface_types.IF_STATUS_API_FLAG_LINK_UP
 		found = append(found, route.Link{
-			Interface: route.Interface{Name: strings.TrimRight(d.InterfaceName, "\x00"), Index: uint32(d.SwIfIndex), Up: d.Flags&both == both},
-			Identity:  l.facts.Identity,
-			AdminUp:   d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0,
+			Interface: route.Interface{Name: strings.TrimRight(d.InterfaceName, "\x00"),
+				Index: uint32(d.SwIfIndex), Up: d.Flags&both == both},
+			Identity: l.facts.Identity,
+			AdminUp:  d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0,
 		})
 	})
 	if err != nil {
@@ -57,12 +59,14 @@ func (l *life) link(ctx context.Context, nameOrIndex string) (route.Link, error)
 	return found[i], nil
 }
 
-// SetUp brings an interface up; one that is up stays so.
+// SetUp brings an interface up. It succeeds if the interface is up.
 func (v *VPP) SetUp(ctx context.Context, index uint32) error {
-	return v.changeLink(func(l *life) error {
-		r, err := ask[interfaces.SwInterfaceSetFlagsReply](ctx, l.conn, &interfaces.SwInterfaceSetFlags{
-			SwIfIndex: interface_types.InterfaceIndex(index), Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
-		})
+	return v.changeLink(func(l *session) error {
+		r, err := ask[interfaces.SwInterfaceSetFlagsReply](ctx, l.conn,
+			&interfaces.SwInterfaceSetFlags{
+				SwIfIndex: interface_types.InterfaceIndex(index),
+				Flags:     interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
+			})
 		if err == nil {
 			err = vppError(r.Retval)
 		}
@@ -70,12 +74,13 @@ func (v *VPP) SetUp(ctx context.Context, index uint32) error {
 	})
 }
 
-// AddAddress gives an interface an address; one that it has already, with the same length, is no error. VPP refuses one whose subnet
-// overlaps with another on any interface of the table, but for equal subnets on one interface.
+// AddAddress adds an address. It succeeds if the interface has it with the same length. VPP refuses
+// subnets that overlap with another in the table, unless they are equal and on one interface.
 func (v *VPP) AddAddress(ctx context.Context, index uint32, a netip.Prefix) error {
-	return v.changeLink(func(l *life) error {
+	return v.changeLink(func(l *session) error {
 		err := l.setAddress(ctx, index, a, true)
-		// VPP says the same of an address that is there already and of one that is in the way (src/vnet/ip/ip4_forward.c).
+		// VPP returns the same error for an existing address and a conflicting one
+		// (src/vnet/ip/ip4_forward.c).
 		if errors.Is(err, addressInUse) || errors.Is(err, duplicateAddress) {
 			if has, lookErr := l.hasAddress(ctx, index, a); lookErr == nil && has {
 				return nil
@@ -85,10 +90,11 @@ func (v *VPP) AddAddress(ctx context.Context, index uint32, a netip.Prefix) erro
 	})
 }
 
-// RemoveAddress takes an address from an interface; one that is not there, with that length, is no error. Asked for another length
-// VPP would remove the address and leave its subnet's route (ip_interface_address_find does not compare it).
+// RemoveAddress removes an address. It succeeds if the interface does not have it with that length.
+// Given another length, VPP would remove the address but leave its subnet's route
+// (ip_interface_address_find does not compare it).
 func (v *VPP) RemoveAddress(ctx context.Context, index uint32, a netip.Prefix) error {
-	return v.changeLink(func(l *life) error {
+	return v.changeLink(func(l *session) error {
 		has, err := l.hasAddress(ctx, index, a)
 		if err == nil && has {
 			err = l.setAddress(ctx, index, a, false)
@@ -97,8 +103,8 @@ func (v *VPP) RemoveAddress(ctx context.Context, index uint32, a netip.Prefix) e
 	})
 }
 
-// changeLink runs change, and has the facts read again soon: VPP tells of no change of addresses.
-func (v *VPP) changeLink(change func(*life) error) error {
+// changeLink runs change and triggers a reading of the facts: VPP has no event for addresses.
+func (v *VPP) changeLink(change func(*session) error) error {
 	l, err := v.current()
 	if err != nil {
 		return err
@@ -111,17 +117,19 @@ func (v *VPP) changeLink(change func(*life) error) error {
 	return err
 }
 
-func (l *life) setAddress(ctx context.Context, index uint32, a netip.Prefix, add bool) error {
-	r, err := ask[interfaces.SwInterfaceAddDelAddressReply](ctx, l.conn, &interfaces.SwInterfaceAddDelAddress{
-		SwIfIndex: interface_types.InterfaceIndex(index), IsAdd: add, Prefix: ip_types.AddressWithPrefix(encodePrefix(a)),
-	})
+func (l *session) setAddress(ctx context.Context, index uint32, a netip.Prefix, add bool) error {
+	r, err := ask[interfaces.SwInterfaceAddDelAddressReply](ctx, l.conn,
+		&interfaces.SwInterfaceAddDelAddress{
+			SwIfIndex: interface_types.InterfaceIndex(index), IsAdd: add,
+			Prefix: ip_types.AddressWithPrefix(encodePrefix(a)),
+		})
 	if err != nil {
 		return err
 	}
 	return vppError(r.Retval)
 }
 
-func (l *life) hasAddress(ctx context.Context, index uint32, a netip.Prefix) (bool, error) {
+func (l *session) hasAddress(ctx context.Context, index uint32, a netip.Prefix) (bool, error) {
 	one := []route.Interface{{Index: index}}
 	if err := readAddresses(ctx, l.conn, one); err != nil {
 		return false, err

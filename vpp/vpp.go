@@ -1,10 +1,12 @@
-// Package vpp is VPP as a data plane: it owns the connection to VPP's binary API, our FIB source there, and the translation of
-// routes. It provides fib.Dataplane and fib.TableKeeper. It decides nothing about routes, keeps no copy of the FIB, and touches no
-// route in VPP that does not carry its FIB source and no table that does not carry its name; ip_table_replace_* and ip_table_flush,
-// which act on the API source that everybody shares, are never used. A VPP without FIB sources is refused.
+// Package vpp is VPP as a data plane: the connection to its binary API, our FIB source, and the
+// conversion of routes. It provides fib.Dataplane and fib.TableKeeper. It makes no decisions about
+// routes and keeps no copy of the FIB. A VPP without FIB sources is refused.
 //
-// New makes a VPP, Run keeps it connected; the other methods may be called at any time from any goroutine and fail at once while
-// there is no connection.
+// It changes only routes with its FIB source and tables with its name. It never uses
+// ip_table_replace_* and ip_table_flush, which act on the shared API source.
+//
+// New makes a VPP, and Run keeps it connected. All other methods are safe for concurrent use and
+// fail at once without a connection.
 package vpp
 
 import (
@@ -25,24 +27,28 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Config of a VPP. The zero value is usable: every field has a default.
+// Config configures a VPP. Every field has a default.
 type Config struct {
-	// Socket is the path of VPP's API socket (startup.conf: socksvr { socket-name }); default /run/vpp/api.sock.
+	// Socket is the path of VPP's API socket (startup.conf: socksvr { socket-name }); default
+	// /run/vpp/api.sock.
 	Socket string
-	// StatsSocket is where VPP hands out its statistics segment (statseg { socket-name }); default /run/vpp/stats.sock. Only Forwarded uses it.
+	// StatsSocket is where VPP hands out its statistics segment (statseg { socket-name }); default
+	// /run/vpp/stats.sock. Only Forwarded uses it.
 	StatsSocket string
 	// ClientName is how VPP shows the connection; default "vpp-route-agent".
 	ClientName string
-	// Source is the name of our FIB source, at most MaxSourceName bytes; default "vpp-route-agent". In VPP it is followed by "@" and a number
-	// that tells one life of VPP from another. Tables that we make have the bare name.
+	// Source is the name of our FIB source, at most MaxSourceName bytes; default "vpp-route-agent".
+	// In VPP "@" and a number follow it, which identify the generation of VPP. Our tables have the
+	// bare name.
 	Source string
-	// Priority of the source: of several sources that have one prefix the lowest forwards. Default 0x88: routes of the API (0x80) and
-	// the CLI (0x81) win over ours, ours win over DHCP's (0xb0) and neighbours' (0xd0). It is fixed when the source is made.
+	// Priority of the source: the lowest of a prefix forwards. With the default 0x88, routes of the
+	// API (0x80) and the CLI (0x81) win over ours, and ours win over DHCP's (0xb0) and neighbours'
+	// (0xd0). It is fixed when the source is made.
 	Priority uint8
-	// Window is how many requests may be on the way, 1 to 4095; default 2048.
+	// Window is the number of outstanding requests, 1 to 4095; default 2048.
 	Window int
-	// ReplyTimeout is how long VPP may be silent before the connection is given up; default 10 s. A dump of a million routes
-	// keeps VPP busy for some seconds, and what it keeps waiting must not look lost.
+	// ReplyTimeout is how long VPP may be silent before we disconnect; default 10 s. A dump of a
+	// million routes keeps VPP busy for seconds.
 	ReplyTimeout time.Duration
 	// Log; default: nothing is logged.
 	Log *slog.Logger
@@ -56,8 +62,8 @@ const (
 	defaultWindow      = 2048
 	defaultTimeout     = 10 * time.Second
 
-	// pollInterval is how old our view of interface addresses may be: VPP has no event for them. The dumps hold no worker; what does is
-	// bounded by tablesPerPoll.
+	// pollInterval bounds the age of interface addresses, for which VPP has no event. The dumps
+	// stop no worker; tablesPerPoll bounds what does.
 	pollInterval = 5 * time.Second
 
 	firstRetry = 100 * time.Millisecond
@@ -93,7 +99,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// VPP is one VPP, over all its lives.
+// VPP is the VPP on one socket, across its restarts.
 type VPP struct {
 	cfg   Config
 	facts chan route.Facts // size 1: the newest facts that were not read
@@ -101,34 +107,36 @@ type VPP struct {
 	counters counters
 
 	mu      sync.Mutex
-	life    *life  // nil while there is no usable connection
-	problem string // why, then
+	session *session // nil while there is no usable connection
+	problem string   // why, then
 }
 
-// life is one connection, made ready. All but sources, links and tables is fixed.
-type life struct {
+// session is a connection that is ready for use. Only sources, links and tables change.
+type session struct {
 	conn *conn
 	name string // of our tables
 	own  source
-	// elevated is for keys that are: it goes before the API's.
+	// elevated takes precedence over the API's source
 	elevated source
 	sources  atomic.Pointer[sources]
 	facts    route.Facts // without Interfaces
 	links    atomic.Pointer[links]
 	changed  chan struct{} // size 1: an interface event came
 	gone     deletions
-	tables   map[tableID]bool // known to exist; of Apply and KeepTables, which never run at the same time
+	// known to exist; used by Apply and KeepTables, which never run concurrently
+	tables map[tableID]bool
 }
 
 // New returns a VPP that is not connected yet.
 func New(cfg Config) *VPP {
-	return &VPP{cfg: cfg.withDefaults(), facts: make(chan route.Facts, 1), problem: "not connected yet"}
+	return &VPP{cfg: cfg.withDefaults(), facts: make(chan route.Facts, 1),
+		problem: "not connected yet"}
 }
 
-// Facts is fib.Dataplane's.
+// Facts implements fib.Dataplane.
 func (v *VPP) Facts() <-chan route.Facts { return v.facts }
 
-// publish replaces facts that nobody has read. Only Run's goroutine calls it.
+// publish replaces unread facts. Only Run's goroutine calls it.
 func (v *VPP) publish(f route.Facts) {
 	select {
 	case <-v.facts:
@@ -137,14 +145,14 @@ func (v *VPP) publish(f route.Facts) {
 	v.facts <- f
 }
 
-// current returns the life that calls go to.
-func (v *VPP) current() (*life, error) {
+// current returns the connection for calls.
+func (v *VPP) current() (*session, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.life == nil {
+	if v.session == nil {
 		return nil, fmt.Errorf("vpp: not connected: %s", v.problem)
 	}
-	return v.life, nil
+	return v.session, nil
 }
 
 // Run keeps VPP connected until ctx ends, and publishes facts.
@@ -175,7 +183,7 @@ func (v *VPP) Run(ctx context.Context) error {
 	return nil
 }
 
-// explain turns the error of a connection into a sentence for people.
+// explain turns a connection's error into a sentence.
 func (v *VPP) explain(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -188,10 +196,10 @@ func (v *VPP) explain(err error) string {
 	return err.Error()
 }
 
-// lose tells everybody that there is no VPP, and why.
+// lose publishes that VPP is absent, and why.
 func (v *VPP) lose(problem string, err error) {
 	v.mu.Lock()
-	v.life, v.problem = nil, problem
+	v.session, v.problem = nil, problem
 	v.mu.Unlock()
 	v.cfg.Log.Warn("VPP is not usable", "err", problem)
 	f := route.Facts{Problem: problem}
@@ -201,7 +209,7 @@ func (v *VPP) lose(problem string, err error) {
 	v.publish(f)
 }
 
-// live is one connection from dial to end. It reports whether the connection was usable for a while.
+// live serves one connection until it ends. It reports whether the connection was usable.
 func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 	c, err := dial(ctx, v.cfg.Socket, v.cfg.ClientName, v.cfg.ReplyTimeout)
 	if err != nil {
@@ -219,23 +227,24 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 	}
 	v.counters.connected()
 	v.mu.Lock()
-	v.life = l
+	v.session = l
 	v.mu.Unlock()
 	defer func() {
 		v.mu.Lock()
-		v.life, v.problem = nil, "the connection was lost"
+		v.session, v.problem = nil, "the connection was lost"
 		v.mu.Unlock()
 	}()
 	v.publish(facts)
-	v.cfg.Log.Info("connected to VPP", "version", facts.Version, "identity", facts.Identity, "interfaces", len(facts.Interfaces))
+	v.cfg.Log.Info("connected to VPP", "version", facts.Version, "identity", facts.Identity,
+		"interfaces", len(facts.Interfaces))
 	return true, v.watch(ctx, l, facts)
 }
 
 // watch publishes facts whenever they change, until the connection ends.
-func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
+func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 	polls := time.NewTicker(pollInterval)
 	defer polls.Stop()
-	// Pings keep the reader from calling an idle VPP silent.
+	// Pings keep an idle VPP from looking silent.
 	ping := time.NewTicker(v.cfg.ReplyTimeout / 3)
 	defer ping.Stop()
 	for {
@@ -265,10 +274,11 @@ func (v *VPP) watch(ctx context.Context, l *life, last route.Facts) error {
 	}
 }
 
-// readFacts reads the interfaces, for a poll or because something happened, and returns the facts with them.
-func (l *life) readFacts(ctx context.Context, poll bool) (route.Facts, error) {
-	lives := l.gone.counts() // before the list: an interface that goes meanwhile comes with an event of its own
-	read, err := readLinks(ctx, l.conn, l.links.Load(), lives, poll)
+// readFacts reads the interfaces, for a poll or after an event, and returns the facts.
+func (l *session) readFacts(ctx context.Context, poll bool) (route.Facts, error) {
+	// before the list: a later deletion has an event of its own
+	generations := l.gone.counts()
+	read, err := readLinks(ctx, l.conn, l.links.Load(), generations, poll)
 	if err != nil {
 		return route.Facts{}, fmt.Errorf("read interfaces: %w", err)
 	}
@@ -278,8 +288,8 @@ func (l *life) readFacts(ctx context.Context, poll bool) (route.Facts, error) {
 	return f, nil
 }
 
-// prepare makes a new connection ready: VPP speaks our messages, has our FIB source, and tells us of interfaces.
-func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
+// prepare checks VPP's messages, adopts or adds our FIB source, and subscribes to interface events.
+func (v *VPP) prepare(ctx context.Context, c *conn) (*session, error) {
 	version, err := readVersion(ctx, c)
 	if err != nil {
 		return nil, err
@@ -292,7 +302,7 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ping: %w", err)
 	}
-	l := &life{
+	l := &session{
 		conn:    c,
 		name:    v.cfg.Source,
 		facts:   route.Facts{Version: version, Preflight: p},
@@ -308,9 +318,9 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*life, error) {
 	return l, nil
 }
 
-// subscribe has VPP tell us when an interface comes, goes or changes. That one went is kept: its index may have been handed out again
-// before we look, and the list then shows nothing.
-func (l *life) subscribe(ctx context.Context) error {
+// subscribe subscribes to interface events. Deletions are counted: an index may be reused before we
+// list, and the list then does not show the deletion.
+func (l *session) subscribe(ctx context.Context) error {
 	l.conn.onEvent((*interfaces.SwInterfaceEvent)(nil), func(msg []byte) {
 		var e interfaces.SwInterfaceEvent
 		if err := codec.DecodeMsg(msg, &e); err == nil && e.Deleted {
@@ -321,7 +331,8 @@ func (l *life) subscribe(ctx context.Context) error {
 		default:
 		}
 	})
-	r, err := ask[interfaces.WantInterfaceEventsReply](ctx, l.conn, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
+	r, err := ask[interfaces.WantInterfaceEventsReply](ctx, l.conn,
+		&interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
 	if err != nil {
 		return err
 	}
@@ -330,6 +341,7 @@ func (l *life) subscribe(ctx context.Context) error {
 
 func sameInterfaces(a, b []route.Interface) bool {
 	return slices.EqualFunc(a, b, func(x, y route.Interface) bool {
-		return x.Name == y.Name && x.Index == y.Index && x.Life == y.Life && x.Up == y.Up && x.Table == y.Table && slices.Equal(x.Addresses, y.Addresses)
+		return x.Name == y.Name && x.Index == y.Index && x.Life == y.Life && x.Up == y.Up &&
+			x.Table == y.Table && slices.Equal(x.Addresses, y.Addresses)
 	})
 }

@@ -144,7 +144,7 @@ func decodeBGPPeer(name string, value []byte) (BGPPeer, error) {
 	}, nil
 }
 
-// storedFilterRule has every member of a rule, also those that we do not use: whatever is beside them is unknown to us.
+// storedFilterRule has every known member of a rule, including unused ones, to detect unknown ones.
 type storedFilterRule struct {
 	CIDR          string `json:"cidr"`
 	MatchOperator string `json:"matchOperator"`
@@ -174,8 +174,8 @@ type storedFilterRule struct {
 	} `json:"operations"`
 }
 
-// decodeBGPFilter decodes a filter. Unknown members of a rule are ignored as everywhere, but named by a partialError: a rule
-// without a condition that we do not understand matches more than its author meant.
+// decodeBGPFilter decodes a filter. It ignores unknown members of a rule but reports them in a
+// partialError: a rule without an unknown condition matches more than its author meant.
 func decodeBGPFilter(name string, value []byte) (BGPFilter, error) {
 	var spec struct {
 		ExportV4 []json.RawMessage `json:"exportV4"`
@@ -208,8 +208,9 @@ func decodeBGPFilter(name string, value []byte) (BGPFilter, error) {
 			strict := json.NewDecoder(bytes.NewReader(raw))
 			strict.DisallowUnknownFields()
 			if err := strict.Decode(new(storedFilterRule)); err != nil {
-				unknown = append(unknown, fmt.Sprintf("%s[%d]: %s, ignored: the rule may match more than it should",
-					list.field, i, strings.TrimPrefix(err.Error(), "json: ")))
+				unknown = append(unknown,
+					fmt.Sprintf("%s[%d]: %s, ignored: the rule may match more than it should",
+						list.field, i, strings.TrimPrefix(err.Error(), "json: ")))
 			}
 		}
 	}
@@ -256,7 +257,9 @@ func decodeFilterRule(raw []byte) (BGPFilterRule, error) {
 			set++
 		}
 		if set != 1 {
-			return BGPFilterRule{}, fmt.Errorf("operations[%d]: has %d of addCommunity, prependASPath, setPriority, not one", i, set)
+			return BGPFilterRule{},
+				fmt.Errorf("operations[%d]: has %d of addCommunity, prependASPath, "+
+					"setPriority, not one", i, set)
 		}
 		r.Operations = append(r.Operations, op)
 	}

@@ -2,8 +2,8 @@ package calico
 
 import "time"
 
-// BGPConfiguration is a Calico BGPConfiguration. Pointers are nil, and zero values stand, where the resource says nothing: which
-// default applies depends on who asks (package bgp).
+// BGPConfiguration is a Calico BGPConfiguration. Unset fields are nil or zero; package bgp decides
+// which default applies.
 type BGPConfiguration struct {
 	Name                  string
 	NodeToNodeMeshEnabled *bool
@@ -38,7 +38,7 @@ type PrefixAdvertisement struct {
 	Communities []string
 }
 
-// BGPPeer is a Calico BGPPeer, as written: package bgp says what its fields mean together.
+// BGPPeer is a Calico BGPPeer as written. Package bgp interprets its fields.
 type BGPPeer struct {
 	Name                     string
 	Node                     string

@@ -23,15 +23,19 @@ const sampleBlock = `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","affinity_c
  "sequenceNumber":18446744073709551615,"sequenceNumberForAllocation":{"0":1772442940123456701},"deleted":false,"new":{"field":[1]}}`
 
 func TestDecodeBlock(t *testing.T) {
-	sample := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}, Allocations: []Allocation{
-		{Address: addr("10.40.4.4"), Node: "leaf-1", Type: "ipipTunnelAddress", Handle: "ipip-tunnel-addr-leaf-1"},
-		{Address: addr("10.40.4.5"), Node: "leaf-1", Handle: "k8s-pod-network.aa01"},
-		{Address: addr("10.40.4.7"), Node: "leaf-2", Handle: "k8s-pod-network.aa02"},
-	}}
+	sample := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"},
+		Allocations: []Allocation{
+			{Address: addr("10.40.4.4"), Node: "leaf-1", Type: "ipipTunnelAddress",
+				Handle: "ipip-tunnel-addr-leaf-1"},
+			{Address: addr("10.40.4.5"), Node: "leaf-1", Handle: "k8s-pod-network.aa01"},
+			{Address: addr("10.40.4.7"), Node: "leaf-2", Handle: "k8s-pod-network.aa02"},
+		}}
 	four := func(attributes, allocations string) string {
-		return `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","attributes":` + attributes + `,"allocations":` + allocations + `}`
+		return `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","attributes":` + attributes +
+			`,"allocations":` + allocations + `}`
 	}
-	one := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}, Allocations: []Allocation{{Address: addr("10.40.4.6"), Handle: "h"}}}
+	one := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"},
+		Allocations: []Allocation{{Address: addr("10.40.4.6"), Handle: "h"}}}
 	none := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}}
 	for _, tc := range []struct {
 		name, value string
@@ -39,22 +43,30 @@ func TestDecodeBlock(t *testing.T) {
 		problem     string // part of the error, which comes with a usable block
 	}{
 		{"sample", sampleBlock, sample, ""},
-		{"allocation without node, as made by hand", four(`[{"handle_id":"h"}]`, `[null,null,0,null]`), one, ""},
-		{"address that cools down after its release", four(`[{"releasedAt":"2026-03-02T09:15:40Z"}]`, `[0,null,null,null]`), none, ""},
-		{"index beyond the attributes", four(`[{"handle_id":"h"}]`, `[1,null,0,null]`), one, "allocations[0]"},
+		{"allocation without node, as made by hand",
+			four(`[{"handle_id":"h"}]`, `[null,null,0,null]`), one, ""},
+		{"address that cools down after its release",
+			four(`[{"releasedAt":"2026-03-02T09:15:40Z"}]`, `[0,null,null,null]`), none, ""},
+		{"index beyond the attributes", four(`[{"handle_id":"h"}]`, `[1,null,0,null]`), one,
+			"allocations[0]"},
 		{"negative index", four(`[{"handle_id":"h"}]`, `[-1,null,0,null]`), one, "allocations[0]"},
-		{"more allocations than addresses", four(`[{"handle_id":"h"}]`, `[null,null,0,null,0,0]`), one, "allocations: 6"},
+		{"more allocations than addresses", four(`[{"handle_id":"h"}]`, `[null,null,0,null,0,0]`),
+			one, "allocations: 6"},
 		{"fewer allocations than addresses", four(`[]`, `[]`), none, ""},
 		{"no owner", `{"affinity":null}`, Block{CIDR: pfx("10.40.4.4/30")}, ""},
 		{"owner left out", `{}`, Block{CIDR: pfx("10.40.4.4/30")}, ""},
-		{"virtual owner is no host", `{"affinity":"virtual:load-balancer"}`, Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Virtual: "load-balancer"}}, ""},
-		{"colons in a node's name", `{"affinity":"host:a:b"}`, Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "a:b"}}, ""},
+		{"virtual owner is no host", `{"affinity":"virtual:load-balancer"}`,
+			Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Virtual: "load-balancer"}}, ""},
+		{"colons in a node's name", `{"affinity":"host:a:b"}`,
+			Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "a:b"}}, ""},
 		{"host bits in cidr", `{"cidr":"10.40.4.6/30","affinity":"host:leaf-1"}`, none, ""},
-		{"obsolete hostAffinity", `{"affinity":null,"hostAffinity":"leaf-9"}`, Block{CIDR: pfx("10.40.4.4/30")}, ""},
+		{"obsolete hostAffinity", `{"affinity":null,"hostAffinity":"leaf-9"}`,
+			Block{CIDR: pfx("10.40.4.4/30")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := decodeBlock(pfx("10.40.4.4/30"), []byte(tc.value))
-			if partial, ok := err.(partialError); tc.problem == "" && err != nil || tc.problem != "" && (!ok || !strings.Contains(string(partial), tc.problem)) {
+			if partial, ok := err.(partialError); tc.problem == "" && err != nil ||
+				tc.problem != "" && (!ok || !strings.Contains(string(partial), tc.problem)) {
 				t.Errorf("error %v, want %q", err, tc.problem)
 			}
 			if diff := cmp.Diff(tc.want, got, byValue); diff != "" {
@@ -62,7 +74,8 @@ func TestDecodeBlock(t *testing.T) {
 			}
 		})
 	}
-	single, err := decodeBlock(pfx("10.40.4.4/32"), []byte(`{"cidr":"10.40.4.4","allocations":[0],"attributes":[{"secondary":{"node":"x"}}]}`))
+	single, err := decodeBlock(pfx("10.40.4.4/32"),
+		[]byte(`{"cidr":"10.40.4.4","allocations":[0],"attributes":[{"secondary":{"node":"x"}}]}`))
 	if err != nil || len(single.Allocations) != 1 {
 		t.Errorf("cidr without a mask: %+v %v", single, err)
 	}
@@ -86,7 +99,8 @@ func TestDecodeBlockRefuses(t *testing.T) {
 		`{"allocations":{"0":1}}`:   "allocations",
 		`{"deleted":true,"cidr":1}`: "cidr",
 	} {
-		if b, err := decodeBlock(pfx("10.40.4.4/30"), []byte(value)); err == nil || !strings.Contains(err.Error(), want) {
+		if b, err := decodeBlock(pfx("10.40.4.4/30"), []byte(value)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", value, b, err, want)
 		}
 	}
@@ -112,10 +126,12 @@ func TestDecodeAffinity(t *testing.T) {
 	if _, err := decodeAffinity([]byte(`{"state":"confirmed","deleted":true}`)); err != errAbsent {
 		t.Errorf("deleted: %v", err)
 	}
-	if got, err := decodeAffinity([]byte(`{"state":"new"}`)); got == AffinityConfirmed || err == nil {
+	if got, err := decodeAffinity([]byte(`{"state":"new"}`)); got == AffinityConfirmed ||
+		err == nil {
 		t.Errorf("unknown state: %q %v", got, err)
 	}
-	if _, err := decodeAffinity([]byte(`{"state":1}`)); err == nil || !strings.Contains(err.Error(), "state: cannot be a JSON number") {
+	if _, err := decodeAffinity([]byte(`{"state":1}`)); err == nil ||
+		!strings.Contains(err.Error(), "state: cannot be a JSON number") {
 		t.Errorf("wrong type: %v", err)
 	}
 }
@@ -125,22 +141,30 @@ func TestDecodeNode(t *testing.T) {
 	 "spec":{"bgp":{"ipv4Address":"172.20.8.7/24","ipv6Address":"FD77:0::7/64","asNumber":"1.10","ipv4IPIPTunnelAddr":"10.40.4.4","routeReflectorClusterID":"1.0.0.1"},
 	 "ipv4VXLANTunnelAddr":"10.40.9.1","ipv6VXLANTunnelAddr":"fd12::9","wireguard":{"interfaceIPv4Address":"10.40.9.2","interfaceIPv6Address":"fd12::a"},
 	 "addresses":[{"address":"172.20.8.7/24","type":"CalicoNodeIP"}],"future":{"x":1}},"status":{}}`
-	want := Node{Name: "leaf-1", Labels: map[string]string{"rack": "r2"}, IPv4: pfx("172.20.8.7/24"), IPv6: pfx("fd77::7/64"), ASNumber: 65546,
-		RouteReflectorClusterID: "1.0.0.1", IPv4IPIPTunnelAddr: addr("10.40.4.4"), IPv4VXLANTunnelAddr: addr("10.40.9.1"),
-		IPv6VXLANTunnelAddr: addr("fd12::9"), WireguardIPv4: addr("10.40.9.2"), WireguardIPv6: addr("fd12::a"), HostIPv4: addr("172.20.8.7")}
+	want := Node{Name: "leaf-1", Labels: map[string]string{"rack": "r2"},
+		IPv4: pfx("172.20.8.7/24"), IPv6: pfx("fd77::7/64"), ASNumber: 65546,
+		RouteReflectorClusterID: "1.0.0.1", IPv4IPIPTunnelAddr: addr("10.40.4.4"),
+		IPv4VXLANTunnelAddr: addr("10.40.9.1"),
+		IPv6VXLANTunnelAddr: addr("fd12::9"), WireguardIPv4: addr("10.40.9.2"),
+		WireguardIPv6: addr("fd12::a"), HostIPv4: addr("172.20.8.7")}
 	for value, want := range map[string]Node{
 		full:            want,
 		`{}`:            {Name: "leaf-1"},
 		`{"spec":{}}`:   {Name: "leaf-1"},
 		`{"spec":null}`: {Name: "leaf-1"},
-		// As calico-node without networking of its own leaves it: no bgp. What makes no sense here is of no use, but harms no session either.
+		// As calico-node without networking of its own leaves it: no bgp. What makes no sense here
+		// is of no use, but harms no session either.
 		`{"spec":{"addresses":[{"address":"edge-7","type":"InternalIP"},{"address":"198.51.100.7","type":"ExternalIP"},{"address":"172.20.8.7","type":"InternalIP"},
 		  {"address":"172.20.8.9","type":"InternalIP"},{"address":"fe80::7","type":"InternalIP"},{"address":"fd77::7/64","type":"CalicoNodeIP"}]}}`: {Name: "leaf-1", HostIPv4: addr("172.20.8.7"), HostIPv6: addr("fd77::7")},
-		`{"spec":{"addresses":{"address":"172.20.8.7"}}}`:               {Name: "leaf-1"},
-		`{"spec":{"bgp":{"ipv4Address":"","asNumber":64801}}}`:          {Name: "leaf-1", ASNumber: 64801},
-		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7"}}}`:                 {Name: "leaf-1", IPv4: pfx("172.20.8.7/32")},
-		`{"spec":{"bgp":{"ipv6Address":"fd77::7","asNumber":"64801"}}}`: {Name: "leaf-1", IPv6: pfx("fd77::7/128"), ASNumber: 64801},
-		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/120"}}}`:      {Name: "leaf-1", IPv4: pfx("172.20.8.7/24")},
+		`{"spec":{"addresses":{"address":"172.20.8.7"}}}`: {Name: "leaf-1"},
+		`{"spec":{"bgp":{"ipv4Address":"","asNumber":64801}}}`: {Name: "leaf-1",
+			ASNumber: 64801},
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7"}}}`: {Name: "leaf-1",
+			IPv4: pfx("172.20.8.7/32")},
+		`{"spec":{"bgp":{"ipv6Address":"fd77::7","asNumber":"64801"}}}`: {Name: "leaf-1",
+			IPv6: pfx("fd77::7/128"), ASNumber: 64801},
+		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/120"}}}`: {Name: "leaf-1",
+			IPv4: pfx("172.20.8.7/24")},
 	} {
 		got, err := decodeNode("leaf-1", []byte(value))
 		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
@@ -165,7 +189,8 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":{"wireguard":{"interfaceIPv6Address":"10.0.0.1"}}}`: "wireguard.interfaceIPv6Address",
 		`{"metadata":{"labels":{"a":1}}}`:                            "labels",
 	} {
-		if n, err := decodeNode("leaf-1", []byte(value)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if n, err := decodeNode("leaf-1", []byte(value)); err == nil ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %+v %v, want %q", value, n, err, want)
 		}
 	}
@@ -173,12 +198,17 @@ func TestDecodeNode(t *testing.T) {
 
 func TestDecodeIPPool(t *testing.T) {
 	for spec, want := range map[string]IPPool{
-		`{"cidr":"10.40.0.0/16"}`:    {CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapNever, VXLANMode: EncapNever, BlockSize: 26},
-		`{"cidr":"10.40.7.9/16"}`:    {CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapNever, VXLANMode: EncapNever, BlockSize: 26},
-		`{"cidr":"fd12:0008::9/64"}`: {CIDR: pfx("fd12:8::/64"), IPIPMode: EncapNever, VXLANMode: EncapNever, BlockSize: 122},
+		`{"cidr":"10.40.0.0/16"}`: {CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapNever,
+			VXLANMode: EncapNever, BlockSize: 26},
+		`{"cidr":"10.40.7.9/16"}`: {CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapNever,
+			VXLANMode: EncapNever, BlockSize: 26},
+		`{"cidr":"fd12:0008::9/64"}`: {CIDR: pfx("fd12:8::/64"), IPIPMode: EncapNever,
+			VXLANMode: EncapNever, BlockSize: 122},
 		`{"cidr":"10.40.0.0/16","ipipMode":"CrossSubnet","vxlanMode":"Never","blockSize":28,"disabled":true,"disableBGPExport":true,"ipip":{"enabled":true}}`: {
-			CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapCrossSubnet, VXLANMode: EncapNever, BlockSize: 28, Disabled: true, DisableBGPExport: true},
-		`{"cidr":"fd12::/64","vxlanMode":"Always","blockSize":128}`: {CIDR: pfx("fd12::/64"), IPIPMode: EncapNever, VXLANMode: EncapAlways, BlockSize: 128},
+			CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapCrossSubnet, VXLANMode: EncapNever,
+			BlockSize: 28, Disabled: true, DisableBGPExport: true},
+		`{"cidr":"fd12::/64","vxlanMode":"Always","blockSize":128}`: {CIDR: pfx("fd12::/64"),
+			IPIPMode: EncapNever, VXLANMode: EncapAlways, BlockSize: 128},
 	} {
 		want.Name = "p"
 		got, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`))
@@ -193,7 +223,8 @@ func TestDecodeIPPool(t *testing.T) {
 		`{"cidr":"fd12::/64","blockSize":26}`:       "spec.blockSize",
 		`{"cidr":"10.0.0.0/16","ipipMode":"maybe"}`: "spec.ipipMode",
 	} {
-		if p, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`)); err == nil || !strings.Contains(err.Error(), want) {
+		if p, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", spec, p, err, want)
 		}
 	}
@@ -201,18 +232,26 @@ func TestDecodeIPPool(t *testing.T) {
 
 func TestDecodeBGPConfiguration(t *testing.T) {
 	yes := true
-	got, err := decodeBGPConfiguration("default", []byte(`{"spec":{"nodeToNodeMeshEnabled":true,"asNumber":64512,"listenPort":1790,"bindMode":"NodeIP",
+	got, err := decodeBGPConfiguration("default",
+		[]byte(
+			`{"spec":{"nodeToNodeMeshEnabled":true,"asNumber":64512,"listenPort":1790,"bindMode":"NodeIP",
 	 "logSeverityScreen":"Info","nodeMeshPassword":{"secretKeyRef":{"name":"s","key":"k"}},"nodeMeshMaxRestartTime":"1m30s",
 	 "communities":[{"name":"site-a","value":"64512:77"}],"prefixAdvertisements":[{"cidr":"10.40.0.0/16","communities":["site-a","64512:1:2"]}],
 	 "serviceClusterIPs":[{"cidr":"10.96.0.0/12"}],"serviceExternalIPs":[{"cidr":"192.0.2.0/24"}],"serviceLoadBalancerIPs":[{"cidr":"198.51.100.0/24"}],
 	 "serviceLoadBalancerAggregation":"Disabled","ignoredInterfaces":["eth9*"],"localWorkloadPeeringIPV4":"10.9.9.9","localWorkloadPeeringIPV6":"fd::9",
 	 "programClusterRoutes":"Enabled","ipv4NormalRoutePriority":7,"ipv6NormalRoutePriority":8}}`))
-	want := BGPConfiguration{Name: "default", NodeToNodeMeshEnabled: &yes, ASNumber: 64512, ListenPort: 1790, BindMode: "NodeIP", LogSeverityScreen: "Info",
-		NodeMeshPassword: &SecretKeyRef{"s", "k"}, NodeMeshMaxRestartTime: 90 * time.Second, Communities: []Community{{"site-a", "64512:77"}},
-		PrefixAdvertisements: []PrefixAdvertisement{{"10.40.0.0/16", []string{"site-a", "64512:1:2"}}},
-		ServiceClusterIPs:    []string{"10.96.0.0/12"}, ServiceExternalIPs: []string{"192.0.2.0/24"}, ServiceLoadBalancerIPs: []string{"198.51.100.0/24"},
-		ServiceLoadBalancerAggregation: "Disabled", IgnoredInterfaces: []string{"eth9*"}, LocalWorkloadPeeringIPV4: "10.9.9.9",
-		LocalWorkloadPeeringIPV6: "fd::9", ProgramClusterRoutes: "Enabled", IPv4NormalRoutePriority: 7, IPv6NormalRoutePriority: 8}
+	want := BGPConfiguration{Name: "default", NodeToNodeMeshEnabled: &yes, ASNumber: 64512,
+		ListenPort: 1790, BindMode: "NodeIP", LogSeverityScreen: "Info",
+		NodeMeshPassword: &SecretKeyRef{"s", "k"}, NodeMeshMaxRestartTime: 90 * time.Second,
+		Communities: []Community{{"site-a", "64512:77"}},
+		PrefixAdvertisements: []PrefixAdvertisement{{"10.40.0.0/16",
+			[]string{"site-a", "64512:1:2"}}},
+		ServiceClusterIPs: []string{"10.96.0.0/12"}, ServiceExternalIPs: []string{"192.0.2.0/24"},
+		ServiceLoadBalancerIPs:         []string{"198.51.100.0/24"},
+		ServiceLoadBalancerAggregation: "Disabled", IgnoredInterfaces: []string{"eth9*"},
+		LocalWorkloadPeeringIPV4: "10.9.9.9",
+		LocalWorkloadPeeringIPV6: "fd::9", ProgramClusterRoutes: "Enabled",
+		IPv4NormalRoutePriority: 7, IPv6NormalRoutePriority: 8}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -223,19 +262,25 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 		`{"nodeMeshMaxRestartTime":90}`:     "nodeMeshMaxRestartTime",
 		`{"nodeToNodeMeshEnabled":"yes"}`:   "nodeToNodeMeshEnabled: cannot be a JSON string",
 	} {
-		if c, err := decodeBGPConfiguration("default", []byte(`{"spec":`+spec+`}`)); err == nil || !strings.Contains(err.Error(), want) {
+		if c, err := decodeBGPConfiguration("default", []byte(`{"spec":`+spec+`}`)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", spec, c, err, want)
 		}
 	}
 }
 
 func TestDecodeBGPPeer(t *testing.T) {
-	got, err := decodeBGPPeer("tor", []byte(`{"spec":{"node":"n","nodeSelector":"rack == 'r2'","peerIP":"192.0.2.1:1790","peerSelector":"x","asNumber":"64900","localASNumber":"1.1",
+	got, err := decodeBGPPeer("tor",
+		[]byte(
+			`{"spec":{"node":"n","nodeSelector":"rack == 'r2'","peerIP":"192.0.2.1:1790","peerSelector":"x","asNumber":"64900","localASNumber":"1.1",
 	 "keepOriginalNextHop":true,"nextHopMode":"Self","password":{"secretKeyRef":{"name":"s","key":"k"}},"sourceAddress":"None","maxRestartTime":"2m0s",
 	 "keepaliveTime":"7s","numAllowedLocalASNumbers":2,"ttlSecurity":1,"reachableBy":"192.0.2.9","filters":["b","a"],"localWorkloadSelector":"l","reversePeering":"Manual"}}`))
-	want := BGPPeer{Name: "tor", Node: "n", NodeSelector: "rack == 'r2'", PeerIP: "192.0.2.1:1790", PeerSelector: "x", ASNumber: 64900, LocalASNumber: 65537,
-		KeepOriginalNextHop: true, NextHopMode: "Self", Password: &SecretKeyRef{"s", "k"}, SourceAddress: "None", MaxRestartTime: 2 * time.Minute,
-		KeepaliveTime: 7 * time.Second, NumAllowedLocalASNumbers: 2, TTLSecurity: 1, ReachableBy: "192.0.2.9", Filters: []string{"b", "a"},
+	want := BGPPeer{Name: "tor", Node: "n", NodeSelector: "rack == 'r2'", PeerIP: "192.0.2.1:1790",
+		PeerSelector: "x", ASNumber: 64900, LocalASNumber: 65537,
+		KeepOriginalNextHop: true, NextHopMode: "Self", Password: &SecretKeyRef{"s", "k"},
+		SourceAddress: "None", MaxRestartTime: 2 * time.Minute,
+		KeepaliveTime: 7 * time.Second, NumAllowedLocalASNumbers: 2, TTLSecurity: 1,
+		ReachableBy: "192.0.2.9", Filters: []string{"b", "a"},
 		LocalWorkloadSelector: "l", ReversePeering: "Manual"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -243,33 +288,43 @@ func TestDecodeBGPPeer(t *testing.T) {
 	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"ttlSecurity":256}}`)); err == nil {
 		t.Errorf("ttlSecurity 256: %+v", p)
 	}
-	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"password":{}}}`)); err != nil || p.Password != nil {
+	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"password":{}}}`)); err != nil ||
+		p.Password != nil {
 		t.Errorf("password without a reference: %+v %v", p, err)
 	}
 }
 
 func TestDecodeBGPFilter(t *testing.T) {
 	sixteen, lots := 16, 28
-	got, err := decodeBGPFilter("f", []byte(`{"spec":{"importV4":[{"cidr":"0.0.0.0/0","matchOperator":"Equal","action":"Reject"},
+	got, err := decodeBGPFilter("f",
+		[]byte(`{"spec":{"importV4":[{"cidr":"0.0.0.0/0","matchOperator":"Equal","action":"Reject"},
 	  {"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":16,"max":28},"action":"Accept"}],
 	 "exportV4":[{"source":"RemotePeers","interface":"eth*","peerType":"eBGP","communities":{"values":["1:2"]},"asPathPrefix":[64512,"1.1"],"priority":5,"action":"Accept",
 	  "operations":[{"addCommunity":{"value":"1:2"}},{"prependASPath":{"prefix":["64512"]}},{"setPriority":{"value":9}}]}],
 	 "exportV6":[{"action":"Reject"}],"importV6":[{"action":"Accept"}]}}`))
 	want := BGPFilter{Name: "f",
 		ImportV4: []BGPFilterRule{{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"},
-			{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: &PrefixLengthRange{&sixteen, &lots}, Action: "Accept"}},
-		ExportV4: []BGPFilterRule{{Source: "RemotePeers", Interface: "eth*", PeerType: "eBGP", Communities: []string{"1:2"}, ASPathPrefix: []uint32{64512, 65537},
-			Priority: 5, Action: "Accept", Operations: []BGPFilterOperation{{AddCommunity: "1:2"}, {PrependASPath: []uint32{64512}}, {SetPriority: 9}}}},
-		ExportV6: []BGPFilterRule{{Action: "Reject"}}, ImportV6: []BGPFilterRule{{Action: "Accept"}}}
+			{CIDR: "10.0.0.0/8", MatchOperator: "In", PrefixLength: &PrefixLengthRange{&sixteen,
+				&lots}, Action: "Accept"}},
+		ExportV4: []BGPFilterRule{{Source: "RemotePeers", Interface: "eth*", PeerType: "eBGP",
+			Communities: []string{"1:2"}, ASPathPrefix: []uint32{64512, 65537},
+			Priority: 5, Action: "Accept", Operations: []BGPFilterOperation{{AddCommunity: "1:2"},
+				{PrependASPath: []uint32{64512}}, {SetPriority: 9}}}},
+		ExportV6: []BGPFilterRule{{Action: "Reject"}},
+		ImportV6: []BGPFilterRule{{Action: "Accept"}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	_, err = decodeBGPFilter("f", []byte(`{"spec":{"exportV4":[{"action":"Accept"},{"action":"Accept","onlyOnMondays":true}]}}`))
-	if _, partial := err.(partialError); !partial || !strings.Contains(err.Error(), `spec.exportV4[1]: unknown field "onlyOnMondays"`) {
+	_, err = decodeBGPFilter("f", []byte(
+		`{"spec":{"exportV4":[{"action":"Accept"},{"action":"Accept","onlyOnMondays":true}]}}`))
+	if _, partial := err.(partialError); !partial ||
+		!strings.Contains(err.Error(), `spec.exportV4[1]: unknown field "onlyOnMondays"`) {
 		t.Errorf("unknown condition: %v", err)
 	}
-	for _, ops := range []string{`[{}]`, `[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`} {
-		_, err := decodeBGPFilter("f", []byte(`{"spec":{"importV6":[{"action":"Accept","operations":`+ops+`}]}}`))
+	for _, ops := range []string{`[{}]`,
+		`[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`} {
+		_, err := decodeBGPFilter("f",
+			[]byte(`{"spec":{"importV6":[{"action":"Accept","operations":`+ops+`}]}}`))
 		if err == nil || !strings.Contains(err.Error(), "spec.importV6[0]: operations[0]") {
 			t.Errorf("%s: %v", ops, err)
 		}
@@ -277,20 +332,26 @@ func TestDecodeBGPFilter(t *testing.T) {
 }
 
 func TestDecodeWorkloadEndpoint(t *testing.T) {
-	got, err := decodeWorkloadEndpoint("shop", "w", []byte(`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1","ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
-	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{"app": "bgpd"}, Node: "leaf-1", InterfaceName: "cali1",
+	got, err := decodeWorkloadEndpoint("shop", "w",
+		[]byte(
+			`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1","ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
+	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{"app": "bgpd"},
+		Node: "leaf-1", InterfaceName: "cali1",
 		IPNetworks: []netip.Prefix{pfx("10.40.4.7/32"), pfx("10.40.4.8/32"), pfx("fd12::7/128")}}
 	want.FloatingIPs = []netip.Addr{netip.MustParseAddr("192.0.2.7")} // the other is none
 	if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if _, err := decodeWorkloadEndpoint("shop", "w", []byte(`{"spec":{"ipNetworks":["10.40.4.7","x"]}}`)); err == nil || !strings.Contains(err.Error(), "spec.ipNetworks[1]") {
+	if _, err := decodeWorkloadEndpoint("shop", "w",
+		[]byte(`{"spec":{"ipNetworks":["10.40.4.7","x"]}}`)); err == nil ||
+		!strings.Contains(err.Error(), "spec.ipNetworks[1]") {
 		t.Error(err)
 	}
 }
 
 func TestDatastoreReady(t *testing.T) {
-	for value, want := range map[string]bool{`{}`: false, `{"spec":{"datastoreReady":true}}`: false, `{"spec":{"datastoreReady":false}}`: true} {
+	for value, want := range map[string]bool{`{}`: false, `{"spec":{"datastoreReady":true}}`: false,
+		`{"spec":{"datastoreReady":false}}`: true} {
 		if got, err := decodeNotReady([]byte(value)); err != nil || got != want {
 			t.Errorf("%s: not ready %v %v", value, got, err)
 		}

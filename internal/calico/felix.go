@@ -5,18 +5,24 @@ import (
 	"time"
 )
 
-// FelixOn returns how Felix of node is configured as far as Calico's resources say it: its own FelixConfiguration goes before the default one,
-// field by field, so the result has no name. Felix' environment and file go before both, and nobody
-// else knows those.
+// FelixOn returns how Felix of node is configured as far as Calico's resources say it: its own
+// FelixConfiguration goes before the default one, field by field, so the result has no name. Felix'
+// environment and file go before both, and nobody else knows those.
 func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 	own, all := s.Felix["node."+node], s.Felix["default"]
 	return FelixConfiguration{
-		ProgramClusterRoutes:              cmp.Or(own.ProgramClusterRoutes, all.ProgramClusterRoutes),
-		IPv4NormalRoutePriority:           cmp.Or(own.IPv4NormalRoutePriority, all.IPv4NormalRoutePriority),
-		IPv6NormalRoutePriority:           cmp.Or(own.IPv6NormalRoutePriority, all.IPv6NormalRoutePriority),
-		IPv4ElevatedRoutePriority:         cmp.Or(own.IPv4ElevatedRoutePriority, all.IPv4ElevatedRoutePriority),
-		IPv6ElevatedRoutePriority:         cmp.Or(own.IPv6ElevatedRoutePriority, all.IPv6ElevatedRoutePriority),
-		LiveMigrationRouteConvergenceTime: cmp.Or(own.LiveMigrationRouteConvergenceTime, all.LiveMigrationRouteConvergenceTime),
+		ProgramClusterRoutes: cmp.Or(own.ProgramClusterRoutes,
+			all.ProgramClusterRoutes),
+		IPv4NormalRoutePriority: cmp.Or(own.IPv4NormalRoutePriority,
+			all.IPv4NormalRoutePriority),
+		IPv6NormalRoutePriority: cmp.Or(own.IPv6NormalRoutePriority,
+			all.IPv6NormalRoutePriority),
+		IPv4ElevatedRoutePriority: cmp.Or(own.IPv4ElevatedRoutePriority,
+			all.IPv4ElevatedRoutePriority),
+		IPv6ElevatedRoutePriority: cmp.Or(own.IPv6ElevatedRoutePriority,
+			all.IPv6ElevatedRoutePriority),
+		LiveMigrationRouteConvergenceTime: cmp.Or(own.LiveMigrationRouteConvergenceTime,
+			all.LiveMigrationRouteConvergenceTime),
 	}
 }
 
@@ -34,8 +40,10 @@ func decodeFelixConfiguration(name string, value []byte) (FelixConfiguration, er
 	}
 	return FelixConfiguration{
 		Name: name, ProgramClusterRoutes: spec.ProgramClusterRoutes,
-		IPv4NormalRoutePriority: spec.IPv4NormalRoutePriority, IPv6NormalRoutePriority: spec.IPv6NormalRoutePriority,
-		IPv4ElevatedRoutePriority: spec.IPv4ElevatedRoutePriority, IPv6ElevatedRoutePriority: spec.IPv6ElevatedRoutePriority,
+		IPv4NormalRoutePriority:           spec.IPv4NormalRoutePriority,
+		IPv6NormalRoutePriority:           spec.IPv6NormalRoutePriority,
+		IPv4ElevatedRoutePriority:         spec.IPv4ElevatedRoutePriority,
+		IPv6ElevatedRoutePriority:         spec.IPv6ElevatedRoutePriority,
 		LiveMigrationRouteConvergenceTime: time.Duration(spec.LiveMigrationRouteConvergenceTime),
 	}, nil
 }

@@ -9,28 +9,30 @@ import (
 	"unique"
 )
 
-// errAbsent is what a decoder returns for a value that says that there is nothing.
+// errAbsent is a decoder's result for a value that stands for nothing.
 var errAbsent = errors.New("absent")
 
-// partialError comes with a usable value, and says which part of it is missing.
+// partialError accompanies a usable value and names the part that was left out.
 type partialError string
 
 func (e partialError) Error() string { return string(e) }
 
-// storedBlock is a block's value (libcalico-go lib/backend/model/block.go), cut down. Its sequence numbers are not
-// needed; they would not fit a float64.
+// storedBlock is the part we use of a block's value (libcalico-go lib/backend/model/block.go). We
+// skip its sequence numbers, which do not fit a float64.
 type storedBlock struct {
-	CIDR        string  `json:"cidr"`
-	Affinity    *string `json:"affinity"`
-	Allocations []*int  `json:"allocations"` // one per address; nil: free, else an index into Attributes
+	CIDR     string  `json:"cidr"`
+	Affinity *string `json:"affinity"`
+	// one per address; nil: free, else an index into Attributes
+	Allocations []*int `json:"allocations"`
 	Attributes  []struct {
-		Handle    *string           `json:"handle_id"`
-		Secondary map[string]string `json:"secondary"` // the active owner; the other end of a migration is elsewhere, and not for us
+		Handle *string `json:"handle_id"`
+		// the active owner; a migration's other end is on another node
+		Secondary map[string]string `json:"secondary"`
 	} `json:"attributes"`
 	Deleted bool `json:"deleted"`
 }
 
-// decodeBlock decodes the value under the key of the block cidr. Allocations that make no sense are left out and named by a
+// decodeBlock decodes the block cidr. It skips invalid allocations and reports them in a
 // partialError.
 func decodeBlock(cidr netip.Prefix, value []byte) (Block, error) {
 	var stored storedBlock
@@ -56,13 +58,17 @@ func decodeBlock(cidr netip.Prefix, value []byte) (Block, error) {
 	address := cidr.Addr()
 	for ordinal, index := range stored.Allocations {
 		if !cidr.Contains(address) {
-			wrong = append(wrong, fmt.Sprintf("allocations: %d of them are more than the block has", len(stored.Allocations)))
+			wrong = append(wrong, fmt.Sprintf("allocations: %d of them are more than the block has",
+				len(stored.Allocations)))
 			break
 		}
 		if index != nil {
 			if *index < 0 || *index >= len(stored.Attributes) {
-				wrong = append(wrong, fmt.Sprintf("allocations[%d]: there are no attributes[%d], %s is left out", ordinal, *index, address))
-			} else if attr := stored.Attributes[*index]; attr.Handle != nil || attr.Secondary["node"] != "" {
+				wrong = append(wrong,
+					fmt.Sprintf("allocations[%d]: there are no attributes[%d], %s is left out",
+						ordinal, *index, address))
+			} else if attr := stored.Attributes[*index]; attr.Handle != nil ||
+				attr.Secondary["node"] != "" {
 				a := Allocation{
 					Address: address,
 					Node:    unique.Make(attr.Secondary["node"]).Value(),
@@ -82,7 +88,7 @@ func decodeBlock(cidr netip.Prefix, value []byte) (Block, error) {
 	return b, nil
 }
 
-// parseOwner reads a block's affinity. After "host:" everything is the node's name, colons included.
+// parseOwner parses a block's affinity. Everything after "host:" is the node's name, even colons.
 func parseOwner(affinity *string) (Owner, error) {
 	if affinity == nil || *affinity == "" {
 		return Owner{}, nil
@@ -96,7 +102,8 @@ func parseOwner(affinity *string) (Owner, error) {
 	return Owner{}, fmt.Errorf("%q is neither host:NODE nor virtual:NAME", *affinity)
 }
 
-// decodeAffinity decodes a block affinity's value. A state that we do not know is kept, since it means "not confirmed", and named.
+// decodeAffinity decodes a block affinity. It keeps an unknown state, which is not "confirmed", and
+// reports it.
 func decodeAffinity(value []byte) (AffinityState, error) {
 	if len(value) == 0 {
 		return AffinityConfirmed, nil
@@ -117,10 +124,11 @@ func decodeAffinity(value []byte) (AffinityState, error) {
 	case AffinityPending, AffinityConfirmed, AffinityPendingDeletion:
 		return stored.State, nil
 	}
-	return stored.State, partialError(fmt.Sprintf("state: %q is unknown and counts as not confirmed", stored.State))
+	return stored.State, partialError(
+		fmt.Sprintf("state: %q is unknown and counts as not confirmed", stored.State))
 }
 
-// storedResource is what all v3 resources share. The name is the key's.
+// storedResource is common to all v3 resources. The name comes from the key.
 type storedResource struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -128,7 +136,8 @@ type storedResource struct {
 	Spec json.RawMessage `json:"spec"`
 }
 
-// decodeSpec decodes the spec of a resource into spec, which stays as it is where the resource has none, and returns the labels.
+// decodeSpec decodes a resource's spec into spec, unchanged if there is none, and returns the
+// labels.
 func decodeSpec(value []byte, spec any) (labels map[string]string, err error) {
 	var stored storedResource
 	if err := unmarshal(value, &stored); err != nil {
@@ -140,7 +149,7 @@ func decodeSpec(value []byte, spec any) (labels map[string]string, err error) {
 	return stored.Metadata.Labels, wrapField("spec", unmarshal(stored.Spec, spec))
 }
 
-// wrapField puts the name of a field before err, which may be nil.
+// wrapField prefixes err, which may be nil, with a field's name.
 func wrapField(field string, err error) error {
 	if err == nil {
 		return nil

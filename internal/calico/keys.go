@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kind is what a key of Calico's datastore holds; for resources it is calicoctl's kind.
+// Kind is the kind of a key's value, for resources as in calicoctl.
 type Kind string
 
 const (
@@ -28,7 +28,7 @@ const (
 	KindIPAMConfig    Kind = "IPAMConfig"    // the one key of IPAM's settings
 )
 
-// plural returns the path segment under which resources of kind k are kept; "" for what is no resource.
+// plural returns the path segment of resources of kind k; "" if k is not a resource.
 func (k Kind) plural() string {
 	if slices.Contains(resourceKinds(), k) {
 		return strings.ToLower(string(k)) + "s"
@@ -39,7 +39,8 @@ func (k Kind) plural() string {
 // resourceKinds are the kinds with a plural.
 func resourceKinds() []Kind {
 	return []Kind{
-		KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter, KindClusterInformation, KindFelixConfiguration, KindWorkloadEndpoint, KindLiveMigration,
+		KindNode, KindIPPool, KindBGPConfiguration, KindBGPPeer, KindBGPFilter,
+		KindClusterInformation, KindFelixConfiguration, KindWorkloadEndpoint, KindLiveMigration,
 	}
 }
 
@@ -56,7 +57,7 @@ const (
 	ipamConfigKey = ipamPath + "config"
 )
 
-// Key names one item of Calico's datastore. Which fields matter depends on Kind.
+// Key identifies an item of Calico's datastore. Kind decides which fields are used.
 type Key struct {
 	Kind      Kind
 	Namespace string       // of a kind that is Namespaced
@@ -86,7 +87,7 @@ func (k Key) String() string {
 	return resourcePath + k.Kind.plural() + "/" + k.Name
 }
 
-// blockSegments is the tail of IPAM's keys: "ipv4/block/10.77.4.64-26".
+// blockSegments returns the tail of IPAM's keys: "ipv4/block/10.77.4.64-26".
 func blockSegments(p netip.Prefix) string {
 	return family(p.Addr()) + "/block/" + strings.Replace(p.String(), "/", "-", 1)
 }
@@ -98,7 +99,7 @@ func family(a netip.Addr) string {
 	return "ipv6"
 }
 
-// ParseKey is the inverse of Key.String. It accepts addresses in any spelling, and with host bits.
+// ParseKey is the inverse of Key.String. It accepts any spelling of addresses, and host bits.
 func ParseKey(key string) (Key, error) {
 	if rest, ok := strings.CutPrefix(key, resourcePath); ok {
 		return parseResourceKey(rest)
@@ -171,20 +172,21 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 	if af != family(p.Addr()) {
 		return netip.Prefix{}, fmt.Errorf("key: %s is not in %q", p, af)
 	}
-	// What an IPPool's blockSize may be (libcalico-go lib/clientv3/ippool.go). A typing error such as 0.0.0.0-0 must not draw everybody's
-	// traffic here.
+	// The valid blockSize of an IPPool (libcalico-go lib/clientv3/ippool.go). A typing error such
+	// as 0.0.0.0-0 must not attract all traffic.
 	if shortest := p.Addr().BitLen() - 12; p.Bits() < shortest {
-		return netip.Prefix{}, fmt.Errorf("key: block %s is larger than Calico's largest, /%d", p, shortest)
+		return netip.Prefix{}, fmt.Errorf("key: block %s is larger than Calico's largest, /%d", p,
+			shortest)
 	}
 	return p, nil
 }
 
-// Prefixes are the ranges of keys that node needs with BGP: what a Store made for it can use, and as little else as few ranges allow.
-// Affinities of other nodes, handles and the resources about policy stay away; in a large cluster they are most of the traffic.
+// Prefixes returns the ranges of keys that a node with BGP needs. They exclude other nodes'
+// affinities, handles and policies, which are most of a large cluster's traffic.
 func Prefixes(node string) []string { return Needs{}.Prefixes(node) }
 
-// WorkloadEndpointName joins a WorkloadEndpoint's identifiers to its name: dashes inside are doubled, "-" separates. For a
-// pod they are node, "k8s", pod and endpoint (libcalico-go lib/names).
+// WorkloadEndpointName joins a WorkloadEndpoint's identifiers with "-" and doubles the dashes
+// inside. For a pod they are node, "k8s", pod and endpoint (libcalico-go lib/names).
 func WorkloadEndpointName(identifiers ...string) string {
 	escaped := make([]string, len(identifiers))
 	for i, id := range identifiers {

@@ -17,19 +17,33 @@ func TestKeys(t *testing.T) {
 		key  Key
 		text string
 	}{
-		{Key{Kind: KindBlock, CIDR: pfx("10.77.4.64/26")}, "/calico/ipam/v2/assignment/ipv4/block/10.77.4.64-26"},
-		{Key{Kind: KindBlock, CIDR: pfx("fd12:8::40/122")}, "/calico/ipam/v2/assignment/ipv6/block/fd12:8::40-122"},
-		{Key{Kind: KindBlockAffinity, Owner: Owner{Host: "rack3.edge-1.example.net"}, CIDR: pfx("10.77.4.64/26")}, "/calico/ipam/v2/host/rack3.edge-1.example.net/ipv4/block/10.77.4.64-26"},
-		{Key{Kind: KindBlockAffinity, Owner: Owner{Virtual: "load-balancer"}, CIDR: pfx("10.77.4.64/26")}, "/calico/ipam/v2/virtual/load-balancer/ipv4/block/10.77.4.64-26"},
-		{Key{Kind: KindHandle, Name: "k8s-pod-network.51ce"}, "/calico/ipam/v2/handle/k8s-pod-network.51ce"},
+		{Key{Kind: KindBlock, CIDR: pfx("10.77.4.64/26")},
+			"/calico/ipam/v2/assignment/ipv4/block/10.77.4.64-26"},
+		{Key{Kind: KindBlock, CIDR: pfx("fd12:8::40/122")},
+			"/calico/ipam/v2/assignment/ipv6/block/fd12:8::40-122"},
+		{Key{Kind: KindBlockAffinity, Owner: Owner{Host: "rack3.edge-1.example.net"},
+			CIDR: pfx("10.77.4.64/26")},
+			"/calico/ipam/v2/host/rack3.edge-1.example.net/ipv4/block/10.77.4.64-26"},
+		{Key{Kind: KindBlockAffinity, Owner: Owner{Virtual: "load-balancer"},
+			CIDR: pfx("10.77.4.64/26")},
+			"/calico/ipam/v2/virtual/load-balancer/ipv4/block/10.77.4.64-26"},
+		{Key{Kind: KindHandle, Name: "k8s-pod-network.51ce"},
+			"/calico/ipam/v2/handle/k8s-pod-network.51ce"},
 		{Key{Kind: KindIPAMConfig}, "/calico/ipam/v2/config"},
-		{Key{Kind: KindNode, Name: "edge-7"}, "/calico/resources/v3/projectcalico.org/nodes/edge-7"},
-		{Key{Kind: KindIPPool, Name: "edge-v4"}, "/calico/resources/v3/projectcalico.org/ippools/edge-v4"},
-		{Key{Kind: KindBGPConfiguration, Name: "node.edge-7"}, "/calico/resources/v3/projectcalico.org/bgpconfigurations/node.edge-7"},
-		{Key{Kind: KindBGPPeer, Name: "tor-r2"}, "/calico/resources/v3/projectcalico.org/bgppeers/tor-r2"},
-		{Key{Kind: KindBGPFilter, Name: "no-default"}, "/calico/resources/v3/projectcalico.org/bgpfilters/no-default"},
-		{Key{Kind: KindClusterInformation, Name: "default"}, "/calico/resources/v3/projectcalico.org/clusterinformations/default"},
-		{Key{Kind: KindWorkloadEndpoint, Namespace: "shop", Name: "edge--9-k8s-cart--1-eth0"}, "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/edge--9-k8s-cart--1-eth0"},
+		{Key{Kind: KindNode, Name: "edge-7"},
+			"/calico/resources/v3/projectcalico.org/nodes/edge-7"},
+		{Key{Kind: KindIPPool, Name: "edge-v4"},
+			"/calico/resources/v3/projectcalico.org/ippools/edge-v4"},
+		{Key{Kind: KindBGPConfiguration, Name: "node.edge-7"},
+			"/calico/resources/v3/projectcalico.org/bgpconfigurations/node.edge-7"},
+		{Key{Kind: KindBGPPeer, Name: "tor-r2"},
+			"/calico/resources/v3/projectcalico.org/bgppeers/tor-r2"},
+		{Key{Kind: KindBGPFilter, Name: "no-default"},
+			"/calico/resources/v3/projectcalico.org/bgpfilters/no-default"},
+		{Key{Kind: KindClusterInformation, Name: "default"},
+			"/calico/resources/v3/projectcalico.org/clusterinformations/default"},
+		{Key{Kind: KindWorkloadEndpoint, Namespace: "shop", Name: "edge--9-k8s-cart--1-eth0"},
+			"/calico/resources/v3/projectcalico.org/workloadendpoints/shop/edge--9-k8s-cart--1-eth0"},
 	} {
 		if got := tc.key.String(); got != tc.text {
 			t.Errorf("built %s, want %s", got, tc.text)
@@ -86,7 +100,8 @@ func genBlock() *rapid.Generator[netip.Prefix] {
 		n := rapid.SampledFrom([]int{4, 16}).Draw(t, "family")
 		a, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "address"))
 		a = a.Unmap()
-		return netip.PrefixFrom(a, rapid.IntRange(a.BitLen()-12, a.BitLen()).Draw(t, "bits")).Masked()
+		return netip.PrefixFrom(a, rapid.IntRange(a.BitLen()-12, a.BitLen()).Draw(t,
+			"bits")).Masked()
 	})
 }
 
@@ -94,7 +109,8 @@ func TestBuiltKeysParseToThemselves(t *testing.T) {
 	name := rapid.StringMatching(`[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?`)
 	rapid.Check(t, func(t *rapid.T) {
 		var k Key
-		switch n, p := name.Draw(t, "name"), genBlock().Draw(t, "cidr"); rapid.IntRange(0, 4).Draw(t, "kind") {
+		switch n, p := name.Draw(t, "name"), genBlock().Draw(t, "cidr"); rapid.IntRange(0,
+			4).Draw(t, "kind") {
 		case 0:
 			k = Key{Kind: KindBlock, CIDR: p}
 		case 1:
@@ -104,7 +120,8 @@ func TestBuiltKeysParseToThemselves(t *testing.T) {
 		case 3:
 			k = Key{Kind: KindWorkloadEndpoint, Namespace: n, Name: name.Draw(t, "name")}
 		case 4:
-			k = Key{Kind: rapid.SampledFrom([]Kind{KindNode, KindIPPool, KindBGPPeer, KindHandle}).Draw(t, "kind"), Name: n}
+			k = Key{Kind: rapid.SampledFrom([]Kind{KindNode, KindIPPool, KindBGPPeer,
+				KindHandle}).Draw(t, "kind"), Name: n}
 		}
 		if got, err := ParseKey(k.String()); err != nil || got != k {
 			t.Fatalf("%s: %+v %v", k, got, err)
@@ -124,8 +141,10 @@ func TestPrefixesSeparateNodesAndCoverOurKinds(t *testing.T) {
 	}
 	cidr := pfx("10.0.0.0/26")
 	for _, k := range []Key{
-		{Kind: KindNode, Name: "x"}, {Kind: KindIPPool, Name: "x"}, {Kind: KindBGPConfiguration, Name: "default"},
-		{Kind: KindBGPPeer, Name: "x"}, {Kind: KindBGPFilter, Name: "x"}, {Kind: KindClusterInformation, Name: "default"},
+		{Kind: KindNode, Name: "x"}, {Kind: KindIPPool, Name: "x"},
+		{Kind: KindBGPConfiguration, Name: "default"},
+		{Kind: KindBGPPeer, Name: "x"}, {Kind: KindBGPFilter, Name: "x"},
+		{Kind: KindClusterInformation, Name: "default"},
 		{Kind: KindWorkloadEndpoint, Namespace: "x", Name: "y"}, {Kind: KindBlock, CIDR: cidr},
 		{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-1"}, CIDR: cidr},
 	} {
@@ -134,7 +153,8 @@ func TestPrefixesSeparateNodesAndCoverOurKinds(t *testing.T) {
 		}
 	}
 	for _, k := range []Key{
-		{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-10"}, CIDR: cidr}, {Kind: KindHandle, Name: "x"}, {Kind: KindIPAMConfig},
+		{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-10"}, CIDR: cidr},
+		{Kind: KindHandle, Name: "x"}, {Kind: KindIPAMConfig},
 		{Kind: KindBlockAffinity, Owner: Owner{Virtual: "edge-1"}, CIDR: cidr},
 	} {
 		if n := covering(k); n != 0 {
@@ -144,7 +164,8 @@ func TestPrefixesSeparateNodesAndCoverOurKinds(t *testing.T) {
 }
 
 func TestWorkloadEndpointName(t *testing.T) {
-	if got := WorkloadEndpointName("edge-7", "k8s", "cart-0", "eth0"); got != "edge--7-k8s-cart--0-eth0" {
+	if got := WorkloadEndpointName("edge-7", "k8s", "cart-0",
+		"eth0"); got != "edge--7-k8s-cart--0-eth0" {
 		t.Error(got)
 	}
 }

@@ -1,7 +1,8 @@
 package calico
 
-// migrationEnd is an end of a LiveMigration: one endpoint, or all of a workload. A target that is given by selector is none: only the Kubernetes datastore
-// has such. Upstream's type has no JSON tags and so begins its names with capitals; encoding/json minds neither form.
+// migrationEnd is an end of a LiveMigration: an endpoint, or all of a workload. A target by
+// selector exists only in the Kubernetes datastore and is ignored. Upstream's type has no JSON
+// tags, hence capital names; encoding/json accepts both.
 type migrationEnd struct {
 	WorkloadEndpoint *migrationIdentifier `json:"workloadEndpoint"`
 	Workload         *migrationIdentifier `json:"workload"`
@@ -26,7 +27,8 @@ func (e *migrationEnd) end() MigrationEnd {
 }
 
 func (i migrationIdentifier) end() MigrationEnd {
-	return MigrationEnd{Host: i.Hostname, Orchestrator: i.OrchestratorID, Workload: i.WorkloadID, Endpoint: i.EndpointID}
+	return MigrationEnd{Host: i.Hostname, Orchestrator: i.OrchestratorID, Workload: i.WorkloadID,
+		Endpoint: i.EndpointID}
 }
 
 func decodeLiveMigration(namespace, name string, value []byte) (LiveMigration, error) {
@@ -37,5 +39,6 @@ func decodeLiveMigration(namespace, name string, value []byte) (LiveMigration, e
 	if _, err := decodeSpec(value, &spec); err != nil {
 		return LiveMigration{}, err
 	}
-	return LiveMigration{Namespace: namespace, Name: name, Source: spec.Source.end(), Target: spec.Target.end()}, nil
+	return LiveMigration{Namespace: namespace, Name: name, Source: spec.Source.end(),
+		Target: spec.Target.end()}, nil
 }

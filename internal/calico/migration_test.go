@@ -5,20 +5,26 @@ import (
 	"time"
 )
 
-// LiveMigrations as upstream's Go type is written, without JSON tags, and in the form of all other resources.
+// LiveMigrations as upstream's Go type is written, without JSON tags, and in the form of all other
+// resources.
 func TestLiveMigrations(t *testing.T) {
 	s := NewStore("edge-5")
 	key := func(name string) string {
 		return Key{Kind: KindLiveMigration, Namespace: "openstack", Name: name}.String()
 	}
-	if got, want := key("m"), "/calico/resources/v3/projectcalico.org/livemigrations/openstack/m"; got != want {
+	if got, want := key("m"),
+		"/calico/resources/v3/projectcalico.org/livemigrations/openstack/m"; got != want {
 		t.Fatalf("key %s, want %s", got, want)
 	}
 	s.Put(key("go"), []byte(`{"kind":"LiveMigration","spec":{
 		"Source":{"Workload":null,"WorkloadEndpoint":{"Hostname":"edge-3","OrchestratorID":"openstack","WorkloadID":"openstack/vm","EndpointID":"p"}},
 		"Target":{"Selector":null,"WorkloadEndpoint":{"Hostname":"edge-5","OrchestratorID":"openstack","WorkloadID":"openstack/vm","EndpointID":"p"}}}}`))
-	s.Put(key("lower"), []byte(`{"spec":{"source":{"workload":{"hostname":"edge-5","orchestratorID":"openstack","workloadID":"openstack/other"}}}}`))
-	s.Put(key("others"), []byte(`{"spec":{"Target":{"WorkloadEndpoint":{"Hostname":"edge-50","OrchestratorID":"openstack","WorkloadID":"openstack/vm"}}}}`))
+	s.Put(key("lower"),
+		[]byte(
+			`{"spec":{"source":{"workload":{"hostname":"edge-5","orchestratorID":"openstack","workloadID":"openstack/other"}}}}`))
+	s.Put(key("others"),
+		[]byte(
+			`{"spec":{"Target":{"WorkloadEndpoint":{"Hostname":"edge-50","OrchestratorID":"openstack","WorkloadID":"openstack/vm"}}}}`))
 	s.Put(key("selected"), []byte(`{"spec":{"Target":{"Selector":"all()"}}}`))
 	s.Put(key("bad"), []byte(`{"spec":{"Target":7}}`))
 	got := s.Snapshot(1)
@@ -26,7 +32,8 @@ func TestLiveMigrations(t *testing.T) {
 		t.Fatalf("%+v %+v", got.LiveMigrations, got.Problems)
 	}
 	there := got.LiveMigrations["openstack/go"]
-	endpoint := WorkloadEndpoint{Namespace: "openstack", Node: "edge-5", Orchestrator: "openstack", Workload: "vm", Endpoint: "p"}
+	endpoint := WorkloadEndpoint{Namespace: "openstack", Node: "edge-5", Orchestrator: "openstack",
+		Workload: "vm", Endpoint: "p"}
 	if !there.Target.Is(endpoint) || there.Source.Is(endpoint) {
 		t.Errorf("%+v does not come here, or goes away", there)
 	}
@@ -42,7 +49,8 @@ func TestLiveMigrations(t *testing.T) {
 }
 
 func TestMigrationEnd(t *testing.T) {
-	w := WorkloadEndpoint{Namespace: "ns", Node: "a", Orchestrator: "openstack", Workload: "vm", Endpoint: "p"}
+	w := WorkloadEndpoint{Namespace: "ns", Node: "a", Orchestrator: "openstack", Workload: "vm",
+		Endpoint: "p"}
 	for name, tc := range map[string]struct {
 		end  MigrationEnd
 		want bool
@@ -66,18 +74,24 @@ func TestMigrationEnd(t *testing.T) {
 
 func TestFelixConfigurations(t *testing.T) {
 	s := NewStore("edge-5")
-	key := func(name string) string { return Key{Kind: KindFelixConfiguration, Name: name}.String() }
-	s.Put(key("default"), []byte(`{"spec":{"programClusterRoutes":"Enabled","ipv4ElevatedRoutePriority":300,"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true}}`))
+	key := func(name string) string {
+		return Key{Kind: KindFelixConfiguration, Name: name}.String()
+	}
+	s.Put(key("default"),
+		[]byte(
+			`{"spec":{"programClusterRoutes":"Enabled","ipv4ElevatedRoutePriority":300,"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true}}`))
 	s.Put(key("node.edge-5"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	s.Put(key("node.edge-50"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	got := s.Snapshot(1)
-	want := FelixConfiguration{Name: "default", ProgramClusterRoutes: "Enabled", IPv4ElevatedRoutePriority: 300, LiveMigrationRouteConvergenceTime: 10 * time.Second}
+	want := FelixConfiguration{Name: "default", ProgramClusterRoutes: "Enabled",
+		IPv4ElevatedRoutePriority: 300, LiveMigrationRouteConvergenceTime: 10 * time.Second}
 	both := want
 	both.Name, both.IPv6NormalRoutePriority = "", 2000
 	if on := got.FelixOn("edge-5"); on != both {
 		t.Errorf("on the node %+v, want %+v", on, both)
 	}
-	if got.Felix["default"] != want || got.Felix["node.edge-5"].IPv6NormalRoutePriority != 2000 || len(got.Felix) != 2 || len(got.Problems) != 0 {
+	if got.Felix["default"] != want || got.Felix["node.edge-5"].IPv6NormalRoutePriority != 2000 ||
+		len(got.Felix) != 2 || len(got.Problems) != 0 {
 		t.Errorf("%+v %v", got.Felix, got.Problems)
 	}
 }

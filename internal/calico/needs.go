@@ -7,25 +7,28 @@ import (
 	"strings"
 )
 
-// Needs says which keys a node reads. The zero value is what a node with BGP reads of Calico.
+// Needs says which keys a node reads. The zero value is that of a node with BGP.
 type Needs struct {
-	// NoBGP leaves out what only BGP asks for: its resources, pools, and workload endpoints, which are most of a cluster's changes.
+	// NoBGP omits what only BGP needs: its resources, pools, and workload endpoints, which are most
+	// of a cluster's changes.
 	NoBGP bool
-	// Hosts is the prefix, ending in a slash, under which hosts publish their own addresses (see PeerIP); "": they are not read.
+	// Hosts is the prefix, with a final slash, under which hosts publish their addresses (PeerIP);
+	// "": they are not read.
 	Hosts string
-	// Blocks replaces the prefix, ending in a slash, under which IPAM keeps its blocks; "": Calico's own.
+	// Blocks is the prefix, with a final slash, of IPAM's blocks; "": Calico's own.
 	Blocks string
 }
 
 const (
-	// DefaultHosts is where the first agent of this kind published next hops.
+	// DefaultHosts is where the predecessor of this agent published next hops.
 	DefaultHosts = "/vpp-calico/hosts/"
-	// DefaultBlocks is Calico's own.
+	// DefaultBlocks is Calico's prefix.
 	DefaultBlocks = blockPath
 )
 
-// PeerIP names an address that a host publishes for others to use as next hop: the key HOST/peerip/ipv4/1 or HOST/peerip/ipv6/1
-// under Needs.Hosts. Its value is the bare address. It is not Calico's: it lies outside /calico/, which Calico's tools clean up.
+// PeerIP identifies an address that a host publishes as its next hop: the key HOST/peerip/ipv4/1 or
+// HOST/peerip/ipv6/1 under Needs.Hosts, whose value is the address. It lies outside /calico/, which
+// Calico's tools clean up.
 type PeerIP struct {
 	Host string
 	IPv6 bool
@@ -39,7 +42,7 @@ func (p PeerIP) Key(hosts string) string {
 	return hosts + p.Host + "/peerip/ipv4/1"
 }
 
-// MarshalText and UnmarshalText let snapshots be written as JSON: "edge-7/peerip/ipv4/1".
+// MarshalText encodes a key of a JSON map: "edge-7/peerip/ipv4/1".
 func (p PeerIP) MarshalText() ([]byte, error) { return []byte(p.Key("")), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -48,7 +51,7 @@ func (p *PeerIP) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Prefixes are the ranges of keys to read. Each is complete in itself, and if Check is nil no key is in two.
+// Prefixes returns the ranges of keys to read, disjoint if Check returns nil.
 func (n Needs) Prefixes(node string) []string {
 	blocks := n.Blocks
 	if blocks == "" {
@@ -62,10 +65,13 @@ func (n Needs) Prefixes(node string) []string {
 	}
 	if !n.NoBGP {
 		all = append(all,
-			resourcePath+"bgp", // bgpconfigurations, bgpfilters, bgppeers: an operator changes them together, one range keeps their order
+			// bgpconfigurations, bgpfilters and bgppeers: operators change them together, so one
+			// range keeps their order
+			resourcePath+"bgp",
 			resourcePath+KindIPPool.plural()+"/",
 			resourcePath+KindFelixConfiguration.plural()+"/",
-			resourcePath+KindWorkloadEndpoint.plural()+"/", // the namespace comes before the node, so all of them
+			// the key has the namespace before the node, so all are read
+			resourcePath+KindWorkloadEndpoint.plural()+"/",
 			resourcePath+KindLiveMigration.plural()+"/",
 		)
 	}
@@ -75,10 +81,11 @@ func (n Needs) Prefixes(node string) []string {
 	return all
 }
 
-// Check says in one sentence what is wrong with the prefixes that can be set.
+// Check returns one sentence about invalid prefixes.
 func (n Needs) Check(node string) error {
 	for _, p := range []string{n.Hosts, n.Blocks} {
-		if p != "" && (!strings.HasPrefix(p, "/") || !strings.HasSuffix(p, "/") || len(p) < 3 || strings.Contains(p, "//")) {
+		if p != "" && (!strings.HasPrefix(p, "/") || !strings.HasSuffix(p, "/") || len(p) < 3 ||
+			strings.Contains(p, "//")) {
 			return fmt.Errorf("%q is no prefix of keys such as %s", p, DefaultHosts)
 		}
 	}
@@ -96,10 +103,10 @@ func (n Needs) Check(node string) error {
 	return nil
 }
 
-// errOthers is for keys under Needs.Hosts that are no address of a host: the prefix is shared.
+// errOthers is for foreign keys under Needs.Hosts, a shared prefix.
 var errOthers = errors.New("not an address of a host")
 
-// parsePeerIP reads the part of a key behind Needs.Hosts.
+// parsePeerIP parses a key without Needs.Hosts.
 func parsePeerIP(rest string) (PeerIP, error) {
 	host, rest, _ := strings.Cut(rest, "/")
 	what, index, ok := strings.Cut(rest, "/")
@@ -117,7 +124,7 @@ func parsePeerIP(rest string) (PeerIP, error) {
 	return PeerIP{}, fmt.Errorf("key: peerip/%s is neither peerip/ipv4/1 nor peerip/ipv6/1", index)
 }
 
-// decodePeerIP reads the value. White space around it comes from people who write it with echo.
+// decodePeerIP reads the value. It trims white space, as people write the value with echo.
 func decodePeerIP(k PeerIP, value []byte) (netip.Addr, error) {
 	text := strings.TrimSpace(string(value))
 	a, err := netip.ParseAddr(text)
@@ -137,7 +144,8 @@ func decodePeerIP(k PeerIP, value []byte) (netip.Addr, error) {
 	return a, nil
 }
 
-// unfitNextHop reports an address by which no other host can be reached.
+// unfitNextHop reports an address that other hosts cannot reach.
 func unfitNextHop(a netip.Addr) bool {
-	return a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast()
+	return a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() ||
+		a.IsLinkLocalUnicast()
 }

@@ -15,21 +15,29 @@ func etcdMode(t *testing.T) *Store {
 
 func TestPeerIPsAreRead(t *testing.T) {
 	for key, tc := range map[string]struct{ value, want, problem string }{
-		"edge-7/peerip/ipv4/1":   {value: "172.30.8.7", want: "172.30.8.7"},
-		"edge-8/peerip/ipv4/1":   {value: " 172.30.8.8\n", want: "172.30.8.8"},
-		"edge-9/peerip/ipv4/1":   {value: "::ffff:172.30.8.9", want: "172.30.8.9"},
-		"edge-7/peerip/ipv6/1":   {value: "fd00::7", want: "fd00::7"},
-		"a.b/peerip/ipv4/1":      {value: "172.30.8.10", want: "172.30.8.10"},
-		"g1/peerip/ipv4/1":       {value: "garbage \x00\xff", problem: "is not an address"},
-		"g2/peerip/ipv4/1":       {value: "", problem: `"" is not an address`},
-		"g3/peerip/ipv4/1":       {value: "172.30.8.7/24", problem: `"172.30.8.7/24" is not an address`},
-		"g4/peerip/ipv4/1":       {value: "fd00::7", problem: "fd00::7 is of the other address family"},
-		"g5/peerip/ipv6/1":       {value: "172.30.8.7", problem: "172.30.8.7 is of the other address family"},
-		"g6/peerip/ipv4/1":       {value: "127.0.0.1", problem: "127.0.0.1 cannot be the next hop of another host"},
-		"g7/peerip/ipv4/1":       {value: "0.0.0.0", problem: "0.0.0.0 cannot be the next hop of another host"},
-		"g8/peerip/ipv6/1":       {value: "fe80::1", problem: "fe80::1 cannot be the next hop of another host"},
-		"g9/peerip/ipv4/1":       {value: strings.Repeat("x", 1<<20), problem: "…\" is not an address"},
-		"h1/peerip/ipv4/2":       {value: "172.30.8.7", problem: "key: peerip/ipv4/2 is neither peerip/ipv4/1 nor peerip/ipv6/1"},
+		"edge-7/peerip/ipv4/1": {value: "172.30.8.7", want: "172.30.8.7"},
+		"edge-8/peerip/ipv4/1": {value: " 172.30.8.8\n", want: "172.30.8.8"},
+		"edge-9/peerip/ipv4/1": {value: "::ffff:172.30.8.9", want: "172.30.8.9"},
+		"edge-7/peerip/ipv6/1": {value: "fd00::7", want: "fd00::7"},
+		"a.b/peerip/ipv4/1":    {value: "172.30.8.10", want: "172.30.8.10"},
+		"g1/peerip/ipv4/1":     {value: "garbage \x00\xff", problem: "is not an address"},
+		"g2/peerip/ipv4/1":     {value: "", problem: `"" is not an address`},
+		"g3/peerip/ipv4/1": {value: "172.30.8.7/24",
+			problem: `"172.30.8.7/24" is not an address`},
+		"g4/peerip/ipv4/1": {value: "fd00::7",
+			problem: "fd00::7 is of the other address family"},
+		"g5/peerip/ipv6/1": {value: "172.30.8.7",
+			problem: "172.30.8.7 is of the other address family"},
+		"g6/peerip/ipv4/1": {value: "127.0.0.1",
+			problem: "127.0.0.1 cannot be the next hop of another host"},
+		"g7/peerip/ipv4/1": {value: "0.0.0.0",
+			problem: "0.0.0.0 cannot be the next hop of another host"},
+		"g8/peerip/ipv6/1": {value: "fe80::1",
+			problem: "fe80::1 cannot be the next hop of another host"},
+		"g9/peerip/ipv4/1": {value: strings.Repeat("x", 1<<20),
+			problem: "…\" is not an address"},
+		"h1/peerip/ipv4/2": {value: "172.30.8.7",
+			problem: "key: peerip/ipv4/2 is neither peerip/ipv4/1 nor peerip/ipv6/1"},
 		"h2/peerip/":             {value: "172.30.8.7", problem: "key: peerip/ is neither"},
 		"/peerip/ipv4/1":         {value: "172.30.8.7", problem: "key: names no host"},
 		"edge-7/routes/10.0.0.0": {value: "somebody else's"},
@@ -41,11 +49,14 @@ func TestPeerIPsAreRead(t *testing.T) {
 			got := s.Snapshot(1)
 			addresses := slices.Collect(maps.Values(got.PeerIPs))
 			switch {
-			case tc.want == "" && len(addresses) > 0, tc.want != "" && !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr(tc.want)}):
+			case tc.want == "" && len(addresses) > 0, tc.want != "" &&
+				!slices.Equal(addresses, []netip.Addr{netip.MustParseAddr(tc.want)}):
 				t.Errorf("addresses %v, want %q", addresses, tc.want)
 			case tc.problem == "" && len(got.Problems) > 0:
 				t.Errorf("problems %v", got.Problems)
-			case tc.problem != "" && (len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Err, tc.problem) || got.Problems[0].Key != DefaultHosts+key || len(got.Problems[0].Err) > 200):
+			case tc.problem != "" &&
+				(len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Err, tc.problem) ||
+					got.Problems[0].Key != DefaultHosts+key || len(got.Problems[0].Err) > 200):
 				t.Errorf("problems %v, want %q", got.Problems, tc.problem)
 			}
 			s.Delete(DefaultHosts + key)
@@ -82,7 +93,8 @@ func TestBadPeerIPLeavesTheOldOneInUse(t *testing.T) {
 	s.Put(key, []byte("172.30.8.7"))
 	s.Put(key, []byte("172.30.8"))
 	got := s.Snapshot(1)
-	if got.PeerIPs[PeerIP{Host: "edge-7"}].String() != "172.30.8.7" || len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Err, "stays in use") {
+	if got.PeerIPs[PeerIP{Host: "edge-7"}].String() != "172.30.8.7" || len(got.Problems) != 1 ||
+		!strings.Contains(got.Problems[0].Err, "stays in use") {
 		t.Errorf("got %v, %v", got.PeerIPs, got.Problems)
 	}
 	s.BeginList()
@@ -109,7 +121,8 @@ func TestBlocksUnderAnotherPrefix(t *testing.T) {
 	s := NewStoreFor("edge-1", Needs{Blocks: "/old/blocks/"})
 	key := "/old/blocks/ipv4/block/10.1.0.64-26"
 	s.Put(key, []byte(`{"cidr":"10.1.0.64/26","affinity":"host:edge-7"}`))
-	if got := s.Snapshot(1); got.Blocks[pfx("10.1.0.64/26")].Owner.Host != "edge-7" || len(got.Problems) > 0 {
+	if got := s.Snapshot(1); got.Blocks[pfx("10.1.0.64/26")].Owner.Host != "edge-7" ||
+		len(got.Problems) > 0 {
 		t.Errorf("got %+v", got)
 	}
 	s.Delete(key)
@@ -134,7 +147,8 @@ func TestNeedsSayWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.needs.Check("edge-1")
-			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			if (err == nil) != (tc.want == "") || err != nil &&
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})

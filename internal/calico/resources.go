@@ -28,7 +28,8 @@ func decodeNode(name string, value []byte) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	n := Node{Name: name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber), RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
+	n := Node{Name: name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber),
+		RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
 	n.HostIPv4, n.HostIPv6 = hostAddresses(spec.Addresses)
 	var errs []error
 	n.IPv4, err = optionalHostPrefix(spec.BGP.IPv4Address, false)
@@ -37,7 +38,8 @@ func decodeNode(name string, value []byte) (Node, error) {
 	errs = append(errs, wrapField("spec.bgp.ipv6Address", err))
 	if id := n.RouteReflectorClusterID; id != "" {
 		if a, err := netip.ParseAddr(id); err != nil || !a.Is4() {
-			errs = append(errs, fmt.Errorf("spec.bgp.routeReflectorClusterID: %q is not a dotted quad", id))
+			errs = append(errs, fmt.Errorf("spec.bgp.routeReflectorClusterID: %q is not a "+
+				"dotted quad", id))
 		}
 	}
 	for _, t := range []struct {
@@ -57,8 +59,8 @@ func decodeNode(name string, value []byte) (Node, error) {
 	return n, oneLine(errs)
 }
 
-// hostAddresses reads spec.addresses: the first address of each family by which other nodes may reach this one. It is the last resort, and
-// nothing in it is an error: a Node's sessions do not depend on it.
+// hostAddresses returns the first address of each family in spec.addresses by which other nodes may
+// reach this one. It ignores invalid ones: a Node's sessions do not depend on them.
 func hostAddresses(raw json.RawMessage) (v4, v6 netip.Addr) {
 	var all []struct {
 		Address string `json:"address"`
@@ -69,7 +71,8 @@ func hostAddresses(raw json.RawMessage) (v4, v6 netip.Addr) {
 	}
 	for _, a := range all {
 		p, err := parseHostPrefix(a.Address)
-		if addr := p.Addr(); err != nil || a.Type != "CalicoNodeIP" && a.Type != "InternalIP" || unfitNextHop(addr) {
+		if addr := p.Addr(); err != nil || a.Type != "CalicoNodeIP" && a.Type != "InternalIP" ||
+			unfitNextHop(addr) {
 			continue
 		} else if addr.Is4() && !v4.IsValid() {
 			v4 = addr
@@ -101,7 +104,8 @@ func decodeIPPool(name string, value []byte) (IPPool, error) {
 	if spec.BlockSize != 0 {
 		blockSize = spec.BlockSize
 		if err == nil && (blockSize < shortest || blockSize > longest) {
-			errs = append(errs, fmt.Errorf("spec.blockSize: %d is not from %d to %d", blockSize, shortest, longest))
+			errs = append(errs, fmt.Errorf("spec.blockSize: %d is not from %d to %d", blockSize,
+				shortest, longest))
 		}
 	}
 	ipip, err := parseEncapMode(spec.IPIPMode)
@@ -146,8 +150,9 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 		return WorkloadEndpoint{}, err
 	}
 	w := WorkloadEndpoint{
-		Namespace: namespace, Name: name, Labels: labels, Node: spec.Node, InterfaceName: spec.InterfaceName,
-		Orchestrator: spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint,
+		Namespace: namespace, Name: name, Labels: labels, Node: spec.Node,
+		InterfaceName: spec.InterfaceName,
+		Orchestrator:  spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint,
 	}
 	for i, text := range spec.IPNetworks {
 		p, err := parseNetwork(text)
@@ -157,14 +162,16 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 		w.IPNetworks = append(w.IPNetworks, p)
 	}
 	for _, nat := range spec.IPNATs {
-		if a, err := netip.ParseAddr(nat.ExternalIP); err == nil { // they are only named: no reason to leave the workload out
+		// they are only reported, and the workload stays
+		if a, err := netip.ParseAddr(nat.ExternalIP); err == nil {
 			w.FloatingIPs = append(w.FloatingIPs, a)
 		}
 	}
 	return w, nil
 }
 
-// decodeNotReady reports whether a ClusterInformation says that the datastore is being worked on. Absent means unknown, not that.
+// decodeNotReady reports whether a ClusterInformation has datastoreReady: false. Absent means
+// unknown.
 func decodeNotReady(value []byte) (bool, error) {
 	var spec struct {
 		DatastoreReady *bool `json:"datastoreReady"`
@@ -173,7 +180,7 @@ func decodeNotReady(value []byte) (bool, error) {
 	return spec.DatastoreReady != nil && !*spec.DatastoreReady, err
 }
 
-// oneLine joins errors, some of which may be nil, into one that fits on a line; nil if all are.
+// oneLine joins errors into one line. It skips nil errors and returns nil if all are.
 func oneLine(errs []error) error {
 	text := ""
 	for _, err := range errs {

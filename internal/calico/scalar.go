@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// asNumber is an AS number as Calico's tools write it: a JSON number, or a string that is decimal or "hi.lo" (RFC 5396 asdot+).
+// asNumber is an AS number as Calico's tools write it: a JSON number, or a string that is decimal
+// or "hi.lo" (RFC 5396 asdot+).
 type asNumber uint32
 
 func (a *asNumber) UnmarshalJSON(b []byte) error {
@@ -73,8 +74,8 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-// parseHostPrefix reads a host's address with the length of its subnet, or without (then /32 or /128). An IPv4-mapped address
-// becomes the IPv4 address that it means.
+// parseHostPrefix reads a host's address with the length of its subnet, or without (then /32 or
+// /128). An IPv4-mapped address becomes the IPv4 address that it means.
 func parseHostPrefix(s string) (netip.Prefix, error) {
 	text, length, found := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(text)
@@ -114,7 +115,8 @@ func optionalHostPrefix(s string, v6 bool) (netip.Prefix, error) {
 	return p, nil
 }
 
-// optionalAddr reads an address of one family; "" is none. A prefix length is dropped: only the address is meant.
+// optionalAddr reads an address of one family; "" is none. A prefix length is dropped: only the
+// address is meant.
 func optionalAddr(s string, v6 bool) (netip.Addr, error) {
 	p, err := optionalHostPrefix(s, v6)
 	return p.Addr(), err

@@ -1,5 +1,6 @@
-// Package calico holds Calico's resources cut down to what routing needs: their Go form, their keys in etcd v3, and the pure
-// decoding from one to the other. It does no I/O: internal/calico/etcd lists and watches, internal/calico/calicotest writes.
+// Package calico defines the parts of Calico's resources that routing needs: their Go types, their
+// keys in etcd v3, and pure decoders. It does no I/O: internal/calico/etcd lists and watches,
+// internal/calico/calicotest writes.
 package calico
 
 import (
@@ -8,16 +9,15 @@ import (
 	"time"
 )
 
-// Snapshot is one view of Calico's data, as it stood at Revision. It is immutable once published; its
-// maps may be shared with older and newer snapshots. Items that could not be decoded are named in Problems; they are missing here, or,
-// if they could be decoded before, still as they were then (Store).
+// Snapshot is Calico's data as of Revision. It is immutable once published and may share maps with
+// other snapshots. Items that could not be decoded are in Problems; they have their previous value
+// here, if there was one (Store).
 //
-// As everywhere in Calico, the kinds are not in step with each other: while changes come in, one kind may be a moment ahead of
-// another. Every kind is in order in itself.
+// Kinds are not synchronized with each other: one may be slightly newer than another.
 type Snapshot struct {
 	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
-	// Lists counts the lists (as against watch events) that have gone into it. When it differs from the snapshot before, what
-	// is missing now may be missing because a list said so, which may be a reason to doubt a mass deletion.
+	// Lists counts the lists, as opposed to watch events, so far. If it differs from the snapshot
+	// before, items may be missing because of a list, which is a reason to doubt a mass deletion.
 	Lists int
 
 	Nodes             map[string]Node                // by name
@@ -30,36 +30,39 @@ type Snapshot struct {
 	WorkloadEndpoints map[string]WorkloadEndpoint    // this node's own, by "namespace/name"
 	LiveMigrations    map[string]LiveMigration       // to or from this node, by "namespace/name"
 	Felix             map[string]FelixConfiguration  // "default" and this node's own, "node.<name>"
-	PeerIPs           map[PeerIP]netip.Addr          // what hosts publish as their next hops; not Calico's
+	// next hops that hosts publish; not Calico's
+	PeerIPs map[PeerIP]netip.Addr
 
-	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's "migration in progress, keep hands off".
+	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
+	// migration.
 	DatastoreNotReady bool
 
 	Problems []Problem // sorted by key
 }
 
-// Problem is a piece of Calico's data that cannot be used. The rest goes on without it.
+// Problem is an unusable item of Calico's data. Everything else stays in use.
 type Problem struct {
 	Key string // the etcd key, or the resource as calicoctl names it: "BGPPeer(tor-r2)"
 	Err string // which field and why
-	// Harmless: it is said because somebody should know. No peer and no route is missing for it.
+	// Harmless: a warning. It costs no peer and no route.
 	Harmless bool
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Key, p.Err) }
 
-// Node is a Calico Node. Addresses carry the length of their subnet (an address stored without one has /32 or /128) and are
-// invalid where absent. See Node.spec.bgp in libcalico-go lib/apis/v3/node.go.
+// Node is a Calico Node. Addresses have the length of their subnet (/32 or /128 if stored without
+// one) and are invalid if absent. See libcalico-go lib/apis/v3/node.go.
 type Node struct {
 	Name   string
 	Labels map[string]string
 
-	IPv4, IPv6              netip.Prefix // host address with subnet length
-	HostIPv4, HostIPv6      netip.Addr   // of spec.addresses, where spec.bgp is missing: calico-node without networking writes none
-	ASNumber                uint32       // 0: not set
-	RouteReflectorClusterID string       // dotted quad; "" for a node that is no route reflector
+	IPv4, IPv6 netip.Prefix // host address with subnet length
+	// from spec.addresses, for a node without spec.bgp (calico-node without networking)
+	HostIPv4, HostIPv6      netip.Addr
+	ASNumber                uint32 // 0: not set
+	RouteReflectorClusterID string // dotted quad; "" for a node that is no route reflector
 
-	// Tunnel addresses of this node; invalid where absent.
+	// tunnel addresses of this node, invalid if absent
 	IPv4IPIPTunnelAddr, IPv4VXLANTunnelAddr, IPv6VXLANTunnelAddr netip.Addr
 	WireguardIPv4, WireguardIPv6                                 netip.Addr
 }
@@ -84,7 +87,7 @@ type IPPool struct {
 	BlockSize        int // 26 or 122 where the resource says nothing
 }
 
-// AffinityState is the state of a block affinity. A value without a state (written before Calico 3) counts as confirmed.
+// AffinityState is the state of a block affinity. An empty one (before Calico 3) means confirmed.
 type AffinityState string
 
 const (
@@ -95,23 +98,25 @@ const (
 
 // Block is an IPAM block.
 type Block struct {
-	CIDR        netip.Prefix
-	Owner       Owner
-	Allocations []Allocation // those that have a handle or name a node, in the order of their addresses
+	CIDR  netip.Prefix
+	Owner Owner
+	// those that have a handle or name a node, in the order of their addresses
+	Allocations []Allocation
 }
 
-// Owner is who has a block: a host, something virtual (load balancers), or nobody (the zero Owner).
+// Owner owns a block: a host, a virtual owner (load balancers), or nobody (the zero Owner).
 type Owner struct {
 	Host    string // node name, from affinity "host:<node>"
 	Virtual string // from affinity "virtual:<name>"
 }
 
-// Allocation is one address of a block that is in use.
+// Allocation is an address of a block that is in use.
 type Allocation struct {
 	Address netip.Addr
 	Node    string // attributes' secondary.node; "" where none is recorded
 	Type    string // "ipipTunnelAddress", "vxlanTunnelAddress", …; "" for a workload
-	Handle  string // of this node's own allocations only: all handles of a large cluster would be most of a snapshot
+	// only of this node's allocations: a large cluster's handles would fill most of a snapshot
+	Handle string
 }
 
 // WorkloadEndpoint is a Calico WorkloadEndpoint.
@@ -122,35 +127,39 @@ type WorkloadEndpoint struct {
 	IPNetworks      []netip.Prefix
 	FloatingIPs     []netip.Addr // ipNATs[].externalIP
 	InterfaceName   string
-	// Who runs it and what it is there, for LiveMigrations; of a Kubernetes pod they are nobody's business.
+	// identifies the workload for LiveMigrations; empty for Kubernetes pods
 	Orchestrator, Workload, Endpoint string
 }
 
-// LiveMigration says that a machine is moving while it runs (Calico ≥ 3.32). OpenStack's driver writes it, before the endpoint on the target, and deletes it when
-// the machine has moved. See libcalico-go lib/apis/internalapi/livemigration.go.
+// LiveMigration is the migration of a running machine (Calico ≥ 3.32). OpenStack's driver writes it
+// before the endpoint on the target, and deletes it afterwards. See libcalico-go
+// lib/apis/internalapi/livemigration.go.
 type LiveMigration struct {
 	Namespace, Name string
 	Source, Target  MigrationEnd
 }
 
-// MigrationEnd names a WorkloadEndpoint by what it is made of, or with an empty Endpoint all of a workload.
+// MigrationEnd identifies a WorkloadEndpoint, or without Endpoint all of a workload.
 type MigrationEnd struct{ Host, Orchestrator, Workload, Endpoint string }
 
-// Is reports whether e names w. Workloads are known by their namespace too, as Felix knows them.
+// Is reports whether e identifies w. As in Felix, a workload includes its namespace.
 func (e MigrationEnd) Is(w WorkloadEndpoint) bool {
-	return e.Host != "" && e.Host == w.Node && e.Orchestrator == w.Orchestrator && (e.Endpoint == "" || e.Endpoint == w.Endpoint) &&
+	return e.Host != "" && e.Host == w.Node && e.Orchestrator == w.Orchestrator &&
+		(e.Endpoint == "" || e.Endpoint == w.Endpoint) &&
 		w.Workload != "" && (e.Workload == w.Namespace+"/"+w.Workload || e.Workload == w.Workload)
 }
 
-// FelixConfiguration is what of a Calico FelixConfiguration touches routes between nodes. Zero values stand where the resource says nothing.
+// FelixConfiguration is the part of a Calico FelixConfiguration that affects routes between nodes.
+// Unset fields are zero.
 type FelixConfiguration struct {
-	Name                                                 string
-	ProgramClusterRoutes                                 string // "Enabled", "EnabledIPIPOnly", "EnabledNoEncapOnly", "Disabled"
+	Name string
+	// "Enabled", "EnabledIPIPOnly", "EnabledNoEncapOnly", "Disabled"
+	ProgramClusterRoutes                                 string
 	IPv4NormalRoutePriority, IPv6NormalRoutePriority     int
 	IPv4ElevatedRoutePriority, IPv6ElevatedRoutePriority int
 	// LiveMigrationRouteConvergenceTime is how long routes stay elevated after a migration.
 	LiveMigrationRouteConvergenceTime time.Duration
 }
 
-// SecretKeyRef names a password. Namespace is not part of Calico's resource.
+// SecretKeyRef names a password. Calico's resource has no namespace.
 type SecretKeyRef struct{ Name, Key string }

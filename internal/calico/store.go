@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Store turns the raw keys and values of etcd into snapshots for one node. It has one owner: its methods are not called at the
-// same time. What it keeps grows with the cluster only where routing needs it: of workload endpoints and affinities the node's
-// own.
+// Store turns etcd's keys and values into snapshots for one node. It is not safe for concurrent
+// use. Of workload endpoints and affinities it keeps only the node's own, so that its size depends
+// on the cluster only where routing does.
 //
-// A value that cannot be decoded becomes a Problem. If its item was known before, the item stays as it was: a bad write to a
-// Node must not tear down its session. It goes when the key is deleted. After a restart there is no value from before, and
-// the item is missing; the Problem has told so since the bad write.
+// A value that cannot be decoded becomes a Problem. An item known before keeps its old value until
+// its key is deleted: a bad write to a Node must not end its session. After a restart the old value
+// is unknown and the item missing.
 type Store struct {
 	node  string
 	needs Needs
@@ -47,10 +47,10 @@ type problem struct {
 	round int
 }
 
-// NewStore returns an empty store for the node of that name, with BGP.
+// NewStore returns an empty store for a node with BGP.
 func NewStore(node string) *Store { return NewStoreFor(node, Needs{}) }
 
-// NewStoreFor returns an empty store for what the node of that name needs.
+// NewStoreFor returns an empty store for the needs of a node.
 func NewStoreFor(node string, needs Needs) *Store {
 	return &Store{
 		node:       node,
@@ -72,7 +72,7 @@ func NewStoreFor(node string, needs Needs) *Store {
 	}
 }
 
-// Put takes the value that key has now.
+// Put sets the value of key.
 func (s *Store) Put(key string, value []byte) {
 	if rest, ok := s.ofHosts(key); ok {
 		s.putPeerIP(rest, key, value)
@@ -131,7 +131,7 @@ func (s *Store) Put(key string, value []byte) {
 	}
 }
 
-// ofHosts returns what is behind Needs.Hosts in key.
+// ofHosts returns the part of key after Needs.Hosts.
 func (s *Store) ofHosts(key string) (rest string, ok bool) {
 	if s.needs.Hosts == "" {
 		return "", false
@@ -139,7 +139,7 @@ func (s *Store) ofHosts(key string) (rest string, ok bool) {
 	return strings.CutPrefix(key, s.needs.Hosts)
 }
 
-// parse is ParseKey where blocks may be kept under another prefix.
+// parse is ParseKey with Needs.Blocks.
 func (s *Store) parse(key string) (Key, error) {
 	if s.needs.Blocks != "" {
 		if rest, ok := strings.CutPrefix(key, s.needs.Blocks); ok {
@@ -161,8 +161,8 @@ func (s *Store) putPeerIP(rest, key string, value []byte) {
 	}
 }
 
-// putWorkload keeps an endpoint of this node. In a cluster nearly all belong to others: a value that does not even contain our
-// name is not decoded. (No JSON encoder escapes the characters of a node name.)
+// putWorkload keeps an endpoint of this node. Nearly all belong to other nodes, so a value that
+// does not contain our name is not decoded. (JSON escapes no character of a node name.)
 func (s *Store) putWorkload(k Key, key string, value []byte) {
 	id := k.Namespace + "/" + k.Name
 	_, known := s.workloads.items[id]
@@ -177,7 +177,8 @@ func (s *Store) putWorkload(k Key, key string, value []byte) {
 	apply(s, &s.workloads, id, key, v, err)
 }
 
-// dropHandles forgets the handles of other nodes' allocations: they are most of a large cluster's memory, and nobody asks.
+// dropHandles drops the handles of other nodes' allocations, which are unused and most of a large
+// cluster's memory.
 func dropHandles(all []Allocation, node string) {
 	for i := range all {
 		if all[i].Node != node {
@@ -186,7 +187,7 @@ func dropHandles(all []Allocation, node string) {
 	}
 }
 
-// apply takes what a decoder said about key into t.
+// apply stores a decoder's result for key in t.
 func apply[K comparable, V any](s *Store, t *table[K, V], id K, key string, v V, err error) {
 	from, known := t.origin[id]
 	var partial partialError
@@ -213,7 +214,7 @@ func apply[K comparable, V any](s *Store, t *table[K, V], id K, key string, v V,
 	s.changed = t.put(id, origin{key, s.round}, v) || s.changed
 }
 
-// Delete takes the news that key is gone.
+// Delete removes key.
 func (s *Store) Delete(key string) {
 	s.clear(key)
 	if rest, ok := s.ofHosts(key); ok {
@@ -254,16 +255,18 @@ func (s *Store) Delete(key string) {
 	s.changed = s.changed || gone
 }
 
-// BeginList starts a list: every key that is there now is about to be Put. A list that is given up needs no end; nothing
-// is deleted by it.
+// BeginList begins a list, after which every existing key is Put. An aborted list needs no end and
+// deletes nothing.
 func (s *Store) BeginList() { s.round++ }
 
-// EndList ends a complete list of the keys under prefixes: what is under them and was not Put since BeginList is gone.
+// EndList ends a complete list of the keys under prefixes. It deletes those that were not Put since
+// BeginList.
 func (s *Store) EndList(prefixes ...string) {
 	gone := false
 	for _, prefix := range prefixes {
 		for _, t := range []interface{ deleteUnseen(string, int) bool }{
-			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters, &s.workloads, &s.migrations, &s.felix,
+			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters,
+			&s.workloads, &s.migrations, &s.felix,
 			&s.notReady, &s.peerIPs,
 		} {
 			gone = t.deleteUnseen(prefix, s.round) || gone
@@ -278,7 +281,7 @@ func (s *Store) EndList(prefixes ...string) {
 	s.changed = s.changed || gone
 }
 
-// Unseen returns the keys of hosts' addresses under prefix that were not Put since BeginList.
+// Unseen returns the hosts' address keys under prefix that were not Put since BeginList.
 func (s *Store) Unseen(prefix string) (keys []string) {
 	for _, from := range s.peerIPs.origin {
 		if from.round != s.round && strings.HasPrefix(from.key, prefix) {
@@ -288,7 +291,7 @@ func (s *Store) Unseen(prefix string) (keys []string) {
 	return keys
 }
 
-// See has EndList take the host's address of key as if it were Put again, unchanged.
+// See makes EndList keep the host's address of key.
 func (s *Store) See(key string) {
 	for id, from := range s.peerIPs.origin {
 		if from.key == key {
@@ -300,10 +303,11 @@ func (s *Store) See(key string) {
 	}
 }
 
-// Changed reports whether the next Snapshot will differ from the last one in more than Revision and Lists.
+// Changed reports whether the next Snapshot differs from the last in more than Revision and Lists.
 func (s *Store) Changed() bool { return s.changed }
 
-// Snapshot returns everything as it is now, which is as of revision. What has not changed is shared with earlier snapshots.
+// Snapshot returns the current data, which are as of revision. It shares unchanged parts with
+// earlier snapshots.
 func (s *Store) Snapshot(revision int64) *Snapshot {
 	s.changed = false
 	return &Snapshot{

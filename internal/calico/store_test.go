@@ -22,7 +22,9 @@ func nodeJSON(address string) []byte {
 func TestStoreKeepsWhatIsOurs(t *testing.T) {
 	s := NewStore("edge-1")
 	cidr := pfx("10.0.0.0/26")
-	affinity := func(o Owner) string { return Key{Kind: KindBlockAffinity, Owner: o, CIDR: cidr}.String() }
+	affinity := func(o Owner) string {
+		return Key{Kind: KindBlockAffinity, Owner: o, CIDR: cidr}.String()
+	}
 	s.Put(affinity(Owner{Host: "edge-10"}), nil)
 	s.Put(affinity(Owner{Virtual: "edge-1"}), nil)
 	s.Put(resources+"workloadendpoints/shop/theirs", []byte(`{"spec":{"node":"edge-9"}}`))
@@ -31,7 +33,8 @@ func TestStoreKeepsWhatIsOurs(t *testing.T) {
 	s.Put(resources+"bgpconfigurations/whatever", []byte(`{`))
 	s.Put(resources+"clusterinformations/whatever", []byte(`{"spec":{"datastoreReady":false}}`))
 	s.Put("/calico/ipam/v2/handle/x", []byte(`{`))
-	if got := s.Snapshot(1); len(got.Affinities)+len(got.WorkloadEndpoints)+len(got.BGPConfigurations)+len(got.Problems) != 0 || got.DatastoreNotReady {
+	if got := s.Snapshot(1); len(got.Affinities)+len(got.WorkloadEndpoints)+
+		len(got.BGPConfigurations)+len(got.Problems) != 0 || got.DatastoreNotReady {
 		t.Errorf("kept %+v", got)
 	}
 	s.Put(affinity(Owner{Host: "edge-1"}), nil)
@@ -39,7 +42,8 @@ func TestStoreKeepsWhatIsOurs(t *testing.T) {
 	s.Put(resources+"bgpconfigurations/node.edge-9", []byte(`{"spec":{"listenPort":1790}}`))
 	s.Put(resources+"clusterinformations/default", []byte(`{"spec":{"datastoreReady":false}}`))
 	got := s.Snapshot(2)
-	if got.Affinities[cidr] != AffinityConfirmed || got.WorkloadEndpoints["shop/ours"].Node != "edge-1" ||
+	if got.Affinities[cidr] != AffinityConfirmed ||
+		got.WorkloadEndpoints["shop/ours"].Node != "edge-1" ||
 		got.BGPConfigurations["node.edge-9"].ListenPort != 1790 || !got.DatastoreNotReady {
 		t.Errorf("got %+v", got)
 	}
@@ -57,7 +61,8 @@ func TestStoreForgetsHandlesOfOtherNodes(t *testing.T) {
 	for _, a := range s.Snapshot(1).Blocks[pfx("10.40.4.4/30")].Allocations {
 		handles = append(handles, a.Node+"="+a.Handle)
 	}
-	if want := []string{"leaf-1=", "leaf-1=", "leaf-2=k8s-pod-network.aa02"}; !slices.Equal(handles, want) {
+	if want := []string{"leaf-1=", "leaf-1=", "leaf-2=k8s-pod-network.aa02"}; !slices.Equal(handles,
+		want) {
 		t.Errorf("handles %v, want %v", handles, want)
 	}
 }
@@ -75,7 +80,9 @@ func TestABadUpdateLeavesTheItemAsItWas(t *testing.T) {
 	if bad.Nodes["edge-9"].IPv4 != pfx("172.20.8.9/24") || len(good.Problems) != 0 {
 		t.Errorf("node %+v, problems before %v", bad.Nodes["edge-9"], good.Problems)
 	}
-	if len(bad.Problems) != 1 || bad.Problems[0].Key != key || !strings.Contains(bad.Problems[0].Err, "spec.bgp.ipv4Address") || !strings.Contains(bad.Problems[0].Err, "stays in use") {
+	if len(bad.Problems) != 1 || bad.Problems[0].Key != key ||
+		!strings.Contains(bad.Problems[0].Err, "spec.bgp.ipv4Address") ||
+		!strings.Contains(bad.Problems[0].Err, "stays in use") {
 		t.Errorf("problems %v", bad.Problems)
 	}
 	s.Put(key, nodeJSON("172.20.8"))
@@ -90,7 +97,8 @@ func TestABadUpdateLeavesTheItemAsItWas(t *testing.T) {
 		t.Errorf("after a list: %+v", got)
 	}
 	s.Put(key, nodeJSON("172.20.8.10/24"))
-	if got := s.Snapshot(4); got.Nodes["edge-9"].IPv4 != pfx("172.20.8.10/24") || len(got.Problems) != 0 {
+	if got := s.Snapshot(4); got.Nodes["edge-9"].IPv4 != pfx("172.20.8.10/24") ||
+		len(got.Problems) != 0 {
 		t.Errorf("after the repair: %+v", got)
 	}
 	s.Put(key, nodeJSON("172.20.8"))
@@ -118,11 +126,13 @@ func TestABadItemIsLeftOutAndTheRestGoesOn(t *testing.T) {
 
 func TestTwoSpellingsOfABlock(t *testing.T) {
 	s := NewStore("edge-1")
-	first, second := "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122", "/calico/ipam/v2/assignment/ipv6/block/fd00:0:0:0::40-122"
+	first, second := "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122",
+		"/calico/ipam/v2/assignment/ipv6/block/fd00:0:0:0::40-122"
 	s.Put(first, []byte(`{"affinity":"host:a"}`))
 	s.Put(second, []byte(`{"affinity":"host:b"}`))
 	got := s.Snapshot(1)
-	if got.Blocks[pfx("fd00::40/122")].Owner.Host != "a" || len(got.Problems) != 1 || got.Problems[0].Key != second {
+	if got.Blocks[pfx("fd00::40/122")].Owner.Host != "a" || len(got.Problems) != 1 ||
+		got.Problems[0].Key != second {
 		t.Errorf("blocks %v, problems %v", got.Blocks, got.Problems)
 	}
 	s.Delete(second)
@@ -147,7 +157,8 @@ func TestListDeletesWhatItLacksAndOnlyWhenItEnds(t *testing.T) {
 	s.Put(resources+"nodes/b", nodeJSON("172.20.8.9/24"))
 	s.EndList(resources + "nodes/")
 	got := s.Snapshot(2)
-	if names := slices.Sorted(maps.Keys(got.Nodes)); !slices.Equal(names, []string{"b"}) || len(got.Problems) != 0 || len(got.IPPools) != 1 || got.Lists != 1 {
+	if names := slices.Sorted(maps.Keys(got.Nodes)); !slices.Equal(names, []string{"b"}) ||
+		len(got.Problems) != 0 || len(got.IPPools) != 1 || got.Lists != 1 {
 		t.Errorf("after the end: %+v", got)
 	}
 }
@@ -157,33 +168,44 @@ func TestUnchangedPartsAreShared(t *testing.T) {
 	s.Put(resources+"nodes/a", nodeJSON("172.20.8.9/24"))
 	s.Put(resources+"ippools/p", []byte(`{"spec":{"cidr":"10.0.0.0/16"}}`))
 	one := s.Snapshot(1)
-	s.Put(resources+"nodes/a", []byte(`{"spec":{"bgp":{"ipv4Address":"172.20.8.9/24"},"ignored":1}}`))
+	s.Put(resources+"nodes/a", []byte(
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8.9/24"},"ignored":1}}`))
 	if s.Changed() {
 		t.Error("a change that says nothing is news")
 	}
 	s.Put(resources+"nodes/b", nodeJSON("172.20.8.10/24"))
 	two := s.Snapshot(2)
-	same := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	same := func(a, b any) bool {
+		return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+	}
 	if !same(one.IPPools, two.IPPools) || same(one.Nodes, two.Nodes) {
-		t.Errorf("pools shared %v, nodes shared %v", same(one.IPPools, two.IPPools), same(one.Nodes, two.Nodes))
+		t.Errorf("pools shared %v, nodes shared %v", same(one.IPPools, two.IPPools),
+			same(one.Nodes, two.Nodes))
 	}
 	if len(one.Nodes) != 1 || len(two.Nodes) != 2 {
 		t.Errorf("nodes before %v, after %v", one.Nodes, two.Nodes)
 	}
 }
 
-// TestStoreEqualsOneMadeFromScratch takes random puts, deletes and lists, and compares with a new store that sees only
-// what is there in the end. Every snapshot on the way must stay what it was.
+// TestStoreEqualsOneMadeFromScratch takes random puts, deletes and lists, and compares with a new
+// store that sees only what is there in the end. Every snapshot on the way must stay what it was.
 func TestStoreEqualsOneMadeFromScratch(t *testing.T) {
 	keys := []string{
-		resources + "nodes/a", resources + "nodes/b", resources + "ippools/p", resources + "bgppeers/x", resources + "bgpfilters/f",
-		resources + "bgpconfigurations/default", resources + "clusterinformations/default", resources + "workloadendpoints/ns/w",
-		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-30", "/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30",
+		resources + "nodes/a", resources + "nodes/b", resources + "ippools/p",
+		resources + "bgppeers/x", resources + "bgpfilters/f",
+		resources + "bgpconfigurations/default", resources + "clusterinformations/default",
+		resources + "workloadendpoints/ns/w",
+		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-30",
+		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30",
 		"/calico/ipam/v2/host/edge-1/ipv4/block/10.0.0.0-30",
 	}
-	values := []string{ // each decodes as any kind but a pool, which then has no CIDR: a problem, and with nothing known before it
-		`{"spec":{"node":"edge-1","cidr":"10.0.0.0/16"}}`, `{"spec":{"node":"edge-9","cidr":"10.1.0.0/16","datastoreReady":false,"asNumber":7}}`,
-		`{"affinity":"host:edge-1","state":"pending","spec":{"cidr":"fd00::/64"}}`, `{"deleted":true,"spec":{"cidr":"fd00::/64"}}`,
+	// each decodes as any kind but a pool, which then has no CIDR: a problem, and with nothing
+	// known before it
+	values := []string{
+		`{"spec":{"node":"edge-1","cidr":"10.0.0.0/16"}}`,
+		`{"spec":{"node":"edge-9","cidr":"10.1.0.0/16","datastoreReady":false,"asNumber":7}}`,
+		`{"affinity":"host:edge-1","state":"pending","spec":{"cidr":"fd00::/64"}}`,
+		`{"deleted":true,"spec":{"cidr":"fd00::/64"}}`,
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewStore("edge-1")
@@ -231,14 +253,17 @@ func TestStoreEqualsOneMadeFromScratch(t *testing.T) {
 // deepCopy copies the maps; their values are never edited in place.
 func deepCopy(s *Snapshot) *Snapshot {
 	c := *s
-	c.Nodes, c.IPPools, c.Blocks, c.Affinities = maps.Clone(s.Nodes), maps.Clone(s.IPPools), maps.Clone(s.Blocks), maps.Clone(s.Affinities)
-	c.BGPConfigurations, c.BGPPeers, c.BGPFilters = maps.Clone(s.BGPConfigurations), maps.Clone(s.BGPPeers), maps.Clone(s.BGPFilters)
+	c.Nodes, c.IPPools, c.Blocks, c.Affinities = maps.Clone(s.Nodes), maps.Clone(s.IPPools),
+		maps.Clone(s.Blocks), maps.Clone(s.Affinities)
+	c.BGPConfigurations, c.BGPPeers, c.BGPFilters = maps.Clone(s.BGPConfigurations),
+		maps.Clone(s.BGPPeers), maps.Clone(s.BGPFilters)
 	c.LiveMigrations, c.Felix = maps.Clone(s.LiveMigrations), maps.Clone(s.Felix)
 	c.WorkloadEndpoints, c.Problems = maps.Clone(s.WorkloadEndpoints), slices.Clone(s.Problems)
 	return &c
 }
 
-// BenchmarkOneBlockOfTenThousand is a change of one block in a large cluster, up to the new snapshot.
+// BenchmarkOneBlockOfTenThousand is a change of one block in a large cluster, up to the new
+// snapshot.
 func BenchmarkOneBlockOfTenThousand(b *testing.B) {
 	s := NewStore("edge-1")
 	value := func(cidr netip.Prefix, n int) []byte {
@@ -249,13 +274,15 @@ func BenchmarkOneBlockOfTenThousand(b *testing.B) {
 		}
 		v.WriteString(`],"attributes":[`)
 		for i := range 64 {
-			fmt.Fprintf(&v, `%s{"handle_id":"k8s-pod-network.%064d","secondary":{"namespace":"ns","node":"node-%d","pod":"pod-%d"}}`, strings.Repeat(",", min(i, 1)), i, n, i)
+			fmt.Fprintf(&v,
+				`%s{"handle_id":"k8s-pod-network.%064d","secondary":{"namespace":"ns","node":"node-%d","pod":"pod-%d"}}`, strings.Repeat(",", min(i, 1)), i, n, i)
 		}
 		v.WriteString("]}")
 		return []byte(v.String())
 	}
 	cidr := func(n int) netip.Prefix {
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 10), byte(n >> 2), byte(n << 6)}), 26)
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 10), byte(n >> 2),
+			byte(n << 6)}), 26)
 	}
 	for n := range 10_000 {
 		s.Put(Key{Kind: KindBlock, CIDR: cidr(n)}.String(), value(cidr(n), n))

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// table holds the items of one kind. Its map is handed out as part of snapshots and then copied before it changes again.
+// table holds the items of one kind. Its map is handed out as part of snapshots and then copied
+// before it changes again.
 type table[K comparable, V any] struct {
 	items  map[K]V
 	origin map[K]origin // invariant: same keys as items

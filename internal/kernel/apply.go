@@ -12,17 +12,17 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// window is how many requests go to the kernel in one datagram. It bounds how late the end of ctx is seen (some milliseconds) and how
-// many refusals can be waiting in the receive buffer.
+// window is the number of requests in one datagram. It bounds how late the end of ctx is noticed
+// (some milliseconds) and how many refusals wait in the receive buffer.
 const window = 256
 
-// recall keeps a route that the kernel cannot express as it was put, with the form that was programmed instead.
+// recall keeps a route that the kernel cannot express, with the form that was programmed instead.
 type recall struct {
 	put, programmed route.Route
 	losses          uint32 // interfaces.losses when it was programmed, or was there
 }
 
-// lost tells whether the kernel may have dropped the route since, with an interface.
+// lost reports whether the kernel may since have dropped the route with its interface.
 func (r recall) lost(now interfaces) bool {
 	return slices.ContainsFunc(r.programmed.Paths, func(p route.Path) bool {
 		i, ok := route.Facts{Interfaces: now.list}.Interface(p.Interface)
@@ -30,7 +30,7 @@ func (r recall) lost(now interfaces) bool {
 	})
 }
 
-// asPut gives back the route that was put, if r is what was programmed for it.
+// asPut returns the route that was put, if r is its programmed form.
 func (d *Dataplane) asPut(r route.Route) route.Route {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -41,14 +41,14 @@ func (d *Dataplane) asPut(r route.Route) route.Route {
 	return r
 }
 
-// carries reports whether next hops may resolve through r, if it is ours: its gateways are
-// neighbours, and it was not learned from BGP (see fib.Cover).
+// carries reports whether next hops may resolve through our route r: its gateways are neighbours,
+// and it was not learned from BGP (see fib.Cover).
 func carries(r route.Route) bool {
 	recursive := func(p route.Path) bool { return p.Interface == "" }
 	return r.Origin.IsStatic() && r.Kind == route.Via && !slices.ContainsFunc(r.Paths, recursive)
 }
 
-// carry notes whether next hops may resolve through our route for k. It has next hops looked up
+// carry records whether next hops may resolve through our route for k. A change resolves next hops
 // again, since our own writes cause no event (see ignore).
 func (d *Dataplane) carry(k route.Key, yes bool) {
 	if yes || d.carriers[k] {
@@ -61,7 +61,7 @@ func (d *Dataplane) carry(k route.Key, yes bool) {
 	}
 }
 
-// remember notes what became of an acknowledged op.
+// remember records the result of an acknowledged op.
 func (d *Dataplane) remember(op route.Op, programmed route.Route, losses uint32) {
 	d.carry(op.Route.Key, !op.Delete && carries(op.Route))
 	_, known := d.recalled[op.Route.Key] // writing is held: nobody else changes it
@@ -78,8 +78,8 @@ func (d *Dataplane) remember(op route.Op, programmed route.Route, losses uint32)
 	}
 }
 
-// Apply carries out ops in order; see fib.Dataplane. A put is refused where a foreign route has the same prefix and metric: the
-// kernel would replace that one (IPv4) or merge it with ours (IPv6).
+// Apply implements fib.Dataplane. It executes ops in order. It refuses a put if a foreign route has
+// the same prefix and metric, which the kernel would replace (IPv4) or merge with ours (IPv6).
 func (d *Dataplane) Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -98,7 +98,7 @@ func (d *Dataplane) Apply(ctx context.Context, ops []route.Op, done func(i int, 
 	return nil
 }
 
-// write is one run of Apply.
+// write is one call of Apply.
 type write struct {
 	d        *Dataplane
 	ctx      context.Context
@@ -116,7 +116,7 @@ type pendingOp struct {
 	err        error
 }
 
-// target is a next hop to be looked up.
+// target is a next hop to resolve.
 type target struct {
 	table uint32
 	addr  netip.Addr
@@ -126,7 +126,7 @@ func (d *Dataplane) newWrite(ctx context.Context, done func(i int, err error)) *
 	return &write{d: d, ctx: ctx, done: done, resolved: map[target][]leg{}}
 }
 
-// add takes one op into the batch; it returns an error only when the kernel is out of reach.
+// add adds an op to the batch. It returns an error only if the kernel cannot be reached.
 func (w *write) add(i int, op route.Op) error {
 	if w.batch.count == 0 {
 		if err := w.catchUp(); err != nil {
@@ -152,7 +152,7 @@ func (w *write) add(i int, op route.Op) error {
 	return nil
 }
 
-// catchUp learns, before a batch, what changed since the last one.
+// catchUp reads, before a batch, the events since the last one.
 func (w *write) catchUp() (err error) {
 	if w.ifaces, err = w.d.interfaces(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (w *write) catchUp() (err error) {
 	return w.d.listClashes(w.ctx)
 }
 
-// OpError says which op the kernel, or this package for it, refused.
+// OpError names the op that the kernel or this package refused.
 type OpError struct {
 	Op  route.Op
 	Err error
@@ -176,7 +176,7 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// flush has the kernel carry out the batch.
+// flush sends the batch to the kernel.
 func (w *write) flush() error {
 	if w.batch.count == 0 {
 		return nil
@@ -211,7 +211,7 @@ var (
 	errPrefix  = errors.New("not a prefix")
 )
 
-// encode finds the kernel's form of an op, and normalizes the op's prefix.
+// encode normalizes an op's prefix and converts the op to the kernel's form.
 func (w *write) encode(op *route.Op) (entry, error) {
 	prefix, ok := route.Normalize(op.Route.Prefix)
 	if !ok {
@@ -222,7 +222,8 @@ func (w *write) encode(op *route.Op) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
-	e := entry{table: table, prefix: op.Route.Prefix, protocol: w.d.protocol, metric: w.d.metricFor(op.Route.Key)}
+	e := entry{table: table, prefix: op.Route.Prefix, protocol: w.d.protocol,
+		metric: w.d.metricFor(op.Route.Key)}
 	if op.Delete {
 		return e, nil
 	}
@@ -245,8 +246,8 @@ func (w *write) encode(op *route.Op) (entry, error) {
 	return e, err
 }
 
-// legs turns the paths of the best preference into next hops. Two paths that come out at the same neighbour add their weights: the
-// kernel refuses duplicates for IPv6.
+// legs converts the paths of the best preference to next hops. It merges paths with one neighbour
+// and adds their weights: the kernel refuses duplicates for IPv6.
 func (w *write) legs(r route.Route) (legs []leg, err error) {
 	if len(r.Paths) == 0 {
 		return nil, errNoPath
@@ -291,23 +292,29 @@ func (w *write) pathLegs(p route.Path) ([]leg, error) {
 	if !p.NextHop.IsValid() {
 		return []leg{l}, nil
 	}
-	if slices.ContainsFunc(i.Addresses, func(own netip.Prefix) bool { return own.Addr() == p.NextHop }) {
-		return nil, fmt.Errorf("next hop %s: an address of this node", p.NextHop) // the kernel would take it
+	if slices.ContainsFunc(i.Addresses, func(own netip.Prefix) bool {
+		return own.Addr() == p.NextHop
+	}) {
+		// the kernel would take it
+		return nil, fmt.Errorf("next hop %s: an address of this node", p.NextHop)
 	}
 	l.flags = onLinkFlag(i, p.NextHop)
 	return []leg{l}, nil
 }
 
-// onLinkFlag is what the kernel needs to take a neighbour that is in no subnet of the interface.
+// onLinkFlag makes the kernel accept a neighbour outside the interface's subnets.
 func onLinkFlag(i route.Interface, neighbour netip.Addr) uint8 {
-	if neighbour.IsLinkLocalUnicast() || slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(neighbour) }) {
+	if neighbour.IsLinkLocalUnicast() ||
+		slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool {
+			return p.Contains(neighbour)
+		}) {
 		return 0
 	}
 	return unix.RTNH_F_ONLINK
 }
 
-// resolve looks a recursive next hop up, as BIRD does: by the longest match, which must forward
-// and must be a foreign route or one that carries next hops.
+// resolve resolves a recursive next hop as BIRD does: the longest match must forward, and must be a
+// foreign route or one that carries next hops.
 func (w *write) resolve(p route.Path) ([]leg, error) {
 	t := target{p.Table, p.NextHop}
 	legs, known := w.resolved[t]
@@ -326,7 +333,7 @@ func (w *write) resolve(p route.Path) ([]leg, error) {
 	return out, nil
 }
 
-// neighbours returns the next hops on the wire of a recursive one.
+// neighbours returns the directly connected next hops of a recursive one.
 func (d *Dataplane) neighbours(ctx context.Context, t target, ifaces interfaces) ([]leg, error) {
 	if !t.addr.IsValid() {
 		return nil, errNoPath
@@ -338,7 +345,8 @@ func (d *Dataplane) neighbours(ctx context.Context, t target, ifaces interfaces)
 	case !ok:
 		return nil, fmt.Errorf("next hop %s: no route to it", t.addr)
 	case d.ours(e) && !d.carriers[d.keyOf(e)]:
-		return nil, fmt.Errorf("next hop %s: reached only through our own route %s", t.addr, e.prefix)
+		return nil, fmt.Errorf("next hop %s: reached only through our own route %s", t.addr,
+			e.prefix)
 	case e.kind == unix.RTN_LOCAL:
 		return nil, fmt.Errorf("next hop %s: an address of this node", t.addr)
 	}
@@ -351,12 +359,13 @@ func (d *Dataplane) neighbours(ctx context.Context, t target, ifaces interfaces)
 		if !l.gateway.IsValid() {
 			l.gateway = t.addr
 		}
-		l.flags = onLinkFlag(ifaces.list[ifaces.byIndex[l.index]], l.gateway) // alive knows the interface
+		// alive knows the interface
+		l.flags = onLinkFlag(ifaces.list[ifaces.byIndex[l.index]], l.gateway)
 	}
 	return legs, nil
 }
 
-// listClashes completes the set of foreign routes with our metric, where events alone do not tell it.
+// listClashes lists the foreign routes with our metric when events alone do not give all of them.
 func (d *Dataplane) listClashes(ctx context.Context) error {
 	d.watch.mu.Lock()
 	listed := d.watch.listed

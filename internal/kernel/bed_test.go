@@ -108,7 +108,8 @@ func put(routes ...route.Route) (ops []route.Op) {
 
 func del(keys ...string) (ops []route.Op) {
 	for _, k := range keys {
-		ops = append(ops, route.Op{Delete: true, Route: route.Route{Key: route.Key{Prefix: pfx(k)}}})
+		ops = append(ops, route.Op{Delete: true,
+			Route: route.Route{Key: route.Key{Prefix: pfx(k)}}})
 	}
 	return ops
 }
@@ -118,7 +119,9 @@ func (b *bed) try(ops []route.Op) []error {
 	b.t.Helper()
 	results := make([]error, len(ops))
 	calls := make([]int, len(ops))
-	check(b.t, b.Apply(b.t.Context(), ops, func(i int, err error) { results[i], calls[i] = err, calls[i]+1 }))
+	check(b.t, b.Apply(b.t.Context(), ops, func(i int, err error) {
+		results[i], calls[i] = err, calls[i]+1
+	}))
 	for i, n := range calls {
 		if n != 1 {
 			b.t.Fatalf("op %d: done called %d times", i, n)
@@ -148,7 +151,8 @@ func (b *bed) want(routes ...route.Route) {
 	}
 }
 
-// comesToWant is want for what Run's goroutine puts: the kernel has a route a moment before the data plane notes what it was put as.
+// comesToWant is want for what Run's goroutine puts: the kernel has a route a moment before the
+// data plane notes what it was put as.
 func (b *bed) comesToWant(routes ...route.Route) {
 	b.t.Helper()
 	eventually(b.t, "our routes read as put", func() bool {
@@ -168,7 +172,9 @@ func (b *bed) behind(by string, r route.Route) {
 }
 
 func show(routes []route.Route) string {
-	routes = slices.SortedFunc(slices.Values(routes), func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
+	routes = slices.SortedFunc(slices.Values(routes), func(a, b route.Route) int {
+		return route.CompareKeys(a.Key, b.Key)
+	})
 	var s strings.Builder
 	for _, r := range routes {
 		fmt.Fprintln(&s, " ", r)

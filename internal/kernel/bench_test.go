@@ -25,7 +25,8 @@ func BenchmarkApply(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := l.Veth(netlab.End{Namespace: node, Device: "eth1", Addresses: []netip.Prefix{pfx("10.0.1.1/24"), pfx("fd00:1::1/64")}},
+	if err := l.Veth(netlab.End{Namespace: node, Device: "eth1",
+		Addresses: []netip.Prefix{pfx("10.0.1.1/24"), pfx("fd00:1::1/64")}},
 		netlab.End{Namespace: node, Device: "eth2"}); err != nil {
 		b.Fatal(err)
 	}
@@ -71,12 +72,14 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// benchmarkRoutes reads 100 000 routes, and looks one up that discards: the kernel does not answer that, so the table is searched.
+// benchmarkRoutes reads 100 000 routes, and looks one up that discards: the kernel does not answer
+// that, so the table is searched.
 func benchmarkRoutes(b *testing.B, d *Dataplane) {
 	const count = 100_000
 	ops := put(kind("198.17.0.0/26", route.Drop))
 	for i := range count {
-		ops = append(ops, put(via(fmt.Sprintf("198.%d.%d.%d/32", 18+i>>16, i>>8&255, i&255), "10.0.1.2 eth1"))...)
+		ops = append(ops, put(via(fmt.Sprintf("198.%d.%d.%d/32", 18+i>>16, i>>8&255, i&255),
+			"10.0.1.2 eth1"))...)
 	}
 	if err := d.Apply(b.Context(), ops, func(_ int, err error) {
 		if err != nil {
@@ -92,7 +95,8 @@ func benchmarkRoutes(b *testing.B, d *Dataplane) {
 			}
 		}
 	})
-	for name, key := range map[string]route.Key{"lookup": ops[77].Route.Key, "lookup drop": ops[0].Route.Key} {
+	for name, key := range map[string]route.Key{"lookup": ops[77].Route.Key,
+		"lookup drop": ops[0].Route.Key} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, ok, err := d.Lookup(b.Context(), key); !ok || err != nil {

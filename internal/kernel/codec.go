@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is one route as the kernel has it.
+// entry is a route in the kernel's form.
 type entry struct {
 	table    uint32
 	prefix   netip.Prefix
@@ -19,7 +19,7 @@ type entry struct {
 	legs     []leg
 }
 
-// leg is one next hop of an entry.
+// leg is a next hop of an entry.
 type leg struct {
 	gateway netip.Addr // zero: the destination itself is on the link
 	index   uint32     // of the interface
@@ -27,7 +27,7 @@ type leg struct {
 	flags   uint8      // RTNH_F_ONLINK, RTNH_F_DEAD, RTNH_F_LINKDOWN
 }
 
-// exists: the zero entry stands for none.
+// exists reports false for the zero entry, which stands for no route.
 func (e entry) exists() bool { return e.prefix.IsValid() }
 
 func (e entry) family() uint8 {
@@ -61,7 +61,8 @@ func (b *batch) put(e entry) {
 	b.end()
 }
 
-// delete appends the request to delete the entry with e's table, prefix, metric and protocol, whatever its type, scope and legs.
+// delete appends the request to delete the entry with e's table, prefix, metric and protocol,
+// whatever its type, scope and next hops.
 func (b *batch) delete(e entry) {
 	b.begin(unix.RTM_DELROUTE, 0)
 	b.header(e.prefix, e.protocol, unix.RT_SCOPE_NOWHERE, unix.RTN_UNSPEC, 0)
@@ -69,7 +70,7 @@ func (b *batch) delete(e entry) {
 	b.end()
 }
 
-// match appends the question which entry the kernel would forward to addr by, policy rules and all.
+// match appends a route lookup for addr, which follows the policy rules.
 func (b *batch) match(addr netip.Addr) {
 	b.begin(unix.RTM_GETROUTE, 0)
 	b.header(netip.PrefixFrom(addr, addr.BitLen()), 0, 0, 0, unix.RTM_F_FIB_MATCH)
@@ -77,7 +78,7 @@ func (b *batch) match(addr netip.Addr) {
 	b.end()
 }
 
-// selection is what a dump shall contain; 0 stands for all.
+// selection filters a dump; 0 matches everything.
 type selection struct {
 	family   uint8
 	table    uint32
@@ -88,26 +89,28 @@ type selection struct {
 // list appends the request to dump a selection.
 func (b *batch) list(s selection) {
 	b.begin(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	b.bytes = append(b.bytes, s.family, 0, 0, 0, unix.RT_TABLE_UNSPEC, s.protocol, 0, s.kind, 0, 0, 0, 0)
+	b.bytes = append(b.bytes, s.family, 0, 0, 0, unix.RT_TABLE_UNSPEC, s.protocol, 0, s.kind, 0, 0,
+		0, 0)
 	if s.table != 0 {
 		b.uint32(unix.RTA_TABLE, s.table)
 	}
 	b.end()
 }
 
-// has reports whether e is in the selection. The kernel filters dumps, but not in every version and family alike.
+// has reports whether e is in the selection. Not every kernel filters dumps for every family.
 func (s selection) has(e entry) bool {
 	return (s.family == 0 || e.family() == s.family) && (s.table == 0 || e.table == s.table) &&
 		(s.protocol == 0 || e.protocol == s.protocol) && (s.kind == 0 || e.kind == s.kind)
 }
 
-// header appends struct rtmsg. Its table field has 8 bits: RTA_TABLE says it instead.
+// header appends struct rtmsg. Its table field has only 8 bits, so RTA_TABLE is used.
 func (b *batch) header(p netip.Prefix, protocol, scope, kind uint8, flags uint32) {
 	family := uint8(unix.AF_INET6)
 	if p.Addr().Is4() {
 		family = unix.AF_INET
 	}
-	b.bytes = append(b.bytes, family, uint8(p.Bits()), 0, 0, unix.RT_TABLE_UNSPEC, protocol, scope, kind)
+	b.bytes = append(b.bytes, family, uint8(p.Bits()), 0, 0, unix.RT_TABLE_UNSPEC, protocol, scope,
+		kind)
 	b.bytes = binary.NativeEndian.AppendUint32(b.bytes, flags)
 }
 
@@ -120,7 +123,8 @@ func (b *batch) key(e entry) {
 func (b *batch) gateway(family uint8, gateway netip.Addr) {
 	switch {
 	case !gateway.IsValid():
-	case gateway.Is6() && family == unix.AF_INET: // RFC 5549: struct rtvia, the family in host order and the address
+	case gateway.Is6() && family == unix.AF_INET:
+		// RFC 5549: struct rtvia, the family in host order and the address
 		value := binary.NativeEndian.AppendUint16(nil, unix.AF_INET6)
 		b.attribute(unix.RTA_VIA, append(value, gateway.AsSlice()...))
 	default:
@@ -128,7 +132,7 @@ func (b *batch) gateway(family uint8, gateway netip.Addr) {
 	}
 }
 
-// multipath appends RTA_MULTIPATH: for each leg a struct rtnexthop with attributes of its own.
+// multipath appends RTA_MULTIPATH: a struct rtnexthop and its attributes for each next hop.
 func (b *batch) multipath(e entry) {
 	start := b.open(unix.RTA_MULTIPATH)
 	for _, l := range e.legs {
@@ -171,7 +175,7 @@ type attribute struct {
 	value []byte
 }
 
-// attributes iterates over a sequence of attributes; a malformed rest ends it.
+// attributes iterates over a sequence of attributes and stops at a malformed one.
 func attributes(b []byte) iter.Seq[attribute] {
 	return func(yield func(attribute) bool) {
 		for len(b) >= unix.SizeofRtAttr {
@@ -179,7 +183,8 @@ func attributes(b []byte) iter.Seq[attribute] {
 			if size < unix.SizeofRtAttr || size > len(b) {
 				return
 			}
-			kind := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+			const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+			kind := binary.NativeEndian.Uint16(b[2:]) &^ flags
 			if !yield(attribute{kind, b[unix.SizeofRtAttr:size]}) {
 				return
 			}
@@ -190,15 +195,16 @@ func attributes(b []byte) iter.Seq[attribute] {
 
 var errMalformed = errors.New("malformed route message")
 
-// decode reads the body of RTM_NEWROUTE or RTM_DELROUTE. ok is false for what is no route of the FIB to compare with ours: other
-// families, cached copies, IPv4 routes for one type of service, routes by source.
+// decode reads the body of RTM_NEWROUTE or RTM_DELROUTE. ok is false for routes that are not
+// comparable with ours: other families, cached copies, IPv4 routes with a TOS, routes by source.
 func decode(b []byte) (e entry, ok bool, err error) {
 	if len(b) < unix.SizeofRtMsg {
 		return entry{}, false, errMalformed
 	}
 	family, bits, sourceBits, tos := b[0], int(b[1]), b[2], b[3]
 	flags := binary.NativeEndian.Uint32(b[8:])
-	if family != unix.AF_INET && family != unix.AF_INET6 || sourceBits != 0 || tos != 0 || flags&unix.RTM_F_CLONED != 0 {
+	if family != unix.AF_INET && family != unix.AF_INET6 || sourceBits != 0 || tos != 0 ||
+		flags&unix.RTM_F_CLONED != 0 {
 		return entry{}, false, nil
 	}
 	e = entry{table: uint32(b[4]), protocol: b[5], kind: b[7]}

@@ -23,9 +23,10 @@ func drawEntry(t *rapid.T) entry {
 	four := rapid.Bool().Draw(t, "IPv4")
 	addr := drawAddr(t, "prefix", four)
 	e := entry{
-		table:    rapid.Uint32Range(1, 1<<31).Draw(t, "table"),
-		prefix:   netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked(),
-		kind:     rapid.SampledFrom([]uint8{unix.RTN_UNICAST, unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT}).Draw(t, "kind"),
+		table:  rapid.Uint32Range(1, 1<<31).Draw(t, "table"),
+		prefix: netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked(),
+		kind: rapid.SampledFrom([]uint8{unix.RTN_UNICAST, unix.RTN_BLACKHOLE,
+			unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT}).Draw(t, "kind"),
 		protocol: rapid.Byte().Draw(t, "protocol"),
 		metric:   rapid.Uint32().Draw(t, "metric"),
 	}
@@ -34,8 +35,9 @@ func drawEntry(t *rapid.T) entry {
 	}
 	for range rapid.IntRange(1, 5).Draw(t, "legs") {
 		l := leg{
-			index: rapid.Uint32Range(1, 1<<31-1).Draw(t, "index"), weight: rapid.Uint8Range(1, 255).Draw(t, "weight"),
-			flags: rapid.SampledFrom([]uint8{0, unix.RTNH_F_ONLINK}).Draw(t, "flags"),
+			index:  rapid.Uint32Range(1, 1<<31-1).Draw(t, "index"),
+			weight: rapid.Uint8Range(1, 255).Draw(t, "weight"),
+			flags:  rapid.SampledFrom([]uint8{0, unix.RTNH_F_ONLINK}).Draw(t, "flags"),
 		}
 		switch rapid.IntRange(0, 2).Draw(t, "gateway") {
 		case 1:
@@ -102,9 +104,12 @@ func TestDecodePassesOver(t *testing.T) {
 // FuzzMessages feeds whole datagrams to everything that reads them.
 func FuzzMessages(f *testing.F) {
 	for _, e := range []entry{
-		{table: 254, prefix: pfx("0.0.0.0/0"), kind: unix.RTN_UNICAST, legs: []leg{{gateway: addr("10.0.0.1"), index: 2, weight: 1}}},
-		{table: 70000, prefix: pfx("198.18.0.0/24"), kind: unix.RTN_UNICAST, metric: 1050, protocol: 179, legs: []leg{
-			{gateway: addr("10.0.0.1"), index: 2, weight: 3}, {gateway: addr("fe80::1"), index: 3, weight: 255, flags: unix.RTNH_F_ONLINK}}},
+		{table: 254, prefix: pfx("0.0.0.0/0"), kind: unix.RTN_UNICAST,
+			legs: []leg{{gateway: addr("10.0.0.1"), index: 2, weight: 1}}},
+		{table: 70000, prefix: pfx("198.18.0.0/24"), kind: unix.RTN_UNICAST, metric: 1050,
+			protocol: 179, legs: []leg{
+				{gateway: addr("10.0.0.1"), index: 2, weight: 3},
+				{gateway: addr("fe80::1"), index: 3, weight: 255, flags: unix.RTNH_F_ONLINK}}},
 		{table: 254, prefix: pfx("2001:db8::/48"), kind: unix.RTN_PROHIBIT},
 	} {
 		var b batch
@@ -113,7 +118,8 @@ func FuzzMessages(f *testing.F) {
 		b.list(selection{unix.AF_INET, 7, 179, 0})
 		f.Add(b.bytes)
 	}
-	refused, err := hex.DecodeString("3c000000020000030100000000000000" + // NLMSG_ERROR with capped request and attributes
+	// NLMSG_ERROR with capped request and attributes
+	refused, err := hex.DecodeString("3c000000020000030100000000000000" +
 		"eaffffff" + "2c000000180005060100000000000000" + // EINVAL, the request's header
 		"17000100496e76616c696420676174657761792100000000") // the text
 	if err != nil {
@@ -121,7 +127,10 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Add(refused)
 	f.Fuzz(func(t *testing.T, datagram []byte) {
-		w := &watch{clashing: func(e entry) bool { return true }, clash: map[clashKey]struct{}{}, links: make(chan struct{}, 1), routes: make(chan struct{}, 1)}
+		w := &watch{clashing: func(e entry) bool {
+			return true
+		}, clash: map[clashKey]struct{}{}, links: make(chan struct{}, 1),
+			routes: make(chan struct{}, 1)}
 		for m := range messages(datagram) {
 			e, ok, err := decode(m.body)
 			if ok && (err != nil || !e.prefix.IsValid() || e.prefix != e.prefix.Masked()) {

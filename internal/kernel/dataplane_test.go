@@ -25,7 +25,8 @@ var (
 
 const otherTable = 7
 
-// TestDataplaneKernel runs the conformance suite on this machine's kernel. The other means of the suite are the netlink library's.
+// TestDataplaneKernel runs the conformance suite on this machine's kernel. The other means of the
+// suite are the netlink library's.
 func TestDataplaneKernel(t *testing.T) {
 	_, node, _ := newNamespaces(t)
 	check(t, setUpTable(node))
@@ -39,33 +40,42 @@ func TestDataplaneKernel(t *testing.T) {
 			{Name: "eth2", V4: pfx("10.0.2.1/24"), V6: pfx("fd00:2::1/64")},
 		},
 		OtherTable: otherTable, MissingTable: 8,
-		AddForeign:  func(t *testing.T, r route.Route) func() { return addForeign(t, node, r, 0) },
-		AddWorkload: func(t *testing.T, r route.Route) func() { return addForeign(t, node, r, 1024) }, // Felix' metric
-		Dump:        func(t *testing.T) map[route.Key]string { return dump(t, node) },
-		Egress:      func(t *testing.T, k route.Key) map[string]int { return egress(t, node, k) },
+		AddForeign: func(t *testing.T, r route.Route) func() { return addForeign(t, node, r, 0) },
+		// Felix' metric
+		AddWorkload: func(t *testing.T, r route.Route) func() {
+			return addForeign(t, node, r, 1024)
+		},
+		Dump:   func(t *testing.T) map[route.Key]string { return dump(t, node) },
+		Egress: func(t *testing.T, k route.Key) map[string]int { return egress(t, node, k) },
 		Reopen: func(*testing.T) fib.Dataplane {
 			stop()
 			d, stop = open(t, Config{Namespace: node.Path()})
 			return d
 		},
 		Lacks: map[dataplanetest.Feature]string{
-			dataplanetest.Recursive:  "the kernel has no recursive next hops: they are resolved when put, or refused",
+			dataplanetest.Recursive: "the kernel has no recursive next hops: they are resolved " +
+				"when put, or refused",
 			dataplanetest.Tables:     "a table comes into being by use",
 			dataplanetest.Connection: "the kernel cannot go away",
-			dataplanetest.Links:      "the kernel removes routes with their interface, drift repair puts them again",
-			dataplanetest.Hiding:     "the kernel shows routes of all owners: ours behind another's too",
+			dataplanetest.Links: "the kernel removes routes with their interface, drift " +
+				"repair puts them again",
+			dataplanetest.Hiding: "the kernel shows routes of all owners: ours behind " +
+				"another's too",
 		},
 	})
 }
 
-// setUpTable makes the other table known to IPv6, so that the first route in it is no change of the dump.
+// setUpTable makes the other table known to IPv6, so that the first route in it is no change of the
+// dump.
 func setUpTable(node *netlab.Namespace) error {
-	return node.Handle().RouteAdd(&netlink.Route{Dst: network(pfx("2001:db9::/64")), Type: unix.RTN_BLACKHOLE, Table: otherTable})
+	return node.Handle().RouteAdd(&netlink.Route{Dst: network(pfx("2001:db9::/64")),
+		Type: unix.RTN_BLACKHOLE, Table: otherTable})
 }
 
 func addForeign(t *testing.T, node *netlab.Namespace, r route.Route, metric int) (remove func()) {
 	t.Helper()
-	foreign := &netlink.Route{Dst: network(r.Prefix), Protocol: unix.RTPROT_STATIC, Table: int(r.Table), Priority: metric}
+	foreign := &netlink.Route{Dst: network(r.Prefix), Protocol: unix.RTPROT_STATIC,
+		Table: int(r.Table), Priority: metric}
 	switch r.Kind {
 	case route.Drop:
 		foreign.Type = unix.RTN_BLACKHOLE
@@ -85,7 +95,8 @@ func dump(t *testing.T, node *netlab.Namespace) map[route.Key]string {
 	texts := map[route.Key][]string{}
 	for _, table := range []int{unix.RT_TABLE_MAIN, otherTable} {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			found, err := node.Handle().RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+			found, err := node.Handle().RouteListFiltered(family, &netlink.Route{Table: table},
+				netlink.RT_FILTER_TABLE)
 			check(t, err)
 			for _, r := range found {
 				k := route.Key{Table: uint32(table)}
@@ -118,12 +129,16 @@ func egress(t *testing.T, node *netlab.Namespace, k route.Key) map[string]int {
 	if k.Prefix.Addr().Is6() {
 		family = netlink.FAMILY_V6
 	}
-	found, err := node.Handle().RouteListFiltered(family, &netlink.Route{Table: table, Dst: network(k.Prefix)}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	found, err := node.Handle().RouteListFiltered(family,
+		&netlink.Route{Table: table, Dst: network(k.Prefix)},
+		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	check(t, err)
 	if len(found) == 0 {
 		t.Fatalf("no route for %s", k)
 	}
-	slices.SortFunc(found, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
+	slices.SortFunc(found, func(a, b netlink.Route) int {
+		return cmp.Compare(a.Priority, b.Priority)
+	})
 	shares := map[string]int{}
 	count := func(index, weight int) {
 		link, err := node.Handle().LinkByIndex(index)

@@ -30,17 +30,20 @@ func TestFactsShowInterfaces(t *testing.T) {
 	b := newBed(t)
 	f := facts(t, b.Dataplane)
 	eth1, ok := f.Interface("eth1")
-	if !ok || !eth1.Up || eth1.Index == 0 || !slices.Contains(eth1.Addresses, pfx("10.0.1.1/24")) || !slices.Contains(eth1.Addresses, pfx("fd00:1::1/64")) {
+	if !ok || !eth1.Up || eth1.Index == 0 || !slices.Contains(eth1.Addresses, pfx("10.0.1.1/24")) ||
+		!slices.Contains(eth1.Addresses, pfx("fd00:1::1/64")) {
 		t.Errorf("eth1: %+v", eth1)
 	}
-	if name, subnet, ok := f.Connected(0, addr("10.0.2.9")); !ok || name != "eth2" || subnet != pfx("10.0.2.0/24") {
+	if name, subnet, ok := f.Connected(0, addr("10.0.2.9")); !ok || name != "eth2" ||
+		subnet != pfx("10.0.2.0/24") {
 		t.Errorf("10.0.2.9 is connected to %s %s %v", name, subnet, ok)
 	}
 	if !strings.HasPrefix(f.Version, "Linux ") || f.Problem != "" {
 		t.Errorf("version %q, problem %q", f.Version, f.Problem)
 	}
 	check(t, b.ns.AddAddress("eth1", pfx("10.9.0.1/24")))
-	if eth1, _ = facts(t, b.Dataplane).Interface("eth1"); !slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) {
+	if eth1, _ = facts(t, b.Dataplane).Interface("eth1"); !slices.Contains(eth1.Addresses,
+		pfx("10.9.0.1/24")) {
 		t.Errorf("after a new address: %+v", eth1)
 	}
 	check(t, b.peer.SetLink("eth2", false))
@@ -48,7 +51,10 @@ func TestFactsShowInterfaces(t *testing.T) {
 		t.Errorf("without carrier: %+v", eth2)
 	}
 	check(t, b.ns.DeleteLink("eth2"))
-	eventually(t, "eth2 is gone", func() bool { _, there := facts(t, b.Dataplane).Interface("eth2"); return !there })
+	eventually(t, "eth2 is gone", func() bool {
+		_, there := facts(t, b.Dataplane).Interface("eth2")
+		return !there
+	})
 }
 
 // TestLossIsSeenByASlowReader: the routes are gone, and all looks as before.
@@ -124,7 +130,8 @@ func TestLossIsSeenByASlowReader(t *testing.T) {
 	}
 }
 
-// TestLostRoutesComeBack: the engine puts again what the kernel dropped, however short the interface was away and however much there is.
+// TestLostRoutesComeBack: the engine puts again what the kernel dropped, however short the
+// interface was away and however much there is.
 func TestLostRoutesComeBack(t *testing.T) {
 	const routes = 3000 // more than the engine selects at once
 	for name, blink := range map[string]func(t *testing.T, b *bed){
@@ -145,13 +152,15 @@ func TestLostRoutesComeBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, node, peer := newNamespaces(t)
 			b := &bed{t: t, ns: node, peer: peer}
-			e, _, stop := agent(t, b, fib.Config{}) // no spot checks: what is not noticed stays away
+			// no spot checks: what is not noticed stays away
+			e, _, stop := agent(t, b, fib.Config{})
 			defer stop()
 			programmed := func() int {
 				return strings.Count(b.ip("-4 route show proto 179"), "via 10.0.1.2 dev eth1")
 			}
 			for i := range routes {
-				e.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), 32), via("0.0.0.0/0", "10.0.1.2").Paths)
+				e.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}),
+					32), via("0.0.0.0/0", "10.0.1.2").Paths)
 			}
 			eventually(t, "all are programmed", func() bool { return programmed() == routes })
 			blink(t, b)
@@ -169,7 +178,8 @@ func TestRecreatedInterfaceIsUsedByItsNewIndex(t *testing.T) {
 	r := via("198.18.1.0/24", "10.0.1.2 eth1")
 	b.apply(put(r))
 	check(t, node.DeleteLink("eth1"))
-	check(t, l.Veth(netlab.End{Namespace: node, Device: "eth1", Addresses: []netip.Prefix{pfx("10.0.1.1/24")}},
+	check(t, l.Veth(netlab.End{Namespace: node, Device: "eth1",
+		Addresses: []netip.Prefix{pfx("10.0.1.1/24")}},
 		netlab.End{Namespace: peer, Device: "eth1"}))
 	b.apply(put(r))
 	b.want(r)
@@ -207,7 +217,8 @@ func TestLostEvents(t *testing.T) {
 	if errs := b.try(put(via("198.18.1.0/24", "10.0.1.3 eth1"))); errs[0] == nil {
 		t.Error("a foreign route was replaced after events were lost")
 	}
-	eventually(t, "the facts show the new address, and that any interface may have been down meanwhile", func() bool {
+	eventually(t, "the facts show the new address, and that any interface may have been "+
+		"down meanwhile", func() bool {
 		f := facts(t, b.Dataplane)
 		eth1, _ := f.Interface("eth1")
 		eth2, _ := f.Interface("eth2")

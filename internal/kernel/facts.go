@@ -14,11 +14,12 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// interfaces is one list of the links. Immutable once made.
+// interfaces is an immutable list of the interfaces.
 type interfaces struct {
 	list    []route.Interface // by name
 	byIndex map[uint32]int    // into list
-	losses  uint32            // watch.losses: the Life of an interface that loses its routes later is greater
+	// watch.losses of the list; an interface that loses its routes later has a greater Life
+	losses uint32
 }
 
 func (l interfaces) name(index uint32) (string, bool) {
@@ -34,14 +35,14 @@ func (l interfaces) up(index uint32) bool {
 	return ok && l.list[i].Up
 }
 
-// refresh lists interfaces and addresses anew.
+// refresh lists interfaces and addresses.
 func (d *Dataplane) refresh() error {
 	d.listing.Lock()
 	defer d.listing.Unlock()
 	return d.relist()
 }
 
-// interfaces returns the list, made anew if the kernel has told of a change since.
+// interfaces returns the list, refreshed if an event has reported a change.
 func (d *Dataplane) interfaces() (interfaces, error) {
 	if err := d.watch.drain(); err != nil {
 		return interfaces{}, err
@@ -58,7 +59,7 @@ func (d *Dataplane) interfaces() (interfaces, error) {
 	return d.ifaces, nil
 }
 
-// relist lists and stores; listing is held. What changes meanwhile makes the new list stale.
+// relist lists and stores; the caller holds listing. A change meanwhile makes the new list stale.
 func (d *Dataplane) relist() error {
 	d.watch.setStale(false)
 	list, err := d.list()
@@ -66,7 +67,8 @@ func (d *Dataplane) relist() error {
 		d.watch.setStale(true)
 		return err
 	}
-	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list)), losses: d.watch.setLives(list)}
+	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list)),
+		losses: d.watch.setGenerations(list)}
 	for i, n := range list {
 		l.byIndex[n.Index] = i
 	}
@@ -81,7 +83,9 @@ func (d *Dataplane) listInterfaces() ([]route.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	addrs, err := again(func() ([]netlink.Addr, error) { return d.links.AddrList(nil, netlink.FAMILY_ALL) })
+	addrs, err := again(func() ([]netlink.Addr, error) {
+		return d.links.AddrList(nil, netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -118,7 +122,7 @@ func (d *Dataplane) listInterfaces() ([]route.Interface, error) {
 	return list, nil
 }
 
-// again repeats a list during which the kernel's state changed.
+// again repeats a list that was interrupted by a change.
 func again[T any](list func() ([]T, error)) ([]T, error) {
 	for try := 0; ; try++ {
 		found, err := list()
@@ -137,7 +141,7 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr.Unmap(), bits), ok
 }
 
-// currentFacts tells what was listed last, and the problem if there is one.
+// currentFacts returns the facts of the last list.
 func (d *Dataplane) currentFacts(problem error) route.Facts {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

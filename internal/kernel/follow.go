@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// settle is how long changes of the kernel's other routes are collected before next hops are looked up anew.
+	// settle is how long route changes are collected before next hops are resolved again.
 	settle = 50 * time.Millisecond
-	// retry is the pause after a failure. The event that asked for the work is spent, and the next one may be hours away.
+	// retry is the pause after a failure. The event is consumed, and the next one may be hours
+	// away.
 	retry = 500 * time.Millisecond
 )
 
-// follower is what Run still has to do. It belongs to Run's goroutine. What failed is tried again until it succeeds, and is a problem
-// in the facts meanwhile.
+// follower is Run's pending work, owned by its goroutine. Failed work is retried until it succeeds
+// and reported as a problem meanwhile.
 type follower struct {
 	d                 *Dataplane
 	told, current     route.Facts      // what the reader has seen, and what there is
@@ -26,7 +27,7 @@ type follower struct {
 	unlisted, unbound error            // why the one and the other failed last
 }
 
-// followLinks takes the interfaces as they are now.
+// followLinks lists the interfaces.
 func (f *follower) followLinks() {
 	f.relist, f.unlisted = nil, f.d.refresh()
 	if f.unlisted != nil {
@@ -38,14 +39,15 @@ func (f *follower) followLinks() {
 	f.arm()
 }
 
-// arm has next hops looked up soon. A running timer stays: a stream of events must not put it off for ever.
+// arm schedules resolving next hops. It does not reset a running timer, which a stream of events
+// would otherwise postpone for ever.
 func (f *follower) arm() {
 	if f.rebind == nil {
 		f.rebind = time.After(settle)
 	}
 }
 
-// followRoutes looks next hops up anew.
+// followRoutes resolves next hops again.
 func (f *follower) followRoutes(ctx context.Context) {
 	f.rebind, f.unbound = nil, f.d.rebind(ctx)
 	if ctx.Err() != nil {
@@ -57,7 +59,7 @@ func (f *follower) followRoutes(ctx context.Context) {
 	f.publish()
 }
 
-// news returns what to deliver, and out where there is something or else nil.
+// news returns the facts to deliver and the channel to deliver them to, nil if there are none.
 func (f *follower) news(out chan<- route.Facts) (chan<- route.Facts, route.Facts) {
 	if reflect.DeepEqual(f.current, f.told) {
 		return nil, f.current

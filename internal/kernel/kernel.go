@@ -1,15 +1,15 @@
-// Package kernel is the Linux FIB as a data plane, over netlink. It implements fib.Dataplane and is the only importer of netlink for
-// routes. Ours are the routes that carry both our protocol number and one of our two metrics, in any table; it shows, replaces and deletes no other.
+// Package kernel is the Linux FIB as a data plane, over netlink. It implements fib.Dataplane and is
+// the only importer of netlink for routes. Our routes carry our protocol number and one of our two
+// metrics, in any table. No others are shown, replaced or deleted.
 //
-// The kernel has no recursive next hops and no paths that stand by. A next hop without interface
-// is looked up when the route is put, and again when others' routes change, or those of ours that
-// carry next hops; of several preferences only the best is programmed. What was asked for is
-// remembered, so that such a route reads back as it was put; after a restart of ours it reads back
-// as resolved until Recall tells what was put.
+// The kernel has neither recursive next hops nor standby paths. We resolve a recursive next hop
+// when its route is put, and again when foreign routes or those of ours that carry next hops
+// change. Only paths of the best preference are programmed. A route still reads back as it was put.
+// After our restart it reads back as resolved until Recall.
 //
-// The kernel drops routes when their interface is set down or loses its last IPv4 address, and sends no event for them (fib_sync_down_dev
-// in net/ipv4/fib_semantics.c). The interface then has another life in the facts, however short that was, and so the caller knows to put these routes
-// again.
+// The kernel drops routes without an event when their interface goes down or loses its last IPv4
+// address (fib_sync_down_dev in net/ipv4/fib_semantics.c). The interface's new generation in the
+// facts makes the caller put these routes again.
 package kernel
 
 import (
@@ -30,28 +30,30 @@ import (
 )
 
 const (
-	// DefaultProtocol is the number that `ip route` shows as proto. 80 is Felix', 12 BIRD's, 186 to 198 are FRR's.
+	// DefaultProtocol is shown as proto by `ip route`. Felix has 80, BIRD 12, FRR 186 to 198.
 	DefaultProtocol = 179
-	// DefaultMetric keeps our routes apart from others of the same prefix: the kernel keys routes by prefix and metric, and replaces
-	// a foreign route whose metric is the same. 1024 is Calico's and IPv6's default.
+	// DefaultMetric separates our routes from others for the same prefix: the kernel keys routes by
+	// prefix and metric, and replaces a foreign route with our metric. 1024 is the default of
+	// Calico and IPv6.
 	DefaultMetric = 1050
-	// DefaultElevatedMetric is the one that BIRD programs for an address that moves here from elsewhere (Calico's elevated route priority). It is
-	// below Felix' 1024 for the workloads of this node.
+	// DefaultElevatedMetric is what BIRD programs for a migrating address (Calico's elevated route
+	// priority). It is below Felix' 1024 for local workloads.
 	DefaultElevatedMetric = 512
 )
 
-// Config says which routes are ours. Changing a value orphans the routes of the old one.
+// Config identifies our routes. Changing a value orphans the routes of the old one.
 type Config struct {
 	Table    uint32 // the routing table that route.Key.Table 0 stands for; 0: main (254)
 	Protocol uint8  // 0: DefaultProtocol
 	Metric   uint32 // lower is preferred; 0: DefaultMetric
-	// ElevatedMetric is for elevated keys and must be lower; 0: DefaultElevatedMetric, or just below Metric if that is lower.
+	// ElevatedMetric is for elevated keys and must be lower than Metric; 0: DefaultElevatedMetric,
+	// or just below Metric if that is lower.
 	ElevatedMetric uint32
 	Namespace      string // path of a network namespace, such as /run/netns/blue; "": the caller's
 	Log            *slog.Logger
 }
 
-// Dataplane is the FIB of one network namespace. It lives from New to the end of Run.
+// Dataplane is the FIB of one network namespace, usable from New to the end of Run.
 type Dataplane struct {
 	table    uint32
 	protocol uint8
@@ -70,26 +72,28 @@ type Dataplane struct {
 	facts  chan route.Facts
 	list   func() ([]route.Interface, error) // listInterfaces, but in tests of a kernel that fails
 
-	// listing is held from asking whether the list of interfaces is old to storing a new one, so that none is replaced by an older one.
-	// It may be taken under writing, and mu under it.
+	// listing serializes lists from the check for staleness to the store, so that no older list
+	// replaces a newer one. Lock order: writing, listing, mu.
 	listing sync.Mutex
 
 	mu     sync.RWMutex // guards the following
 	ifaces interfaces
 
-	// writing is held while routes are changed, from choosing the form of a route to remembering it. It guards the following, but
-	// recalled may be read under mu alone.
+	// writing is held while routes are changed, from choosing a route's form to recording it. It
+	// guards the following; recalled may be read under mu alone.
 	writing  sync.Mutex
 	writer   *socket
 	recalled map[route.Key]recall // guarded by mu for writing too
 	carriers map[route.Key]bool   // those of our routes that carry next hops, see carries
 }
 
-// New opens the kernel's FIB. Nothing is changed; events are collected from here on.
+// New opens the kernel's FIB and begins to collect events. It changes nothing.
 func New(c Config) (*Dataplane, error) {
 	d := &Dataplane{
-		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric, log: c.Log, namespace: c.Namespace,
-		facts: make(chan route.Facts), recalled: map[route.Key]recall{}, carriers: map[route.Key]bool{},
+		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric,
+		log: c.Log, namespace: c.Namespace,
+		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
+		carriers: map[route.Key]bool{},
 	}
 	d.list = d.listInterfaces
 	if d.table == 0 {
@@ -105,7 +109,8 @@ func New(c Config) (*Dataplane, error) {
 		d.elevated = min(DefaultElevatedMetric, d.metric-1)
 	}
 	if d.elevated == 0 || d.elevated >= d.metric {
-		return nil, fmt.Errorf("kernel: metric %d of elevated routes is not below %d and above 0", d.elevated, d.metric)
+		return nil, fmt.Errorf("kernel: metric %d of elevated routes is not below %d and above 0",
+			d.elevated, d.metric)
 	}
 	err := inNamespace(c.Namespace, d.open)
 	if err == nil {
@@ -118,8 +123,8 @@ func New(c Config) (*Dataplane, error) {
 	return d, nil
 }
 
-// open makes the sockets, in the namespace of the calling thread, and finds out who this kernel is. The subscription comes before
-// any list: what changes meanwhile is then seen twice and not never.
+// open makes the sockets, in the namespace of the calling thread, and identifies the kernel. It
+// subscribes before any list, so that a change meanwhile is seen twice rather than never.
 func (d *Dataplane) open() (err error) {
 	if d.writer, err = openSocket(); err != nil {
 		return err
@@ -144,8 +149,9 @@ func (d *Dataplane) open() (err error) {
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
 		return err
 	}
-	// What is in the FIB survives us, and goes with the machine or the namespace.
-	d.identity = fmt.Sprintf("%s netns %d proto %d metric %d elevated %d table %d", strings.TrimSpace(string(boot)), ns.Ino, d.protocol, d.metric, d.elevated, d.table)
+	// The FIB survives us, and ends with the machine or the namespace.
+	d.identity = fmt.Sprintf("%s netns %d proto %d metric %d elevated %d table %d",
+		strings.TrimSpace(string(boot)), ns.Ino, d.protocol, d.metric, d.elevated, d.table)
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return err
@@ -168,7 +174,7 @@ func (d *Dataplane) close() {
 	}
 }
 
-// inNamespace runs f on a thread inside the namespace named by path.
+// inNamespace runs f on a thread in the namespace at path.
 func inNamespace(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -180,7 +186,9 @@ func inNamespace(path string, f func() error) error {
 	defer ns.Close()
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends here, and nobody else gets its namespace
+		// never unlocked: the thread ends with its goroutine, so that no other inherits the
+		// namespace
+		runtime.LockOSThread()
 		if err := netns.Set(ns); err != nil {
 			result <- fmt.Errorf("enter network namespace %s: %w", path, err)
 			return
@@ -190,10 +198,11 @@ func inNamespace(path string, f func() error) error {
 	return <-result
 }
 
-// Facts delivers what is known about the kernel; see fib.Dataplane.
+// Facts implements fib.Dataplane.
 func (d *Dataplane) Facts() <-chan route.Facts { return d.facts }
 
-// Run follows the kernel's events and publishes facts until ctx ends; then the data plane is closed. Our routes stay.
+// Run follows the kernel's events and publishes facts until ctx ends, then closes the data plane.
+// Our routes stay.
 func (d *Dataplane) Run(ctx context.Context) error {
 	defer d.close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -225,7 +234,7 @@ func (d *Dataplane) Run(ctx context.Context) error {
 	}
 }
 
-// errTable refuses the second name of the default table: a route must have one key.
+// errTable rejects the default table under its own number: a route must have one key.
 var errTable = errors.New("the table is the default one and is called 0 here")
 
 // kernelTable returns the kernel's number of one of our tables.
@@ -251,12 +260,12 @@ func (d *Dataplane) ours(e entry) bool {
 	return e.protocol == d.protocol && (e.metric == d.metric || e.metric == d.elevated)
 }
 
-// clashing reports a foreign route that the kernel would take for the same as one of ours: equal metric.
+// clashing reports a foreign route whose metric the kernel would not distinguish from ours.
 func (d *Dataplane) clashing(e entry) bool {
 	return e.protocol != d.protocol && (e.metric == d.metric || e.metric == d.elevated)
 }
 
-// metricFor is the metric of an entry of k.
+// metricFor returns the metric of an entry of k.
 func (d *Dataplane) metricFor(k route.Key) uint32 {
 	if k.Elevated {
 		return d.elevated

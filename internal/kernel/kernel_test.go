@@ -18,12 +18,15 @@ import (
 
 func TestEveryKindReadsBackAsPut(t *testing.T) {
 	for name, r := range map[string]route.Route{
-		"via":                       via("198.18.0.0/24", "10.0.1.2 eth1"),
-		"via IPv6":                  via("2001:db8::/48", "fd00:1::2 eth1"),
-		"ECMP":                      via("198.18.0.0/24", "10.0.1.2 eth1", "10.0.1.3 eth1", "10.0.2.2 eth2"),
-		"ECMP IPv6":                 via("2001:db8::/48", "fd00:1::2 eth1", "fd00:1::3 eth1", "fd00:2::2 eth2"),
-		"weights":                   via("198.18.0.0/24", "10.0.1.2 eth1 w3", "10.0.2.2 eth2 w255"),
-		"weights IPv6":              via("2001:db8::/48", "fd00:1::2 eth1 w3", "fd00:2::2 eth2 w255"),
+		"via":      via("198.18.0.0/24", "10.0.1.2 eth1"),
+		"via IPv6": via("2001:db8::/48", "fd00:1::2 eth1"),
+		"ECMP": via("198.18.0.0/24", "10.0.1.2 eth1", "10.0.1.3 eth1",
+			"10.0.2.2 eth2"),
+		"ECMP IPv6": via("2001:db8::/48", "fd00:1::2 eth1", "fd00:1::3 eth1",
+			"fd00:2::2 eth2"),
+		"weights": via("198.18.0.0/24", "10.0.1.2 eth1 w3", "10.0.2.2 eth2 w255"),
+		"weights IPv6": via("2001:db8::/48", "fd00:1::2 eth1 w3",
+			"fd00:2::2 eth2 w255"),
 		"a weight alone":            via("198.18.0.0/24", "10.0.1.2 eth1 w3"),
 		"the interface alone":       via("198.18.0.7/32", "eth1"),
 		"the interface alone, IPv6": via("2001:db8::7/128", "eth1"),
@@ -67,8 +70,8 @@ func TestEveryKindReadsBackAsPut(t *testing.T) {
 	}
 }
 
-// TestReplacing walks from each form of a route to each other. None of the old form may be left, which for IPv6 the kernel makes
-// hard: it keeps each leg as a route of its own.
+// TestReplacing walks from each form of a route to each other. None of the old form may be left,
+// which for IPv6 the kernel makes hard: it keeps each leg as a route of its own.
 func TestReplacing(t *testing.T) {
 	forms := map[string][]route.Route{
 		"IPv4": {
@@ -104,7 +107,8 @@ func TestReplacing(t *testing.T) {
 					b.apply(put(to))
 					b.want(to)
 					if t.Failed() {
-						t.Fatalf("from %s\nto %s\nkernel has:\n%s", from, to, b.ip("-d route show table main")+b.ip("-6 -d route show table main"))
+						t.Fatalf("from %s\nto %s\nkernel has:\n%s", from, to,
+							b.ip("-d route show table main")+b.ip("-6 -d route show table main"))
 					}
 				}
 			}
@@ -114,7 +118,8 @@ func TestReplacing(t *testing.T) {
 
 func TestRefusedOpsHoldUpNoOther(t *testing.T) {
 	b := newBed(t)
-	good := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"), via("198.18.2.0/24", "10.0.1.2 eth1"), via("2001:db8::/48", "fd00:1::2 eth1")}
+	good := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"),
+		via("198.18.2.0/24", "10.0.1.2 eth1"), via("2001:db8::/48", "fd00:1::2 eth1")}
 	bad := []route.Route{
 		via("198.18.3.0/24", "10.0.1.2 eth9"),
 		via("198.18.4.0/24", "10.0.1.1 eth1"),  // our own address
@@ -149,7 +154,8 @@ func TestMoreThanAWindow(t *testing.T) {
 	for i := range 5 * window / 2 {
 		r := via(fmt.Sprintf("198.18.%d.%d/32", i/256, i%256), "10.0.1.2 eth1")
 		if i%100 == 99 {
-			r.Paths = []route.Path{{NextHop: addr("10.0.1.1"), Interface: "eth1", Weight: 1}} // our own address
+			// our own address
+			r.Paths = []route.Path{{NextHop: addr("10.0.1.1"), Interface: "eth1", Weight: 1}}
 		} else {
 			want = append(want, r)
 		}
@@ -180,7 +186,8 @@ func TestForeignRoutesAreNeverTouched(t *testing.T) {
 		b.ip("route add " + r)
 	}
 	before := b.ip("route show table all") + b.ip("-6 route show table all")
-	ours := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"), via("2001:db8:1::/48", "fd00:1::2 eth1", "fd00:1::3 eth1")}
+	ours := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"),
+		via("2001:db8:1::/48", "fd00:1::2 eth1", "fd00:1::3 eth1")}
 	b.apply(put(ours...))
 	b.behind("proto static, metric 0", ours[0])
 	b.behind("proto static, metric 7", ours[1])
@@ -193,14 +200,17 @@ func TestForeignRoutesAreNeverTouched(t *testing.T) {
 	}
 }
 
-// TestRouteWithOurMetric: the kernel would replace it (IPv4), or make it and ours one ECMP route (IPv6).
+// TestRouteWithOurMetric: the kernel would replace it (IPv4), or make it and ours one ECMP route
+// (IPv6).
 func TestRouteWithOurMetric(t *testing.T) {
 	for name, c := range map[string]struct {
 		foreign string
 		ours    route.Route
 	}{
-		"IPv4": {"198.18.1.0/24 via 10.0.2.2 proto static metric 1050", via("198.18.1.0/24", "10.0.1.2 eth1")},
-		"IPv6": {"2001:db8:1::/48 via fd00:2::2 proto static metric 1050", via("2001:db8:1::/48", "fd00:1::2 eth1")},
+		"IPv4": {"198.18.1.0/24 via 10.0.2.2 proto static metric 1050",
+			via("198.18.1.0/24", "10.0.1.2 eth1")},
+		"IPv6": {"2001:db8:1::/48 via fd00:2::2 proto static metric 1050",
+			via("2001:db8:1::/48", "fd00:1::2 eth1")},
 	} {
 		for _, when := range []string{"before we start", "while we run"} {
 			t.Run(name+" "+when, func(t *testing.T) {
@@ -211,7 +221,8 @@ func TestRouteWithOurMetric(t *testing.T) {
 				}
 				b.Dataplane = start(t, Config{Namespace: node.Path()})
 				if when == "while we run" {
-					b.apply(put(via("198.18.9.0/24", "10.0.1.2 eth1"))) // so that the list of clashes is made
+					// so that the list of clashes is made
+					b.apply(put(via("198.18.9.0/24", "10.0.1.2 eth1")))
 					b.ip("route add " + c.foreign)
 				}
 				before := b.ip("route show table all") + b.ip("-6 route show table all")
@@ -219,12 +230,14 @@ func TestRouteWithOurMetric(t *testing.T) {
 					t.Error("no error")
 				}
 				b.apply(del(c.ours.Prefix.String()))
-				if after := b.ip("route show table all") + b.ip("-6 route show table all"); after != before {
+				if after := b.ip("route show table all") +
+					b.ip("-6 route show table all"); after != before {
 					t.Errorf("after:\n%s\nbefore:\n%s", after, before)
 				}
 				b.ip("route del " + c.foreign)
 				b.apply(put(c.ours))
-				if r, ok, err := b.Lookup(t.Context(), c.ours.Key); !ok || err != nil || !r.SameForwarding(c.ours) {
+				if r, ok, err := b.Lookup(t.Context(), c.ours.Key); !ok || err != nil ||
+					!r.SameForwarding(c.ours) {
 					t.Errorf("once the foreign route is gone: %s, %v, %v", r, ok, err)
 				}
 			})
@@ -235,9 +248,11 @@ func TestRouteWithOurMetric(t *testing.T) {
 func TestLookupBehindOtherRoutes(t *testing.T) {
 	b := newBed(t)
 	ours := via("198.18.1.0/24", "10.0.1.2 eth1")
-	b.apply(put(ours, via("198.18.1.0/32", "10.0.1.3 eth1"), via("2001:db8:1::/48", "fd00:1::2 eth1")))
+	b.apply(put(ours, via("198.18.1.0/32", "10.0.1.3 eth1"),
+		via("2001:db8:1::/48", "fd00:1::2 eth1")))
 	for _, foreign := range []string{
-		"198.18.1.0/24 via 10.0.2.2", "198.18.2.0/24 via 10.0.2.2", "2001:db8:1::/48 via fd00:2::2", "2001:db8:2::/48 via fd00:2::2",
+		"198.18.1.0/24 via 10.0.2.2", "198.18.2.0/24 via 10.0.2.2", "2001:db8:1::/48 via fd00:2::2",
+		"2001:db8:2::/48 via fd00:2::2",
 	} {
 		b.ip("route add " + foreign + " metric 5")
 	}
@@ -246,36 +261,54 @@ func TestLookupBehindOtherRoutes(t *testing.T) {
 		ok bool
 		by string
 	}{
-		"198.18.1.0/24": {true, boot}, "198.18.1.0/32": {true, ""}, "198.18.1.0/25": {}, "198.18.0.0/16": {}, "10.0.1.0/24": {},
+		"198.18.1.0/24": {true, boot}, "198.18.1.0/32": {true, ""}, "198.18.1.0/25": {},
+		"198.18.0.0/16": {}, "10.0.1.0/24": {},
 		"2001:db8:1::/48": {true, boot}, "198.18.2.0/24": {}, "2001:db8:2::/48": {},
 	} {
 		_, ok, err := b.Lookup(t.Context(), route.Key{Prefix: pfx(key)})
 		var hidden route.HiddenError
-		if errors.As(err, &hidden); ok != want.ok || hidden.By != want.by || want.by == "" && err != nil {
+		if errors.As(err, &hidden); ok != want.ok || hidden.By != want.by || want.by == "" &&
+			err != nil {
 			t.Errorf("%s: %v, %v", key, ok, err)
 		}
 	}
 }
 
-// TestWhoHidesWhat: a route goes before ours by its metric alone, whatever its protocol and its type; of several the best is named.
+// TestWhoHidesWhat: a route goes before ours by its metric alone, whatever its protocol and its
+// type; of several the best is named.
 func TestWhoHidesWhat(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours    route.Route
 		foreign []string
 		by      string
 	}{
-		"BIRD's, before Calico 3.32":     {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird"}, "proto bird, metric 0"},
-		"BIRD's, since":                  {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird metric 1024"}, "proto bird, metric 1024"},
-		"BIRD's, IPv6":                   {via("2001:db8:1::/48", "fd00:1::2 eth1"), []string{"2001:db8:1::/48 via fd00:2::2 proto bird"}, "proto bird, metric 1024"},
-		"the best of two":                {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto 80 metric 9", "198.18.1.0/24 via 10.0.2.3 proto dhcp metric 8"}, "proto dhcp, metric 8"},
-		"a worse one":                    {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird metric 2000"}, ""},
-		"discarding both":                {kind("198.18.1.0/24", route.Drop), []string{"blackhole 198.18.1.0/24 proto bird"}, "proto bird, metric 0"},
-		"ours discards":                  {kind("198.18.1.0/24", route.Drop), []string{"198.18.1.0/24 via 10.0.2.2 proto 80"}, "proto 80, metric 0"},
-		"theirs discards":                {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"unreachable 198.18.1.0/24 proto zebra"}, "proto zebra, metric 0"},
-		"a longer one at the same place": {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/32 via 10.0.2.2 proto bird", "198.18.1.0/24 via 10.0.2.2 proto bird"}, "proto bird, metric 0"},
-		"only a longer one":              {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/32 via 10.0.2.2 proto bird"}, ""},
-		"the default route":              {via("0.0.0.0/0", "10.0.1.2 eth1"), []string{"default via 10.0.2.2 proto static"}, "proto static, metric 0"},
-		"in another table":               {via("198.18.1.0/24", "10.0.1.2 eth1"), []string{"198.18.1.0/24 via 10.0.2.2 proto bird table 9"}, ""},
+		"BIRD's, before Calico 3.32": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/24 via 10.0.2.2 proto bird"}, "proto bird, metric 0"},
+		"BIRD's, since": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/24 via 10.0.2.2 proto bird metric 1024"},
+			"proto bird, metric 1024"},
+		"BIRD's, IPv6": {via("2001:db8:1::/48", "fd00:1::2 eth1"),
+			[]string{"2001:db8:1::/48 via fd00:2::2 proto bird"}, "proto bird, metric 1024"},
+		"the best of two": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/24 via 10.0.2.2 proto 80 metric 9",
+				"198.18.1.0/24 via 10.0.2.3 proto dhcp metric 8"}, "proto dhcp, metric 8"},
+		"a worse one": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/24 via 10.0.2.2 proto bird metric 2000"}, ""},
+		"discarding both": {kind("198.18.1.0/24", route.Drop),
+			[]string{"blackhole 198.18.1.0/24 proto bird"}, "proto bird, metric 0"},
+		"ours discards": {kind("198.18.1.0/24", route.Drop),
+			[]string{"198.18.1.0/24 via 10.0.2.2 proto 80"}, "proto 80, metric 0"},
+		"theirs discards": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"unreachable 198.18.1.0/24 proto zebra"}, "proto zebra, metric 0"},
+		"a longer one at the same place": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/32 via 10.0.2.2 proto bird",
+				"198.18.1.0/24 via 10.0.2.2 proto bird"}, "proto bird, metric 0"},
+		"only a longer one": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/32 via 10.0.2.2 proto bird"}, ""},
+		"the default route": {via("0.0.0.0/0", "10.0.1.2 eth1"),
+			[]string{"default via 10.0.2.2 proto static"}, "proto static, metric 0"},
+		"in another table": {via("198.18.1.0/24", "10.0.1.2 eth1"),
+			[]string{"198.18.1.0/24 via 10.0.2.2 proto bird table 9"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -296,7 +329,8 @@ func TestWhoHidesWhat(t *testing.T) {
 	}
 }
 
-// An elevated route of ours before a normal one is no shadow, and another's between them hides the normal one.
+// An elevated route of ours before a normal one is no shadow, and another's between them hides the
+// normal one.
 func TestElevatedRoutesAndShadows(t *testing.T) {
 	b := newBed(t)
 	normal, elevated := via("198.18.1.1/32", "10.0.1.2 eth1"), via("198.18.1.1/32", "10.0.1.3 eth1")
@@ -309,7 +343,8 @@ func TestElevatedRoutesAndShadows(t *testing.T) {
 	}
 	b.ip("route add 198.18.1.1/32 via 10.0.2.2 proto 80 metric 1024")
 	b.behind("proto 80, metric 1024", normal)
-	if r, ok, err := b.Lookup(t.Context(), elevated.Key); err != nil || !ok || !r.SameForwarding(elevated) {
+	if r, ok, err := b.Lookup(t.Context(), elevated.Key); err != nil || !ok ||
+		!r.SameForwarding(elevated) {
 		t.Errorf("elevated: %s, %t, %v", r, ok, err)
 	}
 	by, err := b.Hidden(t.Context(), both)
@@ -318,18 +353,23 @@ func TestElevatedRoutesAndShadows(t *testing.T) {
 	}
 }
 
-// BIRD and Felix put routes of live migrations with the metric that ours have then, 512. Such a route is never replaced, joined or deleted: ours is refused
-// as long as it is there.
+// BIRD and Felix put routes of live migrations with the metric that ours have then, 512. Such a
+// route is never replaced, joined or deleted: ours is refused as long as it is there.
 func TestForeignElevatedRouteIsNeverTouched(t *testing.T) {
 	for name, c := range map[string]struct {
 		foreign string
 		ours    route.Route
 	}{
-		"BIRD's":         {"198.18.1.1/32 via 10.0.2.2 proto bird metric 512", via("198.18.1.1/32", "10.0.1.2 eth1")},
-		"Felix'":         {"198.18.1.1/32 dev eth2 proto 80 scope link metric 512", via("198.18.1.1/32", "10.0.1.2 eth1")},
-		"BIRD's IPv6":    {"2001:db8::1/128 via fd00:2::2 proto bird metric 512", via("2001:db8::1/128", "fd00:1::2 eth1")},
-		"Felix' IPv6":    {"2001:db8::1/128 dev eth2 proto 80 metric 512", via("2001:db8::1/128", "fd00:1::2 eth1")},
-		"an unreachable": {"unreachable 198.18.1.1/32 proto bird metric 512", via("198.18.1.1/32", "10.0.1.2 eth1")},
+		"BIRD's": {"198.18.1.1/32 via 10.0.2.2 proto bird metric 512",
+			via("198.18.1.1/32", "10.0.1.2 eth1")},
+		"Felix'": {"198.18.1.1/32 dev eth2 proto 80 scope link metric 512",
+			via("198.18.1.1/32", "10.0.1.2 eth1")},
+		"BIRD's IPv6": {"2001:db8::1/128 via fd00:2::2 proto bird metric 512",
+			via("2001:db8::1/128", "fd00:1::2 eth1")},
+		"Felix' IPv6": {"2001:db8::1/128 dev eth2 proto 80 metric 512",
+			via("2001:db8::1/128", "fd00:1::2 eth1")},
+		"an unreachable": {"unreachable 198.18.1.1/32 proto bird metric 512",
+			via("198.18.1.1/32", "10.0.1.2 eth1")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -338,7 +378,8 @@ func TestForeignElevatedRouteIsNeverTouched(t *testing.T) {
 			before := b.ip("route show table all") + b.ip("-6 route show table all")
 			untouched := func(when string) {
 				t.Helper()
-				if after := b.ip("route show table all") + b.ip("-6 route show table all"); after != before {
+				if after := b.ip("route show table all") +
+					b.ip("-6 route show table all"); after != before {
 					t.Errorf("%s:\n%s\nbefore:\n%s", when, after, before)
 				}
 			}
@@ -352,8 +393,10 @@ func TestForeignElevatedRouteIsNeverTouched(t *testing.T) {
 			b.ip("route del " + c.foreign)
 			b.apply(put(c.ours))
 			b.want(c.ours)
-			// The other way round the kernel tells the other program that there is one already, or has both beside each other.
-			if _, err := b.ns.Run(t.Context(), "ip", strings.Fields("route add "+c.foreign)...); err == nil {
+			// The other way round the kernel tells the other program that there is one already, or
+			// has both beside each other.
+			if _, err := b.ns.Run(t.Context(), "ip",
+				strings.Fields("route add "+c.foreign)...); err == nil {
 				b.ip("route del " + c.foreign)
 			}
 			b.want(c.ours)
@@ -361,18 +404,23 @@ func TestForeignElevatedRouteIsNeverTouched(t *testing.T) {
 	}
 }
 
-// TestLookupOfRoutesThatTheKernelPassesOver: without carrier, and told to ignore such routes, the kernel forwards by the next shorter
-// one. Ours is there all the same.
+// TestLookupOfRoutesThatTheKernelPassesOver: without carrier, and told to ignore such routes, the
+// kernel forwards by the next shorter one. Ours is there all the same.
 func TestLookupOfRoutesThatTheKernelPassesOver(t *testing.T) {
 	b := newBed(t)
-	routes := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"), via("2001:db8:1::/48", "fd00:1::2 eth1")}
+	routes := []route.Route{via("198.18.1.0/24", "10.0.1.2 eth1"),
+		via("2001:db8:1::/48", "fd00:1::2 eth1")}
 	b.apply(put(routes...))
 	for _, family := range []string{"ipv4", "ipv6"} {
-		_, err := b.ns.Run(t.Context(), "sh", "-c", "for i in all eth1; do echo 1 > /proc/sys/net/"+family+"/conf/$i/ignore_routes_with_linkdown; done")
+		_, err := b.ns.Run(t.Context(), "sh", "-c", "for i in all eth1; do echo 1 > /proc/sys/net/"+
+			family+"/conf/$i/ignore_routes_with_linkdown; done")
 		check(t, err)
 	}
 	check(t, b.peer.SetLink("eth1", false))
-	eventually(t, "eth1 is down", func() bool { i, _ := facts(t, b.Dataplane).Interface("eth1"); return !i.Up })
+	eventually(t, "eth1 is down", func() bool {
+		i, _ := facts(t, b.Dataplane).Interface("eth1")
+		return !i.Up
+	})
 	b.want(routes...) // the kernel finds no route at all
 	b.ip("route add default via 10.0.2.2")
 	b.ip("-6 route add default via fd00:2::2")
@@ -392,7 +440,8 @@ func TestTableThatIsNotThere(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	b := newBed(t)
-	b.apply(put(via("198.18.1.0/24", "10.0.1.2 eth1"), kind("198.18.2.0/24", route.Drop), kind("2001:db8::/48", route.Drop)))
+	b.apply(put(via("198.18.1.0/24", "10.0.1.2 eth1"), kind("198.18.2.0/24", route.Drop),
+		kind("2001:db8::/48", route.Drop)))
 	b.ip("route add blackhole 198.18.3.0/24")
 	b.ip("route add 198.18.4.0/24 via 10.0.2.2")
 	b.ip("route add 198.18.5.0/24 via 10.0.2.2 table 7")
@@ -403,18 +452,23 @@ func TestResolve(t *testing.T) {
 		addr  string
 		want  route.Resolution
 	}{
-		{0, "10.0.1.77", route.Resolution{Prefix: pfx("10.0.1.0/24"), Usable: true, Interface: "eth1"}},
+		{0, "10.0.1.77", route.Resolution{Prefix: pfx("10.0.1.0/24"), Usable: true,
+			Interface: "eth1"}},
 		{0, "10.0.1.1", route.Resolution{Prefix: pfx("10.0.1.1/32")}},
 		{0, "198.18.1.1", route.Resolution{Prefix: pfx("198.18.1.0/24"), Ours: true}},
 		{0, "198.18.2.1", route.Resolution{Prefix: pfx("198.18.2.0/24"), Ours: true}},
 		{0, "198.18.3.1", route.Resolution{Prefix: pfx("198.18.3.0/24")}},
-		{0, "198.18.4.1", route.Resolution{Prefix: pfx("198.18.4.0/24"), Usable: true, Interface: "eth2"}},
+		{0, "198.18.4.1", route.Resolution{Prefix: pfx("198.18.4.0/24"), Usable: true,
+			Interface: "eth2"}},
 		{0, "198.18.5.1", route.Resolution{}},
 		{0, "198.18.6.1", route.Resolution{Prefix: pfx("198.18.6.0/24"), Usable: true}},
-		{0, "198.18.7.1", route.Resolution{Prefix: pfx("198.18.7.0/24"), Usable: true, Interface: "eth2"}},
-		{7, "198.18.5.1", route.Resolution{Prefix: pfx("198.18.5.0/24"), Usable: true, Interface: "eth2"}},
+		{0, "198.18.7.1", route.Resolution{Prefix: pfx("198.18.7.0/24"), Usable: true,
+			Interface: "eth2"}},
+		{7, "198.18.5.1", route.Resolution{Prefix: pfx("198.18.5.0/24"), Usable: true,
+			Interface: "eth2"}},
 		{8, "198.18.5.1", route.Resolution{}},
-		{0, "fd00:1::77", route.Resolution{Prefix: pfx("fd00:1::/64"), Usable: true, Interface: "eth1"}},
+		{0, "fd00:1::77", route.Resolution{Prefix: pfx("fd00:1::/64"), Usable: true,
+			Interface: "eth1"}},
 		{0, "fd00:1::1", route.Resolution{Prefix: pfx("fd00:1::1/128")}},
 		{0, "2001:db8::1", route.Resolution{Prefix: pfx("2001:db8::/48"), Ours: true}},
 		{0, "2001:db9::1", route.Resolution{}},
@@ -443,10 +497,12 @@ func TestTables(t *testing.T) {
 
 func TestDefaultTableIsConfigured(t *testing.T) {
 	_, node, peer := newNamespaces(t)
-	b := &bed{t: t, ns: node, peer: peer, Dataplane: start(t, Config{Namespace: node.Path(), Table: 77, Protocol: 150, Metric: 9})}
+	b := &bed{t: t, ns: node, peer: peer,
+		Dataplane: start(t, Config{Namespace: node.Path(), Table: 77, Protocol: 150, Metric: 9})}
 	b.apply(put(via("198.18.1.0/24", "10.0.1.2 eth1")))
 	b.want(via("198.18.1.0/24", "10.0.1.2 eth1"))
-	if got := strings.TrimSpace(b.ip("route show table 77")); got != "198.18.1.0/24 via 10.0.1.2 dev eth1 proto 150 metric 9" {
+	if got := strings.TrimSpace(b.ip("route show table 77")); got != "198.18.1.0/24 via 10.0.1.2 "+
+		"dev eth1 proto 150 metric 9" {
 		t.Errorf("the kernel has %q", got)
 	}
 }
@@ -455,7 +511,9 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := b.Apply(ctx, put(kind("198.18.1.0/24", route.Drop)), func(int, error) { t.Error("done was called") })
+	err := b.Apply(ctx, put(kind("198.18.1.0/24", route.Drop)), func(int, error) {
+		t.Error("done was called")
+	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -472,7 +530,8 @@ func TestClosedDataplaneFails(t *testing.T) {
 	if _, err := d.Routes(t.Context()); err == nil {
 		t.Error("a closed data plane lists routes")
 	}
-	if err := d.Apply(t.Context(), put(kind("198.18.1.0/24", route.Drop)), func(int, error) {}); err == nil {
+	if err := d.Apply(t.Context(), put(kind("198.18.1.0/24", route.Drop)),
+		func(int, error) {}); err == nil {
 		t.Error("a closed data plane applies")
 	}
 }
@@ -491,7 +550,8 @@ func TestReplacementLosesNoPacket(t *testing.T) {
 	forms := [][]route.Route{
 		{via("198.18.1.0/24", "10.0.1.2 eth1"), via("2001:db8::/48", "fd00:1::2 eth1")},
 		{via("198.18.1.0/24", "10.0.2.2 eth2"), via("2001:db8::/48", "fd00:2::2 eth2")},
-		{via("198.18.1.0/24", "10.0.1.2 eth1", "10.0.2.2 eth2"), via("2001:db8::/48", "fd00:1::2 eth1", "fd00:2::2 eth2")},
+		{via("198.18.1.0/24", "10.0.1.2 eth1", "10.0.2.2 eth2"),
+			via("2001:db8::/48", "fd00:1::2 eth1", "fd00:2::2 eth2")},
 	}
 	b.apply(put(forms[0]...))
 	var flows []*netlab.Flow

@@ -11,7 +11,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Routes lists our routes of all tables and both families.
+// Routes implements fib.Dataplane, for all tables and both families.
 func (d *Dataplane) Routes(ctx context.Context) ([]route.Route, error) {
 	var found []route.Route
 	ifaces, err := d.interfaces()
@@ -28,8 +28,10 @@ func (d *Dataplane) Routes(ctx context.Context) ([]route.Route, error) {
 	return found, nil
 }
 
-// each calls visit for the routes of a selection. When the kernel's table changed while it was read it calls restart and begins anew.
-func (d *Dataplane) each(ctx context.Context, s selection, restart func(), visit func(entry)) error {
+// each calls visit for the routes of a selection. If the table changed during the dump, it calls
+// restart and begins again.
+func (d *Dataplane) each(ctx context.Context, s selection, restart func(),
+	visit func(entry)) error {
 	const tries = 10
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
@@ -59,9 +61,9 @@ func (d *Dataplane) each(ctx context.Context, s selection, restart func(), visit
 	}
 }
 
-// Lookup reads one route of ours, and names who hides it by a lower metric; ours is returned then too, for the kernel keeps both. In the
-// main table it mostly takes one question to the kernel (13 µs). Where that does not show our route, and in other tables, the routes of
-// the table are listed: the kernel has no exact lookup, and passes over routes without carrier (ignore_routes_with_linkdown) or with a
+// Lookup reads one of our routes, and names the owner of a route that hides it by a lower metric.
+// In the main table one query mostly suffices (13 µs). Otherwise the table is listed: the kernel
+// has no exact lookup, and skips routes without carrier (ignore_routes_with_linkdown) or with a
 // failed neighbour (IPv6).
 func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error) {
 	table, err := d.kernelTable(k.Table)
@@ -85,19 +87,22 @@ func (d *Dataplane) Lookup(ctx context.Context, k route.Key) (r route.Route, ok 
 	return d.asPut(d.routeOf(ours, ifaces)), true, err
 }
 
-// exact finds our entry of one prefix and metric, and another's before it.
-func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix, metric uint32) (ours, before entry, err error) {
+// exact finds our entry of a prefix and metric, and a foreign one that hides it.
+func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix,
+	metric uint32) (ours, before entry, err error) {
 	s := selection{family: entry{prefix: p}.family(), table: table}
 	if table == unix.RT_TABLE_MAIN && p.Bits() > 0 { // 0.0.0.0 would mean ourselves
 		e, answer := d.ask(p.Addr())
 		switch {
-		case answer == matched && e.table == table && e.prefix == p && d.ours(e) && e.metric == metric:
+		case answer == matched && e.table == table && e.prefix == p && d.ours(e) &&
+			e.metric == metric:
 			return e, entry{}, nil
 		case answer == matched && e.table == table && e.prefix == p && d.hides(e, metric):
 			s.protocol = d.protocol // who hides it is known
 			ours, _, err = d.search(ctx, s, p, metric)
 			return ours, e, err
-		case answer == unclear && e.kind != 0: // most likely it is this one that discards, and there are few such
+		case answer == unclear && e.kind != 0:
+			// probably this is the entry that discards, and there are few of them
 			s.kind = e.kind
 			if ours, before, err = d.search(ctx, s, p, metric); ours.exists() || err != nil {
 				return ours, before, err
@@ -108,8 +113,10 @@ func (d *Dataplane) exact(ctx context.Context, table uint32, p netip.Prefix, met
 	return d.search(ctx, s, p, metric)
 }
 
-// search finds our entry of one prefix and metric in a selection, and another's before it: of several the one that forwards.
-func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix, metric uint32) (ours, before entry, err error) {
+// search finds our entry of a prefix and metric in a selection, and a foreign one that hides it,
+// preferably one that forwards.
+func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix,
+	metric uint32) (ours, before entry, err error) {
 	restart := func() { ours, before = entry{}, entry{} }
 	err = d.each(ctx, s, restart, func(e entry) {
 		switch {
@@ -123,11 +130,13 @@ func (d *Dataplane) search(ctx context.Context, s selection, p netip.Prefix, met
 	return ours, before, err
 }
 
-// hides reports whether e goes before an entry of ours with the same prefix and this metric. Our own elevated one hides nothing.
+// hides reports whether e takes precedence over our entry with this metric. Our own elevated entry
+// hides nothing.
 func (d *Dataplane) hides(e entry, metric uint32) bool { return !d.ours(e) && e.metric < metric }
 
-// Hidden is fib.Overseer's: it reads the whole FIB once.
-func (d *Dataplane) Hidden(ctx context.Context, routes []route.Route) (map[route.Key]string, error) {
+// Hidden implements fib.Overseer. It reads the whole FIB once.
+func (d *Dataplane) Hidden(ctx context.Context,
+	routes []route.Route) (map[route.Key]string, error) {
 	ours := make(map[route.Key]bool, len(routes))
 	for _, r := range routes {
 		ours[r.Key] = true
@@ -154,12 +163,12 @@ func (d *Dataplane) Hidden(ctx context.Context, routes []route.Route) (map[route
 	return by, nil
 }
 
-// owner says whose route e is, in the words of `ip route`.
+// owner names the owner of a route, as `ip route` does.
 func owner(e entry) string {
 	return fmt.Sprintf("proto %s, metric %d", protocolName(e.protocol), e.metric)
 }
 
-// protocolName is the name that iproute2 gives a protocol (etc/iproute2/rt_protos), of those that route beside us.
+// protocolName returns iproute2's name of a routing protocol (etc/iproute2/rt_protos).
 func protocolName(protocol uint8) string {
 	switch protocol {
 	case unix.RTPROT_KERNEL:
@@ -182,8 +191,9 @@ func protocolName(protocol uint8) string {
 	return fmt.Sprint(protocol)
 }
 
-// Resolve says how the kernel would forward to addr. An own address and a route that discards are not usable.
-func (d *Dataplane) Resolve(ctx context.Context, table uint32, addr netip.Addr) (route.Resolution, error) {
+// Resolve returns the longest match for addr. Local addresses and routes that discard are unusable.
+func (d *Dataplane) Resolve(ctx context.Context, table uint32,
+	addr netip.Addr) (route.Resolution, error) {
 	e, ok, err := d.longest(ctx, table, addr)
 	if err != nil {
 		return route.Resolution{}, fmt.Errorf("kernel: resolve %s: %w", addr, err)
@@ -206,7 +216,7 @@ func (d *Dataplane) Resolve(ctx context.Context, table uint32, addr netip.Addr) 
 	return r, nil
 }
 
-// alive returns the legs of e that forward.
+// alive returns the next hops of e that forward.
 func alive(e entry, ifaces interfaces) (legs []leg) {
 	if e.kind != unix.RTN_UNICAST {
 		return nil
@@ -219,9 +229,10 @@ func alive(e entry, ifaces interfaces) (legs []leg) {
 	return legs
 }
 
-// longest finds the route by which a packet to addr would go from one of our tables. For the main table the kernel is asked, with its
-// policy rules and own addresses; for others the table is searched.
-func (d *Dataplane) longest(ctx context.Context, table uint32, addr netip.Addr) (best entry, ok bool, err error) {
+// longest finds the longest match for addr in one of our tables. The main table is queried in the
+// kernel, with policy rules and local addresses; other tables are searched.
+func (d *Dataplane) longest(ctx context.Context, table uint32,
+	addr netip.Addr) (best entry, ok bool, err error) {
 	kernelTable, err := d.kernelTable(table)
 	if err != nil {
 		return entry{}, false, err
@@ -241,14 +252,15 @@ func (d *Dataplane) longest(ctx context.Context, table uint32, addr netip.Addr) 
 		if !e.prefix.Contains(addr) {
 			return
 		}
-		if !ok || e.prefix.Bits() > best.prefix.Bits() || e.prefix.Bits() == best.prefix.Bits() && e.metric < best.metric {
+		if !ok || e.prefix.Bits() > best.prefix.Bits() || e.prefix.Bits() == best.prefix.Bits() &&
+			e.metric < best.metric {
 			best, ok = e, true
 		}
 	})
 	return best, ok, err
 }
 
-// answer is what ask found out.
+// answer is the outcome of ask.
 type answer uint8
 
 const (
@@ -257,8 +269,9 @@ const (
 	nothing // there is no route
 )
 
-// ask has the kernel look an address up. For an IPv4 route that discards it answers with the error that senders get and without the route
-// (inet_rtm_getroute in net/ipv4/route.c): unclear, with only the kind in e.
+// ask queries the kernel for addr. For an IPv4 route that discards, the kernel returns the sender's
+// error without the route (inet_rtm_getroute in net/ipv4/route.c): unclear, with only the kind in
+// e.
 func (d *Dataplane) ask(addr netip.Addr) (e entry, a answer) {
 	var b batch
 	b.match(addr)
@@ -285,12 +298,12 @@ func (d *Dataplane) ask(addr netip.Addr) (e entry, a answer) {
 	return entry{}, unclear
 }
 
-// keyOf is the key of an entry of ours.
+// keyOf returns the key of an entry of ours.
 func (d *Dataplane) keyOf(e entry) route.Key {
 	return route.Key{Table: d.ourTable(e.table), Elevated: e.metric == d.elevated, Prefix: e.prefix}
 }
 
-// routeOf converts from the kernel's form: every path attached.
+// routeOf converts an entry to a route whose paths are all attached.
 func (d *Dataplane) routeOf(e entry, ifaces interfaces) route.Route {
 	r := route.Route{Key: d.keyOf(e)}
 	switch e.kind {

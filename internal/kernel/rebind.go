@@ -7,9 +7,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// rebind puts again the recalled routes that come out elsewhere now, because of the kernel's other routes, and those that went with an
-// interface: the caller asked for a next hop without interface and so has no reason to put them again. One that cannot be resolved any
-// more stays as it is: the caller learns that from Resolve and decides. After an error some of them may not have been looked at.
+// rebind puts recalled routes again that now resolve differently, or that were lost with an
+// interface: their caller asked for a next hop without interface and would not put them again. A
+// route that no longer resolves stays, and Resolve tells the caller. After an error some routes may
+// be unchecked.
 func (d *Dataplane) rebind(ctx context.Context) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -19,8 +20,8 @@ func (d *Dataplane) rebind(ctx context.Context) error {
 	return d.putMoved(ctx)
 }
 
-// Recall is fib.Recaller's. A route that is not there is left to whoever looks for drift; one that would come out elsewhere now has moved while
-// nobody followed it, and is put.
+// Recall implements fib.Recaller. It leaves missing routes to the audit, and puts routes whose
+// resolution changed while we were not running.
 func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -45,8 +46,10 @@ func (d *Dataplane) Recall(ctx context.Context, routes []route.Route) error {
 	return nil
 }
 
-// programmed lists our routes that have the keys of routes, as the kernel has them, and tells how many losses there had been before.
-func (d *Dataplane) programmed(ctx context.Context, routes []route.Route) (there map[route.Key]route.Route, losses uint32, err error) {
+// programmed lists our routes with the keys of routes in the kernel's form, and the number of
+// losses before the list.
+func (d *Dataplane) programmed(ctx context.Context,
+	routes []route.Route) (there map[route.Key]route.Route, losses uint32, err error) {
 	ifaces, err := d.interfaces()
 	if err != nil {
 		return nil, 0, err
@@ -80,7 +83,8 @@ func (d *Dataplane) putMoved(ctx context.Context) error {
 	for _, m := range d.recalled {
 		op := route.Op{Route: m.put}
 		e, err := w.encode(&op)
-		if err == nil && (m.lost(w.ifaces) || !d.routeOf(e, w.ifaces).SameForwarding(m.programmed)) {
+		if err == nil && (m.lost(w.ifaces) ||
+			!d.routeOf(e, w.ifaces).SameForwarding(m.programmed)) {
 			moved = append(moved, op)
 		}
 	}

@@ -18,14 +18,16 @@ func TestRecursiveNextHopFollowsTheOtherRoutes(t *testing.T) {
 	gateways := func() string {
 		return b.ip("route show proto 179") + b.ip("-6 route show proto 179")
 	}
-	if got := gateways(); !strings.Contains(got, "via 10.0.1.2 dev eth1") || !strings.Contains(got, "via fd00:1::2 dev eth1") {
+	if got := gateways(); !strings.Contains(got, "via 10.0.1.2 dev eth1") ||
+		!strings.Contains(got, "via fd00:1::2 dev eth1") {
 		t.Fatalf("programmed: %s", got)
 	}
 	b.ip("route add 172.16.0.0/24 via 10.0.2.2")
 	b.ip("route replace fd99::/64 via fd00:2::2")
 	eventually(t, "both routes move to eth2", func() bool {
 		got := gateways()
-		return strings.Contains(got, "via 10.0.2.2 dev eth2") && strings.Contains(got, "via fd00:2::2 dev eth2")
+		return strings.Contains(got, "via 10.0.2.2 dev eth2") &&
+			strings.Contains(got, "via fd00:2::2 dev eth2")
 	})
 	b.comesToWant(routes...)
 	b.ip("route replace 172.16.0.0/24 nexthop via 10.0.2.2 nexthop via 10.0.1.3")
@@ -87,11 +89,15 @@ func TestRecursiveRouteComesBackWithItsInterface(t *testing.T) {
 	b.want() // gone, and there is no way to it
 	time.Sleep(2 * settle)
 	check(t, b.ns.SetLink("eth1", true))
-	eventually(t, "the route is back", func() bool { _, ok, err := b.Lookup(t.Context(), r.Key); return ok && err == nil })
+	eventually(t, "the route is back", func() bool {
+		_, ok, err := b.Lookup(t.Context(), r.Key)
+		return ok && err == nil
+	})
 	b.want(r)
 }
 
-// TestRecursiveRouteComesBackAlthoughRunIsLate: Run's goroutine has its first turn when the interface is down already.
+// TestRecursiveRouteComesBackAlthoughRunIsLate: Run's goroutine has its first turn when the
+// interface is down already.
 func TestRecursiveRouteComesBackAlthoughRunIsLate(t *testing.T) {
 	_, node, peer := newNamespaces(t)
 	b := &bed{t: t, ns: node, peer: peer, Dataplane: create(t, Config{Namespace: node.Path()})}
@@ -101,7 +107,10 @@ func TestRecursiveRouteComesBackAlthoughRunIsLate(t *testing.T) {
 	b.want()
 	t.Cleanup(run(t, b.Dataplane))
 	check(t, b.ns.SetLink("eth1", true))
-	eventually(t, "the route is back", func() bool { _, ok, err := b.Lookup(t.Context(), r.Key); return ok && err == nil })
+	eventually(t, "the route is back", func() bool {
+		_, ok, err := b.Lookup(t.Context(), r.Key)
+		return ok && err == nil
+	})
 	b.want(r)
 }
 

@@ -28,44 +28,57 @@ func agent(t *testing.T, b *bed, c fib.Config) (*fib.Engine, *Dataplane, func())
 	}
 }
 
-// TestTheNextProcessFollowsRecursiveNextHops: it trusts the journal, writes nothing, takes nothing for drift, and follows the routes that the next hops
-// resolve through, also when they have changed while no process was there.
+// TestTheNextProcessFollowsRecursiveNextHops: it trusts the journal, writes nothing, takes nothing
+// for drift, and follows the routes that the next hops resolve through, also when they have changed
+// while no process was there.
 func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
 	for name, c := range map[string]struct {
 		between func(b *bed)
 		gateway string // once the process has settled
 	}{
-		"nothing has changed":               {func(*bed) {}, "via 10.0.1.2 dev eth1"},
-		"the way to the next hop has":       {func(b *bed) { b.ip("route replace 172.16.0.0/16 via 10.0.2.2") }, "via 10.0.2.2 dev eth2"},
-		"somebody has changed it meanwhile": {func(b *bed) { b.ip("route replace 198.18.1.0/24 via 10.0.2.2 proto 179 metric 1050") }, "via 10.0.1.2 dev eth1"},
+		"nothing has changed": {func(*bed) {}, "via 10.0.1.2 dev eth1"},
+		"the way to the next hop has": {func(b *bed) {
+			b.ip("route replace 172.16.0.0/16 via 10.0.2.2")
+		}, "via 10.0.2.2 dev eth2"},
+		"somebody has changed it meanwhile": {func(b *bed) {
+			b.ip("route replace 198.18.1.0/24 via 10.0.2.2 proto 179 metric 1050")
+		}, "via 10.0.1.2 dev eth1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, node, _ := newNamespaces(t)
 			b := &bed{t: t, ns: node}
 			b.ip("route add 172.16.0.0/16 via 10.0.1.2")
-			config := fib.Config{Journal: filepath.Join(t.TempDir(), "journal"), Tuning: fib.Tuning{SpotChecks: 1000, RepairDrift: true}}
-			wish := via("198.18.1.0/24", "172.16.0.1")
+			config := fib.Config{Journal: filepath.Join(t.TempDir(), "journal"),
+				Tuning: fib.Tuning{SpotChecks: 1000, RepairDrift: true}}
+			desired := via("198.18.1.0/24", "172.16.0.1")
 
 			e, _, stop := agent(t, b, config)
-			e.Learn(wish.Prefix, wish.Paths)
+			e.Learn(desired.Prefix, desired.Paths)
 			eventually(t, "the route is programmed", func() bool { return e.Stats().Put == 1 })
 			stop()
 			c.between(b)
 
 			e, d, stop := agent(t, b, config)
 			defer stop()
-			eventually(t, "the journal is read", func() bool { return e.Stats().Adopted == "journal" })
-			e.Learn(wish.Prefix, wish.Paths)
+			eventually(t, "the journal is read", func() bool {
+				return e.Stats().Adopted == "journal"
+			})
+			e.Learn(desired.Prefix, desired.Paths)
 			programmed := func(gateway string) func() bool {
-				return func() bool { return strings.Contains(b.ip("route show 198.18.1.0/24"), gateway) }
+				return func() bool {
+					return strings.Contains(b.ip("route show 198.18.1.0/24"), gateway)
+				}
 			}
 			eventually(t, "it reads as it was put", func() bool {
-				r, ok, err := d.Lookup(t.Context(), wish.Key)
-				return err == nil && ok && r.SameForwarding(route.Route{Key: wish.Key, Paths: wish.Paths})
+				r, ok, err := d.Lookup(t.Context(), desired.Key)
+				return err == nil && ok &&
+					r.SameForwarding(route.Route{Key: desired.Key, Paths: desired.Paths})
 			})
 			eventually(t, c.gateway, programmed(c.gateway))
 			checked := e.Stats().Drift.Checked
-			eventually(t, "it is compared", func() bool { return e.Stats().Drift.Checked > checked })
+			eventually(t, "it is compared", func() bool {
+				return e.Stats().Drift.Checked > checked
+			})
 			if s := e.Stats(); s.Put != 0 || s.Drift.Different != 0 || s.Drift.Missing != 0 {
 				t.Errorf("%d routes put, drift %+v", s.Put, s.Drift)
 			}
@@ -114,7 +127,8 @@ func TestTheNextProcessKnowsWhatCarriesNextHops(t *testing.T) {
 // TestRecallWritesNothingThatIsThere, nor what is not: that is drift.
 func TestRecallWritesNothingThatIsThere(t *testing.T) {
 	b := newBed(t)
-	recursive, attached, missing := via("198.18.1.0/24", "10.0.1.2"), via("198.18.2.0/24", "10.0.1.2 eth1"), via("198.18.3.0/24", "10.0.1.2")
+	recursive, attached, missing := via("198.18.1.0/24", "10.0.1.2"),
+		via("198.18.2.0/24", "10.0.1.2 eth1"), via("198.18.3.0/24", "10.0.1.2")
 	b.apply(put(recursive, attached))
 	next := &bed{t: t, ns: b.ns, Dataplane: start(t, Config{Namespace: b.ns.Path()})}
 	requests := next.writer.seq
@@ -131,8 +145,9 @@ func TestRecallWritesNothingThatIsThere(t *testing.T) {
 	}
 }
 
-// TestRecallKeepsNothingThatNoNextHopResolvesTo shows that a route which somebody made a prohibition, while no agent ran and its next hop could not be
-// resolved, is not taken for what it was put as: it is drift.
+// TestRecallKeepsNothingThatNoNextHopResolvesTo shows that a route which somebody made a
+// prohibition, while no agent ran and its next hop could not be resolved, is not taken for what it
+// was put as: it is drift.
 func TestRecallKeepsNothingThatNoNextHopResolvesTo(t *testing.T) {
 	b := newBed(t)
 	b.ip("route add 172.16.0.0/16 via 10.0.1.2")

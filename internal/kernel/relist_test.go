@@ -49,12 +49,18 @@ func TestFactsAfterAListThatFailed(t *testing.T) {
 	check(t, b.ns.AddAddress("eth1", pfx("10.9.0.1/24")))
 	eventually(t, "the list fails", func() bool { return list.count.Load() > 0 })
 	var f route.Facts
-	eventually(t, "the problem is told", func() bool { f = facts(t, b.Dataplane); return f.Problem != "" })
+	eventually(t, "the problem is told", func() bool {
+		f = facts(t, b.Dataplane)
+		return f.Problem != ""
+	})
 	if f.Identity == "" || len(f.Interfaces) == 0 {
 		t.Errorf("while lists fail: %+v", f)
 	}
 	list.on.Store(false)
-	eventually(t, "the problem is over", func() bool { f = facts(t, b.Dataplane); return f.Problem == "" })
+	eventually(t, "the problem is over", func() bool {
+		f = facts(t, b.Dataplane)
+		return f.Problem == ""
+	})
 	if eth1, _ := f.Interface("eth1"); !slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) {
 		t.Errorf("after lists work again: %+v", f)
 	}
@@ -98,8 +104,9 @@ func (s *slow) wrap(list func() ([]route.Interface, error)) func() ([]route.Inte
 	}
 }
 
-// TestListsOfInterfacesAtOnce: the event loop, a writer and the resolver may list at the same time. None of them may go on with a list
-// from before an event that has been read, nor leave such a list behind.
+// TestListsOfInterfacesAtOnce: the event loop, a writer and the resolver may list at the same time.
+// None of them may go on with a list from before an event that has been read, nor leave such a list
+// behind.
 func TestListsOfInterfacesAtOnce(t *testing.T) {
 	_, node, _ := newNamespaces(t)
 	d := create(t, Config{Namespace: node.Path()}) // nobody runs it: only what happens here
@@ -113,7 +120,8 @@ func TestListsOfInterfacesAtOnce(t *testing.T) {
 	check(t, node.AddAddress("eth1", pfx("10.9.0.1/24")))
 	go func() {
 		l, err := d.interfaces()
-		if i, _ := (route.Facts{Interfaces: l.list}).Interface("eth1"); err == nil && !slices.Contains(i.Addresses, pfx("10.9.0.1/24")) {
+		if i, _ := (route.Facts{Interfaces: l.list}).Interface("eth1"); err == nil &&
+			!slices.Contains(i.Addresses, pfx("10.9.0.1/24")) {
 			err = errors.New("the second list is from before the event")
 		}
 		second <- err
@@ -126,7 +134,8 @@ func TestListsOfInterfacesAtOnce(t *testing.T) {
 	close(s.deliver)
 	check(t, <-first)
 	check(t, <-second)
-	if eth1, _ := d.currentFacts(nil).Interface("eth1"); !slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) {
+	if eth1, _ := d.currentFacts(nil).Interface("eth1"); !slices.Contains(eth1.Addresses,
+		pfx("10.9.0.1/24")) {
 		t.Errorf("the older list was stored last: %+v", eth1)
 	}
 }
@@ -153,16 +162,20 @@ func TestListUnderWay(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // in which the second would answer from the old list
 	close(s.deliver)
 	check(t, <-first)
-	if i, _ := (route.Facts{Interfaces: (<-second).list}).Interface("eth1"); !slices.Contains(i.Addresses, pfx("10.9.0.1/24")) {
+	if i, _ := (route.Facts{Interfaces: (<-second).list}).Interface("eth1"); !slices.Contains(
+		i.Addresses, pfx("10.9.0.1/24")) {
 		t.Errorf("got the old list: %+v", i)
 	}
 }
 
-// TestEventDuringTheListAfterMissedEvents: the list may be from before that event, so later losses are not to be told by it. No kernel takes part.
+// TestEventDuringTheListAfterMissedEvents: the list may be from before that event, so later losses
+// are not to be told by it. No kernel takes part.
 func TestEventDuringTheListAfterMissedEvents(t *testing.T) {
-	w := &watch{links: make(chan struct{}, 1), routes: make(chan struct{}, 1)} // that events were missed shows by known, which is nil
+	// that events were missed shows by known, which is nil
+	w := &watch{links: make(chan struct{}, 1), routes: make(chan struct{}, 1)}
 	event := func(kind uint16, a netip.Addr) {
-		body := binary.NativeEndian.AppendUint32([]byte{unix.AF_INET, 24, 0, 0}, 1) // struct ifaddrmsg of interface 1
+		// struct ifaddrmsg of interface 1
+		body := binary.NativeEndian.AppendUint32([]byte{unix.AF_INET, 24, 0, 0}, 1)
 		body = binary.NativeEndian.AppendUint16(body, 8)
 		body = binary.NativeEndian.AppendUint16(body, unix.IFA_LOCAL)
 		w.note(message{kind: kind, body: append(body, a.AsSlice()...)})
@@ -171,7 +184,7 @@ func TestEventDuringTheListAfterMissedEvents(t *testing.T) {
 	eth1 := func(addresses ...netip.Prefix) []route.Interface {
 		return []route.Interface{{Name: "eth1", Index: 1, Up: true, Addresses: addresses}}
 	}
-	lives := func(list func() []route.Interface) uint32 {
+	generations := func(list func() []route.Interface) uint32 {
 		t.Helper()
 		d.list = func() ([]route.Interface, error) { return list(), nil }
 		check(t, d.refresh())
@@ -189,29 +202,34 @@ func TestEventDuringTheListAfterMissedEvents(t *testing.T) {
 		event(unix.RTM_DELADDR, stays.Addr())
 		event(unix.RTM_NEWADDR, stays.Addr())
 	}
-	for name, list := range map[string]func() []route.Interface{"after the list that raced": raced, "after the next one": now} {
+	for name, list := range map[string]func() []route.Interface{"after the list that raced": raced,
+		"after the next one": now} {
 		w.known = nil
-		lives(raced)
-		before := lives(list)
+		generations(raced)
+		before := generations(list)
 		blink()
-		if after := lives(now); after == before {
+		if after := generations(now); after == before {
 			t.Errorf("%s: the loss of the last address is not shown", name)
-		} else if lives(now) != after {
+		} else if generations(now) != after {
 			t.Errorf("%s: a loss is shown that was none", name)
 		}
 	}
 	w.known = nil
-	before := lives(raced)
+	before := generations(raced)
 	for range 3 {
-		if lives(func() []route.Interface { event(unix.RTM_NEWADDR, goes.Addr()); return now() }) != before {
+		if generations(func() []route.Interface {
+			event(unix.RTM_NEWADDR, goes.Addr())
+			return now()
+		}) != before {
 			t.Error("while events come, each list shows a loss")
 		}
 	}
-	if lives(now) != before {
+	if generations(now) != before {
 		t.Error("the last list shows a loss")
 	}
 	event(unix.RTM_DELADDR, goes.Addr())
-	if lives(now) != before {
-		t.Error("the loss of an address that is not the last is shown as more, though the list raced no event")
+	if generations(now) != before {
+		t.Error("the loss of an address that is not the last is shown as more, though the list " +
+			"raced no event")
 	}
 }

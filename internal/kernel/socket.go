@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer holds answers and events until they are read, in bytes as the kernel counts them (about 1 KiB for a small message).
+// receiveBuffer holds unread answers and events, in bytes as the kernel counts them (about 1 KiB
+// for a small message).
 const receiveBuffer = 8 << 20
 
-// answerTimeout ends the wait for an answer. The kernel answers while we send, so this never happens with a sane kernel.
+// answerTimeout bounds the wait for an answer. The kernel answers during the send, so it expires
+// only if the kernel is broken.
 const answerTimeout = 10 * time.Second
 
-// socket is a netlink socket for routes. Requests on one socket are made one at a time: exchange and dump hold mu.
+// socket is a netlink socket for routes. exchange and dump hold mu, so requests run one at a time.
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -32,7 +34,8 @@ type socket struct {
 
 // openSocket opens a socket in the network namespace of the calling thread.
 func openSocket() (*socket, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
@@ -48,14 +51,16 @@ func (s *socket) setUp(fd int) (err error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	// Forcing needs CAP_NET_ADMIN, as changing routes does; a reader without it gets what the system's limit allows.
+	// Exceeding the system's limit needs CAP_NET_ADMIN, as changing routes does.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF,
+			receiveBuffer); err != nil {
 			return err
 		}
 	}
-	// Errors with words, answers without the request, dumps filtered in the kernel (Linux 4.20).
-	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK, unix.NETLINK_GET_STRICT_CHK} {
+	// Extended errors, answers without the request, dumps filtered in the kernel (Linux 4.20).
+	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK,
+		unix.NETLINK_GET_STRICT_CHK} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil {
 			return err
 		}
@@ -94,7 +99,7 @@ func (s *socket) receive() ([]byte, error) {
 	return s.buf[:n], err
 }
 
-// recv reads one datagram; one that does not fit is an error and not a shorter one.
+// recv reads one datagram. A truncated one is an error.
 func recv(fd int, buf []byte) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
@@ -117,7 +122,7 @@ type message struct {
 	body        []byte
 }
 
-// messages iterates over the messages of a datagram; a malformed rest ends it.
+// messages iterates over the messages of a datagram and stops at a malformed one.
 func messages(b []byte) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		for len(b) >= unix.NLMSG_HDRLEN {
@@ -138,17 +143,17 @@ func messages(b []byte) iter.Seq[message] {
 	}
 }
 
-// align rounds up to the four bytes on which messages and attributes begin.
+// align rounds up to the 4-byte boundary of messages and attributes.
 func align(n int) int { return (n + 3) &^ 3 }
 
-// batch collects requests that are sent as one datagram: the kernel carries them out in order, one after another, before send returns.
+// batch collects requests for one datagram. The kernel executes them in order before send returns.
 type batch struct {
 	bytes []byte
 	count int
 	last  int // where the last request begins
 }
 
-// begin starts a request; end finishes it. The sequence number is put in by exchange.
+// begin starts a request and end finishes it. exchange sets the sequence numbers.
 func (b *batch) begin(kind, flags uint16) {
 	b.last = len(b.bytes)
 	b.count++
@@ -164,19 +169,20 @@ func (b *batch) end() {
 
 func (b *batch) reset() { *b = batch{bytes: b.bytes[:0]} }
 
-// number gives the requests consecutive sequence numbers and asks for an acknowledgement of the last one only.
+// number assigns consecutive sequence numbers and requests an acknowledgement of the last request.
 func (b *batch) number(first uint32) {
 	at, seq := 0, first
 	for range b.count {
 		binary.NativeEndian.PutUint32(b.bytes[at+8:], seq)
 		at, seq = at+int(binary.NativeEndian.Uint32(b.bytes[at:])), seq+1
 	}
-	binary.NativeEndian.PutUint16(b.bytes[b.last+6:], binary.NativeEndian.Uint16(b.bytes[b.last+6:])|unix.NLM_F_ACK)
+	binary.NativeEndian.PutUint16(b.bytes[b.last+6:],
+		binary.NativeEndian.Uint16(b.bytes[b.last+6:])|unix.NLM_F_ACK)
 }
 
-// exchange sends a batch and calls failed for each request that the kernel refused, by its place in the batch. Refusals are always
-// reported and requests are carried out in order (netlink_rcv_skb in net/netlink/af_netlink.c), so that the answer to the last one tells
-// that all others without a refusal are done: one answer for a batch instead of one for each request.
+// exchange sends a batch and calls failed with the position of each refused request. The kernel
+// executes in order and always reports refusals (netlink_rcv_skb in net/netlink/af_netlink.c), so
+// one acknowledgement confirms all others of the batch.
 func (s *socket) exchange(b *batch, failed func(i int, err error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +218,8 @@ func (s *socket) exchange(b *batch, failed func(i int, err error)) error {
 
 var errInterrupted = errors.New("the table changed while it was read")
 
-// query sends one request and calls each for every answer: all of a dump, or the one of a lookup, until each returns false. The body is
-// valid during the call only.
+// query sends one request and calls each for every answer until it returns false. The body is valid
+// only during the call.
 func (s *socket) query(b *batch, each func(body []byte) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +258,7 @@ func (s *socket) query(b *batch, each func(body []byte) bool) error {
 	}
 }
 
-// Refusal is the kernel's no to a request.
+// Refusal is the kernel's error for a request.
 type Refusal struct {
 	Errno   syscall.Errno
 	Message string // the kernel's own words, where it has some
@@ -265,11 +271,12 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s (%s)", r.Errno, r.Message)
 }
 
-// Unwrap makes errors.Is work with the error numbers of package syscall.
+// Unwrap supports errors.Is with error numbers of package syscall.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
-// refusal decodes NLMSG_ERROR and the status of NLMSG_DONE: an error number, for an error the header of the request, and where the flag
-// says so attributes with a text (NLMSGERR_ATTR_MSG, linux/netlink.h). nil is an acknowledgement.
+// refusal decodes NLMSG_ERROR and the status of NLMSG_DONE: the error number, for an error the
+// request's header, and optional attributes with a text (NLMSGERR_ATTR_MSG, linux/netlink.h). nil
+// is an acknowledgement.
 func refusal(m message) error {
 	if len(m.body) < 4 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Forwarded is how many packets this machine has forwarded since it started, of both families (RFC 4293 ipSystemStatsHCOutForwDatagrams). What
-// the machine itself sends and receives is not among them.
+// Forwarded returns how many packets of both families this machine has forwarded since it started,
+// without those to and from itself (RFC 4293 ipSystemStatsHCOutForwDatagrams).
 func (d *Dataplane) Forwarded() (packets uint64, err error) {
 	err = inNamespace(d.namespace, func() error {
 		packets, err = forwarded("/proc/thread-self/net/snmp", "/proc/thread-self/net/snmp6")
@@ -22,7 +22,7 @@ func (d *Dataplane) Forwarded() (packets uint64, err error) {
 	return packets, nil
 }
 
-// forwarded adds up the counters of IPv4 and of IPv6, which a kernel may lack.
+// forwarded adds the counters of IPv4 and IPv6. A kernel may lack one family.
 func forwarded(snmp, snmp6 string) (uint64, error) {
 	text, err := os.ReadFile(snmp)
 	if err != nil {
@@ -48,7 +48,7 @@ func forwarded(snmp, snmp6 string) (uint64, error) {
 	return 0, errors.New("there is no Ip6OutForwDatagrams")
 }
 
-// columnOf finds a value in lines that come in pairs, names and values, each after the same first word.
+// columnOf finds a value in pairs of lines, names and values, that start with the same word.
 func columnOf(text, first, name string) (uint64, error) {
 	var names []string
 	for line := range strings.Lines(text) {

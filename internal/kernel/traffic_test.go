@@ -16,8 +16,10 @@ func TestForwardedCountsWhatIsForwarded(t *testing.T) {
 	far, err := l.Namespace("far")
 	check(t, err)
 	check(t, l.Veth(
-		netlab.End{Namespace: node, Device: "eth3", Addresses: []netip.Prefix{pfx("10.0.3.1/24"), pfx("fd00:3::1/64")}},
-		netlab.End{Namespace: far, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.3.2/24"), pfx("fd00:3::2/64")}}))
+		netlab.End{Namespace: node, Device: "eth3", Addresses: []netip.Prefix{pfx("10.0.3.1/24"),
+			pfx("fd00:3::1/64")}},
+		netlab.End{Namespace: far, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.3.2/24"),
+			pfx("fd00:3::2/64")}}))
 	check(t, node.Forward())
 	check(t, far.AddRoute(pfx("10.0.1.0/24"), addr("10.0.3.1"), "eth0"))
 	check(t, far.AddRoute(pfx("fd00:1::/64"), addr("fd00:3::1"), "eth0"))
@@ -28,7 +30,8 @@ func TestForwardedCountsWhatIsForwarded(t *testing.T) {
 		t.Helper()
 		before, err := d.Forwarded()
 		check(t, err)
-		f, err := far.StartFlow(netlab.FlowConfig{To: addr(to), Interval: 5 * time.Millisecond, Timeout: 10 * time.Second})
+		f, err := far.StartFlow(netlab.FlowConfig{To: addr(to), Interval: 5 * time.Millisecond,
+			Timeout: 10 * time.Second})
 		check(t, err)
 		time.Sleep(500 * time.Millisecond)
 		report := f.Stop()
@@ -40,7 +43,8 @@ func TestForwardedCountsWhatIsForwarded(t *testing.T) {
 		return report.Sent, int(after - before)
 	}
 	for _, to := range []string{"10.0.1.2", "fd00:1::2"} {
-		if sent, counted := count(to); counted < 2*sent || counted > 2*sent+10 { // a few neighbours' or multicast's
+		// a few neighbours' or multicast's
+		if sent, counted := count(to); counted < 2*sent || counted > 2*sent+10 {
 			t.Errorf("%s: %d packets sent and answered, %d counted", to, sent, counted)
 		}
 	}
@@ -50,7 +54,8 @@ func TestForwardedCountsWhatIsForwarded(t *testing.T) {
 }
 
 func TestForwardedReadsOldAndNewKernels(t *testing.T) {
-	const v4 = "Ip: Forwarding DefaultTTL InReceives ForwDatagrams InDelivers\nIp: 1 64 7 5 2\nIcmp: InMsgs\nIcmp: 3\n"
+	const v4 = "Ip: Forwarding DefaultTTL InReceives ForwDatagrams InDelivers\nIp: 1 64 7 5 " +
+		"2\nIcmp: InMsgs\nIcmp: 3\n"
 	for name, tc := range map[string]struct {
 		snmp, snmp6 string
 		want        uint64

@@ -14,7 +14,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Link reads one interface, by name or by index, as it is now.
+// Link returns the current state of an interface by name or index.
 func (d *Dataplane) Link(_ context.Context, nameOrIndex string) (route.Link, error) {
 	list, err := d.listInterfaces()
 	if err != nil {
@@ -28,19 +28,20 @@ func (d *Dataplane) Link(_ context.Context, nameOrIndex string) (route.Link, err
 	if err != nil {
 		return route.Link{}, fmt.Errorf("kernel: interface %s: %w", list[i].Name, err)
 	}
-	return route.Link{Interface: list[i], Identity: d.identity, AdminUp: link.Attrs().RawFlags&unix.IFF_UP != 0}, nil
+	return route.Link{Interface: list[i], Identity: d.identity,
+		AdminUp: link.Attrs().RawFlags&unix.IFF_UP != 0}, nil
 }
 
-// SetUp brings an interface up; one that is up stays so.
+// SetUp brings an interface up. It succeeds if the interface is up.
 func (d *Dataplane) SetUp(_ context.Context, index uint32) error {
 	return wrap(d.links.LinkSetUp(linkOf(index)), "set interface %d up", index)
 }
 
-// AddAddress gives an interface an address; one that it has already, with the same length, is no error.
+// AddAddress adds an address. It succeeds if the interface has it with the same length.
 func (d *Dataplane) AddAddress(_ context.Context, index uint32, a netip.Prefix) error {
 	err := d.links.AddrAdd(linkOf(index), addrOf(a))
 	if errors.Is(err, unix.EEXIST) {
-		// IPv6 says the same of an address that is there with another length.
+		// IPv6 returns the same error for the address with another length.
 		if has, lookErr := d.hasAddress(index, a); lookErr != nil || has {
 			err = lookErr
 		}
@@ -48,8 +49,9 @@ func (d *Dataplane) AddAddress(_ context.Context, index uint32, a netip.Prefix) 
 	return wrap(err, "add address %s to interface %d", a, index)
 }
 
-// RemoveAddress takes an address from an interface; one that is not there, with that length, is no error. With an IPv4 address the kernel
-// removes those that were added to its subnet later, unless net.ipv4.conf.*.promote_secondaries is set.
+// RemoveAddress removes an address. It succeeds if the interface does not have it with that length.
+// With an IPv4 address the kernel removes those added to its subnet later, unless
+// net.ipv4.conf.*.promote_secondaries is set.
 func (d *Dataplane) RemoveAddress(_ context.Context, index uint32, a netip.Prefix) error {
 	err := d.links.AddrDel(linkOf(index), addrOf(a))
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
@@ -60,7 +62,9 @@ func (d *Dataplane) RemoveAddress(_ context.Context, index uint32, a netip.Prefi
 
 func (d *Dataplane) hasAddress(index uint32, a netip.Prefix) (bool, error) {
 	list, err := d.listInterfaces()
-	return slices.ContainsFunc(list, func(i route.Interface) bool { return i.Index == index && slices.Contains(i.Addresses, a) }), err
+	return slices.ContainsFunc(list, func(i route.Interface) bool {
+		return i.Index == index && slices.Contains(i.Addresses, a)
+	}), err
 }
 
 func linkOf(index uint32) netlink.Link {
@@ -68,7 +72,8 @@ func linkOf(index uint32) netlink.Link {
 }
 
 func addrOf(a netip.Prefix) *netlink.Addr {
-	return &netlink.Addr{IPNet: &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}}
+	return &netlink.Addr{IPNet: &net.IPNet{IP: a.Addr().AsSlice(),
+		Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}}
 }
 
 func wrap(err error, format string, args ...any) error {

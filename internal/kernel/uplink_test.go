@@ -29,7 +29,8 @@ func TestLinkThatIsDownComesUp(t *testing.T) {
 	}
 }
 
-// Linux takes two lengths of one IPv4 address on an interface, and refuses the second one of IPv6 with the same words as a repetition.
+// Linux takes two lengths of one IPv4 address on an interface, and refuses the second one of IPv6
+// with the same words as a repetition.
 func TestAddressOfAnotherLength(t *testing.T) {
 	b := newBed(t)
 	l, err := b.Link(t.Context(), "eth1")
@@ -42,7 +43,9 @@ func TestAddressOfAnotherLength(t *testing.T) {
 	check(t, err)
 	addrs, err := b.ns.Handle().AddrList(link, netlink.FAMILY_V4)
 	check(t, err)
-	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == "10.0.1.1/25" }) {
+	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+		return a.IPNet.String() == "10.0.1.1/25"
+	}) {
 		t.Errorf("addresses %v", addrs)
 	}
 }

@@ -12,18 +12,20 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// watch collects the kernel's events. They are hints to look again, with two exceptions that no later look can replace: that an
-// interface was gone, down or without an address for a moment, and which foreign routes clash with ours.
+// watch collects the kernel's events. They are hints to list again, except for two facts that a
+// later list cannot show: an interface was gone, down or without an address for a moment; and which
+// foreign routes clash with ours.
 type watch struct {
 	socket   *socket
 	clashing func(entry) bool
 	links    chan struct{} // of size one: interfaces or addresses changed
 	routes   chan struct{} // of size one: routes that are not ours changed
 
-	mu     sync.Mutex       // guards the following, and reading from socket
-	known  map[uint32]*link // by index; nil: to be taken from the next list
-	rough  bool             // an event came while that list was made: it may have what was gone already
-	losses uint32           // counts those of routes, whichever interface they were over
+	mu    sync.Mutex       // guards the following, and reading from socket
+	known map[uint32]*link // by index; nil: to be taken from the next list
+	// an event came during the list, which may already lack what the event removed
+	rough  bool
+	losses uint32 // counts those of routes, whichever interface they were over
 	clash  map[clashKey]struct{}
 	listed bool // clash is complete
 	stale  bool // interfaces changed since they were listed
@@ -37,14 +39,14 @@ type clashKey struct {
 
 func (e entry) clashKey() clashKey { return clashKey{e.table, e.prefix, e.metric} }
 
-// link is an interface as the events have it.
+// link is an interface according to the events.
 type link struct {
-	life      uint32 // watch.losses when it lost its routes last
-	down      bool
-	addresses map[netip.Addr]struct{}
+	generation uint32 // watch.losses when it lost its routes last
+	down       bool
+	addresses  map[netip.Addr]struct{}
 }
 
-// newWatch subscribes, in the namespace of the calling thread, to what others than the socket writer change.
+// newWatch subscribes, in the namespace of the calling thread, to all changes but those of writer.
 func newWatch(writer uint32, clashing func(entry) bool) (*watch, error) {
 	s, err := openSocket()
 	if err != nil {
@@ -68,9 +70,11 @@ func (w *watch) subscribe(writer uint32) error {
 			return
 		}
 		for _, group := range []int{
-			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+			unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 		} {
-			if failed = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); failed != nil {
+			if failed = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP,
+				group); failed != nil {
 				return
 			}
 		}
@@ -81,22 +85,24 @@ func (w *watch) subscribe(writer uint32) error {
 	return failed
 }
 
-// ignore has the kernel drop events whose cause is the socket with that port, that is our own writes: a million of them would
+// ignore filters events caused by the socket with that port, our own: a million of them would
 // overrun the buffer and hide the others.
 func ignore(fd int, port uint32) error {
 	const portOffset = 12 // of nlmsg_pid in struct nlmsghdr
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portOffset},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, port)), Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+			K: binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, port)), Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
 	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 }
 
 func (w *watch) Close() { w.socket.Close() }
 
-// follow reads events as they come until ctx ends.
+// follow reads events until ctx ends.
 func (w *watch) follow(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { w.socket.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -108,12 +114,13 @@ func (w *watch) follow(ctx context.Context) error {
 	}
 }
 
-// drain reads what has come already. An event is in our buffer before the call that caused it returns, so this catches up.
+// drain reads the events received so far. An event is in our buffer before the call that caused it
+// returns.
 func (w *watch) drain() error {
 	return w.socket.raw.Control(func(fd uintptr) { w.readAll(int(fd)) })
 }
 
-// readAll returns how many datagrams or overruns there were.
+// readAll returns the number of datagrams and overruns.
 func (w *watch) readAll(fd int) (events int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +131,8 @@ func (w *watch) readAll(fd int) (events int) {
 			for m := range messages(w.socket.buf[:n]) {
 				w.note(m)
 			}
-		case unix.ENOBUFS, unix.EMSGSIZE: // events are missing: all lists are old; the socket goes on
+		case unix.ENOBUFS, unix.EMSGSIZE:
+			// events were lost: all lists are stale, the socket stays usable
 			w.listed = false
 			w.stale = true
 			w.known = nil
@@ -181,10 +189,10 @@ func (w *watch) noteLink(m message) {
 	l.down = down
 }
 
-// lose notes that the routes over l are gone.
+// lose records that the routes over l are gone.
 func (w *watch) lose(l *link) {
 	w.losses++
-	l.life = w.losses
+	l.generation = w.losses
 }
 
 func (w *watch) noteAddress(m message) {
@@ -196,8 +204,9 @@ func (w *watch) noteAddress(m message) {
 	family, index := m.body[0], binary.NativeEndian.Uint32(m.body[4:])
 	local := netip.Addr{}
 	for a := range attributes(m.body[unix.SizeofIfAddrmsg:]) {
-		// IFA_LOCAL is ours where both are there; IFA_ADDRESS is then the peer's.
-		if addr, ok := addressOf(family, a.value); ok && (a.kind == unix.IFA_LOCAL || a.kind == unix.IFA_ADDRESS && !local.IsValid()) {
+		// With both attributes IFA_LOCAL is our address and IFA_ADDRESS the peer's.
+		if addr, ok := addressOf(family, a.value); ok &&
+			(a.kind == unix.IFA_LOCAL || a.kind == unix.IFA_ADDRESS && !local.IsValid()) {
 			local = addr
 		}
 	}
@@ -234,9 +243,10 @@ func (w *watch) noteRoute(m message) {
 	signal(w.routes)
 }
 
-// setLives fills in the lives of the interfaces in list, which the events are about from now on if it is the first, or the first after events were
-// missed; where it is rough, the next one is. It returns the count of losses, none of the lives being greater.
-func (w *watch) setLives(list []route.Interface) (losses uint32) {
+// setGenerations sets the generations of the listed interfaces and returns the count of losses,
+// which bounds them. The list becomes the base of later events if it is the first, or the first
+// after lost events; a rough one only until the next.
+func (w *watch) setGenerations(list []route.Interface) (losses uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known == nil || w.rough {
@@ -244,13 +254,14 @@ func (w *watch) setLives(list []route.Interface) (losses uint32) {
 	}
 	for n := range list {
 		if l := w.known[list[n].Index]; l != nil {
-			list[n].Life = l.life
+			list[n].Life = l.generation
 		}
 	}
 	return w.losses
 }
 
-// know takes the interfaces and addresses in list for what there is. Any that was not known may have lost its routes since the list before.
+// know makes list the known interfaces and addresses. Any that was unknown may have lost its routes
+// since the previous list.
 func (w *watch) know(list []route.Interface) {
 	before := w.known
 	w.known = make(map[uint32]*link, len(list))

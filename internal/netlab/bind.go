@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind shows Source, a file or a directory, at Target, which must be there to be covered. Nobody else sees it.
+// Bind mounts Source, a file or a directory, on Target, which must exist, for one program.
 type Bind struct {
 	Source, Target string
 }
 
-// mountBinds needs a mount namespace that nobody else uses.
+// mountBinds mounts in the current mount namespace, which must not be shared.
 func mountBinds(binds []Bind) error {
 	if err := keepMounts(); err != nil {
 		return err
@@ -24,11 +24,12 @@ func mountBinds(binds []Bind) error {
 	return nil
 }
 
-// keepMounts makes the mounts of a new mount namespace its own, or the host would see what is mounted in it.
+// keepMounts makes the mounts of a new mount namespace private, so that the host does not see them.
 func keepMounts() error {
 	if err := unix.Mount("", "/", "none", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	unix.Unmount(runNetns, unix.MNT_DETACH) // its copy of the labs' names would keep the namespaces alive
+	// copies of the labs' names would keep the namespaces alive
+	unix.Unmount(runNetns, unix.MNT_DETACH)
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// BirdPrograms are the daemons of BIRD: of 1.6, which calico-node's BIRD is a fork of, or of 2.
+// BirdPrograms are BIRD's daemons: 1.6, of which calico-node's BIRD is a fork, or 2.
 type BirdPrograms struct {
 	Version     string
 	Bird, Bird6 string // one for each address family
@@ -22,10 +22,10 @@ type BirdPrograms struct {
 	Env         []string
 }
 
-// birdVersion is the line whose configuration language BirdConfig speaks; 2.x has another.
+// birdVersion is the version whose configuration language BirdConfig uses. 2.x differs.
 const birdVersion = "1.6."
 
-// FindBird takes BIRD from PATH where its version fits, or else unpacks Debian's package below dir.
+// FindBird returns the BIRD in PATH if its version fits, or unpacks Debian's package below dir.
 func FindBird(ctx context.Context, dir string) (BirdPrograms, error) {
 	if p, ok := installedBird(ctx); ok {
 		return p, nil
@@ -35,7 +35,8 @@ func FindBird(ctx context.Context, dir string) (BirdPrograms, error) {
 		return BirdPrograms{}, err
 	}
 	p := BirdPrograms{Version: pkg.Version, Env: pkg.Env()}
-	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6, "birdc": &p.Birdc} {
+	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6,
+		"birdc": &p.Birdc} {
 		if *path, err = pkg.Program(ctx, name); err != nil {
 			return BirdPrograms{}, err
 		}
@@ -43,7 +44,8 @@ func FindBird(ctx context.Context, dir string) (BirdPrograms, error) {
 	return p, nil
 }
 
-// FindBird2 unpacks Debian's package of BIRD 2 below dir: what routers run that are not Calico's. Its one daemon speaks both address families.
+// FindBird2 unpacks Debian's BIRD 2, for routers outside of Calico, below dir. One daemon has both
+// address families.
 func FindBird2(ctx context.Context, dir string) (BirdPrograms, error) {
 	pkg, err := Unpack(ctx, dir, "bird2", "2.")
 	if err != nil {
@@ -60,13 +62,15 @@ func FindBird2(ctx context.Context, dir string) (BirdPrograms, error) {
 }
 
 func installedBird(ctx context.Context) (p BirdPrograms, ok bool) {
-	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6, "birdc": &p.Birdc} {
+	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6,
+		"birdc": &p.Birdc} {
 		var err error
 		if *path, err = exec.LookPath(name); err != nil {
 			return BirdPrograms{}, false
 		}
 	}
-	out, err := exec.CommandContext(ctx, p.Bird, "--version").CombinedOutput() // "BIRD version 1.6.8"
+	// "BIRD version 1.6.8"
+	out, err := exec.CommandContext(ctx, p.Bird, "--version").CombinedOutput()
 	words := strings.Fields(string(out))
 	if err != nil || len(words) == 0 {
 		return BirdPrograms{}, false
@@ -75,7 +79,7 @@ func installedBird(ctx context.Context) (p BirdPrograms, ok bool) {
 	return p, strings.HasPrefix(p.Version, birdVersion)
 }
 
-// Bird is a running BIRD node of a lab.
+// Bird is a BIRD node of a lab.
 type Bird struct {
 	*Process
 	lab      *Lab
@@ -85,18 +89,23 @@ type Bird struct {
 	program  string
 }
 
-// StartBird starts BIRD as calico-node does, in restart recovery (-R), and waits until it answers. Name is unique in the lab.
-func (l *Lab) StartBird(ctx context.Context, programs BirdPrograms, n *Namespace, name string, c BirdConfig) (*Bird, error) {
+// StartBird starts BIRD as calico-node does, in restart recovery (-R), and waits until it answers.
+// The name is unique in the lab.
+func (l *Lab) StartBird(ctx context.Context, programs BirdPrograms, n *Namespace, name string,
+	c BirdConfig) (*Bird, error) {
 	program := programs.Bird
 	if c.Address.Is6() {
 		program = programs.Bird6
 	}
-	return l.startBird(ctx, &Bird{lab: l, programs: programs, name: name, ns: n, program: program}, c.String())
+	return l.startBird(ctx, &Bird{lab: l, programs: programs, name: name, ns: n, program: program},
+		c.String())
 }
 
-// StartBirdText is StartBird with a configuration in BIRD's own language, that of the programs' version.
-func (l *Lab) StartBirdText(ctx context.Context, programs BirdPrograms, n *Namespace, name, text string) (*Bird, error) {
-	return l.startBird(ctx, &Bird{lab: l, programs: programs, name: name, ns: n, program: programs.Bird}, text)
+// StartBirdText is StartBird with a configuration in the language of the programs' version.
+func (l *Lab) StartBirdText(ctx context.Context, programs BirdPrograms, n *Namespace, name,
+	text string) (*Bird, error) {
+	return l.startBird(ctx, &Bird{lab: l, programs: programs, name: name, ns: n,
+		program: programs.Bird}, text)
 }
 
 func (l *Lab) startBird(ctx context.Context, b *Bird, text string) (*Bird, error) {
@@ -116,12 +125,13 @@ func (b *Bird) write(text string) error {
 	return nil
 }
 
-// Restart starts BIRD again after it was stopped or killed, and waits until it answers.
+// Restart starts BIRD again and waits until it answers.
 func (b *Bird) Restart(ctx context.Context) (err error) {
 	os.Remove(b.Socket()) // of one that was killed
 	b.Process, err = b.lab.Start(Spec{
 		Name: b.name, Namespace: b.ns, Path: b.program, Env: b.programs.Env,
-		Args: []string{"-f", "-R", "-c", b.ConfigPath(), "-s", b.Socket(), "-P", filepath.Join(b.lab.dir, b.name+".pid")},
+		Args: []string{"-f", "-R", "-c", b.ConfigPath(), "-s", b.Socket(), "-P",
+			filepath.Join(b.lab.dir, b.name+".pid")},
 	})
 	if err != nil {
 		return err
@@ -138,7 +148,7 @@ func (b *Bird) ConfigPath() string { return filepath.Join(b.lab.dir, b.name+".co
 // Socket is the control socket, for `birdc -s`.
 func (b *Bird) Socket() string { return filepath.Join(b.lab.dir, b.name+".ctl") }
 
-// Reconfigure gives a running BIRD a new configuration, as confd does.
+// Reconfigure loads a new configuration into a running BIRD, as confd does.
 func (b *Bird) Reconfigure(ctx context.Context, c BirdConfig) error {
 	if err := b.write(c.String()); err != nil {
 		return err
@@ -174,8 +184,9 @@ func birdCommand(ctx context.Context, socket, command string) ([]string, error) 
 	return birdReply(in)
 }
 
-// birdReply reads one reply of BIRD's control protocol: lines of a four-digit code, "-" where more follow or " " at the last, and text;
-// a line with a leading space or "+" continues with the code before it. Codes from 8000 are errors.
+// birdReply reads a reply of BIRD's control protocol: lines of a four-digit code, "-" if more
+// follow or " " at the last, and text. A leading space or "+" continues the code before. Codes from
+// 8000 are errors.
 func birdReply(in *bufio.Scanner) (lines []string, err error) {
 	for in.Scan() {
 		line := in.Text()
@@ -210,7 +221,7 @@ type BirdProtocol struct {
 	Info       string // for BGP the session's state: "Established"
 }
 
-// Protocols asks for `show protocols`.
+// Protocols returns `show protocols`.
 func (b *Bird) Protocols(ctx context.Context) ([]BirdProtocol, error) {
 	lines, err := b.Command(ctx, "show protocols")
 	if err != nil {
@@ -225,7 +236,8 @@ func parseProtocols(lines []string) (found []BirdProtocol) {
 		if len(words) < 5 || words[0] == "name" {
 			continue
 		}
-		found = append(found, BirdProtocol{Name: words[0], Kind: words[1], State: words[3], Since: words[4], Info: strings.Join(words[5:], " ")})
+		found = append(found, BirdProtocol{Name: words[0], Kind: words[1], State: words[3],
+			Since: words[4], Info: strings.Join(words[5:], " ")})
 	}
 	return found
 }
@@ -251,7 +263,8 @@ func (b *Bird) AwaitEstablished(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("netlab: %s: not established: %s: %w", b.name, strings.Join(down, ", "), context.Cause(ctx))
+			return fmt.Errorf("netlab: %s: not established: %s: %w", b.name,
+				strings.Join(down, ", "), context.Cause(ctx))
 		}
 	}
 }
@@ -267,7 +280,8 @@ type BirdRoute struct {
 	ASPath    string     // BGP.as_path
 }
 
-// Routes asks for `show route all` with a selection such as "protocol Mesh_10_0_0_2" or "for 10.1.0.0/26"; "" shows all.
+// Routes returns `show route all` for a selection such as "protocol Mesh_10_0_0_2" or "for
+// 10.1.0.0/26"; "" selects all.
 func (b *Bird) Routes(ctx context.Context, selection string) ([]BirdRoute, error) {
 	lines, err := b.Command(ctx, strings.TrimSpace("show route all "+selection))
 	if err != nil {
@@ -276,12 +290,14 @@ func (b *Bird) Routes(ctx context.Context, selection string) ([]BirdRoute, error
 	return parseRoutes(lines), nil
 }
 
-// parseRoutes reads what birdc prints: for each route a line "PREFIX via ADDRESS on IFACE [PROTOCOL TIME] * (PREFERENCE…)", whose
-// prefix is blank for further routes of the same prefix, and lines with attributes.
+// parseRoutes parses birdc's output: for each route a line "PREFIX via ADDRESS on IFACE [PROTOCOL
+// TIME] * (PREFERENCE…)", with a blank prefix for further routes of the same prefix, and lines with
+// attributes.
 func parseRoutes(lines []string) (found []BirdRoute) {
 	var prefix netip.Prefix
 	for _, line := range lines {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && strings.HasPrefix(name, "BGP.") && len(found) > 0 {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok &&
+			strings.HasPrefix(name, "BGP.") && len(found) > 0 {
 			last := &found[len(found)-1]
 			switch name {
 			case "BGP.next_hop":
@@ -307,7 +323,8 @@ func parseRoutes(lines []string) (found []BirdRoute) {
 		if len(words) == 0 {
 			continue
 		}
-		found = append(found, BirdRoute{Prefix: prefix, Protocol: words[0], Best: strings.HasPrefix(strings.TrimSpace(flags), "*")})
+		found = append(found, BirdRoute{Prefix: prefix, Protocol: words[0],
+			Best: strings.HasPrefix(strings.TrimSpace(flags), "*")})
 	}
 	return found
 }

@@ -7,31 +7,35 @@ import (
 	"time"
 )
 
-// BirdConfig is a BIRD 1.6 node that behaves as calico-node's BIRD (a fork of 1.6.8) does, for one address family: bird for IPv4, bird6
-// for IPv6.
+// BirdConfig is the configuration of a BIRD 1.6 node like calico-node's BIRD (a fork of 1.6.8), for
+// one address family: bird for IPv4, bird6 for IPv6.
 type BirdConfig struct {
 	RouterID netip.Addr // IPv4 also for bird6
-	Address  netip.Addr // the node's; source of all sessions and NEXT_HOP of what it originates. Its family is the node's
-	AS       uint32
-	Port     uint16 // listening; 0: 179
+	// the node's address: source of all sessions, and NEXT_HOP of its own routes. Its family is the
+	// node's
+	Address netip.Addr
+	AS      uint32
+	Port    uint16 // listening; 0: 179
 
-	Blocks   []netip.Prefix // own, with confirmed affinity: a blackhole each, but not for single addresses
-	Services []netip.Prefix // addresses of services that the node announces: no route into the kernel leads there, or inside a range of them
+	// own blocks with a confirmed affinity, each a blackhole unless it is a single address
+	Blocks []netip.Prefix
+	// announced addresses of services, without routes in the kernel to them or inside their ranges
+	Services []netip.Prefix
 	Pools    []BirdPool
 	Peers    []BirdPeer
 	Cluster  netip.Addr // cluster id where this node is a route reflector; zero: it is not
 
-	// Extra is added in BIRD's own language: protocols that no Calico node has, such as those of a router outside.
+	// Extra is text in BIRD's own language, such as protocols of routers outside of Calico.
 	Extra string
 }
 
-// BirdPool is an IP pool; what lies in one is announced, unless the pool says no.
+// BirdPool is an IP pool. Routes inside it are announced unless the pool disables that.
 type BirdPool struct {
 	Prefix           netip.Prefix
 	DisableBGPExport bool
 }
 
-// BirdPeer is one session.
+// BirdPeer is a session.
 type BirdPeer struct {
 	Name        string // as confd names protocols: "Mesh_10_0_0_2"; letters, digits and underscores
 	Address     netip.Addr
@@ -44,24 +48,25 @@ type BirdPeer struct {
 	HoldTime    time.Duration // that we offer; 0: BIRD's 240 s, which no Calico resource changes
 }
 
-// MeshPeer is a node-to-node mesh session between two addresses: passive where the peer's address is the greater string, which is not
-// the greater number.
+// MeshPeer is a mesh session between two addresses. It is passive if the peer's address is the
+// greater string (not number).
 func MeshPeer(self, peer netip.Addr, as uint32) BirdPeer {
-	return BirdPeer{Name: "Mesh_" + birdName(peer), Address: peer, AS: as, Passive: peer.String() > self.String()}
+	return BirdPeer{Name: "Mesh_" + birdName(peer), Address: peer, AS: as,
+		Passive: peer.String() > self.String()}
 }
 
-// birdName makes an address part of a protocol's name.
+// birdName converts an address to a part of a protocol's name.
 func birdName(a netip.Addr) string {
 	return strings.NewReplacer(".", "_", ":", "_").Replace(a.String())
 }
 
-// Calico ≥ 3.32 maps a route's metric to LOCAL_PREF, lower is better to higher is better, and back.
+// Calico ≥ 3.32 maps a route's metric (lower is better) to LOCAL_PREF (higher is better) and back.
 const (
 	birdTopPreference  = 2147483647
 	birdNormalPriority = 1024
 )
 
-// String is the text for `bird -c`.
+// String returns the configuration file.
 func (c BirdConfig) String() string {
 	w := &birdWriter{}
 	c.writeGlobal(w)
@@ -76,7 +81,9 @@ func (c BirdConfig) String() string {
 
 type birdWriter struct{ strings.Builder }
 
-func (w *birdWriter) line(format string, args ...any) { fmt.Fprintf(&w.Builder, format+"\n", args...) }
+func (w *birdWriter) line(format string, args ...any) {
+	fmt.Fprintf(&w.Builder, format+"\n", args...)
+}
 
 func (c BirdConfig) writeGlobal(w *birdWriter) {
 	w.line("log stderr all;")
@@ -111,7 +118,7 @@ func (c BirdConfig) writeProtocols(w *birdWriter) {
 }
 
 func (c BirdConfig) writeFilters(w *birdWriter) {
-	// What came by BGP gets the metric that its LOCAL_PREF stands for; a peer that sends 100 loses to everybody.
+	// A BGP route gets the metric of its LOCAL_PREF. LOCAL_PREF 100 loses to all others.
 	w.line("filter to_kernel {")
 	w.line("  if source = RTS_BGP then krt_metric = %d - bgp_local_pref;", birdTopPreference)
 	w.line("  if source = RTS_DEVICE then reject;")
@@ -123,7 +130,8 @@ func (c BirdConfig) writeFilters(w *birdWriter) {
 	w.line("function set_preference() {")
 	w.line("  if source != RTS_BGP then {")
 	w.line("    bgp_local_pref = %d;", birdTopPreference-birdNormalPriority)
-	w.line("    if defined(krt_metric) then { if krt_metric > 0 then bgp_local_pref = %d - krt_metric; }", birdTopPreference)
+	w.line("    if defined(krt_metric) then { if krt_metric > 0 then bgp_local_pref = %d - "+
+		"krt_metric; }", birdTopPreference)
 	w.line("  }")
 	w.line("}")
 	w.line("filter to_peers {")
@@ -134,9 +142,11 @@ func (c BirdConfig) writeFilters(w *birdWriter) {
 		}
 	}
 	for _, b := range c.Blocks {
-		// The block itself, and of what is inside only what shall beat a local workload elsewhere (a better metric than normal).
+		// The block itself, and inside it only what must win over a local workload elsewhere (a
+		// better metric than normal).
 		w.line("  if net = %s then accept;", b)
-		w.line("  if net ~ [ %s ] then { if bgp_local_pref > %d then accept; reject; }", within(b), birdTopPreference-birdNormalPriority)
+		w.line("  if net ~ [ %s ] then { if bgp_local_pref > %d then accept; reject; }", within(b),
+			birdTopPreference-birdNormalPriority)
 	}
 	for _, s := range c.Services {
 		w.line("  if net ~ [ %s ] then accept;", within(s))
@@ -150,7 +160,7 @@ func (c BirdConfig) writeFilters(w *birdWriter) {
 	w.line("}")
 }
 
-// within is BIRD's pattern for a prefix and all inside it.
+// within returns BIRD's pattern for a prefix and everything inside it.
 func within(p netip.Prefix) string {
 	return fmt.Sprintf("%s{%d,%d}", p, p.Bits(), p.Addr().BitLen())
 }

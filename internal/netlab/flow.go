@@ -38,13 +38,14 @@ type Flow struct {
 	duplicate int
 }
 
-// Report is what became of a flow's packets: Sent = Received + Lost + Pending.
+// Report counts a flow's packets: Sent = Received + Lost + Pending.
 type Report struct {
 	Sent, Received, Lost int
-	Pending              int // sent less than the time-out ago and not answered yet; 0 in the report of Stop
-	Duplicates           int // answers to what had been answered
-	Outages              []Outage
-	RTT                  time.Duration // mean of those received
+	// sent within the time-out and not answered yet; 0 in the report of Stop
+	Pending    int
+	Duplicates int // answers to what had been answered
+	Outages    []Outage
+	RTT        time.Duration // mean of those received
 }
 
 // Outage is a run of consecutive lost packets.
@@ -58,7 +59,8 @@ func (r Report) String() string {
 	return fmt.Sprintf("%d sent, %d received, %d lost", r.Sent, r.Received, r.Lost)
 }
 
-// StartFlow sends packets until Stop. A request that the kernel refuses to send, for want of a route, counts as sent and lost.
+// StartFlow sends packets until Stop. A request that the kernel refuses for lack of a route counts
+// as sent and lost.
 func (n *Namespace) StartFlow(c FlowConfig) (*Flow, error) {
 	if c.Interval <= 0 {
 		c.Interval = 10 * time.Millisecond
@@ -99,8 +101,8 @@ func listenEcho(c FlowConfig) (*net.IPConn, error) {
 	return conn, nil
 }
 
-// roomy gives a socket room for seconds of packets: on a busy machine the reader may come late, and what the socket drops then would be taken
-// for lost on the way. The requests of other flows to this namespace, which it gets too, take no room.
+// roomy enlarges a socket's buffer to seconds of packets: on a busy machine the reader may be late,
+// and dropped answers would count as lost. It filters the requests of other flows.
 func roomy(conn *net.IPConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -110,7 +112,8 @@ func roomy(conn *net.IPConn) error {
 	err = raw.Control(func(fd uintptr) {
 		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
 		if failed == nil && conn.LocalAddr().(*net.IPAddr).IP.To4() != nil {
-			const icmpFilter = 1 // ICMP_FILTER (linux/icmp.h): a bit for each type that is not let through
+			// ICMP_FILTER (linux/icmp.h): a bit for each blocked type
+			const icmpFilter = 1
 			failed = unix.SetsockoptInt(int(fd), unix.SOL_RAW, icmpFilter, 1<<echoRequest4)
 		}
 	})
@@ -127,7 +130,8 @@ func (f *Flow) send() {
 		f.sent = append(f.sent, time.Now())
 		f.rtt = append(f.rtt, 0)
 		f.mu.Unlock()
-		f.conn.WriteToIP(f.request(uint64(seq)), to) // an error means no answer, which is what gets counted
+		// an error means no answer, which is counted
+		f.conn.WriteToIP(f.request(uint64(seq)), to)
 		select {
 		case <-tick.C:
 		case <-f.stop:
@@ -164,7 +168,8 @@ func (f *Flow) answered(b []byte) (seq uint64, ok bool) {
 	if f.config.To.Is6() {
 		want = echoReply6
 	}
-	if len(b) < echoSize || b[0] != want || binary.BigEndian.Uint16(b[4:]) != f.id || binary.BigEndian.Uint64(b[8:]) != f.mark {
+	if len(b) < echoSize || b[0] != want || binary.BigEndian.Uint16(b[4:]) != f.id ||
+		binary.BigEndian.Uint64(b[8:]) != f.mark {
 		return 0, false
 	}
 	return binary.BigEndian.Uint64(b[16:]), true
@@ -190,7 +195,8 @@ func (f *Flow) receive() {
 			return
 		}
 		if err != nil {
-			continue // an ICMP error that the kernel reports on the socket: the request stays unanswered
+			// an ICMP error on the socket: the request stays unanswered
+			continue
 		}
 		now := time.Now()
 		if seq, ok := f.answered(buf[:n]); ok {
@@ -211,7 +217,7 @@ func (f *Flow) count(seq uint64, now time.Time) {
 	}
 }
 
-// Report says how the flow stands now.
+// Report returns the current counts.
 func (f *Flow) Report() Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +249,8 @@ func (f *Flow) Report() Report {
 	return r
 }
 
-// Stop ends sending, waits for what is still under way, at most for the time-out, and returns the final report. It is called once.
+// Stop stops sending, waits for outstanding answers until the time-out, and returns the final
+// report. Call it once.
 func (f *Flow) Stop() Report {
 	close(f.stop)
 	f.sender.Wait() // it may be about to send one more
@@ -261,7 +268,8 @@ func (f *Flow) end() {
 	f.receiver.Wait()
 }
 
-// Ping sends a request every 50 ms until one is answered, and returns that one's round trip; an error when ctx ends before.
+// Ping sends a request every 50 ms until one is answered, and returns its round-trip time. It
+// returns an error when ctx ends before.
 func (n *Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, error) {
 	f, err := n.StartFlow(FlowConfig{To: to, Interval: 50 * time.Millisecond, Timeout: time.Hour})
 	if err != nil {
@@ -278,7 +286,8 @@ func (n *Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, err
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("netlab: no answer from %s to %s: %w", to, n.Name(), context.Cause(ctx))
+			return 0, fmt.Errorf("netlab: no answer from %s to %s: %w", to, n.Name(),
+				context.Cause(ctx))
 		}
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestStoppedFlowKnowsItsLastPacket stops flows at moments when a packet is about to be sent: also that one's answer is waited for.
+// TestStoppedFlowKnowsItsLastPacket stops flows at moments when a packet is about to be sent: also
+// that one's answer is waited for.
 func TestStoppedFlowKnowsItsLastPacket(t *testing.T) {
 	l := newLab(t)
 	a, _, _ := line(t, l)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// FRRPrograms are the daemons of FRR that a router needs for BGP.
+// FRRPrograms are FRR's daemons for a BGP router.
 type FRRPrograms struct {
 	Version     string
 	Zebra, Bgpd string
@@ -23,15 +23,16 @@ type FRRPrograms struct {
 	Env         []string
 }
 
-// FindFRR unpacks Debian's package below dir. One that is installed is not used: its daemons insist on directories that belong to the
-// user "frr", and may be running.
+// FindFRR unpacks Debian's package below dir. It ignores an installed FRR, whose daemons need
+// directories of the user "frr" and may be running.
 func FindFRR(ctx context.Context, dir string) (FRRPrograms, error) {
 	pkg, err := Unpack(ctx, dir, "frr", "")
 	if err != nil {
 		return FRRPrograms{}, err
 	}
 	p := FRRPrograms{Version: pkg.Version, Env: pkg.Env()}
-	for name, path := range map[string]*string{"zebra": &p.Zebra, "bgpd": &p.Bgpd, "vtysh": &p.Vtysh} {
+	for name, path := range map[string]*string{"zebra": &p.Zebra, "bgpd": &p.Bgpd,
+		"vtysh": &p.Vtysh} {
 		if *path, err = pkg.Program(ctx, name); err != nil {
 			return FRRPrograms{}, err
 		}
@@ -39,11 +40,12 @@ func FindFRR(ctx context.Context, dir string) (FRRPrograms, error) {
 	return p, nil
 }
 
-// FRRConfig is what each daemon reads, in FRR's own language: routers do not all look the same, unlike calico-node's BIRD.
+// FRRConfig is the configuration of each daemon in FRR's own language, since routers differ.
 type FRRConfig struct {
 	BGP   string // bgpd.conf
 	Zebra string // zebra.conf; "" will do
-	// Keep is for how long a zebra that starts leaves routes of the run before in the kernel, for bgpd to bring them again; 0: not at all.
+	// Keep is how long a starting zebra leaves the previous run's routes in the kernel for bgpd to
+	// renew; 0: not at all.
 	Keep time.Duration
 }
 
@@ -57,8 +59,10 @@ type FRR struct {
 	zebra, bgpd *Process
 }
 
-// StartFRR starts zebra and bgpd in a namespace and waits until both answer. Name is unique in the lab.
-func (l *Lab) StartFRR(ctx context.Context, programs FRRPrograms, n *Namespace, name string, c FRRConfig) (*FRR, error) {
+// StartFRR starts zebra and bgpd in a namespace and waits until both answer. The name is unique in
+// the lab.
+func (l *Lab) StartFRR(ctx context.Context, programs FRRPrograms, n *Namespace, name string,
+	c FRRConfig) (*FRR, error) {
 	f := &FRR{lab: l, programs: programs, name: name, ns: n, keep: c.Keep}
 	if err := f.write(c); err != nil {
 		return nil, fmt.Errorf("netlab: %w", err)
@@ -69,7 +73,7 @@ func (l *Lab) StartFRR(ctx context.Context, programs FRRPrograms, n *Namespace, 
 	return f, nil
 }
 
-// frrGroup is compiled into FRR: its daemons end at once where this group does not exist or their user is not a member.
+// frrGroup is compiled into FRR: its daemons exit unless this group exists with their user.
 const frrGroup = "frrvty:x:65533:root\n"
 
 func (f *FRR) write(c FRRConfig) error {
@@ -81,7 +85,8 @@ func (f *FRR) write(c FRRConfig) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(f.path("group"), append(bytes.TrimRight(groups, "\n"), "\n"+frrGroup...), 0o644),
+		os.WriteFile(f.path("group"), append(bytes.TrimRight(groups, "\n"), "\n"+frrGroup...),
+			0o644),
 		os.WriteFile(f.path("bgpd.conf"), []byte(c.BGP), 0o600),
 		os.WriteFile(f.path("zebra.conf"), []byte(c.Zebra), 0o600))
 }
@@ -89,7 +94,7 @@ func (f *FRR) write(c FRRConfig) error {
 func (f *FRR) dir() string             { return filepath.Join(f.lab.dir, f.name) }
 func (f *FRR) path(name string) string { return filepath.Join(f.dir(), name) }
 
-// Restart starts both daemons after they were stopped or killed, and waits until they answer.
+// Restart starts both daemons again and waits until they answer.
 func (f *FRR) Restart(ctx context.Context) (err error) {
 	var keep []string
 	if f.keep > 0 {
@@ -108,7 +113,8 @@ func (f *FRR) start(ctx context.Context, daemon, program string, more ...string)
 	p, err := f.lab.Start(Spec{
 		Name: f.name + "-" + daemon, Namespace: f.ns, Path: program, Env: f.programs.Env,
 		Binds: []Bind{{Source: f.path("group"), Target: "/etc/group"}},
-		Args: append([]string{"-u", "root", "-g", "root", "-P", "0", "-f", f.path(daemon + ".conf"), "-i", f.path(daemon + ".pid"),
+		Args: append([]string{"-u", "root", "-g", "root", "-P", "0", "-f", f.path(daemon + ".conf"),
+			"-i", f.path(daemon + ".pid"),
 			"-z", f.path("zserv.api"), "--vty_socket", f.dir(), "--log", "stdout"}, more...),
 	})
 	if err != nil {
@@ -120,26 +126,29 @@ func (f *FRR) start(ctx context.Context, daemon, program string, more ...string)
 	})
 }
 
-// Stop ends both daemons: bgpd says goodbye to its peers, and zebra takes BGP's routes out of the kernel.
+// Stop ends both daemons: bgpd sends a NOTIFICATION, and zebra removes BGP's routes from the
+// kernel.
 func (f *FRR) Stop() error { return errors.Join(f.bgpd.Stop(), f.zebra.Stop()) }
 
-// Kill ends both daemons without a last word; the routes stay in the kernel.
-func (f *FRR) Kill() error { return errors.Join(f.zebra.Kill(), f.bgpd.Kill()) } // zebra first, or it would see bgpd go
+// Kill kills both daemons; the routes stay in the kernel. zebra is first, or it would see bgpd end.
+func (f *FRR) Kill() error { return errors.Join(f.zebra.Kill(), f.bgpd.Kill()) }
 
 // Signal sends a signal to both daemons.
-func (f *FRR) Signal(s syscall.Signal) error { return errors.Join(f.bgpd.Signal(s), f.zebra.Signal(s)) }
+func (f *FRR) Signal(s syscall.Signal) error {
+	return errors.Join(f.bgpd.Signal(s), f.zebra.Signal(s))
+}
 
-// Command runs lines of bgpd's command line, one after the other, and returns what they printed.
+// Command runs lines of bgpd's command line and returns their output.
 func (f *FRR) Command(ctx context.Context, lines ...string) (string, error) {
 	return f.command(ctx, "bgpd", lines)
 }
 
-// Zebra is Command for zebra: "show ip route".
+// Zebra runs lines of zebra's command line, such as "show ip route".
 func (f *FRR) Zebra(ctx context.Context, lines ...string) (string, error) {
 	return f.command(ctx, "zebra", lines)
 }
 
-// Configure changes bgpd's configuration as if the lines were typed after "configure terminal".
+// Configure runs lines in bgpd's "configure terminal".
 func (f *FRR) Configure(ctx context.Context, lines ...string) error {
 	_, err := f.Command(ctx, append([]string{"configure terminal"}, lines...)...)
 	return err
@@ -153,8 +162,8 @@ func (f *FRR) command(ctx context.Context, daemon string, lines []string) (strin
 	return out, nil
 }
 
-// frrCommand speaks what vtysh speaks to a daemon (vtysh/vtysh.c, vtysh_client_run): a line ends with a zero byte, a reply with three of
-// them and the status. vtysh itself would ask PAM who we are.
+// frrCommand implements vtysh's protocol (vtysh/vtysh.c, vtysh_client_run): a line ends with a zero
+// byte, a reply with three and the status. vtysh itself would authenticate us by PAM.
 func frrCommand(ctx context.Context, socket string, lines ...string) (string, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -184,7 +193,7 @@ func frrCommand(ctx context.Context, socket string, lines ...string) (string, er
 // CMD_SUCCESS and CMD_SUCCESS_DAEMON, lib/command.h.
 const frrSuccess, frrSuccessDaemon = 0, 10
 
-// frrReply reads up to three zero bytes and the status behind them.
+// frrReply reads up to three zero bytes and the status after them.
 func frrReply(in *bufio.Reader) (text string, status byte, err error) {
 	var b bytes.Buffer
 	for {
@@ -200,7 +209,7 @@ func frrReply(in *bufio.Reader) (text string, status byte, err error) {
 	}
 }
 
-// Sessions are the states of the BGP sessions by peer address: "Established".
+// Sessions returns the states of the BGP sessions by peer address, such as "Established".
 func (f *FRR) Sessions(ctx context.Context) (map[string]string, error) {
 	out, err := f.Command(ctx, "show bgp summary json")
 	if err != nil {
@@ -213,7 +222,7 @@ func (f *FRR) Sessions(ctx context.Context) (map[string]string, error) {
 	return states, nil
 }
 
-// parseFRRSummary joins the address families: a session that carries two is listed in both.
+// parseFRRSummary merges the address families, as a session may carry both.
 func parseFRRSummary(text string) (map[string]string, error) {
 	var families map[string]struct {
 		Peers map[string]struct {
@@ -248,7 +257,7 @@ func (f *FRR) AwaitEstablished(ctx context.Context) error {
 	})
 }
 
-// FRRPath is one path that bgpd has of a prefix.
+// FRRPath is bgpd's path of a prefix.
 type FRRPath struct {
 	Prefix   string
 	Peer     string // whose it is
@@ -256,12 +265,13 @@ type FRRPath struct {
 	ASPath   string
 }
 
-// String is a path on one line: "10.1.0.0/26 via 10.0.0.2 64512".
+// String returns the path on one line: "10.1.0.0/26 via 10.0.0.2 64512".
 func (p FRRPath) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%s via %s %s", p.Prefix, strings.Join(p.NextHops, " "), p.ASPath))
+	return strings.TrimSpace(fmt.Sprintf("%s via %s %s", p.Prefix, strings.Join(p.NextHops, " "),
+		p.ASPath))
 }
 
-// Paths are all unicast paths of a family, "ipv4" or "ipv6", in no order.
+// Paths returns all unicast paths of a family, "ipv4" or "ipv6", unordered.
 func (f *FRR) Paths(ctx context.Context, family string) (all []FRRPath, err error) {
 	out, err := f.Command(ctx, "show bgp "+family+" unicast json")
 	if err != nil {

@@ -20,7 +20,8 @@ func frr(t *testing.T) FRRPrograms {
 	return p
 }
 
-// TestFRRSpeaksWithBIRDAndFillsTheKernel has a router of FRR and one of BIRD that tell each other a prefix by eBGP.
+// TestFRRSpeaksWithBIRDAndFillsTheKernel has a router of FRR and one of BIRD that tell each other a
+// prefix by eBGP.
 func TestFRRSpeaksWithBIRDAndFillsTheKernel(t *testing.T) {
 	l := newLab(t)
 	programs := frr(t)
@@ -57,8 +58,10 @@ router bgp 65001
 		t.Errorf("zebra shows %s, %v", out, err)
 	}
 
-	check(t, f.Configure(ctx, "router bgp 65001", "address-family ipv4 unicast", "network 172.16.0.0/24"))
-	if out, err := f.Command(ctx, "show bgp ipv4 unicast 172.16.0.0/24"); err != nil || !strings.Contains(out, "172.16.0.0/24") {
+	check(t, f.Configure(ctx, "router bgp 65001", "address-family ipv4 unicast",
+		"network 172.16.0.0/24"))
+	if out, err := f.Command(ctx, "show bgp ipv4 unicast 172.16.0.0/24"); err != nil ||
+		!strings.Contains(out, "172.16.0.0/24") {
 		t.Errorf("after configuring it: %s, %v", out, err)
 	}
 	if err := f.Configure(ctx, "router nonsense"); err == nil {
@@ -75,7 +78,8 @@ router bgp 65001
 	waitFor(t, func() bool { return !kernelHas("10.1.0.0/26") })
 }
 
-// TestBird2SpeaksWithFRR has the router's BIRD on one side; its configuration is text, in the language of BIRD 2.
+// TestBird2SpeaksWithFRR has the router's BIRD on one side; its configuration is text, in the
+// language of BIRD 2.
 func TestBird2SpeaksWithFRR(t *testing.T) {
 	l := newLab(t)
 	programs := frr(t)
@@ -115,14 +119,18 @@ router bgp 65001
 	check(t, f.AwaitEstablished(ctx))
 	check(t, router.AwaitEstablished(ctx))
 	waitFor(t, func() bool {
-		routes, err := router.Routes(ctx, "for 172.17.0.0/24") // BIRD 2 calls it an error that there is none yet
-		return err == nil && len(routes) == 1 && routes[0].NextHop == addr("10.0.0.1") && routes[0].ASPath == "65001"
+		// BIRD 2 calls it an error that there is none yet
+		routes, err := router.Routes(ctx, "for 172.17.0.0/24")
+		return err == nil && len(routes) == 1 && routes[0].NextHop == addr("10.0.0.1") &&
+			routes[0].ASPath == "65001"
 	})
 }
 
 func TestFRRSummaryJoinsFamilies(t *testing.T) {
-	states, err := parseFRRSummary(`{"ipv4Unicast":{"peers":{"10.0.0.2":{"state":"Active"}}},"ipv6Unicast":{"peers":{"fd00::2":{"state":"Established"}}}}`)
-	if err != nil || len(states) != 2 || states["10.0.0.2"] != "Active" || states["fd00::2"] != "Established" {
+	states, err := parseFRRSummary(
+		`{"ipv4Unicast":{"peers":{"10.0.0.2":{"state":"Active"}}},"ipv6Unicast":{"peers":{"fd00::2":{"state":"Established"}}}}`)
+	if err != nil || len(states) != 2 || states["10.0.0.2"] != "Active" ||
+		states["fd00::2"] != "Established" {
 		t.Errorf("got %v, %v", states, err)
 	}
 	if _, err := parseFRRSummary("% BGP instance not found"); err == nil {
@@ -151,7 +159,8 @@ func TestBindIsSeenByItsProcessOnly(t *testing.T) {
 	own := l.Dir() + "/group"
 	check(t, os.WriteFile(own, []byte("mine\n"), 0o600))
 	before := must[[]byte](t)(os.ReadFile("/etc/group"))
-	p, err := l.Start(Spec{Name: "cat", Path: "cat", Args: []string{"/etc/group"}, Binds: []Bind{{Source: own, Target: "/etc/group"}}})
+	p, err := l.Start(Spec{Name: "cat", Path: "cat", Args: []string{"/etc/group"},
+		Binds: []Bind{{Source: own, Target: "/etc/group"}}})
 	check(t, err)
 	<-p.Done()
 	if log := must[[]byte](t)(os.ReadFile(p.LogPath())); string(log) != "mine\n" {

@@ -11,27 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// longestGap is far above the 0.1 ms that a replacement takes, and far below what it takes to be told by BGP of one thing after another.
+// longestGap is far above the 0.1 ms of a replacement, and far below the time between two BGP
+// changes.
 const longestGap = 5 * time.Millisecond
 
-// gapSlack is how long a packet may be on its way to a gap, or what tells us of that on its way to us.
+// gapSlack bounds the time of a packet towards a gap, and of the kernel's event towards us.
 const gapSlack = 10 * time.Millisecond
 
-// Gap is a time in which the kernel of a node with BIRD had no route for a prefix. BIRD 1.6 replaces one by taking it away and putting the new one, some
-// 0.1 ms later (sysdep/linux/netlink.c, krt_replace_rte), also where nothing but an attribute of BGP's changed.
+// Gap is a time without a route for a prefix in the kernel of a node with BIRD. BIRD 1.6 replaces a
+// route by a delete and, some 0.1 ms later, an add (sysdep/linux/netlink.c, krt_replace_rte), even
+// if only a BGP attribute changed.
 type Gap struct {
 	Prefix   netip.Prefix
 	From, To time.Time
 }
 
-// GapWatch notes gaps until it is stopped.
+// GapWatch records gaps until it is stopped.
 type GapWatch struct {
 	done chan struct{}
 	wg   sync.WaitGroup
 	gaps []Gap
 }
 
-// WatchGaps notes the gaps of BIRD's routes in the namespace. One that lasts longer than 5 ms is no replacement and none of them.
+// WatchGaps records the gaps of BIRD's routes in the namespace. One longer than 5 ms is not a
+// replacement and is ignored.
 func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
 	w := &GapWatch{done: make(chan struct{})}
 	updates, fd := make(chan netlink.RouteUpdate), n.FD()
@@ -41,7 +44,8 @@ func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
 			select {
 			case <-w.done:
 			default: // no gap is noted from here on
-				log.Warn("the routes of BIRD's kernel are not watched any more", "namespace", n.Name(), "err", err)
+				log.Warn("the routes of BIRD's kernel are not watched any more", "namespace",
+					n.Name(), "err", err)
 			}
 		},
 	})
@@ -72,15 +76,15 @@ func (w *GapWatch) note(updates <-chan netlink.RouteUpdate) {
 	}
 }
 
-// Stop ends the watch and returns what it saw.
+// Stop ends the watch and returns the gaps.
 func (w *GapWatch) Stop() []Gap {
 	close(w.done)
 	w.wg.Wait()
 	return w.gaps
 }
 
-// LostInGaps returns how many packets of a flow, whose way through that kernel leads to an address, were lost in its gaps: of each no more than were sent
-// while it lasted, one in each interval, and one.
+// LostInGaps returns how many packets of a flow to an address were lost in that kernel's gaps: of
+// each gap at most the packets sent meanwhile, one per interval, and one.
 func (r Report) LostInGaps(gaps []Gap, to netip.Addr, interval time.Duration) (lost int) {
 	for _, g := range gaps {
 		if !g.Prefix.Contains(to) {

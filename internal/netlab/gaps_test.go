@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BIRD's routes that go and come again are gaps; those that are replaced in one step, and those of others, are none.
+// BIRD's routes that go and come again are gaps; those that are replaced in one step, and those of
+// others, are none.
 func TestGapsOfAKernel(t *testing.T) {
 	l := newLab(t)
 	ns := must[*Namespace](t)(l.Namespace("node"))
@@ -25,7 +26,8 @@ func TestGapsOfAKernel(t *testing.T) {
 	route := func(prefix string, protocol int) *netlink.Route {
 		p := pfx(prefix)
 		dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
-		return &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Protocol: netlink.RouteProtocol(protocol), Scope: netlink.SCOPE_LINK}
+		return &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst,
+			Protocol: netlink.RouteProtocol(protocol), Scope: netlink.SCOPE_LINK}
 	}
 	again := func(r *netlink.Route) {
 		check(t, h.RouteAdd(r))
@@ -45,14 +47,17 @@ func TestGapsOfAKernel(t *testing.T) {
 	for _, g := range w.Stop() {
 		found = append(found, g.Prefix.String())
 	}
-	if got, want := slices.Compact(found), []string{"10.1.0.0/26", "10.4.0.0/26"}; !slices.Equal(got, want) {
+	if got, want := slices.Compact(found),
+		[]string{"10.1.0.0/26", "10.4.0.0/26"}; !slices.Equal(got, want) {
 		t.Errorf("gaps of %v, want %v", got, want)
 	}
 }
 
 func TestLostInGaps(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(ms float64) time.Time { return start.Add(time.Duration(ms * float64(time.Millisecond))) }
+	at := func(ms float64) time.Time {
+		return start.Add(time.Duration(ms * float64(time.Millisecond)))
+	}
 	block, other := pfx("10.1.0.0/26"), pfx("10.2.0.0/26")
 	gap := func(prefix netip.Prefix, from, to float64) Gap {
 		return Gap{Prefix: prefix, From: at(from), To: at(to)}
@@ -65,15 +70,17 @@ func TestLostInGaps(t *testing.T) {
 		outages []Outage
 		want    int
 	}{
-		"one packet in a gap":              {[]Outage{outage(999.8, 999.8, 1)}, 1},
-		"more than a gap can cost":         {[]Outage{outage(996, 1004, 8)}, 2},
-		"what a longer gap can cost":       {[]Outage{outage(2999, 3004, 6)}, 4},
-		"between the gaps":                 {[]Outage{outage(2000, 2000, 1)}, 0},
-		"from one gap to the other":        {[]Outage{outage(1000, 3000, 2000)}, 0},
-		"beyond a gap":                     {[]Outage{outage(1000, 1050, 50)}, 0},
-		"in a gap of a prefix elsewhere":   {[]Outage{outage(5000, 5000, 1)}, 0},
-		"in two gaps, and in none":         {[]Outage{outage(1000, 1000, 1), outage(2000, 2000, 1), outage(3001, 3001, 1)}, 2},
-		"two in one gap, as much as it is": {[]Outage{outage(999, 999, 2), outage(1001, 1001, 1)}, 2},
+		"one packet in a gap":            {[]Outage{outage(999.8, 999.8, 1)}, 1},
+		"more than a gap can cost":       {[]Outage{outage(996, 1004, 8)}, 2},
+		"what a longer gap can cost":     {[]Outage{outage(2999, 3004, 6)}, 4},
+		"between the gaps":               {[]Outage{outage(2000, 2000, 1)}, 0},
+		"from one gap to the other":      {[]Outage{outage(1000, 3000, 2000)}, 0},
+		"beyond a gap":                   {[]Outage{outage(1000, 1050, 50)}, 0},
+		"in a gap of a prefix elsewhere": {[]Outage{outage(5000, 5000, 1)}, 0},
+		"in two gaps, and in none": {[]Outage{outage(1000, 1000, 1), outage(2000, 2000, 1),
+			outage(3001, 3001, 1)}, 2},
+		"two in one gap, as much as it is": {[]Outage{outage(999, 999, 2), outage(1001, 1001, 1)},
+			2},
 	} {
 		report := Report{Outages: c.outages}
 		for _, o := range c.outages {

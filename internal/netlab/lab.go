@@ -1,14 +1,15 @@
-// Package netlab builds topologies out of network namespaces and counts packets in them: the ground under the demo, the
-// interoperation tests and the labs. It owns everything it makes (namespaces with their links, processes and their shared memory, a directory, the
-// mounts of /run/netns) and removes all of it on Close, and it removes what an earlier run that was killed has left.
+// Package netlab builds topologies of network namespaces and counts packets in them, for the demo,
+// the interoperation tests and the labs. Close removes everything that a lab has made: namespaces,
+// links, processes, shared memory, its directory, the mounts of /run/netns. New also removes what a
+// killed run has left.
 //
-// It knows BIRD, FRR and VPP as programs to configure, start and ask, and machines, which are what containers are; it does not know Calico or
-// our agent, and it imports no testing.
+// It runs BIRD, FRR and VPP, and machines, which resemble containers. It does not know Calico or
+// our agent, and does not import testing.
 //
-// A segment is a Linux bridge in a namespace of its own, everything else is veth: both are in every distribution's kernel,
-// while dummy, vrf, ipip and netem devices may be missing.
+// A segment is a Linux bridge in its own namespace, everything else is veth: every distribution's
+// kernel has both, while dummy, vrf, ipip and netem devices may be missing.
 //
-// Everything here needs root and works on this machine only: no packet leaves the namespaces.
+// It needs root. No packet leaves the namespaces.
 package netlab
 
 import (
@@ -22,7 +23,7 @@ import (
 	"sync"
 )
 
-// Lab is one topology. Its methods may be called from several goroutines, except Close, which comes last.
+// Lab is a topology. Its methods are safe for concurrent use, except Close, which comes last.
 type Lab struct {
 	prefix  string // of every name this lab makes: "vra-demo-4711"
 	dir     string
@@ -36,7 +37,7 @@ type Lab struct {
 
 var labName = regexp.MustCompile(`^[a-z0-9]{1,24}$`)
 
-// Available says in one sentence why no lab can be made here, or returns nil.
+// Available returns nil, or one sentence why no lab can be made here.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")
@@ -44,8 +45,8 @@ func Available() error {
 	return nil
 }
 
-// New removes what dead runs have left and makes an empty lab. The name (lower case letters and digits) and our pid become
-// part of all its namespaces' names, so that labs which run side by side do not collide.
+// New removes what dead runs have left and makes an empty lab. All its namespaces' names contain
+// the name (lower case letters and digits) and our pid, so labs can run side by side.
 func New(name string, log *slog.Logger) (*Lab, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -82,10 +83,11 @@ func (l *Lab) claim(name string) error {
 	}
 }
 
-// Dir is the lab's directory for configurations, sockets and logs; it goes with the lab.
+// Dir is the lab's directory for configurations, sockets and logs. Close removes it.
 func (l *Lab) Dir() string { return l.dir }
 
-// Close stops every process and removes every namespace, mount and file of the lab. It does all it can and joins the errors.
+// Close stops every process and removes every namespace, mount and file of the lab. It continues
+// after an error and joins all of them.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	processes, namespaces := l.processes, l.namespaces

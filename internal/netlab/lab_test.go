@@ -87,18 +87,23 @@ func check(t *testing.T, err error) {
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
 
-// line is three namespaces in a row: a — router — b, with a and b in subnets of their own, dual stack.
+// line is three namespaces in a row: a — router — b, with a and b in subnets of their own, dual
+// stack.
 func line(t *testing.T, l *Lab) (a, router, b *Namespace) {
 	t.Helper()
 	ns := must[*Namespace](t)
 	a, router, b = ns(l.Namespace("a")), ns(l.Namespace("router")), ns(l.Namespace("b"))
 	check(t, router.Forward())
 	check(t, l.Veth(
-		End{Namespace: a, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.1.2/24"), pfx("fd00:1::2/64")}},
-		End{Namespace: router, Device: "to-a", Addresses: []netip.Prefix{pfx("10.0.1.1/24"), pfx("fd00:1::1/64")}}))
+		End{Namespace: a, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.1.2/24"),
+			pfx("fd00:1::2/64")}},
+		End{Namespace: router, Device: "to-a", Addresses: []netip.Prefix{pfx("10.0.1.1/24"),
+			pfx("fd00:1::1/64")}}))
 	check(t, l.Veth(
-		End{Namespace: b, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.2.2/24"), pfx("fd00:2::2/64")}},
-		End{Namespace: router, Device: "to-b", Addresses: []netip.Prefix{pfx("10.0.2.1/24"), pfx("fd00:2::1/64")}}))
+		End{Namespace: b, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.2.2/24"),
+			pfx("fd00:2::2/64")}},
+		End{Namespace: router, Device: "to-b", Addresses: []netip.Prefix{pfx("10.0.2.1/24"),
+			pfx("fd00:2::1/64")}}))
 	for ns, v := range map[*Namespace]string{a: "1", b: "2"} {
 		check(t, ns.AddRoute(pfx("0.0.0.0/0"), addr("10.0."+v+".1"), ""))
 		check(t, ns.AddRoute(pfx("::/0"), addr("fd00:"+v+"::1"), ""))
@@ -133,10 +138,13 @@ func TestSegmentJoinsItsEnds(t *testing.T) {
 	ns := must[*Namespace](t)
 	a, b, c := ns(l.Namespace("a")), ns(l.Namespace("b")), ns(l.Namespace("c"))
 	segment, err := l.Segment("lan",
-		End{Namespace: a, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.0.1/24"), pfx("fd00::1/64")}},
-		End{Namespace: b, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.0.2/24"), pfx("fd00::2/64")}})
+		End{Namespace: a, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.0.1/24"),
+			pfx("fd00::1/64")}},
+		End{Namespace: b, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.0.2/24"),
+			pfx("fd00::2/64")}})
 	check(t, err)
-	check(t, l.Attach(segment, End{Namespace: c, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0.0.3/24"), pfx("fd00::3/64")}}))
+	check(t, l.Attach(segment, End{Namespace: c, Device: "eth0",
+		Addresses: []netip.Prefix{pfx("10.0.0.3/24"), pfx("fd00::3/64")}}))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for _, to := range []string{"10.0.0.2", "10.0.0.3", "fd00::2", "fd00::3"} {
@@ -148,7 +156,8 @@ func TestSegmentJoinsItsEnds(t *testing.T) {
 func TestFlowCountsWhatIsLost(t *testing.T) {
 	l := newLab(t)
 	a, router, _ := line(t, l)
-	for to, forwarding := range map[string]string{"10.0.2.2": "net.ipv4.ip_forward", "fd00:2::2": "net.ipv6.conf.all.forwarding"} {
+	for to, forwarding := range map[string]string{"10.0.2.2": "net.ipv4.ip_forward",
+		"fd00:2::2": "net.ipv6.conf.all.forwarding"} {
 		t.Run(to, func(t *testing.T) {
 			flow, err := a.StartFlow(FlowConfig{To: addr(to), Interval: 2 * time.Millisecond})
 			check(t, err)
@@ -168,7 +177,8 @@ func TestFlowCountsWhatIsLost(t *testing.T) {
 				t.Fatalf("want one outage between answers, got %+v", r)
 			}
 			o := r.Outages[0]
-			// A packet under way when the router stopped was sent a little earlier, on a busy machine some turns of the scheduler.
+			// A packet under way when the router stopped was sent a little earlier, on a busy
+			// machine some turns of the scheduler.
 			const slack = 50 * time.Millisecond
 			if o.First.Before(down.Add(-slack)) || o.Last.After(up.Add(slack)) || o.Lost != r.Lost {
 				t.Errorf("outage %+v, router was off from %s to %s", o, down, up)
@@ -180,13 +190,15 @@ func TestFlowCountsWhatIsLost(t *testing.T) {
 func TestProcessRunsInItsNamespaceAndIsKilledWithItsGroup(t *testing.T) {
 	l := newLab(t)
 	a, _, _ := line(t, l)
-	p, err := l.Start(Spec{Name: "sh", Namespace: a, Path: "sh", Args: []string{"-c", "trap '' TERM; cat /proc/net/dev; sleep 1000 & sleep 1000"}})
+	p, err := l.Start(Spec{Name: "sh", Namespace: a, Path: "sh",
+		Args: []string{"-c", "trap '' TERM; cat /proc/net/dev; sleep 1000 & sleep 1000"}})
 	check(t, err)
 	waitFor(t, func() bool {
 		log, err := os.ReadFile(p.LogPath())
 		return err == nil && strings.Contains(string(log), "eth0")
 	})
-	waitFor(t, func() bool { return len(marked(l.prefix)) > 1 }) // the shell and its child carry the marker
+	// the shell and its child carry the marker
+	waitFor(t, func() bool { return len(marked(l.prefix)) > 1 })
 	check(t, p.Signal(syscall.SIGCONT))
 	check(t, p.Kill())
 	<-p.Done()
@@ -203,7 +215,8 @@ func TestRunReturnsOutputOrReason(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "eth0") {
 		t.Errorf("got %q, %v", out, err)
 	}
-	if _, err := a.Run(t.Context(), "sh", "-c", "echo because >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "because") {
+	if _, err := a.Run(t.Context(), "sh", "-c", "echo because >&2; exit 3"); err == nil ||
+		!strings.Contains(err.Error(), "because") {
 		t.Errorf("got %v, want the reason", err)
 	}
 }
@@ -214,7 +227,8 @@ func TestIPNetnsExecFindsTheNamespace(t *testing.T) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("no ip command here")
 	}
-	out, err := exec.Command("ip", "netns", "exec", a.Name(), "ip", "-o", "-4", "addr", "show", "eth0").CombinedOutput()
+	out, err := exec.Command("ip", "netns", "exec", a.Name(), "ip", "-o", "-4", "addr", "show",
+		"eth0").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "10.0.1.2/24") {
 		t.Errorf("got %s, %v", out, err)
 	}
@@ -259,7 +273,8 @@ func makeLabAndHang() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := l.Start(Spec{Name: "setsid", Namespace: n, Path: "setsid", Args: []string{"-f", "sleep", "1000"}}); err != nil {
+	if _, err := l.Start(Spec{Name: "setsid", Namespace: n, Path: "setsid",
+		Args: []string{"-f", "sleep", "1000"}}); err != nil {
 		panic(err)
 	}
 	select {}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End is one end of a veth pair: a device to make in a namespace, up, with addresses.
+// End is one end of a veth pair: a device in a namespace, up, with addresses.
 type End struct {
 	Namespace *Namespace
 	Device    string
@@ -20,7 +20,7 @@ type End struct {
 	MAC       net.HardwareAddr // nil: the kernel chooses
 }
 
-// Veth joins two namespaces (or one with itself) by a pair of devices.
+// Veth connects two namespaces, or one with itself, by a veth pair.
 func (l *Lab) Veth(a, b End) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = a.Device, a.MAC
@@ -29,7 +29,8 @@ func (l *Lab) Veth(a, b End) error {
 		PeerNamespace: netlink.NsFd(b.Namespace.file.Fd()),
 	}
 	if err := a.Namespace.handle.LinkAdd(pair); err != nil {
-		return fmt.Errorf("netlab: veth %s/%s to %s/%s: %w", a.Namespace.Name(), a.Device, b.Namespace.Name(), b.Device, err)
+		return fmt.Errorf("netlab: veth %s/%s to %s/%s: %w", a.Namespace.Name(), a.Device,
+			b.Namespace.Name(), b.Device, err)
 	}
 	if err := errors.Join(a.configure(), b.configure()); err != nil {
 		return err
@@ -46,8 +47,8 @@ func (e End) configure() error {
 	return e.Namespace.SetLink(e.Device, true)
 }
 
-// await waits until the kernel's deferred work on a new device is done: carrier, and its IPv6 addresses able to answer. A neighbour
-// solicitation that comes earlier is lost, and the next one comes a second later.
+// await waits until the kernel has set the carrier and can answer for the IPv6 addresses. An
+// earlier neighbour solicitation is lost, and the next follows a second later.
 func (e End) await() error {
 	const patience = 5 * time.Second
 	for deadline := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
@@ -56,7 +57,8 @@ func (e End) await() error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("netlab: %s/%s is not up after %s", e.Namespace.Name(), e.Device, patience)
+			return fmt.Errorf("netlab: %s/%s is not up after %s", e.Namespace.Name(), e.Device,
+				patience)
 		}
 	}
 }
@@ -68,7 +70,8 @@ func (e End) ready() (bool, error) {
 	}
 	addrs, err := e.Namespace.handle.AddrList(link, netlink.FAMILY_V6)
 	if err != nil {
-		return false, fmt.Errorf("netlab: addresses of %s/%s: %w", e.Namespace.Name(), e.Device, err)
+		return false, fmt.Errorf("netlab: addresses of %s/%s: %w", e.Namespace.Name(), e.Device,
+			err)
 	}
 	for _, a := range addrs {
 		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
@@ -78,7 +81,7 @@ func (e End) ready() (bool, error) {
 	return true, nil
 }
 
-// Segment makes an Ethernet segment to which all ends are attached: a bridge in a namespace of its own.
+// Segment makes an Ethernet segment with these ends: a bridge in a namespace of its own.
 func (l *Lab) Segment(name string, ends ...End) (*Namespace, error) {
 	n, err := l.Namespace(name)
 	if err != nil {
@@ -87,7 +90,8 @@ func (l *Lab) Segment(name string, ends ...End) (*Namespace, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "br0"
 	snoop := false // a snooping bridge without a querier loses neighbour solicitations
-	if err := n.handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop}); err != nil {
+	if err := n.handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs,
+		MulticastSnooping: &snoop}); err != nil {
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			return nil, fmt.Errorf("netlab: segment %s: this kernel has no bridge devices", name)
 		}
@@ -104,7 +108,7 @@ func (l *Lab) Segment(name string, ends ...End) (*Namespace, error) {
 	return n, nil
 }
 
-// Attach adds one more end to a segment made by Segment.
+// Attach adds an end to a segment.
 func (l *Lab) Attach(segment *Namespace, e End) error {
 	port := fmt.Sprintf("port%d", segment.ports.Add(1))
 	if err := l.Veth(e, End{Namespace: segment, Device: port}); err != nil {
@@ -148,7 +152,7 @@ func (n *Namespace) SetLink(device string, up bool) error {
 	return nil
 }
 
-// DeleteLink removes a device; the other end of a veth goes with it.
+// DeleteLink removes a device, and its peer if it is a veth.
 func (n *Namespace) DeleteLink(device string) error {
 	link, err := n.link(device)
 	if err != nil {
@@ -169,17 +173,19 @@ func (n *Namespace) MAC(device string) (net.HardwareAddr, error) {
 	return link.Attrs().HardwareAddr, nil
 }
 
-// AddAddress gives a device an address, usable at once.
+// AddAddress adds an address, usable at once.
 func (n *Namespace) AddAddress(device string, p netip.Prefix) error {
 	return n.changeAddress(device, p, (*netlink.Handle).AddrAdd)
 }
 
-// DeleteAddress takes an address away; the kernel removes the routes that depend on it, without an event for each.
+// DeleteAddress removes an address. The kernel removes the routes that depend on it, without events
+// for all.
 func (n *Namespace) DeleteAddress(device string, p netip.Prefix) error {
 	return n.changeAddress(device, p, (*netlink.Handle).AddrDel)
 }
 
-func (n *Namespace) changeAddress(device string, p netip.Prefix, change func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
+func (n *Namespace) changeAddress(device string, p netip.Prefix,
+	change func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
 	link, err := n.link(device)
 	if err != nil {
 		return err
@@ -194,15 +200,17 @@ func (n *Namespace) changeAddress(device string, p netip.Prefix, change func(*ne
 	return nil
 }
 
-// AddRoute adds a route to the main table: via a gateway, or with the zero Addr directly on device. An empty device lets the
-// kernel find the one of the gateway. A gateway that is in no subnet of the device is taken as on the link.
+// AddRoute adds a route to the main table: via a gateway, or directly on device with the zero Addr.
+// With an empty device the kernel chooses the gateway's. A gateway outside the device's subnets is
+// on-link.
 func (n *Namespace) AddRoute(p netip.Prefix, via netip.Addr, device string) error {
 	return n.AddRouteMetric(p, via, device, 0)
 }
 
-// AddRouteMetric is AddRoute with a metric: the lower one of two routes to a prefix is preferred; 0 is the kernel's default. Felix gives
-// 1024 to a workload's route, and 512 while the workload moves in.
-func (n *Namespace) AddRouteMetric(p netip.Prefix, via netip.Addr, device string, metric int) error {
+// AddRouteMetric is AddRoute with a metric: of two routes to a prefix the lower one wins; 0 is the
+// kernel's default. Felix uses 1024 for a workload, and 512 while the workload migrates in.
+func (n *Namespace) AddRouteMetric(p netip.Prefix, via netip.Addr, device string,
+	metric int) error {
 	r := &netlink.Route{Dst: ipNet(p), Priority: metric}
 	if via.IsValid() {
 		r.Gw = via.AsSlice()
@@ -225,15 +233,16 @@ func (n *Namespace) AddRouteMetric(p netip.Prefix, via netip.Addr, device string
 	return nil
 }
 
-// AddNeighbour makes a permanent ARP or ND entry: for next hops that do not answer, and for VPP, which ignores ARP requests from
-// outside the interface's subnet.
+// AddNeighbour adds a permanent ARP or ND entry, for next hops that do not answer, and for VPP,
+// which ignores ARP requests from outside the subnet.
 func (n *Namespace) AddNeighbour(device string, addr netip.Addr, mac net.HardwareAddr) error {
 	link, err := n.link(device)
 	if err != nil {
 		return err
 	}
 	err = n.handle.NeighSet(&netlink.Neigh{
-		LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT,
+		LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac,
+		State: netlink.NUD_PERMANENT,
 	})
 	if err != nil {
 		return fmt.Errorf("netlab: neighbour %s on %s/%s: %w", addr, n.Name(), device, err)
@@ -241,8 +250,8 @@ func (n *Namespace) AddNeighbour(device string, addr netip.Addr, mac net.Hardwar
 	return nil
 }
 
-// FillChecksums turns transmit checksum offload off: a program that reads the other end of the veth by AF_PACKET, as VPP does,
-// would else get TCP segments with unfinished checksums.
+// FillChecksums turns transmit checksum offload off. A program such as VPP that reads the peer by
+// AF_PACKET would otherwise get TCP segments with incomplete checksums.
 func (n *Namespace) FillChecksums(device string) error {
 	_, err := n.txChecksum(device, setTxChecksum, 0)
 	if err != nil {
@@ -254,7 +263,7 @@ func (n *Namespace) FillChecksums(device string) error {
 // ETHTOOL_GTXCSUM and ETHTOOL_STXCSUM, linux/ethtool.h.
 const getTxChecksum, setTxChecksum = 0x16, 0x17
 
-// txChecksum runs an ethtool command that takes or gives one value.
+// txChecksum runs an ethtool command with one value.
 func (n *Namespace) txChecksum(device string, command, data uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, data}
 	err := n.Do(func() error {
@@ -269,7 +278,8 @@ func (n *Namespace) txChecksum(device string, command, data uint32) (uint32, err
 			_    [16]byte
 		}{data: unsafe.Pointer(&value)}
 		copy(request.name[:unix.IFNAMSIZ-1], device)
-		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); e != 0 {
+		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&request))); e != 0 {
 			return e
 		}
 		return nil

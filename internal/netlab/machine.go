@@ -17,40 +17,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a container is: a network namespace with processes, a host name and files of its own. Its files are this machine's
-// with packages merged in; what is written to /etc, /root, /srv, /usr or /var goes with it, and /dev/shm, /run, /tmp, /var/lib, /var/log
-// and /var/tmp begin empty. Its methods may be called from several goroutines.
+// Machine resembles a container: a network namespace with its own processes, host name and files.
+// Its files are this machine's and its packages'. Changes of /etc, /root, /srv, /usr and /var are
+// its own. /dev/shm, /run, /tmp, /var/lib, /var/log and /var/tmp are empty at first. It is safe for
+// concurrent use.
 type Machine struct {
 	*Namespace
 	init *Process
 	env  []string
 }
 
-// MachineConfig is what differs from one machine to another; the zero value will do.
+// MachineConfig configures a machine. The zero value is usable.
 type MachineConfig struct {
 	Packages []Package // merged into /usr
 	Binds    []Bind    // targets are made where they are missing
-	Links    []Bind    // the same by symbolic links: for programs that find their parts from where they really are
-	Env      []string  // of everything that runs in it
+	// the same by symbolic links, for programs that locate their files by their real path
+	Links    []Bind
+	Env      []string // of everything that runs in it
 	Accounts []Account
 }
 
-// Account is a user with a group of the same name, as a package's installation would make it.
+// Account is a user with a group of the same name, as an installation would create it.
 type Account struct {
 	Name   string
 	ID     int
 	Groups []string // further ones, made as well
 }
 
-// overlay is what is writable in a machine, on top of this machine's.
+// overlay lists what is writable in a machine, over this machine's files.
 var overlay = []string{"/usr", "/etc", "/root", "/srv", "/var"}
 
-// emptied are directories that hold the state of this machine's own programs, with their modes.
+// emptied lists the directories with the state of this machine's programs, and their modes.
 var emptied = []struct{ dir, mode string }{
-	{"/tmp", "1777"}, {"/var/tmp", "1777"}, {"/dev/shm", "1777"}, {"/run", "755"}, {"/var/lib", "755"}, {"/var/log", "755"},
+	{"/tmp", "1777"}, {"/var/tmp", "1777"}, {"/dev/shm", "1777"}, {"/run", "755"},
+	{"/var/lib", "755"}, {"/var/log", "755"},
 }
 
-// MachinesAvailable says in one sentence why no machine can be made here, or returns nil.
+// MachinesAvailable returns nil, or one sentence why no machine can be made here.
 func MachinesAvailable() error {
 	if err := Available(); err != nil {
 		return err
@@ -65,20 +68,24 @@ func MachinesAvailable() error {
 	return nil
 }
 
-// machineInit is the first process of a machine: it ends with SIGTERM, and everything else with it; it buries the processes that
-// others leave. It says that it is up in its log, and mount keeps no list: any file in the machine may be shown from outside.
-const machineInit = `mount -n -t proc proc /proc && echo "$HOSTNAME" > /proc/sys/kernel/hostname && echo ` + machineUp + ` || exit
+// machineInit is the first process of a machine: SIGTERM ends it and all others, and it reaps
+// orphans. It logs that it is up. mount does not write mtab, as a file of the host may be bound
+// there.
+const machineInit = `mount -n -t proc proc /proc &&
+echo "$HOSTNAME" > /proc/sys/kernel/hostname && echo ` + machineUp + ` || exit
 trap 'exit 0' TERM
 sleep infinity &
 wait`
 
-// Machine makes a machine and waits until it is up. Name is unique in the lab and becomes its host name.
+// Machine makes a machine and waits until it is up. The name is unique in the lab and is its host
+// name.
 func (l *Lab) Machine(ctx context.Context, name string, c MachineConfig) (*Machine, error) {
 	n, err := l.Namespace(name)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{Namespace: n, env: append([]string{"PATH=" + machinePath, "HOME=/root", "HOSTNAME=" + name}, c.Env...)}
+	m := &Machine{Namespace: n, env: append([]string{"PATH=" + machinePath, "HOME=/root",
+		"HOSTNAME=" + name}, c.Env...)}
 	if err := m.boot(ctx, c); err != nil {
 		return nil, fmt.Errorf("netlab: machine %s: %w", name, err)
 	}
@@ -87,7 +94,7 @@ func (l *Lab) Machine(ctx context.Context, name string, c MachineConfig) (*Machi
 
 const machineUp = "up"
 
-// machinePath is Debian's, with what it keeps off the path for FRR.
+// machinePath is Debian's PATH, with FRR's directory.
 const machinePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/frr"
 
 func (m *Machine) boot(ctx context.Context, c MachineConfig) error {
@@ -96,7 +103,8 @@ func (m *Machine) boot(ctx context.Context, c MachineConfig) error {
 	if err := os.Mkdir(staging, 0o755); err != nil {
 		return err
 	}
-	p := &Process{name: m.short, log: filepath.Join(l.dir, m.short+".log"), done: make(chan struct{})}
+	p := &Process{name: m.short, log: filepath.Join(l.dir, m.short+".log"),
+		done: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -106,15 +114,19 @@ func (m *Machine) boot(ctx context.Context, c MachineConfig) error {
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = out, out, "/"
 	p.cmd.Env = append(slices.Clone(m.env), marker+l.prefix)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid: true, Pdeathsig: syscall.SIGKILL, // and with the first process of a machine the kernel kills all others
+		// the kernel kills all others with the first process of a machine
+		Setpgid: true, Pdeathsig: syscall.SIGKILL,
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 	}
-	if err := l.starter.start(p.cmd, room{net: m.Namespace, mounts: func() error { return mountMachine(staging, c) }}); err != nil {
+	if err := l.starter.start(p.cmd, room{net: m.Namespace, mounts: func() error {
+		return mountMachine(staging, c)
+	}}); err != nil {
 		return err
 	}
 	l.adopt(p)
 	m.init = p
-	if err := os.WriteFile(filepath.Join(l.dir, m.short+".pid"), fmt.Appendln(nil, p.PID()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(l.dir, m.short+".pid"), fmt.Appendln(nil, p.PID()),
+		0o600); err != nil {
 		return err
 	}
 	return p.await(ctx, func() error {
@@ -126,7 +138,8 @@ func (m *Machine) boot(ctx context.Context, c MachineConfig) error {
 	})
 }
 
-// mountMachine fills a new mount namespace. What is shown in it is opened first: it may lie below a directory that is emptied.
+// mountMachine fills a new mount namespace. It opens the sources of binds first, which may lie
+// below an emptied directory.
 func mountMachine(staging string, c MachineConfig) error {
 	if err := keepMounts(); err != nil {
 		return err
@@ -172,7 +185,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// mountOverlay makes dir writable without touching what is there; the first of lower hides the later ones.
+// mountOverlay makes dir writable without changing the host's. The first of lower hides later ones.
 func mountOverlay(staging, dir string, lower []string) error {
 	upper, work := filepath.Join(staging, dir, "upper"), filepath.Join(staging, dir, "work")
 	for _, d := range []string{upper, work} {
@@ -180,7 +193,8 @@ func mountOverlay(staging, dir string, lower []string) error {
 			return err
 		}
 	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", strings.Join(lower, ":"), upper, work)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", strings.Join(lower, ":"), upper,
+		work)
 	if err := unix.Mount("none", dir, "overlay", 0, options); err != nil {
 		return fmt.Errorf("overlay on %s: %w", dir, err)
 	}
@@ -204,22 +218,22 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// showAll mounts each open source at its target.
+// showAll binds each open source to its target.
 func showAll(sources []*os.File, binds []Bind) error {
 	for i, b := range binds {
 		from := fmt.Sprintf("/proc/self/fd/%d", sources[i].Fd())
 		if err := makeTarget(b.Target, isDir(from), binds[:i]); err != nil {
 			return fmt.Errorf("bind %s: %w", b.Target, err)
 		}
-		if err := unix.Mount(from, filepath.Clean(b.Target), "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		if err := unix.Mount(from, filepath.Clean(b.Target), "none", unix.MS_BIND|unix.MS_REC,
+			""); err != nil {
 			return fmt.Errorf("bind %s at %s: %w", b.Source, b.Target, err)
 		}
 	}
 	return nil
 }
 
-// makeTarget makes the file or directory that a bind shall cover, in what is the machine's own: elsewhere, also below what is shown already,
-// it must be there.
+// makeTarget makes the target of a bind in the machine's own files. Elsewhere it must exist.
 func makeTarget(target string, dir bool, shown []Bind) error {
 	target = filepath.Clean(target)
 	if _, err := os.Stat(target); err == nil {
@@ -250,7 +264,7 @@ func makeTarget(target string, dir bool, shown []Bind) error {
 	return os.WriteFile(target, nil, 0o644)
 }
 
-// reached is what is there of a path, without symbolic links: where the rest would be made.
+// reached returns the existing part of a path, without symbolic links.
 func reached(path string) (string, error) {
 	for _, err := os.Lstat(path); err != nil; _, err = os.Lstat(path) {
 		path = filepath.Dir(path)
@@ -258,7 +272,7 @@ func reached(path string) (string, error) {
 	return filepath.EvalSymlinks(path) // an error: a link to nowhere
 }
 
-// below says whether a path is dir or in it.
+// below reports whether a path is dir or inside it.
 func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
 func linkAll(links []Bind) error {
@@ -274,11 +288,14 @@ func linkAll(links []Bind) error {
 // addAccounts appends to the machine's own /etc/passwd and /etc/group.
 func addAccounts(accounts []Account) error {
 	for _, a := range accounts {
-		if err := appendLine("/etc/passwd", fmt.Sprintf("%s:x:%d:%d::/nonexistent:/usr/sbin/nologin", a.Name, a.ID, a.ID)); err != nil {
+		if err := appendLine("/etc/passwd",
+			fmt.Sprintf("%s:x:%d:%d::/nonexistent:/usr/sbin/nologin", a.Name, a.ID,
+				a.ID)); err != nil {
 			return err
 		}
 		for i, group := range append([]string{a.Name}, a.Groups...) {
-			if err := appendLine("/etc/group", fmt.Sprintf("%s:x:%d:%s", group, a.ID+i, a.Name)); err != nil {
+			if err := appendLine("/etc/group", fmt.Sprintf("%s:x:%d:%s", group, a.ID+i,
+				a.Name)); err != nil {
 				return err
 			}
 		}
@@ -298,8 +315,8 @@ func appendLine(file, line string) error {
 	return os.WriteFile(file, append(bytes.TrimRight(text, "\n"), "\n"+line+"\n"...), 0o644)
 }
 
-// Exec runs a program to its end inside the machine and returns what it wrote, both kinds. A daemon that it leaves behind may keep its
-// output: this is a file, not a pipe.
+// Exec runs a program to its end in the machine and returns its output. The output is a file, not a
+// pipe, as a daemon that it leaves behind may keep it open.
 func (m *Machine) Exec(ctx context.Context, path string, args ...string) ([]byte, error) {
 	fd, err := unix.MemfdCreate("output", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -310,7 +327,8 @@ func (m *Machine) Exec(ctx context.Context, path string, args ...string) ([]byte
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, "/"
 	cmd.Env = append(slices.Clone(m.env), marker+m.lab.prefix)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // no parent death signal: its parent is in no namespace that it sees
+	// no parent death signal: its parent is not in a namespace that it sees
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := m.lab.starter.start(cmd, room{machine: m.init.PID()}); err != nil {
 		return nil, fmt.Errorf("netlab: %s: %w", m.short, err)
@@ -323,8 +341,8 @@ func (m *Machine) Exec(ctx context.Context, path string, args ...string) ([]byte
 	return text, errors.Join(err, read)
 }
 
-// Attach runs a program in the machine of a lab that another process has made; init is the process id in the file NAME.pid of that
-// lab's directory. It blocks until the program ends.
+// Attach runs a program in the machine of another process's lab until it ends; init is the pid in
+// the file NAME.pid of that lab's directory.
 func Attach(init int, cmd *exec.Cmd) error {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", init))
 	if err != nil {
@@ -342,8 +360,8 @@ func Attach(init int, cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Machines finds the machines of the lab of this name that is up now, by machine name: the process ids for Attach. Of two such labs it
-// takes neither.
+// Machines returns the machines of the running lab with this name, and their pids for Attach. It
+// returns none if there are two such labs.
 func Machines(lab string) (map[string]int, error) {
 	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*"))
 	if err != nil {

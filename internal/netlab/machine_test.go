@@ -39,9 +39,11 @@ func TestMachineHasFilesProcessesAndANameOfItsOwn(t *testing.T) {
 	dir := t.TempDir() // below /tmp, which is emptied in the machine
 	check(t, os.WriteFile(filepath.Join(dir, "conf"), []byte("bound\n"), 0o644))
 	m := newMachine(t, l, "one", MachineConfig{
-		Binds: []Bind{{Source: filepath.Join(dir, "conf"), Target: "/etc/some/new/conf"}, {Source: dir, Target: "/usr/local/lab"}},
-		Links: []Bind{{Source: "/bin/sh", Target: "/usr/local/bin/same"}},
-		Env:   []string{"COLOUR=blue"}, Accounts: []Account{{Name: "labby", ID: 64000, Groups: []string{"labbyvty"}}},
+		Binds: []Bind{{Source: filepath.Join(dir, "conf"), Target: "/etc/some/new/conf"},
+			{Source: dir, Target: "/usr/local/lab"}},
+		Links:    []Bind{{Source: "/bin/sh", Target: "/usr/local/bin/same"}},
+		Env:      []string{"COLOUR=blue"},
+		Accounts: []Account{{Name: "labby", ID: 64000, Groups: []string{"labbyvty"}}},
 	})
 	other := newMachine(t, l, "two", MachineConfig{})
 	for line, want := range map[string]string{
@@ -61,7 +63,8 @@ func TestMachineHasFilesProcessesAndANameOfItsOwn(t *testing.T) {
 	if got := says(t, other, "ls -d /etc/some /etc/vra-test 2>/dev/null; hostname"); got != "two" {
 		t.Errorf("the other machine sees %q", got)
 	}
-	for _, file := range []string{"/etc/vra-test", "/etc/some", "/usr/local/bin/same", "/usr/local/lab"} {
+	for _, file := range []string{"/etc/vra-test", "/etc/some", "/usr/local/bin/same",
+		"/usr/local/lab"} {
 		if _, err := os.Lstat(file); err == nil {
 			t.Errorf("%s is on the host", file)
 		}
@@ -77,11 +80,13 @@ func TestMachineHasFilesProcessesAndANameOfItsOwn(t *testing.T) {
 	}
 }
 
-// What a machine writes to the places where programs keep state is neither on the host nor on another machine.
+// What a machine writes to the places where programs keep state is neither on the host nor on
+// another machine.
 func TestMachineLeavesNothing(t *testing.T) {
 	l := newLab(t)
 	a, b := newMachine(t, l, "a", MachineConfig{}), newMachine(t, l, "b", MachineConfig{})
-	for _, dir := range []string{"/dev/shm", "/etc", "/root", "/run", "/srv", "/tmp", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp"} {
+	for _, dir := range []string{"/dev/shm", "/etc", "/root", "/run", "/srv", "/tmp", "/usr",
+		"/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp"} {
 		if !isDir(dir) {
 			continue
 		}
@@ -140,7 +145,8 @@ func TestExecEndsWithTheContextAndTellsTheStatus(t *testing.T) {
 		t.Error("no error of a command that was cut off")
 	}
 	var exit *exec.ExitError
-	if _, err := m.Exec(t.Context(), "/bin/sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+	if _, err := m.Exec(t.Context(), "/bin/sh", "-c", "exit 7"); !errors.As(err, &exit) ||
+		exit.ExitCode() != 7 {
 		t.Errorf("got %v, want status 7", err)
 	}
 }
@@ -180,24 +186,29 @@ func TestMachineThatCannotBeMadeSaysWhy(t *testing.T) {
 
 // Neither dots nor a symbolic link make a bind's target outside of what is the machine's own.
 func TestBindMakesNothingOnTheHost(t *testing.T) {
-	outside := must[string](t)(os.MkdirTemp("/", ".vra-test-")) // in no directory that a machine has for itself
+	// in no directory that a machine has for itself
+	outside := must[string](t)(os.MkdirTemp("/", ".vra-test-"))
 	defer os.RemoveAll(outside)
 	root := t.TempDir() // of a package whose files lead out
 	check(t, os.MkdirAll(filepath.Join(root, "usr/vra-out"), 0o755))
 	check(t, os.Symlink(outside, filepath.Join(root, "usr/vra-out/dir")))
-	check(t, os.Symlink(filepath.Join(outside, "dangling"), filepath.Join(root, "usr/vra-out/file")))
+	check(t, os.Symlink(filepath.Join(outside, "dangling"),
+		filepath.Join(root, "usr/vra-out/file")))
 	l := newLab(t)
 	newMachine(t, l, "ok", MachineConfig{}) // skips where there are none
-	for i, target := range []string{"/etc/.." + outside + "/dots", "/usr/vra-out/dir/link", "/usr/vra-out/dir/deep/link", "/usr/vra-out/file"} {
+	for i, target := range []string{"/etc/.." + outside + "/dots", "/usr/vra-out/dir/link",
+		"/usr/vra-out/dir/deep/link", "/usr/vra-out/file"} {
 		_, err := l.Machine(t.Context(), fmt.Sprintf("m%d", i), MachineConfig{
-			Packages: []Package{{Root: root}}, Binds: []Bind{{Source: "/etc/passwd", Target: target}},
+			Packages: []Package{{Root: root}},
+			Binds:    []Bind{{Source: "/etc/passwd", Target: target}},
 		})
 		if err == nil || !strings.Contains(err.Error(), target) {
 			t.Errorf("%s: got %v", target, err)
 		}
 	}
 	_, err := l.Machine(t.Context(), "below", MachineConfig{Binds: []Bind{
-		{Source: outside, Target: "/etc/vra-out"}, {Source: "/etc/passwd", Target: "/etc/vra-out/below"},
+		{Source: outside, Target: "/etc/vra-out"},
+		{Source: "/etc/passwd", Target: "/etc/vra-out/below"},
 	}})
 	if err == nil || !strings.Contains(err.Error(), "/etc/vra-out/below") {
 		t.Errorf("below another bind: got %v", err)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is one network namespace of a lab. Its methods may be called from several goroutines.
+// Namespace is a network namespace of a lab, safe for concurrent use.
 type Namespace struct {
 	lab    *Lab
 	short  string
@@ -23,7 +23,8 @@ type Namespace struct {
 	ports  atomic.Int32 // made so far, of a segment
 }
 
-// Namespace makes a namespace with its loopback up and IPv6 duplicate address detection off (an address shall be usable at once).
+// Namespace makes a namespace with its loopback up, and without IPv6 duplicate address detection,
+// so that addresses are usable at once.
 func (l *Lab) Namespace(name string) (*Namespace, error) {
 	n := &Namespace{lab: l, short: name}
 	if err := n.create(); err != nil {
@@ -53,21 +54,24 @@ func (n *Namespace) create() (err error) {
 	if n.file, err = os.Open(n.Path()); err != nil {
 		return err
 	}
-	if n.handle, err = netlink.NewHandleAt(netns.NsHandle(n.file.Fd()), unix.NETLINK_ROUTE); err != nil {
+	if n.handle, err = netlink.NewHandleAt(netns.NsHandle(n.file.Fd()),
+		unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
 	if err := n.SetLink("lo", true); err != nil {
 		return err
 	}
-	for _, key := range []string{"net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"} {
-		if err := n.Sysctl(key, "0"); err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+	for _, key := range []string{"net.ipv6.conf.all.accept_dad",
+		"net.ipv6.conf.default.accept_dad"} {
+		// a kernel without IPv6
+		if err := n.Sysctl(key, "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindNewNamespace makes a network namespace and keeps it alive by a mount at path, as `ip netns add` does.
+// bindNewNamespace makes a network namespace and binds it to path, as `ip netns add` does.
 func bindNewNamespace(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
 	if err != nil {
@@ -78,7 +82,8 @@ func bindNewNamespace(path string) error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}
-		if err := unix.Mount("/proc/thread-self/ns/net", path, "none", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount("/proc/thread-self/ns/net", path, "none", unix.MS_BIND,
+			""); err != nil {
 			return fmt.Errorf("mount: %w", err)
 		}
 		return nil
@@ -89,7 +94,7 @@ func bindNewNamespace(path string) error {
 	return nil
 }
 
-// onThread runs f on an OS thread of its own, which ends with it: whatever f did to the thread's namespaces cannot leak.
+// onThread runs f on an OS thread that ends with it, so that its namespaces cannot leak.
 func onThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -101,8 +106,8 @@ func onThread(f func() error) error {
 	return <-result
 }
 
-// remove deletes the links, so that nothing of the topology outlives it even when somebody's shell still holds the namespace,
-// then the namespace's name.
+// remove deletes the links, which would otherwise survive in a shell that holds the namespace, then
+// the namespace's name.
 func (n *Namespace) remove() error {
 	if n.handle != nil {
 		if links, err := n.handle.LinkList(); err == nil {
@@ -120,7 +125,7 @@ func (n *Namespace) remove() error {
 	return removeNetns(n.Path())
 }
 
-// Name is what `ip netns exec` takes.
+// Name is the name for `ip netns exec`.
 func (n *Namespace) Name() string { return n.lab.prefix + "-" + n.short }
 
 // Short is the name given to Lab.Namespace.
@@ -129,8 +134,8 @@ func (n *Namespace) Short() string { return n.short }
 // Path is the file that names the namespace.
 func (n *Namespace) Path() string { return filepath.Join(runNetns, n.Name()) }
 
-// Do runs f on a thread inside the namespace. What f opens (sockets, netlink handles) stays in the namespace afterwards;
-// goroutines that f starts are not in it.
+// Do runs f on a thread in the namespace. Sockets and netlink handles that f opens stay in it;
+// goroutines that f starts are outside.
 func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -140,10 +145,10 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// Handle is a netlink handle in the namespace, shared by all users; it is closed with the lab.
+// Handle is a shared netlink handle in the namespace, closed with the lab.
 func (n *Namespace) Handle() *netlink.Handle { return n.handle }
 
-// FD is the descriptor of the namespace, for netlink subscriptions; valid until the lab is closed.
+// FD is the namespace's descriptor for netlink subscriptions, valid until the lab is closed.
 func (n *Namespace) FD() netns.NsHandle { return netns.NsHandle(n.file.Fd()) }
 
 // Sysctl sets a variable by its dotted name.

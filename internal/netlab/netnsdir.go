@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runNetns is where iproute2 keeps its named namespaces, so `ip netns exec` finds ours.
+// runNetns is where iproute2 keeps named namespaces, so `ip netns exec` finds ours.
 const runNetns = "/run/netns"
 
-// netnsMark exists while /run/netns is as a lab has prepared it, and holds "made" if the directory is a lab's as well: the last lab to
-// go undoes that, whichever came first.
+// netnsMark exists while a lab has prepared /run/netns, and holds "made" if it made the directory.
+// The last lab undoes both, whichever came first.
 const netnsMark = "/run/vra-netns"
 
-// withNetnsDir runs f while no other lab makes or undoes the directory.
+// withNetnsDir runs f while no other lab changes the directory.
 func withNetnsDir(f func() error) error {
 	lock, err := os.Open("/run")
 	if err != nil {
@@ -28,8 +28,9 @@ func withNetnsDir(f func() error) error {
 	return f()
 }
 
-// prepareNetnsDir makes /run/netns a shared mount of itself, as iproute2 does (ip/ipnetns.c): were our namespaces mounted below a
-// plain directory, the user's first `ip netns add` would cover them with a copy and they could not be removed. Needs withNetnsDir.
+// prepareNetnsDir makes /run/netns a shared mount of itself, as iproute2 does (ip/ipnetns.c):
+// otherwise the first `ip netns add` would cover our mounts with copies, which could not be
+// removed. Needs withNetnsDir.
 func prepareNetnsDir() error {
 	mark := ""
 	switch err := os.Mkdir(runNetns, 0o755); {
@@ -38,7 +39,9 @@ func prepareNetnsDir() error {
 	case !os.IsExist(err):
 		return err
 	}
-	share := func() error { return unix.Mount("", runNetns, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	share := func() error {
+		return unix.Mount("", runNetns, "none", unix.MS_SHARED|unix.MS_REC, "")
+	}
 	err := share()
 	if err == unix.EINVAL { // not a mount point yet
 		if err = unix.Mount(runNetns, runNetns, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
@@ -51,7 +54,7 @@ func prepareNetnsDir() error {
 	return nil
 }
 
-// releaseNetnsDir undoes prepareNetnsDir once no namespace is left. Needs withNetnsDir.
+// releaseNetnsDir undoes prepareNetnsDir if no namespace is left. Needs withNetnsDir.
 func releaseNetnsDir() error {
 	mark, err := os.ReadFile(netnsMark)
 	if errors.Is(err, os.ErrNotExist) {
@@ -76,9 +79,10 @@ func releaseNetnsDir() error {
 	return os.Remove(netnsMark)
 }
 
-// removeNetns takes a namespace's name away. The namespace ends with its last process and descriptor.
+// removeNetns removes a namespace's name. The namespace ends with its last process and descriptor.
 func removeNetns(path string) error {
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL &&
+		err != unix.ENOENT {
 		return fmt.Errorf("netlab: unmount %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

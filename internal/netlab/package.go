@@ -13,19 +13,20 @@ import (
 	"strings"
 )
 
-// Package is a Debian package with the libraries that this machine lacks, unpacked into a folder and not installed: installing would
-// start daemons on the user's host, and bird and bird2 exclude each other.
+// Package is a Debian package with its missing libraries, unpacked and not installed: an
+// installation would start daemons, and bird and bird2 exclude each other.
 type Package struct {
 	Name    string
 	Version string
 	Root    string // of the unpacked files
 }
 
-// completeFile is written last into an unpacked folder and holds the version. Another layout of the folder is another name.
+// completeFile is written last into an unpacked directory and holds the version. Another layout
+// needs another name.
 const completeFile = ".complete-usr"
 
-// Unpack finds a package below dir or downloads it, with apt, from the sources of this machine. Its version must begin with wantVersion.
-// Root is needed only where apt has no package lists yet.
+// Unpack finds a package below dir, or downloads it by apt from this machine's sources. Its version
+// must begin with wantVersion. Root is needed only if apt has no package lists yet.
 func Unpack(ctx context.Context, dir, name, wantVersion string) (Package, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -40,7 +41,8 @@ func Unpack(ctx context.Context, dir, name, wantVersion string) (Package, error)
 		return Package{}, fmt.Errorf("netlab: %w", err)
 	}
 	err = p.fetch(ctx)
-	if err != nil && os.Geteuid() == 0 && ctx.Err() == nil { // no lists yet, or so old that the files are gone
+	// no lists yet, or so old that the files are gone
+	if err != nil && os.Geteuid() == 0 && ctx.Err() == nil {
 		if _, updated := output(ctx, dir, "apt-get", "-q", "update"); updated == nil {
 			err = p.fetch(ctx)
 		}
@@ -53,12 +55,14 @@ func Unpack(ctx context.Context, dir, name, wantVersion string) (Package, error)
 
 func (p *Package) check(wantVersion string) error {
 	if !strings.HasPrefix(p.Version, wantVersion) {
-		return fmt.Errorf("netlab: package %s has version %s, want %s", p.Name, p.Version, wantVersion)
+		return fmt.Errorf("netlab: package %s has version %s, want %s", p.Name, p.Version,
+			wantVersion)
 	}
 	return nil
 }
 
-// fetch downloads and unpacks into a folder beside Root, which then takes its name at once: other processes may do the same.
+// fetch downloads and unpacks into a directory beside Root, and then renames it: other processes may
+// do the same.
 func (p *Package) fetch(ctx context.Context) error {
 	work, err := os.MkdirTemp(filepath.Dir(p.Root), "."+p.Name+"-")
 	if err != nil {
@@ -69,7 +73,8 @@ func (p *Package) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := output(ctx, work, "apt-get", append([]string{"-q", "download"}, names...)...); err != nil {
+	if _, err := output(ctx, work, "apt-get",
+		append([]string{"-q", "download"}, names...)...); err != nil {
 		return err
 	}
 	files, _ := filepath.Glob(filepath.Join(work, "*.deb")) // the pattern is well formed
@@ -95,7 +100,8 @@ func (p *Package) fetch(ctx context.Context) error {
 	if err := os.Chmod(root, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(root, completeFile), []byte(p.Version), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, completeFile), []byte(p.Version),
+		0o644); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(p.Root, completeFile)); err != nil {
@@ -109,7 +115,8 @@ func (p *Package) fetch(ctx context.Context) error {
 	return nil
 }
 
-// mergeUsr puts what a package has in /bin, /sbin and /lib below /usr, where an installed system has links to (wiki.debian.org/UsrMerge).
+// mergeUsr puts what a package has in /bin, /sbin and /lib below /usr, where an installed system
+// has links to (wiki.debian.org/UsrMerge).
 func mergeUsr(root string) error {
 	for _, dir := range []string{"bin", "sbin", "lib"} {
 		from := filepath.Join(root, dir)
@@ -133,7 +140,8 @@ func mergeUsr(root string) error {
 	return nil
 }
 
-// missing returns name and the packages that it needs and this machine lacks, as apt would install them ("Inst NAME (…)").
+// missing returns name and the packages that it needs and this machine lacks, as apt would install
+// them ("Inst NAME (…)").
 func missing(ctx context.Context, dir, name string) ([]string, error) {
 	plan, err := output(ctx, dir, "apt-get", "-q", "-s", "--no-install-recommends", "install", name)
 	if err != nil {
@@ -141,7 +149,8 @@ func missing(ctx context.Context, dir, name string) ([]string, error) {
 	}
 	names := []string{name}
 	for line := range strings.Lines(string(plan)) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "Inst" && !slices.Contains(names, words[1]) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "Inst" &&
+			!slices.Contains(names, words[1]) {
 			names = append(names, words[1])
 		}
 	}
@@ -156,7 +165,8 @@ func output(ctx context.Context, dir, path string, args ...string) ([]byte, erro
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return out, fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, lastLine(stderr.String()))
+		return out, fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err,
+			lastLine(stderr.String()))
 	}
 	return out, nil
 }
@@ -197,7 +207,8 @@ func (p Package) checkLibraries(ctx context.Context, path string) error {
 	out, _ := cmd.Output() // no ldd, or a script: then starting it will tell
 	for line := range strings.Lines(string(out)) {
 		if lib, _, absent := strings.Cut(strings.TrimSpace(line), " => not found"); absent {
-			return fmt.Errorf("netlab: %s of package %s needs the library %s, which this machine lacks", filepath.Base(path), p.Name, lib)
+			return fmt.Errorf("netlab: %s of package %s needs the library %s, which this "+
+				"machine lacks", filepath.Base(path), p.Name, lib)
 		}
 	}
 	return nil

@@ -21,7 +21,9 @@ const stopGrace = 5 * time.Second
 
 // Spec is a program to run. Path is looked up in PATH when it has no slash.
 type Spec struct {
-	Name      string     // of the process and, with ".log", of its log file in the lab's directory; unique among running processes
+	// name of the process and, with ".log", of its log file in the lab's directory; unique among
+	// running processes
+	Name      string
 	Namespace *Namespace // nil: the host's
 	Path      string
 	Args      []string
@@ -38,7 +40,8 @@ func (s Spec) room() room {
 	return r
 }
 
-// Process is a program that the lab has started. It leads a process group, and dies with us even when we are killed.
+// Process is a program of the lab. It leads a process group, and dies with us even if we are
+// killed.
 type Process struct {
 	name string
 	log  string
@@ -47,7 +50,7 @@ type Process struct {
 	err  error // of Wait; valid once done is closed
 }
 
-// Start runs a program until it ends by itself, is stopped, or the lab is closed. Output of both kinds is appended to its log.
+// Start runs a program until it ends, is stopped, or the lab is closed. Its log has both outputs.
 func (l *Lab) Start(s Spec) (*Process, error) {
 	p := &Process{name: s.Name, log: filepath.Join(l.dir, s.Name+".log"), done: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -65,7 +68,7 @@ func (l *Lab) Start(s Spec) (*Process, error) {
 	return p, nil
 }
 
-// adopt waits for a process that runs, and stops it with the lab.
+// adopt waits for a running process, and stops it with the lab.
 func (l *Lab) adopt(p *Process) {
 	go func() {
 		p.err = p.cmd.Wait()
@@ -76,7 +79,7 @@ func (l *Lab) adopt(p *Process) {
 	l.mu.Unlock()
 }
 
-// Run runs a program to its end inside the namespace and returns its output; the error carries what it wrote to stderr.
+// Run runs a program to its end in the namespace and returns its output. The error has its stderr.
 func (n *Namespace) Run(ctx context.Context, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = time.Second
@@ -87,7 +90,8 @@ func (n *Namespace) Run(ctx context.Context, path string, args ...string) ([]byt
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return stdout.Bytes(), fmt.Errorf("netlab: %s %s: %w: %s", path, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return stdout.Bytes(), fmt.Errorf("netlab: %s %s: %w: %s", path, strings.Join(args, " "),
+			err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.Bytes(), nil
 }
@@ -104,16 +108,16 @@ func (p *Process) Name() string { return p.name }
 // PID is the process id, which is also that of its group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// LogPath is the file with what the process wrote.
+// LogPath is the file with the process's output.
 func (p *Process) LogPath() string { return p.log }
 
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err is how the process ended, nil for status 0; to be called after Done.
+// Err is the process's error, nil for status 0. Call it after Done.
 func (p *Process) Err() error { return p.err }
 
-// Memory reads a figure of the process' memory, in bytes: VmRSS now, VmHWM the most that it ever was.
+// Memory returns a value of the process's memory in bytes: VmRSS now, VmHWM the maximum.
 func (p *Process) Memory(figure string) (bytes int, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
@@ -129,7 +133,7 @@ func (p *Process) Memory(figure string) (bytes int, err error) {
 	return 0, fmt.Errorf("netlab: %s has no %s", p.name, figure)
 }
 
-// Signal sends a signal to the whole group. A process that has ended is no error.
+// Signal sends a signal to the whole group. It succeeds if the process has ended.
 func (p *Process) Signal(s syscall.Signal) error {
 	select {
 	case <-p.done:
@@ -142,7 +146,8 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Stop ends the process and its group: SIGTERM, and after five seconds SIGKILL. How it ended is not an error of Stop.
+// Stop ends the process group with SIGTERM, and after five seconds SIGKILL. The exit status is no
+// error.
 func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -158,7 +163,8 @@ func (p *Process) Stop() error {
 
 // Kill ends the process and its group by SIGKILL and waits for it.
 func (p *Process) Kill() error {
-	err := syscall.Kill(-p.PID(), syscall.SIGKILL) // also what a process that ended left of its group
+	// also what a process that ended left of its group
+	err := syscall.Kill(-p.PID(), syscall.SIGKILL)
 	<-p.done
 	if err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("netlab: kill %s: %w", p.name, err)

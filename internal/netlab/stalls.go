@@ -11,24 +11,25 @@ import (
 
 const (
 	stallInterval = 5 * time.Millisecond
-	// A thread that runs without a pause is not switched to; it gets this much time or more of each interval in which somebody looks.
+	// The minimum time for which a thread that runs without a pause keeps the processor.
 	leastRun = time.Millisecond
-	// lateLook is how far two looks may be apart for what is between them to be known.
+	// lateLook is the longest interval between two samples that is still evaluated.
 	lateLook = 50 * time.Millisecond
 )
 
-// Stall is a time in which the machine did not let a process run that had work.
+// Stall is a time in which a runnable process did not get the processor.
 type Stall struct{ From, To time.Time }
 
-// StallWatch notes stalls until it is stopped.
+// StallWatch records stalls until it is stopped.
 type StallWatch struct {
 	done   chan struct{}
 	wg     sync.WaitGroup
 	stalls []Stall
 }
 
-// WatchStalls notes when a process's main thread was runnable, and the machine did not run it, for at least so long. A thread that waits for anything, or is
-// held by a signal, is not runnable. The watch looks every 5 ms; where it was late itself, it notes nothing. It ends with the process.
+// WatchStalls records when a process's main thread was runnable but did not run for at least so
+// long. A waiting or stopped thread is not runnable. It samples every 5 ms, and records nothing
+// while late itself. It ends with the process.
 func (p *Process) WatchStalls(atLeast time.Duration) *StallWatch {
 	w := &StallWatch{done: make(chan struct{})}
 	pid := p.PID()
@@ -61,21 +62,21 @@ func (w *StallWatch) note(pid int, atLeast time.Duration) {
 	}
 }
 
-// end notes what lasted from a look that saw the process run until the last one that saw it not run since.
+// end records a stall from the last sample with progress to the last one without.
 func (w *StallWatch) end(from, to time.Time, atLeast time.Duration) {
 	if to.Sub(from) >= atLeast {
 		w.stalls = append(w.stalls, Stall{from, to})
 	}
 }
 
-// Stop ends the watch and returns what it saw.
+// Stop ends the watch and returns the stalls.
 func (w *StallWatch) Stop() []Stall {
 	close(w.done)
 	w.wg.Wait()
 	return w.stalls
 }
 
-// run is how much a process's main thread had run at some time.
+// run is the accumulated processor time of a process's main thread.
 type run struct {
 	at       time.Time
 	cpu      time.Duration
@@ -85,7 +86,8 @@ type run struct {
 
 func (r run) same(last run) bool { return r.switches == last.switches && r.cpu-last.cpu < leastRun }
 
-// readRun reads what the kernel says of a thread (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst).
+// readRun reads a thread's scheduling statistics (proc_pid_stat(5),
+// Documentation/scheduler/sched-stats.rst).
 func readRun(pid int) (r run, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -101,7 +103,8 @@ func readRun(pid int) (r run, err error) {
 		return run{}, err
 	}
 	r.at = time.Now()
-	fields := bytes.Fields(counts) // time on a processor and waiting for one, in ns, and times switched to
+	// time on a processor and waiting for one in ns, number of times scheduled
+	fields := bytes.Fields(counts)
 	if len(fields) != 3 {
 		return run{}, fmt.Errorf("netlab: /proc/%d/schedstat: %q", pid, counts)
 	}

@@ -9,15 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has work and is not run has stalled. One that waits, is held by a signal, or runs all the time has not.
+// A process that has work and is not run has stalled. One that waits, is held by a signal, or runs
+// all the time has not.
 func TestStallsOfAProcess(t *testing.T) {
 	l := newLab(t)
 	ns := must[*Namespace](t)(l.Namespace("node"))
 	start := func(name, script string) *Process {
-		return must[*Process](t)(l.Start(Spec{Name: name, Namespace: ns, Path: "/bin/sh", Args: []string{"-c", script}}))
+		return must[*Process](t)(l.Start(Spec{Name: name, Namespace: ns, Path: "/bin/sh",
+			Args: []string{"-c", script}}))
 	}
 	const busy = "while :; do :; done"
-	// The first processor that this process may use is shared by one that has 1024 parts of it and one that has three (sched(7), SCHED_IDLE).
+	// The first processor that this process may use is shared by one that has 1024 parts of it and
+	// one that has three (sched(7), SCHED_IDLE).
 	var allowed, first unix.CPUSet
 	check(t, unix.SchedGetaffinity(0, &allowed))
 	for i := range len(allowed) * 64 {
@@ -27,13 +30,16 @@ func TestStallsOfAProcess(t *testing.T) {
 		}
 	}
 	starved, hog := start("starved", busy), start("hog", busy)
-	check(t, errors.Join(unix.SchedSetaffinity(starved.PID(), &first), unix.SchedSetaffinity(hog.PID(), &first)))
-	check(t, unix.SchedSetAttr(starved.PID(), &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0))
+	check(t, errors.Join(unix.SchedSetaffinity(starved.PID(), &first),
+		unix.SchedSetaffinity(hog.PID(), &first)))
+	check(t, unix.SchedSetAttr(starved.PID(), &unix.SchedAttr{Size: unix.SizeofSchedAttr,
+		Policy: unix.SCHED_IDLE}, 0))
 	waiting, held := start("waiting", "while :; do sleep 0.6; done"), start("held", busy)
 
 	const atLeast = 150 * time.Millisecond
 	began := time.Now()
-	ofStarved, ofHog, ofWaiting, ofHeld := starved.WatchStalls(atLeast), hog.WatchStalls(atLeast), waiting.WatchStalls(atLeast), held.WatchStalls(atLeast)
+	ofStarved, ofHog, ofWaiting, ofHeld := starved.WatchStalls(atLeast), hog.WatchStalls(atLeast),
+		waiting.WatchStalls(atLeast), held.WatchStalls(atLeast)
 	time.Sleep(100 * time.Millisecond)
 	check(t, held.Signal(syscall.SIGSTOP))
 	time.Sleep(time.Second)
@@ -48,7 +54,8 @@ func TestStallsOfAProcess(t *testing.T) {
 			t.Errorf("a stall of %s, from %s to %s", d, s.From, s.To)
 		}
 	}
-	for name, w := range map[string]*StallWatch{"one that runs": ofHog, "one that waits": ofWaiting, "one that is held": ofHeld} {
+	for name, w := range map[string]*StallWatch{"one that runs": ofHog, "one that waits": ofWaiting,
+		"one that is held": ofHeld} {
 		if stalls := w.Stop(); len(stalls) > 0 {
 			t.Errorf("%s has not stalled, and is said to have: %v", name, stalls)
 		}

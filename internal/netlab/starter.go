@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starter is the one thread that forks: a child with a parent death signal is killed when the *thread* that forked it ends, so this
-// thread lives as long as the lab.
+// starter is the only thread that forks: a parent death signal comes when the *thread* that forked
+// ends, so this one lives as long as the lab.
 type starter struct {
 	jobs chan func()
 	done chan struct{}
@@ -40,14 +40,15 @@ func (s *starter) close() {
 	<-s.done
 }
 
-// room is where a program runs. The zero value is the host.
+// room selects where a program runs. The zero value is the host.
 type room struct {
-	net     *Namespace
-	mounts  func() error // in a mount namespace of its own, that this fills
-	machine int          // a process whose network, mounts, processes and name the program shares; 0: none
+	net    *Namespace
+	mounts func() error // in a mount namespace of its own, that this fills
+	// a process whose namespaces the program shares; 0: none
+	machine int
 }
 
-// start forks with the calling thread inside the room, and brings the thread back.
+// start forks with the calling thread inside the room, and restores the thread.
 func (r room) start(cmd *exec.Cmd) (err error) {
 	var v visit
 	defer func() {
@@ -61,25 +62,31 @@ func (r room) start(cmd *exec.Cmd) (err error) {
 	return cmd.Start()
 }
 
-// visit is a thread's stay in other namespaces.
+// visit records the other namespaces that a thread has entered.
 type visit struct {
 	undo []func() error // in the order of entering
 }
 
-// enterable are the namespaces of a machine, in the order of entering: the mounts last, because with them /proc changes.
+// enterable lists a machine's namespaces in the order of entering. The mounts are last, since they
+// change /proc.
 var enterable = []struct {
 	name string
 	flag int
-}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC}, {"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS}}
+}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC},
+	{"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS}}
 
 func (v *visit) enter(r room) error {
 	if r.net != nil {
-		if err := v.swap("net", unix.CLONE_NEWNET, func() error { return unix.Setns(int(r.net.file.Fd()), unix.CLONE_NEWNET) }); err != nil {
+		if err := v.swap("net", unix.CLONE_NEWNET, func() error {
+			return unix.Setns(int(r.net.file.Fd()), unix.CLONE_NEWNET)
+		}); err != nil {
 			return fmt.Errorf("enter %s: %w", r.net.Name(), err)
 		}
 	}
 	if r.mounts != nil {
-		if err := v.swap("mnt", unix.CLONE_NEWNS, func() error { return unix.Unshare(unix.CLONE_NEWNS) }); err != nil {
+		if err := v.swap("mnt", unix.CLONE_NEWNS, func() error {
+			return unix.Unshare(unix.CLONE_NEWNS)
+		}); err != nil {
 			return fmt.Errorf("unshare mounts: %w", err)
 		}
 		return r.mounts()
@@ -101,10 +108,10 @@ func (v *visit) enter(r room) error {
 	return nil
 }
 
-// swap remembers the way back and goes.
+// swap enters a namespace and records how to leave it.
 func (v *visit) swap(name string, flag int, into func() error) error {
 	file := "/proc/thread-self/ns/" + name
-	if name == "pid" { // "pid" itself never changes for a thread that lives
+	if name == "pid" { // "pid" itself never changes for a thread
 		file += "_for_children"
 	}
 	home, err := os.Open(file)
@@ -113,7 +120,8 @@ func (v *visit) swap(name string, flag int, into func() error) error {
 	}
 	dir := -1
 	if flag == unix.CLONE_NEWNS {
-		// A thread that shares its root and directory with others cannot change its mounts, and going back resets both to "/".
+		// A thread that shares its root and directory cannot change its mounts. Leaving resets both
+		// to "/".
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return errors.Join(err, home.Close())
 		}

@@ -14,14 +14,15 @@ import (
 	"time"
 )
 
-// marker is the environment variable by which processes of a lab are known: those of a killed run, and what our processes left
-// outside their group. A shell that a user opened in one of the namespaces does not carry it and is left alone.
+// marker is the environment variable that identifies a lab's processes, also of a killed run or
+// outside their group. A user's shell in a namespace does not have it and is left alone.
 const marker = "VRA_NETLAB="
 
-// prefixPattern finds a lab's prefix in the name of a namespace, a directory or a marker: "vra-NAME-PID" or "vra-NAME-PID.N".
+// prefixPattern finds a lab's prefix in the name of a namespace, a directory or a marker:
+// "vra-NAME-PID" or "vra-NAME-PID.N".
 var prefixPattern = regexp.MustCompile(`^vra-[a-z0-9]+-(\d+)(?:\.\d+)?`)
 
-// orphaned reports whether name belongs to a lab whose process is gone, and that lab's prefix.
+// orphaned reports whether name belongs to a lab whose process is gone, and the lab's prefix.
 func orphaned(name string) (prefix string, ok bool) {
 	m := prefixPattern.FindStringSubmatch(name)
 	if m == nil {
@@ -61,11 +62,12 @@ func sweep(log *slog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// sharedMemory is where a VPP keeps its API segment, by name; one that is killed leaves it there.
+// sharedMemory is where VPP keeps its API segment. A killed VPP leaves it behind.
 const sharedMemory = "/dev/shm"
 
 func removeSharedMemory(prefix string) error {
-	files, _ := filepath.Glob(filepath.Join(sharedMemory, prefix+"-*")) // the pattern is well formed
+	// the pattern is well formed
+	files, _ := filepath.Glob(filepath.Join(sharedMemory, prefix+"-*"))
 	var errs []error
 	for _, file := range files {
 		errs = append(errs, os.Remove(file))
@@ -73,7 +75,7 @@ func removeSharedMemory(prefix string) error {
 	return errors.Join(errs...)
 }
 
-// killMarked kills the processes that carry the marker of prefix and waits until they are gone.
+// killMarked kills the processes with the marker of prefix and waits for their end.
 func killMarked(prefix string) error {
 	deadline := time.Now().Add(stopGrace)
 	for {
@@ -99,10 +101,13 @@ func marked(prefix string) (pids []int) {
 		if err != nil {
 			continue // ended meanwhile
 		}
-		if !slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return bytes.Equal(v, want) }) {
+		if !slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool {
+			return bytes.Equal(v, want)
+		}) {
 			continue
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil &&
+			pid != os.Getpid() {
 			pids = append(pids, pid)
 		}
 	}

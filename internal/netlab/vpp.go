@@ -13,16 +13,16 @@ import (
 	"text/template"
 )
 
-// VPPPrograms are VPP's daemon and its command line.
+// VPPPrograms are VPP's daemon and CLI.
 type VPPPrograms struct {
 	VPP, Vppctl string
 	Plugins     string // directory; "": where VPP itself looks
 }
 
-// ErrNoVPP says that this machine has no VPP; tests and demo then go on without one and say so.
+// ErrNoVPP means that this machine has no VPP. Tests and demo then run without and report it.
 var ErrNoVPP = errors.New("no vpp on PATH and VPP_BIN is not set")
 
-// FindVPP takes VPP from VPP_BIN with VPP_PLUGIN_PATH, or else from PATH. vppctl is the one beside it.
+// FindVPP finds VPP by VPP_BIN and VPP_PLUGIN_PATH, or in PATH, and vppctl beside it.
 func FindVPP() (VPPPrograms, error) {
 	p := VPPPrograms{VPP: os.Getenv("VPP_BIN"), Plugins: os.Getenv("VPP_PLUGIN_PATH")}
 	if p.VPP == "" {
@@ -45,13 +45,13 @@ func FindVPP() (VPPPrograms, error) {
 	return p, nil
 }
 
-// VPPConfig is what differs from one instance to another; the zero value will do.
+// VPPConfig configures an instance. The zero value is usable.
 type VPPConfig struct {
 	Heap string // main heap; "": 512M, enough for some 100 000 routes
 	Args string // further sections for startup.conf
 }
 
-// VPP is a running VPP of a lab. It lives in memory of its own: no hugepages, no DPDK, no kernel modules, one thread.
+// VPP is a VPP of a lab, single-threaded, without hugepages, DPDK or kernel modules.
 type VPP struct {
 	*Process
 	lab      *Lab
@@ -60,8 +60,9 @@ type VPP struct {
 	ns       *Namespace
 }
 
-// startup is VPP's startup.conf. Without poll-sleep-usec an instance takes a whole core. The API segment's prefix and all sockets are the
-// instance's own. Which plugins are loaded is told one by one: others would look for hardware, or are not there in a small build.
+// startup is VPP's startup.conf. Without poll-sleep-usec VPP would take a whole core. API segment
+// and sockets are the instance's own. Only listed plugins are loaded: others look for hardware or
+// are missing in a small build.
 var startup = template.Must(template.New("startup.conf").Parse(`unix {
   nodaemon
   log {{.Dir}}/vpp.log
@@ -86,8 +87,10 @@ plugins {
 {{.More}}
 `))
 
-// StartVPP starts a VPP in a namespace and waits until its API and its command line answer. Name is unique in the lab.
-func (l *Lab) StartVPP(ctx context.Context, programs VPPPrograms, n *Namespace, name string, c VPPConfig) (*VPP, error) {
+// StartVPP starts a VPP in a namespace and waits until its API and CLI answer. The name is unique
+// in the lab.
+func (l *Lab) StartVPP(ctx context.Context, programs VPPPrograms, n *Namespace, name string,
+	c VPPConfig) (*VPP, error) {
 	v := &VPP{lab: l, programs: programs, name: name, ns: n}
 	if err := v.write(c); err != nil {
 		return nil, fmt.Errorf("netlab: %w", err)
@@ -111,24 +114,28 @@ func (v *VPP) write(c VPPConfig) error {
 	}
 	err = startup.Execute(f, map[string]string{
 		"Dir": v.dir(), "CLI": v.CLISocket(), "API": v.APISocket(), "Stats": v.StatsSocket(),
-		"Prefix": v.lab.prefix + "-" + v.name, "Heap": c.Heap, "Plugins": v.programs.Plugins, "More": c.Args,
+		"Prefix": v.lab.prefix + "-" + v.name, "Heap": c.Heap, "Plugins": v.programs.Plugins,
+		"More": c.Args,
 	})
 	return errors.Join(err, f.Close())
 }
 
-// Restart starts VPP again, with an empty FIB, after it was stopped or killed, and waits until it answers.
+// Restart starts VPP again, with an empty FIB, and waits until it answers.
 func (v *VPP) Restart(ctx context.Context) (err error) {
 	for _, socket := range []string{v.CLISocket(), v.APISocket(), v.StatsSocket()} {
 		os.Remove(socket) // of one that was killed
 	}
-	v.Process, err = v.lab.Start(Spec{Name: v.name, Namespace: v.ns, Path: v.programs.VPP, Args: []string{"-c", v.config()}})
+	v.Process, err = v.lab.Start(Spec{Name: v.name, Namespace: v.ns, Path: v.programs.VPP,
+		Args: []string{"-c", v.config()}})
 	if err != nil {
 		return err
 	}
-	return v.await(ctx, func() error { return errors.Join(listens(v.APISocket()), listens(v.CLISocket())) })
+	return v.await(ctx, func() error {
+		return errors.Join(listens(v.APISocket()), listens(v.CLISocket()))
+	})
 }
 
-// listens returns nil if somebody accepts connections on a UNIX socket.
+// listens returns nil if a UNIX socket accepts connections.
 func listens(socket string) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -146,20 +153,20 @@ func (v *VPP) APISocket() string { return filepath.Join(v.dir(), "api.sock") }
 // CLISocket is for `vppctl -s`.
 func (v *VPP) CLISocket() string { return filepath.Join(v.dir(), "cli.sock") }
 
-// StatsSocket is where the statistics segment is handed out.
+// StatsSocket is the socket of the statistics segment.
 func (v *VPP) StatsSocket() string { return filepath.Join(v.dir(), "stats.sock") }
 
-// Command runs one line of VPP's command line and returns what it printed. VPP has no exit status: where the command is unknown or
-// refused, the text says so.
+// Command runs a line of VPP's CLI and returns the output. VPP has no exit status: errors are text.
 func (v *VPP) Command(ctx context.Context, line string) (string, error) {
-	out, err := output(ctx, v.dir(), v.programs.Vppctl, append([]string{"-s", v.CLISocket()}, strings.Fields(line)...)...)
+	out, err := output(ctx, v.dir(), v.programs.Vppctl,
+		append([]string{"-s", v.CLISocket()}, strings.Fields(line)...)...)
 	if err != nil {
 		return "", fmt.Errorf("netlab: %s: %w", v.name, err)
 	}
 	return strings.ReplaceAll(string(out), "\r", ""), nil
 }
 
-// Configure runs lines that print nothing when all is well; anything printed is the error.
+// Configure runs lines that print nothing on success. Any output is an error.
 func (v *VPP) Configure(ctx context.Context, lines ...string) error {
 	for _, line := range lines {
 		out, err := v.Command(ctx, line)
@@ -173,16 +180,19 @@ func (v *VPP) Configure(ctx context.Context, lines ...string) error {
 	return nil
 }
 
-// Host gives VPP the device of the namespace, by AF_PACKET, as interface "host-DEVICE", up, with addresses; it returns that name. The
-// device itself should have no address: its kernel sees the same packets.
-func (v *VPP) Host(ctx context.Context, device string, addresses ...netip.Prefix) (name string, err error) {
+// Host attaches the namespace's device to VPP by AF_PACKET, as interface "host-DEVICE", up, with
+// addresses, and returns that name. The device should have no address: the kernel sees the same
+// packets.
+func (v *VPP) Host(ctx context.Context, device string,
+	addresses ...netip.Prefix) (name string, err error) {
 	name = "host-" + device
 	out, err := v.Command(ctx, "create host-interface name "+device)
 	if err != nil {
 		return "", err
 	}
 	if strings.TrimSpace(out) != name { // it prints the name of what it made
-		return "", fmt.Errorf("netlab: %s: create host-interface %s: %s", v.name, device, strings.TrimSpace(out))
+		return "", fmt.Errorf("netlab: %s: create host-interface %s: %s", v.name, device,
+			strings.TrimSpace(out))
 	}
 	lines := []string{"set interface state " + name + " up"}
 	for _, a := range addresses {

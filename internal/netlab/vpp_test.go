@@ -27,7 +27,8 @@ func TestVPPForwards(t *testing.T) {
 	a, node, b := ns(l.Namespace("a")), ns(l.Namespace("node")), ns(l.Namespace("b"))
 	for n, workload := range map[string]*Namespace{"1": a, "2": b} {
 		check(t, l.Veth(
-			End{Namespace: workload, Device: "eth0", Addresses: []netip.Prefix{pfx("10.0." + n + ".2/24"), pfx("fd00:" + n + "::2/64")}},
+			End{Namespace: workload, Device: "eth0",
+				Addresses: []netip.Prefix{pfx("10.0." + n + ".2/24"), pfx("fd00:" + n + "::2/64")}},
 			End{Namespace: node, Device: "w" + n}))
 		check(t, workload.AddRoute(pfx("0.0.0.0/0"), addr("10.0."+n+".1"), ""))
 		check(t, workload.AddRoute(pfx("::/0"), addr("fd00:"+n+"::1"), ""))

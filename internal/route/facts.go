@@ -9,28 +9,30 @@ import (
 
 // Facts is what a data plane knows about itself. Values are immutable once published.
 type Facts struct {
-	// Identity names one life of the data plane together with our mark on its routes (for VPP: boot time, pid and FIB source
-	// id). While it stays the same, what we programmed is still there; when it changes, nothing of it is. Empty while the data
-	// plane is absent.
+	// Identity names one generation of the data plane and our mark on its routes (VPP: boot time,
+	// pid and FIB source id). While it is unchanged, what we programmed is still there. A new one
+	// means that the data plane has none of it. Empty while the data plane is absent.
 	Identity string
-	// Version is for people: "VPP 25.10-release", "Linux 6.1.0".
+	// Version is shown to people: "VPP 25.10-release", "Linux 6.1.0".
 	Version string
-	// Problem says in one sentence why the data plane is absent or only partly usable; empty when all is well.
+	// Problem is one sentence: why the data plane is absent or partly usable. Empty without a
+	// problem.
 	Problem string
-	// Preflight is how the data plane's API compared with ours; zero where there is nothing to compare or nobody answered.
+	// Preflight is zero until the data plane has answered, or where there is no API to compare.
 	Preflight Preflight
-	// Interfaces, sorted by name.
+	// Interfaces are sorted by name.
 	Interfaces []Interface
 }
 
 // Preflight is the outcome of comparing what a data plane's API offers with what we need.
 type Preflight struct {
 	Outcome Outcome
-	// Lacks are the messages that are missing or have another form, as name and checksum ("ip_route_add_del_v2_521ef330"), sorted.
+	// Lacks lists the messages that are missing or differ, sorted, as name and checksum
+	// ("ip_route_add_del_v2_521ef330").
 	Lacks []string
 }
 
-// Outcome of a preflight, in words for people and metrics.
+// Outcome is the result of a preflight, as shown to people and in metrics.
 type Outcome string
 
 const (
@@ -38,11 +40,12 @@ const (
 	RefusedAPI Outcome = "refused" // not used at all
 )
 
-// Interface is a link of the data plane.
+// Interface is an interface of the data plane.
 type Interface struct {
 	Name string
-	// Life is another one when the interface has lost the routes over it since, however short that was and however it looks now: Index was given up
-	// and handed out again; Linux set it down, or took its last address of a family.
+	// Life is the generation of the interface. It changes whenever the interface has lost the
+	// routes over it: its index was reused; Linux set it down or removed its last address of a
+	// family.
 	Life      uint32
 	Index     uint32         // VPP's sw_if_index, Linux' ifindex: reused for other interfaces later
 	Up        bool           // administratively up and carrier present
@@ -50,9 +53,10 @@ type Interface struct {
 	Addresses []netip.Prefix // host address with the length of its subnet, sorted
 }
 
-// Connected returns the interface in table to whose subnets addr belongs, by longest match; an interface that is down does not
-// count. With equal subnets the first by name wins.
-func (f Facts) Connected(table uint32, addr netip.Addr) (name string, subnet netip.Prefix, ok bool) {
+// Connected returns the interface of a table whose subnet contains addr, and that subnet. The
+// longest match wins, then the first name. Interfaces that are down are ignored.
+func (f Facts) Connected(table uint32,
+	addr netip.Addr) (name string, subnet netip.Prefix, ok bool) {
 	for _, i := range f.Interfaces {
 		if !i.Up || i.Table != table {
 			continue
@@ -83,17 +87,18 @@ func (f Facts) Interface(name string) (Interface, bool) {
 	return f.Interfaces[i], true
 }
 
-// Resolution answers how the data plane would forward to an address: the longest match.
+// Resolution is the longest match by which the data plane forwards to an address.
 type Resolution struct {
 	Prefix netip.Prefix // the matching prefix; invalid when nothing matches
-	Ours   bool         // the match is a route of ours: BIRD's rule says a next hop must not resolve through one
-	Usable bool         // the match forwards packets somewhere (no drop, not ours, interface up)
-	// Interface is the one by which a usable match forwards; "" where it forwards by several, or
-	// where the data plane does not tell.
+	// the match is one of our routes, which BIRD does not accept for a next hop
+	Ours   bool
+	Usable bool // the match forwards packets somewhere (no drop, not ours, interface up)
+	// Interface is the outgoing interface of a usable match. It is empty if there are several or
+	// the data plane does not report it.
 	Interface string
 }
 
-// Forwards notes that a path of the match forwards by an interface; "": by which is not known.
+// Forwards adds a path of the match that forwards over interface by, or "" if it is unknown.
 func (r *Resolution) Forwards(by string) {
 	if r.Usable && r.Interface != by {
 		by = ""
@@ -101,38 +106,39 @@ func (r *Resolution) Forwards(by string) {
 	r.Usable, r.Interface = true, by
 }
 
-// Outgoing says by which interface packets to the addresses in a prefix leave; the longest counts.
+// Outgoing is the interface over which packets to a prefix leave. The longest prefix wins.
 type Outgoing struct {
 	Prefix    netip.Prefix
 	Interface string
 }
 
-// HiddenError is a data plane's answer about a route of ours when another's for the same prefix goes before it.
+// HiddenError reports that another owner's route for the same prefix takes precedence over ours.
 type HiddenError struct {
-	By string // who owns the other route, in the data plane's words: VPP's name of the FIB source, Linux' protocol and metric
+	// the other route's owner: VPP's name of the FIB source, or Linux' protocol and metric
+	By string
 }
 
 func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
 
-// Op is one change to a data plane: the whole route of its key is put (added or replaced), or deleted.
+// Op is one change to a data plane. It deletes a route, or puts (adds or replaces) it as a whole.
 type Op struct {
 	Delete bool
 	Route  Route // for a delete only the Key matters
 }
 
-// Link is one interface as it was when somebody asked for it: newer than Facts, and with what only who sets it up wants to know.
+// Link is an interface as read on demand, newer than Facts, with what only its configuration needs.
 type Link struct {
 	Interface
-	// Identity is Facts.Identity of the data plane that answered.
+	// Identity is the Facts.Identity of the data plane that answered.
 	Identity string
-	// AdminUp: somebody has brought it up; whether there is a carrier is another matter.
+	// AdminUp says that the interface is administratively up, with or without a carrier.
 	AdminUp bool
 }
 
-// ErrNoLink is for a question about an interface that does not exist.
+// ErrNoLink means that the interface does not exist.
 var ErrNoLink = errors.New("there is no interface")
 
-// FindLink returns the index in names of the interface that text names, or numbers where no name is the same; -1: there is none.
+// FindLink returns the position of the interface with this name, else with this index, or -1.
 func FindLink(text string, list []Interface) int {
 	byIndex := -1
 	for i, l := range list {

@@ -2,7 +2,7 @@ package route
 
 import "fmt"
 
-// Origin is where the wish for a route comes from.
+// Origin is the source of a desired route.
 type Origin uint8
 
 const (
@@ -29,13 +29,13 @@ func (o Origin) String() string {
 	return fmt.Sprintf("origin(%d)", uint8(o))
 }
 
-// IsStatic reports whether the next hops of o are gateways, as of BIRD's static routes: on a
-// connected network a gateway is a neighbour, whatever routes lead to its address. The next hops
-// of other origins resolve by the longest match.
+// IsStatic reports whether the next hops of o are gateways, as in BIRD's static routes: on a
+// connected network a gateway is a neighbour, whatever routes lead to its address. The next hops of
+// other origins resolve by longest match.
 func (o Origin) IsStatic() bool { return o == Own || o == External }
 
-// DefaultDistance is the administrative distance of an origin: of several origins that want one prefix the lowest wins. The
-// scale is the field's usual one (connected 0, static 1, external BGP 20, last resort 250). It decides between equal prefixes only.
+// DefaultDistance is the administrative distance of an origin: among equal prefixes the lowest
+// wins. The scale is the usual one (connected 0, static 1, external BGP 20, last resort 250).
 func (o Origin) DefaultDistance() uint8 {
 	switch o {
 	case Own:

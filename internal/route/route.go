@@ -1,6 +1,6 @@
-// Package route holds the words the other packages share about forwarding: what a route is, when two of them are the same,
-// and what a data plane tells about itself. It has values only: no I/O, no goroutines, nothing that knows BGP, Calico, VPP
-// or Linux. Everybody may import it.
+// Package route defines the forwarding types that the other packages share: routes, when two routes
+// are the same, and what a data plane reports about itself. It has values only: no I/O, no
+// goroutines, and no knowledge of BGP, Calico, VPP or Linux. Every package may import it.
 package route
 
 import (
@@ -13,16 +13,18 @@ import (
 	"strings"
 )
 
-// Key names one entry of a FIB. The prefix is masked and unmapped (see Normalize), so keys can be compared and used in maps.
+// Key identifies an entry of a FIB. Its prefix is normalized (Normalize), so keys are comparable.
 type Key struct {
-	Table uint32 // VRF: VPP's table id, Linux' routing table; 0 is the default table of the data plane
-	// Elevated entries go before what others have for the prefix, the routes of this node's own workloads among them; the rest of ours do not.
-	// It is for host prefixes: a workload that moves is on two nodes at once, and traffic must follow it from the old one too.
+	// VRF: VPP's table id or Linux' routing table; 0 is the default table
+	Table uint32
+	// Elevated entries take precedence over other owners' entries for the prefix, such as those of
+	// local workloads. They are host prefixes: a workload that migrates is on two nodes at once,
+	// and traffic must follow it from the old node too.
 	Elevated bool
 	Prefix   netip.Prefix
 }
 
-// String returns the prefix, the table where it is not the default one, and whether the entry is elevated.
+// String returns the prefix, the table unless it is the default one, and "elevated" where it is.
 func (k Key) String() string {
 	s := k.Prefix.String()
 	if k.Table != 0 {
@@ -34,15 +36,16 @@ func (k Key) String() string {
 	return s
 }
 
-// Twin is the key of the same prefix that is elevated, or that is not.
+// Twin returns the key of the elevated counterpart, or of the normal one if k is elevated.
 func (k Key) Twin() Key {
 	k.Elevated = !k.Elevated
 	return k
 }
 
-// CompareKeys orders by table, then family and address, then length, then the elevated one first: the order in which tables are printed.
+// CompareKeys is the order of printed tables: table, prefix, then elevated entries first.
 func CompareKeys(a, b Key) int {
-	if c := cmp.Or(cmp.Compare(a.Table, b.Table), ComparePrefixes(a.Prefix, b.Prefix)); c != 0 || a.Elevated == b.Elevated {
+	if c := cmp.Or(cmp.Compare(a.Table, b.Table), ComparePrefixes(a.Prefix, b.Prefix)); c != 0 ||
+		a.Elevated == b.Elevated {
 		return c
 	}
 	if a.Elevated {
@@ -56,8 +59,8 @@ func ComparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// Normalize is the door through which every prefix enters: masked, and an IPv4-mapped IPv6 prefix (::ffff:a.b.c.d/96+n)
-// becomes the IPv4 prefix that it means. It reports false for a prefix that is not valid or a mapped one shorter than /96.
+// Normalize masks a prefix and unmaps an IPv4-mapped one (::ffff:a.b.c.d/96+n). Every prefix that
+// enters the program passes here. It reports false if p is invalid, or mapped and shorter than /96.
 func Normalize(p netip.Prefix) (netip.Prefix, bool) {
 	if !p.IsValid() {
 		return netip.Prefix{}, false
@@ -101,14 +104,17 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Path is one way to forward. With Interface and NextHop it is attached: the next hop is a neighbour on that interface.
-// Without Interface it is recursive: NextHop is looked up in Table. With Interface alone the destination is the neighbour.
+// Path is one way to forward. With Interface and NextHop it is attached: the next hop is a
+// neighbour on that interface. Without Interface it is recursive: NextHop is looked up in Table.
+// With Interface alone the destination is the neighbour.
 type Path struct {
-	NextHop    netip.Addr // unmapped, no zone; the zero Addr where the destination itself is on Interface
-	Interface  string     // by name: an index changes its meaning when an interface is made anew
-	Table      uint32     // where a recursive NextHop is resolved; 0 and unused when Interface is set
-	Preference uint8      // lower forwards, higher stands by (VPP); 0 is best
-	Weight     uint8      // share of the traffic among paths of one preference, 1…255
+	// unmapped and without zone; zero if the destination itself is on Interface
+	NextHop   netip.Addr
+	Interface string // by name: an index changes its meaning when an interface is made anew
+	// where a recursive NextHop is resolved; 0 and unused when Interface is set
+	Table      uint32
+	Preference uint8 // lower forwards, higher stands by (VPP); 0 is best
+	Weight     uint8 // share of the traffic among paths of one preference, 1…255
 }
 
 func (p Path) String() string {
@@ -144,8 +150,9 @@ func comparePaths(a, b Path) int {
 	)
 }
 
-// CanonicalPaths returns the one form of a set of paths that is used everywhere: sorted, weight 0 made 1, next hops unmapped and
-// without zone, and of paths that differ only in weight the heaviest alone. Equal sets give equal slices; the input is unchanged.
+// CanonicalPaths returns the canonical form of a set of paths: sorted, with weight 0 as 1, with
+// next hops unmapped and without zone. Of paths that differ only in weight the heaviest remains.
+// Equal sets give equal slices. The input is not changed.
 func CanonicalPaths(paths []Path) []Path {
 	if len(paths) == 0 {
 		return nil
@@ -174,7 +181,8 @@ func CanonicalPaths(paths []Path) []Path {
 	return out[:w]
 }
 
-// Route is one entry of a FIB: wanted, or found there. Its Paths are canonical (CanonicalPaths) and shared: never edited.
+// Route is an entry of a FIB, desired or actual. Its Paths are canonical and shared: never edit
+// them.
 type Route struct {
 	Key
 	Kind   Kind
@@ -182,12 +190,12 @@ type Route struct {
 	Origin Origin // who wants it; not known, and zero, when read back from a data plane
 }
 
-// SameForwarding reports whether a and b do the same to packets. Origin is not compared: it is about us, not about packets.
+// SameForwarding reports whether both routes do the same to packets. Their origins may differ.
 func (r Route) SameForwarding(o Route) bool {
 	return r.Key == o.Key && r.Kind == o.Kind && slices.Equal(r.Paths, o.Paths)
 }
 
-// String returns for instance "10.1.0.64/26 via 192.168.4.3 eth0, 192.168.4.4 eth0" or "10.1.0.0/26 drop".
+// String returns for instance "10.1.0.64/26 via 192.168.4.3 eth0, 192.168.4.4 eth0".
 func (r Route) String() string {
 	if r.Kind != Via {
 		return r.Key.String() + " " + r.Kind.String()
@@ -199,8 +207,8 @@ func (r Route) String() string {
 	return r.Key.String() + " via " + strings.Join(paths, ", ")
 }
 
-// Digest is a 64-bit FNV-1a hash of what SameForwarding compares besides the key: routes with equal keys and digests forward alike. It
-// is never 0, so that 0 can stand for "no route". The journal keeps it on disk: changing it means a new journal version.
+// Digest is a 64-bit FNV-1a hash of what SameForwarding compares, without the key. It is never 0,
+// which stands for "no route". The journal stores it: changing it means a new journal version.
 func (r Route) Digest() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte{byte(r.Kind)})

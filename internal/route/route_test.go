@@ -36,7 +36,8 @@ func TestNormalize(t *testing.T) {
 }
 
 func TestHostPrefix(t *testing.T) {
-	for in, want := range map[string]string{"10.1.2.3": "10.1.2.3/32", "fd00::1": "fd00::1/128", "::ffff:10.1.2.3": "10.1.2.3/32", "fe80::1%eth0": "fe80::1/128"} {
+	for in, want := range map[string]string{"10.1.2.3": "10.1.2.3/32", "fd00::1": "fd00::1/128",
+		"::ffff:10.1.2.3": "10.1.2.3/32", "fe80::1%eth0": "fe80::1/128"} {
 		if got := HostPrefix(addr(in)); got.String() != want {
 			t.Errorf("HostPrefix(%s) = %s", in, got)
 		}
@@ -51,15 +52,24 @@ func TestCanonicalPaths(t *testing.T) {
 	}{
 		{"none", []Path{}, nil},
 		{"weight 0 is 1", []Path{{NextHop: a}}, []Path{{NextHop: a, Weight: 1}}},
-		{"sorted by next hop", []Path{{NextHop: b, Weight: 1}, {NextHop: a, Weight: 1}}, []Path{{NextHop: a, Weight: 1}, {NextHop: b, Weight: 1}}},
-		{"preference before next hop", []Path{{NextHop: a, Weight: 1, Preference: 1}, {NextHop: b, Weight: 1}}, []Path{{NextHop: b, Weight: 1}, {NextHop: a, Weight: 1, Preference: 1}}},
-		{"the same twice", []Path{{NextHop: a}, {NextHop: a, Weight: 1}}, []Path{{NextHop: a, Weight: 1}}},
-		{"the heaviest of three", []Path{{NextHop: a, Weight: 2}, {NextHop: a, Weight: 9}, {NextHop: a}}, []Path{{NextHop: a, Weight: 9}}},
-		{"one next hop on two interfaces", []Path{{NextHop: a, Interface: "y"}, {NextHop: a, Interface: "x"}},
-			[]Path{{NextHop: a, Interface: "x", Weight: 1}, {NextHop: a, Interface: "y", Weight: 1}}},
-		{"one next hop in two tables", []Path{{NextHop: a, Table: 7}, {NextHop: a}}, []Path{{NextHop: a, Weight: 1}, {NextHop: a, Table: 7, Weight: 1}}},
+		{"sorted by next hop", []Path{{NextHop: b, Weight: 1}, {NextHop: a, Weight: 1}},
+			[]Path{{NextHop: a, Weight: 1}, {NextHop: b, Weight: 1}}},
+		{"preference before next hop", []Path{{NextHop: a, Weight: 1, Preference: 1},
+			{NextHop: b, Weight: 1}},
+			[]Path{{NextHop: b, Weight: 1}, {NextHop: a, Weight: 1, Preference: 1}}},
+		{"the same twice", []Path{{NextHop: a}, {NextHop: a, Weight: 1}},
+			[]Path{{NextHop: a, Weight: 1}}},
+		{"the heaviest of three", []Path{{NextHop: a, Weight: 2}, {NextHop: a, Weight: 9},
+			{NextHop: a}}, []Path{{NextHop: a, Weight: 9}}},
+		{"one next hop on two interfaces",
+			[]Path{{NextHop: a, Interface: "y"}, {NextHop: a, Interface: "x"}},
+			[]Path{{NextHop: a, Interface: "x", Weight: 1},
+				{NextHop: a, Interface: "y", Weight: 1}}},
+		{"one next hop in two tables", []Path{{NextHop: a, Table: 7}, {NextHop: a}},
+			[]Path{{NextHop: a, Weight: 1}, {NextHop: a, Table: 7, Weight: 1}}},
 		{"interface alone", []Path{{Interface: "x"}}, []Path{{Interface: "x", Weight: 1}}},
-		{"mapped next hop and zone", []Path{{NextHop: addr("::ffff:10.0.0.1")}, {NextHop: addr("fe80::1%x"), Interface: "x"}},
+		{"mapped next hop and zone", []Path{{NextHop: addr("::ffff:10.0.0.1")},
+			{NextHop: addr("fe80::1%x"), Interface: "x"}},
 			[]Path{{NextHop: a, Weight: 1}, {NextHop: addr("fe80::1"), Interface: "x", Weight: 1}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -76,7 +86,8 @@ func TestCanonicalPaths(t *testing.T) {
 
 // genPath draws from few values, so that paths coincide often.
 func genPath() *rapid.Generator[Path] {
-	hops := []netip.Addr{{}, addr("10.0.0.1"), addr("::ffff:10.0.0.1"), addr("10.0.0.2"), addr("fe80::1"), addr("fe80::1%eth0")}
+	hops := []netip.Addr{{}, addr("10.0.0.1"), addr("::ffff:10.0.0.1"), addr("10.0.0.2"),
+		addr("fe80::1"), addr("fe80::1%eth0")}
 	return rapid.Custom(func(t *rapid.T) Path {
 		return Path{
 			NextHop:    rapid.SampledFrom(hops).Draw(t, "next hop"),
@@ -128,10 +139,14 @@ func TestCanonicalPathsIsOneFormPerSet(t *testing.T) {
 
 func TestDigestTellsForwardingApart(t *testing.T) {
 	a := addr("10.0.0.1")
-	via := func(p ...Path) Route { return Route{Key: Key{Prefix: pfx("10.1.0.0/26")}, Paths: CanonicalPaths(p)} }
+	via := func(p ...Path) Route {
+		return Route{Key: Key{Prefix: pfx("10.1.0.0/26")}, Paths: CanonicalPaths(p)}
+	}
 	routes := []Route{
-		via(Path{NextHop: a}), via(Path{NextHop: a, Weight: 2}), via(Path{NextHop: a, Preference: 1}), via(Path{NextHop: a, Table: 1}),
-		via(Path{NextHop: a, Interface: "eth0"}), via(Path{Interface: "eth0"}), via(Path{Interface: "eth01"}),
+		via(Path{NextHop: a}), via(Path{NextHop: a, Weight: 2}),
+		via(Path{NextHop: a, Preference: 1}), via(Path{NextHop: a, Table: 1}),
+		via(Path{NextHop: a, Interface: "eth0"}), via(Path{Interface: "eth0"}),
+		via(Path{Interface: "eth01"}),
 		via(Path{NextHop: a}, Path{NextHop: addr("10.0.0.2")}), via(Path{NextHop: addr("::a00:1")}),
 		{Kind: Drop}, {Kind: Unreachable}, {Kind: Prohibit},
 	}
@@ -164,15 +179,18 @@ func TestDigestAgreesWithSameForwarding(t *testing.T) {
 		}
 		a, b := draw("a"), draw("b")
 		if a.SameForwarding(b) != (a.Digest() == b.Digest()) {
-			t.Fatalf("%s and %s: same %v, digests %x %x", a, b, a.SameForwarding(b), a.Digest(), b.Digest())
+			t.Fatalf("%s and %s: same %v, digests %x %x", a, b, a.SameForwarding(b), a.Digest(),
+				b.Digest())
 		}
 	})
 }
 
 func TestCompareKeysIsTheOrderOfPrintedTables(t *testing.T) {
 	want := []Key{
-		{0, false, pfx("0.0.0.0/0")}, {0, false, pfx("10.0.0.0/8")}, {0, false, pfx("10.0.0.0/26")}, {0, false, pfx("10.0.0.64/26")},
-		{0, true, pfx("10.0.0.65/32")}, {0, false, pfx("10.0.0.65/32")}, {0, false, pfx("::/0")}, {0, false, pfx("fd00::/64")},
+		{0, false, pfx("0.0.0.0/0")}, {0, false, pfx("10.0.0.0/8")}, {0, false, pfx("10.0.0.0/26")},
+		{0, false, pfx("10.0.0.64/26")},
+		{0, true, pfx("10.0.0.65/32")}, {0, false, pfx("10.0.0.65/32")}, {0, false, pfx("::/0")},
+		{0, false, pfx("fd00::/64")},
 		{7, false, pfx("0.0.0.0/0")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -186,14 +204,18 @@ func TestCompareKeysIsTheOrderOfPrintedTables(t *testing.T) {
 
 func TestStrings(t *testing.T) {
 	r := Route{Key: Key{Table: 7, Prefix: pfx("10.1.0.64/26")}, Paths: CanonicalPaths([]Path{
-		{NextHop: addr("10.0.0.4"), Interface: "eth0", Weight: 3}, {NextHop: addr("10.0.0.3"), Table: 2, Preference: 1}})}
-	if got := r.String(); got != "10.1.0.64/26 table 7 via 10.0.0.4 eth0 weight 3, 10.0.0.3 table 2 preference 1" {
+		{NextHop: addr("10.0.0.4"), Interface: "eth0", Weight: 3},
+		{NextHop: addr("10.0.0.3"), Table: 2, Preference: 1}})}
+	if got := r.String(); got != "10.1.0.64/26 table 7 via 10.0.0.4 eth0 weight 3, 10.0.0.3 "+
+		"table 2 preference 1" {
 		t.Error(got)
 	}
-	if got := (Route{Key: Key{Prefix: pfx("10.1.0.1/32"), Elevated: true}, Kind: Drop}).String(); got != "10.1.0.1/32 elevated drop" {
+	if got := (Route{Key: Key{Prefix: pfx("10.1.0.1/32"), Elevated: true},
+		Kind: Drop}).String(); got != "10.1.0.1/32 elevated drop" {
 		t.Error(got)
 	}
-	if got := (Route{Key: Key{Prefix: pfx("10.1.0.0/26")}, Kind: Drop}).String(); got != "10.1.0.0/26 drop" {
+	if got := (Route{Key: Key{Prefix: pfx("10.1.0.0/26")},
+		Kind: Drop}).String(); got != "10.1.0.0/26 drop" {
 		t.Error(got)
 	}
 }

@@ -11,20 +11,21 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// maxPassword is more than TCP MD5 takes (80 bytes); a file that is longer is something else.
+// maxPassword is more than TCP MD5 accepts (80 bytes). A longer file is not a password.
 const maxPassword = 4096
 
-// Dir finds the password secret/key in the file <dir>/<secret>/<key>: the layout of mounted Kubernetes Secrets. A line end behind the
-// password is not part of it. Each lookup reads the file.
+// Dir finds the password secret/key in the file <dir>/<secret>/<key>, as Kubernetes mounts Secrets.
+// It strips the final line end. Each lookup reads the file.
 type Dir string
 
-// Lookup returns the password, or says in one line why there is none.
+// Lookup returns the password, or a one-line reason why there is none.
 func (d Dir) Lookup(ref calico.SecretKeyRef) (string, error) {
 	if err := checkRef(ref); err != nil {
 		return "", err
 	}
 	name := filepath.Join(ref.Name, ref.Key)
-	// A link inside may not lead out of the directory: the reference is not from the one who filled it.
+	// A symbolic link must not lead out of the directory: whoever writes the reference did not
+	// necessarily fill the directory.
 	f, err := os.OpenInRoot(string(d), name)
 	if err != nil {
 		return "", d.sayWhy(name, err)
@@ -48,7 +49,7 @@ func (d Dir) Lookup(ref calico.SecretKeyRef) (string, error) {
 	return password, nil
 }
 
-// sayWhy keeps the reason and names the whole path.
+// sayWhy keeps the cause and names the whole path.
 func (d Dir) sayWhy(name string, err error) error {
 	if pathError, ok := err.(*fs.PathError); ok {
 		err = pathError.Err

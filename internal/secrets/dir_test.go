@@ -31,9 +31,12 @@ func TestDir(t *testing.T) {
 	write(t, filepath.Join(dir, "bgp/longest"), strings.Repeat("x", maxPassword))
 	write(t, filepath.Join(dir, "bgp/folder/x"), "x")
 	write(t, filepath.Join(top, "outside"), "not for you")
-	// As Kubernetes mounts a Secret: the key is a link to a link to a folder that is exchanged as a whole.
+	// As Kubernetes mounts a Secret: the key is a link to a link to a folder that is exchanged as a
+	// whole.
 	write(t, filepath.Join(dir, "mounted/..2026_11_21/key"), "mounted")
-	for link, to := range map[string]string{"mounted/..data": "..2026_11_21", "mounted/key": "..data/key", "bgp/away": filepath.Join(top, "outside"), "bgp/up": "../../outside"} {
+	for link, to := range map[string]string{"mounted/..data": "..2026_11_21",
+		"mounted/key": "..data/key", "bgp/away": filepath.Join(top, "outside"),
+		"bgp/up": "../../outside"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -68,8 +71,10 @@ func TestDir(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || got != "" || !strings.Contains(err.Error(), tc.problem) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s/%s: got %.20q, %v; want an error with %q", tc.name, tc.key, got, err, tc.problem)
+		if err == nil || got != "" || !strings.Contains(err.Error(), tc.problem) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s/%s: got %.20q, %v; want an error with %q", tc.name, tc.key, got, err,
+				tc.problem)
 		}
 	}
 
@@ -77,7 +82,8 @@ func TestDir(t *testing.T) {
 	if got, err := Dir(dir).Lookup(calico.SecretKeyRef{Name: "bgp", Key: "tor"}); got != "changed" {
 		t.Errorf("after a change: %q, %v", got, err)
 	}
-	if _, err := Dir(filepath.Join(top, "missing")).Lookup(calico.SecretKeyRef{Name: "bgp", Key: "tor"}); err == nil {
+	if _, err := Dir(filepath.Join(top, "missing")).Lookup(calico.SecretKeyRef{Name: "bgp",
+		Key: "tor"}); err == nil {
 		t.Error("a missing directory has a password")
 	}
 }

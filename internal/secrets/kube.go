@@ -14,7 +14,7 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// KubeConfig is where the Kubernetes API is, and who asks.
+// KubeConfig says where the Kubernetes API is, and how to authenticate.
 type KubeConfig struct {
 	Server    string // "https://10.96.0.1:443"
 	CAFile    string // PEM, of the authority that signed the API server's certificate
@@ -23,23 +23,24 @@ type KubeConfig struct {
 	Log       *slog.Logger
 }
 
-// Kube finds passwords in Kubernetes Secrets. The first lookup of a Secret begins to follow it: it is listed and watched alone, so that the
-// right to list and watch just these Secrets by name is enough. A lookup never waits; until the API server has answered the password
-// is not known. While the API server is away the last known content counts.
+// Kube looks up passwords in Kubernetes Secrets. The first lookup of a Secret starts a list and
+// watch of that Secret alone, so that RBAC can be limited to these names. Lookups never block:
+// until the API server has answered, the password is unknown. While the API server is down, the
+// last content is used.
 //
-// Lookup may be called from any goroutine, also before Run.
+// Lookup may be called from any goroutine, and before Run.
 type Kube struct {
 	cfg    KubeConfig
 	client *http.Client
 	wake   chan struct{} // of size 1: there is a secret that nobody follows yet
-	// pause is the shortest pause between two lists of one Secret, and longestPause the longest.
+	// pause is the shortest pause between two lists of a Secret, longestPause the longest.
 	pause, longestPause time.Duration
 
 	mu      sync.Mutex
 	secrets map[string]*secret // by name; entries stay
 }
 
-// secret is what is known about one Secret.
+// secret is the state of one Secret.
 type secret struct {
 	followed bool
 	data     map[string][]byte // nil: it does not exist, or nothing is known
@@ -51,18 +52,19 @@ var (
 	errNotThere    = errors.New("it does not exist")
 )
 
-// NewKube returns a Kube that follows nothing until Run.
+// NewKube returns a Kube that reads nothing before Run.
 func NewKube(cfg KubeConfig) (*Kube, error) {
 	client, err := newClient(cfg)
 	if err != nil {
 		return nil, err
 	}
 	return &Kube{
-		cfg: cfg, client: client, wake: make(chan struct{}, 1), pause: time.Second, longestPause: 30 * time.Second, secrets: map[string]*secret{},
+		cfg: cfg, client: client, wake: make(chan struct{}, 1), pause: time.Second,
+		longestPause: 30 * time.Second, secrets: map[string]*secret{},
 	}, nil
 }
 
-// Lookup returns the password, or says in one line why there is none. Bytes are taken as they are.
+// Lookup returns the password as it is stored, or a one-line reason why there is none.
 func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
 	if err := checkRef(ref); err != nil {
 		return "", err
@@ -86,7 +88,8 @@ func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
 	case !ok:
 		return "", fmt.Errorf("secret %s/%s has no key %s", k.cfg.Namespace, ref.Name, ref.Key)
 	case len(password) == 0:
-		return "", fmt.Errorf("secret %s/%s, key %s: %w", k.cfg.Namespace, ref.Name, ref.Key, errEmpty)
+		return "", fmt.Errorf("secret %s/%s, key %s: %w", k.cfg.Namespace, ref.Name, ref.Key,
+			errEmpty)
 	}
 	return string(password), nil
 }
@@ -120,7 +123,7 @@ func (k *Kube) takeNew() []string {
 	return names
 }
 
-// follow lists and watches one Secret, again and again: a watch ends by itself after some minutes.
+// follow lists and watches one Secret until ctx ends. The API server ends each watch after minutes.
 func (k *Kube) follow(ctx context.Context, name string) {
 	pause := k.pause
 	for {
@@ -142,7 +145,7 @@ func (k *Kube) follow(ctx context.Context, name string) {
 	}
 }
 
-// failed notes why a Secret cannot be read. What was known of it stays.
+// failed records why a Secret cannot be read. Its last content is kept.
 func (k *Kube) failed(name string, err error) {
 	k.mu.Lock()
 	s := k.secrets[name]
@@ -150,11 +153,12 @@ func (k *Kube) failed(name string, err error) {
 	s.problem = err
 	k.mu.Unlock()
 	if !told {
-		k.cfg.Log.Warn("a Secret cannot be read; what is known of it stays in use", "secret", k.cfg.Namespace+"/"+name, "err", err)
+		k.cfg.Log.Warn("a Secret cannot be read; what is known of it stays in use", "secret",
+			k.cfg.Namespace+"/"+name, "err", err)
 	}
 }
 
-// found notes what a Secret contains; nil: it does not exist.
+// found records the contents of a Secret, nil if it does not exist.
 func (k *Kube) found(name string, data map[string][]byte) {
 	k.mu.Lock()
 	s := k.secrets[name]
@@ -165,6 +169,7 @@ func (k *Kube) found(name string, data map[string][]byte) {
 	}
 	k.mu.Unlock()
 	if changed {
-		k.cfg.Log.Info("a Secret has changed", "secret", k.cfg.Namespace+"/"+name, "exists", data != nil)
+		k.cfg.Log.Info("a Secret has changed", "secret", k.cfg.Namespace+"/"+name, "exists",
+			data != nil)
 	}
 }

@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// apiServer is as much of the Kubernetes API as lists and watches Secrets one by one. It refuses what a role with resourceNames would.
+// apiServer is as much of the Kubernetes API as lists and watches Secrets one by one. It refuses
+// what a role with resourceNames would.
 type apiServer struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -38,7 +39,8 @@ type apiServer struct {
 }
 
 func newAPIServer(t *testing.T) *apiServer {
-	a := &apiServer{token: "t1", version: 10, secrets: map[string]map[string]string{}, changed: make(chan struct{})}
+	a := &apiServer{token: "t1", version: 10, secrets: map[string]map[string]string{},
+		changed: make(chan struct{})}
 	a.Server = httptest.NewTLSServer(a)
 	t.Cleanup(func() { a.CloseClientConnections(); a.Close() })
 	return a
@@ -61,7 +63,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer "+a.token {
 		status = http.StatusUnauthorized
 	}
-	if r.URL.Path != "/api/v1/namespaces/kube-system/secrets" || !one || r.Method != http.MethodGet {
+	if r.URL.Path != "/api/v1/namespaces/kube-system/secrets" || !one ||
+		r.Method != http.MethodGet {
 		status = http.StatusForbidden
 	}
 	if status != 0 {
@@ -88,7 +91,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if data, ok := a.secrets[name]; ok {
 		items = append(items, secretJSON(name, data))
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "SecretList", "metadata": map[string]string{"resourceVersion": fmt.Sprint(a.version)}, "items": items})
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "SecretList",
+		"metadata": map[string]string{"resourceVersion": fmt.Sprint(a.version)}, "items": items})
 }
 
 func secretJSON(name string, data map[string]string) any {
@@ -118,8 +122,10 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
 			if !exists {
 				kind = "DELETED"
 			}
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{}})
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": secretJSON(name, data)})
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "BOOKMARK",
+				"object": map[string]any{}})
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": kind,
+				"object": secretJSON(name, data)})
 			sent = now
 			continue
 		}
@@ -159,10 +165,13 @@ func (b *syncBuffer) String() string {
 func newBed(t *testing.T) *bed {
 	server, log := newAPIServer(t), &syncBuffer{}
 	ca, token := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "token")
-	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: server.Certificate().Raw})))
 	write(t, token, "t1\n")
-	k, err := NewKube(KubeConfig{Server: server.URL, CAFile: ca, TokenFile: token, Namespace: "kube-system",
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	k, err := NewKube(KubeConfig{Server: server.URL, CAFile: ca, TokenFile: token,
+		Namespace: "kube-system",
+		Log: slog.New(slog.NewTextHandler(log,
+			&slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,14 +189,16 @@ func newBed(t *testing.T) *bed {
 	return &bed{k, server, log, token}
 }
 
-// becomes waits until the password is want, or, where want begins with "!", until the error contains the rest.
+// becomes waits until the password is want, or, where want begins with "!", until the error
+// contains the rest.
 func (b *bed) becomes(t *testing.T, ref, want string) {
 	t.Helper()
 	name, key, _ := strings.Cut(ref, "/")
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		got, err := b.Lookup(calico.SecretKeyRef{Name: name, Key: key})
-		if problem, fails := strings.CutPrefix(want, "!"); fails && err != nil && strings.Contains(err.Error(), problem) || !fails && err == nil && got == want {
+		if problem, fails := strings.CutPrefix(want, "!"); fails && err != nil &&
+			strings.Contains(err.Error(), problem) || !fails && err == nil && got == want {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -270,7 +281,9 @@ func TestKubeTrouble(t *testing.T) {
 	b.becomes(t, "bgp/tor", "hunter2")
 
 	// Meanwhile it changed, and the token as well.
-	s.change(func() { s.refuse, s.token, s.secrets["bgp"] = 0, "t2", map[string]string{"tor": "correct horse"} })
+	s.change(func() {
+		s.refuse, s.token, s.secrets["bgp"] = 0, "t2", map[string]string{"tor": "correct horse"}
+	})
 	b.becomes(t, "new/key", "!401 Unauthorized")
 	if err := os.WriteFile(b.token, []byte("t2"), 0o600); err != nil {
 		t.Fatal(err)
@@ -279,11 +292,15 @@ func TestKubeTrouble(t *testing.T) {
 	b.becomes(t, "new/key", "!it does not exist")
 
 	// The version of the list is too old for a watch, time and again: listing alone brings changes.
-	s.change(func() { s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"bGlzdGVk"}}]}` })
+	s.change(func() {
+		s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"bGlzdGVk"}}]}`
+	})
 	s.CloseClientConnections()
 	b.becomes(t, "bgp/tor", "listed")
 	// Garbage, which must not be quoted.
-	s.change(func() { s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"!hunter3!"}}]}` })
+	s.change(func() {
+		s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"!hunter3!"}}]}`
+	})
 	b.logs(t, "cannot be read")
 	s.change(func() { s.raw = "" })
 	b.becomes(t, "new/key", "!it does not exist")
@@ -298,7 +315,8 @@ func TestKubeTrouble(t *testing.T) {
 
 func (b *bed) logs(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.log.String(), text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.log.String(),
+		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing logged with %q:\n%s", text, b.log)
 		}
@@ -329,8 +347,10 @@ func TestInCluster(t *testing.T) {
 	if _, ok := InCluster(env()); ok {
 		t.Error("in a cluster without its variables")
 	}
-	for host, want := range map[string]string{"10.96.0.1": "https://10.96.0.1:443", "fd00::1": "https://[fd00::1]:443"} {
-		if c, ok := InCluster(env("KUBERNETES_SERVICE_HOST", host, "KUBERNETES_SERVICE_PORT", "443")); !ok || c.Server != want {
+	for host, want := range map[string]string{"10.96.0.1": "https://10.96.0.1:443",
+		"fd00::1": "https://[fd00::1]:443"} {
+		if c, ok := InCluster(env("KUBERNETES_SERVICE_HOST", host, "KUBERNETES_SERVICE_PORT",
+			"443")); !ok || c.Server != want {
 			t.Errorf("%s: got %q, want %q", host, c.Server, want)
 		}
 	}

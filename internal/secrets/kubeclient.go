@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	// answerTime bounds a list, and the begin of a watch.
+	// answerTime bounds a list, and the start of a watch.
 	answerTime = 10 * time.Second
-	// watchTime is how long the API server is asked to keep a watch. It also bounds how long a connection that died unnoticed hides changes.
+	// watchTime is the duration requested for a watch. It bounds how long a dead connection goes
+	// unnoticed.
 	watchTime = 5 * time.Minute
-	// maxAnswer is more than a Secret can be (1 MiB, and a third for base64).
+	// maxAnswer exceeds the size of any Secret (1 MiB, and a third for base64).
 	maxAnswer = 4 << 20
 )
 
@@ -43,16 +44,19 @@ func newClient(cfg KubeConfig) (*http.Client, error) {
 			ResponseHeaderTimeout: answerTime,
 			IdleConnTimeout:       time.Minute,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // our token goes nowhere else
+		// never send our token to another host
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}, nil
 }
 
-// object is what is read of a Secret.
+// object is the part of a Secret that we read.
 type object struct {
 	Data map[string][]byte `json:"data"`
 }
 
-// contents tells an empty Secret from one that does not exist.
+// contents is non-nil for an existing Secret, even an empty one.
 func (o object) contents() map[string][]byte {
 	if o.Data == nil {
 		return map[string][]byte{}
@@ -60,7 +64,7 @@ func (o object) contents() map[string][]byte {
 	return o.Data
 }
 
-// errUnreadable replaces the errors of the JSON decoder, which may quote what they stumbled over.
+// errUnreadable replaces errors of the JSON decoder, which may quote a password.
 var errUnreadable = errors.New("the answer of the Kubernetes API cannot be read")
 
 // listAndWatch reads a Secret and follows it until the watch ends.
@@ -86,7 +90,8 @@ func (k *Kube) list(ctx context.Context, name string) (version string, err error
 		} `json:"metadata"`
 		Items []object `json:"items"`
 	}
-	if json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&list) != nil || len(list.Items) > 1 {
+	if json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&list) != nil ||
+		len(list.Items) > 1 {
 		return "", errUnreadable
 	}
 	if len(list.Items) == 1 {
@@ -97,12 +102,14 @@ func (k *Kube) list(ctx context.Context, name string) (version string, err error
 	return list.Metadata.ResourceVersion, nil
 }
 
-// watch returns nil when the API server ends the watch, as it does after watchTime, or has forgotten version: the list comes next then.
+// watch returns nil when the API server ends the watch, as it does after watchTime or when version
+// has expired. The caller lists again then.
 func (k *Kube) watch(ctx context.Context, name, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+answerTime)
 	defer cancel()
 	body, err := k.get(ctx, name, url.Values{
-		"watch": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {strconv.Itoa(int(watchTime / time.Second))},
+		"watch": {"true"}, "resourceVersion": {version},
+		"timeoutSeconds": {strconv.Itoa(int(watchTime / time.Second))},
 	})
 	if err != nil {
 		return err
@@ -132,7 +139,7 @@ func (k *Kube) watch(ctx context.Context, name, version string) error {
 	}
 }
 
-// get asks for the Secrets of that name.
+// get requests the Secret of that name from the list endpoint.
 func (k *Kube) get(ctx context.Context, name string, query url.Values) (io.ReadCloser, error) {
 	token, err := os.ReadFile(k.cfg.TokenFile)
 	if err != nil {
@@ -142,7 +149,8 @@ func (k *Kube) get(ctx context.Context, name string, query url.Values) (io.ReadC
 		query = url.Values{}
 	}
 	query.Set("fieldSelector", "metadata.name="+name)
-	address := k.cfg.Server + "/api/v1/namespaces/" + url.PathEscape(k.cfg.Namespace) + "/secrets?" + query.Encode()
+	address := k.cfg.Server + "/api/v1/namespaces/" + url.PathEscape(k.cfg.Namespace) +
+		"/secrets?" + query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
@@ -164,10 +172,11 @@ func (k *Kube) get(ctx context.Context, name string, query url.Values) (io.ReadC
 	return resp.Body, nil
 }
 
-// serviceAccount is where Kubernetes puts what a pod needs to talk to it.
+// serviceAccount is where Kubernetes mounts a pod's credentials.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// InCluster returns how a pod reaches the Kubernetes API, and false outside of pods. env is os.LookupEnv.
+// InCluster returns how a pod reaches the Kubernetes API, and false outside of pods. Pass
+// os.LookupEnv as env.
 func InCluster(env func(string) (string, bool)) (KubeConfig, bool) {
 	host, _ := env("KUBERNETES_SERVICE_HOST")
 	port, _ := env("KUBERNETES_SERVICE_PORT")
@@ -175,6 +184,7 @@ func InCluster(env func(string) (string, bool)) (KubeConfig, bool) {
 		return KubeConfig{}, false
 	}
 	return KubeConfig{
-		Server: "https://" + net.JoinHostPort(host, port), CAFile: serviceAccount + "/ca.crt", TokenFile: serviceAccount + "/token",
+		Server: "https://" + net.JoinHostPort(host, port), CAFile: serviceAccount + "/ca.crt",
+		TokenFile: serviceAccount + "/token",
 	}, true
 }

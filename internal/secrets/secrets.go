@@ -1,7 +1,8 @@
-// Package secrets finds the passwords that Calico's resources name by secretKeyRef: in Kubernetes Secrets (Kube) or, where there is no
-// Kubernetes, in files (Dir). It gives a password to whoever asks for it by name and to nothing else: no error and no log line contains one.
+// Package secrets looks up the passwords that Calico's resources name by secretKeyRef: in
+// Kubernetes Secrets (Kube) or, without Kubernetes, in files (Dir). Only Lookup returns a password.
+// Errors and log lines never contain one.
 //
-// Lookups are asked again and again: a changed secret shows in the next one.
+// Callers repeat their lookups, and so see when a secret has changed.
 package secrets
 
 import (
@@ -12,7 +13,8 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// The forms that Kubernetes allows. References come from the datastore and end in paths and URLs, so nothing else gets there.
+// The forms that Kubernetes allows. References come from the datastore and become paths and URLs,
+// so everything else is rejected.
 var (
 	nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	keyForm  = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)

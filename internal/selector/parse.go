@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// Error is a text that is no selector.
+// Error describes a text that is not a valid selector.
 type Error struct {
-	Text     string
-	Position int // of the character that does not fit, counted in bytes from 1; one behind the end when something is missing
+	Text string
+	// offset in bytes, from 1, of the unexpected character; one past the end if something is
+	// missing
+	Position int
 	Reason   string
 }
 
@@ -19,12 +21,12 @@ func (e *Error) Error() string {
 
 const (
 	maxLabel = 512
-	// maxDepth bounds parentheses in parentheses, which cost stack. Calico has no bound; nobody writes that many.
+	// maxDepth bounds nested parentheses, which use stack. Calico has no bound.
 	maxDepth = 256
 )
 
-// Parse reads a selector. Empty text, or blanks alone, match everything: a caller for whom an empty field means "not given" asks first.
-// An error is an *Error.
+// Parse parses a selector. Empty or blank text matches everything: a caller for whom an empty field
+// means "not given" checks first. Errors are of type *Error.
 func Parse(text string) (Selector, error) {
 	p := parser{text: text}
 	p.blanks()
@@ -41,7 +43,7 @@ func Parse(text string) (Selector, error) {
 	return Selector{e}, nil
 }
 
-// parser reads text from the left. After the first error it stands still: every method then returns at once, with any result.
+// parser reads text from left to right. After the first error every method returns at once.
 type parser struct {
 	text   string
 	at     int
@@ -55,14 +57,14 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-// blanks skips space and tab; any other white space is an error wherever it stands.
+// blanks skips spaces and tabs. Other white space is an error everywhere.
 func (p *parser) blanks() {
 	for p.at < len(p.text) && (p.text[p.at] == ' ' || p.text[p.at] == '\t') {
 		p.at++
 	}
 }
 
-// take skips token, and blanks behind it, if the text goes on with it.
+// take skips token and the blanks after it, if the text continues with it.
 func (p *parser) take(token string) bool {
 	if p.failed != nil || !strings.HasPrefix(p.text[p.at:], token) {
 		return false
@@ -94,7 +96,7 @@ func (p *parser) allOf() expr {
 	return allOf(of)
 }
 
-// factor reads a primary with its "!": they negate all of the comparison that follows, and two of them cancel.
+// factor reads a primary and its "!", each of which negates the whole comparison that follows.
 func (p *parser) factor() expr {
 	negated := false
 	for p.take("!") {
@@ -110,8 +112,8 @@ func (p *parser) factor() expr {
 	return not{e}
 }
 
-// primary tries the calls first, which are one word up to their "(": "has (x)" is the label "has" and an error, while `has == "x"` compares
-// a label of that name.
+// primary tries calls first. They are one word up to "(": "has (x)" is the label "has" and an
+// error, while `has == "x"` compares a label of that name.
 func (p *parser) primary() expr {
 	switch {
 	case p.take("("):
@@ -148,7 +150,7 @@ func (p *parser) comparison() expr {
 			return compare{label, op, p.str()}
 		}
 	}
-	// The blank inside these words may be missing: "startswith", "notin".
+	// Calico accepts these operators without the blank: "startswith", "notin".
 	switch {
 	case p.take("starts"):
 		p.word("with")
@@ -162,7 +164,8 @@ func (p *parser) comparison() expr {
 	case p.take("in"):
 		return among{label, false, p.set()}
 	}
-	p.fail("an operator is expected behind a label: ==, !=, in, not in, contains, starts with, ends with")
+	p.fail("an operator is expected behind a label: ==, !=, in, not in, contains, starts " +
+		"with, ends with")
 	return nil
 }
 
@@ -193,10 +196,11 @@ func (p *parser) label() string {
 }
 
 func isLabel(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_./-", c) >= 0
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		strings.IndexByte("_./-", c) >= 0
 }
 
-// str reads a string in either quotes. There are no escapes.
+// str reads a string in single or double quotes. There are no escapes.
 func (p *parser) str() string {
 	if p.failed != nil {
 		return ""
@@ -215,7 +219,7 @@ func (p *parser) str() string {
 	return value
 }
 
-// set reads a set, sorted; a comma may stand behind the last string.
+// set reads a set and sorts it. A comma may follow the last string.
 func (p *parser) set() []string {
 	values := []string{}
 	if !p.take("{") {

@@ -1,5 +1,5 @@
-// Package selector reads Calico's selector language and applies it to labels: `rack in {"r1","r2"} && !has(drain)`. It knows text and labels
-// only; whose labels they are, and what an absent selector means, is the caller's business.
+// Package selector parses Calico's selectors, such as `rack in {"r1","r2"} && !has(drain)`, and
+// matches them against labels. Its caller decides what an absent selector means.
 //
 //	expr    := term { "||" term }            term := factor { "&&" factor }
 //	factor  := { "!" } primary
@@ -16,15 +16,15 @@ import (
 	"strings"
 )
 
-// Selector is a parsed expression. The zero Selector matches everything, as empty text does. It is immutable.
+// Selector is a parsed, immutable expression. The zero Selector matches everything.
 type Selector struct{ root expr }
 
-// Matches reports whether the selector holds for an object with these labels; nil is an object without any.
+// Matches reports whether the selector matches an object with these labels, which may be nil.
 func (s Selector) Matches(labels map[string]string) bool {
 	return s.root == nil || s.root.matches(labels)
 }
 
-// String returns the selector in one form for all that mean the same by their structure: parsing it gives an equal Selector.
+// String returns a canonical text. Parsing it gives an equal Selector.
 func (s Selector) String() string {
 	if s.root == nil {
 		return ""
@@ -34,13 +34,13 @@ func (s Selector) String() string {
 	return b.String()
 }
 
-// expr is a node of the parsed expression. print writes it so that it can stand where what binds looser than least needs parentheses.
+// expr is a node of the expression tree. print adds parentheses if it binds looser than least.
 type expr interface {
 	matches(labels map[string]string) bool
 	print(b *strings.Builder, least binding)
 }
 
-// binding orders the operators by how tight they bind.
+// binding orders the operators by precedence.
 type binding int
 
 const (
@@ -55,13 +55,13 @@ type (
 	not   struct{ of expr }
 	has   struct{ label string }
 	every struct{} // all() and global()
-	// compare is label, operator, string.
+	// compare compares a label with a string.
 	compare struct {
 		label string
 		op    operator
 		value string
 	}
-	// among is label in set, or not in set. The values are sorted, once each.
+	// among tests a label against a set of values, sorted and unique.
 	among struct {
 		label  string
 		absent bool // "not in"
@@ -96,7 +96,7 @@ func (x has) matches(labels map[string]string) bool {
 
 func (every) matches(map[string]string) bool { return true }
 
-// An absent label is not equal to anything, and so "!=" and "not in" hold for it; every other comparison fails.
+// An absent label differs from every value: "!=" and "not in" hold, all other comparisons fail.
 func (x compare) matches(labels map[string]string) bool {
 	v, ok := labels[x.label]
 	switch x.op {
@@ -123,7 +123,8 @@ func (x among) matches(labels map[string]string) bool {
 func (x anyOf) print(b *strings.Builder, least binding) { printAll(b, x, " || ", looseOr, least) }
 func (x allOf) print(b *strings.Builder, least binding) { printAll(b, x, " && ", looseAnd, least) }
 
-// printAll puts each operand into parentheses that binds no tighter than own: "a || (b || c)" is another tree than "a || b || c".
+// printAll parenthesizes operands that bind no tighter than own: "a || (b || c)" and "a || b || c"
+// are different trees.
 func printAll(b *strings.Builder, of []expr, operator string, own, least binding) {
 	if least > own {
 		b.WriteByte('(')
@@ -164,7 +165,7 @@ func (x among) print(b *strings.Builder, _ binding) {
 	b.WriteByte('}')
 }
 
-// quote uses the quote that is not inside: there are no escapes, so a string never has both.
+// quote chooses the quote that s does not contain. There are no escapes, so there always is one.
 func quote(s string) string {
 	if strings.Contains(s, `"`) {
 		return "'" + s + "'"

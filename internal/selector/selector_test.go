@@ -11,7 +11,8 @@ import (
 )
 
 func TestMatches(t *testing.T) {
-	labels := map[string]string{"rack": "r2", "bgp-role": "spine", "node.kind/x_y": "rr-7", "empty": "", "in": "y", "has": "h"}
+	labels := map[string]string{"rack": "r2", "bgp-role": "spine", "node.kind/x_y": "rr-7",
+		"empty": "", "in": "y", "has": "h"}
 	for _, tc := range []struct {
 		text string
 		want bool
@@ -154,27 +155,34 @@ func TestErrors(t *testing.T) {
 			continue
 		}
 		if e.Position != tc.position || !strings.Contains(e.Reason, tc.reason) {
-			t.Errorf("%q: got position %d, %q; want %d, %q", name, e.Position, e.Reason, tc.position, tc.reason)
+			t.Errorf("%q: got position %d, %q; want %d, %q", name, e.Position, e.Reason,
+				tc.position, tc.reason)
 		}
 	}
 	_, err := Parse("rack == r2")
-	if want := `selector "rack == r2", position 9: a string in quotes is expected`; err == nil || err.Error() != want {
+	if want := `selector "rack == r2", position 9: a string in quotes is expected`; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
-	if _, err := Parse(strings.Repeat("a", 512) + ` == "x" && ` + strings.Repeat("(", 256) + "has(a)" + strings.Repeat(")", 256)); err != nil {
+	if _, err := Parse(strings.Repeat("a", 512) + ` == "x" && ` + strings.Repeat("(", 256) +
+		"has(a)" + strings.Repeat(")", 256)); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 }
 
-// wish is a selector as the property test draws it: how it may be written, and, without any parsing, when it holds.
-type wish struct {
+// drawn is a selector as the property test draws it: how it may be written, and, without any
+// parsing, when it holds.
+type drawn struct {
 	text  string
 	holds func(map[string]string) bool
 }
 
-// anyWish draws a selector with spaces, quotes and parentheses where they may stand. loose says that the text need not be safe as an operand.
-func anyWish(t *rapid.T, depth int, loose bool) wish {
-	blank := func() string { return rapid.SampledFrom([]string{"", " ", "\t", "  "}).Draw(t, "blank") }
+// anyDrawn draws a selector with spaces, quotes and parentheses where they may stand. loose says
+// that the text need not be safe as an operand.
+func anyDrawn(t *rapid.T, depth int, loose bool) drawn {
+	blank := func() string {
+		return rapid.SampledFrom([]string{"", " ", "\t", "  "}).Draw(t, "blank")
+	}
 	label := rapid.SampledFrom([]string{"a", "b", "in", "has", "x.y/z_-1"}).Draw(t, "label")
 	value := rapid.SampledFrom([]string{"", "1", "12", `1"`, "'2", "in {"})
 	text := func(v string) string {
@@ -188,8 +196,12 @@ func anyWish(t *rapid.T, depth int, loose bool) wish {
 		kind %= 8
 	}
 	v := value.Draw(t, "value")
-	of := func(op string, f func(have string, ok bool) bool) wish {
-		return wish{label + " " + blank() + op + blank() + text(v), func(l map[string]string) bool { have, ok := l[label]; return f(have, ok) }}
+	of := func(op string, f func(have string, ok bool) bool) drawn {
+		return drawn{label + " " + blank() + op + blank() + text(v),
+			func(l map[string]string) bool {
+				have, ok := l[label]
+				return f(have, ok)
+			}}
 	}
 	switch kind {
 	case 0:
@@ -197,11 +209,17 @@ func anyWish(t *rapid.T, depth int, loose bool) wish {
 	case 1:
 		return of("!=", func(have string, ok bool) bool { return !(ok && have == v) })
 	case 2:
-		return of("contains", func(have string, ok bool) bool { return ok && strings.Replace(have, v, "#", 1) != have })
+		return of("contains", func(have string, ok bool) bool {
+			return ok && strings.Replace(have, v, "#", 1) != have
+		})
 	case 3:
-		return of("starts"+blank()+"with", func(have string, ok bool) bool { return ok && len(have) >= len(v) && have[:len(v)] == v })
+		return of("starts"+blank()+"with", func(have string, ok bool) bool {
+			return ok && len(have) >= len(v) && have[:len(v)] == v
+		})
 	case 4:
-		return of("ends"+blank()+"with", func(have string, ok bool) bool { return ok && len(have) >= len(v) && have[len(have)-len(v):] == v })
+		return of("ends"+blank()+"with", func(have string, ok bool) bool {
+			return ok && len(have) >= len(v) && have[len(have)-len(v):] == v
+		})
 	case 5:
 		values := rapid.SliceOfN(value, 0, 3).Draw(t, "values")
 		negated := rapid.Bool().Draw(t, "not in")
@@ -217,7 +235,7 @@ func anyWish(t *rapid.T, depth int, loose bool) wish {
 		if negated {
 			op = " not" + blank() + "in"
 		}
-		return wish{label + op + blank() + set + blank() + "}", func(l map[string]string) bool {
+		return drawn{label + op + blank() + set + blank() + "}", func(l map[string]string) bool {
 			have, ok := l[label]
 			found := false
 			for _, v := range values {
@@ -226,28 +244,37 @@ func anyWish(t *rapid.T, depth int, loose bool) wish {
 			return found != negated
 		}}
 	case 6:
-		return wish{"has(" + blank() + label + blank() + ")", func(l map[string]string) bool { _, ok := l[label]; return ok }}
+		return drawn{"has(" + blank() + label + blank() + ")", func(l map[string]string) bool {
+			_, ok := l[label]
+			return ok
+		}}
 	case 7:
-		return wish{rapid.SampledFrom([]string{"all()", "global( )"}).Draw(t, "call"), func(map[string]string) bool { return true }}
+		return drawn{rapid.SampledFrom([]string{"all()", "global( )"}).Draw(t, "call"),
+			func(map[string]string) bool {
+				return true
+			}}
 	case 8:
-		w := anyWish(t, depth-1, false)
-		return wish{"!" + blank() + w.text, func(l map[string]string) bool { return !w.holds(l) }}
+		w := anyDrawn(t, depth-1, false)
+		return drawn{"!" + blank() + w.text, func(l map[string]string) bool { return !w.holds(l) }}
 	case 9:
-		w := anyWish(t, depth-1, true)
-		return wish{"(" + blank() + w.text + blank() + ")", w.holds}
+		w := anyDrawn(t, depth-1, true)
+		return drawn{"(" + blank() + w.text + blank() + ")", w.holds}
 	}
 	op := []string{"&&", "||"}[kind-10]
-	// What stands beside && is safe; beside || an && may stand without parentheses, which is drawn by the next level only inside them.
-	x, y := anyWish(t, depth-1, false), anyWish(t, depth-1, false)
-	w := wish{x.text + blank() + op + blank() + y.text, func(l map[string]string) bool {
+	// What stands beside && is safe; beside || an && may stand without parentheses, which is drawn
+	// by the next level only inside them.
+	x, y := anyDrawn(t, depth-1, false), anyDrawn(t, depth-1, false)
+	w := drawn{x.text + blank() + op + blank() + y.text, func(l map[string]string) bool {
 		if op == "&&" {
 			return x.holds(l) && y.holds(l)
 		}
 		return x.holds(l) || y.holds(l)
 	}}
 	if op == "&&" && rapid.Bool().Draw(t, "or behind") {
-		z, and := anyWish(t, depth-1, false), w.holds
-		w = wish{w.text + " || " + z.text, func(l map[string]string) bool { return and(l) || z.holds(l) }}
+		z, and := anyDrawn(t, depth-1, false), w.holds
+		w = drawn{w.text + " || " + z.text, func(l map[string]string) bool {
+			return and(l) || z.holds(l)
+		}}
 	}
 	if !loose {
 		w.text = "(" + w.text + ")"
@@ -255,12 +282,14 @@ func anyWish(t *rapid.T, depth int, loose bool) wish {
 	return w
 }
 
-var anyLabels = rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "in", "has", "x.y/z_-1"}), rapid.SampledFrom([]string{"", "1", "12", `1"`, "'2", "21", "in {"}))
+var anyLabels = rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "in", "has", "x.y/z_-1"}),
+	rapid.SampledFrom([]string{"", "1", "12", `1"`, "'2", "21", "in {"}))
 
-// TestMeaning: what is parsed from a text means what its author meant, and what is printed from it is the same selector.
+// TestMeaning: what is parsed from a text means what its author meant, and what is printed from it
+// is the same selector.
 func TestMeaning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := anyWish(t, 4, true)
+		w := anyDrawn(t, 4, true)
 		s, err := Parse(w.text)
 		if err != nil {
 			t.Fatal(err)
@@ -280,7 +309,8 @@ func TestMeaning(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"", "all()", `a == "1"`, `!a in {"1",'2',} && (has(b) || !!c startswith "x")`, "((", `a in {`, "has( a )", "a notin {}", `a == "`, "\x00", `global() || a ends with ''`,
+		"", "all()", `a == "1"`, `!a in {"1",'2',} && (has(b) || !!c startswith "x")`, "((",
+		`a in {`, "has( a )", "a notin {}", `a == "`, "\x00", `global() || a ends with ''`,
 	} {
 		f.Add(text)
 	}

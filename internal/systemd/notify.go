@@ -1,5 +1,6 @@
-// Package systemd tells the service manager how this process is doing: that it runs, in one line what it does, and that its loop still
-// turns (sd_notify(3), sd_watchdog_enabled(3)). It knows nothing of routes, decides nothing and does nothing outside a service manager.
+// Package systemd reports to the service manager that this process is ready, its status in one
+// line, and that its main loop makes progress (sd_notify(3), sd_watchdog_enabled(3)). Without a
+// service manager it does nothing.
 package systemd
 
 import (
@@ -15,24 +16,28 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Service is what there is to tell. Its functions are called from one goroutine; one that hangs keeps the watchdog hungry.
+// Service is what is reported. Its functions are called from one goroutine: while one of them
+// blocks, the watchdog is not fed.
 type Service struct {
-	// Turned is when the loop that must not stand still last came round.
+	// Turned returns when the main loop last completed a turn.
 	Turned func() time.Time
-	// Status is what `systemctl status` shows; line breaks become spaces.
+	// Status is shown by `systemctl status`. Line breaks become spaces.
 	Status func() string
-	// TakenOver is the cause of an end of Run's ctx that is no end of the service: a new process goes on under this one's number. nil: none does.
+	// TakenOver is the cause with which Run's ctx ends when a new process continues the service
+	// under the same PID; nil if that cannot happen.
 	TakenOver error
 	Log       *slog.Logger
 }
 
-// lookInterval is how old the status may be that the service manager shows, and how long a new turn of the loop stays untold.
+// lookInterval bounds the delay of a new status, and of feeding the watchdog.
 const lookInterval = time.Second
 
-// Run says READY at once, since a service that waits for etcd or VPP is started and must not be killed for that, then each change of the
-// status and, for the watchdog, that the loop turned. When ctx ends it says STOPPING and returns nil. When a new process takes over it says
-// nothing: systemd ends a unit that said STOPPING within TimeoutStopSec, whoever says READY after that, and RELOADING would only have it wait
-// for that READY. Where there is no service manager ($NOTIFY_SOCKET) it returns at once.
+// Run sends READY at once, so that a service waiting for etcd or VPP is not killed. It then sends
+// status changes and feeds the watchdog. When ctx ends it sends STOPPING and returns nil. Without
+// $NOTIFY_SOCKET it returns at once.
+//
+// When a new process takes over it sends nothing: after STOPPING systemd ends the unit within
+// TimeoutStopSec despite a later READY, and RELOADING would only make it wait for READY.
 func Run(ctx context.Context, s Service) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil
@@ -57,7 +62,7 @@ func Run(ctx context.Context, s Service) error {
 	}
 }
 
-// notifier remembers what the service manager knows.
+// notifier holds what was last sent to the service manager.
 type notifier struct {
 	Service
 	feedEvery time.Duration // 0: there is no watchdog
@@ -68,7 +73,7 @@ type notifier struct {
 	failing   bool
 }
 
-// every is short enough for the shortest watchdog.
+// every is short enough for the watchdog's timeout.
 func (n *notifier) every() time.Duration {
 	if n.feedEvery > 0 {
 		return min(lookInterval, n.feedEvery)
@@ -76,7 +81,8 @@ func (n *notifier) every() time.Duration {
 	return lookInterval
 }
 
-// tell sends what is new. The watchdog is fed with a turn of the loop, and with each turn once: a loop that stands still starves it.
+// tell sends what is new. It feeds the watchdog once per turn of the loop: a loop that stands still
+// is not reported as alive.
 func (n *notifier) tell(now time.Time) {
 	var news []string
 	if !n.ready {
@@ -87,7 +93,8 @@ func (n *notifier) tell(now time.Time) {
 		n.status = status
 		news = append(news, "STATUS="+status)
 	}
-	if turned := n.Turned(); n.feedEvery > 0 && turned.After(n.turned) && now.Sub(n.fed) >= n.feedEvery {
+	if turned := n.Turned(); n.feedEvery > 0 && turned.After(n.turned) &&
+		now.Sub(n.fed) >= n.feedEvery {
 		n.fed, n.turned = now, turned
 		news = append(news, daemon.SdNotifyWatchdog)
 	}
@@ -96,7 +103,8 @@ func (n *notifier) tell(now time.Time) {
 	}
 }
 
-// send logs the first of several failures: the service manager may be restarting, and what was not told now is no reason to stop.
+// send logs the first of several failures. The service manager may be restarting, which is no
+// reason to stop.
 func (n *notifier) send(state string) {
 	err := notify(state)
 	if err != nil && !n.failing {
@@ -108,12 +116,14 @@ func (n *notifier) send(state string) {
 	}
 }
 
-// sendWithin is how long a message may take.
+// sendWithin bounds the sending of one message.
 const sendWithin = time.Second
 
-// notify is sd_notify(3), with an end: a manager that does not read has room for a few messages, and holds up whoever sends one more.
+// notify is sd_notify(3) with a timeout: a service manager that does not read blocks the sender
+// after a few messages.
 func notify(state string) error {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"})
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"),
+		Net: "unixgram"})
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,8 @@ func TestTellsReadyStatusAndStopping(t *testing.T) {
 	}
 }
 
-// systemd sets a unit that said STOPPING to end within TimeoutStopSec, and no READY of a new process takes that back.
+// systemd sets a unit that said STOPPING to end within TimeoutStopSec, and no READY of a new
+// process takes that back.
 func TestANewProcessInThisPlaceIsNoStop(t *testing.T) {
 	takenOver, drained := errors.New("a new process takes over"), errors.New("drained")
 	for _, tc := range []struct {
@@ -128,7 +129,8 @@ func TestANewProcessInThisPlaceIsNoStop(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			if got := m.next(100 * time.Millisecond); got != tc.want { // it was sent before Run returned
+			// it was sent before Run returned
+			if got := m.next(100 * time.Millisecond); got != tc.want {
 				t.Errorf("last message %q, want %q", got, tc.want)
 			}
 		})
@@ -142,7 +144,8 @@ func TestFeedsTheWatchdogOnlyWhileTheLoopTurns(t *testing.T) {
 	status.Store("ready")
 	var turned atomic.Int64
 	stop := start(t, service(t, &status, &turned))
-	m.until("WATCHDOG=1") // of the turn 0: were it still on its way, each one below might be taken for the next
+	// of the turn 0: were it still on its way, each one below might be taken for the next
+	m.until("WATCHDOG=1")
 	for turn := range int64(3) {
 		turned.Store(time.Now().UnixNano() + turn)
 		m.until("WATCHDOG=1")
@@ -162,7 +165,9 @@ func TestDoesNothingOutsideAServiceManager(t *testing.T) {
 
 func TestAManagerThatDoesNotReadHoldsUpNothing(t *testing.T) {
 	m := listen(t)
-	for sent := -1; sent != 0; { // until there is no room even for one who has sent nothing yet: each is also stopped by a buffer of its own
+	// until there is no room even for one who has sent nothing yet: each is also stopped by a
+	// buffer of its own
+	for sent := -1; sent != 0; {
 		conn, err := net.DialUnix("unixgram", nil, m.conn.LocalAddr().(*net.UnixAddr))
 		if err != nil {
 			t.Fatal(err)

@@ -10,14 +10,16 @@ import (
 	"slices"
 )
 
-// record is which addresses we have set, in one life of the data plane: neither VPP nor every kernel keeps with an address who set it, so
-// we do. It is written before an address is set. An address that was there before us is never in it, and so never removed by us.
+// record lists the addresses that we have set in one generation of the data plane, which keeps no
+// owner of an address. It is written before an address is set. An address that existed before is
+// never recorded, and so never removed.
 type record struct {
-	Identity  string    `json:"identity"` // of the data plane; in another life nothing of this is there
+	// of the data plane; the record is void in another generation
+	Identity  string    `json:"identity"`
 	Addresses []setting `json:"addresses"`
 }
 
-// setting is an address on an interface. The index tells one interface of a name from the next.
+// setting is an address on an interface. The index detects an interface created anew.
 type setting struct {
 	Interface string       `json:"interface"`
 	Index     uint32       `json:"index"`
@@ -34,7 +36,7 @@ func (r record) on(name string, index uint32) (found []netip.Prefix) {
 	return found
 }
 
-// elsewhere returns those that we have set on other interfaces.
+// elsewhere returns the addresses that we have set on other interfaces.
 func (r record) elsewhere(name string, index uint32) (found []setting) {
 	for _, s := range r.Addresses {
 		if s.Interface != name || s.Index != index {
@@ -53,12 +55,14 @@ func (r record) with(s setting) record {
 }
 
 func (r record) without(s setting) record {
-	r.Addresses = slices.DeleteFunc(slices.Clone(r.Addresses), func(x setting) bool { return x == s })
+	r.Addresses = slices.DeleteFunc(slices.Clone(r.Addresses), func(x setting) bool {
+		return x == s
+	})
 	return r
 }
 
-// readRecord returns an empty record where there is none. One that cannot be read is an error, and empty: what it named then stays where
-// it is, as if somebody else had set it.
+// readRecord returns an empty record if there is no file. An unreadable one is an error and also
+// empty: its addresses then count as foreign and stay.
 func readRecord(path string) (record, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +78,7 @@ func readRecord(path string) (record, error) {
 	return r, nil
 }
 
-// write replaces the file in one step.
+// write replaces the file atomically.
 func (r record) write(path string) error {
 	raw, err := json.Marshal(r)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package uplink keeps one interface of the data plane up and with the addresses that it shall have, also after a restart of VPP. It owns
-// the addresses that it has set, and remembers which these are; it removes no other. It does not publish them, makes no routes and
-// creates no interface.
+// Package uplink keeps one interface of the data plane up, with its configured addresses, also
+// after a restart of VPP. It records the addresses that it has set, and removes no others. It does
+// not publish them, and creates neither routes nor interfaces.
 package uplink
 
 import (
@@ -17,18 +17,19 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Port is what a data plane lets us do with its interfaces; packages vpp and internal/kernel provide it. Calls fail at once while the data
-// plane is away.
+// Port is the part of a data plane that configures interfaces, provided by vpp and internal/kernel.
+// Calls fail at once while the data plane is absent.
 type Port interface {
-	// Link reads an interface, by name or index, as it is now.
+	// Link returns the current state of an interface by name or index.
 	Link(ctx context.Context, nameOrIndex string) (route.Link, error)
 	SetUp(ctx context.Context, index uint32) error
-	// AddAddress succeeds also if the address is there, with that length; RemoveAddress also if it is not.
+	// AddAddress succeeds if the address exists with that length. RemoveAddress succeeds if it does
+	// not.
 	AddAddress(ctx context.Context, index uint32, a netip.Prefix) error
 	RemoveAddress(ctx context.Context, index uint32, a netip.Prefix) error
 }
 
-// Config says which interface gets which addresses.
+// Config is the interface and its addresses.
 type Config struct {
 	Port      Port
 	Interface string // name or index
@@ -38,21 +39,23 @@ type Config struct {
 }
 
 const (
-	// interval is how late a change by other hands, or a restart of VPP, is noticed.
+	// interval bounds how late an outside change, or a restart of VPP, is noticed.
 	interval = time.Second
-	// askTimeout bounds one look, on a data plane that hangs.
+	// askTimeout bounds one reconciliation with a data plane that hangs.
 	askTimeout = 10 * time.Second
-	// rounds bounds how often a link is read again after it was changed: the kernel removes an address along with another one.
+	// rounds bounds how often a link is read again after a change: the kernel may remove further
+	// addresses along with one.
 	rounds = 4
 )
 
-// Uplink is the interface. Run does the work; the other methods may be called from any goroutine.
+// Uplink configures the interface. Run does the work. All other methods are safe for concurrent
+// use.
 type Uplink struct {
 	cfg   Config
 	path  string
 	ready chan struct{} // closed when all was as wanted for the first time
 
-	// Of Run's goroutine:
+	// Owned by Run's goroutine:
 	record    *record // nil: not read yet
 	unwritten error   // why the record is not on disk
 
@@ -60,13 +63,13 @@ type Uplink struct {
 	state State
 }
 
-// State is how the uplink stood when it was looked at last.
+// State is the result of the last reconciliation.
 type State struct {
 	OK      bool
 	Problem string // why not, or a remark
 }
 
-// New returns an Uplink that does nothing until Run.
+// New returns an Uplink that does nothing before Run.
 func New(cfg Config) *Uplink {
 	return &Uplink{
 		cfg: cfg, path: filepath.Join(cfg.StateDir, "uplink.json"), ready: make(chan struct{}),
@@ -77,14 +80,14 @@ func New(cfg Config) *Uplink {
 // Ready is closed once the interface has been up with all its addresses.
 func (u *Uplink) Ready() <-chan struct{} { return u.ready }
 
-// State returns how the uplink stands.
+// State returns the current state.
 func (u *Uplink) State() State {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.state
 }
 
-// Run looks at the interface each second and sets what is missing, until ctx ends. The interface stays as it is then.
+// Run reconciles the interface every second until ctx ends. It leaves the interface as it is then.
 func (u *Uplink) Run(ctx context.Context) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -110,9 +113,11 @@ func (u *Uplink) note(err error) {
 	switch {
 	case now == was:
 	case !now.OK:
-		u.cfg.Log.Warn("the uplink is not as it should be", "interface", u.cfg.Interface, "err", err)
+		u.cfg.Log.Warn("the uplink is not as it should be", "interface", u.cfg.Interface, "err",
+			err)
 	default:
-		u.cfg.Log.Info("the uplink is up", "interface", u.cfg.Interface, "addresses", u.cfg.Addresses)
+		u.cfg.Log.Info("the uplink is up", "interface", u.cfg.Interface, "addresses",
+			u.cfg.Addresses)
 	}
 	if now.OK {
 		select {
@@ -123,7 +128,7 @@ func (u *Uplink) note(err error) {
 	}
 }
 
-// look brings the interface to what is wanted. nil: it is.
+// look reconciles the interface. It returns nil once the interface is as desired.
 func (u *Uplink) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -153,7 +158,7 @@ func (u *Uplink) look(ctx context.Context) error {
 	return errors.New("uplink: somebody changes the interface as fast as we do")
 }
 
-// know makes the record that of this life of the data plane.
+// know starts a new record if the data plane has a new generation.
 func (u *Uplink) know(identity string) {
 	if u.record == nil {
 		r, err := readRecord(u.path)
@@ -167,8 +172,8 @@ func (u *Uplink) know(identity string) {
 	}
 }
 
-// remember goes on in memory where the disk fails: a node without its uplink is worse off than one that takes an address of its own for
-// somebody else's after its next start.
+// remember continues in memory when the disk fails: losing the uplink is worse than taking our own
+// address for a foreign one after the next start.
 func (u *Uplink) remember(r record) {
 	u.record = &r
 	err := r.write(u.path)
@@ -178,7 +183,7 @@ func (u *Uplink) remember(r record) {
 	u.unwritten = err
 }
 
-// leave removes what we have set on an interface that was the uplink before.
+// leave removes our addresses from an interface that was the uplink before.
 func (u *Uplink) leave(ctx context.Context, now route.Link) error {
 	for _, s := range u.record.elsewhere(now.Name, now.Index) {
 		old, err := u.cfg.Port.Link(ctx, s.Interface)
@@ -189,7 +194,8 @@ func (u *Uplink) leave(ctx context.Context, now route.Link) error {
 			if err := u.cfg.Port.RemoveAddress(ctx, s.Index, s.Address); err != nil {
 				return err
 			}
-			u.cfg.Log.Info("address removed from what was the uplink before", "interface", s.Interface, "address", s.Address)
+			u.cfg.Log.Info("address removed from what was the uplink before", "interface",
+				s.Interface, "address", s.Address)
 		}
 		u.remember(u.record.without(s))
 	}
@@ -216,7 +222,8 @@ func (u *Uplink) take(ctx context.Context, link route.Link, s step) error {
 	return nil
 }
 
-// forgetLost drops from the record what is not on the interface any more: who removed it may set it again, and then it is theirs.
+// forgetLost drops addresses that are gone from the record: whoever removed one may set it again
+// and then owns it.
 func (u *Uplink) forgetLost(link route.Link) {
 	for _, a := range u.record.on(link.Name, link.Index) {
 		if !slices.Contains(link.Addresses, a) {

@@ -30,7 +30,8 @@ func pfxs(all ...string) (out []netip.Prefix) {
 
 // machine is a data plane with two interfaces and VPP's rules about addresses.
 type machine struct {
-	mu       sync.Mutex // taken by the methods of a data plane, and by a test that changes something while Run runs
+	// taken by the methods of a data plane, and by a test that changes something while Run runs
+	mu       sync.Mutex
 	identity string
 	links    []*route.Link
 	away     error
@@ -38,7 +39,8 @@ type machine struct {
 
 func newMachine() *machine {
 	return &machine{identity: "first", links: []*route.Link{
-		{Interface: route.Interface{Name: "eth0", Index: 1}}, {Interface: route.Interface{Name: "eth1", Index: 2}},
+		{Interface: route.Interface{Name: "eth0", Index: 1}},
+		{Interface: route.Interface{Name: "eth1", Index: 2}},
 	}}
 }
 
@@ -87,7 +89,9 @@ func (m *machine) AddAddress(_ context.Context, index uint32, a netip.Prefix) er
 func (m *machine) RemoveAddress(_ context.Context, index uint32, a netip.Prefix) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.at(index).Addresses = slices.DeleteFunc(m.at(index).Addresses, func(p netip.Prefix) bool { return p == a })
+	m.at(index).Addresses = slices.DeleteFunc(m.at(index).Addresses, func(p netip.Prefix) bool {
+		return p == a
+	})
 	return nil
 }
 
@@ -99,7 +103,8 @@ func (m *machine) restart() {
 }
 
 func (m *machine) uplink(dir, name string, addresses ...string) *Uplink {
-	return New(Config{Port: m, Interface: name, Addresses: pfxs(addresses...), StateDir: dir, Log: slog.New(slog.DiscardHandler)})
+	return New(Config{Port: m, Interface: name, Addresses: pfxs(addresses...), StateDir: dir,
+		Log: slog.New(slog.DiscardHandler)})
 }
 
 func (m *machine) check(t *testing.T, index uint32, want ...string) {
@@ -149,7 +154,8 @@ func TestEarlierAddressIsReplacedAndOthersStay(t *testing.T) {
 	m, dir := newMachine(), t.TempDir()
 	m.at(1).Addresses = pfxs("10.0.0.1/24")
 	look(t, m.uplink(dir, "eth0", "192.168.4.7/24"))
-	for _, next := range []string{"192.168.4.8/24", "192.168.4.8/25", "192.168.4.8/16", "172.16.0.1/12"} {
+	for _, next := range []string{"192.168.4.8/24", "192.168.4.8/25", "192.168.4.8/16",
+		"172.16.0.1/12"} {
 		look(t, m.uplink(dir, "eth0", next))
 		m.check(t, 1, "10.0.0.1/24", next)
 	}
@@ -170,7 +176,7 @@ func TestAddressComesBackAfterARestart(t *testing.T) {
 	m.restart()
 	look(t, u)
 	m.check(t, 1, "192.168.4.7/24")
-	// What was ours in another life may be somebody else's now.
+	// An address of ours in another generation may now be foreign.
 	m.restart()
 	m.at(1).Addresses = pfxs("192.168.4.7/24")
 	look(t, m.uplink(dir, "eth0", "192.168.5.7/24"))
@@ -239,23 +245,27 @@ func TestRunTellsHowItStands(t *testing.T) {
 	})
 }
 
-// Whatever is configured one after the other, whoever else sets and removes addresses, with restarts of both sides: what is wanted is
-// there unless somebody is in the way, what was ours is gone, and nobody else's address is ever removed.
+// Whatever is configured one after the other, whoever else sets and removes addresses, with
+// restarts of both sides: what is wanted is there unless somebody is in the way, what was ours is
+// gone, and nobody else's address is ever removed.
 func TestUplinkWalk(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, dir := newMachine(), t.TempDir()
-		address := rapid.SampledFrom(pfxs("192.168.4.7/24", "192.168.4.8/24", "192.168.4.7/25", "192.168.4.9/32", "10.0.0.1/24", "fd00::7/64", "fd00::8/64"))
+		address := rapid.SampledFrom(pfxs("192.168.4.7/24", "192.168.4.8/24", "192.168.4.7/25",
+			"192.168.4.9/32", "10.0.0.1/24", "fd00::7/64", "fd00::8/64"))
 		others := map[setting]bool{}
 		var u *Uplink
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			index := rapid.Uint32Range(1, 2).Draw(rt, "interface")
 			a := address.Draw(rt, "address")
 			key := setting{m.at(index).Name, index, a}
-			switch rapid.SampledFrom([]string{"configure", "configure", "others add", "others remove", "restart", "look"}).Draw(rt, "step") {
+			switch rapid.SampledFrom([]string{"configure", "configure", "others add",
+				"others remove", "restart", "look"}).Draw(rt, "step") {
 			case "configure":
 				u = m.uplink(dir, m.at(index).Name, a.String())
 			case "others add":
-				if !slices.Contains(m.at(index).Addresses, a) && m.AddAddress(t.Context(), index, a) == nil {
+				if !slices.Contains(m.at(index).Addresses, a) && m.AddAddress(t.Context(), index,
+					a) == nil {
 					others[key] = true
 				}
 			case "others remove":
@@ -285,7 +295,8 @@ func TestUplinkWalk(t *testing.T) {
 				}
 			}
 			link, _ := m.Link(t.Context(), u.cfg.Interface)
-			if has := slices.Contains(link.Addresses, u.cfg.Addresses[0]); err == nil && (!has || !link.AdminUp) {
+			if has := slices.Contains(link.Addresses, u.cfg.Addresses[0]); err == nil &&
+				(!has || !link.AdminUp) {
 				rt.Fatalf("all is well, they say, with %+v", link)
 			}
 		}

@@ -58,20 +58,23 @@ func (s *Server) changeAddress(m *interfaces.SwInterfaceAddDelAddress) int32 {
 		return addressNotFound
 	}
 	if l.addresses[at].Bits() != int(m.Prefix.Len) {
-		panic(fmt.Sprintf("vpptest: %s is removed as /%d: a real VPP forgets the address and keeps its routes", l.addresses[at], m.Prefix.Len))
+		panic(fmt.Sprintf("vpptest: %s is removed as /%d: a real VPP forgets the address and "+
+			"keeps its routes", l.addresses[at], m.Prefix.Len))
 	}
 	s.removeAddress(i, l.addresses[at])
 	return 0
 }
 
-// addAddress refuses subnets that overlap with another of the table, but for equal ones on one interface.
+// addAddress refuses subnets that overlap with another of the table, but for equal ones on one
+// interface.
 func (s *Server) addAddress(i uint32, a netip.Addr, bits int) int32 {
 	p := netip.PrefixFrom(a, bits)
 	l := s.links[i]
 	for _, j := range slices.Sorted(maps.Keys(s.links)) {
 		for _, x := range s.links[j].addresses {
 			switch {
-			case s.links[j].table != l.table, x.Addr().Is6() != a.Is6(), !x.Masked().Overlaps(p.Masked()):
+			case s.links[j].table != l.table, x.Addr().Is6() != a.Is6(),
+				!x.Masked().Overlaps(p.Masked()):
 			case i == j && x.Bits() == bits && x.Addr() != a:
 			case a.Is6():
 				return duplicateAddress
@@ -105,7 +108,8 @@ func (s *Server) removeAddress(i uint32, a netip.Prefix) {
 		}
 	}
 	for p, e := range t.entries {
-		if paths := e.bySource[sourceAdj]; len(paths) > 0 && paths[0].SwIfIndex == i && !left[a.Masked()] && a.Contains(p.Addr()) {
+		if paths := e.bySource[sourceAdj]; len(paths) > 0 && paths[0].SwIfIndex == i &&
+			!left[a.Masked()] && a.Contains(p.Addr()) {
 			t.remove(p, sourceAdj)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 	firstFree     = 100
 )
 
-// numberMessages gives each message that the bindings know a number of this life.
+// numberMessages gives each message that the bindings know a number of this generation.
 func (s *Server) numberMessages() {
 	s.ids, s.messages = map[string]uint16{}, map[uint16]api.Message{}
 	fixed := map[string]uint16{
@@ -194,7 +194,7 @@ func (s *Server) serve(c *client, msg []byte) bool {
 		s.mu.Lock()
 	}
 	if !s.clients[c] {
-		return false // of an earlier life
+		return false // of an earlier generation
 	}
 	if len(msg) < 2 {
 		return true
@@ -206,7 +206,8 @@ func (s *Server) serve(c *client, msg []byte) bool {
 		if len(msg) < 10 {
 			return true
 		}
-		c.send(deleteReplyID, &memclnt.SockclntDeleteReply{Response: 1}, binary.BigEndian.Uint32(msg[6:]))
+		c.send(deleteReplyID, &memclnt.SockclntDeleteReply{Response: 1},
+			binary.BigEndian.Uint32(msg[6:]))
 		c.mu.Lock()
 		c.over = true
 		c.mu.Unlock()
@@ -229,7 +230,8 @@ func (c *client) greet(msg []byte) {
 		if c.lacks[s.messages[id].GetMessageName()] {
 			continue
 		}
-		reply.MessageTable = append(reply.MessageTable, memclnt.MessageTableEntry{Index: id, Name: name})
+		reply.MessageTable = append(reply.MessageTable,
+			memclnt.MessageTableEntry{Index: id, Name: name})
 	}
 	reply.Count = uint16(len(reply.MessageTable))
 	// This one reply has a client index before the context.

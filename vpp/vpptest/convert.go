@@ -10,7 +10,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// The translation between VPP's words and route's is written here a second time, on purpose: package vpp must not be its own judge.
+// The translation between VPP's words and route's is written here a second time, on purpose:
+// package vpp must not be its own judge.
 
 func address(u ip_types.AddressUnion, six bool) netip.Addr {
 	if six {
@@ -74,13 +75,16 @@ func (s *Server) route(table uint32, p netip.Prefix, paths []fib_types.FibPath) 
 
 // paths is the other way.
 func (s *Server) paths(r route.Route) []fib_types.FibPath {
-	types := map[route.Kind]fib_types.FibPathType{route.Drop: isDrop, route.Unreachable: isUnreach, route.Prohibit: isProhibit}
+	types := map[route.Kind]fib_types.FibPathType{route.Drop: isDrop, route.Unreachable: isUnreach,
+		route.Prohibit: isProhibit}
 	if r.Kind != route.Via {
-		return []fib_types.FibPath{{SwIfIndex: noInterface, Type: types[r.Kind], Proto: protoOf(r.Prefix.Addr()), Weight: 1}}
+		return []fib_types.FibPath{{SwIfIndex: noInterface, Type: types[r.Kind],
+			Proto: protoOf(r.Prefix.Addr()), Weight: 1}}
 	}
 	var out []fib_types.FibPath
 	for _, p := range r.Paths {
-		path := fib_types.FibPath{SwIfIndex: noInterface, TableID: p.Table, Weight: p.Weight, Preference: p.Preference, Proto: protoOf(r.Prefix.Addr())}
+		path := fib_types.FibPath{SwIfIndex: noInterface, TableID: p.Table, Weight: p.Weight,
+			Preference: p.Preference, Proto: protoOf(r.Prefix.Addr())}
 		if p.NextHop.IsValid() {
 			path.Nh.Address, path.Proto = union(p.NextHop), protoOf(p.NextHop)
 		}

@@ -7,7 +7,8 @@ import (
 // maxRecursion ends loops, which a real VPP finds and drops.
 const maxRecursion = 32
 
-// Egress says by which interfaces packets that match the entry of k leave, and in what proportion; empty where none leave.
+// Egress says by which interfaces packets that match the entry of k leave, and in what proportion;
+// empty where none leave.
 func (s *Server) Egress(k route.Key) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +23,8 @@ func (s *Server) Egress(k route.Key) map[string]int {
 	return lowestTerms(s.egress(e, maxRecursion))
 }
 
-// egress counts shares by interface. Of the paths that are resolved those of the lowest preference forward.
+// egress counts shares by interface. Of the paths that are resolved those of the lowest preference
+// forward.
 func (s *Server) egress(e *entry, depth int) map[string]int {
 	out := map[string]int{}
 	if depth == 0 {

@@ -20,7 +20,8 @@ import (
 const (
 	noInterface = math.MaxUint32
 
-	// noPathsInRoute is VNET_API_ERROR_NO_PATHS_IN_ROUTE (src/vnet/error.h), which GoVPP's list lacks.
+	// noPathsInRoute is VNET_API_ERROR_NO_PATHS_IN_ROUTE (src/vnet/error.h), which GoVPP's list
+	// lacks.
 	noPathsInRoute = -52
 
 	isDrop       = fib_types.FIB_API_PATH_TYPE_DROP
@@ -39,7 +40,8 @@ const (
 	sourceNoGate = 20
 )
 
-// source is a FIB source: the lowest class forwards, within a class the one that was registered first.
+// source is a FIB source: the lowest class forwards, within a class the one that was registered
+// first.
 type source struct {
 	name        string
 	class, slot uint8
@@ -56,15 +58,21 @@ func newSource(name string, class uint8, others []source) source {
 }
 
 // is reports whether the source has that name, with or without a number behind an "@".
-func (s source) is(name string) bool { return s.name == name || strings.HasPrefix(s.name, name+"@") }
+func (s source) is(name string) bool {
+	return s.name == name || strings.HasPrefix(s.name, name+"@")
+}
 
 // builtinSources are VPP's own, by id (src/vnet/fib/fib_source.h).
 func builtinSources() []source {
 	return []source{
-		{"invalid", 0xff, 0}, {"special", 0x00, 0}, {"classify", 0x01, 0}, {"proxy", 0x02, 0}, {"interface", 0x03, 0}, {"SR", 0x10, 0},
-		{"BIER", 0x20, 0}, {"6RD", 0x30, 0}, {"API", 0x80, 0}, {"CLI", 0x81, 0}, {"LISP", 0x90, 0}, {"MAP", 0xa0, 0}, {"DHCP", 0xb0, 0},
-		{"IPv6-proxy-nd", 0xc0, 0}, {"IPv6-nd", 0xc1, 0}, {"adjacency", 0xd0, 0}, {"mpls", 0xe0, 0}, {"attached_export", 0xf0, 0},
-		{"recursive-resolution", 0xfb, 0}, {"urpf-exempt", 0xfc, 0}, {"default-route", 0xfd, 0}, {"interpose", 0xfe, 0},
+		{"invalid", 0xff, 0}, {"special", 0x00, 0}, {"classify", 0x01, 0}, {"proxy", 0x02, 0},
+		{"interface", 0x03, 0}, {"SR", 0x10, 0},
+		{"BIER", 0x20, 0}, {"6RD", 0x30, 0}, {"API", 0x80, 0}, {"CLI", 0x81, 0}, {"LISP", 0x90, 0},
+		{"MAP", 0xa0, 0}, {"DHCP", 0xb0, 0},
+		{"IPv6-proxy-nd", 0xc0, 0}, {"IPv6-nd", 0xc1, 0}, {"adjacency", 0xd0, 0}, {"mpls", 0xe0, 0},
+		{"attached_export", 0xf0, 0},
+		{"recursive-resolution", 0xfb, 0}, {"urpf-exempt", 0xfc, 0}, {"default-route", 0xfd, 0},
+		{"interpose", 0xfe, 0},
 	}
 }
 
@@ -84,7 +92,7 @@ type tableKey struct {
 
 func keyOf(k route.Key) tableKey { return tableKey{k.Table, k.Prefix.Addr().Is6()} }
 
-// fibs are the tables of one life.
+// fibs are the tables of one generation.
 type fibs map[tableKey]*table
 
 // table is the FIB of one family of a VRF.
@@ -94,8 +102,8 @@ type table struct {
 	fibs    fibs                    // where next hops in other tables are found
 	entries map[netip.Prefix]*entry // by masked prefix
 
-	// nextHops counts the recursive paths to an address. VPP makes a host entry, of source recursive-resolution, for each, that forwards
-	// as its cover does and wins the longest match.
+	// nextHops counts the recursive paths to an address. VPP makes a host entry, of source
+	// recursive-resolution, for each, that forwards as its cover does and wins the longest match.
 	nextHops map[netip.Addr]int
 }
 
@@ -110,7 +118,8 @@ type entry struct {
 func (e *entry) best(sources []source) (uint8, []fib_types.FibPath) {
 	var id uint8
 	for i := range e.bySource {
-		if s, b := sources[i], sources[id]; id == 0 || cmp.Or(cmp.Compare(s.class, b.class), cmp.Compare(s.slot, b.slot)) < 0 {
+		if s, b := sources[i], sources[id]; id == 0 || cmp.Or(cmp.Compare(s.class, b.class),
+			cmp.Compare(s.slot, b.slot)) < 0 {
 			id = i
 		}
 	}
@@ -118,8 +127,10 @@ func (e *entry) best(sources []source) (uint8, []fib_types.FibPath) {
 }
 
 func newTable(f fibs, name string, six bool) *table {
-	t := &table{name: name, fibs: f, entries: map[netip.Prefix]*entry{}, nextHops: map[netip.Addr]int{}}
-	special, gaps, proto := []string{"224.0.0.0/4", "240.0.0.0/4"}, []string{"0.0.0.0/0", "0.0.0.0/32", "255.255.255.255/32"}, protoIP4
+	t := &table{name: name, fibs: f, entries: map[netip.Prefix]*entry{},
+		nextHops: map[netip.Addr]int{}}
+	special, gaps, proto := []string{"224.0.0.0/4", "240.0.0.0/4"},
+		[]string{"0.0.0.0/0", "0.0.0.0/32", "255.255.255.255/32"}, protoIP4
 	if six {
 		special, gaps, proto = nil, []string{"::/0"}, protoIP6
 	}
@@ -131,7 +142,8 @@ func newTable(f fibs, name string, six bool) *table {
 		t.put(netip.MustParsePrefix(p), sourceNoGate, drop)
 	}
 	if six { // handed to the tables of link-local addresses
-		t.put(netip.MustParsePrefix("fe80::/10"), sourceSpec, []fib_types.FibPath{{SwIfIndex: noInterface, Proto: proto, Weight: 1}})
+		t.put(netip.MustParsePrefix("fe80::/10"), sourceSpec,
+			[]fib_types.FibPath{{SwIfIndex: noInterface, Proto: proto, Weight: 1}})
 	}
 	return t
 }
@@ -195,7 +207,8 @@ func (f fibs) count(paths []fib_types.FibPath, by int) {
 		if p.Type != isNormal || p.SwIfIndex != noInterface {
 			continue
 		}
-		next, t := address(p.Nh.Address, p.Proto == protoIP6), f[tableKey{p.TableID, p.Proto == protoIP6}]
+		next, t := address(p.Nh.Address, p.Proto == protoIP6),
+			f[tableKey{p.TableID, p.Proto == protoIP6}]
 		if t == nil || next.IsUnspecified() {
 			continue
 		}
@@ -225,8 +238,9 @@ func (t *table) find(p netip.Prefix, sources []source) *entry {
 		return nil
 	}
 	above, _ := p.Addr().Prefix(p.Bits() - 1)
-	src, paths := t.match(above, sources).best(sources)  // the default route at least is there
-	if src == sourceIface && paths[0].Type == isNormal { // in a connected subnet the next hop is a neighbour
+	src, paths := t.match(above, sources).best(sources) // the default route at least is there
+	// in a connected subnet the next hop is a neighbour
+	if src == sourceIface && paths[0].Type == isNormal {
 		paths = slices.Clone(paths[:1])
 		paths[0].Nh.Address = union(p.Addr())
 	}
@@ -242,8 +256,9 @@ func (s *Server) addTable(id uint32) {
 	}
 }
 
-// changeRoute is ip_route_add_del in both versions, with their order of checks (src/vnet/ip/ip_api.c, src/vnet/fib/fib_api.c). Single
-// paths cannot be added or removed here (is_multipath): nobody does, and VPP's rules for that are many.
+// changeRoute is ip_route_add_del in both versions, with their order of checks
+// (src/vnet/ip/ip_api.c, src/vnet/fib/fib_api.c). Single paths cannot be added or removed here
+// (is_multipath): nobody does, and VPP's rules for that are many.
 func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 	if isMultipath {
 		return int32(api.UNIMPLEMENTED)
@@ -268,7 +283,8 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 	}
 	for i := range paths {
 		if k := paths[i].Type; isAdd && r.TableID != 0 && (k == isUnreach || k == isProhibit) {
-			panic(fmt.Sprintf("vpptest: %s of %s in table %d: a real VPP crashes", k, prefix, r.TableID))
+			panic(fmt.Sprintf("vpptest: %s of %s in table %d: a real VPP crashes", k, prefix,
+				r.TableID))
 		}
 		fixup(&paths[i], prefix)
 	}
@@ -277,10 +293,12 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 		src = sourceAPI
 	}
 	if int(src) >= len(s.sources) {
-		panic(fmt.Sprintf("vpptest: route %s under FIB source %d, which nobody registered: VPP reads out of bounds there", prefix, src))
+		panic(fmt.Sprintf("vpptest: route %s under FIB source %d, which nobody registered: VPP "+
+			"reads out of bounds there", prefix, src))
 	}
 	if isAdd && t.recursesBeside(prefix, src, paths) {
-		panic(fmt.Sprintf("vpptest: two sources have a recursive route for %s: a real VPP crashes sooner or later", prefix))
+		panic(fmt.Sprintf("vpptest: two sources have a recursive route for %s: a real VPP "+
+			"crashes sooner or later", prefix))
 	}
 	if isAdd {
 		t.put(prefix, src, paths)
@@ -293,7 +311,8 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 	return 0
 }
 
-// recursesBeside reports whether these paths recurse, and those that another registered source has for p.
+// recursesBeside reports whether these paths recurse, and those that another registered source has
+// for p.
 func (t *table) recursesBeside(p netip.Prefix, src uint8, paths []fib_types.FibPath) bool {
 	e := t.entries[p.Masked()]
 	if e == nil || !recurses(paths) {
@@ -308,7 +327,9 @@ func (t *table) recursesBeside(p netip.Prefix, src uint8, paths []fib_types.FibP
 }
 
 func recurses(paths []fib_types.FibPath) bool {
-	return slices.ContainsFunc(paths, func(p fib_types.FibPath) bool { return p.Type == isNormal && p.SwIfIndex == noInterface })
+	return slices.ContainsFunc(paths, func(p fib_types.FibPath) bool {
+		return p.Type == isNormal && p.SwIfIndex == noInterface
+	})
 }
 
 // decodePath checks a path and brings it into the form in which VPP shows it again.
@@ -341,8 +362,8 @@ func (s *Server) decodePath(p *fib_types.FibPath) int32 {
 	return 0
 }
 
-// fixup is VPP's fib_table_route_path_fixup: a route that is its own next hop drops; the next hop of a host route to an
-// interface is the host.
+// fixup is VPP's fib_table_route_path_fixup: a route that is its own next hop drops; the next hop
+// of a host route to an interface is the host.
 func fixup(p *fib_types.FibPath, prefix netip.Prefix) {
 	if p.Type != isNormal {
 		return
@@ -359,7 +380,8 @@ func fixup(p *fib_types.FibPath, prefix netip.Prefix) {
 // message is an entry as dumps and lookups show it: under its best source, whoever asked.
 func (s *Server) message(table uint32, e *entry) ip.IPRouteV2 {
 	src, paths := e.best(s.sources)
-	return ip.IPRouteV2{TableID: table, Prefix: prefixMessage(e.shown), Src: src, NPaths: uint8(len(paths)), Paths: paths}
+	return ip.IPRouteV2{TableID: table, Prefix: prefixMessage(e.shown), Src: src,
+		NPaths: uint8(len(paths)), Paths: paths}
 }
 
 func (s *Server) dumpRoutes(m ip.IPTable, src uint8, each func(ip.IPRouteV2)) {
@@ -382,7 +404,8 @@ func (s *Server) dumpRoutes(m ip.IPTable, src uint8, each func(ip.IPRouteV2)) {
 	}
 }
 
-func (s *Server) lookupRoute(table uint32, prefix ip_types.Prefix, exact bool) (found ip.IPRouteV2, retval int32) {
+func (s *Server) lookupRoute(table uint32, prefix ip_types.Prefix,
+	exact bool) (found ip.IPRouteV2, retval int32) {
 	six := prefix.Address.Af == ip_types.ADDRESS_IP6
 	t := s.tables[tableKey{table, six}]
 	if t == nil {

@@ -15,7 +15,8 @@ import (
 	"go.fd.io/govpp/codec"
 )
 
-// fuzzed are the requests that have a handler, in a fixed order: message ids are others in each life.
+// fuzzed are the requests that have a handler, in a fixed order: message ids are others in each
+// generation.
 func (s *Server) fuzzed() []uint16 {
 	var ids []uint16
 	for id, m := range s.messages {
@@ -23,18 +24,24 @@ func (s *Server) fuzzed() []uint16 {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b uint16) int { return strings.Compare(nameOf(s.messages[a]), nameOf(s.messages[b])) })
+	slices.SortFunc(ids, func(a, b uint16) int {
+		return strings.Compare(nameOf(s.messages[a]), nameOf(s.messages[b]))
+	})
 	return append(ids, createID, deleteID)
 }
 
-// FuzzRequests has a server serve anything. It may panic only to say that a real VPP would crash; whatever it has taken it must be able to show.
+// FuzzRequests has a server serve anything. It may panic only to say that a real VPP would crash;
+// whatever it has taken it must be able to show.
 func FuzzRequests(f *testing.F) {
 	path := fib_types.FibPath{SwIfIndex: 1, Weight: 1}
 	path.Nh.Address = union(netip.MustParseAddr("10.0.0.2"))
-	r := ip.IPRouteV2{Prefix: prefixMessage(netip.MustParsePrefix("10.9.0.0/16")), NPaths: 1, Paths: []fib_types.FibPath{path}}
+	r := ip.IPRouteV2{Prefix: prefixMessage(netip.MustParsePrefix("10.9.0.0/16")), NPaths: 1,
+		Paths: []fib_types.FibPath{path}}
 	for which, m := range map[byte]api.Message{
-		0: &ip.IPRouteAddDelV2{IsAdd: true, Route: r}, 1: &ip.IPRouteAddDel{IsAdd: true, Route: olderForm(r)},
-		2: &ip.IPTableAddDel{IsAdd: true, Table: ip.IPTable{TableID: 3, Name: "x"}}, 3: &ip.IPRouteLookupV2{Prefix: r.Prefix, Exact: 1},
+		0: &ip.IPRouteAddDelV2{IsAdd: true, Route: r},
+		1: &ip.IPRouteAddDel{IsAdd: true, Route: olderForm(r)},
+		2: &ip.IPTableAddDel{IsAdd: true, Table: ip.IPTable{TableID: 3, Name: "x"}},
+		3: &ip.IPRouteLookupV2{Prefix: r.Prefix, Exact: 1},
 	} {
 		msg, err := codec.EncodeMsg(m, 0)
 		if err != nil {
@@ -47,7 +54,8 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, msg []byte) {
 		s := &Server{clients: map[*client]bool{}, requests: map[string]int{}}
 		s.boot()
-		s.AddInterface("loop0", netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("fd00::1/64"))
+		s.AddInterface("loop0", netip.MustParsePrefix("10.0.0.1/24"),
+			netip.MustParsePrefix("fd00::1/64"))
 		near, far := net.Pipe()
 		defer far.Close()
 		c := newClient(s, near)

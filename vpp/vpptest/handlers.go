@@ -33,11 +33,15 @@ var handlers = map[string]func(a answer, m api.Message){
 		a.send(&vpe.ShowVersionReply{Program: "vpe", Version: Version})
 	},
 	"show_vpe_system_time": func(a answer, _ api.Message) {
-		a.send(&vpe.ShowVpeSystemTimeReply{VpeSystemTime: vpe_types.Timestamp(float64(time.Now().UnixNano()) / 1e9)})
+		a.send(&vpe.ShowVpeSystemTimeReply{
+			VpeSystemTime: vpe_types.Timestamp(float64(time.Now().UnixNano()) / 1e9),
+		})
 	},
 	"fib_source_dump": func(a answer, _ api.Message) { a.server.dumpSources(a) },
-	"fib_source_add":  func(a answer, m api.Message) { a.server.addSource(a, m.(*fib.FibSourceAdd).Src) },
-	"ip_table_dump":   func(a answer, _ api.Message) { a.server.dumpTables(a) },
+	"fib_source_add": func(a answer, m api.Message) {
+		a.server.addSource(a, m.(*fib.FibSourceAdd).Src)
+	},
+	"ip_table_dump": func(a answer, _ api.Message) { a.server.dumpTables(a) },
 	"ip_table_add_del": func(a answer, m api.Message) {
 		v1 := m.(*ip.IPTableAddDel)
 		a.server.addDelTable(v1.IsAdd, v1.Table)
@@ -48,9 +52,15 @@ var handlers = map[string]func(a answer, m api.Message){
 		a.server.addDelTable(v2.IsAdd, v2.Table)
 		a.send(&ip.IPTableAddDelV2Reply{})
 	},
-	"ip_table_replace_begin": func(a answer, m api.Message) { a.server.replaceBegin(a, m.(*ip.IPTableReplaceBegin).Table) },
-	"ip_table_replace_end":   func(a answer, m api.Message) { a.server.replaceEnd(a, m.(*ip.IPTableReplaceEnd).Table) },
-	"ip_table_flush":         func(a answer, m api.Message) { a.server.flush(a, m.(*ip.IPTableFlush).Table) },
+	"ip_table_replace_begin": func(a answer, m api.Message) {
+		a.server.replaceBegin(a, m.(*ip.IPTableReplaceBegin).Table)
+	},
+	"ip_table_replace_end": func(a answer, m api.Message) {
+		a.server.replaceEnd(a, m.(*ip.IPTableReplaceEnd).Table)
+	},
+	"ip_table_flush": func(a answer, m api.Message) {
+		a.server.flush(a, m.(*ip.IPTableFlush).Table)
+	},
 	"ip_route_add_del": func(a answer, m api.Message) {
 		v1 := m.(*ip.IPRouteAddDel)
 		r := ip.IPRouteV2{TableID: v1.Route.TableID, Prefix: v1.Route.Prefix, Paths: v1.Route.Paths}
@@ -58,14 +68,19 @@ var handlers = map[string]func(a answer, m api.Message){
 	},
 	"ip_route_add_del_v2": func(a answer, m api.Message) {
 		v2 := m.(*ip.IPRouteAddDelV2)
-		a.send(&ip.IPRouteAddDelV2Reply{Retval: a.server.changeRoute(v2.IsAdd, v2.IsMultipath, v2.Route)})
+		a.send(&ip.IPRouteAddDelV2Reply{Retval: a.server.changeRoute(v2.IsAdd, v2.IsMultipath,
+			v2.Route)})
 	},
 	"ip_route_dump": func(a answer, m api.Message) {
-		a.server.dumpRoutes(m.(*ip.IPRouteDump).Table, 0, func(r ip.IPRouteV2) { a.send(&ip.IPRouteDetails{Route: olderForm(r)}) })
+		a.server.dumpRoutes(m.(*ip.IPRouteDump).Table, 0, func(r ip.IPRouteV2) {
+			a.send(&ip.IPRouteDetails{Route: olderForm(r)})
+		})
 	},
 	"ip_route_v2_dump": func(a answer, m api.Message) {
 		v2 := m.(*ip.IPRouteV2Dump)
-		a.server.dumpRoutes(v2.Table, v2.Src, func(r ip.IPRouteV2) { a.send(&ip.IPRouteV2Details{Route: r}) })
+		a.server.dumpRoutes(v2.Table, v2.Src, func(r ip.IPRouteV2) {
+			a.send(&ip.IPRouteV2Details{Route: r})
+		})
 	},
 	"ip_route_lookup": func(a answer, m api.Message) {
 		v1 := m.(*ip.IPRouteLookup)
@@ -77,16 +92,28 @@ var handlers = map[string]func(a answer, m api.Message){
 		r, retval := a.server.lookupRoute(v2.TableID, v2.Prefix, v2.Exact != 0)
 		a.send(&ip.IPRouteLookupV2Reply{Retval: retval, Route: r})
 	},
-	"sw_interface_dump":      func(a answer, m api.Message) { a.server.dumpLinks(a, m.(*interfaces.SwInterfaceDump)) },
-	"sw_interface_get_table": func(a answer, m api.Message) { a.server.linkTable(a, m.(*interfaces.SwInterfaceGetTable)) },
-	"ip_address_dump":        func(a answer, m api.Message) { a.server.dumpAddresses(a, m.(*ip.IPAddressDump)) },
+	"sw_interface_dump": func(a answer, m api.Message) {
+		a.server.dumpLinks(a, m.(*interfaces.SwInterfaceDump))
+	},
+	"sw_interface_get_table": func(a answer, m api.Message) {
+		a.server.linkTable(a, m.(*interfaces.SwInterfaceGetTable))
+	},
+	"ip_address_dump": func(a answer, m api.Message) {
+		a.server.dumpAddresses(a, m.(*ip.IPAddressDump))
+	},
 	"sw_interface_set_flags": func(a answer, m api.Message) {
-		a.send(&interfaces.SwInterfaceSetFlagsReply{Retval: a.server.setFlags(m.(*interfaces.SwInterfaceSetFlags))})
+		a.send(&interfaces.SwInterfaceSetFlagsReply{
+			Retval: a.server.setFlags(m.(*interfaces.SwInterfaceSetFlags)),
+		})
 	},
 	"sw_interface_add_del_address": func(a answer, m api.Message) {
-		a.send(&interfaces.SwInterfaceAddDelAddressReply{Retval: a.server.changeAddress(m.(*interfaces.SwInterfaceAddDelAddress))})
+		a.send(&interfaces.SwInterfaceAddDelAddressReply{
+			Retval: a.server.changeAddress(m.(*interfaces.SwInterfaceAddDelAddress)),
+		})
 	},
-	"want_interface_events": func(a answer, m api.Message) { a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents)) },
+	"want_interface_events": func(a answer, m api.Message) {
+		a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents))
+	},
 }
 
 func (s *Server) dumpSources(a answer) {
@@ -94,16 +121,19 @@ func (s *Server) dumpSources(a answer) {
 		if src.name == "" {
 			continue
 		}
-		a.send(&fib.FibSourceDetails{Src: fib.FibSource{ID: uint8(id), Priority: src.class, Name: src.name}})
+		a.send(&fib.FibSourceDetails{Src: fib.FibSource{ID: uint8(id), Priority: src.class,
+			Name: src.name}})
 	}
 }
 
-// addSource hands out a new id also for a known name, and 0 when there are none left: the return value is always 0.
+// addSource hands out a new id also for a known name, and 0 when there are none left: the return
+// value is always 0.
 func (s *Server) addSource(a answer, src fib.FibSource) {
 	var id uint8
 	if len(s.sources) < 255 {
 		id = uint8(len(s.sources))
-		s.sources = append(s.sources, newSource(strings.TrimRight(src.Name, "\x00"), src.Priority, s.sources))
+		s.sources = append(s.sources, newSource(strings.TrimRight(src.Name, "\x00"), src.Priority,
+			s.sources))
 	}
 	a.send(&fib.FibSourceAddReply{ID: id})
 }
@@ -114,8 +144,8 @@ func (s *Server) dumpTables(a answer) {
 	}
 }
 
-// addDelTable: table 0 is always there. The API holds one lock on a table, however often it is added; interfaces and recursive paths
-// hold others, routes none.
+// addDelTable: table 0 is always there. The API holds one lock on a table, however often it is
+// added; interfaces and recursive paths hold others, routes none.
 func (s *Server) addDelTable(isAdd bool, m ip.IPTable) {
 	k := tableKey{m.TableID, m.IsIP6}
 	t := s.tables[k]
@@ -128,7 +158,8 @@ func (s *Server) addDelTable(isAdd bool, m ip.IPTable) {
 		t.locked = true
 	case t != nil:
 		if s.hasLinks(k.id) {
-			panic(fmt.Sprintf("vpptest: table %d is deleted with an interface in it: the second time a real VPP's multicast table goes as well", k.id))
+			panic(fmt.Sprintf("vpptest: table %d is deleted with an interface in it: the second "+
+				"time a real VPP's multicast table goes as well", k.id))
 		}
 		t.locked = false
 		s.destroyUnlocked(k)
@@ -142,7 +173,8 @@ func (s *Server) destroyUnlocked(k tableKey) {
 		return
 	}
 	if p, ok := t.occupant(); ok {
-		panic(fmt.Sprintf("vpptest: table %d ends with %s in it: a real VPP keeps that and shows it in the next table", k.id, p))
+		panic(fmt.Sprintf("vpptest: table %d ends with %s in it: a real VPP keeps that and shows "+
+			"it in the next table", k.id, p))
 	}
 	delete(s.tables, k)
 }
@@ -158,7 +190,8 @@ func (s *Server) hasLinks(table uint32) bool {
 
 // olderForm leaves out the source.
 func olderForm(r ip.IPRouteV2) ip.IPRoute {
-	return ip.IPRoute{TableID: r.TableID, StatsIndex: r.StatsIndex, Prefix: r.Prefix, NPaths: r.NPaths, Paths: r.Paths}
+	return ip.IPRoute{TableID: r.TableID, StatsIndex: r.StatsIndex, Prefix: r.Prefix,
+		NPaths: r.NPaths, Paths: r.Paths}
 }
 
 // replaceBegin and replaceEnd know the shared API source only, whoever asks.
@@ -212,8 +245,9 @@ func (s *Server) dumpLinks(a answer, m *interfaces.SwInterfaceDump) {
 		}
 		l := s.links[i]
 		a.send(&interfaces.SwInterfaceDetails{
-			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: l.flags(), InterfaceName: l.name,
-			LinkMtu: 9000, Mtu: []uint32{9000, 0, 0, 0},
+			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: l.flags(),
+			InterfaceName: l.name,
+			LinkMtu:       9000, Mtu: []uint32{9000, 0, 0, 0},
 		})
 	}
 }
@@ -234,7 +268,8 @@ func (s *Server) dumpAddresses(a answer, m *ip.IPAddressDump) {
 	}
 	for _, p := range l.addresses {
 		if p.Addr().Is6() == m.IsIPv6 {
-			a.send(&ip.IPAddressDetails{SwIfIndex: m.SwIfIndex, Prefix: ip_types.AddressWithPrefix(prefixMessage(p))})
+			a.send(&ip.IPAddressDetails{SwIfIndex: m.SwIfIndex,
+				Prefix: ip_types.AddressWithPrefix(prefixMessage(p))})
 		}
 	}
 }
@@ -244,9 +279,11 @@ func (s *Server) subscribe(a answer, m *interfaces.WantInterfaceEvents) {
 	a.send(&interfaces.WantInterfaceEventsReply{})
 }
 
-// announce sends an event to those who asked. Flags tell the edge: of an interface that comes up LINK_UP alone, else nothing.
+// announce sends an event to those who asked. Flags tell the edge: of an interface that comes up
+// LINK_UP alone, else nothing.
 func (s *Server) announce(i uint32, deleted bool) {
-	ev := &interfaces.SwInterfaceEvent{SwIfIndex: interface_types.InterfaceIndex(i), Deleted: deleted}
+	ev := &interfaces.SwInterfaceEvent{SwIfIndex: interface_types.InterfaceIndex(i),
+		Deleted: deleted}
 	if l := s.links[i]; l != nil && l.up {
 		ev.Flags = interface_types.IF_STATUS_API_FLAG_LINK_UP
 	}

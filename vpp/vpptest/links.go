@@ -19,13 +19,14 @@ type link struct {
 
 func (l *link) flags() interface_types.IfStatusFlags {
 	if l.up {
-		return interface_types.IF_STATUS_API_FLAG_ADMIN_UP | interface_types.IF_STATUS_API_FLAG_LINK_UP
+		return interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
+			interface_types.IF_STATUS_API_FLAG_LINK_UP
 	}
 	return 0
 }
 
-// AddInterface makes an interface that is up, in table 0, with addresses and what comes with them: a route for each subnet and one
-// for each address itself. It returns the sw_if_index.
+// AddInterface makes an interface that is up, in table 0, with addresses and what comes with them:
+// a route for each subnet and one for each address itself. It returns the sw_if_index.
 func (s *Server) AddInterface(name string, addresses ...netip.Prefix) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +60,8 @@ func (s *Server) AddAddress(name string, a netip.Prefix) {
 	s.setLinkRoutes(i, s.links[i].up)
 }
 
-// Interface returns whether an interface is up, and its addresses in the order in which they were set.
+// Interface returns whether an interface is up, and its addresses in the order in which they were
+// set.
 func (s *Server) Interface(name string) (up bool, addresses []netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +69,8 @@ func (s *Server) Interface(name string) (up bool, addresses []netip.Prefix) {
 	return l.up, slices.Clone(l.addresses)
 }
 
-// SetLink brings an interface up or down, with an event. Down, it has no routes of its own; those of others over it stay.
+// SetLink brings an interface up or down, with an event. Down, it has no routes of its own; those
+// of others over it stay.
 func (s *Server) SetLink(name string, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +80,8 @@ func (s *Server) SetLink(name string, up bool) {
 	s.announce(i, false)
 }
 
-// RemoveInterface deletes an interface with its own routes; routes of others through it stay. The next one gets its index.
+// RemoveInterface deletes an interface with its own routes; routes of others through it stay. The
+// next one gets its index.
 func (s *Server) RemoveInterface(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +101,8 @@ func (s *Server) mustFind(name string) uint32 {
 	panic("vpptest: no interface " + name)
 }
 
-// setLinkRoutes adds the entries that VPP derives from an interface's addresses, or takes them away.
+// setLinkRoutes adds the entries that VPP derives from an interface's addresses, or takes them
+// away.
 func (s *Server) setLinkRoutes(index uint32, there bool) {
 	l := s.links[index]
 	for _, a := range l.addresses {
@@ -110,14 +115,16 @@ func (s *Server) setLinkRoutes(index uint32, there bool) {
 			}
 		}
 		for p, e := range t.entries {
-			if paths := e.bySource[sourceAdj]; !there && len(paths) > 0 && paths[0].SwIfIndex == index {
+			if paths := e.bySource[sourceAdj]; !there && len(paths) > 0 &&
+				paths[0].SwIfIndex == index {
 				t.remove(p, sourceAdj)
 			}
 		}
 	}
 }
 
-// addressRoutes are the subnet, the address itself, and for IPv4 the subnet's first and last address, or the other one of two.
+// addressRoutes are the subnet, the address itself, and for IPv4 the subnet's first and last
+// address, or the other one of two.
 func addressRoutes(index uint32, a netip.Prefix) map[netip.Prefix]fib_types.FibPath {
 	proto := protoOf(a.Addr())
 	out := map[netip.Prefix]fib_types.FibPath{}
@@ -160,5 +167,6 @@ func (s *Server) AddNeighbor(name string, a netip.Addr) {
 	i := s.mustFind(name)
 	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
 	p.Nh.Address = union(a)
-	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj, []fib_types.FibPath{p})
+	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj,
+		[]fib_types.FibPath{p})
 }

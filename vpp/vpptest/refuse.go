@@ -7,8 +7,8 @@ import (
 	"go.fd.io/govpp/binapi/ip"
 )
 
-// RefuseRoutes has judge see each route that a client of the v2 messages puts, before it is put: what is not 0 is the return value with which
-// VPP refuses it. Nil ends that. It replaces Refuse.
+// RefuseRoutes has judge see each route that a client of the v2 messages puts, before it is put:
+// what is not 0 is the return value with which VPP refuses it. Nil ends that. It replaces Refuse.
 func (s *Server) RefuseRoutes(judge func(netip.Prefix) int32) {
 	if judge == nil {
 		s.Refuse(nil)

@@ -1,9 +1,11 @@
-// Package vpptest is a VPP for tests: it serves VPP's binary API on a real unix socket, byte for byte, with a FIB in memory that
-// behaves as VPP 25.10's does: sources with priorities, one of which forwards; deletes that never fail; refusals with VPP's return
-// values; strict order; silence where VPP is silent. It forwards no packets. What it does not know it drops, as VPP does.
+// Package vpptest is a VPP for tests: it serves VPP's binary API on a real unix socket, byte for
+// byte, with a FIB in memory that behaves as VPP 25.10's does: sources with priorities, one of
+// which forwards; deletes that never fail; refusals with VPP's return values; strict order; silence
+// where VPP is silent. It forwards no packets. What it does not know it drops, as VPP does.
 //
-// Its rules come from VPP's sources and from what a real VPP was seen to do; the conformance suite (internal/dataplanetest) runs on
-// both. Faults are made on demand. It needs no testing package, so a demo may run it too.
+// Its rules come from VPP's sources and from what a real VPP was seen to do; the conformance suite
+// (internal/dataplanetest) runs on both. Faults are made on demand. It needs no testing package, so
+// a demo may run it too.
 package vpptest
 
 import (
@@ -38,7 +40,7 @@ type Server struct {
 	requests map[string]int
 	faults   faults
 
-	// One life of VPP: all that a restart makes anew.
+	// One generation of VPP: all that a restart makes anew.
 	pid      uint32
 	ids      map[string]uint16 // name_crc → message id
 	messages map[uint16]api.Message
@@ -50,7 +52,8 @@ type Server struct {
 
 // Start serves a VPP with an empty FIB on the socket path, which must not exist.
 func Start(path string) (*Server, error) {
-	s := &Server{path: path, clients: map[*client]bool{}, requests: map[string]int{}, nextPID: 100 + rand.Uint32N(1000)}
+	s := &Server{path: path, clients: map[*client]bool{}, requests: map[string]int{},
+		nextPID: 100 + rand.Uint32N(1000)}
 	s.boot()
 	if err := s.OpenSocket(); err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func (s *Server) Close() {
 	}
 }
 
-// boot begins a life: new pid, shuffled message ids, an empty FIB, no interfaces but local0.
+// boot begins a generation: new pid, shuffled message ids, an empty FIB, no interfaces but local0.
 func (s *Server) boot() {
 	s.nextPID++
 	s.pid = s.nextPID
@@ -100,8 +103,9 @@ func (s *Server) boot() {
 	s.nextLink = 1
 }
 
-// Restart is a VPP that dies and comes back: connections end, the FIB, interfaces, tables and sources are gone, message ids and pid
-// are others. setup, if not nil, is called before the socket opens again, to make interfaces as a start-up script would.
+// Restart is a VPP that dies and comes back: connections end, the FIB, interfaces, tables and
+// sources are gone, message ids and pid are others. setup, if not nil, is called before the socket
+// opens again, to make interfaces as a start-up script would.
 func (s *Server) Restart(setup func(*Server)) error {
 	s.CloseSocket()
 	s.mu.Lock()
@@ -170,7 +174,8 @@ func (s *Server) DropConnections() {
 	clear(s.clients)
 }
 
-// Requests returns how many messages of that name ("ip_route_add_del_v2") were carried out, in all lives.
+// Requests returns how many messages of that name ("ip_route_add_del_v2") were carried out, in all
+// generations.
 func (s *Server) Requests(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +189,9 @@ func (s *Server) AddTable(id uint32) {
 	s.addTable(id)
 }
 
-// Routes lists the routes of the FIB source of that name, also those that another source hides; a name that ends with "@" and
-// a number, or with "@elevated", is found without them. Interfaces are named.
+// Routes lists the routes of the FIB source of that name, also those that another source hides; a
+// name that ends with "@" and a number, or with "@elevated", is found without them. Interfaces are
+// named.
 func (s *Server) Routes(source string) []route.Route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,15 +211,16 @@ func (s *Server) Routes(source string) []route.Route {
 	return out
 }
 
-// InjectForeignRoute puts a route under another source, "API" or "CLI" for instance, as another client would; it panics on what VPP
-// would refuse.
+// InjectForeignRoute puts a route under another source, "API" or "CLI" for instance, as another
+// client would; it panics on what VPP would refuse.
 func (s *Server) InjectForeignRoute(source string, r route.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tables[keyOf(r.Key)].put(r.Prefix, s.sourceNamed(source), s.paths(r))
 }
 
-// RemoveTable takes a table away in both families, with all that is in it, as another client that flushes it first.
+// RemoveTable takes a table away in both families, with all that is in it, as another client that
+// flushes it first.
 func (s *Server) RemoveTable(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +255,8 @@ func (s *Server) Dump() map[route.Key]string {
 	for k, t := range s.tables {
 		for p, e := range t.entries {
 			id, paths := e.best(s.sources)
-			out[route.Key{Table: k.id, Prefix: p}] = fmt.Sprintf("%s: %s", s.sources[id].name, s.route(k.id, p, paths))
+			out[route.Key{Table: k.id, Prefix: p}] = fmt.Sprintf("%s: %s", s.sources[id].name,
+				s.route(k.id, p, paths))
 		}
 	}
 	return out
@@ -273,10 +281,12 @@ func (f *faults) wake() {
 	}
 }
 
-// Refuse has every message for which f is not 0 answered with that return value and not carried out; nil ends it.
+// Refuse has every message for which f is not 0 answered with that return value and not carried
+// out; nil ends it.
 func (s *Server) Refuse(f func(api.Message) int32) { s.fault(func(a *faults) { a.refuse = f }) }
 
-// Swallow has every message for which f holds dropped without a reply, as VPP does with what it cannot read; nil ends it.
+// Swallow has every message for which f holds dropped without a reply, as VPP does with what it
+// cannot read; nil ends it.
 func (s *Server) Swallow(f func(api.Message) bool) { s.fault(func(a *faults) { a.swallow = f }) }
 
 // Delay has every message take d.
@@ -295,10 +305,12 @@ func (s *Server) Lack(names ...string) {
 // CutAfter has the connection that gets it drop in the middle of the reply that follows n more.
 func (s *Server) CutAfter(n int) { s.fault(func(a *faults) { a.cutting, a.cutIn = true, n }) }
 
-// CutAt has the connection that gets it drop in the middle of the reply to the first message for which f holds, which is carried out.
+// CutAt has the connection that gets it drop in the middle of the reply to the first message for
+// which f holds, which is carried out.
 func (s *Server) CutAt(f func(api.Message) bool) { s.fault(func(a *faults) { a.cutAt = f }) }
 
-// Stall stops the main thread until Continue: sockets stay open and nothing is answered, as with SIGSTOP.
+// Stall stops the main thread until Continue: sockets stay open and nothing is answered, as with
+// SIGSTOP.
 func (s *Server) Stall() {
 	s.fault(func(a *faults) {
 		if a.stalled == nil {

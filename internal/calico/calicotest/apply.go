@@ -11,9 +11,9 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// Apply creates or replaces the resources in calicoctl's YAML, one or several documents, in their order. It returns what was
-// applied, as "BGPPeer(tor-r2)". All are read and checked before the first is written: unknown kinds and fields, and values that
-// an agent could not use, are errors that name them.
+// Apply creates or replaces the resources of calicoctl's YAML in order, and returns their names,
+// such as "BGPPeer(tor-r2)". It checks all of them before the first write: unknown kinds and
+// fields, and values that an agent could not use, are errors that name them.
 func (c *Cluster) Apply(ctx context.Context, text []byte) (applied []string, err error) {
 	resources, err := manifest.Read(text)
 	if err != nil {
@@ -37,8 +37,9 @@ func keyOf(r manifest.Resource) calico.Key {
 	return calico.Key{Kind: r.Kind, Namespace: r.Metadata.Namespace, Name: r.Metadata.Name}
 }
 
-// putResource stores a resource made here.
-func (c *Cluster) putResource(ctx context.Context, kind calico.Kind, meta manifest.Metadata, spec any) error {
+// putResource stores a resource built here.
+func (c *Cluster) putResource(ctx context.Context, kind calico.Kind, meta manifest.Metadata,
+	spec any) error {
 	raw, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (c *Cluster) putResource(ctx context.Context, kind calico.Kind, meta manife
 	return c.store(ctx, r)
 }
 
-// store writes r whole. Like calicoctl it keeps the uid and the creation time of what it replaces.
+// store replaces r as a whole. Like calicoctl it keeps uid and creation time.
 func (c *Cluster) store(ctx context.Context, r manifest.Resource) error {
 	r.Metadata.ResourceVersion = ""
 	return retry(ctx, func() error {
@@ -59,7 +60,8 @@ func (c *Cluster) store(ctx context.Context, r manifest.Resource) error {
 		if err != nil {
 			return err
 		}
-		r.Metadata.UID, r.Metadata.CreationTimestamp = old.Metadata.UID, old.Metadata.CreationTimestamp
+		r.Metadata.UID, r.Metadata.CreationTimestamp = old.Metadata.UID,
+			old.Metadata.CreationTimestamp
 		if revision == 0 {
 			r.Metadata.UID, r.Metadata.CreationTimestamp = newUID(), now()
 		}
@@ -67,7 +69,7 @@ func (c *Cluster) store(ctx context.Context, r manifest.Resource) error {
 	})
 }
 
-// Delete deletes a resource; name is "namespace/name" where the kind has one. One that is not there is an error.
+// Delete deletes a resource, by "namespace/name" if the kind is namespaced. It must exist.
 func (c *Cluster) Delete(ctx context.Context, kind, name string) error {
 	r := manifest.Resource{Kind: calico.Kind(kind), Metadata: manifest.Metadata{Name: name}}
 	if _, err := manifest.NewSpec(r.Kind); err != nil {
@@ -89,7 +91,7 @@ func (c *Cluster) Delete(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-// applyAffinity stores a BlockAffinity where and as IPAM keeps it.
+// applyAffinity stores a BlockAffinity with the key and form that IPAM uses.
 func (c *Cluster) applyAffinity(ctx context.Context, r manifest.Resource) error {
 	key, value, err := r.Stored()
 	if err != nil {

@@ -59,20 +59,25 @@ spec: {node: edge-8, cidr: 10.77.4.64/26, state: confirmed, deleted: "false"}
 func TestApplyEveryKind(t *testing.T) {
 	c := newCluster(t)
 	applied := do[[]string](t)(c.Apply(t.Context(), []byte(sample)))
-	want := []string{"Node(edge-8)", "IPPool(edge-v6)", "BGPConfiguration(default)", "BGPPeer(tor-r2)", "BGPFilter(no-default)",
-		"ClusterInformation(default)", "WorkloadEndpoint(shop/edge--8-k8s-cart--1-eth0)", "BlockAffinity(edge-8-10-77-4-64-26)"}
+	want := []string{"Node(edge-8)", "IPPool(edge-v6)", "BGPConfiguration(default)",
+		"BGPPeer(tor-r2)", "BGPFilter(no-default)",
+		"ClusterInformation(default)", "WorkloadEndpoint(shop/edge--8-k8s-cart--1-eth0)",
+		"BlockAffinity(edge-8-10-77-4-64-26)"}
 	if !slices.Equal(applied, want) {
 		t.Errorf("applied %v", applied)
 	}
 	s := snapshot(t, c, "edge-8")
-	if n := s.Nodes["edge-8"]; n.IPv4 != pfx("172.30.8.8/24") || n.ASNumber != 65546 || n.Labels["rack"] != "r2" {
+	if n := s.Nodes["edge-8"]; n.IPv4 != pfx("172.30.8.8/24") || n.ASNumber != 65546 ||
+		n.Labels["rack"] != "r2" {
 		t.Errorf("node %+v", n)
 	}
 	if p := s.IPPools["edge-v6"]; p.CIDR != pfx("fd12:8::/64") || p.BlockSize != 122 {
 		t.Errorf("pool %+v", p)
 	}
-	if s.Affinities[pfx("10.77.4.64/26")] != calico.AffinityConfirmed || !s.DatastoreNotReady || len(s.WorkloadEndpoints) != 1 ||
-		s.BGPPeers["tor-r2"].Password.Key != "k" || len(s.BGPFilters["no-default"].ImportV4) != 2 || *s.BGPConfigurations["default"].NodeToNodeMeshEnabled {
+	if s.Affinities[pfx("10.77.4.64/26")] != calico.AffinityConfirmed || !s.DatastoreNotReady ||
+		len(s.WorkloadEndpoints) != 1 ||
+		s.BGPPeers["tor-r2"].Password.Key != "k" || len(s.BGPFilters["no-default"].ImportV4) != 2 ||
+		*s.BGPConfigurations["default"].NodeToNodeMeshEnabled {
 		t.Errorf("snapshot %+v", s)
 	}
 	must(t, c.Delete(t.Context(), "BGPPeer", "tor-r2"))
@@ -88,7 +93,8 @@ func TestApplyAgainKeepsIdentity(t *testing.T) {
 	do[int64](t)(c.read(t.Context(), key, &before))
 	must(t, c.AddNode(t.Context(), "edge-7", pfx("172.30.8.77/24")))
 	do[int64](t)(c.read(t.Context(), key, &after))
-	if before.Metadata.UID == "" || before.Metadata.UID != after.Metadata.UID || before.Metadata.CreationTimestamp != after.Metadata.CreationTimestamp {
+	if before.Metadata.UID == "" || before.Metadata.UID != after.Metadata.UID ||
+		before.Metadata.CreationTimestamp != after.Metadata.CreationTimestamp {
 		t.Errorf("metadata %+v became %+v", before.Metadata, after.Metadata)
 	}
 }
@@ -97,15 +103,24 @@ func TestApplyNamesWhatIsWrongAndWritesNothing(t *testing.T) {
 	c := newCluster(t)
 	good := "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: good}\nspec: {}\n---\n"
 	for _, tc := range []struct{ name, yaml, want string }{
-		{"unknown kind", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: x}", `document 2: kind "NetworkPolicy"`},
-		{"unknown field", "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: x}\nspec: {peerIp: 1.2.3.4}", `BGPPeer(x): spec: unknown field "peerIp"`},
-		{"unknown field deeper", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x}\nspec: {bgp: {as: 1}}", `Node(x): spec: unknown field "bgp.as"`},
-		{"unknown metadata", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x, label: {}}", `unknown field "metadata.label"`},
-		{"field twice", "apiVersion: projectcalico.org/v3\nkind: Node\nkind: Node\nmetadata: {name: x}", `"kind" already set`},
-		{"bad value", "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: x}\nspec: {cidr: 10.0.0.0/33}", `IPPool(x): spec.cidr: "10.0.0.0/33"`},
-		{"bad AS number", "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: x}\nspec: {asNumber: 1.2.3}", `"1.2.3" is not an AS number`},
+		{"unknown kind", "apiVersion: projectcalico.org/v3\nkind: " +
+			"NetworkPolicy\nmetadata: {name: x}", `document 2: kind "NetworkPolicy"`},
+		{"unknown field", "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: " +
+			"x}\nspec: {peerIp: 1.2.3.4}", `BGPPeer(x): spec: unknown field "peerIp"`},
+		{"unknown field deeper", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: " +
+			"x}\nspec: {bgp: {as: 1}}", `Node(x): spec: unknown field "bgp.as"`},
+		{"unknown metadata", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: " +
+			"x, label: {}}", `unknown field "metadata.label"`},
+		{"field twice", "apiVersion: projectcalico.org/v3\nkind: Node\nkind: " +
+			"Node\nmetadata: {name: x}", `"kind" already set`},
+		{"bad value", "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: " +
+			"x}\nspec: {cidr: 10.0.0.0/33}", `IPPool(x): spec.cidr: "10.0.0.0/33"`},
+		{"bad AS number", "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: " +
+			"x}\nspec: {asNumber: 1.2.3}", `"1.2.3" is not an AS number`},
 		{"no name", "apiVersion: projectcalico.org/v3\nkind: Node\nspec: {}", "metadata.name"},
-		{"namespace where none belongs", "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x, namespace: y}", "metadata.namespace"},
+		{"namespace where none belongs",
+			"apiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: x, namespace: y}",
+			"metadata.namespace"},
 		{"other API", "apiVersion: v1\nkind: Node\nmetadata: {name: x}", `apiVersion is "v1"`},
 		{"no YAML", "{", "document 2"},
 	} {

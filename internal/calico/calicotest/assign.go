@@ -11,9 +11,10 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// assignFrom allocates an address for attr: from a block that node has in one of the pools, else from one that it claims there,
-// else from anybody's.
-func (c *Cluster) assignFrom(ctx context.Context, s *calico.Snapshot, node string, pools []calico.IPPool, attr attribute) (netip.Addr, netip.Prefix, error) {
+// assignFrom allocates an address for attr: from a block of node in one of the pools, else from one
+// claimed there, else from another node's.
+func (c *Cluster) assignFrom(ctx context.Context, s *calico.Snapshot, node string,
+	pools []calico.IPPool, attr attribute) (netip.Addr, netip.Prefix, error) {
 	own, err := c.blocksOf(ctx, node)
 	if err != nil {
 		return netip.Addr{}, netip.Prefix{}, err
@@ -54,8 +55,10 @@ func (c *Cluster) assignFrom(ctx context.Context, s *calico.Snapshot, node strin
 	return netip.Addr{}, netip.Prefix{}, fmt.Errorf("pool %s: %w", pools[0].Name, errFull)
 }
 
-// assignAddress allocates addr itself. Its block is claimed for node if it is not there; if it is another's, addr is borrowed.
-func (c *Cluster) assignAddress(ctx context.Context, s *calico.Snapshot, node string, addr netip.Addr, attr attribute) (netip.Addr, netip.Prefix, error) {
+// assignAddress allocates addr itself. It claims a missing block for node, and borrows addr from
+// another node's block.
+func (c *Cluster) assignAddress(ctx context.Context, s *calico.Snapshot, node string,
+	addr netip.Addr, attr attribute) (netip.Addr, netip.Prefix, error) {
 	for _, name := range slices.Sorted(maps.Keys(s.IPPools)) {
 		pool := s.IPPools[name]
 		if !pool.CIDR.Contains(addr) {
@@ -73,9 +76,10 @@ func (c *Cluster) assignAddress(ctx context.Context, s *calico.Snapshot, node st
 	return netip.Addr{}, netip.Prefix{}, fmt.Errorf("%s is in no IPPool", addr)
 }
 
-// allocate takes want, or if that is invalid the address that is free for longest, from block cidr, as Calico does: first the
-// handle, then the block.
-func (c *Cluster) allocate(ctx context.Context, cidr netip.Prefix, want netip.Addr, attr attribute) (netip.Addr, error) {
+// allocate takes want, or without it the address that is free for longest, from block cidr. As in
+// Calico the handle is written before the block.
+func (c *Cluster) allocate(ctx context.Context, cidr netip.Prefix, want netip.Addr,
+	attr attribute) (netip.Addr, error) {
 	if err := c.countHandle(ctx, attr.Handle, cidr, 1); err != nil {
 		return netip.Addr{}, err
 	}
@@ -103,7 +107,7 @@ func (c *Cluster) allocate(ctx context.Context, cidr netip.Prefix, want netip.Ad
 	return got, nil
 }
 
-// blocksIn yields the blocks that pool can be cut into, in order.
+// blocksIn yields the blocks of a pool in order.
 func blocksIn(pool calico.IPPool) func(yield func(netip.Prefix) bool) {
 	return func(yield func(netip.Prefix) bool) {
 		bits := max(pool.BlockSize, pool.CIDR.Bits())
@@ -116,7 +120,7 @@ func blocksIn(pool calico.IPPool) func(yield func(netip.Prefix) bool) {
 	}
 }
 
-// advance returns the address n after a; the zero Addr beyond the last one.
+// advance returns a + n, or the zero Addr beyond the last address.
 func advance(a netip.Addr, n uint64) netip.Addr {
 	b := a.AsSlice()
 	carry := n
@@ -132,7 +136,7 @@ func advance(a netip.Addr, n uint64) netip.Addr {
 	return out
 }
 
-// distance returns how far to is after from, which are in one block.
+// distance returns to - from, two addresses of one block.
 func distance(from, to netip.Addr) uint64 {
 	var n uint64
 	f, t := from.AsSlice(), to.AsSlice()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Certs are the paths of a throw-away authority's certificate, and of certificates signed by it, in PEM form.
+// Certs are the paths (PEM) of a temporary CA's certificate, and of certificates signed by it.
 type Certs struct {
 	CA                    string
 	ServerCert, ServerKey string // for 127.0.0.1, ::1 and localhost
@@ -25,7 +25,8 @@ type Certs struct {
 // WriteCerts makes new certificates, good for a day, in dir.
 func WriteCerts(dir string) (Certs, error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
-	c := Certs{at("ca.pem"), at("server.pem"), at("server-key.pem"), at("client.pem"), at("client-key.pem")}
+	c := Certs{at("ca.pem"), at("server.pem"), at("server-key.pem"), at("client.pem"),
+		at("client-key.pem")}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return c, fmt.Errorf("certificates: %w", err)
@@ -68,7 +69,8 @@ func template(serial int64, name string) *x509.Certificate {
 }
 
 // writeCert signs template and writes it, and key if keyFile is not empty.
-func writeCert(certFile, keyFile string, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) error {
+func writeCert(certFile, keyFile string, template, parent *x509.Certificate, key,
+	parentKey *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)

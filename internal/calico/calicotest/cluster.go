@@ -15,8 +15,8 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// Cluster writes the data of a Calico cluster. It keeps no state of its own, so several may write to one etcd, in several
-// processes: each write is conditional on what was read, as Calico's are.
+// Cluster writes the data of a Calico cluster. It is stateless: several, also in several processes,
+// may write to one etcd. As in Calico each write is conditional on what was read.
 type Cluster struct {
 	client *clientv3.Client
 }
@@ -27,7 +27,7 @@ func NewCluster(client *clientv3.Client) *Cluster { return &Cluster{client} }
 // Close closes the client.
 func (c *Cluster) Close() error { return c.client.Close() }
 
-// Snapshot reads everything that an agent on node would see.
+// Snapshot reads what an agent on node would see.
 func (c *Cluster) Snapshot(ctx context.Context, node string) (*calico.Snapshot, error) {
 	store := calico.NewStore(node)
 	store.BeginList()
@@ -49,13 +49,13 @@ func (c *Cluster) Snapshot(ctx context.Context, node string) (*calico.Snapshot, 
 	return store.Snapshot(revision), nil
 }
 
-// PutRaw writes any bytes under any key: what Calico would never write.
+// PutRaw writes any bytes under any key, for data that Calico would never write.
 func (c *Cluster) PutRaw(ctx context.Context, key, value string) error {
 	_, err := c.client.Put(ctx, key, value)
 	return err
 }
 
-// DeleteRaw deletes a key, or with a prefix that ends in "/" all keys under it.
+// DeleteRaw deletes a key, or all keys under a prefix that ends in "/".
 func (c *Cluster) DeleteRaw(ctx context.Context, key string) error {
 	var opts []clientv3.OpOption
 	if key != "" && key[len(key)-1] == '/' {
@@ -65,7 +65,7 @@ func (c *Cluster) DeleteRaw(ctx context.Context, key string) error {
 	return err
 }
 
-// AddNode writes a Node with these addresses, at most one of each family, each with the length of its subnet.
+// AddNode writes a Node with at most one address of each family, with the length of its subnet.
 func (c *Cluster) AddNode(ctx context.Context, name string, addresses ...netip.Prefix) error {
 	spec := manifest.NodeSpec{BGP: &manifest.NodeBGPSpec{}}
 	for _, a := range addresses {
@@ -79,12 +79,14 @@ func (c *Cluster) AddNode(ctx context.Context, name string, addresses ...netip.P
 }
 
 // AddPool writes an IPPool without encapsulation. blockSize 0 is Calico's default, 26 or 122.
-func (c *Cluster) AddPool(ctx context.Context, name string, cidr netip.Prefix, blockSize int) error {
-	spec := manifest.IPPoolSpec{CIDR: cidr.String(), IPIPMode: "Never", VXLANMode: "Never", BlockSize: blockSize, NodeSelector: "all()"}
+func (c *Cluster) AddPool(ctx context.Context, name string, cidr netip.Prefix,
+	blockSize int) error {
+	spec := manifest.IPPoolSpec{CIDR: cidr.String(), IPIPMode: "Never", VXLANMode: "Never",
+		BlockSize: blockSize, NodeSelector: "all()"}
 	return c.putResource(ctx, calico.KindIPPool, manifest.Metadata{Name: name}, spec)
 }
 
-// errConflict says that a key was changed by someone else between our read and our write.
+// errConflict means that a key was changed between our read and our write.
 var errConflict = errors.New("changed by someone else meanwhile")
 
 // read decodes the value of key into v and returns its revision; 0 where there is none.
@@ -102,7 +104,8 @@ func (c *Cluster) read(ctx context.Context, key calico.Key, v any) (revision int
 	return resp.Kvs[0].ModRevision, nil
 }
 
-// write puts v under key if the key still is at revision (0: does not exist), else returns errConflict.
+// write puts v under key if the key still is at revision (0: does not exist), else returns
+// errConflict.
 func (c *Cluster) write(ctx context.Context, key calico.Key, v any, revision int64) error {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -116,7 +119,8 @@ func (c *Cluster) remove(ctx context.Context, key calico.Key, revision int64) er
 	return c.commit(ctx, "delete", key, revision, clientv3.OpDelete(key.String()))
 }
 
-func (c *Cluster) commit(ctx context.Context, verb string, key calico.Key, revision int64, op clientv3.Op) error {
+func (c *Cluster) commit(ctx context.Context, verb string, key calico.Key, revision int64,
+	op clientv3.Op) error {
 	unchanged := clientv3.Compare(clientv3.ModRevision(key.String()), "=", revision)
 	resp, err := c.client.Txn(ctx).If(unchanged).Then(op).Commit()
 	if err != nil {
@@ -128,7 +132,7 @@ func (c *Cluster) commit(ctx context.Context, verb string, key calico.Key, revis
 	return nil
 }
 
-// retry runs f again for as long as it meets conflicts. Somebody's write succeeds in each round, so that ends.
+// retry repeats f while it meets conflicts. In each round one writer succeeds, so it ends.
 func retry(ctx context.Context, f func() error) error {
 	for {
 		err := f()

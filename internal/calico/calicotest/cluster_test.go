@@ -20,7 +20,8 @@ func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// newCluster returns a cluster on an etcd of its own, with two nodes and a pool of eight blocks of four addresses.
+// newCluster returns a cluster on an etcd of its own, with two nodes and a pool of eight blocks of
+// four addresses.
 func newCluster(t *testing.T) *Cluster {
 	t.Helper()
 	e, err := StartEtcd(EtcdOptions{})
@@ -63,18 +64,22 @@ func snapshot(t *testing.T, c *Cluster, node string) *calico.Snapshot {
 func TestAttachClaimsABlockAndThenFillsIt(t *testing.T) {
 	c := newCluster(t)
 	for i, want := range []string{"10.77.4.0", "10.77.4.1", "10.77.4.2", "10.77.4.3", "10.77.4.4"} {
-		w := do[Workload](t)(c.Attach(t.Context(), "edge-7", "shop/cart-"+string(rune('0'+i)), "small"))
-		if w.Address != addr(want) || w.Borrowed || w.Block != netip.PrefixFrom(w.Address, 30).Masked() {
+		w := do[Workload](t)(c.Attach(t.Context(), "edge-7", "shop/cart-"+string(rune('0'+i)),
+			"small"))
+		if w.Address != addr(want) || w.Borrowed || w.Block != netip.PrefixFrom(w.Address,
+			30).Masked() {
 			t.Fatalf("attached %+v, want %s from an own block", w, want)
 		}
 	}
 	s := snapshot(t, c, "edge-7")
-	want := map[netip.Prefix]calico.AffinityState{pfx("10.77.4.0/30"): "confirmed", pfx("10.77.4.4/30"): "confirmed"}
+	want := map[netip.Prefix]calico.AffinityState{pfx("10.77.4.0/30"): "confirmed",
+		pfx("10.77.4.4/30"): "confirmed"}
 	if diff := cmp.Diff(want, s.Affinities, cmpAddrs); diff != "" {
 		t.Error(diff)
 	}
 	wep := s.WorkloadEndpoints["shop/edge--7-k8s-cart--4-eth0"]
-	if wep.Node != "edge-7" || !slices.Equal(wep.IPNetworks, []netip.Prefix{pfx("10.77.4.4/32")}) || !strings.HasPrefix(wep.InterfaceName, "cali") {
+	if wep.Node != "edge-7" || !slices.Equal(wep.IPNetworks, []netip.Prefix{pfx("10.77.4.4/32")}) ||
+		!strings.HasPrefix(wep.InterfaceName, "cali") {
 		t.Errorf("endpoint %+v", wep)
 	}
 }
@@ -107,16 +112,20 @@ func TestAttachExplicitAddress(t *testing.T) {
 		t.Errorf("attached %+v, want borrowed from edge-7", w)
 	}
 	for from, want := range map[string]string{
-		"10.77.4.14": "in use", "10.99.0.1": "is in no IPPool", "nowhere": "neither an address nor the name of an IPPool",
+		"10.77.4.14": "in use", "10.99.0.1": "is in no IPPool",
+		"nowhere": "neither an address nor the name of an IPPool",
 	} {
-		if _, err := c.Attach(t.Context(), "edge-7", "c", from); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.Attach(t.Context(), "edge-7", "c", from); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("attach from %s: %v, want %q", from, err, want)
 		}
 	}
-	if _, err := c.Attach(t.Context(), "edge-8", "c", ""); err == nil || !strings.Contains(err.Error(), "no Node(edge-8)") {
+	if _, err := c.Attach(t.Context(), "edge-8", "c", ""); err == nil ||
+		!strings.Contains(err.Error(), "no Node(edge-8)") {
 		t.Errorf("attach on an unknown node: %v", err)
 	}
-	if _, err := c.Attach(t.Context(), "edge-7", "a", ""); err == nil || !strings.Contains(err.Error(), "there already") {
+	if _, err := c.Attach(t.Context(), "edge-7", "a", ""); err == nil ||
+		!strings.Contains(err.Error(), "there already") {
 		t.Errorf("attach twice: %v", err)
 	}
 	if left := handles(t, c); left != 2 {
@@ -130,7 +139,8 @@ func handles(t *testing.T, c *Cluster) int {
 
 func TestNobodyBorrowsFromANodeThatIsNotThere(t *testing.T) {
 	c := newCluster(t)
-	if w, err := c.Borrow(t.Context(), "edge-7", "guest", "egde-9"); err == nil || !strings.Contains(err.Error(), "there is no Node(egde-9)") {
+	if w, err := c.Borrow(t.Context(), "edge-7", "guest", "egde-9"); err == nil ||
+		!strings.Contains(err.Error(), "there is no Node(egde-9)") {
 		t.Errorf("borrowed %+v, %v", w, err)
 	}
 	if s := snapshot(t, c, "edge-7"); len(s.Blocks) != 0 || handles(t, c) != 0 {
@@ -146,7 +156,8 @@ func TestBorrowMoveRelease(t *testing.T) {
 		t.Fatalf("borrowed %+v", w)
 	}
 	b := snapshot(t, c, "edge-9").Blocks[w.Block]
-	if b.Owner.Host != "edge-7" || len(b.Allocations) != 1 || b.Allocations[0].Node != "edge-9" || b.Allocations[0].Handle == "" {
+	if b.Owner.Host != "edge-7" || len(b.Allocations) != 1 || b.Allocations[0].Node != "edge-9" ||
+		b.Allocations[0].Handle == "" {
 		t.Errorf("block %+v", b)
 	}
 	moved := do[Workload](t)(c.Move(ctx, "shop/guest", "edge-7"))
@@ -166,7 +177,8 @@ func TestBorrowMoveRelease(t *testing.T) {
 	if n := handles(t, c); n != 0 {
 		t.Errorf("%d handles are left", n)
 	}
-	if _, err := c.Release(ctx, "shop/guest"); err == nil || !strings.Contains(err.Error(), "no workload shop/guest") {
+	if _, err := c.Release(ctx, "shop/guest"); err == nil ||
+		!strings.Contains(err.Error(), "no workload shop/guest") {
 		t.Errorf("released twice: %v", err)
 	}
 }
@@ -179,7 +191,8 @@ func TestReleaseBlockGoesThroughCalicosSteps(t *testing.T) {
 	must(t, c.ClaimBlock(ctx, "edge-7", empty))
 	must(t, c.ClaimBlock(ctx, "edge-7", used))
 	do[Workload](t)(c.Attach(ctx, "edge-7", "a", "10.77.4.21"))
-	if got := do[[]netip.Prefix](t)(c.ReleaseBlocks(ctx, "edge-7")); !slices.Equal(got, []netip.Prefix{empty, used}) {
+	if got := do[[]netip.Prefix](t)(c.ReleaseBlocks(ctx, "edge-7")); !slices.Equal(got,
+		[]netip.Prefix{empty, used}) {
 		t.Errorf("released %v", got)
 	}
 	s := snapshot(t, c, "edge-7")
@@ -190,7 +203,8 @@ func TestReleaseBlockGoesThroughCalicosSteps(t *testing.T) {
 		t.Errorf("left: blocks %v affinities %v", s.Blocks, s.Affinities)
 	}
 	got := history(t, c, before, affinityKey("edge-7", empty), blockKey(empty))
-	want := []string{"affinity pending", "block host:edge-7", "affinity confirmed", "affinity pendingDeletion", "block gone", "affinity gone"}
+	want := []string{"affinity pending", "block host:edge-7", "affinity confirmed",
+		"affinity pendingDeletion", "block gone", "affinity gone"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -201,7 +215,8 @@ func TestReleaseBlockGoesThroughCalicosSteps(t *testing.T) {
 }
 
 // history replays what happened to the two keys of a block after a revision.
-func history(t *testing.T, c *Cluster, after int64, affinityKey, blockKey calico.Key) (steps []string) {
+func history(t *testing.T, c *Cluster, after int64, affinityKey,
+	blockKey calico.Key) (steps []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -252,8 +267,9 @@ func TestClaimOfAnothersBlockIsUndone(t *testing.T) {
 	}
 }
 
-// TestVerbsKeepTheDataConsistent takes random steps, several of them at once, and looks at the result with the agent's decoder and at
-// the raw blocks: every workload has exactly one endpoint and one allocation, on the same node, and blocks add up.
+// TestVerbsKeepTheDataConsistent takes random steps, several of them at once, and looks at the
+// result with the agent's decoder and at the raw blocks: every workload has exactly one endpoint
+// and one allocation, on the same node, and blocks add up.
 func TestVerbsKeepTheDataConsistent(t *testing.T) {
 	c := newCluster(t)
 	nodes := []string{"edge-7", "edge-9"}
@@ -331,7 +347,8 @@ func checkConsistent(rt *rapid.T, c *Cluster, nodes []string, present map[string
 		for _, e := range s.WorkloadEndpoints {
 			endpoints++
 			if allocated[e.IPNetworks[0].Addr()] != node {
-				rt.Fatalf("%s is on %s, its address is allocated to %q", e.Name, node, allocated[e.IPNetworks[0].Addr()])
+				rt.Fatalf("%s is on %s, its address is allocated to %q", e.Name, node,
+					allocated[e.IPNetworks[0].Addr()])
 			}
 		}
 	}
@@ -356,7 +373,8 @@ func checkConsistent(rt *rapid.T, c *Cluster, nodes []string, present map[string
 				rt.Fatalf("%s: ordinal %d is both free and not: %s", key, ordinal, value)
 			}
 		}
-		if len(used) != len(b.Attributes) || len(b.SequenceOfAddr) != len(b.Allocations)-len(b.Unallocated) {
+		if len(used) != len(b.Attributes) ||
+			len(b.SequenceOfAddr) != len(b.Allocations)-len(b.Unallocated) {
 			rt.Fatalf("%s does not add up: %s", key, value)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package calicotest writes Calico's data as Calico stores it in etcd v3, and runs an etcd to hold them: for tests, the demo and
-// labs, where there is no calicoctl, CNI plugin or etcd. A Cluster is the one writer of such data in this repository.
+// Package calicotest writes Calico's data as Calico stores it in etcd v3, and runs an etcd: for
+// tests, the demo and labs. Only its Cluster writes such data in this repository.
 package calicotest
 
 import (
@@ -18,17 +18,19 @@ import (
 	"google.golang.org/grpc"
 )
 
-// EtcdOptions say how to run an etcd. The zero value is good: any free port of 127.0.0.1, a directory that goes with the server.
+// EtcdOptions configure an etcd. The zero value is usable: a free port of 127.0.0.1, and a
+// directory that is removed with the server.
 type EtcdOptions struct {
 	// Dir keeps the data; empty: a temporary one, removed by Close.
 	Dir string
-	// Listen is host:port for clients; empty: 127.0.0.1 and a free port. Clients must be able to reach that host.
+	// Listen is host:port for clients; empty: 127.0.0.1 and a free port. Clients must reach that
+	// host.
 	Listen string
-	// CertFile and KeyFile make it https. With ClientCAFile, clients must show a certificate signed by one of its.
+	// CertFile and KeyFile enable TLS. With ClientCAFile, clients need a certificate signed by it.
 	CertFile, KeyFile, ClientCAFile string
-	// Token makes the cluster's id another than that of servers with other tokens.
+	// Token makes the cluster's id differ from those with other tokens.
 	Token string
-	// ProgressInterval is how often idle watches are told the revision; zero: etcd's default, 10 minutes.
+	// ProgressInterval is the interval of progress notifications; zero: etcd's default, 10 minutes.
 	ProgressInterval time.Duration
 }
 
@@ -41,7 +43,7 @@ type Etcd struct {
 	scheme  string
 }
 
-// StartEtcd starts a server and returns when it answers. The caller closes it.
+// StartEtcd starts a server and waits until it answers. The caller closes it.
 func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	e := &Etcd{scheme: "http"}
 	cfg := embed.NewConfig()
@@ -57,7 +59,8 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	if o.CertFile != "" {
 		e.scheme = "https"
 		cfg.ClientTLSInfo.CertFile, cfg.ClientTLSInfo.KeyFile = o.CertFile, o.KeyFile
-		cfg.ClientTLSInfo.TrustedCAFile, cfg.ClientTLSInfo.ClientCertAuth = o.ClientCAFile, o.ClientCAFile != ""
+		cfg.ClientTLSInfo.TrustedCAFile, cfg.ClientTLSInfo.ClientCertAuth = o.ClientCAFile,
+			o.ClientCAFile != ""
 	}
 	listen := o.Listen
 	if listen == "" {
@@ -105,18 +108,21 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 // Endpoint returns the URL for clients.
 func (e *Etcd) Endpoint() string { return e.scheme + "://" + e.server.Clients[0].Addr().String() }
 
-// Client talks to the server inside the process. It is closed with the server, and is of no use when users must log in.
+// Client talks to the server inside the process and is closed with it. It cannot log in.
 func (e *Etcd) Client() *clientv3.Client { return e.client }
 
 // Cluster writes to this server.
 func (e *Etcd) Cluster() *Cluster { return NewCluster(e.client) }
 
-// EnableAuth makes clients log in: as root, who may do all, or as a user in readers (name to password), who may read Calico's keys.
-func (e *Etcd) EnableAuth(ctx context.Context, rootPassword string, readers map[string]string) error {
+// EnableAuth requires clients to log in: as root with all rights, or as one of readers (name to
+// password), who may read Calico's keys.
+func (e *Etcd) EnableAuth(ctx context.Context, rootPassword string,
+	readers map[string]string) error {
 	c := e.client
 	_, err := c.RoleAdd(ctx, "reader")
 	if err == nil {
-		_, err = c.RoleGrantPermission(ctx, "reader", "/calico/", clientv3.GetPrefixRangeEnd("/calico/"), clientv3.PermissionType(clientv3.PermRead))
+		_, err = c.RoleGrantPermission(ctx, "reader", "/calico/",
+			clientv3.GetPrefixRangeEnd("/calico/"), clientv3.PermissionType(clientv3.PermRead))
 	}
 	add := func(user, password, role string) {
 		if err == nil {
@@ -142,7 +148,7 @@ func (e *Etcd) EnableAuth(ctx context.Context, rootPassword string, readers map[
 	return nil
 }
 
-// Close stops the server at once, with connections open or not, and removes a temporary directory.
+// Close stops the server at once, despite open connections, and removes a temporary directory.
 func (e *Etcd) Close() {
 	e.client.Close()
 	e.rpc.Stop() // else etcd waits 5 s for clients to leave
@@ -156,7 +162,8 @@ func (e *Etcd) removeTemp() {
 	}
 }
 
-// Connect returns a Cluster that writes to a running etcd, and checks that it answers. The caller closes it. tlsConfig may be nil.
+// Connect returns a Cluster that writes to a running etcd, and checks that it answers. The caller
+// closes it. tlsConfig may be nil.
 func Connect(ctx context.Context, endpoint string, tlsConfig *tls.Config) (*Cluster, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:       []string{endpoint},

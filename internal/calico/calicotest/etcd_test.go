@@ -24,12 +24,14 @@ func TestEtcdStopsAtOnceAndStartsAgainOnItsPort(t *testing.T) {
 		c := do[*Cluster](t)(Connect(t.Context(), e.Endpoint(), config))
 		defer c.Close()
 		must(t, c.AddNode(t.Context(), "edge-7", pfx("172.30.8.7/24")))
-		events := c.client.Watch(t.Context(), "/calico/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+		events := c.client.Watch(t.Context(), "/calico/", clientv3.WithPrefix(),
+			clientv3.WithCreatedNotify())
 		<-events // the watch is there
 
 		began := time.Now()
 		e.Close()
-		if took := time.Since(began); took > 4*time.Second { // it would be 5 s if it waited for the client
+		// it would be 5 s if it waited for the client
+		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("secure %v: with a client connected, Close took %v", secure, took)
 		}
 		if _, err := os.Stat(o.Dir); err != nil {

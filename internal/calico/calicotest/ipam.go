@@ -15,8 +15,8 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// block is the value of a block's key (libcalico-go lib/backend/model/block.go). Invariant: an ordinal is in Unallocated
-// exactly when its allocation is nil, and no attribute is without an allocation that names it.
+// block is a block's value (libcalico-go lib/backend/model/block.go). Invariant: an ordinal is in
+// Unallocated exactly if its allocation is nil, and every attribute has an allocation.
 type block struct {
 	CIDR           string            `json:"cidr"`
 	Affinity       *string           `json:"affinity"`
@@ -34,7 +34,7 @@ type attribute struct {
 	Secondary map[string]string `json:"secondary,omitempty"`
 }
 
-// handle is the value of a handle's key: how many addresses it has in each block.
+// handle is a handle's value: its number of addresses in each block.
 type handle struct {
 	Block   map[string]int `json:"block"`
 	Deleted bool           `json:"deleted"`
@@ -59,7 +59,7 @@ func newBlock(cidr netip.Prefix, node string) *block {
 	return b
 }
 
-// allocate gives the address of ordinal to attr.
+// allocate assigns the address of ordinal to attr.
 func (b *block) allocate(ordinal int, attr attribute) {
 	index := len(b.Attributes)
 	b.Attributes = append(b.Attributes, attr)
@@ -68,7 +68,7 @@ func (b *block) allocate(ordinal int, attr attribute) {
 	b.SequenceOfAddr[strconv.Itoa(ordinal)] = b.Sequence
 }
 
-// free releases all addresses of attribute index, and the attribute: those after it move up.
+// free releases the addresses of attribute index and removes it. Those after it move up.
 func (b *block) free(index int) {
 	for ordinal, i := range b.Allocations {
 		switch {
@@ -91,14 +91,17 @@ func (b *block) find(handle string) int {
 
 func (b *block) empty() bool { return len(b.Unallocated) == len(b.Allocations) }
 
-func blockKey(cidr netip.Prefix) calico.Key { return calico.Key{Kind: calico.KindBlock, CIDR: cidr} }
+func blockKey(cidr netip.Prefix) calico.Key {
+	return calico.Key{Kind: calico.KindBlock, CIDR: cidr}
+}
 
 func affinityKey(node string, cidr netip.Prefix) calico.Key {
 	return calico.Key{Kind: calico.KindBlockAffinity, Owner: calico.Owner{Host: node}, CIDR: cidr}
 }
 
-// ClaimBlock makes cidr a block of node, in Calico's steps: affinity pending, block, affinity confirmed. A block that the node has
-// already is no error; one that another has, or that nobody has any more but that is still in use, is.
+// ClaimBlock makes cidr a block of node, in Calico's steps: affinity pending, block, affinity
+// confirmed. It succeeds if the node has the block. It fails if another node has it, or if it is
+// still in use without an owner.
 func (c *Cluster) ClaimBlock(ctx context.Context, node string, cidr netip.Prefix) error {
 	cidr = cidr.Masked()
 	if err := c.setAffinity(ctx, node, cidr, calico.AffinityPending); err != nil {
@@ -107,7 +110,8 @@ func (c *Cluster) ClaimBlock(ctx context.Context, node string, cidr netip.Prefix
 	err := c.write(ctx, blockKey(cidr), newBlock(cidr, node), 0)
 	if errors.Is(err, errConflict) {
 		var there block
-		if _, err = c.read(ctx, blockKey(cidr), &there); err == nil && (there.Affinity == nil || *there.Affinity != "host:"+node) {
+		if _, err = c.read(ctx, blockKey(cidr), &there); err == nil &&
+			(there.Affinity == nil || *there.Affinity != "host:"+node) {
 			err = fmt.Errorf("it is there, and its owner is %s", ownerName(there.Affinity))
 			err = errors.Join(err, c.deleteAffinity(ctx, node, cidr)) // the race is lost
 		}
@@ -128,8 +132,9 @@ func ownerName(affinity *string) string {
 	return *affinity
 }
 
-// setAffinity writes node's affinity for cidr, whether it is there or not.
-func (c *Cluster) setAffinity(ctx context.Context, node string, cidr netip.Prefix, state calico.AffinityState) error {
+// setAffinity creates or replaces node's affinity for cidr.
+func (c *Cluster) setAffinity(ctx context.Context, node string, cidr netip.Prefix,
+	state calico.AffinityState) error {
 	key := affinityKey(node, cidr)
 	return retry(ctx, func() error {
 		revision, err := c.read(ctx, key, new(manifest.Affinity))
@@ -151,8 +156,8 @@ func (c *Cluster) deleteAffinity(ctx context.Context, node string, cidr netip.Pr
 	})
 }
 
-// ReleaseBlock takes the block cidr from its owner, in Calico's steps: affinity pendingDeletion; block deleted, or owned by nobody
-// if addresses of it are in use; affinity deleted.
+// ReleaseBlock releases the block cidr in Calico's steps: affinity pendingDeletion; block deleted,
+// or without owner if in use; affinity deleted.
 func (c *Cluster) ReleaseBlock(ctx context.Context, cidr netip.Prefix) (owner string, err error) {
 	cidr = cidr.Masked()
 	s, err := c.Snapshot(ctx, "")
@@ -181,7 +186,7 @@ func (c *Cluster) ReleaseBlock(ctx context.Context, cidr netip.Prefix) (owner st
 	return owner, nil
 }
 
-// ReleaseBlocks takes all its blocks from node and returns them.
+// ReleaseBlocks releases all blocks of node and returns them.
 func (c *Cluster) ReleaseBlocks(ctx context.Context, node string) ([]netip.Prefix, error) {
 	blocks, err := c.blocksOf(ctx, node)
 	if err != nil {
@@ -198,7 +203,7 @@ func (c *Cluster) ReleaseBlocks(ctx context.Context, node string) ([]netip.Prefi
 	return blocks, nil
 }
 
-// blocksOf returns the blocks that are confirmed node's, sorted.
+// blocksOf returns the confirmed blocks of node, sorted.
 func (c *Cluster) blocksOf(ctx context.Context, node string) ([]netip.Prefix, error) {
 	s, err := c.Snapshot(ctx, node)
 	if err != nil {
@@ -206,7 +211,8 @@ func (c *Cluster) blocksOf(ctx context.Context, node string) ([]netip.Prefix, er
 	}
 	var mine []netip.Prefix
 	for cidr, state := range s.Affinities {
-		if b, ok := s.Blocks[cidr]; ok && b.Owner.Host == node && state == calico.AffinityConfirmed {
+		if b, ok := s.Blocks[cidr]; ok && b.Owner.Host == node &&
+			state == calico.AffinityConfirmed {
 			mine = append(mine, cidr)
 		}
 	}
@@ -214,8 +220,9 @@ func (c *Cluster) blocksOf(ctx context.Context, node string) ([]netip.Prefix, er
 	return mine, nil
 }
 
-// changeBlock edits a block. One that is empty and nobody's afterwards is deleted.
-func (c *Cluster) changeBlock(ctx context.Context, cidr netip.Prefix, edit func(*block) error) (*block, error) {
+// changeBlock edits a block, and deletes it if it is then empty and has no owner.
+func (c *Cluster) changeBlock(ctx context.Context, cidr netip.Prefix,
+	edit func(*block) error) (*block, error) {
 	key := blockKey(cidr)
 	var b *block
 	err := retry(ctx, func() error {
@@ -239,7 +246,7 @@ func (c *Cluster) changeBlock(ctx context.Context, cidr netip.Prefix, edit func(
 	return b, err
 }
 
-// countHandle adds n to the addresses that handle id has in block cidr. A handle without addresses is deleted.
+// countHandle adds n to handle id's addresses in block cidr, and deletes a handle without any.
 func (c *Cluster) countHandle(ctx context.Context, id string, cidr netip.Prefix, n int) error {
 	key := calico.Key{Kind: calico.KindHandle, Name: id}
 	return retry(ctx, func() error {

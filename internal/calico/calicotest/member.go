@@ -18,19 +18,22 @@ import (
 type MemberOptions struct {
 	Name, Dir    string
 	Client, Peer string // host:port that it listens on, and by which others reach it
-	// Cluster is all members as etcd's flag has them: "a=http://192.0.2.1:2380,b=http://192.0.2.2:2380".
+	// Cluster is all members as etcd's flag has them:
+	// "a=http://192.0.2.1:2380,b=http://192.0.2.2:2380".
 	Cluster string
-	// Joining: the cluster exists already and has been told of this member.
+	// Joining: the cluster exists and knows this member.
 	Joining bool
-	// TokenTTL is how long an authentication token lasts without use; zero: etcd's default, 5 minutes.
+	// TokenTTL is how long an authentication token lasts without use; zero: etcd's default, 5
+	// minutes.
 	TokenTTL time.Duration
 }
 
-// ServeMember runs a member in this process until ctx ends. It starts also while the others are away.
+// ServeMember runs a member in this process until ctx ends. It starts without the others, too.
 func ServeMember(ctx context.Context, o MemberOptions) error {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = o.Name, o.Dir
-	clients, peers := []url.URL{{Scheme: "http", Host: o.Client}}, []url.URL{{Scheme: "http", Host: o.Peer}}
+	clients, peers := []url.URL{{Scheme: "http", Host: o.Client}},
+		[]url.URL{{Scheme: "http", Host: o.Peer}}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers
 	cfg.InitialCluster = o.Cluster
@@ -57,18 +60,22 @@ func ServeMember(ctx context.Context, o MemberOptions) error {
 	}
 }
 
-// Dial returns a Cluster that writes to any of these etcds through dial, for instance from inside a network namespace. It does not wait until
-// one answers. The caller closes it.
-func Dial(endpoints []string, dial func(ctx context.Context, address string) (net.Conn, error)) (*Cluster, error) {
+// Dial returns a Cluster that connects through dial, for instance inside a network namespace. It
+// does not wait for an answer. The caller closes it.
+func Dial(endpoints []string, dial func(ctx context.Context, address string) (net.Conn,
+	error)) (*Cluster, error) {
 	return DialAs("", "", endpoints, dial)
 }
 
-// DialAs is Dial for an etcd that asks who we are. With names it does wait until one answers.
-func DialAs(username, password string, endpoints []string, dial func(ctx context.Context, address string) (net.Conn, error)) (*Cluster, error) {
+// DialAs is Dial with a log-in, for which it does wait.
+func DialAs(username, password string, endpoints []string,
+	dial func(ctx context.Context, address string) (net.Conn, error)) (*Cluster, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Username: username, Password: password,
-		Endpoints: endpoints, DialTimeout: 5 * time.Second, DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
-		Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
+		Endpoints: endpoints, DialTimeout: 5 * time.Second, DialKeepAliveTime: 3 * time.Second,
+		DialKeepAliveTimeout: 2 * time.Second,
+		Logger:               zap.NewNop(),
+		DialOptions:          []grpc.DialOption{grpc.WithContextDialer(dial)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
@@ -76,10 +83,10 @@ func DialAs(username, password string, endpoints []string, dial func(ctx context
 	return NewCluster(client), nil
 }
 
-// Client is what the Cluster writes through: for what is not Calico's data.
+// Client returns the Cluster's client, for other data than Calico's.
 func (c *Cluster) Client() *clientv3.Client { return c.client }
 
-// ChangeRaw writes many values under any keys in few transactions; an empty value deletes its key.
+// ChangeRaw writes many values in few transactions. An empty value deletes its key.
 func (c *Cluster) ChangeRaw(ctx context.Context, changes map[string]string) error {
 	const most = 100 // etcd's default limit is 128 operations
 	var ops []clientv3.Op
@@ -105,7 +112,7 @@ func (c *Cluster) ChangeRaw(ctx context.Context, changes map[string]string) erro
 	return flush()
 }
 
-// GetRaw returns the value of a key, "" where there is none.
+// GetRaw returns the value of a key, or "".
 func (c *Cluster) GetRaw(ctx context.Context, key string) (string, error) {
 	resp, err := c.client.Get(ctx, key)
 	if err != nil || len(resp.Kvs) == 0 {

@@ -16,7 +16,7 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// Workload is a pod as the datastore knows it: an allocated address and a WorkloadEndpoint.
+// Workload is a pod in the datastore: an allocated address and a WorkloadEndpoint.
 type Workload struct {
 	Name      string       `json:"name"` // "namespace/pod"
 	Node      string       `json:"node"`
@@ -26,14 +26,15 @@ type Workload struct {
 	Interface string       `json:"interface"` // the host's end of the pod's link
 }
 
-// errFull says that a block has no free address.
+// errFull means that a block has no free address.
 var errFull = errors.New("no free address")
 
-// Attach gives the workload name ("pod" or "namespace/pod", by default in namespace "default") an address and an endpoint on
-// node. from says where the address is from: "" any enabled pool, a pool's name, or the address itself, which may be in another
-// node's block. As Calico does it takes a free address of the node's blocks, else claims another block, else borrows.
+// Attach gives a workload ("pod" or "namespace/pod") an address and an endpoint on node. from
+// selects the address: "" any enabled pool, the name of a pool, or an address, perhaps of another
+// node's block. As in Calico it prefers the node's blocks, then claims a block, then borrows.
 func (c *Cluster) Attach(ctx context.Context, node, name, from string) (Workload, error) {
-	w, err := c.attach(ctx, node, name, func(s *calico.Snapshot, attr attribute) (netip.Addr, netip.Prefix, error) {
+	w, err := c.attach(ctx, node, name, func(s *calico.Snapshot, attr attribute) (netip.Addr,
+		netip.Prefix, error) {
 		if addr, err := netip.ParseAddr(from); err == nil {
 			return c.assignAddress(ctx, s, node, addr.Unmap(), attr)
 		}
@@ -49,9 +50,11 @@ func (c *Cluster) Attach(ctx context.Context, node, name, from string) (Workload
 	return w, nil
 }
 
-// Borrow gives the workload name on node an address from a block of the node owner, which claims one if it has none.
+// Borrow gives the workload on node an address from a block of node owner, which claims one if
+// needed.
 func (c *Cluster) Borrow(ctx context.Context, node, name, owner string) (Workload, error) {
-	w, err := c.attach(ctx, node, name, func(s *calico.Snapshot, attr attribute) (netip.Addr, netip.Prefix, error) {
+	w, err := c.attach(ctx, node, name, func(s *calico.Snapshot, attr attribute) (netip.Addr,
+		netip.Prefix, error) {
 		if owner == node {
 			return netip.Addr{}, netip.Prefix{}, errors.New("a node borrows from another")
 		}
@@ -72,7 +75,8 @@ func (c *Cluster) Borrow(ctx context.Context, node, name, owner string) (Workloa
 
 // attach makes the workload with the address that assign allocates to attr.
 func (c *Cluster) attach(ctx context.Context, node, name string,
-	assign func(s *calico.Snapshot, attr attribute) (netip.Addr, netip.Prefix, error)) (Workload, error) {
+	assign func(s *calico.Snapshot, attr attribute) (netip.Addr, netip.Prefix, error)) (Workload,
+	error) {
 	namespace, pod, err := splitName(name)
 	if err != nil {
 		return Workload{}, err
@@ -105,8 +109,8 @@ func (c *Cluster) attach(ctx context.Context, node, name string,
 	return c.workload(ctx, e, cidr)
 }
 
-// Move moves the workload to another node, where it keeps its address: allocation first, then the new endpoint, then the old
-// one goes.
+// Move moves the workload and its address to another node: first the allocation, then the new
+// endpoint, then the deletion of the old one.
 func (c *Cluster) Move(ctx context.Context, name, to string) (Workload, error) {
 	w, err := c.move(ctx, name, to)
 	if err != nil {
@@ -144,13 +148,14 @@ func (c *Cluster) move(ctx context.Context, name, to string) (Workload, error) {
 	if err := c.putResource(ctx, calico.KindWorkloadEndpoint, e.meta, e.spec); err != nil {
 		return Workload{}, err
 	}
-	if err := c.Delete(ctx, string(calico.KindWorkloadEndpoint), old.meta.Namespace+"/"+old.meta.Name); err != nil {
+	if err := c.Delete(ctx, string(calico.KindWorkloadEndpoint),
+		old.meta.Namespace+"/"+old.meta.Name); err != nil {
 		return Workload{}, err
 	}
 	return c.workload(ctx, e, cidr)
 }
 
-// Release removes the workload's endpoint and frees its address. It returns what was released.
+// Release removes the workload's endpoint and frees its address. It returns both.
 func (c *Cluster) Release(ctx context.Context, name string) (Workload, error) {
 	e, cidr, err := c.find(ctx, name)
 	if err != nil {
@@ -195,17 +200,19 @@ func newEndpoint(node, namespace, pod, container string, addr netip.Addr) endpoi
 		meta: manifest.Metadata{
 			Name:      calico.WorkloadEndpointName(node, "k8s", pod, "eth0"),
 			Namespace: namespace,
-			Labels:    map[string]string{"projectcalico.org/namespace": namespace, "projectcalico.org/orchestrator": "k8s"},
+			Labels: map[string]string{"projectcalico.org/namespace": namespace,
+				"projectcalico.org/orchestrator": "k8s"},
 		},
 		spec: manifest.WorkloadEndpointSpec{
-			Orchestrator:  "k8s",
-			Node:          node,
-			ContainerID:   container,
-			Pod:           pod,
-			Endpoint:      "eth0",
-			IPNetworks:    []string{netip.PrefixFrom(addr, addr.BitLen()).String()},
-			Profiles:      []string{"kns." + namespace},
-			InterfaceName: "cali" + hex.EncodeToString(sum[:])[:11], // as Calico's CNI plugin names it
+			Orchestrator: "k8s",
+			Node:         node,
+			ContainerID:  container,
+			Pod:          pod,
+			Endpoint:     "eth0",
+			IPNetworks:   []string{netip.PrefixFrom(addr, addr.BitLen()).String()},
+			Profiles:     []string{"kns." + namespace},
+			// as Calico's CNI plugin names it
+			InterfaceName: "cali" + hex.EncodeToString(sum[:])[:11],
 			MAC:           "ee:ee:ee:ee:ee:ee",
 		},
 	}
@@ -213,7 +220,7 @@ func newEndpoint(node, namespace, pod, container string, addr netip.Addr) endpoi
 
 func (e endpoint) handle() string { return "k8s-pod-network." + e.spec.ContainerID }
 
-// address returns the endpoint's one address; it was written here.
+// address returns the endpoint's single address, which was written here.
 func (e endpoint) address() netip.Addr { return netip.MustParsePrefix(e.spec.IPNetworks[0]).Addr() }
 
 // workload describes e, whose address is from block cidr.
@@ -246,7 +253,8 @@ func (c *Cluster) find(ctx context.Context, name string) (endpoint, netip.Prefix
 		return e, netip.Prefix{}, fmt.Errorf("there is no workload %s/%s", namespace, pod)
 	}
 	var h handle
-	if _, err := c.read(ctx, calico.Key{Kind: calico.KindHandle, Name: e.handle()}, &h); err != nil {
+	if _, err := c.read(ctx, calico.Key{Kind: calico.KindHandle, Name: e.handle()},
+		&h); err != nil {
 		return e, netip.Prefix{}, err
 	}
 	for text := range h.Block {
@@ -255,11 +263,13 @@ func (c *Cluster) find(ctx context.Context, name string) (endpoint, netip.Prefix
 			return e, cidr, nil
 		}
 	}
-	return e, netip.Prefix{}, fmt.Errorf("workload %s/%s has no address that was allocated here", namespace, pod)
+	return e, netip.Prefix{}, fmt.Errorf("workload %s/%s has no address that was allocated here",
+		namespace, pod)
 }
 
-// endpoint finds a pod's WorkloadEndpoint, on whichever node it is.
-func (c *Cluster) endpoint(ctx context.Context, namespace, pod string) (e endpoint, found bool, err error) {
+// endpoint finds a pod's WorkloadEndpoint on any node.
+func (c *Cluster) endpoint(ctx context.Context, namespace,
+	pod string) (e endpoint, found bool, err error) {
 	prefix := calico.Key{Kind: calico.KindWorkloadEndpoint, Namespace: namespace}.String()
 	all, err := c.keysUnder(ctx, prefix)
 	if err != nil {
@@ -280,7 +290,7 @@ func (c *Cluster) endpoint(ctx context.Context, namespace, pod string) (e endpoi
 	return e, false, nil
 }
 
-// splitName splits "namespace/pod"; the namespace may be left out.
+// splitName splits "namespace/pod"; the namespace is optional.
 func splitName(name string) (namespace, pod string, err error) {
 	namespace, pod, found := strings.Cut(name, "/")
 	if !found {
@@ -298,7 +308,7 @@ func newContainerID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// choosePools returns the pool of that name, or all enabled ones by name.
+// choosePools returns the pool with that name, or for "" all enabled ones by name.
 func choosePools(s *calico.Snapshot, name string) ([]calico.IPPool, error) {
 	var pools []calico.IPPool
 	for _, p := range s.IPPools {

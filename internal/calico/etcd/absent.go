@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// While a node is cut off from etcd, so may others be, and the leases of what these publish end. When all are back, each finds the others'
-// addresses gone, and would lose the routes to them until they have published again. So an address that is found to be gone after a loss of
-// etcd counts as there for a while. One that goes while nothing was lost is gone at once: its host has died, and the lease was the wait.
+// When a node loses etcd, so may others, whose leases then expire. The node would lose its routes
+// to all of them until they have published again. An address that is missing after a loss therefore
+// still counts for a while. One deleted while etcd was connected is gone at once: its host is dead.
 
-// returnTime is how long the hosts' addresses have to come back, and how long after a loss their going is put down to it: a publisher tries
-// again after lastRetry at the latest, and may run into a timeout of an etcd that is coming up.
+// returnTime is how long addresses have to return, and how long after a loss deletions are put down
+// to it. A publisher retries after lastRetry at the latest, and may meet a timeout.
 const returnTime = 30 * time.Second
 
-// shortestLease is the least time that a publisher's lease may have: a shorter loss has ended none.
+// shortestLease is the minimum lease of a publisher. A shorter loss expires none.
 const shortestLease = 5 * time.Second
 
-// absences are the addresses that are gone from etcd and still count. Only Run's goroutine uses them.
+// absences are the addresses that are missing in etcd and still count. Owned by Run's goroutine.
 type absences struct {
 	hosts string        // prefix of the keys; "": none are read
 	wait  time.Duration // returnTime
@@ -28,19 +28,20 @@ type absences struct {
 }
 
 func newAbsences(hosts string, wait time.Duration) *absences {
-	a := &absences{hosts: hosts, wait: wait, keys: map[string]time.Time{}, timer: time.NewTimer(time.Hour)}
+	a := &absences{hosts: hosts, wait: wait, keys: map[string]time.Time{},
+		timer: time.NewTimer(time.Hour)}
 	a.timer.Stop()
 	return a
 }
 
-// lose notes that etcd does not answer, and when it last did.
+// lose records that etcd was lost, and when it last answered.
 func (a *absences) lose(last time.Time) {
 	if a.known && a.lost.IsZero() {
 		a.lost = last
 	}
 }
 
-// back notes that etcd answers.
+// back records that etcd answers.
 func (a *absences) back(now time.Time) {
 	if a.lost.IsZero() {
 		return
@@ -55,9 +56,10 @@ func (a *absences) back(now time.Time) {
 	a.rearm(now) // the timer may have rung in vain
 }
 
-// holds reports whether a key that is gone counts as there, and remembers it if so.
+// holds reports whether a missing key still counts, and remembers it if so.
 func (a *absences) holds(key string, now time.Time) bool {
-	if a.hosts == "" || !strings.HasPrefix(key, a.hosts) || a.lost.IsZero() && !now.Before(a.until) {
+	if a.hosts == "" || !strings.HasPrefix(key, a.hosts) || a.lost.IsZero() &&
+		!now.Before(a.until) {
 		return false
 	}
 	if _, known := a.keys[key]; !known {
@@ -67,10 +69,11 @@ func (a *absences) holds(key string, now time.Time) bool {
 	return true
 }
 
-// seen notes that key is there.
+// seen records that key exists.
 func (a *absences) seen(key string) { delete(a.keys, key) }
 
-// over returns, and forgets, the keys whose time to come back is over. While etcd is lost nobody knows who is back.
+// over returns and forgets the keys that have not returned in time. No time runs out while etcd is
+// lost.
 func (a *absences) over(now time.Time) (keys []string) {
 	if !a.lost.IsZero() {
 		return nil

@@ -17,36 +17,38 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Config says how to reach etcd. The names of the environment variables are calico-node's; reading them is the caller's business.
+// Config says how to reach etcd. The caller reads the environment variables, which are
+// calico-node's.
 type Config struct {
-	// Endpoints are the members' client URLs, "http://host:port" or "https://host:port", all of one scheme. At least one
-	// (ETCD_ENDPOINTS).
+	// Endpoints are the members' client URLs, "http://host:port" or "https://host:port", all of one
+	// scheme. At least one (ETCD_ENDPOINTS).
 	Endpoints []string
 	// Username and Password log in to etcd; both or neither (ETCD_USERNAME, ETCD_PASSWORD).
 	Username, Password string
-	// CACertFile has the certificates (PEM) that may sign the members' certificates; empty: those of the system. It is read again
-	// for every connection (ETCD_CA_CERT_FILE).
+	// CACertFile has the CA certificates (PEM); empty: those of the system. It is read for every
+	// connection (ETCD_CA_CERT_FILE).
 	CACertFile string
-	// CertFile and KeyFile are our own certificate and key (PEM), both or neither. They are read again for every
-	// connection too, so that all three can be renewed in place (ETCD_CERT_FILE, ETCD_KEY_FILE).
+	// CertFile and KeyFile are our certificate and key (PEM), both or neither. They are read for
+	// every connection, so that all three files can be renewed (ETCD_CERT_FILE, ETCD_KEY_FILE).
 	CertFile, KeyFile string
 }
 
 const (
-	// As calico-node's client, except that a dead connection is noticed sooner (calico: 30 s and 10 s).
+	// As in calico-node, but a dead connection is detected sooner (calico: 30 s and 10 s).
 	dialTimeout      = 10 * time.Second
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 5 * time.Second
 )
 
-// client checks c and makes of it the etcd client's configuration. Errors are one sentence for the person who wrote c.
+// client checks c and returns the etcd client's configuration. An error is one sentence.
 func (c Config) client() (clientv3.Config, error) {
 	scheme, err := c.scheme()
 	if err != nil {
 		return clientv3.Config{}, err
 	}
 	if (c.Username == "") != (c.Password == "") {
-		return clientv3.Config{}, errors.New("etcd user name and password: one is given without the other")
+		return clientv3.Config{}, errors.New("etcd user name and password: one is given " +
+			"without the other")
 	}
 	out := clientv3.Config{
 		Endpoints:            c.Endpoints,
@@ -56,7 +58,7 @@ func (c Config) client() (clientv3.Config, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		PermitWithoutStream:  true,
-		// Retrying is ours: the client's own way, to wait for a connection and to try a hundred times, ends in a bare "deadline
+		// We retry ourselves: the client would try a hundred times and end in a bare "deadline
 		// exceeded" that hides the reason.
 		MaxUnaryRetries: uint(len(c.Endpoints)) + 1,
 		DialOptions:     []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
@@ -68,19 +70,22 @@ func (c Config) client() (clientv3.Config, error) {
 	}
 	if scheme == "https" {
 		out.TLS = tlsConfig
-		// The client puts these options behind those that it makes of TLS: they win.
-		out.DialOptions = append(out.DialOptions, grpc.WithTransportCredentials(renewable{credentials.NewTLS(tlsConfig), c}))
+		// The client appends these to its own TLS options, so they win.
+		out.DialOptions = append(out.DialOptions,
+			grpc.WithTransportCredentials(renewable{credentials.NewTLS(tlsConfig), c}))
 	}
 	return out, nil
 }
 
-// failFast makes a request fail with the reason when no endpoint can be connected. While one of them is still connecting, it waits.
-func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+// failFast makes a request fail with the reason when no endpoint can be connected. It waits while
+// one is connecting.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
-// scheme checks the endpoints and returns the scheme that they share. The etcd client takes its transport from the first one
-// only, so a mixture would either fail or talk in clear.
+// scheme returns the endpoints' common scheme. The etcd client takes its transport from the first
+// endpoint, so a mixture would fail or send clear text.
 func (c Config) scheme() (string, error) {
 	if len(c.Endpoints) == 0 {
 		return "", errors.New("no etcd endpoint is given")
@@ -94,7 +99,8 @@ func (c Config) scheme() (string, error) {
 		case u.Scheme != "http" && u.Scheme != "https":
 			return "", fmt.Errorf("%s must start with http:// or https://", c.shown(i))
 		case u.User != nil:
-			return "", fmt.Errorf("%s must be scheme, host and port only: user name and password have settings of their own", c.shown(i))
+			return "", fmt.Errorf("%s must be scheme, host and port only: user name and password "+
+				"have settings of their own", c.shown(i))
 		case u.Hostname() == "" || u.Port() == "":
 			return "", fmt.Errorf("%s must name a host and a port", c.shown(i))
 		case strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "":
@@ -107,8 +113,9 @@ func (c Config) scheme() (string, error) {
 	return scheme, nil
 }
 
-// shown is what an error calls an endpoint. An @ follows user name and password where no URL should have them; a comma in that password
-// makes another endpoint of a part of it. Then endpoints have numbers only, and what url.Parse says of them, which quotes, is not told.
+// shown names an endpoint in an error. With an @ it may contain a password, parts of which may be
+// other endpoints after a comma. Endpoints then are numbered, and errors of url.Parse, which quote,
+// are hidden.
 func (c Config) shown(i int) string {
 	if strings.Contains(strings.Join(c.Endpoints, ","), "@") {
 		return fmt.Sprintf("etcd endpoint %d (not shown: there may be a password in it)", i+1)
@@ -125,7 +132,8 @@ func (c Config) tls() (*tls.Config, error) {
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd CA certificate: %s has no certificate in PEM form", c.CACertFile)
+			return nil, fmt.Errorf("etcd CA certificate: %s has no certificate in PEM form",
+				c.CACertFile)
 		}
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {

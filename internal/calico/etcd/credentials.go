@@ -7,14 +7,16 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// renewable is gRPC's TLS with the files read again for each connection: authorities too, which a tls.Config holds read. What a server must
-// show is checked by gRPC and crypto/tls as ever.
+// renewable is gRPC's TLS that reads the files again for each connection, including the
+// authorities, which a tls.Config caches. gRPC and crypto/tls still verify the server.
 type renewable struct {
-	credentials.TransportCredentials // from the files as they were at first; it tells of itself, and shakes no hands
-	config                           Config
+	// from the files as they were at first; it tells of itself, and shakes no hands
+	credentials.TransportCredentials
+	config Config
 }
 
-func (r renewable) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (r renewable) ClientHandshake(ctx context.Context, authority string,
+	conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	now, err := r.config.tls()
 	if err != nil {
 		return nil, nil, err

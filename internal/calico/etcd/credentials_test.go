@@ -31,7 +31,8 @@ func serveTLS(t *testing.T, address string, certs calicotest.Certs) (at string, 
 	return l.Addr().String(), func() { server.Stop(); <-done }
 }
 
-// When the authority of etcd's certificates changes, its file is replaced as those of our own certificate and key are.
+// When the authority of etcd's certificates changes, its file is replaced as those of our own
+// certificate and key are.
 func TestANewAuthorityNeedsNoRestart(t *testing.T) {
 	old, err := calicotest.WriteCerts(t.TempDir())
 	must(t, err)
@@ -51,10 +52,12 @@ func TestANewAuthorityNeedsNoRestart(t *testing.T) {
 	client, err := clientv3.New(conf)
 	must(t, err)
 	defer client.Close()
-	// connects reports whether a request comes through to the server, until it does or for that long.
+	// connects reports whether a request comes through to the server, until it does or for that
+	// long.
 	connects := func(within time.Duration) bool {
 		t.Helper()
-		for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(
+			50 * time.Millisecond) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			_, err = client.Get(ctx, "k")
 			cancel()

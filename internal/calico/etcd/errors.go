@@ -11,16 +11,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errRestored says that etcd no longer has the history that we have followed.
+// errRestored means that etcd lost the history that we followed.
 var errRestored = errors.New("etcd was replaced or restored from older data, reading all again")
 
-// errCompacted says that etcd has dropped events that we have not seen.
+// errCompacted means that etcd dropped events that we have not seen.
 var errCompacted = errors.New("etcd compacted events that were not read")
 
-// errWatchEnded is for a watch that ends without saying why.
+// errWatchEnded is for a watch that ends without a reason.
 var errWatchEnded = errors.New("watch ended")
 
-// explain puts err into a sentence for the operator, who should see what to change.
+// explain turns err into a sentence that tells the operator what to change.
 func explain(err error, user string) string {
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
@@ -28,7 +28,8 @@ func explain(err error, user string) string {
 	case errors.Is(err, rpctypes.ErrUserEmpty):
 		return "etcd asks for a user name and a password"
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fmt.Sprintf("etcd does not allow user %q to read Calico's keys under /calico/, or what hosts publish", user)
+		return fmt.Sprintf("etcd does not allow user %q to read Calico's keys under /calico/, or "+
+			"what hosts publish", user)
 	case errors.Is(err, rpctypes.ErrNoLeader):
 		return "etcd has no leader"
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
@@ -38,11 +39,13 @@ func explain(err error, user string) string {
 	}
 	text := message(err)
 	for _, hint := range []struct{ sign, means string }{
-		{"server preface", "the endpoint is not an etcd with the v3 API, or wants https"}, // it speaks HTTP/1 or TLS
+		// it speaks HTTP/1 or TLS
+		{"server preface", "the endpoint is not an etcd with the v3 API, or wants https"},
 		{"http2: frame", "the endpoint is not an etcd with the v3 API, or wants https"},
 		{"content-type", "the endpoint is not an etcd with the v3 API"},
 		{"handshake failed: EOF", "the endpoint does not speak TLS, perhaps it is http"},
-		{"first record does not look like a TLS", "the endpoint does not speak TLS, perhaps it is http"},
+		{"first record does not look like a TLS",
+			"the endpoint does not speak TLS, perhaps it is http"},
 	} {
 		if strings.Contains(text, hint.sign) {
 			return hint.means + ": " + text
@@ -60,7 +63,7 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// message returns what a gRPC error says, without gRPC's frame around it.
+// message returns the text of a gRPC error without its prefix.
 func message(err error) string {
 	if st, ok := status.FromError(err); ok {
 		return st.Message()

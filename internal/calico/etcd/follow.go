@@ -21,48 +21,49 @@ const (
 
 	listTimeout  = 30 * time.Second // for one page
 	probeTimeout = 5 * time.Second
-	// probeInterval bounds how late we notice that etcd is away, or back with other data.
+	// probeInterval bounds how late we detect that etcd is lost, or restored with other data.
 	probeInterval = 5 * time.Second
 )
 
-// follower is what survives a lost connection: the store, and how far each range of keys has been followed. Only Run's goroutine
-// uses it.
+// follower survives a lost connection: it has the store and each range's revision. Run's goroutine
+// owns it.
 //
-// The ranges are watched separately, on one stream: one range over all that we need would carry other nodes' affinities,
-// handles, policies and network sets to every node. So a snapshot may have a newer state of one range than of another. Calico makes
-// no promise about the order of changes either (no transaction of it spans two keys), every range is in order in itself, and the
-// next snapshot has the rest; settle keeps even that rare. Resources that are changed together on purpose (mesh off once
-// the peers to the reflectors are there) are in one range.
+// The ranges are watched separately, on one stream: a common range would carry other nodes'
+// affinities, handles and policies to every node. A snapshot may therefore be newer in one range
+// than in another. Calico promises no order across keys either, each range is in order, and settle
+// makes it rare. Resources that are changed together are in one range.
 type follower struct {
 	source *Source
 	store  *calico.Store
 	ranges []keyRange
 
-	// What identifies the history that the ranges are part of; cluster 0: none yet.
+	// identity of the history that the ranges belong to; cluster 0: none yet
 	cluster  uint64
 	term     uint64 // Raft's, as last heard from a quorum
 	revision int64  // the newest that was taken in
-	probed   int64  // what revision was when the watch's next probe was not yet sent: its answer is at least that new
-	listed   bool   // a list was taken in and not yet published
+	// revision before the watch's next probe was sent: the answer must not be lower
+	probed int64
+	listed bool // a list was taken in and not yet published
 
 	absences *absences
 }
 
-// keyRange is a range of keys and the revision from which it must be watched; 0: it must be listed first.
+// keyRange is a range of keys and the revision to watch from; 0: list it first.
 type keyRange struct {
 	prefix string
 	next   int64
 }
 
 func newFollower(s *Source) *follower {
-	f := &follower{source: s, store: calico.NewStoreFor(s.node, s.needs), absences: newAbsences(s.needs.Hosts, s.returnTime)}
+	f := &follower{source: s, store: calico.NewStoreFor(s.node, s.needs),
+		absences: newAbsences(s.needs.Hosts, s.returnTime)}
 	for _, p := range s.needs.Prefixes(s.node) {
 		f.ranges = append(f.ranges, keyRange{prefix: p})
 	}
 	return f
 }
 
-// follow lists what must be listed, then watches, until something goes wrong. It returns nil only when ctx has ended.
+// follow lists, then watches, until an error. It returns nil only when ctx has ended.
 func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	for {
 		head, err := probe(ctx, client)
@@ -87,7 +88,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 	}
 }
 
-// probe reads next to nothing from a quorum. Its key is one of those that we may read.
+// probe is a minimal quorum read of a key that we may read.
 func probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -99,8 +100,9 @@ func probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, er
 	return resp.Header, nil
 }
 
-// sameHistory checks that a quorum still has the history that was followed so far. After a restore from a backup the revision, or at
-// least Raft's term, starts lower; the cluster's id stays when the members' names do. The head was asked for when atLeast had been seen.
+// sameHistory checks that a quorum still has the history that we followed. After a restore the
+// revision or Raft's term is lower; the cluster id may be the same. atLeast is the revision seen
+// before the head was requested.
 func (f *follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
 	switch {
 	case f.cluster == 0:
@@ -115,7 +117,7 @@ func (f *follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
 	return nil
 }
 
-// forget drops the history, not the data: all is listed anew, and what the list lacks is gone then.
+// forget drops the history but not the data, which the next list replaces.
 func (f *follower) forget() {
 	for i := range f.ranges {
 		f.ranges[i].next = 0
@@ -123,8 +125,8 @@ func (f *follower) forget() {
 	f.cluster, f.term, f.revision = 0, 0, 0
 }
 
-// list reads the ranges that must be listed, all at one revision, and publishes. Until the last page is in nothing is deleted and
-// nothing published.
+// list reads all unlisted ranges at one revision and publishes. It deletes nothing before the last
+// page.
 func (f *follower) list(ctx context.Context, client *clientv3.Client, revision int64) error {
 	var prefixes []string
 	f.store.BeginList()
@@ -153,10 +155,12 @@ func (f *follower) list(ctx context.Context, client *clientv3.Client, revision i
 	return nil
 }
 
-func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefix string, revision int64) error {
+func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefix string,
+	revision int64) error {
 	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for {
-		page, err := getPage(ctx, client, from, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
+		page, err := getPage(ctx, client, from, clientv3.WithRange(end), clientv3.WithRev(revision),
+			clientv3.WithLimit(pageSize))
 		if err != nil {
 			return fmt.Errorf("list %s: %w", prefix, err)
 		}
@@ -174,14 +178,15 @@ func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefi
 	}
 }
 
-func getPage(ctx context.Context, client *clientv3.Client, from string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+func getPage(ctx context.Context, client *clientv3.Client, from string,
+	opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	return client.Get(ctx, from, opts...)
 }
 
-// compacted marks the ranges to be listed whose events up to revision may be lost. Those that were busy of late are not among them:
-// in a large cluster that spares the large ranges.
+// compacted marks ranges to be listed if their events up to revision may be lost. Recently active
+// ranges are spared, which in a large cluster are the large ones.
 func (f *follower) compacted(revision int64) {
 	for i := range f.ranges {
 		if f.ranges[i].next < revision {
@@ -190,7 +195,7 @@ func (f *follower) compacted(revision int64) {
 	}
 }
 
-// take applies one response of the watch on range i to the store.
+// take applies a response of the watch on range i to the store.
 func (f *follower) take(i int, resp clientv3.WatchResponse) error {
 	r := &f.ranges[i]
 	if resp.CompactRevision != 0 {
@@ -234,13 +239,15 @@ func (f *follower) delete(key string) {
 		if len(f.absences.keys) == 1 {
 			level = slog.LevelWarn
 		}
-		f.source.log.Log(context.Background(), level, "addresses of hosts are gone from etcd, which was lost; they have some time to come back", "key", key, "time", f.absences.wait)
+		f.source.log.Log(context.Background(), level,
+			"addresses of hosts are gone from etcd, which was lost; they have some time "+
+				"to come back", "key", key, "time", f.absences.wait)
 		return
 	}
 	f.store.Delete(key)
 }
 
-// keepAbsent looks at what a list under prefixes lacks before that is deleted.
+// keepAbsent remembers hosts' addresses that a list lacks, before they are deleted.
 func (f *follower) keepAbsent(prefixes []string) {
 	if !slices.Contains(prefixes, f.absences.hosts) {
 		return
@@ -252,7 +259,7 @@ func (f *follower) keepAbsent(prefixes []string) {
 	}
 }
 
-// endAbsences deletes what has not come back.
+// endAbsences deletes the addresses that have not returned.
 func (f *follower) endAbsences() {
 	for _, key := range f.absences.over(time.Now()) {
 		f.source.log.Warn("a host's address has not come back", "key", key)
@@ -260,7 +267,7 @@ func (f *follower) endAbsences() {
 	}
 }
 
-// publish hands out a snapshot if it would say anything new.
+// publish publishes a snapshot if it differs.
 func (f *follower) publish() {
 	if !f.listed && !f.store.Changed() {
 		return

@@ -15,7 +15,8 @@ import (
 )
 
 // attemptUntil runs one connection of f until a snapshot satisfies ok, and ends it.
-func attemptUntil(t *testing.T, s *Source, f *follower, ok func(*calico.Snapshot) bool) *calico.Snapshot {
+func attemptUntil(t *testing.T, s *Source, f *follower,
+	ok func(*calico.Snapshot) bool) *calico.Snapshot {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	ended := make(chan error, 1)
@@ -39,12 +40,14 @@ func attemptUntil(t *testing.T, s *Source, f *follower, ok func(*calico.Snapshot
 
 func newSource(t *testing.T, e *calicotest.Etcd) *Source {
 	t.Helper()
-	s, err := New(Config{Endpoints: []string{e.Endpoint()}}, "edge-7", slog.New(slog.DiscardHandler))
+	s, err := New(Config{Endpoints: []string{e.Endpoint()}}, "edge-7",
+		slog.New(slog.DiscardHandler))
 	must(t, err)
 	return s
 }
 
-// A watch that ended for any reason but a compaction (ErrNoLeader, a closed connection) goes on where it was.
+// A watch that ended for any reason but a compaction (ErrNoLeader, a closed connection) goes on
+// where it was.
 func TestTheNextConnectionGoesOnWithoutAList(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{})
 	defer e.Close()
@@ -54,13 +57,16 @@ func TestTheNextConnectionGoesOnWithoutAList(t *testing.T) {
 	attemptUntil(t, s, f, hasNode("edge-10"))
 	must(t, e.Cluster().Delete(t.Context(), "Node", "edge-10"))
 	must(t, e.Cluster().AddNode(t.Context(), "edge-11", pfx("172.30.8.11/24")))
-	snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return hasNode("edge-11")(s) && lacksNode("edge-10")(s) })
+	snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool {
+		return hasNode("edge-11")(s) && lacksNode("edge-10")(s)
+	})
 	if snap.Lists != 1 {
 		t.Errorf("lists: %d", snap.Lists)
 	}
 }
 
-// After a compaction only ranges are listed that saw nothing since; a list that fails on the way deletes nothing.
+// After a compaction only ranges are listed that saw nothing since; a list that fails on the way
+// deletes nothing.
 func TestListsWhatWasCompactedOnly(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
 	defer e.Close()
@@ -103,7 +109,8 @@ func hasNodes(prefix string) bool {
 	return calico.Key{Kind: calico.KindNode}.String() == prefix
 }
 
-// The server's own progress notifications move idle ranges on, so that a compaction costs them no list.
+// The server's own progress notifications move idle ranges on, so that a compaction costs them no
+// list.
 func TestProgressSparesIdleRangesAList(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: 100 * time.Millisecond})
 	defer e.Close()
@@ -132,10 +139,12 @@ func hasAddress(host string) func(*calico.Snapshot) bool {
 	return func(s *calico.Snapshot) bool { return s.PeerIPs[calico.PeerIP{Host: host}].IsValid() }
 }
 
-// followHosts returns a source that reads what hosts publish, and its follower, after a snapshot with edge-3's address.
+// followHosts returns a source that reads what hosts publish, and its follower, after a snapshot
+// with edge-3's address.
 func followHosts(t *testing.T, e *calicotest.Etcd) (*Source, *follower) {
 	t.Helper()
-	s, err := NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7", calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}, slog.New(slog.DiscardHandler))
+	s, err := NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7",
+		calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}, slog.New(slog.DiscardHandler))
 	must(t, err)
 	s.returnTime = 2 * time.Second
 	must(t, e.Cluster().PutRaw(t.Context(), hostKey, "10.0.0.3"))
@@ -151,7 +160,8 @@ func TestHostsHaveTimeToComeBackAfterALoss(t *testing.T) {
 			e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
 			defer e.Close()
 			s, f := followHosts(t, e)
-			must(t, e.Cluster().PutRaw(t.Context(), calico.DefaultHosts+"edge-4/peerip/ipv4/1", "10.0.0.4"))
+			must(t, e.Cluster().PutRaw(t.Context(), calico.DefaultHosts+"edge-4/peerip/ipv4/1",
+				"10.0.0.4"))
 			attemptUntil(t, s, f, hasAddress("edge-4"))
 			f.absences.lose(time.Now().Add(-time.Minute))
 			must(t, e.Cluster().DeleteRaw(t.Context(), calico.DefaultHosts))
@@ -159,11 +169,14 @@ func TestHostsHaveTimeToComeBackAfterALoss(t *testing.T) {
 			if how == "listed again" {
 				f.forget()
 			}
-			if snap := attemptUntil(t, s, f, hasNode("edge-11")); !hasAddress("edge-3")(snap) || !hasAddress("edge-4")(snap) {
+			if snap := attemptUntil(t, s, f, hasNode("edge-11")); !hasAddress("edge-3")(snap) ||
+				!hasAddress("edge-4")(snap) {
 				t.Fatalf("an address is gone at once: %v", snap.PeerIPs)
 			}
 			must(t, e.Cluster().PutRaw(t.Context(), hostKey, "10.0.0.3"))
-			snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return !hasAddress("edge-4")(s) })
+			snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool {
+				return !hasAddress("edge-4")(s)
+			})
 			if !hasAddress("edge-3")(snap) {
 				t.Error("the address that came back went with the one that did not")
 			}
@@ -201,16 +214,19 @@ func TestAbsencesDoNotEndWhileEtcdIsLost(t *testing.T) {
 	if over := a.over(now.Add(time.Hour + 59*time.Second)); over != nil {
 		t.Errorf("over before its time: %v", over)
 	}
-	if over := a.over(now.Add(time.Hour + time.Minute)); len(over) != 1 || a.holds("/hosts/b", now.Add(2*time.Hour)) {
+	if over := a.over(now.Add(time.Hour + time.Minute)); len(over) != 1 ||
+		a.holds("/hosts/b", now.Add(2*time.Hour)) {
 		t.Errorf("over %v", over)
 	}
 	a.lose(now.Add(3 * time.Hour))
-	if a.back(now.Add(3*time.Hour + shortestLease - 1)); a.holds("/hosts/b", now.Add(3*time.Hour+shortestLease)) {
+	if a.back(now.Add(3*time.Hour + shortestLease - 1)); a.holds("/hosts/b",
+		now.Add(3*time.Hour+shortestLease)) {
 		t.Error("held after a loss that no lease minds")
 	}
 }
 
-// silentWatcher has watches that say nothing and do not end, as clientv3's do not while it waits for etcd to hear that one of them has.
+// silentWatcher has watches that say nothing and do not end, as clientv3's do not while it waits
+// for etcd to hear that one of them has.
 type silentWatcher struct{ clientv3.Watcher }
 
 func (silentWatcher) Watch(context.Context, string, ...clientv3.OpOption) clientv3.WatchChan {

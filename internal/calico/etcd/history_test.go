@@ -15,12 +15,15 @@ func TestHistoryIsHeldAgainstWhatTheProbeKnew(t *testing.T) {
 		head pb.ResponseHeader
 		same bool
 	}{
-		{"overtaken by a change", pb.ResponseHeader{ClusterId: 7, RaftTerm: 3, Revision: 675}, true},
-		{"from before the probe", pb.ResponseHeader{ClusterId: 7, RaftTerm: 3, Revision: 669}, false},
+		{"overtaken by a change", pb.ResponseHeader{ClusterId: 7, RaftTerm: 3, Revision: 675},
+			true},
+		{"from before the probe", pb.ResponseHeader{ClusterId: 7, RaftTerm: 3, Revision: 669},
+			false},
 		{"another term", pb.ResponseHeader{ClusterId: 7, RaftTerm: 2, Revision: 680}, false},
 		{"another cluster", pb.ResponseHeader{ClusterId: 8, RaftTerm: 3, Revision: 680}, false},
 	} {
-		if err := f.sameHistory(&tc.head, f.probed); (err == nil) != tc.same || err != nil && !errors.Is(err, errRestored) {
+		if err := f.sameHistory(&tc.head, f.probed); (err == nil) != tc.same || err != nil &&
+			!errors.Is(err, errRestored) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

@@ -18,18 +18,19 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// Publication is what a node says about itself in etcd, outside of Calico's keys.
+// Publication is what a node publishes in etcd, outside of Calico's keys.
 type Publication struct {
 	Hosts     string // prefix of the keys, see calico.Needs
 	Node      string
 	Addresses []netip.Addr // at most one per family
-	// TTL is the time of the lease that the keys have, whole seconds: so long after this node's end they go. 0: they have none and stay.
+	// TTL is the lease of the keys in whole seconds: they expire that long after this node stops.
+	// 0: they have no lease and stay.
 	TTL time.Duration
 	// When is closed once there is something to publish.
 	When <-chan struct{}
 }
 
-// Publisher keeps a publication in etcd. Run does the work; Status may be used from any goroutine.
+// Publisher keeps a publication in etcd. Run does the work; Status is safe for concurrent use.
 type Publisher struct {
 	Publication
 	cfg    Config
@@ -38,22 +39,23 @@ type Publisher struct {
 
 	lookEvery time.Duration
 
-	lease clientv3.LeaseID // of Run's goroutine: the one to put under, until it ends; NoLease: none is granted yet
+	// owned by Run's goroutine: the current lease, NoLease before the first
+	lease clientv3.LeaseID
 
 	mu     sync.Mutex // guards what follows
 	status PublishStatus
 }
 
-// PublishStatus is how the publication stands.
+// PublishStatus is the state of the publication.
 type PublishStatus struct {
-	// Published is what etcd has acknowledged. It stays while etcd is away: the lease goes on for its time, and begins anew with
-	// an etcd that comes back.
+	// Published is what etcd has acknowledged. It stays while etcd is down, since the lease
+	// survives.
 	Published []netip.Addr
 	Error     string // why it is not kept alive now
 }
 
-// lookInterval is how often a key without a lease is looked at: of an etcd that came back without it no watch tells. Keys with a lease are
-// asked for as often by the lease itself.
+// lookInterval is how often keys without a lease are checked: no watch reports that a restored etcd
+// lacks them. Keep-alives check the others.
 const lookInterval = 20 * time.Second
 
 var (
@@ -67,18 +69,19 @@ func NewPublisher(cfg Config, p Publication, log *slog.Logger) (*Publisher, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{Publication: p, cfg: cfg, client: client, log: log.With("component", "publisher"), lookEvery: lookInterval}, nil
+	return &Publisher{Publication: p, cfg: cfg, client: client,
+		log: log.With("component", "publisher"), lookEvery: lookInterval}, nil
 }
 
-// Status returns how the publication stands.
+// Status returns the current status.
 func (p *Publisher) Status() PublishStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
 }
 
-// Run publishes until ctx ends, again after each loss. It takes nothing back at its end: with a lease the keys go when its time is over,
-// unless the agent is there again by then.
+// Run publishes until ctx ends, again after each loss. At its end it deletes nothing: keys with a
+// lease expire unless the agent is back in time.
 func (p *Publisher) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -107,7 +110,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// longestWait leaves time for a try or two before the lease of an etcd that is just coming back ends.
+// longestWait leaves time for a retry or two before the lease of a recovering etcd expires.
 func (p *Publisher) longestWait() time.Duration {
 	if p.TTL == 0 {
 		return lastRetry
@@ -118,7 +121,8 @@ func (p *Publisher) longestWait() time.Duration {
 func (p *Publisher) failed(err error) {
 	why := explain(err, p.client.Username)
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		why = fmt.Sprintf("etcd does not allow user %q to write under %s", p.client.Username, p.Hosts)
+		why = fmt.Sprintf("etcd does not allow user %q to write under %s", p.client.Username,
+			p.Hosts)
 	}
 	p.mu.Lock()
 	was := p.status.Error
@@ -129,7 +133,7 @@ func (p *Publisher) failed(err error) {
 	}
 }
 
-// attempt publishes and keeps that alive until something goes wrong.
+// attempt publishes and renews the publication until an error.
 func (p *Publisher) attempt(ctx context.Context) error {
 	cfg := p.client
 	cfg.Context = ctx
@@ -155,7 +159,7 @@ func (p *Publisher) attempt(ctx context.Context) error {
 	return p.keep(ctx, client, revision)
 }
 
-// grant sees to a lease. One of an earlier attempt will do: each of its own would stay in etcd for its time.
+// grant ensures a lease. It reuses that of an earlier attempt, which would otherwise stay in etcd.
 func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) error {
 	if p.TTL == 0 || p.lease != clientv3.NoLease {
 		return nil
@@ -170,8 +174,7 @@ func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// put writes all keys at one revision. What is there is overwritten, also what an earlier run of this agent put under another lease: the
-// keys then belong to the new one.
+// put writes all keys at one revision. Existing keys of an earlier run move to the new lease.
 func (p *Publisher) put(ctx context.Context, client *clientv3.Client) (revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -190,7 +193,7 @@ func (p *Publisher) key(a netip.Addr) string {
 	return calico.PeerIP{Host: p.Node, IPv6: a.Is6()}.Key(p.Hosts)
 }
 
-// keep returns when the lease is lost, or when somebody else has changed what was put at revision.
+// keep returns when the lease is lost, or when the keys of revision are changed by others.
 func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,7 +209,8 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision 
 		defer ticker.Stop()
 		look = ticker.C
 	}
-	changes := client.Watch(clientv3.WithRequireLeader(ctx), p.Hosts+p.Node+"/peerip/", clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	changes := client.Watch(clientv3.WithRequireLeader(ctx), p.Hosts+p.Node+"/peerip/",
+		clientv3.WithPrefix(), clientv3.WithRev(revision+1))
 	for {
 		select {
 		case <-ctx.Done():
@@ -236,7 +240,7 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision 
 	}
 }
 
-// look checks that the keys are there.
+// look checks that the keys exist.
 func (p *Publisher) look(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -254,7 +258,7 @@ func (p *Publisher) look(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// judge says what is wrong with a change of one of our keys; putting it again is the answer to that.
+// judge describes a foreign change of one of our keys, which makes us write it again.
 func (p *Publisher) judge(ev *clientv3.Event) error {
 	for _, a := range p.Addresses {
 		switch {
@@ -269,5 +273,6 @@ func (p *Publisher) judge(ev *clientv3.Event) error {
 }
 
 func taken(kv *mvccpb.KeyValue) error {
-	return fmt.Errorf("somebody put %.64q under our key %s; is there another node of our name?", kv.Value, kv.Key)
+	return fmt.Errorf("somebody put %.64q under our key %s; is there another node of our name?",
+		kv.Value, kv.Key)
 }

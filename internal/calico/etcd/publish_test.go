@@ -21,7 +21,8 @@ import (
 const ownKey = calico.DefaultHosts + "edge-7/peerip/ipv4/1"
 
 // publish runs a publisher until stop, or the end of the test.
-func publish(t *testing.T, cfg Config, ttl time.Duration, addresses ...string) (p *Publisher, log *syncBuffer, stop func()) {
+func publish(t *testing.T, cfg Config, ttl time.Duration,
+	addresses ...string) (p *Publisher, log *syncBuffer, stop func()) {
 	t.Helper()
 	when := make(chan struct{})
 	close(when)
@@ -74,12 +75,18 @@ func TestPublishedAddressesOutliveTheirNodeByTheLease(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, calicotest.EtcdOptions{})
 	defer e.Close()
-	p, _, stop := publish(t, Config{Endpoints: []string{e.Endpoint()}}, 5*time.Second, "172.30.8.7", "fd00::7")
-	waitFor(t, "the address", func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "172.30.8.7" })
+	p, _, stop := publish(t, Config{Endpoints: []string{e.Endpoint()}}, 5*time.Second, "172.30.8.7",
+		"fd00::7")
+	waitFor(t, "the address", func() bool {
+		v, _ := stored(t, e.Client(), ownKey)
+		return v == "172.30.8.7"
+	})
 	if v, _ := stored(t, e.Client(), calico.DefaultHosts+"edge-7/peerip/ipv6/1"); v != "fd00::7" {
 		t.Errorf("IPv6: %q", v)
 	}
-	waitFor(t, "the status", func() bool { return len(p.Status().Published) == 2 && p.Status().Error == "" })
+	waitFor(t, "the status", func() bool {
+		return len(p.Status().Published) == 2 && p.Status().Error == ""
+	})
 	_, lease := stored(t, e.Client(), ownKey)
 	time.Sleep(8 * time.Second) // longer than the lease: it is kept alive
 	if v, again := stored(t, e.Client(), ownKey); v != "172.30.8.7" || again != lease {
@@ -89,7 +96,10 @@ func TestPublishedAddressesOutliveTheirNodeByTheLease(t *testing.T) {
 	if v, _ := stored(t, e.Client(), ownKey); v != "172.30.8.7" {
 		t.Error("a stopped agent, which may be back in a moment, took its address away")
 	}
-	waitFor(t, "the end of the lease", func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "" })
+	waitFor(t, "the end of the lease", func() bool {
+		v, _ := stored(t, e.Client(), ownKey)
+		return v == ""
+	})
 }
 
 func TestStaticAddressStays(t *testing.T) {
@@ -98,10 +108,16 @@ func TestStaticAddressStays(t *testing.T) {
 	defer e.Close()
 	cfg := Config{Endpoints: []string{e.Endpoint()}}
 	_, _, stop := publish(t, cfg, 5*time.Second, "172.30.8.7")
-	waitFor(t, "the address with a lease", func() bool { _, lease := stored(t, e.Client(), ownKey); return lease != 0 })
+	waitFor(t, "the address with a lease", func() bool {
+		_, lease := stored(t, e.Client(), ownKey)
+		return lease != 0
+	})
 	stop()
 	_, _, stop = publish(t, cfg, 0, "172.30.8.7") // the same, static from now on
-	waitFor(t, "the address without a lease", func() bool { v, lease := stored(t, e.Client(), ownKey); return v != "" && lease == 0 })
+	waitFor(t, "the address without a lease", func() bool {
+		v, lease := stored(t, e.Client(), ownKey)
+		return v != "" && lease == 0
+	})
 	stop()
 	time.Sleep(8 * time.Second) // the first one's lease ends meanwhile
 	if v, _ := stored(t, e.Client(), ownKey); v != "172.30.8.7" {
@@ -109,14 +125,18 @@ func TestStaticAddressStays(t *testing.T) {
 	}
 }
 
-// Whatever takes the address from etcd, it comes back: the next run puts it under its own lease before the old one ends.
+// Whatever takes the address from etcd, it comes back: the next run puts it under its own lease
+// before the old one ends.
 func TestPublishedAddressComesBack(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, calicotest.EtcdOptions{})
 	defer e.Close()
 	cfg := Config{Endpoints: []string{e.Endpoint()}}
 	_, log, stop := publish(t, cfg, 5*time.Second, "172.30.8.7")
-	there := func() bool { v, lease := stored(t, e.Client(), ownKey); return v == "172.30.8.7" && lease != 0 }
+	there := func() bool {
+		v, lease := stored(t, e.Client(), ownKey)
+		return v == "172.30.8.7" && lease != 0
+	}
 	waitFor(t, "the address", there)
 
 	_, lease := stored(t, e.Client(), ownKey)
@@ -136,7 +156,10 @@ func TestPublishedAddressComesBack(t *testing.T) {
 	stop()
 	_, lease = stored(t, e.Client(), ownKey)
 	publish(t, cfg, 5*time.Second, "172.30.8.7")
-	waitFor(t, "the address under a new lease", func() bool { _, now := stored(t, e.Client(), ownKey); return now != lease && there() })
+	waitFor(t, "the address under a new lease", func() bool {
+		_, now := stored(t, e.Client(), ownKey)
+		return now != lease && there()
+	})
 	time.Sleep(8 * time.Second)
 	if !there() {
 		t.Error("the end of the first run's lease took the address of the second along")
@@ -154,7 +177,10 @@ func TestPublicationSurvivesAnEtcdRestart(t *testing.T) {
 	e = startEtcd(t, calicotest.EtcdOptions{Dir: dir, Listen: listen})
 	defer e.Close()
 	must(t, e.Cluster().DeleteRaw(t.Context(), ownKey))
-	waitFor(t, "the address in the restarted etcd", func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "172.30.8.7" })
+	waitFor(t, "the address in the restarted etcd", func() bool {
+		v, _ := stored(t, e.Client(), ownKey)
+		return v == "172.30.8.7"
+	})
 }
 
 // Without a lease nothing tells that etcd has come back without the key.
@@ -170,7 +196,10 @@ func TestStaticAddressComesBackInAnEmptyEtcd(t *testing.T) {
 	e.Close()
 	e = startEtcd(t, calicotest.EtcdOptions{Listen: listen})
 	defer e.Close()
-	waitFor(t, "the address in the empty etcd", func() bool { v, _ := stored(t, e.Client(), ownKey); return v == "172.30.8.7" })
+	waitFor(t, "the address in the empty etcd", func() bool {
+		v, _ := stored(t, e.Client(), ownKey)
+		return v == "172.30.8.7"
+	})
 }
 
 // A key that others take again and again costs etcd no lease each time.
@@ -198,9 +227,11 @@ func TestPublisherWithoutPermissionSaysSo(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{})
 	defer e.Close()
 	must(t, e.EnableAuth(t.Context(), "secret", map[string]string{"reader": "pw"}))
-	p, _, _ := publish(t, Config{Endpoints: []string{e.Endpoint()}, Username: "reader", Password: "pw"}, 5*time.Second, "172.30.8.7")
+	p, _, _ := publish(t, Config{Endpoints: []string{e.Endpoint()}, Username: "reader",
+		Password: "pw"}, 5*time.Second, "172.30.8.7")
 	waitFor(t, "the refusal", func() bool {
-		return strings.Contains(p.Status().Error, `does not allow user "reader" to write under /vpp-calico/hosts/`)
+		return strings.Contains(p.Status().Error,
+			`does not allow user "reader" to write under /vpp-calico/hosts/`)
 	})
 }
 
@@ -221,10 +252,13 @@ func etcdV2(t *testing.T) string {
 
 func TestV2ServerIsToldInOneSentence(t *testing.T) {
 	url := etcdV2(t)
-	want := url + " is etcd 2.3.8, which has the v2 API only: the v3 API is needed, etcd 3.4 or later"
+	want := url + " is etcd 2.3.8, which has the v2 API only: the v3 API is needed, etcd " +
+		"3.4 or later"
 	cfg := Config{Endpoints: []string{url}}
 	r := run(t, cfg)
-	if st := r.untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 }); st.Error != want {
+	if st := r.untilStatus(t, "refused", func(s Status) bool {
+		return s.Failures > 0
+	}); st.Error != want {
 		t.Errorf("source: %q, want %q", st.Error, want)
 	}
 	p, _, _ := publish(t, cfg, 5*time.Second, "172.30.8.7")
@@ -237,21 +271,28 @@ func TestNothingHasToExist(t *testing.T) {
 	defer e.Close()
 	r := &running{log: new(syncBuffer)}
 	var err error
-	r.Source, err = NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7", calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}, slog.New(slog.DiscardHandler))
+	r.Source, err = NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7",
+		calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}, slog.New(slog.DiscardHandler))
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { r.Run(ctx) })
 	defer done.Wait()
 	defer cancel()
-	r.until(t, "an empty snapshot", func(s *calico.Snapshot) bool { return len(s.Blocks)+len(s.Nodes)+len(s.PeerIPs) == 0 })
+	r.until(t, "an empty snapshot", func(s *calico.Snapshot) bool {
+		return len(s.Blocks)+len(s.Nodes)+len(s.PeerIPs) == 0
+	})
 	publish(t, Config{Endpoints: []string{e.Endpoint()}}, 5*time.Second, "172.30.8.7")
-	s := r.until(t, "what was published", func(s *calico.Snapshot) bool { return len(s.PeerIPs) == 1 })
+	s := r.until(t, "what was published", func(s *calico.Snapshot) bool {
+		return len(s.PeerIPs) == 1
+	})
 	if got := s.PeerIPs[calico.PeerIP{Host: "edge-7"}]; got != netip.MustParseAddr("172.30.8.7") {
 		t.Errorf("got %v", s.PeerIPs)
 	}
 	seed(t, e.Cluster())
-	s = r.until(t, "blocks of others", func(s *calico.Snapshot) bool { return len(s.Blocks) == 2 && len(s.Nodes) == 2 })
+	s = r.until(t, "blocks of others", func(s *calico.Snapshot) bool {
+		return len(s.Blocks) == 2 && len(s.Nodes) == 2
+	})
 	if len(s.WorkloadEndpoints)+len(s.IPPools) != 0 {
 		t.Errorf("read without need: %v, %v", s.WorkloadEndpoints, s.IPPools)
 	}

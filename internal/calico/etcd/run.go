@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the wait between attempts. A thousand nodes lose their etcd at the same moment: half of
-	// the wait is by chance.
+	// firstRetry and lastRetry bound the back-off. Half of it is random, since a thousand nodes
+	// lose their etcd at the same moment.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 15 * time.Second
 )
 
-// Run reads until ctx ends and then returns nil. It waits for an etcd that is not there, and after a loss it keeps what it
-// has, connects again and catches up. It is called once.
+// Run reads until ctx ends and returns nil. It waits for an absent etcd. After a loss it keeps its
+// data, reconnects and catches up. Call it once.
 func (s *Source) Run(ctx context.Context) error {
 	f := newFollower(s)
 	wait := firstRetry
@@ -45,8 +45,8 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// attempt connects and follows until something goes wrong. The client is new each time: it forgets dead connections, and
-// reads renewed certificates.
+// attempt connects and follows until an error. Each attempt has a new client, without dead
+// connections and with renewed certificates.
 func (s *Source) attempt(ctx context.Context, f *follower) error {
 	cfg := s.client
 	cfg.Context = ctx
@@ -58,12 +58,12 @@ func (s *Source) attempt(ctx context.Context, f *follower) error {
 	return f.follow(ctx, client)
 }
 
-// heard notes that etcd has answered.
+// heard records an answer of etcd.
 func (s *Source) heard() {
 	s.update(func(st *Status) { st.LastContact = time.Now() })
 }
 
-// connected notes that all is well, and logs it when it was not.
+// connected records that etcd is connected, and logs the change.
 func (s *Source) connected() {
 	was := false
 	s.update(func(st *Status) {
@@ -76,8 +76,8 @@ func (s *Source) connected() {
 	}
 }
 
-// lost notes err, and logs it when all was well before or when it is of another kind than before: an outage is one line, not
-// one for each attempt.
+// lost records err, and logs it unless the attempt before failed in the same way: an outage is one
+// line.
 func (s *Source) lost(err error) {
 	why, code := explain(err, s.client.Username), codeOf(err)
 	var was Status
@@ -97,7 +97,7 @@ func (s *Source) lost(err error) {
 	}
 }
 
-// publish makes snap the newest snapshot, in place of one that nobody has taken yet.
+// publish replaces an unread snapshot by snap.
 func (s *Source) publish(snap *calico.Snapshot) {
 	select {
 	case <-s.out:
@@ -105,12 +105,13 @@ func (s *Source) publish(snap *calico.Snapshot) {
 	}
 	s.out <- snap // there is room: nobody else sends
 	s.update(func(st *Status) {
-		st.Synced, st.Revision, st.Lists, st.Problems = true, snap.Revision, snap.Lists, len(snap.Problems)
+		st.Synced, st.Revision, st.Lists, st.Problems = true, snap.Revision, snap.Lists,
+			len(snap.Problems)
 	})
 	s.nameProblems(snap.Problems)
 }
 
-// nameProblems logs each problem once: when it comes up or changes, and when it is gone.
+// nameProblems logs each problem when it appears, changes or is gone.
 func (s *Source) nameProblems(problems []calico.Problem) {
 	now := make(map[string]string, len(problems))
 	for _, p := range problems {

@@ -1,6 +1,7 @@
-// Package etcd reads Calico's data from etcd v3 and publishes it as snapshots: it lists every kind once at one revision, then
-// watches from the next one. It owns the connection, the retries and the cache behind the snapshots. It writes nothing of Calico's, and it
-// does not know what the data mean: decoding is internal/calico's. A Publisher keeps what a node says about itself, outside of Calico's keys.
+// Package etcd reads Calico's data from etcd v3 and publishes snapshots. It lists every kind at one
+// revision, then watches from the next one. It owns the connection, the retries and the cache. It
+// leaves decoding to internal/calico and never writes Calico's keys. A Publisher writes a node's
+// own addresses outside of them.
 package etcd
 
 import (
@@ -16,8 +17,8 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// Source delivers snapshots of Calico's data as one node needs it. Run does the work; Snapshots and Status may be used from
-// any goroutine, before and during Run.
+// Source delivers snapshots of the Calico data that one node needs. Run does the work; Snapshots
+// and Status are safe for concurrent use, before and during Run.
 type Source struct {
 	cfg    Config
 	client clientv3.Config
@@ -29,7 +30,7 @@ type Source struct {
 
 	probeEvery, returnTime time.Duration
 
-	// Of Run's goroutine:
+	// Owned by Run's goroutine:
 	named    map[string]string // problems that were logged, by key
 	lastCode codes.Code        // of the last error while not connected
 
@@ -37,16 +38,17 @@ type Source struct {
 	status Status
 }
 
-// Status is how the source stands, for people and metrics.
+// Status is the state of the source, for people and metrics.
 type Status struct {
 	Endpoints []string
-	// Connected: the last exchange with etcd went well, and the watches run.
+	// Connected: the last exchange with etcd succeeded, and the watches run.
 	Connected bool
-	// Synced: a snapshot has been published; from then on there always is one, also while etcd is away.
+	// Synced: a snapshot has been published. It stays true while etcd is down.
 	Synced bool
-	// Revision is the newest revision of etcd that the newest snapshot takes into account.
+	// Revision is etcd's revision of the newest snapshot.
 	Revision int64
-	// LastContact is when etcd last said anything; zero if never. What was published is at most that old while Connected.
+	// LastContact is when etcd last answered, zero if never. While Connected, the data is not
+	// older.
 	LastContact time.Time
 	// Error says why Connected is false; empty when it is true.
 	Error string
@@ -60,12 +62,13 @@ type Status struct {
 	Problems int
 }
 
-// New checks cfg and returns the source for the node called node. It does not connect. Its errors are one sentence about cfg.
+// New checks cfg and returns the source of a node. It does not connect. An error is one sentence
+// about cfg.
 func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
 	return NewFor(cfg, node, calico.Needs{}, log)
 }
 
-// NewFor is New for a node that reads other keys than a node with BGP does.
+// NewFor is New for a node that does not read the keys of a BGP node.
 func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Source, error) {
 	if node == "" {
 		return nil, errors.New("no node name is given")
@@ -91,11 +94,12 @@ func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Sou
 	}, nil
 }
 
-// Snapshots delivers the newest snapshot: the first once every kind of data has been listed, then one after each burst of
-// changes. Only the newest is kept for a slow reader. There is one reader. The channel is never closed.
+// Snapshots delivers the newest snapshot: the first after every kind was listed, then one after
+// each burst of changes. A slow reader gets only the newest. There is one reader. The channel is
+// never closed.
 func (s *Source) Snapshots() <-chan *calico.Snapshot { return s.out }
 
-// Status returns how the source stands now.
+// Status returns the current status.
 func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -92,7 +92,8 @@ func run(t *testing.T, cfg Config) *running {
 }
 
 // until takes snapshots until ok likes one.
-func (r *running) until(t *testing.T, what string, ok func(*calico.Snapshot) bool) *calico.Snapshot {
+func (r *running) until(t *testing.T, what string,
+	ok func(*calico.Snapshot) bool) *calico.Snapshot {
 	t.Helper()
 	timeout := time.After(20 * time.Second)
 	for r.last == nil || !ok(r.last) {
@@ -147,7 +148,9 @@ func (r *running) expectSame(t *testing.T, c *calicotest.Cluster) {
 	same := func(got *calico.Snapshot) string {
 		w := *want
 		w.Revision, w.Lists = got.Revision, got.Lists
-		return cmp.Diff(&w, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
+		return cmp.Diff(&w, got, cmp.Comparer(func(a, b netip.Prefix) bool {
+			return a == b
+		}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
 	}
 	timeout := time.After(10 * time.Second)
 	for diff := "no snapshot"; ; {
@@ -172,12 +175,14 @@ func TestFirstSnapshotIsComplete(t *testing.T) {
 	first := <-r.Snapshots()
 	want, err := e.Cluster().Snapshot(t.Context(), "edge-7")
 	must(t, err)
-	if first.Revision != want.Revision || len(first.Nodes) != 2 || len(first.Blocks) != 2 || len(first.Affinities) != 1 ||
+	if first.Revision != want.Revision || len(first.Nodes) != 2 || len(first.Blocks) != 2 ||
+		len(first.Affinities) != 1 ||
 		len(first.WorkloadEndpoints) != 1 || first.Lists != 1 {
 		t.Errorf("first snapshot %+v", first)
 	}
 	st := r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
-	if !st.Synced || st.Error != "" || st.Revision != first.Revision || st.Lists != 1 || time.Since(st.LastContact) > 5*time.Second {
+	if !st.Synced || st.Error != "" || st.Revision != first.Revision || st.Lists != 1 ||
+		time.Since(st.LastContact) > 5*time.Second {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -246,7 +251,8 @@ func TestABurstIsOneSnapshot(t *testing.T) {
 	time.Sleep(catchUp + 100*time.Millisecond) // after the start pauses are longer
 	var puts []clientv3.Op
 	for i := range 100 {
-		puts = append(puts, clientv3.OpPut(calico.Key{Kind: calico.KindNode, Name: fmt.Sprintf("n%d", i)}.String(), `{}`))
+		puts = append(puts, clientv3.OpPut(calico.Key{Kind: calico.KindNode,
+			Name: fmt.Sprintf("n%d", i)}.String(), `{}`))
 	}
 	_, err := e.Client().Txn(t.Context()).Then(puts...).Commit()
 	must(t, err)
@@ -254,8 +260,10 @@ func TestABurstIsOneSnapshot(t *testing.T) {
 		t.Errorf("%d nodes, want 102", len(s.Nodes))
 	}
 	// What routing does not need is not even news.
-	must(t, e.Cluster().PutRaw(t.Context(), "/calico/resources/v3/projectcalico.org/networkpolicies/x/y", `{}`))
-	must(t, e.Cluster().PutRaw(t.Context(), calico.Key{Kind: calico.KindNode, Name: "n1"}.String(), `{"spec":{"unknown":1}}`))
+	must(t, e.Cluster().PutRaw(t.Context(),
+		"/calico/resources/v3/projectcalico.org/networkpolicies/x/y", `{}`))
+	must(t, e.Cluster().PutRaw(t.Context(), calico.Key{Kind: calico.KindNode, Name: "n1"}.String(),
+		`{"spec":{"unknown":1}}`))
 	select {
 	case s := <-r.Snapshots():
 		t.Errorf("a snapshot for nothing: %+v", s)
@@ -399,7 +407,8 @@ func TestUserAndPassword(t *testing.T) {
 		{"agent", "bad", `refuses the password of user "agent"`},
 		{"", "", "asks for a user name and a password"},
 	} {
-		r := run(t, Config{Endpoints: []string{e.Endpoint()}, Username: tc.user, Password: tc.password})
+		r := run(t, Config{Endpoints: []string{e.Endpoint()}, Username: tc.user,
+			Password: tc.password})
 		st := r.untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
 		if st.Connected || !strings.Contains(st.Error, tc.want) {
 			t.Errorf("user %q: %+v, want %q", tc.user, st, tc.want)
@@ -411,7 +420,8 @@ func TestDeadEndpointAmongSeveral(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{})
 	defer e.Close()
 	seed(t, e.Cluster())
-	for _, endpoints := range [][]string{{"http://127.0.0.1:1", e.Endpoint()}, {e.Endpoint(), "http://127.0.0.1:1"}} {
+	for _, endpoints := range [][]string{{"http://127.0.0.1:1", e.Endpoint()},
+		{e.Endpoint(), "http://127.0.0.1:1"}} {
 		r := run(t, Config{Endpoints: endpoints})
 		r.until(t, "first snapshot", hasNode("edge-10"))
 		r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
@@ -421,10 +431,12 @@ func TestDeadEndpointAmongSeveral(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certs, err := calicotest.WriteCerts(t.TempDir())
 	must(t, err)
-	e := startEtcd(t, calicotest.EtcdOptions{CertFile: certs.ServerCert, KeyFile: certs.ServerKey, ClientCAFile: certs.CA})
+	e := startEtcd(t, calicotest.EtcdOptions{CertFile: certs.ServerCert, KeyFile: certs.ServerKey,
+		ClientCAFile: certs.CA})
 	defer e.Close()
 	seed(t, e.Cluster())
-	good := Config{Endpoints: []string{e.Endpoint()}, CACertFile: certs.CA, CertFile: certs.ClientCert, KeyFile: certs.ClientKey}
+	good := Config{Endpoints: []string{e.Endpoint()}, CACertFile: certs.CA,
+		CertFile: certs.ClientCert, KeyFile: certs.ClientKey}
 	run(t, good).until(t, "first snapshot", hasNode("edge-10"))
 
 	noCA := good
@@ -448,14 +460,19 @@ func TestWhatIsNoEtcdIsNamed(t *testing.T) {
 	defer web.Close()
 	certs, err := calicotest.WriteCerts(t.TempDir())
 	must(t, err)
-	secure := startEtcd(t, calicotest.EtcdOptions{CertFile: certs.ServerCert, KeyFile: certs.ServerKey})
+	secure := startEtcd(t, calicotest.EtcdOptions{CertFile: certs.ServerCert,
+		KeyFile: certs.ServerKey})
 	defer secure.Close()
 	for endpoint, want := range map[string]string{
 		web.URL: "not an etcd with the v3 API",
-		strings.Replace(e.Endpoint(), "http:", "https:", 1):      "does not speak TLS, perhaps it is http",
+		strings.Replace(e.Endpoint(), "http:", "https:", 1): "does not speak TLS, " +
+			"perhaps it is http",
 		strings.Replace(secure.Endpoint(), "https:", "http:", 1): "or wants https",
 	} {
-		st := run(t, Config{Endpoints: []string{endpoint}}).untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+		st := run(t, Config{Endpoints: []string{endpoint}}).untilStatus(t, "refused",
+			func(s Status) bool {
+				return s.Failures > 0
+			})
 		if !strings.Contains(st.Error, want) {
 			t.Errorf("%s: %q, want %q", endpoint, st.Error, want)
 		}

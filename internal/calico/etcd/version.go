@@ -13,19 +13,21 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// oldServerError says that a server has the v2 API only.
+// oldServerError means that a server has only the v2 API.
 type oldServerError struct{ endpoint, version string }
 
 func (e oldServerError) Error() string {
-	return fmt.Sprintf("%s is etcd %s, which has the v2 API only: the v3 API is needed, etcd 3.4 or later", e.endpoint, e.version)
+	return fmt.Sprintf("%s is etcd %s, which has the v2 API only: the v3 API is needed, etcd "+
+		"3.4 or later", e.endpoint, e.version)
 }
 
 const versionTimeout = 2 * time.Second
 
-// diagnose finds out whether err comes from a server too old to understand us: that speaks HTTP/1, and gRPC's words about it
-// help nobody. Any other error comes back as it is.
+// diagnose checks whether err comes from a server that is too old and speaks HTTP/1, which gRPC
+// reports unclearly. It returns other errors unchanged.
 func (c Config) diagnose(ctx context.Context, err error) error {
-	if code := codeOf(err); code != codes.Unavailable && code != codes.Unknown && code != codes.DeadlineExceeded {
+	if code := codeOf(err); code != codes.Unavailable && code != codes.Unknown &&
+		code != codes.DeadlineExceeded {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
@@ -46,9 +48,10 @@ func (c Config) diagnose(ctx context.Context, err error) error {
 	return err
 }
 
-// serverVersion asks as every etcd since 2.0 answers; "" when there is no such answer.
+// serverVersion reads /version, which every etcd since 2.0 has; "" without an answer.
 func serverVersion(ctx context.Context, client *http.Client, endpoint string) string {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/version", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+
+		"/version", nil)
 	if err != nil {
 		return ""
 	}

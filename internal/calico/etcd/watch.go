@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// A change is published once no other has come for quiet, at the latest after longest: a burst is one snapshot.
+	// A change is published when none has followed for quiet, or after longest: a burst is one
+	// snapshot.
 	quiet   = 20 * time.Millisecond
 	longest = 250 * time.Millisecond
-	// After a loss the ranges catch up one after the other; for the time of catchUp the pause must be longer.
+	// After a loss the ranges catch up one after the other, so for catchUp the pause is longer.
 	quietAfterLoss = 200 * time.Millisecond
 	catchUp        = time.Second
 )
 
-// watched is a response, and the range it is for; over says that the range's watch has ended.
+// watched is a response and its range; over says that the range's watch has ended.
 type watched struct {
 	rng  int
 	resp clientv3.WatchResponse
@@ -31,11 +32,12 @@ type probed struct {
 	err  error
 }
 
-// watch takes in changes of all ranges, and asks now and then whether etcd is still there. It returns when a watch ends, when
-// etcd turns out to be another one, or nil when ctx ends; all that it started has ended then, but for what is the client's.
+// watch applies changes of all ranges and probes etcd. It returns when a watch ends, when etcd was
+// restored, or nil when ctx ends. Everything it started has ended then, except inside the client.
 //
-// Progress notifications are only those that the server sends for each watch by itself. Requested ones (RequestProgress) may
-// overtake events in etcd before 3.4.25 and 3.5.8, and the client, which resumes after the revision they name, would lose those.
+// It uses only the progress notifications that the server sends by itself. Requested ones
+// (RequestProgress) may overtake events in etcd before 3.4.25 and 3.5.8, and the client, which
+// resumes after their revision, would lose those.
 func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var running sync.WaitGroup
@@ -84,7 +86,7 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 	}
 }
 
-// judge draws the conclusions of a probe. A failed one ends nothing: the client reconnects its watches by itself.
+// judge evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
 func (f *follower) judge(p probed, settle *settle) error {
 	if p.err != nil {
 		f.source.lost(p.err)
@@ -105,11 +107,12 @@ func (f *follower) judge(p probed, settle *settle) error {
 	return nil
 }
 
-// forward sends the responses of the watch on r to out until the watch or ctx ends. The end of ctx alone need not end the watch: the client ends none while
-// it is about to tell etcd of the end of another one and etcd is away, which can last.
+// forward sends the responses of the watch on r to out until the watch or ctx ends. It watches ctx
+// itself: the client may be blocked for long in cancelling another watch while etcd is down.
 func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, out chan<- watched) {
 	// Watch waits for etcd to accept it.
-	responses := client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next), clientv3.WithProgressNotify(), clientv3.WithFragment())
+	responses := client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next),
+		clientv3.WithProgressNotify(), clientv3.WithFragment())
 	for over := false; !over; {
 		var resp clientv3.WatchResponse
 		select {
@@ -126,7 +129,8 @@ func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, ou
 	}
 }
 
-func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Duration, out chan<- probed) {
+func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Duration,
+	out chan<- probed) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -144,7 +148,7 @@ func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Dur
 	}
 }
 
-// settle waits for a burst of changes to end.
+// settle waits for the end of a burst of changes.
 type settle struct {
 	timer        *time.Timer
 	pending      bool
@@ -159,7 +163,7 @@ func newSettle() *settle {
 	return s
 }
 
-// start is called for every change.
+// start is called for each change.
 func (s *settle) start(now time.Time) {
 	pause := quiet
 	if s.lost || now.Before(s.patientUntil) {

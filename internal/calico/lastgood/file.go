@@ -16,20 +16,22 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// A file is two lines of JSON: a header, and the snapshot as package calico has it, whose length and checksum the header carries. Fields of a
-// snapshot are only added, and zero means for each what an absent field means in Calico's resource, so that older and newer agents
-// read each other's files; where that cannot be kept the version changes. Calico's resources name secrets and contain none.
+// A file is two lines of JSON: a header, with length and checksum of the second line, and the
+// snapshot. Fields of a snapshot are only added, and zero means "absent" for each, so that older
+// and newer agents read each other's files. Otherwise the version changes. No secrets are in a
+// snapshot.
 const (
 	format  = "vpp-route-agent last good snapshot"
 	version = 1
 
-	// maxSize bounds what is written and read. 10 000 nodes with 50 000 blocks are about 100 MB.
+	// maxSize bounds the file. 10 000 nodes with 50 000 blocks are about 100 MB.
 	maxSize = 256 << 20
 	// maxHeader bounds the first line.
 	maxHeader = 4 << 10
 )
 
-// reader is for whom a file is: a node, and what its agent reads. What it does not read, the snapshot lacks as if it were not there.
+// reader is the node that a file is for, and which keys its agent reads. A snapshot lacks all
+// others.
 type reader struct {
 	node  string
 	needs calico.Needs
@@ -47,7 +49,7 @@ type header struct {
 	SHA256   string       `json:"sha256"`
 }
 
-// encode returns the file that holds s for r.
+// encode returns the file of s for r.
 func encode(r reader, s *calico.Snapshot, now time.Time) ([]byte, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -55,18 +57,20 @@ func encode(r reader, s *calico.Snapshot, now time.Time) ([]byte, error) {
 	}
 	sum := sha256.Sum256(body)
 	head, err := json.Marshal(header{
-		Format: format, Version: version, Node: r.node, Reads: r.needs, Revision: s.Revision, Written: now.UTC(), Size: len(body), SHA256: hex.EncodeToString(sum[:]),
+		Format: format, Version: version, Node: r.node, Reads: r.needs, Revision: s.Revision,
+		Written: now.UTC(), Size: len(body), SHA256: hex.EncodeToString(sum[:]),
 	})
 	if err != nil {
 		return nil, err
 	}
 	if len(body) > maxSize {
-		return nil, fmt.Errorf("the snapshot has %d MiB, more than the %d MiB that are kept", len(body)>>20, maxSize>>20)
+		return nil, fmt.Errorf("the snapshot has %d MiB, more than the %d MiB that are kept",
+			len(body)>>20, maxSize>>20)
 	}
 	return append(append(head, '\n'), body...), nil
 }
 
-// decode reads a file that was written for r. Its errors say in what the file is not one.
+// decode reads a file written for r. An error says why it cannot be used.
 func decode(r reader, in io.Reader) (*calico.Snapshot, time.Time, error) {
 	raw, err := io.ReadAll(io.LimitReader(in, maxHeader+maxSize+1))
 	if err != nil {
@@ -79,11 +83,13 @@ func decode(r reader, in io.Reader) (*calico.Snapshot, time.Time, error) {
 	}
 	switch sum := sha256.Sum256(body); {
 	case h.Version != version:
-		return nil, time.Time{}, fmt.Errorf("it has version %d, this agent reads %d", h.Version, version)
+		return nil, time.Time{}, fmt.Errorf("it has version %d, this agent reads %d", h.Version,
+			version)
 	case h.Node != r.node:
 		return nil, time.Time{}, fmt.Errorf("it was written for node %q", h.Node)
 	case h.Reads != r.needs:
-		return nil, time.Time{}, errors.New("it was written with another --learn, --blocks-prefix or --hosts-prefix")
+		return nil, time.Time{}, errors.New("it was written with another --learn, " +
+			"--blocks-prefix or --hosts-prefix")
 	case len(body) < h.Size:
 		return nil, time.Time{}, fmt.Errorf("it is cut short: %d of %d bytes", len(body), h.Size)
 	case len(body) > h.Size || hex.EncodeToString(sum[:]) != h.SHA256:
@@ -96,11 +102,13 @@ func decode(r reader, in io.Reader) (*calico.Snapshot, time.Time, error) {
 	if err := check(r, s); err != nil {
 		return nil, time.Time{}, err
 	}
-	s.Revision, s.Lists = h.Revision, 0 // nothing was listed in this life: what is missing in the next list is missing for real or not
+	// nothing was listed since the start: the next list counts as the first
+	s.Revision, s.Lists = h.Revision, 0
 	return s, h.Written, nil
 }
 
-// check refuses what the decoders of package calico could not have made: prefixes are used as keys, unmasked ones would never match.
+// check rejects what package calico's decoders never return: prefixes are keys, and unmasked ones
+// would never match.
 func check(r reader, s *calico.Snapshot) error {
 	if !r.good(s) && r.needs.NoBGP {
 		return errors.New("it contains no block")
@@ -127,8 +135,8 @@ func check(r reader, s *calico.Snapshot) error {
 
 func network(p netip.Prefix) bool { return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6() }
 
-// good reports whether an agent could start from s. Without BGP nodes need not be registered; but one that knows of no block at all has
-// nothing to start from.
+// good reports whether an agent can start from s. Without BGP, nodes need not be registered, but at
+// least one block must be known.
 func (r reader) good(s *calico.Snapshot) bool {
 	_, known := s.Nodes[r.node]
 	if r.needs.NoBGP {
@@ -151,8 +159,8 @@ func read(path string, r reader) (*calico.Snapshot, time.Time, error) {
 	return s, written, nil
 }
 
-// write replaces the file at path as a whole: a reader finds the old one or the new one. It is synced, since the host may go down in the same
-// incident as etcd.
+// write replaces the file atomically. It syncs, since the host may fail in the same incident as
+// etcd.
 func write(path string, content []byte) (err error) {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -179,7 +187,7 @@ func write(path string, content []byte) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes a rename in dir last.
+// syncDir makes a rename in dir durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

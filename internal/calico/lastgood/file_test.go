@@ -23,9 +23,11 @@ var edge5 = reader{node: "edge-5"}
 func small() *calico.Snapshot {
 	block := netip.MustParsePrefix("10.1.0.0/26")
 	return &calico.Snapshot{
-		Revision:   42,
-		Nodes:      map[string]calico.Node{"edge-5": {Name: "edge-5", IPv4: netip.MustParsePrefix("192.168.4.5/24")}},
-		Blocks:     map[netip.Prefix]calico.Block{block: {CIDR: block, Owner: calico.Owner{Host: "edge-5"}}},
+		Revision: 42,
+		Nodes: map[string]calico.Node{"edge-5": {Name: "edge-5",
+			IPv4: netip.MustParsePrefix("192.168.4.5/24")}},
+		Blocks: map[netip.Prefix]calico.Block{block: {CIDR: block,
+			Owner: calico.Owner{Host: "edge-5"}}},
 		Affinities: map[netip.Prefix]calico.AffinityState{block: calico.AffinityConfirmed},
 		Problems:   []calico.Problem{{Key: "/calico/x", Err: "no"}},
 	}
@@ -40,7 +42,8 @@ func file(t *testing.T, s *calico.Snapshot) []byte {
 	return b
 }
 
-// fill gives every field that can be reached from v a value that is not its zero: a field that JSON leaves out then shows.
+// fill gives every field that can be reached from v a value that is not its zero: a field that JSON
+// leaves out then shows.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch p := v.Addr().Interface().(type) {
@@ -120,7 +123,9 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 func TestWithoutBGPNoNodeIsNeeded(t *testing.T) {
 	r := reader{"edge-5", calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}}
 	s := small()
-	s.Nodes, s.PeerIPs = nil, map[calico.PeerIP]netip.Addr{{Host: "edge-3"}: netip.MustParseAddr("10.0.0.3")}
+	s.Nodes, s.PeerIPs = nil, map[calico.PeerIP]netip.Addr{
+		{Host: "edge-3"}: netip.MustParseAddr("10.0.0.3"),
+	}
 	b, err := encode(r, s, written)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +142,9 @@ func TestWithoutBGPNoNodeIsNeeded(t *testing.T) {
 // sealed puts a right header in front of any body.
 func sealed(body string) []byte {
 	sum := sha256.Sum256([]byte(body))
-	return fmt.Appendf(nil, "{\"format\":%q,\"version\":1,\"node\":\"edge-5\",\"size\":%d,\"sha256\":%q}\n%s", format, len(body), hex.EncodeToString(sum[:]), body)
+	return fmt.Appendf(nil,
+		"{\"format\":%q,\"version\":1,\"node\":\"edge-5\",\"size\":%d,\"sha256\":%q}\n%s", format,
+		len(body), hex.EncodeToString(sum[:]), body)
 }
 
 func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
@@ -146,7 +153,8 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := encode(reader{"edge-5", calico.Needs{Hosts: calico.DefaultHosts}}, small(), written)
+	more, err := encode(reader{"edge-5", calico.Needs{Hosts: calico.DefaultHosts}}, small(),
+		written)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,22 +168,28 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"empty":                  {nil, "no snapshot of an agent"},
-		"garbage":                {[]byte("\x00\xff\n\n"), "no snapshot of an agent"},
-		"other JSON":             {[]byte("{\"version\":1}\n{}"), "no snapshot of an agent"},
-		"endless first line":     {bytes.Repeat([]byte("x"), maxHeader+10), "no snapshot of an agent"},
-		"cut in the header":      {whole[:20], "no snapshot of an agent"},
-		"cut in the body":        {whole[:len(whole)-1], "cut short"},
-		"one bit is wrong":       {flipped, "checksum"},
-		"something behind":       {append(bytes.Clone(whole), ' '), "checksum"},
-		"of another node":        {other, `for node "edge-6"`},
-		"read with more":         {more, "another --learn"},
-		"of a later version":     {bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":9`), 1), "version 9"},
+		"empty":      {nil, "no snapshot of an agent"},
+		"garbage":    {[]byte("\x00\xff\n\n"), "no snapshot of an agent"},
+		"other JSON": {[]byte("{\"version\":1}\n{}"), "no snapshot of an agent"},
+		"endless first line": {bytes.Repeat([]byte("x"), maxHeader+10),
+			"no snapshot of an agent"},
+		"cut in the header": {whole[:20], "no snapshot of an agent"},
+		"cut in the body":   {whole[:len(whole)-1], "cut short"},
+		"one bit is wrong":  {flipped, "checksum"},
+		"something behind":  {append(bytes.Clone(whole), ' '), "checksum"},
+		"of another node":   {other, `for node "edge-6"`},
+		"read with more":    {more, "another --learn"},
+		"of a later version": {bytes.Replace(whole, []byte(`"version":1`),
+			[]byte(`"version":9`), 1), "version 9"},
 		"without this node":      {file(t, empty), "does not contain Node(edge-5)"},
 		"of a migrating cluster": {file(t, migrating), "does not contain Node(edge-5)"},
 		"body is no snapshot":    {sealed(`[1]`), "cannot be decoded"},
-		"block with host bits":   {sealed(`{"Nodes":{"edge-5":{}},"Blocks":{"10.1.0.1/26":{"CIDR":"10.1.0.1/26"}}}`), "block 10.1.0.1/26 is none"},
-		"pool without CIDR":      {sealed(`{"Nodes":{"edge-5":{}},"IPPools":{"p":{"CIDR":""}}}`), "IPPool(p) has no CIDR"},
+		"block with host bits": {
+			sealed(`{"Nodes":{"edge-5":{}},"Blocks":{"10.1.0.1/26":{"CIDR":"10.1.0.1/26"}}}`),
+			"block 10.1.0.1/26 is none",
+		},
+		"pool without CIDR": {sealed(`{"Nodes":{"edge-5":{}},"IPPools":{"p":{"CIDR":""}}}`),
+			"IPPool(p) has no CIDR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := decode(edge5, bytes.NewReader(c.file))
@@ -186,7 +200,8 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// FuzzFile decodes any bytes, and any body behind a header that fits. What is accepted can be written and read again.
+// FuzzFile decodes any bytes, and any body behind a header that fits. What is accepted can be
+// written and read again.
 func FuzzFile(f *testing.F) {
 	whole, err := encode(edge5, small(), written)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package lastgood keeps the last good snapshot of Calico's data on disk, so that an agent which starts while etcd is away, or locked for a
-// migration, comes up with it: otherwise the node would be lost to the others once their restart time is over. It stands between the
-// datastore and the agent and hands every snapshot on. It does not know where snapshots come from, and what they mean is internal/calico's.
+// Package lastgood keeps the last good snapshot of Calico's data on disk. An agent that starts
+// while etcd is down or locked uses it; otherwise the other nodes would drop its routes after their
+// restart time. It passes snapshots from the datastore to the agent, and does not interpret them.
 package lastgood
 
 import (
@@ -16,19 +16,20 @@ import (
 )
 
 const (
-	// patience is how long the datastore may take before the file is used instead.
+	// patience is how long to wait for the datastore before the file is used.
 	patience = 5 * time.Second
-	// writeDelay is how long a snapshot waits for others that make it needless to write it.
+	// writeDelay is how long a snapshot waits for newer ones before it is written.
 	writeDelay = time.Second
-	// writeCost bounds the share of its time that the disk is kept busy, since files of large clusters are long: the pause is so many times what the
-	// last write took, up to maxPause.
+	// writeCost bounds the load on the disk, since a large cluster's file is large: the pause is
+	// this multiple of the last write's duration, at most maxPause.
 	writeCost = 50
 	maxPause  = time.Minute
-	// retryAfter is how long what could not be written, or is newer, waits at least.
+	// retryAfter is the minimum pause after a failed write, or before a newer snapshot is written.
 	retryAfter = 10 * time.Second
 )
 
-// Keeper hands snapshots on and keeps the newest on disk. Run does the work; the other methods may be called from any goroutine.
+// Keeper passes snapshots on and keeps the newest on disk. Run does the work. All other methods are
+// safe for concurrent use.
 type Keeper struct {
 	path   string
 	reader reader
@@ -41,38 +42,41 @@ type Keeper struct {
 	newest *calico.Snapshot // that is to be written
 }
 
-// Status is how the Keeper stands.
+// Status is the state of the Keeper.
 type Status struct {
-	// Stale: what was handed out last comes from the file.
+	// Stale: the current snapshot comes from the file.
 	Stale bool
-	// AsOf is when the snapshot in use was current: the file's time while Stale, else zero.
+	// AsOf is the file's time while Stale, else zero.
 	AsOf time.Time
-	// Problem says why there was no usable file at the start, or why it cannot be written now.
+	// Problem says why the file was unusable at the start, or cannot be written.
 	Problem string
-	// Behind: the newest snapshot that is fit to be kept is not on disk yet.
+	// Behind: the newest good snapshot is not on disk yet.
 	Behind bool
 }
 
-// New returns the Keeper of a node for the snapshots that come from in, which have what needs says. Its file is in dir, which exists.
-func New(dir, node string, needs calico.Needs, in <-chan *calico.Snapshot, log *slog.Logger) *Keeper {
+// New returns a node's Keeper for the snapshots from in, which hold what needs says. The file is in
+// the existing directory dir.
+func New(dir, node string, needs calico.Needs, in <-chan *calico.Snapshot,
+	log *slog.Logger) *Keeper {
 	return &Keeper{
-		path: filepath.Join(dir, "snapshot.json"), reader: reader{node, needs}, in: in, log: log.With("component", "last good snapshot"),
+		path: filepath.Join(dir, "snapshot.json"), reader: reader{node, needs}, in: in,
+		log: log.With("component", "last good snapshot"),
 		out: make(chan *calico.Snapshot, 1),
 	}
 }
 
-// Snapshots delivers the newest snapshot; only that is kept for a slow reader, but a locked datastore's comes after what the reader is to go on
-// with meanwhile. There is one reader. The channel is never closed.
+// Snapshots delivers the newest snapshot, or that of a locked datastore after the one to use in the
+// meantime. There is one reader. The channel is never closed.
 func (k *Keeper) Snapshots() <-chan *calico.Snapshot { return k.out }
 
-// Status returns how the Keeper stands now.
+// Status returns the current status.
 func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.status
 }
 
-// Run hands on until ctx ends, and then returns nil. It is called once.
+// Run passes snapshots on until ctx ends and returns nil. Call it once.
 func (k *Keeper) Run(ctx context.Context) error {
 	newest := make(chan *calico.Snapshot, 1)
 	var writing sync.WaitGroup
@@ -82,8 +86,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	var locked *calico.Snapshot        // what a locked datastore had last (datastoreReady: false)
-	var behind chan<- *calico.Snapshot // out, while that waits for the reader to take what came before
+	var locked *calico.Snapshot // what a locked datastore had last (datastoreReady: false)
+	// out, while locked waits for the reader to take the previous snapshot
+	var behind chan<- *calico.Snapshot
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,7 +117,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// put makes s the newest of a channel of size one that has no other sender.
+// put makes s the newest value of a channel of size one with no other sender.
 func put(c chan *calico.Snapshot, s *calico.Snapshot) {
 	select {
 	case <-c:
@@ -121,7 +126,7 @@ func put(c chan *calico.Snapshot, s *calico.Snapshot) {
 	c <- s
 }
 
-// useFile hands out what the file holds, since the datastore has nothing to start from, and why.
+// useFile publishes the file's snapshot, since the datastore has none, and logs why.
 func (k *Keeper) useFile(why string) {
 	s, written, err := read(k.path, k.reader)
 	switch {
@@ -132,7 +137,8 @@ func (k *Keeper) useFile(why string) {
 		k.note(func(st *Status) { st.Problem = err.Error() })
 		return
 	}
-	k.log.Warn("starting from the last good snapshot, not from the datastore: "+why, "written", written, "revision", s.Revision)
+	k.log.Warn("starting from the last good snapshot, not from the datastore: "+why, "written",
+		written, "revision", s.Revision)
 	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
 	put(k.out, s)
 }
@@ -190,7 +196,8 @@ func (k *Keeper) keep(newest <-chan *calico.Snapshot) {
 // pause is how long nothing is written after a write that took so long.
 func pause(took time.Duration) time.Duration { return min(writeCost*took, maxPause) }
 
-// save writes s and reports whether it could. Without a file the agent works as well: it is a problem to be shown, not an error.
+// save writes s and reports whether it could. Without a file the agent works as well: it is a
+// problem to be shown, not an error.
 func (k *Keeper) save(s *calico.Snapshot) bool {
 	content, err := encode(k.reader, s, time.Now())
 	if err == nil {

@@ -58,7 +58,8 @@ func TestSnapshotSurvivesAndIsUsedAfterAWhile(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 		s := newest(k)
-		if s == nil || len(s.Blocks) != 1 || s.Revision != 42 || !k.Status().Stale || k.Status().AsOf.IsZero() {
+		if s == nil || len(s.Blocks) != 1 || s.Revision != 42 || !k.Status().Stale ||
+			k.Status().AsOf.IsZero() {
 			t.Fatalf("got %+v, status %+v", s, k.Status())
 		}
 		fresh := small()
@@ -117,7 +118,8 @@ func TestUnfitSnapshotsDoNotReplaceTheFile(t *testing.T) {
 		in <- lost
 		time.Sleep(20 * time.Second)
 	})
-	if s, _, err := read(filepath.Join(dir, "snapshot.json"), edge5); err != nil || s.DatastoreNotReady || len(s.Nodes) != 1 {
+	if s, _, err := read(filepath.Join(dir, "snapshot.json"), edge5); err != nil ||
+		s.DatastoreNotReady || len(s.Nodes) != 1 {
 		t.Errorf("the file has %+v, %v", s, err)
 	}
 }
@@ -126,7 +128,8 @@ func TestUnfitSnapshotsDoNotReplaceTheFile(t *testing.T) {
 func locked() *calico.Snapshot { return &calico.Snapshot{Revision: 60, DatastoreNotReady: true} }
 
 func TestLockedDatastoreComesAfterTheFile(t *testing.T) {
-	for name, after := range map[string]time.Duration{"at once": 0, "when the file is in use": 6 * time.Second} {
+	for name, after := range map[string]time.Duration{"at once": 0,
+		"when the file is in use": 6 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			keeping(t, dir, func(_ *Keeper, in chan *calico.Snapshot) {
@@ -225,7 +228,8 @@ func TestProblemsAreShownAndEndNothing(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		if _, err := os.Stat(path); err != nil || k.Status().Problem != "" || k.Status().Behind {
-			t.Errorf("nothing was written when that was possible again: %v, status %+v", err, k.Status())
+			t.Errorf("nothing was written when that was possible again: %v, status %+v", err,
+				k.Status())
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// NewSpec returns where to decode the spec of a kind that is known here.
+// NewSpec returns a value to decode the spec of a known kind into.
 func NewSpec(kind calico.Kind) (any, error) {
 	switch kind {
 	case calico.KindNode:
@@ -33,7 +33,8 @@ func NewSpec(kind calico.Kind) (any, error) {
 	case calico.KindBlockAffinity:
 		return new(BlockAffinitySpec), nil
 	}
-	return nil, fmt.Errorf("kind %q is not one of Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity, ClusterInformation, "+
+	return nil, fmt.Errorf("kind %q is not one of Node, IPPool, BGPConfiguration, BGPPeer, "+
+		"BGPFilter, WorkloadEndpoint, BlockAffinity, ClusterInformation, "+
 		"FelixConfiguration, LiveMigration", kind)
 }
 
@@ -43,7 +44,7 @@ type Affinity struct {
 	Deleted bool                 `json:"deleted"`
 }
 
-// storedAffinity returns a BlockAffinity where and as IPAM keeps it.
+// storedAffinity returns a BlockAffinity with the key and form that IPAM uses.
 func (r Resource) storedAffinity() (calico.Key, []byte, error) {
 	var spec BlockAffinitySpec
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
@@ -62,6 +63,7 @@ func (r Resource) storedAffinity() (calico.Key, []byte, error) {
 	case spec.Type != "" && spec.Type != "host":
 		return calico.Key{}, nil, fmt.Errorf("spec.type: %q is neither host nor virtual", spec.Type)
 	}
-	value, err := json.Marshal(Affinity{State: calico.AffinityState(spec.State), Deleted: spec.Deleted == "true"})
+	value, err := json.Marshal(Affinity{State: calico.AffinityState(spec.State),
+		Deleted: spec.Deleted == "true"})
 	return calico.Key{Kind: calico.KindBlockAffinity, Owner: owner, CIDR: cidr.Masked()}, value, err
 }

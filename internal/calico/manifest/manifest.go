@@ -1,5 +1,6 @@
-// Package manifest reads Calico's resources as calicoctl takes and prints them, in YAML, and gives them the form in which etcd holds
-// them. It opens no file and writes nowhere: internal/calico decodes what it returns, internal/calico/calicotest stores it.
+// Package manifest reads Calico's resources from calicoctl's YAML and converts them to the form in
+// etcd. It does no I/O: internal/calico decodes its results, internal/calico/calicotest stores
+// them.
 package manifest
 
 import (
@@ -18,7 +19,7 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// APIVersion is of every resource.
+// APIVersion is the version of every resource.
 const APIVersion = "projectcalico.org/v3"
 
 // Resource is any resource, its spec as Calico stores it.
@@ -30,21 +31,23 @@ type Resource struct {
 	Status     json.RawMessage `json:"status,omitempty"`
 }
 
-// Metadata is what resources of all kinds have.
+// Metadata is the metadata of all kinds.
 type Metadata struct {
-	Name              string            `json:"name"`
-	GenerateName      string            `json:"generateName,omitempty"`
-	Namespace         string            `json:"namespace,omitempty"`
-	UID               string            `json:"uid,omitempty"`
-	ResourceVersion   string            `json:"resourceVersion,omitempty"` // never stored: it is etcd's revision
+	Name         string `json:"name"`
+	GenerateName string `json:"generateName,omitempty"`
+	Namespace    string `json:"namespace,omitempty"`
+	UID          string `json:"uid,omitempty"`
+	// never stored: it is etcd's revision
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
 	Generation        int64             `json:"generation,omitempty"`
 	CreationTimestamp string            `json:"creationTimestamp,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
 }
 
-// Read returns the resources in calicoctl's YAML, one or several documents, in their order; a list, as `calicoctl get -o yaml` prints
-// it, is taken apart. Unknown kinds and fields, and values that an agent could not use, are errors that name document and field.
+// Read returns the resources of calicoctl's YAML in order, from one or several documents. It splits
+// lists as printed by `calicoctl get -o yaml`. Unknown kinds and fields, and values that an agent
+// could not use, are errors that name document and field.
 func Read(text []byte) ([]Resource, error) {
 	docs, err := splitDocuments(text)
 	if err != nil {
@@ -75,7 +78,7 @@ func readDocument(doc []byte) ([]Resource, error) {
 		Metadata   json.RawMessage   `json:"metadata"`
 		Items      []json.RawMessage `json:"items"`
 	}
-	// What is no list fails below, where the error is about a resource.
+	// A document that is no list fails below, with an error about a resource.
 	if json.Unmarshal(asJSON, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
 		r, err := readResource(asJSON)
 		return []Resource{r}, err
@@ -101,16 +104,18 @@ func (r Resource) String() string {
 	return fmt.Sprintf("%s(%s)", r.Kind, r.Metadata.Name)
 }
 
-// Stored returns the key of r in etcd, and its value there.
+// Stored returns the key and value of r in etcd.
 func (r Resource) Stored() (calico.Key, []byte, error) {
 	if r.Kind == calico.KindBlockAffinity {
 		return r.storedAffinity()
 	}
 	value, err := json.Marshal(r)
-	return calico.Key{Kind: r.Kind, Namespace: r.Metadata.Namespace, Name: r.Metadata.Name}, value, err
+	return calico.Key{Kind: r.Kind, Namespace: r.Metadata.Namespace, Name: r.Metadata.Name}, value,
+		err
 }
 
-// Snapshot returns what node sees when resources are all there is. Of several with one name the last counts.
+// Snapshot returns the snapshot of node that consists of these resources. The last of a name
+// counts.
 func Snapshot(node string, resources []Resource) (*calico.Snapshot, error) {
 	store := calico.NewStore(node)
 	for _, r := range resources {
@@ -123,7 +128,7 @@ func Snapshot(node string, resources []Resource) (*calico.Snapshot, error) {
 	return store.Snapshot(0), nil
 }
 
-// splitDocuments cuts YAML at its "---" lines and drops documents of blank lines and comments.
+// splitDocuments splits YAML at "---" lines and drops empty documents.
 func splitDocuments(text []byte) ([][]byte, error) {
 	var docs [][]byte
 	var doc bytes.Buffer
@@ -156,7 +161,7 @@ func splitDocuments(text []byte) ([][]byte, error) {
 	}
 }
 
-// readResource decodes one resource strictly. Its spec comes back as Calico would store it.
+// readResource decodes a resource strictly. Its spec is returned as Calico would store it.
 func readResource(asJSON []byte) (Resource, error) {
 	var r Resource
 	if err := strict(asJSON, &r); err != nil {
@@ -186,9 +191,9 @@ func readResource(asJSON []byte) (Resource, error) {
 	return r, r.Check()
 }
 
-// strict decodes JSON and minds unknown and misspelled fields. A scalar becomes text where into has
-// a string, as calicoctl has it: a label of yes is "true". sigs.k8s.io/yaml does that on its way to
-// JSON, which is taken from it before encoding/json, which minds less, decodes it.
+// strict decodes JSON and rejects unknown or misspelled fields. A scalar becomes text if into has a
+// string, as in calicoctl: a label of yes is "true". sigs.k8s.io/yaml converts it, and
+// encoding/json, which is less strict, decodes the result.
 func strict(data []byte, into any) error {
 	var typed json.RawMessage
 	var decoding error
@@ -203,7 +208,7 @@ func strict(data []byte, into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// Check finds values that the agent's own decoder could not use.
+// Check rejects values that the agent's decoder could not use.
 func (r Resource) Check() error {
 	key, value, err := r.Stored()
 	if err != nil {
@@ -217,7 +222,7 @@ func (r Resource) Check() error {
 	return nil
 }
 
-// node returns the node whose agent reads r: of some kinds each reads its own only.
+// node returns the node whose agent reads r. Of some kinds each agent reads only its own.
 func (r Resource) node(key calico.Key) string {
 	var spec struct {
 		Node string `json:"node"`

@@ -13,9 +13,12 @@ const head = "apiVersion: projectcalico.org/v3\nkind: "
 
 func TestSnapshotSeesWhatOneNodeSees(t *testing.T) {
 	text := head + "Node\nmetadata: {name: edge-7}\nspec: {bgp: {ipv4Address: 10.0.0.7/24}}\n" +
-		"--- # a second\n" + head + "BlockAffinity\nmetadata: {name: a}\nspec: {node: edge-7, cidr: 10.1.0.0/26, state: confirmed}\n" +
-		"---\n" + head + "BlockAffinity\nmetadata: {name: b}\nspec: {node: edge-8, cidr: 10.1.0.64/26, state: confirmed}\n" +
-		"---\n" + head + "WorkloadEndpoint\nmetadata: {name: w, namespace: shop}\nspec: {node: edge-7, ipNetworks: [10.1.0.70/32], interfaceName: cali1}\n"
+		"--- # a second\n" + head + "BlockAffinity\nmetadata: {name: a}\nspec: {node: edge-7, " +
+		"cidr: 10.1.0.0/26, state: confirmed}\n" +
+		"---\n" + head + "BlockAffinity\nmetadata: {name: b}\nspec: {node: edge-8, cidr: " +
+		"10.1.0.64/26, state: confirmed}\n" +
+		"---\n" + head + "WorkloadEndpoint\nmetadata: {name: w, namespace: shop}\nspec: {node: " +
+		"edge-7, ipNetworks: [10.1.0.70/32], interfaceName: cali1}\n"
 	resources, err := Read([]byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +28,9 @@ func TestSnapshotSeesWhatOneNodeSees(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := netip.MustParsePrefix("10.1.0.0/26")
-	if len(s.Nodes) != 1 || len(s.Affinities) != 1 || s.Affinities[own] != calico.AffinityConfirmed || len(s.WorkloadEndpoints) != 1 || len(s.Problems) != 0 {
+	if len(s.Nodes) != 1 || len(s.Affinities) != 1 ||
+		s.Affinities[own] != calico.AffinityConfirmed || len(s.WorkloadEndpoints) != 1 ||
+		len(s.Problems) != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -83,7 +88,8 @@ func TestReadTakesScalarsForText(t *testing.T) {
 
 // An empty list of a node is not the same as none: it takes the place of the cluster's.
 func TestSnapshotTellsAnEmptyListFromNone(t *testing.T) {
-	text := head + "BGPConfiguration\nmetadata: {name: node.a}\nspec: {prefixAdvertisements: []}\n---\n" +
+	text := head + "BGPConfiguration\nmetadata: {name: node.a}\nspec: " +
+		"{prefixAdvertisements: []}\n---\n" +
 		head + "BGPConfiguration\nmetadata: {name: node.b}\nspec: {listenPort: 180}\n"
 	resources, err := Read([]byte(text))
 	if err != nil {
@@ -102,14 +108,27 @@ func TestSnapshotTellsAnEmptyListFromNone(t *testing.T) {
 func TestReadNamesDocumentAndField(t *testing.T) {
 	good := head + "Node\nmetadata: {name: good}\nspec: {}\n---\n"
 	for _, tc := range []struct{ name, yaml, want string }{
-		{"in a list", "apiVersion: projectcalico.org/v3\nkind: NodeList\nitems: [{apiVersion: projectcalico.org/v3, kind: Node, metadata: {name: x}, spec: {bpg: {}}}]", `document 2: items[0]: Node(x): spec: unknown field "bpg"`},
-		{"affinity's prefix", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, cidr: ten, state: confirmed}", `document 2: BlockAffinity(x): spec.cidr: "ten" is not a prefix`},
-		{"affinity's owner", head + "BlockAffinity\nmetadata: {name: x}\nspec: {cidr: 10.1.0.0/26, state: confirmed}", `document 2: BlockAffinity(x): spec.node: "" is not a name`},
-		{"affinity's type", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, cidr: 10.1.0.0/26, type: pod}", `document 2: BlockAffinity(x): spec.type: "pod" is neither host nor virtual`},
-		{"affinity too large", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, cidr: 10.0.0.0/8, state: confirmed}", `document 2: BlockAffinity(x): key: block 10.0.0.0/8 is larger`},
-		{"endpoint's address", head + "WorkloadEndpoint\nmetadata: {name: x, namespace: shop}\nspec: {node: edge-1, ipNetworks: [10.1.0.300]}", `document 2: WorkloadEndpoint(shop/x): spec.ipNetworks[0]`},
+		{"in a list", "apiVersion: projectcalico.org/v3\nkind: NodeList\nitems: [{apiVersion: " +
+			"projectcalico.org/v3, kind: Node, metadata: {name: x}, spec: {bpg: {}}}]",
+			`document 2: items[0]: Node(x): spec: unknown field "bpg"`},
+		{"affinity's prefix", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, " +
+			"cidr: ten, state: confirmed}",
+			`document 2: BlockAffinity(x): spec.cidr: "ten" is not a prefix`},
+		{"affinity's owner", head + "BlockAffinity\nmetadata: {name: x}\nspec: {cidr: " +
+			"10.1.0.0/26, state: confirmed}",
+			`document 2: BlockAffinity(x): spec.node: "" is not a name`},
+		{"affinity's type", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, " +
+			"cidr: 10.1.0.0/26, type: pod}",
+			`document 2: BlockAffinity(x): spec.type: "pod" is neither host nor virtual`},
+		{"affinity too large", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, " +
+			"cidr: 10.0.0.0/8, state: confirmed}",
+			`document 2: BlockAffinity(x): key: block 10.0.0.0/8 is larger`},
+		{"endpoint's address", head + "WorkloadEndpoint\nmetadata: {name: x, namespace: " +
+			"shop}\nspec: {node: edge-1, ipNetworks: [10.1.0.300]}",
+			`document 2: WorkloadEndpoint(shop/x): spec.ipNetworks[0]`},
 		{"no mapping", "just words", `document 2: `},
-		{"last line without an end", head + "Pod\nmetadata: {name: x}", `document 2: kind "Pod" is not one of`},
+		{"last line without an end", head + "Pod\nmetadata: {name: x}",
+			`document 2: kind "Pod" is not one of`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Read([]byte(good + tc.yaml))

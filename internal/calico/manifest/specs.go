@@ -7,9 +7,9 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// The specs of Calico's resources with all their fields: what calicoctl accepts, also where routing does not care. Zero
-// values are left out of what is stored, as Calico does. An empty list of prefixAdvertisements
-// stays: calicoctl leaves it out, but a CRD keeps it, and confd takes it for a list.
+// The specs of Calico's resources with all fields that calicoctl accepts. Zero values are omitted
+// from what is stored, as in Calico. An empty list of prefixAdvertisements stays: calicoctl omits
+// it, but a CRD keeps it, and confd treats it as a list.
 
 // ASNumber is read from a number or a string ("65546", "1.10") and written as a number.
 type ASNumber uint32
@@ -73,25 +73,27 @@ type IPPoolSpec struct {
 
 type (
 	BGPConfigurationSpec struct {
-		LogSeverityScreen              string                `json:"logSeverityScreen,omitempty"`
-		NodeToNodeMeshEnabled          *bool                 `json:"nodeToNodeMeshEnabled,omitempty"`
-		ASNumber                       ASNumber              `json:"asNumber,omitempty"`
-		ServiceLoadBalancerIPs         []ServiceBlock        `json:"serviceLoadBalancerIPs,omitempty"`
-		ServiceExternalIPs             []ServiceBlock        `json:"serviceExternalIPs,omitempty"`
-		ServiceClusterIPs              []ServiceBlock        `json:"serviceClusterIPs,omitempty"`
-		ServiceLoadBalancerAggregation string                `json:"serviceLoadBalancerAggregation,omitempty"`
-		Communities                    []Community           `json:"communities,omitempty"`
-		PrefixAdvertisements           []PrefixAdvertisement `json:"prefixAdvertisements,omitzero"`
-		ListenPort                     uint16                `json:"listenPort,omitempty"`
-		NodeMeshPassword               *Password             `json:"nodeMeshPassword,omitempty"`
-		NodeMeshMaxRestartTime         string                `json:"nodeMeshMaxRestartTime,omitempty"`
-		BindMode                       string                `json:"bindMode,omitempty"`
-		IgnoredInterfaces              []string              `json:"ignoredInterfaces,omitempty"`
-		LocalWorkloadPeeringIPV4       string                `json:"localWorkloadPeeringIPV4,omitempty"`
-		LocalWorkloadPeeringIPV6       string                `json:"localWorkloadPeeringIPV6,omitempty"`
-		ProgramClusterRoutes           string                `json:"programClusterRoutes,omitempty"`
-		IPv4NormalRoutePriority        int                   `json:"ipv4NormalRoutePriority,omitempty"`
-		IPv6NormalRoutePriority        int                   `json:"ipv6NormalRoutePriority,omitempty"`
+		LogSeverityScreen      string         `json:"logSeverityScreen,omitempty"`
+		NodeToNodeMeshEnabled  *bool          `json:"nodeToNodeMeshEnabled,omitempty"`
+		ASNumber               ASNumber       `json:"asNumber,omitempty"`
+		ServiceLoadBalancerIPs []ServiceBlock `json:"serviceLoadBalancerIPs,omitempty"`
+		ServiceExternalIPs     []ServiceBlock `json:"serviceExternalIPs,omitempty"`
+		ServiceClusterIPs      []ServiceBlock `json:"serviceClusterIPs,omitempty"`
+
+		ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"`
+
+		Communities              []Community           `json:"communities,omitempty"`
+		PrefixAdvertisements     []PrefixAdvertisement `json:"prefixAdvertisements,omitzero"`
+		ListenPort               uint16                `json:"listenPort,omitempty"`
+		NodeMeshPassword         *Password             `json:"nodeMeshPassword,omitempty"`
+		NodeMeshMaxRestartTime   string                `json:"nodeMeshMaxRestartTime,omitempty"`
+		BindMode                 string                `json:"bindMode,omitempty"`
+		IgnoredInterfaces        []string              `json:"ignoredInterfaces,omitempty"`
+		LocalWorkloadPeeringIPV4 string                `json:"localWorkloadPeeringIPV4,omitempty"`
+		LocalWorkloadPeeringIPV6 string                `json:"localWorkloadPeeringIPV6,omitempty"`
+		ProgramClusterRoutes     string                `json:"programClusterRoutes,omitempty"`
+		IPv4NormalRoutePriority  int                   `json:"ipv4NormalRoutePriority,omitempty"`
+		IPv6NormalRoutePriority  int                   `json:"ipv6NormalRoutePriority,omitempty"`
 	}
 	ServiceBlock struct {
 		CIDR string `json:"cidr,omitempty"`
@@ -208,7 +210,7 @@ type ClusterInformationSpec struct {
 	Variant        string `json:"variant,omitempty"`
 }
 
-// FelixConfigurationSpec is taken as it is: nearly all of its fields, some two hundred, are no business of routing.
+// FelixConfigurationSpec is kept as it is: most of its two hundred fields do not concern routing.
 type FelixConfigurationSpec map[string]json.RawMessage
 
 // LiveMigrationSpec has the names of upstream's type, which has no JSON tags.
