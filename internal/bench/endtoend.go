@@ -85,7 +85,7 @@ func endToEnd(b *bench) (err error) {
 	on := fmt.Sprintf("%d /32s, %d rounds, GOGC=%s", len(prefixes), len(bareRate), gogc())
 	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, b.quiet(atLeast(0.9)), on)
 	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, noBudget, on)
-	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched over its API", watchedRate, b.quiet(p.limit(atLeast(0.7))), "")
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched over its API", watchedRate, b.quiet(p.limit(atLeast(1))), "")
 	b.compare("GoBGP, best paths watched over its API and thrown away", "route/s", watchedRate, "bare GoBGP", bareRate, noBudget, "what an agent on an unchanged GoBGP could reach")
 	b.compare("end to end, CPU of GoBGP, best paths watched over its API", "s", watchedCPU, "bare GoBGP", bareCPU, noBudget, "")
 	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP", bareCPU, atMost(1.25), "")
