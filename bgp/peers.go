@@ -27,9 +27,10 @@ type peering struct {
 	problems []calico.Problem
 }
 
-// Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD, with these differences: ties are
-// broken by name and not by chance, one bad BGPPeer costs only itself, and of two ends that are Calico nodes exactly one
-// dials. A node that does not exist or has no BGP address has no peers.
+// Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD,
+// with these differences: ties are broken by name and not by chance, one bad BGPPeer costs only
+// itself, and of two ends that are Calico nodes exactly one dials. A node that does not exist or
+// has no BGP address has no peers.
 //
 // BGPPeers that contradict themselves or each other are named in the problems.
 func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
@@ -189,8 +190,8 @@ func precedence(s Scope) int {
 	return slices.Index([]Scope{ScopeGlobal, ScopeLocalWorkload, ScopeMesh, ScopeNode}, s)
 }
 
-// conflict says why the first of two sessions to one address and port wins, or "" when nothing is lost by that: two BGPPeers that want the
-// same, such as one for each direction of a peering.
+// conflict says why the first of two sessions to one address and port wins, or "" when nothing is
+// lost by that: two BGPPeers that want the same, such as one for each direction of a peering.
 func conflict(first, later Peer) string {
 	switch {
 	case first.Scope == ScopeMesh && later.Scope == ScopeMesh:

@@ -11,13 +11,13 @@ import (
 // Policies decide which routes are accepted from which peer, which are announced to which peer, and what is changed on the way: Calico's filters
 // (confd's bird.cfg.template, bird_ipam.cfg and bird_aggr.cfg) for BIRD.
 //
-// Import and Export are the authority: GoBGP asks them about every path, and plan about every prefix. All
-// prefixes are masked, sorted and without duplicates; both families are in one list.
+// Import and Export are the authority: GoBGP asks them about every path, and plan about every
+// prefix. All prefixes are masked, sorted and without duplicates; both families are in one list.
 type Policies struct {
 	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this node.
 	NoExport []netip.Prefix
-	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not, unless it
-	// is a host route with a LOCAL_PREF above the normal one (a live migration).
+	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not,
+	// unless it is a host route with a LOCAL_PREF above the normal one (a live migration).
 	OwnBlocks []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
@@ -96,8 +96,8 @@ func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Spr
 // FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree on it.
 const FromExternal = 100
 
-// Import decides whether a route that r.From sent is accepted, and returns it as it is then. Without a
-// filter that says otherwise every route is accepted.
+// Import decides whether a route that r.From sent is accepted, and returns it as it is then.
+// Without a filter that says otherwise every route is accepted.
 func (p Policies) Import(r Route) (Route, Verdict) {
 	if r.From.External() {
 		r.LocalPref = FromExternal

@@ -438,8 +438,8 @@ func TestExportAgainstLiteral(t *testing.T) {
 	}
 }
 
-// TestImportAgainstLiteral holds Import against the literal reading, local and remote AS being equal
-// or not.
+// TestImportAgainstLiteral holds Import against the literal reading, local and remote AS being
+// equal or not.
 func TestImportAgainstLiteral(t *testing.T) {
 	accepted, rejected := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -57,9 +57,9 @@ type Counters struct {
 	Malformed int
 	// Revised are malformed UPDATEs that cost a route or an attribute, and no session (RFC 7606).
 	Revised int
-	// Panicked are messages on which GoBGP panicked, and was recovered: while it decoded them, which makes
-	// the message or one of its attributes malformed; or while it sent them or in a state of a session,
-	// which ends the session.
+	// Panicked are messages on which GoBGP panicked, and was recovered: while it decoded them,
+	// which makes the message or one of its attributes malformed; or while it sent them or in a
+	// state of a session, which ends the session.
 	Panicked int
 	// Unsendable are routes that had no room in a message to a peer, which has them withdrawn.
 	Unsendable int

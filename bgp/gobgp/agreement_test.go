@@ -101,7 +101,8 @@ func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 	return rules
 }
 
-// GoBGP says what bgp.Policies say, of every route, to every peer, attribute for attribute, whatever was before; no session is touched.
+// GoBGP says what bgp.Policies say, of every route, to every peer, attribute for attribute,
+// whatever was before; no session is touched.
 func TestAgreesWithTheEvaluator(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

@@ -15,8 +15,9 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// announce makes the local paths equal to want, in one step: what is announced anew goes out before what
-// is withdrawn, so that a prefix is never left without a route that a shorter one of ours covers.
+// announce makes the local paths equal to want, in one step: what is announced anew goes out before
+// what is withdrawn, so that a prefix is never left without a route that a shorter one of ours
+// covers.
 func (s *Speaker) announce(want []bgp.Announcement) error {
 	have := maps.Clone(s.applied.announced)
 	var errs []error

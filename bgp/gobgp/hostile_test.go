@@ -55,8 +55,8 @@ func connectTo(t *testing.T, n *node, local string) (c net.Conn) {
 	return c
 }
 
-// knock connects to n, sends messages, and returns the NOTIFICATION that ends the connection, with its
-// data: "1/3 ff".
+// knock connects to n, sends messages, and returns the NOTIFICATION that ends the connection, with
+// its data: "1/3 ff".
 func knock(t *testing.T, n *node, local string, messages ...[]byte) string {
 	t.Helper()
 	c := connectTo(t, n, local)
@@ -97,8 +97,8 @@ func openOf(capabilities string) []byte {
 
 const usualCapabilities = "0104 0001 0001 0104 0002 0001 4104 0000fc00"
 
-// A header that is wrong, and a message that has no place in the state of the session, end the connection
-// with the NOTIFICATION that RFC 4271 §6.1 and RFC 6608 have for it.
+// A header that is wrong, and a message that has no place in the state of the session, end the
+// connection with the NOTIFICATION that RFC 4271 §6.1 and RFC 6608 have for it.
 func TestMessagesOutOfPlace(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
@@ -157,7 +157,8 @@ func TestMessagesOutOfPlace(t *testing.T) {
 	}
 }
 
-// A peer whose capability cannot be shown is shown without it, before and after its session came up.
+// A peer whose capability cannot be shown is shown without it, before and after its session came
+// up.
 func TestCapabilityThatCannotBeShown(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
@@ -188,7 +189,8 @@ func (l *lab) reflecting(peers []string, change ...func(*Config)) (*node, *far) 
 	return n, dialFar(l.t, n, peers[len(peers)-1], 64512, 90, true)
 }
 
-// sent returns the attributes of these types that f has of a prefix, "" if it does not have the prefix.
+// sent returns the attributes of these types that f has of a prefix, "" if it does not have the
+// prefix.
 func (f *far) sent(prefix string, types ...packet.BGPAttrType) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,8 +204,8 @@ func (f *far) sent(prefix string, types ...packet.BGPAttrType) string {
 	return strings.Join(out, " ")
 }
 
-// AS4_PATH and AS4_AGGREGATOR mean something from a speaker of two-octet AS numbers only. Wherever they
-// stand, what comes out is well-formed (RFC 6793 §4.2.3, §6).
+// AS4_PATH and AS4_AGGREGATOR mean something from a speaker of two-octet AS numbers only. Wherever
+// they stand, what comes out is well-formed (RFC 6793 §4.2.3, §6).
 func TestAS4Attributes(t *testing.T) {
 	l := newLab(t)
 	n, to := l.reflecting([]string{"127.0.0.80", "127.0.0.81", "127.0.0.82"})
@@ -287,8 +289,8 @@ func TestAS4Attributes(t *testing.T) {
 	}
 }
 
-// An attribute that leaves no room for a prefix, once ours are added to it, is not sent; the peer has the
-// prefix withdrawn. Communities are transitive: whoever put them there may be far away.
+// An attribute that leaves no room for a prefix, once ours are added to it, is not sent; the peer
+// has the prefix withdrawn. Communities are transitive: whoever put them there may be far away.
 func TestAttributesThatLeaveNoRoom(t *testing.T) {
 	log := &words{}
 	l := newLab(t)

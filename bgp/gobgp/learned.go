@@ -146,7 +146,8 @@ func (l *learned) drop(kind string, attrs ...any) {
 	l.log.Warn("a received path cannot be used", attrs...)
 }
 
-// mark sets Stale of peer's paths in the remembered sets and tells the sets that look different then.
+// mark sets Stale of peer's paths in the remembered sets and tells the sets that look different
+// then.
 func (l *learned) mark(peer bgp.PeerID, stale bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -246,8 +246,8 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 	return r, true
 }
 
-// setPolicy makes p the policy. Paths of the peers whose import is another one meet it again, and peers
-// are told of what they are to have and have not.
+// setPolicy makes p the policy. Paths of the peers whose import is another one meet it again, and
+// peers are told of what they are to have and have not.
 func (s *Speaker) setPolicy(p *policy) {
 	a := &s.applied
 	if a.policy.equal(p) && !a.otherCluster {

@@ -16,9 +16,9 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// A filter that changes at run time has every learned route meet it, for each group of peers that has
-// it. The test prints what that costs per route; ROUTES=200000 measures the real thing instead of
-// taking it from a small one.
+// A filter that changes at run time has every learned route meet it, for each group of peers that
+// has it. The test prints what that costs per route; ROUTES=200000 measures the real thing instead
+// of taking it from a small one.
 func TestFilterChangeSpeed(t *testing.T) {
 	routes := 500
 	if text := os.Getenv("ROUTES"); text != "" {

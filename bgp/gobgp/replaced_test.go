@@ -90,8 +90,9 @@ func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 }
 
-// A router's route has our AS in its path, for which the BGPPeer allows it (numAllowedLocalASNumbers). Our own comes before it;
-// when ours goes, the nodes of the mesh must hear so.
+// A router's route has our AS in its path, for which the BGPPeer allows it
+// (numAllowedLocalASNumbers). Our own comes before it; when ours goes, the nodes of the mesh must
+// hear so.
 func TestMeshHearsThatOursIsGone(t *testing.T) {
 	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
 	for _, addPath := range []bool{false, true} {

@@ -16,8 +16,8 @@ const (
 	net6 = "7a fd000001 00000000 00000000 00000000"
 )
 
-// revised are UPDATEs about 10.1.0.0/26, of which the peer announced a path before, and what RFC 7606 and
-// its like have become of them.
+// revised are UPDATEs about 10.1.0.0/26, of which the peer announced a path before, and what RFC
+// 7606 and its like have become of them.
 var revised = []struct {
 	name   string
 	attrs  string
@@ -122,8 +122,8 @@ var revised = []struct {
 	{"MP_UNREACH_NLRI with a prefix cut short", goodHead + "800f05 000101 1a0a", "3/9", ""},
 }
 
-// Each comes from a peer of its own. No neighbour gets what it would end its session for, and the sender's
-// session ends only where nobody can say which routes are meant.
+// Each comes from a peer of its own. No neighbour gets what it would end its session for, and the
+// sender's session ends only where nobody can say which routes are meant.
 func TestRevisedErrorHandling(t *testing.T) {
 	l := newLab(t)
 	var peers []string
@@ -171,8 +171,8 @@ func TestRevisedErrorHandling(t *testing.T) {
 }
 
 // A route of IPv4 whose next hop is of IPv6 is used here, and passed on to nobody: no peer has the
-// capability (RFC 8950 §4), and FRR ends its session where the address is link-local. What the peer had is
-// withdrawn where an old speaker looks for it.
+// capability (RFC 8950 §4), and FRR ends its session where the address is link-local. What the peer
+// had is withdrawn where an old speaker looks for it.
 func TestIPv4RouteViaIPv6IsNotPassedOn(t *testing.T) {
 	l := newLab(t)
 	n, to := l.reflecting([]string{"127.0.0.80", "127.0.0.81"})
@@ -192,7 +192,8 @@ func TestIPv4RouteViaIPv6IsNotPassedOn(t *testing.T) {
 	}
 }
 
-// besides returns the attributes that f has of a prefix besides those that every reflected route has.
+// besides returns the attributes that f has of a prefix besides those that every reflected route
+// has.
 func (f *far) besides(prefix string) string {
 	usual := []packet.BGPAttrType{1, 2, 3, 5, 9, 10}
 	var others []packet.BGPAttrType
@@ -207,8 +208,8 @@ func (f *far) besides(prefix string) string {
 	return f.sent(prefix, others...)
 }
 
-// What is wrong with an UPDATE that names no route may have hidden those that it was to name: the session
-// ends (RFC 7606 §5.2). What is left of one from which all was discarded is no End-of-RIB.
+// What is wrong with an UPDATE that names no route may have hidden those that it was to name: the
+// session ends (RFC 7606 §5.2). What is left of one from which all was discarded is no End-of-RIB.
 func TestUpdateWithoutRoutes(t *testing.T) {
 	l := newLab(t)
 	cases := []struct{ name, withdrawn, attrs, nlri, want string }{
@@ -253,8 +254,8 @@ func TestUpdateWithoutRoutes(t *testing.T) {
 	}
 }
 
-// IPv6 routes that are malformed are withdrawn as those of IPv4 are. One whose next hop is a link-local
-// address elsewhere is not passed on, and replaces what was.
+// IPv6 routes that are malformed are withdrawn as those of IPv4 are. One whose next hop is a
+// link-local address elsewhere is not passed on, and replaces what was.
 func TestRevisedErrorHandlingIPv6(t *testing.T) {
 	l := newLab(t)
 	n, f := l.farOverIPv6()
@@ -292,7 +293,8 @@ func TestRevisedErrorHandlingIPv6(t *testing.T) {
 	n.wantHops(prefix)
 }
 
-// One message can have routes of IPv4 by NEXT_HOP and by MP_REACH_NLRI. Each keeps its own next hop.
+// One message can have routes of IPv4 by NEXT_HOP and by MP_REACH_NLRI. Each keeps its own next
+// hop.
 func TestTwoNextHopsInOneMessage(t *testing.T) {
 	l := newLab(t)
 	n, to := l.reflecting([]string{"127.0.0.80", "127.0.0.81"})

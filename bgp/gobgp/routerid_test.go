@@ -38,7 +38,8 @@ func TestPeerIsBackWithAnotherRouterID(t *testing.T) {
 	n.wantHops("10.90.0.0/26", "192.0.2.190")
 	n.wantHops("10.90.1.0/26")
 	n.wantHops("10.90.2.0/26")
-	// It ignores what has its own identifier as ORIGINATOR_ID (RFC 4456 §8); the old routes are gone.
+	// It ignores what has its own identifier as ORIGINATOR_ID (RFC 4456 §8); the old routes are
+	// gone.
 	eventually(t, "routes of the other peer", "10.90.0.0/26", func() string {
 		var left []string
 		for _, p := range other.received() {

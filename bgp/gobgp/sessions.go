@@ -11,8 +11,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// sessions keeps what GoBGP tells only once about each peer of the configuration. GoBGP calls it from its
-// own goroutines, so it never calls GoBGP.
+// sessions keeps what GoBGP tells only once about each peer of the configuration. GoBGP calls it
+// from its own goroutines, so it never calls GoBGP.
 type sessions struct {
 	changed chan struct{} // of size 1: Speaker.Changed
 	expired chan struct{} // of size 1: sessions ended by their hold timer
@@ -40,7 +40,8 @@ type session struct {
 	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
 	kept   time.Time // when the peer was first back since the session of which the oldest are, if it still keeps some
 
-	// cause is what GoBGP told about the session's end before it ended: better than the reason that it gives then.
+	// cause is what GoBGP told about the session's end before it ended: better than the reason that
+	// it gives then.
 	cause       string
 	holdExpired bool // the hold timer ended, the session not yet
 	malformed   bool // a message could not be read, of which we have not told the peer yet
@@ -211,8 +212,8 @@ func (ss *sessions) refused(peer bgp.PeerID, err error) {
 	}
 }
 
-// revised notes that a peer's UPDATE was malformed, for which no session ends, and reports whether that
-// was logged less than a minute ago: a peer can send many.
+// revised notes that a peer's UPDATE was malformed, for which no session ends, and reports whether
+// that was logged less than a minute ago: a peer can send many.
 func (ss *sessions) revised(peer bgp.PeerID, err error, now time.Time) (again bool) {
 	ss.with(peer, func(p *session) {
 		if again = now.Sub(p.revisedAt) < time.Minute; !again {
@@ -294,8 +295,8 @@ func (ss *sessions) down(peer bgp.PeerID, reason error) {
 	})
 }
 
-// cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session went
-// down last.
+// cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session
+// went down last.
 func (ss *sessions) cameUp(peer bgp.PeerID) {
 	ss.with(peer, func(p *session) { p.cause, p.holdExpired, p.malformed = "", false, false })
 }

@@ -250,9 +250,9 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	})
 }
 
-// RejectNextHops takes these next hops out of GoBGP's choice of best paths, so that a dead best path does
-// not hide a live second one. The list replaces the one before and survives Set; announcements are not
-// concerned.
+// RejectNextHops takes these next hops out of GoBGP's choice of best paths, so that a dead best
+// path does not hide a live second one. The list replaces the one before and survives Set;
+// announcements are not concerned.
 func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
 	set := make(map[netip.Addr]struct{}, len(dead))
 	for _, a := range dead {

@@ -19,8 +19,8 @@ func (n *node) reject(hops ...string) {
 	}
 }
 
-// Paths whose next hop dies leave the best-path sets, and come back with it, also those that came while it
-// was dead.
+// Paths whose next hop dies leave the best-path sets, and come back with it, also those that came
+// while it was dead.
 func TestDeadNextHop(t *testing.T) {
 	l := newLab(t)
 	c := l.node(64512)

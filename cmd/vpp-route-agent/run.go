@@ -82,8 +82,8 @@ type dataplane interface {
 	Run(ctx context.Context) error
 }
 
-// run puts the parts together and runs them until ctx ends or one of them fails. load reads the settings
-// again upon SIGHUP.
+// run puts the parts together and runs them until ctx ends or one of them fails. load reads the
+// settings again upon SIGHUP.
 func run(ctx context.Context, cfg config, load func() (config, error), log *slog.Logger, level *slog.LevelVar) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -192,7 +192,8 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 // connections that close without CEASE. /proc/self/exe is this program also when its file was replaced or removed. One that is told to stop,
 // which is ctx's end, stops.
 func handOver(ctx context.Context, log *slog.Logger) error {
-	// One of these that comes from here on ends the process, this or the new one, until that listens.
+	// One of these that comes from here on ends the process, this or the new one, until that
+	// listens.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	signal.Ignore(syscall.SIGHUP) // until then also in the new process: there is nothing to reload yet
 	if ctx.Err() != nil {

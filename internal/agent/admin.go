@@ -251,9 +251,9 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = enc.Encode(v) // the client went away: nobody is left to tell
 }
 
-// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed agent
-// left is replaced. One that another agent still answers on, and a file that is no socket, are errors.
-// The socket's directory is made if it alone is missing.
+// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed
+// agent left is replaced. One that another agent still answers on, and a file that is no socket,
+// are errors. The socket's directory is made if it alone is missing.
 func ListenAdmin(path string, log *slog.Logger) (net.Listener, error) {
 	l, err := listenAdmin(path, log)
 	if err != nil {

@@ -30,9 +30,11 @@ type Datastore interface {
 // Speaker is the BGP side; bgp/gobgp provides it.
 type Speaker interface {
 	Set(ctx context.Context, p bgp.Plan) error
-	// RejectNextHops has paths with these next hops passed over, so that a live second path takes over.
+	// RejectNextHops has paths with these next hops passed over, so that a live second path takes
+	// over.
 	RejectNextHops(ctx context.Context, dead []netip.Addr) error
-	// NextHops are those of all that was received from peers whose import filters ask for interfaces.
+	// NextHops are those of all that was received from peers whose import filters ask for
+	// interfaces.
 	NextHops() []netip.Addr
 	Peers() []bgp.PeerState
 	Counters() bgp.Counters
@@ -73,14 +75,15 @@ type Config struct {
 // Settings is the part of Config that may change while the agent runs; see Set.
 type Settings struct {
 	BGP bgp.Options
-	// Deferral bounds how long routes of an earlier run wait for peers that have not finished; 0 sweeps
-	// at once.
+	// Deferral bounds how long routes of an earlier run wait for peers that have not finished; 0
+	// sweeps at once.
 	Deferral time.Duration
 	// WithdrawWithoutDataplane withdraws everything while the data plane is away for longer than
-	// announcements wait for it. Otherwise peers keep sending packets here, which is right where VPP
-	// comes back in a moment and nobody else could take them.
+	// announcements wait for it. Otherwise peers keep sending packets here, which is right where
+	// VPP comes back in a moment and nobody else could take them.
 	WithdrawWithoutDataplane bool
-	// OwnLogLevel is the operator's, which goes before what Calico's resources ask for; nil: theirs.
+	// OwnLogLevel is the operator's, which goes before what Calico's resources ask for; nil:
+	// theirs.
 	OwnLogLevel *slog.Level
 }
 

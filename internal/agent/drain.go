@@ -131,8 +131,9 @@ func (a *Agent) dropDrain() error {
 	return nil
 }
 
-// keepDrain wakes Run, and notes the drain for the next process. It waits for the disk without a.mu:
-// one that stalls holds up nobody else. Of several calls the last notes what all of them changed.
+// keepDrain wakes Run, and notes the drain for the next process. It waits for the disk without
+// a.mu: one that stalls holds up nobody else. Of several calls the last notes what all of them
+// changed.
 func (a *Agent) keepDrain() DrainStatus {
 	select {
 	case a.wake <- struct{}{}:

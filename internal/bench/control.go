@@ -13,8 +13,9 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// control is what latency is held against: the same bytes through as many processes and sockets, which
-// only pass them on. One process stands for the agent, one for VPP, which answers with what it is sent.
+// control is what latency is held against: the same bytes through as many processes and sockets,
+// which only pass them on. One process stands for the agent, one for VPP, which answers with what
+// it is sent.
 type control struct {
 	conn  net.Conn // to the first process
 	relay *relay

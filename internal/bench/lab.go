@@ -74,8 +74,8 @@ func (l *lab) build(peers int) (err error) {
 	if err := l.Veth(near, end); err != nil {
 		return err
 	}
-	// The kernel resolves no more than 1024 neighbours in all namespaces together (gc_thresh3 of arp(7)), and does
-	// not count those that it was told of.
+	// The kernel resolves no more than 1024 neighbours in all namespaces together (gc_thresh3 of
+	// arp(7)), and does not count those that it was told of.
 	mac, err := l.far.MAC(end.Device)
 	if err != nil {
 		return err
@@ -161,7 +161,8 @@ func (l *lab) peer(ctx context.Context, i int) (*speaker, error) {
 // crowd are the sessions of many peers.
 type crowd []*speaker
 
-// meet brings the sessions of n peers up. The i-th begins with first(i), and heard(i, …) has its UPDATEs.
+// meet brings the sessions of n peers up. The i-th begins with first(i), and heard(i, …) has its
+// UPDATEs.
 func (l *lab) meet(n int, first func(i int) []byte, heard func(i int, update []byte)) (crowd, error) {
 	ctx, cancel := context.WithTimeout(l.b.ctx, 3*time.Minute)
 	defer cancel()

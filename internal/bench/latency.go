@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// latency changes one route at a time on an idle agent and takes the time from the UPDATE on the wire
-// until VPP's acknowledgement, which a relay before VPP's socket sees. After each change the control is
-// sent the same bytes.
+// latency changes one route at a time on an idle agent and takes the time from the UPDATE on the
+// wire until VPP's acknowledgement, which a relay before VPP's socket sees. After each change the
+// control is sent the same bytes.
 func latency(b *bench) (err error) {
 	l, err := b.newLab("latency", 2)
 	if err != nil {

@@ -37,8 +37,8 @@ spec:
   exportV4: [{cidr: %[2]s, matchOperator: In, action: Reject}]
 `
 
-// mesh starts the agent cold among its peers, and takes the time until the FIB is complete; then until
-// a change of their filter is effective; then what it costs while nothing happens.
+// mesh starts the agent cold among its peers, and takes the time until the FIB is complete; then
+// until a change of their filter is effective; then what it costs while nothing happens.
 func mesh(b *bench) (err error) {
 	peers := b.pick(1000, 300)
 	l, err := b.newLab("mesh", peers)
@@ -99,8 +99,8 @@ func mesh(b *bench) (err error) {
 	return l.idle(n)
 }
 
-// refilter changes the filter of all sessions. It is effective when the blocks that it rejects have left
-// the FIB, and every peer has heard that our own block is withdrawn.
+// refilter changes the filter of all sessions. It is effective when the blocks that it rejects have
+// left the FIB, and every peer has heard that our own block is withdrawn.
 func (l *lab) refilter(
 	n *node, blocks []netip.Prefix, own netip.Prefix, withdrawn *atomic.Int64, peers int,
 ) error {

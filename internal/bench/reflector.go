@@ -39,8 +39,8 @@ spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
 const clusterID = "10.255.255.1"
 
 // reflector has the clients of a route reflector announce their routes, and takes the reflector's
-// processor time until every client has heard the routes of all others: of the agent, of BIRD 2, and
-// of GoBGP as released.
+// processor time until every client has heard the routes of all others: of the agent, of BIRD 2,
+// and of GoBGP as released.
 func reflector(b *bench) (err error) {
 	clients := b.pick(1000, 100)
 	l, err := b.newLab("reflector", clients)

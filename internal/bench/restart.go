@@ -19,10 +19,10 @@ const (
 	lasting = 11 * time.Second
 )
 
-// restart ends the agent among twelve peers, which run BIRD as calico-node does, or agents, and takes
-// the time from its start until all sessions are up. Then the node is off the network, too, and has lost
-// its routes: the time until the last of them is back in the FIB. All of the peers dial (the greater
-// address does), so most of the time is what is left of their pauses.
+// restart ends the agent among twelve peers, which run BIRD as calico-node does, or agents, and
+// takes the time from its start until all sessions are up. Then the node is off the network, too,
+// and has lost its routes: the time until the last of them is back in the FIB. All of the peers
+// dial (the greater address does), so most of the time is what is left of their pauses.
 func restart(b *bench) error {
 	programs, err := netlab.FindBird(b.ctx, b.build)
 	if err != nil {

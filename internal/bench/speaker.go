@@ -28,8 +28,9 @@ const (
 	msgKeepalive    = 4
 )
 
-// speaker is a BGP speaker that says what it is told to say, as cheap as can be: what is measured is the other
-// side. IPv4 unicast over iBGP, with graceful restart (RFC 4724), so that End-of-RIB counts.
+// speaker is a BGP speaker that says what it is told to say, as cheap as can be: what is measured
+// is the other side. IPv4 unicast over iBGP, with graceful restart (RFC 4724), so that End-of-RIB
+// counts.
 type speaker struct {
 	conn  net.Conn
 	heard func(update []byte) // gets the body of each UPDATE, to be read before it returns; nil: nobody listens

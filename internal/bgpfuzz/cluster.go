@@ -32,8 +32,8 @@ var (
 	wild6       = netip.MustParsePrefix("fd66::/32")
 )
 
-// resources has all nodes peer with the reflector. What attackers announce is passed on to everybody,
-// but for what honest speakers announce and what they need to reach each other.
+// resources has all nodes peer with the reflector. What attackers announce is passed on to
+// everybody, but for what honest speakers announce and what they need to reach each other.
 const resources = `
 apiVersion: projectcalico.org/v3
 kind: IPPool
@@ -264,7 +264,8 @@ func (c *cluster) startAgent(
 	return a, err
 }
 
-// startHonest starts BIRD for each family, FRR inside and outside, a node of ours, and the reflector.
+// startHonest starts BIRD for each family, FRR inside and outside, a node of ours, and the
+// reflector.
 func (c *cluster) startHonest(ctx context.Context) error {
 	ns, addresses, err := c.dualStack("bird", 11)
 	if err != nil {

@@ -159,8 +159,8 @@ func (c *cluster) everybody() []honest {
 		&gobgpSpeaker{c.reflector, c.gobgp, "the reflector's RIB"}, &fib{c.reflector})
 }
 
-// compare sees that everybody has the routes of the honest as they were. Routes of attackers are those
-// that the reflector has, at most; with clean there are none.
+// compare sees that everybody has the routes of the honest as they were. Routes of attackers are
+// those that the reflector has, at most; with clean there are none.
 func (c *cluster) compare(ctx context.Context, clean bool) error {
 	tables, err := c.tables(ctx)
 	if err != nil {
@@ -216,8 +216,8 @@ func (c *cluster) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Each has what the other machines announce: a block of BIRD, the reflector and the node of ours, a
-	// prefix of FRR inside and the bulk of FRR outside, in as many families as it speaks.
+	// Each has what the other machines announce: a block of BIRD, the reflector and the node of
+	// ours, a prefix of FRR inside and the bulk of FRR outside, in as many families as it speaks.
 	const everything = 3 + 1 + bulk
 	want := map[string]int{
 		"BIRD at 10.0.0.11": everything - 1, "BIRD at fd00::11": everything - 1,

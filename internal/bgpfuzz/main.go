@@ -1,6 +1,7 @@
-// Command bgpfuzz sends a reflector of ours what no honest speaker sends, on real TCP sessions and in
-// every state of them, and sees that the honest speakers behind it (BIRD, FRR, GoBGP) notice nothing:
-// their sessions stay, they end with the right routes, and the reflector answers and stays small.
+// Command bgpfuzz sends a reflector of ours what no honest speaker sends, on real TCP sessions and
+// in every state of them, and sees that the honest speakers behind it (BIRD, FRR, GoBGP) notice
+// nothing: their sessions stay, they end with the right routes, and the reflector answers and stays
+// small.
 //
 // It owns the generator of scenarios, their text form, and the topology in network namespaces. It
 // decides nothing about routes: the agents are the real binary, in processes of their own.
@@ -171,8 +172,8 @@ func (s settings) fuzz(ctx context.Context, kept []scenario) error {
 	return errors.Join(err, s.keep(ctx, r.suspects))
 }
 
-// keep writes down what a finding may be due to: in the corpus if it is one scenario for sure, which is not
-// there yet.
+// keep writes down what a finding may be due to: in the corpus if it is one scenario for sure,
+// which is not there yet.
 func (s settings) keep(ctx context.Context, suspects []scenario) error {
 	folder := s.found
 	if s.shrink {

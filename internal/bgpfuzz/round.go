@@ -49,8 +49,8 @@ func list(all []scenario) source {
 	}
 }
 
-// play plays what one source after the other has, and returns the first finding. Sources are not mixed:
-// claims of the corpus hold only where no other scenario has the same prefixes.
+// play plays what one source after the other has, and returns the first finding. Sources are not
+// mixed: claims of the corpus hold only where no other scenario has the same prefixes.
 func (r *round) play(outer context.Context, sources ...source) (err error) {
 	if r.cluster, err = newCluster(outer, r.settings.programs, r.log); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (r *round) accuse(guilty func(*playing) bool) {
 	}
 }
 
-// stretch plays scenarios beside each other, from number i on, until it is time to compare the tables
-// or there are no more.
+// stretch plays scenarios beside each other, from number i on, until it is time to compare the
+// tables or there are no more.
 func (r *round) stretch(
 	ctx context.Context, stop context.CancelCauseFunc, i *int, from source,
 ) (more bool) {
@@ -242,8 +242,8 @@ func (s settings) shrunk(ctx context.Context, suspects []scenario) []scenario {
 	return suspects
 }
 
-// shrink leaves out parts of a list, first large and then small ones, as long as it still fails. A list
-// that does not fail at all is returned as it is.
+// shrink leaves out parts of a list, first large and then small ones, as long as it still fails. A
+// list that does not fail at all is returned as it is.
 func shrink[E any](list []E, fails func([]E) bool) []E {
 	for size := (len(list) + 1) / 2; size > 0; size /= 2 {
 		for start := 0; start < len(list) && len(list) > 1; {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// scenario is what attackers do, one step after the other: on connections to the reflector, each with a
-// name. In a file it has a line for each step; docs/fuzzing.md has the language.
+// scenario is what attackers do, one step after the other: on connections to the reflector, each
+// with a name. In a file it has a line for each step; docs/fuzzing.md has the language.
 type scenario struct {
 	name      string
 	generated bool     // by a seed

@@ -66,7 +66,8 @@ func (d dice) prefixes(six, addPath bool, n int) (b []byte) {
 // tlvKinds are types that mean something in one attribute or another.
 var tlvKinds = []int{0, 1, 2, 3, 4, 5, 6, 8, 12, 13, 15, 128, 129, 256, 512, 1028, 1099, 1114, 1155}
 
-// tlvs are nested as RFCs nest them: types and lengths of one or two bytes, and more of them inside.
+// tlvs are nested as RFCs nest them: types and lengths of one or two bytes, and more of them
+// inside.
 func (d dice) tlvs(typeSize, lengthSize, depth int) (b []byte) {
 	for range 1 + d.IntN(3) {
 		value := d.bytes(d.size(40))

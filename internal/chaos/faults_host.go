@@ -21,8 +21,9 @@ var hostFaults = []fault{
 	{name: "host-link", onlyFirst: true, keepsSessions: true, kind: kernelNodes, allowed: "until 0.3 s after it is up", what: "a node's interface is set down and up at once, then for a second: Linux forgets 200 routes over it, the sessions stay", run: blinkLink},
 }
 
-// onDisk restarts the agent of node 1 with its state directory on a small or read-only file system of its own, has it learn 350 blocks, kills it there, and
-// goes back to the old directory, whose journal is out of date, after they are released.
+// onDisk restarts the agent of node 1 with its state directory on a small or read-only file system
+// of its own, has it learn 350 blocks, kills it there, and goes back to the old directory, whose
+// journal is out of date, after they are released.
 func (t *trial) onDisk(ctx context.Context, options string) error {
 	a := t.ours(1)
 	if err := os.MkdirAll(a.stateDir(), 0o700); err != nil {

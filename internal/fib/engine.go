@@ -35,15 +35,15 @@ type Config struct {
 
 // Tuning is the part of Config that may change while the engine runs; see Tune.
 type Tuning struct {
-	// SpotChecks is how many routes per second are compared with the data plane, in rotation, while it
-	// has nothing to write and nothing is found; see DefaultSpotChecks. 0: none.
+	// SpotChecks is how many routes per second are compared with the data plane, in rotation, while
+	// it has nothing to write and nothing is found; see DefaultSpotChecks. 0: none.
 	SpotChecks int
-	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise it
-	// is only shown and counted.
+	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise
+	// it is only shown and counted.
 	RepairDrift bool
-	// GuardShare, of 1, and GuardMinimum say when a list given to SetListed loses suspiciously much at
-	// once: more than that share of what the origin wanted before, and more than that many routes. See
-	// DefaultGuardShare and DefaultGuardMinimum; a share of 0 lets everything through.
+	// GuardShare, of 1, and GuardMinimum say when a list given to SetListed loses suspiciously much
+	// at once: more than that share of what the origin wanted before, and more than that many
+	// routes. See DefaultGuardShare and DefaultGuardMinimum; a share of 0 lets everything through.
 	GuardShare   float64
 	GuardMinimum int
 }
@@ -92,8 +92,8 @@ func New(c Config) *Engine {
 	}
 }
 
-// Tune takes other settings. Routes that were found to differ are repaired from now on, or not; what
-// the guard holds stays held until its time is over.
+// Tune takes other settings. Routes that were found to differ are repaired from now on, or not;
+// what the guard holds stays held until its time is over.
 func (e *Engine) Tune(to Tuning) {
 	e.mu.Lock()
 	e.table.tune(to)

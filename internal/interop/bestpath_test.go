@@ -80,7 +80,8 @@ func (f feeder) birdText() string {
 	return text
 }
 
-// unreachable says that one of the paths has a next hop that nobody knows a way to: it is never best here.
+// unreachable says that one of the paths has a next hop that nobody knows a way to: it is never
+// best here.
 func (c bestPathCase) unreachable() bool {
 	for _, change := range c.from {
 		if strings.Contains(change, nowhere) {

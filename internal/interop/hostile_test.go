@@ -13,8 +13,8 @@ import (
 )
 
 // A router outside sends attributes made at random: legal, malformed, and such as were never meant
-// for unicast. What gets through reaches FRR and BIRD, as iBGP peers and as an eBGP one, and none of
-// them ends its session for it. FRR 8.4 does so for anything that it calls malformed.
+// for unicast. What gets through reaches FRR and BIRD, as iBGP peers and as an eBGP one, and none
+// of them ends its session for it. FRR 8.4 does so for anything that it calls malformed.
 func TestNeighboursBearWhatComesFromOutside(t *testing.T) {
 	for family, c := range map[string]struct{ net, bits, pool, activate string }{
 		"ipv4": {"10.0.0.", "/24", "10.1.210.0/26", ""},

@@ -11,8 +11,8 @@ import (
 )
 
 // TestImportByInterface has import rules that ask by which interface a learned route leaves. BIRD
-// 1.6 with the same interfaces, and the filters that confd makes of the rules, accepts the same. The
-// agent also follows a way that changes, and resets no session.
+// 1.6 with the same interfaces, and the filters that confd makes of the rules, accepts the same.
+// The agent also follows a way that changes, and resets no session.
 func TestImportByInterface(t *testing.T) {
 	t.Parallel()
 	for _, plane := range []string{"kernel", "none"} {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// What GoBGP alone would die of comes from a router outside: an attribute that is legal and that GoBGP
-// cannot convert, one that is malformed, and prefixes that nobody can read. The first reaches BIRD on
-// the inside with its route, the second does not, the last costs that router its session; the process and
-// the session with BIRD live on.
+// What GoBGP alone would die of comes from a router outside: an attribute that is legal and that
+// GoBGP cannot convert, one that is malformed, and prefixes that nobody can read. The first reaches
+// BIRD on the inside with its route, the second does not, the last costs that router its session;
+// the process and the session with BIRD live on.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "poison")

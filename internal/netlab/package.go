@@ -61,8 +61,8 @@ func (p *Package) check(wantVersion string) error {
 	return nil
 }
 
-// fetch downloads and unpacks into a directory beside Root, and then renames it: other processes may
-// do the same.
+// fetch downloads and unpacks into a directory beside Root, and then renames it: other processes
+// may do the same.
 func (p *Package) fetch(ctx context.Context) error {
 	work, err := os.MkdirTemp(filepath.Dir(p.Root), "."+p.Name+"-")
 	if err != nil {

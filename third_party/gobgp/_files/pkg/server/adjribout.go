@@ -15,12 +15,12 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// adjOut is the Adj-RIB-Out (RFC 4271 §3.2) of all peers. GoBGP has none: it asks the policy of today
-// what was sent yesterday. The server goroutine owns it.
+// adjOut is the Adj-RIB-Out (RFC 4271 §3.2) of all peers. GoBGP has none: it asks the policy of
+// today what was sent yesterday. The server goroutine owns it.
 //
-// Peers that are sent the same are one group, with one table and one encoding of each message. A group's
-// table says for each route what its members have, and whom the route came from: that one does not have
-// it. So a table costs the same for one member and for a thousand.
+// Peers that are sent the same are one group, with one table and one encoding of each message. A
+// group's table says for each route what its members have, and whom the route came from: that one
+// does not have it. So a table costs the same for one member and for a thousand.
 type adjOut struct {
 	policy  Policy
 	groups  map[groupKey]*outGroup
@@ -114,8 +114,8 @@ func (s *BgpServer) meetChanged(g *outGroup) {
 	b.deliver()
 }
 
-// join makes a peer whose session is up, and which is to be told of routes, a member of its groups. It is
-// sent what they have and then, if it knows graceful restart, End-of-RIB.
+// join makes a peer whose session is up, and which is to be told of routes, a member of its groups.
+// It is sent what they have and then, if it knows graceful restart, End-of-RIB.
 func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 	if !needToAdvertise(peer) {
 		return
@@ -146,8 +146,8 @@ func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 // refreshPause is how often a peer can have all that it has sent once more.
 const refreshPause = time.Second
 
-// refresh sends a peer once more all that it has (RFC 2918 §4). Requests that come soon after another have
-// one answer.
+// refresh sends a peer once more all that it has (RFC 2918 §4). Requests that come soon after
+// another have one answer.
 func (s *BgpServer) refresh(peer *peer, families []bgp.RouteFamily) []*table.Path {
 	if s.adjOut == nil {
 		paths, _ := s.getBestFromLocal(peer, families)
@@ -244,8 +244,8 @@ func (s *BgpServer) review(g *outGroup) {
 	b.deliver()
 }
 
-// SendSeveralPaths says what neighbours with ADD-PATH are sent of each prefix: all paths that policy lets
-// out, or the best alone. Those that are up are told of the difference.
+// SendSeveralPaths says what neighbours with ADD-PATH are sent of each prefix: all paths that
+// policy lets out, or the best alone. Those that are up are told of the difference.
 func (s *BgpServer) SendSeveralPaths(yes bool) {
 	s.mgmtOperation(func() error {
 		if s.several == yes {
@@ -263,8 +263,9 @@ func (s *BgpServer) SendSeveralPaths(yes bool) {
 	}, false)
 }
 
-// regroup moves peers that the policy treats otherwise than before into other groups. A group that nobody
-// is in yet begins with what most of its members have; the others are told of the difference.
+// regroup moves peers that the policy treats otherwise than before into other groups. A group that
+// nobody is in yet begins with what most of its members have; the others are told of the
+// difference.
 func (s *BgpServer) regroup() {
 	type move struct {
 		from    *outGroup
@@ -306,8 +307,8 @@ func (s *BgpServer) regroup() {
 	}
 }
 
-// moveMember gives a peer another group. The old one stays in the set of groups while others may still
-// move out of it.
+// moveMember gives a peer another group. The old one stays in the set of groups while others may
+// still move out of it.
 func (s *BgpServer) moveMember(p *peer, from, to *outGroup) {
 	s.removeMember(from, p)
 	to.members = append(to.members, p)
@@ -383,8 +384,9 @@ type outPeer struct {
 
 	waiting atomic.Int64 // bytes in the session's queue
 	dumping atomic.Bool  // a dump is among them
-	// lagging are the routes that the peer is to hear of when its queue has drained; nil while it keeps
-	// up. So a peer that reads slowly has no more wait for it than the queue and each route's name.
+	// lagging are the routes that the peer is to hear of when its queue has drained; nil while it
+	// keeps up. So a peer that reads slowly has no more wait for it than the queue and each route's
+	// name.
 	lagging map[*outGroup]map[routeName]struct{}
 	behind  atomic.Bool
 
@@ -392,7 +394,8 @@ type outPeer struct {
 	refresh   bool      // another one was, and waits
 }
 
-// outgoingLimit is how many bytes may wait for a peer before it counts as lagging. Sockets hold more.
+// outgoingLimit is how many bytes may wait for a peer before it counts as lagging. Sockets hold
+// more.
 const outgoingLimit = 1 << 20
 
 func (s *BgpServer) newOutPeer(peer *peer) *outPeer {
@@ -438,8 +441,8 @@ func (o *outPeer) postpone(b *builder) {
 	}
 }
 
-// catchUp sends a peer what waited until its queue had drained: a dump that it asked for, and how things
-// stand now.
+// catchUp sends a peer what waited until its queue had drained: a dump that it asked for, and how
+// things stand now.
 func (s *BgpServer) catchUp(p *peer) {
 	if p.out.refresh {
 		p.out.refresh = false

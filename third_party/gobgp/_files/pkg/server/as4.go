@@ -9,8 +9,9 @@ import (
 )
 
 // withoutAS4 returns the attributes of an UPDATE without AS4_PATH and AS4_AGGREGATOR where they say
-// nothing: a speaker of four-octet AS numbers does not send them (RFC 6793 §6), and one of two octets has
-// its AGGREGATOR say whether they are the ones that its AS_PATH and AGGREGATOR came with (§4.2.3).
+// nothing: a speaker of four-octet AS numbers does not send them (RFC 6793 §6), and one of two
+// octets has its AGGREGATOR say whether they are the ones that its AS_PATH and AGGREGATOR came with
+// (§4.2.3).
 func (h *fsmHandler) withoutAS4(attributes []bgp.PathAttributeInterface) []bgp.PathAttributeInterface {
 	h.fsm.lock.RLock()
 	path, aggregator := h.fsm.twoByteAsTrans, false

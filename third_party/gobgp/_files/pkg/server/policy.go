@@ -10,17 +10,17 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// Policy decides which paths are used and which peer gets them, in place of GoBGP's own policies. It is
-// called for each path, in the goroutine that owns all tables, so it never blocks.
+// Policy decides which paths are used and which peer gets them, in place of GoBGP's own policies.
+// It is called for each path, in the goroutine that owns all tables, so it never blocks.
 type Policy interface {
 	// Import decides about a path that a peer sent. Peers are named by their address; a further one
 	// of an address has its port as well.
 	Import(from netip.AddrPort, p Path) Decision
 	// Group says how a peer is treated. Peers with equal groups are sent the same.
 	Group(to netip.AddrPort) Group
-	// Export decides about a path, as Import left it, for all peers with the group's Export. from is
-	// not valid for a path of our own. That a path goes not back to where it came from is not its
-	// business.
+	// Export decides about a path, as Import left it, for all peers with the group's Export. from
+	// is not valid for a path of our own. That a path goes not back to where it came from is not
+	// its business.
 	Export(export any, from netip.AddrPort, p Path) Decision
 }
 
@@ -34,8 +34,8 @@ type Path interface {
 	GetLargeCommunities() []*bgp.LargeCommunity
 }
 
-// Change is what a policy does to a path. Equal changes should be one pointer: paths of one message that
-// have it go out in one message.
+// Change is what a policy does to a path. Equal changes should be one pointer: paths of one message
+// that have it go out in one message.
 type Change = table.Change
 
 // Decision is what a policy says about a path.

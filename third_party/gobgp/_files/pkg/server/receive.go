@@ -11,8 +11,9 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// recvMessageWithError reads a message, decodes it, validates it and makes its paths. A panic in any
-// of that concerns the message alone, which nobody else has seen yet: its sender loses the session.
+// recvMessageWithError reads a message, decodes it, validates it and makes its paths. A panic in
+// any of that concerns the message alone, which nobody else has seen yet: its sender loses the
+// session.
 func (h *fsmHandler) recvMessageWithError() (m *fsmMsg, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -60,8 +61,8 @@ func readHeader(h *bgp.BGPHeader, b []byte) error {
 	return nil
 }
 
-// decode decodes a message that has its place in the state of the session. The error says what becomes
-// of it.
+// decode decodes a message that has its place in the state of the session. The error says what
+// becomes of it.
 func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, o *bgp.MarshallingOption) (*bgp.BGPMessage, error) {
 	if subcode := h.misplaced(hd.Type); subcode != 0 {
 		const why = "a message of this type has no place in the state of the session"
@@ -123,8 +124,8 @@ func (h *fsmHandler) session() *bgp.Session {
 	}
 }
 
-// misplaced returns how a peer is told of a message that the state of the session has no place for, 0
-// if it has one (RFC 4271 §8.2.2, RFC 6608 §3).
+// misplaced returns how a peer is told of a message that the state of the session has no place for,
+// 0 if it has one (RFC 4271 §8.2.2, RFC 6608 §3).
 func (h *fsmHandler) misplaced(kind uint8) uint8 {
 	h.fsm.lock.RLock()
 	state := h.fsm.state
@@ -141,8 +142,8 @@ func (h *fsmHandler) misplaced(kind uint8) uint8 {
 	return 0
 }
 
-// announces reports whether u names a route. If it does not, what is wrong with it may have hidden those
-// that it was to name, and none would be withdrawn (RFC 7606 §5.2).
+// announces reports whether u names a route. If it does not, what is wrong with it may have hidden
+// those that it was to name, and none would be withdrawn (RFC 7606 §5.2).
 func announces(u *bgp.BGPUpdate) bool {
 	for _, a := range u.PathAttributes {
 		if reach, ok := a.(*bgp.PathAttributeMpReachNLRI); ok && len(reach.Value) > 0 {

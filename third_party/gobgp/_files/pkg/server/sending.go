@@ -10,8 +10,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// endWherePanicked recovers a panic of the goroutine that packs, serializes and sends. What the peer has
-// of us is not known then, so its session ends.
+// endWherePanicked recovers a panic of the goroutine that packs, serializes and sends. What the
+// peer has of us is not known then, so its session ends.
 func (h *fsmHandler) endWherePanicked() {
 	v := recover()
 	if v == nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// A panic while messages are packed, or serialized under the lock, ends the session with a NOTIFICATION.
+// A panic while messages are packed, or serialized under the lock, ends the session with a
+// NOTIFICATION.
 func TestSendingPanics(t *testing.T) {
 	update := bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{nil}, nil)
 	for name, poison := range map[string]*fsmOutgoingMsg{

@@ -8,7 +8,8 @@ import "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 const togetherLimit = 64
 
 // together handles a message, and an UPDATE with those that wait behind it: the groups meet their
-// prefixes in one batch, which each member has one write for. Any other message finds nothing postponed.
+// prefixes in one batch, which each member has one write for. Any other message finds nothing
+// postponed.
 func (s *BgpServer) together(e *fsmMsg, handle func(*fsmMsg)) {
 	if s.adjOut == nil {
 		handle(e)
@@ -36,8 +37,8 @@ func (s *BgpServer) together(e *fsmMsg, handle func(*fsmMsg)) {
 	}
 }
 
-// tellPeersOf is tellPeers, with a panic reported as tellPanic does: about the peer whose change a group
-// was meeting. One in packing the whole batch is nobody's.
+// tellPeersOf is tellPeers, with a panic reported as tellPanic does: about the peer whose change a
+// group was meeting. One in packing the whole batch is nobody's.
 func (s *BgpServer) tellPeersOf(sources []string) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -49,7 +49,8 @@ type attributes struct {
 	digest  uint64
 }
 
-// builder makes one batch of updates for a group. Routes of one batch with equal attributes share messages.
+// builder makes one batch of updates for a group. Routes of one batch with equal attributes share
+// messages.
 type builder struct {
 	s     *BgpServer
 	g     *outGroup
@@ -61,8 +62,8 @@ type builder struct {
 	shared map[string]*attributes // by wire and nextHop
 }
 
-// attributeKey is what attributes depend on, for a path that is as it came in its message. A message
-// can have one next hop in NEXT_HOP and one in MP_REACH_NLRI.
+// attributeKey is what attributes depend on, for a path that is as it came in its message. A
+// message can have one next hop in NEXT_HOP and one in MP_REACH_NLRI.
 type attributeKey struct {
 	of     bgp.PathAttributeInterface
 	hop    netip.Addr
@@ -195,8 +196,8 @@ func (b *builder) tryEncode(p *table.Path, c *table.Change) (a *attributes, why 
 
 var digestSeed = maphash.MakeSeed()
 
-// encode returns nil where the next hop is not of the family (RFC 8950 was not negotiated) or one prefix
-// has no room beside the attributes.
+// encode returns nil where the next hop is not of the family (RFC 8950 was not negotiated) or one
+// prefix has no room beside the attributes.
 func (b *builder) encode(p *table.Path) *attributes {
 	attrs := slices.DeleteFunc(p.GetPathAttrs(), func(a bgp.PathAttributeInterface) bool {
 		t := a.GetType()
@@ -243,8 +244,8 @@ func (b *builder) encode(p *table.Path) *attributes {
 	return a
 }
 
-// roomOfUpdate is what a message of 4096 bytes has left beside the header and the two lengths (RFC 4271
-// §4.1, §4.3).
+// roomOfUpdate is what a message of 4096 bytes has left beside the header and the two lengths (RFC
+// 4271 §4.1, §4.3).
 const roomOfUpdate = bgp.BGP_MAX_MESSAGE_LENGTH - bgp.BGP_HEADER_LENGTH - 4
 
 // maxNLRI is the size of the longest prefix, with its length and its path identifier.
@@ -282,8 +283,8 @@ type piece struct {
 	source *table.PeerInfo
 }
 
-// updates packs the batch. Announcements go before withdrawals: one of them may be what takes the place
-// of a route that goes.
+// updates packs the batch. Announcements go before withdrawals: one of them may be what takes the
+// place of a route that goes.
 func (b *builder) updates() *updates {
 	u := &updates{}
 	var order []piece

@@ -4,8 +4,8 @@ package table
 
 import "encoding/binary"
 
-// originator is the BGP identifier by which two paths are told apart: that of ORIGINATOR_ID, in place of
-// the peer's, for a path that was reflected (RFC 4456 §9).
+// originator is the BGP identifier by which two paths are told apart: that of ORIGINATOR_ID, in
+// place of the peer's, for a path that was reflected (RFC 4456 §9).
 func originator(path *Path) uint32 {
 	id := path.GetOriginatorID().To4()
 	if id == nil || !path.IsIBGP() {

@@ -29,8 +29,8 @@ type rule struct {
 	valid    func(s *Session, value []byte) bool
 }
 
-// rules are those of RFC 7606 §7 where nothing else is noted. MP_REACH_NLRI and MP_UNREACH_NLRI have
-// functions of their own.
+// rules are those of RFC 7606 §7 where nothing else is noted. MP_REACH_NLRI and MP_UNREACH_NLRI
+// have functions of their own.
 var rules = map[BGPAttrType]rule{
 	BGP_ATTR_TYPE_ORIGIN:          {wellKnown, withdraw, originError, isOrigin},
 	BGP_ATTR_TYPE_AS_PATH:         {wellKnown, withdraw, pathError, isASPath},
@@ -63,8 +63,8 @@ var rules = map[BGPAttrType]rule{
 
 const attrOnlyToCustomer = BGPAttrType(35)
 
-// internalOnly reports whether an eBGP peer's attribute is discarded (RFC 4271 §5.1.5; RFC 7606 §7.5,
-// §7.9, §7.10).
+// internalOnly reports whether an eBGP peer's attribute is discarded (RFC 4271 §5.1.5; RFC 7606
+// §7.5, §7.9, §7.10).
 func internalOnly(kind BGPAttrType) bool {
 	switch kind {
 	case BGP_ATTR_TYPE_LOCAL_PREF, BGP_ATTR_TYPE_ORIGINATOR_ID, BGP_ATTR_TYPE_CLUSTER_LIST:
@@ -111,8 +111,8 @@ func isAS4Path(_ *Session, v []byte) bool {
 	return len(v) > 0 && areSegments(v, 4, BGP_ASPATH_ATTR_TYPE_CONFED_SET)
 }
 
-// areSegments reports whether v is made of segments up to a type, none of them empty (RFC 7606 §7.2)
-// and none with AS 0 (RFC 7607).
+// areSegments reports whether v is made of segments up to a type, none of them empty (RFC 7606
+// §7.2) and none with AS 0 (RFC 7607).
 func areSegments(v []byte, size int, kinds byte) bool {
 	for len(v) > 0 {
 		if len(v) < 2 || v[0] == 0 || v[0] > kinds || v[1] == 0 || len(v) < 2+size*int(v[1]) {
@@ -162,9 +162,9 @@ func isTunnelEncap(_ *Session, v []byte) bool {
 	return len(v) == 0
 }
 
-// isPrefixSID reports whether v is made of TLVs (RFC 8669 §3, RFC 9252 §2) that FRR 8.4 reads to their
-// ends (bgpd/bgp_attr.c, bgp_attr_psid_sub): of an SRv6 service it reads one sub-TLV, and of that one
-// data item.
+// isPrefixSID reports whether v is made of TLVs (RFC 8669 §3, RFC 9252 §2) that FRR 8.4 reads to
+// their ends (bgpd/bgp_attr.c, bgp_attr_psid_sub): of an SRv6 service it reads one sub-TLV, and of
+// that one data item.
 func isPrefixSID(_ *Session, v []byte) bool {
 	var seen [256]bool
 	for len(v) > 0 {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Faithful has u, which was decoded from body, pass on attributes as they came. GoBGP has other bytes
-// for some that it decoded: an extended community of IPv6 of a type that it does not know has 8 bytes
-// then, and not 20, for which neighbours end their sessions.
+// Faithful has u, which was decoded from body, pass on attributes as they came. GoBGP has other
+// bytes for some that it decoded: an extended community of IPv6 of a type that it does not know has
+// 8 bytes then, and not 20, for which neighbours end their sessions.
 func Faithful(u *BGPUpdate, body []byte) {
 	_, rest, _ := prefixedBy16(body)
 	for attributes, _, _ := prefixedBy16(rest); len(attributes) > 0; {
@@ -38,8 +38,8 @@ func Faithful(u *BGPUpdate, body []byte) {
 
 func (a attribute) sameType(p PathAttributeInterface) bool { return p.GetType() == a.kind }
 
-// faithful has those of communities that would go out in another form do so as they came: each in size
-// bytes of value.
+// faithful has those of communities that would go out in another form do so as they came: each in
+// size bytes of value.
 func faithful(communities []ExtendedCommunityInterface, value []byte, size int) {
 	for i, c := range communities {
 		came := value[i*size : (i+1)*size]

@@ -10,7 +10,8 @@ import (
 // What the decoder panics on is refused, whatever was to keep it away from the decoder.
 func TestDecoderPanicIsRefused(t *testing.T) {
 	for _, body := range []string{
-		// MP_REACH_NLRI that ends after its family, a route of EVPN and one of VPLS that are cut short
+		// MP_REACH_NLRI that ends after its family, a route of EVPN and one of VPLS that are cut
+		// short
 		"\x00\x00\x00\x06\x80\x0e\x03\x00\x01\x01",
 		"\x00\x00\x00\x1a\x80\x0f\x17\x00\x19\x46\x02\x12\x00\x10\x17\x39\x00\x99\x00\x0a\x00\x00\x00" +
 			"\xe4\x05\x00\x00\x02\x01\x00",

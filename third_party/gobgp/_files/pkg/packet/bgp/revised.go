@@ -16,10 +16,10 @@ type Session struct {
 	Loopback      bool // both ends are loopback addresses, and next hops may be
 }
 
-// Revise applies RFC 7606 to the body of an UPDATE before it is decoded. It returns the body without
-// the attributes that are discarded and those that are malformed, and the error, if there is one,
-// that says what becomes of the UPDATE. So what is passed on is well-formed: a neighbour ends its
-// session for an attribute that is not.
+// Revise applies RFC 7606 to the body of an UPDATE before it is decoded. It returns the body
+// without the attributes that are discarded and those that are malformed, and the error, if there
+// is one, that says what becomes of the UPDATE. So what is passed on is well-formed: a neighbour
+// ends its session for an attribute that is not.
 func (s *Session) Revise(body []byte) ([]byte, error) {
 	withdrawn, rest, ok := prefixedBy16(body)
 	attributes, nlri, ok2 := prefixedBy16(rest)
@@ -152,8 +152,8 @@ func (s *Session) check(a attribute, hasNLRI bool) (keep bool, err *MessageError
 	return keep, err
 }
 
-// checkReach has the session reset where prefixes cannot be located for sure (RFC 7606 §5.3, §7.11).
-// A family that was not negotiated is passed over.
+// checkReach has the session reset where prefixes cannot be located for sure (RFC 7606 §5.3,
+// §7.11). A family that was not negotiated is passed over.
 func (s *Session) checkReach(a attribute) (keep bool, err *MessageError) {
 	v := a.value
 	if len(v) < 5 || len(v) < 5+int(v[3]) {
@@ -213,8 +213,8 @@ func prefixedBy16(b []byte) (part, rest []byte, ok bool) {
 	return b[2:n], b[n:], true
 }
 
-// arePrefixes reports whether b is a sequence of prefixes (RFC 7606 §5.3), with identifiers where the
-// peer sends them (RFC 7911 §3).
+// arePrefixes reports whether b is a sequence of prefixes (RFC 7606 §5.3), with identifiers where
+// the peer sends them (RFC 7911 §3).
 func arePrefixes(b []byte, bits int, mode BGPAddPathMode) bool {
 	header := 1
 	if mode&BGP_ADD_PATH_RECEIVE != 0 {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What Revise leaves of an UPDATE is in order, but for attributes that are missing, and its prefixes
-// can be decoded.
+// What Revise leaves of an UPDATE is in order, but for attributes that are missing, and its
+// prefixes can be decoded.
 func FuzzRevise(f *testing.F) {
 	for _, s := range []string{
 		"0000 0015 40010100400200400304c000020140050400000064 1a0a010000",
