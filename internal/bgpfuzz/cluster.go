@@ -221,7 +221,7 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return eventually(ctx, 30*time.Second, "etcd answers", func(ctx context.Context) (err error) {
+	return netlab.Await(ctx, 30*time.Second, "etcd answers", func(ctx context.Context) (err error) {
 		if _, err = os.Stat(socket); err == nil {
 			c.data, err = calicotest.Connect(ctx, "unix://"+socket, nil)
 		}
@@ -382,27 +382,4 @@ func (c *cluster) startFRR(ctx context.Context, name string, last, as int) (*frr
 	f := &frrSpeaker{frr, name, as}
 	c.honest = append(c.honest, f)
 	return f, err
-}
-
-// eventually asks until holds has no objection; its error is the last one.
-func eventually(
-	ctx context.Context, patience time.Duration, what string, holds func(context.Context) error,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var last error
-	for {
-		err := holds(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: not after %s: %w", what, patience, last)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }

@@ -212,7 +212,7 @@ func (c *cluster) settle(ctx context.Context) error {
 		c.since, err = c.sessions(ctx)
 		return err
 	}
-	err := eventually(ctx, time.Minute, "the honest sessions are up", up)
+	err := netlab.Await(ctx, time.Minute, "the honest sessions are up", up)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (c *cluster) settle(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := eventually(ctx, time.Minute, "everybody has everything", full); err != nil {
+	if err := netlab.Await(ctx, time.Minute, "everybody has everything", full); err != nil {
 		return err
 	}
 	c.firstSize, err = c.reflector.Memory("VmRSS")

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 const (
@@ -105,7 +107,7 @@ func (c *cluster) reach(ctx context.Context, s step, cast map[string]netip.Addr)
 	}
 	var k *conn
 	what := fmt.Sprintf("the reflector takes a session with %s", cast[s.to])
-	err := eventually(ctx, dialPatience, what, func(ctx context.Context) error {
+	err := netlab.Await(ctx, dialPatience, what, func(ctx context.Context) error {
 		raw, err := c.connect(cast[s.to])
 		if err != nil {
 			return err
@@ -304,7 +306,7 @@ func (k *conn) signed(b []byte) []byte {
 
 // claim waits until the honest speakers of a family have a prefix, or until none has.
 func (c *cluster) claim(ctx context.Context, s step) error {
-	return eventually(ctx, claimPatience, s.String(), func(ctx context.Context) error {
+	return netlab.Await(ctx, claimPatience, s.String(), func(ctx context.Context) error {
 		for _, h := range c.honest {
 			b, isBird := h.(*birdSpeaker)
 			otherFamily := isBird && b.address.Is6() != s.prefix.Addr().Is6()

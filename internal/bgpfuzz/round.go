@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 const (
@@ -179,7 +181,7 @@ func (r *round) inspect(ctx context.Context, clean bool) error {
 		}
 	}
 	right := func(ctx context.Context) error { return r.compare(ctx, clean) }
-	err := eventually(ctx, calm, "the honest speakers have the right routes", right)
+	err := netlab.Await(ctx, calm, "the honest speakers have the right routes", right)
 	s, statusErr := r.reflector.admin.Status(ctx)
 	if statusErr == nil {
 		r.measured.mu.Lock()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 const (
@@ -113,7 +115,7 @@ func (c *cluster) relay(ctx context.Context, m *measured) error {
 		}
 		start := time.Now()
 		what := fmt.Sprintf("BIRD hears of FRR's prefix, announced %t", announced)
-		err := eventually(ctx, relayTime, what, func(ctx context.Context) error {
+		err := netlab.Await(ctx, relayTime, what, func(ctx context.Context) error {
 			routes, err := c.bird.Routes(ctx, "protocol Reflector where net = "+probe.String())
 			if err == nil && (len(routes) > 0) != announced {
 				err = errors.New("it does not")

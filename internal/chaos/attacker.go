@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 const attackerAS = 65099
@@ -119,7 +121,7 @@ func (x *attacker) open(conn net.Conn) error {
 
 // up waits for the session.
 func (x *attacker) up(ctx context.Context) error {
-	return await(ctx, recovery, "the session with the attacker", func(context.Context) error {
+	return netlab.Await(ctx, recovery, "the session with the attacker", func(context.Context) error {
 		if x.session() == nil {
 			return errors.New("it is not up")
 		}

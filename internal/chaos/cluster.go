@@ -255,10 +255,10 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 	errs := make([]error, len(c.nodes)+1)
 	var wg sync.WaitGroup
 	for i, n := range c.nodes {
-		wg.Go(func() { errs[i] = await(ctx, patience, n.name, n.objection) })
+		wg.Go(func() { errs[i] = netlab.Await(ctx, patience, n.name, n.objection) })
 	}
 	if c.rack != nil {
-		wg.Go(func() { errs[len(c.nodes)] = await(ctx, patience, c.rack.name, c.rackObjection) })
+		wg.Go(func() { errs[len(c.nodes)] = netlab.Await(ctx, patience, c.rack.name, c.rackObjection) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -143,7 +143,7 @@ func (m *member) flags(all []string) []string {
 
 // answers waits until a quorum answers.
 func (e *etcdCluster) answers(ctx context.Context, patience time.Duration) error {
-	return await(ctx, patience, "etcd answers", func(ctx context.Context) error {
+	return netlab.Await(ctx, patience, "etcd answers", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		_, err := e.data.Client().Get(ctx, "/calico/")
@@ -224,7 +224,7 @@ func (e *etcdCluster) replace(ctx context.Context, m *member) error {
 
 // insist repeats a change of the members, each time for a moment only: the client does not leave a member that is gone by itself.
 func (e *etcdCluster) insist(ctx context.Context, what string, change func(context.Context) error) error {
-	return await(ctx, 30*time.Second, what, func(ctx context.Context) error {
+	return netlab.Await(ctx, 30*time.Second, what, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 		defer cancel()
 		return change(ctx)

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 var agentFaults = []fault{
@@ -100,7 +102,7 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 		return err
 	}
 	a := t.ours(1)
-	if err := await(ctx, recovery, "the copy on disk has the last change", a.copyIsNew); err != nil {
+	if err := netlab.Await(ctx, recovery, "the copy on disk has the last change", a.copyIsNew); err != nil {
 		return err
 	}
 	t.start = time.Now()
@@ -146,7 +148,7 @@ spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120
 	}
 	for _, n := range t.agents() {
 		a := n.speaker.(*agentSpeaker)
-		err := await(ctx, recovery, "a new process of "+n.name, func(context.Context) error {
+		err := netlab.Await(ctx, recovery, "a new process of "+n.name, func(context.Context) error {
 			if !a.logged("a new process takes over\"") {
 				return errors.New("the old one goes on")
 			}
@@ -173,7 +175,7 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 	}
 	release, err := t.manyBlocks(ctx, blocks)
 	if err == nil {
-		err = await(ctx, 30*time.Second, "they have come to node 3", t.nodes[2].objection) // less than the hold time
+		err = netlab.Await(ctx, 30*time.Second, "they have come to node 3", t.nodes[2].objection) // less than the hold time
 	}
 	err = errors.Join(err, a.process.Signal(syscall.SIGCONT), pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond), a.stop())
 	if err != nil {

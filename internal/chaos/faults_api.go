@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 var apiFaults = []fault{
@@ -25,7 +27,7 @@ func replaceSocket(ctx context.Context, t *trial) error {
 		return err
 	}
 	n.api.CloseSocket()
-	err = errors.Join(await(ctx, recovery, "the agent notices", t.notReady), pause(ctx, 3*time.Second))
+	err = errors.Join(netlab.Await(ctx, recovery, "the agent notices", t.notReady), pause(ctx, 3*time.Second))
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func withdrawWithoutVPP(ctx context.Context, t *trial) error {
 	}
 	t.start = time.Now()
 	n.api.CloseSocket()
-	if err := await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
+	if err := netlab.Await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
 		return err
 	}
 	t.must(time.Since(t.start) >= awaited, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())

@@ -156,7 +156,7 @@ func (t *trial) make(ctx context.Context, s step) error {
 		return fmt.Errorf("%s: %w", s.what, err)
 	}
 	if s.shows != nil {
-		if err := await(ctx, recovery, s.what, s.shows); err != nil {
+		if err := netlab.Await(ctx, recovery, s.what, s.shows); err != nil {
 			return err
 		}
 	}

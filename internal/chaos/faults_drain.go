@@ -72,12 +72,12 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {wait.String()}}, &d); err != nil {
 		return err
 	}
-	err := await(ctx, wait, "the router goes by node 2", func(ctx context.Context) error { return t.sentBy(ctx, from, t.nodes[1]) })
+	err := netlab.Await(ctx, wait, "the router goes by node 2", func(ctx context.Context) error { return t.sentBy(ctx, from, t.nodes[1]) })
 	if err != nil {
 		return err
 	}
 	t.note("the router went by node 2 after %.1f s of %.0f", time.Since(t.start).Seconds(), wait.Seconds())
-	if err := await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
+	if err := netlab.Await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
 		return err
 	}
 	t.must(time.Since(t.start) >= wait, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/netlab"
 )
 
 var etcdFaults = []fault{
@@ -39,7 +40,7 @@ func killEtcd(ctx context.Context, t *trial) error {
 
 // getsThrough sees that a change reaches the nodes: one that waits for nothing is claimed, and released again.
 func (t *trial) getsThrough(ctx context.Context) error {
-	if err := await(ctx, recovery, "etcd takes a change", func(ctx context.Context) error {
+	if err := netlab.Await(ctx, recovery, "etcd takes a change", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		return t.claim(ctx, t.nodes[1], spare)
@@ -108,7 +109,7 @@ func compactMeanwhile(ctx context.Context, t *trial) error {
 	}
 	for _, n := range t.agents() {
 		a := n.speaker.(*agentSpeaker)
-		err := await(ctx, recovery, n.name+" notices that etcd is away", func(ctx context.Context) error {
+		err := netlab.Await(ctx, recovery, n.name+" notices that etcd is away", func(ctx context.Context) error {
 			s, err := a.status(ctx)
 			if err == nil && s.Datastore.Connected {
 				err = errors.New("it is connected")
@@ -263,7 +264,7 @@ func (t *trial) footprint(ctx context.Context) (f footprint, err error) {
 
 // noGrowth sees that the agents came back to what they held before, but for so many bytes that the collector has not returned yet.
 func (t *trial) noGrowth(ctx context.Context, before footprint, bytes float64) error {
-	return await(ctx, 20*time.Second, "the agents are as small as before", func(ctx context.Context) error {
+	return netlab.Await(ctx, 20*time.Second, "the agents are as small as before", func(ctx context.Context) error {
 		after, err := t.footprint(ctx)
 		if err != nil {
 			return err

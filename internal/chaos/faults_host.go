@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 var hostFaults = []fault{
@@ -39,7 +41,7 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 	if err != nil {
 		return err
 	}
-	err = await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
+	err = netlab.Await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
 		s, err := a.status(ctx)
 		if err == nil && !(strings.HasPrefix(s.FIB.Journal, "degraded") && strings.HasPrefix(s.Datastore.Kept, "degraded")) {
 			err = fmt.Errorf("journal %s, copy of Calico's data %s", s.FIB.Journal, s.Datastore.Kept)

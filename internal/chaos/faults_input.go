@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/netlab"
 )
 
 var inputFaults = []fault{
@@ -45,7 +46,7 @@ func (t *trial) attacked(ctx context.Context, f func(*attacker) error) error {
 func sendMalformed(ctx context.Context, t *trial) error {
 	victim, other := netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.66.1.0/24")
 	has := func(what string, want map[netip.Prefix]bool) error {
-		return await(ctx, 5*time.Second, what, func(ctx context.Context) error {
+		return netlab.Await(ctx, 5*time.Second, what, func(ctx context.Context) error {
 			have, err := t.nodes[0].programmed(ctx)
 			if err != nil {
 				return err
@@ -104,7 +105,7 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 			}
 			return difference(want, have)
 		}
-		err := await(ctx, 5*time.Second, "the FIB has the sound prefixes, and none of the absurd", exactly)
+		err := netlab.Await(ctx, 5*time.Second, "the FIB has the sound prefixes, and none of the absurd", exactly)
 		if err == nil {
 			err = errors.Join(pause(ctx, 300*time.Millisecond), exactly(ctx)) // routes are written one by one
 		}
@@ -139,7 +140,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 				prefixes = prefixes[:0]
 			}
 		}
-		err := await(ctx, recovery, "the attacker is cut off", func(ctx context.Context) error {
+		err := netlab.Await(ctx, recovery, "the attacker is cut off", func(ctx context.Context) error {
 			s, err := a.status(ctx)
 			if err != nil {
 				return err
@@ -157,7 +158,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		if err := t.converged(ctx, recovery); err != nil { // its routes are gone
 			return err
 		}
-		err = await(ctx, recovery, "the attacker is let in again", func(context.Context) error {
+		err = netlab.Await(ctx, recovery, "the attacker is let in again", func(context.Context) error {
 			if s := x.session(); s == nil || s == first {
 				return errors.New("it is not")
 			}
@@ -166,7 +167,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		if err != nil {
 			return err
 		}
-		return await(ctx, recovery, "what it announces now is taken", func(ctx context.Context) error {
+		return netlab.Await(ctx, recovery, "what it announces now is taken", func(ctx context.Context) error {
 			x.send(update(good, sound))
 			have, err := t.nodes[0].programmed(ctx)
 			if _, ok := have[sound]; err == nil && !ok {

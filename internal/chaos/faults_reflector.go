@@ -65,7 +65,7 @@ func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) err
 			if err := t.converged(ctx, recovery); err != nil {
 				return err
 			}
-			if err := await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+			if err := netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
 				return err
 			}
 		}
@@ -100,7 +100,7 @@ func (t *trial) reflect(ctx context.Context) error {
 		return err
 	}
 	// A session that is up says nothing yet: BIRD keeps what it knows to itself until all its clients have spoken.
-	if err := await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+	if err := netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
 		return err
 	}
 	b.config.Peers = b.config.Peers[len(mesh):]
@@ -108,13 +108,13 @@ func (t *trial) reflect(ctx context.Context) error {
 	if err := errors.Join(err, b.bird.Reconfigure(ctx, b.config)); err != nil {
 		return err
 	}
-	if err := await(ctx, recovery, "the mesh ends", t.meshEnded); err != nil {
+	if err := netlab.Await(ctx, recovery, "the mesh ends", t.meshEnded); err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	return await(ctx, recovery, "both reflectors have told all they know", t.reflected)
+	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
 }
 
 // addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer only, not as a node.

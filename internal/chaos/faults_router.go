@@ -82,7 +82,7 @@ func (t *trial) addPlaces(ctx context.Context, i int) (*router, error) {
 
 // awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back to node 1's workload.
 func (t *trial) awaitBeyond(ctx context.Context, want ...string) error {
-	return await(ctx, recovery, fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")), func(ctx context.Context) error {
+	return netlab.Await(ctx, recovery, fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")), func(ctx context.Context) error {
 		out, err := t.nodes[0].ns.Run(ctx, "ip", "-json", "route", "show", beyond.String())
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func restartRouter(ctx context.Context, t *trial, routers [2]*router) error {
 
 // established waits for node 1's session with a router.
 func (t *trial) established(ctx context.Context, peer netip.Addr) error {
-	return await(ctx, recovery, "the session with "+peer.String(), func(ctx context.Context) error {
+	return netlab.Await(ctx, recovery, "the session with "+peer.String(), func(ctx context.Context) error {
 		return t.ours(1).ready(ctx, []netip.Addr{peer})
 	})
 }

@@ -63,7 +63,7 @@ func freezeVPP(ctx context.Context, t *trial) error {
 	if err := n.vpp.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	err = await(ctx, frozen, "the agent says that VPP does not answer", t.notReady)
+	err = netlab.Await(ctx, frozen, "the agent says that VPP does not answer", t.notReady)
 	t.must(err == nil, "%v", err)
 	if err := pause(ctx, frozen-time.Since(t.start)); err != nil {
 		return err

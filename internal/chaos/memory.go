@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 var memoryFaults = []fault{
@@ -185,7 +187,7 @@ func (t *trial) crowded(ctx context.Context, x *attacker, n int, hop netip.Addr)
 		}
 	}
 	x.send(batch...)
-	return await(ctx, 2*recovery, "the attacker's prefixes are programmed", func(ctx context.Context) error {
+	return netlab.Await(ctx, 2*recovery, "the attacker's prefixes are programmed", func(ctx context.Context) error {
 		have, err := t.nodes[0].programmed(ctx)
 		if err != nil {
 			return err

@@ -1,0 +1,30 @@
+package netlab
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Await asks until holds has no objection. Its error is the last objection.
+func Await(
+	ctx context.Context, patience time.Duration, what string, holds func(context.Context) error,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var last error
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: not after %s: %w", what, patience, last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
