@@ -82,68 +82,68 @@ func (e *Engine) Audit(ctx context.Context) (Report, error) {
 }
 
 func (a *audit) begin() error {
-	t := a.engine.table
+	t := a.engine.sync
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
 	switch {
 	case !t.present:
 		return errAbsent
-	case t.written != nil:
+	case t.audited != nil:
 		return errAuditing
 	}
-	t.written = make(map[route.Key]struct{})
+	t.audited = make(map[route.Key]struct{})
 	for _, b := range t.flying {
-		t.noteWritten(b)
+		t.noteAudited(b)
 	}
-	a.life, a.report.Repair = t.life, t.tuning.RepairDrift
+	a.life, a.report.Repair = t.life, t.repairDrift
 	return nil
 }
 
 func (a *audit) end() {
 	a.engine.mu.Lock()
-	a.engine.table.written = nil
+	a.engine.sync.audited = nil
 	a.engine.mu.Unlock()
 	a.engine.inbox.nudge()
 }
 
-// noteWritten: an audit that is under way must not judge what b writes.
-func (t *table) noteWritten(b *batch) {
-	if t.written == nil {
+// noteAudited: an audit that is under way must not judge what b writes.
+func (t *syncer) noteAudited(b *batch) {
+	if t.audited == nil {
 		return
 	}
 	for _, e := range b.entries {
-		t.written[e.key] = struct{}{}
+		t.audited[e.key] = struct{}{}
 	}
 }
 
 // locked calls f with the table locked, unless the life that is audited has ended.
-func (a *audit) locked(f func(t *table)) error {
+func (a *audit) locked(f func(t *syncer)) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.table.life != a.life {
+	if e.sync.life != a.life {
 		return errChanged
 	}
-	e.table.now = time.Now()
-	before := e.table.drift
-	f(e.table)
+	e.sync.now = time.Now()
+	before := e.sync.drift
+	f(e.sync)
 	e.warnOfDrift(before)
 	return nil
 }
 
 // judged reports whether the listing can be held against e.
-func (t *table) judged(e *entry) bool {
-	_, written := t.written[e.key]
+func (t *syncer) judged(e *entry) bool {
+	_, written := t.audited[e.key]
 	return !written && t.checkable(e)
 }
 
 func (a *audit) compare(context.Context) error {
 	var all []*entry
-	if err := a.locked(func(t *table) { all = slices.Clone(t.all) }); err != nil {
+	if err := a.locked(func(t *syncer) { all = slices.Clone(t.all) }); err != nil {
 		return err
 	}
 	for part := range slices.Chunk(all, chunk) {
-		err := a.locked(func(t *table) {
+		err := a.locked(func(t *syncer) {
 			for _, e := range part {
 				if !t.judged(e) {
 					continue
@@ -178,7 +178,7 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 		if answer != nil && !errors.As(answer, new(route.HiddenError)) {
 			return fmt.Errorf("fib: audit: %w", answer)
 		}
-		err := a.locked(func(t *table) {
+		err := a.locked(func(t *syncer) {
 			if t.judged(e) {
 				a.note(t, e, t.compare(e, found, ok, answer), found)
 			}
@@ -194,10 +194,10 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 // findExtra goes through what carries our mark and is not known as ours. Of what is left alone it forgets what has gone.
 func (a *audit) findExtra(context.Context) error {
 	for part := range slices.Chunk(a.routes, chunk) {
-		err := a.locked(func(t *table) {
+		err := a.locked(func(t *syncer) {
 			for _, r := range part {
 				e := t.entries[r.Key]
-				_, written := t.written[r.Key]
+				_, written := t.audited[r.Key]
 				if written || e != nil && (e.actual != 0 || e.is(isUnsure)) {
 					continue
 				}
@@ -209,15 +209,15 @@ func (a *audit) findExtra(context.Context) error {
 			return err
 		}
 	}
-	return a.locked(func(t *table) {
+	return a.locked(func(t *syncer) {
 		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool { _, there := a.listed[k]; return !there })
 	})
 }
 
 // extra takes over a route that carries our mark and was not known, to be replaced or deleted like one from before a restart.
-func (t *table) extra(r route.Route) {
+func (t *syncer) extra(r route.Route) {
 	digest := r.Digest()
-	if !t.tuning.RepairDrift {
+	if !t.repairDrift {
 		if t.extras[r.Key] != digest {
 			t.drift.Extra++
 		}
@@ -235,7 +235,7 @@ func (t *table) extra(r route.Route) {
 	t.settle(e)
 }
 
-func (a *audit) note(t *table, e *entry, is Drift, found route.Route) {
+func (a *audit) note(t *syncer, e *entry, is Drift, found route.Route) {
 	if is == NoDrift {
 		return
 	}

@@ -339,7 +339,7 @@ func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
 		}
 		r.Learn(pfx("10.3.0.0/26"), nil)
 		synctest.Wait()
-		if n := len(r.table.shadows); n != 0 {
+		if n := len(r.sync.shadows); n != 0 {
 			t.Errorf("%d shadows of nothing", n)
 		}
 	})
@@ -439,7 +439,7 @@ func checkDisturbed(t *testing.T, report Report) {
 
 func TestAuditFindsAndRepairs(t *testing.T) {
 	watchful(t, true, 10, func(t *testing.T, r *running) {
-		r.table.spots.pause = 0
+		r.sync.spots.pause = 0
 		disturb(r.dp)
 		checkDisturbed(t, r.audit(t))
 		ops := r.dp.printOps()
@@ -459,7 +459,7 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 
 func TestAuditOnlyReports(t *testing.T) {
 	watchful(t, false, 10, func(t *testing.T, r *running) {
-		r.table.spots.pause = 0
+		r.sync.spots.pause = 0
 		disturb(r.dp)
 		checkDisturbed(t, r.audit(t))
 		check(t, "ops", r.dp.printOps())

@@ -37,7 +37,7 @@ func (s *pathSet) remove(c *candidate) {
 	c.nextInSet, c.prevInSet = nil, nil
 }
 
-// pathSets finds equal sets. It is part of table and guarded with it.
+// pathSets finds equal sets. It is part of selection.
 type pathSets struct {
 	byID    map[string]*pathSet
 	scratch []byte
@@ -80,15 +80,4 @@ func (s *pathSets) encode(paths []route.Path, static bool) {
 		b = append(b, p.Interface...)
 	}
 	s.scratch = b
-}
-
-// candidate is one wish for one key; table keeps one per origin and key.
-type candidate struct {
-	entry                *entry
-	next                 *candidate // of the same entry
-	set                  *pathSet   // nil for kinds without paths
-	nextInSet, prevInSet *candidate
-	origin               route.Origin
-	kind                 route.Kind
-	preference           uint32 // LOCAL_PREF of BGP's host routes; 0: not known
 }

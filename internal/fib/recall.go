@@ -33,23 +33,23 @@ type recallJob struct {
 
 // forgotten notes that e, which is programmed and wanted, is to be recalled. What differs from
 // the wish is put anyway.
-func (t *table) forgotten(e *entry) {
-	needed := t.recalls.due && (e.recurses() || e.is(isStatic))
+func (s *syncer) forgotten(e *entry) {
+	needed := s.recalls.due && (e.recurses() || e.is(isStatic))
 	if needed && e.actual == e.want.digest && !e.is(isUnsure|isForgotten) {
 		e.set(isForgotten)
-		t.recalls.queue = append(t.recalls.queue, e)
+		s.recalls.queue = append(s.recalls.queue, e)
 	}
 }
 
 // toRecall returns the next job, nil when there is none to do now. It is asked while nothing is in flight.
-func (t *table) toRecall() *recallJob {
-	r := &t.recalls
-	if !t.present || len(r.queue) == 0 || len(t.dirty) > 0 || t.now.Before(r.at) {
+func (s *syncer) toRecall() *recallJob {
+	r := &s.recalls
+	if !s.present || len(r.queue) == 0 || len(s.dirty) > 0 || s.now.Before(r.at) {
 		return nil
 	}
-	j := &recallJob{life: t.life}
+	j := &recallJob{life: s.life}
 	queue := r.queue
-	r.queue, r.at = nil, t.now.Add(recallPause)
+	r.queue, r.at = nil, s.now.Add(recallPause)
 	for _, e := range queue {
 		switch {
 		case e.is(isGone) || e.actual == 0:
@@ -69,13 +69,13 @@ func (t *table) toRecall() *recallJob {
 }
 
 // recalled takes the result. What another life had is not there any more. An audit under way has listed how it looked before.
-func (t *table) recalled(j *recallJob) {
+func (s *syncer) recalled(j *recallJob) {
 	for _, e := range j.entries {
-		if t.written != nil {
-			t.written[e.key] = struct{}{}
+		if s.audited != nil {
+			s.audited[e.key] = struct{}{}
 		}
-		if j.err != nil && j.life == t.life {
-			t.recalls.queue = append(t.recalls.queue, e)
+		if j.err != nil && j.life == s.life {
+			s.recalls.queue = append(s.recalls.queue, e)
 		} else {
 			e.clear(isForgotten)
 		}

@@ -12,6 +12,8 @@ import (
 type Candidate struct {
 	Origin route.Origin
 	Kind   route.Kind
+	// Elevated: BGP's, of a LOCAL_PREF above the normal one; see route.Key.
+	Elevated bool
 	// Paths as the source knows them: canonical, next hops without interface where the source does not know it.
 	Paths []route.Path
 }
@@ -36,8 +38,8 @@ type Facts struct {
 	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
-	// BGPCover returns the longest forwarding route, the default route and those of origin Etcd excepted, that covers k and is shorter, or
-	// elevated, if it is BGP's: then no route of origin Etcd is programmed. nil: there is none.
+	// BGPCover returns the longest forwarding route, the default route and those of origin Etcd excepted, that covers k and is shorter, if
+	// it is BGP's: then no route of origin Etcd is programmed. nil: there is none.
 	BGPCover func(k route.Key) (netip.Prefix, bool)
 }
 
@@ -60,7 +62,7 @@ func (f Facts) distance(o route.Origin) uint8 {
 // Candidates are tried by administrative distance, then origin, then kind, then paths, each ascending: a total order, so the order in which
 // they come does not matter. The first that the guard lets through and that has a usable path wins; its unusable paths are left
 // out. The route is the zero Route when none does, and the reason is then that of the first candidate. With a route, the
-// reason tells which path was left out first.
+// reason tells which path was left out first. The key of the route is elevated if the candidate is.
 func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) {
 	v := newView(f)
 	options := make([]option, len(candidates))
@@ -74,6 +76,7 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 	if c.forward == nil {
 		return route.Route{}, c.reason
 	}
+	k.Elevated = c.elevated
 	return route.Route{Key: k, Kind: c.forward.kind, Paths: c.forward.paths, Origin: c.origin}, c.reason
 }
 
@@ -104,6 +107,8 @@ type choice struct {
 	covered *forward // what an etcd candidate would have programmed if BGP did not cover it
 	origin  route.Origin
 	reason  Reason
+	// elevated: it goes before what other owners have for the prefix.
+	elevated bool
 	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays as it is.
 	waiting bool
 }
@@ -161,7 +166,7 @@ func (v *view) uncovered(k route.Key, o option) choice {
 	if o.Origin == route.BGP {
 		s = o.viable.nearest
 	}
-	c := choice{origin: o.Origin, reason: s.reason, waiting: o.viable.waiting}
+	c := choice{origin: o.Origin, reason: s.reason, waiting: o.viable.waiting, elevated: o.Elevated}
 	if i := o.viable.loop(k); i >= 0 {
 		s = o.viable.without(k, o.Origin)
 		c.forward, c.reason = s.forward, s.reason

@@ -106,26 +106,16 @@ func (w *walker) learn() {
 	w.e.LearnPreferred(p, paths, w.prefs[p])
 }
 
-// wantBGP wants the paths where their LOCAL_PREF puts them, and nothing at the other place.
+// wantBGP wants the paths, elevated if their LOCAL_PREF says so.
 func (w *walker) wantBGP(p netip.Prefix, paths []route.Path) {
-	static := false // it has the place that is not elevated, and BGP's is behind it there
-	for origin := range w.w.wants[route.Key{Prefix: p}] {
-		static = static || origin == route.Own || origin == route.External
-	}
-	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !static}
-	w.want(k.Twin(), Candidate{Origin: route.BGP})
-	w.want(k, Candidate{Origin: route.BGP, Paths: paths})
+	elevated := p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0
+	w.want(route.Key{Prefix: p}, Candidate{Origin: route.BGP, Elevated: elevated, Paths: paths})
 }
 
 // setNormal changes the LOCAL_PREF of what is not elevated.
 func (w *walker) setNormal() {
 	w.normal = rapid.SampledFrom([]uint32{0, 99, 2147482623}).Draw(w.t, "normal")
 	w.e.SetNormal(w.normal, w.normal)
-	w.replace()
-}
-
-// replace: what BGP wants may belong elsewhere now.
-func (w *walker) replace() {
 	for k, wants := range maps.Clone(w.w.wants) {
 		if c, ok := wants[route.BGP]; ok {
 			w.wantBGP(k.Prefix, c.Paths)
@@ -154,7 +144,6 @@ func (w *walker) setRoutes() {
 			w.want(inTable(table, walkPrefixes[0]).Key, Candidate{Origin: origin, Kind: route.Drop})
 		}
 	}
-	w.replace()
 	w.hand(origin)
 }
 
@@ -424,7 +413,7 @@ func (w *walker) settle() {
 	w.dp.state(func() {
 		if ops := Diff(want, w.dp.ours); len(ops) > 0 {
 			for _, e := range w.e.table.all {
-				w.t.Logf("%+v", w.e.table.show(e))
+				w.t.Logf("%+v", w.e.show(e))
 			}
 			w.t.Fatalf("the FIB needs %v", ops)
 		}

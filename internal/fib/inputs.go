@@ -18,15 +18,15 @@ type inbox struct {
 
 // orders is what has come in since the engine looked last.
 type orders struct {
-	learned [][]learned // pieces of at most chunk, none of them empty
-	routes  map[route.Origin]wishes
-	protect *protection
-	apart   *[]netip.Prefix // see KeepOut
-	sweep   bool
-	release bool // of what the guard holds
-	normal  *[2]uint32
-	unsaid  *bool
-	follow  *[]netip.Addr // see FollowOutgoing
+	learned    [][]learned // pieces of at most chunk, none of them empty
+	routes     map[route.Origin]wishes
+	protect    *protection
+	apart      *[]netip.Prefix // see KeepOut
+	sweep      bool
+	release    bool // of what the guard holds
+	normal     *[2]uint32
+	converging *bool
+	follow     *[]netip.Addr // see FollowOutgoing
 }
 
 // wishes are all routes of one origin; listed: since the engine looked last the origin has listed its source anew.
@@ -112,7 +112,7 @@ func (e *Engine) ReleaseGuard() {
 // SetBGPConverging says whether BGP is yet to tell some of what it knows: a session is coming up, or has gone a moment ago. Meanwhile no etcd
 // route is removed for being covered by one of BGP's.
 func (e *Engine) SetBGPConverging(yes bool) {
-	e.inbox.change(func(o *orders) { o.unsaid = &yes })
+	e.inbox.change(func(o *orders) { o.converging = &yes })
 }
 
 func (e *Engine) setRoutes(origin route.Origin, routes []route.Route, listed bool) {
