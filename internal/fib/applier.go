@@ -9,13 +9,11 @@ import (
 	"time"
 )
 
-// job is one thing that the applier does: a batch, finding out what of ours is there, having unused tables removed, or routes
-// recalled.
+// job is one thing that the applier does: a batch, finding out what of ours is there, or having unused tables removed.
 type job struct {
 	batch  *batch
 	adopt  *adoptJob
 	tables *tablesJob
-	recall *recallJob
 
 	journal journalReport // when it is done
 }
@@ -42,8 +40,6 @@ func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job
 			switch {
 			case j.adopt != nil:
 				e.adopt(ctx, journal, j.adopt)
-			case j.recall != nil:
-				e.recall(ctx, j.recall)
 			case j.tables != nil:
 				e.keepTables(ctx, j.tables)
 			default:

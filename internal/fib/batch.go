@@ -217,7 +217,7 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 		}
 	}
 	e.actual, e.fail = digest, nil
-	e.clear(isUnsure | isForgotten)
+	e.clear(isUnsure)
 	if epoch != s.epoch && digest != 0 {
 		e.set(isUnsure) // an interface changed its meaning meanwhile
 	}

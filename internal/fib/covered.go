@@ -124,7 +124,11 @@ func (s *selection) cover(hop *nextHop) {
 		p, err := hop.Address.Prefix(bits)
 		e := s.entries[route.Key{Table: hop.Table, Prefix: p}]
 		if err == nil && e != nil && s.covers(e) && (!connected || e.is(isStatic)) {
-			s.hops.covered[hop.NextHop] = Cover{Prefix: p, Carries: e.is(isStatic)}
+			c := Cover{Prefix: p, Carries: e.is(isStatic)}
+			if c.Carries {
+				c.Paths = e.want.paths
+			}
+			s.hops.covered[hop.NextHop] = c
 			return
 		}
 	}
@@ -154,6 +158,14 @@ func (s *selection) behindItself(k route.Key, set *pathSet) bool {
 		}
 	}
 	return true
+}
+
+// carries returns what next hops resolve through e by; nil: none do.
+func (e *entry) carries() *forward {
+	if e.is(isStatic) {
+		return e.want
+	}
+	return nil
 }
 
 // attached reports that external configuration, or this node itself, won e and wants nothing but attached paths for it: unlike what BGP wants

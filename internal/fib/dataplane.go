@@ -26,6 +26,7 @@ type Dataplane interface {
 	Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error)
 
 	// Resolve says how the data plane would forward to addr: the longest match in table, whoever owns it.
+	// It is the only look-up of a next hop: with Facts.AttachedOnly routes are put with what it answered.
 	Resolve(ctx context.Context, table uint32, addr netip.Addr) (route.Resolution, error)
 
 	// Apply carries out ops, pipelined, and calls done once for each op whose result is known, in any order, from one goroutine
@@ -39,15 +40,6 @@ type Dataplane interface {
 	// Facts delivers the newest facts, first as soon as they are known, then whenever they change. Only the newest is kept
 	// for a slow reader. There is one reader.
 	Facts() <-chan route.Facts
-}
-
-// Recaller is what a Dataplane provides besides if it looks next hops up itself when a route is put, follows them, and reads such a route back as
-// it was put: for all of that it must know what was put and by whom, which a new process does not.
-type Recaller interface {
-	// Recall names routes that an earlier process put, or this one for another origin, and that
-	// are to be as if they were put now: nothing is written for those that already are. It may be
-	// called for a route more than once, and not while Apply runs. An error has it repeated later.
-	Recall(ctx context.Context, routes []route.Route) error
 }
 
 // TableKeeper is what a Dataplane provides besides if its tables (VRFs) must be made before routes can be put into them. Putting makes

@@ -151,9 +151,6 @@ func (e *Engine) warnOfDrift(before DriftStats) {
 
 // checkable reports whether what is believed about e can be compared: nothing about it is open.
 func (s *syncer) checkable(e *entry) bool {
-	if e.is(isForgotten) || s.recalls.due && e.is(isAdopted) && s.howAdopted == "journal" {
-		return false // how it looks depends on what was put
-	}
 	return e.actual != 0 && e.fail == nil && !e.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
 }
 

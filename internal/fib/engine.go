@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"sync"
 	"time"
 
@@ -97,7 +98,6 @@ func New(c Config) *Engine {
 	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
 	e.sources = newSources(t, e.selection)
 	e.sync.leadsOver, e.sync.written = e.selection.leadsOver, e.hops.askInside
-	_, e.sync.recalls.due = c.Dataplane.(Recaller)
 	e.tune(c.Tuning)
 	return e
 }
@@ -300,15 +300,12 @@ func (e *Engine) nextJob() (job, time.Time) {
 		return job{batch: b}, time.Time{}
 	}
 	if e.applying == 0 {
-		if r := s.toRecall(); r != nil {
-			return job{recall: r}, time.Time{}
-		}
 		if k := s.tablesToKeep(e.hops.tables); k != nil {
 			return job{tables: k}, time.Time{}
 		}
 	}
 	var due time.Time
-	for _, at := range []time.Time{s.pause, s.unusedAt, s.recalls.at} {
+	for _, at := range []time.Time{s.pause, s.unusedAt} {
 		if s.now.Before(at) {
 			due = sooner(due, at)
 		}
@@ -329,6 +326,13 @@ func (e *Engine) observe(f route.Facts) {
 	defer e.mu.Unlock()
 	e.table.now = time.Now()
 	before := e.sync.facts
+	if f.RouteChanges != before.RouteChanges {
+		e.hops.askAllNow()
+		if before.RouteChanges = f.RouteChanges; e.sync.present && reflect.DeepEqual(before, f) {
+			e.sync.facts = f
+			return
+		}
+	}
 	e.setFacts(f)
 	if f.Identity != before.Identity || f.Problem != before.Problem {
 		e.log.Info("data plane", "identity", f.Identity, "version", f.Version, "problem", f.Problem)
@@ -361,8 +365,6 @@ func (e *Engine) finish(j job) {
 	switch {
 	case j.batch != nil:
 		e.sync.finish(j.batch)
-	case j.recall != nil:
-		e.sync.recalled(j.recall)
 	case j.tables != nil:
 		e.sync.tablesKept(j.tables)
 	case j.adopt.err != nil:

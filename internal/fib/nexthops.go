@@ -121,6 +121,13 @@ func (h *nextHops) askNow(hop *nextHop) {
 // askAll has all asked about again, in rotation.
 func (h *nextHops) askAll() { h.recheck = len(h.ring) }
 
+// askAllNow is askAll without a pause, for data planes that tell when routes change.
+func (h *nextHops) askAllNow() {
+	for _, hop := range h.ring {
+		h.askNow(hop)
+	}
+}
+
 // forgetAnswers: the data plane is another one.
 func (h *nextHops) forgetAnswers() {
 	clear(h.answers)
@@ -220,7 +227,7 @@ func (h *nextHops) next() (*nextHop, time.Time) {
 // look-up tells nothing: what was known stays, and the rotation asks again.
 func (h *nextHops) answer(n NextHop, r route.Resolution, err error) *nextHop {
 	hop := h.byKey[n]
-	if hop == nil || err != nil || hop.answered && hop.answer == r {
+	if hop == nil || err != nil || hop.answered && hop.answer.Equal(r) {
 		return nil
 	}
 	hop.answered, hop.answer = true, r
@@ -233,7 +240,8 @@ func (h *nextHops) answer(n NextHop, r route.Resolution, err error) *nextHop {
 func (h *nextHops) update(hop *nextHop, v *view) (changed bool) {
 	path := route.Path{NextHop: hop.Address, Table: hop.Table}
 	reached := [2]resolved{v.resolve(path, false), v.resolve(path, true)}
-	changed, hop.reached = reached != hop.reached, reached
+	changed = !reached[0].equal(hop.reached[0]) || !reached[1].equal(hop.reached[1])
+	hop.reached = reached
 	r := reached[0]
 	if hop.asks = h.needsLookup(hop, r, v); hop.asks {
 		if !hop.inRing {

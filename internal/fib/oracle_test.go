@@ -74,6 +74,11 @@ func (w *world) covered() map[NextHop]Cover {
 				if newView(f).guard(k, c.Origin) == (Reason{}) && (c.Kind != route.Via || w.leadsOut(k, c)) {
 					best = k.Prefix.Bits()
 					out[n] = Cover{Prefix: k.Prefix, Carries: w.static(k, f)}
+					if c := out[n]; c.Carries {
+						r, _ := Select(k, slices.Collect(maps.Values(wants)), f)
+						c.Paths = r.Paths
+						out[n] = c
+					}
 				}
 			}
 		}

@@ -44,11 +44,8 @@ func (e *Engine) Outgoing() []route.Outgoing {
 func (s *selection) leaves(hop *nextHop) string {
 	if c, covered := s.hops.covered[hop.NextHop]; covered {
 		var r route.Resolution
-		e := s.entries[route.Key{Table: hop.Table, Prefix: c.Prefix}]
-		if c.Carries && e != nil && e.want != nil {
-			for _, p := range e.want.paths {
-				r.Forwards(p.Interface)
-			}
+		for _, p := range c.Paths {
+			r.Forwards(p.Interface)
 		}
 		return r.Interface
 	}

@@ -48,6 +48,8 @@ type Cover struct {
 	Prefix netip.Prefix
 	// Carries: next hops may resolve through it, since it resolves through nothing itself: external configuration or this node's own, attached.
 	Carries bool
+	// Paths are those of a route that carries.
+	Paths []route.Path
 }
 
 func (f Facts) distance(o route.Origin) uint8 {
@@ -200,6 +202,19 @@ type resolved struct {
 	// shorter would take match's place. Invalid where the next hop is not looked up.
 	match netip.Prefix
 	table uint32
+	// attached are the neighbours that stand for the next hop with Facts.AttachedOnly.
+	attached []route.Path
+}
+
+func (p resolved) equal(q resolved) bool {
+	return p.Path == q.Path && p.reason == q.reason && p.waiting == q.waiting && p.match == q.match &&
+		p.table == q.table && slices.Equal(p.attached, q.attached)
+}
+
+// leadsOver reports whether it is programmed over one of these interfaces.
+func (p resolved) leadsOver(interfaces map[string]bool) bool {
+	return interfaces[p.Interface] ||
+		slices.ContainsFunc(p.attached, func(q route.Path) bool { return interfaces[q.Interface] })
 }
 
 func (v *view) viable(paths []route.Path, static bool) *viable {
@@ -241,9 +256,12 @@ func usable(paths []resolved) (s some) {
 	}
 	var left []route.Path
 	for _, p := range paths {
-		if p.reason == (Reason{}) {
+		switch {
+		case p.reason == (Reason{}) && p.attached != nil:
+			left = addShares(left, p.attached)
+		case p.reason == (Reason{}):
 			left = append(left, p.Path)
-		} else if s.reason == (Reason{}) {
+		case s.reason == (Reason{}):
 			s.reason = p.reason
 		}
 	}
@@ -251,6 +269,19 @@ func usable(paths []resolved) (s some) {
 		s.forward = newForward(route.Via, route.CanonicalPaths(left))
 	}
 	return s
+}
+
+// addShares adds paths; of those that next hops have in common the weights add up.
+func addShares(to, paths []route.Path) []route.Path {
+	for _, p := range paths {
+		i := slices.IndexFunc(to, func(q route.Path) bool { q.Weight = p.Weight; return q == p })
+		if i < 0 {
+			to = append(to, p)
+		} else {
+			to[i].Weight = uint8(min(int(to[i].Weight)+int(p.Weight), 255))
+		}
+	}
+	return to
 }
 
 // loop returns the index of a path whose next hop would be reached by the route for k itself, -1 if there is none.
@@ -278,9 +309,9 @@ func (s *viable) without(k route.Key, origin route.Origin) some {
 }
 
 // resolve decides about one path: in a connected subnet it becomes attached, unless it is not
-// static and a longer route of ours carries it. Elsewhere it stays recursive if the data plane
-// says that it can be reached, but not through a route of ours (BIRD: rt-table.c, "recursive
-// route depending on another").
+// static and a longer route of ours carries it. Elsewhere it stays recursive, or neighbours stand for
+// it, if the data plane says that it can be reached, but not through a route of ours (BIRD:
+// rt-table.c, "recursive route depending on another").
 func (v *view) resolve(p route.Path, static bool) resolved {
 	no := func(w what) resolved {
 		return resolved{Path: p, reason: Reason{what: w, address: p.NextHop, name: p.Interface}}
@@ -329,6 +360,30 @@ func (v *view) resolve(p route.Path, static bool) resolved {
 		out = no(noRoute)
 	case !r.Usable:
 		out.reason = Reason{what: matchDrops, address: p.NextHop, prefix: r.Prefix}
+	}
+	if v.facts.AttachedOnly && out.reason == (Reason{}) && !out.waiting {
+		neighbours := r.Paths
+		if covered {
+			neighbours = cover.Paths
+		}
+		if out.attached = v.attach(p, neighbours); out.attached == nil {
+			out.reason = Reason{what: matchDrops, address: p.NextHop, prefix: out.match}
+		}
+	}
+	return out
+}
+
+// attach returns which of these neighbours can stand for the next hop of p now.
+func (v *view) attach(p route.Path, neighbours []route.Path) (out []route.Path) {
+	for _, n := range neighbours {
+		if i, ok := v.facts.Interface(n.Interface); !ok || !i.Up {
+			continue
+		}
+		if !n.NextHop.IsValid() {
+			n.NextHop = p.NextHop
+		}
+		n.Preference, n.Weight = p.Preference, p.Weight
+		out = append(out, n)
 	}
 	return out
 }

@@ -196,7 +196,7 @@ func (s *selection) refresh() {
 	s.staleHops = s.staleHops[:0]
 	for _, set := range s.staleSets {
 		v := s.view.viable(set.paths, set.static)
-		if set.seen != nil && slices.Equal(set.seen.paths, v.paths) {
+		if set.seen != nil && slices.EqualFunc(set.seen.paths, v.paths, resolved.equal) {
 			continue
 		}
 		set.seen = v
@@ -275,7 +275,7 @@ func (s *selection) refreshAll() {
 // leadsOver reports whether a path set leads over one of these interfaces.
 func (s *selection) leadsOver(interfaces map[string]bool) bool {
 	for _, set := range s.sets.byID {
-		if set.seen != nil && slices.ContainsFunc(set.seen.paths, func(p resolved) bool { return interfaces[p.Interface] }) {
+		if set.seen != nil && slices.ContainsFunc(set.seen.paths, func(p resolved) bool { return p.leadsOver(interfaces) }) {
 			return true
 		}
 	}
@@ -393,7 +393,7 @@ func (s *selection) choose(e *entry) {
 		}
 		e = base
 	}
-	covers, static := e.covers(), e.is(isStatic)
+	covers, carried := e.covers(), e.carries()
 	c := s.holdCovered(e, s.selectEntry(e))
 	target, other := e, s.counterpart(e)
 	if c.elevated && (c.forward != nil || c.waiting) {
@@ -406,8 +406,7 @@ func (s *selection) choose(e *entry) {
 	target.mark(isWanted, e.first != nil)
 	s.sync.want(target, c)
 	e.mark(isStatic, e.want != nil && e.attached())
-	if e.is(isStatic) != static {
-		s.sync.forgotten(e)
+	if e.carries() != carried {
 		s.staleInside(e.key)
 	}
 	if e.covers() != covers {

@@ -49,7 +49,6 @@ type syncer struct {
 
 	repairDrift bool
 	spots       spots
-	recalls     recalls
 	drifts      map[*entry]drift       // of entries that are isDrifted
 	shadows     map[*entry]string      // of entries that are isShadowed: by whom
 	extras      map[route.Key]uint64   // digests of what audits found to be extra, and left alone
@@ -102,7 +101,6 @@ func (s *syncer) want(e *entry, c choice) {
 			e.set(isUnsure)
 		}
 		s.known(e)
-		s.forgotten(e)
 	}
 }
 

@@ -49,15 +49,14 @@ const (
 	isWanted                    // by a source, even if nothing can be programmed
 	isStatic                    // carries next hops, see Cover.Carries
 	// Set by sync:
-	inPuts      // in syncer.puts
-	inDeletes   // in syncer.leaving or syncer.deletes
-	isFlying    // in syncer.flying
-	isUnsure    // actual is a guess
-	isAdopted   // from before this process, and nobody has wanted it yet
-	isDrifted   // in syncer.drifts: acknowledged, then found otherwise
-	isShadowed  // in syncer.shadows: when it was looked up last, another's route went before it
-	isForgotten // in syncer.recalls, or being recalled
-	isGone      // no longer in table.entries
+	inPuts     // in syncer.puts
+	inDeletes  // in syncer.leaving or syncer.deletes
+	isFlying   // in syncer.flying
+	isUnsure   // actual is a guess
+	isAdopted  // from before this process, and nobody has wanted it yet
+	isDrifted  // in syncer.drifts: acknowledged, then found otherwise
+	isShadowed // in syncer.shadows: when it was looked up last, another's route went before it
+	isGone     // no longer in table.entries
 )
 
 func (e *entry) is(f flags) bool { return e.flags&f != 0 }

@@ -28,11 +28,8 @@ type running struct {
 func start(dp *fake, journal string) *running { return startWith(dp, Config{Journal: journal}) }
 
 func startWith(dp *fake, c Config) *running {
-	switch {
-	case dp.open:
+	if dp.open {
 		return startOn(overseer{dp}, dp, c)
-	case dp.forgets:
-		return startOn(newForgetful(dp), dp, c)
 	}
 	return startOn(dp, dp, c)
 }
@@ -332,7 +329,7 @@ func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
-		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables", "recall"}).Draw(w.t, "fault") {
+		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables"}).Draw(w.t, "fault") {
 		case "refuse":
 			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t, "refused") {
 				w.dp.refuse[key(s)] = fmt.Errorf("refused %s", s)
@@ -350,8 +347,6 @@ func (w *walker) fault() {
 			w.dp.lookupErr = errGone
 		case "tables":
 			w.dp.keepErr = errGone
-		case "recall":
-			w.dp.recallErr = errGone
 		}
 	})
 }
@@ -428,22 +423,6 @@ func (w *walker) settle() {
 	})
 	w.checkCounts(want)
 	w.checkAudit(want)
-	w.checkRecalled()
-}
-
-// checkRecalled: a data plane that must know what was put does.
-func (w *walker) checkRecalled() {
-	d, ok := w.e.dataplane.(*forgetful)
-	if !ok {
-		return
-	}
-	d.state(func() {
-		for k, r := range d.ours {
-			if recursive(r) && !d.known[k] {
-				w.t.Fatalf("%v was not recalled", r)
-			}
-		}
-	})
 }
 
 // checkAudit: all is well, and nothing is to be written because of a shadow.
@@ -522,9 +501,9 @@ func TestWalk(t *testing.T) {
 
 func walk(t *rapid.T, journal string) {
 	f := node("life 0")
+	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
 	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}}
 	w.dp.foreign[key("0.0.0.0/0")] = true
-	w.dp.forgets = rapid.Bool().Draw(t, "forgets")
 	w.startAgent()
 	w.e.SetNormal(w.normal, w.normal)
 	defer func() { w.heal(); w.e.stop() }()
