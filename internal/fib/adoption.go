@@ -9,25 +9,27 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// record is one route of ours that was found, by its digest. unsure: it may be there, or something else, or nothing.
+// record is one route of ours that was found, by its digest. unsure: it may be there, or something
+// else, or nothing.
 type record struct {
 	key    route.Key
 	digest uint64
 	unsure bool
 }
 
-// adoption is what was found of ours in a data plane that we have not written to before in this process.
+// adoption is what was found of ours in a data plane that we have not written to before in this
+// process.
 type adoption struct {
-	life    int
-	how     string // "journal" or "listing"
-	count   int
-	records iter.Seq[record]
+	generation int
+	how        string // "journal" or "listing"
+	count      int
+	records    iter.Seq[record]
 	// interfaces are what names meant to whoever wrote the records, or when the listing began.
 	interfaces map[string]uint32
 }
 
-// observe takes new facts; isNew: with an identity that is not the one that actual speaks of. Then all
-// that was known is void and the data plane is to be adopted: the caller does that when
+// observe takes new facts; isNew: with an identity that is not the one that actual speaks of. Then
+// all that was known is void and the data plane is to be adopted: the caller does that when
 // wantsAdoption says so.
 func (s *syncer) observe(f route.Facts) (isNew bool) {
 	away := s.facts.Identity == ""
@@ -39,7 +41,7 @@ func (s *syncer) observe(f route.Facts) (isNew bool) {
 	if isNew = f.Identity != s.identity; isNew {
 		s.begin(f.Identity)
 	} else {
-		s.reindex(s.interfaces, f.Interfaces)
+		s.interfacesChanged(s.interfaces, f.Interfaces)
 	}
 	s.interfaces = f.Interfaces
 	if s.present = s.adopted; s.present && away {
@@ -48,18 +50,19 @@ func (s *syncer) observe(f route.Facts) (isNew bool) {
 	return isNew
 }
 
-// begin starts a new life: nothing is known about what is in the data plane.
+// begin starts a new generation: nothing is known about what is in the data plane.
 func (s *syncer) begin(identity string) {
 	s.identity = identity
-	s.life++
+	s.generation++
 	s.adopted, s.present, s.suspect, s.adoptedLeft = false, false, nil, 0
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
 	s.spots.soon, s.spots.chase = nil, 0
+	clear(s.failures)
 	clear(s.drifts)
 	clear(s.shadows)
 	clear(s.extras)
 	for _, e := range slices.Backward(slices.Clone(s.all)) {
-		e.actual, e.fail = 0, nil
+		e.actual = 0
 		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed)
 		s.settle(e)
 	}
@@ -71,7 +74,7 @@ func (s *syncer) wantsAdoption() bool {
 
 // adopt takes over what was found.
 func (s *syncer) adopt(a adoption) {
-	if a.life != s.life || s.adopted {
+	if a.generation != s.generation || s.adopted {
 		return
 	}
 	s.adopted = true
@@ -101,8 +104,8 @@ func (s *syncer) adopt(a adoption) {
 	s.settleAll()
 }
 
-// known: e is no longer something that was merely found. With the last of them the doubt about interfaces ends, and the journal gets to know
-// what is still unsure because of it.
+// known: e is no longer something that was merely found. With the last of them the doubt about
+// interfaces ends, and the journal gets to know what is still unsure because of it.
 func (s *syncer) known(e *entry) {
 	if !e.is(isAdopted) {
 		return
@@ -113,15 +116,16 @@ func (s *syncer) known(e *entry) {
 	}
 }
 
-// unheardOf is an index that no interface has.
-const unheardOf = ^uint32(0)
+// noIndex is an index that no interface has.
+const noIndex = ^uint32(0)
 
-// meanings are what the journal is to say about interfaces. As long as there is an adopted entry that may go over an interface that has
-// changed, the next process must doubt that interface too, whatever it finds under the name then.
+// meanings are what the journal is to say about interfaces. As long as there is an adopted entry
+// that may go over an interface that has changed, the next process must doubt that interface too,
+// whatever it finds under the name then.
 func (s *syncer) meanings() map[string]uint32 {
 	out := indexes(s.interfaces)
 	for name := range s.suspect {
-		out[name] = unheardOf
+		out[name] = noIndex
 	}
 	return out
 }
@@ -134,15 +138,16 @@ func indexes(interfaces []route.Interface) map[string]uint32 {
 	return out
 }
 
-// reindex: an interface that went, or came back under another index, took the paths over it along, though the routes look the same.
-func (s *syncer) reindex(before, after []route.Interface) {
+// interfacesChanged: an interface that went, or came back under another index, took the paths over
+// it along, though the routes look the same.
+func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	changed := changedInterfaces(indexes(before), indexes(after))
 	for _, i := range before {
 		if j, ok := (route.Facts{Interfaces: after}).Interface(i.Name); ok && j.Life != i.Life {
 			changed[i.Name] = true // deleted and made again under the same index
 		}
 	}
-	if len(changed) == 0 || s.adopted && !s.mayUse(changed) { // what is about to be adopted may go over any
+	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) { // what is about to be adopted may go over any
 		return
 	}
 	s.epoch++
@@ -162,9 +167,10 @@ func (s *syncer) reindex(before, after []route.Interface) {
 	}
 }
 
-// mayUse is the cheap question before the dear one: pods come and go with an interface each, and no route of ours is over those. While
-// something is unsettled, what is programmed may differ from what path sets mean now.
-func (s *syncer) mayUse(interfaces map[string]bool) bool {
+// mayLeadOver is the cheap question before the dear one: pods come and go with an interface each,
+// and no route of ours is over those. While something is unsettled, what is programmed may differ
+// from what path sets mean now.
+func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
 	return !s.sweep || len(s.dirty)+s.queued()+len(s.retries)+s.pending() > 0 || s.leadsOver(interfaces)
 }
 

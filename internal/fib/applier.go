@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// job is one thing that the applier does: a batch, finding out what of ours is there, or having unused tables removed.
+// job is one thing that the applier does: a batch, finding out what of ours is there, or having
+// unused tables removed.
 type job struct {
 	batch  *batch
 	adopt  *adoptJob
@@ -20,8 +21,8 @@ type job struct {
 
 type adoptJob struct {
 	identity   string
-	life       int
-	first      bool // only the first life of this process can be one that the journal knows
+	generation int
+	first      bool // only the first generation of this process can be one that the journal knows
 	interfaces map[string]uint32
 
 	found adoption
@@ -79,9 +80,10 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	}
 }
 
-// adopt finds out what of ours is in the data plane: from the journal if that was written for this very life of it, else by a listing.
+// adopt finds out what of ours is in the data plane: from the journal if that was written for this
+// very generation of it, else by a listing.
 func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
-	a.found.life = a.life
+	a.found.generation = a.generation
 	if a.first && journal.path != "" {
 		found, err := journal.open(a.identity)
 		if err == nil {
@@ -114,20 +116,22 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
 }
 
-// snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch that was cut when all earlier ones had been taken
-// in (see table.cut), and before it carries that one out: nobody changes what is there meanwhile.
+// snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
+// that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
+// one out: nobody changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
 	e.walk(func(x *entry) {
 		if x.actual != 0 || x.is(isUnsure) {
-			records = append(records, record{key: x.key, digest: x.actual, unsure: x.is(isUnsure)})
+			records = append(records, record{key: x.key(), digest: x.actual, unsure: x.is(isUnsure)})
 		}
 	})
 	return slices.Values(records)
 }
 
-// walk calls f for every entry, from the last to the first, unlocking now and then. The last entry takes the place of one that is
-// removed, so an entry may come twice but none that stays is missed; one that is made meanwhile may be.
+// walk calls f for every entry, from the last to the first, unlocking now and then. The last entry
+// takes the place of one that is removed, so an entry may come twice but none that stays is missed;
+// one that is made meanwhile may be.
 func (e *Engine) walk(f func(*entry)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,8 +160,8 @@ func (j *journal) report() journalReport {
 	return journalReport{j.problem, j.records, j.bytes, j.path != "" && j.file == nil, j.retry}
 }
 
-// note takes what the applier reports with a job. It does not say so itself: it would wait for the table between two batches, and the data
-// plane with it.
+// note takes what the applier reports with a job. It does not say so itself: it would wait for the
+// table between two batches, and the data plane with it.
 func (e *Engine) note(r journalReport) {
 	if r.problem != e.journal.Problem {
 		if r.problem != "" {

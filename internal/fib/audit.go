@@ -42,17 +42,18 @@ var (
 
 // audit is one comparison of everything. It belongs to the goroutine that asked for it.
 type audit struct {
-	engine  *Engine
-	life    int
-	routes  []route.Route
-	listed  map[route.Key]int32  // index of routes
-	hidden  map[route.Key]string // of routes, where a listing alone does not tell: by whom
-	missing []*entry             // not listed; hidden perhaps
-	report  Report
+	engine     *Engine
+	generation int
+	routes     []route.Route
+	listed     map[route.Key]int32  // index of routes
+	hidden     map[route.Key]string // of routes, where a listing alone does not tell: by whom
+	missing    []*entry             // not listed; hidden perhaps
+	report     Report
 }
 
-// Audit lists all routes of ours and compares them with what is believed to be there. Routes that are written meanwhile are left out.
-// What differs is repaired if the configuration says so. A listing is dear: VPP stands still while it writes it.
+// Audit lists all routes of ours and compares them with what is believed to be there. Routes that
+// are written meanwhile are left out. What differs is repaired if the configuration says so. A
+// listing is dear: VPP stands still while it writes it.
 func (e *Engine) Audit(ctx context.Context) (Report, error) {
 	a := &audit{engine: e}
 	if err := a.begin(); err != nil {
@@ -95,7 +96,7 @@ func (a *audit) begin() error {
 	for _, b := range t.flying {
 		t.noteAudited(b)
 	}
-	a.life, a.report.Repair = t.life, t.repairDrift
+	a.generation, a.report.Repair = t.generation, t.repairDrift
 	return nil
 }
 
@@ -112,16 +113,16 @@ func (t *syncer) noteAudited(b *batch) {
 		return
 	}
 	for _, e := range b.entries {
-		t.audited[e.key] = struct{}{}
+		t.audited[e.key()] = struct{}{}
 	}
 }
 
-// locked calls f with the table locked, unless the life that is audited has ended.
+// locked calls f with the table locked, unless the generation that is audited has ended.
 func (a *audit) locked(f func(t *syncer)) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sync.life != a.life {
+	if e.sync.generation != a.generation {
 		return errChanged
 	}
 	e.sync.now = time.Now()
@@ -133,7 +134,7 @@ func (a *audit) locked(f func(t *syncer)) error {
 
 // judged reports whether the listing can be held against e.
 func (t *syncer) judged(e *entry) bool {
-	_, written := t.audited[e.key]
+	_, written := t.audited[e.key()]
 	return !written && t.checkable(e)
 }
 
@@ -149,8 +150,8 @@ func (a *audit) compare(context.Context) error {
 					continue
 				}
 				a.report.Compared++
-				if i, ok := a.listed[e.key]; ok {
-					a.note(t, e, t.compare(e, a.routes[i], true, a.answer(e.key)), a.routes[i])
+				if i, ok := a.listed[e.key()]; ok {
+					a.note(t, e, t.compare(e, a.routes[i], true, a.answer(e.key())), a.routes[i])
 				} else {
 					a.missing = append(a.missing, e)
 				}
@@ -174,7 +175,7 @@ func (a *audit) answer(k route.Key) error {
 // lookUpMissing tells what is missing from what is hidden, which a listing leaves out too.
 func (a *audit) lookUpMissing(ctx context.Context) error {
 	for _, e := range a.missing {
-		found, ok, answer := a.engine.lookUp(ctx, e.key)
+		found, ok, answer := a.engine.lookUp(ctx, e.key())
 		if answer != nil && !errors.As(answer, new(route.HiddenError)) {
 			return fmt.Errorf("fib: audit: %w", answer)
 		}
@@ -191,12 +192,13 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 	return nil
 }
 
-// findExtra goes through what carries our mark and is not known as ours. Of what is left alone it forgets what has gone.
+// findExtra goes through what carries our mark and is not known as ours. Of what is left alone it
+// forgets what has gone.
 func (a *audit) findExtra(context.Context) error {
 	for part := range slices.Chunk(a.routes, chunk) {
 		err := a.locked(func(t *syncer) {
 			for _, r := range part {
-				e := t.entries[r.Key]
+				e := t.get(r.Key)
 				_, written := t.audited[r.Key]
 				if written || e != nil && (e.actual != 0 || e.is(isUnsure)) {
 					continue
@@ -214,7 +216,8 @@ func (a *audit) findExtra(context.Context) error {
 	})
 }
 
-// extra takes over a route that carries our mark and was not known, to be replaced or deleted like one from before a restart.
+// extra takes over a route that carries our mark and was not known, to be replaced or deleted like
+// one from before a restart.
 func (t *syncer) extra(r route.Route) {
 	digest := r.Digest()
 	if !t.repairDrift {
@@ -239,12 +242,12 @@ func (a *audit) note(t *syncer, e *entry, is Drift, found route.Route) {
 	if is == NoDrift {
 		return
 	}
-	f := Finding{Key: e.key, Drift: is, By: t.shadows[e]}
+	f := Finding{Key: e.key(), Drift: is, By: t.shadows[e]}
 	if is == Different {
 		f.Found = found
 	}
 	if e.wanted() == e.actual {
-		f.Want = route.Route{Key: e.key, Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin}
+		f.Want = route.Route{Key: e.key(), Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin}
 	}
 	a.add(f)
 }

@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// batchSize and maxFlying bound what is in flight, and with it how long a change waits behind full batches: 40 ms at VPP's pace. The
-	// pipeline runs empty once per batch, so a long queue, behind which every change waits anyway, goes in batches of up to longBatch.
+	// batchSize and maxFlying bound what is in flight, and with it how long a change waits behind
+	// full batches: 40 ms at VPP's pace. The pipeline runs empty once per batch, so a long queue,
+	// behind which every change waits anyway, goes in batches of up to longBatch.
 	batchSize = 4096
 	longBatch = 4 * batchSize
-	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a quarter more or less.
+	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a
+	// quarter more or less.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -57,7 +59,8 @@ type failure struct {
 	next     time.Time
 }
 
-// retries is a heap by time. A failure that is no longer its entry's is skipped when its time comes.
+// retries is a heap by time. A failure that is no longer its entry's is skipped when its time
+// comes.
 type retries []*failure
 
 func (r retries) Len() int           { return len(r) }
@@ -76,13 +79,13 @@ type batch struct {
 	ops     []route.Op
 	entries []*entry
 	digests []uint64 // what will be there; 0: nothing
-	// For the journal: in which life, and what the names of interfaces mean.
+	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
 	rewrite    bool // of the journal, before
 
-	life, epoch int
-	behind      *batch // was in flight when this one was cut; nil once it is this one's turn
+	generation, epoch int
+	behind            *batch // was in flight when this one was cut; nil once it is this one's turn
 
 	// Results: done[i] once op i is known to have succeeded, or to have failed with errs[i].
 	done []bool
@@ -91,8 +94,8 @@ type batch struct {
 	void bool  // nothing was done, because the one before broke off
 }
 
-// isVoid reports, when it is b's turn, that the batch before b broke off. What b deletes may have been waiting for what that one puts, and
-// the data plane is to be given a pause.
+// isVoid reports, when it is b's turn, that the batch before b broke off. What b deletes may have
+// been waiting for what that one puts, and the data plane is to be given a pause.
 func (b *batch) isVoid() bool {
 	if b.behind != nil && b.behind.err != nil {
 		b.void, b.err = true, b.behind.err
@@ -104,9 +107,10 @@ func (b *batch) isVoid() bool {
 // nextSize is how many ops the next batch may have: a quarter of a long queue.
 func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting()/4)) }
 
-// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do it to. Behind one that is in flight only a
-// full batch is cut, since a small one gains nothing and would grow meanwhile; and none that has the journal written anew (rewrite, or
-// s.rewrite), since that needs the results of all before.
+// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do
+// it to. Behind one that is in flight only a full batch is cut, since a small one gains nothing and
+// would grow meanwhile; and none that has the journal written anew (rewrite, or s.rewrite), since
+// that needs the results of all before.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) || s.waiting() == 0 ||
@@ -119,7 +123,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 		}
 		s.leaving = nil
 	}
-	b := &batch{identity: s.identity, interfaces: s.meanings(), rewrite: rewrite, life: s.life, epoch: s.epoch}
+	b := &batch{identity: s.identity, interfaces: s.meanings(), rewrite: rewrite, generation: s.generation, epoch: s.epoch}
 	size := s.nextSize()
 	n := min(size, s.puts.len()+s.deletes.len())
 	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
@@ -152,7 +156,7 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 		s.settle(e)
 		return
 	}
-	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key}}
+	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key()}}
 	if !op.Delete {
 		op.Route.Kind, op.Route.Paths, op.Route.Origin = e.want.kind, e.want.paths, e.origin
 	}
@@ -162,8 +166,8 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 	b.digests = append(b.digests, e.wanted())
 }
 
-// finish takes the results of the batch that was cut first. An op without result may or may not have happened: its entry is unsure and it is
-// repeated.
+// finish takes the results of the batch that was cut first. An op without result may or may not
+// have happened: its entry is unsure and it is repeated.
 func (s *syncer) finish(b *batch) {
 	s.flying = slices.DeleteFunc(s.flying, func(x *batch) bool { return x == b })
 	if !b.void {
@@ -171,7 +175,7 @@ func (s *syncer) finish(b *batch) {
 	}
 	for i, e := range b.entries {
 		e.clear(isFlying)
-		if b.void || b.life != s.life { // what it did in another life, it did to a data plane that is no more
+		if b.void || b.generation != s.generation { // what it did in another generation, it did to a data plane that is no more
 			s.settle(e)
 			continue
 		}
@@ -191,7 +195,8 @@ func (s *syncer) finish(b *batch) {
 	}
 }
 
-// backOff waits longer from one broken batch to the next, so that a data plane that accepts and then fails is not flooded.
+// backOff waits longer from one broken batch to the next, so that a data plane that accepts and
+// then fails is not flooded.
 func (s *syncer) backOff(broken bool) {
 	if !broken {
 		s.broken, s.pause = 0, time.Time{}
@@ -213,40 +218,42 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	} else {
 		s.put++
 		if e.actual == 0 {
-			s.soon(e)
+			s.checkSoon(e)
 		}
 	}
-	e.actual, e.fail = digest, nil
+	e.actual = digest
+	delete(s.failures, e)
 	e.clear(isUnsure)
 	if epoch != s.epoch && digest != 0 {
 		e.set(isUnsure) // an interface changed its meaning meanwhile
 	}
-	s.written(e.key)
+	s.written(e.key())
 }
 
 func (s *syncer) refused(e *entry, digest uint64, err error) {
 	s.refusal = err
 	f := &failure{entry: e, digest: digest, err: err, attempts: 1}
-	if e.fail != nil && e.fail.digest == digest {
-		f.attempts = e.fail.attempts + 1
+	if before := s.failures[e]; before != nil && before.digest == digest {
+		f.attempts = before.attempts + 1
 	}
 	f.next = s.now.Add(jitter(min(firstRetry<<min(f.attempts-1, 16), lastRetry)))
-	e.fail = f
+	s.failures[e] = f
 	heap.Push(&s.retries, f)
 }
 
 // jitter spreads d by a quarter to both sides.
 func jitter(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2) }
 
-// retry queues what was refused and may be tried again, and returns when the next may; zero: none waits.
+// retry queues what was refused and may be tried again, and returns when the next may; zero: none
+// waits.
 func (s *syncer) retry() time.Time {
 	for len(s.retries) > 0 {
 		f := s.retries[0]
-		if f.entry.fail == f && s.now.Before(f.next) {
+		if s.failures[f.entry] == f && s.now.Before(f.next) {
 			return f.next
 		}
 		heap.Pop(&s.retries)
-		if f.entry.fail == f {
+		if s.failures[f.entry] == f {
 			s.settle(f.entry)
 		}
 	}

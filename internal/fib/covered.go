@@ -8,22 +8,25 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// An etcd route gives way to any BGP route that covers it, also to a shorter one: otherwise the /32 of a leaked allocation would beat the
-// block that BGP announces. But BGP comes and goes piece by piece. While it does, the cover may be there without the longer BGP route that
-// leads where etcd's does, and taking etcd's away for that moment would only have it put back. So a route that is there and is what etcd
-// wants stays for coverHold, and as long as BGP has not told all that it knows. None is put that is covered.
+// An etcd route gives way to any BGP route that covers it, also to a shorter one: otherwise the /32
+// of a leaked allocation would beat the block that BGP announces. But BGP comes and goes piece by
+// piece. While it does, the cover may be there without the longer BGP route that leads where etcd's
+// does, and taking etcd's away for that moment would only have it put back. So a route that is
+// there and is what etcd wants stays for coverHold, and as long as BGP has not told all that it
+// knows. None is put that is covered.
 
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second
 
-// dirtyEtcdInside: whether BGP, or a better origin, forwards for k decides about the etcd routes that k covers.
+// dirtyEtcdInside: whether BGP, or a better origin, forwards for k decides about the etcd routes
+// that k covers.
 func (s *selection) dirtyEtcdInside(k route.Key) {
 	i, _ := slices.BinarySearchFunc(s.etcd, k, route.CompareKeys)
 	for _, inside := range s.etcd[i:] {
 		if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
 			return
 		}
-		s.markDirty(s.entries[inside])
+		s.markDirty(s.get(inside))
 	}
 }
 
@@ -33,8 +36,9 @@ type covering uint8
 const (
 	coversNothing covering = iota
 	coversByBGP
-	// coversBetter: not BGP would have the last word about what lies inside, but this node's own block or external configuration. The /32 that
-	// another node has borrowed from a block of ours must not give way to the aggregate around the block: it would end in the block's drop.
+	// coversBetter: not BGP would have the last word about what lies inside, but this node's own
+	// block or external configuration. The /32 that another node has borrowed from a block of ours
+	// must not give way to the aggregate around the block: it would end in the block's drop.
 	coversBetter
 )
 
@@ -52,7 +56,7 @@ func (e *entry) covers() covering {
 func (s *selection) bgpCover(k route.Key) (netip.Prefix, bool) {
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 		p, _ := k.Prefix.Addr().Prefix(bits)
-		switch s.entries[route.Key{Table: k.Table, Prefix: p}].covers() {
+		switch s.get(route.Key{Table: k.Table, Prefix: p}).covers() {
 		case coversByBGP:
 			return p, true
 		case coversBetter:
@@ -104,10 +108,11 @@ func (s *selection) nextCovered() (next time.Time) {
 	return next
 }
 
-// cover finds the route of ours that covers a next hop. Whether a next hop resolves through a route of ours must not depend on whether that
-// route is programmed at this moment, or two routes that resolve through each other would come and go for ever: as in BIRD the
-// longest match among all that our sources want counts, programmed or not. In a connected
-// subnet only static routes count: BGP does not change who is a neighbour.
+// cover finds the route of ours that covers a next hop. Whether a next hop resolves through a route
+// of ours must not depend on whether that route is programmed at this moment, or two routes that
+// resolve through each other would come and go for ever: as in BIRD the longest match among all
+// that our sources want counts, programmed or not. In a connected subnet only static routes count:
+// BGP does not change who is a neighbour.
 func (s *selection) cover(hop *nextHop) {
 	delete(s.hops.covered, hop.NextHop)
 	shortest := 0
@@ -122,7 +127,7 @@ func (s *selection) cover(hop *nextHop) {
 	}
 	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
 		p, err := hop.Address.Prefix(bits)
-		e := s.entries[route.Key{Table: hop.Table, Prefix: p}]
+		e := s.get(route.Key{Table: hop.Table, Prefix: p})
 		if err == nil && e != nil && s.covers(e) && (!connected || e.is(isStatic)) {
 			c := Cover{Prefix: p, Carries: e.is(isStatic)}
 			if c.Carries {
@@ -134,11 +139,11 @@ func (s *selection) cover(hop *nextHop) {
 	}
 }
 
-// covers reports whether e may become the longest match of next hops inside it: some source wants it, the guard does not refuse it, and
-// not all of its paths lie behind itself.
+// covers reports whether e may become the longest match of next hops inside it: some source wants
+// it, the guard does not refuse it, and not all of its paths lie behind itself.
 func (s *selection) covers(e *entry) bool {
 	for c := e.first; c != nil; c = c.next {
-		if s.view.guard(e.key, c.origin) == (Reason{}) && (c.set == nil || !s.behindItself(e.key, c.set)) {
+		if s.view.guard(e.key(), c.origin) == (Reason{}) && (c.set == nil || !s.behindItself(e.key(), c.set)) {
 			return true
 		}
 	}
@@ -168,8 +173,9 @@ func (e *entry) carries() *forward {
 	return nil
 }
 
-// attached reports that external configuration, or this node itself, won e and wants nothing but attached paths for it: unlike what BGP wants
-// it resolves through nothing, whichever of the paths are usable now, and so may carry next hops.
+// attached reports that external configuration, or this node itself, won e and wants nothing but
+// attached paths for it: unlike what BGP wants it resolves through nothing, whichever of the paths
+// are usable now, and so may carry next hops.
 func (e *entry) attached() bool {
 	if !e.origin.IsStatic() {
 		return false

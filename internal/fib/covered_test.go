@@ -51,7 +51,7 @@ func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		time.Sleep(time.Hour)
 		r.dp.printOps()
-		r.inbox.change(func(o *orders) {
+		r.inbox.change(func(o *pendingInputs) {
 			for range chunk {
 				o.learn(learned{prefix: pfx("10.9.0.0/26")}) // nothing, and nothing was there
 			}

@@ -11,17 +11,21 @@ import (
 )
 
 const (
-	// DefaultSpotChecks is a budget that a data plane does not feel: VPP's workers stop for some microseconds for each look-up.
+	// DefaultSpotChecks is a budget that a data plane does not feel: VPP's workers stop for some
+	// microseconds for each look-up.
 	DefaultSpotChecks = 5
-	// spotShare bounds checks by what they cost, where a look-up is dear: the next one comes no sooner than after so many times what the last
-	// one took.
+	// spotShare bounds checks by what they cost, where a look-up is dear: the next one comes no
+	// sooner than after so many times what the last one took.
 	spotShare = 10
-	// chase is how many checks follow at once after one that found drift: whoever removed one route often removed many. So an
-	// emptied table is found out at the pace of look-ups, and not of the budget.
+	// chase is how many checks follow at once after one that found drift: whoever removed one route
+	// often removed many. So an emptied table is found out at the pace of look-ups, and not of the
+	// budget.
 	chase = 64
-	// handful is how many routes are checked first after a reconnect to the same life of the data plane, and after a restart of ours.
+	// handful is how many routes are checked first after a reconnect to the same generation of the
+	// data plane, and after a restart of ours.
 	handful = 16
-	// maxSoon bounds the routes that were just put and are checked before the rotation, so that a route that another's hides is seen soon.
+	// maxSoon bounds the routes that were just put and are checked before the rotation, so that a
+	// route that another's hides is seen soon.
 	maxSoon = 64
 	// driftLog is the pause between two lines of the log about drift.
 	driftLog = time.Minute
@@ -60,7 +64,8 @@ type drift struct {
 	found route.Route // of Different and Extra
 }
 
-// DriftStats counts what was compared with the data plane and how it came out. A route that stays as it was found is counted once.
+// DriftStats counts what was compared with the data plane and how it came out. A route that stays
+// as it was found is counted once.
 type DriftStats struct {
 	Checked   uint64
 	Missing   uint64
@@ -69,13 +74,14 @@ type DriftStats struct {
 	Repaired  uint64 // put or deleted again, and acknowledged
 }
 
-// spot is a question to the checker: is entry as we believe? With the rest filled in it is the answer.
+// spot is a question to the checker: is entry as we believe? With the rest filled in it is the
+// answer.
 type spot struct {
-	entry  *entry
-	key    route.Key
-	digest uint64
-	life   int
-	cuts   uint64
+	entry      *entry
+	key        route.Key
+	digest     uint64
+	generation int
+	cuts       uint64
 
 	found route.Route
 	ok    bool
@@ -151,10 +157,11 @@ func (e *Engine) warnOfDrift(before DriftStats) {
 
 // checkable reports whether what is believed about e can be compared: nothing about it is open.
 func (s *syncer) checkable(e *entry) bool {
-	return e.actual != 0 && e.fail == nil && !e.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
+	return e.actual != 0 && s.failures[e] == nil && !e.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
 }
 
-// nextSpot returns the entry to check now, or nil and when to come again (zero: when something changes).
+// nextSpot returns the entry to check now, or nil and when to come again (zero: when something
+// changes).
 func (s *syncer) nextSpot() (*entry, time.Time) {
 	x := &s.spots
 	if x.pause == 0 || !s.present || s.queued() > 0 {
@@ -181,25 +188,27 @@ func (s *syncer) nextSpot() (*entry, time.Time) {
 	return nil, x.next
 }
 
-// soon has e checked before the rotation.
-func (s *syncer) soon(e *entry) {
+// checkSoon has e checked before the rotation.
+func (s *syncer) checkSoon(e *entry) {
 	if s.spots.pause > 0 && len(s.spots.soon) < maxSoon {
 		s.spots.soon = append(s.spots.soon, e)
 	}
 }
 
-// verify has a handful of routes checked at once: the data plane says that it is the one we wrote to.
+// verify has a handful of routes checked at once: the data plane says that it is the one we wrote
+// to.
 func (s *syncer) verify() {
 	s.spots.chase, s.spots.next = max(s.spots.chase, handful), s.now
 	for range min(handful, len(s.all)) {
-		s.soon(s.all[rand.IntN(len(s.all))])
+		s.checkSoon(s.all[rand.IntN(len(s.all))])
 	}
 }
 
-// checked takes the result of a spot check. It counts only if nothing was written and nothing became open meanwhile.
+// checked takes the result of a spot check. It counts only if nothing was written and nothing
+// became open meanwhile.
 func (s *syncer) checked(x spot) {
 	s.spots.chase = max(s.spots.chase-1, 0)
-	if x.life == s.life && x.cuts == s.cuts && s.checkable(x.entry) && x.entry.actual == x.digest {
+	if x.generation == s.generation && x.cuts == s.cuts && s.checkable(x.entry) && x.entry.actual == x.digest {
 		s.compare(x.entry, x.found, x.ok, x.err)
 	}
 	pause := max(s.spots.pause, spotShare*x.took)
@@ -209,7 +218,8 @@ func (s *syncer) checked(x spot) {
 	s.spots.next = s.now.Add(pause)
 }
 
-// compare takes what an exact look-up of e says and returns what it means. A look-up that failed tells nothing.
+// compare takes what an exact look-up of e says and returns what it means. A look-up that failed
+// tells nothing.
 func (s *syncer) compare(e *entry, found route.Route, ok bool, err error) Drift {
 	var hidden route.HiddenError
 	isHidden := errors.As(err, &hidden)
@@ -239,8 +249,8 @@ func (s *syncer) compare(e *entry, found route.Route, ok bool, err error) Drift 
 	return is
 }
 
-// drifted: e is not as it was acknowledged. To repair it, it is done again, and the journal learns of it by that. What is found on a route that is
-// held the next process finds as this one did.
+// drifted: e is not as it was acknowledged. To repair it, it is done again, and the journal learns
+// of it by that. What is found on a route that is held the next process finds as this one did.
 func (s *syncer) drifted(e *entry, d drift) {
 	if before, known := s.drifts[e]; !known || before.kind != d.kind || !before.found.SameForwarding(d.found) {
 		switch d.kind {

@@ -166,7 +166,7 @@ func TestSpotChecksKeepToTheirBudget(t *testing.T) {
 			t.Errorf("%d at once after a reconnect, want a handful", n)
 		}
 		if n := spots(func() { r.dp.tell(node("b")); synctest.Wait() }); n > 1 {
-			t.Errorf("%d at once in a new life, where there is nothing to verify", n)
+			t.Errorf("%d at once in a new generation, where there is nothing to verify", n)
 		}
 	})
 }
@@ -208,8 +208,8 @@ func TestAnAnswerThatWasOvertakenCountsForNothing(t *testing.T) {
 			synctest.Wait()
 			r.Learn(pfx(one), via("10.0.0.2"))
 		},
-		"by another life": func(r *running) {
-			r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: r.table.entries[key(one)].want.paths} })
+		"by another generation": func(r *running) {
+			r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: r.table.get(key(one)).want.paths} })
 			r.dp.tell(node("b"))
 		},
 	} {
@@ -255,9 +255,9 @@ func TestDriftAndShadowsFollowWhatIsFound(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		for i, drift := range []bool{true, false} {
-			r.dp.tell(node(fmt.Sprint("life ", i)))
+			r.dp.tell(node(fmt.Sprint("generation ", i)))
 			if e := r.state(one); e.State != Programmed {
-				t.Errorf("in a new life: %+v", e)
+				t.Errorf("in a new generation: %+v", e)
 			}
 			if drift {
 				r.dp.hide(one, "CLI")

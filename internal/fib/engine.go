@@ -18,15 +18,16 @@ const (
 	adoptRetry = time.Second
 	// lookupTimeout bounds a look-up on a data plane that hangs.
 	lookupTimeout = 5 * time.Second
-	// maxFlying is how many batches are in flight: while one is with the data plane, the next is ready behind it, so that nothing
-	// stands still while results are taken in.
+	// maxFlying is how many batches are in flight: while one is with the data plane, the next is
+	// ready behind it, so that nothing stands still while results are taken in.
 	maxFlying = 2
 )
 
 // Config is what an Engine is made of.
 type Config struct {
 	Dataplane Dataplane
-	// Journal is the path of the ownership journal; "" keeps none, and every start reads the data plane once.
+	// Journal is the path of the ownership journal; "" keeps none, and every start reads the data
+	// plane once.
 	Journal string
 	Log     *slog.Logger
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
@@ -49,11 +50,13 @@ type Tuning struct {
 	GuardMinimum int
 }
 
-// Engine keeps a data plane equal to what its sources want. All methods may be called from any goroutine, before and while Run runs.
+// Engine keeps a data plane equal to what its sources want. All methods may be called from any
+// goroutine, before and while Run runs.
 //
-// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job after the other, so that selection
-// goes on while a batch is in flight; the resolver looks next hops up; the checker compares routes with the data plane. The latter
-// three work on what they are handed.
+// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job
+// after the other, so that selection goes on while a batch is in flight; the resolver looks next
+// hops up; the checker compares routes with the data plane. The latter three work on what they are
+// handed.
 type Engine struct {
 	dataplane Dataplane
 	log       *slog.Logger
@@ -74,8 +77,8 @@ type Engine struct {
 	driftLog time.Time
 
 	// Of Run's goroutine alone.
-	orders    orders // being worked through
-	pace      pace
+	pending   pendingInputs // being worked through
+	throttle  throttle
 	applying  int // jobs
 	resolving bool
 	checking  bool
@@ -84,7 +87,7 @@ type Engine struct {
 
 // New returns an engine that does nothing until Run; inputs given before are kept.
 func New(c Config) *Engine {
-	t := &table{entries: make(map[route.Key]*entry), used: make(map[uint32]int)}
+	t := newTable()
 	e := &Engine{
 		dataplane: c.Dataplane,
 		log:       c.Log,
@@ -119,7 +122,7 @@ func (e *Engine) tune(to Tuning) {
 // lookup is a question to the resolver, and with the rest filled in its answer.
 type lookup struct {
 	hop        NextHop
-	life       int
+	generation int
 	resolution route.Resolution
 	err        error
 }
@@ -140,7 +143,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		wake := e.inbox.wake
-		if e.pace.holds(time.Now()) {
+		if e.throttle.holds(time.Now()) {
 			wake = nil
 		}
 		select {
@@ -179,57 +182,58 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// work takes a part of what has come in, selects a part of what is dirty, and reports whether there is more of either.
+// work takes a part of what has come in, selects a part of what is dirty, and reports whether there
+// is more of either.
 func (e *Engine) work() (more bool) {
 	now := time.Now()
-	if len(e.orders.learned) == 0 && !e.pace.holds(now) {
-		if e.orders = e.inbox.take(); len(e.orders.learned) > 0 {
-			e.pace.took(now)
+	if len(e.pending.learned) == 0 && !e.throttle.holds(now) {
+		if e.pending = e.inbox.take(); len(e.pending.learned) > 0 {
+			e.throttle.took(now)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.table.now = now
-	if o := e.orders.protect; o != nil {
+	if o := e.pending.protect; o != nil {
 		e.selection.protect(o.own, o.peers)
-		e.orders.protect = nil
+		e.pending.protect = nil
 	}
-	if o := e.orders.follow; o != nil {
+	if o := e.pending.follow; o != nil {
 		e.selection.follow(*o)
-		e.orders.follow = nil
+		e.pending.follow = nil
 	}
-	if o := e.orders.apart; o != nil {
+	if o := e.pending.excluded; o != nil {
 		e.selection.keepOut(*o)
-		e.orders.apart = nil
+		e.pending.excluded = nil
 	}
-	if o := e.orders.normal; o != nil {
+	if o := e.pending.normal; o != nil {
 		e.selection.setNormal(*o)
-		e.orders.normal = nil
+		e.pending.normal = nil
 	}
-	for origin, set := range e.orders.routes {
+	for origin, set := range e.pending.routes {
 		e.sources.set(origin, set.routes, set.listed)
 	}
-	e.orders.routes = nil
-	e.sources.release(e.orders.release)
-	e.orders.release = false
-	if len(e.orders.learned) > 0 {
-		for _, l := range e.orders.learned[0] {
+	e.pending.routes = nil
+	e.sources.release(e.pending.release)
+	e.pending.release = false
+	if len(e.pending.learned) > 0 {
+		for _, l := range e.pending.learned[0] {
 			e.selection.learn(l)
 		}
-		e.orders.learned[0] = nil
-		e.orders.learned = e.orders.learned[1:]
+		e.pending.learned[0] = nil
+		e.pending.learned = e.pending.learned[1:]
 	}
-	if e.orders.sweep && len(e.orders.learned) == 0 { // not before what was learned earlier
+	if e.pending.sweep && len(e.pending.learned) == 0 { // not before what was learned earlier
 		e.sync.allowSweep()
-		e.orders.sweep = false
+		e.pending.sweep = false
 	}
-	if o := e.orders.converging; o != nil && (*o || len(e.orders.learned) == 0) { // likewise: BGP has told all with the last of it
+	if o := e.pending.converging; o != nil && (*o || len(e.pending.learned) == 0) { // likewise: BGP has told all with the last of it
 		e.selection.converging = *o
-		e.orders.converging = nil
+		e.pending.converging = nil
 	}
 	e.selection.releaseCovered()
 	dirty := e.selection.selectDirty(chunk)
-	return dirty || len(e.orders.learned) > 0
+	return dirty || len(e.pending.learned) > 0
 }
 
 // dispatch hands out what can be done now and returns after how long to look again.
@@ -238,7 +242,7 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	defer e.mu.Unlock()
 	now := time.Now()
 	e.table.now = now
-	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()), sooner(e.selection.nextCovered(), e.pace.until(now)))
+	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()), sooner(e.selection.nextCovered(), e.throttle.until(now)))
 	for e.applying < maxFlying {
 		j, due := e.nextJob()
 		next = sooner(next, due)
@@ -254,7 +258,7 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 			hop, due := e.hops.next()
 			if hop != nil {
 				e.resolving = true
-				questions <- lookup{hop: hop.NextHop, life: e.sync.life}
+				questions <- lookup{hop: hop.NextHop, generation: e.sync.generation}
 			}
 			next = sooner(next, due)
 		}
@@ -263,7 +267,7 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 		entry, due := e.sync.nextSpot()
 		if entry != nil {
 			e.checking = true
-			spots <- spot{entry: entry, key: entry.key, digest: entry.actual, life: e.sync.life, cuts: e.sync.cuts}
+			spots <- spot{entry: entry, key: entry.key(), digest: entry.actual, generation: e.sync.generation, cuts: e.sync.cuts}
 		}
 		next = sooner(next, due)
 	}
@@ -283,8 +287,8 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	return next.Sub(now)
 }
 
-// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when something changes). Only batches are
-// prepared while it is still at something else.
+// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when
+// something changes). Only batches are prepared while it is still at something else.
 func (e *Engine) nextJob() (job, time.Time) {
 	s := e.sync
 	if e.applying > len(s.flying) || e.applying > 0 && s.wantsAdoption() {
@@ -294,7 +298,7 @@ func (e *Engine) nextJob() (job, time.Time) {
 		if s.now.Before(e.adoptAt) {
 			return job{}, e.adoptAt
 		}
-		return job{adopt: &adoptJob{identity: s.identity, life: s.life, first: s.life == 1, interfaces: s.meanings()}}, time.Time{}
+		return job{adopt: &adoptJob{identity: s.identity, generation: s.generation, first: s.generation == 1, interfaces: s.meanings()}}, time.Time{}
 	}
 	if b := s.cut(e.journalDue()); b != nil {
 		return job{batch: b}, time.Time{}
@@ -379,7 +383,7 @@ func (e *Engine) answer(l lookup) {
 	defer e.mu.Unlock()
 	e.resolving = false
 	e.table.now = time.Now()
-	if l.life == e.sync.life {
+	if l.generation == e.sync.generation {
 		e.selection.answer(l.hop, l.resolution, l.err)
 	}
 }
@@ -399,8 +403,8 @@ func (e *Engine) resolve(ctx context.Context, questions <-chan lookup, answers c
 	}
 }
 
-// Changed is signalled (size one) when an own route was acknowledged or lost, when the facts changed, when adoption ended and when
-// UnusableNextHops changed. There is one reader.
+// Changed is signalled (size one) when an own route was acknowledged or lost, when the facts
+// changed, when adoption ended and when UnusableNextHops changed. There is one reader.
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
 
 // Facts returns the newest facts of the data plane; the zero value before the first.
@@ -410,13 +414,14 @@ func (e *Engine) Facts() route.Facts {
 	return e.sync.facts
 }
 
-// Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin. Another origin's route for the same key, or
-// what was wanted before, does not count; nor does what others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a
-// block because of that.
+// Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin.
+// Another origin's route for the same key, or what was wanted before, does not count; nor does what
+// others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a block because of
+// that.
 func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	entry := e.table.entries[r.Key]
+	entry := e.table.get(r.Key)
 	return entry != nil && isAcknowledged(e.sync.stateOf(entry)) && entry.origin == r.Origin && entry.actual == r.Digest()
 }
 
@@ -426,8 +431,8 @@ type UnusableNextHop struct {
 	Reason  Reason
 }
 
-// UnusableNextHops lists the next hops in the default table that have not been usable for a second or more, by address. The list does not
-// grow while the data plane is away.
+// UnusableNextHops lists the next hops in the default table that have not been usable for a second
+// or more, by address. The list does not grow while the data plane is away.
 func (e *Engine) UnusableNextHops() []UnusableNextHop {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -450,7 +455,7 @@ func (e *Engine) RefusedVia(address netip.Addr) (routes int, err error) {
 			case e.sync.stateOf(by) != Failed:
 				return 0, nil
 			default:
-				routes, err = routes+1, by.fail.err
+				routes, err = routes+1, e.sync.failures[by].err
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func (d *fake) printOps() []string {
 // the next one, and how many looks a loop of inputs makes is up to the scheduler.
 func (r *running) idle() {
 	synctest.Wait()
-	time.Sleep(paceInterval)
+	time.Sleep(throttleInterval)
 	synctest.Wait()
 }
 
@@ -282,7 +282,7 @@ func TestWhileTheDataPlaneHangsOnlyTheNewestWishCounts(t *testing.T) {
 			r.Learn(pfx("10.2.0.0/26"), via(fmt.Sprintf("10.0.0.%d", 2+i)))
 			synctest.Wait()
 		}
-		time.Sleep(paceInterval) // so many changes are a load
+		time.Sleep(throttleInterval) // so many changes are a load
 		if e := r.state("10.2.0.0/26"); e.State != Pending || e.Paths[0].NextHop != addr("10.0.0.101") {
 			t.Errorf("selection stands still: %+v", e)
 		}
@@ -452,7 +452,7 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 		f := node("a")
 		f.Interfaces[1].Life++
 		r.dp.tell(f)
-		check(t, "after its second life began", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		check(t, "after its second generation began", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
 	})
 }
 

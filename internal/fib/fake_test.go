@@ -28,7 +28,7 @@ type fake struct {
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
 	// unheard.
 	sever, lost int
-	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a life that is no more
+	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a generation that is no more
 	hang        bool // Apply waits for ctx or for the release
 	release     chan struct{}
 	listErr     error

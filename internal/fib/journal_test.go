@@ -180,7 +180,7 @@ func TestJournalOfAnotherLifeIsRefused(t *testing.T) {
 	s := newScript(t)
 	s.batch(map[string]uint64{"10.1.0.0/26": 1})
 	s.j.close()
-	if _, err := (&journal{path: s.j.path}).open("other life"); !errors.Is(err, errOtherLife) {
+	if _, err := (&journal{path: s.j.path}).open("other life"); !errors.Is(err, errOtherGeneration) {
 		t.Error(err)
 	}
 	if _, err := (&journal{path: s.j.path + "x"}).open("life"); !errors.Is(err, os.ErrNotExist) {

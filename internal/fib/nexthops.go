@@ -9,15 +9,17 @@ import (
 )
 
 const (
-	// rotation is the pause between two look-ups when nothing has happened: a look-up stops VPP's workers for a moment.
+	// rotation is the pause between two look-ups when nothing has happened: a look-up stops VPP's
+	// workers for a moment.
 	rotation = 50 * time.Millisecond
 	// recheck is the pause after a change of the facts, until every next hop has been asked again.
 	recheck = 5 * time.Millisecond
-	// reportAfter is how long a next hop is unusable before BGP is told to choose without it: an interface that blinks
-	// must not move every prefix behind it twice.
+	// reportAfter is how long a next hop is unusable before BGP is told to choose without it: an
+	// interface that blinks must not move every prefix behind it twice.
 	reportAfter = time.Second
-	// forgetAfter ends the report about a next hop that no path names any more. It must be kept for a while: BGP rejects what is
-	// reported, so that its paths vanish from here while the peer still announces them.
+	// forgetAfter ends the report about a next hop that no path names any more. It must be kept for
+	// a while: BGP rejects what is reported, so that its paths vanish from here while the peer
+	// still announces them.
 	forgetAfter = time.Hour
 )
 
@@ -319,9 +321,9 @@ func (h *nextHops) report() (next time.Time) {
 	return next
 }
 
-// anyUsable: while no next hop is usable, as after a restart of VPP or the loss of the only up-link,
-// BGP has nothing better to choose, and telling it would only make it withdraw and learn again every
-// route.
+// anyUsable: while no next hop is usable, as after a restart of VPP or the loss of the only
+// up-link, BGP has nothing better to choose, and telling it would only make it withdraw and learn
+// again every route.
 func (h *nextHops) anyUsable() bool {
 	return slices.ContainsFunc(h.sorted, func(hop *nextHop) bool {
 		return len(hop.sets) > 0 && hop.badSince.IsZero() && (hop.answered || !hop.asks)

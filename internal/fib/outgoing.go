@@ -10,7 +10,7 @@ import (
 // FollowOutgoing has the ways to these addresses looked up, as those to next hops are, so that
 // Outgoing knows them, and Changed signalled when one of them changes. nil ends that.
 func (e *Engine) FollowOutgoing(addresses []netip.Addr) {
-	e.inbox.change(func(o *orders) { o.follow = &addresses })
+	e.inbox.change(func(o *pendingInputs) { o.follow = &addresses })
 }
 
 // Outgoing returns by which interface packets leave to the connected subnets of the default table,

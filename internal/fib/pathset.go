@@ -6,8 +6,9 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// pathSet is a set of paths as sources give them, kept once however many keys use it: a node has as many as it has peers and
-// combinations of peers, not as many as routes. Its candidates are a list, so that a next hop that changes touches its keys alone.
+// pathSet is a set of paths as sources give them, kept once however many keys use it: a node has as
+// many as it has peers and combinations of peers, not as many as routes. Its candidates are a list,
+// so that a next hop that changes touches its keys alone.
 type pathSet struct {
 	id     string // the map key of pathSets
 	paths  []route.Path

@@ -21,9 +21,9 @@ import (
 //	path set, as it resolves   |          |          | its candidates'
 //	interfaces                 | all      | all      |
 //
-// Next hops and path sets are few and shared by many prefixes, so readers are not stored per prefix:
-// a next hop knows its path sets, a path set its candidates, and "inside" is a range of a sorted
-// list. No method returns before next hops and path sets are up to date; prefixes wait in
+// Next hops and path sets are few and shared by many prefixes, so readers are not stored per
+// prefix: a next hop knows its path sets, a path set its candidates, and "inside" is a range of a
+// sorted list. No method returns before next hops and path sets are up to date; prefixes wait in
 // table.dirty.
 type selection struct {
 	*table
@@ -80,7 +80,7 @@ func (s *selection) learn(l learned) {
 // setCandidate sets what one origin wants for k; kind Via without paths: nothing.
 func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Kind, paths []route.Path, preference uint32) {
 	nothing := kind == route.Via && len(paths) == 0
-	e := s.entries[k]
+	e := s.get(k)
 	if e == nil {
 		if nothing {
 			return
@@ -165,7 +165,7 @@ func (s *selection) leave(c *candidate) {
 func (s *selection) dirtyWithHops(e *entry) {
 	if e != nil {
 		s.markDirty(e)
-		s.staleInside(e.key)
+		s.staleInside(e.key())
 	}
 }
 
@@ -219,12 +219,12 @@ func (s *selection) rebuildView(f route.Facts) {
 	}
 	for k, name := range s.view.connected {
 		if before.connected[k] != name {
-			s.dirtyWithHops(s.entries[k])
+			s.dirtyWithHops(s.get(k))
 		}
 	}
 	for k := range before.connected {
 		if _, ok := s.view.connected[k]; !ok {
-			s.dirtyWithHops(s.entries[k])
+			s.dirtyWithHops(s.get(k))
 		}
 	}
 	if !slices.Equal(before.guarded, s.view.guarded) {
@@ -247,7 +247,7 @@ func (s *selection) guardChanged(before, after []guarded) {
 	for g, n := range changed {
 		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ { // a default route is never refused
 			if p, err := g.Address.Prefix(bits); err == nil {
-				s.dirtyWithHops(s.entries[route.Key{Table: g.Table, Prefix: p}])
+				s.dirtyWithHops(s.get(route.Key{Table: g.Table, Prefix: p}))
 			}
 		}
 	}
@@ -255,8 +255,9 @@ func (s *selection) guardChanged(before, after []guarded) {
 
 // servicesChanged marks the prefixes in ranges that came or went.
 func (s *selection) servicesChanged(before, after []netip.Prefix) {
-	for k, e := range s.entries {
-		lies := func(r netip.Prefix) bool { return r.Bits() <= k.Prefix.Bits() && r.Contains(k.Prefix.Addr()) }
+	for _, e := range s.all {
+		p := e.key().Prefix
+		lies := func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }
 		if slices.ContainsFunc(before, lies) != slices.ContainsFunc(after, lies) {
 			s.dirtyWithHops(e)
 		}
@@ -384,8 +385,8 @@ func (s *selection) selectDirty(n int) bool {
 // choose selects for one prefix. An elevated key is never selected for itself: it is dirty when it
 // was adopted, and its prefix decides about both.
 func (s *selection) choose(e *entry) {
-	if e.key.Elevated {
-		base := s.entries[e.key.Twin()]
+	if e.packed.flags&keyElevated != 0 {
+		base := s.counterpart(e)
 		if base == nil || base.first == nil {
 			s.sync.want(e, choice{})
 			s.sync.settle(e)
@@ -397,7 +398,7 @@ func (s *selection) choose(e *entry) {
 	c := s.holdCovered(e, s.selectEntry(e))
 	target, other := e, s.counterpart(e)
 	if c.elevated && (c.forward != nil || c.waiting) {
-		target, other = s.entry(e.key.Twin()), e
+		target, other = s.entry(e.key().Twin()), e
 	}
 	if other != nil {
 		other.clear(isWanted)
@@ -407,10 +408,10 @@ func (s *selection) choose(e *entry) {
 	s.sync.want(target, c)
 	e.mark(isStatic, e.want != nil && e.attached())
 	if e.carries() != carried {
-		s.staleInside(e.key)
+		s.staleInside(e.key())
 	}
 	if e.covers() != covers {
-		s.dirtyEtcdInside(e.key)
+		s.dirtyEtcdInside(e.key())
 	}
 	s.sync.settle(target)
 }
@@ -427,7 +428,7 @@ func (s *selection) selectEntry(e *entry) choice {
 	if len(s.options) == 0 {
 		return choice{}
 	}
-	return s.view.choose(e.key, s.options)
+	return s.view.choose(e.key(), s.options)
 }
 
 // isElevated reports whether c is to go before what other owners have for its prefix.
@@ -437,7 +438,7 @@ func (s *selection) selectEntry(e *entry) choice {
 // the old node with its own route to the machine included.
 func (s *selection) isElevated(c *candidate) bool {
 	normal := s.normal[0]
-	if c.entry.key.Prefix.Addr().Is6() {
+	if c.entry.key().Prefix.Addr().Is6() {
 		normal = s.normal[1]
 	}
 	return normal > 0 && c.preference > normal

@@ -26,7 +26,8 @@ const (
 	lastState  = Drifted
 )
 
-// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did to it afterwards.
+// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did
+// to it afterwards.
 func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
@@ -69,12 +70,13 @@ type Entry struct {
 	Found    string    // what is there instead, of Different and Extra
 }
 
-// Entries lists the entries whose prefix lies inside within or covers it, in any table, or all if within is the zero Prefix; by key. Over a
-// million routes all of them take a second or so, and hold up nothing.
+// Entries lists the entries whose prefix lies inside within or covers it, in any table, or all if
+// within is the zero Prefix; by key. Over a million routes all of them take a second or so, and
+// hold up nothing.
 func (e *Engine) Entries(within netip.Prefix) []Entry {
 	var out []Entry
 	e.walk(func(x *entry) {
-		if within.IsValid() && !within.Overlaps(x.key.Prefix) {
+		if within.IsValid() && !within.Overlaps(x.key().Prefix) {
 			return
 		}
 		if shown := e.show(x); shown.State != Any { // else it is wanted elevated instead
@@ -87,12 +89,12 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 
 // show selects once more, for the reason: it is not kept for a million entries.
 func (e *Engine) show(x *entry) Entry {
-	out := Entry{Key: x.key, State: e.sync.stateOf(x), Origin: x.origin}
+	out := Entry{Key: x.key(), State: e.sync.stateOf(x), Origin: x.origin}
 	if x.since != 0 {
-		out.Since = time.Unix(0, x.since)
+		out.Since = time.Unix(int64(x.since), 0)
 	}
 	selected := x // who has the candidates
-	if c := e.table.counterpart(x); x.key.Elevated && x.is(isWanted) && c != nil {
+	if c := e.table.counterpart(x); x.key().Elevated && x.is(isWanted) && c != nil {
 		selected = c
 	}
 	switch {
@@ -115,7 +117,7 @@ func (e *Engine) show(x *entry) Entry {
 			}
 		}
 	}
-	if out.Reason == (Reason{}) && e.sources.kept(x.key, x.origin) {
+	if out.Reason == (Reason{}) && e.sources.kept(x.key(), x.origin) {
 		out.Reason = Reason{what: keptByGuard}
 	}
 	out.By = e.sync.shadows[x]
@@ -125,8 +127,8 @@ func (e *Engine) show(x *entry) Entry {
 			out.Found = d.found.String()
 		}
 	}
-	if x.fail != nil {
-		out.Error, out.Attempts = x.fail.err.Error(), x.fail.attempts
+	if f := e.sync.failures[x]; f != nil {
+		out.Error, out.Attempts = f.err.Error(), f.attempts
 	}
 	return out
 }
@@ -157,8 +159,8 @@ type Stats struct {
 	LastSync time.Time // when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
 	// Present: the data plane is there and adoption has ended, so routes are programmed.
 	Present bool
-	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the life that an earlier process
-	// wrote for, trusted) or "listing".
+	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the
+	// generation that an earlier process wrote for, trusted) or "listing".
 	Adopted       string
 	AdoptedRoutes int
 	SweepAllowed  bool

@@ -12,7 +12,7 @@ import (
 // earlier process left, and finds drift. It has no goroutine and no lock, reads no clock and calls
 // nobody: Engine guards it and carries out its batches. What holds at any time:
 //
-//   - entry.actual changes only when the data plane has answered, or when its life ended
+//   - entry.actual changes only when the data plane has answered, or when its generation ended
 //   - an entry with actual 0 is neither isDrifted nor isShadowed
 //   - entry.unsure: an op's outcome is not known, or what it named has changed its meaning: actual is
 //     a guess, the op is repeated
@@ -26,21 +26,22 @@ type syncer struct {
 	// written is told each key that was acknowledged.
 	written func(route.Key)
 
-	// identity is the life of the data plane that actual speaks of; adopted: actual has been read for
-	// it; present: it can be written to now. present ⇒ adopted.
+	// identity is the generation of the data plane that actual speaks of; adopted: actual has been
+	// read for it; present: it can be written to now. present ⇒ adopted.
 	identity         string
-	life             int // counts identities: answers from an earlier one are void
+	generation       int // counts identities: answers from an earlier one are void
 	adopted, present bool
 	sweep            bool
 
-	puts    queue[*entry]
-	leaving []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
-	deletes queue[deletion]
-	retries retries
-	flying  []*batch  // in the order of their cutting, maxFlying at most
-	pause   time.Time // no batch before: the last one broke off
-	broken  int       // batches in a row
-	cuts    uint64    // counts batches
+	puts     queue[*entry]
+	leaving  []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
+	deletes  queue[deletion]
+	retries  retries
+	failures map[*entry]*failure
+	flying   []*batch  // in the order of their cutting, maxFlying at most
+	pause    time.Time // no batch before: the last one broke off
+	broken   int       // batches in a row
+	cuts     uint64    // counts batches
 
 	adoptedLeft int             // entries that are isAdopted
 	suspect     map[string]bool // interfaces that are not what they were for adopted entries, or for what is to be adopted; nil without any
@@ -66,10 +67,11 @@ type syncer struct {
 
 func newSyncer(t *table) *syncer {
 	return &syncer{
-		table:   t,
-		drifts:  make(map[*entry]drift),
-		shadows: make(map[*entry]string),
-		extras:  make(map[route.Key]uint64),
+		table:    t,
+		failures: make(map[*entry]*failure),
+		drifts:   make(map[*entry]drift),
+		shadows:  make(map[*entry]string),
+		extras:   make(map[route.Key]uint64),
 	}
 }
 
@@ -86,7 +88,8 @@ func (e *entry) wanted() uint64 {
 	return e.want.digest
 }
 
-// deletion waits until the puts that were queued before it are on their way: nobody is to be without a path meanwhile.
+// deletion waits until the puts that were queued before it are on their way: nobody is to be
+// without a path meanwhile.
 type deletion struct {
 	entry *entry
 	after uint64 // puts.taken must have reached this
@@ -122,8 +125,9 @@ func (s *syncer) need(e *entry) need {
 			return needPut
 		}
 	case unsure || e.actual != 0:
-		// All is told about a prefix that is wanted under its other source: nothing is left to be ignorant of.
-		replaced, now := s.counterpart(e).replaces()
+		// All is told about a prefix that is wanted under its other source: nothing is left to be
+		// ignorant of.
+		replaced, now := s.replaces(s.counterpart(e))
 		if replaced && now || !replaced && (!e.is(isAdopted) || s.sweep) {
 			return needDelete
 		}
@@ -131,20 +135,21 @@ func (s *syncer) need(e *entry) need {
 	return needNothing
 }
 
-// Of the two entries of a prefix, elevated and not, selection wants one, and the other is on its way
-// out. It goes when the data plane has taken the wanted one, or has refused it. Where the wanted one
-// recurses it is the other way round, with no route of ours in between: VPP 25.10 crashes when two of
-// its sources have a recursive route for one prefix.
+// Of the two entries of a prefix, elevated and not, selection wants one, and the other is on its
+// way out. It goes when the data plane has taken the wanted one, or has refused it. Where the
+// wanted one recurses it is the other way round, with no route of ours in between: VPP 25.10
+// crashes when two of its sources have a recursive route for one prefix.
 
-// replaces reports whether e is to be there instead of its counterpart, and whether that can go now: e is there, was refused, or needs the place.
-func (e *entry) replaces() (yes, now bool) {
+// replaces reports whether e is to be there instead of its counterpart, and whether that can go
+// now: e is there, was refused, or needs the place.
+func (s *syncer) replaces(e *entry) (yes, now bool) {
 	switch {
 	case e == nil, e.want == nil && !e.is(isWaiting):
 		return false, false
 	case e.is(isWaiting):
 		return true, false
 	}
-	return true, e.fail != nil || e.recurses() || e.actual == e.want.digest && !e.is(isUnsure)
+	return true, s.failures[e] != nil || e.recurses() || e.actual == e.want.digest && !e.is(isUnsure)
 }
 
 func (e *entry) recurses() bool {
@@ -171,10 +176,12 @@ func (s *syncer) settleAlone(e *entry) {
 	if e.is(isGone) {
 		return
 	}
-	if e.fail != nil && e.fail.digest != e.wanted() {
-		e.fail = nil // what is wanted now is tried at once
+	failure := s.failures[e]
+	if failure != nil && failure.digest != e.wanted() {
+		delete(s.failures, e) // what is wanted now is tried at once
+		failure = nil
 	}
-	if need := s.need(e); !e.is(isFlying) && (e.fail == nil || !s.now.Before(e.fail.next)) {
+	if need := s.need(e); !e.is(isFlying) && (failure == nil || !s.now.Before(failure.next)) {
 		switch {
 		case need == needPut && !e.is(inPuts):
 			e.set(inPuts)
@@ -187,6 +194,7 @@ func (s *syncer) settleAlone(e *entry) {
 	s.account(e)
 	if e.first == nil && e.want == nil && e.actual == 0 && !e.is(isUnsure|isFlying|isWaiting) {
 		s.count(e, -1)
+		delete(s.failures, e)
 		s.forget(e)
 	}
 }
@@ -225,7 +233,7 @@ func (s *syncer) quiet() bool {
 
 func (s *syncer) stateOf(e *entry) State {
 	switch {
-	case e.want != nil && e.fail != nil:
+	case e.want != nil && s.failures[e] != nil:
 		return Failed
 	case e.want != nil && e.actual == e.want.digest && e.is(isDrifted):
 		return Drifted
@@ -254,7 +262,7 @@ func (s *syncer) account(e *entry) {
 		return
 	}
 	if before.state != after.state {
-		e.since = s.now.UnixNano()
+		e.since = uint32(s.now.Unix())
 	}
 	s.count(e, -1)
 	e.counted = after
@@ -266,7 +274,7 @@ func (s *syncer) account(e *entry) {
 
 func (s *syncer) count(e *entry, n int) {
 	family := 0
-	if e.key.Prefix.Addr().Is6() {
+	if e.packed.flags&keyIPv4 == 0 {
 		family = 1
 	}
 	s.counts[family][e.counted.by][e.counted.state] += n // state Any, not yet counted, is never read

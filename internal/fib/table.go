@@ -12,7 +12,7 @@ type table struct {
 	now     time.Time // set by Engine before each call of an owner
 	changed bool      // somebody waits for Engine.Changed
 
-	entries     map[route.Key]*entry
+	index       keyIndex
 	all         []*entry // entry.index points here
 	dirty       []*entry // to be selected
 	numElevated int
@@ -23,20 +23,19 @@ type table struct {
 // entry is one key: what selection decided, and what sync knows of the data plane. There are a
 // million of them, so every field is paid for a million times.
 type entry struct {
-	key route.Key
+	packed packedKey
 
 	// Of selection. A prefix that BGP wants elevated is selected at its normal key; desired and
 	// origin are then those of its elevated counterpart.
-	first  *candidate
-	want   *forward     // desired; nil: nothing
-	origin route.Origin // of want, or of the candidate that was refused
+	first *candidate
+	want  *forward // desired; nil: nothing
 
 	// Of sync.
 	actual uint64 // digest of what the data plane has; 0: nothing
-	fail   *failure
-	since  int64 // of counted.state, unix nanoseconds
+	since  uint32 // of counted.state, unix time
 	index  int32
 	flags  flags
+	origin route.Origin // of selection: of want, or of the candidate that was refused
 	counted
 }
 
@@ -59,6 +58,8 @@ const (
 	isGone     // no longer in table.entries
 )
 
+func (e *entry) key() route.Key { return e.packed.unpack() }
+
 func (e *entry) is(f flags) bool { return e.flags&f != 0 }
 func (e *entry) set(f flags)     { e.flags |= f }
 func (e *entry) clear(f flags)   { e.flags &^= f }
@@ -71,13 +72,17 @@ func (e *entry) mark(f flags, yes bool) {
 	}
 }
 
+func newTable() *table { return &table{index: newKeyIndex(), used: make(map[uint32]int)} }
+
+func (t *table) get(k route.Key) *entry { return t.index.get(packKey(k)) }
+
 // entry returns the entry of k, and makes one if there is none.
 func (t *table) entry(k route.Key) *entry {
-	if e := t.entries[k]; e != nil {
+	if e := t.get(k); e != nil {
 		return e
 	}
-	e := &entry{key: k, index: int32(len(t.all))}
-	t.entries[k] = e
+	e := &entry{packed: packKey(k), index: int32(len(t.all))}
+	t.index.add(e)
 	t.all = append(t.all, e)
 	if k.Elevated {
 		t.numElevated++
@@ -89,14 +94,16 @@ func (t *table) entry(k route.Key) *entry {
 // counterpart returns the entry of the same prefix that is elevated where e is not, or the other
 // way round; nil: there is none.
 func (t *table) counterpart(e *entry) *entry {
-	if t.numElevated == 0 || !e.key.Prefix.IsSingleIP() {
+	if t.numElevated == 0 {
 		return nil
 	}
-	return t.entries[e.key.Twin()]
+	other := e.packed
+	other.flags ^= keyElevated
+	return t.index.get(other)
 }
 
-// markDirty has a prefix selected again, and compared with the data plane. Both entries of it stay as
-// they are until then.
+// markDirty has a prefix selected again, and compared with the data plane. Both entries of it stay
+// as they are until then.
 func (t *table) markDirty(e *entry) {
 	for _, x := range [...]*entry{e, t.counterpart(e)} {
 		if x != nil && !x.is(isDirty) {
@@ -113,11 +120,11 @@ func (t *table) forget(e *entry) {
 	t.all[e.index] = last
 	t.all[len(t.all)-1] = nil
 	t.all = t.all[:len(t.all)-1]
-	delete(t.entries, e.key)
-	if e.key.Elevated {
+	t.index.remove(e)
+	if e.packed.flags&keyElevated != 0 {
 		t.numElevated--
 	}
-	t.use(e.key.Table, -1)
+	t.use(e.packed.table, -1)
 	e.set(isGone)
 }
 

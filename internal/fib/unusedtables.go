@@ -9,14 +9,14 @@ import (
 
 // tablesJob tells the data plane which tables are in use.
 type tablesJob struct {
-	keep []uint32
-	life int
-	err  error
+	keep       []uint32
+	generation int
+	err        error
 }
 
 // tablesToKeep returns the job of having unused tables removed, nil when there is none to do now. A
-// table is in use as long as a source wants a route in it, one of ours may be left in it, or next hops
-// are looked up in it.
+// table is in use as long as a source wants a route in it, one of ours may be left in it, or next
+// hops are looked up in it.
 func (s *syncer) tablesToKeep(lookedUp func() []uint32) *tablesJob {
 	if !s.unusedDue || !s.present || !s.sweep || s.now.Before(s.unusedAt) {
 		return nil
@@ -24,11 +24,11 @@ func (s *syncer) tablesToKeep(lookedUp func() []uint32) *tablesJob {
 	s.unusedDue = false
 	keep := slices.Concat([]uint32{}, slices.Collect(maps.Keys(s.used)), lookedUp())
 	slices.Sort(keep)
-	return &tablesJob{keep: slices.Compact(keep), life: s.life}
+	return &tablesJob{keep: slices.Compact(keep), generation: s.generation}
 }
 
 func (s *syncer) tablesKept(j *tablesJob) {
-	if j.err != nil && j.life == s.life {
+	if j.err != nil && j.generation == s.generation {
 		s.unusedDue, s.unusedAt = true, s.now.Add(jitter(lastRetry))
 	}
 }

@@ -53,17 +53,17 @@ func startOn(d Dataplane, dp *fake, c Config) *running {
 
 // walker takes random steps in a world and on an engine alike.
 type walker struct {
-	t       *rapid.T
-	w       *world
-	dp      *fake
-	e       *running
-	journal string
-	life    int
-	full    []route.Interface
-	normal  uint32
-	prefs   map[netip.Prefix]uint32
-	adopted map[route.Key]bool // in the data plane when this engine started, and not wanted since
-	swept   bool
+	t          *rapid.T
+	w          *world
+	dp         *fake
+	e          *running
+	journal    string
+	generation int
+	full       []route.Interface
+	normal     uint32
+	prefs      map[netip.Prefix]uint32
+	adopted    map[route.Key]bool // in the data plane when this engine started, and not wanted since
+	swept      bool
 }
 
 var (
@@ -290,8 +290,8 @@ func (w *walker) restartDataplane() {
 	if rapid.Bool().Draw(w.t, "seen") {
 		synctest.Wait()
 	}
-	w.life++
-	w.w.facts.Identity = fmt.Sprintf("life %d", w.life)
+	w.generation++
+	w.w.facts.Identity = fmt.Sprintf("generation %d", w.generation)
 	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead); clear(w.dp.tables) })
 	clear(w.adopted)
 	w.reconnect()
@@ -500,7 +500,7 @@ func TestWalk(t *testing.T) {
 }
 
 func walk(t *rapid.T, journal string) {
-	f := node("life 0")
+	f := node("generation 0")
 	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
 	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}}
 	w.dp.foreign[key("0.0.0.0/0")] = true

@@ -9,17 +9,18 @@ import (
 )
 
 const (
-	// DefaultGuardShare and DefaultGuardMinimum let the ordinary life of a cluster through: what is to go at once must be more
-	// than half of an origin's routes, and more than a hundred.
+	// DefaultGuardShare and DefaultGuardMinimum let the ordinary life of a cluster through: what is
+	// to go at once must be more than half of an origin's routes, and more than a hundred.
 	DefaultGuardShare   = 0.5
 	DefaultGuardMinimum = 100
-	// guardHold is how long a list must stay as it is until it is believed. A broken list is mostly followed by a whole one within
-	// seconds; what was really deleted forwards for that long into nothing, as it does until somebody deletes it.
+	// guardHold is how long a list must stay as it is until it is believed. A broken list is mostly
+	// followed by a whole one within seconds; what was really deleted forwards for that long into
+	// nothing, as it does until somebody deletes it.
 	guardHold = 60 * time.Second
 )
 
-// sources holds what the origins other than BGP want, and guards against lists that lose too much at
-// once. Engine guards it.
+// sources holds what the origins other than BGP want, and guards against lists that lose too much
+// at once. Engine guards it.
 type sources struct {
 	*table
 	selection *selection
@@ -51,7 +52,8 @@ type GuardHold struct {
 	Releases time.Time // if the list stays as it is
 }
 
-// set replaces all that origin wants. What is no longer wanted is kept for a while if listed, when it is suspiciously much.
+// set replaces all that origin wants. What is no longer wanted is kept for a while if listed, when
+// it is suspiciously much.
 func (s *sources) set(origin route.Origin, routes []route.Route, listed bool) {
 	before, after := s.keys[origin], make(map[route.Key]struct{}, len(routes))
 	for _, r := range routes {
@@ -73,8 +75,8 @@ func (s *sources) set(origin route.Origin, routes []route.Route, listed bool) {
 	s.setKeys(origin, after)
 }
 
-// keep returns which keys of before, that after lacks, stay wanted. A list decides anew about all of them, unless it lacks just what
-// is held already; events add none.
+// keep returns which keys of before, that after lacks, stay wanted. A list decides anew about all
+// of them, unless it lacks just what is held already; events add none.
 func (s *sources) keep(origin route.Origin, before, after map[route.Key]struct{}, listed bool) map[route.Key]struct{} {
 	var held map[route.Key]struct{}
 	if h := s.holds[origin]; h != nil {
@@ -96,7 +98,8 @@ func (s *sources) keep(origin route.Origin, before, after map[route.Key]struct{}
 	return keep
 }
 
-// suspicious reports whether losing gone of all routes at once is rather a broken list than the truth.
+// suspicious reports whether losing gone of all routes at once is rather a broken list than the
+// truth.
 func (s *sources) suspicious(gone, all int) bool {
 	return s.share > 0 && gone > s.minimum && float64(gone) > s.share*float64(all)
 }
