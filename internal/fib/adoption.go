@@ -14,6 +14,7 @@ import (
 type record struct {
 	key    route.Key
 	digest uint64
+	owner  route.Origin // Unknown: not known
 	unsure bool
 }
 
@@ -22,6 +23,7 @@ type record struct {
 type adoption struct {
 	generation int
 	how        string // "journal" or "listing"
+	old        bool   // the journal has a format that is written no more
 	count      int
 	records    iter.Seq[record]
 	// interfaces are what names meant to whoever wrote the records, or when the listing began.
@@ -56,6 +58,7 @@ func (s *syncer) begin(identity string) {
 	s.generation++
 	s.adopted, s.present, s.suspect, s.adoptedLeft = false, false, nil, 0
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
+	s.takeovers = nil
 	s.spots.soon, s.spots.chase = nil, 0
 	clear(s.failures)
 	clear(s.drifts)
@@ -81,9 +84,10 @@ func (s *syncer) adopt(a adoption) {
 	s.present = s.facts.Identity == s.identity
 	s.changed = true
 	s.howAdopted, s.numAdopted = a.how, a.count
+	s.rewrite = s.rewrite || a.old
 	for r := range a.records {
 		e := s.entry(r.key)
-		e.actual = r.digest
+		e.actual, e.owner = r.digest, r.owner
 		if !e.is(isAdopted) {
 			e.set(isAdopted)
 			s.adoptedLeft++

@@ -57,6 +57,9 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 		return
 	}
 	journal.before(b, time.Now(), e.snapshot)
+	if len(b.ops) == 0 {
+		return
+	}
 	refused, first := 0, -1
 	b.err = e.dataplane.Apply(ctx, b.ops, func(i int, err error) {
 		b.done[i] = true
@@ -88,7 +91,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		found, err := journal.open(a.identity)
 		if err == nil {
 			a.found.how, a.found.interfaces = "journal", found.interfaces
-			a.found.records, a.found.count = found.all, len(found.digests)
+			a.found.records, a.found.count, a.found.old = found.all, len(found.digests), found.version < journalVersion
 			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
 			return
 		}
@@ -123,7 +126,7 @@ func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
 	e.walk(func(x *entry) {
 		if x.actual != 0 || x.is(isUnsure) {
-			records = append(records, record{key: x.key(), digest: x.actual, unsure: x.is(isUnsure)})
+			records = append(records, record{x.key(), x.actual, x.owner, x.is(isUnsure)})
 		}
 	})
 	return slices.Values(records)

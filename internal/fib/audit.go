@@ -228,7 +228,7 @@ func (t *syncer) extra(r route.Route) {
 		return
 	}
 	e := t.entry(r.Key)
-	e.actual = digest
+	e.actual, e.owner = digest, route.Unknown
 	if e.want == nil && !e.is(isAdopted) {
 		e.set(isAdopted)
 		t.adoptedLeft++

@@ -82,7 +82,8 @@ type batch struct {
 	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
-	rewrite    bool // of the journal, before
+	rewrite    bool     // of the journal, before
+	takeovers  []record // that the journal is to know, besides
 
 	generation, epoch int
 	behind            *batch // was in flight when this one was cut; nil once it is this one's turn
@@ -113,7 +114,7 @@ func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting
 // that needs the results of all before.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
-	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) || s.waiting() == 0 ||
+	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) || s.waiting()+len(s.takeovers) == 0 ||
 		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) {
 		return nil
 	}
@@ -137,7 +138,8 @@ func (s *syncer) cut(rewrite bool) *batch {
 		e.clear(inDeletes)
 		s.take(b, e, needDelete)
 	}
-	if len(b.ops) == 0 {
+	s.takeOver(b)
+	if len(b.ops)+len(b.takeovers) == 0 {
 		return nil
 	}
 	b.done = make([]bool, len(b.ops))
@@ -145,9 +147,21 @@ func (s *syncer) cut(rewrite bool) *batch {
 		b.behind = s.flying[n-1]
 	}
 	s.flying, s.rewrite = append(s.flying, b), false
-	s.cuts++
+	if len(b.ops) > 0 {
+		s.cuts++
+	}
 	s.noteAudited(b)
 	return b
+}
+
+// takeOver adds to b whose routes others want now as they are.
+func (s *syncer) takeOver(b *batch) {
+	for _, e := range s.takeovers {
+		if e.want != nil && e.actual == e.want.digest && !e.is(isGone|isUnsure|isFlying) { // else an op tells
+			b.takeovers = append(b.takeovers, record{key: e.key(), digest: e.actual, owner: e.owner})
+		}
+	}
+	s.takeovers = nil
 }
 
 // take adds what e needs to b if it is still what it was queued for.
@@ -183,12 +197,13 @@ func (s *syncer) finish(b *batch) {
 		case !b.done[i]:
 			e.set(isUnsure)
 			if e.actual == 0 {
-				e.actual = b.digests[i] // the better guess: if something is there, it is this
+				e.actual, e.owner = b.digests[i], b.ops[i].Route.Origin // the better guess: if something is there, it is this
 			}
 		case err != nil:
 			s.errors++
 			s.refused(e, b.digests[i], err)
 		default:
+			e.owner = b.ops[i].Route.Origin
 			s.acknowledged(e, b.digests[i], b.epoch)
 		}
 		s.settle(e)

@@ -223,9 +223,11 @@ func (e *Engine) work() (more bool) {
 		e.pending.learned[0] = nil
 		e.pending.learned = e.pending.learned[1:]
 	}
-	if e.pending.sweep && len(e.pending.learned) == 0 { // not before what was learned earlier
-		e.sync.allowSweep()
-		e.pending.sweep = false
+	if len(e.pending.learned) == 0 { // not before what was learned earlier
+		for _, source := range e.pending.heard {
+			e.sync.allowSweep(source)
+		}
+		e.pending.heard = nil
 	}
 	if o := e.pending.converging; o != nil && (*o || len(e.pending.learned) == 0) { // likewise: BGP has told all with the last of it
 		e.selection.converging = *o

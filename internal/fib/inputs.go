@@ -23,8 +23,8 @@ type pendingInputs struct {
 	routes     map[route.Origin]wishes
 	protect    *protection
 	excluded   *[]netip.Prefix // see KeepOut
-	sweep      bool
-	release    bool // of what the guard holds
+	heard      []route.Origin  // see AllowSweep
+	release    bool            // of what the guard holds
 	normal     *[2]uint32
 	converging *bool
 	follow     *[]netip.Addr // see FollowOutgoing
@@ -150,8 +150,12 @@ func (e *Engine) KeepOut(services []netip.Prefix) {
 	e.inbox.change(func(o *pendingInputs) { o.excluded = &services })
 }
 
-// AllowSweep says that the sources have told all they know: adopted routes that nobody wants are
-// deleted from now on.
-func (e *Engine) AllowSweep() {
-	e.inbox.change(func(o *pendingInputs) { o.sweep = true })
+// AllowSweep says that these sources have told all they know, or all sources if none is named. Routes
+// that they left in an earlier run and that nobody wants are deleted from now on. Whose a route is
+// the journal tells; one that a listing found waits for all sources.
+func (e *Engine) AllowSweep(sources ...route.Origin) {
+	if len(sources) == 0 {
+		sources = []route.Origin{route.Unknown}
+	}
+	e.inbox.change(func(o *pendingInputs) { o.heard = append(o.heard, sources...) })
 }

@@ -11,8 +11,6 @@ import (
 	"maps"
 	"os"
 	"time"
-
-	"vpp-route-agent/internal/route"
 )
 
 // The journal tells the next process what of ours is in the data plane, so that a restart needs
@@ -33,7 +31,9 @@ import (
 // that was interrupted, and what it would have announced was not sent; any other damage makes the
 // whole file worthless.
 const (
-	journalMagic = "fibjrnl\x01" // the last byte is the version; it changes with route.Route.Digest too
+	journalMagic = "fibjrnl" // followed by a version, which changes with route.Route.Digest too
+	// journalVersion is written. Version 1, without owners, is read.
+	journalVersion = 2
 
 	blockState      = 1
 	blockInterfaces = 2
@@ -143,7 +143,7 @@ func (j *journal) writeState(records iter.Seq[record]) error {
 		if r.unsure {
 			block = &unsure
 		}
-		*block = appendRecord(*block, r.key, r.digest)
+		*block = appendRecord(*block, r)
 		if len(*block) < 1<<16 {
 			continue
 		}
@@ -178,11 +178,24 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 		j.broken(err)
 		return
 	}
+	j.buf = startBlock(j.buf[:0], blockState)
+	for _, r := range b.takeovers {
+		j.buf = appendRecord(j.buf, r)
+	}
+	j.append(len(b.takeovers), now)
 	j.buf = startBlock(j.buf[:0], blockIntent)
 	for i, op := range b.ops {
-		j.buf = appendRecord(j.buf, op.Route.Key, b.digests[i])
+		j.buf = appendRecord(j.buf, record{key: op.Route.Key, digest: b.digests[i], owner: op.Route.Origin})
 	}
-	j.records += len(b.ops)
+	j.append(len(b.ops), now)
+}
+
+// append writes the block of so many records in buf, if there are any.
+func (j *journal) append(records int, now time.Time) {
+	if records == 0 || j.file == nil {
+		return
+	}
+	j.records += records
 	if err := j.write(endBlock(j.buf)); err != nil {
 		j.broken(err)
 		j.retry = now.Add(journalRetry)
@@ -191,7 +204,7 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 
 // after writes how b came out.
 func (j *journal) after(b *batch) {
-	if j.file == nil {
+	if j.file == nil || len(b.ops) == 0 {
 		return
 	}
 	j.buf = startBlock(j.buf[:0], blockOutcome)
@@ -245,7 +258,7 @@ func (j *journal) close() {
 }
 
 func appendJournalHeader(b []byte, identity string) []byte {
-	b = append(b, journalMagic...)
+	b = append(append(b, journalMagic...), journalVersion)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(identity)))
 	b = append(b, identity...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
@@ -268,15 +281,17 @@ func endBlock(b []byte) []byte {
 // file for damaged.
 const recordElevated = 0x80
 
-// A record is: table (4 bytes), prefix length, address length, address, digest (8 bytes).
-func appendRecord(b []byte, k route.Key, digest uint64) []byte {
+// A record is: table (4 bytes), prefix length, address length, owner (not in version 1), address,
+// digest (8 bytes).
+func appendRecord(b []byte, r record) []byte {
+	k := r.key
 	a := k.Prefix.Addr()
 	b = binary.BigEndian.AppendUint32(b, k.Table)
 	size := byte(a.BitLen() / 8)
 	if k.Elevated {
 		size |= recordElevated
 	}
-	b = append(b, byte(k.Prefix.Bits()), size)
+	b = append(b, byte(k.Prefix.Bits()), size, byte(r.owner))
 	if a.Is4() {
 		a4 := a.As4()
 		b = append(b, a4[:]...)
@@ -284,5 +299,5 @@ func appendRecord(b []byte, k route.Key, digest uint64) []byte {
 		a16 := a.As16()
 		b = append(b, a16[:]...)
 	}
-	return binary.BigEndian.AppendUint64(b, digest)
+	return binary.BigEndian.AppendUint64(b, r.digest)
 }

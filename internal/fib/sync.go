@@ -31,17 +31,21 @@ type syncer struct {
 	identity         string
 	generation       int // counts identities: answers from an earlier one are void
 	adopted, present bool
-	sweep            bool
+	// heard: the source has told all that it wants, so what it left in an earlier run may go. sweep:
+	// every source has.
+	heard [route.Etcd + 1]bool
+	sweep bool
 
-	puts     queue[*entry]
-	leaving  []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
-	deletes  queue[deletion]
-	retries  retries
-	failures map[*entry]*failure
-	flying   []*batch  // in the order of their cutting, maxFlying at most
-	pause    time.Time // no batch before: the last one broke off
-	broken   int       // batches in a row
-	cuts     uint64    // counts batches
+	puts      queue[*entry]
+	takeovers []*entry // whose owner changed without a write: the journal is to know
+	leaving   []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
+	deletes   queue[deletion]
+	retries   retries
+	failures  map[*entry]*failure
+	flying    []*batch  // in the order of their cutting, maxFlying at most
+	pause     time.Time // no batch before: the last one broke off
+	broken    int       // batches in a row
+	cuts      uint64    // counts batches
 
 	adoptedLeft int             // entries that are isAdopted
 	suspect     map[string]bool // interfaces that are not what they were for adopted entries, or for what is to be adopted; nil without any
@@ -99,6 +103,10 @@ type deletion struct {
 func (s *syncer) want(e *entry, c choice) {
 	e.want, e.origin = c.forward, c.origin
 	e.mark(isWaiting, c.waiting)
+	if e.want != nil && e.actual == e.want.digest && e.owner != e.origin {
+		e.owner = e.origin
+		s.takeovers = append(s.takeovers, e)
+	}
 	if e.want != nil && e.is(isAdopted) {
 		if e.want.uses(s.suspect) {
 			e.set(isUnsure)
@@ -128,7 +136,7 @@ func (s *syncer) need(e *entry) need {
 		// All is told about a prefix that is wanted under its other source: nothing is left to be
 		// ignorant of.
 		replaced, now := s.replaces(s.counterpart(e))
-		if replaced && now || !replaced && (!e.is(isAdopted) || s.sweep) {
+		if replaced && now || !replaced && !s.isHeld(e) {
 			return needDelete
 		}
 	}
@@ -206,13 +214,19 @@ func (s *syncer) settleAll() {
 	}
 }
 
-// allowSweep ends the time in which adopted routes that nobody wants are held.
-func (s *syncer) allowSweep() {
-	if !s.sweep {
-		s.sweep = true
-		s.settleAll()
+// allowSweep ends the time in which adopted routes of one source that nobody wants are held; of
+// Unknown: of all sources.
+func (s *syncer) allowSweep(source route.Origin) {
+	if s.heard[source] || s.sweep {
+		return
 	}
+	s.heard[source] = true
+	s.sweep = source == route.Unknown
+	s.settleAll()
 }
+
+// isHeld reports whether e is kept although nobody has wanted it in this process yet.
+func (s *syncer) isHeld(e *entry) bool { return e.is(isAdopted) && !s.sweep && !s.heard[e.owner] }
 
 // waiting is how many entries wait for their op to be cut.
 func (s *syncer) waiting() int { return s.puts.len() + len(s.leaving) + s.deletes.len() }
@@ -246,7 +260,7 @@ func (s *syncer) stateOf(e *entry) State {
 		return Pending
 	case e.is(isWanted):
 		return Unusable
-	case e.is(isAdopted) && !s.sweep:
+	case s.isHeld(e):
 		return Held
 	case e.actual == 0 && !e.is(isUnsure|isFlying):
 		return Any

@@ -36,6 +36,7 @@ type entry struct {
 	index  int32
 	flags  flags
 	origin route.Origin // of selection: of want, or of the candidate that was refused
+	owner  route.Origin // of sync: the source that actual is from; Unknown: not known
 	counted
 }
 

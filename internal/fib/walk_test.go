@@ -64,6 +64,7 @@ type walker struct {
 	prefs      map[netip.Prefix]uint32
 	adopted    map[route.Key]bool // in the data plane when this engine started, and not wanted since
 	swept      bool
+	ever       map[route.Origin]map[route.Key]bool // what each origin has wanted
 }
 
 var (
@@ -90,6 +91,10 @@ func (w *walker) paths(p netip.Prefix, least int) []route.Path {
 func (w *walker) want(k route.Key, c Candidate) {
 	w.w.want(k, c)
 	if len(c.Paths) > 0 || c.Kind != route.Via {
+		if w.ever[c.Origin] == nil {
+			w.ever[c.Origin] = map[route.Key]bool{}
+		}
+		w.ever[c.Origin][k] = true
 		delete(w.adopted, k)
 		delete(w.adopted, k.Twin())
 	}
@@ -325,6 +330,16 @@ func (w *walker) startAgent() {
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 
+// sweepOne lets one source have spoken: what it has never wanted stays.
+func (w *walker) sweepOne() {
+	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.BGP, route.Etcd}).Draw(w.t, "heard")
+	w.e.AllowSweep(origin)
+	maps.DeleteFunc(w.adopted, func(k route.Key, _ bool) bool {
+		k.Elevated = false
+		return w.ever[origin][k]
+	})
+}
+
 // fault makes the data plane misbehave until the next one, or the end.
 func (w *walker) fault() {
 	w.heal()
@@ -502,7 +517,7 @@ func TestWalk(t *testing.T) {
 func walk(t *rapid.T, journal string) {
 	f := node("generation 0")
 	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
-	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}}
+	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}, ever: map[route.Origin]map[route.Key]bool{}}
 	w.dp.foreign[key("0.0.0.0/0")] = true
 	w.startAgent()
 	w.e.SetNormal(w.normal, w.normal)
@@ -510,7 +525,7 @@ func walk(t *rapid.T, journal string) {
 	steps := map[string]func(){
 		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes, "protect": w.protect, "keep out": w.keepOut, "follow": w.follow, "foreign": w.foreign, "link": w.link,
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
-		"sweep": w.allowSweep, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
+		"sweep": w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) }, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}
 	names := slices.Sorted(maps.Keys(steps))
