@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -23,7 +24,9 @@ func (n *node) want(t *testing.T, count int) {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 		routes = append(routes, route.Route{Key: route.Key{Prefix: prefix}, Paths: []route.Path{{NextHop: []netip.Addr{addr("192.168.4.3"), addr("192.0.2.1")}[i%2]}}})
 	}
-	n.engine.SetRoutes(route.Etcd, routes)
+	var w fib.Wanted
+	w.Sources[route.Etcd].Routes = routes
+	n.engine.Set(w)
 	time.Sleep(time.Minute)
 	synctest.Wait()
 }

@@ -115,7 +115,7 @@ type Agent struct {
 	snapshot    *calico.Snapshot // the newest that was not of a locked datastore
 	planned     *calico.Snapshot // the snapshot and the facts of the plan in force
 	plannedWith Facts
-	listed      int                 // Lists of the snapshot of which own routes were last set
+	wanted      fib.Wanted          // of the FIB, as last set
 	ownNode     *calico.Node        // this node's object as it last was usable
 	firstPlan   time.Time           // when there was first something to hand to the speaker
 	absentSince time.Time           // zero while the data plane is there
@@ -295,6 +295,12 @@ func (a *Agent) apply(ctx context.Context) {
 	}
 }
 
+// setFIB hands everything over that is wanted of the FIB, with one change.
+func (a *Agent) setFIB(change func(w *fib.Wanted)) {
+	change(&a.wanted)
+	a.cfg.FIB.Set(a.wanted)
+}
+
 func (a *Agent) planFor(f Facts) Plan {
 	if a.noBGP {
 		return PlanWithoutBGP(a.cfg.Node, a.snapshot, f)
@@ -304,15 +310,11 @@ func (a *Agent) planFor(f Facts) Plan {
 
 func (a *Agent) applyPlan(ctx context.Context, plan Plan) {
 	if a.cfg.FIB != nil {
-		a.cfg.FIB.Protect(plan.OwnAddresses, plan.PeerAddresses)
-		a.cfg.FIB.KeepOut(plan.BGP.NotProgrammed)
-		a.cfg.FIB.SetNormal(plan.BGP.Policies.Normal4, plan.BGP.Policies.Normal6)
-		if a.snapshot.Lists != a.listed { // what is missing now may be missing from a broken list only
-			a.listed = a.snapshot.Lists
-			a.cfg.FIB.SetListed(route.Own, plan.Own)
-		} else {
-			a.cfg.FIB.SetRoutes(route.Own, plan.Own)
-		}
+		a.setFIB(func(w *fib.Wanted) {
+			w.Own, w.Peers, w.Services = plan.OwnAddresses, plan.PeerAddresses, plan.BGP.NotProgrammed
+			w.Normal4, w.Normal6 = plan.BGP.Policies.Normal4, plan.BGP.Policies.Normal6
+			w.Sources[route.Own] = fib.Source{Routes: plan.Own, List: a.snapshot.Lists}
+		})
 	}
 	old := a.plan
 	a.mu.Lock()
@@ -471,7 +473,11 @@ func (a *Agent) followWays() {
 	}
 	if !slices.Equal(all, a.followed) {
 		a.followed = all
-		a.cfg.Ways.FollowOutgoing(all)
+		if a.cfg.Ways == a.cfg.FIB {
+			a.setFIB(func(w *fib.Wanted) { w.Follow = all })
+		} else {
+			a.cfg.Ways.Set(fib.Wanted{Follow: all})
+		}
 	}
 }
 
@@ -519,7 +525,7 @@ func (a *Agent) sweep() {
 	a.mu.Unlock()
 	if ok {
 		a.cfg.Log.Info("peers have told what they know; routes of an earlier run that nobody announces are deleted now")
-		a.cfg.FIB.AllowSweep()
+		a.setFIB(func(w *fib.Wanted) { w.Complete = true })
 	}
 }
 
@@ -598,5 +604,5 @@ func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
 		next[i] = route.Path{NextHop: p.NextHop}
 		preference = min(preference, p.LocalPref) // equal, but where stale paths are alone
 	}
-	l.FIB.LearnPreferred(prefix, next, preference)
+	l.FIB.Learn(fib.BestPaths{Prefix: prefix, Paths: next, Preference: preference})
 }

@@ -8,6 +8,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
@@ -36,14 +37,13 @@ func (a *Agent) applyRemotes() {
 	if a.cfg.EtcdRoutes == nil || a.snapshot == a.remotesOf {
 		return
 	}
-	listed := a.remotesOf == nil || a.snapshot.Lists != a.remotesOf.Lists
 	a.remotesOf = a.snapshot
 	plan := ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
-	if listed { // what is missing now may be missing from a broken list only
-		a.cfg.FIB.SetListed(route.Etcd, etcdRoutes(plan))
-	} else {
-		a.cfg.FIB.SetRoutes(route.Etcd, etcdRoutes(plan))
-	}
+	a.setFIB(func(w *fib.Wanted) {
+		w.Sources[route.Etcd] = fib.Source{
+			Routes: etcdRoutes(plan), List: a.snapshot.Lists, Complete: a.unusable() == 0,
+		}
+	})
 	skipped := unrouted(a.cfg.Node, a.snapshot, plan)
 	a.mu.Lock()
 	old := a.remotes
@@ -112,6 +112,6 @@ func (a *Agent) noteConverging(now time.Time) {
 	converging := len(unfinished) > 0 && now.Sub(a.unfinishedSince) < a.cfg.Deferral
 	if converging != a.converging {
 		a.converging = converging
-		a.cfg.FIB.SetBGPConverging(converging)
+		a.setFIB(func(w *fib.Wanted) { w.Converging = converging })
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -91,7 +92,7 @@ func (e *engine) same(ctx context.Context, prefixes []netip.Prefix, paths []rout
 	before := e.Stats()
 	began := time.Now()
 	for _, p := range prefixes {
-		e.Learn(p, paths)
+		e.Learn(fib.BestPaths{Prefix: p, Paths: paths})
 	}
 	if _, err := e.learn(ctx, []netip.Prefix{mark}, paths); err != nil {
 		return 0, err

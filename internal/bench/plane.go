@@ -190,7 +190,7 @@ func (e *engine) learn(ctx context.Context, prefixes []netip.Prefix, paths []rou
 	before := e.Stats()
 	began := time.Now()
 	for _, p := range prefixes {
-		e.Learn(p, paths)
+		e.Learn(fib.BestPaths{Prefix: p, Paths: paths})
 	}
 	err := await(ctx, 5*time.Minute, learnPoll, func() error {
 		s := e.Stats()

@@ -70,7 +70,7 @@ func BenchmarkEngine(b *testing.B) {
 		e, stop := launch()
 		began := time.Now()
 		for i := range n {
-			e.Learn(prefix(i), sets[i%len(sets)])
+			e.Learn(BestPaths{Prefix: prefix(i), Paths: sets[i%len(sets)]})
 		}
 		handed := time.Since(began)
 		until(func(s Stats) bool { return s.Put >= uint64(n) }, e)
@@ -82,7 +82,7 @@ func BenchmarkEngine(b *testing.B) {
 		for i := range 2000 {
 			put := e.Stats().Put
 			began := time.Now()
-			e.Learn(prefix(i), sets[(i+1)%len(sets)])
+			e.Learn(BestPaths{Prefix: prefix(i), Paths: sets[(i+1)%len(sets)]})
 			for e.Stats().Put == put {
 				runtime.Gosched()
 			}

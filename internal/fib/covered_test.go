@@ -53,11 +53,11 @@ func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
 		r.dp.printOps()
 		r.inbox.change(func(o *pendingInputs) {
 			for range chunk {
-				o.learn(learned{prefix: pfx("10.9.0.0/26")}) // nothing, and nothing was there
+				o.add(BestPaths{Prefix: pfx("10.9.0.0/26")}) // nothing, and nothing was there
 			}
-			o.learn(learned{prefix: pfx("10.1.0.5/32"), paths: via("10.0.0.3")})
-			told := false
-			o.converging = &told
+			o.add(BestPaths{Prefix: pfx("10.1.0.5/32"), Paths: via("10.0.0.3")})
+			r.wanted.Converging = false
+			o.wanted = &r.wanted
 		})
 		time.Sleep(time.Hour)
 		check(t, "in the second piece BGP leads where etcd did", r.dp.printOps())

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ type Tuning struct {
 	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise
 	// it is only shown and counted.
 	RepairDrift bool
-	// GuardShare, of 1, and GuardMinimum say when a list given to SetListed loses suspiciously much
+	// GuardShare, of 1, and GuardMinimum say when a new list of a Source lacks suspiciously much
 	// at once: more than that share of what the origin wanted before, and more than that many
 	// routes. See DefaultGuardShare and DefaultGuardMinimum; a share of 0 lets everything through.
 	GuardShare   float64
@@ -77,6 +78,7 @@ type Engine struct {
 	driftLog time.Time
 
 	// Of Run's goroutine alone.
+	wanted    Wanted        // as last set
 	pending   pendingInputs // being worked through
 	throttle  throttle
 	applying  int // jobs
@@ -194,48 +196,61 @@ func (e *Engine) work() (more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.table.now = now
-	if o := e.pending.protect; o != nil {
-		e.selection.protect(o.own, o.peers)
-		e.pending.protect = nil
+	if w := e.pending.wanted; w != nil {
+		e.setWanted(*w)
+		e.pending.wanted = nil
 	}
-	if o := e.pending.follow; o != nil {
-		e.selection.follow(*o)
-		e.pending.follow = nil
-	}
-	if o := e.pending.excluded; o != nil {
-		e.selection.keepOut(*o)
-		e.pending.excluded = nil
-	}
-	if o := e.pending.normal; o != nil {
-		e.selection.setNormal(*o)
-		e.pending.normal = nil
-	}
-	for origin, set := range e.pending.routes {
-		e.sources.set(origin, set.routes, set.listed)
-	}
-	e.pending.routes = nil
 	e.sources.release(e.pending.release)
 	e.pending.release = false
 	if len(e.pending.learned) > 0 {
-		for _, l := range e.pending.learned[0] {
-			e.selection.learn(l)
+		for _, b := range e.pending.learned[0] {
+			e.selection.learn(b)
 		}
 		e.pending.learned[0] = nil
 		e.pending.learned = e.pending.learned[1:]
 	}
-	if len(e.pending.learned) == 0 { // not before what was learned earlier
-		for _, source := range e.pending.heard {
-			e.sync.allowSweep(source)
-		}
-		e.pending.heard = nil
-	}
-	if o := e.pending.converging; o != nil && (*o || len(e.pending.learned) == 0) { // likewise: BGP has told all with the last of it
-		e.selection.converging = *o
-		e.pending.converging = nil
+	allLearned := len(e.pending.learned) == 0
+	e.selection.converging = e.wanted.Converging || e.selection.converging && !allLearned
+	if allLearned {
+		e.allowSweep()
 	}
 	e.selection.releaseCovered()
 	dirty := e.selection.selectDirty(chunk)
 	return dirty || len(e.pending.learned) > 0
+}
+
+// setWanted hands what is wanted to the owners; what may delete waits in e.wanted for what was
+// learned earlier.
+func (e *Engine) setWanted(to Wanted) {
+	e.selection.protect(to.Own, to.Peers)
+	e.selection.keepOut(to.Services)
+	e.selection.setNormal([2]uint32{to.Normal4, to.Normal6})
+	if !slices.Equal(to.Follow, e.wanted.Follow) || (to.Follow == nil) != (e.wanted.Follow == nil) {
+		e.selection.follow(to.Follow)
+	}
+	for i := range to.Sources {
+		now, before := &to.Sources[i], e.wanted.Sources[i]
+		if !sameSlice(now.Routes, before.Routes) || now.List != before.List {
+			e.sources.set(route.Origin(i), now.Routes, now.List != before.List)
+		}
+	}
+	e.wanted = to
+}
+
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// allowSweep has swept what sources left that have told all they want.
+func (e *Engine) allowSweep() {
+	for i, source := range e.wanted.Sources {
+		if source.Complete {
+			e.sync.allowSweep(route.Origin(i))
+		}
+	}
+	if e.wanted.Complete {
+		e.sync.allowSweep(route.Unknown)
+	}
 }
 
 // dispatch hands out what can be done now and returns after how long to look again.

@@ -196,7 +196,8 @@ func TestTwoRoutesWithOneKeyPanic(t *testing.T) {
 			t.Error(s)
 		}
 	}()
-	New(Config{}).SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26"), drop("10.1.0.0/26")})
+	r := running{Engine: New(Config{})}
+	r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26"), drop("10.1.0.0/26")})
 }
 
 func TestOwnRoutesAreAcknowledged(t *testing.T) {
@@ -501,7 +502,7 @@ func TestNothingQueuedIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 		f.Interfaces[1].Life++
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.selection.learn(learned{pfx("10.2.0.0/26"), via("10.0.1.2"), 0})
+		r.selection.learn(BestPaths{Prefix: pfx("10.2.0.0/26"), Paths: via("10.0.1.2")})
 		r.selection.selectDirty(chunk)
 		r.setFacts(f)
 		if b := r.sync.cut(false); b != nil {

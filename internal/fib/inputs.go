@@ -15,47 +15,74 @@ type inbox struct {
 
 	mu      sync.Mutex // guards what follows
 	pending pendingInputs
+	last    Wanted // that was set
 }
 
 // pendingInputs is what has come in since the engine looked last.
 type pendingInputs struct {
-	learned    [][]learned // pieces of at most chunk, none of them empty
-	routes     map[route.Origin]wishes
-	protect    *protection
-	excluded   *[]netip.Prefix // see KeepOut
-	heard      []route.Origin  // see AllowSweep
-	release    bool            // of what the guard holds
-	normal     *[2]uint32
-	converging *bool
-	follow     *[]netip.Addr // see FollowOutgoing
+	learned [][]BestPaths // pieces of at most chunk, none of them empty
+	wanted  *Wanted
+	release bool // of what the guard holds
 }
 
-// wishes are all routes of one origin; listed: since the engine looked last the origin has listed
-// its source anew.
-type wishes struct {
-	routes []route.Route
-	listed bool
+// Wanted is everything that the FIB is to be made of, besides what BGP has learned. The slices are
+// not changed after Set.
+type Wanted struct {
+	// Sources are what the origins other than BGP want; Unknown and BGP have none.
+	Sources [route.Etcd + 1]Source
+	// Own and Peers are the addresses of this node and of its BGP peers, which the guard protects.
+	Own, Peers []netip.Addr
+	// Services are the ranges where no BGP route is programmed: service addresses, which kube-proxy or
+	// its like has on every node.
+	Services []netip.Prefix
+	// Normal4 and Normal6 are the LOCAL_PREF of routes that are not elevated (Calico: 2147483647 less
+	// the normal route priority); 0: not known, and none is elevated.
+	Normal4, Normal6 uint32
+	// Converging: BGP is yet to tell some of what it knows, since a session is coming up, or has gone a
+	// moment ago. Meanwhile no etcd route is removed for being covered by one of BGP's.
+	Converging bool
+	// Complete: all sources, BGP too, have told all they want. What an earlier run left and nobody
+	// wants is deleted from now on. It stays true.
+	Complete bool
+	// Follow are addresses to which the way is looked up, as it is to next hops, so that Outgoing knows
+	// it, and Changed is signalled when one changes; nil: nobody asks.
+	Follow []netip.Addr
 }
 
-type learned struct {
-	prefix     netip.Prefix
-	paths      []route.Path
-	preference uint32
+// Source is what one origin wants.
+type Source struct {
+	// Routes have one route for each key.
+	Routes []route.Route
+	// List is the number of the listing of the datastore that Routes are from. With another number
+	// than before, routes may be missing only because the list is broken. If it lacks suspiciously much
+	// (Tuning.GuardShare), the rest of it takes effect at once, and the deletions when it has stayed
+	// like that for a minute, or upon ReleaseGuard.
+	List int
+	// Complete: this source has told all it wants. What it left in an earlier run, as the journal
+	// tells, need not wait for the others (see Wanted.Complete). It stays true.
+	Complete bool
 }
 
-// learn adds l. A list of one piece would be copied again and again while it grows, which for a
+// BestPaths is BGP's complete new set of paths of a prefix in the default table; none: withdrawn.
+type BestPaths struct {
+	Prefix netip.Prefix
+	Paths  []route.Path // not changed after Learn
+	// Preference is the LOCAL_PREF that the paths have in common; 0: not known. A host route is
+	// elevated if it is above Wanted.Normal4 or Normal6.
+	Preference uint32
+}
+
+// add appends b. A list of one piece would be copied again and again while it grows, which for a
 // full table is a tenth of all that Learn and selection cost.
-func (o *pendingInputs) learn(l learned) {
-	last := len(o.learned) - 1
+func (p *pendingInputs) add(b BestPaths) {
+	last := len(p.learned) - 1
 	if last < 0 {
-		o.learned, last = [][]learned{nil}, 0
-	} else if len(o.learned[last]) == chunk {
-		o.learned, last = append(o.learned, make([]learned, 0, chunk)), last+1
+		p.learned, last = [][]BestPaths{nil}, 0
+	} else if len(p.learned[last]) == chunk {
+		p.learned, last = append(p.learned, make([]BestPaths, 0, chunk)), last+1
 	}
-	o.learned[last] = append(o.learned[last], l)
+	p.learned[last] = append(p.learned[last], b)
 }
-
-type protection struct{ own, peers []netip.Addr }
 
 func (i *inbox) change(f func(*pendingInputs)) {
 	i.mu.Lock()
@@ -74,54 +101,36 @@ func (i *inbox) nudge() {
 func (i *inbox) take() pendingInputs {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	o := i.pending
+	p := i.pending
 	i.pending = pendingInputs{}
-	return o
+	return p
 }
 
-// Learn hands over BGP's complete new set of paths of a prefix in the default table; none means
-// withdrawn. It stores and returns. The caller does not change paths afterwards.
-func (e *Engine) Learn(prefix netip.Prefix, paths []route.Path) { e.LearnPreferred(prefix, paths, 0) }
-
-// LearnPreferred is Learn with the LOCAL_PREF that the paths have in common: a host route is
-// elevated if that is above the normal one.
-func (e *Engine) LearnPreferred(prefix netip.Prefix, paths []route.Path, preference uint32) {
-	e.inbox.change(func(o *pendingInputs) { o.learn(learned{prefix, paths, preference}) })
+// Learn takes what BGP has learned. It stores and returns.
+func (e *Engine) Learn(learned ...BestPaths) {
+	e.inbox.change(func(p *pendingInputs) {
+		for _, b := range learned {
+			p.add(b)
+		}
+	})
 }
 
-// SetNormal says which LOCAL_PREF routes have that are not elevated, for IPv4 and IPv6 (Calico:
-// 2147483647 less the normal route priority). Until it is called none is elevated.
-func (e *Engine) SetNormal(v4, v6 uint32) {
-	e.inbox.change(func(o *pendingInputs) { o.normal = &[2]uint32{v4, v6} })
+// Set replaces all that is wanted besides what BGP has learned. What is as it was costs nothing. What
+// is set after Learn takes effect after what was learned, where it would delete.
+func (e *Engine) Set(to Wanted) {
+	e.inbox.change(func(p *pendingInputs) {
+		for i, s := range to.Sources {
+			if !sameSlice(s.Routes, e.inbox.last.Sources[i].Routes) {
+				mustBeKeyed(route.Origin(i), s.Routes)
+			}
+		}
+		p.wanted, e.inbox.last = &to, to
+	})
 }
 
-// SetRoutes hands over everything an origin other than BGP wants, one route for each key. Handing
-// over the same again does nothing.
-func (e *Engine) SetRoutes(origin route.Origin, routes []route.Route) {
-	e.setRoutes(origin, routes, false)
-}
-
-// SetListed is SetRoutes where the difference to what was wanted before may come from nothing but
-// listing the source anew. If such a list lacks suspiciously much (Config.GuardShare), the rest of
-// it takes effect at once, and the deletions when it has stayed like that for a minute, or upon
-// ReleaseGuard.
-func (e *Engine) SetListed(origin route.Origin, routes []route.Route) {
-	e.setRoutes(origin, routes, true)
-}
-
-// ReleaseGuard carries out the deletions that are held now: somebody has looked and they are right.
-func (e *Engine) ReleaseGuard() {
-	e.inbox.change(func(o *pendingInputs) { o.release = true })
-}
-
-// SetBGPConverging says whether BGP is yet to tell some of what it knows: a session is coming up,
-// or has gone a moment ago. Meanwhile no etcd route is removed for being covered by one of BGP's.
-func (e *Engine) SetBGPConverging(yes bool) {
-	e.inbox.change(func(o *pendingInputs) { o.converging = &yes })
-}
-
-func (e *Engine) setRoutes(origin route.Origin, routes []route.Route, listed bool) {
-	if origin != route.Own && origin != route.External && origin != route.Etcd {
+// mustBeKeyed panics if two routes have one key, or if they are of an origin that has no Source.
+func mustBeKeyed(origin route.Origin, routes []route.Route) {
+	if len(routes) > 0 && (origin == route.Unknown || origin == route.BGP) {
 		panic(fmt.Sprintf("fib: routes set for origin %v", origin))
 	}
 	keys := make(map[route.Key]struct{}, len(routes))
@@ -131,31 +140,9 @@ func (e *Engine) setRoutes(origin route.Origin, routes []route.Route, listed boo
 		}
 		keys[r.Key] = struct{}{}
 	}
-	e.inbox.change(func(o *pendingInputs) {
-		if o.routes == nil {
-			o.routes = make(map[route.Origin]wishes)
-		}
-		o.routes[origin] = wishes{routes, listed || o.routes[origin].listed}
-	})
 }
 
-// Protect tells the guard the addresses of this node and of its BGP peers.
-func (e *Engine) Protect(own, peers []netip.Addr) {
-	e.inbox.change(func(o *pendingInputs) { o.protect = &protection{own, peers} })
-}
-
-// KeepOut sets the ranges where no BGP route is programmed: service addresses, which kube-proxy or
-// its like has on every node.
-func (e *Engine) KeepOut(services []netip.Prefix) {
-	e.inbox.change(func(o *pendingInputs) { o.excluded = &services })
-}
-
-// AllowSweep says that these sources have told all they know, or all sources if none is named. Routes
-// that they left in an earlier run and that nobody wants are deleted from now on. Whose a route is
-// the journal tells; one that a listing found waits for all sources.
-func (e *Engine) AllowSweep(sources ...route.Origin) {
-	if len(sources) == 0 {
-		sources = []route.Origin{route.Unknown}
-	}
-	e.inbox.change(func(o *pendingInputs) { o.heard = append(o.heard, sources...) })
+// ReleaseGuard carries out the deletions that are held now: somebody has looked and they are right.
+func (e *Engine) ReleaseGuard() {
+	e.inbox.change(func(p *pendingInputs) { p.release = true })
 }

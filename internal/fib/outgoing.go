@@ -1,17 +1,10 @@
 package fib
 
 import (
-	"net/netip"
 	"slices"
 
 	"vpp-route-agent/internal/route"
 )
-
-// FollowOutgoing has the ways to these addresses looked up, as those to next hops are, so that
-// Outgoing knows them, and Changed signalled when one of them changes. nil ends that.
-func (e *Engine) FollowOutgoing(addresses []netip.Addr) {
-	e.inbox.change(func(o *pendingInputs) { o.follow = &addresses })
-}
 
 // Outgoing returns by which interface packets leave to the connected subnets of the default table,
 // and to the next hops and addresses beyond them that are known to leave by one; sorted. It is nil

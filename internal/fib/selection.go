@@ -66,15 +66,15 @@ type candidate struct {
 }
 
 // learn takes what BGP wants for a prefix in the default table.
-func (s *selection) learn(l learned) {
-	p, ok := route.Normalize(l.prefix)
+func (s *selection) learn(b BestPaths) {
+	p, ok := route.Normalize(b.Prefix)
 	if !ok {
 		return
 	}
 	if !p.IsSingleIP() {
-		l.preference = 0
+		b.Preference = 0
 	}
-	s.setCandidate(route.Key{Prefix: p}, route.BGP, route.Via, l.paths, l.preference)
+	s.setCandidate(route.Key{Prefix: p}, route.BGP, route.Via, b.Paths, b.Preference)
 }
 
 // setCandidate sets what one origin wants for k; kind Via without paths: nothing.
@@ -328,7 +328,7 @@ func (s *selection) keepOut(services []netip.Prefix) {
 	}
 }
 
-// follow sets the addresses that FollowOutgoing asks for.
+// follow sets the addresses of Wanted.Follow.
 func (s *selection) follow(addresses []netip.Addr) {
 	s.hops.following = addresses != nil
 	s.hops.mark(guardable(addresses), func(hop *nextHop) *bool { return &hop.followed })

@@ -21,8 +21,59 @@ import (
 // running is an engine on a fake data plane inside a synctest bubble.
 type running struct {
 	*Engine
-	dp   *fake
-	stop func()
+	dp     *fake
+	stop   func()
+	wanted Wanted
+}
+
+// set sets what is wanted with one change.
+func (r *running) set(change func(w *Wanted)) {
+	change(&r.wanted)
+	r.Set(r.wanted)
+}
+
+func (r *running) Learn(p netip.Prefix, paths []route.Path) { r.LearnPreferred(p, paths, 0) }
+
+func (r *running) LearnPreferred(p netip.Prefix, paths []route.Path, preference uint32) {
+	r.Engine.Learn(BestPaths{p, paths, preference})
+}
+
+func (r *running) SetRoutes(origin route.Origin, routes []route.Route) {
+	r.set(func(w *Wanted) { w.Sources[origin].Routes = slices.Clone(routes) })
+}
+
+// SetListed is SetRoutes after the source was listed anew.
+func (r *running) SetListed(origin route.Origin, routes []route.Route) {
+	r.wanted.Sources[origin].List++
+	r.SetRoutes(origin, routes)
+}
+
+func (r *running) Protect(own, peers []netip.Addr) {
+	r.set(func(w *Wanted) { w.Own, w.Peers = own, peers })
+}
+
+func (r *running) KeepOut(services []netip.Prefix) {
+	r.set(func(w *Wanted) { w.Services = services })
+}
+
+func (r *running) SetNormal(v4, v6 uint32) {
+	r.set(func(w *Wanted) { w.Normal4, w.Normal6 = v4, v6 })
+}
+
+func (r *running) SetBGPConverging(yes bool) { r.set(func(w *Wanted) { w.Converging = yes }) }
+
+// AllowSweep: these sources have told all they want; none: all have.
+func (r *running) AllowSweep(sources ...route.Origin) {
+	r.set(func(w *Wanted) {
+		w.Complete = w.Complete || len(sources) == 0
+		for _, s := range sources {
+			w.Sources[s].Complete = true
+		}
+	})
+}
+
+func (r *running) FollowOutgoing(addresses []netip.Addr) {
+	r.set(func(w *Wanted) { w.Follow = addresses })
 }
 
 func start(dp *fake, journal string) *running { return startWith(dp, Config{Journal: journal}) }
@@ -48,7 +99,7 @@ func startOn(d Dataplane, dp *fake, c Config) *running {
 			panic(err)
 		}
 	}()
-	return &running{e, dp, func() { cancel(); <-done }}
+	return &running{Engine: e, dp: dp, stop: func() { cancel(); <-done }}
 }
 
 // walker takes random steps in a world and on an engine alike.

@@ -160,8 +160,7 @@ func TestLostRoutesComeBack(t *testing.T) {
 				return strings.Count(b.ip("-4 route show proto 179"), "via 10.0.1.2 dev eth1")
 			}
 			for i := range routes {
-				e.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}),
-					32), via("0.0.0.0/0", "10.0.1.2").Paths)
+				learn(e, via(fmt.Sprintf("198.18.%d.%d/32", i>>8, i&255), "10.0.1.2"))
 			}
 			eventually(t, "all are programmed", func() bool { return programmed() == routes })
 			blink(t, b)

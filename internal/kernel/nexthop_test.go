@@ -36,6 +36,19 @@ func engineOn(t *testing.T, d *Dataplane, c fib.Config) (e *fib.Engine, stop fun
 	}
 }
 
+func learn(e *fib.Engine, routes ...route.Route) {
+	for _, r := range routes {
+		e.Learn(fib.BestPaths{Prefix: r.Prefix, Paths: r.Paths})
+	}
+}
+
+// own makes these routes all that this node itself wants.
+func own(e *fib.Engine, routes ...route.Route) {
+	w := fib.Wanted{Complete: true}
+	w.Sources[route.Own].Routes = routes
+	e.Set(w)
+}
+
 // goes reports whether the entry of a prefix has these words.
 func (b *bed) goes(prefix string, words ...string) func() bool {
 	return func() bool {
@@ -60,8 +73,8 @@ func TestRecursiveNextHopFollowsTheOtherRoutes(t *testing.T) {
 	b.ip("route add fd99::/64 via fd00:1::2")
 	e, stop := agent(t, b, fib.Config{})
 	defer stop()
-	e.Learn(pfx("198.18.1.0/24"), via("198.18.1.0/24", "172.16.0.1").Paths)
-	e.Learn(pfx("2001:db8::/48"), via("2001:db8::/48", "fd99::1").Paths)
+	learn(e, via("198.18.1.0/24", "172.16.0.1"))
+	learn(e, via("2001:db8::/48", "fd99::1"))
 	eventually(t, "IPv4", b.goes("198.18.1.0/24", "via 10.0.1.2 dev eth1"))
 	eventually(t, "IPv6", b.goes("2001:db8::/48", "via fd00:1::2 dev eth1"))
 	b.ip("route add 172.16.0.0/24 via 10.0.2.2")
@@ -88,21 +101,19 @@ func TestNextHopFollowsARouteThatCarriesIt(t *testing.T) {
 	b := &bed{t: t, ns: node}
 	e, stop := agent(t, b, fib.Config{})
 	defer stop()
-	e.AllowSweep()
 	over := "198.18.1.0/24"
-	e.Learn(pfx(over), via(over, "172.16.0.1").Paths)
-	own := func(r ...route.Route) { e.SetRoutes(route.Own, r) }
-	own(via("172.16.0.1/32", "10.0.1.2 eth1"))
+	learn(e, via(over, "172.16.0.1"))
+	own(e, via("172.16.0.1/32", "10.0.1.2 eth1"))
 	eventually(t, "one way", b.goes(over, "via 10.0.1.2 dev eth1"))
-	own(via("172.16.0.1/32", "10.0.1.3 eth1", "10.0.2.2 eth2"))
+	own(e, via("172.16.0.1/32", "10.0.1.3 eth1", "10.0.2.2 eth2"))
 	eventually(t, "both ways", b.goes(over, "nexthop via 10.0.1.3 dev eth1",
 		"nexthop via 10.0.2.2 dev eth2"))
 	b.ip("route add 172.16.0.0/16 via 10.0.1.4")
-	own()
+	own(e)
 	eventually(t, "what others have is used", b.goes(over, "via 10.0.1.4 dev eth1"))
-	e.Learn(pfx("172.16.0.1/32"), via("172.16.0.1/32", "10.0.2.2").Paths)
+	learn(e, via("172.16.0.1/32", "10.0.2.2"))
 	eventually(t, "a route from BGP carries nothing", func() bool { return !b.goes(over)() })
-	own(via("172.16.0.1/32", "10.0.2.2 eth2"))
+	own(e, via("172.16.0.1/32", "10.0.2.2 eth2"))
 	eventually(t, "it carries once it is this node's own", b.goes(over, "via 10.0.2.2 dev eth2"))
 	if s := e.Stats(); s.Errors != 0 {
 		t.Errorf("%d refused: %v", s.Errors, s.Refusal)
@@ -120,15 +131,14 @@ func TestConnectedNextHopFollowsARouteThatCarriesIt(t *testing.T) {
 			b := &bed{t: t, ns: node}
 			e, stop := agent(t, b, fib.Config{})
 			defer stop()
-			e.AllowSweep()
-			e.Learn(pfx(over), via(over, c.hop).Paths)
+			learn(e, via(over, c.hop))
 			eventually(t, "it is a neighbour", b.goes(over, "via "+c.hop+" dev eth1"))
 			for _, gateway := range []string{c.first, c.second, c.first} {
-				e.SetRoutes(route.Own, []route.Route{via(c.host, gateway)})
+				own(e, via(c.host, gateway))
 				eventually(t, gateway,
 					b.goes(over, "via "+strings.ReplaceAll(gateway, " ", " dev ")))
 			}
-			e.SetRoutes(route.Own, nil)
+			own(e)
 			eventually(t, "it is a neighbour again", b.goes(over, "via "+c.hop+" dev eth1"))
 		})
 	}
@@ -141,7 +151,7 @@ func TestRecursiveRouteComesBackWithItsInterface(t *testing.T) {
 	b.ip("route add 172.16.0.0/16 via 10.0.1.2")
 	e, stop := agent(t, b, fib.Config{})
 	defer stop()
-	e.Learn(pfx("198.18.1.0/24"), via("198.18.1.0/24", "172.16.0.1").Paths)
+	learn(e, via("198.18.1.0/24", "172.16.0.1"))
 	eventually(t, "the route is there", b.goes("198.18.1.0/24", "via 10.0.1.2 dev eth1"))
 	check(t, node.SetLink("eth1", false))
 	time.Sleep(2 * settle)
@@ -176,7 +186,7 @@ func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
 			desired := via("198.18.1.0/24", "172.16.0.1")
 
 			e, stop := agent(t, b, config)
-			e.Learn(desired.Prefix, desired.Paths)
+			learn(e, desired)
 			eventually(t, "the route is programmed", func() bool { return e.Stats().Put == 1 })
 			stop()
 			c.between(b)
@@ -186,7 +196,7 @@ func TestTheNextProcessFollowsRecursiveNextHops(t *testing.T) {
 			eventually(t, "the journal is read", func() bool {
 				return e.Stats().Adopted == "journal"
 			})
-			e.Learn(desired.Prefix, desired.Paths)
+			learn(e, desired)
 			eventually(t, c.gateway, b.goes("198.18.1.0/24", c.gateway))
 			checked := e.Stats().Drift.Checked
 			eventually(t, "it is compared", func() bool {
@@ -214,22 +224,22 @@ func TestTheNextProcessKnowsWhatCarriesNextHops(t *testing.T) {
 	}
 
 	e, stop := agent(t, b, config)
-	e.SetRoutes(route.Own, []route.Route{peer})
-	e.Learn(first.Prefix, first.Paths)
+	own(e, peer)
+	learn(e, first)
 	eventually(t, "both are programmed", programmed(2, "via 10.0.1.2 dev eth1"))
 	eventually(t, "both are acknowledged", func() bool { return e.Stats().Put == 2 })
 	stop()
 
 	e, stop = agent(t, b, config)
 	defer stop()
-	e.SetRoutes(route.Own, []route.Route{peer})
-	e.Learn(first.Prefix, first.Paths)
-	e.Learn(second.Prefix, second.Paths)
+	own(e, peer)
+	learn(e, first)
+	learn(e, second)
 	eventually(t, "the second one is programmed", programmed(3, "via 10.0.1.2 dev eth1"))
 	eventually(t, "it is acknowledged", func() bool { return e.Stats().Put == 1 })
 	if s := e.Stats(); s.Errors != 0 {
 		t.Errorf("%d refused: %v", s.Errors, s.Refusal)
 	}
-	e.SetRoutes(route.Own, []route.Route{via("172.16.0.1/32", "10.0.2.2")})
+	own(e, via("172.16.0.1/32", "10.0.2.2"))
 	eventually(t, "both follow", programmed(3, "via 10.0.2.2 dev eth2"))
 }

@@ -74,7 +74,7 @@ func TestNextHopsAreFollowedAfterAListThatFailed(t *testing.T) {
 	r := via("198.18.1.0/24", "172.16.0.1")
 	e, stop := engineOn(t, b.Dataplane, fib.Config{})
 	defer stop()
-	e.Learn(r.Prefix, r.Paths)
+	learn(e, r)
 	eventually(t, "the route is programmed", func() bool { return e.Stats().Put == 1 })
 	eventually(t, "all is quiet", func() bool {
 		time.Sleep(2 * settle)
