@@ -18,11 +18,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 func main() {
@@ -48,13 +48,11 @@ func role(ctx context.Context, args []string) error {
 
 // settings are what the command line says.
 type settings struct {
+	programs testcluster.Programs
 	short    bool
-	agent    string
 	previous string // an older agent; "": none
 	self     string
 	build    string // where packages are unpacked
-	bird     netlab.BirdPrograms
-	vpp      *netlab.VPPPrograms // nil: there is none
 	keepLogs string
 	out      io.Writer
 	log      *slog.Logger
@@ -67,7 +65,7 @@ func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, about 6 minutes")
-	flags.StringVar(&s.agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
+	flags.StringVar(&s.programs.Agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
 	flags.StringVar(&s.previous, "previous", "", "`path` of an older agent's binary, for the upgrade from it; empty: that is not run")
 	flags.StringVar(&s.build, "build", "build", "`folder` where Debian's packages are unpacked")
 	flags.StringVar(&s.keepLogs, "logs", "", "`folder` for the logs of faults that broke their budget")
@@ -125,21 +123,16 @@ func (s *settings) prepare(ctx context.Context) (err error) {
 	if err := netlab.Available(); err != nil {
 		return err
 	}
-	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
-		for _, prefix := range []string{"VPP_ROUTE_AGENT_", "CALICO_", "ETCD_", "NODENAME", "DATASTORE_TYPE"} {
-			if strings.HasPrefix(name, prefix) {
-				os.Unsetenv(name)
-			}
-		}
+	if err := testcluster.ClearSettings(); err != nil {
+		return err
 	}
 	if s.self, err = os.Executable(); err != nil {
 		return err
 	}
-	if s.agent, err = filepath.Abs(s.agent); err != nil {
+	if s.programs.Agent, err = filepath.Abs(s.programs.Agent); err != nil {
 		return err
 	}
-	if _, err := os.Stat(s.agent); err != nil {
+	if _, err := os.Stat(s.programs.Agent); err != nil {
 		return err
 	}
 	if s.previous != "" {
@@ -147,12 +140,12 @@ func (s *settings) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if s.bird, err = netlab.FindBird(ctx, filepath.Join(s.build, "packages")); err != nil {
+	if s.programs.Bird, err = netlab.FindBird(ctx, filepath.Join(s.build, "packages")); err != nil {
 		return err
 	}
 	switch programs, err := netlab.FindVPP(); {
 	case err == nil:
-		s.vpp = &programs
+		s.programs.VPP = &programs
 	case !errors.Is(err, netlab.ErrNoVPP):
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var memoryFaults = []fault{
@@ -112,10 +113,10 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 	}
 	a := t.ours(1)
 	defer func() {
-		a.wrap = nil
-		err = errors.Join(err, a.stop(), g.remove())
+		a.Wrap = nil
+		err = errors.Join(err, a.Stop(), g.remove())
 		if err == nil {
-			err = a.start(ctx)
+			err = a.Start(ctx)
 		}
 	}()
 	var idle int
@@ -123,10 +124,10 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		if err := t.crowded(ctx, x, crowdSize, attackerAddress); err != nil {
 			return err
 		}
-		if err := pause(ctx, 5*time.Second); err != nil {
+		if err := testcluster.Pause(ctx, 5*time.Second); err != nil {
 			return err
 		}
-		idle, err = a.process.Memory("VmRSS")
+		idle, err = a.Memory("VmRSS")
 		return err
 	})
 	if err != nil {
@@ -139,7 +140,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		return err
 	}
 	// As docs/operating.md has it: Go is told of three quarters of the limit.
-	a.wrap = g.wrap(fmt.Sprintf("GOMEMLIMIT=%d", 2*idle/4*3))
+	a.Wrap = g.wrap(fmt.Sprintf("GOMEMLIMIT=%d", 2*idle/4*3))
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func (t *trial) crowded(ctx context.Context, x *attacker, n int, hop netip.Addr)
 		}
 		right := 0
 		for i := range crowdSize {
-			if have[crowd(i)] == hop {
+			if have[crowd(i)].NextHop() == hop {
 				right++
 			}
 		}

@@ -67,7 +67,7 @@ func (c *cluster) joinRack(ctx context.Context, n *node) error {
 // leaveRack ends that.
 func (c *cluster) leaveRack(ctx context.Context, n *node) error {
 	delete(c.rack.peers, n)
-	return c.etcd.data.Delete(ctx, "BGPPeer", peerName(c.rack.router, n))
+	return c.Data.Delete(ctx, "BGPPeer", peerName(c.rack.router, n))
 }
 
 // filterRack replaces the filter of the sessions with the rack's router.
@@ -82,7 +82,7 @@ func (c *cluster) filterRack(ctx context.Context, rejected map[netip.Prefix]bool
 	if withheld.IsValid() {
 		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: In, cidr: %s}\n", withheld)
 	}
-	_, err := c.etcd.data.Apply(ctx, []byte(text.String()))
+	err := c.Apply(ctx, text.String())
 	return err
 }
 
@@ -94,7 +94,7 @@ func (c *cluster) rackObjection(ctx context.Context) error {
 		return err
 	}
 	for _, n := range c.agents() {
-		have := told[n.address]
+		have := told[n.Address]
 		want := 0
 		for block := range c.blocks {
 			withheld := c.unexported[block] || c.rack.withheld.IsValid() && c.rack.withheld.Contains(block.Addr()) // it is never inside a block
@@ -103,11 +103,11 @@ func (c *cluster) rackObjection(ctx context.Context) error {
 				want++
 			}
 			if announced != have[block] {
-				return fmt.Errorf("%s has told it %s: %t, want %t", n.name, block, have[block], announced)
+				return fmt.Errorf("%s has told it %s: %t, want %t", n.Name, block, have[block], announced)
 			}
 		}
 		if len(have) != want {
-			return fmt.Errorf("%s has told it %d prefixes, want %d", n.name, len(have), want)
+			return fmt.Errorf("%s has told it %d prefixes, want %d", n.Name, len(have), want)
 		}
 	}
 	return nil

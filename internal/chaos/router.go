@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const routerAS = 65001
@@ -58,23 +59,23 @@ router bgp %d
  timers bgp %d %d
 `, routerAS, r.address, int(hold.Seconds())/3, int(hold.Seconds()))
 	for _, n := range nodes {
-		fmt.Fprintf(&config, " neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s ebgp-multihop 2\n", n.address, asNumber)
+		fmt.Fprintf(&config, " neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s ebgp-multihop 2\n", n.Address, testcluster.AS)
 	}
 	fmt.Fprintln(&config, " address-family ipv4 unicast")
 	for _, p := range announced {
 		fmt.Fprintf(&config, "  network %s\n", p)
 	}
-	r.frr, err = c.lab.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: config.String()})
+	r.frr, err = c.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: config.String()})
 	return r, err
 }
 
 // peerWith has n peer with r, with more lines for the BGPPeer's spec.
 func (c *cluster) peerWith(ctx context.Context, r *router, n *node, more string) error {
-	_, err := c.etcd.data.Apply(ctx, fmt.Appendf(nil, routerPeer, peerName(r, n), n.name, r.address, routerAS, more))
+	_, err := c.Data.Apply(ctx, fmt.Appendf(nil, routerPeer, peerName(r, n), n.Name, r.address, routerAS, more))
 	return err
 }
 
-func peerName(r *router, n *node) string { return r.name + "-" + n.name }
+func peerName(r *router, n *node) string { return r.name + "-" + n.Name }
 
 // told is what each neighbour has announced to r.
 func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool, error) {
