@@ -16,6 +16,7 @@ import (
 
 	"vpp-route-agent/internal/demo"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // binary is the program under test: the demo's agents and etcd are processes of it.
@@ -34,10 +35,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	binary = filepath.Join(dir, "vpp-route-agent")
-	cmd := exec.Command("go", "build", "-o", binary, "vpp-route-agent/cmd/vpp-route-agent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	if err := testcluster.Build(context.Background(), dir, testcluster.AgentPackage); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
