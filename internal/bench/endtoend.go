@@ -56,7 +56,7 @@ func endToEnd(b *bench) (err error) {
 		if err == nil {
 			noneRate, noneCPU = append(noneRate, rate(len(prefixes), took.Seconds())), append(noneCPU, cpu[0])
 		}
-		return errors.Join(err, n.kill())
+		return errors.Join(err, n.Kill())
 	}
 	byAgent := func() error {
 		run++
@@ -73,7 +73,7 @@ func endToEnd(b *bench) (err error) {
 			took, err = l.emptyAgain(n, prefixes)
 			withdrawRate = append(withdrawRate, rate(len(prefixes), took.Seconds()))
 		}
-		return errors.Join(err, n.kill(), p.calm(b.ctx))
+		return errors.Join(err, n.Kill(), p.calm(b.ctx))
 	}
 	if err := byAgent(); err != nil { // VPP's pools grow before the first round that counts
 		return err

@@ -44,7 +44,7 @@ func birdAndKernel(b *bench) (err error) {
 		if err == nil {
 			_, err = l.emptyAgain(n, prefixes)
 		}
-		return errors.Join(err, n.kill())
+		return errors.Join(err, n.Kill())
 	}
 	if err := rounds(b.pick(5, 2), byBird, byAgent); err != nil {
 		return err

@@ -52,7 +52,7 @@ func latency(b *bench) (err error) {
 			return fmt.Errorf("control %d: %w", i, err)
 		}
 	}
-	if err := n.alive(); err != nil {
+	if err := n.Alive(); err != nil {
 		return err
 	}
 	slices.Sort(samples)

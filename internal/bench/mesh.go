@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 const blocksPerPeer = 10
@@ -51,7 +53,7 @@ func mesh(b *bench) (err error) {
 	}
 	blocks := blockPrefixes(peers*blocksPerPeer + 1)
 	own, blocks := blocks[len(blocks)-1], blocks[:len(blocks)-1]
-	if err := l.cluster.ClaimBlock(b.ctx, "node", own); err != nil {
+	if err := l.Data.ClaimBlock(b.ctx, "node", own); err != nil {
 		return err
 	}
 	nowhere := netip.MustParsePrefix("203.0.113.0/24")
@@ -74,7 +76,7 @@ func mesh(b *bench) (err error) {
 		switch {
 		case binary.BigEndian.Uint16(update) > 0:
 			withdrawn.Add(1)
-		case len(update) > len(endOfRIB)-headerLen:
+		case len(update) > len(endOfRIB)-testcluster.HeaderLength:
 			announced.Add(1)
 		}
 	})
@@ -161,12 +163,12 @@ func (l *lab) idle(n *node) error {
 	if err != nil {
 		return err
 	}
-	resident, err := memoryBytes(n.Process, "VmRSS")
+	resident, err := n.mebibytes("VmRSS")
 	if err != nil {
 		return err
 	}
 	idle := (now - used) / span.Seconds() * 100
 	l.b.single("mesh, idle", "% of a CPU", idle, noBudget, fmt.Sprintf("over %s", span))
-	l.b.single("mesh, resident size of the agent", "MiB", resident/(1<<20), noBudget, "")
+	l.b.single("mesh, resident size of the agent", "MiB", resident, noBudget, "")
 	return nil
 }

@@ -207,7 +207,7 @@ var cliRate = regexp.MustCompile(`(\d(?:\.\d+)?e[+-]?\d+|\d+(?:\.\d+)?) routes/s
 
 // vppCommandLine has VPP add and delete routes by itself, without an API: no agent can be faster.
 func vppCommandLine(b *bench) (err error) {
-	if b.vpp == nil {
+	if b.programs.VPP == nil {
 		return fmt.Errorf("%w: no VPP found", errNotHere)
 	}
 	l, err := b.newLab("cli", 2)

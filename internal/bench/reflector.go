@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // routesPerClient are announced by each client, in one UPDATE.
@@ -64,9 +65,9 @@ func reflector(b *bench) (err error) {
 			return err
 		}
 		err = l.reflect(n.Process, clients, cpu)
-		peak, errMemory := memoryBytes(n.Process, "VmHWM")
-		*memory = append(*memory, peak/(1<<20))
-		return errors.Join(err, errMemory, n.kill())
+		peak, errMemory := n.mebibytes("VmHWM")
+		*memory = append(*memory, peak)
+		return errors.Join(err, errMemory, n.Kill())
 	}
 	byBird := func(clients int, cpu *series) error {
 		x, err := l.StartBirdText(b.ctx, programs, l.node, "bird2", birdReflector(clients))
@@ -140,7 +141,7 @@ func (l *lab) reflect(p *netlab.Process, clients int, cpu *series) error {
 	missing.Store(int64(clients * (len(routes) - routesPerClient)))
 	quietly := func(int) []byte { return endOfRIB }
 	all, err := l.meet(clients, quietly, func(i int, update []byte) {
-		if len(update) == len(endOfRIB)-headerLen {
+		if len(update) == len(endOfRIB)-testcluster.HeaderLength {
 			ended.Add(1)
 			return
 		}

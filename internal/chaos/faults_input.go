@@ -27,16 +27,16 @@ var inputFaults = []fault{
 }
 
 // attacked runs f with an attacker that peers with node 1, and takes it away again.
-func (t *trial) attacked(ctx context.Context, f func(*attacker) error) error {
+func (t *trial) attacked(ctx context.Context, f func(attacker) error) error {
 	x, err := newAttacker(t.cluster)
 	if err != nil {
 		return err
 	}
-	defer x.close()
+	defer x.Close()
 	if err := t.Apply(ctx, attackerPeer); err != nil {
 		return err
 	}
-	if err := x.up(ctx); err != nil {
+	if err := x.wait(ctx); err != nil {
 		return err
 	}
 	t.start = time.Now()
@@ -60,7 +60,7 @@ func sendMalformed(ctx context.Context, t *trial) error {
 			return nil
 		})
 	}
-	return t.attacked(ctx, func(x *attacker) error {
+	return t.attacked(ctx, func(x attacker) error {
 		for what, attributes := range malformed {
 			session := x.session()
 			x.send(update(good, victim, other))
@@ -72,7 +72,7 @@ func sendMalformed(ctx context.Context, t *trial) error {
 			t.must(err == nil, "%v", err)
 			if x.session() != session || session == nil {
 				t.must(false, "%s ended the session", what)
-				if err := x.up(ctx); err != nil {
+				if err := x.wait(ctx); err != nil {
 					return err
 				}
 			}
@@ -86,7 +86,7 @@ func sendMalformed(ctx context.Context, t *trial) error {
 // have had their chance.
 func sendAbsurd(ctx context.Context, t *trial) error {
 	n, sound := t.nodes[0], []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.66.0.0/24")}
-	return t.attacked(ctx, func(x *attacker) error {
+	return t.attacked(ctx, func(x attacker) error {
 		absurd := []string{
 			"0.0.0.0/8", "127.0.0.0/8", "127.0.0.1/32", "169.254.0.0/16", "169.254.1.1/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
 			"192.168.4.0/24", "192.168.4.11/32", "192.168.4.12/32", "192.168.4.13/32", "192.168.4.99/32",
@@ -128,7 +128,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	if err != nil {
 		return err
 	}
-	err = t.attacked(ctx, func(x *attacker) error {
+	err = t.attacked(ctx, func(x attacker) error {
 		first := x.session()
 		var prefixes []netip.Prefix
 		for i := range count {

@@ -82,5 +82,5 @@ func (n *node) addIPv6(ctx context.Context, i int) error {
 	}
 	port := n.port
 	port.Address = address
-	return errors.Join(n.Deliver(ctx, n.workload, port), n.workload.Use(ctx, port))
+	return errors.Join(n.workload.AddAddress(port), n.workload.Use(ctx, port), n.Deliver(ctx, port))
 }

@@ -15,10 +15,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
@@ -26,24 +24,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := role(ctx, os.Args)
-	if errors.Is(err, flag.ErrHelp) {
-		os.Exit(2)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
-}
-
-// role is what this process is: the command, or a part that it runs in a process of its own.
-func role(ctx context.Context, args []string) error {
-	if len(args) > 1 && args[1] == memberRole {
-		return serveMember(ctx, args[2:])
-	}
-	return breakThings(ctx, args[1:], os.Stdout)
+	testcluster.Main("chaos", breakThings, testcluster.Roles{memberRole: serveMember})
 }
 
 // settings are what the command line says.

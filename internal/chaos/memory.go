@@ -120,7 +120,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		}
 	}()
 	var idle int
-	err = t.attacked(ctx, func(x *attacker) error {
+	err = t.attacked(ctx, func(x attacker) error {
 		if err := t.crowded(ctx, x, crowdSize, attackerAddress); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
-	return t.attacked(ctx, func(x *attacker) error {
+	return t.attacked(ctx, func(x attacker) error {
 		if err := t.crowded(ctx, x, crowdSize, attackerAddress); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 
 // crowded has the attacker send n UPDATEs for its prefixes, in turn and each with another MED than before, of which the last for each has this next hop, and
 // waits until that is what node 1 has.
-func (t *trial) crowded(ctx context.Context, x *attacker, n int, hop netip.Addr) error {
+func (t *trial) crowded(ctx context.Context, x attacker, n int, hop netip.Addr) error {
 	var batch [][]byte
 	for i := range n {
 		via := attackerAddress

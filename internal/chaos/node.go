@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -107,10 +108,10 @@ func (n *node) addWorkload(ctx context.Context, address netip.Addr) (err error) 
 	if n.workload, err = n.cluster.Workload("w-"+n.Name, address); err != nil {
 		return err
 	}
-	if n.port, err = n.Plug(ctx, n.workload, "eth0", "cali"+n.Name); err != nil {
+	if n.port, err = n.Link(n.workload, "eth0", "cali"+n.Name); err != nil {
 		return err
 	}
-	return n.workload.Use(ctx, n.port)
+	return errors.Join(n.workload.Use(ctx, n.port), n.Deliver(ctx, n.port))
 }
 
 // addUplink gives a VPP API server the interface of a node on the underlay.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -76,7 +78,7 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		excused := r.onlyPackets && !proved && unproved < attempts && seen.unproved <= attempts+seen.rounds/20
 		if !r.OK && !excused {
 			if s.keepLogs != "" {
-				saveLogs(c.Dir(), filepath.Join(s.keepLogs, "soak"))
+				testcluster.SaveLogs(c.Lab, filepath.Join(s.keepLogs, "soak")) // what can be had
 			}
 			return fmt.Errorf("round %d (%s) of -seed %d did not hold", seen.rounds, f.name, seed)
 		}

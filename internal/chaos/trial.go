@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -192,7 +191,7 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 		whole := r.OK && !f.fresh
 		if !whole {
 			if !r.OK && s.keepLogs != "" {
-				saveLogs(c.Dir(), filepath.Join(s.keepLogs, f.name))
+				testcluster.SaveLogs(c.Lab, filepath.Join(s.keepLogs, f.name)) // what can be had
 			}
 			c.close()
 			*shared = nil
@@ -427,24 +426,4 @@ func stopFlows(flows []*netlab.Flow) []netlab.Report {
 	}
 	wg.Wait()
 	return reports
-}
-
-// saveLogs keeps what the processes of a cluster wrote.
-func saveLogs(from, to string) {
-	logs, _ := filepath.Glob(filepath.Join(from, "*.log")) // the pattern is well formed
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return
-	}
-	for _, path := range logs {
-		in, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		out, err := os.Create(filepath.Join(to, filepath.Base(path)))
-		if err == nil {
-			io.Copy(out, in) // what can be had
-			out.Close()
-		}
-		in.Close()
-	}
 }

@@ -70,13 +70,17 @@ type workload struct {
 func (w *workload) host() netip.Prefix { return netip.PrefixFrom(w.Address, w.Address.BitLen()) }
 
 // plug links w to n. The workload itself keeps sending through an earlier link until use.
-func (n *node) plug(ctx context.Context, w *workload) (testcluster.Port, error) {
+func (n *node) plug(ctx context.Context, w *workload) (p testcluster.Port, err error) {
 	n.links++
 	inside := "eth0"
 	if w.port.Inside == inside {
 		inside = "eth1"
 	}
-	return n.Plug(ctx, w.Workload, inside, fmt.Sprintf("cali%s%d", w.Name, n.links))
+	p, err = n.Link(w.Workload, inside, fmt.Sprintf("cali%s%d", w.Name, n.links))
+	if err != nil {
+		return p, err
+	}
+	return p, n.Deliver(ctx, p)
 }
 
 // use makes the workload send through p from now on.

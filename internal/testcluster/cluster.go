@@ -136,12 +136,30 @@ func sysctls(ns *netlab.Namespace, value string, keys ...string) error {
 
 // Tails are the last lines of every log of a lab, for people.
 func Tails(l *netlab.Lab, lines int) string {
-	logs, _ := filepath.Glob(filepath.Join(l.Dir(), "*.log")) // the pattern is well formed
 	var b strings.Builder
-	for _, path := range logs {
+	for _, path := range logs(l) {
 		fmt.Fprintf(&b, "%s:\n%s\n", filepath.Base(path), Tail(path, lines))
 	}
 	return b.String()
+}
+
+// SaveLogs copies all logs of a lab to a folder.
+func SaveLogs(l *netlab.Lab, folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range logs(l) {
+		text, err := os.ReadFile(path)
+		errs = append(errs, err)
+		errs = append(errs, os.WriteFile(filepath.Join(folder, filepath.Base(path)), text, 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+func logs(l *netlab.Lab) []string {
+	found, _ := filepath.Glob(filepath.Join(l.Dir(), "*.log")) // the pattern is well formed
+	return found
 }
 
 // Tail is the end of a log.

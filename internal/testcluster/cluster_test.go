@@ -69,9 +69,10 @@ func plugged(t *testing.T, n *Node, block string) *Workload {
 	check(t, n.Cluster.Data.ClaimBlock(t.Context(), n.Name, pfx(block)))
 	w, err := n.Cluster.Workload("w-"+n.Name, pfx(block).Addr().Next())
 	check(t, err)
-	port, err := n.Plug(t.Context(), w, "eth0", "cali"+n.Name)
+	port, err := n.Link(w, "eth0", "cali"+n.Name)
 	check(t, err)
 	check(t, w.Use(t.Context(), port))
+	check(t, n.Deliver(t.Context(), port))
 	return w
 }
 

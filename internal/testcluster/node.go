@@ -172,11 +172,9 @@ func (c *Cluster) Workload(name string, address netip.Addr) (*Workload, error) {
 	return &Workload{Name: name, Address: address, NS: ns}, err
 }
 
-// Plug plays the CNI plugin and Felix: it links a workload to the node, which gets a route to it.
-// Calico's data are not touched, and the workload sends by the link only after Use.
-func (n *Node) Plug(
-	ctx context.Context, w *Workload, inside, outside string,
-) (p Port, err error) {
+// Link plays the CNI plugin: it links a workload to the node. Packets take the link after Use, and
+// Deliver, in the order that loses none. Calico's data are not touched.
+func (n *Node) Link(w *Workload, inside, outside string) (p Port, err error) {
 	p = Port{Inside: inside, Outside: outside, Address: w.Address}
 	end := netlab.End{Namespace: n.NS, Device: outside}
 	if n.VPP == nil { // else the kernel, which sees the same packets, must not take them for its own
@@ -191,17 +189,18 @@ func (n *Node) Plug(
 	if p.MAC, err = w.NS.MAC(inside); err != nil {
 		return p, err
 	}
-	return p, n.Deliver(ctx, w, p)
+	return p, w.AddAddress(p)
 }
 
-// Deliver gives the workload the port's address, and the node the route to it.
-func (n *Node) Deliver(ctx context.Context, w *Workload, p Port) error {
+// AddAddress gives the workload a port's address, and its router's hardware address.
+func (w *Workload) AddAddress(p Port) error {
 	router, _ := gateway(p.Address)
-	err := errors.Join(w.NS.AddAddress(p.Inside, route.HostPrefix(p.Address)),
+	return errors.Join(w.NS.AddAddress(p.Inside, route.HostPrefix(p.Address)),
 		w.NS.AddNeighbour(p.Inside, router, gatewayMAC))
-	if err != nil {
-		return err
-	}
+}
+
+// Deliver gives the node the route to a port's address, as Felix does.
+func (n *Node) Deliver(ctx context.Context, p Port) error {
 	if n.VPP != nil {
 		n.ports = append(n.ports, p)
 		return n.configurePort(ctx, p)
