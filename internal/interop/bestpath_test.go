@@ -104,14 +104,14 @@ func TestBestPathsAsBIRD(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	twin := l.birdNode(t, "twin", "10.0.0.9/24")
 	for _, n := range []*host{us.host, twin.host} {
-		check(t, n.ns.AddRoute(pfx("10.77.0.0/24"), addr("10.0.0.250"), "eth0"))
+		check(t, n.NS.AddRoute(pfx("10.77.0.0/24"), addr("10.0.0.250"), "eth0"))
 	}
 	var peers []string
 	for _, f := range feeders {
 		r := l.bird2Router(t, f.name, f.address+"/24", f.birdText())
 		for i, c := range bestPathCases {
 			if change, ok := c.from[f.name]; ok && !strings.Contains(change, "bgp_next_hop") {
-				check(t, r.ns.AddAddress("lo", pfx(bestPathTarget(i)+"/32")))
+				check(t, r.NS.AddAddress("lo", pfx(bestPathTarget(i)+"/32")))
 			}
 		}
 		l.apply(t, bgpPeer(f.name, f.address, f.as, ""))
@@ -148,7 +148,7 @@ func TestBestPathsAsBIRD(t *testing.T) {
 			})
 			if c.want != "10.0.0.250" { // who has the gateway's address knows no way there
 				for _, n := range []*host{us.host, twin.host} {
-					ping(t, n.ns, bestPathTarget(i))
+					ping(t, n.NS, bestPathTarget(i))
 				}
 			}
 		})

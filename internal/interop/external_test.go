@@ -85,7 +85,7 @@ func newExternalLab(t *testing.T) *externalLab {
 	x.tor = x.birdRouter(t, "tor", "10.0.0.1/24")
 	x.apply(t, fmt.Sprintf(otherNode, otherAS))
 	x.apply(t, torPeer)
-	check(t, x.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, x.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	x.inner.setBlocks(t, "10.1.0.64/26")
 	x.inner.config.Blocks = append(x.inner.config.Blocks, pfx("172.30.5.0/26")) // in no pool
 	x.other.setBlocks(t, "10.1.0.128/26")
@@ -96,7 +96,7 @@ func newExternalLab(t *testing.T) *externalLab {
 	x.ourPod = x.us.workload(t, "pod", "10.1.0.1")
 	x.attach(t, "us", "pod", "10.1.0.1")
 	x.innerPod = x.inner.workload(t, "innerpod", "10.1.0.65")
-	check(t, x.tor.ns.AddAddress("lo", pfx("192.0.2.1/32"))) // somewhere behind the router
+	check(t, x.tor.NS.AddAddress("lo", pfx("192.0.2.1/32"))) // somewhere behind the router
 	for _, b := range []*birdNode{x.inner, x.other, x.tor} {
 		b.start(t)
 	}
@@ -138,7 +138,7 @@ func (x *externalLab) insideGets(t *testing.T) {
 
 func (x *externalLab) packets(t *testing.T) {
 	ping(t, x.ourPod, "192.0.2.1")
-	ping(t, x.tor.ns, "10.1.0.65") // by us, who are the next hop
+	ping(t, x.tor.NS, "10.1.0.65") // by us, who are the next hop
 	ping(t, x.innerPod, "10.1.0.1")
 }
 
@@ -252,7 +252,7 @@ func (x *externalLab) changeAS(t *testing.T) {
 func (x *externalLab) peerGoes(t *testing.T) {
 	inner, err := x.us.session(t.Context(), addr("10.0.0.6"))
 	check(t, err)
-	check(t, x.cluster.Delete(t.Context(), "BGPPeer", "tor"))
+	check(t, x.Data.Delete(t.Context(), "BGPPeer", "tor"))
 	x.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6", "172.30.5.0/26 via 10.0.0.6", viaOther)
 	await(t, "the router has no route of ours", func(ctx context.Context) error {
 		routes, err := x.tor.Routes(ctx, "protocol Us")

@@ -17,7 +17,7 @@ func TestFilters(t *testing.T) {
 	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", append(frrPeer("10.0.0.2", asNumber, "sender-as-path-loop-detection"), "address-family ipv4 unicast",
 		"network 0.0.0.0/0", "network 10.98.0.0/24", "network 10.98.1.0/25", "network 10.99.0.0/24")...)
 	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} {
-		check(t, tor.ns.AddAddress("lo", pfx(behind)))
+		check(t, tor.NS.AddAddress("lo", pfx(behind)))
 	}
 	filter := func(spec string) {
 		l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: edge}\nspec:\n"+spec)
@@ -45,7 +45,7 @@ spec:
   communities: [{name: site, value: "64512:77"}]
   prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: [site, "64512:1:2"]}]
 `)
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	pod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
@@ -67,7 +67,7 @@ spec:
 		if !strings.Contains(shown, "Community: 64512:300\n") || strings.Contains(shown, "Large") {
 			t.Errorf("FRR shows:\n%s", shown)
 		}
-		ping(t, tor.ns, "10.1.0.1")
+		ping(t, tor.NS, "10.1.0.1")
 	})
 	birdSees := func(t *testing.T, standard, large string) {
 		t.Helper()
@@ -114,7 +114,7 @@ spec: {prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: ["64512:78"]}]}
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512")
 		ping(t, pod, "10.99.0.7")
 		ping(t, pod, "10.55.0.7") // by the default route
-		ping(t, tor.ns, "10.1.0.65")
+		ping(t, tor.NS, "10.1.0.65")
 	})
 	us.sameSessions(t, since)
 }

@@ -3,7 +3,6 @@ package interop
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/rand"
 	"net/netip"
@@ -62,13 +61,7 @@ spec: {peerIP: "NET8", asNumber: 65008}
 	us.start(t)
 	peers := []string{net + "3", net + "6", net + "7", net + "8"}
 	us.awaitPeers(t, peers...)
-	await(t, "the far speaker says so too", func(context.Context) error {
-		conn, err := far.session()
-		if err == nil && conn == nil {
-			err = errors.New("no session yet")
-		}
-		return err
-	})
+	far.awaitSession(t)
 	before := us.sessionsOf(t, peers...)
 
 	announce := func(prefix netip.Prefix, more ...byte) {
@@ -84,7 +77,7 @@ spec: {peerIP: "NET8", asNumber: 65008}
 		for range 1 + r.Intn(2) {
 			attributes = append(attributes, randomAttribute(r)...)
 		}
-		if _, err := far.session(); err != nil {
+		if _, err := far.Session(); err != nil {
 			t.Fatalf("%v after %s", err, hex.EncodeToString(attributes))
 		}
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i>>6), byte(i << 2)}), 30)

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,13 +26,7 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 	inner.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")
-	await(t, "the far speaker says so too", func(context.Context) error {
-		conn, err := far.session()
-		if err == nil && conn == nil {
-			err = errors.New("no session yet")
-		}
-		return err
-	})
+	far.awaitSession(t)
 	before := us.sessionsOf(t, "10.0.0.6")
 
 	const unbound = "\xc0\x17\x08\x00\x0f\x00\x04\x0d\x02\x00\x00" // an SR policy without a binding SID (RFC 9830 §2.4.2)
@@ -52,7 +45,7 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 
 	far.update(t, nil, []byte("\x80\x0e\x03\x00\x01\x01")) // MP_REACH_NLRI that ends after its family
 	await(t, "the far speaker is told of a malformed attribute", func(context.Context) error {
-		if _, err := far.session(); err == nil || err.Error() != "NOTIFICATION [3 9 128 14 3 0 1 1]" {
+		if _, err := far.Session(); err == nil || err.Error() != "NOTIFICATION [3 9 128 14 3 0 1 1]" {
 			return fmt.Errorf("its session: %v", err)
 		}
 		return nil

@@ -56,7 +56,7 @@ func TestPolicies(t *testing.T) {
 	one := l.birdNode(t, "one", "10.0.0.6/24", "10.0.0.2")
 	two := l.birdNode(t, "two", "10.0.0.7/24", "10.0.0.2")
 	tor := l.birdRouter(t, "tor", "10.0.0.1/24")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	one.setBlocks(t, "10.1.0.64/26")
 	two.setBlocks(t, "10.1.0.128/26")
 	tor.config.AS = torAS
@@ -67,7 +67,7 @@ func TestPolicies(t *testing.T) {
 	l.attach(t, "us", "pod", "10.1.0.1")
 	onePod, twoPod := one.workload(t, "onepod", "10.1.0.65"), two.workload(t, "twopod", "10.1.0.129")
 	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} { // the latter by the default route
-		check(t, tor.ns.AddAddress("lo", pfx(behind)))
+		check(t, tor.NS.AddAddress("lo", pfx(behind)))
 	}
 	for _, b := range []*birdNode{one, two, tor} {
 		b.start(t)
@@ -99,7 +99,7 @@ func TestPolicies(t *testing.T) {
 	}
 	since := us.sessionsOf(t, "10.0.0.1", "10.0.0.6", "10.0.0.7")
 	ping(t, ourPod, "10.55.0.7")
-	for _, from := range []*netlab.Namespace{onePod, twoPod, tor.ns} {
+	for _, from := range []*netlab.Namespace{onePod, twoPod, tor.NS} {
 		ping(t, from, "10.1.0.1")
 	}
 	control := flow(t, ourPod, "10.1.0.65")
@@ -114,7 +114,7 @@ func TestPolicies(t *testing.T) {
 	sees(tor, "10.1.0.1/32", "BGP.community: (64512,5)")
 	us.awaitFIB(t, "-4", fib...)
 	ping(t, ourPod, "10.99.0.7")
-	ping(t, tor.ns, "10.1.0.1")
+	ping(t, tor.NS, "10.1.0.1")
 
 	// Reflection, on and off.
 	l.apply(t, policyResources("0.0.0.9", export, imports, `{cidr: 10.1.0.0/16, communities: ["64512:78"]}`))
@@ -130,7 +130,7 @@ func TestPolicies(t *testing.T) {
 	tor.awaitRIB(t, "Us", outside...)
 	us.awaitFIB(t, "-4", append(fib, "10.99.1.0/24 via 10.0.0.1", "0.0.0.0/0 via 10.0.0.1")...)
 	ping(t, ourPod, "10.55.0.7")
-	ping(t, tor.ns, "10.1.0.129")
+	ping(t, tor.NS, "10.1.0.129")
 
 	us.sameSessions(t, since)
 	noneLost(t, control)

@@ -20,7 +20,7 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 	for i, port := range ports {
 		name := fmt.Sprint("tor-", port)
 		l.apply(t, bgpPeer(name, fmt.Sprint("10.0.0.9:", port), torAS, ""))
-		b, err := l.StartBirdText(t.Context(), programs.bird, tor.ns, name, fmt.Sprintf(`
+		b, err := l.StartBirdText(t.Context(), programs.Bird, tor.NS, name, fmt.Sprintf(`
 			router id 10.0.9.%d;
 			listen bgp address 10.0.0.9 port %d;
 			protocol device {}
@@ -37,7 +37,7 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 		check(t, err)
 		birds = append(birds, b)
 	}
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	us.start(t)
 
 	both := []string{"10.0.0.9", "10.0.0.9 port 1791"}

@@ -39,7 +39,7 @@ spec:
 `+bgpPeer("tor", "10.0.0.1", torAS, ""))
 	}
 	ranges("192.0.2.128/25")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	// The range as every node announces it, and one service with endpoints on nine alone, which takes the Kubernetes API.
 	nine.config.Services = prefixes("10.96.0.0/16", "10.96.7.7/32", "192.0.2.128/25")
@@ -48,7 +48,7 @@ spec:
 	ninePod := nine.workload(t, "pod9", "10.1.0.65")
 	for _, balancer := range []*host{us.host, nine.host} {
 		for _, service := range []string{"10.96.0.10/32", "10.96.7.7/32", "192.0.2.200/32"} {
-			check(t, balancer.ns.AddAddress("lo", pfx(service)))
+			check(t, balancer.NS.AddAddress("lo", pfx(service)))
 		}
 	}
 	nine.start(t)
@@ -73,9 +73,9 @@ spec:
 	pings := func(t *testing.T, services ...string) {
 		t.Helper()
 		for _, service := range services {
-			ping(t, tor.ns, service)
+			ping(t, tor.NS, service)
 		}
-		ping(t, tor.ns, "10.1.0.65")
+		ping(t, tor.NS, "10.1.0.65")
 		ping(t, pod, "10.1.0.65")
 		ping(t, ninePod, "10.1.0.1")
 	}
@@ -122,7 +122,7 @@ spec:
 	})
 	t.Run("a service ends", func(t *testing.T) {
 		nine.config.Services = slices.Delete(nine.config.Services, 1, 2)
-		_, err := nine.ns.Run(t.Context(), "ip", "address", "delete", "10.96.7.7/32", "dev", "lo")
+		_, err := nine.NS.Run(t.Context(), "ip", "address", "delete", "10.96.7.7/32", "dev", "lo")
 		check(t, err)
 		nine.reconfigure(t)
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside(append(inside, "10.96.0.0/16", "192.0.2.192/26")...)...)

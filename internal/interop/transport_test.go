@@ -78,9 +78,9 @@ func TestTransport(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "transport")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
-	check(t, us.ns.AddAddress("eth0", pfx("172.20.0.2/24")))
-	check(t, us.ns.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, us.NS.AddAddress("eth0", pfx("172.20.0.2/24")))
+	check(t, us.NS.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	pod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
 	l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {bindMode: NodeIP}\n")
@@ -94,9 +94,9 @@ func TestTransport(t *testing.T) {
 		}
 		r := l.bird2Router(t, c.name, on, c.birdText())
 		if c.name == "multihop" {
-			check(t, r.ns.AddAddress("lo", pfx("10.254.0.1/32")))
+			check(t, r.NS.AddAddress("lo", pfx("10.254.0.1/32")))
 		}
-		check(t, r.ns.AddAddress("lo", pfx(c.target()+"/32")))
+		check(t, r.NS.AddAddress("lo", pfx(c.target()+"/32")))
 		routers[c.name] = r
 		l.apply(t, bgpPeer(c.name, c.peerIP(), c.as, c.spec))
 		peers = append(peers, c.address)
@@ -121,7 +121,7 @@ func TestTransport(t *testing.T) {
 				}
 				return err
 			})
-			ping(t, routers[c.name].ns, "10.1.0.1")
+			ping(t, routers[c.name].NS, "10.1.0.1")
 		})
 	}
 	t.Run("what the routers announce is programmed", func(t *testing.T) { us.awaitOnlyKernel(t, "-4", fib...) })
@@ -132,7 +132,7 @@ func TestTransport(t *testing.T) {
 	})
 	t.Run("TTL", func(t *testing.T) {
 		await(t, "our kernel drops packets that have come too far", func(ctx context.Context) error {
-			out, err := us.ns.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
+			out, err := us.NS.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
 			if err == nil && !regexp.MustCompile(`TCPMinTTLDrop +[1-9]`).Match(out) {
 				err = fmt.Errorf("%s", out)
 			}
@@ -143,7 +143,7 @@ func TestTransport(t *testing.T) {
 		}
 	})
 	t.Run("bindMode NodeIP", func(t *testing.T) {
-		out, err := us.ns.Run(t.Context(), "ss", "-Hltn", "sport", "=", ":179")
+		out, err := us.NS.Run(t.Context(), "ss", "-Hltn", "sport", "=", ":179")
 		check(t, err)
 		if f := strings.Fields(string(out)); len(f) < 4 || f[3] != "10.0.0.2:179" || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("we listen on:\n%s", out)
