@@ -33,41 +33,19 @@ var (
 
 // resources has all nodes peer with the reflector. What attackers announce is passed on to
 // everybody, but for what honest speakers announce and what they need to reach each other.
-const resources = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: honest4}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: honest6}
-spec: {cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: wild4}
-spec: {cidr: 10.66.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: wild6}
-spec: {cidr: "fd66::/32", blockSize: 122, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: reflector, labels: {role: rr}}
-spec: {bgp: {ipv4Address: 10.0.0.1/24, ipv6Address: "fd00::1/64", routeReflectorClusterID: 10.0.0.100}}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflector}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
+var resources = testcluster.Resource("IPPool", "honest4",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never") +
+	testcluster.Resource("IPPool", "honest6",
+		`cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never`) +
+	testcluster.Resource("IPPool", "wild4",
+		"cidr: 10.66.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never") +
+	testcluster.Resource("IPPool", "wild6",
+		`cidr: "fd66::/32", blockSize: 122, ipipMode: Never, vxlanMode: Never`) +
+	testcluster.NoMesh +
+	testcluster.ReflectorNode("reflector", "10.0.0.100",
+		`ipv4Address: 10.0.0.1/24, ipv6Address: "fd00::1/64"`) +
+	testcluster.ToReflectors +
+	`
 ---
 apiVersion: projectcalico.org/v3
 kind: BGPFilter
@@ -83,13 +61,8 @@ spec:
 `
 
 // peer is a BGPPeer of the reflector's that Calico does not know as a node.
-func peer(name string, address netip.Addr, as int, more string) string {
-	return fmt.Sprintf(`---
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: %s}
-spec: {node: reflector, peerIP: %q, asNumber: %d%s}
-`, name, address, as, more)
+func peer(name string, address netip.Addr, as uint32, more string) string {
+	return testcluster.Peer(name, address.String(), as, "node: reflector"+more)
 }
 
 // programs are what a cluster runs.
@@ -160,7 +133,7 @@ func newCluster(ctx context.Context, p programs, log *slog.Logger) (c *cluster, 
 		return nil, err
 	}
 	for i, name := range []string{"frr", "tor"} {
-		as := []int{localAS, torAS}[i]
+		as := []uint32{localAS, torAS}[i]
 		for _, a := range []string{"10.0.0.1%d", "fd00::1%d"} {
 			address := netip.MustParseAddr(fmt.Sprintf(a, 3+i))
 			yaml += peer(fmt.Sprintf("%s-%d", name, address.BitLen()), address, as, "")
@@ -189,7 +162,7 @@ func (c *cluster) addAttackers() (yaml string, err error) {
 	addresses := []netip.Prefix{netip.PrefixFrom(hop4, 24), netip.PrefixFrom(hop6, 64)}
 	for k, kind := range kinds {
 		c.free[kind] = make(chan netip.Addr, perKind)
-		as := map[byte]int{'i': localAS, 'e': foreignAS}[kind[0]]
+		as := map[byte]uint32{'i': localAS, 'e': foreignAS}[kind[0]]
 		for i := range perKind {
 			last := byte(100 + k*perKind + i)
 			address, bits := netip.AddrFrom4([4]byte{10, 0, 0, last}), 24

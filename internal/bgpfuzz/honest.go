@@ -30,8 +30,7 @@ func (b *birdSpeaker) String() string { return fmt.Sprintf("BIRD at %s", b.addre
 func (b *birdSpeaker) routes(ctx context.Context) (lines []string, err error) {
 	routes, err := b.Routes(ctx, "protocol Reflector")
 	for _, r := range routes {
-		lines = append(lines, fmt.Sprintf("%s via %s %s %s %s",
-			r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
+		lines = append(lines, r.String())
 	}
 	return lines, err
 }

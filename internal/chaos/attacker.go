@@ -16,12 +16,8 @@ const attackerAS = 65099
 var attackerAddress = netip.MustParseAddr("192.168.4.99")
 
 // attackerPeer is what makes node 1 peer with the attacker, in calicoctl's YAML.
-const attackerPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: attacker}
-spec: {node: node-1, peerIP: 192.168.4.99, asNumber: 65099}
-`
+var attackerPeer = testcluster.Peer("attacker", attackerAddress.String(), attackerAS,
+	"node: node-1")
 
 // attacker is a BGP speaker that sends whatever it is told, right or wrong.
 type attacker struct{ *testcluster.Speaker }

@@ -28,17 +28,11 @@ const (
 var underlayNet = netip.MustParsePrefix("192.168.4.0/24")
 
 // calicoData is what every cluster starts with, in calicoctl's YAML.
-const calicoData = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s}
-`
+var calicoData = testcluster.Resource("IPPool", "workloads",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false") +
+	testcluster.Resource("BGPConfiguration", "default", meshSettings)
+
+const meshSettings = "nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s"
 
 // cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a workload and its block; an etcd of three members;
 // and two machines beside them whose packets cross the same segment and nothing else: the control flow.

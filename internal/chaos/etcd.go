@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/netip"
@@ -23,16 +23,8 @@ const memberRole = "etcd-member"
 
 func serveMember(ctx context.Context, args []string) error {
 	var o calicotest.MemberOptions
-	flags := flag.NewFlagSet(memberRole, flag.ContinueOnError)
-	flags.StringVar(&o.Name, "name", "", "")
-	flags.StringVar(&o.Dir, "dir", "", "")
-	flags.StringVar(&o.Client, "client", "", "")
-	flags.StringVar(&o.Peer, "peer", "", "")
-	flags.StringVar(&o.Cluster, "cluster", "", "")
-	flags.BoolVar(&o.Joining, "joining", false, "")
-	flags.DurationVar(&o.TokenTTL, "token-ttl", 0, "")
-	if err := flags.Parse(args); err != nil {
-		return err
+	if err := json.Unmarshal([]byte(strings.Join(args, " ")), &o); err != nil {
+		return fmt.Errorf("usage: chaos %s OPTIONS, as JSON: %w", memberRole, err)
 	}
 	return calicotest.ServeMember(ctx, o)
 }
@@ -102,17 +94,15 @@ func (e *etcdCluster) start(m *member) (err error) {
 	for _, m := range e.members {
 		all = append(all, m.name+"="+m.peer())
 	}
-	args := []string{
-		memberRole, "-name", m.name, "-dir", m.dir, "-client", strings.TrimPrefix(m.client(), "http://"),
-		"-peer", strings.TrimPrefix(m.peer(), "http://"), "-cluster", strings.Join(all, ","),
+	options, err := json.Marshal(calicotest.MemberOptions{
+		Name: m.name, Dir: m.dir, Client: strings.TrimPrefix(m.client(), "http://"),
+		Peer: strings.TrimPrefix(m.peer(), "http://"), Cluster: strings.Join(all, ","),
+		Joining: m.joining, TokenTTL: e.tokenTTL,
+	})
+	if err != nil {
+		return err
 	}
-	if m.joining {
-		args = append(args, "-joining")
-	}
-	if e.tokenTTL > 0 {
-		args = append(args, "-token-ttl", e.tokenTTL.String())
-	}
-	path := e.self
+	path, args := e.self, []string{memberRole, string(options)}
 	if e.program != "" {
 		path, args = e.program, m.flags(all)
 	}

@@ -143,13 +143,8 @@ func changeBindMode(ctx context.Context, t *trial) error {
 	for _, n := range t.agents() {
 		before[n] = n.agent().PID()
 	}
-	const conf = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s, bindMode: NodeIP}
-`
 	t.start = time.Now()
+	conf := testcluster.Resource("BGPConfiguration", "default", meshSettings+", bindMode: NodeIP")
 	if err := t.Apply(ctx, conf); err != nil {
 		return err
 	}

@@ -23,27 +23,20 @@ const vppUnspecified = -1
 
 func replaceSocket(ctx context.Context, t *trial) error {
 	n := t.nodes[0]
-	before, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
-	n.api.CloseSocket()
-	err = errors.Join(netlab.Await(ctx, recovery, "the agent notices", t.notReady), testcluster.Pause(ctx, 3*time.Second))
-	if err != nil {
-		return err
-	}
-	if err := n.api.OpenSocket(); err != nil {
-		return err
-	}
-	if err := t.converged(ctx, recovery); err != nil {
-		return err
-	}
-	after, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
-	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were written though VPP had kept them", after.FIB.OpsPut-before.FIB.OpsPut)
-	return nil
+	written, err := t.writesDuring(ctx, func() error {
+		n.api.CloseSocket()
+		err := errors.Join(netlab.Await(ctx, recovery, "the agent notices", t.notReady),
+			testcluster.Pause(ctx, 3*time.Second))
+		if err != nil {
+			return err
+		}
+		if err := n.api.OpenSocket(); err != nil {
+			return err
+		}
+		return t.converged(ctx, recovery)
+	})
+	t.must(written.put == 0, "%d routes were written though VPP had kept them", written.put)
+	return err
 }
 
 // notReady sees that the agent of node 1 says that something is wrong.

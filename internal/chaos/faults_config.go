@@ -19,32 +19,16 @@ var configFaults = []fault{
 	{name: "vpp-config-changes", kind: vppNodes, fresh: true, long: true, allowed: "0", what: configChanges, run: changeConfiguration},
 }
 
-const (
+var (
 	// workloadsPool is the pool that carries the traffic, changed in what does not concern BGP.
-	workloadsPool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, nodeSelector: "has(rack)"}
-`
+	workloadsPool = testcluster.Resource("IPPool", "workloads",
+		`cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, nodeSelector: "has(rack)"`)
 	// secondPool is another pool; secondBlock is a block of it.
-	secondPool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: second}
-spec: {cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, disableBGPExport: %t}
-`
+	secondPool = testcluster.Resource("IPPool", "second",
+		"cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, disableBGPExport: %t")
 	// community has the second pool's blocks carry one.
-	community = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  nodeToNodeMeshEnabled: true
-  asNumber: 64512
-  nodeMeshMaxRestartTime: 120s
-  prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]
-`
+	community = testcluster.Resource("BGPConfiguration", "default", meshSettings+
+		`, prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]`)
 )
 
 // settle is how long the agent waits for more changes of etcd's, at most: before that, what changes nothing and what is late look the same.
@@ -186,6 +170,19 @@ func (t *trial) writes(ctx context.Context) (w [2]fibWrites, err error) {
 		w[i] = fibWrites{s.FIB.OpsPut, s.FIB.OpsDeleted}
 	}
 	return w, nil
+}
+
+// writesDuring are the routes that node 1 puts and deletes while f runs.
+func (t *trial) writesDuring(ctx context.Context, f func() error) (fibWrites, error) {
+	before, err := t.writes(ctx)
+	if err != nil {
+		return fibWrites{}, err
+	}
+	if err := f(); err != nil {
+		return fibWrites{}, err
+	}
+	after, err := t.writes(ctx)
+	return fibWrites{after[0].put - before[0].put, after[0].deleted - before[0].deleted}, err
 }
 
 // carriesCommunity sees that the router has the second block with its community, or without.

@@ -48,28 +48,16 @@ func loseNode(ctx context.Context, t *trial) error {
 
 // restartBird kills the BIRD of node 3. Nothing may be written for what it announces again unchanged.
 func restartBird(ctx context.Context, t *trial) error {
-	before, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
 	b := t.nodes[2].speaker
-	if err := b.Kill(); err != nil {
-		return err
-	}
-	if err := testcluster.Pause(ctx, time.Second); err != nil {
-		return err
-	}
-	if err := b.Start(ctx); err != nil {
-		return err
-	}
-	if err := t.converged(ctx, recovery); err != nil {
-		return err
-	}
-	after, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
-	t.must(after.FIB.OpsPut == before.FIB.OpsPut && after.FIB.OpsDeleted == before.FIB.OpsDeleted, "routes were written: %d put, %d deleted",
-		after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted)
-	return nil
+	written, err := t.writesDuring(ctx, func() error {
+		if err := errors.Join(b.Kill(), testcluster.Pause(ctx, time.Second)); err != nil {
+			return err
+		}
+		if err := b.Start(ctx); err != nil {
+			return err
+		}
+		return t.converged(ctx, recovery)
+	})
+	t.must(written == fibWrites{}, "routes were written: %+v", written)
+	return err
 }

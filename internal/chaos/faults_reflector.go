@@ -26,38 +26,17 @@ type reflector struct {
 	bird    *netlab.Bird
 }
 
-// reflectorPeer is calicoctl's YAML for every node's session with a reflector.
-const reflectorPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: %s}
-spec: {peerIP: %s, asNumber: %d}
-`
-
-const noMesh = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false, asNumber: 64512}
-`
-
 // alternate replaces the mesh by two reflectors, and twice ends the one and then the other.
 func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) error {
 	if err := t.reflect(ctx); err != nil {
 		return err
 	}
 	t.note("reflectors instead of the mesh after %.1f s", time.Since(t.start).Seconds())
-	before, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
 	const times = 2
-	for range times {
-		for _, r := range t.reflectors {
-			if err := end(r.bird); err != nil {
-				return err
-			}
-			if err := testcluster.Pause(ctx, 2*time.Second); err != nil {
+	written, err := t.writesDuring(ctx, func() error {
+		for i := range times * len(t.reflectors) {
+			r := t.reflectors[i%len(t.reflectors)]
+			if err := errors.Join(end(r.bird), testcluster.Pause(ctx, 2*time.Second)); err != nil {
 				return err
 			}
 			if err := r.bird.Restart(ctx); err != nil {
@@ -66,19 +45,17 @@ func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) err
 			if err := t.converged(ctx, recovery); err != nil {
 				return err
 			}
-			if err := netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+			if err := t.awaitReflected(ctx); err != nil {
 				return err
 			}
 		}
-	}
-	after, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
-	t.must(after.FIB.OpsDeleted == before.FIB.OpsDeleted, "%d routes were deleted", after.FIB.OpsDeleted-before.FIB.OpsDeleted)
-	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were put: the other reflector's paths were not there", after.FIB.OpsPut-before.FIB.OpsPut)
-	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted)
-	return nil
+		return nil
+	})
+	t.must(written.deleted == 0, "%d routes were deleted", written.deleted)
+	t.must(written.put == 0, "%d routes were put: the other reflector's paths were not there",
+		written.put)
+	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, written.put, written.deleted)
+	return err
 }
 
 // reflect makes both reflectors, has every node peer with them beside the mesh, and ends the mesh.
@@ -101,11 +78,11 @@ func (t *trial) reflect(ctx context.Context) error {
 		return err
 	}
 	// A session that is up says nothing yet: BIRD keeps what it knows to itself until all its clients have spoken.
-	if err := netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+	if err := t.awaitReflected(ctx); err != nil {
 		return err
 	}
 	b.Config.Peers = b.Config.Peers[len(mesh):]
-	err := t.Apply(ctx, noMesh)
+	err := t.Apply(ctx, testcluster.NoMesh)
 	if err := errors.Join(err, b.Reconfigure(ctx, b.Config)); err != nil {
 		return err
 	}
@@ -115,7 +92,7 @@ func (t *trial) reflect(ctx context.Context) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
+	return t.awaitReflected(ctx)
 }
 
 // addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer only, not as a node.
@@ -134,8 +111,7 @@ func (t *trial) addReflector(ctx context.Context, i int) error {
 		return err
 	}
 	t.reflectors = append(t.reflectors, r)
-	_, err = t.Data.Apply(ctx, fmt.Appendf(nil, reflectorPeer, r.name, r.address, testcluster.AS))
-	return err
+	return t.Apply(ctx, testcluster.Peer(r.name, r.address.String(), testcluster.AS, ""))
 }
 
 // meshEnded sees that the agents peer with the reflectors only.
@@ -150,6 +126,10 @@ func (t *trial) meshEnded(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (t *trial) awaitReflected(ctx context.Context) error {
+	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
 }
 
 // reflected sees that every node has everything from each reflector. A session that is up is not enough: BIRD waits for its other clients then.

@@ -119,35 +119,24 @@ func (t *trial) flowBy(ctx context.Context, r *router) (*netlab.Flow, error) {
 
 // restartRouter kills a router's daemons; its kernel goes on, and the other end has to rely on it.
 func restartRouter(ctx context.Context, t *trial, routers [2]*router) error {
-	before, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
 	r := routers[0]
-	if err := r.frr.Kill(); err != nil {
-		return err
-	}
-	if err := testcluster.Pause(ctx, 2*time.Second); err != nil {
-		return err
-	}
-	if err := r.frr.Restart(ctx); err != nil {
-		return err
-	}
-	if err := t.established(ctx, r.address); err != nil {
-		return err
-	}
-	if err := errors.Join(t.awaitBeyond(ctx, routers[0].address.String(), routers[1].address.String()), testcluster.Pause(ctx, 3*time.Second)); err != nil {
-		return err
-	}
-	after, err := t.ours(1).Status(ctx)
-	if err != nil {
-		return err
-	}
-	put, deleted := after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted
+	written, err := t.writesDuring(ctx, func() error {
+		if err := errors.Join(r.frr.Kill(), testcluster.Pause(ctx, 2*time.Second)); err != nil {
+			return err
+		}
+		if err := r.frr.Restart(ctx); err != nil {
+			return err
+		}
+		if err := t.established(ctx, r.address); err != nil {
+			return err
+		}
+		return errors.Join(t.awaitBeyond(ctx, r.address.String(), routers[1].address.String()),
+			testcluster.Pause(ctx, 3*time.Second))
+	})
 	// A stale path does not share a route with a fresh one: the route loses it, and gets it back.
-	t.must(put <= 2 && deleted == 0, "%d routes were put, %d deleted", put, deleted)
-	t.note("FIB writes: %d put, %d deleted", put, deleted)
-	return nil
+	t.must(written.put <= 2 && written.deleted == 0, "FIB writes: %+v", written)
+	t.note("FIB writes: %d put, %d deleted", written.put, written.deleted)
+	return err
 }
 
 // established waits for node 1's session with a router.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -73,17 +74,15 @@ func (c *cluster) leaveRack(ctx context.Context, n *node) error {
 // filterRack replaces the filter of the sessions with the rack's router.
 func (c *cluster) filterRack(ctx context.Context, rejected map[netip.Prefix]bool, withheld netip.Prefix) error {
 	c.rack.rejected, c.rack.withheld = rejected, withheld
-	var text strings.Builder
-	fmt.Fprintf(&text, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: %s}\nspec:\n  importV4:\n", rackFilter)
+	var imports, exports string
 	for p := range rejected {
-		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: Equal, cidr: %s}\n", p)
+		imports += fmt.Sprintf("{action: Reject, matchOperator: Equal, cidr: %s},", p)
 	}
-	fmt.Fprint(&text, "  exportV4:\n")
 	if withheld.IsValid() {
-		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: In, cidr: %s}\n", withheld)
+		exports = fmt.Sprintf("{action: Reject, matchOperator: In, cidr: %s}", withheld)
 	}
-	err := c.Apply(ctx, text.String())
-	return err
+	return c.Apply(ctx, testcluster.Resource("BGPFilter", rackFilter,
+		fmt.Sprintf("importV4: [%s], exportV4: [%s]", imports, exports)))
 }
 
 // rackObjection is what the rack's router has not been told, or should not have been; nil when all is as it should be. Nodes tell it

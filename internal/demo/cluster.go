@@ -16,18 +16,14 @@ var (
 	etcdAddress = netip.MustParsePrefix("192.168.4.10/24")
 )
 
-// pool is in calicoctl's YAML.
-const pool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: true, asNumber: 64512}
-`
+var pool = testcluster.Resource("IPPool", "workloads",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false")
+
+// mesh turns the node-to-node mesh on or off.
+func mesh(on bool) string {
+	return testcluster.Resource("BGPConfiguration", "default",
+		fmt.Sprintf("nodeToNodeMeshEnabled: %v, asNumber: %d", on, testcluster.AS))
+}
 
 // The parts with a role in the story, by their place in the lists.
 const (
@@ -64,7 +60,7 @@ func (d *demo) buildCluster(ctx context.Context) error {
 	if err := d.startEtcd(ctx); err != nil {
 		return err
 	}
-	if err := d.Apply(ctx, pool); err != nil {
+	if err := d.Apply(ctx, pool+mesh(true)); err != nil {
 		return err
 	}
 	for i := range 3 {

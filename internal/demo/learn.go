@@ -155,13 +155,6 @@ func unroutedReason(s agent.Status) string {
 	return "nothing"
 }
 
-const meshIs = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: %v, asNumber: 64512}
-`
-
 // loseBGP switches the mesh off and on again under traffic. All sessions of all nodes end, without graceful restart: what forwards then is
 // what etcd says. It leads the same way, so nothing is written.
 func (d *demo) loseBGP(ctx context.Context) error {
@@ -207,7 +200,7 @@ func (d *demo) loseBGP(ctx context.Context) error {
 // setMesh waits until all routes to other nodes are of that origin on every node.
 func (d *demo) setMesh(ctx context.Context, on bool, origin string) error {
 	start := time.Now()
-	if err := d.Apply(ctx, fmt.Sprintf(meshIs, on)); err != nil {
+	if err := d.Apply(ctx, mesh(on)); err != nil {
 		return err
 	}
 	return d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) error {

@@ -67,18 +67,9 @@ func (b *birdNode) setBlocks(t *testing.T, blocks ...string) {
 
 func (b *birdNode) awaitEstablished(t *testing.T) {
 	t.Helper()
-	await(t, b.name+"'s sessions are up", func(ctx context.Context) error {
-		protocols, err := b.Protocols(ctx)
-		if err != nil {
-			return err
-		}
-		for _, p := range protocols {
-			if p.Kind == "BGP" && p.Info != "Established" {
-				return fmt.Errorf("%s is %s %s", p.Name, p.State, p.Info)
-			}
-		}
-		return nil
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, b.AwaitEstablished(ctx))
 }
 
 // since is when the session with a protocol's name came up.
@@ -110,12 +101,7 @@ func (b *birdNode) awaitRestarted(t *testing.T, protocol string) {
 // mesh is the name of the protocol that confd makes for a mesh peer.
 func mesh(peer string) string { return netlab.MeshPeer(netip.Addr{}, addr(peer), 0).Name }
 
-// learned is one route of BIRD as one line: prefix, next hop, LOCAL_PREF, origin and AS path.
-func learned(r netlab.BirdRoute) string {
-	return strings.TrimSpace(fmt.Sprintf("%s via %s %s %s %s", r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
-}
-
-// awaitRIB waits until BIRD has by a protocol exactly these routes, in the form of learned.
+// awaitRIB waits until BIRD has by a protocol exactly these routes, as BirdRoute prints them.
 func (b *birdNode) awaitRIB(t *testing.T, protocol string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
@@ -126,7 +112,7 @@ func (b *birdNode) awaitRIB(t *testing.T, protocol string, want ...string) {
 		}
 		var got []string
 		for _, r := range routes {
-			got = append(got, learned(r))
+			got = append(got, r.String())
 		}
 		slices.Sort(got)
 		return same("RIB of "+b.name, got, want)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // elevatedLab is a route reflector with a block of its own, clients of it with BIRD that have no session with each other, and a router.
@@ -60,7 +61,8 @@ func newElevatedLab(t *testing.T, reflector func(*testing.T, *elevatedLab)) *ele
 func ourElevated(t *testing.T, l *elevatedLab) {
 	rr := l.agentNode(t, "rr", "10.0.0.2/24")
 	l.reflector = rr.host
-	l.apply(t, fmt.Sprintf(reflectorNode, "rr", "10.0.0.2")+noMesh+toReflectors+bgpPeer("tor", "10.0.0.1", torAS, ""))
+	l.apply(t, reflectorNode("rr", "10.0.0.2/24")+testcluster.NoMesh+testcluster.ToReflectors+
+		testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 	check(t, l.Data.ClaimBlock(t.Context(), "rr", pfx("10.1.0.0/26")))
 	rr.start(t)
 	l.peers = func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestFilters6 has BGPFilters in IPv6 with two routers (FRR) that go from one filter to another one by one, to one that does not exist, and stay while
@@ -29,7 +31,7 @@ func TestFilters6(t *testing.T) {
 		if name == "two" {
 			address, as = "fd00::3", 65003
 		}
-		l.apply(t, bgpPeer(name, address, as, "filters: ["+filters+"]"))
+		l.apply(t, testcluster.Peer(name, address, as, "filters: ["+filters+"]"))
 	}
 	filter("edge", `
   importV4: [{action: Reject}]

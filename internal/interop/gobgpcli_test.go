@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var updateDocs = flag.Bool("update", false, "write docs/gobgp-cli.md anew")
@@ -65,7 +66,7 @@ protocol bgp Us { local 10.0.0.1 as 65001; neighbor 10.0.0.2 as 64512; connect d
 		t.Helper()
 		tor.awaitRIB(t, "Us", eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"))
 	}
-	l.apply(t, bgpPeer("tor", "10.0.0.1", torAS, ""))
+	l.apply(t, testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	nine.start(t)

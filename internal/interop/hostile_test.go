@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // A router outside sends attributes made at random: legal, malformed, and such as were never meant
@@ -41,22 +43,9 @@ func bearWhatComesFromOutside(
 	peering := append(frrPeer(net+"2", asNumber), activate)
 	inside := l.frrRouter(t, "inside", asNumber, net+"7"+bits, peering...)
 	outside := l.frrRouter(t, "outside", 65008, net+"8"+bits, peering...)
-	l.apply(t, strings.ReplaceAll(`
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: far}
-spec: {peerIP: "NET3", asNumber: 65003}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: inside}
-spec: {peerIP: "NET7", asNumber: 64512}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: outside}
-spec: {peerIP: "NET8", asNumber: 65008}
-`, "NET", net))
+	l.apply(t, testcluster.Peer("far", net+"3", 65003, "")+
+		testcluster.Peer("inside", net+"7", asNumber, "")+
+		testcluster.Peer("outside", net+"8", 65008, ""))
 	inner.start(t)
 	us.start(t)
 	peers := []string{net + "3", net + "6", net + "7", net + "8"}

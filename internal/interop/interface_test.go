@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestImportByInterface has import rules that ask by which interface a learned route leaves. BIRD
@@ -55,16 +56,11 @@ protocol bgp Us from node { neighbor 10.0.0.2 as 64512; }
 protocol bgp Twin from node { neighbor 10.0.0.3 as 64512; }
 `)
 	filter := func(rules string) {
-		l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPFilter
-metadata: {name: f}
-spec: {importV4: [`+rules+`]}
-`)
+		l.apply(t, testcluster.Resource("BGPFilter", "f", "importV4: ["+rules+"]"))
 	}
 	const byEth0, connected, beyond = "10.90.0.0/24", "10.91.0.0/24", "10.92.0.0/24"
 	filter(`{interface: back*, action: Reject}`)
-	l.apply(t, bgpPeer("tor", "10.0.0.1", 64512, "filters: [f]"))
+	l.apply(t, testcluster.Peer("tor", "10.0.0.1", 64512, "filters: [f]"))
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.1")
 	since := us.sessionsOf(t, "10.0.0.1")

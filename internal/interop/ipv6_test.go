@@ -9,6 +9,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestIPv6Only has a node without IPv4 (its machine has an address of it, for etcd, which BGP does not know), a node with bird6, and
@@ -32,7 +33,8 @@ template bgp node { local fd00::3 as 65003; connect delay time 1; connect retry 
 protocol bgp Us from node { neighbor fd00::2 as 64512; }
 protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 `)
-	l.apply(t, bgpPeer("tor", "fd00::1", torAS, "")+bgpPeer("bare", "fd00::3", 65003, ""))
+	l.apply(t, testcluster.Peer("tor", "fd00::1", torAS, "")+
+		testcluster.Peer("bare", "fd00::3", 65003, ""))
 	nine.config.Peers = append(nine.config.Peers, netlab.BirdPeer{Name: "Bare", Address: addr("fd00::3"), AS: 65003},
 		netlab.BirdPeer{Name: "Tor", Address: addr("fd00::1"), AS: torAS})
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))

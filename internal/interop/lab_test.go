@@ -24,17 +24,10 @@ const patience = 30 * time.Second
 type lab struct{ *testcluster.Cluster }
 
 // pools is what every lab starts with.
-const pools = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: four}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: six}
-spec: {cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never}
-`
+var pools = testcluster.Resource("IPPool", "four",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never") +
+	testcluster.Resource("IPPool", "six",
+		`cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never`)
 
 // newLab makes a lab that is gone after the test. When the test failed, it shows the end of every log first.
 func newLab(t *testing.T, name string) *lab {
@@ -152,10 +145,5 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 
 // listenPort is a node's BGPConfiguration with a port of its own.
 func listenPort(node string, port int) string {
-	return fmt.Sprintf(`
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: node.%s}
-spec: {listenPort: %d}
-`, node, port)
+	return testcluster.Resource("BGPConfiguration", "node."+node, fmt.Sprint("listenPort: ", port))
 }

@@ -9,18 +9,16 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestPasswords has TCP MD5 with BIRD in the mesh, one end dialling and the other, and with FRR outside. The passwords are files.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "md5")
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
-`+bgpPeer("tor", "10.0.0.1", torAS, "password: {secretKeyRef: {name: bgp, key: tor}}"))
+	l.apply(t, testcluster.Resource("BGPConfiguration", "default",
+		"nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}")+
+		testcluster.Peer("tor", "10.0.0.1", torAS, "password: {secretKeyRef: {name: bgp, key: tor}}"))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	secrets := filepath.Join(l.Dir(), "secrets")
 	us.agent.Flags = []string{"--password-dir", secrets}
@@ -88,12 +86,8 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 func TestNoRoomForPasswords(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "optmem")
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
-`)
+	l.apply(t, testcluster.Resource("BGPConfiguration", "default",
+		"nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}"))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	secrets := filepath.Join(l.Dir(), "secrets")
 	us.agent.Flags = []string{"--password-dir", secrets}

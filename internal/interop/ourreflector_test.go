@@ -9,34 +9,13 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
-// noMesh turns the mesh off.
-const noMesh = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
-`
-
-// toReflectors has every node peer with the reflectors.
-const toReflectors = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflectors}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
-`
-
 // reflectorNode is a Node with a cluster ID and a label.
-const reflectorNode = `
----
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: %s, labels: {role: rr}}
-spec: {bgp: {ipv4Address: %s/24, routeReflectorClusterID: 10.0.0.100}}
-`
+func reflectorNode(name, address string) string {
+	return testcluster.ReflectorNode(name, "10.0.0.100", "ipv4Address: "+address)
+}
 
 // TestReflectors has a cluster with two reflectors, one of ours and one with BIRD, and clients of both kinds. First one reflector dies, then
 // the other.
@@ -47,7 +26,8 @@ func TestReflectors(t *testing.T) {
 	rr2 := l.birdNode(t, "rr2", "10.0.0.9/24")
 	a := l.agentNode(t, "a", "10.0.0.30/24")
 	b := l.birdNode(t, "b", "10.0.0.4/24")
-	l.apply(t, fmt.Sprintf(reflectorNode, "rr1", "10.0.0.2")+fmt.Sprintf(reflectorNode, "rr2", "10.0.0.9")+noMesh+toReflectors)
+	l.apply(t, reflectorNode("rr1", "10.0.0.2/24")+reflectorNode("rr2", "10.0.0.9/24")+
+		testcluster.NoMesh+testcluster.ToReflectors)
 	peer := func(name, address string, client bool) netlab.BirdPeer {
 		return netlab.BirdPeer{Name: name, Address: addr(address), AS: asNumber, Client: client}
 	}
@@ -78,7 +58,7 @@ func TestReflectors(t *testing.T) {
 		await(t, fmt.Sprintf("b has %s by %s", block, from), func(ctx context.Context) error {
 			routes, err := b.Routes(ctx, "for "+block+" protocol "+from)
 			for _, r := range routes {
-				if learned(r) != iBGP(block, origin) {
+				if r.String() != iBGP(block, origin) {
 					return fmt.Errorf("%+v", routes)
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // What GoBGP alone would die of comes from a router outside: an attribute that is legal and that
@@ -17,12 +19,7 @@ func TestPoison(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
 	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 90) // with 0, GoBGP gives what it sends no time at all
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: far}
-spec: {peerIP: 10.0.0.3, asNumber: 65003}
-`)
+	l.apply(t, testcluster.Peer("far", "10.0.0.3", 65003, ""))
 	inner.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")

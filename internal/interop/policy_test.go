@@ -7,45 +7,25 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // hubNode is our node, with what follows its address, and its session to each of the others.
-const hubNode = `
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: us, labels: {role: us}}
-spec: {bgp: {ipv4Address: 10.0.0.2/24%s}}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-us}
-spec: {nodeSelector: "!has(role)", peerSelector: has(role)}
-`
+var hubNode = testcluster.Resource("Node", "us, labels: {role: us}",
+	"bgp: {ipv4Address: 10.0.0.2/24%s}") +
+	testcluster.Resource("BGPPeer", "to-us",
+		`nodeSelector: "!has(role)", peerSelector: has(role)`)
 
 // policyResources make node us a reflector or not, with a session to the other nodes either way, and give the router a BGPFilter.
 func policyResources(cluster, export, imports, advertised string) string {
 	if cluster != "" {
 		cluster = ", routeReflectorClusterID: " + cluster
 	}
-	return fmt.Sprintf(hubNode+`
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: tor}
-spec: {node: us, peerIP: 10.0.0.1, asNumber: 65001, filters: [tor]}
----
-apiVersion: projectcalico.org/v3
-kind: BGPFilter
-metadata: {name: tor}
-spec: {exportV4: [%s], importV4: [%s]}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  communities: [{name: site, value: "64512:77"}]
-  prefixAdvertisements: [%s]
-`, cluster, export, imports, advertised)
+	return fmt.Sprintf(hubNode+testcluster.Peer("tor", "10.0.0.1", torAS, "node: us, filters: [tor]")+
+		testcluster.Resource("BGPFilter", "tor", "exportV4: [%s], importV4: [%s]")+
+		testcluster.Resource("BGPConfiguration", "default",
+			`communities: [{name: site, value: "64512:77"}], prefixAdvertisements: [%s]`),
+		cluster, export, imports, advertised)
 }
 
 // BIRD as clients and as a router sees what filters, communities and reflection say, and sees them change without losing a session.

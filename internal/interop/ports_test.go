@@ -7,6 +7,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestTwoPortsOfOneAddress has two BIRDs behind one address, which dial us as well.
@@ -19,7 +20,7 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 	var birds []*netlab.Bird
 	for i, port := range ports {
 		name := fmt.Sprint("tor-", port)
-		l.apply(t, bgpPeer(name, fmt.Sprint("10.0.0.9:", port), torAS, ""))
+		l.apply(t, testcluster.Peer(name, fmt.Sprint("10.0.0.9:", port), torAS, ""))
 		b, err := l.StartBirdText(t.Context(), programs.Bird, tor.NS, name, fmt.Sprintf(`
 			router id 10.0.9.%d;
 			listen bgp address 10.0.0.9 port %d;

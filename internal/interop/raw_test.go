@@ -87,12 +87,7 @@ func TestRawUpdates(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
 	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 0)
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: far}
-spec: {peerIP: 10.0.0.3, asNumber: 65003}
-`)
+	l.apply(t, testcluster.Peer("far", "10.0.0.3", 65003, ""))
 	inner.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")

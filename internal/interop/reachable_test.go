@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // reachableLab has two routers (BIRD 2) and two gateways to them that speak no BGP. The router far
@@ -43,8 +44,8 @@ func (l *reachableLab) reach(t *testing.T, far, near string) {
 		}
 		return fmt.Sprintf("reachableBy: %q", gateway)
 	}
-	l.apply(t, bgpPeer("far", "10.5.0.9", torAS, spec(far)))
-	l.apply(t, bgpPeer("near", "10.0.0.8", torAS, spec(near)))
+	l.apply(t, testcluster.Peer("far", "10.5.0.9", torAS, spec(far)))
+	l.apply(t, testcluster.Peer("near", "10.0.0.8", torAS, spec(near)))
 }
 
 // awaitReady waits until status says that the node is ready.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestReflectedByBIRD has two route reflectors with BIRD and no mesh: what one of them sends of a prefix with two paths arrives as two, by
@@ -12,7 +13,8 @@ import (
 func TestReflectedByBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "reflected")
-	l.apply(t, noMesh+bgpPeer("r1", "10.0.0.101", asNumber, "")+bgpPeer("r2", "10.0.0.102", asNumber, ""))
+	l.apply(t, testcluster.NoMesh+testcluster.Peer("r1", "10.0.0.101", asNumber, "")+
+		testcluster.Peer("r2", "10.0.0.102", asNumber, ""))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	var reflectors, clients []*birdNode
 	for _, name := range []string{"r1", "r2"} {

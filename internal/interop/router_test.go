@@ -109,15 +109,6 @@ func bird2Text(address netip.Addr, text string) string {
 	return fmt.Sprintf("log stderr all;\nrouter id %s;\nprotocol device { scan time 2; }\n", testcluster.RouterID(address)) + text
 }
 
-// bgpPeer is a BGPPeer for all nodes; spec is what it says besides address and AS.
-func bgpPeer(name, address string, as uint32, spec string) string {
-	text := fmt.Sprintf("\n---\napiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: %s}\nspec: {peerIP: %q, asNumber: %d", name, address, as)
-	if spec != "" {
-		text += ", " + spec
-	}
-	return text + "}\n"
-}
-
 // sameSessions fails when one of the sessions is not the one that it was when since was made by sessionsOf.
 func (n *agentNode) sameSessions(t *testing.T, since map[string]time.Time) {
 	t.Helper()

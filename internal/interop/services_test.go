@@ -8,15 +8,11 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // serviceNode is our node, which announces ranges of service addresses unless its label says no.
-const serviceNode = `
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: us%s}
-spec: {bgp: {ipv4Address: 10.0.0.2/24}}
-`
+var serviceNode = testcluster.Resource("Node", "us%s", "bgp: {ipv4Address: 10.0.0.2/24}")
 
 // TestServiceRanges has the ranges of service addresses announced by us and by a node with BIRD. Neither's kernel gets a route for them: who balances the
 // load (here an address on lo) has the packets.
@@ -28,15 +24,10 @@ func TestServiceRanges(t *testing.T) {
 	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", frrPeer("10.0.0.2", asNumber)...)
 	ranges := func(balanced string) {
 		t.Helper()
-		l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  serviceClusterIPs: [{cidr: 10.96.0.0/16}]
-  serviceExternalIPs: [{cidr: 192.0.2.7/32}]
-  serviceLoadBalancerIPs: [{cidr: `+balanced+`}]
-`+bgpPeer("tor", "10.0.0.1", torAS, ""))
+		l.apply(t, testcluster.Resource("BGPConfiguration", "default", `
+			serviceClusterIPs: [{cidr: 10.96.0.0/16}],
+			serviceExternalIPs: [{cidr: 192.0.2.7/32}],
+			serviceLoadBalancerIPs: [{cidr: `+balanced+`}]`)+testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 	}
 	ranges("192.0.2.128/25")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))

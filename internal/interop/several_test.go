@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // severalResources make us a route reflector of the other nodes and of a client that Calico does not know, or just their peer.
 func severalResources(cluster string) string {
-	return fmt.Sprintf(hubNode, cluster) + noMesh + bgpPeer("outside", "10.0.0.7", asNumber, "node: us")
+	return fmt.Sprintf(hubNode, cluster) + testcluster.NoMesh +
+		testcluster.Peer("outside", "10.0.0.7", asNumber, "node: us")
 }
 
 // TestSeveralPathsByOurReflector has two nodes announce the same prefix to our reflector, which has clients with BIRD 1.6 and BIRD 2: by ADD-PATH

@@ -2,6 +2,8 @@ package interop
 
 import (
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestTwoToRs has two top-of-rack routers (FRR) that both know the way out: traffic is shared among them, and one of them dies.
@@ -17,7 +19,7 @@ func TestTwoToRs(t *testing.T) {
 		lines = append(lines, "address-family ipv4 unicast", "neighbor 10.0.0.2 default-originate", "network 10.99.0.0/24", "exit-address-family")
 		tors[i] = l.frrRouter(t, name, torAS, address+"/24", lines...)
 		check(t, tors[i].NS.AddAddress("lo", pfx("10.99.0.7/32"))) // one place behind both
-		l.apply(t, bgpPeer(name, address, torAS, ""))
+		l.apply(t, testcluster.Peer(name, address, torAS, ""))
 	}
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	inner.setBlocks(t, "10.1.0.64/26")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // transportCase is a router (BIRD 2 unless it says otherwise) with one peculiarity of its session, and the BGPPeer for it.
@@ -83,7 +85,7 @@ func TestTransport(t *testing.T) {
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	pod := us.workload(t, "pod", "10.1.0.1")
 	l.attach(t, "us", "pod", "10.1.0.1")
-	l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {bindMode: NodeIP}\n")
+	l.apply(t, testcluster.Resource("BGPConfiguration", "default", "bindMode: NodeIP"))
 	routers := map[string]*birdNode{}
 	var peers []string
 	fib := []string{"10.1.0.0/26 blackhole"}
@@ -98,14 +100,14 @@ func TestTransport(t *testing.T) {
 		}
 		check(t, r.NS.AddAddress("lo", pfx(c.target()+"/32")))
 		routers[c.name] = r
-		l.apply(t, bgpPeer(c.name, c.peerIP(), c.as, c.spec))
+		l.apply(t, testcluster.Peer(c.name, c.peerIP(), c.as, c.spec))
 		peers = append(peers, c.address)
 		fib = append(fib, c.network()+" via "+hop)
 	}
 	// One that keeps no secret of its distance: its packets come with a TTL of 1.
 	near := transportCase{name: "no-gtsm", address: "10.0.0.18", as: 65018}
 	l.bird2Router(t, near.name, near.address+"/24", near.birdText())
-	l.apply(t, bgpPeer(near.name, near.address, near.as, "ttlSecurity: 1"))
+	l.apply(t, testcluster.Peer(near.name, near.address, near.as, "ttlSecurity: 1"))
 	us.start(t)
 
 	us.awaitUp(t, peers...)
@@ -165,7 +167,7 @@ func TestTransport(t *testing.T) {
 	t.Run("our AS is not allowed any more", func(t *testing.T) {
 		since := us.sessionsOf(t, peers[0], peers[1])
 		own := transportCases[3]
-		l.apply(t, bgpPeer(own.name, own.peerIP(), own.as, ""))
+		l.apply(t, testcluster.Peer(own.name, own.peerIP(), own.as, ""))
 		us.awaitOnlyKernel(t, "-4", slices.DeleteFunc(slices.Clone(fib), func(r string) bool { return strings.HasPrefix(r, own.network()) })...)
 		us.sameSessions(t, since)
 	})

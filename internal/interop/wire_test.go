@@ -182,7 +182,7 @@ func TestWireAsBIRD(t *testing.T) {
 	)
 	inner, inner6 := l.recorder(t, "inner", "10.0.0.1/24", asNumber, learnedInside), l.recorder(t, "inner6", "fd00::1/64", asNumber)
 	outer := l.recorder(t, "outer", "10.0.0.3/24", 65003, learnedOutside)
-	l.apply(t, bgpPeer("outer", "10.0.0.3", 65003, ""))
+	l.apply(t, testcluster.Peer("outer", "10.0.0.3", 65003, ""))
 	blocks, blocks6 := []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.7.0/26"}, []string{"fd01::/122", "fd01::40/122"}
 	for _, b := range slices.Concat(blocks, blocks6) {
 		check(t, l.Data.ClaimBlock(t.Context(), "us", pfx(b)))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,12 +16,8 @@ import (
 // patience is for what is bound to happen: BIRD waits 2 s before it dials, and 5 s after a failure.
 const patience = 40 * time.Second
 
-const pool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never}
-`
+var pool = Resource("IPPool", "workloads",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never")
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -31,7 +26,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// newCluster makes one with an etcd, whose folder is gone after the test.
+// newCluster makes one with an etcd, of which nothing is left after the test.
 func newCluster(t *testing.T, vpp *netlab.VPPPrograms) *Cluster {
 	t.Helper()
 	if err := netlab.Available(); err != nil {
@@ -51,8 +46,8 @@ func newCluster(t *testing.T, vpp *netlab.VPPPrograms) *Cluster {
 			t.Log(Tails(c.Lab, 60))
 		}
 		check(t, c.Close())
-		if _, err := os.Stat(c.Dir()); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is left behind: %v", c.Dir(), err)
+		for _, trace := range netlab.Traces(filepath.Base(c.Dir())) {
+			t.Errorf("left behind: %s", trace)
 		}
 	})
 	etcd, err := c.Machine("etcd", pfx("192.168.4.10/24"))
