@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type lab struct {
 	*testcluster.Cluster
 	b         *bench
 	node, far *netlab.Namespace
+	nodes     int      // besides, in Calico's data
+	plane     *plane   // nil: none
 	first     *speaker // the first peer's session, if there is one
 }
 
@@ -36,9 +39,34 @@ func peerAddress(i int) netip.Addr { return addrAt(10<<24 | uint32(i/200)<<8 | u
 // hops are two next hops that the peers announce.
 var hops = [2]netip.Addr{peerAddress(0), peerAddress(1)}
 
-// newLab makes the namespaces, with addresses for that many peers.
-func (b *bench) newLab(name string, peers int) (*lab, error) {
-	return b.labOf(name, func(l *lab) error { return l.build(peers) })
+// needs is what a benchmark runs beside the node.
+type needs struct {
+	nodes int    // in Calico's data in an etcd, besides the node; 0: there is no etcd
+	short int    // the same in a short run; 0: as many
+	heap  string // main heap of a VPP; "": there is none
+}
+
+// inLab makes a benchmark that runs in a lab of its own, which has an address for each node, and
+// two at least.
+func inLab(name string, n needs, run func(*lab) error) func(*bench) error {
+	return func(b *bench) (err error) {
+		nodes := b.pick(n.nodes, cmp.Or(n.short, n.nodes))
+		l, err := b.labOf(name, func(l *lab) error { return l.build(max(nodes, 2)) })
+		if err != nil {
+			return err
+		}
+		defer l.close(&err)
+		if nodes > 0 {
+			err = l.startEtcd(nodes)
+		}
+		if err == nil && n.heap != "" {
+			l.plane, err = l.startPlane(n.heap)
+		}
+		if err == nil {
+			err = run(l)
+		}
+		return err
+	}
 }
 
 // labOf makes the node's namespace, and has build do the rest.
@@ -97,6 +125,7 @@ func (l *lab) close(err *error) {
 
 // startEtcd runs an etcd with a Calico cluster of the node and that many peers in full mesh.
 func (l *lab) startEtcd(peers int) error {
+	l.nodes = peers
 	if err := l.StartEtcd(l.b.ctx, l.node, nodeAddress); err != nil {
 		return err
 	}

@@ -38,16 +38,16 @@ var benchmarks = []struct {
 	name string
 	run  func(*bench) error
 }{
-	{"program", program},
-	{"cli", vppCommandLine},
-	{"replace", replaceNextHop},
-	{"end-to-end", endToEnd},
-	{"latency", latency},
-	{"million", million},
+	{"program", inLab("program", needs{heap: "1G"}, program)},
+	{"cli", inLab("cli", needs{heap: "1G"}, vppCommandLine)},
+	{"replace", inLab("replace", needs{heap: "1G"}, replaceNextHop)},
+	{"end-to-end", inLab("e2e", needs{nodes: 1, heap: "1G"}, endToEnd)},
+	{"latency", inLab("latency", needs{nodes: 1, heap: "1G"}, latency)},
+	{"million", inLab("million", needs{nodes: 1, heap: "3G"}, million)},
 	{"equal", equalSets},
-	{"kernel", birdAndKernel},
-	{"mesh", mesh},
-	{"reflector", reflector},
+	{"kernel", inLab("kernel", needs{nodes: 1}, birdAndKernel)},
+	{"mesh", inLab("mesh", needs{nodes: 1000, short: 300, heap: "512M"}, mesh)},
+	{"reflector", inLab("reflector", needs{nodes: 1000, short: 100}, reflector)},
 	{"restart", restart},
 	{"etcd-load", readLoad},
 }

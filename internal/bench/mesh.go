@@ -15,18 +15,9 @@ import (
 const blocksPerPeer = 10
 
 // meshOfPeers makes every node a peer of every other, and one filter part of all those sessions.
-const meshOfPeers = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: everybody}
-spec: {nodeSelector: "all()", peerSelector: "all()", filters: [everywhere]}
-`
+var meshOfPeers = testcluster.NoMesh +
+	testcluster.Resource("BGPPeer", "everybody",
+		`nodeSelector: "all()", peerSelector: "all()", filters: [everywhere]`)
 
 // everywhere is that filter; it rejects a prefix in both directions.
 const everywhere = `
@@ -41,16 +32,8 @@ spec:
 
 // mesh starts the agent cold among its peers, and takes the time until the FIB is complete; then
 // until a change of their filter is effective; then what it costs while nothing happens.
-func mesh(b *bench) (err error) {
-	peers := b.pick(1000, 300)
-	l, err := b.newLab("mesh", peers)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(peers); err != nil {
-		return err
-	}
+func mesh(l *lab) error {
+	b, p, peers := l.b, l.plane, l.nodes
 	blocks := blockPrefixes(peers*blocksPerPeer + 1)
 	own, blocks := blocks[len(blocks)-1], blocks[:len(blocks)-1]
 	if err := l.Data.ClaimBlock(b.ctx, "node", own); err != nil {
@@ -58,10 +41,6 @@ func mesh(b *bench) (err error) {
 	}
 	nowhere := netip.MustParsePrefix("203.0.113.0/24")
 	if err := l.apply(meshOfPeers + fmt.Sprintf(everywhere, nowhere, nowhere)); err != nil {
-		return err
-	}
-	p, err := l.startPlane("512M")
-	if err != nil {
 		return err
 	}
 	began := time.Now()

@@ -7,19 +7,8 @@ import (
 )
 
 // million fills an agent on VPP with a million routes and asks what they cost: memory, a change of 1 %, a restart.
-func million(b *bench) (err error) {
-	l, err := b.newLab("million", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(1); err != nil {
-		return err
-	}
-	p, err := l.startPlane("3G")
-	if err != nil {
-		return err
-	}
+func million(l *lab) error {
+	b, p := l.b, l.plane
 	r, err := startRelay(filepath.Join(l.Dir(), "relay.sock"), p.socket)
 	if err != nil {
 		return err

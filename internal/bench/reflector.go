@@ -18,41 +18,15 @@ import (
 // routesPerClient are announced by each client, in one UPDATE.
 const routesPerClient = 10
 
-// reflectorResources make the node the reflector of all others.
-const reflectorResources = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: node, labels: {role: rr}}
-spec: {bgp: {ipv4Address: %s/16, routeReflectorClusterID: %s}}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflectors}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
-`
-
 const clusterID = "10.255.255.1"
 
 // reflector has the clients of a route reflector announce their routes, and takes the reflector's
 // processor time until every client has heard the routes of all others: of the agent, of BIRD 2,
 // and of GoBGP as released.
-func reflector(b *bench) (err error) {
-	clients := b.pick(1000, 100)
-	l, err := b.newLab("reflector", clients)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(clients); err != nil {
-		return err
-	}
-	if err := l.apply(fmt.Sprintf(reflectorResources, nodeAddress, clusterID)); err != nil {
+func reflector(l *lab) error {
+	b, clients := l.b, l.nodes
+	us := testcluster.ReflectorNode("node", clusterID, fmt.Sprintf("ipv4Address: %s/16", nodeAddress))
+	if err := l.apply(testcluster.NoMesh + us + testcluster.ToReflectors); err != nil {
 		return err
 	}
 	programs, err := netlab.FindBird2(b.ctx, b.build)
