@@ -3,8 +3,9 @@
 // control flow that no fault touches, and has a budget; the exit status is 1 when one is broken. With -soak it breaks things by
 // chance, for as long as it is told, and checks what must always hold.
 //
-// It owns everything that only this needs: clusters, faults, a BGP speaker without manners. A fault is one function in a list. It decides
-// nothing about routes: the agent is the real binary, in processes of its own.
+// It owns the faults, how they are judged, and an etcd of three members; clusters are testcluster's.
+// A fault is one function in a list. It decides nothing about routes: the agent is the real binary,
+// in processes of its own.
 package main
 
 import (

@@ -1,9 +1,9 @@
 // Package demo shows the whole line on one machine: Calico's data in an etcd, three nodes in network namespaces of which two run our
-// agent and one runs BIRD as calico-node configures it, workloads in namespaces of their own, and real packets between them. It
-// plays what is missing of a cluster (Felix and the CNI plugin), asks kernels, VPPs and daemons what they hold, and judges.
+// agent and one runs BIRD as calico-node configures it, workloads in namespaces of their own, and real packets between them.
 //
-// Everything that it makes belongs to a netlab.Lab and goes with it. It decides nothing about routes: what is shown is what the
-// agents, as processes of this same binary, did.
+// It owns the story and its checks. The cluster is testcluster's, and nothing of it is left behind.
+// It decides nothing about routes: what is shown is what the agents, as processes of this same
+// binary, did.
 package demo
 
 import (

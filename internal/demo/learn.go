@@ -70,17 +70,7 @@ func (d *demo) startLinks(ctx context.Context) error {
 	if err := d.pingNodes(ctx); err != nil {
 		return err
 	}
-	n := d.nodes[node1]
-	if _, _, err := d.settle(ctx, n); err != nil {
-		return err
-	}
-	command, output, err := n.speaker.quote(ctx)
-	if err != nil {
-		return err
-	}
-	d.report.note("%s$ %s", n.Name, command)
-	d.report.quote(output)
-	return nil
+	return d.quoteSpeakers(ctx, d.nodes[node1])
 }
 
 // agent is the node's speaker, which is ours.

@@ -87,8 +87,7 @@ func newExternalLab(t *testing.T) *externalLab {
 	x.tor.config.AS = torAS
 	x.tor.config.Extra = fmt.Sprintf(torProtocols, "", "")
 
-	x.ourPod = x.us.workload(t, "pod", "10.1.0.1")
-	x.attach(t, "us", "pod", "10.1.0.1")
+	x.ourPod = x.us.pod(t, "pod", "10.1.0.1")
 	x.innerPod = x.inner.workload(t, "innerpod", "10.1.0.65")
 	check(t, x.tor.NS.AddAddress("lo", pfx("192.0.2.1/32"))) // somewhere behind the router
 	for _, b := range []*birdNode{x.inner, x.other, x.tor} {

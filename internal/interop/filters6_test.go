@@ -54,8 +54,7 @@ func TestFilters6(t *testing.T) {
 	peer("two", "edge")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
 	nine.setBlocks(t, "fd01::40/122")
-	pod := us.workload(t, "pod", "fd01::1")
-	l.attach(t, "us", "pod", "fd01::1")
+	pod := us.pod(t, "pod", "fd01::1")
 	ninePod := nine.workload(t, "pod9", "fd01::41")
 	check(t, one.NS.AddAddress("lo", pfx("fd98::7/128"))) // what the filters leave
 	check(t, one.NS.AddAddress("lo", pfx("fd99::7/128"))) // by the default route alone

@@ -3,7 +3,8 @@
 // process with the kernel as its data plane, and workloads that exchange packets. What counts is what both sides' RIBs and kernels
 // hold, and the packets; nothing is looked up inside the agent's process.
 //
-// The package has tests only. It plays confd, Felix and the CNI plugin; the agent must find out all by itself from etcd and BGP.
+// The package has tests only; clusters are testcluster's. The agent must find out all by itself from
+// etcd and BGP.
 package interop
 
 import (

@@ -86,6 +86,14 @@ func (h *host) workload(t *testing.T, name, address string) *netlab.Namespace {
 	return w.NS
 }
 
+// pod is workload, and tells Calico's data of it.
+func (h *host) pod(t *testing.T, name, address string) *netlab.Namespace {
+	t.Helper()
+	w := h.workload(t, name, address)
+	h.lab.attach(t, h.name, name, address)
+	return w
+}
+
 // ping sends packets until one is answered.
 func ping(t *testing.T, from *netlab.Namespace, to string) {
 	t.Helper()

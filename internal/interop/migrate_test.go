@@ -21,8 +21,7 @@ func TestMigration(t *testing.T) {
 	}
 	nine.setBlocks(t, "10.1.0.64/26")
 	const guest = "10.1.0.5"
-	us.workload(t, "guest", guest)
-	l.attach(t, "us", "guest", guest)
+	us.pod(t, "guest", guest)
 	pod, watcher := us.workload(t, "pod", "10.1.0.1"), third.workload(t, "watcher", "10.1.0.129")
 	l.attach(t, "us", "pod", "10.1.0.1")
 	l.attach(t, "third", "watcher", "10.1.0.129")
@@ -83,8 +82,7 @@ func TestMigration(t *testing.T) {
 		everybody(t)
 	})
 	t.Run("it moves back", func(t *testing.T) {
-		us.workload(t, "guest3", guest)
-		l.attach(t, "us", "guest3", guest)
+		us.pod(t, "guest3", guest)
 		felix(nine.host, "delete", "caliguest2", 1024)
 		third.awaitFIB(t, "-4", atHome...)
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.30")

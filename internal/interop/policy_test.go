@@ -43,8 +43,7 @@ func TestPolicies(t *testing.T) {
 	tor.config.Extra = fmt.Sprintf(torProtocols, "route 10.99.1.0/24 blackhole;", "if net = 10.99.1.0/24 then bgp_large_community.add((65001,1,1));")
 	const advertised = `{cidr: 10.1.0.0/16, communities: [site, "64512:1:2"]}`
 	l.apply(t, policyResources("", "", "", advertised))
-	ourPod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	ourPod := us.pod(t, "pod", "10.1.0.1")
 	onePod, twoPod := one.workload(t, "onepod", "10.1.0.65"), two.workload(t, "twopod", "10.1.0.129")
 	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} { // the latter by the default route
 		check(t, tor.NS.AddAddress("lo", pfx(behind)))

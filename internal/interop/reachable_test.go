@@ -68,8 +68,7 @@ func TestReachableBy(t *testing.T) {
 	us := l.us
 	l.reach(t, "10.0.0.254", "10.0.0.254")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	us.start(t)
 	us.awaitPeers(t, "10.5.0.9", "10.0.0.8")
 

@@ -42,8 +42,7 @@ func TestReflectedByBIRD(t *testing.T) {
 		c.config.Blocks = append(c.config.Blocks, pfx("10.1.9.0/26"))
 		check(t, c.NS.AddAddress("lo", pfx("10.1.9.1/32")))
 	}
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	far := clients[0].workload(t, "far", "10.1.0.65")
 	clients[1].workload(t, "farther", "10.1.0.129")
 	for _, b := range append(reflectors, clients...) {

@@ -34,8 +34,7 @@ func TestServiceRanges(t *testing.T) {
 	nine.setBlocks(t, "10.1.0.64/26")
 	// The range as every node announces it, and one service with endpoints on nine alone, which takes the Kubernetes API.
 	nine.config.Services = prefixes("10.96.0.0/16", "10.96.7.7/32", "192.0.2.128/25")
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	ninePod := nine.workload(t, "pod9", "10.1.0.65")
 	for _, balancer := range []*host{us.host, nine.host} {
 		for _, service := range []string{"10.96.0.10/32", "10.96.7.7/32", "192.0.2.200/32"} {

@@ -36,8 +36,7 @@ func TestSeveralPathsByOurReflector(t *testing.T) {
 		check(t, n.NS.AddAddress("lo", pfx("10.1.9.1/32")))
 	}
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	l.apply(t, severalResources(", routeReflectorClusterID: 244.0.0.1"))
 	for _, n := range nodes {
 		n.start(t)

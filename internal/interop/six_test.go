@@ -45,8 +45,7 @@ func TestMeshOfSix(t *testing.T) {
 			m.birds, n.host = append(m.birds, b), b.host
 			b.setBlocks(t, n.block)
 		}
-		n.workload = n.host.workload(t, "pod"+name, n.pod)
-		m.attach(t, name, "pod"+name, n.pod)
+		n.workload = n.host.pod(t, "pod"+name, n.pod)
 		m.nodes = append(m.nodes, n)
 	}
 	for _, b := range m.birds {

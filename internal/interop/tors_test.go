@@ -23,8 +23,7 @@ func TestTwoToRs(t *testing.T) {
 	}
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	inner.setBlocks(t, "10.1.0.64/26")
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	inner.workload(t, "innerpod", "10.1.0.65")
 	inner.start(t)
 	us.start(t)

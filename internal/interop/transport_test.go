@@ -83,8 +83,7 @@ func TestTransport(t *testing.T) {
 	check(t, us.NS.AddAddress("eth0", pfx("172.20.0.2/24")))
 	check(t, us.NS.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	l.apply(t, testcluster.Resource("BGPConfiguration", "default", "bindMode: NodeIP"))
 	routers := map[string]*birdNode{}
 	var peers []string

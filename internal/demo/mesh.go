@@ -31,7 +31,12 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 	if d.cfg.Learn != "bgp" {
 		shown = shown[:1] // the third one's looks the same
 	}
-	for _, n := range shown {
+	return d.quoteSpeakers(ctx, shown...)
+}
+
+// quoteSpeakers shows what speakers say of their peers once their nodes hold what they should.
+func (d *demo) quoteSpeakers(ctx context.Context, nodes ...*node) error {
+	for _, n := range nodes {
 		if _, _, err := d.settle(ctx, n); err != nil {
 			return err
 		}
