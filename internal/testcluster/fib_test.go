@@ -23,7 +23,7 @@ const (
 
  forwarding:   unicast-ip4-chain
   [@0]: dpo-load-balance: [proto:ip4 index:22 buckets:1 uRPF:22 to:[0:0]]
-    [0] [@5]: ipv4 via 192.168.4.12 host-uplink: mtu:9000 next:5 flags:[] 02fed7be6d6602fe5e60a7f20800
+    [0] [@5]: ipv4 via 192.168.4.12 host-uplink: mtu:9000 next:5 flags:[] 02fed7be6d6602fe5e60a7f2
 `
 	vppDrop = vppHead + `10.1.0.0/26 fib:0 index:15 locks:2
   vpp-route-agent@18ea71c9 refs:1 src-flags:added,contributing,active,
@@ -88,12 +88,12 @@ func TestVPPForwarding(t *testing.T) {
 10.1.0.1/32
   unicast-ip4-chain
   [@0]: dpo-load-balance: [proto:ip4 index:13 buckets:1 uRPF:16 to:[397549:17492156]]
-    [0] [@5]: ipv4 via 10.1.0.1 host-calinode-1: mtu:9000 next:4 flags:[] 52f8d8ddc1daeeeeeeeeeeee0800
+    [0] [@5]: ipv4 via 10.1.0.1 host-calinode-1: mtu:9000 next:4 flags:[] 52f8d8ddc1daeeeeeeeeeeee
 10.1.1.0/26
   unicast-ip4-chain
   [@0]: dpo-load-balance: [proto:ip4 index:21 buckets:2 uRPF:24 to:[198664:8741216]]
     [0] [@3]: arp-ipv4: via 192.168.4.12 host-uplink
-    [1] [@5]: ipv4 via 192.168.4.13 host-uplink: mtu:9000 next:5 flags:[] aa1d4ad8c9f702fe000000010800
+    [1] [@5]: ipv4 via 192.168.4.13 host-uplink: mtu:9000 next:5 flags:[] aa1d4ad8c9f702fe00000001
 192.168.4.111/32
   unicast-ip4-chain
   [@0]: dpo-load-balance: [proto:ip4 index:9 buckets:1 uRPF:13 to:[0:0]]
