@@ -66,6 +66,11 @@ var sole = []struct {
 	{"github.com/vishvananda/", []string{"internal/kernel", "internal/netlab"}, "one writer of kernel routes; netlab makes test namespaces"},
 	{"go.etcd.io/etcd/client/", []string{"internal/calico/etcd", "internal/calico/calicotest", "internal/bench"}, "one reader of Calico's data, one writer of test data; the benchmark compares with other ways of reading"},
 	{"go.etcd.io/etcd/server/", []string{"internal/calico/calicotest"}, "the embedded server is for tests and the demo"},
+	{
+		module + "/internal/testcluster",
+		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo"},
+		"whatever runs a cluster to show, break or measure agents; production code does not",
+	},
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 
