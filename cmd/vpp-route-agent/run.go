@@ -124,7 +124,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	}
 	conf := agent.Config{
 		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
-		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, Ways: ways,
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Datastore: datastore{source, keeper}, FIB: engine, Resolver: ways,
 		DataplaneStats: statsOf(dp), Log: log, LogLevel: level,
 	}
 	if engine != nil {

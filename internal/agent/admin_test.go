@@ -83,7 +83,8 @@ func ask(ctx context.Context, a *Agent, query string) *client {
 	return c
 }
 
-// A listing of a million routes takes hundreds of megabytes: two at a time would be more than a container has.
+// A listing of a million routes takes hundreds of megabytes: two at a time would be more than a
+// container has.
 func TestOneListingOfRoutesAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		a := n.agent

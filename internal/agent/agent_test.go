@@ -327,7 +327,8 @@ func TestHandsOffWhileDatastoreIsNotReady(t *testing.T) {
 	})
 }
 
-// The copy on disk comes first, and right behind it what etcd says of a locked datastore, from which the data may be gone.
+// The copy on disk comes first, and right behind it what etcd says of a locked datastore, from
+// which the data may be gone.
 func TestLockedDatastoreDoesNotHoldUpAStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
@@ -413,7 +414,8 @@ func TestNewProcessDoesNotWaitForPeersThatWereDown(t *testing.T) {
 	})
 }
 
-// asksForANewProcess has the node run for a while, and then its listen port change, which the speaker leaves to a new process.
+// asksForANewProcess has the node run for a while, and then its listen port change, which the
+// speaker leaves to a new process.
 func (n *node) asksForANewProcess(after time.Duration) {
 	n.dataplane.facts <- live
 	n.snapshots <- cluster()

@@ -47,7 +47,7 @@ func TestArrivals(t *testing.T) {
 		var a arrivals
 		for i, st := range steps {
 			before := maps.Clone(st.s.WorkloadEndpoints)
-			if got := fmt.Sprint(a.see("a", st.s, time.Unix(int64(st.at), 0))); got != st.want {
+			if got := fmt.Sprint(a.step(time.Unix(int64(st.at), 0), "a", st.s)); got != st.want {
 				t.Errorf("%s, step %d: %s, want %s", name, i, got, st.want)
 			}
 			if len(before) != len(st.s.WorkloadEndpoints) {
@@ -57,7 +57,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// A range of service addresses waits for no drop route and gets none; a block that was announced keeps its own until it is withdrawn.
+// A range of service addresses waits for no drop route and gets none; a block that was announced
+// keeps its own until it is withdrawn.
 func TestServicesNeedNoRoute(t *testing.T) {
 	s := cluster()
 	s.BGPConfigurations = map[string]calico.BGPConfiguration{"default": {ServiceClusterIPs: []string{"10.96.0.0/12"}}}

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +27,83 @@ func preferences(p bgp.Plan) map[string]bgp.Announcement {
 
 // back is the peer of cluster() when its session is up and it has told all it knows.
 var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true}
+
+func TestDrainSteps(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(1e9+int64(seconds), 0) }
+	idle, done := drainFacts{idle: true}, drainFacts{withdrawn: true}
+	type step struct {
+		at      int // seconds after a drain with a wait of 10 s began
+		facts   drainFacts
+		entered drainState
+		early   bool
+	}
+	for name, c := range map[string]struct {
+		stay  bool
+		steps []step
+	}{
+		"to the end": {false, []step{
+			{9, done, drainNone, false},
+			{10, drainFacts{}, drainWithdrawing, false},
+			{11, drainFacts{}, drainNone, false},
+			{12, done, drainWithdrawn, false},
+			{16, done, drainNone, false},
+			{17, drainFacts{}, drainOver, false},
+			{99, done, drainNone, false}}},
+		"idle before its time": {false, []step{
+			{3, idle, drainWithdrawing, true}, {3, done, drainWithdrawn, false},
+			{8, idle, drainOver, false}}},
+		"idle when it is time anyway": {false, []step{{10, idle, drainWithdrawing, false}}},
+		"it stays": {true, []step{
+			{10, done, drainWithdrawing, false}, {10, done, drainWithdrawn, false},
+			{9999, done, drainNone, false}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d drain
+			if err := d.begin(at(0), DrainOptions{Wait: 10 * time.Second, Stay: c.stay}); err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range c.steps {
+				entered, early := d.step(at(s.at), s.facts)
+				if entered != s.entered || early != s.early {
+					t.Errorf("step %d: entered %v, early %v; want %+v", i, entered, early, s)
+				}
+				if early && d.note().Until != at(s.at) {
+					t.Errorf("a restart would wait until %s", d.note().Until)
+				}
+			}
+		})
+	}
+}
+
+// Every state but the last can be left by another drain or by cancelling it.
+func TestDrainCanBeChangedUntilItIsOver(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for state, planned := range map[drainState]DrainPhase{
+		drainNone: NotDraining, drainWaiting: Draining,
+		drainWithdrawing: Withdrawn, drainWithdrawn: Withdrawn, drainOver: Withdrawn,
+	} {
+		if got := state.planned(); got != planned {
+			t.Errorf("state %d is planned as %q", state, got)
+		}
+		again := drain{state: state, since: now.Add(-time.Hour)}
+		err := again.begin(now, DrainOptions{})
+		if (err != nil) != (state == drainOver) || err == nil && again.state != drainWaiting {
+			t.Errorf("state %d, drained again: %+v, %v", state, again, err)
+		}
+		cancelled := drain{state: state}
+		err = cancelled.cancel()
+		if (err != nil) != (state == drainOver || state == drainNone) ||
+			err == nil && cancelled != (drain{}) {
+			t.Errorf("state %d, cancelled: %+v, %v", state, cancelled, err)
+		}
+	}
+	if err := (&drain{notKept: "a directory"}).cancel(); err != nil {
+		t.Errorf("the note of an earlier drain cannot be removed: %v", err)
+	}
+	if n := (&drain{state: drainOver, until: now}).note(); n != (DrainStatus{}) {
+		t.Errorf("the process after a drain gets the note %+v", n)
+	}
+}
 
 func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
@@ -158,7 +237,8 @@ func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
 	})
 }
 
-// What peers keep of an earlier run is announced as far as they know, until this one has told them something else.
+// What peers keep of an earlier run is announced as far as they know, until this one has told them
+// something else.
 func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
 	if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
@@ -200,8 +280,8 @@ func TestADrainWaitsForNoPeerForLong(t *testing.T) {
 	}
 }
 
-// A drain that cannot be noted is one that a restart would undo, and one whose note cannot be removed would come back: neither is a reason not
-// to do what was asked for.
+// A drain that cannot be noted is one that a restart would undo, and one whose note cannot be
+// removed would come back: neither is a reason not to do what was asked for.
 func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	file := filepath.Join(dir, "drain.json")
@@ -226,7 +306,7 @@ func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 		if d, err = n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true}); err != nil || d.NotKept != "" || n.drained().NotKept != "" {
 			t.Errorf("with a folder to write to: %+v, %v", d, err)
 		}
-		if kept, err := readDrain(file); err != nil || kept.NotKept != "" || !kept.Stay {
+		if kept, err := readDrainNote(file); err != nil || kept.notKept != "" || !kept.stay {
 			t.Errorf("noted is %+v, %v", kept, err)
 		}
 
@@ -272,33 +352,71 @@ func TestNoDrainWhileNothingMayChange(t *testing.T) {
 // A pipe that nobody reads stands for a disk that stalls. The fake clock stands still while a write
 // hangs, so this test is outside of a bubble.
 func TestADiskThatStallsHoldsUpNobodyButTheDrain(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "drain.json")
-	if err := syscall.Mkfifo(file+".new", 0o600); err != nil {
-		t.Fatal(err)
+	limit := 1e9
+	for name, o := range map[string]DrainOptions{
+		"a drain begins":                       {Wait: time.Minute},
+		"its wait ends early, and is so noted": {Wait: time.Minute, UntilIdle: &limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "drain.json")
+			if err := syscall.Mkfifo(file+".new", 0o600); err != nil {
+				t.Fatal(err)
+			}
+			a := New(Config{
+				Node: "a", Speaker: &speaker{history: &history{}}, Datastore: make(datastoreStub),
+				DrainFile: file, Log: slog.New(slog.DiscardHandler),
+				Forwarded: func() (uint64, error) { return 0, nil },
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var tasks sync.WaitGroup
+			tasks.Go(func() { a.Run(ctx) })
+			tasks.Go(func() {
+				if _, err := a.Drain(o); err != nil {
+					t.Error(err)
+				}
+			})
+			eventually(t, "the drain is on its way", func() bool {
+				waits := a.drainState() == drainWaiting && o.UntilIdle == nil
+				return waits || a.drainState() == drainWithdrawing
+			})
+			for range 2 {
+				before := time.Now()
+				eventually(t, "the loop turns, as the watchdog asks, and status answers", func() bool {
+					return a.Turned().After(before) && a.Status().Drain != nil
+				})
+			}
+			cancel()
+			disk, err := os.OpenFile(file+".new", os.O_RDWR, 0) // it goes on
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer disk.Close()
+			tasks.Wait()
+			if o.UntilIdle != nil { // the second note is a file of its own
+				eventually(t, "the end of the wait is noted", func() bool {
+					info, err := os.Stat(file)
+					return err == nil && info.Mode().IsRegular()
+				})
+			}
+		})
 	}
-	n := &node{history: &history{}, snapshots: make(datastoreStub, 1), speaker: &speaker{history: &history{}}}
-	a := New(Config{Node: "a", Speaker: n.speaker, Datastore: n.snapshots, DrainFile: file, Log: slog.New(slog.DiscardHandler)})
-	drained := make(chan error, 1)
+}
+
+// eventually fails the test when holds does not return true within 20 s.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	end := time.After(20 * time.Second)
+	met := make(chan struct{})
 	go func() {
-		_, err := a.Drain(DrainOptions{Wait: time.Minute})
-		drained <- err
-	}()
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		for a.Status().Drain == nil {
-			time.Sleep(time.Millisecond)
+		defer close(met)
+		for !holds() {
+			time.Sleep(5 * time.Millisecond)
 		}
 	}()
 	select {
-	case <-answered:
-	case <-time.After(10 * time.Second):
-		t.Error("status waits for the disk")
-	}
-	if _, err := os.ReadFile(file + ".new"); err != nil {
-		t.Error(err)
-	}
-	if err := <-drained; err != nil {
-		t.Error(err)
+	case <-met:
+	case <-end:
+		t.Fatalf("not so: %s", what)
 	}
 }

@@ -14,7 +14,8 @@ func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
 func key(s string) route.Key    { return route.Key{Prefix: pfx(s)} }
 
-// cluster is two nodes of a mesh; a has the block 10.1.0.0/26, the single-address block 10.1.9.9/32 and a borrowed address.
+// cluster is two nodes of a mesh; a has the block 10.1.0.0/26, the single-address block 10.1.9.9/32
+// and a borrowed address.
 func cluster() *calico.Snapshot {
 	return &calico.Snapshot{
 		Revision: 7,

@@ -2,16 +2,12 @@ package agent
 
 import (
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
-	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
@@ -35,7 +31,8 @@ func TestPlanWithoutBGP(t *testing.T) {
 	}
 }
 
-// The block's key alone sends others' packets here: under a prefix of their own blocks have no affinities.
+// The block's key alone sends others' packets here: under a prefix of their own blocks have no
+// affinities.
 func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 	c := withRemote()
 	clear(c.Affinities)
@@ -51,36 +48,6 @@ func TestEtcdRoutesAreRoutes(t *testing.T) {
 	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" || got[0].Origin != route.Etcd {
 		t.Errorf("got %v", got)
 	}
-}
-
-func TestConvergingEndsWithTheLastPeerOrTheDeferral(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := addr("192.168.4.3")
-		s := &speaker{history: &history{}}
-		engine := fib.New(fib.Config{Log: slog.New(slog.DiscardHandler)}) // it does not run: what it is told is kept
-		a := New(Config{
-			Node: "a", Settings: Settings{Deferral: 30 * time.Second}, Speaker: s, FIB: engine, EtcdRoutes: []ipam.AddressSource{ipam.NodeObject}, Log: slog.New(slog.DiscardHandler),
-		})
-		a.plan.BGP.Peers = []bgp.Peer{{Address: b}}
-		step := func(want bool, why string) {
-			t.Helper()
-			a.noteConverging(time.Now())
-			if a.converging != want {
-				t.Errorf("%s: converging %v", why, a.converging)
-			}
-		}
-		step(true, "a peer that is not there yet")
-		s.setStates(bgp.PeerState{ID: bgp.PeerID{Address: b}, Established: true, State: "Established", GR: true, EndOfRIB: true})
-		step(false, "End-of-RIB")
-		s.setStates(bgp.PeerState{ID: bgp.PeerID{Address: b}})
-		step(true, "the session went")
-		time.Sleep(a.cfg.Deferral)
-		step(false, "it stays away")
-		a.plan.BGP.Peers = append(a.plan.BGP.Peers, bgp.Peer{Address: netip.MustParseAddr("192.168.4.4")})
-		step(true, "another one is asked for")
-		a.plan.BGP.Peers = nil
-		step(false, "BGP is switched off")
-	})
 }
 
 func TestUnroutedLeavesOutOwnBlocks(t *testing.T) {
@@ -125,7 +92,8 @@ func TestWithoutBGPLeftOversAreSweptAtOnce(t *testing.T) {
 	}, etcdOnly)
 }
 
-// A key that cannot be read may stand for a route that is there: until the deferral nothing is swept for its sake.
+// A key that cannot be read may stand for a route that is there: until the deferral nothing is
+// swept for its sake.
 func TestWithoutBGPGarbageDefersTheSweep(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"), Kind: route.Drop}

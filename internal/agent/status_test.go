@@ -10,20 +10,22 @@ import (
 	"time"
 )
 
-// TestPortTakenNamesTheOtherSpeaker: two speakers on one node are the first mistake that one makes when taking a node over.
+// TestPortTakenNamesTheOtherSpeaker: two speakers on one node are the first mistake that one makes
+// when taking a node over.
 func TestPortTakenNamesTheOtherSpeaker(t *testing.T) {
 	taken := fmt.Errorf("gobgp: start: %w", &net.OpError{Op: "listen", Err: syscall.EADDRINUSE})
-	c := (&Agent{setError: errors.Join(taken)}).speakerCondition()
+	c := (&state{setError: errors.Join(taken)}).speakerCondition()
 	if c.OK || !strings.Contains(c.Message, "address already in use; another BGP speaker has the port") {
 		t.Errorf("condition %+v", c)
 	}
-	c = (&Agent{setError: errors.New("gobgp: no policy")}).speakerCondition()
+	c = (&state{setError: errors.New("gobgp: no policy")}).speakerCondition()
 	if c.OK || c.Message != "gobgp: no policy" {
 		t.Errorf("another error: %+v", c)
 	}
 }
 
-// TestDataFromDiskAreShownWithTheReason: etcd that is away, and etcd that answers with a locked datastore.
+// TestDataFromDiskAreShownWithTheReason: etcd that is away, and etcd that answers with a locked
+// datastore.
 func TestDataFromDiskAreShownWithTheReason(t *testing.T) {
 	asOf := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	for want, d := range map[string]DatastoreStatus{
@@ -56,7 +58,7 @@ func TestNothingProgrammedIsNotReady(t *testing.T) {
 		"what is learned is not": {"boot", []RouteCounts{
 			{Origin: "own", Desired: 2, Failed: 2}, {Origin: "bgp", Desired: 3, Programmed: 3}}, true},
 	} {
-		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes, Problem: "absent", refusal: syscall.EPERM})
+		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes, Problem: "absent", refusal: syscall.EPERM}, "")
 		if c.OK != tc.ok {
 			t.Errorf("%s: %+v", name, c)
 		}
