@@ -18,7 +18,8 @@ import (
 func outputFlag(c *cobra.Command, asJSON *bool) {
 	var form string
 	c.Flags().StringVarP(&form, "output", "o", "table", "table or json")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	c.PreRunE = func(*cobra.Command, []string) error {
 		switch form {
 		case "table", "json":
@@ -37,7 +38,8 @@ func printJSON(w io.Writer, v any) error {
 
 // socketFlag adds the flag that finds a running agent.
 func socketFlag(c *cobra.Command, socket *string) {
-	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket, "admin socket of the agent to ask")
+	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket, "admin socket of the agent "+
+		"to ask")
 }
 
 // askTimeout bounds a question to an agent that hangs.
@@ -63,8 +65,10 @@ func statusCommand() *cobra.Command {
 		socket string
 	)
 	c := &cobra.Command{
-		Use: "status", Short: "Show how the running agent stands: peers, FIB, etcd, what is missing",
-		Long: "Show how the running agent stands. Exit status 0 says that the agent answered, not that all is well: see `ready`.",
+		Use:   "status",
+		Short: "Show how the running agent stands: peers, FIB, etcd, what is missing",
+		Long: "Show how the running agent stands. Exit status 0 says that the agent answered, " +
+			"not that all is well: see `ready`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s agent.Status
 			if err := ask(cmd.Context(), socket, "/v1/status", nil, &s); err != nil {
@@ -97,7 +101,8 @@ func peersCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), s.BGP.Peers)
 			}
 			if isOff(s) {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "There are no peers: the agent runs with --learn etcd, without BGP.")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "There are no peers: the agent runs "+
+					"with --learn etcd, without BGP.")
 				return err
 			}
 			return printPeers(cmd.OutOrStdout(), s.BGP.Peers)
@@ -114,8 +119,10 @@ func routesCommand() *cobra.Command {
 		socket string
 	)
 	c := &cobra.Command{
-		Use: "routes [PREFIX|ADDRESS]", Short: "Show the routes that are wanted or programmed, and why one is not",
-		Long: "Show the routes that are wanted or programmed, and why one is not. With a prefix or an address: those inside it and those that cover it.",
+		Use:   "routes [PREFIX|ADDRESS]",
+		Short: "Show the routes that are wanted or programmed, and why one is not",
+		Long: "Show the routes that are wanted or programmed, and why one is not. With a prefix " +
+			"or an address: those inside it and those that cover it.",
 		Example: `  vpp-route-agent routes
   vpp-route-agent routes 10.1.0.7
   vpp-route-agent routes 10.1.0.0/16 -o json`,
@@ -150,9 +157,10 @@ func auditCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use: "audit", Short: "Compare all routes of ours with the data plane, by one listing",
-		Long: `Compare all routes of ours with the data plane, by one listing, and show what is missing, different or extra. It is repaired or only
-reported, as --drift of the running agent says. VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes.
-Exit status 0 says that everything agrees.`,
+		Long: `Compare all routes of ours with the data plane, by one listing, and show what is
+missing, different or extra. It is repaired or only reported, as --drift of the running agent says.
+VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes. Exit status
+0 says that everything agrees.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var r agent.AuditStatus
 			if err := tell(cmd.Context(), socket, "/v1/audit", nil, &r); err != nil {
@@ -180,9 +188,10 @@ func guardCommand() *cobra.Command {
 	c := &cobra.Command{Use: "guard", Short: "The guard against mass deletion", Args: cobra.NoArgs}
 	var socket string
 	release := &cobra.Command{
-		Use: "release", Short: "Carry out the deletions that the guard holds now", Args: cobra.NoArgs,
-		Long: `Deletions that come from listing etcd anew and are suspiciously many are held for a minute (--guard-share, --guard-minimum). status shows
-them. This carries them out at once.`,
+		Use: "release", Short: "Carry out the deletions that the guard holds now",
+		Args: cobra.NoArgs,
+		Long: `Deletions that come from listing etcd anew and are suspiciously many are held for a
+minute (--guard-share, --guard-minimum). status shows them. This carries them out at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var held []agent.GuardStatus
 			if err := tell(cmd.Context(), socket, "/v1/guard/release", nil, &held); err != nil {
@@ -192,7 +201,8 @@ them. This carries them out at once.`,
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing was held")
 			}
 			for _, g := range held {
-				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s routes\n", g.Held, g.Origin)
+				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s routes\n", g.Held,
+					g.Origin)
 			}
 			return nil
 		},

@@ -41,7 +41,8 @@ func (c config) needs() calico.Needs {
 
 // agent are the settings that the agent takes while it runs.
 func (c config) agent() agent.Settings {
-	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral, WithdrawWithoutDataplane: c.withdraw}
+	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral,
+		WithdrawWithoutDataplane: c.withdraw}
 	if c.ownLogLevel {
 		s.OwnLogLevel = new(slog.Level)
 		_ = s.OwnLogLevel.UnmarshalText([]byte(c.logLevel)) // one of four words that it knows

@@ -10,8 +10,9 @@ import (
 )
 
 // handOver lets a new process of the same program take this one's place and PID. Its sockets end
-// with this one: peers see connections that close without CEASE. /proc/self/exe is this program even
-// after its file was replaced or removed. If ctx has ended, the agent was told to stop, and stops.
+// with this one: peers see connections that close without CEASE. /proc/self/exe is this program
+// even after its file was replaced or removed. If ctx has ended, the agent was told to stop, and
+// stops.
 func handOver(ctx context.Context, log *slog.Logger) error {
 	// One of these that comes from here on ends the process, this or the new one, until that
 	// listens.

@@ -18,7 +18,8 @@ import (
 	"vpp-route-agent/vpp"
 )
 
-// The functions of this file make the set functions of settings: text in, a field of config out, or an error that says what is allowed.
+// The functions of this file make the set functions of settings: text in, a field of config out, or
+// an error that says what is allowed.
 
 type setter = func(c *config, s string) error
 
@@ -47,7 +48,8 @@ func truth(field func(*config) *bool) setter {
 	}
 }
 
-// listener takes address:port, an address alone, which gets the port of the default, or "off", which YAML reads as false.
+// listener takes address:port, an address alone, which gets the port of the default, or "off",
+// which YAML reads as false.
 func listener(field func(*config) *string, byDefault string) setter {
 	return func(c *config, s string) error {
 		if s == "off" || s == "false" {
@@ -85,7 +87,9 @@ func parseNextHops(c *config, s string) error {
 		}
 		for _, other := range c.nextHops {
 			if other.Is4() == a.Is4() {
-				return fmt.Errorf("%s and %s are of one family; give at most one address per family", other, a)
+				return fmt.Errorf("%s and %s are of one family; give at most one "+
+					"address per family",
+					other, a)
 			}
 		}
 		c.nextHops = append(c.nextHops, a)
@@ -110,7 +114,8 @@ func parseClusterIPs(c *config, s string) error {
 	return nil
 }
 
-// parseSourceName bounds the name by VPP's field of 64 bytes (vnet/fib/fib.api, fib_source) less what package vpp puts behind it.
+// parseSourceName bounds the name by VPP's field of 64 bytes (vnet/fib/fib.api, fib_source) less
+// what package vpp puts behind it.
 func parseSourceName(c *config, s string) error {
 	if len(s) > vpp.MaxSourceName {
 		return fmt.Errorf("%q is longer than %d bytes", s, vpp.MaxSourceName)
@@ -129,10 +134,13 @@ func parsePriority(c *config, s string) error {
 	return nil
 }
 
-// reservedProtocols are the route protocols with an owner that we would fight (linux/rtnetlink.h; 80 is Felix).
+// reservedProtocols are the route protocols with an owner that we would fight (linux/rtnetlink.h;
+// 80 is Felix).
 var reservedProtocols = map[uint64]string{
-	0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: "bird", 13: "dnrouted",
-	14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 18: "keepalived", 42: "babel", 80: "Felix", 186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
+	0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
+	11: "zebra", 12: "bird", 13: "dnrouted",
+	14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 18: "keepalived", 42: "babel", 80: "Felix",
+	186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
 }
 
 // parseTable leaves out 0, which the kernel reads as main, and the table of local addresses.
@@ -164,7 +172,8 @@ func parseMetric(field func(*config) *uint32) setter {
 func parseSocket(field func(*config) *string) setter {
 	return func(c *config, s string) error {
 		if len(s) >= len(unix.RawSockaddrUnix{}.Path) {
-			return fmt.Errorf("%q is longer than the %d bytes that a unix socket's path can have", s, len(unix.RawSockaddrUnix{}.Path)-1)
+			return fmt.Errorf("%q is longer than the %d bytes that a unix socket's path can have",
+				s, len(unix.RawSockaddrUnix{}.Path)-1)
 		}
 		*field(c) = s
 		return nil
@@ -220,7 +229,8 @@ func parseGuardMinimum(c *config, s string) error {
 
 // limitClasses are the names of scopes that are short enough to type.
 var limitClasses = map[string]bgp.Scope{
-	"mesh": bgp.ScopeMesh, "global": bgp.ScopeGlobal, "node": bgp.ScopeNode, "local-workload": bgp.ScopeLocalWorkload,
+	"mesh": bgp.ScopeMesh, "global": bgp.ScopeGlobal, "node": bgp.ScopeNode,
+	"local-workload": bgp.ScopeLocalWorkload,
 }
 
 func parsePrefixLimits(c *config, s string) error {
@@ -229,7 +239,8 @@ func parsePrefixLimits(c *config, s string) error {
 		class, text, _ := strings.Cut(part, "=")
 		scope, ok := limitClasses[class]
 		if !ok {
-			return fmt.Errorf("%q is not one of mesh, global, node, local-workload, followed by =NUMBER", part)
+			return fmt.Errorf("%q is not one of mesh, global, node, local-workload, followed by "+
+				"=NUMBER", part)
 		}
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n == 0 {

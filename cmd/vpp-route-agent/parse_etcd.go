@@ -19,15 +19,18 @@ import (
 // legacyEndpoint is etcd's address as the first agent of this kind took it, in three parts.
 type legacyEndpoint struct{ scheme, host, port string }
 
-// into makes the three parts the one endpoint, if one of them is given; the others have the defaults of --etcd-endpoints.
+// into makes the three parts the one endpoint, if one of them is given; the others have the
+// defaults of --etcd-endpoints.
 func (l legacyEndpoint) into(c *config, given map[string]bool) error {
 	if l == (legacyEndpoint{}) {
 		return nil
 	}
 	if given["etcd-endpoints"] {
-		return errors.New("--etcd-scheme, --etcd-host and --etcd-port conflict with --etcd-endpoints (ETCD_ENDPOINTS)")
+		return errors.New("--etcd-scheme, --etcd-host and --etcd-port conflict with " +
+			"--etcd-endpoints (ETCD_ENDPOINTS)")
 	}
-	hostPort := net.JoinHostPort(cmp.Or(strings.Trim(l.host, "[]"), "127.0.0.1"), cmp.Or(l.port, "2379"))
+	hostPort := net.JoinHostPort(cmp.Or(strings.Trim(l.host, "[]"), "127.0.0.1"),
+		cmp.Or(l.port, "2379"))
 	c.etcdEndpoints = []string{cmp.Or(l.scheme, "http") + "://" + hostPort}
 	return nil
 }
@@ -52,7 +55,8 @@ func parsePasswordFile(c *config, path string) error {
 	defer f.Close()
 	line, err := bufio.NewReader(f).ReadString('\n')
 	if c.etcdPassword = strings.TrimRight(line, "\r\n"); c.etcdPassword == "" {
-		return fmt.Errorf("%s has no password on its first line: %w", path, cmp.Or(err, errors.New("it is empty")))
+		return fmt.Errorf("%s has no password on its first line: %w", path,
+			cmp.Or(err, errors.New("it is empty")))
 	}
 	return nil
 }
@@ -85,7 +89,8 @@ func (c *config) learn() string {
 func parseHostAddress(c *config, s string) error {
 	for word := range strings.SplitSeq(s, ",") {
 		source := ipam.AddressSource(word)
-		if source != ipam.Published && source != ipam.NodeObject || slices.Contains(c.hostAddress, source) {
+		if source != ipam.Published && source != ipam.NodeObject ||
+			slices.Contains(c.hostAddress, source) {
 			return fmt.Errorf("%q is not peerip, node, or both in one order", s)
 		}
 		c.hostAddress = append(c.hostAddress, source)
@@ -115,7 +120,8 @@ func parseUplinkAddresses(c *config, s string) error {
 	for word := range strings.SplitSeq(s, ",") {
 		p, err := netip.ParsePrefix(word)
 		if err != nil {
-			return fmt.Errorf("%q is not an address with a prefix length, such as 192.168.4.7/24", word)
+			return fmt.Errorf("%q is not an address with a prefix length, such as 192.168.4.7/24",
+				word)
 		}
 		a := p.Addr()
 		switch {
@@ -128,7 +134,9 @@ func parseUplinkAddresses(c *config, s string) error {
 		}
 		for _, other := range c.uplinkAddress {
 			if other.Addr().Is4() == a.Is4() {
-				return fmt.Errorf("%s and %s are of one family; give at most one address per family", other, p)
+				return fmt.Errorf("%s and %s are of one family; give at most one "+
+					"address per family",
+					other, p)
 			}
 		}
 		c.uplinkAddress = append(c.uplinkAddress, p)
@@ -182,7 +190,8 @@ func (c *config) checkLearn(given map[string]bool) error {
 		return errors.New("--uplink-publish and --uplink-ttl have no meaning without --uplink")
 	}
 	keys := c.needs()
-	if c.uplink != "" && c.uplinkPublish != "off" { // who publishes only does not read there, but may not write anywhere either
+	// who publishes only does not read there, but may not write anywhere either
+	if c.uplink != "" && c.uplinkPublish != "off" {
 		keys.Hosts = c.hostsPrefix
 	}
 	return keys.Check(c.nodeName)

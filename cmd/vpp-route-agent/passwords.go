@@ -15,7 +15,8 @@ type passwords interface {
 	Run(context.Context) error
 }
 
-// newPasswords chooses the source: the directory that the operator names, in a pod the Kubernetes Secrets, else the default directory.
+// newPasswords chooses the source: the directory that the operator names, in a pod the Kubernetes
+// Secrets, else the default directory.
 func newPasswords(cfg config, env environment, log *slog.Logger) (passwords, error) {
 	kube, ok := secrets.InCluster(env)
 	if cfg.passwordDir != "" || !ok {

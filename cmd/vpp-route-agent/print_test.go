@@ -15,7 +15,8 @@ func TestStatusShowsRemovals(t *testing.T) {
 		if err := printStatus(b, s, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if shown := strings.Contains(b.String(), "812 peers are still to be removed"); shown != (left > 0) {
+		shown := strings.Contains(b.String(), "812 peers are still to be removed")
+		if shown != (left > 0) {
 			t.Errorf("%d left: %s", left, b)
 		}
 	}

@@ -193,13 +193,15 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })
 	p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.admin, a.AdminHandler()) })
 	if p.health != nil {
-		p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.health, a.HealthHandler()) })
+		p.add(func(ctx context.Context) error {
+			return agent.Serve(ctx, p.health, a.HealthHandler())
+		})
 	}
 }
 
-// lockStateDir makes the directory and keeps other agents out of it: two would write one journal and
-// own one FIB source. A directory that cannot be made or written needs no lock: the journal and the
-// last good snapshot then say that they are degraded.
+// lockStateDir makes the directory and keeps other agents out of it: two would write one journal
+// and own one FIB source. A directory that cannot be made or written needs no lock: the journal and
+// the last good snapshot then say that they are degraded.
 func lockStateDir(dir string) (unlock func(), err error) {
 	_ = os.MkdirAll(dir, 0o755)
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)

@@ -14,15 +14,16 @@ import (
 func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "run", Short: "Run the daemon until SIGTERM",
-		Long: `Run the daemon until SIGTERM or SIGINT. On exit the routes stay in the FIB and BGP peers get no
-CEASE, so that peers with graceful restart keep forwarding to this node while it restarts (RFC 4724).
+		Long: `Run the daemon until SIGTERM or SIGINT. On exit the routes stay in the FIB and BGP
+peers get no CEASE, so that peers with graceful restart keep forwarding to this node while it
+restarts (RFC 4724).
 
-SIGHUP has the settings read again. Those that can change while sessions are up take effect at once;
-the log names the others that changed, which wait for the next start.
+SIGHUP has the settings read again. Those that can change while sessions are up take effect at
+once; the log names the others that changed, which wait for the next start.
 
 Settings come from flags, environment variables (those of calico-node, and VPP_ROUTE_AGENT_<FLAG>
 for each flag), a YAML file and defaults, in this order.`,
-		Example: `  vpp-route-agent run --etcd-endpoints https://10.0.0.5:2379 --etcd-ca-cert-file /etc/calico/ca.pem
+		Example: `  vpp-route-agent run --etcd-endpoints https://10.0.0.5:2379
   NODENAME=edge-7 vpp-route-agent run --dataplane kernel
   vpp-route-agent run --config /etc/vpp-route-agent/agent.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -119,7 +119,8 @@ func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
 				nodeName: "a", dataplane: "kernel", kernelMetric: 1050, kernelElevated: 512,
 				learnBGP: true, etcdEndpoints: []string{"http://127.0.0.1:1"},
 				metricsListen: "127.0.0.1:0", gobgpListen: "unix://" + filepath.Join(dir, "grpc"),
-				adminSocket: filepath.Join(dir, "agent.sock"), stateDir: filepath.Join(dir, "state"),
+				adminSocket: filepath.Join(dir, "agent.sock"),
+				stateDir:    filepath.Join(dir, "state"),
 			}
 			c.breaks(t, dir, &cfg)
 			log := slog.New(removing{slog.DiscardHandler, filepath.Join(dir, "ca.pem")})

@@ -15,8 +15,9 @@ func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
-		"GET /v1/status":         func(*http.Request) (any, error) { return a.Status(), nil },
-		"POST /v1/audit":         func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
+		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
+		"POST /v1/audit": func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
+
 		"POST /v1/guard/release": func(*http.Request) (any, error) { return a.releaseGuard() },
 		"POST /v1/drain":         a.serveDrain,
 		"POST /v1/drain/cancel":  func(*http.Request) (any, error) { return a.CancelDrain() },

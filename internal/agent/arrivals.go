@@ -12,13 +12,10 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// arrivals are the workloads that came to this node by live migration. Calico's data name only
-// migrations in progress, so each workload goes through these states:
-//
-//	target of a migration ──the migration is gone──► arrived ──convergence time──► normal
-//
-// Addresses of an arrived one are elevated: every node prefers them to the announcements of the
-// node that it left, which may end later. A new process knows of no earlier arrivals.
+// arrivals are the workloads that came to this node by live migration: targets of a migration that
+// is in Calico's data no more. Their addresses are elevated for the convergence time: every node
+// prefers them to the announcements of the node that they left, which may end later.
+// A new process knows of no earlier arrivals.
 type arrivals struct {
 	coming map[string]string    // targets in the previous snapshot, by "namespace/name"
 	since  map[string]time.Time // when workloads arrived

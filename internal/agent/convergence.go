@@ -7,12 +7,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// convergence tells whether peers may still announce what they know. Routes from etcd stay in place
-// while they may:
-//
-//	converged ──a peer is missing──► converging ──none is, or the limit──► converged
-//
-// A peer that stays away counts for no longer than the limit.
+// convergence tells whether peers may still announce what they know, for as long as a peer has not
+// finished, and no longer than the limit. Routes from etcd stay in place meanwhile.
 type convergence struct {
 	unfinished []bgp.PeerID
 	since      time.Time // when unfinished last changed

@@ -5,13 +5,8 @@ import (
 	"time"
 )
 
-// drain takes this node out of service:
-//
-//	none ──begin──► waiting ──time, or idle──► withdrawing ──done──► withdrawn ──5 s──► over
-//	  ▲────────────────┴──────────cancel───────────┴───────────────────┘
-//
-// While waiting, announcements are the worst choice (RFC 8326), so that others find another path.
-// A drain that stays remains withdrawn. begin starts anew from every state but over.
+// drain takes this node out of service; docs/design.md draws its states. While it waits,
+// announcements are the worst choice (RFC 8326), so that others find another path.
 type drain struct {
 	state     drainState
 	since     time.Time // when it began
@@ -25,10 +20,10 @@ type drain struct {
 type drainState int
 
 const (
-	drainNone drainState = iota
-	drainWaiting
-	drainWithdrawing
-	drainWithdrawn
+	drainNone        drainState = iota
+	drainWaiting                // until its time has come, or there is no traffic
+	drainWithdrawing            // until nothing is announced any more
+	drainWithdrawn              // for stopAfter, or for ever if it stays
 	drainOver
 )
 

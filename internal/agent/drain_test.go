@@ -25,8 +25,13 @@ func preferences(p bgp.Plan) map[string]bgp.Announcement {
 	return out
 }
 
+// endedWait is the note of a drain whose wait was over long ago.
+const endedWait = `{"phase":"draining","since":"1999-01-01T00:00:00Z",
+	"until":"1999-01-01T00:00:00Z","stay":false}`
+
 // back is the peer of cluster() when its session is up and it has told all it knows.
-var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true}
+var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true,
+	EndOfRIB: true}
 
 func TestDrainSteps(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1e9+int64(seconds), 0) }
@@ -59,7 +64,8 @@ func TestDrainSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d drain
-			if err := d.begin(at(0), DrainOptions{Wait: 10 * time.Second, Stay: c.stay}); err != nil {
+			if err := d.begin(at(0), DrainOptions{Wait: 10 * time.Second,
+				Stay: c.stay}); err != nil {
 				t.Fatal(err)
 			}
 			for i, s := range c.steps {
@@ -132,7 +138,8 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		time.Sleep(time.Second)
 		for prefix, a := range preferences(n.speaker.current()) {
 			if a != before[prefix] {
-				t.Errorf("%s is announced as %+v after the drain was cancelled, before as %+v", prefix, a, before[prefix])
+				t.Errorf("%s is announced as %+v after the drain was cancelled, before as %+v",
+					prefix, a, before[prefix])
 			}
 		}
 		if n.speaker.current().Policies.Leaving {
@@ -145,7 +152,8 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		n.take()
-		n.expect(t, 10*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		n.expect(t, 10*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32")
 		n.expect(t, 6*time.Second, "stop") // and no route is deleted
 		if err := <-n.ended; !errors.Is(err, ErrDrained) {
 			t.Errorf("ended with %v", err)
@@ -161,7 +169,7 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 
 func TestDrainGoesOnAfterARestart(t *testing.T) {
 	for name, note := range map[string]string{
-		"a drain that stays":        `{"phase":"draining","since":"2000-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":true}`,
+		"a drain that stays":        strings.Replace(endedWait, "false", "true", 1),
 		"a note that is unreadable": `{"phase":`,
 		"a note of something else":  `{"phase":"resting"}`,
 	} {
@@ -180,7 +188,8 @@ func TestDrainGoesOnAfterARestart(t *testing.T) {
 				if _, err := n.agent.CancelDrain(); err != nil {
 					t.Fatal(err)
 				}
-				n.expect(t, time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+				n.expect(t, time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32",
+					"announce 10.1.9.9/32")
 			}, func(c *Config) { c.DrainFile = file })
 		})
 	}
@@ -199,7 +208,8 @@ func TestDrainGoesOnWhileTheDatastoreIsLocked(t *testing.T) {
 			time.Sleep(time.Second)
 			n.take()
 			n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
-			want := []string{"withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32"}
+			want := []string{"withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+				"withdraw 10.1.9.9/32"}
 			if !stay {
 				want = append(want, "stop")
 			}
@@ -225,11 +235,13 @@ func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
 		if d := n.drained(); d.Phase != Draining || d.NotWithdrawn != "not today" {
 			t.Errorf("%+v", d)
 		}
-		if c := n.agent.Status().Conditions; !strings.Contains(c[len(c)-1].Message, "not everything is withdrawn yet: not today") {
+		if c := n.agent.Status().Conditions; !strings.Contains(
+			c[len(c)-1].Message, "not everything is withdrawn yet: not today") {
 			t.Errorf("conditions %+v", c)
 		}
 		n.speaker.setRefusal(nil)
-		n.expect(t, 4*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		n.expect(t, 4*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32")
 		if d := n.drained(); d.Phase != Withdrawn || d.NotWithdrawn != "" {
 			t.Errorf("%+v", d)
 		}
@@ -241,19 +253,21 @@ func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
 // something else.
 func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
-	if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(endedWait), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
 		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
 		n.expect(t, time.Hour)
-		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.NotWithdrawn, "datastoreReady: false") {
+		if d := n.drained(); d.Phase != Draining ||
+			!strings.Contains(d.NotWithdrawn, "datastoreReady: false") {
 			t.Errorf("%+v", d)
 		}
 		n.snapshots <- cluster()
 		n.expect(t, 10*time.Second, "put 10.1.0.0/26 drop")
-		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.NotWithdrawn, "peers that are not back") {
+		if d := n.drained(); d.Phase != Draining ||
+			!strings.Contains(d.NotWithdrawn, "peers that are not back") {
 			t.Errorf("without a session: %+v", d)
 		}
 		n.speaker.setStates(back)
@@ -268,7 +282,7 @@ func TestADrainWaitsForNoPeerForLong(t *testing.T) {
 		30 * time.Second: 30 * time.Second,
 		time.Hour:        120 * time.Second, // the restart time: nobody keeps anything for longer
 	} {
-		if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(endedWait), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		inBubble(t, func(t *testing.T, n *node) {
@@ -297,26 +311,31 @@ func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 		if err != nil || d.Phase != Draining || !strings.Contains(d.NotKept, "no such file") {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if c := last(n); n.drained().NotKept == "" || !strings.Contains(c.Message, "; a restart would forget the drain: open ") {
+		if c := last(n); n.drained().NotKept == "" ||
+			!strings.Contains(c.Message, "; a restart would forget the drain: open ") {
 			t.Errorf("status says %+v, conditions end with %+v", n.drained(), c)
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if d, err = n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true}); err != nil || d.NotKept != "" || n.drained().NotKept != "" {
+		if d, err = n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true}); err != nil ||
+			d.NotKept != "" || n.drained().NotKept != "" {
 			t.Errorf("with a folder to write to: %+v, %v", d, err)
 		}
 		if kept, err := readDrainNote(file); err != nil || kept.notKept != "" || !kept.stay {
 			t.Errorf("noted is %+v, %v", kept, err)
 		}
 
-		if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
+		if err := errors.Join(os.Remove(file),
+			os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		if d, err = n.agent.CancelDrain(); err != nil || d.Phase != NotDraining || !strings.Contains(d.NotKept, "not empty") {
+		if d, err = n.agent.CancelDrain(); err != nil || d.Phase != NotDraining ||
+			!strings.Contains(d.NotKept, "not empty") {
 			t.Errorf("cancelled: %+v, %v", d, err)
 		}
-		if c := last(n); !c.OK || !strings.Contains(c.Message, "a restart would drain again: remove ") || n.agent.Status().Drain != nil {
+		if c := last(n); !c.OK || !strings.Contains(c.Message, "a restart would drain again: "+
+			"remove ") || n.agent.Status().Drain != nil {
 			t.Errorf("cancelled, conditions end with %+v", c)
 		}
 		if err := os.Remove(filepath.Join(file, "x")); err != nil {
@@ -382,9 +401,10 @@ func TestADiskThatStallsHoldsUpNobodyButTheDrain(t *testing.T) {
 			})
 			for range 2 {
 				before := time.Now()
-				eventually(t, "the loop turns, as the watchdog asks, and status answers", func() bool {
-					return a.Turned().After(before) && a.Status().Drain != nil
-				})
+				eventually(t, "the loop turns, as the watchdog asks, and status answers",
+					func() bool {
+						return a.Turned().After(before) && a.Status().Drain != nil
+					})
 			}
 			cancel()
 			disk, err := os.OpenFile(file+".new", os.O_RDWR, 0) // it goes on

@@ -8,12 +8,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// handOver lets a new process take over when the speaker must start anew:
-//
-//	idle ──the speaker must restart──► waiting ──the deferral is over──► take over
-//	  ▲──────it need not any more────────┘
-//
-// A peer must not see another restart in the middle of one: it would drop what it keeps of us
+// handOver lets a new process take over when the speaker must start anew, once the deferral is
+// over. A peer must not see another restart in the middle of one: it would drop what it keeps of us
 // (RFC 4724 §4.2, a session that fails again before its End-of-RIB).
 type handOver struct {
 	// upBefore are the peers that had a session when the wait began; nil: idle. Others have no

@@ -20,13 +20,15 @@ func TestHandOverSteps(t *testing.T) {
 		takeOver bool
 	}
 	for name, steps := range map[string][]step{
-		"not needed":                      {{1, false, heard, false}, {99, false, heard, false}},
-		"a peer was down before":          {{1, true, down, true}},
-		"a peer has sent all":             {{1, true, heard, true}},
-		"a peer is sending":               {{1, true, sending, false}, {2, true, heard, true}},
-		"its session ends meanwhile":      {{1, true, sending, false}, {2, true, down, false}, {30, true, down, true}},
-		"a session starts meanwhile":      {{29, true, sending, false}, {30, true, sending, true}},
-		"not needed any more, then again": {{1, true, sending, false}, {2, false, down, false}, {3, true, down, true}},
+		"not needed":             {{1, false, heard, false}, {99, false, heard, false}},
+		"a peer was down before": {{1, true, down, true}},
+		"a peer has sent all":    {{1, true, heard, true}},
+		"a peer is sending":      {{1, true, sending, false}, {2, true, heard, true}},
+		"its session ends meanwhile": {{1, true, sending, false}, {2, true, down, false},
+			{30, true, down, true}},
+		"a session starts meanwhile": {{29, true, sending, false}, {30, true, sending, true}},
+		"not needed any more, then again": {{1, true, sending, false}, {2, false, down, false},
+			{3, true, down, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h handOver

@@ -15,7 +15,8 @@ import (
 // withRemote is the cluster with a block of b's.
 func withRemote() *calico.Snapshot {
 	c := cluster()
-	c.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
+	c.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"),
+		Owner: calico.Owner{Host: "b"}}
 	return c
 }
 
@@ -36,16 +37,20 @@ func TestPlanWithoutBGP(t *testing.T) {
 func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 	c := withRemote()
 	clear(c.Affinities)
-	c.Blocks[pfx("10.1.7.0/26")] = calico.Block{CIDR: pfx("10.1.7.0/26"), Owner: calico.Owner{Host: "a"}}
-	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"), Owner: calico.Owner{Host: "a"}}
-	if p := PlanWithoutBGP("a", c, Facts{}); fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 drop]" {
+	c.Blocks[pfx("10.1.7.0/26")] = calico.Block{CIDR: pfx("10.1.7.0/26"),
+		Owner: calico.Owner{Host: "a"}}
+	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"),
+		Owner: calico.Owner{Host: "a"}}
+	if p := PlanWithoutBGP("a", c, Facts{}); fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 "+
+		"drop]" {
 		t.Errorf("own routes %v", p.Own)
 	}
 }
 
 func TestEtcdRoutesAreRoutes(t *testing.T) {
 	got := etcdRoutes(ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject}, withRemote()))
-	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" || got[0].Origin != route.Etcd {
+	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" ||
+		got[0].Origin != route.Etcd {
 		t.Errorf("got %v", got)
 	}
 }
@@ -72,7 +77,8 @@ func TestWithoutBGPRoutesFollowTheBlocks(t *testing.T) {
 		delete(c.Nodes, "a")
 		n.snapshots <- c
 		n.expectAll(t, time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 eth0")
-		if s := n.agent.Status(); !s.Ready || !slices.Equal(s.Learn, []string{"etcd"}) || len(s.BGP.Peers) != 0 {
+		if s := n.agent.Status(); !s.Ready || !slices.Equal(s.Learn, []string{"etcd"}) ||
+			len(s.BGP.Peers) != 0 {
 			t.Errorf("status %+v", s)
 		}
 		c = withRemote()
@@ -84,11 +90,13 @@ func TestWithoutBGPRoutesFollowTheBlocks(t *testing.T) {
 
 func TestWithoutBGPLeftOversAreSweptAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"), Kind: route.Drop}
+		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"),
+			Kind: route.Drop}
 		n.dataplane.facts <- live
 		n.expectAll(t, time.Minute) // not before etcd has been read
 		n.snapshots <- withRemote()
-		n.expectAll(t, 3*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 eth0", "delete 10.1.9.0/26")
+		n.expectAll(t, 3*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 "+
+			"eth0", "delete 10.1.9.0/26")
 	}, etcdOnly)
 }
 
@@ -96,12 +104,14 @@ func TestWithoutBGPLeftOversAreSweptAtOnce(t *testing.T) {
 // swept for its sake.
 func TestWithoutBGPGarbageDefersTheSweep(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"), Kind: route.Drop}
+		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"),
+			Kind: route.Drop}
 		n.dataplane.facts <- live
 		c := withRemote()
 		c.Problems = []calico.Problem{{Key: "/vpp-calico/hosts/x/peerip/ipv4/1", Err: "garbage"}}
 		n.snapshots <- c
-		n.expectAll(t, 20*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 eth0")
+		n.expectAll(t, 20*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 "+
+			"eth0")
 		n.expectAll(t, 20*time.Second, "delete 10.1.9.0/26")
 	}, etcdOnly)
 }

@@ -2,13 +2,9 @@ package agent
 
 import "time"
 
-// sessions decides when BGP sessions start, which happens once:
-//
-//	no plan ──this node is known──► planned ──own routes are settled, or 5 s──► may start
-//	        ──the speaker takes peers──► configured
-//
-// The RIB is then complete before the first peer, so that no announcement follows its End-of-RIB,
-// and it is known whether the data plane kept our routes.
+// sessions decides when BGP sessions start: once own routes are settled, or after absenceLimit.
+// Then the RIB is complete before the first peer, no announcement follows its End-of-RIB, and it is
+// known whether the data plane kept our routes.
 type sessions struct {
 	planned    time.Time
 	configured time.Time // when the speaker first took a plan; see speaksTo
@@ -36,9 +32,7 @@ func (s *sessions) step(now time.Time, f sessionFacts) (start bool) {
 // Longer would withhold blocks whose packets nobody forwards anyway.
 const absenceLimit = 5 * time.Second
 
-// absence tells for how long the data plane has been absent:
-//
-//	present ⇄ absent ──5 s──► given up ──it is back──► present
+// absence tells for how long the data plane has been absent.
 type absence struct {
 	since time.Time // zero: it is present
 }

@@ -2,9 +2,8 @@ package agent
 
 import "time"
 
-// sweep deletes the routes of an earlier run that no source announces any more:
-//
-//	waiting ──the deferral is over──► done
+// sweep deletes the routes of an earlier run that no source announces any more, once the deferral
+// is over.
 type sweep struct {
 	done    bool
 	waiting string // for what, for people

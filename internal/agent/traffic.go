@@ -18,12 +18,8 @@ var (
 	errNoAnswer  = fmt.Errorf("the data plane has not answered within %s", answerWithin)
 )
 
-// traffic measures for a drain with UntilIdle what this node forwards:
-//
-//	unknown ──two samples──► busy ⇄ quiet ──5 s──► idle
-//
-// An error, a late answer or a counter that starts anew leads back to unknown or busy: then the
-// drain ends by time alone.
+// traffic measures what this node forwards for a drain with UntilIdle. An error, a late answer or a
+// counter that starts anew count as busy: then the drain ends by time alone.
 type traffic struct {
 	asking bool      // a sample was asked for
 	asked  time.Time // when the last one was

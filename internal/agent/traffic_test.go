@@ -110,7 +110,8 @@ func drainByTraffic(t *testing.T, f func(t *testing.T, n *node, m *meter)) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		limit := 20.0
-		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true,
+			UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
 		f(t, n, m)
@@ -127,7 +128,8 @@ func (n *node) drained() DrainStatus {
 func TestDrainEndsWhenTrafficDoes(t *testing.T) {
 	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
 		time.Sleep(time.Minute)
-		if d := n.drained(); d.Phase != Draining || d.PacketsPerSecond == nil || *d.PacketsPerSecond < 500 {
+		if d := n.drained(); d.Phase != Draining || d.PacketsPerSecond == nil ||
+			*d.PacketsPerSecond < 500 {
 			t.Errorf("with 1000 packets a second: %+v", d)
 		}
 		for range 5 { // gaps that are too short
@@ -155,7 +157,8 @@ func TestDrainGoesByTimeWhereTrafficIsUnknown(t *testing.T) {
 		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "nobody counts" {
 			t.Errorf("%+v", d)
 		}
-		if c := n.agent.Status().Conditions; !strings.Contains(c[len(c)-1].Message, "by time alone (nobody counts)") {
+		if c := n.agent.Status().Conditions; !strings.Contains(
+			c[len(c)-1].Message, "by time alone (nobody counts)") {
 			t.Errorf("conditions %+v", c)
 		}
 		time.Sleep(time.Hour)
@@ -179,7 +182,8 @@ func TestDrainGoesOnWhileCountingHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
-		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.TrafficUnknown, "not answered") {
+		if d := n.drained(); d.Phase != Draining ||
+			!strings.Contains(d.TrafficUnknown, "not answered") {
 			t.Errorf("%+v", d)
 		}
 		if since := time.Since(n.agent.Turned()); since > 2*time.Second {
@@ -223,13 +227,15 @@ func TestDrainKnowsTrafficAgainAfterAHang(t *testing.T) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		limit := 20.0
-		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true,
+			UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		close(hang)
 		time.Sleep(4 * time.Second) // the time without an answer was not idle
-		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "" || d.PacketsPerSecond == nil {
+		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "" ||
+			d.PacketsPerSecond == nil {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(5 * time.Second)
@@ -266,7 +272,8 @@ func TestIdleIsForGood(t *testing.T) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		limit := 20.0
-		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true,
+			UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -282,7 +289,8 @@ func TestIdleIsForGood(t *testing.T) {
 // The drain was asked for when there was a data plane, and goes on after a restart without one.
 func TestDrainGoesByTimeAfterARestartWithoutDataplane(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
-	note := `{"phase":"draining","since":"2000-01-01T00:00:00Z","until":"2000-01-01T00:01:00Z","stay":true,"untilIdle":20}`
+	note := `{"phase":"draining","since":"2000-01-01T00:00:00Z",
+		"until":"2000-01-01T00:01:00Z","stay":true,"untilIdle":20}`
 	if err := os.WriteFile(file, []byte(note), 0o600); err != nil {
 		t.Fatal(err)
 	}
