@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/ipam"
 )
 
@@ -76,7 +82,7 @@ type config struct {
 	guardMinimum    int
 	withdraw        bool
 	logLevel        string
-	ownLogLevel     bool // the operator said one
+	ownLogLevel     bool // the operator set logLevel
 	logFormat       string
 	texts           map[string]string // what was given for each setting, or its default
 }
@@ -146,8 +152,8 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 	return c, c.check(given)
 }
 
-// lookup finds the strongest place that gives the setting a value; source names that place, "" if
-// there is none.
+// lookup returns the value from the place of highest precedence; source names that place, "" if
+// none has a value.
 func lookup(s setting, flags *pflag.FlagSet, env environment, file map[string]string) (
 	value, source string) {
 	if s.flag != "" && flags.Changed(s.flag) {
@@ -261,7 +267,7 @@ func (c *config) findNodeName(env environment) error {
 	return nil
 }
 
-// check refuses settings that contradict each other; given holds what the operator really said.
+// check refuses settings that contradict each other; given holds what the operator set.
 func (c *config) check(given map[string]bool) error {
 	if err := c.checkLearn(given); err != nil {
 		return err
@@ -306,4 +312,62 @@ func (c *config) check(given map[string]bool) error {
 		return errors.New("--etcd-cert-file and --etcd-key-file must be given together")
 	}
 	return nil
+}
+
+// journal is where the engine notes what it programmed. The kernel's routes need none: they carry
+// our protocol number and are quickly listed.
+func (c config) journal() string {
+	if c.dataplane != "vpp" {
+		return ""
+	}
+	return filepath.Join(c.stateDir, "fib.journal")
+}
+
+func (c config) etcd() etcd.Config {
+	return etcd.Config{
+		Endpoints: c.etcdEndpoints, Username: c.etcdUsername, Password: c.etcdPassword,
+		CACertFile: c.etcdCAFile, CertFile: c.etcdCertFile, KeyFile: c.etcdKeyFile,
+	}
+}
+
+// needs are the keys to read: what hosts publish matters only to --learn etcd.
+func (c config) needs() calico.Needs {
+	n := calico.Needs{NoBGP: !c.learnBGP}
+	if c.blocksPrefix != calico.DefaultBlocks {
+		n.Blocks = c.blocksPrefix
+	}
+	if c.learnEtcd {
+		n.Hosts = c.hostsPrefix
+	}
+	return n
+}
+
+// agent are the settings that the agent takes while it runs.
+func (c config) agent() agent.Settings {
+	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral,
+		WithdrawWithoutDataplane: c.withdraw}
+	if c.ownLogLevel {
+		s.OwnLogLevel = new(slog.Level)
+		_ = s.OwnLogLevel.UnmarshalText([]byte(c.logLevel)) // one of four words that it knows
+	}
+	return s
+}
+
+func (c config) tuning() fib.Tuning {
+	return fib.Tuning{
+		SpotChecks: c.spotChecks, RepairDrift: c.drift == "repair",
+		GuardShare: c.guardShare, GuardMinimum: c.guardMinimum,
+	}
+}
+
+func (c config) bgpOptions() bgp.Options {
+	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs}
+	for _, a := range c.nextHops {
+		if a.Is4() {
+			o.NextHop4 = a
+		} else {
+			o.NextHop6 = a
+		}
+	}
+	return o
 }

@@ -48,7 +48,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 			out := cmd.OutOrStdout()
 			if cancel {
 				var d agent.DrainStatus
-				if err := tell(cmd.Context(), socket, "/v1/drain/cancel", nil, &d); err != nil {
+				if err := post(cmd.Context(), socket, "/v1/drain/cancel", nil, &d); err != nil {
 					return err
 				}
 				fmt.Fprintln(out, "cancelled: everything is announced as before")
@@ -68,7 +68,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 				query.Set("until-idle", strconv.FormatFloat(untilIdle, 'g', -1, 64))
 				when = "withdrawn when idle, at the latest at"
 			}
-			if err := tell(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
+			if err := post(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
 				return err
 			}
 			fmt.Fprintf(out, "draining: announced as the worst choice, %s %s; `drain --cancel` "+
@@ -96,7 +96,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 	return c
 }
 
-// warnAfterRestart tells who begins a drain, or cancels one, that a restart would not know of it.
+// warnAfterRestart warns of a note on disk that is not right: a restart would not follow the drain.
 func warnAfterRestart(w io.Writer, d agent.DrainStatus) {
 	if after := d.AfterRestart(); after != "" {
 		fmt.Fprintln(w, "warning:", after)
@@ -115,7 +115,7 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 		case <-tick.C:
 		}
 		var s agent.Status
-		err := ask(ctx, socket, "/v1/status", nil, &s)
+		err := get(ctx, socket, "/v1/status", nil, &s)
 		switch {
 		case err != nil && withdrawn:
 			fmt.Fprintln(out, "drained: the agent has stopped")

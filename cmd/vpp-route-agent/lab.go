@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -90,22 +91,6 @@ func (l *lab) apply() *cobra.Command {
 	return c
 }
 
-func (l *lab) delete() *cobra.Command {
-	return &cobra.Command{
-		Use: "delete KIND NAME", Short: "Delete a resource; a WorkloadEndpoint by NAMESPACE/NAME",
-		Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-				if err := cluster.Delete(cmd.Context(), args[0], args[1]); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s(%s)\n", args[0], args[1])
-				return err
-			})
-		},
-	}
-}
-
 func readFileOr(stdin io.Reader, file string) ([]byte, error) {
 	switch file {
 	case "":
@@ -116,16 +101,71 @@ func readFileOr(stdin io.Reader, file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
+// change completes a command that changes the lab's data. Its do returns what has happened.
+func (l *lab) change(c *cobra.Command,
+	do func(context.Context, cluster, []string) (string, error)) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return l.in(cmd.Context(), func(c cluster) error {
+			done, err := do(cmd.Context(), c, args)
+			if err == nil {
+				_, err = io.WriteString(cmd.OutOrStdout(), done)
+			}
+			return err
+		})
+	}
+	return c
+}
+
+func (l *lab) delete() *cobra.Command {
+	return l.change(&cobra.Command{
+		Use: "delete KIND NAME", Short: "Delete a resource; a WorkloadEndpoint by NAMESPACE/NAME",
+		Args: arguments(2, 2),
+	}, func(ctx context.Context, c cluster, args []string) (string, error) {
+		return fmt.Sprintf("deleted %s(%s)\n", args[0], args[1]), c.Delete(ctx, args[0], args[1])
+	})
+}
+
+func (l *lab) claimBlock() *cobra.Command {
+	return l.change(&cobra.Command{
+		Use: "claim-block NODE CIDR", Short: "Make a block a node's", Args: withBlock(2),
+	}, func(ctx context.Context, c cluster, args []string) (string, error) {
+		cidr := netip.MustParsePrefix(args[1]).Masked()
+		return fmt.Sprintf("%s is a block of %s\n", cidr, args[0]), c.ClaimBlock(ctx, args[0], cidr)
+	})
+}
+
+func (l *lab) releaseBlock() *cobra.Command {
+	return l.change(&cobra.Command{
+		Use: "release-block CIDR", Short: "Take a block from its node", Args: withBlock(1),
+	}, func(ctx context.Context, c cluster, args []string) (string, error) {
+		cidr := netip.MustParsePrefix(args[0]).Masked()
+		owner, err := c.ReleaseBlock(ctx, cidr)
+		return fmt.Sprintf("%s is no longer a block of %s\n", cidr, owner), err
+	})
+}
+
+// withBlock demands n arguments, of which the last is a prefix.
+func withBlock(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := arguments(n, n)(cmd, args); err != nil {
+			return err
+		}
+		if _, err := netip.ParsePrefix(args[n-1]); err != nil {
+			return usageError{fmt.Errorf("%q is not a prefix", args[n-1])}
+		}
+		return nil
+	}
+}
+
 func (l *lab) attach() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
+	return l.workload(&cobra.Command{
 		Use:   "attach NODE WORKLOAD [ADDRESS|POOL]",
 		Short: "Start a workload: an address from the node's blocks, and an endpoint",
-		Args:  arguments(2, 3),
 		Long: `Start a workload: an address from the node's blocks, and an endpoint. As in Calico
 the node claims another block when its own are full, and borrows when there is none. A given
 address may be in another node's block.`,
-	}, "attached", func(ctx context.Context, c *calicotest.Cluster, args []string) (
-		calicotest.Workload, error) {
+		Args: arguments(2, 3),
+	}, "attached", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		from := ""
 		if len(args) == 3 {
 			from = args[2]
@@ -135,102 +175,60 @@ address may be in another node's block.`,
 }
 
 func (l *lab) borrow() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
+	return l.workload(&cobra.Command{
 		Use:   "borrow NODE WORKLOAD OWNER",
 		Short: "Start a workload with an address from a block of node OWNER",
 		Args:  arguments(3, 3),
-	}, "attached", func(ctx context.Context, c *calicotest.Cluster, args []string) (
-		calicotest.Workload, error) {
+	}, "attached", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		return c.Borrow(ctx, args[0], args[1], args[2])
 	})
 }
 
 func (l *lab) move() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
+	return l.workload(&cobra.Command{
 		Use:   "move WORKLOAD NODE",
 		Short: "Move a workload to another node, where it keeps its address",
 		Args:  arguments(2, 2),
-	}, "moved", func(ctx context.Context, c *calicotest.Cluster, args []string) (
-		calicotest.Workload, error) {
+	}, "moved", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		return c.Move(ctx, args[0], args[1])
 	})
 }
 
 func (l *lab) release() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
+	return l.workload(&cobra.Command{
 		Use: "release WORKLOAD", Short: "End a workload and free its address",
 		Args: arguments(1, 1),
-	}, "released", func(ctx context.Context, c *calicotest.Cluster, args []string) (
-		calicotest.Workload, error) {
+	}, "released", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		return c.Release(ctx, args[0])
 	})
 }
 
-// workloadCommand completes a command that does something to a workload and prints it.
-func (l *lab) workloadCommand(c *cobra.Command, done string,
-	do func(context.Context, *calicotest.Cluster, []string) (
-		calicotest.Workload, error)) *cobra.Command {
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-			w, err := do(cmd.Context(), cluster, args)
-			if err != nil {
-				return err
-			}
-			if l.asJSON {
-				return printJSON(cmd.OutOrStdout(), w)
-			}
-			borrowed := ""
-			if w.Borrowed {
-				borrowed = ", borrowed"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s on %s (block %s%s)\n", done, w.Name,
-				w.Address, w.Node, w.Block, borrowed)
-			return err
-		})
-	}
+type (
+	cluster  = *calicotest.Cluster
+	workload = calicotest.Workload
+)
+
+// workload completes a command that does something to a workload and prints it.
+func (l *lab) workload(c *cobra.Command, done string,
+	do func(context.Context, cluster, []string) (workload, error)) *cobra.Command {
 	outputFlag(c, &l.asJSON)
-	return c
-}
-
-func (l *lab) claimBlock() *cobra.Command {
-	return &cobra.Command{
-		Use: "claim-block NODE CIDR", Short: "Make a block a node's", Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cidr, err := netip.ParsePrefix(args[1])
-			if err != nil {
-				return usageError{fmt.Errorf("%q is not a prefix", args[1])}
-			}
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-				if err := cluster.ClaimBlock(cmd.Context(), args[0], cidr); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is a block of %s\n", cidr.Masked(),
-					args[0])
-				return err
-			})
-		},
-	}
-}
-
-func (l *lab) releaseBlock() *cobra.Command {
-	return &cobra.Command{
-		Use: "release-block CIDR", Short: "Take a block from its node", Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cidr, err := netip.ParsePrefix(args[0])
-			if err != nil {
-				return usageError{fmt.Errorf("%q is not a prefix", args[0])}
-			}
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-				owner, err := cluster.ReleaseBlock(cmd.Context(), cidr)
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is no longer a block of %s\n",
-					cidr.Masked(), owner)
-				return err
-			})
-		},
-	}
+	return l.change(c, func(ctx context.Context, c cluster, args []string) (string, error) {
+		w, err := do(ctx, c, args)
+		if err != nil {
+			return "", err
+		}
+		if l.asJSON {
+			var b strings.Builder
+			err := printJSON(&b, w)
+			return b.String(), err
+		}
+		borrowed := ""
+		if w.Borrowed {
+			borrowed = ", borrowed"
+		}
+		return fmt.Sprintf("%s %s: %s on %s (block %s%s)\n",
+			done, w.Name, w.Address, w.Node, w.Block, borrowed), nil
+	})
 }
 
 func (l *lab) etcd() *cobra.Command {

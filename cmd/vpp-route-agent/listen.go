@@ -19,8 +19,8 @@ func local(address string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// checkListeners refuses to show the agent's inside to a network in the clear, unless that was
-// asked for by name.
+// checkListeners refuses to serve the agent's state over a network without TLS, unless --plaintext
+// allows it.
 func (c *config) checkListeners() error {
 	if (c.tlsCertFile == "") != (c.tlsKeyFile == "") {
 		return fmt.Errorf("--tls-cert-file and --tls-key-file must be given together")

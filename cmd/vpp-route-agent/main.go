@@ -37,7 +37,7 @@ func main() {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, agent.ErrDrained) { // as it was told
+	if errors.Is(err, agent.ErrDrained) {
 		os.Exit(3)
 	}
 	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)

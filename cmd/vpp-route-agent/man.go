@@ -93,7 +93,7 @@ func writeManFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// paragraphs keeps what is indented as it is written, and lets the rest be filled.
+// paragraphs keeps indented text as it is, and lets roff fill the rest.
 func paragraphs(text string) string {
 	var out []string
 	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -106,7 +106,7 @@ func paragraphs(text string) string {
 	return strings.Join(out, "\n.PP\n")
 }
 
-// roff escapes what roff would take for its own: backslashes, hyphens that must stay ASCII, and a
+// roff escapes what roff would interpret: backslashes, hyphens that must stay ASCII, and a
 // control character that begins a line.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)

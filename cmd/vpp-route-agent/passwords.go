@@ -26,7 +26,7 @@ func newPasswords(cfg config, env environment, log *slog.Logger) (passwords, err
 	return secrets.NewKube(kube)
 }
 
-// directory is read at each look-up and needs nobody to watch it.
+// directory is read at each look-up, so that Run has nothing to watch.
 type directory struct{ secrets.Dir }
 
 func (directory) Run(context.Context) error { return nil }

@@ -14,7 +14,7 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// planCommand tells what a node would do with a file of resources. It asks no agent and no etcd.
+// planCommand evaluates a file of resources for a node, without an agent or etcd.
 func planCommand() *cobra.Command {
 	var node, file, routerID string
 	var prefixes []string

@@ -38,10 +38,9 @@ type (
 	}
 )
 
-// planPrefix tells what becomes of prefix at the peers of its family: as learned from each, as
-// announced by this node, and as passed on. A learned route is taken to be the plainest: no
-// communities, in AS_PATH nothing but an external peer's own AS, the normal LOCAL_PREF from an iBGP
-// peer.
+// planPrefix evaluates prefix for the peers of its family: learned from each, announced by this
+// node, and passed on. A learned route is assumed to have no communities, an AS_PATH of nothing but
+// an external peer's own AS, and the normal LOCAL_PREF from an iBGP peer.
 func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	out := prefixPlan{Prefix: prefix, Peers: []prefixAtPeer{}}
 	own := announcementOf(prefix, p)
@@ -124,8 +123,7 @@ func plainRoute(prefix netip.Prefix, from *bgp.Peer, localPref uint32) bgp.Route
 	return r
 }
 
-// passOn tells what goes to a peer of what the others sent, with those together that have one
-// answer.
+// passOn returns which routes of other peers go to a peer, grouped by verdict.
 func passOn(peers []*bgp.Peer, learned map[bgp.PeerID]bgp.Route, to bgp.Peer,
 	policies bgp.Policies) []learnedVerdict {
 	all := []learnedVerdict{}

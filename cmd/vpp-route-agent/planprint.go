@@ -164,7 +164,7 @@ func writeVerdict(w io.Writer, peer bgp.PeerID, route string, v verdict) {
 		strings.Join(append([]string{v.Rule}, v.Operations...), "; "))
 }
 
-// few bounds a cell: the JSON has all.
+// few bounds a cell; the JSON has all.
 func few(peers []bgp.PeerID) string {
 	const most = 3
 	if len(peers) <= most {

@@ -11,16 +11,16 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// printStatus writes what an operator asks first, the peer tables in calicoctl's form
+// printStatus writes a summary, with the peer tables in calicoctl's form
 // (calicoctl/commands/node/status.go).
-func printStatus(w io.Writer, s agent.Status, now time.Time) error {
+func printStatus(w io.Writer, s agent.Status) error {
 	b := &strings.Builder{}
 	ready := "ready"
 	if !s.Ready {
 		ready = "NOT READY"
 	}
 	fmt.Fprintf(b, "Node %s is %s (vpp-route-agent %s, up %s)\n", s.Node, ready, s.Version,
-		now.Sub(s.Started).Round(time.Second))
+		time.Since(s.Started).Round(time.Second))
 	for _, c := range s.Conditions {
 		if !c.OK || c.Message != "" {
 			mark := "-"
@@ -43,7 +43,7 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	writeFIBLine(b, s.FIB)
 	writeGuardLines(b, s.FIB)
 	writeUplinkLine(b, s.Uplink)
-	writeEtcdLine(b, s.Datastore, now)
+	writeEtcdLine(b, s.Datastore)
 	for _, hop := range s.FIB.UnusableNextHops {
 		fmt.Fprintf(b, "  - routes via %s are left out: %s\n", hop.Address, hop.Reason)
 	}
@@ -60,8 +60,8 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	}
 	is4 := func(p agent.PeerStatus) bool { return p.Address.Is4() }
 	is6 := func(p agent.PeerStatus) bool { return !is4(p) }
-	writePeerTable(b, "IPv4", s.BGP.Peers, is4, now)
-	writePeerTable(b, "IPv6", s.BGP.Peers, is6, now)
+	writePeerTable(b, "IPv4", s.BGP.Peers, is4)
+	writePeerTable(b, "IPv6", s.BGP.Peers, is6)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -153,14 +153,14 @@ func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {
 	}
 }
 
-func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
+func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus) {
 	state := "connected"
 	if !d.Connected {
 		state = "NOT CONNECTED"
 	}
 	fmt.Fprintf(b, "etcd  %s: %s, revision %d", strings.Join(d.Endpoints, ","), state, d.Revision)
 	if d.LastContact != nil {
-		fmt.Fprintf(b, ", last contact %s ago", now.Sub(*d.LastContact).Round(time.Second))
+		fmt.Fprintf(b, ", last contact %s ago", time.Since(*d.LastContact).Round(time.Second))
 	}
 	if strings.HasPrefix(d.Kept, "degraded") {
 		fmt.Fprintf(b, "; copy on disk %s", d.Kept)
@@ -169,12 +169,12 @@ func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
 }
 
 func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus,
-	in func(agent.PeerStatus) bool, now time.Time) {
+	in func(agent.PeerStatus) bool) {
 	var rows [][]string
 	for _, p := range peers {
 		if in(p) {
-			rows = append(rows, []string{p.Peer.String(), p.Type, birdState(p), since(p.Since, now),
-				info(p)})
+			rows = append(rows,
+				[]string{p.Peer.String(), p.Type, birdState(p), since(p.Since), info(p)})
 		}
 	}
 	fmt.Fprintf(b, "\n%s BGP status\n", family)
@@ -195,11 +195,11 @@ func birdState(p agent.PeerStatus) string {
 
 // since prints a time as calicoctl does: the clock today, the date when it is older than about 20
 // hours.
-func since(t *time.Time, now time.Time) string {
+func since(t *time.Time) string {
 	switch {
 	case t == nil:
 		return ""
-	case now.Sub(*t) > 20*time.Hour:
+	case time.Since(*t) > 20*time.Hour:
 		return t.Local().Format(time.DateOnly)
 	}
 	return t.Local().Format(time.TimeOnly)

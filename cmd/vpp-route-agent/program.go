@@ -23,8 +23,8 @@ import (
 	"vpp-route-agent/internal/systemd"
 )
 
-// program is the daemon. Its stages make the parts, and none runs before all are made: when a stage
-// fails, there is nothing to stop, and close releases what the parts made so far hold.
+// program is the daemon. Stages make its parts, and none runs before all are made: when a stage
+// fails, close releases what the parts made so far hold, and nothing needs to be stopped.
 type program struct {
 	cfg   config
 	log   *slog.Logger
@@ -51,7 +51,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Log: log, LogLevel: level,
 	}}
 	defer p.close()
-	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and has no end.
+	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
 	for _, stage := range []func() error{
 		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addSpeaker,
 	} {

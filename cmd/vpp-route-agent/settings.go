@@ -1,7 +1,9 @@
 package main
 
 import (
+	"math"
 	"strings"
+	"time"
 
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/internal/calico"
@@ -11,7 +13,7 @@ import (
 // it means.
 type setting struct {
 	flag string
-	// first that is set wins; a CALICO_ prefixed form of Calico's own names is put in front
+	// env are in order of precedence; Calico's own names have a CALICO_ prefixed form first.
 	env     []string
 	file    string // key in the YAML file
 	def     string
@@ -20,63 +22,45 @@ type setting struct {
 	list    bool // a flag that may be given several times
 	set     func(c *config, text string) error
 	boolean bool
-	// text that the file must give as a string: YAML makes 42798 of 0123456 and true of yes
+	// literal must be a string in the file: YAML makes 42798 of 0123456 and true of yes.
 	literal bool
 	live    bool // a change takes effect upon SIGHUP
 }
 
 const ownEnvPrefix = "VPP_ROUTE_AGENT_"
 
-// settings is the whole vocabulary, in the order in which --help and the reference print it.
+// settings are all settings, in the order of --help and the reference.
 var settings = []setting{
 	{flag: "node-name", env: calicoEnv("NODENAME"), file: "nodeName", literal: true,
 		usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host " +
-			"name in lower case",
-		set: text(func(c *config) *string { return &c.nodeName })},
+			"name in lower case", set: text(func(c *config) *string { return &c.nodeName })},
 	{flag: "router-id", live: true, env: []string{"CALICO_ROUTER_ID"}, file: "routerID",
 		usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; " +
-			"default: the node's IPv4 address",
-		set: parseRouterID},
+			"default: the node's IPv4 address", set: parseRouterID},
 	{flag: "advertise-cluster-ips", live: true, env: []string{"CALICO_ADVERTISE_CLUSTER_IPS"},
-		file: "advertiseClusterIPs",
-		usage: "range of cluster IPs to announce, instead of what BGPConfiguration's " +
-			"serviceClusterIPs says",
-		set: parseClusterIPs},
+		file: "advertiseClusterIPs", usage: "range of cluster IPs to announce, instead of what " +
+			"BGPConfiguration's serviceClusterIPs says", set: parseClusterIPs},
 	{flag: "next-hop", live: true, file: "nextHop", list: true,
 		usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP " +
-			"address",
-		set: parseNextHops},
+			"address", set: parseNextHops},
 
 	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", list: true,
-		def:   "http://127.0.0.1:2379",
-		usage: "comma list of etcd v3 URLs",
-		set: func(c *config, s string) error {
-			c.etcdEndpoints = strings.Split(
-				s, ",")
-			return nil
-		}},
+		def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs", set: parseEndpoints},
 	{flag: "etcd-scheme", file: "etcdScheme",
 		usage: "http or https: with --etcd-host and --etcd-port the older way to name one endpoint",
 		set:   oneOf(func(c *config) *string { return &c.etcdLegacy.scheme }, "http", "https")},
-	{flag: "etcd-host", file: "etcdHost", literal: true,
-		usage: "host of that one endpoint",
-		set:   text(func(c *config) *string { return &c.etcdLegacy.host })},
-	{flag: "etcd-port", file: "etcdPort",
-		usage: "port of that one endpoint",
-		set:   parseEtcdPort},
+	{flag: "etcd-host", file: "etcdHost", literal: true, usage: "host of that one endpoint",
+		set: text(func(c *config) *string { return &c.etcdLegacy.host })},
+	{flag: "etcd-port", file: "etcdPort", usage: "port of that one endpoint", set: parseEtcdPort},
 	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", literal: true,
-		usage: "user name for etcd",
-		set:   text(func(c *config) *string { return &c.etcdUsername })},
+		usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
 	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", literal: true, secret: true,
-		usage: "password for etcd",
-		set:   text(func(c *config) *string { return &c.etcdPassword })},
+		usage: "password for etcd", set: text(func(c *config) *string { return &c.etcdPassword })},
 	{flag: "etcd-password-file", file: "etcdPasswordFile", literal: true,
-		usage: "file with the password for etcd on its first line",
-		set:   parsePasswordFile},
+		usage: "file with the password for etcd on its first line", set: parsePasswordFile},
 	{flag: "etcd-ca-cert-file", env: calicoEnv("ETCD_CA_CERT_FILE"), file: "etcdCACertFile",
-		literal: true,
-		usage:   "PEM file of the authority that signed etcd's certificate",
-		set:     text(func(c *config) *string { return &c.etcdCAFile })},
+		literal: true, usage: "PEM file of the authority that signed etcd's certificate",
+		set: text(func(c *config) *string { return &c.etcdCAFile })},
 	{flag: "etcd-cert-file", env: calicoEnv("ETCD_CERT_FILE"), file: "etcdCertFile", literal: true,
 		usage: "PEM file of our client certificate",
 		set:   text(func(c *config) *string { return &c.etcdCertFile })},
@@ -87,14 +71,12 @@ var settings = []setting{
 		usage: "only etcdv3 is supported",
 		set:   oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
 
-	{flag: "learn", file: "learn", list: true, def: "bgp",
-		usage: "where routes to other nodes come from: bgp, etcd (Calico's blocks, no BGP at " +
-			"all), or bgp,etcd (BGP wins, etcd carries the node while BGP does not)",
-		set: parseLearn},
+	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes " +
+		"come from: bgp, etcd (Calico's blocks, no BGP at all), or bgp,etcd (BGP wins, etcd " +
+		"carries the node while BGP does not)", set: parseLearn},
 	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node",
 		usage: "where --learn etcd finds the address of a host, the first that has one: peerip " +
-			"(published by the host), node (the Calico Node)",
-		set: parseHostAddress},
+			"(published by the host), node (the Calico Node)", set: parseHostAddress},
 	{flag: "hosts-prefix", file: "hostsPrefix", literal: true, def: calico.DefaultHosts,
 		usage: "prefix of the keys HOST/peerip/ipv4/1 and HOST/peerip/ipv6/1 in etcd",
 		set:   keyPrefix(func(c *config) *string { return &c.hostsPrefix })},
@@ -102,9 +84,8 @@ var settings = []setting{
 		usage: "prefix of Calico's blocks in etcd; ipv4/block at its end is ignored",
 		set:   parseBlocksPrefix},
 
-	{flag: "uplink", file: "uplink",
-		usage: "interface of the data plane that is set up, given --uplink-address and " +
-			"published: name or index; default: none",
+	{flag: "uplink", file: "uplink", usage: "interface of the data plane that is set up, given " +
+		"--uplink-address and published: name or index; default: none",
 		set: text(func(c *config) *string { return &c.uplink })},
 	{flag: "uplink-address", file: "uplinkAddress", list: true,
 		usage: "address of the uplink with the length of its subnet, at most one per family",
@@ -115,7 +96,7 @@ var settings = []setting{
 		set: oneOf(func(c *config) *string { return &c.uplinkPublish }, "lease", "static", "off")},
 	{flag: "uplink-ttl", file: "uplinkTTL", def: "60s",
 		usage: "how long a published address outlives its node, 5s to 24h",
-		set:   parseUplinkTTL},
+		set:   duration(func(c *config) *time.Duration { return &c.uplinkTTL }, "5s", "24h")},
 
 	{flag: "dataplane", file: "dataplane", def: "vpp",
 		usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)",
@@ -128,27 +109,27 @@ var settings = []setting{
 		set:   parseSocket(func(c *config) *string { return &c.vppStatsSocket })},
 	{flag: "fib-source", file: "fibSource", literal: true, def: "vpp-route-agent",
 		usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes " +
-			"orphans",
-		set: parseSourceName},
+			"orphans", set: parseSourceName},
+	// 0 is VPP's class of special entries.
 	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136",
 		usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one " +
 			"prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
-		set: parsePriority},
+		set: number(func(c *config) *uint8 { return &c.fibPriority }, 1, 255)},
 	{flag: "kernel-table", file: "kernelTable", def: "254",
-		usage: "Linux routing table for --dataplane kernel",
-		set:   parseTable},
+		usage: "Linux routing table for --dataplane kernel", set: parseTable},
 	{flag: "kernel-protocol", file: "kernelProtocol", def: "179",
 		usage: "protocol number that marks our Linux routes; not one that another program uses",
 		set:   parseProtocol},
+	// 0 is left out: connected routes have it, and IPv6 turns it into 1024.
 	{flag: "kernel-metric", file: "kernelMetric", def: "1050",
 		usage: "metric of our Linux routes; a route of another program with the same metric " +
 			"would be stolen",
-		set: parseMetric(func(c *config) *uint32 { return &c.kernelMetric })},
+		set: number(func(c *config) *uint32 { return &c.kernelMetric }, 1, math.MaxUint32)},
 	{flag: "kernel-elevated-metric", file: "kernelElevatedMetric", def: "512",
 		usage: "metric of our Linux routes to addresses that are on their way to another node " +
 			"(live migration); it must be below Felix' for the workloads of this node, and below " +
 			"--kernel-metric",
-		set: parseMetric(func(c *config) *uint32 { return &c.kernelElevated })},
+		set: number(func(c *config) *uint32 { return &c.kernelElevated }, 1, math.MaxUint32)},
 
 	{flag: "prefix-limit", live: true, file: "prefixLimit", list: true,
 		usage: "most paths that a peer may send, by class: mesh, global, node and " +
@@ -157,7 +138,7 @@ var settings = []setting{
 		set: parsePrefixLimits},
 	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(),
 		usage: "how long such a peer stays cut off before it is tried again",
-		set:   parseLimitRetry},
+		set:   duration(func(c *config) *time.Duration { return &c.limitRetry }, "1s", "24h")},
 	{flag: "password-dir", file: "passwordDir", literal: true,
 		usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; " +
 			"default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
@@ -181,54 +162,47 @@ var settings = []setting{
 		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen speak TLS where " +
 			"they are no loopback address",
 		set: text(func(c *config) *string { return &c.tlsCertFile })},
-	{flag: "tls-key-file", file: "tlsKeyFile", literal: true,
-		usage: "PEM file of its key",
-		set:   text(func(c *config) *string { return &c.tlsKeyFile })},
+	{flag: "tls-key-file", file: "tlsKeyFile", literal: true, usage: "PEM file of its key",
+		set: text(func(c *config) *string { return &c.tlsKeyFile })},
 	{flag: "tls-client-ca-file", file: "tlsClientCAFile", literal: true,
 		usage: "PEM file of authorities: clients must show a certificate that one of them signed",
 		set:   text(func(c *config) *string { return &c.tlsClientCAFile })},
 	{flag: "plaintext", file: "plaintext", def: "false", boolean: true,
 		usage: "let --metrics-listen and --gobgp-listen leave this host without TLS; otherwise " +
-			"that is refused",
-		set: truth(func(c *config) *bool { return &c.plaintext })},
+			"that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
 	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket,
 		usage: "unix socket of status, peers and routes",
 		set:   parseSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", literal: true, def: "/var/lib/vpp-route-agent",
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +
-			"are kept",
-		set: parseStateDir},
+			"are kept", set: parseStateDir},
 	{flag: "deferral", live: true, file: "deferral", def: "30s",
 		usage: "how long after start stale routes wait for peers that have not finished (RFC " +
 			"4724 Selection_Deferral_Timer)",
-		set: parseDeferral},
+		set: duration(func(c *config) *time.Duration { return &c.deferral }, "0s", "1h")},
 	{flag: "spot-checks", live: true, file: "spotChecks", def: "5",
 		usage: "routes per second that are compared with the data plane, in rotation; 0 none, at " +
-			"most 1000",
-		set: parseSpotChecks},
+			"most 1000", set: number(func(c *config) *int { return &c.spotChecks }, 0, 1000)},
 	{flag: "drift", live: true, file: "drift", def: "repair",
 		usage: "what to do with routes of ours that somebody changed or removed: repair them, or " +
 			"only report them",
 		set: oneOf(func(c *config) *string { return &c.drift }, "repair", "report")},
 	{flag: "guard-share", live: true, file: "guardShare", def: "0.5",
 		usage: "share of an origin's routes, 0 to 1, above which deletions that come from " +
-			"listing etcd anew are held for 60 s; 0 holds none",
-		set: parseGuardShare},
+			"listing etcd anew are held for 60 s; 0 holds none", set: parseGuardShare},
 	{flag: "guard-minimum", live: true, file: "guardMinimum", def: "100",
 		usage: "and above how many routes they are held",
-		set:   parseGuardMinimum},
+		set:   number(func(c *config) *int { return &c.guardMinimum }, 0, math.MaxInt32)},
 	{flag: "withdraw-without-dataplane", live: true, file: "withdrawWithoutDataplane", def: "false",
-		boolean: true,
-		usage:   "announce nothing while the data plane has been away for 5 s",
-		set:     truth(func(c *config) *bool { return &c.withdraw })},
+		boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
+		set: truth(func(c *config) *bool { return &c.withdraw })},
 	{flag: "log-level", live: true, file: "logLevel", def: "info",
 		usage: "debug, info, warn or error; given here it goes before logSeverityScreen of " +
 			"Calico's BGPConfiguration",
 		set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn",
 			"error")},
-	{flag: "log-format", file: "logFormat", def: "text",
-		usage: "text or json",
-		set:   oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
+	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json",
+		set: oneOf(func(c *config) *string { return &c.logFormat }, "text", "json")},
 }
 
 const (

@@ -13,7 +13,7 @@ import (
 	"vpp-route-agent/internal/uplink"
 )
 
-// uplinkParts are the interface that is set up, and what is published about it.
+// uplinkParts are the interface that is configured, and the publisher of its addresses.
 type uplinkParts struct {
 	cfg       config
 	uplink    *uplink.Uplink

@@ -1,6 +1,5 @@
-// Package adminclient asks a running agent through its admin socket, for the commands that show it
-// and for whatever runs agents to try them. What is asked and answered is defined in
-// internal/agent.
+// Package adminclient queries a running agent through its admin socket, for the commands and for
+// tests that run agents. internal/agent defines requests and answers.
 package adminclient
 
 import (
@@ -19,7 +18,7 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// Client asks whichever agent is behind a socket now: it keeps no connection, so one agent may
+// Client queries whichever agent is behind a socket now: it keeps no connection, so one agent may
 // follow another. Its methods may be used at the same time.
 type Client struct {
 	socket string

@@ -153,7 +153,8 @@ func New(cfg Config) *Agent {
 			"there is a note of a drain that cannot be read", "err", err)
 	case a.drain.state != drainNone:
 		cfg.Log.Warn("an earlier run was draining; this one goes on with it",
-			"until", a.drain.until, "stay", a.drain.stay)
+			"until", a.drain.request.Until,
+			"stay", a.drain.request.Stay)
 	}
 	return a
 }
@@ -319,8 +320,8 @@ func (a *Agent) stepSweep(now time.Time) {
 		}
 	}
 	if a.sweep.step(now, d) {
-		a.cfg.Log.Info("peers have told what they know; " +
-			"routes of an earlier run that nobody announces are deleted now")
+		a.cfg.Log.Info("peers have announced what they know; " +
+			"routes of an earlier run that no source wants are deleted now")
 		a.cfg.FIB.AllowSweep()
 	}
 }

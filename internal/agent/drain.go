@@ -9,12 +9,8 @@ import (
 // announcements are the worst choice (RFC 8326), so that others find another path.
 type drain struct {
 	state     drainState
-	since     time.Time // when it began
-	until     time.Time // when the wait ends at the latest
-	stay      bool
-	untilIdle *float64
-	withdrawn time.Time // when everything was
-	notKept   string    // why the note on disk is not right
+	request   DrainStatus // Since, Until, Stay, UntilIdle and NotKept
+	withdrawn time.Time   // when everything was
 }
 
 type drainState int
@@ -55,9 +51,10 @@ func (d *drain) begin(now time.Time, o DrainOptions) error {
 	case drainOver:
 		return errors.New("the drain is over, the agent stops")
 	case drainNone:
-		d.since = now
+		d.request.Since = now
 	}
-	d.state, d.until, d.stay, d.untilIdle = drainWaiting, now.Add(o.Wait), o.Stay, o.UntilIdle
+	d.state = drainWaiting
+	d.request.Until, d.request.Stay, d.request.UntilIdle = now.Add(o.Wait), o.Stay, o.UntilIdle
 	return nil
 }
 
@@ -66,7 +63,7 @@ func (d *drain) cancel() error {
 	switch {
 	case d.state == drainOver:
 		return errors.New("too late: the drain is over, the agent stops")
-	case d.state == drainNone && d.notKept == "":
+	case d.state == drainNone && d.request.NotKept == "":
 		return errors.New("nothing is being drained")
 	}
 	*d = drain{}
@@ -83,14 +80,14 @@ type drainFacts struct {
 // ended before its time: a restart must not wait, and announce, once more.
 func (d *drain) step(now time.Time, f drainFacts) (entered drainState, early bool) {
 	switch {
-	case d.state == drainWaiting && (f.idle || !now.Before(d.until)):
-		if early = now.Before(d.until); early {
-			d.until = now
+	case d.state == drainWaiting && (f.idle || !now.Before(d.request.Until)):
+		if early = now.Before(d.request.Until); early {
+			d.request.Until = now
 		}
 		d.state = drainWithdrawing
 	case d.state == drainWithdrawing && f.withdrawn:
 		d.state, d.withdrawn = drainWithdrawn, now
-	case d.state == drainWithdrawn && !d.stay && now.Sub(d.withdrawn) >= stopAfter:
+	case d.state == drainWithdrawn && !d.request.Stay && now.Sub(d.withdrawn) >= stopAfter:
 		d.state = drainOver
 	default:
 		return drainNone, false
@@ -114,17 +111,17 @@ func (d *drain) trafficLimit() *float64 {
 	if d.state != drainWaiting {
 		return nil
 	}
-	return d.untilIdle
+	return d.request.UntilIdle
 }
 
 // status is the drain for people.
 func (d *drain) status() DrainStatus {
-	if d.state == drainNone {
-		return DrainStatus{NotKept: d.notKept}
-	}
-	s := DrainStatus{Phase: Draining, Since: d.since, Until: d.until, Stay: d.stay,
-		UntilIdle: d.untilIdle, NotKept: d.notKept}
-	if d.state >= drainWithdrawn {
+	s := d.request
+	switch d.state {
+	case drainNone:
+	case drainWaiting, drainWithdrawing:
+		s.Phase = Draining
+	default:
 		s.Phase = Withdrawn
 	}
 	return s

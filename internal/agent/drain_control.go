@@ -104,7 +104,7 @@ func (a *Agent) noteDrain() DrainStatus {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.drain.notKept = note.NotKept
+	a.drain.request.NotKept = note.NotKept
 	return a.drain.status()
 }
 
@@ -132,7 +132,7 @@ func (a *Agent) stepTraffic(now time.Time, s *sample) {
 func (a *Agent) stepDrain(now time.Time) (end bool) {
 	withdrawn := a.isWithdrawn(now)
 	a.mu.Lock()
-	idle := a.drain.untilIdle != nil && a.traffic.idle()
+	idle := a.drain.request.UntilIdle != nil && a.traffic.idle()
 	entered, early := a.drain.step(now, drainFacts{idle: idle, withdrawn: withdrawn})
 	a.mu.Unlock()
 	if early {

@@ -51,10 +51,8 @@ func readDrainNote(path string) (drain, error) {
 	}
 	if err != nil {
 		now := time.Now()
-		return drain{state: drainWaiting, since: now, until: now, stay: true},
-			fmt.Errorf("%s: %w", path, err)
+		note = DrainStatus{Since: now, Until: now, Stay: true}
+		return drain{state: drainWaiting, request: note}, fmt.Errorf("%s: %w", path, err)
 	}
-	// This process has withdrawn nothing yet.
-	return drain{state: drainWaiting, since: note.Since, until: note.Until, stay: note.Stay,
-		untilIdle: note.UntilIdle}, nil
+	return drain{state: drainWaiting, request: note}, nil // this process has withdrawn nothing yet
 }

@@ -91,7 +91,7 @@ func TestDrainCanBeChangedUntilItIsOver(t *testing.T) {
 		if got := state.planned(); got != planned {
 			t.Errorf("state %d is planned as %q", state, got)
 		}
-		again := drain{state: state, since: now.Add(-time.Hour)}
+		again := drain{state: state}
 		err := again.begin(now, DrainOptions{})
 		if (err != nil) != (state == drainOver) || err == nil && again.state != drainWaiting {
 			t.Errorf("state %d, drained again: %+v, %v", state, again, err)
@@ -103,10 +103,11 @@ func TestDrainCanBeChangedUntilItIsOver(t *testing.T) {
 			t.Errorf("state %d, cancelled: %+v, %v", state, cancelled, err)
 		}
 	}
-	if err := (&drain{notKept: "a directory"}).cancel(); err != nil {
+	if err := (&drain{request: DrainStatus{NotKept: "a directory"}}).cancel(); err != nil {
 		t.Errorf("the note of an earlier drain cannot be removed: %v", err)
 	}
-	if n := (&drain{state: drainOver, until: now}).note(); n != (DrainStatus{}) {
+	n := (&drain{state: drainOver, request: DrainStatus{Until: now}}).note()
+	if n != (DrainStatus{}) {
 		t.Errorf("the process after a drain gets the note %+v", n)
 	}
 }
@@ -322,7 +323,8 @@ func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 			d.NotKept != "" || n.drained().NotKept != "" {
 			t.Errorf("with a folder to write to: %+v, %v", d, err)
 		}
-		if kept, err := readDrainNote(file); err != nil || kept.notKept != "" || !kept.stay {
+		if kept, err := readDrainNote(file); err != nil || kept.request.NotKept != "" ||
+			!kept.request.Stay {
 			t.Errorf("noted is %+v, %v", kept, err)
 		}
 

@@ -53,8 +53,8 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 	}
 	switch was := a.setError; {
 	case errors.Is(err, bgp.ErrSpeakerChanged) && !errors.Is(was, bgp.ErrSpeakerChanged):
-		a.cfg.Log.Info("the speaker changes: a new process takes over once the peers have told "+
-			"what they know", "as", p.Speaker.AS, "router_id", p.Speaker.RouterID,
+		a.cfg.Log.Info("the speaker changes: a new process takes over once the peers "+
+			"have announced what they know", "as", p.Speaker.AS, "router_id", p.Speaker.RouterID,
 			"port", p.Speaker.ListenPort, "addresses", p.Speaker.ListenAddresses)
 	case err != nil && was == nil:
 		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second",

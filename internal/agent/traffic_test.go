@@ -280,8 +280,8 @@ func TestIdleIsForGood(t *testing.T) {
 		if d := n.drained(); d.Phase != Withdrawn {
 			t.Errorf("without packets: %+v", d)
 		}
-		if d, err := readDrainNote(file); err != nil || d.until.After(time.Now()) {
-			t.Errorf("the next process would announce again until %s: %v", d.until, err)
+		if d, err := readDrainNote(file); err != nil || d.request.Until.After(time.Now()) {
+			t.Errorf("the next process would announce again until %s: %v", d.request.Until, err)
 		}
 	}, func(c *Config) { c.DrainFile, c.Forwarded = file, m.forwarded })
 }
