@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -32,10 +33,14 @@ const (
 // affinities, handles and policies to every node. A snapshot may therefore be newer in one range
 // than in another. Calico promises no order across keys either, each range is in order, and settle
 // makes it rare. Resources that are changed together are in one range.
+//
+// Which ranges there are depends on the data: an own affinity names a block. A block is listed
+// before anything that names it is published.
 type follower struct {
 	source *Source
 	store  *calico.Store
-	ranges []keyRange
+	ranges []*keyRange // those that the store wants, before it is given more data
+	lists  int         // that were completed
 
 	// identity of the history that the ranges belong to; cluster 0: none yet
 	cluster  uint64
@@ -50,17 +55,13 @@ type follower struct {
 
 // keyRange is a range of keys and the revision to watch from; 0: list it first.
 type keyRange struct {
-	prefix string
-	next   int64
+	calico.Range
+	next int64
 }
 
 func newFollower(s *Source) *follower {
-	f := &follower{source: s, store: calico.NewStoreFor(s.node, s.needs),
+	return &follower{source: s, store: calico.NewStoreFor(s.node, s.needs),
 		absences: newAbsences(s.needs.Hosts, s.returnTime)}
-	for _, p := range s.needs.Prefixes(s.node) {
-		f.ranges = append(f.ranges, keyRange{prefix: p})
-	}
-	return f
 }
 
 // follow lists, then watches, until an error. It returns nil only when ctx has ended.
@@ -76,7 +77,7 @@ func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
 		}
 		f.cluster, f.term = head.ClusterId, head.RaftTerm
 		f.absences.back(time.Now())
-		if err := f.list(ctx, client, head.Revision); err != nil {
+		if err := f.listAgain(ctx, client, head.Revision); err != nil {
 			return err
 		}
 		f.source.connected()
@@ -119,55 +120,110 @@ func (f *follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
 
 // forget drops the history but not the data, which the next list replaces.
 func (f *follower) forget() {
-	for i := range f.ranges {
-		f.ranges[i].next = 0
+	for _, r := range f.ranges {
+		r.next = 0
 	}
 	f.cluster, f.term, f.revision = 0, 0, 0
 }
 
-// list reads all unlisted ranges at one revision and publishes. It deletes nothing before the last
-// page.
-func (f *follower) list(ctx context.Context, client *clientv3.Client, revision int64) error {
-	var prefixes []string
-	f.store.BeginList()
-	for _, r := range f.ranges {
-		if r.next != 0 {
-			continue
-		}
-		prefixes = append(prefixes, r.prefix)
-		if err := f.listRange(ctx, client, r.prefix, revision); err != nil {
-			return err
-		}
+// listAgain lists what has not been listed, or must be again, and publishes.
+func (f *follower) listAgain(ctx context.Context, client *clientv3.Client, revision int64) error {
+	listed, err := f.list(ctx, client, revision)
+	if err != nil || !listed {
+		return err
 	}
-	if prefixes == nil {
-		return nil
-	}
-	f.keepAbsent(prefixes)
-	f.store.EndList(prefixes...)
-	for i := range f.ranges {
-		if f.ranges[i].next == 0 {
-			f.ranges[i].next = revision + 1
-		}
-	}
-	f.revision = max(f.revision, revision)
+	f.lists++
 	f.listed, f.absences.known = true, true
 	f.publish()
 	return nil
 }
 
-func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefix string,
+// list reads all unlisted ranges at one revision, and reports whether there were any. It deletes
+// nothing before the last page.
+func (f *follower) list(ctx context.Context, client *clientv3.Client,
+	revision int64) (listed bool, err error) {
+	var prefixes []string
+	var done []*keyRange
+	f.store.BeginList()
+	for r := f.unlisted(done); r != nil; r = f.unlisted(done) {
+		if err := f.listRange(ctx, client, r.Range, revision); err != nil {
+			return false, fmt.Errorf("list %s: %w", r.Prefix, err)
+		}
+		prefixes, done = append(prefixes, r.Prefix), append(done, r)
+	}
+	if done == nil {
+		return false, nil
+	}
+	f.keepAbsent(prefixes)
+	f.store.EndList(prefixes...)
+	for _, r := range done {
+		r.next = revision + 1
+	}
+	f.revision = max(f.revision, revision)
+	f.dropUnwanted()
+	return true, nil
+}
+
+// unlisted adds the ranges that the store wants by now, and returns one to be listed that is not
+// among done; nil if there is none. Until a list ends the store has old data besides the new, and
+// may want too much.
+func (f *follower) unlisted(done []*keyRange) *keyRange {
+	for _, wanted := range f.store.Ranges() {
+		if !slices.ContainsFunc(f.ranges, func(r *keyRange) bool { return r.Range == wanted }) {
+			f.ranges = append(f.ranges, &keyRange{Range: wanted})
+		}
+	}
+	for _, r := range f.ranges {
+		if r.next == 0 && !slices.Contains(done, r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// dropUnwanted removes the ranges that the store does not want any more, and their data.
+func (f *follower) dropUnwanted() {
+	wanted := f.store.Ranges()
+	f.ranges = slices.DeleteFunc(f.ranges, func(r *keyRange) bool {
+		if slices.Contains(wanted, r.Range) {
+			return false
+		}
+		f.store.BeginList()
+		f.store.EndList(r.Prefix)
+		return true
+	})
+}
+
+// widen lists what changes in the store made it want, so that it can be watched as well.
+func (f *follower) widen(ctx context.Context, client *clientv3.Client) error {
+	f.dropUnwanted()
+	if f.unlisted(nil) == nil {
+		return nil
+	}
+	head, err := probe(ctx, client)
+	if err == nil {
+		err = f.sameHistory(head, f.revision)
+	}
+	if err == nil {
+		_, err = f.list(ctx, client, head.Revision)
+	}
+	return err
+}
+
+func (f *follower) listRange(ctx context.Context, client *clientv3.Client, r calico.Range,
 	revision int64) error {
-	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	if r.Names != "" {
+		return f.listNames(ctx, client, r, revision)
+	}
+	from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix)
+	if r.Exact {
+		end = ""
+	}
 	for {
-		page, err := getPage(ctx, client, from, clientv3.WithRange(end), clientv3.WithRev(revision),
-			clientv3.WithLimit(pageSize))
+		page, err := f.page(ctx, client, from, end, revision)
 		if err != nil {
-			return fmt.Errorf("list %s: %w", prefix, err)
+			return err
 		}
-		if page.Header.ClusterId != f.cluster {
-			return errRestored
-		}
-		f.source.heard()
 		for _, kv := range page.Kvs {
 			f.put(kv)
 		}
@@ -178,41 +234,92 @@ func (f *follower) listRange(ctx context.Context, client *clientv3.Client, prefi
 	}
 }
 
-func getPage(ctx context.Context, client *clientv3.Client, from string,
-	opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+// listNames lists the keys of r, which are few, without reading the values of the others, and of a
+// large directory not even the keys.
+func (f *follower) listNames(ctx context.Context, client *clientv3.Client, r calico.Range,
+	revision int64) error {
+	listed := ""
+	for from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix); ; {
+		page, err := f.page(ctx, client, from, end, revision, clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		for _, kv := range page.Kvs {
+			key := string(kv.Key)
+			from = key + "\x00"
+			dir, _, found := strings.Cut(key[len(r.Prefix):], "/")
+			if !found {
+				continue
+			}
+			dir = r.Prefix + dir + "/"
+			own := dir + r.Names
+			if strings.HasPrefix(key, own) && listed != dir {
+				listed = dir
+				err := f.listRange(ctx, client, calico.Range{Prefix: own}, revision)
+				if err != nil {
+					return err
+				}
+			}
+			// what the page does not have of this directory can be skipped
+			if from = clientv3.GetPrefixRangeEnd(dir); key < own {
+				from = own
+			}
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+	}
+}
+
+// page reads a page of the keys from from to before end, or without end the key from.
+func (f *follower) page(ctx context.Context, client *clientv3.Client, from, end string,
+	revision int64, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	return client.Get(ctx, from, opts...)
+	opts = append(opts, clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
+	if end != "" {
+		opts = append(opts, clientv3.WithRange(end))
+	}
+	page, err := client.Get(ctx, from, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if page.Header.ClusterId != f.cluster {
+		return nil, errRestored
+	}
+	f.source.heard()
+	return page, nil
 }
 
 // compacted marks ranges to be listed if their events up to revision may be lost. Recently active
 // ranges are spared, which in a large cluster are the large ones.
 func (f *follower) compacted(revision int64) {
-	for i := range f.ranges {
-		if f.ranges[i].next < revision {
-			f.ranges[i].next = 0
+	for _, r := range f.ranges {
+		if r.next < revision {
+			r.next = 0
 		}
 	}
 }
 
-// take applies a response of the watch on range i to the store.
-func (f *follower) take(i int, resp clientv3.WatchResponse) error {
-	r := &f.ranges[i]
+// take applies a response of the watch on r to the store.
+func (f *follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 	if resp.CompactRevision != 0 {
 		r.next = 0
 		f.compacted(resp.CompactRevision)
 		return errCompacted
 	}
 	if err := resp.Err(); err != nil {
-		return fmt.Errorf("watch %s: %w", r.prefix, err)
+		return fmt.Errorf("watch %s: %w", r.Prefix, err)
 	}
 	if resp.Header.ClusterId != f.cluster {
 		return errRestored
 	}
 	for _, ev := range resp.Events {
-		if ev.Type == mvccpb.DELETE {
+		switch {
+		case !r.Holds(string(ev.Kv.Key)):
+		case ev.Type == mvccpb.DELETE:
 			f.delete(string(ev.Kv.Key))
-		} else {
+		default:
 			f.put(ev.Kv)
 		}
 		f.revision = max(f.revision, ev.Kv.ModRevision)
@@ -278,5 +385,7 @@ func (f *follower) publish() {
 		}
 	}
 	f.listed = false
-	f.source.publish(f.store.Snapshot(f.revision))
+	snap := f.store.Snapshot(f.revision)
+	snap.Lists = f.lists
+	f.source.publish(snap)
 }

@@ -86,7 +86,7 @@ func TestListsWhatWasCompactedOnly(t *testing.T) {
 	must(t, err)
 	defer client.Close()
 	f.compacted(last)
-	if err := f.list(t.Context(), client, first.Revision); err == nil { // compacted as well
+	if f.listAgain(t.Context(), client, first.Revision) == nil { // compacted as well
 		t.Fatal("a list at a compacted revision succeeded")
 	}
 	select {
@@ -95,8 +95,8 @@ func TestListsWhatWasCompactedOnly(t *testing.T) {
 	default:
 	}
 	for _, r := range f.ranges {
-		if isNodes := hasNodes(r.prefix); isNodes == (r.next == 0) {
-			t.Errorf("range %s: next %d", r.prefix, r.next)
+		if isNodes := hasNodes(r.Prefix); isNodes == (r.next == 0) {
+			t.Errorf("range %s: next %d", r.Prefix, r.next)
 		}
 	}
 	snap := attemptUntil(t, s, f, func(s *calico.Snapshot) bool { return len(s.IPPools) == 0 })
@@ -128,7 +128,7 @@ func TestProgressSparesIdleRangesAList(t *testing.T) {
 	must(t, err)
 	for _, r := range f.ranges {
 		if r.next <= head.Header.Revision {
-			t.Errorf("range %s is at %d, etcd at %d", r.prefix, r.next, head.Header.Revision)
+			t.Errorf("range %s is at %d, etcd at %d", r.Prefix, r.next, head.Header.Revision)
 		}
 	}
 }
@@ -240,7 +240,8 @@ func TestWatchesThatDoNotEndHoldUpNothing(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			forward(ctx, client, 0, keyRange{prefix: "/calico/"}, make(chan watched))
+			r := &keyRange{Range: calico.Range{Prefix: "/calico/"}}
+			forward(ctx, client, r, 1, make(chan watched))
 		}()
 		synctest.Wait()
 		cancel()

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 
 // watched is a response and its range; over says that the range's watch has ended.
 type watched struct {
-	rng  int
+	rng  *keyRange
 	resp clientv3.WatchResponse
 	over bool
 }
@@ -46,9 +47,23 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 	defer f.publish() // what came in and was to be published in a moment
 
 	responses := make(chan watched)
-	for i, r := range f.ranges {
-		running.Go(func() { forward(ctx, client, i, r, responses) })
+	watches := map[*keyRange]context.CancelFunc{}
+	watchRanges := func() {
+		for r, end := range watches {
+			if !slices.Contains(f.ranges, r) {
+				end()
+				delete(watches, r)
+			}
+		}
+		for _, r := range f.ranges {
+			if watches[r] == nil {
+				ctx, end := context.WithCancel(ctx)
+				watches[r] = end
+				running.Go(func() { forward(ctx, client, r, r.next, responses) })
+			}
+		}
 	}
+	watchRanges()
 	probes := make(chan probed)
 	running.Go(func() { probeRegularly(ctx, client, f.source.probeEvery, probes) })
 
@@ -59,15 +74,23 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 		case <-ctx.Done():
 			return nil
 		case w := <-responses:
+			if watches[w.rng] == nil { // ended meanwhile
+				continue
+			}
 			if w.over {
 				return errWatchEnded
 			}
 			if err := f.take(w.rng, w.resp); err != nil {
 				return err
 			}
-			if f.store.Changed() {
-				settle.start(time.Now())
+			if !f.store.Changed() {
+				continue
 			}
+			if err := f.widen(ctx, client); err != nil {
+				return err
+			}
+			watchRanges()
+			settle.start(time.Now())
 		case <-settle.timer.C:
 			settle.pending = false
 			f.publish()
@@ -107,12 +130,17 @@ func (f *follower) judge(p probed, settle *settle) error {
 	return nil
 }
 
-// forward sends the responses of the watch on r to out until the watch or ctx ends. It watches ctx
-// itself: the client may be blocked for long in cancelling another watch while etcd is down.
-func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, out chan<- watched) {
-	// Watch waits for etcd to accept it.
-	responses := client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next),
-		clientv3.WithProgressNotify(), clientv3.WithFragment())
+// forward sends the responses of the watch on r from revision next on to out until the watch or ctx
+// ends. It watches ctx itself: the client may be blocked for long in cancelling another watch while
+// etcd is down.
+func forward(ctx context.Context, client *clientv3.Client, r *keyRange, next int64,
+	out chan<- watched) {
+	opts := []clientv3.OpOption{clientv3.WithRev(next), clientv3.WithProgressNotify(),
+		clientv3.WithFragment()}
+	if !r.Exact {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	responses := client.Watch(ctx, r.Prefix, opts...) // waits for etcd to accept it
 	for over := false; !over; {
 		var resp clientv3.WatchResponse
 		select {
@@ -122,7 +150,7 @@ func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, ou
 			return
 		}
 		select {
-		case out <- watched{rng: i, resp: resp, over: over}:
+		case out <- watched{rng: r, resp: resp, over: over}:
 		case <-ctx.Done():
 			return
 		}
