@@ -135,8 +135,9 @@ func TestRangesSeparateNodesAndCoverOurKinds(t *testing.T) {
 	s.Put(Key{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-1"}, CIDR: cidr}.String(), nil)
 	covering := func(k Key) (n int) {
 		for _, r := range s.Ranges() {
-			key := k.String()
-			if key == r.Prefix || !r.Exact && strings.HasPrefix(key, r.Prefix) && r.Holds(key) {
+			rest, within := strings.CutPrefix(k.String(), r.Prefix)
+			_, name, _ := strings.Cut(rest, "/")
+			if within && (rest == "" || !r.Exact && strings.HasPrefix(name, r.Names)) {
 				n++
 			}
 		}

@@ -52,20 +52,12 @@ func (p *PeerIP) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Range is a range of keys.
+// Range is a range of keys; see package internal/etcd.
 type Range struct {
-	// Prefix begins all keys of the range, and is its only key if Exact.
 	Prefix string
 	Exact  bool
-	// Names, if not empty, restricts the range to keys PREFIX DIRECTORY/NAME whose NAME begins with
-	// it. They are listed without reading the rest; a watch cannot be restricted.
-	Names string
-}
-
-// Holds reports whether key is in the range, given that it begins with Prefix.
-func (r Range) Holds(key string) bool {
-	_, name, _ := strings.Cut(key[len(r.Prefix):], "/")
-	return strings.HasPrefix(name, r.Names)
+	Names  string
+	Leased bool
 }
 
 // Ranges returns the ranges to read from the start, disjoint if Check returns nil. Store.Ranges
@@ -97,7 +89,7 @@ func (n Needs) Ranges(node string) []Range {
 		)
 	}
 	if n.Hosts != "" {
-		all = append(all, under(n.Hosts))
+		all = append(all, Range{Prefix: n.Hosts, Leased: true})
 	}
 	return all
 }

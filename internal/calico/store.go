@@ -290,28 +290,6 @@ func (s *Store) EndList(prefixes ...string) {
 	s.changed = s.changed || gone
 }
 
-// Unseen returns the hosts' address keys under prefix that were not Put since BeginList.
-func (s *Store) Unseen(prefix string) (keys []string) {
-	for _, from := range s.peerIPs.origin {
-		if from.round != s.round && strings.HasPrefix(from.key, prefix) {
-			keys = append(keys, from.key)
-		}
-	}
-	return keys
-}
-
-// See makes EndList keep the host's address of key.
-func (s *Store) See(key string) {
-	for id, from := range s.peerIPs.origin {
-		if from.key == key {
-			s.peerIPs.origin[id] = origin{key, s.round}
-		}
-	}
-	if p, ok := s.problems[key]; ok {
-		s.problems[key] = problem{p.text, s.round}
-	}
-}
-
 // Changed reports whether the next Snapshot differs from the last in more than Revision and Lists.
 func (s *Store) Changed() bool { return s.changed }
 

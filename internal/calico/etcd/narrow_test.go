@@ -2,9 +2,7 @@ package etcd
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/etcd"
 )
 
 // cidrOf returns the i-th of some blocks.
@@ -154,32 +153,6 @@ func TestBlocksOfTunnelAddresses(t *testing.T) {
 	r.until(t, "without a pool the Node's address names no block", lacksBlock(three))
 }
 
-func TestCompactionBetweenAffinityAndBlock(t *testing.T) {
-	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
-	defer e.Close()
-	c := e.Cluster()
-	seed(t, c)
-	s := newSource(t, e)
-	f := newFollower(s)
-	one, two := cidrOf(101), cidrOf(102)
-	must(t, c.ClaimBlock(t.Context(), "edge-7", one))
-	attemptUntil(t, s, f, ownedBy(one, "edge-7"))
-
-	// While nobody watches, the block and its affinity go, and others come.
-	_, err := c.ReleaseBlock(t.Context(), one)
-	must(t, err)
-	must(t, c.PutRaw(t.Context(), affinityKey("edge-7", two), ""))
-	must(t, c.PutRaw(t.Context(), blockKey(two), blockOf(two, "edge-7", "edge-7", "")))
-	now, err := c.Snapshot(t.Context(), "edge-7")
-	must(t, err)
-	_, err = e.Client().Compact(t.Context(), now.Revision, clientv3.WithCompactPhysical())
-	must(t, err)
-	snap := attemptUntil(t, s, f, ownedBy(two, "edge-7"))
-	if !lacksBlock(one)(snap) || snap.Affinities[one] != "" || snap.Lists != 2 {
-		t.Errorf("lists %d, blocks %v, affinities %v", snap.Lists, snap.Blocks, snap.Affinities)
-	}
-}
-
 func TestOwnBlocksSurviveAnEtcdRestart(t *testing.T) {
 	dir := t.TempDir()
 	e := startEtcd(t, calicotest.EtcdOptions{Dir: dir})
@@ -189,7 +162,7 @@ func TestOwnBlocksSurviveAnEtcdRestart(t *testing.T) {
 	must(t, e.Cluster().ClaimBlock(t.Context(), "edge-7", cidrOf(101)))
 	r.until(t, "a claimed block", ownedBy(cidrOf(101), "edge-7"))
 	e.Close()
-	r.untilStatus(t, "etcd gone", func(s Status) bool { return !s.Connected })
+	r.untilStatus(t, "etcd gone", func(s etcd.Status) bool { return !s.Connected })
 	if len(r.last.Blocks) != 2 {
 		t.Errorf("blocks %v", r.last.Blocks)
 	}
@@ -277,107 +250,7 @@ func TestAllBlocksAreReadForRoutesFromThem(t *testing.T) {
 	seed(t, e.Cluster())
 	for _, needs := range []calico.Needs{{NoBGP: true, Hosts: calico.DefaultHosts},
 		{Hosts: calico.DefaultHosts}} {
-		s, err := NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7", needs,
-			slog.New(slog.DiscardHandler))
-		must(t, err)
-		attemptUntil(t, s, newFollower(s), func(s *calico.Snapshot) bool {
-			return len(s.Blocks) == 2
-		})
+		r := runFor(t, Config{Endpoints: []string{e.Endpoint()}}, needs)
+		r.until(t, "both blocks", func(s *calico.Snapshot) bool { return len(s.Blocks) == 2 })
 	}
-}
-
-// TestNarrowReadsMissNothing changes affinities, blocks, handles, pools and the Node at random,
-// with and without a connection, with compactions and lists in between. In the end the source has
-// what a reader of everything would keep.
-func TestNarrowReadsMissNothing(t *testing.T) {
-	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: 100 * time.Millisecond})
-	defer e.Close()
-	c := e.Cluster()
-	s := newSource(t, e)
-	f := newFollower(s)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
-	nodes := []string{"edge-7", "edge-10"}
-	change := func() error {
-		cidr := cidrOf(rng.IntN(4))
-		node := nodes[rng.IntN(2)]
-		key, value := "", ""
-		switch rng.IntN(5) {
-		case 0:
-			key = affinityKey(node, cidr)
-			value = `{"state":"confirmed"}`
-		case 1:
-			key = blockKey(cidr)
-			value = blockOf(cidr, node, nodes[rng.IntN(2)], "ipipTunnelAddress")
-		case 2: // as IPAM writes them
-			handle := handleKey("ipip-tunnel-addr-" + node)
-			if err := c.PutRaw(t.Context(), handle,
-				fmt.Sprintf(`{"block":{%q:1}}`, cidr)); err != nil {
-				return err
-			}
-			key, value = blockKey(cidr), blockOf(cidr, "edge-10", node, "ipipTunnelAddress")
-		case 3:
-			key = calico.Key{Kind: calico.KindNode, Name: node}.String()
-			value = fmt.Sprintf(`{"spec":{"bgp":{"ipv4IPIPTunnelAddr":%q}}}`, cidr.Addr())
-		case 4:
-			key = calico.Key{Kind: calico.KindIPPool, Name: "p"}.String()
-			value = `{"spec":{"cidr":"10.77.0.0/16"}}`
-		}
-		if rng.IntN(3) == 0 {
-			return c.DeleteRaw(t.Context(), key)
-		}
-		return c.PutRaw(t.Context(), key, value)
-	}
-	for round := range 40 {
-		for range rng.IntN(8) { // while nobody watches
-			must(t, change())
-		}
-		switch rng.IntN(4) {
-		case 0:
-			now, err := c.Snapshot(t.Context(), "")
-			must(t, err)
-			_, err = e.Client().Compact(t.Context(), now.Revision)
-			if err != nil && !strings.Contains(err.Error(), "compacted") {
-				t.Fatal(err)
-			}
-		case 1:
-			f.forget()
-		}
-		n := rng.IntN(8)
-		done := make(chan error, 1)
-		go func() {
-			for range n {
-				if err := change(); err != nil {
-					done <- err
-					return
-				}
-			}
-			done <- c.AddNode(t.Context(), fmt.Sprintf("round-%d", round), pfx("172.30.8.1/24"))
-		}()
-		got := attemptUntil(t, s, f, hasNode(fmt.Sprintf("round-%d", round)))
-		must(t, <-done)
-		want, have := ownOf(needed(t, e, "edge-7")), ownOf(got)
-		for end := time.Now().Add(10 * time.Second); want != have; have = ownOf(got) {
-			if time.Now().After(end) {
-				t.Fatalf("round %d: want\n%s, have\n%s", round, want, have)
-			}
-			must(t, c.AddNode(t.Context(), "more", pfx("172.30.8.1/24")))
-			got = attemptUntil(t, s, f, hasNode("more"))
-			must(t, c.Delete(t.Context(), "Node", "more"))
-			attemptUntil(t, s, f, lacksNode("more"))
-		}
-	}
-}
-
-// ownOf prints what the node needs of blocks, in so far as it is read for a reason.
-func ownOf(s *calico.Snapshot) string {
-	var out strings.Builder
-	for _, cidr := range slices.SortedFunc(maps.Keys(s.Affinities), netip.Prefix.Compare) {
-		fmt.Fprintf(&out, "own %s %v\n", cidr, s.Affinities[cidr])
-	}
-	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), netip.Prefix.Compare) {
-		fmt.Fprintf(&out, "%s %+v\n", cidr, s.Blocks[cidr])
-	}
-	return out.String()
 }

@@ -20,7 +20,11 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/etcd"
 )
+
+// pageSize is internal/etcd's.
+const pageSize = 500
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
@@ -70,11 +74,16 @@ func (s *syncBuffer) String() string {
 // run starts a source for node edge-7 that ends with the test.
 func run(t *testing.T, cfg Config) *running {
 	t.Helper()
+	return runFor(t, cfg, calico.Needs{})
+}
+
+func runFor(t *testing.T, cfg Config, needs calico.Needs) *running {
+	t.Helper()
 	r := &running{log: new(syncBuffer)}
 	var err error
-	r.Source, err = New(cfg, "edge-7", slog.New(slog.NewTextHandler(r.log, nil)))
+	r.Source, err = NewFor(cfg, "edge-7", needs, slog.New(slog.NewTextHandler(r.log, nil)))
 	must(t, err)
-	r.probeEvery = 100 * time.Millisecond
+	r.ProbeEvery = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -107,7 +116,7 @@ func (r *running) until(t *testing.T, what string,
 	return r.last
 }
 
-func (r *running) untilStatus(t *testing.T, what string, ok func(Status) bool) Status {
+func (r *running) untilStatus(t *testing.T, what string, ok func(etcd.Status) bool) etcd.Status {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		st := r.Status()
@@ -199,7 +208,7 @@ func TestFirstSnapshotIsComplete(t *testing.T) {
 		len(first.WorkloadEndpoints) != 1 || first.Lists != 1 {
 		t.Errorf("first snapshot %+v", first)
 	}
-	st := r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
+	st := r.untilStatus(t, "connected", func(s etcd.Status) bool { return s.Connected })
 	if !st.Synced || st.Error != "" || st.Revision != first.Revision || st.Lists != 1 ||
 		time.Since(st.LastContact) > 5*time.Second {
 		t.Errorf("status %+v", st)
@@ -267,7 +276,7 @@ func TestABurstIsOneSnapshot(t *testing.T) {
 	seed(t, e.Cluster())
 	r := run(t, Config{Endpoints: []string{e.Endpoint()}})
 	<-r.Snapshots()
-	time.Sleep(catchUp + 100*time.Millisecond) // after the start pauses are longer
+	time.Sleep(1100 * time.Millisecond) // after the start pauses are longer
 	var puts []clientv3.Op
 	for i := range 100 {
 		puts = append(puts, clientv3.OpPut(calico.Key{Kind: calico.KindNode,
@@ -299,7 +308,7 @@ func TestEtcdThatComesLaterGoesAndComesBack(t *testing.T) {
 	e.Close()
 
 	r := run(t, Config{Endpoints: []string{endpoint}})
-	st := r.untilStatus(t, "several attempts", func(s Status) bool { return s.Failures >= 3 })
+	st := r.untilStatus(t, "several attempts", func(s etcd.Status) bool { return s.Failures >= 3 })
 	if st.Connected || st.Synced || !strings.Contains(st.Error, "connection refused") {
 		t.Errorf("without etcd: %+v", st)
 	}
@@ -314,10 +323,10 @@ func TestEtcdThatComesLaterGoesAndComesBack(t *testing.T) {
 
 	e = startEtcd(t, calicotest.EtcdOptions{Dir: dir, Listen: listen})
 	r.until(t, "first snapshot", hasNode("edge-10"))
-	r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
+	r.untilStatus(t, "connected", func(s etcd.Status) bool { return s.Connected })
 
 	e.Close()
-	st = r.untilStatus(t, "etcd gone", func(s Status) bool { return !s.Connected })
+	st = r.untilStatus(t, "etcd gone", func(s etcd.Status) bool { return !s.Connected })
 	if !st.Synced || st.Error == "" {
 		t.Errorf("after the loss: %+v", st)
 	}
@@ -331,7 +340,7 @@ func TestEtcdThatComesLaterGoesAndComesBack(t *testing.T) {
 	defer e.Close()
 	must(t, e.Cluster().Delete(t.Context(), "Node", "edge-10"))
 	r.until(t, "deletion after the return", lacksNode("edge-10"))
-	st = r.untilStatus(t, "connected again", func(s Status) bool { return s.Connected })
+	st = r.untilStatus(t, "connected again", func(s etcd.Status) bool { return s.Connected })
 	if st.Lists != 1 {
 		t.Errorf("a restart of etcd without a compaction took %d lists", st.Lists)
 	}
@@ -347,7 +356,7 @@ func TestCompactionWhileAwayIsNoticedWithItsDeletions(t *testing.T) {
 	r := run(t, Config{Endpoints: []string{e.Endpoint()}})
 	r.until(t, "first snapshot", hasNode("edge-10"))
 	e.Close()
-	r.untilStatus(t, "etcd gone", func(s Status) bool { return !s.Connected })
+	r.untilStatus(t, "etcd gone", func(s etcd.Status) bool { return !s.Connected })
 
 	// Meanwhile, on another port where the source cannot see it.
 	e = startEtcd(t, calicotest.EtcdOptions{Dir: dir})
@@ -428,7 +437,7 @@ func TestUserAndPassword(t *testing.T) {
 	} {
 		r := run(t, Config{Endpoints: []string{e.Endpoint()}, Username: tc.user,
 			Password: tc.password})
-		st := r.untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+		st := r.untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
 		if st.Connected || !strings.Contains(st.Error, tc.want) {
 			t.Errorf("user %q: %+v, want %q", tc.user, st, tc.want)
 		}
@@ -443,7 +452,7 @@ func TestDeadEndpointAmongSeveral(t *testing.T) {
 		{e.Endpoint(), "http://127.0.0.1:1"}} {
 		r := run(t, Config{Endpoints: endpoints})
 		r.until(t, "first snapshot", hasNode("edge-10"))
-		r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
+		r.untilStatus(t, "connected", func(s etcd.Status) bool { return s.Connected })
 	}
 }
 
@@ -460,13 +469,13 @@ func TestTLS(t *testing.T) {
 
 	noCA := good
 	noCA.CACertFile = ""
-	st := run(t, noCA).untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+	st := run(t, noCA).untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
 	if !strings.Contains(st.Error, "certificate signed by unknown authority") {
 		t.Errorf("without CA: %q", st.Error)
 	}
 	noCert := good
 	noCert.CertFile, noCert.KeyFile = "", ""
-	st = run(t, noCert).untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+	st = run(t, noCert).untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
 	if st.Synced {
 		t.Errorf("without a client certificate: %+v", st)
 	}
@@ -489,7 +498,7 @@ func TestWhatIsNoEtcdIsNamed(t *testing.T) {
 		strings.Replace(secure.Endpoint(), "https:", "http:", 1): "or wants https",
 	} {
 		st := run(t, Config{Endpoints: []string{endpoint}}).untilStatus(t, "refused",
-			func(s Status) bool {
+			func(s etcd.Status) bool {
 				return s.Failures > 0
 			})
 		if !strings.Contains(st.Error, want) {
@@ -517,5 +526,12 @@ func TestABadItemIsNamedOnceAndTheRestGoesOn(t *testing.T) {
 	}
 	must(t, c.DeleteRaw(t.Context(), bad))
 	r.until(t, "no problem", func(s *calico.Snapshot) bool { return len(s.Problems) == 0 })
-	r.untilStatus(t, "no problem", func(s Status) bool { return s.Problems == 0 })
+}
+
+func TestNodeNeedsAName(t *testing.T) {
+	_, err := New(Config{Endpoints: []string{"http://127.0.0.1:2379"}}, "",
+		slog.New(slog.DiscardHandler))
+	if err == nil {
+		t.Error("no node name was accepted")
+	}
 }

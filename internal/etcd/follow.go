@@ -7,39 +7,82 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"vpp-route-agent/internal/calico"
+	"google.golang.org/grpc/codes"
 )
 
 const (
 	// pageSize is how many keys one request lists. A full block of 64 addresses is about 10 KB.
 	pageSize = 500
 
-	listTimeout  = 30 * time.Second // for one page
-	probeTimeout = 5 * time.Second
-	// probeInterval bounds how late we detect that etcd is lost, or restored with other data.
+	listTimeout   = 30 * time.Second // for one page
+	probeTimeout  = 5 * time.Second
 	probeInterval = 5 * time.Second
 )
 
-// follower survives a lost connection: it has the store and each range's revision. Run's goroutine
-// owns it.
+// Range is a range of keys.
+type Range struct {
+	// Prefix begins all keys of the range, and is its only key if Exact.
+	Prefix string
+	Exact  bool
+	// Names, if not empty, restricts the range to keys PREFIX DIRECTORY/NAME whose NAME begins with
+	// it. They are listed without reading the rest; a watch cannot be restricted.
+	Names string
+	// Leased says that the keys have leases, which also expire when nobody can reach etcd: a key
+	// that is missing after a loss of etcd counts as there for a while.
+	Leased bool
+}
+
+// Holds reports whether key is in the range, given that it begins with Prefix.
+func (r Range) Holds(key string) bool {
+	_, name, _ := strings.Cut(key[len(r.Prefix):], "/")
+	return strings.HasPrefix(name, r.Names)
+}
+
+// Data is what the keys mean to whoever reads them. A Follower calls it from one goroutine.
+type Data interface {
+	// Ranges returns what to read, disjoint, by what has been Put so far. The first is always
+	// there.
+	Ranges() []Range
+	Put(key string, value []byte)
+	Delete(key string)
+	// BeginList begins a list, after which every existing key is Put. An aborted list has no end
+	// and deletes nothing.
+	BeginList()
+	// EndList ends a complete list of the keys under prefixes: those that were not Put since
+	// BeginList are gone.
+	EndList(prefixes ...string)
+	// Changed reports whether there is something to publish.
+	Changed() bool
+}
+
+// Follower keeps Data equal to etcd. It lists all ranges at one revision and watches from the next.
+// It survives a lost connection: it knows each range's revision. Run's goroutine owns it.
 //
-// The ranges are watched separately, on one stream: a common range would carry other nodes'
-// affinities, handles and policies to every node. A snapshot may therefore be newer in one range
-// than in another. Calico promises no order across keys either, each range is in order, and settle
-// makes it rare. Resources that are changed together are in one range.
+// The ranges are watched separately, on one stream. What is published may therefore be newer in one
+// range than in another. Each range is in order, and settle makes it rare.
 //
-// Which ranges there are depends on the data: an own affinity names a block. A block is listed
-// before anything that names it is published.
-type follower struct {
-	source *Source
-	store  *calico.Store
-	ranges []*keyRange // those that the store wants, before it is given more data
+// Which ranges there are may depend on the data: an item may name another. What it names is listed
+// before anything is published.
+type Follower struct {
+	client  *Client
+	data    Data
+	publish func(revision int64, lists int)
+	log     *slog.Logger
+
+	// ProbeEvery bounds how late it is noticed that etcd is lost, or restored with other data. It
+	// may be changed before Run.
+	ProbeEvery time.Duration
+
+	probeKey string
+	lastCode codes.Code // of the last error while not connected
+
+	ranges []*keyRange // those that data wants, before it is given more
 	lists  int         // that were completed
 
 	// identity of the history that the ranges belong to; cluster 0: none yet
@@ -50,51 +93,65 @@ type follower struct {
 	probed int64
 	listed bool // a list was taken in and not yet published
 
-	absences *absences
+	grace *grace
+
+	mu     sync.Mutex // guards status
+	status Status
 }
 
 // keyRange is a range of keys and the revision to watch from; 0: list it first.
 type keyRange struct {
-	calico.Range
+	Range
 	next int64
 }
 
-func newFollower(s *Source) *follower {
-	return &follower{source: s, store: calico.NewStoreFor(s.node, s.needs),
-		absences: newAbsences(s.needs.Hosts, s.returnTime)}
+// NewFollower returns a follower that does nothing until Run. publish is called after all ranges
+// were listed, then after each burst of changes, with etcd's revision and the number of lists.
+func NewFollower(client *Client, data Data, publish func(revision int64, lists int),
+	log *slog.Logger) *Follower {
+	return &Follower{client: client, data: data, publish: publish,
+		log:      log.With("component", "etcd"),
+		probeKey: data.Ranges()[0].Prefix, ProbeEvery: probeInterval, grace: newGrace(gracePeriod),
+		status: Status{Endpoints: slices.Clone(client.cfg.Endpoints), Error: "not tried yet"}}
+}
+
+// Run reads until ctx ends and returns nil. It waits for an absent etcd. After a loss it keeps its
+// data, reconnects and catches up. Call it once.
+func (f *Follower) Run(ctx context.Context) error {
+	f.client.Run(ctx, LastRetry, f.follow, f.lost)
+	return nil
 }
 
 // follow lists, then watches, until an error. It returns nil only when ctx has ended.
-func (f *follower) follow(ctx context.Context, client *clientv3.Client) error {
+func (f *Follower) follow(ctx context.Context, client *clientv3.Client) error {
 	for {
-		head, err := probe(ctx, client)
+		head, err := f.probe(ctx, client)
 		if err != nil {
 			return err
 		}
 		if err := f.sameHistory(head, f.revision); err != nil {
-			f.source.log.Warn("etcd has another history than before", "err", err)
+			f.log.Warn("etcd has another history than before", "err", err)
 			f.forget()
 		}
 		f.cluster, f.term = head.ClusterId, head.RaftTerm
-		f.absences.back(time.Now())
+		f.grace.back(time.Now())
 		if err := f.listAgain(ctx, client, head.Revision); err != nil {
 			return err
 		}
-		f.source.connected()
+		f.connected()
 		f.probed = f.revision
 		if err := f.watch(ctx, client); !errors.Is(err, errCompacted) {
 			return err
 		}
-		f.source.log.Info("listing again what etcd compacted before it was read")
+		f.log.Info("listing again what etcd compacted before it was read")
 	}
 }
 
 // probe is a minimal quorum read of a key that we may read.
-func probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, error) {
+func (f *Follower) probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	key := calico.Key{Kind: calico.KindClusterInformation, Name: "default"}.String()
-	resp, err := client.Get(ctx, key, clientv3.WithKeysOnly())
+	resp, err := client.Get(ctx, f.probeKey, clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +161,7 @@ func probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, er
 // sameHistory checks that a quorum still has the history that we followed. After a restore the
 // revision or Raft's term is lower; the cluster id may be the same. atLeast is the revision seen
 // before the head was requested.
-func (f *follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
+func (f *Follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
 	switch {
 	case f.cluster == 0:
 		return nil
@@ -119,7 +176,7 @@ func (f *follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
 }
 
 // forget drops the history but not the data, which the next list replaces.
-func (f *follower) forget() {
+func (f *Follower) forget() {
 	for _, r := range f.ranges {
 		r.next = 0
 	}
@@ -127,38 +184,42 @@ func (f *follower) forget() {
 }
 
 // listAgain lists what has not been listed, or must be again, and publishes.
-func (f *follower) listAgain(ctx context.Context, client *clientv3.Client, revision int64) error {
+func (f *Follower) listAgain(ctx context.Context, client *clientv3.Client, revision int64) error {
 	listed, err := f.list(ctx, client, revision)
 	if err != nil || !listed {
 		return err
 	}
 	f.lists++
-	f.listed, f.absences.known = true, true
-	f.publish()
+	f.listed, f.grace.known = true, true
+	f.publishChanges()
 	return nil
 }
 
 // list reads all unlisted ranges at one revision, and reports whether there were any. It deletes
 // nothing before the last page.
-func (f *follower) list(ctx context.Context, client *clientv3.Client,
+func (f *Follower) list(ctx context.Context, client *clientv3.Client,
 	revision int64) (listed bool, err error) {
-	var prefixes []string
 	var done []*keyRange
-	f.store.BeginList()
+	f.data.BeginList()
+	f.grace.round++
 	for r := f.unlisted(done); r != nil; r = f.unlisted(done) {
 		if err := f.listRange(ctx, client, r.Range, revision); err != nil {
 			return false, fmt.Errorf("list %s: %w", r.Prefix, err)
 		}
-		prefixes, done = append(prefixes, r.Prefix), append(done, r)
+		done = append(done, r)
 	}
 	if done == nil {
 		return false, nil
 	}
-	f.keepAbsent(prefixes)
-	f.store.EndList(prefixes...)
+	var prefixes []string
 	for _, r := range done {
+		for key, value := range f.grace.missed(r.Range, time.Now()) {
+			f.data.Put(key, value)
+		}
+		prefixes = append(prefixes, r.Prefix)
 		r.next = revision + 1
 	}
+	f.data.EndList(prefixes...)
 	f.revision = max(f.revision, revision)
 	f.dropUnwanted()
 	return true, nil
@@ -167,8 +228,8 @@ func (f *follower) list(ctx context.Context, client *clientv3.Client,
 // unlisted adds the ranges that the store wants by now, and returns one to be listed that is not
 // among done; nil if there is none. Until a list ends the store has old data besides the new, and
 // may want too much.
-func (f *follower) unlisted(done []*keyRange) *keyRange {
-	for _, wanted := range f.store.Ranges() {
+func (f *Follower) unlisted(done []*keyRange) *keyRange {
+	for _, wanted := range f.data.Ranges() {
 		if !slices.ContainsFunc(f.ranges, func(r *keyRange) bool { return r.Range == wanted }) {
 			f.ranges = append(f.ranges, &keyRange{Range: wanted})
 		}
@@ -182,25 +243,25 @@ func (f *follower) unlisted(done []*keyRange) *keyRange {
 }
 
 // dropUnwanted removes the ranges that the store does not want any more, and their data.
-func (f *follower) dropUnwanted() {
-	wanted := f.store.Ranges()
+func (f *Follower) dropUnwanted() {
+	wanted := f.data.Ranges()
 	f.ranges = slices.DeleteFunc(f.ranges, func(r *keyRange) bool {
 		if slices.Contains(wanted, r.Range) {
 			return false
 		}
-		f.store.BeginList()
-		f.store.EndList(r.Prefix)
+		f.data.BeginList()
+		f.data.EndList(r.Prefix)
 		return true
 	})
 }
 
 // widen lists what changes in the store made it want, so that it can be watched as well.
-func (f *follower) widen(ctx context.Context, client *clientv3.Client) error {
+func (f *Follower) widen(ctx context.Context, client *clientv3.Client) error {
 	f.dropUnwanted()
 	if f.unlisted(nil) == nil {
 		return nil
 	}
-	head, err := probe(ctx, client)
+	head, err := f.probe(ctx, client)
 	if err == nil {
 		err = f.sameHistory(head, f.revision)
 	}
@@ -210,7 +271,7 @@ func (f *follower) widen(ctx context.Context, client *clientv3.Client) error {
 	return err
 }
 
-func (f *follower) listRange(ctx context.Context, client *clientv3.Client, r calico.Range,
+func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Range,
 	revision int64) error {
 	if r.Names != "" {
 		return f.listNames(ctx, client, r, revision)
@@ -225,7 +286,7 @@ func (f *follower) listRange(ctx context.Context, client *clientv3.Client, r cal
 			return err
 		}
 		for _, kv := range page.Kvs {
-			f.put(kv)
+			f.put(r, kv)
 		}
 		if !page.More || len(page.Kvs) == 0 {
 			return nil
@@ -236,7 +297,7 @@ func (f *follower) listRange(ctx context.Context, client *clientv3.Client, r cal
 
 // listNames lists the keys of r, which are few, without reading the values of the others, and of a
 // large directory not even the keys.
-func (f *follower) listNames(ctx context.Context, client *clientv3.Client, r calico.Range,
+func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Range,
 	revision int64) error {
 	listed := ""
 	for from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix); ; {
@@ -255,7 +316,7 @@ func (f *follower) listNames(ctx context.Context, client *clientv3.Client, r cal
 			own := dir + r.Names
 			if strings.HasPrefix(key, own) && listed != dir {
 				listed = dir
-				err := f.listRange(ctx, client, calico.Range{Prefix: own}, revision)
+				err := f.listRange(ctx, client, Range{Prefix: own}, revision)
 				if err != nil {
 					return err
 				}
@@ -272,7 +333,7 @@ func (f *follower) listNames(ctx context.Context, client *clientv3.Client, r cal
 }
 
 // page reads a page of the keys from from to before end, or without end the key from.
-func (f *follower) page(ctx context.Context, client *clientv3.Client, from, end string,
+func (f *Follower) page(ctx context.Context, client *clientv3.Client, from, end string,
 	revision int64, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -287,13 +348,13 @@ func (f *follower) page(ctx context.Context, client *clientv3.Client, from, end 
 	if page.Header.ClusterId != f.cluster {
 		return nil, errRestored
 	}
-	f.source.heard()
+	f.heard()
 	return page, nil
 }
 
 // compacted marks ranges to be listed if their events up to revision may be lost. Recently active
 // ranges are spared, which in a large cluster are the large ones.
-func (f *follower) compacted(revision int64) {
+func (f *Follower) compacted(revision int64) {
 	for _, r := range f.ranges {
 		if r.next < revision {
 			r.next = 0
@@ -302,7 +363,7 @@ func (f *follower) compacted(revision int64) {
 }
 
 // take applies a response of the watch on r to the store.
-func (f *follower) take(r *keyRange, resp clientv3.WatchResponse) error {
+func (f *Follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 	if resp.CompactRevision != 0 {
 		r.next = 0
 		f.compacted(resp.CompactRevision)
@@ -318,9 +379,9 @@ func (f *follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 		switch {
 		case !r.Holds(string(ev.Kv.Key)):
 		case ev.Type == mvccpb.DELETE:
-			f.delete(string(ev.Kv.Key))
+			f.delete(r.Range, string(ev.Kv.Key))
 		default:
-			f.put(ev.Kv)
+			f.put(r.Range, ev.Kv)
 		}
 		f.revision = max(f.revision, ev.Kv.ModRevision)
 		r.next = max(r.next, ev.Kv.ModRevision+1)
@@ -328,55 +389,44 @@ func (f *follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 	if resp.IsProgressNotify() { // of this one watch, and in order with its events
 		r.next = max(r.next, resp.Header.Revision+1)
 	}
-	f.source.update(func(st *Status) {
+	f.update(func(st *Status) {
 		st.LastContact = time.Now()
 		st.Events += int64(len(resp.Events))
 	})
 	return nil
 }
 
-func (f *follower) put(kv *mvccpb.KeyValue) {
-	f.absences.seen(string(kv.Key))
-	f.store.Put(string(kv.Key), kv.Value)
+func (f *Follower) put(r Range, kv *mvccpb.KeyValue) {
+	if r.Leased {
+		f.grace.seen(string(kv.Key), kv.Value)
+	}
+	f.data.Put(string(kv.Key), kv.Value)
 }
 
-func (f *follower) delete(key string) {
-	if f.absences.holds(key, time.Now()) {
-		level := slog.LevelDebug // there may be a thousand of them
-		if len(f.absences.keys) == 1 {
-			level = slog.LevelWarn
-		}
-		f.source.log.Log(context.Background(), level,
-			"addresses of hosts are gone from etcd, which was lost; they have some time "+
-				"to come back", "key", key, "time", f.absences.wait)
+func (f *Follower) delete(r Range, key string) {
+	if !r.Leased || !f.grace.holds(key, time.Now()) {
+		f.data.Delete(key)
 		return
 	}
-	f.store.Delete(key)
+	level := slog.LevelDebug // there may be a thousand of them
+	if len(f.grace.missing) == 1 {
+		level = slog.LevelWarn
+	}
+	f.log.Log(context.Background(), level, "keys with a lease are gone from etcd, which was lost; "+
+		"they have some time to come back", "key", key, "time", f.grace.period)
 }
 
-// keepAbsent remembers hosts' addresses that a list lacks, before they are deleted.
-func (f *follower) keepAbsent(prefixes []string) {
-	if !slices.Contains(prefixes, f.absences.hosts) {
-		return
-	}
-	for _, key := range f.store.Unseen(f.absences.hosts) {
-		if f.absences.holds(key, time.Now()) {
-			f.store.See(key)
-		}
-	}
-}
-
-// endAbsences deletes the addresses that have not returned.
-func (f *follower) endAbsences() {
-	for _, key := range f.absences.over(time.Now()) {
-		f.source.log.Warn("a host's address has not come back", "key", key)
-		f.store.Delete(key)
+// endGrace deletes the keys that have not returned.
+func (f *Follower) endGrace() {
+	for _, key := range f.grace.over(time.Now()) {
+		f.log.Warn("a key with a lease has not come back", "key", key)
+		f.data.Delete(key)
 	}
 }
 
-// publish publishes a snapshot if it differs.
-func (f *follower) publish() {
-	if !f.listed && !f.store.Changed() {
+// publishChanges publishes what has changed, if nothing that is wanted remains to be listed.
+func (f *Follower) publishChanges() {
+	if !f.listed && !f.data.Changed() {
 		return
 	}
 	for _, r := range f.ranges {
@@ -385,7 +435,6 @@ func (f *follower) publish() {
 		}
 	}
 	f.listed = false
-	snap := f.store.Snapshot(f.revision)
-	snap.Lists = f.lists
-	f.source.publish(snap)
+	f.publish(f.revision, f.lists)
+	f.update(func(st *Status) { st.Synced, st.Revision, st.Lists = true, f.revision, f.lists })
 }

@@ -39,12 +39,12 @@ type probed struct {
 // It uses only the progress notifications that the server sends by itself. Requested ones
 // (RequestProgress) may overtake events in etcd before 3.4.25 and 3.5.8, and the client, which
 // resumes after their revision, would lose those.
-func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
+func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	defer f.publish() // what came in and was to be published in a moment
+	defer f.publishChanges() // what came in and was to be published in a moment
 
 	responses := make(chan watched)
 	watches := map[*keyRange]context.CancelFunc{}
@@ -65,7 +65,7 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 	}
 	watchRanges()
 	probes := make(chan probed)
-	running.Go(func() { probeRegularly(ctx, client, f.source.probeEvery, probes) })
+	running.Go(func() { f.probeRegularly(ctx, client, probes) })
 
 	settle := newSettle()
 	defer settle.timer.Stop()
@@ -78,12 +78,12 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 				continue
 			}
 			if w.over {
-				return errWatchEnded
+				return ErrWatchEnded
 			}
 			if err := f.take(w.rng, w.resp); err != nil {
 				return err
 			}
-			if !f.store.Changed() {
+			if !f.data.Changed() {
 				continue
 			}
 			if err := f.widen(ctx, client); err != nil {
@@ -93,9 +93,9 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 			settle.start(time.Now())
 		case <-settle.timer.C:
 			settle.pending = false
-			f.publish()
-		case <-f.absences.timer.C:
-			if f.endAbsences(); f.store.Changed() {
+			f.publishChanges()
+		case <-f.grace.timer.C:
+			if f.endGrace(); f.data.Changed() {
 				settle.start(time.Now())
 			}
 		case p := <-probes:
@@ -110,11 +110,10 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 }
 
 // judge evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
-func (f *follower) judge(p probed, settle *settle) error {
+func (f *Follower) judge(p probed, settle *settle) error {
 	if p.err != nil {
-		f.source.lost(p.err)
+		f.lost(p.err)
 		settle.lost = true
-		f.absences.lose(f.source.Status().LastContact)
 		return nil
 	}
 	if err := f.sameHistory(p.head, f.probed); err != nil {
@@ -122,8 +121,8 @@ func (f *follower) judge(p probed, settle *settle) error {
 	}
 	f.probed = f.revision
 	f.term = p.head.RaftTerm
-	f.source.connected()
-	f.absences.back(time.Now())
+	f.connected()
+	f.grace.back(time.Now())
 	if settle.lost {
 		settle.lost, settle.patientUntil = false, time.Now().Add(catchUp)
 	}
@@ -157,9 +156,9 @@ func forward(ctx context.Context, client *clientv3.Client, r *keyRange, next int
 	}
 }
 
-func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Duration,
+func (f *Follower) probeRegularly(ctx context.Context, client *clientv3.Client,
 	out chan<- probed) {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(f.ProbeEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -167,7 +166,7 @@ func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Dur
 			return
 		case <-ticker.C:
 		}
-		head, err := probe(ctx, client)
+		head, err := f.probe(ctx, client)
 		select {
 		case out <- probed{head, err}:
 		case <-ctx.Done():
