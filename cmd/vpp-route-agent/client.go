@@ -97,7 +97,7 @@ func peersCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), s.BGP.Peers)
 			}
 			if isOff(s) {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "There are no peers: the agent runs with --learn etcd, without BGP.")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "There are no peers: the agent runs with --learn ipam, without BGP.")
 				return err
 			}
 			return printPeers(cmd.OutOrStdout(), s.BGP.Peers)

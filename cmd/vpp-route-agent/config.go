@@ -41,7 +41,7 @@ type config struct {
 	datastoreType   string
 	etcdLegacy      legacyEndpoint
 	learnBGP        bool
-	learnEtcd       bool
+	learnIPAM       bool
 	hostAddress     []ipam.AddressSource
 	hostsPrefix     string
 	blocksPrefix    string
@@ -126,9 +126,9 @@ var settings = []setting{
 	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", literal: true, usage: "PEM file of our client key", set: text(func(c *config) *string { return &c.etcdKeyFile })},
 	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType", def: "etcdv3", usage: "only etcdv3 is supported", set: oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
 
-	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes come from: bgp, etcd (Calico's blocks, no BGP at all), or bgp,etcd (BGP wins, etcd carries the node while BGP does not)",
+	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP wins, IPAM carries the node while BGP does not); etcd is an earlier name of ipam",
 		set: parseLearn},
-	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node", usage: "where --learn etcd finds the address of a host, the first that has one: peerip (published by the host), node (the Calico Node)",
+	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node", usage: "where --learn ipam finds the address of a host, the first that has one: peerip (published by the host), node (the Calico Node)",
 		set: parseHostAddress},
 	{flag: "hosts-prefix", file: "hostsPrefix", literal: true, def: calico.DefaultHosts, usage: "prefix of the keys HOST/peerip/ipv4/1 and HOST/peerip/ipv6/1 in etcd",
 		set: keyPrefix(func(c *config) *string { return &c.hostsPrefix })},

@@ -116,13 +116,14 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"limit of 0":                  {[]string{"--prefix-limit=mesh=0"}, nil, "", "greater than 0"},
 		"two limits":                  {[]string{"--prefix-limit=mesh=5", "--prefix-limit=mesh=6"}, nil, "", "mesh has two limits"},
 		"retry at once":               {[]string{"--prefix-limit-retry=0s"}, nil, "", "between 1s and 24h"},
-		"routes from nowhere":         {[]string{"--learn=ospf"}, nil, "", `--learn: "ospf" is not one of bgp, etcd and bgp,etcd`},
-		"a source twice":              {[]string{"--learn=bgp,bgp"}, nil, "", `is not one of bgp, etcd`},
-		"etcd routes for no FIB":      {[]string{"--learn=etcd", "--dataplane=none"}, nil, "", "--learn etcd has no meaning with --dataplane none"},
-		"BGP's settings without BGP":  {[]string{"--learn=etcd", "--next-hop=10.0.0.1"}, nil, "", "--next-hop has no meaning with --learn etcd"},
-		"addresses of nobody":         {[]string{"--learn=etcd", "--host-address=dns"}, nil, "", `"dns" is not peerip, node`},
+		"routes from nowhere":         {[]string{"--learn=ospf"}, nil, "", `--learn: "ospf" is not one of bgp, ipam and bgp,ipam`},
+		"a source twice":              {[]string{"--learn=bgp,bgp"}, nil, "", `is not one of bgp, ipam`},
+		"one source by two names":     {[]string{"--learn=ipam,etcd"}, nil, "", `is not one of bgp, ipam`},
+		"IPAM's routes for no FIB":    {[]string{"--learn=ipam", "--dataplane=none"}, nil, "", "--learn ipam has no meaning with --dataplane none"},
+		"BGP's settings without BGP":  {[]string{"--learn=ipam", "--next-hop=10.0.0.1"}, nil, "", "--next-hop has no meaning with --learn ipam"},
+		"addresses of nobody":         {[]string{"--learn=ipam", "--host-address=dns"}, nil, "", `"dns" is not peerip, node`},
 		"host addresses without use":  {[]string{"--host-address=node"}, nil, "", "--host-address has no meaning with --learn bgp"},
-		"hosts among Calico's keys":   {[]string{"--learn=etcd", "--hosts-prefix=/calico/hosts"}, nil, "", "under /calico/"},
+		"hosts among Calico's keys":   {[]string{"--learn=ipam", "--hosts-prefix=/calico/hosts"}, nil, "", "under /calico/"},
 		"published among Calico's":    {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24", "--hosts-prefix=/calico/hosts"}, nil, "", "under /calico/"},
 		"published under no prefix":   {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24", "--hosts-prefix=hosts"}, nil, "", "is no prefix of keys"},
 		"two ways to name etcd":       {[]string{"--etcd-host=a"}, map[string]string{"ETCD_ENDPOINTS": "http://b:1"}, "", "conflict with --etcd-endpoints"},
@@ -205,13 +206,15 @@ func TestEtcdInParts(t *testing.T) {
 func TestLearnDecidesWhatIsRead(t *testing.T) {
 	for args, want := range map[string]calico.Needs{
 		"":                                    {},
+		"--learn=ipam":                        {NoBGP: true, Hosts: "/vpp-calico/hosts/"},
+		"--learn=bgp,ipam":                    {Hosts: "/vpp-calico/hosts/"},
+		"--learn=ipam,bgp":                    {Hosts: "/vpp-calico/hosts/"},
 		"--learn=etcd":                        {NoBGP: true, Hosts: "/vpp-calico/hosts/"},
 		"--learn=bgp,etcd":                    {Hosts: "/vpp-calico/hosts/"},
-		"--learn=etcd,bgp":                    {Hosts: "/vpp-calico/hosts/"},
 		"--hosts-prefix=/lab/":                {},
 		"--blocks-prefix=/old/v2/ipv4/block/": {Blocks: "/old/v2/"},
 		"--blocks-prefix=/calico/ipam/v2/assignment/ipv4/block":     {},
-		"--learn=etcd --hosts-prefix=/lab/hosts --blocks-prefix=/b": {NoBGP: true, Hosts: "/lab/hosts/", Blocks: "/b/"},
+		"--learn=ipam --hosts-prefix=/lab/hosts --blocks-prefix=/b": {NoBGP: true, Hosts: "/lab/hosts/", Blocks: "/b/"},
 	} {
 		c, err := load(t, strings.Fields(args), nil, "")
 		if err != nil {

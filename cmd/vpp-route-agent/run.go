@@ -155,7 +155,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 		group.Go(func() error { return passwords.Run(ctx) })
 		group.Go(func() error { return speaker.Run(ctx) })
 	}
-	if cfg.learnEtcd {
+	if cfg.learnIPAM {
 		conf.EtcdRoutes = cfg.hostAddress
 	}
 	if cfg.uplink != "" {
@@ -301,7 +301,7 @@ func (c config) needs() calico.Needs {
 	if c.blocksPrefix != calico.DefaultBlocks {
 		n.Blocks = c.blocksPrefix
 	}
-	if c.learnEtcd {
+	if c.learnIPAM {
 		n.Hosts = c.hostsPrefix
 	}
 	return n

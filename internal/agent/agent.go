@@ -54,7 +54,7 @@ type Config struct {
 	DrainFile string
 
 	Datastore Datastore
-	Speaker   Speaker     // nil: no BGP (--learn etcd)
+	Speaker   Speaker     // nil: no BGP (--learn ipam)
 	FIB       *fib.Engine // nil with Dataplane "none"
 	// Ways tells by which interface next hops are reached, for BGPFilters that ask; nil: FIB does.
 	Ways *fib.Engine

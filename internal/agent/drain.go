@@ -91,7 +91,7 @@ func (a *Agent) beginDrain(o DrainOptions, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.noBGP {
-		return errors.New("there is no BGP (--learn etcd): nothing is announced that could be withdrawn")
+		return errors.New("there is no BGP (--learn ipam): nothing is announced that could be withdrawn")
 	}
 	if a.handsOff {
 		return errors.New("ClusterInformation says datastoreReady: false; nothing is changed until it says true")
