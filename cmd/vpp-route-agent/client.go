@@ -107,7 +107,7 @@ func peersCommand() *cobra.Command {
 			}
 			if isOff(s) && !f.asJSON {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(),
-					"There are no peers: the agent runs with --learn etcd, without BGP.")
+					"There are no peers: the agent runs with --learn ipam, without BGP.")
 				return err
 			}
 			return show(f, cmd.OutOrStdout(), s.BGP.Peers, printPeers)

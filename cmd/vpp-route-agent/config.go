@@ -44,7 +44,7 @@ type config struct {
 	datastoreType   string
 	etcdLegacy      legacyEndpoint
 	learnBGP        bool
-	learnEtcd       bool
+	learnIPAM       bool
 	hostAddress     []ipam.AddressSource
 	hostsPrefix     string
 	blocksPrefix    string
@@ -330,13 +330,13 @@ func (c config) etcd() etcd.Config {
 	}
 }
 
-// needs are the keys to read: what hosts publish matters only to --learn etcd.
+// needs are the keys to read: what hosts publish matters only to --learn ipam.
 func (c config) needs() calico.Needs {
 	n := calico.Needs{NoBGP: !c.learnBGP}
 	if c.blocksPrefix != calico.DefaultBlocks {
 		n.Blocks = c.blocksPrefix
 	}
-	if c.learnEtcd {
+	if c.learnIPAM {
 		n.Hosts = c.hostsPrefix
 	}
 	return n

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ func demoCommand() *cobra.Command {
 		cfg    demo.Config
 	)
 	dataplanes := []string{"auto", "vpp", "kernel"}
-	learn := []string{"bgp", "etcd", "bgp,etcd"}
+	learn := []string{"bgp", "ipam", "bgp,ipam"}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole thing on this machine: etcd, three nodes, BIRD, real packets",
@@ -34,16 +35,17 @@ The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (wit
 names one; else with the kernel.`,
 		Example: `  sudo vpp-route-agent demo
   sudo vpp-route-agent demo --keep
-  sudo vpp-route-agent demo --learn etcd
+  sudo vpp-route-agent demo --learn ipam
   sudo VPP_BIN=/path/vpp VPP_PLUGIN_PATH=/path/vpp_plugins vpp-route-agent demo --dataplane vpp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(dataplanes, cfg.Dataplane) {
 				return usageError{fmt.Errorf(
 					"--dataplane %q is none of auto, vpp, kernel", cfg.Dataplane)}
 			}
+			cfg.Learn = strings.Replace(cfg.Learn, "etcd", "ipam", 1) // its earlier name
 			if !slices.Contains(learn, cfg.Learn) {
 				return usageError{fmt.Errorf(
-					"--learn %q is none of bgp, etcd and bgp,etcd", cfg.Learn)}
+					"--learn %q is none of bgp, ipam and bgp,ipam", cfg.Learn)}
 			}
 			if err := demo.Available(cfg.Dataplane); err != nil {
 				return usageError{err}
@@ -78,8 +80,8 @@ names one; else with the kernel.`,
 		"with: vpp, kernel, or auto for VPP where there is one")
 	_ = c.RegisterFlagCompletionFunc("dataplane",
 		cobra.FixedCompletions(dataplanes, cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().StringVar(&cfg.Learn, "learn", "bgp", "which story: bgp (with BIRD), etcd (agents "+
-		"without BGP), or bgp,etcd (etcd's routes behind BGP's)")
+	c.Flags().StringVar(&cfg.Learn, "learn", "bgp", "which story: bgp (with BIRD), ipam (agents "+
+		"without BGP), or bgp,ipam (IPAM's routes behind BGP's)")
 	_ = c.RegisterFlagCompletionFunc("learn",
 		cobra.FixedCompletions(learn, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; "+

@@ -286,15 +286,16 @@ func parsePasswordFile(c *config, path string) error {
 	return nil
 }
 
+// parseLearn takes etcd as an earlier name of ipam.
 func parseLearn(c *config, s string) error {
 	for word := range strings.SplitSeq(s, ",") {
 		switch {
 		case word == "bgp" && !c.learnBGP:
 			c.learnBGP = true
-		case word == "etcd" && !c.learnEtcd:
-			c.learnEtcd = true
+		case (word == "ipam" || word == "etcd") && !c.learnIPAM:
+			c.learnIPAM = true
 		default:
-			return fmt.Errorf("%q is not one of bgp, etcd and bgp,etcd", s)
+			return fmt.Errorf("%q is not one of bgp, ipam and bgp,ipam", s)
 		}
 	}
 	return nil
@@ -303,10 +304,10 @@ func parseLearn(c *config, s string) error {
 // learn is the canonical value of --learn.
 func (c *config) learn() string {
 	switch {
-	case c.learnBGP && c.learnEtcd:
-		return "bgp,etcd"
-	case c.learnEtcd:
-		return "etcd"
+	case c.learnBGP && c.learnIPAM:
+		return "bgp,ipam"
+	case c.learnIPAM:
+		return "ipam"
 	}
 	return "bgp"
 }
@@ -378,17 +379,17 @@ func broadcast(p netip.Prefix) netip.Addr {
 
 // checkLearn refuses settings of routes from etcd and of the uplink that contradict each other.
 func (c *config) checkLearn(given map[string]bool) error {
-	if c.learnEtcd && c.dataplane == "none" {
+	if c.learnIPAM && c.dataplane == "none" {
 		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.learn())
 	}
 	if !c.learnBGP {
 		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane"} {
 			if given[f] {
-				return fmt.Errorf("--%s has no meaning with --learn etcd: there is no BGP", f)
+				return fmt.Errorf("--%s has no meaning with --learn ipam: there is no BGP", f)
 			}
 		}
 	}
-	if given["host-address"] && !c.learnEtcd {
+	if given["host-address"] && !c.learnIPAM {
 		return errors.New("--host-address has no meaning with --learn bgp")
 	}
 	if c.uplink != "" && c.dataplane == "none" {

@@ -38,7 +38,7 @@ func printStatus(w io.Writer, s agent.Status) error {
 		}
 	}
 	if isOff(s) {
-		fmt.Fprintln(b, "BGP   off (--learn etcd)")
+		fmt.Fprintln(b, "BGP   off (--learn ipam)")
 	}
 	writeFIBLine(b, s.FIB)
 	writeGuardLines(b, s.FIB)

@@ -91,7 +91,7 @@ func (p *program) addDatastore() error {
 	}
 	keeper := lastgood.New(p.cfg.stateDir, p.cfg.nodeName, p.cfg.needs(), source.Snapshots(), p.log)
 	p.conf.Datastore = datastore{source, keeper}
-	if p.cfg.learnEtcd {
+	if p.cfg.learnIPAM {
 		p.conf.EtcdRoutes = p.cfg.hostAddress
 	}
 	p.add(source.Run)

@@ -102,7 +102,7 @@ var metricName = regexp.MustCompile(`\bvpp_route_agent_[a-z0-9_]+`)
 
 // elsewhere are metrics that only agents with other flags have, by the flag.
 var elsewhere = map[string]string{
-	"vpp_route_agent_etcd_prefixes_unrouted": "--learn etcd",
+	"vpp_route_agent_etcd_prefixes_unrouted": "--learn ipam",
 	"vpp_route_agent_uplink_ok":              "--uplink",
 	"vpp_route_agent_uplink_published":       "--uplink",
 }

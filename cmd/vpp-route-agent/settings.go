@@ -72,10 +72,10 @@ var settings = []setting{
 		set:   oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
 
 	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes " +
-		"come from: bgp, etcd (Calico's blocks, no BGP at all), or bgp,etcd (BGP wins, etcd " +
+		"come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP wins, IPAM " +
 		"carries the node while BGP does not)", set: parseLearn},
 	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node",
-		usage: "where --learn etcd finds the address of a host, the first that has one: peerip " +
+		usage: "where --learn ipam finds the address of a host, the first that has one: peerip " +
 			"(published by the host), node (the Calico Node)", set: parseHostAddress},
 	{flag: "hosts-prefix", file: "hostsPrefix", literal: true, def: calico.DefaultHosts,
 		usage: "prefix of the keys HOST/peerip/ipv4/1 and HOST/peerip/ipv6/1 in etcd",

@@ -33,7 +33,7 @@ type Config struct {
 	DrainFile string
 
 	Datastore Datastore
-	Speaker   Speaker     // nil: no BGP (--learn etcd)
+	Speaker   Speaker     // nil: no BGP (--learn ipam)
 	FIB       *fib.Engine // nil with Dataplane "none"
 	// Resolver knows the outgoing interfaces of next hops, for BGPFilters that ask; nil: FIB does.
 	Resolver *fib.Engine

@@ -55,7 +55,7 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 	err := a.changeDrain(func() error {
 		switch {
 		case a.noBGP:
-			return errors.New("there is no BGP (--learn etcd): " +
+			return errors.New("there is no BGP (--learn ipam): " +
 				"nothing is announced that could be withdrawn")
 		case a.shown.handsOff:
 			return errors.New("ClusterInformation says datastoreReady: false; " +

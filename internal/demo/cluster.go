@@ -59,7 +59,7 @@ var idleBlock = netip.MustParsePrefix("10.1.1.0/26")
 
 // introduce says what follows.
 func (d *demo) introduce() {
-	way := map[string]string{"bgp": "BGP → FIB", "etcd": "FIB, without BGP", "bgp,etcd": "BGP, with etcd behind it → FIB"}[d.cfg.Learn]
+	way := map[string]string{"bgp": "BGP → FIB", "ipam": "FIB, without BGP", "bgp,ipam": "BGP, with IPAM behind it → FIB"}[d.cfg.Learn]
 	d.report.printf("%s\n", d.report.paint(bold, "vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
 	d.report.note("the agents' nodes forward with: %s", d.tools.describe(d.cfg.Dataplane))
 }
@@ -164,7 +164,7 @@ func (d *demo) makeKernelNode(n *node, by protocol) error {
 	}
 	uplink := netlab.End{Namespace: n.ns, Device: "eth0"}
 	address := netip.PrefixFrom(n.address, underlay.Bits())
-	if d.cfg.Learn != "etcd" { // else the agent sets it
+	if d.cfg.Learn != "ipam" { // else the agent sets it
 		uplink.Addresses = []netip.Prefix{address}
 	}
 	if err := d.lab.Attach(d.underlay, uplink); err != nil {

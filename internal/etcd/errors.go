@@ -17,19 +17,19 @@ var errRestored = errors.New("etcd was replaced or restored from older data, rea
 // errCompacted means that etcd dropped events that we have not seen.
 var errCompacted = errors.New("etcd compacted events that were not read")
 
-// errWatchEnded is for a watch that ends without a reason.
-var errWatchEnded = errors.New("watch ended")
+// ErrWatchEnded is for a watch that ends without a reason.
+var ErrWatchEnded = errors.New("watch ended")
 
-// explain turns err into a sentence that tells the operator what to change.
-func explain(err error, user string) string {
+// Explain turns err into a sentence that tells the operator what to change.
+func (c *Client) Explain(err error) string {
+	user := c.cfg.Username
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Sprintf("etcd refuses the password of user %q, or does not know the user", user)
 	case errors.Is(err, rpctypes.ErrUserEmpty):
 		return "etcd asks for a user name and a password"
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fmt.Sprintf("etcd does not allow user %q to read Calico's keys under /calico/, or "+
-			"what hosts publish", user)
+		return fmt.Sprintf("etcd does not allow user %q %s", user, c.purpose)
 	case errors.Is(err, rpctypes.ErrNoLeader):
 		return "etcd has no leader"
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:

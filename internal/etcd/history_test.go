@@ -9,7 +9,7 @@ import (
 
 // Changes that come in while a probe's answer is on its way do not make it an answer from the past.
 func TestHistoryIsHeldAgainstWhatTheProbeKnew(t *testing.T) {
-	f := &follower{cluster: 7, term: 3, revision: 676, probed: 670}
+	f := &Follower{cluster: 7, term: 3, revision: 676, probed: 670}
 	for _, tc := range []struct {
 		name string
 		head pb.ResponseHeader

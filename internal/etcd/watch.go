@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 
 // watched is a response and its range; over says that the range's watch has ended.
 type watched struct {
-	rng  int
+	rng  *keyRange
 	resp clientv3.WatchResponse
 	over bool
 }
@@ -38,19 +39,33 @@ type probed struct {
 // It uses only the progress notifications that the server sends by itself. Requested ones
 // (RequestProgress) may overtake events in etcd before 3.4.25 and 3.5.8, and the client, which
 // resumes after their revision, would lose those.
-func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
+func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	defer f.publish() // what came in and was to be published in a moment
+	defer f.publishChanges() // what came in and was to be published in a moment
 
 	responses := make(chan watched)
-	for i, r := range f.ranges {
-		running.Go(func() { forward(ctx, client, i, r, responses) })
+	watches := map[*keyRange]context.CancelFunc{}
+	watchRanges := func() {
+		for r, end := range watches {
+			if !slices.Contains(f.ranges, r) {
+				end()
+				delete(watches, r)
+			}
+		}
+		for _, r := range f.ranges {
+			if watches[r] == nil {
+				ctx, end := context.WithCancel(ctx)
+				watches[r] = end
+				running.Go(func() { forward(ctx, client, r, r.next, responses) })
+			}
+		}
 	}
+	watchRanges()
 	probes := make(chan probed)
-	running.Go(func() { probeRegularly(ctx, client, f.source.probeEvery, probes) })
+	running.Go(func() { f.probeRegularly(ctx, client, probes) })
 
 	settle := newSettle()
 	defer settle.timer.Stop()
@@ -59,20 +74,28 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 		case <-ctx.Done():
 			return nil
 		case w := <-responses:
+			if watches[w.rng] == nil { // ended meanwhile
+				continue
+			}
 			if w.over {
-				return errWatchEnded
+				return ErrWatchEnded
 			}
 			if err := f.take(w.rng, w.resp); err != nil {
 				return err
 			}
-			if f.store.Changed() {
-				settle.start(time.Now())
+			if !f.data.Changed() {
+				continue
 			}
+			if err := f.widen(ctx, client); err != nil {
+				return err
+			}
+			watchRanges()
+			settle.start(time.Now())
 		case <-settle.timer.C:
 			settle.pending = false
-			f.publish()
-		case <-f.absences.timer.C:
-			if f.endAbsences(); f.store.Changed() {
+			f.publishChanges()
+		case <-f.grace.timer.C:
+			if f.endGrace(); f.data.Changed() {
 				settle.start(time.Now())
 			}
 		case p := <-probes:
@@ -87,11 +110,10 @@ func (f *follower) watch(ctx context.Context, client *clientv3.Client) error {
 }
 
 // judge evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
-func (f *follower) judge(p probed, settle *settle) error {
+func (f *Follower) judge(p probed, settle *settle) error {
 	if p.err != nil {
-		f.source.lost(p.err)
+		f.lost(p.err)
 		settle.lost = true
-		f.absences.lose(f.source.Status().LastContact)
 		return nil
 	}
 	if err := f.sameHistory(p.head, f.probed); err != nil {
@@ -99,20 +121,25 @@ func (f *follower) judge(p probed, settle *settle) error {
 	}
 	f.probed = f.revision
 	f.term = p.head.RaftTerm
-	f.source.connected()
-	f.absences.back(time.Now())
+	f.connected()
+	f.grace.back(time.Now())
 	if settle.lost {
 		settle.lost, settle.patientUntil = false, time.Now().Add(catchUp)
 	}
 	return nil
 }
 
-// forward sends the responses of the watch on r to out until the watch or ctx ends. It watches ctx
-// itself: the client may be blocked for long in cancelling another watch while etcd is down.
-func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, out chan<- watched) {
-	// Watch waits for etcd to accept it.
-	responses := client.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithRev(r.next),
-		clientv3.WithProgressNotify(), clientv3.WithFragment())
+// forward sends the responses of the watch on r from revision next on to out until the watch or ctx
+// ends. It watches ctx itself: the client may be blocked for long in cancelling another watch while
+// etcd is down.
+func forward(ctx context.Context, client *clientv3.Client, r *keyRange, next int64,
+	out chan<- watched) {
+	opts := []clientv3.OpOption{clientv3.WithRev(next), clientv3.WithProgressNotify(),
+		clientv3.WithFragment()}
+	if !r.Exact {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	responses := client.Watch(ctx, r.Prefix, opts...) // waits for etcd to accept it
 	for over := false; !over; {
 		var resp clientv3.WatchResponse
 		select {
@@ -122,16 +149,16 @@ func forward(ctx context.Context, client *clientv3.Client, i int, r keyRange, ou
 			return
 		}
 		select {
-		case out <- watched{rng: i, resp: resp, over: over}:
+		case out <- watched{rng: r, resp: resp, over: over}:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Duration,
+func (f *Follower) probeRegularly(ctx context.Context, client *clientv3.Client,
 	out chan<- probed) {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(f.ProbeEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -139,7 +166,7 @@ func probeRegularly(ctx context.Context, client *clientv3.Client, every time.Dur
 			return
 		case <-ticker.C:
 		}
-		head, err := probe(ctx, client)
+		head, err := f.probe(ctx, client)
 		select {
 		case out <- probed{head, err}:
 		case <-ctx.Done():
