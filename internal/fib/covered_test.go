@@ -51,13 +51,13 @@ func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		time.Sleep(time.Hour)
 		r.dp.printOps()
-		r.inbox.change(func(o *orders) {
+		r.inbox.change(func(o *pendingInputs) {
 			for range chunk {
 				o.learn(learned{prefix: pfx("10.9.0.0/26")}) // nothing, and nothing was there
 			}
 			o.learn(learned{prefix: pfx("10.1.0.5/32"), paths: via("10.0.0.3")})
 			told := false
-			o.unsaid = &told
+			o.converging = &told
 		})
 		time.Sleep(time.Hour)
 		check(t, "in the second piece BGP leads where etcd did", r.dp.printOps())
@@ -98,7 +98,7 @@ func TestCoveredRouteGoesInTheEnd(t *testing.T) {
 	})
 }
 
-// With the route withdrawn and the data plane restarted nothing is left of an entry, and it is forgotten without being selected again.
+// With the route withdrawn and the data plane restarted nothing is left of an entry, and it is forgotten once it has been selected again.
 func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3"}))
@@ -107,11 +107,12 @@ func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
 		synctest.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		held := len(r.table.covered)
-		r.table.setWishes(route.Etcd, nil, false)
-		r.table.observe(node("b"))
-		if left := len(r.table.covered); held != 1 || left != 0 || !r.table.nextCovered().IsZero() {
-			t.Errorf("%d held before, %d after; its time is over at %v, for ever", held, left, r.table.nextCovered())
+		held := len(r.selection.covered)
+		r.sources.set(route.Etcd, nil, false)
+		r.setFacts(node("b"))
+		r.selection.selectDirty(chunk)
+		if left := len(r.selection.covered); held != 1 || left != 0 || !r.selection.nextCovered().IsZero() {
+			t.Errorf("%d held before, %d after; its time is over at %v, for ever", held, left, r.selection.nextCovered())
 		}
 	})
 }

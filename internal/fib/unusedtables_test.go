@@ -49,7 +49,7 @@ func TestTablesAreKeptAsLongAsTheyAreUsed(t *testing.T) {
 			t.Errorf("%d tables are left", n)
 		}
 		r.dp.tell(node("b"))
-		r.keeps(t, "another life", "[]")
+		r.keeps(t, "another generation", "[]")
 		r.dp.tell(route.Facts{Problem: "away"})
 		r.SetRoutes(route.External, []route.Route{inTable(7, one)})
 		synctest.Wait()

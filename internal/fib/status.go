@@ -26,7 +26,8 @@ const (
 	lastState  = Drifted
 )
 
-// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did to it afterwards.
+// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did
+// to it afterwards.
 func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
@@ -69,13 +70,17 @@ type Entry struct {
 	Found    string    // what is there instead, of Different and Extra
 }
 
-// Entries lists the entries whose prefix lies inside within or covers it, in any table, or all if within is the zero Prefix; by key. Over a
-// million routes all of them take a second or so, and hold up nothing.
+// Entries lists the entries whose prefix lies inside within or covers it, in any table, or all if
+// within is the zero Prefix; by key. Over a million routes all of them take a second or so, and
+// hold up nothing.
 func (e *Engine) Entries(within netip.Prefix) []Entry {
 	var out []Entry
 	e.walk(func(x *entry) {
-		if !within.IsValid() || within.Overlaps(x.key.Prefix) {
-			out = append(out, e.table.show(x))
+		if within.IsValid() && !within.Overlaps(x.key().Prefix) {
+			return
+		}
+		if shown := e.show(x); shown.State != Any { // else it is wanted elevated instead
+			out = append(out, shown)
 		}
 	})
 	slices.SortFunc(out, func(a, b Entry) int { return route.CompareKeys(a.Key, b.Key) })
@@ -83,22 +88,26 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 }
 
 // show selects once more, for the reason: it is not kept for a million entries.
-func (t *table) show(x *entry) Entry {
-	out := Entry{Key: x.key, State: t.stateOf(x), Origin: x.origin}
+func (e *Engine) show(x *entry) Entry {
+	out := Entry{Key: x.key(), State: e.sync.stateOf(x), Origin: x.origin}
 	if x.since != 0 {
-		out.Since = time.Unix(0, x.since)
+		out.Since = time.Unix(int64(x.since), 0)
+	}
+	selected := x // who has the candidates
+	if c := e.table.counterpart(x); x.key().Elevated && x.is(isWanted) && c != nil {
+		selected = c
 	}
 	switch {
-	case x.first == nil:
-	case t.view == nil:
+	case !x.is(isWanted):
+	case e.selection.view == nil:
 		out.Reason = Reason{what: noFacts}
 	default:
-		out.Reason = t.selection(x).reason
+		out.Reason = e.selection.selectEntry(selected).reason
 	}
 	if x.want != nil {
 		out.Kind, out.Paths = x.want.kind, x.want.paths
-	} else {
-		for c := x.first; c != nil; c = c.next {
+	} else if x.is(isWanted) {
+		for c := selected.first; c != nil; c = c.next {
 			if c.origin == x.origin || x.origin == route.Unknown {
 				out.Kind, out.Origin = c.kind, c.origin
 				if c.set != nil {
@@ -108,18 +117,18 @@ func (t *table) show(x *entry) Entry {
 			}
 		}
 	}
-	if out.Reason == (Reason{}) && t.kept(x.key, x.origin) {
+	if out.Reason == (Reason{}) && e.sources.kept(x.key(), x.origin) {
 		out.Reason = Reason{what: keptByGuard}
 	}
-	out.By = t.shadows[x]
-	if d := t.drifts[x]; d.kind != NoDrift {
+	out.By = e.sync.shadows[x]
+	if d := e.sync.drifts[x]; d.kind != NoDrift {
 		out.Drift = d.kind
 		if d.found.Prefix.IsValid() {
 			out.Found = d.found.String()
 		}
 	}
-	if x.fail != nil {
-		out.Error, out.Attempts = x.fail.err.Error(), x.fail.attempts
+	if f := e.sync.failures[x]; f != nil {
+		out.Error, out.Attempts = f.err.Error(), f.attempts
 	}
 	return out
 }
@@ -150,8 +159,8 @@ type Stats struct {
 	LastSync time.Time // when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
 	// Present: the data plane is there and adoption has ended, so routes are programmed.
 	Present bool
-	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the life that an earlier process
-	// wrote for, trusted) or "listing".
+	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the
+	// generation that an earlier process wrote for, trusted) or "listing".
 	Adopted       string
 	AdoptedRoutes int
 	SweepAllowed  bool
@@ -174,16 +183,16 @@ type JournalState struct {
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.table
+	t := e.sync
 	s := Stats{
 		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
-		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(t.hops.sorted),
+		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(e.hops.sorted),
 		Queued: t.queued(), Drift: t.drift,
 	}
 	if t.quiet() {
 		s.LastSync = time.Now()
 	}
-	for origin, h := range t.holds {
+	for origin, h := range e.sources.holds {
 		s.Guard = append(s.Guard, GuardHold{origin, len(h.keys), h.since, h.release})
 	}
 	slices.SortFunc(s.Guard, func(a, b GuardHold) int { return cmp.Compare(a.Origin, b.Origin) })

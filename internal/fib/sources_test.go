@@ -128,8 +128,8 @@ func TestReleaseGuard(t *testing.T) {
 func TestWhatIsNeverHeld(t *testing.T) {
 	for name, lose := range map[string]func(*running){
 		"events":             func(r *running) { r.SetRoutes(route.Etcd, nil) },
-		"without the guard":  func(r *running) { r.table.tuning.GuardShare = 0; r.SetListed(route.Etcd, nil) },
-		"a hundred of a few": func(r *running) { r.table.tuning.GuardMinimum = 200; r.SetListed(route.Etcd, nil) },
+		"without the guard":  func(r *running) { r.sources.share = 0; r.SetListed(route.Etcd, nil) },
+		"a hundred of a few": func(r *running) { r.sources.minimum = 200; r.SetListed(route.Etcd, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			guardedEngine(t, func(t *testing.T, r *running) {
@@ -140,10 +140,10 @@ func TestWhatIsNeverHeld(t *testing.T) {
 	}
 	t.Run("half of a list, then the few that are left", func(t *testing.T) {
 		guardedEngine(t, func(t *testing.T, r *running) {
-			r.table.tuning.GuardMinimum = 0
+			r.sources.minimum = 0
 			r.SetListed(route.Etcd, blocks(0, 100))
 			r.expect(t, "half", "0 put, 100 deleted", 0)
-			r.table.tuning.GuardMinimum = 100
+			r.sources.minimum = 100
 			r.SetListed(route.Etcd, nil)
 			r.expect(t, "a hundred", "0 put, 100 deleted", 0)
 		})

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// job is one thing that the applier does: a batch, finding out what of ours is there, having unused tables removed, or routes
-// recalled.
+// job is one thing that the applier does: a batch, finding out what of ours is there, or having
+// unused tables removed.
 type job struct {
 	batch  *batch
 	adopt  *adoptJob
 	tables *tablesJob
-	recall *recallJob
 
 	journal journalReport // when it is done
 }
 
 type adoptJob struct {
 	identity   string
-	life       int
-	first      bool // only the first life of this process can be one that the journal knows
+	generation int
+	first      bool // only the first generation of this process can be one that the journal knows
 	interfaces map[string]uint32
 
 	found adoption
@@ -42,8 +41,6 @@ func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job
 			switch {
 			case j.adopt != nil:
 				e.adopt(ctx, journal, j.adopt)
-			case j.recall != nil:
-				e.recall(ctx, j.recall)
 			case j.tables != nil:
 				e.keepTables(ctx, j.tables)
 			default:
@@ -60,6 +57,9 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 		return
 	}
 	journal.before(b, time.Now(), e.snapshot)
+	if len(b.ops) == 0 {
+		return
+	}
 	refused, first := 0, -1
 	b.err = e.dataplane.Apply(ctx, b.ops, func(i int, err error) {
 		b.done[i] = true
@@ -83,14 +83,15 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	}
 }
 
-// adopt finds out what of ours is in the data plane: from the journal if that was written for this very life of it, else by a listing.
+// adopt finds out what of ours is in the data plane: from the journal if that was written for this
+// very generation of it, else by a listing.
 func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
-	a.found.life = a.life
+	a.found.generation = a.generation
 	if a.first && journal.path != "" {
 		found, err := journal.open(a.identity)
 		if err == nil {
 			a.found.how, a.found.interfaces = "journal", found.interfaces
-			a.found.records, a.found.count = found.all, len(found.digests)
+			a.found.records, a.found.count, a.found.old = found.all, len(found.digests), found.version < journalVersion
 			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
 			return
 		}
@@ -118,20 +119,22 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
 }
 
-// snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch that was cut when all earlier ones had been taken
-// in (see table.cut), and before it carries that one out: nobody changes what is there meanwhile.
+// snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
+// that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
+// one out: nobody changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
 	e.walk(func(x *entry) {
 		if x.actual != 0 || x.is(isUnsure) {
-			records = append(records, record{key: x.key, digest: x.actual, unsure: x.is(isUnsure)})
+			records = append(records, record{x.key(), x.actual, x.owner, x.is(isUnsure)})
 		}
 	})
 	return slices.Values(records)
 }
 
-// walk calls f for every entry, from the last to the first, unlocking now and then. The last entry takes the place of one that is
-// removed, so an entry may come twice but none that stays is missed; one that is made meanwhile may be.
+// walk calls f for every entry, from the last to the first, unlocking now and then. The last entry
+// takes the place of one that is removed, so an entry may come twice but none that stays is missed;
+// one that is made meanwhile may be.
 func (e *Engine) walk(f func(*entry)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,8 +163,8 @@ func (j *journal) report() journalReport {
 	return journalReport{j.problem, j.records, j.bytes, j.path != "" && j.file == nil, j.retry}
 }
 
-// note takes what the applier reports with a job. It does not say so itself: it would wait for the table between two batches, and the data
-// plane with it.
+// note takes what the applier reports with a job. It does not say so itself: it would wait for the
+// table between two batches, and the data plane with it.
 func (e *Engine) note(r journalReport) {
 	if r.problem != e.journal.Problem {
 		if r.problem != "" {
