@@ -51,7 +51,7 @@ var idleBlock = netip.MustParsePrefix("10.1.1.0/26")
 
 // introduce says what follows.
 func (d *demo) introduce() {
-	way := map[string]string{"bgp": "BGP → FIB", "etcd": "FIB, without BGP", "bgp,etcd": "BGP, with etcd behind it → FIB"}[d.cfg.Learn]
+	way := map[string]string{"bgp": "BGP → FIB", "ipam": "FIB, without BGP", "bgp,ipam": "BGP, with IPAM behind it → FIB"}[d.cfg.Learn]
 	d.report.printf("%s\n", d.report.paint(bold, "vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
 	d.report.note("the agents' nodes forward with: %s", d.describe())
 }
@@ -102,7 +102,7 @@ func (d *demo) startEtcd(ctx context.Context) error {
 func (d *demo) addNode(ctx context.Context, i int) (err error) {
 	n, name := &node{nextHop: nodeAddress(i)}, fmt.Sprintf("node-%d", i+1)
 	bird := i == node3 && d.cfg.Learn == "bgp"
-	byAgent := d.cfg.Learn == "etcd" // the uplink is set up
+	byAgent := d.cfg.Learn == "ipam" // the uplink is set up
 	address := netip.PrefixFrom(nodeAddress(i), underlay.Bits())
 	uplink, own := "eth0", address
 	if d.VPP == nil || bird {

@@ -23,7 +23,7 @@ type Config struct {
 	Binary    string // of vpp-route-agent: the agents and the etcd are processes of it
 	BuildDir  string // where packages are unpacked, for the next time too
 	Dataplane string // of the agents' nodes: "vpp", "kernel", or "auto": VPP where there is one
-	Learn     string // where the agents' routes come from: "bgp", "etcd" (no BGP at all), or "bgp,etcd"
+	Learn     string // where the agents' routes come from: "bgp", "ipam" (no BGP at all), or "bgp,ipam"
 	Keep      bool   // when all is shown, leave it running until ctx ends
 	Out       io.Writer
 	Color     bool
@@ -62,9 +62,9 @@ type step struct {
 // steps are the chapters of the story that Config.Learn asks for.
 func (d *demo) steps() []step {
 	switch d.cfg.Learn {
-	case "etcd":
-		return etcdSteps
-	case "bgp,etcd":
+	case "ipam":
+		return ipamSteps
+	case "bgp,ipam":
 		return bothSteps
 	}
 	return bgpSteps

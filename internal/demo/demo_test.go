@@ -102,7 +102,7 @@ func TestDemo(t *testing.T) {
 	for _, story := range []struct {
 		learn         string
 		steps, checks int // at least
-	}{{"bgp", 7, 25}, {"etcd", 8, 30}, {"bgp,etcd", 5, 20}} {
+	}{{"bgp", 7, 25}, {"ipam", 8, 30}, {"bgp,ipam", 5, 20}} {
 		for _, dataplane := range []string{"kernel", "vpp"} {
 			t.Run(story.learn+" "+dataplane, func(t *testing.T) {
 				buildDir := t.TempDir()

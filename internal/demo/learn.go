@@ -11,8 +11,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// etcdSteps show what the first agent of this kind did: no BGP, and uplinks that the agents set up and publish.
-var etcdSteps = []step{
+// ipamSteps show what the first agent of this kind did: no BGP, and uplinks that the agents set up and publish.
+var ipamSteps = []step{
 	{"A cluster: etcd, three nodes with our agent and without BGP, five workloads", (*demo).buildCluster},
 	{"Uplinks: each agent brings its own up, gives it its address and publishes that", (*demo).startLinks},
 	{"Routes: Calico's blocks, and where each node has programmed them", (*demo).showRoutes},
@@ -38,13 +38,13 @@ const leaseTime = 5 * time.Second
 // learnArgs are the agents' flags about where routes come from.
 func (d *demo) learnArgs(uplink string, address netip.Prefix) []string {
 	switch d.cfg.Learn {
-	case "etcd":
+	case "ipam":
 		return []string{
-			"--learn", "etcd", "--host-address", "peerip",
+			"--learn", "ipam", "--host-address", "peerip",
 			"--uplink", uplink, "--uplink-address", address.String(), "--uplink-ttl", leaseTime.String(),
 		}
-	case "bgp,etcd":
-		return []string{"--learn", "bgp,etcd"}
+	case "bgp,ipam":
+		return []string{"--learn", "bgp,ipam"}
 	}
 	return nil
 }
