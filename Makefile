@@ -81,7 +81,7 @@ image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker
 release: gobgp ## static binaries for amd64 and arm64, SBOMs, man pages, notes, checksums, into build/release; the same bytes for the same commit
 	deploy/release '$(VERSION)' $(BUILD)/release
 
-demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore, LEARN=etcd without BGP
+demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore, LEARN=ipam without BGP
 	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) $(ARGS)
 
 bench: tools build ## speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form

@@ -71,15 +71,15 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 						name)})
 		}
 	}
-	for _, t := range nodeTunnels(s.Nodes[self]) {
-		p := route.HostPrefix(t.addr)
+	for _, t := range s.Nodes[self].Tunnels() {
+		p := route.HostPrefix(t.Address)
 		if a, ok := allocationOf(p.Addr(), s); ok && a.Node != self {
 			skipped = append(skipped,
-				Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.kind, self,
+				Skipped{p, fmt.Sprintf("%s of Node(%s) is allocated to node %s", t.Type, self,
 					a.Node)})
 			continue
 		}
-		add(p, fmt.Sprintf("%s of Node(%s)", t.kind, self), tunnelDevices[t.kind])
+		add(p, fmt.Sprintf("%s of Node(%s)", t.Type, self), tunnelDevices[t.Type])
 	}
 	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
 		for _, a := range s.Blocks[cidr].Allocations {
@@ -123,23 +123,6 @@ func allocationOf(addr netip.Addr, s *calico.Snapshot) (found calico.Allocation,
 		}
 	}
 	return found, ok
-}
-
-type tunnel struct {
-	addr netip.Addr
-	kind string
-}
-
-// nodeTunnels returns the tunnel addresses that a Node names.
-func nodeTunnels(n calico.Node) []tunnel {
-	all := []tunnel{
-		{n.IPv4IPIPTunnelAddr, "ipipTunnelAddress"},
-		{n.IPv4VXLANTunnelAddr, "vxlanTunnelAddress"},
-		{n.IPv6VXLANTunnelAddr, "vxlanV6TunnelAddress"},
-		{n.WireguardIPv4, "wireguardTunnelAddress"},
-		{n.WireguardIPv6, "wireguardV6TunnelAddress"},
-	}
-	return slices.DeleteFunc(all, func(t tunnel) bool { return !t.addr.IsValid() })
 }
 
 // blockOf returns the longest block that covers p, or the zero Prefix.

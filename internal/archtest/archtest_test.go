@@ -64,8 +64,16 @@ var sole = []struct {
 	{"github.com/osrg/gobgp/", []string{"bgp/gobgp", "internal/bench"}, "GoBGP's types do not leave their adapter; the benchmark runs a bare one to compare with"},
 	{"go.fd.io/govpp", []string{"vpp", "vpp/vpptest", "internal/bench"}, "GoVPP's types and generated bindings do not leave their adapter; the benchmark compares with its ways"},
 	{"github.com/vishvananda/", []string{"internal/kernel", "internal/netlab"}, "one writer of kernel routes; netlab makes test namespaces"},
-	{"go.etcd.io/etcd/client/", []string{"internal/calico/etcd", "internal/calico/calicotest", "internal/bench"}, "one reader of Calico's data, one writer of test data; the benchmark compares with other ways of reading"},
+	{"go.etcd.io/etcd/client/", []string{"internal/etcd", "internal/calico/etcd", "internal/calico/calicotest", "internal/bench"},
+		"one way to list and watch, one publisher, one writer of test data; the benchmark compares with other ways of reading"},
+	{module + "/internal/etcd", []string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},
+		"Calico's data, external configuration and the reflector controller are kept in etcd, nothing else is"},
 	{"go.etcd.io/etcd/server/", []string{"internal/calico/calicotest"}, "the embedded server is for tests and the demo"},
+	{
+		module + "/internal/testcluster",
+		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo"},
+		"whatever runs a cluster to show, break or measure agents; production code does not",
+	},
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 
@@ -79,6 +87,7 @@ var apart = []struct {
 	{"internal/kernel", "vpp", "adapters never import each other"},
 	{"internal/kernel", "internal/fib", "adapters satisfy interfaces, they do not know who calls"},
 	{"bgp/gobgp", "internal/fib", "the speaker hands on what it learns and does not know who forwards"},
+	{"internal/etcd", "internal/calico", "it reads keys for anybody and knows the meaning of none"},
 	{"internal/calico/lastgood", "internal/calico/etcd", "it keeps snapshots, wherever they come from"},
 	{"internal/calico/etcd", "bgp", "the datastore does not know what its data are for"},
 	{"internal/uplink", "internal/fib", "an interface is set up whether or not routes are"},

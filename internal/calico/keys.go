@@ -181,10 +181,6 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Prefixes returns the ranges of keys that a node with BGP needs. They exclude other nodes'
-// affinities, handles and policies, which are most of a large cluster's traffic.
-func Prefixes(node string) []string { return Needs{}.Prefixes(node) }
-
 // WorkloadEndpointName joins a WorkloadEndpoint's identifiers with "-" and doubles the dashes
 // inside. For a pod they are node, "k8s", pod and endpoint (libcalico-go lib/names).
 func WorkloadEndpointName(identifiers ...string) string {

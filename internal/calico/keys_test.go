@@ -129,23 +129,27 @@ func TestBuiltKeysParseToThemselves(t *testing.T) {
 	})
 }
 
-func TestPrefixesSeparateNodesAndCoverOurKinds(t *testing.T) {
-	prefixes := Prefixes("edge-1")
+func TestRangesSeparateNodesAndCoverOurKinds(t *testing.T) {
+	cidr := pfx("10.0.0.0/26")
+	s := NewStore("edge-1")
+	s.Put(Key{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-1"}, CIDR: cidr}.String(), nil)
 	covering := func(k Key) (n int) {
-		for _, p := range prefixes {
-			if strings.HasPrefix(k.String(), p) {
+		for _, r := range s.Ranges() {
+			rest, within := strings.CutPrefix(k.String(), r.Prefix)
+			_, name, _ := strings.Cut(rest, "/")
+			if within && (rest == "" || !r.Exact && strings.HasPrefix(name, r.Names)) {
 				n++
 			}
 		}
 		return n
 	}
-	cidr := pfx("10.0.0.0/26")
 	for _, k := range []Key{
 		{Kind: KindNode, Name: "x"}, {Kind: KindIPPool, Name: "x"},
 		{Kind: KindBGPConfiguration, Name: "default"},
 		{Kind: KindBGPPeer, Name: "x"}, {Kind: KindBGPFilter, Name: "x"},
 		{Kind: KindClusterInformation, Name: "default"},
-		{Kind: KindWorkloadEndpoint, Namespace: "x", Name: "y"}, {Kind: KindBlock, CIDR: cidr},
+		{Kind: KindWorkloadEndpoint, Namespace: "x", Name: "edge--1-k8s-y-eth0"},
+		{Kind: KindBlock, CIDR: cidr}, {Kind: KindHandle, Name: "ipip-tunnel-addr-edge-1"},
 		{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-1"}, CIDR: cidr},
 	} {
 		if n := covering(k); n != 1 {
@@ -155,6 +159,10 @@ func TestPrefixesSeparateNodesAndCoverOurKinds(t *testing.T) {
 	for _, k := range []Key{
 		{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-10"}, CIDR: cidr},
 		{Kind: KindHandle, Name: "x"}, {Kind: KindIPAMConfig},
+		{Kind: KindHandle, Name: "ipip-tunnel-addr-edge-10"},
+		{Kind: KindBlock, CIDR: pfx("10.0.0.64/26")},
+		{Kind: KindWorkloadEndpoint, Namespace: "x", Name: "edge--10-k8s-y-eth0"},
+		{Kind: KindWorkloadEndpoint, Namespace: "edge--1-k8s", Name: "edge--9-k8s-y-eth0"},
 		{Kind: KindBlockAffinity, Owner: Owner{Virtual: "edge-1"}, CIDR: cidr},
 	} {
 		if n := covering(k); n != 0 {

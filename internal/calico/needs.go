@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,7 +14,7 @@ type Needs struct {
 	// of a cluster's changes.
 	NoBGP bool
 	// Hosts is the prefix, with a final slash, under which hosts publish their addresses (PeerIP);
-	// "": they are not read.
+	// "": they are not read, and only blocks that concern this node are, unless NoBGP.
 	Hosts string
 	// Blocks is the prefix, with a final slash, of IPAM's blocks; "": Calico's own.
 	Blocks string
@@ -51,35 +52,52 @@ func (p *PeerIP) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Prefixes returns the ranges of keys to read, disjoint if Check returns nil.
-func (n Needs) Prefixes(node string) []string {
-	blocks := n.Blocks
-	if blocks == "" {
-		blocks = blockPath
+// Range is a range of keys; see package internal/etcd.
+type Range struct {
+	Prefix string
+	Exact  bool
+	Names  string
+	Leased bool
+}
+
+// Ranges returns the ranges to read from the start, disjoint if Check returns nil. Store.Ranges
+// adds the blocks that a node with BGP needs, which depend on what is read.
+func (n Needs) Ranges(node string) []Range {
+	under := func(prefix string) Range { return Range{Prefix: prefix} }
+	all := []Range{
+		under(resourcePath + KindNode.plural() + "/"),
+		under(resourcePath + KindClusterInformation.plural() + "/"),
+		under(hostPath + node + "/"), // the slash matters: edge-1 is not edge-10
 	}
-	all := []string{
-		resourcePath + KindNode.plural() + "/",
-		resourcePath + KindClusterInformation.plural() + "/",
-		blocks,
-		hostPath + node + "/", // the slash matters: edge-1 is not edge-10
+	if n.allBlocks() {
+		all = append(all, under(n.blocks()))
+	} else {
+		for _, id := range tunnelHandles(node) {
+			all = append(all, Range{Prefix: handlePath + id, Exact: true})
+		}
 	}
 	if !n.NoBGP {
 		all = append(all,
 			// bgpconfigurations, bgpfilters and bgppeers: operators change them together, so one
 			// range keeps their order
-			resourcePath+"bgp",
-			resourcePath+KindIPPool.plural()+"/",
-			resourcePath+KindFelixConfiguration.plural()+"/",
-			// the key has the namespace before the node, so all are read
-			resourcePath+KindWorkloadEndpoint.plural()+"/",
-			resourcePath+KindLiveMigration.plural()+"/",
+			under(resourcePath+"bgp"),
+			under(resourcePath+KindIPPool.plural()+"/"),
+			under(resourcePath+KindFelixConfiguration.plural()+"/"),
+			Range{Prefix: resourcePath + KindWorkloadEndpoint.plural() + "/",
+				Names: WorkloadEndpointName(node) + "-"},
+			under(resourcePath+KindLiveMigration.plural()+"/"),
 		)
 	}
 	if n.Hosts != "" {
-		all = append(all, n.Hosts)
+		all = append(all, Range{Prefix: n.Hosts, Leased: true})
 	}
 	return all
 }
+
+// allBlocks reports whether routes to other nodes come from their blocks.
+func (n Needs) allBlocks() bool { return n.NoBGP || n.Hosts != "" }
+
+func (n Needs) blocks() string { return cmp.Or(n.Blocks, blockPath) }
 
 // Check returns one sentence about invalid prefixes.
 func (n Needs) Check(node string) error {
@@ -92,11 +110,14 @@ func (n Needs) Check(node string) error {
 	if strings.HasPrefix(n.Hosts, "/calico/") {
 		return fmt.Errorf("%q lies under /calico/, which belongs to Calico's own tools", n.Hosts)
 	}
-	all := n.Prefixes(node)
+	all := n.Ranges(node)
+	if !n.allBlocks() {
+		all = append(all, Range{Prefix: n.blocks()})
+	}
 	for i, a := range all {
 		for _, b := range all[i+1:] {
-			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
-				return fmt.Errorf("the prefixes %s and %s overlap", a, b)
+			if strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix) {
+				return fmt.Errorf("the prefixes %s and %s overlap", a.Prefix, b.Prefix)
 			}
 		}
 	}

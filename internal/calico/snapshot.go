@@ -6,6 +6,7 @@ package calico
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -13,7 +14,8 @@ import (
 // other snapshots. Items that could not be decoded are in Problems; they have their previous value
 // here, if there was one (Store).
 //
-// Kinds are not synchronized with each other: one may be slightly newer than another.
+// Kinds are not synchronized with each other: one may be slightly newer than another. Blocks are all
+// there are only if Needs asks for routes to other nodes; else see Store.Ranges.
 type Snapshot struct {
 	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
 	// Lists counts the lists, as opposed to watch events, so far. If it differs from the snapshot
@@ -65,6 +67,24 @@ type Node struct {
 	// tunnel addresses of this node, invalid if absent
 	IPv4IPIPTunnelAddr, IPv4VXLANTunnelAddr, IPv6VXLANTunnelAddr netip.Addr
 	WireguardIPv4, WireguardIPv6                                 netip.Addr
+}
+
+// Tunnel is an address of a node's tunnel device.
+type Tunnel struct {
+	Address netip.Addr
+	Type    string // as an Allocation's
+}
+
+// Tunnels returns the tunnel addresses that n names.
+func (n Node) Tunnels() []Tunnel {
+	all := []Tunnel{
+		{n.IPv4IPIPTunnelAddr, "ipipTunnelAddress"},
+		{n.IPv4VXLANTunnelAddr, "vxlanTunnelAddress"},
+		{n.IPv6VXLANTunnelAddr, "vxlanV6TunnelAddress"},
+		{n.WireguardIPv4, "wireguardTunnelAddress"},
+		{n.WireguardIPv6, "wireguardV6TunnelAddress"},
+	}
+	return slices.DeleteFunc(all, func(t Tunnel) bool { return !t.Address.IsValid() })
 }
 
 // EncapMode is a pool's ipipMode or vxlanMode.

@@ -18,8 +18,9 @@ import (
 // its key is deleted: a bad write to a Node must not end its session. After a restart the old value
 // is unknown and the item missing.
 type Store struct {
-	node  string
-	needs Needs
+	node   string
+	needs  Needs
+	ranges []Range // Needs.Ranges
 
 	nodes      table[string, Node]
 	pools      table[string, IPPool]
@@ -33,12 +34,12 @@ type Store struct {
 	felix      table[string, FelixConfiguration]
 	notReady   table[string, bool] // the one key "default", true or missing
 	peerIPs    table[PeerIP, netip.Addr]
+	handles    table[string, []netip.Prefix] // of this node's tunnels
 
 	problems map[string]problem // by etcd key
 	sorted   []Problem          // of problems; nil when it must be made anew
 
 	round   int // of listing
-	lists   int // rounds that were completed
 	changed bool
 }
 
@@ -55,6 +56,7 @@ func NewStoreFor(node string, needs Needs) *Store {
 	return &Store{
 		node:       node,
 		needs:      needs,
+		ranges:     slices.Clip(needs.Ranges(node)),
 		nodes:      newTable[string, Node](),
 		pools:      newTable[string, IPPool](),
 		blocks:     newTable[netip.Prefix, Block](),
@@ -67,6 +69,7 @@ func NewStoreFor(node string, needs Needs) *Store {
 		felix:      newTable[string, FelixConfiguration](),
 		notReady:   newTable[string, bool](),
 		peerIPs:    newTable[PeerIP, netip.Addr](),
+		handles:    newTable[string, []netip.Prefix](),
 		problems:   map[string]problem{},
 		changed:    true,
 	}
@@ -98,6 +101,11 @@ func (s *Store) Put(key string, value []byte) {
 		if k.Owner.Host == s.node {
 			v, err := decodeAffinity(value)
 			apply(s, &s.affinities, k.CIDR, key, v, err)
+		}
+	case KindHandle:
+		if slices.Contains(tunnelHandles(s.node), k.Name) {
+			v, err := decodeHandle(value)
+			apply(s, &s.handles, k.Name, key, v, err)
 		}
 	case KindBGPConfiguration:
 		if k.Name == "default" || strings.HasPrefix(k.Name, "node.") { // Calico ignores all others
@@ -237,6 +245,8 @@ func (s *Store) Delete(key string) {
 		gone = s.blocks.delete(k.CIDR, key)
 	case KindBlockAffinity:
 		gone = s.affinities.delete(k.CIDR, key)
+	case KindHandle:
+		gone = s.handles.delete(k.Name, key)
 	case KindBGPConfiguration:
 		gone = s.configs.delete(k.Name, key)
 	case KindBGPPeer:
@@ -267,7 +277,7 @@ func (s *Store) EndList(prefixes ...string) {
 		for _, t := range []interface{ deleteUnseen(string, int) bool }{
 			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters,
 			&s.workloads, &s.migrations, &s.felix,
-			&s.notReady, &s.peerIPs,
+			&s.notReady, &s.peerIPs, &s.handles,
 		} {
 			gone = t.deleteUnseen(prefix, s.round) || gone
 		}
@@ -277,30 +287,7 @@ func (s *Store) EndList(prefixes ...string) {
 			}
 		}
 	}
-	s.lists++
 	s.changed = s.changed || gone
-}
-
-// Unseen returns the hosts' address keys under prefix that were not Put since BeginList.
-func (s *Store) Unseen(prefix string) (keys []string) {
-	for _, from := range s.peerIPs.origin {
-		if from.round != s.round && strings.HasPrefix(from.key, prefix) {
-			keys = append(keys, from.key)
-		}
-	}
-	return keys
-}
-
-// See makes EndList keep the host's address of key.
-func (s *Store) See(key string) {
-	for id, from := range s.peerIPs.origin {
-		if from.key == key {
-			s.peerIPs.origin[id] = origin{key, s.round}
-		}
-	}
-	if p, ok := s.problems[key]; ok {
-		s.problems[key] = problem{p.text, s.round}
-	}
 }
 
 // Changed reports whether the next Snapshot differs from the last in more than Revision and Lists.
@@ -312,7 +299,6 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 	s.changed = false
 	return &Snapshot{
 		Revision:          revision,
-		Lists:             s.lists,
 		Nodes:             s.nodes.share(),
 		IPPools:           s.pools.share(),
 		Blocks:            s.blocks.share(),

@@ -114,7 +114,7 @@ func New(c Config) (*Dataplane, error) {
 		err = d.refresh()
 	}
 	if err != nil {
-		d.close()
+		d.Close()
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
 	return d, nil
@@ -157,7 +157,8 @@ func (d *Dataplane) open() (err error) {
 	return nil
 }
 
-func (d *Dataplane) close() {
+// Close releases the sockets of a data plane that does not run; Run does so itself.
+func (d *Dataplane) Close() {
 	for _, s := range []*socket{d.writer, d.lookup, d.dump} {
 		if s != nil {
 			s.Close()
@@ -201,7 +202,7 @@ func (d *Dataplane) Facts() <-chan route.Facts { return d.facts }
 // Run follows the kernel's events and publishes facts until ctx ends, then closes the data plane.
 // Our routes stay.
 func (d *Dataplane) Run(ctx context.Context) error {
-	defer d.close()
+	defer d.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	following := make(chan error, 1)

@@ -113,7 +113,7 @@ func (s *slow) wrap(list func() ([]route.Interface, error)) func() ([]route.Inte
 func TestListsOfInterfacesAtOnce(t *testing.T) {
 	_, node, _ := newNamespaces(t)
 	d := create(t, Config{Namespace: node.Path()}) // nobody runs it: only what happens here
-	t.Cleanup(d.close)
+	t.Cleanup(d.Close)
 	s := &slow{listed: make(chan struct{}), deliver: make(chan struct{})}
 	d.list = s.wrap(d.list)
 
@@ -147,7 +147,7 @@ func TestListsOfInterfacesAtOnce(t *testing.T) {
 func TestListUnderWay(t *testing.T) {
 	_, node, _ := newNamespaces(t)
 	d := create(t, Config{Namespace: node.Path()})
-	t.Cleanup(d.close)
+	t.Cleanup(d.Close)
 	s := &slow{listed: make(chan struct{}), deliver: make(chan struct{})}
 	d.list = s.wrap(d.list)
 

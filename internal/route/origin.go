@@ -10,7 +10,7 @@ const (
 	Own                    // this node: drop routes of its own blocks, tunnels
 	External               // static routes from external configuration
 	BGP                    // learned from a peer
-	Etcd                   // taken from Calico's blocks without BGP (--learn etcd)
+	Etcd                   // taken from Calico's blocks without BGP (--learn ipam)
 )
 
 func (o Origin) String() string {

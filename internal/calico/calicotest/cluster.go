@@ -27,16 +27,16 @@ func NewCluster(client *clientv3.Client) *Cluster { return &Cluster{client} }
 // Close closes the client.
 func (c *Cluster) Close() error { return c.client.Close() }
 
-// Snapshot reads what an agent on node would see.
+// Snapshot reads what an agent on node would see, and all blocks.
 func (c *Cluster) Snapshot(ctx context.Context, node string) (*calico.Snapshot, error) {
 	store := calico.NewStore(node)
-	store.BeginList()
 	revision := int64(0) // of the first range; the others are read at the same
-	prefixes := calico.Prefixes(node)
-	for _, prefix := range prefixes {
-		resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
+	ranges := append(calico.Needs{}.Ranges(node), calico.Range{Prefix: calico.DefaultBlocks})
+	for _, r := range ranges {
+		resp, err := c.client.Get(ctx, r.Prefix, clientv3.WithPrefix(),
+			clientv3.WithRev(revision))
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", prefix, err)
+			return nil, fmt.Errorf("list %s: %w", r.Prefix, err)
 		}
 		if revision == 0 {
 			revision = resp.Header.Revision
@@ -45,7 +45,6 @@ func (c *Cluster) Snapshot(ctx context.Context, node string) (*calico.Snapshot, 
 			store.Put(string(kv.Key), kv.Value)
 		}
 	}
-	store.EndList(prefixes...)
 	return store.Snapshot(revision), nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/etcd"
 )
 
 // Publication is what a node publishes in etcd, outside of Calico's keys.
@@ -33,8 +33,7 @@ type Publication struct {
 // Publisher keeps a publication in etcd. Run does the work; Status is safe for concurrent use.
 type Publisher struct {
 	Publication
-	cfg    Config
-	client clientv3.Config
+	client *etcd.Client
 	log    *slog.Logger
 
 	lookEvery time.Duration
@@ -58,6 +57,8 @@ type PublishStatus struct {
 // lacks them. Keep-alives check the others.
 const lookInterval = 20 * time.Second
 
+const requestTimeout = 5 * time.Second
+
 var (
 	errLeaseLost  = errors.New("the lease has ended")
 	errKeyDeleted = errors.New("somebody deleted the key")
@@ -65,11 +66,11 @@ var (
 
 // NewPublisher checks cfg and returns a publisher that does nothing until Run.
 func NewPublisher(cfg Config, p Publication, log *slog.Logger) (*Publisher, error) {
-	client, err := cfg.client()
+	client, err := etcd.NewClient(cfg, "to write under "+p.Hosts)
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{Publication: p, cfg: cfg, client: client,
+	return &Publisher{Publication: p, client: client,
 		log: log.With("component", "publisher"), lookEvery: lookInterval}, nil
 }
 
@@ -88,42 +89,20 @@ func (p *Publisher) Run(ctx context.Context) error {
 		return nil
 	case <-p.When:
 	}
-	wait := firstRetry
-	for {
-		began := time.Now()
-		err := p.attempt(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		p.failed(p.cfg.diagnose(ctx, err))
-		if time.Since(began) > lastRetry {
-			wait = firstRetry
-		}
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
-		wait = min(2*wait, p.longestWait())
-	}
+	p.client.Run(ctx, p.longestWait(), p.attempt, p.failed)
+	return nil
 }
 
 // longestWait leaves time for a retry or two before the lease of a recovering etcd expires.
 func (p *Publisher) longestWait() time.Duration {
 	if p.TTL == 0 {
-		return lastRetry
+		return etcd.LastRetry
 	}
-	return min(lastRetry, p.TTL/3)
+	return min(etcd.LastRetry, p.TTL/3)
 }
 
 func (p *Publisher) failed(err error) {
-	why := explain(err, p.client.Username)
-	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		why = fmt.Sprintf("etcd does not allow user %q to write under %s", p.client.Username,
-			p.Hosts)
-	}
+	why := p.client.Explain(err)
 	p.mu.Lock()
 	was := p.status.Error
 	p.status.Error = why
@@ -134,14 +113,7 @@ func (p *Publisher) failed(err error) {
 }
 
 // attempt publishes and renews the publication until an error.
-func (p *Publisher) attempt(ctx context.Context) error {
-	cfg := p.client
-	cfg.Context = ctx
-	client, err := clientv3.New(cfg)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func (p *Publisher) attempt(ctx context.Context, client *clientv3.Client) error {
 	if err := p.grant(ctx, client); err != nil {
 		return err
 	}
@@ -164,7 +136,7 @@ func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) error {
 	if p.TTL == 0 || p.lease != clientv3.NoLease {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	lease, err := client.Grant(ctx, int64(p.TTL/time.Second))
 	if err != nil {
@@ -176,7 +148,7 @@ func (p *Publisher) grant(ctx context.Context, client *clientv3.Client) error {
 
 // put writes all keys at one revision. Existing keys of an earlier run move to the new lease.
 func (p *Publisher) put(ctx context.Context, client *clientv3.Client) (revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var ops []clientv3.Op
 	for _, a := range p.Addresses {
@@ -226,7 +198,7 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision 
 			}
 		case resp, ok := <-changes:
 			if !ok {
-				return errWatchEnded
+				return etcd.ErrWatchEnded
 			}
 			if err := resp.Err(); err != nil {
 				return err
@@ -242,7 +214,7 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision 
 
 // look checks that the keys exist.
 func (p *Publisher) look(ctx context.Context, client *clientv3.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for _, a := range p.Addresses {
 		resp, err := client.Get(ctx, p.key(a))

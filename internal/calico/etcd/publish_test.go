@@ -16,6 +16,7 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/etcd"
 )
 
 const ownKey = calico.DefaultHosts + "edge-7/peerip/ipv4/1"
@@ -256,7 +257,7 @@ func TestV2ServerIsToldInOneSentence(t *testing.T) {
 		"3.4 or later"
 	cfg := Config{Endpoints: []string{url}}
 	r := run(t, cfg)
-	if st := r.untilStatus(t, "refused", func(s Status) bool {
+	if st := r.untilStatus(t, "refused", func(s etcd.Status) bool {
 		return s.Failures > 0
 	}); st.Error != want {
 		t.Errorf("source: %q, want %q", st.Error, want)
@@ -269,16 +270,8 @@ func TestV2ServerIsToldInOneSentence(t *testing.T) {
 func TestNothingHasToExist(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{})
 	defer e.Close()
-	r := &running{log: new(syncBuffer)}
-	var err error
-	r.Source, err = NewFor(Config{Endpoints: []string{e.Endpoint()}}, "edge-7",
-		calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}, slog.New(slog.DiscardHandler))
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() { r.Run(ctx) })
-	defer done.Wait()
-	defer cancel()
+	r := runFor(t, Config{Endpoints: []string{e.Endpoint()}},
+		calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts})
 	r.until(t, "an empty snapshot", func(s *calico.Snapshot) bool {
 		return len(s.Blocks)+len(s.Nodes)+len(s.PeerIPs) == 0
 	})

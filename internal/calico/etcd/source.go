@@ -1,65 +1,27 @@
-// Package etcd reads Calico's data from etcd v3 and publishes snapshots. It lists every kind at one
-// revision, then watches from the next one. It owns the connection, the retries and the cache. It
-// leaves decoding to internal/calico and never writes Calico's keys. A Publisher writes a node's
-// own addresses outside of them.
+// Package etcd reads Calico's data from etcd v3 and publishes snapshots. internal/etcd lists and
+// watches; internal/calico decodes. It never writes Calico's keys. A Publisher writes a node's own
+// addresses outside of them.
 package etcd
 
 import (
 	"errors"
 	"log/slog"
-	"slices"
-	"sync"
-	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/etcd"
 )
+
+// Config says how to reach etcd.
+type Config = etcd.Config
 
 // Source delivers snapshots of the Calico data that one node needs. Run does the work; Snapshots
 // and Status are safe for concurrent use, before and during Run.
 type Source struct {
-	cfg    Config
-	client clientv3.Config
-	node   string
-	needs  calico.Needs
-	log    *slog.Logger
-
-	out chan *calico.Snapshot
-
-	probeEvery, returnTime time.Duration
-
-	// Owned by Run's goroutine:
-	named    map[string]string // problems that were logged, by key
-	lastCode codes.Code        // of the last error while not connected
-
-	mu     sync.Mutex
-	status Status
-}
-
-// Status is the state of the source, for people and metrics.
-type Status struct {
-	Endpoints []string
-	// Connected: the last exchange with etcd succeeded, and the watches run.
-	Connected bool
-	// Synced: a snapshot has been published. It stays true while etcd is down.
-	Synced bool
-	// Revision is etcd's revision of the newest snapshot.
-	Revision int64
-	// LastContact is when etcd last answered, zero if never. While Connected, the data is not
-	// older.
-	LastContact time.Time
-	// Error says why Connected is false; empty when it is true.
-	Error string
-	// Lists counts complete lists: 1 after the start, more after a compaction or a restored etcd.
-	Lists int
-	// Failures counts attempts (connection, list, watch) that failed.
-	Failures int
-	// Events counts changes received by watches.
-	Events int64
-	// Problems is the number of items in the newest snapshot that could not be used.
-	Problems int
+	*etcd.Follower
+	store *calico.Store
+	log   *slog.Logger
+	out   chan *calico.Snapshot
+	named map[string]string // problems that were logged, by key; owned by Run's goroutine
 }
 
 // New checks cfg and returns the source of a node. It does not connect. An error is one sentence
@@ -76,22 +38,27 @@ func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Sou
 	if err := needs.Check(node); err != nil {
 		return nil, err
 	}
-	client, err := cfg.client()
+	client, err := etcd.NewClient(cfg,
+		"to read Calico's keys under /calico/, or what hosts publish")
 	if err != nil {
 		return nil, err
 	}
-	return &Source{
-		cfg:    cfg,
-		client: client,
-		node:   node,
-		needs:  needs,
-		log:    log.With("component", "etcd"),
-		out:    make(chan *calico.Snapshot, 1),
+	s := &Source{store: calico.NewStoreFor(node, needs), log: log.With("component", "etcd"),
+		out: make(chan *calico.Snapshot, 1)}
+	s.Follower = etcd.NewFollower(client, data{s.store}, s.publish, log)
+	return s, nil
+}
 
-		probeEvery: probeInterval, returnTime: returnTime,
+// data is the store as a Follower sees it.
+type data struct{ *calico.Store }
 
-		status: Status{Endpoints: slices.Clone(cfg.Endpoints), Error: "not tried yet"},
-	}, nil
+func (d data) Ranges() []etcd.Range {
+	all := d.Store.Ranges()
+	out := make([]etcd.Range, len(all))
+	for i, r := range all {
+		out[i] = etcd.Range(r)
+	}
+	return out
 }
 
 // Snapshots delivers the newest snapshot: the first after every kind was listed, then one after
@@ -99,16 +66,31 @@ func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Sou
 // never closed.
 func (s *Source) Snapshots() <-chan *calico.Snapshot { return s.out }
 
-// Status returns the current status.
-func (s *Source) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status
+// publish replaces an unread snapshot by the current one.
+func (s *Source) publish(revision int64, lists int) {
+	snap := s.store.Snapshot(revision)
+	snap.Lists = lists
+	select {
+	case <-s.out:
+	default:
+	}
+	s.out <- snap // there is room: nobody else sends
+	s.nameProblems(snap.Problems)
 }
 
-// update changes the status under its lock.
-func (s *Source) update(change func(*Status)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.status)
+// nameProblems logs each problem when it appears, changes or is gone.
+func (s *Source) nameProblems(problems []calico.Problem) {
+	now := make(map[string]string, len(problems))
+	for _, p := range problems {
+		now[p.Key] = p.Err
+		if s.named[p.Key] != p.Err {
+			s.log.Warn("an item of Calico's data cannot be used", "key", p.Key, "err", p.Err)
+		}
+	}
+	for key := range s.named {
+		if _, still := now[key]; !still {
+			s.log.Info("an item of Calico's data is in order again, or gone", "key", key)
+		}
+	}
+	s.named = now
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -19,7 +20,11 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/etcd"
 )
+
+// pageSize is internal/etcd's.
+const pageSize = 500
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
@@ -69,11 +74,16 @@ func (s *syncBuffer) String() string {
 // run starts a source for node edge-7 that ends with the test.
 func run(t *testing.T, cfg Config) *running {
 	t.Helper()
+	return runFor(t, cfg, calico.Needs{})
+}
+
+func runFor(t *testing.T, cfg Config, needs calico.Needs) *running {
+	t.Helper()
 	r := &running{log: new(syncBuffer)}
 	var err error
-	r.Source, err = New(cfg, "edge-7", slog.New(slog.NewTextHandler(r.log, nil)))
+	r.Source, err = NewFor(cfg, "edge-7", needs, slog.New(slog.NewTextHandler(r.log, nil)))
 	must(t, err)
-	r.probeEvery = 100 * time.Millisecond
+	r.ProbeEvery = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -106,7 +116,7 @@ func (r *running) until(t *testing.T, what string,
 	return r.last
 }
 
-func (r *running) untilStatus(t *testing.T, what string, ok func(Status) bool) Status {
+func (r *running) untilStatus(t *testing.T, what string, ok func(etcd.Status) bool) etcd.Status {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		st := r.Status()
@@ -140,11 +150,29 @@ func seed(t *testing.T, c *calicotest.Cluster) {
 	}
 }
 
-// expectSame compares what the source has with what is in etcd, read at once.
-func (r *running) expectSame(t *testing.T, c *calicotest.Cluster) {
+// needed is what a node with BGP needs of what is in etcd, all of which it reads.
+func needed(t *testing.T, e *calicotest.Etcd, node string) *calico.Snapshot {
 	t.Helper()
-	want, err := c.Snapshot(t.Context(), "edge-7")
+	s, err := e.Cluster().Snapshot(t.Context(), node)
 	must(t, err)
+	handle, err := e.Client().Get(t.Context(), handleKey("ipip-tunnel-addr-"+node))
+	must(t, err)
+	tunnel := netip.Addr{}
+	if len(s.IPPools) > 0 {
+		tunnel = s.Nodes[node].IPv4IPIPTunnelAddr
+	}
+	maps.DeleteFunc(s.Blocks, func(cidr netip.Prefix, _ calico.Block) bool {
+		_, own := s.Affinities[cidr]
+		named := len(handle.Kvs) > 0 && strings.Contains(string(handle.Kvs[0].Value), cidr.String())
+		return !own && !named && !cidr.Contains(tunnel)
+	})
+	return s
+}
+
+// expectSame compares what the source has with what is in etcd, read at once.
+func (r *running) expectSame(t *testing.T, e *calicotest.Etcd) {
+	t.Helper()
+	want := needed(t, e, "edge-7")
 	same := func(got *calico.Snapshot) string {
 		w := *want
 		w.Revision, w.Lists = got.Revision, got.Lists
@@ -175,12 +203,12 @@ func TestFirstSnapshotIsComplete(t *testing.T) {
 	first := <-r.Snapshots()
 	want, err := e.Cluster().Snapshot(t.Context(), "edge-7")
 	must(t, err)
-	if first.Revision != want.Revision || len(first.Nodes) != 2 || len(first.Blocks) != 2 ||
+	if first.Revision != want.Revision || len(first.Nodes) != 2 || len(first.Blocks) != 1 ||
 		len(first.Affinities) != 1 ||
 		len(first.WorkloadEndpoints) != 1 || first.Lists != 1 {
 		t.Errorf("first snapshot %+v", first)
 	}
-	st := r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
+	st := r.untilStatus(t, "connected", func(s etcd.Status) bool { return s.Connected })
 	if !st.Synced || st.Error != "" || st.Revision != first.Revision || st.Lists != 1 ||
 		time.Since(st.LastContact) > 5*time.Second {
 		t.Errorf("status %+v", st)
@@ -234,9 +262,9 @@ func TestNoChangeIsLostUnderConcurrentWriters(t *testing.T) {
 	wg := writers(0) // the list runs while they write
 	r := run(t, Config{Endpoints: []string{e.Endpoint()}})
 	wg.Wait()
-	r.expectSame(t, c)
+	r.expectSame(t, e)
 	writers(1).Wait()
-	r.expectSame(t, c)
+	r.expectSame(t, e)
 	if st := r.Status(); st.Lists != 1 || st.Failures != 0 {
 		t.Errorf("status %+v", st)
 	}
@@ -248,7 +276,7 @@ func TestABurstIsOneSnapshot(t *testing.T) {
 	seed(t, e.Cluster())
 	r := run(t, Config{Endpoints: []string{e.Endpoint()}})
 	<-r.Snapshots()
-	time.Sleep(catchUp + 100*time.Millisecond) // after the start pauses are longer
+	time.Sleep(1100 * time.Millisecond) // after the start pauses are longer
 	var puts []clientv3.Op
 	for i := range 100 {
 		puts = append(puts, clientv3.OpPut(calico.Key{Kind: calico.KindNode,
@@ -280,7 +308,7 @@ func TestEtcdThatComesLaterGoesAndComesBack(t *testing.T) {
 	e.Close()
 
 	r := run(t, Config{Endpoints: []string{endpoint}})
-	st := r.untilStatus(t, "several attempts", func(s Status) bool { return s.Failures >= 3 })
+	st := r.untilStatus(t, "several attempts", func(s etcd.Status) bool { return s.Failures >= 3 })
 	if st.Connected || st.Synced || !strings.Contains(st.Error, "connection refused") {
 		t.Errorf("without etcd: %+v", st)
 	}
@@ -295,10 +323,10 @@ func TestEtcdThatComesLaterGoesAndComesBack(t *testing.T) {
 
 	e = startEtcd(t, calicotest.EtcdOptions{Dir: dir, Listen: listen})
 	r.until(t, "first snapshot", hasNode("edge-10"))
-	r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
+	r.untilStatus(t, "connected", func(s etcd.Status) bool { return s.Connected })
 
 	e.Close()
-	st = r.untilStatus(t, "etcd gone", func(s Status) bool { return !s.Connected })
+	st = r.untilStatus(t, "etcd gone", func(s etcd.Status) bool { return !s.Connected })
 	if !st.Synced || st.Error == "" {
 		t.Errorf("after the loss: %+v", st)
 	}
@@ -312,11 +340,11 @@ func TestEtcdThatComesLaterGoesAndComesBack(t *testing.T) {
 	defer e.Close()
 	must(t, e.Cluster().Delete(t.Context(), "Node", "edge-10"))
 	r.until(t, "deletion after the return", lacksNode("edge-10"))
-	st = r.untilStatus(t, "connected again", func(s Status) bool { return s.Connected })
+	st = r.untilStatus(t, "connected again", func(s etcd.Status) bool { return s.Connected })
 	if st.Lists != 1 {
 		t.Errorf("a restart of etcd without a compaction took %d lists", st.Lists)
 	}
-	r.expectSame(t, e.Cluster())
+	r.expectSame(t, e)
 }
 
 func TestCompactionWhileAwayIsNoticedWithItsDeletions(t *testing.T) {
@@ -328,7 +356,7 @@ func TestCompactionWhileAwayIsNoticedWithItsDeletions(t *testing.T) {
 	r := run(t, Config{Endpoints: []string{e.Endpoint()}})
 	r.until(t, "first snapshot", hasNode("edge-10"))
 	e.Close()
-	r.untilStatus(t, "etcd gone", func(s Status) bool { return !s.Connected })
+	r.untilStatus(t, "etcd gone", func(s etcd.Status) bool { return !s.Connected })
 
 	// Meanwhile, on another port where the source cannot see it.
 	e = startEtcd(t, calicotest.EtcdOptions{Dir: dir})
@@ -351,7 +379,7 @@ func TestCompactionWhileAwayIsNoticedWithItsDeletions(t *testing.T) {
 	if got.Lists < 2 {
 		t.Errorf("it came without a list: %d", got.Lists)
 	}
-	r.expectSame(t, e.Cluster())
+	r.expectSame(t, e)
 }
 
 func TestEtcdRestoredToOlderDataIsReadAgain(t *testing.T) {
@@ -409,7 +437,7 @@ func TestUserAndPassword(t *testing.T) {
 	} {
 		r := run(t, Config{Endpoints: []string{e.Endpoint()}, Username: tc.user,
 			Password: tc.password})
-		st := r.untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+		st := r.untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
 		if st.Connected || !strings.Contains(st.Error, tc.want) {
 			t.Errorf("user %q: %+v, want %q", tc.user, st, tc.want)
 		}
@@ -424,7 +452,7 @@ func TestDeadEndpointAmongSeveral(t *testing.T) {
 		{e.Endpoint(), "http://127.0.0.1:1"}} {
 		r := run(t, Config{Endpoints: endpoints})
 		r.until(t, "first snapshot", hasNode("edge-10"))
-		r.untilStatus(t, "connected", func(s Status) bool { return s.Connected })
+		r.untilStatus(t, "connected", func(s etcd.Status) bool { return s.Connected })
 	}
 }
 
@@ -441,13 +469,13 @@ func TestTLS(t *testing.T) {
 
 	noCA := good
 	noCA.CACertFile = ""
-	st := run(t, noCA).untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+	st := run(t, noCA).untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
 	if !strings.Contains(st.Error, "certificate signed by unknown authority") {
 		t.Errorf("without CA: %q", st.Error)
 	}
 	noCert := good
 	noCert.CertFile, noCert.KeyFile = "", ""
-	st = run(t, noCert).untilStatus(t, "refused", func(s Status) bool { return s.Failures > 0 })
+	st = run(t, noCert).untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
 	if st.Synced {
 		t.Errorf("without a client certificate: %+v", st)
 	}
@@ -470,7 +498,7 @@ func TestWhatIsNoEtcdIsNamed(t *testing.T) {
 		strings.Replace(secure.Endpoint(), "https:", "http:", 1): "or wants https",
 	} {
 		st := run(t, Config{Endpoints: []string{endpoint}}).untilStatus(t, "refused",
-			func(s Status) bool {
+			func(s etcd.Status) bool {
 				return s.Failures > 0
 			})
 		if !strings.Contains(st.Error, want) {
@@ -498,5 +526,12 @@ func TestABadItemIsNamedOnceAndTheRestGoesOn(t *testing.T) {
 	}
 	must(t, c.DeleteRaw(t.Context(), bad))
 	r.until(t, "no problem", func(s *calico.Snapshot) bool { return len(s.Problems) == 0 })
-	r.untilStatus(t, "no problem", func(s Status) bool { return s.Problems == 0 })
+}
+
+func TestNodeNeedsAName(t *testing.T) {
+	_, err := New(Config{Endpoints: []string{"http://127.0.0.1:2379"}}, "",
+		slog.New(slog.DiscardHandler))
+	if err == nil {
+		t.Error("no node name was accepted")
+	}
 }

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
+)
+
+// Learner hands best paths to the FIB engine.
+type Learner struct{ FIB *fib.Engine }
+
+// Learned implements the speaker's sink; it stores and returns.
+func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
+	next := make([]route.Path, len(paths))
+	preference := uint32(math.MaxUint32)
+	for i, p := range paths {
+		next[i] = route.Path{NextHop: p.NextHop}
+		preference = min(preference, p.LocalPref) // equal, unless stale paths are alone
+	}
+	l.FIB.Learn(fib.BestPaths{Prefix: prefix, Paths: next, Preference: preference})
+}
+
+// setOwnRoutes hands the plan's part of the FIB over.
+func (a *Agent) setOwnRoutes() {
+	if a.cfg.FIB == nil {
+		return
+	}
+	p := a.plan
+	a.setWanted(func(w *fib.Wanted) {
+		w.Own, w.Peers, w.Services = p.OwnAddresses, p.PeerAddresses, p.BGP.NotProgrammed
+		w.Normal4, w.Normal6 = p.BGP.Policies.Normal4, p.BGP.Policies.Normal6
+		w.Sources[route.Own] = fib.Source{Routes: p.Own, List: a.snapshot.Lists}
+	})
+}
+
+// setWanted hands over everything that is wanted of the FIB, with one change.
+func (a *Agent) setWanted(change func(w *fib.Wanted)) {
+	change(&a.wanted)
+	a.cfg.Resolver.Set(a.wanted) // the FIB's engine, if there is a FIB
+}
+
+// applyRemotes hands over the routes from etcd, once for each snapshot. They do not wait for what
+// BGP waits for: until BGP has converged, the node forwards by them.
+func (a *Agent) applyRemotes() {
+	if a.cfg.EtcdRoutes == nil || a.snapshot == a.remotesPlanned {
+		return
+	}
+	old := a.remotes
+	a.remotesPlanned = a.snapshot
+	a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
+	a.unrouted = unrouted(a.cfg.Node, a.snapshot, a.remotes)
+	a.setWanted(func(w *fib.Wanted) {
+		w.Sources[route.Etcd] = fib.Source{
+			Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists, Complete: a.unusable() == 0,
+		}
+	})
+	if len(old.Routes) != len(a.remotes.Routes) {
+		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
+	}
+	for _, p := range newProblems(old.Problems, a.remotes.Problems) {
+		a.cfg.Log.Warn("hosts share an address", "key", p.Key, "err", p.Err)
+	}
+}
+
+// etcdRoutes are the routes of a plan as the FIB engine takes them.
+func etcdRoutes(p ipam.RemotePlan) []route.Route {
+	var out []route.Route
+	for _, r := range p.Routes {
+		out = append(out, route.Route{
+			Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: route.Etcd,
+			Paths: route.CanonicalPaths([]route.Path{{NextHop: r.NextHop}}),
+		})
+	}
+	return out
+}
+
+// unrouted are the prefixes without a route that a person should know of. This node's own blocks
+// need none.
+func unrouted(self string, c *calico.Snapshot, p ipam.RemotePlan) []UnroutedStatus {
+	out := []UnroutedStatus{}
+	for _, s := range p.Skipped {
+		if c.Blocks[s.Prefix].Owner.Host != self {
+			out = append(out, UnroutedStatus{s.Prefix, s.Reason})
+		}
+	}
+	return out
+}
+
+// trackInterfaces has the engine track the outgoing interface to every address that a learned route
+// may have as next hop: peers and nodes, before a session is up, and what peers have sent. An
+// import rule that asks for an interface matches no next hop whose interface is unknown.
+func (a *Agent) trackInterfaces() {
+	if a.cfg.Resolver == nil {
+		return
+	}
+	var all []netip.Addr // nil: no rule asks
+	if bgp.AsksInterface(a.snapshot) {
+		all = slices.Concat(a.cfg.Speaker.NextHops(), a.plan.PeerAddresses)
+		for _, n := range a.snapshot.Nodes {
+			all = append(all, nodeAddresses(n)...)
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		all = slices.Compact(all)
+	}
+	if !slices.Equal(all, a.resolvedForBGP) {
+		a.resolvedForBGP = all
+		a.setWanted(func(w *fib.Wanted) { w.Follow = all })
+	}
+}

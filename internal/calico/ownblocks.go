@@ -1,0 +1,82 @@
+package calico
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// tunnelHandles are the handles of the addresses that node-local devices have (calico
+// node/pkg/allocateip). Each names the blocks that its addresses are from, perhaps another node's.
+func tunnelHandles(node string) []string {
+	return []string{
+		"ipip-tunnel-addr-" + node, "vxlan-tunnel-addr-" + node, "vxlan-v6-tunnel-addr-" + node,
+		"wireguard-tunnel-addr-" + node, "wireguard-v6-tunnel-addr-" + node,
+	}
+}
+
+// decodeHandle returns the blocks that a handle's addresses are from, sorted (libcalico-go
+// lib/backend/model/ipam_handle.go).
+func decodeHandle(value []byte) ([]netip.Prefix, error) {
+	var stored struct {
+		Block   map[string]int `json:"block"`
+		Deleted bool           `json:"deleted"`
+	}
+	if err := unmarshal(value, &stored); err != nil {
+		return nil, err
+	}
+	if stored.Deleted {
+		return nil, errAbsent
+	}
+	var blocks []netip.Prefix
+	var wrong []string
+	for text := range stored.Block {
+		if cidr, err := parseNetwork(text); err != nil {
+			wrong = append(wrong, err.Error())
+		} else {
+			blocks = append(blocks, cidr)
+		}
+	}
+	slices.SortFunc(blocks, netip.Prefix.Compare)
+	if wrong != nil {
+		slices.Sort(wrong)
+		return blocks, partialError(fmt.Sprintf("block: %s", strings.Join(wrong, "; ")))
+	}
+	return blocks, nil
+}
+
+// Ranges returns what to read, which depends on what has been Put: Needs.Ranges, and of the blocks,
+// unless all are read,
+//   - those that affinities of this node name, for their owner,
+//   - those with an address of a tunnel of this node, by IPAM's handles and by the Node itself, for
+//     whom it is allocated to.
+func (s *Store) Ranges() []Range {
+	all := s.ranges
+	if s.needs.allBlocks() {
+		return all
+	}
+	wanted := map[netip.Prefix]bool{}
+	for cidr := range s.affinities.items {
+		wanted[cidr] = true
+	}
+	for _, blocks := range s.handles.items {
+		for _, cidr := range blocks {
+			wanted[cidr] = true
+		}
+	}
+	for _, t := range s.nodes.items[s.node].Tunnels() {
+		for _, pool := range s.pools.items {
+			if pool.CIDR.Contains(t.Address) {
+				bits := max(pool.BlockSize, pool.CIDR.Bits())
+				wanted[netip.PrefixFrom(t.Address, bits).Masked()] = true
+			}
+		}
+	}
+	for _, cidr := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
+		key := s.needs.blocks() + blockSegments(cidr)
+		all = append(all, Range{Prefix: key, Exact: true})
+	}
+	return all
+}

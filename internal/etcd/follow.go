@@ -1,0 +1,440 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	// pageSize is how many keys one request lists. A full block of 64 addresses is about 10 KB.
+	pageSize = 500
+
+	listTimeout   = 30 * time.Second // for one page
+	probeTimeout  = 5 * time.Second
+	probeInterval = 5 * time.Second
+)
+
+// Range is a range of keys.
+type Range struct {
+	// Prefix begins all keys of the range, and is its only key if Exact.
+	Prefix string
+	Exact  bool
+	// Names, if not empty, restricts the range to keys PREFIX DIRECTORY/NAME whose NAME begins with
+	// it. They are listed without reading the rest; a watch cannot be restricted.
+	Names string
+	// Leased says that the keys have leases, which also expire when nobody can reach etcd: a key
+	// that is missing after a loss of etcd counts as there for a while.
+	Leased bool
+}
+
+// Holds reports whether key is in the range, given that it begins with Prefix.
+func (r Range) Holds(key string) bool {
+	_, name, _ := strings.Cut(key[len(r.Prefix):], "/")
+	return strings.HasPrefix(name, r.Names)
+}
+
+// Data is what the keys mean to whoever reads them. A Follower calls it from one goroutine.
+type Data interface {
+	// Ranges returns what to read, disjoint, by what has been Put so far. The first is always
+	// there.
+	Ranges() []Range
+	Put(key string, value []byte)
+	Delete(key string)
+	// BeginList begins a list, after which every existing key is Put. An aborted list has no end
+	// and deletes nothing.
+	BeginList()
+	// EndList ends a complete list of the keys under prefixes: those that were not Put since
+	// BeginList are gone.
+	EndList(prefixes ...string)
+	// Changed reports whether there is something to publish.
+	Changed() bool
+}
+
+// Follower keeps Data equal to etcd. It lists all ranges at one revision and watches from the next.
+// It survives a lost connection: it knows each range's revision. Run's goroutine owns it.
+//
+// The ranges are watched separately, on one stream. What is published may therefore be newer in one
+// range than in another. Each range is in order, and settle makes it rare.
+//
+// Which ranges there are may depend on the data: an item may name another. What it names is listed
+// before anything is published.
+type Follower struct {
+	client  *Client
+	data    Data
+	publish func(revision int64, lists int)
+	log     *slog.Logger
+
+	// ProbeEvery bounds how late it is noticed that etcd is lost, or restored with other data. It
+	// may be changed before Run.
+	ProbeEvery time.Duration
+
+	probeKey string
+	lastCode codes.Code // of the last error while not connected
+
+	ranges []*keyRange // those that data wants, before it is given more
+	lists  int         // that were completed
+
+	// identity of the history that the ranges belong to; cluster 0: none yet
+	cluster  uint64
+	term     uint64 // Raft's, as last heard from a quorum
+	revision int64  // the newest that was taken in
+	// revision before the watch's next probe was sent: the answer must not be lower
+	probed int64
+	listed bool // a list was taken in and not yet published
+
+	grace *grace
+
+	mu     sync.Mutex // guards status
+	status Status
+}
+
+// keyRange is a range of keys and the revision to watch from; 0: list it first.
+type keyRange struct {
+	Range
+	next int64
+}
+
+// NewFollower returns a follower that does nothing until Run. publish is called after all ranges
+// were listed, then after each burst of changes, with etcd's revision and the number of lists.
+func NewFollower(client *Client, data Data, publish func(revision int64, lists int),
+	log *slog.Logger) *Follower {
+	return &Follower{client: client, data: data, publish: publish,
+		log:      log.With("component", "etcd"),
+		probeKey: data.Ranges()[0].Prefix, ProbeEvery: probeInterval, grace: newGrace(gracePeriod),
+		status: Status{Endpoints: slices.Clone(client.cfg.Endpoints), Error: "not tried yet"}}
+}
+
+// Run reads until ctx ends and returns nil. It waits for an absent etcd. After a loss it keeps its
+// data, reconnects and catches up. Call it once.
+func (f *Follower) Run(ctx context.Context) error {
+	f.client.Run(ctx, LastRetry, f.follow, f.lost)
+	return nil
+}
+
+// follow lists, then watches, until an error. It returns nil only when ctx has ended.
+func (f *Follower) follow(ctx context.Context, client *clientv3.Client) error {
+	for {
+		head, err := f.probe(ctx, client)
+		if err != nil {
+			return err
+		}
+		if err := f.sameHistory(head, f.revision); err != nil {
+			f.log.Warn("etcd has another history than before", "err", err)
+			f.forget()
+		}
+		f.cluster, f.term = head.ClusterId, head.RaftTerm
+		f.grace.back(time.Now())
+		if err := f.listAgain(ctx, client, head.Revision); err != nil {
+			return err
+		}
+		f.connected()
+		f.probed = f.revision
+		if err := f.watch(ctx, client); !errors.Is(err, errCompacted) {
+			return err
+		}
+		f.log.Info("listing again what etcd compacted before it was read")
+	}
+}
+
+// probe is a minimal quorum read of a key that we may read.
+func (f *Follower) probe(ctx context.Context, client *clientv3.Client) (*pb.ResponseHeader, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	resp, err := client.Get(ctx, f.probeKey, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	return resp.Header, nil
+}
+
+// sameHistory checks that a quorum still has the history that we followed. After a restore the
+// revision or Raft's term is lower; the cluster id may be the same. atLeast is the revision seen
+// before the head was requested.
+func (f *Follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
+	switch {
+	case f.cluster == 0:
+		return nil
+	case head.ClusterId != f.cluster:
+		return fmt.Errorf("%w: cluster id %x instead of %x", errRestored, head.ClusterId, f.cluster)
+	case head.Revision < atLeast:
+		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, atLeast)
+	case head.RaftTerm < f.term:
+		return fmt.Errorf("%w: Raft term %d after %d", errRestored, head.RaftTerm, f.term)
+	}
+	return nil
+}
+
+// forget drops the history but not the data, which the next list replaces.
+func (f *Follower) forget() {
+	for _, r := range f.ranges {
+		r.next = 0
+	}
+	f.cluster, f.term, f.revision = 0, 0, 0
+}
+
+// listAgain lists what has not been listed, or must be again, and publishes.
+func (f *Follower) listAgain(ctx context.Context, client *clientv3.Client, revision int64) error {
+	listed, err := f.list(ctx, client, revision)
+	if err != nil || !listed {
+		return err
+	}
+	f.lists++
+	f.listed, f.grace.known = true, true
+	f.publishChanges()
+	return nil
+}
+
+// list reads all unlisted ranges at one revision, and reports whether there were any. It deletes
+// nothing before the last page.
+func (f *Follower) list(ctx context.Context, client *clientv3.Client,
+	revision int64) (listed bool, err error) {
+	var done []*keyRange
+	f.data.BeginList()
+	f.grace.round++
+	for r := f.unlisted(done); r != nil; r = f.unlisted(done) {
+		if err := f.listRange(ctx, client, r.Range, revision); err != nil {
+			return false, fmt.Errorf("list %s: %w", r.Prefix, err)
+		}
+		done = append(done, r)
+	}
+	if done == nil {
+		return false, nil
+	}
+	var prefixes []string
+	for _, r := range done {
+		for key, value := range f.grace.missed(r.Range, time.Now()) {
+			f.data.Put(key, value)
+		}
+		prefixes = append(prefixes, r.Prefix)
+		r.next = revision + 1
+	}
+	f.data.EndList(prefixes...)
+	f.revision = max(f.revision, revision)
+	f.dropUnwanted()
+	return true, nil
+}
+
+// unlisted adds the ranges that the store wants by now, and returns one to be listed that is not
+// among done; nil if there is none. Until a list ends the store has old data besides the new, and
+// may want too much.
+func (f *Follower) unlisted(done []*keyRange) *keyRange {
+	for _, wanted := range f.data.Ranges() {
+		if !slices.ContainsFunc(f.ranges, func(r *keyRange) bool { return r.Range == wanted }) {
+			f.ranges = append(f.ranges, &keyRange{Range: wanted})
+		}
+	}
+	for _, r := range f.ranges {
+		if r.next == 0 && !slices.Contains(done, r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// dropUnwanted removes the ranges that the store does not want any more, and their data.
+func (f *Follower) dropUnwanted() {
+	wanted := f.data.Ranges()
+	f.ranges = slices.DeleteFunc(f.ranges, func(r *keyRange) bool {
+		if slices.Contains(wanted, r.Range) {
+			return false
+		}
+		f.data.BeginList()
+		f.data.EndList(r.Prefix)
+		return true
+	})
+}
+
+// widen lists what changes in the store made it want, so that it can be watched as well.
+func (f *Follower) widen(ctx context.Context, client *clientv3.Client) error {
+	f.dropUnwanted()
+	if f.unlisted(nil) == nil {
+		return nil
+	}
+	head, err := f.probe(ctx, client)
+	if err == nil {
+		err = f.sameHistory(head, f.revision)
+	}
+	if err == nil {
+		_, err = f.list(ctx, client, head.Revision)
+	}
+	return err
+}
+
+func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Range,
+	revision int64) error {
+	if r.Names != "" {
+		return f.listNames(ctx, client, r, revision)
+	}
+	from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix)
+	if r.Exact {
+		end = ""
+	}
+	for {
+		page, err := f.page(ctx, client, from, end, revision)
+		if err != nil {
+			return err
+		}
+		for _, kv := range page.Kvs {
+			f.put(r, kv)
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// listNames lists the keys of r, which are few, without reading the values of the others, and of a
+// large directory not even the keys.
+func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Range,
+	revision int64) error {
+	listed := ""
+	for from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix); ; {
+		page, err := f.page(ctx, client, from, end, revision, clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		for _, kv := range page.Kvs {
+			key := string(kv.Key)
+			from = key + "\x00"
+			dir, _, found := strings.Cut(key[len(r.Prefix):], "/")
+			if !found {
+				continue
+			}
+			dir = r.Prefix + dir + "/"
+			own := dir + r.Names
+			if strings.HasPrefix(key, own) && listed != dir {
+				listed = dir
+				err := f.listRange(ctx, client, Range{Prefix: own}, revision)
+				if err != nil {
+					return err
+				}
+			}
+			// what the page does not have of this directory can be skipped
+			if from = clientv3.GetPrefixRangeEnd(dir); key < own {
+				from = own
+			}
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+	}
+}
+
+// page reads a page of the keys from from to before end, or without end the key from.
+func (f *Follower) page(ctx context.Context, client *clientv3.Client, from, end string,
+	revision int64, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	opts = append(opts, clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
+	if end != "" {
+		opts = append(opts, clientv3.WithRange(end))
+	}
+	page, err := client.Get(ctx, from, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if page.Header.ClusterId != f.cluster {
+		return nil, errRestored
+	}
+	f.heard()
+	return page, nil
+}
+
+// compacted marks ranges to be listed if their events up to revision may be lost. Recently active
+// ranges are spared, which in a large cluster are the large ones.
+func (f *Follower) compacted(revision int64) {
+	for _, r := range f.ranges {
+		if r.next < revision {
+			r.next = 0
+		}
+	}
+}
+
+// take applies a response of the watch on r to the store.
+func (f *Follower) take(r *keyRange, resp clientv3.WatchResponse) error {
+	if resp.CompactRevision != 0 {
+		r.next = 0
+		f.compacted(resp.CompactRevision)
+		return errCompacted
+	}
+	if err := resp.Err(); err != nil {
+		return fmt.Errorf("watch %s: %w", r.Prefix, err)
+	}
+	if resp.Header.ClusterId != f.cluster {
+		return errRestored
+	}
+	for _, ev := range resp.Events {
+		switch {
+		case !r.Holds(string(ev.Kv.Key)):
+		case ev.Type == mvccpb.DELETE:
+			f.delete(r.Range, string(ev.Kv.Key))
+		default:
+			f.put(r.Range, ev.Kv)
+		}
+		f.revision = max(f.revision, ev.Kv.ModRevision)
+		r.next = max(r.next, ev.Kv.ModRevision+1)
+	}
+	if resp.IsProgressNotify() { // of this one watch, and in order with its events
+		r.next = max(r.next, resp.Header.Revision+1)
+	}
+	f.update(func(st *Status) {
+		st.LastContact = time.Now()
+		st.Events += int64(len(resp.Events))
+	})
+	return nil
+}
+
+func (f *Follower) put(r Range, kv *mvccpb.KeyValue) {
+	if r.Leased {
+		f.grace.seen(string(kv.Key), kv.Value)
+	}
+	f.data.Put(string(kv.Key), kv.Value)
+}
+
+func (f *Follower) delete(r Range, key string) {
+	if !r.Leased || !f.grace.holds(key, time.Now()) {
+		f.data.Delete(key)
+		return
+	}
+	level := slog.LevelDebug // there may be a thousand of them
+	if len(f.grace.missing) == 1 {
+		level = slog.LevelWarn
+	}
+	f.log.Log(context.Background(), level, "keys with a lease are gone from etcd, which was lost; "+
+		"they have some time to come back", "key", key, "time", f.grace.period)
+}
+
+// endGrace deletes the keys that have not returned.
+func (f *Follower) endGrace() {
+	for _, key := range f.grace.over(time.Now()) {
+		f.log.Warn("a key with a lease has not come back", "key", key)
+		f.data.Delete(key)
+	}
+}
+
+// publishChanges publishes what has changed, if nothing that is wanted remains to be listed.
+func (f *Follower) publishChanges() {
+	if !f.listed && !f.data.Changed() {
+		return
+	}
+	for _, r := range f.ranges {
+		if r.next == 0 {
+			return
+		}
+	}
+	f.listed = false
+	f.publish(f.revision, f.lists)
+	f.update(func(st *Status) { st.Synced, st.Revision, st.Lists = true, f.revision, f.lists })
+}

@@ -1,0 +1,203 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// A change is published when none has followed for quiet, or after longest: a burst is one
+	// snapshot.
+	quiet   = 20 * time.Millisecond
+	longest = 250 * time.Millisecond
+	// After a loss the ranges catch up one after the other, so for catchUp the pause is longer.
+	quietAfterLoss = 200 * time.Millisecond
+	catchUp        = time.Second
+)
+
+// watched is a response and its range; over says that the range's watch has ended.
+type watched struct {
+	rng  *keyRange
+	resp clientv3.WatchResponse
+	over bool
+}
+
+// probed is the outcome of a probe.
+type probed struct {
+	head *pb.ResponseHeader
+	err  error
+}
+
+// watch applies changes of all ranges and probes etcd. It returns when a watch ends, when etcd was
+// restored, or nil when ctx ends. Everything it started has ended then, except inside the client.
+//
+// It uses only the progress notifications that the server sends by itself. Requested ones
+// (RequestProgress) may overtake events in etcd before 3.4.25 and 3.5.8, and the client, which
+// resumes after their revision, would lose those.
+func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	defer f.publishChanges() // what came in and was to be published in a moment
+
+	responses := make(chan watched)
+	watches := map[*keyRange]context.CancelFunc{}
+	watchRanges := func() {
+		for r, end := range watches {
+			if !slices.Contains(f.ranges, r) {
+				end()
+				delete(watches, r)
+			}
+		}
+		for _, r := range f.ranges {
+			if watches[r] == nil {
+				ctx, end := context.WithCancel(ctx)
+				watches[r] = end
+				running.Go(func() { forward(ctx, client, r, r.next, responses) })
+			}
+		}
+	}
+	watchRanges()
+	probes := make(chan probed)
+	running.Go(func() { f.probeRegularly(ctx, client, probes) })
+
+	settle := newSettle()
+	defer settle.timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case w := <-responses:
+			if watches[w.rng] == nil { // ended meanwhile
+				continue
+			}
+			if w.over {
+				return ErrWatchEnded
+			}
+			if err := f.take(w.rng, w.resp); err != nil {
+				return err
+			}
+			if !f.data.Changed() {
+				continue
+			}
+			if err := f.widen(ctx, client); err != nil {
+				return err
+			}
+			watchRanges()
+			settle.start(time.Now())
+		case <-settle.timer.C:
+			settle.pending = false
+			f.publishChanges()
+		case <-f.grace.timer.C:
+			if f.endGrace(); f.data.Changed() {
+				settle.start(time.Now())
+			}
+		case p := <-probes:
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err := f.judge(p, settle); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// judge evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
+func (f *Follower) judge(p probed, settle *settle) error {
+	if p.err != nil {
+		f.lost(p.err)
+		settle.lost = true
+		return nil
+	}
+	if err := f.sameHistory(p.head, f.probed); err != nil {
+		return err
+	}
+	f.probed = f.revision
+	f.term = p.head.RaftTerm
+	f.connected()
+	f.grace.back(time.Now())
+	if settle.lost {
+		settle.lost, settle.patientUntil = false, time.Now().Add(catchUp)
+	}
+	return nil
+}
+
+// forward sends the responses of the watch on r from revision next on to out until the watch or ctx
+// ends. It watches ctx itself: the client may be blocked for long in cancelling another watch while
+// etcd is down.
+func forward(ctx context.Context, client *clientv3.Client, r *keyRange, next int64,
+	out chan<- watched) {
+	opts := []clientv3.OpOption{clientv3.WithRev(next), clientv3.WithProgressNotify(),
+		clientv3.WithFragment()}
+	if !r.Exact {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	responses := client.Watch(ctx, r.Prefix, opts...) // waits for etcd to accept it
+	for over := false; !over; {
+		var resp clientv3.WatchResponse
+		select {
+		case r, open := <-responses:
+			resp, over = r, !open
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case out <- watched{rng: r, resp: resp, over: over}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Follower) probeRegularly(ctx context.Context, client *clientv3.Client,
+	out chan<- probed) {
+	ticker := time.NewTicker(f.ProbeEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		head, err := f.probe(ctx, client)
+		select {
+		case out <- probed{head, err}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settle waits for the end of a burst of changes.
+type settle struct {
+	timer        *time.Timer
+	pending      bool
+	latest       time.Time // of the burst under way, if pending
+	lost         bool      // the last probe failed
+	patientUntil time.Time
+}
+
+func newSettle() *settle {
+	s := &settle{timer: time.NewTimer(time.Hour), patientUntil: time.Now().Add(catchUp)}
+	s.timer.Stop()
+	return s
+}
+
+// start is called for each change.
+func (s *settle) start(now time.Time) {
+	pause := quiet
+	if s.lost || now.Before(s.patientUntil) {
+		pause = quietAfterLoss
+	}
+	if !s.pending {
+		s.pending, s.latest = true, now.Add(max(longest, pause))
+	}
+	s.timer.Reset(min(pause, s.latest.Sub(now)))
+}
