@@ -28,7 +28,7 @@ func printPlan(w io.Writer, p nodePlan) error {
 		fmt.Fprintln(b, "ClusterInformation(default) says datastoreReady: false, so an agent that runs changes nothing")
 	}
 	for _, problem := range p.Problems {
-		fmt.Fprintf(b, "  ! %s: %s\n", problem.Key, problem.Error)
+		fmt.Fprintf(b, "  ! %s\n", problem)
 	}
 	if p.Waiting == "" {
 		writePlannedPeers(b, p.Peers)

@@ -582,7 +582,7 @@ func (a *Agent) logPlan(old, now bgp.Plan) {
 	}
 	for _, p := range now.Problems {
 		if !told[p] {
-			a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Key, "err", p.Err)
+			a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Name(), "err", p.Err)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (a *Agent) logRemotes(old, now ipam.RemotePlan) {
 	}
 	for _, p := range now.Problems {
 		if !told[p] {
-			a.cfg.Log.Warn("hosts share an address", "key", p.Key, "err", p.Err)
+			a.cfg.Log.Warn("hosts share an address", "resource", p.Name(), "err", p.Err)
 		}
 	}
 }
