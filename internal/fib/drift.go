@@ -43,17 +43,9 @@ const (
 )
 
 func (d Drift) String() string {
-	switch d {
-	case NoDrift:
-		return "none"
-	case Missing:
-		return "missing"
-	case Different:
-		return "different"
-	case Extra:
-		return "extra"
-	case Hidden:
-		return "hidden"
+	names := [...]string{"none", "missing", "different", "extra", "hidden"}
+	if int(d) < len(names) {
+		return names[d]
 	}
 	return fmt.Sprintf("drift(%d)", uint8(d))
 }

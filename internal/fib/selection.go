@@ -217,14 +217,11 @@ func (s *selection) rebuildView(f route.Facts) {
 	if before == nil {
 		before = &view{}
 	}
-	for k, name := range s.view.connected {
-		if before.connected[k] != name {
-			s.dirtyWithHops(s.get(k))
-		}
-	}
-	for k := range before.connected {
-		if _, ok := s.view.connected[k]; !ok {
-			s.dirtyWithHops(s.get(k))
+	for _, v := range [][2]*view{{before, s.view}, {s.view, before}} {
+		for k, name := range v[0].connected {
+			if v[1].connected[k] != name {
+				s.dirtyWithHops(s.get(k))
+			}
 		}
 	}
 	if !slices.Equal(before.guarded, s.view.guarded) {

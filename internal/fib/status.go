@@ -31,25 +31,10 @@ const (
 func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
-	switch s {
-	case Any:
-		return "any"
-	case Pending:
-		return "pending"
-	case Programmed:
-		return "programmed"
-	case Failed:
-		return "failed"
-	case Unusable:
-		return "unusable"
-	case Held:
-		return "held"
-	case Deleting:
-		return "deleting"
-	case Shadowed:
-		return "shadowed"
-	case Drifted:
-		return "drifted"
+	names := [...]string{"any", "pending", "programmed", "failed", "unusable", "held", "deleting",
+		"shadowed", "drifted"}
+	if int(s) < len(names) {
+		return names[s]
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
