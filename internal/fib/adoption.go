@@ -151,7 +151,8 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 			changed[i.Name] = true // deleted and made again under the same index
 		}
 	}
-	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) { // what is about to be adopted may go over any
+	// What is about to be adopted may go over any.
+	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) {
 		return
 	}
 	s.epoch++

@@ -91,7 +91,8 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		found, err := journal.open(a.identity)
 		if err == nil {
 			a.found.how, a.found.interfaces = "journal", found.interfaces
-			a.found.records, a.found.count, a.found.old = found.all, len(found.digests), found.version < journalVersion
+			a.found.records, a.found.count = found.all, len(found.digests)
+			a.found.old = found.version < journalVersion
 			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
 			return
 		}

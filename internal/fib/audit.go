@@ -273,7 +273,9 @@ func (a *audit) add(f Finding) {
 // trim keeps the first findings by key.
 func (a *audit) trim() {
 	f := a.report.Findings
-	slices.SortFunc(f, func(a, b Finding) int { return cmp.Or(route.CompareKeys(a.Key, b.Key), cmp.Compare(a.Drift, b.Drift)) })
+	slices.SortFunc(f, func(a, b Finding) int {
+		return cmp.Or(route.CompareKeys(a.Key, b.Key), cmp.Compare(a.Drift, b.Drift))
+	})
 	a.report.Findings = slices.Clip(f[:min(len(f), maxFindings)])
 }
 

@@ -124,7 +124,10 @@ func (s *syncer) cut(rewrite bool) *batch {
 		}
 		s.leaving = nil
 	}
-	b := &batch{identity: s.identity, interfaces: s.meanings(), rewrite: rewrite, generation: s.generation, epoch: s.epoch}
+	b := &batch{
+		identity: s.identity, interfaces: s.meanings(), rewrite: rewrite,
+		generation: s.generation, epoch: s.epoch,
+	}
 	size := s.nextSize()
 	n := min(size, s.puts.len()+s.deletes.len())
 	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
@@ -189,7 +192,8 @@ func (s *syncer) finish(b *batch) {
 	}
 	for i, e := range b.entries {
 		e.clear(isFlying)
-		if b.void || b.generation != s.generation { // what it did in another generation, it did to a data plane that is no more
+		// What it did in another generation, it did to a data plane that is no more.
+		if b.void || b.generation != s.generation {
 			s.settle(e)
 			continue
 		}
@@ -197,7 +201,8 @@ func (s *syncer) finish(b *batch) {
 		case !b.done[i]:
 			e.set(isUnsure)
 			if e.actual == 0 {
-				e.actual, e.owner = b.digests[i], b.ops[i].Route.Origin // the better guess: if something is there, it is this
+				// the better guess: if something is there, it is this
+				e.actual, e.owner = b.digests[i], b.ops[i].Route.Origin
 			}
 		case err != nil:
 			s.errors++

@@ -155,7 +155,8 @@ func (s *selection) behindItself(k route.Key, set *pathSet) bool {
 		return false // one has its interface from the source
 	}
 	for _, hop := range set.hops {
-		if _, subnet, ok := s.view.facts.Connected(hop.Table, hop.Address); ok && subnet.Bits() > k.Prefix.Bits() {
+		_, subnet, ok := s.view.facts.Connected(hop.Table, hop.Address)
+		if ok && subnet.Bits() > k.Prefix.Bits() {
 			return false
 		}
 		if hop.Table != k.Table || !k.Prefix.Contains(hop.Address) {
@@ -182,7 +183,8 @@ func (e *entry) attached() bool {
 	}
 	for c := e.first; c != nil; c = c.next {
 		if c.origin == e.origin {
-			return c.set != nil && !slices.ContainsFunc(c.set.seen.paths, func(p resolved) bool { return p.Interface == "" })
+			return c.set != nil && !slices.ContainsFunc(c.set.seen.paths,
+				func(p resolved) bool { return p.Interface == "" })
 		}
 	}
 	return false

@@ -144,7 +144,8 @@ func (e *Engine) warnOfDrift(before DriftStats) {
 		return
 	}
 	e.driftLog = e.table.now.Add(driftLog)
-	e.log.Warn("somebody changed routes of ours", "missing", now.Missing, "different", now.Different, "extra", now.Extra, "repair", e.sync.repairDrift)
+	e.log.Warn("somebody changed routes of ours", "missing", now.Missing,
+		"different", now.Different, "extra", now.Extra, "repair", e.sync.repairDrift)
 }
 
 // checkable reports whether what is believed about e can be compared: nothing about it is open.

@@ -259,7 +259,8 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	defer e.mu.Unlock()
 	now := time.Now()
 	e.table.now = now
-	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()), sooner(e.selection.nextCovered(), e.throttle.until(now)))
+	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()),
+		sooner(e.selection.nextCovered(), e.throttle.until(now)))
 	for e.applying < maxFlying {
 		j, due := e.nextJob()
 		next = sooner(next, due)
@@ -284,7 +285,10 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 		entry, due := e.sync.nextSpot()
 		if entry != nil {
 			e.checking = true
-			spots <- spot{entry: entry, key: entry.key(), digest: entry.actual, generation: e.sync.generation, cuts: e.sync.cuts}
+			spots <- spot{
+				entry: entry, key: entry.key(), digest: entry.actual,
+				generation: e.sync.generation, cuts: e.sync.cuts,
+			}
 		}
 		next = sooner(next, due)
 	}
@@ -315,7 +319,10 @@ func (e *Engine) nextJob() (job, time.Time) {
 		if s.now.Before(e.adoptAt) {
 			return job{}, e.adoptAt
 		}
-		return job{adopt: &adoptJob{identity: s.identity, generation: s.generation, first: s.generation == 1, interfaces: s.meanings()}}, time.Time{}
+		return job{adopt: &adoptJob{
+			identity: s.identity, generation: s.generation, first: s.generation == 1,
+			interfaces: s.meanings(),
+		}}, time.Time{}
 	}
 	if b := s.cut(e.journalDue()); b != nil {
 		return job{batch: b}, time.Time{}
@@ -439,7 +446,8 @@ func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	entry := e.table.get(r.Key)
-	return entry != nil && isAcknowledged(e.sync.stateOf(entry)) && entry.origin == r.Origin && entry.actual == r.Digest()
+	return entry != nil && isAcknowledged(e.sync.stateOf(entry)) &&
+		entry.origin == r.Origin && entry.actual == r.Digest()
 }
 
 // UnusableNextHop is a next hop that BGP should not choose now.

@@ -25,7 +25,10 @@ type journalled struct {
 
 // readJournal reads a whole journal, as far as it was completely written.
 func readJournal(r io.Reader) (journalled, error) {
-	found := journalled{digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool), owners: make(map[route.Key]route.Origin)}
+	found := journalled{
+		digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool),
+		owners: make(map[route.Key]route.Origin),
+	}
 	if err := found.readHeader(r); err != nil {
 		return journalled{}, err
 	}
@@ -40,7 +43,8 @@ func readJournal(r io.Reader) (journalled, error) {
 			break
 		}
 		size := binary.BigEndian.Uint32(header[0:])
-		if crc32.Checksum(header[0:4], castagnoli) != binary.BigEndian.Uint32(header[4:]) || size == 0 || size > maxBlock {
+		if crc32.Checksum(header[0:4], castagnoli) != binary.BigEndian.Uint32(header[4:]) ||
+			size == 0 || size > maxBlock {
 			return journalled{}, fmt.Errorf("%w: bad block header at byte %d", errJournal, found.valid)
 		}
 		if cap(payload) < int(size) {

@@ -152,7 +152,9 @@ func (v *view) compare(a, b option) int {
 		cmp.Compare(v.facts.distance(a.Origin), v.facts.distance(b.Origin)),
 		cmp.Compare(a.Origin, b.Origin),
 		cmp.Compare(a.Kind, b.Kind),
-		slices.CompareFunc(a.Paths, b.Paths, func(p, q route.Path) int { return cmp.Compare(p.String(), q.String()) }),
+		slices.CompareFunc(a.Paths, b.Paths, func(p, q route.Path) int {
+			return cmp.Compare(p.String(), q.String())
+		}),
 	)
 }
 
@@ -305,7 +307,8 @@ func (s *viable) loop(k route.Key) int {
 
 // loops reports whether a route for k would be the longest match for the next hop of p.
 func (p resolved) loops(k route.Key) bool {
-	return p.match.IsValid() && p.table == k.Table && k.Prefix.Bits() >= p.match.Bits() && k.Prefix.Contains(p.NextHop)
+	return p.match.IsValid() && p.table == k.Table &&
+		k.Prefix.Bits() >= p.match.Bits() && k.Prefix.Contains(p.NextHop)
 }
 
 // without returns what remains of s for k when the paths that would loop are left out.

@@ -78,7 +78,8 @@ func (s *selection) learn(b BestPaths) {
 }
 
 // setCandidate sets what one origin wants for k; kind Via without paths: nothing.
-func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Kind, paths []route.Path, preference uint32) {
+func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Kind,
+	paths []route.Path, preference uint32) {
 	nothing := kind == route.Via && len(paths) == 0
 	e := s.get(k)
 	if e == nil {
@@ -273,7 +274,8 @@ func (s *selection) refreshAll() {
 // leadsOver reports whether a path set leads over one of these interfaces.
 func (s *selection) leadsOver(interfaces map[string]bool) bool {
 	for _, set := range s.sets.byID {
-		if set.seen != nil && slices.ContainsFunc(set.seen.paths, func(p resolved) bool { return p.leadsOver(interfaces) }) {
+		over := func(p resolved) bool { return p.leadsOver(interfaces) }
+		if set.seen != nil && slices.ContainsFunc(set.seen.paths, over) {
 			return true
 		}
 	}

@@ -77,7 +77,8 @@ func (s *sources) set(origin route.Origin, routes []route.Route, listed bool) {
 
 // keep returns which keys of before, that after lacks, stay wanted. A list decides anew about all
 // of them, unless it lacks just what is held already; events add none.
-func (s *sources) keep(origin route.Origin, before, after map[route.Key]struct{}, listed bool) map[route.Key]struct{} {
+func (s *sources) keep(origin route.Origin, before, after map[route.Key]struct{},
+	listed bool) map[route.Key]struct{} {
 	var held map[route.Key]struct{}
 	if h := s.holds[origin]; h != nil {
 		held = h.keys

@@ -170,7 +170,8 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	t := e.sync
 	s := Stats{
-		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
+		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts,
+		LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
 		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(e.hops.sorted),
 		Queued: t.queued(), Drift: t.drift,
 	}

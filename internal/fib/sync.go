@@ -47,10 +47,12 @@ type syncer struct {
 	broken    int       // batches in a row
 	cuts      uint64    // counts batches
 
-	adoptedLeft int             // entries that are isAdopted
-	suspect     map[string]bool // interfaces that are not what they were for adopted entries, or for what is to be adopted; nil without any
-	epoch       int             // counts changes of the meaning of interface names
-	rewrite     bool            // the journal must be written anew before the next batch
+	adoptedLeft int // entries that are isAdopted
+	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
+	// adopted; nil without any.
+	suspect map[string]bool
+	epoch   int  // counts changes of the meaning of interface names
+	rewrite bool // the journal must be written anew before the next batch
 
 	repairDrift bool
 	spots       spots
@@ -161,7 +163,8 @@ func (s *syncer) replaces(e *entry) (yes, now bool) {
 }
 
 func (e *entry) recurses() bool {
-	return e.want != nil && slices.ContainsFunc(e.want.paths, func(p route.Path) bool { return p.Interface == "" })
+	return e.want != nil &&
+		slices.ContainsFunc(e.want.paths, func(p route.Path) bool { return p.Interface == "" })
 }
 
 // isBarred reports whether e must not be put yet because of its counterpart.
@@ -281,7 +284,8 @@ func (s *syncer) account(e *entry) {
 	s.count(e, -1)
 	e.counted = after
 	s.count(e, 1)
-	if (isAcknowledged(before.state) || isAcknowledged(after.state)) && (before.by == route.Own || after.by == route.Own) {
+	if (isAcknowledged(before.state) || isAcknowledged(after.state)) &&
+		(before.by == route.Own || after.by == route.Own) {
 		s.changed = true
 	}
 }
