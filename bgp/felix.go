@@ -81,6 +81,6 @@ func felixProblem[T comparable](
 		name = "default"
 	}
 	return calico.Problem{
-		Key: "FelixConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...), Harmless: true,
+		Resource: "FelixConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...), Harmless: true,
 	}
 }

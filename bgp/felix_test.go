@@ -59,7 +59,7 @@ func TestBesideFelix(t *testing.T) {
 	} {
 		got := ""
 		for _, p := range PlanFor("a", tc.s, Options{}).Problems {
-			if strings.HasPrefix(p.Key, "FelixConfiguration") {
+			if strings.HasPrefix(p.Resource, "FelixConfiguration") {
 				got += p.String()
 				if !p.Harmless {
 					t.Errorf("%s: a sweep waits for %s", name, p)

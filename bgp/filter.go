@@ -81,14 +81,14 @@ func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
 			name := fmt.Sprintf("%s[%d]", list.field, i)
 			rule, remark, err := readRule(r, list.f)
 			if err != nil {
-				problems = append(problems, calico.Problem{Key: key, Err: fmt.Sprintf("%s is left out: %s", name, err)})
+				problems = append(problems, calico.Problem{Resource: key, Err: fmt.Sprintf("%s is left out: %s", name, err)})
 				if r.Action != "Accept" {
 					*list.unsafe = cmp.Or(*list.unsafe, fmt.Sprintf("%s %s cannot be carried out: %s", key, name, err))
 				}
 				continue
 			}
 			if remark != "" {
-				problems = append(problems, calico.Problem{Key: key, Err: name + ": " + remark})
+				problems = append(problems, calico.Problem{Resource: key, Err: name + ": " + remark})
 			}
 			rule.Name = key + " " + name
 			*list.into = append(*list.into, rule)

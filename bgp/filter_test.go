@@ -213,7 +213,7 @@ func TestSessionsWithFilters(t *testing.T) {
 		{"a plain Reject", tor, 64900, filtered(rule(func(*calico.BGPFilterRule) {})), true, ""},
 		{"a filter that does not exist", tor, 64900, filtered(), true, "BGPPeer(x): BGPFilter(f) does not exist and is passed over, as Calico does"},
 		{"a filter that cannot be read", tor, 64900, func(s *calico.Snapshot) {
-			s.Problems = []calico.Problem{{Key: "/calico/resources/v3/projectcalico.org/bgpfilters/f", Err: "bad"}}
+			s.Problems = []calico.Problem{{Resource: "BGPFilter(f)", Err: "bad"}}
 		}, false, "BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) cannot be read"},
 		{"a Reject that makes no sense", tor, 64900, filtered(rule(func(r *calico.BGPFilterRule) { r.CIDR = "x" })), false,
 			"BGPFilter(f): exportV4[0] is left out: cidr and matchOperator are given together or not at all\n" +

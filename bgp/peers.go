@@ -59,7 +59,7 @@ func newPeering(self string, s *calico.Snapshot) *peering {
 }
 
 func (p *peering) problem(key, format string, args ...any) {
-	p.problems = append(p.problems, calico.Problem{Key: key, Err: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, calico.Problem{Resource: key, Err: fmt.Sprintf(format, args...)})
 }
 
 // mesh returns the node-to-node mesh. Route reflectors stay out of it on both sides; whom they peer with stands in BGPPeers.

@@ -107,7 +107,7 @@ func unhonoured(s *calico.Snapshot) []calico.Problem {
 		for field, mode := range map[string]calico.EncapMode{"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode} {
 			if mode == calico.EncapAlways || mode == calico.EncapCrossSubnet {
 				all = append(all, calico.Problem{
-					Key: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode), Harmless: true,
+					Resource: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode), Harmless: true,
 				})
 			}
 		}
@@ -117,9 +117,9 @@ func unhonoured(s *calico.Snapshot) []calico.Problem {
 
 // badConfiguration is a problem with the cluster-wide BGPConfiguration.
 func badConfiguration(format string, args ...any) calico.Problem {
-	return calico.Problem{Key: "BGPConfiguration(default)", Err: fmt.Sprintf(format, args...)}
+	return calico.Problem{Resource: "BGPConfiguration(default)", Err: fmt.Sprintf(format, args...)}
 }
 
 func compareProblems(a, b calico.Problem) int {
-	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Err, b.Err))
+	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
 }

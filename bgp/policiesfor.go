@@ -73,7 +73,7 @@ func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.
 	conf := s.BGPConfigurations[name]
 	var problems []calico.Problem
 	bad := func(format string, args ...any) {
-		problems = append(problems, calico.Problem{Key: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...)})
+		problems = append(problems, calico.Problem{Resource: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...)})
 	}
 	named := map[string]string{}
 	for _, c := range conf.Communities {
@@ -134,12 +134,12 @@ func filtersOf(peers []Peer, s *calico.Snapshot) (map[string]Filter, []calico.Pr
 			}
 			out[name] = Filter{}
 			key := "BGPFilter(" + name + ")"
-			if slices.ContainsFunc(s.Problems, func(p calico.Problem) bool { return strings.HasSuffix(p.Key, "/bgpfilters/"+name) }) {
+			if slices.ContainsFunc(s.Problems, func(p calico.Problem) bool { return p.Resource == key }) {
 				why := key + " cannot be read"
 				out[name] = Filter{Unsafe4: why, Unsafe6: why}
 				continue
 			}
-			problems = append(problems, calico.Problem{Key: p.Source, Err: key + " does not exist and is passed over, as Calico does"})
+			problems = append(problems, calico.Problem{Resource: p.Source, Err: key + " does not exist and is passed over, as Calico does"})
 		}
 	}
 	return out, problems
@@ -169,7 +169,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 						what = all
 					}
 					key, list, _ := strings.Cut(rule.Name, " ")
-					problems = append(problems, calico.Problem{Key: key, Err: list + ": " + what})
+					problems = append(problems, calico.Problem{Resource: key, Err: list + ": " + what})
 				}
 				if some && len(hops) == 0 && learned.catchesLearned(peer) {
 					break // no learned route reaches the rules behind it
@@ -178,7 +178,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 		}
 		if refused := p.unsafe(peer); refused != "" {
 			problems = append(problems, calico.Problem{
-				Key: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.ID(), refused),
+				Resource: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.ID(), refused),
 			})
 			continue
 		}

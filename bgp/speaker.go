@@ -114,7 +114,7 @@ func logLevel(self string, s *calico.Snapshot) (slog.Level, []calico.Problem) {
 		if level, ok := severities[asked]; ok {
 			return level, nil
 		}
-		return slog.LevelInfo, []calico.Problem{{Key: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf("logSeverityScreen %q is no severity: Info is used", asked)}}
+		return slog.LevelInfo, []calico.Problem{{Resource: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf("logSeverityScreen %q is no severity: Info is used", asked)}}
 	}
 	return slog.LevelInfo, nil
 }
@@ -125,7 +125,7 @@ func badBindMode(s *calico.Snapshot) []calico.Problem {
 	case "", "None", "NodeIP":
 		return nil
 	default:
-		return []calico.Problem{{Key: "BGPConfiguration(default)", Err: fmt.Sprintf("bindMode %q is neither NodeIP nor None: None is used", mode), Harmless: true}}
+		return []calico.Problem{{Resource: "BGPConfiguration(default)", Err: fmt.Sprintf("bindMode %q is neither NodeIP nor None: None is used", mode), Harmless: true}}
 	}
 }
 

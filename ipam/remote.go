@@ -170,7 +170,7 @@ func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 			})
 			if len(others) > 0 {
 				problems = append(problems, calico.Problem{
-					Key: r.addressKey(host, a),
+					Resource: r.addressResource(host, a),
 					Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them "+
 						"goes to another", a, strings.Join(others, ", ")),
 				})
@@ -178,12 +178,12 @@ func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 		}
 	}
 	slices.SortFunc(problems, func(a, b calico.Problem) int {
-		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Err, b.Err))
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
 	})
 	return problems
 }
 
-func (r *remotes) addressKey(host string, a netip.Addr) string {
+func (r *remotes) addressResource(host string, a netip.Addr) string {
 	for _, source := range r.sources {
 		if r.addressFrom(source, host, a.Is6()) == a {
 			if source == Published {

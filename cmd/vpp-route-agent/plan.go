@@ -103,16 +103,16 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 // The JSON of plan; docs/plan.md describes it. It only grows, and lists are never null.
 type (
 	nodePlan struct {
-		Node          string            `json:"node"`
-		Waiting       string            `json:"waiting,omitempty"`
-		HandsOff      bool              `json:"handsOff,omitempty"`
-		Speaker       *plannedSpeaker   `json:"speaker,omitempty"`
-		Peers         []plannedPeer     `json:"peers"`
-		Announcements []announcedPrefix `json:"announcements"`
-		Withheld      []withheldPrefix  `json:"withheld"`
-		NotProgrammed []netip.Prefix    `json:"notProgrammed"`
-		Problems      []plannedProblem  `json:"problems"`
-		Prefixes      []prefixPlan      `json:"prefixes"`
+		Node          string                `json:"node"`
+		Waiting       string                `json:"waiting,omitempty"`
+		HandsOff      bool                  `json:"handsOff,omitempty"`
+		Speaker       *plannedSpeaker       `json:"speaker,omitempty"`
+		Peers         []plannedPeer         `json:"peers"`
+		Announcements []announcedPrefix     `json:"announcements"`
+		Withheld      []withheldPrefix      `json:"withheld"`
+		NotProgrammed []netip.Prefix        `json:"notProgrammed"`
+		Problems      []agent.ProblemStatus `json:"problems"`
+		Prefixes      []prefixPlan          `json:"prefixes"`
 	}
 	plannedSpeaker struct {
 		AS              uint32       `json:"as"`
@@ -168,10 +168,6 @@ type (
 		Prefix netip.Prefix `json:"prefix"`
 		Reason string       `json:"reason"`
 	}
-	plannedProblem struct {
-		Key   string `json:"key"`
-		Error string `json:"error"`
-	}
 )
 
 // planOf is the plan of a node that s has.
@@ -182,10 +178,10 @@ func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix
 		Node: node, Waiting: p.Waiting, HandsOff: s.DatastoreNotReady,
 		Peers: []plannedPeer{}, Announcements: []announcedPrefix{}, Withheld: []withheldPrefix{},
 		NotProgrammed: listOf(p.NotProgrammed),
-		Problems:      []plannedProblem{}, Prefixes: []prefixPlan{},
+		Problems:      []agent.ProblemStatus{}, Prefixes: []prefixPlan{},
 	}
 	for _, problem := range slices.Concat(s.Problems, p.Problems) {
-		out.Problems = append(out.Problems, plannedProblem{problem.Key, problem.Err})
+		out.Problems = append(out.Problems, agent.ProblemOf(problem))
 	}
 	if p.Waiting != "" {
 		return out

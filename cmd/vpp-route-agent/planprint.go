@@ -30,7 +30,7 @@ func printPlan(w io.Writer, p nodePlan) error {
 			"that runs changes nothing")
 	}
 	for _, problem := range p.Problems {
-		fmt.Fprintf(b, "  ! %s: %s\n", problem.Key, problem.Error)
+		fmt.Fprintf(b, "  ! %s\n", problem)
 	}
 	if p.Waiting == "" {
 		writePlannedPeers(b, p.Peers)

@@ -52,7 +52,7 @@ func printStatus(w io.Writer, s agent.Status) error {
 	}
 	writeUnrouted(b, s.Unrouted)
 	for _, p := range s.Problems {
-		fmt.Fprintf(b, "  ! %s: %s\n", p.Key, p.Error)
+		fmt.Fprintf(b, "  ! %s\n", p)
 	}
 	if isOff(s) {
 		_, err := io.WriteString(w, b.String())

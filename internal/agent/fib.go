@@ -64,7 +64,7 @@ func (a *Agent) applyRemotes() {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}
 	for _, p := range newProblems(old.Problems, a.remotes.Problems) {
-		a.cfg.Log.Warn("hosts share an address", "key", p.Key, "err", p.Err)
+		a.cfg.Log.Warn("hosts share an address", "resource", p.Name(), "err", p.Err)
 	}
 }
 

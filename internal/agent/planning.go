@@ -111,7 +111,7 @@ func (a *Agent) logPlan(old, now bgp.Plan) {
 		a.cfg.Log.Info("plan", "peers", len(now.Peers), "announcements", len(now.Announcements))
 	}
 	for _, p := range newProblems(old.Problems, now.Problems) {
-		a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Key, "err", p.Err)
+		a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Name(), "err", p.Err)
 	}
 }
 

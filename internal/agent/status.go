@@ -2,11 +2,13 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 )
 
@@ -195,8 +197,21 @@ type DatastoreStatus struct {
 
 // ProblemStatus names a piece of Calico's data that is skipped.
 type ProblemStatus struct {
-	Key   string `json:"key"`
-	Error string `json:"error"`
+	Key      string `json:"key"`                // in etcd, or the resource where it follows from several keys
+	Resource string `json:"resource,omitempty"` // absent for a key that names none
+	Error    string `json:"error"`
+}
+
+// ProblemOf returns p as status and plan show it.
+func ProblemOf(p calico.Problem) ProblemStatus {
+	return ProblemStatus{Key: cmp.Or(p.Key, p.Resource), Resource: p.Resource, Error: p.Err}
+}
+
+func (p ProblemStatus) String() string {
+	if p.Resource == "" || p.Resource == p.Key {
+		return p.Key + ": " + p.Error
+	}
+	return fmt.Sprintf("%s: %s (%s)", p.Resource, p.Error, p.Key)
 }
 
 // Status is the state of everything, put together from its owners.
@@ -212,7 +227,7 @@ func (a *Agent) Status() Status {
 		Problems: []ProblemStatus{}, Unrouted: append([]UnroutedStatus{}, now.unrouted...),
 	}
 	for _, p := range slices.Concat(now.problems, now.plan.BGP.Problems, now.remotes.Problems) {
-		s.Problems = append(s.Problems, ProblemStatus{p.Key, p.Err})
+		s.Problems = append(s.Problems, ProblemOf(p))
 	}
 	s.Conditions = []Condition{
 		datastoreCondition(s.Datastore), now.nodeCondition(), now.speakerCondition(),

@@ -22,7 +22,7 @@ func (s *storedSecretRef) ref() *SecretKeyRef {
 	return &SecretKeyRef{Name: s.SecretKeyRef.Name, Key: s.SecretKeyRef.Key}
 }
 
-func decodeBGPConfiguration(name string, value []byte) (BGPConfiguration, error) {
+func decodeBGPConfiguration(k Key, value []byte) (BGPConfiguration, error) {
 	type cidr struct {
 		CIDR string `json:"cidr"`
 	}
@@ -57,7 +57,7 @@ func decodeBGPConfiguration(name string, value []byte) (BGPConfiguration, error)
 		return BGPConfiguration{}, err
 	}
 	c := BGPConfiguration{
-		Name:                           name,
+		Name:                           k.Name,
 		NodeToNodeMeshEnabled:          spec.NodeToNodeMeshEnabled,
 		ASNumber:                       uint32(spec.ASNumber),
 		ListenPort:                     spec.ListenPort,
@@ -97,7 +97,7 @@ func decodeBGPConfiguration(name string, value []byte) (BGPConfiguration, error)
 	return c, nil
 }
 
-func decodeBGPPeer(name string, value []byte) (BGPPeer, error) {
+func decodeBGPPeer(k Key, value []byte) (BGPPeer, error) {
 	var spec struct {
 		Node                     string           `json:"node"`
 		NodeSelector             string           `json:"nodeSelector"`
@@ -122,7 +122,7 @@ func decodeBGPPeer(name string, value []byte) (BGPPeer, error) {
 		return BGPPeer{}, err
 	}
 	return BGPPeer{
-		Name:                     name,
+		Name:                     k.Name,
 		Node:                     spec.Node,
 		NodeSelector:             spec.NodeSelector,
 		PeerIP:                   spec.PeerIP,
@@ -176,7 +176,7 @@ type storedFilterRule struct {
 
 // decodeBGPFilter decodes a filter. It ignores unknown members of a rule but reports them in a
 // partialError: a rule without an unknown condition matches more than its author meant.
-func decodeBGPFilter(name string, value []byte) (BGPFilter, error) {
+func decodeBGPFilter(k Key, value []byte) (BGPFilter, error) {
 	var spec struct {
 		ExportV4 []json.RawMessage `json:"exportV4"`
 		ImportV4 []json.RawMessage `json:"importV4"`
@@ -186,7 +186,7 @@ func decodeBGPFilter(name string, value []byte) (BGPFilter, error) {
 	if _, err := decodeSpec(value, &spec); err != nil {
 		return BGPFilter{}, err
 	}
-	f := BGPFilter{Name: name}
+	f := BGPFilter{Name: k.Name}
 	var unknown []string
 	for _, list := range []struct {
 		field string

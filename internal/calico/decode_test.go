@@ -25,17 +25,16 @@ const sampleBlock = `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","affinity_c
 func TestDecodeBlock(t *testing.T) {
 	sample := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"},
 		Allocations: []Allocation{
-			{Address: addr("10.40.4.4"), Node: "leaf-1", Type: "ipipTunnelAddress",
-				Handle: "ipip-tunnel-addr-leaf-1"},
-			{Address: addr("10.40.4.5"), Node: "leaf-1", Handle: "k8s-pod-network.aa01"},
-			{Address: addr("10.40.4.7"), Node: "leaf-2", Handle: "k8s-pod-network.aa02"},
+			{Address: addr("10.40.4.4"), Node: "leaf-1", Type: "ipipTunnelAddress"},
+			{Address: addr("10.40.4.5"), Node: "leaf-1"},
+			{Address: addr("10.40.4.7"), Node: "leaf-2"},
 		}}
 	four := func(attributes, allocations string) string {
 		return `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","attributes":` + attributes +
 			`,"allocations":` + allocations + `}`
 	}
 	one := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"},
-		Allocations: []Allocation{{Address: addr("10.40.4.6"), Handle: "h"}}}
+		Allocations: []Allocation{{Address: addr("10.40.4.6")}}}
 	none := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"}}
 	for _, tc := range []struct {
 		name, value string
@@ -64,7 +63,7 @@ func TestDecodeBlock(t *testing.T) {
 			Block{CIDR: pfx("10.40.4.4/30")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := decodeBlock(pfx("10.40.4.4/30"), []byte(tc.value))
+			got, err := decodeBlock(Key{CIDR: pfx("10.40.4.4/30")}, []byte(tc.value))
 			if partial, ok := err.(partialError); tc.problem == "" && err != nil ||
 				tc.problem != "" && (!ok || !strings.Contains(string(partial), tc.problem)) {
 				t.Errorf("error %v, want %q", err, tc.problem)
@@ -74,12 +73,12 @@ func TestDecodeBlock(t *testing.T) {
 			}
 		})
 	}
-	single, err := decodeBlock(pfx("10.40.4.4/32"),
+	single, err := decodeBlock(Key{CIDR: pfx("10.40.4.4/32")},
 		[]byte(`{"cidr":"10.40.4.4","allocations":[0],"attributes":[{"secondary":{"node":"x"}}]}`))
 	if err != nil || len(single.Allocations) != 1 {
 		t.Errorf("cidr without a mask: %+v %v", single, err)
 	}
-	last, err := decodeBlock(pfx("255.255.255.255/32"), []byte(`{"allocations":[null,null]}`))
+	last, err := decodeBlock(Key{CIDR: pfx("255.255.255.255/32")}, []byte(`{"allocations":[null,null]}`))
 	if err == nil || len(last.Allocations) != 0 {
 		t.Errorf("beyond the last of all addresses: %+v %v", last, err)
 	}
@@ -99,12 +98,12 @@ func TestDecodeBlockRefuses(t *testing.T) {
 		`{"allocations":{"0":1}}`:   "allocations",
 		`{"deleted":true,"cidr":1}`: "cidr",
 	} {
-		if b, err := decodeBlock(pfx("10.40.4.4/30"), []byte(value)); err == nil ||
+		if b, err := decodeBlock(Key{CIDR: pfx("10.40.4.4/30")}, []byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", value, b, err, want)
 		}
 	}
-	if _, err := decodeBlock(pfx("10.40.4.4/30"), []byte(`{"deleted":true}`)); err != errAbsent {
+	if _, err := decodeBlock(Key{CIDR: pfx("10.40.4.4/30")}, []byte(`{"deleted":true}`)); err != errAbsent {
 		t.Errorf("a deleted block: %v", err)
 	}
 }
@@ -119,18 +118,18 @@ func TestDecodeAffinity(t *testing.T) {
 		`{"state":"pending"}`:                   AffinityPending,
 		`{"state":"pendingDeletion"}`:           AffinityPendingDeletion,
 	} {
-		if got, err := decodeAffinity([]byte(value)); err != nil || got != want {
+		if got, err := decodeAffinity(Key{}, []byte(value)); err != nil || got != want {
 			t.Errorf("%q: %q %v", value, got, err)
 		}
 	}
-	if _, err := decodeAffinity([]byte(`{"state":"confirmed","deleted":true}`)); err != errAbsent {
+	if _, err := decodeAffinity(Key{}, []byte(`{"state":"confirmed","deleted":true}`)); err != errAbsent {
 		t.Errorf("deleted: %v", err)
 	}
-	if got, err := decodeAffinity([]byte(`{"state":"new"}`)); got == AffinityConfirmed ||
+	if got, err := decodeAffinity(Key{}, []byte(`{"state":"new"}`)); got == AffinityConfirmed ||
 		err == nil {
 		t.Errorf("unknown state: %q %v", got, err)
 	}
-	if _, err := decodeAffinity([]byte(`{"state":1}`)); err == nil ||
+	if _, err := decodeAffinity(Key{}, []byte(`{"state":1}`)); err == nil ||
 		!strings.Contains(err.Error(), "state: cannot be a JSON number") {
 		t.Errorf("wrong type: %v", err)
 	}
@@ -166,7 +165,7 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/120"}}}`: {Name: "leaf-1",
 			IPv4: pfx("172.20.8.7/24")},
 	} {
-		got, err := decodeNode("leaf-1", []byte(value))
+		got, err := decodeNode(Key{Name: "leaf-1"}, []byte(value))
 		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", value, err, diff)
 		}
@@ -189,7 +188,7 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":{"wireguard":{"interfaceIPv6Address":"10.0.0.1"}}}`: "wireguard.interfaceIPv6Address",
 		`{"metadata":{"labels":{"a":1}}}`:                            "labels",
 	} {
-		if n, err := decodeNode("leaf-1", []byte(value)); err == nil ||
+		if n, err := decodeNode(Key{Name: "leaf-1"}, []byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %+v %v, want %q", value, n, err, want)
 		}
@@ -211,7 +210,7 @@ func TestDecodeIPPool(t *testing.T) {
 			IPIPMode: EncapNever, VXLANMode: EncapAlways, BlockSize: 128},
 	} {
 		want.Name = "p"
-		got, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`))
+		got, err := decodeIPPool(Key{Name: "p"}, []byte(`{"spec":`+spec+`}`))
 		if err != nil || got != want {
 			t.Errorf("%s: %+v %v", spec, got, err)
 		}
@@ -223,7 +222,7 @@ func TestDecodeIPPool(t *testing.T) {
 		`{"cidr":"fd12::/64","blockSize":26}`:       "spec.blockSize",
 		`{"cidr":"10.0.0.0/16","ipipMode":"maybe"}`: "spec.ipipMode",
 	} {
-		if p, err := decodeIPPool("p", []byte(`{"spec":`+spec+`}`)); err == nil ||
+		if p, err := decodeIPPool(Key{Name: "p"}, []byte(`{"spec":`+spec+`}`)); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", spec, p, err, want)
 		}
@@ -232,7 +231,7 @@ func TestDecodeIPPool(t *testing.T) {
 
 func TestDecodeBGPConfiguration(t *testing.T) {
 	yes := true
-	got, err := decodeBGPConfiguration("default",
+	got, err := decodeBGPConfiguration(Key{Name: "default"},
 		[]byte(
 			`{"spec":{"nodeToNodeMeshEnabled":true,"asNumber":64512,"listenPort":1790,"bindMode":"NodeIP",
 	 "logSeverityScreen":"Info","nodeMeshPassword":{"secretKeyRef":{"name":"s","key":"k"}},"nodeMeshMaxRestartTime":"1m30s",
@@ -262,7 +261,7 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 		`{"nodeMeshMaxRestartTime":90}`:     "nodeMeshMaxRestartTime",
 		`{"nodeToNodeMeshEnabled":"yes"}`:   "nodeToNodeMeshEnabled: cannot be a JSON string",
 	} {
-		if c, err := decodeBGPConfiguration("default", []byte(`{"spec":`+spec+`}`)); err == nil ||
+		if c, err := decodeBGPConfiguration(Key{Name: "default"}, []byte(`{"spec":`+spec+`}`)); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", spec, c, err, want)
 		}
@@ -270,7 +269,7 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 }
 
 func TestDecodeBGPPeer(t *testing.T) {
-	got, err := decodeBGPPeer("tor",
+	got, err := decodeBGPPeer(Key{Name: "tor"},
 		[]byte(
 			`{"spec":{"node":"n","nodeSelector":"rack == 'r2'","peerIP":"192.0.2.1:1790","peerSelector":"x","asNumber":"64900","localASNumber":"1.1",
 	 "keepOriginalNextHop":true,"nextHopMode":"Self","password":{"secretKeyRef":{"name":"s","key":"k"}},"sourceAddress":"None","maxRestartTime":"2m0s",
@@ -285,10 +284,10 @@ func TestDecodeBGPPeer(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"ttlSecurity":256}}`)); err == nil {
+	if p, err := decodeBGPPeer(Key{Name: "tor"}, []byte(`{"spec":{"ttlSecurity":256}}`)); err == nil {
 		t.Errorf("ttlSecurity 256: %+v", p)
 	}
-	if p, err := decodeBGPPeer("tor", []byte(`{"spec":{"password":{}}}`)); err != nil ||
+	if p, err := decodeBGPPeer(Key{Name: "tor"}, []byte(`{"spec":{"password":{}}}`)); err != nil ||
 		p.Password != nil {
 		t.Errorf("password without a reference: %+v %v", p, err)
 	}
@@ -296,7 +295,7 @@ func TestDecodeBGPPeer(t *testing.T) {
 
 func TestDecodeBGPFilter(t *testing.T) {
 	sixteen, lots := 16, 28
-	got, err := decodeBGPFilter("f",
+	got, err := decodeBGPFilter(Key{Name: "f"},
 		[]byte(`{"spec":{"importV4":[{"cidr":"0.0.0.0/0","matchOperator":"Equal","action":"Reject"},
 	  {"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":16,"max":28},"action":"Accept"}],
 	 "exportV4":[{"source":"RemotePeers","interface":"eth*","peerType":"eBGP","communities":{"values":["1:2"]},"asPathPrefix":[64512,"1.1"],"priority":5,"action":"Accept",
@@ -315,7 +314,7 @@ func TestDecodeBGPFilter(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	_, err = decodeBGPFilter("f", []byte(
+	_, err = decodeBGPFilter(Key{Name: "f"}, []byte(
 		`{"spec":{"exportV4":[{"action":"Accept"},{"action":"Accept","onlyOnMondays":true}]}}`))
 	if _, partial := err.(partialError); !partial ||
 		!strings.Contains(err.Error(), `spec.exportV4[1]: unknown field "onlyOnMondays"`) {
@@ -323,7 +322,7 @@ func TestDecodeBGPFilter(t *testing.T) {
 	}
 	for _, ops := range []string{`[{}]`,
 		`[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`} {
-		_, err := decodeBGPFilter("f",
+		_, err := decodeBGPFilter(Key{Name: "f"},
 			[]byte(`{"spec":{"importV6":[{"action":"Accept","operations":`+ops+`}]}}`))
 		if err == nil || !strings.Contains(err.Error(), "spec.importV6[0]: operations[0]") {
 			t.Errorf("%s: %v", ops, err)
@@ -332,7 +331,7 @@ func TestDecodeBGPFilter(t *testing.T) {
 }
 
 func TestDecodeWorkloadEndpoint(t *testing.T) {
-	got, err := decodeWorkloadEndpoint("shop", "w",
+	got, err := decodeWorkloadEndpoint(Key{Namespace: "shop", Name: "w"},
 		[]byte(
 			`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1","ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
 	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{"app": "bgpd"},
@@ -342,7 +341,7 @@ func TestDecodeWorkloadEndpoint(t *testing.T) {
 	if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if _, err := decodeWorkloadEndpoint("shop", "w",
+	if _, err := decodeWorkloadEndpoint(Key{Namespace: "shop", Name: "w"},
 		[]byte(`{"spec":{"ipNetworks":["10.40.4.7","x"]}}`)); err == nil ||
 		!strings.Contains(err.Error(), "spec.ipNetworks[1]") {
 		t.Error(err)
@@ -352,7 +351,7 @@ func TestDecodeWorkloadEndpoint(t *testing.T) {
 func TestDatastoreReady(t *testing.T) {
 	for value, want := range map[string]bool{`{}`: false, `{"spec":{"datastoreReady":true}}`: false,
 		`{"spec":{"datastoreReady":false}}`: true} {
-		if got, err := decodeNotReady([]byte(value)); err != nil || got != want {
+		if got, err := decodeNotReady(Key{}, []byte(value)); err != nil || got != want {
 			t.Errorf("%s: not ready %v %v", value, got, err)
 		}
 	}

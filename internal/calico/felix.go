@@ -26,7 +26,7 @@ func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 	}
 }
 
-func decodeFelixConfiguration(name string, value []byte) (FelixConfiguration, error) {
+func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 	var spec struct {
 		ProgramClusterRoutes              string   `json:"programClusterRoutes"`
 		IPv4NormalRoutePriority           int      `json:"ipv4NormalRoutePriority"`
@@ -39,7 +39,7 @@ func decodeFelixConfiguration(name string, value []byte) (FelixConfiguration, er
 		return FelixConfiguration{}, err
 	}
 	return FelixConfiguration{
-		Name: name, ProgramClusterRoutes: spec.ProgramClusterRoutes,
+		Name: k.Name, ProgramClusterRoutes: spec.ProgramClusterRoutes,
 		IPv4NormalRoutePriority:           spec.IPv4NormalRoutePriority,
 		IPv6NormalRoutePriority:           spec.IPv6NormalRoutePriority,
 		IPv4ElevatedRoutePriority:         spec.IPv4ElevatedRoutePriority,

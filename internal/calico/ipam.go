@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"unique"
 )
@@ -32,9 +31,10 @@ type storedBlock struct {
 	Deleted bool `json:"deleted"`
 }
 
-// decodeBlock decodes the block cidr. It skips invalid allocations and reports them in a
+// decodeBlock decodes a block. It skips invalid allocations and reports them in a
 // partialError.
-func decodeBlock(cidr netip.Prefix, value []byte) (Block, error) {
+func decodeBlock(k Key, value []byte) (Block, error) {
+	cidr := k.CIDR
 	var stored storedBlock
 	if err := unmarshal(value, &stored); err != nil {
 		return Block{}, err
@@ -69,15 +69,11 @@ func decodeBlock(cidr netip.Prefix, value []byte) (Block, error) {
 						ordinal, *index, address))
 			} else if attr := stored.Attributes[*index]; attr.Handle != nil ||
 				attr.Secondary["node"] != "" {
-				a := Allocation{
+				b.Allocations = append(b.Allocations, Allocation{
 					Address: address,
 					Node:    unique.Make(attr.Secondary["node"]).Value(),
 					Type:    unique.Make(attr.Secondary["type"]).Value(),
-				}
-				if attr.Handle != nil {
-					a.Handle = *attr.Handle
-				}
-				b.Allocations = append(b.Allocations, a)
+				})
 			}
 		}
 		address = address.Next() // invalid after the last of all addresses, which no block contains
@@ -104,7 +100,7 @@ func parseOwner(affinity *string) (Owner, error) {
 
 // decodeAffinity decodes a block affinity. It keeps an unknown state, which is not "confirmed", and
 // reports it.
-func decodeAffinity(value []byte) (AffinityState, error) {
+func decodeAffinity(_ Key, value []byte) (AffinityState, error) {
 	if len(value) == 0 {
 		return AffinityConfirmed, nil
 	}

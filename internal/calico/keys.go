@@ -26,6 +26,8 @@ const (
 	KindBlockAffinity Kind = "BlockAffinity" // who may allocate from a block
 	KindHandle        Kind = "IPAMHandle"    // which blocks hold the addresses of one owner
 	KindIPAMConfig    Kind = "IPAMConfig"    // the one key of IPAM's settings
+
+	KindPeerIP Kind = "peerip" // an address that a host publishes (PeerIP); not Calico's
 )
 
 // plural returns the path segment of resources of kind k; "" if k is not a resource.
@@ -61,9 +63,25 @@ const (
 type Key struct {
 	Kind      Kind
 	Namespace string       // of a kind that is Namespaced
-	Name      string       // of a resource, or a handle's id
+	Name      string       // of a resource, a handle's id, or a host that publishes an address
 	Owner     Owner        // of a BlockAffinity: never nobody
 	CIDR      netip.Prefix // of a Block and a BlockAffinity, masked
+	IPv6      bool         // of a peerip
+}
+
+// Resource names the item as calicoctl does where it knows the kind: "Node(edge-7)"; "" for the
+// zero Key.
+func (k Key) Resource() string {
+	name := k.name()
+	switch k.Kind {
+	case "":
+		return ""
+	case KindBlock:
+		name = k.CIDR.String()
+	case KindBlockAffinity:
+		name = k.Owner.Host + k.Owner.Virtual + " " + k.CIDR.String()
+	}
+	return fmt.Sprintf("%s(%s)", k.Kind, name)
 }
 
 // String returns the key as Calico writes it in etcd v3 (libcalico-go lib/backend/model).
@@ -180,6 +198,10 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 	}
 	return p, nil
 }
+
+// workloadPrefix begins the names of a node's WorkloadEndpoints: an identifier neither begins nor
+// ends with a dash. Of edge it also begins those of edge-7, whose value tells.
+func workloadPrefix(node string) string { return WorkloadEndpointName(node) + "-" }
 
 // WorkloadEndpointName joins a WorkloadEndpoint's identifiers with "-" and doubles the dashes
 // inside. For a pod they are node, "k8s", pod and endpoint (libcalico-go lib/names).

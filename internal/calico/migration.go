@@ -31,7 +31,7 @@ func (i migrationIdentifier) end() MigrationEnd {
 		Endpoint: i.EndpointID}
 }
 
-func decodeLiveMigration(namespace, name string, value []byte) (LiveMigration, error) {
+func decodeLiveMigration(k Key, value []byte) (LiveMigration, error) {
 	var spec struct {
 		Source *migrationEnd `json:"source"`
 		Target *migrationEnd `json:"target"`
@@ -39,6 +39,6 @@ func decodeLiveMigration(namespace, name string, value []byte) (LiveMigration, e
 	if _, err := decodeSpec(value, &spec); err != nil {
 		return LiveMigration{}, err
 	}
-	return LiveMigration{Namespace: namespace, Name: name, Source: spec.Source.end(),
+	return LiveMigration{Namespace: k.Namespace, Name: k.Name, Source: spec.Source.end(),
 		Target: spec.Target.end()}, nil
 }

@@ -84,7 +84,7 @@ func (n Needs) Ranges(node string) []Range {
 			under(resourcePath+KindIPPool.plural()+"/"),
 			under(resourcePath+KindFelixConfiguration.plural()+"/"),
 			Range{Prefix: resourcePath + KindWorkloadEndpoint.plural() + "/",
-				Names: WorkloadEndpointName(node) + "-"},
+				Names: workloadPrefix(node)},
 			under(resourcePath+KindLiveMigration.plural()+"/"),
 		)
 	}
@@ -127,6 +127,18 @@ func (n Needs) Check(node string) error {
 // errOthers is for foreign keys under Needs.Hosts, a shared prefix.
 var errOthers = errors.New("not an address of a host")
 
+// parse is ParseKey with the prefixes of n.
+func (n Needs) parse(key string) (Key, error) {
+	if rest, ok := strings.CutPrefix(key, n.Hosts); ok && n.Hosts != "" {
+		p, err := parsePeerIP(rest)
+		return Key{Kind: KindPeerIP, Name: p.Host, IPv6: p.IPv6}, err
+	}
+	if rest, ok := strings.CutPrefix(key, n.blocks()); ok {
+		key = blockPath + rest
+	}
+	return ParseKey(key)
+}
+
 // parsePeerIP parses a key without Needs.Hosts.
 func parsePeerIP(rest string) (PeerIP, error) {
 	host, rest, _ := strings.Cut(rest, "/")
@@ -146,7 +158,7 @@ func parsePeerIP(rest string) (PeerIP, error) {
 }
 
 // decodePeerIP reads the value. It trims white space, as people write the value with echo.
-func decodePeerIP(k PeerIP, value []byte) (netip.Addr, error) {
+func decodePeerIP(k Key, value []byte) (netip.Addr, error) {
 	text := strings.TrimSpace(string(value))
 	a, err := netip.ParseAddr(text)
 	if err != nil {

@@ -19,7 +19,7 @@ func tunnelHandles(node string) []string {
 
 // decodeHandle returns the blocks that a handle's addresses are from, sorted (libcalico-go
 // lib/backend/model/ipam_handle.go).
-func decodeHandle(value []byte) ([]netip.Prefix, error) {
+func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 	var stored struct {
 		Block   map[string]int `json:"block"`
 		Deleted bool           `json:"deleted"`
@@ -58,16 +58,16 @@ func (s *Store) Ranges() []Range {
 		return all
 	}
 	wanted := map[netip.Prefix]bool{}
-	for cidr := range s.affinities.items {
+	for cidr := range s.now.Affinities {
 		wanted[cidr] = true
 	}
-	for _, blocks := range s.handles.items {
+	for _, blocks := range s.now.handles {
 		for _, cidr := range blocks {
 			wanted[cidr] = true
 		}
 	}
-	for _, t := range s.nodes.items[s.node].Tunnels() {
-		for _, pool := range s.pools.items {
+	for _, t := range s.now.Nodes[s.node].Tunnels() {
+		for _, pool := range s.now.IPPools {
 			if pool.CIDR.Contains(t.Address) {
 				bits := max(pool.BlockSize, pool.CIDR.Bits())
 				wanted[netip.PrefixFrom(t.Address, bits).Masked()] = true

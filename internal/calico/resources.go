@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-func decodeNode(name string, value []byte) (Node, error) {
+func decodeNode(k Key, value []byte) (Node, error) {
 	var spec struct {
 		BGP struct {
 			ASNumber                asNumber `json:"asNumber"`
@@ -28,7 +28,7 @@ func decodeNode(name string, value []byte) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	n := Node{Name: name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber),
+	n := Node{Name: k.Name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber),
 		RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
 	n.HostIPv4, n.HostIPv6 = hostAddresses(spec.Addresses)
 	var errs []error
@@ -83,7 +83,7 @@ func hostAddresses(raw json.RawMessage) (v4, v6 netip.Addr) {
 	return v4, v6
 }
 
-func decodeIPPool(name string, value []byte) (IPPool, error) {
+func decodeIPPool(k Key, value []byte) (IPPool, error) {
 	var spec struct {
 		CIDR             string    `json:"cidr"`
 		IPIPMode         EncapMode `json:"ipipMode"`
@@ -113,7 +113,7 @@ func decodeIPPool(name string, value []byte) (IPPool, error) {
 	vxlan, err := parseEncapMode(spec.VXLANMode)
 	errs = append(errs, wrapField("spec.vxlanMode", err))
 	return IPPool{
-		Name:             name,
+		Name:             k.Name,
 		CIDR:             cidr,
 		IPIPMode:         ipip,
 		VXLANMode:        vxlan,
@@ -133,7 +133,7 @@ func parseEncapMode(m EncapMode) (EncapMode, error) {
 	return "", fmt.Errorf("%q is none of Never, Always, CrossSubnet", m)
 }
 
-func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpoint, error) {
+func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 	var spec struct {
 		Node       string   `json:"node"`
 		IPNetworks []string `json:"ipNetworks"`
@@ -150,7 +150,7 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 		return WorkloadEndpoint{}, err
 	}
 	w := WorkloadEndpoint{
-		Namespace: namespace, Name: name, Labels: labels, Node: spec.Node,
+		Namespace: k.Namespace, Name: k.Name, Labels: labels, Node: spec.Node,
 		InterfaceName: spec.InterfaceName,
 		Orchestrator:  spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint,
 	}
@@ -172,7 +172,7 @@ func decodeWorkloadEndpoint(namespace, name string, value []byte) (WorkloadEndpo
 
 // decodeNotReady reports whether a ClusterInformation has datastoreReady: false. Absent means
 // unknown.
-func decodeNotReady(value []byte) (bool, error) {
+func decodeNotReady(_ Key, value []byte) (bool, error) {
 	var spec struct {
 		DatastoreReady *bool `json:"datastoreReady"`
 	}

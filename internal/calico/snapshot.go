@@ -4,6 +4,7 @@
 package calico
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -44,13 +45,17 @@ type Snapshot struct {
 
 // Problem is an unusable item of Calico's data. Everything else stays in use.
 type Problem struct {
-	Key string // the etcd key, or the resource as calicoctl names it: "BGPPeer(tor-r2)"
-	Err string // which field and why
+	Resource string // kind and name: "BGPPeer(tor-r2)"; "" for a key that names none
+	Key      string // where it is stored, the etcd key; "" for what follows from several items
+	Err      string // which field and why
 	// Harmless: a warning. It costs no peer and no route.
 	Harmless bool
 }
 
-func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Key, p.Err) }
+// Name is the resource, or the key where there is none.
+func (p Problem) Name() string { return cmp.Or(p.Resource, p.Key) }
+
+func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Name(), p.Err) }
 
 // Node is a Calico Node. Addresses have the length of their subnet (/32 or /128 if stored without
 // one) and are invalid if absent. See libcalico-go lib/apis/v3/node.go.
@@ -135,8 +140,6 @@ type Allocation struct {
 	Address netip.Addr
 	Node    string // attributes' secondary.node; "" where none is recorded
 	Type    string // "ipipTunnelAddress", "vxlanTunnelAddress", …; "" for a workload
-	// only of this node's allocations: a large cluster's handles would fill most of a snapshot
-	Handle string
 }
 
 // WorkloadEndpoint is a Calico WorkloadEndpoint.

@@ -5,47 +5,47 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 )
 
-// Store turns etcd's keys and values into snapshots for one node. It is not safe for concurrent
-// use. Of workload endpoints and affinities it keeps only the node's own, so that its size depends
-// on the cluster only where routing does.
+// Store turns the items of a source into snapshots for one node. It is not safe for concurrent use.
+// Of workload endpoints and affinities it keeps only the node's own, so that its size depends on
+// the cluster only where routing does.
 //
-// A value that cannot be decoded becomes a Problem. An item known before keeps its old value until
-// its key is deleted: a bad write to a Node must not end its session. After a restart the old value
-// is unknown and the item missing.
+// An item that cannot be decoded becomes a Problem. One known before keeps its old value until it
+// is deleted: a bad write to a Node must not end its session. After a restart the old value is
+// unknown and the item missing.
 type Store struct {
 	node   string
 	needs  Needs
 	ranges []Range // Needs.Ranges
 
-	nodes      table[string, Node]
-	pools      table[string, IPPool]
-	blocks     table[netip.Prefix, Block]
-	affinities table[netip.Prefix, AffinityState]
-	configs    table[string, BGPConfiguration]
-	peers      table[string, BGPPeer]
-	filters    table[string, BGPFilter]
-	workloads  table[string, WorkloadEndpoint]
-	migrations table[string, LiveMigration]
-	felix      table[string, FelixConfiguration]
-	notReady   table[string, bool] // the one key "default", true or missing
-	peerIPs    table[PeerIP, netip.Addr]
-	handles    table[string, []netip.Prefix] // of this node's tunnels
+	now    contents
+	owned  map[Kind]bool     // whose maps no snapshot shares
+	at     map[Key]string    // the place that each item came from
+	places map[string]placed // by place; an item may have a second one, which is a problem
 
-	problems map[string]problem // by etcd key
-	sorted   []Problem          // of problems; nil when it must be made anew
-
-	round   int // of listing
+	sorted  []Problem // of places; nil when it must be made anew
+	round   int       // of listing
 	changed bool
 }
 
-type problem struct {
-	text  string
-	round int
+// Item is an item of Calico's data as a source hands it over.
+type Item struct {
+	Key Key
+	// Value has the type that the Snapshot has for Key's kind. It is nil if the item stands for
+	// nothing, or with Err if it could not be decoded.
+	Value any
+	// Err says what of the item cannot be used.
+	Err error
+}
+
+// placed is what was last Set at a place.
+type placed struct {
+	key     Key
+	round   int // of listing
+	problem string
 }
 
 // NewStore returns an empty store for a node with BGP.
@@ -53,241 +53,96 @@ func NewStore(node string) *Store { return NewStoreFor(node, Needs{}) }
 
 // NewStoreFor returns an empty store for the needs of a node.
 func NewStoreFor(node string, needs Needs) *Store {
-	return &Store{
-		node:       node,
-		needs:      needs,
-		ranges:     slices.Clip(needs.Ranges(node)),
-		nodes:      newTable[string, Node](),
-		pools:      newTable[string, IPPool](),
-		blocks:     newTable[netip.Prefix, Block](),
-		affinities: newTable[netip.Prefix, AffinityState](),
-		configs:    newTable[string, BGPConfiguration](),
-		peers:      newTable[string, BGPPeer](),
-		filters:    newTable[string, BGPFilter](),
-		workloads:  newTable[string, WorkloadEndpoint](),
-		migrations: newTable[string, LiveMigration](),
-		felix:      newTable[string, FelixConfiguration](),
-		notReady:   newTable[string, bool](),
-		peerIPs:    newTable[PeerIP, netip.Addr](),
-		handles:    newTable[string, []netip.Prefix](),
-		problems:   map[string]problem{},
-		changed:    true,
+	s := &Store{node: node, needs: needs, ranges: slices.Clip(needs.Ranges(node)),
+		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{}, changed: true}
+	for _, kind := range kinds {
+		kind.empty(&s.now)
 	}
+	return s
 }
 
-// Put sets the value of key.
+// Put sets the value of a key of etcd. Where all workload endpoints are read nearly all belong to
+// other nodes, so a value that does not contain our name is not decoded. (JSON escapes no character
+// of a node name.)
 func (s *Store) Put(key string, value []byte) {
-	if rest, ok := s.ofHosts(key); ok {
-		s.putPeerIP(rest, key, value)
-		return
-	}
-	k, err := s.parse(key)
-	if err != nil {
-		s.report(key, err)
-		return
-	}
-	switch k.Kind {
-	case KindNode:
-		v, err := decodeNode(k.Name, value)
-		apply(s, &s.nodes, k.Name, key, v, err)
-	case KindIPPool:
-		v, err := decodeIPPool(k.Name, value)
-		apply(s, &s.pools, k.Name, key, v, err)
-	case KindBlock:
-		v, err := decodeBlock(k.CIDR, value)
-		dropHandles(v.Allocations, s.node)
-		apply(s, &s.blocks, k.CIDR, key, v, err)
-	case KindBlockAffinity:
-		if k.Owner.Host == s.node {
-			v, err := decodeAffinity(value)
-			apply(s, &s.affinities, k.CIDR, key, v, err)
-		}
-	case KindHandle:
-		if slices.Contains(tunnelHandles(s.node), k.Name) {
-			v, err := decodeHandle(value)
-			apply(s, &s.handles, k.Name, key, v, err)
-		}
-	case KindBGPConfiguration:
-		if k.Name == "default" || strings.HasPrefix(k.Name, "node.") { // Calico ignores all others
-			v, err := decodeBGPConfiguration(k.Name, value)
-			apply(s, &s.configs, k.Name, key, v, err)
-		}
-	case KindBGPPeer:
-		v, err := decodeBGPPeer(k.Name, value)
-		apply(s, &s.peers, k.Name, key, v, err)
-	case KindBGPFilter:
-		v, err := decodeBGPFilter(k.Name, value)
-		apply(s, &s.filters, k.Name, key, v, err)
-	case KindWorkloadEndpoint:
-		s.putWorkload(k, key, value)
-	case KindLiveMigration:
-		v, err := decodeLiveMigration(k.Namespace, k.Name, value)
-		if err == nil && v.Source.Host != s.node && v.Target.Host != s.node {
-			err = errAbsent
-		}
-		apply(s, &s.migrations, k.Namespace+"/"+k.Name, key, v, err)
-	case KindFelixConfiguration:
-		if k.Name == "default" || k.Name == "node."+s.node {
-			v, err := decodeFelixConfiguration(k.Name, value)
-			apply(s, &s.felix, k.Name, key, v, err)
-		}
-	case KindClusterInformation:
-		if k.Name == "default" {
-			v, err := decodeNotReady(value)
-			apply(s, &s.notReady, k.Name, key, v, err)
-		}
-	}
-}
-
-// ofHosts returns the part of key after Needs.Hosts.
-func (s *Store) ofHosts(key string) (rest string, ok bool) {
-	if s.needs.Hosts == "" {
-		return "", false
-	}
-	return strings.CutPrefix(key, s.needs.Hosts)
-}
-
-// parse is ParseKey with Needs.Blocks.
-func (s *Store) parse(key string) (Key, error) {
-	if s.needs.Blocks != "" {
-		if rest, ok := strings.CutPrefix(key, s.needs.Blocks); ok {
-			return ParseKey(blockPath + rest)
-		}
-	}
-	return ParseKey(key)
-}
-
-func (s *Store) putPeerIP(rest, key string, value []byte) {
-	k, err := parsePeerIP(rest)
-	switch {
+	k, err := s.needs.parse(key)
+	switch kind := kinds[k.Kind]; {
 	case errors.Is(err, errOthers):
 	case err != nil:
-		s.report(key, err)
-	default:
-		v, err := decodePeerIP(k, value)
-		apply(s, &s.peerIPs, k, key, v, err)
+		s.Set(key, Item{Err: err})
+	case k.Kind == KindWorkloadEndpoint && s.at[k] == "" &&
+		!bytes.Contains(value, []byte(s.node)):
+		s.Delete(key)
+	case kind != nil && kind.isRead(k, s.node):
+		s.Set(key, kind.item(k, value))
 	}
 }
 
-// putWorkload keeps an endpoint of this node. Nearly all belong to other nodes, so a value that
-// does not contain our name is not decoded. (JSON escapes no character of a node name.)
-func (s *Store) putWorkload(k Key, key string, value []byte) {
-	id := k.Namespace + "/" + k.Name
-	_, known := s.workloads.items[id]
-	if !known && !bytes.Contains(value, []byte(s.node)) {
-		s.clear(key)
-		return
+// Set takes an item and the place where the source has it, such as its key in etcd. An item without
+// Key is a Problem of the place.
+func (s *Store) Set(place string, item Item) {
+	kind := kinds[item.Key.Kind]
+	if kind != nil && (!kind.isRead(item.Key, s.node) ||
+		item.Value != nil && !kind.isHere(item.Value, s.node)) {
+		item = Item{}
 	}
-	v, err := decodeWorkloadEndpoint(k.Namespace, k.Name, value)
-	if err == nil && v.Node != s.node {
-		err = errAbsent
-	}
-	apply(s, &s.workloads, id, key, v, err)
-}
-
-// dropHandles drops the handles of other nodes' allocations, which are unused and most of a large
-// cluster's memory.
-func dropHandles(all []Allocation, node string) {
-	for i := range all {
-		if all[i].Node != node {
-			all[i].Handle = ""
-		}
-	}
-}
-
-// apply stores a decoder's result for key in t.
-func apply[K comparable, V any](s *Store, t *table[K, V], id K, key string, v V, err error) {
-	from, known := t.origin[id]
-	var partial partialError
+	err := item.Err
+	at, known := s.at[item.Key]
 	switch {
-	case known && from.key != key && !errors.Is(err, errAbsent):
-		s.report(key, fmt.Errorf("key: names the same as %s, which counts", from.key))
+	case item.Value == nil && err == nil:
+		s.Delete(place)
 		return
-	case err == nil:
-		s.clear(key)
-	case errors.Is(err, errAbsent):
-		s.clear(key)
-		s.changed = t.delete(id, key) || s.changed
-		return
-	case errors.As(err, &partial):
-		s.report(key, err)
-	default:
-		if known {
-			t.origin[id] = origin{key, s.round}
-			err = fmt.Errorf("%w (what it said before stays in use)", err)
+	case known && at != place:
+		err = fmt.Errorf("key: names the same as %s, which counts", at)
+	case item.Value != nil:
+		s.at[item.Key] = place
+		if kind.put(&s.now, !s.owned[item.Key.Kind], item.Key, item.Value) {
+			s.owned[item.Key.Kind], s.changed = true, true
 		}
-		s.report(key, err)
-		return
+	case known:
+		err = fmt.Errorf("%w (what it said before stays in use)", err)
 	}
-	s.changed = t.put(id, origin{key, s.round}, v) || s.changed
-}
-
-// Delete removes key.
-func (s *Store) Delete(key string) {
-	s.clear(key)
-	if rest, ok := s.ofHosts(key); ok {
-		if k, err := parsePeerIP(rest); err == nil {
-			s.changed = s.peerIPs.delete(k, key) || s.changed
-		}
-		return
-	}
-	k, err := s.parse(key)
+	p := placed{key: item.Key, round: s.round}
 	if err != nil {
-		return
+		p.problem = err.Error()
 	}
-	gone := false
-	switch k.Kind {
-	case KindNode:
-		gone = s.nodes.delete(k.Name, key)
-	case KindIPPool:
-		gone = s.pools.delete(k.Name, key)
-	case KindBlock:
-		gone = s.blocks.delete(k.CIDR, key)
-	case KindBlockAffinity:
-		gone = s.affinities.delete(k.CIDR, key)
-	case KindHandle:
-		gone = s.handles.delete(k.Name, key)
-	case KindBGPConfiguration:
-		gone = s.configs.delete(k.Name, key)
-	case KindBGPPeer:
-		gone = s.peers.delete(k.Name, key)
-	case KindBGPFilter:
-		gone = s.filters.delete(k.Name, key)
-	case KindWorkloadEndpoint:
-		gone = s.workloads.delete(k.Namespace+"/"+k.Name, key)
-	case KindLiveMigration:
-		gone = s.migrations.delete(k.Namespace+"/"+k.Name, key)
-	case KindFelixConfiguration:
-		gone = s.felix.delete(k.Name, key)
-	case KindClusterInformation:
-		gone = s.notReady.delete(k.Name, key)
+	if s.places[place].problem != p.problem {
+		s.sorted, s.changed = nil, true
 	}
-	s.changed = s.changed || gone
+	s.places[place] = p
 }
 
-// BeginList begins a list, after which every existing key is Put. An aborted list needs no end and
+// Delete removes what is at place.
+func (s *Store) Delete(place string) {
+	p, there := s.places[place]
+	if !there {
+		return
+	}
+	delete(s.places, place)
+	if p.problem != "" {
+		s.sorted, s.changed = nil, true
+	}
+	if at, known := s.at[p.key]; known && at == place {
+		delete(s.at, p.key)
+		kinds[p.key.Kind].remove(&s.now, !s.owned[p.key.Kind], p.key)
+		s.owned[p.key.Kind], s.changed = true, true
+	}
+}
+
+// BeginList begins a list, after which every existing item is Set. An aborted list needs no end and
 // deletes nothing.
 func (s *Store) BeginList() { s.round++ }
 
-// EndList ends a complete list of the keys under prefixes. It deletes those that were not Put since
+// EndList ends a complete list of the places under prefixes. It deletes what was not Set since
 // BeginList.
 func (s *Store) EndList(prefixes ...string) {
-	gone := false
-	for _, prefix := range prefixes {
-		for _, t := range []interface{ deleteUnseen(string, int) bool }{
-			&s.nodes, &s.pools, &s.blocks, &s.affinities, &s.configs, &s.peers, &s.filters,
-			&s.workloads, &s.migrations, &s.felix,
-			&s.notReady, &s.peerIPs, &s.handles,
-		} {
-			gone = t.deleteUnseen(prefix, s.round) || gone
-		}
-		for key, p := range s.problems {
-			if p.round != s.round && strings.HasPrefix(key, prefix) {
-				s.clear(key)
-			}
+	for place, p := range s.places {
+		if p.round != s.round && slices.ContainsFunc(prefixes, func(prefix string) bool {
+			return strings.HasPrefix(place, prefix)
+		}) {
+			s.Delete(place)
 		}
 	}
-	s.changed = s.changed || gone
 }
 
 // Changed reports whether the next Snapshot differs from the last in more than Revision and Lists.
@@ -297,43 +152,21 @@ func (s *Store) Changed() bool { return s.changed }
 // earlier snapshots.
 func (s *Store) Snapshot(revision int64) *Snapshot {
 	s.changed = false
-	return &Snapshot{
-		Revision:          revision,
-		Nodes:             s.nodes.share(),
-		IPPools:           s.pools.share(),
-		Blocks:            s.blocks.share(),
-		Affinities:        s.affinities.share(),
-		BGPConfigurations: s.configs.share(),
-		BGPPeers:          s.peers.share(),
-		BGPFilters:        s.filters.share(),
-		WorkloadEndpoints: s.workloads.share(),
-		LiveMigrations:    s.migrations.share(),
-		Felix:             s.felix.share(),
-		PeerIPs:           s.peerIPs.share(),
-		DatastoreNotReady: s.notReady.items["default"],
-		Problems:          s.sortedProblems(),
-	}
-}
-
-func (s *Store) report(key string, err error) {
-	p := problem{err.Error(), s.round}
-	if s.problems[key].text != p.text {
-		s.sorted, s.changed = nil, true
-	}
-	s.problems[key] = p
-}
-
-func (s *Store) clear(key string) {
-	if _, ok := s.problems[key]; ok {
-		delete(s.problems, key)
-		s.sorted, s.changed = nil, true
-	}
+	clear(s.owned)
+	snap := s.now.Snapshot
+	snap.Revision = revision
+	snap.DatastoreNotReady = s.now.notReady["default"]
+	snap.Problems = s.sortedProblems()
+	return &snap
 }
 
 func (s *Store) sortedProblems() []Problem {
 	if s.sorted == nil {
-		for key, p := range s.problems {
-			s.sorted = append(s.sorted, Problem{Key: key, Err: p.text})
+		for place, p := range s.places {
+			if p.problem != "" {
+				s.sorted = append(s.sorted,
+					Problem{Resource: p.key.Resource(), Key: place, Err: p.problem})
+			}
 		}
 		slices.SortFunc(s.sorted, func(a, b Problem) int { return cmp.Compare(a.Key, b.Key) })
 	}

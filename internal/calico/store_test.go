@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -54,16 +55,63 @@ func TestStoreKeepsWhatIsOurs(t *testing.T) {
 	}
 }
 
-func TestStoreForgetsHandlesOfOtherNodes(t *testing.T) {
-	s := NewStore("leaf-2")
-	s.Put("/calico/ipam/v2/assignment/ipv4/block/10.40.4.4-30", []byte(sampleBlock))
-	var handles []string
-	for _, a := range s.Snapshot(1).Blocks[pfx("10.40.4.4/30")].Allocations {
-		handles = append(handles, a.Node+"="+a.Handle)
+// A source that has no etcd hands over what it has decoded itself.
+func TestItemsOfAnySource(t *testing.T) {
+	s := NewStore("edge-1")
+	cidr := pfx("10.0.0.0/26")
+	node := Key{Kind: KindNode, Name: "edge-9"}
+	own := Key{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-1"}, CIDR: cidr}
+	other := Key{Kind: KindBlockAffinity, Owner: Owner{Host: "edge-2"}, CIDR: cidr}
+	s.Set("nodes/edge-9", Item{Key: node, Value: Node{Name: "edge-9", ASNumber: 7}})
+	s.Set("affinities/a", Item{Key: own, Value: AffinityPending})
+	s.Set("affinities/b", Item{Key: other, Value: AffinityConfirmed})
+	s.Set("affinities/c", Item{Key: other, Err: errors.New("bad")})
+	s.Set("pools/x", Item{Err: errors.New("has no name")})
+	got := s.Snapshot(1)
+	if got.Nodes["edge-9"].ASNumber != 7 || got.Affinities[cidr] != AffinityPending {
+		t.Errorf("got %+v", got)
 	}
-	if want := []string{"leaf-1=", "leaf-1=", "leaf-2=k8s-pod-network.aa02"}; !slices.Equal(handles,
-		want) {
-		t.Errorf("handles %v, want %v", handles, want)
+	s.Set("nodes/edge-9", Item{Key: node, Err: errors.New("spec: unreadable")})
+	got = s.Snapshot(2)
+	want := []Problem{
+		{Resource: "Node(edge-9)", Key: "nodes/edge-9",
+			Err: "spec: unreadable (what it said before stays in use)"},
+		{Key: "pools/x", Err: "has no name"},
+	}
+	if diff := cmp.Diff(want, got.Problems); diff != "" || got.Nodes["edge-9"].ASNumber != 7 {
+		t.Errorf("%+v\n%s", got.Nodes, diff)
+	}
+	s.BeginList()
+	s.EndList("affinities/", "pools/")
+	got = s.Snapshot(3)
+	if len(got.Affinities) != 0 || len(got.Nodes) != 1 || len(got.Problems) != 1 {
+		t.Errorf("after a list: %+v", got)
+	}
+	s.Set("nodes/edge-9", Item{Key: node})
+	if got := s.Snapshot(4); len(got.Nodes)+len(got.Problems) != 0 {
+		t.Errorf("an item that stands for nothing: %+v", got)
+	}
+}
+
+func TestProblemsNameResources(t *testing.T) {
+	s := NewStoreFor("edge-1", Needs{Hosts: DefaultHosts})
+	for key, resource := range map[string]string{
+		resources + "nodes/edge-9":                               "Node(edge-9)",
+		resources + "workloadendpoints/shop/w":                   "WorkloadEndpoint(shop/w)",
+		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26":      "Block(10.0.0.0/26)",
+		"/calico/ipam/v2/host/edge-1/ipv4/block/10.0.0.0-26":     "BlockAffinity(edge-1 10.0.0.0/26)",
+		"/calico/ipam/v2/handle/ipip-tunnel-addr-edge-1":         "IPAMHandle(ipip-tunnel-addr-edge-1)",
+		DefaultHosts + "edge-7/peerip/ipv6/1":                    "peerip(edge-7)",
+		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-99":      "",
+		resources + "bgppeers/a/b":                               "",
+		"/calico/ipam/v2/host/edge-1/ipv4/block/nonsense-at-all": "",
+	} {
+		s.Put(key, []byte(`{"edge-1`))
+		got := s.Snapshot(1).Problems
+		if len(got) != 1 || got[0].Resource != resource || got[0].Key != key {
+			t.Errorf("%s: %+v, want %s", key, got, resource)
+		}
+		s.Delete(key)
 	}
 }
 

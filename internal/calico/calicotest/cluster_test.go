@@ -156,9 +156,13 @@ func TestBorrowMoveRelease(t *testing.T) {
 		t.Fatalf("borrowed %+v", w)
 	}
 	b := snapshot(t, c, "edge-9").Blocks[w.Block]
-	if b.Owner.Host != "edge-7" || len(b.Allocations) != 1 || b.Allocations[0].Node != "edge-9" ||
-		b.Allocations[0].Handle == "" {
+	if b.Owner.Host != "edge-7" || len(b.Allocations) != 1 || b.Allocations[0].Node != "edge-9" {
 		t.Errorf("block %+v", b)
+	}
+	var stored block
+	if _, err := c.read(ctx, blockKey(w.Block), &stored); err != nil ||
+		stored.Attributes[0].Handle == "" {
+		t.Errorf("block %+v, %v", stored, err)
 	}
 	moved := do[Workload](t)(c.Move(ctx, "shop/guest", "edge-7"))
 	if moved.Address != w.Address || moved.Borrowed || moved.Node != "edge-7" {

@@ -84,7 +84,8 @@ func (s *Source) nameProblems(problems []calico.Problem) {
 	for _, p := range problems {
 		now[p.Key] = p.Err
 		if s.named[p.Key] != p.Err {
-			s.log.Warn("an item of Calico's data cannot be used", "key", p.Key, "err", p.Err)
+			s.log.Warn("an item of Calico's data cannot be used", "resource", p.Resource,
+				"key", p.Key, "err", p.Err)
 		}
 	}
 	for key := range s.named {

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,7 +20,7 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 	}
 	start := time.Now()
 	for _, n := range d.nodes {
-		if err := n.speaker.start(ctx); err != nil {
+		if err := n.speaker.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -30,7 +31,12 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 	if d.cfg.Learn != "bgp" {
 		shown = shown[:1] // the third one's looks the same
 	}
-	for _, n := range shown {
+	return d.quoteSpeakers(ctx, shown...)
+}
+
+// quoteSpeakers shows what speakers say of their peers once their nodes hold what they should.
+func (d *demo) quoteSpeakers(ctx context.Context, nodes ...*node) error {
+	for _, n := range nodes {
 		if _, _, err := d.settle(ctx, n); err != nil {
 			return err
 		}
@@ -38,7 +44,7 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.report.note("%s$ %s", n.name, command)
+		d.report.note("%s$ %s", n.Name, command)
 		d.report.quote(output)
 	}
 	return nil
@@ -48,7 +54,7 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 func (d *demo) pingNodes(ctx context.Context) error {
 	var ends []end
 	for _, n := range d.nodes {
-		ends = append(ends, end{name: n.name, ns: n.ns, address: n.address})
+		ends = append(ends, end{name: n.Name, ns: n.NS, address: n.Address})
 	}
 	_, answered := pingEach(ctx, ends)
 	all := len(ends) * (len(ends) - 1)
@@ -58,27 +64,26 @@ func (d *demo) pingNodes(ctx context.Context) error {
 
 // awaitMesh notes for each node how long it takes until its sessions with all others are Established.
 func (d *demo) awaitMesh(ctx context.Context, nodes []*node, start time.Time) error {
-	return d.each(ctx, nodes, start, meshPatience, func(ctx context.Context, n *node) (bool, error) {
-		up, err := n.speaker.sessions(ctx)
-		return slices.Equal(up, allBut(d.addresses(), n.address)), err
+	return d.each(ctx, nodes, start, meshPatience, func(ctx context.Context, n *node) error {
+		up, err := n.speaker.Established(ctx)
+		return held(slices.Equal(up, allBut(d.addresses(), n.Address)), err)
 	}, func(n *node) string {
-		return fmt.Sprintf("%s: %s has both its sessions Established", n.name, n.speaker.name())
+		return fmt.Sprintf("%s: %s has both its sessions Established", n.Name, n.speaker.name())
 	})
 }
 
 func (d *demo) addresses() (all []netip.Addr) {
 	for _, n := range d.nodes {
-		all = append(all, n.address)
+		all = append(all, n.Address)
 	}
 	return all
 }
 
 // each waits on all nodes at once until holds, and notes for each under its name how long after start that was.
 func (d *demo) each(ctx context.Context, nodes []*node, start time.Time, patience time.Duration,
-	holds func(context.Context, *node) (bool, error), name func(*node) string) error {
+	holds func(context.Context, *node) error, name func(*node) string) error {
 	type outcome struct {
 		took time.Duration
-		ok   bool
 		err  error
 	}
 	outcomes := make([]outcome, len(nodes))
@@ -86,7 +91,7 @@ func (d *demo) each(ctx context.Context, nodes []*node, start time.Time, patienc
 	for i, n := range nodes {
 		wg.Go(func() {
 			o := &outcomes[i]
-			o.ok, o.err = await(ctx, patience, func(ctx context.Context) (bool, error) { return holds(ctx, n) })
+			o.err = await(ctx, patience, func(ctx context.Context) error { return holds(ctx, n) })
 			o.took = time.Since(start)
 		})
 	}
@@ -95,12 +100,12 @@ func (d *demo) each(ctx context.Context, nodes []*node, start time.Time, patienc
 		o := outcomes[i]
 		detail := inSeconds(o.took)
 		switch {
+		case errors.Is(o.err, errNotYet):
+			detail = "not after " + detail
 		case o.err != nil:
 			detail = o.err.Error()
-		case !o.ok:
-			detail = "not after " + detail
 		}
-		d.report.check(o.ok, name(n), detail)
+		d.report.check(o.err == nil, name(n), detail)
 	}
 	return ctx.Err()
 }

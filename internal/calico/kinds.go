@@ -1,0 +1,136 @@
+package calico
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// contents is what a Store holds: a Snapshot, and what only the Store reads.
+type contents struct {
+	Snapshot
+	notReady map[string]bool           // the one key "default", true or missing
+	handles  map[string][]netip.Prefix // of this node's tunnels
+}
+
+// kinds has an entry for each kind that is read. It is never changed.
+var kinds = map[Kind]anyKind{
+	KindNode: kind[string, Node]{decode: decodeNode, index: Key.name,
+		in: func(c *contents) *map[string]Node { return &c.Nodes }},
+	KindIPPool: kind[string, IPPool]{decode: decodeIPPool, index: Key.name,
+		in: func(c *contents) *map[string]IPPool { return &c.IPPools }},
+	KindBlock: kind[netip.Prefix, Block]{decode: decodeBlock, index: Key.cidr,
+		in: func(c *contents) *map[netip.Prefix]Block { return &c.Blocks }},
+	KindBlockAffinity: kind[netip.Prefix, AffinityState]{decode: decodeAffinity, index: Key.cidr,
+		in:   func(c *contents) *map[netip.Prefix]AffinityState { return &c.Affinities },
+		read: func(k Key, node string) bool { return k.Owner.Host == node }},
+	KindBGPConfiguration: kind[string, BGPConfiguration]{
+		decode: decodeBGPConfiguration, index: Key.name,
+		in: func(c *contents) *map[string]BGPConfiguration { return &c.BGPConfigurations },
+		read: func(k Key, _ string) bool { // Calico ignores all others
+			return k.Name == "default" || strings.HasPrefix(k.Name, "node.")
+		}},
+	KindBGPPeer: kind[string, BGPPeer]{decode: decodeBGPPeer, index: Key.name,
+		in: func(c *contents) *map[string]BGPPeer { return &c.BGPPeers }},
+	KindBGPFilter: kind[string, BGPFilter]{decode: decodeBGPFilter, index: Key.name,
+		in: func(c *contents) *map[string]BGPFilter { return &c.BGPFilters }},
+	KindWorkloadEndpoint: kind[string, WorkloadEndpoint]{
+		decode: decodeWorkloadEndpoint, index: Key.name,
+		in:   func(c *contents) *map[string]WorkloadEndpoint { return &c.WorkloadEndpoints },
+		here: func(w WorkloadEndpoint, node string) bool { return w.Node == node }},
+	KindLiveMigration: kind[string, LiveMigration]{decode: decodeLiveMigration, index: Key.name,
+		in: func(c *contents) *map[string]LiveMigration { return &c.LiveMigrations },
+		here: func(m LiveMigration, node string) bool {
+			return m.Source.Host == node || m.Target.Host == node
+		}},
+	KindFelixConfiguration: kind[string, FelixConfiguration]{
+		decode: decodeFelixConfiguration, index: Key.name,
+		in: func(c *contents) *map[string]FelixConfiguration { return &c.Felix },
+		read: func(k Key, node string) bool {
+			return k.Name == "default" || k.Name == "node."+node
+		}},
+	KindClusterInformation: kind[string, bool]{decode: decodeNotReady, index: Key.name,
+		in:   func(c *contents) *map[string]bool { return &c.notReady },
+		read: func(k Key, _ string) bool { return k.Name == "default" }},
+	KindHandle: kind[string, []netip.Prefix]{decode: decodeHandle, index: Key.name,
+		in: func(c *contents) *map[string][]netip.Prefix { return &c.handles },
+		read: func(k Key, node string) bool {
+			return slices.Contains(tunnelHandles(node), k.Name)
+		}},
+	KindPeerIP: kind[PeerIP, netip.Addr]{decode: decodePeerIP, index: Key.peerIP,
+		in: func(c *contents) *map[PeerIP]netip.Addr { return &c.PeerIPs }},
+}
+
+// kind says how items of one kind are decoded, which of them a node reads, and where they are kept.
+type kind[K comparable, V any] struct {
+	decode func(Key, []byte) (V, error)
+	index  func(Key) K
+	in     func(*contents) *map[K]V
+	read   func(k Key, node string) bool // nil: each
+	here   func(v V, node string) bool   // nil: each; others are as if absent
+}
+
+// anyKind is a kind of any types.
+type anyKind interface {
+	item(k Key, value []byte) Item
+	isRead(k Key, node string) bool
+	isHere(v any, node string) bool
+	empty(c *contents)
+	put(c *contents, shared bool, k Key, v any) (changed bool)
+	remove(c *contents, shared bool, k Key)
+}
+
+func (d kind[K, V]) item(k Key, value []byte) Item {
+	v, err := d.decode(k, value)
+	var partial partialError
+	switch {
+	case err == nil || errors.As(err, &partial):
+		return Item{Key: k, Value: v, Err: err}
+	case errors.Is(err, errAbsent):
+		return Item{Key: k}
+	}
+	return Item{Key: k, Err: err}
+}
+
+func (d kind[K, V]) isRead(k Key, node string) bool { return d.read == nil || d.read(k, node) }
+
+func (d kind[K, V]) isHere(v any, node string) bool { return d.here == nil || d.here(v.(V), node) }
+
+func (d kind[K, V]) empty(c *contents) { *d.in(c) = map[K]V{} }
+
+// put reports whether anything changed.
+func (d kind[K, V]) put(c *contents, shared bool, k Key, v any) bool {
+	id := d.index(k)
+	if old, known := (*d.in(c))[id]; known && reflect.DeepEqual(any(old), v) {
+		return false
+	}
+	d.own(c, shared)[id] = v.(V)
+	return true
+}
+
+func (d kind[K, V]) remove(c *contents, shared bool, k Key) {
+	delete(d.own(c, shared), d.index(k))
+}
+
+// own returns the map to be changed, a copy if it is shared with snapshots.
+func (d kind[K, V]) own(c *contents, shared bool) map[K]V {
+	if shared {
+		*d.in(c) = maps.Clone(*d.in(c))
+	}
+	return *d.in(c)
+}
+
+// name is the index of resources: "namespace/name" or the name.
+func (k Key) name() string {
+	if k.Kind.Namespaced() {
+		return k.Namespace + "/" + k.Name
+	}
+	return k.Name
+}
+
+func (k Key) cidr() netip.Prefix { return k.CIDR }
+
+func (k Key) peerIP() PeerIP { return PeerIP{Host: k.Name, IPv6: k.IPv6} }
