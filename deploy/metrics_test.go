@@ -27,7 +27,7 @@ var quiet = map[string]string{
 // TestMetricsAlertsAndDashboardAgree compares the names of metrics in the agent's source with those in the alerts and the dashboard: all that
 // are used exist, and all that mean trouble have an alert.
 func TestMetricsAlertsAndDashboardAgree(t *testing.T) {
-	exist := names(t, "../internal/agent/metrics.go", `= desc\("([a-z_]+)"`)
+	exist := names(t, "../internal/agent/metrics.go", `(?:gauge|counter|routes)\("([a-z_]+)"`)
 	alerts := names(t, "prometheus/alerts.yaml", `vpp_route_agent_([a-z_]+)`)
 	dashboard := names(t, "grafana/vpp-route-agent.json", `vpp_route_agent_([a-z_]+)`)
 	tests := names(t, "prometheus/alerts_test.yaml", `vpp_route_agent_([a-z_]+)`)

@@ -18,7 +18,8 @@ import (
 func outputFlag(c *cobra.Command, asJSON *bool) {
 	var form string
 	c.Flags().StringVarP(&form, "output", "o", "table", "table or json")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	c.PreRunE = func(*cobra.Command, []string) error {
 		switch form {
 		case "table", "json":
@@ -37,85 +38,90 @@ func printJSON(w io.Writer, v any) error {
 
 // socketFlag adds the flag that finds a running agent.
 func socketFlag(c *cobra.Command, socket *string) {
-	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket, "admin socket of the agent to ask")
+	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket,
+		"admin socket of the agent to ask")
 }
 
-// askTimeout bounds a question to an agent that hangs.
-const askTimeout = time.Minute
+// requestTimeout bounds a request to an agent that hangs.
+const requestTimeout = time.Minute
 
-// ask gets path from the agent behind the admin socket and decodes the answer into out.
-func ask(ctx context.Context, socket, path string, query url.Values, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// get reads path from the agent behind the admin socket and decodes the answer into out.
+func get(ctx context.Context, socket, path string, query url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return adminclient.New(socket).Get(ctx, path, query, out)
 }
 
-// tell has the agent behind the admin socket do something, and decodes its answer into out.
-func tell(ctx context.Context, socket, path string, query url.Values, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// post has the agent behind the admin socket do something, and decodes its answer into out.
+func post(ctx context.Context, socket, path string, query url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return adminclient.New(socket).Post(ctx, path, query, out)
 }
 
+// agentFlags are those of the commands that show something of a running agent.
+type agentFlags struct {
+	socket string
+	asJSON bool
+}
+
+func (f *agentFlags) addTo(c *cobra.Command) *cobra.Command {
+	outputFlag(c, &f.asJSON)
+	socketFlag(c, &f.socket)
+	return c
+}
+
+// show prints v as JSON, or as print does.
+func show[T any](f agentFlags, w io.Writer, v T, print func(io.Writer, T) error) error {
+	if f.asJSON {
+		return printJSON(w, v)
+	}
+	return print(w, v)
+}
+
 func statusCommand() *cobra.Command {
-	var (
-		asJSON bool
-		socket string
-	)
-	c := &cobra.Command{
-		Use: "status", Short: "Show how the running agent stands: peers, FIB, etcd, what is missing",
-		Long: "Show how the running agent stands. Exit status 0 says that the agent answered, not that all is well: see `ready`.",
+	var f agentFlags
+	return f.addTo(&cobra.Command{
+		Use:   "status",
+		Short: "Show how the running agent stands: peers, FIB, etcd, what is missing",
+		Long: "Show how the running agent stands. Exit status 0 says that the agent answered, " +
+			"not that all is well: see `ready`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s agent.Status
-			if err := ask(cmd.Context(), socket, "/v1/status", nil, &s); err != nil {
+			if err := get(cmd.Context(), f.socket, "/v1/status", nil, &s); err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return printStatus(cmd.OutOrStdout(), s, time.Now())
+			return show(f, cmd.OutOrStdout(), s, printStatus)
 		},
-	}
-	outputFlag(c, &asJSON)
-	socketFlag(c, &socket)
-	return c
+	})
 }
 
 func peersCommand() *cobra.Command {
-	var (
-		asJSON bool
-		socket string
-	)
-	c := &cobra.Command{
+	var f agentFlags
+	return f.addTo(&cobra.Command{
 		Use: "peers", Short: "Show the BGP peers with AS, direction, state and path counts",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s agent.Status
-			if err := ask(cmd.Context(), socket, "/v1/status", nil, &s); err != nil {
+			if err := get(cmd.Context(), f.socket, "/v1/status", nil, &s); err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), s.BGP.Peers)
-			}
-			if isOff(s) {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "There are no peers: the agent runs with --learn ipam, without BGP.")
+			if isOff(s) && !f.asJSON {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(),
+					"There are no peers: the agent runs with --learn ipam, without BGP.")
 				return err
 			}
-			return printPeers(cmd.OutOrStdout(), s.BGP.Peers)
+			return show(f, cmd.OutOrStdout(), s.BGP.Peers, printPeers)
 		},
-	}
-	outputFlag(c, &asJSON)
-	socketFlag(c, &socket)
-	return c
+	})
 }
 
 func routesCommand() *cobra.Command {
-	var (
-		asJSON bool
-		socket string
-	)
-	c := &cobra.Command{
-		Use: "routes [PREFIX|ADDRESS]", Short: "Show the routes that are wanted or programmed, and why one is not",
-		Long: "Show the routes that are wanted or programmed, and why one is not. With a prefix or an address: those inside it and those that cover it.",
+	var f agentFlags
+	return f.addTo(&cobra.Command{
+		Use:   "routes [PREFIX|ADDRESS]",
+		Short: "Show the routes that are desired or programmed, and why one is not",
+		Long: "Show the routes that are desired or programmed, and why one is not. With a prefix " +
+			"or an address: those inside it and those that cover it.",
 		Example: `  vpp-route-agent routes
   vpp-route-agent routes 10.1.0.7
   vpp-route-agent routes 10.1.0.0/16 -o json`,
@@ -129,40 +135,28 @@ func routesCommand() *cobra.Command {
 				query.Set("prefix", args[0])
 			}
 			var routes []agent.RouteStatus
-			if err := ask(cmd.Context(), socket, "/v1/routes", query, &routes); err != nil {
+			if err := get(cmd.Context(), f.socket, "/v1/routes", query, &routes); err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), routes)
-			}
-			return printRoutes(cmd.OutOrStdout(), routes)
+			return show(f, cmd.OutOrStdout(), routes, printRoutes)
 		},
-	}
-	outputFlag(c, &asJSON)
-	socketFlag(c, &socket)
-	return c
+	})
 }
 
 func auditCommand() *cobra.Command {
-	var (
-		asJSON bool
-		socket string
-	)
-	c := &cobra.Command{
-		Use: "audit", Short: "Compare all routes of ours with the data plane, by one listing",
-		Long: `Compare all routes of ours with the data plane, by one listing, and show what is missing, different or extra. It is repaired or only
-reported, as --drift of the running agent says. VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes.
-Exit status 0 says that everything agrees.`,
+	var f agentFlags
+	return f.addTo(&cobra.Command{
+		Use: "audit", Short: "Compare all routes of ours with one listing of the data plane",
+		Long: `Compare all routes of ours with one listing of the data plane, and show what is
+missing, different or extra. It is repaired or only reported, as --drift of the running agent says.
+VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes. Exit status
+0 says that everything agrees.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var r agent.AuditStatus
-			if err := tell(cmd.Context(), socket, "/v1/audit", nil, &r); err != nil {
+			if err := post(cmd.Context(), f.socket, "/v1/audit", nil, &r); err != nil {
 				return err
 			}
-			if asJSON {
-				if err := printJSON(cmd.OutOrStdout(), r); err != nil {
-					return err
-				}
-			} else if err := printAudit(cmd.OutOrStdout(), r); err != nil {
+			if err := show(f, cmd.OutOrStdout(), r, printAudit); err != nil {
 				return err
 			}
 			if n := r.Missing + r.Different + r.Extra; n > 0 {
@@ -170,29 +164,28 @@ Exit status 0 says that everything agrees.`,
 			}
 			return nil
 		},
-	}
-	outputFlag(c, &asJSON)
-	socketFlag(c, &socket)
-	return c
+	})
 }
 
 func guardCommand() *cobra.Command {
 	c := &cobra.Command{Use: "guard", Short: "The guard against mass deletion", Args: cobra.NoArgs}
 	var socket string
 	release := &cobra.Command{
-		Use: "release", Short: "Carry out the deletions that the guard holds now", Args: cobra.NoArgs,
-		Long: `Deletions that come from listing etcd anew and are suspiciously many are held for a minute (--guard-share, --guard-minimum). status shows
-them. This carries them out at once.`,
+		Use: "release", Short: "Carry out the deletions that the guard holds now",
+		Args: cobra.NoArgs,
+		Long: `Deletions that come from listing etcd anew and are suspiciously many are held for a
+minute (--guard-share, --guard-minimum). status shows them. This carries them out at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var held []agent.GuardStatus
-			if err := tell(cmd.Context(), socket, "/v1/guard/release", nil, &held); err != nil {
+			if err := post(cmd.Context(), socket, "/v1/guard/release", nil, &held); err != nil {
 				return err
 			}
 			if len(held) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing was held")
 			}
 			for _, g := range held {
-				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s routes\n", g.Held, g.Origin)
+				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s routes\n", g.Held,
+					g.Origin)
 			}
 			return nil
 		},

@@ -7,8 +7,9 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// setCollector lets the heap grow further between two collections than Go's default: most of what is allocated while routes come in is GoBGP's
-// messages, which die at once. Whoever sets GOGC or GOMEMLIMIT knows better.
+// setCollector lets the heap grow further between two collections than Go's default: most of what
+// is allocated while routes come in are GoBGP's messages, which are garbage at once. An operator
+// overrides it by GOGC or GOMEMLIMIT.
 func setCollector() {
 	_, percent := os.LookupEnv("GOGC")
 	_, limit := os.LookupEnv("GOMEMLIMIT")

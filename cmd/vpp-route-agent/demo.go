@@ -24,23 +24,28 @@ func demoCommand() *cobra.Command {
 	dataplanes := []string{"auto", "vpp", "kernel"}
 	learn := []string{"bgp", "ipam", "bgp,ipam"}
 	c := &cobra.Command{
-		Use: "demo", Short: "Show the whole thing on this machine: etcd, three nodes, BIRD, real packets",
-		Long: `Show the whole thing on this machine, in network namespaces: Calico's data in an etcd, two nodes with this agent, one with BIRD as calico-node
-configures it, and workloads that ping each other while one moves, a block is released and an agent is killed. It takes less than
-90 s, needs root, and leaves nothing behind. Exit status 0 means that every check held.
+		Use:   "demo",
+		Short: "Show the whole thing on this machine: etcd, three nodes, BIRD, real packets",
+		Long: `Show the whole thing on this machine, in network namespaces: Calico's data in an
+etcd, two nodes with this agent, one with BIRD as calico-node configures it, and workloads that
+ping each other while one moves, a block is released and an agent is killed. It takes less than 90
+s, needs root, and leaves nothing behind. Exit status 0 means that every check held.
 
-The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (with VPP_PLUGIN_PATH) names one; else with the kernel.`,
+The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (with VPP_PLUGIN_PATH)
+names one; else with the kernel.`,
 		Example: `  sudo vpp-route-agent demo
   sudo vpp-route-agent demo --keep
   sudo vpp-route-agent demo --learn ipam
-  sudo VPP_BIN=/path/to/vpp VPP_PLUGIN_PATH=/path/to/vpp_plugins vpp-route-agent demo --dataplane vpp`,
+  sudo VPP_BIN=/path/vpp VPP_PLUGIN_PATH=/path/vpp_plugins vpp-route-agent demo --dataplane vpp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(dataplanes, cfg.Dataplane) {
-				return usageError{fmt.Errorf("--dataplane %q is none of auto, vpp, kernel", cfg.Dataplane)}
+				return usageError{fmt.Errorf(
+					"--dataplane %q is none of auto, vpp, kernel", cfg.Dataplane)}
 			}
 			cfg.Learn = strings.Replace(cfg.Learn, "etcd", "ipam", 1) // its earlier name
 			if !slices.Contains(learn, cfg.Learn) {
-				return usageError{fmt.Errorf("--learn %q is none of bgp, ipam and bgp,ipam", cfg.Learn)}
+				return usageError{fmt.Errorf(
+					"--learn %q is none of bgp, ipam and bgp,ipam", cfg.Learn)}
 			}
 			if err := demo.Available(cfg.Dataplane); err != nil {
 				return usageError{err}
@@ -52,11 +57,13 @@ The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (wit
 			if cfg.BuildDir, err = buildDir(cfg.BuildDir, cfg.Binary); err != nil {
 				return err
 			}
-			cfg.Out, cfg.Color = cmd.OutOrStdout(), isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""
+			cfg.Out, cfg.Color = cmd.OutOrStdout(),
+				isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""
 			if asJSON {
 				cfg.Out, cfg.Color = cmd.ErrOrStderr(), false
 			}
-			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			cfg.Log = slog.New(slog.NewTextHandler(
+				os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			// A closed terminal, or `demo | head`, must not leave namespaces behind either.
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGPIPE)
 			defer stop()
@@ -67,17 +74,24 @@ The agents' nodes forward with VPP where there is a vpp on PATH, or VPP_BIN (wit
 			return err
 		},
 	}
-	c.Flags().BoolVar(&cfg.Keep, "keep", false, "leave everything running until Ctrl-C and print what to try")
-	c.Flags().StringVar(&cfg.Dataplane, "dataplane", "auto", "what the agents' nodes forward with: vpp, kernel, or auto for VPP where there is one")
-	_ = c.RegisterFlagCompletionFunc("dataplane", cobra.FixedCompletions(dataplanes, cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().StringVar(&cfg.Learn, "learn", "bgp", "which story: bgp (with BIRD), ipam (agents without BGP), or bgp,ipam (IPAM's routes behind BGP's)")
-	_ = c.RegisterFlagCompletionFunc("learn", cobra.FixedCompletions(learn, cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; default: the folder build that this program is in, else the user's cache folder")
+	c.Flags().BoolVar(&cfg.Keep, "keep", false, "leave everything running until Ctrl-C and print "+
+		"what to try")
+	c.Flags().StringVar(&cfg.Dataplane, "dataplane", "auto", "what the agents' nodes forward "+
+		"with: vpp, kernel, or auto for VPP where there is one")
+	_ = c.RegisterFlagCompletionFunc("dataplane",
+		cobra.FixedCompletions(dataplanes, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&cfg.Learn, "learn", "bgp", "which story: bgp (with BIRD), ipam (agents "+
+		"without BGP), or bgp,ipam (IPAM's routes behind BGP's)")
+	_ = c.RegisterFlagCompletionFunc("learn",
+		cobra.FixedCompletions(learn, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; "+
+		"default: the folder build that this program is in, else the user's cache folder")
 	outputFlag(c, &asJSON)
 	return c
 }
 
-// buildDir is where to unpack packages, for the next time too: never beside a program that was installed.
+// buildDir is where to unpack packages, for the next time too: never beside a program that was
+// installed.
 func buildDir(given, binary string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -87,7 +101,8 @@ func buildDir(given, binary string) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", usageError{fmt.Errorf("nowhere to unpack BIRD's package, give --build-dir: %w", err)}
+		return "", usageError{fmt.Errorf("nowhere to unpack BIRD's package, give --build-dir: %w",
+			err)}
 	}
 	return filepath.Join(cache, "vpp-route-agent"), nil
 }

@@ -14,7 +14,8 @@ import (
 	"vpp-route-agent/internal/calico/calicotest"
 )
 
-// TestDeployedConfigurationIsValid reads the configuration files that packages and manifests bring, as `run` would.
+// TestDeployedConfigurationIsValid reads the configuration files that packages and manifests bring,
+// as `run` would.
 func TestDeployedConfigurationIsValid(t *testing.T) {
 	for _, file := range []string{"../../deploy/agent.yaml", "../../deploy/kubernetes/agent.yaml"} {
 		flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
@@ -26,13 +27,15 @@ func TestDeployedConfigurationIsValid(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
-		if c.etcdCAFile == "" || c.dataplane != "vpp" || c.etcdEndpoints[0] == "http://127.0.0.1:2379" {
+		if c.etcdCAFile == "" || c.dataplane != "vpp" ||
+			c.etcdEndpoints[0] == "http://127.0.0.1:2379" {
 			t.Errorf("%s: %+v", file, c)
 		}
 	}
 }
 
-// TestExamplesAreCalicos applies each example as calicoctl would: every kind, field and value must be one that Calico has.
+// TestExamplesAreCalicos applies each example as calicoctl would: every kind, field and value must
+// be one that Calico has.
 func TestExamplesAreCalicos(t *testing.T) {
 	etcd, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
 	if err != nil {
@@ -50,13 +53,15 @@ func TestExamplesAreCalicos(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := runLab("", "apply", "-f", file)
-		if want := strings.Count(string(text), "\nkind: "); err != nil || strings.Count(out, "applied ") != want {
+		if want := strings.Count(string(text), "\nkind: "); err != nil ||
+			strings.Count(out, "applied ") != want {
 			t.Errorf("%s: %v, want %d applied:\n%s", file, err, want, out)
 		}
 	}
 }
 
-// The container of the DaemonSet, alone and with the component that lets Prometheus in, is started as Kubernetes would: the agent takes it.
+// The container of the DaemonSet, alone and with the component that lets Prometheus in, is started
+// as Kubernetes would: the agent takes it.
 func TestKubernetesContainerIsAccepted(t *testing.T) {
 	base, scrape := container(t, "daemonset.yaml"), container(t, "scrape/daemonset.yaml")
 	file, err := os.ReadFile("../../deploy/kubernetes/agent.yaml")
@@ -71,9 +76,11 @@ func TestKubernetesContainerIsAccepted(t *testing.T) {
 		host   string // status.hostIP
 		listen string
 	}{
-		"alone":                    {base.Env, "192.0.2.7", "127.0.0.1:9179"},
-		"with scrape":              {append(base.Env, scrape.Env...), "192.0.2.7", "192.0.2.7:9179"},
-		"with scrape, a node in 6": {append(base.Env, scrape.Env...), "fd00:10::5", "[fd00:10::5]:9179"},
+		"alone": {base.Env, "192.0.2.7", "127.0.0.1:9179"},
+		"with scrape": {append(base.Env, scrape.Env...), "192.0.2.7",
+			"192.0.2.7:9179"},
+		"with scrape, a node in 6": {append(base.Env, scrape.Env...), "fd00:10::5",
+			"[fd00:10::5]:9179"},
 	} {
 		env := map[string]string{}
 		for _, v := range tc.env {

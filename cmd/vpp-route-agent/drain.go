@@ -22,17 +22,22 @@ func drainCommand() *cobra.Command {
 		stay, cancel, detach bool
 	)
 	c := &cobra.Command{
-		Use: "drain", Short: "Take this node out of service without losing packets that have another way",
-		Long: `Take this node out of service. What it announces gets the community GRACEFUL_SHUTDOWN (RFC 8326) and LOCAL_PREF 0, and what it passes
-on to eBGP peers gets the community, so that whoever has another path takes that; after --wait what it announces is withdrawn; then BGP says
-CEASE and the agent ends with status 3, which the systemd unit does not start again. Until then --cancel takes it back. The FIB stays.
+		Use:   "drain",
+		Short: "Take this node out of service without losing packets that have another way",
+		Long: `Take this node out of service. What it announces gets the community
+GRACEFUL_SHUTDOWN (RFC 8326) and LOCAL_PREF 0, and what it passes on to eBGP peers gets the
+community, so that whoever has another path takes that; after --wait what it announces is
+withdrawn; then BGP says CEASE and the agent ends with status 3, which the systemd unit does not
+start again. Until then --cancel takes it back. The FIB stays.
 
-With --until-idle the wait ends as soon as this node has forwarded at most that many packets a second for 5 s; --wait bounds it. Without VPP
-these are the packets that the kernel forwards; with VPP all that it receives on its interfaces, also those of the host itself, out of its
-statistics segment (--vpp-stats-socket of the agent). Where they cannot be counted, only time counts, and status says so.
+With --until-idle the wait ends as soon as this node has forwarded at most that many packets a
+second for 5 s; --wait bounds it. Without VPP these are the packets that the kernel forwards; with
+VPP all that it receives on its interfaces, also those of the host itself, out of its statistics
+segment (--vpp-stats-socket of the agent). Where they cannot be counted, only time counts, and
+status says so.
 
-With --stay the agent goes on, withdrawn, also across restarts, until --cancel: for supervisors that start again whatever ends, such
-as a DaemonSet.
+With --stay the agent goes on, withdrawn, also across restarts, until --cancel: for supervisors
+that start again whatever ends, such as a DaemonSet.
 
 The command waits until the drain is over; interrupting it does not cancel the drain.`,
 		Example: `  vpp-route-agent drain --wait 2m
@@ -43,7 +48,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 			out := cmd.OutOrStdout()
 			if cancel {
 				var d agent.DrainStatus
-				if err := tell(cmd.Context(), socket, "/v1/drain/cancel", nil, &d); err != nil {
+				if err := post(cmd.Context(), socket, "/v1/drain/cancel", nil, &d); err != nil {
 					return err
 				}
 				fmt.Fprintln(out, "cancelled: everything is announced as before")
@@ -63,10 +68,11 @@ The command waits until the drain is over; interrupting it does not cancel the d
 				query.Set("until-idle", strconv.FormatFloat(untilIdle, 'g', -1, 64))
 				when = "withdrawn when idle, at the latest at"
 			}
-			if err := tell(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
+			if err := post(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "draining: announced as the worst choice, %s %s; `drain --cancel` ends that\n", when, d.Until.Local().Format(time.TimeOnly))
+			fmt.Fprintf(out, "draining: announced as the worst choice, %s %s; `drain --cancel` "+
+				"ends that\n", when, d.Until.Local().Format(time.TimeOnly))
 			warnAfterRestart(cmd.ErrOrStderr(), d)
 			if detach {
 				return nil
@@ -75,9 +81,12 @@ The command waits until the drain is over; interrupting it does not cancel the d
 		},
 	}
 	socketFlag(c, &socket)
-	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long others may take to find other paths before everything is withdrawn")
-	c.Flags().Float64Var(&untilIdle, "until-idle", 0, "withdraw earlier, when this node has forwarded at most so many packets a second for 5 s; not given: only time counts")
-	c.Flags().BoolVar(&stay, "stay", false, "do not end the agent; stay withdrawn until --cancel, also across restarts")
+	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long others may take to find other "+
+		"paths before everything is withdrawn")
+	c.Flags().Float64Var(&untilIdle, "until-idle", 0, "withdraw earlier, when this node has "+
+		"forwarded at most so many packets a second for 5 s; not given: only time counts")
+	c.Flags().BoolVar(&stay, "stay", false, "do not end the agent; stay withdrawn until "+
+		"--cancel, also across restarts")
 	c.Flags().BoolVar(&cancel, "cancel", false, "take a drain back")
 	c.Flags().BoolVar(&detach, "detach", false, "do not wait until the drain is over")
 	c.MarkFlagsMutuallyExclusive("cancel", "stay")
@@ -87,7 +96,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 	return c
 }
 
-// warnAfterRestart tells who begins a drain, or cancels one, that a restart would not know of it.
+// warnAfterRestart warns of a note on disk that is not right: a restart would not follow the drain.
 func warnAfterRestart(w io.Writer, d agent.DrainStatus) {
 	if after := d.AfterRestart(); after != "" {
 		fmt.Fprintln(w, "warning:", after)
@@ -106,7 +115,7 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 		case <-tick.C:
 		}
 		var s agent.Status
-		err := ask(ctx, socket, "/v1/status", nil, &s)
+		err := get(ctx, socket, "/v1/status", nil, &s)
 		switch {
 		case err != nil && withdrawn:
 			fmt.Fprintln(out, "drained: the agent has stopped")

@@ -12,7 +12,8 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// draining answers on a socket as an agent does that cannot write to its state folder, and whose speaker withdraws after the third question.
+// draining answers on a socket as an agent does that cannot write to its state folder, and whose
+// speaker withdraws after the third question.
 func draining(t *testing.T) (socket string) {
 	socket = filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", socket)
@@ -25,7 +26,8 @@ func draining(t *testing.T) (socket string) {
 	}
 	asked := 0
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/drain", answer(agent.DrainStatus{Phase: agent.Draining, Stay: true, NotKept: notKept}))
+	mux.HandleFunc("POST /v1/drain", answer(agent.DrainStatus{Phase: agent.Draining, Stay: true,
+		NotKept: notKept}))
 	mux.HandleFunc("POST /v1/drain/cancel", answer(agent.DrainStatus{NotKept: notKept}))
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		d := agent.DrainStatus{Phase: agent.Draining, Stay: true, NotWithdrawn: "not today"}
@@ -42,8 +44,11 @@ func draining(t *testing.T) (socket string) {
 
 func TestDrainSaysWhatIsNotAsItShouldBe(t *testing.T) {
 	for _, tc := range []struct{ args, out, err string }{
-		{"--stay --wait 0s", "ends that\nnot everything is withdrawn yet: not today\nwithdrawn\n", "warning: a restart would forget the drain: open drain.json.new: read-only file system\n"},
-		{"--cancel", "as before\n", "warning: a restart would drain again: open drain.json.new: read-only file system\n"},
+		{"--stay --wait 0s", "ends that\nnot everything is withdrawn yet: not today\nwithdrawn\n",
+			"warning: a restart would forget the drain: open drain.json.new: read-only file " +
+				"system\n"},
+		{"--cancel", "as before\n", "warning: a restart would drain again: open drain.json.new: " +
+			"read-only file system\n"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			var out, err bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,13 +16,15 @@ import (
 	"vpp-route-agent/internal/demo"
 )
 
-// labCommand writes Calico's data where there is no calicoctl and no CNI plugin: in labs, the demo and interoperation tests.
+// labCommand writes Calico's data where there is no calicoctl and no CNI plugin: in labs, the demo
+// and interoperation tests.
 func labCommand() *cobra.Command {
 	var l lab
 	c := &cobra.Command{
 		Use: "lab", Short: "Write Calico's data into a lab's etcd", Hidden: true,
-		Long: `Write Calico's data into a lab's etcd, as calicoctl, the CNI plugin and Calico's IPAM would. Not for a cluster that runs Calico: nothing
-here asks Kubernetes, and workloads appear in the datastore only.`,
+		Long: `Write Calico's data into a lab's etcd, as calicoctl, the CNI plugin and Calico's
+IPAM would. Not for a cluster that runs Calico: nothing here asks Kubernetes, and workloads appear
+in the datastore only.`,
 		Example: `  vpp-route-agent lab apply -f pool.yml
   vpp-route-agent lab attach node-1 web
   vpp-route-agent lab attach node-1 db 10.1.0.7
@@ -30,9 +33,12 @@ here asks Kubernetes, and workloads appear in the datastore only.`,
   vpp-route-agent lab release web
   vpp-route-agent lab release-block 10.1.0.64/26`,
 	}
-	endpoint := cmp.Or(os.Getenv("CALICO_ETCD_ENDPOINTS"), os.Getenv("ETCD_ENDPOINTS"), "http://127.0.0.1:2379")
-	c.PersistentFlags().StringVar(&l.endpoint, "etcd-endpoints", endpoint, "URL of the lab's etcd (environment: ETCD_ENDPOINTS)")
-	c.AddCommand(l.apply(), l.delete(), l.attach(), l.borrow(), l.move(), l.release(), l.claimBlock(), l.releaseBlock(), l.etcd())
+	endpoint := cmp.Or(os.Getenv("CALICO_ETCD_ENDPOINTS"), os.Getenv("ETCD_ENDPOINTS"),
+		"http://127.0.0.1:2379")
+	c.PersistentFlags().StringVar(&l.endpoint, "etcd-endpoints", endpoint,
+		"URL of the lab's etcd (environment: ETCD_ENDPOINTS)")
+	c.AddCommand(l.apply(), l.delete(), l.attach(), l.borrow(), l.move(), l.release(),
+		l.claimBlock(), l.releaseBlock(), l.etcd())
 	return c
 }
 
@@ -64,7 +70,8 @@ func arguments(least, most int) cobra.PositionalArgs {
 func (l *lab) apply() *cobra.Command {
 	var file string
 	c := &cobra.Command{
-		Use: "apply -f FILE|-", Short: "Create or replace resources in calicoctl's YAML", Args: arguments(0, 0),
+		Use: "apply -f FILE|-", Short: "Create or replace resources in calicoctl's YAML",
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := readFileOr(cmd.InOrStdin(), file)
 			if err != nil {
@@ -79,23 +86,9 @@ func (l *lab) apply() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVarP(&file, "filename", "f", "", "file with one or several resources; - for standard input")
+	c.Flags().StringVarP(&file, "filename", "f", "", "file with one or several resources; - for "+
+		"standard input")
 	return c
-}
-
-func (l *lab) delete() *cobra.Command {
-	return &cobra.Command{
-		Use: "delete KIND NAME", Short: "Delete a resource; a WorkloadEndpoint by NAMESPACE/NAME", Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-				if err := cluster.Delete(cmd.Context(), args[0], args[1]); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s(%s)\n", args[0], args[1])
-				return err
-			})
-		},
-	}
 }
 
 func readFileOr(stdin io.Reader, file string) ([]byte, error) {
@@ -108,12 +101,71 @@ func readFileOr(stdin io.Reader, file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
+// change completes a command that changes the lab's data. Its do returns what has happened.
+func (l *lab) change(c *cobra.Command,
+	do func(context.Context, cluster, []string) (string, error)) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		return l.in(cmd.Context(), func(c cluster) error {
+			done, err := do(cmd.Context(), c, args)
+			if err == nil {
+				_, err = io.WriteString(cmd.OutOrStdout(), done)
+			}
+			return err
+		})
+	}
+	return c
+}
+
+func (l *lab) delete() *cobra.Command {
+	return l.change(&cobra.Command{
+		Use: "delete KIND NAME", Short: "Delete a resource; a WorkloadEndpoint by NAMESPACE/NAME",
+		Args: arguments(2, 2),
+	}, func(ctx context.Context, c cluster, args []string) (string, error) {
+		return fmt.Sprintf("deleted %s(%s)\n", args[0], args[1]), c.Delete(ctx, args[0], args[1])
+	})
+}
+
+func (l *lab) claimBlock() *cobra.Command {
+	return l.change(&cobra.Command{
+		Use: "claim-block NODE CIDR", Short: "Make a block a node's", Args: withBlock(2),
+	}, func(ctx context.Context, c cluster, args []string) (string, error) {
+		cidr := netip.MustParsePrefix(args[1]).Masked()
+		return fmt.Sprintf("%s is a block of %s\n", cidr, args[0]), c.ClaimBlock(ctx, args[0], cidr)
+	})
+}
+
+func (l *lab) releaseBlock() *cobra.Command {
+	return l.change(&cobra.Command{
+		Use: "release-block CIDR", Short: "Take a block from its node", Args: withBlock(1),
+	}, func(ctx context.Context, c cluster, args []string) (string, error) {
+		cidr := netip.MustParsePrefix(args[0]).Masked()
+		owner, err := c.ReleaseBlock(ctx, cidr)
+		return fmt.Sprintf("%s is no longer a block of %s\n", cidr, owner), err
+	})
+}
+
+// withBlock demands n arguments, of which the last is a prefix.
+func withBlock(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := arguments(n, n)(cmd, args); err != nil {
+			return err
+		}
+		if _, err := netip.ParsePrefix(args[n-1]); err != nil {
+			return usageError{fmt.Errorf("%q is not a prefix", args[n-1])}
+		}
+		return nil
+	}
+}
+
 func (l *lab) attach() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
-		Use: "attach NODE WORKLOAD [ADDRESS|POOL]", Short: "Start a workload: an address from the node's blocks, and an endpoint", Args: arguments(2, 3),
-		Long: `Start a workload: an address from the node's blocks, and an endpoint. As in Calico the node claims another block when its own are full, and
-borrows when there is none. A given address may be in another node's block.`,
-	}, "attached", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+	return l.workload(&cobra.Command{
+		Use:   "attach NODE WORKLOAD [ADDRESS|POOL]",
+		Short: "Start a workload: an address from the node's blocks, and an endpoint",
+		Long: `Start a workload: an address from the node's blocks, and an endpoint. As in Calico
+the node claims another block when its own are full, and borrows when there is none. A given
+address may be in another node's block.`,
+		Args: arguments(2, 3),
+	}, "attached", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		from := ""
 		if len(args) == 3 {
 			from = args[2]
@@ -123,89 +175,60 @@ borrows when there is none. A given address may be in another node's block.`,
 }
 
 func (l *lab) borrow() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
-		Use: "borrow NODE WORKLOAD OWNER", Short: "Start a workload with an address from a block of node OWNER", Args: arguments(3, 3),
-	}, "attached", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+	return l.workload(&cobra.Command{
+		Use:   "borrow NODE WORKLOAD OWNER",
+		Short: "Start a workload with an address from a block of node OWNER",
+		Args:  arguments(3, 3),
+	}, "attached", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		return c.Borrow(ctx, args[0], args[1], args[2])
 	})
 }
 
 func (l *lab) move() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
-		Use: "move WORKLOAD NODE", Short: "Move a workload to another node, where it keeps its address", Args: arguments(2, 2),
-	}, "moved", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+	return l.workload(&cobra.Command{
+		Use:   "move WORKLOAD NODE",
+		Short: "Move a workload to another node, where it keeps its address",
+		Args:  arguments(2, 2),
+	}, "moved", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		return c.Move(ctx, args[0], args[1])
 	})
 }
 
 func (l *lab) release() *cobra.Command {
-	return l.workloadCommand(&cobra.Command{
-		Use: "release WORKLOAD", Short: "End a workload and free its address", Args: arguments(1, 1),
-	}, "released", func(ctx context.Context, c *calicotest.Cluster, args []string) (calicotest.Workload, error) {
+	return l.workload(&cobra.Command{
+		Use: "release WORKLOAD", Short: "End a workload and free its address",
+		Args: arguments(1, 1),
+	}, "released", func(ctx context.Context, c cluster, args []string) (workload, error) {
 		return c.Release(ctx, args[0])
 	})
 }
 
-// workloadCommand completes a command that does something to a workload and prints it.
-func (l *lab) workloadCommand(c *cobra.Command, done string, do func(context.Context, *calicotest.Cluster, []string) (calicotest.Workload, error)) *cobra.Command {
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-			w, err := do(cmd.Context(), cluster, args)
-			if err != nil {
-				return err
-			}
-			if l.asJSON {
-				return printJSON(cmd.OutOrStdout(), w)
-			}
-			borrowed := ""
-			if w.Borrowed {
-				borrowed = ", borrowed"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s on %s (block %s%s)\n", done, w.Name, w.Address, w.Node, w.Block, borrowed)
-			return err
-		})
-	}
+type (
+	cluster  = *calicotest.Cluster
+	workload = calicotest.Workload
+)
+
+// workload completes a command that does something to a workload and prints it.
+func (l *lab) workload(c *cobra.Command, done string,
+	do func(context.Context, cluster, []string) (workload, error)) *cobra.Command {
 	outputFlag(c, &l.asJSON)
-	return c
-}
-
-func (l *lab) claimBlock() *cobra.Command {
-	return &cobra.Command{
-		Use: "claim-block NODE CIDR", Short: "Make a block a node's", Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cidr, err := netip.ParsePrefix(args[1])
-			if err != nil {
-				return usageError{fmt.Errorf("%q is not a prefix", args[1])}
-			}
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-				if err := cluster.ClaimBlock(cmd.Context(), args[0], cidr); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is a block of %s\n", cidr.Masked(), args[0])
-				return err
-			})
-		},
-	}
-}
-
-func (l *lab) releaseBlock() *cobra.Command {
-	return &cobra.Command{
-		Use: "release-block CIDR", Short: "Take a block from its node", Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cidr, err := netip.ParsePrefix(args[0])
-			if err != nil {
-				return usageError{fmt.Errorf("%q is not a prefix", args[0])}
-			}
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
-				owner, err := cluster.ReleaseBlock(cmd.Context(), cidr)
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is no longer a block of %s\n", cidr.Masked(), owner)
-				return err
-			})
-		},
-	}
+	return l.change(c, func(ctx context.Context, c cluster, args []string) (string, error) {
+		w, err := do(ctx, c, args)
+		if err != nil {
+			return "", err
+		}
+		if l.asJSON {
+			var b strings.Builder
+			err := printJSON(&b, w)
+			return b.String(), err
+		}
+		borrowed := ""
+		if w.Borrowed {
+			borrowed = ", borrowed"
+		}
+		return fmt.Sprintf("%s %s: %s on %s (block %s%s)\n",
+			done, w.Name, w.Address, w.Node, w.Block, borrowed), nil
+	})
 }
 
 func (l *lab) etcd() *cobra.Command {
@@ -218,6 +241,7 @@ func (l *lab) etcd() *cobra.Command {
 	}
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:2379", "address and port for clients")
 	c.Flags().StringVar(&dir, "data-dir", "", "where the data are kept; empty: a temporary folder")
-	c.Flags().StringVar(&socket, "socket", "", "unix socket for clients that cannot reach that address; empty: none")
+	c.Flags().StringVar(&socket, "socket", "", "unix socket for clients that cannot reach that "+
+		"address; empty: none")
 	return c
 }

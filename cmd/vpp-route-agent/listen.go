@@ -19,7 +19,8 @@ func local(address string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// checkListeners refuses to show the agent's inside to a network in the clear, unless that was asked for by name.
+// checkListeners refuses to serve the agent's state over a network without TLS, unless --plaintext
+// allows it.
 func (c *config) checkListeners() error {
 	if (c.tlsCertFile == "") != (c.tlsKeyFile == "") {
 		return fmt.Errorf("--tls-cert-file and --tls-key-file must be given together")
@@ -27,16 +28,19 @@ func (c *config) checkListeners() error {
 	if c.tlsClientCAFile != "" && c.tlsCertFile == "" {
 		return fmt.Errorf("--tls-client-ca-file needs --tls-cert-file and --tls-key-file")
 	}
-	for flag, address := range map[string]string{"--metrics-listen": c.metricsListen, "--gobgp-listen": c.gobgpListen} {
+	for flag, address := range map[string]string{
+		"--metrics-listen": c.metricsListen, "--gobgp-listen": c.gobgpListen,
+	} {
 		if address != "" && !local(address) && c.tlsCertFile == "" && !c.plaintext {
-			return fmt.Errorf("%s %s leaves this host: give --tls-cert-file and --tls-key-file, or say --plaintext", flag, address)
+			return fmt.Errorf("%s %s leaves this host: give --tls-cert-file and --tls-key-file, "+
+				"or say --plaintext", flag, address)
 		}
 	}
 	return nil
 }
 
-// tlsFor is what a listener at address speaks: nil on loopback, and where plain text was asked for. The certificate is read anew for each
-// connection, so that a renewed one needs no restart.
+// tlsFor is what a listener at address speaks: nil on loopback, and where plain text was asked for.
+// The certificate is read anew for each connection, so that a renewed one needs no restart.
 func (c *config) tlsFor(address string) (*tls.Config, error) {
 	if c.tlsCertFile == "" || local(address) {
 		return nil, nil
@@ -60,7 +64,8 @@ func (c *config) tlsFor(address string) (*tls.Config, error) {
 	}
 	conf.ClientCAs, conf.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !conf.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-client-ca-file: there is no certificate in %s", c.tlsClientCAFile)
+		return nil, fmt.Errorf("--tls-client-ca-file: there is no certificate in %s",
+			c.tlsClientCAFile)
 	}
 	return conf, nil
 }

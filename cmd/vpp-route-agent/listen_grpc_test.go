@@ -21,7 +21,8 @@ import (
 	"vpp-route-agent/internal/calico/calicotest"
 )
 
-// A gRPC that leaves the host answers clients with a certificate of the right authority, and nobody else; what it may do stays the same.
+// A gRPC that leaves the host answers clients with a certificate of the right authority, and nobody
+// else; what it may do stays the same.
 func TestGRPCOverTLS(t *testing.T) {
 	certs, err := calicotest.WriteCerts(t.TempDir())
 	if err != nil {
@@ -31,18 +32,26 @@ func TestGRPCOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := serveGRPC(t, config{tlsCertFile: certs.ServerCert, tlsKeyFile: certs.ServerKey, tlsClientCAFile: certs.CA})
+	address := serveGRPC(t, config{tlsCertFile: certs.ServerCert, tlsKeyFile: certs.ServerKey,
+		tlsClientCAFile: certs.CA})
 	ours, theirs := keyPair(t, certs), keyPair(t, strangers)
 	for name, tc := range map[string]struct {
 		creds credentials.TransportCredentials
 		want  codes.Code
 	}{
-		"a certificate of ours": {credentials.NewTLS(&tls.Config{RootCAs: authority(t, certs.CA), Certificates: ours}), codes.OK},
-		"none":                  {credentials.NewTLS(&tls.Config{RootCAs: authority(t, certs.CA)}), codes.Unavailable},
-		"another authority's":   {credentials.NewTLS(&tls.Config{RootCAs: authority(t, certs.CA), Certificates: theirs}), codes.Unavailable},
-		"ours, but the client knows no such server": {credentials.NewTLS(&tls.Config{RootCAs: authority(t, strangers.CA), Certificates: ours}), codes.Unavailable},
-		"ours, but TLS 1.1":                         {credentials.NewTLS(&tls.Config{RootCAs: authority(t, certs.CA), Certificates: ours, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}), codes.Unavailable},
-		"plain text":                                {insecure.NewCredentials(), codes.Unavailable},
+		"a certificate of ours": {credentials.NewTLS(
+			&tls.Config{RootCAs: authority(t, certs.CA), Certificates: ours}), codes.OK},
+		"none": {credentials.NewTLS(&tls.Config{RootCAs: authority(t, certs.CA)}),
+			codes.Unavailable},
+		"another authority's": {credentials.NewTLS(
+			&tls.Config{RootCAs: authority(t, certs.CA), Certificates: theirs}), codes.Unavailable},
+		"ours, but the client knows no such server": {credentials.NewTLS(
+			&tls.Config{RootCAs: authority(t, strangers.CA), Certificates: ours}),
+			codes.Unavailable},
+		"ours, but TLS 1.1": {credentials.NewTLS(
+			&tls.Config{RootCAs: authority(t, certs.CA), Certificates: ours,
+				MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}), codes.Unavailable},
+		"plain text": {insecure.NewCredentials(), codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(tc.creds))
@@ -59,14 +68,16 @@ func TestGRPCOverTLS(t *testing.T) {
 			if tc.want != codes.OK {
 				return
 			}
-			if _, err := client.StopBgp(ctx, &api.StopBgpRequest{}); status.Code(err) != codes.PermissionDenied {
+			if _, err := client.StopBgp(ctx, &api.StopBgpRequest{}); status.Code(
+				err) != codes.PermissionDenied {
 				t.Errorf("StopBgp: %v", err)
 			}
 		})
 	}
 }
 
-// serveGRPC runs a speaker whose gRPC listens on all addresses, as `run` would make it, and returns one of them.
+// serveGRPC runs a speaker whose gRPC listens on all addresses, as `run` would make it, and returns
+// one of them.
 func serveGRPC(t *testing.T, c config) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -79,7 +90,8 @@ func serveGRPC(t *testing.T, c config) (address string) {
 	if err != nil || conf == nil {
 		t.Fatalf("TLS %v, %v", conf, err)
 	}
-	speaker, err := gobgp.New(gobgp.Config{Log: slog.New(slog.DiscardHandler), GRPC: "0.0.0.0:" + port, GRPCTLS: conf})
+	speaker, err := gobgp.New(gobgp.Config{Log: slog.New(slog.DiscardHandler),
+		GRPC: "0.0.0.0:" + port, GRPCTLS: conf})
 	if err != nil {
 		t.Fatal(err)
 	}

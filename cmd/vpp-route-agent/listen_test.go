@@ -14,25 +14,29 @@ import (
 func TestPlaintextMustBeAskedFor(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true,
-		"0.0.0.0:1": false, ":1": false, "[::]:1": false, "192.0.2.1:1": false, "localhost:1": false,
+		"0.0.0.0:1": false, ":1": false, "[::]:1": false, "192.0.2.1:1": false,
+		"localhost:1": false,
 	} {
 		if got := local(address); got != want {
 			t.Errorf("local(%q) = %v", address, got)
 		}
 	}
-	if _, err := load(t, []string{"--metrics-listen=0.0.0.0:9179", "--plaintext"}, nil, ""); err != nil {
+	if _, err := load(t, []string{"--metrics-listen=0.0.0.0:9179", "--plaintext"}, nil,
+		""); err != nil {
 		t.Errorf("asked for by name: %v", err)
 	}
 }
 
-// A listener that leaves the host speaks TLS to clients with a certificate of ours, and to nobody else.
+// A listener that leaves the host speaks TLS to clients with a certificate of ours, and to nobody
+// else.
 func TestMetricsOverTLS(t *testing.T) {
 	certs, err := calicotest.WriteCerts(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Any address of this machine that is no loopback address, as the wildcard is.
-	c := config{metricsListen: "0.0.0.0:0", tlsCertFile: certs.ServerCert, tlsKeyFile: certs.ServerKey, tlsClientCAFile: certs.CA}
+	c := config{metricsListen: "0.0.0.0:0", tlsCertFile: certs.ServerCert,
+		tlsKeyFile: certs.ServerKey, tlsClientCAFile: certs.CA}
 	l, err := c.listenHealth()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +53,8 @@ func TestMetricsOverTLS(t *testing.T) {
 	roots.AppendCertsFromPEM(pem)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	get := func(scheme string, conf *tls.Config) int {
-		client := http.Client{Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: conf,
+			DisableKeepAlives: true}}
 		resp, err := client.Get(scheme + "://127.0.0.1:" + port + "/")
 		if err != nil {
 			return 0
@@ -61,7 +66,8 @@ func TestMetricsOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := get("https", &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}); got != http.StatusNotFound {
+	if got := get("https", &tls.Config{RootCAs: roots,
+		Certificates: []tls.Certificate{pair}}); got != http.StatusNotFound {
 		t.Errorf("with a certificate: status %d", got)
 	}
 	if got := get("https", &tls.Config{RootCAs: roots}); got != 0 {
@@ -71,7 +77,8 @@ func TestMetricsOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := get("https", &tls.Config{RootCAs: roots, Certificates: keyPair(t, strangers)}); got != 0 {
+	if got := get("https", &tls.Config{RootCAs: roots,
+		Certificates: keyPair(t, strangers)}); got != 0 {
 		t.Errorf("with a certificate of another authority: status %d", got)
 	}
 	if got := get("http", nil); got == http.StatusNotFound {

@@ -1,5 +1,6 @@
-// Command vpp-route-agent is a node daemon for Calico clusters that forward with VPP. This package turns flags, environment and file
-// into configuration and puts the parts together; it decides nothing about routes.
+// Command vpp-route-agent is a node daemon for Calico clusters that forward with VPP. This package
+// turns flags, environment and file into configuration and puts the parts together; it decides
+// nothing about routes.
 package main
 
 import (
@@ -27,8 +28,8 @@ type usageError struct{ error }
 func (e usageError) Unwrap() error { return e.error }
 
 func main() {
-	// Go ends a crash, and a watchdog's SIGABRT, with status 2. That is ours for a wrong call, after which supervisors do not start us
-	// again; so a crash ends by the signal.
+	// Go ends a crash, and a watchdog's SIGABRT, with status 2. That is ours for a wrong call,
+	// after which supervisors do not start us again; so a crash ends by the signal.
 	debug.SetTraceback("crash")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newCommand().ExecuteContext(ctx)
@@ -36,7 +37,7 @@ func main() {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, agent.ErrDrained) { // as it was told
+	if errors.Is(err, agent.ErrDrained) {
 		os.Exit(3)
 	}
 	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
@@ -50,10 +51,12 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vpp-route-agent",
 		Short: "Calico's routes over BGP into VPP",
-		Long: `vpp-route-agent announces this node's Calico IPAM blocks and workload addresses over BGP, peers with calico-node (BIRD), route
-reflectors and routers as Calico's resources say, and keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
+		Long: `vpp-route-agent announces this node's Calico IPAM blocks and workload addresses over
+BGP, peers with calico-node (BIRD), route reflectors and routers as Calico's resources say, and
+keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
 
-Exit status: 0 all went well, 1 something failed, 2 it was called wrongly, 3 run ended because the node was drained.`,
+Exit status: 0 all went well, 1 something failed, 2 it was called wrongly, 3 run ended because the
+node was drained.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
 		// Cobra's own check of the subcommand's name would end with status 1.
@@ -66,7 +69,9 @@ Exit status: 0 all went well, 1 something failed, 2 it was called wrongly, 3 run
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(), guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(), labCommand(), configReferenceCommand(), manCommand())
+	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
+		guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(),
+		labCommand(), configReferenceCommand(), manCommand())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = cobra.NoArgs
@@ -94,7 +99,8 @@ func versionCommand() *cobra.Command {
 				Arch     string `json:"arch"`
 				GoBGP    string `json:"gobgp"`
 				Outdated bool   `json:"gobgpOutdated,omitempty"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(), gobgp.Outdated()}
+			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(),
+				gobgp.Outdated()}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), v)
 			}

@@ -10,13 +10,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manCommand writes the man pages from the commands themselves, so that they say what --help says. `make release` and `make deb` run it.
+// manCommand writes the man pages from the commands themselves, so that they say what --help says.
+// `make release` and `make deb` run it.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write the man pages of all commands into a folder", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "man DIR", Short: "Write the man pages of all commands into a folder", Hidden: true,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for name, page := range manPages(cmd.Root()) {
-				if err := os.WriteFile(filepath.Join(args[0], name), []byte(page), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(args[0], name), []byte(page),
+					0o644); err != nil {
 					return fmt.Errorf("man: %w", err)
 				}
 			}
@@ -42,7 +45,8 @@ func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(
 // manPage writes man(7) macros. There is no date in it: one version has one page.
 func manPage(c *cobra.Command) string {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, ".TH %s 1 \"\" \"vpp-route-agent %s\"\n", roff(strings.ToUpper(manName(c))), roff(version))
+	fmt.Fprintf(b, ".TH %s 1 \"\" \"vpp-route-agent %s\"\n", roff(strings.ToUpper(manName(c))),
+		roff(version))
 	fmt.Fprintf(b, ".SH NAME\n%s \\- %s\n", roff(manName(c)), roff(c.Short))
 	fmt.Fprintf(b, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	text := c.Long
@@ -79,7 +83,8 @@ func writeManFlags(b *strings.Builder, flags *pflag.FlagSet) {
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name
 		}
-		fmt.Fprintf(b, "%s.TP\n.B %s\n%s", heading, roff(strings.TrimSpace(name+" "+value)), roff(usage))
+		fmt.Fprintf(b, "%s.TP\n.B %s\n%s", heading, roff(strings.TrimSpace(name+" "+value)),
+			roff(usage))
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
 			fmt.Fprintf(b, " (default %s)", roff(f.DefValue))
 		}
@@ -88,7 +93,7 @@ func writeManFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// paragraphs keeps what is indented as it is written, and lets the rest be filled.
+// paragraphs keeps indented text as it is, and lets roff fill the rest.
 func paragraphs(text string) string {
 	var out []string
 	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -101,7 +106,8 @@ func paragraphs(text string) string {
 	return strings.Join(out, "\n.PP\n")
 }
 
-// roff escapes what roff would take for its own: backslashes, hyphens that must stay ASCII, and a control character that begins a line.
+// roff escapes what roff would interpret: backslashes, hyphens that must stay ASCII, and a
+// control character that begins a line.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	lines := strings.Split(s, "\n")

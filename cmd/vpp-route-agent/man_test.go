@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestManPagesCoverTheCommands: each command that --help names has a page, and the page each of its flags.
+// TestManPagesCoverTheCommands: each command that --help names has a page, and the page each of its
+// flags.
 func TestManPagesCoverTheCommands(t *testing.T) {
 	root := newCommand()
 	pages := manPages(root)
@@ -18,11 +19,13 @@ func TestManPagesCoverTheCommands(t *testing.T) {
 		if there != c.IsAvailableCommand() {
 			t.Errorf("%s: page %t, offered by --help %t", c.Name(), there, c.IsAvailableCommand())
 		}
-		if there && !strings.Contains(page, ".SH SYNOPSIS\n.B vpp\\-route\\-agent "+roff(c.Name())) {
+		if there && !strings.Contains(page, ".SH SYNOPSIS\n.B vpp\\-route\\-agent "+roff(
+			c.Name())) {
 			t.Errorf("%s: no synopsis in\n%s", c.Name(), page)
 		}
 	}
-	for _, want := range []string{"\\-\\-etcd\\-endpoints", "(default repair)", ".TH VPP\\-ROUTE\\-AGENT\\-RUN 1"} {
+	for _, want := range []string{"\\-\\-etcd\\-endpoints", "(default repair)",
+		".TH VPP\\-ROUTE\\-AGENT\\-RUN 1"} {
 		if !strings.Contains(pages["vpp-route-agent-run.1"], want) {
 			t.Errorf("page of run lacks %q", want)
 		}
@@ -45,12 +48,14 @@ func TestManWritesFiles(t *testing.T) {
 	if err := root.Execute(); err != nil {
 		t.Fatal(err)
 	}
-	if page, err := os.ReadFile(filepath.Join(dir, "vpp-route-agent-drain.1")); err != nil || !bytes.Contains(page, []byte(".SH EXAMPLES")) {
+	if page, err := os.ReadFile(filepath.Join(dir, "vpp-route-agent-drain.1")); err != nil ||
+		!bytes.Contains(page, []byte(".SH EXAMPLES")) {
 		t.Errorf("%v in\n%s", err, page)
 	}
 }
 
-// TestRoffEscapes: text must not turn into commands, and a flag must be copied from a page as it is typed.
+// TestRoffEscapes: text must not turn into commands, and a flag must be copied from a page as it is
+// typed.
 func TestRoffEscapes(t *testing.T) {
 	for in, want := range map[string]string{
 		"--wait":         `\-\-wait`,

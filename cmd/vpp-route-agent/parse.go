@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -15,10 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/ipam"
 	"vpp-route-agent/vpp"
 )
 
-// The functions of this file make the set functions of settings: text in, a field of config out, or an error that says what is allowed.
+// The functions of this file are, or return, the set functions of settings: they parse a text into
+// a field of config. Errors say what is allowed.
 
 type setter = func(c *config, s string) error
 
@@ -47,7 +51,8 @@ func truth(field func(*config) *bool) setter {
 	}
 }
 
-// listener takes address:port, an address alone, which gets the port of the default, or "off", which YAML reads as false.
+// listener takes address:port, an address alone, which gets the port of the default, or "off",
+// which YAML reads as false.
 func listener(field func(*config) *string, byDefault string) setter {
 	return func(c *config, s string) error {
 		if s == "off" || s == "false" {
@@ -73,6 +78,37 @@ func listener(field func(*config) *string, byDefault string) setter {
 	}
 }
 
+// number takes a whole number from least to most.
+func number[T uint8 | uint32 | int](field func(*config) *T, least, most uint64) setter {
+	return func(c *config, s string) error {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q is not a whole number from %d to %d", s, least, most)
+		}
+		*field(c) = T(n)
+		return nil
+	}
+}
+
+// duration takes one from least to most.
+func duration(field func(*config) *time.Duration, least, most string) setter {
+	from, _ := time.ParseDuration(least)
+	to, _ := time.ParseDuration(most)
+	return func(c *config, s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration like %s", s, most)
+		}
+		if d < from || d > to {
+			return fmt.Errorf("must lie between %s and %s", least, most)
+		}
+		*field(c) = d
+		return nil
+	}
+}
+
+const oneFamily = "%s and %s are of one family; give at most one address per family"
+
 func parseNextHops(c *config, s string) error {
 	for part := range strings.SplitSeq(s, ",") {
 		a, err := netip.ParseAddr(part)
@@ -85,7 +121,7 @@ func parseNextHops(c *config, s string) error {
 		}
 		for _, other := range c.nextHops {
 			if other.Is4() == a.Is4() {
-				return fmt.Errorf("%s and %s are of one family; give at most one address per family", other, a)
+				return fmt.Errorf(oneFamily, other, a)
 			}
 		}
 		c.nextHops = append(c.nextHops, a)
@@ -110,7 +146,8 @@ func parseClusterIPs(c *config, s string) error {
 	return nil
 }
 
-// parseSourceName bounds the name by VPP's field of 64 bytes (vnet/fib/fib.api, fib_source) less what package vpp puts behind it.
+// parseSourceName bounds the name by VPP's field of 64 bytes (vnet/fib/fib.api, fib_source) less
+// what package vpp puts behind it.
 func parseSourceName(c *config, s string) error {
 	if len(s) > vpp.MaxSourceName {
 		return fmt.Errorf("%q is longer than %d bytes", s, vpp.MaxSourceName)
@@ -119,52 +156,28 @@ func parseSourceName(c *config, s string) error {
 	return nil
 }
 
-// parsePriority leaves out 0, VPP's class of special entries.
-func parsePriority(c *config, s string) error {
-	n, err := strconv.ParseUint(s, 10, 8)
-	if err != nil || n == 0 {
-		return fmt.Errorf("%q is not a whole number from 1 to 255", s)
-	}
-	c.fibPriority = uint8(n)
-	return nil
-}
-
-// reservedProtocols are the route protocols with an owner that we would fight (linux/rtnetlink.h; 80 is Felix).
-var reservedProtocols = map[uint64]string{
-	0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: "bird", 13: "dnrouted",
-	14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 18: "keepalived", 42: "babel", 80: "Felix", 186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
+// reservedProtocols are the route protocols of other programs (linux/rtnetlink.h; 80 is Felix).
+var reservedProtocols = map[uint8]string{
+	0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
+	11: "zebra", 12: "bird", 13: "dnrouted",
+	14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 18: "keepalived", 42: "babel", 80: "Felix",
+	186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
 }
 
 // parseTable leaves out 0, which the kernel reads as main, and the table of local addresses.
 func parseTable(c *config, s string) error {
-	n, err := strconv.ParseUint(s, 10, 32)
-	switch {
-	case err != nil || n == 0:
-		return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint32(math.MaxUint32))
-	case n == unix.RT_TABLE_LOCAL:
+	if s == strconv.Itoa(unix.RT_TABLE_LOCAL) {
 		return errors.New("table 255 belongs to the kernel (local)")
 	}
-	c.kernelTable = uint32(n)
-	return nil
-}
-
-// parseMetric leaves out 0: connected routes have it, and IPv6 turns it into 1024.
-func parseMetric(field func(*config) *uint32) setter {
-	return func(c *config, s string) error {
-		n, err := strconv.ParseUint(s, 10, 32)
-		if err != nil || n == 0 {
-			return fmt.Errorf("%q is not a whole number from 1 to %d", s, uint32(math.MaxUint32))
-		}
-		*field(c) = uint32(n)
-		return nil
-	}
+	return number(func(c *config) *uint32 { return &c.kernelTable }, 1, math.MaxUint32)(c, s)
 }
 
 // parseSocket takes a path that fits into a socket address (unix(7), sun_path).
 func parseSocket(field func(*config) *string) setter {
 	return func(c *config, s string) error {
 		if len(s) >= len(unix.RawSockaddrUnix{}.Path) {
-			return fmt.Errorf("%q is longer than the %d bytes that a unix socket's path can have", s, len(unix.RawSockaddrUnix{}.Path)-1)
+			return fmt.Errorf("%q is longer than the %d bytes that a unix socket's path can have",
+				s, len(unix.RawSockaddrUnix{}.Path)-1)
 		}
 		*field(c) = s
 		return nil
@@ -180,24 +193,11 @@ func parseStateDir(c *config, s string) error {
 }
 
 func parseProtocol(c *config, s string) error {
-	n, err := strconv.ParseUint(s, 10, 8)
-	if err != nil {
-		return fmt.Errorf("%q is not a whole number from 1 to 255", s)
+	err := number(func(c *config) *uint8 { return &c.kernelProtocol }, 0, math.MaxUint8)(c, s)
+	if owner, taken := reservedProtocols[c.kernelProtocol]; taken && err == nil {
+		return fmt.Errorf("protocol %s belongs to %s", s, owner)
 	}
-	if owner, taken := reservedProtocols[n]; taken {
-		return fmt.Errorf("protocol %d belongs to %s", n, owner)
-	}
-	c.kernelProtocol = uint8(n)
-	return nil
-}
-
-func parseSpotChecks(c *config, s string) error {
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || n > 1000 {
-		return fmt.Errorf("%q is not a whole number from 0 to 1000", s)
-	}
-	c.spotChecks = int(n)
-	return nil
+	return err
 }
 
 func parseGuardShare(c *config, s string) error {
@@ -209,18 +209,10 @@ func parseGuardShare(c *config, s string) error {
 	return nil
 }
 
-func parseGuardMinimum(c *config, s string) error {
-	n, err := strconv.ParseUint(s, 10, 31)
-	if err != nil {
-		return fmt.Errorf("%q is not a whole number", s)
-	}
-	c.guardMinimum = int(n)
-	return nil
-}
-
-// limitClasses are the names of scopes that are short enough to type.
+// limitClasses are short names of scopes.
 var limitClasses = map[string]bgp.Scope{
-	"mesh": bgp.ScopeMesh, "global": bgp.ScopeGlobal, "node": bgp.ScopeNode, "local-workload": bgp.ScopeLocalWorkload,
+	"mesh": bgp.ScopeMesh, "global": bgp.ScopeGlobal, "node": bgp.ScopeNode,
+	"local-workload": bgp.ScopeLocalWorkload,
 }
 
 func parsePrefixLimits(c *config, s string) error {
@@ -229,7 +221,8 @@ func parsePrefixLimits(c *config, s string) error {
 		class, text, _ := strings.Cut(part, "=")
 		scope, ok := limitClasses[class]
 		if !ok {
-			return fmt.Errorf("%q is not one of mesh, global, node, local-workload, followed by =NUMBER", part)
+			return fmt.Errorf("%q is not one of mesh, global, node, local-workload, followed by "+
+				"=NUMBER", part)
 		}
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n == 0 {
@@ -243,26 +236,177 @@ func parsePrefixLimits(c *config, s string) error {
 	return nil
 }
 
-func parseLimitRetry(c *config, s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration like 5m", s)
-	}
-	if d < time.Second || d > 24*time.Hour {
-		return errors.New("must lie between 1s and 24h")
-	}
-	c.limitRetry = d
+func parseEndpoints(c *config, s string) error {
+	c.etcdEndpoints = strings.Split(s, ",")
 	return nil
 }
 
-func parseDeferral(c *config, s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration like 30s", s)
+// legacyEndpoint is etcd's address as the first agent of this kind took it, in three parts.
+type legacyEndpoint struct{ scheme, host, port string }
+
+// into makes the parts the endpoint if one of them is given; the others have the defaults of
+// --etcd-endpoints.
+func (l legacyEndpoint) into(c *config, given map[string]bool) error {
+	if l == (legacyEndpoint{}) {
+		return nil
 	}
-	if d < 0 || d > time.Hour {
-		return errors.New("must lie between 0s and 1h")
+	if given["etcd-endpoints"] {
+		return errors.New("--etcd-scheme, --etcd-host and --etcd-port conflict with " +
+			"--etcd-endpoints (ETCD_ENDPOINTS)")
 	}
-	c.deferral = d
+	hostPort := net.JoinHostPort(cmp.Or(strings.Trim(l.host, "[]"), "127.0.0.1"),
+		cmp.Or(l.port, "2379"))
+	c.etcdEndpoints = []string{cmp.Or(l.scheme, "http") + "://" + hostPort}
 	return nil
+}
+
+func parseEtcdPort(c *config, s string) error {
+	if n, err := strconv.ParseUint(s, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q is not a port", s)
+	}
+	c.etcdLegacy.port = s
+	return nil
+}
+
+// parsePasswordFile reads the password; the file is read once, when the agent starts.
+func parsePasswordFile(c *config, path string) error {
+	if c.etcdPassword != "" {
+		return errors.New("conflicts with ETCD_PASSWORD")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	line, err := bufio.NewReader(f).ReadString('\n')
+	if c.etcdPassword = strings.TrimRight(line, "\r\n"); c.etcdPassword == "" {
+		return fmt.Errorf("%s has no password on its first line: %w", path,
+			cmp.Or(err, errors.New("it is empty")))
+	}
+	return nil
+}
+
+// parseLearn takes etcd as an earlier name of ipam.
+func parseLearn(c *config, s string) error {
+	for word := range strings.SplitSeq(s, ",") {
+		switch {
+		case word == "bgp" && !c.learnBGP:
+			c.learnBGP = true
+		case (word == "ipam" || word == "etcd") && !c.learnIPAM:
+			c.learnIPAM = true
+		default:
+			return fmt.Errorf("%q is not one of bgp, ipam and bgp,ipam", s)
+		}
+	}
+	return nil
+}
+
+// learn is the canonical value of --learn.
+func (c *config) learn() string {
+	switch {
+	case c.learnBGP && c.learnIPAM:
+		return "bgp,ipam"
+	case c.learnIPAM:
+		return "ipam"
+	}
+	return "bgp"
+}
+
+func parseHostAddress(c *config, s string) error {
+	for word := range strings.SplitSeq(s, ",") {
+		source := ipam.AddressSource(word)
+		if source != ipam.Published && source != ipam.NodeObject ||
+			slices.Contains(c.hostAddress, source) {
+			return fmt.Errorf("%q is not peerip, node, or both in one order", s)
+		}
+		c.hostAddress = append(c.hostAddress, source)
+	}
+	return nil
+}
+
+// keyPrefix takes a prefix of keys, with or without the slash at its end.
+func keyPrefix(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		*field(c) = strings.TrimRight(s, "/") + "/"
+		return nil
+	}
+}
+
+// parseBlocksPrefix also takes what the first agent took: the prefix of the IPv4 blocks.
+func parseBlocksPrefix(c *config, s string) error {
+	s = strings.TrimRight(s, "/")
+	for _, family := range []string{"/ipv4/block", "/ipv6/block"} {
+		s = strings.TrimSuffix(s, family)
+	}
+	c.blocksPrefix = s + "/"
+	return nil
+}
+
+func parseUplinkAddresses(c *config, s string) error {
+	for word := range strings.SplitSeq(s, ",") {
+		p, err := netip.ParsePrefix(word)
+		if err != nil {
+			return fmt.Errorf("%q is not an address with a prefix length, such as 192.168.4.7/24",
+				word)
+		}
+		a := p.Addr()
+		switch {
+		case a.Is4In6(), a.IsUnspecified(), a.IsMulticast(), a.IsLoopback(), a.IsLinkLocalUnicast():
+			return fmt.Errorf("%s cannot be an uplink's address", p)
+		case p.Bits() < 8:
+			return fmt.Errorf("%s: a subnet of that size is a mistake", p)
+		case a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p)):
+			return fmt.Errorf("%s is the first or last address of its subnet, not a host's", p)
+		}
+		for _, other := range c.uplinkAddress {
+			if other.Addr().Is4() == a.Is4() {
+				return fmt.Errorf(oneFamily, other, p)
+			}
+		}
+		c.uplinkAddress = append(c.uplinkAddress, p)
+	}
+	return nil
+}
+
+// broadcast is the last address of an IPv4 subnet.
+func broadcast(p netip.Prefix) netip.Addr {
+	b := p.Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(b)
+}
+
+// checkLearn refuses settings of routes from etcd and of the uplink that contradict each other.
+func (c *config) checkLearn(given map[string]bool) error {
+	if c.learnIPAM && c.dataplane == "none" {
+		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.learn())
+	}
+	if !c.learnBGP {
+		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane"} {
+			if given[f] {
+				return fmt.Errorf("--%s has no meaning with --learn ipam: there is no BGP", f)
+			}
+		}
+	}
+	if given["host-address"] && !c.learnIPAM {
+		return errors.New("--host-address has no meaning with --learn bgp")
+	}
+	if c.uplink != "" && c.dataplane == "none" {
+		return errors.New("--uplink has no meaning with --dataplane none")
+	}
+	if (c.uplink == "") != (len(c.uplinkAddress) == 0) {
+		return errors.New("--uplink and --uplink-address must be given together")
+	}
+	if c.uplink == "" && (given["uplink-publish"] || given["uplink-ttl"]) {
+		return errors.New("--uplink-publish and --uplink-ttl have no meaning without --uplink")
+	}
+	if c.uplinkTTL%time.Second != 0 {
+		return errors.New("--uplink-ttl must be whole seconds")
+	}
+	keys := c.needs()
+	if c.uplink != "" && c.uplinkPublish != "off" {
+		keys.Hosts = c.hostsPrefix // the rules for a prefix that is read hold for a written one
+	}
+	return keys.Check(c.nodeName)
 }

@@ -15,7 +15,8 @@ type passwords interface {
 	Run(context.Context) error
 }
 
-// newPasswords chooses the source: the directory that the operator names, in a pod the Kubernetes Secrets, else the default directory.
+// newPasswords chooses the source: the directory that the operator names, in a pod the Kubernetes
+// Secrets, else the default directory.
 func newPasswords(cfg config, env environment, log *slog.Logger) (passwords, error) {
 	kube, ok := secrets.InCluster(env)
 	if cfg.passwordDir != "" || !ok {
@@ -25,7 +26,7 @@ func newPasswords(cfg config, env environment, log *slog.Logger) (passwords, err
 	return secrets.NewKube(kube)
 }
 
-// directory is read at each look-up and needs nobody to watch it.
+// directory is read at each look-up, so that Run has nothing to watch.
 type directory struct{ secrets.Dir }
 
 func (directory) Run(context.Context) error { return nil }

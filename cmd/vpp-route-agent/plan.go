@@ -14,21 +14,23 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// planCommand tells what a node would do with a file of resources. It asks no agent and no etcd.
+// planCommand evaluates a file of resources for a node, without an agent or etcd.
 func planCommand() *cobra.Command {
 	var node, file, routerID string
 	var prefixes []string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "plan --node NAME -f FILE|-", Short: "Tell what a node would do with a file of Calico resources",
-		Long: `Tell what a node would do with Calico resources in calicoctl's YAML: its BGP sessions, what it would announce, and what would become of
-given prefixes at each peer. Nothing is asked and nothing is changed: neither an agent nor etcd need to run.
+		Use:   "plan --node NAME -f FILE|-",
+		Short: "Tell what a node would do with a file of Calico resources",
+		Long: `Tell what a node would do with Calico resources in calicoctl's YAML: its BGP
+sessions, what it would announce, and what would become of given prefixes at each peer. Nothing is
+asked and nothing is changed: neither an agent nor etcd need to run.
 
-The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity, ClusterInformation, FelixConfiguration and
-LiveMigration, alone or in lists, as
-"calicoctl get KIND -o yaml" prints them. docs/plan.md describes the JSON.`,
+The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity,
+ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as "calicoctl get KIND
+-o yaml" prints them. docs/plan.md describes the JSON.`,
 		Example: `  vpp-route-agent plan --node edge-7 -f resources.yaml
-  vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 --prefix 0.0.0.0/0 -o json`,
+  vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 -o json`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if node == "" {
@@ -46,7 +48,8 @@ LiveMigration, alone or in lists, as
 			if err != nil {
 				return usageError{fmt.Errorf("%s: %w", file, err)}
 			}
-			if _, err := bgp.ChooseRouterID(routerID, node, netip.Addr{}); routerID != "" && err != nil {
+			_, err = bgp.ChooseRouterID(routerID, node, netip.Addr{})
+			if routerID != "" && err != nil {
 				return usageError{fmt.Errorf("--router-id: %w", err)}
 			}
 			plan := planOf(node, snapshot, bgp.Options{RouterID: routerID}, asked)
@@ -57,9 +60,12 @@ LiveMigration, alone or in lists, as
 		},
 	}
 	c.Flags().StringVar(&node, "node", "", "name of the node in Calico")
-	c.Flags().StringVarP(&file, "filename", "f", "", "file with the resources; - for standard input")
-	c.Flags().StringArrayVar(&prefixes, "prefix", nil, "prefix or address to tell about; may be given several times")
-	c.Flags().StringVar(&routerID, "router-id", "", `the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
+	c.Flags().StringVarP(&file, "filename", "f", "",
+		"file with the resources; - for standard input")
+	c.Flags().StringArrayVar(&prefixes, "prefix", nil, "prefix or address to tell about; may be "+
+		"given several times")
+	c.Flags().StringVar(&routerID, "router-id", "",
+		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
 	outputFlag(c, &asJSON)
 	return c
 }
@@ -116,7 +122,7 @@ type (
 		ClusterID       string       `json:"clusterID,omitempty"`
 	}
 	plannedPeer struct {
-		Peer                 bgp.PeerID   `json:"peer"` // its name: the address, and the port of a further session to it
+		Peer                 bgp.PeerID   `json:"peer"` // address, and port of a second session
 		Address              netip.Addr   `json:"address"`
 		Port                 uint16       `json:"port"`
 		Type                 bgp.Scope    `json:"type"`
@@ -170,8 +176,9 @@ func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix
 	cluster := s.Nodes[node].RouteReflectorClusterID
 	out := nodePlan{
 		Node: node, Waiting: p.Waiting, HandsOff: s.DatastoreNotReady,
-		Peers: []plannedPeer{}, Announcements: []announcedPrefix{}, Withheld: []withheldPrefix{}, NotProgrammed: listOf(p.NotProgrammed),
-		Problems: []agent.ProblemStatus{}, Prefixes: []prefixPlan{},
+		Peers: []plannedPeer{}, Announcements: []announcedPrefix{}, Withheld: []withheldPrefix{},
+		NotProgrammed: listOf(p.NotProgrammed),
+		Problems:      []agent.ProblemStatus{}, Prefixes: []prefixPlan{},
 	}
 	for _, problem := range slices.Concat(s.Problems, p.Problems) {
 		out.Problems = append(out.Problems, agent.ProblemOf(problem))
@@ -179,12 +186,15 @@ func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix
 	if p.Waiting != "" {
 		return out
 	}
-	out.Speaker = &plannedSpeaker{p.Speaker.AS, p.Speaker.RouterID, p.Speaker.ListenPort, listOf(p.Speaker.ListenAddresses), cluster}
+	out.Speaker = &plannedSpeaker{p.Speaker.AS, p.Speaker.RouterID, p.Speaker.ListenPort,
+		listOf(p.Speaker.ListenAddresses), cluster}
 	for _, peer := range p.Peers {
 		out.Peers = append(out.Peers, planPeer(node, s, peer))
 	}
 	for _, a := range p.Announcements {
-		out.Announcements = append(out.Announcements, announcedPrefix{a.Prefix, a.NextHop, a.LocalPref, a.Interface, a.OnlyByFilter, a.Service})
+		out.Announcements = append(out.Announcements,
+			announcedPrefix{a.Prefix, a.NextHop, a.LocalPref, a.Interface, a.OnlyByFilter,
+				a.Service})
 	}
 	for _, w := range p.Withheld {
 		out.Withheld = append(out.Withheld, withheldPrefix{w.Prefix, w.Reason})
@@ -200,11 +210,14 @@ func listOf[T any](all []T) []T { return append([]T{}, all...) }
 
 func planPeer(node string, s *calico.Snapshot, p bgp.Peer) plannedPeer {
 	out := plannedPeer{
-		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: p.Scope, Source: p.Source, Node: p.CalicoNode,
-		RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Dial: p.Dial(), Client: p.Client, Reflector: p.Reflector,
-		TTLSecurity: p.TTLSecurity, Multihop: p.Multihop, SourceAddress: "chosen by the kernel",
-		RestartTimeSeconds: int(p.RestartTime.Seconds()), KeepaliveTimeSeconds: int(p.KeepaliveTime.Seconds()),
-		NextHopMode: string(p.NextHop), Filters: listOf(p.Filters), AllowLocalAS: p.AllowLocalAS, Differs: []difference{},
+		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: p.Scope, Source: p.Source,
+		Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Dial: p.Dial(),
+		Client: p.Client, Reflector: p.Reflector, TTLSecurity: p.TTLSecurity,
+		Multihop: p.Multihop, SourceAddress: "chosen by the kernel",
+		RestartTimeSeconds:   int(p.RestartTime.Seconds()),
+		KeepaliveTimeSeconds: int(p.KeepaliveTime.Seconds()),
+		NextHopMode:          string(p.NextHop), Filters: listOf(p.Filters),
+		AllowLocalAS: p.AllowLocalAS, Differs: []difference{},
 	}
 	if p.Client {
 		out.ClusterID = s.Nodes[node].RouteReflectorClusterID

@@ -13,18 +13,25 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// planResources is a mesh of five, one of another AS, with two routers behind filters, in documents of their own.
+// planResources is a mesh of five, one of another AS, with two routers behind filters, in documents
+// of their own.
 func planResources() []string {
 	const head = "apiVersion: projectcalico.org/v3\nkind: "
 	docs := []string{
-		head + "BGPConfiguration\nmetadata: {name: default}\nspec: {prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: ['64512:1', '64512:2']}]}\n",
+		head + "BGPConfiguration\nmetadata: {name: default}\nspec: {prefixAdvertisements: " +
+			"[{cidr: 10.1.0.0/16, communities: ['64512:1', '64512:2']}]}\n",
 		head + "IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.1.0.0/16}\n",
-		head + "IPPool\nmetadata: {name: hidden}\nspec: {cidr: 10.2.0.0/16, disableBGPExport: true}\n",
-		head + "BGPPeer\nmetadata: {name: tor-1}\nspec: {peerIP: 192.0.2.201, asNumber: 65001, filters: [f]}\n",
-		head + "BGPPeer\nmetadata: {name: tor-2}\nspec: {peerIP: 192.0.2.202, asNumber: 65002, filters: [gone]}\n",
+		head + "IPPool\nmetadata: {name: hidden}\nspec: {cidr: 10.2.0.0/16, disableBGPExport: " +
+			"true}\n",
+		head + "BGPPeer\nmetadata: {name: tor-1}\nspec: {peerIP: 192.0.2.201, asNumber: 65001, " +
+			"filters: [f]}\n",
+		head + "BGPPeer\nmetadata: {name: tor-2}\nspec: {peerIP: 192.0.2.202, asNumber: 65002, " +
+			"filters: [gone]}\n",
 		head + "BGPPeer\nmetadata: {name: bad-1}\nspec: {peerIP: 192.0.2.203}\n",
 		head + "BGPPeer\nmetadata: {name: bad-2}\nspec: {peerIP: router, asNumber: 1}\n",
-		head + "BGPFilter\nmetadata: {name: f}\nspec: {importV4: [{cidr: 10.2.0.0/16, matchOperator: In, action: Reject}], exportV4: [{cidr: 10.1.0.0/26, matchOperator: Equal, action: Reject}]}\n",
+		head + "BGPFilter\nmetadata: {name: f}\nspec: {importV4: [{cidr: 10.2.0.0/16, " +
+			"matchOperator: In, action: Reject}], exportV4: [{cidr: 10.1.0.0/26, matchOperator: " +
+			"Equal, action: Reject}]}\n",
 	}
 	for i := 1; i <= 5; i++ {
 		as := ""
@@ -32,8 +39,10 @@ func planResources() []string {
 			as = ", asNumber: 64804"
 		}
 		docs = append(docs,
-			head+fmt.Sprintf("Node\nmetadata: {name: edge-%d}\nspec: {bgp: {ipv4Address: 192.0.2.%d/24%s}}\n", i, i, as),
-			head+fmt.Sprintf("BlockAffinity\nmetadata: {name: b%d}\nspec: {node: edge-%d, cidr: 10.%d.0.0/26, state: confirmed}\n", i, i, i))
+			head+fmt.Sprintf("Node\nmetadata: {name: edge-%d}\nspec: {bgp: {ipv4Address: "+
+				"192.0.2.%d/24%s}}\n", i, i, as),
+			head+fmt.Sprintf("BlockAffinity\nmetadata: {name: b%d}\nspec: {node: edge-%d, cidr: "+
+				"10.%d.0.0/26, state: confirmed}\n", i, i, i))
 	}
 	return docs
 }
@@ -43,7 +52,8 @@ func planJSON(t interface{ Fatal(...any) }, docs []string) string {
 	var out bytes.Buffer
 	root.SetIn(strings.NewReader(strings.Join(docs, "---\n")))
 	root.SetOut(&out)
-	root.SetArgs([]string{"plan", "--node", "edge-1", "-f", "-", "--prefix", "10.1.0.0/26", "--prefix", "10.2.0.0/26", "--prefix", "0.0.0.0/0", "-o", "json"})
+	root.SetArgs([]string{"plan", "--node", "edge-1", "-f", "-", "--prefix", "10.1.0.0/26",
+		"--prefix", "10.2.0.0/26", "--prefix", "0.0.0.0/0", "-o", "json"})
 	if err := root.Execute(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +62,13 @@ func planJSON(t interface{ Fatal(...any) }, docs []string) string {
 
 func TestPlanIsTheSameInAnyOrderOfDocuments(t *testing.T) {
 	want := planJSON(t, planResources())
-	if !strings.Contains(want, "BGPPeer(bad-2)") || !strings.Contains(want, "add community 64512:2") {
+	if !strings.Contains(want, "BGPPeer(bad-2)") ||
+		!strings.Contains(want, "add community 64512:2") {
 		t.Errorf("the sample shows too little: %s", want)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		if got := planJSON(t, rapid.Permutation(planResources()).Draw(t, "documents")); got != want {
+		if got := planJSON(t, rapid.Permutation(planResources()).Draw(
+			t, "documents")); got != want {
 			t.Fatalf("got %s\nwant %s", got, want)
 		}
 	})
@@ -101,7 +113,8 @@ func TestPrefixPlanKnowsPriorities(t *testing.T) {
 	}
 }
 
-// Each pair of peers has one answer, which is the policies', and none is learned from a peer whose import refuses it.
+// Each pair of peers has one answer, which is the policies', and none is learned from a peer whose
+// import refuses it.
 func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 	s, err := readResources("edge-1", []byte(strings.Join(planResources(), "---\n")))
 	if err != nil {
@@ -133,7 +146,8 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 				route, in := p.Policies.Import(plainRoute(prefix, &from, p.Policies.Normal(prefix)))
 				got, told := answers[from.ID()]
 				if want := in.Accept && from.ID() != at.Peer; told != want {
-					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.ID(), at.Peer, told, want)
+					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.ID(), at.Peer, told,
+						want)
 				}
 				if !in.Accept {
 					refused++
@@ -146,7 +160,9 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 				}
 			}
 		}
-		if i := slices.IndexFunc(p.Announcements, func(a bgp.Announcement) bool { return a.Prefix == prefix }); (i >= 0) != plan.Announced || plan.Announced != (plan.Reason == "") {
+		announced := slices.ContainsFunc(p.Announcements,
+			func(a bgp.Announcement) bool { return a.Prefix == prefix })
+		if announced != plan.Announced || announced != (plan.Reason == "") {
 			t.Errorf("%s: announced %t, reason %q", prefix, plan.Announced, plan.Reason)
 		}
 	}

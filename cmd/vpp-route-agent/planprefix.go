@@ -23,7 +23,8 @@ type (
 		Import verdict          `json:"import"`
 		Own    *verdict         `json:"exportOwn,omitempty"`
 		Passed []learnedVerdict `json:"exportLearned"`
-		// Elevated is the same while a live migration elevates the learned route, where that makes a difference.
+		// Elevated is the same while a live migration elevates the learned route, where that makes
+		// a difference.
 		Elevated []learnedVerdict `json:"exportElevated,omitempty"`
 	}
 	learnedVerdict struct {
@@ -37,9 +38,9 @@ type (
 	}
 )
 
-// planPrefix tells what becomes of prefix at the peers of its family: as learned from each, as announced by this node, and as passed on.
-// A learned route is taken to be the plainest: no communities, in AS_PATH nothing but an external
-// peer's own AS, the normal LOCAL_PREF from an iBGP peer.
+// planPrefix evaluates prefix for the peers of its family: learned from each, announced by this
+// node, and passed on. A learned route is assumed to have no communities, an AS_PATH of nothing but
+// an external peer's own AS, and the normal LOCAL_PREF from an iBGP peer.
 func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	out := prefixPlan{Prefix: prefix, Peers: []prefixAtPeer{}}
 	own := announcementOf(prefix, p)
@@ -72,7 +73,10 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 		out.Peers = append(out.Peers, at)
 	}
 	same := maps.Clone(learned)
-	maps.DeleteFunc(same, func(from bgp.PeerID, _ bgp.Route) bool { _, ok := high[from]; return !ok })
+	maps.DeleteFunc(same, func(from bgp.PeerID, _ bgp.Route) bool {
+		_, ok := high[from]
+		return !ok
+	})
 	for i, to := range peers {
 		out.Peers[i].Passed = passOn(peers, learned, *to, p.Policies)
 		then := passOn(peers, high, *to, p.Policies)
@@ -84,7 +88,9 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 }
 
 func announcementOf(prefix netip.Prefix, p bgp.Plan) *bgp.Announcement {
-	i := slices.IndexFunc(p.Announcements, func(a bgp.Announcement) bool { return a.Prefix == prefix })
+	i := slices.IndexFunc(p.Announcements, func(a bgp.Announcement) bool {
+		return a.Prefix == prefix
+	})
 	if i < 0 {
 		return nil
 	}
@@ -117,8 +123,9 @@ func plainRoute(prefix netip.Prefix, from *bgp.Peer, localPref uint32) bgp.Route
 	return r
 }
 
-// passOn tells what goes to a peer of what the others sent, with those together that have one answer.
-func passOn(peers []*bgp.Peer, learned map[bgp.PeerID]bgp.Route, to bgp.Peer, policies bgp.Policies) []learnedVerdict {
+// passOn returns which routes of other peers go to a peer, grouped by verdict.
+func passOn(peers []*bgp.Peer, learned map[bgp.PeerID]bgp.Route, to bgp.Peer,
+	policies bgp.Policies) []learnedVerdict {
 	all := []learnedVerdict{}
 	for _, from := range peers {
 		route, ok := learned[from.ID()]
@@ -136,7 +143,9 @@ func passOn(peers []*bgp.Peer, learned map[bgp.PeerID]bgp.Route, to bgp.Peer, po
 	return all
 }
 
-func sameVerdict(a, b learnedVerdict) bool { return slices.Equal(a.From, b.From) && a.equal(b.verdict) }
+func sameVerdict(a, b learnedVerdict) bool {
+	return slices.Equal(a.From, b.From) && a.equal(b.verdict)
+}
 
 func (v verdict) equal(o verdict) bool {
 	return v.Accept == o.Accept && v.Rule == o.Rule && slices.Equal(v.Operations, o.Operations)

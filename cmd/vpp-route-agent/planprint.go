@@ -18,14 +18,16 @@ func printPlan(w io.Writer, p nodePlan) error {
 		fmt.Fprintf(b, "Node %s would do nothing: %s\n", p.Node, p.Waiting)
 	default:
 		s := p.Speaker
-		fmt.Fprintf(b, "Node %s: AS %d, router ID %s, port %d on %s", p.Node, s.AS, s.RouterID, s.ListenPort, orAll(s.ListenAddresses))
+		fmt.Fprintf(b, "Node %s: AS %d, router ID %s, port %d on %s", p.Node, s.AS, s.RouterID,
+			s.ListenPort, orAll(s.ListenAddresses))
 		if s.ClusterID != "" {
 			fmt.Fprintf(b, ", route reflector of cluster %s", s.ClusterID)
 		}
 		fmt.Fprintln(b)
 	}
 	if p.HandsOff {
-		fmt.Fprintln(b, "ClusterInformation(default) says datastoreReady: false, so an agent that runs changes nothing")
+		fmt.Fprintln(b, "ClusterInformation(default) says datastoreReady: false, so an agent "+
+			"that runs changes nothing")
 	}
 	for _, problem := range p.Problems {
 		fmt.Fprintf(b, "  ! %s\n", problem)
@@ -64,12 +66,14 @@ func writePlannedPeers(b *strings.Builder, peers []plannedPeer) {
 			name = " (" + p.Node + ")"
 		}
 		fmt.Fprintf(b, "  %s port %d%s: %s, from %s\n", p.Address, p.Port, name, p.Type, p.Source)
-		fmt.Fprintf(b, "    AS %d, local AS %d, %s, source address %s\n", p.RemoteAS, p.LocalAS, dialText(p), p.SourceAddress)
+		fmt.Fprintf(b, "    AS %d, local AS %d, %s, source address %s\n", p.RemoteAS, p.LocalAS,
+			dialText(p), p.SourceAddress)
 		keepalive := "a third of the hold time"
 		if p.KeepaliveTimeSeconds > 0 {
 			keepalive = fmt.Sprintf("%d s", p.KeepaliveTimeSeconds)
 		}
-		fmt.Fprintf(b, "    restart time %d s, keepalive %s, next hop %s\n", p.RestartTimeSeconds, keepalive, p.NextHopMode)
+		fmt.Fprintf(b, "    restart time %d s, keepalive %s, next hop %s\n", p.RestartTimeSeconds,
+			keepalive, p.NextHopMode)
 		if more := unusual(p); len(more) > 0 {
 			fmt.Fprintf(b, "    %s\n", strings.Join(more, ", "))
 		}
@@ -123,7 +127,8 @@ func writePlannedAnnouncements(b *strings.Builder, p nodePlan) {
 		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
 	}
 	if len(p.NotProgrammed) > 0 {
-		fmt.Fprintf(b, "Not forwarded by, being service addresses: routes inside %s\n", joined(p.NotProgrammed))
+		fmt.Fprintf(b, "Not forwarded by, being service addresses: routes inside %s\n",
+			joined(p.NotProgrammed))
 	}
 }
 
@@ -155,10 +160,11 @@ func writeVerdict(w io.Writer, peer bgp.PeerID, route string, v verdict) {
 	if v.Accept {
 		word = "accept"
 	}
-	fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", peer, route, word, strings.Join(append([]string{v.Rule}, v.Operations...), "; "))
+	fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", peer, route, word,
+		strings.Join(append([]string{v.Rule}, v.Operations...), "; "))
 }
 
-// few bounds a cell: the JSON has all.
+// few bounds a cell; the JSON has all.
 func few(peers []bgp.PeerID) string {
 	const most = 3
 	if len(peers) <= most {

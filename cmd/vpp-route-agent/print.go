@@ -11,14 +11,16 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// printStatus writes what an operator asks first, the peer tables in calicoctl's form (calicoctl/commands/node/status.go).
-func printStatus(w io.Writer, s agent.Status, now time.Time) error {
+// printStatus writes a summary, with the peer tables in calicoctl's form
+// (calicoctl/commands/node/status.go).
+func printStatus(w io.Writer, s agent.Status) error {
 	b := &strings.Builder{}
 	ready := "ready"
 	if !s.Ready {
 		ready = "NOT READY"
 	}
-	fmt.Fprintf(b, "Node %s is %s (vpp-route-agent %s, up %s)\n", s.Node, ready, s.Version, now.Sub(s.Started).Round(time.Second))
+	fmt.Fprintf(b, "Node %s is %s (vpp-route-agent %s, up %s)\n", s.Node, ready, s.Version,
+		time.Since(s.Started).Round(time.Second))
 	for _, c := range s.Conditions {
 		if !c.OK || c.Message != "" {
 			mark := "-"
@@ -29,7 +31,8 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 		}
 	}
 	if s.BGP.RouterID != "" {
-		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
+		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS,
+			s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
 		if s.BGP.PeersToRemove > 0 {
 			fmt.Fprintf(b, "  - %d peers are still to be removed\n", s.BGP.PeersToRemove)
 		}
@@ -40,7 +43,7 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 	writeFIBLine(b, s.FIB)
 	writeGuardLines(b, s.FIB)
 	writeUplinkLine(b, s.Uplink)
-	writeEtcdLine(b, s.Datastore, now)
+	writeEtcdLine(b, s.Datastore)
 	for _, hop := range s.FIB.UnusableNextHops {
 		fmt.Fprintf(b, "  - routes via %s are left out: %s\n", hop.Address, hop.Reason)
 	}
@@ -55,8 +58,10 @@ func printStatus(w io.Writer, s agent.Status, now time.Time) error {
 		_, err := io.WriteString(w, b.String())
 		return err
 	}
-	writePeerTable(b, "IPv4", s.BGP.Peers, func(p agent.PeerStatus) bool { return p.Address.Is4() }, now)
-	writePeerTable(b, "IPv6", s.BGP.Peers, func(p agent.PeerStatus) bool { return !p.Address.Is4() }, now)
+	is4 := func(p agent.PeerStatus) bool { return p.Address.Is4() }
+	is6 := func(p agent.PeerStatus) bool { return !is4(p) }
+	writePeerTable(b, "IPv4", s.BGP.Peers, is4)
+	writePeerTable(b, "IPv6", s.BGP.Peers, is6)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -80,7 +85,8 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 	if version == "" {
 		version = f.Dataplane
 	}
-	fmt.Fprintf(b, "FIB   %s: %d of %d routes programmed, %d failed, %d unusable, %d held", version, t.Programmed, t.Desired, t.Failed, t.Unusable, t.Held)
+	fmt.Fprintf(b, "FIB   %s: %d of %d routes programmed, %d failed, %d unusable, %d held", version,
+		t.Programmed, t.Desired, t.Failed, t.Unusable, t.Held)
 	if t.Shadowed > 0 {
 		fmt.Fprintf(b, ", %d shadowed", t.Shadowed)
 	}
@@ -89,14 +95,16 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 	}
 	fmt.Fprintf(b, "; sweep %s; journal %s\n", f.Sweep, f.Journal)
 	if t.Shadowed > 0 {
-		fmt.Fprintf(b, "  ! %d routes are hidden by routes of another program, which packets follow instead; `routes` names it\n", t.Shadowed)
+		fmt.Fprintf(b, "  ! %d routes are hidden by routes of another program, which packets "+
+			"follow instead; `routes` names it\n", t.Shadowed)
 	}
 }
 
 // isOff reports an agent without BGP.
 func isOff(s agent.Status) bool { return len(s.Learn) > 0 && !slices.Contains(s.Learn, "bgp") }
 
-// writeUnrouted bounds the lines: hosts that publish nothing may have hundreds of blocks. The JSON has all.
+// writeUnrouted bounds the lines: hosts that publish nothing may have hundreds of blocks. The JSON
+// has all.
 func writeUnrouted(b *strings.Builder, all []agent.UnroutedStatus) {
 	const most = 10
 	for _, u := range all[:min(most, len(all))] {
@@ -129,7 +137,8 @@ func writeUplinkLine(b *strings.Builder, u *agent.UplinkStatus) {
 	case len(published) == 0:
 		fmt.Fprint(b, "; not published yet")
 	case u.Publish == "lease":
-		fmt.Fprintf(b, "; published %s, for %ds after this node's end", strings.Join(published, ", "), u.TTLSeconds)
+		fmt.Fprintf(b, "; published %s, for %ds after this node's end",
+			strings.Join(published, ", "), u.TTLSeconds)
 	default:
 		fmt.Fprintf(b, "; published %s, for ever", strings.Join(published, ", "))
 	}
@@ -138,19 +147,20 @@ func writeUplinkLine(b *strings.Builder, u *agent.UplinkStatus) {
 
 func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {
 	for _, g := range f.Guard {
-		fmt.Fprintf(b, "  ! %d deletions of %s routes are held until %s: so many at once may be a broken list; `guard release` carries them out\n",
+		fmt.Fprintf(b, "  ! %d deletions of %s routes are held until %s: so many at once may be "+
+			"a broken list; `guard release` carries them out\n",
 			g.Held, g.Origin, g.Releases.Local().Format(time.TimeOnly))
 	}
 }
 
-func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
+func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus) {
 	state := "connected"
 	if !d.Connected {
 		state = "NOT CONNECTED"
 	}
 	fmt.Fprintf(b, "etcd  %s: %s, revision %d", strings.Join(d.Endpoints, ","), state, d.Revision)
 	if d.LastContact != nil {
-		fmt.Fprintf(b, ", last contact %s ago", now.Sub(*d.LastContact).Round(time.Second))
+		fmt.Fprintf(b, ", last contact %s ago", time.Since(*d.LastContact).Round(time.Second))
 	}
 	if strings.HasPrefix(d.Kept, "degraded") {
 		fmt.Fprintf(b, "; copy on disk %s", d.Kept)
@@ -158,11 +168,13 @@ func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus, now time.Time) {
 	fmt.Fprintln(b)
 }
 
-func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus, in func(agent.PeerStatus) bool, now time.Time) {
+func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus,
+	in func(agent.PeerStatus) bool) {
 	var rows [][]string
 	for _, p := range peers {
 		if in(p) {
-			rows = append(rows, []string{p.Peer.String(), p.Type, birdState(p), since(p.Since, now), info(p)})
+			rows = append(rows,
+				[]string{p.Peer.String(), p.Type, birdState(p), since(p.Since), info(p)})
 		}
 	}
 	fmt.Fprintf(b, "\n%s BGP status\n", family)
@@ -181,12 +193,13 @@ func birdState(p agent.PeerStatus) string {
 	return "start"
 }
 
-// since prints a time as calicoctl does: the clock today, the date when it is older than about 20 hours.
-func since(t *time.Time, now time.Time) string {
+// since prints a time as calicoctl does: the clock today, the date when it is older than about 20
+// hours.
+func since(t *time.Time) string {
 	switch {
 	case t == nil:
 		return ""
-	case now.Sub(*t) > 20*time.Hour:
+	case time.Since(*t) > 20*time.Hour:
 		return t.Local().Format(time.DateOnly)
 	}
 	return t.Local().Format(time.TimeOnly)
@@ -239,7 +252,8 @@ func printPeers(w io.Writer, peers []agent.PeerStatus) error {
 		if node == "" {
 			node = "-"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", p.Peer, node, p.Type, p.RemoteAS, dial, info(p), p.Received, p.Accepted, p.Source)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", p.Peer, node, p.Type, p.RemoteAS,
+			dial, info(p), p.Received, p.Accepted, p.Source)
 	}
 	return tw.Flush()
 }
@@ -280,7 +294,8 @@ func printAudit(w io.Writer, r agent.AuditStatus) error {
 		fmt.Fprintln(tw, "PREFIX\tDRIFT\tWANTED\tFOUND")
 	}
 	for _, f := range r.Findings {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", f.Prefix, f.Drift, f.Want, strings.TrimSpace(f.Found+" "+f.By))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", f.Prefix, f.Drift, f.Want,
+			strings.TrimSpace(f.Found+" "+f.By))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -289,7 +304,8 @@ func printAudit(w io.Writer, r agent.AuditStatus) error {
 	if r.Repair {
 		done = "being repaired"
 	}
-	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra (%s), %d hidden by routes of other owners\n",
+	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra "+
+		"(%s), %d hidden by routes of other owners\n",
 		r.Listed, r.Compared, r.Missing, r.Different, r.Extra, done, r.Hidden)
 	return err
 }

@@ -9,9 +9,9 @@ import (
 	"vpp-route-agent/internal/fib"
 )
 
-// reloader takes changed settings while the agent runs.
+// reloader applies changed settings while the agent runs.
 type reloader struct {
-	cfg    config // in force, and what waits for the next start
+	cfg    config // as read last
 	load   func() (config, error)
 	agent  *agent.Agent
 	engine *fib.Engine

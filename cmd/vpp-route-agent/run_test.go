@@ -2,9 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
+
+	"vpp-route-agent/internal/calico/calicotest"
 )
 
 // SIGTERM may come while the parts of the agent end to make way for a new process.
@@ -19,4 +29,136 @@ func TestNoProcessTakesOverFromOneToldToStop(t *testing.T) {
 	if err := handOver(ctx, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
 		t.Error(err)
 	}
+}
+
+// held is what a process holds of the system: sockets, and processes that it started.
+func held(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if what, err := os.Readlink(fd); err == nil && strings.HasPrefix(what, "socket:") {
+			out[what] = fd
+		}
+	}
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // the thread may be gone
+		for _, child := range strings.Fields(string(text)) {
+			out["process "+child] = task
+		}
+	}
+	return out
+}
+
+// A supervisor starts the agent again at once: what a failed start leaves behind would add up, or
+// stand in the way.
+func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, c := range []struct {
+		name, says string
+		breaks     func(t *testing.T, dir string, cfg *config)
+	}{
+		{"datastore", "ca.pem", func(t *testing.T, dir string, cfg *config) {
+			cfg.etcdCAFile = filepath.Join(dir, "none", "ca.pem")
+		}},
+		{"admin socket", "is no socket", func(t *testing.T, dir string, cfg *config) {
+			cfg.adminSocket = filepath.Join(dir, "file")
+		}},
+		{"metrics", "address already in use", func(t *testing.T, dir string, cfg *config) {
+			cfg.metricsListen = busy.Addr().String()
+		}},
+		{"state directory", "another agent uses", func(t *testing.T, dir string, cfg *config) {
+			unlock, err := lockStateDir(cfg.stateDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(unlock)
+		}},
+		{"data plane", "metric", func(t *testing.T, dir string, cfg *config) {
+			cfg.kernelElevated = cfg.kernelMetric
+		}},
+		{"passwords", "ca.crt", func(t *testing.T, dir string, cfg *config) {
+			t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+			t.Setenv("KUBERNETES_SERVICE_PORT", "1")
+		}},
+		{"TLS of gRPC", "none.pem", func(t *testing.T, dir string, cfg *config) {
+			cfg.gobgpListen, cfg.tlsCertFile = "0.0.0.0:0", filepath.Join(dir, "none.pem")
+		}},
+		{"speaker", "not a socket", func(t *testing.T, dir string, cfg *config) {
+			cfg.gobgpListen = "unix://" + filepath.Join(dir, "file")
+		}},
+		{"uplink", "ca.pem", func(t *testing.T, dir string, cfg *config) {
+			// The etcd of the datastore is known then: the file is removed meanwhile.
+			cfg.etcdEndpoints = []string{"https://127.0.0.1:1"}
+			cfg.etcdCAFile = filepath.Join(dir, "ca.pem")
+			cfg.uplink, cfg.uplinkPublish = "eth9", "static"
+			cfg.uplinkAddress = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
+			cfg.adminSocket = filepath.Join(dir, "made", "agent.sock")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := calicotest.WriteCerts(dir); err != nil {
+				t.Fatal(err)
+			}
+			cfg := config{
+				nodeName: "a", dataplane: "kernel", kernelMetric: 1050, kernelElevated: 512,
+				learnBGP: true, etcdEndpoints: []string{"http://127.0.0.1:1"},
+				metricsListen: "127.0.0.1:0", gobgpListen: "unix://" + filepath.Join(dir, "grpc"),
+				adminSocket: filepath.Join(dir, "agent.sock"),
+				stateDir:    filepath.Join(dir, "state"),
+			}
+			c.breaks(t, dir, &cfg)
+			log := slog.New(removing{slog.DiscardHandler, filepath.Join(dir, "ca.pem")})
+			before, running := held(t), goleak.IgnoreCurrent()
+			err := run(t.Context(), cfg, nil, log, new(slog.LevelVar))
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("ended with %v", err)
+			}
+			if err := goleak.Find(running); err != nil {
+				t.Error(err)
+			}
+			for what, where := range held(t) {
+				if before[what] == "" {
+					t.Errorf("%s (%s) is left", what, where)
+				}
+			}
+			for _, s := range []string{"agent.sock", "grpc"} {
+				if _, err := os.Lstat(filepath.Join(dir, s)); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s is left: %v", s, err)
+				}
+			}
+		})
+	}
+}
+
+// removing removes a file when the directory of the admin socket was made.
+type removing struct {
+	slog.Handler
+	file string
+}
+
+func (r removing) Enabled(context.Context, slog.Level) bool { return true }
+func (r removing) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r removing) WithGroup(string) slog.Handler            { return r }
+
+func (r removing) Handle(_ context.Context, record slog.Record) error {
+	if strings.HasPrefix(record.Message, "made the directory") {
+		return os.Remove(r.file)
+	}
+	return nil
 }

@@ -38,7 +38,8 @@ var agentCommand = verbs(map[string]command{
 	"log":   agentLog,
 })
 
-// agent start [FLAG…]: run the agent as node edge-5. The flags come after those that every script needs.
+// agent start [FLAG…]: run the agent as node edge-5. The flags come after those that every script
+// needs.
 func agentStart(sc *script, flags []string) (string, error) {
 	if sc.agent != nil {
 		return "", usage("the agent runs already")
@@ -55,7 +56,8 @@ func agentStart(sc *script, flags []string) (string, error) {
 		return "", err
 	}
 	args := []string{
-		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--admin-socket", sc.path("agent.sock"), "--state-dir", sc.path("state"),
+		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--admin-socket",
+		sc.path("agent.sock"), "--state-dir", sc.path("state"),
 		"--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179",
 	}
 	if !slices.Contains(flags, "--log-format") { // of which the script is about logging
@@ -143,7 +145,8 @@ func (a *agentProcess) kill() {
 	<-a.exited
 }
 
-// races returns what the race detector told, when the test runs with it: the agent is this test's binary.
+// races returns what the race detector told, when the test runs with it: the agent is this test's
+// binary.
 func (a *agentProcess) races() error {
 	raw, err := os.ReadFile(a.log)
 	for report := range strings.SplitSeq(string(raw), "==================\n") {
@@ -159,7 +162,8 @@ func (a *agentProcess) lastWords() string {
 	return indent(string(raw[max(0, len(raw)-4000):]))
 }
 
-// agent log REGEXP [TIMES]: what the running or last started agent logged has such a line, or so many.
+// agent log REGEXP [TIMES]: what the running or last started agent logged has such a line, or so
+// many.
 func agentLog(sc *script, args []string) (string, error) {
 	if sc.starts == 0 || len(args) == 0 || len(args) > 2 {
 		return "", usage("agent log REGEXP [TIMES], after agent start")
@@ -184,8 +188,8 @@ func agentLog(sc *script, args []string) (string, error) {
 	return "", fmt.Errorf("%d lines match %q in the log:\n%s", found, args[0], indent(string(raw)))
 }
 
-// shows REGEXP SUBCOMMAND [ARG…]: the subcommand, asked of the running agent, succeeds and prints what the expression matches. $NET
-// stands in what is printed, and ^ and $ match at lines.
+// shows REGEXP SUBCOMMAND [ARG…]: the subcommand, asked of the running agent, succeeds and prints
+// what the expression matches. $NET stands in what is printed, and ^ and $ match at lines.
 func shows(sc *script, args []string) (string, error) {
 	if len(args) < 2 {
 		return "", usage("shows REGEXP SUBCOMMAND [ARG…]")
@@ -199,7 +203,8 @@ func shows(sc *script, args []string) (string, error) {
 		return "", err
 	}
 	if !re.MatchString(out) {
-		return "", fmt.Errorf("%s does not show %q:\n%s", strings.Join(args[1:], " "), args[0], indent(out))
+		return "", fmt.Errorf("%s does not show %q:\n%s", strings.Join(args[1:], " "), args[0],
+			indent(out))
 	}
 	return out, nil
 }
@@ -208,7 +213,8 @@ func shows(sc *script, args []string) (string, error) {
 func (sc *script) ask(args ...string) (string, error) {
 	ctx, cancel := brief()
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "vpp-route-agent", append(args, "--admin-socket", sc.path("agent.sock"))...)
+	cmd := exec.CommandContext(ctx, "vpp-route-agent",
+		append(args, "--admin-socket", sc.path("agent.sock"))...)
 	cmd.Env = sc.env.Vars
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -230,7 +236,8 @@ func httpGet(sc *script, args []string) (string, error) {
 	}
 	ctx, cancel := brief()
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sc.net+".5:9179"+args[0], nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sc.net+".5:9179"+args[0],
+		nil)
 	if err != nil {
 		return "", usage("%v", err)
 	}
@@ -246,7 +253,8 @@ func httpGet(sc *script, args []string) (string, error) {
 	}
 	text := strings.ReplaceAll(string(body), sc.net+".", "$NET.")
 	if strconv.Itoa(resp.StatusCode) != args[1] || !re.MatchString(text) {
-		return "", fmt.Errorf("GET %s: %s, want %s and %q:\n%s", args[0], resp.Status, args[1], args[2], indent(text))
+		return "", fmt.Errorf("GET %s: %s, want %s and %q:\n%s", args[0], resp.Status, args[1],
+			args[2], indent(text))
 	}
 	return text, nil
 }
@@ -267,8 +275,9 @@ func fileHas(sc *script, args []string) (string, error) {
 	return "", err
 }
 
-// fieldsOfStatus ("fields FILE"): every field that the table of docs/status.md names is in the JSON of FILE, which has at least one element in each
-// list; a field that the table says may be absent need not be.
+// fieldsOfStatus ("fields FILE"): every field that the table of docs/status.md names is in the JSON
+// of FILE, which has at least one element in each list; a field that the table says may be absent
+// need not be.
 func fieldsOfStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: fields FILE")
@@ -299,8 +308,9 @@ type field struct {
 
 var quoted = regexp.MustCompile("`(\\.?[A-Za-z][A-Za-z.\\[\\]]*)`")
 
-// documented reads the table. In its first column "`a[].b`, `.c`" are a[].b and a[].c; where that column is a list alone, the fields of its
-// elements are in the third, each with values or remarks in parentheses.
+// documented reads the table. In its first column "`a[].b`, `.c`" are a[].b and a[].c; where that
+// column is a list alone, the fields of its elements are in the third, each with values or remarks
+// in parentheses.
 func documented(doc string) []field {
 	var all []field
 	for line := range strings.Lines(doc) {
@@ -308,7 +318,8 @@ func documented(doc string) []field {
 		if len(cells) < 5 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
 			continue
 		}
-		optional := strings.Contains(cells[3], "absent") || strings.Contains(cells[3], "why it is not connected")
+		optional := strings.Contains(cells[3], "absent") ||
+			strings.Contains(cells[3], "why it is not connected")
 		prefix := ""
 		for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
 			path := m[1]
@@ -322,7 +333,8 @@ func documented(doc string) []field {
 				continue
 			}
 			for _, m := range remarked.FindAllStringSubmatch(cells[3], -1) {
-				all = append(all, field{path + "." + m[1], optional || strings.Contains(m[2], "absent")})
+				absent := optional || strings.Contains(m[2], "absent")
+				all = append(all, field{path + "." + m[1], absent})
 			}
 		}
 	}
@@ -384,8 +396,9 @@ func runGoBGP(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// forker starts processes from one OS thread. A child with a parent death signal dies when the thread that forked it ends, not only
-// when the process does; this thread lasts as long as the suite.
+// forker starts processes from one OS thread. A child with a parent death signal dies when the
+// thread that forked it ends, not only when the process does; this thread lasts as long as the
+// suite.
 type forker struct {
 	jobs chan func()
 	done chan struct{}

@@ -26,8 +26,9 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// peer is a GoBGP speaker with one neighbour, the agent: a process of its own, since GoBGP keeps options in variables of the process.
-// It keeps what it announces while it is down, as a router that restarts does.
+// peer is a GoBGP speaker with one neighbour, the agent: a process of its own, since GoBGP keeps
+// options in variables of the process. It keeps what it announces while it is down, as a router
+// that restarts does.
 type peer struct {
 	socket      string // of its gRPC
 	addr, agent netip.Addr
@@ -47,10 +48,11 @@ type peer struct {
 	lost        int // routes of the agent that were the best and went
 }
 
-// servePeer is the main function of a peer's process: a GoBGP without configuration that listens for gRPC on the socket in the
-// first argument.
+// servePeer is the main function of a peer's process: a GoBGP without configuration that listens
+// for gRPC on the socket in the first argument.
 func servePeer() {
-	server.NewBgpServer(server.GrpcListenAddress("unix://"+os.Args[1]), server.LoggerOption(silent{})).Serve()
+	server.NewBgpServer(server.GrpcListenAddress("unix://"+os.Args[1]),
+		server.LoggerOption(silent{})).Serve()
 }
 
 type announced struct {
@@ -72,8 +74,9 @@ var bgpCommand = verbs(map[string]command{
 	"rib":      bgpRIB,
 })
 
-// bgp start NAME [as=N] [wait] [dial] [norestart] [password=P]: a speaker at $NET.N that peers with the agent. It dials or waits as a Calico
-// node does, unless told. Started again after bgp stop it announces what it did.
+// bgp start NAME [as=N] [wait] [dial] [norestart] [password=P]: a speaker at $NET.N that peers with
+// the agent. It dials or waits as a Calico node does, unless told. Started again after bgp stop it
+// announces what it did.
 func bgpStart(sc *script, args []string) (string, error) {
 	if len(args) == 0 {
 		return "", usage("bgp start NAME [as=N] [wait] [dial] [norestart] [password=P]")
@@ -84,7 +87,8 @@ func bgpStart(sc *script, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		p = &peer{socket: sc.path(args[0] + ".sock"), addr: addr, agent: agent, as: 64512, restarts: true, announced: map[netip.Prefix]announced{}}
+		p = &peer{socket: sc.path(args[0] + ".sock"), addr: addr, agent: agent, as: 64512,
+			restarts: true, announced: map[netip.Prefix]announced{}}
 		sc.peers[args[0]] = p
 	}
 	passive := p.agent.String() > p.addr.String()
@@ -109,7 +113,8 @@ func bgpStart(sc *script, args []string) (string, error) {
 	return "", sc.startPeer(p, passive)
 }
 
-// session returns the two ends of the session between a peer and the agent. A name that ends in -vN is an IPv6 peer.
+// session returns the two ends of the session between a peer and the agent. A name that ends in -vN
+// is an IPv6 peer.
 func (sc *script) session(name string) (peer, agent netip.Addr, err error) {
 	number := name[strings.LastIndex(name, "-")+1:]
 	if six, ok := strings.CutPrefix(number, "v"); ok {
@@ -140,7 +145,8 @@ func (sc *script) startPeer(p *peer, passive bool) (err error) {
 		id = netip.AddrFrom4([4]byte{10, 9, 9, raw[15]})
 	}
 	if _, err := p.api.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
-		Asn: p.as, RouterId: id.String(), ListenPort: bgpPort, ListenAddresses: []string{p.addr.String()},
+		Asn: p.as, RouterId: id.String(), ListenPort: bgpPort,
+		ListenAddresses: []string{p.addr.String()},
 	}}, grpc.WaitForReady(true)); err != nil {
 		return err
 	}
@@ -167,7 +173,8 @@ func (p *peer) launch(children *forker) error {
 		return err
 	}
 	p.process = cmd
-	p.conn, err = grpc.NewClient("unix:"+p.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	p.conn, err = grpc.NewClient("unix:"+p.socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -194,15 +201,21 @@ func familyOf(a netip.Addr) *api.Family {
 
 func (p *peer) neighbour(passive bool) *api.Peer {
 	n := &api.Peer{
-		Conf:         &api.PeerConf{NeighborAddress: p.agent.String(), PeerAsn: 64512, AuthPassword: p.password},
-		Transport:    &api.Transport{LocalAddress: p.addr.String(), RemotePort: bgpPort, PassiveMode: passive},
-		Timers:       &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
+		Conf: &api.PeerConf{NeighborAddress: p.agent.String(), PeerAsn: 64512,
+			AuthPassword: p.password},
+		Transport: &api.Transport{LocalAddress: p.addr.String(), RemotePort: bgpPort,
+			PassiveMode: passive},
+		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1,
+			IdleHoldTimeAfterReset: 1}},
 		EbgpMultihop: &api.EbgpMultihop{Enabled: p.as != 64512, MultihopTtl: 64},
-		AfiSafis:     []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: familyOf(p.addr), Enabled: true}}},
+		AfiSafis: []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: familyOf(p.addr),
+			Enabled: true}}},
 	}
 	if p.restarts {
 		n.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 60}
-		n.AfiSafis[0].MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
+		n.AfiSafis[0].MpGracefulRestart = &api.MpGracefulRestart{
+			Config: &api.MpGracefulRestartConfig{Enabled: true},
+		}
 	}
 	return n
 }
@@ -345,12 +358,15 @@ func pathOf(prefix netip.Prefix, a announced) (*api.Path, error) {
 		return packed
 	}
 	family := familyOf(prefix.Addr())
-	nlri := pack(&api.IPAddressPrefix{Prefix: prefix.Addr().String(), PrefixLen: uint32(prefix.Bits())})
-	attrs := []*anypb.Any{pack(&api.OriginAttribute{}), pack(&api.LocalPrefAttribute{LocalPref: a.localPref})}
+	nlri := pack(&api.IPAddressPrefix{Prefix: prefix.Addr().String(),
+		PrefixLen: uint32(prefix.Bits())})
+	attrs := []*anypb.Any{pack(&api.OriginAttribute{}),
+		pack(&api.LocalPrefAttribute{LocalPref: a.localPref})}
 	if prefix.Addr().Is4() {
 		attrs = append(attrs, pack(&api.NextHopAttribute{NextHop: a.nextHop.String()}))
 	} else {
-		attrs = append(attrs, pack(&api.MpReachNLRIAttribute{Family: family, NextHops: []string{a.nextHop.String()}, Nlris: []*anypb.Any{nlri}}))
+		attrs = append(attrs, pack(&api.MpReachNLRIAttribute{Family: family,
+			NextHops: []string{a.nextHop.String()}, Nlris: []*anypb.Any{nlri}}))
 	}
 	return &api.Path{Family: family, Nlri: nlri, Pattrs: attrs}, errors.Join(errs...)
 }
@@ -406,7 +422,8 @@ func bgpDrops(sc *script, args []string) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if strconv.Itoa(p.drops) != args[1] {
-		return "", fmt.Errorf("the session with %s dropped %d times, want %s", args[0], p.drops, args[1])
+		return "", fmt.Errorf("the session with %s dropped %d times, want %s", args[0], p.drops,
+			args[1])
 	}
 	return "", nil
 }
@@ -438,12 +455,13 @@ func bgpRIB(sc *script, args []string) (string, error) {
 	return sc.compare(rows, args[1])
 }
 
-// learned lists the agent's paths: "PREFIX via NEXTHOP local-pref N", and in the end "as N" from another AS, "community N:M", "stale" where only graceful
-// restart keeps it.
+// learned lists the agent's paths: "PREFIX via NEXTHOP local-pref N", and in the end "as N" from
+// another AS, "community N:M", "stale" where only graceful restart keeps it.
 func (p *peer) learned() ([]string, error) {
 	ctx, cancel := brief()
 	defer cancel()
-	stream, err := p.api.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: familyOf(p.addr)})
+	stream, err := p.api.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL,
+		Family: familyOf(p.addr)})
 	if err != nil {
 		return nil, err
 	}

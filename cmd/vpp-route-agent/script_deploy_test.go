@@ -26,9 +26,11 @@ var serviceCommand = verbs(map[string]command{
 	"told":   serviceTold,
 })
 
-// service listen: play systemd for agents that start from now on, with a watchdog of three seconds that is fed but never bites.
+// service listen: play systemd for agents that start from now on, with a watchdog of three seconds
+// that is fed but never bites.
 func serviceListen(sc *script, _ []string) (string, error) {
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: sc.path("notify.sock"), Net: "unixgram"})
+	conn, err := net.ListenUnixgram("unixgram",
+		&net.UnixAddr{Name: sc.path("notify.sock"), Net: "unixgram"})
 	if err != nil {
 		return "", err
 	}
@@ -39,7 +41,8 @@ func serviceListen(sc *script, _ []string) (string, error) {
 	return "", nil
 }
 
-// service told REGEXP: one of the lines that came since the last match of `service told` is like this.
+// service told REGEXP: one of the lines that came since the last match of `service told` is like
+// this.
 func serviceTold(sc *script, args []string) (string, error) {
 	if sc.service == nil || len(args) != 1 {
 		return "", usage("service told REGEXP, after service listen")
@@ -52,7 +55,8 @@ func serviceTold(sc *script, args []string) (string, error) {
 	defer sc.service.mu.Unlock()
 	i := slices.IndexFunc(sc.service.told, re.MatchString)
 	if i < 0 {
-		return "", fmt.Errorf("no line matches %q:\n%s", args[0], indent(strings.Join(sc.service.told, "\n")))
+		return "", fmt.Errorf("no line matches %q:\n%s", args[0],
+			indent(strings.Join(sc.service.told, "\n")))
 	}
 	sc.service.told = sc.service.told[i+1:]
 	return "", nil
@@ -72,7 +76,8 @@ func (m *serviceManager) read() {
 	}
 }
 
-// agent abort: SIGABRT, as a watchdog sends it. The agent must end by the signal: after status 2 a supervisor would not start it again.
+// agent abort: SIGABRT, as a watchdog sends it. The agent must end by the signal: after status 2 a
+// supervisor would not start it again.
 func agentAbort(sc *script, _ []string) (string, error) {
 	a := sc.agent
 	if a == nil {
@@ -86,7 +91,8 @@ func agentAbort(sc *script, _ []string) (string, error) {
 		a.kill()
 		return "", fmt.Errorf("agent still runs %s after SIGABRT", patience)
 	}
-	if how := a.cmd.ProcessState.Sys().(syscall.WaitStatus); !how.Signaled() || how.Signal() != syscall.SIGABRT {
+	if how := a.cmd.ProcessState.Sys().(syscall.WaitStatus); !how.Signaled() ||
+		how.Signal() != syscall.SIGABRT {
 		return "", fmt.Errorf("agent ended with %v", a.cmd.ProcessState)
 	}
 	return "", nil
@@ -101,7 +107,8 @@ var elsewhere = map[string]string{
 	"vpp_route_agent_uplink_published":       "--uplink",
 }
 
-// metrics FILE…: /metrics of the running agent has each metric of ours that these files of the repository name, but for those of other flags.
+// metrics FILE…: /metrics of the running agent has each metric of ours that these files of the
+// repository name, but for those of other flags.
 func metricsNamed(sc *script, files []string) (string, error) {
 	text, err := httpGet(sc, []string{"/metrics", "200", "."})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"vpp-route-agent/internal/calico/calicotest"
 )
 
-// etcdLab is an etcd that the agent reaches only through a relay. While the relay is closed etcd is gone for the agent, and the
-// cluster goes on changing it.
+// etcdLab is an etcd that the agent reaches only through a relay. While the relay is closed etcd is
+// gone for the agent, and the cluster goes on changing it.
 type etcdLab struct {
 	server  *calicotest.Etcd
 	cluster *calicotest.Cluster
@@ -139,7 +139,9 @@ func etcdPut(sc *script, args []string) (string, error) {
 	if len(args) != 2 {
 		return "", usage("etcd put KEY VALUE")
 	}
-	return sc.write(func(ctx context.Context, c *calicotest.Cluster) error { return c.PutRaw(ctx, args[0], args[1]) })
+	return sc.write(func(ctx context.Context, c *calicotest.Cluster) error {
+		return c.PutRaw(ctx, args[0], args[1])
+	})
 }
 
 // etcd delete KEY, or with a "/" at the end all keys below.
@@ -147,7 +149,9 @@ func etcdDelete(sc *script, args []string) (string, error) {
 	if len(args) != 1 {
 		return "", usage("etcd delete KEY")
 	}
-	return sc.write(func(ctx context.Context, c *calicotest.Cluster) error { return c.DeleteRaw(ctx, args[0]) })
+	return sc.write(func(ctx context.Context, c *calicotest.Cluster) error {
+		return c.DeleteRaw(ctx, args[0])
+	})
 }
 
 // etcd has KEY VALUE: the key has exactly this value.
@@ -182,51 +186,63 @@ func (sc *script) write(f func(context.Context, *calicotest.Cluster) error) (str
 var labWrites = verbs(map[string]command{
 	"nodes": labNodes,
 	"apply": labApply,
-	"delete": labVerb(2, "lab delete KIND NAME", func(ctx context.Context, c *calicotest.Cluster, a []string) error {
-		return c.Delete(ctx, a[0], a[1])
-	}),
-	"claim": labVerb(2, "lab claim NODE BLOCK", func(ctx context.Context, c *calicotest.Cluster, a []string) error {
-		block, err := netip.ParsePrefix(a[1])
-		if err != nil {
-			return usage("%v", err)
-		}
-		return c.ClaimBlock(ctx, a[0], block)
-	}),
-	"unclaim": labVerb(1, "lab unclaim BLOCK", func(ctx context.Context, c *calicotest.Cluster, a []string) error {
-		block, err := netip.ParsePrefix(a[0])
-		if err != nil {
-			return usage("%v", err)
-		}
-		_, err = c.ReleaseBlock(ctx, block)
-		return err
-	}),
-	"attach": labVerb(3, "lab attach NODE POD ADDRESS", func(ctx context.Context, c *calicotest.Cluster, a []string) error {
-		_, err := c.Attach(ctx, a[0], a[1], a[2])
-		return err
-	}),
-	"move": labVerb(2, "lab move POD NODE", func(ctx context.Context, c *calicotest.Cluster, a []string) error {
-		_, err := c.Move(ctx, a[0], a[1])
-		return err
-	}),
-	"release": labVerb(1, "lab release POD", func(ctx context.Context, c *calicotest.Cluster, a []string) error {
-		_, err := c.Release(ctx, a[0])
-		return err
-	}),
+	"delete": labVerb(2, "lab delete KIND NAME",
+		func(ctx context.Context, c *calicotest.Cluster, a []string) error {
+			return c.Delete(ctx, a[0], a[1])
+		}),
+	"claim": labVerb(2, "lab claim NODE BLOCK",
+		func(ctx context.Context, c *calicotest.Cluster, a []string) error {
+			block, err := netip.ParsePrefix(a[1])
+			if err != nil {
+				return usage("%v", err)
+			}
+			return c.ClaimBlock(ctx, a[0], block)
+		}),
+	"unclaim": labVerb(1, "lab unclaim BLOCK",
+		func(ctx context.Context, c *calicotest.Cluster, a []string) error {
+			block, err := netip.ParsePrefix(a[0])
+			if err != nil {
+				return usage("%v", err)
+			}
+			_, err = c.ReleaseBlock(ctx, block)
+			return err
+		}),
+	"attach": labVerb(3, "lab attach NODE POD ADDRESS",
+		func(ctx context.Context, c *calicotest.Cluster, a []string) error {
+			_, err := c.Attach(ctx, a[0], a[1], a[2])
+			return err
+		}),
+	"move": labVerb(2, "lab move POD NODE",
+		func(ctx context.Context, c *calicotest.Cluster, a []string) error {
+			_, err := c.Move(ctx, a[0], a[1])
+			return err
+		}),
+	"release": labVerb(1, "lab release POD",
+		func(ctx context.Context, c *calicotest.Cluster, a []string) error {
+			_, err := c.Release(ctx, a[0])
+			return err
+		}),
 })
 
-func labVerb(n int, use string, f func(context.Context, *calicotest.Cluster, []string) error) command {
+func labVerb(n int, use string, f func(context.Context, *calicotest.Cluster,
+	[]string) error) command {
 	return func(sc *script, args []string) (string, error) {
 		if len(args) != n {
 			return "", usage("%s", use)
 		}
-		return sc.write(func(ctx context.Context, c *calicotest.Cluster) error { return f(ctx, c, args) })
+		return sc.write(func(ctx context.Context, c *calicotest.Cluster) error {
+			return f(ctx, c, args)
+		})
 	}
 }
 
-// lab nodes NAME…: a cluster in the script's network with these nodes: pool 10.1.0.0/16 of /26 blocks, the mesh, AS 64512.
+// lab nodes NAME…: a cluster in the script's network with these nodes: pool 10.1.0.0/16 of /26
+// blocks, the mesh, AS 64512.
 func labNodes(sc *script, names []string) (string, error) {
-	conf := fmt.Sprintf("kind: BGPConfiguration\napiVersion: projectcalico.org/v3\nmetadata: {name: default}\n"+
-		"spec: {asNumber: 64512, nodeToNodeMeshEnabled: true, listenPort: %d, bindMode: NodeIP}\n", bgpPort)
+	conf := fmt.Sprintf("kind: BGPConfiguration\napiVersion: projectcalico.org/v3\nmetadata: "+
+		"{name: default}\n"+
+		"spec: {asNumber: 64512, nodeToNodeMeshEnabled: true, listenPort: %d, bindMode: NodeIP}\n",
+		bgpPort)
 	return sc.write(func(ctx context.Context, c *calicotest.Cluster) error {
 		if _, err := c.Apply(ctx, []byte(conf)); err != nil {
 			return err

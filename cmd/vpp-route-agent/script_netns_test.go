@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The loopback interface has one IPv6 address, so a script about IPv6 sessions needs a network namespace with more of them. It needs no
-// root where users may make namespaces.
+// The loopback interface has one IPv6 address, so a script about IPv6 sessions needs a network
+// namespace with more of them. It needs no root where users may make namespaces.
 
 const (
 	namespaceVariable = "VPP_ROUTE_AGENT_TEST_NAMESPACE"
@@ -45,7 +45,8 @@ func enterLoopbackNamespace() error {
 	return nil
 }
 
-// TestIPv6Scripts runs each of the scripts ipv6*.txtar in a namespace of its own: they use the same addresses.
+// TestIPv6Scripts runs each of the scripts ipv6*.txtar in a namespace of its own: they use the same
+// addresses.
 func TestIPv6Scripts(t *testing.T) {
 	if inLoopbackNamespace() {
 		t.Skip("runs in the process outside")
@@ -89,7 +90,8 @@ func runInNamespace(t *testing.T, script string) {
 	}
 }
 
-// setParallel sets how many scripts run at once, unless the command line says it: they wait more than they work.
+// setParallel sets how many scripts run at once, unless the command line says it: they wait more
+// than they work.
 func setParallel(n string) {
 	if err := flag.Set("test.parallel", n); err != nil {
 		panic(err)

@@ -19,16 +19,18 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// The scripts in testdata/script run the real binary against an etcd, a VPP API server (vpptest) and GoBGP peers, on loopback
-// and without root. Each script has a network of its own, 127.x.y.0/24, written $NET, so they run side by side:
+// The scripts in testdata/script run the real binary against an etcd, a VPP API server (vpptest)
+// and GoBGP peers, on loopback and without root. Each script has a network of its own,
+// 127.x.y.0/24, written $NET, so they run side by side:
 //
 //	$NET.1:2379   etcd, as the agent sees it
 //	$NET.5        this node, edge-5: its BGP address, and its metrics on port 9179
 //	$NET.N        the other nodes and routers: the last number of a peer's name (edge-3, tor-9)
 //	10.9.0.1/24, fd09::1/64   VPP's interface memif0; peers announce next hops in it
 //
-// "* COMMAND" tries again until the command succeeds or patience is over; "* ! COMMAND" until it fails. Tables are
-// compared with files of the script; go test -run TestScripts -update writes what was seen into the scripts.
+// "* COMMAND" tries again until the command succeeds or patience is over; "* ! COMMAND" until it
+// fails. Tables are compared with files of the script; go test -run TestScripts -update writes what
+// was seen into the scripts.
 
 const (
 	bgpPort  = 1790             // of all speakers, each on its own address
@@ -59,7 +61,8 @@ func TestScripts(t *testing.T) {
 		Files:               files,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		WorkdirRoot:         t.TempDir(), // testscript's own folder stays when -run chooses some of the scripts
+		// testscript's own folder stays when -run chooses some of the scripts
+		WorkdirRoot: t.TempDir(),
 		Setup: func(env *testscript.Env) error {
 			return setUp(env, block.next(), children)
 		},
@@ -80,7 +83,8 @@ type loopbackBlock struct {
 	y  int // last one handed out
 }
 
-// claimLoopbackBlock holds a listener in a block for as long as the test runs, so that two runs on one machine take two blocks.
+// claimLoopbackBlock holds a listener in a block for as long as the test runs, so that two runs on
+// one machine take two blocks.
 func claimLoopbackBlock(t *testing.T) *loopbackBlock {
 	for x := 16; x < 255; x++ {
 		l, err := net.Listen("tcp4", fmt.Sprintf("127.%d.0.1:%d", x, bgpPort))
@@ -119,7 +123,8 @@ func setUp(env *testscript.Env, network string, children *forker) error {
 	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{}}
 	env.Values[scriptKey{}] = sc
 	for name, value := range map[string]string{
-		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"), "NODENAME": "edge-5",
+		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"),
+		"NODENAME": "edge-5",
 	} {
 		env.Setenv(name, value)
 	}
@@ -152,7 +157,8 @@ func (sc *script) close() {
 	}
 }
 
-// command is one word of the scripts' language. What it returns is printed, and is the script's stdout.
+// command is one word of the scripts' language. What it returns is printed, and is the script's
+// stdout.
 type command func(sc *script, args []string) (string, error)
 
 var commands = map[string]command{
@@ -218,7 +224,8 @@ func untilItHolds(ts *testscript.TestScript, neg bool, args []string) {
 		neg, args = !neg, args[1:]
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		ts.Fatalf("%v", usage("* takes one of %s", strings.Join(slices.Sorted(maps.Keys(commands)), ", ")))
+		ts.Fatalf("%v", usage("* takes one of %s",
+			strings.Join(slices.Sorted(maps.Keys(commands)), ", ")))
 	}
 	start := time.Now()
 	finish(ts, neg, func(sc *script) (string, error) {
@@ -250,7 +257,8 @@ func indent(s string) string {
 	return "\t" + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n\t")
 }
 
-// compare compares a table with a file of the script, in which $NET stands for the script's network.
+// compare compares a table with a file of the script, in which $NET stands for the script's
+// network.
 func (sc *script) compare(rows []string, file string) (string, error) {
 	got := ""
 	for _, row := range rows {

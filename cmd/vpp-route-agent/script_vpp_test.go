@@ -80,7 +80,8 @@ func vppStart(sc *script, _ []string) (string, error) {
 
 // addMemif makes memif0, which leads to the other nodes, and memif1, which nobody has set up.
 func addMemif(s *vpptest.Server) {
-	s.AddInterface("memif0", netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd09::1/64"))
+	s.AddInterface("memif0", netip.MustParsePrefix("10.9.0.1/24"),
+		netip.MustParsePrefix("fd09::1/64"))
 	s.AddInterface("memif1")
 	s.SetLink("memif1", false)
 }
@@ -183,7 +184,8 @@ func vppForeign(sc *script, args []string) (string, error) {
 		if err != nil {
 			return "", usage("%v", err)
 		}
-		r.Kind, r.Paths = route.Via, route.CanonicalPaths([]route.Path{{NextHop: hop, Interface: "memif0"}})
+		r.Kind, r.Paths = route.Via, route.CanonicalPaths(
+			[]route.Path{{NextHop: hop, Interface: "memif0"}})
 	}
 	v.server.InjectForeignRoute(args[0], r)
 	return "", nil
@@ -236,7 +238,8 @@ func vppFIB(sc *script, args []string) (string, error) {
 	return sc.compare(rows, args[0])
 }
 
-// vpp ops FILE: the writes that VPP carried out since this was last asked, sorted: which of several comes first is not told.
+// vpp ops FILE: the writes that VPP carried out since this was last asked, sorted: which of several
+// comes first is not told.
 func vppOps(sc *script, args []string) (string, error) {
 	v, err := sc.theVPP()
 	if err != nil || len(args) != 1 {
@@ -259,5 +262,6 @@ func vppOps(sc *script, args []string) (string, error) {
 	return out, err
 }
 
-// ourSource is a FIB source of ours as VPP lists it: the first with a number that is another in each life of VPP.
+// ourSource is a FIB source of ours as VPP lists it: the first with a number that is another in
+// each life of VPP.
 var ourSource = regexp.MustCompile(`^vpp-route-agent@([0-9a-f]+|elevated): `)

@@ -13,7 +13,7 @@ import (
 	"vpp-route-agent/internal/uplink"
 )
 
-// uplinkParts are the interface that is set up, and what is published about it.
+// uplinkParts are the interface that is configured, and the publisher of its addresses.
 type uplinkParts struct {
 	cfg       config
 	uplink    *uplink.Uplink
@@ -22,7 +22,8 @@ type uplinkParts struct {
 
 func newUplink(cfg config, port uplink.Port, log *slog.Logger) (*uplinkParts, error) {
 	p := &uplinkParts{cfg: cfg, uplink: uplink.New(uplink.Config{
-		Port: port, Interface: cfg.uplink, Addresses: cfg.uplinkAddress, StateDir: cfg.stateDir, Log: log,
+		Port: port, Interface: cfg.uplink, Addresses: cfg.uplinkAddress, StateDir: cfg.stateDir,
+		Log: log,
 	})}
 	if cfg.uplinkPublish == "off" {
 		return p, nil
@@ -52,7 +53,8 @@ func (p *uplinkParts) Run(ctx context.Context) error {
 func (p *uplinkParts) status() agent.UplinkStatus {
 	state := p.uplink.State()
 	s := agent.UplinkStatus{
-		Interface: p.cfg.uplink, Addresses: p.cfg.uplinkAddress, OK: state.OK, Problem: state.Problem,
+		Interface: p.cfg.uplink, Addresses: p.cfg.uplinkAddress, OK: state.OK,
+		Problem: state.Problem,
 		Publish: p.cfg.uplinkPublish, Published: []netip.Addr{},
 	}
 	if p.cfg.uplinkPublish == "lease" {

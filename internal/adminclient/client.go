@@ -1,5 +1,5 @@
-// Package adminclient asks a running agent through its admin socket, for the commands that show it and for whatever runs agents to try them.
-// What is asked and answered is defined in internal/agent.
+// Package adminclient queries a running agent through its admin socket, for the commands and for
+// tests that run agents. internal/agent defines requests and answers.
 package adminclient
 
 import (
@@ -18,8 +18,8 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// Client asks whichever agent is behind a socket now: it keeps no connection, so one agent may follow another. Its methods may be used at
-// the same time.
+// Client queries whichever agent is behind a socket now: it keeps no connection, so one agent may
+// follow another. Its methods may be used at the same time.
 type Client struct {
 	socket string
 	http   http.Client
@@ -37,7 +37,8 @@ func New(socket string) *Client {
 	return c
 }
 
-// Get reads path, with a query that may be nil, and decodes the answer into out. It waits as long as ctx allows.
+// Get reads path, with a query that may be nil, and decodes the answer into out. It waits as long
+// as ctx allows.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, out any) error {
 	return c.call(ctx, http.MethodGet, path, query, out)
 }
@@ -61,7 +62,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	resp, err := c.http.Do(req)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the same --admin-socket?", c.socket)
+		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the "+
+			"same --admin-socket?", c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s belongs to root; try again as root", c.socket)
 	case err != nil:

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// serve answers on a socket as a running agent does, until the test or the returned function ends it.
+// serve answers on a socket as a running agent does, until the test or the returned function ends
+// it.
 func serve(t *testing.T, socket, sweep string) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -21,7 +22,8 @@ func serve(t *testing.T, socket, sweep string) (stop func()) {
 		w.Write([]byte(`{"fib":{"sweep":"` + sweep + `"}}`))
 	})
 	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, "prefix: "+r.URL.Query().Get("prefix")+" is neither a prefix nor an address", http.StatusBadRequest)
+		http.Error(w, "prefix: "+r.URL.Query().Get("prefix")+" is neither a prefix nor an address",
+			http.StatusBadRequest)
 	})
 	s := http.Server{Handler: mux}
 	go s.Serve(l)
@@ -47,11 +49,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	socket := filepath.Join(dir, "agent.sock")
 	serve(t, socket, "done")
 	for _, x := range []struct{ name, socket, path, want string }{
-		{"nobody listens", filepath.Join(dir, "other.sock"), "/v1/status", "is `vpp-route-agent run` running"},
+		{"nobody listens", filepath.Join(dir, "other.sock"), "/v1/status",
+			"is `vpp-route-agent run` running"},
 		{"the agent refuses", socket, "/v1/routes", "prefix: x is neither a prefix nor an address"},
 	} {
 		var out any
-		err := New(x.socket).Get(context.Background(), x.path, map[string][]string{"prefix": {"x"}}, &out)
+		err := New(x.socket).Get(context.Background(), x.path, map[string][]string{"prefix": {"x"}},
+			&out)
 		if err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v; want %q", x.name, err, x.want)
 		}

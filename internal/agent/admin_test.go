@@ -20,8 +20,11 @@ func (n *node) want(t *testing.T, count int) {
 	n.dataplane.facts <- live
 	var routes []route.Route
 	for i := range count {
-		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
-		routes = append(routes, route.Route{Key: route.Key{Prefix: prefix}, Paths: []route.Path{{NextHop: []netip.Addr{addr("192.168.4.3"), addr("192.0.2.1")}[i%2]}}})
+		prefix := netip.PrefixFrom(netip.AddrFrom4(
+			[4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+		routes = append(routes, route.Route{Key: route.Key{Prefix: prefix},
+			Paths: []route.Path{{NextHop: []netip.Addr{addr("192.168.4.3"),
+				addr("192.0.2.1")}[i%2]}}})
 	}
 	n.engine.SetRoutes(route.Etcd, routes)
 	time.Sleep(time.Minute)
@@ -33,15 +36,19 @@ func TestRoutesIsTheJSONOfOneList(t *testing.T) {
 		routes, want int
 		query        string
 	}{
-		{0, 0, ""}, {1, 1, ""}, {3, 3, ""}, {1000, 1000, ""}, {1000, 1, "?prefix=10.0.1.9"}, {3, 0, "?prefix=10.1.0.0/26"},
+		{0, 0, ""}, {1, 1, ""}, {3, 3, ""}, {1000, 1000, ""}, {1000, 1, "?prefix=10.0.1.9"},
+		{3, 0, "?prefix=10.1.0.0/26"},
 	} {
 		inBubble(t, func(t *testing.T, n *node) {
 			n.want(t, tc.routes)
 			answer := httptest.NewRecorder()
-			n.agent.AdminHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/routes"+tc.query, nil))
+			n.agent.AdminHandler().ServeHTTP(
+				answer, httptest.NewRequest(http.MethodGet, "/v1/routes"+tc.query, nil))
 			var list []RouteStatus
-			if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != tc.want || list == nil {
-				t.Fatalf("%d routes%s: %d of %d, %v:\n%s", tc.routes, tc.query, len(list), tc.want, err, answer.Body)
+			if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil ||
+				len(list) != tc.want || list == nil {
+				t.Fatalf("%d routes%s: %d of %d, %v:\n%s", tc.routes, tc.query, len(list), tc.want,
+					err, answer.Body)
 			}
 			var want bytes.Buffer
 			enc := json.NewEncoder(&want)
@@ -49,7 +56,8 @@ func TestRoutesIsTheJSONOfOneList(t *testing.T) {
 			if err := enc.Encode(list); err != nil {
 				t.Fatal(err)
 			}
-			if got := answer.Body.String(); got != want.String() || answer.Header().Get("Content-Type") != "application/json" {
+			if got := answer.Body.String(); got != want.String() ||
+				answer.Header().Get("Content-Type") != "application/json" {
 				t.Errorf("%d routes%s:\n%s\nwant\n%s", tc.routes, tc.query, got, &want)
 			}
 		})
@@ -75,15 +83,18 @@ func (c *client) Write(p []byte) (int, error) {
 
 // ask asks a for routes until ctx ends.
 func ask(ctx context.Context, a *Agent, query string) *client {
-	c := &client{ResponseRecorder: httptest.NewRecorder(), take: make(chan struct{}), done: make(chan struct{})}
+	c := &client{ResponseRecorder: httptest.NewRecorder(), take: make(chan struct{}),
+		done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		a.AdminHandler().ServeHTTP(c, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/routes"+query, nil))
+		a.AdminHandler().ServeHTTP(c, httptest.NewRequestWithContext(
+			ctx, http.MethodGet, "/v1/routes"+query, nil))
 	}()
 	return c
 }
 
-// A listing of a million routes takes hundreds of megabytes: two at a time would be more than a container has.
+// A listing of a million routes takes hundreds of megabytes: two at a time would be more than a
+// container has.
 func TestOneListingOfRoutesAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		a := n.agent
@@ -115,7 +126,8 @@ func TestOneListingOfRoutesAtATime(t *testing.T) {
 			t.Errorf("after its wait: %s", third.Body)
 		}
 		if left := time.Until(third.deadline); left != writeTimeout {
-			t.Errorf("a client that waited for its turn has %s for its answer, want %s", left, writeTimeout)
+			t.Errorf("a client that waited for its turn has %s for its answer, want %s", left,
+				writeTimeout)
 		}
 	})
 }

@@ -61,7 +61,9 @@ func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
 		return s.refuse
 	}
 	for _, peer := range p.Peers {
-		if !slices.ContainsFunc(s.states, func(st bgp.PeerState) bool { return st.ID == peer.ID() }) {
+		if !slices.ContainsFunc(s.states, func(st bgp.PeerState) bool {
+			return st.ID == peer.ID()
+		}) {
 			s.states = append(s.states, bgp.PeerState{ID: peer.ID()})
 		}
 	}
@@ -163,7 +165,8 @@ func (d *dataplane) Lookup(_ context.Context, k route.Key) (route.Route, bool, e
 }
 
 // Resolve knows one way out, for 203.0.113.0/24.
-func (d *dataplane) Resolve(_ context.Context, _ uint32, addr netip.Addr) (route.Resolution, error) {
+func (d *dataplane) Resolve(_ context.Context, _ uint32, addr netip.Addr) (
+	route.Resolution, error) {
 	if p := pfx("203.0.113.0/24"); p.Contains(addr) {
 		return route.Resolution{Prefix: p, Usable: true, Interface: "eth1"}, nil
 	}
@@ -220,13 +223,17 @@ func inBubble(t *testing.T, f func(t *testing.T, n *node), options ...func(*Conf
 	synctest.Test(t, func(t *testing.T) {
 		h := &history{}
 		n := &node{
-			history: h, snapshots: make(datastoreStub, 1), speaker: &speaker{history: h, changed: make(chan struct{}, 1)},
-			dataplane: &dataplane{history: h, facts: make(chan route.Facts, 1), delay: 10 * time.Millisecond, routes: map[route.Key]route.Route{}},
+			history: h, snapshots: make(datastoreStub, 1),
+			speaker: &speaker{history: h, changed: make(chan struct{}, 1)},
+			dataplane: &dataplane{history: h, facts: make(chan route.Facts, 1),
+				delay: 10 * time.Millisecond, routes: map[route.Key]route.Route{}},
 		}
 		log := slog.New(slog.DiscardHandler)
 		n.engine = fib.New(fib.Config{Dataplane: n.dataplane, Log: log})
 		cfg := Config{
-			Node: "a", Version: "test", Dataplane: "vpp", Settings: Settings{Deferral: 30 * time.Second}, Datastore: n.snapshots, Speaker: n.speaker, FIB: n.engine, Log: log,
+			Node: "a", Version: "test", Dataplane: "vpp",
+			Settings: Settings{Deferral: 30 * time.Second}, Datastore: n.snapshots,
+			Speaker: n.speaker, FIB: n.engine, Log: log,
 		}
 		for _, o := range options {
 			o(&cfg)
@@ -248,7 +255,8 @@ func (n *node) expect(t *testing.T, after time.Duration, want ...string) {
 	time.Sleep(after) // the bubble's clock
 	synctest.Wait()
 	if got := n.take(); !slices.Equal(got, want) {
-		t.Fatalf("happened:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		t.Fatalf("happened:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "),
+			strings.Join(want, "\n  "))
 	}
 }
 
@@ -256,7 +264,8 @@ func TestDropRouteBeforeAnnouncementAndAfterWithdrawal(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
-		n.expect(t, time.Second, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		n.expect(t, time.Second, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26",
+			"announce 10.1.0.77/32", "announce 10.1.9.9/32")
 		c := cluster()
 		delete(c.Affinities, pfx("10.1.0.0/26"))
 		n.snapshots <- c
@@ -268,7 +277,8 @@ func TestAbsentDataplaneIsNotWaitedForLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.snapshots <- cluster()
 		n.expect(t, 4*time.Second)
-		n.expect(t, 3*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		n.expect(t, 3*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32",
+			"announce 10.1.9.9/32")
 		n.dataplane.facts <- live
 		n.expect(t, time.Second, "put 10.1.0.0/26 drop") // and no withdrawal meanwhile
 	})
@@ -282,12 +292,14 @@ func TestWithdrawalWhileDataplaneIsAway(t *testing.T) {
 		n.take()
 		n.dataplane.facts <- route.Facts{Problem: "gone"}
 		n.expect(t, 4*time.Second) // it may be back in a moment
-		n.expect(t, 3*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		n.expect(t, 3*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32")
 		again := live
 		again.Identity = "two"
 		clear(n.dataplane.routes)
 		n.dataplane.facts <- again
-		n.expect(t, time.Second, "announce 10.1.0.77/32", "announce 10.1.9.9/32", "put 10.1.0.0/26 drop", "announce 10.1.0.0/26")
+		n.expect(t, time.Second, "announce 10.1.0.77/32", "announce 10.1.9.9/32",
+			"put 10.1.0.0/26 drop", "announce 10.1.0.0/26")
 	}, func(c *Config) { c.WithdrawWithoutDataplane = true })
 }
 
@@ -317,24 +329,29 @@ func TestHandsOffWhileDatastoreIsNotReady(t *testing.T) {
 		clear(migrating.Affinities)
 		n.snapshots <- migrating
 		n.expect(t, time.Minute)
-		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") || !s.Ready {
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") ||
+			!s.Ready {
 			t.Errorf("conditions %+v", s.Conditions)
 		}
 		migrating = cluster()
 		clear(migrating.Affinities)
 		n.snapshots <- migrating
-		n.expect(t, time.Second, "withdraw 10.1.0.0/26", "delete 10.1.0.0/26") // 10.1.9.9 still lives here
+		// 10.1.9.9 still lives here
+		n.expect(t, time.Second, "withdraw 10.1.0.0/26", "delete 10.1.0.0/26")
 	})
 }
 
-// The copy on disk comes first, and right behind it what etcd says of a locked datastore, from which the data may be gone.
+// The copy on disk comes first, and right behind it what etcd says of a locked datastore, from
+// which the data may be gone.
 func TestLockedDatastoreDoesNotHoldUpAStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
-		n.expect(t, time.Hour, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
-		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") || !s.Ready {
+		n.expect(t, time.Hour, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26",
+			"announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") ||
+			!s.Ready {
 			t.Errorf("conditions %+v", s.Conditions)
 		}
 	})
@@ -347,8 +364,10 @@ func TestNothingIsMadeOfALockedDatastoreAlone(t *testing.T) {
 		migrating.DatastoreNotReady = true
 		n.snapshots <- migrating
 		n.expect(t, time.Hour)
-		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") || s.Ready || n.speaker.handed() > 0 {
-			t.Errorf("the speaker was handed %d plans, conditions %+v", n.speaker.handed(), s.Conditions)
+		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") ||
+			s.Ready || n.speaker.handed() > 0 {
+			t.Errorf("the speaker was handed %d plans, conditions %+v", n.speaker.handed(),
+				s.Conditions)
 		}
 	})
 }
@@ -363,16 +382,20 @@ func TestRefusedPlanIsHandedOverAgain(t *testing.T) {
 			t.Error("ready with a speaker that refuses")
 		}
 		n.speaker.setRefusal(nil)
-		n.expect(t, 2*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		n.expect(t, 2*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32",
+			"announce 10.1.9.9/32")
 	})
 }
 
 func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		// What an earlier run left: routes that the data plane kept.
-		stale := route.Route{Key: key("10.1.5.0/26"), Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
+		stale := route.Route{Key: key("10.1.5.0/26"),
+			Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"),
+				Interface: "eth0"}})}
 		n.dataplane.routes[stale.Key] = stale
-		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
+			Established: true, GR: true})
 		n.dataplane.facts <- live
 		time.Sleep(time.Hour) // however long: without Calico's data nothing is known
 		n.expect(t, 0)
@@ -385,7 +408,8 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 		if s := n.agent.Status(); s.Ready || !strings.Contains(s.FIB.Sweep, "192.168.4.3") {
 			t.Errorf("ready %v, sweep %q", s.Ready, s.FIB.Sweep)
 		}
-		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
+			Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second, "delete 10.1.5.0/26")
 		if s := n.agent.Status(); !s.Ready || s.FIB.Sweep != "done" {
 			t.Errorf("ready %v, sweep %q, conditions %+v", s.Ready, s.FIB.Sweep, s.Conditions)
@@ -395,7 +419,9 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 
 func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		stale := route.Route{Key: key("10.1.5.0/26"), Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
+		stale := route.Route{Key: key("10.1.5.0/26"),
+			Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"),
+				Interface: "eth0"}})}
 		n.dataplane.routes[stale.Key] = stale
 		n.speaker.setRefusal(errors.New("port 179 is taken"))
 		n.dataplane.facts <- live
@@ -413,7 +439,8 @@ func TestNewProcessDoesNotWaitForPeersThatWereDown(t *testing.T) {
 	})
 }
 
-// asksForANewProcess has the node run for a while, and then its listen port change, which the speaker leaves to a new process.
+// asksForANewProcess has the node run for a while, and then its listen port change, which the
+// speaker leaves to a new process.
 func (n *node) asksForANewProcess(after time.Duration) {
 	n.dataplane.facts <- live
 	n.snapshots <- cluster()
@@ -440,10 +467,12 @@ func (n *node) handsOver(t *testing.T) {
 
 func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
+			Established: true, GR: true})
 		n.asksForANewProcess(3 * time.Second)
 		n.expect(t, 3*time.Second)
-		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}}) // it has gone since
+		// it has gone since
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}})
 		n.expect(t, 3*time.Second)
 		if len(n.ended) > 0 {
 			t.Error("a new process takes over while a peer is in the middle of a restart")
@@ -457,13 +486,17 @@ func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
 
 func TestChangedSpeakerIsLeftToANewProcessOncePeersHaveTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true}) // the peer is still sending
+		// the peer is still sending
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
+			Established: true, GR: true})
 		n.asksForANewProcess(10 * time.Second)
 		n.expect(t, 10*time.Second)
-		if s := n.agent.Status(); !strings.Contains(s.Conditions[2].Message, "a new process takes over") || len(n.ended) > 0 {
+		if s := n.agent.Status(); !strings.Contains(
+			s.Conditions[2].Message, "a new process takes over") || len(n.ended) > 0 {
 			t.Errorf("ended %d, conditions %+v", len(n.ended), s.Conditions)
 		}
-		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true})
+		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
+			Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second)
 		n.handsOver(t)
 	})
@@ -475,7 +508,8 @@ func TestBlockThatMovesHereWaitsForItsDropRoute(t *testing.T) {
 		delete(c.Affinities, pfx("10.1.0.0/26"))
 		n.dataplane.facts <- live
 		n.snapshots <- c
-		Learner{FIB: n.engine}.Learned(pfx("10.1.0.0/26"), []bgp.Path{{NextHop: addr("192.168.4.3")}})
+		Learner{FIB: n.engine}.Learned(pfx("10.1.0.0/26"),
+			[]bgp.Path{{NextHop: addr("192.168.4.3")}})
 		time.Sleep(time.Second)
 		n.take()
 		n.snapshots <- cluster() // while the other node still announces it
@@ -499,8 +533,10 @@ func TestNodeThatVanishesKeepsItsSessions(t *testing.T) {
 		n.snapshots <- c
 		n.expect(t, time.Minute, "withdraw 10.1.0.0/26", "delete 10.1.0.0/26")
 		s := n.agent.Status()
-		if s.Ready || len(s.BGP.Peers) != 1 || !strings.Contains(s.Conditions[1].Message, "its last known address") {
-			t.Errorf("ready %v, peers %v, node condition %+v", s.Ready, s.BGP.Peers, s.Conditions[1])
+		if s.Ready || len(s.BGP.Peers) != 1 ||
+			!strings.Contains(s.Conditions[1].Message, "its last known address") {
+			t.Errorf("ready %v, peers %v, node condition %+v", s.Ready, s.BGP.Peers,
+				s.Conditions[1])
 		}
 	})
 }
@@ -519,7 +555,8 @@ func TestUnusableNextHopIsRejected(t *testing.T) {
 		synctest.Wait()
 		got := n.take()
 		slices.Sort(got)
-		if want := []string{"put 10.1.6.0/26 via 192.168.4.3 eth0", "put 10.1.8.0/26 via 203.0.113.1", "reject [198.51.100.1]"}; !slices.Equal(got, want) {
+		if want := []string{"put 10.1.6.0/26 via 192.168.4.3 eth0", "put 10.1.8.0/26 via " +
+			"203.0.113.1", "reject [198.51.100.1]"}; !slices.Equal(got, want) {
 			t.Fatalf("happened %q, want %q", got, want)
 		}
 	})
@@ -531,9 +568,10 @@ func TestInterfacesOfNextHopsReachThePlan(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		asking := cluster()
 		asking.Nodes["c"] = calico.Node{Name: "c", IPv4: pfx("203.0.113.3/24")}
-		asking.BGPFilters = map[string]calico.BGPFilter{"f": {Name: "f", ImportV4: []calico.BGPFilterRule{
-			{Interface: "eth1", Action: "Accept"}, {Interface: "eth*", Action: "Reject"},
-		}}}
+		asking.BGPFilters = map[string]calico.BGPFilter{"f": {Name: "f",
+			ImportV4: []calico.BGPFilterRule{
+				{Interface: "eth1", Action: "Accept"}, {Interface: "eth*", Action: "Reject"},
+			}}}
 		asking.BGPPeers = map[string]calico.BGPPeer{
 			"x": {PeerIP: "203.0.113.9", ASNumber: 64900, Filters: []string{"f"}},
 		}

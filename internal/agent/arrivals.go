@@ -12,21 +12,20 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// arrivals knows what came to this node by live migration a moment ago. Calico's data only tell of migrations that are under way, so an endpoint has come when it
-// was the target of one and is not any more. For a while its addresses are announced as elevated, so that everybody prefers them to those of the
-// node that it left, whose word may end later.
-//
-// It has one owner. A process that starts anew does not know what its predecessor had seen: then addresses are normal a while too early.
+// arrivals are the workloads that came to this node by live migration: targets of a migration that
+// is in Calico's data no more. Their addresses are elevated for the convergence time: every node
+// prefers them to the announcements of the node that they left, which may end later.
+// A new process knows of no earlier arrivals.
 type arrivals struct {
-	coming map[string]string    // targets in the snapshot before, by "namespace/name"
-	since  map[string]time.Time // endpoints that have come, and when
+	coming map[string]string    // targets in the previous snapshot, by "namespace/name"
+	since  map[string]time.Time // when workloads arrived
 }
 
 // defaultConvergence is Felix' (felix/config, LiveMigrationRouteConvergenceTime).
 const defaultConvergence = 30 * time.Second
 
-// see takes the newest snapshot and returns the host routes that are elevated now, sorted.
-func (a *arrivals) see(self string, s *calico.Snapshot, now time.Time) (elevated []netip.Prefix) {
+// step takes the newest snapshot and returns the host routes that are elevated now, sorted.
+func (a *arrivals) step(now time.Time, self string, s *calico.Snapshot) (elevated []netip.Prefix) {
 	coming, leaving := ipam.Arriving(self, s), ipam.Leaving(self, s)
 	if a.since == nil {
 		a.since = map[string]time.Time{}

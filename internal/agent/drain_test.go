@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,8 +25,92 @@ func preferences(p bgp.Plan) map[string]bgp.Announcement {
 	return out
 }
 
+// endedWait is the note of a drain whose wait was over long ago.
+const endedWait = `{"phase":"draining","since":"1999-01-01T00:00:00Z",
+	"until":"1999-01-01T00:00:00Z","stay":false}`
+
 // back is the peer of cluster() when its session is up and it has told all it knows.
-var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true, EndOfRIB: true}
+var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true,
+	EndOfRIB: true}
+
+func TestDrainSteps(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(1e9+int64(seconds), 0) }
+	idle, done := drainFacts{idle: true}, drainFacts{withdrawn: true}
+	type step struct {
+		at      int // seconds after a drain with a wait of 10 s began
+		facts   drainFacts
+		entered drainState
+		early   bool
+	}
+	for name, c := range map[string]struct {
+		stay  bool
+		steps []step
+	}{
+		"to the end": {false, []step{
+			{9, done, drainNone, false},
+			{10, drainFacts{}, drainWithdrawing, false},
+			{11, drainFacts{}, drainNone, false},
+			{12, done, drainWithdrawn, false},
+			{16, done, drainNone, false},
+			{17, drainFacts{}, drainOver, false},
+			{99, done, drainNone, false}}},
+		"idle before its time": {false, []step{
+			{3, idle, drainWithdrawing, true}, {3, done, drainWithdrawn, false},
+			{8, idle, drainOver, false}}},
+		"idle when it is time anyway": {false, []step{{10, idle, drainWithdrawing, false}}},
+		"it stays": {true, []step{
+			{10, done, drainWithdrawing, false}, {10, done, drainWithdrawn, false},
+			{9999, done, drainNone, false}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d drain
+			if err := d.begin(at(0), DrainOptions{Wait: 10 * time.Second,
+				Stay: c.stay}); err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range c.steps {
+				entered, early := d.step(at(s.at), s.facts)
+				if entered != s.entered || early != s.early {
+					t.Errorf("step %d: entered %v, early %v; want %+v", i, entered, early, s)
+				}
+				if early && d.note().Until != at(s.at) {
+					t.Errorf("a restart would wait until %s", d.note().Until)
+				}
+			}
+		})
+	}
+}
+
+// Every state but the last can be left by another drain or by cancelling it.
+func TestDrainCanBeChangedUntilItIsOver(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for state, planned := range map[drainState]DrainPhase{
+		drainNone: NotDraining, drainWaiting: Draining,
+		drainWithdrawing: Withdrawn, drainWithdrawn: Withdrawn, drainOver: Withdrawn,
+	} {
+		if got := state.planned(); got != planned {
+			t.Errorf("state %d is planned as %q", state, got)
+		}
+		again := drain{state: state}
+		err := again.begin(now, DrainOptions{})
+		if (err != nil) != (state == drainOver) || err == nil && again.state != drainWaiting {
+			t.Errorf("state %d, drained again: %+v, %v", state, again, err)
+		}
+		cancelled := drain{state: state}
+		err = cancelled.cancel()
+		if (err != nil) != (state == drainOver || state == drainNone) ||
+			err == nil && cancelled != (drain{}) {
+			t.Errorf("state %d, cancelled: %+v, %v", state, cancelled, err)
+		}
+	}
+	if err := (&drain{request: DrainStatus{NotKept: "a directory"}}).cancel(); err != nil {
+		t.Errorf("the note of an earlier drain cannot be removed: %v", err)
+	}
+	n := (&drain{state: drainOver, request: DrainStatus{Until: now}}).note()
+	if n != (DrainStatus{}) {
+		t.Errorf("the process after a drain gets the note %+v", n)
+	}
+}
 
 func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
@@ -53,7 +139,8 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		time.Sleep(time.Second)
 		for prefix, a := range preferences(n.speaker.current()) {
 			if a != before[prefix] {
-				t.Errorf("%s is announced as %+v after the drain was cancelled, before as %+v", prefix, a, before[prefix])
+				t.Errorf("%s is announced as %+v after the drain was cancelled, before as %+v",
+					prefix, a, before[prefix])
 			}
 		}
 		if n.speaker.current().Policies.Leaving {
@@ -66,7 +153,8 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		n.take()
-		n.expect(t, 10*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		n.expect(t, 10*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32")
 		n.expect(t, 6*time.Second, "stop") // and no route is deleted
 		if err := <-n.ended; !errors.Is(err, ErrDrained) {
 			t.Errorf("ended with %v", err)
@@ -82,7 +170,7 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 
 func TestDrainGoesOnAfterARestart(t *testing.T) {
 	for name, note := range map[string]string{
-		"a drain that stays":        `{"phase":"draining","since":"2000-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":true}`,
+		"a drain that stays":        strings.Replace(endedWait, "false", "true", 1),
 		"a note that is unreadable": `{"phase":`,
 		"a note of something else":  `{"phase":"resting"}`,
 	} {
@@ -101,7 +189,8 @@ func TestDrainGoesOnAfterARestart(t *testing.T) {
 				if _, err := n.agent.CancelDrain(); err != nil {
 					t.Fatal(err)
 				}
-				n.expect(t, time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+				n.expect(t, time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32",
+					"announce 10.1.9.9/32")
 			}, func(c *Config) { c.DrainFile = file })
 		})
 	}
@@ -120,7 +209,8 @@ func TestDrainGoesOnWhileTheDatastoreIsLocked(t *testing.T) {
 			time.Sleep(time.Second)
 			n.take()
 			n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
-			want := []string{"withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32"}
+			want := []string{"withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+				"withdraw 10.1.9.9/32"}
 			if !stay {
 				want = append(want, "stop")
 			}
@@ -146,11 +236,13 @@ func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
 		if d := n.drained(); d.Phase != Draining || d.NotWithdrawn != "not today" {
 			t.Errorf("%+v", d)
 		}
-		if c := n.agent.Status().Conditions; !strings.Contains(c[len(c)-1].Message, "not everything is withdrawn yet: not today") {
+		if c := n.agent.Status().Conditions; !strings.Contains(
+			c[len(c)-1].Message, "not everything is withdrawn yet: not today") {
 			t.Errorf("conditions %+v", c)
 		}
 		n.speaker.setRefusal(nil)
-		n.expect(t, 4*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32", "withdraw 10.1.9.9/32")
+		n.expect(t, 4*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32")
 		if d := n.drained(); d.Phase != Withdrawn || d.NotWithdrawn != "" {
 			t.Errorf("%+v", d)
 		}
@@ -158,22 +250,25 @@ func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
 	})
 }
 
-// What peers keep of an earlier run is announced as far as they know, until this one has told them something else.
+// What peers keep of an earlier run is announced as far as they know, until this one has told them
+// something else.
 func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
-	if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(endedWait), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
 		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
 		n.expect(t, time.Hour)
-		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.NotWithdrawn, "datastoreReady: false") {
+		if d := n.drained(); d.Phase != Draining ||
+			!strings.Contains(d.NotWithdrawn, "datastoreReady: false") {
 			t.Errorf("%+v", d)
 		}
 		n.snapshots <- cluster()
 		n.expect(t, 10*time.Second, "put 10.1.0.0/26 drop")
-		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.NotWithdrawn, "peers that are not back") {
+		if d := n.drained(); d.Phase != Draining ||
+			!strings.Contains(d.NotWithdrawn, "peers that are not back") {
 			t.Errorf("without a session: %+v", d)
 		}
 		n.speaker.setStates(back)
@@ -188,7 +283,7 @@ func TestADrainWaitsForNoPeerForLong(t *testing.T) {
 		30 * time.Second: 30 * time.Second,
 		time.Hour:        120 * time.Second, // the restart time: nobody keeps anything for longer
 	} {
-		if err := os.WriteFile(file, []byte(`{"phase":"draining","since":"1999-01-01T00:00:00Z","until":"1999-01-01T00:00:00Z","stay":false}`), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(endedWait), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		inBubble(t, func(t *testing.T, n *node) {
@@ -200,8 +295,8 @@ func TestADrainWaitsForNoPeerForLong(t *testing.T) {
 	}
 }
 
-// A drain that cannot be noted is one that a restart would undo, and one whose note cannot be removed would come back: neither is a reason not
-// to do what was asked for.
+// A drain that cannot be noted is one that a restart would undo, and one whose note cannot be
+// removed would come back: neither is a reason not to do what was asked for.
 func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	file := filepath.Join(dir, "drain.json")
@@ -217,26 +312,32 @@ func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 		if err != nil || d.Phase != Draining || !strings.Contains(d.NotKept, "no such file") {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if c := last(n); n.drained().NotKept == "" || !strings.Contains(c.Message, "; a restart would forget the drain: open ") {
+		if c := last(n); n.drained().NotKept == "" ||
+			!strings.Contains(c.Message, "; a restart would forget the drain: open ") {
 			t.Errorf("status says %+v, conditions end with %+v", n.drained(), c)
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if d, err = n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true}); err != nil || d.NotKept != "" || n.drained().NotKept != "" {
+		if d, err = n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true}); err != nil ||
+			d.NotKept != "" || n.drained().NotKept != "" {
 			t.Errorf("with a folder to write to: %+v, %v", d, err)
 		}
-		if kept, err := readDrain(file); err != nil || kept.NotKept != "" || !kept.Stay {
+		if kept, err := readDrainNote(file); err != nil || kept.request.NotKept != "" ||
+			!kept.request.Stay {
 			t.Errorf("noted is %+v, %v", kept, err)
 		}
 
-		if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
+		if err := errors.Join(os.Remove(file),
+			os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		if d, err = n.agent.CancelDrain(); err != nil || d.Phase != NotDraining || !strings.Contains(d.NotKept, "not empty") {
+		if d, err = n.agent.CancelDrain(); err != nil || d.Phase != NotDraining ||
+			!strings.Contains(d.NotKept, "not empty") {
 			t.Errorf("cancelled: %+v, %v", d, err)
 		}
-		if c := last(n); !c.OK || !strings.Contains(c.Message, "a restart would drain again: remove ") || n.agent.Status().Drain != nil {
+		if c := last(n); !c.OK || !strings.Contains(c.Message, "a restart would drain again: "+
+			"remove ") || n.agent.Status().Drain != nil {
 			t.Errorf("cancelled, conditions end with %+v", c)
 		}
 		if err := os.Remove(filepath.Join(file, "x")); err != nil {
@@ -272,33 +373,72 @@ func TestNoDrainWhileNothingMayChange(t *testing.T) {
 // A pipe that nobody reads stands for a disk that stalls. The fake clock stands still while a write
 // hangs, so this test is outside of a bubble.
 func TestADiskThatStallsHoldsUpNobodyButTheDrain(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "drain.json")
-	if err := syscall.Mkfifo(file+".new", 0o600); err != nil {
-		t.Fatal(err)
+	limit := 1e9
+	for name, o := range map[string]DrainOptions{
+		"a drain begins":                       {Wait: time.Minute},
+		"its wait ends early, and is so noted": {Wait: time.Minute, UntilIdle: &limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "drain.json")
+			if err := syscall.Mkfifo(file+".new", 0o600); err != nil {
+				t.Fatal(err)
+			}
+			a := New(Config{
+				Node: "a", Speaker: &speaker{history: &history{}}, Datastore: make(datastoreStub),
+				DrainFile: file, Log: slog.New(slog.DiscardHandler),
+				Forwarded: func() (uint64, error) { return 0, nil },
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var tasks sync.WaitGroup
+			tasks.Go(func() { a.Run(ctx) })
+			tasks.Go(func() {
+				if _, err := a.Drain(o); err != nil {
+					t.Error(err)
+				}
+			})
+			eventually(t, "the drain is on its way", func() bool {
+				waits := a.drainState() == drainWaiting && o.UntilIdle == nil
+				return waits || a.drainState() == drainWithdrawing
+			})
+			for range 2 {
+				before := time.Now()
+				eventually(t, "the loop turns, as the watchdog asks, and status answers",
+					func() bool {
+						return a.Turned().After(before) && a.Status().Drain != nil
+					})
+			}
+			cancel()
+			disk, err := os.OpenFile(file+".new", os.O_RDWR, 0) // it goes on
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer disk.Close()
+			tasks.Wait()
+			if o.UntilIdle != nil { // the second note is a file of its own
+				eventually(t, "the end of the wait is noted", func() bool {
+					info, err := os.Stat(file)
+					return err == nil && info.Mode().IsRegular()
+				})
+			}
+		})
 	}
-	n := &node{history: &history{}, snapshots: make(datastoreStub, 1), speaker: &speaker{history: &history{}}}
-	a := New(Config{Node: "a", Speaker: n.speaker, Datastore: n.snapshots, DrainFile: file, Log: slog.New(slog.DiscardHandler)})
-	drained := make(chan error, 1)
+}
+
+// eventually fails the test when holds does not return true within 20 s.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	end := time.After(20 * time.Second)
+	met := make(chan struct{})
 	go func() {
-		_, err := a.Drain(DrainOptions{Wait: time.Minute})
-		drained <- err
-	}()
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		for a.Status().Drain == nil {
-			time.Sleep(time.Millisecond)
+		defer close(met)
+		for !holds() {
+			time.Sleep(5 * time.Millisecond)
 		}
 	}()
 	select {
-	case <-answered:
-	case <-time.After(10 * time.Second):
-		t.Error("status waits for the disk")
-	}
-	if _, err := os.ReadFile(file + ".new"); err != nil {
-		t.Error(err)
-	}
-	if err := <-drained; err != nil {
-		t.Error(err)
+	case <-met:
+	case <-end:
+		t.Fatalf("not so: %s", what)
 	}
 }

@@ -10,15 +10,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// HealthHandler serves /metrics, /healthz (the process runs), /readyz (every condition of Status holds) and /debug/pprof. It belongs on
-// a loopback address: pprof shows memory.
+// HealthHandler serves /metrics, /healthz (the process runs), /readyz (every condition of Status
+// holds) and /debug/pprof. It belongs on a loopback address: pprof shows memory.
 func (a *Agent) HealthHandler() http.Handler {
-	registry := prometheus.NewRegistry() // of our own: etcd's and GoBGP's packages register theirs in the default one
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), metrics{a})
+	registry := prometheus.NewRegistry() // etcd and GoBGP register theirs in the default one
+	registry.MustRegister(metrics{a}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /readyz", a.serveReady)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

@@ -6,149 +6,162 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics reads the owners' state at each scrape; nothing is counted twice and nothing is kept here.
+// metrics reads the owners' state at each scrape, and keeps none itself.
 type metrics struct{ a *Agent }
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("vpp_route_agent_"+name, help, labels, nil)
-}
-
-var (
-	descInfo         = desc("info", "Always 1; tells the agent's version and data plane.", "version", "dataplane", "dataplane_version")
-	descReady        = desc("ready", "1 when every condition of /readyz holds.")
-	descDrain        = desc("drain", "1 while this node is drained: announced as the worst choice, or withdrawn.", "phase")
-	descPeerUp       = desc("bgp_peer_established", "1 while the session is established.", "peer", "type")
-	descPeerReceived = desc("bgp_peer_paths_received", "Paths received from the peer, before import policy.", "peer")
-	descPeerAccepted = desc("bgp_peer_paths_accepted", "Paths accepted from the peer.", "peer")
-	descAnnounced    = desc("bgp_announcements", "Prefixes that this node originates.")
-	descDropped      = desc("bgp_paths_dropped_total", "Received paths that make no sense for forwarding and were left out.")
-	descForeign      = desc("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API and that were removed.")
-	descMalformed    = desc("bgp_malformed_messages_total", "Messages that could not be read and ended the session of the peer that sent them.")
-	descRevised      = desc("bgp_revised_messages_total", "Malformed UPDATEs that cost a route or an attribute, and no session (RFC 7606).")
-	descOverLimit    = desc("bgp_prefix_limits_reached_total", "Times that a peer was cut off because it sent more prefixes than it may.")
-	descPanics       = desc("bgp_decoder_panics_total", "Messages on which GoBGP panicked while it decoded or sent them; each cost an attribute, a route or the peer's session.")
-	descUnsendable   = desc("bgp_unsendable_paths_total", "Routes that had no room in a message to a peer, which had them withdrawn.")
-	descDesired      = desc("fib_routes_desired", "Routes that should be in the data plane.", "family", "origin")
-	descProgrammed   = desc("fib_routes_programmed", "Routes that the data plane has acknowledged.", "family", "origin")
-	descShadowed     = desc("fib_routes_shadowed", "Acknowledged routes that another owner's route for the same prefix hides.", "family", "origin")
-	descDrifted      = desc("fib_routes_drifted", "Acknowledged routes that were found missing or different and are not repaired.", "family", "origin")
-	descChecked      = desc("fib_checks_total", "Routes compared with the data plane by spot checks and audits.")
-	descDrift        = desc("fib_drift_total", "Routes that the data plane did not have as it had acknowledged them.", "kind")
-	descRepaired     = desc("fib_drift_repaired_total", "Routes put right after drift.")
-	descGuard        = desc("fib_guard_held", "Deletions that the mass-delete guard holds.", "origin")
-	descAPILacks     = desc("dataplane_api_messages_lacking", "Messages of ours that the data plane's API lacks or has in another form.", "outcome")
-	descQueued       = desc("fib_ops_queued", "Operations that wait for the data plane or its answer.")
-	descFailed       = desc("fib_routes_failed", "Routes that the data plane refused; they are tried again.", "family", "origin")
-	descUnusable     = desc("fib_routes_unusable", "Prefixes that are not programmed because no next hop is usable or a guard refuses them.", "family", "origin")
-	descHeld         = desc("fib_routes_held", "Routes of an earlier run that wait for the sweep.", "family", "origin")
-	descJournal      = desc("fib_journal_ok", "1 while the journal of programmed routes is written as it should; absent where none is kept.")
-	descOps          = desc("fib_ops_total", "Operations that the data plane answered.", "result")
-	descBatches      = desc("fib_batches_total", "Batches in which operations were handed to the data plane.")
-	descConnections  = desc("dataplane_connections_total", "Connections to the data plane that were made ready for use.")
-	descRefused      = desc("dataplane_refusals_total", "Operations that the data plane refused.", "reason")
-	descDataplaneUp  = desc("dataplane_up", "1 while the data plane answers.")
-	descEtcdUp       = desc("etcd_connected", "1 while etcd answers.")
-	descEtcdAge      = desc("etcd_last_contact_seconds", "Seconds since etcd last answered.")
-	descStale        = desc("datastore_stale", "1 while the data in use are those that an earlier run kept on disk.")
-	descKept         = desc("datastore_copy_ok", "1 while the copy of Calico's data on disk is written as it should.")
-	descEtcdRevision = desc("etcd_revision", "Revision of the data in use.")
-	descEtcdRelists  = desc("etcd_relists_total", "How often all of Calico's data was listed again.")
-	descUnrouted     = desc("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield no route from etcd.")
-	descPublished    = desc("uplink_published", "1 while etcd has acknowledged this node's address; absent where it is not to be published.")
-	descUplink       = desc("uplink_ok", "1 while the uplink is up and has its addresses.")
-	descProblems     = desc("datastore_problems", "Pieces of Calico's data that cannot be used and are skipped.")
-)
 
 // Describe sends nothing: an unchecked collector, since Collect decides which series exist.
 func (metrics) Describe(chan<- *prometheus.Desc) {}
 
+// series adds one series to a metric.
+type series func(v float64, labels ...string)
+
+// Collect implements prometheus.Collector.
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
-	}
-	s := m.a.Status()
-	gauge(descInfo, 1, s.Version, s.FIB.Dataplane, s.FIB.Version)
-	gauge(descReady, oneIf(s.Ready))
-	for _, phase := range []DrainPhase{Draining, Withdrawn} {
-		gauge(descDrain, oneIf(s.Drain != nil && s.Drain.Phase == phase), string(phase))
-	}
-	for _, p := range s.BGP.Peers {
-		gauge(descPeerUp, oneIf(p.Established), p.Peer.String(), p.Type)
-		gauge(descPeerReceived, float64(p.Received), p.Peer.String())
-		gauge(descPeerAccepted, float64(p.Accepted), p.Peer.String())
-	}
-	gauge(descAnnounced, float64(len(s.BGP.Announcements)))
-	counter(descDropped, float64(s.BGP.PathsDropped))
-	counter(descForeign, float64(s.BGP.PathsForeign))
-	counter(descMalformed, float64(s.BGP.MessagesMalformed))
-	counter(descRevised, float64(s.BGP.MessagesRevised))
-	counter(descOverLimit, float64(s.BGP.PrefixLimitsReached))
-	counter(descPanics, float64(s.BGP.DecoderPanics))
-	counter(descUnsendable, float64(s.BGP.PathsUnsendable))
-	gauge(descProblems, float64(len(s.Problems)))
-	if m.a.cfg.EtcdRoutes != nil {
-		gauge(descUnrouted, float64(len(s.Unrouted)))
-	}
-	if s.Uplink != nil {
-		gauge(descUplink, oneIf(s.Uplink.OK))
-		if s.Uplink.Publish != "off" {
-			gauge(descPublished, oneIf(len(s.Uplink.Published) > 0))
+	metric := func(kind prometheus.ValueType, name, help string, labels []string) series {
+		desc := prometheus.NewDesc("vpp_route_agent_"+name, help, labels, nil)
+		return func(v float64, values ...string) {
+			ch <- prometheus.MustNewConstMetric(desc, kind, v, values...)
 		}
 	}
-	gauge(descEtcdUp, oneIf(s.Datastore.Connected))
-	gauge(descStale, oneIf(s.Datastore.Stale))
-	gauge(descKept, oneIf(s.Datastore.Kept == "ok"))
-	gauge(descEtcdRevision, float64(s.Datastore.Revision))
-	counter(descEtcdRelists, float64(s.Datastore.Relists))
+	gauge := func(name, help string, labels ...string) series {
+		return metric(prometheus.GaugeValue, name, help, labels)
+	}
+	counter := func(name, help string, labels ...string) series {
+		return metric(prometheus.CounterValue, name, help, labels)
+	}
+	s := m.a.Status()
+	gauge("info", "Always 1; tells the agent's version and data plane.",
+		"version", "dataplane", "dataplane_version")(1, s.Version, s.FIB.Dataplane, s.FIB.Version)
+	gauge("ready", "1 when every condition of /readyz holds.")(oneIf(s.Ready))
+	drain := gauge("drain",
+		"1 while this node is drained: announced as the worst choice, or withdrawn.", "phase")
+	for _, phase := range []DrainPhase{Draining, Withdrawn} {
+		drain(oneIf(s.Drain != nil && s.Drain.Phase == phase), string(phase))
+	}
+
+	up := gauge("bgp_peer_established", "1 while the session is established.", "peer", "type")
+	received := gauge("bgp_peer_paths_received",
+		"Paths received from the peer, before import policy.", "peer")
+	accepted := gauge("bgp_peer_paths_accepted", "Paths accepted from the peer.", "peer")
+	for _, p := range s.BGP.Peers {
+		up(oneIf(p.Established), p.Peer.String(), p.Type)
+		received(float64(p.Received), p.Peer.String())
+		accepted(float64(p.Accepted), p.Peer.String())
+	}
+	gauge("bgp_announcements",
+		"Prefixes that this node originates.")(float64(len(s.BGP.Announcements)))
+	counter("bgp_paths_dropped_total", "Received paths that make no sense for forwarding "+
+		"and were left out.")(float64(s.BGP.PathsDropped))
+	counter("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API "+
+		"and that were removed.")(float64(s.BGP.PathsForeign))
+	counter("bgp_malformed_messages_total", "Messages that could not be read and ended "+
+		"the session of the peer that sent them.")(float64(s.BGP.MessagesMalformed))
+	counter("bgp_revised_messages_total", "Malformed UPDATEs that cost a route or an attribute, "+
+		"and no session (RFC 7606).")(float64(s.BGP.MessagesRevised))
+	counter("bgp_prefix_limits_reached_total", "Times that a peer was cut off because it sent "+
+		"more prefixes than it may.")(float64(s.BGP.PrefixLimitsReached))
+	counter("bgp_decoder_panics_total", "Messages on which GoBGP panicked while it decoded or "+
+		"sent them; each cost an attribute, a route or the peer's session.",
+	)(float64(s.BGP.DecoderPanics))
+	counter("bgp_unsendable_paths_total", "Routes that had no room in a message to a peer, "+
+		"which had them withdrawn.")(float64(s.BGP.PathsUnsendable))
+
+	gauge("datastore_problems", "Pieces of Calico's data that cannot be used and are skipped.")(
+		float64(len(s.Problems)))
+	gauge("datastore_stale", "1 while the data in use are those that an earlier run kept on disk.")(
+		oneIf(s.Datastore.Stale))
+	gauge("datastore_copy_ok", "1 while the copy of Calico's data on disk is written "+
+		"as it should.")(
+		oneIf(s.Datastore.Kept == "ok"))
+	gauge("etcd_connected", "1 while etcd answers.")(oneIf(s.Datastore.Connected))
+	gauge("etcd_revision", "Revision of the data in use.")(float64(s.Datastore.Revision))
+	counter("etcd_relists_total", "How often all of Calico's data was listed again.")(
+		float64(s.Datastore.Relists))
 	if s.Datastore.LastContact != nil {
-		gauge(descEtcdAge, time.Since(*s.Datastore.LastContact).Seconds())
+		gauge("etcd_last_contact_seconds", "Seconds since etcd last answered.")(
+			time.Since(*s.Datastore.LastContact).Seconds())
 	}
-	if m.a.cfg.FIB == nil {
-		return
+	if m.a.cfg.EtcdRoutes != nil {
+		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+
+			"no route from etcd.")(float64(len(s.Unrouted)))
 	}
-	gauge(descDataplaneUp, oneIf(s.FIB.Identity != ""))
-	for _, c := range s.FIB.Routes {
-		gauge(descDesired, float64(c.Desired), c.Family, c.Origin)
-		gauge(descProgrammed, float64(c.Programmed), c.Family, c.Origin)
-		gauge(descFailed, float64(c.Failed), c.Family, c.Origin)
-		gauge(descUnusable, float64(c.Unusable), c.Family, c.Origin)
-		gauge(descHeld, float64(c.Held), c.Family, c.Origin)
-		gauge(descShadowed, float64(c.Shadowed), c.Family, c.Origin)
-		gauge(descDrifted, float64(c.Drifted), c.Family, c.Origin)
+	if s.Uplink != nil {
+		gauge("uplink_ok", "1 while the uplink is up and has its addresses.")(oneIf(s.Uplink.OK))
+		if s.Uplink.Publish != "off" {
+			gauge("uplink_published", "1 while etcd has acknowledged this node's address; "+
+				"absent where it is not to be published.")(oneIf(len(s.Uplink.Published) > 0))
+		}
 	}
-	for origin, n := range guarded(s.FIB) {
-		gauge(descGuard, float64(n), origin)
-	}
-	counter(descChecked, float64(s.FIB.Drift.Checked))
-	counter(descDrift, float64(s.FIB.Drift.Missing), "missing")
-	counter(descDrift, float64(s.FIB.Drift.Different), "different")
-	counter(descDrift, float64(s.FIB.Drift.Extra), "extra")
-	counter(descRepaired, float64(s.FIB.Drift.Repaired))
-	if s.FIB.API != "" {
-		gauge(descAPILacks, float64(len(s.FIB.APILacks)), s.FIB.API)
-	}
-	if s.FIB.Journal != "off" {
-		gauge(descJournal, oneIf(s.FIB.Journal == "ok"))
-	}
-	gauge(descQueued, float64(s.FIB.OpsQueued))
-	counter(descOps, float64(s.FIB.OpsPut), "put")
-	counter(descOps, float64(s.FIB.OpsDeleted), "delete")
-	counter(descOps, float64(s.FIB.OpsFailed), "refused")
-	counter(descBatches, float64(s.FIB.Batches))
-	if m.a.cfg.DataplaneStats == nil {
-		return
-	}
-	d := m.a.cfg.DataplaneStats()
-	counter(descConnections, float64(d.Connections))
-	for reason, n := range d.Refused {
-		counter(descRefused, float64(n), reason)
+	if m.a.cfg.FIB != nil {
+		collectFIB(s.FIB, gauge, counter)
+		if m.a.cfg.DataplaneStats != nil {
+			d := m.a.cfg.DataplaneStats()
+			counter("dataplane_connections_total",
+				"Connections to the data plane that were made ready for use.",
+			)(float64(d.Connections))
+			refused := counter("dataplane_refusals_total",
+				"Operations that the data plane refused.", "reason")
+			for reason, n := range d.Refused {
+				refused(float64(n), reason)
+			}
+		}
 	}
 }
 
-// guarded counts the held deletions of every origin, also where there are none: an alert cannot see a series that comes and goes.
+func collectFIB(s FIBStatus, gauge, counter func(name, help string, labels ...string) series) {
+	gauge("dataplane_up", "1 while the data plane answers.")(oneIf(s.Identity != ""))
+	routes := func(name, help string, count func(RouteCounts) int) {
+		add := gauge(name, help, "family", "origin")
+		for _, c := range s.Routes {
+			add(float64(count(c)), c.Family, c.Origin)
+		}
+	}
+	routes("fib_routes_desired", "Routes that should be in the data plane.",
+		func(c RouteCounts) int { return c.Desired })
+	routes("fib_routes_programmed", "Routes that the data plane has acknowledged.",
+		func(c RouteCounts) int { return c.Programmed })
+	routes("fib_routes_failed", "Routes that the data plane refused; they are tried again.",
+		func(c RouteCounts) int { return c.Failed })
+	routes("fib_routes_unusable", "Prefixes that are not programmed because no next hop is "+
+		"usable or a guard refuses them.", func(c RouteCounts) int { return c.Unusable })
+	routes("fib_routes_held", "Routes of an earlier run that wait for the sweep.",
+		func(c RouteCounts) int { return c.Held })
+	routes("fib_routes_shadowed", "Acknowledged routes that another owner's route for the same "+
+		"prefix hides.", func(c RouteCounts) int { return c.Shadowed })
+	routes("fib_routes_drifted", "Acknowledged routes that were found missing or different and "+
+		"are not repaired.", func(c RouteCounts) int { return c.Drifted })
+	guard := gauge("fib_guard_held", "Deletions that the mass-delete guard holds.", "origin")
+	for origin, n := range guarded(s) {
+		guard(float64(n), origin)
+	}
+	counter("fib_checks_total", "Routes compared with the data plane by spot checks and audits.")(
+		float64(s.Drift.Checked))
+	drift := counter("fib_drift_total",
+		"Routes that the data plane did not have as it had acknowledged them.", "kind")
+	drift(float64(s.Drift.Missing), "missing")
+	drift(float64(s.Drift.Different), "different")
+	drift(float64(s.Drift.Extra), "extra")
+	counter("fib_drift_repaired_total", "Routes put right after drift.")(float64(s.Drift.Repaired))
+	if s.API != "" {
+		gauge("dataplane_api_messages_lacking", "Messages of ours that the data plane's API lacks "+
+			"or has in another form.", "outcome")(float64(len(s.APILacks)), s.API)
+	}
+	if s.Journal != "off" {
+		gauge("fib_journal_ok", "1 while the journal of programmed routes is written as it "+
+			"should; absent where none is kept.")(oneIf(s.Journal == "ok"))
+	}
+	gauge("fib_ops_queued", "Operations that wait for the data plane or its answer.")(
+		float64(s.OpsQueued))
+	ops := counter("fib_ops_total", "Operations that the data plane answered.", "result")
+	ops(float64(s.OpsPut), "put")
+	ops(float64(s.OpsDeleted), "delete")
+	ops(float64(s.OpsFailed), "refused")
+	counter("fib_batches_total", "Batches in which operations were handed to the data plane.")(
+		float64(s.Batches))
+}
+
+// guarded counts the held deletions of every origin, also where there are none: an alert cannot see
+// a series that comes and goes.
 func guarded(s FIBStatus) map[string]int {
 	held := map[string]int{}
 	for _, c := range s.Routes {

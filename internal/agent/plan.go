@@ -1,6 +1,7 @@
-// Package agent joins the parts: it turns each snapshot of Calico's data into a Plan, hands the plan to the speaker and the FIB engine,
-// decides when stale routes may be swept, and answers operators (admin API, metrics, health). It decides whom to peer with and
-// what is ours only by asking packages bgp and ipam, and it knows no adapter: cmd puts them in.
+// Package agent turns each snapshot of Calico's data into a Plan, applies the plan to the speaker
+// and the FIB engine, decides when stale routes may be swept, and answers operators (admin API,
+// metrics, health). Packages bgp and ipam decide about peers and own prefixes; cmd provides the
+// adapters. docs/design.md describes the loop and its state machines.
 package agent
 
 import (
@@ -14,14 +15,16 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// Plan is everything that follows from the datastore. Slices are sorted: equal plans are equal values.
+// Plan is everything that follows from the datastore. Slices are sorted: equal plans are equal
+// values.
 type Plan struct {
 	BGP bgp.Plan
-	// Own are the routes that this node wants for itself: a drop for each own block, so that packets to its unused addresses end
-	// here and do not follow a default route back and forth; and a host route to each peer that has a gateway of its own (BGPPeer
-	// reachableBy), so that no learned route captures the way to it.
+	// Own are this node's own routes: a drop for each own block, so that packets to its unused
+	// addresses do not loop over a default route; and a host route to each peer with a gateway of
+	// its own (BGPPeer reachableBy), so that no learned route captures the path to it.
 	Own []route.Route
-	// Deferred are own blocks that are not announced yet because their drop route is not acknowledged.
+	// Deferred are own blocks that are not announced yet because their drop route is not
+	// acknowledged.
 	Deferred []netip.Prefix
 	// OwnAddresses and PeerAddresses are what no learned route may capture.
 	OwnAddresses, PeerAddresses []netip.Addr
@@ -31,28 +34,31 @@ type Plan struct {
 type Facts struct {
 	// Programmed are the own routes that the data plane has acknowledged.
 	Programmed map[route.Key]bool
-	// Announced are the prefixes that the speaker originates now: true for what has a route of its own, false for ranges of service addresses.
+	// Announced are the prefixes that the speaker originates now: false for ranges of service
+	// addresses, which have no route.
 	Announced map[netip.Prefix]bool
-	// NoDataplane: there is none, or it has been away too long to wait for it; announcements do not wait for drop routes.
+	// NoDataplane: there is none, or it has been absent for too long: announcements do not wait for
+	// drop routes.
 	NoDataplane bool
-	// Withdraw: NoDataplane means that nothing is to be announced at all (--withdraw-without-dataplane).
+	// Withdraw: NoDataplane means that nothing is to be announced at all
+	// (--withdraw-without-dataplane).
 	Withdraw bool
-	// Drain is how far this node is on its way out of service.
+	// Drain is the phase of a drain that the plan is for.
 	Drain DrainPhase
-	// Arrived are the host routes of what came here by live migration a moment ago. Sorted.
+	// Arrived are the host routes of workloads that have just come by live migration. Sorted.
 	Arrived []netip.Prefix
-	// Outgoing is where next hops lead out, if a BGPFilter asks and the data plane has told.
+	// Outgoing are the interfaces of next hops, if a BGPFilter asks and they are known.
 	Outgoing []route.Outgoing
-	// Adopted: it is known which routes of an earlier run the data plane has.
+	// Adopted: the routes of an earlier run in the data plane are known.
 	Adopted bool
-	// Restarting: the data plane kept the routes of an earlier run of the agent when this one started.
+	// Restarting: the data plane kept routes of an earlier run when the agent started.
 	Restarting bool
 }
 
 // PlanFor computes the plan. It reads no clock, no environment and no channel.
 //
-// A block is announced after its drop route is acknowledged, and its drop route goes after the announcement is withdrawn: in
-// between the facts change and the plan is computed again.
+// A block is announced after its drop route is acknowledged, and its drop route goes after the
+// announcement is withdrawn: in between the facts change and the plan is computed again.
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	o.Arrived, o.Outgoing = f.Arrived, f.Outgoing
 	p := Plan{BGP: bgp.PlanFor(self, c, o)}
@@ -67,7 +73,8 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		makeWorst(p.BGP.Announcements)
 	}
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
-		if f.Announced[a.Prefix] || f.NoDataplane || a.Service || !ipam.NeedsDrop(a.Prefix) || f.Programmed[route.Key{Prefix: a.Prefix}] {
+		if f.Announced[a.Prefix] || f.NoDataplane || a.Service || !ipam.NeedsDrop(a.Prefix) ||
+			f.Programmed[route.Key{Prefix: a.Prefix}] {
 			return false
 		}
 		p.Deferred = append(p.Deferred, a.Prefix)
@@ -83,6 +90,13 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	return p
 }
 
+// PlanWithoutBGP is PlanFor for a node without BGP, whose cluster need not register its nodes.
+func PlanWithoutBGP(self string, c *calico.Snapshot, f Facts) Plan {
+	blocks, _ := ipam.OwnBlocks(self, c)
+	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
+	return Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
+}
+
 // withhold takes all announcements out of p.
 func withhold(p *bgp.Plan, reason string) {
 	for _, a := range p.Announcements {
@@ -94,15 +108,15 @@ func withhold(p *bgp.Plan, reason string) {
 	})
 }
 
-// makeWorst has every other path win. iBGP peers go by LOCAL_PREF; eBGP peers, who do not get that, by the community if they honour it
-// (RFC 8326 §4).
+// makeWorst has every other path win. iBGP peers compare LOCAL_PREF; eBGP peers do not receive it
+// and need the community (RFC 8326 §4).
 func makeWorst(all []bgp.Announcement) {
 	for i := range all {
 		all[i].LocalPref, all[i].GracefulShutdown = 0, true
 	}
 }
 
-// dropRoutes are wanted for each own block, and for a block that was ours as long as it is still announced.
+// dropRoutes are for each own block, and for a former one while it is still announced.
 func dropRoutes(blocks []netip.Prefix, f Facts) []route.Route {
 	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !ipam.NeedsDrop(b) })
 	for announced, routed := range f.Announced {
@@ -125,7 +139,8 @@ func peerRoutes(peers []bgp.Peer) []route.Route {
 	for _, p := range peers {
 		if p.ReachableBy.IsValid() {
 			routes = append(routes, route.Route{
-				Key: route.Key{Prefix: route.HostPrefix(p.Address)}, Origin: route.Own, Paths: route.CanonicalPaths([]route.Path{{NextHop: p.ReachableBy}}),
+				Key: route.Key{Prefix: route.HostPrefix(p.Address)}, Origin: route.Own,
+				Paths: route.CanonicalPaths([]route.Path{{NextHop: p.ReachableBy}}),
 			})
 		}
 	}

@@ -14,7 +14,8 @@ func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
 func key(s string) route.Key    { return route.Key{Prefix: pfx(s)} }
 
-// cluster is two nodes of a mesh; a has the block 10.1.0.0/26, the single-address block 10.1.9.9/32 and a borrowed address.
+// cluster is two nodes of a mesh; a has the block 10.1.0.0/26, the single-address block 10.1.9.9/32
+// and a borrowed address.
 func cluster() *calico.Snapshot {
 	return &calico.Snapshot{
 		Revision: 7,
@@ -22,14 +23,17 @@ func cluster() *calico.Snapshot {
 			"a": {Name: "a", IPv4: pfx("192.168.4.2/24")},
 			"b": {Name: "b", IPv4: pfx("192.168.4.3/24")},
 		},
-		IPPools:    map[string]calico.IPPool{"pool": {Name: "pool", CIDR: pfx("10.1.0.0/16"), BlockSize: 26}},
-		Affinities: map[netip.Prefix]calico.AffinityState{pfx("10.1.0.0/26"): calico.AffinityConfirmed, pfx("10.1.9.9/32"): calico.AffinityConfirmed},
+		IPPools: map[string]calico.IPPool{"pool": {Name: "pool", CIDR: pfx("10.1.0.0/16"),
+			BlockSize: 26}},
+		Affinities: map[netip.Prefix]calico.AffinityState{pfx(
+			"10.1.0.0/26"): calico.AffinityConfirmed, pfx("10.1.9.9/32"): calico.AffinityConfirmed},
 		Blocks: map[netip.Prefix]calico.Block{
 			pfx("10.1.0.0/26"): {CIDR: pfx("10.1.0.0/26"), Owner: calico.Owner{Host: "a"}},
 			pfx("10.1.9.9/32"): {CIDR: pfx("10.1.9.9/32"), Owner: calico.Owner{Host: "a"}},
 		},
 		WorkloadEndpoints: map[string]calico.WorkloadEndpoint{
-			"default/w": {Namespace: "default", Name: "w", Node: "a", IPNetworks: []netip.Prefix{pfx("10.1.0.77/32"), pfx("10.1.9.9/32")}},
+			"default/w": {Namespace: "default", Name: "w", Node: "a",
+				IPNetworks: []netip.Prefix{pfx("10.1.0.77/32"), pfx("10.1.9.9/32")}},
 		},
 	}
 }
@@ -50,11 +54,15 @@ func TestBlockWaitsForItsDropRoute(t *testing.T) {
 		want     []string
 		deferred []netip.Prefix
 	}{
-		"nothing acknowledged: addresses only":    {Facts{}, hosts, []netip.Prefix{pfx("10.1.0.0/26")}},
-		"drop acknowledged":                       {Facts{Programmed: map[route.Key]bool{key("10.1.0.0/26"): true}}, all, nil},
-		"data plane absent: nothing to wait for":  {Facts{NoDataplane: true}, all, nil},
-		"announced already: not taken back":       {Facts{Announced: map[netip.Prefix]bool{pfx("10.1.0.0/26"): true}}, all, nil},
-		"another prefix acknowledged is no grant": {Facts{Programmed: map[route.Key]bool{key("10.1.0.64/26"): true}}, hosts, []netip.Prefix{pfx("10.1.0.0/26")}},
+		"nothing acknowledged: addresses only": {Facts{}, hosts,
+			[]netip.Prefix{pfx("10.1.0.0/26")}},
+		"drop acknowledged": {Facts{Programmed: map[route.Key]bool{key(
+			"10.1.0.0/26"): true}}, all, nil},
+		"data plane absent: nothing to wait for": {Facts{NoDataplane: true}, all, nil},
+		"announced already: not taken back": {Facts{Announced: map[netip.Prefix]bool{pfx(
+			"10.1.0.0/26"): true}}, all, nil},
+		"another prefix acknowledged is no grant": {Facts{Programmed: map[route.Key]bool{key(
+			"10.1.0.64/26"): true}}, hosts, []netip.Prefix{pfx("10.1.0.0/26")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := PlanFor("a", cluster(), bgp.Options{}, tc.facts)
@@ -71,7 +79,8 @@ func TestBlockWaitsForItsDropRoute(t *testing.T) {
 func TestNothingIsAnnouncedWithoutDataplaneWhenAsked(t *testing.T) {
 	p := PlanFor("a", cluster(), bgp.Options{}, Facts{NoDataplane: true, Withdraw: true})
 	if len(p.BGP.Announcements) > 0 || len(p.BGP.Withheld) != 3 || len(p.BGP.Peers) != 1 {
-		t.Errorf("announced %v, withheld %v, peers %v; want all three prefixes withheld and the session kept", p.BGP.Announcements, p.BGP.Withheld, p.BGP.Peers)
+		t.Errorf("announced %v, withheld %v, peers %v; want all three prefixes withheld and the "+
+			"session kept", p.BGP.Announcements, p.BGP.Withheld, p.BGP.Peers)
 	}
 }
 
@@ -92,7 +101,8 @@ func TestDropRoutes(t *testing.T) {
 	t.Run("kept while a block that is no longer ours is still announced", func(t *testing.T) {
 		c := cluster()
 		delete(c.Affinities, pfx("10.1.0.0/26"))
-		p := PlanFor("a", c, bgp.Options{}, Facts{Announced: map[netip.Prefix]bool{pfx("10.1.0.0/26"): true, pfx("10.1.9.9/32"): true}})
+		p := PlanFor("a", c, bgp.Options{}, Facts{Announced: map[netip.Prefix]bool{pfx(
+			"10.1.0.0/26"): true, pfx("10.1.9.9/32"): true}})
 		want(t, p, "10.1.0.0/26")
 		for _, a := range p.BGP.Announcements {
 			if a.Prefix == pfx("10.1.0.0/26") {
@@ -125,7 +135,8 @@ func TestRoutesToPeers(t *testing.T) {
 			t.Errorf("%s is of origin %s", r, r.Origin)
 		}
 	}
-	if want := []string{"9.0.0.1/32 via 192.168.4.254", "10.1.0.0/26 drop"}; !reflect.DeepEqual(got, want) {
+	if want := []string{"9.0.0.1/32 via 192.168.4.254", "10.1.0.0/26 drop"}; !reflect.DeepEqual(
+		got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

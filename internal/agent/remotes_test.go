@@ -2,16 +2,12 @@ package agent
 
 import (
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
-	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
@@ -19,7 +15,8 @@ import (
 // withRemote is the cluster with a block of b's.
 func withRemote() *calico.Snapshot {
 	c := cluster()
-	c.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
+	c.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"),
+		Owner: calico.Owner{Host: "b"}}
 	return c
 }
 
@@ -35,52 +32,27 @@ func TestPlanWithoutBGP(t *testing.T) {
 	}
 }
 
-// The block's key alone sends others' packets here: under a prefix of their own blocks have no affinities.
+// The block's key alone sends others' packets here: under a prefix of their own blocks have no
+// affinities.
 func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 	c := withRemote()
 	clear(c.Affinities)
-	c.Blocks[pfx("10.1.7.0/26")] = calico.Block{CIDR: pfx("10.1.7.0/26"), Owner: calico.Owner{Host: "a"}}
-	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"), Owner: calico.Owner{Host: "a"}}
-	if p := PlanWithoutBGP("a", c, Facts{}); fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 drop]" {
+	c.Blocks[pfx("10.1.7.0/26")] = calico.Block{CIDR: pfx("10.1.7.0/26"),
+		Owner: calico.Owner{Host: "a"}}
+	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"),
+		Owner: calico.Owner{Host: "a"}}
+	if p := PlanWithoutBGP("a", c, Facts{}); fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 "+
+		"drop]" {
 		t.Errorf("own routes %v", p.Own)
 	}
 }
 
 func TestEtcdRoutesAreRoutes(t *testing.T) {
 	got := etcdRoutes(ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject}, withRemote()))
-	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" || got[0].Origin != route.Etcd {
+	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" ||
+		got[0].Origin != route.Etcd {
 		t.Errorf("got %v", got)
 	}
-}
-
-func TestConvergingEndsWithTheLastPeerOrTheDeferral(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := addr("192.168.4.3")
-		s := &speaker{history: &history{}}
-		engine := fib.New(fib.Config{Log: slog.New(slog.DiscardHandler)}) // it does not run: what it is told is kept
-		a := New(Config{
-			Node: "a", Settings: Settings{Deferral: 30 * time.Second}, Speaker: s, FIB: engine, EtcdRoutes: []ipam.AddressSource{ipam.NodeObject}, Log: slog.New(slog.DiscardHandler),
-		})
-		a.plan.BGP.Peers = []bgp.Peer{{Address: b}}
-		step := func(want bool, why string) {
-			t.Helper()
-			a.noteConverging(time.Now())
-			if a.converging != want {
-				t.Errorf("%s: converging %v", why, a.converging)
-			}
-		}
-		step(true, "a peer that is not there yet")
-		s.setStates(bgp.PeerState{ID: bgp.PeerID{Address: b}, Established: true, State: "Established", GR: true, EndOfRIB: true})
-		step(false, "End-of-RIB")
-		s.setStates(bgp.PeerState{ID: bgp.PeerID{Address: b}})
-		step(true, "the session went")
-		time.Sleep(a.cfg.Deferral)
-		step(false, "it stays away")
-		a.plan.BGP.Peers = append(a.plan.BGP.Peers, bgp.Peer{Address: netip.MustParseAddr("192.168.4.4")})
-		step(true, "another one is asked for")
-		a.plan.BGP.Peers = nil
-		step(false, "BGP is switched off")
-	})
 }
 
 func TestUnroutedLeavesOutOwnBlocks(t *testing.T) {
@@ -105,7 +77,8 @@ func TestWithoutBGPRoutesFollowTheBlocks(t *testing.T) {
 		delete(c.Nodes, "a")
 		n.snapshots <- c
 		n.expectAll(t, time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 eth0")
-		if s := n.agent.Status(); !s.Ready || !slices.Equal(s.Learn, []string{"etcd"}) || len(s.BGP.Peers) != 0 {
+		if s := n.agent.Status(); !s.Ready || !slices.Equal(s.Learn, []string{"etcd"}) ||
+			len(s.BGP.Peers) != 0 {
 			t.Errorf("status %+v", s)
 		}
 		c = withRemote()
@@ -117,23 +90,28 @@ func TestWithoutBGPRoutesFollowTheBlocks(t *testing.T) {
 
 func TestWithoutBGPLeftOversAreSweptAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"), Kind: route.Drop}
+		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"),
+			Kind: route.Drop}
 		n.dataplane.facts <- live
 		n.expectAll(t, time.Minute) // not before etcd has been read
 		n.snapshots <- withRemote()
-		n.expectAll(t, 3*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 eth0", "delete 10.1.9.0/26")
+		n.expectAll(t, 3*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 "+
+			"eth0", "delete 10.1.9.0/26")
 	}, etcdOnly)
 }
 
-// A key that cannot be read may stand for a route that is there: until the deferral nothing is swept for its sake.
+// A key that cannot be read may stand for a route that is there: until the deferral nothing is
+// swept for its sake.
 func TestWithoutBGPGarbageDefersTheSweep(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"), Kind: route.Drop}
+		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"),
+			Kind: route.Drop}
 		n.dataplane.facts <- live
 		c := withRemote()
 		c.Problems = []calico.Problem{{Key: "/vpp-calico/hosts/x/peerip/ipv4/1", Err: "garbage"}}
 		n.snapshots <- c
-		n.expectAll(t, 20*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 eth0")
+		n.expectAll(t, 20*time.Second, "put 10.1.0.0/26 drop", "put 10.1.0.64/26 via 192.168.4.3 "+
+			"eth0")
 		n.expectAll(t, 20*time.Second, "delete 10.1.9.0/26")
 	}, etcdOnly)
 }

@@ -68,7 +68,8 @@ func TestListenAdminTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.refusal) {
 				t.Errorf("got %v", err)
 			}
-			if after, err := os.Lstat(path); before != nil && (err != nil || !os.SameFile(before, after)) {
+			if after, err := os.Lstat(path); before != nil &&
+				(err != nil || !os.SameFile(before, after)) {
 				t.Errorf("%s is not what it was: %v", path, err)
 			}
 		})
@@ -76,7 +77,8 @@ func TestListenAdminTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "var")); !os.IsNotExist(err) {
 		t.Errorf("made parents: %v", err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "run")); err != nil || info.Mode().Type() != fs.ModeDir {
+	if info, err := os.Stat(filepath.Join(dir, "run")); err != nil ||
+		info.Mode().Type() != fs.ModeDir {
 		t.Errorf("%v, %v", info, err)
 	}
 }

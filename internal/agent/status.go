@@ -2,21 +2,18 @@ package agent
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
-	"vpp-route-agent/internal/route"
 )
 
-// Status is what `status -o json` prints. docs/status.md documents each field with a full sample. It only grows: fields are added,
-// never renamed or removed.
+// Status is what `status -o json` prints. docs/status.md documents each field with a full sample.
+// Fields are added, never renamed or removed.
 type Status struct {
 	Node       string          `json:"node"`
 	Version    string          `json:"version"`
@@ -26,23 +23,16 @@ type Status struct {
 	BGP        BGPStatus       `json:"bgp"`
 	FIB        FIBStatus       `json:"fib"`
 	Datastore  DatastoreStatus `json:"datastore"`
-	Learn      []string        `json:"learn"` // where routes to other nodes come from: "bgp", "etcd"
+	Learn      []string        `json:"learn"` // sources of routes to other nodes: "bgp", "etcd"
 	// Unrouted are the blocks and borrowed addresses of other hosts that yield no route from etcd.
 	Unrouted []UnroutedStatus `json:"unrouted"`
 	Uplink   *UplinkStatus    `json:"uplink,omitempty"`
 	Problems []ProblemStatus  `json:"problems"`
-	// Drain is there while this node is on its way out of service, or out of it.
+	// Drain is set while this node leaves service, or has left it.
 	Drain *DrainStatus `json:"drain,omitempty"`
 }
 
-// Condition is one thing that must hold for the node to be ready.
-type Condition struct {
-	Name    string `json:"name"`
-	OK      bool   `json:"ok"`
-	Message string `json:"message,omitempty"`
-}
-
-// UnroutedStatus is a prefix of which IPAM's data do not say where it is, and why.
+// UnroutedStatus is a prefix whose node IPAM's data do not tell, and why.
 type UnroutedStatus struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Reason string       `json:"reason"`
@@ -61,7 +51,7 @@ type UplinkStatus struct {
 	PublishProblem string       `json:"publishProblem,omitempty"`
 }
 
-// BGPStatus is the speaker: what it is, whom it talks to, what it says.
+// BGPStatus is the speaker: its identity, peers and announcements.
 type BGPStatus struct {
 	AS            uint32               `json:"as"`
 	RouterID      string               `json:"routerID"`
@@ -84,7 +74,7 @@ type BGPStatus struct {
 
 // PeerStatus is one session, as planned and as it stands.
 type PeerStatus struct {
-	Peer        bgp.PeerID `json:"peer"` // its name: the address, and the port of a further session to it
+	Peer        bgp.PeerID `json:"peer"` // the address, and the port of a second session
 	Address     netip.Addr `json:"address"`
 	Port        uint16     `json:"port"`
 	Type        string     `json:"type"` // calicoctl's PEER TYPE
@@ -113,13 +103,13 @@ type AnnouncementStatus struct {
 	GracefulShutdown bool `json:"gracefulShutdown"`
 }
 
-// WithheldStatus is a prefix that this node could be expected to originate and does not.
+// WithheldStatus is a prefix that this node does not originate, though an operator could expect it.
 type WithheldStatus struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Reason string       `json:"reason"`
 }
 
-// FIBStatus is the data plane and what of the wanted routes is in it.
+// FIBStatus is the data plane, and which desired routes are programmed.
 type FIBStatus struct {
 	Dataplane string   `json:"dataplane"`
 	Version   string   `json:"version,omitempty"`
@@ -132,7 +122,8 @@ type FIBStatus struct {
 	Journal   string   `json:"journal"`
 
 	Routes []RouteCounts `json:"routes"`
-	// UnusableNextHops are rejected when BGP chooses, so that what only they lead to is in no list of routes.
+	// UnusableNextHops are ignored by BGP's best path: no list of routes has what only they lead
+	// to.
 	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
 
 	Drift DriftStatus   `json:"drift"`
@@ -142,7 +133,6 @@ type FIBStatus struct {
 	OpsDeleted uint64 `json:"opsDeleted"`
 	OpsFailed  uint64 `json:"opsFailed"`
 	refusal    error  // of the op that failed last
-	cutOff     string // see cutOff
 	OpsQueued  int    `json:"opsQueued"`
 	// Batches is how often operations were handed to the data plane: large ones are cheap ones.
 	Batches uint64 `json:"batches"`
@@ -161,7 +151,8 @@ type RouteCounts struct {
 	Drifted    int    `json:"drifted"`
 }
 
-// DriftStatus counts what spot checks and audits found that the data plane did not have as it had acknowledged it, since the start.
+// DriftStatus counts since the start what spot checks and audits found: routes that the data plane
+// does not have as it acknowledged them.
 type DriftStatus struct {
 	Checked   uint64 `json:"checked"`
 	Missing   uint64 `json:"missing"`
@@ -193,12 +184,14 @@ type DatastoreStatus struct {
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Relists     int        `json:"relists"`
 	Error       string     `json:"error,omitempty"`
-	// Stale: the data in use were kept on disk by an earlier run, at AsOf; etcd has not delivered any yet, or only a locked datastore's.
+	// Stale: the data in use were kept on disk by an earlier run, at AsOf. etcd has not delivered
+	// any yet, or only those of a locked datastore.
 	Stale bool       `json:"stale"`
 	AsOf  *time.Time `json:"asOf,omitempty"`
 	// Kept says how the copy on disk stands: "ok" or "degraded: " and why.
 	Kept string `json:"kept"`
-	// KeptBehind: the newest change is not in that copy yet, which takes a second; after a long write 50 times what that took, a minute at most.
+	// KeptBehind: the newest change is not in that copy yet. That takes a second or, after a slow
+	// write, 50 times its duration, a minute at most.
 	KeptBehind bool `json:"keptBehind"`
 }
 
@@ -224,26 +217,26 @@ func (p ProblemStatus) String() string {
 // Status is the state of everything, put together from its owners.
 func (a *Agent) Status() Status {
 	a.mu.Lock()
-	plan, swept, waiting := a.plan, a.swept, a.waiting
-	conditions := []Condition{a.nodeCondition(), a.speakerCondition()}
-	problems := slices.Concat(a.problems, a.plan.BGP.Problems, a.remotes.Problems)
-	unrouted := append([]UnroutedStatus{}, a.unrouted...)
-	drain := a.drainStatus()
+	now, drain := a.shown, a.drainStatus()
 	a.mu.Unlock()
 
 	s := Status{
 		Node: a.cfg.Node, Version: a.cfg.Version, Started: a.started,
-		BGP: bgpStatus(plan, a.cfg.Speaker), FIB: FIBStatus{Dataplane: a.cfg.Dataplane}, Datastore: a.cfg.Datastore.Status(),
-		Problems: []ProblemStatus{}, Learn: a.learn(), Unrouted: unrouted,
+		BGP: bgpStatus(now.plan, a.cfg.Speaker), FIB: FIBStatus{Dataplane: a.cfg.Dataplane},
+		Datastore: a.cfg.Datastore.Status(), Learn: a.learn(),
+		Problems: []ProblemStatus{}, Unrouted: append([]UnroutedStatus{}, now.unrouted...),
 	}
-	for _, p := range problems {
+	for _, p := range slices.Concat(now.problems, now.plan.BGP.Problems, now.remotes.Problems) {
 		s.Problems = append(s.Problems, ProblemOf(p))
 	}
-	s.Conditions = append([]Condition{datastoreCondition(s.Datastore)}, conditions...)
+	s.Conditions = []Condition{
+		datastoreCondition(s.Datastore), now.nodeCondition(), now.speakerCondition(),
+	}
 	if a.cfg.FIB != nil {
-		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, swept, waiting)
-		s.FIB.cutOff = cutOff(plan.BGP.Peers, s, a.cfg.FIB)
-		s.Conditions = append(s.Conditions, dataplaneCondition(s.FIB), Condition{Name: "fib", OK: swept, Message: waiting})
+		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweep)
+		s.Conditions = append(s.Conditions,
+			dataplaneCondition(s.FIB, unreachablePeer(now.plan.BGP.Peers, s, a.cfg.FIB)),
+			Condition{Name: "fib", OK: now.sweep.done, Message: now.sweep.waiting})
 	}
 	if a.cfg.Uplink != nil {
 		u := a.cfg.Uplink()
@@ -271,165 +264,16 @@ func (a *Agent) learn() []string {
 	return sources
 }
 
-// uplinkCondition stays true while etcd does not take what was published before: others know the address until its lease ends.
-func uplinkCondition(u UplinkStatus) Condition {
-	switch {
-	case !u.OK:
-		return Condition{Name: "uplink", Message: u.Problem}
-	case u.Publish != "off" && len(u.Published) == 0:
-		return Condition{Name: "uplink", Message: "not published yet: " + u.PublishProblem}
-	}
-	return Condition{Name: "uplink", OK: true, Message: u.PublishProblem}
-}
-
-// datastoreCondition stays true while etcd is away after a first sync, or with data that an earlier run kept: the node goes on with what
-// it knows.
-func datastoreCondition(d DatastoreStatus) Condition {
-	c := Condition{Name: "datastore", OK: d.Synced || d.Stale}
-	switch {
-	case d.Stale && d.AsOf != nil:
-		why := d.Error
-		if d.Synced {
-			why = "ClusterInformation says datastoreReady: false"
-		}
-		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s", d.AsOf.UTC().Format(time.RFC3339), why)
-	case !d.Synced && d.Error == "":
-		c.Message = "waiting for etcd"
-	case !d.Synced:
-		c.Message = "waiting for etcd: " + d.Error
-	case !d.Connected:
-		c.Message = "working with the last known data: " + d.Error
-	}
-	return c
-}
-
-// nodeCondition needs a.mu.
-func (a *Agent) nodeCondition() Condition {
-	switch {
-	case a.noBGP && !a.handsOff:
-		return Condition{Name: "node", OK: true} // others find it by what it publishes; how it stands is not Calico's to say
-	case a.handsOff:
-		return Condition{Name: "node", OK: !a.configured.IsZero(), Message: "ClusterInformation says datastoreReady: false; nothing is changed"}
-	case a.waitingForNode != "" && !a.configured.IsZero():
-		return Condition{Name: "node", Message: a.waitingForNode + "; until then its last known address and AS are used"}
-	case a.waitingForNode != "":
-		return Condition{Name: "node", Message: a.waitingForNode}
-	case len(a.plan.OwnAddresses) == 0:
-		return Condition{Name: "node", Message: "waiting for Calico's data"}
-	}
-	return Condition{Name: "node", OK: true}
-}
-
-// speakerCondition needs a.mu.
-func (a *Agent) speakerCondition() Condition {
-	switch {
-	case errors.Is(a.setError, bgp.ErrSpeakerChanged):
-		return Condition{Name: "bgp", OK: true, Message: a.setError.Error() + "; a new process takes over in a moment"}
-	case a.noBGP:
-		return Condition{Name: "bgp", OK: true, Message: "off, routes come from etcd alone"}
-	case errors.Is(a.setError, syscall.EADDRINUSE):
-		return Condition{Name: "bgp", Message: a.setError.Error() + "; another BGP speaker has the port, such as calico-node's BIRD: only one may run on a node"}
-	case a.setError != nil:
-		return Condition{Name: "bgp", Message: a.setError.Error()}
-	case a.configured.IsZero() && len(a.plan.Deferred) > 0:
-		return Condition{Name: "bgp", Message: "sessions wait for the drop routes of own blocks, 5 s at most"}
-	case a.configured.IsZero():
-		return Condition{Name: "bgp", Message: "sessions are not started yet"}
-	}
-	return Condition{Name: "bgp", OK: true}
-}
-
-// drainCondition is a mere remark when the drain is cancelled.
-func drainCondition(d DrainStatus) Condition {
-	c := Condition{Name: "drain", Message: "everything is withdrawn; `drain --cancel` announces it again"}
-	switch {
-	case d.Phase == NotDraining:
-		return Condition{Name: "drain", OK: true, Message: d.AfterRestart()}
-	case d.NotWithdrawn != "":
-		c.Message = fmt.Sprintf("the wait is over, but not everything is withdrawn yet: %s; `drain --cancel` ends that", d.NotWithdrawn)
-	case d.Phase == Draining:
-		c.Message = fmt.Sprintf("what this node announces is the worst choice, and is withdrawn %s%s; `drain --cancel` ends that",
-			untilIdle(d), d.Until.UTC().Format(time.RFC3339))
-	}
-	if after := d.AfterRestart(); after != "" {
-		c.Message += "; " + after
-	}
-	return c
-}
-
-// untilIdle says what a drain waits for besides a point in time, which follows.
-func untilIdle(d DrainStatus) string {
-	switch {
-	case d.UntilIdle == nil:
-		return "at "
-	case d.TrafficUnknown != "":
-		return fmt.Sprintf("by time alone (%s), at ", d.TrafficUnknown)
-	case d.PacketsPerSecond == nil:
-		return fmt.Sprintf("at %g packets/s or fewer, at the latest at ", *d.UntilIdle)
-	}
-	return fmt.Sprintf("at %g packets/s or fewer (now %.0f), at the latest at ", *d.UntilIdle, *d.PacketsPerSecond)
-}
-
-// dataplaneCondition does not hold either when the data plane answers and refuses every single
-// route, or every learned one (a node that forwards nothing to others is not ready), nor while
-// cutOff says something. Other refused routes are no reason to take a node out of service.
-func dataplaneCondition(f FIBStatus) Condition {
-	c := Condition{Name: "dataplane"}
-	var all, learned RouteCounts
-	for _, r := range f.Routes {
-		all.Desired, all.Failed = all.Desired+r.Desired, all.Failed+r.Failed
-		if r.Origin != route.Own.String() {
-			learned.Desired, learned.Failed = learned.Desired+r.Desired, learned.Failed+r.Failed
-		}
-	}
-	switch refused := "it refuses all %d %s, the last one with: %v"; {
-	case f.Identity == "":
-		c.Message = f.Problem
-	case all.Failed > 0 && all.Failed == all.Desired:
-		c.Message = fmt.Sprintf(refused, all.Failed, "routes", f.refusal)
-	case learned.Failed > 0 && learned.Failed == learned.Desired:
-		c.Message = fmt.Sprintf(refused, learned.Failed, "learned routes", f.refusal)
-	case f.cutOff != "":
-		c.Message = f.cutOff
-	default:
-		c.OK, c.Message = true, f.Problem
-	}
-	return c
-}
-
-// cutOff names a peer with reachableBy whose session is up while no route via it is programmed:
-// they all depend on the host route to it. Elsewhere the session itself, which comes the same way,
-// shows whether the peer can be reached.
-func cutOff(peers []bgp.Peer, s Status, e *fib.Engine) string {
-	for i, p := range peers { // s.BGP.Peers has the same order
-		if st := s.BGP.Peers[i]; !p.ReachableBy.IsValid() || !st.Established || st.Received == 0 {
-			continue
-		}
-		why := ""
-		if n, err := e.RefusedVia(p.Address); n > 0 {
-			why = fmt.Sprintf("it refuses all %d, one with: %v", n, err)
-		}
-		for _, hop := range s.FIB.UnusableNextHops {
-			if hop.Address == p.Address {
-				why = hop.Reason
-			}
-		}
-		if why != "" {
-			return fmt.Sprintf("no route via %s, reachable by %s, is programmed: %s",
-				p.Address, p.ReachableBy, why)
-		}
-	}
-	return ""
-}
-
 func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
-		PathsDropped: count.Dropped, PathsForeign: count.Foreign, PathsUnsendable: count.Unsendable,
-		MessagesMalformed: count.Malformed, MessagesRevised: count.Revised, DecoderPanics: count.Panicked,
+		PathsDropped: count.Dropped, PathsForeign: count.Foreign,
+		PathsUnsendable: count.Unsendable, MessagesMalformed: count.Malformed,
+		MessagesRevised: count.Revised, DecoderPanics: count.Panicked,
 		PrefixLimitsReached: count.OverLimit, PeersToRemove: count.Removing,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
-		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{}, Withheld: []WithheldStatus{},
+		Peers: []PeerStatus{}, Announcements: []AnnouncementStatus{},
+		Withheld: []WithheldStatus{},
 	}
 	if id := plan.BGP.Speaker.RouterID; id.IsValid() {
 		s.RouterID = id.String()
@@ -442,10 +286,12 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 		s.Peers = append(s.Peers, peerStatus(p, states[p.ID()]))
 	}
 	for _, a := range speaker.Announced() {
-		s.Announcements = append(s.Announcements, AnnouncementStatus{a.Prefix, a.NextHop, a.LocalPref, a.GracefulShutdown})
+		s.Announcements = append(s.Announcements,
+			AnnouncementStatus{a.Prefix, a.NextHop, a.LocalPref, a.GracefulShutdown})
 	}
 	for _, b := range plan.Deferred {
-		s.Withheld = append(s.Withheld, WithheldStatus{b, "its drop route is not acknowledged by the data plane yet"})
+		s.Withheld = append(s.Withheld,
+			WithheldStatus{b, "its drop route is not acknowledged by the data plane yet"})
 	}
 	for _, w := range plan.BGP.Withheld {
 		s.Withheld = append(s.Withheld, WithheldStatus{w.Prefix, w.Reason})
@@ -455,12 +301,11 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 
 func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	out := PeerStatus{
-		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: string(p.Scope), Source: p.Source, Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS,
-		Passive: p.Passive, State: st.State, EndOfRIB: st.EndOfRIB, Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
+		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: string(p.Scope),
+		Source: p.Source, Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS,
+		Passive: p.Passive, State: cmp.Or(st.State, "Idle"), EndOfRIB: st.EndOfRIB,
+		Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
 		LastError: st.LastError, Established: st.Established,
-	}
-	if out.State == "" {
-		out.State = "Idle"
 	}
 	if !st.Since.IsZero() {
 		out.Since = &st.Since
@@ -471,16 +316,20 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	return out
 }
 
-func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBStatus {
+func fibStatus(dataplane string, e *fib.Engine, sweep sweep) FIBStatus {
 	facts, stats := e.Facts(), e.Stats()
 	s := FIBStatus{
-		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity, Problem: facts.Problem,
-		API: string(facts.Preflight.Outcome), APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
-		Drift:   DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different, stats.Drift.Extra, stats.Drift.Repaired},
-		Adopted: stats.Adopted, Sweep: waiting, Journal: "ok", Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
-		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors, refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
+		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity,
+		Problem: facts.Problem, API: string(facts.Preflight.Outcome),
+		APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
+		Drift: DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different,
+			stats.Drift.Extra, stats.Drift.Repaired},
+		Adopted: stats.Adopted, Sweep: sweep.waiting, Journal: "ok",
+		Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
+		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors,
+		refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
 	}
-	if swept {
+	if sweep.done {
 		s.Sweep = "done"
 	}
 	switch {
@@ -490,7 +339,8 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 		s.Journal = "degraded: " + stats.Journal.Problem
 	}
 	for _, hop := range e.UnusableNextHops() {
-		s.UnusableNextHops = append(s.UnusableNextHops, NextHopStatus{hop.Address, hop.Reason.String()})
+		s.UnusableNextHops = append(s.UnusableNextHops,
+			NextHopStatus{hop.Address, hop.Reason.String()})
 	}
 	for _, g := range stats.Guard {
 		s.Guard = append(s.Guard, GuardStatus{g.Origin.String(), g.Held, g.Since, g.Releases})
@@ -500,7 +350,8 @@ func fibStatus(dataplane string, e *fib.Engine, swept bool, waiting string) FIBS
 		if c.IPv6 {
 			family = "ipv6"
 		}
-		s.Routes = append(s.Routes, RouteCounts{family, c.Origin.String(), c.Desired, c.Programmed, c.Failed, c.Unusable, c.Held, c.Shadowed, c.Drifted})
+		s.Routes = append(s.Routes, RouteCounts{family, c.Origin.String(), c.Desired,
+			c.Programmed, c.Failed, c.Unusable, c.Held, c.Shadowed, c.Drifted})
 	}
 	return s
 }

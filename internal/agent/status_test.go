@@ -10,27 +10,32 @@ import (
 	"time"
 )
 
-// TestPortTakenNamesTheOtherSpeaker: two speakers on one node are the first mistake that one makes when taking a node over.
+// TestPortTakenNamesTheOtherSpeaker: two speakers on one node are the first mistake that one makes
+// when taking a node over.
 func TestPortTakenNamesTheOtherSpeaker(t *testing.T) {
 	taken := fmt.Errorf("gobgp: start: %w", &net.OpError{Op: "listen", Err: syscall.EADDRINUSE})
-	c := (&Agent{setError: errors.Join(taken)}).speakerCondition()
-	if c.OK || !strings.Contains(c.Message, "address already in use; another BGP speaker has the port") {
+	c := (&state{setError: errors.Join(taken)}).speakerCondition()
+	if c.OK || !strings.Contains(c.Message, "address already in use; another BGP speaker has the "+
+		"port") {
 		t.Errorf("condition %+v", c)
 	}
-	c = (&Agent{setError: errors.New("gobgp: no policy")}).speakerCondition()
+	c = (&state{setError: errors.New("gobgp: no policy")}).speakerCondition()
 	if c.OK || c.Message != "gobgp: no policy" {
 		t.Errorf("another error: %+v", c)
 	}
 }
 
-// TestDataFromDiskAreShownWithTheReason: etcd that is away, and etcd that answers with a locked datastore.
+// TestDataFromDiskAreShownWithTheReason: etcd that is away, and etcd that answers with a locked
+// datastore.
 func TestDataFromDiskAreShownWithTheReason(t *testing.T) {
 	asOf := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	for want, d := range map[string]DatastoreStatus{
 		"may be stale: refused": {Stale: true, AsOf: &asOf, Error: "refused"},
-		"may be stale: ClusterInformation says datastoreReady: false": {Stale: true, AsOf: &asOf, Connected: true, Synced: true},
+		"may be stale: ClusterInformation says datastoreReady: false": {Stale: true, AsOf: &asOf,
+			Connected: true, Synced: true},
 	} {
-		if c := datastoreCondition(d); !c.OK || !strings.HasSuffix(c.Message, want) || !strings.Contains(c.Message, "2026-11-21T13:00:00Z") {
+		if c := datastoreCondition(d); !c.OK || !strings.HasSuffix(c.Message, want) ||
+			!strings.Contains(c.Message, "2026-11-21T13:00:00Z") {
 			t.Errorf("%+v, want %q", c, want)
 		}
 	}
@@ -43,20 +48,26 @@ func TestNothingProgrammedIsNotReady(t *testing.T) {
 		routes   []RouteCounts
 		ok       bool
 	}{
-		"nothing is wanted":        {"boot", nil, true},
-		"all is programmed":        {"boot", []RouteCounts{{Desired: 2, Programmed: 2}}, true},
-		"nothing was tried yet":    {"boot", []RouteCounts{{Desired: 2}}, true},
-		"one of them is refused":   {"boot", []RouteCounts{{Desired: 2, Failed: 1, Programmed: 1}}, true},
-		"one origin is refused":    {"boot", []RouteCounts{{Desired: 2, Failed: 2}, {Desired: 1, Shadowed: 1}}, true},
-		"all are refused":          {"boot", []RouteCounts{{Desired: 2, Failed: 2}, {Desired: 1, Failed: 1}, {Unusable: 4}}, false},
+		"nothing is wanted":     {"boot", nil, true},
+		"all is programmed":     {"boot", []RouteCounts{{Desired: 2, Programmed: 2}}, true},
+		"nothing was tried yet": {"boot", []RouteCounts{{Desired: 2}}, true},
+		"one of them is refused": {"boot", []RouteCounts{{Desired: 2, Failed: 1, Programmed: 1}},
+			true},
+		"one origin is refused": {"boot", []RouteCounts{{Desired: 2, Failed: 2},
+			{Desired: 1, Shadowed: 1}}, true},
+		"all are refused": {"boot", []RouteCounts{{Desired: 2, Failed: 2},
+			{Desired: 1, Failed: 1}, {Unusable: 4}}, false},
 		"the data plane is absent": {"", []RouteCounts{{Desired: 2, Failed: 2}}, false},
 
 		"what is learned is refused": {"boot", []RouteCounts{
-			{Origin: "own", Desired: 2, Programmed: 2}, {Origin: "bgp", Desired: 3, Failed: 3}}, false},
+			{Origin: "own", Desired: 2, Programmed: 2}, {Origin: "bgp", Desired: 3, Failed: 3}},
+			false},
 		"what is learned is not": {"boot", []RouteCounts{
-			{Origin: "own", Desired: 2, Failed: 2}, {Origin: "bgp", Desired: 3, Programmed: 3}}, true},
+			{Origin: "own", Desired: 2, Failed: 2}, {Origin: "bgp", Desired: 3, Programmed: 3}},
+			true},
 	} {
-		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes, Problem: "absent", refusal: syscall.EPERM})
+		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes,
+			Problem: "absent", refusal: syscall.EPERM}, "")
 		if c.OK != tc.ok {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -64,7 +75,8 @@ func TestNothingProgrammedIsNotReady(t *testing.T) {
 		if name == "what is learned is refused" && c.Message != want {
 			t.Errorf("%s: %q, want %q", name, c.Message, want)
 		}
-		if want := "it refuses all 3 routes, the last one with: operation not permitted"; name == "all are refused" && c.Message != want {
+		want = "it refuses all 3 routes, the last one with: operation not permitted"
+		if name == "all are refused" && c.Message != want {
 			t.Errorf("%s: %q, want %q", name, c.Message, want)
 		}
 	}

@@ -1,39 +1,19 @@
 package agent
 
-import (
-	"fmt"
-	"strings"
-	"time"
+import "time"
 
-	"vpp-route-agent/bgp"
-)
+// sweep deletes the routes of an earlier run that no source announces any more, once the deferral
+// is over.
+type sweep struct {
+	done    bool
+	waiting string // for what, for people
+}
 
-// sweepVerdict says whether routes left by an earlier run may be deleted, and else for what they wait. Before that moment a missing
-// announcement is ignorance, not knowledge (RFC 4724 §4.1): the deferral ends when every peer of the plan has told all it knows, or
-// after cfg.Deferral, counted from when the peers were first configured. An unconfigured speaker never gets that far.
-func sweepVerdict(now, configured time.Time, deferral time.Duration, peers []bgp.Peer, states []bgp.PeerState, unusable int) (ok bool, waiting string) {
-	if configured.IsZero() {
-		return false, "waiting for Calico's data"
+// step reports whether the FIB may sweep from now on. It says so once.
+func (s *sweep) step(now time.Time, d deferral) (allow bool) {
+	if s.done {
+		return false
 	}
-	if now.Sub(configured) >= deferral {
-		return true, ""
-	}
-	left := (deferral - now.Sub(configured)).Round(time.Second)
-	if unusable > 0 {
-		return false, fmt.Sprintf("waiting %s because %d resources could not be used; they may stand for peers or routes", left, unusable)
-	}
-	finished := map[bgp.PeerID]bool{}
-	for _, s := range states {
-		finished[s.ID] = s.HasTold(now)
-	}
-	var names []string
-	for _, p := range peers {
-		if !finished[p.ID()] {
-			names = append(names, p.ID().String())
-		}
-	}
-	if len(names) == 0 {
-		return true, ""
-	}
-	return false, fmt.Sprintf("waiting %s at most for %s", left, strings.Join(names, ", "))
+	s.done, s.waiting = d.over(now)
+	return s.done
 }

@@ -6,98 +6,98 @@ import (
 	"time"
 )
 
-// idleFor is how long the traffic must have been as low as was asked for: gaps between a client's requests are no end of traffic.
-const idleFor = 5 * time.Second
+const (
+	// idleFor is how long the rate must be low: a gap between a client's requests is not the end.
+	idleFor = 5 * time.Second
+	// answerWithin bounds the wait for the counters. A frozen data plane returns no error either.
+	answerWithin = 3 * time.Second
+)
 
-// answerWithin is how long the counters may take. A data plane that is frozen does not even fail to answer.
-const answerWithin = 3 * time.Second
+var (
+	errNoTraffic = errors.New("this data plane does not count packets (--dataplane none)")
+	errNoAnswer  = fmt.Errorf("the data plane has not answered within %s", answerWithin)
+)
 
-// traffic is what a drain with UntilIdle knows of the packets that this node forwards. A data plane that does not tell, or that has started
-// anew, counts as busy: then the drain goes by time.
+// traffic measures what this node forwards for a drain with UntilIdle. An error, a late answer or a
+// counter that starts anew count as busy: then the drain ends by time alone.
 type traffic struct {
+	asking bool      // a sample was asked for
+	asked  time.Time // when the last one was
+
 	at      time.Time // of the last sample; zero: there is none to compare with
 	packets uint64
-	rate    float64   // packets per second between the last two
-	busy    time.Time // when it was last more than was asked for, or not known
-	problem error     // why it is not known
+	rate    float64   // packets per second between the last two samples
+	busy    time.Time // when the rate was last too high, or unknown
+	problem error     // why it is unknown
 }
 
-// note takes a sample.
-func (t *traffic) note(now time.Time, packets uint64, err error, limit float64) {
-	defer func() { t.problem = err }()
-	if err != nil {
+// sample is an answer of the data plane's counters.
+type sample struct {
+	packets uint64
+	err     error
+}
+
+type trafficFacts struct {
+	limit   *float64 // packets per second that count as idle; nil: nobody asks
+	counted bool     // the data plane counts packets
+	sample  *sample  // that came since the last step
+}
+
+// step reports whether to read the counters, and why the traffic has become unknown, if it has.
+// It asks once a second, and never again before the answer.
+func (t *traffic) step(now time.Time, f trafficFacts) (ask bool, unknown error) {
+	if f.sample != nil {
+		t.asking = false
+	}
+	if f.limit == nil {
+		return false, nil
+	}
+	before := t.problem
+	switch {
+	case f.sample != nil:
+		t.note(now, *f.sample, *f.limit)
+	case !f.counted: // there was another data plane when the drain began
+		t.note(now, sample{err: errNoTraffic}, *f.limit)
+	case t.asking && now.Sub(t.asked) >= answerWithin:
+		t.note(now, sample{err: errNoAnswer}, *f.limit)
+	}
+	if f.counted && !t.asking && now.Sub(t.asked) >= time.Second {
+		t.asking, t.asked, ask = true, now, true
+	}
+	if before == nil {
+		unknown = t.problem
+	}
+	return ask, unknown
+}
+
+func (t *traffic) note(now time.Time, s sample, limit float64) {
+	t.problem = s.err
+	if s.err != nil {
 		t.at, t.busy = time.Time{}, now
 		return
 	}
-	if t.at.IsZero() || packets < t.packets {
+	if t.at.IsZero() || s.packets < t.packets {
 		t.busy = now
-	} else if t.rate = float64(packets-t.packets) / now.Sub(t.at).Seconds(); t.rate > limit {
+	} else if t.rate = float64(s.packets-t.packets) / now.Sub(t.at).Seconds(); t.rate > limit {
 		t.busy = now
 	}
-	t.at, t.packets = now, packets
+	t.at, t.packets = now, s.packets
 }
 
-// idle reports whether there was so little traffic for long enough.
+// idle reports whether there was little enough traffic for long enough.
 func (t *traffic) idle() bool {
 	return t.problem == nil && t.at.Sub(t.busy) >= idleFor
 }
 
-// errNoTraffic is said where nothing is forwarded that could be counted.
-var errNoTraffic = errors.New("this data plane does not count packets (--dataplane none)")
+// reset forgets all samples. An answer that is still to come counts as the first.
+func (t *traffic) reset() { *t = traffic{asking: t.asking, asked: t.asked} }
 
-var errNoAnswer = fmt.Errorf("the data plane has not answered within %s", answerWithin)
-
-// sampleTraffic has the data plane's counters read, once a second while a drain goes by them. Only Run calls it.
-func (a *Agent) sampleTraffic(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case !a.goesByTraffic():
-	case a.cfg.Forwarded == nil: // there was a data plane when the drain was asked for
-		a.noteTraffic(now, 0, errNoTraffic)
-	case a.asking && now.Sub(a.asked) >= answerWithin:
-		a.noteTraffic(now, 0, errNoAnswer)
-	case !a.asking && now.Sub(a.asked) >= time.Second:
-		a.asking, a.asked = true, now
-		go a.countPackets()
-	}
-}
-
-// countPackets takes one sample. It may last for as long as another program is frozen, so not even Run's end waits for it; and there is never
-// a second one.
-func (a *Agent) countPackets() {
-	packets, err := a.cfg.Forwarded()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.asking = false
-	if a.goesByTraffic() { // still
-		a.noteTraffic(time.Now(), packets, err)
-	}
-}
-
-// noteTraffic needs a.mu.
-func (a *Agent) noteTraffic(now time.Time, packets uint64, err error) {
-	if err != nil && a.traffic.problem == nil {
-		a.cfg.Log.Warn("the drain goes by time: packets cannot be counted", "err", err)
-	}
-	a.traffic.note(now, packets, err, *a.drain.UntilIdle)
-}
-
-// goesByTraffic needs a.mu.
-func (a *Agent) goesByTraffic() bool {
-	return a.drain.Phase == Draining && !a.waited && a.drain.UntilIdle != nil
-}
-
-// told adds to a drain's status what is known of the traffic.
-func (t *traffic) told(d DrainStatus) DrainStatus {
-	if d.Phase != Draining || d.UntilIdle == nil {
-		return d
-	}
+// describe adds what is known of the traffic to the status of a drain that waits for its end.
+func (t *traffic) describe(d *DrainStatus) {
 	if t.problem != nil {
 		d.TrafficUnknown = t.problem.Error()
 	} else if !t.at.IsZero() {
 		rate := t.rate
 		d.PacketsPerSecond = &rate
 	}
-	return d
 }

@@ -10,6 +10,65 @@ import (
 	"time"
 )
 
+func TestTrafficSteps(t *testing.T) {
+	limit := 20.0
+	at := func(seconds int) time.Time { return time.Unix(1e9+int64(seconds), 0) }
+	broken := errors.New("broken")
+	type step struct {
+		at      int // seconds
+		packets int // of a sample; -1: it failed; noSample
+		ask     bool
+		unknown error
+		idle    bool
+	}
+	const noSample = -2
+	for name, c := range map[string]struct {
+		uncounted bool
+		steps     []step
+	}{
+		"quiet for 5 s": {steps: []step{
+			{0, noSample, true, nil, false}, {0, 100, false, nil, false},
+			{1, noSample, true, nil, false}, {1, 110, false, nil, false},
+			{5, noSample, true, nil, false}, {5, 120, false, nil, true}}},
+		"a burst starts the wait anew": {steps: []step{
+			{0, noSample, true, nil, false}, {0, 100, false, nil, false},
+			{4, noSample, true, nil, false}, {4, 900, false, nil, false},
+			{8, noSample, true, nil, false}, {8, 900, false, nil, false},
+			{9, noSample, true, nil, false}, {9, 900, false, nil, true}}},
+		"counters that start anew tell nothing": {steps: []step{
+			{0, noSample, true, nil, false}, {0, 100, false, nil, false},
+			{5, noSample, true, nil, false}, {5, 0, false, nil, false}}},
+		"no second question before the answer": {steps: []step{
+			{0, noSample, true, nil, false}, {2, noSample, false, nil, false},
+			{3, noSample, false, errNoAnswer, false}, {9, noSample, false, nil, false},
+			{10, 100, true, nil, false}, {15, 100, true, nil, true}}},
+		"an error is told once": {steps: []step{
+			{0, noSample, true, nil, false}, {0, -1, false, broken, false},
+			{1, noSample, true, nil, false}, {1, -1, false, nil, false},
+			{9, noSample, true, nil, false}, {9, 100, false, nil, false}}},
+		"nobody counts": {uncounted: true, steps: []step{
+			{0, noSample, false, errNoTraffic, false}, {9, noSample, false, nil, false}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tr traffic
+			for i, s := range c.steps {
+				f := trafficFacts{limit: &limit, counted: !c.uncounted}
+				switch {
+				case s.packets == -1:
+					f.sample = &sample{err: broken}
+				case s.packets >= 0:
+					f.sample = &sample{packets: uint64(s.packets)}
+				}
+				ask, unknown := tr.step(at(s.at), f)
+				if ask != s.ask || unknown != s.unknown || tr.idle() != s.idle {
+					t.Errorf("step %d: ask %v, unknown %v, idle %v; want %+v",
+						i, ask, unknown, tr.idle(), s)
+				}
+			}
+		})
+	}
+}
+
 // meter is a data plane's counter in a bubble: so many packets a second, or an error.
 type meter struct {
 	rate    atomic.Int64
@@ -38,7 +97,8 @@ func (m *meter) run(stop <-chan struct{}) {
 	}
 }
 
-// drainByTraffic runs f while a node drains until 20 packets a second, for an hour at most, having 1000 at first.
+// drainByTraffic runs f while a node drains until 20 packets a second, for an hour at most, having
+// 1000 at first.
 func drainByTraffic(t *testing.T, f func(t *testing.T, n *node, m *meter)) {
 	m := &meter{}
 	inBubble(t, func(t *testing.T, n *node) {
@@ -50,7 +110,8 @@ func drainByTraffic(t *testing.T, f func(t *testing.T, n *node, m *meter)) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		limit := 20.0
-		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true,
+			UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
 		f(t, n, m)
@@ -67,7 +128,8 @@ func (n *node) drained() DrainStatus {
 func TestDrainEndsWhenTrafficDoes(t *testing.T) {
 	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
 		time.Sleep(time.Minute)
-		if d := n.drained(); d.Phase != Draining || d.PacketsPerSecond == nil || *d.PacketsPerSecond < 500 {
+		if d := n.drained(); d.Phase != Draining || d.PacketsPerSecond == nil ||
+			*d.PacketsPerSecond < 500 {
 			t.Errorf("with 1000 packets a second: %+v", d)
 		}
 		for range 5 { // gaps that are too short
@@ -95,7 +157,8 @@ func TestDrainGoesByTimeWhereTrafficIsUnknown(t *testing.T) {
 		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "nobody counts" {
 			t.Errorf("%+v", d)
 		}
-		if c := n.agent.Status().Conditions; !strings.Contains(c[len(c)-1].Message, "by time alone (nobody counts)") {
+		if c := n.agent.Status().Conditions; !strings.Contains(
+			c[len(c)-1].Message, "by time alone (nobody counts)") {
 			t.Errorf("conditions %+v", c)
 		}
 		time.Sleep(time.Hour)
@@ -119,7 +182,8 @@ func TestDrainGoesOnWhileCountingHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
-		if d := n.drained(); d.Phase != Draining || !strings.Contains(d.TrafficUnknown, "not answered") {
+		if d := n.drained(); d.Phase != Draining ||
+			!strings.Contains(d.TrafficUnknown, "not answered") {
 			t.Errorf("%+v", d)
 		}
 		if since := time.Since(n.agent.Turned()); since > 2*time.Second {
@@ -163,13 +227,15 @@ func TestDrainKnowsTrafficAgainAfterAHang(t *testing.T) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		limit := 20.0
-		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true,
+			UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		close(hang)
 		time.Sleep(4 * time.Second) // the time without an answer was not idle
-		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "" || d.PacketsPerSecond == nil {
+		if d := n.drained(); d.Phase != Draining || d.TrafficUnknown != "" ||
+			d.PacketsPerSecond == nil {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(5 * time.Second)
@@ -206,15 +272,16 @@ func TestIdleIsForGood(t *testing.T) {
 		n.snapshots <- cluster()
 		time.Sleep(time.Second)
 		limit := 20.0
-		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true, UntilIdle: &limit}); err != nil {
+		if _, err := n.agent.Drain(DrainOptions{Wait: time.Hour, Stay: true,
+			UntilIdle: &limit}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		if d := n.drained(); d.Phase != Withdrawn {
 			t.Errorf("without packets: %+v", d)
 		}
-		if d, err := readDrain(file); err != nil || d.Until.After(time.Now()) {
-			t.Errorf("the next process would announce again until %s: %v", d.Until, err)
+		if d, err := readDrainNote(file); err != nil || d.request.Until.After(time.Now()) {
+			t.Errorf("the next process would announce again until %s: %v", d.request.Until, err)
 		}
 	}, func(c *Config) { c.DrainFile, c.Forwarded = file, m.forwarded })
 }
@@ -222,7 +289,8 @@ func TestIdleIsForGood(t *testing.T) {
 // The drain was asked for when there was a data plane, and goes on after a restart without one.
 func TestDrainGoesByTimeAfterARestartWithoutDataplane(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")
-	note := `{"phase":"draining","since":"2000-01-01T00:00:00Z","until":"2000-01-01T00:01:00Z","stay":true,"untilIdle":20}`
+	note := `{"phase":"draining","since":"2000-01-01T00:00:00Z",
+		"until":"2000-01-01T00:01:00Z","stay":true,"untilIdle":20}`
 	if err := os.WriteFile(file, []byte(note), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,11 @@ var sole = []struct {
 	{module + "/internal/etcd", []string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},
 		"Calico's data, external configuration and the reflector controller are kept in etcd, nothing else is"},
 	{"go.etcd.io/etcd/server/", []string{"internal/calico/calicotest"}, "the embedded server is for tests and the demo"},
+	{
+		module + "/internal/testcluster",
+		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo"},
+		"whatever runs a cluster to show, break or measure agents; production code does not",
+	},
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 

@@ -1,96 +1,51 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
-	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
-	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
-// node is our agent in a process of its own.
+// node is our agent on the node that is measured.
 type node struct {
-	*netlab.Process
-	lab     *lab
-	args    []string
-	admin   *adminclient.Client
-	metrics *http.Client
+	*testcluster.Agent
+	lab *lab
 }
 
-const metricsAddress = "127.0.0.1:9179"
-
-// startAgent runs the agent in the node's namespace; args choose its data plane. What it knows of an earlier run is in the folder of state.
+// startAgent runs the agent in the node's namespace; args choose its data plane. What it knows of
+// an earlier run is in the folder of state.
 func (l *lab) startAgent(state string, args ...string) (*node, error) {
-	socket := filepath.Join(l.Dir(), "agent.sock")
-	n := &node{lab: l, args: append([]string{
-		"run", "--node-name", "node", "--etcd-endpoints", "http://" + etcdAddress, "--admin-socket", socket, "--metrics-listen", metricsAddress,
-		"--state-dir", filepath.Join(l.Dir(), state), "--log-level", "warn",
-	}, args...)}
-	n.admin = adminclient.New(socket)
-	n.metrics = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
-		err = l.node.Do(func() (err error) {
-			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", metricsAddress)
-			return err
-		})
-		return conn, err
-	}}}
-	return n, n.start()
-}
-
-func (n *node) start() (err error) {
-	n.Process, err = n.lab.Start(netlab.Spec{Name: "agent", Namespace: n.lab.node, Path: n.lab.b.agent, Args: n.args})
-	return err
-}
-
-// kill ends it as a crash would.
-func (n *node) kill() error {
-	n.metrics.CloseIdleConnections()
-	return n.Kill()
+	n := &node{l.NewAgent("node", l.node, args...), l}
+	n.StateDir, n.Flags = filepath.Join(l.Dir(), state), []string{"--log-level", "warn"}
+	return n, n.Start(l.b.ctx)
 }
 
 // pollInterval bounds what a time that is taken by asking can resolve, and what asking costs.
 const pollInterval = 10 * time.Millisecond
 
-// until asks for the status until holds has no objection.
+// until asks for the status until holds has no objection. That the agent has ended is an error.
 func (n *node) until(holds func(agent.Status) error) error {
-	return await(n.lab.b.ctx, 10*time.Minute, pollInterval, func() error {
-		select {
-		case <-n.Done():
-			return nil // noticed below
-		default:
+	err := await(n.lab.b.ctx, 10*time.Minute, pollInterval, func() error {
+		if n.Alive() != nil {
+			return nil
 		}
-		s, err := n.admin.Status(n.lab.b.ctx)
+		s, err := n.Admin.Status(n.lab.b.ctx)
 		if err != nil {
 			return err
 		}
 		return holds(s)
 	})
-}
-
-// alive returns an error if the agent has ended.
-func (n *node) alive() error {
-	select {
-	case <-n.Done():
-		return fmt.Errorf("the agent has ended: %w", n.Err())
-	default:
-		return nil
-	}
+	return errors.Join(err, n.Alive())
 }
 
 // awaitProgrammed waits until exactly that many BGP routes are in the data plane and nothing is queued.
 func (n *node) awaitProgrammed(count int) error {
-	err := n.until(func(s agent.Status) error {
+	return n.until(func(s agent.Status) error {
 		got := 0
 		for _, c := range s.FIB.Routes {
 			if c.Origin == "bgp" {
@@ -102,15 +57,11 @@ func (n *node) awaitProgrammed(count int) error {
 		}
 		return nil
 	})
-	if err == nil {
-		err = n.alive()
-	}
-	return err
 }
 
 // awaitEndOfRIB waits until all peers have told all they know, and it has been taken in.
 func (n *node) awaitEndOfRIB() error {
-	err := n.until(func(s agent.Status) error {
+	return n.until(func(s agent.Status) error {
 		for _, p := range s.BGP.Peers {
 			if !p.EndOfRIB {
 				return fmt.Errorf("no End-of-RIB from %s: %s %s, %d paths", p.Address, p.State, p.LastError, p.Received)
@@ -118,25 +69,17 @@ func (n *node) awaitEndOfRIB() error {
 		}
 		return nil
 	})
-	if err == nil {
-		err = n.alive()
-	}
-	return err
 }
 
 // heapBytes has the agent collect its garbage and returns what is left.
 func (n *node) heapBytes() (float64, error) {
-	resp, err := n.metrics.Get("http://" + metricsAddress + "/debug/pprof/heap?gc=1&debug=1")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	for scanner := bufio.NewScanner(resp.Body); scanner.Scan(); {
-		if rest, ok := strings.CutPrefix(scanner.Text(), "# HeapAlloc = "); ok {
-			return strconv.ParseFloat(rest, 64)
-		}
-	}
-	return 0, fmt.Errorf("no HeapAlloc in the agent's heap profile")
+	return n.Figure(n.lab.b.ctx, "/debug/pprof/heap?gc=1&debug=1", "# HeapAlloc = ")
+}
+
+// mebibytes is a figure of the process's memory: VmRSS, or VmHWM, the most there has been.
+func (n *node) mebibytes(figure string) (float64, error) {
+	bytes, err := n.Memory(figure)
+	return float64(bytes) / (1 << 20), err
 }
 
 // profiled runs f while the agent takes a CPU profile of itself, if profiles are asked for.
@@ -147,24 +90,14 @@ func (n *node) profiled(name string, f func() error) error {
 	const span = "4" // seconds, about as long as f takes
 	result := make(chan error, 1)
 	go func() {
-		result <- n.saveProfile("/debug/pprof/profile?seconds="+span, filepath.Join(n.lab.b.profile, name+".pprof"))
+		profile, err := n.Fetch(n.lab.b.ctx, "/debug/pprof/profile?seconds="+span)
+		if err == nil {
+			err = os.MkdirAll(n.lab.b.profile, 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(n.lab.b.profile, name+".pprof"), profile, 0o644)
+		}
+		result <- err
 	}()
 	return errors.Join(f(), <-result)
-}
-
-func (n *node) saveProfile(path, file string) error {
-	resp, err := n.metrics.Get("http://" + metricsAddress + path)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, resp.Body)
-	return errors.Join(err, out.Close())
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // control is what latency is held against: the same bytes through as many processes and sockets,
@@ -41,17 +42,18 @@ func (l *lab) startControl() (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := startRelay(filepath.Join(l.Dir(), "control.sock"), echo)
+	unix := func(path string) net.Addr { return &net.UnixAddr{Net: "unix", Name: path} }
+	r, err := relayTo(unix(filepath.Join(l.Dir(), "control.sock")), unix(echo), true)
 	if err != nil {
 		return nil, err
 	}
-	r.plain = true
 	at := netip.AddrPortFrom(nodeAddress, passPort).String()
 	_, err = l.Start(netlab.Spec{Name: "pass", Namespace: l.node, Path: l.b.self, Args: []string{passRole, at, r.path()}})
 	c := &control{relay: r}
 	if err == nil {
 		err = await(l.b.ctx, 10*time.Second, time.Millisecond, func() error {
-			return l.far.Do(func() (err error) { c.conn, err = net.Dial("tcp4", at); return err })
+			c.conn, err = testcluster.Dial(l.b.ctx, l.far, "tcp4", at)
+			return err
 		})
 	}
 	if err != nil {

@@ -11,19 +11,8 @@ import (
 
 // endToEnd sends packed UPDATEs to a bare GoBGP, to the agent without a data plane and to the agent on VPP, each time in a fresh process,
 // and takes the time until the last route has arrived where it is to be.
-func endToEnd(b *bench) (err error) {
-	l, err := b.newLab("e2e", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(1); err != nil {
-		return err
-	}
-	p, err := l.startPlane("1G")
-	if err != nil {
-		return err
-	}
+func endToEnd(l *lab) error {
+	b, p := l.b, l.plane
 	prefixes := hostPrefixes(200_000) // fewer say nothing about processor time: the kernel counts it in steps of 10 ms
 	updates := announce(hops[0], prefixes)
 
@@ -56,7 +45,7 @@ func endToEnd(b *bench) (err error) {
 		if err == nil {
 			noneRate, noneCPU = append(noneRate, rate(len(prefixes), took.Seconds())), append(noneCPU, cpu[0])
 		}
-		return errors.Join(err, n.kill())
+		return errors.Join(err, n.Kill())
 	}
 	byAgent := func() error {
 		run++
@@ -73,7 +62,7 @@ func endToEnd(b *bench) (err error) {
 			took, err = l.emptyAgain(n, prefixes)
 			withdrawRate = append(withdrawRate, rate(len(prefixes), took.Seconds()))
 		}
-		return errors.Join(err, n.kill(), p.calm(b.ctx))
+		return errors.Join(err, n.Kill(), p.calm(b.ctx))
 	}
 	if err := byAgent(); err != nil { // VPP's pools grow before the first round that counts
 		return err

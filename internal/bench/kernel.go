@@ -12,15 +12,8 @@ import (
 )
 
 // birdAndKernel sends the same routes to BIRD and to the agent, both with the Linux kernel as data plane.
-func birdAndKernel(b *bench) (err error) {
-	l, err := b.newLab("kernel", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(1); err != nil {
-		return err
-	}
+func birdAndKernel(l *lab) error {
+	b := l.b
 	programs, err := netlab.FindBird(b.ctx, b.build)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotHere, err)
@@ -44,7 +37,7 @@ func birdAndKernel(b *bench) (err error) {
 		if err == nil {
 			_, err = l.emptyAgain(n, prefixes)
 		}
-		return errors.Join(err, n.kill())
+		return errors.Join(err, n.Kill())
 	}
 	if err := rounds(b.pick(5, 2), byBird, byAgent); err != nil {
 		return err

@@ -1,33 +1,32 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var discard = slog.New(slog.DiscardHandler)
 
 // lab is what a benchmark runs in: a namespace with the node that is measured, and one with its peers.
 type lab struct {
-	*netlab.Lab
+	*testcluster.Cluster
 	b         *bench
 	node, far *netlab.Namespace
-	cluster   *calicotest.Cluster // nil before startEtcd
-	first     *speaker            // the first peer's session, if there is one
+	nodes     int      // besides, in Calico's data
+	plane     *plane   // nil: none
+	first     *speaker // the first peer's session, if there is one
 }
 
 // nodeAddress is the least of all addresses as a string: towards Calico's nodes the one with the greater address dials, and here that is
@@ -40,9 +39,34 @@ func peerAddress(i int) netip.Addr { return addrAt(10<<24 | uint32(i/200)<<8 | u
 // hops are two next hops that the peers announce.
 var hops = [2]netip.Addr{peerAddress(0), peerAddress(1)}
 
-// newLab makes the namespaces, with addresses for that many peers.
-func (b *bench) newLab(name string, peers int) (*lab, error) {
-	return b.labOf(name, func(l *lab) error { return l.build(peers) })
+// needs is what a benchmark runs beside the node.
+type needs struct {
+	nodes int    // in Calico's data in an etcd, besides the node; 0: there is no etcd
+	short int    // the same in a short run; 0: as many
+	heap  string // main heap of a VPP; "": there is none
+}
+
+// inLab makes a benchmark that runs in a lab of its own, which has an address for each node, and
+// two at least.
+func inLab(name string, n needs, run func(*lab) error) func(*bench) error {
+	return func(b *bench) (err error) {
+		nodes := b.pick(n.nodes, cmp.Or(n.short, n.nodes))
+		l, err := b.labOf(name, func(l *lab) error { return l.build(max(nodes, 2)) })
+		if err != nil {
+			return err
+		}
+		defer l.close(&err)
+		if nodes > 0 {
+			err = l.startEtcd(nodes)
+		}
+		if err == nil && n.heap != "" {
+			l.plane, err = l.startPlane(n.heap)
+		}
+		if err == nil {
+			err = run(l)
+		}
+		return err
+	}
 }
 
 // labOf makes the node's namespace, and has build do the rest.
@@ -51,7 +75,7 @@ func (b *bench) labOf(name string, build func(*lab) error) (*lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotHere, err)
 	}
-	l := &lab{Lab: inner, b: b}
+	l := &lab{Cluster: &testcluster.Cluster{Lab: inner, Programs: b.programs}, b: b}
 	l.node, err = l.Namespace("node")
 	if err == nil {
 		err = build(l)
@@ -93,54 +117,26 @@ func (l *lab) close(err *error) {
 	if l.first != nil {
 		l.first.close()
 	}
-	if l.cluster != nil {
-		*err = errors.Join(*err, l.cluster.Close())
-	}
-	if *err != nil && l.b.ctx.Err() == nil {
-		l.showLogs()
+	if *err != nil && l.b.ctx.Err() == nil { // logs are gone afterwards
+		fmt.Fprint(os.Stderr, testcluster.Tails(l.Lab, 20))
 	}
 	*err = errors.Join(*err, l.Close())
 }
 
-// showLogs prints the end of every log: it is gone afterwards.
-func (l *lab) showLogs() {
-	logs, _ := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
-	for _, path := range logs {
-		text, _ := os.ReadFile(path)
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		fmt.Fprintf(os.Stderr, "%s:\n%s\n", filepath.Base(path), strings.Join(lines[max(0, len(lines)-20):], "\n"))
-	}
-}
-
-// etcdAddress is where the node and other agents find etcd.
-var etcdAddress = netip.AddrPortFrom(nodeAddress, 2379).String()
-
 // startEtcd runs an etcd with a Calico cluster of the node and that many peers in full mesh.
 func (l *lab) startEtcd(peers int) error {
-	socket := filepath.Join(l.Dir(), "etcd.sock")
-	_, err := l.Start(netlab.Spec{Name: "etcd", Namespace: l.node, Path: l.b.agent, Args: []string{
-		"lab", "etcd", "--listen", etcdAddress, "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
-	}})
-	if err != nil {
+	l.nodes = peers
+	if err := l.StartEtcd(l.b.ctx, l.node, nodeAddress); err != nil {
 		return err
 	}
-	err = await(l.b.ctx, 20*time.Second, 5*time.Millisecond, func() (err error) {
-		if _, err = os.Stat(socket); err == nil {
-			l.cluster, err = calicotest.Connect(l.b.ctx, "unix://"+socket, nil)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("etcd: %w", err)
-	}
-	if err := l.cluster.AddPool(l.b.ctx, "pods", netip.MustParsePrefix("30.0.0.0/8"), 26); err != nil {
+	if err := l.Data.AddPool(l.b.ctx, "pods", netip.MustParsePrefix("30.0.0.0/8"), 26); err != nil {
 		return err
 	}
-	if err := l.cluster.AddNode(l.b.ctx, "node", netip.PrefixFrom(nodeAddress, 16)); err != nil {
+	if err := l.Data.AddNode(l.b.ctx, "node", netip.PrefixFrom(nodeAddress, 16)); err != nil {
 		return err
 	}
 	for i := range peers {
-		if err := l.cluster.AddNode(l.b.ctx, fmt.Sprintf("peer-%d", i), netip.PrefixFrom(peerAddress(i), 16)); err != nil {
+		if err := l.Data.AddNode(l.b.ctx, fmt.Sprintf("peer-%d", i), netip.PrefixFrom(peerAddress(i), 16)); err != nil {
 			return err
 		}
 	}
@@ -148,10 +144,7 @@ func (l *lab) startEtcd(peers int) error {
 }
 
 // apply writes Calico's resources.
-func (l *lab) apply(yaml string) error {
-	_, err := l.cluster.Apply(l.b.ctx, []byte(yaml))
-	return err
-}
+func (l *lab) apply(yaml string) error { return l.Apply(l.b.ctx, yaml) }
 
 // peer brings the i-th peer's session with the node up.
 func (l *lab) peer(ctx context.Context, i int) (*speaker, error) {
@@ -210,19 +203,4 @@ func cpuSeconds(p *netlab.Process) (float64, error) {
 		return 0, fmt.Errorf("processor time of process %d: %w", p.PID(), err)
 	}
 	return time.Duration(t.Nano()).Seconds(), nil
-}
-
-// memoryBytes is a figure of proc_pid_status(5): VmRSS, or VmHWM, the most there has been.
-func memoryBytes(p *netlab.Process, name string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kb * 1024, err
-		}
-	}
-	return 0, fmt.Errorf("no %s", name)
 }

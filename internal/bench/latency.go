@@ -10,19 +10,8 @@ import (
 // latency changes one route at a time on an idle agent and takes the time from the UPDATE on the
 // wire until VPP's acknowledgement, which a relay before VPP's socket sees. After each change the
 // control is sent the same bytes.
-func latency(b *bench) (err error) {
-	l, err := b.newLab("latency", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(1); err != nil {
-		return err
-	}
-	p, err := l.startPlane("1G")
-	if err != nil {
-		return err
-	}
+func latency(l *lab) error {
+	b, p := l.b, l.plane
 	r, err := startRelay(filepath.Join(l.Dir(), "relay.sock"), p.socket)
 	if err != nil {
 		return err
@@ -52,7 +41,7 @@ func latency(b *bench) (err error) {
 			return fmt.Errorf("control %d: %w", i, err)
 		}
 	}
-	if err := n.alive(); err != nil {
+	if err := n.Alive(); err != nil {
 		return err
 	}
 	slices.Sort(samples)

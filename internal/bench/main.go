@@ -15,48 +15,22 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"syscall"
 	"time"
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := role(ctx, os.Args)
-	if errors.Is(err, flag.ErrHelp) {
-		os.Exit(2)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
-
-// role is what this process is: the benchmark, or one of the parts that it runs in processes of their own.
-func role(ctx context.Context, args []string) error {
-	if len(args) > 1 {
-		switch args[1] {
-		case passRole:
-			return servePass(ctx, args[2:])
-		case echoRole:
-			return serveEcho(ctx, args[2:])
-		case bareRole:
-			return serveBare(ctx, args[2:])
-		case vpptestRole:
-			return serveVPPTest(ctx, args[2:])
-		}
-	}
-	return measure(ctx, args[1:], os.Stdout)
+	testcluster.Main("bench", measure, testcluster.Roles{
+		passRole: servePass, echoRole: serveEcho, bareRole: serveBare, vpptestRole: serveVPPTest,
+	})
 }
 
 // benchmarks are in the order of the table.
@@ -64,16 +38,16 @@ var benchmarks = []struct {
 	name string
 	run  func(*bench) error
 }{
-	{"program", program},
-	{"cli", vppCommandLine},
-	{"replace", replaceNextHop},
-	{"end-to-end", endToEnd},
-	{"latency", latency},
-	{"million", million},
+	{"program", inLab("program", needs{heap: "1G"}, program)},
+	{"cli", inLab("cli", needs{heap: "1G"}, vppCommandLine)},
+	{"replace", inLab("replace", needs{heap: "1G"}, replaceNextHop)},
+	{"end-to-end", inLab("e2e", needs{nodes: 1, heap: "1G"}, endToEnd)},
+	{"latency", inLab("latency", needs{nodes: 1, heap: "1G"}, latency)},
+	{"million", inLab("million", needs{nodes: 1, heap: "3G"}, million)},
 	{"equal", equalSets},
-	{"kernel", birdAndKernel},
-	{"mesh", mesh},
-	{"reflector", reflector},
+	{"kernel", inLab("kernel", needs{nodes: 1}, birdAndKernel)},
+	{"mesh", inLab("mesh", needs{nodes: 1000, short: 300, heap: "512M"}, mesh)},
+	{"reflector", inLab("reflector", needs{nodes: 1000, short: 100}, reflector)},
 	{"restart", restart},
 	{"etcd-load", readLoad},
 }
@@ -83,16 +57,15 @@ var errNotHere = errors.New("not run")
 
 // bench is what the benchmarks share.
 type bench struct {
-	ctx     context.Context
-	log     *slog.Logger
-	short   bool
-	agent   string // the agent's binary
-	self    string
-	build   string              // where packages are unpacked
-	profile string              // where the agent's CPU profiles go; "": nowhere
-	vpp     *netlab.VPPPrograms // nil: there is none, vpptest stands in
-	results []result
-	out     io.Writer
+	ctx      context.Context
+	log      *slog.Logger
+	programs testcluster.Programs // without VPP vpptest stands in
+	short    bool
+	self     string
+	build    string // where packages are unpacked
+	profile  string // where the agent's CPU profiles go; "": nowhere
+	results  []result
+	out      io.Writer
 }
 
 // pick returns n, or in a short run the smaller number.
@@ -137,7 +110,7 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	}
 	b := &bench{
 		ctx: ctx, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		short: *short, agent: *agent, build: *build, profile: *profile, out: out,
+		short: *short, programs: testcluster.Programs{Agent: *agent}, build: *build, profile: *profile, out: out,
 	}
 	cleanUp, err := b.prepare()
 	defer cleanUp()
@@ -188,25 +161,24 @@ func (b *bench) prepare() (cleanUp func(), err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return cleanUp, err
 	}
-	if b.agent == "" {
+	if b.programs.Agent == "" {
 		dir, err := os.MkdirTemp("", "bench")
 		if err != nil {
 			return cleanUp, err
 		}
 		cleanUp = func() { os.RemoveAll(dir) }
-		b.agent = filepath.Join(dir, "vpp-route-agent")
-		out, err := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", b.agent, "vpp-route-agent/cmd/vpp-route-agent").CombinedOutput()
-		if err != nil {
-			return cleanUp, fmt.Errorf("building the agent: %w\n%s", err, out)
+		b.programs.Agent = filepath.Join(dir, "vpp-route-agent")
+		if err := testcluster.Build(b.ctx, dir, testcluster.AgentPackage); err != nil {
+			return cleanUp, err
 		}
-	} else if b.agent, err = filepath.Abs(b.agent); err != nil {
+	} else if b.programs.Agent, err = filepath.Abs(b.programs.Agent); err != nil {
 		return cleanUp, err
-	} else if _, err := os.Stat(b.agent); err != nil {
+	} else if _, err := os.Stat(b.programs.Agent); err != nil {
 		return cleanUp, err
 	}
 	switch programs, err := netlab.FindVPP(); {
 	case err == nil:
-		b.vpp = &programs
+		b.programs.VPP = &programs
 	case !errors.Is(err, netlab.ErrNoVPP):
 		return cleanUp, err
 	}
@@ -227,7 +199,7 @@ func setCollector() error {
 func gogc() string { return os.Getenv("GOGC") }
 
 func (b *bench) planeName() string {
-	if b.vpp == nil {
+	if b.programs.VPP == nil {
 		return "vpptest (no VPP found)"
 	}
 	return "VPP"

@@ -8,23 +8,16 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 const blocksPerPeer = 10
 
 // meshOfPeers makes every node a peer of every other, and one filter part of all those sessions.
-const meshOfPeers = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: everybody}
-spec: {nodeSelector: "all()", peerSelector: "all()", filters: [everywhere]}
-`
+var meshOfPeers = testcluster.NoMesh +
+	testcluster.Resource("BGPPeer", "everybody",
+		`nodeSelector: "all()", peerSelector: "all()", filters: [everywhere]`)
 
 // everywhere is that filter; it rejects a prefix in both directions.
 const everywhere = `
@@ -39,27 +32,15 @@ spec:
 
 // mesh starts the agent cold among its peers, and takes the time until the FIB is complete; then
 // until a change of their filter is effective; then what it costs while nothing happens.
-func mesh(b *bench) (err error) {
-	peers := b.pick(1000, 300)
-	l, err := b.newLab("mesh", peers)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(peers); err != nil {
-		return err
-	}
+func mesh(l *lab) error {
+	b, p, peers := l.b, l.plane, l.nodes
 	blocks := blockPrefixes(peers*blocksPerPeer + 1)
 	own, blocks := blocks[len(blocks)-1], blocks[:len(blocks)-1]
-	if err := l.cluster.ClaimBlock(b.ctx, "node", own); err != nil {
+	if err := l.Data.ClaimBlock(b.ctx, "node", own); err != nil {
 		return err
 	}
 	nowhere := netip.MustParsePrefix("203.0.113.0/24")
 	if err := l.apply(meshOfPeers + fmt.Sprintf(everywhere, nowhere, nowhere)); err != nil {
-		return err
-	}
-	p, err := l.startPlane("512M")
-	if err != nil {
 		return err
 	}
 	began := time.Now()
@@ -74,7 +55,7 @@ func mesh(b *bench) (err error) {
 		switch {
 		case binary.BigEndian.Uint16(update) > 0:
 			withdrawn.Add(1)
-		case len(update) > len(endOfRIB)-headerLen:
+		case len(update) > len(endOfRIB)-testcluster.HeaderLength:
 			announced.Add(1)
 		}
 	})
@@ -161,12 +142,12 @@ func (l *lab) idle(n *node) error {
 	if err != nil {
 		return err
 	}
-	resident, err := memoryBytes(n.Process, "VmRSS")
+	resident, err := n.mebibytes("VmRSS")
 	if err != nil {
 		return err
 	}
 	idle := (now - used) / span.Seconds() * 100
 	l.b.single("mesh, idle", "% of a CPU", idle, noBudget, fmt.Sprintf("over %s", span))
-	l.b.single("mesh, resident size of the agent", "MiB", resident/(1<<20), noBudget, "")
+	l.b.single("mesh, resident size of the agent", "MiB", resident, noBudget, "")
 	return nil
 }

@@ -7,19 +7,8 @@ import (
 )
 
 // million fills an agent on VPP with a million routes and asks what they cost: memory, a change of 1 %, a restart.
-func million(b *bench) (err error) {
-	l, err := b.newLab("million", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(1); err != nil {
-		return err
-	}
-	p, err := l.startPlane("3G")
-	if err != nil {
-		return err
-	}
+func million(l *lab) error {
+	b, p := l.b, l.plane
 	r, err := startRelay(filepath.Join(l.Dir(), "relay.sock"), p.socket)
 	if err != nil {
 		return err
@@ -63,13 +52,13 @@ func (l *lab) memory(n *node, count int, empty float64, on string) error {
 	if err != nil {
 		return err
 	}
-	resident, err := memoryBytes(n.Process, "VmRSS")
+	resident, err := n.mebibytes("VmRSS")
 	if err != nil {
 		return err
 	}
 	l.b.single("heap of the agent after a collection", "B/route", heap/float64(count), atMost(1024),
 		fmt.Sprintf("%s; %.0f MiB, of which %.0f without routes", on, heap/(1<<20), empty/(1<<20)))
-	l.b.single("resident size of the agent", "MiB", resident/(1<<20), noBudget, on)
+	l.b.single("resident size of the agent", "MiB", resident, noBudget, on)
 	return nil
 }
 
@@ -122,11 +111,11 @@ func (l *lab) onePercent(n *node, r *relay, count int, fill time.Duration) error
 // restart kills the agent and starts it again over the FIB that it left, with a peer that announces the same again.
 func (l *lab) restart(n *node, r *relay, count int) error {
 	writes, dumps := r.writes(), r.dumps()
-	if err := n.kill(); err != nil {
+	if err := n.Kill(); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := n.start(); err != nil {
+	if err := n.Start(l.b.ctx); err != nil {
 		return err
 	}
 	updates := announce(hops[0], hostPrefixes(count))
@@ -140,7 +129,7 @@ func (l *lab) restart(n *node, r *relay, count int) error {
 		return err
 	}
 	took := time.Since(began)
-	s, err := n.admin.Status(n.lab.b.ctx)
+	s, err := n.Admin.Status(n.lab.b.ctx)
 	if err != nil {
 		return err
 	}

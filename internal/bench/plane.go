@@ -36,10 +36,10 @@ const vpptestRole = "vpptest"
 
 // startPlane starts a VPP with so much main heap.
 func (l *lab) startPlane(heap string) (*plane, error) {
-	if l.b.vpp == nil {
+	if l.VPP == nil {
 		return l.startVPPTest()
 	}
-	v, err := l.StartVPP(l.b.ctx, *l.b.vpp, l.node, "vpp", netlab.VPPConfig{Heap: heap, Args: "unix { poll-sleep-usec 0 }"})
+	v, err := l.StartVPP(l.b.ctx, *l.VPP, l.node, "vpp", netlab.VPPConfig{Heap: heap, Args: "unix { poll-sleep-usec 0 }"})
 	if err != nil {
 		return nil, err
 	}
@@ -92,21 +92,9 @@ func (p *plane) limit(b budget) budget {
 
 // await asks every interval until holds has no objection, and returns the last one when patience is over.
 func await(ctx context.Context, patience, interval time.Duration, holds func() error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
-	defer cancel()
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-tick.C:
-		}
-	}
+	return netlab.AwaitEvery(ctx, patience, interval, "awaited", func(context.Context) error {
+		return holds()
+	})
 }
 
 // connected is the agent's own connection to a VPP, in this process.

@@ -16,16 +16,8 @@ func rate(n int, seconds float64) float64 { return float64(n) / seconds }
 
 // program fills and empties VPP's FIB: by the agent's engine (selection, journal, pipeline), by its pipeline alone, by the raw writer and
 // by one call per route.
-func program(b *bench) (err error) {
-	l, err := b.newLab("program", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	p, err := l.startPlane("1G")
-	if err != nil {
-		return err
-	}
+func program(l *lab) error {
+	b, p := l.b, l.plane
 	c, err := p.connect(b.ctx)
 	if err != nil {
 		return err
@@ -164,16 +156,8 @@ func deletions(puts []route.Op) []route.Op {
 }
 
 // replaceNextHop changes the next hop of every route: the loss of a node whose blocks another takes.
-func replaceNextHop(b *bench) (err error) {
-	l, err := b.newLab("replace", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	p, err := l.startPlane("1G")
-	if err != nil {
-		return err
-	}
+func replaceNextHop(l *lab) error {
+	b, p := l.b, l.plane
 	c, err := p.connect(b.ctx)
 	if err != nil {
 		return err
@@ -206,18 +190,10 @@ func replaceNextHop(b *bench) (err error) {
 var cliRate = regexp.MustCompile(`(\d(?:\.\d+)?e[+-]?\d+|\d+(?:\.\d+)?) routes/sec`)
 
 // vppCommandLine has VPP add and delete routes by itself, without an API: no agent can be faster.
-func vppCommandLine(b *bench) (err error) {
-	if b.vpp == nil {
+func vppCommandLine(l *lab) error {
+	b, p := l.b, l.plane
+	if b.programs.VPP == nil {
 		return fmt.Errorf("%w: no VPP found", errNotHere)
-	}
-	l, err := b.newLab("cli", 2)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	p, err := l.startPlane("1G")
-	if err != nil {
-		return err
 	}
 	count := b.pick(200_000, 50_000)
 	var add, del series

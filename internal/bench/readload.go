@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -21,6 +20,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // The cluster whose cost to etcd is measured. What one node costs is measured on some of them, and is the same for each.
@@ -68,7 +68,7 @@ type loadRun struct {
 	b       *bench
 	nodes   int
 	server  *calicotest.Etcd
-	relay   *byteRelay
+	relay   *relay
 	client  *clientv3.Client // beside the relay
 	writer  *compiler        // of the compiled way
 	readers []reader
@@ -94,7 +94,11 @@ func (r *loadRun) measure(name string, start func(*loadRun) (reader, error)) (er
 		return err
 	}
 	r.client = r.server.Client()
-	if r.relay, err = newByteRelay(strings.TrimPrefix(r.server.Endpoint(), "http://")); err != nil {
+	to, err := net.ResolveTCPAddr("tcp4", strings.TrimPrefix(r.server.Endpoint(), "http://"))
+	if err != nil {
+		return err
+	}
+	if r.relay, err = relayTo(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, to, true); err != nil {
 		return err
 	}
 	if err := r.fill(); err != nil {
@@ -110,7 +114,7 @@ func (r *loadRun) measure(name string, start func(*loadRun) (reader, error)) (er
 	}
 	for _, x := range r.readers {
 		for !x.synced() {
-			if err := wait(r.b.ctx, 10*time.Millisecond); err != nil {
+			if err := testcluster.Pause(r.b.ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -164,10 +168,10 @@ func (r *loadRun) check(way, what string, value float64, unit string, limit budg
 // calm waits until nothing has come through the relay for a while.
 func (r *loadRun) calm() error {
 	for last := int64(-1); ; {
-		if err := wait(r.b.ctx, 700*time.Millisecond); err != nil {
+		if err := testcluster.Pause(r.b.ctx, 700*time.Millisecond); err != nil {
 			return err
 		}
-		now := r.relay.bytes.Load()
+		now := r.relay.answered()
 		if now-last < 2000*int64(r.nodes) { // probes go on
 			return nil
 		}
@@ -175,22 +179,14 @@ func (r *loadRun) calm() error {
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
+// url is where etcd is reached through the relay.
+func (r *loadRun) url() string { return "http://" + r.relay.l.Addr().String() }
 
 // tally is what etcd has done so far.
 type tally struct{ bytes, ranges, watchers int64 }
 
 func (r *loadRun) count() tally {
-	return tally{r.relay.bytes.Load(), etcdMetric("etcd_mvcc_range_total", "etcd_debugging_mvcc_range_total"), etcdMetric("etcd_debugging_mvcc_watcher_total")}
+	return tally{r.relay.answered(), etcdMetric("etcd_mvcc_range_total", "etcd_debugging_mvcc_range_total"), etcdMetric("etcd_debugging_mvcc_watcher_total")}
 }
 
 // etcdMetric reads the embedded server's own counters: the first of names that it has.
@@ -297,7 +293,7 @@ func (r *loadRun) startPod(i int) error {
 			return err
 		}
 	}
-	return wait(r.b.ctx, 30*time.Millisecond) // not one burst
+	return testcluster.Pause(r.b.ctx, 30*time.Millisecond) // not one burst
 }
 
 // claim is a node's claim of a new block.
@@ -315,14 +311,14 @@ func (r *loadRun) claim(i int) error {
 			return err
 		}
 	}
-	return wait(r.b.ctx, 30*time.Millisecond)
+	return testcluster.Pause(r.b.ctx, 30*time.Millisecond)
 }
 
 // sourceReader is our own agent's way of reading. The nodes that read are spread over all, since what
 // a list of names can skip depends on the name.
 func sourceReader(needs calico.Needs) func(*loadRun) (reader, error) {
 	return func(r *loadRun) (reader, error) {
-		s, err := etcd.NewFor(etcd.Config{Endpoints: []string{r.relay.url()}}, loadNode(len(r.readers)*clusterNodes/r.nodes), needs, slog.New(slog.DiscardHandler))
+		s, err := etcd.NewFor(etcd.Config{Endpoints: []string{r.url()}}, loadNode(len(r.readers)*clusterNodes/r.nodes), needs, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return reader{}, err
 		}
@@ -335,7 +331,7 @@ func sourceReader(needs calico.Needs) func(*loadRun) (reader, error) {
 
 // plainReader lists prefixes and then runs follow, on a client of its own.
 func (r *loadRun) plainReader(prefixes []string, follow func(context.Context, *clientv3.Client)) (reader, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{r.relay.url()}, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{r.url()}, Logger: zap.NewNop()})
 	if err != nil {
 		return reader{}, err
 	}
@@ -410,72 +406,9 @@ func (r *loadRun) compile() error {
 		}
 	}
 	r.writer = &compiler{took: time.Since(began)}
-	if err := wait(r.b.ctx, time.Second); err != nil { // etcd commits to its file every 100 ms
+	if err := testcluster.Pause(r.b.ctx, time.Second); err != nil { // etcd commits to its file every 100 ms
 		return err
 	}
 	r.writer.grew = size() - before
 	return nil
-}
-
-// byteRelay passes TCP connections on and counts what comes back from the server.
-type byteRelay struct {
-	listener net.Listener
-	to       string
-	bytes    atomic.Int64
-	wg       sync.WaitGroup
-
-	mu   sync.Mutex // guards open
-	open []net.Conn
-}
-
-func newByteRelay(to string) (*byteRelay, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	r := &byteRelay{listener: l, to: to}
-	r.wg.Go(r.accept)
-	return r, nil
-}
-
-func (r *byteRelay) url() string { return "http://" + r.listener.Addr().String() }
-
-func (r *byteRelay) accept() {
-	for {
-		in, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		out, err := net.Dial("tcp4", r.to)
-		if err != nil {
-			in.Close()
-			continue
-		}
-		r.mu.Lock()
-		r.open = append(r.open, in, out)
-		r.mu.Unlock()
-		r.wg.Go(func() { io.Copy(out, in); out.Close() })
-		r.wg.Go(func() { io.Copy(in, countingReader{out, &r.bytes}); in.Close() })
-	}
-}
-
-func (r *byteRelay) close() {
-	r.listener.Close()
-	r.mu.Lock()
-	for _, c := range r.open {
-		c.Close()
-	}
-	r.mu.Unlock()
-	r.wg.Wait()
-}
-
-type countingReader struct {
-	from io.Reader
-	n    *atomic.Int64
-}
-
-func (c countingReader) Read(p []byte) (int, error) {
-	n, err := c.from.Read(p)
-	c.n.Add(int64(n))
-	return n, err
 }

@@ -12,46 +12,21 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // routesPerClient are announced by each client, in one UPDATE.
 const routesPerClient = 10
-
-// reflectorResources make the node the reflector of all others.
-const reflectorResources = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
----
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: node, labels: {role: rr}}
-spec: {bgp: {ipv4Address: %s/16, routeReflectorClusterID: %s}}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflectors}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
-`
 
 const clusterID = "10.255.255.1"
 
 // reflector has the clients of a route reflector announce their routes, and takes the reflector's
 // processor time until every client has heard the routes of all others: of the agent, of BIRD 2,
 // and of GoBGP as released.
-func reflector(b *bench) (err error) {
-	clients := b.pick(1000, 100)
-	l, err := b.newLab("reflector", clients)
-	if err != nil {
-		return err
-	}
-	defer l.close(&err)
-	if err := l.startEtcd(clients); err != nil {
-		return err
-	}
-	if err := l.apply(fmt.Sprintf(reflectorResources, nodeAddress, clusterID)); err != nil {
+func reflector(l *lab) error {
+	b, clients := l.b, l.nodes
+	us := testcluster.ReflectorNode("node", clusterID, fmt.Sprintf("ipv4Address: %s/16", nodeAddress))
+	if err := l.apply(testcluster.NoMesh + us + testcluster.ToReflectors); err != nil {
 		return err
 	}
 	programs, err := netlab.FindBird2(b.ctx, b.build)
@@ -64,9 +39,9 @@ func reflector(b *bench) (err error) {
 			return err
 		}
 		err = l.reflect(n.Process, clients, cpu)
-		peak, errMemory := memoryBytes(n.Process, "VmHWM")
-		*memory = append(*memory, peak/(1<<20))
-		return errors.Join(err, errMemory, n.kill())
+		peak, errMemory := n.mebibytes("VmHWM")
+		*memory = append(*memory, peak)
+		return errors.Join(err, errMemory, n.Kill())
 	}
 	byBird := func(clients int, cpu *series) error {
 		x, err := l.StartBirdText(b.ctx, programs, l.node, "bird2", birdReflector(clients))
@@ -140,7 +115,7 @@ func (l *lab) reflect(p *netlab.Process, clients int, cpu *series) error {
 	missing.Store(int64(clients * (len(routes) - routesPerClient)))
 	quietly := func(int) []byte { return endOfRIB }
 	all, err := l.meet(clients, quietly, func(i int, update []byte) {
-		if len(update) == len(endOfRIB)-headerLen {
+		if len(update) == len(endOfRIB)-testcluster.HeaderLength {
 			ended.Add(1)
 			return
 		}

@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-// relay stands between the agent and VPP's API socket and counts what passes, by the messages' names.
+// relay stands between a client and a server, as the agent and VPP's API socket, and counts what
+// passes, by the names of VPP's messages.
 type relay struct {
-	to    string
+	to    net.Addr
 	plain bool // what passes is not VPP's API, and each answer counts as written
 	l     net.Listener
 	wg    sync.WaitGroup
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following
+	bytes int        // of the server's answers
 	conns map[net.Conn]bool
 	seen  map[string]int
 	names map[uint16]string // of this life of VPP
@@ -27,13 +29,19 @@ type relay struct {
 // routeReply is VPP's acknowledgement of a written route.
 const routeReply = "ip_route_add_del_v2_reply"
 
+// startRelay relays between two unix sockets.
 func startRelay(path, to string) (*relay, error) {
-	l, err := net.Listen("unix", path)
+	return relayTo(&net.UnixAddr{Net: "unix", Name: path}, &net.UnixAddr{Net: "unix", Name: to}, false)
+}
+
+func relayTo(at, to net.Addr, plain bool) (*relay, error) {
+	l, err := net.Listen(at.Network(), at.String())
 	if err != nil {
 		return nil, err
 	}
 	r := &relay{
-		to: to, l: l, conns: map[net.Conn]bool{}, seen: map[string]int{}, names: map[uint16]string{}, written: make(chan time.Time, 1),
+		to: to, plain: plain, l: l, conns: map[net.Conn]bool{}, seen: map[string]int{},
+		names: map[uint16]string{}, written: make(chan time.Time, 1),
 	}
 	r.wg.Go(r.accept)
 	return r, nil
@@ -47,7 +55,7 @@ func (r *relay) accept() {
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("unix", r.to)
+		far, err := net.Dial(r.to.Network(), r.to.String())
 		if err != nil {
 			near.Close()
 			continue
@@ -113,6 +121,7 @@ func (r *relay) answer(now time.Time, b []byte) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.plain {
+		r.bytes += len(b)
 		r.note(now)
 		return len(b)
 	}
@@ -141,6 +150,13 @@ func (r *relay) count(name string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen[name]
+}
+
+// answered is how many bytes of answers have passed a plain relay.
+func (r *relay) answered() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int64(r.bytes)
 }
 
 func (r *relay) close() {

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -45,15 +45,12 @@ func restart(b *bench) error {
 	timers = "the peers dial, after pauses of at most 0.8 s"
 	byAgent := func(l *lab, i int, ns *netlab.Namespace) error {
 		name := fmt.Sprintf("peer-%d", i)
-		if err := l.cluster.ClaimBlock(b.ctx, name, blocks[i]); err != nil {
+		if err := l.Data.ClaimBlock(b.ctx, name, blocks[i]); err != nil {
 			return err
 		}
-		_, err := l.Start(netlab.Spec{Name: name, Namespace: ns, Path: b.agent, Args: []string{
-			"run", "--node-name", name, "--etcd-endpoints", "http://" + etcdAddress, "--dataplane", "none",
-			"--admin-socket", filepath.Join(l.Dir(), name+".sock"), "--metrics-listen", "off",
-			"--gobgp-listen", "off", "--state-dir", filepath.Join(l.Dir(), name), "--log-level", "warn",
-		}})
-		return err
+		a := l.NewAgent(name, ns, "--dataplane", "none")
+		a.Flags = []string{"--metrics-listen", "off", "--gobgp-listen", "off", "--log-level", "warn"}
+		return a.Start(b.ctx)
 	}
 	return b.beside("agents", timers, b.quiet(atMost(1)), b.quiet(atMost(3)), byAgent)
 }
@@ -100,11 +97,11 @@ func (b *bench) beside(
 	// Pauses that double from 50 ms have reached 5 s after 10 s.
 	away := time.Duration(b.pick(10, 3)) * time.Second
 	again := func(reboot bool) (up []time.Duration, last time.Duration, err error) {
-		err = errors.Join(l.pause(lasting), n.kill())
+		err = errors.Join(testcluster.Pause(b.ctx, lasting), n.Kill())
 		if reboot { // the kernel forgets the routes, and nothing answers
 			err = errors.Join(err, l.node.SetLink("eth0", false))
 		}
-		if err := errors.Join(err, l.pause(away)); err != nil {
+		if err := errors.Join(err, testcluster.Pause(b.ctx, away)); err != nil {
 			return nil, 0, err
 		}
 		if reboot {
@@ -113,7 +110,7 @@ func (b *bench) beside(
 			}
 		}
 		began := time.Now()
-		if err := n.start(); err != nil {
+		if err := n.Start(l.b.ctx); err != nil {
 			return nil, 0, err
 		}
 		var s agent.Status
@@ -160,14 +157,4 @@ func allUp(s agent.Status) error {
 		return fmt.Errorf("%d sessions; down: %s", len(s.BGP.Peers), strings.Join(down, ", "))
 	}
 	return nil
-}
-
-// pause lets time pass.
-func (l *lab) pause(d time.Duration) error {
-	select {
-	case <-l.b.ctx.Done():
-		return l.b.ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -3,29 +3,21 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
-	asNumber = 64512 // of all speakers here; Calico's default
+	asNumber = testcluster.AS // of all speakers here
 	bgpPort  = 179
 	holdTime = 90 // seconds; RFC 4271 §10
-
-	headerLen = 19 // RFC 4271 §4.1
-
-	msgOpen         = 1
-	msgUpdate       = 2
-	msgNotification = 3
-	msgKeepalive    = 4
 )
 
 // speaker is a BGP speaker that says what it is told to say, as cheap as can be: what is measured
@@ -90,17 +82,17 @@ func (s *speaker) handshake(local netip.Addr) error {
 	if err := s.send(openMessage(local)); err != nil {
 		return err
 	}
-	buffer := make([]byte, maxMessage)
-	for _, want := range []byte{msgOpen, msgKeepalive} {
-		kind, body, err := readBGP(s.conn, buffer)
+	buffer := make([]byte, testcluster.MaxMessage)
+	for _, want := range []byte{testcluster.MsgOpen, testcluster.MsgKeepalive} {
+		kind, body, err := testcluster.ReadMessage(s.conn, buffer)
 		if err != nil {
 			return err
 		}
 		if kind != want {
 			return fmt.Errorf("message %d with %x instead of %d", kind, body, want)
 		}
-		if kind == msgOpen {
-			if err := s.send(message(msgKeepalive, nil)); err != nil {
+		if kind == testcluster.MsgOpen {
+			if err := s.send(testcluster.Message(testcluster.MsgKeepalive, nil)); err != nil {
 				return err
 			}
 		}
@@ -110,10 +102,10 @@ func (s *speaker) handshake(local netip.Addr) error {
 
 // listen hands over what the peer says, until it ends the session.
 func (s *speaker) listen() {
-	in, buffer := bufio.NewReaderSize(s.conn, 64<<10), make([]byte, maxMessage)
+	in, buffer := bufio.NewReaderSize(s.conn, 64<<10), make([]byte, testcluster.MaxMessage)
 	for {
-		kind, body, err := readBGP(in, buffer)
-		if err == nil && kind == msgNotification {
+		kind, body, err := testcluster.ReadMessage(in, buffer)
+		if err == nil && kind == testcluster.MsgNotification {
 			err = fmt.Errorf("NOTIFICATION %x", body)
 		}
 		if err != nil {
@@ -122,7 +114,7 @@ func (s *speaker) listen() {
 			s.mu.Unlock()
 			return
 		}
-		if kind == msgUpdate && s.heard != nil {
+		if kind == testcluster.MsgUpdate && s.heard != nil {
 			s.heard(body)
 		}
 	}
@@ -136,7 +128,7 @@ func (s *speaker) keepalives() {
 		case <-s.quit:
 			return
 		case <-tick.C:
-			s.send(message(msgKeepalive, nil)) // an error shows in listen, too
+			s.send(testcluster.Message(testcluster.MsgKeepalive, nil)) // an error shows in listen, too
 		}
 	}
 }
@@ -159,40 +151,9 @@ func (s *speaker) close() {
 	s.wg.Wait()
 }
 
-// readBGP reads one message into buffer, which has room for any.
-func readBGP(r io.Reader, buffer []byte) (kind byte, body []byte, err error) {
-	head := buffer[:headerLen]
-	if _, err := io.ReadFull(r, head); err != nil {
-		return 0, nil, err
-	}
-	n := int(binary.BigEndian.Uint16(head[16:]))
-	if n < headerLen || n > len(buffer) {
-		return 0, nil, fmt.Errorf("BGP message of %d bytes", n)
-	}
-	kind, body = head[18], buffer[:n-headerLen]
-	_, err = io.ReadFull(r, body)
-	return kind, body, err
-}
-
-func message(kind byte, body []byte) []byte { return appendMessage(nil, kind, body) }
-
-func appendMessage(b []byte, kind byte, body []byte) []byte {
-	for range 16 {
-		b = append(b, 0xff)
-	}
-	b = binary.BigEndian.AppendUint16(b, uint16(headerLen+len(body)))
-	return append(append(b, kind), body...)
-}
-
 func openMessage(id netip.Addr) []byte {
-	capabilities := []byte{
-		1, 4, 0, 1, 0, 1, // multiprotocol: IPv4 unicast (RFC 4760 §8)
+	return testcluster.OpenMessage(asNumber, holdTime, id, append(testcluster.Unicast(id),
 		2, 0, // route refresh (RFC 2918)
-		64, 6, 0, 120, 0, 1, 1, 0x80, // graceful restart: 120 s, IPv4 unicast, forwarding kept (RFC 4724 §3)
-		65, 4, 0, 0, asNumber >> 8, asNumber & 0xff, // four-octet AS numbers (RFC 6793)
-	}
-	body := []byte{4, asNumber >> 8, asNumber & 0xff, 0, holdTime}
-	body = append(body, id.AsSlice()...)
-	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
-	return message(msgOpen, append(body, capabilities...))
+		// graceful restart: 120 s, IPv4 unicast, forwarding kept (RFC 4724 §3)
+		64, 6, 0, 120, 0, 1, 1, 0x80)...)
 }

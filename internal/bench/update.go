@@ -3,13 +3,12 @@ package main
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
-// maxMessage is the longest BGP message (RFC 4271 §4.1).
-const maxMessage = 4096
-
 // endOfRIB is the empty UPDATE (RFC 4724 §2).
-var endOfRIB = message(msgUpdate, []byte{0, 0, 0, 0})
+var endOfRIB = testcluster.Message(testcluster.MsgUpdate, []byte{0, 0, 0, 0})
 
 // announce returns packed UPDATEs for prefixes through next.
 func announce(next netip.Addr, prefixes []netip.Prefix) []byte {
@@ -37,14 +36,14 @@ func pack(prefixes []netip.Prefix, around func(nlri []byte) []byte, rest int) []
 	var out, nlri []byte
 	flush := func() {
 		if len(nlri) > 0 {
-			out = appendMessage(out, msgUpdate, around(nlri))
+			out = testcluster.AppendMessage(out, testcluster.MsgUpdate, around(nlri))
 			nlri = nlri[:0]
 		}
 	}
 	for _, p := range prefixes {
 		a := p.Addr().As4()
 		size := 1 + (p.Bits()+7)/8
-		if headerLen+rest+len(nlri)+size > maxMessage {
+		if testcluster.HeaderLength+rest+len(nlri)+size > testcluster.MaxMessage {
 			flush()
 		}
 		nlri = append(append(nlri, byte(p.Bits())), a[:size-1]...)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // messages cuts a byte stream into BGP messages, as read by somebody else's decoder.
@@ -13,7 +15,7 @@ func messages(t *testing.T, b []byte) (all []*packet.BGPMessage) {
 	t.Helper()
 	for len(b) > 0 {
 		n := int(b[16])<<8 | int(b[17])
-		if n > maxMessage {
+		if n > testcluster.MaxMessage {
 			t.Fatalf("a message of %d bytes", n)
 		}
 		m, err := packet.ParseBGPMessage(b[:n])

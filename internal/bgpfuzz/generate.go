@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // generate makes scenario number i of a seed: the same always.
@@ -77,7 +79,7 @@ func (w *writer) end(on string) {
 		w.does(on, shut)
 	case 2:
 		code := []byte{byte(w.IntN(8)), byte(w.IntN(12))}
-		w.send(on, message(msgNotification, append(code, w.bytes(w.size(100))...)))
+		w.send(on, testcluster.Message(testcluster.MsgNotification, append(code, w.bytes(w.size(100))...)))
 	default:
 		w.does(on, closing)
 	}
@@ -168,7 +170,7 @@ func (w *writer) establish(on, who string, s session) {
 
 func (w *writer) handshake(on string, o open) {
 	w.send(on, o.encode())
-	w.await(on, msgKeepalive)
+	w.await(on, testcluster.MsgKeepalive)
 	w.send(on, keepalive)
 }
 
@@ -224,7 +226,7 @@ func (w *writer) beforeOpen() {
 	for range 1 + w.IntN(3) {
 		switch w.IntN(8) {
 		case 0:
-			w.send("a", message(byte(w.Uint32()), w.bytes(w.size(60))))
+			w.send("a", testcluster.Message(byte(w.Uint32()), w.bytes(w.size(60))))
 		case 1:
 			w.send("a", w.bytes(1+w.size(100)))
 		case 2:
@@ -234,9 +236,9 @@ func (w *writer) beforeOpen() {
 		case 4:
 			w.send("a", w.flawed(s))
 		case 5:
-			w.send("a", message(msgRefresh, []byte{0, 1, 0, 1}))
+			w.send("a", testcluster.Message(testcluster.MsgRefresh, []byte{0, 1, 0, 1}))
 		case 6:
-			w.send("a", message(msgNotification, w.bytes(w.size(20))))
+			w.send("a", testcluster.Message(testcluster.MsgNotification, w.bytes(w.size(20))))
 		case 7:
 			w.send("a", w.openOf(s).encode()[:w.IntN(30)])
 		}
@@ -260,7 +262,7 @@ func (w *writer) opens() {
 		m = w.damage(m)
 	}
 	w.send("a", m)
-	w.await("a", msgKeepalive)
+	w.await("a", testcluster.MsgKeepalive)
 	w.send("a", keepalive)
 	if w.in(2) {
 		w.send("a", w.flawed(s))
@@ -307,11 +309,11 @@ func (w *writer) others() {
 		case 1: // with reserved bytes and families of all kinds, RFC 7313 §3.2 and §4.1
 			body := multiprotocol(pick(w.dice, families))
 			body[2] = byte(w.IntN(4))
-			w.send("a", message(msgRefresh, body))
+			w.send("a", testcluster.Message(testcluster.MsgRefresh, body))
 		case 2:
-			w.send("a", message(msgRefresh, w.bytes(w.size(50)))) // ORF, RFC 5291
+			w.send("a", testcluster.Message(testcluster.MsgRefresh, w.bytes(w.size(50)))) // ORF, RFC 5291
 		case 3:
-			w.send("a", message(byte(w.IntN(9)), w.bytes(w.size(30))))
+			w.send("a", testcluster.Message(byte(w.IntN(9)), w.bytes(w.size(30))))
 		case 4:
 			w.send("a", w.damage(keepalive))
 		case 5:
@@ -328,7 +330,7 @@ func (w *writer) two() {
 	w.to("a", dial, who)
 	stages := []func(on string){
 		func(on string) { w.send(on, w.openOf(s).encode()) },
-		func(on string) { w.await(on, msgKeepalive); w.send(on, keepalive) },
+		func(on string) { w.await(on, testcluster.MsgKeepalive); w.send(on, keepalive) },
 		func(on string) { w.send(on, w.flawed(s)) },
 	}
 	after := w.IntN(len(stages) + 1)
@@ -377,7 +379,7 @@ func (w *writer) refreshes() {
 	}
 	body := multiprotocol(s.family())
 	body[2] = byte(w.IntN(3))
-	w.repeat("a", 1+w.IntN(2000), message(msgRefresh, body))
+	w.repeat("a", 1+w.IntN(2000), testcluster.Message(testcluster.MsgRefresh, body))
 	w.wait("a", time.Duration(w.IntN(300))*time.Millisecond)
 	w.end("a")
 }
@@ -418,7 +420,7 @@ func (w *writer) another() {
 		w.send("b", w.dice.update(s).encode())
 	}
 	if w.in(2) {
-		w.send("b", message(msgUpdate, make([]byte, 4))) // End-of-RIB for IPv4
+		w.send("b", testcluster.Message(testcluster.MsgUpdate, make([]byte, 4))) // End-of-RIB for IPv4
 	}
 	w.wait("b", 50*time.Millisecond)
 	w.end("b")
@@ -454,7 +456,7 @@ func (w *writer) silence() {
 	}
 	w.send("a", o.encode())
 	if !w.in(4) {
-		w.await("a", msgKeepalive)
+		w.await("a", testcluster.MsgKeepalive)
 		w.send("a", keepalive)
 		w.send("a", w.dice.update(s).encode())
 	}

@@ -30,8 +30,7 @@ func (b *birdSpeaker) String() string { return fmt.Sprintf("BIRD at %s", b.addre
 func (b *birdSpeaker) routes(ctx context.Context) (lines []string, err error) {
 	routes, err := b.Routes(ctx, "protocol Reflector")
 	for _, r := range routes {
-		lines = append(lines, fmt.Sprintf("%s via %s %s %s %s",
-			r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
+		lines = append(lines, r.String())
 	}
 	return lines, err
 }
@@ -77,7 +76,7 @@ func (g *gobgpSpeaker) String() string { return g.name }
 
 func (g *gobgpSpeaker) routes(ctx context.Context) (lines []string, err error) {
 	for _, family := range []string{"ipv4", "ipv6"} {
-		out, err := g.ns.Run(ctx, g.gobgp, "global", "rib", "-j", "-a", family)
+		out, err := g.NS.Run(ctx, g.gobgp, "global", "rib", "-j", "-a", family)
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +126,7 @@ func (f *fib) String() string { return "the reflector's FIB" }
 
 func (f *fib) routes(ctx context.Context) (lines []string, err error) {
 	var routes []json.RawMessage
-	if err := f.admin.Get(ctx, "/v1/routes", nil, &routes); err != nil {
+	if err := f.Admin.Get(ctx, "/v1/routes", nil, &routes); err != nil {
 		return nil, err
 	}
 	for _, raw := range routes {
@@ -156,7 +155,7 @@ func (c *cluster) tables(ctx context.Context) (all [][]string, err error) {
 // everybody are those whose routes are compared; the reflector's RIB is the last but one.
 func (c *cluster) everybody() []honest {
 	return append(c.honest[:len(c.honest):len(c.honest)],
-		&gobgpSpeaker{c.reflector, c.gobgp, "the reflector's RIB"}, &fib{c.reflector})
+		&gobgpSpeaker{c.reflector, c.programs.gobgp, "the reflector's RIB"}, &fib{c.reflector})
 }
 
 // compare sees that everybody has the routes of the honest as they were. Routes of attackers are
@@ -246,7 +245,7 @@ func (c *cluster) settle(ctx context.Context) error {
 func (c *cluster) sessions(ctx context.Context) (map[netip.Addr]time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	s, err := c.reflector.admin.Status(ctx)
+	s, err := c.reflector.Admin.Status(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -4,30 +4,11 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
-// BGP's message types (RFC 4271 §4.1, RFC 2918 §3).
-const (
-	msgOpen = iota + 1
-	msgUpdate
-	msgNotification
-	msgKeepalive
-	msgRefresh
-)
-
-const headerLength = 19
-
-// message puts the header in front of a body.
-func message(kind byte, body []byte) []byte {
-	m := make([]byte, 16, headerLength+len(body))
-	for i := range m {
-		m[i] = 0xff
-	}
-	m = binary.BigEndian.AppendUint16(m, uint16(headerLength+len(body)))
-	return append(append(m, kind), body...)
-}
-
-var keepalive = message(msgKeepalive, nil)
+var keepalive = testcluster.Message(testcluster.MsgKeepalive, nil)
 
 // tlv is a capability, or an optional parameter of OPEN.
 type tlv struct {
@@ -64,7 +45,7 @@ func (o open) encode() []byte {
 	body := binary.BigEndian.AppendUint16([]byte{o.version}, o.as)
 	body = append(binary.BigEndian.AppendUint16(body, o.hold), o.id.AsSlice()...)
 	body = append(body, byte(len(params)+o.skew))
-	return message(msgOpen, append(body, params...))
+	return testcluster.Message(testcluster.MsgOpen, append(body, params...))
 }
 
 // Flags of a path attribute (RFC 4271 §4.3).
@@ -112,7 +93,7 @@ func (u update) encode() []byte {
 	body := binary.BigEndian.AppendUint16(nil, uint16(len(u.withdrawn)+u.skewWithdrawn))
 	body = append(body, u.withdrawn...)
 	body = binary.BigEndian.AppendUint16(body, uint16(len(attributes)+u.skewLength))
-	return message(msgUpdate, slices.Concat(body, attributes, u.nlri))
+	return testcluster.Message(testcluster.MsgUpdate, slices.Concat(body, attributes, u.nlri))
 }
 
 // family is an address family as BGP numbers it.
@@ -136,8 +117,3 @@ var (
 	unicast4 = family{1, 1}
 	unicast6 = family{2, 1}
 )
-
-// prefixBytes is a prefix as NLRI has it.
-func prefixBytes(p netip.Prefix) []byte {
-	return append([]byte{byte(p.Bits())}, p.Addr().AsSlice()[:(p.Bits()+7)/8]...)
-}

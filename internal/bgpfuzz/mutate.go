@@ -1,6 +1,10 @@
 package main
 
-import "slices"
+import (
+	"slices"
+
+	"vpp-route-agent/internal/testcluster"
+)
 
 // mangle changes a good UPDATE in its structure.
 func (d dice) mangle(u *update, s session) {
@@ -104,11 +108,11 @@ func (d dice) damage(m []byte) []byte {
 	case 4:
 		m = m[:d.IntN(len(m))]
 	case 5:
-		body := d.garble(m[headerLength:])
+		body := d.garble(m[testcluster.HeaderLength:])
 		if len(body) > 4000 {
 			return m
 		}
-		return message(m[18], body)
+		return testcluster.Message(m[18], body)
 	}
 	return m
 }

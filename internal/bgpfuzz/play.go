@@ -9,13 +9,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -113,7 +113,7 @@ func (c *cluster) reach(ctx context.Context, s step, cast map[string]netip.Addr)
 			return err
 		}
 		k = newConn(raw, cast[s.to])
-		if k.await(ctx, msgOpen) {
+		if k.await(ctx, testcluster.MsgOpen) {
 			return nil
 		}
 		k.Close()
@@ -148,10 +148,10 @@ func (c *cluster) connect(from netip.Addr) (raw net.Conn, err error) {
 // service connects to what is not BGP, as a program on the reflector's host would.
 func (c *cluster) service(name string) (raw net.Conn, err error) {
 	if name == "admin" {
-		return net.DialTimeout("unix", filepath.Join(c.lab.Dir(), "reflector.sock"), writePatience)
+		return net.DialTimeout("unix", c.reflector.Socket, writePatience)
 	}
 	address := map[string]string{"metrics": "127.0.0.1:9179", "grpc": "127.0.0.1:50051"}[name]
-	err = c.reflector.ns.Do(func() error {
+	err = c.reflector.NS.Do(func() error {
 		raw, err = net.DialTimeout("tcp", address, writePatience)
 		return err
 	})
@@ -176,7 +176,7 @@ func (c *cluster) accept(ctx context.Context, self netip.Addr) (*conn, error) {
 		return nil, nil
 	}
 	k := newConn(raw, self)
-	k.await(ctx, msgOpen)
+	k.await(ctx, testcluster.MsgOpen)
 	return k, nil
 }
 
@@ -203,17 +203,17 @@ func (k *conn) read() {
 		return
 	}
 	for !k.isMuted() {
-		var head [headerLength]byte
+		var head [testcluster.HeaderLength]byte
 		if _, err := io.ReadFull(k, head[:]); err != nil {
 			return
 		}
-		body := make([]byte, max(0, int(binary.BigEndian.Uint16(head[16:]))-headerLength))
+		body := make([]byte, max(0, int(binary.BigEndian.Uint16(head[16:]))-testcluster.HeaderLength))
 		if _, err := io.ReadFull(k, body); err != nil {
 			return
 		}
 		k.mu.Lock()
 		k.seen[min(int(head[18]), len(k.seen)-1)]++
-		if head[18] == msgNotification && len(body) > 1 {
+		if head[18] == testcluster.MsgNotification && len(body) > 1 {
 			k.told = [2]int{int(body[0]), int(body[1])}
 		}
 		k.mu.Unlock()
@@ -280,7 +280,7 @@ func (k *conn) do(ctx context.Context, s step) error {
 	case closing:
 		k.Close()
 	case told:
-		came := k.await(ctx, msgNotification)
+		came := k.await(ctx, testcluster.MsgNotification)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if !came || k.told[0] != s.code[0] || s.code[1] >= 0 && k.told[1] != s.code[1] {
@@ -290,7 +290,7 @@ func (k *conn) do(ctx context.Context, s step) error {
 		pauseFor(ctx, 300*time.Millisecond)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.over || k.seen[msgNotification] > 0 {
+		if k.over || k.seen[testcluster.MsgNotification] > 0 {
 			return fmt.Errorf("it has ended; the NOTIFICATION was %d/%d", k.told[0], k.told[1])
 		}
 	}

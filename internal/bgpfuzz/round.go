@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -62,7 +63,7 @@ func (r *round) play(outer context.Context, sources ...source) (err error) {
 		if err != nil && outer.Err() == nil {
 			err = errors.Join(err, r.keepLogs())
 		}
-		err = errors.Join(err, r.cluster.close())
+		err = errors.Join(err, r.cluster.Close())
 	}()
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
@@ -182,7 +183,7 @@ func (r *round) inspect(ctx context.Context, clean bool) error {
 	}
 	right := func(ctx context.Context) error { return r.compare(ctx, clean) }
 	err := netlab.Await(ctx, calm, "the honest speakers have the right routes", right)
-	s, statusErr := r.reflector.admin.Status(ctx)
+	s, statusErr := r.reflector.Admin.Status(ctx)
 	if statusErr == nil {
 		r.measured.mu.Lock()
 		r.panics, r.malformed = s.BGP.DecoderPanics, s.BGP.MessagesMalformed
@@ -263,18 +264,5 @@ func shrink[E any](list []E, fails func([]E) bool) []E {
 // keepLogs saves what all programs of a cluster have written.
 func (r *round) keepLogs() error {
 	folder := filepath.Join(r.found, fmt.Sprintf("%d-logs", os.Getpid()))
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	logs, _ := filepath.Glob(filepath.Join(r.lab.Dir(), "*.log")) // the pattern is well formed
-	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, filepath.Base(log)), text, 0o644)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return testcluster.SaveLogs(r.cluster.Lab, folder)
 }

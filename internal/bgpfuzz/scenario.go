@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // scenario is what attackers do, one step after the other: on connections to the reflector, each
@@ -57,8 +59,8 @@ const (
 var services = []string{"admin", "metrics", "grpc"}
 
 var awaited = map[string]byte{
-	"open": msgOpen, "update": msgUpdate, "notification": msgNotification,
-	"keepalive": msgKeepalive, "refresh": msgRefresh,
+	"open": testcluster.MsgOpen, "update": testcluster.MsgUpdate, "notification": testcluster.MsgNotification,
+	"keepalive": testcluster.MsgKeepalive, "refresh": testcluster.MsgRefresh,
 }
 
 // ownID stands in a scenario for the BGP identifier of whoever sends it.
@@ -105,11 +107,11 @@ func (s step) String() string {
 // hexWords sets off the header of each BGP message: its marker, its length and its type.
 func hexWords(b []byte) string {
 	var words []string
-	for len(b) >= headerLength && bytes.Equal(b[:16], keepalive[:16]) {
-		n := min(max(int(b[16])<<8|int(b[17]), headerLength), len(b))
+	for len(b) >= testcluster.HeaderLength && bytes.Equal(b[:16], keepalive[:16]) {
+		n := min(max(int(b[16])<<8|int(b[17]), testcluster.HeaderLength), len(b))
 		words = append(words, fmt.Sprintf("%x %x %x", b[:16], b[16:18], b[18:19]))
-		if n > headerLength {
-			words = append(words, hex.EncodeToString(b[headerLength:n]))
+		if n > testcluster.HeaderLength {
+			words = append(words, hex.EncodeToString(b[testcluster.HeaderLength:n]))
 		}
 		b = b[n:]
 	}

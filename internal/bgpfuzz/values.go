@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // dice makes what scenarios consist of, by chance and from nothing else.
@@ -58,7 +60,7 @@ func (d dice) prefixes(six, addPath bool, n int) (b []byte) {
 		if addPath {
 			b = append(b, u32(uint32(d.IntN(4)))...)
 		}
-		b = append(b, prefixBytes(d.prefix(six))...)
+		b = append(b, testcluster.AppendPrefixes(nil, d.prefix(six))...)
 	}
 	return b
 }
@@ -167,7 +169,7 @@ func (d dice) nlri(f family, addPath bool) (b []byte) {
 }
 
 func (d dice) oneNLRI(f family) []byte {
-	address := prefixBytes(d.prefix(f.afi == 2))
+	address := testcluster.AppendPrefixes(nil, d.prefix(f.afi == 2))
 	bits, address := int(address[0]), address[1:]
 	label := d.bytes(3)
 	label[2] |= 1 // the bottom of its stack
@@ -215,7 +217,7 @@ func (d dice) flowspec(f family) (b []byte) {
 		}
 		b = append(b, byte(kind))
 		if kind <= 2 && f.afi != 25 {
-			p := prefixBytes(d.prefix(f.afi == 2))
+			p := testcluster.AppendPrefixes(nil, d.prefix(f.afi == 2))
 			if f.afi == 2 {
 				p = append([]byte{p[0], byte(d.IntN(3))}, p[1:]...) // the offset of RFC 8956
 			}

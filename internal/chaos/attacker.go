@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const attackerAS = 65099
@@ -19,108 +16,33 @@ const attackerAS = 65099
 var attackerAddress = netip.MustParseAddr("192.168.4.99")
 
 // attackerPeer is what makes node 1 peer with the attacker, in calicoctl's YAML.
-const attackerPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: attacker}
-spec: {node: node-1, peerIP: 192.168.4.99, asNumber: 65099}
-`
+var attackerPeer = testcluster.Peer("attacker", attackerAddress.String(), attackerAS,
+	"node: node-1")
 
-// attacker is a BGP speaker that sends whatever it is told, right or wrong. It waits to be dialled, again and again.
-type attacker struct {
-	listener net.Listener
-	wg       sync.WaitGroup
+// attacker is a BGP speaker that sends whatever it is told, right or wrong.
+type attacker struct{ *testcluster.Speaker }
 
-	mu   sync.Mutex
-	conn net.Conn // of the session that is up, nil while none is
-}
-
-// newAttacker makes the attacker's machine on the underlay, once for each cluster, and has it listen until close.
-func newAttacker(c *cluster) (*attacker, error) {
+// newAttacker makes the attacker's machine on the underlay, once for each cluster, and has it listen
+// until Close.
+func newAttacker(c *cluster) (x attacker, err error) {
 	if c.outside == nil {
-		ns, err := c.machine("attacker", attackerAddress)
-		if err != nil {
-			return nil, err
-		}
-		c.outside = ns
-	}
-	x := &attacker{}
-	err := c.outside.Do(func() (err error) {
-		x.listener, err = net.Listen("tcp4", netip.AddrPortFrom(attackerAddress, 179).String())
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	x.wg.Go(x.serve)
-	return x, nil
-}
-
-func (x *attacker) close() {
-	x.listener.Close()
-	if conn := x.session(); conn != nil {
-		conn.Close()
-	}
-	x.wg.Wait()
-}
-
-func (x *attacker) session() net.Conn {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.conn
-}
-
-func (x *attacker) setSession(conn net.Conn) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.conn = conn
-}
-
-// serve takes one session after the other and reads it to its end.
-func (x *attacker) serve() {
-	for {
-		conn, err := x.listener.Accept()
-		if err != nil {
-			return
-		}
-		if err = x.open(conn); err == nil {
-			x.setSession(conn)
-		}
-		for err == nil {
-			var kind byte
-			if kind, err = readBGP(conn); kind == msgKeepalive && err == nil {
-				_, err = conn.Write(message(msgKeepalive, nil))
-			}
-		}
-		x.setSession(nil)
-		conn.Close()
-	}
-}
-
-// BGP's message types (RFC 4271 §4.1).
-const (
-	msgOpen      = 1
-	msgUpdate    = 2
-	msgKeepalive = 4
-)
-
-func (x *attacker) open(conn net.Conn) error {
-	capabilities := binary.BigEndian.AppendUint32([]byte{1, 4, 0, 1, 0, 1, 65, 4}, attackerAS) // IPv4 unicast, four-octet AS numbers
-	body := append([]byte{4, 0x5b, 0xa0, 0, 90}, attackerAddress.AsSlice()...)                 // version 4, AS_TRANS, hold time 90
-	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
-	if _, err := conn.Write(slices.Concat(message(msgOpen, append(body, capabilities...)), message(msgKeepalive, nil))); err != nil {
-		return err
-	}
-	for _, want := range []byte{msgOpen, msgKeepalive} {
-		if kind, err := readBGP(conn); err != nil || kind != want {
-			return fmt.Errorf("message %d instead of %d: %w", kind, want, err)
+		if c.outside, err = c.machine("attacker", attackerAddress); err != nil {
+			return x, err
 		}
 	}
-	return nil
+	open := testcluster.OpenMessage(attackerAS, 90, attackerAddress, testcluster.Unicast(attackerAddress)...)
+	x.Speaker, err = testcluster.Listen(c.outside, attackerAddress, open, nil, nil)
+	return x, err
 }
 
-// up waits for the session.
-func (x *attacker) up(ctx context.Context) error {
+// session is the one that is up, nil while none is.
+func (x attacker) session() net.Conn {
+	conn, _ := x.Session()
+	return conn
+}
+
+// wait waits for the session.
+func (x attacker) wait(ctx context.Context) error {
 	return netlab.Await(ctx, recovery, "the session with the attacker", func(context.Context) error {
 		if x.session() == nil {
 			return errors.New("it is not up")
@@ -130,39 +52,11 @@ func (x *attacker) up(ctx context.Context) error {
 }
 
 // send writes UPDATEs. That the other end has had enough is no error.
-func (x *attacker) send(updates ...[]byte) {
-	if conn := x.session(); conn != nil {
-		conn.Write(slices.Concat(updates...))
-	}
-}
-
-func readBGP(conn net.Conn) (kind byte, err error) {
-	var head [19]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return 0, err
-	}
-	n := int64(binary.BigEndian.Uint16(head[16:])) - int64(len(head))
-	_, err = io.CopyN(io.Discard, conn, max(n, 0))
-	return head[18], err
-}
-
-func message(kind byte, body []byte) []byte {
-	m := make([]byte, 16, 19+len(body))
-	for i := range m {
-		m[i] = 0xff
-	}
-	m = binary.BigEndian.AppendUint16(m, uint16(19+len(body)))
-	return append(append(m, kind), body...)
-}
+func (x attacker) send(updates ...[]byte) { x.Send(updates...) }
 
 // update is an UPDATE with these attributes, right or wrong, for these prefixes.
 func update(attributes []byte, prefixes ...netip.Prefix) []byte {
-	body := binary.BigEndian.AppendUint16([]byte{0, 0}, uint16(len(attributes)))
-	body = append(body, attributes...)
-	for _, p := range prefixes {
-		body = append(append(body, byte(p.Bits())), p.Addr().AsSlice()[:(p.Bits()+7)/8]...)
-	}
-	return message(msgUpdate, body)
+	return testcluster.UpdateMessage(nil, attributes, prefixes...)
 }
 
 // Attributes of a well-formed path, RFC 4271 §4.3: flags, type, length, value.

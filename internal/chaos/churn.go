@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // The blocks that churn changes are in 10.1.232.0 to 10.1.255.255.
@@ -33,7 +35,7 @@ func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *t
 				return err
 			}
 			if random.IntN(10) == 0 {
-				if err := pause(ctx, time.Duration(random.IntN(500))*time.Millisecond); err != nil {
+				if err := testcluster.Pause(ctx, time.Duration(random.IntN(500))*time.Millisecond); err != nil {
 					return err
 				}
 			}
@@ -64,7 +66,7 @@ func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 }
 
 func churnPeer(ctx context.Context, t *trial, n *node, touched map[session]bool) error {
-	touched[session{n.name, t.rack.address}] = true
+	touched[session{n.Name, t.rack.address}] = true
 	if t.rack.serves(n) {
 		return t.leaveRack(ctx, n)
 	}

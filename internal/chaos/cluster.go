@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
+	"vpp-route-agent/vpp/vpptest"
 )
 
 // kind is what the agents of a cluster forward with.
@@ -23,33 +25,21 @@ const (
 	apiNodes    kind = "vpptest" // a VPP API server without packets, for faults that a real VPP does not make on demand
 )
 
-var (
-	underlayNet = netip.MustParsePrefix("192.168.4.0/24")
-	pods        = netip.MustParsePrefix("10.1.0.0/16")
-)
-
-const asNumber = 64512
+var underlayNet = netip.MustParsePrefix("192.168.4.0/24")
 
 // calicoData is what every cluster starts with, in calicoctl's YAML.
-const calicoData = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s}
-`
+var calicoData = testcluster.Resource("IPPool", "workloads",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false") +
+	testcluster.Resource("BGPConfiguration", "default", meshSettings)
+
+const meshSettings = "nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s"
 
 // cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a workload and its block; an etcd of three members;
 // and two machines beside them whose packets cross the same segment and nothing else: the control flow.
 type cluster struct {
 	settings
+	*testcluster.Cluster
 	kind      kind
-	lab       *netlab.Lab
-	underlay  *netlab.Namespace
 	etcd      *etcdCluster
 	nodes     []*node // agent, agent, BIRD
 	control   [2]*netlab.Namespace
@@ -68,8 +58,9 @@ func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
 
 // newClusterWith has an etcd program of its own for the members; "": this one.
 func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cluster, err error) {
-	c = &cluster{settings: s, kind: k, blocks: map[netip.Prefix]*node{}, unexported: map[netip.Prefix]bool{}}
-	if c.lab, err = netlab.New("chaos", s.log); err != nil {
+	c = &cluster{settings: s, kind: k,
+		blocks: map[netip.Prefix]*node{}, unexported: map[netip.Prefix]bool{}}
+	if c.Cluster, err = testcluster.New("chaos", s.programs, s.log); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -77,13 +68,10 @@ func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cl
 			err = errors.Join(err, c.close())
 		}
 	}()
-	if c.underlay, err = c.lab.Segment("underlay"); err != nil {
+	if c.etcd, err = startEtcd(ctx, c.Cluster, s.self, etcd); err != nil {
 		return nil, err
 	}
-	if c.etcd, err = startEtcd(ctx, c.lab, s.self, etcd, c.underlay); err != nil {
-		return nil, err
-	}
-	if _, err := c.etcd.data.Apply(ctx, []byte(calicoData)); err != nil {
+	if err := c.Apply(ctx, calicoData); err != nil {
 		return nil, err
 	}
 	if err := c.addControl(); err != nil {
@@ -95,7 +83,7 @@ func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cl
 		}
 	}
 	for _, n := range c.nodes {
-		if err := n.speaker.start(ctx); err != nil {
+		if err := n.speaker.Start(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -103,33 +91,17 @@ func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cl
 }
 
 func (c *cluster) close() error {
-	if c.etcd != nil && c.etcd.data != nil {
-		c.etcd.data.Close()
-	}
 	for _, n := range c.nodes {
 		if n.api != nil {
 			n.api.Close()
 		}
 	}
-	return c.lab.Close()
+	return c.Close()
 }
 
 // machine makes a machine with one address on the underlay and its kernel behind it.
 func (c *cluster) machine(name string, address netip.Addr) (*netlab.Namespace, error) {
-	ns, err := c.lab.Namespace(name)
-	if err != nil {
-		return nil, err
-	}
-	return ns, c.connect(ns, address)
-}
-
-// connect gives a machine its interface on the underlay. VPPs on the way want checksums that are filled in.
-func (c *cluster) connect(ns *netlab.Namespace, address netip.Addr) error {
-	end := netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(address, underlayNet.Bits())}}
-	if err := c.lab.Attach(c.underlay, end); err != nil {
-		return err
-	}
-	return ns.FillChecksums("eth0")
+	return c.Machine(name, netip.PrefixFrom(address, underlayNet.Bits()))
 }
 
 // addControl makes the two machines of the control flow.
@@ -145,32 +117,29 @@ func (c *cluster) addControl() (err error) {
 
 // addNode makes node i, 0 to 2, with its workload 10.1.i.1 in block 10.1.i.0/26.
 func (c *cluster) addNode(ctx context.Context, i int) (err error) {
-	n := &node{cluster: c, name: fmt.Sprintf("node-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(11 + i)})}
-	if n.ns, err = c.lab.Namespace(n.name); err != nil {
-		return err
-	}
-	if err := os.Mkdir(filepath.Join(c.lab.Dir(), n.name), 0o700); err != nil {
-		return err
-	}
-	if err := relaxSourceChecks(n.ns); err != nil {
-		return err
-	}
-	ours := i < 2
-	switch {
-	case ours && c.kind == vppNodes:
-		err = n.makeVPP(ctx, i)
-	case ours && c.kind == apiNodes:
-		err = n.makeAPI()
-	default:
-		err = n.makeKernel()
+	n := &node{cluster: c}
+	name, block, ours := fmt.Sprintf("node-%d", i+1), firstBlock(i), i < 2
+	address := onUnderlay(byte(11 + i))
+	if ours && c.kind == vppNodes {
+		n.Node, err = c.VPPNode(ctx, name, address.Addr(), testcluster.VPPUplink{
+			Address: onUnderlay(byte(111 + i)),
+			MAC:     net.HardwareAddr{0x02, 0xfe, 0, 0, 0, byte(1 + i)},
+		})
+	} else {
+		n.Node, err = c.KernelNode(name, address)
 	}
 	if err != nil {
 		return err
 	}
-	if err := c.etcd.data.AddNode(ctx, n.name, netip.PrefixFrom(n.address, underlayNet.Bits())); err != nil {
+	if ours && c.kind == apiNodes {
+		if n.api, err = vpptest.Start(filepath.Join(c.Dir(), name+"-vpptest.sock")); err != nil {
+			return err
+		}
+		addUplink(n.api)
+	}
+	if err := c.Data.AddNode(ctx, name, address); err != nil {
 		return err
 	}
-	block := firstBlock(i)
 	if err := c.claim(ctx, n, block); err != nil {
 		return err
 	}
@@ -179,11 +148,18 @@ func (c *cluster) addNode(ctx context.Context, i int) (err error) {
 	}
 	c.nodes = append(c.nodes, n)
 	if ours {
-		n.speaker = newAgent(n)
-	} else {
-		n.speaker = newBird(c, n, block)
+		n.speaker = c.NewAgent(name, n.NS, n.dataplane()...)
+		return nil
 	}
+	config := testcluster.BirdConfig(n.Address, c.nodes[0].Address, c.nodes[1].Address)
+	config.Blocks = []netip.Prefix{block}
+	n.speaker = c.NewBird(name, n.NS, config)
 	return nil
+}
+
+// onUnderlay is the address with this last byte.
+func onUnderlay(last byte) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, last}), underlayNet.Bits())
 }
 
 // firstBlock is the block that has the workload of node i, 0 to 2.
@@ -197,13 +173,13 @@ func (c *cluster) agents() []*node { return c.nodes[:2] }
 // claim gives n a block in Calico's data.
 func (c *cluster) claim(ctx context.Context, n *node, block netip.Prefix) error {
 	c.blocks[block] = n
-	return c.etcd.data.ClaimBlock(ctx, n.name, block)
+	return c.Data.ClaimBlock(ctx, n.Name, block)
 }
 
 func (c *cluster) release(ctx context.Context, block netip.Prefix) error {
 	delete(c.blocks, block)
 	delete(c.unexported, block)
-	_, err := c.etcd.data.ReleaseBlock(ctx, block)
+	_, err := c.Data.ReleaseBlock(ctx, block)
 	return err
 }
 
@@ -238,7 +214,7 @@ func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 			want[p] = netip.Addr{}
 		case c.unexported[p]:
 		case p.Addr().Is4():
-			want[p] = owner.address
+			want[p] = owner.Address
 		case n.address6.IsValid():
 			want[p] = owner.address6
 		}
@@ -255,7 +231,7 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 	errs := make([]error, len(c.nodes)+1)
 	var wg sync.WaitGroup
 	for i, n := range c.nodes {
-		wg.Go(func() { errs[i] = netlab.Await(ctx, patience, n.name, n.objection) })
+		wg.Go(func() { errs[i] = netlab.Await(ctx, patience, n.Name, n.objection) })
 	}
 	if c.rack != nil {
 		wg.Go(func() { errs[len(c.nodes)] = netlab.Await(ctx, patience, c.rack.name, c.rackObjection) })
@@ -265,20 +241,8 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 }
 
 // difference names the first few routes that a node should have and has not, or the other way round.
-func difference(want, have map[netip.Prefix]netip.Addr) error {
-	var wrong []string
-	for p, hop := range want {
-		if got, ok := have[p]; !ok {
-			wrong = append(wrong, fmt.Sprintf("%s is missing", p))
-		} else if got != hop {
-			wrong = append(wrong, fmt.Sprintf("%s is via %s", p, got))
-		}
-	}
-	for p := range have {
-		if _, ok := want[p]; !ok {
-			wrong = append(wrong, fmt.Sprintf("%s should not be there", p))
-		}
-	}
+func difference(want map[netip.Prefix]netip.Addr, have testcluster.FIB) error {
+	wrong := have.Difference(want)
 	if len(wrong) == 0 {
 		return nil
 	}
@@ -286,14 +250,4 @@ func difference(want, have map[netip.Prefix]netip.Addr) error {
 		wrong = append(wrong[:4], fmt.Sprintf("and %d more", len(wrong)-4))
 	}
 	return errors.New(strings.Join(wrong, ", "))
-}
-
-// relaxSourceChecks lets packets in by another way than their answers go. Distributions turn this check on, and new namespaces take it over.
-func relaxSourceChecks(ns *netlab.Namespace) error {
-	for _, key := range []string{"net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"} {
-		if err := ns.Sysctl(key, "0"); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,6 +15,7 @@ import (
 
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // memberRole is the argument that makes this program a member of an etcd cluster.
@@ -22,16 +23,8 @@ const memberRole = "etcd-member"
 
 func serveMember(ctx context.Context, args []string) error {
 	var o calicotest.MemberOptions
-	flags := flag.NewFlagSet(memberRole, flag.ContinueOnError)
-	flags.StringVar(&o.Name, "name", "", "")
-	flags.StringVar(&o.Dir, "dir", "", "")
-	flags.StringVar(&o.Client, "client", "", "")
-	flags.StringVar(&o.Peer, "peer", "", "")
-	flags.StringVar(&o.Cluster, "cluster", "", "")
-	flags.BoolVar(&o.Joining, "joining", false, "")
-	flags.DurationVar(&o.TokenTTL, "token-ttl", 0, "")
-	if err := flags.Parse(args); err != nil {
-		return err
+	if err := json.Unmarshal([]byte(strings.Join(args, " ")), &o); err != nil {
+		return fmt.Errorf("usage: chaos %s OPTIONS, as JSON: %w", memberRole, err)
 	}
 	return calicotest.ServeMember(ctx, o)
 }
@@ -41,11 +34,10 @@ const members = 3
 
 // etcdCluster is three etcds, processes in one namespace on the underlay, at 192.168.4.31 to .33.
 type etcdCluster struct {
-	lab     *netlab.Lab
-	self    string
-	ns      *netlab.Namespace
-	members []*member
-	data    *calicotest.Cluster // writes from outside through the namespace
+	*testcluster.Cluster // whose data are written from outside through the namespace
+	self                 string
+	ns                   *netlab.Namespace
+	members              []*member
 	// tokenTTL is how long members that are started from now on let an unused authentication token live; 0: etcd's default.
 	tokenTTL time.Duration
 	program  string // Debian's etcd for the members; "": this program's own
@@ -64,23 +56,19 @@ func (m *member) client() string { return fmt.Sprintf("http://%s:2379", m.addres
 func (m *member) peer() string   { return fmt.Sprintf("http://%s:2380", m.address) }
 
 // startEtcd starts three members of this program's own etcd, or of the program given.
-func startEtcd(ctx context.Context, lab *netlab.Lab, self, program string, underlay *netlab.Namespace) (*etcdCluster, error) {
-	e := &etcdCluster{lab: lab, self: self, program: program}
-	var err error
-	if e.ns, err = lab.Namespace("etcd"); err != nil {
-		return nil, err
-	}
-	end := netlab.End{Namespace: e.ns, Device: "eth0"}
+func startEtcd(
+	ctx context.Context, c *testcluster.Cluster, self, program string,
+) (e *etcdCluster, err error) {
+	e = &etcdCluster{Cluster: c, self: self, program: program}
+	var addresses []netip.Prefix
 	for i := range members {
 		m := &member{name: fmt.Sprintf("etcd-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(31 + i)})}
-		m.dir = filepath.Join(lab.Dir(), m.name)
+		m.dir = filepath.Join(c.Dir(), m.name)
 		e.members = append(e.members, m)
-		end.Addresses = append(end.Addresses, netip.PrefixFrom(m.address, underlayNet.Bits()))
+		addresses = append(addresses, netip.PrefixFrom(m.address, underlayNet.Bits()))
+		c.Endpoints = append(c.Endpoints, m.client())
 	}
-	if err := lab.Attach(underlay, end); err != nil {
-		return nil, err
-	}
-	if err := e.ns.FillChecksums("eth0"); err != nil {
+	if e.ns, err = c.Machine("etcd", addresses...); err != nil {
 		return nil, err
 	}
 	for _, m := range e.members {
@@ -88,26 +76,17 @@ func startEtcd(ctx context.Context, lab *netlab.Lab, self, program string, under
 			return nil, err
 		}
 	}
-	if e.data, err = calicotest.Dial(e.endpoints(), e.dial); err != nil {
+	if c.Data, err = calicotest.Dial(c.Endpoints, e.dial); err != nil {
 		return nil, err
 	}
 	return e, e.answers(ctx, 30*time.Second)
 }
 
 // dial connects from inside the members' namespace.
-func (e *etcdCluster) dial(ctx context.Context, address string) (conn net.Conn, err error) {
-	err = e.ns.Do(func() error {
-		conn, err = (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", strings.TrimPrefix(address, "http://"))
-		return err
-	})
-	return conn, err
-}
-
-func (e *etcdCluster) endpoints() (all []string) {
-	for _, m := range e.members {
-		all = append(all, m.client())
-	}
-	return all
+func (e *etcdCluster) dial(ctx context.Context, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return testcluster.Dial(ctx, e.ns, "tcp", strings.TrimPrefix(address, "http://"))
 }
 
 func (e *etcdCluster) start(m *member) (err error) {
@@ -115,21 +94,19 @@ func (e *etcdCluster) start(m *member) (err error) {
 	for _, m := range e.members {
 		all = append(all, m.name+"="+m.peer())
 	}
-	args := []string{
-		memberRole, "-name", m.name, "-dir", m.dir, "-client", strings.TrimPrefix(m.client(), "http://"),
-		"-peer", strings.TrimPrefix(m.peer(), "http://"), "-cluster", strings.Join(all, ","),
+	options, err := json.Marshal(calicotest.MemberOptions{
+		Name: m.name, Dir: m.dir, Client: strings.TrimPrefix(m.client(), "http://"),
+		Peer: strings.TrimPrefix(m.peer(), "http://"), Cluster: strings.Join(all, ","),
+		Joining: m.joining, TokenTTL: e.tokenTTL,
+	})
+	if err != nil {
+		return err
 	}
-	if m.joining {
-		args = append(args, "-joining")
-	}
-	if e.tokenTTL > 0 {
-		args = append(args, "-token-ttl", e.tokenTTL.String())
-	}
-	path := e.self
+	path, args := e.self, []string{memberRole, string(options)}
 	if e.program != "" {
 		path, args = e.program, m.flags(all)
 	}
-	m.process, err = e.lab.Start(netlab.Spec{Name: m.name, Namespace: e.ns, Path: path, Args: args})
+	m.process, err = e.Start(netlab.Spec{Name: m.name, Namespace: e.ns, Path: path, Args: args})
 	return err
 }
 
@@ -146,7 +123,7 @@ func (e *etcdCluster) answers(ctx context.Context, patience time.Duration) error
 	return netlab.Await(ctx, patience, "etcd answers", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		_, err := e.data.Client().Get(ctx, "/calico/")
+		_, err := e.Data.Client().Get(ctx, "/calico/")
 		return err
 	})
 }
@@ -173,7 +150,7 @@ func (e *etcdCluster) startAgain(ctx context.Context) error {
 func (e *etcdCluster) leader(ctx context.Context) (*member, error) {
 	for _, m := range e.members {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		st, err := e.data.Client().Status(ctx, m.client())
+		st, err := e.Data.Client().Status(ctx, m.client())
 		cancel()
 		if err == nil && st.Leader == st.Header.MemberId {
 			return m, nil
@@ -184,17 +161,17 @@ func (e *etcdCluster) leader(ctx context.Context) (*member, error) {
 
 // compact throws away the history up to now.
 func (e *etcdCluster) compact(ctx context.Context) error {
-	head, err := e.data.Client().Get(ctx, "/calico/")
+	head, err := e.Data.Client().Get(ctx, "/calico/")
 	if err != nil {
 		return err
 	}
-	_, err = e.data.Client().Compact(ctx, head.Header.Revision)
+	_, err = e.Data.Client().Compact(ctx, head.Header.Revision)
 	return err
 }
 
 // replace throws a member's data away and adds it to the cluster as a new one.
 func (e *etcdCluster) replace(ctx context.Context, m *member) error {
-	list, err := e.data.Client().MemberList(ctx)
+	list, err := e.Data.Client().MemberList(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,14 +183,14 @@ func (e *etcdCluster) replace(ctx context.Context, m *member) error {
 			continue
 		}
 		if err := e.insist(ctx, "the old member goes", func(ctx context.Context) error {
-			_, err := e.data.Client().MemberRemove(ctx, known.ID)
+			_, err := e.Data.Client().MemberRemove(ctx, known.ID)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
 	if err := e.insist(ctx, "the new member is accepted", func(ctx context.Context) error {
-		_, err := e.data.Client().MemberAdd(ctx, []string{m.peer()})
+		_, err := e.Data.Client().MemberAdd(ctx, []string{m.peer()})
 		return err
 	}); err != nil {
 		return err

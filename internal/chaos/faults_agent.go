@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var agentFaults = []fault{
 	{name: "agent-kill", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
+		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*testcluster.Agent).Kill) }},
 	{name: "agent-term", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM, started again; a block is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).stop) }},
+		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*testcluster.Agent).Stop) }},
 	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
 	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
 	{name: "agent-reexec", kind: kernelNodes, fresh: true, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
@@ -29,7 +30,7 @@ var agentFaults = []fault{
 var spare = netip.MustParsePrefix("10.1.100.0/26")
 
 // restartAgent ends the agent of node 1 and starts it again; the spare block of node 2, and more of its blocks, are released while it is away.
-func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error, more ...netip.Prefix) error {
+func (t *trial) restartAgent(ctx context.Context, end func(*testcluster.Agent) error, more ...netip.Prefix) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
 	}
@@ -48,11 +49,11 @@ func (t *trial) restartAgent(ctx context.Context, end func(*agentSpeaker) error,
 }
 
 // comeBack starts an agent a second after its end, and sees that it writes nothing that was there already, and deletes only so many routes.
-func (t *trial) comeBack(ctx context.Context, a *agentSpeaker, deleted uint64) error {
-	if err := pause(ctx, time.Second); err != nil {
+func (t *trial) comeBack(ctx context.Context, a *testcluster.Agent, deleted uint64) error {
+	if err := testcluster.Pause(ctx, time.Second); err != nil {
 		return err
 	}
-	if err := a.start(ctx); err != nil {
+	if err := a.Start(ctx); err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
@@ -70,8 +71,8 @@ func (t *trial) withSpare(ctx context.Context, n *node) error {
 }
 
 // wroteNothing sees that a restarted agent wrote no route that was there already, and deleted only so many.
-func (t *trial) wroteNothing(ctx context.Context, a *agentSpeaker, deleted uint64) error {
-	s, err := a.status(ctx)
+func (t *trial) wroteNothing(ctx context.Context, a *testcluster.Agent, deleted uint64) error {
+	s, err := a.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,12 +83,12 @@ func (t *trial) wroteNothing(ctx context.Context, a *agentSpeaker, deleted uint6
 
 func restartBothAgents(ctx context.Context, t *trial) error {
 	for _, n := range t.agents() {
-		if err := n.speaker.kill(); err != nil {
+		if err := n.speaker.Kill(); err != nil {
 			return err
 		}
 	}
 	for _, n := range t.agents() {
-		if err := n.speaker.start(ctx); err != nil {
+		if err := n.speaker.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -102,21 +103,27 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 		return err
 	}
 	a := t.ours(1)
-	if err := netlab.Await(ctx, recovery, "the copy on disk has the last change", a.copyIsNew); err != nil {
+	if err := netlab.Await(ctx, recovery, "the copy on disk has the last change", func(ctx context.Context) error {
+		s, err := a.Status(ctx)
+		if err == nil && s.Datastore.KeptBehind {
+			err = errors.New("it is behind")
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	t.start = time.Now()
-	if err := errors.Join(t.etcd.stop(), a.kill()); err != nil {
+	if err := errors.Join(t.etcd.stop(), a.Kill()); err != nil {
 		return err
 	}
-	if err := a.start(ctx); err != nil {
+	if err := a.Start(ctx); err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return fmt.Errorf("without etcd: %w", err)
 	}
 	t.note("converged without etcd after %.1f s", time.Since(t.start).Seconds())
-	s, err := a.status(ctx)
+	s, err := a.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,22 +141,17 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 func changeBindMode(ctx context.Context, t *trial) error {
 	before := map[*node]int{}
 	for _, n := range t.agents() {
-		before[n] = n.speaker.(*agentSpeaker).process.PID()
+		before[n] = n.agent().PID()
 	}
-	const conf = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s, bindMode: NodeIP}
-`
 	t.start = time.Now()
-	if _, err := t.etcd.data.Apply(ctx, []byte(conf)); err != nil {
+	conf := testcluster.Resource("BGPConfiguration", "default", meshSettings+", bindMode: NodeIP")
+	if err := t.Apply(ctx, conf); err != nil {
 		return err
 	}
 	for _, n := range t.agents() {
-		a := n.speaker.(*agentSpeaker)
-		err := netlab.Await(ctx, recovery, "a new process of "+n.name, func(context.Context) error {
-			if !a.logged("a new process takes over\"") {
+		a := n.agent()
+		err := netlab.Await(ctx, recovery, "a new process of "+n.Name, func(context.Context) error {
+			if !a.Logged("a new process takes over\"") {
 				return errors.New("the old one goes on")
 			}
 			return nil
@@ -157,7 +159,7 @@ spec: {nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120
 		if err != nil {
 			return err
 		}
-		t.must(a.process.PID() == before[n], "%s has another process number", n.name)
+		t.must(a.PID() == before[n], "%s has another process number", n.Name)
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
@@ -170,18 +172,18 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 	const blocks = 300
 	a := t.ours(1)
 	t.start = time.Now()
-	if err := a.process.Signal(syscall.SIGSTOP); err != nil {
+	if err := a.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	release, err := t.manyBlocks(ctx, blocks)
 	if err == nil {
 		err = netlab.Await(ctx, 30*time.Second, "they have come to node 3", t.nodes[2].objection) // less than the hold time
 	}
-	err = errors.Join(err, a.process.Signal(syscall.SIGCONT), pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond), a.stop())
+	err = errors.Join(err, a.Signal(syscall.SIGCONT), testcluster.Pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond), a.Stop())
 	if err != nil {
 		return err
 	}
-	t.must(a.process.Err() == nil, "it did not end by SIGTERM: %v", a.process.Err())
+	t.must(a.Err() == nil, "it did not end by SIGTERM: %v", a.Err())
 	have, err := t.nodes[0].inFIB(ctx)
 	if err != nil {
 		return err
@@ -193,7 +195,7 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 		}
 	}
 	t.note("%d of them were in the FIB when it had ended", got)
-	if err := a.start(ctx); err != nil {
+	if err := a.Start(ctx); err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
@@ -206,14 +208,14 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 func upgradeAgent(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	for _, withEtcd := range []bool{true, false} {
-		a.binary = t.previous
+		a.Binary, a.Dataplane = t.previous, t.nodes[0].Dataplane() // without flags that it may not know
 		if err := t.restart(ctx, a); err != nil {
 			return fmt.Errorf("the older agent: %w", err)
 		}
-		if err := pause(ctx, 2*time.Second); err != nil { // the copy on disk is a second behind
+		if err := testcluster.Pause(ctx, 2*time.Second); err != nil { // the copy on disk is a second behind
 			return err
 		}
-		a.binary = t.agent
+		a.Binary, a.Dataplane = t.Agent, t.nodes[0].dataplane()
 		t.start = time.Now()
 		if !withEtcd {
 			if err := t.etcd.stop(); err != nil {
@@ -223,7 +225,7 @@ func upgradeAgent(ctx context.Context, t *trial) error {
 		if err := t.restart(ctx, a); err != nil {
 			return err
 		}
-		s, err := a.status(ctx)
+		s, err := a.Status(ctx)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var apiFaults = []fault{
@@ -22,32 +23,25 @@ const vppUnspecified = -1
 
 func replaceSocket(ctx context.Context, t *trial) error {
 	n := t.nodes[0]
-	before, err := t.ours(1).status(ctx)
-	if err != nil {
-		return err
-	}
-	n.api.CloseSocket()
-	err = errors.Join(netlab.Await(ctx, recovery, "the agent notices", t.notReady), pause(ctx, 3*time.Second))
-	if err != nil {
-		return err
-	}
-	if err := n.api.OpenSocket(); err != nil {
-		return err
-	}
-	if err := t.converged(ctx, recovery); err != nil {
-		return err
-	}
-	after, err := t.ours(1).status(ctx)
-	if err != nil {
-		return err
-	}
-	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were written though VPP had kept them", after.FIB.OpsPut-before.FIB.OpsPut)
-	return nil
+	written, err := t.writesDuring(ctx, func() error {
+		n.api.CloseSocket()
+		err := errors.Join(netlab.Await(ctx, recovery, "the agent notices", t.notReady),
+			testcluster.Pause(ctx, 3*time.Second))
+		if err != nil {
+			return err
+		}
+		if err := n.api.OpenSocket(); err != nil {
+			return err
+		}
+		return t.converged(ctx, recovery)
+	})
+	t.must(written.put == 0, "%d routes were written though VPP had kept them", written.put)
+	return err
 }
 
 // notReady sees that the agent of node 1 says that something is wrong.
 func (t *trial) notReady(ctx context.Context) error {
-	s, err := t.ours(1).status(ctx)
+	s, err := t.ours(1).Status(ctx)
 	if err == nil && s.Ready {
 		err = errors.New("it is ready")
 	}
@@ -66,7 +60,7 @@ func slowVPP(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, 15*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 15*time.Second); err != nil {
 		return err
 	}
 	during, err := t.footprint(ctx)
@@ -95,10 +89,10 @@ func refuseEveryTenth(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, 5*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 5*time.Second); err != nil {
 		return err
 	}
-	s, err := t.ours(1).status(ctx)
+	s, err := t.ours(1).Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,8 +114,8 @@ func refuseEveryTenth(ctx context.Context, t *trial) error {
 func withdrawWithoutVPP(ctx context.Context, t *trial) error {
 	const awaited = 5 * time.Second // how long announcements wait for a data plane
 	n, a := t.nodes[0], t.ours(1)
-	a.extra = []string{"--withdraw-without-dataplane"}
-	defer func() { a.extra = nil }()
+	a.Flags = []string{"--withdraw-without-dataplane"}
+	defer func() { a.Flags = nil }()
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
@@ -144,6 +138,6 @@ func withdrawWithoutVPP(ctx context.Context, t *trial) error {
 	}
 	err = t.sessionsKept(ctx, before, nil)
 	t.must(err == nil, "%v", err)
-	a.extra = nil
+	a.Flags = nil
 	return t.restart(ctx, a)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const configChanges = "BGPPeer, BGPFilter, IPPool and BGPConfiguration made, changed and deleted: no session goes but that of the BGPPeer, no route is written but those concerned"
@@ -18,32 +19,16 @@ var configFaults = []fault{
 	{name: "vpp-config-changes", kind: vppNodes, fresh: true, long: true, allowed: "0", what: configChanges, run: changeConfiguration},
 }
 
-const (
+var (
 	// workloadsPool is the pool that carries the traffic, changed in what does not concern BGP.
-	workloadsPool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, nodeSelector: "has(rack)"}
-`
+	workloadsPool = testcluster.Resource("IPPool", "workloads",
+		`cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, nodeSelector: "has(rack)"`)
 	// secondPool is another pool; secondBlock is a block of it.
-	secondPool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: second}
-spec: {cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, disableBGPExport: %t}
-`
+	secondPool = testcluster.Resource("IPPool", "second",
+		"cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, disableBGPExport: %t")
 	// community has the second pool's blocks carry one.
-	community = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  nodeToNodeMeshEnabled: true
-  asNumber: 64512
-  nodeMeshMaxRestartTime: 120s
-  prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]
-`
+	community = testcluster.Resource("BGPConfiguration", "default", meshSettings+
+		`, prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]`)
 )
 
 // settle is how long the agent waits for more changes of etcd's, at most: before that, what changes nothing and what is late look the same.
@@ -80,7 +65,7 @@ func changeConfiguration(ctx context.Context, t *trial) error {
 		return err
 	}
 	w := t.nodes[0].workload
-	flow, err := w.ns.StartFlow(netlab.FlowConfig{From: w.address, To: place, Interval: packetInterval, Timeout: answerPatience})
+	flow, err := w.NS.StartFlow(netlab.FlowConfig{From: w.Address, To: place, Interval: packetInterval, Timeout: answerPatience})
 	if err != nil {
 		return err
 	}
@@ -104,8 +89,7 @@ func (t *trial) configSteps() []step {
 	node1, node2 := t.nodes[0], t.nodes[1]
 	apply := func(text string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := t.etcd.data.Apply(ctx, []byte(text))
-			return err
+			return t.Apply(ctx, text)
 		}
 	}
 	return []step{
@@ -135,7 +119,7 @@ func (t *trial) configSteps() []step {
 			}},
 		{what: "the block is released and the second IPPool deleted", writes: [2]fibWrites{{}, {deleted: 1}},
 			change: func(ctx context.Context) error {
-				return errors.Join(t.release(ctx, secondBlock), t.etcd.data.Delete(ctx, "IPPool", "second"))
+				return errors.Join(t.release(ctx, secondBlock), t.Data.Delete(ctx, "IPPool", "second"))
 			}},
 		{what: "the BGPPeer is deleted", resets: true, writes: [2]fibWrites{{deleted: destinations - 1}},
 			change: func(ctx context.Context) error { return t.leaveRack(ctx, node1) }},
@@ -160,18 +144,18 @@ func (t *trial) make(ctx context.Context, s step) error {
 			return err
 		}
 	}
-	if err := pause(ctx, 2*settle); err != nil {
+	if err := testcluster.Pause(ctx, 2*settle); err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return fmt.Errorf("%s: %w", s.what, err)
 	}
-	err = t.sessionsKept(ctx, sessions, map[session]bool{{t.nodes[0].name, t.rack.address}: s.resets})
+	err = t.sessionsKept(ctx, sessions, map[session]bool{{t.nodes[0].Name, t.rack.address}: s.resets})
 	t.must(err == nil, "%s: %v", s.what, err)
 	after, err := t.writes(ctx)
 	for i, want := range s.writes {
 		got := fibWrites{after[i].put - before[i].put, after[i].deleted - before[i].deleted}
-		t.must(got == want, "%s: %s put %d routes and deleted %d, want %d and %d", s.what, t.nodes[i].name, got.put, got.deleted, want.put, want.deleted)
+		t.must(got == want, "%s: %s put %d routes and deleted %d, want %d and %d", s.what, t.nodes[i].Name, got.put, got.deleted, want.put, want.deleted)
 	}
 	return err
 }
@@ -179,13 +163,26 @@ func (t *trial) make(ctx context.Context, s step) error {
 // writes are the routes that our agents have put and deleted since they started.
 func (t *trial) writes(ctx context.Context) (w [2]fibWrites, err error) {
 	for i := range w {
-		s, err := t.ours(i + 1).status(ctx)
+		s, err := t.ours(i + 1).Status(ctx)
 		if err != nil {
 			return w, err
 		}
 		w[i] = fibWrites{s.FIB.OpsPut, s.FIB.OpsDeleted}
 	}
 	return w, nil
+}
+
+// writesDuring are the routes that node 1 puts and deletes while f runs.
+func (t *trial) writesDuring(ctx context.Context, f func() error) (fibWrites, error) {
+	before, err := t.writes(ctx)
+	if err != nil {
+		return fibWrites{}, err
+	}
+	if err := f(); err != nil {
+		return fibWrites{}, err
+	}
+	after, err := t.writes(ctx)
+	return fibWrites{after[0].put - before[0].put, after[0].deleted - before[0].deleted}, err
 }
 
 // carriesCommunity sees that the router has the second block with its community, or without.

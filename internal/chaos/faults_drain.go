@@ -12,6 +12,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -49,11 +50,11 @@ func drainToTheEnd(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	flow, err := t.rack.ns.StartFlow(netlab.FlowConfig{From: from, To: t.nodes[2].workload.address, Interval: packetInterval, Timeout: answerPatience})
+	flow, err := t.rack.ns.StartFlow(netlab.FlowConfig{From: from, To: t.nodes[2].workload.Address, Interval: packetInterval, Timeout: answerPatience})
 	if err != nil {
 		return err
 	}
-	err = pause(ctx, time.Second)
+	err = testcluster.Pause(ctx, time.Second)
 	if err == nil {
 		err = t.drainFirst(ctx, wait, from)
 	}
@@ -69,7 +70,7 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 	a := t.ours(1)
 	t.start = time.Now()
 	var d agent.DrainStatus
-	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {wait.String()}}, &d); err != nil {
+	if err := a.Post(ctx, "/v1/drain", url.Values{"wait": {wait.String()}}, &d); err != nil {
 		return err
 	}
 	err := netlab.Await(ctx, wait, "the router goes by node 2", func(ctx context.Context) error { return t.sentBy(ctx, from, t.nodes[1]) })
@@ -83,12 +84,12 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 	t.must(time.Since(t.start) >= wait, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())
 	t.whole = t.start.Add(wait - onTheWay)
 	select {
-	case <-a.process.Done():
+	case <-a.Done():
 	case <-time.After(recovery):
 		return errors.New("the agent has not ended")
 	}
 	var exit *exec.ExitError
-	t.must(errors.As(a.process.Err(), &exit) && exit.ExitCode() == exitDrained, "it ended with %v", a.process.Err())
+	t.must(errors.As(a.Err(), &exit) && exit.ExitCode() == exitDrained, "it ended with %v", a.Err())
 	return t.comeBack(ctx, a, 0)
 }
 
@@ -119,8 +120,8 @@ func (t *trial) sourceBy(ctx context.Context, n *node) (from netip.Addr, err err
 
 // sentBy sees that the router's kernel sends from this address to node 3's workload by way of n.
 func (t *trial) sentBy(ctx context.Context, from netip.Addr, n *node) error {
-	out, err := t.rack.ns.Run(ctx, "ip", "route", "get", t.nodes[2].workload.address.String(), "from", from.String())
-	if err == nil && !strings.Contains(string(out), "via "+n.address.String()+" ") {
+	out, err := t.rack.ns.Run(ctx, "ip", "route", "get", t.nodes[2].workload.Address.String(), "from", from.String())
+	if err == nil && !strings.Contains(string(out), "via "+n.Address.String()+" ") {
 		err = fmt.Errorf("it goes by %s", strings.TrimSpace(string(out)))
 	}
 	return err
@@ -129,13 +130,13 @@ func (t *trial) sentBy(ctx context.Context, from netip.Addr, n *node) error {
 func drainAndCancel(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	var d agent.DrainStatus
-	if err := a.post(ctx, "/v1/drain", url.Values{"wait": {"1m"}, "until-idle": {"100"}}, &d); err != nil {
+	if err := a.Post(ctx, "/v1/drain", url.Values{"wait": {"1m"}, "until-idle": {"100"}}, &d); err != nil {
 		return err
 	}
-	if err := pause(ctx, 8*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 8*time.Second); err != nil {
 		return err
 	}
-	s, err := a.status(ctx)
+	s, err := a.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,5 +148,5 @@ func drainAndCancel(ctx context.Context, t *trial) error {
 	for _, ann := range s.BGP.Announcements {
 		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
 	}
-	return a.post(ctx, "/v1/drain/cancel", nil, &d)
+	return a.Post(ctx, "/v1/drain/cancel", nil, &d)
 }

@@ -10,6 +10,7 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var etcdFaults = []fault{
@@ -29,7 +30,7 @@ func killEtcd(ctx context.Context, t *trial) error {
 	if err := t.etcd.stop(); err != nil {
 		return err
 	}
-	if err := pause(ctx, 10*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	if err := t.etcd.startAgain(ctx); err != nil {
@@ -72,7 +73,7 @@ func loseQuorum(ctx context.Context, t *trial) error {
 	if err := errors.Join(two[0].process.Kill(), two[1].process.Kill()); err != nil {
 		return err
 	}
-	if err := pause(ctx, 8*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 8*time.Second); err != nil {
 		return err
 	}
 	if err := errors.Join(t.etcd.start(two[0]), t.etcd.start(two[1])); err != nil {
@@ -89,7 +90,7 @@ func freezeLeader(ctx context.Context, t *trial) error {
 	if err := t.etcd.signal(syscall.SIGSTOP, m); err != nil {
 		return err
 	}
-	if err := pause(ctx, 8*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 8*time.Second); err != nil {
 		return err
 	}
 	if err := t.etcd.signal(syscall.SIGCONT, m); err != nil {
@@ -108,9 +109,9 @@ func compactMeanwhile(ctx context.Context, t *trial) error {
 		return err
 	}
 	for _, n := range t.agents() {
-		a := n.speaker.(*agentSpeaker)
-		err := netlab.Await(ctx, recovery, n.name+" notices that etcd is away", func(ctx context.Context) error {
-			s, err := a.status(ctx)
+		a := n.agent()
+		err := netlab.Await(ctx, recovery, n.Name+" notices that etcd is away", func(ctx context.Context) error {
+			s, err := a.Status(ctx)
 			if err == nil && s.Datastore.Connected {
 				err = errors.New("it is connected")
 			}
@@ -138,7 +139,7 @@ func compactMeanwhile(ctx context.Context, t *trial) error {
 func (t *trial) cutOff(ctx context.Context, verb string) error {
 	for _, n := range t.agents() {
 		for _, m := range t.etcd.members {
-			if _, err := n.ns.Run(ctx, "ip", "route", verb, "unreachable", m.address.String()+"/32"); err != nil {
+			if _, err := n.NS.Run(ctx, "ip", "route", verb, "unreachable", m.address.String()+"/32"); err != nil {
 				return err
 			}
 		}
@@ -162,9 +163,9 @@ func replaceMember(ctx context.Context, t *trial) error {
 func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 	const blocks, rounds = 100, 101
 	key := func(cidr netip.Prefix) string {
-		return calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr, Owner: calico.Owner{Host: t.nodes[1].name}}.String()
+		return calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr, Owner: calico.Owner{Host: t.nodes[1].Name}}.String()
 	}
-	value, err := t.etcd.data.GetRaw(ctx, key(spare))
+	value, err := t.Data.GetRaw(ctx, key(spare))
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 		if round%2 == 1 {
 			changes = released
 		}
-		if err := t.etcd.data.ChangeRaw(ctx, changes); err != nil {
+		if err := t.Data.ChangeRaw(ctx, changes); err != nil {
 			return nil, err
 		}
 	}
@@ -190,7 +191,7 @@ func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 		for i := range blocks {
 			delete(t.blocks, passing(i))
 		}
-		return errors.Join(t.etcd.data.ChangeRaw(ctx, released), t.release(ctx, spare))
+		return errors.Join(t.Data.ChangeRaw(ctx, released), t.release(ctx, spare))
 	}, nil
 }
 
@@ -202,15 +203,15 @@ func floodEtcd(ctx context.Context, t *trial) error {
 func floodFrozen(ctx context.Context, t *trial) error {
 	a := t.ours(2)
 	return t.flooded(ctx, func(flood func() error) error {
-		if err := a.process.Signal(syscall.SIGSTOP); err != nil {
+		if err := a.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
 		err := flood()
 		if err == nil {
-			err = pause(ctx, 8*time.Second)
+			err = testcluster.Pause(ctx, 8*time.Second)
 		}
 		t.start = time.Now()
-		return errors.Join(err, a.process.Signal(syscall.SIGCONT))
+		return errors.Join(err, a.Signal(syscall.SIGCONT))
 	})
 }
 
@@ -248,12 +249,12 @@ type footprint struct {
 
 func (t *trial) footprint(ctx context.Context) (f footprint, err error) {
 	for _, n := range t.agents() {
-		a := n.speaker.(*agentSpeaker)
-		goroutines, err := a.metric(ctx, "go_goroutines")
+		a := n.agent()
+		goroutines, err := a.Figure(ctx, "/metrics", "go_goroutines ")
 		if err != nil {
 			return f, err
 		}
-		memory, err := a.metric(ctx, "process_resident_memory_bytes")
+		memory, err := a.Figure(ctx, "/metrics", "process_resident_memory_bytes ")
 		if err != nil {
 			return f, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -22,13 +23,13 @@ func expireTokens(ctx context.Context, t *trial) error {
 		return err
 	}
 	for range 2 {
-		if err := pause(ctx, 3*tokenTTL); err != nil {
+		if err := testcluster.Pause(ctx, 3*tokenTTL); err != nil {
 			return err
 		}
 		if err := t.getsThrough(ctx); err != nil {
 			return err
 		}
-		if err := pause(ctx, 2*tokenTTL); err != nil {
+		if err := testcluster.Pause(ctx, 2*tokenTTL); err != nil {
 			return err
 		}
 		if err := compactMeanwhile(ctx, t); err != nil {
@@ -43,13 +44,13 @@ func expireTokens(ctx context.Context, t *trial) error {
 
 // demandPasswords gives the agents a name and a password, and then has etcd ask for it, with tokens that live for tokenTTL.
 func (t *trial) demandPasswords(ctx context.Context) error {
-	file := filepath.Join(t.lab.Dir(), "etcd-password")
+	file := filepath.Join(t.Dir(), "etcd-password")
 	if err := os.WriteFile(file, []byte(etcdPassword+"\n"), 0o600); err != nil {
 		return err
 	}
 	for _, n := range t.agents() {
-		a := n.speaker.(*agentSpeaker)
-		a.extra = []string{"--etcd-username", etcdUser, "--etcd-password-file", file}
+		a := n.agent()
+		a.Flags = []string{"--etcd-username", etcdUser, "--etcd-password-file", file}
 		if err := t.restart(ctx, a); err != nil {
 			return err
 		}
@@ -61,18 +62,18 @@ func (t *trial) demandPasswords(ctx context.Context) error {
 	if err := t.etcd.startAgain(ctx); err != nil {
 		return err
 	}
-	client := t.etcd.data.Client()
+	client := t.Data.Client()
 	_, err1 := client.UserAdd(ctx, etcdUser, etcdPassword)
 	_, err2 := client.UserGrantRole(ctx, etcdUser, "root") // the role is there from the start
 	_, err3 := client.AuthEnable(ctx)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	data, err := calicotest.DialAs(etcdUser, etcdPassword, t.etcd.endpoints(), t.etcd.dial)
+	data, err := calicotest.DialAs(etcdUser, etcdPassword, t.Endpoints, t.etcd.dial)
 	if err != nil {
 		return err
 	}
-	t.etcd.data.Close()
-	t.etcd.data = data
+	t.Data.Close()
+	t.Data = data
 	return nil
 }

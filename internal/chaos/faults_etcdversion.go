@@ -7,7 +7,7 @@ import (
 
 // troubleOldEtcd makes the faults in which versions of etcd differ, one after the other.
 func troubleOldEtcd(ctx context.Context, t *trial) error {
-	st, err := t.etcd.data.Client().Status(ctx, t.etcd.members[0].client())
+	st, err := t.Data.Client().Status(ctx, t.etcd.members[0].client())
 	if err != nil {
 		return err
 	}

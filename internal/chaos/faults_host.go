@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var hostFaults = []fault{
@@ -28,11 +29,11 @@ var hostFaults = []fault{
 // journal is out of date, after they are released.
 func (t *trial) onDisk(ctx context.Context, options string) error {
 	a := t.ours(1)
-	if err := os.MkdirAll(a.stateDir(), 0o700); err != nil {
+	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
 		return err
 	}
-	a.wrap = []string{"unshare", "--mount", "sh", "-c", fmt.Sprintf(`mount -t tmpfs -o %s tmpfs %s && exec "$0" "$@"`, options, a.stateDir())}
-	defer func() { a.wrap = nil }()
+	a.Wrap = []string{"unshare", "--mount", "sh", "-c", fmt.Sprintf(`mount -t tmpfs -o %s tmpfs %s && exec "$0" "$@"`, options, a.StateDir)}
+	defer func() { a.Wrap = nil }()
 	t.start = time.Now()
 	if err := t.restart(ctx, a); err != nil {
 		return err
@@ -42,7 +43,7 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 		return err
 	}
 	err = netlab.Await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
-		s, err := a.status(ctx)
+		s, err := a.Status(ctx)
 		if err == nil && !(strings.HasPrefix(s.FIB.Journal, "degraded") && strings.HasPrefix(s.Datastore.Kept, "degraded")) {
 			err = fmt.Errorf("journal %s, copy of Calico's data %s", s.FIB.Journal, s.Datastore.Kept)
 		}
@@ -52,13 +53,13 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	if s, err := a.status(ctx); err == nil {
+	if s, err := a.Status(ctx); err == nil {
 		journal, _, _ := strings.Cut(s.FIB.Journal, ":")
 		kept, _, _ := strings.Cut(s.Datastore.Kept, ":")
 		t.note("journal %s, copy of Calico's data %s", journal, kept)
 	}
-	a.wrap = nil
-	if err := errors.Join(a.kill(), release(), a.start(ctx)); err != nil {
+	a.Wrap = nil
+	if err := errors.Join(a.Kill(), release(), a.Start(ctx)); err != nil {
 		return err
 	}
 	return t.converged(ctx, recovery)
@@ -66,8 +67,8 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 
 func limitDescriptors(ctx context.Context, t *trial) error {
 	a := t.ours(1)
-	a.wrap = []string{"sh", "-c", `ulimit -n 64; exec "$0" "$@"`}
-	defer func() { a.wrap = nil }()
+	a.Wrap = []string{"sh", "-c", `ulimit -n 64; exec "$0" "$@"`}
+	defer func() { a.Wrap = nil }()
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func limitDescriptors(ctx context.Context, t *trial) error {
 	}
 	err = t.sessionsKept(ctx, before, nil)
 	t.must(err == nil, "%v", err)
-	a.wrap = nil
+	a.Wrap = nil
 	return t.restart(ctx, a)
 }
 
@@ -90,16 +91,16 @@ func jumpClocks(ctx context.Context, t *trial) error {
 		return errors.New("this kernel has no time namespaces")
 	}
 	a := t.ours(1)
-	a.wrap = []string{"unshare", "--time", "--fork", "--kill-child", "--monotonic", "2592000", "--boottime", "2592000"}
-	defer func() { a.wrap = nil }()
+	a.Wrap = []string{"unshare", "--time", "--fork", "--kill-child", "--monotonic", "2592000", "--boottime", "2592000"}
+	defer func() { a.Wrap = nil }()
 	t.start = time.Now()
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
-	if err := pause(ctx, 3*time.Second); err != nil {
+	if err := testcluster.Pause(ctx, 3*time.Second); err != nil {
 		return err
 	}
-	a.wrap = nil
+	a.Wrap = nil
 	return t.restart(ctx, a)
 }
 
@@ -114,7 +115,7 @@ func blinkLink(ctx context.Context, t *trial) error {
 	}
 	for _, away := range []time.Duration{0, time.Second} {
 		t.start = time.Now()
-		if err := errors.Join(t.nodes[0].ns.SetLink("eth0", false), pause(ctx, away), t.nodes[0].ns.SetLink("eth0", true)); err != nil {
+		if err := errors.Join(t.nodes[0].NS.SetLink("eth0", false), testcluster.Pause(ctx, away), t.nodes[0].NS.SetLink("eth0", true)); err != nil {
 			return err
 		}
 		t.allowOutage(2, time.Since(t.start)+300*time.Millisecond)

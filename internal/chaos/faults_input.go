@@ -14,6 +14,7 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var inputFaults = []fault{
@@ -26,20 +27,20 @@ var inputFaults = []fault{
 }
 
 // attacked runs f with an attacker that peers with node 1, and takes it away again.
-func (t *trial) attacked(ctx context.Context, f func(*attacker) error) error {
+func (t *trial) attacked(ctx context.Context, f func(attacker) error) error {
 	x, err := newAttacker(t.cluster)
 	if err != nil {
 		return err
 	}
-	defer x.close()
-	if _, err := t.etcd.data.Apply(ctx, []byte(attackerPeer)); err != nil {
+	defer x.Close()
+	if err := t.Apply(ctx, attackerPeer); err != nil {
 		return err
 	}
-	if err := x.up(ctx); err != nil {
+	if err := x.wait(ctx); err != nil {
 		return err
 	}
 	t.start = time.Now()
-	return errors.Join(f(x), t.etcd.data.Delete(ctx, "BGPPeer", "attacker"))
+	return errors.Join(f(x), t.Data.Delete(ctx, "BGPPeer", "attacker"))
 }
 
 // sendMalformed has each malformed UPDATE be about a prefix that was announced well before. It is taken for a withdrawal of that one alone.
@@ -59,7 +60,7 @@ func sendMalformed(ctx context.Context, t *trial) error {
 			return nil
 		})
 	}
-	return t.attacked(ctx, func(x *attacker) error {
+	return t.attacked(ctx, func(x attacker) error {
 		for what, attributes := range malformed {
 			session := x.session()
 			x.send(update(good, victim, other))
@@ -71,7 +72,7 @@ func sendMalformed(ctx context.Context, t *trial) error {
 			t.must(err == nil, "%v", err)
 			if x.session() != session || session == nil {
 				t.must(false, "%s ended the session", what)
-				if err := x.up(ctx); err != nil {
+				if err := x.wait(ctx); err != nil {
 					return err
 				}
 			}
@@ -84,8 +85,8 @@ func sendMalformed(ctx context.Context, t *trial) error {
 // sendAbsurd has sound prefixes follow the absurd ones, among them a default route, as routers of a rack announce: when those are in the FIB, the others
 // have had their chance.
 func sendAbsurd(ctx context.Context, t *trial) error {
-	n, sound := t.nodes[0], []netip.Prefix{everything, netip.MustParsePrefix("10.66.0.0/24")}
-	return t.attacked(ctx, func(x *attacker) error {
+	n, sound := t.nodes[0], []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.66.0.0/24")}
+	return t.attacked(ctx, func(x attacker) error {
 		absurd := []string{
 			"0.0.0.0/8", "127.0.0.0/8", "127.0.0.1/32", "169.254.0.0/16", "169.254.1.1/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
 			"192.168.4.0/24", "192.168.4.11/32", "192.168.4.12/32", "192.168.4.13/32", "192.168.4.99/32",
@@ -107,7 +108,7 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 		}
 		err := netlab.Await(ctx, 5*time.Second, "the FIB has the sound prefixes, and none of the absurd", exactly)
 		if err == nil {
-			err = errors.Join(pause(ctx, 300*time.Millisecond), exactly(ctx)) // routes are written one by one
+			err = errors.Join(testcluster.Pause(ctx, 300*time.Millisecond), exactly(ctx)) // routes are written one by one
 		}
 		t.must(err == nil, "%v", err)
 		t.note("%d prefixes", len(absurd))
@@ -118,8 +119,8 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 // floodPrefixes has the attacker cut off for its flood, and then do better.
 func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	a, sound := t.ours(1), netip.MustParsePrefix("10.66.0.0/24")
-	a.extra = []string{"--prefix-limit", "node=1000", "--prefix-limit-retry", "5s"}
-	defer func() { a.extra = nil }()
+	a.Flags = []string{"--prefix-limit", "node=1000", "--prefix-limit-retry", "5s"}
+	defer func() { a.Flags = nil }()
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	if err != nil {
 		return err
 	}
-	err = t.attacked(ctx, func(x *attacker) error {
+	err = t.attacked(ctx, func(x attacker) error {
 		first := x.session()
 		var prefixes []netip.Prefix
 		for i := range count {
@@ -141,7 +142,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 			}
 		}
 		err := netlab.Await(ctx, recovery, "the attacker is cut off", func(ctx context.Context) error {
-			s, err := a.status(ctx)
+			s, err := a.Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -182,21 +183,21 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	if err := t.noGrowth(ctx, before, 128<<20); err != nil {
 		return err
 	}
-	most, err := a.process.Memory("VmHWM")
+	most, err := a.Memory("VmHWM")
 	if err != nil {
 		return err
 	}
 	t.note("at most %d MiB", most/mib)
-	a.extra = nil
+	a.Flags = nil
 	return t.restart(ctx, a)
 }
 
 // restart ends an agent and starts it with what it is told now.
-func (t *trial) restart(ctx context.Context, a *agentSpeaker) error {
-	if err := a.stop(); err != nil {
+func (t *trial) restart(ctx context.Context, a *testcluster.Agent) error {
+	if err := a.Stop(); err != nil {
 		return err
 	}
-	if err := a.start(ctx); err != nil {
+	if err := a.Start(ctx); err != nil {
 		return err
 	}
 	return t.converged(ctx, recovery)
@@ -226,14 +227,14 @@ func writeGarbage(ctx context.Context, t *trial) error {
 			if len(value) > 1<<16 && len(key) > 200 {
 				continue // etcd takes 1.5 MiB in a request
 			}
-			if err := t.etcd.data.PutRaw(ctx, key, value); err != nil {
+			if err := t.Data.PutRaw(ctx, key, value); err != nil {
 				return fmt.Errorf("put %.60q: %w", key, err)
 			}
 		}
-		if err := pause(ctx, 300*time.Millisecond); err != nil {
+		if err := testcluster.Pause(ctx, 300*time.Millisecond); err != nil {
 			return err
 		}
-		s, err := t.ours(1).status(ctx)
+		s, err := t.ours(1).Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -245,7 +246,7 @@ func writeGarbage(ctx context.Context, t *trial) error {
 		if key[len(key)-1] == '/' {
 			continue
 		}
-		if err := t.etcd.data.DeleteRaw(ctx, key); err != nil {
+		if err := t.Data.DeleteRaw(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -263,10 +264,14 @@ func hammer(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	dials := []func(context.Context) (net.Conn, error){
 		func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", a.socket())
+			return (&net.Dialer{}).DialContext(ctx, "unix", a.Socket)
 		},
-		func(ctx context.Context) (net.Conn, error) { return dialIn(ctx, t.nodes[0], "127.0.0.1:50051") },
-		func(ctx context.Context) (net.Conn, error) { return dialIn(ctx, t.nodes[0], "127.0.0.1:9179") },
+		func(ctx context.Context) (net.Conn, error) {
+			return testcluster.Dial(ctx, t.nodes[0].NS, "tcp4", "127.0.0.1:50051")
+		},
+		func(ctx context.Context) (net.Conn, error) {
+			return testcluster.Dial(ctx, t.nodes[0].NS, "tcp4", "127.0.0.1:9179")
+		},
 	}
 	requests := []string{
 		"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -279,7 +284,7 @@ func hammer(ctx context.Context, t *trial) error {
 			for n := i; limited.Err() == nil; n++ {
 				conn, err := dials[n%len(dials)](limited)
 				if err != nil {
-					pause(limited, 10*time.Millisecond)
+					testcluster.Pause(limited, 10*time.Millisecond)
 					continue
 				}
 				conn.SetDeadline(time.Now().Add(time.Second))
@@ -301,13 +306,4 @@ func hammer(ctx context.Context, t *trial) error {
 		return err
 	}
 	return t.noGrowth(ctx, before, 128<<20)
-}
-
-// dialIn connects from inside a node.
-func dialIn(ctx context.Context, n *node, address string) (conn net.Conn, err error) {
-	err = n.ns.Do(func() error {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", address)
-		return err
-	})
-	return conn, err
 }

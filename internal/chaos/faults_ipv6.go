@@ -2,28 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var ipv6Faults = []fault{
 	{name: "agent-kill-ipv6", onlyFirst: true, kind: kernelNodes, fresh: true, allowed: "0", what: "agent SIGKILL, started again, where our nodes have IPv6 as well, with a session of its own; a block of each family is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.withIPv6(ctx, (*agentSpeaker).kill) }},
+		run: func(ctx context.Context, t *trial) error { return t.withIPv6(ctx, (*testcluster.Agent).Kill) }},
 }
 
 var (
 	underlayNet6 = netip.MustParsePrefix("fd00:4::/64")
 	pods6        = netip.MustParsePrefix("fd00:10::/64")
 	spare6       = netip.MustParsePrefix("fd00:10::f00/122")
-	gateway6     = netip.MustParseAddr("fe80::1")
-	everything6  = netip.MustParsePrefix("::/0")
 )
 
 // withIPv6 ends the agent of node 1 and starts it again under one flow of IPv6, besides those of IPv4.
-func (t *trial) withIPv6(ctx context.Context, end func(*agentSpeaker) error) error {
-	if err := t.etcd.data.AddPool(ctx, "workloads6", pods6, 0); err != nil {
+func (t *trial) withIPv6(ctx context.Context, end func(*testcluster.Agent) error) error {
+	if err := t.Data.AddPool(ctx, "workloads6", pods6, 0); err != nil {
 		return err
 	}
 	for i, n := range t.agents() {
@@ -38,11 +38,11 @@ func (t *trial) withIPv6(ctx context.Context, end func(*agentSpeaker) error) err
 		return err
 	}
 	w := t.nodes[0].workload
-	flow, err := w.ns.StartFlow(netlab.FlowConfig{From: workload6(0), To: workload6(1), Interval: packetInterval, Timeout: answerPatience})
+	flow, err := w.NS.StartFlow(netlab.FlowConfig{From: workload6(0), To: workload6(1), Interval: packetInterval, Timeout: answerPatience})
 	if err != nil {
 		return err
 	}
-	err = pause(ctx, time.Second)
+	err = testcluster.Pause(ctx, time.Second)
 	if err == nil {
 		err = t.restartAgent(ctx, end, spare6)
 	}
@@ -65,10 +65,10 @@ func (n *node) addIPv6(ctx context.Context, i int) error {
 	b := underlayNet6.Addr().As16()
 	b[15] = byte(11 + i)
 	n.address6 = netip.AddrFrom16(b)
-	if err := n.ns.AddAddress("eth0", netip.PrefixFrom(n.address6, underlayNet6.Bits())); err != nil {
+	if err := n.NS.AddAddress("eth0", netip.PrefixFrom(n.address6, underlayNet6.Bits())); err != nil {
 		return err
 	}
-	err := n.cluster.etcd.data.AddNode(ctx, n.name, netip.PrefixFrom(n.address, underlayNet.Bits()), netip.PrefixFrom(n.address6, underlayNet6.Bits()))
+	err := n.cluster.Data.AddNode(ctx, n.Name, netip.PrefixFrom(n.Address, underlayNet.Bits()), netip.PrefixFrom(n.address6, underlayNet6.Bits()))
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,7 @@ func (n *node) addIPv6(ctx context.Context, i int) error {
 	if err := n.cluster.claim(ctx, n, block); err != nil {
 		return err
 	}
-	if err := n.workload.use(address, gateway6, everything6); err != nil {
-		return err
-	}
-	return n.deliver(address)
+	port := n.port
+	port.Address = address
+	return errors.Join(n.workload.AddAddress(port), n.workload.Use(ctx, port), n.Deliver(ctx, port))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var reflectorFaults = []fault{
@@ -25,38 +26,17 @@ type reflector struct {
 	bird    *netlab.Bird
 }
 
-// reflectorPeer is calicoctl's YAML for every node's session with a reflector.
-const reflectorPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: %s}
-spec: {peerIP: %s, asNumber: %d}
-`
-
-const noMesh = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false, asNumber: 64512}
-`
-
 // alternate replaces the mesh by two reflectors, and twice ends the one and then the other.
 func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) error {
 	if err := t.reflect(ctx); err != nil {
 		return err
 	}
 	t.note("reflectors instead of the mesh after %.1f s", time.Since(t.start).Seconds())
-	before, err := t.ours(1).status(ctx)
-	if err != nil {
-		return err
-	}
 	const times = 2
-	for range times {
-		for _, r := range t.reflectors {
-			if err := end(r.bird); err != nil {
-				return err
-			}
-			if err := pause(ctx, 2*time.Second); err != nil {
+	written, err := t.writesDuring(ctx, func() error {
+		for i := range times * len(t.reflectors) {
+			r := t.reflectors[i%len(t.reflectors)]
+			if err := errors.Join(end(r.bird), testcluster.Pause(ctx, 2*time.Second)); err != nil {
 				return err
 			}
 			if err := r.bird.Restart(ctx); err != nil {
@@ -65,19 +45,17 @@ func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) err
 			if err := t.converged(ctx, recovery); err != nil {
 				return err
 			}
-			if err := netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+			if err := t.awaitReflected(ctx); err != nil {
 				return err
 			}
 		}
-	}
-	after, err := t.ours(1).status(ctx)
-	if err != nil {
-		return err
-	}
-	t.must(after.FIB.OpsDeleted == before.FIB.OpsDeleted, "%d routes were deleted", after.FIB.OpsDeleted-before.FIB.OpsDeleted)
-	t.must(after.FIB.OpsPut == before.FIB.OpsPut, "%d routes were put: the other reflector's paths were not there", after.FIB.OpsPut-before.FIB.OpsPut)
-	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted)
-	return nil
+		return nil
+	})
+	t.must(written.deleted == 0, "%d routes were deleted", written.deleted)
+	t.must(written.put == 0, "%d routes were put: the other reflector's paths were not there",
+		written.put)
+	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, written.put, written.deleted)
+	return err
 }
 
 // reflect makes both reflectors, has every node peer with them beside the mesh, and ends the mesh.
@@ -87,25 +65,25 @@ func (t *trial) reflect(ctx context.Context) error {
 			return err
 		}
 	}
-	b := t.nodes[2].speaker.(*birdSpeaker)
-	mesh := b.config.Peers
+	b := t.nodes[2].speaker.(*testcluster.Bird)
+	mesh := b.Config.Peers
 	for _, r := range t.reflectors {
-		peer := netlab.BirdPeer{Name: "Global_" + fmt.Sprint(r.address.As4()[3]), Address: r.address, AS: asNumber}
-		b.config.Peers, b.names[r.address] = append(b.config.Peers, peer), peer.Name
+		peer := netlab.BirdPeer{Name: "Global_" + fmt.Sprint(r.address.As4()[3]), Address: r.address, AS: testcluster.AS}
+		b.Config.Peers = append(b.Config.Peers, peer)
 	}
-	if err := b.bird.Reconfigure(ctx, b.config); err != nil {
+	if err := b.Reconfigure(ctx, b.Config); err != nil {
 		return err
 	}
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
 	// A session that is up says nothing yet: BIRD keeps what it knows to itself until all its clients have spoken.
-	if err := netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected); err != nil {
+	if err := t.awaitReflected(ctx); err != nil {
 		return err
 	}
-	b.config.Peers = b.config.Peers[len(mesh):]
-	_, err := t.etcd.data.Apply(ctx, []byte(noMesh))
-	if err := errors.Join(err, b.bird.Reconfigure(ctx, b.config)); err != nil {
+	b.Config.Peers = b.Config.Peers[len(mesh):]
+	err := t.Apply(ctx, testcluster.NoMesh)
+	if err := errors.Join(err, b.Reconfigure(ctx, b.Config)); err != nil {
 		return err
 	}
 	if err := netlab.Await(ctx, recovery, "the mesh ends", t.meshEnded); err != nil {
@@ -114,7 +92,7 @@ func (t *trial) reflect(ctx context.Context) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
+	return t.awaitReflected(ctx)
 }
 
 // addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer only, not as a node.
@@ -124,39 +102,40 @@ func (t *trial) addReflector(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	config := netlab.BirdConfig{
-		RouterID: r.address, Address: r.address, AS: asNumber, Cluster: netip.AddrFrom4([4]byte{192, 168, 4, 70}),
-		Pools: []netlab.BirdPool{{Prefix: pods}},
-	}
+	config := testcluster.BirdConfig(r.address)
+	config.Cluster = netip.AddrFrom4([4]byte{192, 168, 4, 70})
 	for _, n := range t.nodes {
-		config.Peers = append(config.Peers, netlab.BirdPeer{Name: "Node_" + fmt.Sprint(n.address.As4()[3]), Address: n.address, AS: asNumber, Client: true})
+		config.Peers = append(config.Peers, netlab.BirdPeer{Name: "Node_" + fmt.Sprint(n.Address.As4()[3]), Address: n.Address, AS: testcluster.AS, Client: true})
 	}
-	if r.bird, err = t.lab.StartBird(ctx, t.cluster.settings.bird, ns, r.name, config); err != nil {
+	if r.bird, err = t.StartBird(ctx, t.Bird, ns, r.name, config); err != nil {
 		return err
 	}
 	t.reflectors = append(t.reflectors, r)
-	_, err = t.etcd.data.Apply(ctx, fmt.Appendf(nil, reflectorPeer, r.name, r.address, asNumber))
-	return err
+	return t.Apply(ctx, testcluster.Peer(r.name, r.address.String(), testcluster.AS, ""))
 }
 
 // meshEnded sees that the agents peer with the reflectors only.
 func (t *trial) meshEnded(ctx context.Context) error {
 	for _, n := range t.agents() {
-		s, err := n.speaker.(*agentSpeaker).status(ctx)
+		s, err := n.agent().Status(ctx)
 		if err != nil {
 			return err
 		}
 		if len(s.BGP.Peers) != len(t.reflectors) {
-			return fmt.Errorf("%s has %d peers", n.name, len(s.BGP.Peers))
+			return fmt.Errorf("%s has %d peers", n.Name, len(s.BGP.Peers))
 		}
 	}
 	return nil
 }
 
+func (t *trial) awaitReflected(ctx context.Context) error {
+	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
+}
+
 // reflected sees that every node has everything from each reflector. A session that is up is not enough: BIRD waits for its other clients then.
 func (t *trial) reflected(ctx context.Context) error {
 	for _, n := range t.agents() {
-		s, err := n.speaker.(*agentSpeaker).status(ctx)
+		s, err := n.agent().Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -165,13 +144,13 @@ func (t *trial) reflected(ctx context.Context) error {
 				continue // of the mesh
 			}
 			if !p.EndOfRIB || p.Received < len(t.nodes)-1 {
-				return fmt.Errorf("%s has %d routes of %s", n.name, p.Received, p.Address)
+				return fmt.Errorf("%s has %d routes of %s", n.Name, p.Received, p.Address)
 			}
 		}
 	}
-	b := t.nodes[2].speaker.(*birdSpeaker)
+	b := t.nodes[2].speaker.(*testcluster.Bird)
 	for _, r := range t.reflectors {
-		routes, err := b.bird.Routes(ctx, "protocol "+b.names[r.address])
+		routes, err := b.Routes(ctx, "protocol "+b.Session(r.address))
 		if err != nil {
 			return err
 		}

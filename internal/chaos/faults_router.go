@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var routerFaults = []fault{
@@ -50,7 +50,7 @@ func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial,
 		}
 	}
 	if err == nil {
-		err = pause(ctx, time.Second)
+		err = testcluster.Pause(ctx, time.Second)
 	}
 	t.start = time.Now()
 	if err == nil {
@@ -83,24 +83,14 @@ func (t *trial) addPlaces(ctx context.Context, i int) (*router, error) {
 // awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back to node 1's workload.
 func (t *trial) awaitBeyond(ctx context.Context, want ...string) error {
 	return netlab.Await(ctx, recovery, fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")), func(ctx context.Context) error {
-		out, err := t.nodes[0].ns.Run(ctx, "ip", "-json", "route", "show", beyond.String())
+		routes, err := testcluster.KernelRoutes(ctx, t.nodes[0].NS, "-4", beyond.String())
 		if err != nil {
 			return err
 		}
-		var routes []struct {
-			Gateway  string
-			Nexthops []struct{ Gateway string }
-		}
-		if err := json.Unmarshal(out, &routes); err != nil {
-			return fmt.Errorf("ip route: %w", err)
-		}
 		var have []string
 		for _, r := range routes {
-			if r.Gateway != "" {
-				have = append(have, r.Gateway)
-			}
-			for _, hop := range r.Nexthops {
-				have = append(have, hop.Gateway)
+			for _, hop := range r.NextHops {
+				have = append(have, hop.String())
 			}
 		}
 		if slices.Sort(have); !slices.Equal(have, want) {
@@ -116,12 +106,12 @@ func (t *trial) flowBy(ctx context.Context, r *router) (*netlab.Flow, error) {
 	place := beyond.Addr()
 	for range places {
 		place = place.Next()
-		out, err := t.nodes[0].ns.Run(ctx, "ip", "route", "get", place.String(), "from", w.address.String(), "iif", t.nodes[0].workloadDevice())
+		out, err := t.nodes[0].NS.Run(ctx, "ip", "route", "get", place.String(), "from", w.Address.String(), "iif", t.nodes[0].port.Outside)
 		if err != nil {
 			return nil, err
 		}
 		if strings.Contains(string(out), "via "+r.address.String()+" ") {
-			return w.ns.StartFlow(netlab.FlowConfig{From: w.address, To: place, Interval: packetInterval, Timeout: answerPatience})
+			return w.NS.StartFlow(netlab.FlowConfig{From: w.Address, To: place, Interval: packetInterval, Timeout: answerPatience})
 		}
 	}
 	return nil, fmt.Errorf("node-1 reaches nothing by %s", r.name)
@@ -129,41 +119,30 @@ func (t *trial) flowBy(ctx context.Context, r *router) (*netlab.Flow, error) {
 
 // restartRouter kills a router's daemons; its kernel goes on, and the other end has to rely on it.
 func restartRouter(ctx context.Context, t *trial, routers [2]*router) error {
-	before, err := t.ours(1).status(ctx)
-	if err != nil {
-		return err
-	}
 	r := routers[0]
-	if err := r.frr.Kill(); err != nil {
-		return err
-	}
-	if err := pause(ctx, 2*time.Second); err != nil {
-		return err
-	}
-	if err := r.frr.Restart(ctx); err != nil {
-		return err
-	}
-	if err := t.established(ctx, r.address); err != nil {
-		return err
-	}
-	if err := errors.Join(t.awaitBeyond(ctx, routers[0].address.String(), routers[1].address.String()), pause(ctx, 3*time.Second)); err != nil {
-		return err
-	}
-	after, err := t.ours(1).status(ctx)
-	if err != nil {
-		return err
-	}
-	put, deleted := after.FIB.OpsPut-before.FIB.OpsPut, after.FIB.OpsDeleted-before.FIB.OpsDeleted
+	written, err := t.writesDuring(ctx, func() error {
+		if err := errors.Join(r.frr.Kill(), testcluster.Pause(ctx, 2*time.Second)); err != nil {
+			return err
+		}
+		if err := r.frr.Restart(ctx); err != nil {
+			return err
+		}
+		if err := t.established(ctx, r.address); err != nil {
+			return err
+		}
+		return errors.Join(t.awaitBeyond(ctx, r.address.String(), routers[1].address.String()),
+			testcluster.Pause(ctx, 3*time.Second))
+	})
 	// A stale path does not share a route with a fresh one: the route loses it, and gets it back.
-	t.must(put <= 2 && deleted == 0, "%d routes were put, %d deleted", put, deleted)
-	t.note("FIB writes: %d put, %d deleted", put, deleted)
-	return nil
+	t.must(written.put <= 2 && written.deleted == 0, "FIB writes: %+v", written)
+	t.note("FIB writes: %d put, %d deleted", written.put, written.deleted)
+	return err
 }
 
 // established waits for node 1's session with a router.
 func (t *trial) established(ctx context.Context, peer netip.Addr) error {
 	return netlab.Await(ctx, recovery, "the session with "+peer.String(), func(ctx context.Context) error {
-		return t.ours(1).ready(ctx, []netip.Addr{peer})
+		return t.ours(1).Ready(ctx, []netip.Addr{peer})
 	})
 }
 
@@ -178,7 +157,7 @@ func loseRouter(ctx context.Context, t *trial, routers [2]*router) error {
 	gone := time.Since(t.start)
 	t.must(gone > routerHold/2, "its path has left after %.1f s already", gone.Seconds())
 	t.note("its path left after %.1f s", gone.Seconds())
-	return pause(ctx, time.Second)
+	return testcluster.Pause(ctx, time.Second)
 }
 
 // lossless judges the flow by router i where nothing may be lost.

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var vppFaults = []fault{
 	{name: "vpp-agent-kill", onlyFirst: true, kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*agentSpeaker).kill) }},
+		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*testcluster.Agent).Kill) }},
 	{name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true, what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd},
 	{name: "vpp-kill", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again",
 		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Kill) }},
@@ -30,7 +31,7 @@ const settling = 1500 * time.Millisecond
 
 func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {
 	n := t.nodes[0]
-	if err := end(n.vpp); err != nil {
+	if err := end(n.VPP); err != nil {
 		return err
 	}
 	return t.backWithVPP(ctx, n)
@@ -39,7 +40,7 @@ func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {
 // backWithVPP starts VPP and waits for the routes.
 func (t *trial) backWithVPP(ctx context.Context, n *node) error {
 	down := time.Now()
-	if err := n.restartVPP(ctx); err != nil {
+	if err := n.RestartVPP(ctx); err != nil {
 		return err
 	}
 	configured := time.Now()
@@ -60,12 +61,12 @@ func freezeVPP(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.start = time.Now()
-	if err := n.vpp.Signal(syscall.SIGSTOP); err != nil {
+	if err := n.VPP.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	err = netlab.Await(ctx, frozen, "the agent says that VPP does not answer", t.notReady)
 	t.must(err == nil, "%v", err)
-	if err := pause(ctx, frozen-time.Since(t.start)); err != nil {
+	if err := testcluster.Pause(ctx, frozen-time.Since(t.start)); err != nil {
 		return err
 	}
 	during, err := t.footprint(ctx)
@@ -74,7 +75,7 @@ func freezeVPP(ctx context.Context, t *trial) error {
 	}
 	t.must(during.goroutines[0] <= before.goroutines[0]+10, "%.0f goroutines while it was frozen, %.0f before", during.goroutines[0], before.goroutines[0])
 	t.must(during.memory[0] <= before.memory[0]+32<<20, "%.0f MiB while it was frozen, %.0f before", during.memory[0]/(1<<20), before.memory[0]/(1<<20))
-	if err := n.vpp.Signal(syscall.SIGCONT); err != nil {
+	if err := n.VPP.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
 	t.allowOutage(perNode, time.Since(t.start)+settling)
@@ -86,13 +87,13 @@ func freezeVPP(ctx context.Context, t *trial) error {
 
 func lateVPP(ctx context.Context, t *trial) error {
 	n, a := t.nodes[0], t.ours(1)
-	if err := errors.Join(n.vpp.Kill(), a.kill()); err != nil {
+	if err := errors.Join(n.VPP.Kill(), a.Kill()); err != nil {
 		return err
 	}
-	if err := a.start(ctx); err != nil {
+	if err := a.Start(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, 7*time.Second); err != nil { // longer than announcements wait for a data plane
+	if err := testcluster.Pause(ctx, 7*time.Second); err != nil { // longer than announcements wait for a data plane
 		return err
 	}
 	if err := t.backWithVPP(ctx, n); err != nil {

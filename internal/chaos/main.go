@@ -3,8 +3,9 @@
 // control flow that no fault touches, and has a budget; the exit status is 1 when one is broken. With -soak it breaks things by
 // chance, for as long as it is told, and checks what must always hold.
 //
-// It owns everything that only this needs: clusters, faults, a BGP speaker without manners. A fault is one function in a list. It decides
-// nothing about routes: the agent is the real binary, in processes of its own.
+// It owns the faults, how they are judged, and an etcd of three members; clusters are testcluster's.
+// A fault is one function in a list. It decides nothing about routes: the agent is the real binary,
+// in processes of its own.
 package main
 
 import (
@@ -15,46 +16,25 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"syscall"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := role(ctx, os.Args)
-	if errors.Is(err, flag.ErrHelp) {
-		os.Exit(2)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
-}
-
-// role is what this process is: the command, or a part that it runs in a process of its own.
-func role(ctx context.Context, args []string) error {
-	if len(args) > 1 && args[1] == memberRole {
-		return serveMember(ctx, args[2:])
-	}
-	return breakThings(ctx, args[1:], os.Stdout)
+	testcluster.Main("chaos", breakThings, testcluster.Roles{memberRole: serveMember})
 }
 
 // settings are what the command line says.
 type settings struct {
+	programs testcluster.Programs
 	short    bool
-	agent    string
 	previous string // an older agent; "": none
 	self     string
 	build    string // where packages are unpacked
-	bird     netlab.BirdPrograms
-	vpp      *netlab.VPPPrograms // nil: there is none
 	keepLogs string
 	out      io.Writer
 	log      *slog.Logger
@@ -67,7 +47,7 @@ func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, about 6 minutes")
-	flags.StringVar(&s.agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
+	flags.StringVar(&s.programs.Agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
 	flags.StringVar(&s.previous, "previous", "", "`path` of an older agent's binary, for the upgrade from it; empty: that is not run")
 	flags.StringVar(&s.build, "build", "build", "`folder` where Debian's packages are unpacked")
 	flags.StringVar(&s.keepLogs, "logs", "", "`folder` for the logs of faults that broke their budget")
@@ -125,21 +105,16 @@ func (s *settings) prepare(ctx context.Context) (err error) {
 	if err := netlab.Available(); err != nil {
 		return err
 	}
-	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
-		for _, prefix := range []string{"VPP_ROUTE_AGENT_", "CALICO_", "ETCD_", "NODENAME", "DATASTORE_TYPE"} {
-			if strings.HasPrefix(name, prefix) {
-				os.Unsetenv(name)
-			}
-		}
+	if err := testcluster.ClearSettings(); err != nil {
+		return err
 	}
 	if s.self, err = os.Executable(); err != nil {
 		return err
 	}
-	if s.agent, err = filepath.Abs(s.agent); err != nil {
+	if s.programs.Agent, err = filepath.Abs(s.programs.Agent); err != nil {
 		return err
 	}
-	if _, err := os.Stat(s.agent); err != nil {
+	if _, err := os.Stat(s.programs.Agent); err != nil {
 		return err
 	}
 	if s.previous != "" {
@@ -147,12 +122,12 @@ func (s *settings) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if s.bird, err = netlab.FindBird(ctx, filepath.Join(s.build, "packages")); err != nil {
+	if s.programs.Bird, err = netlab.FindBird(ctx, filepath.Join(s.build, "packages")); err != nil {
 		return err
 	}
 	switch programs, err := netlab.FindVPP(); {
 	case err == nil:
-		s.vpp = &programs
+		s.programs.VPP = &programs
 	case !errors.Is(err, netlab.ErrNoVPP):
 		return err
 	}

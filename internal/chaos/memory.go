@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var memoryFaults = []fault{
@@ -112,21 +113,21 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 	}
 	a := t.ours(1)
 	defer func() {
-		a.wrap = nil
-		err = errors.Join(err, a.stop(), g.remove())
+		a.Wrap = nil
+		err = errors.Join(err, a.Stop(), g.remove())
 		if err == nil {
-			err = a.start(ctx)
+			err = a.Start(ctx)
 		}
 	}()
 	var idle int
-	err = t.attacked(ctx, func(x *attacker) error {
+	err = t.attacked(ctx, func(x attacker) error {
 		if err := t.crowded(ctx, x, crowdSize, attackerAddress); err != nil {
 			return err
 		}
-		if err := pause(ctx, 5*time.Second); err != nil {
+		if err := testcluster.Pause(ctx, 5*time.Second); err != nil {
 			return err
 		}
-		idle, err = a.process.Memory("VmRSS")
+		idle, err = a.Memory("VmRSS")
 		return err
 	})
 	if err != nil {
@@ -139,11 +140,11 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		return err
 	}
 	// As docs/operating.md has it: Go is told of three quarters of the limit.
-	a.wrap = g.wrap(fmt.Sprintf("GOMEMLIMIT=%d", 2*idle/4*3))
+	a.Wrap = g.wrap(fmt.Sprintf("GOMEMLIMIT=%d", 2*idle/4*3))
 	if err := t.restart(ctx, a); err != nil {
 		return err
 	}
-	return t.attacked(ctx, func(x *attacker) error {
+	return t.attacked(ctx, func(x attacker) error {
 		if err := t.crowded(ctx, x, crowdSize, attackerAddress); err != nil {
 			return err
 		}
@@ -169,7 +170,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 
 // crowded has the attacker send n UPDATEs for its prefixes, in turn and each with another MED than before, of which the last for each has this next hop, and
 // waits until that is what node 1 has.
-func (t *trial) crowded(ctx context.Context, x *attacker, n int, hop netip.Addr) error {
+func (t *trial) crowded(ctx context.Context, x attacker, n int, hop netip.Addr) error {
 	var batch [][]byte
 	for i := range n {
 		via := attackerAddress
@@ -194,7 +195,7 @@ func (t *trial) crowded(ctx context.Context, x *attacker, n int, hop netip.Addr)
 		}
 		right := 0
 		for i := range crowdSize {
-			if have[crowd(i)] == hop {
+			if have[crowd(i)].NextHop() == hop {
 				right++
 			}
 		}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -67,23 +68,21 @@ func (c *cluster) joinRack(ctx context.Context, n *node) error {
 // leaveRack ends that.
 func (c *cluster) leaveRack(ctx context.Context, n *node) error {
 	delete(c.rack.peers, n)
-	return c.etcd.data.Delete(ctx, "BGPPeer", peerName(c.rack.router, n))
+	return c.Data.Delete(ctx, "BGPPeer", peerName(c.rack.router, n))
 }
 
 // filterRack replaces the filter of the sessions with the rack's router.
 func (c *cluster) filterRack(ctx context.Context, rejected map[netip.Prefix]bool, withheld netip.Prefix) error {
 	c.rack.rejected, c.rack.withheld = rejected, withheld
-	var text strings.Builder
-	fmt.Fprintf(&text, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: %s}\nspec:\n  importV4:\n", rackFilter)
+	var imports, exports string
 	for p := range rejected {
-		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: Equal, cidr: %s}\n", p)
+		imports += fmt.Sprintf("{action: Reject, matchOperator: Equal, cidr: %s},", p)
 	}
-	fmt.Fprint(&text, "  exportV4:\n")
 	if withheld.IsValid() {
-		fmt.Fprintf(&text, "  - {action: Reject, matchOperator: In, cidr: %s}\n", withheld)
+		exports = fmt.Sprintf("{action: Reject, matchOperator: In, cidr: %s}", withheld)
 	}
-	_, err := c.etcd.data.Apply(ctx, []byte(text.String()))
-	return err
+	return c.Apply(ctx, testcluster.Resource("BGPFilter", rackFilter,
+		fmt.Sprintf("importV4: [%s], exportV4: [%s]", imports, exports)))
 }
 
 // rackObjection is what the rack's router has not been told, or should not have been; nil when all is as it should be. Nodes tell it
@@ -94,7 +93,7 @@ func (c *cluster) rackObjection(ctx context.Context) error {
 		return err
 	}
 	for _, n := range c.agents() {
-		have := told[n.address]
+		have := told[n.Address]
 		want := 0
 		for block := range c.blocks {
 			withheld := c.unexported[block] || c.rack.withheld.IsValid() && c.rack.withheld.Contains(block.Addr()) // it is never inside a block
@@ -103,11 +102,11 @@ func (c *cluster) rackObjection(ctx context.Context) error {
 				want++
 			}
 			if announced != have[block] {
-				return fmt.Errorf("%s has told it %s: %t, want %t", n.name, block, have[block], announced)
+				return fmt.Errorf("%s has told it %s: %t, want %t", n.Name, block, have[block], announced)
 			}
 		}
 		if len(have) != want {
-			return fmt.Errorf("%s has told it %d prefixes, want %d", n.name, len(have), want)
+			return fmt.Errorf("%s has told it %d prefixes, want %d", n.Name, len(have), want)
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 const routerAS = 65001
@@ -21,18 +21,6 @@ type router struct {
 	ns      *netlab.Namespace
 	frr     *netlab.FRR
 }
-
-// routerPeer is calicoctl's YAML for a node's session with a router; the last line may name filters.
-const routerPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: %s}
-spec:
-  node: %s
-  peerIP: %s
-  asNumber: %d
-  %s
-`
 
 // addRouter makes router i, 0 or 1, that takes sessions from these nodes and announces these prefixes. Calico does not know it yet.
 func (c *cluster) addRouter(ctx context.Context, i int, hold time.Duration, nodes []*node, announced ...netip.Prefix) (*router, error) {
@@ -58,51 +46,41 @@ router bgp %d
  timers bgp %d %d
 `, routerAS, r.address, int(hold.Seconds())/3, int(hold.Seconds()))
 	for _, n := range nodes {
-		fmt.Fprintf(&config, " neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s ebgp-multihop 2\n", n.address, asNumber)
+		fmt.Fprintf(&config, " neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s ebgp-multihop 2\n", n.Address, testcluster.AS)
 	}
 	fmt.Fprintln(&config, " address-family ipv4 unicast")
 	for _, p := range announced {
 		fmt.Fprintf(&config, "  network %s\n", p)
 	}
-	r.frr, err = c.lab.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: config.String()})
+	r.frr, err = c.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: config.String()})
 	return r, err
 }
 
-// peerWith has n peer with r, with more lines for the BGPPeer's spec.
+// peerWith has n peer with r, with more for the BGPPeer's spec.
 func (c *cluster) peerWith(ctx context.Context, r *router, n *node, more string) error {
-	_, err := c.etcd.data.Apply(ctx, fmt.Appendf(nil, routerPeer, peerName(r, n), n.name, r.address, routerAS, more))
-	return err
+	spec := fmt.Sprintf("node: %s, %s", n.Name, more)
+	return c.Apply(ctx, testcluster.Peer(peerName(r, n), r.address.String(), routerAS, spec))
 }
 
-func peerName(r *router, n *node) string { return r.name + "-" + n.name }
+func peerName(r *router, n *node) string { return r.name + "-" + n.Name }
 
 // told is what each neighbour has announced to r.
 func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool, error) {
-	out, err := r.frr.Command(ctx, "show bgp ipv4 unicast json")
-	if err != nil {
-		return nil, err
-	}
-	var table struct {
-		Routes map[netip.Prefix][]struct {
-			Peer  string `json:"peerId"` // "(unspec)" for its own
-			Stale bool   `json:"stale"`  // told before a restart
-		} `json:"routes"`
-	}
-	if err := json.Unmarshal([]byte(out), &table); err != nil {
-		return nil, fmt.Errorf("%s: show bgp ipv4 unicast: %w", r.name, err)
-	}
+	paths, err := r.frr.Paths(ctx, "ipv4")
 	told := map[netip.Addr]map[netip.Prefix]bool{}
-	for p, paths := range table.Routes {
-		for _, path := range paths {
-			from, err := netip.ParseAddr(path.Peer)
-			if err != nil || path.Stale {
-				continue
-			}
-			if told[from] == nil {
-				told[from] = map[netip.Prefix]bool{}
-			}
-			told[from][p] = true
+	for _, path := range paths {
+		from, own := netip.ParseAddr(path.Peer)
+		prefix, err := netip.ParsePrefix(path.Prefix)
+		if err != nil {
+			return nil, err
 		}
+		if own != nil || path.Stale {
+			continue
+		}
+		if told[from] == nil {
+			told[from] = map[netip.Prefix]bool{}
+		}
+		told[from][prefix] = true
 	}
-	return told, nil
+	return told, err
 }

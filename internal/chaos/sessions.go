@@ -17,7 +17,7 @@ type session struct {
 func (c *cluster) sessions(ctx context.Context) (map[session]time.Time, error) {
 	since := map[session]time.Time{}
 	for _, n := range c.agents() {
-		s, err := n.speaker.(*agentSpeaker).status(ctx)
+		s, err := n.agent().Status(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -26,7 +26,7 @@ func (c *cluster) sessions(ctx context.Context) (map[session]time.Time, error) {
 			if p.Established && p.Since != nil {
 				at = *p.Since
 			}
-			since[session{n.name, p.Address}] = at
+			since[session{n.Name, p.Address}] = at
 		}
 	}
 	return since, nil

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 const (
@@ -25,7 +27,7 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		seed = uint64(time.Now().UnixNano())
 	}
 	k := kernelNodes
-	if s.vpp != nil {
+	if s.programs.VPP != nil {
 		k = vppNodes
 	}
 	fmt.Fprintf(s.out, "soak for %s, data plane %s, -seed %d\n", d, k, seed)
@@ -76,7 +78,7 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		excused := r.onlyPackets && !proved && unproved < attempts && seen.unproved <= attempts+seen.rounds/20
 		if !r.OK && !excused {
 			if s.keepLogs != "" {
-				saveLogs(c.lab.Dir(), filepath.Join(s.keepLogs, "soak"))
+				testcluster.SaveLogs(c.Lab, filepath.Join(s.keepLogs, "soak")) // what can be had
 			}
 			return fmt.Errorf("round %d (%s) of -seed %d did not hold", seen.rounds, f.name, seed)
 		}
@@ -163,14 +165,14 @@ func (z *sizes) check(ctx context.Context, c *cluster) error {
 	}
 	z.last = now
 	for i, n := range c.agents() {
-		pid := n.speaker.(*agentSpeaker).process.PID()
+		pid := n.agent().PID()
 		first := z.first[pid]
 		if first.rounds < 2 {
 			z.first[pid] = held{first.rounds + 1, max(first.goroutines, now.goroutines[i]), max(first.memory, now.memory[i])}
 			continue
 		}
 		if now.goroutines[i] > first.goroutines+30 || now.memory[i] > first.memory+growth {
-			return fmt.Errorf("%s grows: %.0f goroutines and %.0f MiB, first %.0f and %.0f MiB", n.name,
+			return fmt.Errorf("%s grows: %.0f goroutines and %.0f MiB, first %.0f and %.0f MiB", n.Name,
 				now.goroutines[i], now.memory[i]/(1<<20), first.goroutines, first.memory/(1<<20))
 		}
 	}

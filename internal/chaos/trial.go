@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // fault is something that breaks. To add one, write its run and put it into the list of its file.
@@ -94,7 +94,7 @@ func (t *trial) allowOutage(flows int, d time.Duration) {
 }
 
 // ours is the agent of node 1 or 2.
-func (t *trial) ours(number int) *agentSpeaker { return t.nodes[number-1].speaker.(*agentSpeaker) }
+func (t *trial) ours(number int) *testcluster.Agent { return t.nodes[number-1].agent() }
 
 const (
 	packetInterval = time.Millisecond // 1000 packets per second
@@ -165,7 +165,7 @@ func runAll(ctx context.Context, s settings, picked []fault) (results []result) 
 // too busy.
 func runFault(ctx context.Context, s settings, f fault, shared **cluster) result {
 	r := result{Name: f.name, What: f.what, Dataplane: string(f.kind), AllowedFor: f.allowed}
-	if f.kind == vppNodes && s.vpp == nil {
+	if f.kind == vppNodes && s.programs.VPP == nil {
 		r.Skipped = netlab.ErrNoVPP.Error()
 		return r
 	}
@@ -191,7 +191,7 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 		whole := r.OK && !f.fresh
 		if !whole {
 			if !r.OK && s.keepLogs != "" {
-				saveLogs(c.lab.Dir(), filepath.Join(s.keepLogs, f.name))
+				testcluster.SaveLogs(c.Lab, filepath.Join(s.keepLogs, f.name)) // what can be had
 			}
 			c.close()
 			*shared = nil
@@ -239,13 +239,13 @@ func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
 func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost int) {
 	t := &trial{cluster: c}
 	watches := watchVPPs(c)
-	watch, err := c.nodes[2].ns.WatchGaps(c.log)
+	watch, err := c.nodes[2].NS.WatchGaps(c.log)
 	var flows, control []*netlab.Flow
 	if err == nil {
 		flows, control, err = startFlows(c)
 	}
 	if err == nil {
-		err = pause(ctx, 500*time.Millisecond)
+		err = testcluster.Pause(ctx, 500*time.Millisecond)
 	}
 	var before map[session]time.Time
 	if err == nil && f.keepsSessions {
@@ -264,7 +264,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		err = c.sessionsKept(ctx, before, f.mayEnd)
 	}
 	if err == nil {
-		err = pause(ctx, 500*time.Millisecond)
+		err = testcluster.Pause(ctx, 500*time.Millisecond)
 	}
 	reports := stopFlows(flows)
 	idle := stopFlows(control)
@@ -275,9 +275,9 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		excused = func(flow int, r netlab.Report) int {
 			switch flow {
 			case 1: // the answers go through BIRD's kernel
-				return r.LostInGaps(gaps, c.nodes[1].workload.address, packetInterval)
+				return r.LostInGaps(gaps, c.nodes[1].workload.Address, packetInterval)
 			case 2: // the requests do
-				return r.LostInGaps(gaps, c.nodes[0].workload.address, packetInterval)
+				return r.LostInGaps(gaps, c.nodes[0].workload.Address, packetInterval)
 			}
 			return 0
 		}
@@ -353,8 +353,8 @@ type stallWatches map[int]*netlab.StallWatch // by the node's place
 func watchVPPs(c *cluster) stallWatches {
 	watches := stallWatches{}
 	for i, n := range c.nodes {
-		if n.vpp != nil {
-			watches[i] = n.vpp.WatchStalls(shortestStall)
+		if n.VPP != nil {
+			watches[i] = n.VPP.WatchStalls(shortestStall)
 		}
 	}
 	return watches
@@ -405,7 +405,7 @@ func startFlows(c *cluster) (flows, control []*netlab.Flow, err error) {
 	}
 	for i, n := range c.nodes {
 		to := c.nodes[(i+1)%len(c.nodes)].workload
-		f, err := n.workload.ns.StartFlow(netlab.FlowConfig{From: n.workload.address, To: to.address, Interval: packetInterval, Timeout: answerPatience})
+		f, err := n.workload.NS.StartFlow(netlab.FlowConfig{From: n.workload.Address, To: to.Address, Interval: packetInterval, Timeout: answerPatience})
 		if err != nil {
 			return flows, control, err
 		}
@@ -426,24 +426,4 @@ func stopFlows(flows []*netlab.Flow) []netlab.Report {
 	}
 	wg.Wait()
 	return reports
-}
-
-// saveLogs keeps what the processes of a cluster wrote.
-func saveLogs(from, to string) {
-	logs, _ := filepath.Glob(filepath.Join(from, "*.log")) // the pattern is well formed
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return
-	}
-	for _, path := range logs {
-		in, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		out, err := os.Create(filepath.Join(to, filepath.Base(path)))
-		if err == nil {
-			io.Copy(out, in) // what can be had
-			out.Close()
-		}
-		in.Close()
-	}
 }

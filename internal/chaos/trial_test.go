@@ -1,8 +1,6 @@
 package main
 
 import (
-	"net/netip"
-	"reflect"
 	"testing"
 	"time"
 
@@ -58,37 +56,5 @@ func TestLostInStalls(t *testing.T) {
 				t.Errorf("%s, flow %d: %d, want %d", name, flow+1, got, want)
 			}
 		}
-	}
-}
-
-func TestParseFIB(t *testing.T) {
-	const text = `ipv4-VRF:0, fib_index:0, flow hash:[src dst sport dport proto flowlabel ] epoch:0 flags:none locks:[adjacency:1, default-route:1, ]
-10.1.0.0/26
-  unicast-ip4-chain
-  [@0]: dpo-load-balance: [proto:ip4 index:17 buckets:1 uRPF:20 to:[0:0]]
-    [0] [@0]: dpo-drop ip4
-10.1.0.1/32
-  unicast-ip4-chain
-  [@0]: dpo-load-balance: [proto:ip4 index:13 buckets:1 uRPF:16 to:[397549:17492156]]
-    [0] [@5]: ipv4 via 10.1.0.1 host-calinode-1: mtu:9000 next:4 flags:[] 52f8d8ddc1daeeeeeeeeeeee0800
-10.1.1.0/26
-  unicast-ip4-chain
-  [@0]: dpo-load-balance: [proto:ip4 index:21 buckets:2 uRPF:24 to:[198664:8741216]]
-    [0] [@3]: arp-ipv4: via 192.168.4.12 host-uplink
-    [1] [@5]: ipv4 via 192.168.4.13 host-uplink: mtu:9000 next:5 flags:[] aa1d4ad8c9f702fe000000010800
-192.168.4.111/32
-  unicast-ip4-chain
-  [@0]: dpo-load-balance: [proto:ip4 index:9 buckets:1 uRPF:13 to:[0:0]]
-    [0] [@12]: dpo-receive: 192.168.4.111 on host-uplink
-`
-	hop := netip.MustParseAddr
-	want := map[netip.Prefix]fibEntry{
-		netip.MustParsePrefix("10.1.0.0/26"):      {1, []netip.Addr{{}}},
-		netip.MustParsePrefix("10.1.0.1/32"):      {1, []netip.Addr{hop("10.1.0.1")}},
-		netip.MustParsePrefix("10.1.1.0/26"):      {2, []netip.Addr{hop("192.168.4.12"), hop("192.168.4.13")}},
-		netip.MustParsePrefix("192.168.4.111/32"): {1, nil},
-	}
-	if got := parseFIB(text); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }

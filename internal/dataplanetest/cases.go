@@ -209,7 +209,7 @@ var routeCases = []testCase{
 	{"resolve finds connected neighbours", "", func(t *testing.T, b *bench) {
 		for n, i := range b.Interfaces {
 			for a, subnet := range map[netip.Addr]netip.Prefix{b.v4(n, 5): i.V4.Masked(), b.v6(n, 5): i.V6.Masked()} {
-				if got, want := b.resolve(t, a), (route.Resolution{Prefix: subnet, Usable: true, Interface: i.Name}); got != want {
+				if got, want := b.resolve(t, a), (route.Resolution{Prefix: subnet, Usable: true, Interface: i.Name}); !got.Equal(want) {
 					t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 				}
 			}
@@ -220,14 +220,14 @@ var routeCases = []testCase{
 		for a, p := range map[string]string{
 			"198.18.28.1": "198.18.28.0/24", "198.18.29.1": "198.18.29.0/24", "2001:db8:28::1": "2001:db8:28::/64",
 		} {
-			if got, want := b.resolve(t, netip.MustParseAddr(a)), (route.Resolution{Prefix: pfx(p), Ours: true}); got != want {
+			if got, want := b.resolve(t, netip.MustParseAddr(a)), (route.Resolution{Prefix: pfx(p), Ours: true}); !got.Equal(want) {
 				t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 			}
 		}
 	}},
 	{"resolve says when nothing matches", "", func(t *testing.T, b *bench) {
 		for _, a := range []string{"198.19.255.1", "2001:db8:ffff::1"} {
-			if got := b.resolve(t, netip.MustParseAddr(a)); got != (route.Resolution{}) {
+			if got := b.resolve(t, netip.MustParseAddr(a)); !got.Equal(route.Resolution{}) {
 				t.Errorf("resolve %s: %+v, want nothing", a, got)
 			}
 		}
@@ -239,7 +239,7 @@ var routeCases = []testCase{
 			"198.18.30.1": {Prefix: pfx("198.18.30.0/24"), Usable: true, Interface: b.Interfaces[0].Name},
 			"198.18.31.1": {Prefix: pfx("198.18.31.0/24")},
 		} {
-			if got := b.resolve(t, netip.MustParseAddr(a)); got != want {
+			if got := b.resolve(t, netip.MustParseAddr(a)); !got.Equal(want) {
 				t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 			}
 		}
@@ -259,7 +259,7 @@ var routeCases = []testCase{
 			b.v6(1, 5):                          {Prefix: b.Interfaces[1].V6.Masked(), Usable: true, Interface: b.Interfaces[1].Name},
 			netip.MustParseAddr("198.19.255.1"): {},
 		} {
-			if got := b.resolve(t, a); got != want {
+			if got := b.resolve(t, a); !got.Equal(want) {
 				t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 			}
 		}

@@ -102,7 +102,7 @@ var elevatedCases = []testCase{
 	{"resolve knows an elevated route as ours", "", func(t *testing.T, b *bench) {
 		r := to("198.18.95.1/32", b.via(0, b.v4(0, 2)))
 		b.put(t, elevated(r))
-		if got, want := b.resolve(t, r.Prefix.Addr()), (route.Resolution{Prefix: r.Prefix, Ours: true}); got != want {
+		if got, want := b.resolve(t, r.Prefix.Addr()), (route.Resolution{Prefix: r.Prefix, Ours: true}); !got.Equal(want) {
 			t.Errorf("resolve %s: %+v, want %+v", r.Prefix.Addr(), got, want)
 		}
 	}},

@@ -122,13 +122,13 @@ var forwardingCases = []testCase{
 	{"an interface that is down takes its connected routes along", Links, func(t *testing.T, b *bench) {
 		b.down(t, 0, func() {
 			for _, a := range []netip.Addr{b.v4(0, 5), b.v6(0, 5)} {
-				if got := b.resolve(t, a); got != (route.Resolution{}) {
+				if got := b.resolve(t, a); !got.Equal(route.Resolution{}) {
 					t.Errorf("resolve %s: %+v, want nothing", a, got)
 				}
 			}
 		})
 	}},
-	{"a next hop follows this node's own route to it", "", func(t *testing.T, b *bench) {
+	{"a next hop follows this node's own route to it", Recursive, func(t *testing.T, b *bench) {
 		// The first next hop is behind a router; the others are in a connected subnet.
 		for _, next := range []netip.Addr{pfx("198.18.74.1/32").Addr(), b.v4(0, 5), b.v6(0, 5)} {
 			under := func(n int) route.Route {

@@ -3,13 +3,11 @@ package demo
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
 
-	"vpp-route-agent/internal/calico/calicotest"
-	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // The addresses are those of the classic Calico tutorials: nodes in 192.168.4.0/24, workloads in 10.1.0.0/16.
@@ -18,20 +16,14 @@ var (
 	etcdAddress = netip.MustParsePrefix("192.168.4.10/24")
 )
 
-const etcdURL = "http://192.168.4.10:2379"
+var pool = testcluster.Resource("IPPool", "workloads",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false")
 
-// pool is in calicoctl's YAML.
-const pool = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: workloads}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: true, asNumber: 64512}
-`
+// mesh turns the node-to-node mesh on or off.
+func mesh(on bool) string {
+	return testcluster.Resource("BGPConfiguration", "default",
+		fmt.Sprintf("nodeToNodeMeshEnabled: %v, asNumber: %d", on, testcluster.AS))
+}
 
 // The parts with a role in the story, by their place in the lists.
 const (
@@ -61,17 +53,14 @@ var idleBlock = netip.MustParsePrefix("10.1.1.0/26")
 func (d *demo) introduce() {
 	way := map[string]string{"bgp": "BGP → FIB", "ipam": "FIB, without BGP", "bgp,ipam": "BGP, with IPAM behind it → FIB"}[d.cfg.Learn]
 	d.report.printf("%s\n", d.report.paint(bold, "vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
-	d.report.note("the agents' nodes forward with: %s", d.tools.describe(d.cfg.Dataplane))
+	d.report.note("the agents' nodes forward with: %s", d.describe())
 }
 
-func (d *demo) buildCluster(ctx context.Context) (err error) {
-	if d.underlay, err = d.lab.Segment("underlay"); err != nil {
-		return err
-	}
+func (d *demo) buildCluster(ctx context.Context) error {
 	if err := d.startEtcd(ctx); err != nil {
 		return err
 	}
-	if _, err := d.cluster.Apply(ctx, []byte(pool)); err != nil {
+	if err := d.Apply(ctx, pool+mesh(true)); err != nil {
 		return err
 	}
 	for i := range 3 {
@@ -94,122 +83,76 @@ func (d *demo) buildCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// startEtcd runs the etcd in a namespace of its own on the underlay. The demo itself, which is in none of the namespaces, reaches it
-// by its unix socket.
+// startEtcd runs the etcd in a namespace of its own on the underlay.
 func (d *demo) startEtcd(ctx context.Context) error {
-	ns, err := d.lab.Namespace("etcd")
-	if err != nil {
-		return err
-	}
-	if err := d.lab.Attach(d.underlay, netlab.End{Namespace: ns, Device: "eth0", Addresses: []netip.Prefix{etcdAddress}}); err != nil {
-		return err
-	}
-	if err := ns.FillChecksums("eth0"); err != nil {
-		return err
-	}
-	process, err := d.lab.Start(netlab.Spec{Name: "etcd", Namespace: ns, Path: d.cfg.Binary, Args: []string{
-		"lab", "etcd", "--listen", netip.AddrPortFrom(etcdAddress.Addr(), 2379).String(), "--data-dir", filepath.Join(d.lab.Dir(), "etcd"), "--socket", d.etcdSocket(),
-	}})
+	ns, err := d.Machine("etcd", etcdAddress)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	ok, err := await(ctx, 20*time.Second, func(ctx context.Context) (bool, error) {
-		if _, err := os.Stat(d.etcdSocket()); err != nil {
-			return false, err
-		}
-		d.cluster, err = calicotest.Connect(ctx, "unix://"+d.etcdSocket(), nil)
-		return err == nil, err
-	})
-	if !ok {
-		return fmt.Errorf("etcd does not come up: %w\n%s", err, tail(process.LogPath()))
+	if err := d.StartEtcd(ctx, ns, etcdAddress.Addr()); err != nil {
+		return err
 	}
-	d.report.check(true, "etcd answers on "+etcdURL, inSeconds(time.Since(start)))
+	d.report.check(true, "etcd answers on "+d.Endpoints[0], inSeconds(time.Since(start)))
 	return nil
 }
 
-func (d *demo) etcdSocket() string { return filepath.Join(d.lab.Dir(), "etcd.sock") }
-
-// addNode makes a node, without its speaker, and registers it with Calico as calico-node would.
+// addNode makes a node and registers it with Calico as calico-node would. The third has BIRD, where
+// there is BGP beside the agents', and gets it later.
 func (d *demo) addNode(ctx context.Context, i int) (err error) {
-	n := &node{name: fmt.Sprintf("node-%d", i+1), address: nodeAddress(i), nextHop: nodeAddress(i)}
-	if n.ns, err = d.lab.Namespace(n.name); err != nil {
-		return err
-	}
-	if err := os.Mkdir(filepath.Join(d.lab.Dir(), n.name), 0o700); err != nil {
-		return err
-	}
-	switch {
-	case i == node3 && d.cfg.Learn == "bgp":
-		err = d.makeKernelNode(n, birdProtocol)
-	case d.tools.vpp != nil:
-		err = d.makeVPPNode(ctx, n, i)
-	default:
-		err = d.makeKernelNode(n, agentProtocol)
+	n, name := &node{nextHop: nodeAddress(i)}, fmt.Sprintf("node-%d", i+1)
+	bird := i == node3 && d.cfg.Learn == "bgp"
+	byAgent := d.cfg.Learn == "ipam" // the uplink is set up
+	address := netip.PrefixFrom(nodeAddress(i), underlay.Bits())
+	uplink, own := "eth0", address
+	if d.VPP == nil || bird {
+		addresses := []netip.Prefix{address}
+		if byAgent {
+			addresses = nil
+		}
+		if n.Node, err = d.KernelNode(name, addresses...); err == nil {
+			n.Address = address.Addr()
+			n.changes, err = d.watchChanges(n)
+		}
+	} else {
+		own = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}), underlay.Bits())
+		uplink = "host-uplink"
+		if byAgent { // then others' next hop is what the agent publishes
+			n.nextHop = own.Addr()
+		}
+		n.Node, err = d.VPPNode(ctx, name, address.Addr(), testcluster.VPPUplink{
+			Address: own, MAC: net.HardwareAddr{0x02, 0xfe, 0, 0, 0, byte(1 + i)}, Bare: byAgent,
+		})
+		if err == nil {
+			n.version, err = vppVersion(ctx, n.VPP)
+		}
 	}
 	if err != nil {
 		return err
+	}
+	if !bird {
+		a := d.NewAgent(name, n.NS, n.Dataplane()...)
+		a.Flags = d.learnArgs(uplink, own)
+		n.speaker = agentSpeaker{a}
 	}
 	d.nodes = append(d.nodes, n)
-	return d.cluster.AddNode(ctx, n.name, netip.PrefixFrom(n.address, underlay.Bits()))
-}
-
-// makeKernelNode makes n a machine that forwards with the kernel.
-func (d *demo) makeKernelNode(n *node, by protocol) error {
-	if err := relaxSourceChecks(n.ns); err != nil {
-		return err
-	}
-	if err := n.ns.Forward(); err != nil {
-		return err
-	}
-	uplink := netlab.End{Namespace: n.ns, Device: "eth0"}
-	address := netip.PrefixFrom(n.address, underlay.Bits())
-	if d.cfg.Learn != "ipam" { // else the agent sets it
-		uplink.Addresses = []netip.Prefix{address}
-	}
-	if err := d.lab.Attach(d.underlay, uplink); err != nil {
-		return err
-	}
-	changes, err := watchChanges(d.lab, n)
-	if err != nil {
-		return err
-	}
-	n.fib = &kernelFIB{n.ns, by, changes}
-	if by == agentProtocol {
-		args := append([]string{"--dataplane", "kernel", "--kernel-protocol", by.number}, d.learnArgs("eth0", address)...)
-		n.speaker = newAgent(d.lab, d.cfg.Binary, n.name, n.ns, args...)
-	}
-	return n.ns.FillChecksums("eth0")
-}
-
-// relaxSourceChecks lets packets in by another way than their answers would go, as while a workload moves. Distributions turn this
-// check on, and new namespaces take it over from the host.
-func relaxSourceChecks(ns *netlab.Namespace) error {
-	for _, key := range []string{"net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"} {
-		if err := ns.Sysctl(key, "0"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.Data.AddNode(ctx, name, address)
 }
 
 // addWorkload starts a workload: address and endpoint in Calico's data, link and route on the node.
 func (d *demo) addWorkload(ctx context.Context, name string, n *node, address string) error {
-	data, err := d.cluster.Attach(ctx, n.name, name, address)
+	data, err := d.Data.Attach(ctx, n.Name, name, address)
 	if err != nil {
 		return err
 	}
 	if d.ownerOf(data.Address) == nil {
 		d.blocks = append(d.blocks, block{data.Block, n})
 	}
-	w := &workload{name: name, address: data.Address, node: n}
-	if w.ns, err = d.lab.Namespace(name); err != nil {
+	w := &workload{node: n}
+	if w.Workload, err = d.Workload(name, data.Address); err != nil {
 		return err
 	}
-	if err := relaxSourceChecks(w.ns); err != nil {
-		return err
-	}
-	p, err := n.plug(ctx, d.lab, w)
+	p, err := n.plug(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -219,14 +162,14 @@ func (d *demo) addWorkload(ctx context.Context, name string, n *node, address st
 
 func (d *demo) claimBlock(ctx context.Context, n *node, cidr netip.Prefix) error {
 	d.blocks = append(d.blocks, block{cidr, n})
-	return d.cluster.ClaimBlock(ctx, n.name, cidr)
+	return d.Data.ClaimBlock(ctx, n.Name, cidr)
 }
 
 // showCluster is the picture of what was built.
 func (d *demo) showCluster() {
 	rows := [][]string{{"NODE", "ADDRESS", "BGP", "FORWARDS WITH", "BLOCKS", "WORKLOADS"}}
 	for _, n := range d.nodes {
-		first := []string{n.name, n.address.String(), n.speaker.name(), n.fib.name()}
+		first := []string{n.Name, n.Address.String(), n.speaker.name(), n.forwarder()}
 		var blocks, workloads []string
 		for _, b := range d.blocks {
 			if b.owner == n {
@@ -235,8 +178,8 @@ func (d *demo) showCluster() {
 		}
 		for _, w := range d.workloads {
 			if w.node == n {
-				text := w.name + " " + w.address.String()
-				if d.ownerOf(w.address) != n {
+				text := w.Name + " " + w.Address.String()
+				if d.ownerOf(w.Address) != n {
 					text += ", borrowed"
 				}
 				workloads = append(workloads, text)

@@ -1,9 +1,9 @@
 // Package demo shows the whole line on one machine: Calico's data in an etcd, three nodes in network namespaces of which two run our
-// agent and one runs BIRD as calico-node configures it, workloads in namespaces of their own, and real packets between them. It
-// plays what is missing of a cluster (Felix and the CNI plugin), asks kernels, VPPs and daemons what they hold, and judges.
+// agent and one runs BIRD as calico-node configures it, workloads in namespaces of their own, and real packets between them.
 //
-// Everything that it makes belongs to a netlab.Lab and goes with it. It decides nothing about routes: what is shown is what the
-// agents, as processes of this same binary, did.
+// It owns the story and its checks. The cluster is testcluster's, and nothing of it is left behind.
+// It decides nothing about routes: what is shown is what the agents, as processes of this same
+// binary, did.
 package demo
 
 import (
@@ -12,12 +12,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"strings"
 	"time"
 
-	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // Config says what to show and where.
@@ -46,13 +44,10 @@ var ErrChecks = errors.New("not every check of the demo held")
 
 // demo is one showing.
 type demo struct {
-	cfg     Config
-	report  *report
-	lab     *netlab.Lab
-	tools   tools
-	cluster *calicotest.Cluster
+	*testcluster.Cluster
+	cfg    Config
+	report *report
 
-	underlay  *netlab.Namespace // the segment that joins etcd and the nodes
 	nodes     []*node
 	workloads []*workload
 	blocks    []block
@@ -88,18 +83,22 @@ var bgpSteps = []step{
 // Run shows everything. The result tells what held; the error is ErrChecks when something did not, or says why the demo broke off.
 // Whatever happens, nothing is left behind.
 func Run(ctx context.Context, cfg Config) (result Result, err error) {
-	if err := clearSettings(); err != nil {
+	if err := testcluster.ClearSettings(); err != nil {
 		return Result{}, err
 	}
 	d := &demo{cfg: cfg, report: &report{out: cfg.Out, color: cfg.Color}}
-	if d.tools, err = findTools(ctx, cfg); err != nil {
+	programs, err := findPrograms(ctx, cfg)
+	if err != nil {
 		return Result{}, err
 	}
-	d.report.result.Dataplane = d.tools.dataplane()
-	if d.lab, err = netlab.New("demo", cfg.Log); err != nil {
+	d.report.result.Dataplane = "kernel"
+	if programs.VPP != nil {
+		d.report.result.Dataplane = "vpp"
+	}
+	if d.Cluster, err = testcluster.New("demo", programs, cfg.Log); err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	defer func() { err = errors.Join(err, d.Close()) }()
 	start := time.Now()
 	d.introduce()
 	if err := d.showAll(ctx); err != nil {
@@ -136,28 +135,6 @@ func (d *demo) showAll(ctx context.Context) error {
 			return nil
 		case err != nil:
 			return fmt.Errorf("demo: %w", err)
-		}
-	}
-	return nil
-}
-
-func (d *demo) close() error {
-	if d.cluster != nil {
-		d.cluster.Close()
-	}
-	return d.lab.Close()
-}
-
-// clearSettings removes from our environment what our agents, which inherit it, would take for their configuration.
-func clearSettings() error {
-	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
-		for _, prefix := range []string{"VPP_ROUTE_AGENT_", "CALICO_", "ETCD_", "NODENAME", "DATASTORE_TYPE"} {
-			if strings.HasPrefix(name, prefix) {
-				if err := os.Unsetenv(name); err != nil {
-					return fmt.Errorf("demo: %w", err)
-				}
-			}
 		}
 	}
 	return nil

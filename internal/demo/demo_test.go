@@ -1,7 +1,6 @@
 package demo_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 
 	"vpp-route-agent/internal/demo"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // binary is the program under test: the demo's agents and etcd are processes of it.
@@ -34,10 +34,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	binary = filepath.Join(dir, "vpp-route-agent")
-	cmd := exec.Command("go", "build", "-o", binary, "vpp-route-agent/cmd/vpp-route-agent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	if err := testcluster.Build(context.Background(), dir, testcluster.AgentPackage); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
@@ -93,43 +91,10 @@ func run(t *testing.T, cmd *exec.Cmd, while func(said *lockedBuffer)) ran {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	for _, trace := range traces(t, fmt.Sprintf("vra-demo-%d", cmd.Process.Pid)) {
+	for _, trace := range netlab.Traces(fmt.Sprintf("vra-demo-%d", cmd.Process.Pid)) {
 		t.Errorf("left behind: %s", trace)
 	}
 	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), time.Since(start)}
-}
-
-// traces lists what there still is of a lab: files, namespaces and shared memory by their names, mounts, and processes by the marker in
-// their environment.
-func traces(t *testing.T, prefix string) (found []string) {
-	t.Helper()
-	for _, parent := range []string{os.TempDir(), "/run/netns", "/var/run/netns", "/dev/shm"} {
-		entries, err := os.ReadDir(parent)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), prefix) {
-				found = append(found, filepath.Join(parent, e.Name()))
-			}
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, prefix+"-") {
-			found = append(found, "mount "+line)
-		}
-	}
-	environments, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well formed
-	for _, file := range environments {
-		if env, err := os.ReadFile(file); err == nil && bytes.Contains(env, []byte("="+prefix+"\x00")) {
-			found = append(found, "process "+filepath.Dir(file))
-		}
-	}
-	return found
 }
 
 func TestDemo(t *testing.T) {
@@ -186,7 +151,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			cmd := exec.Command(binary, "demo", "--dataplane", "kernel", "--build-dir", buildDir)
 			r := run(t, cmd, func(said *lockedBuffer) {
 				awaitText(t, said, "\n2. ") // agents, BIRD, etcd and workloads are about to be there
-				if len(traces(t, fmt.Sprintf("vra-demo-%d", cmd.Process.Pid))) == 0 {
+				if len(netlab.Traces(fmt.Sprintf("vra-demo-%d", cmd.Process.Pid))) == 0 {
 					t.Error("there is nothing to leave: this test tests nothing")
 				}
 				if err := cmd.Process.Signal(signal); err != nil {
@@ -220,7 +185,7 @@ func TestDemoWhoseOutputIsClosedLeavesNothing(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("it went on without a reader")
 	}
-	for _, trace := range traces(t, fmt.Sprintf("vra-demo-%d", cmd.Process.Pid)) {
+	for _, trace := range netlab.Traces(fmt.Sprintf("vra-demo-%d", cmd.Process.Pid)) {
 		t.Errorf("left behind: %s", trace)
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
 	"vpp-route-agent/internal/agent"
-	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // ipamSteps show what the first agent of this kind did: no BGP, and uplinks that the agents set up and publish.
@@ -49,34 +49,20 @@ func (d *demo) learnArgs(uplink string, address netip.Prefix) []string {
 	return nil
 }
 
-// addUplink gives a VPP its device of the underlay. Without BGP it is left to the agent to set it up, and others' next hop is
-// what the agent publishes.
-func (d *demo) addUplink(ctx context.Context, n *node, v *netlab.VPP, own netip.Prefix) error {
-	if d.cfg.Learn != "ipam" {
-		_, err := v.Host(ctx, "uplink", own)
-		return err
-	}
-	n.nextHop = own.Addr()
-	said, err := v.Command(ctx, "create host-interface name uplink")
-	if err == nil && strings.TrimSpace(said) != "host-uplink" {
-		err = fmt.Errorf("create host-interface uplink: %s", said)
-	}
-	return err
-}
-
 // startLinks starts the agents and waits until each has published its uplink's address.
 func (d *demo) startLinks(ctx context.Context) error {
 	start := time.Now()
 	for _, n := range d.nodes {
-		if err := n.speaker.start(ctx); err != nil {
+		if err := n.speaker.Start(ctx); err != nil {
 			return err
 		}
 	}
-	err := d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) (bool, error) {
-		s, err := n.agent().status(ctx)
-		return err == nil && s.Uplink != nil && s.Uplink.OK && len(s.Uplink.Published) == 1 && s.Uplink.Published[0] == n.nextHop, err
+	err := d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) error {
+		s, err := n.agent().Status(ctx)
+		up := s.Uplink != nil && s.Uplink.OK
+		return held(up && slices.Equal(s.Uplink.Published, []netip.Addr{n.nextHop}), err)
 	}, func(n *node) string {
-		return fmt.Sprintf("%s: the uplink is up, and %s is published", n.name, n.nextHop)
+		return fmt.Sprintf("%s: the uplink is up, and %s is published", n.Name, n.nextHop)
 	})
 	if err != nil {
 		return err
@@ -84,31 +70,16 @@ func (d *demo) startLinks(ctx context.Context) error {
 	if err := d.pingNodes(ctx); err != nil {
 		return err
 	}
-	n := d.nodes[node1]
-	if _, _, err := d.settle(ctx, n); err != nil {
-		return err
-	}
-	command, output, err := n.speaker.quote(ctx)
-	if err != nil {
-		return err
-	}
-	d.report.note("%s$ %s", n.name, command)
-	d.report.quote(output)
-	return nil
+	return d.quoteSpeakers(ctx, d.nodes[node1])
 }
 
-func (n *node) agent() *agentSpeaker {
-	a, ok := n.speaker.(*agentSpeaker)
-	if !ok {
-		panic("demo: " + n.name + " runs no agent")
-	}
-	return a
-}
+// agent is the node's speaker, which is ours.
+func (n *node) agent() agentSpeaker { return n.speaker.(agentSpeaker) }
 
 // handOverBlock has node-2 release a block that node-3 then claims.
 func (d *demo) handOverBlock(ctx context.Context) error {
 	from, to := d.nodes[node2], d.nodes[node3]
-	d.report.note("%s releases %s, and %s claims it", from.name, idleBlock, to.name)
+	d.report.note("%s releases %s, and %s claims it", from.Name, idleBlock, to.Name)
 	start := time.Now()
 	if err := d.release(ctx, idleBlock, d.nodes[node1]); err != nil {
 		return err
@@ -116,11 +87,10 @@ func (d *demo) handOverBlock(ctx context.Context) error {
 	if err := d.claimBlock(ctx, to, idleBlock); err != nil {
 		return err
 	}
-	err := d.each(ctx, []*node{d.nodes[node1], from}, start, eventPatience, func(ctx context.Context, n *node) (bool, error) {
-		e, ok, err := n.fib.lookup(ctx, idleBlock)
-		return ok && e.nextHop == to.nextHop, err
+	err := d.each(ctx, []*node{d.nodes[node1], from}, start, eventPatience, func(ctx context.Context, n *node) error {
+		return n.via(ctx, idleBlock, to.nextHop)
 	}, func(n *node) string {
-		return fmt.Sprintf("%s: %s via %s, of %s", n.name, idleBlock, to.nextHop, to.name)
+		return fmt.Sprintf("%s: %s via %s, of %s", n.Name, idleBlock, to.nextHop, to.Name)
 	})
 	if err != nil {
 		return err
@@ -132,9 +102,9 @@ func (d *demo) handOverBlock(ctx context.Context) error {
 // killHost kills the agent of node-3, and with it all that keeps its lease alive.
 func (d *demo) killHost(ctx context.Context) error {
 	dead, left := d.nodes[node3], d.nodes[:node3]
-	d.report.note("the agent of %s is killed (SIGKILL) and does not come back; its lease lasts %s", dead.name, leaseTime)
+	d.report.note("the agent of %s is killed (SIGKILL) and does not come back; its lease lasts %s", dead.Name, leaseTime)
 	start := time.Now()
-	if err := dead.agent().kill(); err != nil {
+	if err := dead.agent().Kill(); err != nil {
 		return err
 	}
 	for _, b := range d.blocks {
@@ -142,23 +112,23 @@ func (d *demo) killHost(ctx context.Context) error {
 			continue
 		}
 		if err := d.each(ctx, left, start, leaseTime+eventPatience, gone(b.cidr), func(n *node) string {
-			return fmt.Sprintf("%s: the route to %s is gone", n.name, b.cidr)
+			return fmt.Sprintf("%s: the route to %s is gone", n.Name, b.cidr)
 		}); err != nil {
 			return err
 		}
 	}
 	for _, n := range left {
-		s, err := n.agent().status(ctx)
+		s, err := n.agent().Status(ctx)
 		if err != nil {
 			return err
 		}
-		d.report.check(len(s.Unrouted) > 0, n.name+": status says why", unroutedReason(s))
+		d.report.check(len(s.Unrouted) > 0, n.Name+": status says why", unroutedReason(s))
 	}
 	start = time.Now()
-	if err := dead.speaker.start(ctx); err != nil {
+	if err := dead.speaker.Start(ctx); err != nil {
 		return err
 	}
-	d.report.note("the agent of %s is started again", dead.name)
+	d.report.note("the agent of %s is started again", dead.Name)
 	for _, n := range d.nodes {
 		if _, err := d.converge(ctx, n, "holds exactly what it should again"); err != nil {
 			return err
@@ -175,13 +145,6 @@ func unroutedReason(s agent.Status) string {
 	return "nothing"
 }
 
-const meshIs = `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: %v, asNumber: 64512}
-`
-
 // loseBGP switches the mesh off and on again under traffic. All sessions of all nodes end, without graceful restart: what forwards then is
 // what etcd says. It leads the same way, so nothing is written.
 func (d *demo) loseBGP(ctx context.Context) error {
@@ -192,7 +155,7 @@ func (d *demo) loseBGP(ctx context.Context) error {
 	return d.underTraffic(ctx, pairs, control, func(ctx context.Context) error {
 		before := map[*node]agent.FIBStatus{}
 		for _, n := range d.nodes {
-			s, err := n.agent().status(ctx)
+			s, err := n.agent().Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -202,7 +165,7 @@ func (d *demo) loseBGP(ctx context.Context) error {
 		if err := d.setMesh(ctx, false, "etcd"); err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Second); err != nil { // with traffic on etcd's routes only
+		if err := testcluster.Pause(ctx, time.Second); err != nil { // with traffic on etcd's routes only
 			return err
 		}
 		d.report.note("the mesh is switched on again")
@@ -210,12 +173,12 @@ func (d *demo) loseBGP(ctx context.Context) error {
 			return err
 		}
 		for _, n := range d.nodes {
-			s, err := n.agent().status(ctx)
+			s, err := n.agent().Status(ctx)
 			if err != nil {
 				return err
 			}
 			put, deleted := s.FIB.OpsPut-before[n].OpsPut, s.FIB.OpsDeleted-before[n].OpsDeleted
-			d.report.check(put == 0 && deleted == 0, n.name+": nothing was written when one took over from the other", fmt.Sprintf("%d put, %d deleted", put, deleted))
+			d.report.check(put == 0 && deleted == 0, n.Name+": nothing was written when one took over from the other", fmt.Sprintf("%d put, %d deleted", put, deleted))
 			if _, err := d.converge(ctx, n, "holds exactly what it should"); err != nil {
 				return err
 			}
@@ -227,13 +190,13 @@ func (d *demo) loseBGP(ctx context.Context) error {
 // setMesh waits until all routes to other nodes are of that origin on every node.
 func (d *demo) setMesh(ctx context.Context, on bool, origin string) error {
 	start := time.Now()
-	if _, err := d.cluster.Apply(ctx, fmt.Appendf(nil, meshIs, on)); err != nil {
+	if err := d.Apply(ctx, mesh(on)); err != nil {
 		return err
 	}
-	return d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) (bool, error) {
-		s, err := n.agent().status(ctx)
+	return d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) error {
+		s, err := n.agent().Status(ctx)
 		if err != nil {
-			return false, err
+			return err
 		}
 		remote, ofOrigin := 0, 0
 		for _, c := range s.FIB.Routes {
@@ -244,8 +207,8 @@ func (d *demo) setMesh(ctx context.Context, on bool, origin string) error {
 				ofOrigin += c.Programmed
 			}
 		}
-		return remote > 0 && remote == ofOrigin, nil
+		return held(remote > 0 && remote == ofOrigin, nil)
 	}, func(n *node) string {
-		return fmt.Sprintf("%s: all routes to other nodes are of origin %s", n.name, origin)
+		return fmt.Sprintf("%s: all routes to other nodes are of origin %s", n.Name, origin)
 	})
 }

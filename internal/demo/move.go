@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // eventPatience is how long a change of Calico's data may take to reach the FIBs before the check fails.
@@ -20,7 +22,7 @@ func (d *demo) moveWorkload(ctx context.Context) error {
 			if err := d.move(ctx, w, to); err != nil {
 				return err
 			}
-			if err := pause(ctx, time.Second); err != nil { // with traffic on the new way only
+			if err := testcluster.Pause(ctx, time.Second); err != nil { // with traffic on the new way only
 				return err
 			}
 		}
@@ -32,13 +34,13 @@ func (d *demo) moveWorkload(ctx context.Context) error {
 // goes.
 func (d *demo) move(ctx context.Context, w *workload, to *node) error {
 	from, fromPort := w.node, w.port
-	p, err := to.plug(ctx, d.lab, w)
+	p, err := to.plug(ctx, w)
 	if err != nil {
 		return err
 	}
-	d.report.note("%s %s moves from %s to %s", w.name, w.address, from.name, to.name)
+	d.report.note("%s %s moves from %s to %s", w.Name, w.Address, from.Name, to.Name)
 	start := time.Now()
-	if _, err := d.cluster.Move(ctx, w.name, to.name); err != nil {
+	if _, err := d.Data.Move(ctx, w.Name, to.Name); err != nil {
 		return err
 	}
 	if err := d.awaitMoved(ctx, w, to, start); err != nil {
@@ -47,21 +49,20 @@ func (d *demo) move(ctx context.Context, w *workload, to *node) error {
 	if err := w.use(ctx, to, p); err != nil {
 		return err
 	}
-	return from.unplug(ctx, w, fromPort)
+	return from.Unplug(ctx, fromPort)
 }
 
 // awaitMoved waits until the other nodes have a /32 towards it, or none any more where its block covers it again.
 func (d *demo) awaitMoved(ctx context.Context, w *workload, to *node, start time.Time) error {
-	owner := d.ownerOf(w.address)
+	owner := d.ownerOf(w.Address)
 	if to == owner {
 		return d.each(ctx, allBut(d.nodes, w.node), start, eventPatience, gone(w.host()), func(n *node) string {
-			return fmt.Sprintf("%s: no %s any more, the block of %s covers it", n.name, w.host(), owner.name)
+			return fmt.Sprintf("%s: no %s any more, the block of %s covers it", n.Name, w.host(), owner.Name)
 		})
 	}
-	return d.each(ctx, allBut(d.nodes, to), start, eventPatience, func(ctx context.Context, n *node) (bool, error) {
-		e, ok, err := n.fib.lookup(ctx, w.host())
-		return ok && e.nextHop == to.nextHop, err
+	return d.each(ctx, allBut(d.nodes, to), start, eventPatience, func(ctx context.Context, n *node) error {
+		return n.via(ctx, w.host(), to.nextHop)
 	}, func(n *node) string {
-		return fmt.Sprintf("%s: %s via %s beats the block of %s", n.name, w.host(), to.nextHop, owner.name)
+		return fmt.Sprintf("%s: %s via %s beats the block of %s", n.Name, w.host(), to.nextHop, owner.Name)
 	})
 }

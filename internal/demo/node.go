@@ -1,83 +1,121 @@
 package demo
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // node is one machine of the cluster.
 type node struct {
-	name    string
-	address netip.Addr // on the underlay: what BGP runs from
-	nextHop netip.Addr // what others use as next hop: the same, but where VPP has an address of its own and publishes that
-	ns      *netlab.Namespace
-	fib     forwarder
+	*testcluster.Node
+	// what others use as next hop: its address, but where VPP has one of its own and publishes that
+	nextHop netip.Addr
 	speaker speaker
-	ports   int // made so far, for names
+	changes *changeLog // of the kernel's routes; nil where VPP forwards
+	version string     // of VPP
+	links   int        // made so far, for names
 }
 
-// speaker is a node's BGP daemon, in a process of its own.
-type speaker interface {
-	name() string // for people: "vpp-route-agent", "BIRD 1.6.8"
-	start(ctx context.Context) error
-	// sessions are the addresses of the peers with which it is Established, sorted.
-	sessions(ctx context.Context) ([]netip.Addr, error)
-	// quote runs a command that shows its peers to a person.
-	quote(ctx context.Context) (command, output string, err error)
-	// commands are what a person may try.
-	commands() []string
+// forwarder says what the node forwards with.
+func (n *node) forwarder() string {
+	if n.VPP != nil {
+		return "VPP " + n.version
+	}
+	return "Linux kernel"
 }
 
-// tail returns the end of a log, for an error message.
-func tail(path string) string {
-	text, err := os.ReadFile(path)
+// command shows a person what is programmed.
+func (n *node) command() string {
+	if n.VPP != nil {
+		return fmt.Sprintf("%s -s %s show ip fib", n.Cluster.VPP.Vppctl, n.VPP.CLISocket())
+	}
+	return fmt.Sprintf("ip netns exec %s ip route show proto %s", n.NS.Name(), n.speaker.Protocol())
+}
+
+// learned are the routes that the speaker has programmed, asked of the data plane itself.
+func (n *node) learned(ctx context.Context) (testcluster.FIB, error) {
+	return n.Learned(ctx, n.speaker.Protocol())
+}
+
+// via holds when what the speaker has programmed for p leads to hop.
+func (n *node) via(ctx context.Context, p netip.Prefix, hop netip.Addr) error {
+	r, ok, err := n.Lookup(ctx, n.speaker.Protocol(), p)
+	return held(ok && r.NextHop() == hop, err)
+}
+
+// where says in which data plane a route is, and by what it is known whose it is.
+func (n *node) where(r testcluster.Route) string {
+	if n.VPP != nil {
+		return fmt.Sprintf("VPP, source %s, %s", testcluster.FIBSource, cmp.Or(r.Kind, r.Device))
+	}
+	return fmt.Sprintf("kernel, proto %s, %s", n.speaker.Protocol(), cmp.Or(r.Kind, "dev "+r.Device))
+}
+
+// workload is a pod of the story.
+type workload struct {
+	*testcluster.Workload
+	node *node
+	port testcluster.Port // the current link to the node
+}
+
+func (w *workload) host() netip.Prefix { return netip.PrefixFrom(w.Address, w.Address.BitLen()) }
+
+// plug links w to n. The workload itself keeps sending through an earlier link until use.
+func (n *node) plug(ctx context.Context, w *workload) (p testcluster.Port, err error) {
+	n.links++
+	inside := "eth0"
+	if w.port.Inside == inside {
+		inside = "eth1"
+	}
+	p, err = n.Link(w.Workload, inside, fmt.Sprintf("cali%s%d", w.Name, n.links))
 	if err != nil {
-		return err.Error()
+		return p, err
 	}
-	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+	return p, n.Deliver(ctx, p)
 }
 
-// await asks until holds returns true. When the time is up it returns the last error that holds gave, if any: what does not answer
-// yet is not an error before.
-func await(ctx context.Context, patience time.Duration, holds func(context.Context) (bool, error)) (ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		ok, asked := holds(ctx)
-		if ok && asked == nil {
-			return true, nil
-		}
-		if ctx.Err() == nil {
-			err = asked
-		}
-		select {
-		case <-ctx.Done():
-			return false, err
-		case <-time.After(pollInterval):
-		}
-	}
+// use makes the workload send through p from now on.
+func (w *workload) use(ctx context.Context, n *node, p testcluster.Port) error {
+	w.node, w.port = n, p
+	return w.Use(ctx, p)
+}
+
+// await asks until holds has no objection.
+func await(ctx context.Context, patience time.Duration, holds func(context.Context) error) error {
+	return netlab.AwaitEvery(ctx, patience, pollInterval, "it does not hold", holds)
 }
 
 // pollInterval bounds from below what the measured times can resolve.
 const pollInterval = 2 * time.Millisecond
 
-// pause lets time pass in which something is observed.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
+var errNotYet = errors.New("it is otherwise")
+
+// held turns what was asked into an objection.
+func held(ok bool, err error) error {
+	if err == nil && !ok {
+		return errNotYet
 	}
+	return err
 }
 
 func allBut[T comparable](all []T, one T) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return x == one })
+}
+
+// vppVersion is what VPP says of itself, for people: "25.10".
+func vppVersion(ctx context.Context, v *netlab.VPP) (string, error) {
+	text, err := v.Command(ctx, "show version") // "vpp v25.10-release built by …"
+	if words := strings.Fields(text); len(words) > 1 {
+		text, _, _ = strings.Cut(strings.TrimPrefix(words[1], "v"), "-")
+	}
+	return text, err
 }

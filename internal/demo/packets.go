@@ -23,7 +23,7 @@ type end struct {
 func (d *demo) pingAll(ctx context.Context) error {
 	var ends []end
 	for _, w := range d.workloads {
-		ends = append(ends, end{w.name, w.ns, w.address, "on " + w.node.name})
+		ends = append(ends, end{w.Name, w.NS, w.Address, "on " + w.node.Name})
 	}
 	rtt, answered := pingEach(ctx, ends)
 	d.report.table(matrix(ends, rtt))
@@ -92,8 +92,8 @@ type stream struct {
 const answerPatience = 3 * time.Second
 
 func startStream(from, to *workload) (stream, error) {
-	flow, err := from.ns.StartFlow(netlab.FlowConfig{From: from.address, To: to.address, Timeout: answerPatience})
-	return stream{from.name + " → " + to.name, flow}, err
+	flow, err := from.NS.StartFlow(netlab.FlowConfig{From: from.Address, To: to.Address, Timeout: answerPatience})
+	return stream{from.Name + " → " + to.Name, flow}, err
 }
 
 // underTraffic runs event, which can be repeated, while packets flow between the pairs, and notes whether all arrived. The control pair's

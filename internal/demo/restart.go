@@ -9,10 +9,6 @@ import (
 // restartAgent kills the agent of node-1 and starts it again while its workload is pinged.
 func (d *demo) restartAgent(ctx context.Context) error {
 	n := d.nodes[node1]
-	victim, ok := n.speaker.(*agentSpeaker)
-	if !ok {
-		panic("demo: the first node runs no agent")
-	}
 	one, two, three := d.workloads[w1], d.workloads[w2], d.workloads[w3]
 	pairs := [][2]*workload{{two, one}, {three, one}, {one, three}}
 	return d.underTraffic(ctx, pairs, [2]*workload{two, three}, func(ctx context.Context) error {
@@ -24,51 +20,53 @@ func (d *demo) restartAgent(ctx context.Context) error {
 				return err
 			}
 		}
-		return d.killAndStart(ctx, n, victim)
+		return d.killAndStart(ctx, n, n.agent())
 	})
 }
 
 // killAndStart has a block elsewhere released while the agent is away: its route, and only it, must be swept afterwards.
-func (d *demo) killAndStart(ctx context.Context, n *node, victim *agentSpeaker) error {
-	before, err := n.fib.learned(ctx)
+func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) error {
+	before, err := n.learned(ctx)
 	if err != nil {
 		return err
 	}
 	changes := map[*node]int{n: 0, d.nodes[node3]: 0}
 	for m := range changes {
-		if changes[m], err = m.changesSoFar(); err != nil {
+		all, err := m.learnedChanges()
+		if err != nil {
 			return err
 		}
+		changes[m] = len(all)
 	}
-	if err := victim.kill(); err != nil {
+	if err := victim.Kill(); err != nil {
 		return err
 	}
-	d.report.note("the agent of %s is killed (SIGKILL); while it is away %s releases %s", n.name, d.nodes[node2].name, idleBlock)
+	d.report.note("the agent of %s is killed (SIGKILL); while it is away %s releases %s", n.Name, d.nodes[node2].Name, idleBlock)
 	if err := d.release(ctx, idleBlock, d.nodes[node3]); err != nil {
 		return err
 	}
-	during, err := n.fib.learned(ctx)
+	during, err := n.learned(ctx)
 	if err != nil {
 		return err
 	}
-	d.report.check(len(during) > 0 && sameHops(before, during), fmt.Sprintf("%s: forwards as before, with %s", n.name, idleBlock), fmt.Sprintf("%d routes", len(during)))
+	d.report.check(len(during) > 0 && sameHops(before, during), fmt.Sprintf("%s: forwards as before, with %s", n.Name, idleBlock), fmt.Sprintf("%d routes", len(during)))
 
 	start := time.Now()
-	if err := victim.start(ctx); err != nil {
+	if err := victim.Start(ctx); err != nil {
 		return err
 	}
 	if err := d.awaitMesh(ctx, []*node{n}, start); err != nil {
 		return err
 	}
 	if err := d.each(ctx, []*node{n}, start, meshPatience, gone(idleBlock), func(n *node) string {
-		return fmt.Sprintf("%s: %s is swept, after End-of-RIB of all peers", n.name, idleBlock)
+		return fmt.Sprintf("%s: %s is swept, after End-of-RIB of all peers", n.Name, idleBlock)
 	}); err != nil {
 		return err
 	}
 	if _, err := d.converge(ctx, n, "holds exactly what the others announce"); err != nil {
 		return err
 	}
-	s, err := victim.status(ctx)
+	s, err := victim.Status(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // block is an IPAM block and the node that has it.
@@ -30,7 +31,7 @@ func (d *demo) wanted(n *node) map[netip.Prefix]netip.Addr {
 		}
 	}
 	for _, w := range d.workloads {
-		if w.node != n && d.ownerOf(w.address) != w.node {
+		if w.node != n && d.ownerOf(w.Address) != w.node {
 			want[w.host()] = w.node.nextHop
 		}
 	}
@@ -49,48 +50,26 @@ func (d *demo) find(a netip.Addr) block {
 
 func (d *demo) ownerOf(a netip.Addr) *node { return d.find(a).owner }
 
-// differences names what a node's data plane holds and should not, or the other way round.
-func differences(want map[netip.Prefix]netip.Addr, have map[netip.Prefix]entry) (diff []string) {
-	for p, via := range want {
-		e, ok := have[p]
-		switch {
-		case !ok:
-			diff = append(diff, fmt.Sprintf("%s is missing", p))
-		case e.nextHop != via:
-			diff = append(diff, fmt.Sprintf("%s is via %s, not %s", p, hop(e.nextHop), hop(via)))
-		}
-	}
-	for p := range have {
-		if _, ok := want[p]; !ok {
-			diff = append(diff, fmt.Sprintf("%s should not be there", p))
-		}
-	}
-	slices.Sort(diff)
-	return diff
-}
-
-func hop(a netip.Addr) string {
-	if !a.IsValid() {
-		return "drop"
-	}
-	return a.String()
-}
-
 // settlePatience is how long a node may take to hold what it should.
 const settlePatience = 20 * time.Second
 
 // settle waits until a node holds exactly what it should, and returns what it holds and what of that is wrong when the time is up.
-func (d *demo) settle(ctx context.Context, n *node) (have map[netip.Prefix]entry, wrong []string, err error) {
-	_, err = await(ctx, settlePatience, func(ctx context.Context) (_ bool, err error) {
-		have, err = n.fib.learned(ctx)
-		wrong = differences(d.wanted(n), have)
-		return len(wrong) == 0, err
+func (d *demo) settle(
+	ctx context.Context, n *node,
+) (have testcluster.FIB, wrong []string, err error) {
+	await(ctx, settlePatience, func(ctx context.Context) error {
+		now, asked := n.learned(ctx)
+		if ctx.Err() == nil { // else it was not asked
+			have, err = now, asked
+			wrong = have.Difference(d.wanted(n))
+		}
+		return held(len(wrong) == 0, err)
 	})
 	return have, wrong, err
 }
 
 // converge notes whether a node comes to hold exactly what it should.
-func (d *demo) converge(ctx context.Context, n *node, what string) (map[netip.Prefix]entry, error) {
+func (d *demo) converge(ctx context.Context, n *node, what string) (testcluster.FIB, error) {
 	have, wrong, err := d.settle(ctx, n)
 	if err != nil {
 		return nil, err
@@ -99,7 +78,7 @@ func (d *demo) converge(ctx context.Context, n *node, what string) (map[netip.Pr
 	if len(wrong) > 0 {
 		detail = strings.Join(wrong, ", ")
 	}
-	d.report.check(len(wrong) == 0, fmt.Sprintf("%s: %s", n.name, what), detail)
+	d.report.check(len(wrong) == 0, fmt.Sprintf("%s: %s", n.Name, what), detail)
 	return have, nil
 }
 
@@ -112,7 +91,8 @@ func (d *demo) showRoutes(ctx context.Context) error {
 		}
 		rows := [][]string{{"PREFIX", "NEXT HOP", "WHY", "FOUND IN"}}
 		for _, p := range slices.SortedFunc(maps.Keys(have), route.ComparePrefixes) {
-			rows = append(rows, []string{p.String(), hop(have[p].nextHop), d.why(n, p), have[p].where})
+			hop := testcluster.Hop(have[p].NextHop())
+			rows = append(rows, []string{p.String(), hop, d.why(n, p), n.where(have[p])})
 		}
 		d.report.table(rows)
 	}
@@ -126,18 +106,20 @@ func (d *demo) why(n *node, p netip.Prefix) string {
 		case b.cidr == p && b.owner == n:
 			return "own block: no loops"
 		case b.cidr == p:
-			return "block of " + b.owner.name
+			return "block of " + b.owner.Name
 		}
 	}
 	for _, w := range d.workloads {
 		if w.host() == p {
-			return fmt.Sprintf("%s, borrowed by %s", w.name, w.node.name)
+			return fmt.Sprintf("%s, borrowed by %s", w.Name, w.node.Name)
 		}
 	}
 	return ""
 }
 
 // sameHops compares next hops.
-func sameHops(a, b map[netip.Prefix]entry) bool {
-	return maps.EqualFunc(a, b, func(x, y entry) bool { return x.nextHop == y.nextHop })
+func sameHops(a, b testcluster.FIB) bool {
+	return maps.EqualFunc(a, b, func(x, y testcluster.Route) bool {
+		return x.NextHop() == y.NextHop()
+	})
 }

@@ -7,26 +7,20 @@ import (
 	"path/filepath"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
-// tools are the programs of others that the demo runs.
-type tools struct {
-	bird netlab.BirdPrograms
-	vpp  *netlab.VPPPrograms // nil: the agents' nodes forward with the kernel
-}
-
-// findTools looks for them, and gets BIRD's package where there is none.
-func findTools(ctx context.Context, cfg Config) (t tools, err error) {
-	if t.vpp, err = findVPP(cfg.Dataplane); err != nil {
-		return tools{}, err
+// findPrograms looks for what the demo runs, and gets BIRD's package where there is none. Without
+// VPP the agents' nodes forward with the kernel.
+func findPrograms(ctx context.Context, cfg Config) (p testcluster.Programs, err error) {
+	p.Agent = cfg.Binary
+	if p.VPP, err = findVPP(cfg.Dataplane); err != nil || cfg.Learn != "bgp" {
+		return p, err // agents alone
 	}
-	if cfg.Learn != "bgp" {
-		return t, nil // agents alone
+	if p.Bird, err = netlab.FindBird(ctx, filepath.Join(cfg.BuildDir, "packages")); err != nil {
+		return p, fmt.Errorf("the demo needs BIRD 1.6 and cannot get it: %w", err)
 	}
-	if t.bird, err = netlab.FindBird(ctx, filepath.Join(cfg.BuildDir, "packages")); err != nil {
-		return tools{}, fmt.Errorf("the demo needs BIRD 1.6 and cannot get it: %w", err)
-	}
-	return t, nil
+	return p, nil
 }
 
 // findVPP returns the VPP for that choice of a data plane, nil for the kernel. "auto" is content without one, but not with one that
@@ -45,19 +39,12 @@ func findVPP(dataplane string) (*netlab.VPPPrograms, error) {
 	return nil, fmt.Errorf("no VPP to forward with: %w", err)
 }
 
-func (t tools) dataplane() string {
-	if t.vpp != nil {
-		return "vpp"
-	}
-	return "kernel"
-}
-
 // describe says what the agents' nodes forward with, and why.
-func (t tools) describe(wanted string) string {
+func (d *demo) describe() string {
 	switch {
-	case t.vpp != nil:
-		return "VPP, one process each (" + t.vpp.VPP + ")"
-	case wanted == "kernel":
+	case d.VPP != nil:
+		return "VPP, one process each (" + d.VPP.VPP + ")"
+	case d.cfg.Dataplane == "kernel":
 		return "the Linux kernel, as asked for"
 	}
 	return "the Linux kernel (" + netlab.ErrNoVPP.Error() + ")"

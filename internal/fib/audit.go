@@ -42,17 +42,18 @@ var (
 
 // audit is one comparison of everything. It belongs to the goroutine that asked for it.
 type audit struct {
-	engine  *Engine
-	life    int
-	routes  []route.Route
-	listed  map[route.Key]int32  // index of routes
-	hidden  map[route.Key]string // of routes, where a listing alone does not tell: by whom
-	missing []*entry             // not listed; hidden perhaps
-	report  Report
+	engine     *Engine
+	generation int
+	routes     []route.Route
+	listed     map[route.Key]int32  // index of routes
+	hidden     map[route.Key]string // of routes, where a listing alone does not tell: by whom
+	missing    []*entry             // not listed; hidden perhaps
+	report     Report
 }
 
-// Audit lists all routes of ours and compares them with what is believed to be there. Routes that are written meanwhile are left out.
-// What differs is repaired if the configuration says so. A listing is dear: VPP stands still while it writes it.
+// Audit lists all routes of ours and compares them with what is believed to be there. Routes that
+// are written meanwhile are left out. What differs is repaired if the configuration says so. A
+// listing is dear: VPP stands still while it writes it.
 func (e *Engine) Audit(ctx context.Context) (Report, error) {
 	a := &audit{engine: e}
 	if err := a.begin(); err != nil {
@@ -82,75 +83,75 @@ func (e *Engine) Audit(ctx context.Context) (Report, error) {
 }
 
 func (a *audit) begin() error {
-	t := a.engine.table
+	t := a.engine.sync
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
 	switch {
 	case !t.present:
 		return errAbsent
-	case t.written != nil:
+	case t.audited != nil:
 		return errAuditing
 	}
-	t.written = make(map[route.Key]struct{})
+	t.audited = make(map[route.Key]struct{})
 	for _, b := range t.flying {
-		t.noteWritten(b)
+		t.noteAudited(b)
 	}
-	a.life, a.report.Repair = t.life, t.tuning.RepairDrift
+	a.generation, a.report.Repair = t.generation, t.repairDrift
 	return nil
 }
 
 func (a *audit) end() {
 	a.engine.mu.Lock()
-	a.engine.table.written = nil
+	a.engine.sync.audited = nil
 	a.engine.mu.Unlock()
 	a.engine.inbox.nudge()
 }
 
-// noteWritten: an audit that is under way must not judge what b writes.
-func (t *table) noteWritten(b *batch) {
-	if t.written == nil {
+// noteAudited: an audit that is under way must not judge what b writes.
+func (t *syncer) noteAudited(b *batch) {
+	if t.audited == nil {
 		return
 	}
 	for _, e := range b.entries {
-		t.written[e.key] = struct{}{}
+		t.audited[e.key()] = struct{}{}
 	}
 }
 
-// locked calls f with the table locked, unless the life that is audited has ended.
-func (a *audit) locked(f func(t *table)) error {
+// locked calls f with the table locked, unless the generation that is audited has ended.
+func (a *audit) locked(f func(t *syncer)) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.table.life != a.life {
+	if e.sync.generation != a.generation {
 		return errChanged
 	}
-	e.table.now = time.Now()
-	before := e.table.drift
-	f(e.table)
+	e.sync.now = time.Now()
+	before := e.sync.drift
+	f(e.sync)
 	e.warnOfDrift(before)
 	return nil
 }
 
 // judged reports whether the listing can be held against e.
-func (t *table) judged(e *entry) bool {
-	_, written := t.written[e.key]
+func (t *syncer) judged(e *entry) bool {
+	_, written := t.audited[e.key()]
 	return !written && t.checkable(e)
 }
 
 func (a *audit) compare(context.Context) error {
 	var all []*entry
-	if err := a.locked(func(t *table) { all = slices.Clone(t.all) }); err != nil {
+	if err := a.locked(func(t *syncer) { all = slices.Clone(t.all) }); err != nil {
 		return err
 	}
 	for part := range slices.Chunk(all, chunk) {
-		err := a.locked(func(t *table) {
+		err := a.locked(func(t *syncer) {
 			for _, e := range part {
 				if !t.judged(e) {
 					continue
 				}
 				a.report.Compared++
-				if i, ok := a.listed[e.key]; ok {
-					a.note(t, e, t.compare(e, a.routes[i], true, a.answer(e.key)), a.routes[i])
+				if i, ok := a.listed[e.key()]; ok {
+					a.note(t, e, t.compare(e, a.routes[i], true, a.answer(e.key())), a.routes[i])
 				} else {
 					a.missing = append(a.missing, e)
 				}
@@ -174,11 +175,11 @@ func (a *audit) answer(k route.Key) error {
 // lookUpMissing tells what is missing from what is hidden, which a listing leaves out too.
 func (a *audit) lookUpMissing(ctx context.Context) error {
 	for _, e := range a.missing {
-		found, ok, answer := a.engine.lookUp(ctx, e.key)
+		found, ok, answer := a.engine.lookUp(ctx, e.key())
 		if answer != nil && !errors.As(answer, new(route.HiddenError)) {
 			return fmt.Errorf("fib: audit: %w", answer)
 		}
-		err := a.locked(func(t *table) {
+		err := a.locked(func(t *syncer) {
 			if t.judged(e) {
 				a.note(t, e, t.compare(e, found, ok, answer), found)
 			}
@@ -191,13 +192,14 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 	return nil
 }
 
-// findExtra goes through what carries our mark and is not known as ours. Of what is left alone it forgets what has gone.
+// findExtra goes through what carries our mark and is not known as ours. Of what is left alone it
+// forgets what has gone.
 func (a *audit) findExtra(context.Context) error {
 	for part := range slices.Chunk(a.routes, chunk) {
-		err := a.locked(func(t *table) {
+		err := a.locked(func(t *syncer) {
 			for _, r := range part {
-				e := t.entries[r.Key]
-				_, written := t.written[r.Key]
+				e := t.get(r.Key)
+				_, written := t.audited[r.Key]
 				if written || e != nil && (e.actual != 0 || e.is(isUnsure)) {
 					continue
 				}
@@ -209,15 +211,16 @@ func (a *audit) findExtra(context.Context) error {
 			return err
 		}
 	}
-	return a.locked(func(t *table) {
+	return a.locked(func(t *syncer) {
 		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool { _, there := a.listed[k]; return !there })
 	})
 }
 
-// extra takes over a route that carries our mark and was not known, to be replaced or deleted like one from before a restart.
-func (t *table) extra(r route.Route) {
+// extra takes over a route that carries our mark and was not known, to be replaced or deleted like
+// one from before a restart.
+func (t *syncer) extra(r route.Route) {
 	digest := r.Digest()
-	if !t.tuning.RepairDrift {
+	if !t.repairDrift {
 		if t.extras[r.Key] != digest {
 			t.drift.Extra++
 		}
@@ -225,7 +228,7 @@ func (t *table) extra(r route.Route) {
 		return
 	}
 	e := t.entry(r.Key)
-	e.actual = digest
+	e.actual, e.owner = digest, route.Unknown
 	if e.want == nil && !e.is(isAdopted) {
 		e.set(isAdopted)
 		t.adoptedLeft++
@@ -235,16 +238,16 @@ func (t *table) extra(r route.Route) {
 	t.settle(e)
 }
 
-func (a *audit) note(t *table, e *entry, is Drift, found route.Route) {
+func (a *audit) note(t *syncer, e *entry, is Drift, found route.Route) {
 	if is == NoDrift {
 		return
 	}
-	f := Finding{Key: e.key, Drift: is, By: t.shadows[e]}
+	f := Finding{Key: e.key(), Drift: is, By: t.shadows[e]}
 	if is == Different {
 		f.Found = found
 	}
 	if e.wanted() == e.actual {
-		f.Want = route.Route{Key: e.key, Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin}
+		f.Want = route.Route{Key: e.key(), Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin}
 	}
 	a.add(f)
 }

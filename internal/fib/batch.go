@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// batchSize and maxFlying bound what is in flight, and with it how long a change waits behind full batches: 40 ms at VPP's pace. The
-	// pipeline runs empty once per batch, so a long queue, behind which every change waits anyway, goes in batches of up to longBatch.
+	// batchSize and maxFlying bound what is in flight, and with it how long a change waits behind
+	// full batches: 40 ms at VPP's pace. The pipeline runs empty once per batch, so a long queue,
+	// behind which every change waits anyway, goes in batches of up to longBatch.
 	batchSize = 4096
 	longBatch = 4 * batchSize
-	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a quarter more or less.
+	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a
+	// quarter more or less.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -57,7 +59,8 @@ type failure struct {
 	next     time.Time
 }
 
-// retries is a heap by time. A failure that is no longer its entry's is skipped when its time comes.
+// retries is a heap by time. A failure that is no longer its entry's is skipped when its time
+// comes.
 type retries []*failure
 
 func (r retries) Len() int           { return len(r) }
@@ -76,13 +79,14 @@ type batch struct {
 	ops     []route.Op
 	entries []*entry
 	digests []uint64 // what will be there; 0: nothing
-	// For the journal: in which life, and what the names of interfaces mean.
+	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
-	rewrite    bool // of the journal, before
+	rewrite    bool     // of the journal, before
+	takeovers  []record // that the journal is to know, besides
 
-	life, epoch int
-	behind      *batch // was in flight when this one was cut; nil once it is this one's turn
+	generation, epoch int
+	behind            *batch // was in flight when this one was cut; nil once it is this one's turn
 
 	// Results: done[i] once op i is known to have succeeded, or to have failed with errs[i].
 	done []bool
@@ -91,8 +95,8 @@ type batch struct {
 	void bool  // nothing was done, because the one before broke off
 }
 
-// isVoid reports, when it is b's turn, that the batch before b broke off. What b deletes may have been waiting for what that one puts, and
-// the data plane is to be given a pause.
+// isVoid reports, when it is b's turn, that the batch before b broke off. What b deletes may have
+// been waiting for what that one puts, and the data plane is to be given a pause.
 func (b *batch) isVoid() bool {
 	if b.behind != nil && b.behind.err != nil {
 		b.void, b.err = true, b.behind.err
@@ -102,57 +106,71 @@ func (b *batch) isVoid() bool {
 }
 
 // nextSize is how many ops the next batch may have: a quarter of a long queue.
-func (t *table) nextSize() int { return max(batchSize, min(longBatch, t.waiting()/4)) }
+func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting()/4)) }
 
-// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do it to. Behind one that is in flight only a
-// full batch is cut, since a small one gains nothing and would grow meanwhile; and none that has the journal written anew (rewrite, or
-// t.rewrite), since that needs the results of all before.
-func (t *table) cut(rewrite bool) *batch {
-	rewrite = rewrite || t.rewrite
-	if !t.present || len(t.flying) == maxFlying || t.now.Before(t.pause) || t.waiting() == 0 ||
-		len(t.flying) > 0 && (rewrite || t.waiting() < batchSize) {
+// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do
+// it to. Behind one that is in flight only a full batch is cut, since a small one gains nothing and
+// would grow meanwhile; and none that has the journal written anew (rewrite, or s.rewrite), since
+// that needs the results of all before.
+func (s *syncer) cut(rewrite bool) *batch {
+	rewrite = rewrite || s.rewrite
+	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) || s.waiting()+len(s.takeovers) == 0 ||
+		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) {
 		return nil
 	}
-	if len(t.dirty) == 0 {
-		for _, e := range t.leaving {
-			t.deletes.push(deletion{e, t.puts.pushed})
+	if len(s.dirty) == 0 {
+		for _, e := range s.leaving {
+			s.deletes.push(deletion{e, s.puts.pushed})
 		}
-		t.leaving = nil
+		s.leaving = nil
 	}
-	b := &batch{identity: t.identity, interfaces: t.meanings(), rewrite: rewrite, life: t.life, epoch: t.epoch}
-	size := t.nextSize()
-	n := min(size, t.puts.len()+t.deletes.len())
+	b := &batch{identity: s.identity, interfaces: s.meanings(), rewrite: rewrite, generation: s.generation, epoch: s.epoch}
+	size := s.nextSize()
+	n := min(size, s.puts.len()+s.deletes.len())
 	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
-	for len(b.ops) < size && t.puts.len() > 0 {
-		e := t.puts.pop()
+	for len(b.ops) < size && s.puts.len() > 0 {
+		e := s.puts.pop()
 		e.clear(inPuts)
-		t.take(b, e, needPut)
+		s.take(b, e, needPut)
 	}
-	for len(b.ops) < size && t.deletes.len() > 0 && t.deletes.items[t.deletes.head].after <= t.puts.taken {
-		e := t.deletes.pop().entry
+	for len(b.ops) < size && s.deletes.len() > 0 && s.deletes.items[s.deletes.head].after <= s.puts.taken {
+		e := s.deletes.pop().entry
 		e.clear(inDeletes)
-		t.take(b, e, needDelete)
+		s.take(b, e, needDelete)
 	}
-	if len(b.ops) == 0 {
+	s.takeOver(b)
+	if len(b.ops)+len(b.takeovers) == 0 {
 		return nil
 	}
 	b.done = make([]bool, len(b.ops))
-	if n := len(t.flying); n > 0 {
-		b.behind = t.flying[n-1]
+	if n := len(s.flying); n > 0 {
+		b.behind = s.flying[n-1]
 	}
-	t.flying, t.rewrite = append(t.flying, b), false
-	t.cuts++
-	t.noteWritten(b)
+	s.flying, s.rewrite = append(s.flying, b), false
+	if len(b.ops) > 0 {
+		s.cuts++
+	}
+	s.noteAudited(b)
 	return b
 }
 
+// takeOver adds to b whose routes others want now as they are.
+func (s *syncer) takeOver(b *batch) {
+	for _, e := range s.takeovers {
+		if e.want != nil && e.actual == e.want.digest && !e.is(isGone|isUnsure|isFlying) { // else an op tells
+			b.takeovers = append(b.takeovers, record{key: e.key(), digest: e.actual, owner: e.owner})
+		}
+	}
+	s.takeovers = nil
+}
+
 // take adds what e needs to b if it is still what it was queued for.
-func (t *table) take(b *batch, e *entry, queuedFor need) {
-	if t.need(e) != queuedFor || e.is(isFlying) {
-		t.settle(e)
+func (s *syncer) take(b *batch, e *entry, queuedFor need) {
+	if s.need(e) != queuedFor || e.is(isFlying) {
+		s.settle(e)
 		return
 	}
-	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key}}
+	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key()}}
 	if !op.Delete {
 		op.Route.Kind, op.Route.Paths, op.Route.Origin = e.want.kind, e.want.paths, e.origin
 	}
@@ -162,100 +180,97 @@ func (t *table) take(b *batch, e *entry, queuedFor need) {
 	b.digests = append(b.digests, e.wanted())
 }
 
-// finish takes the results of the batch that was cut first. An op without result may or may not have happened: its entry is unsure and it is
-// repeated.
-func (t *table) finish(b *batch) {
-	t.flying = slices.DeleteFunc(t.flying, func(x *batch) bool { return x == b })
+// finish takes the results of the batch that was cut first. An op without result may or may not
+// have happened: its entry is unsure and it is repeated.
+func (s *syncer) finish(b *batch) {
+	s.flying = slices.DeleteFunc(s.flying, func(x *batch) bool { return x == b })
 	if !b.void {
-		t.breathe(b.err != nil)
+		s.backOff(b.err != nil)
 	}
 	for i, e := range b.entries {
 		e.clear(isFlying)
-		if b.void || b.life != t.life { // what it did in another life, it did to a data plane that is no more
-			t.settle(e)
+		if b.void || b.generation != s.generation { // what it did in another generation, it did to a data plane that is no more
+			s.settle(e)
 			continue
 		}
 		switch err := b.errs[i]; {
 		case !b.done[i]:
 			e.set(isUnsure)
 			if e.actual == 0 {
-				e.actual = b.digests[i] // the better guess: if something is there, it is this
+				e.actual, e.owner = b.digests[i], b.ops[i].Route.Origin // the better guess: if something is there, it is this
 			}
 		case err != nil:
-			t.errors++
-			t.refused(e, b.digests[i], err)
+			s.errors++
+			s.refused(e, b.digests[i], err)
 		default:
-			t.acknowledged(e, b.digests[i], b.epoch)
+			e.owner = b.ops[i].Route.Origin
+			s.acknowledged(e, b.digests[i], b.epoch)
 		}
-		t.settle(e)
+		s.settle(e)
 	}
 }
 
-// breathe waits longer from one broken batch to the next, so that a data plane that accepts and then fails is not flooded.
-func (t *table) breathe(broken bool) {
+// backOff waits longer from one broken batch to the next, so that a data plane that accepts and
+// then fails is not flooded.
+func (s *syncer) backOff(broken bool) {
 	if !broken {
-		t.broken, t.pause = 0, time.Time{}
+		s.broken, s.pause = 0, time.Time{}
 		return
 	}
-	t.pause = t.now.Add(jitter(min(firstRetry<<min(t.broken, 16), lastRetry/6)))
-	t.broken++
+	s.pause = s.now.Add(jitter(min(firstRetry<<min(s.broken, 16), lastRetry/6)))
+	s.broken++
 }
 
-func (t *table) acknowledged(e *entry, digest uint64, epoch int) {
+func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	if e.is(isDrifted) {
-		t.drift.Repaired++
-		t.undrift(e)
+		s.drift.Repaired++
+		s.undrift(e)
 	}
 	if digest == 0 {
-		t.del++
-		t.known(e)
-		t.unshadow(e)
+		s.del++
+		s.known(e)
+		s.unshadow(e)
 	} else {
-		t.put++
+		s.put++
 		if e.actual == 0 {
-			t.soon(e)
+			s.checkSoon(e)
 		}
 	}
-	e.actual, e.fail = digest, nil
-	e.clear(isUnsure | isForgotten)
-	if epoch != t.epoch && digest != 0 {
+	e.actual = digest
+	delete(s.failures, e)
+	e.clear(isUnsure)
+	if epoch != s.epoch && digest != 0 {
 		e.set(isUnsure) // an interface changed its meaning meanwhile
 	}
-	for _, hop := range t.hops.inside(e.key) {
-		t.hops.hurry(hop) // it is reached differently now
-	}
+	s.written(e.key())
 }
 
-func (t *table) refused(e *entry, digest uint64, err error) {
-	t.refusal = err
+func (s *syncer) refused(e *entry, digest uint64, err error) {
+	s.refusal = err
 	f := &failure{entry: e, digest: digest, err: err, attempts: 1}
-	if e.fail != nil && e.fail.digest == digest {
-		f.attempts = e.fail.attempts + 1
+	if before := s.failures[e]; before != nil && before.digest == digest {
+		f.attempts = before.attempts + 1
 	}
-	f.next = t.now.Add(jitter(min(firstRetry<<min(f.attempts-1, 16), lastRetry)))
-	e.fail = f
-	heap.Push(&t.retries, f)
+	f.next = s.now.Add(jitter(min(firstRetry<<min(f.attempts-1, 16), lastRetry)))
+	s.failures[e] = f
+	heap.Push(&s.retries, f)
 }
 
 // jitter spreads d by a quarter to both sides.
 func jitter(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2) }
 
-// retry queues what was refused and may be tried again, and returns when the next may; zero: none waits.
-func (t *table) retry() time.Time {
-	for len(t.retries) > 0 {
-		f := t.retries[0]
-		if f.entry.fail == f && t.now.Before(f.next) {
+// retry queues what was refused and may be tried again, and returns when the next may; zero: none
+// waits.
+func (s *syncer) retry() time.Time {
+	for len(s.retries) > 0 {
+		f := s.retries[0]
+		if s.failures[f.entry] == f && s.now.Before(f.next) {
 			return f.next
 		}
-		heap.Pop(&t.retries)
-		if f.entry.fail == f {
-			t.settle(f.entry)
+		heap.Pop(&s.retries)
+		if s.failures[f.entry] == f {
+			s.settle(f.entry)
 		}
 	}
 	return time.Time{}
-}
-
-// quiet reports that the data plane has all that is wanted.
-func (t *table) quiet() bool {
-	return t.present && len(t.dirty)+t.queued()+len(t.retries) == 0
 }

@@ -11,17 +11,21 @@ import (
 )
 
 const (
-	// DefaultSpotChecks is a budget that a data plane does not feel: VPP's workers stop for some microseconds for each look-up.
+	// DefaultSpotChecks is a budget that a data plane does not feel: VPP's workers stop for some
+	// microseconds for each look-up.
 	DefaultSpotChecks = 5
-	// spotShare bounds checks by what they cost, where a look-up is dear: the next one comes no sooner than after so many times what the last
-	// one took.
+	// spotShare bounds checks by what they cost, where a look-up is dear: the next one comes no
+	// sooner than after so many times what the last one took.
 	spotShare = 10
-	// chase is how many checks follow at once after one that found drift: whoever removed one route often removed many. So an
-	// emptied table is found out at the pace of look-ups, and not of the budget.
+	// chase is how many checks follow at once after one that found drift: whoever removed one route
+	// often removed many. So an emptied table is found out at the pace of look-ups, and not of the
+	// budget.
 	chase = 64
-	// handful is how many routes are checked first after a reconnect to the same life of the data plane, and after a restart of ours.
+	// handful is how many routes are checked first after a reconnect to the same generation of the
+	// data plane, and after a restart of ours.
 	handful = 16
-	// maxSoon bounds the routes that were just put and are checked before the rotation, so that a route that another's hides is seen soon.
+	// maxSoon bounds the routes that were just put and are checked before the rotation, so that a
+	// route that another's hides is seen soon.
 	maxSoon = 64
 	// driftLog is the pause between two lines of the log about drift.
 	driftLog = time.Minute
@@ -60,7 +64,8 @@ type drift struct {
 	found route.Route // of Different and Extra
 }
 
-// DriftStats counts what was compared with the data plane and how it came out. A route that stays as it was found is counted once.
+// DriftStats counts what was compared with the data plane and how it came out. A route that stays
+// as it was found is counted once.
 type DriftStats struct {
 	Checked   uint64
 	Missing   uint64
@@ -69,13 +74,14 @@ type DriftStats struct {
 	Repaired  uint64 // put or deleted again, and acknowledged
 }
 
-// spot is a question to the checker: is entry as we believe? With the rest filled in it is the answer.
+// spot is a question to the checker: is entry as we believe? With the rest filled in it is the
+// answer.
 type spot struct {
-	entry  *entry
-	key    route.Key
-	digest uint64
-	life   int
-	cuts   uint64
+	entry      *entry
+	key        route.Key
+	digest     uint64
+	generation int
+	cuts       uint64
 
 	found route.Route
 	ok    bool
@@ -93,17 +99,17 @@ type spots struct {
 }
 
 // tune takes other settings. What was found while drift was only reported is repaired now.
-func (t *table) tune(to Tuning) {
-	t.tuning, t.spots.pause = to, 0
+func (s *syncer) tune(to Tuning) {
+	s.repairDrift, s.spots.pause = to.RepairDrift, 0
 	if to.SpotChecks > 0 {
-		t.spots.pause = time.Second / time.Duration(to.SpotChecks)
+		s.spots.pause = time.Second / time.Duration(to.SpotChecks)
 	}
 	if !to.RepairDrift {
 		return
 	}
-	for e := range t.drifts {
+	for e := range s.drifts {
 		e.set(isUnsure)
-		t.settle(e)
+		s.settle(e)
 	}
 }
 
@@ -133,87 +139,88 @@ func (e *Engine) checked(s spot) {
 	defer e.mu.Unlock()
 	e.checking = false
 	e.table.now = time.Now()
-	before := e.table.drift
-	e.table.checked(s)
+	before := e.sync.drift
+	e.sync.checked(s)
 	e.warnOfDrift(before)
 }
 
 // warnOfDrift logs what has been found since before.
 func (e *Engine) warnOfDrift(before DriftStats) {
-	now := e.table.drift
+	now := e.sync.drift
 	found := now.Missing + now.Different + now.Extra
 	if found == before.Missing+before.Different+before.Extra || e.table.now.Before(e.driftLog) {
 		return
 	}
 	e.driftLog = e.table.now.Add(driftLog)
-	e.log.Warn("somebody changed routes of ours", "missing", now.Missing, "different", now.Different, "extra", now.Extra, "repair", e.table.tuning.RepairDrift)
+	e.log.Warn("somebody changed routes of ours", "missing", now.Missing, "different", now.Different, "extra", now.Extra, "repair", e.sync.repairDrift)
 }
 
 // checkable reports whether what is believed about e can be compared: nothing about it is open.
-func (t *table) checkable(e *entry) bool {
-	if e.is(isForgotten) || t.recalls.due && e.is(isAdopted) && t.howAdopted == "journal" {
-		return false // how it looks depends on what was put
-	}
-	return e.actual != 0 && e.fail == nil && !e.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
+func (s *syncer) checkable(e *entry) bool {
+	return e.actual != 0 && s.failures[e] == nil && !e.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
 }
 
-// nextSpot returns the entry to check now, or nil and when to come again (zero: when something changes).
-func (t *table) nextSpot() (*entry, time.Time) {
-	s := &t.spots
-	if s.pause == 0 || !t.present || t.queued() > 0 {
+// nextSpot returns the entry to check now, or nil and when to come again (zero: when something
+// changes).
+func (s *syncer) nextSpot() (*entry, time.Time) {
+	x := &s.spots
+	if x.pause == 0 || !s.present || s.queued() > 0 {
 		return nil, time.Time{}
 	}
-	if t.now.Before(s.next) {
-		return nil, s.next
+	if s.now.Before(x.next) {
+		return nil, x.next
 	}
-	for len(s.soon) > 0 {
-		e := s.soon[0]
-		if s.soon = s.soon[1:]; t.checkable(e) {
+	for len(x.soon) > 0 {
+		e := x.soon[0]
+		if x.soon = x.soon[1:]; s.checkable(e) {
 			return e, time.Time{}
 		}
 	}
-	for range min(chunk, len(t.all)) {
-		if s.cursor--; s.cursor < 0 || s.cursor >= len(t.all) {
-			s.cursor = len(t.all) - 1
+	for range min(chunk, len(s.all)) {
+		if x.cursor--; x.cursor < 0 || x.cursor >= len(s.all) {
+			x.cursor = len(s.all) - 1
 		}
-		if e := t.all[s.cursor]; t.checkable(e) {
+		if e := s.all[x.cursor]; s.checkable(e) {
 			return e, time.Time{}
 		}
 	}
-	s.next = t.now.Add(s.pause)
-	return nil, s.next
+	x.next = s.now.Add(x.pause)
+	return nil, x.next
 }
 
-// soon has e checked before the rotation.
-func (t *table) soon(e *entry) {
-	if s := &t.spots; s.pause > 0 && len(s.soon) < maxSoon {
-		s.soon = append(s.soon, e)
+// checkSoon has e checked before the rotation.
+func (s *syncer) checkSoon(e *entry) {
+	if s.spots.pause > 0 && len(s.spots.soon) < maxSoon {
+		s.spots.soon = append(s.spots.soon, e)
 	}
 }
 
-// verify has a handful of routes checked at once: the data plane says that it is the one we wrote to.
-func (t *table) verify() {
-	t.spots.chase, t.spots.next = max(t.spots.chase, handful), t.now
-	for range min(handful, len(t.all)) {
-		t.soon(t.all[rand.IntN(len(t.all))])
+// verify has a handful of routes checked at once: the data plane says that it is the one we wrote
+// to.
+func (s *syncer) verify() {
+	s.spots.chase, s.spots.next = max(s.spots.chase, handful), s.now
+	for range min(handful, len(s.all)) {
+		s.checkSoon(s.all[rand.IntN(len(s.all))])
 	}
 }
 
-// checked takes the result of a spot check. It counts only if nothing was written and nothing became open meanwhile.
-func (t *table) checked(s spot) {
-	t.spots.chase = max(t.spots.chase-1, 0)
-	if s.life == t.life && s.cuts == t.cuts && t.checkable(s.entry) && s.entry.actual == s.digest {
-		t.compare(s.entry, s.found, s.ok, s.err)
+// checked takes the result of a spot check. It counts only if nothing was written and nothing
+// became open meanwhile.
+func (s *syncer) checked(x spot) {
+	s.spots.chase = max(s.spots.chase-1, 0)
+	if x.generation == s.generation && x.cuts == s.cuts && s.checkable(x.entry) && x.entry.actual == x.digest {
+		s.compare(x.entry, x.found, x.ok, x.err)
 	}
-	pause := max(t.spots.pause, spotShare*s.took)
-	if t.spots.chase > 0 {
-		pause = s.took
+	pause := max(s.spots.pause, spotShare*x.took)
+	if s.spots.chase > 0 {
+		pause = x.took
 	}
-	t.spots.next = t.now.Add(pause)
+	s.spots.next = s.now.Add(pause)
 }
 
-// compare takes what an exact look-up of e says and returns what it means. A look-up that failed tells nothing.
-func (t *table) compare(e *entry, found route.Route, ok bool, err error) Drift {
+// compare takes what an exact look-up of e says and returns what it means. A look-up that failed
+// tells nothing.
+func (s *syncer) compare(e *entry, found route.Route, ok bool, err error) Drift {
 	var hidden route.HiddenError
 	isHidden := errors.As(err, &hidden)
 	is := NoDrift
@@ -227,58 +234,58 @@ func (t *table) compare(e *entry, found route.Route, ok bool, err error) Drift {
 	case !ok:
 		is = Missing
 	}
-	t.drift.Checked++
+	s.drift.Checked++
 	if isHidden {
-		t.shadow(e, hidden.By)
+		s.shadow(e, hidden.By)
 	} else {
-		t.unshadow(e)
+		s.unshadow(e)
 	}
 	if is == Missing || is == Different {
-		t.drifted(e, drift{is, found})
+		s.drifted(e, drift{is, found})
 	} else {
-		t.undrift(e)
+		s.undrift(e)
 	}
-	t.settle(e)
+	s.settle(e)
 	return is
 }
 
-// drifted: e is not as it was acknowledged. To repair it, it is done again, and the journal learns of it by that. What is found on a route that is
-// held the next process finds as this one did.
-func (t *table) drifted(e *entry, d drift) {
-	if before, known := t.drifts[e]; !known || before.kind != d.kind || !before.found.SameForwarding(d.found) {
+// drifted: e is not as it was acknowledged. To repair it, it is done again, and the journal learns
+// of it by that. What is found on a route that is held the next process finds as this one did.
+func (s *syncer) drifted(e *entry, d drift) {
+	if before, known := s.drifts[e]; !known || before.kind != d.kind || !before.found.SameForwarding(d.found) {
 		switch d.kind {
 		case Missing:
-			t.drift.Missing++
+			s.drift.Missing++
 		case Different:
-			t.drift.Different++
+			s.drift.Different++
 		case Extra:
-			t.drift.Extra++
+			s.drift.Extra++
 		}
-		t.spots.chase = chase
+		s.spots.chase = chase
 	}
-	t.drifts[e] = d
+	s.drifts[e] = d
 	e.set(isDrifted)
-	if t.tuning.RepairDrift {
+	if s.repairDrift {
 		e.set(isUnsure)
 	}
 }
 
-func (t *table) undrift(e *entry) {
+func (s *syncer) undrift(e *entry) {
 	if e.is(isDrifted) {
 		e.clear(isDrifted)
-		delete(t.drifts, e)
+		delete(s.drifts, e)
 	}
 }
 
 // shadow: a route of by, for the same prefix, goes before e.
-func (t *table) shadow(e *entry, by string) {
+func (s *syncer) shadow(e *entry, by string) {
 	e.set(isShadowed)
-	t.shadows[e] = by
+	s.shadows[e] = by
 }
 
-func (t *table) unshadow(e *entry) {
+func (s *syncer) unshadow(e *entry) {
 	if e.is(isShadowed) {
 		e.clear(isShadowed)
-		delete(t.shadows, e)
+		delete(s.shadows, e)
 	}
 }

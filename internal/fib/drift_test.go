@@ -166,7 +166,7 @@ func TestSpotChecksKeepToTheirBudget(t *testing.T) {
 			t.Errorf("%d at once after a reconnect, want a handful", n)
 		}
 		if n := spots(func() { r.dp.tell(node("b")); synctest.Wait() }); n > 1 {
-			t.Errorf("%d at once in a new life, where there is nothing to verify", n)
+			t.Errorf("%d at once in a new generation, where there is nothing to verify", n)
 		}
 	})
 }
@@ -208,8 +208,8 @@ func TestAnAnswerThatWasOvertakenCountsForNothing(t *testing.T) {
 			synctest.Wait()
 			r.Learn(pfx(one), via("10.0.0.2"))
 		},
-		"by another life": func(r *running) {
-			r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: r.table.entries[key(one)].want.paths} })
+		"by another generation": func(r *running) {
+			r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: r.table.get(key(one)).want.paths} })
 			r.dp.tell(node("b"))
 		},
 	} {
@@ -255,9 +255,9 @@ func TestDriftAndShadowsFollowWhatIsFound(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		for i, drift := range []bool{true, false} {
-			r.dp.tell(node(fmt.Sprint("life ", i)))
+			r.dp.tell(node(fmt.Sprint("generation ", i)))
 			if e := r.state(one); e.State != Programmed {
-				t.Errorf("in a new life: %+v", e)
+				t.Errorf("in a new generation: %+v", e)
 			}
 			if drift {
 				r.dp.hide(one, "CLI")
@@ -339,7 +339,7 @@ func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
 		}
 		r.Learn(pfx("10.3.0.0/26"), nil)
 		synctest.Wait()
-		if n := len(r.table.shadows); n != 0 {
+		if n := len(r.sync.shadows); n != 0 {
 			t.Errorf("%d shadows of nothing", n)
 		}
 	})
@@ -439,7 +439,7 @@ func checkDisturbed(t *testing.T, report Report) {
 
 func TestAuditFindsAndRepairs(t *testing.T) {
 	watchful(t, true, 10, func(t *testing.T, r *running) {
-		r.table.spots.pause = 0
+		r.sync.spots.pause = 0
 		disturb(r.dp)
 		checkDisturbed(t, r.audit(t))
 		ops := r.dp.printOps()
@@ -459,7 +459,7 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 
 func TestAuditOnlyReports(t *testing.T) {
 	watchful(t, false, 10, func(t *testing.T, r *running) {
-		r.table.spots.pause = 0
+		r.sync.spots.pause = 0
 		disturb(r.dp)
 		checkDisturbed(t, r.audit(t))
 		check(t, "ops", r.dp.printOps())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"sync"
 	"time"
 
@@ -17,15 +18,16 @@ const (
 	adoptRetry = time.Second
 	// lookupTimeout bounds a look-up on a data plane that hangs.
 	lookupTimeout = 5 * time.Second
-	// maxFlying is how many batches are in flight: while one is with the data plane, the next is ready behind it, so that nothing
-	// stands still while results are taken in.
+	// maxFlying is how many batches are in flight: while one is with the data plane, the next is
+	// ready behind it, so that nothing stands still while results are taken in.
 	maxFlying = 2
 )
 
 // Config is what an Engine is made of.
 type Config struct {
 	Dataplane Dataplane
-	// Journal is the path of the ownership journal; "" keeps none, and every start reads the data plane once.
+	// Journal is the path of the ownership journal; "" keeps none, and every start reads the data
+	// plane once.
 	Journal string
 	Log     *slog.Logger
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
@@ -48,20 +50,26 @@ type Tuning struct {
 	GuardMinimum int
 }
 
-// Engine keeps a data plane equal to what its sources want. All methods may be called from any goroutine, before and while Run runs.
+// Engine keeps a data plane equal to what its sources want. All methods may be called from any
+// goroutine, before and while Run runs.
 //
-// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job after the other, so that selection
-// goes on while a batch is in flight; the resolver looks next hops up; the checker compares routes with the data plane. The latter
-// three work on what they are handed.
+// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job
+// after the other, so that selection goes on while a batch is in flight; the resolver looks next
+// hops up; the checker compares routes with the data plane. The latter three work on what they are
+// handed.
 type Engine struct {
 	dataplane Dataplane
 	log       *slog.Logger
 	inbox     inbox
 	changed   chan struct{}
 
-	mu      sync.Mutex // guards what follows; never held across a call to the data plane or to the disk
-	table   *table
-	journal JournalState
+	mu        sync.Mutex // guards what follows; never held across a call to the data plane or to the disk
+	table     *table     // the keys
+	sources   *sources   // what they want
+	selection *selection // what is wanted of it
+	hops      *nextHops
+	sync      *syncer // what is there of that
+	journal   JournalState
 	// journalLost: it is to be written anew as soon as journalRetry has come.
 	journalLost  bool
 	journalRetry time.Time
@@ -69,8 +77,8 @@ type Engine struct {
 	driftLog time.Time
 
 	// Of Run's goroutine alone.
-	orders    orders // being worked through
-	pace      pace
+	pending   pendingInputs // being worked through
+	throttle  throttle
 	applying  int // jobs
 	resolving bool
 	checking  bool
@@ -79,32 +87,42 @@ type Engine struct {
 
 // New returns an engine that does nothing until Run; inputs given before are kept.
 func New(c Config) *Engine {
-	t := newTable(c.Distances)
-	_, t.recalls.due = c.Dataplane.(Recaller)
-	t.tune(c.Tuning)
-	return &Engine{
+	t := newTable()
+	e := &Engine{
 		dataplane: c.Dataplane,
 		log:       c.Log,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		changed:   make(chan struct{}, 1),
 		table:     t,
+		hops:      newNextHops(t),
+		sync:      newSyncer(t),
 		journal:   JournalState{Enabled: c.Journal != "", Path: c.Journal},
 	}
+	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
+	e.sources = newSources(t, e.selection)
+	e.sync.leadsOver, e.sync.written = e.selection.leadsOver, e.hops.askInside
+	e.tune(c.Tuning)
+	return e
 }
 
 // Tune takes other settings. Routes that were found to differ are repaired from now on, or not;
 // what the guard holds stays held until its time is over.
 func (e *Engine) Tune(to Tuning) {
 	e.mu.Lock()
-	e.table.tune(to)
+	e.tune(to)
 	e.mu.Unlock()
 	e.inbox.nudge()
+}
+
+func (e *Engine) tune(to Tuning) {
+	e.sync.tune(to)
+	e.sources.share, e.sources.minimum = to.GuardShare, to.GuardMinimum
 }
 
 // lookup is a question to the resolver, and with the rest filled in its answer.
 type lookup struct {
 	hop        NextHop
-	life       int
+	generation int
 	resolution route.Resolution
 	err        error
 }
@@ -125,7 +143,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		wake := e.inbox.wake
-		if e.pace.holds(time.Now()) {
+		if e.throttle.holds(time.Now()) {
 			wake = nil
 		}
 		select {
@@ -164,68 +182,69 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// work takes a part of what has come in, selects a part of what is dirty, and reports whether there is more of either.
+// work takes a part of what has come in, selects a part of what is dirty, and reports whether there
+// is more of either.
 func (e *Engine) work() (more bool) {
 	now := time.Now()
-	if len(e.orders.learned) == 0 && !e.pace.holds(now) {
-		if e.orders = e.inbox.take(); len(e.orders.learned) > 0 {
-			e.pace.took(now)
+	if len(e.pending.learned) == 0 && !e.throttle.holds(now) {
+		if e.pending = e.inbox.take(); len(e.pending.learned) > 0 {
+			e.throttle.took(now)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.table
-	t.now = now
-	if e.orders.protect != nil {
-		t.protect(e.orders.protect.own, e.orders.protect.peers)
-		e.orders.protect = nil
+	e.table.now = now
+	if o := e.pending.protect; o != nil {
+		e.selection.protect(o.own, o.peers)
+		e.pending.protect = nil
 	}
-	if e.orders.follow != nil {
-		t.follow(*e.orders.follow)
-		e.orders.follow = nil
+	if o := e.pending.follow; o != nil {
+		e.selection.follow(*o)
+		e.pending.follow = nil
 	}
-	if e.orders.apart != nil {
-		t.keepOut(*e.orders.apart)
-		e.orders.apart = nil
+	if o := e.pending.excluded; o != nil {
+		e.selection.keepOut(*o)
+		e.pending.excluded = nil
 	}
-	if e.orders.normal != nil {
-		t.setNormal(*e.orders.normal)
-		e.orders.normal = nil
+	if o := e.pending.normal; o != nil {
+		e.selection.setNormal(*o)
+		e.pending.normal = nil
 	}
-	for origin, set := range e.orders.routes {
-		t.setWishes(origin, set.routes, set.listed)
+	for origin, set := range e.pending.routes {
+		e.sources.set(origin, set.routes, set.listed)
 	}
-	e.orders.routes = nil
-	t.release(e.orders.release)
-	e.orders.release = false
-	if len(e.orders.learned) > 0 {
-		for _, l := range e.orders.learned[0] {
-			t.learn(l)
+	e.pending.routes = nil
+	e.sources.release(e.pending.release)
+	e.pending.release = false
+	if len(e.pending.learned) > 0 {
+		for _, l := range e.pending.learned[0] {
+			e.selection.learn(l)
 		}
-		e.orders.learned[0] = nil
-		e.orders.learned = e.orders.learned[1:]
+		e.pending.learned[0] = nil
+		e.pending.learned = e.pending.learned[1:]
 	}
-	if e.orders.sweep && len(e.orders.learned) == 0 { // not before what was learned earlier
-		t.allowSweep()
-		e.orders.sweep = false
+	if len(e.pending.learned) == 0 { // not before what was learned earlier
+		for _, source := range e.pending.heard {
+			e.sync.allowSweep(source)
+		}
+		e.pending.heard = nil
 	}
-	if u := e.orders.unsaid; u != nil && (*u || len(e.orders.learned) == 0) { // likewise: BGP has told all with the last of it
-		t.unsaid = *u
-		e.orders.unsaid = nil
+	if o := e.pending.converging; o != nil && (*o || len(e.pending.learned) == 0) { // likewise: BGP has told all with the last of it
+		e.selection.converging = *o
+		e.pending.converging = nil
 	}
-	t.releaseCovered()
-	dirty := t.selectDirty(chunk)
-	return dirty || len(e.orders.learned) > 0
+	e.selection.releaseCovered()
+	dirty := e.selection.selectDirty(chunk)
+	return dirty || len(e.pending.learned) > 0
 }
 
 // dispatch hands out what can be done now and returns after how long to look again.
 func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<- spot) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.table
-	t.now = time.Now()
-	next := sooner(sooner(t.retry(), t.report()), sooner(t.nextRelease(), e.pace.until(t.now)))
-	next = sooner(next, t.nextCovered())
+	now := time.Now()
+	e.table.now = now
+	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()), sooner(e.selection.nextCovered(), e.throttle.until(now)))
 	for e.applying < maxFlying {
 		j, due := e.nextJob()
 		next = sooner(next, due)
@@ -235,27 +254,30 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 		e.applying++
 		jobs <- j // there is room
 	}
-	if !e.resolving {
-		hop, due := t.nextLookup()
-		if hop != nil {
-			e.resolving = true
-			questions <- lookup{hop: hop.NextHop, life: t.life}
+	if e.sync.present {
+		next = sooner(next, e.hops.report())
+		if !e.resolving {
+			hop, due := e.hops.next()
+			if hop != nil {
+				e.resolving = true
+				questions <- lookup{hop: hop.NextHop, generation: e.sync.generation}
+			}
+			next = sooner(next, due)
 		}
-		next = sooner(next, due)
 	}
 	if !e.checking {
-		entry, due := t.nextSpot()
+		entry, due := e.sync.nextSpot()
 		if entry != nil {
 			e.checking = true
-			spots <- spot{entry: entry, key: entry.key, digest: entry.actual, life: t.life, cuts: t.cuts}
+			spots <- spot{entry: entry, key: entry.key(), digest: entry.actual, generation: e.sync.generation, cuts: e.sync.cuts}
 		}
 		next = sooner(next, due)
 	}
-	if t.quiet() {
-		t.lastSync = t.now
+	if e.sync.quiet() {
+		e.sync.lastSync = now
 	}
-	if t.changed {
-		t.changed = false
+	if e.table.changed {
+		e.table.changed = false
 		select {
 		case e.changed <- struct{}{}:
 		default:
@@ -264,36 +286,33 @@ func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<-
 	if next.IsZero() {
 		return time.Hour
 	}
-	return next.Sub(t.now)
+	return next.Sub(now)
 }
 
-// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when something changes). Only batches are
-// prepared while it is still at something else.
+// nextJob returns what the applier is to do now, or nothing and when to come again (zero: when
+// something changes). Only batches are prepared while it is still at something else.
 func (e *Engine) nextJob() (job, time.Time) {
-	t := e.table
-	if e.applying > len(t.flying) || e.applying > 0 && t.wantsAdoption() {
+	s := e.sync
+	if e.applying > len(s.flying) || e.applying > 0 && s.wantsAdoption() {
 		return job{}, time.Time{}
 	}
-	if t.wantsAdoption() {
-		if t.now.Before(e.adoptAt) {
+	if s.wantsAdoption() {
+		if s.now.Before(e.adoptAt) {
 			return job{}, e.adoptAt
 		}
-		return job{adopt: &adoptJob{identity: t.identity, life: t.life, first: t.life == 1, interfaces: t.meanings()}}, time.Time{}
+		return job{adopt: &adoptJob{identity: s.identity, generation: s.generation, first: s.generation == 1, interfaces: s.meanings()}}, time.Time{}
 	}
-	if b := t.cut(e.journalDue()); b != nil {
+	if b := s.cut(e.journalDue()); b != nil {
 		return job{batch: b}, time.Time{}
 	}
 	if e.applying == 0 {
-		if r := t.toRecall(); r != nil {
-			return job{recall: r}, time.Time{}
-		}
-		if k := t.tablesToKeep(); k != nil {
+		if k := s.tablesToKeep(e.hops.tables); k != nil {
 			return job{tables: k}, time.Time{}
 		}
 	}
 	var due time.Time
-	for _, at := range []time.Time{t.pause, t.tablesAt, t.recalls.at} {
-		if t.now.Before(at) {
+	for _, at := range []time.Time{s.pause, s.unusedAt} {
+		if s.now.Before(at) {
 			due = sooner(due, at)
 		}
 	}
@@ -311,15 +330,36 @@ func (e *Engine) journalDue() bool {
 func (e *Engine) observe(f route.Facts) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before := e.table.facts
 	e.table.now = time.Now()
-	e.table.observe(f)
+	before := e.sync.facts
+	if f.RouteChanges != before.RouteChanges {
+		e.hops.askAllNow()
+		if before.RouteChanges = f.RouteChanges; e.sync.present && reflect.DeepEqual(before, f) {
+			e.sync.facts = f
+			return
+		}
+	}
+	e.setFacts(f)
 	if f.Identity != before.Identity || f.Problem != before.Problem {
 		e.log.Info("data plane", "identity", f.Identity, "version", f.Version, "problem", f.Problem)
 	}
 	if f.Identity != before.Identity {
 		e.adoptAt = time.Time{}
 	}
+}
+
+// setFacts hands facts to all who decide by them. While the data plane is away everything stays
+// selected as it was.
+func (e *Engine) setFacts(f route.Facts) {
+	isNew := e.sync.observe(f)
+	if f.Identity == "" {
+		return
+	}
+	if isNew {
+		e.hops.forgetAnswers()
+	}
+	e.selection.setFacts(f)
+	e.hops.askAll()
 }
 
 func (e *Engine) finish(j job) {
@@ -330,15 +370,13 @@ func (e *Engine) finish(j job) {
 	e.note(j.journal)
 	switch {
 	case j.batch != nil:
-		e.table.finish(j.batch)
-	case j.recall != nil:
-		e.table.recalled(j.recall)
+		e.sync.finish(j.batch)
 	case j.tables != nil:
-		e.table.tablesKept(j.tables)
+		e.sync.tablesKept(j.tables)
 	case j.adopt.err != nil:
 		e.adoptAt = time.Now().Add(jitter(adoptRetry))
 	default:
-		e.table.adopt(j.adopt.found)
+		e.sync.adopt(j.adopt.found)
 	}
 }
 
@@ -347,7 +385,9 @@ func (e *Engine) answer(l lookup) {
 	defer e.mu.Unlock()
 	e.resolving = false
 	e.table.now = time.Now()
-	e.table.answer(l.hop, l.life, l.resolution, l.err)
+	if l.generation == e.sync.generation {
+		e.selection.answer(l.hop, l.resolution, l.err)
+	}
 }
 
 // resolve looks next hops up, one after the other.
@@ -365,25 +405,26 @@ func (e *Engine) resolve(ctx context.Context, questions <-chan lookup, answers c
 	}
 }
 
-// Changed is signalled (size one) when an own route was acknowledged or lost, when the facts changed, when adoption ended and when
-// UnusableNextHops changed. There is one reader.
+// Changed is signalled (size one) when an own route was acknowledged or lost, when the facts
+// changed, when adoption ended and when UnusableNextHops changed. There is one reader.
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
 
 // Facts returns the newest facts of the data plane; the zero value before the first.
 func (e *Engine) Facts() route.Facts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.table.facts
+	return e.sync.facts
 }
 
-// Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin. Another origin's route for the same key, or
-// what was wanted before, does not count; nor does what others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a
-// block because of that.
+// Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin.
+// Another origin's route for the same key, or what was wanted before, does not count; nor does what
+// others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a block because of
+// that.
 func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	entry := e.table.entries[r.Key]
-	return entry != nil && isAcknowledged(e.table.stateOf(entry)) && entry.origin == r.Origin && entry.actual == r.Digest()
+	entry := e.table.get(r.Key)
+	return entry != nil && isAcknowledged(e.sync.stateOf(entry)) && entry.origin == r.Origin && entry.actual == r.Digest()
 }
 
 // UnusableNextHop is a next hop that BGP should not choose now.
@@ -392,18 +433,12 @@ type UnusableNextHop struct {
 	Reason  Reason
 }
 
-// UnusableNextHops lists the next hops in the default table that have not been usable for a second or more, by address. The list does not
-// grow while the data plane is away.
+// UnusableNextHops lists the next hops in the default table that have not been usable for a second
+// or more, by address. The list does not grow while the data plane is away.
 func (e *Engine) UnusableNextHops() []UnusableNextHop {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var out []UnusableNextHop
-	for _, hop := range e.table.hops.sorted {
-		if hop.reported && hop.Table == 0 {
-			out = append(out, UnusableNextHop{hop.Address, hop.reason})
-		}
-	}
-	return out
+	return e.hops.unusable()
 }
 
 // RefusedVia returns how many routes go by a next hop in the default table, and what the data
@@ -411,18 +446,18 @@ func (e *Engine) UnusableNextHops() []UnusableNextHop {
 func (e *Engine) RefusedVia(address netip.Addr) (routes int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	hop := e.table.hops.byKey[NextHop{Address: address}]
+	hop := e.hops.byKey[NextHop{Address: address}]
 	if hop == nil {
 		return 0, nil
 	}
-	for s := range hop.sets {
-		for c := s.first; c != nil; c = c.nextInSet {
-			switch {
-			case c.entry.want == nil || c.entry.origin != c.origin: // it goes elsewhere, or nowhere
-			case e.table.stateOf(c.entry) != Failed:
+	for set := range hop.sets {
+		for c := set.first; c != nil; c = c.nextInSet {
+			switch by := e.selection.goesBy(c.entry); {
+			case by.want == nil || by.origin != c.origin: // it goes elsewhere, or nowhere
+			case e.sync.stateOf(by) != Failed:
 				return 0, nil
 			default:
-				routes, err = routes+1, c.entry.fail.err
+				routes, err = routes+1, e.sync.failures[by].err
 			}
 		}
 	}

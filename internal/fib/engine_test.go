@@ -41,7 +41,7 @@ func (d *fake) printOps() []string {
 // the next one, and how many looks a loop of inputs makes is up to the scheduler.
 func (r *running) idle() {
 	synctest.Wait()
-	time.Sleep(paceInterval)
+	time.Sleep(throttleInterval)
 	synctest.Wait()
 }
 
@@ -282,7 +282,7 @@ func TestWhileTheDataPlaneHangsOnlyTheNewestWishCounts(t *testing.T) {
 			r.Learn(pfx("10.2.0.0/26"), via(fmt.Sprintf("10.0.0.%d", 2+i)))
 			synctest.Wait()
 		}
-		time.Sleep(paceInterval) // so many changes are a load
+		time.Sleep(throttleInterval) // so many changes are a load
 		if e := r.state("10.2.0.0/26"); e.State != Pending || e.Paths[0].NextHop != addr("10.0.0.101") {
 			t.Errorf("selection stands still: %+v", e)
 		}
@@ -452,7 +452,7 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 		f := node("a")
 		f.Interfaces[1].Life++
 		r.dp.tell(f)
-		check(t, "after its second life began", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		check(t, "after its second generation began", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
 	})
 }
 
@@ -501,19 +501,19 @@ func TestNothingQueuedIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 		f.Interfaces[1].Life++
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.table.learn(learned{pfx("10.2.0.0/26"), via("10.0.1.2"), 0})
-		r.table.selectDirty(chunk)
-		r.table.observe(f)
-		if b := r.table.cut(false); b != nil {
+		r.selection.learn(learned{pfx("10.2.0.0/26"), via("10.0.1.2"), 0})
+		r.selection.selectDirty(chunk)
+		r.setFacts(f)
+		if b := r.sync.cut(false); b != nil {
 			t.Errorf("it is put all the same: %v", b.ops)
 		}
-		r.table.selectDirty(chunk)
-		if b := r.table.cut(false); b != nil {
+		r.selection.selectDirty(chunk)
+		if b := r.sync.cut(false); b != nil {
 			t.Errorf("it is put over what is down: %v", b.ops)
 		}
-		r.table.observe(node("a"))
-		r.table.selectDirty(chunk)
-		if b := r.table.cut(false); b == nil || len(b.ops) != 1 {
+		r.setFacts(node("a"))
+		r.selection.selectDirty(chunk)
+		if b := r.sync.cut(false); b == nil || len(b.ops) != 1 {
 			t.Errorf("it is not put when the interface is up again: %v", b)
 		}
 	})
@@ -537,8 +537,8 @@ func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 		f := node("a")
 		f.Interfaces[1].Up = false
 		r.mu.Lock()
-		r.table.observe(f)
-		r.table.selectDirty(chunk)
+		r.setFacts(f)
+		r.selection.selectDirty(chunk)
 		r.mu.Unlock()
 		f = node("a")
 		f.Interfaces[1].Life++
@@ -574,8 +574,8 @@ func TestInterfaceMadeAnewWhileTheDataPlaneIsListed(t *testing.T) {
 				dp.tell(node("a"))
 				time.Sleep(time.Minute)
 				check(t, "ops", dp.printOps(), []string{"put 10.1.1.0/26 via 10.0.1.2 eth1"}[:len(ours)/2]...)
-				if s := r.Stats(); s.AdoptedRoutes != len(ours) || r.table.suspect != nil {
-					t.Errorf("%+v; the doubt about %v has not ended", s, r.table.suspect)
+				if s := r.Stats(); s.AdoptedRoutes != len(ours) || r.sync.suspect != nil {
+					t.Errorf("%+v; the doubt about %v has not ended", s, r.sync.suspect)
 				}
 			})
 		})

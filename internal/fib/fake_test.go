@@ -22,21 +22,19 @@ type fake struct {
 	dead    map[route.Key]bool   // of ours: over an interface that has gone since they were put
 	hidden  map[route.Key]string // of ours: by whose route
 	open    bool                 // what is hidden is listed and shown too, as in Linux
-	forgets bool                 // a new process does not know what was put: see forgetful
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
 	by      map[route.Key]string // of foreign: the interface
 	refuse  map[route.Key]error
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
 	// unheard.
 	sever, lost int
-	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a life that is no more
+	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a generation that is no more
 	hang        bool // Apply waits for ctx or for the release
 	release     chan struct{}
 	listErr     error
 	resolveErr  error
 	lookupErr   error
 	keepErr     error
-	recallErr   error
 	holdLookup  chan struct{} // not nil: a Lookup that has its answer waits until this is closed
 	listing     func()        // called before Routes returns what it has found
 
@@ -185,7 +183,14 @@ func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.R
 		p, _ := a.Prefix(bits)
 		k := route.Key{Table: table, Prefix: p}
 		if forwards, ok := d.foreign[k]; ok {
-			return route.Resolution{Prefix: p, Usable: forwards, Interface: d.by[k]}, nil
+			r := route.Resolution{Prefix: p, Usable: forwards, Interface: d.by[k]}
+			if forwards && d.now.AttachedOnly {
+				r.Paths = []route.Path{gateway}
+				if d.by[k] != "" {
+					r.Paths[0].Interface = d.by[k]
+				}
+			}
+			return r, nil
 		}
 		for _, k := range []route.Key{k, k.Twin()} {
 			if _, ok := d.ours[k]; ok {
@@ -239,6 +244,9 @@ func (d *fake) carryOut(op route.Op) error {
 		delete(d.ours, op.Route.Key)
 		return nil
 	}
+	if d.now.AttachedOnly && recursive(op.Route) {
+		panic(fmt.Sprintf("%s has a path without an interface", op.Route))
+	}
 	for _, p := range op.Route.Paths {
 		if _, ok := d.now.Interface(p.Interface); p.Interface != "" && !ok {
 			return fmt.Errorf("no interface %s", p.Interface)
@@ -256,6 +264,9 @@ func (d *fake) carryOut(op route.Op) error {
 	return nil
 }
 
+// gateway is where foreign routes lead to.
+var gateway = route.Path{NextHop: addr("10.0.0.9"), Interface: "eth0"}
+
 func recursive(r route.Route) bool {
 	return slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == "" })
 }
@@ -266,7 +277,7 @@ func (d *fake) heal() {
 	defer d.mu.Unlock()
 	clear(d.refuse)
 	d.ghost = false
-	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr, d.recallErr = -1, nil, nil, nil, nil, nil
+	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr = -1, nil, nil, nil, nil
 	if d.hang {
 		d.hang = false
 		close(d.release)

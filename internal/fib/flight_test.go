@@ -197,12 +197,12 @@ func TestAStreamOfChangesIsTakenInByTheMillisecond(t *testing.T) {
 		for i := range 1000 {
 			r.Learn(host(i), via("10.0.0.2"))
 			synctest.Wait()
-			time.Sleep(paceInterval / 50)
+			time.Sleep(throttleInterval / 50)
 		}
-		time.Sleep(paceInterval)
+		time.Sleep(throttleInterval)
 		synctest.Wait()
 		// 20 ms, and before it was a load.
-		if s := r.Stats(); s.Put != 1000 || s.Batches > 20+paceAfter+2 {
+		if s := r.Stats(); s.Put != 1000 || s.Batches > 20+throttleAfter+2 {
 			t.Errorf("%d routes in %d batches", s.Put, s.Batches)
 		}
 	})
@@ -217,8 +217,8 @@ func TestALoadThatEndedDelaysNothing(t *testing.T) {
 			r.Learn(host(i), via("10.0.0.2"))
 			synctest.Wait()
 		}
-		time.Sleep(2 * paceQuiet)
-		for i := range paceAfter {
+		time.Sleep(2 * throttleQuiet)
+		for i := range throttleAfter {
 			put := r.Stats().Put
 			r.Learn(host(i), via("10.0.0.3"))
 			synctest.Wait()
@@ -240,7 +240,7 @@ func TestChangesFurtherApartThanThePaceWaitForNothing(t *testing.T) {
 			if put := r.Stats().Put; put != uint64(i+1) {
 				t.Fatalf("change %d waits", i)
 			}
-			time.Sleep(paceInterval)
+			time.Sleep(throttleInterval)
 		}
 	})
 }

@@ -8,7 +8,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// reserved is where no route of ours may lie, whoever asks: this network, loopback, link-local, multicast and class E.
+// reserved is where no route of ours may lie, whoever asks: this network, loopback, link-local,
+// multicast and class E.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),
@@ -19,7 +20,8 @@ var reserved = []netip.Prefix{
 	netip.MustParsePrefix("ff00::/8"),
 }
 
-// view is Facts prepared for many decisions. It is immutable, and BGPCover aside it depends on Facts alone.
+// view is Facts prepared for many decisions. It is immutable, and BGPCover aside it depends on
+// Facts alone.
 type view struct {
 	facts     Facts
 	connected map[route.Key]string // subnets of interfaces that are up
@@ -33,7 +35,8 @@ type guarded struct {
 	NextHop
 	// bits: a route at least this long that contains the address would be its longest match.
 	bits int
-	// unknown: what leads there has not been looked up yet, and bits is for the worst case: shorter routes stay as they are.
+	// unknown: what leads there has not been looked up yet, and bits is for the worst case: shorter
+	// routes stay as they are.
 	unknown bool
 	why     what
 	name    string // of the interface whose own address this is
@@ -75,10 +78,11 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 
 // guardAddress measures by the foreign route that leads to n now.
 //
-// An own address that nothing leads to, as a node address that the kernel holds behind VPP, must not be taken away by anything but a
-// default route. A peer that nothing leads to, or that is reached by a route of ours already, cannot be cut off by one: in a fabric
-// without a default route the reflector of another rack is reached by what the ToR announces. A host route for the peer itself is
-// refused all the same.
+// An own address that nothing leads to, as a node address that the kernel holds behind VPP, must
+// not be taken away by anything but a default route. A peer that nothing leads to, or that is
+// reached by a route of ours already, cannot be cut off by one: in a fabric without a default route
+// the reflector of another rack is reached by what the ToR announces. A host route for the peer
+// itself is refused all the same.
 func (v *view) guardAddress(n NextHop, why what) guarded {
 	g := guarded{NextHop: n, bits: n.Address.BitLen(), why: why}
 	if why == coversOwn {
@@ -98,8 +102,9 @@ func compareNextHops(a, b NextHop) int {
 	return cmp.Or(cmp.Compare(a.Table, b.Table), a.Address.Compare(b.Address))
 }
 
-// guard refuses a key that would harm the node whatever its paths are. What this node itself originates (drops of its own blocks)
-// comes from its own configuration and is only held against the reserved ranges: a block may well contain an own tunnel address.
+// guard refuses a key that would harm the node whatever its paths are. What this node itself
+// originates (drops of its own blocks) comes from its own configuration and is only held against
+// the reserved ranges: a block may well contain an own tunnel address.
 func (v *view) guard(k route.Key, origin route.Origin) Reason {
 	for _, r := range reserved {
 		if r.Bits() <= k.Prefix.Bits() && r.Contains(k.Prefix.Addr()) {

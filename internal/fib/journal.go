@@ -11,12 +11,11 @@ import (
 	"maps"
 	"os"
 	"time"
-
-	"vpp-route-agent/internal/route"
 )
 
-// The journal tells the next process what of ours is in the data plane, so that a restart needs neither a dump nor a write. It must never
-// promise more than is true. A file is a header and blocks, in the order in which they were written:
+// The journal tells the next process what of ours is in the data plane, so that a restart needs
+// neither a dump nor a write. It must never promise more than is true. A file is a header and
+// blocks, in the order in which they were written:
 //
 //	header      magic and version, length and bytes of the identity, CRC-32C of all that
 //	block       length of the payload, CRC-32C of these 4 bytes, CRC-32C of the payload, payload: kind and body
@@ -25,12 +24,16 @@ import (
 //	  intent      keys and digests (0: deletion) of a batch, written before it is sent
 //	  outcome     which ops of the last intent were not acknowledged, written after it
 //
-// An intent alone says "may be there": without its outcome, or where that says not acknowledged, the key is unsure and is put or
-// deleted again by the reader. Nothing is synced to disk: what the process wrote survives the process, and a host crash
-// empties the data plane too, which changes the identity. For the same reason a block that is cut short at the end of the file is a
-// write that was interrupted, and what it would have announced was not sent; any other damage makes the whole file worthless.
+// An intent alone says "may be there": without its outcome, or where that says not acknowledged,
+// the key is unsure and is put or deleted again by the reader. Nothing is synced to disk: what the
+// process wrote survives the process, and a host crash empties the data plane too, which changes
+// the identity. For the same reason a block that is cut short at the end of the file is a write
+// that was interrupted, and what it would have announced was not sent; any other damage makes the
+// whole file worthless.
 const (
-	journalMagic = "fibjrnl\x01" // the last byte is the version; it changes with route.Route.Digest too
+	journalMagic = "fibjrnl" // followed by a version, which changes with route.Route.Digest too
+	// journalVersion is written. Version 1, without owners, is read.
+	journalVersion = 2
 
 	blockState      = 1
 	blockInterfaces = 2
@@ -40,16 +43,17 @@ const (
 	blockHeader = 12
 	maxBlock    = 1 << 24 // bytes; a batch of IPv6 routes is 250 KB
 
-	// compactSlack is how many records a journal may hold beyond twice those alive before it is rewritten.
+	// compactSlack is how many records a journal may hold beyond twice those alive before it is
+	// rewritten.
 	compactSlack = 1 << 16
 	// journalRetry is the pause before a journal that could not be written is tried again.
 	journalRetry = 30 * time.Second
 )
 
 var (
-	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
-	errJournal   = errors.New("damaged")
-	errOtherLife = errors.New("written for another life of the data plane")
+	castagnoli         = crc32.MakeTable(crc32.Castagnoli)
+	errJournal         = errors.New("damaged")
+	errOtherGeneration = errors.New("written for another generation of the data plane")
 )
 
 // journal is the file and who writes it: one goroutine.
@@ -64,8 +68,9 @@ type journal struct {
 	buf        []byte
 }
 
-// open reads the journal of this life of the data plane and goes on writing to it. A file that cannot be written cannot be
-// trusted either: it may have been left behind when it stopped being writable.
+// open reads the journal of this generation of the data plane and goes on writing to it. A file
+// that cannot be written cannot be trusted either: it may have been left behind when it stopped
+// being writable.
 func (j *journal) open(identity string) (journalled, error) {
 	file, err := os.OpenFile(j.path, os.O_RDWR, 0)
 	if err != nil {
@@ -73,7 +78,7 @@ func (j *journal) open(identity string) (journalled, error) {
 	}
 	found, err := readJournal(bufio.NewReaderSize(file, 1<<18))
 	if err == nil && found.identity != identity {
-		err = errOtherLife
+		err = errOtherGeneration
 	}
 	if err == nil {
 		err = file.Truncate(found.valid)
@@ -138,7 +143,7 @@ func (j *journal) writeState(records iter.Seq[record]) error {
 		if r.unsure {
 			block = &unsure
 		}
-		*block = appendRecord(*block, r.key, r.digest)
+		*block = appendRecord(*block, r)
 		if len(*block) < 1<<16 {
 			continue
 		}
@@ -157,8 +162,8 @@ func (j *journal) writeState(records iter.Seq[record]) error {
 	return nil
 }
 
-// before writes what b is about to do, after a rewrite where b says so; snapshot gives the records for that. A journal that is lost stays
-// so until then: without the snapshot it would not be whole.
+// before writes what b is about to do, after a rewrite where b says so; snapshot gives the records
+// for that. A journal that is lost stays so until then: without the snapshot it would not be whole.
 func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[record]) {
 	if b.rewrite && !now.Before(j.retry) {
 		j.rewrite(b.identity, b.interfaces, snapshot())
@@ -173,11 +178,24 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 		j.broken(err)
 		return
 	}
+	j.buf = startBlock(j.buf[:0], blockState)
+	for _, r := range b.takeovers {
+		j.buf = appendRecord(j.buf, r)
+	}
+	j.append(len(b.takeovers), now)
 	j.buf = startBlock(j.buf[:0], blockIntent)
 	for i, op := range b.ops {
-		j.buf = appendRecord(j.buf, op.Route.Key, b.digests[i])
+		j.buf = appendRecord(j.buf, record{key: op.Route.Key, digest: b.digests[i], owner: op.Route.Origin})
 	}
-	j.records += len(b.ops)
+	j.append(len(b.ops), now)
+}
+
+// append writes the block of so many records in buf, if there are any.
+func (j *journal) append(records int, now time.Time) {
+	if records == 0 || j.file == nil {
+		return
+	}
+	j.records += records
 	if err := j.write(endBlock(j.buf)); err != nil {
 		j.broken(err)
 		j.retry = now.Add(journalRetry)
@@ -186,7 +204,7 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 
 // after writes how b came out.
 func (j *journal) after(b *batch) {
-	if j.file == nil {
+	if j.file == nil || len(b.ops) == 0 {
 		return
 	}
 	j.buf = startBlock(j.buf[:0], blockOutcome)
@@ -220,7 +238,8 @@ func (j *journal) write(b []byte) error {
 	return err
 }
 
-// broken gives the journal up. A file that lags behind must not be believed by the next process, so it is emptied and removed.
+// broken gives the journal up. A file that lags behind must not be believed by the next process, so
+// it is emptied and removed.
 func (j *journal) broken(err error) {
 	j.problem = err.Error()
 	if j.file != nil {
@@ -239,7 +258,7 @@ func (j *journal) close() {
 }
 
 func appendJournalHeader(b []byte, identity string) []byte {
-	b = append(b, journalMagic...)
+	b = append(append(b, journalMagic...), journalVersion)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(identity)))
 	b = append(b, identity...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
@@ -258,18 +277,21 @@ func endBlock(b []byte) []byte {
 	return b
 }
 
-// recordElevated is a bit of a record's address length. An agent that does not know it takes the file for damaged.
+// recordElevated is a bit of a record's address length. An agent that does not know it takes the
+// file for damaged.
 const recordElevated = 0x80
 
-// A record is: table (4 bytes), prefix length, address length, address, digest (8 bytes).
-func appendRecord(b []byte, k route.Key, digest uint64) []byte {
+// A record is: table (4 bytes), prefix length, address length, owner (not in version 1), address,
+// digest (8 bytes).
+func appendRecord(b []byte, r record) []byte {
+	k := r.key
 	a := k.Prefix.Addr()
 	b = binary.BigEndian.AppendUint32(b, k.Table)
 	size := byte(a.BitLen() / 8)
 	if k.Elevated {
 		size |= recordElevated
 	}
-	b = append(b, byte(k.Prefix.Bits()), size)
+	b = append(b, byte(k.Prefix.Bits()), size, byte(r.owner))
 	if a.Is4() {
 		a4 := a.As4()
 		b = append(b, a4[:]...)
@@ -277,5 +299,5 @@ func appendRecord(b []byte, k route.Key, digest uint64) []byte {
 		a16 := a.As16()
 		b = append(b, a16[:]...)
 	}
-	return binary.BigEndian.AppendUint64(b, digest)
+	return binary.BigEndian.AppendUint64(b, r.digest)
 }

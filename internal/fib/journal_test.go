@@ -180,7 +180,7 @@ func TestJournalOfAnotherLifeIsRefused(t *testing.T) {
 	s := newScript(t)
 	s.batch(map[string]uint64{"10.1.0.0/26": 1})
 	s.j.close()
-	if _, err := (&journal{path: s.j.path}).open("other life"); !errors.Is(err, errOtherLife) {
+	if _, err := (&journal{path: s.j.path}).open("other life"); !errors.Is(err, errOtherGeneration) {
 		t.Error(err)
 	}
 	if _, err := (&journal{path: s.j.path + "x"}).open("life"); !errors.Is(err, os.ErrNotExist) {
@@ -233,8 +233,8 @@ func TestJournalKeepsDoubtThroughARewrite(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	f.Add(appendJournalHeader(nil, "life"))
 	f.Add(endBlock(append(startBlock(appendJournalHeader(nil, ""), blockState), 0)))
-	block := appendRecord(startBlock(nil, blockIntent), key("10.1.0.0/26"), 7)
-	block = appendRecord(block, key("fd10::/64"), 0)
+	block := appendRecord(startBlock(nil, blockIntent), record{key: key("10.1.0.0/26"), digest: 7, owner: route.BGP})
+	block = appendRecord(block, record{key: key("fd10::/64")})
 	outcome := append(startBlock(nil, blockOutcome), 0, 0, 0, 1)
 	f.Add(slices.Concat(appendJournalHeader(nil, "life"), endBlock(block), endBlock(outcome)))
 	f.Add(slices.Concat(appendJournalHeader(nil, "life"), endBlock(append(startBlock(nil, blockInterfaces), 0, 0, 0, 1, 0, 4, 'e', 't', 'h', '0'))))

@@ -14,8 +14,10 @@ import (
 // journalled is what a journal says.
 type journalled struct {
 	identity   string
-	digests    map[route.Key]uint64 // what is there; 0 where that is not known at all
-	unsure     map[route.Key]bool   // keys of digests that are a guess
+	version    int
+	digests    map[route.Key]uint64       // what is there; 0 where that is not known at all
+	unsure     map[route.Key]bool         // keys of digests that are a guess
+	owners     map[route.Key]route.Origin // whose those are; not of version 1
 	interfaces map[string]uint32
 	count      int   // of records read
 	valid      int64 // bytes up to the end of the last whole block
@@ -23,7 +25,7 @@ type journalled struct {
 
 // readJournal reads a whole journal, as far as it was completely written.
 func readJournal(r io.Reader) (journalled, error) {
-	found := journalled{digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool)}
+	found := journalled{digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool), owners: make(map[route.Key]route.Origin)}
 	if err := found.readHeader(r); err != nil {
 		return journalled{}, err
 	}
@@ -65,14 +67,16 @@ func readJournal(r io.Reader) (journalled, error) {
 }
 
 func (f *journalled) readHeader(r io.Reader) error {
-	b := make([]byte, len(journalMagic)+2)
+	start := len(journalMagic) + 1
+	b := make([]byte, start+2)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return fmt.Errorf("%w: no header", errJournal)
 	}
-	if string(b[:len(journalMagic)]) != journalMagic {
+	f.version = int(b[start-1])
+	if string(b[:start-1]) != journalMagic || f.version < 1 || f.version > journalVersion {
 		return fmt.Errorf("%w: not a journal, or of another version", errJournal)
 	}
-	rest := make([]byte, int(binary.BigEndian.Uint16(b[len(journalMagic):]))+4)
+	rest := make([]byte, int(binary.BigEndian.Uint16(b[start:]))+4)
 	if _, err := io.ReadFull(r, rest); err != nil {
 		return fmt.Errorf("%w: no header", errJournal)
 	}
@@ -81,7 +85,7 @@ func (f *journalled) readHeader(r io.Reader) error {
 	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
 		return fmt.Errorf("%w: bad header", errJournal)
 	}
-	f.identity, f.valid = string(b[len(journalMagic)+2:end]), int64(len(b))
+	f.identity, f.valid = string(b[start+2:end]), int64(len(b))
 	return nil
 }
 
@@ -91,7 +95,7 @@ func (f *journalled) take(kind byte, body []byte, open []record) ([]record, erro
 	case blockState, blockIntent:
 		var records []record
 		for len(body) > 0 {
-			r, rest, err := cutRecord(body)
+			r, rest, err := cutRecord(body, f.version)
 			if err != nil {
 				return nil, err
 			}
@@ -120,8 +124,10 @@ func (f *journalled) settle(r record) {
 	delete(f.unsure, r.key)
 	if r.digest == 0 {
 		delete(f.digests, r.key)
+		delete(f.owners, r.key)
 	} else {
 		f.digests[r.key] = r.digest
+		f.own(r)
 	}
 }
 
@@ -131,14 +137,21 @@ func (f *journalled) doubt(records []record) {
 		f.unsure[r.key] = true
 		if f.digests[r.key] == 0 {
 			f.digests[r.key] = r.digest // the better guess
+			f.own(r)
 		}
+	}
+}
+
+func (f *journalled) own(r record) {
+	if r.owner != route.Unknown {
+		f.owners[r.key] = r.owner
 	}
 }
 
 // all yields what may be there.
 func (f *journalled) all(yield func(record) bool) {
 	for k, digest := range f.digests {
-		if !yield(record{key: k, digest: digest, unsure: f.unsure[k]}) {
+		if !yield(record{k, digest, f.owners[k], f.unsure[k]}) {
 			return
 		}
 	}
@@ -180,19 +193,24 @@ func (f *journalled) takeInterfaces(body []byte) error {
 	return nil
 }
 
-func cutRecord(b []byte) (r record, rest []byte, err error) {
-	if len(b) < 6 {
+func cutRecord(b []byte, version int) (r record, rest []byte, err error) {
+	start := 5 + version // of the address
+	if len(b) < start {
 		return r, nil, fmt.Errorf("%w: bad record", errJournal)
 	}
 	n := int(b[5] &^ recordElevated)
-	if n != 4 && n != 16 || len(b) < 6+n+8 {
+	if n != 4 && n != 16 || len(b) < start+n+8 {
 		return r, nil, fmt.Errorf("%w: bad record", errJournal)
 	}
-	a, _ := netip.AddrFromSlice(b[6 : 6+n])
+	a, _ := netip.AddrFromSlice(b[start : start+n])
 	p := netip.PrefixFrom(a, int(b[4]))
 	if !p.IsValid() || p != p.Masked() || a.Is4In6() {
 		return r, nil, fmt.Errorf("%w: bad prefix", errJournal)
 	}
-	r = record{key: route.Key{Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p}, digest: binary.BigEndian.Uint64(b[6+n:])}
-	return r, b[6+n+8:], nil
+	r.key = route.Key{Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p}
+	r.digest = binary.BigEndian.Uint64(b[start+n:])
+	if version > 1 && b[6] <= byte(route.Etcd) { // else it is of a source that this agent does not have
+		r.owner = route.Origin(b[6])
+	}
+	return r, b[start+n+8:], nil
 }

@@ -39,9 +39,6 @@ func (w *world) fib() map[route.Key]route.Route {
 		bgp := out
 		out = make(map[route.Key]route.Route)
 		f.BGPCover = func(k route.Key) (netip.Prefix, bool) {
-			if !k.Elevated && bgp[k.Twin()].Prefix.IsValid() {
-				return k.Prefix, true
-			}
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
 				if r, ok := bgp[route.Key{Table: k.Table, Prefix: p}]; ok && r.Origin != route.Etcd {
@@ -52,7 +49,7 @@ func (w *world) fib() map[route.Key]route.Route {
 		}
 		for k, wants := range w.wants {
 			if r, _ := Select(k, slices.Collect(maps.Values(wants)), f); r.Prefix.IsValid() {
-				out[k] = r
+				out[r.Key] = r
 			}
 		}
 	}
@@ -77,6 +74,11 @@ func (w *world) covered() map[NextHop]Cover {
 				if newView(f).guard(k, c.Origin) == (Reason{}) && (c.Kind != route.Via || w.leadsOut(k, c)) {
 					best = k.Prefix.Bits()
 					out[n] = Cover{Prefix: k.Prefix, Carries: w.static(k, f)}
+					if c := out[n]; c.Carries {
+						r, _ := Select(k, slices.Collect(maps.Values(wants)), f)
+						c.Paths = r.Paths
+						out[n] = c
+					}
 				}
 			}
 		}

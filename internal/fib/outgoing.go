@@ -10,7 +10,7 @@ import (
 // FollowOutgoing has the ways to these addresses looked up, as those to next hops are, so that
 // Outgoing knows them, and Changed signalled when one of them changes. nil ends that.
 func (e *Engine) FollowOutgoing(addresses []netip.Addr) {
-	e.inbox.change(func(o *orders) { o.follow = &addresses })
+	e.inbox.change(func(o *pendingInputs) { o.follow = &addresses })
 }
 
 // Outgoing returns by which interface packets leave to the connected subnets of the default table,
@@ -19,17 +19,17 @@ func (e *Engine) FollowOutgoing(addresses []netip.Addr) {
 func (e *Engine) Outgoing() []route.Outgoing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.table.view == nil {
+	if e.selection.view == nil {
 		return nil
 	}
 	all := []route.Outgoing{}
-	for k, name := range e.table.view.connected {
+	for k, name := range e.selection.view.connected {
 		if k.Table == 0 {
 			all = append(all, route.Outgoing{Prefix: k.Prefix, Interface: name})
 		}
 	}
-	for _, hop := range e.table.hops.sorted {
-		if by := e.table.leaves(hop); by != "" && hop.Table == 0 {
+	for _, hop := range e.hops.sorted {
+		if by := e.selection.leaves(hop); by != "" && hop.Table == 0 {
 			all = append(all, route.Outgoing{Prefix: route.HostPrefix(hop.Address), Interface: by})
 		}
 	}
@@ -41,28 +41,16 @@ func (e *Engine) Outgoing() []route.Outgoing {
 
 // leaves returns the interface by which packets to a next hop leave; "" where that is not known, or
 // what is connected tells it.
-func (t *table) leaves(hop *nextHop) string {
-	if c, covered := t.hops.covered[hop.NextHop]; covered {
+func (s *selection) leaves(hop *nextHop) string {
+	if c, covered := s.hops.covered[hop.NextHop]; covered {
 		var r route.Resolution
-		e := t.entries[route.Key{Table: hop.Table, Prefix: c.Prefix}]
-		if c.Carries && e != nil && e.want != nil {
-			for _, p := range e.want.paths {
-				r.Forwards(p.Interface)
-			}
+		for _, p := range c.Paths {
+			r.Forwards(p.Interface)
 		}
 		return r.Interface
 	}
-	if _, _, connected := t.view.facts.Connected(hop.Table, hop.Address); connected || !hop.answered {
+	if _, _, connected := s.view.facts.Connected(hop.Table, hop.Address); connected || !hop.answered {
 		return ""
 	}
 	return hop.answer.Interface
-}
-
-// follow sets the addresses that FollowOutgoing asks for.
-func (t *table) follow(addresses []netip.Addr) {
-	t.following = addresses != nil
-	t.markHops(guardable(addresses), func(hop *nextHop) *bool { return &hop.followed })
-	if t.view != nil {
-		t.lookAtAll()
-	}
 }

@@ -6,8 +6,9 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// pathSet is a set of paths as sources give them, kept once however many keys use it: a node has as many as it has peers and
-// combinations of peers, not as many as routes. Its candidates are a list, so that a next hop that changes touches its keys alone.
+// pathSet is a set of paths as sources give them, kept once however many keys use it: a node has as
+// many as it has peers and combinations of peers, not as many as routes. Its candidates are a list,
+// so that a next hop that changes touches its keys alone.
 type pathSet struct {
 	id     string // the map key of pathSets
 	paths  []route.Path
@@ -37,7 +38,7 @@ func (s *pathSet) remove(c *candidate) {
 	c.nextInSet, c.prevInSet = nil, nil
 }
 
-// pathSets finds equal sets. It is part of table and guarded with it.
+// pathSets finds equal sets. It is part of selection.
 type pathSets struct {
 	byID    map[string]*pathSet
 	scratch []byte
@@ -80,15 +81,4 @@ func (s *pathSets) encode(paths []route.Path, static bool) {
 		b = append(b, p.Interface...)
 	}
 	s.scratch = b
-}
-
-// candidate is one wish for one key; table keeps one per origin and key.
-type candidate struct {
-	entry                *entry
-	next                 *candidate // of the same entry
-	set                  *pathSet   // nil for kinds without paths
-	nextInSet, prevInSet *candidate
-	origin               route.Origin
-	kind                 route.Kind
-	preference           uint32 // LOCAL_PREF of BGP's host routes; 0: not known
 }

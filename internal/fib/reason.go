@@ -5,8 +5,9 @@ import (
 	"net/netip"
 )
 
-// Reason says why a route is not programmed, or not whole. The zero value means that nothing is left out. It is built for every
-// refused route and read for few, so it becomes text only when asked.
+// Reason says why a route is not programmed, or not whole. The zero value means that nothing is
+// left out. It is built for every refused route and read for few, so it becomes text only when
+// asked.
 type Reason struct {
 	what    what
 	address netip.Addr

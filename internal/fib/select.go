@@ -12,7 +12,10 @@ import (
 type Candidate struct {
 	Origin route.Origin
 	Kind   route.Kind
-	// Paths as the source knows them: canonical, next hops without interface where the source does not know it.
+	// Elevated: BGP's, of a LOCAL_PREF above the normal one; see route.Key.
+	Elevated bool
+	// Paths as the source knows them: canonical, next hops without interface where the source does
+	// not know it.
 	Paths []route.Path
 }
 
@@ -22,30 +25,37 @@ type NextHop struct {
 	Address netip.Addr
 }
 
-// Facts is everything besides the candidates that Select decides by. Zero is legal everywhere and means that nothing is known.
+// Facts is everything besides the candidates that Select decides by. Zero is legal everywhere and
+// means that nothing is known.
 type Facts struct {
 	route.Facts
-	// Own and Peers are what the guard protects besides the addresses of the interfaces, in the default table.
+	// Own and Peers are what the guard protects besides the addresses of the interfaces, in the
+	// default table.
 	Own, Peers []netip.Addr
 	// Services are the ranges where no BGP route is programmed, though it may be passed on.
 	Services []netip.Prefix
-	// Resolutions are the data plane's answers for next hops and protected addresses outside the connected subnets. One that is
-	// missing has not been asked for yet.
+	// Resolutions are the data plane's answers for next hops and protected addresses outside the
+	// connected subnets. One that is missing has not been asked for yet.
 	Resolutions map[NextHop]route.Resolution
-	// Covered names the next hops whose longest match is, or would be, a route that our own sources want.
+	// Covered names the next hops whose longest match is, or would be, a route that our own sources
+	// want.
 	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
-	// BGPCover returns the longest forwarding route, the default route and those of origin Etcd excepted, that covers k and is shorter, or
-	// elevated, if it is BGP's: then no route of origin Etcd is programmed. nil: there is none.
+	// BGPCover returns the longest forwarding route, the default route and those of origin Etcd
+	// excepted, that covers k and is shorter, if it is BGP's: then no route of origin Etcd is
+	// programmed. nil: there is none.
 	BGPCover func(k route.Key) (netip.Prefix, bool)
 }
 
 // Cover is a route of ours that covers a next hop.
 type Cover struct {
 	Prefix netip.Prefix
-	// Carries: next hops may resolve through it, since it resolves through nothing itself: external configuration or this node's own, attached.
+	// Carries: next hops may resolve through it, since it resolves through nothing itself: external
+	// configuration or this node's own, attached.
 	Carries bool
+	// Paths are those of a route that carries.
+	Paths []route.Path
 }
 
 func (f Facts) distance(o route.Origin) uint8 {
@@ -57,10 +67,12 @@ func (f Facts) distance(o route.Origin) uint8 {
 
 // Select picks what one prefix should forward by, and says why.
 //
-// Candidates are tried by administrative distance, then origin, then kind, then paths, each ascending: a total order, so the order in which
-// they come does not matter. The first that the guard lets through and that has a usable path wins; its unusable paths are left
-// out. The route is the zero Route when none does, and the reason is then that of the first candidate. With a route, the
-// reason tells which path was left out first.
+// Candidates are tried by administrative distance, then origin, then kind, then paths, each
+// ascending: a total order, so the order in which they come does not matter. The first that the
+// guard lets through and that has a usable path wins; its unusable paths are left out. The route is
+// the zero Route when none does, and the reason is then that of the first candidate. With a route,
+// the reason tells which path was left out first. The key of the route is elevated if the candidate
+// is.
 func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) {
 	v := newView(f)
 	options := make([]option, len(candidates))
@@ -74,10 +86,12 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 	if c.forward == nil {
 		return route.Route{}, c.reason
 	}
+	k.Elevated = c.elevated
 	return route.Route{Key: k, Kind: c.forward.kind, Paths: c.forward.paths, Origin: c.origin}, c.reason
 }
 
-// forward is what is done with packets: a route without its key. It is shared by many routes and never changed.
+// forward is what is done with packets: a route without its key. It is shared by many routes and
+// never changed.
 type forward struct {
 	kind   route.Kind
 	paths  []route.Path
@@ -104,11 +118,15 @@ type choice struct {
 	covered *forward // what an etcd candidate would have programmed if BGP did not cover it
 	origin  route.Origin
 	reason  Reason
-	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays as it is.
+	// elevated: it goes before what other owners have for the prefix.
+	elevated bool
+	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays
+	// as it is.
 	waiting bool
 }
 
-// choose is Select with everything prepared that does not depend on the key. It may reorder options.
+// choose is Select with everything prepared that does not depend on the key. It may reorder
+// options.
 func (v *view) choose(k route.Key, options []option) choice {
 	if len(options) > 1 {
 		slices.SortFunc(options, v.compare)
@@ -161,7 +179,7 @@ func (v *view) uncovered(k route.Key, o option) choice {
 	if o.Origin == route.BGP {
 		s = o.viable.nearest
 	}
-	c := choice{origin: o.Origin, reason: s.reason, waiting: o.viable.waiting}
+	c := choice{origin: o.Origin, reason: s.reason, waiting: o.viable.waiting, elevated: o.Elevated}
 	if i := o.viable.loop(k); i >= 0 {
 		s = o.viable.without(k, o.Origin)
 		c.forward, c.reason = s.forward, s.reason
@@ -171,17 +189,17 @@ func (v *view) uncovered(k route.Key, o option) choice {
 	return c
 }
 
-// viable is a set of paths seen in the light of a view: which of them can be used, and how. It is the same for every key but for the
-// keys that contain one of the next hops.
+// viable is a set of paths seen in the light of a view: which of them can be used, and how. It is
+// the same for every key but for the keys that contain one of the next hops.
 type viable struct {
-	all     some // what external configuration says is done
-	nearest some // of BGP's paths only the nearest share traffic
-	waiting bool // the answer for one of the next hops is outstanding
+	all     usablePaths // what external configuration says is done
+	nearest usablePaths // of BGP's paths only the nearest share traffic
+	waiting bool        // the answer for one of the next hops is outstanding
 	paths   []resolved
 }
 
-// some is what is left of a set of paths.
-type some struct {
+// usablePaths is what is left of a set of paths.
+type usablePaths struct {
 	forward *forward // of the usable paths; nil when there are none
 	reason  Reason   // of the first path that is left out
 }
@@ -191,10 +209,24 @@ type resolved struct {
 	route.Path
 	reason  Reason // not usable; zero: usable
 	waiting bool
-	// match is the prefix in table by which the next hop is reached: a route for a prefix that contains the next hop and is not
-	// shorter would take match's place. Invalid where the next hop is not looked up.
+	// match is the prefix in table by which the next hop is reached: a route for a prefix that
+	// contains the next hop and is not shorter would take match's place. Invalid where the next hop
+	// is not looked up.
 	match netip.Prefix
 	table uint32
+	// attached are the neighbours that stand for the next hop with Facts.AttachedOnly.
+	attached []route.Path
+}
+
+func (p resolved) equal(q resolved) bool {
+	return p.Path == q.Path && p.reason == q.reason && p.waiting == q.waiting && p.match == q.match &&
+		p.table == q.table && slices.Equal(p.attached, q.attached)
+}
+
+// leadsOver reports whether it is programmed over one of these interfaces.
+func (p resolved) leadsOver(interfaces map[string]bool) bool {
+	return interfaces[p.Interface] ||
+		slices.ContainsFunc(p.attached, func(q route.Path) bool { return interfaces[q.Interface] })
 }
 
 func (v *view) viable(paths []route.Path, static bool) *viable {
@@ -211,11 +243,12 @@ func (v *view) viable(paths []route.Path, static bool) *viable {
 	return out
 }
 
-// nearest marks what is reached through a gateway as unusable where a next hop on a connected network is usable, too. fewer is false, and
-// paths comes back, where there is nothing to mark.
+// nearest marks what is reached through a gateway as unusable where a next hop on a connected
+// network is usable, too. fewer is false, and paths comes back, where there is nothing to mark.
 //
-// BIRD compares what the routes to the next hops cost (IGP metric) before it merges paths: nothing for a connected network, and the same,
-// unknown, for all others that Calico's configuration lets it know (rt-table.c, rt_get_igp_metric; bgp/attrs.c, bgp_rte_mergable).
+// BIRD compares what the routes to the next hops cost (IGP metric) before it merges paths: nothing
+// for a connected network, and the same, unknown, for all others that Calico's configuration lets
+// it know (rt-table.c, rt_get_igp_metric; bgp/attrs.c, bgp_rte_mergable).
 func nearest(paths []resolved) (near []resolved, fewer bool) {
 	connected := func(p resolved) bool { return p.reason == (Reason{}) && p.Interface != "" }
 	if !slices.ContainsFunc(paths, connected) {
@@ -230,15 +263,18 @@ func nearest(paths []resolved) (near []resolved, fewer bool) {
 	return near, fewer
 }
 
-func usable(paths []resolved) (s some) {
+func usable(paths []resolved) (s usablePaths) {
 	if len(paths) == 0 {
 		s.reason = Reason{what: noPaths}
 	}
 	var left []route.Path
 	for _, p := range paths {
-		if p.reason == (Reason{}) {
+		switch {
+		case p.reason == (Reason{}) && p.attached != nil:
+			left = addShares(left, p.attached)
+		case p.reason == (Reason{}):
 			left = append(left, p.Path)
-		} else if s.reason == (Reason{}) {
+		case s.reason == (Reason{}):
 			s.reason = p.reason
 		}
 	}
@@ -248,7 +284,21 @@ func usable(paths []resolved) (s some) {
 	return s
 }
 
-// loop returns the index of a path whose next hop would be reached by the route for k itself, -1 if there is none.
+// addShares adds paths; of those that next hops have in common the weights add up.
+func addShares(to, paths []route.Path) []route.Path {
+	for _, p := range paths {
+		i := slices.IndexFunc(to, func(q route.Path) bool { q.Weight = p.Weight; return q == p })
+		if i < 0 {
+			to = append(to, p)
+		} else {
+			to[i].Weight = uint8(min(int(to[i].Weight)+int(p.Weight), 255))
+		}
+	}
+	return to
+}
+
+// loop returns the index of a path whose next hop would be reached by the route for k itself, -1 if
+// there is none.
 func (s *viable) loop(k route.Key) int {
 	return slices.IndexFunc(s.paths, func(p resolved) bool { return p.loops(k) })
 }
@@ -259,7 +309,7 @@ func (p resolved) loops(k route.Key) bool {
 }
 
 // without returns what remains of s for k when the paths that would loop are left out.
-func (s *viable) without(k route.Key, origin route.Origin) some {
+func (s *viable) without(k route.Key, origin route.Origin) usablePaths {
 	paths := slices.Clone(s.paths)
 	for i := range paths {
 		if paths[i].loops(k) {
@@ -273,9 +323,9 @@ func (s *viable) without(k route.Key, origin route.Origin) some {
 }
 
 // resolve decides about one path: in a connected subnet it becomes attached, unless it is not
-// static and a longer route of ours carries it. Elsewhere it stays recursive if the data plane
-// says that it can be reached, but not through a route of ours (BIRD: rt-table.c, "recursive
-// route depending on another").
+// static and a longer route of ours carries it. Elsewhere it stays recursive, or neighbours stand
+// for it, if the data plane says that it can be reached, but not through a route of ours (BIRD:
+// rt-table.c, "recursive route depending on another").
 func (v *view) resolve(p route.Path, static bool) resolved {
 	no := func(w what) resolved {
 		return resolved{Path: p, reason: Reason{what: w, address: p.NextHop, name: p.Interface}}
@@ -324,6 +374,30 @@ func (v *view) resolve(p route.Path, static bool) resolved {
 		out = no(noRoute)
 	case !r.Usable:
 		out.reason = Reason{what: matchDrops, address: p.NextHop, prefix: r.Prefix}
+	}
+	if v.facts.AttachedOnly && out.reason == (Reason{}) && !out.waiting {
+		neighbours := r.Paths
+		if covered {
+			neighbours = cover.Paths
+		}
+		if out.attached = v.attach(p, neighbours); out.attached == nil {
+			out.reason = Reason{what: matchDrops, address: p.NextHop, prefix: out.match}
+		}
+	}
+	return out
+}
+
+// attach returns which of these neighbours can stand for the next hop of p now.
+func (v *view) attach(p route.Path, neighbours []route.Path) (out []route.Path) {
+	for _, n := range neighbours {
+		if i, ok := v.facts.Interface(n.Interface); !ok || !i.Up {
+			continue
+		}
+		if !n.NextHop.IsValid() {
+			n.NextHop = p.NextHop
+		}
+		n.Preference, n.Weight = p.Preference, p.Weight
+		out = append(out, n)
 	}
 	return out
 }

@@ -28,11 +28,8 @@ type running struct {
 func start(dp *fake, journal string) *running { return startWith(dp, Config{Journal: journal}) }
 
 func startWith(dp *fake, c Config) *running {
-	switch {
-	case dp.open:
+	if dp.open {
 		return startOn(overseer{dp}, dp, c)
-	case dp.forgets:
-		return startOn(newForgetful(dp), dp, c)
 	}
 	return startOn(dp, dp, c)
 }
@@ -56,17 +53,18 @@ func startOn(d Dataplane, dp *fake, c Config) *running {
 
 // walker takes random steps in a world and on an engine alike.
 type walker struct {
-	t       *rapid.T
-	w       *world
-	dp      *fake
-	e       *running
-	journal string
-	life    int
-	full    []route.Interface
-	normal  uint32
-	prefs   map[netip.Prefix]uint32
-	adopted map[route.Key]bool // in the data plane when this engine started, and not wanted since
-	swept   bool
+	t          *rapid.T
+	w          *world
+	dp         *fake
+	e          *running
+	journal    string
+	generation int
+	full       []route.Interface
+	normal     uint32
+	prefs      map[netip.Prefix]uint32
+	adopted    map[route.Key]bool // in the data plane when this engine started, and not wanted since
+	swept      bool
+	ever       map[route.Origin]map[route.Key]bool // what each origin has wanted
 }
 
 var (
@@ -93,6 +91,10 @@ func (w *walker) paths(p netip.Prefix, least int) []route.Path {
 func (w *walker) want(k route.Key, c Candidate) {
 	w.w.want(k, c)
 	if len(c.Paths) > 0 || c.Kind != route.Via {
+		if w.ever[c.Origin] == nil {
+			w.ever[c.Origin] = map[route.Key]bool{}
+		}
+		w.ever[c.Origin][k] = true
 		delete(w.adopted, k)
 		delete(w.adopted, k.Twin())
 	}
@@ -106,26 +108,16 @@ func (w *walker) learn() {
 	w.e.LearnPreferred(p, paths, w.prefs[p])
 }
 
-// wantBGP wants the paths where their LOCAL_PREF puts them, and nothing at the other place.
+// wantBGP wants the paths, elevated if their LOCAL_PREF says so.
 func (w *walker) wantBGP(p netip.Prefix, paths []route.Path) {
-	static := false // it has the place that is not elevated, and BGP's is behind it there
-	for origin := range w.w.wants[route.Key{Prefix: p}] {
-		static = static || origin == route.Own || origin == route.External
-	}
-	k := route.Key{Prefix: p, Elevated: p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0 && !static}
-	w.want(k.Twin(), Candidate{Origin: route.BGP})
-	w.want(k, Candidate{Origin: route.BGP, Paths: paths})
+	elevated := p.IsSingleIP() && w.prefs[p] > w.normal && w.normal > 0
+	w.want(route.Key{Prefix: p}, Candidate{Origin: route.BGP, Elevated: elevated, Paths: paths})
 }
 
 // setNormal changes the LOCAL_PREF of what is not elevated.
 func (w *walker) setNormal() {
 	w.normal = rapid.SampledFrom([]uint32{0, 99, 2147482623}).Draw(w.t, "normal")
 	w.e.SetNormal(w.normal, w.normal)
-	w.replace()
-}
-
-// replace: what BGP wants may belong elsewhere now.
-func (w *walker) replace() {
 	for k, wants := range maps.Clone(w.w.wants) {
 		if c, ok := wants[route.BGP]; ok {
 			w.wantBGP(k.Prefix, c.Paths)
@@ -154,7 +146,6 @@ func (w *walker) setRoutes() {
 			w.want(inTable(table, walkPrefixes[0]).Key, Candidate{Origin: origin, Kind: route.Drop})
 		}
 	}
-	w.replace()
 	w.hand(origin)
 }
 
@@ -304,8 +295,8 @@ func (w *walker) restartDataplane() {
 	if rapid.Bool().Draw(w.t, "seen") {
 		synctest.Wait()
 	}
-	w.life++
-	w.w.facts.Identity = fmt.Sprintf("life %d", w.life)
+	w.generation++
+	w.w.facts.Identity = fmt.Sprintf("generation %d", w.generation)
 	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead); clear(w.dp.tables) })
 	clear(w.adopted)
 	w.reconnect()
@@ -339,11 +330,21 @@ func (w *walker) startAgent() {
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 
+// sweepOne lets one source have spoken: what it has never wanted stays.
+func (w *walker) sweepOne() {
+	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.BGP, route.Etcd}).Draw(w.t, "heard")
+	w.e.AllowSweep(origin)
+	maps.DeleteFunc(w.adopted, func(k route.Key, _ bool) bool {
+		k.Elevated = false
+		return w.ever[origin][k]
+	})
+}
+
 // fault makes the data plane misbehave until the next one, or the end.
 func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
-		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables", "recall"}).Draw(w.t, "fault") {
+		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables"}).Draw(w.t, "fault") {
 		case "refuse":
 			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t, "refused") {
 				w.dp.refuse[key(s)] = fmt.Errorf("refused %s", s)
@@ -361,8 +362,6 @@ func (w *walker) fault() {
 			w.dp.lookupErr = errGone
 		case "tables":
 			w.dp.keepErr = errGone
-		case "recall":
-			w.dp.recallErr = errGone
 		}
 	})
 }
@@ -424,7 +423,7 @@ func (w *walker) settle() {
 	w.dp.state(func() {
 		if ops := Diff(want, w.dp.ours); len(ops) > 0 {
 			for _, e := range w.e.table.all {
-				w.t.Logf("%+v", w.e.table.show(e))
+				w.t.Logf("%+v", w.e.show(e))
 			}
 			w.t.Fatalf("the FIB needs %v", ops)
 		}
@@ -439,22 +438,6 @@ func (w *walker) settle() {
 	})
 	w.checkCounts(want)
 	w.checkAudit(want)
-	w.checkRecalled()
-}
-
-// checkRecalled: a data plane that must know what was put does.
-func (w *walker) checkRecalled() {
-	d, ok := w.e.dataplane.(*forgetful)
-	if !ok {
-		return
-	}
-	d.state(func() {
-		for k, r := range d.ours {
-			if recursive(r) && !d.known[k] {
-				w.t.Fatalf("%v was not recalled", r)
-			}
-		}
-	})
 }
 
 // checkAudit: all is well, and nothing is to be written because of a shadow.
@@ -532,17 +515,17 @@ func TestWalk(t *testing.T) {
 }
 
 func walk(t *rapid.T, journal string) {
-	f := node("life 0")
-	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}}
+	f := node("generation 0")
+	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
+	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}, ever: map[route.Origin]map[route.Key]bool{}}
 	w.dp.foreign[key("0.0.0.0/0")] = true
-	w.dp.forgets = rapid.Bool().Draw(t, "forgets")
 	w.startAgent()
 	w.e.SetNormal(w.normal, w.normal)
 	defer func() { w.heal(); w.e.stop() }()
 	steps := map[string]func(){
 		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes, "protect": w.protect, "keep out": w.keepOut, "follow": w.follow, "foreign": w.foreign, "link": w.link,
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
-		"sweep": w.allowSweep, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
+		"sweep": w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) }, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}
 	names := slices.Sorted(maps.Keys(steps))

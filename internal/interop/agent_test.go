@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,46 +12,36 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // agentNode is a node with our agent.
 type agentNode struct {
 	*host
-	socket    string
-	dataplane []string // flags
-	flags     []string // besides those that every agent has
-	process   *netlab.Process
+	agent *testcluster.Agent
 }
 
 // agentNode makes a node and registers it in Calico's data as calico-node does. The agent is not started.
 func (l *lab) agentNode(t *testing.T, name string, addresses ...string) *agentNode {
 	t.Helper()
 	n := l.host(t, name, addresses...).agent()
-	check(t, l.cluster.AddNode(t.Context(), name, prefixes(addresses...)...))
+	check(t, l.Data.AddNode(t.Context(), name, prefixes(addresses...)...))
 	return n
 }
 
 // agent is our agent on a node, with the kernel as its data plane.
 func (h *host) agent() *agentNode {
-	return &agentNode{
-		host: h, socket: filepath.Join(h.lab.Dir(), h.name+".sock"),
-		dataplane: []string{"--dataplane", "kernel", "--kernel-protocol", agentProtocol},
-	}
+	return &agentNode{h, h.lab.NewAgent(h.name, h.NS, h.Dataplane()...)}
 }
 
 func (n *agentNode) start(t *testing.T) {
 	t.Helper()
-	var err error
-	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: programs.agent, Args: slices.Concat([]string{
-		"run", "--node-name", n.name, "--etcd-endpoints", n.lab.etcd,
-		"--admin-socket", n.socket, "--state-dir", filepath.Join(n.lab.Dir(), n.name+".state"),
-	}, n.dataplane, n.flags)})
-	check(t, err)
+	check(t, n.agent.Start(t.Context()))
 }
 
 // ask runs a command of the agent that prints JSON.
 func (n *agentNode) ask(ctx context.Context, into any, command ...string) error {
-	out, err := n.ns.Run(ctx, programs.agent, append(command, "-o", "json", "--admin-socket", n.socket)...)
+	out, err := n.NS.Run(ctx, programs.Agent, append(command, "-o", "json", "--admin-socket", n.agent.Socket)...)
 	if err != nil {
 		return err
 	}
@@ -106,8 +95,7 @@ func sorted(addresses ...string) []string {
 	return addresses
 }
 
-// agentProtocol marks our agent's routes in the kernel.
-const agentProtocol = "114"
+const agentProtocol = testcluster.AgentProtocol
 
 // awaitFIB waits until the routes of one family ("-4", "-6") that the agent has in the kernel are exactly these, in the form of
 // kernelRoute, and `routes` shows each of them as programmed.
@@ -185,7 +173,7 @@ func (p ribPath) has(code, text string) error {
 
 // rib asks the stock gobgp command for all paths of a family ("ipv4", "ipv6"), by prefix.
 func (n *agentNode) rib(ctx context.Context, family string) (all map[string][]ribPath, err error) {
-	out, err := n.ns.Run(ctx, programs.gobgp, "global", "rib", "-j", "-a", family)
+	out, err := n.NS.Run(ctx, programs.gobgp, "global", "rib", "-j", "-a", family)
 	if err != nil {
 		return nil, err
 	}

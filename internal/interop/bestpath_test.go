@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // feeder is a router that sends the same to us and to a node with calico-node's BIRD.
@@ -100,21 +101,21 @@ func bestPathPrefix(i int) string { return fmt.Sprintf("10.99.%d.0/24", i) }
 func TestBestPathsAsBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "bestpath")
-	l.apply(t, noMesh)
+	l.apply(t, testcluster.NoMesh)
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	twin := l.birdNode(t, "twin", "10.0.0.9/24")
 	for _, n := range []*host{us.host, twin.host} {
-		check(t, n.ns.AddRoute(pfx("10.77.0.0/24"), addr("10.0.0.250"), "eth0"))
+		check(t, n.NS.AddRoute(pfx("10.77.0.0/24"), addr("10.0.0.250"), "eth0"))
 	}
 	var peers []string
 	for _, f := range feeders {
 		r := l.bird2Router(t, f.name, f.address+"/24", f.birdText())
 		for i, c := range bestPathCases {
 			if change, ok := c.from[f.name]; ok && !strings.Contains(change, "bgp_next_hop") {
-				check(t, r.ns.AddAddress("lo", pfx(bestPathTarget(i)+"/32")))
+				check(t, r.NS.AddAddress("lo", pfx(bestPathTarget(i)+"/32")))
 			}
 		}
-		l.apply(t, bgpPeer(f.name, f.address, f.as, ""))
+		l.apply(t, testcluster.Peer(f.name, f.address, f.as, ""))
 		twin.config.Peers = append(twin.config.Peers, netlab.BirdPeer{Name: f.name, Address: addr(f.address), AS: f.as})
 		peers = append(peers, f.address)
 	}
@@ -148,7 +149,7 @@ func TestBestPathsAsBIRD(t *testing.T) {
 			})
 			if c.want != "10.0.0.250" { // who has the gateway's address knows no way there
 				for _, n := range []*host{us.host, twin.host} {
-					ping(t, n.ns, bestPathTarget(i))
+					ping(t, n.NS, bestPathTarget(i))
 				}
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // birdNode is a node whose speaker is BIRD, for one family.
@@ -23,7 +24,7 @@ type birdNode struct {
 func (l *lab) birdNode(t *testing.T, name, address string, peers ...string) *birdNode {
 	t.Helper()
 	b := l.birdRouter(t, name, address)
-	check(t, l.cluster.AddNode(t.Context(), name, pfx(address)))
+	check(t, l.Data.AddNode(t.Context(), name, pfx(address)))
 	for _, p := range peers {
 		b.config.Peers = append(b.config.Peers, netlab.MeshPeer(b.config.Address, addr(p), asNumber))
 	}
@@ -33,26 +34,7 @@ func (l *lab) birdNode(t *testing.T, name, address string, peers ...string) *bir
 // birdRouter makes a machine with BIRD that Calico does not know.
 func (l *lab) birdRouter(t *testing.T, name, address string) *birdNode {
 	t.Helper()
-	return &birdNode{host: l.host(t, name, address), config: birdConfig(pfx(address).Addr())}
-}
-
-func birdConfig(address netip.Addr) netlab.BirdConfig {
-	pool := pfx("10.1.0.0/16")
-	if address.Is6() {
-		pool = pfx("fd01::/48")
-	}
-	return netlab.BirdConfig{
-		RouterID: routerID(address), Address: address, AS: asNumber, Pools: []netlab.BirdPool{{Prefix: pool}},
-	}
-}
-
-// routerID is the address itself, or for IPv6 one made from its end.
-func routerID(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return a
-	}
-	b := a.As16()
-	return netip.AddrFrom4([4]byte{10, 0, b[14], b[15]})
+	return &birdNode{host: l.host(t, name, address), config: testcluster.BirdConfig(pfx(address).Addr())}
 }
 
 func (b *birdNode) start(t *testing.T) {
@@ -64,7 +46,7 @@ func (b *birdNode) start(t *testing.T) {
 		name += "6"
 	}
 	var err error
-	b.Bird, err = b.lab.StartBird(ctx, programs.bird, b.ns, name, b.config)
+	b.Bird, err = b.lab.StartBird(ctx, programs.Bird, b.NS, name, b.config)
 	check(t, err)
 }
 
@@ -78,25 +60,16 @@ func (b *birdNode) reconfigure(t *testing.T) {
 func (b *birdNode) setBlocks(t *testing.T, blocks ...string) {
 	t.Helper()
 	for _, block := range blocks {
-		check(t, b.lab.cluster.ClaimBlock(t.Context(), b.name, pfx(block)))
+		check(t, b.lab.Data.ClaimBlock(t.Context(), b.name, pfx(block)))
 	}
 	b.config.Blocks = prefixes(blocks...)
 }
 
 func (b *birdNode) awaitEstablished(t *testing.T) {
 	t.Helper()
-	await(t, b.name+"'s sessions are up", func(ctx context.Context) error {
-		protocols, err := b.Protocols(ctx)
-		if err != nil {
-			return err
-		}
-		for _, p := range protocols {
-			if p.Kind == "BGP" && p.Info != "Established" {
-				return fmt.Errorf("%s is %s %s", p.Name, p.State, p.Info)
-			}
-		}
-		return nil
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, b.AwaitEstablished(ctx))
 }
 
 // since is when the session with a protocol's name came up.
@@ -128,12 +101,7 @@ func (b *birdNode) awaitRestarted(t *testing.T, protocol string) {
 // mesh is the name of the protocol that confd makes for a mesh peer.
 func mesh(peer string) string { return netlab.MeshPeer(netip.Addr{}, addr(peer), 0).Name }
 
-// learned is one route of BIRD as one line: prefix, next hop, LOCAL_PREF, origin and AS path.
-func learned(r netlab.BirdRoute) string {
-	return strings.TrimSpace(fmt.Sprintf("%s via %s %s %s %s", r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
-}
-
-// awaitRIB waits until BIRD has by a protocol exactly these routes, in the form of learned.
+// awaitRIB waits until BIRD has by a protocol exactly these routes, as BirdRoute prints them.
 func (b *birdNode) awaitRIB(t *testing.T, protocol string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
@@ -144,7 +112,7 @@ func (b *birdNode) awaitRIB(t *testing.T, protocol string, want ...string) {
 		}
 		var got []string
 		for _, r := range routes {
-			got = append(got, learned(r))
+			got = append(got, r.String())
 		}
 		slices.Sort(got)
 		return same("RIB of "+b.name, got, want)

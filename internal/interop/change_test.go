@@ -14,12 +14,11 @@ func TestNodeChanges(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	ten := l.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2")
-	us.flags = []string{"--deferral", "5s"} // a new process takes over when the peers have finished; with our address of before they cannot
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	us.agent.Flags = []string{"--deferral", "5s"} // a new process takes over when the peers have finished; with our address of before they cannot
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	nine.workload(t, "ninepod", "10.1.0.65")
 	ten.workload(t, "tenpod", "10.1.0.129")
 	nine.start(t)
@@ -49,8 +48,8 @@ func TestNodeChanges(t *testing.T) {
 		return
 	}
 	t.Run("our address changes", func(t *testing.T) {
-		check(t, us.ns.AddAddress("eth0", pfx("10.0.0.20/24")))
-		check(t, l.cluster.AddNode(t.Context(), "us", pfx("10.0.0.20/24")))
+		check(t, us.NS.AddAddress("eth0", pfx("10.0.0.20/24")))
+		check(t, l.Data.AddNode(t.Context(), "us", pfx("10.0.0.20/24")))
 		for _, b := range []*birdNode{nine, ten} {
 			b.config.Peers = []netlab.BirdPeer{netlab.MeshPeer(b.config.Address, addr("10.0.0.20"), asNumber)}
 			b.reconfigure(t)

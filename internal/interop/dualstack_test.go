@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestDualStack has a node with both families, which is two sessions, and a node with IPv6 only. "fd00::10" < "fd00::2" < "fd00::9".
@@ -13,16 +14,16 @@ func TestDualStack(t *testing.T) {
 	l := newLab(t, "dualstack")
 	us := l.agentNode(t, "us", "10.0.0.2/24", "fd00::2/64")
 	both4 := l.birdNode(t, "both", "10.0.0.6/24", "10.0.0.2")
-	check(t, both4.ns.AddAddress("eth0", pfx("fd00::10/64")))
-	check(t, l.cluster.AddNode(t.Context(), "both", pfx("10.0.0.6/24"), pfx("fd00::10/64")))
-	both6 := &birdNode{host: both4.host, config: birdConfig(addr("fd00::10"))}
+	check(t, both4.NS.AddAddress("eth0", pfx("fd00::10/64")))
+	check(t, l.Data.AddNode(t.Context(), "both", pfx("10.0.0.6/24"), pfx("fd00::10/64")))
+	both6 := &birdNode{host: both4.host, config: testcluster.BirdConfig(addr("fd00::10"))}
 	both6.config.RouterID = addr("10.0.0.6")
 	only6 := l.birdNode(t, "only6", "fd00::9/64", "fd00::2", "fd00::10")
 	both6.config.Peers = []netlab.BirdPeer{
 		netlab.MeshPeer(addr("fd00::10"), addr("fd00::2"), asNumber), netlab.MeshPeer(addr("fd00::10"), addr("fd00::9"), asNumber),
 	}
 	for _, block := range []string{"10.1.0.0/26", "fd01::/122"} {
-		check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx(block)))
+		check(t, l.Data.ClaimBlock(t.Context(), "us", pfx(block)))
 	}
 	both4.setBlocks(t, "10.1.0.64/26")
 	both6.setBlocks(t, "fd01::40/122")
@@ -86,7 +87,7 @@ func TestDualStack(t *testing.T) {
 	t.Run("one family ends, the other stays", func(t *testing.T) {
 		before, err := us.session(t.Context(), addr("10.0.0.6"))
 		check(t, err)
-		check(t, l.cluster.AddNode(t.Context(), "both", pfx("10.0.0.6/24")))
+		check(t, l.Data.AddNode(t.Context(), "both", pfx("10.0.0.6/24")))
 		us.awaitPeers(t, "10.0.0.6", "fd00::9")
 		us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::80/122 via fd00::9")
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6")
@@ -95,7 +96,7 @@ func TestDualStack(t *testing.T) {
 		if !after.Since.Equal(*before.Since) {
 			t.Error("the IPv4 session was reset")
 		}
-		check(t, l.cluster.AddNode(t.Context(), "both", []netip.Prefix{pfx("10.0.0.6/24"), pfx("fd00::10/64")}...))
+		check(t, l.Data.AddNode(t.Context(), "both", []netip.Prefix{pfx("10.0.0.6/24"), pfx("fd00::10/64")}...))
 		us.awaitPeers(t, "10.0.0.6", "fd00::9", "fd00::10")
 		us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::10", "fd01::80/122 via fd00::9")
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // elevatedLab is a route reflector with a block of its own, clients of it with BIRD that have no session with each other, and a router.
@@ -60,8 +61,9 @@ func newElevatedLab(t *testing.T, reflector func(*testing.T, *elevatedLab)) *ele
 func ourElevated(t *testing.T, l *elevatedLab) {
 	rr := l.agentNode(t, "rr", "10.0.0.2/24")
 	l.reflector = rr.host
-	l.apply(t, fmt.Sprintf(reflectorNode, "rr", "10.0.0.2")+noMesh+toReflectors+bgpPeer("tor", "10.0.0.1", torAS, ""))
-	check(t, l.cluster.ClaimBlock(t.Context(), "rr", pfx("10.1.0.0/26")))
+	l.apply(t, reflectorNode("rr", "10.0.0.2/24")+testcluster.NoMesh+testcluster.ToReflectors+
+		testcluster.Peer("tor", "10.0.0.1", torAS, ""))
+	check(t, l.Data.ClaimBlock(t.Context(), "rr", pfx("10.1.0.0/26")))
 	rr.start(t)
 	l.peers = func(t *testing.T) {
 		t.Helper()
@@ -110,13 +112,13 @@ func elevatedThrough(t *testing.T, l *elevatedLab) {
 	}
 	felix := func(h *host, verb, device string, metric int) {
 		t.Helper()
-		_, err := h.ns.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope", "link", "metric", fmt.Sprint(metric))
+		_, err := h.NS.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope", "link", "metric", fmt.Sprint(metric))
 		check(t, err)
 	}
 	heard(t, nil)
 	l.third.awaitKernelHas(t, home+" via 10.0.0.2")
 	ping(t, watcher, guest)
-	ping(t, l.tor.ns, guest)
+	ping(t, l.tor.NS, guest)
 	control, packets := flow(t, watcher, "10.1.0.65"), flow(t, watcher, guest)
 
 	t.Run("it runs on both nodes, elevated on its new one", func(t *testing.T) {
@@ -127,24 +129,24 @@ func elevatedThrough(t *testing.T, l *elevatedLab) {
 		l.hears(t, guest+"/32 via 10.0.0.4")
 	})
 	t.Run("it runs on the new one alone", func(t *testing.T) {
-		check(t, l.reflector.ns.DeleteLink("caliguest"))
+		check(t, l.reflector.NS.DeleteLink("caliguest"))
 		heard(t, []string{guest + "/32 via 10.0.0.4 2147483135 IGP"}, eBGP(guest+"/32", "64512"))
 		ping(t, watcher, guest)
-		ping(t, l.tor.ns, guest)
+		ping(t, l.tor.NS, guest)
 	})
 	t.Run("it is like any borrowed address there: the reflector's block covers it", func(t *testing.T) {
 		felix(l.target.host, "delete", "caliguest2", 512)
 		heard(t, nil)
 		l.hears(t, guest+"/32 via 10.0.0.4")
 		await(t, "third's kernel has no trace of it", func(ctx context.Context) error {
-			out, err := l.third.ns.Run(ctx, "ip", "route", "show", guest+"/32")
+			out, err := l.third.NS.Run(ctx, "ip", "route", "show", guest+"/32")
 			if err == nil && len(out) > 0 {
 				err = fmt.Errorf("%s", out)
 			}
 			return err
 		})
 		ping(t, watcher, guest)
-		ping(t, l.tor.ns, guest)
+		ping(t, l.tor.NS, guest)
 	})
 	noneLost(t, control, packets)
 	t.Run("it ends", func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // externalLab is the agent between the inside and the outside: an iBGP mesh peer, a mesh peer with an AS of its own, and a top-of-rack
@@ -23,21 +24,14 @@ const (
 	torAS   = 65001
 )
 
-// torPeer is the BGPPeer for all nodes, and otherNode a Node with an AS of its own.
-const (
-	torPeer = `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: tor}
-spec: {peerIP: 10.0.0.1, asNumber: 65001}
-`
-	otherNode = `
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: other}
-spec: {bgp: {ipv4Address: 10.0.0.7/24, asNumber: %d}}
-`
-)
+// torPeer is the BGPPeer for all nodes.
+var torPeer = testcluster.Peer("tor", "10.0.0.1", torAS, "")
+
+// otherNode is a Node with an AS of its own.
+func otherNode(as int) string {
+	bgp := fmt.Sprintf("bgp: {ipv4Address: 10.0.0.7/24, asNumber: %d}", as)
+	return testcluster.Resource("Node", "other", bgp)
+}
 
 // torProtocols is the router's side. It announces a default route, a network of its own, and whatever else a test gives it.
 const torProtocols = `
@@ -83,9 +77,9 @@ func newExternalLab(t *testing.T) *externalLab {
 	x.inner = x.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
 	x.other = x.birdNode(t, "other", "10.0.0.7/24", "10.0.0.2")
 	x.tor = x.birdRouter(t, "tor", "10.0.0.1/24")
-	x.apply(t, fmt.Sprintf(otherNode, otherAS))
+	x.apply(t, otherNode(otherAS))
 	x.apply(t, torPeer)
-	check(t, x.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, x.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	x.inner.setBlocks(t, "10.1.0.64/26")
 	x.inner.config.Blocks = append(x.inner.config.Blocks, pfx("172.30.5.0/26")) // in no pool
 	x.other.setBlocks(t, "10.1.0.128/26")
@@ -93,10 +87,9 @@ func newExternalLab(t *testing.T) *externalLab {
 	x.tor.config.AS = torAS
 	x.tor.config.Extra = fmt.Sprintf(torProtocols, "", "")
 
-	x.ourPod = x.us.workload(t, "pod", "10.1.0.1")
-	x.attach(t, "us", "pod", "10.1.0.1")
+	x.ourPod = x.us.pod(t, "pod", "10.1.0.1")
 	x.innerPod = x.inner.workload(t, "innerpod", "10.1.0.65")
-	check(t, x.tor.ns.AddAddress("lo", pfx("192.0.2.1/32"))) // somewhere behind the router
+	check(t, x.tor.NS.AddAddress("lo", pfx("192.0.2.1/32"))) // somewhere behind the router
 	for _, b := range []*birdNode{x.inner, x.other, x.tor} {
 		b.start(t)
 	}
@@ -138,7 +131,7 @@ func (x *externalLab) insideGets(t *testing.T) {
 
 func (x *externalLab) packets(t *testing.T) {
 	ping(t, x.ourPod, "192.0.2.1")
-	ping(t, x.tor.ns, "10.1.0.65") // by us, who are the next hop
+	ping(t, x.tor.NS, "10.1.0.65") // by us, who are the next hop
 	ping(t, x.innerPod, "10.1.0.1")
 }
 
@@ -238,7 +231,7 @@ func (x *externalLab) oddUpdates(t *testing.T) {
 // changeAS changes the Node first: until BIRD follows, each side refuses the other's OPEN.
 func (x *externalLab) changeAS(t *testing.T) {
 	const newAS = 64600
-	x.apply(t, fmt.Sprintf(otherNode, newAS))
+	x.apply(t, otherNode(newAS))
 	x.us.awaitFIB(t, "-4", externalFIB()...)
 	x.tor.awaitRIB(t, "Us", eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"))
 	x.inner.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
@@ -252,7 +245,7 @@ func (x *externalLab) changeAS(t *testing.T) {
 func (x *externalLab) peerGoes(t *testing.T) {
 	inner, err := x.us.session(t.Context(), addr("10.0.0.6"))
 	check(t, err)
-	check(t, x.cluster.Delete(t.Context(), "BGPPeer", "tor"))
+	check(t, x.Data.Delete(t.Context(), "BGPPeer", "tor"))
 	x.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6", "172.30.5.0/26 via 10.0.0.6", viaOther)
 	await(t, "the router has no route of ours", func(ctx context.Context) error {
 		routes, err := x.tor.Routes(ctx, "protocol Us")

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestFilters6 has BGPFilters in IPv6 with two routers (FRR) that go from one filter to another one by one, to one that does not exist, and stay while
@@ -12,8 +14,8 @@ func TestFilters6(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "filters6")
 	us := l.agentNode(t, "us", "fd00::2/64")
-	check(t, us.ns.AddAddress("eth0", pfx("10.0.0.2/24")))
-	us.flags = []string{"--router-id", "hash"}
+	check(t, us.NS.AddAddress("eth0", pfx("10.0.0.2/24")))
+	us.agent.Flags = []string{"--router-id", "hash"}
 	nine := l.birdNode(t, "nine", "fd00::9/64", "fd00::2")
 	router := func(name, address string, as uint32, networks ...string) *frrRouter {
 		lines := append([]string{"no bgp default ipv4-unicast"}, frrPeer("fd00::2", asNumber)...)
@@ -29,7 +31,7 @@ func TestFilters6(t *testing.T) {
 		if name == "two" {
 			address, as = "fd00::3", 65003
 		}
-		l.apply(t, bgpPeer(name, address, as, "filters: ["+filters+"]"))
+		l.apply(t, testcluster.Peer(name, address, as, "filters: ["+filters+"]"))
 	}
 	filter("edge", `
   importV4: [{action: Reject}]
@@ -50,14 +52,13 @@ func TestFilters6(t *testing.T) {
 `)
 	peer("one", "edge")
 	peer("two", "edge")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
 	nine.setBlocks(t, "fd01::40/122")
-	pod := us.workload(t, "pod", "fd01::1")
-	l.attach(t, "us", "pod", "fd01::1")
+	pod := us.pod(t, "pod", "fd01::1")
 	ninePod := nine.workload(t, "pod9", "fd01::41")
-	check(t, one.ns.AddAddress("lo", pfx("fd98::7/128"))) // what the filters leave
-	check(t, one.ns.AddAddress("lo", pfx("fd99::7/128"))) // by the default route alone
-	check(t, two.ns.AddAddress("lo", pfx("fd97::7/128")))
+	check(t, one.NS.AddAddress("lo", pfx("fd98::7/128"))) // what the filters leave
+	check(t, one.NS.AddAddress("lo", pfx("fd99::7/128"))) // by the default route alone
+	check(t, two.NS.AddAddress("lo", pfx("fd97::7/128")))
 	nine.start(t)
 	us.start(t)
 	us.awaitPeers(t, "fd00::1", "fd00::3", "fd00::9")
@@ -80,7 +81,7 @@ func TestFilters6(t *testing.T) {
 	ping(t, pod, "fd98::7")
 	ping(t, pod, "fd97::7")
 	for _, r := range []*frrRouter{one, two} {
-		ping(t, r.ns, "fd01::1")
+		ping(t, r.NS, "fd01::1")
 	}
 	shown, err := one.Command(t.Context(), "show bgp ipv6 unicast fd01::/122")
 	check(t, err)
@@ -103,9 +104,9 @@ func TestFilters6(t *testing.T) {
 	us.awaitFIB(t, "-6", fib...)
 	peer("two", "missing")
 	see("two has one that does not exist", two, own, nines)
-	ping(t, two.ns, "fd01::41") // by us
+	ping(t, two.NS, "fd01::41") // by us
 	see("two has one that does not exist", one, prepended)
-	check(t, l.cluster.Delete(t.Context(), "BGPFilter", "edge"))
+	check(t, l.Data.Delete(t.Context(), "BGPFilter", "edge"))
 	see("the filter is deleted, the second is left", one, own)
 	us.awaitFIB(t, "-6", append(slices.Clone(fib), everything, "::/0 via fd00::1")...)
 	filter("missing", "\n  exportV6: [{action: Reject}]\n  importV6: [{action: Reject}]\n")
@@ -116,7 +117,7 @@ func TestFilters6(t *testing.T) {
 	see("the missing one keeps everything", two)
 
 	ping(t, pod, "fd99::7")
-	ping(t, one.ns, "fd01::41")
+	ping(t, one.NS, "fd01::41")
 	nine.awaitRIB(t, mesh("fd00::2"), iBGP("fd01::/122", "fd00::2"))
 	ping(t, ninePod, "fd01::1")
 	us.sameSessions(t, since)

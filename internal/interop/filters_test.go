@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestFilters has BGPFilters each way with a router (FRR), and communities of prefixAdvertisements as a node with BIRD sees them. All of it
@@ -17,7 +19,7 @@ func TestFilters(t *testing.T) {
 	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", append(frrPeer("10.0.0.2", asNumber, "sender-as-path-loop-detection"), "address-family ipv4 unicast",
 		"network 0.0.0.0/0", "network 10.98.0.0/24", "network 10.98.1.0/25", "network 10.99.0.0/24")...)
 	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} {
-		check(t, tor.ns.AddAddress("lo", pfx(behind)))
+		check(t, tor.NS.AddAddress("lo", pfx(behind)))
 	}
 	filter := func(spec string) {
 		l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: edge}\nspec:\n"+spec)
@@ -36,19 +38,13 @@ func TestFilters(t *testing.T) {
     action: Accept
     operations: [{addCommunity: {value: "64512:300"}}, {prependASPath: {prefix: [64512, 64512]}}]
 `)
-	l.apply(t, bgpPeer("tor", "10.0.0.1", torAS, "filters: [edge]")+`
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  communities: [{name: site, value: "64512:77"}]
-  prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: [site, "64512:1:2"]}]
-`)
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	l.apply(t, testcluster.Peer("tor", "10.0.0.1", torAS, "filters: [edge]")+
+		testcluster.Resource("BGPConfiguration", "default", `
+			communities: [{name: site, value: "64512:77"}],
+			prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: [site, "64512:1:2"]}]`))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	ninePod := nine.workload(t, "pod9", "10.1.0.65")
 	nine.start(t)
 	us.start(t)
@@ -67,7 +63,7 @@ spec:
 		if !strings.Contains(shown, "Community: 64512:300\n") || strings.Contains(shown, "Large") {
 			t.Errorf("FRR shows:\n%s", shown)
 		}
-		ping(t, tor.ns, "10.1.0.1")
+		ping(t, tor.NS, "10.1.0.1")
 	})
 	birdSees := func(t *testing.T, standard, large string) {
 		t.Helper()
@@ -88,12 +84,8 @@ spec:
 	t.Run("communities inside", func(t *testing.T) { birdSees(t, "(64512,77)\n", "(64512, 1, 2)") })
 	t.Run("packets inside", func(t *testing.T) { ping(t, ninePod, "10.1.0.1") })
 	t.Run("the communities change", func(t *testing.T) {
-		l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: ["64512:78"]}]}
-`)
+		l.apply(t, testcluster.Resource("BGPConfiguration", "default",
+			`prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: ["64512:78"]}]`))
 		birdSees(t, "(64512,78)", "")
 	})
 	t.Run("the filter becomes stricter each way", func(t *testing.T) {
@@ -109,12 +101,12 @@ spec: {prefixAdvertisements: [{cidr: 10.1.0.0/16, communities: ["64512:78"]}]}
 		ping(t, ninePod, "10.1.0.1")
 	})
 	t.Run("there is no filter any more", func(t *testing.T) {
-		l.apply(t, bgpPeer("tor", "10.0.0.1", torAS, ""))
+		l.apply(t, testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 		us.awaitFIB(t, "-4", append(fib, "0.0.0.0/0 via 10.0.0.1", "10.98.1.0/25 via 10.0.0.1")...)
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512")
 		ping(t, pod, "10.99.0.7")
 		ping(t, pod, "10.55.0.7") // by the default route
-		ping(t, tor.ns, "10.1.0.65")
+		ping(t, tor.NS, "10.1.0.65")
 	})
 	us.sameSessions(t, since)
 }

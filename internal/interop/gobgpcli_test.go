@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 var updateDocs = flag.Bool("update", false, "write docs/gobgp-cli.md anew")
@@ -23,7 +24,7 @@ func (d *transcript) cli(t *testing.T, n *agentNode, fails bool, command string)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Its errors come on standard output, too.
-	out, err := n.ns.Run(ctx, "sh", "-c", programs.gobgp+" "+command+" 2>&1 || [ $? = 1 -a "+map[bool]string{true: "1", false: "0"}[fails]+" = 1 ]")
+	out, err := n.NS.Run(ctx, "sh", "-c", programs.gobgp+" "+command+" 2>&1 || [ $? = 1 -a "+map[bool]string{true: "1", false: "0"}[fails]+" = 1 ]")
 	if err != nil {
 		t.Errorf("gobgp %s: %v", command, err)
 	}
@@ -65,8 +66,8 @@ protocol bgp Us { local 10.0.0.1 as 65001; neighbor 10.0.0.2 as 64512; connect d
 		t.Helper()
 		tor.awaitRIB(t, "Us", eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"))
 	}
-	l.apply(t, bgpPeer("tor", "10.0.0.1", torAS, ""))
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	l.apply(t, testcluster.Peer("tor", "10.0.0.1", torAS, ""))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	nine.start(t)
 	us.start(t)
@@ -119,7 +120,7 @@ router with BIRD 2 (10.0.0.1, AS 65001).`)
 // monitor returns what `gobgp monitor global rib` prints when nine gets a block and loses it.
 func (l *lab) monitor(t *testing.T, us *agentNode, nine *birdNode) string {
 	t.Helper()
-	p, err := l.Start(netlab.Spec{Name: "gobgp-monitor", Namespace: us.ns, Path: programs.gobgp, Args: []string{"monitor", "global", "rib"}})
+	p, err := l.Start(netlab.Spec{Name: "gobgp-monitor", Namespace: us.NS, Path: programs.gobgp, Args: []string{"monitor", "global", "rib"}})
 	check(t, err)
 	shows := func(count int) {
 		await(t, fmt.Sprintf("the monitor shows %d changes", count), func(context.Context) error {
@@ -132,7 +133,7 @@ func (l *lab) monitor(t *testing.T, us *agentNode, nine *birdNode) string {
 	}
 	blocks := nine.config.Blocks
 	await(t, "the monitor listens", func(ctx context.Context) error {
-		_, err := us.ns.Run(ctx, "sh", "-c", "ss -Htn state established dport = :50051 | grep -q .")
+		_, err := us.NS.Run(ctx, "sh", "-c", "ss -Htn state established dport = :50051 | grep -q .")
 		return err
 	})
 	nine.config.Blocks = append(blocks, pfx("10.1.7.0/26"))

@@ -23,9 +23,8 @@ func TestPeerHangs(t *testing.T) {
 	ten.setBlocks(t, "10.1.0.128/26")
 	nine.workload(t, "pod9", "10.1.0.65")
 	tenPod := ten.workload(t, "pod10", "10.1.0.129")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	pod := us.pod(t, "pod", "10.1.0.1")
 	nine.start(t)
 	ten.start(t)
 	us.start(t)
@@ -36,7 +35,7 @@ func TestPeerHangs(t *testing.T) {
 	}
 	ping(t, pod, "10.1.0.65")
 	ping(t, tenPod, "10.1.0.1")
-	control, through := flow(t, ten.ns, "10.0.0.9"), flow(t, pod, "10.1.0.129") // its kernel goes on
+	control, through := flow(t, ten.NS, "10.0.0.9"), flow(t, pod, "10.1.0.129") // its kernel goes on
 	before, err := us.session(t.Context(), addr("10.0.0.10"))
 	check(t, err)
 

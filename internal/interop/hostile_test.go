@@ -3,13 +3,14 @@ package interop
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/rand"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // A router outside sends attributes made at random: legal, malformed, and such as were never meant
@@ -42,33 +43,14 @@ func bearWhatComesFromOutside(
 	peering := append(frrPeer(net+"2", asNumber), activate)
 	inside := l.frrRouter(t, "inside", asNumber, net+"7"+bits, peering...)
 	outside := l.frrRouter(t, "outside", 65008, net+"8"+bits, peering...)
-	l.apply(t, strings.ReplaceAll(`
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: far}
-spec: {peerIP: "NET3", asNumber: 65003}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: inside}
-spec: {peerIP: "NET7", asNumber: 64512}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: outside}
-spec: {peerIP: "NET8", asNumber: 65008}
-`, "NET", net))
+	l.apply(t, testcluster.Peer("far", net+"3", 65003, "")+
+		testcluster.Peer("inside", net+"7", asNumber, "")+
+		testcluster.Peer("outside", net+"8", 65008, ""))
 	inner.start(t)
 	us.start(t)
 	peers := []string{net + "3", net + "6", net + "7", net + "8"}
 	us.awaitPeers(t, peers...)
-	await(t, "the far speaker says so too", func(context.Context) error {
-		conn, err := far.session()
-		if err == nil && conn == nil {
-			err = errors.New("no session yet")
-		}
-		return err
-	})
+	far.awaitSession(t)
 	before := us.sessionsOf(t, peers...)
 
 	announce := func(prefix netip.Prefix, more ...byte) {
@@ -84,7 +66,7 @@ spec: {peerIP: "NET8", asNumber: 65008}
 		for range 1 + r.Intn(2) {
 			attributes = append(attributes, randomAttribute(r)...)
 		}
-		if _, err := far.session(); err != nil {
+		if _, err := far.Session(); err != nil {
 			t.Fatalf("%v after %s", err, hex.EncodeToString(attributes))
 		}
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i>>6), byte(i << 2)}), 30)

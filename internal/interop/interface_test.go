@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestImportByInterface has import rules that ask by which interface a learned route leaves. BIRD
@@ -28,13 +29,13 @@ func importByInterface(t *testing.T, plane string) {
 	back, err := l.Segment("back")
 	check(t, err)
 	attach := func(h *host, address string) {
-		end := netlab.End{Namespace: h.ns, Device: "back0", Addresses: prefixes(address)}
+		end := netlab.End{Namespace: h.NS, Device: "back0", Addresses: prefixes(address)}
 		check(t, l.Attach(back, end))
-		check(t, h.ns.AddRoute(pfx("10.7.0.0/24"), addr("10.6.0.9"), "back0"))
+		check(t, h.NS.AddRoute(pfx("10.7.0.0/24"), addr("10.6.0.9"), "back0"))
 	}
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	if plane == "none" {
-		us.dataplane = []string{"--dataplane", "none"}
+		us.agent.Dataplane = []string{"--dataplane", "none"}
 	}
 	attach(us.host, "10.6.0.2/24")
 	twin := l.birdRouter(t, "twin", "10.0.0.3/24")
@@ -55,16 +56,11 @@ protocol bgp Us from node { neighbor 10.0.0.2 as 64512; }
 protocol bgp Twin from node { neighbor 10.0.0.3 as 64512; }
 `)
 	filter := func(rules string) {
-		l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPFilter
-metadata: {name: f}
-spec: {importV4: [`+rules+`]}
-`)
+		l.apply(t, testcluster.Resource("BGPFilter", "f", "importV4: ["+rules+"]"))
 	}
 	const byEth0, connected, beyond = "10.90.0.0/24", "10.91.0.0/24", "10.92.0.0/24"
 	filter(`{interface: back*, action: Reject}`)
-	l.apply(t, bgpPeer("tor", "10.0.0.1", 64512, "filters: [f]"))
+	l.apply(t, testcluster.Peer("tor", "10.0.0.1", 64512, "filters: [f]"))
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.1")
 	since := us.sessionsOf(t, "10.0.0.1")
@@ -78,7 +74,7 @@ spec: {importV4: [`+rules+`]}
 		defer cancel()
 		var err error
 		name := fmt.Sprintf("twin-%d", len(rules))
-		twin.Bird, err = l.StartBirdText(ctx, programs.bird, twin.ns, name, `
+		twin.Bird, err = l.StartBirdText(ctx, programs.Bird, twin.NS, name, `
 router id 10.0.0.3;
 protocol device { scan time 2; }
 protocol direct { }
@@ -115,11 +111,11 @@ protocol bgp Tor { local 10.0.0.3 as 64512; neighbor 10.0.0.1 as 64512; multihop
 	awaitAccepted("what leaves by back0 is rejected", byEth0)
 	awaitBird(`if (defined(ifname)) && (ifname ~ "back*") then reject;`, byEth0)
 
-	check(t, us.ns.AddRoute(pfx("10.7.0.0/25"), addr("10.0.0.1"), "eth0"))
+	check(t, us.NS.AddRoute(pfx("10.7.0.0/25"), addr("10.0.0.1"), "eth0"))
 	awaitAccepted("the way is another", byEth0, beyond)
 	filter(`{interface: "eth?", action: Accept}, {action: Reject}`)
 	awaitAccepted("only what leaves by eth0 is accepted", byEth0, beyond)
-	_, err = us.ns.Run(t.Context(), "ip", "route", "del", "10.7.0.0/25")
+	_, err = us.NS.Run(t.Context(), "ip", "route", "del", "10.7.0.0/25")
 	check(t, err)
 	awaitAccepted("the way is the one before", byEth0)
 	awaitBird(`if (defined(ifname)) && (ifname ~ "eth?") then accept; reject;`, byEth0)

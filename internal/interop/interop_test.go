@@ -3,7 +3,8 @@
 // process with the kernel as its data plane, and workloads that exchange packets. What counts is what both sides' RIBs and kernels
 // hold, and the packets; nothing is looked up inside the agent's process.
 //
-// The package has tests only. It plays confd, Felix and the CNI plugin; the agent must find out all by itself from etcd and BGP.
+// The package has tests only; clusters are testcluster's. The agent must find out all by itself from
+// etcd and BGP.
 package interop
 
 import (
@@ -11,19 +12,19 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // programs are what the labs run; TestMain fills it in.
 var programs struct {
-	agent, gobgp string
-	bird         netlab.BirdPrograms
-	missing      error // why there can be no labs
+	testcluster.Programs
+	gobgp   string
+	missing error // why there can be no labs
 }
 
 // packages is where the Makefile keeps what is unpacked.
@@ -58,17 +59,12 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		return 1
 	}
-	programs.bird, programs.missing = netlab.FindBird(ctx, packages)
+	programs.Bird, programs.missing = netlab.FindBird(ctx, packages)
 	return m.Run()
 }
 
 // build makes the agent, and the gobgp command of the same module.
 func build(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+"/", "vpp-route-agent/cmd/vpp-route-agent", "github.com/osrg/gobgp/v3/cmd/gobgp")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
-	}
-	programs.agent, programs.gobgp = filepath.Join(dir, "vpp-route-agent"), filepath.Join(dir, "gobgp")
-	return nil
+	programs.Agent, programs.gobgp = filepath.Join(dir, "vpp-route-agent"), filepath.Join(dir, "gobgp")
+	return testcluster.Build(ctx, dir, testcluster.AgentPackage, "github.com/osrg/gobgp/v3/cmd/gobgp")
 }

@@ -9,6 +9,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestIPv6Only has a node without IPv4 (its machine has an address of it, for etcd, which BGP does not know), a node with bird6, and
@@ -17,13 +18,13 @@ func TestIPv6Only(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "ipv6only")
 	us := l.agentNode(t, "us", "fd00::2/64")
-	check(t, us.ns.AddAddress("eth0", pfx("10.0.0.2/24")))
-	us.flags = []string{"--router-id", "hash"}
+	check(t, us.NS.AddAddress("eth0", pfx("10.0.0.2/24")))
+	us.agent.Flags = []string{"--router-id", "hash"}
 	nine := l.birdNode(t, "nine", "fd00::9/64", "fd00::2")
 	// FRR sends its global and its link-local address to a peer on its own link.
 	tor := l.frrRouter(t, "tor", torAS, "fd00::1/64", append(append([]string{"no bgp default ipv4-unicast"}, append(frrPeer("fd00::2", asNumber), frrPeer("fd00::9", asNumber)...)...),
 		"address-family ipv6 unicast", "neighbor fd00::2 activate", "neighbor fd00::9 activate", "network fd99::/64")...)
-	check(t, tor.ns.AddAddress("lo", pfx("fd99::7/128")))
+	check(t, tor.NS.AddAddress("lo", pfx("fd99::7/128")))
 	// This one says that its routes are to be reached by a link-local address and by no other.
 	l.bird2Router(t, "bare", "fd00::3/64", `
 protocol static { ipv6; route fd98::/64 blackhole; }
@@ -32,13 +33,13 @@ template bgp node { local fd00::3 as 65003; connect delay time 1; connect retry 
 protocol bgp Us from node { neighbor fd00::2 as 64512; }
 protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 `)
-	l.apply(t, bgpPeer("tor", "fd00::1", torAS, "")+bgpPeer("bare", "fd00::3", 65003, ""))
+	l.apply(t, testcluster.Peer("tor", "fd00::1", torAS, "")+
+		testcluster.Peer("bare", "fd00::3", 65003, ""))
 	nine.config.Peers = append(nine.config.Peers, netlab.BirdPeer{Name: "Bare", Address: addr("fd00::3"), AS: 65003},
 		netlab.BirdPeer{Name: "Tor", Address: addr("fd00::1"), AS: torAS})
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
 	nine.setBlocks(t, "fd01::40/122")
-	pod := us.workload(t, "pod", "fd01::1")
-	l.attach(t, "us", "pod", "fd01::1")
+	pod := us.pod(t, "pod", "fd01::1")
 	ninePod := nine.workload(t, "pod9", "fd01::41")
 	nine.start(t)
 	us.start(t)
@@ -60,7 +61,7 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 		})
 		us.awaitOnlyKernel(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::9", "fd99::/64 via fd00::1")
 		ping(t, pod, "fd99::7")
-		ping(t, tor.ns, "fd01::1")
+		ping(t, tor.NS, "fd01::1")
 	})
 	t.Run("a link-local one alone", func(t *testing.T) {
 		await(t, "we say so, and BIRD does without it, too", func(ctx context.Context) error {

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // kernelRoute is a route in the kernel's main table.
@@ -22,43 +22,23 @@ type kernelRoute struct {
 
 // kernel returns the routes of one family ("-4", "-6") that a protocol has put there, sorted.
 func (h *host) kernel(ctx context.Context, family, protocol string) ([]kernelRoute, error) {
-	out, err := h.ns.Run(ctx, "ip", "-j", family, "route", "show", "proto", protocol)
+	routes, err := testcluster.KernelRoutes(ctx, h.NS, family, "proto", protocol)
 	if err != nil {
 		return nil, err
 	}
-	var raw []struct {
-		Type, Dst, Gateway string
-		Metric             int
-		Nexthops           []struct{ Gateway string }
-	}
-	if err := json.Unmarshal(out, &raw); err != nil {
-		return nil, fmt.Errorf("ip route: %w: %s", err, out)
-	}
 	var all []kernelRoute
-	for _, r := range raw {
-		via := r.Gateway
-		for _, hop := range r.Nexthops {
-			via = strings.TrimSpace(via + " " + hop.Gateway)
+	for _, r := range routes {
+		text := r.Prefix.String() + " " + r.Kind
+		if r.Kind == "" {
+			text = r.Prefix.String() + " via"
 		}
-		text := prefixOf(r.Dst, family) + " via " + via
-		if r.Type != "" && r.Type != "unicast" {
-			text = prefixOf(r.Dst, family) + " " + r.Type
+		for _, hop := range r.NextHops {
+			text += " " + hop.String()
 		}
 		all = append(all, kernelRoute{text, r.Metric})
 	}
 	slices.SortFunc(all, func(a, b kernelRoute) int { return strings.Compare(a.text, b.text) })
 	return all, nil
-}
-
-// prefixOf spells out what ip abbreviates.
-func prefixOf(dst, family string) string {
-	if dst == "default" {
-		return map[string]string{"-4": "0.0.0.0/0", "-6": "::/0"}[family]
-	}
-	if a, err := netip.ParseAddr(dst); err == nil {
-		return netip.PrefixFrom(a, a.BitLen()).String()
-	}
-	return dst
 }
 
 func stripMetric(routes []kernelRoute) (texts []string) {
@@ -70,7 +50,7 @@ func stripMetric(routes []kernelRoute) (texts []string) {
 
 // connections returns the established BGP connections of h with peer on either port, as "dialled" or "accepted".
 func (h *host) connections(ctx context.Context, peer netip.Addr, port string) ([]string, error) {
-	out, err := h.ns.Run(ctx, "ss", "-Htn", "state", "established", "dst", route.HostPrefix(peer).String(), "( sport = :"+port+" or dport = :"+port+" )")
+	out, err := h.NS.Run(ctx, "ss", "-Htn", "state", "established", "dst", route.HostPrefix(peer).String(), "( sport = :"+port+" or dport = :"+port+" )")
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +81,7 @@ const marker = "198.51.100.0/24"
 // watchRoutes starts a monitor and returns when it notes every change.
 func (h *host) watchRoutes(t *testing.T) *routeMonitor {
 	t.Helper()
-	p, err := h.lab.Start(netlab.Spec{Name: h.name + "-monitor", Namespace: h.ns, Path: "ip", Args: []string{"monitor", "route"}})
+	p, err := h.lab.Start(netlab.Spec{Name: h.name + "-monitor", Namespace: h.NS, Path: "ip", Args: []string{"monitor", "route"}})
 	check(t, err)
 	m := &routeMonitor{h, p}
 	await(t, "the monitor of "+h.name+" listens", func(ctx context.Context) error {
@@ -113,7 +93,7 @@ func (h *host) watchRoutes(t *testing.T) *routeMonitor {
 
 func (m *routeMonitor) mark() error {
 	for _, verb := range []string{"replace", "delete"} {
-		if _, err := m.h.ns.Run(context.Background(), "ip", "route", verb, "blackhole", marker); err != nil {
+		if _, err := m.h.NS.Run(context.Background(), "ip", "route", verb, "blackhole", marker); err != nil {
 			return err
 		}
 	}
@@ -134,7 +114,7 @@ func (m *routeMonitor) stop(t *testing.T, protocol, text string) (changes []stri
 	t.Helper()
 	const last = "198.51.101.0/24"
 	for _, verb := range []string{"add", "delete"} {
-		_, err := m.h.ns.Run(t.Context(), "ip", "route", verb, "blackhole", last)
+		_, err := m.h.NS.Run(t.Context(), "ip", "route", verb, "blackhole", last)
 		check(t, err)
 	}
 	await(t, "the monitor of "+m.h.name+" has seen all", func(context.Context) error { return m.sees("Deleted blackhole " + last) })

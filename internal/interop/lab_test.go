@@ -5,17 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
-const asNumber = 64512 // Calico's default, and the agent's side of every lab
+const asNumber = testcluster.AS // the agent's side of every lab
 
 // patience is how long something may take that is bound to happen. BIRD waits 2 s before it dials, 5 s after a failure, up to 30 s
 // after an error.
@@ -23,25 +21,13 @@ const patience = 30 * time.Second
 
 // lab is one cluster: an underlay 10.0.0.0/24 and fd00::/64 with nodes, and an etcd with Calico's data. Addresses of workloads are in
 // 10.1.0.0/16 and fd01::/48, unless the lab says otherwise.
-type lab struct {
-	*netlab.Lab
-	underlay *netlab.Namespace
-	etcd     string // URL for agents
-	cluster  *calicotest.Cluster
-}
+type lab struct{ *testcluster.Cluster }
 
 // pools is what every lab starts with.
-const pools = `
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: four}
-spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: six}
-spec: {cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never}
-`
+var pools = testcluster.Resource("IPPool", "four",
+	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never") +
+	testcluster.Resource("IPPool", "six",
+		`cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never`)
 
 // newLab makes a lab that is gone after the test. When the test failed, it shows the end of every log first.
 func newLab(t *testing.T, name string) *lab {
@@ -49,116 +35,62 @@ func newLab(t *testing.T, name string) *lab {
 	if programs.missing != nil {
 		t.Skip(programs.missing)
 	}
-	t.Attr("part", "BIRD "+programs.bird.Version)
-	l := &lab{}
-	var err error
-	l.Lab, err = netlab.New(name, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Attr("part", "BIRD "+programs.Bird.Version)
+	c, err := testcluster.New(name, programs.Programs, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			showLogs(t, l.Dir())
+			t.Log(testcluster.Tails(c.Lab, 60))
 		}
-		if l.cluster != nil {
-			l.cluster.Close()
-		}
-		check(t, l.Close())
+		check(t, c.Close())
 	})
-	l.underlay, err = l.Segment("underlay")
+	l := &lab{c}
+	etcd, err := l.Machine("etcd", pfx("10.0.0.250/24"))
 	check(t, err)
-	l.startEtcd(t)
+	check(t, l.StartEtcd(t.Context(), etcd, addr("10.0.0.250")))
 	l.apply(t, pools)
 	return l
-}
-
-func showLogs(t *testing.T, dir string) {
-	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
-	for _, path := range logs {
-		text, _ := os.ReadFile(path)
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		t.Logf("%s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-60):], "\n"))
-	}
-}
-
-// startEtcd runs an etcd at 10.0.0.250. The test is in no namespace and reaches it by a unix socket.
-func (l *lab) startEtcd(t *testing.T) {
-	t.Helper()
-	h := l.host(t, "etcd", "10.0.0.250/24")
-	l.etcd = "http://10.0.0.250:2379"
-	socket := filepath.Join(l.Dir(), "etcd.sock")
-	_, err := l.Start(netlab.Spec{Name: "etcd", Namespace: h.ns, Path: programs.agent, Args: []string{
-		"lab", "etcd", "--listen", "10.0.0.250:2379", "--data-dir", filepath.Join(l.Dir(), "etcd"), "--socket", socket,
-	}})
-	check(t, err)
-	await(t, "etcd answers", func(ctx context.Context) (err error) {
-		if _, err = os.Stat(socket); err == nil {
-			l.cluster, err = calicotest.Connect(ctx, "unix://"+socket, nil)
-		}
-		return err
-	})
 }
 
 // apply is `calicoctl apply -f`.
 func (l *lab) apply(t *testing.T, yaml string) {
 	t.Helper()
-	_, err := l.cluster.Apply(t.Context(), []byte(yaml))
-	check(t, err)
+	check(t, l.Apply(t.Context(), yaml))
 }
 
 // host is a machine on the underlay.
 type host struct {
+	*testcluster.Node
 	lab  *lab
 	name string
-	ns   *netlab.Namespace
 }
 
 // host makes a router with these addresses on its eth0.
 func (l *lab) host(t *testing.T, name string, addresses ...string) *host {
 	t.Helper()
-	h := &host{lab: l, name: name}
-	var err error
-	h.ns, err = l.Namespace(name)
+	n, err := l.KernelNode(name, prefixes(addresses...)...)
 	check(t, err)
-	relaxSourceChecks(t, h.ns)
-	check(t, h.ns.Forward())
-	end := netlab.End{Namespace: h.ns, Device: "eth0"}
-	for _, a := range addresses {
-		end.Addresses = append(end.Addresses, pfx(a))
-	}
-	check(t, l.Attach(l.underlay, end))
-	return h
+	return &host{n, l, name}
 }
 
-// relaxSourceChecks lets packets in by another way than their answers would go. Distributions turn this check on, and new namespaces
-// take it over from the host.
-func relaxSourceChecks(t *testing.T, ns *netlab.Namespace) {
-	t.Helper()
-	for _, key := range []string{"net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"} {
-		check(t, ns.Sysctl(key, "0"))
-	}
-}
-
-// workload plays the CNI plugin and Felix: it makes a namespace with one address behind the host, which gets a route to it. Calico's
+// workload makes a namespace with one address behind the host, which gets a route to it. Calico's
 // data is not touched.
 func (h *host) workload(t *testing.T, name, address string) *netlab.Namespace {
 	t.Helper()
-	a := addr(address)
-	w, err := h.lab.Namespace(name)
+	w, err := h.lab.Workload(name, addr(address))
 	check(t, err)
-	relaxSourceChecks(t, w)
-	device := "cali" + name
-	check(t, h.lab.Veth(
-		netlab.End{Namespace: w, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}},
-		netlab.End{Namespace: h.ns, Device: device}))
-	mac, err := h.ns.MAC(device)
+	port, err := h.Link(w, "eth0", "cali"+name)
 	check(t, err)
-	gateway, everything := addr("169.254.1.1"), pfx("0.0.0.0/0")
-	if a.Is6() {
-		gateway, everything = addr("fe80::1:1"), pfx("::/0")
-	}
-	check(t, w.AddNeighbour("eth0", gateway, mac))
-	check(t, w.AddRoute(everything, gateway, "eth0"))
-	// Last, as CNI plugins do: what comes for it can be answered. The metric is Felix'.
-	check(t, h.ns.AddRouteMetric(netip.PrefixFrom(a, a.BitLen()), netip.Addr{}, device, 1024))
+	check(t, w.Use(t.Context(), port)) // what comes for it can be answered
+	check(t, h.Deliver(t.Context(), port))
+	return w.NS
+}
+
+// pod is workload, and tells Calico's data of it.
+func (h *host) pod(t *testing.T, name, address string) *netlab.Namespace {
+	t.Helper()
+	w := h.workload(t, name, address)
+	h.lab.attach(t, h.name, name, address)
 	return w
 }
 
@@ -171,28 +103,13 @@ func ping(t *testing.T, from *netlab.Namespace, to string) {
 	check(t, err)
 }
 
-// await asks until holds has no objection, and fails the test with the last one when patience is over.
+// await asks until holds has no objection, and fails the test with the last one when patience is
+// over.
 func await(t *testing.T, what string, holds func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	start := time.Now()
-	var last error
-	for {
-		err := holds(ctx)
-		if err == nil {
-			t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
-			return
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not after %s: %v", what, patience, last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	check(t, netlab.Await(t.Context(), patience, what, holds))
+	t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
 }
 
 // same compares lists; order counts.
@@ -236,10 +153,5 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 
 // listenPort is a node's BGPConfiguration with a port of its own.
 func listenPort(node string, port int) string {
-	return fmt.Sprintf(`
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: node.%s}
-spec: {listenPort: %d}
-`, node, port)
+	return testcluster.Resource("BGPConfiguration", "node."+node, fmt.Sprint("listenPort: ", port))
 }

@@ -24,8 +24,8 @@ func TestLatePeersAfterRestart(t *testing.T) {
 		l.birdNode(t, "late8", "10.0.0.8/24", "10.0.0.2", "10.0.0.10"),
 		l.birdNode(t, "late9", "10.0.0.9/24", "10.0.0.2", "10.0.0.10"),
 	}
-	check(t, l.cluster.AddNode(t.Context(), "dead", pfx("10.0.0.11/24")))
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.AddNode(t.Context(), "dead", pfx("10.0.0.11/24")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	early.setBlocks(t, "10.1.0.128/26")
 	late[0].setBlocks(t, "10.1.0.64/26")
 	us.workload(t, "pod", "10.1.0.1")
@@ -51,7 +51,7 @@ func TestLatePeersAfterRestart(t *testing.T) {
 	for _, b := range late {
 		check(t, b.Signal(syscall.SIGSTOP))
 	}
-	check(t, us.process.Kill())
+	check(t, us.agent.Kill())
 	us.start(t)
 	await(t, "early is complete", func(ctx context.Context) error {
 		s, err := us.session(ctx, addr("10.0.0.10"))
@@ -63,7 +63,7 @@ func TestLatePeersAfterRestart(t *testing.T) {
 	time.Sleep(2 * time.Second)
 
 	// Peers that are away hold up no one else.
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.2.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.2.0/26")))
 	claimed := time.Now()
 	after := append(before, iBGP("10.1.2.0/26", "10.0.0.2"))
 	early.awaitRIB(t, mesh("10.0.0.2"), after...)

@@ -9,21 +9,19 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestPasswords has TCP MD5 with BIRD in the mesh, one end dialling and the other, and with FRR outside. The passwords are files.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "md5")
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
-`+bgpPeer("tor", "10.0.0.1", torAS, "password: {secretKeyRef: {name: bgp, key: tor}}"))
+	l.apply(t, testcluster.Resource("BGPConfiguration", "default",
+		"nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}")+
+		testcluster.Peer("tor", "10.0.0.1", torAS, "password: {secretKeyRef: {name: bgp, key: tor}}"))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	secrets := filepath.Join(l.Dir(), "secrets")
-	us.flags = []string{"--password-dir", secrets}
+	us.agent.Flags = []string{"--password-dir", secrets}
 	secret := func(key, text string) {
 		check(t, os.MkdirAll(filepath.Join(secrets, "bgp"), 0o700))
 		check(t, os.WriteFile(filepath.Join(secrets, "bgp", key), []byte(text), 0o600))
@@ -37,12 +35,11 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 	}
 	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", append(frrPeer("10.0.0.2", asNumber, "password of-the-tor"),
 		"address-family ipv4 unicast", "network 10.99.0.0/24")...)
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")
-	check(t, tor.ns.AddAddress("lo", pfx("10.99.0.7/32")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	check(t, tor.NS.AddAddress("lo", pfx("10.99.0.7/32")))
+	pod := us.pod(t, "pod", "10.1.0.1")
 	ninePod, tenPod := nine.workload(t, "pod9", "10.1.0.65"), ten.workload(t, "pod10", "10.1.0.129")
 	nine.start(t)
 	ten.start(t)
@@ -66,7 +63,7 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 	us.awaitFIB(t, "-4", append(fib, "10.99.0.0/24 via 10.0.0.1")...)
 	tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512", "10.1.0.128/26 via 10.0.0.2 64512")
 	ping(t, pod, "10.99.0.7")
-	ping(t, tor.ns, "10.1.0.65")
+	ping(t, tor.NS, "10.1.0.65")
 	us.sameSessions(t, since)
 
 	secret("tor", "another") // the peer does not follow
@@ -88,23 +85,19 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 func TestNoRoomForPasswords(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "optmem")
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
-`)
+	l.apply(t, testcluster.Resource("BGPConfiguration", "default",
+		"nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}"))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	secrets := filepath.Join(l.Dir(), "secrets")
-	us.flags = []string{"--password-dir", secrets}
+	us.agent.Flags = []string{"--password-dir", secrets}
 	check(t, os.MkdirAll(filepath.Join(secrets, "bgp"), 0o700))
 	check(t, os.WriteFile(filepath.Join(secrets, "bgp", "mesh"), []byte("s3cret"), 0o600))
-	if err := us.ns.Sysctl("net.core.optmem_max", "1000"); err != nil {
+	if err := us.NS.Sysctl("net.core.optmem_max", "1000"); err != nil {
 		t.Skipf("this kernel has one net.core.optmem_max for all namespaces: %v", err)
 	}
 	const peers = 12
 	for i := range peers {
-		check(t, l.cluster.AddNode(t.Context(), fmt.Sprintf("n%d", i), pfx(fmt.Sprintf("10.0.0.%d/24", 100+i))))
+		check(t, l.Data.AddNode(t.Context(), fmt.Sprintf("n%d", i), pfx(fmt.Sprintf("10.0.0.%d/24", 100+i))))
 	}
 	us.start(t)
 	refused := func(ctx context.Context) (n int, err error) {
@@ -126,7 +119,7 @@ spec: {nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}}
 		}
 		return err
 	})
-	check(t, us.ns.Sysctl("net.core.optmem_max", "131072"))
+	check(t, us.NS.Sysctl("net.core.optmem_max", "131072"))
 	await(t, "there is room for all", func(ctx context.Context) error {
 		n, err := refused(ctx)
 		if err == nil && n > 0 {

@@ -51,7 +51,7 @@ func newMeshLab(t *testing.T) *meshLab {
 	m.us = m.agentNode(t, "us", "10.0.0.2/24")
 	m.nine = m.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2", "10.0.0.10")
 	m.ten = m.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2", "10.0.0.9")
-	check(t, m.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, m.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	m.nine.setBlocks(t, "10.1.0.64/26", "10.1.1.0/26")
 	m.ten.setBlocks(t, "10.1.0.128/26")
 
@@ -71,7 +71,7 @@ func newMeshLab(t *testing.T) *meshLab {
 // attach tells Calico's data of a workload.
 func (l *lab) attach(t *testing.T, node, name, address string) {
 	t.Helper()
-	w, err := l.cluster.Attach(t.Context(), node, name, address)
+	w, err := l.Data.Attach(t.Context(), node, name, address)
 	check(t, err)
 	if w.Address != addr(address) {
 		t.Fatalf("%s got %s", name, w.Address)
@@ -161,12 +161,12 @@ func (m *meshLab) packets(t *testing.T) {
 }
 
 func (m *meshLab) ourBlockComesAndGoes(t *testing.T) {
-	check(t, m.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.2.0/26")))
+	check(t, m.Data.ClaimBlock(t.Context(), "us", pfx("10.1.2.0/26")))
 	for _, b := range []*birdNode{m.nine, m.ten} {
 		b.awaitRIB(t, mesh("10.0.0.2"), ours(iBGP("10.1.2.0/26", "10.0.0.2"))...)
 	}
 	m.us.awaitFIB(t, "-4", ourFIB("10.1.2.0/26 blackhole")...)
-	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.2.0/26"))
+	_, err := m.Data.ReleaseBlock(t.Context(), pfx("10.1.2.0/26"))
 	check(t, err)
 	for _, b := range []*birdNode{m.nine, m.ten} {
 		b.awaitRIB(t, mesh("10.0.0.2"), ours()...)
@@ -185,10 +185,10 @@ func (m *meshLab) birdsBlockComesAndGoes(t *testing.T) {
 
 // blockMovesToUs has nine's confd notice last: for a while two nodes announce the block.
 func (m *meshLab) blockMovesToUs(t *testing.T) {
-	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+	_, err := m.Data.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
 	check(t, err)
 	m.us.awaitFIB(t, "-4", ourFIB()...) // BIRD still says so, and is believed
-	check(t, m.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.1.0/26")))
+	check(t, m.Data.ClaimBlock(t.Context(), "us", pfx("10.1.1.0/26")))
 	moved := []string{"10.1.0.0/26 blackhole", "10.1.1.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10"}
 	m.us.awaitFIB(t, "-4", moved...)
 	for _, b := range []*birdNode{m.nine, m.ten} {
@@ -208,9 +208,9 @@ func (m *meshLab) blockMovesToUs(t *testing.T) {
 	m.us.workload(t, "moved", "10.1.1.1")
 	ping(t, m.ninePod, "10.1.1.1")
 	ping(t, m.tenPod, "10.1.1.1")
-	_, err = m.cluster.Release(t.Context(), "moved")
+	_, err = m.Data.Release(t.Context(), "moved")
 	check(t, err)
-	check(t, m.us.ns.DeleteLink("calimoved"))
+	check(t, m.us.NS.DeleteLink("calimoved"))
 }
 
 // blockMovesAway has nine announce the block before our own data says that it is no longer ours: our drop route must not stay in the way.
@@ -224,16 +224,16 @@ func (m *meshLab) blockMovesAway(t *testing.T) {
 		}
 		return err
 	})
-	_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+	_, err := m.Data.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
 	check(t, err)
-	check(t, m.cluster.ClaimBlock(t.Context(), "nine", pfx("10.1.1.0/26")))
+	check(t, m.Data.ClaimBlock(t.Context(), "nine", pfx("10.1.1.0/26")))
 	m.us.awaitFIB(t, "-4", ourFIB()...)
 	for _, b := range []*birdNode{m.nine, m.ten} {
 		b.awaitRIB(t, mesh("10.0.0.2"), ours()...)
 	}
 	m.nine.workload(t, "moved2", "10.1.1.2")
 	ping(t, m.ourPod, "10.1.1.2")
-	check(t, m.nine.ns.DeleteLink("calimoved2"))
+	check(t, m.nine.NS.DeleteLink("calimoved2"))
 }
 
 // steady looks again when the sessions are 16 s old. BIRD computes its times of day from ages in whole seconds, so they may differ by one;
@@ -312,7 +312,7 @@ func noneLostThrough(t *testing.T, watch *netlab.GapWatch, to netip.Addr, contro
 // watchGaps notes when the BIRD of n leaves its kernel without a route.
 func watchGaps(t *testing.T, n *birdNode) *netlab.GapWatch {
 	t.Helper()
-	w, err := n.ns.WatchGaps(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w, err := n.NS.WatchGaps(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	check(t, err)
 	return w
 }
@@ -320,7 +320,7 @@ func watchGaps(t *testing.T, n *birdNode) *netlab.GapWatch {
 // agentIsKilled has nine lose a block while the agent is away.
 func (m *meshLab) agentIsKilled(t *testing.T) {
 	m.restartAgent(t, (*netlab.Process).Kill, func() {
-		_, err := m.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+		_, err := m.Data.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
 		check(t, err)
 		m.nine.config.Blocks = prefixes("10.1.0.64/26")
 		m.nine.reconfigure(t)
@@ -343,7 +343,7 @@ func (m *meshLab) agentIsStopped(t *testing.T) {
 func (m *meshLab) restartAgent(t *testing.T, end func(*netlab.Process) error, meanwhile func(), gone ...string) {
 	us, nine, ten := m.us.watchRoutes(t), m.nine.watchRoutes(t), m.ten.watchRoutes(t)
 	control, fromTen, fromNine := flow(t, m.ninePod, "10.1.0.129"), flow(t, m.tenPod, "10.1.0.1"), flow(t, m.ninePod, "10.1.0.66")
-	check(t, end(m.us.process))
+	check(t, end(m.us.agent.Process))
 	await(t, "BIRD notices", func(ctx context.Context) error {
 		if since, err := m.ten.since(ctx, mesh("10.0.0.2")); err == nil {
 			return fmt.Errorf("the session is up since %s", since)

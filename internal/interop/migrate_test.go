@@ -17,12 +17,11 @@ func TestMigration(t *testing.T) {
 	us, third := l.agentNode(t, "us", "10.0.0.2/24"), l.agentNode(t, "third", "10.0.0.30/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2", "10.0.0.30")
 	for node, block := range map[string]string{"us": "10.1.0.0/26", "third": "10.1.0.128/26"} {
-		check(t, l.cluster.ClaimBlock(t.Context(), node, pfx(block)))
+		check(t, l.Data.ClaimBlock(t.Context(), node, pfx(block)))
 	}
 	nine.setBlocks(t, "10.1.0.64/26")
 	const guest = "10.1.0.5"
-	us.workload(t, "guest", guest)
-	l.attach(t, "us", "guest", guest)
+	us.pod(t, "guest", guest)
 	pod, watcher := us.workload(t, "pod", "10.1.0.1"), third.workload(t, "watcher", "10.1.0.129")
 	l.attach(t, "us", "pod", "10.1.0.1")
 	l.attach(t, "third", "watcher", "10.1.0.129")
@@ -49,7 +48,7 @@ func TestMigration(t *testing.T) {
 	// felix is what Felix does on a node: the workload's route by its metric.
 	felix := func(h *host, verb, device string, metric int) {
 		t.Helper()
-		_, err := h.ns.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope", "link", "metric", fmt.Sprint(metric))
+		_, err := h.NS.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope", "link", "metric", fmt.Sprint(metric))
 		check(t, err)
 	}
 	preference := func(want string) {
@@ -71,9 +70,9 @@ func TestMigration(t *testing.T) {
 		preference("2147483135")
 		third.awaitFIB(t, "-4", away...)
 		felix(us.host, "delete", "caliguest", 1024) // the end: here it is gone, and there it becomes normal
-		_, err := l.cluster.Release(t.Context(), "guest")
+		_, err := l.Data.Release(t.Context(), "guest")
 		check(t, err)
-		check(t, us.ns.DeleteLink("caliguest"))
+		check(t, us.NS.DeleteLink("caliguest"))
 		felix(nine.host, "delete", "caliguest2", 512)
 		preference("2147482623")
 		third.awaitFIB(t, "-4", away...)
@@ -83,8 +82,7 @@ func TestMigration(t *testing.T) {
 		everybody(t)
 	})
 	t.Run("it moves back", func(t *testing.T) {
-		us.workload(t, "guest3", guest)
-		l.attach(t, "us", "guest3", guest)
+		us.pod(t, "guest3", guest)
 		felix(nine.host, "delete", "caliguest2", 1024)
 		third.awaitFIB(t, "-4", atHome...)
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.30")

@@ -9,34 +9,13 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
-// noMesh turns the mesh off.
-const noMesh = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false}
-`
-
-// toReflectors has every node peer with the reflectors.
-const toReflectors = `
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-reflectors}
-spec: {nodeSelector: "all()", peerSelector: "role == 'rr'"}
-`
-
 // reflectorNode is a Node with a cluster ID and a label.
-const reflectorNode = `
----
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: %s, labels: {role: rr}}
-spec: {bgp: {ipv4Address: %s/24, routeReflectorClusterID: 10.0.0.100}}
-`
+func reflectorNode(name, address string) string {
+	return testcluster.ReflectorNode(name, "10.0.0.100", "ipv4Address: "+address)
+}
 
 // TestReflectors has a cluster with two reflectors, one of ours and one with BIRD, and clients of both kinds. First one reflector dies, then
 // the other.
@@ -47,16 +26,17 @@ func TestReflectors(t *testing.T) {
 	rr2 := l.birdNode(t, "rr2", "10.0.0.9/24")
 	a := l.agentNode(t, "a", "10.0.0.30/24")
 	b := l.birdNode(t, "b", "10.0.0.4/24")
-	l.apply(t, fmt.Sprintf(reflectorNode, "rr1", "10.0.0.2")+fmt.Sprintf(reflectorNode, "rr2", "10.0.0.9")+noMesh+toReflectors)
+	l.apply(t, reflectorNode("rr1", "10.0.0.2/24")+reflectorNode("rr2", "10.0.0.9/24")+
+		testcluster.NoMesh+testcluster.ToReflectors)
 	peer := func(name, address string, client bool) netlab.BirdPeer {
 		return netlab.BirdPeer{Name: name, Address: addr(address), AS: asNumber, Client: client}
 	}
 	rr2.config.Cluster = addr("10.0.0.100")
 	rr2.config.Peers = []netlab.BirdPeer{peer("Rr1", "10.0.0.2", false), peer("A", "10.0.0.30", true), peer("B", "10.0.0.4", true)}
 	b.config.Peers = []netlab.BirdPeer{peer("Rr1", "10.0.0.2", false), peer("Rr2", "10.0.0.9", false)}
-	check(t, l.cluster.ClaimBlock(t.Context(), "a", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "a", pfx("10.1.0.0/26")))
 	b.setBlocks(t, "10.1.0.64/26")
-	check(t, l.cluster.ClaimBlock(t.Context(), "rr1", pfx("10.1.1.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "rr1", pfx("10.1.1.0/26")))
 	rr2.setBlocks(t, "10.1.1.64/26")
 	podA, podB := a.workload(t, "poda", "10.1.0.1"), b.workload(t, "podb", "10.1.0.65")
 	l.attach(t, "a", "poda", "10.1.0.1")
@@ -78,7 +58,7 @@ func TestReflectors(t *testing.T) {
 		await(t, fmt.Sprintf("b has %s by %s", block, from), func(ctx context.Context) error {
 			routes, err := b.Routes(ctx, "for "+block+" protocol "+from)
 			for _, r := range routes {
-				if learned(r) != iBGP(block, origin) {
+				if r.String() != iBGP(block, origin) {
 					return fmt.Errorf("%+v", routes)
 				}
 			}
@@ -118,8 +98,8 @@ func TestReflectors(t *testing.T) {
 	})
 	t.Run("our reflector dies", func(t *testing.T) {
 		watchA, watchB, gaps := a.watchRoutes(t), b.watchRoutes(t), watchGaps(t, b)
-		control, there, back := flow(t, a.ns, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
-		check(t, rr1.process.Kill())
+		control, there, back := flow(t, a.NS, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
+		check(t, rr1.agent.Kill())
 		await(t, "a notices", func(ctx context.Context) error {
 			if s, err := a.session(ctx, addr("10.0.0.2")); err == nil {
 				return fmt.Errorf("the session is up since %s", s.Since)
@@ -146,7 +126,7 @@ func TestReflectors(t *testing.T) {
 	})
 	t.Run("BIRD's reflector goes", func(t *testing.T) {
 		gaps := watchGaps(t, b)
-		control, there, back := flow(t, a.ns, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
+		control, there, back := flow(t, a.NS, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
 		check(t, rr2.Stop())
 		a.awaitFIB(t, "-4", fibOfA[:3]...) // its own block goes with it, the clients' do not
 		b.awaitRIB(t, "Rr2")
@@ -155,8 +135,8 @@ func TestReflectors(t *testing.T) {
 		noneLostThrough(t, gaps, addr("10.1.0.1"), control, there, back)
 	})
 	t.Run("a client withdraws", func(t *testing.T) {
-		check(t, a.process.Stop())
-		check(t, l.cluster.Delete(t.Context(), "Node", "a"))
+		check(t, a.agent.Stop())
+		check(t, l.Data.Delete(t.Context(), "Node", "a"))
 		rr1.awaitFIB(t, "-4", "10.1.0.64/26 via 10.0.0.4", "10.1.1.0/26 blackhole")
 		b.awaitRIB(t, "Rr1", iBGP("10.1.1.0/26", "10.0.0.2"))
 	})

@@ -2,10 +2,11 @@ package interop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // What GoBGP alone would die of comes from a router outside: an attribute that is legal and that
@@ -18,22 +19,11 @@ func TestPoison(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
 	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 90) // with 0, GoBGP gives what it sends no time at all
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: far}
-spec: {peerIP: 10.0.0.3, asNumber: 65003}
-`)
+	l.apply(t, testcluster.Peer("far", "10.0.0.3", 65003, ""))
 	inner.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")
-	await(t, "the far speaker says so too", func(context.Context) error {
-		conn, err := far.session()
-		if err == nil && conn == nil {
-			err = errors.New("no session yet")
-		}
-		return err
-	})
+	far.awaitSession(t)
 	before := us.sessionsOf(t, "10.0.0.6")
 
 	const unbound = "\xc0\x17\x08\x00\x0f\x00\x04\x0d\x02\x00\x00" // an SR policy without a binding SID (RFC 9830 §2.4.2)
@@ -52,7 +42,7 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 
 	far.update(t, nil, []byte("\x80\x0e\x03\x00\x01\x01")) // MP_REACH_NLRI that ends after its family
 	await(t, "the far speaker is told of a malformed attribute", func(context.Context) error {
-		if _, err := far.session(); err == nil || err.Error() != "NOTIFICATION [3 9 128 14 3 0 1 1]" {
+		if _, err := far.Session(); err == nil || err.Error() != "NOTIFICATION [3 9 128 14 3 0 1 1]" {
 			return fmt.Errorf("its session: %v", err)
 		}
 		return nil

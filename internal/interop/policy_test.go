@@ -7,45 +7,25 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // hubNode is our node, with what follows its address, and its session to each of the others.
-const hubNode = `
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: us, labels: {role: us}}
-spec: {bgp: {ipv4Address: 10.0.0.2/24%s}}
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: to-us}
-spec: {nodeSelector: "!has(role)", peerSelector: has(role)}
-`
+var hubNode = testcluster.Resource("Node", "us, labels: {role: us}",
+	"bgp: {ipv4Address: 10.0.0.2/24%s}") +
+	testcluster.Resource("BGPPeer", "to-us",
+		`nodeSelector: "!has(role)", peerSelector: has(role)`)
 
 // policyResources make node us a reflector or not, with a session to the other nodes either way, and give the router a BGPFilter.
 func policyResources(cluster, export, imports, advertised string) string {
 	if cluster != "" {
 		cluster = ", routeReflectorClusterID: " + cluster
 	}
-	return fmt.Sprintf(hubNode+`
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: tor}
-spec: {node: us, peerIP: 10.0.0.1, asNumber: 65001, filters: [tor]}
----
-apiVersion: projectcalico.org/v3
-kind: BGPFilter
-metadata: {name: tor}
-spec: {exportV4: [%s], importV4: [%s]}
----
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  communities: [{name: site, value: "64512:77"}]
-  prefixAdvertisements: [%s]
-`, cluster, export, imports, advertised)
+	return fmt.Sprintf(hubNode+testcluster.Peer("tor", "10.0.0.1", torAS, "node: us, filters: [tor]")+
+		testcluster.Resource("BGPFilter", "tor", "exportV4: [%s], importV4: [%s]")+
+		testcluster.Resource("BGPConfiguration", "default",
+			`communities: [{name: site, value: "64512:77"}], prefixAdvertisements: [%s]`),
+		cluster, export, imports, advertised)
 }
 
 // BIRD as clients and as a router sees what filters, communities and reflection say, and sees them change without losing a session.
@@ -56,18 +36,17 @@ func TestPolicies(t *testing.T) {
 	one := l.birdNode(t, "one", "10.0.0.6/24", "10.0.0.2")
 	two := l.birdNode(t, "two", "10.0.0.7/24", "10.0.0.2")
 	tor := l.birdRouter(t, "tor", "10.0.0.1/24")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	one.setBlocks(t, "10.1.0.64/26")
 	two.setBlocks(t, "10.1.0.128/26")
 	tor.config.AS = torAS
 	tor.config.Extra = fmt.Sprintf(torProtocols, "route 10.99.1.0/24 blackhole;", "if net = 10.99.1.0/24 then bgp_large_community.add((65001,1,1));")
 	const advertised = `{cidr: 10.1.0.0/16, communities: [site, "64512:1:2"]}`
 	l.apply(t, policyResources("", "", "", advertised))
-	ourPod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	ourPod := us.pod(t, "pod", "10.1.0.1")
 	onePod, twoPod := one.workload(t, "onepod", "10.1.0.65"), two.workload(t, "twopod", "10.1.0.129")
 	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} { // the latter by the default route
-		check(t, tor.ns.AddAddress("lo", pfx(behind)))
+		check(t, tor.NS.AddAddress("lo", pfx(behind)))
 	}
 	for _, b := range []*birdNode{one, two, tor} {
 		b.start(t)
@@ -99,7 +78,7 @@ func TestPolicies(t *testing.T) {
 	}
 	since := us.sessionsOf(t, "10.0.0.1", "10.0.0.6", "10.0.0.7")
 	ping(t, ourPod, "10.55.0.7")
-	for _, from := range []*netlab.Namespace{onePod, twoPod, tor.ns} {
+	for _, from := range []*netlab.Namespace{onePod, twoPod, tor.NS} {
 		ping(t, from, "10.1.0.1")
 	}
 	control := flow(t, ourPod, "10.1.0.65")
@@ -114,7 +93,7 @@ func TestPolicies(t *testing.T) {
 	sees(tor, "10.1.0.1/32", "BGP.community: (64512,5)")
 	us.awaitFIB(t, "-4", fib...)
 	ping(t, ourPod, "10.99.0.7")
-	ping(t, tor.ns, "10.1.0.1")
+	ping(t, tor.NS, "10.1.0.1")
 
 	// Reflection, on and off.
 	l.apply(t, policyResources("0.0.0.9", export, imports, `{cidr: 10.1.0.0/16, communities: ["64512:78"]}`))
@@ -130,7 +109,7 @@ func TestPolicies(t *testing.T) {
 	tor.awaitRIB(t, "Us", outside...)
 	us.awaitFIB(t, "-4", append(fib, "10.99.1.0/24 via 10.0.0.1", "0.0.0.0/0 via 10.0.0.1")...)
 	ping(t, ourPod, "10.55.0.7")
-	ping(t, tor.ns, "10.1.0.129")
+	ping(t, tor.NS, "10.1.0.129")
 
 	us.sameSessions(t, since)
 	noneLost(t, control)

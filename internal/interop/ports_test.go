@@ -7,6 +7,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestTwoPortsOfOneAddress has two BIRDs behind one address, which dial us as well.
@@ -19,8 +20,8 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 	var birds []*netlab.Bird
 	for i, port := range ports {
 		name := fmt.Sprint("tor-", port)
-		l.apply(t, bgpPeer(name, fmt.Sprint("10.0.0.9:", port), torAS, ""))
-		b, err := l.StartBirdText(t.Context(), programs.bird, tor.ns, name, fmt.Sprintf(`
+		l.apply(t, testcluster.Peer(name, fmt.Sprint("10.0.0.9:", port), torAS, ""))
+		b, err := l.StartBirdText(t.Context(), programs.Bird, tor.NS, name, fmt.Sprintf(`
 			router id 10.0.9.%d;
 			listen bgp address 10.0.0.9 port %d;
 			protocol device {}
@@ -37,7 +38,7 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 		check(t, err)
 		birds = append(birds, b)
 	}
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	us.start(t)
 
 	both := []string{"10.0.0.9", "10.0.0.9 port 1791"}

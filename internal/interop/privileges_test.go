@@ -25,7 +25,7 @@ func TestAgentNeedsTwoCapabilities(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	nine.setBlocks(t, "10.1.0.64/26")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.start(t)
 	us.startUnprivileged(t, "net_bind_service,net_admin", "--dataplane", "kernel", "--kernel-protocol", agentProtocol)
 	us.awaitPeers(t, "10.0.0.9")
@@ -38,7 +38,7 @@ func TestAgentThatMayNotRouteIsNotReady(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "powerless")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	us.startUnprivileged(t, "net_bind_service", "--dataplane", "kernel", "--kernel-protocol", agentProtocol)
 	await(t, "the agent says what it may not do", func(ctx context.Context) error {
 		s, err := us.status(ctx)
@@ -66,7 +66,7 @@ func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	nine.setBlocks(t, "10.1.0.64/26")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	v := us.startVPP(t, vpp)
 	nine.start(t)
 	us.startUnprivileged(t, "net_bind_service", "--dataplane", "vpp", "--vpp-socket", v.APISocket())
@@ -91,7 +91,7 @@ func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 func (n *agentNode) startVPP(t *testing.T, programs netlab.VPPPrograms) *netlab.VPP {
 	t.Helper()
 	n.openFolders(t)
-	check(t, n.lab.Attach(n.lab.underlay, netlab.End{Namespace: n.ns, Device: "uplink"}))
+	check(t, n.lab.Attach(n.lab.Underlay, netlab.End{Namespace: n.NS, Device: "uplink"}))
 	raw, err := os.ReadFile("../../deploy/vpp/startup.conf")
 	check(t, err)
 	dir := filepath.Join(n.lab.Dir(), "vpp")
@@ -107,7 +107,7 @@ func (n *agentNode) startVPP(t *testing.T, programs netlab.VPPPrograms) *netlab.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	check(t, os.Mkdir(dir, 0o711))
-	v, err := n.lab.StartVPP(ctx, programs, n.ns, "vpp", netlab.VPPConfig{Args: fragment})
+	v, err := n.lab.StartVPP(ctx, programs, n.NS, "vpp", netlab.VPPConfig{Args: fragment})
 	check(t, err)
 	_, err = v.Host(ctx, "uplink", pfx("10.0.0.102/24"))
 	check(t, err)
@@ -115,29 +115,26 @@ func (n *agentNode) startVPP(t *testing.T, programs netlab.VPPPrograms) *netlab.
 }
 
 // startUnprivileged runs the agent as nobody with these capabilities.
-func (n *agentNode) startUnprivileged(t *testing.T, capabilities string, flags ...string) {
+func (n *agentNode) startUnprivileged(t *testing.T, capabilities string, dataplane ...string) {
 	t.Helper()
 	n.openFolders(t)
 	home := filepath.Join(n.lab.Dir(), n.name+".home")
 	check(t, os.Mkdir(home, 0o755))
 	check(t, os.Chown(home, nobody, nobody))
-	n.socket = filepath.Join(home, "agent.sock")
+	n.agent.Socket, n.agent.StateDir = filepath.Join(home, "agent.sock"), filepath.Join(home, "state")
 	only := "-all,+" + strings.ReplaceAll(capabilities, ",", ",+")
-	args := []string{
-		"--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody), "--groups", users, "--no-new-privs",
-		"--inh-caps", only, "--ambient-caps", only, "--bounding-set", only,
-		programs.agent, "run", "--node-name", n.name, "--etcd-endpoints", n.lab.etcd,
-		"--admin-socket", n.socket, "--state-dir", filepath.Join(home, "state"),
+	n.agent.Wrap = []string{
+		"setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody), "--groups", users,
+		"--no-new-privs", "--inh-caps", only, "--ambient-caps", only, "--bounding-set", only,
 	}
-	var err error
-	n.process, err = n.lab.Start(netlab.Spec{Name: n.name, Namespace: n.ns, Path: "setpriv", Args: append(args, flags...)})
-	check(t, err)
+	n.agent.Dataplane = dataplane
+	n.start(t)
 }
 
 // openFolders lets nobody pass to the binary and into the lab's folder.
 func (n *agentNode) openFolders(t *testing.T) {
 	t.Helper()
-	for _, dir := range []string{filepath.Dir(programs.agent), n.lab.Dir()} {
+	for _, dir := range []string{filepath.Dir(programs.Agent), n.lab.Dir()} {
 		check(t, os.Chmod(dir, 0o711))
 	}
 }
@@ -145,7 +142,7 @@ func (n *agentNode) openFolders(t *testing.T) {
 // hasCapabilities looks at what the kernel grants the agent: user nobody, and one set of capabilities as all it has and may ever get.
 func (n *agentNode) hasCapabilities(t *testing.T, mask string) {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.process.PID()))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.agent.PID()))
 	check(t, err)
 	has := map[string]string{}
 	for line := range strings.Lines(string(raw)) {

@@ -2,160 +2,59 @@ package interop
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
-// rawSpeaker is a BGP speaker that sends bytes as they are written: what BIRD's filters cannot make. It waits for one connection.
+// rawSpeaker is a BGP speaker that sends bytes as they are: what BIRD's filters cannot make.
 type rawSpeaker struct {
-	as       uint32
-	address  netip.Addr
-	hold     uint16 // time that it offers, in seconds
-	listener net.Listener
-	wg       sync.WaitGroup
-
-	mu   sync.Mutex // guards the following
-	conn net.Conn   // nil until the session is up
-	err  error      // why there is no session any more
+	*testcluster.Speaker
+	address netip.Addr
 }
 
-// rawSpeaker makes a machine with one. It is gone after the test. It sends no KEEPALIVE, so hold is for the whole test, or 0.
+// rawSpeaker makes a machine with one, gone after the test, that offers a hold time in seconds.
 func (l *lab) rawSpeaker(t *testing.T, name, address string, as uint32, hold uint16) *rawSpeaker {
 	t.Helper()
-	r := &rawSpeaker{as: as, address: pfx(address).Addr(), hold: hold}
-	check(t, l.host(t, name, address).ns.Do(func() (err error) {
-		r.listener, err = net.Listen("tcp", netip.AddrPortFrom(r.address, 179).String())
-		return err
-	}))
-	r.wg.Go(r.serve)
-	t.Cleanup(func() {
-		r.listener.Close()
-		if conn, _ := r.session(); conn != nil {
-			conn.Close()
+	a := pfx(address).Addr()
+	open := testcluster.OpenMessage(as, hold, testcluster.RouterID(a), testcluster.Unicast(a)...)
+	s, err := testcluster.Listen(l.host(t, name, address).NS, a, open, nil, nil)
+	check(t, err)
+	t.Cleanup(s.Close)
+	return &rawSpeaker{s, a}
+}
+
+// awaitSession waits until the speaker, too, says that the session is up.
+func (r *rawSpeaker) awaitSession(t *testing.T) {
+	t.Helper()
+	await(t, "the raw speaker says so too", func(context.Context) error {
+		conn, err := r.Session()
+		if err == nil && conn == nil {
+			err = errors.New("no session yet")
 		}
-		r.wg.Wait()
+		return err
 	})
-	return r
-}
-
-func (r *rawSpeaker) session() (net.Conn, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.conn, r.err
-}
-
-func (r *rawSpeaker) serve() {
-	conn, err := r.listener.Accept()
-	if err == nil {
-		defer conn.Close()
-		err = r.open(conn)
-	}
-	for err == nil {
-		var kind byte
-		var body []byte
-		if kind, body, err = readMessage(conn); err == nil && kind == notification {
-			err = fmt.Errorf("NOTIFICATION %v", body)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.err = err
-}
-
-// BGP's message types (RFC 4271 §4.1).
-const (
-	open = iota + 1
-	update
-	notification
-	keepalive
-)
-
-// open brings the session up: unicast of the address's family, four-octet AS numbers.
-func (r *rawSpeaker) open(conn net.Conn) error {
-	if kind, _, err := readMessage(conn); err != nil || kind != open {
-		return fmt.Errorf("type %d instead of OPEN: %w", kind, err)
-	}
-	capabilities := binary.BigEndian.AppendUint32([]byte{1, 4, 0, r.afi(), 0, 1, 65, 4}, r.as)
-	body := binary.BigEndian.AppendUint16([]byte{4, 0x5b, 0xa0}, r.hold) // version 4, AS_TRANS
-	body = append(body, routerID(r.address).AsSlice()...)
-	body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
-	if err := send(conn, open, append(body, capabilities...)); err != nil {
-		return err
-	}
-	if kind, body, err := readMessage(conn); err != nil || kind != keepalive {
-		return fmt.Errorf("type %d %v instead of KEEPALIVE: %w", kind, body, err)
-	}
-	if err := send(conn, keepalive, nil); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conn = conn
-	return nil
-}
-
-func (r *rawSpeaker) afi() byte {
-	if r.address.Is6() {
-		return 2
-	}
-	return 1
 }
 
 // reach is MP_REACH_NLRI (RFC 4760 §3) of unicast prefixes via the speaker.
 func (r *rawSpeaker) reach(nlri ...netip.Prefix) []byte {
 	hop := r.address.AsSlice()
-	value := append([]byte{0, r.afi(), 1, byte(len(hop))}, hop...)
-	value = append(append(value, 0), encode(nlri)...)
+	value := append([]byte{0, testcluster.AFI(r.address), 1, byte(len(hop))}, hop...)
+	value = testcluster.AppendPrefixes(append(value, 0), nlri...)
 	return append([]byte{0x80, 14, byte(len(value))}, value...)
 }
 
-func send(conn net.Conn, kind byte, body []byte) error {
-	m := []byte(strings.Repeat("\xff", 16))
-	m = binary.BigEndian.AppendUint16(m, uint16(19+len(body)))
-	_, err := conn.Write(append(append(m, kind), body...))
-	return err
-}
-
-func readMessage(conn net.Conn) (kind byte, body []byte, err error) {
-	var head [19]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return 0, nil, err
-	}
-	length := int(binary.BigEndian.Uint16(head[16:]))
-	if length < len(head) {
-		return 0, nil, errors.New("message too short")
-	}
-	body = make([]byte, length-len(head))
-	_, err = io.ReadFull(conn, body)
-	return head[18], body, err
-}
-
 // update sends an UPDATE.
-func (r *rawSpeaker) update(t *testing.T, withdrawn []netip.Prefix, attributes []byte, nlri ...netip.Prefix) {
+func (r *rawSpeaker) update(
+	t *testing.T, withdrawn []netip.Prefix, attributes []byte, nlri ...netip.Prefix,
+) {
 	t.Helper()
-	w, n := encode(withdrawn), encode(nlri)
-	body := binary.BigEndian.AppendUint16(nil, uint16(len(w)))
-	body = append(body, w...)
-	body = binary.BigEndian.AppendUint16(body, uint16(len(attributes)))
-	conn, err := r.session()
-	check(t, err)
-	check(t, send(conn, update, append(append(body, attributes...), n...)))
-}
-
-func encode(list []netip.Prefix) (out []byte) {
-	for _, p := range list {
-		out = append(out, byte(p.Bits()))
-		out = append(out, p.Addr().AsSlice()[:(p.Bits()+7)/8]...)
-	}
-	return out
+	check(t, r.Send(testcluster.UpdateMessage(withdrawn, attributes, nlri...)))
 }
 
 // The attributes that every announcement has, from AS 65003 at 10.0.0.3.
@@ -188,24 +87,13 @@ func TestRawUpdates(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	inner := l.birdNode(t, "inner", "10.0.0.6/24", "10.0.0.2")
 	far := l.rawSpeaker(t, "far", "10.0.0.3/24", 65003, 0)
-	l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata: {name: far}
-spec: {peerIP: 10.0.0.3, asNumber: 65003}
-`)
+	l.apply(t, testcluster.Peer("far", "10.0.0.3", 65003, ""))
 	inner.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.3", "10.0.0.6")
 	before, err := us.session(t.Context(), addr("10.0.0.3"))
 	check(t, err)
-	await(t, "the far speaker says so too", func(context.Context) error {
-		conn, err := far.session()
-		if err == nil && conn == nil {
-			err = errors.New("no session yet")
-		}
-		return err
-	})
+	far.awaitSession(t)
 
 	var fib, rib []string
 	for _, u := range rawUpdates {
@@ -243,7 +131,7 @@ spec: {peerIP: 10.0.0.3, asNumber: 65003}
 	time.Sleep(time.Second) // a NOTIFICATION would be here by then
 	after, err := us.session(t.Context(), addr("10.0.0.3"))
 	check(t, err)
-	if _, err := far.session(); err != nil || !after.Since.Equal(*before.Since) {
+	if _, err := far.Session(); err != nil || !after.Since.Equal(*before.Since) {
 		t.Errorf("the session did not stay up: %v; since %s, before since %s", err, after.Since, before.Since)
 	}
 }

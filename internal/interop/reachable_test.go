@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // reachableLab has two routers (BIRD 2) and two gateways to them that speak no BGP. The router far
@@ -27,9 +28,9 @@ func newReachableLab(t *testing.T, name string) *reachableLab {
 	l.routerBehind(t, "far", "10.0.0.9/24", "10.5.0.9", "10.99.0.0/24")
 	l.routerBehind(t, "near", "10.0.0.8/24", "10.0.0.8", "10.98.0.0/24")
 	for _, g := range []*host{l.first, l.second} {
-		check(t, g.ns.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.9"), "eth0"))
-		check(t, g.ns.AddRoute(pfx("10.99.0.0/24"), addr("10.0.0.9"), "eth0"))
-		check(t, g.ns.AddRoute(pfx("10.98.0.0/24"), addr("10.0.0.8"), "eth0"))
+		check(t, g.NS.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.9"), "eth0"))
+		check(t, g.NS.AddRoute(pfx("10.99.0.0/24"), addr("10.0.0.9"), "eth0"))
+		check(t, g.NS.AddRoute(pfx("10.98.0.0/24"), addr("10.0.0.8"), "eth0"))
 	}
 	return l
 }
@@ -43,8 +44,8 @@ func (l *reachableLab) reach(t *testing.T, far, near string) {
 		}
 		return fmt.Sprintf("reachableBy: %q", gateway)
 	}
-	l.apply(t, bgpPeer("far", "10.5.0.9", torAS, spec(far)))
-	l.apply(t, bgpPeer("near", "10.0.0.8", torAS, spec(near)))
+	l.apply(t, testcluster.Peer("far", "10.5.0.9", torAS, spec(far)))
+	l.apply(t, testcluster.Peer("near", "10.0.0.8", torAS, spec(near)))
 }
 
 // awaitReady waits until status says that the node is ready.
@@ -66,9 +67,8 @@ func TestReachableBy(t *testing.T) {
 	l := newReachableLab(t, "reach")
 	us := l.us
 	l.reach(t, "10.0.0.254", "10.0.0.254")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	pod := us.pod(t, "pod", "10.1.0.1")
 	us.start(t)
 	us.awaitPeers(t, "10.5.0.9", "10.0.0.8")
 
@@ -104,7 +104,7 @@ func TestReachableBy(t *testing.T) {
 
 	t.Run("another gateway", func(t *testing.T) {
 		since := us.sessionsOf(t, "10.5.0.9", "10.0.0.8")
-		control := flow(t, us.ns, "10.0.0.250")
+		control := flow(t, us.NS, "10.0.0.250")
 		toFar, toNear := flow(t, pod, "10.99.0.1"), flow(t, pod, "10.98.0.1")
 		l.reach(t, "10.0.0.253", "10.0.0.253")
 		through(t, "10.0.0.253", "10.0.0.253")
@@ -112,9 +112,9 @@ func TestReachableBy(t *testing.T) {
 		us.sameSessions(t, since)
 	})
 	t.Run("the agent is killed, and then the gateway changes", func(t *testing.T) {
-		control := flow(t, us.ns, "10.0.0.250")
+		control := flow(t, us.NS, "10.0.0.250")
 		toFar, toNear := flow(t, pod, "10.99.0.1"), flow(t, pod, "10.98.0.1")
-		check(t, us.process.Kill())
+		check(t, us.agent.Kill())
 		us.start(t)
 		us.awaitPeers(t, "10.5.0.9", "10.0.0.8")
 		through(t, "10.0.0.253", "10.0.0.253")
@@ -142,11 +142,11 @@ func TestReachableByOnVPP(t *testing.T) {
 	l := newReachableLab(t, "reachvpp")
 	v := l.us.startVPP(t, vpp)
 	// The session is the kernel's, not VPP's.
-	check(t, l.us.ns.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.254"), "eth0"))
-	l.us.dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	check(t, l.us.NS.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.254"), "eth0"))
+	l.us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
 	source := l.host(t, "source", "10.0.0.50/24")
 	for _, p := range []string{"10.98.0.0/24", "10.99.0.0/24"} {
-		check(t, source.ns.AddRoute(pfx(p), addr("10.0.0.102"), "eth0"))
+		check(t, source.NS.AddRoute(pfx(p), addr("10.0.0.102"), "eth0"))
 	}
 	l.reach(t, "10.0.0.254", "")
 	l.us.start(t)
@@ -161,7 +161,7 @@ func TestReachableByOnVPP(t *testing.T) {
 		await(t, what, func(ctx context.Context) error {
 			before := by.forwarded(t)
 			for range packets {
-				if _, err := source.ns.Ping(ctx, addr(to)); err != nil {
+				if _, err := source.NS.Ping(ctx, addr(to)); err != nil {
 					return err
 				}
 			}
@@ -193,7 +193,7 @@ func (l *lab) gateway(t *testing.T, name, address string) *host {
 	t.Helper()
 	g := l.host(t, name, address)
 	for _, key := range []string{"all", "eth0"} { // one of both is enough to send redirects
-		check(t, g.ns.Sysctl("net.ipv4.conf."+key+".send_redirects", "0"))
+		check(t, g.NS.Sysctl("net.ipv4.conf."+key+".send_redirects", "0"))
 	}
 	return g
 }
@@ -201,7 +201,7 @@ func (l *lab) gateway(t *testing.T, name, address string) *host {
 // forwarded is how many IPv4 packets h has forwarded.
 func (h *host) forwarded(t *testing.T) (packets int) {
 	t.Helper()
-	out, err := h.ns.Run(t.Context(), "cat", "/proc/net/snmp")
+	out, err := h.NS.Run(t.Context(), "cat", "/proc/net/snmp")
 	check(t, err)
 	var names []string
 	for line := range strings.Lines(string(out)) {
@@ -224,7 +224,7 @@ func (l *lab) birdBehind(t *testing.T) *birdNode {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var err error
-	b.Bird, err = l.StartBirdText(ctx, programs.bird, b.ns, "twin-bird", `
+	b.Bird, err = l.StartBirdText(ctx, programs.Bird, b.NS, "twin-bird", `
 router id 10.0.0.3;
 protocol device { scan time 2; }
 protocol direct {}
@@ -252,9 +252,9 @@ template bgp node { local %s as %d; multihop; connect delay time 1; connect retr
 protocol bgp Us from node { neighbor 10.0.0.2 as %[4]d; }
 protocol bgp Twin from node { neighbor 10.0.0.3 as %[4]d; }
 `, prefix, speaker, torAS, asNumber))
-	check(t, r.ns.AddAddress("lo", pfx(pfx(prefix).Addr().Next().String()+"/32")))
+	check(t, r.NS.AddAddress("lo", pfx(pfx(prefix).Addr().Next().String()+"/32")))
 	if !strings.HasPrefix(address, speaker+"/") {
-		check(t, r.ns.AddAddress("lo", pfx(speaker+"/32")))
+		check(t, r.NS.AddAddress("lo", pfx(speaker+"/32")))
 	}
 	return r
 }

@@ -28,7 +28,7 @@ func TestPowerCycledPeer(t *testing.T) {
 	check(t, err)
 	time.Sleep(3 * time.Second) // what comes sooner is a collision
 
-	check(t, nine.ns.DeleteLink("eth0"))
+	check(t, nine.NS.DeleteLink("eth0"))
 	check(t, nine.Stop())
 	nine.host = l.host(t, "nine-again", "10.0.0.9/24")
 	nine.start(t)

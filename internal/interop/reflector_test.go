@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestReflectedByBIRD has two route reflectors with BIRD and no mesh: what one of them sends of a prefix with two paths arrives as two, by
@@ -12,7 +13,8 @@ import (
 func TestReflectedByBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "reflected")
-	l.apply(t, noMesh+bgpPeer("r1", "10.0.0.101", asNumber, "")+bgpPeer("r2", "10.0.0.102", asNumber, ""))
+	l.apply(t, testcluster.NoMesh+testcluster.Peer("r1", "10.0.0.101", asNumber, "")+
+		testcluster.Peer("r2", "10.0.0.102", asNumber, ""))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	var reflectors, clients []*birdNode
 	for _, name := range []string{"r1", "r2"} {
@@ -33,15 +35,14 @@ func TestReflectedByBIRD(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	clients[0].setBlocks(t, "10.1.0.64/26")
 	clients[1].setBlocks(t, "10.1.0.128/26")
 	for _, c := range clients { // the same prefix at both, as a service's would be
 		c.config.Blocks = append(c.config.Blocks, pfx("10.1.9.0/26"))
-		check(t, c.ns.AddAddress("lo", pfx("10.1.9.1/32")))
+		check(t, c.NS.AddAddress("lo", pfx("10.1.9.1/32")))
 	}
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	far := clients[0].workload(t, "far", "10.1.0.65")
 	clients[1].workload(t, "farther", "10.1.0.129")
 	for _, b := range append(reflectors, clients...) {
@@ -64,7 +65,7 @@ func TestReflectedByBIRD(t *testing.T) {
 				}
 				c.awaitRIB(t, from, iBGP("10.1.0.0/26", "10.0.0.2"), other, iBGP("10.1.9.0/26", map[bool]string{true: "10.0.0.6", false: "10.0.0.4"}[c == clients[0]]))
 			}
-			ping(t, c.ns, "10.1.0.1")
+			ping(t, c.NS, "10.1.0.1")
 		}
 	})
 	t.Run("packets arrive", func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestReflectedByBIRD(t *testing.T) {
 	})
 	t.Run("a reflector dies", func(t *testing.T) {
 		watch, gaps := us.watchRoutes(t), watchGaps(t, clients[0])
-		control, out, in := flow(t, clients[0].ns, "10.0.0.6"), flow(t, pod, "10.1.0.65"), flow(t, far, "10.1.0.1")
+		control, out, in := flow(t, clients[0].NS, "10.0.0.6"), flow(t, pod, "10.1.0.65"), flow(t, far, "10.1.0.1")
 		check(t, reflectors[0].Stop()) // with CEASE: nothing of it is kept
 		us.awaitUp(t, "10.0.0.102")
 		clients[0].awaitRIB(t, "First")
@@ -87,7 +88,7 @@ func TestReflectedByBIRD(t *testing.T) {
 	})
 	t.Run("a client withdraws its path", func(t *testing.T) {
 		since := us.sessionsOf(t, "10.0.0.102")
-		_, err := clients[0].ns.Run(t.Context(), "ip", "address", "delete", "10.1.9.1/32", "dev", "lo")
+		_, err := clients[0].NS.Run(t.Context(), "ip", "address", "delete", "10.1.9.1/32", "dev", "lo")
 		check(t, err)
 		clients[0].config.Blocks = prefixes("10.1.0.64/26")
 		clients[0].reconfigure(t)

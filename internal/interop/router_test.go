@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // Routers outside the cluster run FRR or BIRD 2. Their packages are unpacked by the first test that wants them.
@@ -43,13 +44,13 @@ func (l *lab) frrRouter(t *testing.T, name string, as uint32, address string, li
 	r := &frrRouter{host: l.host(t, name, address), as: as}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r.FRR, err = l.StartFRR(ctx, programs, r.ns, name, netlab.FRRConfig{BGP: fmt.Sprintf(`
+	r.FRR, err = l.StartFRR(ctx, programs, r.NS, name, netlab.FRRConfig{BGP: fmt.Sprintf(`
 router bgp %d
  bgp router-id %s
  no bgp ebgp-requires-policy
  no bgp network import-check
  timers bgp 3 9
-`, as, routerID(pfx(address).Addr())) + " " + strings.Join(lines, "\n ") + "\n"})
+`, as, testcluster.RouterID(pfx(address).Addr())) + " " + strings.Join(lines, "\n ") + "\n"})
 	check(t, err)
 	return r
 }
@@ -98,23 +99,14 @@ func (l *lab) bird2Router(t *testing.T, name, address, text string) *birdNode {
 	b := &birdNode{host: l.host(t, name, address)}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	b.Bird, err = l.StartBirdText(ctx, programs, b.ns, name+"-bird2", bird2Text(pfx(address).Addr(), text))
+	b.Bird, err = l.StartBirdText(ctx, programs, b.NS, name+"-bird2", bird2Text(pfx(address).Addr(), text))
 	check(t, err)
 	return b
 }
 
 // bird2Text is a configuration with what every router has.
 func bird2Text(address netip.Addr, text string) string {
-	return fmt.Sprintf("log stderr all;\nrouter id %s;\nprotocol device { scan time 2; }\n", routerID(address)) + text
-}
-
-// bgpPeer is a BGPPeer for all nodes; spec is what it says besides address and AS.
-func bgpPeer(name, address string, as uint32, spec string) string {
-	text := fmt.Sprintf("\n---\napiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: %s}\nspec: {peerIP: %q, asNumber: %d", name, address, as)
-	if spec != "" {
-		text += ", " + spec
-	}
-	return text + "}\n"
+	return fmt.Sprintf("log stderr all;\nrouter id %s;\nprotocol device { scan time 2; }\n", testcluster.RouterID(address)) + text
 }
 
 // sameSessions fails when one of the sessions is not the one that it was when since was made by sessionsOf.

@@ -8,15 +8,11 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // serviceNode is our node, which announces ranges of service addresses unless its label says no.
-const serviceNode = `
-apiVersion: projectcalico.org/v3
-kind: Node
-metadata: {name: us%s}
-spec: {bgp: {ipv4Address: 10.0.0.2/24}}
-`
+var serviceNode = testcluster.Resource("Node", "us%s", "bgp: {ipv4Address: 10.0.0.2/24}")
 
 // TestServiceRanges has the ranges of service addresses announced by us and by a node with BIRD. Neither's kernel gets a route for them: who balances the
 // load (here an address on lo) has the packets.
@@ -28,27 +24,21 @@ func TestServiceRanges(t *testing.T) {
 	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", frrPeer("10.0.0.2", asNumber)...)
 	ranges := func(balanced string) {
 		t.Helper()
-		l.apply(t, `
-apiVersion: projectcalico.org/v3
-kind: BGPConfiguration
-metadata: {name: default}
-spec:
-  serviceClusterIPs: [{cidr: 10.96.0.0/16}]
-  serviceExternalIPs: [{cidr: 192.0.2.7/32}]
-  serviceLoadBalancerIPs: [{cidr: `+balanced+`}]
-`+bgpPeer("tor", "10.0.0.1", torAS, ""))
+		l.apply(t, testcluster.Resource("BGPConfiguration", "default", `
+			serviceClusterIPs: [{cidr: 10.96.0.0/16}],
+			serviceExternalIPs: [{cidr: 192.0.2.7/32}],
+			serviceLoadBalancerIPs: [{cidr: `+balanced+`}]`)+testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 	}
 	ranges("192.0.2.128/25")
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	// The range as every node announces it, and one service with endpoints on nine alone, which takes the Kubernetes API.
 	nine.config.Services = prefixes("10.96.0.0/16", "10.96.7.7/32", "192.0.2.128/25")
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	ninePod := nine.workload(t, "pod9", "10.1.0.65")
 	for _, balancer := range []*host{us.host, nine.host} {
 		for _, service := range []string{"10.96.0.10/32", "10.96.7.7/32", "192.0.2.200/32"} {
-			check(t, balancer.ns.AddAddress("lo", pfx(service)))
+			check(t, balancer.NS.AddAddress("lo", pfx(service)))
 		}
 	}
 	nine.start(t)
@@ -73,9 +63,9 @@ spec:
 	pings := func(t *testing.T, services ...string) {
 		t.Helper()
 		for _, service := range services {
-			ping(t, tor.ns, service)
+			ping(t, tor.NS, service)
 		}
-		ping(t, tor.ns, "10.1.0.65")
+		ping(t, tor.NS, "10.1.0.65")
 		ping(t, pod, "10.1.0.65")
 		ping(t, ninePod, "10.1.0.1")
 	}
@@ -122,7 +112,7 @@ spec:
 	})
 	t.Run("a service ends", func(t *testing.T) {
 		nine.config.Services = slices.Delete(nine.config.Services, 1, 2)
-		_, err := nine.ns.Run(t.Context(), "ip", "address", "delete", "10.96.7.7/32", "dev", "lo")
+		_, err := nine.NS.Run(t.Context(), "ip", "address", "delete", "10.96.7.7/32", "dev", "lo")
 		check(t, err)
 		nine.reconfigure(t)
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside(append(inside, "10.96.0.0/16", "192.0.2.192/26")...)...)

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // severalResources make us a route reflector of the other nodes and of a client that Calico does not know, or just their peer.
 func severalResources(cluster string) string {
-	return fmt.Sprintf(hubNode, cluster) + noMesh + bgpPeer("outside", "10.0.0.7", asNumber, "node: us")
+	return fmt.Sprintf(hubNode, cluster) + testcluster.NoMesh +
+		testcluster.Peer("outside", "10.0.0.7", asNumber, "node: us")
 }
 
 // TestSeveralPathsByOurReflector has two nodes announce the same prefix to our reflector, which has clients with BIRD 1.6 and BIRD 2: by ADD-PATH
@@ -31,11 +33,10 @@ func TestSeveralPathsByOurReflector(t *testing.T) {
 	both := prefixes("10.1.9.0/26")
 	one.config.Blocks, two.config.Blocks = both, both // the same at both, as a service's would be
 	for _, n := range []*birdNode{one, two} {
-		check(t, n.ns.AddAddress("lo", pfx("10.1.9.1/32")))
+		check(t, n.NS.AddAddress("lo", pfx("10.1.9.1/32")))
 	}
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	pod := us.pod(t, "pod", "10.1.0.1")
 	l.apply(t, severalResources(", routeReflectorClusterID: 244.0.0.1"))
 	for _, n := range nodes {
 		n.start(t)
@@ -80,14 +81,14 @@ protocol bgp Us {
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.9.0/26 via "+hops)
 		ping(t, pod, "10.1.9.1")
 		for _, n := range nodes {
-			ping(t, n.ns, "10.1.0.1")
+			ping(t, n.NS, "10.1.0.1")
 		}
 	}
 	t.Run("a reflector sends both", func(t *testing.T) {
 		have(t, "10.0.0.4", "10.0.0.5")
 		forward(t, "10.0.0.4 10.0.0.5")
 		client.awaitKernelHas(t, "10.1.9.0/26 via 10.0.0.4 10.0.0.5")
-		ping(t, client.ns, "10.1.9.1")
+		ping(t, client.NS, "10.1.9.1")
 	})
 	t.Run("what reflects is one cluster", func(t *testing.T) {
 		shown, err := client.Command(t.Context(), "show route all for 10.1.9.0/26 protocol Us")
@@ -103,17 +104,17 @@ protocol bgp Us {
 	})
 	t.Run("one goes", func(t *testing.T) {
 		one.config.Blocks = nil
-		_, err := one.ns.Run(t.Context(), "ip", "address", "delete", "10.1.9.1/32", "dev", "lo")
+		_, err := one.NS.Run(t.Context(), "ip", "address", "delete", "10.1.9.1/32", "dev", "lo")
 		check(t, err)
 		one.reconfigure(t)
 		have(t, "10.0.0.5")
 		forward(t, "10.0.0.5")
 		client.awaitKernelHas(t, "10.1.9.0/26 via 10.0.0.5")
-		ping(t, client.ns, "10.1.9.1")
+		ping(t, client.NS, "10.1.9.1")
 	})
 	t.Run("and comes back", func(t *testing.T) {
 		one.config.Blocks = both
-		check(t, one.ns.AddAddress("lo", pfx("10.1.9.1/32")))
+		check(t, one.NS.AddAddress("lo", pfx("10.1.9.1/32")))
 		one.reconfigure(t)
 		have(t, "10.0.0.4", "10.0.0.5")
 	})

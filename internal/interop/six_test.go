@@ -33,7 +33,7 @@ func TestMeshOfSix(t *testing.T) {
 		if name[0] == 'a' {
 			a := m.agentNode(t, name, n.address+"/24")
 			m.ours, n.host = append(m.ours, a), a.host
-			check(t, m.cluster.ClaimBlock(t.Context(), name, pfx(n.block)))
+			check(t, m.Data.ClaimBlock(t.Context(), name, pfx(n.block)))
 		} else {
 			var peers []string
 			for other, address := range addresses {
@@ -45,8 +45,7 @@ func TestMeshOfSix(t *testing.T) {
 			m.birds, n.host = append(m.birds, b), b.host
 			b.setBlocks(t, n.block)
 		}
-		n.workload = n.host.workload(t, "pod"+name, n.pod)
-		m.attach(t, name, "pod"+name, n.pod)
+		n.workload = n.host.pod(t, "pod"+name, n.pod)
 		m.nodes = append(m.nodes, n)
 	}
 	for _, b := range m.birds {
@@ -121,11 +120,11 @@ func (m *sixLab) leave(t *testing.T) {
 	control := flow(t, m.nodes[0].workload, m.nodes[1].pod)
 	watched := flow(t, m.nodes[4].workload, m.nodes[3].pod)
 	check(t, m.birds[2].Stop())
-	check(t, m.ours[1].process.Stop())
+	check(t, m.ours[1].agent.Stop())
 	for _, n := range []sixNode{m.nodes[2], m.nodes[5]} {
-		_, err := m.cluster.ReleaseBlock(t.Context(), pfx(n.block))
+		_, err := m.Data.ReleaseBlock(t.Context(), pfx(n.block))
 		check(t, err)
-		check(t, m.cluster.Delete(t.Context(), "Node", n.name))
+		check(t, m.Data.Delete(t.Context(), "Node", n.name))
 	}
 	for _, b := range m.birds[:2] {
 		b.config.Peers = slices.DeleteFunc(b.config.Peers, func(p netlab.BirdPeer) bool {

@@ -52,7 +52,7 @@ func newTakeover(t *testing.T) *takeover {
 	k.nine = k.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2", "10.0.0.5", "10.0.0.10")
 	k.ten = k.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2", "10.0.0.5", "10.0.0.9")
 	k.agent = k.bird.host.agent()
-	check(t, k.cluster.ClaimBlock(t.Context(), "two", pfx("10.1.0.0/26")))
+	check(t, k.Data.ClaimBlock(t.Context(), "two", pfx("10.1.0.0/26")))
 	k.bird.setBlocks(t, "10.1.0.64/26")
 	k.nine.setBlocks(t, "10.1.0.128/26", "10.1.1.0/26")
 	k.ten.setBlocks(t, "10.1.0.192/26")
@@ -167,7 +167,7 @@ func (k *takeover) birdEnds(t *testing.T) {
 func (k *takeover) awaitShadowed(t *testing.T, want ...string) {
 	t.Helper()
 	await(t, fmt.Sprintf("the agent is ready, with %d routes hidden", len(want)), func(ctx context.Context) error {
-		if _, err := k.agent.ns.Run(ctx, programs.agent, "audit", "--admin-socket", k.agent.socket); err != nil {
+		if _, err := k.agent.NS.Run(ctx, programs.Agent, "audit", "--admin-socket", k.agent.agent.Socket); err != nil {
 			return err
 		}
 		s, err := k.agent.status(ctx)
@@ -196,7 +196,7 @@ func (k *takeover) awaitShadowed(t *testing.T, want ...string) {
 
 // blockMoves: what BIRD left is stale from now on, and packets follow it.
 func (k *takeover) blockMoves(t *testing.T) {
-	_, err := k.cluster.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
+	_, err := k.Data.ReleaseBlock(t.Context(), pfx("10.1.1.0/26"))
 	check(t, err)
 	k.nine.config.Blocks = prefixes("10.1.0.128/26")
 	k.nine.reconfigure(t)
@@ -220,7 +220,7 @@ func (k *takeover) blockMoves(t *testing.T) {
 // flushBird is the page's command. Its routes covered ours all the time.
 func (k *takeover) flushBird(t *testing.T) {
 	control, through := k.flows(t)
-	_, err := k.agent.ns.Run(t.Context(), "ip", "route", "flush", "proto", "bird")
+	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "flush", "proto", "bird")
 	check(t, err)
 	k.awaitShadowed(t)
 	k.agent.awaitFIB(t, "-4", "10.1.0.0/26 via 10.0.0.2", "10.1.0.128/26 via 10.0.0.9", "10.1.0.192/26 via 10.0.0.10", "10.1.0.64/26 blackhole",
@@ -231,10 +231,10 @@ func (k *takeover) flushBird(t *testing.T) {
 
 // drainAndFlush goes back: our routes go before BIRD comes, which would take them for its own and announce them.
 func (k *takeover) drainAndFlush(t *testing.T) {
-	_, err := k.agent.ns.Run(t.Context(), programs.agent, "drain", "--wait", "0s", "--admin-socket", k.agent.socket)
+	_, err := k.agent.NS.Run(t.Context(), programs.Agent, "drain", "--wait", "0s", "--admin-socket", k.agent.agent.Socket)
 	check(t, err)
 	select {
-	case <-k.agent.process.Done():
+	case <-k.agent.agent.Done():
 	case <-time.After(patience):
 		t.Fatal("drained, and the agent is still there")
 	}
@@ -246,7 +246,7 @@ func (k *takeover) drainAndFlush(t *testing.T) {
 
 func (k *takeover) flushOurs(t *testing.T) {
 	t.Helper()
-	_, err := k.agent.ns.Run(t.Context(), "ip", "route", "flush", "proto", agentProtocol)
+	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "flush", "proto", agentProtocol)
 	check(t, err)
 }
 
@@ -264,7 +264,7 @@ func (k *takeover) birdReturns(t *testing.T) {
 
 // lateFlush: BIRD announces a route that the agent left, and withdraws it when it is flushed after all.
 func (k *takeover) lateFlush(t *testing.T) {
-	_, err := k.agent.ns.Run(t.Context(), "ip", "route", "add", "10.1.2.0/26", "via", "10.0.0.9", "proto", agentProtocol, "metric", "1050")
+	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "add", "10.1.2.0/26", "via", "10.0.0.9", "proto", agentProtocol, "metric", "1050")
 	check(t, err)
 	k.ten.awaitRIB(t, mesh("10.0.0.5"), iBGP("10.1.0.64/26", "10.0.0.5"), "10.1.2.0/26 via 10.0.0.9 2147482597 IGP")
 	control, through := k.flows(t)

@@ -2,6 +2,8 @@ package interop
 
 import (
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // TestTwoToRs has two top-of-rack routers (FRR) that both know the way out: traffic is shared among them, and one of them dies.
@@ -16,13 +18,12 @@ func TestTwoToRs(t *testing.T) {
 		lines := frrPeer("10.0.0.2", asNumber)
 		lines = append(lines, "address-family ipv4 unicast", "neighbor 10.0.0.2 default-originate", "network 10.99.0.0/24", "exit-address-family")
 		tors[i] = l.frrRouter(t, name, torAS, address+"/24", lines...)
-		check(t, tors[i].ns.AddAddress("lo", pfx("10.99.0.7/32"))) // one place behind both
-		l.apply(t, bgpPeer(name, address, torAS, ""))
+		check(t, tors[i].NS.AddAddress("lo", pfx("10.99.0.7/32"))) // one place behind both
+		l.apply(t, testcluster.Peer(name, address, torAS, ""))
 	}
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	inner.setBlocks(t, "10.1.0.64/26")
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
+	pod := us.pod(t, "pod", "10.1.0.1")
 	inner.workload(t, "innerpod", "10.1.0.65")
 	inner.start(t)
 	us.start(t)
@@ -34,14 +35,14 @@ func TestTwoToRs(t *testing.T) {
 	// Neither gets what the other has told us: it is in no pool.
 	for _, tor := range tors {
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512")
-		ping(t, tor.ns, "10.1.0.1")
-		ping(t, tor.ns, "10.1.0.65")
+		ping(t, tor.NS, "10.1.0.1")
+		ping(t, tor.NS, "10.1.0.65")
 	}
 	ping(t, pod, "10.99.0.7")
 
 	t.Run("one dies", func(t *testing.T) {
 		watch := us.watchRoutes(t)
-		control, through := flow(t, pod, "10.1.0.65"), flow(t, tors[1].ns, "10.1.0.1")
+		control, through := flow(t, pod, "10.1.0.65"), flow(t, tors[1].NS, "10.1.0.1")
 		check(t, tors[0].Kill()) // its kernel goes on, but it has promised no graceful restart
 		us.awaitFIB(t, "-4", own, learned, "0.0.0.0/0 via 10.0.0.3", "10.99.0.0/24 via 10.0.0.3")
 		ping(t, pod, "10.99.0.7")

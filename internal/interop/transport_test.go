@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vpp-route-agent/internal/testcluster"
 )
 
 // transportCase is a router (BIRD 2 unless it says otherwise) with one peculiarity of its session, and the BGPPeer for it.
@@ -78,12 +80,11 @@ func TestTransport(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "transport")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
-	check(t, us.ns.AddAddress("eth0", pfx("172.20.0.2/24")))
-	check(t, us.ns.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
-	check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	pod := us.workload(t, "pod", "10.1.0.1")
-	l.attach(t, "us", "pod", "10.1.0.1")
-	l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {bindMode: NodeIP}\n")
+	check(t, us.NS.AddAddress("eth0", pfx("172.20.0.2/24")))
+	check(t, us.NS.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	pod := us.pod(t, "pod", "10.1.0.1")
+	l.apply(t, testcluster.Resource("BGPConfiguration", "default", "bindMode: NodeIP"))
 	routers := map[string]*birdNode{}
 	var peers []string
 	fib := []string{"10.1.0.0/26 blackhole"}
@@ -94,18 +95,18 @@ func TestTransport(t *testing.T) {
 		}
 		r := l.bird2Router(t, c.name, on, c.birdText())
 		if c.name == "multihop" {
-			check(t, r.ns.AddAddress("lo", pfx("10.254.0.1/32")))
+			check(t, r.NS.AddAddress("lo", pfx("10.254.0.1/32")))
 		}
-		check(t, r.ns.AddAddress("lo", pfx(c.target()+"/32")))
+		check(t, r.NS.AddAddress("lo", pfx(c.target()+"/32")))
 		routers[c.name] = r
-		l.apply(t, bgpPeer(c.name, c.peerIP(), c.as, c.spec))
+		l.apply(t, testcluster.Peer(c.name, c.peerIP(), c.as, c.spec))
 		peers = append(peers, c.address)
 		fib = append(fib, c.network()+" via "+hop)
 	}
 	// One that keeps no secret of its distance: its packets come with a TTL of 1.
 	near := transportCase{name: "no-gtsm", address: "10.0.0.18", as: 65018}
 	l.bird2Router(t, near.name, near.address+"/24", near.birdText())
-	l.apply(t, bgpPeer(near.name, near.address, near.as, "ttlSecurity: 1"))
+	l.apply(t, testcluster.Peer(near.name, near.address, near.as, "ttlSecurity: 1"))
 	us.start(t)
 
 	us.awaitUp(t, peers...)
@@ -121,7 +122,7 @@ func TestTransport(t *testing.T) {
 				}
 				return err
 			})
-			ping(t, routers[c.name].ns, "10.1.0.1")
+			ping(t, routers[c.name].NS, "10.1.0.1")
 		})
 	}
 	t.Run("what the routers announce is programmed", func(t *testing.T) { us.awaitOnlyKernel(t, "-4", fib...) })
@@ -132,7 +133,7 @@ func TestTransport(t *testing.T) {
 	})
 	t.Run("TTL", func(t *testing.T) {
 		await(t, "our kernel drops packets that have come too far", func(ctx context.Context) error {
-			out, err := us.ns.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
+			out, err := us.NS.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
 			if err == nil && !regexp.MustCompile(`TCPMinTTLDrop +[1-9]`).Match(out) {
 				err = fmt.Errorf("%s", out)
 			}
@@ -143,7 +144,7 @@ func TestTransport(t *testing.T) {
 		}
 	})
 	t.Run("bindMode NodeIP", func(t *testing.T) {
-		out, err := us.ns.Run(t.Context(), "ss", "-Hltn", "sport", "=", ":179")
+		out, err := us.NS.Run(t.Context(), "ss", "-Hltn", "sport", "=", ":179")
 		check(t, err)
 		if f := strings.Fields(string(out)); len(f) < 4 || f[3] != "10.0.0.2:179" || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("we listen on:\n%s", out)
@@ -165,7 +166,7 @@ func TestTransport(t *testing.T) {
 	t.Run("our AS is not allowed any more", func(t *testing.T) {
 		since := us.sessionsOf(t, peers[0], peers[1])
 		own := transportCases[3]
-		l.apply(t, bgpPeer(own.name, own.peerIP(), own.as, ""))
+		l.apply(t, testcluster.Peer(own.name, own.peerIP(), own.as, ""))
 		us.awaitOnlyKernel(t, "-4", slices.DeleteFunc(slices.Clone(fib), func(r string) bool { return strings.HasPrefix(r, own.network()) })...)
 		us.sameSessions(t, since)
 	})

@@ -6,61 +6,48 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
-// recorder is a peer that writes down what is said to it. It waits for connections, one after the other, and tells each the same.
+// recorder is a peer that writes down what is said to it, and tells each session the same.
 type recorder struct {
-	as       uint32
-	address  netip.Addr
-	says     []string // bodies of UPDATEs
-	listener net.Listener
-	wg       sync.WaitGroup
+	address netip.Addr
 
 	mu      sync.Mutex // guards the following
-	conn    net.Conn
-	heard   facts // of the newest session
-	settled bool  // and it has come to End-of-RIB
+	heard   facts      // of the newest session
+	settled bool       // and it has come to End-of-RIB
 }
 
 // facts are what a peer says on the wire, piece by piece in hexadecimal, under names.
 type facts map[string]string
 
-// recorder makes a machine with one. It is gone after the test.
-func (l *lab) recorder(t *testing.T, name, address string, as uint32, says ...string) *recorder {
+// recorder makes a machine with one, which says these bodies of UPDATEs. It is gone after the test.
+func (l *lab) recorder(
+	t *testing.T, name, address string, as uint32, says ...string,
+) *recorder {
 	t.Helper()
-	r := &recorder{as: as, address: pfx(address).Addr(), says: says}
-	check(t, l.host(t, name, address).ns.Do(func() (err error) {
-		r.listener, err = net.Listen("tcp", netip.AddrPortFrom(r.address, 179).String())
-		return err
-	}))
-	r.wg.Go(func() {
-		for {
-			conn, err := r.listener.Accept()
-			if err != nil {
-				return
-			}
-			r.record(conn)
-			conn.Close()
-		}
-	})
-	t.Cleanup(func() {
-		r.listener.Close()
-		r.mu.Lock()
-		if r.conn != nil {
-			r.conn.Close()
-		}
-		r.mu.Unlock()
-		r.wg.Wait()
-	})
+	r := &recorder{address: pfx(address).Addr()}
+	afi, endOfRIB := testcluster.AFI(r.address), []byte{0, 0, 0, 0}
+	if r.address.Is6() {
+		endOfRIB = []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1}
+	}
+	var greeting []byte
+	for _, body := range append(says, string(endOfRIB)) {
+		greeting = testcluster.AppendMessage(greeting, testcluster.MsgUpdate, []byte(body))
+	}
+	// What BIRD offers, ADD-PATH aside: its identifiers would be compared.
+	capabilities := append(testcluster.Unicast(r.address), 2, 0, 64, 6, 0, 120, 0, afi, 1, 0)
+	open := testcluster.OpenMessage(as, 240, testcluster.RouterID(r.address), capabilities...)
+	s, err := testcluster.Listen(l.host(t, name, address).NS, r.address, open, greeting, r.record)
+	check(t, err)
+	t.Cleanup(s.Close)
 	return r
 }
 
@@ -81,77 +68,17 @@ func (r *recorder) recorded(t *testing.T, announced ...string) (heard facts) {
 	return heard
 }
 
-// record is one session.
-func (r *recorder) record(conn net.Conn) {
-	r.mu.Lock()
-	r.conn, r.heard, r.settled = conn, facts{}, false
-	r.mu.Unlock()
-	quit := make(chan struct{})
-	defer close(quit)
-	for {
-		kind, body, err := readMessage(conn)
-		if err != nil {
-			return
-		}
-		switch kind {
-		case open:
-			r.note(func(f facts) { f.open(body) })
-			send(conn, open, r.open())
-			send(conn, keepalive, nil)
-			for _, body := range r.says {
-				send(conn, update, []byte(body))
-			}
-			send(conn, update, r.endOfRIB())
-			r.wg.Go(func() { keepAlive(conn, quit) })
-		case update:
-			r.note(func(f facts) { r.settled = f.update(body) || r.settled })
-		}
-	}
-}
-
-// keepAlive says that the session is alive, until quit is closed.
-func keepAlive(conn net.Conn, quit chan struct{}) {
-	for {
-		select {
-		case <-quit:
-			return
-		case <-time.After(5 * time.Second):
-			send(conn, keepalive, nil)
-		}
-	}
-}
-
-func (r *recorder) note(what func(facts)) {
+// record notes a message.
+func (r *recorder) record(kind byte, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.heard != nil {
-		what(r.heard)
+	switch {
+	case kind == testcluster.MsgOpen:
+		r.heard, r.settled = facts{}, false
+		r.heard.open(body)
+	case kind == testcluster.MsgUpdate && r.heard != nil:
+		r.settled = r.heard.update(body) || r.settled
 	}
-}
-
-// family is the second byte of the AFI, whose first is 0.
-func (r *recorder) family() byte {
-	if r.address.Is6() {
-		return 2
-	}
-	return 1
-}
-
-// open offers what BIRD offers, ADD-PATH aside: its identifiers would be compared.
-func (r *recorder) open() []byte {
-	capabilities := []byte{1, 4, 0, r.family(), 0, 1, 2, 0, 64, 6, 0, 120, 0, r.family(), 1, 0, 65, 4}
-	capabilities = binary.BigEndian.AppendUint32(capabilities, r.as)
-	body := []byte{4, 0x5b, 0xa0, 0, 240} // version 4, AS_TRANS, hold time
-	id := routerID(r.address).As4()
-	body = append(body, id[:]...)
-	return append(append(body, byte(len(capabilities)+2), 2, byte(len(capabilities))), capabilities...)
-}
-
-func (r *recorder) endOfRIB() []byte {
-	if r.address.Is6() {
-		return []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1}
-	}
-	return []byte{0, 0, 0, 0}
 }
 
 // open notes an OPEN (RFC 4271 §4.2, RFC 5492).
@@ -248,17 +175,17 @@ func TestWireAsBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "wire")
 	us := l.agentNode(t, "us", "10.0.0.2/24", "fd00::2/64")
-	check(t, l.cluster.AddNode(t.Context(), "inner", pfx("10.0.0.1/24"), pfx("fd00::1/64")))
+	check(t, l.Data.AddNode(t.Context(), "inner", pfx("10.0.0.1/24"), pfx("fd00::1/64")))
 	const (
 		learnedInside  = "\x00\x00\x00\x15" + "\x40\x01\x01\x00" + "\x40\x02\x00" + "\x40\x03\x04\x0a\x00\x00\x01" + "\x40\x05\x04\x00\x00\x00\x64" + "\x1a\x0a\x01\xc8\x00"
 		learnedOutside = "\x00\x00\x00\x22" + origin + asPath + nextHop + "\x80\x04\x04\x00\x00\x00\x07" + "\xc0\x08\x04\xfd\xe8\x00\x4d" + "\x1a\x0a\x01\xd2\x00"
 	)
 	inner, inner6 := l.recorder(t, "inner", "10.0.0.1/24", asNumber, learnedInside), l.recorder(t, "inner6", "fd00::1/64", asNumber)
 	outer := l.recorder(t, "outer", "10.0.0.3/24", 65003, learnedOutside)
-	l.apply(t, bgpPeer("outer", "10.0.0.3", 65003, ""))
+	l.apply(t, testcluster.Peer("outer", "10.0.0.3", 65003, ""))
 	blocks, blocks6 := []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.7.0/26"}, []string{"fd01::/122", "fd01::40/122"}
 	for _, b := range slices.Concat(blocks, blocks6) {
-		check(t, l.cluster.ClaimBlock(t.Context(), "us", pfx(b)))
+		check(t, l.Data.ClaimBlock(t.Context(), "us", pfx(b)))
 	}
 	listen := func() [3]facts {
 		t.Helper()
@@ -268,9 +195,9 @@ func TestWireAsBIRD(t *testing.T) {
 	}
 	us.start(t)
 	ours := listen()
-	check(t, us.process.Stop())
+	check(t, us.agent.Stop())
 
-	for _, b := range []netlab.BirdConfig{birdConfig(addr("10.0.0.2")), birdConfig(addr("fd00::2"))} {
+	for _, b := range []netlab.BirdConfig{testcluster.BirdConfig(addr("10.0.0.2")), testcluster.BirdConfig(addr("fd00::2"))} {
 		b.RouterID = addr("10.0.0.2")
 		node := &birdNode{host: us.host, config: b}
 		if b.Address.Is4() {

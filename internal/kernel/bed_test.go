@@ -151,17 +151,6 @@ func (b *bed) want(routes ...route.Route) {
 	}
 }
 
-// comesToWant is want for what Run's goroutine puts: the kernel has a route a moment before the
-// data plane notes what it was put as.
-func (b *bed) comesToWant(routes ...route.Route) {
-	b.t.Helper()
-	eventually(b.t, "our routes read as put", func() bool {
-		got, err := b.Routes(b.t.Context())
-		return err == nil && show(got) == show(routes)
-	})
-	b.want(routes...)
-}
-
 // behind fails the test unless r is there as it was put and another's goes before it.
 func (b *bed) behind(by string, r route.Route) {
 	b.t.Helper()

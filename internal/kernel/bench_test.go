@@ -34,7 +34,7 @@ func BenchmarkApply(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer d.close()
+	defer d.Close()
 	const count = 10000
 	b.Run("Routes", func(b *testing.B) { benchmarkRoutes(b, d) })
 	for _, family := range []string{"IPv4", "IPv6"} {

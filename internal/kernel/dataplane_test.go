@@ -20,7 +20,6 @@ import (
 var (
 	_ fib.Dataplane = (*Dataplane)(nil)
 	_ fib.Overseer  = (*Dataplane)(nil)
-	_ fib.Recaller  = (*Dataplane)(nil)
 )
 
 const otherTable = 7
@@ -53,8 +52,8 @@ func TestDataplaneKernel(t *testing.T) {
 			return d
 		},
 		Lacks: map[dataplanetest.Feature]string{
-			dataplanetest.Recursive: "the kernel has no recursive next hops: they are resolved " +
-				"when put, or refused",
+			dataplanetest.Recursive: "the kernel has no recursive next hops: fib resolves them " +
+				"before it puts a route",
 			dataplanetest.Tables:     "a table comes into being by use",
 			dataplanetest.Connection: "the kernel cannot go away",
 			dataplanetest.Links: "the kernel removes routes with their interface, drift " +

@@ -18,8 +18,6 @@ import (
 type interfaces struct {
 	list    []route.Interface // by name
 	byIndex map[uint32]int    // into list
-	// watch.losses of the list; an interface that loses its routes later has a greater Life
-	losses uint32
 }
 
 func (l interfaces) name(index uint32) (string, bool) {
@@ -67,8 +65,8 @@ func (d *Dataplane) relist() error {
 		d.watch.setStale(true)
 		return err
 	}
-	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list)),
-		losses: d.watch.setGenerations(list)}
+	d.watch.setGenerations(list)
+	l := interfaces{list: list, byIndex: make(map[uint32]int, len(list))}
 	for i, n := range list {
 		l.byIndex[n.Index] = i
 	}
@@ -142,12 +140,9 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 }
 
 // currentFacts returns the facts of the last list.
-func (d *Dataplane) currentFacts(problem error) route.Facts {
+func (d *Dataplane) currentFacts() route.Facts {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	f := route.Facts{Identity: d.identity, Version: d.version, Interfaces: d.ifaces.list}
-	if problem != nil {
-		f.Problem = problem.Error()
-	}
-	return f
+	return route.Facts{Identity: d.identity, Version: d.version, AttachedOnly: true,
+		Interfaces: d.ifaces.list}
 }

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"time"
@@ -10,21 +9,22 @@ import (
 )
 
 const (
-	// settle is how long route changes are collected before next hops are resolved again.
+	// settle is how long route changes are collected before they are reported.
 	settle = 50 * time.Millisecond
 	// retry is the pause after a failure. The event is consumed, and the next one may be hours
 	// away.
 	retry = 500 * time.Millisecond
 )
 
-// follower is Run's pending work, owned by its goroutine. Failed work is retried until it succeeds
-// and reported as a problem meanwhile.
+// follower is Run's pending work, owned by its goroutine. A list that failed is repeated until it
+// succeeds and reported as a problem meanwhile.
 type follower struct {
-	d                 *Dataplane
-	told, current     route.Facts      // what the reader has seen, and what there is
-	relist            <-chan time.Time // armed while interfaces could not be listed
-	rebind            <-chan time.Time // armed while next hops are to be looked up anew
-	unlisted, unbound error            // why the one and the other failed last
+	d             *Dataplane
+	told, current route.Facts      // what the reader has seen, and what there is
+	relist        <-chan time.Time // armed while interfaces could not be listed
+	changed       <-chan time.Time // armed while a change of routes is to be reported
+	changes       uint32           // reported so far
+	unlisted      error            // why listing failed last
 }
 
 // followLinks lists the interfaces.
@@ -32,30 +32,22 @@ func (f *follower) followLinks() {
 	f.relist, f.unlisted = nil, f.d.refresh()
 	if f.unlisted != nil {
 		f.relist = time.After(retry)
-		f.publish()
-		return
 	}
 	f.publish()
-	f.arm()
+	f.arm() // routes go with a link, some without an event
 }
 
-// arm schedules resolving next hops. It does not reset a running timer, which a stream of events
-// would otherwise postpone for ever.
+// arm schedules reporting a change of routes. It does not reset a running timer, which a stream of
+// events would otherwise postpone for ever.
 func (f *follower) arm() {
-	if f.rebind == nil {
-		f.rebind = time.After(settle)
+	if f.changed == nil {
+		f.changed = time.After(settle)
 	}
 }
 
-// followRoutes resolves next hops again.
-func (f *follower) followRoutes(ctx context.Context) {
-	f.rebind, f.unbound = nil, f.d.rebind(ctx)
-	if ctx.Err() != nil {
-		return // an end is no problem
-	}
-	if f.unbound != nil {
-		f.rebind = time.After(retry)
-	}
+func (f *follower) countChange() {
+	f.changed = nil
+	f.changes++
 	f.publish()
 }
 
@@ -68,12 +60,10 @@ func (f *follower) news(out chan<- route.Facts) (chan<- route.Facts, route.Facts
 }
 
 func (f *follower) publish() {
-	var problem error
-	switch {
-	case f.unlisted != nil:
-		problem = fmt.Errorf("interfaces may have changed since they were listed: %w", f.unlisted)
-	case f.unbound != nil:
-		problem = fmt.Errorf("next hops may have moved since they were looked up: %w", f.unbound)
+	f.current = f.d.currentFacts()
+	f.current.RouteChanges = f.changes
+	if f.unlisted != nil {
+		f.current.Problem = fmt.Sprintf("interfaces may have changed since they were listed: %v",
+			f.unlisted)
 	}
-	f.current = f.d.currentFacts(problem)
 }

@@ -2,10 +2,9 @@
 // the only importer of netlink for routes. Our routes carry our protocol number and one of our two
 // metrics, in any table. No others are shown, replaced or deleted.
 //
-// The kernel has neither recursive next hops nor standby paths. We resolve a recursive next hop
-// when its route is put, and again when foreign routes or those of ours that carry next hops
-// change. Only paths of the best preference are programmed. A route still reads back as it was put.
-// After our restart it reads back as resolved until Recall.
+// The kernel has neither recursive next hops nor standby paths. Facts.AttachedOnly has the caller
+// resolve next hops, and Facts.RouteChanges has it do so again when foreign routes change. Only paths
+// of the best preference are programmed; a route still reads back as it was put, until our restart.
 //
 // The kernel drops routes without an event when their interface goes down or loses its last IPv4
 // address (fib_sync_down_dev in net/ipv4/fib_semantics.c). The interface's new generation in the
@@ -80,11 +79,10 @@ type Dataplane struct {
 	ifaces interfaces
 
 	// writing is held while routes are changed, from choosing a route's form to recording it. It
-	// guards the following; recalled may be read under mu alone.
-	writing  sync.Mutex
-	writer   *socket
-	recalled map[route.Key]recall // guarded by mu for writing too
-	carriers map[route.Key]bool   // those of our routes that carry next hops, see carries
+	// guards the following; reduced may be read under mu alone.
+	writing sync.Mutex
+	writer  *socket
+	reduced map[route.Key]reduced // guarded by mu for writing too
 }
 
 // New opens the kernel's FIB and begins to collect events. It changes nothing.
@@ -92,8 +90,7 @@ func New(c Config) (*Dataplane, error) {
 	d := &Dataplane{
 		table: c.Table, protocol: c.Protocol, metric: c.Metric, elevated: c.ElevatedMetric,
 		log: c.Log, namespace: c.Namespace,
-		facts: make(chan route.Facts), recalled: map[route.Key]recall{},
-		carriers: map[route.Key]bool{},
+		facts: make(chan route.Facts), reduced: map[route.Key]reduced{},
 	}
 	d.list = d.listInterfaces
 	if d.table == 0 {
@@ -117,7 +114,7 @@ func New(c Config) (*Dataplane, error) {
 		err = d.refresh()
 	}
 	if err != nil {
-		d.close()
+		d.Close()
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
 	return d, nil
@@ -160,7 +157,8 @@ func (d *Dataplane) open() (err error) {
 	return nil
 }
 
-func (d *Dataplane) close() {
+// Close releases the sockets of a data plane that does not run; Run does so itself.
+func (d *Dataplane) Close() {
 	for _, s := range []*socket{d.writer, d.lookup, d.dump} {
 		if s != nil {
 			s.Close()
@@ -204,7 +202,7 @@ func (d *Dataplane) Facts() <-chan route.Facts { return d.facts }
 // Run follows the kernel's events and publishes facts until ctx ends, then closes the data plane.
 // Our routes stay.
 func (d *Dataplane) Run(ctx context.Context) error {
-	defer d.close()
+	defer d.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	following := make(chan error, 1)
@@ -223,8 +221,8 @@ func (d *Dataplane) Run(ctx context.Context) error {
 			f.followLinks()
 		case <-d.watch.routes:
 			f.arm()
-		case <-f.rebind:
-			f.followRoutes(ctx)
+		case <-f.changed:
+			f.countChange()
 		case err := <-following:
 			if err != nil && ctx.Err() == nil {
 				return fmt.Errorf("kernel: events: %w", err)

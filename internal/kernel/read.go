@@ -212,6 +212,7 @@ func (d *Dataplane) Resolve(ctx context.Context, table uint32,
 	for _, l := range alive(e, ifaces) {
 		name, _ := ifaces.name(l.index)
 		r.Forwards(name)
+		r.Paths = append(r.Paths, route.Path{NextHop: l.gateway, Interface: name})
 	}
 	return r, nil
 }

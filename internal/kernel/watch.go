@@ -243,10 +243,9 @@ func (w *watch) noteRoute(m message) {
 	signal(w.routes)
 }
 
-// setGenerations sets the generations of the listed interfaces and returns the count of losses,
-// which bounds them. The list becomes the base of later events if it is the first, or the first
-// after lost events; a rough one only until the next.
-func (w *watch) setGenerations(list []route.Interface) (losses uint32) {
+// setGenerations sets the generations of the listed interfaces. The list becomes the base of later
+// events if it is the first, or the first after lost events; a rough one only until the next.
+func (w *watch) setGenerations(list []route.Interface) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.known == nil || w.rough {
@@ -257,7 +256,6 @@ func (w *watch) setGenerations(list []route.Interface) (losses uint32) {
 			list[n].Life = l.generation
 		}
 	}
-	return w.losses
 }
 
 // know makes list the known interfaces and addresses. Any that was unknown may have lost its routes

@@ -6,9 +6,17 @@ import (
 	"time"
 )
 
-// Await asks until holds has no objection. Its error is the last objection.
+// Await asks every 20 ms until holds has no objection. Its error is the last objection.
 func Await(
 	ctx context.Context, patience time.Duration, what string, holds func(context.Context) error,
+) error {
+	return AwaitEvery(ctx, patience, 20*time.Millisecond, what, holds)
+}
+
+// AwaitEvery is Await with another interval, which bounds what a time taken by it can resolve.
+func AwaitEvery(
+	ctx context.Context, patience, interval time.Duration, what string,
+	holds func(context.Context) error,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -24,7 +32,7 @@ func Await(
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: not after %s: %w", what, patience, last)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(interval):
 		}
 	}
 }

@@ -35,13 +35,9 @@ func FindBird(ctx context.Context, dir string) (BirdPrograms, error) {
 		return BirdPrograms{}, err
 	}
 	p := BirdPrograms{Version: pkg.Version, Env: pkg.Env()}
-	for name, path := range map[string]*string{"bird": &p.Bird, "bird6": &p.Bird6,
-		"birdc": &p.Birdc} {
-		if *path, err = pkg.Program(ctx, name); err != nil {
-			return BirdPrograms{}, err
-		}
-	}
-	return p, nil
+	return p, pkg.programs(ctx, map[string]*string{
+		"bird": &p.Bird, "bird6": &p.Bird6, "birdc": &p.Birdc,
+	})
 }
 
 // FindBird2 unpacks Debian's BIRD 2, for routers outside of Calico, below dir. One daemon has both
@@ -52,13 +48,9 @@ func FindBird2(ctx context.Context, dir string) (BirdPrograms, error) {
 		return BirdPrograms{}, err
 	}
 	p := BirdPrograms{Version: pkg.Version, Env: pkg.Env()}
-	for name, path := range map[string]*string{"bird": &p.Bird, "birdc": &p.Birdc} {
-		if *path, err = pkg.Program(ctx, name); err != nil {
-			return BirdPrograms{}, err
-		}
-	}
+	err = pkg.programs(ctx, map[string]*string{"bird": &p.Bird, "birdc": &p.Birdc})
 	p.Bird6 = p.Bird
-	return p, nil
+	return p, err
 }
 
 func installedBird(ctx context.Context) (p BirdPrograms, ok bool) {
@@ -244,29 +236,15 @@ func parseProtocols(lines []string) (found []BirdProtocol) {
 
 // AwaitEstablished waits until every BGP session is up.
 func (b *Bird) AwaitEstablished(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return b.await(ctx, func() error {
 		protocols, err := b.Protocols(ctx)
-		if err != nil {
-			return err
-		}
-		var down []string
 		for _, p := range protocols {
 			if p.Kind == "BGP" && p.Info != "Established" {
-				down = append(down, p.Name+" "+p.Info)
+				return fmt.Errorf("%s is %s %s", p.Name, p.State, p.Info)
 			}
 		}
-		if len(down) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("netlab: %s: not established: %s: %w", b.name,
-				strings.Join(down, ", "), context.Cause(ctx))
-		}
-	}
+		return err
+	})
 }
 
 // BirdRoute is one route of `show route all`.
@@ -278,6 +256,12 @@ type BirdRoute struct {
 	LocalPref string     // BGP.local_pref
 	Origin    string     // BGP.origin: "IGP"
 	ASPath    string     // BGP.as_path
+}
+
+// String is one line: prefix, next hop, LOCAL_PREF, origin and AS path.
+func (r BirdRoute) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s via %s %s %s %s",
+		r.Prefix, r.NextHop, r.LocalPref, r.Origin, r.ASPath))
 }
 
 // Routes returns `show route all` for a selection such as "protocol Mesh_10_0_0_2" or "for

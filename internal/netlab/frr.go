@@ -31,13 +31,9 @@ func FindFRR(ctx context.Context, dir string) (FRRPrograms, error) {
 		return FRRPrograms{}, err
 	}
 	p := FRRPrograms{Version: pkg.Version, Env: pkg.Env()}
-	for name, path := range map[string]*string{"zebra": &p.Zebra, "bgpd": &p.Bgpd,
-		"vtysh": &p.Vtysh} {
-		if *path, err = pkg.Program(ctx, name); err != nil {
-			return FRRPrograms{}, err
-		}
-	}
-	return p, nil
+	return p, pkg.programs(ctx, map[string]*string{
+		"zebra": &p.Zebra, "bgpd": &p.Bgpd, "vtysh": &p.Vtysh,
+	})
 }
 
 // FRRConfig is the configuration of each daemon in FRR's own language, since routers differ.
@@ -260,7 +256,8 @@ func (f *FRR) AwaitEstablished(ctx context.Context) error {
 // FRRPath is bgpd's path of a prefix.
 type FRRPath struct {
 	Prefix   string
-	Peer     string // whose it is
+	Peer     string // whose it is; "(unspec)": the router's own
+	Stale    bool   // told before a restart
 	NextHops []string
 	ASPath   string
 }
@@ -281,6 +278,7 @@ func (f *FRR) Paths(ctx context.Context, family string) (all []FRRPath, err erro
 		Routes map[string][]struct {
 			Path     string
 			PeerID   string `json:"peerId"`
+			Stale    bool
 			Nexthops []struct{ IP string }
 		}
 	}
@@ -289,7 +287,7 @@ func (f *FRR) Paths(ctx context.Context, family string) (all []FRRPath, err erro
 	}
 	for prefix, paths := range table.Routes {
 		for _, p := range paths {
-			path := FRRPath{Prefix: prefix, Peer: p.PeerID, ASPath: p.Path}
+			path := FRRPath{Prefix: prefix, Peer: p.PeerID, Stale: p.Stale, ASPath: p.Path}
 			for _, n := range p.Nexthops {
 				path.NextHops = append(path.NextHops, n.IP)
 			}

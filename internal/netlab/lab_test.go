@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,40 +30,11 @@ func newLabNamed(t *testing.T, name string) *Lab {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		for _, trace := range traces(t, l.prefix) {
+		for _, trace := range Traces(l.prefix) {
 			t.Errorf("left behind: %s", trace)
 		}
 	})
 	return l
-}
-
-// traces lists what exists of a lab.
-func traces(t *testing.T, prefix string) (found []string) {
-	t.Helper()
-	for _, parent := range []string{runNetns, os.TempDir(), sharedMemory} {
-		entries, err := os.ReadDir(parent)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			if e.Name() == prefix || strings.HasPrefix(e.Name(), prefix+"-") {
-				found = append(found, filepath.Join(parent, e.Name()))
-			}
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, prefix+"-") {
-			found = append(found, "mount "+line)
-		}
-	}
-	for _, pid := range marked(prefix) {
-		found = append(found, fmt.Sprintf("process %d", pid))
-	}
-	return found
 }
 
 func must[T any](t *testing.T) func(T, error) T {
@@ -255,11 +225,11 @@ func TestNextRunRemovesWhatAKilledOneLeft(t *testing.T) {
 	waitFor(t, func() bool { return len(marked(prefix)) > 0 })
 	check(t, child.Process.Kill())
 	child.Wait()
-	if len(traces(t, prefix)) == 0 {
+	if len(Traces(prefix)) == 0 {
 		t.Fatal("the killed child left nothing: this test tests nothing")
 	}
 	newLab(t)
-	for _, trace := range traces(t, prefix) {
+	for _, trace := range Traces(prefix) {
 		t.Errorf("left behind: %s", trace)
 	}
 }

@@ -201,6 +201,16 @@ func (p Package) Program(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("netlab: package %s %s has no program %s", p.Name, p.Version, name)
 }
 
+// programs sets each path to that of a program of the package.
+func (p Package) programs(ctx context.Context, paths map[string]*string) (err error) {
+	for name, path := range paths {
+		if *path, err = p.Program(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (p Package) checkLibraries(ctx context.Context, path string) error {
 	cmd := exec.CommandContext(ctx, "ldd", path)
 	cmd.Env = append(os.Environ(), p.Env()...)

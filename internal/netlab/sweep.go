@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -91,6 +92,32 @@ func killMarked(prefix string) error {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
+}
+
+// Traces lists what exists of a lab, for tests: files, namespaces and shared memory by their names,
+// mounts, and processes. The prefix is "vra-NAME-PID".
+func Traces(prefix string) (found []string) {
+	for _, parent := range []string{runNetns, os.TempDir(), sharedMemory} {
+		entries, _ := os.ReadDir(parent) // what is not there has no trace
+		for _, e := range entries {
+			if e.Name() == prefix || strings.HasPrefix(e.Name(), prefix+"-") {
+				found = append(found, filepath.Join(parent, e.Name()))
+			}
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		found = append(found, err.Error())
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, prefix+"-") {
+			found = append(found, "mount "+line)
+		}
+	}
+	for _, pid := range marked(prefix) {
+		found = append(found, fmt.Sprintf("process %d", pid))
+	}
+	return found
 }
 
 func marked(prefix string) (pids []int) {

@@ -180,19 +180,27 @@ func (v *VPP) Configure(ctx context.Context, lines ...string) error {
 	return nil
 }
 
-// Host attaches the namespace's device to VPP by AF_PACKET, as interface "host-DEVICE", up, with
-// addresses, and returns that name. The device should have no address: the kernel sees the same
-// packets.
+// CreateHost attaches the namespace's device to VPP by AF_PACKET, as interface "host-DEVICE", which
+// is down. Without a hardware address VPP chooses one.
+func (v *VPP) CreateHost(ctx context.Context, device string, mac net.HardwareAddr) error {
+	line := "create host-interface name " + device
+	if mac != nil {
+		line += " hw-addr " + mac.String()
+	}
+	out, err := v.Command(ctx, line)
+	if out = strings.TrimSpace(out); err == nil && out != "host-"+device { // what it made
+		err = fmt.Errorf("netlab: %s: %s: %s", v.name, line, out)
+	}
+	return err
+}
+
+// Host is CreateHost, and sets the interface up with addresses. It returns the interface's name.
+// The device should have no address: the kernel sees the same packets.
 func (v *VPP) Host(ctx context.Context, device string,
 	addresses ...netip.Prefix) (name string, err error) {
 	name = "host-" + device
-	out, err := v.Command(ctx, "create host-interface name "+device)
-	if err != nil {
+	if err := v.CreateHost(ctx, device, nil); err != nil {
 		return "", err
-	}
-	if strings.TrimSpace(out) != name { // it prints the name of what it made
-		return "", fmt.Errorf("netlab: %s: create host-interface %s: %s", v.name, device,
-			strings.TrimSpace(out))
 	}
 	lines := []string{"set interface state " + name + " up"}
 	for _, a := range addresses {

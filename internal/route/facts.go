@@ -20,6 +20,11 @@ type Facts struct {
 	Problem string
 	// Preflight is zero until the data plane has answered, or where there is no API to compare.
 	Preflight Preflight
+	// AttachedOnly says that routes must name neighbours and interfaces: the data plane resolves no
+	// next hops itself.
+	AttachedOnly bool
+	// RouteChanges counts, where there are events for that, changes of routes that are not ours.
+	RouteChanges uint32
 	// Interfaces are sorted by name.
 	Interfaces []Interface
 }
@@ -96,6 +101,15 @@ type Resolution struct {
 	// Interface is the outgoing interface of a usable match. It is empty if there are several or
 	// the data plane does not report it.
 	Interface string
+	// Paths are the neighbours by which a usable match forwards, with AttachedOnly. One without a
+	// next hop stands for the address itself.
+	Paths []Path
+}
+
+// Equal reports whether both say the same.
+func (r Resolution) Equal(o Resolution) bool {
+	return r.Prefix == o.Prefix && r.Ours == o.Ours && r.Usable == o.Usable &&
+		r.Interface == o.Interface && slices.Equal(r.Paths, o.Paths)
 }
 
 // Forwards adds a path of the match that forwards over interface by, or "" if it is unknown.

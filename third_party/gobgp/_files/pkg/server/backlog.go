@@ -62,10 +62,7 @@ func (h *fsmHandler) awaitRoom(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		select {
-		case h.holdTimerResetCh <- true:
-		default:
+			h.holdTimer.restart()
 		}
 	}
 }

@@ -5,6 +5,7 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"net"
 
 	"github.com/osrg/gobgp/v3/pkg/log"
@@ -27,6 +28,15 @@ func (h *fsmHandler) recvMessageWithError() (m *fsmMsg, err error) {
 		}
 	}()
 	return h.recvMessageUnguarded()
+}
+
+// reader is what messages are read from. States before Established leave nothing in a buffer for the
+// next one.
+func (h *fsmHandler) reader() io.Reader {
+	if h.buffered != nil {
+		return h.buffered
+	}
+	return h.conn
 }
 
 // synchronized is the marker of a header (RFC 4271 §4.1).

@@ -3,8 +3,11 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
@@ -37,6 +40,36 @@ func TestReceivingPanics(t *testing.T) {
 	}
 	if !f.lock.TryLock() {
 		t.Error("the lock is held")
+	}
+}
+
+// countedReads is a connection that has all there is to read at once.
+type countedReads struct {
+	net.Conn
+	from  *bytes.Reader
+	reads int
+}
+
+func (c *countedReads) Read(b []byte) (int, error) {
+	c.reads++
+	return c.from.Read(b)
+}
+
+// Messages that have arrived take one system call together, not two each.
+func TestOneReadForManyMessages(t *testing.T) {
+	keepalive, err := bgp.NewBGPKeepAliveMessage().Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := &countedReads{from: bytes.NewReader(bytes.Repeat(keepalive, 100))}
+	f := newFSM(&oc.Global{}, &oc.Neighbor{}, log.NewDefaultLogger())
+	f.state = bgp.BGP_FSM_ESTABLISHED
+	h := &fsmHandler{fsm: f, conn: conn, stateReasonCh: make(chan fsmStateReason, 2)}
+	var wg sync.WaitGroup
+	wg.Add(1)
+	h.recvMessageloop(context.Background(), &wg)
+	if n := f.pConf.State.Messages.Received.Keepalive; n != 100 || conn.reads > 2 {
+		t.Errorf("%d messages in %d reads, the end included", n, conn.reads)
 	}
 }
 

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// handOver lets a new process of the same program take this one's place and PID. Its sockets end
+// with this one: peers see connections that close without CEASE. /proc/self/exe is this program
+// even after its file was replaced or removed. If ctx has ended, the agent was told to stop, and
+// stops.
+func handOver(ctx context.Context, log *slog.Logger) error {
+	// One of these that comes from here on ends the process, this or the new one, until that
+	// listens.
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGHUP) // also in the new process, until it has settings to reload
+	if ctx.Err() != nil {
+		log.Info("stopped instead of a new process taking over; " +
+			"routes stay in the FIB and peers got no CEASE")
+		return nil
+	}
+	log.Info("a new process takes over")
+	return fmt.Errorf("start anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+}

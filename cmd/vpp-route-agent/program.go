@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/bgp/gobgp"
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/calico/lastgood"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/systemd"
+)
+
+// program is the daemon. Stages make its parts, and none runs before all are made: when a stage
+// fails, close releases what the parts made so far hold, and nothing needs to be stopped.
+type program struct {
+	cfg   config
+	log   *slog.Logger
+	conf  agent.Config
+	parts []func(context.Context) error
+	held  []func()
+
+	dataplane dataplane
+	engine    *fib.Engine // with --dataplane none it only resolves next hops
+	admin     net.Listener
+	health    net.Listener // nil: off
+}
+
+// run makes the parts and runs them until ctx ends or one of them fails. load reads the settings
+// again upon SIGHUP.
+func run(ctx context.Context, cfg config, load func() (config, error), log *slog.Logger,
+	level *slog.LevelVar) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	setCollector()
+	p := &program{cfg: cfg, log: log, conf: agent.Config{
+		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Log: log, LogLevel: level,
+	}}
+	defer p.close()
+	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
+	for _, stage := range []func() error{
+		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addSpeaker,
+	} {
+		if err := stage(); err != nil {
+			return err
+		}
+	}
+	p.addAgent(hangups, load)
+
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range p.parts {
+		group.Go(func() error { return part(ctx) })
+	}
+	log.Info("started", "version", version, "dataplane", cfg.dataplane, "learn", cfg.learn())
+	err := group.Wait()
+	if errors.Is(err, agent.ErrNewProcess) || errors.Is(err, agent.ErrDrained) {
+		return err
+	}
+	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)
+	return err
+}
+
+func (p *program) add(run func(context.Context) error) { p.parts = append(p.parts, run) }
+
+func (p *program) hold(release func()) { p.held = append(p.held, release) }
+
+func (p *program) close() {
+	for _, release := range slices.Backward(p.held) {
+		release()
+	}
+}
+
+func (p *program) addDatastore() error {
+	source, err := etcd.NewFor(p.cfg.etcd(), p.cfg.nodeName, p.cfg.needs(), p.log)
+	if err != nil {
+		return usageError{err}
+	}
+	keeper := lastgood.New(p.cfg.stateDir, p.cfg.nodeName, p.cfg.needs(), source.Snapshots(), p.log)
+	p.conf.Datastore = datastore{source, keeper}
+	if p.cfg.learnIPAM {
+		p.conf.EtcdRoutes = p.cfg.hostAddress
+	}
+	p.add(source.Run)
+	p.add(keeper.Run)
+	return nil
+}
+
+func (p *program) addListeners() (err error) {
+	if p.admin, err = agent.ListenAdmin(p.cfg.adminSocket, p.log); err != nil {
+		return err
+	}
+	p.hold(func() { p.admin.Close() })
+	if p.cfg.metricsListen == "" {
+		return nil
+	}
+	if p.health, err = p.cfg.listenHealth(); err != nil {
+		return err
+	}
+	p.hold(func() { p.health.Close() })
+	return nil
+}
+
+func (p *program) lockStateDir() error {
+	unlock, err := lockStateDir(p.cfg.stateDir)
+	if err != nil {
+		return err
+	}
+	p.hold(unlock)
+	return nil
+}
+
+func (p *program) addDataplane() error {
+	dp, release, err := newDataplane(p.cfg, p.log)
+	if err != nil {
+		return err
+	}
+	p.hold(release)
+	p.dataplane = dp
+	p.engine = fib.New(fib.Config{
+		Dataplane: dp, Journal: p.cfg.journal(), Log: p.log, Tuning: p.cfg.tuning(),
+	})
+	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
+	if p.cfg.dataplane != "none" {
+		p.conf.FIB, p.conf.Forwarded = p.engine, dp.Forwarded
+	}
+	p.add(dp.Run)
+	p.add(p.engine.Run)
+	return nil
+}
+
+func (p *program) addUplink() error {
+	if p.cfg.uplink == "" {
+		return nil
+	}
+	up, err := newUplink(p.cfg, p.dataplane, p.log)
+	if err != nil {
+		return usageError{err}
+	}
+	p.conf.Uplink = up.status
+	p.add(up.Run)
+	return nil
+}
+
+func (p *program) addSpeaker() error {
+	if !p.cfg.learnBGP {
+		return nil
+	}
+	passwords, err := newPasswords(p.cfg, os.LookupEnv, p.log)
+	if err != nil {
+		return err
+	}
+	grpcTLS, err := p.cfg.tlsFor(p.cfg.gobgpListen)
+	if err != nil {
+		return usageError{err}
+	}
+	var sink gobgp.Sink
+	if p.conf.FIB != nil {
+		sink = agent.Learner{FIB: p.conf.FIB}
+	}
+	speaker, err := gobgp.New(gobgp.Config{
+		Log: p.log, Sink: sink, Passwords: passwords.Lookup, LimitRetry: p.cfg.limitRetry,
+		GRPC: p.cfg.gobgpListen, GRPCTLS: grpcTLS, GRPCWrite: p.cfg.gobgpWrite,
+		Crashes: filepath.Join(p.cfg.stateDir, "bgp-crashes.json"),
+	})
+	if err != nil {
+		return err
+	}
+	p.conf.Speaker = speaker
+	p.add(passwords.Run)
+	p.add(speaker.Run)
+	return nil
+}
+
+func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)) {
+	a := agent.New(p.conf)
+	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, log: p.log}
+	p.add(a.Run)
+	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })
+	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })
+	p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.admin, a.AdminHandler()) })
+	if p.health != nil {
+		p.add(func(ctx context.Context) error {
+			return agent.Serve(ctx, p.health, a.HealthHandler())
+		})
+	}
+}
+
+// lockStateDir makes the directory and keeps other agents out of it: two would write one journal
+// and own one FIB source. A directory that cannot be made or written needs no lock: the journal and
+// the last good snapshot then say that they are degraded.
+func lockStateDir(dir string) (unlock func(), err error) {
+	_ = os.MkdirAll(dir, 0o755)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return func() {}, nil
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		return nil, usageError{fmt.Errorf("another agent uses the state directory %s; "+
+			"give this one its own --state-dir", dir)}
+	}
+	return func() { f.Close() }, nil
+}

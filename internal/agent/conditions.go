@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// Condition is one thing that must hold for the node to be ready.
+type Condition struct {
+	Name    string `json:"name"`
+	OK      bool   `json:"ok"`
+	Message string `json:"message,omitempty"`
+}
+
+// uplinkCondition stays true while etcd refuses what was published before: others know the address
+// until its lease ends.
+func uplinkCondition(u UplinkStatus) Condition {
+	switch {
+	case !u.OK:
+		return Condition{Name: "uplink", Message: u.Problem}
+	case u.Publish != "off" && len(u.Published) == 0:
+		return Condition{Name: "uplink", Message: "not published yet: " + u.PublishProblem}
+	}
+	return Condition{Name: "uplink", OK: true, Message: u.PublishProblem}
+}
+
+// datastoreCondition stays true while etcd is away after a first sync, and with data that an
+// earlier run kept.
+func datastoreCondition(d DatastoreStatus) Condition {
+	c := Condition{Name: "datastore", OK: d.Synced || d.Stale}
+	switch {
+	case d.Stale && d.AsOf != nil:
+		why := d.Error
+		if d.Synced {
+			why = "ClusterInformation says datastoreReady: false"
+		}
+		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s",
+			d.AsOf.UTC().Format(time.RFC3339), why)
+	case !d.Synced && d.Error == "":
+		c.Message = "waiting for etcd"
+	case !d.Synced:
+		c.Message = "waiting for etcd: " + d.Error
+	case !d.Connected:
+		c.Message = "working with the last known data: " + d.Error
+	}
+	return c
+}
+
+// nodeCondition always holds without BGP: others find the node by what it publishes.
+func (s *state) nodeCondition() Condition {
+	c, configured := Condition{Name: "node"}, !s.sessions.configured.IsZero()
+	switch {
+	case s.handsOff:
+		c.OK = configured
+		c.Message = "ClusterInformation says datastoreReady: false; nothing is changed"
+	case s.noBGP:
+		c.OK = true
+	case s.waitingForNode != "" && configured:
+		c.Message = s.waitingForNode + "; until then its last known address and AS are used"
+	case s.waitingForNode != "":
+		c.Message = s.waitingForNode
+	case len(s.plan.OwnAddresses) == 0:
+		c.Message = "waiting for Calico's data"
+	default:
+		c.OK = true
+	}
+	return c
+}
+
+func (s *state) speakerCondition() Condition {
+	c := Condition{Name: "bgp"}
+	switch {
+	case errors.Is(s.setError, bgp.ErrSpeakerChanged):
+		c.OK, c.Message = true, s.setError.Error()+"; a new process takes over in a moment"
+	case s.noBGP:
+		c.OK, c.Message = true, "off, routes come from etcd alone"
+	case errors.Is(s.setError, syscall.EADDRINUSE):
+		c.Message = s.setError.Error() + "; another BGP speaker has the port, " +
+			"such as calico-node's BIRD: only one may run on a node"
+	case s.setError != nil:
+		c.Message = s.setError.Error()
+	case !s.sessions.configured.IsZero():
+		c.OK = true
+	case len(s.plan.Deferred) > 0:
+		c.Message = "sessions wait for the drop routes of own blocks, 5 s at most"
+	default:
+		c.Message = "sessions are not started yet"
+	}
+	return c
+}
+
+// drainCondition holds, and is a mere remark, when the drain is cancelled.
+func drainCondition(d DrainStatus) Condition {
+	c := Condition{Name: "drain"}
+	switch {
+	case d.Phase == NotDraining:
+		return Condition{Name: "drain", OK: true, Message: d.AfterRestart()}
+	case d.NotWithdrawn != "":
+		c.Message = fmt.Sprintf("the wait is over, but not everything is withdrawn yet: %s; "+
+			"`drain --cancel` ends that", d.NotWithdrawn)
+	case d.Phase == Draining:
+		c.Message = fmt.Sprintf("what this node announces is the worst choice, "+
+			"and is withdrawn %s%s; `drain --cancel` ends that",
+			untilIdle(d), d.Until.UTC().Format(time.RFC3339))
+	default:
+		c.Message = "everything is withdrawn; `drain --cancel` announces it again"
+	}
+	if after := d.AfterRestart(); after != "" {
+		c.Message += "; " + after
+	}
+	return c
+}
+
+// untilIdle says what a drain waits for besides a point in time, which follows.
+func untilIdle(d DrainStatus) string {
+	switch {
+	case d.UntilIdle == nil:
+		return "at "
+	case d.TrafficUnknown != "":
+		return fmt.Sprintf("by time alone (%s), at ", d.TrafficUnknown)
+	case d.PacketsPerSecond == nil:
+		return fmt.Sprintf("at %g packets/s or fewer, at the latest at ", *d.UntilIdle)
+	}
+	return fmt.Sprintf("at %g packets/s or fewer (now %.0f), at the latest at ",
+		*d.UntilIdle, *d.PacketsPerSecond)
+}
+
+// dataplaneCondition fails if the data plane refuses every single route, or every learned one, and
+// while unreachable says something. Other refused routes do not take a node out of service.
+func dataplaneCondition(f FIBStatus, unreachable string) Condition {
+	c := Condition{Name: "dataplane"}
+	var all, learned RouteCounts
+	for _, r := range f.Routes {
+		all.Desired, all.Failed = all.Desired+r.Desired, all.Failed+r.Failed
+		if r.Origin != route.Own.String() {
+			learned.Desired += r.Desired
+			learned.Failed += r.Failed
+		}
+	}
+	switch refused := "it refuses all %d %s, the last one with: %v"; {
+	case f.Identity == "":
+		c.Message = f.Problem
+	case all.Failed > 0 && all.Failed == all.Desired:
+		c.Message = fmt.Sprintf(refused, all.Failed, "routes", f.refusal)
+	case learned.Failed > 0 && learned.Failed == learned.Desired:
+		c.Message = fmt.Sprintf(refused, learned.Failed, "learned routes", f.refusal)
+	case unreachable != "":
+		c.Message = unreachable
+	default:
+		c.OK, c.Message = true, f.Problem
+	}
+	return c
+}
+
+// unreachablePeer names a peer with reachableBy that is Established while no route via it is
+// programmed: they all depend on the host route to it. Other sessions take the way of their routes,
+// so that the session itself shows whether the peer can be reached.
+func unreachablePeer(peers []bgp.Peer, s Status, e *fib.Engine) string {
+	for i, p := range peers { // s.BGP.Peers has the same order
+		st := s.BGP.Peers[i]
+		if !p.ReachableBy.IsValid() || !st.Established || st.Received == 0 {
+			continue
+		}
+		why := ""
+		if n, err := e.RefusedVia(p.Address); n > 0 {
+			why = fmt.Sprintf("it refuses all %d, one with: %v", n, err)
+		}
+		for _, hop := range s.FIB.UnusableNextHops {
+			if hop.Address == p.Address {
+				why = hop.Reason
+			}
+		}
+		if why != "" {
+			return fmt.Sprintf("no route via %s, reachable by %s, is programmed: %s",
+				p.Address, p.ReachableBy, why)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"vpp-route-agent/bgp"
+)
+
+// deferral is the wait for what peers have yet to send. Before it is over, a missing announcement
+// does not mean that there is no route (RFC 4724 §4.1).
+type deferral struct {
+	configured time.Time     // when the speaker first took the peers; zero: not yet
+	limit      time.Duration // of the wait, counted from configured
+	peers      []bgp.Peer
+	states     []bgp.PeerState
+	unusable   int // resources that could not be used and may stand for peers or routes
+}
+
+// over reports whether every peer has sent all it knows or the limit has passed; otherwise waiting
+// says what is missing. The wait does not begin before peers are configured.
+func (d deferral) over(now time.Time) (over bool, waiting string) {
+	if d.configured.IsZero() {
+		return false, "waiting for Calico's data"
+	}
+	left := d.limit - now.Sub(d.configured)
+	if left <= 0 {
+		return true, ""
+	}
+	left = left.Round(time.Second)
+	if d.unusable > 0 {
+		return false, fmt.Sprintf("waiting %s because %d resources could not be used; "+
+			"they may stand for peers or routes", left, d.unusable)
+	}
+	missing := missingPeers(d.peers, d.states, func(s bgp.PeerState) bool { return s.HasTold(now) })
+	if len(missing) == 0 {
+		return true, ""
+	}
+	names := make([]string, len(missing))
+	for i, id := range missing {
+		names[i] = id.String()
+	}
+	return false, fmt.Sprintf("waiting %s at most for %s", left, strings.Join(names, ", "))
+}
+
+// missingPeers returns the peers that done does not hold for, or that the speaker does not know.
+func missingPeers(peers []bgp.Peer, states []bgp.PeerState,
+	done func(bgp.PeerState) bool) (missing []bgp.PeerID) {
+	finished := map[bgp.PeerID]bool{}
+	for _, s := range states {
+		finished[s.ID] = done(s)
+	}
+	for _, p := range peers {
+		if !finished[p.ID()] {
+			missing = append(missing, p.ID())
+		}
+	}
+	return missing
+}

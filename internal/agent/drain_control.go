@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrDrained ends Run when a drain is over.
+var ErrDrained = errors.New("agent: drained")
+
+// DrainStatus is a drain, as `drain -o json` and `status -o json` print it.
+type DrainStatus struct {
+	Phase DrainPhase `json:"phase"`
+	Since time.Time  `json:"since"`
+	Until time.Time  `json:"until"` // when announcements are to be withdrawn
+	Stay  bool       `json:"stay"`  // the agent goes on, withdrawn, until the drain is cancelled
+	// NotWithdrawn is why something is still announced although the wait is over.
+	NotWithdrawn string `json:"notWithdrawn,omitempty"`
+	// NotKept is why a restart would forget the drain or, once it is cancelled, drain again.
+	NotKept string `json:"notKept,omitempty"`
+	// UntilIdle ends the wait earlier, when this node has forwarded at most so many packets a
+	// second for 5 s; nil: it does not.
+	UntilIdle *float64 `json:"untilIdle,omitempty"`
+	// PacketsPerSecond is the last rate, and TrafficUnknown why it is unknown; only with UntilIdle.
+	PacketsPerSecond *float64 `json:"packetsPerSecond,omitempty"`
+	TrafficUnknown   string   `json:"trafficUnknown,omitempty"`
+}
+
+// AfterRestart says what a restart would do if the note on disk is not right; "" if it is.
+func (d DrainStatus) AfterRestart() string {
+	switch {
+	case d.NotKept == "":
+		return ""
+	case d.Phase == NotDraining:
+		return "a restart would drain again: " + d.NotKept
+	}
+	return "a restart would forget the drain: " + d.NotKept
+}
+
+// Drain begins a drain, or changes the one in progress. One with Stay ends only by CancelDrain,
+// also across restarts.
+func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
+	switch {
+	case o.Wait < 0 || o.Wait > MaxDrain:
+		return DrainStatus{}, fmt.Errorf("a drain lasts from 0s to %s", MaxDrain)
+	case o.UntilIdle != nil && !(*o.UntilIdle >= 0): // nor NaN
+		return DrainStatus{}, errors.New("packets per second cannot be fewer than 0")
+	case o.UntilIdle != nil && a.cfg.Forwarded == nil:
+		return DrainStatus{}, errNoTraffic
+	}
+	now := time.Now()
+	err := a.changeDrain(func() error {
+		switch {
+		case a.noBGP:
+			return errors.New("there is no BGP (--learn ipam): " +
+				"nothing is announced that could be withdrawn")
+		case a.shown.handsOff:
+			return errors.New("ClusterInformation says datastoreReady: false; " +
+				"nothing is changed until it says true")
+		}
+		a.traffic.reset()
+		return a.drain.begin(now, o)
+	})
+	if err != nil {
+		return DrainStatus{}, err
+	}
+	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, "+
+		"and is withdrawn then", "until", now.Add(o.Wait), "stay", o.Stay)
+	return a.noteDrain(), nil
+}
+
+// CancelDrain announces everything as before. It fails when there is no drain, or it is over. What
+// it returns is empty but for NotKept.
+func (a *Agent) CancelDrain() (DrainStatus, error) {
+	if err := a.changeDrain(a.drain.cancel); err != nil {
+		return DrainStatus{}, err
+	}
+	a.cfg.Log.Warn("the drain is cancelled")
+	return a.noteDrain(), nil
+}
+
+// changeDrain has the loop look at what change did.
+func (a *Agent) changeDrain(change func() error) error {
+	defer a.wakeUp()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return change()
+}
+
+// noteDrain notes the drain on disk for the next process. It does not hold a.mu meanwhile: a disk
+// that stalls delays nobody else. Of several calls the last notes the result of all.
+func (a *Agent) noteDrain() DrainStatus {
+	a.noting.Lock()
+	defer a.noting.Unlock()
+	a.mu.Lock()
+	note := a.drain.note()
+	a.mu.Unlock()
+	if err := writeDrainNote(a.cfg.DrainFile, note); err != nil {
+		note.NotKept = err.Error()
+		a.cfg.Log.Warn(note.AfterRestart())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drain.request.NotKept = note.NotKept
+	return a.drain.status()
+}
+
+// stepTraffic reads the data plane's counters for a drain that waits for the end of traffic.
+func (a *Agent) stepTraffic(now time.Time, s *sample) {
+	a.mu.Lock()
+	ask, unknown := a.traffic.step(now, trafficFacts{
+		limit: a.drain.trafficLimit(), counted: a.cfg.Forwarded != nil, sample: s,
+	})
+	a.mu.Unlock()
+	if unknown != nil {
+		a.cfg.Log.Warn("the drain goes by time: packets cannot be counted", "err", unknown)
+	}
+	if ask {
+		// It may take as long as another program is frozen, so not even the end of Run waits for
+		// it.
+		go func() {
+			packets, err := a.cfg.Forwarded()
+			a.samples <- sample{packets, err}
+		}()
+	}
+}
+
+// stepDrain reports whether the drain is over and Run is to end.
+func (a *Agent) stepDrain(now time.Time) (end bool) {
+	withdrawn := a.isWithdrawn(now)
+	a.mu.Lock()
+	idle := a.drain.request.UntilIdle != nil && a.traffic.idle()
+	entered, early := a.drain.step(now, drainFacts{idle: idle, withdrawn: withdrawn})
+	a.mu.Unlock()
+	if early {
+		go a.noteDrain()
+	}
+	switch entered {
+	case drainWithdrawing:
+		a.cfg.Log.Warn("the drain's wait is over: everything is to be withdrawn", "idle", idle)
+	case drainWithdrawn:
+		a.cfg.Log.Warn("drained: everything is withdrawn")
+	}
+	return entered == drainOver
+}
+
+// isWithdrawn reports whether the speaker, which may have refused the plan or not have started,
+// announces nothing, and no peer keeps what an earlier run announced: each has had a session with
+// this process, or the time for it that we tell peers (RFC 4724 §4.2).
+func (a *Agent) isWithdrawn(now time.Time) bool {
+	if a.plannedWith.Drain != Withdrawn || a.drainState() != drainWithdrawing {
+		return false
+	}
+	d := a.deferral()
+	var keep time.Duration
+	for _, p := range d.peers {
+		keep = max(keep, p.RestartTime)
+	}
+	d.limit = min(d.limit, keep)
+	a.peersBack, _ = d.over(now)
+	return a.peersBack && len(a.cfg.Speaker.Announced()) == 0
+}
+
+// endDrain ends all sessions with CEASE. The next start is an ordinary one.
+func (a *Agent) endDrain(ctx context.Context) error {
+	a.cfg.Log.Warn("drained: BGP ends with CEASE")
+	if err := a.cfg.Speaker.Stop(ctx); err != nil {
+		return err
+	}
+	a.noteDrain()
+	return ErrDrained
+}
+
+func (a *Agent) drainState() drainState {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.drain.state
+}
+
+// drainStatus is the drain with what is known about it. It needs a.mu.
+func (a *Agent) drainStatus() DrainStatus {
+	s := a.drain.status()
+	switch {
+	case a.drain.state == drainWithdrawing:
+		s.NotWithdrawn = a.shown.notWithdrawn()
+	case a.drain.trafficLimit() != nil:
+		a.traffic.describe(&s)
+	}
+	return s
+}
+
+// notWithdrawn says why something is still announced although the wait is over.
+func (s *state) notWithdrawn() string {
+	switch {
+	case s.setError != nil:
+		return s.setError.Error()
+	case s.sessions.configured.IsZero():
+		return cmp.Or(s.nodeCondition().Message, s.speakerCondition().Message)
+	case !s.peersBack:
+		return "peers that are not back yet may keep what an earlier run announced"
+	}
+	return "the speaker is at it"
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
+)
+
+// Learner hands best paths to the FIB engine.
+type Learner struct{ FIB *fib.Engine }
+
+// Learned implements the speaker's sink; it stores and returns.
+func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
+	next := make([]route.Path, len(paths))
+	preference := uint32(math.MaxUint32)
+	for i, p := range paths {
+		next[i] = route.Path{NextHop: p.NextHop}
+		preference = min(preference, p.LocalPref) // equal, unless stale paths are alone
+	}
+	l.FIB.LearnPreferred(prefix, next, preference)
+}
+
+// setOwnRoutes hands the plan's part of the FIB over.
+func (a *Agent) setOwnRoutes() {
+	if a.cfg.FIB == nil {
+		return
+	}
+	a.cfg.FIB.Protect(a.plan.OwnAddresses, a.plan.PeerAddresses)
+	a.cfg.FIB.KeepOut(a.plan.BGP.NotProgrammed)
+	a.cfg.FIB.SetNormal(a.plan.BGP.Policies.Normal4, a.plan.BGP.Policies.Normal6)
+	a.setRoutes(route.Own, a.plan.Own, a.snapshot.Lists != a.lists)
+	a.lists = a.snapshot.Lists
+}
+
+// setRoutes hands over all routes of an origin. What a new list of the datastore lacks may be
+// missing only because the list is broken.
+func (a *Agent) setRoutes(o route.Origin, routes []route.Route, listed bool) {
+	if listed {
+		a.cfg.FIB.SetListed(o, routes)
+	} else {
+		a.cfg.FIB.SetRoutes(o, routes)
+	}
+}
+
+// applyRemotes hands over the routes from etcd, once for each snapshot. They do not wait for what
+// BGP waits for: until BGP has converged, the node forwards by them.
+func (a *Agent) applyRemotes() {
+	if a.cfg.EtcdRoutes == nil || a.snapshot == a.remotesPlanned {
+		return
+	}
+	listed := a.remotesPlanned == nil || a.snapshot.Lists != a.remotesPlanned.Lists
+	old := a.remotes
+	a.remotesPlanned = a.snapshot
+	a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
+	a.unrouted = unrouted(a.cfg.Node, a.snapshot, a.remotes)
+	a.setRoutes(route.Etcd, etcdRoutes(a.remotes), listed)
+	if len(old.Routes) != len(a.remotes.Routes) {
+		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
+	}
+	for _, p := range newProblems(old.Problems, a.remotes.Problems) {
+		a.cfg.Log.Warn("hosts share an address", "resource", p.Name(), "err", p.Err)
+	}
+}
+
+// etcdRoutes are the routes of a plan as the FIB engine takes them.
+func etcdRoutes(p ipam.RemotePlan) []route.Route {
+	var out []route.Route
+	for _, r := range p.Routes {
+		out = append(out, route.Route{
+			Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: route.Etcd,
+			Paths: route.CanonicalPaths([]route.Path{{NextHop: r.NextHop}}),
+		})
+	}
+	return out
+}
+
+// unrouted are the prefixes without a route that a person should know of. This node's own blocks
+// need none.
+func unrouted(self string, c *calico.Snapshot, p ipam.RemotePlan) []UnroutedStatus {
+	out := []UnroutedStatus{}
+	for _, s := range p.Skipped {
+		if c.Blocks[s.Prefix].Owner.Host != self {
+			out = append(out, UnroutedStatus{s.Prefix, s.Reason})
+		}
+	}
+	return out
+}
+
+// trackInterfaces has the engine track the outgoing interface to every address that a learned route
+// may have as next hop: peers and nodes, before a session is up, and what peers have sent. An
+// import rule that asks for an interface matches no next hop whose interface is unknown.
+func (a *Agent) trackInterfaces() {
+	if a.cfg.Resolver == nil {
+		return
+	}
+	var all []netip.Addr // nil: no rule asks
+	if bgp.AsksInterface(a.snapshot) {
+		all = slices.Concat(a.cfg.Speaker.NextHops(), a.plan.PeerAddresses)
+		for _, n := range a.snapshot.Nodes {
+			all = append(all, nodeAddresses(n)...)
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		all = slices.Compact(all)
+	}
+	if !slices.Equal(all, a.resolvedForBGP) {
+		a.resolvedForBGP = all
+		a.cfg.Resolver.FollowOutgoing(all)
+	}
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"reflect"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// stepFacts advances the facts that depend on time.
+func (a *Agent) stepFacts(now time.Time) {
+	a.arrived = a.arrivals.step(now, a.cfg.Node, a.snapshot)
+	a.noDataplane = a.cfg.FIB == nil || a.absence.step(now, a.cfg.FIB.Facts().Identity != "")
+}
+
+// facts are read anew before each plan.
+func (a *Agent) facts() Facts {
+	f := Facts{
+		Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{},
+		Drain: a.drainState().planned(), Arrived: a.arrived, NoDataplane: a.noDataplane,
+	}
+	for _, ann := range a.cfg.Speaker.Announced() {
+		f.Announced[ann.Prefix] = !ann.Service
+	}
+	if a.cfg.Resolver != nil && bgp.AsksInterface(a.snapshot) {
+		f.Outgoing = a.cfg.Resolver.Outgoing()
+	}
+	if a.cfg.FIB == nil {
+		return f
+	}
+	f.Adopted, f.Restarting = a.plannedWith.Adopted, a.plannedWith.Restarting
+	if a.sessions.configured.IsZero() {
+		stats := a.cfg.FIB.Stats()
+		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
+	}
+	for _, r := range a.plan.Own {
+		if a.cfg.FIB.Programmed(r) {
+			f.Programmed[r.Key] = true
+		}
+	}
+	f.Withdraw = f.NoDataplane && a.cfg.WithdrawWithoutDataplane
+	return f
+}
+
+// applyPlan computes the plan and applies it, again when that changed the facts: the drop route of
+// a withdrawn block may go. It does nothing while neither snapshot nor facts changed, unless the
+// speaker did not take the last plan.
+func (a *Agent) applyPlan(ctx context.Context) {
+	for ctx.Err() == nil {
+		f := a.facts()
+		if a.planned == a.snapshot && reflect.DeepEqual(a.plannedWith, f) {
+			break
+		}
+		a.planned, a.plannedWith = a.snapshot, f
+		plan, ok := a.planFor(f)
+		if !ok {
+			continue
+		}
+		old := a.plan
+		a.plan = plan
+		a.setOwnRoutes()
+		if !reflect.DeepEqual(old.BGP, plan.BGP) {
+			a.logPlan(old.BGP, plan.BGP)
+			a.setSpeaker(ctx)
+		}
+	}
+	if a.setError != nil || a.sessions.configured.IsZero() {
+		a.setSpeaker(ctx)
+	}
+}
+
+// planFor returns false while this node's object is not usable and never was. If it was, the plan
+// is made with it as it was: it may be on its way back, and everything else still changes.
+func (a *Agent) planFor(f Facts) (p Plan, ok bool) {
+	if a.noBGP {
+		p = PlanWithoutBGP(a.cfg.Node, a.snapshot, f)
+	} else {
+		p = PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
+	}
+	if was := a.waitingForNode; p.BGP.Waiting != was && p.BGP.Waiting != "" {
+		a.cfg.Log.Warn(p.BGP.Waiting)
+	}
+	a.waitingForNode = p.BGP.Waiting
+	if a.waitingForNode != "" && a.ownNode != nil {
+		p = PlanFor(a.cfg.Node, withNode(a.snapshot, *a.ownNode), a.cfg.BGP, f)
+	} else if node, ok := a.snapshot.Nodes[a.cfg.Node]; ok && a.waitingForNode == "" {
+		a.ownNode = &node
+	}
+	return p, p.BGP.Waiting == ""
+}
+
+// withNode is c with this node as it was last known.
+func withNode(c *calico.Snapshot, n calico.Node) *calico.Snapshot {
+	out := *c
+	out.Nodes = maps.Clone(c.Nodes)
+	if out.Nodes == nil {
+		out.Nodes = map[string]calico.Node{}
+	}
+	out.Nodes[n.Name] = n
+	return &out
+}
+
+// logPlan logs what changed, not that a plan was made.
+func (a *Agent) logPlan(old, now bgp.Plan) {
+	if len(old.Peers) != len(now.Peers) || len(old.Announcements) != len(now.Announcements) {
+		a.cfg.Log.Info("plan", "peers", len(now.Peers), "announcements", len(now.Announcements))
+	}
+	for _, p := range newProblems(old.Problems, now.Problems) {
+		a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Name(), "err", p.Err)
+	}
+}
+
+// newProblems are those of now that old does not have.
+func newProblems(old, now []calico.Problem) (added []calico.Problem) {
+	known := map[calico.Problem]bool{}
+	for _, p := range old {
+		known[p] = true
+	}
+	for _, p := range now {
+		if !known[p] {
+			added = append(added, p)
+		}
+	}
+	return added
+}

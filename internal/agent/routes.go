@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// RouteStatus is one prefix that is desired or programmed: what `routes -o json` prints.
+type RouteStatus struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Table  uint32       `json:"table"`
+	// Elevated: preferred to the node's own route for the prefix (a live migration).
+	Elevated bool         `json:"elevated,omitempty"`
+	Origin   string       `json:"origin"`
+	Kind     string       `json:"kind"`
+	Paths    []PathStatus `json:"paths"`
+	State    string       `json:"state"`
+	Since    time.Time    `json:"since"`            // in this state
+	Reason   string       `json:"reason,omitempty"` // why not all of it is programmed
+}
+
+// PathStatus is one path of a route.
+type PathStatus struct {
+	NextHop   string `json:"nextHop,omitempty"`
+	Interface string `json:"interface,omitempty"`
+	Weight    uint8  `json:"weight"`
+}
+
+// serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
+// cover it. A million of them take hundreds of megabytes, so only one full listing runs at a time,
+// and it is not copied. Queries for a single address bypass the queue.
+func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
+	var within netip.Prefix
+	if text := r.URL.Query().Get("prefix"); text != "" {
+		p, err := ParsePrefixOrAddr(text)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		within = p
+	}
+	if !within.IsSingleIP() {
+		select {
+		case a.listing <- struct{}{}:
+			defer func() { <-a.listing }()
+		case <-r.Context().Done():
+			return
+		}
+		// Time in the queue is not the client's. A writer that is no connection has no deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
+	var entries []fib.Entry
+	if a.cfg.FIB != nil {
+		entries = a.cfg.FIB.Entries(within)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = writeRoutes(w, entries) // fails only if the client is gone
+}
+
+// writeRoutes writes what writeJSON would write for the whole list.
+func writeRoutes(w io.Writer, entries []fib.Entry) error {
+	b := bufio.NewWriterSize(w, 64<<10)
+	separator := "[\n  "
+	for _, e := range entries {
+		text, err := json.MarshalIndent(routeStatus(e), "  ", "  ")
+		if err != nil {
+			return err
+		}
+		b.WriteString(separator)
+		separator = ",\n  "
+		if _, err := b.Write(text); err != nil {
+			return err
+		}
+	}
+	if len(entries) == 0 {
+		b.WriteString("[]\n")
+	} else {
+		b.WriteString("\n]\n")
+	}
+	return b.Flush()
+}
+
+func routeStatus(e fib.Entry) RouteStatus {
+	r := RouteStatus{
+		Prefix: e.Key.Prefix, Table: e.Key.Table, Elevated: e.Key.Elevated,
+		Origin: e.Origin.String(), Kind: e.Kind.String(), Paths: []PathStatus{},
+		State: e.State.String(), Since: e.Since, Reason: reason(e),
+	}
+	for _, p := range e.Paths {
+		ps := PathStatus{Interface: p.Interface, Weight: p.Weight}
+		if p.NextHop.IsValid() {
+			ps.NextHop = p.NextHop.String()
+		}
+		r.Paths = append(r.Paths, ps)
+	}
+	return r
+}
+
+// reason says why a route is not programmed as desired, or not with all its paths.
+func reason(e fib.Entry) string {
+	switch {
+	case e.Error != "":
+		return e.Error
+	case e.Found != "":
+		return "the data plane has " + e.Found
+	case e.By != "":
+		return "hidden by a route of " + e.By
+	}
+	return e.Reason.String()
+}
+
+// ParsePrefixOrAddr takes a prefix, or an address as its /32 or /128.
+func ParsePrefixOrAddr(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return route.HostPrefix(a), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is neither a prefix nor an address", text)
+	}
+	norm, ok := route.Normalize(p)
+	if !ok {
+		return netip.Prefix{}, fmt.Errorf("%q is an IPv4-mapped prefix shorter than /96", text)
+	}
+	return norm, nil
+}

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed
+// agent left is replaced. One that another agent still answers on, and a file that is no socket,
+// are errors. The socket's directory is made if it alone is missing.
+func ListenAdmin(path string, log *slog.Logger) (net.Listener, error) {
+	l, err := listenAdmin(path, log)
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	return l, nil
+}
+
+func listenAdmin(path string, log *slog.Logger) (net.Listener, error) {
+	switch err := os.Mkdir(filepath.Dir(path), 0o755); {
+	case err == nil:
+		log.Info("made the directory of the admin socket", "path", filepath.Dir(path))
+	case !errors.Is(err, fs.ErrExist):
+		return nil, err
+	}
+	if err := removeDeadSocket(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func removeDeadSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket", path)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return fmt.Errorf("another agent answers on %s", path)
+	}
+	return os.Remove(path)
+}
+
+// writeTimeout bounds the transfer of an answer to the client.
+const writeTimeout = time.Minute
+
+// Serve answers HTTP on l until ctx ends. Slow clients are cut off, so that none holds a file
+// descriptor of the agent.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: writeTimeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		s.Close()
+	})
+	err := s.Serve(l)
+	if !stop() {
+		<-done
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/bgp"
+)
+
+// Speaker is the BGP side; bgp/gobgp provides it.
+type Speaker interface {
+	Set(ctx context.Context, p bgp.Plan) error
+	// RejectNextHops ignores paths with these next hops, so that a second path takes over.
+	RejectNextHops(ctx context.Context, unusable []netip.Addr) error
+	// NextHops are those of the Adj-RIB-In of peers whose import filters ask for interfaces.
+	NextHops() []netip.Addr
+	Peers() []bgp.PeerState
+	Counters() bgp.Counters
+	Announced() []bgp.Announcement
+	Changed() <-chan struct{}
+	// Stop ends all sessions with CEASE.
+	Stop(ctx context.Context) error
+}
+
+// noSpeaker is the speaker of a node without BGP.
+type noSpeaker struct{}
+
+func (noSpeaker) Set(context.Context, bgp.Plan) error                { return nil }
+func (noSpeaker) RejectNextHops(context.Context, []netip.Addr) error { return nil }
+func (noSpeaker) NextHops() []netip.Addr                             { return nil }
+func (noSpeaker) Peers() []bgp.PeerState                             { return nil }
+func (noSpeaker) Counters() bgp.Counters                             { return bgp.Counters{} }
+func (noSpeaker) Announced() []bgp.Announcement                      { return nil }
+func (noSpeaker) Changed() <-chan struct{}                           { return nil }
+func (noSpeaker) Stop(context.Context) error                         { return nil }
+
+// setSpeaker hands the plan to the speaker. What it does not take is tried again in the next turn.
+func (a *Agent) setSpeaker(ctx context.Context) {
+	if !a.sessions.step(time.Now(), sessionFacts{
+		nodeUnknown: a.waitingForNode != "",
+		settled:     a.cfg.FIB == nil || len(a.plan.Deferred) == 0 && a.plannedWith.Adopted,
+	}) {
+		return
+	}
+	a.publish() // it may take long
+	p := a.plan.BGP
+	err := a.cfg.Speaker.Set(ctx, p)
+	if ctx.Err() != nil {
+		return
+	}
+	switch was := a.setError; {
+	case errors.Is(err, bgp.ErrSpeakerChanged) && !errors.Is(was, bgp.ErrSpeakerChanged):
+		a.cfg.Log.Info("the speaker changes: a new process takes over once the peers "+
+			"have announced what they know", "as", p.Speaker.AS, "router_id", p.Speaker.RouterID,
+			"port", p.Speaker.ListenPort, "addresses", p.Speaker.ListenAddresses)
+	case err != nil && was == nil:
+		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second",
+			"err", err)
+	}
+	a.setError = err
+	if a.sessions.configured.IsZero() && (err == nil || len(p.Peers) > 0 && a.speaksTo(p.Peers)) {
+		a.sessions.configured = time.Now()
+	}
+}
+
+// speaksTo reports whether the speaker has taken these peers, though it may have refused other
+// parts of the plan. One that could not start has none, and hears no announcements.
+func (a *Agent) speaksTo(peers []bgp.Peer) bool {
+	any := func(bgp.PeerState) bool { return true }
+	return len(missingPeers(peers, a.cfg.Speaker.Peers(), any)) == 0
+}
+
+// rejectNextHops tells the speaker which next hops the data plane cannot use. GoBGP tracks none: a
+// best path with a dead next hop would hide a usable path.
+func (a *Agent) rejectNextHops(ctx context.Context) {
+	if a.cfg.FIB == nil || a.sessions.configured.IsZero() {
+		return
+	}
+	var unusable []netip.Addr
+	for _, hop := range a.cfg.FIB.UnusableNextHops() {
+		unusable = append(unusable, hop.Address)
+	}
+	if slices.Equal(unusable, a.rejected) {
+		return
+	}
+	if err := a.cfg.Speaker.RejectNextHops(ctx, unusable); err != nil {
+		a.cfg.Log.Error("the speaker does not reject unusable next hops; "+
+			"it is tried again each second", "err", err)
+		return
+	}
+	a.cfg.Log.Info("next hops that cannot be used", "next_hops", unusable)
+	a.rejected = unusable
+}

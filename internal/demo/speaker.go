@@ -1,0 +1,80 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"vpp-route-agent/internal/testcluster"
+)
+
+// speaker is a node's BGP daemon, in a process of its own.
+type speaker interface {
+	name() string // for people: "vpp-route-agent", "BIRD 1.6.8"
+	Start(ctx context.Context) error
+	// Established are the addresses of the peers with a session that is up, sorted.
+	Established(ctx context.Context) ([]netip.Addr, error)
+	Protocol() string // of its routes in the kernel
+	// quote runs a command that shows its peers to a person.
+	quote(ctx context.Context) (command, output string, err error)
+	// commands are what a person may try.
+	commands() []string
+}
+
+// agentSpeaker is our own agent: `run` of the demo's own binary.
+type agentSpeaker struct{ *testcluster.Agent }
+
+func (agentSpeaker) name() string { return "vpp-route-agent" }
+
+// quote returns what `vpp-route-agent status` prints for a person.
+func (a agentSpeaker) quote(ctx context.Context) (command, output string, err error) {
+	out, err := a.NS.Run(ctx, a.Binary, "status", "--admin-socket", a.Socket)
+	return "vpp-route-agent status", string(out), err
+}
+
+func (a agentSpeaker) commands() []string {
+	gobgp := filepath.Join(filepath.Dir(a.Binary), "gobgp")
+	return []string{
+		fmt.Sprintf("%s status --admin-socket %s", a.Binary, a.Socket),
+		fmt.Sprintf("%s routes --admin-socket %s", a.Binary, a.Socket),
+		fmt.Sprintf("ip netns exec %s %s global rib", a.NS.Name(), gobgp),
+	}
+}
+
+// birdSpeaker is BIRD as calico-node configures it.
+type birdSpeaker struct {
+	*testcluster.Bird
+	programs testcluster.Programs
+}
+
+// addBIRD gives n a BIRD with the configuration that confd would write: the mesh, the pool and n's
+// blocks.
+func (d *demo) addBIRD(n *node) {
+	config := testcluster.BirdConfig(n.Address, allBut(d.addresses(), n.Address)...)
+	for _, block := range d.blocks {
+		if block.owner == n {
+			config.Blocks = append(config.Blocks, block.cidr)
+		}
+	}
+	n.speaker = birdSpeaker{d.NewBird(n.Name, n.NS, config), d.Programs}
+}
+
+func (b birdSpeaker) name() string {
+	version, _, _ := strings.Cut(b.programs.Bird.Version, "-") // without Debian's revision
+	return "BIRD " + version
+}
+
+func (b birdSpeaker) quote(ctx context.Context) (command, output string, err error) {
+	lines, err := b.Command(ctx, "show protocols")
+	return "birdc show protocols", strings.Join(lines, "\n"), err
+}
+
+func (b birdSpeaker) commands() []string {
+	birdc := fmt.Sprintf("%s -s %s", b.programs.Bird.Birdc, b.Bird.Socket())
+	if env := b.programs.Bird.Env; len(env) > 0 { // unpacked: its libraries are too
+		birdc = strings.Join(env, " ") + " " + birdc
+	}
+	return []string{birdc + " show protocols", birdc + " show route"}
+}

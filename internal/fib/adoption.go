@@ -1,0 +1,200 @@
+package fib
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// record is one route of ours that was found, by its digest. unsure: it may be there, or something
+// else, or nothing.
+type record struct {
+	key    route.Key
+	digest uint64
+	owner  route.Origin // Unknown: not known
+	unsure bool
+}
+
+// adoption is what was found of ours in a data plane that we have not written to before in this
+// process.
+type adoption struct {
+	generation int
+	how        string // "journal" or "listing"
+	old        bool   // the journal has a format that is written no more
+	count      int
+	records    iter.Seq[record]
+	// interfaces are what names meant to whoever wrote the records, or when the listing began.
+	interfaces map[string]uint32
+}
+
+// observe takes new facts; isNew: with an identity that is not the one that actual speaks of. Then
+// all that was known is void and the data plane is to be adopted: the caller does that when
+// wantsAdoption says so.
+func (s *syncer) observe(f route.Facts) (isNew bool) {
+	away := s.facts.Identity == ""
+	s.facts, s.changed = f, true
+	if f.Identity == "" {
+		s.present = false // what is wanted stays wanted
+		return false
+	}
+	if isNew = f.Identity != s.identity; isNew {
+		s.begin(f.Identity)
+	} else {
+		s.interfacesChanged(s.interfaces, f.Interfaces)
+	}
+	s.interfaces = f.Interfaces
+	if s.present = s.adopted; s.present && away {
+		s.verify()
+	}
+	return isNew
+}
+
+// begin starts a new generation: nothing is known about what is in the data plane.
+func (s *syncer) begin(identity string) {
+	s.identity = identity
+	s.generation++
+	s.adopted, s.present, s.suspect, s.adoptedLeft = false, false, nil, 0
+	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
+	s.takeovers = nil
+	s.spots.soon, s.spots.chase = nil, 0
+	clear(s.failures)
+	clear(s.drifts)
+	clear(s.shadows)
+	clear(s.extras)
+	for _, e := range slices.Backward(slices.Clone(s.all)) {
+		e.actual = 0
+		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed)
+		s.settle(e)
+	}
+}
+
+func (s *syncer) wantsAdoption() bool {
+	return s.identity != "" && s.facts.Identity == s.identity && !s.adopted
+}
+
+// adopt takes over what was found.
+func (s *syncer) adopt(a adoption) {
+	if a.generation != s.generation || s.adopted {
+		return
+	}
+	s.adopted = true
+	s.present = s.facts.Identity == s.identity
+	s.changed = true
+	s.howAdopted, s.numAdopted = a.how, a.count
+	s.rewrite = s.rewrite || a.old
+	for r := range a.records {
+		e := s.entry(r.key)
+		e.actual, e.owner = r.digest, r.owner
+		if !e.is(isAdopted) {
+			e.set(isAdopted)
+			s.adoptedLeft++
+		}
+		if r.unsure {
+			e.set(isUnsure)
+		}
+	}
+	changed := changedInterfaces(a.interfaces, indexes(s.interfaces))
+	maps.Copy(changed, s.suspect)
+	if s.suspect = nil; len(changed) > 0 && s.adoptedLeft > 0 {
+		s.suspect = changed
+	}
+	if a.how == "journal" {
+		s.verify()
+	}
+	s.unusedDue, s.unusedAt = true, time.Time{}
+	s.settleAll()
+}
+
+// known: e is no longer something that was merely found. With the last of them the doubt about
+// interfaces ends, and the journal gets to know what is still unsure because of it.
+func (s *syncer) known(e *entry) {
+	if !e.is(isAdopted) {
+		return
+	}
+	e.clear(isAdopted)
+	if s.adoptedLeft--; s.adoptedLeft == 0 && s.suspect != nil {
+		s.suspect, s.rewrite = nil, true
+	}
+}
+
+// noIndex is an index that no interface has.
+const noIndex = ^uint32(0)
+
+// meanings are what the journal is to say about interfaces. As long as there is an adopted entry
+// that may go over an interface that has changed, the next process must doubt that interface too,
+// whatever it finds under the name then.
+func (s *syncer) meanings() map[string]uint32 {
+	out := indexes(s.interfaces)
+	for name := range s.suspect {
+		out[name] = noIndex
+	}
+	return out
+}
+
+func indexes(interfaces []route.Interface) map[string]uint32 {
+	out := make(map[string]uint32, len(interfaces))
+	for _, i := range interfaces {
+		out[i.Name] = i.Index
+	}
+	return out
+}
+
+// interfacesChanged: an interface that went, or came back under another index, took the paths over
+// it along, though the routes look the same.
+func (s *syncer) interfacesChanged(before, after []route.Interface) {
+	changed := changedInterfaces(indexes(before), indexes(after))
+	for _, i := range before {
+		if j, ok := (route.Facts{Interfaces: after}).Interface(i.Name); ok && j.Life != i.Life {
+			changed[i.Name] = true // deleted and made again under the same index
+		}
+	}
+	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) { // what is about to be adopted may go over any
+		return
+	}
+	s.epoch++
+	s.rewrite = true
+	for _, e := range slices.Clone(s.all) {
+		if e.actual != 0 && (e.wanted() != e.actual || e.want.uses(changed)) && !e.is(isAdopted) {
+			e.set(isUnsure)
+			s.markDirty(e) // what to put depends on the interface's new state
+		}
+	}
+	switch {
+	case s.adopted && s.adoptedLeft == 0:
+	case s.suspect == nil:
+		s.suspect = changed
+	default:
+		maps.Copy(s.suspect, changed)
+	}
+}
+
+// mayLeadOver is the cheap question before the dear one: pods come and go with an interface each,
+// and no route of ours is over those. While something is unsettled, what is programmed may differ
+// from what path sets mean now.
+func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
+	return !s.sweep || len(s.dirty)+s.queued()+len(s.retries)+s.pending() > 0 || s.leadsOver(interfaces)
+}
+
+func (s *syncer) pending() int {
+	n := 0
+	for _, origins := range s.counts {
+		for _, states := range origins {
+			n += states[Pending]
+		}
+	}
+	return n
+}
+
+// changedInterfaces returns the names that meant something else before.
+func changedInterfaces(before, after map[string]uint32) map[string]bool {
+	changed := make(map[string]bool)
+	for name, index := range before {
+		if now, ok := after[name]; !ok || now != index {
+			changed[name] = true
+		}
+	}
+	return changed
+}

@@ -1,0 +1,178 @@
+package fib
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"slices"
+	"time"
+)
+
+// job is one thing that the applier does: a batch, finding out what of ours is there, or having
+// unused tables removed.
+type job struct {
+	batch  *batch
+	adopt  *adoptJob
+	tables *tablesJob
+
+	journal journalReport // when it is done
+}
+
+type adoptJob struct {
+	identity   string
+	generation int
+	first      bool // only the first generation of this process can be one that the journal knows
+	interfaces map[string]uint32
+
+	found adoption
+	err   error
+}
+
+// apply is the applier: it owns the journal and is the only one to write to the data plane.
+func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job) {
+	journal := &journal{path: e.journal.Path}
+	defer journal.close()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-jobs:
+			switch {
+			case j.adopt != nil:
+				e.adopt(ctx, journal, j.adopt)
+			case j.tables != nil:
+				e.keepTables(ctx, j.tables)
+			default:
+				e.carryOut(ctx, journal, j.batch)
+			}
+			j.journal = journal.report()
+			finished <- j // there is room for as many jobs as there are
+		}
+	}
+}
+
+func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
+	if b.isVoid() {
+		return
+	}
+	journal.before(b, time.Now(), e.snapshot)
+	if len(b.ops) == 0 {
+		return
+	}
+	refused, first := 0, -1
+	b.err = e.dataplane.Apply(ctx, b.ops, func(i int, err error) {
+		b.done[i] = true
+		if err == nil {
+			return
+		}
+		if b.errs == nil {
+			b.errs = make(map[int]error)
+		}
+		b.errs[i] = err
+		if refused++; first < 0 {
+			first = i
+		}
+	})
+	journal.after(b)
+	if first >= 0 {
+		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key, "err", b.errs[first])
+	}
+	if b.err != nil && ctx.Err() == nil {
+		e.log.Warn("batch broken off, the rest will be repeated", "ops", len(b.ops), "err", b.err)
+	}
+}
+
+// adopt finds out what of ours is in the data plane: from the journal if that was written for this
+// very generation of it, else by a listing.
+func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
+	a.found.generation = a.generation
+	if a.first && journal.path != "" {
+		found, err := journal.open(a.identity)
+		if err == nil {
+			a.found.how, a.found.interfaces = "journal", found.interfaces
+			a.found.records, a.found.count, a.found.old = found.all, len(found.digests), found.version < journalVersion
+			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
+			return
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			e.log.Info("the journal is of no use, listing the data plane instead", "err", err)
+		}
+	}
+	routes, err := e.dataplane.Routes(ctx)
+	if err != nil {
+		a.err = err
+		if ctx.Err() == nil {
+			e.log.Warn("listing the data plane", "err", err)
+		}
+		return
+	}
+	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
+	a.found.records = func(yield func(record) bool) {
+		for _, r := range routes {
+			if !yield(record{key: r.Key, digest: r.Digest()}) {
+				return
+			}
+		}
+	}
+	journal.rewrite(a.identity, a.interfaces, a.found.records)
+	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
+}
+
+// snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
+// that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
+// one out: nobody changes what is there meanwhile.
+func (e *Engine) snapshot() iter.Seq[record] {
+	var records []record
+	e.walk(func(x *entry) {
+		if x.actual != 0 || x.is(isUnsure) {
+			records = append(records, record{x.key(), x.actual, x.owner, x.is(isUnsure)})
+		}
+	})
+	return slices.Values(records)
+}
+
+// walk calls f for every entry, from the last to the first, unlocking now and then. The last entry
+// takes the place of one that is removed, so an entry may come twice but none that stays is missed;
+// one that is made meanwhile may be.
+func (e *Engine) walk(f func(*entry)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, n := len(e.table.all)-1, 1; i >= 0; i, n = i-1, n+1 {
+		if i = min(i, len(e.table.all)-1); i < 0 {
+			return
+		}
+		f(e.table.all[i])
+		if n%chunk == 0 {
+			e.mu.Unlock()
+			e.mu.Lock()
+		}
+	}
+}
+
+// journalReport is how the journal does after a job.
+type journalReport struct {
+	problem string
+	records int
+	bytes   int64
+	lost    bool // and may be written anew from retry on
+	retry   time.Time
+}
+
+func (j *journal) report() journalReport {
+	return journalReport{j.problem, j.records, j.bytes, j.path != "" && j.file == nil, j.retry}
+}
+
+// note takes what the applier reports with a job. It does not say so itself: it would wait for the
+// table between two batches, and the data plane with it.
+func (e *Engine) note(r journalReport) {
+	if r.problem != e.journal.Problem {
+		if r.problem != "" {
+			e.log.Warn("journal not written: the next start will read the data plane", "err", r.problem)
+		} else {
+			e.log.Info("journal written again")
+		}
+	}
+	e.journal.Problem, e.journal.Records, e.journal.Bytes = r.problem, r.records, r.bytes
+	e.journalLost, e.journalRetry = r.lost, r.retry
+}

@@ -1,0 +1,189 @@
+package fib
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// An etcd route gives way to any BGP route that covers it, also to a shorter one: otherwise the /32
+// of a leaked allocation would beat the block that BGP announces. But BGP comes and goes piece by
+// piece. While it does, the cover may be there without the longer BGP route that leads where etcd's
+// does, and taking etcd's away for that moment would only have it put back. So a route that is
+// there and is what etcd wants stays for coverHold, and as long as BGP has not told all that it
+// knows. None is put that is covered.
+
+// coverHold is longer than the agent takes to notice that a session is gone or new.
+const coverHold = 3 * time.Second
+
+// dirtyEtcdInside: whether BGP, or a better origin, forwards for k decides about the etcd routes
+// that k covers.
+func (s *selection) dirtyEtcdInside(k route.Key) {
+	i, _ := slices.BinarySearchFunc(s.etcd, k, route.CompareKeys)
+	for _, inside := range s.etcd[i:] {
+		if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
+			return
+		}
+		s.markDirty(s.get(inside))
+	}
+}
+
+// covering is what an entry is to the etcd routes that it covers.
+type covering uint8
+
+const (
+	coversNothing covering = iota
+	coversByBGP
+	// coversBetter: not BGP would have the last word about what lies inside, but this node's own
+	// block or external configuration. The /32 that another node has borrowed from a block of ours
+	// must not give way to the aggregate around the block: it would end in the block's drop.
+	coversBetter
+)
+
+func (e *entry) covers() covering {
+	switch {
+	case e == nil || e.want == nil || e.origin == route.Etcd:
+		return coversNothing
+	case e.origin == route.BGP:
+		return coversByBGP
+	}
+	return coversBetter
+}
+
+// bgpCover is Facts.BGPCover.
+func (s *selection) bgpCover(k route.Key) (netip.Prefix, bool) {
+	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+		p, _ := k.Prefix.Addr().Prefix(bits)
+		switch s.get(route.Key{Table: k.Table, Prefix: p}).covers() {
+		case coversByBGP:
+			return p, true
+		case coversBetter:
+			return netip.Prefix{}, false
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// holdCovered changes c, which was selected for e, where only a cover speaks against what is there.
+func (s *selection) holdCovered(e *entry, c choice) choice {
+	if c.forward != nil || c.covered == nil || e.want == nil || e.want.digest != c.covered.digest {
+		delete(s.covered, e)
+		return c
+	}
+	until, held := s.covered[e]
+	if !held {
+		until = s.now.Add(coverHold)
+		s.covered[e] = until
+	}
+	if !s.converging && !s.now.Before(until) {
+		delete(s.covered, e)
+		return c
+	}
+	c.forward, c.origin, c.waiting = c.covered, route.Etcd, false
+	return c
+}
+
+// releaseCovered has those selected again whose time is over.
+func (s *selection) releaseCovered() {
+	if s.converging {
+		return
+	}
+	for e, until := range s.covered {
+		if !s.now.Before(until) {
+			s.markDirty(e)
+		}
+	}
+}
+
+// nextCovered is when the next one's time is over; zero: none's is.
+func (s *selection) nextCovered() (next time.Time) {
+	if s.converging {
+		return time.Time{}
+	}
+	for _, until := range s.covered {
+		next = sooner(next, until)
+	}
+	return next
+}
+
+// cover finds the route of ours that covers a next hop. Whether a next hop resolves through a route
+// of ours must not depend on whether that route is programmed at this moment, or two routes that
+// resolve through each other would come and go for ever: as in BIRD the longest match among all
+// that our sources want counts, programmed or not. In a connected subnet only static routes count:
+// BGP does not change who is a neighbour.
+func (s *selection) cover(hop *nextHop) {
+	delete(s.hops.covered, hop.NextHop)
+	shortest := 0
+	_, subnet, connected := s.view.facts.Connected(hop.Table, hop.Address)
+	switch {
+	case connected:
+		shortest = subnet.Bits() + 1
+	case !hop.answered:
+		return
+	case hop.answer.Prefix.IsValid():
+		shortest = hop.answer.Prefix.Bits()
+	}
+	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
+		p, err := hop.Address.Prefix(bits)
+		e := s.get(route.Key{Table: hop.Table, Prefix: p})
+		if err == nil && e != nil && s.covers(e) && (!connected || e.is(isStatic)) {
+			c := Cover{Prefix: p, Carries: e.is(isStatic)}
+			if c.Carries {
+				c.Paths = e.want.paths
+			}
+			s.hops.covered[hop.NextHop] = c
+			return
+		}
+	}
+}
+
+// covers reports whether e may become the longest match of next hops inside it: some source wants
+// it, the guard does not refuse it, and not all of its paths lie behind itself.
+func (s *selection) covers(e *entry) bool {
+	for c := e.first; c != nil; c = c.next {
+		if s.view.guard(e.key(), c.origin) == (Reason{}) && (c.set == nil || !s.behindItself(e.key(), c.set)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *selection) behindItself(k route.Key, set *pathSet) bool {
+	if len(set.hops) < len(set.paths) {
+		return false // one has its interface from the source
+	}
+	for _, hop := range set.hops {
+		if _, subnet, ok := s.view.facts.Connected(hop.Table, hop.Address); ok && subnet.Bits() > k.Prefix.Bits() {
+			return false
+		}
+		if hop.Table != k.Table || !k.Prefix.Contains(hop.Address) {
+			return false
+		}
+	}
+	return true
+}
+
+// carries returns what next hops resolve through e by; nil: none do.
+func (e *entry) carries() *forward {
+	if e.is(isStatic) {
+		return e.want
+	}
+	return nil
+}
+
+// attached reports that external configuration, or this node itself, won e and wants nothing but
+// attached paths for it: unlike what BGP wants it resolves through nothing, whichever of the paths
+// are usable now, and so may carry next hops.
+func (e *entry) attached() bool {
+	if !e.origin.IsStatic() {
+		return false
+	}
+	for c := e.first; c != nil; c = c.next {
+		if c.origin == e.origin {
+			return c.set != nil && !slices.ContainsFunc(c.set.seen.paths, func(p resolved) bool { return p.Interface == "" })
+		}
+	}
+	return false
+}

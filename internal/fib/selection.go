@@ -1,0 +1,453 @@
+package fib
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// selection decides what each prefix forwards by, from what the sources want and what the data
+// plane is like. It hands each decision to sync and knows nothing of what was programmed.
+//
+// There is one rule of invalidation: what a selection has read makes it dirty when it changes.
+//
+//	is read by                 | next hop | path set | prefix
+//	candidates of a prefix     | inside   |          | itself
+//	guard, for a prefix        | inside   |          | itself
+//	choice of a prefix         | inside   |          | etcd's inside
+//	next hop, as it is reached |          | names it |
+//	path set, as it resolves   |          |          | its candidates'
+//	interfaces                 | all      | all      |
+//
+// Next hops and path sets are few and shared by many prefixes, so readers are not stored per
+// prefix: a next hop knows its path sets, a path set its candidates, and "inside" is a range of a
+// sorted list. No method returns before next hops and path sets are up to date; prefixes wait in
+// table.dirty.
+type selection struct {
+	*table
+	sync *syncer
+	hops *nextHops
+	sets pathSets
+
+	distances  map[route.Origin]uint8
+	own, peers []netip.Addr
+	services   []netip.Prefix
+	normal     [2]uint32 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
+	view       *view     // of the last facts with an identity; nil before the first
+
+	etcd       []route.Key          // what origin Etcd wants, sorted
+	covered    map[*entry]time.Time // etcd's that stay although BGP covers them, and until when at least
+	converging bool                 // BGP has not told all that it knows
+
+	staleHops []*nextHop
+	staleSets []*pathSet
+	options   []option // scratch
+}
+
+func newSelection(t *table, s *syncer, h *nextHops, distances map[route.Origin]uint8) *selection {
+	return &selection{
+		table: t, sync: s, hops: h, distances: distances,
+		sets:    pathSets{byID: make(map[string]*pathSet)},
+		covered: make(map[*entry]time.Time),
+	}
+}
+
+// candidate is what one origin wants for one prefix.
+type candidate struct {
+	entry                *entry
+	next                 *candidate // of the same entry
+	set                  *pathSet   // nil for kinds without paths
+	nextInSet, prevInSet *candidate
+	origin               route.Origin
+	kind                 route.Kind
+	preference           uint32 // LOCAL_PREF of BGP's host routes; 0: not known
+}
+
+// learn takes what BGP wants for a prefix in the default table.
+func (s *selection) learn(l learned) {
+	p, ok := route.Normalize(l.prefix)
+	if !ok {
+		return
+	}
+	if !p.IsSingleIP() {
+		l.preference = 0
+	}
+	s.setCandidate(route.Key{Prefix: p}, route.BGP, route.Via, l.paths, l.preference)
+}
+
+// setCandidate sets what one origin wants for k; kind Via without paths: nothing.
+func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Kind, paths []route.Path, preference uint32) {
+	nothing := kind == route.Via && len(paths) == 0
+	e := s.get(k)
+	if e == nil {
+		if nothing {
+			return
+		}
+		e = s.entry(k)
+	}
+	var set *pathSet
+	if !nothing && kind == route.Via {
+		set = s.pathSet(paths, origin.IsStatic())
+	}
+	at := &e.first
+	for *at != nil && (*at).origin != origin {
+		at = &(*at).next
+	}
+	c := *at
+	switch {
+	case c == nil && nothing:
+		return
+	case nothing:
+		*at = c.next
+		s.leave(c)
+	case c == nil:
+		c = &candidate{entry: e, origin: origin, kind: kind, preference: preference}
+		*at = c
+		s.join(c, set)
+	case c.set == set && c.kind == kind && c.preference == preference:
+		return
+	default:
+		c.kind, c.preference = kind, preference
+		if c.set != set {
+			s.leave(c)
+			s.join(c, set)
+		}
+	}
+	e.mark(isWanted, e.first != nil)
+	s.dirtyWithHops(e)
+	s.refresh()
+}
+
+// pathSet returns the set of these paths, and follows the next hops of a new one.
+func (s *selection) pathSet(paths []route.Path, static bool) *pathSet {
+	set, isNew := s.sets.get(paths, static)
+	if !isNew {
+		return set
+	}
+	for _, p := range set.paths {
+		if p.Interface == "" && p.NextHop.IsValid() {
+			s.hops.name(NextHop{p.Table, p.NextHop}, set)
+		}
+	}
+	if s.view != nil {
+		s.staleHops = append(s.staleHops, set.hops...)
+		s.staleSets = append(s.staleSets, set)
+	}
+	return set
+}
+
+func (s *selection) join(c *candidate, set *pathSet) {
+	if c.set = set; set != nil {
+		set.add(c)
+	}
+}
+
+// leave takes c out of its path set and forgets the set with its last user.
+func (s *selection) leave(c *candidate) {
+	set := c.set
+	if set == nil {
+		return
+	}
+	set.remove(c)
+	c.set = nil
+	if set.first == nil {
+		delete(s.sets.byID, set.id)
+		for _, hop := range set.hops {
+			s.unusedDue = s.unusedDue || hop.Table != 0 // see unusedTables
+		}
+		s.hops.unname(set)
+	}
+}
+
+// dirtyWithHops: the candidates of e, or what the guard says about them, have changed.
+func (s *selection) dirtyWithHops(e *entry) {
+	if e != nil {
+		s.markDirty(e)
+		s.staleInside(e.key())
+	}
+}
+
+// staleInside: what covers the next hops inside k has changed.
+func (s *selection) staleInside(k route.Key) {
+	if s.view != nil {
+		s.staleHops = append(s.staleHops, s.hops.inside(k)...)
+	}
+}
+
+// refresh brings next hops and path sets up to date and marks the prefixes that have read them.
+func (s *selection) refresh() {
+	if s.view == nil {
+		return // the first facts make everything stale
+	}
+	for _, hop := range s.staleHops {
+		if s.hops.byKey[hop.NextHop] != hop {
+			continue
+		}
+		s.changed = s.changed || s.hops.following
+		s.cover(hop)
+		if s.hops.update(hop, s.view) {
+			for set := range hop.sets {
+				s.staleSets = append(s.staleSets, set)
+			}
+		}
+	}
+	s.staleHops = s.staleHops[:0]
+	for _, set := range s.staleSets {
+		v := s.view.viable(set.paths, set.static)
+		if set.seen != nil && slices.EqualFunc(set.seen.paths, v.paths, resolved.equal) {
+			continue
+		}
+		set.seen = v
+		for c := set.first; c != nil; c = c.nextInSet {
+			s.markDirty(c.entry)
+		}
+	}
+	s.staleSets = s.staleSets[:0]
+}
+
+// rebuildView prepares facts anew, and marks what the guard says something else about.
+func (s *selection) rebuildView(f route.Facts) {
+	before := s.view
+	s.view = newView(Facts{
+		Facts: f, Own: s.own, Peers: s.peers, Services: s.services, Resolutions: s.hops.answers,
+		Covered: s.hops.covered, Distances: s.distances, BGPCover: s.bgpCover,
+	})
+	if before == nil {
+		before = &view{}
+	}
+	for k, name := range s.view.connected {
+		if before.connected[k] != name {
+			s.dirtyWithHops(s.get(k))
+		}
+	}
+	for k := range before.connected {
+		if _, ok := s.view.connected[k]; !ok {
+			s.dirtyWithHops(s.get(k))
+		}
+	}
+	if !slices.Equal(before.guarded, s.view.guarded) {
+		s.guardChanged(before.guarded, s.view.guarded)
+	}
+	if !slices.Equal(before.facts.Services, s.services) {
+		s.servicesChanged(before.facts.Services, s.services)
+	}
+}
+
+// guardChanged marks the prefixes that contain an address which is guarded differently.
+func (s *selection) guardChanged(before, after []guarded) {
+	changed := make(map[guarded]int)
+	for _, g := range before {
+		changed[g]--
+	}
+	for _, g := range after {
+		changed[g]++
+	}
+	for g, n := range changed {
+		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ { // a default route is never refused
+			if p, err := g.Address.Prefix(bits); err == nil {
+				s.dirtyWithHops(s.get(route.Key{Table: g.Table, Prefix: p}))
+			}
+		}
+	}
+}
+
+// servicesChanged marks the prefixes in ranges that came or went.
+func (s *selection) servicesChanged(before, after []netip.Prefix) {
+	for _, e := range s.all {
+		p := e.key().Prefix
+		lies := func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }
+		if slices.ContainsFunc(before, lies) != slices.ContainsFunc(after, lies) {
+			s.dirtyWithHops(e)
+		}
+	}
+}
+
+// refreshAll: everything that has read the view is stale.
+func (s *selection) refreshAll() {
+	s.staleHops = append(s.staleHops[:0], s.hops.sorted...)
+	for _, set := range s.sets.byID {
+		s.staleSets = append(s.staleSets, set)
+	}
+	s.refresh()
+}
+
+// leadsOver reports whether a path set leads over one of these interfaces.
+func (s *selection) leadsOver(interfaces map[string]bool) bool {
+	for _, set := range s.sets.byID {
+		if set.seen != nil && slices.ContainsFunc(set.seen.paths, func(p resolved) bool { return p.leadsOver(interfaces) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// setFacts takes facts with an identity.
+func (s *selection) setFacts(f route.Facts) {
+	s.rebuildView(f)
+	s.refreshAll()
+}
+
+// answer takes the data plane's answer about a next hop.
+func (s *selection) answer(n NextHop, r route.Resolution, err error) {
+	hop := s.hops.answer(n, r, err)
+	if hop == nil {
+		return
+	}
+	if hop.protected {
+		s.rebuildView(s.view.facts.Facts) // the guard measures by the answer
+	}
+	s.staleHops = append(s.staleHops, hop)
+	s.refresh()
+}
+
+// protect sets the addresses that the guard asks about. Link-local ones need none: no route of ours
+// lies there.
+func (s *selection) protect(own, peers []netip.Addr) {
+	own, peers = guardable(own), guardable(peers)
+	if slices.Equal(own, s.own) && slices.Equal(peers, s.peers) {
+		return
+	}
+	s.own, s.peers = own, peers
+	s.hops.mark(slices.Concat(own, peers), func(hop *nextHop) *bool { return &hop.protected })
+	if s.view != nil {
+		s.setFacts(s.view.facts.Facts)
+	}
+}
+
+// keepOut sets the ranges of service addresses.
+func (s *selection) keepOut(services []netip.Prefix) {
+	if slices.Equal(s.services, services) {
+		return
+	}
+	s.services = slices.Clone(services)
+	if s.view != nil {
+		s.rebuildView(s.view.facts.Facts)
+		s.refresh()
+	}
+}
+
+// follow sets the addresses that FollowOutgoing asks for.
+func (s *selection) follow(addresses []netip.Addr) {
+	s.hops.following = addresses != nil
+	s.hops.mark(guardable(addresses), func(hop *nextHop) *bool { return &hop.followed })
+	if s.view != nil {
+		s.refreshAll()
+	}
+}
+
+// setNormal sets above which LOCAL_PREF a host route is elevated, for IPv4 and IPv6.
+func (s *selection) setNormal(normal [2]uint32) {
+	if s.normal == normal {
+		return
+	}
+	s.normal = normal
+	for _, e := range s.all {
+		for c := e.first; c != nil; c = c.next {
+			if c.preference != 0 {
+				s.markDirty(e)
+			}
+		}
+	}
+}
+
+func guardable(addresses []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addresses {
+		if a = a.Unmap(); a.IsValid() && !a.IsLinkLocalUnicast() {
+			out = append(out, a.WithZone(""))
+		}
+	}
+	return out
+}
+
+// selectDirty selects up to n dirty prefixes and reports whether there are more.
+func (s *selection) selectDirty(n int) bool {
+	if s.view == nil {
+		return false
+	}
+	done := 0
+	for ; done < min(n, len(s.dirty)); done++ { // choosing one may make others dirty
+		e := s.dirty[done]
+		e.clear(isDirty)
+		if !e.is(isGone) {
+			s.choose(e)
+			s.refresh()
+		}
+	}
+	if s.dirty = s.dirty[done:]; len(s.dirty) == 0 {
+		s.dirty = nil
+	}
+	return len(s.dirty) > 0
+}
+
+// choose selects for one prefix. An elevated key is never selected for itself: it is dirty when it
+// was adopted, and its prefix decides about both.
+func (s *selection) choose(e *entry) {
+	if e.packed.flags&keyElevated != 0 {
+		base := s.counterpart(e)
+		if base == nil || base.first == nil {
+			s.sync.want(e, choice{})
+			s.sync.settle(e)
+			return
+		}
+		e = base
+	}
+	covers, carried := e.covers(), e.carries()
+	c := s.holdCovered(e, s.selectEntry(e))
+	target, other := e, s.counterpart(e)
+	if c.elevated && (c.forward != nil || c.waiting) {
+		target, other = s.entry(e.key().Twin()), e
+	}
+	if other != nil {
+		other.clear(isWanted)
+		s.sync.want(other, choice{})
+	}
+	target.mark(isWanted, e.first != nil)
+	s.sync.want(target, c)
+	e.mark(isStatic, e.want != nil && e.attached())
+	if e.carries() != carried {
+		s.staleInside(e.key())
+	}
+	if e.covers() != covers {
+		s.dirtyEtcdInside(e.key())
+	}
+	s.sync.settle(target)
+}
+
+func (s *selection) selectEntry(e *entry) choice {
+	s.options = s.options[:0]
+	for c := e.first; c != nil; c = c.next {
+		o := option{Candidate: Candidate{Origin: c.origin, Kind: c.kind, Elevated: s.isElevated(c)}}
+		if c.set != nil {
+			o.Paths, o.viable = c.set.paths, c.set.seen
+		}
+		s.options = append(s.options, o)
+	}
+	if len(s.options) == 0 {
+		return choice{}
+	}
+	return s.view.choose(e.key(), s.options)
+}
+
+// isElevated reports whether c is to go before what other owners have for its prefix.
+//
+// While a machine moves, its old and its new node have its address. Calico's new node announces the
+// host route with a LOCAL_PREF above the normal one, and everybody who hears that is to prefer it,
+// the old node with its own route to the machine included.
+func (s *selection) isElevated(c *candidate) bool {
+	normal := s.normal[0]
+	if c.entry.key().Prefix.Addr().Is6() {
+		normal = s.normal[1]
+	}
+	return normal > 0 && c.preference > normal
+}
+
+// goesBy returns the entry that holds what was selected for the prefix of e.
+func (s *selection) goesBy(e *entry) *entry {
+	if elevated := s.counterpart(e); elevated != nil && elevated.is(isWanted) {
+		return elevated
+	}
+	return e
+}

@@ -1,0 +1,212 @@
+package fib
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// State is how an entry stands.
+type State uint8
+
+const (
+	Any        State = iota // no state: not yet counted
+	Pending                 // wanted, not acknowledged yet
+	Programmed              // acknowledged by the data plane
+	Failed                  // refused by the data plane, tried again later
+	Unusable                // wanted by a source, but not to be programmed: see Reason
+	Held                    // ours from before a restart, wanted by nobody yet, kept until the sweep
+	Deleting                // no longer wanted, its deletion not acknowledged yet
+	Shadowed                // acknowledged, and another owner's route for the same prefix forwards instead
+	Drifted                 // acknowledged, and then found missing or different
+	lastState  = Drifted
+)
+
+// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did
+// to it afterwards.
+func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
+
+func (s State) String() string {
+	switch s {
+	case Any:
+		return "any"
+	case Pending:
+		return "pending"
+	case Programmed:
+		return "programmed"
+	case Failed:
+		return "failed"
+	case Unusable:
+		return "unusable"
+	case Held:
+		return "held"
+	case Deleting:
+		return "deleting"
+	case Shadowed:
+		return "shadowed"
+	case Drifted:
+		return "drifted"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Entry is one key as Engine sees it, for people.
+type Entry struct {
+	Key      route.Key
+	State    State
+	Origin   route.Origin // whose wish it is; Unknown for Held and Deleting
+	Kind     route.Kind
+	Paths    []route.Path // wanted; as the source gave them while nothing can be programmed; none for Held and Deleting
+	Reason   Reason       // why Unusable or waiting, or which path is left out
+	Error    string       // of the last attempt that the data plane refused
+	Attempts int
+	Since    time.Time // in this state
+	By       string    // of Shadowed: the owner whose route forwards, in the data plane's words
+	Drift    Drift     // of Drifted, and of Held and Deleting that were found otherwise
+	Found    string    // what is there instead, of Different and Extra
+}
+
+// Entries lists the entries whose prefix lies inside within or covers it, in any table, or all if
+// within is the zero Prefix; by key. Over a million routes all of them take a second or so, and
+// hold up nothing.
+func (e *Engine) Entries(within netip.Prefix) []Entry {
+	var out []Entry
+	e.walk(func(x *entry) {
+		if within.IsValid() && !within.Overlaps(x.key().Prefix) {
+			return
+		}
+		if shown := e.show(x); shown.State != Any { // else it is wanted elevated instead
+			out = append(out, shown)
+		}
+	})
+	slices.SortFunc(out, func(a, b Entry) int { return route.CompareKeys(a.Key, b.Key) })
+	return slices.CompactFunc(out, func(a, b Entry) bool { return a.Key == b.Key })
+}
+
+// show selects once more, for the reason: it is not kept for a million entries.
+func (e *Engine) show(x *entry) Entry {
+	out := Entry{Key: x.key(), State: e.sync.stateOf(x), Origin: x.origin}
+	if x.since != 0 {
+		out.Since = time.Unix(int64(x.since), 0)
+	}
+	selected := x // who has the candidates
+	if c := e.table.counterpart(x); x.key().Elevated && x.is(isWanted) && c != nil {
+		selected = c
+	}
+	switch {
+	case !x.is(isWanted):
+	case e.selection.view == nil:
+		out.Reason = Reason{what: noFacts}
+	default:
+		out.Reason = e.selection.selectEntry(selected).reason
+	}
+	if x.want != nil {
+		out.Kind, out.Paths = x.want.kind, x.want.paths
+	} else if x.is(isWanted) {
+		for c := selected.first; c != nil; c = c.next {
+			if c.origin == x.origin || x.origin == route.Unknown {
+				out.Kind, out.Origin = c.kind, c.origin
+				if c.set != nil {
+					out.Paths = c.set.paths
+				}
+				break
+			}
+		}
+	}
+	if out.Reason == (Reason{}) && e.sources.kept(x.key(), x.origin) {
+		out.Reason = Reason{what: keptByGuard}
+	}
+	out.By = e.sync.shadows[x]
+	if d := e.sync.drifts[x]; d.kind != NoDrift {
+		out.Drift = d.kind
+		if d.found.Prefix.IsValid() {
+			out.Found = d.found.String()
+		}
+	}
+	if f := e.sync.failures[x]; f != nil {
+		out.Error, out.Attempts = f.err.Error(), f.attempts
+	}
+	return out
+}
+
+// Count says how many routes of one family and origin are in each state.
+type Count struct {
+	IPv6       bool
+	Origin     route.Origin // Unknown: adopted or being deleted
+	Desired    int          // Programmed + Shadowed + Drifted + Pending + Failed
+	Programmed int
+	Failed     int
+	Unusable   int
+	Held       int
+	Deleting   int
+	Shadowed   int
+	Drifted    int
+}
+
+// Stats are the engine's counters and gauges.
+type Stats struct {
+	Routes   []Count   // by family, then origin; without those that are all zero
+	Put      uint64    // ops acknowledged
+	Deleted  uint64    // ops acknowledged
+	Errors   uint64    // ops refused
+	Refusal  error     // of the op that was refused last
+	Batches  uint64    // in which ops were handed to the data plane
+	Queued   int       // ops waiting or in flight
+	LastSync time.Time // when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
+	// Present: the data plane is there and adoption has ended, so routes are programmed.
+	Present bool
+	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the
+	// generation that an earlier process wrote for, trusted) or "listing".
+	Adopted       string
+	AdoptedRoutes int
+	SweepAllowed  bool
+	Journal       JournalState
+	NextHops      int // tracked
+	Drift         DriftStats
+	Guard         []GuardHold // by origin; none while nothing is held
+}
+
+// JournalState tells how the journal does.
+type JournalState struct {
+	Enabled bool
+	Path    string
+	Problem string // why it is not being written now; "" when all is well
+	Records int    // in the file, dead ones included
+	Bytes   int64
+}
+
+// Stats returns the counters now.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.sync
+	s := Stats{
+		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts, LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
+		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(e.hops.sorted),
+		Queued: t.queued(), Drift: t.drift,
+	}
+	if t.quiet() {
+		s.LastSync = time.Now()
+	}
+	for origin, h := range e.sources.holds {
+		s.Guard = append(s.Guard, GuardHold{origin, len(h.keys), h.since, h.release})
+	}
+	slices.SortFunc(s.Guard, func(a, b GuardHold) int { return cmp.Compare(a.Origin, b.Origin) })
+	for family, origins := range t.counts {
+		for origin, n := range origins {
+			c := Count{
+				IPv6: family == 1, Origin: route.Origin(origin), Desired: n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
+				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held], Deleting: n[Deleting],
+				Shadowed: n[Shadowed], Drifted: n[Drifted],
+			}
+			if c != (Count{IPv6: c.IPv6, Origin: c.Origin}) {
+				s.Routes = append(s.Routes, c)
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,295 @@
+package fib
+
+import (
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// syncer keeps the data plane equal to what selection wants: it compares what each entry wants with
+// what is there, writes the difference in batches, retries what was refused, takes over what an
+// earlier process left, and finds drift. It has no goroutine and no lock, reads no clock and calls
+// nobody: Engine guards it and carries out its batches. What holds at any time:
+//
+//   - entry.actual changes only when the data plane has answered, or when its generation ended
+//   - an entry with actual 0 is neither isDrifted nor isShadowed
+//   - entry.unsure: an op's outcome is not known, or what it named has changed its meaning: actual is
+//     a guess, the op is repeated
+type syncer struct {
+	*table
+	facts route.Facts // newest, for others to read
+	// interfaces are those of the last facts with an identity.
+	interfaces []route.Interface
+	// leadsOver reports whether a path set leads over one of these interfaces.
+	leadsOver func(interfaces map[string]bool) bool
+	// written is told each key that was acknowledged.
+	written func(route.Key)
+
+	// identity is the generation of the data plane that actual speaks of; adopted: actual has been
+	// read for it; present: it can be written to now. present ⇒ adopted.
+	identity         string
+	generation       int // counts identities: answers from an earlier one are void
+	adopted, present bool
+	// heard: the source has told all that it wants, so what it left in an earlier run may go. sweep:
+	// every source has.
+	heard [route.Etcd + 1]bool
+	sweep bool
+
+	puts      queue[*entry]
+	takeovers []*entry // whose owner changed without a write: the journal is to know
+	leaving   []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
+	deletes   queue[deletion]
+	retries   retries
+	failures  map[*entry]*failure
+	flying    []*batch  // in the order of their cutting, maxFlying at most
+	pause     time.Time // no batch before: the last one broke off
+	broken    int       // batches in a row
+	cuts      uint64    // counts batches
+
+	adoptedLeft int             // entries that are isAdopted
+	suspect     map[string]bool // interfaces that are not what they were for adopted entries, or for what is to be adopted; nil without any
+	epoch       int             // counts changes of the meaning of interface names
+	rewrite     bool            // the journal must be written anew before the next batch
+
+	repairDrift bool
+	spots       spots
+	drifts      map[*entry]drift       // of entries that are isDrifted
+	shadows     map[*entry]string      // of entries that are isShadowed: by whom
+	extras      map[route.Key]uint64   // digests of what audits found to be extra, and left alone
+	audited     map[route.Key]struct{} // written since the audit began that is under way; nil: none is
+	unusedAt    time.Time              // no unused table is removed before
+
+	counts           [2][route.Etcd + 1][lastState + 1]int
+	put, del, errors uint64
+	refusal          error // of the op that was refused last
+	lastSync         time.Time
+	howAdopted       string
+	numAdopted       int
+	drift            DriftStats
+}
+
+func newSyncer(t *table) *syncer {
+	return &syncer{
+		table:    t,
+		failures: make(map[*entry]*failure),
+		drifts:   make(map[*entry]drift),
+		shadows:  make(map[*entry]string),
+		extras:   make(map[route.Key]uint64),
+	}
+}
+
+// counted is where an entry stands in syncer.counts.
+type counted struct {
+	state State
+	by    route.Origin
+}
+
+func (e *entry) wanted() uint64 {
+	if e.want == nil {
+		return 0
+	}
+	return e.want.digest
+}
+
+// deletion waits until the puts that were queued before it are on their way: nobody is to be
+// without a path meanwhile.
+type deletion struct {
+	entry *entry
+	after uint64 // puts.taken must have reached this
+}
+
+// want takes what selection decided for e. The caller settles e afterwards.
+func (s *syncer) want(e *entry, c choice) {
+	e.want, e.origin = c.forward, c.origin
+	e.mark(isWaiting, c.waiting)
+	if e.want != nil && e.actual == e.want.digest && e.owner != e.origin {
+		e.owner = e.origin
+		s.takeovers = append(s.takeovers, e)
+	}
+	if e.want != nil && e.is(isAdopted) {
+		if e.want.uses(s.suspect) {
+			e.set(isUnsure)
+		}
+		s.known(e)
+	}
+}
+
+type need uint8
+
+const (
+	needNothing need = iota
+	needPut
+	needDelete
+)
+
+// need says what separates e from what is wanted, whether or not it may be done now.
+func (s *syncer) need(e *entry) need {
+	switch unsure := e.is(isUnsure); {
+	case !s.adopted || e.is(isWaiting|isGone|isDirty): // dirty: nobody knows yet what is wanted
+		return needNothing
+	case e.want != nil:
+		if (unsure || e.actual != e.want.digest) && !s.isBarred(e) {
+			return needPut
+		}
+	case unsure || e.actual != 0:
+		// All is told about a prefix that is wanted under its other source: nothing is left to be
+		// ignorant of.
+		replaced, now := s.replaces(s.counterpart(e))
+		if replaced && now || !replaced && !s.isHeld(e) {
+			return needDelete
+		}
+	}
+	return needNothing
+}
+
+// Of the two entries of a prefix, elevated and not, selection wants one, and the other is on its
+// way out. It goes when the data plane has taken the wanted one, or has refused it. Where the
+// wanted one recurses it is the other way round, with no route of ours in between: VPP 25.10
+// crashes when two of its sources have a recursive route for one prefix.
+
+// replaces reports whether e is to be there instead of its counterpart, and whether that can go
+// now: e is there, was refused, or needs the place.
+func (s *syncer) replaces(e *entry) (yes, now bool) {
+	switch {
+	case e == nil, e.want == nil && !e.is(isWaiting):
+		return false, false
+	case e.is(isWaiting):
+		return true, false
+	}
+	return true, s.failures[e] != nil || e.recurses() || e.actual == e.want.digest && !e.is(isUnsure)
+}
+
+func (e *entry) recurses() bool {
+	return e.want != nil && slices.ContainsFunc(e.want.paths, func(p route.Path) bool { return p.Interface == "" })
+}
+
+// isBarred reports whether e must not be put yet because of its counterpart.
+func (s *syncer) isBarred(e *entry) bool {
+	other := s.counterpart(e)
+	return other != nil && (other.actual != 0 || other.is(isUnsure|isFlying)) && e.recurses()
+}
+
+// settle queues what e needs, and what its counterpart needs that may have waited for it.
+func (s *syncer) settle(e *entry) {
+	other := s.counterpart(e)
+	s.settleAlone(e)
+	if other != nil {
+		s.settleAlone(other)
+	}
+}
+
+// settleAlone queues what e needs, keeps the counts, and forgets e when nothing is left of it.
+func (s *syncer) settleAlone(e *entry) {
+	if e.is(isGone) {
+		return
+	}
+	failure := s.failures[e]
+	if failure != nil && failure.digest != e.wanted() {
+		delete(s.failures, e) // what is wanted now is tried at once
+		failure = nil
+	}
+	if need := s.need(e); !e.is(isFlying) && (failure == nil || !s.now.Before(failure.next)) {
+		switch {
+		case need == needPut && !e.is(inPuts):
+			e.set(inPuts)
+			s.puts.push(e)
+		case need == needDelete && !e.is(inDeletes):
+			e.set(inDeletes)
+			s.leaving = append(s.leaving, e)
+		}
+	}
+	s.account(e)
+	if e.first == nil && e.want == nil && e.actual == 0 && !e.is(isUnsure|isFlying|isWaiting) {
+		s.count(e, -1)
+		delete(s.failures, e)
+		s.forget(e)
+	}
+}
+
+// settleAll has every entry decided and compared again.
+func (s *syncer) settleAll() {
+	for _, e := range slices.Clone(s.all) {
+		s.markDirty(e)
+	}
+}
+
+// allowSweep ends the time in which adopted routes of one source that nobody wants are held; of
+// Unknown: of all sources.
+func (s *syncer) allowSweep(source route.Origin) {
+	if s.heard[source] || s.sweep {
+		return
+	}
+	s.heard[source] = true
+	s.sweep = source == route.Unknown
+	s.settleAll()
+}
+
+// isHeld reports whether e is kept although nobody has wanted it in this process yet.
+func (s *syncer) isHeld(e *entry) bool { return e.is(isAdopted) && !s.sweep && !s.heard[e.owner] }
+
+// waiting is how many entries wait for their op to be cut.
+func (s *syncer) waiting() int { return s.puts.len() + len(s.leaving) + s.deletes.len() }
+
+// queued is how many entries wait for their op, or are in flight.
+func (s *syncer) queued() int {
+	n := s.waiting()
+	for _, b := range s.flying {
+		n += len(b.ops)
+	}
+	return n
+}
+
+// quiet reports that the data plane has all that is wanted.
+func (s *syncer) quiet() bool {
+	return s.present && len(s.dirty)+s.queued()+len(s.retries) == 0
+}
+
+func (s *syncer) stateOf(e *entry) State {
+	switch {
+	case e.want != nil && s.failures[e] != nil:
+		return Failed
+	case e.want != nil && e.actual == e.want.digest && e.is(isDrifted):
+		return Drifted
+	case e.want != nil && e.actual == e.want.digest && !e.is(isUnsure):
+		if e.is(isShadowed) {
+			return Shadowed
+		}
+		return Programmed
+	case e.want != nil, e.is(isWaiting):
+		return Pending
+	case e.is(isWanted):
+		return Unusable
+	case s.isHeld(e):
+		return Held
+	case e.actual == 0 && !e.is(isUnsure|isFlying):
+		return Any
+	}
+	return Deleting
+}
+
+// account moves e to where it belongs in the counts.
+func (s *syncer) account(e *entry) {
+	after := counted{s.stateOf(e), e.origin}
+	before := e.counted
+	if after == before {
+		return
+	}
+	if before.state != after.state {
+		e.since = uint32(s.now.Unix())
+	}
+	s.count(e, -1)
+	e.counted = after
+	s.count(e, 1)
+	if (isAcknowledged(before.state) || isAcknowledged(after.state)) && (before.by == route.Own || after.by == route.Own) {
+		s.changed = true
+	}
+}
+
+func (s *syncer) count(e *entry, n int) {
+	family := 0
+	if e.packed.flags&keyIPv4 == 0 {
+		family = 1
+	}
+	s.counts[family][e.counted.by][e.counted.state] += n // state Any, not yet counted, is never read
+}
