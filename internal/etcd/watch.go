@@ -58,8 +58,9 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 		for _, r := range f.ranges {
 			if watches[r] == nil {
 				ctx, end := context.WithCancel(ctx)
+				next := r.next // before the loop changes it
 				watches[r] = end
-				running.Go(func() { forward(ctx, client, r, r.next, responses) })
+				running.Go(func() { forward(ctx, client, r, next, responses) })
 			}
 		}
 	}
