@@ -10,8 +10,9 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// Calico ≥ 3.32 writes a route's priority (kernel metric, lower is better) into LOCAL_PREF as maxPriority - priority, so that a
-// normal route has 2147482623. Older releases send 100, which then loses.
+// Calico ≥ 3.32 writes a route's priority (kernel metric, lower is better) into LOCAL_PREF as
+// maxPriority - priority, so that a normal route has 2147482623. Older releases send 100, which
+// then loses.
 const (
 	maxPriority     = 2147483647
 	defaultPriority = 1024
@@ -31,8 +32,9 @@ type announcer struct {
 	withheld      []Withheld
 }
 
-// ours announces own blocks and the addresses that live here outside of them. A block of one address is announced only while its
-// address lives here: Calico has no blackhole for it, so the host route is all there is.
+// ours announces own blocks and the addresses that live here outside of them. A block of one
+// address is announced only while its address lives here: Calico has no blackhole for it, so the
+// host route is all there is.
 func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 	single := map[netip.Prefix]bool{}
 	for _, h := range hosts {
@@ -57,7 +59,8 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 	}
 }
 
-// services announces ranges of service addresses. One that is a block or an address of this node is announced as that.
+// services announces ranges of service addresses. One that is a block or an address of this node is
+// announced as that.
 func (a *announcer) services(ranges []netip.Prefix) {
 	for _, p := range ranges {
 		if slices.ContainsFunc(a.announcements, func(x Announcement) bool { return x.Prefix == p }) {
@@ -113,7 +116,8 @@ func (a *announcer) withhold(p netip.Prefix, reason string) {
 	a.withheld = append(a.withheld, Withheld{p, reason})
 }
 
-// nextHops returns what each family announces as NEXT_HOP: the node's BGP address, or what the operator said instead.
+// nextHops returns what each family announces as NEXT_HOP: the node's BGP address, or what the
+// operator said instead.
 func nextHops(n calico.Node, o Options) map[family]netip.Addr {
 	all := map[family]netip.Addr{}
 	for _, f := range families {

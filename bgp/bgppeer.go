@@ -62,7 +62,8 @@ func (p *peering) readBGPPeers() []given {
 	return all
 }
 
-// read fills in what is parsed, or says why the BGPPeer cannot be followed. The combinations are those that calicoctl refuses.
+// read fills in what is parsed, or says why the BGPPeer cannot be followed. The combinations are
+// those that calicoctl refuses.
 func (g *given) read() error {
 	switch {
 	case g.Node != "" && g.NodeSelector != "":

@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// forward returns the sessions that the BGPPeers of one scope give this node: to their peerIP, or to the nodes of their peerSelector.
+// forward returns the sessions that the BGPPeers of one scope give this node: to their peerIP, or
+// to the nodes of their peerSelector.
 func (p *peering) forward(all []given, scope Scope) []Peer {
 	var out []Peer
 	for _, g := range all {
@@ -44,7 +45,8 @@ func (p *peering) toAddress(g given) []Peer {
 	session.Port = cmp.Or(g.port, p.portOf(g.addr, g.ASNumber))
 	session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
 	session.AllowLocalAS = p.allowed(g)
-	// confd does not ask which node an address belongs to: another reflector that is addressed so is a client, also one of this cluster.
+	// confd does not ask which node an address belongs to: another reflector that is addressed so
+	// is a client, also one of this cluster.
 	session.Client = p.isClient(session, "")
 	return []Peer{p.apply(g, g.scope(), session)}
 }
@@ -68,7 +70,8 @@ func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node
 	return out
 }
 
-// reverse returns the other ends of peerings: where a BGPPeer makes other nodes peer with this one, this one peers with them.
+// reverse returns the other ends of peerings: where a BGPPeer makes other nodes peer with this one,
+// this one peers with them.
 func (p *peering) reverse(all []given) []Peer {
 	var out []Peer
 	for _, g := range all {
@@ -84,7 +87,8 @@ func (p *peering) reverse(all []given) []Peer {
 	return out
 }
 
-// isPeerOf reports whether this node is a peer that g means in family f: it has the labels, or the peerIP, AS and port.
+// isPeerOf reports whether this node is a peer that g means in family f: it has the labels, or the
+// peerIP, AS and port.
 func (p *peering) isPeerOf(g given, f family) bool {
 	if g.PeerSelector != "" {
 		return g.peers.Matches(p.node.Labels)
@@ -93,8 +97,8 @@ func (p *peering) isPeerOf(g given, f family) bool {
 	return ok && own == g.addr && g.ASNumber == nodeAS(p.node, p.s) && (g.port == 0 || g.port == listenPort(p.node.Name, p.s))
 }
 
-// portOf returns the port to dial at addr where none is given: a Calico node of that address and AS listens where its
-// BGPConfiguration says, all others on 179.
+// portOf returns the port to dial at addr where none is given: a Calico node of that address and AS
+// listens where its BGPConfiguration says, all others on 179.
 func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
 	for _, n := range p.nodes {
 		if a, ok := addressOf(n, familyOf(addr)); ok && a == addr && nodeAS(n, p.s) == as {
@@ -104,14 +108,16 @@ func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
 	return defaultPort
 }
 
-// isClient reports whether this node reflects to a peer (RFC 4456): iBGP, and not a reflector of the same cluster, as far as its cluster is known.
+// isClient reports whether this node reflects to a peer (RFC 4456): iBGP, and not a reflector of
+// the same cluster, as far as its cluster is known.
 func (p *peering) isClient(session Peer, cluster string) bool {
 	own := p.node.RouteReflectorClusterID
 	return own != "" && !session.External() && cluster != own
 }
 
-// workloads returns the sessions to workloads of this node: each waits for the workload, which dials localWorkloadPeeringIPV4 or IPV6 of
-// the BGPConfiguration. A stock node knows them from files that Felix writes; here they are in the datastore.
+// workloads returns the sessions to workloads of this node: each waits for the workload, which
+// dials localWorkloadPeeringIPV4 or IPV6 of the BGPConfiguration. A stock node knows them from
+// files that Felix writes; here they are in the datastore.
 func (p *peering) workloads(all []given) []Peer {
 	var out []Peer
 	for _, g := range all {
@@ -171,7 +177,8 @@ func (p *peering) apply(g given, scope Scope, session Peer) Peer {
 	return session
 }
 
-// nextHopMode: the older keepOriginalNextHop counts where the newer field is absent, and towards eBGP peers only.
+// nextHopMode: the older keepOriginalNextHop counts where the newer field is absent, and towards
+// eBGP peers only.
 func (p *peering) nextHopMode(g given, session Peer) NextHopMode {
 	switch g.NextHopMode {
 	case "":
@@ -189,7 +196,8 @@ func (p *peering) nextHopMode(g given, session Peer) NextHopMode {
 	return NextHopAuto
 }
 
-// gateway reads reachableBy for one of the peers of g: those of the other family are reached without.
+// gateway reads reachableBy for one of the peers of g: those of the other family are reached
+// without.
 func (p *peering) gateway(g given, peer netip.Addr) netip.Addr {
 	if g.ReachableBy == "" {
 		return netip.Addr{}
@@ -220,7 +228,8 @@ func (p *peering) allowed(g given) int {
 	return min(max(n, 0), maxAllowedLocalAS)
 }
 
-// restartTime returns a graceful-restart time as it can be sent: whole seconds, the default where none is given.
+// restartTime returns a graceful-restart time as it can be sent: whole seconds, the default where
+// none is given.
 func (p *peering) restartTime(key, field string, d time.Duration) time.Duration {
 	d = d.Round(time.Second)
 	switch {

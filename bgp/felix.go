@@ -8,10 +8,12 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// defaultElevatedPriority is Felix' priority of a route to what came by live migration (felix/config, IPv4ElevatedRoutePriority).
+// defaultElevatedPriority is Felix' priority of a route to what came by live migration
+// (felix/config, IPv4ElevatedRoutePriority).
 const defaultElevatedPriority = 512
 
-// elevatedPrefs returns LOCAL_PREF of elevated announcements of each family. Only Felix is configured for it; BIRD takes the metric of Felix' route.
+// elevatedPrefs returns LOCAL_PREF of elevated announcements of each family. Only Felix is
+// configured for it; BIRD takes the metric of Felix' route.
 func elevatedPrefs(self string, normal map[family]uint32, s *calico.Snapshot) (map[family]uint32, []calico.Problem) {
 	felix := s.FelixOn(self)
 	prefs := map[family]uint32{}

@@ -72,7 +72,8 @@ func TestBesideFelix(t *testing.T) {
 	}
 }
 
-// What comes by live migration is announced when it has come, for a while as elevated, also from inside an own block.
+// What comes by live migration is announced when it has come, for a while as elevated, also from
+// inside an own block.
 func TestLiveMigration(t *testing.T) {
 	guest := func(s *calico.Snapshot) {
 		s.WorkloadEndpoints["vms/guest"] = calico.WorkloadEndpoint{

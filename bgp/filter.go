@@ -16,7 +16,8 @@ import (
 // Filter is a BGPFilter, read: its usable rules in order.
 type Filter struct {
 	Export4, Export6, Import4, Import6 []Rule
-	// Unsafe4 and Unsafe6 say why no session of the family may run with it: a Reject of it cannot be carried out. "" if it may.
+	// Unsafe4 and Unsafe6 say why no session of the family may run with it: a Reject of it cannot
+	// be carried out. "" if it may.
 	Unsafe4, Unsafe6 string
 }
 
@@ -30,7 +31,8 @@ type Rule struct {
 
 // Match are the conditions of a rule; zero fields are none.
 type Match struct {
-	// Prefix matches what lies inside or equals it with a length of Min…Max, or with Not everything else. Min > Max is nothing.
+	// Prefix matches what lies inside or equals it with a length of Min…Max, or with Not everything
+	// else. Min > Max is nothing.
 	Prefix   netip.Prefix
 	Min, Max int
 	Not      bool
@@ -61,8 +63,9 @@ func (o Operation) String() string {
 	return "prepend " + strings.Trim(fmt.Sprint(o.Prepend), "[]")
 }
 
-// readFilter reads a BGPFilter as BIRD understands what confd makes of it. A rule that makes no sense is left out and named; the others count. If
-// it is a Reject, the filter is unsafe in its family: without the rule routes would pass that must not.
+// readFilter reads a BGPFilter as BIRD understands what confd makes of it. A rule that makes no
+// sense is left out and named; the others count. If it is a Reject, the filter is unsafe in its
+// family: without the rule routes would pass that must not.
 func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
 	key := "BGPFilter(" + f.Name + ")"
 	var out Filter
@@ -97,7 +100,8 @@ func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
 	return out, problems
 }
 
-// readRule reads a rule; remark is what its author should know about it although it can be carried out.
+// readRule reads a rule; remark is what its author should know about it although it can be carried
+// out.
 func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err error) {
 	switch r.Action {
 	case "Accept", "Reject":
@@ -237,8 +241,9 @@ func readOperations(all []calico.BGPFilterOperation) ([]Operation, error) {
 	return out, nil
 }
 
-// OnLearned are the conditions of an export rule for learned routes, of which the outgoing interface is not known: a Reject that asks for it rejects
-// all that its other conditions match, so that nothing passes that must not, and an Accept matches none.
+// OnLearned are the conditions of an export rule for learned routes, of which the outgoing
+// interface is not known: a Reject that asks for it rejects all that its other conditions match, so
+// that nothing passes that must not, and an Accept matches none.
 func (r Rule) OnLearned() (m Match, some bool) {
 	m = r.Match
 	m.Interface = ""

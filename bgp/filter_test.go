@@ -174,7 +174,8 @@ func filtered(filters ...calico.BGPFilter) func(*calico.Snapshot) {
 	}
 }
 
-// The session to a peer stays down if a Reject of its filters cannot be carried out, whoever else would have it.
+// The session to a peer stays down if a Reject of its filters cannot be carried out, whoever else
+// would have it.
 func TestSessionsWithFilters(t *testing.T) {
 	const tor = "192.0.2.1"
 	rule := func(change func(*calico.BGPFilterRule)) calico.BGPFilter {
@@ -263,7 +264,8 @@ func TestSessionsWithFilters(t *testing.T) {
 	}
 }
 
-// What a filter lets out and nothing else would: more specific routes, pools with disableBGPExport, addresses outside all pools.
+// What a filter lets out and nothing else would: more specific routes, pools with disableBGPExport,
+// addresses outside all pools.
 func TestAnnouncementsLetOut(t *testing.T) {
 	f := calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "cali1*", Action: "Accept"}, {CIDR: "10.9.0.0/16", MatchOperator: "In", Action: "Accept"}}}
 	s := cluster(meshOff, filtered(f), owns("10.1.0.64/26", "10.9.0.0/26"),

@@ -11,8 +11,8 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// defaultRestartTime is our graceful-restart time where no resource says one: BIRD's default. maxRestartTime is what fits into the
-// capability's 12 bits (RFC 4724 §3).
+// defaultRestartTime is our graceful-restart time where no resource says one: BIRD's default.
+// maxRestartTime is what fits into the capability's 12 bits (RFC 4724 §3).
 const (
 	defaultRestartTime = 120 * time.Second
 	maxRestartTime     = 4095 * time.Second
@@ -62,7 +62,8 @@ func (p *peering) problem(key, format string, args ...any) {
 	p.problems = append(p.problems, calico.Problem{Resource: key, Err: fmt.Sprintf(format, args...)})
 }
 
-// mesh returns the node-to-node mesh. Route reflectors stay out of it on both sides; whom they peer with stands in BGPPeers.
+// mesh returns the node-to-node mesh. Route reflectors stay out of it on both sides; whom they peer
+// with stands in BGPPeers.
 func (p *peering) mesh() []Peer {
 	conf := p.s.BGPConfigurations["default"]
 	if conf.NodeToNodeMeshEnabled != nil && !*conf.NodeToNodeMeshEnabled || p.node.RouteReflectorClusterID != "" {
@@ -118,9 +119,10 @@ func (p *peering) toNode(own, addr netip.Addr, n calico.Node) Peer {
 	return session
 }
 
-// dials reports whether own dials addr, when both are Calico nodes: the greater string does. It is a comparison of text, "10.0.0.9" being
-// greater than "10.0.0.10", because confd compares text: two ends that both wait never meet, and a second inbound connection flaps
-// BIRD. In BGPPeer sessions BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
+// dials reports whether own dials addr, when both are Calico nodes: the greater string does. It is
+// a comparison of text, "10.0.0.9" being greater than "10.0.0.10", because confd compares text: two
+// ends that both wait never meet, and a second inbound connection flaps BIRD. In BGPPeer sessions
+// BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
 func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
 
 // settle picks one session for each port of an address, as BIRD has one protocol for each that can

@@ -14,8 +14,8 @@ import (
 func ip(s string) netip.Addr    { return netip.MustParseAddr(s) }
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// cluster is the one of Calico's own test vectors: a, b, c are leaves, d has no BGP address, r and s are route reflectors. b listens on
-// 1179, c has an AS of its own.
+// cluster is the one of Calico's own test vectors: a, b, c are leaves, d has no BGP address, r and
+// s are route reflectors. b listens on 1179, c has an AS of its own.
 func cluster(change ...func(*calico.Snapshot)) *calico.Snapshot {
 	s := &calico.Snapshot{
 		Nodes: map[string]calico.Node{
@@ -65,7 +65,8 @@ func node(name string, edit func(*calico.Node)) func(*calico.Snapshot) {
 	}
 }
 
-// brief writes a peer as the vectors do, "b:1179/64512 A mesh": node or address, port, AS, A dials or P waits, C a reflector's client, scope.
+// brief writes a peer as the vectors do, "b:1179/64512 A mesh": node or address, port, AS, A dials
+// or P waits, C a reflector's client, scope.
 func brief(p Peer) string {
 	name := p.CalicoNode
 	if name == "" {
@@ -102,8 +103,8 @@ func problemsText(all []calico.Problem) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestPeersVectors are the vectors observed on confd. Where both ends of a BGPPeer session would dial there, ours is the one that the string
-// comparison names.
+// TestPeersVectors are the vectors observed on confd. Where both ends of a BGPPeer session would
+// dial there, ours is the one that the string comparison names.
 func TestPeersVectors(t *testing.T) {
 	for _, tc := range []struct {
 		name string

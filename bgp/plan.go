@@ -1,5 +1,6 @@
-// Package bgp decides whom this node peers with and what it announces, as Calico's resources say: pure functions from a
-// calico.Snapshot to a Plan. It opens no connection; bgp/gobgp keeps an embedded GoBGP equal to the plan.
+// Package bgp decides whom this node peers with and what it announces, as Calico's resources say:
+// pure functions from a calico.Snapshot to a Plan. It opens no connection; bgp/gobgp keeps an
+// embedded GoBGP equal to the plan.
 package bgp
 
 import (
@@ -13,34 +14,38 @@ import (
 
 // Plan is everything the speaker shall be. Equal plans are equal values: slices are sorted.
 type Plan struct {
-	// Waiting says in one sentence what is missing before there can be a speaker at all, for instance "waiting for Node(edge-7) to have a
-	// BGP address". While it is not empty Speaker, Peers and Announcements are zero: nothing is to be started.
+	// Waiting says in one sentence what is missing before there can be a speaker at all, for
+	// instance "waiting for Node(edge-7) to have a BGP address". While it is not empty Speaker,
+	// Peers and Announcements are zero: nothing is to be started.
 	Waiting string
 
-	// Restarting: the data plane kept forwarding while the speaker was away, so the first OPEN may claim the Forwarding State (RFC 4724 §4.1).
-	// It counts when the speaker starts and not afterwards.
+	// Restarting: the data plane kept forwarding while the speaker was away, so the first OPEN may
+	// claim the Forwarding State (RFC 4724 §4.1). It counts when the speaker starts and not
+	// afterwards.
 	Restarting bool
 
 	Speaker       Speaker
 	Peers         []Peer         // by ID, one each
 	Announcements []Announcement // by prefix, one each
 	Policies      Policies
-	// NotProgrammed are the ranges of service addresses: a learned route inside one may be passed on, but is not forwarded by. Sorted.
+	// NotProgrammed are the ranges of service addresses: a learned route inside one may be passed
+	// on, but is not forwarded by. Sorted.
 	NotProgrammed []netip.Prefix
 	Withheld      []Withheld       // by prefix, then reason
 	Problems      []calico.Problem // by key, then text
 }
 
-// Withheld is a prefix that could be expected among the announcements and is not, with the reason for a person to read. Host routes inside
-// an own block are not listed: the block's announcement covers them.
+// Withheld is a prefix that could be expected among the announcements and is not, with the reason
+// for a person to read. Host routes inside an own block are not listed: the block's announcement
+// covers them.
 type Withheld struct {
 	Prefix netip.Prefix
 	Reason string
 }
 
-// ErrSpeakerChanged is what a speaker answers to a Plan whose Speaker is another than the one that runs. It goes on as before, and nothing
-// else of the plan is taken: stopping BGP would send CEASE, on which peers drop our routes and we theirs. A new process takes over
-// without (RFC 4724 §4.1).
+// ErrSpeakerChanged is what a speaker answers to a Plan whose Speaker is another than the one that
+// runs. It goes on as before, and nothing else of the plan is taken: stopping BGP would send CEASE,
+// on which peers drop our routes and we theirs. A new process takes over without (RFC 4724 §4.1).
 var ErrSpeakerChanged = errors.New("port, addresses, AS or router ID changed: BGP must start anew")
 
 // Speaker is what GoBGP can only change by stopping.
@@ -62,14 +67,16 @@ const (
 	ScopeLocalWorkload Scope = "local workload" // calicoctl does not show these
 )
 
-// Peer is one BGP session: one address, one address family, as Calico's BIRD runs them (bird and bird6).
+// Peer is one BGP session: one address, one address family, as Calico's BIRD runs them (bird and
+// bird6).
 type Peer struct {
 	Address netip.Addr
 	Port    uint16
 	// Further: another session to the address is the first one. They differ in their ports.
 	Further bool
 	Scope   Scope
-	// Source is the resource that asked for the peer, as calicoctl names it: "BGPPeer(tor-r2)" or "Node(edge-7)".
+	// Source is the resource that asked for the peer, as calicoctl names it: "BGPPeer(tor-r2)" or
+	// "Node(edge-7)".
 	Source string
 	// CalicoNode is the name of the Calico node behind Address; "" for other routers.
 	CalicoNode string
@@ -80,27 +87,32 @@ type Peer struct {
 
 	// Password names the TCP MD5 key (RFC 2385); nil: none.
 	Password *calico.SecretKeyRef
-	// RestartTime is our graceful-restart time (RFC 4724 §3), whole seconds; KeepaliveTime 0: a third of the hold time.
+	// RestartTime is our graceful-restart time (RFC 4724 §3), whole seconds; KeepaliveTime 0: a
+	// third of the hold time.
 	RestartTime, KeepaliveTime time.Duration
-	// PrefixLimit is how many paths the peer may send; one more, and the session ends for a while. 0: no limit.
+	// PrefixLimit is how many paths the peer may send; one more, and the session ends for a while.
+	// 0: no limit.
 	PrefixLimit uint32
 	// TTLSecurity: 0 off, else N hops: send TTL 255, accept at least 256-N (RFC 5082).
 	TTLSecurity uint8
 	// AllowLocalAS is how often our AS may stand in a received AS_PATH.
 	AllowLocalAS int
-	// Multihop: an eBGP peer more than one hop away; TTL 64 as BIRD's "multihop". iBGP needs no setting.
+	// Multihop: an eBGP peer more than one hop away; TTL 64 as BIRD's "multihop". iBGP needs no
+	// setting.
 	Multihop bool
-	// ReachableBy is the gateway of a static host route to Address, so that no learned route captures the way to the peer; zero: none.
+	// ReachableBy is the gateway of a static host route to Address, so that no learned route
+	// captures the way to the peer; zero: none.
 	ReachableBy netip.Addr
 
 	// NextHop says what becomes of NEXT_HOP when a route is passed on to the peer.
 	NextHop NextHopMode
-	// SessionNextHop: routes of our own go to the peer with the local address of the session as NEXT_HOP. The kernel chooses that, so no
-	// announcement can say it.
+	// SessionNextHop: routes of our own go to the peer with the local address of the session as
+	// NEXT_HOP. The kernel chooses that, so no announcement can say it.
 	SessionNextHop bool
 	// Filters are the names of its BGPFilters, in the order of evaluation.
 	Filters []string
-	// Client: this node is a route reflector and reflects to the peer (RFC 4456). Reflector: the peer is a route reflector itself.
+	// Client: this node is a route reflector and reflects to the peer (RFC 4456). Reflector: the
+	// peer is a route reflector itself.
 	Client, Reflector bool
 }
 
@@ -124,7 +136,8 @@ type Announcement struct {
 	Prefix    netip.Prefix
 	NextHop   netip.Addr // always explicit; of the prefix's family unless the operator said otherwise
 	LocalPref uint32     // sent on iBGP only
-	// GracefulShutdown adds the community GRACEFUL_SHUTDOWN (RFC 8326): a router that honours it prefers any other path.
+	// GracefulShutdown adds the community GRACEFUL_SHUTDOWN (RFC 8326): a router that honours it
+	// prefers any other path.
 	GracefulShutdown bool
 	// OnlyByFilter: it goes to nobody but the peers whose BGPFilters accept it.
 	OnlyByFilter bool
@@ -139,7 +152,8 @@ func (a Announcement) Route() Route {
 	return Route{Prefix: a.Prefix, Interface: a.Interface, LocalPref: a.LocalPref}
 }
 
-// Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of a prefix all paths are equally good.
+// Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of
+// a prefix all paths are equally good.
 type Path struct {
 	Peer      PeerID     // the session it came over
 	NextHop   netip.Addr // global address, or link-local where the peer sent only that (RFC 2545 §3)

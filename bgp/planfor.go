@@ -10,18 +10,22 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// Options is what a plan depends on besides Calico's resources: what the operator says on this node, and what has happened. The zero Options are Calico's
-// behaviour.
+// Options is what a plan depends on besides Calico's resources: what the operator says on this
+// node, and what has happened. The zero Options are Calico's behaviour.
 type Options struct {
 	// RouterID is CALICO_ROUTER_ID: empty (the node's IPv4 address), "hash" or a dotted quad.
 	RouterID string
-	// NextHop4 and NextHop6 replace the node's BGP address as NEXT_HOP of what we announce; invalid: they do not.
+	// NextHop4 and NextHop6 replace the node's BGP address as NEXT_HOP of what we announce;
+	// invalid: they do not.
 	NextHop4, NextHop6 netip.Addr
-	// PrefixLimits bounds what peers may send, by the construct that they come from; a Scope that is not there has no limit, as in Calico.
+	// PrefixLimits bounds what peers may send, by the construct that they come from; a Scope that
+	// is not there has no limit, as in Calico.
 	PrefixLimits map[Scope]uint32
-	// ClusterIPs is CALICO_ADVERTISE_CLUSTER_IPS: it replaces serviceClusterIPs. Invalid: it does not.
+	// ClusterIPs is CALICO_ADVERTISE_CLUSTER_IPS: it replaces serviceClusterIPs. Invalid: it does
+	// not.
 	ClusterIPs netip.Prefix
-	// Arrived are the host routes of what came here by live migration a moment ago: they are elevated.
+	// Arrived are the host routes of what came here by live migration a moment ago: they are
+	// elevated.
 	Arrived []netip.Prefix
 	// Outgoing is where next hops lead out, from the data plane; nil: it has not told yet.
 	Outgoing []route.Outgoing
@@ -35,9 +39,11 @@ func (o Options) nextHop(f family) netip.Addr {
 	return o.NextHop6
 }
 
-// PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give equal plans, s is not changed.
+// PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give
+// equal plans, s is not changed.
 //
-// Announcements assume that the data plane has what it needs: who must see a block's drop route first (ipam.NeedsDrop) filters them.
+// Announcements assume that the data plane has what it needs: who must see a block's drop route
+// first (ipam.NeedsDrop) filters them.
 func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	node, ok := s.Nodes[self]
 	if !ok {

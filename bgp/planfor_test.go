@@ -310,7 +310,8 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 	for _, h := range rapid.SliceOfN(hosts, 0, 4).Draw(t, "hosts") {
 		runs("a", h)(s)
 	}
-	// Copies differ in the order in which their maps were filled; maps are read in an order of chance anyway.
+	// Copies differ in the order in which their maps were filled; maps are read in an order of
+	// chance anyway.
 	return func() *calico.Snapshot {
 		c := *s
 		c.Nodes, c.BGPPeers, c.IPPools = backwards(s.Nodes), backwards(s.BGPPeers), backwards(s.IPPools)
@@ -418,7 +419,8 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// TestOneBadPeer: a BGPPeer that cannot be followed costs only itself: all other sessions are what they are without it.
+// TestOneBadPeer: a BGPPeer that cannot be followed costs only itself: all other sessions are what
+// they are without it.
 func TestOneBadPeer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyCluster(t)()
@@ -449,7 +451,8 @@ func TestOneBadPeer(t *testing.T) {
 	})
 }
 
-// TestMeshMeets checks the two ends of every mesh session against each other: both are there, agree on AS numbers and one of them dials.
+// TestMeshMeets checks the two ends of every mesh session against each other: both are there, agree
+// on AS numbers and one of them dials.
 func TestMeshMeets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := cluster()

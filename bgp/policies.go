@@ -8,30 +8,33 @@ import (
 	"slices"
 )
 
-// Policies decide which routes are accepted from which peer, which are announced to which peer, and what is changed on the way: Calico's filters
-// (confd's bird.cfg.template, bird_ipam.cfg and bird_aggr.cfg) for BIRD.
+// Policies decide which routes are accepted from which peer, which are announced to which peer, and
+// what is changed on the way: Calico's filters (confd's bird.cfg.template, bird_ipam.cfg and
+// bird_aggr.cfg) for BIRD.
 //
 // Import and Export are the authority: GoBGP asks them about every path, and plan about every
 // prefix. All prefixes are masked, sorted and without duplicates; both families are in one list.
 type Policies struct {
-	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this node.
+	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this
+	// node.
 	NoExport []netip.Prefix
 	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not,
 	// unless it is a host route with a LOCAL_PREF above the normal one (a live migration).
 	OwnBlocks []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
-	// Services are the ranges of service addresses that this node announces: what is inside or equal to one may leave.
+	// Services are the ranges of service addresses that this node announces: what is inside or
+	// equal to one may leave.
 	Services []netip.Prefix
 	// Tunnels are the devices, as shell patterns, from which no route goes to iBGP peers.
 	Tunnels []string
-	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external and load balancer addresses of
-	// services: what is inside one may leave.
+	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external
+	// and load balancer addresses of services: what is inside one may leave.
 	Reflects          bool
 	ClusterID         netip.Addr // of a reflector, in IPv4 form; zero: the router ID
 	ReflectedServices []netip.Prefix
-	// Leaving: this node is on its way out of service. What others say goes to eBGP peers with GRACEFUL_SHUTDOWN (RFC 8326 §4.2); iBGP peers
-	// hear of next hops that stay.
+	// Leaving: this node is on its way out of service. What others say goes to eBGP peers with
+	// GRACEFUL_SHUTDOWN (RFC 8326 §4.2); iBGP peers hear of next hops that stay.
 	Leaving bool
 	// Advertisements are the communities for what leaves by these rules, by prefix.
 	Advertisements []Advertisement
@@ -93,7 +96,8 @@ type Verdict struct {
 
 func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Sprintf(format, args...)} }
 
-// FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree on it.
+// FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree
+// on it.
 const FromExternal = 100
 
 // Import decides whether a route that r.From sent is accepted, and returns it as it is then.
@@ -114,7 +118,8 @@ func (p Policies) Import(r Route) (Route, Verdict) {
 	return r, Verdict{Accept: true, Reason: "no filter rule matches it"}
 }
 
-// Export decides whether a route, as import left it, is announced to a peer. The tests come in the order of Calico's filter.
+// Export decides whether a route, as import left it, is announced to a peer. The tests come in the
+// order of Calico's filter.
 func (p Policies) Export(r Route, to Peer) Verdict {
 	v := p.export(r, to)
 	if v.Accept && p.Leaving && r.From != nil && to.External() {
@@ -129,7 +134,8 @@ func (p Policies) export(r Route, to Peer) Verdict {
 	}
 	shown := r
 	if to.External() {
-		// BIRD 1.6 prepends before it runs the export filter (bgp_import_control), so filters see the path as it leaves.
+		// BIRD 1.6 prepends before it runs the export filter (bgp_import_control), so filters see
+		// the path as it leaves.
 		shown.ASPath = slices.Concat([]uint32{to.LocalAS}, r.ASPath)
 	}
 	for _, rule := range p.Rules(to, false) {
@@ -185,9 +191,10 @@ var (
 	NoExportSubconfed = Community{Global: 65535, Data1: 65283} // the same as NO_EXPORT where there are no confederations
 )
 
-// reflects reports whether a route goes from one iBGP peer to another (RFC 4456 §6): from a client to everybody, from anybody to a client. Another
-// reflector counts as no client here, so that what one reflector says goes no further than to clients: two that repeat each other
-// would keep a withdrawn route alive between them.
+// reflects reports whether a route goes from one iBGP peer to another (RFC 4456 §6): from a client
+// to everybody, from anybody to a client. Another reflector counts as no client here, so that what
+// one reflector says goes no further than to clients: two that repeat each other would keep a
+// withdrawn route alive between them.
 func (p Policies) reflects(from, to Peer) bool {
 	return p.Reflects && (from.Served() || to.Served())
 }
@@ -210,8 +217,8 @@ func (p Policies) Clone() Policies {
 // Served reports a client proper of this reflector: one that is no reflector itself.
 func (p Peer) Served() bool { return p.Client && !p.Reflector }
 
-// Rules are the rules of a peer's filters for import or export in its family, in the order of evaluation. A filter that does not exist has none,
-// as in Calico.
+// Rules are the rules of a peer's filters for import or export in its family, in the order of
+// evaluation. A filter that does not exist has none, as in Calico.
 func (p Policies) Rules(peer Peer, in bool) []Rule {
 	var rules []Rule
 	for _, name := range peer.Filters {

@@ -95,7 +95,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Every pair of roles of the two iBGP peers between which a route would go. A reflector counts as no client.
+// Every pair of roles of the two iBGP peers between which a route would go. A reflector counts as
+// no client.
 func TestReflection(t *testing.T) {
 	pools := []netip.Prefix{pfx("10.1.0.0/16")}
 	roles := []struct {
@@ -135,7 +136,8 @@ func TestWellKnownCommunities(t *testing.T) {
 	}
 }
 
-// The literal reading of Calico's export filter, from the resources, in addresses: a prefix is inside another when its first and last addresses are.
+// The literal reading of Calico's export filter, from the resources, in addresses: a prefix is
+// inside another when its first and last addresses are.
 type literal struct {
 	noExport, own, pools, services []netip.Prefix
 	announced                      []netip.Prefix // ranges of services, by every node

@@ -13,8 +13,8 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// policiesFor returns what routes of node self and of its peers go by. Pools are tested one by one: a pool nested in one with disableBGPExport is
-// not exported either.
+// policiesFor returns what routes of node self and of its peers go by. Pools are tested one by one:
+// a pool nested in one with disableBGPExport is not exported either.
 func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32, services []netip.Prefix, s *calico.Snapshot) (Policies, []calico.Problem) {
 	p := Policies{OwnBlocks: own, Services: services, Reflects: self.RouteReflectorClusterID != "", Normal4: prefs[ipv4], Normal6: prefs[ipv6]}
 	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() { // BIRD takes 0.0.0.0 for "the router ID"
@@ -114,8 +114,8 @@ func compareCommunities(a, b Community) int {
 	return cmp.Or(large(a)-large(b), cmp.Compare(a.Global, b.Global), cmp.Compare(a.Data1, b.Data1), cmp.Compare(a.Data2, b.Data2))
 }
 
-// filtersOf reads the filters that peers name. One that does not exist has no rules, as in Calico; one that exists and could never be
-// decoded may not be passed over so.
+// filtersOf reads the filters that peers name. One that does not exist has no rules, as in Calico;
+// one that exists and could never be decoded may not be passed over so.
 func filtersOf(peers []Peer, s *calico.Snapshot) (map[string]Filter, []calico.Problem) {
 	out := map[string]Filter{}
 	var problems []calico.Problem

@@ -51,7 +51,8 @@ func endpoint(name, node string, labels map[string]string, nets ...string) func(
 	}
 }
 
-// TestScenarios: each line is one cluster seen from one node. The mesh is off where it does not matter. Expected peers are by address.
+// TestScenarios: each line is one cluster seen from one node. The mesh is off where it does not
+// matter. Expected peers are by address.
 func TestScenarios(t *testing.T) {
 	const tor = "192.0.2.1"
 	type bp = calico.BGPPeer

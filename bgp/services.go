@@ -14,17 +14,20 @@ const excludedFromServices = "node.kubernetes.io/exclude-from-external-load-bala
 
 // services are the addresses of services, as far as Calico's resources tell about them.
 type services struct {
-	// announced are the ranges that this node announces, like every other: packets for one of their addresses may come in anywhere. No route of
-	// ours leads there, not even a drop: kube-proxy or its like takes them off before, or a route of its own does.
+	// announced are the ranges that this node announces, like every other: packets for one of their
+	// addresses may come in anywhere. No route of ours leads there, not even a drop: kube-proxy or
+	// its like takes them off before, or a route of its own does.
 	announced []netip.Prefix
-	// ranges are all with more than one address. BIRD accepts routes inside them and keeps them out of the kernel, where kube-proxy or its like has
-	// those addresses.
+	// ranges are all with more than one address. BIRD accepts routes inside them and keeps them out
+	// of the kernel, where kube-proxy or its like has those addresses.
 	ranges   []netip.Prefix
 	problems []calico.Problem
 }
 
-// servicesOf reads the ranges as confd does where it finds no Kubernetes API (client.go, updateGlobalRoutes). Which services there are, and where
-// their endpoints run, only that API tells: so single addresses, and those of ranges that are not to be aggregated, are announced by nobody.
+// servicesOf reads the ranges as confd does where it finds no Kubernetes API (client.go,
+// updateGlobalRoutes). Which services there are, and where their endpoints run, only that API
+// tells: so single addresses, and those of ranges that are not to be aggregated, are announced by
+// nobody.
 func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services {
 	s := services{}
 	say := func(format string, args ...any) {

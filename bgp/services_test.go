@@ -8,7 +8,8 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// What confd announces of services without a Kubernetes API: ranges, from every node, and nothing of a single service.
+// What confd announces of services without a Kubernetes API: ranges, from every node, and nothing
+// of a single service.
 func TestServices(t *testing.T) {
 	const whole = "BGPConfiguration(default): ranges of service addresses are announced as a whole; addresses of single services are not: that needs the Kubernetes API"
 	const badX = "\n" + `BGPConfiguration(default): serviceLoadBalancerIPs: cidr "x" is not a prefix`

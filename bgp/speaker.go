@@ -15,7 +15,8 @@ const (
 	defaultPort = 179
 )
 
-// family is an address family. Calico's BIRD runs each as a daemon of its own; here each is a pass of its own over the same data.
+// family is an address family. Calico's BIRD runs each as a daemon of its own; here each is a pass
+// of its own over the same data.
 type family int
 
 const (
@@ -34,7 +35,8 @@ func familyOf(a netip.Addr) family {
 	return ipv6
 }
 
-// addressOf returns a node's BGP address of family f; without one the node takes no part in BGP for that family.
+// addressOf returns a node's BGP address of family f; without one the node takes no part in BGP for
+// that family.
 func addressOf(n calico.Node, f family) (netip.Addr, bool) {
 	a := n.IPv4.Addr()
 	if f == ipv6 {
@@ -51,8 +53,9 @@ func globalAS(s *calico.Snapshot) uint32 {
 	return defaultAS
 }
 
-// nodeAS is the AS of a node, also of a mesh peer: confd since v3.32 takes the asking node's AS for a mesh peer without one, so that nodes
-// of different AS numbers refuse each other's OPEN. We do not.
+// nodeAS is the AS of a node, also of a mesh peer: confd since v3.32 takes the asking node's AS for
+// a mesh peer without one, so that nodes of different AS numbers refuse each other's OPEN. We do
+// not.
 func nodeAS(n calico.Node, s *calico.Snapshot) uint32 {
 	if n.ASNumber != 0 {
 		return n.ASNumber
@@ -70,8 +73,9 @@ func listenPort(node string, s *calico.Snapshot) uint16 {
 	return defaultPort
 }
 
-// ChooseRouterID returns the router ID that CALICO_ROUTER_ID asks for: empty is the node's IPv4 address, "hash" is made from the
-// node's name (confd, hashToIPv4), anything else is a dotted quad. A cluster without IPv4 must use one of the latter two.
+// ChooseRouterID returns the router ID that CALICO_ROUTER_ID asks for: empty is the node's IPv4
+// address, "hash" is made from the node's name (confd, hashToIPv4), anything else is a dotted quad.
+// A cluster without IPv4 must use one of the latter two.
 func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr, error) {
 	switch asked {
 	case "":
@@ -93,13 +97,15 @@ func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr,
 	return id, nil
 }
 
-// severities are what logSeverityScreen may say. Fatal and None leave errors in: they are few, and the last thing to do without.
+// severities are what logSeverityScreen may say. Fatal and None leave errors in: they are few, and
+// the last thing to do without.
 var severities = map[string]slog.Level{
 	"Trace": slog.LevelDebug, "Debug": slog.LevelDebug, "Info": slog.LevelInfo, "Warning": slog.LevelWarn, "Error": slog.LevelError, "Fatal": slog.LevelError,
 	"None": slog.LevelError,
 }
 
-// LogLevel returns the log level that logSeverityScreen asks for at a node; the node's own BGPConfiguration goes before the cluster's.
+// LogLevel returns the log level that logSeverityScreen asks for at a node; the node's own
+// BGPConfiguration goes before the cluster's.
 func LogLevel(self string, s *calico.Snapshot) slog.Level {
 	level, _ := logLevel(self, s)
 	return level
@@ -119,7 +125,8 @@ func logLevel(self string, s *calico.Snapshot) (slog.Level, []calico.Problem) {
 	return slog.LevelInfo, nil
 }
 
-// badBindMode names a bindMode that means nothing. Then all addresses are listened on, as without one.
+// badBindMode names a bindMode that means nothing. Then all addresses are listened on, as without
+// one.
 func badBindMode(s *calico.Snapshot) []calico.Problem {
 	switch mode := s.BGPConfigurations["default"].BindMode; mode {
 	case "", "None", "NodeIP":

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// PeerState is how a session stands, in the words of RFC 4271 §8.2.2 (Idle, Connect, Active, OpenSent, OpenConfirm, Established).
+// PeerState is how a session stands, in the words of RFC 4271 §8.2.2 (Idle, Connect, Active,
+// OpenSent, OpenConfirm, Established).
 type PeerState struct {
 	ID          PeerID
 	State       string
@@ -22,12 +23,13 @@ type PeerState struct {
 	Established bool
 }
 
-// quietAfter is how long a peer without graceful restart, which sends no End-of-RIB, must have sent nothing to count as finished.
+// quietAfter is how long a peer without graceful restart, which sends no End-of-RIB, must have sent
+// nothing to count as finished.
 const quietAfter = 3 * time.Second
 
-// Finished reports whether announcements of ours need not wait for the peer any more: it has told all that it had to tell when its session
-// came up, by End-of-RIB; or its OPEN had the R bit, and it waits for us (RFC 4724 §4.1); or, without graceful restart, it has
-// been quiet for a while.
+// Finished reports whether announcements of ours need not wait for the peer any more: it has told
+// all that it had to tell when its session came up, by End-of-RIB; or its OPEN had the R bit, and
+// it waits for us (RFC 4724 §4.1); or, without graceful restart, it has been quiet for a while.
 func (p PeerState) Finished(now time.Time) bool {
 	switch {
 	case !p.Established:
@@ -40,20 +42,23 @@ func (p PeerState) Finished(now time.Time) bool {
 	return now.Sub(p.Since) >= quietAfter
 }
 
-// HasTold reports whether what the peer did not announce it does not have, so that routes of an earlier run may be deleted. A peer that
-// restarts itself is waited for here too: it announces in a moment what it did before. Nobody waits for our deletions, so
-// unlike with Finished no two restarting speakers can wait for each other.
+// HasTold reports whether what the peer did not announce it does not have, so that routes of an
+// earlier run may be deleted. A peer that restarts itself is waited for here too: it announces in a
+// moment what it did before. Nobody waits for our deletions, so unlike with Finished no two
+// restarting speakers can wait for each other.
 func (p PeerState) HasTold(now time.Time) bool {
 	return p.Finished(now) && (p.EndOfRIB || !p.GR)
 }
 
 // Counters count since the start, Removing aside.
 type Counters struct {
-	// Dropped are received paths that cannot be used: an NLRI or next hop that makes no sense for forwarding.
+	// Dropped are received paths that cannot be used: an NLRI or next hop that makes no sense for
+	// forwarding.
 	Dropped int
 	// Foreign are local paths that somebody put into GoBGP over its API; they are removed.
 	Foreign int
-	// Malformed are messages that ended the session of the peer that sent them, since they could not be read.
+	// Malformed are messages that ended the session of the peer that sent them, since they could
+	// not be read.
 	Malformed int
 	// Revised are malformed UPDATEs that cost a route or an attribute, and no session (RFC 7606).
 	Revised int
@@ -65,6 +70,7 @@ type Counters struct {
 	Unsendable int
 	// OverLimit is how often a peer was cut off because it sent more prefixes than it may.
 	OverLimit int
-	// Removing is how many peers are still to be removed before the rest of the last plan is applied.
+	// Removing is how many peers are still to be removed before the rest of the last plan is
+	// applied.
 	Removing int
 }

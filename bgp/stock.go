@@ -7,14 +7,16 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// Difference is a value of a session that is another one where stock confd (Calico ≥ 3.32) writes BIRD's configuration.
+// Difference is a value of a session that is another one where stock confd (Calico ≥ 3.32) writes
+// BIRD's configuration.
 type Difference struct {
 	Field       string // "remoteAS" or "dial"
 	Ours, Stock string
 	Why         string
 }
 
-// Differences returns what of a session of node self, as Peers has it, is not as stock confd has it.
+// Differences returns what of a session of node self, as Peers has it, is not as stock confd has
+// it.
 func Differences(self string, s *calico.Snapshot, p Peer) []Difference {
 	var all []Difference
 	if as := stockRemoteAS(self, s, p); as != p.RemoteAS {
@@ -57,7 +59,8 @@ func stockRemoteAS(self string, s *calico.Snapshot, p Peer) uint32 {
 	return p.RemoteAS
 }
 
-// Dial says who opens the connection: "active" is this node (the peer may as well, if it is not one of ours), "passive" the peer alone.
+// Dial says who opens the connection: "active" is this node (the peer may as well, if it is not one
+// of ours), "passive" the peer alone.
 func (p Peer) Dial() string {
 	if p.Passive {
 		return "passive"

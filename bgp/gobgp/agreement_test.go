@@ -129,7 +129,8 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		if external(i) {
 			base.path = []uint32{as[i]}
 		}
-		// Three prefixes come from everybody, with lengths that no filter evens out: who is best changes with LOCAL_PREF alone.
+		// Three prefixes come from everybody, with lengths that no filter evens out: who is best
+		// changes with LOCAL_PREF alone.
 		for k := range 3 {
 			s := base
 			s.prefix = pfx(fmt.Sprintf("10.50.%d.0/24", k))

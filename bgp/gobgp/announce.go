@@ -56,7 +56,8 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 	return errors.Join(errs...)
 }
 
-// deletePath withdraws by path: with neither path nor UUID GoBGP would delete every local path, with a UUID it searches the table.
+// deletePath withdraws by path: with neither path nor UUID GoBGP would delete every local path,
+// with a UUID it searches the table.
 func (s *Speaker) deletePath(ctx context.Context, a bgp.Announcement, identifier uint32) error {
 	p, err := pathOf(a)
 	if err != nil {
@@ -66,8 +67,9 @@ func (s *Speaker) deletePath(ctx context.Context, a bgp.Announcement, identifier
 	return s.applied.server.DeletePath(ctx, &api.DeletePathRequest{TableType: api.TableType_GLOBAL, Path: p})
 }
 
-// pathOf is an announcement as GoBGP takes it: ORIGIN IGP, empty AS_PATH, explicit NEXT_HOP, LOCAL_PREF (which GoBGP removes towards
-// eBGP peers). The wire form costs GoBGP a third less than the protobuf one.
+// pathOf is an announcement as GoBGP takes it: ORIGIN IGP, empty AS_PATH, explicit NEXT_HOP,
+// LOCAL_PREF (which GoBGP removes towards eBGP peers). The wire form costs GoBGP a third less than
+// the protobuf one.
 func pathOf(a bgp.Announcement) (*api.Path, error) {
 	if p, ok := route.Normalize(a.Prefix); !ok || p != a.Prefix {
 		return nil, fmt.Errorf("prefix %s has host bits or is IPv4-mapped", a.Prefix)

@@ -16,8 +16,8 @@ import (
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// changes are UPDATEs of one prefix each, n of them, over and over the same few, and each is a change; after the last one each prefix has the
-// next hop 192.0.2.2.
+// changes are UPDATEs of one prefix each, n of them, over and over the same few, and each is a
+// change; after the last one each prefix has the next hop 192.0.2.2.
 func changes(t *testing.T, n, prefixes int, more ...packet.PathAttributeInterface) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -56,14 +56,15 @@ func (f *far) write(b []byte, patience time.Duration) (rest []byte) {
 	return b
 }
 
-// flood is how many changes with ballast, a thousand bytes each, are more than the sockets hold: a receiver that does not read is not given more room by
-// Linux. Small ones would be so many that a busy machine takes minutes for them.
+// flood is how many changes with ballast, a thousand bytes each, are more than the sockets hold: a
+// receiver that does not read is not given more room by Linux. Small ones would be so many that a
+// busy machine takes minutes for them.
 const flood = 30_000
 
 var ballast = packet.NewPathAttributeCommunities(make([]uint32, 240))
 
-// While our side cannot take what a peer sends, TCP holds the peer back. Its session lives on, past the hold time, since it is we who do not
-// read; and nothing is lost.
+// While our side cannot take what a peer sends, TCP holds the peer back. Its session lives on, past
+// the hold time, since it is we who do not read; and nothing is lost.
 func TestPeerIsHeldBack(t *testing.T) {
 	all := changes(t, flood, 100, ballast)
 	l := newLab(t)
@@ -87,7 +88,8 @@ func TestPeerIsHeldBack(t *testing.T) {
 		other.announce("10.91.0.0/26", "192.0.2.91")
 		eventually(t, "paths of another peer", 1, func() int { return n.farState("127.0.0.91").Received })
 	})
-	// The socket takes more only when a third of what it holds is gone, for which a busy machine takes its time.
+	// The socket takes more only when a third of what it holds is gone, for which a busy machine
+	// takes its time.
 	if rest = f.write(rest, time.Minute); len(rest) > 0 {
 		t.Fatalf("%d bytes are still not taken", len(rest))
 	}
@@ -134,8 +136,9 @@ func TestHeldBackSessionEnds(t *testing.T) {
 	}
 }
 
-// A peer that does not read has no more wait for it than the last change of each prefix, and what is in the sockets. When it reads again, it
-// hears what holds by then; one that comes anew instead hears it, too.
+// A peer that does not read has no more wait for it than the last change of each prefix, and what
+// is in the sockets. When it reads again, it hears what holds by then; one that comes anew instead
+// hears it, too.
 func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 	const flood = 20_000 // of 1 KiB each: the sockets hold a few thousand
 	all := changes(t, flood, 100, ballast)

@@ -12,11 +12,13 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// defaultLocalPref is what a path without LOCAL_PREF counts as: every path from an eBGP peer. GoBGP and BIRD agree on it.
+// defaultLocalPref is what a path without LOCAL_PREF counts as: every path from an eBGP peer. GoBGP
+// and BIRD agree on it.
 const defaultLocalPref = 100
 
-// prefixOf reads an NLRI. Only what can be a key of a FIB is let through: unicast, masked, no IPv4-mapped prefix. The latter is
-// another NLRI than the IPv4 prefix that it resembles and must not take its place.
+// prefixOf reads an NLRI. Only what can be a key of a FIB is let through: unicast, masked, no
+// IPv4-mapped prefix. The latter is another NLRI than the IPv4 prefix that it resembles and must
+// not take its place.
 func prefixOf(nlri packet.AddrPrefixInterface) (netip.Prefix, error) {
 	var ip net.IP
 	var bits uint8
@@ -46,8 +48,8 @@ type attributes struct {
 	localPref uint32
 }
 
-// attributesOf picks out of a path's attributes what is needed, and changes none: they are GoBGP's. Unknown ones are passed over, since GoBGP
-// has checked what RFC 7606 asks to check.
+// attributesOf picks out of a path's attributes what is needed, and changes none: they are GoBGP's.
+// Unknown ones are passed over, since GoBGP has checked what RFC 7606 asks to check.
 func attributesOf(attrs []packet.PathAttributeInterface) attributes {
 	a := attributes{localPref: defaultLocalPref}
 	multiprotocol := false
@@ -67,8 +69,9 @@ func attributesOf(attrs []packet.PathAttributeInterface) attributes {
 	return a
 }
 
-// nextHopOf picks the address to forward to: the global one of a pair, the link-local one where there is no other. An IPv4 prefix may
-// have an IPv6 next hop (RFC 8950); an IPv6 prefix cannot have an IPv4 one, also not in mapped form.
+// nextHopOf picks the address to forward to: the global one of a pair, the link-local one where
+// there is no other. An IPv4 prefix may have an IPv6 next hop (RFC 8950); an IPv6 prefix cannot
+// have an IPv4 one, also not in mapped form.
 func nextHopOf(prefix netip.Prefix, hops [2]net.IP) (netip.Addr, error) {
 	var linkLocal netip.Addr
 	for _, h := range hops {
@@ -115,7 +118,8 @@ func parsePeer(name string) (id bgp.PeerID, ok bool) {
 	return id, err == nil && id.IsValid()
 }
 
-// pathFrom is one path of a best-path set. External is for the caller to fill in: GoBGP does not say it.
+// pathFrom is one path of a best-path set. External is for the caller to fill in: GoBGP does not
+// say it.
 func pathFrom(prefix netip.Prefix, w server.Watched) (bgp.Path, error) {
 	a := attributesOf(w.Attributes)
 	hop, err := nextHopOf(prefix, a.nextHops)

@@ -178,8 +178,9 @@ func TestPathOfRefuses(t *testing.T) {
 	}
 }
 
-// decodeUpdate is GoBGP's. It panics on an MP_REACH_NLRI of three bytes, which lacks the length of the next hop (v3.37, bgp.go,
-// PathAttributeMpReachNLRI.DecodeFromBytes); what is tested here comes after it.
+// decodeUpdate is GoBGP's. It panics on an MP_REACH_NLRI of three bytes, which lacks the length of
+// the next hop (v3.37, bgp.go, PathAttributeMpReachNLRI.DecodeFromBytes); what is tested here comes
+// after it.
 func decodeUpdate(body []byte) (u *packet.BGPUpdate, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -190,8 +191,9 @@ func decodeUpdate(body []byte) (u *packet.BGPUpdate, err error) {
 	return u, u.DecodeFromBytes(body)
 }
 
-// Whatever an UPDATE holds: the conversion of what GoBGP makes of it does not panic, lets through only what can be a route, and says of what comes
-// over GoBGP's API the same as of what comes without it.
+// Whatever an UPDATE holds: the conversion of what GoBGP makes of it does not panic, lets through
+// only what can be a route, and says of what comes over GoBGP's API the same as of what comes
+// without it.
 func FuzzEvent(f *testing.F) {
 	seed := func(attrs ...packet.PathAttributeInterface) {
 		m := packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{packet.NewIPAddrPrefix(26, "10.1.0.0")})
@@ -234,9 +236,10 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// pathsOf makes paths of an UPDATE as GoBGP does (internal/pkg/table/table_manager.go, ProcessMessage): of an MP_REACH_NLRI each gets one of its
-// own, which has the first next hop only. A family that the session has not been opened for does not come so far (bgp/validate.go); GoBGP would
-// panic on some of those.
+// pathsOf makes paths of an UPDATE as GoBGP does (internal/pkg/table/table_manager.go,
+// ProcessMessage): of an MP_REACH_NLRI each gets one of its own, which has the first next hop only.
+// A family that the session has not been opened for does not come so far (bgp/validate.go); GoBGP
+// would panic on some of those.
 func pathsOf(u *packet.BGPUpdate) (out []server.Watched) {
 	from := addr("192.0.2.200")
 	var attrs []packet.PathAttributeInterface

@@ -8,8 +8,9 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// A machine that moves is announced by its new node with a higher LOCAL_PREF, and may come from inside a block of ours. Then its address is passed on, to
-// clients and to eBGP peers, as long as it is so and no longer; other addresses inside the block are not.
+// A machine that moves is announced by its new node with a higher LOCAL_PREF, and may come from
+// inside a block of ours. Then its address is passed on, to clients and to eBGP peers, as long as
+// it is so and no longer; other addresses inside the block are not.
 func TestElevatedIsPassedOn(t *testing.T) {
 	const normal, high = 2147482623, 2147483135
 	l := newLab(t)
@@ -49,7 +50,8 @@ func TestElevatedIsPassedOn(t *testing.T) {
 	source.withdraw("10.1.0.9/32")
 	gets("gone", "10.2.0.0/26")
 
-	// The block comes after the path, and a change of what is normal counts for the paths that are there.
+	// The block comes after the path, and a change of what is normal counts for the paths that are
+	// there.
 	n.plan.Policies.OwnBlocks = nil
 	set(t, n)
 	source.announcePref("10.1.0.9/32", "192.0.2.1", high)

@@ -44,7 +44,8 @@ type far struct {
 	notified string                                           // code and subcode of the NOTIFICATION that ended the session
 }
 
-// dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its capabilities besides IPv4 unicast.
+// dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its
+// capabilities besides IPv4 unicast.
 func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
@@ -258,7 +259,8 @@ func (f *far) hop6(prefix string) string {
 	return f.six[pfx(prefix)]
 }
 
-// reflection returns ORIGINATOR_ID and CLUSTER_LIST of a prefix as it was sent, "-" for what is not there.
+// reflection returns ORIGINATOR_ID and CLUSTER_LIST of a prefix as it was sent, "-" for what is not
+// there.
 func (f *far) reflection(prefix string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -309,7 +311,8 @@ func (f *far) hasAll() bool {
 	return f.complete
 }
 
-// toldOfRestart reports whether the node's OPEN had the R bit, and the F bit for IPv4 (RFC 4724 §3).
+// toldOfRestart reports whether the node's OPEN had the R bit, and the F bit for IPv4 (RFC 4724
+// §3).
 func (f *far) toldOfRestart() (restarted, forwarding bool) {
 	for _, p := range f.opened.OptParams {
 		caps, ok := p.(*packet.OptionParameterCapability)

@@ -14,12 +14,14 @@ import (
 
 // How long the routes of a peer are kept whose connection broke (RFC 4724 §4.2).
 
-// restartCap is a capability for a restart time in seconds, which lists IPv4 with or without the F bit.
+// restartCap is a capability for a restart time in seconds, which lists IPv4 with or without the F
+// bit.
 func restartCap(restarting bool, seconds uint16, forwarding bool) packet.ParameterCapabilityInterface {
 	return packet.NewCapGracefulRestart(restarting, false, seconds, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, forwarding)})
 }
 
-// broken is a node with an iBGP peer that told one route and all that it has, and whose connection has just broken.
+// broken is a node with an iBGP peer that told one route and all that it has, and whose connection
+// has just broken.
 func (l *lab) broken(peer string, caps ...packet.ParameterCapabilityInterface) *node {
 	l.t.Helper()
 	n := l.node(64512)
@@ -39,7 +41,8 @@ func (n *node) breakSession(peer string, caps ...packet.ParameterCapabilityInter
 	eventually(n.t, "down", false, func() bool { return n.farState(peer).Established })
 }
 
-// failedAttempt connects as a peer, waits for the node's OPEN and says answer, if anything, instead of its own.
+// failedAttempt connects as a peer, waits for the node's OPEN and says answer, if anything, instead
+// of its own.
 func (n *node) failedAttempt(peer string, answer *packet.BGPMessage) {
 	n.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(peer)}}
@@ -70,7 +73,8 @@ func (n *node) stateNow(peer string) string {
 	return stateNames[p.GetState().GetSessionState()]
 }
 
-// A connection that comes to nothing says nothing of the routes: they are kept until the restart time ends, and no longer.
+// A connection that comes to nothing says nothing of the routes: they are kept until the restart
+// time ends, and no longer.
 func TestFailedAttemptsWhileAPeerRestarts(t *testing.T) {
 	const peer = "127.0.0.160"
 	n := newLab(t).broken(peer, restartCap(false, 20, true))
@@ -124,7 +128,8 @@ func TestRestartingPeerIsTakenOut(t *testing.T) {
 	}
 }
 
-// A session that is up again and then ends with CEASE ends the restart, too: nothing is kept, and nothing is left over for the next one.
+// A session that is up again and then ends with CEASE ends the restart, too: nothing is kept, and
+// nothing is left over for the next one.
 func TestCeaseEndsTheRestart(t *testing.T) {
 	const peer = "127.0.0.162"
 	n := newLab(t).broken(peer, gracefulCap(false))
@@ -155,8 +160,9 @@ func (n *node) wantRestarting(peer string, want bool) {
 	})
 }
 
-// A peer that comes back and does not say by the F bit that it kept forwarding did not: what was kept goes at once, and its session stays. The same where
-// the family, or the whole capability, is missing.
+// A peer that comes back and does not say by the F bit that it kept forwarding did not: what was
+// kept goes at once, and its session stays. The same where the family, or the whole capability, is
+// missing.
 func TestPeerThatDidNotKeepForwarding(t *testing.T) {
 	six := packet.NewCapGracefulRestart(true, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true)})
 	for what, caps := range map[string][]packet.ParameterCapabilityInterface{
@@ -182,7 +188,8 @@ func TestPeerThatDidNotKeepForwarding(t *testing.T) {
 	}
 }
 
-// BIRD, FRR and GoBGP say neither bit when only a connection broke: that is no reason to lose anything before End-of-RIB.
+// BIRD, FRR and GoBGP say neither bit when only a connection broke: that is no reason to lose
+// anything before End-of-RIB.
 func TestPeerWhoseConnectionBrokeAlone(t *testing.T) {
 	const peer = "127.0.0.166"
 	n := newLab(t).broken(peer, gracefulCap(false))
@@ -197,8 +204,8 @@ func TestPeerWhoseConnectionBrokeAlone(t *testing.T) {
 	n.wantHops("10.1.1.0/26", "192.0.2.1")
 }
 
-// The other side of it: a connection that breaks costs us no forwarding, so the next OPEN says that it goes on. What a new process says first is for the
-// restart to say (restart_test.go).
+// The other side of it: a connection that breaks costs us no forwarding, so the next OPEN says that
+// it goes on. What a new process says first is for the restart to say (restart_test.go).
 func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
 	const peer = "127.0.0.164"
 	l := newLab(t)
@@ -255,7 +262,8 @@ func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 	}
 }
 
-// What is changed in a session that stays up leaves what was negotiated in it: when the connection breaks, routes are kept as before.
+// What is changed in a session that stays up leaves what was negotiated in it: when the connection
+// breaks, routes are kept as before.
 func TestLiveChangeKeepsGracefulRestart(t *testing.T) {
 	const peer = "127.0.0.166"
 	l := newLab(t)

@@ -20,8 +20,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// confined answers a call of GoBGP's API that panics with an error. What a call changes it changes in
-// GoBGP's own goroutine, where nothing is recovered.
+// confined answers a call of GoBGP's API that panics with an error. What a call changes it changes
+// in GoBGP's own goroutine, where nothing is recovered.
 func (s *Speaker) confined() []grpc.ServerOption {
 	recovered := func(method string, err *error) {
 		if v := recover(); v != nil {
@@ -42,8 +42,8 @@ func (s *Speaker) confined() []grpc.ServerOption {
 	}
 }
 
-// readOnly lets through the calls of GoBGP's API that only look: GetBgp, List…, WatchEvent. The API has no authorisation of its
-// own, and whoever reaches the socket could otherwise rewrite the RIB.
+// readOnly lets through the calls of GoBGP's API that only look: GetBgp, List…, WatchEvent. The API
+// has no authorisation of its own, and whoever reaches the socket could otherwise rewrite the RIB.
 func readOnly() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -69,8 +69,8 @@ func allowRead(method string) error {
 	return status.Errorf(codes.PermissionDenied, "%s is refused: this GoBGP is kept equal to Calico's resources and its API is read-only", name)
 }
 
-// removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone has left: binding to
-// them would fail. A socket where somebody answers is left alone.
+// removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone
+// has left: binding to them would fail. A socket where somebody answers is left alone.
 func removeStaleSockets(addrs string) error {
 	for _, a := range strings.Split(addrs, ",") {
 		file, ok := strings.CutPrefix(a, "unix://")
@@ -95,8 +95,9 @@ func removeStaleSockets(addrs string) error {
 	return nil
 }
 
-// removeForeign looks at the prefixes for which a local path appeared that may not be ours, removes what is not, and puts ours
-// back where it was replaced. It asks GoBGP again, because the events are older than what this goroutine did since.
+// removeForeign looks at the prefixes for which a local path appeared that may not be ours, removes
+// what is not, and puts ours back where it was replaced. It asks GoBGP again, because the events
+// are older than what this goroutine did since.
 func (s *Speaker) removeForeign(ctx context.Context) {
 	for _, prefix := range s.learned.takeSuspects() {
 		if s.applied.speaker == nil {
@@ -131,7 +132,8 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 	}
 }
 
-// anyNextHop is a next hop of the prefix's family; a withdrawal must carry one and it does not matter which.
+// anyNextHop is a next hop of the prefix's family; a withdrawal must carry one and it does not
+// matter which.
 func anyNextHop(p netip.Prefix) netip.Addr {
 	if p.Addr().Is4() {
 		return netip.AddrFrom4([4]byte{192, 0, 2, 1})

@@ -89,9 +89,10 @@ type lab struct {
 	next byte
 }
 
-// newLab lets tests run beside each other, except under the race detector: StartBgp of one speaker writes table.SelectionOptions and
-// table.UseMultiplePaths, which are process-wide in GoBGP, while the speakers of other tests read them. For the same reason every node
-// of a test is started before the first of them has sessions. (In the daemon there is one speaker.)
+// newLab lets tests run beside each other, except under the race detector: StartBgp of one speaker
+// writes table.SelectionOptions and table.UseMultiplePaths, which are process-wide in GoBGP, while
+// the speakers of other tests read them. For the same reason every node of a test is started before
+// the first of them has sessions. (In the daemon there is one speaker.)
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	if !raceEnabled {

@@ -17,8 +17,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// learned turns what is watched into calls of the Sink. Its lock is held while the Sink is called, which makes the
-// order of the calls the order of the events.
+// learned turns what is watched into calls of the Sink. Its lock is held while the Sink is called,
+// which makes the order of the calls the order of the events.
 //
 // GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them
 // again unchanged (their attributes are equal). So sets of more than one path are remembered here.
@@ -186,7 +186,8 @@ func (l *learned) countForeign() {
 	l.foreign++
 }
 
-// freshOf returns the fresh paths of a set, or all of it when there are none. The result is not to be edited.
+// freshOf returns the fresh paths of a set, or all of it when there are none. The result is not to
+// be edited.
 func freshOf(set []bgp.Path) []bgp.Path {
 	stale := func(p bgp.Path) bool { return p.Stale }
 	if !slices.ContainsFunc(set, stale) {

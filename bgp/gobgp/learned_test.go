@@ -32,7 +32,8 @@ func TestEqualPathsAreOneSet(t *testing.T) {
 	c.wantHops("10.1.0.64/26")
 }
 
-// Our own announcement of a prefix is better than any remote one; taking it back lets the remote one through again.
+// Our own announcement of a prefix is better than any remote one; taking it back lets the remote
+// one through again.
 func TestOwnAnnouncementHidesTheRemoteOne(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
@@ -74,7 +75,8 @@ func TestRejectedNextHopLetsTheSecondThrough(t *testing.T) {
 	c.wantHops("10.1.0.0/26", "192.0.2.1")
 }
 
-// What leads back to ourselves is rejected (a reflector that returns our own route under another name, an operator's mistake).
+// What leads back to ourselves is rejected (a reflector that returns our own route under another
+// name, an operator's mistake).
 func TestOwnNextHopIsRejected(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
@@ -110,7 +112,8 @@ func TestSeveralPathsFromOnePeer(t *testing.T) {
 	eventually(t, "End-of-RIB", true, func() bool { return n.farState("127.0.0.95").EndOfRIB })
 }
 
-// A legal but odd UPDATE does no harm to the session, and none of it becomes a route that cannot be one.
+// A legal but odd UPDATE does no harm to the session, and none of it becomes a route that cannot be
+// one.
 func TestOddUpdates(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

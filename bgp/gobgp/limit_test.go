@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A peer that floods is cut off with its routes; nobody else is concerned. It is tried again by itself, and stays if it behaves.
+// A peer that floods is cut off with its routes; nobody else is concerned. It is tried again by
+// itself, and stays if it behaves.
 func TestPeerOverItsPrefixLimit(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512, func(c *Config) { c.LimitRetry = 2 * time.Second })

@@ -9,7 +9,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its one goroutine.
+// listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its
+// one goroutine.
 type listing struct {
 	at    time.Time // when it was asked for
 	until time.Time // it is as good as a new one
@@ -17,16 +18,19 @@ type listing struct {
 }
 
 const (
-	// listingShare keeps ListPeer at one part in that many of GoBGP's time, however often it is asked for and however many paths there are.
+	// listingShare keeps ListPeer at one part in that many of GoBGP's time, however often it is
+	// asked for and however many paths there are.
 	listingShare = 50
 	// listingAge is the end of that: how long it took may have been waiting for GoBGP.
 	listingAge = time.Minute
-	// listPatience is how long callers wait for an answer. GoBGP can be blocked for as long as a hold time by a peer that takes nothing.
+	// listPatience is how long callers wait for an answer. GoBGP can be blocked for as long as a
+	// hold time by a peer that takes nothing.
 	listPatience = time.Second
 )
 
-// lister asks GoBGP about its peers, one question at a time. GoBGP does not return from a question while it is blocked, whatever
-// the context, so it is asked in a goroutine that nobody can wait for; it ends when GoBGP answers, as those of GoBGP end.
+// lister asks GoBGP about its peers, one question at a time. GoBGP does not return from a question
+// while it is blocked, whatever the context, so it is asked in a goroutine that nobody can wait
+// for; it ends when GoBGP answers, as those of GoBGP end.
 type lister struct {
 	mu     sync.Mutex
 	last   listing
@@ -38,8 +42,9 @@ type question struct {
 	done chan struct{} // closed when last has the answer, if there was one
 }
 
-// list returns an answer that is at most listingShare times as old as it took to ask, and newer than the last change of a session, which was
-// at moved; or, when GoBGP does not give one in time, the last one.
+// list returns an answer that is at most listingShare times as old as it took to ask, and newer
+// than the last change of a session, which was at moved; or, when GoBGP does not give one in time,
+// the last one.
 func (l *lister) list(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, error)) listing {
 	began := time.Now()
 	patience := time.NewTimer(listPatience)
@@ -62,7 +67,8 @@ func (l *lister) list(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, err
 	}
 }
 
-// ask returns the last answer and, when that is not good any more, the question whose answer will replace it.
+// ask returns the last answer and, when that is not good any more, the question whose answer will
+// replace it.
 func (l *lister) ask(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, error)) (listing, *question) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -163,7 +163,8 @@ func TestPeersWhileGoBGPIsBlocked(t *testing.T) {
 	eventually(t, "the peer that is left", 1, func() int { return len(n.Peers()) })
 }
 
-// Of a session that came up since GoBGP answered last it is not known whether it promised End-of-RIB: it must not count as finished.
+// Of a session that came up since GoBGP answered last it is not known whether it promised
+// End-of-RIB: it must not count as finished.
 func TestStateOfASessionNewerThanTheList(t *testing.T) {
 	now := time.Now()
 	peer := bgp.Peer{Address: addr("192.0.2.1")}

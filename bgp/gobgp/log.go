@@ -12,11 +12,12 @@ import (
 // levelTrace is where GoBGP's own debug messages go: it formats every path for them.
 const levelTrace = slog.LevelDebug - 4
 
-// logger is GoBGP's logger on top of slog. GoBGP calls it inside its goroutines and under its locks: it must not call back, nor block.
+// logger is GoBGP's logger on top of slog. GoBGP calls it inside its goroutines and under its
+// locks: it must not call back, nor block.
 //
-// Fatal and Panic do not end the process. The few places of v3.37 that call them all go on sanely when they return: a gRPC address that
-// cannot be bound, an invalid policy set (also returned as an error), a message of an unknown type (passed over). The first such message
-// ends Run with it.
+// Fatal and Panic do not end the process. The few places of v3.37 that call them all go on sanely
+// when they return: a gRPC address that cannot be bound, an invalid policy set (also returned as an
+// error), a message of an unknown type (passed over). The first such message ends Run with it.
 type logger struct {
 	log   *slog.Logger
 	fatal chan<- error // of size 1
@@ -50,7 +51,8 @@ func (l *logger) trouble(level slog.Level, msg string, f log.Fields) {
 	l.write(level, msg, f)
 }
 
-// Info is debug for us: GoBGP tells each step of its work that way. What an operator wants to know of it the Speaker says itself.
+// Info is debug for us: GoBGP tells each step of its work that way. What an operator wants to know
+// of it the Speaker says itself.
 func (l *logger) Info(msg string, f log.Fields) { l.write(slog.LevelDebug, msg, f) }
 
 func (l *logger) Debug(msg string, f log.Fields) { l.write(levelTrace, msg, f) }
@@ -66,7 +68,8 @@ func (l *logger) GetLevel() log.LogLevel {
 	return log.InfoLevel
 }
 
-// routine reports warnings of GoBGP that are its everyday life: a withdrawal of what policy had rejected, a dial that crossed another.
+// routine reports warnings of GoBGP that are its everyday life: a withdrawal of what policy had
+// rejected, a dial that crossed another.
 func routine(msg string) bool {
 	switch msg {
 	case "No matching path for withdraw found, may be path was not installed into table",

@@ -55,7 +55,8 @@ func TestRefusedKeyKeepsThePeerOut(t *testing.T) {
 	up(t, a, b) // without another Set
 }
 
-// fillKeys gives the listener of n as many TCP MD5 keys as the kernel lets it have. The function that it returns takes one away.
+// fillKeys gives the listener of n as many TCP MD5 keys as the kernel lets it have. The function
+// that it returns takes one away.
 func fillKeys(t *testing.T, n *node) (room func()) {
 	t.Helper()
 	fd := listenerOf(t, n)
@@ -83,7 +84,8 @@ func fillKeys(t *testing.T, n *node) (room func()) {
 	return nil
 }
 
-// listenerOf finds the socket on which GoBGP waits for n's peers among the descriptors of this process.
+// listenerOf finds the socket on which GoBGP waits for n's peers among the descriptors of this
+// process.
 func listenerOf(t *testing.T, n *node) int {
 	t.Helper()
 	for fd := range 1 << 16 {
@@ -101,8 +103,8 @@ func listenerOf(t *testing.T, n *node) int {
 	return -1
 }
 
-// A connection from a peer's address that was set up while the listener had no key for it, since the
-// peer was taken out and in again, must not become the peer's.
+// A connection from a peer's address that was set up while the listener had no key for it, since
+// the peer was taken out and in again, must not become the peer's.
 func TestConnectionFromBeforeTheKey(t *testing.T) {
 	const peer = "127.0.0.95"
 	deleting, release := make(chan struct{}), make(chan struct{})

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// A block moves from us to another node, a machine moves with its address: whatever comes first, our announcement is taken back from those
-// that heard it as soon as another's path is best, and at the latest when it is withdrawn here.
+// A block moves from us to another node, a machine moves with its address: whatever comes first,
+// our announcement is taken back from those that heard it as soon as another's path is best, and at
+// the latest when it is withdrawn here.
 func TestAnotherTakesOurPlace(t *testing.T) {
 	const better, worse = 2147483135, 100
 	heard := func(third *far) {

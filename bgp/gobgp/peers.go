@@ -16,18 +16,20 @@ import (
 )
 
 const (
-	// holdTime is what we offer in OPEN, unless three keepalives take longer. RFC 4271 §10 suggests 90 s; BIRD offers 240 and the lower of both counts,
-	// so it is what a dead node costs its neighbours.
+	// holdTime is what we offer in OPEN, unless three keepalives take longer. RFC 4271 §10 suggests
+	// 90 s; BIRD offers 240 and the lower of both counts, so it is what a dead node costs its
+	// neighbours.
 	holdTime = 90 * time.Second
 	// connectRetry bounds a dial: GoBGP gives it up one second before. When it dials is its patch
 	// "pace".
 	connectRetry = 3 * time.Second
-	// idleHoldAfterReset is how long a session stays down after an administrative reset; GoBGP's default is 30 s.
+	// idleHoldAfterReset is how long a session stays down after an administrative reset; GoBGP's
+	// default is 30 s.
 	idleHoldAfterReset = 5 * time.Second
 )
 
-// peerConf is all of a peer that GoBGP is told, in a form that can be compared: where a resource comes from may change without
-// the session noticing.
+// peerConf is all of a peer that GoBGP is told, in a form that can be compared: where a resource
+// comes from may change without the session noticing.
 type peerConf struct {
 	id                 bgp.PeerID
 	address, local     netip.Addr
@@ -41,11 +43,12 @@ type peerConf struct {
 	allowLocalAS       int
 	multihop           bool
 	prefixLimit        uint32
-	// client: GoBGP takes every iBGP peer for a client of a route reflector, because it could not change that in a session that is up. Whether
-	// we reflect is for policies to say.
+	// client: GoBGP takes every iBGP peer for a client of a route reflector, because it could not
+	// change that in a session that is up. Whether we reflect is for policies to say.
 	client bool
 
-	// deferral stays what it was when the peer was added; GoBGP would reset the session for another one.
+	// deferral stays what it was when the peer was added; GoBGP would reset the session for another
+	// one.
 	deferral time.Duration
 }
 
@@ -57,14 +60,15 @@ func confOf(p bgp.Peer, password string) peerConf {
 	}
 }
 
-// live returns c without what GoBGP's UpdatePeer changes in a session that stays up: two configurations that are equal
-// then need no reset.
+// live returns c without what GoBGP's UpdatePeer changes in a session that stays up: two
+// configurations that are equal then need no reset.
 func (c peerConf) live() peerConf {
 	c.keepalive, c.ttlSecurity, c.multihop, c.deferral, c.prefixLimit = 0, 0, false, 0, 0
 	return c
 }
 
-// setPeers makes the peers equal to want, once there are policies. Only a peer that differs is touched.
+// setPeers makes the peers equal to want, once there are policies. Only a peer that differs is
+// touched.
 func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 	want = slices.Clone(want)
 	s.applied.wanted = want
@@ -125,9 +129,10 @@ func (s *Speaker) dropPeers(ctx context.Context, wanted map[bgp.PeerID]peerConf)
 	return errs
 }
 
-// password resolves the key of p. Where it is not known, ok says whether p can be configured all the same: with the key of before if
-// the peer is there already, and a missing secret may just be a file being replaced. Otherwise not, since without the key the
-// session would come up unprotected, or the peer would refuse it.
+// password resolves the key of p. Where it is not known, ok says whether p can be configured all
+// the same: with the key of before if the peer is there already, and a missing secret may just be a
+// file being replaced. Otherwise not, since without the key the session would come up unprotected,
+// or the peer would refuse it.
 func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 	if p.Password == nil {
 		return "", true, nil
@@ -217,7 +222,8 @@ func (s *Speaker) retryPeers(ctx context.Context) {
 	}
 }
 
-// api is the peer in GoBGP's words. It leaves out what would reset the session for nothing, such as a description.
+// api is the peer in GoBGP's words. It leaves out what would reset the session for nothing, such as
+// a description.
 func (c peerConf) api() *api.Peer {
 	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
 	p := &api.Peer{
@@ -260,7 +266,8 @@ func (c peerConf) api() *api.Peer {
 		p.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: 64}
 	}
 	if c.ttlSecurity > 0 {
-		// RFC 5082 §3: a packet from n hops away arrives with a TTL of 256-n. It excludes eBGP multihop in GoBGP.
+		// RFC 5082 §3: a packet from n hops away arrives with a TTL of 256-n. It excludes eBGP
+		// multihop in GoBGP.
 		p.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: 256 - uint32(c.ttlSecurity)}
 		p.EbgpMultihop = nil
 	}

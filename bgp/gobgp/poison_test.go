@@ -8,7 +8,8 @@ import (
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// poison are the bodies of UPDATEs on which GoBGP 3.37 panics, each at another place. Found with random bytes.
+// poison are the bodies of UPDATEs on which GoBGP 3.37 panics, each at another place. Found with
+// random bytes.
 var poison = []struct {
 	name   string
 	update string
@@ -27,8 +28,9 @@ const (
 	poisonedPrefix = "\x1a\x0a\x4e\x01\x00"                                                                 // 10.78.1.0/26
 )
 
-// Peers send what GoBGP cannot bear. Where prefixes are concerned the sender loses its session with a NOTIFICATION, and is named; where an attribute
-// is, which may come from far away, the route is taken. All are counted, nobody else notices.
+// Peers send what GoBGP cannot bear. Where prefixes are concerned the sender loses its session with
+// a NOTIFICATION, and is named; where an attribute is, which may come from far away, the route is
+// taken. All are counted, nobody else notices.
 func TestPoison(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)

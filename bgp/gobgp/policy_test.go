@@ -44,8 +44,9 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 	})
 }
 
-// What the eBGP peer sees: NEXT_HOP is our end of the session for learned routes, the announced one for our own; no LOCAL_PREF, AS_PATH ours first.
-// NO_EXPORT keeps a route in the AS, which is more than this node (RFC 1997).
+// What the eBGP peer sees: NEXT_HOP is our end of the session for learned routes, the announced one
+// for our own; no LOCAL_PREF, AS_PATH ours first. NO_EXPORT keeps a route in the AS, which is more
+// than this node (RFC 1997).
 func TestWellKnownCommunities(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -88,7 +89,8 @@ func TestNextHopsTowardsExternalPeers(t *testing.T) {
 	})
 }
 
-// Routers outside are told to avoid what they hear from a node that is leaving; its iBGP peers hear of next hops that stay. No session ends by it.
+// Routers outside are told to avoid what they hear from a node that is leaving; its iBGP peers hear
+// of next hops that stay. No session ends by it.
 func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -129,7 +131,8 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	}
 }
 
-// A peer that leaves, or changes so that its session starts anew, hears nothing any more that it was not to hear before.
+// A peer that leaves, or changes so that its session starts anew, hears nothing any more that it
+// was not to hear before.
 func TestPeerThatLeavesIsToldNothing(t *testing.T) {
 	for name, leave := range map[string]func(*bgp.Plan){
 		"removed":   func(p *bgp.Plan) { p.Peers = p.Peers[:2] },

@@ -36,8 +36,9 @@ func TestFilterChangeSpeed(t *testing.T) {
 	}
 }
 
-// filterChange returns how long it takes until a peer has heard of a filter that lets out nothing any more, and what the routes hold on the heap before
-// that, with what the far ends keep of them. One route of two is outside all pools.
+// filterChange returns how long it takes until a peer has heard of a filter that lets out nothing
+// any more, and what the routes hold on the heap before that, with what the far ends keep of them.
+// One route of two is outside all pools.
 func filterChange(t *testing.T, filters, routes int) (wall, processor time.Duration, heap int) {
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	l := newLabAlone(t)

@@ -12,7 +12,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// TestStartOnATakenPort: whoever asks can tell that another BGP speaker is there, and BGP starts as soon as that is gone.
+// TestStartOnATakenPort: whoever asks can tell that another BGP speaker is there, and BGP starts as
+// soon as that is gone.
 func TestStartOnATakenPort(t *testing.T) {
 	other, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

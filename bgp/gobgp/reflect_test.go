@@ -11,8 +11,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Reflection begins and ends without a reset: what goes to whom changes, and nobody hears of anything else. It stays between clients where another
-// reflector is there.
+// Reflection begins and ends without a reset: what goes to whom changes, and nobody hears of
+// anything else. It stays between clients where another reflector is there.
 func TestReflectionNeedsNoReset(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -109,7 +109,8 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 	}
 }
 
-// A filter that changes is heard of by the peers that have it, as far as routes concern them, and by no other.
+// A filter that changes is heard of by the peers that have it, as far as routes concern them, and
+// by no other.
 func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -160,7 +161,8 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 			t.Errorf("%s: the other peer has %v", what, plain.received())
 		}
 	}
-	// The peer that changes its class is sent all that it gets, once. A route whose mark changes is repeated to the others: one of ours, one learned.
+	// The peer that changes its class is sent all that it gets, once. A route whose mark changes is
+	// repeated to the others: one of ours, one learned.
 	change("the first filter", 2+22, 2, []string{"10.1.3.0/26", "10.9.0.64/26"},
 		bgp.Rule{Match: match("10.1.3.0/24")}, bgp.Rule{Match: match("10.9.0.64/26")})
 	change("the same again", 0, 0, []string{"10.1.3.0/26", "10.9.0.64/26"},

@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// What takes the place of a route and is of no use itself, because of a loop, still takes the earlier one away.
+// What takes the place of a route and is of no use itself, because of a loop, still takes the
+// earlier one away.
 
 // inOrder waits until n has all that f sent before.
 func (n *node) inOrder(f *far, as ...uint32) {
@@ -22,8 +23,8 @@ func (n *node) inOrder(f *far, as ...uint32) {
 	n.wantHops("10.99.0.0/26")
 }
 
-// RFC 4271 §3.1, §9.1.2: a route with our AS in its AS_PATH is not used, and the peer's earlier one is replaced by it all the same. Of one that
-// replaces nothing nobody hears.
+// RFC 4271 §3.1, §9.1.2: a route with our AS in its AS_PATH is not used, and the peer's earlier one
+// is replaced by it all the same. Of one that replaces nothing nobody hears.
 func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -121,8 +122,9 @@ func TestMeshHearsThatOursIsGone(t *testing.T) {
 	}
 }
 
-// A prefix of which no path is left is forgotten, whatever became of its paths meanwhile: accepted, then rejected by policy or for a loop, then
-// withdrawn or gone with the session. Else a peer could have us keep something for every prefix that there is, whatever its prefix limit.
+// A prefix of which no path is left is forgotten, whatever became of its paths meanwhile: accepted,
+// then rejected by policy or for a loop, then withdrawn or gone with the session. Else a peer could
+// have us keep something for every prefix that there is, whatever its prefix limit.
 func TestNothingIsLeftOfAPrefix(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

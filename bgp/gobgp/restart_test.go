@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// restarted is a node that comes back with a FIB that kept forwarding, and with these far peers in its first plan.
+// restarted is a node that comes back with a FIB that kept forwarding, and with these far peers in
+// its first plan.
 func (l *lab) restarted(change func(*node), peers ...string) *node {
 	l.t.Helper()
 	n := l.unset(64512)
@@ -34,8 +35,8 @@ func (f *far) wantToldOfRestart(want bool) {
 	}
 }
 
-// BIRD flushes what it kept of us as soon as it sees an OPEN without the F bit, so each peer of the start has to get it, also those that
-// come when others are done.
+// BIRD flushes what it kept of us as soon as it sees an OPEN without the F bit, so each peer of the
+// start has to get it, also those that come when others are done.
 func TestLatePeerIsToldOfTheRestart(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(nil, "127.0.0.71", "127.0.0.72", "127.0.0.73")
@@ -76,7 +77,8 @@ func (n *node) wantNeighbors(want ...string) {
 	})
 }
 
-// What we pass on is complete only when all peers have told what they know. Before that, End-of-RIB would make peers drop live routes.
+// What we pass on is complete only when all peers have told what they know. Before that, End-of-RIB
+// would make peers drop live routes.
 func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) {
@@ -201,7 +203,8 @@ func TestPeerAfterTheRestartTimeIsNotTold(t *testing.T) {
 	dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false)).wantToldOfRestart(false)
 }
 
-// A whole mesh comes up within seconds: no peer may fall between the End-of-RIB of one and the OPEN to another.
+// A whole mesh comes up within seconds: no peer may fall between the End-of-RIB of one and the OPEN
+// to another.
 func TestEveryPeerOfAMeshIsToldOfTheRestart(t *testing.T) {
 	l := newLab(t)
 	var peers []string

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// withoutKeys takes TCP MD5 keys out of what GoBGP's API answers: a peer's configuration has them in clear (ListPeer, WatchEvent), and
-// every process of the host's network reaches the API.
+// withoutKeys takes TCP MD5 keys out of what GoBGP's API answers: a peer's configuration has them
+// in clear (ListPeer, WatchEvent), and every process of the host's network reaches the API.
 func withoutKeys() grpc.ServerOption {
 	return grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		return next(srv, keylessStream{stream})
@@ -18,7 +18,8 @@ type keylessStream struct{ grpc.ServerStream }
 
 func (s keylessStream) SendMsg(m any) error { return s.ServerStream.SendMsg(keyless(m)) }
 
-// keyless returns m without keys. One that has any is copied: GoBGP sends the same event to several watchers.
+// keyless returns m without keys. One that has any is copied: GoBGP sends the same event to several
+// watchers.
 func keyless(m any) any {
 	switch r := m.(type) {
 	case *api.ListPeerResponse:

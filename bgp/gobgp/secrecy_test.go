@@ -33,8 +33,8 @@ func (w *words) String() string {
 	return w.b.String()
 }
 
-// A password is in no answer of the gRPC, in no log line and in no state of a peer; GoBGP by itself tells it to everybody who asks. And when it
-// changes, its peers start anew and no other.
+// A password is in no answer of the gRPC, in no log line and in no state of a peer; GoBGP by itself
+// tells it to everybody who asks. And when it changes, its peers start anew and no other.
 func TestPasswordsAreKeptSecret(t *testing.T) {
 	const first, second = "hunter2", "correct horse"
 	var mu sync.Mutex
@@ -124,7 +124,8 @@ func listPeers(t *testing.T, c api.GobgpApiClient) string {
 	return all
 }
 
-// watchPeers collects all peer events over gRPC; the function that it returns waits for some, and returns them.
+// watchPeers collects all peer events over gRPC; the function that it returns waits for some, and
+// returns them.
 func watchPeers(t *testing.T, c api.GobgpApiClient) func() string {
 	t.Helper()
 	stream, err := c.WatchEvent(t.Context(), &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}})

@@ -66,7 +66,8 @@ func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
 	}
 }
 
-// A peer that is taken out because its new password is not known is down, and not one that has told all it knows.
+// A peer that is taken out because its new password is not known is down, and not one that has told
+// all it knows.
 func TestPeerTakenOutIsDown(t *testing.T) {
 	l := newLab(t)
 	secret := func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"}) }
@@ -109,7 +110,8 @@ func TestLateEventOfAPeerTakenOut(t *testing.T) {
 		t.Errorf("session %+v", s)
 	}
 
-	// Taken out and in at once, it seems up from what comes late; but its end comes late, too (TestWatchOfAPeerTakenOutAndIn).
+	// Taken out and in at once, it seems up from what comes late; but its end comes late, too
+	// (TestWatchOfAPeerTakenOutAndIn).
 	ss.takeOut(peer)
 	ss.add(peer, false)
 	ss.state(peer, true, now)
@@ -147,8 +149,8 @@ func TestLiveChangeKeepsTheSession(t *testing.T) {
 	}
 }
 
-// A peer that heard nothing for the hold time is gone, so that time has room for three keepalives, however rare they are asked to be. Peers with
-// the same BGPPeer are as rare themselves.
+// A peer that heard nothing for the hold time is gone, so that time has room for three keepalives,
+// however rare they are asked to be. Peers with the same BGPPeer are as rare themselves.
 func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -175,7 +177,8 @@ func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
 	}
 }
 
-// A hold time of 0 is a session without keepalives (RFC 4271 §4.2), not one in which nothing can be sent in time.
+// A hold time of 0 is a session without keepalives (RFC 4271 §4.2), not one in which nothing can be
+// sent in time.
 func TestHoldTimeZero(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -247,7 +250,8 @@ func TestSpeakerChangeIsLeftToANewProcess(t *testing.T) {
 	b.wantHops("10.1.0.0/26", "192.0.2.1")
 }
 
-// A peer that is silent for the hold time takes its paths with it at once, also with graceful restart.
+// A peer that is silent for the hold time takes its paths with it at once, also with graceful
+// restart.
 func TestHoldTimerExpiryDropsPaths(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -298,7 +302,8 @@ func TestStalePathsStandAside(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 
-	// Back, it announces one of them unchanged, of which GoBGP makes no event, and the others no more.
+	// Back, it announces one of them unchanged, of which GoBGP makes no event, and the others no
+	// more.
 	f = dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(true))
 	f.announce("10.3.0.0/26", "192.0.2.91")
 	eventually(t, "R bit", true, func() bool {
@@ -370,7 +375,8 @@ func TestStalePathsAreNotUsedAgain(t *testing.T) {
 	})
 }
 
-// GoBGP keeps the paths of a broken session until End-of-RIB, also when the peer does not send one any more (upstream issue 2430).
+// GoBGP keeps the paths of a broken session until End-of-RIB, also when the peer does not send one
+// any more (upstream issue 2430).
 func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -396,7 +402,8 @@ func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
 	n.wantHops("10.3.0.0/26", "192.0.2.97")
 	n.wantHops("10.3.1.0/26")
 
-	// That was once. Now GoBGP knows the peer without graceful restart, and when its connection breaks nothing is kept.
+	// That was once. Now GoBGP knows the peer without graceful restart, and when its connection
+	// breaks nothing is kept.
 	since := n.farState("127.0.0.97").Since
 	time.Sleep(3 * time.Second)
 	if s := n.farState("127.0.0.97"); !s.Established || s.Since != since {
@@ -462,7 +469,8 @@ func TestPeerReturnsAndIsNeverComplete(t *testing.T) {
 	}
 }
 
-// Each break is a reason to keep what the peer said, but not for ever what it said before the first of them.
+// Each break is a reason to keep what the peer said, but not for ever what it said before the first
+// of them.
 func TestPeerThatBreaksAgainAndAgain(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	peer := first("192.0.2.1")
@@ -568,7 +576,8 @@ func TestStopSaysCease(t *testing.T) {
 	}
 }
 
-// When its context ends, Run leaves without a word: the peer keeps the session until the process is gone, and the routes beyond that.
+// When its context ends, Run leaves without a word: the peer keeps the session until the process is
+// gone, and the routes beyond that.
 func TestRunLeavesWithoutCease(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
@@ -588,7 +597,8 @@ func TestRunLeavesWithoutCease(t *testing.T) {
 	}
 }
 
-// A plan without a speaker, because the node lost its BGP address in the datastore, changes nothing.
+// A plan without a speaker, because the node lost its BGP address in the datastore, changes
+// nothing.
 func TestPlanWithoutSpeakerIsRefused(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node(64512), l.node(64512)
@@ -603,7 +613,8 @@ func TestPlanWithoutSpeakerIsRefused(t *testing.T) {
 	}
 }
 
-// After a restart with a FIB that kept forwarding, the peers of the start are told so, and only they.
+// After a restart with a FIB that kept forwarding, the peers of the start are told so, and only
+// they.
 func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
 	l := newLab(t)
 	a, b, c := l.unset(64512), l.node(64512), l.node(64512)
@@ -619,7 +630,8 @@ func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
 	}
 }
 
-// Sessions read on while the speaker stops. Only the race detector sees that GoBGP wrote then what they read.
+// Sessions read on while the speaker stops. Only the race detector sees that GoBGP wrote then what
+// they read.
 func TestStopWhileUpdatesCome(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

@@ -62,10 +62,12 @@ func newSessions() *sessions {
 	}
 }
 
-// Changed has an item when a session came up or went down, or an End-of-RIB came, since it was last read.
+// Changed has an item when a session came up or went down, or an End-of-RIB came, since it was last
+// read.
 func (s *Speaker) Changed() <-chan struct{} { return s.sessions.changed }
 
-// add makes a new record, which keeps the past of one that was there: why it went down, and since when.
+// add makes a new record, which keeps the past of one that was there: why it went down, and since
+// when.
 func (ss *sessions) add(peer bgp.PeerID, external bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -77,8 +79,8 @@ func (ss *sessions) add(peer bgp.PeerID, external bool) {
 	wake(ss.changed)
 }
 
-// takeOut notes that a peer of the plan is taken out of GoBGP's configuration. Events of its session may still come; the last is its end
-// .
+// takeOut notes that a peer of the plan is taken out of GoBGP's configuration. Events of its
+// session may still come; the last is its end .
 func (ss *sessions) takeOut(peer bgp.PeerID) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -1,8 +1,10 @@
-// Package gobgp keeps one embedded GoBGP equal to a bgp.Plan and hands on what peers announce. It owns the BgpServer, its gRPC
-// and everything configured in it; it decides nothing: what to announce, whom to peer with and what to pass on stands in the
-// plan. It is the only importer of GoBGP, and GoBGP's types do not leave it.
+// Package gobgp keeps one embedded GoBGP equal to a bgp.Plan and hands on what peers announce. It
+// owns the BgpServer, its gRPC and everything configured in it; it decides nothing: what to
+// announce, whom to peer with and what to pass on stands in the plan. It is the only importer of
+// GoBGP, and GoBGP's types do not leave it.
 //
-// GoBGP keeps its multipath switch in a process-wide variable, so every Speaker of a process uses multipath.
+// GoBGP keeps its multipath switch in a process-wide variable, so every Speaker of a process uses
+// multipath.
 package gobgp
 
 import (
@@ -26,43 +28,51 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// Sink takes what peers announce. Learned is called with the complete best-path set of a prefix each time it may have changed: the
-// paths replace what was known, sorted by next hop and peer. An empty set means that no remote path is best: it is gone, or our own
-// announcement of the prefix is best. A set holds fresh paths only or stale ones only; that a lone path became stale is not told, but
-// Peers says that its session is down.
+// Sink takes what peers announce. Learned is called with the complete best-path set of a prefix
+// each time it may have changed: the paths replace what was known, sorted by next hop and peer. An
+// empty set means that no remote path is best: it is gone, or our own announcement of the prefix is
+// best. A set holds fresh paths only or stale ones only; that a lone path became stale is not told,
+// but Peers says that its session is down.
 //
-// Learned is called from one goroutine at a time, in the order of GoBGP's decisions: it stores, marks dirty and returns, and must
-// not call the Speaker. What is reported by Peers never runs ahead of it: a peer's EndOfRIB shows after its last path was handed over.
+// Learned is called from one goroutine at a time, in the order of GoBGP's decisions: it stores,
+// marks dirty and returns, and must not call the Speaker. What is reported by Peers never runs
+// ahead of it: a peer's EndOfRIB shows after its last path was handed over.
 type Sink interface {
 	Learned(prefix netip.Prefix, paths []bgp.Path)
 }
 
-// Passwords finds TCP MD5 keys; it must not wait for anything. While there is an error its peers are not configured (fail closed), are shown
-// with it, and come up within seconds once there is a password. A peer that is configured keeps the key that it has. Passwords are
-// asked for every few seconds: a changed one resets its peers and no other. Errors must not contain one.
+// Passwords finds TCP MD5 keys; it must not wait for anything. While there is an error its peers
+// are not configured (fail closed), are shown with it, and come up within seconds once there is a
+// password. A peer that is configured keeps the key that it has. Passwords are asked for every few
+// seconds: a changed one resets its peers and no other. Errors must not contain one.
 type Passwords func(calico.SecretKeyRef) (password string, err error)
 
 // Config is what a Speaker is made of. Log is required.
 type Config struct {
 	Log *slog.Logger
-	// Sink may be nil: nobody is told what peers announce. Then Peers shows no LastUpdate, and unusable paths are not counted.
+	// Sink may be nil: nobody is told what peers announce. Then Peers shows no LastUpdate, and
+	// unusable paths are not counted.
 	Sink Sink
 	// Passwords may be nil: no secret is known.
 	Passwords Passwords
-	// LimitRetry is how long a peer stays down that sent more prefixes than its limit; 0 means DefaultLimitRetry.
+	// LimitRetry is how long a peer stays down that sent more prefixes than its limit; 0 means
+	// DefaultLimitRetry.
 	LimitRetry time.Duration
-	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path" or several with commas. Empty: off.
+	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path"
+	// or several with commas. Empty: off.
 	GRPC string
 	// GRPCTLS is what it speaks; nil: plain text.
 	GRPCTLS *tls.Config
-	// GRPCWrite opens the calls that change something. They bypass the plan; paths added that way are removed again and counted.
+	// GRPCWrite opens the calls that change something. They bypass the plan; paths added that way
+	// are removed again and counted.
 	GRPCWrite bool
-	// Crashes is the file in which a process that GoBGP ends notes whose message it was; "": nowhere.
+	// Crashes is the file in which a process that GoBGP ends notes whose message it was; "":
+	// nowhere.
 	Crashes string
 }
 
-// Speaker is one embedded BGP speaker. Its methods may be called from any goroutine, also before Run, for which Set, Stop and
-// RejectNextHops then wait.
+// Speaker is one embedded BGP speaker. Its methods may be called from any goroutine, also before
+// Run, for which Set, Stop and RejectNextHops then wait.
 type Speaker struct {
 	cfg      Config
 	log      *slog.Logger
@@ -113,8 +123,9 @@ var (
 	errStopped = errors.New("gobgp: stopped") // ends Run, not seen by callers
 )
 
-// New returns a Speaker that does nothing until Run. It is called before anything else of the process uses gRPC: making a server,
-// GoBGP writes to grpc.EnableTracing, which every gRPC client reads.
+// New returns a Speaker that does nothing until Run. It is called before anything else of the
+// process uses gRPC: making a server, GoBGP writes to grpc.EnableTracing, which every gRPC client
+// reads.
 func New(cfg Config) (*Speaker, error) {
 	if err := removeStaleSockets(cfg.GRPC); err != nil {
 		return nil, err
@@ -143,13 +154,15 @@ func New(cfg Config) (*Speaker, error) {
 	return s, nil
 }
 
-// retryInterval is how often peers that could not be configured (a password that is missing, an error of GoBGP) are tried again.
+// retryInterval is how often peers that could not be configured (a password that is missing, an
+// error of GoBGP) are tried again.
 const retryInterval = 3 * time.Second
 
-// Run starts GoBGP and serves until ctx ends or Stop was called (nil), or GoBGP fails for good. When ctx ends it leaves sessions and
-// sockets as they are, on purpose: the process is expected to exit then, the peers see a connection that closes without CEASE and
-// keep our routes (RFC 4724 §4.2). GoBGP's own goroutines have no end (BgpServer.Serve never returns) and go with the process.
-// Run is called once.
+// Run starts GoBGP and serves until ctx ends or Stop was called (nil), or GoBGP fails for good.
+// When ctx ends it leaves sessions and sockets as they are, on purpose: the process is expected to
+// exit then, the peers see a connection that closes without CEASE and keep our routes (RFC 4724
+// §4.2). GoBGP's own goroutines have no end (BgpServer.Serve never returns) and go with the
+// process. Run is called once.
 func (s *Speaker) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancel(ctx)
@@ -224,13 +237,17 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 	}
 }
 
-// Set makes GoBGP equal to p: peers that go, or whose session starts anew, are taken out first, since the new policies are not made for them; then come
-// policies and announcements, then the other peers, so that a new one gets all of our routes packed and before End-of-RIB. The same plan twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
-// nothing else, except that there are no peers before there are policies; the next Set tries those again. When p.Speaker differs from
-// before, nothing is taken and the error is bgp.ErrSpeakerChanged; where it could not listen as it is to, and nothing else is different, the error is
-// why, and the rest is taken by the one that runs.
+// Set makes GoBGP equal to p: peers that go, or whose session starts anew, are taken out first,
+// since the new policies are not made for them; then come policies and announcements, then the
+// other peers, so that a new one gets all of our routes packed and before End-of-RIB. The same plan
+// twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
+// nothing else, except that there are no peers before there are policies; the next Set tries those
+// again. When p.Speaker differs from before, nothing is taken and the error is
+// bgp.ErrSpeakerChanged; where it could not listen as it is to, and nothing else is different, the
+// error is why, and the rest is taken by the one that runs.
 //
-// Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when ctx ended first.
+// Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when
+// ctx ended first.
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	return s.ask(ctx, func(ctx context.Context) error {
 		fresh := s.applied.speaker == nil
@@ -267,8 +284,9 @@ func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
 	})
 }
 
-// Stop says goodbye: it sends CEASE to every peer, which then drop our routes at once, stops the gRPC and ends Run. What peers announced is
-// not reported as gone: whether to forward on is not decided here.
+// Stop says goodbye: it sends CEASE to every peer, which then drop our routes at once, stops the
+// gRPC and ends Run. What peers announced is not reported as gone: whether to forward on is not
+// decided here.
 func (s *Speaker) Stop(ctx context.Context) error {
 	return s.ask(ctx, func(context.Context) error {
 		s.learned.end()
@@ -278,7 +296,8 @@ func (s *Speaker) Stop(ctx context.Context) error {
 	})
 }
 
-// start makes BGP run as sp says, unless it runs otherwise already: GoBGP could change that only by stopping.
+// start makes BGP run as sp says, unless it runs otherwise already: GoBGP could change that only by
+// stopping.
 func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	a := &s.applied
 	if a.speaker != nil && sameSpeaker(*a.speaker, sp) {
@@ -297,7 +316,8 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 		return bgp.ErrSpeakerChanged
 	}
 	if err := a.server.StartBgp(ctx, &api.StartBgpRequest{Global: global(sp)}); err != nil {
-		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes them.
+		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes
+		// them.
 		return errors.Join(fmt.Errorf("gobgp: start: %w", err), a.server.StopBgp(ctx, &api.StopBgpRequest{}))
 	}
 	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)

@@ -9,26 +9,31 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// staleTime is how long a peer that came back may take to its End-of-RIB: the upper bound for stale paths that RFC 4724 §4.2 allows. A
-// peer that restarted itself holds its paths back until all of its peers are complete, for up to 360 s in GoBGP and FRR and 240 s in BIRD
-// unless told otherwise, and must not be cut off in that.
+// staleTime is how long a peer that came back may take to its End-of-RIB: the upper bound for stale
+// paths that RFC 4724 §4.2 allows. A peer that restarted itself holds its paths back until all of
+// its peers are complete, for up to 360 s in GoBGP and FRR and 240 s in BIRD unless told otherwise,
+// and must not be cut off in that.
 const staleTime = 7 * time.Minute
 
-// longestStale is for a peer whose sessions break again and again before its End-of-RIB, each of which would have it kept anew.
+// longestStale is for a peer whose sessions break again and again before its End-of-RIB, each of
+// which would have it kept anew.
 const longestStale = 2 * staleTime
 
-// DefaultLimitRetry is long enough for somebody to be told, and short enough for a peer that was mended to be back by itself.
+// DefaultLimitRetry is long enough for somebody to be told, and short enough for a peer that was
+// mended to be back by itself.
 const DefaultLimitRetry = 5 * time.Minute
 
-// restartLimited tries peers again that were over their prefix limit. GoBGP would leave them down for ever.
+// restartLimited tries peers again that were over their prefix limit. GoBGP would leave them down
+// for ever.
 func (s *Speaker) restartLimited(ctx context.Context, now time.Time) {
 	for _, peer := range s.sessions.limitedUntil(now.Add(-s.cfg.LimitRetry)) {
 		s.restartPeer(ctx, peer, "the peer was over its prefix limit and is tried again")
 	}
 }
 
-// restartExpired drops the paths of peers that were silent for the hold time. GoBGP would keep them for the restart time on top, as
-// for a peer whose connection broke, but who is silent for so long is not restarting.
+// restartExpired drops the paths of peers that were silent for the hold time. GoBGP would keep them
+// for the restart time on top, as for a peer whose connection broke, but who is silent for so long
+// is not restarting.
 func (s *Speaker) restartExpired(ctx context.Context) {
 	for _, peer := range s.sessions.takeExpired() {
 		s.restartPeer(ctx, peer, "hold timer expired, dropping the peer's routes")

@@ -21,7 +21,8 @@ func global(sp bgp.Speaker) *api.Global {
 		RouterId:         sp.RouterID.String(),
 		ListenPort:       int32(sp.ListenPort),
 		UseMultiplePaths: true,
-		// GoBGP's numbers for ipv4-unicast and ipv6-unicast (oc.AfiSafiType); otherwise it makes a table for each of its 30 families.
+		// GoBGP's numbers for ipv4-unicast and ipv6-unicast (oc.AfiSafiType); otherwise it makes a
+		// table for each of its 30 families.
 		Families: []uint32{0, 1},
 	}
 	if sp.ListenPort == 0 {
@@ -37,8 +38,8 @@ func global(sp bgp.Speaker) *api.Global {
 	return g
 }
 
-// canListen reports why a process that takes over from have could not listen as sp says: better to stay with what works. A port that have
-// holds itself will be free.
+// canListen reports why a process that takes over from have could not listen as sp says: better to
+// stay with what works. A port that have holds itself will be free.
 func canListen(sp, have bgp.Speaker) error {
 	addrs := sp.ListenAddresses
 	if len(addrs) == 0 {
@@ -58,8 +59,8 @@ func canListen(sp, have bgp.Speaker) error {
 	return nil
 }
 
-// anyAddresses returns the wildcard addresses of the families this machine has. GoBGP's default is both, and with IPv6 switched
-// off in the kernel it would not start.
+// anyAddresses returns the wildcard addresses of the families this machine has. GoBGP's default is
+// both, and with IPv6 switched off in the kernel it would not start.
 func anyAddresses() []netip.Addr {
 	addrs := []netip.Addr{netip.IPv4Unspecified()}
 	if l, err := net.Listen("tcp6", "[::]:0"); err == nil {

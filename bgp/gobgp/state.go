@@ -11,11 +11,13 @@ import (
 
 // Peers returns how every peer of the plan stands, in its order.
 //
-// Counters may be a little old when there are many paths, and older while GoBGP is busy with something else, for which Peers waits at most
-// listPatience. What the sweep rule asks for (Established, EndOfRIB, LastUpdate, Since) is always current; until
-// the contrary is known a peer counts as one that promised End-of-RIB (GR). LastUpdate is the last time that an UPDATE of the peer changed a best path. Advertised counts our own announcements of the
-// session's family, all of which every established peer gets; learned routes that are passed on to eBGP peers are not counted,
-// because GoBGP would have to run its export again.
+// Counters may be a little old when there are many paths, and older while GoBGP is busy with
+// something else, for which Peers waits at most listPatience. What the sweep rule asks for
+// (Established, EndOfRIB, LastUpdate, Since) is always current; until the contrary is known a peer
+// counts as one that promised End-of-RIB (GR). LastUpdate is the last time that an UPDATE of the
+// peer changed a best path. Advertised counts our own announcements of the session's family, all of
+// which every established peer gets; learned routes that are passed on to eBGP peers are not
+// counted, because GoBGP would have to run its export again.
 func (s *Speaker) Peers() []bgp.PeerState {
 	listed := s.listPeers()
 	facts := s.sessions.snapshot()
@@ -60,7 +62,8 @@ func (s *Speaker) listPeers() listing {
 	})
 }
 
-// stateOf joins what we noted about a session with what GoBGP lists, which does not have the peer while it is not configured.
+// stateOf joins what we noted about a session with what GoBGP lists, which does not have the peer
+// while it is not configured.
 func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 	l := listed.peers[p.ID()]
 	st := bgp.PeerState{
@@ -96,8 +99,8 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 	return st
 }
 
-// waitingFor says what a session that never was up, and of which GoBGP reported no error, is waiting for. GoBGP tells about failed dials
-// only in its debug log.
+// waitingFor says what a session that never was up, and of which GoBGP reported no error, is
+// waiting for. GoBGP tells about failed dials only in its debug log.
 func waitingFor(p bgp.Peer) string {
 	if p.Passive {
 		return "the peer has not dialled"
@@ -105,7 +108,8 @@ func waitingFor(p bgp.Peer) string {
 	return "the peer has not answered"
 }
 
-// gracefulRestart reads the peer's capability (RFC 4724 §3): whether it came at all, which promises an End-of-RIB, and its R bit.
+// gracefulRestart reads the peer's capability (RFC 4724 §3): whether it came at all, which promises
+// an End-of-RIB, and its R bit.
 func gracefulRestart(l *api.Peer) (negotiated, restarting bool) {
 	for _, c := range l.GetState().GetRemoteCap() {
 		var gr api.GracefulRestartCapability

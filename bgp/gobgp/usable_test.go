@@ -70,7 +70,8 @@ func TestDeadNextHopBehindABetterPath(t *testing.T) {
 	c.wantHops("10.1.0.0/26", "192.0.2.2")
 }
 
-// A peer that comes back while a next hop is dead has all of its paths checked; when the hop lives again they must be found.
+// A peer that comes back while a next hop is dead has all of its paths checked; when the hop lives
+// again they must be found.
 func TestDeadNextHopOfAPeerThatComesBack(t *testing.T) {
 	l := newLab(t)
 	a, c := l.node(64512), l.node(64512)

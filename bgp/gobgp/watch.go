@@ -11,9 +11,9 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/server"
 )
 
-// watch registers for everything at once: only the events of one watch are ordered among each other.
-// There is nothing to miss before, so it does without the present state. What it returns waits, after
-// ctx has ended, until nobody is told any more.
+// watch registers for everything at once: only the events of one watch are ordered among each
+// other. There is nothing to miss before, so it does without the present state. What it returns
+// waits, after ctx has ended, until nobody is told any more.
 func (s *Speaker) watch(ctx context.Context) (wait func()) {
 	// Telling of best paths costs time: not where nobody asks.
 	next := s.applied.server.WatchPaths(s.cfg.Sink != nil || s.cfg.GRPCWrite)
@@ -27,7 +27,8 @@ func (s *Speaker) watch(ctx context.Context) (wait func()) {
 	return func() { <-ended }
 }
 
-// pathOfAPI reads a path of GoBGP's API. What cannot be read is missing: an NLRI becomes one of no family.
+// pathOfAPI reads a path of GoBGP's API. What cannot be read is missing: an NLRI becomes one of no
+// family.
 func pathOfAPI(p *api.Path) server.Watched {
 	w := server.Watched{Withdrawn: p.IsWithdraw, Stale: p.Stale}
 	if addr, err := netip.ParseAddr(p.NeighborIp); err == nil { // GoBGP prints that a path is local as a nil net.IP

@@ -19,8 +19,9 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// watchAPI is the watch that GoBGP has by itself, with the events turned into ours. It does without the initial dump also because its conversion races with GoBGP (upstream issue 2705). GoBGP may call for a while after
-// ctx has ended.
+// watchAPI is the watch that GoBGP has by itself, with the events turned into ours. It does without
+// the initial dump also because its conversion races with GoBGP (upstream issue 2705). GoBGP may
+// call for a while after ctx has ended.
 func watchAPI(ctx context.Context, srv *server.BgpServer, take func([]server.Watched, time.Time)) error {
 	filters := []*api.WatchEventRequest_Table_Filter{
 		{Type: api.WatchEventRequest_Table_Filter_EOR}, {Type: api.WatchEventRequest_Table_Filter_BEST},
@@ -37,7 +38,8 @@ func watchAPI(ctx context.Context, srv *server.BgpServer, take func([]server.Wat
 	return nil
 }
 
-// eventOf is an event of the API. All of its paths are one set: there is no event with several but for the initial dump.
+// eventOf is an event of the API. All of its paths are one set: there is no event with several but
+// for the initial dump.
 func eventOf(r *api.WatchEventResponse) []server.Watched {
 	if t := r.GetTable(); t != nil {
 		batch := make([]server.Watched, 0, len(t.Paths))
@@ -137,8 +139,9 @@ func drawUpdate(t *rapid.T, ends []end, external bool) *packet.BGPMessage {
 	return packet.NewBGPUpdateMessage(nil, append(attrs, reach), nil)
 }
 
-// The watch that make puts into GoBGP tells what GoBGP's API tells, call for call: of odd attributes and next hops, of sets that grow and shrink, of
-// our own routes, of what becomes stale and fresh again.
+// The watch that make puts into GoBGP tells what GoBGP's API tells, call for call: of odd
+// attributes and next hops, of sets that grow and shrink, of our own routes, of what becomes stale
+// and fresh again.
 func TestBothWatchesTellTheSame(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
@@ -219,7 +222,8 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 	if raceEnabled {
 		return
 	}
-	// Both far ends that are in our AS are equal for these; then one goes, its paths stay for now, and it comes back.
+	// Both far ends that are in our AS are equal for these; then one goes, its paths stay for now,
+	// and it comes back.
 	for _, f := range fars[:2] {
 		f.announce("10.3.0.0/26", "192.0.2."+fmt.Sprint(slices.Index(fars, f)+1))
 		f.announcePref("10.3.0.64/26", "192.0.2.1", 300)
@@ -259,8 +263,8 @@ func same(t *testing.T, a, b *recorder) {
 	t.Logf("%d sets told alike", len(x))
 }
 
-// Whoever does not read holds up nobody and costs little. Then it gets the last set of each prefix, and none that it must not miss: what a peer announced
-// before its End-of-RIB comes before it.
+// Whoever does not read holds up nobody and costs little. Then it gets the last set of each prefix,
+// and none that it must not miss: what a peer announced before its End-of-RIB comes before it.
 func TestSlowReaderOfTheWatch(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
@@ -325,8 +329,9 @@ func TestSlowReaderOfTheWatch(t *testing.T) {
 	}
 }
 
-// A session that ends with its peer's configuration ends in the watch, too, and before anything of the peer when it is configured again: a reader that is
-// late would take the old session for the new one, and nothing would ever end it.
+// A session that ends with its peer's configuration ends in the watch, too, and before anything of
+// the peer when it is configured again: a reader that is late would take the old session for the
+// new one, and nothing would ever end it.
 func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 	const peer = "127.0.0.170"
 	l := newLab(t)

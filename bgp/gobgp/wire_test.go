@@ -14,8 +14,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// RFC 4456 §8: what is reflected says where it comes from and by which cluster it went; what is not reflected says neither. The cluster ID changes
-// while sessions are up.
+// RFC 4456 §8: what is reflected says where it comes from and by which cluster it went; what is not
+// reflected says neither. The cluster ID changes while sessions are up.
 func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -73,8 +73,9 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 	eventually(t, "a late peer", "9.9.9.110 [244.0.0.3]", func() string { return late.reflection("10.1.0.0/26") })
 }
 
-// RFC 4271 §5.1.5, RFC 7606 §7.5, §7.9, §7.10: what only iBGP peers may say of a route is discarded when another says it. An eBGP peer that could say
-// how much its routes are preferred here would decide for us.
+// RFC 4271 §5.1.5, RFC 7606 §7.5, §7.9, §7.10: what only iBGP peers may say of a route is discarded
+// when another says it. An eBGP peer that could say how much its routes are preferred here would
+// decide for us.
 func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -102,8 +103,8 @@ func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
 	n.wantHops("10.1.0.0/26", "192.0.2.2")
 }
 
-// RFC 4456 §8: what went through our cluster already is not reflected, whatever the cluster ID was when the session came up; who had the
-// route by another way before is told that it is gone.
+// RFC 4456 §8: what went through our cluster already is not reflected, whatever the cluster ID was
+// when the session came up; who had the route by another way before is told that it is gone.
 func TestRouteThatWentThroughOurCluster(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -161,8 +162,9 @@ func TestNextHopOfTheSession(t *testing.T) {
 	}
 }
 
-// In a session with ADD-PATH a client is sent all paths while this node reflects, and otherwise the best alone; each is withdrawn when it goes, when
-// policy lets it out no more, and when it is not the best any more. Nothing else is withdrawn, and no session is reset.
+// In a session with ADD-PATH a client is sent all paths while this node reflects, and otherwise the
+// best alone; each is withdrawn when it goes, when policy lets it out no more, and when it is not
+// the best any more. Nothing else is withdrawn, and no session is reset.
 func TestSeveralPathsAreSent(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -251,7 +253,8 @@ func TestSeveralPathsAreSent(t *testing.T) {
 	}
 }
 
-// RFC 4271 §4.3: an UPDATE that withdraws and announces one prefix announces it. What it only withdraws is gone.
+// RFC 4271 §4.3: an UPDATE that withdraws and announces one prefix announces it. What it only
+// withdraws is gone.
 func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -313,8 +316,8 @@ func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
 	n.wantHops("fd00:1::/122", "2001:db8::2")
 }
 
-// Whatever is announced, withdrawn and configured, and in which order, a client with ADD-PATH has of each prefix what bgp.Policies let out: no less,
-// and nothing that is gone.
+// Whatever is announced, withdrawn and configured, and in which order, a client with ADD-PATH has
+// of each prefix what bgp.Policies let out: no less, and nothing that is gone.
 func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

@@ -43,7 +43,8 @@ func (n *node) until(holds func(agent.Status) error) error {
 	return errors.Join(err, n.Alive())
 }
 
-// awaitProgrammed waits until exactly that many BGP routes are in the data plane and nothing is queued.
+// awaitProgrammed waits until exactly that many BGP routes are in the data plane and nothing is
+// queued.
 func (n *node) awaitProgrammed(count int) error {
 	return n.until(func(s agent.Status) error {
 		got := 0

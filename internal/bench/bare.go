@@ -16,15 +16,17 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// bare is GoBGP by itself, in a process of its own: configured as the agent configures it (peer, policies, multipath, the same build and
-// collector), but nobody is told what it learns. Its speed is what an agent on top of GoBGP could reach at best.
+// bare is GoBGP by itself, in a process of its own: configured as the agent configures it (peer,
+// policies, multipath, the same build and collector), but nobody is told what it learns. Its speed
+// is what an agent on top of GoBGP could reach at best.
 type bare struct {
 	*netlab.Process
 	l    net.Listener
 	conn net.Conn // carries the number of paths after each End-of-RIB
 }
 
-// watching says whether somebody is told of best paths over GoBGP's API, and throws them away. The agent is told by what the build adds to GoBGP
+// watching says whether somebody is told of best paths over GoBGP's API, and throws them away. The
+// agent is told by what the build adds to GoBGP
 // (docs/decisions/0013-best-paths-without-protobuf.md).
 type watching string
 

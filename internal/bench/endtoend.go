@@ -9,8 +9,9 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// endToEnd sends packed UPDATEs to a bare GoBGP, to the agent without a data plane and to the agent on VPP, each time in a fresh process,
-// and takes the time until the last route has arrived where it is to be.
+// endToEnd sends packed UPDATEs to a bare GoBGP, to the agent without a data plane and to the agent
+// on VPP, each time in a fresh process, and takes the time until the last route has arrived where
+// it is to be.
 func endToEnd(l *lab) error {
 	b, p := l.b, l.plane
 	prefixes := hostPrefixes(200_000) // fewer say nothing about processor time: the kernel counts it in steps of 10 ms
@@ -85,8 +86,9 @@ func endToEnd(l *lab) error {
 	return nil
 }
 
-// deliver brings the first peer's session up and returns how long it took from the first byte of updates until arrived returns, and
-// the processor time that the processes took meanwhile. The session is left as it is; the speaker goes with l.session.
+// deliver brings the first peer's session up and returns how long it took from the first byte of
+// updates until arrived returns, and the processor time that the processes took meanwhile. The
+// session is left as it is; the speaker goes with l.session.
 func (l *lab) deliver(updates []byte, processes []*netlab.Process, arrived func() error) (took time.Duration, cpu []float64, err error) {
 	s, err := l.session()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// null is a data plane that says yes and keeps nothing: what is measured with it is the engine alone.
+// null is a data plane that says yes and keeps nothing: what is measured with it is the engine
+// alone.
 type null struct{ facts chan route.Facts }
 
 func newNull() null {
@@ -38,8 +39,9 @@ func (d null) Apply(_ context.Context, ops []route.Op, done func(int, error)) er
 	return nil
 }
 
-// equalSets hands a million routes to the engine that it has already, and lets a new engine take them over from the journal: in both cases
-// a million wishes are compared with a million routes, and nothing is to be done.
+// equalSets hands a million routes to the engine that it has already, and lets a new engine take
+// them over from the journal: in both cases a million wishes are compared with a million routes,
+// and nothing is to be done.
 func equalSets(b *bench) (err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -86,7 +88,8 @@ func equalSets(b *bench) (err error) {
 	return nil
 }
 
-// same hands over what is there already, and then one route that is new as a mark, and takes it away again.
+// same hands over what is there already, and then one route that is new as a mark, and takes it
+// away again.
 func (e *engine) same(ctx context.Context, prefixes []netip.Prefix, paths []route.Path) (time.Duration, error) {
 	mark := netip.MustParsePrefix("19.0.0.0/32")
 	before := e.Stats()

@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// birdAndKernel sends the same routes to BIRD and to the agent, both with the Linux kernel as data plane.
+// birdAndKernel sends the same routes to BIRD and to the agent, both with the Linux kernel as data
+// plane.
 func birdAndKernel(l *lab) error {
 	b := l.b
 	programs, err := netlab.FindBird(b.ctx, b.build)

@@ -19,7 +19,8 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// lab is what a benchmark runs in: a namespace with the node that is measured, and one with its peers.
+// lab is what a benchmark runs in: a namespace with the node that is measured, and one with its
+// peers.
 type lab struct {
 	*testcluster.Cluster
 	b         *bench
@@ -29,8 +30,8 @@ type lab struct {
 	first     *speaker // the first peer's session, if there is one
 }
 
-// nodeAddress is the least of all addresses as a string: towards Calico's nodes the one with the greater address dials, and here that is
-// always the peer.
+// nodeAddress is the least of all addresses as a string: towards Calico's nodes the one with the
+// greater address dials, and here that is always the peer.
 var nodeAddress = netip.MustParseAddr("10.0.0.1")
 
 // peerAddress is the address of the i-th peer, from 0.

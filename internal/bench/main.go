@@ -1,10 +1,11 @@
-// Command bench measures how fast the agent is against what bounds it, on this machine: the ceiling of VPP's API, what GoBGP can take in
-// by itself, BIRD with the Linux kernel. Absolute rates depend on the machine and on who else uses it, so each budget is a ratio of
-// two things measured in turn in the same run.
+// Command bench measures how fast the agent is against what bounds it, on this machine: the ceiling
+// of VPP's API, what GoBGP can take in by itself, BIRD with the Linux kernel. Absolute rates depend
+// on the machine and on who else uses it, so each budget is a ratio of two things measured in turn
+// in the same run.
 //
-// It owns everything that only measuring needs: a small BGP speaker, a raw writer on VPP's API socket, a bare GoBGP, a relay that
-// counts requests. It runs the agent's own binary wherever a whole node is measured. All traffic stays in namespaces of its own, and
-// nothing is left behind.
+// It owns everything that only measuring needs: a small BGP speaker, a raw writer on VPP's API
+// socket, a bare GoBGP, a relay that counts requests. It runs the agent's own binary wherever a
+// whole node is measured. All traffic stays in namespaces of its own, and nothing is left behind.
 package main
 
 import (
@@ -76,8 +77,9 @@ func (b *bench) pick(n, short int) int {
 	return n
 }
 
-// quiet is a budget on elapsed times. On a machine that does something else besides they say nothing, so a short run, which is for such
-// machines, prints them without one. It holds the agent to processor time, to memory, to counts, and to what is far from its bound.
+// quiet is a budget on elapsed times. On a machine that does something else besides they say
+// nothing, so a short run, which is for such machines, prints them without one. It holds the agent
+// to processor time, to memory, to counts, and to what is far from its bound.
 func (b *bench) quiet(x budget) budget {
 	if b.short {
 		return noBudget
@@ -152,7 +154,8 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	return b.verdict()
 }
 
-// prepare finds or makes the programs that are measured. What it returns first is to be called in any case.
+// prepare finds or makes the programs that are measured. What it returns first is to be called in
+// any case.
 func (b *bench) prepare() (cleanUp func(), err error) {
 	cleanUp = func() {}
 	if err := setCollector(); err != nil {
@@ -186,8 +189,9 @@ func (b *bench) prepare() (cleanUp func(), err error) {
 	return cleanUp, nil
 }
 
-// setCollector has all Go programs here run with one setting of the collector, the bare GoBGP as the agent: they inherit our environment. It is
-// the agent's own default unless GOGC says otherwise.
+// setCollector has all Go programs here run with one setting of the collector, the bare GoBGP as
+// the agent: they inherit our environment. It is the agent's own default unless GOGC says
+// otherwise.
 func setCollector() error {
 	if _, ok := os.LookupEnv("GOGC"); ok {
 		return nil

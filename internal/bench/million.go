@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// million fills an agent on VPP with a million routes and asks what they cost: memory, a change of 1 %, a restart.
+// million fills an agent on VPP with a million routes and asks what they cost: memory, a change of
+// 1 %, a restart.
 func million(l *lab) error {
 	b, p := l.b, l.plane
 	r, err := startRelay(filepath.Join(l.Dir(), "relay.sock"), p.socket)
@@ -108,7 +109,8 @@ func (l *lab) onePercent(n *node, r *relay, count int, fill time.Duration) error
 	return nil
 }
 
-// restart kills the agent and starts it again over the FIB that it left, with a peer that announces the same again.
+// restart kills the agent and starts it again over the FIB that it left, with a peer that announces
+// the same again.
 func (l *lab) restart(n *node, r *relay, count int) error {
 	writes, dumps := r.writes(), r.dumps()
 	if err := n.Kill(); err != nil {

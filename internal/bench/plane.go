@@ -17,8 +17,9 @@ import (
 	"vpp-route-agent/vpp/vpptest"
 )
 
-// plane is a VPP for one benchmark: a real one, or vpptest in a process of its own. It has one interface in the subnet where all next
-// hops are. Nothing is forwarded, so that nobody need answer there.
+// plane is a VPP for one benchmark: a real one, or vpptest in a process of its own. It has one
+// interface in the subnet where all next hops are. Nothing is forwarded, so that nobody need answer
+// there.
 type plane struct {
 	name    string // for the table
 	socket  string // of the API
@@ -81,8 +82,8 @@ func serveVPPTest(ctx context.Context, args []string) error {
 	return nil
 }
 
-// limit is the budget on a real VPP. vpptest, which keeps a map and forwards nothing, answers sooner than any VPP: what is held against
-// its pace says nothing.
+// limit is the budget on a real VPP. vpptest, which keeps a map and forwards nothing, answers
+// sooner than any VPP: what is held against its pace says nothing.
 func (p *plane) limit(b budget) budget {
 	if p.real == nil {
 		return noBudget
@@ -90,7 +91,8 @@ func (p *plane) limit(b budget) budget {
 	return b
 }
 
-// await asks every interval until holds has no objection, and returns the last one when patience is over.
+// await asks every interval until holds has no objection, and returns the last one when patience is
+// over.
 func await(ctx context.Context, patience, interval time.Duration, holds func() error) error {
 	return netlab.AwaitEvery(ctx, patience, interval, "awaited", func(context.Context) error {
 		return holds()
@@ -105,7 +107,8 @@ type connected struct {
 	stop  func()
 }
 
-// connect runs the connection until stop. The facts are read by whoever is named: the caller or, with an engine, the engine.
+// connect runs the connection until stop. The facts are read by whoever is named: the caller or,
+// with an engine, the engine.
 func (p *plane) connect(ctx context.Context) (*connected, error) {
 	c := &connected{VPP: vpp.New(vpp.Config{Socket: p.socket, ClientName: "bench", Source: "bench"})}
 	ctx, cancel := context.WithCancel(ctx)
@@ -130,7 +133,8 @@ func (p *plane) connect(ctx context.Context) (*connected, error) {
 	return c, nil
 }
 
-// calm ends what a client that was killed may have left VPP doing (see vpp/leave.go): the next measurement needs that CPU.
+// calm ends what a client that was killed may have left VPP doing (see vpp/leave.go): the next
+// measurement needs that CPU.
 func (p *plane) calm(ctx context.Context) error {
 	c, err := p.connect(ctx)
 	if err == nil {
@@ -169,11 +173,13 @@ func runEngine(ctx context.Context, d fib.Dataplane, journal string) *engine {
 	return e
 }
 
-// learnPoll is coarse: looking takes the engine's lock and wakes a thread, which at 5000 times a second showed as a twentieth of what a route
-// costs. What it adds is a thousandth of what is measured.
+// learnPoll is coarse: looking takes the engine's lock and wakes a thread, which at 5000 times a
+// second showed as a twentieth of what a route costs. What it adds is a thousandth of what is
+// measured.
 const learnPoll = 2 * time.Millisecond
 
-// learn hands over one path set for all prefixes, nil to withdraw them, and returns how long it took until all of it was acknowledged.
+// learn hands over one path set for all prefixes, nil to withdraw them, and returns how long it
+// took until all of it was acknowledged.
 func (e *engine) learn(ctx context.Context, prefixes []netip.Prefix, paths []route.Path) (time.Duration, error) {
 	before := e.Stats()
 	began := time.Now()

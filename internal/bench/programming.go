@@ -14,8 +14,8 @@ import (
 
 func rate(n int, seconds float64) float64 { return float64(n) / seconds }
 
-// program fills and empties VPP's FIB: by the agent's engine (selection, journal, pipeline), by its pipeline alone, by the raw writer and
-// by one call per route.
+// program fills and empties VPP's FIB: by the agent's engine (selection, journal, pipeline), by its
+// pipeline alone, by the raw writer and by one call per route.
 func program(l *lab) error {
 	b, p := l.b, l.plane
 	c, err := p.connect(b.ctx)
@@ -87,7 +87,8 @@ func program(l *lab) error {
 // programmed is what one way to fill and to empty the FIB took.
 type programmed struct{ add, del taken }
 
-// taken has one figure for each round: routes per second, and microseconds of processor time per route, ours and the data plane's.
+// taken has one figure for each round: routes per second, and microseconds of processor time per
+// route, ours and the data plane's.
 type taken struct{ rate, ours, plane series }
 
 // round fills and empties p with n routes.
@@ -119,7 +120,8 @@ func (t *taken) round(p *plane, n int, f func() (time.Duration, error)) error {
 	return nil
 }
 
-// ownCPUSeconds is the processor time that this process has used so far: here the agent's side is part of it.
+// ownCPUSeconds is the processor time that this process has used so far: here the agent's side is
+// part of it.
 func ownCPUSeconds() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -128,7 +130,8 @@ func ownCPUSeconds() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// processorTime adds what the ways cost both sides for each route. Unlike rates that says something on a busy machine, too.
+// processorTime adds what the ways cost both sides for each route. Unlike rates that says something
+// on a busy machine, too.
 func (b *bench) processorTime(verb string, p *plane, engine, pipeline, raw taken) {
 	const unit, reference = "µs/route", "raw writer"
 	b.compare(verb+": CPU of the engine", unit, engine.ours, reference, raw.ours, noBudget, "")
@@ -155,7 +158,8 @@ func deletions(puts []route.Op) []route.Op {
 	return out
 }
 
-// replaceNextHop changes the next hop of every route: the loss of a node whose blocks another takes.
+// replaceNextHop changes the next hop of every route: the loss of a node whose blocks another
+// takes.
 func replaceNextHop(l *lab) error {
 	b, p := l.b, l.plane
 	c, err := p.connect(b.ctx)

@@ -15,8 +15,9 @@ import (
 	"go.fd.io/govpp/codec"
 )
 
-// raw writes routes as fast as VPP's API socket takes them: frames made from a template, gathered into large writes, a window of them
-// on the way. It reads every reply, and does nothing else. It is the ceiling that the agent is held against.
+// raw writes routes as fast as VPP's API socket takes them: frames made from a template, gathered
+// into large writes, a window of them on the way. It reads every reply, and does nothing else. It
+// is the ceiling that the agent is held against.
 type raw struct {
 	conn  net.Conn
 	in    *bufio.Reader
@@ -148,7 +149,8 @@ func (r *raw) program(prefixes []netip.Prefix, request []byte) (time.Duration, e
 	return time.Since(began), <-failed
 }
 
-// replies reads n replies, which come in order, and tells of all that came with one read of the socket at once.
+// replies reads n replies, which come in order, and tells of all that came with one read of the
+// socket at once.
 func (r *raw) replies(n int, room chan<- int) error {
 	const size = apiHeader + 2 + 4 + 4 + 4 // id, context, return value, statistics index
 	for seen := 0; seen < n; {

@@ -23,7 +23,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// The cluster whose cost to etcd is measured. What one node costs is measured on some of them, and is the same for each.
+// The cluster whose cost to etcd is measured. What one node costs is measured on some of them, and
+// is the same for each.
 const (
 	clusterNodes  = 1000
 	nodeBlocks    = 2
@@ -32,8 +33,8 @@ const (
 	blockClaims   = 20
 )
 
-// readLoad is what etcd has to do for 1000 nodes: with BGP, without it, as the first agent of this kind did, and with routes compiled by
-// one writer into a subtree of each host.
+// readLoad is what etcd has to do for 1000 nodes: with BGP, without it, as the first agent of this
+// kind did, and with routes compiled by one writer into a subtree of each host.
 func readLoad(b *bench) error {
 	ways := []struct {
 		name  string
@@ -314,8 +315,8 @@ func (r *loadRun) claim(i int) error {
 	return testcluster.Pause(r.b.ctx, 30*time.Millisecond)
 }
 
-// sourceReader is our own agent's way of reading. The nodes that read are spread over all, since what
-// a list of names can skip depends on the name.
+// sourceReader is our own agent's way of reading. The nodes that read are spread over all, since
+// what a list of names can skip depends on the name.
 func sourceReader(needs calico.Needs) func(*loadRun) (reader, error) {
 	return func(r *loadRun) (reader, error) {
 		s, err := etcd.NewFor(etcd.Config{Endpoints: []string{r.url()}}, loadNode(len(r.readers)*clusterNodes/r.nodes), needs, slog.New(slog.DiscardHandler))
@@ -350,7 +351,8 @@ func (r *loadRun) plainReader(prefixes []string, follow func(context.Context, *c
 	return reader{synced.Load, func() { cancel(); done.Wait(); client.Close() }}, nil
 }
 
-// startOriginal watches the tree of blocks, lists it again upon each change, and watches the address of each host by itself.
+// startOriginal watches the tree of blocks, lists it again upon each change, and watches the
+// address of each host by itself.
 func (r *loadRun) startOriginal() (reader, error) {
 	return r.plainReader([]string{calico.DefaultBlocks, calico.DefaultHosts}, func(ctx context.Context, client *clientv3.Client) {
 		var done sync.WaitGroup

@@ -94,7 +94,8 @@ func (r *relay) copy(to, from net.Conn, look func(now time.Time, messages []byte
 // apiHeader is what stands before each message: bytes 8 to 11 are its length.
 const apiHeader = 16
 
-// eachMessage calls f for the whole messages at the front of b and returns how many bytes they have.
+// eachMessage calls f for the whole messages at the front of b and returns how many bytes they
+// have.
 func eachMessage(b []byte, f func(id uint16, message []byte)) (used int) {
 	for len(b)-used >= apiHeader {
 		n := int(binary.BigEndian.Uint32(b[used+8:]))
@@ -172,7 +173,8 @@ func (r *relay) close() {
 // createReplyID is the fixed id of sockclnt_create_reply, which has the ids of all other messages.
 const createReplyID = 16
 
-// messageTable reads it: id, client index, context, response, index, count, then ids and names, which end in "_" and a checksum.
+// messageTable reads it: id, client index, context, response, index, count, then ids and names,
+// which end in "_" and a checksum.
 func messageTable(m []byte) (map[uint16]string, error) {
 	const front, entry = 2 + 4 + 4 + 4 + 4 + 2, 2 + 64
 	if len(m) < front {

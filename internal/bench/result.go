@@ -17,8 +17,9 @@ type result struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"` // median
 	Unit  string  `json:"unit"`
-	// Reference is what Value is held against, in the same unit; Ratio is the median of the ratios of each round, not the ratio
-	// of the medians. Both are 0 where there is nothing to compare with.
+	// Reference is what Value is held against, in the same unit; Ratio is the median of the ratios
+	// of each round, not the ratio of the medians. Both are 0 where there is nothing to compare
+	// with.
 	Reference     float64 `json:"reference,omitempty"`
 	ReferenceName string  `json:"referenceName,omitempty"`
 	Ratio         float64 `json:"ratio,omitempty"`
@@ -90,7 +91,8 @@ func (s series) over(t series) series {
 	return out
 }
 
-// rounds runs the ways in turn, n times, the other way round every second time: whatever else the machine does then hits all alike.
+// rounds runs the ways in turn, n times, the other way round every second time: whatever else the
+// machine does then hits all alike.
 func rounds(n int, ways ...func() error) error {
 	for i := range n {
 		for j := range ways {
@@ -175,7 +177,8 @@ func figure(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// finite replaces what JSON cannot say: a figure that could not be taken is 0, and its line is not ok or has no budget.
+// finite replaces what JSON cannot say: a figure that could not be taken is 0, and its line is not
+// ok or has no budget.
 func finite(results []result) []result {
 	out := slices.Clone(results)
 	for i := range out {

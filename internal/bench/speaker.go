@@ -36,7 +36,8 @@ type speaker struct {
 // dialRetry is the pause after a dial that found nobody, or a peer that was not ready.
 const dialRetry = 50 * time.Millisecond
 
-// connect comes up as local, which is an address in namespace ns, with the speaker at remote. It tries until ctx ends.
+// connect comes up as local, which is an address in namespace ns, with the speaker at remote. It
+// tries until ctx ends.
 func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte)) (*speaker, error) {
 	var last error
 	for {

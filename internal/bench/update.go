@@ -31,7 +31,8 @@ func withdraw(prefixes []netip.Prefix) []byte {
 	}, 4)
 }
 
-// pack fills messages as full as they may be; around puts the rest of the body, of that many bytes, around the prefixes.
+// pack fills messages as full as they may be; around puts the rest of the body, of that many bytes,
+// around the prefixes.
 func pack(prefixes []netip.Prefix, around func(nlri []byte) []byte, rest int) []byte {
 	var out, nlri []byte
 	flush := func() {

@@ -15,8 +15,8 @@ import (
 // other snapshots. Items that could not be decoded are in Problems; they have their previous value
 // here, if there was one (Store).
 //
-// Kinds are not synchronized with each other: one may be slightly newer than another. Blocks are all
-// there are only if Needs asks for routes to other nodes; else see Store.Ranges.
+// Kinds are not synchronized with each other: one may be slightly newer than another. Blocks are
+// all there are only if Needs asks for routes to other nodes; else see Store.Ranges.
 type Snapshot struct {
 	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
 	// Lists counts the lists, as opposed to watch events, so far. If it differs from the snapshot

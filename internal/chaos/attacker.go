@@ -22,8 +22,8 @@ var attackerPeer = testcluster.Peer("attacker", attackerAddress.String(), attack
 // attacker is a BGP speaker that sends whatever it is told, right or wrong.
 type attacker struct{ *testcluster.Speaker }
 
-// newAttacker makes the attacker's machine on the underlay, once for each cluster, and has it listen
-// until Close.
+// newAttacker makes the attacker's machine on the underlay, once for each cluster, and has it
+// listen until Close.
 func newAttacker(c *cluster) (x attacker, err error) {
 	if c.outside == nil {
 		if c.outside, err = c.machine("attacker", attackerAddress); err != nil {
@@ -67,7 +67,8 @@ var (
 	good    = slices.Concat(origin, asPath, nextHop)
 )
 
-// malformed are attributes that RFC 7606 has treated as a withdrawal, not answered by the end of the session.
+// malformed are attributes that RFC 7606 has treated as a withdrawal, not answered by the end of
+// the session.
 var malformed = map[string][]byte{
 	"ORIGIN 9 (§7.1)":                slices.Concat([]byte{0x40, 1, 1, 9}, asPath, nextHop),
 	"ORIGIN of two bytes (§7.1)":     slices.Concat([]byte{0x40, 1, 2, 0, 0}, asPath, nextHop),

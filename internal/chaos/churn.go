@@ -15,8 +15,9 @@ const (
 	changing      = 24
 )
 
-// churn changes Calico's data by chance: blocks of both nodes of ours, of those that no fault uses, the filter of their sessions with the
-// rack's router, and who has such a session. It notes in touched whose that was.
+// churn changes Calico's data by chance: blocks of both nodes of ours, of those that no fault uses,
+// the filter of their sessions with the rack's router, and who has such a session. It notes in
+// touched whose that was.
 func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		changes := 20 + random.IntN(60)
@@ -52,7 +53,8 @@ func churnBlock(ctx context.Context, t *trial, random *rand.Rand) error {
 	return t.claim(ctx, t.nodes[random.IntN(2)], block)
 }
 
-// churnFilter rejects some destinations of the router and, half of the time, a third of the changing blocks.
+// churnFilter rejects some destinations of the router and, half of the time, a third of the
+// changing blocks.
 func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 	rejected := map[netip.Prefix]bool{}
 	for range random.IntN(destinations / 2) {

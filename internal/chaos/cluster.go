@@ -34,8 +34,9 @@ var calicoData = testcluster.Resource("IPPool", "workloads",
 
 const meshSettings = "nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s"
 
-// cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a workload and its block; an etcd of three members;
-// and two machines beside them whose packets cross the same segment and nothing else: the control flow.
+// cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a
+// workload and its block; an etcd of three members; and two machines beside them whose packets
+// cross the same segment and nothing else: the control flow.
 type cluster struct {
 	settings
 	*testcluster.Cluster
@@ -200,12 +201,14 @@ func (c *cluster) manyBlocks(ctx context.Context, n int) (release func() error, 
 	}, nil
 }
 
-// passing is number i of the blocks that are there during a fault only, of which there are some 400 below those that the soak changes.
+// passing is number i of the blocks that are there during a fault only, of which there are some 400
+// below those that the soak changes.
 func passing(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
 }
 
-// wanted is what the speaker of n must have programmed: each block towards who has it, and a drop (the zero Addr) for its own.
+// wanted is what the speaker of n must have programmed: each block towards who has it, and a drop
+// (the zero Addr) for its own.
 func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 	want := map[netip.Prefix]netip.Addr{}
 	for p, owner := range c.blocks {
@@ -225,8 +228,8 @@ func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 	return want
 }
 
-// converged waits until every node has its sessions and exactly the routes that it should have, every agent is ready and has swept, and
-// the rack's router has been told what it should be.
+// converged waits until every node has its sessions and exactly the routes that it should have,
+// every agent is ready and has swept, and the rack's router has been told what it should be.
 func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 	errs := make([]error, len(c.nodes)+1)
 	var wg sync.WaitGroup
@@ -240,7 +243,8 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// difference names the first few routes that a node should have and has not, or the other way round.
+// difference names the first few routes that a node should have and has not, or the other way
+// round.
 func difference(want map[netip.Prefix]netip.Addr, have testcluster.FIB) error {
 	wrong := have.Difference(want)
 	if len(wrong) == 0 {

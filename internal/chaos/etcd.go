@@ -38,7 +38,8 @@ type etcdCluster struct {
 	self                 string
 	ns                   *netlab.Namespace
 	members              []*member
-	// tokenTTL is how long members that are started from now on let an unused authentication token live; 0: etcd's default.
+	// tokenTTL is how long members that are started from now on let an unused authentication token
+	// live; 0: etcd's default.
 	tokenTTL time.Duration
 	program  string // Debian's etcd for the members; "": this program's own
 }
@@ -199,7 +200,8 @@ func (e *etcdCluster) replace(ctx context.Context, m *member) error {
 	return e.start(m)
 }
 
-// insist repeats a change of the members, each time for a moment only: the client does not leave a member that is gone by itself.
+// insist repeats a change of the members, each time for a moment only: the client does not leave a
+// member that is gone by itself.
 func (e *etcdCluster) insist(ctx context.Context, what string, change func(context.Context) error) error {
 	return netlab.Await(ctx, 30*time.Second, what, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)

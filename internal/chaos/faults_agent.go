@@ -29,7 +29,8 @@ var agentFaults = []fault{
 // spare is a block without workloads, for changes that must get through.
 var spare = netip.MustParsePrefix("10.1.100.0/26")
 
-// restartAgent ends the agent of node 1 and starts it again; the spare block of node 2, and more of its blocks, are released while it is away.
+// restartAgent ends the agent of node 1 and starts it again; the spare block of node 2, and more of
+// its blocks, are released while it is away.
 func (t *trial) restartAgent(ctx context.Context, end func(*testcluster.Agent) error, more ...netip.Prefix) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
@@ -48,7 +49,8 @@ func (t *trial) restartAgent(ctx context.Context, end func(*testcluster.Agent) e
 	return t.comeBack(ctx, a, uint64(len(released)))
 }
 
-// comeBack starts an agent a second after its end, and sees that it writes nothing that was there already, and deletes only so many routes.
+// comeBack starts an agent a second after its end, and sees that it writes nothing that was there
+// already, and deletes only so many routes.
 func (t *trial) comeBack(ctx context.Context, a *testcluster.Agent, deleted uint64) error {
 	if err := testcluster.Pause(ctx, time.Second); err != nil {
 		return err
@@ -70,7 +72,8 @@ func (t *trial) withSpare(ctx context.Context, n *node) error {
 	return t.converged(ctx, recovery)
 }
 
-// wroteNothing sees that a restarted agent wrote no route that was there already, and deleted only so many.
+// wroteNothing sees that a restarted agent wrote no route that was there already, and deleted only
+// so many.
 func (t *trial) wroteNothing(ctx context.Context, a *testcluster.Agent, deleted uint64) error {
 	s, err := a.Status(ctx)
 	if err != nil {
@@ -167,7 +170,8 @@ func changeBindMode(ctx context.Context, t *trial) error {
 	return errors.Join(t.wroteNothing(ctx, t.ours(1), 0), t.wroteNothing(ctx, t.ours(2), 0))
 }
 
-// stopDuringReconcile freezes the agent of node 1 while 300 blocks come, thaws it, and ends it within 20 ms, which is about what all of them take it.
+// stopDuringReconcile freezes the agent of node 1 while 300 blocks come, thaws it, and ends it
+// within 20 ms, which is about what all of them take it.
 func stopDuringReconcile(ctx context.Context, t *trial) error {
 	const blocks = 300
 	a := t.ours(1)
@@ -204,7 +208,8 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 	return release()
 }
 
-// upgradeAgent has an agent of another version write the journal and the copy of Calico's data that ours then starts from.
+// upgradeAgent has an agent of another version write the journal and the copy of Calico's data that
+// ours then starts from.
 func upgradeAgent(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	for _, withEtcd := range []bool{true, false} {

@@ -110,7 +110,8 @@ func refuseEveryTenth(ctx context.Context, t *trial) error {
 	return release()
 }
 
-// withdrawWithoutVPP has BGP go another way than by VPP; where it goes by VPP, nothing can be withdrawn without.
+// withdrawWithoutVPP has BGP go another way than by VPP; where it goes by VPP, nothing can be
+// withdrawn without.
 func withdrawWithoutVPP(ctx context.Context, t *trial) error {
 	const awaited = 5 * time.Second // how long announcements wait for a data plane
 	n, a := t.nodes[0], t.ours(1)

@@ -31,7 +31,8 @@ var (
 		`, prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]`)
 )
 
-// settle is how long the agent waits for more changes of etcd's, at most: before that, what changes nothing and what is late look the same.
+// settle is how long the agent waits for more changes of etcd's, at most: before that, what changes
+// nothing and what is late look the same.
 const settle = 250 * time.Millisecond
 
 var secondBlock = netip.MustParsePrefix("10.2.0.0/26")
@@ -44,14 +45,16 @@ type step struct {
 	resets bool
 	// writes are the routes that node 1 and node 2 put and delete.
 	writes [2]fibWrites
-	// shows, where it is not nil, is asked for what is seen neither in FIBs nor in what the router has been told.
+	// shows, where it is not nil, is asked for what is seen neither in FIBs nor in what the router
+	// has been told.
 	shows func(context.Context) error
 }
 
 type fibWrites struct{ put, deleted uint64 }
 
-// changeConfiguration makes one change after the other, each followed until it shows everywhere, and looks at sessions and writes after each. Beside the
-// three flows of the mesh there is one by the router, from its session's beginning to its end.
+// changeConfiguration makes one change after the other, each followed until it shows everywhere,
+// and looks at sessions and writes after each. Beside the three flows of the mesh there is one by
+// the router, from its session's beginning to its end.
 func changeConfiguration(ctx context.Context, t *trial) error {
 	if err := t.addRack(ctx); err != nil {
 		return err

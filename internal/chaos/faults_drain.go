@@ -31,8 +31,9 @@ var drainFaults = []fault{
 // exitDrained is the agent's exit status after a drain.
 const exitDrained = 3
 
-// drainToTheEnd drains node 1, whose workload stays, until the agent ends, and starts that again. Beside the three flows of the mesh there is one from a
-// router to node 3's workload by way of node 1, which has to go by node 2 before node 1 withdraws.
+// drainToTheEnd drains node 1, whose workload stays, until the agent ends, and starts that again.
+// Beside the three flows of the mesh there is one from a router to node 3's workload by way of node
+// 1, which has to go by node 2 before node 1 withdraws.
 func drainToTheEnd(ctx context.Context, t *trial) error {
 	const wait = 8 * time.Second
 	if err := t.addRack(ctx); err != nil {
@@ -65,7 +66,8 @@ func drainToTheEnd(ctx context.Context, t *trial) error {
 	return err
 }
 
-// drainFirst drains node 1 and follows it, until its agent is back. The router's packets from this address went by it.
+// drainFirst drains node 1 and follows it, until its agent is back. The router's packets from this
+// address went by it.
 func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.Addr) error {
 	a := t.ours(1)
 	t.start = time.Now()
@@ -102,8 +104,8 @@ func (t *trial) withdrawn(ctx context.Context) error {
 	return err
 }
 
-// sourceBy gives the router addresses until it sends from one to node 3's workload by way of n: it shares its traffic among the nodes that it knows that
-// from. Their answers come over the underlay.
+// sourceBy gives the router addresses until it sends from one to node 3's workload by way of n: it
+// shares its traffic among the nodes that it knows that from. Their answers come over the underlay.
 func (t *trial) sourceBy(ctx context.Context, n *node) (from netip.Addr, err error) {
 	from = netip.AddrFrom4([4]byte{192, 168, 4, 150})
 	for range places {

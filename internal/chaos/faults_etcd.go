@@ -39,7 +39,8 @@ func killEtcd(ctx context.Context, t *trial) error {
 	return t.getsThrough(ctx)
 }
 
-// getsThrough sees that a change reaches the nodes: one that waits for nothing is claimed, and released again.
+// getsThrough sees that a change reaches the nodes: one that waits for nothing is claimed, and
+// released again.
 func (t *trial) getsThrough(ctx context.Context) error {
 	if err := netlab.Await(ctx, recovery, "etcd takes a change", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -99,7 +100,8 @@ func freezeLeader(ctx context.Context, t *trial) error {
 	return t.getsThrough(ctx)
 }
 
-// compactMeanwhile cuts the nodes off from etcd until they have noticed, so that their watches cannot go on where they ended.
+// compactMeanwhile cuts the nodes off from etcd until they have noticed, so that their watches
+// cannot go on where they ended.
 func compactMeanwhile(ctx context.Context, t *trial) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
@@ -158,8 +160,8 @@ func replaceMember(ctx context.Context, t *trial) error {
 	return t.getsThrough(ctx)
 }
 
-// flood changes 100 blocks of node 2, which has the spare one, a hundred times each: claimed and released in turn, and in the end claimed. It returns what
-// releases them, and the spare one.
+// flood changes 100 blocks of node 2, which has the spare one, a hundred times each: claimed and
+// released in turn, and in the end claimed. It returns what releases them, and the spare one.
 func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 	const blocks, rounds = 100, 101
 	key := func(cidr netip.Prefix) string {
@@ -199,7 +201,8 @@ func floodEtcd(ctx context.Context, t *trial) error {
 	return t.flooded(ctx, func(flood func() error) error { return flood() })
 }
 
-// floodFrozen has etcd keep the changes for an agent that does not read its watch. All of them have to come.
+// floodFrozen has etcd keep the changes for an agent that does not read its watch. All of them have
+// to come.
 func floodFrozen(ctx context.Context, t *trial) error {
 	a := t.ours(2)
 	return t.flooded(ctx, func(flood func() error) error {
@@ -263,7 +266,8 @@ func (t *trial) footprint(ctx context.Context) (f footprint, err error) {
 	return f, nil
 }
 
-// noGrowth sees that the agents came back to what they held before, but for so many bytes that the collector has not returned yet.
+// noGrowth sees that the agents came back to what they held before, but for so many bytes that the
+// collector has not returned yet.
 func (t *trial) noGrowth(ctx context.Context, before footprint, bytes float64) error {
 	return netlab.Await(ctx, 20*time.Second, "the agents are as small as before", func(ctx context.Context) error {
 		after, err := t.footprint(ctx)

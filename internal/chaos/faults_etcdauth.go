@@ -17,7 +17,8 @@ const (
 	tokenTTL     = 3 * time.Second
 )
 
-// expireTokens lets the agents hold tokens that etcd has forgotten, and then need them: a watch alone does not, so the nodes are cut off as well.
+// expireTokens lets the agents hold tokens that etcd has forgotten, and then need them: a watch
+// alone does not, so the nodes are cut off as well.
 func expireTokens(ctx context.Context, t *trial) error {
 	if err := t.demandPasswords(ctx); err != nil {
 		return err
@@ -42,7 +43,8 @@ func expireTokens(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// demandPasswords gives the agents a name and a password, and then has etcd ask for it, with tokens that live for tokenTTL.
+// demandPasswords gives the agents a name and a password, and then has etcd ask for it, with tokens
+// that live for tokenTTL.
 func (t *trial) demandPasswords(ctx context.Context) error {
 	file := filepath.Join(t.Dir(), "etcd-password")
 	if err := os.WriteFile(file, []byte(etcdPassword+"\n"), 0o600); err != nil {

@@ -85,7 +85,8 @@ func limitDescriptors(ctx context.Context, t *trial) error {
 	return t.restart(ctx, a)
 }
 
-// jumpClocks lets the agent live in a time 30 days ahead of that of the run before. The wall clock cannot be set for one process.
+// jumpClocks lets the agent live in a time 30 days ahead of that of the run before. The wall clock
+// cannot be set for one process.
 func jumpClocks(ctx context.Context, t *trial) error {
 	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
 		return errors.New("this kernel has no time namespaces")
@@ -104,7 +105,8 @@ func jumpClocks(ctx context.Context, t *trial) error {
 	return t.restart(ctx, a)
 }
 
-// blinkLink has Linux drop the routes over node 1's interface. Without 200 of them the drift check would soon have put them again.
+// blinkLink has Linux drop the routes over node 1's interface. Without 200 of them the drift check
+// would soon have put them again.
 func blinkLink(ctx context.Context, t *trial) error {
 	release, err := t.manyBlocks(ctx, 200)
 	if err != nil {

@@ -43,7 +43,8 @@ func (t *trial) attacked(ctx context.Context, f func(attacker) error) error {
 	return errors.Join(f(x), t.Data.Delete(ctx, "BGPPeer", "attacker"))
 }
 
-// sendMalformed has each malformed UPDATE be about a prefix that was announced well before. It is taken for a withdrawal of that one alone.
+// sendMalformed has each malformed UPDATE be about a prefix that was announced well before. It is
+// taken for a withdrawal of that one alone.
 func sendMalformed(ctx context.Context, t *trial) error {
 	victim, other := netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.66.1.0/24")
 	has := func(what string, want map[netip.Prefix]bool) error {
@@ -82,8 +83,8 @@ func sendMalformed(ctx context.Context, t *trial) error {
 	})
 }
 
-// sendAbsurd has sound prefixes follow the absurd ones, among them a default route, as routers of a rack announce: when those are in the FIB, the others
-// have had their chance.
+// sendAbsurd has sound prefixes follow the absurd ones, among them a default route, as routers of a
+// rack announce: when those are in the FIB, the others have had their chance.
 func sendAbsurd(ctx context.Context, t *trial) error {
 	n, sound := t.nodes[0], []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.66.0.0/24")}
 	return t.attacked(ctx, func(x attacker) error {

@@ -21,7 +21,8 @@ var (
 	spare6       = netip.MustParsePrefix("fd00:10::f00/122")
 )
 
-// withIPv6 ends the agent of node 1 and starts it again under one flow of IPv6, besides those of IPv4.
+// withIPv6 ends the agent of node 1 and starts it again under one flow of IPv6, besides those of
+// IPv4.
 func (t *trial) withIPv6(ctx context.Context, end func(*testcluster.Agent) error) error {
 	if err := t.Data.AddPool(ctx, "workloads6", pods6, 0); err != nil {
 		return err
@@ -59,8 +60,8 @@ func workload6(i int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// addIPv6 gives node i, which forwards with the kernel, an address, so that a second session comes to each node that has one, and its workload one, with
-// the block that it is in.
+// addIPv6 gives node i, which forwards with the kernel, an address, so that a second session comes
+// to each node that has one, and its workload one, with the block that it is in.
 func (n *node) addIPv6(ctx context.Context, i int) error {
 	b := underlayNet6.Addr().As16()
 	b[15] = byte(11 + i)

@@ -22,10 +22,12 @@ var peerFaults = []fault{
 	{name: "peer-dies", kind: kernelNodes, long: true, fresh: true, allowed: "to and from the dead node", what: "the node with BIRD dies without a word, for good", run: loseNode},
 }
 
-// deathNotice bounds the time until a peer that says nothing is given up: the hold time of 90 s, and what a busy machine adds.
+// deathNotice bounds the time until a peer that says nothing is given up: the hold time of 90 s,
+// and what a busy machine adds.
 const deathNotice = 120 * time.Second
 
-// loseNode cuts the power of node 3, the link first, or its kernel would close the sessions: its routes must stay until the hold time, and be gone after it.
+// loseNode cuts the power of node 3, the link first, or its kernel would close the sessions: its
+// routes must stay until the hold time, and be gone after it.
 func loseNode(ctx context.Context, t *trial) error {
 	dead := t.nodes[2]
 	if err := errors.Join(dead.NS.SetLink("eth0", false), dead.speaker.Kill()); err != nil {
@@ -46,7 +48,8 @@ func loseNode(ctx context.Context, t *trial) error {
 	return err
 }
 
-// restartBird kills the BIRD of node 3. Nothing may be written for what it announces again unchanged.
+// restartBird kills the BIRD of node 3. Nothing may be written for what it announces again
+// unchanged.
 func restartBird(ctx context.Context, t *trial) error {
 	b := t.nodes[2].speaker
 	written, err := t.writesDuring(ctx, func() error {

@@ -77,7 +77,8 @@ func (t *trial) reflect(ctx context.Context) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	// A session that is up says nothing yet: BIRD keeps what it knows to itself until all its clients have spoken.
+	// A session that is up says nothing yet: BIRD keeps what it knows to itself until all its
+	// clients have spoken.
 	if err := t.awaitReflected(ctx); err != nil {
 		return err
 	}
@@ -95,7 +96,8 @@ func (t *trial) reflect(ctx context.Context) error {
 	return t.awaitReflected(ctx)
 }
 
-// addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer only, not as a node.
+// addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer
+// only, not as a node.
 func (t *trial) addReflector(ctx context.Context, i int) error {
 	r := &reflector{name: fmt.Sprintf("reflector-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(71 + i)})}
 	ns, err := t.machine(r.name, r.address)
@@ -132,7 +134,8 @@ func (t *trial) awaitReflected(ctx context.Context) error {
 	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
 }
 
-// reflected sees that every node has everything from each reflector. A session that is up is not enough: BIRD waits for its other clients then.
+// reflected sees that every node has everything from each reflector. A session that is up is not
+// enough: BIRD waits for its other clients then.
 func (t *trial) reflected(ctx context.Context) error {
 	for _, n := range t.agents() {
 		s, err := n.agent().Status(ctx)

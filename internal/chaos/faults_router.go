@@ -22,14 +22,16 @@ var routerFaults = []fault{
 
 const (
 	routerHold = 9 * time.Second
-	// places is how many addresses there are behind the routers, so that node 1 sends to some of them by each.
+	// places is how many addresses there are behind the routers, so that node 1 sends to some of
+	// them by each.
 	places = 16
 )
 
 // beyond is what both routers lead to.
 var beyond = netip.MustParsePrefix("10.99.0.0/24")
 
-// withRouters runs f with two routers that node 1 shares its traffic among, and one flow by each of them, which judge looks at afterwards.
+// withRouters runs f with two routers that node 1 shares its traffic among, and one flow by each of
+// them, which judge looks at afterwards.
 func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial, [2]*router) error, judge func(*trial, int, netlab.Report)) error {
 	var routers [2]*router
 	for i := range routers {
@@ -64,7 +66,8 @@ func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial,
 	return err
 }
 
-// addPlaces makes router i, 0 or 1, a way of node 1's to the places beyond, which are on the router itself.
+// addPlaces makes router i, 0 or 1, a way of node 1's to the places beyond, which are on the router
+// itself.
 func (t *trial) addPlaces(ctx context.Context, i int) (*router, error) {
 	r, err := t.addRouter(ctx, i, routerHold, []*node{t.nodes[0]}, beyond)
 	if err != nil {
@@ -80,7 +83,8 @@ func (t *trial) addPlaces(ctx context.Context, i int) (*router, error) {
 	return r, t.peerWith(ctx, r, t.nodes[0], "")
 }
 
-// awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back to node 1's workload.
+// awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back
+// to node 1's workload.
 func (t *trial) awaitBeyond(ctx context.Context, want ...string) error {
 	return netlab.Await(ctx, recovery, fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")), func(ctx context.Context) error {
 		routes, err := testcluster.KernelRoutes(ctx, t.nodes[0].NS, "-4", beyond.String())
@@ -146,7 +150,8 @@ func (t *trial) established(ctx context.Context, peer netip.Addr) error {
 	})
 }
 
-// loseRouter cuts a router's power, the link first, or its kernel would close the session: what goes by the other one goes on, and what went by the dead one follows at hold time.
+// loseRouter cuts a router's power, the link first, or its kernel would close the session: what
+// goes by the other one goes on, and what went by the dead one follows at hold time.
 func loseRouter(ctx context.Context, t *trial, routers [2]*router) error {
 	if err := errors.Join(routers[0].ns.SetLink("eth0", false), routers[0].frr.Kill()); err != nil {
 		return err
@@ -166,7 +171,8 @@ func lossless(t *trial, i int, report netlab.Report) {
 	t.note("by tor-%d: %s", i+1, report)
 }
 
-// firstDied judges the flow by router i where the first has died: what went by it may be lost until the hold time.
+// firstDied judges the flow by router i where the first has died: what went by it may be lost until
+// the hold time.
 func firstDied(t *trial, i int, report netlab.Report) {
 	if i > 0 {
 		t.mustArrive(report.Lost == 0, "by the living router: %s", report)

@@ -26,7 +26,8 @@ var vppFaults = []fault{
 // perNode is how many of the flows cross one node: it sends one and gets one.
 const perNode = 2
 
-// settling is what VPP and its neighbours may take after it forwards again: addresses are resolved anew.
+// settling is what VPP and its neighbours may take after it forwards again: addresses are resolved
+// anew.
 const settling = 1500 * time.Millisecond
 
 func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {

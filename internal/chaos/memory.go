@@ -28,8 +28,8 @@ type memoryGroup struct {
 	limit, peak string // files
 }
 
-// newMemoryGroup makes one: below our own where the machine has the first version of cgroups, at the top where it has the second, in which
-// a group with processes has no groups below it.
+// newMemoryGroup makes one: below our own where the machine has the first version of cgroups, at
+// the top where it has the second, in which a group with processes has no groups below it.
 func newMemoryGroup() (*memoryGroup, error) {
 	parent, g := "/sys/fs/cgroup", &memoryGroup{limit: "memory.max", peak: "memory.peak"}
 	if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
@@ -104,8 +104,8 @@ const (
 	changes   = 1_000_000
 )
 
-// limitMemory looks how large the agent is when it is idle with the attacker's prefixes, starts it anew with twice that as a limit, and has them
-// change. They end up by another next hop.
+// limitMemory looks how large the agent is when it is idle with the attacker's prefixes, starts it
+// anew with twice that as a limit, and has them change. They end up by another next hop.
 func limitMemory(ctx context.Context, t *trial) (err error) {
 	g, err := newMemoryGroup()
 	if err != nil {
@@ -168,8 +168,8 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 	})
 }
 
-// crowded has the attacker send n UPDATEs for its prefixes, in turn and each with another MED than before, of which the last for each has this next hop, and
-// waits until that is what node 1 has.
+// crowded has the attacker send n UPDATEs for its prefixes, in turn and each with another MED than
+// before, of which the last for each has this next hop, and waits until that is what node 1 has.
 func (t *trial) crowded(ctx context.Context, x attacker, n int, hop netip.Addr) error {
 	var batch [][]byte
 	for i := range n {

@@ -26,8 +26,8 @@ type speaker interface {
 	Start(ctx context.Context) error
 	Kill() error
 	Stop() error
-	// Ready returns what is missing before the speaker is as it should be: sessions with all others,
-	// and for ours a finished sweep.
+	// Ready returns what is missing before the speaker is as it should be: sessions with all
+	// others, and for ours a finished sweep.
 	Ready(ctx context.Context, peers []netip.Addr) error
 	Protocol() string // of its routes in the kernel
 }
@@ -68,7 +68,8 @@ func (n *node) objection(ctx context.Context) error {
 	return nil
 }
 
-// peers are those that n must have a session with: the reflectors where there are some, else all other nodes; and the router of its rack.
+// peers are those that n must have a session with: the reflectors where there are some, else all
+// other nodes; and the router of its rack.
 func (n *node) peers() (all []netip.Addr) {
 	for _, r := range n.cluster.reflectors {
 		all = append(all, r.address)
@@ -90,7 +91,8 @@ func (n *node) peers() (all []netip.Addr) {
 	return all
 }
 
-// programmed is what the data plane of n has of its speaker: asked of the kernel, or listed by the agent out of VPP.
+// programmed is what the data plane of n has of its speaker: asked of the kernel, or listed by the
+// agent out of VPP.
 func (n *node) programmed(ctx context.Context) (testcluster.FIB, error) {
 	if a, ok := n.speaker.(*testcluster.Agent); ok && (n.VPP != nil || n.api != nil) {
 		return a.Audited(ctx)

@@ -15,8 +15,8 @@ const (
 	rackFilter   = "rack"
 )
 
-// rack is a router that both nodes of ours may peer with, and what Calico's data say of it: who does, and what the BGPFilter of those
-// sessions rejects.
+// rack is a router that both nodes of ours may peer with, and what Calico's data say of it: who
+// does, and what the BGPFilter of those sessions rejects.
 type rack struct {
 	*router
 	peers    map[*node]bool
@@ -85,8 +85,8 @@ func (c *cluster) filterRack(ctx context.Context, rejected map[netip.Prefix]bool
 		fmt.Sprintf("importV4: [%s], exportV4: [%s]", imports, exports)))
 }
 
-// rackObjection is what the rack's router has not been told, or should not have been; nil when all is as it should be. Nodes tell it
-// what they know of each other, too.
+// rackObjection is what the rack's router has not been told, or should not have been; nil when all
+// is as it should be. Nodes tell it what they know of each other, too.
 func (c *cluster) rackObjection(ctx context.Context) error {
 	told, err := c.rack.told(ctx)
 	if err != nil {

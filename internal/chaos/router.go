@@ -22,7 +22,8 @@ type router struct {
 	frr     *netlab.FRR
 }
 
-// addRouter makes router i, 0 or 1, that takes sessions from these nodes and announces these prefixes. Calico does not know it yet.
+// addRouter makes router i, 0 or 1, that takes sessions from these nodes and announces these
+// prefixes. Calico does not know it yet.
 func (c *cluster) addRouter(ctx context.Context, i int, hold time.Duration, nodes []*node, announced ...netip.Prefix) (*router, error) {
 	programs, err := netlab.FindFRR(ctx, filepath.Join(c.build, "packages"))
 	if err != nil {

@@ -15,13 +15,15 @@ import (
 const (
 	// quietRounds is how many rounds of mere churn there are for each fault, on average.
 	quietRounds = 3
-	// growth is what an agent may hold more than when it was first quiet: what the collector has not returned yet.
+	// growth is what an agent may hold more than when it was first quiet: what the collector has
+	// not returned yet.
 	growth = 48 << 20
 )
 
-// soak changes Calico's data and makes faults by chance for so long, and checks after each round what must always hold: every FIB is what
-// it should be, and so is what the rack's router was told; no flow lost more than the fault allows; in a round without a fault no session went
-// down but one whose BGPPeer came or went; and the agents do not grow.
+// soak changes Calico's data and makes faults by chance for so long, and checks after each round
+// what must always hold: every FIB is what it should be, and so is what the rack's router was told;
+// no flow lost more than the fault allows; in a round without a fault no session went down but one
+// whose BGPPeer came or went; and the agents do not grow.
 func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -86,7 +88,8 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 	return nil
 }
 
-// after is a fault that comes upon changes that have not arrived everywhere. Those may concern any node, and end sessions.
+// after is a fault that comes upon changes that have not arrived everywhere. Those may concern any
+// node, and end sessions.
 func after(changes, f fault) fault {
 	broken := f.run
 	f.name, f.onlyFirst, f.mayEnd = f.name+"+"+changes.name, false, changes.mayEnd
@@ -125,7 +128,8 @@ func (t tally) String() string {
 		t.rounds, time.Since(t.start).Round(time.Second), t.faults, t.sent, t.allowed, t.unproved)
 }
 
-// notInSoak takes long and shows nothing more than others. With VPP, those that have a twin for it are left to that.
+// notInSoak takes long and shows nothing more than others. With VPP, those that have a twin for it
+// are left to that.
 var (
 	notInSoak = regexp.MustCompile(`^vpp-late$`)
 	haveTwin  = regexp.MustCompile(`^agent-(no-etcd|kill|drain-cancel)$`)
@@ -142,8 +146,8 @@ func soakFault(random *rand.Rand, k kind) fault {
 	return fit[random.IntN(len(fit))]
 }
 
-// sizes remembers what each agent process held when it had settled: the more of the ends of its first two rounds, since after the first one it may
-// not have found its etcd again.
+// sizes remembers what each agent process held when it had settled: the more of the ends of its
+// first two rounds, since after the first one it may not have found its etcd again.
 type sizes struct {
 	first map[int]held // by process number
 	last  footprint

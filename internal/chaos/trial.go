@@ -21,18 +21,22 @@ type fault struct {
 	what string // for people: what happens
 	kind kind
 	long bool // not with -short
-	// allowed says in words what may be lost; "0" where nothing may. How many packets that is in one run, the fault says by trial.allow.
+	// allowed says in words what may be lost; "0" where nothing may. How many packets that is in
+	// one run, the fault says by trial.allow.
 	allowed string
-	// onlyFirst: it touches node 1 alone, so that the flow between the two others is a control flow too, over the same kind of forwarding.
+	// onlyFirst: it touches node 1 alone, so that the flow between the two others is a control flow
+	// too, over the same kind of forwarding.
 	onlyFirst bool
-	// uponChanges: it may as well come upon changes that have not arrived everywhere; the soak has it so, half of the time.
+	// uponChanges: it may as well come upon changes that have not arrived everywhere; the soak has
+	// it so, half of the time.
 	uponChanges bool
 	// keepsSessions: no session of our agents may go down, but for those that run notes in mayEnd.
 	keepsSessions bool
 	mayEnd        map[session]bool
 	// anyNodes: it works as well on nodes that forward with VPP; the soak makes it there.
 	anyNodes bool
-	// fresh asks for a cluster of its own, which goes with it: for faults that leave something behind.
+	// fresh asks for a cluster of its own, which goes with it: for faults that leave something
+	// behind.
 	fresh bool
 	// oldEtcd has Debian's etcd in the cluster; such a fault is fresh.
 	oldEtcd bool
@@ -40,7 +44,8 @@ type fault struct {
 	upgrade bool
 	// memory needs a cgroup that bounds it.
 	memory bool
-	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless it was itself.
+	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless
+	// it was itself.
 	run func(ctx context.Context, t *trial) error
 }
 
@@ -77,7 +82,8 @@ func (t *trial) must(holds bool, format string, args ...any) {
 	}
 }
 
-// mustArrive notes a flow that lost too much: as with the budget, the machine may have been too busy.
+// mustArrive notes a flow that lost too much: as with the budget, the machine may have been too
+// busy.
 func (t *trial) mustArrive(holds bool, format string, args ...any) {
 	if !holds {
 		t.astray = append(t.astray, fmt.Sprintf(format, args...))
@@ -102,14 +108,18 @@ const (
 	answerPatience = 3 * time.Second
 	// onTheWay is how long before a fault a packet may be sent and still be lost by it.
 	onTheWay = 100 * time.Millisecond
-	// stallSlack is how long a packet may be on its way to a stall, or what tells us of that on its way to us.
+	// stallSlack is how long a packet may be on its way to a stall, or what tells us of that on its
+	// way to us.
 	stallSlack = 10 * time.Millisecond
-	// shortestStall is what it takes for the ring between the kernel and VPP to overflow: 160 blocks, of which one is used up each millisecond in which
-	// a packet comes (VPP's af_packet.c, AF_PACKET_RX_BLOCK_NR and tp_retire_blk_tov).
+	// shortestStall is what it takes for the ring between the kernel and VPP to overflow: 160
+	// blocks, of which one is used up each millisecond in which a packet comes (VPP's af_packet.c,
+	// AF_PACKET_RX_BLOCK_NR and tp_retire_blk_tov).
 	shortestStall = 150 * time.Millisecond
-	// attempts is how often a fault is made before a control flow that lost packets is taken for the machine's own fault.
+	// attempts is how often a fault is made before a control flow that lost packets is taken for
+	// the machine's own fault.
 	attempts = 3
-	// recovery bounds convergence: GoBGP is deaf for 5 s after a session dropped, and BIRD waits up to 30 s after errors.
+	// recovery bounds convergence: GoBGP is deaf for 5 s after a session dropped, and BIRD waits up
+	// to 30 s after errors.
 	recovery = 90 * time.Second
 )
 
@@ -161,8 +171,8 @@ func runAll(ctx context.Context, s settings, picked []fault) (results []result) 
 	return results
 }
 
-// runFault makes a cluster where there is none that fits, and runs one fault in it, again while the control flow says that the machine was
-// too busy.
+// runFault makes a cluster where there is none that fits, and runs one fault in it, again while the
+// control flow says that the machine was too busy.
 func runFault(ctx context.Context, s settings, f fault, shared **cluster) result {
 	r := result{Name: f.name, What: f.what, Dataplane: string(f.kind), AllowedFor: f.allowed}
 	if f.kind == vppNodes && s.programs.VPP == nil {
@@ -234,8 +244,8 @@ func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
 	return newClusterWith(ctx, s, f.kind, program)
 }
 
-// runOnce runs a fault under flows. It returns how many packets were lost that the fault cannot be the cause of: those of the control flow, and those
-// that were lost before it began.
+// runOnce runs a fault under flows. It returns how many packets were lost that the fault cannot be
+// the cause of: those of the control flow, and those that were lost before it began.
 func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost int) {
 	t := &trial{cluster: c}
 	watches := watchVPPs(c)
@@ -334,8 +344,8 @@ func lostBetween(report netlab.Report, start, end time.Time) (part netlab.Report
 	return part
 }
 
-// lostBefore returns how many packets were lost that had been sent, in a row, before the fault, and not just before it: those it may have met on
-// their way.
+// lostBefore returns how many packets were lost that had been sent, in a row, before the fault, and
+// not just before it: those it may have met on their way.
 func lostBefore(reports []netlab.Report, start time.Time) (lost int) {
 	for _, report := range reports {
 		for _, o := range report.Outages {
@@ -347,7 +357,8 @@ func lostBefore(reports []netlab.Report, start time.Time) (lost int) {
 	return lost
 }
 
-// stallWatches are the watches of the nodes that forward with VPP, for times in which the machine does not run it: what such a time costs is no fault's doing.
+// stallWatches are the watches of the nodes that forward with VPP, for times in which the machine
+// does not run it: what such a time costs is no fault's doing.
 type stallWatches map[int]*netlab.StallWatch // by the node's place
 
 func watchVPPs(c *cluster) stallWatches {
@@ -369,7 +380,8 @@ func (w stallWatches) stop() map[int][]netlab.Stall {
 	return stalls
 }
 
-// lostInStalls returns how many packets were lost in a row that fell into a stall of a VPP on their way. Flow i goes from node i to the next.
+// lostInStalls returns how many packets were lost in a row that fell into a stall of a VPP on their
+// way. Flow i goes from node i to the next.
 func lostInStalls(reports []netlab.Report, stalls map[int][]netlab.Stall) (lost int) {
 	for i, report := range reports {
 		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)])
@@ -398,7 +410,8 @@ func outages(reports []netlab.Report, start time.Time) (text []string) {
 	return text
 }
 
-// startFlows sends from each workload to the next: between two nodes of ours, from ours to BIRD's and back. Echo makes each of them two ways.
+// startFlows sends from each workload to the next: between two nodes of ours, from ours to BIRD's
+// and back. Echo makes each of them two ways.
 func startFlows(c *cluster) (flows, control []*netlab.Flow, err error) {
 	if c.kind == apiNodes {
 		return nil, nil, nil

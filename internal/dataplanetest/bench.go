@@ -170,7 +170,8 @@ func (b *bench) resolve(t *testing.T, a netip.Addr) route.Resolution {
 	return r
 }
 
-// leaves fails the test unless packets that match r's entry leave by these interfaces, in this proportion.
+// leaves fails the test unless packets that match r's entry leave by these interfaces, in this
+// proportion.
 func (b *bench) leaves(t *testing.T, k route.Key, want map[string]int) {
 	t.Helper()
 	if got := b.Egress(t, k); !maps.Equal(got, want) {

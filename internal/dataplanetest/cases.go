@@ -173,7 +173,8 @@ var routeCases = []testCase{
 			t.Errorf("lookup shows somebody else's %s", r)
 		}
 		b.mustApply(t, deletes(theirs.Key)...) // deletes ours, of which there is none
-		// Both have one now; who wins is the data plane's affair, but ours goes without harm to theirs.
+		// Both have one now; who wins is the data plane's affair, but ours goes without harm to
+		// theirs.
 		b.put(t, to("198.18.25.0/24", b.via(1, b.v4(1, 2))))
 		b.delete(t, theirs.Key, ours.Key)
 		if after := b.Dump(t); after[theirs.Key] != before[theirs.Key] {

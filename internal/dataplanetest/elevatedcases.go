@@ -61,8 +61,8 @@ var elevatedCases = []testCase{
 		}
 	}},
 	{"a recursive route becomes elevated and normal again", Recursive, func(t *testing.T, b *bench) {
-		// The old one goes first: VPP 25.10 crashes when two sources have a recursive route for one prefix. Beside another's, and beside one
-		// of ours that does not recurse, there is no harm.
+		// The old one goes first: VPP 25.10 crashes when two sources have a recursive route for one
+		// prefix. Beside another's, and beside one of ours that does not recurse, there is no harm.
 		k := "198.18.93.1/32"
 		remove := b.AddWorkload(t, to(k, b.via(1, b.v4(1, 9))))
 		over := func(hosts ...byte) route.Route {

@@ -260,7 +260,8 @@ func (b *bench) down(t *testing.T, n int, f func()) {
 	b.present(t)
 }
 
-// overseen fails the test unless a data plane that lists r also where it is hidden says whether it is.
+// overseen fails the test unless a data plane that lists r also where it is hidden says whether it
+// is.
 func (b *bench) overseen(t *testing.T, r route.Route, want bool) {
 	t.Helper()
 	o, ok := b.Dataplane.(fib.Overseer)

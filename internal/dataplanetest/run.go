@@ -9,8 +9,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Run runs every case of the suite on s, one after another, and says on what and how many. After each case nothing of ours may
-// be left and everybody else's entries must be what they were.
+// Run runs every case of the suite on s, one after another, and says on what and how many. After
+// each case nothing of ours may be left and everybody else's entries must be what they were.
 func Run(t *testing.T, s Setup) {
 	t.Attr("part", s.Name)
 	b := newBench(t, &s)

@@ -1,6 +1,7 @@
-// Package dataplanetest holds the conformance suite of data planes: one body, Run, that every implementation of fib.Dataplane
-// passes, be it an in-memory VPP, a real one or the Linux kernel. It makes no data plane: the caller's Setup does, and cleans up
-// after itself with t.Cleanup. Only tests import it.
+// Package dataplanetest holds the conformance suite of data planes: one body, Run, that every
+// implementation of fib.Dataplane passes, be it an in-memory VPP, a real one or the Linux kernel.
+// It makes no data plane: the caller's Setup does, and cleans up after itself with t.Cleanup. Only
+// tests import it.
 package dataplanetest
 
 import (
@@ -11,58 +12,70 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Setup is one data plane made ready: empty of our routes, running, reachable. Its functions are given the test of a case: what
-// they make must outlive the case, so it is cleaned up with the Cleanup of the caller's own test.
+// Setup is one data plane made ready: empty of our routes, running, reachable. Its functions are
+// given the test of a case: what they make must outlive the case, so it is cleaned up with the
+// Cleanup of the caller's own test.
 type Setup struct {
 	// Name is printed with the number of cases: "vpptest", "VPP 25.10-release", "Linux 6.1.0".
 	Name string
 
-	// Dataplane under test; its Run (where it has one) is running. The suite is the one reader of its Facts.
+	// Dataplane under test; its Run (where it has one) is running. The suite is the one reader of
+	// its Facts.
 	Dataplane fib.Dataplane
 
-	// Interfaces are up, in table 0, each with one IPv4 and one IPv6 address in subnets of their own. The subnets have room for
-	// neighbours .2 to .9; nobody need answer there. The suite uses 198.18.0.0/15 and 2001:db8::/32 for its routes: keep off.
+	// Interfaces are up, in table 0, each with one IPv4 and one IPv6 address in subnets of their
+	// own. The subnets have room for neighbours .2 to .9; nobody need answer there. The suite uses
+	// 198.18.0.0/15 and 2001:db8::/32 for its routes: keep off.
 	Interfaces [2]Interface
 
-	// OtherTable exists besides 0, for both families; MissingTable does not (where tables come into being by use: Lacks[Tables]).
+	// OtherTable exists besides 0, for both families; MissingTable does not (where tables come into
+	// being by use: Lacks[Tables]).
 	OtherTable, MissingTable uint32
 
-	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane, and returns what removes it again. It goes
-	// before ours where the data plane keeps both.
+	// AddForeign adds a route that belongs to somebody else, by other means than Dataplane, and
+	// returns what removes it again. It goes before ours where the data plane keeps both.
 	AddForeign func(t *testing.T, r route.Route) (remove func())
 
-	// AddWorkload is the same for a host route as the CNI plugin has for a workload of this node. It goes before ours that are not elevated.
+	// AddWorkload is the same for a host route as the CNI plugin has for a workload of this node.
+	// It goes before ours that are not elevated.
 	AddWorkload func(t *testing.T, r route.Route) (remove func())
 
-	// Dump lists everything that forwards in table 0 and OtherTable, whoever owns it, by other means than Dataplane: by key, in any
-	// text that is equal while the entry is. Several entries of one key are joined in a stable order.
+	// Dump lists everything that forwards in table 0 and OtherTable, whoever owns it, by other
+	// means than Dataplane: by key, in any text that is equal while the entry is. Several entries
+	// of one key are joined in a stable order.
 	Dump func(t *testing.T) map[route.Key]string
 
-	// Egress says, by other means than Dataplane, by which interfaces packets that match the entry of k leave now, and in what
-	// proportion, in lowest terms; empty where none leave. Of an entry that recurses it follows the recursion.
+	// Egress says, by other means than Dataplane, by which interfaces packets that match the entry
+	// of k leave now, and in what proportion, in lowest terms; empty where none leave. Of an entry
+	// that recurses it follows the recursion.
 	Egress func(t *testing.T, k route.Key) map[string]int
 
 	// SetLink brings an interface down or up; nil with Lacks[Links]. Addresses stay.
 	SetLink func(t *testing.T, name string, up bool)
 
-	// AddLink makes an interface without addresses in a table, and returns what removes it again; nil with Lacks[Tables].
+	// AddLink makes an interface without addresses in a table, and returns what removes it again;
+	// nil with Lacks[Tables].
 	AddLink func(t *testing.T, table uint32) (remove func())
 
-	// Tables lists, by other means than Dataplane, the tables that exist, sorted; nil with Lacks[Tables].
+	// Tables lists, by other means than Dataplane, the tables that exist, sorted; nil with
+	// Lacks[Tables].
 	Tables func(t *testing.T) []uint32
 
-	// Reopen ends Dataplane and returns a new one on the same FIB, as a restarted agent would. Never nil.
+	// Reopen ends Dataplane and returns a new one on the same FIB, as a restarted agent would.
+	// Never nil.
 	Reopen func(t *testing.T) fib.Dataplane
 
-	// Reconnect makes the data plane drop its connections while it goes on forwarding, and accept new ones; nil with
-	// Lacks[Connection].
+	// Reconnect makes the data plane drop its connections while it goes on forwarding, and accept
+	// new ones; nil with Lacks[Connection].
 	Reconnect func(t *testing.T)
 
-	// Restart ends the data plane and starts it anew with the same interfaces, tables and an empty FIB; nil with Lacks[Connection].
+	// Restart ends the data plane and starts it anew with the same interfaces, tables and an empty
+	// FIB; nil with Lacks[Connection].
 	Restart func(t *testing.T)
 
-	// Lacks names what this data plane cannot do by its nature, each with the reason, which is printed. A case that needs one of
-	// them must then fail per op with an error and leave the FIB as it was, where that makes sense, or is not run.
+	// Lacks names what this data plane cannot do by its nature, each with the reason, which is
+	// printed. A case that needs one of them must then fail per op with an error and leave the FIB
+	// as it was, where that makes sense, or is not run.
 	Lacks map[Feature]string
 }
 

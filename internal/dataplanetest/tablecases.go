@@ -36,7 +36,8 @@ var tableCases = []testCase{
 		b.hasTable(t, false)
 	}},
 	{"a table with somebody else's route in it stays", Tables, func(t *testing.T, b *bench) {
-		// VPP itself deletes it. The routes stay in memory and are seen again in whatever table is made next.
+		// VPP itself deletes it. The routes stay in memory and are seen again in whatever table is
+		// made next.
 		r := in(b.MissingTable, sink("198.18.52.0/24", route.Drop))
 		b.put(t, r)
 		remove := b.AddForeign(t, in(b.MissingTable, to("198.18.53.0/24", b.via(0, b.v4(0, 9)))))
@@ -50,7 +51,8 @@ var tableCases = []testCase{
 		b.hasTable(t, false)
 	}},
 	{"a table with an interface in it stays", Tables, func(t *testing.T, b *bench) {
-		// VPP counts the locks on a table's multicast half, on the rest it does not: a second deletion takes what the interface holds.
+		// VPP counts the locks on a table's multicast half, on the rest it does not: a second
+		// deletion takes what the interface holds.
 		r := in(b.MissingTable, sink("198.18.58.0/24", route.Drop))
 		b.put(t, r)
 		remove := b.AddLink(t, b.MissingTable)

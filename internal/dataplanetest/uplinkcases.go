@@ -16,7 +16,8 @@ import (
 	"vpp-route-agent/internal/uplink"
 )
 
-// uplinkCases are about interfaces that we set up: their addresses are the one thing besides routes that we change.
+// uplinkCases are about interfaces that we set up: their addresses are the one thing besides routes
+// that we change.
 var uplinkCases = []testCase{
 	{"a link is found by name and by index", "", func(t *testing.T, b *bench) {
 		for _, i := range b.Interfaces {
@@ -146,7 +147,8 @@ func (b *bench) link(t *testing.T, nameOrIndex string) route.Link {
 	return l
 }
 
-// hasAddresses compares the addresses of the first interface, but for link-local ones, which come by themselves.
+// hasAddresses compares the addresses of the first interface, but for link-local ones, which come
+// by themselves.
 func (b *bench) hasAddresses(t *testing.T, want ...netip.Prefix) {
 	t.Helper()
 	clean := func(all []netip.Prefix) []netip.Prefix {

@@ -10,7 +10,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// The addresses are those of the classic Calico tutorials: nodes in 192.168.4.0/24, workloads in 10.1.0.0/16.
+// The addresses are those of the classic Calico tutorials: nodes in 192.168.4.0/24, workloads in
+// 10.1.0.0/16.
 var (
 	underlay    = netip.MustParsePrefix("192.168.4.0/24")
 	etcdAddress = netip.MustParsePrefix("192.168.4.10/24")
@@ -34,7 +35,8 @@ const (
 // nodeAddress is the underlay address of the i-th node: 192.168.4.11, .12, .13.
 func nodeAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, 4, byte(11 + i)}) }
 
-// plannedWorkloads are started in this order: w4 borrows from the block of node-1, w5 is alone in a block of its own.
+// plannedWorkloads are started in this order: w4 borrows from the block of node-1, w5 is alone in a
+// block of its own.
 var plannedWorkloads = []struct {
 	node    int
 	address string

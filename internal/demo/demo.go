@@ -1,5 +1,6 @@
-// Package demo shows the whole line on one machine: Calico's data in an etcd, three nodes in network namespaces of which two run our
-// agent and one runs BIRD as calico-node configures it, workloads in namespaces of their own, and real packets between them.
+// Package demo shows the whole line on one machine: Calico's data in an etcd, three nodes in
+// network namespaces of which two run our agent and one runs BIRD as calico-node configures it,
+// workloads in namespaces of their own, and real packets between them.
 //
 // It owns the story and its checks. The cluster is testcluster's, and nothing of it is left behind.
 // It decides nothing about routes: what is shown is what the agents, as processes of this same
@@ -30,7 +31,8 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Available says in one sentence why there can be no demo here with that data plane, or returns nil.
+// Available says in one sentence why there can be no demo here with that data plane, or returns
+// nil.
 func Available(dataplane string) error {
 	if netlab.Available() != nil {
 		return errors.New("the demo needs root, because it makes network namespaces (and removes them at the end)")
@@ -53,7 +55,8 @@ type demo struct {
 	blocks    []block
 }
 
-// step is one chapter. An error ends the demo: there is nothing to show any more. What is shown and does not hold is a failed check.
+// step is one chapter. An error ends the demo: there is nothing to show any more. What is shown and
+// does not hold is a failed check.
 type step struct {
 	title string
 	run   func(*demo, context.Context) error
@@ -80,8 +83,8 @@ var bgpSteps = []step{
 	{"The agent is killed and started again under traffic", (*demo).restartAgent},
 }
 
-// Run shows everything. The result tells what held; the error is ErrChecks when something did not, or says why the demo broke off.
-// Whatever happens, nothing is left behind.
+// Run shows everything. The result tells what held; the error is ErrChecks when something did not,
+// or says why the demo broke off. Whatever happens, nothing is left behind.
 func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	if err := testcluster.ClearSettings(); err != nil {
 		return Result{}, err
@@ -118,7 +121,8 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 // showPatience bounds the whole demo, also when one check after the other waits in vain.
 const showPatience = 80 * time.Second
 
-// showAll runs the steps. An error ends it: an interruption, or something that is not there to be shown.
+// showAll runs the steps. An error ends it: an interruption, or something that is not there to be
+// shown.
 func (d *demo) showAll(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, showPatience)
 	defer cancel()

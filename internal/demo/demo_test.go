@@ -72,7 +72,8 @@ type ran struct {
 	took           time.Duration
 }
 
-// run starts the demo, calls while with what it has said so far, and waits for its end. Whatever happened, nothing may be left.
+// run starts the demo, calls while with what it has said so far, and waits for its end. Whatever
+// happened, nothing may be left.
 func run(t *testing.T, cmd *exec.Cmd, while func(said *lockedBuffer)) ran {
 	t.Helper()
 	var stdout, stderr lockedBuffer

@@ -9,8 +9,8 @@ import (
 	"vpp-route-agent/internal/calico/calicotest"
 )
 
-// ServeEtcd runs an etcd until ctx ends: on listen, and unless socket is empty on that unix socket too, for those who do not live in
-// the network of listen.
+// ServeEtcd runs an etcd until ctx ends: on listen, and unless socket is empty on that unix socket
+// too, for those who do not live in the network of listen.
 func ServeEtcd(ctx context.Context, listen, dir, socket string) error {
 	server, err := calicotest.StartEtcd(calicotest.EtcdOptions{Listen: listen, Dir: dir})
 	if err != nil {

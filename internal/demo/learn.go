@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// ipamSteps show what the first agent of this kind did: no BGP, and uplinks that the agents set up and publish.
+// ipamSteps show what the first agent of this kind did: no BGP, and uplinks that the agents set up
+// and publish.
 var ipamSteps = []step{
 	{"A cluster: etcd, three nodes with our agent and without BGP, five workloads", (*demo).buildCluster},
 	{"Uplinks: each agent brings its own up, gives it its address and publishes that", (*demo).startLinks},
@@ -145,8 +146,9 @@ func unroutedReason(s agent.Status) string {
 	return "nothing"
 }
 
-// loseBGP switches the mesh off and on again under traffic. All sessions of all nodes end, without graceful restart: what forwards then is
-// what etcd says. It leads the same way, so nothing is written.
+// loseBGP switches the mesh off and on again under traffic. All sessions of all nodes end, without
+// graceful restart: what forwards then is what etcd says. It leads the same way, so nothing is
+// written.
 func (d *demo) loseBGP(ctx context.Context) error {
 	one, two, three, borrowed := d.workloads[w1], d.workloads[w2], d.workloads[w3], d.workloads[w4]
 	pairs := [][2]*workload{{two, one}, {three, one}, {one, three}, {three, borrowed}}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// meshPatience is how long a mesh may take to come up: BIRD waits 2 s before it dials, and 5 s before it dials again.
+// meshPatience is how long a mesh may take to come up: BIRD waits 2 s before it dials, and 5 s
+// before it dials again.
 const meshPatience = 25 * time.Second
 
 // startSpeakers starts the agents and BIRD and waits until each has a session with both others.
@@ -62,7 +63,8 @@ func (d *demo) pingNodes(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// awaitMesh notes for each node how long it takes until its sessions with all others are Established.
+// awaitMesh notes for each node how long it takes until its sessions with all others are
+// Established.
 func (d *demo) awaitMesh(ctx context.Context, nodes []*node, start time.Time) error {
 	return d.each(ctx, nodes, start, meshPatience, func(ctx context.Context, n *node) error {
 		up, err := n.speaker.Established(ctx)
@@ -79,7 +81,8 @@ func (d *demo) addresses() (all []netip.Addr) {
 	return all
 }
 
-// each waits on all nodes at once until holds, and notes for each under its name how long after start that was.
+// each waits on all nodes at once until holds, and notes for each under its name how long after
+// start that was.
 func (d *demo) each(ctx context.Context, nodes []*node, start time.Time, patience time.Duration,
 	holds func(context.Context, *node) error, name func(*node) string) error {
 	type outcome struct {

@@ -8,11 +8,13 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// eventPatience is how long a change of Calico's data may take to reach the FIBs before the check fails.
+// eventPatience is how long a change of Calico's data may take to reach the FIBs before the check
+// fails.
 const eventPatience = 10 * time.Second
 
-// moveWorkload moves w1 from node-1, whose block its address is from, to node-2 and back, while it is pinged from the others. As in a
-// live migration it is reachable on both nodes for a moment: whatever is lost is lost by routing.
+// moveWorkload moves w1 from node-1, whose block its address is from, to node-2 and back, while it
+// is pinged from the others. As in a live migration it is reachable on both nodes for a moment:
+// whatever is lost is lost by routing.
 func (d *demo) moveWorkload(ctx context.Context) error {
 	w := d.workloads[w1]
 	pairs := [][2]*workload{{d.workloads[w2], w}, {d.workloads[w3], w}}
@@ -30,8 +32,8 @@ func (d *demo) moveWorkload(ctx context.Context) error {
 	})
 }
 
-// move makes before it breaks: link and route on the new node, then Calico's data, and when the other nodes' FIBs follow the old link
-// goes.
+// move makes before it breaks: link and route on the new node, then Calico's data, and when the
+// other nodes' FIBs follow the old link goes.
 func (d *demo) move(ctx context.Context, w *workload, to *node) error {
 	from, fromPort := w.node, w.port
 	p, err := to.plug(ctx, w)
@@ -52,7 +54,8 @@ func (d *demo) move(ctx context.Context, w *workload, to *node) error {
 	return from.Unplug(ctx, fromPort)
 }
 
-// awaitMoved waits until the other nodes have a /32 towards it, or none any more where its block covers it again.
+// awaitMoved waits until the other nodes have a /32 towards it, or none any more where its block
+// covers it again.
 func (d *demo) awaitMoved(ctx context.Context, w *workload, to *node, start time.Time) error {
 	owner := d.ownerOf(w.Address)
 	if to == owner {

@@ -32,10 +32,12 @@ func (d *demo) pingAll(ctx context.Context) error {
 	return nil
 }
 
-// pingPatience is how long a pair may take to its first answer: neighbours must find each other first.
+// pingPatience is how long a pair may take to its first answer: neighbours must find each other
+// first.
 const pingPatience = 5 * time.Second
 
-// pingEach pings between all ends, at once, until answered. The round trip is 0 where no answer came.
+// pingEach pings between all ends, at once, until answered. The round trip is 0 where no answer
+// came.
 func pingEach(ctx context.Context, ends []end) (rtt [][]time.Duration, answered int) {
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
@@ -96,9 +98,9 @@ func startStream(from, to *workload) (stream, error) {
 	return stream{from.Name + " → " + to.Name, flow}, err
 }
 
-// underTraffic runs event, which can be repeated, while packets flow between the pairs, and notes whether all arrived. The control pair's
-// packets take ways that the event does not touch: when some of them are lost too, the machine is to blame, and it is all done once
-// more, at most twice.
+// underTraffic runs event, which can be repeated, while packets flow between the pairs, and notes
+// whether all arrived. The control pair's packets take ways that the event does not touch: when
+// some of them are lost too, the machine is to blame, and it is all done once more, at most twice.
 func (d *demo) underTraffic(ctx context.Context, pairs [][2]*workload, control [2]*workload, event func(context.Context) error) error {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {

@@ -31,7 +31,8 @@ func (d *demo) releaseBlock(ctx context.Context) error {
 	return nil
 }
 
-// release has the owner of a block give it up, and notes how long the block's route stays on the nodes.
+// release has the owner of a block give it up, and notes how long the block's route stays on the
+// nodes.
 func (d *demo) release(ctx context.Context, cidr netip.Prefix, nodes ...*node) error {
 	owner := d.ownerOf(cidr.Addr())
 	start := time.Now()

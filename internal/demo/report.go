@@ -30,7 +30,8 @@ type CheckResult struct {
 	Detail string `json:"detail,omitempty"` // what was measured, or what was found instead
 }
 
-// report writes the story for a person while it happens, and keeps the results. It has one user at a time.
+// report writes the story for a person while it happens, and keeps the results. It has one user at
+// a time.
 type report struct {
 	out    io.Writer
 	color  bool

@@ -24,7 +24,8 @@ func (d *demo) restartAgent(ctx context.Context) error {
 	})
 }
 
-// killAndStart has a block elsewhere released while the agent is away: its route, and only it, must be swept afterwards.
+// killAndStart has a block elsewhere released while the agent is away: its route, and only it, must
+// be swept afterwards.
 func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) error {
 	before, err := n.learned(ctx)
 	if err != nil {

@@ -19,8 +19,9 @@ type block struct {
 	owner *node
 }
 
-// wanted is what the speaker of n must have programmed: the others' blocks and the addresses that are not where their block is, each
-// towards the node that has it, and a drop (the zero Addr) for each own block.
+// wanted is what the speaker of n must have programmed: the others' blocks and the addresses that
+// are not where their block is, each towards the node that has it, and a drop (the zero Addr) for
+// each own block.
 func (d *demo) wanted(n *node) map[netip.Prefix]netip.Addr {
 	want := map[netip.Prefix]netip.Addr{}
 	for _, b := range d.blocks {
@@ -53,7 +54,8 @@ func (d *demo) ownerOf(a netip.Addr) *node { return d.find(a).owner }
 // settlePatience is how long a node may take to hold what it should.
 const settlePatience = 20 * time.Second
 
-// settle waits until a node holds exactly what it should, and returns what it holds and what of that is wrong when the time is up.
+// settle waits until a node holds exactly what it should, and returns what it holds and what of
+// that is wrong when the time is up.
 func (d *demo) settle(
 	ctx context.Context, n *node,
 ) (have testcluster.FIB, wrong []string, err error) {

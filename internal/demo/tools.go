@@ -23,8 +23,8 @@ func findPrograms(ctx context.Context, cfg Config) (p testcluster.Programs, err 
 	return p, nil
 }
 
-// findVPP returns the VPP for that choice of a data plane, nil for the kernel. "auto" is content without one, but not with one that
-// was named and is not there.
+// findVPP returns the VPP for that choice of a data plane, nil for the kernel. "auto" is content
+// without one, but not with one that was named and is not there.
 func findVPP(dataplane string) (*netlab.VPPPrograms, error) {
 	if dataplane == "kernel" {
 		return nil, nil

@@ -36,8 +36,9 @@ func (d null) Apply(_ context.Context, ops []route.Op, done func(int, error)) er
 	return nil
 }
 
-// BenchmarkEngine fills an engine over the null data plane, with a journal on disk, and prints what a route costs; then it measures single
-// changes on the idle engine, and a restart from the journal.
+// BenchmarkEngine fills an engine over the null data plane, with a journal on disk, and prints what
+// a route costs; then it measures single changes on the idle engine, and a restart from the
+// journal.
 func BenchmarkEngine(b *testing.B) {
 	n := *benchRoutes
 	var journal string

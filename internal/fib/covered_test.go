@@ -20,7 +20,8 @@ func etcdRoutes(m map[string]string) (out []route.Route) {
 	return out
 }
 
-// A borrowed address: BGP has the block of its owner before the borrower's /32, which leads where etcd's does.
+// A borrowed address: BGP has the block of its owner before the borrower's /32, which leads where
+// etcd's does.
 func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.0/26": "10.0.0.2", "10.1.0.5/32": "10.0.0.3"}))
@@ -98,7 +99,8 @@ func TestCoveredRouteGoesInTheEnd(t *testing.T) {
 	})
 }
 
-// With the route withdrawn and the data plane restarted nothing is left of an entry, and it is forgotten once it has been selected again.
+// With the route withdrawn and the data plane restarted nothing is left of an entry, and it is
+// forgotten once it has been selected again.
 func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3"}))
@@ -117,8 +119,9 @@ func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
 	})
 }
 
-// A router announces the whole pool; inside it lies this node's own block, with an address that another node has borrowed. Where BGP does
-// not have the /32, the pool's route is no answer: the block's drop would have the last word.
+// A router announces the whole pool; inside it lies this node's own block, with an address that
+// another node has borrowed. Where BGP does not have the /32, the pool's route is no answer: the
+// block's drop would have the last word.
 func TestOwnBlockEndsTheCover(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.Learn(pfx("10.1.0.0/16"), via("10.0.0.2"))
@@ -155,8 +158,9 @@ func TestAnotherNextHopThanBGPsIsNotKept(t *testing.T) {
 	})
 }
 
-// Whatever comes and goes on either side, no address that is reached before and after is without a route in between, and where both
-// sides always agree about the next hop nothing that stays wanted is ever touched.
+// Whatever comes and goes on either side, no address that is reached before and after is without a
+// route in between, and where both sides always agree about the next hop nothing that stays wanted
+// is ever touched.
 func TestHandOverBetweenBGPAndEtcdLeavesNoGap(t *testing.T) {
 	dir, n := t.TempDir(), 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -213,7 +217,8 @@ func handOver(t *rapid.T, journal string) {
 	}
 }
 
-// checkNoGap plays ops on fib: what an address is reached by may change, but not go away to come back.
+// checkNoGap plays ops on fib: what an address is reached by may change, but not go away to come
+// back.
 func checkNoGap(t *rapid.T, fib map[netip.Prefix]bool, ops []route.Op) {
 	reached := func(a netip.Addr) bool {
 		for p := range fib {

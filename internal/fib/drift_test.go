@@ -16,7 +16,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// watchful runs f with an engine that makes five spot checks a second and has programmed n routes 10.1.i.0/26.
+// watchful runs f with an engine that makes five spot checks a second and has programmed n routes
+// 10.1.i.0/26.
 func watchful(t *testing.T, repair bool, n int, f func(*testing.T, *running)) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +346,8 @@ func TestAShadowIsSeenSoonAfterThePut(t *testing.T) {
 	})
 }
 
-// In Linux another's route stands beside ours, and a look-up shows both: what is wrong with ours is seen behind it too.
+// In Linux another's route stands beside ours, and a look-up shows both: what is wrong with ours is
+// seen behind it too.
 func TestShadowsWhereBothRoutesAreShown(t *testing.T) {
 	watchful(t, false, 3, func(t *testing.T, r *running) {
 		r.stop()

@@ -6,7 +6,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// A static route is the operator's word for an address, and a migrating machine does not go before it. Without it the machine has its place again.
+// A static route is the operator's word for an address, and a migrating machine does not go before
+// it. Without it the machine has its place again.
 func TestAStaticRouteGoesBeforeAnElevatedOne(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		static := []route.Route{{Key: key("10.1.0.9/32"), Paths: via("10.0.1.2")}}

@@ -120,7 +120,8 @@ func TestSetRoutesIsAState(t *testing.T) {
 	})
 }
 
-// A host route of this node's own to a peer carries the peer's next hops, which are mostly the peer itself; a drop route does not.
+// A host route of this node's own to a peer carries the peer's next hops, which are mostly the peer
+// itself; a drop route does not.
 func TestOwnRouteToAPeerCarriesItsNextHops(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		peer := route.Route{Key: key("10.9.0.5/32"), Paths: via("10.0.0.9")}
@@ -457,7 +458,8 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 	})
 }
 
-// More routes than are selected at once: those that are yet to be selected still lead over the interface, and are not put over it.
+// More routes than are selected at once: those that are yet to be selected still lead over the
+// interface, and are not put over it.
 func TestNothingIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		const routes = 3 * chunk
@@ -548,7 +550,8 @@ func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 	})
 }
 
-// What a listing shows was put before an interface was made anew: the routes over it are put again, and no others.
+// What a listing shows was put before an interface was made anew: the routes over it are put again,
+// and no others.
 func TestInterfaceMadeAnewWhileTheDataPlaneIsListed(t *testing.T) {
 	for name, ours := range map[string][]string{"with routes over it": {"eth0", "eth1"}, "with nothing to adopt": nil} {
 		t.Run(name, func(t *testing.T) {

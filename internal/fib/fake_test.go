@@ -25,8 +25,8 @@ type fake struct {
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
 	by      map[route.Key]string // of foreign: the interface
 	refuse  map[route.Key]error
-	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops after that happen all the same,
-	// unheard.
+	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops
+	// after that happen all the same, unheard.
 	sever, lost int
 	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a generation that is no more
 	hang        bool // Apply waits for ctx or for the release

@@ -156,8 +156,9 @@ func TestABatchBehindABrokenOneIsNotCarriedOut(t *testing.T) {
 	})
 }
 
-// TestTheJournalIsRightWhileItIsWrittenAnewUnderLoad restarts the engine after each of many changes to all of more routes than two batches hold,
-// so that the journal is written anew between batches that follow closely.
+// TestTheJournalIsRightWhileItIsWrittenAnewUnderLoad restarts the engine after each of many changes
+// to all of more routes than two batches hold, so that the journal is written anew between batches
+// that follow closely.
 func TestTheJournalIsRightWhileItIsWrittenAnewUnderLoad(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		const n = 3*batchSize + 100

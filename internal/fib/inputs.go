@@ -32,20 +32,20 @@ type Wanted struct {
 	Sources [route.Etcd + 1]Source
 	// Own and Peers are the addresses of this node and of its BGP peers, which the guard protects.
 	Own, Peers []netip.Addr
-	// Services are the ranges where no BGP route is programmed: service addresses, which kube-proxy or
-	// its like has on every node.
+	// Services are the ranges where no BGP route is programmed: service addresses, which kube-proxy
+	// or its like has on every node.
 	Services []netip.Prefix
-	// Normal4 and Normal6 are the LOCAL_PREF of routes that are not elevated (Calico: 2147483647 less
-	// the normal route priority); 0: not known, and none is elevated.
+	// Normal4 and Normal6 are the LOCAL_PREF of routes that are not elevated (Calico: 2147483647
+	// less the normal route priority); 0: not known, and none is elevated.
 	Normal4, Normal6 uint32
-	// Converging: BGP is yet to tell some of what it knows, since a session is coming up, or has gone a
-	// moment ago. Meanwhile no etcd route is removed for being covered by one of BGP's.
+	// Converging: BGP is yet to tell some of what it knows, since a session is coming up, or has
+	// gone a moment ago. Meanwhile no etcd route is removed for being covered by one of BGP's.
 	Converging bool
 	// Complete: all sources, BGP too, have told all they want. What an earlier run left and nobody
 	// wants is deleted from now on. It stays true.
 	Complete bool
-	// Follow are addresses to which the way is looked up, as it is to next hops, so that Outgoing knows
-	// it, and Changed is signalled when one changes; nil: nobody asks.
+	// Follow are addresses to which the way is looked up, as it is to next hops, so that Outgoing
+	// knows it, and Changed is signalled when one changes; nil: nobody asks.
 	Follow []netip.Addr
 }
 
@@ -54,9 +54,9 @@ type Source struct {
 	// Routes have one route for each key.
 	Routes []route.Route
 	// List is the number of the listing of the datastore that Routes are from. With another number
-	// than before, routes may be missing only because the list is broken. If it lacks suspiciously much
-	// (Tuning.GuardShare), the rest of it takes effect at once, and the deletions when it has stayed
-	// like that for a minute, or upon ReleaseGuard.
+	// than before, routes may be missing only because the list is broken. If it lacks suspiciously
+	// much (Tuning.GuardShare), the rest of it takes effect at once, and the deletions when it has
+	// stayed like that for a minute, or upon ReleaseGuard.
 	List int
 	// Complete: this source has told all it wants. What it left in an earlier run, as the journal
 	// tells, need not wait for the others (see Wanted.Complete). It stays true.
@@ -115,8 +115,8 @@ func (e *Engine) Learn(learned ...BestPaths) {
 	})
 }
 
-// Set replaces all that is wanted besides what BGP has learned. What is as it was costs nothing. What
-// is set after Learn takes effect after what was learned, where it would delete.
+// Set replaces all that is wanted besides what BGP has learned. What is as it was costs nothing.
+// What is set after Learn takes effect after what was learned, where it would delete.
 func (e *Engine) Set(to Wanted) {
 	e.inbox.change(func(p *pendingInputs) {
 		for i, s := range to.Sources {

@@ -15,7 +15,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// script writes journals batch by batch and keeps, beside it, what may be in the data plane after each step.
+// script writes journals batch by batch and keeps, beside it, what may be in the data plane after
+// each step.
 type script struct {
 	t     *testing.T
 	j     *journal
@@ -40,7 +41,8 @@ func (s *script) note(doubt map[route.Key]bool) {
 	s.steps = append(s.steps, step{s.j.bytes, maps.Clone(s.truth), doubt})
 }
 
-// put is a batch of routes with digests from first on; digest 0 deletes; those in failed are refused.
+// put is a batch of routes with digests from first on; digest 0 deletes; those in failed are
+// refused.
 func (s *script) batch(ops map[string]uint64, failed ...string) {
 	b := &batch{identity: "life", interfaces: indexes(node("life").Interfaces), errs: make(map[int]error)}
 	b.rewrite = s.j.file == nil || s.j.records > 2*len(s.truth)+compactSlack // as Engine.journalDue says it
@@ -229,7 +231,8 @@ func TestJournalKeepsDoubtThroughARewrite(t *testing.T) {
 	}
 }
 
-// FuzzJournal: whatever the bytes, the reader returns; and what it accepts survives being written again.
+// FuzzJournal: whatever the bytes, the reader returns; and what it accepts survives being written
+// again.
 func FuzzJournal(f *testing.F) {
 	f.Add(appendJournalHeader(nil, "life"))
 	f.Add(endBlock(append(startBlock(appendJournalHeader(nil, ""), blockState), 0)))

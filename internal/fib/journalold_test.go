@@ -9,9 +9,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// TestJournalOfTheFirstAgentIsRead holds format 1: testdata/journal-1 was written by an agent of before the first release. An upgrade that could not
-// read it, or that took its digests for other routes, would write every route anew. Whoever changes the format or route.Route.Digest changes the
-// version, and this test.
+// TestJournalOfTheFirstAgentIsRead holds format 1: testdata/journal-1 was written by an agent of
+// before the first release. An upgrade that could not read it, or that took its digests for other
+// routes, would write every route anew. Whoever changes the format or route.Route.Digest changes
+// the version, and this test.
 func TestJournalOfTheFirstAgentIsRead(t *testing.T) {
 	file, err := os.Open("testdata/journal-1")
 	if err != nil {

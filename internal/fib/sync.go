@@ -31,8 +31,8 @@ type syncer struct {
 	identity         string
 	generation       int // counts identities: answers from an earlier one are void
 	adopted, present bool
-	// heard: the source has told all that it wants, so what it left in an earlier run may go. sweep:
-	// every source has.
+	// heard: the source has told all that it wants, so what it left in an earlier run may go.
+	// sweep: every source has.
 	heard [route.Etcd + 1]bool
 	sweep bool
 

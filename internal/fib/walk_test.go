@@ -283,7 +283,8 @@ func (w *walker) link() {
 	}
 }
 
-// stale: what went over that interface is gone with it; the data plane keeps a route that looks the same and leads nowhere.
+// stale: what went over that interface is gone with it; the data plane keeps a route that looks the
+// same and leads nowhere.
 func (w *walker) stale(name string) {
 	w.over(name, func(k route.Key) { w.dp.dead[k] = true })
 }
@@ -308,7 +309,8 @@ func (w *walker) over(name string, do func(route.Key)) {
 	})
 }
 
-// edit is somebody's hand on routes that carry our mark: one is lost or another, or there is one more.
+// edit is somebody's hand on routes that carry our mark: one is lost or another, or there is one
+// more.
 func (w *walker) edit() {
 	k := key(rapid.SampledFrom(append(walkPrefixes, "10.6.0.0/24", "10.7.0.0/24")).Draw(w.t, "edited"))
 	lost := rapid.Bool().Draw(w.t, "lost")
@@ -543,7 +545,8 @@ func (w *walker) foreignResolutions() map[NextHop]route.Resolution {
 	return out
 }
 
-// TestWalk takes any sequence of wishes, faults, restarts and reconnects; when the faults stop the FIB is what is wanted.
+// TestWalk takes any sequence of wishes, faults, restarts and reconnects; when the faults stop the
+// FIB is what is wanted.
 func TestWalk(t *testing.T) {
 	dir := t.TempDir()
 	n := 0

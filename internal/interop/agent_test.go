@@ -21,7 +21,8 @@ type agentNode struct {
 	agent *testcluster.Agent
 }
 
-// agentNode makes a node and registers it in Calico's data as calico-node does. The agent is not started.
+// agentNode makes a node and registers it in Calico's data as calico-node does. The agent is not
+// started.
 func (l *lab) agentNode(t *testing.T, name string, addresses ...string) *agentNode {
 	t.Helper()
 	n := l.host(t, name, addresses...).agent()
@@ -97,8 +98,8 @@ func sorted(addresses ...string) []string {
 
 const agentProtocol = testcluster.AgentProtocol
 
-// awaitFIB waits until the routes of one family ("-4", "-6") that the agent has in the kernel are exactly these, in the form of
-// kernelRoute, and `routes` shows each of them as programmed.
+// awaitFIB waits until the routes of one family ("-4", "-6") that the agent has in the kernel are
+// exactly these, in the form of kernelRoute, and `routes` shows each of them as programmed.
 func (n *agentNode) awaitFIB(t *testing.T, family string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))

@@ -26,8 +26,8 @@ var feeders = []feeder{
 	{"five", "10.0.0.15", asNumber},
 }
 
-// bestPathCase is a prefix with what each feeder that announces it does to its attributes, in BIRD 2's language. Both kernels must then
-// hold the same next hops.
+// bestPathCase is a prefix with what each feeder that announces it does to its attributes, in BIRD
+// 2's language. Both kernels must then hold the same next hops.
 type bestPathCase struct {
 	name string
 	from map[string]string // by feeder
@@ -97,7 +97,8 @@ func bestPathTarget(i int) string { return fmt.Sprintf("10.99.%d.7", i) }
 
 func bestPathPrefix(i int) string { return fmt.Sprintf("10.99.%d.0/24", i) }
 
-// TestBestPathsAsBIRD compares what is forwarded by: what our kernel holds with what that of a node with BIRD holds.
+// TestBestPathsAsBIRD compares what is forwarded by: what our kernel holds with what that of a node
+// with BIRD holds.
 func TestBestPathsAsBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "bestpath")

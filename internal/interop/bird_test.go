@@ -20,7 +20,8 @@ type birdNode struct {
 	config netlab.BirdConfig
 }
 
-// birdNode makes a Calico node with stock BIRD and registers it in Calico's data. BIRD is not started.
+// birdNode makes a Calico node with stock BIRD and registers it in Calico's data. BIRD is not
+// started.
 func (l *lab) birdNode(t *testing.T, name, address string, peers ...string) *birdNode {
 	t.Helper()
 	b := l.birdRouter(t, name, address)
@@ -85,8 +86,8 @@ func (b *birdNode) since(ctx context.Context, protocol string) (string, error) {
 	return all[i].Since, nil
 }
 
-// awaitRestarted waits until BIRD holds no stale route of a peer that restarted: our End-of-RIB has come. A peer that is lost again before
-// loses all its routes (RFC 4724 §4.2).
+// awaitRestarted waits until BIRD holds no stale route of a peer that restarted: our End-of-RIB has
+// come. A peer that is lost again before loses all its routes (RFC 4724 §4.2).
 func (b *birdNode) awaitRestarted(t *testing.T, protocol string) {
 	t.Helper()
 	await(t, b.name+" sees the end of the restart", func(ctx context.Context) error {
@@ -131,5 +132,6 @@ func (b *birdNode) awaitKernel(t *testing.T, family string, want ...kernelRoute)
 	})
 }
 
-// iBGP is how a node's announcement looks at an iBGP peer: Calico's normal LOCAL_PREF, ORIGIN IGP, an empty AS_PATH.
+// iBGP is how a node's announcement looks at an iBGP peer: Calico's normal LOCAL_PREF, ORIGIN IGP,
+// an empty AS_PATH.
 func iBGP(prefix, nextHop string) string { return prefix + " via " + nextHop + " 2147482623 IGP" }

@@ -6,8 +6,8 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// TestNodeChanges changes what the sessions are made of: our address, a peer's port, our port. BIRD's configuration follows, as confd
-// would have it.
+// TestNodeChanges changes what the sessions are made of: our address, a peer's port, our port.
+// BIRD's configuration follows, as confd would have it.
 func TestNodeChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "change")

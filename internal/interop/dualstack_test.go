@@ -8,7 +8,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestDualStack has a node with both families, which is two sessions, and a node with IPv6 only. "fd00::10" < "fd00::2" < "fd00::9".
+// TestDualStack has a node with both families, which is two sessions, and a node with IPv6 only.
+// "fd00::10" < "fd00::2" < "fd00::9".
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "dualstack")

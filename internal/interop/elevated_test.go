@@ -9,22 +9,24 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// elevatedLab is a route reflector with a block of its own, clients of it with BIRD that have no session with each other, and a router.
+// elevatedLab is a route reflector with a block of its own, clients of it with BIRD that have no
+// session with each other, and a router.
 type elevatedLab struct {
 	*lab
 	reflector     *host
 	target, third *birdNode
 	tor           *birdNode
 
-	// peers waits for all sessions of the reflector, hears for exactly these routes in its kernel, besides those of the clients' blocks.
+	// peers waits for all sessions of the reflector, hears for exactly these routes in its kernel,
+	// besides those of the clients' blocks.
 	peers func(*testing.T)
 	hears func(t *testing.T, more ...string)
 	same  func(*testing.T) // its sessions are those that peers saw
 }
 
-// TestElevatedThroughReflector moves a machine from a route reflector to a client of it, as a live migration does: its address lies in the
-// reflector's own block, and while it is elevated, the other client and the router hear of it all the same. BIRD as the reflector says
-// what is right.
+// TestElevatedThroughReflector moves a machine from a route reflector to a client of it, as a live
+// migration does: its address lies in the reflector's own block, and while it is elevated, the
+// other client and the router hear of it all the same. BIRD as the reflector says what is right.
 func TestElevatedThroughReflector(t *testing.T) {
 	t.Parallel()
 	for name, reflector := range map[string]func(*testing.T, *elevatedLab){"ours": ourElevated, "BIRD's": birdElevated} {
@@ -104,7 +106,8 @@ func elevatedThrough(t *testing.T, l *elevatedLab) {
 	l.reflector.workload(t, "guest", guest)
 	watcher := l.third.workload(t, "watcher", "10.1.0.129")
 	l.target.workload(t, "nearby", "10.1.0.65")
-	// third and the router hear from the reflector of the blocks, and of more; attributes of the clients' routes stay what they were.
+	// third and the router hear from the reflector of the blocks, and of more; attributes of the
+	// clients' routes stay what they were.
 	heard := func(t *testing.T, third []string, tor ...string) {
 		t.Helper()
 		l.third.awaitRIB(t, "Rr", append(third, iBGP(home, "10.0.0.2"), iBGP("10.1.0.64/26", "10.0.0.4"))...)

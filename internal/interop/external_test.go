@@ -10,8 +10,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// externalLab is the agent between the inside and the outside: an iBGP mesh peer, a mesh peer with an AS of its own, and a top-of-rack
-// router, each with no other session than that with us.
+// externalLab is the agent between the inside and the outside: an iBGP mesh peer, a mesh peer with
+// an AS of its own, and a top-of-rack router, each with no other session than that with us.
 type externalLab struct {
 	*lab
 	us                *agentNode
@@ -33,7 +33,8 @@ func otherNode(as int) string {
 	return testcluster.Resource("Node", "other", bgp)
 }
 
-// torProtocols is the router's side. It announces a default route, a network of its own, and whatever else a test gives it.
+// torProtocols is the router's side. It announces a default route, a network of its own, and
+// whatever else a test gives it.
 const torProtocols = `
 protocol static outside {
   route 0.0.0.0/0 blackhole;
@@ -113,7 +114,8 @@ const viaOther = "10.1.0.128/26 via 10.0.0.7"
 
 func (x *externalLab) programmed(t *testing.T) { x.us.awaitFIB(t, "-4", externalFIB(viaOther)...) }
 
-// eBGP is how a route of ours looks at an eBGP peer: our address, no LOCAL_PREF (BIRD then assumes 100), our AS first.
+// eBGP is how a route of ours looks at an eBGP peer: our address, no LOCAL_PREF (BIRD then assumes
+// 100), our AS first.
 func eBGP(prefix, path string) string { return prefix + " via 10.0.0.2 100 IGP " + path }
 
 func (x *externalLab) routerGets(t *testing.T) {
@@ -124,7 +126,8 @@ func (x *externalLab) routerGets(t *testing.T) {
 	x.other.awaitRIB(t, mesh("10.0.0.2"), eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"))
 }
 
-// insideGets: what came by eBGP keeps its next hop, and LOCAL_PREF is the default of those who receive it (RFC 4271 §5.1.5).
+// insideGets: what came by eBGP keeps its next hop, and LOCAL_PREF is the default of those who
+// receive it (RFC 4271 §5.1.5).
 func (x *externalLab) insideGets(t *testing.T) {
 	x.inner.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), "10.1.0.128/26 via 10.0.0.7 100 IGP 64599")
 }

@@ -8,8 +8,9 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestFilters6 has BGPFilters in IPv6 with two routers (FRR) that go from one filter to another one by one, to one that does not exist, and stay while
-// theirs is deleted and comes back. All sessions stay.
+// TestFilters6 has BGPFilters in IPv6 with two routers (FRR) that go from one filter to another one
+// by one, to one that does not exist, and stay while theirs is deleted and comes back. All sessions
+// stay.
 func TestFilters6(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "filters6")

@@ -9,8 +9,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestFilters has BGPFilters each way with a router (FRR), and communities of prefixAdvertisements as a node with BIRD sees them. All of it
-// changes while the sessions stay.
+// TestFilters has BGPFilters each way with a router (FRR), and communities of prefixAdvertisements
+// as a node with BIRD sees them. All of it changes while the sessions stay.
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "filters")

@@ -18,7 +18,8 @@ var updateDocs = flag.Bool("update", false, "write docs/gobgp-cli.md anew")
 // transcript is a document that shows commands and what they printed.
 type transcript struct{ strings.Builder }
 
-// cli runs the stock gobgp command on the node and notes what it printed; fails says that it is meant to fail.
+// cli runs the stock gobgp command on the node and notes what it printed; fails says that it is
+// meant to fail.
 func (d *transcript) cli(t *testing.T, n *agentNode, fails bool, command string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -51,7 +52,8 @@ func steady(output string) string {
 
 func (d *transcript) say(text string) { d.WriteString(strings.TrimSpace(text) + "\n\n") }
 
-// TestGobgpCLI shows the agent to the command that operators of GoBGP know. What it prints is docs/gobgp-cli.md.
+// TestGobgpCLI shows the agent to the command that operators of GoBGP know. What it prints is
+// docs/gobgp-cli.md.
 func TestGobgpCLI(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "gobgpcli")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestPeerHangs stops a BIRD without ending it: the connection stays, and only its silence tells. Graceful restart must not keep the routes of
-// a peer that is silent for the hold time.
+// TestPeerHangs stops a BIRD without ending it: the connection stays, and only its silence tells.
+// Graceful restart must not keep the routes of a peer that is silent for the hold time.
 func TestPeerHangs(t *testing.T) {
 	t.Parallel()
 	const hold = 9 * time.Second // instead of the 90 s that the agent offers

@@ -1,10 +1,11 @@
-// Package interop holds the agent against the BGP speakers that it meets in clusters: BIRD 1.6, configured as calico-node configures
-// it, and BIRD 2 and FRR as routers outside. Each test is a lab of network namespaces with an etcd that holds Calico's data, the real binary as a
-// process with the kernel as its data plane, and workloads that exchange packets. What counts is what both sides' RIBs and kernels
-// hold, and the packets; nothing is looked up inside the agent's process.
+// Package interop holds the agent against the BGP speakers that it meets in clusters: BIRD 1.6,
+// configured as calico-node configures it, and BIRD 2 and FRR as routers outside. Each test is a
+// lab of network namespaces with an etcd that holds Calico's data, the real binary as a process
+// with the kernel as its data plane, and workloads that exchange packets. What counts is what both
+// sides' RIBs and kernels hold, and the packets; nothing is looked up inside the agent's process.
 //
-// The package has tests only; clusters are testcluster's. The agent must find out all by itself from
-// etcd and BGP.
+// The package has tests only; clusters are testcluster's. The agent must find out all by itself
+// from etcd and BGP.
 package interop
 
 import (
@@ -32,7 +33,8 @@ const packages = "../../build/packages"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The labs wait for timers most of the time: more of them may run beside each other than there are processors.
+	// The labs wait for timers most of the time: more of them may run beside each other than there
+	// are processors.
 	flag.VisitAll(func(f *flag.Flag) {
 		if f.Name == "test.parallel" && f.Value.String() == f.DefValue {
 			if err := f.Value.Set("6"); err != nil {

@@ -12,8 +12,9 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestIPv6Only has a node without IPv4 (its machine has an address of it, for etcd, which BGP does not know), a node with bird6, and
-// routers that announce every kind of next hop that RFC 2545 §3 has.
+// TestIPv6Only has a node without IPv4 (its machine has an address of it, for etcd, which BGP does
+// not know), a node with bird6, and routers that announce every kind of next hop that RFC 2545 §3
+// has.
 func TestIPv6Only(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "ipv6only")

@@ -48,7 +48,8 @@ func stripMetric(routes []kernelRoute) (texts []string) {
 	return texts
 }
 
-// connections returns the established BGP connections of h with peer on either port, as "dialled" or "accepted".
+// connections returns the established BGP connections of h with peer on either port, as "dialled"
+// or "accepted".
 func (h *host) connections(ctx context.Context, peer netip.Addr, port string) ([]string, error) {
 	out, err := h.NS.Run(ctx, "ss", "-Htn", "state", "established", "dst", route.HostPrefix(peer).String(), "( sport = :"+port+" or dport = :"+port+" )")
 	if err != nil {
@@ -75,7 +76,8 @@ type routeMonitor struct {
 	process *netlab.Process
 }
 
-// marker is a route that is put in and taken out so that the monitor's log shows how far it has come.
+// marker is a route that is put in and taken out so that the monitor's log shows how far it has
+// come.
 const marker = "198.51.100.0/24"
 
 // watchRoutes starts a monitor and returns when it notes every change.
@@ -108,8 +110,8 @@ func (m *routeMonitor) sees(text string) error {
 	return err
 }
 
-// stop ends the monitor and returns the changes that it saw of those routes of a protocol, named as ip does ("114", "bird"), whose line
-// contains a text: "Deleted 10.1.1.0/26 via 10.0.0.9".
+// stop ends the monitor and returns the changes that it saw of those routes of a protocol, named as
+// ip does ("114", "bird"), whose line contains a text: "Deleted 10.1.1.0/26 via 10.0.0.9".
 func (m *routeMonitor) stop(t *testing.T, protocol, text string) (changes []string) {
 	t.Helper()
 	const last = "198.51.101.0/24"

@@ -15,12 +15,12 @@ import (
 
 const asNumber = testcluster.AS // the agent's side of every lab
 
-// patience is how long something may take that is bound to happen. BIRD waits 2 s before it dials, 5 s after a failure, up to 30 s
-// after an error.
+// patience is how long something may take that is bound to happen. BIRD waits 2 s before it dials,
+// 5 s after a failure, up to 30 s after an error.
 const patience = 30 * time.Second
 
-// lab is one cluster: an underlay 10.0.0.0/24 and fd00::/64 with nodes, and an etcd with Calico's data. Addresses of workloads are in
-// 10.1.0.0/16 and fd01::/48, unless the lab says otherwise.
+// lab is one cluster: an underlay 10.0.0.0/24 and fd00::/64 with nodes, and an etcd with Calico's
+// data. Addresses of workloads are in 10.1.0.0/16 and fd01::/48, unless the lab says otherwise.
 type lab struct{ *testcluster.Cluster }
 
 // pools is what every lab starts with.
@@ -29,7 +29,8 @@ var pools = testcluster.Resource("IPPool", "four",
 	testcluster.Resource("IPPool", "six",
 		`cidr: "fd01::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never`)
 
-// newLab makes a lab that is gone after the test. When the test failed, it shows the end of every log first.
+// newLab makes a lab that is gone after the test. When the test failed, it shows the end of every
+// log first.
 func newLab(t *testing.T, name string) *lab {
 	t.Helper()
 	if programs.missing != nil {

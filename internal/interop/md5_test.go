@@ -12,7 +12,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestPasswords has TCP MD5 with BIRD in the mesh, one end dialling and the other, and with FRR outside. The passwords are files.
+// TestPasswords has TCP MD5 with BIRD in the mesh, one end dialling and the other, and with FRR
+// outside. The passwords are files.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "md5")

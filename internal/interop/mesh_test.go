@@ -13,8 +13,8 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// meshLab is the agent in a mesh with two stock nodes. Which end dials is decided by the addresses as strings: "10.0.0.10" <
-// "10.0.0.2" < "10.0.0.9", so that nine dials us and we dial ten.
+// meshLab is the agent in a mesh with two stock nodes. Which end dials is decided by the addresses
+// as strings: "10.0.0.10" < "10.0.0.2" < "10.0.0.9", so that nine dials us and we dial ten.
 type meshLab struct {
 	*lab
 	us        *agentNode
@@ -213,7 +213,8 @@ func (m *meshLab) blockMovesToUs(t *testing.T) {
 	check(t, m.us.NS.DeleteLink("calimoved"))
 }
 
-// blockMovesAway has nine announce the block before our own data says that it is no longer ours: our drop route must not stay in the way.
+// blockMovesAway has nine announce the block before our own data says that it is no longer ours:
+// our drop route must not stay in the way.
 func (m *meshLab) blockMovesAway(t *testing.T) {
 	m.nine.config.Blocks = prefixes("10.1.0.64/26", "10.1.1.0/26")
 	m.nine.reconfigure(t)
@@ -236,8 +237,8 @@ func (m *meshLab) blockMovesAway(t *testing.T) {
 	check(t, m.nine.NS.DeleteLink("calimoved2"))
 }
 
-// steady looks again when the sessions are 16 s old. BIRD computes its times of day from ages in whole seconds, so they may differ by one;
-// a session that flapped would be seconds younger.
+// steady looks again when the sessions are 16 s old. BIRD computes its times of day from ages in
+// whole seconds, so they may differ by one; a session that flapped would be seconds younger.
 func (m *meshLab) steady(t *testing.T) {
 	time.Sleep(time.Until(m.started.Add(16 * time.Second)))
 	for i, now := range m.upSince(t) {
@@ -251,7 +252,8 @@ func (m *meshLab) steady(t *testing.T) {
 	}
 }
 
-// birdRestarts kills BIRD and starts it again with one block less. It is started in recovery, and its kernel goes on forwarding.
+// birdRestarts kills BIRD and starts it again with one block less. It is started in recovery, and
+// its kernel goes on forwarding.
 func (m *meshLab) birdRestarts(t *testing.T) {
 	const gone = "10.1.3.0/26"
 	m.ten.config.Blocks = prefixes("10.1.0.128/26", gone)
@@ -281,14 +283,16 @@ func (m *meshLab) birdRestarts(t *testing.T) {
 	noneLost(t, control, through)
 }
 
-// noneLost stops the flows. The control flow is one that the fault cannot touch: what it lost, a busy machine has lost.
+// noneLost stops the flows. The control flow is one that the fault cannot touch: what it lost, a
+// busy machine has lost.
 func noneLost(t *testing.T, control *netlab.Flow, flows ...*netlab.Flow) {
 	t.Helper()
 	noneLostThrough(t, nil, netip.Addr{}, control, flows...)
 }
 
-// noneLostThrough is noneLost for flows that a BIRD may switch from one path to another meanwhile: its kernel has no route for some 0.1 ms then, of which
-// nobody else is the cause. The watch is of its namespace, and to what the flows need a route to there.
+// noneLostThrough is noneLost for flows that a BIRD may switch from one path to another meanwhile:
+// its kernel has no route for some 0.1 ms then, of which nobody else is the cause. The watch is of
+// its namespace, and to what the flows need a route to there.
 func noneLostThrough(t *testing.T, watch *netlab.GapWatch, to netip.Addr, control *netlab.Flow, flows ...*netlab.Flow) {
 	t.Helper()
 	c := control.Stop()
@@ -338,8 +342,9 @@ func (m *meshLab) agentIsStopped(t *testing.T) {
 	m.restartAgent(t, (*netlab.Process).Stop, func() {})
 }
 
-// restartAgent ends the agent and starts it again. Of our kernel's routes only those in gone may be touched, by being removed, and of
-// BIRD's none that leads to us: whichever node sees us first or last.
+// restartAgent ends the agent and starts it again. Of our kernel's routes only those in gone may be
+// touched, by being removed, and of BIRD's none that leads to us: whichever node sees us first or
+// last.
 func (m *meshLab) restartAgent(t *testing.T, end func(*netlab.Process) error, meanwhile func(), gone ...string) {
 	us, nine, ten := m.us.watchRoutes(t), m.nine.watchRoutes(t), m.ten.watchRoutes(t)
 	control, fromTen, fromNine := flow(t, m.ninePod, "10.1.0.129"), flow(t, m.tenPod, "10.1.0.1"), flow(t, m.ninePod, "10.1.0.66")

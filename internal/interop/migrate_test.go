@@ -9,8 +9,9 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// TestMigration moves a running machine from us to a node with BIRD and back, as a live migration does: for a while both ends have its address,
-// and the target's /32 is elevated. Packets are counted from a third node and from another workload of ours.
+// TestMigration moves a running machine from us to a node with BIRD and back, as a live migration
+// does: for a while both ends have its address, and the target's /32 is elevated. Packets are
+// counted from a third node and from another workload of ours.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "migration")
@@ -91,8 +92,8 @@ func TestMigration(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 	noneLost(t, control, far, near)
-	// Normal and elevated are entries of their own, and BIRD may tell of one before the other. From the first to the last there is always one, and
-	// nothing else happened: no gap, no trace.
+	// Normal and elevated are entries of their own, and BIRD may tell of one before the other. From
+	// the first to the last there is always one, and nothing else happened: no gap, no trace.
 	came, gone := guest+" via 10.0.0.9", "Deleted "+guest+" via 10.0.0.9"
 	events := watch.stop(t, agentProtocol, "")
 	entries := 0

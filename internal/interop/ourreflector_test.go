@@ -17,8 +17,8 @@ func reflectorNode(name, address string) string {
 	return testcluster.ReflectorNode(name, "10.0.0.100", "ipv4Address: "+address)
 }
 
-// TestReflectors has a cluster with two reflectors, one of ours and one with BIRD, and clients of both kinds. First one reflector dies, then
-// the other.
+// TestReflectors has a cluster with two reflectors, one of ours and one with BIRD, and clients of
+// both kinds. First one reflector dies, then the other.
 func TestReflectors(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "reflectors")
@@ -52,7 +52,8 @@ func TestReflectors(t *testing.T) {
 	b.awaitEstablished(t)
 
 	fibOfA := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4", "10.1.1.0/26 via 10.0.0.2", "10.1.1.64/26 via 10.0.0.9"}
-	// By ADD-PATH BIRD's reflector also passes on what it has from the other one: the same once more.
+	// By ADD-PATH BIRD's reflector also passes on what it has from the other one: the same once
+	// more.
 	hears := func(t *testing.T, from, block, origin string) {
 		t.Helper()
 		await(t, fmt.Sprintf("b has %s by %s", block, from), func(ctx context.Context) error {

@@ -16,7 +16,8 @@ var hubNode = testcluster.Resource("Node", "us, labels: {role: us}",
 	testcluster.Resource("BGPPeer", "to-us",
 		`nodeSelector: "!has(role)", peerSelector: has(role)`)
 
-// policyResources make node us a reflector or not, with a session to the other nodes either way, and give the router a BGPFilter.
+// policyResources make node us a reflector or not, with a session to the other nodes either way,
+// and give the router a BGPFilter.
 func policyResources(cluster, export, imports, advertised string) string {
 	if cluster != "" {
 		cluster = ", routeReflectorClusterID: " + cluster
@@ -28,7 +29,8 @@ func policyResources(cluster, export, imports, advertised string) string {
 		cluster, export, imports, advertised)
 }
 
-// BIRD as clients and as a router sees what filters, communities and reflection say, and sees them change without losing a session.
+// BIRD as clients and as a router sees what filters, communities and reflection say, and sees them
+// change without losing a session.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "policies")
@@ -83,7 +85,8 @@ func TestPolicies(t *testing.T) {
 	}
 	control := flow(t, ourPod, "10.1.0.65")
 
-	// Each way, with an operation; what is let out by a filter has no communities from prefixAdvertisements.
+	// Each way, with an operation; what is let out by a filter has no communities from
+	// prefixAdvertisements.
 	const (
 		export  = `{cidr: 10.1.0.128/26, matchOperator: Equal, action: Reject}, {interface: "cali*", action: Accept, operations: [{addCommunity: {value: "64512:5"}}, {prependASPath: {prefix: [64512, 64512]}}]}`
 		imports = `{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject}, {communities: {values: ["65001:1:1"]}, action: Reject}`

@@ -17,8 +17,9 @@ const (
 	users  = "100" // a group that every Debian has; VPP wants to find its own in /etc/group
 )
 
-// TestAgentNeedsTwoCapabilities runs the agent as the systemd unit does, as a user who has NET_ADMIN and NET_BIND_SERVICE only and can get no
-// more: it listens on port 179, and the kernel takes its routes.
+// TestAgentNeedsTwoCapabilities runs the agent as the systemd unit does, as a user who has
+// NET_ADMIN and NET_BIND_SERVICE only and can get no more: it listens on port 179, and the kernel
+// takes its routes.
 func TestAgentNeedsTwoCapabilities(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "privileges")
@@ -54,7 +55,8 @@ func TestAgentThatMayNotRouteIsNotReady(t *testing.T) {
 	})
 }
 
-// TestAgentOnVPPNeedsOneCapability is the same with VPP, whose socket is its group's by the deployed fragment of startup.conf.
+// TestAgentOnVPPNeedsOneCapability is the same with VPP, whose socket is its group's by the
+// deployed fragment of startup.conf.
 func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	t.Parallel()
 	vpp, err := netlab.FindVPP()
@@ -86,8 +88,8 @@ func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	}
 }
 
-// startVPP runs a VPP beside the node's kernel, with an interface in the underlay. Its sockets are where the deployed fragment says,
-// below the lab's folder, and its group is users.
+// startVPP runs a VPP beside the node's kernel, with an interface in the underlay. Its sockets are
+// where the deployed fragment says, below the lab's folder, and its group is users.
 func (n *agentNode) startVPP(t *testing.T, programs netlab.VPPPrograms) *netlab.VPP {
 	t.Helper()
 	n.openFolders(t)
@@ -139,7 +141,8 @@ func (n *agentNode) openFolders(t *testing.T) {
 	}
 }
 
-// hasCapabilities looks at what the kernel grants the agent: user nobody, and one set of capabilities as all it has and may ever get.
+// hasCapabilities looks at what the kernel grants the agent: user nobody, and one set of
+// capabilities as all it has and may ever get.
 func (n *agentNode) hasCapabilities(t *testing.T, mask string) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.agent.PID()))

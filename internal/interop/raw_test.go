@@ -64,7 +64,8 @@ const (
 	nextHop = "\x40\x03\x04\x0a\x00\x00\x03"
 )
 
-// rawUpdates are legal announcements of a prefix in a pool. All must be programmed and reach BIRD on the inside.
+// rawUpdates are legal announcements of a prefix in a pool. All must be programmed and reach BIRD
+// on the inside.
 var rawUpdates = []struct {
 	name, prefix string
 	attributes   string

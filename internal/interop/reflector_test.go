@@ -8,8 +8,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestReflectedByBIRD has two route reflectors with BIRD and no mesh: what one of them sends of a prefix with two paths arrives as two, by
-// ADD-PATH, and when one of them dies nothing is lost.
+// TestReflectedByBIRD has two route reflectors with BIRD and no mesh: what one of them sends of a
+// prefix with two paths arrives as two, by ADD-PATH, and when one of them dies nothing is lost.
 func TestReflectedByBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "reflected")

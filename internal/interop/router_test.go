@@ -14,7 +14,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// Routers outside the cluster run FRR or BIRD 2. Their packages are unpacked by the first test that wants them.
+// Routers outside the cluster run FRR or BIRD 2. Their packages are unpacked by the first test that
+// wants them.
 var (
 	findFRR   = sync.OnceValues(func() (netlab.FRRPrograms, error) { return find(netlab.FindFRR) })
 	findBird2 = sync.OnceValues(func() (netlab.BirdPrograms, error) { return find(netlab.FindBird2) })
@@ -33,7 +34,8 @@ type frrRouter struct {
 	as uint32
 }
 
-// frrRouter makes a machine with FRR that Calico does not know, and starts it. Lines are put behind "router bgp".
+// frrRouter makes a machine with FRR that Calico does not know, and starts it. Lines are put behind
+// "router bgp".
 func (l *lab) frrRouter(t *testing.T, name string, as uint32, address string, lines ...string) *frrRouter {
 	t.Helper()
 	programs, err := findFRR()
@@ -64,7 +66,8 @@ func frrPeer(peer string, as uint32, options ...string) []string {
 	return lines
 }
 
-// awaitRIB waits until the router has from a peer exactly these routes: "10.1.0.0/26 via 10.0.0.2 64512".
+// awaitRIB waits until the router has from a peer exactly these routes: "10.1.0.0/26 via 10.0.0.2
+// 64512".
 func (r *frrRouter) awaitRIB(t *testing.T, family, peer string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
@@ -88,7 +91,8 @@ func (r *frrRouter) learned(ctx context.Context, family, peer string) (got []str
 	return got, err
 }
 
-// bird2Router makes a machine with BIRD 2 that Calico does not know, and starts it with a configuration in its own language.
+// bird2Router makes a machine with BIRD 2 that Calico does not know, and starts it with a
+// configuration in its own language.
 func (l *lab) bird2Router(t *testing.T, name, address, text string) *birdNode {
 	t.Helper()
 	programs, err := findBird2()
@@ -109,7 +113,8 @@ func bird2Text(address netip.Addr, text string) string {
 	return fmt.Sprintf("log stderr all;\nrouter id %s;\nprotocol device { scan time 2; }\n", testcluster.RouterID(address)) + text
 }
 
-// sameSessions fails when one of the sessions is not the one that it was when since was made by sessionsOf.
+// sameSessions fails when one of the sessions is not the one that it was when since was made by
+// sessionsOf.
 func (n *agentNode) sameSessions(t *testing.T, since map[string]time.Time) {
 	t.Helper()
 	for peer, before := range since {

@@ -14,8 +14,9 @@ import (
 // serviceNode is our node, which announces ranges of service addresses unless its label says no.
 var serviceNode = testcluster.Resource("Node", "us%s", "bgp: {ipv4Address: 10.0.0.2/24}")
 
-// TestServiceRanges has the ranges of service addresses announced by us and by a node with BIRD. Neither's kernel gets a route for them: who balances the
-// load (here an address on lo) has the packets.
+// TestServiceRanges has the ranges of service addresses announced by us and by a node with BIRD.
+// Neither's kernel gets a route for them: who balances the load (here an address on lo) has the
+// packets.
 func TestServiceRanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "services")
@@ -32,7 +33,8 @@ func TestServiceRanges(t *testing.T) {
 	ranges("192.0.2.128/25")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
-	// The range as every node announces it, and one service with endpoints on nine alone, which takes the Kubernetes API.
+	// The range as every node announces it, and one service with endpoints on nine alone, which
+	// takes the Kubernetes API.
 	nine.config.Services = prefixes("10.96.0.0/16", "10.96.7.7/32", "192.0.2.128/25")
 	pod := us.pod(t, "pod", "10.1.0.1")
 	ninePod := nine.workload(t, "pod9", "10.1.0.65")

@@ -10,14 +10,16 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// severalResources make us a route reflector of the other nodes and of a client that Calico does not know, or just their peer.
+// severalResources make us a route reflector of the other nodes and of a client that Calico does
+// not know, or just their peer.
 func severalResources(cluster string) string {
 	return fmt.Sprintf(hubNode, cluster) + testcluster.NoMesh +
 		testcluster.Peer("outside", "10.0.0.7", asNumber, "node: us")
 }
 
-// TestSeveralPathsByOurReflector has two nodes announce the same prefix to our reflector, which has clients with BIRD 1.6 and BIRD 2: by ADD-PATH
-// they see both paths, no longer than they are there, and one at most while we are no reflector.
+// TestSeveralPathsByOurReflector has two nodes announce the same prefix to our reflector, which has
+// clients with BIRD 1.6 and BIRD 2: by ADD-PATH they see both paths, no longer than they are there,
+// and one at most while we are no reflector.
 func TestSeveralPathsByOurReflector(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "several")

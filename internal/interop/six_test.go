@@ -9,8 +9,9 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// sixLab is a full mesh of three of our nodes and three with BIRD, each with a block and a workload. The addresses are such that the order of
-// their strings is not that of their numbers, and each kind of node dials each kind.
+// sixLab is a full mesh of three of our nodes and three with BIRD, each with a block and a
+// workload. The addresses are such that the order of their strings is not that of their numbers,
+// and each kind of node dials each kind.
 type sixLab struct {
 	*lab
 	ours  []*agentNode
@@ -75,7 +76,8 @@ func (m *sixLab) sessions(t *testing.T) {
 	}
 }
 
-// complete: each of the nodes has from each other exactly its block, and in its kernel exactly the blocks of all.
+// complete: each of the nodes has from each other exactly its block, and in its kernel exactly the
+// blocks of all.
 func (m *sixLab) complete(t *testing.T, nodes []sixNode) {
 	for _, a := range m.ours {
 		if !slices.ContainsFunc(nodes, func(n sixNode) bool { return n.host == a.host }) {
@@ -113,7 +115,8 @@ func (m *sixLab) everybody(t *testing.T) {
 	}
 }
 
-// leave has the Node objects go, as when machines are taken out: the others forget them at once, and nothing else is touched.
+// leave has the Node objects go, as when machines are taken out: the others forget them at once,
+// and nothing else is touched.
 func (m *sixLab) leave(t *testing.T) {
 	stay := []sixNode{m.nodes[0], m.nodes[1], m.nodes[3], m.nodes[4]} // not a2, b3
 	since := m.ours[0].sessionsOf(t, m.nodes[1].address, m.nodes[3].address, m.nodes[4].address)

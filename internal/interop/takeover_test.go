@@ -11,7 +11,8 @@ import (
 	"vpp-route-agent/internal/netlab"
 )
 
-// takeover is a mesh of four: an agent, two nodes with BIRD, and a node that goes from BIRD to an agent and back.
+// takeover is a mesh of four: an agent, two nodes with BIRD, and a node that goes from BIRD to an
+// agent and back.
 type takeover struct {
 	*lab
 	two       *agentNode
@@ -22,7 +23,8 @@ type takeover struct {
 	twoPod, pod, ninePod, tenPod *netlab.Namespace
 }
 
-// TestTakeover does what docs/upgrading.md says, step by step, with packets counted: from BIRD to the agent on one node, and back.
+// TestTakeover does what docs/upgrading.md says, step by step, with packets counted: from BIRD to
+// the agent on one node, and back.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	k := newTakeover(t)
@@ -106,7 +108,8 @@ func (k *takeover) reachable(t *testing.T) {
 	}
 }
 
-// flows are packets from and to the node's workload, and a control flow that the node has no part in.
+// flows are packets from and to the node's workload, and a control flow that the node has no part
+// in.
 func (k *takeover) flows(t *testing.T) (control *netlab.Flow, through []*netlab.Flow) {
 	t.Helper()
 	return flow(t, k.ninePod, "10.1.0.193"), []*netlab.Flow{
@@ -114,7 +117,8 @@ func (k *takeover) flows(t *testing.T) (control *netlab.Flow, through []*netlab.
 	}
 }
 
-// countOutages stops flows through a node that was away once. The control flow is one that this cannot touch.
+// countOutages stops flows through a node that was away once. The control flow is one that this
+// cannot touch.
 func (k *takeover) countOutages(t *testing.T, control *netlab.Flow, through []*netlab.Flow) {
 	t.Helper()
 	c := control.Stop()
@@ -145,12 +149,14 @@ func (k *takeover) agentWaits(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", s.Conditions)
 	})
-	// BIRD takes what others put into the kernel for its own (learn), with their metric: our drop route for the block comes behind its own.
+	// BIRD takes what others put into the kernel for its own (learn), with their metric: our drop
+	// route for the block comes behind its own.
 	k.announced(t, "10.1.0.64/26 via 10.0.0.5 2147482597 IGP")
 	noneLost(t, control, through...)
 }
 
-// birdEnds: BIRD says CEASE, and its peers drop its routes until the agent has its sessions. That loss is the only one.
+// birdEnds: BIRD says CEASE, and its peers drop its routes until the agent has its sessions. That
+// loss is the only one.
 func (k *takeover) birdEnds(t *testing.T) {
 	control, through := k.flows(t)
 	check(t, k.bird.Stop())
@@ -163,7 +169,8 @@ func (k *takeover) birdEnds(t *testing.T) {
 	noneLost(t, control, through...)
 }
 
-// awaitShadowed waits until the agent is ready and says of exactly these routes that BIRD's hide them. All the others are programmed.
+// awaitShadowed waits until the agent is ready and says of exactly these routes that BIRD's hide
+// them. All the others are programmed.
 func (k *takeover) awaitShadowed(t *testing.T, want ...string) {
 	t.Helper()
 	await(t, fmt.Sprintf("the agent is ready, with %d routes hidden", len(want)), func(ctx context.Context) error {
@@ -229,7 +236,8 @@ func (k *takeover) flushBird(t *testing.T) {
 	noneLost(t, control, through...)
 }
 
-// drainAndFlush goes back: our routes go before BIRD comes, which would take them for its own and announce them.
+// drainAndFlush goes back: our routes go before BIRD comes, which would take them for its own and
+// announce them.
 func (k *takeover) drainAndFlush(t *testing.T) {
 	_, err := k.agent.NS.Run(t.Context(), programs.Agent, "drain", "--wait", "0s", "--admin-socket", k.agent.agent.Socket)
 	check(t, err)
@@ -262,7 +270,8 @@ func (k *takeover) birdReturns(t *testing.T) {
 	k.bird.awaitKernel(t, "-4", left...)
 }
 
-// lateFlush: BIRD announces a route that the agent left, and withdraws it when it is flushed after all.
+// lateFlush: BIRD announces a route that the agent left, and withdraws it when it is flushed after
+// all.
 func (k *takeover) lateFlush(t *testing.T) {
 	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "add", "10.1.2.0/26", "via", "10.0.0.9", "proto", agentProtocol, "metric", "1050")
 	check(t, err)

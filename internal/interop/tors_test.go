@@ -6,7 +6,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// TestTwoToRs has two top-of-rack routers (FRR) that both know the way out: traffic is shared among them, and one of them dies.
+// TestTwoToRs has two top-of-rack routers (FRR) that both know the way out: traffic is shared among
+// them, and one of them dies.
 func TestTwoToRs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "tors")

@@ -12,7 +12,8 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-// transportCase is a router (BIRD 2 unless it says otherwise) with one peculiarity of its session, and the BGPPeer for it.
+// transportCase is a router (BIRD 2 unless it says otherwise) with one peculiarity of its session,
+// and the BGPPeer for it.
 type transportCase struct {
 	name    string
 	address string
@@ -172,8 +173,8 @@ func TestTransport(t *testing.T) {
 	})
 }
 
-// awaitOnlyKernel is awaitFIB where the agent's own account says something else: a next hop behind the kernel's gateway, or a route that
-// cannot be programmed.
+// awaitOnlyKernel is awaitFIB where the agent's own account says something else: a next hop behind
+// the kernel's gateway, or a route that cannot be programmed.
 func (n *agentNode) awaitOnlyKernel(t *testing.T, family string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))

@@ -51,7 +51,8 @@ func (l *lab) recorder(
 	return r
 }
 
-// recorded waits until a session has come to its End-of-RIB and prefixes were announced in it, returns what it has heard and forgets it.
+// recorded waits until a session has come to its End-of-RIB and prefixes were announced in it,
+// returns what it has heard and forgets it.
 func (r *recorder) recorded(t *testing.T, announced ...string) (heard facts) {
 	t.Helper()
 	await(t, fmt.Sprintf("%s has heard all", r.address), func(context.Context) error {
@@ -169,8 +170,9 @@ func differences(ours, birds facts) (out []string) {
 	return out
 }
 
-// TestWireAsBIRD has the same node with the same data speak by our agent and by BIRD as calico-node configures it, to the same peers, and compares what
-// each says, byte by byte. docs/calico.md lists what is different.
+// TestWireAsBIRD has the same node with the same data speak by our agent and by BIRD as calico-node
+// configures it, to the same peers, and compares what each says, byte by byte. docs/calico.md lists
+// what is different.
 func TestWireAsBIRD(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "wire")

@@ -28,7 +28,8 @@ const (
 // errShape is that a command shows something else than the page.
 var errShape = errors.New("shows something else than the page does")
 
-// run does all steps, in their order: what one does the next one needs. The first that fails ends it.
+// run does all steps, in their order: what one does the next one needs. The first that fails ends
+// it.
 func (c *checker) run(ctx context.Context) error {
 	outputs := map[int]string{}
 	for i, s := range c.walk.steps {
@@ -59,7 +60,8 @@ func (c *checker) run(ctx context.Context) error {
 	return c.walk.rewrite(outputs)
 }
 
-// writes says whether the page takes over what a step prints now. What is for both data planes is as the kernel's nodes print it.
+// writes says whether the page takes over what a step prints now. What is for both data planes is
+// as the kernel's nodes print it.
 func (c *checker) writes(s step) bool {
 	return c.update && (s.only == c.dataplane || s.only == "" && c.dataplane == "kernel")
 }

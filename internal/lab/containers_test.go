@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// fakePrograms puts shell scripts in front of PATH; what containerlab is called with is returned by the function.
+// fakePrograms puts shell scripts in front of PATH; what containerlab is called with is returned by
+// the function.
 func fakePrograms(t *testing.T, docker, containerlab string) (called func() string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,8 +13,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// decoder reads a topology file by hand: what is not known, or known but not made of namespaces, is refused with its line and its node, all of
-// it at once. Texts are taken as they are written: 1.50 in an environment stays 1.50.
+// decoder reads a topology file by hand: what is not known, or known but not made of namespaces, is
+// refused with its line and its node, all of it at once. Texts are taken as they are written: 1.50
+// in an environment stays 1.50.
 type decoder struct {
 	errs    []error
 	merging []*yaml.Node // what "<<" is being followed in
@@ -149,7 +150,8 @@ func (d *decoder) env(n *yaml.Node, what string) map[string]string {
 	return env
 }
 
-// bind reads source:/target. A target is cleaned as a container engine does it, so that none leads out of the node.
+// bind reads source:/target. A target is cleaned as a container engine does it, so that none leads
+// out of the node.
 func (d *decoder) bind(n *yaml.Node, what string) bind {
 	text := d.text(n, what)
 	d.magic(n, what, text)
@@ -179,8 +181,8 @@ func (d *decoder) command(n *yaml.Node, what, line string) []string {
 	return append([]string{}, words...)
 }
 
-// program refuses a line that names no program: /usr/bin/env, which runs it here, would take it for its own, and containerlab for a program's
-// name.
+// program refuses a line that names no program: /usr/bin/env, which runs it here, would take it for
+// its own, and containerlab for a program's name.
 func (d *decoder) program(n *yaml.Node, what string, words []string) {
 	switch {
 	case words == nil: // refused already
@@ -241,7 +243,8 @@ func (d *decoder) end(n *yaml.Node, text string) end {
 
 var name = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// labName checks a lab's name: it is part of the namespaces' names, and with a node's name of files.
+// labName checks a lab's name: it is part of the namespaces' names, and with a node's name of
+// files.
 func (d *decoder) labName(n *yaml.Node, lab string) {
 	switch {
 	case !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(lab) || strings.Trim(lab, "-") == "":
@@ -260,7 +263,8 @@ func (d *decoder) nodeName(n *yaml.Node, node string) {
 	}
 }
 
-// fields calls read for each field of a mapping and refuses what read does not know. Nothing is an empty mapping.
+// fields calls read for each field of a mapping and refuses what read does not know. Nothing is an
+// empty mapping.
 func (d *decoder) fields(n *yaml.Node, where string, read func(key string, value *yaml.Node) bool) {
 	seen := map[string]bool{}
 	for _, f := range d.pairs(n, where) {

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// variable finds what containerlab's expansion of environment variables (github.com/hellt/envsubst) does something about, and what begins like
-// it: groups are the name in $NAME, the name in ${NAME…}, the operator and the word behind it.
+// variable finds what containerlab's expansion of environment variables (github.com/hellt/envsubst)
+// does something about, and what begins like it: groups are the name in $NAME, the name in
+// ${NAME…}, the operator and the word behind it.
 var variable = regexp.MustCompile(`\$\$|\$\{?[0-9]|\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?:(:?[-=+])(\$[A-Za-z_]\w*|[^}$\n:=+-][^}$\n]*)?)?\}|\$\{`)
 
 // lookup is os.LookupEnv of a topology file.
 type lookup func(name string) (value string, set bool)
 
-// expand puts environment variables in, as containerlab does: in the whole text, comments too. What has no value stays, for the shell that
-// may come later.
+// expand puts environment variables in, as containerlab does: in the whole text, comments too. What
+// has no value stays, for the shell that may come later.
 func expand(text []byte, env lookup) ([]byte, error) {
 	var out strings.Builder
 	var errs []error
@@ -45,8 +46,8 @@ func expand(text []byte, env lookup) ([]byte, error) {
 	return []byte(out.String()), errors.Join(errs...)
 }
 
-// replace is what stands for a variable with an operator and a word. Without a word an operator means nothing, and a colon in front of
-// plus neither.
+// replace is what stands for a variable with an operator and a word. Without a word an operator
+// means nothing, and a colon in front of plus neither.
 func (env lookup) replace(name, operator, word string) string {
 	value, set := env(name)
 	use := false // the word

@@ -1,9 +1,10 @@
-// Command lab builds the topologies in labs/ and walks through their READMEs: every command that a page shows is run, and what it prints
-// must have the shape that the page shows. With -update it writes what was printed into the page.
+// Command lab builds the topologies in labs/ and walks through their READMEs: every command that a
+// page shows is run, and what it prints must have the shape that the page shows. With -update it
+// writes what was printed into the page.
 //
-// A topology is a containerlab file. Where containerlab and a Docker engine are here they build it; otherwise it is built from network
-// namespaces (internal/netlab), with what this machine and a few unpacked Debian packages have. The lab's owner is this process: whatever
-// was made goes with it.
+// A topology is a containerlab file. Where containerlab and a Docker engine are here they build it;
+// otherwise it is built from network namespaces (internal/netlab), with what this machine and a few
+// unpacked Debian packages have. The lab's owner is this process: whatever was made goes with it.
 package main
 
 import (

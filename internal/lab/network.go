@@ -37,7 +37,8 @@ type parts struct {
 	vpp      *netlab.VPPPrograms // nil: the nodes forward with the kernel
 }
 
-// labImage are the packages of the image that a machine may lack, with the version that a lab may rely on.
+// labImage are the packages of the image that a machine may lack, with the version that a lab may
+// rely on.
 var labImage = []struct{ name, version string }{{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}, {"procps", ""}}
 
 func findParts(ctx context.Context, build string, withVPP bool) (parts, error) {
@@ -102,7 +103,8 @@ func buildNamespaces(ctx context.Context, t *topology, p parts, log *slog.Logger
 	return n, n.start(ctx, t)
 }
 
-// machineConfig gives a node the packages of the image, our agent where the image has it, and what the topology binds.
+// machineConfig gives a node the packages of the image, our agent where the image has it, and what
+// the topology binds.
 func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
 	c := netlab.MachineConfig{
 		Packages: p.packages,
@@ -126,7 +128,8 @@ func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
 	return c
 }
 
-// start runs every node's lines, in their order, all nodes at the same time: containerlab promises no more.
+// start runs every node's lines, in their order, all nodes at the same time: containerlab promises
+// no more.
 func (n *namespaces) start(ctx context.Context, t *topology) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range t.names() {
@@ -178,7 +181,8 @@ func buildContainers(ctx context.Context, t *topology, file, dataplane string, o
 	if err := t.imagesAreThere(ctx, dataplane == "vpp", out); err != nil {
 		return nil, err
 	}
-	// The lines of one node wait for what another one brings, and by default only as many nodes as there are processors are worked on at a time.
+	// The lines of one node wait for what another one brings, and by default only as many nodes as
+	// there are processors are worked on at a time.
 	workers := strconv.Itoa(len(t.Nodes))
 	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--max-workers", workers, "--topo", file)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -191,8 +195,9 @@ func buildContainers(ctx context.Context, t *topology, file, dataplane string, o
 	return c, nil
 }
 
-// imagesAreThere looks before the lab is built: containerlab would search the network for an image, and nodes without VPP would only be
-// silent. It tells of what version the images are, which may not be that of this folder.
+// imagesAreThere looks before the lab is built: containerlab would search the network for an image,
+// and nodes without VPP would only be silent. It tells of what version the images are, which may
+// not be that of this folder.
 func (t *topology) imagesAreThere(ctx context.Context, vpp bool, out io.Writer) error {
 	images := map[string]bool{}
 	for _, n := range t.Nodes {
@@ -238,7 +243,8 @@ func (c *containers) Close() error {
 	return nil
 }
 
-// attach runs a command on a node of a lab that is up, with our own input and output. The words are the node and the command.
+// attach runs a command on a node of a lab that is up, with our own input and output. The words are
+// the node and the command.
 func attach(lab string, words []string) error {
 	machines, err := netlab.Machines(netlabName(lab))
 	if err != nil {
@@ -264,8 +270,8 @@ func attach(lab string, words []string) error {
 	return netlab.Attach(init, cmd)
 }
 
-// onOwnTerminal lets util-linux's script, where it is here, run a command on a terminal of the node's own: a shell there cannot do its
-// jobs on ours, whose processes it does not see.
+// onOwnTerminal lets util-linux's script, where it is here, run a command on a terminal of the
+// node's own: a shell there cannot do its jobs on ours, whose processes it does not see.
 func onOwnTerminal(words []string) []string {
 	if _, err := exec.LookPath("script"); err != nil {
 		return words

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// topology is what we know of a containerlab file (containerlab.dev/manual/topo-def-file). A field that is not here is refused: a lab
-// that silently lacked a part would pass or fail for the wrong reason.
+// topology is what we know of a containerlab file (containerlab.dev/manual/topo-def-file). A field
+// that is not here is refused: a lab that silently lacked a part would pass or fail for the wrong
+// reason.
 type topology struct {
 	Name     string
 	Defaults node
@@ -95,7 +96,8 @@ func (n node) kind(t *topology) string {
 	return n.Kind
 }
 
-// over fills what n does not say from what holds for its kind or for all. Lists are joined, the general part first, and maps merged.
+// over fills what n does not say from what holds for its kind or for all. Lists are joined, the
+// general part first, and maps merged.
 func (n node) over(general node) node {
 	if n.Kind == "" {
 		n.Kind = general.Kind
@@ -117,7 +119,8 @@ func (n node) over(general node) node {
 	return n
 }
 
-// named puts in what containerlab's words stand for: in lines of exec, and in binds on this machine's side.
+// named puts in what containerlab's words stand for: in lines of exec, and in binds on this
+// machine's side.
 func (n node) named(name, lab string) node {
 	n.Binds = arrange(n.Binds)
 	words := strings.NewReplacer("__clabNodeName__", name, "__clabLabName__", "clab-"+lab)
@@ -174,9 +177,10 @@ func (t *topology) check() error {
 // names are the nodes' names in order.
 func (t *topology) names() []string { return slices.Sorted(maps.Keys(t.Nodes)) }
 
-// splitWords cuts a command line as containerlab does (github.com/google/shlex): at blanks and ends of lines outside quotes; in double quotes a
-// backslash takes the next character as it is. It runs no shell, so what only a shell understands is refused, and so are comments, which shlex
-// leaves out.
+// splitWords cuts a command line as containerlab does (github.com/google/shlex): at blanks and ends
+// of lines outside quotes; in double quotes a backslash takes the next character as it is. It runs
+// no shell, so what only a shell understands is refused, and so are comments, which shlex leaves
+// out.
 func splitWords(line string) (words []string, err error) {
 	var word strings.Builder
 	inWord, escaped, quote := false, false, rune(0)

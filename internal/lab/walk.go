@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// walk is a README as a script: every command in its console blocks, with the output that the page shows.
+// walk is a README as a script: every command in its console blocks, with the output that the page
+// shows.
 type walk struct {
 	file  string
 	lines []string
@@ -21,8 +22,8 @@ type walk struct {
 type step struct {
 	node string
 	line string
-	// once is a command that changes something, prompt "#"; it runs one time. One that only looks, prompt "$", is run again until its
-	// output has the shape that the page shows.
+	// once is a command that changes something, prompt "#"; it runs one time. One that only looks,
+	// prompt "$", is run again until its output has the shape that the page shows.
 	once bool
 	only string // the data plane for which this step is: "vpp", "kernel", or "" for both
 	at   int    // index of the first line of the output
@@ -147,7 +148,8 @@ func shape(out string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sortNextHops orders the next hops of each route: they are a set, and the kernel lists them as they came.
+// sortNextHops orders the next hops of each route: they are a set, and the kernel lists them as
+// they came.
 func sortNextHops(lines []string) {
 	isNextHop := func(line string) bool { return strings.HasPrefix(line, "nexthop via ") }
 	for from := 0; from < len(lines); from++ {

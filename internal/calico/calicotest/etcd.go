@@ -152,8 +152,8 @@ func (e *Etcd) EnableAuth(ctx context.Context, rootPassword string,
 // Close stops the server at once, despite open connections, and removes a temporary directory.
 func (e *Etcd) Close() {
 	e.client.Close()
-	// Stop alone, under TLS, waits for clients that come back, since its listener is etcd's. Without
-	// it etcd waits 5 s for clients to leave.
+	// Stop alone, under TLS, waits for clients that come back, since its listener is etcd's.
+	// Without it etcd waits 5 s for clients to leave.
 	var stopping sync.WaitGroup
 	stopping.Go(e.rpc.Stop)
 	e.server.Close()

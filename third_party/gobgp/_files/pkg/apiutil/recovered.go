@@ -8,8 +8,9 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// MarshalPathAttributes converts attributes for the API and for watchers, without those that cannot be converted: GoBGP would panic on
-// some, and show a path without any attribute for others. The path itself goes on with all of them.
+// MarshalPathAttributes converts attributes for the API and for watchers, without those that cannot
+// be converted: GoBGP would panic on some, and show a path without any attribute for others. The
+// path itself goes on with all of them.
 func MarshalPathAttributes(attrs []bgp.PathAttributeInterface) ([]*anypb.Any, error) {
 	if all, ok := marshal(attrs); ok {
 		return all, nil

@@ -11,12 +11,14 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// backlogLimit is how many paths a peer may be ahead of us, a few milliseconds' work and about 2 MiB. More does not make anything faster.
+// backlogLimit is how many paths a peer may be ahead of us, a few milliseconds' work and about 2
+// MiB. More does not make anything faster.
 const backlogLimit = 4096
 
-// backlog counts what a peer has sent and what is not done with yet: it waits for the server, or for the watch inside this process.
-// While it is long the peer's connection is not read, so that TCP slows the peer down. Queues themselves have no bound, and nobody
-// waits for room in one but the goroutine that reads from the peer, which holds nothing then.
+// backlog counts what a peer has sent and what is not done with yet: it waits for the server, or
+// for the watch inside this process. While it is long the peer's connection is not read, so that
+// TCP slows the peer down. Queues themselves have no bound, and nobody waits for room in one but
+// the goroutine that reads from the peer, which holds nothing then.
 type backlog struct {
 	mu    sync.Mutex
 	paths int
@@ -46,8 +48,9 @@ func (b *backlog) full() <-chan struct{} {
 	return b.room
 }
 
-// awaitRoom returns when the peer's next message may be read, or when its session is taken down. Meanwhile the peer may well have sent
-// KEEPALIVEs, which wait in the socket, so the hold timer starts anew: it would measure us.
+// awaitRoom returns when the peer's next message may be read, or when its session is taken down.
+// Meanwhile the peer may well have sent KEEPALIVEs, which wait in the socket, so the hold timer
+// starts anew: it would measure us.
 func (h *fsmHandler) awaitRoom(ctx context.Context) {
 	room := h.fsm.backlog.full()
 	if room == nil {
@@ -75,8 +78,9 @@ func (e *fsmMsg) weight() int {
 	return 1 + len(e.PathList)
 }
 
-// handled is called when the server is through with a message. If there is a watch inside this process, what it has to do with the
-// message stands in its queue now, and the message counts until the watch comes to the mark behind that.
+// handled is called when the server is through with a message. If there is a watch inside this
+// process, what it has to do with the message stands in its queue now, and the message counts until
+// the watch comes to the mark behind that.
 func (s *BgpServer) handled(e *fsmMsg) {
 	done := mark{&e.fsm.backlog, e.weight()}
 	if done.weight == 0 {
@@ -110,7 +114,8 @@ func reachMark(entry any) bool {
 	return ok
 }
 
-// cleanWatch is cleanInfiniteChannel for the queue of a watch: nobody is to wait for its marks any more.
+// cleanWatch is cleanInfiniteChannel for the queue of a watch: nobody is to wait for its marks any
+// more.
 func cleanWatch(ch *channels.InfiniteChannel) {
 	ch.Close()
 	for entry := range ch.Out() {
@@ -118,7 +123,8 @@ func cleanWatch(ch *channels.InfiniteChannel) {
 	}
 }
 
-// watchInside notes where a watch comes from. One over gRPC has nobody wait for it: its client may be stopped for ever.
+// watchInside notes where a watch comes from. One over gRPC has nobody wait for it: its client may
+// be stopped for ever.
 func watchInside(ctx context.Context) watchOption {
 	_, remote := grpcpeer.FromContext(ctx)
 	return func(o *watchOptions) { o.inside = !remote }

@@ -7,14 +7,15 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// endsRestart reports whether a peer that restarts is not waited for after this change of state to IDLE: its time is up, or it is taken out by hand.
-// GoBGP gives up at every one. Its timer goes on in all states but ESTABLISHED.
+// endsRestart reports whether a peer that restarts is not waited for after this change of state to
+// IDLE: its time is up, or it is taken out by hand. GoBGP gives up at every one. Its timer goes on
+// in all states but ESTABLISHED.
 func (e *fsmMsg) endsRestart() bool {
 	return e.StateReason.Type == fsmRestartTimerExpired || e.StateReason.Type == fsmAdminDown
 }
 
-// cameBack reports whether the session is not the first one with this peer: the one that is up, or else the one that is to come. It is called with the
-// lock of the peer's fsm.
+// cameBack reports whether the session is not the first one with this peer: the one that is up, or
+// else the one that is to come. It is called with the lock of the peer's fsm.
 func cameBack(conf *oc.Neighbor) bool {
 	if conf.State.SessionState == oc.SESSION_STATE_ESTABLISHED {
 		return conf.State.EstablishedCount > 1
@@ -43,8 +44,9 @@ func (s *BgpServer) EndRestart(peers []string) error {
 	}, true)
 }
 
-// dropNotForwarded drops what is kept of a peer whose session is up again: of each family that its capability does not list, or that it did not keep
-// forwarding (F bit) when it restarted (R bit). Where that is all, the restart is over, and not only at End-of-RIB.
+// dropNotForwarded drops what is kept of a peer whose session is up again: of each family that its
+// capability does not list, or that it did not keep forwarding (F bit) when it restarted (R bit).
+// Where that is all, the restart is over, and not only at End-of-RIB.
 func (s *BgpServer) dropNotForwarded(peer *peer) {
 	peer.fsm.lock.RLock()
 	restarting := peer.fsm.pConf.GracefulRestart.State.PeerRestarting
@@ -69,7 +71,8 @@ func (s *BgpServer) dropNotForwarded(peer *peer) {
 	}
 }
 
-// forgetRestart forgets what an earlier OPEN of the peer said of graceful restart. It is called with the lock of the peer's fsm.
+// forgetRestart forgets what an earlier OPEN of the peer said of graceful restart. It is called
+// with the lock of the peer's fsm.
 func forgetRestart(conf *oc.Neighbor) {
 	s := &conf.GracefulRestart.State
 	s.Enabled, s.NotificationEnabled, s.LongLivedEnabled = false, false, false
@@ -80,7 +83,8 @@ func forgetRestart(conf *oc.Neighbor) {
 	}
 }
 
-// withNegotiated gives the new configuration of the same families what the session's OPENs said of each.
+// withNegotiated gives the new configuration of the same families what the session's OPENs said of
+// each.
 func withNegotiated(families, before []oc.AfiSafi) []oc.AfiSafi {
 	for i := range families {
 		for _, b := range before {

@@ -4,8 +4,8 @@ package server
 
 import "github.com/eapache/channels"
 
-// incoming hands the messages of one peer's queue to the server's goroutine, which waits for one channel
-// then, however many peers there are. Peers take turns: Go serves blocked senders in order.
+// incoming hands the messages of one peer's queue to the server's goroutine, which waits for one
+// channel then, however many peers there are. Peers take turns: Go serves blocked senders in order.
 type incoming struct {
 	stop, ended chan struct{}
 }

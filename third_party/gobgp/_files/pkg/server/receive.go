@@ -30,8 +30,8 @@ func (h *fsmHandler) recvMessageWithError() (m *fsmMsg, err error) {
 	return h.recvMessageUnguarded()
 }
 
-// reader is what messages are read from. States before Established leave nothing in a buffer for the
-// next one.
+// reader is what messages are read from. States before Established leave nothing in a buffer for
+// the next one.
 func (h *fsmHandler) reader() io.Reader {
 	if h.buffered != nil {
 		return h.buffered

@@ -8,8 +8,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 )
 
-// SetClusterID changes the cluster ID (RFC 4456 §7) of all neighbours, in sessions that are up as well: what is sent from now on has it, and
-// what has it already is not reflected.
+// SetClusterID changes the cluster ID (RFC 4456 §7) of all neighbours, in sessions that are up as
+// well: what is sent from now on has it, and what has it already is not reflected.
 func (s *BgpServer) SetClusterID(id net.IP) {
 	s.mgmtOperation(func() error {
 		for _, peer := range s.neighborMap {

@@ -28,8 +28,8 @@ type Watched struct {
 	Up           bool            // where it is none of these: the session came up, else went down
 }
 
-// WatchPaths watches sessions and End-of-RIBs from now on and, where best is set, the best paths: each time those of a prefix change, the complete
-// new set. It is WatchEvent without protobuf.
+// WatchPaths watches sessions and End-of-RIBs from now on and, where best is set, the best paths:
+// each time those of a prefix change, the complete new set. It is WatchEvent without protobuf.
 //
 // What next returns happened since it was called before, in that order; it waits for something to
 // happen, and returns nil when ctx has ended. Then the watch has ended, too. The result is good
@@ -50,7 +50,8 @@ func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched)
 	}
 	s.mgmtOperation(func() error {
 		for _, k := range kinds {
-			// A filter sees each event in GoBGP's own goroutine. This one lets none through to the watcher's channels.
+			// A filter sees each event in GoBGP's own goroutine. This one lets none through to the
+			// watcher's channels.
 			w.filters[k] = func(ev watchEvent) bool { q.take(ev); return false }
 			s.watcherMap[k] = append(s.watcherMap[k], w)
 		}
@@ -62,12 +63,13 @@ func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched)
 const (
 	// watchQueueLeast is how many may wait before any is looked at again.
 	watchQueueLeast = 4096
-	// watchPiece is how many the caller gets at a time, or one set: what a peer sent is done with piece by piece.
+	// watchPiece is how many the caller gets at a time, or one set: what a peer sent is done with
+	// piece by piece.
 	watchPiece = 256
 )
 
-// watchQueue is what waits for the caller of WatchPaths. What is in it was taken in GoBGP's goroutine: what that one writes later, such as whether a
-// path is stale, is not read by another.
+// watchQueue is what waits for the caller of WatchPaths. What is in it was taken in GoBGP's
+// goroutine: what that one writes later, such as whether a path is stale, is not read by another.
 type watchQueue struct {
 	wake chan struct{} // of size 1: something waits
 
@@ -129,7 +131,8 @@ func (q *watchQueue) swap() {
 	q.out, q.waiting, q.full = q.waiting, watchBatch{all: q.out.all}, watchQueueLeast
 }
 
-// freed is a slice to be used again. It points to nothing while nothing comes, and is not a large one then.
+// freed is a slice to be used again. It points to nothing while nothing comes, and is not a large
+// one then.
 func freed(all []Watched) []Watched {
 	if cap(all) > watchQueueLeast {
 		return nil
@@ -147,7 +150,8 @@ func (q *watchQueue) end() {
 	q.out, q.given, q.waiting, q.ended = watchBatch{}, 0, watchBatch{}, true
 }
 
-// bestNow is watchEventBestPath without copies of the paths, for who reads them before GoBGP goes on.
+// bestNow is watchEventBestPath without copies of the paths, for who reads them before GoBGP goes
+// on.
 type bestNow struct {
 	best      []*table.Path
 	multipath [][]*table.Path
@@ -171,8 +175,9 @@ func (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.P
 	}
 }
 
-// tellDeleted tells the watches of WatchPaths that a session has ended with its peer's configuration. GoBGP tells that when the session's goroutine has ended,
-// by when the peer may be configured again; here whatever comes of that peer later is of another session.
+// tellDeleted tells the watches of WatchPaths that a session has ended with its peer's
+// configuration. GoBGP tells that when the session's goroutine has ended, by when the peer may be
+// configured again; here whatever comes of that peer later is of another session.
 func (s *BgpServer) tellDeleted(peer *peer) {
 	peer.fsm.lock.RLock()
 	ev := &watchEventPeer{

@@ -9,7 +9,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 )
 
-// writeTime is how long a write may take without progress. Without an end to it, what waits for a peer that does not read would stay.
+// writeTime is how long a write may take without progress. Without an end to it, what waits for a
+// peer that does not read would stay.
 func writeTime(conf *oc.Neighbor) time.Duration {
 	hold := conf.Timers.State.NegotiatedHoldTime
 	if hold == 0 { // the configuration is not looked at without need: it may be changed meanwhile

@@ -2,7 +2,8 @@
 
 package table
 
-// Uses reports whether the peer's present route of this name (its prefix and, with ADD-PATH, its identifier) is given to policies.
+// Uses reports whether the peer's present route of this name (its prefix and, with ADD-PATH, its
+// identifier) is given to policies.
 func (adj *AdjRib) Uses(path *Path) bool {
 	t, ok := adj.table[path.GetRouteFamily()]
 	if !ok {

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// parseBody decodes the body of a message. Where decoding panics, the message is refused as one that cannot be read, which ends the
-// session of the peer that sent it and nothing else. The message that is returned with the error has the right types: callers
-// look at them before they look at the error.
+// parseBody decodes the body of a message. Where decoding panics, the message is refused as one
+// that cannot be read, which ends the session of the peer that sent it and nothing else. The
+// message that is returned with the error has the right types: callers look at them before they
+// look at the error.
 func parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (msg *BGPMessage, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -21,10 +22,11 @@ func parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (msg *B
 	return parseBodyUnguarded(h, data, options...)
 }
 
-// decodeAttribute decodes one attribute of an UPDATE. Where that panics, the attribute is malformed, and its type says what becomes of the
-// message: most are discarded, some make it a withdrawal (RFC 7606 §7). So what a router far away put into a path does not end the
-// session with whoever passed it on. Attributes that hold prefixes are not caught here: which were meant is not known, and GoBGP would
-// go on without their family.
+// decodeAttribute decodes one attribute of an UPDATE. Where that panics, the attribute is
+// malformed, and its type says what becomes of the message: most are discarded, some make it a
+// withdrawal (RFC 7606 §7). So what a router far away put into a path does not end the session with
+// whoever passed it on. Attributes that hold prefixes are not caught here: which were meant is not
+// known, and GoBGP would go on without their family.
 func decodeAttribute(p PathAttributeInterface, data []byte, options ...*MarshallingOption) (err error) {
 	switch BGPAttrType(data[1]) { // there are two bytes, or there were no p
 	case BGP_ATTR_TYPE_MP_REACH_NLRI, BGP_ATTR_TYPE_MP_UNREACH_NLRI:
@@ -38,7 +40,8 @@ func decodeAttribute(p PathAttributeInterface, data []byte, options ...*Marshall
 	return p.DecodeFromBytes(data, options...)
 }
 
-// refused says what the peer is told: what RFC 4271 §6 has for a message that is malformed in no particular way.
+// refused says what the peer is told: what RFC 4271 §6 has for a message that is malformed in no
+// particular way.
 func refused(h *BGPHeader, why string) (*BGPMessage, error) {
 	msg := &BGPMessage{Header: *h}
 	code, subcode := uint8(BGP_ERROR_MESSAGE_HEADER_ERROR), uint8(BGP_ERROR_SUB_BAD_MESSAGE_LENGTH)
