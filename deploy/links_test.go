@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -60,4 +61,19 @@ func anchors(page string) []string {
 		out = append(out, strings.ReplaceAll(plain, " ", "-"))
 	}
 	return out
+}
+
+// TestDrawings draws each image of the documentation from its text again.
+func TestDrawings(t *testing.T) {
+	texts, err := filepath.Glob("../docs/images/*.txt")
+	if err != nil || len(texts) == 0 {
+		t.Fatalf("%d texts, %v", len(texts), err)
+	}
+	for _, text := range texts {
+		drawn, err := exec.Command("../docs/images/draw", text).Output()
+		image := strings.TrimSuffix(text, ".txt") + ".svg"
+		if err != nil || string(drawn) != string(read(t, image)) {
+			t.Errorf("%s is not what draw makes of %s (%v)", image, text, err)
+		}
+	}
 }
