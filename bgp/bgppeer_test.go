@@ -119,7 +119,7 @@ func TestBGPPeers(t *testing.T) {
 		{"where the peer dials ports do not matter", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801})), "b:1179/64512 A mesh, c:1790/64801 P global",
 			"Node(c): the node-to-node mesh session to 172.30.9.20 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
 		{"and two BGPPeers want the same", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801}, calico.BGPPeer{Name: "y", PeerIP: "172.30.9.20", ASNumber: 64801})), "c/64801 P global", ""},
-		{"the same wish twice is no problem", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})), "192.0.2.1/1 A global", ""},
+		{"the same peer twice is no problem", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})), "192.0.2.1/1 A global", ""},
 
 		{"own address is filtered", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},
 		{"reverse of a node's peer", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})), "a/64512 P node", ""},

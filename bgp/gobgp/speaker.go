@@ -251,9 +251,9 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	return s.ask(ctx, func(ctx context.Context) error {
 		fresh := s.applied.speaker == nil
-		deaf := s.start(ctx, p.Speaker)
-		if deaf != nil && !errors.As(deaf, &deafError{}) {
-			return deaf // without a speaker nothing else can be applied
+		startErr := s.start(ctx, p.Speaker)
+		if startErr != nil && !errors.As(startErr, &listenError{}) {
+			return startErr // without a speaker nothing else can be applied
 		}
 		if fresh && p.Restarting {
 			s.beginRestart(p)
@@ -263,7 +263,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.setClusterID(p.Policies.ClusterID)
 		s.applied.server.SendSeveralPaths(p.Policies.Reflects) // to those with ADD-PATH, as BIRD does to its clients
 		s.setPolicy(policyOf(p, &s.heard))
-		return errors.Join(deaf, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
+		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})
 }
 
@@ -309,7 +309,7 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	if a.speaker != nil {
 		if err := canListen(sp, *a.speaker); err != nil {
 			if sp.AS == a.speaker.AS && sp.RouterID == a.speaker.RouterID {
-				err = deafError{err}
+				err = listenError{err}
 			}
 			return err
 		}
@@ -327,10 +327,10 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	return nil
 }
 
-// deafError: BGP cannot listen where it is to, and goes on where it does.
-type deafError struct{ error }
+// listenError: BGP cannot listen where it is to, and goes on where it does.
+type listenError struct{ error }
 
-func (e deafError) Unwrap() error { return e.error }
+func (e listenError) Unwrap() error { return e.error }
 
 // forget notes that GoBGP has nothing any more.
 func (s *Speaker) forget() {

@@ -40,8 +40,8 @@ func (d null) Apply(_ context.Context, ops []route.Op, done func(int, error)) er
 }
 
 // equalSets hands a million routes to the engine that it has already, and lets a new engine take
-// them over from the journal: in both cases a million wishes are compared with a million routes,
-// and nothing is to be done.
+// them over from the journal: in both cases a million desired routes are compared with those
+// programmed, and nothing is to be done.
 func equalSets(b *bench) (err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {

@@ -118,7 +118,7 @@ const (
 	// attempts is how often a fault is made before a control flow that lost packets is taken for
 	// the machine's own fault.
 	attempts = 3
-	// recovery bounds convergence: GoBGP is deaf for 5 s after a session dropped, and BIRD waits up
+	// recovery bounds convergence: BIRD waits up
 	// to 30 s after errors.
 	recovery = 90 * time.Second
 )

@@ -16,7 +16,7 @@ type testCase struct {
 	run   func(t *testing.T, b *bench)
 }
 
-var cases = slices.Concat(routeCases, forwardingCases, elevatedCases, tableCases, lifeCases, uplinkCases)
+var cases = slices.Concat(routeCases, forwardingCases, elevatedCases, tableCases, connectionCases, uplinkCases)
 
 var routeCases = []testCase{
 	{"an attached next hop reads back as put", "", func(t *testing.T, b *bench) {

@@ -106,10 +106,10 @@ func TestDriftIsOnlyReported(t *testing.T) {
 		r.dp.state(func() { r.dp.hang = true })
 		r.Learn(pfx(two), via("10.0.0.3"))
 		if e := r.state(two); e.State != Pending {
-			t.Errorf("a new wish: %+v", e)
+			t.Errorf("a new desired route: %+v", e)
 		}
 		r.dp.heal()
-		check(t, "a new wish is written all the same", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.3 eth0")
+		check(t, "a new desired route is written all the same", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.3 eth0")
 		if e := r.state(two); e.State != Programmed {
 			t.Errorf("%+v", e)
 		}
@@ -310,7 +310,7 @@ func TestShadowedRoutesAreShownAndLeftAlone(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		r.Learn(pfx(one), via("10.0.0.3"))
-		check(t, "its wish changes", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
+		check(t, "what is desired changes", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
 		if e := r.state(one); e.State != Shadowed {
 			t.Errorf("%+v", e)
 		}

@@ -235,7 +235,7 @@ func TestRefusedOpHoldsUpNoOther(t *testing.T) {
 		}
 		r.dp.state(func() { clear(r.dp.refuse) })
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.3"))
-		check(t, "a new wish does not wait", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
+		check(t, "a new desired route does not wait", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
 	})
 }
 

@@ -142,7 +142,7 @@ func (s *sources) nextRelease() (next time.Time) {
 	return next
 }
 
-// kept reports whether the guard alone keeps origin's wish for k.
+// kept reports whether the guard alone keeps what origin wanted for k.
 func (s *sources) kept(k route.Key, origin route.Origin) bool {
 	h := s.holds[origin]
 	if h == nil {

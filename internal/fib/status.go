@@ -43,7 +43,7 @@ func (s State) String() string {
 type Entry struct {
 	Key      route.Key
 	State    State
-	Origin   route.Origin // whose wish it is; Unknown for Held and Deleting
+	Origin   route.Origin // who wants it; Unknown for Held and Deleting
 	Kind     route.Kind
 	Paths    []route.Path // wanted; as the source gave them while nothing can be programmed; none for Held and Deleting
 	Reason   Reason       // why Unusable or waiting, or which path is left out

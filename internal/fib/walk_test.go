@@ -545,7 +545,7 @@ func (w *walker) foreignResolutions() map[NextHop]route.Resolution {
 	return out
 }
 
-// TestWalk takes any sequence of wishes, faults, restarts and reconnects; when the faults stop the
+// TestWalk takes any sequence of inputs, faults, restarts and reconnects; when the faults stop the
 // FIB is what is wanted.
 func TestWalk(t *testing.T) {
 	dir := t.TempDir()

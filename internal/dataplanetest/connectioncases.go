@@ -8,8 +8,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// lifeCases are about the data plane as a whole: connections, restarts, facts.
-var lifeCases = []testCase{
+// connectionCases are about the data plane as a whole: connections, restarts, facts.
+var connectionCases = []testCase{
 	{"a call ends with its context", "", func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
