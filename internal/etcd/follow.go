@@ -82,8 +82,9 @@ type Follower struct {
 	probeKey string
 	lastCode codes.Code // of the last error while not connected
 
-	ranges []*keyRange // those that data wants, before it is given more
-	lists  int         // that were completed
+	ranges []*keyRange         // those that data wants, before it is given more
+	known  map[Range]*keyRange // the same
+	lists  int                 // that were completed
 
 	// identity of the history that the ranges belong to; cluster 0: none yet
 	cluster  uint64
@@ -112,6 +113,7 @@ func NewFollower(client *Client, data Data, publish func(revision int64, lists i
 	return &Follower{client: client, data: data, publish: publish,
 		log:      log.With("component", "etcd"),
 		probeKey: data.Ranges()[0].Prefix, ProbeEvery: probeInterval, grace: newGrace(gracePeriod),
+		known:  map[Range]*keyRange{},
 		status: Status{Endpoints: slices.Clone(client.cfg.Endpoints), Error: "not tried yet"}}
 }
 
@@ -199,24 +201,34 @@ func (f *Follower) listAgain(ctx context.Context, client *clientv3.Client, revis
 // nothing before the last page.
 func (f *Follower) list(ctx context.Context, client *clientv3.Client,
 	revision int64) (listed bool, err error) {
-	var done []*keyRange
+	done := map[*keyRange]bool{}
+	var prefixes, gone []string
 	f.data.BeginList()
 	f.grace.round++
-	for r := f.unlisted(done); r != nil; r = f.unlisted(done) {
-		if err := f.listRange(ctx, client, r.Range, revision); err != nil {
-			return false, fmt.Errorf("list %s: %w", r.Prefix, err)
+	for todo := f.unlisted(done); todo != nil; todo = f.unlisted(done) {
+		for _, r := range todo {
+			found, err := f.listRange(ctx, client, r.Range, revision)
+			if err != nil {
+				return false, fmt.Errorf("list %s: %w", r.Prefix, err)
+			}
+			done[r] = true
+			if !r.Exact {
+				prefixes = append(prefixes, r.Prefix)
+			} else if !found {
+				gone = append(gone, r.Prefix)
+			}
 		}
-		done = append(done, r)
 	}
-	if done == nil {
+	if len(done) == 0 {
 		return false, nil
 	}
-	var prefixes []string
-	for _, r := range done {
+	for _, key := range gone {
+		f.data.Delete(key)
+	}
+	for r := range done {
 		for key, value := range f.grace.missed(r.Range, time.Now()) {
 			f.data.Put(key, value)
 		}
-		prefixes = append(prefixes, r.Prefix)
 		r.next = revision + 1
 	}
 	f.data.EndList(prefixes...)
@@ -225,34 +237,46 @@ func (f *Follower) list(ctx context.Context, client *clientv3.Client,
 	return true, nil
 }
 
-// unlisted adds the ranges that the store wants by now, and returns one to be listed that is not
-// among done; nil if there is none. Until a list ends the store has old data besides the new, and
-// may want too much.
-func (f *Follower) unlisted(done []*keyRange) *keyRange {
+// unlisted adds the ranges that the store wants by now, and returns those to be listed that are not
+// done. Until a list ends the store has old data besides the new, and may want too much.
+func (f *Follower) unlisted(done map[*keyRange]bool) (todo []*keyRange) {
 	for _, wanted := range f.data.Ranges() {
-		if !slices.ContainsFunc(f.ranges, func(r *keyRange) bool { return r.Range == wanted }) {
-			f.ranges = append(f.ranges, &keyRange{Range: wanted})
+		if f.known[wanted] == nil {
+			r := &keyRange{Range: wanted}
+			f.ranges, f.known[wanted] = append(f.ranges, r), r
 		}
 	}
 	for _, r := range f.ranges {
-		if r.next == 0 && !slices.Contains(done, r) {
-			return r
+		if r.next == 0 && !done[r] {
+			todo = append(todo, r)
 		}
 	}
-	return nil
+	return todo
 }
 
 // dropUnwanted removes the ranges that the store does not want any more, and their data.
 func (f *Follower) dropUnwanted() {
-	wanted := f.data.Ranges()
+	wanted := map[Range]bool{}
+	for _, r := range f.data.Ranges() {
+		wanted[r] = true
+	}
+	var prefixes []string
 	f.ranges = slices.DeleteFunc(f.ranges, func(r *keyRange) bool {
-		if slices.Contains(wanted, r.Range) {
+		if wanted[r.Range] {
 			return false
 		}
-		f.data.BeginList()
-		f.data.EndList(r.Prefix)
+		delete(f.known, r.Range)
+		if r.Exact {
+			f.data.Delete(r.Prefix)
+		} else {
+			prefixes = append(prefixes, r.Prefix)
+		}
 		return true
 	})
+	if prefixes != nil {
+		f.data.BeginList()
+		f.data.EndList(prefixes...)
+	}
 }
 
 // widen lists what changes in the store made it want, so that it can be watched as well.
@@ -271,10 +295,11 @@ func (f *Follower) widen(ctx context.Context, client *clientv3.Client) error {
 	return err
 }
 
+// listRange reports whether it found a key, where r is not restricted to names.
 func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Range,
-	revision int64) error {
+	revision int64) (found bool, err error) {
 	if r.Names != "" {
-		return f.listNames(ctx, client, r, revision)
+		return false, f.listNames(ctx, client, r, revision)
 	}
 	from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix)
 	if r.Exact {
@@ -283,13 +308,14 @@ func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Ran
 	for {
 		page, err := f.page(ctx, client, from, end, revision)
 		if err != nil {
-			return err
+			return found, err
 		}
 		for _, kv := range page.Kvs {
+			found = true
 			f.put(r, kv)
 		}
 		if !page.More || len(page.Kvs) == 0 {
-			return nil
+			return found, nil
 		}
 		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
@@ -316,7 +342,7 @@ func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Ran
 			own := dir + r.Names
 			if strings.HasPrefix(key, own) && listed != dir {
 				listed = dir
-				err := f.listRange(ctx, client, Range{Prefix: own}, revision)
+				_, err := f.listRange(ctx, client, Range{Prefix: own}, revision)
 				if err != nil {
 					return err
 				}

@@ -38,18 +38,23 @@ func startEtcd(t *testing.T, o calicotest.EtcdOptions) *calicotest.Etcd {
 	return e
 }
 
-// keys is Data without meaning, but that a key /index/N names the range /items/N/.
+// keys is Data without meaning, but that a key /index/N names the range /items/N/, and /index/=N
+// the key /exact/N.
 type keys struct {
+	asked   int // for ranges
 	values  map[string]string
 	seen    map[string]bool
 	changed bool
 }
 
 func (k *keys) Ranges() []Range {
+	k.asked++
 	all := []Range{{Prefix: "/a/"}, {Prefix: "/b/"}, {Prefix: "/index/"},
 		{Prefix: "/hosts/", Leased: true}}
 	for _, key := range slices.Sorted(maps.Keys(k.values)) {
-		if n, ok := strings.CutPrefix(key, "/index/"); ok {
+		if n, ok := strings.CutPrefix(key, "/index/="); ok {
+			all = append(all, Range{Prefix: "/exact/" + n, Exact: true})
+		} else if n, ok := strings.CutPrefix(key, "/index/"); ok {
 			all = append(all, Range{Prefix: "/items/" + n + "/"})
 		}
 	}
@@ -105,7 +110,7 @@ func newReader(t *testing.T, e *calicotest.Etcd) *reader {
 		data.changed = false
 		for key := range data.values {
 			n, ok := strings.CutPrefix(key, "/index/")
-			if ok && data.values["/items/"+n+"/always"] == "" {
+			if ok && n[0] != '=' && data.values["/items/"+n+"/always"] == "" {
 				t.Errorf("%s was published without what it names", key)
 			}
 		}
@@ -156,6 +161,39 @@ func (r *reader) until(ok func(view) bool) view {
 func (r *reader) untilHas(key string) view {
 	r.t.Helper()
 	return r.until(func(v view) bool { return v.has(key) })
+}
+
+// Data is asked for its ranges a few times for a list, however many it names.
+func TestAListOfManyRangesAsksForThemAFewTimes(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	r := newReader(t, e)
+	const named = 300
+	for i := range named {
+		r.put(fmt.Sprintf("/index/=%d", i), "x")
+		r.put(fmt.Sprintf("/exact/%d", i), "x")
+	}
+	v := r.until(func(v view) bool { return len(v.values) == 2*named })
+	if asked := r.data.(*keys).asked; v.lists != 1 || asked > 20 {
+		t.Errorf("%d lists asked %d times", v.lists, asked)
+	}
+}
+
+// An exact key that is named no longer takes no other along whose name begins like its own.
+func TestAnExactKeyGoesAlone(t *testing.T) {
+	r := newReader(t, startEtcd(t, calicotest.EtcdOptions{}))
+	r.put("/exact/1", "x")
+	r.put("/exact/12", "x")
+	r.put("/index/=1", "x")
+	r.put("/index/=12", "x")
+	r.until(func(v view) bool { return v.has("/exact/1") && v.has("/exact/12") })
+	r.del("/index/=1")
+	v := r.until(func(v view) bool { return !v.has("/exact/1") })
+	if !v.has("/exact/12") {
+		t.Errorf("left: %v", v.values)
+	}
+	r.forget() // and with the next list what is gone goes
+	r.del("/exact/12")
+	r.until(func(v view) bool { return !v.has("/exact/12") && v.has("/index/=12") })
 }
 
 // A watch that ended for any reason but a compaction (ErrNoLeader, a closed connection) goes on

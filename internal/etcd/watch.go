@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +49,7 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 	watches := map[*keyRange]context.CancelFunc{}
 	watchRanges := func() {
 		for r, end := range watches {
-			if !slices.Contains(f.ranges, r) {
+			if f.known[r.Range] != r {
 				end()
 				delete(watches, r)
 			}
