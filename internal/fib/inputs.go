@@ -106,6 +106,12 @@ func (i *inbox) take() pendingInputs {
 	return p
 }
 
+func (i *inbox) lastSet() Wanted {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.last
+}
+
 // Learn takes what BGP has learned. It stores and returns.
 func (e *Engine) Learn(learned ...BestPaths) {
 	e.inbox.change(func(p *pendingInputs) {
@@ -118,14 +124,13 @@ func (e *Engine) Learn(learned ...BestPaths) {
 // Set replaces all that is wanted besides what BGP has learned. What is as it was costs nothing.
 // What is set after Learn takes effect after what was learned, where it would delete.
 func (e *Engine) Set(to Wanted) {
-	e.inbox.change(func(p *pendingInputs) {
-		for i, s := range to.Sources {
-			if !sameSlice(s.Routes, e.inbox.last.Sources[i].Routes) {
-				mustBeKeyed(route.Origin(i), s.Routes)
-			}
+	last := e.inbox.lastSet()
+	for i, s := range to.Sources { // not under the lock, for which Learn may wait
+		if !sameSlice(s.Routes, last.Sources[i].Routes) {
+			mustBeKeyed(route.Origin(i), s.Routes)
 		}
-		p.wanted, e.inbox.last = &to, to
-	})
+	}
+	e.inbox.change(func(p *pendingInputs) { p.wanted, e.inbox.last = &to, to })
 }
 
 // mustBeKeyed panics if two routes have one key, or if they are of an origin that has no Source.
