@@ -25,11 +25,14 @@ type pendingInputs struct {
 	release bool // of what the guard holds
 }
 
+// numSources counts the origins, Unknown among them.
+const numSources = sourceID(route.Etcd) + 1
+
 // Wanted is everything that the FIB is to be made of, besides what BGP has learned. The slices are
 // not changed after Set.
 type Wanted struct {
 	// Sources are what the origins other than BGP want; Unknown and BGP have none.
-	Sources [route.Etcd + 1]Source
+	Sources [numSources]Source
 	// Own and Peers are the addresses of this node and of its BGP peers, which the guard protects.
 	Own, Peers []netip.Addr
 	// Services are the ranges where no BGP route is programmed: service addresses, which kube-proxy

@@ -54,6 +54,9 @@ func newSelection(t *table, s *syncer, h *nextHops, distances map[route.Origin]u
 	}
 }
 
+// origin is whose candidate was selected or refused.
+func (e *entry) origin() route.Origin { return route.Origin(e.source) }
+
 // candidate is what one origin wants for one prefix.
 type candidate struct {
 	entry                *entry
@@ -387,7 +390,7 @@ func (s *selection) choose(e *entry) {
 	if e.packed.flags&keyElevated != 0 {
 		base := s.counterpart(e)
 		if base == nil || base.first == nil {
-			s.sync.want(e, choice{})
+			s.sync.want(e, nil, unknownSource, false)
 			s.sync.settle(e)
 			return
 		}
@@ -401,10 +404,10 @@ func (s *selection) choose(e *entry) {
 	}
 	if other != nil {
 		other.clear(isWanted)
-		s.sync.want(other, choice{})
+		s.sync.want(other, nil, unknownSource, false)
 	}
 	target.mark(isWanted, e.first != nil)
-	s.sync.want(target, c)
+	s.sync.want(target, c.forward, sourceID(c.origin), c.waiting)
 	e.mark(isStatic, e.want != nil && e.attached())
 	if e.carries() != carried {
 		s.staleInside(e.key())
