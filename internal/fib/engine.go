@@ -76,9 +76,9 @@ type Engine struct {
 	journalRetry time.Time
 	// driftLog: no line about drift before.
 	driftLog time.Time
+	wanted   Wanted // as last taken in
 
 	// Of Run's goroutine alone.
-	wanted    Wanted        // as last set
 	pending   pendingInputs // being worked through
 	throttle  throttle
 	applying  int // jobs
@@ -229,10 +229,11 @@ func (e *Engine) setWanted(to Wanted) {
 	if !slices.Equal(to.Follow, e.wanted.Follow) || (to.Follow == nil) != (e.wanted.Follow == nil) {
 		e.selection.follow(to.Follow)
 	}
+	revision := e.wanted.revision + 1 // the first, if several were set since
 	for i := range to.Sources {
 		now, before := &to.Sources[i], e.wanted.Sources[i]
 		if !sameSlice(now.Routes, before.Routes) || now.List != before.List {
-			e.sources.set(route.Origin(i), now.Routes, now.List != before.List)
+			e.sources.set(route.Origin(i), now.Routes, now.List != before.List, revision)
 		}
 	}
 	e.wanted = to

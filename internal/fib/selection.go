@@ -80,14 +80,15 @@ func (s *selection) learn(b BestPaths) {
 	s.setCandidate(route.Key{Prefix: p}, route.BGP, route.Via, b.Paths, b.Preference)
 }
 
-// setCandidate sets what one origin wants for k; kind Via without paths: nothing.
+// setCandidate sets what one origin wants for k; kind Via without paths: nothing. It returns nil if
+// that is as it was.
 func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Kind,
-	paths []route.Path, preference uint32) {
+	paths []route.Path, preference uint32) (changed *entry) {
 	nothing := kind == route.Via && len(paths) == 0
 	e := s.get(k)
 	if e == nil {
 		if nothing {
-			return
+			return nil
 		}
 		e = s.entry(k)
 	}
@@ -102,7 +103,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 	c := *at
 	switch {
 	case c == nil && nothing:
-		return
+		return nil
 	case nothing:
 		*at = c.next
 		s.leave(c)
@@ -111,7 +112,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 		*at = c
 		s.join(c, set)
 	case c.set == set && c.kind == kind && c.preference == preference:
-		return
+		return nil
 	default:
 		c.kind, c.preference = kind, preference
 		if c.set != set {
@@ -122,6 +123,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 	e.mark(isWanted, e.first != nil)
 	s.dirtyWithHops(e)
 	s.refresh()
+	return e
 }
 
 // pathSet returns the set of these paths, and follows the next hops of a new one.

@@ -44,10 +44,11 @@ type syncer struct {
 	deletes   queue[deletion]
 	retries   retries
 	failures  map[*entry]*failure
-	flying    []*batch  // in the order of their cutting, maxFlying at most
-	pause     time.Time // no batch before: the last one broke off
-	broken    int       // batches in a row
-	cuts      uint64    // counts batches
+	open      map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
+	flying    []*batch          // in the order of their cutting, maxFlying at most
+	pause     time.Time         // no batch before: the last one broke off
+	broken    int               // batches in a row
+	cuts      uint64            // counts batches
 
 	adoptedLeft int // entries that are isAdopted
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
@@ -77,6 +78,7 @@ func newSyncer(t *table) *syncer {
 	return &syncer{
 		table:    t,
 		failures: make(map[*entry]*failure),
+		open:     make(map[*entry]uint64),
 		drifts:   make(map[*entry]drift),
 		shadows:  make(map[*entry]string),
 		extras:   make(map[route.Key]uint64),
@@ -215,9 +217,11 @@ func (s *syncer) settleAlone(e *entry) {
 		}
 	}
 	s.account(e)
+	s.closeIfSettled(e)
 	if e.first == nil && e.want == nil && e.actual == 0 && !e.is(isUnsure|isFlying|isWaiting) {
 		s.count(e, -1)
 		delete(s.failures, e)
+		delete(s.open, e)
 		s.forget(e)
 	}
 }

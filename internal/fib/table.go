@@ -62,6 +62,7 @@ const (
 	isAdopted  // from before this process, and nobody has wanted it yet
 	isDrifted  // in syncer.drifts: acknowledged, then found otherwise
 	isShadowed // in syncer.shadows: when it was looked up last, another's route went before it
+	isOpen     // in syncer.open: a Set changed it, and that is not settled yet
 	isGone     // no longer in table.entries
 )
 
