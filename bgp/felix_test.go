@@ -9,19 +9,19 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-func felixOf(name string, f calico.FelixConfiguration) func(*calico.Snapshot) {
+func felixOf(name string, f calico.FelixConfiguration) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		f.Name = name
 		if s.Felix == nil {
-			s.Felix = map[string]calico.FelixConfiguration{}
+			s.Felix = map[string]felixConfig{}
 		}
 		s.Felix[name] = f
 	}
 }
 
 func TestBesideFelix(t *testing.T) {
-	mode := func(name, mode string) func(*calico.Snapshot) {
-		return felixOf(name, calico.FelixConfiguration{ProgramClusterRoutes: mode})
+	mode := func(name, mode string) snapshotEdit {
+		return felixOf(name, felixConfig{ProgramClusterRoutes: mode})
 	}
 	plain := pools(calico.IPPool{Name: "plain", CIDR: pfx("10.1.0.0/16"), IPIPMode: calico.EncapNever, VXLANMode: calico.EncapNever})
 	ipip := pools(calico.IPPool{Name: "ipip", CIDR: pfx("10.2.0.0/16"), IPIPMode: calico.EncapAlways, VXLANMode: calico.EncapNever})
@@ -43,19 +43,19 @@ func TestBesideFelix(t *testing.T) {
 		"this node":                           {cluster(plain, mode("node.a", "Enabled"), mode("default", "Disabled")), "FelixConfiguration(node.a): " + both},
 		"this node not":                       {cluster(plain, mode("node.a", "Disabled"), mode("default", "Enabled")), ""},
 		"the cluster, beside something else of this node": {cluster(plain, mode("default", "Enabled"),
-			felixOf("node.a", calico.FelixConfiguration{IPv4NormalRoutePriority: 1024})), "FelixConfiguration(default): " + both},
-		"an elevated priority of the cluster": {cluster(felixOf("default", calico.FelixConfiguration{IPv6ElevatedRoutePriority: 2000}),
-			felixOf("node.a", calico.FelixConfiguration{IPv4ElevatedRoutePriority: 100})), "FelixConfiguration(default): the elevated route priority 2000 of IPv6"},
-		"a priority of this node, beside the cluster's of the other family": {cluster(felixOf("default", calico.FelixConfiguration{IPv4NormalRoutePriority: 1024}),
-			felixOf("node.a", calico.FelixConfiguration{IPv6NormalRoutePriority: 2000})), "FelixConfiguration(node.a): the normal route priority of IPv6"},
-		"a priority of the cluster": {cluster(felixOf("default", calico.FelixConfiguration{IPv4NormalRoutePriority: 2000}),
-			felixOf("node.a", calico.FelixConfiguration{ProgramClusterRoutes: "Disabled"})), "FelixConfiguration(default): the normal route priority of IPv4"},
-		"a priority that Felix is not told of": {cluster(configured(calico.BGPConfiguration{IPv4NormalRoutePriority: 2000}),
-			felixOf("node.a", calico.FelixConfiguration{ProgramClusterRoutes: "Disabled"})), "FelixConfiguration(default): the normal route priority of IPv4"},
-		"priorities that differ": {cluster(felixOf("default", calico.FelixConfiguration{IPv6NormalRoutePriority: 2000})), "of IPv6 is 2000 here and 1024 in"},
-		"priorities that agree": {cluster(configured(calico.BGPConfiguration{IPv4NormalRoutePriority: 2000}),
-			felixOf("default", calico.FelixConfiguration{IPv4NormalRoutePriority: 2000})), ""},
-		"an elevated priority that is none": {cluster(felixOf("default", calico.FelixConfiguration{IPv4ElevatedRoutePriority: 1024})), "the elevated route priority 1024 of IPv4"},
+			felixOf("node.a", felixConfig{IPv4NormalRoutePriority: 1024})), "FelixConfiguration(default): " + both},
+		"an elevated priority of the cluster": {cluster(felixOf("default", felixConfig{IPv6ElevatedRoutePriority: 2000}),
+			felixOf("node.a", felixConfig{IPv4ElevatedRoutePriority: 100})), "FelixConfiguration(default): the elevated route priority 2000 of IPv6"},
+		"a priority of this node, beside the cluster's of the other family": {cluster(felixOf("default", felixConfig{IPv4NormalRoutePriority: 1024}),
+			felixOf("node.a", felixConfig{IPv6NormalRoutePriority: 2000})), "FelixConfiguration(node.a): the normal route priority of IPv6"},
+		"a priority of the cluster": {cluster(felixOf("default", felixConfig{IPv4NormalRoutePriority: 2000}),
+			felixOf("node.a", felixConfig{ProgramClusterRoutes: "Disabled"})), "FelixConfiguration(default): the normal route priority of IPv4"},
+		"a priority that Felix is not told of": {cluster(configured(bgpConfig{IPv4NormalRoutePriority: 2000}),
+			felixOf("node.a", felixConfig{ProgramClusterRoutes: "Disabled"})), "FelixConfiguration(default): the normal route priority of IPv4"},
+		"priorities that differ": {cluster(felixOf("default", felixConfig{IPv6NormalRoutePriority: 2000})), "of IPv6 is 2000 here and 1024 in"},
+		"priorities that agree": {cluster(configured(bgpConfig{IPv4NormalRoutePriority: 2000}),
+			felixOf("default", felixConfig{IPv4NormalRoutePriority: 2000})), ""},
+		"an elevated priority that is none": {cluster(felixOf("default", felixConfig{IPv4ElevatedRoutePriority: 1024})), "the elevated route priority 1024 of IPv4"},
 	} {
 		got := ""
 		for _, p := range PlanFor("a", tc.s, Options{}).Problems {
@@ -84,7 +84,7 @@ func TestLiveMigration(t *testing.T) {
 	end := func(host string) calico.MigrationEnd {
 		return calico.MigrationEnd{Host: host, Orchestrator: "openstack", Workload: "vms/vm", Endpoint: "port"}
 	}
-	moves := func(from, to string) func(*calico.Snapshot) {
+	moves := func(from, to string) snapshotEdit {
 		return func(s *calico.Snapshot) {
 			s.LiveMigrations = map[string]calico.LiveMigration{"vms/m": {Source: end(from), Target: end(to)}}
 		}
@@ -103,8 +103,8 @@ func TestLiveMigration(t *testing.T) {
 		"on its way from here":       {cluster(pool, block, guest, moves("a", "b")), Options{}, own + ", " + foreign},
 		"somebody else's":            {cluster(pool, block, guest, moves("b", "c")), Options{}, own + ", " + foreign},
 		"it has come":                {cluster(pool, block, guest), arrived, own + ", 10.1.0.70/32 2147483135, 10.1.3.9/32 2147483135"},
-		"with another priority":      {cluster(pool, guest, felixOf("node.a", calico.FelixConfiguration{IPv4ElevatedRoutePriority: 100})), arrived, "10.1.0.70/32 2147483547, 10.1.3.9/32 2147483547"},
-		"with one that is no better": {cluster(pool, block, guest, felixOf("default", calico.FelixConfiguration{IPv4ElevatedRoutePriority: 2000})), arrived, own + ", " + foreign},
+		"with another priority":      {cluster(pool, guest, felixOf("node.a", felixConfig{IPv4ElevatedRoutePriority: 100})), arrived, "10.1.0.70/32 2147483547, 10.1.3.9/32 2147483547"},
+		"with one that is no better": {cluster(pool, block, guest, felixOf("default", felixConfig{IPv4ElevatedRoutePriority: 2000})), arrived, own + ", " + foreign},
 	} {
 		p := PlanFor("a", tc.s, tc.o)
 		got := []string{}

@@ -18,7 +18,7 @@ import (
 
 const normalPref = 2147482623 // 2147483647 - 1024
 
-func pools(all ...calico.IPPool) func(*calico.Snapshot) {
+func pools(all ...calico.IPPool) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, p := range all {
 			s.IPPools[p.Name] = p
@@ -26,15 +26,15 @@ func pools(all ...calico.IPPool) func(*calico.Snapshot) {
 	}
 }
 
-func owns(blocks ...string) func(*calico.Snapshot) {
+func owns(blocks ...string) snapshotEdit {
 	return affine(calico.AffinityConfirmed, blocks...)
 }
 
-func released(blocks ...string) func(*calico.Snapshot) {
+func released(blocks ...string) snapshotEdit {
 	return affine(calico.AffinityPendingDeletion, blocks...)
 }
 
-func affine(state calico.AffinityState, blocks ...string) func(*calico.Snapshot) {
+func affine(state calico.AffinityState, blocks ...string) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, b := range blocks {
 			s.Affinities[pfx(b)] = state
@@ -42,7 +42,7 @@ func affine(state calico.AffinityState, blocks ...string) func(*calico.Snapshot)
 	}
 }
 
-func runs(node string, addrs ...string) func(*calico.Snapshot) {
+func runs(node string, addrs ...string) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, a := range addrs {
 			name := "ns/" + a
@@ -58,9 +58,9 @@ func TestAnnouncements(t *testing.T) {
 	vxlan := node("a", func(n *calico.Node) { n.IPv4VXLANTunnelAddr = ip("10.1.9.9") })
 	inside := func(s *calico.Snapshot) {
 		meshOff(s)
-		peered(calico.BGPPeer{Name: "in", PeerIP: "172.30.8.10", ASNumber: 64512})(s)
+		peered(bgpPeer{Name: "in", PeerIP: "172.30.8.10", ASNumber: 64512})(s)
 	}
-	tor := peered(calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900})
+	tor := peered(bgpPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900})
 	for _, tc := range []struct {
 		name     string
 		s        *calico.Snapshot
@@ -95,18 +95,18 @@ func TestAnnouncements(t *testing.T) {
 			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
 		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
 		{"tunnel address in a foreign block", cluster(pool, node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"the same where Felix programs IPIP", cluster(pool, configured(calico.BGPConfiguration{NodeToNodeMeshEnabled: new(bool), ProgramClusterRoutes: "Disabled"}),
+		{"the same where Felix programs IPIP", cluster(pool, configured(bgpConfig{NodeToNodeMeshEnabled: new(bool), ProgramClusterRoutes: "Disabled"}),
 			node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "", "10.1.9.9/32 ipipTunnelAddress of Node(a): leads to the tunnel tunl0, which iBGP peers do not hear of"},
 		{"VXLAN's", cluster(pool, inside, vxlan), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
 		{"VXLAN's, in a block of its own", cluster(pool, inside, vxlan, owns("10.1.9.9/32")), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
 		{"VXLAN's, in a block of the node", cluster(pool, inside, vxlan, owns("10.1.9.0/26")), Options{}, "10.1.9.0/26 via 172.30.8.9", ""},
 		{"VXLAN's outside all pools", cluster(inside, vxlan), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): outside all pools"},
 		{"VXLAN's, beside a router outside", cluster(pool, inside, vxlan, tor), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"VXLAN's, beside a router outside in the other family", cluster(pool, inside, v6, vxlan, peered(calico.BGPPeer{Name: "x", PeerIP: "fd77::1", ASNumber: 64900})), Options{}, "",
+		{"VXLAN's, beside a router outside in the other family", cluster(pool, inside, v6, vxlan, peered(bgpPeer{Name: "x", PeerIP: "fd77::1", ASNumber: 64900})), Options{}, "",
 			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
 		{"VXLAN's, beside a node of another AS", cluster(pool, vxlan), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"VXLAN's, let out by a filter", cluster(pool, meshOff, vxlan, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}}),
-			filtered(calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "vxlan.calico", Action: "Accept"}}})), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"VXLAN's, let out by a filter", cluster(pool, meshOff, vxlan, peered(bgpPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}}),
+			filtered(calico.BGPFilter{Name: "f", ExportV4: []filterRule{{Interface: "vxlan.calico", Action: "Accept"}}})), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
 		{"WireGuard's", cluster(pool, inside, v6, node("a", func(n *calico.Node) { n.WireguardIPv4, n.WireguardIPv6 = ip("10.1.9.9"), ip("fd00:1::9") })), Options{}, "",
 			"10.1.9.9/32 wireguardTunnelAddress of Node(a): leads to the tunnel wireguard.cali, which iBGP peers do not hear of, " +
 				"fd00:1::9/128 wireguardV6TunnelAddress of Node(a): leads to the tunnel wg-v6.cali, which iBGP peers do not hear of"},
@@ -153,8 +153,8 @@ func TestLocalPref(t *testing.T) {
 		{-1, 0, normalPref, normalPref, "ipv4NormalRoutePriority -1"},
 		{0, 2147483647, normalPref, normalPref, "ipv6NormalRoutePriority 2147483647"},
 	} {
-		conf := calico.BGPConfiguration{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6}
-		felix := felixOf("default", calico.FelixConfiguration{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6, IPv4ElevatedRoutePriority: 99})
+		conf := bgpConfig{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6}
+		felix := felixOf("default", felixConfig{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6, IPv4ElevatedRoutePriority: 99})
 		plan := PlanFor("a", cluster(v6, owns("10.1.0.64/26", "fd00:1::40/122"), configured(conf), felix), Options{})
 		if len(plan.Announcements) != 2 || plan.Announcements[0].LocalPref != tc.want4 || plan.Announcements[1].LocalPref != tc.want6 {
 			t.Errorf("priorities %d, %d: got %+v, want LOCAL_PREF %d and %d", tc.v4, tc.v6, plan.Announcements, tc.want4, tc.want6)
@@ -179,11 +179,11 @@ func TestSpeaker(t *testing.T) {
 		{"defaults", "a", cluster(), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 179}, ""},
 		{"own port", "b", cluster(), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.10"), ListenPort: 1179}, ""},
 		{"own AS", "c", cluster(), Options{}, Speaker{AS: 64801, RouterID: ip("172.30.9.20"), ListenPort: 179}, ""},
-		{"cluster's AS and port", "a", cluster(configured(calico.BGPConfiguration{ASNumber: 65000, ListenPort: 1180})), Options{}, Speaker{AS: 65000, RouterID: ip("172.30.8.9"), ListenPort: 1180}, ""},
+		{"cluster's AS and port", "a", cluster(configured(bgpConfig{ASNumber: 65000, ListenPort: 1180})), Options{}, Speaker{AS: 65000, RouterID: ip("172.30.8.9"), ListenPort: 1180}, ""},
 		{"only the port is taken from the node's configuration", "a", cluster(func(s *calico.Snapshot) {
-			s.BGPConfigurations["node.a"] = calico.BGPConfiguration{ASNumber: 1, BindMode: "NodeIP", ListenPort: 1181}
+			s.BGPConfigurations["node.a"] = bgpConfig{ASNumber: 1, BindMode: "NodeIP", ListenPort: 1181}
 		}), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 1181}, ""},
-		{"bindMode", "a", cluster(dual, configured(calico.BGPConfiguration{BindMode: "NodeIP"})), Options{},
+		{"bindMode", "a", cluster(dual, configured(bgpConfig{BindMode: "NodeIP"})), Options{},
 			Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 179, ListenAddresses: []netip.Addr{ip("172.30.8.9"), ip("fd77::9")}}, ""},
 		{"router ID given", "a", cluster(), Options{RouterID: "1.2.3.4"}, Speaker{AS: 64512, RouterID: ip("1.2.3.4"), ListenPort: 179}, ""},
 		{"router ID by hash", "a", cluster(v6only), Options{RouterID: "hash"}, Speaker{AS: 64512, RouterID: ip("202.151.129.18"), ListenPort: 179}, ""},
@@ -232,7 +232,7 @@ func TestBadBindModeIsNamed(t *testing.T) {
 		"": "", "None": "", "NodeIP": "",
 		"nodeIP": `BGPConfiguration(default): bindMode "nodeIP" is neither NodeIP nor None: None is used`,
 	} {
-		plan := PlanFor("a", cluster(configured(calico.BGPConfiguration{BindMode: mode})), Options{})
+		plan := PlanFor("a", cluster(configured(bgpConfig{BindMode: mode})), Options{})
 		if got := problemsText(plan.Problems); got != want {
 			t.Errorf("%q: problems %q, want %q", mode, got, want)
 		}
@@ -253,9 +253,9 @@ func TestLogLevel(t *testing.T) {
 		{"no severity", "loud", "", slog.LevelInfo, `BGPConfiguration(default): logSeverityScreen "loud" is no severity: Info is used`},
 		{"no severity at the node", "Error", "debug", slog.LevelInfo, `BGPConfiguration(node.a): logSeverityScreen "debug" is no severity: Info is used`},
 	} {
-		s := cluster(configured(calico.BGPConfiguration{LogSeverityScreen: tc.cluster}))
-		s.BGPConfigurations["node.a"] = calico.BGPConfiguration{LogSeverityScreen: tc.node}
-		s.BGPConfigurations["node.b"] = calico.BGPConfiguration{LogSeverityScreen: "Fatal"}
+		s := cluster(configured(bgpConfig{LogSeverityScreen: tc.cluster}))
+		s.BGPConfigurations["node.a"] = bgpConfig{LogSeverityScreen: tc.node}
+		s.BGPConfigurations["node.b"] = bgpConfig{LogSeverityScreen: "Fatal"}
 		if got := LogLevel("a", s); got != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
@@ -326,7 +326,7 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 
 func anyBGPPeer(t *rapid.T) calico.BGPPeer {
 	selectors := rapid.SampledFrom([]string{"all()", "role == 'leaf'", "!has(role)", "role"}) // the last one is none
-	p := calico.BGPPeer{
+	p := bgpPeer{
 		ASNumber:       rapid.SampledFrom([]uint32{0, 64512, 64801}).Draw(t, "peerAS"),
 		Filters:        rapid.SampledFrom([][]string{nil, nil, {"f"}}).Draw(t, "filters"),
 		ReversePeering: rapid.SampledFrom([]string{"", "Manual"}).Draw(t, "reverse"),
@@ -505,6 +505,6 @@ func snapshotForLimits() *calico.Snapshot {
 		Nodes: map[string]calico.Node{
 			"a": {Name: "a", IPv4: netip.MustParsePrefix("192.0.2.1/24")}, "b": {Name: "b", IPv4: netip.MustParsePrefix("192.0.2.2/24")},
 		},
-		BGPPeers: map[string]calico.BGPPeer{"tor": {Name: "tor", PeerIP: "192.0.2.99", ASNumber: 65001}},
+		BGPPeers: map[string]bgpPeer{"tor": {Name: "tor", PeerIP: "192.0.2.99", ASNumber: 65001}},
 	}
 }

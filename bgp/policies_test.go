@@ -328,7 +328,7 @@ var (
 
 // anyRule draws a rule of the API's making, with few conditions so that it matches now and then.
 func anyRule(t *rapid.T) calico.BGPFilterRule {
-	r := calico.BGPFilterRule{Action: rapid.SampledFrom([]string{"Accept", "Reject"}).Draw(t, "action")}
+	r := filterRule{Action: rapid.SampledFrom([]string{"Accept", "Reject"}).Draw(t, "action")}
 	for range rapid.IntRange(0, 2).Draw(t, "conditions") {
 		switch rapid.IntRange(0, 8).Draw(t, "condition") {
 		case 0, 1, 2:
@@ -336,7 +336,7 @@ func anyRule(t *rapid.T) calico.BGPFilterRule {
 			r.CIDR, r.MatchOperator = p.String(), rapid.SampledFrom([]string{"Equal", "NotEqual", "In", "NotIn"}).Draw(t, "operator")
 			if rapid.Bool().Draw(t, "length") {
 				length := rapid.Ptr(rapid.IntRange(24, 32), true)
-				r.PrefixLength = &calico.PrefixLengthRange{Min: length.Draw(t, "min"), Max: length.Draw(t, "max")}
+				r.PrefixLength = &lengthRange{Min: length.Draw(t, "min"), Max: length.Draw(t, "max")}
 			}
 		case 3:
 			r.Source = "RemotePeers"
@@ -354,7 +354,7 @@ func anyRule(t *rapid.T) calico.BGPFilterRule {
 	}
 	if r.Action == "Accept" {
 		for range rapid.IntRange(0, 2).Draw(t, "operations") {
-			r.Operations = append(r.Operations, rapid.SampledFrom([]calico.BGPFilterOperation{
+			r.Operations = append(r.Operations, rapid.SampledFrom([]filterOperation{
 				{AddCommunity: "64512:9"}, {AddCommunity: "9:9:9"}, {PrependASPath: []uint32{65007, 65008}}, {SetPriority: 100},
 			}).Draw(t, "operation"))
 		}
@@ -374,10 +374,10 @@ func TestExportAgainstLiteral(t *testing.T) {
 		p := Policies{
 			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools, ReflectedServices: l.services, Reflects: l.reflector,
 			Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
-			Tunnels: tunnels(calico.BGPConfiguration{}),
+			Tunnels: tunnels(bgpConfig{}),
 		}
 		if l.felixIPIP = rapid.Bool().Draw(t, "felixIPIP"); l.felixIPIP {
-			p.Tunnels = tunnels(calico.BGPConfiguration{ProgramClusterRoutes: "EnabledNoEncapOnly"})
+			p.Tunnels = tunnels(bgpConfig{ProgramClusterRoutes: "EnabledNoEncapOnly"})
 		}
 		for _, prefix := range list.Draw(t, "advertised") {
 			c, err := ParseCommunity(communityTexts.Draw(t, "value"))
@@ -487,14 +487,14 @@ func TestImportAgainstLiteral(t *testing.T) {
 
 func TestImport(t *testing.T) {
 	filter, problems := readFilter(calico.BGPFilter{Name: "f",
-		ImportV4: []calico.BGPFilterRule{
+		ImportV4: []filterRule{
 			{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"},
-			{Priority: 2147483547, PeerType: "eBGP", CIDR: "10.2.0.0/16", MatchOperator: "In", Action: "Accept", Operations: []calico.BGPFilterOperation{{SetPriority: 512}}},
+			{Priority: 2147483547, PeerType: "eBGP", CIDR: "10.2.0.0/16", MatchOperator: "In", Action: "Accept", Operations: []filterOperation{{SetPriority: 512}}},
 			{Communities: []string{"65001:2"}, Action: "Reject"},
 			{Priority: 2147478936, Action: "Reject"},
-			{Priority: 2147483547, Action: "Accept", Operations: []calico.BGPFilterOperation{{AddCommunity: "64512:1"}, {PrependASPath: []uint32{65001, 65009}}}},
+			{Priority: 2147483547, Action: "Accept", Operations: []filterOperation{{AddCommunity: "64512:1"}, {PrependASPath: []uint32{65001, 65009}}}},
 		},
-		ImportV6: []calico.BGPFilterRule{{Action: "Reject"}},
+		ImportV6: []filterRule{{Action: "Reject"}},
 	})
 	if len(problems) > 0 {
 		t.Fatal(problems)
