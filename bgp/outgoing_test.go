@@ -39,9 +39,12 @@ func TestImportByInterface(t *testing.T) {
 				rules = append(rules, filterRule{Action: "Reject"})
 			}
 			s := cluster(meshOff, filtered(calico.BGPFilter{Name: "f", ImportV4: rules}),
-				peered(bgpPeer{Name: "x", PeerIP: "10.0.0.1", ASNumber: 64900, Filters: []string{"f"}}))
+				peered(bgpPeer{
+					Name: "x", PeerIP: "10.0.0.1", ASNumber: 64900, Filters: []string{"f"},
+				}))
 			plan := PlanFor("a", s, Options{Outgoing: tc.told})
-			if len(plan.Peers) != 1 || !AsksInterface(s) || (tc.told == nil) != (len(plan.Problems) > 0) {
+			if len(plan.Peers) != 1 || !AsksInterface(s) ||
+				(tc.told == nil) != (len(plan.Problems) > 0) {
 				t.Fatalf("%s: %+v", tc.name, plan)
 			}
 			for _, hop := range everyHop {

@@ -68,7 +68,8 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	problems = append(problems, more...)
 	for i := range peers {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
-		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() && !o.nextHop(familyOf(peers[i].Address)).IsValid()
+		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() &&
+			!o.nextHop(familyOf(peers[i].Address)).IsValid()
 	}
 	aggregated := ipam.Aggregated(blocks, s)
 	policies, more := policiesFor(node, aggregated, peers, prefs, services.announced, s)
@@ -110,10 +111,14 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 func unhonoured(s *calico.Snapshot) []calico.Problem {
 	var all []calico.Problem
 	for _, pool := range ipam.Pools(s) {
-		for field, mode := range map[string]calico.EncapMode{"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode} {
+		for field, mode := range map[string]calico.EncapMode{
+			"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode,
+		} {
 			if mode == calico.EncapAlways || mode == calico.EncapCrossSubnet {
 				all = append(all, calico.Problem{
-					Resource: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode), Harmless: true,
+					Resource: "IPPool(" + pool.Name + ")", Harmless: true,
+					Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed "+
+						"without encapsulation", field, mode),
 				})
 			}
 		}
