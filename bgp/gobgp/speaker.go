@@ -261,7 +261,8 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		wanted, _ := s.confs(p.Peers)
 		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
 		s.setClusterID(p.Policies.ClusterID)
-		s.applied.server.SendSeveralPaths(p.Policies.Reflects) // to those with ADD-PATH, as BIRD does to its clients
+		// to those with ADD-PATH, as BIRD does to its clients
+		s.applied.server.SendSeveralPaths(p.Policies.Reflects)
 		s.setPolicy(policyOf(p, &s.heard))
 		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})
@@ -304,7 +305,8 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 		return nil
 	}
 	if sp.AS == 0 || !sp.RouterID.Is4() { // what runs goes on
-		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form", sp.AS, sp.RouterID)
+		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form",
+			sp.AS, sp.RouterID)
 	}
 	if a.speaker != nil {
 		if err := canListen(sp, *a.speaker); err != nil {
@@ -318,7 +320,8 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	if err := a.server.StartBgp(ctx, &api.StartBgpRequest{Global: global(sp)}); err != nil {
 		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes
 		// them.
-		return errors.Join(fmt.Errorf("gobgp: start: %w", err), a.server.StopBgp(ctx, &api.StopBgpRequest{}))
+		return errors.Join(fmt.Errorf("gobgp: start: %w", err),
+			a.server.StopBgp(ctx, &api.StopBgpRequest{}))
 	}
 	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
 	sp.ListenAddresses = append([]netip.Addr(nil), sp.ListenAddresses...)
