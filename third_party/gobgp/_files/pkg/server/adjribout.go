@@ -125,7 +125,10 @@ func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 	}
 	negotiated := peer.negotiatedRFList()
 	for _, f := range families {
-		if !slices.Contains(negotiated, f) || slices.ContainsFunc(peer.out.groups, func(g *outGroup) bool { return g.key.family == f }) {
+		if !slices.Contains(negotiated, f) ||
+			slices.ContainsFunc(peer.out.groups, func(g *outGroup) bool {
+				return g.key.family == f
+			}) {
 			continue
 		}
 		key := s.groupKey(peer, f)
@@ -496,7 +499,8 @@ func (s *BgpServer) candidates(g *outGroup, known []*table.Path) []*table.Path {
 
 // export asks the policy.
 func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
-	if !g.key.external && p.IsIBGP() && slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
+	if !g.key.external && p.IsIBGP() &&
+		slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
 		return Decision{} // RFC 4456 §8: it went through our cluster
 	}
 	return s.adjOut.policy.Export(g.key.Export, p.GetSource().Name(), p)

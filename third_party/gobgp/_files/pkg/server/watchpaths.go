@@ -111,7 +111,8 @@ func (q *watchQueue) next(ctx context.Context) []Watched {
 			return nil
 		}
 		if from := q.given; from < len(q.out.all) {
-			for q.given = min(from+watchPiece, len(q.out.all)); q.out.all[q.given-1].More; q.given++ {
+			for q.given = min(from+watchPiece,
+				len(q.out.all)); q.out.all[q.given-1].More; q.given++ {
 			}
 			return q.out.all[from:q.given]
 		}
@@ -181,7 +182,8 @@ func (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.P
 func (s *BgpServer) tellDeleted(peer *peer) {
 	peer.fsm.lock.RLock()
 	ev := &watchEventPeer{
-		Type: PEER_EVENT_STATE, peer: peer.fsm.peerInfo.Name(), OldState: peer.fsm.state, State: bgp.BGP_FSM_IDLE,
+		Type: PEER_EVENT_STATE, peer: peer.fsm.peerInfo.Name(), OldState: peer.fsm.state,
+		State: bgp.BGP_FSM_IDLE,
 	}
 	peer.fsm.lock.RUnlock()
 	s.tellWatches(ev)
@@ -228,7 +230,9 @@ func (q *watchQueue) take(ev watchEvent) {
 			q.add(ev.best)
 		}
 	case *watchEventEor:
-		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.PeerInfo.Name(), EndOfRIB: ev.Family})
+		q.waiting.all = append(q.waiting.all, Watched{
+			Peer: ev.PeerInfo.Name(), EndOfRIB: ev.Family,
+		})
 	case nothingStale:
 		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.AddrPort, NothingStale: true})
 	case *watchEventPeer:
@@ -260,7 +264,10 @@ func (q *watchQueue) add(set []*table.Path) {
 		if p == nil { // no change
 			continue
 		}
-		w := Watched{Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw || p.IsNexthopInvalid, Stale: p.IsStale(), More: true}
+		w := Watched{
+			Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw ||
+				p.IsNexthopInvalid, Stale: p.IsStale(), More: true,
+		}
 		if !w.Withdrawn {
 			w.Attributes = p.SharedPathAttrs()
 		}
