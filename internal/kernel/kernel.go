@@ -3,8 +3,9 @@
 // metrics, in any table. No others are shown, replaced or deleted.
 //
 // The kernel has neither recursive next hops nor standby paths. Facts.AttachedOnly has the caller
-// resolve next hops, and Facts.RouteChanges has it do so again when foreign routes change. Only paths
-// of the best preference are programmed; a route still reads back as it was put, until our restart.
+// resolve next hops, and Facts.RouteChanges has it do so again when foreign routes change. Only
+// paths of the best preference are programmed; a route still reads back as it was put, until our
+// restart.
 //
 // The kernel drops routes without an event when their interface goes down or loses its last IPv4
 // address (fib_sync_down_dev in net/ipv4/fib_semantics.c). The interface's new generation in the
