@@ -29,11 +29,8 @@ type peering struct {
 }
 
 // Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD,
-// with these differences: ties are broken by name and not by chance, one bad BGPPeer costs only
-// itself, and of two ends that are Calico nodes exactly one dials. A node that does not exist or
-// has no BGP address has no peers.
-//
-// BGPPeers that contradict themselves or each other are named in the problems.
+// except that ties are broken by name, a bad BGPPeer costs only itself, and of two Calico nodes
+// exactly one dials. BGPPeers that contradict themselves or each other are problems.
 func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
 	p := newPeering(self, s)
 	given := p.readBGPPeers()

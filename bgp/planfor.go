@@ -39,11 +39,9 @@ func (o Options) nextHop(f family) netip.Addr {
 	return o.NextHop6
 }
 
-// PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give
-// equal plans, s is not changed.
-//
-// Announcements assume that the data plane has what it needs: who must see a block's drop route
-// first (ipam.NeedsDrop) filters them.
+// PlanFor returns what the speaker of node self shall be. It is pure: equal inputs give equal
+// plans, and s is not changed. Announcements assume that the data plane has what it needs: the
+// caller removes those whose drop route must come first (ipam.NeedsDrop).
 func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	node, ok := s.Nodes[self]
 	if !ok {

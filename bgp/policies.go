@@ -8,12 +8,10 @@ import (
 	"slices"
 )
 
-// Policies decide which routes are accepted from which peer, which are announced to which peer, and
-// what is changed on the way: Calico's filters (confd's bird.cfg.template, bird_ipam.cfg and
-// bird_aggr.cfg) for BIRD.
-//
-// Import and Export are the authority: GoBGP asks them about every path, and plan about every
-// prefix. All prefixes are masked, sorted and without duplicates; both families are in one list.
+// Policies decide which routes are accepted, which are announced, and what is changed on the way:
+// Calico's filters for BIRD (confd's bird.cfg, bird_ipam.cfg, bird_aggr.cfg). GoBGP asks them about
+// every path, and plan about every prefix. Prefixes are masked, sorted and unique, of both
+// families.
 type Policies struct {
 	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this
 	// node.
@@ -253,10 +251,8 @@ func (r Rule) verdict() Verdict {
 }
 
 // Common is the part of the export filter that is the same for all peers, after the peer's own
-// filters. Of its list of service routes the ranges are there; single services only a Kubernetes
-// API knows.
-//
-// An elevated host route (a live migration) leaves from inside an own block.
+// filters. Of service routes it has the ranges; single services only a Kubernetes API knows. An
+// elevated host route (a live migration) is announced from inside an own block.
 func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)

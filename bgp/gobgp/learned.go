@@ -17,13 +17,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// learned turns what is watched into calls of the Sink. Its lock is held while the Sink is called,
-// which makes the order of the calls the order of the events.
-//
-// GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them
-// again unchanged (their attributes are equal). So sets of more than one path are remembered here.
-// They are told again without the stale ones when a session goes down, and with what is left of
-// these when GoBGP keeps nothing stale of the peer any more.
+// learned turns what is watched into calls of the Sink, in the order of the events: its lock is
+// held meanwhile. GoBGP sends no event when paths become stale or when a restarted peer announces
+// them again unchanged. So sets of several paths are kept, and handed over again without the stale
+// ones.
 type learned struct {
 	log      *slog.Logger
 	sink     Sink

@@ -1,12 +1,11 @@
-// Command chaos breaks things under traffic and counts packets: agents, peers, VPP, etcd and the
-// host, in clusters of network namespaces with our agent and BIRD as calico-node runs it. Each
-// fault runs under flows of 1000 packets per second between workloads, beside a control flow that
-// no fault touches, and has a budget; the exit status is 1 when one is broken. With -soak it breaks
-// things by chance, for as long as it is told, and checks what must always hold.
+// Command chaos breaks things under traffic and counts packets. Each fault runs under flows of 1000
+// packets per second between workloads, beside a control flow that no fault touches, and has a
+// budget; the exit status is 1 when one is exceeded. With -soak it picks faults at random and
+// checks what must always hold.
 //
 // It owns the faults, how they are judged, and an etcd of three members; clusters are
-// testcluster's. A fault is one function in a list. It decides nothing about routes: the agent is
-// the real binary, in processes of its own.
+// testcluster's. The agent is the real binary, in processes of its own. docs/resilience.md has the
+// results.
 package main
 
 import (

@@ -24,11 +24,10 @@ func parseBody(
 	return parseBodyUnguarded(h, data, options...)
 }
 
-// decodeAttribute decodes one attribute of an UPDATE. Where that panics, the attribute is
-// malformed, and its type says what becomes of the message: most are discarded, some make it a
-// withdrawal (RFC 7606 §7). So what a router far away put into a path does not end the session with
-// whoever passed it on. Attributes that hold prefixes are not caught here: which were meant is not
-// known, and GoBGP would go on without their family.
+// decodeAttribute decodes one attribute of an UPDATE. A panic makes the attribute malformed, and
+// its type decides: most are discarded, some make the message a withdrawal (RFC 7606 §7). So a
+// remote router does not end the session with its relay. Attributes with prefixes are not caught
+// here.
 func decodeAttribute(
 	p PathAttributeInterface, data []byte, options ...*MarshallingOption,
 ) (err error) {
