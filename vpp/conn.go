@@ -57,13 +57,9 @@ const (
 	seqMask = 1<<seqBits - 1
 )
 
-// conn is one connection to VPP's binary API. It never reconnects. GoVPP's own core is not used: it
-// drops replies when a receiver is slow, writes each message by a system call, and detects the end
-// of VPP by a missed ping instead of the end of the stream.
-//
-// VPP answers the messages of a connection strictly in order. A call therefore ends with a control
-// ping: VPP has dropped every request without a reply by then. The reader detects a VPP that hangs,
-// since Run pings often enough for a reply within the time-out.
+// conn is one connection to VPP's binary API; it never reconnects. GoVPP's core drops replies when
+// a receiver is slow and makes a system call per message, so it is not used. VPP answers in order:
+// a call ends with a control ping, by when VPP has dropped every request that gets no reply.
 type conn struct {
 	nc      net.Conn
 	timeout time.Duration
