@@ -15,7 +15,12 @@ import (
 // stepFacts advances the facts that depend on time.
 func (a *Agent) stepFacts(now time.Time) {
 	a.arrived = a.arrivals.step(now, a.cfg.Node, a.snapshot)
-	a.noDataplane = a.cfg.FIB == nil || a.absence.step(now, a.cfg.FIB.Facts().Identity != "")
+	if a.noDataplane = a.cfg.FIB == nil; !a.noDataplane {
+		a.noDataplane = a.absence.step(now, absenceFacts{
+			present: a.cfg.FIB.Facts().Identity != "", filled: a.cfg.FIB.Stats().Filled(),
+			limit: a.cfg.Deferral,
+		})
+	}
 }
 
 // facts are read anew before each plan.
@@ -43,7 +48,7 @@ func (a *Agent) facts() Facts {
 			f.Programmed[r.Key] = true
 		}
 	}
-	f.Withdraw = f.NoDataplane && a.cfg.WithdrawWithoutDataplane
+	f.Withdraw = a.cfg.WithdrawWithoutDataplane && (f.NoDataplane || !a.absence.back.IsZero())
 	return f
 }
 
