@@ -204,6 +204,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 		a.stepFacts(now)
 		a.applyPlan(ctx)
 		a.applyRemotes()
+		now = time.Now() // the speaker may have taken long
 		a.stepConvergence(now)
 		a.rejectNextHops(ctx)
 		a.trackInterfaces()
