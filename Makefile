@@ -1,4 +1,5 @@
-# Two targets do everything on a fresh machine: `make demo` shows the agent at work, `make test` proves it.
+# Two targets do everything on a fresh machine: `make demo` shows the agent at work, `make test`
+# proves it.
 SHELL   := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := build
@@ -11,81 +12,107 @@ endif
 
 comma   := ,
 BUILD   := build
-# How short git makes a commit's name depends on how many objects a clone has: a fixed length is the same in all, shallow ones too.
+# How short git makes a commit's name depends on how many objects a clone has: a fixed length is the
+# same in all, shallow ones too.
 VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 TESTFLAGS ?= -race -timeout 10m
 
-# What is built from one commit twice is the same twice: times in packages and images are the commit's.
+# What is built from one commit twice is the same twice: times in packages and images are the
+# commit's.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-# go.mod puts this folder in GoBGP's place: the released module with the patches of third_party/gobgp.
+# go.mod puts this folder in GoBGP's place: the released module with the patches of
+# third_party/gobgp.
 GOBGP := build/run-make-first/gobgp
 
-.PHONY: build test test-gobgp test-dataplane lint demo bench chaos soak fuzz clean tools deb image release vuln gobgp
+.PHONY: build test test-gobgp test-dataplane lint demo bench chaos soak fuzz clean tools
+.PHONY: deb image release vuln gobgp
 
-gobgp: ## the patched GoBGP, into the folder that go.mod names
+# The patched GoBGP, into the folder that go.mod names.
+gobgp:
 	@third_party/gobgp/series fill $(GOBGP)
 
-build: gobgp ## the agent and, from the same module, the stock gobgp CLI
+# The agent and, from the same module, the stock gobgp CLI.
+build: gobgp
 	@mkdir -p $(BUILD)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/vpp-route-agent
 	CGO_ENABLED=0 go build -trimpath -o $(BUILD)/ github.com/osrg/gobgp/v3/cmd/gobgp
 
-tools: ## what the tests and the demo need of the machine; installs Debian packages where it may
+# What the tests and the demo need of the machine; installs Debian packages where it may.
+tools:
 	@deploy/check-machine
 
-lint: gobgp ## gofmt, vet, staticcheck, tidy go.mod
+# gofmt, go vet, staticcheck, go mod tidy.
+lint: gobgp
 	@out=$$(gofmt -l cmd bgp deploy vpp ipam internal third_party); \
 	[ -z "$$out" ] || { echo "not gofmt-ed: $$out"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
 	go mod tidy -diff
 
-# Only a database that does not answer is no failure; then nothing was checked, and it says so.
-# VULNFLAGS='-db=URL' asks a mirror. A replaced module has no version to look up, so GoBGP's own is
-# looked up where go.mod replaces nothing.
-vuln: gobgp ## known vulnerabilities: in what our code calls, and in GoBGP as released
-	@sed '/^replace/d' go.mod >$(BUILD)/unpatched.mod; cat go.sum third_party/gobgp/upstream.sum >$(BUILD)/unpatched.sum; \
+# Known vulnerabilities: in what our code calls, and in GoBGP as released. A replaced module has no
+# version to look up, so a go.mod without the replacement is used for GoBGP. VULNFLAGS='-db=URL'
+# asks a mirror. A database that does not answer is no failure, but the output says so.
+vuln: gobgp
+	@sed '/^replace/d' go.mod >$(BUILD)/unpatched.mod; \
+	cat go.sum third_party/gobgp/upstream.sum >$(BUILD)/unpatched.sum; \
 	out=$$(go tool govulncheck $(VULNFLAGS) ./... 2>&1 && \
-	  GOFLAGS=-modfile=$(CURDIR)/$(BUILD)/unpatched.mod go tool govulncheck $(VULNFLAGS) -scan module 2>&1); status=$$?; echo "$$out"; \
-	case "$$out" in *"fetching vulnerabilities:"*) echo "vuln: the database does not answer; NOTHING WAS CHECKED" >&2; exit 0;; esac; \
+	  GOFLAGS=-modfile=$(CURDIR)/$(BUILD)/unpatched.mod \
+	    go tool govulncheck $(VULNFLAGS) -scan module 2>&1); \
+	status=$$?; echo "$$out"; \
+	case "$$out" in *"fetching vulnerabilities:"*) \
+	  echo "vuln: the database does not answer; NOTHING WAS CHECKED" >&2; exit 0;; \
+	esac; \
 	exit $$status
 
-# What the tests must have run on, or they fail: a suite that silently tested nothing real is not green. Namespaces need root, and VPP
-# is used where one is found.
-PROMISED := etcd,GoBGP,vpptest$(if $(filter 0,$(shell id -u)),$(comma)Linux$(comma)BIRD 1.6$(comma)BIRD 2$(comma)FRR)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP)
+# What the tests must have run on, or they fail: a suite that silently tested nothing real is not
+# green. Namespaces need root, and VPP is used where one is found.
+ROOTS    := $(comma)Linux$(comma)BIRD 1.6$(comma)BIRD 2$(comma)FRR
+PROMISED := etcd,GoBGP,vpptest$(if $(filter 0,$(shell id -u)),$(ROOTS))
+PROMISED := $(PROMISED)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP)
 
-test: tools build lint ## everything that must hold, on every real part that the machine has
+# Everything that must hold, on every real part that the machine has.
+test: tools build lint
 	go test -json $(TESTFLAGS) ./... | go run ./internal/testreport -promise '$(PROMISED)'
 
-# Left out of GoBGP's own tests:
-# - TestWatchEvent closes a channel twice when a second event comes before its watch has ended; that is so
-#   in the released GoBGP too.
-# - TestGracefulRestartTimerExpired has a silent connection take a peer to IDLE. With 18-collision.patch
-#   a silent connection waits beside the session, and takes it nowhere.
-test-gobgp: gobgp ## GoBGP's own tests, on the patched GoBGP
+# GoBGP's own tests, on the patched GoBGP, without two of them:
+# - TestWatchEvent closes a channel twice when a second event comes before its watch has ended. It
+#   does so in the released GoBGP, too.
+# - TestGracefulRestartTimerExpired has a silent connection take a peer to IDLE. With
+#   18-collision.patch a silent connection waits beside the session.
+test-gobgp: gobgp
 	cd $(GOBGP) && go test -skip '^(TestWatchEvent|TestGracefulRestartTimerExpired)$$' ./...
 
-test-dataplane: gobgp ## the data plane suite alone: vpptest, the kernel, and a real VPP where one is found
-	go test -count=1 -v -run TestDataplane ./vpp/... ./internal/kernel | grep -Ev '^ *(=== |--- PASS: .*/)'
+# The data plane suite alone: vpptest, the kernel, and a real VPP where one is found.
+test-dataplane: gobgp
+	go test -count=1 -v -run TestDataplane ./vpp/... ./internal/kernel | \
+	  grep -Ev '^ *(=== |--- PASS: .*/)'
 
-deb: build ## the Debian package, into build/; GOARCH=arm64 for another machine
+# The Debian package, into build/; GOARCH=arm64 for another machine.
+deb: build
 	deploy/debian/build $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)
 
-image: build ## the images vpp-route-agent and vpp-route-agent-lab with a Docker engine; no base image is pulled
+# The images vpp-route-agent and vpp-route-agent-lab with a Docker engine; no base image is pulled.
+image: build
 	deploy/image/build agent $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 	deploy/image/build lab $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 
-release: gobgp ## static binaries for amd64 and arm64, SBOMs, man pages, notes, checksums, into build/release; the same bytes for the same commit
+# Static binaries for amd64 and arm64, SBOMs, man pages, notes, checksums, into build/release; the
+# same bytes for the same commit.
+release: gobgp
 	deploy/release '$(VERSION)' $(BUILD)/release
 
-demo: tools build ## the main job on one machine: etcd, three nodes, real packets (needs root); ARGS=--keep to explore, LEARN=ipam without BGP
+# The main job on one machine: etcd, three nodes, real packets (needs root). ARGS=--keep to explore,
+# LEARN=ipam without BGP.
+demo: tools build
 	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) $(ARGS)
 
-bench: tools build ## speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form
-	go run ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) $(BENCHFLAGS)
+# Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form.
+bench: tools build
+	go run ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) \
+	  $(if $(SHORT),-short) $(BENCHFLAGS)
 
 # A folder with a topology is a lab.
 LABS := $(patsubst labs/%/,%,$(dir $(wildcard labs/*/*.clab.yml)))
@@ -99,25 +126,33 @@ else
 ROUND := $(LABS)
 endif
 
-labs: $(BUILD)/lab ## every lab (SHORT=1: two that are up): built, its README walked through, removed (needs root); ARGS=-vpp for VPP
+# Every lab (SHORT=1: two that are up): built, its README walked through, removed (needs root).
+# ARGS=-vpp for VPP.
+labs: $(BUILD)/lab
 	$(BUILD)/lab check $(ARGS) $(ROUND:%=labs/%)
 
-$(LABS:%=lab-%): lab-%: $(BUILD)/lab ## one lab; ARGS=-keep to explore, ARGS=-update to write its README's outputs
+# One lab. ARGS=-keep to explore, ARGS=-update to write its README's outputs.
+$(LABS:%=lab-%): lab-%: $(BUILD)/lab
 	$(BUILD)/lab check $(ARGS) labs/$*
 
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 go build -trimpath -o $@ ./internal/lab
 
-# The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago. PREVIOUS= does without.
+# The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago.
+# PREVIOUS= does without.
 PREVIOUS ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo HEAD~100)
 ifeq ($(SHORT)$(filter -run -run=%,$(CHAOSFLAGS)),)
-OLDER    := $(patsubst %,$(BUILD)/previous/%/build/vpp-route-agent,$(shell git rev-parse --verify --quiet $(PREVIOUS)^{commit} 2>/dev/null))
+COMMIT   := $(shell git rev-parse --verify --quiet $(PREVIOUS)^{commit} 2>/dev/null)
+OLDER    := $(COMMIT:%=$(BUILD)/previous/%/build/vpp-route-agent)
 endif
 
-chaos: tools build $(OLDER) ## every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root; VPP where found)
+# Every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root;
+# VPP where found).
+chaos: tools build $(OLDER)
 	@mkdir -p out
 	go build -o $(BUILD)/chaos ./internal/chaos
-	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) $(OLDER:%=-previous %) -logs out/chaos-logs $(CHAOSFLAGS)
+	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) \
+	  $(OLDER:%=-previous %) -logs out/chaos-logs $(CHAOSFLAGS)
 
 $(BUILD)/previous/%/build/vpp-route-agent:
 	rm -rf $(BUILD)/previous/$*
@@ -126,27 +161,39 @@ $(BUILD)/previous/%/build/vpp-route-agent:
 	$(MAKE) -C $(BUILD)/previous/$* BUILD=build build
 
 DURATION ?= 10m
-soak: tools build ## random churn and faults for DURATION, with what must always hold checked all along
+
+# Random churn and faults for DURATION, with what must always hold checked all along.
+soak: tools build
 	@mkdir -p out
 	go build -o $(BUILD)/chaos ./internal/chaos
-	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) -soak $(DURATION) -logs out/soak-logs $(CHAOSFLAGS)
+	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) -soak $(DURATION) \
+	  -logs out/soak-logs $(CHAOSFLAGS)
 
-# The targets are found in the sources: to have go list them takes linking every package's tests. What CI runs is counted in inputs, not in time: Go's
-# fuzzing sometimes takes the end of its own time for a failure (golang/go#75804). With a time, that ending is told from a finding, which has an input.
+# What CI runs is counted in inputs, not in time: Go's fuzzing sometimes takes the end of its own
+# time for a failure (golang/go#75804). A finding has an input; that ending has none.
 FUZZTIME ?= $(if $(SHORT),20000x,30s)
+FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 1s)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
-fuzz: tools build ## every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for SESSIONTIME (1h); SHORT=1 for what CI runs
+
+# Every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for
+# SESSIONTIME (1h); SHORT=1 for what CI runs. The targets are found in the sources, because go list
+# would link every package's tests.
+fuzz: tools build
 	@mkdir -p out; n=0; for dir in $$(go list -f '{{.Dir}}' ./...); do \
-	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz\w*\)(.*/\1/p'); do \
 	    echo "$${dir#$(CURDIR)/} $$f"; n=$$((n+1)); rm -f out/fuzz.log out/fuzz.status || exit 1; \
-	    { go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $(if $(SHORT),-fuzzminimizetime 1s) $$dir 2>&1; echo $$? >out/fuzz.status; } | tee out/fuzz.log; \
+	    { go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $(FUZZFLAGS) $$dir 2>&1; \
+	      echo $$? >out/fuzz.status; } | tee out/fuzz.log; \
 	    [ "$$(cat out/fuzz.status)" = 0 ] && continue; \
-	    [ "$$(grep -c -e '--- FAIL' out/fuzz.log)" = 1 ] && ! grep -q -e 'Failing input' -e 'seed corpus' out/fuzz.log && \
-	      grep -A1 -e '--- FAIL' out/fuzz.log | grep -q '^    context deadline exceeded$$' || exit 1; \
+	    [ "$$(grep -c -e '--- FAIL' out/fuzz.log)" = 1 ] && \
+	      ! grep -q -e 'Failing input' -e 'seed corpus' out/fuzz.log && \
+	      grep -A1 -e '--- FAIL' out/fuzz.log | \
+	        grep -q '^    context deadline exceeded$$' || exit 1; \
 	    echo "$$f: no finding; Go took the end of the time for one"; \
 	  done; done; echo "$$n fuzz targets, $(FUZZTIME) each"; [ $$n -gt 0 ]
 	go build -o $(BUILD)/bgpfuzz ./internal/bgpfuzz
-	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) $(BGPFUZZFLAGS)
+	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) \
+	  $(BGPFUZZFLAGS)
 
 clean:
 	rm -rf $(BUILD) out

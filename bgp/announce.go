@@ -22,8 +22,9 @@ const (
 type announcer struct {
 	policies  Policies
 	peers     []Peer
-	filtering []Peer                // those with filters: they may get what Calico's rules reject
-	nextHop   map[family]netip.Addr // none: the node has no address of the family and announces nothing of it
+	filtering []Peer // those with filters: they may get what Calico's rules reject
+	// none: the node has no address of the family and announces nothing of it
+	nextHop   map[family]netip.Addr
 	localPref map[family]uint32
 	elevated  map[family]uint32 // LOCAL_PREF of what is in arrived
 	arrived   []netip.Prefix
@@ -63,7 +64,9 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 // announced as that.
 func (a *announcer) services(ranges []netip.Prefix) {
 	for _, p := range ranges {
-		if slices.ContainsFunc(a.announcements, func(x Announcement) bool { return x.Prefix == p }) {
+		if slices.ContainsFunc(a.announcements, func(x Announcement) bool {
+			return x.Prefix == p
+		}) {
 			continue
 		}
 		if reason := a.announce(Route{Prefix: p}); reason != "" {
@@ -75,7 +78,9 @@ func (a *announcer) services(ranges []netip.Prefix) {
 }
 
 func (a *announcer) sort() {
-	slices.SortFunc(a.announcements, func(x, y Announcement) int { return route.ComparePrefixes(x.Prefix, y.Prefix) })
+	slices.SortFunc(a.announcements, func(x, y Announcement) int {
+		return route.ComparePrefixes(x.Prefix, y.Prefix)
+	})
 	slices.SortFunc(a.withheld, func(x, y Withheld) int {
 		return cmp.Or(route.ComparePrefixes(x.Prefix, y.Prefix), cmp.Compare(x.Reason, y.Reason))
 	})
@@ -100,7 +105,8 @@ func (a *announcer) announce(r Route) (reason string) {
 		return "this node has no " + f.String() + " BGP address"
 	}
 	a.announcements = append(a.announcements, Announcement{
-		Prefix: r.Prefix, NextHop: nextHop, LocalPref: r.LocalPref, Interface: r.Interface, OnlyByFilter: !v.Accept,
+		Prefix: r.Prefix, NextHop: nextHop, LocalPref: r.LocalPref, Interface: r.Interface,
+		OnlyByFilter: !v.Accept,
 	})
 	return ""
 }
@@ -141,7 +147,8 @@ func localPrefs(conf calico.BGPConfiguration) (map[family]uint32, []calico.Probl
 func localPref(field string, priority int) (uint32, []calico.Problem) {
 	if priority < 0 || priority >= maxPriority {
 		return maxPriority - defaultPriority, []calico.Problem{
-			badConfiguration("%s %d is not in 1…%d: %d is used", field, priority, maxPriority-1, defaultPriority),
+			badConfiguration("%s %d is not in 1…%d: %d is used",
+				field, priority, maxPriority-1, defaultPriority),
 		}
 	}
 	return uint32(maxPriority - cmp.Or(priority, defaultPriority)), nil

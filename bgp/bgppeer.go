@@ -111,7 +111,9 @@ func parsePeerIP(text string) (addr netip.Addr, port uint16, err error) {
 	}
 	addr = addr.Unmap()
 	if err != nil || !isRouter(addr) {
-		return netip.Addr{}, 0, fmt.Errorf("peerIP %q is not the address of a router, or address:port, or [IPv6 address]:port", text)
+		return netip.Addr{}, 0, fmt.Errorf(
+			"peerIP %q is not the address of a router, or address:port, or [IPv6 address]:port",
+			text)
 	}
 	return addr, port, nil
 }

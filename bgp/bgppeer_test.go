@@ -61,74 +61,181 @@ func TestBGPPeers(t *testing.T) {
 		want     string
 		problems string
 	}{
-		{"global", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "192.0.2.1/64900 A global", ""},
-		{"global, node without addresses", "d", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "", ""},
-		{"this node's", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", Node: "a", PeerIP: tor, ASNumber: 64900})), "192.0.2.1/64900 A node", ""},
-		{"another node's", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", Node: "a", PeerIP: tor, ASNumber: 64900})), "", ""},
-		{"port given", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: tor + ":1790", ASNumber: 64900})), "192.0.2.1:1790/64900 A global", ""},
-		{"other routers listen on 179 whatever our port", "a", cluster(configured(calico.BGPConfiguration{ListenPort: 1180, NodeToNodeMeshEnabled: new(bool)}),
-			peered(calico.BGPPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "192.0.2.1/64900 A global", ""},
-		{"port of a Calico node is inferred", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A node", ""},
-		{"port of a Calico node with another AS is not", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64513})), "b/64513 A node", ""},
-		{"port given beats the inferred", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512})), "b:1180/64512 A node", ""},
-		{"a Calico node waits by string order", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "c", Node: "a", PeerIP: "172.30.9.20", ASNumber: 64801})), "c/64801 P node", ""},
-		{"IPv6", "a", cluster(meshOff, v6, peered(calico.BGPPeer{Name: "tor", PeerIP: "[fd77::1]:1790", ASNumber: 64900})), "fd77::1:1790/64900 A global", ""},
-		{"global IPv6 on a node without", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: "fd77::1", ASNumber: 64900})), "", ""},
-		{"this node's IPv6 on a node without", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "tor", Node: "a", PeerIP: "fd77::1", ASNumber: 64900})), "",
+		{"global", "a",
+			cluster(meshOff, peered(bgpPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})),
+			"192.0.2.1/64900 A global", ""},
+		{"global, node without addresses", "d",
+			cluster(meshOff, peered(bgpPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})), "", ""},
+		{"this node's", "a",
+			cluster(meshOff, peered(bgpPeer{Name: "tor", Node: "a", PeerIP: tor, ASNumber: 64900})),
+			"192.0.2.1/64900 A node", ""},
+		{"another node's", "b",
+			cluster(meshOff, peered(bgpPeer{Name: "tor", Node: "a", PeerIP: tor, ASNumber: 64900})),
+			"", ""},
+		{"port given", "a",
+			cluster(meshOff, peered(bgpPeer{Name: "tor", PeerIP: tor + ":1790", ASNumber: 64900})),
+			"192.0.2.1:1790/64900 A global", ""},
+		{"other routers listen on 179 whatever our port", "a",
+			cluster(configured(bgpConfig{ListenPort: 1180, NodeToNodeMeshEnabled: new(bool)}),
+				peered(bgpPeer{Name: "tor", PeerIP: tor, ASNumber: 64900})),
+			"192.0.2.1/64900 A global", ""},
+		{"port of a Calico node is inferred", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})),
+			"b:1179/64512 A node", ""},
+		{"port of a Calico node with another AS is not", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64513})),
+			"b/64513 A node", ""},
+		{"port given beats the inferred", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "b", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512})),
+			"b:1180/64512 A node", ""},
+		{"a Calico node waits by string order", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "c", Node: "a", PeerIP: "172.30.9.20", ASNumber: 64801})),
+			"c/64801 P node", ""},
+		{"IPv6", "a",
+			cluster(meshOff, v6,
+				peered(bgpPeer{Name: "tor", PeerIP: "[fd77::1]:1790", ASNumber: 64900})),
+			"fd77::1:1790/64900 A global", ""},
+		{"global IPv6 on a node without", "a",
+			cluster(meshOff, peered(bgpPeer{Name: "tor", PeerIP: "fd77::1", ASNumber: 64900})), "",
+			""},
+		{"this node's IPv6 on a node without", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "tor", Node: "a", PeerIP: "fd77::1", ASNumber: 64900})),
+			"",
 			"BGPPeer(tor): no session to fd77::1: Node(a) has no IPv6 address"},
 
 		{"one bad peer costs only itself", "a", cluster(meshOff, peered(
-			calico.BGPPeer{Name: "bad", PeerIP: tor}, calico.BGPPeer{Name: "good", PeerIP: "192.0.2.2", ASNumber: 64900}, calico.BGPPeer{Name: "ugly", PeerIP: "tor", ASNumber: 1},
+			bgpPeer{Name: "bad", PeerIP: tor},
+			bgpPeer{Name: "good", PeerIP: "192.0.2.2", ASNumber: 64900},
+			bgpPeer{Name: "ugly", PeerIP: "tor", ASNumber: 1},
 		)), "192.0.2.2/64900 A global",
 			"BGPPeer(bad): asNumber is missing, which peerIP and localWorkloadSelector need\n" +
-				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or [IPv6 address]:port`},
+				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or ` +
+				`[IPv6 address]:port`},
 		{"contradictions", "a", cluster(meshOff, peered(
-			calico.BGPPeer{Name: "n", Node: "a", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerIP: tor, PeerSelector: "has(rr)"}, calico.BGPPeer{Name: "q"},
-			calico.BGPPeer{Name: "v", LocalWorkloadSelector: "all()", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "w", LocalWorkloadSelector: "all()"},
+			bgpPeer{Name: "n", Node: "a", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900},
+			bgpPeer{Name: "p", PeerIP: tor, PeerSelector: "has(rr)"}, bgpPeer{Name: "q"},
+			bgpPeer{Name: "v", LocalWorkloadSelector: "all()", PeerIP: tor, ASNumber: 1},
+			bgpPeer{Name: "w", LocalWorkloadSelector: "all()"},
 		)), "",
-			"BGPPeer(n): both node and nodeSelector are given\nBGPPeer(p): both peerIP and peerSelector are given\n" +
+			"BGPPeer(n): both node and nodeSelector are given\nBGPPeer(p): both peerIP and " +
+				"peerSelector are given\n" +
 				"BGPPeer(q): neither peerIP nor peerSelector nor localWorkloadSelector is given\n" +
 				"BGPPeer(v): localWorkloadSelector is given beside peerIP or peerSelector\n" +
 				"BGPPeer(w): asNumber is missing, which peerIP and localWorkloadSelector need"},
 		{"bad selectors cost only their BGPPeer", "a", cluster(meshOff, peered(
-			calico.BGPPeer{Name: "n", NodeSelector: "rack", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "p", PeerSelector: "(all()"},
-			calico.BGPPeer{Name: "good", NodeSelector: "role == 'leaf'", PeerIP: tor, ASNumber: 64900}, calico.BGPPeer{Name: "w", LocalWorkloadSelector: "=", ASNumber: 1},
+			bgpPeer{Name: "n", NodeSelector: "rack", PeerIP: tor, ASNumber: 64900},
+			bgpPeer{Name: "p", PeerSelector: "(all()"},
+			bgpPeer{Name: "good", NodeSelector: "role == 'leaf'", PeerIP: tor, ASNumber: 64900},
+			bgpPeer{Name: "w", LocalWorkloadSelector: "=", ASNumber: 1},
 		)), "192.0.2.1/64900 A node",
-			"BGPPeer(n): nodeSelector: selector \"rack\", position 5: an operator is expected behind a label: ==, !=, in, not in, contains, starts with, ends with\n" +
+			"BGPPeer(n): nodeSelector: selector \"rack\", position 5: an operator is expected " +
+				"behind a label: ==, !=, in, not in, contains, starts with, ends with\n" +
 				"BGPPeer(p): peerSelector: selector \"(all()\", position 7: ) is expected\n" +
-				"BGPPeer(w): localWorkloadSelector: selector \"=\", position 1: a label is expected, or has(), all(), ( or !"},
+				"BGPPeer(w): localWorkloadSelector: selector \"=\", position 1: a label is " +
+				"expected, or has(), all(), ( or !"},
 
-		{"global before mesh", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})), "b:1179/64512 A global, c/64801 P mesh",
-			"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
-		{"mesh before node", "a", cluster(peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64513})), "b:1179/64512 A mesh, b:1180/64513 A node, c/64801 P mesh", ""},
-		{"where the node listens goes before global", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "b/64512 A global, b:1179/64512 A mesh, c/64801 P mesh", ""},
-		{"where the node listens goes before names", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:1180", ASNumber: 64512}, calico.BGPPeer{Name: "y", PeerIP: "172.30.8.10", ASNumber: 64512})),
+		{"global before mesh", "a",
+			cluster(peered(bgpPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512})),
+			"b:1179/64512 A global, c/64801 P mesh",
+			"Node(b): the node-to-node mesh session to 172.30.8.10 is ignored: BGPPeer(x) asks " +
+				"for it too and global goes before node-to-node mesh"},
+		{"mesh before node", "a",
+			cluster(peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180",
+				ASNumber: 64513})),
+			"b:1179/64512 A mesh, b:1180/64513 A node, c/64801 P mesh", ""},
+		{"where the node listens goes before global", "a",
+			cluster(peered(bgpPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512})),
+			"b/64512 A global, b:1179/64512 A mesh, c/64801 P mesh", ""},
+		{"where the node listens goes before names", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", PeerIP: "172.30.8.10:1180", ASNumber: 64512},
+					bgpPeer{Name: "y", PeerIP: "172.30.8.10", ASNumber: 64512})),
 			"b:1179/64512 A global, b:1180/64512 A global", ""},
-		{"where nobody listens, of the first scope", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512}, calico.BGPPeer{Name: "y", PeerIP: "172.30.8.10:1181", ASNumber: 64512})),
+		{"where nobody listens, of the first scope", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1180", ASNumber: 64512},
+					bgpPeer{Name: "y", PeerIP: "172.30.8.10:1181", ASNumber: 64512})),
 			"b:1180/64512 A node, b:1181/64512 A global", ""},
-		{"global before node", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "a", Node: "a", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2})), "192.0.2.1/2 A global",
-			"BGPPeer(a): the node specific session to 192.0.2.1 is ignored: BGPPeer(z) asks for it too in another way, and global goes before node specific"},
-		{"first by name", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "z", PeerIP: tor, ASNumber: 2}, calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1})), "192.0.2.1/1 A global",
-			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too in another way, and comes first"},
-		{"one address on two ports is two sessions", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})), "192.0.2.1/1 A global, 192.0.2.1:1790/1 A global", ""},
+		{"global before node", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "a", Node: "a", PeerIP: tor, ASNumber: 1},
+					bgpPeer{Name: "z", PeerIP: tor, ASNumber: 2})),
+			"192.0.2.1/2 A global",
+			"BGPPeer(a): the node specific session to 192.0.2.1 is ignored: BGPPeer(z) asks for " +
+				"it too in another way, and global goes before node specific"},
+		{"first by name", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "z", PeerIP: tor, ASNumber: 2},
+					bgpPeer{Name: "y", PeerIP: tor, ASNumber: 1})),
+			"192.0.2.1/1 A global",
+			"BGPPeer(z): the global session to 192.0.2.1 is ignored: BGPPeer(y) asks for it too " +
+				"in another way, and comes first"},
+		{"one address on two ports is two sessions", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "y", PeerIP: tor, ASNumber: 1},
+					bgpPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1})),
+			"192.0.2.1/1 A global, 192.0.2.1:1790/1 A global", ""},
 		{"one of them wanted twice", "a", cluster(meshOff, peered(
-			calico.BGPPeer{Name: "x", PeerIP: tor + ":1790", ASNumber: 2}, calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1},
-			calico.BGPPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1},
+			bgpPeer{Name: "x", PeerIP: tor + ":1790", ASNumber: 2},
+			bgpPeer{Name: "y", PeerIP: tor, ASNumber: 1},
+			bgpPeer{Name: "z", PeerIP: tor + ":1790", ASNumber: 1},
 		)), "192.0.2.1/1 A global, 192.0.2.1:1790/2 A global",
-			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored: BGPPeer(x) asks for it too in another way, and comes first"},
-		{"where the peer dials ports do not matter", "a", cluster(peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801})), "b:1179/64512 A mesh, c:1790/64801 P global",
-			"Node(c): the node-to-node mesh session to 172.30.9.20 is ignored: BGPPeer(x) asks for it too and global goes before node-to-node mesh"},
-		{"and two BGPPeers want the same", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801}, calico.BGPPeer{Name: "y", PeerIP: "172.30.9.20", ASNumber: 64801})), "c/64801 P global", ""},
-		{"the same peer twice is no problem", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "y", PeerIP: tor, ASNumber: 1}, calico.BGPPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})), "192.0.2.1/1 A global", ""},
+			"BGPPeer(z): the global session to 192.0.2.1 port 1790 is ignored: BGPPeer(x) asks " +
+				"for it too in another way, and comes first"},
+		{"where the peer dials ports do not matter", "a",
+			cluster(peered(bgpPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801})),
+			"b:1179/64512 A mesh, c:1790/64801 P global",
+			"Node(c): the node-to-node mesh session to 172.30.9.20 is ignored: BGPPeer(x) asks " +
+				"for it too and global goes before node-to-node mesh"},
+		{"and two BGPPeers want the same", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", PeerIP: "172.30.9.20:1790", ASNumber: 64801},
+					bgpPeer{Name: "y", PeerIP: "172.30.9.20", ASNumber: 64801})),
+			"c/64801 P global", ""},
+		{"the same peer twice is no problem", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "y", PeerIP: tor, ASNumber: 1},
+					bgpPeer{Name: "z", Node: "a", PeerIP: tor + ":179", ASNumber: 1})),
+			"192.0.2.1/1 A global", ""},
 
-		{"own address is filtered", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},
-		{"reverse of a node's peer", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})), "a/64512 P node", ""},
-		{"reverse needs the node", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "gone", PeerIP: "172.30.8.10", ASNumber: 64512})), "", ""},
-		{"reverse needs our AS", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64513})), "", ""},
-		{"reverse with our port", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1179", ASNumber: 64512})), "a/64512 P node", ""},
-		{"reverse needs our port, where one is given", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:179", ASNumber: 64512})), "", ""},
-		{"reverse switched off", "b", cluster(meshOff, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, ReversePeering: "Manual"})), "", ""},
-		{"both directions given", "a", cluster(meshOff, peered(calico.BGPPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512}, calico.BGPPeer{Name: "y", Node: "b", PeerIP: "172.30.8.9", ASNumber: 64512})),
+		{"own address is filtered", "b",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})),
+			"", ""},
+		{"reverse of a node's peer", "b",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})),
+			"a/64512 P node", ""},
+		{"reverse needs the node", "b",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "gone", PeerIP: "172.30.8.10", ASNumber: 64512})),
+			"", ""},
+		{"reverse needs our AS", "b",
+			cluster(meshOff, peered(bgpPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64513})),
+			"", ""},
+		{"reverse with our port", "b",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:1179", ASNumber: 64512})),
+			"a/64512 P node", ""},
+		{"reverse needs our port, where one is given", "b",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:179", ASNumber: 64512})),
+			"", ""},
+		{"reverse switched off", "b",
+			cluster(meshOff,
+				peered(bgpPeer{
+					Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, ReversePeering: "Manual",
+				})),
+			"", ""},
+		{"both directions given", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512},
+					bgpPeer{Name: "y", Node: "b", PeerIP: "172.30.8.9", ASNumber: 64512})),
 			"b:1179/64512 A node", ""},
 	} {
 		peers, problems := Peers(tc.self, tc.s)
@@ -143,29 +250,37 @@ func TestBGPPeers(t *testing.T) {
 
 func TestBGPPeerFields(t *testing.T) {
 	secret := &calico.SecretKeyRef{Name: "bgp", Key: "tor"}
-	full := calico.BGPPeer{
-		Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, LocalASNumber: 64777, Password: secret, SourceAddress: "None", NumAllowedLocalASNumbers: 2,
+	full := bgpPeer{
+		Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, LocalASNumber: 64777, Password: secret,
+		SourceAddress: "None", NumAllowedLocalASNumbers: 2,
 		MaxRestartTime: 299600 * time.Millisecond, KeepaliveTime: 7 * time.Second, TTLSecurity: 3,
 	}
 	s := cluster(meshOff, peered(full))
 
 	want := Peer{
-		Address: ip("172.30.8.10"), Port: 1179, Scope: ScopeGlobal, Source: "BGPPeer(x)", CalicoNode: "b", RemoteAS: 64512, LocalAS: 64777,
-		Password: secret, RestartTime: 300 * time.Second, KeepaliveTime: 7 * time.Second, TTLSecurity: 3, AllowLocalAS: 2,
+		Address: ip("172.30.8.10"), Port: 1179, Scope: ScopeGlobal, Source: "BGPPeer(x)",
+		CalicoNode: "b", RemoteAS: 64512, LocalAS: 64777,
+		Password: secret, RestartTime: 300 * time.Second, KeepaliveTime: 7 * time.Second,
+		TTLSecurity: 3, AllowLocalAS: 2,
 	}
 	if peers, _ := Peers("a", s); len(peers) != 1 || !peers[0].Equal(want) || !peers[0].External() {
 		t.Errorf("forward\n got %+v\nwant %+v", peers, want)
 	}
 
 	// The other end inherits all but what speaks of the local AS.
-	want.Address, want.Port, want.Scope, want.CalicoNode, want.LocalAS, want.AllowLocalAS, want.Passive = ip("172.30.8.9"), 179, ScopeNode, "a", 64512, 0, true
+	want.Address, want.Port, want.Scope = ip("172.30.8.9"), 179, ScopeNode
+	want.CalicoNode, want.LocalAS, want.AllowLocalAS, want.Passive = "a", 64512, 0, true
 	if peers, _ := Peers("b", s); len(peers) != 4 || !peers[0].Equal(want) {
 		t.Errorf("reverse\n got %+v\nwant %+v", peers, want)
 	}
 
-	plain := cluster(meshOff, peered(calico.BGPPeer{Name: "tor", PeerIP: "192.0.2.1", ASNumber: 64900, SourceAddress: "UseNodeIP"}))
+	plain := cluster(meshOff,
+		peered(bgpPeer{
+			Name: "tor", PeerIP: "192.0.2.1", ASNumber: 64900, SourceAddress: "UseNodeIP",
+		}))
 	want = Peer{
-		Address: ip("192.0.2.1"), Port: 179, Scope: ScopeGlobal, Source: "BGPPeer(tor)", RemoteAS: 64900, LocalAS: 64512,
+		Address: ip("192.0.2.1"), Port: 179, Scope: ScopeGlobal, Source: "BGPPeer(tor)",
+		RemoteAS: 64900, LocalAS: 64512,
 		LocalAddress: ip("172.30.8.9"), RestartTime: 120 * time.Second, Multihop: true,
 	}
 	if peers, _ := Peers("a", plain); len(peers) != 1 || !peers[0].Equal(want) {
@@ -174,7 +289,10 @@ func TestBGPPeerFields(t *testing.T) {
 }
 
 func FuzzParsePeerIP(f *testing.F) {
-	for _, text := range []string{"192.0.2.1", "192.0.2.1:1790", "fd00::1", "[fd00::1]:1790", "[fd00::1]", "fe80::1%eth0", ":", "[]:1", "::ffff:1.2.3.4"} {
+	for _, text := range []string{
+		"192.0.2.1", "192.0.2.1:1790", "fd00::1", "[fd00::1]:1790", "[fd00::1]", "fe80::1%eth0",
+		":", "[]:1", "::ffff:1.2.3.4",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -187,7 +305,8 @@ func FuzzParsePeerIP(f *testing.F) {
 			again = netip.AddrPortFrom(addr, port).String()
 		}
 		if a, p, err := parsePeerIP(again); a != addr || p != port || err != nil {
-			t.Fatalf("%q reads as %v %d, and that, written %q, as %v %d %v", text, addr, port, again, a, p, err)
+			t.Fatalf("%q reads as %v %d, and that, written %q, as %v %d %v",
+				text, addr, port, again, a, p, err)
 		}
 	})
 }
@@ -197,7 +316,7 @@ func FuzzParsePeerIP(f *testing.F) {
 func TestFurtherSessions(t *testing.T) {
 	const tor = "192.0.2.1"
 	to := func(name string, port int) calico.BGPPeer {
-		return calico.BGPPeer{Name: name, PeerIP: fmt.Sprint(tor, ":", port), ASNumber: 1}
+		return bgpPeer{Name: name, PeerIP: fmt.Sprint(tor, ":", port), ASNumber: 1}
 	}
 	global := to("z", 1790)
 	node := to("a", 179)
@@ -207,12 +326,12 @@ func TestFurtherSessions(t *testing.T) {
 		peers []calico.BGPPeer
 		want  string
 	}{
-		{"alone on another port", []calico.BGPPeer{to("y", 1790)}, "192.0.2.1"},
-		{"BGP's own port first", []calico.BGPPeer{to("x", 1792), to("y", 1790), to("z", 179)},
+		{"alone on another port", []bgpPeer{to("y", 1790)}, "192.0.2.1"},
+		{"BGP's own port first", []bgpPeer{to("x", 1792), to("y", 1790), to("z", 179)},
 			"192.0.2.1, 192.0.2.1 port 1790, 192.0.2.1 port 1792"},
-		{"then by name", []calico.BGPPeer{to("x", 1792), to("y", 1790)},
+		{"then by name", []bgpPeer{to("x", 1792), to("y", 1790)},
 			"192.0.2.1, 192.0.2.1 port 1790"},
-		{"the scope before the port", []calico.BGPPeer{global, node},
+		{"the scope before the port", []bgpPeer{global, node},
 			"192.0.2.1, 192.0.2.1 port 179"},
 	} {
 		peers, problems := Peers("a", cluster(meshOff, peered(tc.peers...)))
@@ -224,7 +343,7 @@ func TestFurtherSessions(t *testing.T) {
 			t.Errorf("%s: %s, want %s; %v", tc.name, got, tc.want, problems)
 		}
 	}
-	toNode := calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512}
+	toNode := bgpPeer{Name: "x", PeerIP: "172.30.8.10:179", ASNumber: 64512}
 	peers, _ := Peers("a", cluster(peered(toNode)))
 	first := peers[0]
 	if first.Scope != ScopeMesh || first.ID() != (PeerID{Address: first.Address}) {

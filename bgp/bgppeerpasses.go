@@ -22,7 +22,9 @@ func (p *peering) forward(all []given, scope Scope) []Peer {
 			out = append(out, p.toAddress(g)...)
 		default:
 			for _, f := range families {
-				out = append(out, p.toNodes(g, f, scope, func(n calico.Node) bool { return g.peers.Matches(n.Labels) })...)
+				out = append(out, p.toNodes(g, f, scope, func(n calico.Node) bool {
+					return g.peers.Matches(n.Labels)
+				})...)
 			}
 		}
 	}
@@ -34,7 +36,8 @@ func (p *peering) toAddress(g given) []Peer {
 	own, ok := addressOf(p.node, familyOf(g.addr))
 	if !ok {
 		if g.Node != "" { // a peer of several nodes may well be meant for the others
-			p.problem(g.key(), "no session to %s: Node(%s) has no %s address", g.addr, p.node.Name, familyOf(g.addr))
+			p.problem(g.key(), "no session to %s: Node(%s) has no %s address",
+				g.addr, p.node.Name, familyOf(g.addr))
 		}
 		return nil
 	}
@@ -94,7 +97,8 @@ func (p *peering) isPeerOf(g given, f family) bool {
 		return g.peers.Matches(p.node.Labels)
 	}
 	own, ok := addressOf(p.node, f)
-	return ok && own == g.addr && g.ASNumber == nodeAS(p.node, p.s) && (g.port == 0 || g.port == listenPort(p.node.Name, p.s))
+	return ok && own == g.addr && g.ASNumber == nodeAS(p.node, p.s) &&
+		(g.port == 0 || g.port == listenPort(p.node.Name, p.s))
 }
 
 // portOf returns the port to dial at addr where none is given: a Calico node of that address and AS
@@ -138,7 +142,9 @@ func (p *peering) workloads(all []given) []Peer {
 func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) []Peer {
 	var out []Peer
 	for _, f := range families {
-		i := slices.IndexFunc(w.IPNetworks, func(n netip.Prefix) bool { return n.IsSingleIP() && familyOf(n.Addr()) == f })
+		i := slices.IndexFunc(w.IPNetworks, func(n netip.Prefix) bool {
+			return n.IsSingleIP() && familyOf(n.Addr()) == f
+		})
 		own, ok := addressOf(p.node, f)
 		if i < 0 || !ok {
 			continue
@@ -169,7 +175,8 @@ func (p *peering) apply(g given, scope Scope, session Peer) Peer {
 	case "None":
 		session.LocalAddress = netip.Addr{}
 	default:
-		p.problem(g.key(), "sourceAddress %q is neither UseNodeIP nor None: UseNodeIP is used", g.SourceAddress)
+		p.problem(g.key(), "sourceAddress %q is neither UseNodeIP nor None: UseNodeIP is used",
+			g.SourceAddress)
 	}
 	if r := g.ReversePeering; r != "" && r != "Auto" && r != "Manual" {
 		p.problem(g.key(), "reversePeering %q is neither Auto nor Manual: Auto is used", r)
@@ -191,7 +198,8 @@ func (p *peering) nextHopMode(g given, session Peer) NextHopMode {
 	case "Keep":
 		return NextHopKeep
 	default:
-		p.problem(g.key(), "nextHopMode %q is none of Auto, Self, Keep: Auto is used", g.NextHopMode)
+		p.problem(g.key(), "nextHopMode %q is none of Auto, Self, Keep: Auto is used",
+			g.NextHopMode)
 	}
 	return NextHopAuto
 }
@@ -206,10 +214,14 @@ func (p *peering) gateway(g given, peer netip.Addr) netip.Addr {
 	a = a.Unmap()
 	switch {
 	case err != nil || !isRouter(a) || a.IsLoopback():
-		p.problem(g.key(), "reachableBy %q is not the address of a gateway: the session runs without the route", g.ReachableBy)
+		p.problem(g.key(),
+			"reachableBy %q is not the address of a gateway: the session runs without the route",
+			g.ReachableBy)
 		return netip.Addr{}
 	case g.PeerIP != "" && familyOf(a) != familyOf(peer):
-		p.problem(g.key(), "reachableBy %s is of another family than peerIP %s: the session runs without the route", a, peer)
+		p.problem(g.key(),
+			"reachableBy %s is of another family than peerIP %s: the session runs "+
+				"without the route", a, peer)
 		return netip.Addr{}
 	case familyOf(a) != familyOf(peer) || a == peer:
 		return netip.Addr{}
@@ -223,7 +235,8 @@ const maxAllowedLocalAS = 255
 func (p *peering) allowed(g given) int {
 	n := g.NumAllowedLocalASNumbers
 	if n < 0 || n > maxAllowedLocalAS {
-		p.problem(g.key(), "numAllowedLocalASNumbers %d is not in 0…%d: %d is used", n, maxAllowedLocalAS, min(max(n, 0), maxAllowedLocalAS))
+		p.problem(g.key(), "numAllowedLocalASNumbers %d is not in 0…%d: %d is used",
+			n, maxAllowedLocalAS, min(max(n, 0), maxAllowedLocalAS))
 	}
 	return min(max(n, 0), maxAllowedLocalAS)
 }
@@ -239,7 +252,8 @@ func (p *peering) restartTime(key, field string, d time.Duration) time.Duration 
 	case d == 0:
 		return defaultRestartTime
 	case d > maxRestartTime:
-		p.problem(key, "%s is %s, which the protocol cannot carry: %s is used", field, d, maxRestartTime)
+		p.problem(key, "%s is %s, which the protocol cannot carry: %s is used",
+			field, d, maxRestartTime)
 		return maxRestartTime
 	}
 	return d
@@ -251,7 +265,8 @@ const maxKeepaliveTime = 21845 * time.Second
 func (p *peering) keepaliveTime(g given) time.Duration {
 	d := g.KeepaliveTime.Round(time.Second)
 	if d < 0 || d > maxKeepaliveTime {
-		p.problem(g.key(), "keepaliveTime %s is not in 0…%s: a third of the hold time is used", d, maxKeepaliveTime)
+		p.problem(g.key(), "keepaliveTime %s is not in 0…%s: a third of the hold time is used",
+			d, maxKeepaliveTime)
 		return 0
 	}
 	return d

@@ -28,7 +28,8 @@ func ParseCommunity(text string) (Community, error) {
 	for i, f := range fields {
 		v, err := strconv.ParseUint(f, 10, bits)
 		if err != nil {
-			return Community{}, fmt.Errorf("community %q: %q is not a number of %d bits", text, f, bits)
+			return Community{}, fmt.Errorf("community %q: %q is not a number of %d bits",
+				text, f, bits)
 		}
 		n[i] = uint32(v)
 	}

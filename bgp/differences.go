@@ -22,14 +22,15 @@ func Differences(self string, s *calico.Snapshot, p Peer) []Difference {
 	if as := stockRemoteAS(self, s, p); as != p.RemoteAS {
 		all = append(all, Difference{
 			Field: "remoteAS", Ours: formatAS(p.RemoteAS), Stock: formatAS(as),
-			Why: "a mesh peer without an AS of its own has the cluster's; confd takes the local node's",
+			Why: "a mesh peer without an AS of its own has the cluster's; confd takes " +
+				"the local node's",
 		})
 	}
 	if p.Passive && !stockWaits(s, p) {
 		all = append(all, Difference{
 			Field: "dial", Ours: p.Dial(), Stock: Peer{}.Dial(),
-			Why: "of two Calico nodes one dials; BIRD does so in the mesh and for a global peerIP, " +
-				"else from both ends",
+			Why: "of two Calico nodes one dials; BIRD does so in the mesh and for a global " +
+				"peerIP, else from both ends",
 		})
 	}
 	return all

@@ -14,7 +14,9 @@ const defaultElevatedPriority = 512
 
 // elevatedPrefs returns LOCAL_PREF of elevated announcements of each family. Only Felix is
 // configured for it; BIRD takes the metric of Felix' route.
-func elevatedPrefs(self string, normal map[family]uint32, s *calico.Snapshot) (map[family]uint32, []calico.Problem) {
+func elevatedPrefs(
+	self string, normal map[family]uint32, s *calico.Snapshot,
+) (map[family]uint32, []calico.Problem) {
 	felix := s.FelixOn(self)
 	prefs := map[family]uint32{}
 	var problems []calico.Problem
@@ -43,11 +45,14 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 	for _, pool := range ipam.Pools(s) {
 		tunnelled := pool.IPIPMode == calico.EncapAlways || pool.IPIPMode == calico.EncapCrossSubnet
 		ipip = ipip || tunnelled
-		plain = plain || !tunnelled && pool.VXLANMode != calico.EncapAlways && pool.VXLANMode != calico.EncapCrossSubnet
+		plain = plain ||
+			!tunnelled && pool.VXLANMode != calico.EncapAlways &&
+				pool.VXLANMode != calico.EncapCrossSubnet
 	}
 	set := func(c calico.FelixConfiguration) string { return c.ProgramClusterRoutes }
 	mode := set(felix)
-	if plain && (mode == "Enabled" || mode == "EnabledNoEncapOnly") || ipip && (mode == "Enabled" || mode == "EnabledIPIPOnly") {
+	if plain && (mode == "Enabled" || mode == "EnabledNoEncapOnly") ||
+		ipip && (mode == "Enabled" || mode == "EnabledIPIPOnly") {
 		problems = append(problems, felixProblem(self, s, set,
 			"programClusterRoutes %s: Felix puts routes to other nodes into the Linux FIB, too; "+
 				"set it to Disabled", mode))
@@ -75,7 +80,8 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 
 // felixProblem is about a field of FelixOn(self), and named after the resource that sets it.
 func felixProblem[T comparable](
-	self string, s *calico.Snapshot, set func(calico.FelixConfiguration) T, format string, args ...any,
+	self string, s *calico.Snapshot, set func(calico.FelixConfiguration) T,
+	format string, args ...any,
 ) calico.Problem {
 	var nothing T
 	name := "node." + self
@@ -83,6 +89,7 @@ func felixProblem[T comparable](
 		name = "default"
 	}
 	return calico.Problem{
-		Resource: "FelixConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...), Harmless: true,
+		Resource: "FelixConfiguration(" + name + ")",
+		Err:      fmt.Sprintf(format, args...), Harmless: true,
 	}
 }

@@ -77,21 +77,28 @@ func readFilter(f calico.BGPFilter) (Filter, []calico.Problem) {
 		into   *[]Rule
 		unsafe *string
 	}{
-		{"exportV4", ipv4, f.ExportV4, &out.Export4, &out.Unsafe4}, {"exportV6", ipv6, f.ExportV6, &out.Export6, &out.Unsafe6},
-		{"importV4", ipv4, f.ImportV4, &out.Import4, &out.Unsafe4}, {"importV6", ipv6, f.ImportV6, &out.Import6, &out.Unsafe6},
+		{"exportV4", ipv4, f.ExportV4, &out.Export4, &out.Unsafe4},
+		{"exportV6", ipv6, f.ExportV6, &out.Export6, &out.Unsafe6},
+		{"importV4", ipv4, f.ImportV4, &out.Import4, &out.Unsafe4},
+		{"importV6", ipv6, f.ImportV6, &out.Import6, &out.Unsafe6},
 	} {
 		for i, r := range list.rules {
 			name := fmt.Sprintf("%s[%d]", list.field, i)
 			rule, remark, err := readRule(r, list.f)
 			if err != nil {
-				problems = append(problems, calico.Problem{Resource: key, Err: fmt.Sprintf("%s is left out: %s", name, err)})
+				problems = append(problems, calico.Problem{
+					Resource: key, Err: fmt.Sprintf("%s is left out: %s", name, err),
+				})
 				if r.Action != "Accept" {
-					*list.unsafe = cmp.Or(*list.unsafe, fmt.Sprintf("%s %s cannot be carried out: %s", key, name, err))
+					*list.unsafe = cmp.Or(*list.unsafe,
+						fmt.Sprintf("%s %s cannot be carried out: %s", key, name, err))
 				}
 				continue
 			}
 			if remark != "" {
-				problems = append(problems, calico.Problem{Resource: key, Err: name + ": " + remark})
+				problems = append(problems, calico.Problem{
+					Resource: key, Err: name + ": " + remark,
+				})
 			}
 			rule.Name = key + " " + name
 			*list.into = append(*list.into, rule)
@@ -109,7 +116,8 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	default:
 		return Rule{}, "", fmt.Errorf("action %q is neither Accept nor Reject", r.Action)
 	}
-	m := Match{FromPeer: r.Source == "RemotePeers", Interface: r.Interface, PeerType: r.PeerType, ASPath: slices.Clone(r.ASPathPrefix)}
+	m := Match{FromPeer: r.Source == "RemotePeers", Interface: r.Interface, PeerType: r.PeerType,
+		ASPath: slices.Clone(r.ASPathPrefix)}
 	if anyInterface(r.Interface) {
 		m.Interface = ""
 	}
@@ -198,7 +206,8 @@ func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err
 			return fmt.Sprintf("no prefix length is inside %s and prefixLength", p), nil
 		}
 	default:
-		return "", fmt.Errorf("matchOperator %q is none of Equal, NotEqual, In, NotIn", r.MatchOperator)
+		return "", fmt.Errorf("matchOperator %q is none of Equal, NotEqual, In, NotIn",
+			r.MatchOperator)
 	}
 	return "", nil
 }
@@ -271,7 +280,8 @@ func (m Match) holds(r Route, peer Peer) bool {
 		m.FromPeer && r.From == nil,
 		!m.isFor(peer),
 		m.Community != nil && !slices.Contains(r.Communities, *m.Community),
-		len(m.ASPath) > 0 && (len(r.ASPath) < len(m.ASPath) || !slices.Equal(m.ASPath, r.ASPath[:len(m.ASPath)])),
+		len(m.ASPath) > 0 &&
+			(len(r.ASPath) < len(m.ASPath) || !slices.Equal(m.ASPath, r.ASPath[:len(m.ASPath)])),
 		m.LocalPref != 0 && m.LocalPref != r.LocalPref:
 		return false
 	case m.Interface != "":
@@ -300,5 +310,6 @@ func (m Match) catchesLearned(peer Peer) bool {
 }
 
 func (m Match) inRange(p netip.Prefix) bool {
-	return m.Min <= p.Bits() && p.Bits() <= m.Max && m.Prefix.Bits() <= p.Bits() && m.Prefix.Contains(p.Addr())
+	return m.Min <= p.Bits() && p.Bits() <= m.Max && m.Prefix.Bits() <= p.Bits() &&
+		m.Prefix.Contains(p.Addr())
 }

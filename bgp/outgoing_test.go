@@ -34,14 +34,17 @@ func TestImportByInterface(t *testing.T) {
 		{"nothing is known yet", "eth7", nil, everyHop},
 	} {
 		for _, action := range []string{"Reject", "Accept"} {
-			rules := []calico.BGPFilterRule{{Interface: tc.pattern, Action: action}}
+			rules := []filterRule{{Interface: tc.pattern, Action: action}}
 			if action == "Accept" {
-				rules = append(rules, calico.BGPFilterRule{Action: "Reject"})
+				rules = append(rules, filterRule{Action: "Reject"})
 			}
 			s := cluster(meshOff, filtered(calico.BGPFilter{Name: "f", ImportV4: rules}),
-				peered(calico.BGPPeer{Name: "x", PeerIP: "10.0.0.1", ASNumber: 64900, Filters: []string{"f"}}))
+				peered(bgpPeer{
+					Name: "x", PeerIP: "10.0.0.1", ASNumber: 64900, Filters: []string{"f"},
+				}))
 			plan := PlanFor("a", s, Options{Outgoing: tc.told})
-			if len(plan.Peers) != 1 || !AsksInterface(s) || (tc.told == nil) != (len(plan.Problems) > 0) {
+			if len(plan.Peers) != 1 || !AsksInterface(s) ||
+				(tc.told == nil) != (len(plan.Problems) > 0) {
 				t.Fatalf("%s: %+v", tc.name, plan)
 			}
 			for _, hop := range everyHop {

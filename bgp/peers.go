@@ -20,24 +20,23 @@ const (
 
 // peering is one computation of the peers of node self.
 type peering struct {
-	node     calico.Node
-	s        *calico.Snapshot
-	nodes    []calico.Node         // all of them, by name
-	byAddr   map[netip.Addr]string // node names by BGP address; the first by name of those that share one
+	node  calico.Node
+	s     *calico.Snapshot
+	nodes []calico.Node // all of them, by name
+	// node names by BGP address; the first by name of those that share one
+	byAddr   map[netip.Addr]string
 	problems []calico.Problem
 }
 
 // Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD,
-// with these differences: ties are broken by name and not by chance, one bad BGPPeer costs only
-// itself, and of two ends that are Calico nodes exactly one dials. A node that does not exist or
-// has no BGP address has no peers.
-//
-// BGPPeers that contradict themselves or each other are named in the problems.
+// except that ties are broken by name, a bad BGPPeer costs only itself, and of two Calico nodes
+// exactly one dials. BGPPeers that contradict themselves or each other are problems.
 func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
 	p := newPeering(self, s)
 	given := p.readBGPPeers()
 	// Of sessions of one scope the first in this list wins.
-	peers := p.settle(slices.Concat(p.forward(given, ScopeGlobal), p.workloads(given), p.mesh(), p.forward(given, ScopeNode), p.reverse(given)))
+	peers := p.settle(slices.Concat(p.forward(given, ScopeGlobal), p.workloads(given), p.mesh(),
+		p.forward(given, ScopeNode), p.reverse(given)))
 	return peers, sortProblems(p.problems)
 }
 
@@ -59,17 +58,21 @@ func newPeering(self string, s *calico.Snapshot) *peering {
 }
 
 func (p *peering) problem(key, format string, args ...any) {
-	p.problems = append(p.problems, calico.Problem{Resource: key, Err: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, calico.Problem{
+		Resource: key, Err: fmt.Sprintf(format, args...),
+	})
 }
 
 // mesh returns the node-to-node mesh. Route reflectors stay out of it on both sides; whom they peer
 // with stands in BGPPeers.
 func (p *peering) mesh() []Peer {
 	conf := p.s.BGPConfigurations["default"]
-	if conf.NodeToNodeMeshEnabled != nil && !*conf.NodeToNodeMeshEnabled || p.node.RouteReflectorClusterID != "" {
+	if conf.NodeToNodeMeshEnabled != nil && !*conf.NodeToNodeMeshEnabled ||
+		p.node.RouteReflectorClusterID != "" {
 		return nil
 	}
-	restart := p.restartTime("BGPConfiguration(default)", "nodeMeshMaxRestartTime", conf.NodeMeshMaxRestartTime)
+	restart := p.restartTime("BGPConfiguration(default)", "nodeMeshMaxRestartTime",
+		conf.NodeMeshMaxRestartTime)
 	var all []Peer
 	for _, f := range families {
 		own, ok := addressOf(p.node, f)
@@ -82,7 +85,8 @@ func (p *peering) mesh() []Peer {
 				continue
 			}
 			if addr == own { // confd too knows itself by address, not by name
-				p.problem(nodeKey(n.Name), "has the address %s of this node, %s: no session", addr, p.node.Name)
+				p.problem(nodeKey(n.Name), "has the address %s of this node, %s: no session",
+					addr, p.node.Name)
 				continue
 			}
 			session := p.toNode(own, addr, n)
@@ -198,7 +202,8 @@ func conflict(first, later Peer) string {
 	switch {
 	case first.Scope == ScopeMesh && later.Scope == ScopeMesh:
 		return "having the same address, and comes first"
-	case first.Scope == ScopeMesh || later.Scope == ScopeMesh: // BIRD would keep a second, idle protocol for it
+	// BIRD would keep a second, idle protocol for it
+	case first.Scope == ScopeMesh || later.Scope == ScopeMesh:
 		return fmt.Sprintf("and %s goes before %s", first.Scope, later.Scope)
 	}
 	same := later

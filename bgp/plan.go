@@ -133,9 +133,10 @@ func (p Peer) External() bool { return p.RemoteAS != p.LocalAS }
 
 // Announcement is a route that this node originates.
 type Announcement struct {
-	Prefix    netip.Prefix
-	NextHop   netip.Addr // always explicit; of the prefix's family unless the operator said otherwise
-	LocalPref uint32     // sent on iBGP only
+	Prefix netip.Prefix
+	// always explicit; of the prefix's family unless the operator said otherwise
+	NextHop   netip.Addr
+	LocalPref uint32 // sent on iBGP only
 	// GracefulShutdown adds the community GRACEFUL_SHUTDOWN (RFC 8326): a router that honours it
 	// prefers any other path.
 	GracefulShutdown bool
@@ -155,8 +156,9 @@ func (a Announcement) Route() Route {
 // Path is one path of a prefix as learned from a peer, after import policy. Of the best-path set of
 // a prefix all paths are equally good.
 type Path struct {
-	Peer      PeerID     // the session it came over
-	NextHop   netip.Addr // global address, or link-local where the peer sent only that (RFC 2545 §3)
+	Peer PeerID // the session it came over
+	// global address, or link-local where the peer sent only that (RFC 2545 §3)
+	NextHop   netip.Addr
 	LocalPref uint32
 	External  bool // learned over eBGP
 	Stale     bool // kept by graceful restart for a peer that is away (RFC 4724 §4.2)

@@ -39,11 +39,9 @@ func (o Options) nextHop(f family) netip.Addr {
 	return o.NextHop6
 }
 
-// PlanFor returns what the speaker of node self shall be. It is a pure function: equal inputs give
-// equal plans, s is not changed.
-//
-// Announcements assume that the data plane has what it needs: who must see a block's drop route
-// first (ipam.NeedsDrop) filters them.
+// PlanFor returns what the speaker of node self shall be. It is pure: equal inputs give equal
+// plans, and s is not changed. Announcements assume that the data plane has what it needs: the
+// caller removes those whose drop route must come first (ipam.NeedsDrop).
 func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	node, ok := s.Nodes[self]
 	if !ok {
@@ -68,7 +66,8 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	problems = append(problems, more...)
 	for i := range peers {
 		peers[i].PrefixLimit = o.PrefixLimits[peers[i].Scope]
-		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() && !o.nextHop(familyOf(peers[i].Address)).IsValid()
+		peers[i].SessionNextHop = !peers[i].LocalAddress.IsValid() &&
+			!o.nextHop(familyOf(peers[i].Address)).IsValid()
 	}
 	aggregated := ipam.Aggregated(blocks, s)
 	policies, more := policiesFor(node, aggregated, peers, prefs, services.announced, s)
@@ -110,10 +109,14 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 func unhonoured(s *calico.Snapshot) []calico.Problem {
 	var all []calico.Problem
 	for _, pool := range ipam.Pools(s) {
-		for field, mode := range map[string]calico.EncapMode{"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode} {
+		for field, mode := range map[string]calico.EncapMode{
+			"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode,
+		} {
 			if mode == calico.EncapAlways || mode == calico.EncapCrossSubnet {
 				all = append(all, calico.Problem{
-					Resource: "IPPool(" + pool.Name + ")", Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed without encapsulation", field, mode), Harmless: true,
+					Resource: "IPPool(" + pool.Name + ")", Harmless: true,
+					Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed "+
+						"without encapsulation", field, mode),
 				})
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 const normalPref = 2147482623 // 2147483647 - 1024
 
-func pools(all ...calico.IPPool) func(*calico.Snapshot) {
+func pools(all ...calico.IPPool) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, p := range all {
 			s.IPPools[p.Name] = p
@@ -26,15 +26,15 @@ func pools(all ...calico.IPPool) func(*calico.Snapshot) {
 	}
 }
 
-func owns(blocks ...string) func(*calico.Snapshot) {
+func owns(blocks ...string) snapshotEdit {
 	return affine(calico.AffinityConfirmed, blocks...)
 }
 
-func released(blocks ...string) func(*calico.Snapshot) {
+func released(blocks ...string) snapshotEdit {
 	return affine(calico.AffinityPendingDeletion, blocks...)
 }
 
-func affine(state calico.AffinityState, blocks ...string) func(*calico.Snapshot) {
+func affine(state calico.AffinityState, blocks ...string) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, b := range blocks {
 			s.Affinities[pfx(b)] = state
@@ -42,25 +42,28 @@ func affine(state calico.AffinityState, blocks ...string) func(*calico.Snapshot)
 	}
 }
 
-func runs(node string, addrs ...string) func(*calico.Snapshot) {
+func runs(node string, addrs ...string) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, a := range addrs {
 			name := "ns/" + a
-			s.WorkloadEndpoints[name] = calico.WorkloadEndpoint{Node: node, IPNetworks: []netip.Prefix{route.HostPrefix(ip(a))}}
+			s.WorkloadEndpoints[name] = calico.WorkloadEndpoint{
+				Node: node, IPNetworks: []netip.Prefix{route.HostPrefix(ip(a))},
+			}
 		}
 	}
 }
 
 func TestAnnouncements(t *testing.T) {
-	pool := pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16")}, calico.IPPool{Name: "p6", CIDR: pfx("fd00:1::/64")})
+	pool := pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16")},
+		calico.IPPool{Name: "p6", CIDR: pfx("fd00:1::/64")})
 	off := pools(calico.IPPool{Name: "off", CIDR: pfx("10.1.0.0/24"), DisableBGPExport: true})
 	v6 := node("a", func(n *calico.Node) { n.IPv6 = pfx("fd77::9/64") })
 	vxlan := node("a", func(n *calico.Node) { n.IPv4VXLANTunnelAddr = ip("10.1.9.9") })
 	inside := func(s *calico.Snapshot) {
 		meshOff(s)
-		peered(calico.BGPPeer{Name: "in", PeerIP: "172.30.8.10", ASNumber: 64512})(s)
+		peered(bgpPeer{Name: "in", PeerIP: "172.30.8.10", ASNumber: 64512})(s)
 	}
-	tor := peered(calico.BGPPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900})
+	tor := peered(bgpPeer{Name: "x", PeerIP: "192.0.2.1", ASNumber: 64900})
 	for _, tc := range []struct {
 		name     string
 		s        *calico.Snapshot
@@ -69,53 +72,133 @@ func TestAnnouncements(t *testing.T) {
 		withheld string // "prefix reason"
 	}{
 		{"nothing", cluster(pool), Options{}, "", ""},
-		{"own block", cluster(pool, owns("10.1.0.64/26")), Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
-		{"own block outside all pools", cluster(owns("10.1.0.64/26")), Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
-		{"own block in a disabled pool", cluster(pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16"), Disabled: true}), owns("10.1.0.64/26")), Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
-		{"own block in a pool with disableBGPExport", cluster(off, owns("10.1.0.64/26")), Options{}, "", "10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
-		{"nested pool with disableBGPExport", cluster(pool, off, owns("10.1.0.64/26", "10.1.1.64/26")), Options{}, "10.1.1.64/26 via 172.30.8.9", "10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
-		{"of pools with one CIDR the first name counts", cluster(off, pools(calico.IPPool{Name: "on", CIDR: pfx("10.1.0.0/24")}), owns("10.1.0.64/26")), Options{}, "", "10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
-		{"workload inside own block", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65")), Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
-		{"borrowed address", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.3.4")), Options{}, "10.1.0.64/26 via 172.30.8.9, 10.1.3.4/32 via 172.30.8.9", ""},
-		{"address in a disabled pool", cluster(pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16"), Disabled: true}), runs("a", "10.1.3.4")), Options{}, "10.1.3.4/32 via 172.30.8.9", ""},
-		{"address outside all pools", cluster(pool, runs("a", "10.2.3.4")), Options{}, "", "10.2.3.4/32 WorkloadEndpoint(ns/10.2.3.4): outside all pools"},
-		{"address in a pool with disableBGPExport", cluster(pool, off, runs("a", "10.1.0.4")), Options{}, "", "10.1.0.4/32 WorkloadEndpoint(ns/10.1.0.4): inside pool 10.1.0.0/24, which has disableBGPExport"},
+		{"own block", cluster(pool, owns("10.1.0.64/26")), Options{},
+			"10.1.0.64/26 via 172.30.8.9", ""},
+		{"own block outside all pools", cluster(owns("10.1.0.64/26")), Options{},
+			"10.1.0.64/26 via 172.30.8.9", ""},
+		{"own block in a disabled pool",
+			cluster(pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16"), Disabled: true}),
+				owns("10.1.0.64/26")),
+			Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
+		{"own block in a pool with disableBGPExport", cluster(off, owns("10.1.0.64/26")), Options{},
+			"", "10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
+		{"nested pool with disableBGPExport",
+			cluster(pool, off, owns("10.1.0.64/26", "10.1.1.64/26")), Options{},
+			"10.1.1.64/26 via 172.30.8.9",
+			"10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
+		{"of pools with one CIDR the first name counts",
+			cluster(off, pools(calico.IPPool{Name: "on", CIDR: pfx("10.1.0.0/24")}),
+				owns("10.1.0.64/26")),
+			Options{}, "", "10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
+		{"workload inside own block", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65")),
+			Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
+		{"borrowed address", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.3.4")), Options{},
+			"10.1.0.64/26 via 172.30.8.9, 10.1.3.4/32 via 172.30.8.9", ""},
+		{"address in a disabled pool",
+			cluster(pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16"), Disabled: true}),
+				runs("a", "10.1.3.4")),
+			Options{}, "10.1.3.4/32 via 172.30.8.9", ""},
+		{"address outside all pools", cluster(pool, runs("a", "10.2.3.4")), Options{}, "",
+			"10.2.3.4/32 WorkloadEndpoint(ns/10.2.3.4): outside all pools"},
+		{"address in a pool with disableBGPExport", cluster(pool, off, runs("a", "10.1.0.4")),
+			Options{}, "",
+			"10.1.0.4/32 WorkloadEndpoint(ns/10.1.0.4): inside pool 10.1.0.0/24, which has " +
+				"disableBGPExport"},
 		{"another node's workload", cluster(pool, runs("b", "10.1.3.4")), Options{}, "", ""},
-		{"/32 block without its workload", cluster(pool, owns("10.1.3.4/32")), Options{}, "", "10.1.3.4/32 own block of one address, which no workload here has"},
-		{"/32 block with its workload", cluster(owns("10.1.3.4/32"), runs("a", "10.1.3.4")), Options{}, "10.1.3.4/32 via 172.30.8.9", ""}, // a block needs no pool
+		{"/32 block without its workload", cluster(pool, owns("10.1.3.4/32")), Options{}, "",
+			"10.1.3.4/32 own block of one address, which no workload here has"},
+		// a block needs no pool
+		{"/32 block with its workload", cluster(owns("10.1.3.4/32"), runs("a", "10.1.3.4")),
+			Options{}, "10.1.3.4/32 via 172.30.8.9", ""},
 		{"stale affinity", cluster(pool, owns("10.1.0.64/26"), func(s *calico.Snapshot) {
-			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
+			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{
+				CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"},
+			}
 		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
-		{"a block being released, and a workload in it", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65"), released("10.1.0.64/26")),
+		{"a block being released, and a workload in it",
+			cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65"), released("10.1.0.64/26")),
 			Options{}, "10.1.0.64/26 via 172.30.8.9, 10.1.0.65/32 via 172.30.8.9", ""},
-		{"a block being released outside all pools", cluster(owns("10.1.0.64/26"), released("10.1.0.64/26")), Options{}, "", "10.1.0.64/26 outside all pools"},
-		{"a /32 block being released", cluster(pool, runs("a", "10.1.3.4"), released("10.1.3.4/32", "10.1.3.5/32")), Options{},
-			"10.1.3.4/32 via 172.30.8.9", "10.1.3.5/32 own block of one address, which no workload here has"},
-		{"a block being released that another node has", cluster(pool, released("10.1.0.64/26"), func(s *calico.Snapshot) {
-			s.Blocks[pfx("10.1.0.64/26")] = calico.Block{CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"}}
-		}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
-		{"tunnel address in a foreign block", cluster(pool, node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"the same where Felix programs IPIP", cluster(pool, configured(calico.BGPConfiguration{NodeToNodeMeshEnabled: new(bool), ProgramClusterRoutes: "Disabled"}),
-			node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })), Options{}, "", "10.1.9.9/32 ipipTunnelAddress of Node(a): leads to the tunnel tunl0, which iBGP peers do not hear of"},
-		{"VXLAN's", cluster(pool, inside, vxlan), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
-		{"VXLAN's, in a block of its own", cluster(pool, inside, vxlan, owns("10.1.9.9/32")), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
-		{"VXLAN's, in a block of the node", cluster(pool, inside, vxlan, owns("10.1.9.0/26")), Options{}, "10.1.9.0/26 via 172.30.8.9", ""},
-		{"VXLAN's outside all pools", cluster(inside, vxlan), Options{}, "", "10.1.9.9/32 vxlanTunnelAddress of Node(a): outside all pools"},
-		{"VXLAN's, beside a router outside", cluster(pool, inside, vxlan, tor), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"VXLAN's, beside a router outside in the other family", cluster(pool, inside, v6, vxlan, peered(calico.BGPPeer{Name: "x", PeerIP: "fd77::1", ASNumber: 64900})), Options{}, "",
-			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which iBGP peers do not hear of"},
-		{"VXLAN's, beside a node of another AS", cluster(pool, vxlan), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"VXLAN's, let out by a filter", cluster(pool, meshOff, vxlan, peered(calico.BGPPeer{Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"}}),
-			filtered(calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{{Interface: "vxlan.calico", Action: "Accept"}}})), Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
-		{"WireGuard's", cluster(pool, inside, v6, node("a", func(n *calico.Node) { n.WireguardIPv4, n.WireguardIPv6 = ip("10.1.9.9"), ip("fd00:1::9") })), Options{}, "",
-			"10.1.9.9/32 wireguardTunnelAddress of Node(a): leads to the tunnel wireguard.cali, which iBGP peers do not hear of, " +
-				"fd00:1::9/128 wireguardV6TunnelAddress of Node(a): leads to the tunnel wg-v6.cali, which iBGP peers do not hear of"},
-		{"both families", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122"), runs("a", "fd00:1::99")), Options{},
-			"10.1.0.64/26 via 172.30.8.9, fd00:1::40/122 via fd77::9, fd00:1::99/128 via fd77::9", ""},
-		{"a family that the node has no address of", cluster(pool, owns("10.1.0.64/26", "fd00:1::40/122")), Options{}, "10.1.0.64/26 via 172.30.8.9", "fd00:1::40/122 this node has no IPv6 BGP address"},
-		{"next hop by option", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122")), Options{NextHop4: ip("192.0.2.9")}, "10.1.0.64/26 via 192.0.2.9, fd00:1::40/122 via fd77::9", ""},
-		{"next hop by option, IPv6", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122")), Options{NextHop6: ip("2001:db8::9")}, "10.1.0.64/26 via 172.30.8.9, fd00:1::40/122 via 2001:db8::9", ""},
-		{"next hop by option for a family without address", cluster(pool, owns("fd00:1::40/122")), Options{NextHop6: ip("2001:db8::9")}, "", "fd00:1::40/122 this node has no IPv6 BGP address"},
+		{"a block being released outside all pools",
+			cluster(owns("10.1.0.64/26"), released("10.1.0.64/26")), Options{}, "",
+			"10.1.0.64/26 outside all pools"},
+		{"a /32 block being released",
+			cluster(pool, runs("a", "10.1.3.4"), released("10.1.3.4/32", "10.1.3.5/32")), Options{},
+			"10.1.3.4/32 via 172.30.8.9",
+			"10.1.3.5/32 own block of one address, which no workload here has"},
+		{"a block being released that another node has",
+			cluster(pool, released("10.1.0.64/26"), func(s *calico.Snapshot) {
+				s.Blocks[pfx("10.1.0.64/26")] = calico.Block{
+					CIDR: pfx("10.1.0.64/26"), Owner: calico.Owner{Host: "b"},
+				}
+			}), Options{}, "", "10.1.0.64/26 affinity is stale: the block belongs to node b"},
+		{"tunnel address in a foreign block",
+			cluster(pool,
+				node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })),
+			Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"the same where Felix programs IPIP",
+			cluster(pool,
+				configured(bgpConfig{
+					NodeToNodeMeshEnabled: new(bool), ProgramClusterRoutes: "Disabled",
+				}),
+				node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })),
+			Options{}, "",
+			"10.1.9.9/32 ipipTunnelAddress of Node(a): leads to the tunnel tunl0, which iBGP " +
+				"peers do not hear of"},
+		{"VXLAN's", cluster(pool, inside, vxlan), Options{}, "",
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which " +
+				"iBGP peers do not hear of"},
+		{"VXLAN's, in a block of its own", cluster(pool, inside, vxlan, owns("10.1.9.9/32")),
+			Options{}, "",
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which " +
+				"iBGP peers do not hear of"},
+		{"VXLAN's, in a block of the node", cluster(pool, inside, vxlan, owns("10.1.9.0/26")),
+			Options{}, "10.1.9.0/26 via 172.30.8.9", ""},
+		{"VXLAN's outside all pools", cluster(inside, vxlan), Options{}, "",
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): outside all pools"},
+		{"VXLAN's, beside a router outside", cluster(pool, inside, vxlan, tor), Options{},
+			"10.1.9.9/32 via 172.30.8.9", ""},
+		{"VXLAN's, beside a router outside in the other family",
+			cluster(pool, inside, v6, vxlan,
+				peered(bgpPeer{Name: "x", PeerIP: "fd77::1", ASNumber: 64900})),
+			Options{}, "",
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which " +
+				"iBGP peers do not hear of"},
+		{"VXLAN's, beside a node of another AS", cluster(pool, vxlan), Options{},
+			"10.1.9.9/32 via 172.30.8.9", ""},
+		{"VXLAN's, let out by a filter",
+			cluster(pool, meshOff, vxlan,
+				peered(bgpPeer{
+					Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, Filters: []string{"f"},
+				}),
+				filtered(calico.BGPFilter{Name: "f",
+					ExportV4: []filterRule{{Interface: "vxlan.calico", Action: "Accept"}}})),
+			Options{}, "10.1.9.9/32 via 172.30.8.9", ""},
+		{"WireGuard's",
+			cluster(pool, inside, v6,
+				node("a", func(n *calico.Node) {
+					n.WireguardIPv4, n.WireguardIPv6 = ip("10.1.9.9"), ip("fd00:1::9")
+				})),
+			Options{}, "",
+			"10.1.9.9/32 wireguardTunnelAddress of Node(a): leads to the tunnel wireguard.cali, " +
+				"which iBGP peers do not hear of, fd00:1::9/128 wireguardV6TunnelAddress of " +
+				"Node(a): leads to the tunnel wg-v6.cali, which iBGP peers do not hear of"},
+		{"both families",
+			cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122"), runs("a", "fd00:1::99")),
+			Options{},
+			"10.1.0.64/26 via 172.30.8.9, fd00:1::40/122 via fd77::9, fd00:1::99/128 via fd77::9",
+			""},
+		{"a family that the node has no address of",
+			cluster(pool, owns("10.1.0.64/26", "fd00:1::40/122")), Options{},
+			"10.1.0.64/26 via 172.30.8.9", "fd00:1::40/122 this node has no IPv6 BGP address"},
+		{"next hop by option", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122")),
+			Options{NextHop4: ip("192.0.2.9")},
+			"10.1.0.64/26 via 192.0.2.9, fd00:1::40/122 via fd77::9", ""},
+		{"next hop by option, IPv6", cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122")),
+			Options{NextHop6: ip("2001:db8::9")},
+			"10.1.0.64/26 via 172.30.8.9, fd00:1::40/122 via 2001:db8::9", ""},
+		{"next hop by option for a family without address", cluster(pool, owns("fd00:1::40/122")),
+			Options{NextHop6: ip("2001:db8::9")}, "",
+			"fd00:1::40/122 this node has no IPv6 BGP address"},
 	} {
 		plan := PlanFor("a", tc.s, tc.o)
 		var got, withheld []string
@@ -153,14 +236,22 @@ func TestLocalPref(t *testing.T) {
 		{-1, 0, normalPref, normalPref, "ipv4NormalRoutePriority -1"},
 		{0, 2147483647, normalPref, normalPref, "ipv6NormalRoutePriority 2147483647"},
 	} {
-		conf := calico.BGPConfiguration{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6}
-		felix := felixOf("default", calico.FelixConfiguration{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6, IPv4ElevatedRoutePriority: 99})
-		plan := PlanFor("a", cluster(v6, owns("10.1.0.64/26", "fd00:1::40/122"), configured(conf), felix), Options{})
-		if len(plan.Announcements) != 2 || plan.Announcements[0].LocalPref != tc.want4 || plan.Announcements[1].LocalPref != tc.want6 {
-			t.Errorf("priorities %d, %d: got %+v, want LOCAL_PREF %d and %d", tc.v4, tc.v6, plan.Announcements, tc.want4, tc.want6)
+		conf := bgpConfig{IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6}
+		felix := felixOf("default", felixConfig{
+			IPv4NormalRoutePriority: tc.v4, IPv6NormalRoutePriority: tc.v6,
+			IPv4ElevatedRoutePriority: 99,
+		})
+		plan := PlanFor("a",
+			cluster(v6, owns("10.1.0.64/26", "fd00:1::40/122"), configured(conf), felix), Options{})
+		if len(plan.Announcements) != 2 || plan.Announcements[0].LocalPref != tc.want4 ||
+			plan.Announcements[1].LocalPref != tc.want6 {
+			t.Errorf("priorities %d, %d: got %+v, want LOCAL_PREF %d and %d",
+				tc.v4, tc.v6, plan.Announcements, tc.want4, tc.want6)
 		}
-		if got := problemsText(plan.Problems); (got == "") != (tc.problemMention == "") || !strings.Contains(got, tc.problemMention) {
-			t.Errorf("priorities %d, %d: problems %q, want %q", tc.v4, tc.v6, got, tc.problemMention)
+		got := problemsText(plan.Problems)
+		if (got == "") != (tc.problemMention == "") || !strings.Contains(got, tc.problemMention) {
+			t.Errorf("priorities %d, %d: problems %q, want %q",
+				tc.v4, tc.v6, got, tc.problemMention)
 		}
 	}
 }
@@ -176,29 +267,50 @@ func TestSpeaker(t *testing.T) {
 		want    Speaker
 		waiting string
 	}{
-		{"defaults", "a", cluster(), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 179}, ""},
-		{"own port", "b", cluster(), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.10"), ListenPort: 1179}, ""},
-		{"own AS", "c", cluster(), Options{}, Speaker{AS: 64801, RouterID: ip("172.30.9.20"), ListenPort: 179}, ""},
-		{"cluster's AS and port", "a", cluster(configured(calico.BGPConfiguration{ASNumber: 65000, ListenPort: 1180})), Options{}, Speaker{AS: 65000, RouterID: ip("172.30.8.9"), ListenPort: 1180}, ""},
-		{"only the port is taken from the node's configuration", "a", cluster(func(s *calico.Snapshot) {
-			s.BGPConfigurations["node.a"] = calico.BGPConfiguration{ASNumber: 1, BindMode: "NodeIP", ListenPort: 1181}
-		}), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 1181}, ""},
-		{"bindMode", "a", cluster(dual, configured(calico.BGPConfiguration{BindMode: "NodeIP"})), Options{},
-			Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 179, ListenAddresses: []netip.Addr{ip("172.30.8.9"), ip("fd77::9")}}, ""},
-		{"router ID given", "a", cluster(), Options{RouterID: "1.2.3.4"}, Speaker{AS: 64512, RouterID: ip("1.2.3.4"), ListenPort: 179}, ""},
-		{"router ID by hash", "a", cluster(v6only), Options{RouterID: "hash"}, Speaker{AS: 64512, RouterID: ip("202.151.129.18"), ListenPort: 179}, ""},
-		{"no router ID", "a", cluster(v6only), Options{}, Speaker{}, `waiting for a router ID of Node(a): a node without IPv4 address needs a router ID: a dotted quad or "hash"`},
-		{"bad router ID", "a", cluster(), Options{RouterID: "::1"}, Speaker{}, `waiting for a router ID of Node(a): router ID "::1" is neither a dotted quad nor "hash"`},
+		{"defaults", "a", cluster(), Options{},
+			Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 179}, ""},
+		{"own port", "b", cluster(), Options{},
+			Speaker{AS: 64512, RouterID: ip("172.30.8.10"), ListenPort: 1179}, ""},
+		{"own AS", "c", cluster(), Options{},
+			Speaker{AS: 64801, RouterID: ip("172.30.9.20"), ListenPort: 179}, ""},
+		{"cluster's AS and port", "a",
+			cluster(configured(bgpConfig{ASNumber: 65000, ListenPort: 1180})), Options{},
+			Speaker{AS: 65000, RouterID: ip("172.30.8.9"), ListenPort: 1180}, ""},
+		{"only the port is taken from the node's configuration", "a",
+			cluster(func(s *calico.Snapshot) {
+				s.BGPConfigurations["node.a"] = bgpConfig{
+					ASNumber: 1, BindMode: "NodeIP", ListenPort: 1181,
+				}
+			}), Options{}, Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 1181}, ""},
+		{"bindMode", "a", cluster(dual, configured(bgpConfig{BindMode: "NodeIP"})), Options{},
+			Speaker{AS: 64512, RouterID: ip("172.30.8.9"), ListenPort: 179,
+				ListenAddresses: []netip.Addr{ip("172.30.8.9"), ip("fd77::9")}},
+			""},
+		{"router ID given", "a", cluster(), Options{RouterID: "1.2.3.4"},
+			Speaker{AS: 64512, RouterID: ip("1.2.3.4"), ListenPort: 179}, ""},
+		{"router ID by hash", "a", cluster(v6only), Options{RouterID: "hash"},
+			Speaker{AS: 64512, RouterID: ip("202.151.129.18"), ListenPort: 179}, ""},
+		{"no router ID", "a", cluster(v6only), Options{}, Speaker{},
+			`waiting for a router ID of Node(a): a node without IPv4 address needs a router ID: ` +
+				`a dotted quad or "hash"`},
+		{"bad router ID", "a", cluster(), Options{RouterID: "::1"}, Speaker{},
+			`waiting for a router ID of Node(a): router ID "::1" is neither a ` +
+				`dotted quad nor "hash"`},
 		{"no Node", "nobody", cluster(), Options{}, Speaker{}, "waiting for Node(nobody) to exist"},
-		{"no BGP address", "d", cluster(), Options{}, Speaker{}, "waiting for Node(d) to have a BGP address"},
+		{"no BGP address", "d", cluster(), Options{}, Speaker{},
+			"waiting for Node(d) to have a BGP address"},
 	} {
 		tc.s.Affinities[pfx("10.1.0.64/26")] = calico.AffinityConfirmed
 		plan := PlanFor(tc.self, tc.s, tc.o)
 		if !reflect.DeepEqual(plan.Speaker, tc.want) || plan.Waiting != tc.waiting {
-			t.Errorf("%s:\n got %+v %q\nwant %+v %q", tc.name, plan.Speaker, plan.Waiting, tc.want, tc.waiting)
+			t.Errorf("%s:\n got %+v %q\nwant %+v %q",
+				tc.name, plan.Speaker, plan.Waiting, tc.want, tc.waiting)
 		}
-		if waits := plan.Waiting != ""; waits && !reflect.DeepEqual(plan, Plan{Waiting: plan.Waiting}) || !waits && plan.Policies.OwnBlocks == nil {
-			t.Errorf("%s: a plan that waits is not empty, or one that does not is: %+v", tc.name, plan)
+		waits := plan.Waiting != ""
+		if waits && !reflect.DeepEqual(plan, Plan{Waiting: plan.Waiting}) ||
+			!waits && plan.Policies.OwnBlocks == nil {
+			t.Errorf("%s: a plan that waits is not empty, or one that does not is: %+v",
+				tc.name, plan)
 		}
 	}
 }
@@ -220,8 +332,10 @@ func TestChooseRouterID(t *testing.T) {
 func TestUnhonoured(t *testing.T) {
 	s := cluster(pools(
 		calico.IPPool{Name: "plain", CIDR: pfx("10.1.0.0/16"), IPIPMode: calico.EncapNever},
-		calico.IPPool{Name: "tunnel", CIDR: pfx("10.2.0.0/16"), IPIPMode: calico.EncapCrossSubnet, VXLANMode: calico.EncapNever}))
-	want := "IPPool(tunnel): ipipMode CrossSubnet is not supported yet: its routes are programmed without encapsulation"
+		calico.IPPool{Name: "tunnel", CIDR: pfx("10.2.0.0/16"), IPIPMode: calico.EncapCrossSubnet,
+			VXLANMode: calico.EncapNever}))
+	want := "IPPool(tunnel): ipipMode CrossSubnet is not supported yet: its routes are " +
+		"programmed without encapsulation"
 	if got := problemsText(PlanFor("r", s, Options{}).Problems); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
@@ -230,9 +344,10 @@ func TestUnhonoured(t *testing.T) {
 func TestBadBindModeIsNamed(t *testing.T) {
 	for mode, want := range map[string]string{
 		"": "", "None": "", "NodeIP": "",
-		"nodeIP": `BGPConfiguration(default): bindMode "nodeIP" is neither NodeIP nor None: None is used`,
+		"nodeIP": `BGPConfiguration(default): bindMode "nodeIP" is neither NodeIP nor ` +
+			`None: None is used`,
 	} {
-		plan := PlanFor("a", cluster(configured(calico.BGPConfiguration{BindMode: mode})), Options{})
+		plan := PlanFor("a", cluster(configured(bgpConfig{BindMode: mode})), Options{})
 		if got := problemsText(plan.Problems); got != want {
 			t.Errorf("%q: problems %q, want %q", mode, got, want)
 		}
@@ -250,12 +365,14 @@ func TestLogLevel(t *testing.T) {
 		{"the node's goes before it", "Debug", "Warning", slog.LevelWarn, ""},
 		{"the node's alone", "", "Error", slog.LevelError, ""},
 		{"nothing is less than errors", "None", "", slog.LevelError, ""},
-		{"no severity", "loud", "", slog.LevelInfo, `BGPConfiguration(default): logSeverityScreen "loud" is no severity: Info is used`},
-		{"no severity at the node", "Error", "debug", slog.LevelInfo, `BGPConfiguration(node.a): logSeverityScreen "debug" is no severity: Info is used`},
+		{"no severity", "loud", "", slog.LevelInfo,
+			`BGPConfiguration(default): logSeverityScreen "loud" is no severity: Info is used`},
+		{"no severity at the node", "Error", "debug", slog.LevelInfo,
+			`BGPConfiguration(node.a): logSeverityScreen "debug" is no severity: Info is used`},
 	} {
-		s := cluster(configured(calico.BGPConfiguration{LogSeverityScreen: tc.cluster}))
-		s.BGPConfigurations["node.a"] = calico.BGPConfiguration{LogSeverityScreen: tc.node}
-		s.BGPConfigurations["node.b"] = calico.BGPConfiguration{LogSeverityScreen: "Fatal"}
+		s := cluster(configured(bgpConfig{LogSeverityScreen: tc.cluster}))
+		s.BGPConfigurations["node.a"] = bgpConfig{LogSeverityScreen: tc.node}
+		s.BGPConfigurations["node.b"] = bgpConfig{LogSeverityScreen: "Fatal"}
 		if got := LogLevel("a", s); got != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
@@ -268,12 +385,22 @@ func TestLogLevel(t *testing.T) {
 // anyCluster draws a cluster of few names, addresses and prefixes, so that they collide.
 func anyCluster(t *rapid.T) func() *calico.Snapshot {
 	names := rapid.SampledFrom([]string{"a", "b", "c", "d"})
-	addrs := rapid.SampledFrom([]string{"", "10.0.0.9", "10.0.0.10", "10.0.0.1", "10.0.0.100", "9.0.0.1"})
+	addrs := rapid.SampledFrom([]string{
+		"", "10.0.0.9", "10.0.0.10", "10.0.0.1", "10.0.0.100", "9.0.0.1",
+	})
 	addrs6 := rapid.SampledFrom([]string{"", "fd77::9", "fd77::10", "fd77::a"})
-	blocks := rapid.SampledFrom([]string{"10.1.0.0/26", "10.1.0.64/26", "10.1.1.0/26", "10.1.2.5/32", "fd00:1::40/122"})
-	hosts := rapid.SampledFrom([]string{"10.1.0.1", "10.1.0.65", "10.1.2.5", "10.2.0.1", "fd00:1::41", "fd00:1::99"})
-	poolCIDRs := rapid.SampledFrom([]string{"10.1.0.0/16", "10.1.0.0/24", "10.2.0.0/16", "fd00:1::/64"})
-	states := rapid.SampledFrom([]calico.AffinityState{"", calico.AffinityConfirmed, calico.AffinityPending, calico.AffinityPendingDeletion})
+	blocks := rapid.SampledFrom([]string{
+		"10.1.0.0/26", "10.1.0.64/26", "10.1.1.0/26", "10.1.2.5/32", "fd00:1::40/122",
+	})
+	hosts := rapid.SampledFrom([]string{
+		"10.1.0.1", "10.1.0.65", "10.1.2.5", "10.2.0.1", "fd00:1::41", "fd00:1::99",
+	})
+	poolCIDRs := rapid.SampledFrom([]string{
+		"10.1.0.0/16", "10.1.0.0/24", "10.2.0.0/16", "fd00:1::/64",
+	})
+	states := rapid.SampledFrom([]calico.AffinityState{
+		"", calico.AffinityConfirmed, calico.AffinityPending, calico.AffinityPendingDeletion,
+	})
 	prefix := func(addr string) netip.Prefix {
 		if addr == "" {
 			return netip.Prefix{}
@@ -286,9 +413,11 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 	for _, name := range rapid.SliceOfNDistinct(names, 0, 4, rapid.ID[string]).Draw(t, "nodes") {
 		s.Nodes[name] = calico.Node{
 			Name: name, IPv4: prefix(addrs.Draw(t, "v4")), IPv6: prefix(addrs6.Draw(t, "v6")),
-			Labels:                  rapid.SampledFrom([]map[string]string{nil, {"role": "leaf"}, {"role": "rr"}}).Draw(t, "labels"),
-			ASNumber:                rapid.SampledFrom([]uint32{0, 0, 64801}).Draw(t, "as"),
-			RouteReflectorClusterID: rapid.SampledFrom([]string{"", "", "0.0.0.7"}).Draw(t, "cluster"),
+			Labels: rapid.SampledFrom([]map[string]string{nil, {"role": "leaf"},
+				{"role": "rr"}}).Draw(t, "labels"),
+			ASNumber: rapid.SampledFrom([]uint32{0, 0, 64801}).Draw(t, "as"),
+			RouteReflectorClusterID: rapid.SampledFrom([]string{"", "", "0.0.0.7"}).Draw(t,
+				"cluster"),
 		}
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "peers") {
@@ -298,14 +427,25 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "pools") {
 		name := fmt.Sprintf("pool%d", i)
-		s.IPPools[name] = calico.IPPool{Name: name, CIDR: pfx(poolCIDRs.Draw(t, "cidr")), DisableBGPExport: rapid.Bool().Draw(t, "noExport")}
+		s.IPPools[name] = calico.IPPool{
+			Name: name, CIDR: pfx(poolCIDRs.Draw(t, "cidr")),
+			DisableBGPExport: rapid.Bool().Draw(t, "noExport"),
+		}
 	}
 	for _, b := range rapid.SliceOfN(blocks, 0, 4).Draw(t, "affinities") {
 		s.Affinities[pfx(b)] = states.Draw(t, "state")
 	}
 	for _, b := range rapid.SliceOfN(blocks, 0, 4).Draw(t, "blocks") {
-		s.Blocks[pfx(b)] = calico.Block{CIDR: pfx(b), Owner: calico.Owner{Host: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "owner")},
-			Allocations: []calico.Allocation{{Address: pfx(b).Addr(), Node: names.Draw(t, "allocated"), Type: "vxlanTunnelAddress"}}}
+		s.Blocks[pfx(b)] = calico.Block{CIDR: pfx(b),
+			Owner: calico.Owner{
+				Host: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "owner"),
+			},
+			Allocations: []calico.Allocation{
+				{
+					Address: pfx(b).Addr(), Node: names.Draw(t, "allocated"),
+					Type: "vxlanTunnelAddress",
+				},
+			}}
 	}
 	for _, h := range rapid.SliceOfN(hosts, 0, 4).Draw(t, "hosts") {
 		runs("a", h)(s)
@@ -314,8 +454,9 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 	// chance anyway.
 	return func() *calico.Snapshot {
 		c := *s
-		c.Nodes, c.BGPPeers, c.IPPools = backwards(s.Nodes), backwards(s.BGPPeers), backwards(s.IPPools)
-		c.Affinities, c.Blocks, c.WorkloadEndpoints = maps.Clone(s.Affinities), maps.Clone(s.Blocks), backwards(s.WorkloadEndpoints)
+		c.Nodes, c.BGPPeers = backwards(s.Nodes), backwards(s.BGPPeers)
+		c.IPPools, c.WorkloadEndpoints = backwards(s.IPPools), backwards(s.WorkloadEndpoints)
+		c.Affinities, c.Blocks = maps.Clone(s.Affinities), maps.Clone(s.Blocks)
 		for k, b := range c.Blocks {
 			b.Allocations = slices.Clone(b.Allocations)
 			c.Blocks[k] = b
@@ -325,8 +466,9 @@ func anyCluster(t *rapid.T) func() *calico.Snapshot {
 }
 
 func anyBGPPeer(t *rapid.T) calico.BGPPeer {
-	selectors := rapid.SampledFrom([]string{"all()", "role == 'leaf'", "!has(role)", "role"}) // the last one is none
-	p := calico.BGPPeer{
+	// the last one is none
+	selectors := rapid.SampledFrom([]string{"all()", "role == 'leaf'", "!has(role)", "role"})
+	p := bgpPeer{
 		ASNumber:       rapid.SampledFrom([]uint32{0, 64512, 64801}).Draw(t, "peerAS"),
 		Filters:        rapid.SampledFrom([][]string{nil, nil, {"f"}}).Draw(t, "filters"),
 		ReversePeering: rapid.SampledFrom([]string{"", "Manual"}).Draw(t, "reverse"),
@@ -345,7 +487,8 @@ func anyBGPPeer(t *rapid.T) calico.BGPPeer {
 	case 1:
 		p.PeerSelector = selectors.Draw(t, "peerSelector")
 	default:
-		p.PeerIP = rapid.SampledFrom([]string{"10.0.0.9", "10.0.0.10", "10.0.0.10:1790", "192.0.2.1", "fd77::9", "bad"}).Draw(t, "peerIP")
+		p.PeerIP = rapid.SampledFrom([]string{"10.0.0.9", "10.0.0.10", "10.0.0.10:1790",
+			"192.0.2.1", "fd77::9", "bad"}).Draw(t, "peerIP")
 	}
 	return p
 }
@@ -383,7 +526,8 @@ func TestPlanProperties(t *testing.T) {
 			if i > 0 && p.ID() == plan.Peers[i-1].ID() {
 				t.Fatalf("two sessions to %s", p.ID())
 			}
-			if sameAddress := i > 0 && p.Address == plan.Peers[i-1].Address; p.Further != sameAddress {
+			sameAddress := i > 0 && p.Address == plan.Peers[i-1].Address
+			if p.Further != sameAddress {
 				t.Fatalf("%s, further: %t", p.ID(), p.Further)
 			}
 			for _, o := range plan.Peers[:i] {
@@ -391,17 +535,21 @@ func TestPlanProperties(t *testing.T) {
 					t.Fatalf("%s and %s cannot be told apart", p.ID(), o.ID())
 				}
 			}
-			if p.Address == self.IPv4.Addr() || p.Address == self.IPv6.Addr() || p.RemoteAS == 0 || p.Port == 0 || p.RestartTime == 0 {
+			if p.Address == self.IPv4.Addr() || p.Address == self.IPv6.Addr() || p.RemoteAS == 0 ||
+				p.Port == 0 || p.RestartTime == 0 {
 				t.Fatalf("session to ourselves or incomplete: %+v", p)
 			}
-			if p.LocalAddress.IsValid() && familyOf(p.Address) != familyOf(p.LocalAddress) || p.ReachableBy.IsValid() && familyOf(p.Address) != familyOf(p.ReachableBy) {
+			if p.LocalAddress.IsValid() && familyOf(p.Address) != familyOf(p.LocalAddress) ||
+				p.ReachableBy.IsValid() && familyOf(p.Address) != familyOf(p.ReachableBy) {
 				t.Fatalf("session between families: %+v", p)
 			}
 			if p.Client && (self.RouteReflectorClusterID == "" || p.External()) {
 				t.Fatalf("a client of a node that is no reflector, or in another AS: %+v", p)
 			}
 		}
-		if !slices.IsSortedFunc(plan.Announcements, func(x, y Announcement) int { return route.ComparePrefixes(x.Prefix, y.Prefix) }) {
+		if !slices.IsSortedFunc(plan.Announcements, func(x, y Announcement) int {
+			return route.ComparePrefixes(x.Prefix, y.Prefix)
+		}) {
 			t.Fatalf("announcements are not sorted: %+v", plan.Announcements)
 		}
 		for i, a := range plan.Announcements {
@@ -412,7 +560,9 @@ func TestPlanProperties(t *testing.T) {
 			if v := plan.Policies.Common(Route{Prefix: a.Prefix, From: &Peer{}}); !v.Accept {
 				t.Fatalf("%s is announced although it is %s", a.Prefix, v.Reason)
 			}
-			if slices.ContainsFunc(plan.Withheld, func(w Withheld) bool { return w.Prefix == a.Prefix && strings.Contains(w.Reason, "pool") }) {
+			if slices.ContainsFunc(plan.Withheld, func(w Withheld) bool {
+				return w.Prefix == a.Prefix && strings.Contains(w.Reason, "pool")
+			}) {
 				t.Fatalf("%s is announced and withheld", a.Prefix)
 			}
 		}
@@ -457,10 +607,13 @@ func TestMeshMeets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := cluster()
 		s.Nodes = map[string]calico.Node{}
-		octets := rapid.SliceOfNDistinct(rapid.ByteRange(1, 254), 2, 6, rapid.ID[byte]).Draw(t, "addresses")
+		octets := rapid.SliceOfNDistinct(rapid.ByteRange(1, 254), 2, 6, rapid.ID[byte]).Draw(t,
+			"addresses")
 		for i, o := range octets {
 			name := fmt.Sprintf("n%d", i)
-			n := calico.Node{Name: name, IPv4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, o}), 24)}
+			n := calico.Node{
+				Name: name, IPv4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, o}), 24),
+			}
 			n.ASNumber = rapid.SampledFrom([]uint32{0, 64801}).Draw(t, "as")
 			if rapid.Bool().Draw(t, "v6") {
 				n.IPv6 = pfx(fmt.Sprintf("fd77::%x/64", o))
@@ -474,12 +627,15 @@ func TestMeshMeets(t *testing.T) {
 		for name, plan := range plans {
 			for _, p := range plan.Peers {
 				far := plans[p.CalicoNode]
-				i := slices.IndexFunc(far.Peers, func(q Peer) bool { return q.Address == p.LocalAddress })
+				i := slices.IndexFunc(far.Peers, func(q Peer) bool {
+					return q.Address == p.LocalAddress
+				})
 				if i < 0 {
 					t.Fatalf("%s peers with %s, which does not peer back", name, p.Address)
 				}
 				q := far.Peers[i]
-				if q.CalicoNode != name || p.Passive == q.Passive || p.RemoteAS != q.LocalAS || p.LocalAS != q.RemoteAS || p.Port != far.Speaker.ListenPort {
+				if q.CalicoNode != name || p.Passive == q.Passive || p.RemoteAS != q.LocalAS ||
+					p.LocalAS != q.RemoteAS || p.Port != far.Speaker.ListenPort {
 					t.Fatalf("the ends do not meet:\n%+v\n%+v", p, q)
 				}
 			}
@@ -503,8 +659,9 @@ func TestPrefixLimitsGoByClass(t *testing.T) {
 func snapshotForLimits() *calico.Snapshot {
 	return &calico.Snapshot{
 		Nodes: map[string]calico.Node{
-			"a": {Name: "a", IPv4: netip.MustParsePrefix("192.0.2.1/24")}, "b": {Name: "b", IPv4: netip.MustParsePrefix("192.0.2.2/24")},
+			"a": {Name: "a", IPv4: netip.MustParsePrefix("192.0.2.1/24")},
+			"b": {Name: "b", IPv4: netip.MustParsePrefix("192.0.2.2/24")},
 		},
-		BGPPeers: map[string]calico.BGPPeer{"tor": {Name: "tor", PeerIP: "192.0.2.99", ASNumber: 65001}},
+		BGPPeers: map[string]bgpPeer{"tor": {Name: "tor", PeerIP: "192.0.2.99", ASNumber: 65001}},
 	}
 }

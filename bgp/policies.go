@@ -8,12 +8,10 @@ import (
 	"slices"
 )
 
-// Policies decide which routes are accepted from which peer, which are announced to which peer, and
-// what is changed on the way: Calico's filters (confd's bird.cfg.template, bird_ipam.cfg and
-// bird_aggr.cfg) for BIRD.
-//
-// Import and Export are the authority: GoBGP asks them about every path, and plan about every
-// prefix. All prefixes are masked, sorted and without duplicates; both families are in one list.
+// Policies decide which routes are accepted, which are announced, and what is changed on the way:
+// Calico's filters for BIRD (confd's bird.cfg, bird_ipam.cfg, bird_aggr.cfg). GoBGP asks them about
+// every path, and plan about every prefix. Prefixes are masked, sorted and unique, of both
+// families.
 type Policies struct {
 	// NoExport are the pools with disableBGPExport: nothing inside or equal to one leaves this
 	// node.
@@ -94,7 +92,9 @@ type Verdict struct {
 	Operations []Operation // on what is accepted
 }
 
-func reject(format string, args ...any) Verdict { return Verdict{Reason: fmt.Sprintf(format, args...)} }
+func reject(format string, args ...any) Verdict {
+	return Verdict{Reason: fmt.Sprintf(format, args...)}
+}
 
 // FromExternal is LOCAL_PREF of a route from an eBGP peer, which sends none. GoBGP and BIRD agree
 // on it.
@@ -177,7 +177,9 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 		return reject("learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)")
 	case slices.Contains(r.Communities, NoAdvertise):
 		return reject("it has the community NO_ADVERTISE (RFC 1997)")
-	case to.External() && (slices.Contains(r.Communities, NoExport) || slices.Contains(r.Communities, NoExportSubconfed)):
+	case to.External() &&
+		(slices.Contains(r.Communities, NoExport) ||
+			slices.Contains(r.Communities, NoExportSubconfed)):
 		return reject("it has the community NO_EXPORT (RFC 1997), and the peer is an eBGP peer")
 	}
 	return Verdict{}
@@ -185,10 +187,11 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 
 // Well-known communities; GoBGP does not act on them by itself.
 var (
-	NoExport          = Community{Global: 65535, Data1: 65281}
-	GracefulShutdown  = Community{Global: 65535, Data1: 0} // RFC 8326
-	NoAdvertise       = Community{Global: 65535, Data1: 65282}
-	NoExportSubconfed = Community{Global: 65535, Data1: 65283} // the same as NO_EXPORT where there are no confederations
+	NoExport         = Community{Global: 65535, Data1: 65281}
+	GracefulShutdown = Community{Global: 65535, Data1: 0} // RFC 8326
+	NoAdvertise      = Community{Global: 65535, Data1: 65282}
+	// the same as NO_EXPORT where there are no confederations
+	NoExportSubconfed = Community{Global: 65535, Data1: 65283}
 )
 
 // reflects reports whether a route goes from one iBGP peer to another (RFC 4456 §6): from a client
@@ -206,7 +209,8 @@ func (p Policies) Forbids(from, to *Peer) bool {
 
 // Clone returns a copy that shares nothing with p that can be edited, but for the rules of filters.
 func (p Policies) Clone() Policies {
-	p.NoExport, p.OwnBlocks, p.ExportPools = slices.Clone(p.NoExport), slices.Clone(p.OwnBlocks), slices.Clone(p.ExportPools)
+	p.NoExport, p.OwnBlocks = slices.Clone(p.NoExport), slices.Clone(p.OwnBlocks)
+	p.ExportPools = slices.Clone(p.ExportPools)
 	p.Services, p.ReflectedServices = slices.Clone(p.Services), slices.Clone(p.ReflectedServices)
 	p.Tunnels = slices.Clone(p.Tunnels)
 	p.Advertisements, p.Filters = slices.Clone(p.Advertisements), maps.Clone(p.Filters)
@@ -241,20 +245,22 @@ func (r Rule) verdict() Verdict {
 	if !r.Accept {
 		return Verdict{Reason: "rejected by " + r.Name, Rule: r.Name}
 	}
-	return Verdict{Accept: true, Reason: "accepted by " + r.Name, Rule: r.Name, Operations: r.Operations}
+	return Verdict{
+		Accept: true, Reason: "accepted by " + r.Name, Rule: r.Name, Operations: r.Operations,
+	}
 }
 
 // Common is the part of the export filter that is the same for all peers, after the peer's own
-// filters. Of its list of service routes the ranges are there; single services only a Kubernetes
-// API knows.
-//
-// An elevated host route (a live migration) leaves from inside an own block.
+// filters. Of service routes it has the ranges; single services only a Kubernetes API knows. An
+// elevated host route (a live migration) is announced from inside an own block.
 func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)
 	}
 	accept := func(format string, args ...any) Verdict {
-		return Verdict{Accept: true, Reason: fmt.Sprintf(format, args...), Operations: p.advertised(r.Prefix)}
+		return Verdict{
+			Accept: true, Reason: fmt.Sprintf(format, args...), Operations: p.advertised(r.Prefix),
+		}
 	}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
 		return accept("own block")
@@ -316,4 +322,6 @@ func covering(prefixes []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-func inside(p, outer netip.Prefix) bool { return outer.Bits() <= p.Bits() && outer.Contains(p.Addr()) }
+func inside(p, outer netip.Prefix) bool {
+	return outer.Bits() <= p.Bits() && outer.Contains(p.Addr())
+}

@@ -34,9 +34,11 @@ func from(p Peer) *Peer { return &p }
 
 func TestExport(t *testing.T) {
 	p := Policies{
-		NoExport:          []netip.Prefix{pfx("10.1.128.0/24"), pfx("10.9.0.0/16")},
-		OwnBlocks:         []netip.Prefix{pfx("10.1.0.64/26"), pfx("10.9.0.0/26"), pfx("172.16.0.0/26"), pfx("fd00:1::40/122")},
-		ExportPools:       []netip.Prefix{pfx("10.1.0.0/16"), pfx("10.9.4.0/24"), pfx("fd00:1::/64")},
+		NoExport: []netip.Prefix{pfx("10.1.128.0/24"), pfx("10.9.0.0/16")},
+		OwnBlocks: []netip.Prefix{pfx("10.1.0.64/26"), pfx("10.9.0.0/26"),
+			pfx("172.16.0.0/26"), pfx("fd00:1::40/122")},
+		ExportPools: []netip.Prefix{pfx("10.1.0.0/16"), pfx("10.9.4.0/24"),
+			pfx("fd00:1::/64")},
 		ReflectedServices: []netip.Prefix{pfx("192.0.2.0/24")},
 		Normal4:           normalPref, Normal6: normalPref,
 	}
@@ -49,7 +51,8 @@ func TestExport(t *testing.T) {
 		to     Peer
 		reason string // with a "+" in front where it is exported
 	}{
-		{"10.1.2.0/26", &in, toIn, "learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)"},
+		{"10.1.2.0/26", &in, toIn,
+			"learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)"},
 		{"10.1.2.0/26", &in, in, "learned from this peer"},
 		{"10.1.2.0/26", &in, toOut, "+inside pool 10.1.0.0/16"},
 		{"10.1.2.0/26", &out, toIn, "+inside pool 10.1.0.0/16"},
@@ -58,17 +61,22 @@ func TestExport(t *testing.T) {
 		{"10.1.0.0/16", &out, toIn, "+inside pool 10.1.0.0/16"}, // equal to the pool
 		{"10.0.0.0/8", &out, toIn, "outside all pools"},
 		{"0.0.0.0/0", &out, toIn, "outside all pools"},
-		{"192.0.2.0/24", &in, toOut, "outside all pools"},                                      // we are no reflector
-		{"10.1.128.0/26", &in, toOut, "inside pool 10.1.128.0/24, which has disableBGPExport"}, // although inside 10.1.0.0/16
-		{"10.9.4.0/26", &in, toOut, "inside pool 10.9.0.0/16, which has disableBGPExport"},     // although 10.9.4.0/24 may
-		{"10.1.0.64/26", &in, toOut, "+own block"},                                             // equal to an own block
+		// we are no reflector
+		{"192.0.2.0/24", &in, toOut, "outside all pools"},
+		// although inside 10.1.0.0/16
+		{"10.1.128.0/26", &in, toOut, "inside pool 10.1.128.0/24, which has disableBGPExport"},
+		// although 10.9.4.0/24 may
+		{"10.9.4.0/26", &in, toOut, "inside pool 10.9.0.0/16, which has disableBGPExport"},
+		{"10.1.0.64/26", &in, toOut, "+own block"}, // equal to an own block
 		{"10.1.0.65/32", &in, toOut, insideOwn},
 		{"10.9.0.0/26", nil, toOut, "inside pool 10.9.0.0/16, which has disableBGPExport"},
 		{"172.16.0.0/26", nil, toIn, "+own block"}, // own block outside all pools
-		{"172.16.0.1/32", nil, toIn, "inside own block 172.16.0.0/26, which is announced as a whole"},
+		{"172.16.0.1/32", nil, toIn,
+			"inside own block 172.16.0.0/26, which is announced as a whole"},
 		{"10.1.7.1/32", nil, toIn, "+inside pool 10.1.0.0/16"},
 		{"fd00:1::1/128", &in, toOut, "+inside pool fd00:1::/64"},
-		{"fd00:1::41/128", &in, toOut, "inside own block fd00:1::40/122, which is announced as a whole"},
+		{"fd00:1::41/128", &in, toOut,
+			"inside own block fd00:1::40/122, which is announced as a whole"},
 		{"fd00:2::/64", &in, toOut, "outside all pools"},
 		{"::/0", &out, toIn, "outside all pools"},
 	} {
@@ -104,14 +112,18 @@ func TestReflection(t *testing.T) {
 		role func(*Peer)
 	}{{"client", client}, {"non-client", func(*Peer) {}}, {"reflector", reflector}}
 	for _, reflects := range []bool{true, false} {
-		p := Policies{ExportPools: pools, Reflects: reflects, ReflectedServices: []netip.Prefix{pfx("192.0.2.0/24")}}
+		p := Policies{
+			ExportPools: pools, Reflects: reflects,
+			ReflectedServices: []netip.Prefix{pfx("192.0.2.0/24")},
+		}
 		for _, a := range roles {
 			for _, b := range roles {
 				for _, prefix := range []string{"10.1.0.0/26", "192.0.2.0/28"} {
 					r := Route{Prefix: pfx(prefix), From: from(ibgp("172.30.8.1", a.role))}
 					want := reflects && (a.name == "client" || b.name == "client")
 					if v := p.Export(r, ibgp("172.30.8.2", b.role)); v.Accept != want {
-						t.Errorf("reflects %v, %s from %s to %s: %+v", reflects, prefix, a.name, b.name, v)
+						t.Errorf("reflects %v, %s from %s to %s: %+v",
+							reflects, prefix, a.name, b.name, v)
 					}
 				}
 			}
@@ -120,17 +132,25 @@ func TestReflection(t *testing.T) {
 }
 
 func TestWellKnownCommunities(t *testing.T) {
-	p := Policies{ExportPools: []netip.Prefix{pfx("10.1.0.0/16")}, Filters: map[string]Filter{"all": {Export4: []Rule{{Name: "r", Accept: true}}}}}
+	p := Policies{
+		ExportPools: []netip.Prefix{pfx("10.1.0.0/16")},
+		Filters:     map[string]Filter{"all": {Export4: []Rule{{Name: "r", Accept: true}}}},
+	}
 	filtered := func(p *Peer) { p.Filters = []string{"all"} }
 	for _, tc := range []struct {
 		c       Community
 		in, out bool
-	}{{NoAdvertise, false, false}, {NoExport, true, false}, {NoExportSubconfed, true, false}, {Community{Global: 65001, Data1: 65281}, true, true}} {
-		r := Route{Prefix: pfx("10.1.0.0/26"), From: from(ebgp("172.30.9.1")), Communities: []Community{tc.c}}
+	}{{NoAdvertise, false, false}, {NoExport, true, false}, {NoExportSubconfed, true, false},
+		{Community{Global: 65001, Data1: 65281}, true, true}} {
+		r := Route{Prefix: pfx("10.1.0.0/26"), From: from(ebgp("172.30.9.1")),
+			Communities: []Community{tc.c}}
 		if got := p.Export(r, ibgp("172.30.8.2", filtered)).Accept; got != tc.in {
 			t.Errorf("%s to an iBGP peer: %v", tc.c, got)
 		}
-		if got := p.Export(r, Peer{Address: ip("172.30.9.2"), RemoteAS: 65002, LocalAS: 64512, Filters: []string{"all"}}).Accept; got != tc.out {
+		tor := Peer{
+			Address: ip("172.30.9.2"), RemoteAS: 65002, LocalAS: 64512, Filters: []string{"all"},
+		}
+		if got := p.Export(r, tor).Accept; got != tc.out {
 			t.Errorf("%s to an eBGP peer: %v", tc.c, got)
 		}
 	}
@@ -179,7 +199,8 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 			}
 		}
 		for _, c := range r.Communities {
-			if c.String() == "65535:65282" || to.External() && (c.String() == "65535:65281" || c.String() == "65535:65283") {
+			if c.String() == "65535:65282" ||
+				to.External() && (c.String() == "65535:65281" || c.String() == "65535:65283") {
 				return false, nil
 			}
 		}
@@ -253,20 +274,26 @@ func literalMatch(rule calico.BGPFilterRule, r Route, path []uint32, peer Peer) 
 				most = *l.Max
 			}
 		}
-		in := within([]netip.Prefix{c}, r.Prefix) && least <= r.Prefix.Bits() && r.Prefix.Bits() <= most
+		in := within([]netip.Prefix{c}, r.Prefix) && least <= r.Prefix.Bits() &&
+			r.Prefix.Bits() <= most
 		equal := c == r.Prefix && rule.PrefixLength == nil
-		if ok := map[string]bool{"In": in, "NotIn": !in, "Equal": equal, "NotEqual": !equal}[rule.MatchOperator]; !ok {
+		ok := map[string]bool{"In": in, "NotIn": !in, "Equal": equal,
+			"NotEqual": !equal}[rule.MatchOperator]
+		if !ok {
 			return false
 		}
 	}
 	if rule.Source == "RemotePeers" && r.From == nil {
 		return false
 	}
-	unknown := r.From != nil && rule.Action == "Reject" // of a learned route nobody knows the interface
-	if rule.Interface == "cali*" && !unknown && (len(r.Interface) < 4 || r.Interface[:4] != "cali") {
+	// of a learned route nobody knows the interface
+	unknown := r.From != nil && rule.Action == "Reject"
+	if rule.Interface == "cali*" && !unknown &&
+		(len(r.Interface) < 4 || r.Interface[:4] != "cali") {
 		return false
 	}
-	if rule.PeerType == "eBGP" && peer.RemoteAS == peer.LocalAS || rule.PeerType == "iBGP" && peer.RemoteAS != peer.LocalAS {
+	if rule.PeerType == "eBGP" && peer.RemoteAS == peer.LocalAS ||
+		rule.PeerType == "iBGP" && peer.RemoteAS != peer.LocalAS {
 		return false
 	}
 	for _, want := range rule.Communities {
@@ -322,21 +349,26 @@ var (
 	// Eight bits of address and prefixes inside 10.0.0.0/24: few enough that random prefixes meet.
 	somePrefix = rapid.Custom(func(t *rapid.T) netip.Prefix {
 		last := rapid.SampledFrom([]byte{0, 64, 65, 128, 192, 255}).Draw(t, "byte")
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), rapid.SampledFrom([]int{24, 25, 26, 28, 32}).Draw(t, "bits")).Masked()
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}),
+			rapid.SampledFrom([]int{24, 25, 26, 28, 32}).Draw(t, "bits")).Masked()
 	})
 )
 
 // anyRule draws a rule of the API's making, with few conditions so that it matches now and then.
 func anyRule(t *rapid.T) calico.BGPFilterRule {
-	r := calico.BGPFilterRule{Action: rapid.SampledFrom([]string{"Accept", "Reject"}).Draw(t, "action")}
+	r := filterRule{Action: rapid.SampledFrom([]string{"Accept", "Reject"}).Draw(t, "action")}
 	for range rapid.IntRange(0, 2).Draw(t, "conditions") {
 		switch rapid.IntRange(0, 8).Draw(t, "condition") {
 		case 0, 1, 2:
 			p := somePrefix.Draw(t, "cidr")
-			r.CIDR, r.MatchOperator = p.String(), rapid.SampledFrom([]string{"Equal", "NotEqual", "In", "NotIn"}).Draw(t, "operator")
+			r.CIDR = p.String()
+			r.MatchOperator = rapid.SampledFrom([]string{"Equal", "NotEqual", "In", "NotIn"}).Draw(
+				t, "operator")
 			if rapid.Bool().Draw(t, "length") {
 				length := rapid.Ptr(rapid.IntRange(24, 32), true)
-				r.PrefixLength = &calico.PrefixLengthRange{Min: length.Draw(t, "min"), Max: length.Draw(t, "max")}
+				r.PrefixLength = &lengthRange{
+					Min: length.Draw(t, "min"), Max: length.Draw(t, "max"),
+				}
 			}
 		case 3:
 			r.Source = "RemotePeers"
@@ -354,8 +386,9 @@ func anyRule(t *rapid.T) calico.BGPFilterRule {
 	}
 	if r.Action == "Accept" {
 		for range rapid.IntRange(0, 2).Draw(t, "operations") {
-			r.Operations = append(r.Operations, rapid.SampledFrom([]calico.BGPFilterOperation{
-				{AddCommunity: "64512:9"}, {AddCommunity: "9:9:9"}, {PrependASPath: []uint32{65007, 65008}}, {SetPriority: 100},
+			r.Operations = append(r.Operations, rapid.SampledFrom([]filterOperation{
+				{AddCommunity: "64512:9"}, {AddCommunity: "9:9:9"},
+				{PrependASPath: []uint32{65007, 65008}}, {SetPriority: 100},
 			}).Draw(t, "operation"))
 		}
 	}
@@ -368,16 +401,19 @@ func TestExportAgainstLiteral(t *testing.T) {
 	accepted, rejected := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		l := literal{
-			noExport: list.Draw(t, "noExport"), own: list.Draw(t, "own"), pools: list.Draw(t, "pools"), services: list.Draw(t, "services"),
-			announced: list.Draw(t, "announced"), reflector: rapid.Bool().Draw(t, "reflector"), filters: map[string]calico.BGPFilter{},
+			noExport: list.Draw(t, "noExport"), own: list.Draw(t, "own"),
+			pools: list.Draw(t, "pools"), services: list.Draw(t, "services"),
+			announced: list.Draw(t, "announced"), reflector: rapid.Bool().Draw(t, "reflector"),
+			filters: map[string]calico.BGPFilter{},
 		}
 		p := Policies{
-			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools, ReflectedServices: l.services, Reflects: l.reflector,
+			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools,
+			ReflectedServices: l.services, Reflects: l.reflector,
 			Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
-			Tunnels: tunnels(calico.BGPConfiguration{}),
+			Tunnels: tunnels(bgpConfig{}),
 		}
 		if l.felixIPIP = rapid.Bool().Draw(t, "felixIPIP"); l.felixIPIP {
-			p.Tunnels = tunnels(calico.BGPConfiguration{ProgramClusterRoutes: "EnabledNoEncapOnly"})
+			p.Tunnels = tunnels(bgpConfig{ProgramClusterRoutes: "EnabledNoEncapOnly"})
 		}
 		for _, prefix := range list.Draw(t, "advertised") {
 			c, err := ParseCommunity(communityTexts.Draw(t, "value"))
@@ -400,19 +436,27 @@ func TestExportAgainstLiteral(t *testing.T) {
 			p.Filters[name] = read
 		}
 		peer := rapid.Custom(func(t *rapid.T) Peer {
-			role := rapid.SampledFrom([]func(*Peer){client, reflector, func(*Peer) {}}).Draw(t, "role")
-			names := rapid.SampledFrom([][]string{nil, {"f"}, {"g", "f"}, {"missing", "g"}}).Draw(t, "filters")
+			role := rapid.SampledFrom([]func(*Peer){client, reflector, func(*Peer) {}}).Draw(t,
+				"role")
+			names := rapid.SampledFrom([][]string{nil, {"f"}, {"g", "f"}, {"missing", "g"}}).Draw(t,
+				"filters")
 			as := someAS.Draw(t, "as")
-			addr := rapid.SampledFrom([]string{"172.30.8.1", "172.30.8.2", "172.30.8.3"}).Draw(t, "peer")
+			addr := rapid.SampledFrom([]string{"172.30.8.1", "172.30.8.2", "172.30.8.3"}).Draw(t,
+				"peer")
 			local := someAS.Draw(t, "local AS")
-			return ibgp(addr, role, func(p *Peer) { p.Filters, p.RemoteAS, p.LocalAS = names, as, local })
+			return ibgp(addr, role, func(p *Peer) {
+				p.Filters, p.RemoteAS, p.LocalAS = names, as, local
+			})
 		})
 		r := Route{Prefix: somePrefix.Draw(t, "route")}
 		if rapid.Bool().Draw(t, "learned") {
 			r.From = from(peer.Draw(t, "from"))
-			r.LocalPref = rapid.SampledFrom([]uint32{100, normalPref, normalPref + 512}).Draw(t, "pref")
+			r.LocalPref = rapid.SampledFrom([]uint32{100, normalPref, normalPref + 512}).Draw(t,
+				"pref")
 			r.ASPath = rapid.SliceOfN(someAS, 0, 2).Draw(t, "path")
-			for _, text := range rapid.SliceOfN(rapid.OneOf(communityTexts, rapid.SampledFrom([]string{"65535:65281", "65535:65282"})), 0, 2).Draw(t, "communities") {
+			wellKnown := rapid.SampledFrom([]string{"65535:65281", "65535:65282"})
+			texts := rapid.SliceOfN(rapid.OneOf(communityTexts, wellKnown), 0, 2)
+			for _, text := range texts.Draw(t, "communities") {
 				c, _ := ParseCommunity(text)
 				r.Communities = append(r.Communities, c)
 			}
@@ -426,7 +470,8 @@ func TestExportAgainstLiteral(t *testing.T) {
 		want, ops := l.export(r, to)
 		got := p.Export(r, to)
 		if got.Accept != want || !slices.Equal(opTexts(got.Operations), ops) || got.Reason == "" {
-			t.Fatalf("%+v\nof %+v\nto %+v\nby %+v:\ngot %+v %v, want %v %v", r, r.From, to, l, got, opTexts(got.Operations), want, ops)
+			t.Fatalf("%+v\nof %+v\nto %+v\nby %+v:\ngot %+v %v, want %v %v",
+				r, r.From, to, l, got, opTexts(got.Operations), want, ops)
 		}
 		if want {
 			accepted++
@@ -487,14 +532,21 @@ func TestImportAgainstLiteral(t *testing.T) {
 
 func TestImport(t *testing.T) {
 	filter, problems := readFilter(calico.BGPFilter{Name: "f",
-		ImportV4: []calico.BGPFilterRule{
+		ImportV4: []filterRule{
 			{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"},
-			{Priority: 2147483547, PeerType: "eBGP", CIDR: "10.2.0.0/16", MatchOperator: "In", Action: "Accept", Operations: []calico.BGPFilterOperation{{SetPriority: 512}}},
+			{
+				Priority: 2147483547, PeerType: "eBGP", CIDR: "10.2.0.0/16", MatchOperator: "In",
+				Action: "Accept", Operations: []filterOperation{{SetPriority: 512}},
+			},
 			{Communities: []string{"65001:2"}, Action: "Reject"},
 			{Priority: 2147478936, Action: "Reject"},
-			{Priority: 2147483547, Action: "Accept", Operations: []calico.BGPFilterOperation{{AddCommunity: "64512:1"}, {PrependASPath: []uint32{65001, 65009}}}},
+			{
+				Priority: 2147483547, Action: "Accept",
+				Operations: []filterOperation{{AddCommunity: "64512:1"},
+					{PrependASPath: []uint32{65001, 65009}}},
+			},
 		},
-		ImportV6: []calico.BGPFilterRule{{Action: "Reject"}},
+		ImportV6: []filterRule{{Action: "Reject"}},
 	})
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -507,17 +559,26 @@ func TestImport(t *testing.T) {
 		c            []Community
 		want         string
 	}{
-		{"rejected by prefix", "0.0.0.0/0", ebgp("172.30.9.1", filtered), nil, "rejected by BGPFilter(f) importV4[0]"},
+		{"rejected by prefix", "0.0.0.0/0", ebgp("172.30.9.1", filtered), nil,
+			"rejected by BGPFilter(f) importV4[0]"},
 		{"without filters", "0.0.0.0/0", ebgp("172.30.9.1"), nil, "[]"},
-		{"eBGP counts as LOCAL_PREF 100", "10.2.1.0/24", ebgp("172.30.9.1", filtered), nil, "[pref 2147483135]"},
-		{"the first rule decides", "10.2.1.0/24", ebgp("172.30.9.1", filtered), []Community{{Global: 65001, Data1: 2}}, "[pref 2147483135]"},
-		{"rejected by community", "10.3.1.0/24", ebgp("172.30.9.1", filtered), []Community{{Global: 65001, Data1: 2}}, "rejected by BGPFilter(f) importV4[2]"},
-		{"operations in order", "10.3.1.0/24", ebgp("172.30.9.1", filtered), nil, "[add 64512:1 prepend [65001 65009]]"},
-		{"iBGP counts as what it says", "10.3.1.0/24", ibgp("172.30.8.1", filtered), nil, "rejected by BGPFilter(f) importV4[3]"},
+		{"eBGP counts as LOCAL_PREF 100", "10.2.1.0/24", ebgp("172.30.9.1", filtered), nil,
+			"[pref 2147483135]"},
+		{"the first rule decides", "10.2.1.0/24", ebgp("172.30.9.1", filtered),
+			[]Community{{Global: 65001, Data1: 2}}, "[pref 2147483135]"},
+		{"rejected by community", "10.3.1.0/24", ebgp("172.30.9.1", filtered),
+			[]Community{{Global: 65001, Data1: 2}}, "rejected by BGPFilter(f) importV4[2]"},
+		{"operations in order", "10.3.1.0/24", ebgp("172.30.9.1", filtered), nil,
+			"[add 64512:1 prepend [65001 65009]]"},
+		{"iBGP counts as what it says", "10.3.1.0/24", ibgp("172.30.8.1", filtered), nil,
+			"rejected by BGPFilter(f) importV4[3]"},
 		{"no rule matches", "10.3.1.0/24", ibgp("172.30.8.1"), nil, "[]"},
-		{"the other family", "fd00::/64", ebgp("fd77::1", filtered), nil, "rejected by BGPFilter(f) importV6[0]"},
+		{"the other family", "fd00::/64", ebgp("fd77::1", filtered), nil,
+			"rejected by BGPFilter(f) importV6[0]"},
 	} {
-		_, v := p.Import(Route{Prefix: pfx(tc.prefix), From: &tc.from, LocalPref: 4711, Communities: tc.c})
+		_, v := p.Import(Route{
+			Prefix: pfx(tc.prefix), From: &tc.from, LocalPref: 4711, Communities: tc.c,
+		})
 		got := v.Reason
 		if v.Accept {
 			got = fmt.Sprint(opTexts(v.Operations))
@@ -531,8 +592,14 @@ func TestImport(t *testing.T) {
 func TestApply(t *testing.T) {
 	c := Community{Global: 64512, Data1: 1}
 	r := Route{ASPath: []uint32{65001}, Communities: []Community{c}}
-	got := r.Apply([]Operation{{Add: &c}, {Prepend: []uint32{1, 2}}, {Add: &Community{Large: true, Global: 1}}, {Prepend: []uint32{3}}, {LocalPref: 7}})
-	want := Route{ASPath: []uint32{3, 1, 2, 65001}, Communities: []Community{c, {Large: true, Global: 1}}, LocalPref: 7}
+	got := r.Apply([]Operation{
+		{Add: &c}, {Prepend: []uint32{1, 2}}, {Add: &Community{Large: true, Global: 1}},
+		{Prepend: []uint32{3}}, {LocalPref: 7},
+	})
+	want := Route{
+		ASPath:      []uint32{3, 1, 2, 65001},
+		Communities: []Community{c, {Large: true, Global: 1}}, LocalPref: 7,
+	}
 	if !reflect.DeepEqual(got, want) || len(r.ASPath) != 1 || len(r.Communities) != 1 {
 		t.Errorf("got %+v of %+v", got, r)
 	}

@@ -15,9 +15,16 @@ import (
 
 // policiesFor returns what routes of node self and of its peers go by. Pools are tested one by one:
 // a pool nested in one with disableBGPExport is not exported either.
-func policiesFor(self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32, services []netip.Prefix, s *calico.Snapshot) (Policies, []calico.Problem) {
-	p := Policies{OwnBlocks: own, Services: services, Reflects: self.RouteReflectorClusterID != "", Normal4: prefs[ipv4], Normal6: prefs[ipv6]}
-	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() { // BIRD takes 0.0.0.0 for "the router ID"
+func policiesFor(
+	self calico.Node, own []netip.Prefix, peers []Peer, prefs map[family]uint32,
+	services []netip.Prefix, s *calico.Snapshot,
+) (Policies, []calico.Problem) {
+	p := Policies{
+		OwnBlocks: own, Services: services, Reflects: self.RouteReflectorClusterID != "",
+		Normal4: prefs[ipv4], Normal6: prefs[ipv6],
+	}
+	// BIRD takes 0.0.0.0 for "the router ID"
+	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() {
 		p.ClusterID = id
 	}
 	for _, pool := range ipam.Pools(s) {
@@ -73,7 +80,9 @@ func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.
 	conf := s.BGPConfigurations[name]
 	var problems []calico.Problem
 	bad := func(format string, args ...any) {
-		problems = append(problems, calico.Problem{Resource: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...)})
+		problems = append(problems, calico.Problem{
+			Resource: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf(format, args...),
+		})
 	}
 	named := map[string]string{}
 	for _, c := range conf.Communities {
@@ -90,7 +99,8 @@ func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.
 		for _, text := range a.Communities {
 			value := cmp.Or(named[text], text)
 			if c, err := ParseCommunity(value); err != nil {
-				bad("prefixAdvertisements of %s: %q is neither a community nor the name of one", cidr, text)
+				bad("prefixAdvertisements of %s: %q is neither a community nor the name of one",
+					cidr, text)
 			} else if !slices.Contains(found[cidr], c) {
 				found[cidr] = append(found[cidr], c)
 			}
@@ -111,7 +121,8 @@ func compareCommunities(a, b Community) int {
 		}
 		return 0
 	}
-	return cmp.Or(large(a)-large(b), cmp.Compare(a.Global, b.Global), cmp.Compare(a.Data1, b.Data1), cmp.Compare(a.Data2, b.Data2))
+	return cmp.Or(large(a)-large(b), cmp.Compare(a.Global, b.Global), cmp.Compare(a.Data1, b.Data1),
+		cmp.Compare(a.Data2, b.Data2))
 }
 
 // filtersOf reads the filters that peers name. One that does not exist has no rules, as in Calico;
@@ -134,12 +145,16 @@ func filtersOf(peers []Peer, s *calico.Snapshot) (map[string]Filter, []calico.Pr
 			}
 			out[name] = Filter{}
 			key := "BGPFilter(" + name + ")"
-			if slices.ContainsFunc(s.Problems, func(p calico.Problem) bool { return p.Resource == key }) {
+			if slices.ContainsFunc(s.Problems, func(p calico.Problem) bool {
+				return p.Resource == key
+			}) {
 				why := key + " cannot be read"
 				out[name] = Filter{Unsafe4: why, Unsafe6: why}
 				continue
 			}
-			problems = append(problems, calico.Problem{Resource: p.Source, Err: key + " does not exist and is passed over, as Calico does"})
+			problems = append(problems, calico.Problem{
+				Resource: p.Source, Err: key + " does not exist and is passed over, as Calico does",
+			})
 		}
 	}
 	return out, problems
@@ -169,7 +184,9 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 						what = all
 					}
 					key, list, _ := strings.Cut(rule.Name, " ")
-					problems = append(problems, calico.Problem{Resource: key, Err: list + ": " + what})
+					problems = append(problems, calico.Problem{
+						Resource: key, Err: list + ": " + what,
+					})
 				}
 				if some && len(hops) == 0 && learned.catchesLearned(peer) {
 					break // no learned route reaches the rules behind it
@@ -178,7 +195,9 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 		}
 		if refused := p.unsafe(peer); refused != "" {
 			problems = append(problems, calico.Problem{
-				Resource: peer.Source, Err: fmt.Sprintf("the session to %s is not brought up: %s", peer.ID(), refused),
+				Resource: peer.Source,
+				Err: fmt.Sprintf("the session to %s is not brought up: %s",
+					peer.ID(), refused),
 			})
 			continue
 		}
@@ -211,8 +230,9 @@ func (p Policies) unsafe(peer Peer) string {
 
 const (
 	noInterface = "interface is not known of learned routes: it matches none of them"
-	allRejected = "interface is not known of learned routes: those that its other conditions match are rejected, whatever theirs is"
-	notYet      = "interface is not known of learned routes before the data plane answers: until then "
-	noneYet     = notYet + "it matches none of them"
-	allYet      = notYet + "those that its other conditions match are rejected"
+	allRejected = "interface is not known of learned routes: those that its other conditions " +
+		"match are rejected, whatever theirs is"
+	notYet  = "interface is not known of learned routes before the data plane answers: until then "
+	noneYet = notYet + "it matches none of them"
+	allYet  = notYet + "those that its other conditions match are rejected"
 )

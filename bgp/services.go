@@ -49,9 +49,11 @@ func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services
 	} else {
 		cluster = read("serviceClusterIPs", conf.ServiceClusterIPs)
 	}
-	external, balanced := read("serviceExternalIPs", conf.ServiceExternalIPs), read("serviceLoadBalancerIPs", conf.ServiceLoadBalancerIPs)
+	external := read("serviceExternalIPs", conf.ServiceExternalIPs)
+	balanced := read("serviceLoadBalancerIPs", conf.ServiceLoadBalancerIPs)
 	if a := conf.ServiceLoadBalancerAggregation; a != "" && a != "Enabled" && a != "Disabled" {
-		say("serviceLoadBalancerAggregation %q is neither Enabled nor Disabled: it counts as Enabled", a)
+		say("serviceLoadBalancerAggregation %q is neither Enabled nor Disabled: it "+
+			"counts as Enabled", a)
 	}
 	all := slices.Concat(cluster, external, balanced)
 	if len(all) == 0 {
@@ -59,20 +61,28 @@ func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services
 	}
 	s.ranges = sortedPrefixes(slices.DeleteFunc(slices.Clone(all), netip.Prefix.IsSingleIP))
 	if n.Labels[excludedFromServices] == "true" {
-		say("service addresses are not announced: Node(%s) has the label %s", n.Name, excludedFromServices)
+		say("service addresses are not announced: Node(%s) has the label %s",
+			n.Name, excludedFromServices)
 		return s
 	}
-	s.announced = slices.Concat(cluster, slices.DeleteFunc(slices.Clone(external), netip.Prefix.IsSingleIP))
-	single := slices.DeleteFunc(slices.Concat(external, balanced), func(p netip.Prefix) bool { return !p.IsSingleIP() })
+	s.announced = slices.Concat(cluster,
+		slices.DeleteFunc(slices.Clone(external), netip.Prefix.IsSingleIP))
+	single := slices.DeleteFunc(slices.Concat(external, balanced), func(p netip.Prefix) bool {
+		return !p.IsSingleIP()
+	})
 	if conf.ServiceLoadBalancerAggregation == "Disabled" {
-		single = slices.Concat(single, slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
+		single = slices.Concat(single,
+			slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
 	} else {
-		s.announced = slices.Concat(s.announced, slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
+		s.announced = slices.Concat(s.announced,
+			slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
 	}
 	s.announced = sortedPrefixes(s.announced)
-	say("ranges of service addresses are announced as a whole; addresses of single services are not: that needs the Kubernetes API")
+	say("ranges of service addresses are announced as a whole; addresses of single services are " +
+		"not: that needs the Kubernetes API")
 	if len(single) > 0 {
-		say("nothing of %s is announced: that needs the Kubernetes API", joinPrefixes(sortedPrefixes(single)))
+		say("nothing of %s is announced: that needs the Kubernetes API",
+			joinPrefixes(sortedPrefixes(single)))
 	}
 	return s
 }

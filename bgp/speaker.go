@@ -80,7 +80,8 @@ func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr,
 	switch asked {
 	case "":
 		if !nodeIPv4.Is4() {
-			return netip.Addr{}, errors.New(`a node without IPv4 address needs a router ID: a dotted quad or "hash"`)
+			return netip.Addr{}, errors.New(
+				`a node without IPv4 address needs a router ID: a dotted quad or "hash"`)
 		}
 		return nodeIPv4, nil
 	case "hash":
@@ -100,7 +101,8 @@ func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr,
 // severities are what logSeverityScreen may say. Fatal and None leave errors in: they are few, and
 // the last thing to do without.
 var severities = map[string]slog.Level{
-	"Trace": slog.LevelDebug, "Debug": slog.LevelDebug, "Info": slog.LevelInfo, "Warning": slog.LevelWarn, "Error": slog.LevelError, "Fatal": slog.LevelError,
+	"Trace": slog.LevelDebug, "Debug": slog.LevelDebug, "Info": slog.LevelInfo,
+	"Warning": slog.LevelWarn, "Error": slog.LevelError, "Fatal": slog.LevelError,
 	"None": slog.LevelError,
 }
 
@@ -120,7 +122,12 @@ func logLevel(self string, s *calico.Snapshot) (slog.Level, []calico.Problem) {
 		if level, ok := severities[asked]; ok {
 			return level, nil
 		}
-		return slog.LevelInfo, []calico.Problem{{Resource: "BGPConfiguration(" + name + ")", Err: fmt.Sprintf("logSeverityScreen %q is no severity: Info is used", asked)}}
+		return slog.LevelInfo, []calico.Problem{
+			{
+				Resource: "BGPConfiguration(" + name + ")",
+				Err:      fmt.Sprintf("logSeverityScreen %q is no severity: Info is used", asked),
+			},
+		}
 	}
 	return slog.LevelInfo, nil
 }
@@ -132,7 +139,13 @@ func badBindMode(s *calico.Snapshot) []calico.Problem {
 	case "", "None", "NodeIP":
 		return nil
 	default:
-		return []calico.Problem{{Resource: "BGPConfiguration(default)", Err: fmt.Sprintf("bindMode %q is neither NodeIP nor None: None is used", mode), Harmless: true}}
+		return []calico.Problem{
+			{
+				Resource: "BGPConfiguration(default)",
+				Err:      fmt.Sprintf("bindMode %q is neither NodeIP nor None: None is used", mode),
+				Harmless: true,
+			},
+		}
 	}
 }
 

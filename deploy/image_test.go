@@ -15,7 +15,8 @@ func buildLabImage(t *testing.T, vppDebs string) (string, error) {
 	fake := "#!/bin/sh\nfor a; do case $a in *rootfs.tar) echo files >\"$a\";; esac; done\n"
 	check(t, os.WriteFile(filepath.Join(dir, "mmdebstrap"), []byte(fake), 0o755))
 	cmd := exec.Command("image/build", "lab", "/bin/true", "v0", filepath.Join(dir, "out"))
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "DOCKER=true", "SOURCE_DATE_EPOCH=1", "VPP_DEBS="+vppDebs)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "DOCKER=true",
+		"SOURCE_DATE_EPOCH=1", "VPP_DEBS="+vppDebs)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -27,22 +28,26 @@ func TestLabImageSaysWhatItHasOfVPP(t *testing.T) {
 	if out, err := buildLabImage(t, ""); err != nil || !strings.Contains(out, none) {
 		t.Errorf("without packages: %v: %s", err, out)
 	}
-	if out, err := buildLabImage(t, filepath.Join(filepath.Dir(deb), "*.deb")); err != nil || strings.Contains(out, none) {
+	if out, err := buildLabImage(t, filepath.Join(filepath.Dir(deb), "*.deb")); err != nil ||
+		strings.Contains(out, none) {
 		t.Errorf("with a package: %v: %s", err, out)
 	}
-	if out, err := buildLabImage(t, "/nonexistent/*.deb"); err == nil || !strings.Contains(out, "there is no file /nonexistent/*.deb") {
+	if out, err := buildLabImage(t, "/nonexistent/*.deb"); err == nil ||
+		!strings.Contains(out, "there is no file /nonexistent/*.deb") {
 		t.Errorf("with packages that are not there: %v: %s", err, out)
 	}
 }
 
-// What make and overlay file systems cut in pieces fails with one sentence, not somewhere in the middle.
+// What make and overlay file systems cut in pieces fails with one sentence, not somewhere in the
+// middle.
 func TestMakeRefusesAPathThatItWouldCut(t *testing.T) {
 	for name, refused := range map[string]bool{"plain": false, "a space": true, "a:colon": true} {
 		dir := filepath.Join(t.TempDir(), name)
 		check(t, os.Mkdir(dir, 0o755))
 		check(t, os.WriteFile(filepath.Join(dir, "Makefile"), read(t, "../Makefile"), 0o644))
 		out, err := exec.Command("make", "-s", "-C", dir, "clean").CombinedOutput()
-		if refused != (err != nil) || refused != strings.Contains(string(out), "has a space or a colon") {
+		if refused != (err != nil) ||
+			refused != strings.Contains(string(out), "has a space or a colon") {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 	}

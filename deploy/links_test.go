@@ -20,7 +20,9 @@ var (
 // TestLinks follows every link from page to page, and to the headings that they name.
 func TestLinks(t *testing.T) {
 	var pages []string
-	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/decisions/*.md", "../labs/*.md", "../labs/*/*.md"} {
+	for _, pattern := range []string{
+		"../*.md", "../docs/*.md", "../docs/decisions/*.md", "../labs/*.md", "../labs/*/*.md",
+	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %d pages, %v", pattern, len(found), err)
@@ -57,7 +59,8 @@ func TestLinks(t *testing.T) {
 func anchors(page string) []string {
 	var out []string
 	for _, m := range mdHeading.FindAllStringSubmatch(page, -1) {
-		plain := mdPlain.ReplaceAllString(strings.ToLower(strings.TrimSpace(mdTarget.ReplaceAllString(m[1], "$1"))), "")
+		plain := mdPlain.ReplaceAllString(
+			strings.ToLower(strings.TrimSpace(mdTarget.ReplaceAllString(m[1], "$1"))), "")
 		out = append(out, strings.ReplaceAll(plain, " ", "-"))
 	}
 	return out

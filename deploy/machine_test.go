@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "write what systemd-analyze says into do
 
 const unitFile = "systemd/vpp-route-agent.service"
 
-// TestUnit has systemd judge the unit: it knows every word of it, and finds the service confined. Exposure goes from 0 to 10.
+// TestUnit has systemd judge the unit: it knows every word of it, and finds the service confined.
+// Exposure goes from 0 to 10.
 func TestUnit(t *testing.T) {
 	systemd, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -29,12 +30,15 @@ func TestUnit(t *testing.T) {
 	}
 	// verify wants to find the program; where the package is not installed, any will do.
 	unit := filepath.Join(t.TempDir(), filepath.Base(unitFile))
-	text := bytes.Replace(read(t, unitFile), []byte("/usr/bin/vpp-route-agent"), []byte("/bin/true"), 1)
+	text := bytes.Replace(read(t, unitFile), []byte("/usr/bin/vpp-route-agent"),
+		[]byte("/bin/true"), 1)
 	check(t, os.WriteFile(unit, text, 0o644))
-	if out, err := exec.Command(systemd, "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.Command(systemd, "verify", "--man=no", unit).CombinedOutput(); err != nil ||
+		len(out) > 0 {
 		t.Errorf("verify: %v\n%s", err, out)
 	}
-	cmd := exec.Command(systemd, "security", "--offline=true", "--threshold=20", "--no-pager", unit) // 2.0
+	// 2.0
+	cmd := exec.Command(systemd, "security", "--offline=true", "--threshold=20", "--no-pager", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_EMOJI=0", "LC_ALL=C.UTF-8")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -74,7 +78,8 @@ func writeBlock(t *testing.T, name, text string) {
 	if !re.Match(old) {
 		t.Fatalf("%s has no block %s", doc, name)
 	}
-	check(t, os.WriteFile(doc, re.ReplaceAll(old, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n```\n")), 0o644))
+	check(t, os.WriteFile(doc,
+		re.ReplaceAll(old, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n```\n")), 0o644))
 }
 
 // TestPackage builds the Debian package twice, from a stand-in for the binary.
@@ -83,7 +88,9 @@ func TestPackage(t *testing.T) {
 		t.Skip("no dpkg-deb on PATH")
 	}
 	binary := filepath.Join(t.TempDir(), "agent")
-	check(t, os.WriteFile(binary, []byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"), 0o755))
+	check(t, os.WriteFile(binary,
+		[]byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"),
+		0o755))
 	build := func(version string, env ...string) (path string, bytes []byte) {
 		t.Helper()
 		out := t.TempDir()
@@ -103,7 +110,8 @@ func TestPackage(t *testing.T) {
 	for command, want := range map[string][]string{
 		"-I": {"Version: 1.2.3\n", "Depends: passwd\n"},
 		"-c": {
-			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n", "./usr/share/man/man1/agent.1.gz\n", "./lib/systemd/system/vpp-route-agent.service\n",
+			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n",
+			"./usr/share/man/man1/agent.1.gz\n", "./lib/systemd/system/vpp-route-agent.service\n",
 			"-rw-r----- root/root", "./etc/vpp-route-agent/agent.yaml\n", "2023-11-14 22:13",
 		},
 	} {
@@ -117,32 +125,42 @@ func TestPackage(t *testing.T) {
 			}
 		}
 	}
-	// For another machine than this one: the program cannot be asked for its pages, and yet they are there.
+	// For another machine than this one: the program cannot be asked for its pages, and yet they
+	// are there.
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	foreign, _ := build("v1.2.3", "GOARCH="+other)
-	out, err := exec.Command("sh", "-c", `dpkg-deb -f "$1" Architecture; dpkg-deb -c "$1"`, "sh", foreign).Output()
+	out, err := exec.Command("sh", "-c", `dpkg-deb -f "$1" Architecture; dpkg-deb -c "$1"`,
+		"sh", foreign).Output()
 	check(t, err)
-	if !strings.HasPrefix(string(out), other+"\n") || !strings.Contains(string(out), "man1/vpp-route-agent-run.1.gz\n") {
+	if !strings.HasPrefix(string(out), other+"\n") ||
+		!strings.Contains(string(out), "man1/vpp-route-agent-run.1.gz\n") {
 		t.Errorf("for %s:\n%s", other, out)
 	}
 	untagged, _ := build("0a1b2c3-dirty")
 	if !strings.Contains(untagged, "_0~20231114221320.0a1b2c3+dirty_") {
 		t.Errorf("version without a tag: %s", untagged)
 	}
-	if exec.Command("dpkg", "--compare-versions", "0~20231114221320.0a1b2c3+dirty", "lt", "0.1.0").Run() != nil {
+	if exec.Command("dpkg", "--compare-versions", "0~20231114221320.0a1b2c3+dirty", "lt",
+		"0.1.0").Run() != nil {
 		t.Error("a version without a tag must be older than the first release")
 	}
 }
 
-// A version before a release is an older one for Debian, and commits behind a tag are newer than it.
+// A version before a release is an older one for Debian, and commits behind a tag are newer than
+// it.
 func TestPackageVersionsAreInOrder(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("no dpkg-deb on PATH")
 	}
 	binary := filepath.Join(t.TempDir(), "agent")
-	check(t, os.WriteFile(binary, []byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"), 0o755))
+	check(t, os.WriteFile(binary,
+		[]byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"),
+		0o755))
 	older := ""
-	for _, version := range []string{"0a1b2c3", "v1.0.0-beta.1", "v1.0.0-rc1", "v1.0.0-rc1-2-g0a1b2c3", "v1.0.0-rc2", "v1.0.0", "v1.0.0-3-g0a1b2c3", "v1.0.0-3-g0a1b2c3-dirty", "v1.0.1-rc1", "v1.0.1"} {
+	for _, version := range []string{
+		"0a1b2c3", "v1.0.0-beta.1", "v1.0.0-rc1", "v1.0.0-rc1-2-g0a1b2c3", "v1.0.0-rc2", "v1.0.0",
+		"v1.0.0-3-g0a1b2c3", "v1.0.0-3-g0a1b2c3-dirty", "v1.0.1-rc1", "v1.0.1",
+	} {
 		out := t.TempDir()
 		cmd := exec.Command("debian/build", binary, version, out)
 		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
@@ -152,14 +170,16 @@ func TestPackageVersionsAreInOrder(t *testing.T) {
 		text, err := exec.Command("dpkg-deb", "-f", files(t, out+"/*.deb")[0], "Version").Output()
 		check(t, err)
 		newer := strings.TrimSpace(string(text))
-		if older != "" && exec.Command("dpkg", "--compare-versions", older, "lt", newer).Run() != nil {
+		if older != "" &&
+			exec.Command("dpkg", "--compare-versions", older, "lt", newer).Run() != nil {
 			t.Errorf("%s: %s is not newer than %s", version, newer, older)
 		}
 		older = newer
 	}
 }
 
-// Who has no agent.yaml, since drop-ins and variables say all, has removed it, and dpkg leaves it so: an upgrade must go through.
+// Who has no agent.yaml, since drop-ins and variables say all, has removed it, and dpkg leaves it
+// so: an upgrade must go through.
 func TestPackageIsSetUpWithoutItsConfiguration(t *testing.T) {
 	if _, err := os.Stat("/etc/vpp-route-agent/agent.yaml"); err == nil {
 		t.Skip("the package is installed here")
@@ -176,7 +196,8 @@ func TestPackageIsSetUpWithoutItsConfiguration(t *testing.T) {
 	}
 }
 
-// TestSysctls finds every variable on this machine: a misspelt one is an error at boot that nobody reads.
+// TestSysctls finds every variable on this machine: a misspelt one is an error at boot that nobody
+// reads.
 func TestSysctls(t *testing.T) {
 	n := 0
 	for line := range strings.Lines(string(read(t, "sysctl/vpp-route-agent.conf"))) {
@@ -194,10 +215,13 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
-// TestAlerts has promtool check the rules and run their own tests. It comes from PATH or from Debian's package, unpacked.
+// TestAlerts has promtool check the rules and run their own tests. It comes from PATH or from
+// Debian's package, unpacked.
 func TestAlerts(t *testing.T) {
 	promtool := findPromtool(t)
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+	for _, args := range [][]string{
+		{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"},
+	} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = "prometheus"
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -223,7 +247,8 @@ func TestDashboard(t *testing.T) {
 	var rules []rule
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			expr := strings.NewReplacer("$instance", ".*", "$__rate_interval", "1m").Replace(target.Expr)
+			expr := strings.NewReplacer("$instance", ".*", "$__rate_interval", "1m").Replace(
+				target.Expr)
 			if strings.Contains(expr, "$") {
 				t.Errorf("%s: variable in %s", p.Title, target.Expr)
 			}
@@ -233,11 +258,14 @@ func TestDashboard(t *testing.T) {
 	if dashboard.UID == "" || len(rules) < 15 {
 		t.Fatalf("uid %q, %d expressions", dashboard.UID, len(rules))
 	}
-	raw, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	raw, err := json.Marshal(map[string]any{
+		"groups": []any{map[string]any{"name": "dashboard", "rules": rules}},
+	})
 	check(t, err)
 	file := filepath.Join(t.TempDir(), "rules.yaml") // JSON is YAML
 	check(t, os.WriteFile(file, raw, 0o644))
-	if out, err := exec.Command(findPromtool(t), "check", "rules", "--lint=none", file).CombinedOutput(); err != nil {
+	if out, err := exec.Command(findPromtool(t), "check", "rules", "--lint=none",
+		file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

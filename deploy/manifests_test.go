@@ -1,5 +1,6 @@
-// Package deploy holds what is deployed against the programs that read it: Kubernetes' types, systemd, dpkg, Prometheus and Docker. What the agent
-// itself reads (agent.yaml, the examples, metrics) is tested beside it, in cmd/vpp-route-agent.
+// Package deploy holds what is deployed against the programs that read it: Kubernetes' types,
+// systemd, dpkg, Prometheus and Docker. What the agent itself reads (agent.yaml, the examples,
+// metrics) is tested beside it, in cmd/vpp-route-agent.
 package deploy
 
 import (
@@ -22,11 +23,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode turns YAML into Kubernetes' objects as an API server would with strict field validation: unknown and repeated fields are errors.
+// decode turns YAML into Kubernetes' objects as an API server would with strict field validation:
+// unknown and repeated fields are errors.
 func decode(t *testing.T, text []byte) (objects []runtime.Object) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme,
+	} {
 		check(t, add(scheme))
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -46,8 +50,9 @@ func decode(t *testing.T, text []byte) (objects []runtime.Object) {
 	return objects
 }
 
-// repeatedKeys are the entries of a pod's lists that an API server merges by key and that have the same key as one before: strict decoding
-// does not see them, and which of them counts depends on how the manifest is applied.
+// repeatedKeys are the entries of a pod's lists that an API server merges by key and that have the
+// same key as one before: strict decoding does not see them, and which of them counts depends on
+// how the manifest is applied.
 func repeatedKeys(pod corev1.PodSpec) (repeated []string) {
 	seen := map[string]bool{}
 	add := func(key string) {
@@ -80,7 +85,8 @@ func TestManifestsAreKubernetes(t *testing.T) {
 		switch {
 		case err != nil || f.IsDir():
 		case f.Name() == "kustomization.yaml": // kubectl reads them
-		case file == filepath.Join("kubernetes", "agent.yaml"): // the agent's own, which it reads in a test
+		// the agent's own, which it reads in a test
+		case file == filepath.Join("kubernetes", "agent.yaml"):
 		default:
 			decoded += len(decode(t, read(t, file)))
 		}
@@ -113,7 +119,8 @@ func TestKustomize(t *testing.T) {
 	check(t, err)
 	up, err := filepath.Rel(overlay, filepath.Join(here, "kubernetes"))
 	check(t, err)
-	check(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte("resources: ["+up+"]\ncomponents: ["+up+"/scrape]\n"), 0o644))
+	check(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"),
+		[]byte("resources: ["+up+"]\ncomponents: ["+up+"/scrape]\n"), 0o644))
 	for _, dir := range []string{"kubernetes", overlay} {
 		out, err := exec.Command(kubectl, "kustomize", dir).Output()
 		check(t, err)
@@ -136,7 +143,8 @@ func TestKustomize(t *testing.T) {
 func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
 	t.Helper()
 	u := d.Spec.UpdateStrategy
-	if u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate.MaxUnavailable.IntValue() != 1 {
+	if u.Type != appsv1.RollingUpdateDaemonSetStrategyType ||
+		u.RollingUpdate.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("update strategy %+v: want one node at a time", u)
 	}
 	pod := d.Spec.Template.Spec
@@ -150,12 +158,14 @@ func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
 	if c.Lifecycle != nil {
 		t.Error("a hook would withdraw or delay, and a restart needs neither")
 	}
-	if c.ReadinessProbe == nil || c.LivenessProbe == nil || c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
+	if c.ReadinessProbe == nil || c.LivenessProbe == nil || c.Resources.Requests.Cpu().IsZero() ||
+		c.Resources.Limits.Memory().IsZero() {
 		t.Error("probes and resources must be set")
 	}
 	checkMemoryLimit(t, c)
 	s := c.SecurityContext
-	if !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"NET_BIND_SERVICE", "NET_ADMIN"}) ||
+	if !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+		!slices.Equal(s.Capabilities.Add, []corev1.Capability{"NET_BIND_SERVICE", "NET_ADMIN"}) ||
 		s.Privileged != nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem {
 		t.Errorf("security context %+v", s)
 	}
@@ -166,7 +176,8 @@ func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
 		}
 	}
 	if !strings.HasPrefix(config, "vpp-route-agent-") {
-		t.Errorf("ConfigMap %q: a change of settings must change its name, or nothing rolls", config)
+		t.Errorf("ConfigMap %q: a change of settings must change its name, or nothing rolls",
+			config)
 	}
 }
 
@@ -177,7 +188,8 @@ func checkMemoryLimit(t *testing.T, c corev1.Container) {
 	for _, v := range c.Env {
 		env[v.Name] = v.Value
 	}
-	told, err := resource.ParseQuantity(strings.TrimSuffix(env["GOMEMLIMIT"], "B")) // Go writes MiB, Kubernetes Mi
+	// Go writes MiB, Kubernetes Mi
+	told, err := resource.ParseQuantity(strings.TrimSuffix(env["GOMEMLIMIT"], "B"))
 	if err != nil || env["GOGC"] == "" {
 		t.Fatalf("GOMEMLIMIT %q (%v), GOGC %q", env["GOMEMLIMIT"], err, env["GOGC"])
 	}
@@ -196,7 +208,8 @@ func TestAgentReadsItsSecretsOnly(t *testing.T) {
 		}
 		found = true
 		for _, rule := range role.Rules {
-			if !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
+			if !slices.Equal(rule.Resources, []string{"secrets"}) ||
+				!slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
 				t.Errorf("rule %+v", rule)
 			}
 		}

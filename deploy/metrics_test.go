@@ -21,17 +21,21 @@ var quiet = map[string]string{
 	"dataplane_refusals_total":  "routes that stay refused are told",
 	"etcd_last_contact_seconds": "etcd_connected is told",
 	"etcd_revision":             "any number may be right",
-	"etcd_relists_total":        "compaction is nothing to wake anybody for, and what a list lacks is held and told",
+	"etcd_relists_total": "compaction is nothing to wake anybody for, and what a list " +
+		"lacks is held and told",
 }
 
-// TestMetricsAlertsAndDashboardAgree compares the names of metrics in the agent's source with those in the alerts and the dashboard: all that
-// are used exist, and all that mean trouble have an alert.
+// TestMetricsAlertsAndDashboardAgree compares the names of metrics in the agent's source with those
+// in the alerts and the dashboard: all that are used exist, and all that mean trouble have an
+// alert.
 func TestMetricsAlertsAndDashboardAgree(t *testing.T) {
 	exist := names(t, "../internal/agent/metrics.go", `(?:gauge|counter|routes)\("([a-z_]+)"`)
 	alerts := names(t, "prometheus/alerts.yaml", `vpp_route_agent_([a-z_]+)`)
 	dashboard := names(t, "grafana/vpp-route-agent.json", `vpp_route_agent_([a-z_]+)`)
 	tests := names(t, "prometheus/alerts_test.yaml", `vpp_route_agent_([a-z_]+)`)
-	for where, used := range map[string]map[string]bool{"an alert": alerts, "the dashboard": dashboard, "a test of alerts": tests} {
+	for where, used := range map[string]map[string]bool{
+		"an alert": alerts, "the dashboard": dashboard, "a test of alerts": tests,
+	} {
 		for name := range used {
 			if !exist[name] {
 				t.Errorf("%s names %s, which does not exist", where, name)

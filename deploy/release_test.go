@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestRelease builds a release for this machine's architecture twice and looks at what a user would download.
+// TestRelease builds a release for this machine's architecture twice and looks at what a user would
+// download.
 func TestRelease(t *testing.T) {
 	const version = "v9.9.9-test"
 	dir := releaseInto(t, version)
@@ -26,37 +27,49 @@ func TestRelease(t *testing.T) {
 	if err != nil || strings.Count(string(out), ": OK") != 4 {
 		t.Errorf("checksums: %v\n%s", err, out)
 	}
-	if first, second := read(t, filepath.Join(dir, "SHA256SUMS")), read(t, filepath.Join(again, "SHA256SUMS")); !bytes.Equal(first, second) {
+	first := read(t, filepath.Join(dir, "SHA256SUMS"))
+	second := read(t, filepath.Join(again, "SHA256SUMS"))
+	if !bytes.Equal(first, second) {
 		t.Errorf("built twice:\n%s\n%s", first, second)
 	}
-	if out, err := exec.Command(name, "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "vpp-route-agent "+version+" ") {
+	if out, err := exec.Command(name, "version").CombinedOutput(); err != nil ||
+		!strings.HasPrefix(string(out), "vpp-route-agent "+version+" ") {
 		t.Errorf("version: %v, %s", err, out)
 	}
 	checkStatic(t, name)
 	checkBill(t, name+".cdx.json", version)
-	if notes := read(t, filepath.Join(dir, "vpp-route-agent_"+version+"_notes.md")); !bytes.HasPrefix(notes, []byte("# vpp-route-agent "+version+"\n\n")) {
+	notes := read(t, filepath.Join(dir, "vpp-route-agent_"+version+"_notes.md"))
+	if !bytes.HasPrefix(notes, []byte("# vpp-route-agent "+version+"\n\n")) {
 		t.Errorf("notes:\n%s", notes)
 	}
-	pages, err := exec.Command("tar", "-tzf", filepath.Join(dir, "vpp-route-agent_"+version+"_doc.tar.gz")).CombinedOutput()
-	if err != nil || !strings.Contains(string(pages), "man1/vpp-route-agent-run.1\n") || !strings.Contains(string(pages), "completions/vpp-route-agent.zsh\n") {
+	pages, err := exec.Command("tar", "-tzf",
+		filepath.Join(dir, "vpp-route-agent_"+version+"_doc.tar.gz")).CombinedOutput()
+	if err != nil || !strings.Contains(string(pages), "man1/vpp-route-agent-run.1\n") ||
+		!strings.Contains(string(pages), "completions/vpp-route-agent.zsh\n") {
 		t.Errorf("pages: %v\n%s", err, pages)
 	}
 }
 
-// TestReleaseNotes: a version has the notes under its own heading, and one without a heading those of what is unreleased.
+// TestReleaseNotes: a version has the notes under its own heading, and one without a heading those
+// of what is unreleased.
 func TestReleaseNotes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
-	check(t, os.WriteFile(file, []byte("# Changelog\n\nWords.\n\n## Unreleased\n\n- new\n\n## v1.1.0 (2026-11-21)\n\n- one\n\n- two\n\n## v1.1.0-rc1\n\n- old\n"), 0o644))
+	check(t, os.WriteFile(file,
+		[]byte("# Changelog\n\nWords.\n\n## Unreleased\n\n- new\n\n## v1.1.0 (2026-11-21)\n\n- "+
+			"one\n\n- two\n\n## v1.1.0-rc1\n\n- old\n"), 0o644))
 	for version, want := range map[string]string{
-		"v1.1.0": "- one\n\n- two", "v1.1.0-rc1": "- old", "v1.1.0-3-g0a1b2c3": "- new", "0a1b2c3": "- new",
+		"v1.1.0": "- one\n\n- two", "v1.1.0-rc1": "- old", "v1.1.0-3-g0a1b2c3": "- new",
+		"0a1b2c3": "- new",
 	} {
 		out, err := exec.Command("./notes", version, file).CombinedOutput()
-		if want = "# vpp-route-agent " + version + "\n\n" + want + "\n"; err != nil || string(out) != want {
+		if want = "# vpp-route-agent " + version + "\n\n" + want + "\n"; err != nil ||
+			string(out) != want {
 			t.Errorf("%s: %v\n%s", version, err, out)
 		}
 	}
 	check(t, os.WriteFile(file, []byte("# Changelog\n"), 0o644))
-	if out, err := exec.Command("./notes", "v1.1.0", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "says nothing of v1.1.0") {
+	if out, err := exec.Command("./notes", "v1.1.0", file).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "says nothing of v1.1.0") {
 		t.Errorf("of nothing: %v\n%s", err, out)
 	}
 }
@@ -105,23 +118,30 @@ func checkBill(t *testing.T, file, version string) {
 	if err := json.Unmarshal(read(t, file), &bill); err != nil {
 		t.Fatal(err)
 	}
-	if bill.Metadata.Component.Name != "vpp-route-agent" || bill.Metadata.Component.Version != version {
+	if bill.Metadata.Component.Name != "vpp-route-agent" ||
+		bill.Metadata.Component.Version != version {
 		t.Errorf("bill of %+v", bill.Metadata.Component)
 	}
-	for _, want := range []string{"std", "github.com/osrg/gobgp/v3", "go.fd.io/govpp", "go.etcd.io/etcd/client/v3"} {
-		if !slices.ContainsFunc(bill.Components, func(c listed) bool { return c.Name == want && c.Version != "" }) {
+	for _, want := range []string{
+		"std", "github.com/osrg/gobgp/v3", "go.fd.io/govpp", "go.etcd.io/etcd/client/v3",
+	} {
+		if !slices.ContainsFunc(bill.Components, func(c listed) bool {
+			return c.Name == want && c.Version != ""
+		}) {
 			t.Errorf("the bill lacks %s", want)
 		}
 	}
 	licenses := map[string]string{}
 	for _, c := range bill.Components {
-		if len(c.Licenses) != 1 || c.Licenses[0].License.ID == "" && c.Licenses[0].Expression == "" {
+		if len(c.Licenses) != 1 ||
+			c.Licenses[0].License.ID == "" && c.Licenses[0].Expression == "" {
 			t.Fatalf("%s has licenses %+v", c.Name, c.Licenses)
 		}
 		licenses[c.Name] = c.Licenses[0].License.ID + c.Licenses[0].Expression
 	}
 	for name, want := range map[string]string{
-		"std": "BSD-3-Clause", "github.com/osrg/gobgp/v3": "Apache-2.0", "go.uber.org/zap": "MIT", "gopkg.in/yaml.v3": "Apache-2.0 AND MIT",
+		"std": "BSD-3-Clause", "github.com/osrg/gobgp/v3": "Apache-2.0", "go.uber.org/zap": "MIT",
+		"gopkg.in/yaml.v3":             "Apache-2.0 AND MIT",
 		"github.com/gorilla/websocket": "BSD-2-Clause", "github.com/hashicorp/hcl": "MPL-2.0",
 	} {
 		if licenses[name] != want {

@@ -20,16 +20,10 @@ type Skipped struct {
 	Reason string
 }
 
-// OwnBlocks returns the blocks that node self originates, sorted, and its other affinities with the
-// reason why they do not count. A block is own if our affinity is confirmed or being deleted, and
-// the block does not name another owner.
-//
-// A block being released stays own until its affinity is gone, as in confd's bird_aggr.cfg: its
-// packets are dropped here and do not loop. Unlike confd, which reads no blocks, we ignore a stale
-// affinity, which would attract the new owner's traffic.
-//
-// An affinity without a block is normal: IPAM writes the block with its first address. A block that
-// contains a node's BGP address is skipped, since its drop route would cut off that node.
+// OwnBlocks returns the blocks that node self originates, sorted, and why other affinities of it do
+// not count. As in confd's bird_aggr.cfg a block is own until its affinity is gone, so that its
+// packets do not loop. Not own are blocks that name another owner, and blocks with a node's BGP
+// address.
 func OwnBlocks(self string, s *calico.Snapshot) (own []netip.Prefix, skipped []Skipped) {
 	for cidr, state := range s.Affinities {
 		if reason := notOwn(self, cidr, state, s); reason != "" {

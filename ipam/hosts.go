@@ -27,11 +27,9 @@ type Host struct {
 func (h Host) Borrowed() bool { return !h.Block.IsValid() }
 
 // Hosts returns the addresses on node self, sorted, each once: those of its workload endpoints, and
-// its tunnel addresses from its Node or from IPAM. own are the node's blocks (OwnBlocks).
-//
-// Allocations of workloads do not count: they are written before the workload runs and may outlive
-// it. A tunnel address of the Node that IPAM gave to another node is skipped. So is the target of a
-// live migration until the migration is over, as Felix has no route to it.
+// tunnel addresses from its Node or from IPAM. Allocations of workloads do not count: they exist
+// before the workload runs and may outlive it. Nor does the target of a live migration before its
+// end.
 func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, skipped []Skipped) {
 	found := map[netip.Prefix]Host{}
 	add := func(p netip.Prefix, source, iface string) {

@@ -35,12 +35,10 @@ type RemotePlan struct {
 	Problems []calico.Problem
 }
 
-// Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone, without
-// BGP. A block is routed to the host of its affinity. A borrowed address is routed to its borrower
-// as a /32 or /128, even from a block of ours. The first source that has a host's address decides.
-//
-// Allocations locate addresses here, since WorkloadEndpoints are not read without BGP. The leaked
-// allocation of a crashed workload therefore keeps its /32, which is harmless.
+// Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone. A block
+// is routed to the host of its affinity, a borrowed address to its borrower, located by the
+// allocation, since WorkloadEndpoints are not read without BGP. The first source with a host's
+// address wins.
 func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePlan {
 	r := remotes{self: self, sources: sources, snapshot: s, hosts: map[netip.Prefix]Remote{},
 		blocks: map[netip.Prefix]Remote{}}

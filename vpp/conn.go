@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/codec"
 	"golang.org/x/sys/unix"
@@ -56,20 +57,16 @@ const (
 	seqMask = 1<<seqBits - 1
 )
 
-// conn is one connection to VPP's binary API. It never reconnects. GoVPP's own core is not used: it
-// drops replies when a receiver is slow, writes each message by a system call, and detects the end
-// of VPP by a missed ping instead of the end of the stream.
-//
-// VPP answers the messages of a connection strictly in order. A call therefore ends with a control
-// ping: VPP has dropped every request without a reply by then. The reader detects a VPP that hangs,
-// since Run pings often enough for a reply within the time-out.
+// conn is one connection to VPP's binary API; it never reconnects. GoVPP's core drops replies when
+// a receiver is slow and makes a system call per message, so it is not used. VPP answers in order:
+// a call ends with a control ping, by when VPP has dropped every request that gets no reply.
 type conn struct {
 	nc      net.Conn
 	timeout time.Duration
 	index   uint32            // the cookie that VPP wants to see in each request
 	ids     map[string]uint16 // name_crc → id, of this generation of VPP
 
-	pingID, pingReplyID uint16
+	pingID, pingReplyID, routeID, routeReplyID uint16 // 0: not in ids
 
 	awaited atomic.Int64 // replies that a pipeline waits for before it goes on
 
@@ -174,17 +171,24 @@ func (c *conn) handshake(r *bufio.Reader, name string) error {
 		return fmt.Errorf("greeting refused: %d", reply.Response)
 	}
 	c.index = reply.Index
-	c.ids = make(map[string]uint16, len(reply.MessageTable))
+	ids := make(map[string]uint16, len(reply.MessageTable))
 	for _, e := range reply.MessageTable {
-		c.ids[strings.TrimRight(e.Name, "\x00")] = e.Index
+		ids[strings.TrimRight(e.Name, "\x00")] = e.Index
 	}
-	var ok, replyOK bool
-	c.pingID, ok = c.id((*memclnt.ControlPing)(nil))
-	c.pingReplyID, replyOK = c.id((*memclnt.ControlPingReply)(nil))
-	if !ok || !replyOK {
+	c.know(ids)
+	if c.pingID == 0 || c.pingReplyID == 0 {
 		return errors.New("it has no control_ping: not a VPP that this agent knows")
 	}
 	return nil
+}
+
+// know sets the ids of messages. Those of each batch of routes are looked up only here.
+func (c *conn) know(ids map[string]uint16) {
+	c.ids = ids
+	c.pingID, _ = c.id((*memclnt.ControlPing)(nil))
+	c.pingReplyID, _ = c.id((*memclnt.ControlPingReply)(nil))
+	c.routeID, _ = c.id((*ip.IPRouteAddDelV2)(nil))
+	c.routeReplyID, _ = c.id((*ip.IPRouteAddDelV2Reply)(nil))
 }
 
 // id returns VPP's id of a message that has exactly our form.

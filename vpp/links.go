@@ -52,11 +52,9 @@ const linkBatch = 1000
 const tablesPerPoll = 10
 
 // readLinks reads the interfaces with their addresses and tables; generations are
-// route.Interface.Life by index. Reading a table stops VPP's workers, so it is skipped if old shows
-// the same generation with the same addresses.
-//
-// VPP has no event for an interface that loses its addresses, moves to another table and gets them
-// back. A poll therefore also reads tablesPerPoll of the other tables, in turn.
+// route.Interface.Life by index. Reading a table stops VPP's workers, so it is skipped for an
+// unchanged generation and addresses. VPP has no event for some moves, so a poll also reads
+// tablesPerPoll tables in turn.
 func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]uint32,
 	poll bool) (*links, error) {
 	list, err := listLinks(ctx, c)

@@ -88,7 +88,9 @@ func (r *realVPP) path(name string) string { return filepath.Join(r.dir, name) }
 func (r *realVPP) start(t testing.TB) {
 	t.Helper()
 	conf := fmt.Sprintf(
-		`unix { nodaemon cli-listen %[1]s/cli.sock runtime-dir %[1]s poll-sleep-usec 100 log %[1]s/vpp.log }
+		`unix {
+  nodaemon cli-listen %[1]s/cli.sock runtime-dir %[1]s poll-sleep-usec 100 log %[1]s/vpp.log
+}
 api-segment { prefix %[2]s }
 socksvr { socket-name %[1]s/api.sock }
 statseg { socket-name %[1]s/stats.sock size 64M }

@@ -140,13 +140,9 @@ func (l *session) useOwnSource(ctx context.Context, name string, priority uint8,
 // and eight digits.
 const MaxSourceName = 63 - 9
 
-// adoptOrAddSource finds our FIB source by name before adding it: each fib_source_add returns a new
-// id, even for a known name, from a single byte (src/vnet/fib/fib_source.c). Routes under the old
-// id would be orphans.
-//
-// The name gets a random suffix when the source is added. A source lives as long as VPP does, so
-// the suffix identifies the generation of VPP without clocks, even if its pid is always 1 and the
-// statistics segment is unavailable.
+// adoptOrAddSource finds our FIB source by name before adding it: fib_source_add returns a new id
+// even for a known name (src/vnet/fib/fib_source.c), and routes under the old one would be orphans.
+// The name's random suffix identifies the generation of VPP, even if its pid is always 1.
 func adoptOrAddSource(ctx context.Context, c *conn, known []source, name string,
 	priority uint8) (source, error) {
 	var own *source

@@ -1,12 +1,10 @@
 // Package vpp is VPP as a data plane: the connection to its binary API, our FIB source, and the
-// conversion of routes. It provides fib.Dataplane and fib.TableKeeper. It makes no decisions about
-// routes and keeps no copy of the FIB. A VPP without FIB sources is refused.
+// conversion of routes. It provides fib.Dataplane and fib.TableKeeper, decides nothing about routes
+// and keeps no copy of the FIB. A VPP without FIB sources is refused.
 //
-// It changes only routes with its FIB source and tables with its name. It never uses
-// ip_table_replace_* and ip_table_flush, which act on the shared API source.
-//
-// New makes a VPP, and Run keeps it connected. All other methods are safe for concurrent use and
-// fail at once without a connection.
+// It changes only routes with its FIB source and tables with its name, so it never uses
+// ip_table_replace_* and ip_table_flush, which act on the shared API source. Methods are safe for
+// concurrent use.
 package vpp
 
 import (

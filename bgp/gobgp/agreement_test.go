@@ -26,9 +26,14 @@ type story struct {
 }
 
 func (s story) send(f *far, hop string, external bool) {
-	attrs := []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeNextHop(hop)}
+	attrs := []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil),
+		packet.NewPathAttributeNextHop(hop),
+	}
 	if len(s.path) > 0 {
-		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, s.path)})
+		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{
+			packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, s.path),
+		})
 	}
 	if s.med != 0 {
 		attrs = append(attrs, packet.NewPathAttributeMultiExitDisc(s.med))
@@ -51,7 +56,9 @@ func (s story) send(f *far, hop string, external bool) {
 	if large != nil {
 		attrs = append(attrs, packet.NewPathAttributeLargeCommunities(large))
 	}
-	f.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(0, s.prefix.String())}))
+	f.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{
+		ipv4(0, s.prefix.String()),
+	}))
 }
 
 var (
@@ -69,11 +76,14 @@ func anyMatch(t *rapid.T, prefixes []netip.Prefix) bgp.Match {
 		case 0, 1, 2:
 			m.Prefix = rapid.SampledFrom(prefixes).Draw(t, "prefix")
 			m.Not = rapid.Bool().Draw(t, "not")
-			m.Min, m.Max = m.Prefix.Bits(), rapid.SampledFrom([]int{m.Prefix.Bits(), 32, 26, 1}).Draw(t, "max")
+			m.Min = m.Prefix.Bits()
+			m.Max = rapid.SampledFrom([]int{m.Prefix.Bits(), 32, 26, 1}).Draw(t, "max")
 		case 3:
-			m.Community = rapid.SampledFrom([]*bgp.Community{&plainC, &otherC, &largeC, &addedC}).Draw(t, "community")
+			m.Community = rapid.SampledFrom([]*bgp.Community{&plainC, &otherC, &largeC,
+				&addedC}).Draw(t, "community")
 		case 4:
-			m.ASPath = rapid.SampledFrom([][]uint32{{64512}, {65001}, {65002, 65003}, {64512, 65002}, {65001, 65003}}).Draw(t, "path")
+			m.ASPath = rapid.SampledFrom([][]uint32{{64512}, {65001}, {65002, 65003},
+				{64512, 65002}, {65001, 65003}}).Draw(t, "path")
 		case 5:
 			m.PeerType = rapid.SampledFrom([]string{"iBGP", "eBGP"}).Draw(t, "type")
 		default:
@@ -87,13 +97,18 @@ func anyMatch(t *rapid.T, prefixes []netip.Prefix) bgp.Match {
 func anyRules(t *rapid.T, name string, prefixes []netip.Prefix) []bgp.Rule {
 	var rules []bgp.Rule
 	for i := range rapid.IntRange(0, 3).Draw(t, name) {
-		r := bgp.Rule{Name: fmt.Sprintf("%s[%d]", name, i), Match: anyMatch(t, prefixes), Accept: rapid.Bool().Draw(t, "accept")}
+		r := bgp.Rule{
+			Name: fmt.Sprintf("%s[%d]", name, i), Match: anyMatch(t, prefixes),
+			Accept: rapid.Bool().Draw(t, "accept"),
+		}
 		if rapid.IntRange(0, 5).Draw(t, "interface") == 0 {
-			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0", "vxlan*"}).Draw(t, "pattern")
+			r.Match.Interface = rapid.SampledFrom([]string{"cali*", "eth0", "vxlan*"}).Draw(t,
+				"pattern")
 		}
 		if r.Accept {
 			r.Operations = rapid.SliceOfN(rapid.SampledFrom([]bgp.Operation{
-				{Add: &plainC}, {Add: &addedC}, {Prepend: []uint32{65007, 65008}}, {Prepend: []uint32{65009}}, {LocalPref: 2147483135},
+				{Add: &plainC}, {Add: &addedC}, {Prepend: []uint32{65007, 65008}},
+				{Prepend: []uint32{65009}}, {LocalPref: 2147483135},
 			}), 0, 3).Draw(t, "operations")
 		}
 		rules = append(rules, r)
@@ -118,13 +133,17 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		{Prefix: pfx("10.9.0.0/26"), NextHop: n.addr, LocalPref: 2147482623},
 		{Prefix: pfx("10.9.0.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "cali1"},
 		{Prefix: pfx("10.50.2.0/24"), NextHop: n.addr, LocalPref: 2147482623},
-		{Prefix: pfx("10.9.1.1/32"), NextHop: n.addr, LocalPref: 2147482623, Interface: "vxlan.calico"},
+		{
+			Prefix: pfx("10.9.1.1/32"), NextHop: n.addr, LocalPref: 2147482623,
+			Interface: "vxlan.calico",
+		},
 	}
 	mine := n.plan.Announcements
 	set(t, n)
 	stories := []story{}
 	for i := range as {
-		fars = append(fars, dialFar(t, n, fmt.Sprintf("127.0.0.%d", 70+i), as[i], 90, true, gracefulCap(false)))
+		fars = append(fars,
+			dialFar(t, n, fmt.Sprintf("127.0.0.%d", 70+i), as[i], 90, true, gracefulCap(false)))
 		base := story{from: i, pref: 100}
 		if external(i) {
 			base.path = []uint32{as[i]}
@@ -134,10 +153,14 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		for k := range 3 {
 			s := base
 			s.prefix = pfx(fmt.Sprintf("10.50.%d.0/24", k))
-			s.path = append(slices.Clone(s.path), slices.Repeat([]uint32{65100}, 10*((i*3+k)%len(as)))...)
+			s.path = append(slices.Clone(s.path),
+				slices.Repeat([]uint32{65100}, 10*((i*3+k)%len(as)))...)
 			stories = append(stories, s)
 		}
-		for k, p := range []string{"10.%d.0.0/16", "10.%d.0.0/26", "10.%d.0.64/26", "10.%d.0.70/32", "10.%d.1.0/24", "10.%d.1.1/32"} {
+		for k, p := range []string{
+			"10.%d.0.0/16", "10.%d.0.0/26", "10.%d.0.64/26", "10.%d.0.70/32", "10.%d.1.0/24",
+			"10.%d.1.1/32",
+		} {
 			s := base
 			s.prefix = pfx(fmt.Sprintf(p, i))
 			if !external(i) {
@@ -179,7 +202,8 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 	}
 	draws, sent := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		n.plan.Announcements = rapid.SliceOfNDistinct(rapid.SampledFrom(mine), 0, len(mine), func(a bgp.Announcement) netip.Prefix { return a.Prefix }).Draw(rt, "mine")
+		n.plan.Announcements = rapid.SliceOfNDistinct(rapid.SampledFrom(mine), 0, len(mine),
+			func(a bgp.Announcement) netip.Prefix { return a.Prefix }).Draw(rt, "mine")
 		drawPolicies(rt, n, prefixes)
 		if err := n.Set(t.Context(), n.plan); err != nil {
 			rt.Fatal(err)
@@ -188,7 +212,9 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 		for i, f := range fars {
 			want := expected(n.plan, i, stories, learned)
 			sent += len(want)
-			agree(rt, fmt.Sprintf("%+v of %+v\nannouncing %+v\ngets", n.plan.Peers[i], n.plan.Policies, n.plan.Announcements), want, f.heard)
+			agree(rt, fmt.Sprintf("%+v of %+v\nannouncing %+v\ngets",
+				n.plan.Peers[i], n.plan.Policies, n.plan.Announcements),
+				want, f.heard)
 		}
 		agree(rt, "accepted", learned, func() map[netip.Prefix]bool {
 			out := map[netip.Prefix]bool{}
@@ -207,12 +233,15 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 	}
 }
 
-func agree[V comparable](t *rapid.T, what string, want map[netip.Prefix]V, got func() map[netip.Prefix]V) {
+func agree[V comparable](
+	t *rapid.T, what string, want map[netip.Prefix]V, got func() map[netip.Prefix]V,
+) {
 	deadline := time.Now().Add(10 * time.Second)
 	for g := got(); !maps.Equal(g, want); g = got() {
 		if time.Now().After(deadline) {
 			text := ""
-			for _, p := range slices.SortedFunc(maps.Keys(maps.Collect(both(g, want))), route.ComparePrefixes) {
+			prefixes := maps.Keys(maps.Collect(both(g, want)))
+			for _, p := range slices.SortedFunc(prefixes, route.ComparePrefixes) {
 				if g[p] != want[p] {
 					text += fmt.Sprintf("\n%s: %v, want %v", p, g[p], want[p])
 				}
@@ -233,23 +262,30 @@ func both[V any](a, b map[netip.Prefix]V) func(func(netip.Prefix, V) bool) {
 // drawPolicies changes everything in the plan that needs no reset.
 func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	list := func(name string, most int) []netip.Prefix {
-		out := rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, most, rapid.ID[netip.Prefix]).Draw(t, name)
+		out := rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, most,
+			rapid.ID[netip.Prefix]).Draw(t, name)
 		slices.SortFunc(out, route.ComparePrefixes)
 		return out
 	}
 	p := bgp.Policies{
-		NoExport: list("no_export", 1), OwnBlocks: list("own_blocks", 3), ExportPools: list("export_pools", 4),
-		Reflects: rapid.Bool().Draw(t, "reflects"), Services: list("announced services", 1), ReflectedServices: list("services", 2), Filters: map[string]bgp.Filter{},
+		NoExport: list("no_export", 1), OwnBlocks: list("own_blocks", 3),
+		ExportPools: list("export_pools", 4),
+		Reflects:    rapid.Bool().Draw(t, "reflects"), Services: list("announced services", 1),
+		ReflectedServices: list("services", 2), Filters: map[string]bgp.Filter{},
 		Tunnels: rapid.SampledFrom([][]string{nil, {"*.cali", "*.calico"}}).Draw(t, "tunnels"),
 		Normal4: 2147482623, Normal6: 2147482623, Leaving: rapid.Bool().Draw(t, "leaving"),
 	}
 	for _, prefix := range list("advertised", 2) {
 		p.Advertisements = append(p.Advertisements, bgp.Advertisement{
-			Prefix: prefix, Communities: rapid.SampledFrom([][]bgp.Community{{plainC}, {addedC}, {otherC, addedC}}).Draw(t, "communities"),
+			Prefix: prefix,
+			Communities: rapid.SampledFrom([][]bgp.Community{{plainC}, {addedC},
+				{otherC, addedC}}).Draw(t, "communities"),
 		})
 	}
 	for _, name := range []string{"f", "g"} {
-		p.Filters[name] = bgp.Filter{Export4: anyRules(t, "export", prefixes), Import4: anyRules(t, "import", prefixes)}
+		p.Filters[name] = bgp.Filter{
+			Export4: anyRules(t, "export", prefixes), Import4: anyRules(t, "import", prefixes),
+		}
 	}
 	if rapid.Bool().Draw(t, "interfaces are known") {
 		hops := []netip.Prefix{pfx("127.0.0.70/31"), pfx("127.0.0.73/32"), pfx("127.0.0.0/8")}
@@ -263,8 +299,10 @@ func drawPolicies(t *rapid.T, n *node, prefixes []netip.Prefix) {
 	n.plan.Peers = slices.Clone(n.plan.Peers)
 	for i := range n.plan.Peers {
 		peer := &n.plan.Peers[i]
-		peer.Filters = rapid.SampledFrom([][]string{nil, nil, {"f"}, {"g"}, {"g", "f"}}).Draw(t, "filters")
-		peer.NextHop = rapid.SampledFrom([]bgp.NextHopMode{bgp.NextHopAuto, bgp.NextHopSelf, bgp.NextHopKeep}).Draw(t, "next_hop")
+		peer.Filters = rapid.SampledFrom([][]string{nil, nil, {"f"}, {"g"}, {"g", "f"}}).Draw(t,
+			"filters")
+		peer.NextHop = rapid.SampledFrom([]bgp.NextHopMode{bgp.NextHopAuto, bgp.NextHopSelf,
+			bgp.NextHopKeep}).Draw(t, "next_hop")
 		if !peer.External() {
 			peer.Client = p.Reflects && rapid.Bool().Draw(t, "client")
 			peer.Reflector = rapid.Bool().Draw(t, "reflector")
@@ -286,7 +324,9 @@ func (s story) route(from *bgp.Peer) bgp.Route {
 }
 
 // expected returns what a peer is to be sent, and notes what is accepted from anybody.
-func expected(plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]bool) map[netip.Prefix]string {
+func expected(
+	plan bgp.Plan, to int, stories []story, learned map[netip.Prefix]bool,
+) map[netip.Prefix]string {
 	p, peer := plan.Policies, plan.Peers[to]
 	out := map[netip.Prefix]string{}
 	text := func(r bgp.Route, v bgp.Verdict, med uint32, hop netip.Addr) string {

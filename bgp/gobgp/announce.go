@@ -64,7 +64,9 @@ func (s *Speaker) deletePath(ctx context.Context, a bgp.Announcement, identifier
 		return err
 	}
 	p.Identifier = identifier
-	return s.applied.server.DeletePath(ctx, &api.DeletePathRequest{TableType: api.TableType_GLOBAL, Path: p})
+	return s.applied.server.DeletePath(ctx, &api.DeletePathRequest{
+		TableType: api.TableType_GLOBAL, Path: p,
+	})
 }
 
 // pathOf is an announcement as GoBGP takes it: ORIGIN IGP, empty AS_PATH, explicit NEXT_HOP,
@@ -74,17 +76,21 @@ func pathOf(a bgp.Announcement) (*api.Path, error) {
 	if p, ok := route.Normalize(a.Prefix); !ok || p != a.Prefix {
 		return nil, fmt.Errorf("prefix %s has host bits or is IPv4-mapped", a.Prefix)
 	}
-	if !a.NextHop.IsValid() || a.NextHop.IsUnspecified() || a.NextHop.Is4In6() || a.NextHop.Zone() != "" {
+	if !a.NextHop.IsValid() || a.NextHop.IsUnspecified() || a.NextHop.Is4In6() ||
+		a.NextHop.Zone() != "" {
 		return nil, fmt.Errorf("next hop %s cannot be announced", a.NextHop)
 	}
 	if a.NextHop.Is4() && a.Prefix.Addr().Is6() {
 		return nil, fmt.Errorf("an IPv6 prefix cannot have the IPv4 next hop %s", a.NextHop)
 	}
-	family, nlri := ipv6Unicast, packet.AddrPrefixInterface(packet.NewIPv6AddrPrefix(uint8(a.Prefix.Bits()), a.Prefix.Addr().String()))
+	bits, addr := uint8(a.Prefix.Bits()), a.Prefix.Addr().String()
+	family, nlri := ipv6Unicast, packet.AddrPrefixInterface(packet.NewIPv6AddrPrefix(bits, addr))
 	if a.Prefix.Addr().Is4() {
-		family, nlri = ipv4Unicast, packet.NewIPAddrPrefix(uint8(a.Prefix.Bits()), a.Prefix.Addr().String())
+		family = ipv4Unicast
+		nlri = packet.NewIPAddrPrefix(uint8(a.Prefix.Bits()), a.Prefix.Addr().String())
 	}
-	nextHop := packet.PathAttributeInterface(packet.NewPathAttributeMpReachNLRI(a.NextHop.String(), []packet.AddrPrefixInterface{nlri}))
+	nextHop := packet.PathAttributeInterface(packet.NewPathAttributeMpReachNLRI(a.NextHop.String(),
+		[]packet.AddrPrefixInterface{nlri}))
 	if a.Prefix.Addr().Is4() && a.NextHop.Is4() {
 		nextHop = packet.NewPathAttributeNextHop(a.NextHop.String())
 	}
@@ -94,10 +100,12 @@ func pathOf(a bgp.Announcement) (*api.Path, error) {
 		return nil, err
 	}
 	attrs := []packet.PathAttributeInterface{
-		packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP), nextHop, packet.NewPathAttributeLocalPref(a.LocalPref),
+		packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP), nextHop,
+		packet.NewPathAttributeLocalPref(a.LocalPref),
 	}
 	if a.GracefulShutdown {
-		attrs = append(attrs, packet.NewPathAttributeCommunities([]uint32{uint32(packet.COMMUNITY_PLANNED_SHUT)}))
+		attrs = append(attrs,
+			packet.NewPathAttributeCommunities([]uint32{uint32(packet.COMMUNITY_PLANNED_SHUT)}))
 	}
 	for _, attr := range attrs {
 		b, err := attr.Serialize()
@@ -126,5 +134,7 @@ func (s *Speaker) Announced() []bgp.Announcement {
 	s.mu.Lock()
 	m := s.view.announced
 	s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(m), func(a, b bgp.Announcement) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	return slices.SortedFunc(maps.Values(m), func(a, b bgp.Announcement) int {
+		return route.ComparePrefixes(a.Prefix, b.Prefix)
+	})
 }

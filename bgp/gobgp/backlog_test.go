@@ -26,7 +26,8 @@ func changes(t *testing.T, n, prefixes int, more ...packet.PathAttributeInterfac
 		if i >= n-prefixes {
 			hop = "192.0.2.2"
 		}
-		m, err := packet.NewBGPUpdateMessage(nil, append(pathAttributes(hop, 100), more...), []*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.80.%d.0/26", i%prefixes))}).Serialize()
+		m, err := packet.NewBGPUpdateMessage(nil, append(pathAttributes(hop, 100), more...),
+			[]*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.80.%d.0/26", i%prefixes))}).Serialize()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,9 @@ func TestPeerIsHeldBack(t *testing.T) {
 	const hold = 6
 	f := dialFar(t, n, "127.0.0.90", 64512, hold, false)
 	other := dialFar(t, n, "127.0.0.91", 64512, 90, true)
-	eventually(t, "sessions", true, func() bool { return n.farState("127.0.0.90").Established && n.farState("127.0.0.91").Established })
+	eventually(t, "sessions", true, func() bool {
+		return n.farState("127.0.0.90").Established && n.farState("127.0.0.91").Established
+	})
 	since := n.farState("127.0.0.90").Since
 
 	var rest []byte
@@ -86,7 +89,9 @@ func TestPeerIsHeldBack(t *testing.T) {
 		}
 		// The server itself is not held back: it takes what another peer sends.
 		other.announce("10.91.0.0/26", "192.0.2.91")
-		eventually(t, "paths of another peer", 1, func() int { return n.farState("127.0.0.91").Received })
+		eventually(t, "paths of another peer", 1, func() int {
+			return n.farState("127.0.0.91").Received
+		})
 	})
 	// The socket takes more only when a third of what it holds is gone, for which a busy machine
 	// takes its time.
@@ -107,7 +112,10 @@ func TestHeldBackSessionEnds(t *testing.T) {
 	all := changes(t, flood, 100, ballast)
 	for name, end := range map[string]func(*node, *far){
 		"taken out of the configuration": func(n *node, _ *far) {
-			if err := n.applied.server.DeletePeer(n.t.Context(), &api.DeletePeerRequest{Address: "127.0.0.92"}); err != nil {
+			err := n.applied.server.DeletePeer(n.t.Context(), &api.DeletePeerRequest{
+				Address: "127.0.0.92",
+			})
+			if err != nil {
 				n.t.Error(err)
 			}
 		},
@@ -121,14 +129,18 @@ func TestHeldBackSessionEnds(t *testing.T) {
 			set(t, n)
 			other := dialFar(t, n, "127.0.0.93", 64512, 90, true)
 			f := dialFar(t, n, "127.0.0.92", 64512, 90, false)
-			eventually(t, "session", true, func() bool { return n.farState("127.0.0.92").Established })
+			eventually(t, "session", true, func() bool {
+				return n.farState("127.0.0.92").Established
+			})
 			n.locked(func() {
 				if rest := f.write(all, 3*time.Second); len(rest) == 0 {
 					t.Error("it was not held back")
 				}
 				end(n, f)
 				other.announce("10.93.0.0/26", "192.0.2.93")
-				eventually(t, "paths of another peer", 1, func() int { return n.farState("127.0.0.93").Received })
+				eventually(t, "paths of another peer", 1, func() int {
+					return n.farState("127.0.0.93").Received
+				})
 			})
 			n.wantHops("10.93.0.0/26", "192.0.2.93")
 			eventually(t, "all prefixes that are left", 1, n.size)
@@ -174,13 +186,18 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 			}
 			if anew {
 				reader.close()
-				eventually(t, "session", false, func() bool { return n.farState("127.0.0.95").Established })
+				eventually(t, "session", false, func() bool {
+					return n.farState("127.0.0.95").Established
+				})
 				reader = dialFar(t, n, "127.0.0.95", 64512, 90, true)
 			}
-			eventually(t, "the last route", true, func() bool { return slices.Contains(reader.received(), pfx("10.95.0.0/26")) })
+			eventually(t, "the last route", true, func() bool {
+				return slices.Contains(reader.received(), pfx("10.95.0.0/26"))
+			})
 			eventually(t, "prefixes", 52, func() int { return len(reader.received()) })
 			for p, text := range reader.heard() {
-				if strings.HasPrefix(p.String(), "10.80.") && !strings.Contains(text, "hop 192.0.2.2 ") {
+				if strings.HasPrefix(p.String(), "10.80.") &&
+					!strings.Contains(text, "hop 192.0.2.2 ") {
 					t.Errorf("%s: %s", p, text)
 				}
 			}

@@ -323,7 +323,9 @@ func TestFirstMessageIsNoOpen(t *testing.T) {
 		"too long":           {packet.BGP_MSG_OPEN, strings.Repeat("x", 5000), "1/2", 1},
 		"KEEPALIVE":          {packet.BGP_MSG_KEEPALIVE, "", "5/1", 1},
 		"OPEN cut short":     {packet.BGP_MSG_OPEN, "\x04\xfc", "1/2", 1},
-		"of another AS":      {packet.BGP_MSG_OPEN, "\x04\xfc\x01\x00\x5a\x09\x09\x09\x5a\x00", "2/2", 0},
+		"of another AS": {
+			packet.BGP_MSG_OPEN, "\x04\xfc\x01\x00\x5a\x09\x09\x09\x5a\x00", "2/2", 0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newLab(t).node(64512)

@@ -44,7 +44,8 @@ func prefixOf(nlri packet.AddrPrefixInterface) (netip.Prefix, error) {
 
 // attributes are the ones that forwarding asks for.
 type attributes struct {
-	nextHops  [2]net.IP // NEXT_HOP, or those of MP_REACH_NLRI: one, or a global and a link-local one (RFC 2545 §3)
+	// NEXT_HOP, or those of MP_REACH_NLRI: one, or a global and a link-local one (RFC 2545 §3)
+	nextHops  [2]net.IP
 	localPref uint32
 }
 

@@ -17,11 +17,17 @@ import (
 )
 
 func nlri4(bits uint8, ip ...byte) *packet.IPAddrPrefix {
-	return &packet.IPAddrPrefix{IPAddrPrefixDefault: packet.IPAddrPrefixDefault{Prefix: ip, Length: bits}}
+	return &packet.IPAddrPrefix{
+		IPAddrPrefixDefault: packet.IPAddrPrefixDefault{Prefix: ip, Length: bits},
+	}
 }
 
 func nlri6(bits uint8, ip string) *packet.IPv6AddrPrefix {
-	return &packet.IPv6AddrPrefix{IPAddrPrefix: packet.IPAddrPrefix{IPAddrPrefixDefault: packet.IPAddrPrefixDefault{Prefix: net.ParseIP(ip), Length: bits}}}
+	return &packet.IPv6AddrPrefix{
+		IPAddrPrefix: packet.IPAddrPrefix{
+			IPAddrPrefixDefault: packet.IPAddrPrefixDefault{Prefix: net.ParseIP(ip), Length: bits},
+		},
+	}
 }
 
 func TestPrefixOf(t *testing.T) {
@@ -39,7 +45,8 @@ func TestPrefixOf(t *testing.T) {
 		{"half an address", nlri4(8, 10, 1), ""},
 		{"IPv4-mapped", nlri6(122, "::ffff:10.1.0.0"), ""},
 		{"IPv6 in the IPv4 family", nlri4(64, net.ParseIP("fd00::")...), ""},
-		{"another kind of NLRI", packet.NewLabeledIPAddrPrefix(24, "10.1.0.0", *packet.NewMPLSLabelStack(16)), ""},
+		{"another kind of NLRI",
+			packet.NewLabeledIPAddrPrefix(24, "10.1.0.0", *packet.NewMPLSLabelStack(16)), ""},
 		{"none", nil, ""},
 	} {
 		got, err := prefixOf(c.nlri)
@@ -98,7 +105,9 @@ func TestNextHopOf(t *testing.T) {
 
 func TestMPReachCountsBesideNextHop(t *testing.T) {
 	next := packet.NewPathAttributeNextHop("192.0.2.1")
-	mp := packet.NewPathAttributeMpReachNLRI("2001:db8::1", []packet.AddrPrefixInterface{nlri4(26, 10, 1, 0, 0)})
+	mp := packet.NewPathAttributeMpReachNLRI("2001:db8::1", []packet.AddrPrefixInterface{
+		nlri4(26, 10, 1, 0, 0),
+	})
 	for _, attrs := range [][]packet.PathAttributeInterface{{next, mp}, {mp, next}} {
 		if got := attributesOf(attrs).nextHops; got[0].String() != "2001:db8::1" || got[1] != nil {
 			t.Errorf("next hops %v", got)
@@ -109,9 +118,14 @@ func TestMPReachCountsBesideNextHop(t *testing.T) {
 // An announcement that goes through GoBGP's form comes back as it was.
 func TestPathOfRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := bgp.Announcement{Prefix: drawPrefix(t), LocalPref: rapid.Uint32().Draw(t, "local_pref")}
-		a.NextHop = rapid.SampledFrom([]netip.Addr{addr("192.0.2.1"), addr("2001:db8::1"), addr("127.0.0.1"), addr("fe80::1")}).
-			Filter(func(n netip.Addr) bool { return n.Is6() || a.Prefix.Addr().Is4() }).Draw(t, "next_hop")
+		a := bgp.Announcement{
+			Prefix: drawPrefix(t), LocalPref: rapid.Uint32().Draw(t, "local_pref"),
+		}
+		a.NextHop = rapid.SampledFrom([]netip.Addr{
+			addr("192.0.2.1"), addr("2001:db8::1"), addr("127.0.0.1"), addr("fe80::1"),
+		}).
+			Filter(func(n netip.Addr) bool { return n.Is6() || a.Prefix.Addr().Is4() }).Draw(t,
+			"next_hop")
 		p, err := pathOf(a)
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +169,8 @@ func drawPrefix(t *rapid.T) netip.Prefix {
 	if rapid.Bool().Draw(t, "ipv6") {
 		b := [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "addr"))
 		b[0] = 0xfd
-		return netip.PrefixFrom(netip.AddrFrom16(b), rapid.IntRange(8, 128).Draw(t, "bits")).Masked()
+		return netip.PrefixFrom(netip.AddrFrom16(b),
+			rapid.IntRange(8, 128).Draw(t, "bits")).Masked()
 	}
 	b := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "addr"))
 	return netip.PrefixFrom(netip.AddrFrom4(b), rapid.IntRange(0, 32).Draw(t, "bits")).Masked()
@@ -196,15 +211,20 @@ func decodeUpdate(body []byte) (u *packet.BGPUpdate, err error) {
 // without it.
 func FuzzEvent(f *testing.F) {
 	seed := func(attrs ...packet.PathAttributeInterface) {
-		m := packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{packet.NewIPAddrPrefix(26, "10.1.0.0")})
+		m := packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{
+			packet.NewIPAddrPrefix(26, "10.1.0.0"),
+		})
 		b, err := m.Body.Serialize()
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
-	v6 := packet.NewPathAttributeMpReachNLRI("2001:db8::1", []packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(122, "fd00::")})
-	seed(packet.NewPathAttributeOrigin(0), packet.NewPathAttributeNextHop("192.0.2.1"), packet.NewPathAttributeLocalPref(7))
+	v6 := packet.NewPathAttributeMpReachNLRI("2001:db8::1", []packet.AddrPrefixInterface{
+		packet.NewIPv6AddrPrefix(122, "fd00::"),
+	})
+	seed(packet.NewPathAttributeOrigin(0), packet.NewPathAttributeNextHop("192.0.2.1"),
+		packet.NewPathAttributeLocalPref(7))
 	seed(packet.NewPathAttributeOrigin(0), v6)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		u, err := decodeUpdate(body)
@@ -217,7 +237,8 @@ func FuzzEvent(f *testing.F) {
 				t.Fatalf("prefix %s let through", prefix)
 			}
 			path, pathErr := pathFrom(prefix, w)
-			if err == nil && pathErr == nil && (!path.NextHop.IsValid() || path.NextHop.Is4In6() || path.NextHop.IsUnspecified()) {
+			if err == nil && pathErr == nil &&
+				(!path.NextHop.IsValid() || path.NextHop.Is4In6() || path.NextHop.IsUnspecified()) {
 				t.Fatalf("next hop %s let through", path.NextHop)
 			}
 			api, ok := overAPI(w)
@@ -247,7 +268,8 @@ func pathsOf(u *packet.BGPUpdate) (out []server.Watched) {
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
 		case *packet.PathAttributeMpReachNLRI:
-			if family := packet.AfiSafiToRouteFamily(a.AFI, a.SAFI); family == packet.RF_IPv4_UC || family == packet.RF_IPv6_UC {
+			family := packet.AfiSafiToRouteFamily(a.AFI, a.SAFI)
+			if family == packet.RF_IPv4_UC || family == packet.RF_IPv6_UC {
 				reach = a
 			}
 		case *packet.PathAttributeMpUnreachNLRI:
@@ -256,12 +278,18 @@ func pathsOf(u *packet.BGPUpdate) (out []server.Watched) {
 		}
 	}
 	for _, n := range u.NLRI {
-		out = append(out, server.Watched{Peer: netip.AddrPortFrom(from, 0), NLRI: n, Attributes: attrs})
+		out = append(out, server.Watched{
+			Peer: netip.AddrPortFrom(from, 0), NLRI: n, Attributes: attrs,
+		})
 	}
 	if reach != nil {
 		for _, n := range reach.Value {
-			own := packet.NewPathAttributeMpReachNLRI(reach.Nexthop.String(), []packet.AddrPrefixInterface{n})
-			out = append(out, server.Watched{Peer: netip.AddrPortFrom(from, 0), NLRI: n, Attributes: append(slices.Clone(attrs), own)})
+			own := packet.NewPathAttributeMpReachNLRI(reach.Nexthop.String(),
+				[]packet.AddrPrefixInterface{n})
+			out = append(out, server.Watched{
+				Peer: netip.AddrPortFrom(from, 0), NLRI: n,
+				Attributes: append(slices.Clone(attrs), own),
+			})
 		}
 	}
 	return out
@@ -278,6 +306,7 @@ func overAPI(w server.Watched) (server.Watched, bool) {
 		return server.Watched{}, false
 	}
 	return pathOfAPI(&api.Path{
-		Nlri: n, Pattrs: attrs, Family: apiutil.ToApiFamily(w.NLRI.AFI(), w.NLRI.SAFI()), NeighborIp: w.Peer.Addr().String(),
+		Nlri: n, Pattrs: attrs, Family: apiutil.ToApiFamily(w.NLRI.AFI(), w.NLRI.SAFI()),
+		NeighborIp: w.Peer.Addr().String(),
 	}), true
 }

@@ -20,12 +20,14 @@ func TestElevatedIsPassedOn(t *testing.T) {
 	}
 	n.plan.Peers[0].Client, n.plan.Peers[1].Client = true, true
 	n.plan.Policies = bgp.Policies{
-		Reflects: true, OwnBlocks: []netip.Prefix{pfx("10.1.0.0/26")}, ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Normal4: normal, Normal6: normal,
+		Reflects: true, OwnBlocks: []netip.Prefix{pfx("10.1.0.0/26")},
+		ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Normal4: normal, Normal6: normal,
 	}
 	set(t, n)
 	var fars []*far
 	for i, as := range []uint32{64512, 64512, 65001} {
-		fars = append(fars, dialFar(t, n, fmt.Sprintf("127.0.0.%d", 90+i), as, 90, true, gracefulCap(false)))
+		fars = append(fars,
+			dialFar(t, n, fmt.Sprintf("127.0.0.%d", 90+i), as, 90, true, gracefulCap(false)))
 	}
 	source, client, tor := fars[0], fars[1], fars[2]
 	source.announcePref("10.1.0.9/32", "192.0.2.1", high)
@@ -38,7 +40,8 @@ func TestElevatedIsPassedOn(t *testing.T) {
 		}
 	}
 	gets("elevated", "10.1.0.9/32", "10.2.0.0/26")
-	if got, want := client.heard()[pfx("10.1.0.9/32")], fmt.Sprintf("path [] pref %d med - hop 192.0.2.1 communities []", high); got != want {
+	want := fmt.Sprintf("path [] pref %d med - hop 192.0.2.1 communities []", high)
+	if got := client.heard()[pfx("10.1.0.9/32")]; got != want {
 		t.Errorf("the client gets %s, want %s", got, want)
 	}
 	since := n.farState("127.0.0.91").Since

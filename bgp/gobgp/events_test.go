@@ -179,10 +179,13 @@ func TestRefusedKeys(t *testing.T) {
 		{syscall.ENOPROTOOPT, "TCP MD5 key: protocol not available"},
 		{syscall.ENOMEM, "TCP MD5 key: cannot allocate memory: " +
 			"net.core.optmem_max limits how many keys one listener can have"},
-		{&net.OpError{Err: net.ErrClosed}, ""}, // listeners of before a restart stay in GoBGP's list
+		// listeners of before a restart stay in GoBGP's list
+		{&net.OpError{Err: net.ErrClosed}, ""},
 	} {
 		s := knows(quietLog(), "192.0.2.1")
-		s.happened(server.SessionEvent{Peer: named("192.0.2.1"), Kind: server.KeyRefused, Err: c.err})
+		s.happened(server.SessionEvent{
+			Peer: named("192.0.2.1"), Kind: server.KeyRefused, Err: c.err,
+		})
 		got := ""
 		if err := s.sessions.keyError(first("192.0.2.1")); err != nil {
 			got = keyRefused(err).Error()

@@ -37,29 +37,44 @@ type far struct {
 	complete bool                  // End-of-RIB has come
 	table    map[netip.Prefix]bool // what was received and not withdrawn, IPv4
 	attrs    map[netip.Prefix]string
-	paths    map[netip.Prefix]map[uint32]string               // attrs by path identifier, with addPath
-	whole    map[netip.Prefix][]packet.PathAttributeInterface // the attributes behind attrs
-	six      map[netip.Prefix]string                          // next hops, IPv6
-	unheard  int                                              // withdrawals of paths that it did not have, with addPath
-	notified string                                           // code and subcode of the NOTIFICATION that ended the session
+	// attrs by path identifier, with addPath
+	paths map[netip.Prefix]map[uint32]string
+	whole map[netip.Prefix][]packet.PathAttributeInterface // the attributes behind attrs
+	six   map[netip.Prefix]string                          // next hops, IPv6
+	// withdrawals of paths that it did not have, with addPath
+	unheard  int
+	notified string // code and subcode of the NOTIFICATION that ended the session
 }
 
 // dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its
 // capabilities besides IPv4 unicast.
-func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool, caps ...packet.ParameterCapabilityInterface) *far {
+func dialFar(
+	t *testing.T, n *node, local string, as uint32, hold uint16, keepalive bool,
+	caps ...packet.ParameterCapabilityInterface,
+) *far {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
-	f := &far{addPath: slices.ContainsFunc(caps, func(c packet.ParameterCapabilityInterface) bool { return c.Code() == packet.BGP_CAP_ADD_PATH }), t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{}, attrs: map[netip.Prefix]string{}, whole: map[netip.Prefix][]packet.PathAttributeInterface{}, six: map[netip.Prefix]string{}, paths: map[netip.Prefix]map[uint32]string{}}
+	f := &far{
+		addPath: slices.ContainsFunc(caps, func(c packet.ParameterCapabilityInterface) bool {
+			return c.Code() == packet.BGP_CAP_ADD_PATH
+		}),
+		t: t, quit: make(chan struct{}), table: map[netip.Prefix]bool{},
+		attrs: map[netip.Prefix]string{}, whole: map[netip.Prefix][]packet.PathAttributeInterface{},
+		six: map[netip.Prefix]string{}, paths: map[netip.Prefix]map[uint32]string{},
+	}
 	eventually(t, "dial "+n.addr.String(), true, func() bool {
-		c, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
+		c, err := d.DialContext(t.Context(), "tcp",
+			net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
 		if err != nil {
 			return false
 		}
 		f.conn = c
 		caps := append([]packet.ParameterCapabilityInterface{
-			packet.NewCapMultiProtocol(packet.RF_IPv4_UC), packet.NewCapMultiProtocol(packet.RF_IPv6_UC), packet.NewCapFourOctetASNumber(as),
+			packet.NewCapMultiProtocol(packet.RF_IPv4_UC),
+			packet.NewCapMultiProtocol(packet.RF_IPv6_UC), packet.NewCapFourOctetASNumber(as),
 		}, caps...)
-		f.send(packet.NewBGPOpenMessage(uint16(as), hold, "9.9.9."+cmp.Or(local[strings.LastIndexAny(local, ".:")+1:], "1"),
+		f.send(packet.NewBGPOpenMessage(uint16(as), hold,
+			"9.9.9."+cmp.Or(local[strings.LastIndexAny(local, ".:")+1:], "1"),
 			[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(caps)}))
 		m, err := f.read()
 		if err != nil || m.Header.Type != packet.BGP_MSG_OPEN {
@@ -82,7 +97,9 @@ func dialFar(t *testing.T, n *node, local string, as uint32, hold uint16, keepal
 func (f *far) send(m *packet.BGPMessage) {
 	var o packet.MarshallingOption
 	if f.addPath {
-		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH}
+		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{
+			packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH,
+		}
 	}
 	b, err := m.Serialize(&o)
 	if err != nil {
@@ -124,7 +141,9 @@ func (f *far) read() (*packet.BGPMessage, error) {
 	}
 	var o packet.MarshallingOption
 	if f.addPath {
-		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH}
+		o.AddPath = map[packet.RouteFamily]packet.BGPAddPathMode{
+			packet.RF_IPv4_UC: packet.BGP_ADD_PATH_BOTH,
+		}
 	}
 	msg, err := packet.ParseBGPMessage(m, &o)
 	if err == nil && msg.Header.Type == packet.BGP_MSG_UPDATE {
@@ -221,7 +240,8 @@ func (f *far) describe(attrs []packet.PathAttributeInterface) string {
 
 func describe(path []uint32, pref, med, hop string, communities []string) string {
 	slices.Sort(communities)
-	return fmt.Sprintf("path %v pref %s med %s hop %s communities %v", path, pref, med, hop, communities)
+	return fmt.Sprintf("path %v pref %s med %s hop %s communities %v",
+		path, pref, med, hop, communities)
 }
 
 // told returns how the node ended the session: "6/2", or nothing if it did not.
@@ -353,7 +373,9 @@ func (f *far) announcePath(id uint32, prefix, hop string) { f.update(id, prefix,
 
 // announcePref says with which LOCAL_PREF.
 func (f *far) announcePref(prefix, hop string, localPref uint32) {
-	f.send(packet.NewBGPUpdateMessage(nil, pathAttributes(hop, localPref), []*packet.IPAddrPrefix{ipv4(0, prefix)}))
+	f.send(packet.NewBGPUpdateMessage(nil, pathAttributes(hop, localPref), []*packet.IPAddrPrefix{
+		ipv4(0, prefix),
+	}))
 }
 
 func (f *far) withdraw(prefix string) { f.withdrawPath(0, prefix) }
@@ -365,7 +387,9 @@ func (f *far) withdrawPath(id uint32, prefix string) {
 func (f *far) update(id uint32, prefix, hop string, as ...uint32) {
 	attrs := pathAttributes(hop, 100)
 	if len(as) > 0 { // eBGP
-		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, as)})
+		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{
+			packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, as),
+		})
 		attrs = attrs[:3]
 	}
 	f.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(id, prefix)}))
@@ -389,13 +413,16 @@ func ipv4(id uint32, prefix string) *packet.IPAddrPrefix {
 func (f *far) endOfRIB() { f.send(packet.NewEndOfRib(packet.RF_IPv4_UC)) }
 
 func gracefulCap(restarting bool) packet.ParameterCapabilityInterface {
-	return packet.NewCapGracefulRestart(restarting, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, true)})
+	return packet.NewCapGracefulRestart(restarting, false, 120, []*packet.CapGracefulRestartTuple{
+		packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, true),
+	})
 }
 
 // farPeer is the peer that a node has configured for a far speaker.
 func (n *node) farPeer(local string, as uint32) {
 	n.plan.Peers = append(n.plan.Peers, bgp.Peer{
-		Address: addr(local), RemoteAS: as, LocalAS: n.as, LocalAddress: n.addr, Passive: true, RestartTime: 120 * time.Second, Multihop: as != n.as,
+		Address: addr(local), RemoteAS: as, LocalAS: n.as, LocalAddress: n.addr, Passive: true,
+		RestartTime: 120 * time.Second, Multihop: as != n.as,
 	})
 }
 

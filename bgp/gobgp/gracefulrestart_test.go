@@ -16,8 +16,13 @@ import (
 
 // restartCap is a capability for a restart time in seconds, which lists IPv4 with or without the F
 // bit.
-func restartCap(restarting bool, seconds uint16, forwarding bool) packet.ParameterCapabilityInterface {
-	return packet.NewCapGracefulRestart(restarting, false, seconds, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, forwarding)})
+func restartCap(
+	restarting bool, seconds uint16, forwarding bool,
+) packet.ParameterCapabilityInterface {
+	return packet.NewCapGracefulRestart(restarting, false, seconds,
+		[]*packet.CapGracefulRestartTuple{
+			packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, forwarding),
+		})
 }
 
 // broken is a node with an iBGP peer that told one route and all that it has, and whose connection
@@ -47,7 +52,8 @@ func (n *node) failedAttempt(peer string, answer *packet.BGPMessage) {
 	n.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(peer)}}
 	eventually(n.t, "the node's OPEN", true, func() bool {
-		c, err := d.DialContext(n.t.Context(), "tcp", net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
+		c, err := d.DialContext(n.t.Context(), "tcp",
+			net.JoinHostPort(n.addr.String(), strconv.Itoa(int(n.port))))
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -81,9 +87,12 @@ func TestFailedAttemptsWhileAPeerRestarts(t *testing.T) {
 	began := time.Now()
 	n.failedAttempt(peer, nil)
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
-	n.failedAttempt(peer, packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION, nil))
+	n.failedAttempt(peer,
+		packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE,
+			packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION, nil))
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
-	n.failedAttempt(peer, packet.NewBGPOpenMessage(64512, 90, "9.9.9.160", nil)) // and breaks in OpenConfirm
+	// and breaks in OpenConfirm
+	n.failedAttempt(peer, packet.NewBGPOpenMessage(64512, 90, "9.9.9.160", nil))
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 	time.Sleep(time.Until(began.Add(18 * time.Second)))
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
@@ -108,7 +117,10 @@ func TestRestartingPeerIsTakenOut(t *testing.T) {
 				set(t, n)
 			},
 			"by gobgp": func(t *testing.T, n *node) {
-				if err := n.applied.server.DisablePeer(t.Context(), &api.DisablePeerRequest{Address: peer}); err != nil {
+				err := n.applied.server.DisablePeer(t.Context(), &api.DisablePeerRequest{
+					Address: peer,
+				})
+				if err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -136,7 +148,8 @@ func TestCeaseEndsTheRestart(t *testing.T) {
 	f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(true))
 	eventually(t, "back", true, func() bool { return n.farState(peer).Established })
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
-	f.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
+	f.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE,
+		packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
 	n.wantHops("10.1.0.0/26")
 	f.close()
 	n.wantRestarting(peer, false)
@@ -164,7 +177,9 @@ func (n *node) wantRestarting(peer string, want bool) {
 // kept goes at once, and its session stays. The same where the family, or the whole capability, is
 // missing.
 func TestPeerThatDidNotKeepForwarding(t *testing.T) {
-	six := packet.NewCapGracefulRestart(true, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true)})
+	six := packet.NewCapGracefulRestart(true, false, 120, []*packet.CapGracefulRestartTuple{
+		packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true),
+	})
 	for what, caps := range map[string][]packet.ParameterCapabilityInterface{
 		"restarted":     {restartCap(true, 120, false)},
 		"other family":  {six},
@@ -215,7 +230,8 @@ func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
 	for i, want := range []bool{false, true, true} {
 		f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
 		if restarted, forwarding := f.toldOfRestart(); restarted || forwarding != want {
-			t.Errorf("session %d: OPEN with R %t, F %t; want F %t", i+1, restarted, forwarding, want)
+			t.Errorf("session %d: OPEN with R %t, F %t; want F %t",
+				i+1, restarted, forwarding, want)
 		}
 		eventually(t, "up", true, func() bool { return n.farState(peer).Established })
 		if shown := n.showsForwarding(peer); shown != want {
@@ -244,12 +260,15 @@ func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
 	set(t, n)
-	six := packet.NewCapGracefulRestart(false, false, 120, []*packet.CapGracefulRestartTuple{packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true)})
+	six := packet.NewCapGracefulRestart(false, false, 120, []*packet.CapGracefulRestartTuple{
+		packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true),
+	})
 	for _, caps := range [][]packet.ParameterCapabilityInterface{nil, {six}} {
 		with := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
 		with.announce("10.1.0.0/26", "192.0.2.1")
 		n.wantHops("10.1.0.0/26", "192.0.2.1")
-		with.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
+		with.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE,
+			packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET, nil))
 		n.wantHops("10.1.0.0/26")
 		with.close()
 		eventually(t, "down", false, func() bool { return n.farState(peer).Established })
@@ -286,7 +305,8 @@ func TestLiveChangeKeepsGracefulRestart(t *testing.T) {
 	f.endOfRIB()
 	n.wantHops("10.1.0.0/26")
 	for i := range 12 { // and the limit is the new one
-		f.announce(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i), 0}), 26).String(), "192.0.2.1")
+		f.announce(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i), 0}), 26).String(),
+			"192.0.2.1")
 	}
 	eventually(t, "over its limit", 1, func() int { return n.Counters().OverLimit })
 }

@@ -31,14 +31,21 @@ func (s *Speaker) confined() []grpc.ServerOption {
 		}
 	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
-			defer recovered(info.FullMethod, &err)
-			return next(ctx, req)
-		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-			defer recovered(info.FullMethod, &err)
-			return next(srv, stream)
-		}),
+		grpc.ChainUnaryInterceptor(
+			func(
+				ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+			) (out any, err error) {
+				defer recovered(info.FullMethod, &err)
+				return next(ctx, req)
+			}),
+		grpc.ChainStreamInterceptor(
+			func(
+				srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+				next grpc.StreamHandler,
+			) (err error) {
+				defer recovered(info.FullMethod, &err)
+				return next(srv, stream)
+			}),
 	}
 }
 
@@ -46,18 +53,25 @@ func (s *Speaker) confined() []grpc.ServerOption {
 // has no authorisation of its own, and whoever reaches the socket could otherwise rewrite the RIB.
 func readOnly() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := allowRead(info.FullMethod); err != nil {
-				return nil, err
-			}
-			return next(ctx, req)
-		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := allowRead(info.FullMethod); err != nil {
-				return err
-			}
-			return next(srv, stream)
-		}),
+		grpc.ChainUnaryInterceptor(
+			func(
+				ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+			) (any, error) {
+				if err := allowRead(info.FullMethod); err != nil {
+					return nil, err
+				}
+				return next(ctx, req)
+			}),
+		grpc.ChainStreamInterceptor(
+			func(
+				srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+				next grpc.StreamHandler,
+			) error {
+				if err := allowRead(info.FullMethod); err != nil {
+					return err
+				}
+				return next(srv, stream)
+			}),
 	}
 }
 
@@ -66,7 +80,9 @@ func allowRead(method string) error {
 	if strings.HasPrefix(name, "Get") || strings.HasPrefix(name, "List") || name == "WatchEvent" {
 		return nil
 	}
-	return status.Errorf(codes.PermissionDenied, "%s is refused: this GoBGP is kept equal to Calico's resources and its API is read-only", name)
+	return status.Errorf(codes.PermissionDenied,
+		"%s is refused: this GoBGP is kept equal to Calico's resources and its API is read-only",
+		name)
 }
 
 // removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone
@@ -106,12 +122,14 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 		own, announced := s.applied.announced[prefix]
 		intact := false
 		for _, p := range s.localPaths(ctx, prefix) {
-			if announced && p.identifier == 0 && p.nextHop == own.NextHop && p.localPref == own.LocalPref {
+			if announced && p.identifier == 0 && p.nextHop == own.NextHop &&
+				p.localPref == own.LocalPref {
 				intact = true
 				continue
 			}
 			s.learned.countForeign()
-			s.log.Warn("removing a path that somebody added over gRPC", "prefix", prefix, "next_hop", p.nextHop)
+			s.log.Warn("removing a path that somebody added over gRPC", "prefix", prefix,
+				"next_hop", p.nextHop)
 			if announced && p.identifier == 0 {
 				continue // replaced ours; putting ours back replaces it in turn
 			}
@@ -164,7 +182,9 @@ func (s *Speaker) localPaths(ctx context.Context, prefix netip.Prefix) []localPa
 			}
 			a := attributesOf(w.Attributes)
 			hop, _ := nextHopOf(prefix, a.nextHops)
-			out = append(out, localPath{identifier: p.Identifier, nextHop: hop, localPref: a.localPref})
+			out = append(out, localPath{
+				identifier: p.Identifier, nextHop: hop, localPref: a.localPref,
+			})
 		}
 	})
 	if err != nil {

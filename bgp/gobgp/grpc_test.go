@@ -21,7 +21,8 @@ import (
 func client(t *testing.T, target string) api.GobgpApiClient {
 	t.Helper()
 	c, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true))) // the socket is there a moment before somebody listens on it
+		// the socket is there a moment before somebody listens on it
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func listPaths(t *testing.T, c api.GobgpApiClient) []string {
 			t.Fatal(err)
 		}
 		for _, p := range r.Destination.Paths {
-			hop, _ := nextHopOf(pfx(r.Destination.Prefix), attributesOf(pathOfAPI(p).Attributes).nextHops)
+			hop, _ := nextHopOf(pfx(r.Destination.Prefix),
+				attributesOf(pathOfAPI(p).Attributes).nextHops)
 			out = append(out, r.Destination.Prefix+" via "+hop.String())
 		}
 	}
@@ -78,7 +80,8 @@ func TestGRPCIsReadOnly(t *testing.T) {
 	}
 	stream, err := c.AddPathStream(t.Context())
 	if err == nil {
-		if err = stream.Send(&api.AddPathStreamRequest{Paths: []*api.Path{p}}); err == nil || err == io.EOF {
+		if err = stream.Send(&api.AddPathStreamRequest{Paths: []*api.Path{p}}); err == nil ||
+			err == io.EOF {
 			_, err = stream.CloseAndRecv()
 		}
 	}
@@ -107,7 +110,9 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 	c := client(t, "unix://"+socket)
 	add := func(prefix string, id uint32) {
 		t.Helper()
-		p, err := pathOf(bgp.Announcement{Prefix: pfx(prefix), NextHop: addr("192.0.2.66"), LocalPref: 2147482623})
+		p, err := pathOf(bgp.Announcement{
+			Prefix: pfx(prefix), NextHop: addr("192.0.2.66"), LocalPref: 2147482623,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +124,9 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 	add("10.6.0.0/26", 0) // hijacks a prefix
 	add("10.1.0.0/26", 0) // takes the place of ours
 	add("10.1.0.0/26", 5) // stands beside ours
-	eventually(t, "paths", "10.1.0.0/26 via 192.0.2.1", func() string { return strings.Join(listPaths(t, c), ", ") })
+	eventually(t, "paths", "10.1.0.0/26 via 192.0.2.1", func() string {
+		return strings.Join(listPaths(t, c), ", ")
+	})
 	eventually(t, "counted", 3, func() int { return n.Counters().Foreign })
 }
 
@@ -144,7 +151,8 @@ func TestBadGRPCAddressEndsRun(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Config{Log: quietLog(), Sink: newRecorder(), GRPC: "unix://" + file}); err == nil {
+	if _, err := New(Config{Log: quietLog(), Sink: newRecorder(),
+		GRPC: "unix://" + file}); err == nil {
 		t.Error("a file was taken for a stale socket")
 	}
 	if _, err := os.Stat(file); err != nil {

@@ -143,7 +143,9 @@ func TestMessagesOutOfPlace(t *testing.T) {
 	n.farPeer("127.0.0.79", 64512)
 	set(t, n)
 	good := dialFar(t, n, "127.0.0.79", 64512, 90, true)
-	eventually(t, "a session is up", true, func() bool { return n.farState("127.0.0.79").Established })
+	eventually(t, "a session is up", true, func() bool {
+		return n.farState("127.0.0.79").Established
+	})
 	since := n.farState("127.0.0.79").Since
 	for i, c := range cases {
 		if got := knock(t, n, fmt.Sprintf("127.0.0.%d", 80+i), c.messages...); got != c.want {
@@ -167,9 +169,13 @@ func TestCapabilityThatCannotBeShown(t *testing.T) {
 	c := connectTo(t, n, "127.0.0.80")
 	c.Write(openOf(usualCapabilities + "49 03 01 ff 00"))
 	c.Write(message(packet.BGP_MSG_KEEPALIVE, nil))
-	eventually(t, "the session is up", true, func() bool { return n.farState("127.0.0.80").Established })
+	eventually(t, "the session is up", true, func() bool {
+		return n.farState("127.0.0.80").Established
+	})
 	var caps int
-	n.applied.server.ListPeer(t.Context(), &api.ListPeerRequest{}, func(p *api.Peer) { caps = len(p.State.RemoteCap) })
+	n.applied.server.ListPeer(t.Context(), &api.ListPeerRequest{}, func(p *api.Peer) {
+		caps = len(p.State.RemoteCap)
+	})
 	if caps != 3 {
 		t.Errorf("%d capabilities are shown, not 3", caps)
 	}
@@ -248,9 +254,11 @@ func TestAS4Attributes(t *testing.T) {
 		{"cut short", four, []string{origin, path4, as4Short, rest}, "40020602010000fde8", ""},
 		{"alone", four, []string{origin, path4, as4Agg, rest}, "40020602010000fde8", ""},
 		{"beside AGGREGATOR",
-			four, []string{origin, path4, four7, as4Agg, rest}, "40020602010000fde8", "c0070800005ba0c0000207"},
+			four, []string{origin, path4, four7, as4Agg, rest}, "40020602010000fde8",
+			"c0070800005ba0c0000207"},
 		{"cut short",
-			four, []string{origin, path4, four7, short18, rest}, "40020602010000fde8", "c0070800005ba0c0000207"},
+			four, []string{origin, path4, four7, short18, rest}, "40020602010000fde8",
+			"c0070800005ba0c0000207"},
 
 		{"two: before the last attribute",
 			two, []string{origin, rest, as4, path2}, "400206020100061a80", ""},
@@ -270,19 +278,24 @@ func TestAS4Attributes(t *testing.T) {
 			two, []string{origin, path2, confed, rest}, "400206020100061a80", ""},
 		{"two: cut short", two, []string{origin, path2, as4Short, rest}, "400206020100005ba0", ""},
 		{"two: AGGREGATOR",
-			two, []string{origin, path2, aggregator, as4Agg, as4, rest}, "400206020100005ba0", "c007080000fde8c0000207"},
+			two, []string{origin, path2, aggregator, as4Agg, as4, rest}, "400206020100005ba0",
+			"c007080000fde8c0000207"},
 		{"two: AS_TRANS",
-			two, []string{origin, path2, as4Agg, trans, as4, rest}, "400206020100061a80", "c0070800061a80c0000207"},
+			two, []string{origin, path2, as4Agg, trans, as4, rest}, "400206020100061a80",
+			"c0070800061a80c0000207"},
 		{"two: alone", two, []string{origin, path2, as4Agg, rest}, "400206020100005ba0", ""},
 		{"two: AS4_AGGREGATOR cut short",
-			two, []string{origin, path2, trans, short18, rest}, "400206020100005ba0", "c0070800005ba0c0000207"},
+			two, []string{origin, path2, trans, short18, rest}, "400206020100005ba0",
+			"c0070800005ba0c0000207"},
 	} {
 		prefix := fmt.Sprintf("10.1.%d.0/26", i)
-		c.from.raw(nil, hexBytes(strings.Join(c.attr, "")), append([]byte{26}, pfx(prefix).Addr().AsSlice()...))
+		c.from.raw(nil, hexBytes(strings.Join(c.attr, "")),
+			append([]byte{26}, pfx(prefix).Addr().AsSlice()...))
 		eventually(t, c.name+": AS_PATH", c.path, func() string {
 			return to.sent(prefix, packet.BGP_ATTR_TYPE_AS_PATH, packet.BGP_ATTR_TYPE_AS4_PATH)
 		})
-		if got := to.sent(prefix, packet.BGP_ATTR_TYPE_AGGREGATOR, packet.BGP_ATTR_TYPE_AS4_AGGREGATOR); got != c.aggr {
+		got := to.sent(prefix, packet.BGP_ATTR_TYPE_AGGREGATOR, packet.BGP_ATTR_TYPE_AS4_AGGREGATOR)
+		if got != c.aggr {
 			t.Errorf("%s: AGGREGATOR %s, not %s", c.name, got, c.aggr)
 		}
 		n.wantHops(prefix, "192.0.2.1")
@@ -313,7 +326,9 @@ func TestAttributesThatLeaveNoRoom(t *testing.T) {
 		prefix := fmt.Sprintf("10.1.%d.0/26", i)
 		send(prefix, 0)
 		for _, f := range to {
-			eventually(t, prefix+" is reflected", true, func() bool { return f.heard()[pfx(prefix)] != "" })
+			eventually(t, prefix+" is reflected", true, func() bool {
+				return f.heard()[pfx(prefix)] != ""
+			})
 		}
 		send(prefix, size)
 		fits := size+14+5+23 <= 4096

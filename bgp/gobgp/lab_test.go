@@ -142,8 +142,13 @@ func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 		addr:  netip.AddrFrom4([4]byte{127, 0, 0, l.next}),
 		ended: make(chan error, 1),
 	}
-	n.plan.Speaker = bgp.Speaker{AS: as, RouterID: n.addr, ListenPort: l.port, ListenAddresses: []netip.Addr{n.addr}}
-	cfg := Config{Log: slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.addr), Sink: n.recorder}
+	n.plan.Speaker = bgp.Speaker{
+		AS: as, RouterID: n.addr, ListenPort: l.port, ListenAddresses: []netip.Addr{n.addr},
+	}
+	cfg := Config{
+		Log: slog.New(slog.NewTextHandler(l.t.Output(),
+			&slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.addr), Sink: n.recorder,
+	}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -175,7 +180,9 @@ func (n *node) peer(o *node, change ...func(*bgp.Peer)) {
 	for _, c := range change {
 		c(&p)
 	}
-	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(q bgp.Peer) bool { return q.ID() == p.ID() })
+	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(q bgp.Peer) bool {
+		return q.ID() == p.ID()
+	})
 	n.plan.Peers = append(n.plan.Peers, p)
 }
 
@@ -200,8 +207,12 @@ func (n *node) announce(prefix, hop string, change ...func(*bgp.Announcement)) {
 
 func (n *node) withdraw(prefix string) {
 	pass := &n.plan.Policies
-	pass.OwnBlocks = slices.DeleteFunc(slices.Clone(pass.OwnBlocks), func(p netip.Prefix) bool { return p == pfx(prefix) })
-	n.plan.Announcements = slices.DeleteFunc(n.plan.Announcements, func(a bgp.Announcement) bool { return a.Prefix == pfx(prefix) })
+	pass.OwnBlocks = slices.DeleteFunc(slices.Clone(pass.OwnBlocks), func(p netip.Prefix) bool {
+		return p == pfx(prefix)
+	})
+	n.plan.Announcements = slices.DeleteFunc(n.plan.Announcements, func(a bgp.Announcement) bool {
+		return a.Prefix == pfx(prefix)
+	})
 }
 
 // set applies the plans of the nodes.
@@ -242,7 +253,8 @@ func eventually[T any](t *testing.T, what string, want T, got func() T) {
 func up(t *testing.T, a, b *node) {
 	t.Helper()
 	for _, s := range [][2]*node{{a, b}, {b, a}} {
-		eventually(t, fmt.Sprintf("session %s-%s", s[0].addr, s[1].addr), "Established", func() string { return s[0].state(s[1]).State })
+		eventually(t, fmt.Sprintf("session %s-%s", s[0].addr, s[1].addr), "Established",
+			func() string { return s[0].state(s[1]).State })
 	}
 }
 

@@ -17,13 +17,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// learned turns what is watched into calls of the Sink. Its lock is held while the Sink is called,
-// which makes the order of the calls the order of the events.
-//
-// GoBGP tells nothing when paths become stale, and nothing when a restarted peer announces them
-// again unchanged (their attributes are equal). So sets of more than one path are remembered here.
-// They are told again without the stale ones when a session goes down, and with what is left of
-// these when GoBGP keeps nothing stale of the peer any more.
+// learned turns what is watched into calls of the Sink, in the order of the events: its lock is
+// held meanwhile. GoBGP sends no event when paths become stale or when a restarted peer announces
+// them again unchanged. So sets of several paths are kept, and handed over again without the stale
+// ones.
 type learned struct {
 	log      *slog.Logger
 	sink     Sink
@@ -32,8 +29,9 @@ type learned struct {
 
 	suspicion chan struct{} // of size 1: there are suspects
 
-	mu       sync.Mutex
-	sets     map[netip.Prefix][]bgp.Path // complete best-path sets of two or more, stale ones included
+	mu sync.Mutex
+	// complete best-path sets of two or more, stale ones included
+	sets     map[netip.Prefix][]bgp.Path
 	suspects map[netip.Prefix]struct{}
 	named    map[string]struct{} // unusable paths that were logged
 	dropped  int                 // unusable paths
@@ -139,7 +137,8 @@ func (l *learned) best(paths []server.Watched, now time.Time) {
 // drop counts a path that cannot be used and names it, each kind of it once.
 func (l *learned) drop(kind string, attrs ...any) {
 	l.dropped++
-	if _, ok := l.named[kind]; ok || len(l.named) >= 1000 { // a peer must not be able to fill our memory or disk
+	// a peer must not be able to fill our memory or disk
+	if _, ok := l.named[kind]; ok || len(l.named) >= 1000 {
 		return
 	}
 	l.named[kind] = struct{}{}
@@ -152,7 +151,9 @@ func (l *learned) mark(peer bgp.PeerID, stale bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for prefix, set := range l.sets {
-		if !slices.ContainsFunc(set, func(p bgp.Path) bool { return p.Peer == peer && p.Stale != stale }) {
+		if !slices.ContainsFunc(set, func(p bgp.Path) bool {
+			return p.Peer == peer && p.Stale != stale
+		}) {
 			continue
 		}
 		set = slices.Clone(set) // the Sink may hold the old one
@@ -167,7 +168,8 @@ func (l *learned) mark(peer bgp.PeerID, stale bool) {
 }
 
 func (l *learned) endOfRIB(peer bgp.PeerID, family packet.RouteFamily) {
-	if apiutil.ToRouteFamily(familyOf(peer.Address)) == family { // a session has the family of its address
+	// a session has the family of its address
+	if apiutil.ToRouteFamily(familyOf(peer.Address)) == family {
 		l.sessions.endOfRIB(peer)
 	}
 }
@@ -201,7 +203,8 @@ func freshOf(set []bgp.Path) []bgp.Path {
 }
 
 func comparePaths(a, b bgp.Path) int {
-	return cmp.Or(a.NextHop.Compare(b.NextHop), a.Peer.Compare(b.Peer), cmp.Compare(a.LocalPref, b.LocalPref))
+	return cmp.Or(a.NextHop.Compare(b.NextHop), a.Peer.Compare(b.Peer),
+		cmp.Compare(a.LocalPref, b.LocalPref))
 }
 
 // wake makes ch have an item.

@@ -97,7 +97,9 @@ func TestSeveralPathsFromOnePeer(t *testing.T) {
 	n.farPeer("127.0.0.95", 64512)
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.95", 64512, 90, true, gracefulCap(false),
-		packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)}))
+		packet.NewCapAddPath([]*packet.CapAddPathTuple{
+			packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH),
+		}))
 	f.announcePath(1, "10.3.0.0/26", "192.0.2.1")
 	n.wantHops("10.3.0.0/26", "192.0.2.1")
 	f.announcePath(2, "10.3.0.0/26", "192.0.2.2")
@@ -121,11 +123,13 @@ func TestOddUpdates(t *testing.T) {
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.96", 64512, 90, true, gracefulCap(false))
 	base := []packet.PathAttributeInterface{
-		packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100),
+		packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil),
+		packet.NewPathAttributeLocalPref(100),
 	}
 	mp := func(prefix, hop, linkLocal string) {
 		p := pfx(prefix)
-		var nlri packet.AddrPrefixInterface = packet.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())
+		var nlri packet.AddrPrefixInterface = packet.NewIPAddrPrefix(uint8(p.Bits()),
+			p.Addr().String())
 		if p.Addr().Is6() {
 			nlri = packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
 		}
@@ -135,14 +139,26 @@ func TestOddUpdates(t *testing.T) {
 		}
 		f.send(packet.NewBGPUpdateMessage(nil, append(base[:3:3], attr), nil))
 	}
-	f.announce("10.3.0.0/26", "0.0.0.0")                                                                                                       // unspecified
-	f.announce("10.3.1.0/26", "224.0.0.5")                                                                                                     // multicast
-	f.announce("10.3.2.0/26", "255.255.255.255")                                                                                               // nobody
-	mp("10.3.3.0/26", "2001:db8::1", "")                                                                                                       // RFC 8950
-	mp("10.3.4.0/26", "2001:db8::1", "fe80::1")                                                                                                // as a pair
-	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 5, 4, 0, 0, 0, 100}, []byte{26, 10, 3, 5, 0})                                           // NEXT_HOP missing
-	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 3, 4, 192, 0, 2, 1, 0x40, 5, 4, 0, 0, 0, 100}, []byte{20, 10, 3, 255})                  // host bits
-	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 3, 4, 192, 0, 2, 1, 0x40, 5, 4, 0, 0, 0, 100, 0xc0, 99, 1, 7}, []byte{26, 10, 3, 6, 0}) // unknown attribute
+	// unspecified
+	f.announce("10.3.0.0/26", "0.0.0.0")
+	// multicast
+	f.announce("10.3.1.0/26", "224.0.0.5")
+	// nobody
+	f.announce("10.3.2.0/26", "255.255.255.255")
+	// RFC 8950
+	mp("10.3.3.0/26", "2001:db8::1", "")
+	// as a pair
+	mp("10.3.4.0/26", "2001:db8::1", "fe80::1")
+	// NEXT_HOP missing
+	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 5, 4, 0, 0, 0, 100}, []byte{26, 10, 3, 5, 0})
+	// host bits
+	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 3, 4, 192, 0, 2, 1, 0x40, 5, 4, 0, 0, 0,
+		100},
+		[]byte{20, 10, 3, 255})
+	// unknown attribute
+	f.raw(nil, []byte{0x40, 1, 1, 0, 0x40, 2, 0, 0x40, 3, 4, 192, 0, 2, 1, 0x40, 5, 4, 0, 0, 0, 100,
+		0xc0, 99, 1, 7},
+		[]byte{26, 10, 3, 6, 0})
 	f.announce("10.3.9.0/26", "192.0.2.9")
 	n.wantHops("10.3.9.0/26", "192.0.2.9")
 	n.wantHops("10.3.3.0/26", "2001:db8::1")
@@ -165,12 +181,15 @@ func TestIPv6NextHops(t *testing.T) {
 	n, f := l.farOverIPv6()
 	send := func(prefix, hop, linkLocal string) {
 		p := pfx(prefix)
-		attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())})
+		attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{
+			packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String()),
+		})
 		if linkLocal != "" {
 			attr.LinkLocalNexthop = addr(linkLocal).AsSlice()
 		}
 		f.send(packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{
-			packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100), attr,
+			packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil),
+			packet.NewPathAttributeLocalPref(100), attr,
 		}, nil))
 	}
 	send("fd00:1::/122", "2001:db8::1", "")
@@ -192,6 +211,7 @@ func TestIPv6NextHops(t *testing.T) {
 		t.Errorf("%d prefixes, want 4", c)
 	}
 	if d := n.Counters().Dropped; d != 4 {
-		t.Errorf("%d paths dropped, want 4: unspecified twice, IPv4-mapped next hop, IPv4-mapped prefix", d)
+		t.Errorf("%d paths dropped, want 4: unspecified twice, IPv4-mapped next hop, "+
+			"IPv4-mapped prefix", d)
 	}
 }

@@ -27,7 +27,8 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 
 	flood.announce("10.76.10.0/26", "192.0.2.76")
 	eventually(t, "what is left of eleven prefixes of one peer and one of another", 1, n.size)
-	if s := n.farState("127.0.0.76"); s.Established || !strings.Contains(s.LastError, "more prefixes than its limit") {
+	if s := n.farState("127.0.0.76"); s.Established ||
+		!strings.Contains(s.LastError, "more prefixes than its limit") {
 		t.Errorf("state %+v", s)
 	}
 	if s := n.farState("127.0.0.77"); !s.Established {

@@ -51,7 +51,8 @@ func (l *lister) list(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, err
 	defer patience.Stop()
 	for {
 		last, q := l.ask(moved, ask)
-		if q == nil || began.Sub(q.at) >= listPatience { // GoBGP is blocked, which others have waited for already
+		// GoBGP is blocked, which others have waited for already
+		if q == nil || began.Sub(q.at) >= listPatience {
 			return last
 		}
 		select {
@@ -69,7 +70,9 @@ func (l *lister) list(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, err
 
 // ask returns the last answer and, when that is not good any more, the question whose answer will
 // replace it.
-func (l *lister) ask(moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, error)) (listing, *question) {
+func (l *lister) ask(
+	moved time.Time, ask func() (map[bgp.PeerID]*api.Peer, error),
+) (listing, *question) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -89,7 +92,9 @@ func (l *lister) answer(q *question, ask func() (map[bgp.PeerID]*api.Peer, error
 	defer l.mu.Unlock()
 	now := time.Now()
 	if err == nil {
-		l.last = listing{at: q.at, until: now.Add(min(listingShare*now.Sub(q.at), listingAge)), peers: peers}
+		l.last = listing{
+			at: q.at, until: now.Add(min(listingShare*now.Sub(q.at), listingAge)), peers: peers,
+		}
 	}
 	l.asking = nil
 	close(q.done)

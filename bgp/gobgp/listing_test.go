@@ -134,7 +134,10 @@ func (b blocking) Handle(_ context.Context, r slog.Record) error {
 func TestPeersWhileGoBGPIsBlocked(t *testing.T) {
 	l := newLab(t)
 	free := make(chan struct{})
-	b := blocking{Handler: slog.DiscardHandler, at: "gobgp: delete a peer configuration", blocked: make(chan struct{}, 1), free: free}
+	b := blocking{
+		Handler: slog.DiscardHandler, at: "gobgp: delete a peer configuration",
+		blocked: make(chan struct{}, 1), free: free,
+	}
 	n := l.unset(64512, func(c *Config) { c.Log = slog.New(b) })
 	n.farPeer("127.0.0.63", 64512)
 	n.farPeer("127.0.0.64", 64512)
@@ -168,13 +171,17 @@ func TestPeersWhileGoBGPIsBlocked(t *testing.T) {
 func TestStateOfASessionNewerThanTheList(t *testing.T) {
 	now := time.Now()
 	peer := bgp.Peer{Address: addr("192.0.2.1")}
-	listed := listing{at: now.Add(-time.Minute), peers: map[bgp.PeerID]*api.Peer{peer.ID(): {State: &api.PeerState{RouterId: "192.0.2.9"}}}}
+	listed := listing{
+		at:    now.Add(-time.Minute),
+		peers: map[bgp.PeerID]*api.Peer{peer.ID(): {State: &api.PeerState{RouterId: "192.0.2.9"}}},
+	}
 	for _, c := range []struct {
 		since    time.Time
 		finished bool
 	}{{now.Add(-30 * time.Second), false}, {now.Add(-2 * time.Minute), true}} {
 		st := stateOf(peer, session{up: true, since: c.since}, listed)
-		if st.State != "Established" || st.Finished(now) != c.finished || st.RouterID.IsValid() != c.finished {
+		if st.State != "Established" || st.Finished(now) != c.finished ||
+			st.RouterID.IsValid() != c.finished {
 			t.Errorf("up since %s: %+v", now.Sub(c.since), st)
 		}
 	}

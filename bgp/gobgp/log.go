@@ -12,12 +12,10 @@ import (
 // levelTrace is where GoBGP's own debug messages go: it formats every path for them.
 const levelTrace = slog.LevelDebug - 4
 
-// logger is GoBGP's logger on top of slog. GoBGP calls it inside its goroutines and under its
-// locks: it must not call back, nor block.
-//
-// Fatal and Panic do not end the process. The few places of v3.37 that call them all go on sanely
-// when they return: a gRPC address that cannot be bound, an invalid policy set (also returned as an
-// error), a message of an unknown type (passed over). The first such message ends Run with it.
+// logger is GoBGP's logger on top of slog. GoBGP calls it under its locks, so it must not call back
+// or block. Fatal and Panic do not end the process: the few callers in v3.37 (a gRPC address that
+// cannot be bound, an invalid policy set, an unknown message) go on. The first such message ends
+// Run.
 type logger struct {
 	log   *slog.Logger
 	fatal chan<- error // of size 1

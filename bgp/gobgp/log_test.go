@@ -25,22 +25,32 @@ func TestLoggerNeverExits(t *testing.T) {
 }
 
 func TestLoggerLevels(t *testing.T) {
-	for level, want := range map[slog.Level]log.LogLevel{slog.LevelWarn: log.InfoLevel, slog.LevelDebug: log.InfoLevel, levelTrace: log.DebugLevel} {
-		l := &logger{log: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level}))}
+	for level, want := range map[slog.Level]log.LogLevel{
+		slog.LevelWarn: log.InfoLevel, slog.LevelDebug: log.InfoLevel, levelTrace: log.DebugLevel,
+	} {
+		l := &logger{
+			log: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level})),
+		}
 		if got := l.GetLevel(); got != want {
 			t.Errorf("slog level %s: GoBGP level %d, want %d", level, got, want)
 		}
 	}
 	var out bytes.Buffer
 	l := &logger{log: slog.New(slog.NewTextHandler(&out, nil))}
-	l.Warn("No matching path for withdraw found, may be path was not installed into table", log.Fields{"Topic": "Table", "Key": "10.0.0.0/8"})
+	l.Warn("No matching path for withdraw found, may be path was not installed into table",
+		log.Fields{"Topic": "Table", "Key": "10.0.0.0/8"})
 	l.Info("Add a peer configuration", log.Fields{"Topic": "Peer", "Key": "192.0.2.1"})
 	l.Debug("received update", log.Fields{})
 	if out.Len() > 0 {
 		t.Errorf("routine messages written at info: %s", &out)
 	}
-	l.Warn("failed to unset md5", log.Fields{"Topic": "Peer", "Key": "192.0.2.1", "Err": errors.New("protocol not available")})
-	for _, want := range []string{"level=WARN", `msg="gobgp: failed to unset md5"`, "peer=192.0.2.1", `err="protocol not available"`} {
+	l.Warn("failed to unset md5", log.Fields{
+		"Topic": "Peer", "Key": "192.0.2.1", "Err": errors.New("protocol not available"),
+	})
+	for _, want := range []string{
+		"level=WARN", `msg="gobgp: failed to unset md5"`, "peer=192.0.2.1",
+		`err="protocol not available"`,
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s is missing in %s", want, &out)
 		}

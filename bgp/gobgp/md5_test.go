@@ -21,14 +21,17 @@ import (
 func TestPasswordThatIsTooLong(t *testing.T) {
 	l := newLab(t)
 	secrets := func(c *Config) {
-		c.Passwords = passwords(map[string]string{"bgp/mesh": strings.Repeat("x", 80), "bgp/long": strings.Repeat("x", 81)})
+		c.Passwords = passwords(map[string]string{
+			"bgp/mesh": strings.Repeat("x", 80), "bgp/long": strings.Repeat("x", 81),
+		})
 	}
 	a, b, c := l.node(64512, secrets), l.node(64512, secrets), l.node(64512, secrets)
 	connect(a, b, withPassword)
 	connect(a, c, func(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", Key: "long"} })
 	set(t, a, b, c)
 	up(t, a, b)
-	if s := a.state(c); s.LastError != "password bgp/long has 81 bytes, a TCP MD5 key has at most 80" {
+	s := a.state(c)
+	if s.LastError != "password bgp/long has 81 bytes, a TCP MD5 key has at most 80" {
 		t.Errorf("state %+v", s)
 	}
 }
@@ -48,7 +51,8 @@ func TestRefusedKeyKeepsThePeerOut(t *testing.T) {
 	set(t, b, c)
 	up(t, a, c) // a peer without a key is not concerned
 	a.wantNeighbors(c.addr.String())
-	if s := a.state(b); s.Established || !strings.Contains(s.LastError, "net.core.optmem_max limits") {
+	s := a.state(b)
+	if s.Established || !strings.Contains(s.LastError, "net.core.optmem_max limits") {
 		t.Errorf("state %+v", s)
 	}
 	room()

@@ -13,7 +13,9 @@ func TestAnotherTakesOurPlace(t *testing.T) {
 	const better, worse = 2147483135, 100
 	heard := func(third *far) {
 		t.Helper()
-		eventually(t, "ours is heard", "[10.1.5.0/26 10.9.9.0/26]", func() string { return fmt.Sprint(third.received()) })
+		eventually(t, "ours is heard", "[10.1.5.0/26 10.9.9.0/26]", func() string {
+			return fmt.Sprint(third.received())
+		})
 	}
 	for _, tc := range []struct {
 		name  string
@@ -65,9 +67,13 @@ func TestAnotherTakesOurPlace(t *testing.T) {
 			set(t, n)
 			other := dialFar(t, n, "127.0.0.80", 64512, 90, true, gracefulCap(false))
 			third := dialFar(t, n, "127.0.0.81", 64512, 90, true, gracefulCap(false))
-			eventually(t, "before", "[10.9.9.0/26]", func() string { return fmt.Sprint(third.received()) })
+			eventually(t, "before", "[10.9.9.0/26]", func() string {
+				return fmt.Sprint(third.received())
+			})
 			tc.steps(n, other, third)
-			eventually(t, "ours is taken back", "[10.9.9.0/26]", func() string { return fmt.Sprint(third.received()) })
+			eventually(t, "ours is taken back", "[10.9.9.0/26]", func() string {
+				return fmt.Sprint(third.received())
+			})
 		})
 	}
 }

@@ -136,7 +136,8 @@ func TestPeersAreToldWhatHoldsOverTime(t *testing.T) {
 			n := newLab(t).node(64512)
 			as := []uint32{64512, 64512, 64512, 65001, 65001, 65001, 65002}
 			c := &crowd{t: t, n: n, as: as, addPath: addPath,
-				fars: make([]*far, len(as)), stories: map[string]story{}, dead: map[netip.Addr]bool{}}
+				fars: make([]*far, len(as)), stories: map[string]story{},
+				dead: map[netip.Addr]bool{}}
 			prefixes := []netip.Prefix{}
 			for i := range 6 {
 				prefixes = append(prefixes, pfx(fmt.Sprintf("10.%d.0.0/24", 100+i)))

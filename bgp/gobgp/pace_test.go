@@ -115,7 +115,8 @@ func TestShortSessionsArePaced(t *testing.T) {
 		b.conn.Close()
 	}
 	t.Logf("sessions after %v s", sessions)
-	if c := len(sessions); c < 4 || c > 12 { // 12 where no pause is longer than jitter has it at least
+	// 12 where no pause is longer than jitter has it at least
+	if c := len(sessions); c < 4 || c > 12 {
 		t.Errorf("%d sessions", c)
 	}
 }

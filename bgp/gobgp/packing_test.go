@@ -32,7 +32,9 @@ func TestChangesMadeTogetherAreOneUpdate(t *testing.T) {
 				n.announce(fmt.Sprintf(c.block, 1+i), c.hop)
 			}
 			set(t, n)
-			n.announce(fmt.Sprintf(c.block, 51), c.hop, func(a *bgp.Announcement) { a.LocalPref = 7 })
+			n.announce(fmt.Sprintf(c.block, 51), c.hop, func(a *bgp.Announcement) {
+				a.LocalPref = 7
+			})
 			set(t, n) // the last, so that what came before is counted
 			eventually(t, "50 new routes, and one", 3, f.count)
 			for i := range 50 {

@@ -54,9 +54,12 @@ type peerConf struct {
 
 func confOf(p bgp.Peer, password string) peerConf {
 	return peerConf{
-		id: p.ID(), address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS, localAS: p.LocalAS, passive: p.Passive,
-		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime, hold: max(holdTime, 3*p.KeepaliveTime), ttlSecurity: p.TTLSecurity,
-		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, prefixLimit: p.PrefixLimit, client: !p.External(),
+		id: p.ID(), address: p.Address, local: p.LocalAddress, port: p.Port, remoteAS: p.RemoteAS,
+		localAS: p.LocalAS, passive: p.Passive,
+		password: password, restart: p.RestartTime, keepalive: p.KeepaliveTime,
+		hold: max(holdTime, 3*p.KeepaliveTime), ttlSecurity: p.TTLSecurity,
+		allowLocalAS: p.AllowLocalAS, multihop: p.Multihop, prefixLimit: p.PrefixLimit,
+		client: !p.External(),
 	}
 }
 
@@ -93,7 +96,9 @@ func (s *Speaker) setPeers(ctx context.Context, want []bgp.Peer) error {
 }
 
 // confs returns how the peers are to be configured, and why some are not.
-func (s *Speaker) confs(want []bgp.Peer) (wanted map[bgp.PeerID]peerConf, problems map[bgp.PeerID]string) {
+func (s *Speaker) confs(
+	want []bgp.Peer,
+) (wanted map[bgp.PeerID]peerConf, problems map[bgp.PeerID]string) {
 	wanted, problems = make(map[bgp.PeerID]peerConf, len(want)), map[bgp.PeerID]string{}
 	for _, p := range want {
 		if why := s.crashes.shut(p.ID(), time.Now()); why != "" {
@@ -142,7 +147,9 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 		var pw string
 		if pw, err = s.cfg.Passwords(*p.Password); err == nil && pw != "" {
 			if len(pw) > maxKeyLength {
-				return "", false, fmt.Errorf("password %s/%s has %d bytes, a TCP MD5 key has at most %d", p.Password.Name, p.Password.Key, len(pw), maxKeyLength)
+				return "", false, fmt.Errorf(
+					"password %s/%s has %d bytes, a TCP MD5 key has at most %d",
+					p.Password.Name, p.Password.Key, len(pw), maxKeyLength)
 			}
 			known[*p.Password] = pw
 			return pw, true, nil
@@ -150,7 +157,8 @@ func (s *Speaker) password(p bgp.Peer) (password string, ok bool, err error) {
 	}
 	password = known[*p.Password]
 	_, there := s.applied.peers[p.ID()]
-	return password, there && password != "", fmt.Errorf("password %s/%s is not known: %w", p.Password.Name, p.Password.Key, cmp.Or(err, errEmptyPassword))
+	return password, there && password != "", fmt.Errorf("password %s/%s is not known: %w",
+		p.Password.Name, p.Password.Key, cmp.Or(err, errEmptyPassword))
 }
 
 var (
@@ -197,14 +205,16 @@ const maxKeyLength = 80
 // keyRefused says why a listener has no key for a peer. GoBGP would let the peer in without one.
 func keyRefused(err error) error {
 	if errors.Is(err, syscall.ENOMEM) {
-		return fmt.Errorf("TCP MD5 key: %w: net.core.optmem_max limits how many keys one listener can have", err)
+		return fmt.Errorf(
+			"TCP MD5 key: %w: net.core.optmem_max limits how many keys one listener can have", err)
 	}
 	return fmt.Errorf("TCP MD5 key: %w", err)
 }
 
 // removePeer deletes a peer with CEASE.
 func (s *Speaker) removePeer(ctx context.Context, c peerConf) error {
-	if err := s.applied.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.id.String()}); err != nil {
+	err := s.applied.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.id.String()})
+	if err != nil {
 		return err
 	}
 	delete(s.applied.peers, c.id)
@@ -228,7 +238,8 @@ func (c peerConf) api() *api.Peer {
 	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
 	p := &api.Peer{
 		Conf: &api.PeerConf{
-			NeighborAddress: c.id.String(), // its name, from which the patched GoBGP has the address
+			// its name, from which the patched GoBGP has the address
+			NeighborAddress: c.id.String(),
 			PeerAsn:         c.remoteAS,
 			LocalAsn:        c.localAS,
 			AuthPassword:    c.password,
@@ -249,12 +260,17 @@ func (c peerConf) api() *api.Peer {
 		AfiSafis: []*api.AfiSafi{{
 			Config: &api.AfiSafiConfig{Family: familyOf(c.address), Enabled: true},
 			// Without this the capability lists no family, and no End-of-RIB is sent.
-			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
-			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: true, SendMax: 255}}, /* RFC 7911; 255: all, which is not counted */
+			MpGracefulRestart: &api.MpGracefulRestart{
+				Config: &api.MpGracefulRestartConfig{Enabled: true},
+			},
+			// RFC 7911; 255: all, which is not counted
+			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: true, SendMax: 255}},
 		}},
 	}
 	if c.prefixLimit > 0 {
-		p.AfiSafis[0].PrefixLimits = &api.PrefixLimit{Family: familyOf(c.address), MaxPrefixes: c.prefixLimit}
+		p.AfiSafis[0].PrefixLimits = &api.PrefixLimit{
+			Family: familyOf(c.address), MaxPrefixes: c.prefixLimit,
+		}
 	}
 	if c.client {
 		p.RouteReflector = &api.RouteReflector{RouteReflectorClient: true}

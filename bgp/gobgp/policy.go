@@ -40,9 +40,11 @@ type digest [sha256.Size]byte
 func policyOf(p bgp.Plan, heard *heardHops) *policy {
 	pol := &policy{
 		pass: p.Policies.Clone(), peers: make(map[bgp.PeerID]*bgp.Peer, len(p.Peers)),
-		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)), own: map[netip.Addr]struct{}{},
-		importing: make(map[bgp.PeerID]digest, len(p.Peers)), groups: make(map[bgp.PeerID]server.Group, len(p.Peers)),
-		members: map[digest]bgp.Peer{}, changes: map[string]*server.Change{},
+		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)),
+		own:       map[netip.Addr]struct{}{},
+		importing: make(map[bgp.PeerID]digest, len(p.Peers)),
+		groups:    make(map[bgp.PeerID]server.Group, len(p.Peers)),
+		members:   map[digest]bgp.Peer{}, changes: map[string]*server.Change{},
 		asking: map[bgp.PeerID]bool{}, heard: heard,
 	}
 	for _, a := range p.Announcements {
@@ -88,7 +90,8 @@ func (p *policy) digests() {
 		}
 		p.asking[id] = len(p.behind(*peer, true)) > 0
 		p.importing[id] = digestOf(own, ofRules(*peer, true), peer.External())
-		d := digestOf(global, ofRules(*peer, false), to.Address, peer.External(), peer.LocalAS, peer.Served(), peer.Reflector)
+		d := digestOf(global, ofRules(*peer, false), to.Address, peer.External(), peer.LocalAS,
+			peer.Served(), peer.Reflector)
 		p.members[d] = to
 		g := server.Group{Export: d, SessionNextHop: peer.SessionNextHop}
 		switch {
@@ -211,7 +214,8 @@ func changeOf(ops []bgp.Operation) *server.Change {
 	for _, op := range ops {
 		switch {
 		case op.Add != nil && op.Add.Large:
-			c.LargeCommunities = append(c.LargeCommunities, packet.NewLargeCommunity(op.Add.Global, op.Add.Data1, op.Add.Data2))
+			c.LargeCommunities = append(c.LargeCommunities,
+				packet.NewLargeCommunity(op.Add.Global, op.Add.Data1, op.Add.Data2))
 		case op.Add != nil:
 			c.Communities = append(c.Communities, op.Add.Global<<16|op.Add.Data1)
 		case op.LocalPref != 0:
@@ -241,7 +245,9 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 		r.Communities = append(r.Communities, bgp.Community{Global: c >> 16, Data1: c & 0xffff})
 	}
 	for _, c := range path.GetLargeCommunities() {
-		r.Communities = append(r.Communities, bgp.Community{Large: true, Global: c.ASN, Data1: c.LocalData1, Data2: c.LocalData2})
+		r.Communities = append(r.Communities, bgp.Community{
+			Large: true, Global: c.ASN, Data1: c.LocalData1, Data2: c.LocalData2,
+		})
 	}
 	return r, true
 }
@@ -255,7 +261,9 @@ func (s *Speaker) setPolicy(p *policy) {
 	}
 	old := a.policy
 	a.policy, a.otherCluster = p, false
-	a.server.SetPolicy(p, func(peer netip.AddrPort) bool { return !old.sameImport(p, peerID(peer)) })
+	a.server.SetPolicy(p, func(peer netip.AddrPort) bool {
+		return !old.sameImport(p, peerID(peer))
+	})
 	s.heard.keep(p.asking) // the old policy hears nothing any more
 }
 

@@ -58,10 +58,14 @@ func TestWellKnownCommunities(t *testing.T) {
 	source := dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false))
 	outside := dialFar(t, n, "127.0.0.77", 65002, 90, true, gracefulCap(false))
 	inside := dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false))
-	for i, community := range []uint32{65535<<16 | 65281, 65535<<16 | 65282, 65535<<16 | 65283, 65001<<16 | 65281} {
+	for i, community := range []uint32{
+		65535<<16 | 65281, 65535<<16 | 65282, 65535<<16 | 65283, 65001<<16 | 65281,
+	} {
 		source.send(packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{
 			packet.NewPathAttributeOrigin(0),
-			packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})}),
+			packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{
+				packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001}),
+			}),
 			packet.NewPathAttributeNextHop("127.0.0.76"),
 			packet.NewPathAttributeCommunities([]uint32{community}),
 		}, []*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.1.%d.0/26", i))}))
@@ -109,7 +113,9 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	outside := dialFar(t, n, "127.0.0.96", 65001, 90, true, gracefulCap(false))
 	plain := fmt.Sprintf("path [64512] pref - med - hop %s communities []", n.addr)
 	marked := strings.Replace(plain, "[]", "[65535:0]", 1)
-	heard := func(f *far, prefix string) func() string { return func() string { return f.heard()[pfx(prefix)] } }
+	heard := func(f *far, prefix string) func() string {
+		return func() string { return f.heard()[pfx(prefix)] }
+	}
 	source.announce("10.1.0.0/26", "192.0.2.94")
 	eventually(t, "outside", plain, heard(outside, "10.1.0.0/26"))
 	for i, want := range []string{marked, plain, marked} {
@@ -119,7 +125,8 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 		fresh := fmt.Sprintf("10.2.%d.0/26", i)
 		source.announce(fresh, "192.0.2.94")
 		eventually(t, "outside, what is new", want, heard(outside, fresh))
-		eventually(t, "a client, what is new", "path [] pref 100 med - hop 192.0.2.94 communities []", heard(client, fresh))
+		eventually(t, "a client, what is new",
+			"path [] pref 100 med - hop 192.0.2.94 communities []", heard(client, fresh))
 		if own := heard(outside, "10.9.0.0/26")(); own != plain {
 			t.Errorf("an own route goes out as %q", own)
 		}

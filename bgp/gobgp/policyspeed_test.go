@@ -30,8 +30,10 @@ func TestFilterChangeSpeed(t *testing.T) {
 	for _, filters := range []int{1, 10, 50} {
 		t.Run(fmt.Sprintf("%d filters", filters), func(t *testing.T) {
 			wall, processor, heap := filterChange(t, filters, routes)
-			t.Logf("%d routes, %d filters of three rules: %.2f s, %.2f s of processor time, which is %.0f µs per route; %d bytes of heap per route",
-				routes, filters, wall.Seconds(), processor.Seconds(), float64(processor.Microseconds())/float64(routes), heap/routes)
+			t.Logf("%d routes, %d filters of three rules: %.2f s, %.2f s of processor time, "+
+				"which is %.0f µs per route; %d bytes of heap per route",
+				routes, filters, wall.Seconds(), processor.Seconds(),
+				float64(processor.Microseconds())/float64(routes), heap/routes)
 		})
 	}
 }
@@ -44,15 +46,24 @@ func filterChange(t *testing.T, filters, routes int) (wall, processor time.Durat
 	l := newLabAlone(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.60", 64512)
-	p := bgp.Policies{ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Filters: map[string]bgp.Filter{}, Normal4: 2147482623, Normal6: 2147482623}
+	p := bgp.Policies{
+		ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}, Filters: map[string]bgp.Filter{},
+		Normal4: 2147482623, Normal6: 2147482623,
+	}
 	for i := range filters {
 		name := fmt.Sprintf("f%d", i)
 		n.farPeer(fmt.Sprintf("127.0.1.%d", i+1), uint32(65001+i))
 		n.plan.Peers[i+1].Filters = []string{name}
 		p.Filters[name] = bgp.Filter{Export4: []bgp.Rule{
-			{Name: name + "[0]", Match: bgp.Match{Prefix: pfx(fmt.Sprintf("192.168.%d.0/24", i)), Min: 24, Max: 32}},
+			{
+				Name:  name + "[0]",
+				Match: bgp.Match{Prefix: pfx(fmt.Sprintf("192.168.%d.0/24", i)), Min: 24, Max: 32},
+			},
 			{Name: name + "[1]", Match: bgp.Match{Community: &largeC}, Accept: true},
-			{Name: name + "[2]", Match: bgp.Match{Prefix: pfx("10.128.0.0/9"), Min: 9, Max: 32}, Accept: true, Operations: []bgp.Operation{{Add: &addedC}}},
+			{
+				Name: name + "[2]", Match: bgp.Match{Prefix: pfx("10.128.0.0/9"), Min: 9, Max: 32},
+				Accept: true, Operations: []bgp.Operation{{Add: &addedC}},
+			},
 		}}
 	}
 	n.plan.Policies = p
@@ -63,7 +74,8 @@ func filterChange(t *testing.T, filters, routes int) (wall, processor time.Durat
 	for i := 0; i < routes; i += 700 {
 		var nlri []*packet.IPAddrPrefix
 		for k := i; k < min(i+700, routes); k++ {
-			nlri = append(nlri, ipv4(0, fmt.Sprintf("%d.%d.%d.%d/32", 10+k&1, k>>16, k>>8&255, k&255)))
+			nlri = append(nlri,
+				ipv4(0, fmt.Sprintf("%d.%d.%d.%d/32", 10+k&1, k>>16, k>>8&255, k&255)))
 		}
 		source.send(packet.NewBGPUpdateMessage(nil, pathAttributes("192.0.2.1", 100), nlri))
 	}

@@ -40,7 +40,9 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 	wants := func(what string, want ...string) {
 		t.Helper()
 		for i, f := range fars {
-			eventually(t, fmt.Sprintf("%s: peer %d", what, i), want[i], func() string { return fmt.Sprint(f.received()) })
+			eventually(t, fmt.Sprintf("%s: peer %d", what, i), want[i], func() string {
+				return fmt.Sprint(f.received())
+			})
 		}
 	}
 	reflects := func(yes bool) {
@@ -85,23 +87,30 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 	silent()
 	for range 2 {
 		reflects(true)
-		wants("reflector", "[10.1.1.0/26 10.1.2.0/26 10.1.3.0/26 10.9.9.0/26]", "[10.1.0.0/26 10.1.2.0/26 10.1.3.0/26 10.9.9.0/26]",
+		wants("reflector", "[10.1.1.0/26 10.1.2.0/26 10.1.3.0/26 10.9.9.0/26]",
+			"[10.1.0.0/26 10.1.2.0/26 10.1.3.0/26 10.9.9.0/26]",
 			"[10.1.0.0/26 10.1.1.0/26 10.9.9.0/26]", "[10.1.0.0/26 10.1.1.0/26 10.9.9.0/26]")
 		quiet()
 		before := counts()
 		set(t, n)
 		fars[0].announce("10.1.200.0/26", "192.0.2.0")
-		eventually(t, "a new route", true, func() bool { return slices.Contains(fars[3].received(), pfx("10.1.200.0/26")) })
+		eventually(t, "a new route", true, func() bool {
+			return slices.Contains(fars[3].received(), pfx("10.1.200.0/26"))
+		})
 		fars[0].withdraw("10.1.200.0/26")
-		eventually(t, "and its end", false, func() bool { return slices.Contains(fars[3].received(), pfx("10.1.200.0/26")) })
+		eventually(t, "and its end", false, func() bool {
+			return slices.Contains(fars[3].received(), pfx("10.1.200.0/26"))
+		})
 		quiet()
 		for i, c := range counts() {
 			if want := []int{0, 2, 2, 2}[i]; c-before[i] != want {
-				t.Errorf("peer %d got %d UPDATEs for one route that came and went, want %d", i, c-before[i], want)
+				t.Errorf("peer %d got %d UPDATEs for one route that came and went, want %d",
+					i, c-before[i], want)
 			}
 		}
 		reflects(false)
-		wants("no reflector any more", "[10.9.9.0/26]", "[10.9.9.0/26]", "[10.9.9.0/26]", "[10.9.9.0/26]")
+		wants("no reflector any more", "[10.9.9.0/26]", "[10.9.9.0/26]",
+			"[10.9.9.0/26]", "[10.9.9.0/26]")
 		silent()
 	}
 	if !slices.Equal(since(), up) {
@@ -129,7 +138,9 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 	}
 	eventually(t, "passed on", 22, func() int { return len(filtered.received()) })
 	eventually(t, "passed on", 22, func() int { return len(plain.received()) })
-	match := func(p string) bgp.Match { return bgp.Match{Prefix: pfx(p), Min: pfx(p).Bits(), Max: 32} }
+	match := func(p string) bgp.Match {
+		return bgp.Match{Prefix: pfx(p), Min: pfx(p).Bits(), Max: 32}
+	}
 	change := func(what string, wantFiltered, wantPlain int, missing []string, rules ...bgp.Rule) {
 		t.Helper()
 		before, beforePlain := filtered.count(), plain.count()
@@ -157,7 +168,8 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 		if c := plain.count() - beforePlain; c > wantPlain {
 			t.Errorf("%s: %d UPDATEs to the other peer, want at most %d", what, c, wantPlain)
 		}
-		if !slices.IsSortedFunc(plain.received(), route.ComparePrefixes) || len(plain.received()) != 22 {
+		if !slices.IsSortedFunc(plain.received(), route.ComparePrefixes) ||
+			len(plain.received()) != 22 {
 			t.Errorf("%s: the other peer has %v", what, plain.received())
 		}
 	}
@@ -168,12 +180,20 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 	change("the same again", 0, 0, []string{"10.1.3.0/26", "10.9.0.64/26"},
 		bgp.Rule{Match: match("10.1.3.0/24")}, bgp.Rule{Match: match("10.9.0.64/26")})
 	change("one route more", 1, 1, []string{"10.1.3.0/26", "10.1.7.0/26", "10.9.0.64/26"},
-		bgp.Rule{Match: match("10.1.3.0/24")}, bgp.Rule{Match: match("10.1.7.0/24")}, bgp.Rule{Match: match("10.9.0.64/26")})
+		bgp.Rule{Match: match("10.1.3.0/24")}, bgp.Rule{Match: match("10.1.7.0/24")},
+		bgp.Rule{Match: match("10.9.0.64/26")})
 	change("two routes less", 2, 2, []string{"10.1.3.0/26"}, bgp.Rule{Match: match("10.1.3.0/24")})
-	change("operations for one route", 1, 1, []string{"10.1.3.0/26"}, bgp.Rule{Match: match("10.1.3.0/24")},
-		bgp.Rule{Match: match("10.1.4.0/24"), Accept: true, Operations: []bgp.Operation{{Add: &plainC}}})
-	change("another operation for it", 1, 1, []string{"10.1.3.0/26"}, bgp.Rule{Match: match("10.1.3.0/24")},
-		bgp.Rule{Match: match("10.1.4.0/24"), Accept: true, Operations: []bgp.Operation{{Add: &largeC}}})
-	eventually(t, "with the community", "path [64512] pref - med - hop "+n.addr.String()+" communities [1:2:3]", func() string { return filtered.heard()[pfx("10.1.4.0/26")] })
+	change("operations for one route", 1, 1, []string{"10.1.3.0/26"},
+		bgp.Rule{Match: match("10.1.3.0/24")},
+		bgp.Rule{Match: match("10.1.4.0/24"), Accept: true,
+			Operations: []bgp.Operation{{Add: &plainC}}})
+	change("another operation for it", 1, 1, []string{"10.1.3.0/26"},
+		bgp.Rule{Match: match("10.1.3.0/24")},
+		bgp.Rule{Match: match("10.1.4.0/24"), Accept: true,
+			Operations: []bgp.Operation{{Add: &largeC}}})
+	eventually(t, "with the community",
+		"path [64512] pref - med - hop "+n.addr.String()+" communities [1:2:3]", func() string {
+			return filtered.heard()[pfx("10.1.4.0/26")]
+		})
 	change("no rules", 2, 2, nil)
 }

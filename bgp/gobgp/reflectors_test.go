@@ -15,7 +15,10 @@ import (
 // everywhere; and while nothing changes nothing is sent. Whose BGP identifier is lower makes no
 // difference (RFC 4456 §9).
 func TestReflectorsThatHearEachOther(t *testing.T) {
-	for _, ids := range [][2]string{{"1.1.1.1", "1.1.1.2"}, {"9.9.9.161", "9.9.9.164"}, {"200.0.0.1", "200.0.0.2"}, {"1.1.1.1", "200.0.0.1"}} {
+	for _, ids := range [][2]string{
+		{"1.1.1.1", "1.1.1.2"}, {"9.9.9.161", "9.9.9.164"}, {"200.0.0.1", "200.0.0.2"},
+		{"1.1.1.1", "200.0.0.1"},
+	} {
 		for _, clusters := range [][2]string{{"", ""}, {"7.7.7.7", "7.7.7.7"}} {
 			t.Run(fmt.Sprint("router IDs ", ids, " cluster IDs ", clusters), func(t *testing.T) {
 				l := newLab(t)
@@ -24,7 +27,8 @@ func TestReflectorsThatHearEachOther(t *testing.T) {
 				for i, n := range []*node{a, b} {
 					n.plan.Speaker.RouterID = addr(ids[i])
 					n.plan.Peers[0].Reflector, n.plan.Peers[0].Client = true, true
-					n.plan.Policies.Reflects, n.plan.Policies.ExportPools = true, []netip.Prefix{pfx("10.0.0.0/8")}
+					n.plan.Policies.Reflects = true
+					n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
 					if clusters[i] != "" {
 						n.plan.Policies.ClusterID = addr(clusters[i])
 					}
@@ -34,25 +38,36 @@ func TestReflectorsThatHearEachOther(t *testing.T) {
 					}
 				}
 				set(t, a, b)
-				eventually(t, "the session of the two", true, func() bool { return a.state(b).Established && b.state(a).Established })
+				eventually(t, "the session of the two", true, func() bool {
+					return a.state(b).Established && b.state(a).Established
+				})
 				var clients [3][2]*far // at each reflector
 				for c := range clients {
 					for i, n := range []*node{a, b} {
-						clients[c][i] = dialFar(t, n, fmt.Sprintf("127.0.0.%d", 160+3*c), 64512, 90, true, gracefulCap(false))
+						clients[c][i] = dialFar(t, n, fmt.Sprintf("127.0.0.%d", 160+3*c), 64512, 90,
+							true, gracefulCap(false))
 					}
 				}
 				both := func(c int, do func(f *far)) { do(clients[c][0]); do(clients[c][1]) }
-				both(0, func(f *far) { f.announce("10.1.0.0/26", "192.0.2.1"); f.announce("10.2.0.0/26", "192.0.2.1") })
+				both(0, func(f *far) {
+					f.announce("10.1.0.0/26", "192.0.2.1")
+					f.announce("10.2.0.0/26", "192.0.2.1")
+				})
 				both(1, func(f *far) { f.announce("10.2.0.0/26", "192.0.2.2") })
 				for _, n := range []*node{a, b} {
-					eventually(t, "whom the best path is from", "127.0.0.160", func() string { return bestFrom(n, "10.1.0.0/26") })
-					eventually(t, "where the route of two origins leads", "[192.0.2.1 192.0.2.2]", func() string {
-						return fmt.Sprint(slices.Compact(n.hops("10.2.0.0/26")))
+					eventually(t, "whom the best path is from", "127.0.0.160", func() string {
+						return bestFrom(n, "10.1.0.0/26")
 					})
+					eventually(t, "where the route of two origins leads",
+						"[192.0.2.1 192.0.2.2]", func() string {
+							return fmt.Sprint(slices.Compact(n.hops("10.2.0.0/26")))
+						})
 				}
 				all := fmt.Sprint([]netip.Prefix{pfx("10.1.0.0/26"), pfx("10.2.0.0/26")})
 				both(2, func(f *far) {
-					eventually(t, "the third client has", all, func() string { return fmt.Sprint(f.received()) })
+					eventually(t, "the third client has", all, func() string {
+						return fmt.Sprint(f.received())
+					})
 				})
 				sent := func() (n int) {
 					for _, c := range clients {
@@ -72,7 +87,9 @@ func TestReflectorsThatHearEachOther(t *testing.T) {
 					n.wantHops("10.2.0.0/26")
 				}
 				both(2, func(f *far) {
-					eventually(t, "the third client has", "[]", func() string { return fmt.Sprint(f.received()) })
+					eventually(t, "the third client has", "[]", func() string {
+						return fmt.Sprint(f.received())
+					})
 				})
 			})
 		}
@@ -82,7 +99,8 @@ func TestReflectorsThatHearEachOther(t *testing.T) {
 // bestFrom returns the peer that sent the best path of a prefix.
 func bestFrom(n *node, prefix string) (peer string) {
 	req := &api.ListPathRequest{
-		TableType: api.TableType_GLOBAL, Family: ipv4Unicast, Prefixes: []*api.TableLookupPrefix{{Prefix: prefix}},
+		TableType: api.TableType_GLOBAL, Family: ipv4Unicast,
+		Prefixes: []*api.TableLookupPrefix{{Prefix: prefix}},
 	}
 	err := n.applied.server.ListPath(n.t.Context(), req, func(d *api.Destination) {
 		if i := slices.IndexFunc(d.Paths, func(p *api.Path) bool { return p.Best }); i >= 0 {

@@ -18,7 +18,9 @@ import (
 func (n *node) inOrder(f *far, as ...uint32) {
 	n.t.Helper()
 	f.announce("10.99.0.0/26", "192.0.2.99", as...)
-	eventually(n.t, "a last prefix", true, func() bool { return slices.Contains(n.hops("10.99.0.0/26"), "192.0.2.99") })
+	eventually(n.t, "a last prefix", true, func() bool {
+		return slices.Contains(n.hops("10.99.0.0/26"), "192.0.2.99")
+	})
 	f.withdraw("10.99.0.0/26")
 	n.wantHops("10.99.0.0/26")
 }
@@ -39,13 +41,16 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64600)
 	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64600)
 	n.wantHops("10.1.0.0/26", "192.0.2.1", "192.0.2.2")
-	eventually(t, "passed on", true, func() bool { return watching.heard()[pfx("10.1.0.0/26")] != "" })
+	eventually(t, "passed on", true, func() bool {
+		return watching.heard()[pfx("10.1.0.0/26")] != ""
+	})
 	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64512, 64600)
 	n.wantHops("10.1.0.0/26", "192.0.2.2")
 	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64512, 64600)
 	n.wantHops("10.1.0.0/26")
 	eventually(t, "gone", "", func() string { return watching.heard()[pfx("10.1.0.0/26")] })
-	last := func(prefix string) (heard int) { // all that went before has been told and passed on by then
+	// all that went before has been told and passed on by then
+	last := func(prefix string) (heard int) {
 		a.announce(prefix, "192.0.2.99", 65001)
 		n.wantHops(prefix, "192.0.2.99")
 		eventually(t, prefix, true, func() bool { return watching.heard()[pfx(prefix)] != "" })
@@ -84,7 +89,9 @@ func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
 	a := dialFar(t, n, "127.0.0.150", 64512, 90, true, gracefulCap(false))
 	a.announce("10.1.0.0/26", "192.0.2.1")
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
-	attrs := append(pathAttributes("192.0.2.1", 100), packet.NewPathAttributeOriginatorId(n.addr.String()), packet.NewPathAttributeClusterList([]string{"9.9.9.9"}))
+	attrs := append(pathAttributes("192.0.2.1", 100),
+		packet.NewPathAttributeOriginatorId(n.addr.String()),
+		packet.NewPathAttributeClusterList([]string{"9.9.9.9"}))
 	a.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26")}))
 	n.wantHops("10.1.0.0/26")
 	a.announce("10.1.0.0/26", "192.0.2.1")
@@ -95,7 +102,9 @@ func TestOwnRouteReflectedReplacesTheEarlierOne(t *testing.T) {
 // (numAllowedLocalASNumbers). Our own comes before it; when ours goes, the nodes of the mesh must
 // hear so.
 func TestMeshHearsThatOursIsGone(t *testing.T) {
-	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
+	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{
+		packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH),
+	})
 	for _, addPath := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ADD-PATH %t", addPath), func(t *testing.T) {
 			l := newLab(t)
@@ -103,7 +112,9 @@ func TestMeshHearsThatOursIsGone(t *testing.T) {
 			n.farPeer("127.0.0.150", 65001)
 			n.plan.Peers[0].AllowLocalAS = 1
 			n.farPeer("127.0.0.152", 64512)
-			n.announce("10.96.0.0/12", n.addr.String(), func(a *bgp.Announcement) { a.Service = true })
+			n.announce("10.96.0.0/12", n.addr.String(), func(a *bgp.Announcement) {
+				a.Service = true
+			})
 			set(t, n)
 			router := dialFar(t, n, "127.0.0.150", 65001, 90, true, gracefulCap(false))
 			caps := []packet.ParameterCapabilityInterface{gracefulCap(false)}
@@ -138,12 +149,14 @@ func TestNothingIsLeftOfAPrefix(t *testing.T) {
 	})
 	destinations := func() int { return table.Destinations(packet.RF_IPv4_UC) }
 	good := func(p string) { f.announce(p, "192.0.2.1", 65001) }
-	rejected := func(p string) { f.announce(p, n.addr.String(), 65001) } // its next hop is our own address
+	// its next hop is our own address
+	rejected := func(p string) { f.announce(p, n.addr.String(), 65001) }
 	looped := func(p string) { f.announce(p, "192.0.2.1", 65001, 64512) }
 	for i, steps := range [][]func(string){
 		{good}, {rejected}, {looped},
 		{good, rejected}, {good, looped}, {rejected, good}, {looped, good},
-		{good, rejected, rejected}, {good, rejected, good}, {good, looped, rejected, good, good}, {rejected, looped, good, looped},
+		{good, rejected, rejected}, {good, rejected, good}, {good, looped, rejected, good, good},
+		{rejected, looped, good, looped},
 	} {
 		for _, step := range steps {
 			step(fmt.Sprintf("10.1.%d.0/26", i))

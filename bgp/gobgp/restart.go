@@ -8,12 +8,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// restart is the time after a start with a FIB that kept forwarding. Until a peer has been told so
-// by the R and F bits of its first OPEN (RFC 4724 §4.1), it holds on to our routes; from an OPEN
-// without them it concludes that they are dead, and BIRD flushes them.
-//
-// GoBGP has these bits in each peer's OPEN until that peer was Established once, and sends it no
-// UPDATEs before its deferral expires. EndRestart ends both early.
+// restart is the time after a start with a FIB that kept forwarding. A peer keeps our routes if its
+// first OPEN from us has the R and F bits (RFC 4724 §4.1). GoBGP sends them to each peer until that
+// peer was Established once, and no UPDATEs before its deferral expires. EndRestart ends both
+// early.
 type restart struct {
 	waiting  map[bgp.PeerID]bool // peers of the first plan that were not up yet
 	until    time.Time           // when no peer holds on to our routes any more

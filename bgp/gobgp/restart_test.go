@@ -31,7 +31,8 @@ func (l *lab) restarted(change func(*node), peers ...string) *node {
 func (f *far) wantToldOfRestart(want bool) {
 	f.t.Helper()
 	if r, forwarding := f.toldOfRestart(); r != want || forwarding != want {
-		f.t.Errorf("%s: OPEN with R %t, F %t; want both %t", f.conn.LocalAddr(), r, forwarding, want)
+		f.t.Errorf("%s: OPEN with R %t, F %t; want both %t",
+			f.conn.LocalAddr(), r, forwarding, want)
 	}
 }
 
@@ -95,7 +96,8 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	n.wantHops("10.3.0.0/26", "192.0.2.74")
 	time.Sleep(2 * time.Second)
 	if got := router.received(); router.hasAll() || len(got) > 0 {
-		t.Errorf("the router was told of %v, End-of-RIB %t, while a peer was not complete", got, router.hasAll())
+		t.Errorf("the router was told of %v, End-of-RIB %t, while a peer was not complete",
+			got, router.hasAll())
 	}
 	inner.endOfRIB()
 	// The third one never comes. It counts no more once it is out of the plan.
@@ -106,9 +108,11 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	start := time.Now()
 	eventually(t, "the router has all", true, router.hasAll)
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("the router has all %s after the last peer was complete, want not to wait for the deferral", took)
+		t.Errorf("the router has all %s after the last peer was complete, want not to wait "+
+			"for the deferral", took)
 	}
-	eventually(t, "routes of the router", []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.3.0.0/26")}, router.received)
+	eventually(t, "routes of the router",
+		[]netip.Prefix{pfx("10.1.0.0/26"), pfx("10.3.0.0/26")}, router.received)
 	eventually(t, "the inner peer has all", true, inner.hasAll)
 }
 
@@ -134,7 +138,9 @@ func TestPeerWithALatePasswordIsToldOfTheRestart(t *testing.T) {
 	a := l.unset(64512, func(c *Config) {
 		c.Passwords = knownWhen(&known)
 	})
-	b := l.node(64512, func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"}) })
+	b := l.node(64512, func(c *Config) {
+		c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"})
+	})
 	a.plan.Restarting = true
 	connect(a, b, withPassword)
 	a.farPeer("127.0.0.76", 64512)

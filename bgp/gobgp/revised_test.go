@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	goodHead = "40010100 400200 400304c0000202 40050400000064" // next hop 192.0.2.2, once 192.0.2.1 was known
+	// next hop 192.0.2.2, once 192.0.2.1 was known
+	goodHead = "40010100 400200 400304c0000202 40050400000064"
 	reach6   = "800e 26 0002 01 10 20010db8000000000000000000000002 00" + net6
 	sixHead  = "40010100 400200 40050400000064"
 	// net6 is fd00:1::/122.
@@ -91,10 +92,12 @@ var revised = []struct {
 	{"Prefix-SID with a label index",
 		goodHead + "c0280a 01000700000000000064", "taken", "c0280a01000700000000000064"},
 	{"Prefix-SID with an unknown TLV", goodHead + "c02805 6300020102", "taken", "c028056300020102"},
-	{"unknown attribute", goodHead + "c06303 010203", "taken", "e06303010203"}, // RFC 4271 §5: partial
+	// RFC 4271 §5: partial
+	{"unknown attribute", goodHead + "c06303 010203", "taken", "e06303010203"},
 	{"unknown attribute, partial", goodHead + "e06303 010203", "taken", "e06303010203"},
 	{"unknown attribute, not transitive", goodHead + "806303 010203", "taken", ""},
-	{"unknown attribute with a long length", goodHead + "d0630003 010203", "taken", "f0630003010203"},
+	{"unknown attribute with a long length", goodHead + "d0630003 010203", "taken",
+		"f0630003010203"},
 	{"unknown well-known attribute", goodHead + "406303 010203", "3/2", ""},
 	{"two ORIGINs", goodHead + "40010102", "taken", ""},
 	{"two MP_UNREACH_NLRI", goodHead + "800f03000201 800f03000201", "3/1", ""},
@@ -136,7 +139,9 @@ func TestRevisedErrorHandling(t *testing.T) {
 		from := dialFar(t, n, peers[i], 64512, 90, true)
 		from.announce(prefix, "192.0.2.1")
 		n.wantHops(prefix, "192.0.2.1")
-		eventually(t, "reflected", true, func() bool { return strings.Contains(to.heard()[pfx(prefix)], "hop 192.0.2.1 ") })
+		eventually(t, "reflected", true, func() bool {
+			return strings.Contains(to.heard()[pfx(prefix)], "hop 192.0.2.1 ")
+		})
 		if strings.Contains(c.attrs, nlri) {
 			from.raw(nil, hexBytes(c.attrs), nil)
 		} else {
@@ -145,13 +150,19 @@ func TestRevisedErrorHandling(t *testing.T) {
 		switch c.result {
 		case "taken":
 			n.wantHops(prefix, "192.0.2.2")
-			eventually(t, c.name+": reflected", true, func() bool { return strings.Contains(to.heard()[pfx(prefix)], "hop 192.0.2.2 ") })
+			eventually(t, c.name+": reflected", true, func() bool {
+				return strings.Contains(to.heard()[pfx(prefix)], "hop 192.0.2.2 ")
+			})
 			if got := to.besides(prefix); got != c.sent {
 				t.Errorf("%s: the neighbour gets %q, not %q", c.name, got, c.sent)
 			}
 		case "withdrawn":
-			eventually(t, c.name+": next hops here", "[]", func() string { return fmt.Sprint(n.hops(prefix)) })
-			eventually(t, c.name+": reflected", "", func() string { return to.heard()[pfx(prefix)] })
+			eventually(t, c.name+": next hops here", "[]", func() string {
+				return fmt.Sprint(n.hops(prefix))
+			})
+			eventually(t, c.name+": reflected", "", func() string {
+				return to.heard()[pfx(prefix)]
+			})
 		default:
 			eventually(t, c.name+": NOTIFICATION", c.result, from.told)
 		}
@@ -160,7 +171,9 @@ func TestRevisedErrorHandling(t *testing.T) {
 		}
 		from.close()
 		n.wantHops(prefix)
-		eventually(t, c.name+": withdrawn in the end", "", func() string { return to.heard()[pfx(prefix)] })
+		eventually(t, c.name+": withdrawn in the end", "", func() string {
+			return to.heard()[pfx(prefix)]
+		})
 	}
 	if c := n.Counters(); c.Panicked != 0 {
 		t.Errorf("counted %+v", c)
@@ -177,7 +190,9 @@ func TestIPv4RouteViaIPv6IsNotPassedOn(t *testing.T) {
 	l := newLab(t)
 	n, to := l.reflecting([]string{"127.0.0.80", "127.0.0.81"})
 	from := dialFar(t, n, "127.0.0.80", 64512, 90, true)
-	for i, hop := range []string{"20010db8000000000000000000000002", "fe800000000000000000000000000001"} {
+	for i, hop := range []string{
+		"20010db8000000000000000000000002", "fe800000000000000000000000000001",
+	} {
 		const prefix = "10.1.0.0/26"
 		from.announce(prefix, "192.0.2.1")
 		eventually(t, "reflected", true, func() bool { return to.heard()[pfx(prefix)] != "" })
@@ -217,7 +232,8 @@ func TestUpdateWithoutRoutes(t *testing.T) {
 		{"malformed, and only withdrawn routes",
 			"1a 0a010000", "40010100 400200 c00800", "", "3/9"},
 		{"malformed MP_REACH_NLRI of no route",
-			"", sixHead + "c00800 800e 15 0002 01 10 20010db8000000000000000000000002 00", "", "3/9"},
+			"", sixHead + "c00800 800e 15 0002 01 10 20010db8000000000000000000000002 00", "",
+			"3/9"},
 		{"prefix of 33 bits", "", goodHead, "21 0a01000000", "3/10"},
 		{"prefix cut short", "", goodHead, "1a 0a01", "3/10"},
 		{"withdrawn prefix cut short", "1a 0a01", "", "", "3/10"},
@@ -247,7 +263,9 @@ func TestUpdateWithoutRoutes(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, s)
 		}
 		f.endOfRIB()
-		eventually(t, c.name+": End-of-RIB", true, func() bool { return n.farState(local).EndOfRIB })
+		eventually(t, c.name+": End-of-RIB", true, func() bool {
+			return n.farState(local).EndOfRIB
+		})
 		f.withdraw("10.1.0.0/26")
 		f.withdraw("10.1.1.0/26")
 		n.wantHops("10.1.1.0/26")
@@ -272,7 +290,9 @@ func TestRevisedErrorHandlingIPv6(t *testing.T) {
 		f.raw(nil, hexBytes(sixHead+reach6), nil)
 		n.wantHops(prefix, "2001:db8::2")
 		f.raw(nil, hexBytes(c.attrs), nil)
-		eventually(t, c.name+": next hops", "[]", func() string { return fmt.Sprint(n.hops(prefix)) })
+		eventually(t, c.name+": next hops", "[]", func() string {
+			return fmt.Sprint(n.hops(prefix))
+		})
 	}
 	f.raw(nil, hexBytes("40010100 400200 40030400000000 40050400000064"+reach6), nil)
 	n.wantHops(prefix, "2001:db8::2") // NEXT_HOP says nothing here (RFC 4760 §3)
@@ -280,7 +300,8 @@ func TestRevisedErrorHandlingIPv6(t *testing.T) {
 	for _, hop := range []string{"2001:db8::1", "fe80::1"} {
 		n.announce("fd00:2::/122", hop)
 		set(t, n)
-		eventually(t, "next hop of what is announced", strings.TrimPrefix(hop, "fe80::1"), func() string { return f.hop6("fd00:2::/122") })
+		eventually(t, "next hop of what is announced", strings.TrimPrefix(hop, "fe80::1"),
+			func() string { return f.hop6("fd00:2::/122") })
 	}
 	if c := n.Counters(); c.Unsendable != 1 {
 		t.Errorf("counted %+v", c)
@@ -303,7 +324,11 @@ func TestTwoNextHopsInOneMessage(t *testing.T) {
 	from.raw(nil, hexBytes(goodHead+reach), hexBytes("1a 0a010000"))
 	n.wantHops("10.1.0.0/26", "192.0.2.2")
 	n.wantHops("10.2.0.0/26", "192.0.2.3")
-	for prefix, hop := range map[string]string{"10.1.0.0/26": " 192.0.2.2 ", "10.2.0.0/26": " 192.0.2.3 "} {
-		eventually(t, prefix+" reflected", true, func() bool { return strings.Contains(to.heard()[pfx(prefix)], hop) })
+	for prefix, hop := range map[string]string{
+		"10.1.0.0/26": " 192.0.2.2 ", "10.2.0.0/26": " 192.0.2.3 ",
+	} {
+		eventually(t, prefix+" reflected", true, func() bool {
+			return strings.Contains(to.heard()[pfx(prefix)], hop)
+		})
 	}
 }

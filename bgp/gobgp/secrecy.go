@@ -9,9 +9,12 @@ import (
 // withoutKeys takes TCP MD5 keys out of what GoBGP's API answers: a peer's configuration has them
 // in clear (ListPeer, WatchEvent), and every process of the host's network reaches the API.
 func withoutKeys() grpc.ServerOption {
-	return grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		return next(srv, keylessStream{stream})
-	})
+	return grpc.ChainStreamInterceptor(
+		func(
+			srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+		) error {
+			return next(srv, keylessStream{stream})
+		})
 }
 
 type keylessStream struct{ grpc.ServerStream }

@@ -48,7 +48,8 @@ func TestPasswordsAreKeptSecret(t *testing.T) {
 	log := &words{}
 	l := newLab(t)
 	a := l.node(64512, func(c *Config) {
-		c.Passwords, c.GRPC, c.GRPCWrite = lookup, "unix://"+socket, true // also where it is not read-only
+		// also where it is not read-only
+		c.Passwords, c.GRPC, c.GRPCWrite = lookup, "unix://"+socket, true
 		c.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	b, other := l.node(64512, func(c *Config) { c.Passwords = lookup }), l.node(64512)
@@ -61,14 +62,19 @@ func TestPasswordsAreKeptSecret(t *testing.T) {
 	since, otherSince := a.state(b).Since, a.state(other).Since
 
 	raw := false
-	if err := a.applied.server.ListPeer(t.Context(), &api.ListPeerRequest{}, func(p *api.Peer) { raw = raw || strings.Contains(p.String(), first) }); err != nil || !raw {
+	err := a.applied.server.ListPeer(t.Context(), &api.ListPeerRequest{}, func(p *api.Peer) {
+		raw = raw || strings.Contains(p.String(), first)
+	})
+	if err != nil || !raw {
 		t.Errorf("GoBGP itself does not tell the key (%v): is this test still needed?", err)
 	}
 
 	mu.Lock()
 	now = second
 	mu.Unlock()
-	eventually(t, "the session starts anew", true, func() bool { return a.state(b).Since.After(since) && a.state(b).Established })
+	eventually(t, "the session starts anew", true, func() bool {
+		return a.state(b).Since.After(since) && a.state(b).Established
+	})
 	up(t, a, b)
 	if s := a.state(other); s.Since != otherSince || !s.Established {
 		t.Errorf("the other peer's session: %+v, was up since %s", s, otherSince)
@@ -97,7 +103,9 @@ func TestReasonOfAMissingPassword(t *testing.T) {
 	}), l.node(64512)
 	connect(a, b, withPassword)
 	set(t, a)
-	if got, want := a.state(b).LastError, "password bgp/mesh is not known: secret kube-system/bgp: it does not exist"; got != want {
+	got, want := a.state(b).LastError, "password bgp/mesh is not known: secret kube-system/bgp: "+
+		"it does not exist"
+	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -128,7 +136,9 @@ func listPeers(t *testing.T, c api.GobgpApiClient) string {
 // returns them.
 func watchPeers(t *testing.T, c api.GobgpApiClient) func() string {
 	t.Helper()
-	stream, err := c.WatchEvent(t.Context(), &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}})
+	stream, err := c.WatchEvent(t.Context(), &api.WatchEventRequest{
+		Peer: &api.WatchEventRequest_Peer{},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,9 @@ func TestPasswordOnTheListeningSide(t *testing.T) {
 	secret := func(pw string) func(*Config) {
 		return func(c *Config) { c.Passwords = passwords(map[string]string{"bgp/mesh": pw}) }
 	}
-	a, b, wrong := l.node(64512, secret("s3cret")), l.node(64512, secret("s3cret")), l.node(64512, secret("other"))
+	a := l.node(64512, secret("s3cret"))
+	b := l.node(64512, secret("s3cret"))
+	wrong := l.node(64512, secret("other"))
 	connect(a, b, withPassword)
 	connect(a, wrong, withPassword)
 	set(t, a, b, wrong)
@@ -38,7 +40,9 @@ func TestPasswordOnTheListeningSide(t *testing.T) {
 	// Taking the password away from both ends must also take it off a's listener.
 	connect(a, b)
 	set(t, a, b)
-	eventually(t, "old session gone", true, func() bool { return a.state(b).Since.After(time.Time{}) })
+	eventually(t, "old session gone", true, func() bool {
+		return a.state(b).Since.After(time.Time{})
+	})
 	up(t, a, b)
 }
 
@@ -79,7 +83,8 @@ func TestPeerTakenOutIsDown(t *testing.T) {
 	a.peer(b, func(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", Key: "unknown"} })
 	set(t, a)
 	s := a.state(b)
-	if s.Established || s.EndOfRIB || s.State != "Idle" || !s.LastUpdate.IsZero() || s.Finished(time.Now()) || !s.Since.After(since) {
+	if s.Established || s.EndOfRIB || s.State != "Idle" || !s.LastUpdate.IsZero() ||
+		s.Finished(time.Now()) || !s.Since.After(since) {
 		t.Errorf("state %+v", s)
 	}
 	a.peer(b, withPassword)
@@ -141,7 +146,8 @@ func TestLiveChangeKeepsTheSession(t *testing.T) {
 	a.peer(b, func(p *bgp.Peer) { p.KeepaliveTime = 7 * time.Second })
 	set(t, a)
 	a.peer(b, func(p *bgp.Peer) {
-		p.KeepaliveTime, p.Scope, p.Source, p.CalicoNode = 7*time.Second, bgp.ScopeGlobal, "BGPPeer(x)", "edge-7"
+		p.KeepaliveTime, p.Scope = 7*time.Second, bgp.ScopeGlobal
+		p.Source, p.CalicoNode = "BGPPeer(x)", "edge-7"
 	})
 	set(t, a)
 	if s := a.state(b); !s.Established || s.Since != since {
@@ -171,8 +177,11 @@ func TestHoldTimeHasRoomForKeepalives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := p.Timers.State; f.opened.HoldTime != want.offered || s.NegotiatedHoldTime != want.negotiated || s.KeepaliveInterval != want.interval {
-			t.Errorf("keepalive %s: offered %d, negotiated %d, keepalive %d, want %+v", asked[i], f.opened.HoldTime, s.NegotiatedHoldTime, s.KeepaliveInterval, want)
+		s := p.Timers.State
+		if f.opened.HoldTime != want.offered || s.NegotiatedHoldTime != want.negotiated ||
+			s.KeepaliveInterval != want.interval {
+			t.Errorf("keepalive %s: offered %d, negotiated %d, keepalive %d, want %+v",
+				asked[i], f.opened.HoldTime, s.NegotiatedHoldTime, s.KeepaliveInterval, want)
 		}
 	}
 }
@@ -224,19 +233,29 @@ func TestSpeakerChangeIsLeftToANewProcess(t *testing.T) {
 		change func(*bgp.Speaker)
 		want   int
 	}{
-		"AS":                      {func(sp *bgp.Speaker) { sp.AS = 64599 }, nothing},
-		"router ID":               {func(sp *bgp.Speaker) { sp.RouterID = addr("192.0.2.99") }, nothing},
-		"addresses":               {func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("127.0.0.99")} }, nothing},
-		"no listener":             {func(sp *bgp.Speaker) { sp.ListenPort = 0 }, nothing},
-		"a port that is used":     {used, rest},
-		"a foreign address":       {func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("203.0.113.9")} }, rest},
-		"AS, and a port in use":   {func(sp *bgp.Speaker) { sp.AS = 64599; used(sp) }, neither},
-		"no router ID, port used": {func(sp *bgp.Speaker) { sp.RouterID = netip.Addr{}; used(sp) }, neither},
+		"AS": {func(sp *bgp.Speaker) { sp.AS = 64599 }, nothing},
+		"router ID": {
+			func(sp *bgp.Speaker) { sp.RouterID = addr("192.0.2.99") }, nothing,
+		},
+		"addresses": {
+			func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("127.0.0.99")} },
+			nothing,
+		},
+		"no listener":         {func(sp *bgp.Speaker) { sp.ListenPort = 0 }, nothing},
+		"a port that is used": {used, rest},
+		"a foreign address": {
+			func(sp *bgp.Speaker) { sp.ListenAddresses = []netip.Addr{addr("203.0.113.9")} }, rest,
+		},
+		"AS, and a port in use": {func(sp *bgp.Speaker) { sp.AS = 64599; used(sp) }, neither},
+		"no router ID, port used": {
+			func(sp *bgp.Speaker) { sp.RouterID = netip.Addr{}; used(sp) }, neither,
+		},
 	} {
 		plan := a.plan
 		c.change(&plan.Speaker)
 		plan.Announcements = nil
-		if err := a.Set(t.Context(), plan); err == nil || errors.Is(err, bgp.ErrSpeakerChanged) != (c.want == nothing) {
+		err := a.Set(t.Context(), plan)
+		if err == nil || errors.Is(err, bgp.ErrSpeakerChanged) != (c.want == nothing) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if withdrawn := len(a.Announced()) == 0; withdrawn != (c.want == rest) {
@@ -398,7 +417,9 @@ func TestPeerReturnsWithoutGracefulRestart(t *testing.T) {
 	again := time.Now()
 	f = dialFar(t, n, "127.0.0.97", 64512, 90, true)
 	f.announce("10.3.0.0/26", "192.0.2.97")
-	eventually(t, "the new session is up", true, func() bool { return n.farState("127.0.0.97").Since.After(again) })
+	eventually(t, "the new session is up", true, func() bool {
+		return n.farState("127.0.0.97").Since.After(again)
+	})
 	n.wantHops("10.3.0.0/26", "192.0.2.97")
 	n.wantHops("10.3.1.0/26")
 
@@ -492,18 +513,21 @@ func TestPeerThatBreaksAgainAndAgain(t *testing.T) {
 	begin()
 	first := back(2 * longestStale).since // its restart time is a long one
 	if got := ss.returned(now)[peer].overdue(); got != first.Add(staleTime) {
-		t.Errorf("back for the first time, it is overdue after %s, not %s", got.Sub(first), staleTime)
+		t.Errorf("back for the first time, it is overdue after %s, not %s",
+			got.Sub(first), staleTime)
 	}
 	for now.Before(first.Add(longestStale - 2*time.Minute)) {
 		now = now.Add(time.Minute) // for which it is up
 		back(time.Minute)
 	}
 	if got := ss.returned(now)[peer].overdue(); got != first.Add(longestStale) {
-		t.Errorf("back again and again, it is overdue %s after the first time, not %s", got.Sub(first), longestStale)
+		t.Errorf("back again and again, it is overdue %s after the first time, not %s",
+			got.Sub(first), longestStale)
 	}
 	ss.nothingKept(peer, now)
 	if got := back(time.Minute).overdue(); got != now.Add(staleTime) {
-		t.Errorf("though nothing older is kept, it is overdue after %s, not %s", got.Sub(now), staleTime)
+		t.Errorf("though nothing older is kept, it is overdue after %s, not %s",
+			got.Sub(now), staleTime)
 	}
 
 	begin()
@@ -526,9 +550,12 @@ func TestCeaseDropsPaths(t *testing.T) {
 	f := dialFar(t, n, "127.0.0.93", 64512, 90, true, gracefulCap(false))
 	f.announce("10.3.0.0/26", "192.0.2.3")
 	n.wantHops("10.3.0.0/26", "192.0.2.3")
-	f.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN, nil))
+	f.send(packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE,
+		packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN, nil))
 	n.wantHops("10.3.0.0/26")
-	eventually(t, "reason", true, func() bool { return strings.HasPrefix(n.farState("127.0.0.93").LastError, "peer sent code 6(cease)") })
+	eventually(t, "reason", true, func() bool {
+		return strings.HasPrefix(n.farState("127.0.0.93").LastError, "peer sent code 6(cease)")
+	})
 }
 
 // What the wire sees: the same plan twice is silence, and a change is one UPDATE.
@@ -605,7 +632,8 @@ func TestPlanWithoutSpeakerIsRefused(t *testing.T) {
 	connect(a, b)
 	set(t, a, b)
 	up(t, a, b)
-	if err := a.Set(t.Context(), bgp.Plan{}); err == nil || !strings.Contains(err.Error(), "router ID") {
+	err := a.Set(t.Context(), bgp.Plan{})
+	if err == nil || !strings.Contains(err.Error(), "router ID") {
 		t.Errorf("Set: %v", err)
 	}
 	if !a.state(b).Established {

@@ -38,7 +38,9 @@ type session struct {
 
 	wasUp  bool      // and went down without being taken out: GoBGP may have kept its paths
 	lookAt time.Time // when to look whether it still keeps some though the peer is back; zero: not
-	kept   time.Time // when the peer was first back since the session of which the oldest are, if it still keeps some
+	// when the peer was first back since the session of which the oldest are, if it still keeps
+	// some
+	kept time.Time
 
 	// cause is what GoBGP told about the session's end before it ended: better than the reason that
 	// it gives then.
@@ -50,7 +52,8 @@ type session struct {
 	unsendable bool      // a route could not be sent to the peer, and was logged
 	revisedAt  time.Time // when a malformed UPDATE was last logged
 
-	overLimit time.Time // when the peer sent more prefixes than it may; GoBGP leaves the session down then
+	// when the peer sent more prefixes than it may; GoBGP leaves the session down then
+	overLimit time.Time
 }
 
 func newSessions() *sessions {
@@ -104,7 +107,9 @@ func (ss *sessions) forgetOut(wanted []bgp.Peer) {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	maps.DeleteFunc(ss.peers, func(peer bgp.PeerID, p *session) bool { return p.out && !still[peer] })
+	maps.DeleteFunc(ss.peers, func(peer bgp.PeerID, p *session) bool {
+		return p.out && !still[peer]
+	})
 }
 
 func (ss *sessions) remove(peer bgp.PeerID) {
@@ -193,7 +198,8 @@ func (ss *sessions) keyError(peer bgp.PeerID) (err error) {
 // ending notes what GoBGP says shortly before a session ends, also one that never came up.
 func (ss *sessions) ending(peer bgp.PeerID, text string) {
 	ss.with(peer, func(p *session) {
-		if !p.holdExpired && !p.malformed && p.overLimit.IsZero() { // the NOTIFICATION that follows says it less well
+		// the NOTIFICATION that follows says it less well
+		if !p.holdExpired && !p.malformed && p.overLimit.IsZero() {
 			p.cause, p.lastError = text, text
 		}
 		p.malformed = false
@@ -252,7 +258,8 @@ func (ss *sessions) unsendable(peer bgp.PeerID) (before bool) {
 func (ss *sessions) count(c *bgp.Counters) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	c.Malformed, c.Revised, c.Panicked = ss.counted.Malformed, ss.counted.Revised, ss.counted.Panicked
+	c.Malformed, c.Revised = ss.counted.Malformed, ss.counted.Revised
+	c.Panicked = ss.counted.Panicked
 	c.Unsendable, c.OverLimit = ss.counted.Unsendable, ss.counted.OverLimit
 }
 

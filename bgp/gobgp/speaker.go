@@ -28,15 +28,10 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// Sink takes what peers announce. Learned is called with the complete best-path set of a prefix
-// each time it may have changed: the paths replace what was known, sorted by next hop and peer. An
-// empty set means that no remote path is best: it is gone, or our own announcement of the prefix is
-// best. A set holds fresh paths only or stale ones only; that a lone path became stale is not told,
-// but Peers says that its session is down.
-//
-// Learned is called from one goroutine at a time, in the order of GoBGP's decisions: it stores,
-// marks dirty and returns, and must not call the Speaker. What is reported by Peers never runs
-// ahead of it: a peer's EndOfRIB shows after its last path was handed over.
+// Sink takes what peers announce. Learned gets the complete best-path set of a prefix when it may
+// have changed, sorted by next hop and peer, and empty when no remote path is best. A set is all
+// fresh or all stale. Calls come one at a time in GoBGP's order, and before Peers shows what they
+// report. Learned must return at once and not call the Speaker.
 type Sink interface {
 	Learned(prefix netip.Prefix, paths []bgp.Path)
 }
@@ -159,10 +154,8 @@ func New(cfg Config) (*Speaker, error) {
 const retryInterval = 3 * time.Second
 
 // Run starts GoBGP and serves until ctx ends or Stop was called (nil), or GoBGP fails for good.
-// When ctx ends it leaves sessions and sockets as they are, on purpose: the process is expected to
-// exit then, the peers see a connection that closes without CEASE and keep our routes (RFC 4724
-// §4.2). GoBGP's own goroutines have no end (BgpServer.Serve never returns) and go with the
-// process. Run is called once.
+// When ctx ends it leaves sessions and sockets open: the process then exits, and peers whose
+// connection closes without CEASE keep our routes (RFC 4724 §4.2). Run is called once.
 func (s *Speaker) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancel(ctx)
@@ -237,17 +230,10 @@ func (s *Speaker) ask(ctx context.Context, do func(context.Context) error) error
 	}
 }
 
-// Set makes GoBGP equal to p: peers that go, or whose session starts anew, are taken out first,
-// since the new policies are not made for them; then come policies and announcements, then the
-// other peers, so that a new one gets all of our routes packed and before End-of-RIB. The same plan
-// twice does nothing. Errors of single items are joined, name their peer or prefix and hold up
-// nothing else, except that there are no peers before there are policies; the next Set tries those
-// again. When p.Speaker differs from before, nothing is taken and the error is
-// bgp.ErrSpeakerChanged; where it could not listen as it is to, and nothing else is different, the
-// error is why, and the rest is taken by the one that runs.
-//
-// Set keeps no part of p that the caller may still edit, but it reads p until it returns, also when
-// ctx ended first.
+// Set makes GoBGP equal to p; the same plan twice does nothing. Errors of single items are joined,
+// and the next Set tries those again. Nothing is taken when p.Speaker differs
+// (bgp.ErrSpeakerChanged). Set reads p until it returns and keeps no part of it that the caller may
+// edit.
 func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	return s.ask(ctx, func(ctx context.Context) error {
 		fresh := s.applied.speaker == nil
@@ -255,13 +241,18 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		if startErr != nil && !errors.As(startErr, &listenError{}) {
 			return startErr // without a speaker nothing else can be applied
 		}
+		// One that cannot listen as it should still takes the rest.
 		if fresh && p.Restarting {
 			s.beginRestart(p)
 		}
 		wanted, _ := s.confs(p.Peers)
-		s.dropPeers(ctx, wanted) // setPeers does and names what fails here
+		// Peers that go, or whose session starts anew, go first: the new policies are not made for
+		// them. New ones come last, to get all of our routes packed and before End-of-RIB. Errors
+		// of dropPeers come again in setPeers.
+		s.dropPeers(ctx, wanted)
 		s.setClusterID(p.Policies.ClusterID)
-		s.applied.server.SendSeveralPaths(p.Policies.Reflects) // to those with ADD-PATH, as BIRD does to its clients
+		// to those with ADD-PATH, as BIRD does to its clients
+		s.applied.server.SendSeveralPaths(p.Policies.Reflects)
 		s.setPolicy(policyOf(p, &s.heard))
 		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})
@@ -304,7 +295,8 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 		return nil
 	}
 	if sp.AS == 0 || !sp.RouterID.Is4() { // what runs goes on
-		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form", sp.AS, sp.RouterID)
+		return fmt.Errorf("gobgp: AS %d, router ID %s: both are needed, the latter in IPv4 form",
+			sp.AS, sp.RouterID)
 	}
 	if a.speaker != nil {
 		if err := canListen(sp, *a.speaker); err != nil {
@@ -318,7 +310,8 @@ func (s *Speaker) start(ctx context.Context, sp bgp.Speaker) error {
 	if err := a.server.StartBgp(ctx, &api.StartBgpRequest{Global: global(sp)}); err != nil {
 		// StartBgp leaves the listeners open that it had opened before the error; StopBgp closes
 		// them.
-		return errors.Join(fmt.Errorf("gobgp: start: %w", err), a.server.StopBgp(ctx, &api.StopBgpRequest{}))
+		return errors.Join(fmt.Errorf("gobgp: start: %w", err),
+			a.server.StopBgp(ctx, &api.StopBgpRequest{}))
 	}
 	s.log.Info("BGP started", "as", sp.AS, "router_id", sp.RouterID, "port", sp.ListenPort)
 	sp.ListenAddresses = append([]netip.Addr(nil), sp.ListenAddresses...)

@@ -17,13 +17,18 @@ func TestRoutesComeAndGo(t *testing.T) {
 	set(t, a, b)
 	up(t, a, b)
 	b.wantHops("10.1.0.0/26", "192.0.2.1")
-	want := bgp.Path{Peer: bgp.PeerID{Address: a.addr}, NextHop: addr("192.0.2.1"), LocalPref: 2147482623}
+	want := bgp.Path{
+		Peer: bgp.PeerID{Address: a.addr}, NextHop: addr("192.0.2.1"), LocalPref: 2147482623,
+	}
 	b.locked(func() {
 		if got := b.sets[pfx("10.1.0.0/26")][0]; got != want {
 			t.Errorf("path %+v, want %+v", got, want)
 		}
 	})
-	eventually(t, "End-of-RIB", true, func() bool { s := b.state(a); return s.EndOfRIB && s.GR && s.Finished(time.Now()) })
+	eventually(t, "End-of-RIB", true, func() bool {
+		s := b.state(a)
+		return s.EndOfRIB && s.GR && s.Finished(time.Now())
+	})
 	if n := a.size(); n != 0 {
 		t.Errorf("the originator learned %d prefixes of its own", n)
 	}
@@ -49,7 +54,9 @@ func TestSetChangesOnlyOnePeer(t *testing.T) {
 	a.plan.Peers = a.plan.Peers[:1]
 	set(t, a)
 	c.wantHops("10.1.0.0/26")
-	eventually(t, "reason", true, func() bool { return strings.Contains(c.state(a).LastError, "cease") })
+	eventually(t, "reason", true, func() bool {
+		return strings.Contains(c.state(a).LastError, "cease")
+	})
 	if s := a.state(b); !s.Established || s.Since != since {
 		t.Errorf("the other session was touched: %+v", s)
 	}

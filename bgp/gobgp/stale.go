@@ -54,7 +54,8 @@ func (s *Speaker) restartIncomplete(ctx context.Context, now time.Time) {
 		case !p.GetGracefulRestart().GetPeerRestarting(): // nothing is kept
 			s.sessions.nothingKept(peer, back.since)
 		case !now.Before(overdue):
-			s.restartPeer(ctx, peer, "the peer came back and sent no End-of-RIB, dropping its old routes")
+			s.restartPeer(ctx, peer,
+				"the peer came back and sent no End-of-RIB, dropping its old routes")
 		default:
 			s.sessions.lookAgain(peer, back.since, overdue)
 		}
@@ -71,7 +72,8 @@ func (p session) overdue() time.Time {
 }
 
 func (s *Speaker) listPeer(ctx context.Context, peer bgp.PeerID) (found *api.Peer, err error) {
-	err = s.applied.server.ListPeer(ctx, &api.ListPeerRequest{Address: peer.String()}, func(p *api.Peer) { found = p })
+	err = s.applied.server.ListPeer(ctx, &api.ListPeerRequest{Address: peer.String()},
+		func(p *api.Peer) { found = p })
 	return found, err
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 func sameSpeaker(a, b bgp.Speaker) bool {
-	return a.AS == b.AS && a.RouterID == b.RouterID && a.ListenPort == b.ListenPort && slices.Equal(a.ListenAddresses, b.ListenAddresses)
+	return a.AS == b.AS && a.RouterID == b.RouterID && a.ListenPort == b.ListenPort &&
+		slices.Equal(a.ListenAddresses, b.ListenAddresses)
 }
 
 func global(sp bgp.Speaker) *api.Global {

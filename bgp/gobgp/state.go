@@ -9,15 +9,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// Peers returns how every peer of the plan stands, in its order.
-//
-// Counters may be a little old when there are many paths, and older while GoBGP is busy with
-// something else, for which Peers waits at most listPatience. What the sweep rule asks for
-// (Established, EndOfRIB, LastUpdate, Since) is always current; until the contrary is known a peer
-// counts as one that promised End-of-RIB (GR). LastUpdate is the last time that an UPDATE of the
-// peer changed a best path. Advertised counts our own announcements of the session's family, all of
-// which every established peer gets; learned routes that are passed on to eBGP peers are not
-// counted, because GoBGP would have to run its export again.
+// Peers returns the state of every peer of the plan, in its order. What the sweep needs
+// (Established, EndOfRIB, LastUpdate, Since) is current; counters may be older, and Peers waits for
+// them for at most listPatience. Advertised counts only our own announcements: counting others
+// means running export.
 func (s *Speaker) Peers() []bgp.PeerState {
 	listed := s.listPeers()
 	facts := s.sessions.snapshot()

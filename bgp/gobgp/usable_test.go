@@ -55,7 +55,9 @@ func TestDeadNextHopBehindABetterPath(t *testing.T) {
 	a, b, d, c := l.node(64512), l.node(64512), l.node(64512), l.node(64512)
 	for i, n := range []*node{a, b, d} {
 		connect(n, c)
-		n.announce("10.1.0.0/26", fmt.Sprintf("192.0.2.%d", i+1), func(x *bgp.Announcement) { x.LocalPref = uint32(300 - i) })
+		n.announce("10.1.0.0/26", fmt.Sprintf("192.0.2.%d", i+1), func(x *bgp.Announcement) {
+			x.LocalPref = uint32(300 - i)
+		})
 	}
 	set(t, a, b, d, c)
 	c.wantHops("10.1.0.0/26", "192.0.2.1")

@@ -31,7 +31,8 @@ func (s *Speaker) watch(ctx context.Context) (wait func()) {
 // family.
 func pathOfAPI(p *api.Path) server.Watched {
 	w := server.Watched{Withdrawn: p.IsWithdraw, Stale: p.Stale}
-	if addr, err := netip.ParseAddr(p.NeighborIp); err == nil { // GoBGP prints that a path is local as a nil net.IP
+	// GoBGP prints that a path is local as a nil net.IP
+	if addr, err := netip.ParseAddr(p.NeighborIp); err == nil {
 		w.Peer = netip.AddrPortFrom(addr.Unmap(), 0)
 	}
 	if p.Nlri == nil {

@@ -22,11 +22,16 @@ import (
 // watchAPI is the watch that GoBGP has by itself, with the events turned into ours. It does without
 // the initial dump also because its conversion races with GoBGP (upstream issue 2705). GoBGP may
 // call for a while after ctx has ended.
-func watchAPI(ctx context.Context, srv *server.BgpServer, take func([]server.Watched, time.Time)) error {
+func watchAPI(
+	ctx context.Context, srv *server.BgpServer, take func([]server.Watched, time.Time),
+) error {
 	filters := []*api.WatchEventRequest_Table_Filter{
-		{Type: api.WatchEventRequest_Table_Filter_EOR}, {Type: api.WatchEventRequest_Table_Filter_BEST},
+		{Type: api.WatchEventRequest_Table_Filter_EOR},
+		{Type: api.WatchEventRequest_Table_Filter_BEST},
 	}
-	req := &api.WatchEventRequest{Peer: &api.WatchEventRequest_Peer{}, Table: &api.WatchEventRequest_Table{Filters: filters}}
+	req := &api.WatchEventRequest{
+		Peer: &api.WatchEventRequest_Peer{}, Table: &api.WatchEventRequest_Table{Filters: filters},
+	}
 	err := srv.WatchEvent(ctx, req, func(r *api.WatchEventResponse) {
 		if ctx.Err() == nil {
 			take(eventOf(r), time.Now())
@@ -57,7 +62,12 @@ func eventOf(r *api.WatchEventResponse) []server.Watched {
 	if p := r.GetPeer(); p != nil && p.Type == api.WatchEventResponse_PeerEvent_STATE {
 		addr, err := netip.ParseAddr(p.Peer.GetState().GetNeighborAddress())
 		if err == nil {
-			return []server.Watched{{Peer: netip.AddrPortFrom(addr, 0), Up: p.Peer.State.SessionState == api.PeerState_ESTABLISHED}}
+			return []server.Watched{
+				{
+					Peer: netip.AddrPortFrom(addr, 0),
+					Up:   p.Peer.State.SessionState == api.PeerState_ESTABLISHED,
+				},
+			}
 		}
 	}
 	return nil
@@ -80,15 +90,21 @@ func byAPI(t *testing.T, n *node) (*learned, *recorder) {
 // odd are attributes that a path may have besides those that it must have.
 var odd = []packet.PathAttributeInterface{
 	packet.NewPathAttributeCommunities([]uint32{64512<<16 | 1, uint32(packet.COMMUNITY_NO_EXPORT)}),
-	packet.NewPathAttributeLargeCommunities([]*packet.LargeCommunity{packet.NewLargeCommunity(1, 2, 3)}),
-	packet.NewPathAttributeExtendedCommunities([]packet.ExtendedCommunityInterface{packet.NewTwoOctetAsSpecificExtended(packet.EC_SUBTYPE_ROUTE_TARGET, 1, 2, true)}),
+	packet.NewPathAttributeLargeCommunities([]*packet.LargeCommunity{
+		packet.NewLargeCommunity(1, 2, 3),
+	}),
+	packet.NewPathAttributeExtendedCommunities([]packet.ExtendedCommunityInterface{
+		packet.NewTwoOctetAsSpecificExtended(packet.EC_SUBTYPE_ROUTE_TARGET, 1, 2, true),
+	}),
 	packet.NewPathAttributeOriginatorId("9.9.9.1"),
 	packet.NewPathAttributeClusterList([]string{"9.9.9.2", "9.9.9.3"}),
 	packet.NewPathAttributeMultiExitDisc(7),
 	packet.NewPathAttributeAtomicAggregate(),
 	packet.NewPathAttributeAggregator(uint32(65001), "9.9.9.4"),
-	packet.NewPathAttributeUnknown(packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE, 99, []byte{1, 2, 3}),
-	packet.NewPathAttributeUnknown(packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE, 98, nil),
+	packet.NewPathAttributeUnknown(packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE,
+		99, []byte{1, 2, 3}),
+	packet.NewPathAttributeUnknown(packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE,
+		98, nil),
 }
 
 // end is a prefix with where it leads.
@@ -96,13 +112,17 @@ type end struct{ prefix, hop, linkLocal string }
 
 var (
 	ends4 = []end{
-		{"10.1.0.0/26", "192.0.2.1", ""}, {"10.1.0.0/26", "192.0.2.2", ""}, {"10.1.0.64/26", "192.0.2.1", ""}, {"10.1.0.64/26", "0.0.0.0", ""},
+		{"10.1.0.0/26", "192.0.2.1", ""}, {"10.1.0.0/26", "192.0.2.2", ""},
+		{"10.1.0.64/26", "192.0.2.1", ""}, {"10.1.0.64/26", "0.0.0.0", ""},
 		{"10.1.0.1/32", "224.0.0.5", ""}, {"0.0.0.0/0", "192.0.2.3", ""},
-		{"10.1.0.0/26", "2001:db8::1", ""}, {"10.1.0.64/26", "2001:db8::1", "fe80::1"}, {"10.1.0.64/26", "::", "fe80::1"},
+		{"10.1.0.0/26", "2001:db8::1", ""}, {"10.1.0.64/26", "2001:db8::1", "fe80::1"},
+		{"10.1.0.64/26", "::", "fe80::1"},
 	}
 	ends6 = []end{
-		{"fd00::/122", "2001:db8::1", ""}, {"fd00::/122", "2001:db8::1", "fe80::1"}, {"fd00::/122", "fe80::1", ""}, {"fd00::/122", "::", "fe80::1"},
-		{"fd00::40/122", "::ffff:192.0.2.6", ""}, {"::ffff:10.0.0.0/120", "2001:db8::1", ""}, {"::/0", "2001:db8::1", ""},
+		{"fd00::/122", "2001:db8::1", ""}, {"fd00::/122", "2001:db8::1", "fe80::1"},
+		{"fd00::/122", "fe80::1", ""}, {"fd00::/122", "::", "fe80::1"},
+		{"fd00::40/122", "::ffff:192.0.2.6", ""}, {"::ffff:10.0.0.0/120", "2001:db8::1", ""},
+		{"::/0", "2001:db8::1", ""},
 	}
 )
 
@@ -110,7 +130,8 @@ var (
 func drawUpdate(t *rapid.T, ends []end, external bool) *packet.BGPMessage {
 	e := rapid.SampledFrom(ends).Draw(t, "end")
 	p, plain := pfx(e.prefix), addr(e.hop).Is4()
-	v4, v6 := packet.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String()), packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
+	v4 := packet.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())
+	v6 := packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
 	var nlri packet.AddrPrefixInterface = v6
 	if p.Addr().Is4() {
 		nlri = v4
@@ -120,17 +141,28 @@ func drawUpdate(t *rapid.T, ends []end, external bool) *packet.BGPMessage {
 	case p.Addr().Is4():
 		return packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{v4}, nil, nil)
 	default:
-		return packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{packet.NewPathAttributeMpUnreachNLRI([]packet.AddrPrefixInterface{nlri})}, nil)
+		return packet.NewBGPUpdateMessage(nil,
+			[]packet.PathAttributeInterface{packet.NewPathAttributeMpUnreachNLRI(
+				[]packet.AddrPrefixInterface{nlri})}, nil)
 	}
-	attrs := []packet.PathAttributeInterface{packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil)}
+	attrs := []packet.PathAttributeInterface{
+		packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil),
+	}
 	if external {
-		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})})
+		attrs[1] = packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{
+			packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001}),
+		})
 	} else if rapid.Bool().Draw(t, "preferred") {
-		attrs = append(attrs, packet.NewPathAttributeLocalPref(rapid.SampledFrom([]uint32{100, 2147482623}).Draw(t, "pref")))
+		attrs = append(attrs,
+			packet.NewPathAttributeLocalPref(
+				rapid.SampledFrom([]uint32{100, 2147482623}).Draw(t, "pref")))
 	}
-	attrs = append(attrs, rapid.SliceOfNDistinct(rapid.SampledFrom(odd), 0, 4, rapid.ID[packet.PathAttributeInterface]).Draw(t, "odd")...)
+	attrs = append(attrs,
+		rapid.SliceOfNDistinct(rapid.SampledFrom(odd), 0, 4,
+			rapid.ID[packet.PathAttributeInterface]).Draw(t, "odd")...)
 	if plain {
-		return packet.NewBGPUpdateMessage(nil, append(attrs, packet.NewPathAttributeNextHop(e.hop)), []*packet.IPAddrPrefix{v4})
+		return packet.NewBGPUpdateMessage(nil, append(attrs, packet.NewPathAttributeNextHop(e.hop)),
+			[]*packet.IPAddrPrefix{v4})
 	}
 	reach := packet.NewPathAttributeMpReachNLRI(e.hop, []packet.AddrPrefixInterface{nlri})
 	if e.linkLocal != "" {
@@ -146,7 +178,8 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
 	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
-	at, as := []string{"127.0.0.100", "127.0.0.101", "127.0.0.102", "::1"}, []uint32{64512, 64512, 65001, 64512}
+	at := []string{"127.0.0.100", "127.0.0.101", "127.0.0.102", "::1"}
+	as := []uint32{64512, 64512, 65001, 64512}
 	for i := range at {
 		n.farPeer(at[i], as[i])
 	}
@@ -158,7 +191,9 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 		if addr(at[i]).Is6() {
 			from.addr = addr("::1")
 		}
-		if raceEnabled { // to tell of a path over the API, GoBGP reads in a goroutine of its own whether it is stale (upstream issue 2705)
+		// to tell of a path over the API, GoBGP reads in a goroutine of its own whether it is stale
+		// (upstream issue 2705)
+		if raceEnabled {
 			return dialFar(t, &from, at[i], as[i], 90, true)
 		}
 		return dialFar(t, &from, at[i], as[i], 90, true, gracefulCap(false))
@@ -199,12 +234,17 @@ func TestBothWatchesTellTheSame(t *testing.T) {
 		hop := fmt.Sprintf("2001:db8:9::%x", serial)
 		for i, f := range fars {
 			p := pfx(lasts[i])
-			attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())})
+			attr := packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{
+				packet.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String()),
+			})
 			if p.Addr().Is4() {
-				attr = packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{ipv4(0, lasts[i])})
+				attr = packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{
+					ipv4(0, lasts[i]),
+				})
 			}
 			f.send(packet.NewBGPUpdateMessage(nil, []packet.PathAttributeInterface{
-				packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100), attr,
+				packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil),
+				packet.NewPathAttributeLocalPref(100), attr,
 			}, nil))
 		}
 		want := []string{hop, hop, hop, hop}

@@ -50,7 +50,8 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 		set(t, n)
 	}
 	for _, c := range []struct{ id, clusters string }{
-		{"244.0.0.1", "[244.0.0.1]"}, {"244.0.0.2", "[244.0.0.2]"}, {"router ID", "[" + n.addr.String() + "]"}, {"", ""}, {"244.0.0.3", "[244.0.0.3]"},
+		{"244.0.0.1", "[244.0.0.1]"}, {"244.0.0.2", "[244.0.0.2]"},
+		{"router ID", "[" + n.addr.String() + "]"}, {"", ""}, {"244.0.0.3", "[244.0.0.3]"},
 	} {
 		reflects(c.id)
 		want := "9.9.9.110 " + c.clusters
@@ -70,7 +71,9 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 	n.plan.Peers[3].Client = true
 	set(t, n)
 	late := dialFar(t, n, "127.0.0.113", 64512, 90, true, gracefulCap(false))
-	eventually(t, "a late peer", "9.9.9.110 [244.0.0.3]", func() string { return late.reflection("10.1.0.0/26") })
+	eventually(t, "a late peer", "9.9.9.110 [244.0.0.3]", func() string {
+		return late.reflection("10.1.0.0/26")
+	})
 }
 
 // RFC 4271 §5.1.5, RFC 7606 §7.5, §7.9, §7.10: what only iBGP peers may say of a route is discarded
@@ -90,13 +93,17 @@ func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
 
 	attrs := []packet.PathAttributeInterface{
 		packet.NewPathAttributeOrigin(packet.BGP_ORIGIN_ATTR_TYPE_IGP),
-		packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})}),
+		packet.NewPathAttributeAsPath([]packet.AsPathParamInterface{
+			packet.NewAs4PathParam(packet.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001}),
+		}),
 		packet.NewPathAttributeNextHop("192.0.2.1"),
 		packet.NewPathAttributeLocalPref(5000),
 		packet.NewPathAttributeOriginatorId("9.9.9.9"),
 		packet.NewPathAttributeClusterList([]string{"9.9.9.9"}),
 	}
-	outside.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26")}))
+	outside.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{
+		ipv4(0, "10.1.0.0/26"),
+	}))
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 	eventually(t, "passed on", "- -", func() string { return watching.reflection("10.1.0.0/26") })
 	inside.announcePref("10.1.0.0/26", "192.0.2.2", 200)
@@ -124,17 +131,27 @@ func TestRouteThatWentThroughOurCluster(t *testing.T) {
 	set(t, n)
 
 	client.announce("10.1.0.0/26", "192.0.2.1")
-	eventually(t, "reflected", "9.9.9.115 [244.0.0.1]", func() string { return third.reflection("10.1.0.0/26") })
+	eventually(t, "reflected", "9.9.9.115 [244.0.0.1]", func() string {
+		return third.reflection("10.1.0.0/26")
+	})
 	copyOf := func(cluster string) {
-		attrs := append(pathAttributes("192.0.2.1", 100), packet.NewPathAttributeOriginatorId("9.9.9.115"), packet.NewPathAttributeClusterList([]string{cluster}))
-		reflector.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26")}))
+		attrs := append(pathAttributes("192.0.2.1", 100),
+			packet.NewPathAttributeOriginatorId("9.9.9.115"),
+			packet.NewPathAttributeClusterList([]string{cluster}))
+		reflector.send(packet.NewBGPUpdateMessage(nil, attrs, []*packet.IPAddrPrefix{
+			ipv4(0, "10.1.0.0/26"),
+		}))
 	}
 	copyOf("244.0.0.1")
 	client.withdraw("10.1.0.0/26")
-	eventually(t, "of our cluster", "not there", func() string { return third.reflection("10.1.0.0/26") })
+	eventually(t, "of our cluster", "not there", func() string {
+		return third.reflection("10.1.0.0/26")
+	})
 	n.wantHops("10.1.0.0/26", "192.0.2.1") // it is used here all the same, as in BIRD
 	copyOf("244.0.0.9")
-	eventually(t, "of another cluster", "9.9.9.115 [244.0.0.1 244.0.0.9]", func() string { return third.reflection("10.1.0.0/26") })
+	eventually(t, "of another cluster", "9.9.9.115 [244.0.0.1 244.0.0.9]", func() string {
+		return third.reflection("10.1.0.0/26")
+	})
 	reflector.withdraw("10.1.0.0/26")
 	eventually(t, "gone", "not there", func() string { return third.reflection("10.1.0.0/26") })
 }
@@ -152,12 +169,14 @@ func TestNextHopOfTheSession(t *testing.T) {
 	}
 	set(t, n)
 	for i, want := range []string{n.addr.String(), n.addr.String(), "192.0.2.1"} {
-		f := dialFar(t, n, fmt.Sprintf("127.0.0.%d", 120+i), n.plan.Peers[i].RemoteAS, 90, true, gracefulCap(false))
+		f := dialFar(t, n, fmt.Sprintf("127.0.0.%d", 120+i), n.plan.Peers[i].RemoteAS, 90, true,
+			gracefulCap(false))
 		path, pref := "[]", "2147482623"
 		if n.plan.Peers[i].External() {
 			path, pref = "[64512]", "-"
 		}
-		eventually(t, fmt.Sprintf("peer %d", i), fmt.Sprintf("path %s pref %s med - hop %s communities []", path, pref, want),
+		eventually(t, fmt.Sprintf("peer %d", i),
+			fmt.Sprintf("path %s pref %s med - hop %s communities []", path, pref, want),
 			func() string { return f.heard()[pfx("10.1.0.0/26")] })
 	}
 }
@@ -168,7 +187,9 @@ func TestNextHopOfTheSession(t *testing.T) {
 func TestSeveralPathsAreSent(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
-	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
+	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{
+		packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH),
+	})
 	var fars []*far
 	for i, as := range []uint32{64512, 64512, 64512, 65001, 65002} {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 130+i), as)
@@ -177,12 +198,15 @@ func TestSeveralPathsAreSent(t *testing.T) {
 	n.announce("10.9.9.0/26", n.addr.String())
 	set(t, n)
 	for i, p := range n.plan.Peers {
-		fars = append(fars, dialFar(t, n, p.Address.String(), p.RemoteAS, 90, true, gracefulCap(false), both))
+		fars = append(fars,
+			dialFar(t, n, p.Address.String(), p.RemoteAS, 90, true, gracefulCap(false), both))
 		if i == 3 {
 			fars[3].update(1, "10.2.0.0/26", "192.0.2.3", 65001)
 		}
 	}
-	eventually(t, "from outside", "192.0.2.3", func() string { return fars[2].several("10.2.0.0/26") })
+	eventually(t, "from outside", "192.0.2.3", func() string {
+		return fars[2].several("10.2.0.0/26")
+	})
 	fars[4].update(1, "10.2.0.0/26", "192.0.2.4", 65002)
 	for i := range 3 {
 		fars[i].announcePath(7, "10.1.0.0/26", fmt.Sprintf("192.0.2.1%d", i))
@@ -201,9 +225,15 @@ func TestSeveralPathsAreSent(t *testing.T) {
 	}
 	has := func(what, inner, outer string) {
 		t.Helper()
-		eventually(t, what+": from inside", inner, func() string { return fars[2].several("10.1.0.0/26") })
-		eventually(t, what+": from outside", outer, func() string { return fars[2].several("10.2.0.0/26") })
-		eventually(t, what+": ours", n.addr.String(), func() string { return fars[2].several("10.9.9.0/26") })
+		eventually(t, what+": from inside", inner, func() string {
+			return fars[2].several("10.1.0.0/26")
+		})
+		eventually(t, what+": from outside", outer, func() string {
+			return fars[2].several("10.2.0.0/26")
+		})
+		eventually(t, what+": ours", n.addr.String(), func() string {
+			return fars[2].several("10.9.9.0/26")
+		})
 	}
 	has("no reflector", "", "192.0.2.3")
 	reflects(true)
@@ -213,11 +243,15 @@ func TestSeveralPathsAreSent(t *testing.T) {
 	n.plan.Peers = append(slices.Clone(n.plan.Peers), late)
 	set(t, n)
 	fars = append(fars, dialFar(t, n, "127.0.0.135", 64512, 90, true, gracefulCap(false), both))
-	eventually(t, "a first dump", "192.0.2.10 192.0.2.11 192.0.2.12", func() string { return fars[5].several("10.1.0.0/26") })
+	eventually(t, "a first dump", "192.0.2.10 192.0.2.11 192.0.2.12", func() string {
+		return fars[5].several("10.1.0.0/26")
+	})
 
 	fars[0].withdrawPath(7, "10.1.0.0/26")
 	has("a path goes", "192.0.2.11", "192.0.2.3 192.0.2.4")
-	eventually(t, "also one of a first dump", "192.0.2.11 192.0.2.12", func() string { return fars[5].several("10.1.0.0/26") })
+	eventually(t, "also one of a first dump", "192.0.2.11 192.0.2.12", func() string {
+		return fars[5].several("10.1.0.0/26")
+	})
 	fars[0].announcePath(8, "10.1.0.0/26", "192.0.2.10")
 	fars[0].announcePath(9, "10.1.0.0/26", "192.0.2.20")
 	has("two of one peer", "192.0.2.10 192.0.2.11 192.0.2.20", "192.0.2.3 192.0.2.4")
@@ -240,7 +274,8 @@ func TestSeveralPathsAreSent(t *testing.T) {
 	has("and the first again", "", "192.0.2.3")
 	fars[0].close()
 	reflects(true)
-	has("one that is kept for a peer that restarts", "192.0.2.11 192.0.2.20 192.0.2.30", "192.0.2.3")
+	has("one that is kept for a peer that restarts",
+		"192.0.2.11 192.0.2.20 192.0.2.30", "192.0.2.3")
 	if s := n.farState("127.0.0.132").Since; !s.Equal(since) {
 		t.Error("the session was reset")
 	}
@@ -262,18 +297,22 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 	n.farPeer("127.0.0.126", 64512)
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.125", 64512, 90, true, gracefulCap(false))
-	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
+	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{
+		packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH),
+	})
 	several := dialFar(t, n, "127.0.0.126", 64512, 90, true, gracefulCap(false), both)
 
 	f.announce("10.1.0.0/26", "192.0.2.1")
 	f.announce("10.1.1.0/26", "192.0.2.1")
 	n.wantHops("10.1.1.0/26", "192.0.2.1")
-	f.send(packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26"), ipv4(0, "10.1.1.0/26")},
+	f.send(packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26"),
+		ipv4(0, "10.1.1.0/26")},
 		pathAttributes("192.0.2.2", 100), []*packet.IPAddrPrefix{ipv4(0, "10.1.0.0/26")}))
 	n.wantHops("10.1.1.0/26")
 	n.wantHops("10.1.0.0/26", "192.0.2.2")
 	n.locked(func() {
-		if slices.ContainsFunc(n.all, func(set []bgp.Path) bool { return len(set) == 0 }) && n.told[pfx("10.1.0.0/26")] != 2 {
+		if slices.ContainsFunc(n.all, func(set []bgp.Path) bool { return len(set) == 0 }) &&
+			n.told[pfx("10.1.0.0/26")] != 2 {
 			t.Errorf("10.1.0.0/26 was told %d times", n.told[pfx("10.1.0.0/26")])
 		}
 	})
@@ -282,8 +321,10 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 	several.announcePath(1, "10.2.0.0/26", "192.0.2.1")
 	several.announcePath(2, "10.2.0.0/26", "192.0.2.2")
 	n.wantHops("10.2.0.0/26", "192.0.2.1", "192.0.2.2")
-	several.send(packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{ipv4(1, "10.2.0.0/26"), ipv4(2, "10.2.0.0/26")},
-		pathAttributes("192.0.2.3", 100), []*packet.IPAddrPrefix{ipv4(2, "10.2.0.0/26")}))
+	several.send(
+		packet.NewBGPUpdateMessage([]*packet.IPAddrPrefix{ipv4(1, "10.2.0.0/26"),
+			ipv4(2, "10.2.0.0/26")},
+			pathAttributes("192.0.2.3", 100), []*packet.IPAddrPrefix{ipv4(2, "10.2.0.0/26")}))
 	n.wantHops("10.2.0.0/26", "192.0.2.3")
 }
 
@@ -296,8 +337,11 @@ func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
 	}
 	send := func(hop string, withdraws ...string) {
 		attrs := []packet.PathAttributeInterface{
-			packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil), packet.NewPathAttributeLocalPref(100),
-			packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{six("fd00:1::/122")}),
+			packet.NewPathAttributeOrigin(0), packet.NewPathAttributeAsPath(nil),
+			packet.NewPathAttributeLocalPref(100),
+			packet.NewPathAttributeMpReachNLRI(hop, []packet.AddrPrefixInterface{
+				six("fd00:1::/122"),
+			}),
 		}
 		var gone []packet.AddrPrefixInterface
 		for _, w := range withdraws {
@@ -321,18 +365,23 @@ func TestWithdrawnAndAnnouncedInOneUpdateIPv6(t *testing.T) {
 func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
-	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH)})
+	both := packet.NewCapAddPath([]*packet.CapAddPathTuple{
+		packet.NewCapAddPathTuple(packet.RF_IPv4_UC, packet.BGP_ADD_PATH_BOTH),
+	})
 	for i := range 4 {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 140+i), 64512)
 	}
 	set(t, n)
 	var fars []*far
 	for _, p := range n.plan.Peers {
-		fars = append(fars, dialFar(t, n, p.Address.String(), 64512, 90, true, gracefulCap(false), both))
+		fars = append(fars,
+			dialFar(t, n, p.Address.String(), 64512, 90, true, gracefulCap(false), both))
 	}
 	client := fars[3]
 	pools := []netip.Prefix{pfx("10.0.0.0/10"), pfx("10.128.0.0/10")}
-	prefixes := []netip.Prefix{pfx("10.1.0.0/26"), pfx("10.1.0.64/26"), pfx("10.128.1.0/24"), pfx("10.192.0.0/24")}
+	prefixes := []netip.Prefix{
+		pfx("10.1.0.0/26"), pfx("10.1.0.64/26"), pfx("10.128.1.0/24"), pfx("10.192.0.0/24"),
+	}
 	type name struct {
 		from   int
 		id     uint32
@@ -342,14 +391,17 @@ func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
 			path := name{
-				rapid.IntRange(0, 2).Draw(rt, "from"), rapid.SampledFrom([]uint32{1, 2}).Draw(rt, "id"), rapid.SampledFrom(prefixes).Draw(rt, "prefix"),
+				rapid.IntRange(0, 2).Draw(rt, "from"),
+				rapid.SampledFrom([]uint32{1, 2}).Draw(rt, "id"),
+				rapid.SampledFrom(prefixes).Draw(rt, "prefix"),
 			}
 			switch rapid.IntRange(0, 3).Draw(rt, "step") {
 			case 0:
 				fars[path.from].withdrawPath(path.id, path.prefix.String())
 				delete(here, path)
 			case 1:
-				n.plan.Policies.ExportPools = rapid.SliceOfNDistinct(rapid.SampledFrom(pools), 0, len(pools), rapid.ID).Draw(rt, "pools")
+				n.plan.Policies.ExportPools = rapid.SliceOfNDistinct(rapid.SampledFrom(pools), 0,
+					len(pools), rapid.ID).Draw(rt, "pools")
 				n.plan.Policies.Reflects = rapid.IntRange(0, 3).Draw(rt, "reflects") > 0
 				n.plan.Peers = slices.Clone(n.plan.Peers)
 				for i := range n.plan.Peers {
@@ -359,7 +411,8 @@ func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
 					rt.Fatal(err)
 				}
 			default:
-				here[path] = fmt.Sprintf("192.0.%d.%d", path.from, rapid.IntRange(1, 3).Draw(rt, "hop"))
+				here[path] = fmt.Sprintf("192.0.%d.%d",
+					path.from, rapid.IntRange(1, 3).Draw(rt, "hop"))
 				fars[path.from].announcePath(path.id, path.prefix.String(), here[path])
 			}
 		}
@@ -375,15 +428,16 @@ func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
 			slices.Sort(list)
 			want[p] = strings.Join(list, " ")
 		}
-		agree(rt, fmt.Sprintf("of %v with %+v the client has", here, n.plan.Policies), want, func() map[netip.Prefix]string {
-			got := map[netip.Prefix]string{}
-			for _, p := range prefixes {
-				if hops := client.several(p.String()); hops != "" {
-					got[p] = hops
+		agree(rt, fmt.Sprintf("of %v with %+v the client has", here, n.plan.Policies), want,
+			func() map[netip.Prefix]string {
+				got := map[netip.Prefix]string{}
+				for _, p := range prefixes {
+					if hops := client.several(p.String()); hops != "" {
+						got[p] = hops
+					}
 				}
-			}
-			return got
-		})
+				return got
+			})
 	})
 	client.mu.Lock()
 	defer client.mu.Unlock()

@@ -56,8 +56,8 @@ why.
 		fmt.Fprintf(b, "| %s | `%s` | `%s` | %s | %s |\n", flag, strings.Join(s.envNames(), "` `"),
 			s.file, def, s.usage)
 	}
-	fmt.Fprintf(b, "\n`GOGC` and `GOMEMLIMIT` set Go's garbage collector; where neither is set "+
-		"the agent runs with `GOGC=%d`.\n", agent.CollectorPercent)
+	fmt.Fprintf(b, "\n`GOGC` and `GOMEMLIMIT` set Go's garbage collector. Where neither is set, "+
+		"`GOGC` is %d.\n", agent.CollectorPercent)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -133,8 +133,8 @@ var settings = []setting{
 
 	{flag: "prefix-limit", live: true, file: "prefixLimit", list: true,
 		usage: "most paths that a peer may send, by class: mesh, global, node and " +
-			"local-workload, as in `global=1000,local-workload=10`; a class that is not named " +
-			"has no limit. A peer that sends more is cut off and its routes go",
+			"local-workload, as in `global=1000,local-workload=10`; no limit for a class that " +
+			"is not named. A peer that sends more is cut off",
 		set: parsePrefixLimits},
 	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(),
 		usage: "how long such a peer stays cut off before it is tried again",

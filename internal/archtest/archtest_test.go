@@ -1,4 +1,5 @@
-// Package archtest holds the import directions of the repository, each with its reason, and that every package says what it is for.
+// Package archtest holds the import directions of the repository, each with its reason, and that
+// every package says what it is for.
 package archtest
 
 import (
@@ -61,14 +62,24 @@ var sole = []struct {
 	allowed []string
 	why     string
 }{
-	{"github.com/osrg/gobgp/", []string{"bgp/gobgp", "internal/bench"}, "GoBGP's types do not leave their adapter; the benchmark runs a bare one to compare with"},
-	{"go.fd.io/govpp", []string{"vpp", "vpp/vpptest", "internal/bench"}, "GoVPP's types and generated bindings do not leave their adapter; the benchmark compares with its ways"},
-	{"github.com/vishvananda/", []string{"internal/kernel", "internal/netlab"}, "one writer of kernel routes; netlab makes test namespaces"},
-	{"go.etcd.io/etcd/client/", []string{"internal/etcd", "internal/calico/etcd", "internal/calico/calicotest", "internal/bench"},
-		"one way to list and watch, one publisher, one writer of test data; the benchmark compares with other ways of reading"},
-	{module + "/internal/etcd", []string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},
-		"Calico's data, external configuration and the reflector controller are kept in etcd, nothing else is"},
-	{"go.etcd.io/etcd/server/", []string{"internal/calico/calicotest"}, "the embedded server is for tests and the demo"},
+	{"github.com/osrg/gobgp/", []string{"bgp/gobgp", "internal/bench"},
+		"GoBGP's types do not leave their adapter; the benchmark runs a bare one to compare with"},
+	{"go.fd.io/govpp", []string{"vpp", "vpp/vpptest", "internal/bench"},
+		"GoVPP's types and generated bindings do not leave their adapter; the benchmark " +
+			"compares with its ways"},
+	{"github.com/vishvananda/", []string{"internal/kernel", "internal/netlab"},
+		"one writer of kernel routes; netlab makes test namespaces"},
+	{"go.etcd.io/etcd/client/",
+		[]string{"internal/etcd", "internal/calico/etcd", "internal/calico/calicotest",
+			"internal/bench"},
+		"one way to list and watch, one publisher, one writer of test data; the benchmark " +
+			"compares with other ways of reading"},
+	{module + "/internal/etcd",
+		[]string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},
+		"Calico's data, external configuration and the reflector controller are kept in " +
+			"etcd, nothing else is"},
+	{"go.etcd.io/etcd/server/", []string{"internal/calico/calicotest"},
+		"the embedded server is for tests and the demo"},
 	{
 		module + "/internal/testcluster",
 		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo"},
@@ -77,7 +88,8 @@ var sole = []struct {
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 
-// apart lists packages that must not meet: adapters know the shared words only, and production code knows no test double.
+// apart lists packages that must not meet: adapters know the shared words only, and production code
+// knows no test double.
 var apart = []struct {
 	from, to string
 	why      string
@@ -86,9 +98,11 @@ var apart = []struct {
 	{"vpp", "internal/fib", "adapters satisfy interfaces, they do not know who calls"},
 	{"internal/kernel", "vpp", "adapters never import each other"},
 	{"internal/kernel", "internal/fib", "adapters satisfy interfaces, they do not know who calls"},
-	{"bgp/gobgp", "internal/fib", "the speaker hands on what it learns and does not know who forwards"},
+	{"bgp/gobgp", "internal/fib",
+		"the speaker hands on what it learns and does not know who forwards"},
 	{"internal/etcd", "internal/calico", "it reads keys for anybody and knows the meaning of none"},
-	{"internal/calico/lastgood", "internal/calico/etcd", "it keeps snapshots, wherever they come from"},
+	{"internal/calico/lastgood", "internal/calico/etcd",
+		"it keeps snapshots, wherever they come from"},
 	{"internal/calico/etcd", "bgp", "the datastore does not know what its data are for"},
 	{"internal/uplink", "internal/fib", "an interface is set up whether or not routes are"},
 	{"internal/uplink", "vpp", "adapters satisfy interfaces"},
@@ -147,7 +161,8 @@ func TestEveryPackageHasAComment(t *testing.T) {
 	for _, p := range packages(t) {
 		found := len(p.GoFiles) == 0 // tests only
 		for _, f := range p.GoFiles {
-			ast, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
+			ast, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil,
+				parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}

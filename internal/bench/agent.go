@@ -54,7 +54,9 @@ func (n *node) awaitProgrammed(count int) error {
 			}
 		}
 		if got != count || s.FIB.OpsQueued > 0 {
-			return fmt.Errorf("%d routes programmed instead of %d, %d operations queued, problem %q", got, count, s.FIB.OpsQueued, s.FIB.Problem)
+			return fmt.Errorf(
+				"%d routes programmed instead of %d, %d operations queued, problem %q",
+				got, count, s.FIB.OpsQueued, s.FIB.Problem)
 		}
 		return nil
 	})
@@ -65,7 +67,8 @@ func (n *node) awaitEndOfRIB() error {
 	return n.until(func(s agent.Status) error {
 		for _, p := range s.BGP.Peers {
 			if !p.EndOfRIB {
-				return fmt.Errorf("no End-of-RIB from %s: %s %s, %d paths", p.Address, p.State, p.LastError, p.Received)
+				return fmt.Errorf("no End-of-RIB from %s: %s %s, %d paths",
+					p.Address, p.State, p.LastError, p.Received)
 			}
 		}
 		return nil

@@ -45,9 +45,10 @@ func (l *lab) startBare(watch watching) (*bare, error) {
 		return nil, err
 	}
 	b := &bare{l: listener}
-	b.Process, err = l.Start(netlab.Spec{Name: "gobgp", Namespace: l.node, Path: l.b.self, Args: []string{
-		bareRole, socket, nodeAddress.String(), peerAddress(0).String(), string(watch),
-	}})
+	b.Process, err = l.Start(netlab.Spec{Name: "gobgp", Namespace: l.node,
+		Path: l.b.self, Args: []string{
+			bareRole, socket, nodeAddress.String(), peerAddress(0).String(), string(watch),
+		}})
 	if err == nil {
 		listener.(*net.UnixListener).SetDeadline(time.Now().Add(10 * time.Second))
 		b.conn, err = listener.Accept()
@@ -100,20 +101,24 @@ func serveBare(ctx context.Context, args []string) error {
 	}
 	filters := []*api.WatchEventRequest_Table_Filter{{Type: api.WatchEventRequest_Table_Filter_EOR}}
 	if watching(args[3]) == watched {
-		filters = append(filters, &api.WatchEventRequest_Table_Filter{Type: api.WatchEventRequest_Table_Filter_BEST})
-	}
-	err = s.WatchEvent(ctx, &api.WatchEventRequest{Table: &api.WatchEventRequest_Table{Filters: filters}}, func(r *api.WatchEventResponse) {
-		if p := r.GetTable().GetPaths(); len(p) == 0 || p[0].Nlri != nil {
-			return // not an End-of-RIB, which comes behind all paths
-		}
-		paths := 0
-		s.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
-			for _, f := range p.AfiSafis {
-				paths += int(f.GetState().GetAccepted())
-			}
+		filters = append(filters, &api.WatchEventRequest_Table_Filter{
+			Type: api.WatchEventRequest_Table_Filter_BEST,
 		})
-		fmt.Fprintln(conn, paths)
-	})
+	}
+	err = s.WatchEvent(ctx,
+		&api.WatchEventRequest{Table: &api.WatchEventRequest_Table{Filters: filters}},
+		func(r *api.WatchEventResponse) {
+			if p := r.GetTable().GetPaths(); len(p) == 0 || p[0].Nlri != nil {
+				return // not an End-of-RIB, which comes behind all paths
+			}
+			paths := 0
+			s.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+				for _, f := range p.AfiSafis {
+					paths += int(f.GetState().GetAccepted())
+				}
+			})
+			fmt.Fprintln(conn, paths)
+		})
 	if err != nil {
 		return err
 	}
@@ -124,46 +129,78 @@ func serveBare(ctx context.Context, args []string) error {
 // configureBare follows bgp/gobgp: start.go, policy.go and peers.go.
 func configureBare(ctx context.Context, s *server.BgpServer, address, peer netip.Addr) error {
 	err := s.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
-		Asn: asNumber, RouterId: address.String(), ListenPort: bgpPort, ListenAddresses: []string{"0.0.0.0"},
-		UseMultiplePaths: true, Families: []uint32{0, 1},
+		Asn: asNumber, RouterId: address.String(), ListenPort: bgpPort,
+		ListenAddresses: []string{"0.0.0.0"}, UseMultiplePaths: true, Families: []uint32{0, 1},
 	}})
 	if err != nil {
 		return err
 	}
-	accept, reject := &api.Actions{RouteAction: api.RouteAction_ACCEPT}, &api.Actions{RouteAction: api.RouteAction_REJECT}
+	accept := &api.Actions{RouteAction: api.RouteAction_ACCEPT}
+	reject := &api.Actions{RouteAction: api.RouteAction_REJECT}
 	local := &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL}
 	err = s.SetPolicies(ctx, &api.SetPoliciesRequest{
-		DefinedSets: []*api.DefinedSet{{DefinedType: api.DefinedType_COMMUNITY, Name: "not-passed-on", List: []string{"^65535:65282$"}}},
+		DefinedSets: []*api.DefinedSet{
+			{
+				DefinedType: api.DefinedType_COMMUNITY, Name: "not-passed-on",
+				List: []string{"^65535:65282$"},
+			},
+		},
 		Policies: []*api.Policy{
 			{Name: "import", Statements: []*api.Statement{
 				{Name: "own", Conditions: local, Actions: accept},
-				{Name: "unusable-next-hop", Conditions: &api.Conditions{NextHopInList: []string{address.String()}}, Actions: reject},
+				{
+					Name:       "unusable-next-hop",
+					Conditions: &api.Conditions{NextHopInList: []string{address.String()}},
+					Actions:    reject,
+				},
 			}},
 			{Name: "export", Statements: []*api.Statement{
 				{Name: "own-export", Conditions: local, Actions: accept},
-				{Name: "not-passed-on", Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Name: "not-passed-on"}}, Actions: reject},
+				{
+					Name:       "not-passed-on",
+					Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Name: "not-passed-on"}},
+					Actions:    reject,
+				},
 			}},
 		},
 	})
 	if err != nil {
 		return err
 	}
-	for name, d := range map[string]api.PolicyDirection{"import": api.PolicyDirection_IMPORT, "export": api.PolicyDirection_EXPORT} {
-		if err := s.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-			Name: "global", Direction: d, DefaultAction: api.RouteAction_ACCEPT, Policies: []*api.Policy{{Name: name}},
-		}}); err != nil {
+	for name, d := range map[string]api.PolicyDirection{
+		"import": api.PolicyDirection_IMPORT, "export": api.PolicyDirection_EXPORT,
+	} {
+		err := s.SetPolicyAssignment(ctx,
+			&api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+				Name: "global", Direction: d, DefaultAction: api.RouteAction_ACCEPT,
+				Policies: []*api.Policy{{Name: name}},
+			}})
+		if err != nil {
 			return err
 		}
 	}
 	return s.AddPeer(ctx, &api.AddPeerRequest{Peer: &api.Peer{
-		Conf:            &api.PeerConf{NeighborAddress: peer.String(), PeerAsn: asNumber, LocalAsn: asNumber},
-		Transport:       &api.Transport{PassiveMode: true, RemotePort: bgpPort, LocalAddress: address.String()},
-		Timers:          &api.Timers{Config: &api.TimersConfig{HoldTime: holdTime, ConnectRetry: 3, IdleHoldTimeAfterReset: 5}},
+		Conf: &api.PeerConf{
+			NeighborAddress: peer.String(), PeerAsn: asNumber, LocalAsn: asNumber,
+		},
+		Transport: &api.Transport{
+			PassiveMode: true, RemotePort: bgpPort, LocalAddress: address.String(),
+		},
+		Timers: &api.Timers{
+			Config: &api.TimersConfig{
+				HoldTime: holdTime, ConnectRetry: 3, IdleHoldTimeAfterReset: 5,
+			},
+		},
 		GracefulRestart: &api.GracefulRestart{Enabled: true, RestartTime: 120, DeferralTime: 30},
 		AfiSafis: []*api.AfiSafi{{
-			Config:            &api.AfiSafiConfig{Family: &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}, Enabled: true},
-			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
-			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: true}},
+			Config: &api.AfiSafiConfig{
+				Family:  &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST},
+				Enabled: true,
+			},
+			MpGracefulRestart: &api.MpGracefulRestart{
+				Config: &api.MpGracefulRestartConfig{Enabled: true},
+			},
+			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: true}},
 		}},
 	}})
 }

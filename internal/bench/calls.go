@@ -29,12 +29,15 @@ func connectCalls(socket string, link uint32, next netip.Addr) (*calls, error) {
 	return c, nil
 }
 
-func (c *calls) program(ctx context.Context, prefixes []netip.Prefix, add bool) (time.Duration, error) {
+func (c *calls) program(
+	ctx context.Context, prefixes []netip.Prefix, add bool,
+) (time.Duration, error) {
 	client := ip.NewServiceClient(c.conn)
 	began := time.Now()
 	for _, p := range prefixes {
 		req := &ip.IPRouteAddDelV2{IsAdd: add, Route: ip.IPRouteV2{
-			Prefix: ip_types.Prefix{Len: 32, Address: ip_types.Address{Un: ip_types.AddressUnionIP4(p.Addr().As4())}},
+			Prefix: ip_types.Prefix{Len: 32,
+				Address: ip_types.Address{Un: ip_types.AddressUnionIP4(p.Addr().As4())}},
 		}}
 		if add {
 			req.Route.Paths = []fib_types.FibPath{c.path}

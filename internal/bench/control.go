@@ -32,7 +32,8 @@ const passPort = 1179
 
 func (l *lab) startControl() (*control, error) {
 	echo := filepath.Join(l.Dir(), "echo.sock")
-	if _, err := l.Start(netlab.Spec{Name: "echo", Path: l.b.self, Args: []string{echoRole, echo}}); err != nil {
+	if _, err := l.Start(netlab.Spec{Name: "echo", Path: l.b.self,
+		Args: []string{echoRole, echo}}); err != nil {
 		return nil, err
 	}
 	err := await(l.b.ctx, 10*time.Second, time.Millisecond, func() error {
@@ -48,7 +49,9 @@ func (l *lab) startControl() (*control, error) {
 		return nil, err
 	}
 	at := netip.AddrPortFrom(nodeAddress, passPort).String()
-	_, err = l.Start(netlab.Spec{Name: "pass", Namespace: l.node, Path: l.b.self, Args: []string{passRole, at, r.path()}})
+	_, err = l.Start(netlab.Spec{
+		Name: "pass", Namespace: l.node, Path: l.b.self, Args: []string{passRole, at, r.path()},
+	})
 	c := &control{relay: r}
 	if err == nil {
 		err = await(l.b.ctx, 10*time.Second, time.Millisecond, func() error {

@@ -14,7 +14,8 @@ import (
 // it is to be.
 func endToEnd(l *lab) error {
 	b, p := l.b, l.plane
-	prefixes := hostPrefixes(200_000) // fewer say nothing about processor time: the kernel counts it in steps of 10 ms
+	// fewer say nothing about processor time: the kernel counts it in steps of 10 ms
+	prefixes := hostPrefixes(200_000)
 	updates := announce(hops[0], prefixes)
 
 	var bareRate, watchedRate, noneRate, planeRate, withdrawRate series
@@ -25,9 +26,12 @@ func endToEnd(l *lab) error {
 		if err != nil {
 			return err
 		}
-		took, cpu, err := l.deliver(updates, []*netlab.Process{g.Process}, func() error { return g.awaitEndOfRIB(len(prefixes)) })
+		took, cpu, err := l.deliver(updates, []*netlab.Process{g.Process}, func() error {
+			return g.awaitEndOfRIB(len(prefixes))
+		})
 		if err == nil {
-			*rates, *cpus = append(*rates, rate(len(prefixes), took.Seconds())), append(*cpus, cpu[0])
+			*rates = append(*rates, rate(len(prefixes), took.Seconds()))
+			*cpus = append(*cpus, cpu[0])
 		}
 		return errors.Join(err, g.kill())
 	}
@@ -40,11 +44,14 @@ func endToEnd(l *lab) error {
 		}
 		took, cpu, err := l.deliver(updates, []*netlab.Process{n.Process}, func() error {
 			// Asking takes GoBGP's time. Before a bare GoBGP could be through, there is no need to.
-			time.Sleep(time.Duration(0.9 * float64(len(prefixes)) / bareRate.best() * float64(time.Second)))
+			time.Sleep(
+				time.Duration(
+					0.9 * float64(len(prefixes)) / bareRate.best() * float64(time.Second)))
 			return n.profiled("none", n.awaitEndOfRIB)
 		})
 		if err == nil {
-			noneRate, noneCPU = append(noneRate, rate(len(prefixes), took.Seconds())), append(noneCPU, cpu[0])
+			noneRate = append(noneRate, rate(len(prefixes), took.Seconds()))
+			noneCPU = append(noneCPU, cpu[0])
 		}
 		return errors.Join(err, n.Kill())
 	}
@@ -73,23 +80,34 @@ func endToEnd(l *lab) error {
 		return err
 	}
 	on := fmt.Sprintf("%d /32s, %d rounds, GOGC=%s", len(prefixes), len(bareRate), gogc())
-	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate, b.quiet(atLeast(0.9)), on)
-	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP", bareRate, noBudget, on)
-	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "GoBGP, best paths watched over its API", watchedRate, b.quiet(p.limit(atLeast(1))), "")
-	b.compare("GoBGP, best paths watched over its API and thrown away", "route/s", watchedRate, "bare GoBGP", bareRate, noBudget, "what an agent on an unchanged GoBGP could reach")
-	b.compare("end to end, CPU of GoBGP, best paths watched over its API", "s", watchedCPU, "bare GoBGP", bareCPU, noBudget, "")
-	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP", bareCPU, atMost(1.25), "")
-	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "bare GoBGP", bareCPU, noBudget, "")
-	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "GoBGP, best paths watched over its API", watchedCPU, atMost(1.4), "")
+	b.compare("end to end, --dataplane none", "route/s", noneRate, "bare GoBGP", bareRate,
+		b.quiet(atLeast(0.9)), on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate, "bare GoBGP",
+		bareRate, noBudget, on)
+	b.compare("end to end, "+p.name+" on the same CPUs", "route/s", planeRate,
+		"GoBGP, best paths watched over its API", watchedRate, b.quiet(p.limit(atLeast(1))), "")
+	b.compare("GoBGP, best paths watched over its API and thrown away", "route/s", watchedRate,
+		"bare GoBGP", bareRate, noBudget, "what an agent on an unchanged GoBGP could reach")
+	b.compare("end to end, CPU of GoBGP, best paths watched over its API", "s", watchedCPU,
+		"bare GoBGP", bareCPU, noBudget, "")
+	b.compare("end to end, CPU of the agent without data plane", "s", noneCPU, "bare GoBGP",
+		bareCPU, atMost(1.25), "")
+	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU, "bare GoBGP",
+		bareCPU, noBudget, "")
+	b.compare("end to end, CPU of the agent with "+p.name, "s", agentCPU,
+		"GoBGP, best paths watched over its API", watchedCPU, atMost(1.4), "")
 	b.single("end to end, CPU of "+p.name, "s", planeCPU.median(), noBudget, "")
-	b.single("end to end, all withdrawn, with "+p.name, "route/s", withdrawRate.median(), noBudget, "")
+	b.single("end to end, all withdrawn, with "+p.name, "route/s",
+		withdrawRate.median(), noBudget, "")
 	return nil
 }
 
 // deliver brings the first peer's session up and returns how long it took from the first byte of
 // updates until arrived returns, and the processor time that the processes took meanwhile. The
 // session is left as it is; the speaker goes with l.session.
-func (l *lab) deliver(updates []byte, processes []*netlab.Process, arrived func() error) (took time.Duration, cpu []float64, err error) {
+func (l *lab) deliver(
+	updates []byte, processes []*netlab.Process, arrived func() error,
+) (took time.Duration, cpu []float64, err error) {
 	s, err := l.session()
 	if err != nil {
 		return 0, nil, err

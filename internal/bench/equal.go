@@ -19,7 +19,10 @@ type null struct{ facts chan route.Facts }
 func newNull() null {
 	d := null{make(chan route.Facts, 1)}
 	d.facts <- route.Facts{Identity: "null", Interfaces: []route.Interface{
-		{Name: planeLink, Index: 1, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix(planeAddress)}},
+		{
+			Name: planeLink, Index: 1, Up: true,
+			Addresses: []netip.Prefix{netip.MustParsePrefix(planeAddress)},
+		},
 	}}
 	return d
 }
@@ -84,13 +87,16 @@ func equalSets(b *bench) (err error) {
 	}
 	on := fmt.Sprintf("%d routes, engine alone", len(prefixes))
 	b.compare("compare equal sets", "s", same, "the fill", fills, noBudget, on)
-	b.compare("compare equal sets after a restart, from the journal", "s", restarts, "the fill", fills[:len(restarts)], noBudget, on)
+	b.compare("compare equal sets after a restart, from the journal", "s", restarts, "the fill",
+		fills[:len(restarts)], noBudget, on)
 	return nil
 }
 
 // same hands over what is there already, and then one route that is new as a mark, and takes it
 // away again.
-func (e *engine) same(ctx context.Context, prefixes []netip.Prefix, paths []route.Path) (time.Duration, error) {
+func (e *engine) same(
+	ctx context.Context, prefixes []netip.Prefix, paths []route.Path,
+) (time.Duration, error) {
 	mark := netip.MustParsePrefix("19.0.0.0/32")
 	before := e.Stats()
 	began := time.Now()

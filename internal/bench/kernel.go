@@ -43,14 +43,18 @@ func birdAndKernel(l *lab) error {
 	if err := rounds(b.pick(5, 2), byBird, byAgent); err != nil {
 		return err
 	}
-	b.compare("end to end, Linux kernel", "route/s", agentRate, "BIRD "+programs.Version, birdRate, noBudget, fmt.Sprintf("%d /32s", count))
+	b.compare("end to end, Linux kernel", "route/s", agentRate, "BIRD "+programs.Version, birdRate,
+		noBudget, fmt.Sprintf("%d /32s", count))
 	return nil
 }
 
 // throughBird runs BIRD as calico-node configures it.
-func (l *lab) throughBird(programs netlab.BirdPrograms, updates, withdrawals []byte, count int) (took time.Duration, err error) {
+func (l *lab) throughBird(
+	programs netlab.BirdPrograms, updates, withdrawals []byte, count int,
+) (took time.Duration, err error) {
 	bird, err := l.StartBird(l.b.ctx, programs, l.node, "bird", netlab.BirdConfig{
-		RouterID: nodeAddress, Address: nodeAddress, AS: asNumber, Peers: []netlab.BirdPeer{netlab.MeshPeer(nodeAddress, peerAddress(0), asNumber)},
+		RouterID: nodeAddress, Address: nodeAddress, AS: asNumber,
+		Peers: []netlab.BirdPeer{netlab.MeshPeer(nodeAddress, peerAddress(0), asNumber)},
 	})
 	if err != nil {
 		return 0, err
@@ -64,7 +68,9 @@ func (l *lab) throughBird(programs netlab.BirdPrograms, updates, withdrawals []b
 	if err := s.send(endOfRIB); err != nil {
 		return 0, err
 	}
-	err = l.untilBird(bird, "show status", func(text string) bool { return !strings.Contains(text, "recovery in progress") })
+	err = l.untilBird(bird, "show status", func(text string) bool {
+		return !strings.Contains(text, "recovery in progress")
+	})
 	if err != nil {
 		return 0, err
 	}

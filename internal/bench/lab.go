@@ -95,7 +95,10 @@ func (l *lab) build(peers int) (err error) {
 	for i := range peers {
 		end.Addresses = append(end.Addresses, netip.PrefixFrom(peerAddress(i), 16))
 	}
-	near := netlab.End{Namespace: l.node, Device: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress, 16)}}
+	near := netlab.End{
+		Namespace: l.node, Device: "eth0",
+		Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress, 16)},
+	}
 	if err := l.Veth(near, end); err != nil {
 		return err
 	}
@@ -137,7 +140,9 @@ func (l *lab) startEtcd(peers int) error {
 		return err
 	}
 	for i := range peers {
-		if err := l.Data.AddNode(l.b.ctx, fmt.Sprintf("peer-%d", i), netip.PrefixFrom(peerAddress(i), 16)); err != nil {
+		err := l.Data.AddNode(l.b.ctx, fmt.Sprintf("peer-%d", i),
+			netip.PrefixFrom(peerAddress(i), 16))
+		if err != nil {
 			return err
 		}
 	}
@@ -157,7 +162,9 @@ type crowd []*speaker
 
 // meet brings the sessions of n peers up. The i-th begins with first(i), and heard(i, …) has its
 // UPDATEs.
-func (l *lab) meet(n int, first func(i int) []byte, heard func(i int, update []byte)) (crowd, error) {
+func (l *lab) meet(
+	n int, first func(i int) []byte, heard func(i int, update []byte),
+) (crowd, error) {
 	ctx, cancel := context.WithTimeout(l.b.ctx, 3*time.Minute)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
@@ -165,7 +172,9 @@ func (l *lab) meet(n int, first func(i int) []byte, heard func(i int, update []b
 	all := make(crowd, n)
 	for i := range all {
 		group.Go(func() (err error) {
-			all[i], err = connect(ctx, l.far, peerAddress(i), nodeAddress, func(update []byte) { heard(i, update) })
+			all[i], err = connect(ctx, l.far, peerAddress(i), nodeAddress, func(update []byte) {
+				heard(i, update)
+			})
 			if err != nil {
 				return err
 			}

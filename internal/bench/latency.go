@@ -22,7 +22,9 @@ func latency(l *lab) error {
 		return err
 	}
 	prefixes := hostPrefixes(100_000)
-	_, _, err = l.deliver(announce(hops[0], prefixes), nil, func() error { return n.awaitProgrammed(len(prefixes)) })
+	_, _, err = l.deliver(announce(hops[0], prefixes), nil, func() error {
+		return n.awaitProgrammed(len(prefixes))
+	})
 	if err != nil {
 		return err
 	}
@@ -31,7 +33,8 @@ func latency(l *lab) error {
 		return err
 	}
 	defer c.close()
-	samples, passed := make([]time.Duration, b.pick(3000, 1000)), make([]time.Duration, b.pick(3000, 1000))
+	samples := make([]time.Duration, b.pick(3000, 1000))
+	passed := make([]time.Duration, b.pick(3000, 1000))
 	for i := range samples {
 		update := announce(hops[(i+1)%2], prefixes[i/2:i/2+1]) // there and back
 		if samples[i], err = b.one(l.first.send, r, update); err != nil {
@@ -49,9 +52,11 @@ func latency(l *lab) error {
 	note := fmt.Sprintf("%d changes, %d routes on %s, no load", len(samples), len(prefixes), p.name)
 	for _, share := range []float64{0.5, 0.99} {
 		name := fmt.Sprintf("one change, UPDATE to acknowledgement, p%g", 100*share)
-		b.compare(name, "ms", series{quantile(samples, share)}, "the same bytes passed on", series{quantile(passed, share)}, b.quiet(p.limit(atMost(2))), note)
+		b.compare(name, "ms", series{quantile(samples, share)}, "the same bytes passed on",
+			series{quantile(passed, share)}, b.quiet(p.limit(atMost(2))), note)
 	}
-	b.single("one change, UPDATE to acknowledgement, most", "ms", quantile(samples, 1), noBudget, "")
+	b.single("one change, UPDATE to acknowledgement, most", "ms",
+		quantile(samples, 1), noBudget, "")
 	return nil
 }
 

@@ -90,13 +90,19 @@ func (b *bench) quiet(x budget) budget {
 func measure(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	short := flags.Bool("short", false, "smaller numbers: what CI runs")
-	pattern := flags.String("run", ".", "only benchmarks whose name matches this regular `expression`")
+	pattern := flags.String("run", ".",
+		"only benchmarks whose name matches this regular `expression`")
 	list := flags.Bool("list", false, "print the names of the benchmarks and end")
-	agent := flags.String("agent", "", "`path` of the agent's binary; empty: build it from the sources here")
+	agent := flags.String("agent", "",
+		"`path` of the agent's binary; empty: build it from the sources here")
 	file := flags.String("o", "out/bench.json", "`file` for the results as JSON")
-	markdown := flags.String("markdown", "", "`file` for the table of docs/performance.md; empty: none")
-	build := flags.String("build", "build", "`folder` where Debian's BIRD is unpacked if none is installed")
-	profile := flags.String("profile", "", "`folder` for CPU profiles of the agent while it takes in the routes of end-to-end; costs some speed")
+	markdown := flags.String("markdown", "",
+		"`file` for the table of docs/performance.md; empty: none")
+	build := flags.String("build", "build",
+		"`folder` where Debian's BIRD is unpacked if none is installed")
+	profile := flags.String("profile", "",
+		"`folder` for CPU profiles of the agent while it takes in the routes of end-to-end; "+
+			"costs some speed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -111,8 +117,12 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 		return nil
 	}
 	b := &bench{
-		ctx: ctx, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		short: *short, programs: testcluster.Programs{Agent: *agent}, build: *build, profile: *profile, out: out,
+		ctx: ctx,
+		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
+			Level: slog.LevelWarn,
+		})),
+		short: *short, programs: testcluster.Programs{Agent: *agent}, build: *build,
+		profile: *profile, out: out,
 	}
 	cleanUp, err := b.prepare()
 	defer cleanUp()
@@ -185,7 +195,8 @@ func (b *bench) prepare() (cleanUp func(), err error) {
 	case !errors.Is(err, netlab.ErrNoVPP):
 		return cleanUp, err
 	}
-	fmt.Fprintf(b.out, "%d CPUs, %s, GOGC=%s, data plane: %s\n", runtime.NumCPU(), runtime.Version(), gogc(), b.planeName())
+	fmt.Fprintf(b.out, "%d CPUs, %s, GOGC=%s, data plane: %s\n",
+		runtime.NumCPU(), runtime.Version(), gogc(), b.planeName())
 	return cleanUp, nil
 }
 

@@ -50,7 +50,8 @@ func mesh(l *lab) error {
 	}
 	var announced, withdrawn atomic.Int64 // peers that have heard so of our block
 	all, err := l.meet(peers, func(i int) []byte {
-		return append(announce(peerAddress(i), blocks[i*blocksPerPeer:][:blocksPerPeer]), endOfRIB...)
+		return append(announce(peerAddress(i), blocks[i*blocksPerPeer:][:blocksPerPeer]),
+			endOfRIB...)
 	}, func(_ int, update []byte) {
 		switch {
 		case binary.BigEndian.Uint16(update) > 0:

@@ -37,7 +37,8 @@ func million(l *lab) error {
 		return err
 	}
 	on := fmt.Sprintf("%d routes, GOGC=%s", count, gogc())
-	b.single("fill an agent on "+p.name, "route/s", rate(count, fill.Seconds()), noBudget, on+", through a relay")
+	b.single("fill an agent on "+p.name, "route/s", rate(count, fill.Seconds()), noBudget,
+		on+", through a relay")
 	if err := l.memory(n, count, empty, on); err != nil {
 		return err
 	}
@@ -104,7 +105,8 @@ func (l *lab) onePercent(n *node, r *relay, count int, fill time.Duration) error
 	for i := range whole {
 		whole[i] = fill.Seconds() / float64(count) * 1e6
 	}
-	l.b.compare("change 1 % of the routes", "µs/route", each, "the fill", whole, l.b.quiet(atMost(2)),
+	l.b.compare("change 1 % of the routes",
+		"µs/route", each, "the fill", whole, l.b.quiet(atMost(2)),
 		fmt.Sprintf("%d of %d; exactly one write each", len(changed), count))
 	return nil
 }
@@ -135,8 +137,11 @@ func (l *lab) restart(n *node, r *relay, count int) error {
 	if err != nil {
 		return err
 	}
-	note := fmt.Sprintf("%d routes, adopted by %s, done after %.1f s", count, s.FIB.Adopted, took.Seconds())
-	l.b.single("restart over an unchanged FIB, writes", "writes", float64(r.writes()-writes), atMost(0), note)
-	l.b.single("restart over an unchanged FIB, dumps", "dumps", float64(r.dumps()-dumps), atMost(0), "")
+	note := fmt.Sprintf("%d routes, adopted by %s, done after %.1f s",
+		count, s.FIB.Adopted, took.Seconds())
+	l.b.single("restart over an unchanged FIB, writes", "writes",
+		float64(r.writes()-writes), atMost(0), note)
+	l.b.single("restart over an unchanged FIB, dumps", "dumps",
+		float64(r.dumps()-dumps), atMost(0), "")
 	return nil
 }

@@ -40,7 +40,9 @@ func (l *lab) startPlane(heap string) (*plane, error) {
 	if l.VPP == nil {
 		return l.startVPPTest()
 	}
-	v, err := l.StartVPP(l.b.ctx, *l.VPP, l.node, "vpp", netlab.VPPConfig{Heap: heap, Args: "unix { poll-sleep-usec 0 }"})
+	v, err := l.StartVPP(l.b.ctx, *l.VPP, l.node, "vpp", netlab.VPPConfig{
+		Heap: heap, Args: "unix { poll-sleep-usec 0 }",
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -48,23 +50,28 @@ func (l *lab) startPlane(heap string) (*plane, error) {
 	if err != nil || strings.TrimSpace(said) != planeLink { // it prints the name of what it made
 		return nil, errors.Join(err, fmt.Errorf("create loopback interface: %s", said))
 	}
-	return &plane{name: "VPP", socket: v.APISocket(), process: v.Process, real: v}, v.Configure(l.b.ctx,
-		"set interface state "+planeLink+" up", "set interface ip address "+planeLink+" "+planeAddress)
+	return &plane{name: "VPP", socket: v.APISocket(), process: v.Process,
+			real: v}, v.Configure(l.b.ctx,
+			"set interface state "+planeLink+" up",
+			"set interface ip address "+planeLink+" "+planeAddress)
 }
 
 func (l *lab) startVPPTest() (*plane, error) {
 	socket := filepath.Join(l.Dir(), "vpptest.sock")
-	p, err := l.Start(netlab.Spec{Name: "vpptest", Path: l.b.self, Args: []string{vpptestRole, socket}})
+	p, err := l.Start(netlab.Spec{
+		Name: "vpptest", Path: l.b.self, Args: []string{vpptestRole, socket},
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &plane{name: "vpptest", socket: socket, process: p}, await(l.b.ctx, 10*time.Second, time.Millisecond, func() error {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
+	return &plane{name: "vpptest", socket: socket, process: p}, await(l.b.ctx, 10*time.Second,
+		time.Millisecond, func() error {
+			c, err := net.Dial("unix", socket)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
 }
 
 // serveVPPTest is the process.
@@ -110,7 +117,9 @@ type connected struct {
 // connect runs the connection until stop. The facts are read by whoever is named: the caller or,
 // with an engine, the engine.
 func (p *plane) connect(ctx context.Context) (*connected, error) {
-	c := &connected{VPP: vpp.New(vpp.Config{Socket: p.socket, ClientName: "bench", Source: "bench"})}
+	c := &connected{
+		VPP: vpp.New(vpp.Config{Socket: p.socket, ClientName: "bench", Source: "bench"}),
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
@@ -180,7 +189,9 @@ const learnPoll = 2 * time.Millisecond
 
 // learn hands over one path set for all prefixes, nil to withdraw them, and returns how long it
 // took until all of it was acknowledged.
-func (e *engine) learn(ctx context.Context, prefixes []netip.Prefix, paths []route.Path) (time.Duration, error) {
+func (e *engine) learn(
+	ctx context.Context, prefixes []netip.Prefix, paths []route.Path,
+) (time.Duration, error) {
 	before := e.Stats()
 	began := time.Now()
 	for _, p := range prefixes {

@@ -73,13 +73,19 @@ func program(l *lab) error {
 		return err
 	}
 	on := fmt.Sprintf("%d /32s on %s, %d rounds", len(prefixes), p.name, len(raw.add.rate))
-	b.compare("program: engine with journal", "add/s", engine.add.rate, "raw writer", raw.add.rate, b.quiet(p.limit(atLeast(0.9))), on)
-	b.compare("program: engine with journal", "add/s", engine.add.rate, "one call per route", calls.add.rate, atLeast(4), "")
-	b.compare("program: pipeline alone", "add/s", apply.add.rate, "raw writer", raw.add.rate, noBudget, "")
+	b.compare("program: engine with journal", "add/s", engine.add.rate, "raw writer", raw.add.rate,
+		b.quiet(p.limit(atLeast(0.9))), on)
+	b.compare("program: engine with journal", "add/s", engine.add.rate, "one call per route",
+		calls.add.rate, atLeast(4), "")
+	b.compare("program: pipeline alone", "add/s", apply.add.rate, "raw writer",
+		raw.add.rate, noBudget, "")
 	b.processorTime("program", p, engine.add, apply.add, raw.add)
-	b.compare("delete: engine with journal", "del/s", engine.del.rate, "raw writer", raw.del.rate, noBudget, "")
-	b.compare("delete: pipeline alone", "del/s", apply.del.rate, "raw writer", raw.del.rate, noBudget, "")
-	b.compare("delete: engine with journal", "del/s", engine.del.rate, "one call per route", calls.del.rate, noBudget, "")
+	b.compare("delete: engine with journal", "del/s", engine.del.rate, "raw writer",
+		raw.del.rate, noBudget, "")
+	b.compare("delete: pipeline alone", "del/s", apply.del.rate, "raw writer",
+		raw.del.rate, noBudget, "")
+	b.compare("delete: engine with journal", "del/s", engine.del.rate, "one call per route",
+		calls.del.rate, noBudget, "")
 	b.processorTime("delete", p, engine.del, apply.del, raw.del)
 	return nil
 }
@@ -136,8 +142,10 @@ func (b *bench) processorTime(verb string, p *plane, engine, pipeline, raw taken
 	const unit, reference = "µs/route", "raw writer"
 	b.compare(verb+": CPU of the engine", unit, engine.ours, reference, raw.ours, noBudget, "")
 	b.compare(verb+": CPU of the pipeline", unit, pipeline.ours, reference, raw.ours, noBudget, "")
-	b.compare(verb+": CPU of "+p.name+" meanwhile, by the engine", unit, engine.plane, reference, raw.plane, noBudget, "")
-	b.compare(verb+": CPU of "+p.name+" meanwhile, by the pipeline", unit, pipeline.plane, reference, raw.plane, noBudget, "")
+	b.compare(verb+": CPU of "+p.name+" meanwhile, by the engine", unit, engine.plane, reference,
+		raw.plane, noBudget, "")
+	b.compare(verb+": CPU of "+p.name+" meanwhile, by the pipeline", unit, pipeline.plane,
+		reference, raw.plane, noBudget, "")
 }
 
 // attachedOps puts prefixes through a neighbour on the plane's interface.
@@ -187,7 +195,8 @@ func replaceNextHop(l *lab) error {
 			return fmt.Errorf("round %d: %w", i, err)
 		}
 	}
-	b.compare("replace the next hop", "route/s", replace, "add", add, noBudget, fmt.Sprintf("%d /32s on %s", len(prefixes), p.name))
+	b.compare("replace the next hop", "route/s", replace, "add", add, noBudget,
+		fmt.Sprintf("%d /32s on %s", len(prefixes), p.name))
 	return nil
 }
 
@@ -206,7 +215,9 @@ func vppCommandLine(l *lab) error {
 			verb string
 			to   *series
 		}{{"add", &add}, {"del", &del}} {
-			said, err := p.real.Command(b.ctx, fmt.Sprintf("ip route %s count %d 20.0.0.0/32 via %s %s", x.verb, count, hops[0], planeLink))
+			said, err := p.real.Command(b.ctx,
+				fmt.Sprintf("ip route %s count %d 20.0.0.0/32 via %s %s",
+					x.verb, count, hops[0], planeLink))
 			if err != nil {
 				return err
 			}
@@ -223,7 +234,8 @@ func vppCommandLine(l *lab) error {
 			}
 		}
 	}
-	b.single("VPP's own CLI, ip route add count", "add/s", add.median(), noBudget, fmt.Sprintf("%d /32s, no API", count))
+	b.single("VPP's own CLI, ip route add count", "add/s", add.median(), noBudget,
+		fmt.Sprintf("%d /32s, no API", count))
 	b.single("VPP's own CLI, ip route del count", "del/s", del.median(), noBudget, "")
 	return nil
 }

@@ -81,7 +81,9 @@ func (r *raw) greet(link uint32, next netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	r.del, err = template(id, index, &ip.IPRouteAddDelV2{Route: ip.IPRouteV2{Prefix: ip_types.Prefix{Len: 32}}})
+	r.del, err = template(id, index, &ip.IPRouteAddDelV2{
+		Route: ip.IPRouteV2{Prefix: ip_types.Prefix{Len: 32}},
+	})
 	return err
 }
 
@@ -166,7 +168,8 @@ func (r *raw) replies(n int, room chan<- int) error {
 		used := eachMessage(b, func(id uint16, m []byte) {
 			context, retval := binary.BigEndian.Uint32(m[2:]), int32(binary.BigEndian.Uint32(m[6:]))
 			if id != r.reply || context != uint32(seen) || retval != 0 {
-				wrong = fmt.Errorf("raw writer: reply %d: message %d, context %d, error %d", seen, id, context, retval)
+				wrong = fmt.Errorf("raw writer: reply %d: message %d, context %d, error %d",
+					seen, id, context, retval)
 			}
 			seen++
 		})

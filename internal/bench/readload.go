@@ -44,7 +44,8 @@ func readLoad(b *bench) error {
 		atStart, workload budget
 	}{
 		{"BGP", b.pick(20, 5), sourceReader(calico.Needs{}), atMost(4000), atMost(1)},
-		{"etcd", b.pick(20, 5), sourceReader(calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}), noBudget, noBudget},
+		{"etcd", b.pick(20, 5), sourceReader(calico.Needs{NoBGP: true, Hosts: calico.DefaultHosts}),
+			noBudget, noBudget},
 		{"as the first agent", b.pick(3, 2), (*loadRun).startOriginal, noBudget, noBudget},
 		{"compiled per host", b.pick(20, 5), (*loadRun).startCompiled, noBudget, noBudget},
 	}
@@ -124,9 +125,13 @@ func (r *loadRun) measure(name string, start func(*loadRun) (reader, error)) (er
 		return err
 	}
 	atStart := r.count()
-	r.note(name, "reads at start", float64(atStart.ranges-before.ranges)/float64(r.nodes), "requests a node")
-	r.check(name, "bytes at start", float64(atStart.bytes-before.bytes)/float64(r.nodes)*clusterNodes/1e6, "MB, 1000 nodes", r.atStart)
-	r.note(name, "watchers", float64(atStart.watchers-before.watchers)/float64(r.nodes)*clusterNodes, "1000 nodes")
+	r.note(name, "reads at start", float64(atStart.ranges-before.ranges)/float64(r.nodes),
+		"requests a node")
+	r.check(name, "bytes at start",
+		float64(atStart.bytes-before.bytes)/float64(r.nodes)*clusterNodes/1e6,
+		"MB, 1000 nodes", r.atStart)
+	r.note(name, "watchers",
+		float64(atStart.watchers-before.watchers)/float64(r.nodes)*clusterNodes, "1000 nodes")
 
 	for i := range podStarts {
 		if err := r.startPod(i); err != nil {
@@ -137,7 +142,9 @@ func (r *loadRun) measure(name string, start func(*loadRun) (reader, error)) (er
 		return err
 	}
 	afterPods := r.count()
-	r.check(name, "a workload starts: bytes", float64(afterPods.bytes-atStart.bytes)/float64(r.nodes)/podStarts*clusterNodes/1e6, "MB, 1000 nodes", r.workload)
+	r.check(name, "a workload starts: bytes",
+		float64(afterPods.bytes-atStart.bytes)/float64(r.nodes)/podStarts*clusterNodes/1e6,
+		"MB, 1000 nodes", r.workload)
 	for i := range blockClaims {
 		if err := r.claim(i); err != nil {
 			return err
@@ -147,12 +154,17 @@ func (r *loadRun) measure(name string, start func(*loadRun) (reader, error)) (er
 		return err
 	}
 	afterClaims := r.count()
-	r.note(name, "a block is claimed: bytes", float64(afterClaims.bytes-afterPods.bytes)/float64(r.nodes)/blockClaims*clusterNodes/1e6, "MB, 1000 nodes")
+	r.note(name, "a block is claimed: bytes",
+		float64(afterClaims.bytes-afterPods.bytes)/float64(r.nodes)/blockClaims*clusterNodes/1e6,
+		"MB, 1000 nodes")
 	if r.writer != nil {
 		r.note(name, "a block is claimed: writes", clusterNodes, "puts, one for each host")
 		r.note(name, "keys", clusterNodes*clusterNodes*nodeBlocks, "1000 nodes")
-		r.note(name, "size of etcd's data", float64(r.writer.grew)/float64(r.nodes)*clusterNodes/1e9, "GB, 1000 nodes; etcd's default quota is 2 GB")
-		r.note(name, "first fill", r.writer.took.Seconds()/float64(r.nodes)*clusterNodes, "s, 1000 nodes, without fsync")
+		r.note(name, "size of etcd's data",
+			float64(r.writer.grew)/float64(r.nodes)*clusterNodes/1e9,
+			"GB, 1000 nodes; etcd's default quota is 2 GB")
+		r.note(name, "first fill", r.writer.took.Seconds()/float64(r.nodes)*clusterNodes,
+			"s, 1000 nodes, without fsync")
 	}
 	return nil
 }
@@ -187,7 +199,10 @@ func (r *loadRun) url() string { return "http://" + r.relay.l.Addr().String() }
 type tally struct{ bytes, ranges, watchers int64 }
 
 func (r *loadRun) count() tally {
-	return tally{r.relay.answered(), etcdMetric("etcd_mvcc_range_total", "etcd_debugging_mvcc_range_total"), etcdMetric("etcd_debugging_mvcc_watcher_total")}
+	return tally{
+		r.relay.answered(), etcdMetric("etcd_mvcc_range_total", "etcd_debugging_mvcc_range_total"),
+		etcdMetric("etcd_debugging_mvcc_watcher_total"),
+	}
 }
 
 // etcdMetric reads the embedded server's own counters: the first of names that it has.
@@ -199,7 +214,8 @@ func etcdMetric(names ...string) int64 {
 	for _, name := range names {
 		for _, f := range families {
 			if f.GetName() == name && len(f.Metric) > 0 {
-				return int64(f.Metric[0].GetCounter().GetValue() + f.Metric[0].GetGauge().GetValue())
+				return int64(f.Metric[0].GetCounter().GetValue() +
+					f.Metric[0].GetGauge().GetValue())
 			}
 		}
 	}
@@ -209,21 +225,27 @@ func etcdMetric(names ...string) int64 {
 func loadNode(i int) string { return fmt.Sprintf("node-%04d", i) }
 
 func loadBlock(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(64 + i>>10), byte(i >> 2), byte(i << 6)}), 26)
+	return netip.PrefixFrom(
+		netip.AddrFrom4([4]byte{10, byte(64 + i>>10), byte(i >> 2), byte(i << 6)}), 26)
 }
 
 // fill writes nodes, blocks, workload endpoints and published addresses.
 func (r *loadRun) fill() error {
 	var ops []clientv3.Op
-	put := func(key calico.Key, value string) { ops = append(ops, clientv3.OpPut(key.String(), value)) }
+	put := func(key calico.Key, value string) {
+		ops = append(ops, clientv3.OpPut(key.String(), value))
+	}
 	for i := range clusterNodes {
 		name := loadNode(i)
 		address := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-		put(calico.Key{Kind: calico.KindNode, Name: name}, fmt.Sprintf(`{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":%q,"uid":"5f0c1d5e-3d5b-4a8e-9c0a-0b1c2d3e4f50","creationTimestamp":"2026-01-05T08:00:00Z","labels":{"kubernetes.io/hostname":%q,"rack":"r7"}},"spec":{"bgp":{"ipv4Address":"%s/16","ipv4IPIPTunnelAddr":"10.0.0.1"},"orchRefs":[{"nodeName":%q,"orchestrator":"k8s"}],"addresses":[{"address":"%s/16","type":"CalicoNodeIP"}]},"status":{}}`, name, name, address, name, address))
-		ops = append(ops, clientv3.OpPut(calico.PeerIP{Host: name}.Key(calico.DefaultHosts), address.String()))
+		put(calico.Key{Kind: calico.KindNode, Name: name},
+			fmt.Sprintf(nodeValue, name, name, address, name, address))
+		ops = append(ops,
+			clientv3.OpPut(calico.PeerIP{Host: name}.Key(calico.DefaultHosts), address.String()))
 		for n := range nodeBlocks {
 			cidr := loadBlock(i*nodeBlocks + n)
-			put(calico.Key{Kind: calico.KindBlock, CIDR: cidr}, loadBlockValue(cidr, name, blockWorkload))
+			put(calico.Key{Kind: calico.KindBlock, CIDR: cidr},
+				loadBlockValue(cidr, name, blockWorkload))
 			for w := range blockWorkload {
 				key, value := loadEndpoint(name, fmt.Sprintf("w%d-%d", n, w), cidr.Addr().Next())
 				put(key, value)
@@ -267,19 +289,42 @@ func loadBlockValue(cidr netip.Prefix, node string, used int) string {
 		}
 		v.Allocations = append(v.Allocations, &i)
 		v.Attributes = append(v.Attributes, attribute{
-			Handle:    fmt.Sprintf("k8s-pod-network.%064x", i),
-			Secondary: map[string]string{"namespace": "production", "node": node, "pod": fmt.Sprintf("frontend-7d9c5b8f6d-x%04d", i), "timestamp": "2026-03-02 09:15:40.123 +0000 UTC"},
+			Handle: fmt.Sprintf("k8s-pod-network.%064x", i),
+			Secondary: map[string]string{"namespace": "production", "node": node,
+				"pod":       fmt.Sprintf("frontend-7d9c5b8f6d-x%04d", i),
+				"timestamp": "2026-03-02 09:15:40.123 +0000 UTC"},
 		})
 	}
 	raw, _ := json.Marshal(v)
 	return string(raw)
 }
 
+// Values as Calico writes them: their size is what is measured.
+const (
+	nodeValue = `{"kind":"Node","apiVersion":"projectcalico.org/v3",` +
+		`"metadata":{"name":%q,"uid":"5f0c1d5e-3d5b-4a8e-9c0a-0b1c2d3e4f50",` +
+		`"creationTimestamp":"2026-01-05T08:00:00Z",` +
+		`"labels":{"kubernetes.io/hostname":%q,"rack":"r7"}},` +
+		`"spec":{"bgp":{"ipv4Address":"%s/16","ipv4IPIPTunnelAddr":"10.0.0.1"},` +
+		`"orchRefs":[{"nodeName":%q,"orchestrator":"k8s"}],` +
+		`"addresses":[{"address":"%s/16","type":"CalicoNodeIP"}]},"status":{}}`
+	endpointValue = `{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3",` +
+		`"metadata":{"name":%q,"namespace":"production",` +
+		`"uid":"5f0c1d5e-3d5b-4a8e-9c0a-0b1c2d3e4f50",` +
+		`"creationTimestamp":"2026-01-05T08:00:00Z",` +
+		`"labels":{"app":"frontend","pod-template-hash":"7d9c5b8f6d",` +
+		`"projectcalico.org/namespace":"production","projectcalico.org/orchestrator":"k8s",` +
+		`"projectcalico.org/serviceaccount":"default"}},` +
+		`"spec":{"orchestrator":"k8s","workload":"","node":%q,"containerID":"%064x",` +
+		`"pod":%q,"endpoint":"eth0","serviceAccountName":"default","ipNetworks":["%s/32"],` +
+		`"profiles":["kns.production","ksa.production.default"],` +
+		`"interfaceName":"cali0123456789a"}}`
+)
+
 func loadEndpoint(node, pod string, address netip.Addr) (calico.Key, string) {
 	name := calico.WorkloadEndpointName(node, "k8s", pod, "eth0")
-	return calico.Key{Kind: calico.KindWorkloadEndpoint, Namespace: "production", Name: name}, fmt.Sprintf(
-		`{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":%q,"namespace":"production","uid":"5f0c1d5e-3d5b-4a8e-9c0a-0b1c2d3e4f50","creationTimestamp":"2026-01-05T08:00:00Z","labels":{"app":"frontend","pod-template-hash":"7d9c5b8f6d","projectcalico.org/namespace":"production","projectcalico.org/orchestrator":"k8s","projectcalico.org/serviceaccount":"default"}},"spec":{"orchestrator":"k8s","workload":"","node":%q,"containerID":"%064x","pod":%q,"endpoint":"eth0","serviceAccountName":"default","ipNetworks":["%s/32"],"profiles":["kns.production","ksa.production.default"],"interfaceName":"cali0123456789a"}}`,
-		name, node, 7, pod, address)
+	key := calico.Key{Kind: calico.KindWorkloadEndpoint, Namespace: "production", Name: name}
+	return key, fmt.Sprintf(endpointValue, name, node, 7, pod, address)
 }
 
 // startPod is what Calico writes when a workload starts: the block, then the endpoint.
@@ -287,7 +332,8 @@ func (r *loadRun) startPod(i int) error {
 	node, cidr := loadNode(i), loadBlock(i*nodeBlocks)
 	key, value := loadEndpoint(node, fmt.Sprintf("new-%d", i), cidr.Addr())
 	for _, op := range []clientv3.Op{
-		clientv3.OpPut(calico.Key{Kind: calico.KindBlock, CIDR: cidr}.String(), loadBlockValue(cidr, node, blockWorkload+1)),
+		clientv3.OpPut(calico.Key{Kind: calico.KindBlock, CIDR: cidr}.String(),
+			loadBlockValue(cidr, node, blockWorkload+1)),
 		clientv3.OpPut(key.String(), value),
 	} {
 		if _, err := r.client.Do(r.b.ctx, op); err != nil {
@@ -300,7 +346,9 @@ func (r *loadRun) startPod(i int) error {
 // claim is a node's claim of a new block.
 func (r *loadRun) claim(i int) error {
 	node, cidr := loadNode(i), loadBlock(clusterNodes*nodeBlocks+i)
-	if err := r.commit([]clientv3.Op{clientv3.OpPut(calico.Key{Kind: calico.KindBlock, CIDR: cidr}.String(), loadBlockValue(cidr, node, 0))}); err != nil {
+	key := calico.Key{Kind: calico.KindBlock, CIDR: cidr}.String()
+	put := clientv3.OpPut(key, loadBlockValue(cidr, node, 0))
+	if err := r.commit([]clientv3.Op{put}); err != nil {
 		return err
 	}
 	if r.writer != nil {
@@ -319,19 +367,23 @@ func (r *loadRun) claim(i int) error {
 // what a list of names can skip depends on the name.
 func sourceReader(needs calico.Needs) func(*loadRun) (reader, error) {
 	return func(r *loadRun) (reader, error) {
-		s, err := etcd.NewFor(etcd.Config{Endpoints: []string{r.url()}}, loadNode(len(r.readers)*clusterNodes/r.nodes), needs, slog.New(slog.DiscardHandler))
+		s, err := etcd.NewFor(etcd.Config{Endpoints: []string{r.url()}},
+			loadNode(len(r.readers)*clusterNodes/r.nodes), needs, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return reader{}, err
 		}
 		ctx, cancel := context.WithCancel(r.b.ctx)
 		var done sync.WaitGroup
 		done.Go(func() { s.Run(ctx) })
-		return reader{func() bool { return s.Status().Synced }, func() { cancel(); done.Wait() }}, nil
+		return reader{func() bool { return s.Status().Synced },
+			func() { cancel(); done.Wait() }}, nil
 	}
 }
 
 // plainReader lists prefixes and then runs follow, on a client of its own.
-func (r *loadRun) plainReader(prefixes []string, follow func(context.Context, *clientv3.Client)) (reader, error) {
+func (r *loadRun) plainReader(
+	prefixes []string, follow func(context.Context, *clientv3.Client),
+) (reader, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{r.url()}, Logger: zap.NewNop()})
 	if err != nil {
 		return reader{}, err
@@ -354,21 +406,24 @@ func (r *loadRun) plainReader(prefixes []string, follow func(context.Context, *c
 // startOriginal watches the tree of blocks, lists it again upon each change, and watches the
 // address of each host by itself.
 func (r *loadRun) startOriginal() (reader, error) {
-	return r.plainReader([]string{calico.DefaultBlocks, calico.DefaultHosts}, func(ctx context.Context, client *clientv3.Client) {
-		var done sync.WaitGroup
-		defer done.Wait()
-		for i := range clusterNodes {
-			done.Go(func() {
-				for range client.Watch(ctx, calico.PeerIP{Host: loadNode(i)}.Key(calico.DefaultHosts)) {
-				}
-			})
-		}
-		for range client.Watch(ctx, calico.DefaultBlocks, clientv3.WithPrefix()) {
-			if _, err := client.Get(ctx, calico.DefaultBlocks, clientv3.WithPrefix()); err != nil {
-				return
+	return r.plainReader([]string{calico.DefaultBlocks, calico.DefaultHosts},
+		func(ctx context.Context, client *clientv3.Client) {
+			var done sync.WaitGroup
+			defer done.Wait()
+			for i := range clusterNodes {
+				done.Go(func() {
+					for range client.Watch(ctx,
+						calico.PeerIP{Host: loadNode(i)}.Key(calico.DefaultHosts)) {
+					}
+				})
 			}
-		}
-	})
+			for range client.Watch(ctx, calico.DefaultBlocks, clientv3.WithPrefix()) {
+				_, err := client.Get(ctx, calico.DefaultBlocks, clientv3.WithPrefix())
+				if err != nil {
+					return
+				}
+			}
+		})
 }
 
 // compiler is the elected writer: what it has written for the hosts, and what that cost.
@@ -378,7 +433,8 @@ type compiler struct {
 }
 
 func compiledKey(node int, cidr netip.Prefix) string {
-	return calico.DefaultHosts + loadNode(node) + "/routes/" + strings.Replace(cidr.String(), "/", "-", 1)
+	return calico.DefaultHosts + loadNode(node) + "/routes/" +
+		strings.Replace(cidr.String(), "/", "-", 1)
 }
 
 // startCompiled reads one subtree, which the first call has written for each node that is measured.
@@ -408,7 +464,8 @@ func (r *loadRun) compile() error {
 		}
 	}
 	r.writer = &compiler{took: time.Since(began)}
-	if err := testcluster.Pause(r.b.ctx, time.Second); err != nil { // etcd commits to its file every 100 ms
+	// etcd commits to its file every 100 ms
+	if err := testcluster.Pause(r.b.ctx, time.Second); err != nil {
 		return err
 	}
 	r.writer.grew = size() - before

@@ -25,7 +25,8 @@ const clusterID = "10.255.255.1"
 // and of GoBGP as released.
 func reflector(l *lab) error {
 	b, clients := l.b, l.nodes
-	us := testcluster.ReflectorNode("node", clusterID, fmt.Sprintf("ipv4Address: %s/16", nodeAddress))
+	us := testcluster.ReflectorNode("node", clusterID,
+		fmt.Sprintf("ipv4Address: %s/16", nodeAddress))
 	if err := l.apply(testcluster.NoMesh + us + testcluster.ToReflectors); err != nil {
 		return err
 	}
@@ -62,7 +63,8 @@ func reflector(l *lab) error {
 		return fmt.Sprintf("%d clients × %d routes", clients, clients*routesPerClient)
 	}
 	on := of(clients)
-	b.compare("reflector, CPU of the agent", unit, ours, "BIRD "+programs.Version, bird, atMost(3), on)
+	b.compare("reflector, CPU of the agent", unit, ours, "BIRD "+programs.Version,
+		bird, atMost(3), on)
 	b.single("reflector, most memory of the agent", "MiB", memory.best(), atMost(1024), on)
 	if b.short {
 		return nil
@@ -73,8 +75,8 @@ func reflector(l *lab) error {
 		return err
 	}
 	released, err := l.throughReleased(few)
-	b.compare("reflector, CPU of the agent, fewer clients", unit, ours, "GoBGP as released", released,
-		noBudget, of(few))
+	b.compare("reflector, CPU of the agent, fewer clients", unit, ours, "GoBGP as released",
+		released, noBudget, of(few))
 	return err
 }
 

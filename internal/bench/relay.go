@@ -31,7 +31,8 @@ const routeReply = "ip_route_add_del_v2_reply"
 
 // startRelay relays between two unix sockets.
 func startRelay(path, to string) (*relay, error) {
-	return relayTo(&net.UnixAddr{Net: "unix", Name: path}, &net.UnixAddr{Net: "unix", Name: to}, false)
+	return relayTo(&net.UnixAddr{Net: "unix", Name: path},
+		&net.UnixAddr{Net: "unix", Name: to}, false)
 }
 
 func relayTo(at, to net.Addr, plain bool) (*relay, error) {

@@ -38,7 +38,8 @@ func TestEveryWriterWritesTheSame(t *testing.T) {
 			t.Fatalf("%s: %d routes instead of %d", source, len(got), want)
 		}
 		for _, r := range got {
-			if len(r.Paths) != 1 || r.Paths[0] != (route.Path{NextHop: hops[0], Interface: planeLink, Weight: 1}) {
+			if len(r.Paths) != 1 ||
+				r.Paths[0] != (route.Path{NextHop: hops[0], Interface: planeLink, Weight: 1}) {
 				t.Fatalf("%s: %s", source, r)
 			}
 		}
@@ -123,13 +124,15 @@ func TestRelayCountsWhatPasses(t *testing.T) {
 	}
 	// The relay looks at a message after it has passed it on.
 	err = await(context.Background(), 5*time.Second, time.Millisecond, func() error {
-		if r.writes() == count && r.count(routeReply) == count && r.writes() == s.Requests("ip_route_add_del_v2") {
+		if r.writes() == count && r.count(routeReply) == count &&
+			r.writes() == s.Requests("ip_route_add_del_v2") {
 			return nil
 		}
 		return errNotHere
 	})
 	if err != nil || r.dumps() != 0 {
-		t.Errorf("%d writes, %d replies, %d dumps, %v", r.writes(), r.count(routeReply), r.dumps(), err)
+		t.Errorf("%d writes, %d replies, %d dumps, %v",
+			r.writes(), r.count(routeReply), r.dumps(), err)
 	}
 	if _, err := c.Routes(t.Context()); err != nil {
 		t.Fatal(err)

@@ -32,13 +32,15 @@ func restart(b *bench) error {
 	timers := "BIRD dials, 2 s after the end and then every 5 s"
 	byBird := func(l *lab, i int, ns *netlab.Namespace) error {
 		_, err := l.StartBird(b.ctx, programs, ns, ns.Short(), netlab.BirdConfig{
-			RouterID: peerAddress(i), Address: peerAddress(i), AS: asNumber, Blocks: blocks[i : i+1],
-			Peers: []netlab.BirdPeer{netlab.MeshPeer(peerAddress(i), nodeAddress, asNumber)},
+			RouterID: peerAddress(i), Address: peerAddress(i), AS: asNumber,
+			Blocks: blocks[i : i+1],
+			Peers:  []netlab.BirdPeer{netlab.MeshPeer(peerAddress(i), nodeAddress, asNumber)},
 		})
 		return err
 	}
 	if !b.short {
-		if err := b.beside("BIRD "+programs.Version, timers, noBudget, noBudget, byBird); err != nil {
+		err := b.beside("BIRD "+programs.Version, timers, noBudget, noBudget, byBird)
+		if err != nil {
 			return err
 		}
 	}
@@ -49,7 +51,9 @@ func restart(b *bench) error {
 			return err
 		}
 		a := l.NewAgent(name, ns, "--dataplane", "none")
-		a.Flags = []string{"--metrics-listen", "off", "--gobgp-listen", "off", "--log-level", "warn"}
+		a.Flags = []string{
+			"--metrics-listen", "off", "--gobgp-listen", "off", "--log-level", "warn",
+		}
 		return a.Start(b.ctx)
 	}
 	return b.beside("agents", timers, b.quiet(atMost(1)), b.quiet(atMost(3)), byAgent)
@@ -57,7 +61,8 @@ func restart(b *bench) error {
 
 // beside does so with neighbours that start starts.
 func (b *bench) beside(
-	name, timers string, established, last budget, start func(l *lab, i int, ns *netlab.Namespace) error,
+	name, timers string, established, last budget,
+	start func(l *lab, i int, ns *netlab.Namespace) error,
 ) (err error) {
 	hosts := make([]*netlab.Namespace, neighbours)
 	l, err := b.labOf("restart", func(l *lab) (err error) {

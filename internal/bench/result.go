@@ -23,9 +23,10 @@ type result struct {
 	Reference     float64 `json:"reference,omitempty"`
 	ReferenceName string  `json:"referenceName,omitempty"`
 	Ratio         float64 `json:"ratio,omitempty"`
-	Budget        string  `json:"budget,omitempty"` // about Ratio where there is one, else about Value
-	OK            bool    `json:"ok"`               // true without a budget
-	Note          string  `json:"note,omitempty"`
+	// about Ratio where there is one, else about Value
+	Budget string `json:"budget,omitempty"`
+	OK     bool   `json:"ok"` // true without a budget
+	Note   string `json:"note,omitempty"`
 }
 
 // budget is a bound.
@@ -108,17 +109,23 @@ func rounds(n int, ways ...func() error) error {
 }
 
 // compare adds a line for s against reference.
-func (b *bench) compare(name, unit string, s series, referenceName string, reference series, limit budget, note string) {
+func (b *bench) compare(
+	name, unit string, s series, referenceName string, reference series, limit budget, note string,
+) {
 	ratio := s.over(reference).median()
 	b.results = append(b.results, result{
-		Name: name, Value: s.median(), Unit: unit, Reference: reference.median(), ReferenceName: referenceName, Ratio: ratio,
+		Name: name, Value: s.median(), Unit: unit, Reference: reference.median(),
+		ReferenceName: referenceName, Ratio: ratio,
 		Budget: limit.String(), OK: limit.holds(ratio), Note: note,
 	})
 }
 
 // single adds a line for a figure that stands alone.
 func (b *bench) single(name, unit string, value float64, limit budget, note string) {
-	b.results = append(b.results, result{Name: name, Value: value, Unit: unit, Budget: limit.String(), OK: limit.holds(value), Note: note})
+	b.results = append(b.results, result{
+		Name: name, Value: value, Unit: unit, Budget: limit.String(),
+		OK: limit.holds(value), Note: note,
+	})
 }
 
 // report prints the table and writes the file.
@@ -145,7 +152,8 @@ func (b *bench) report(file string) error {
 func (r result) cells() []string {
 	reference, ratio, ok := "", "", ""
 	if r.ReferenceName != "" {
-		reference, ratio = fmt.Sprintf("%s: %s", r.ReferenceName, figure(r.Reference)), fmt.Sprintf("%.2f", r.Ratio)
+		reference = fmt.Sprintf("%s: %s", r.ReferenceName, figure(r.Reference))
+		ratio = fmt.Sprintf("%.2f", r.Ratio)
 	}
 	switch {
 	case !r.OK:
@@ -159,7 +167,9 @@ func (r result) cells() []string {
 // markdownTable is the same table for the documentation.
 func markdownTable(results []result) string {
 	var b strings.Builder
-	b.WriteString("| What | Value | Unit | Reference | Ratio | Budget | OK | Note |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"| What | Value | Unit | Reference | Ratio | Budget | OK | Note |\n" +
+			"|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(r.cells(), " | "))
 	}

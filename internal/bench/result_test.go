@@ -49,7 +49,9 @@ func TestBudgets(t *testing.T) {
 
 func TestRoundsTurnTheOrder(t *testing.T) {
 	var order strings.Builder
-	way := func(name string) func() error { return func() error { order.WriteString(name); return nil } }
+	way := func(name string) func() error {
+		return func() error { order.WriteString(name); return nil }
+	}
 	if err := rounds(3, way("a"), way("b"), way("c")); err != nil || order.String() != "abccbaabc" {
 		t.Errorf("%s, %v", order.String(), err)
 	}
@@ -69,10 +71,12 @@ func TestReportSaysWhatMissedItsBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := b.verdict()
-	if err == nil || !strings.Contains(err.Error(), "slow") || !strings.Contains(err.Error(), "never ran") || strings.Contains(err.Error(), "small") {
+	if err == nil || !strings.Contains(err.Error(), "slow") ||
+		!strings.Contains(err.Error(), "never ran") || strings.Contains(err.Error(), "small") {
 		t.Errorf("verdict: %v", err)
 	}
-	if md := markdownTable(b.results); !strings.Contains(md, "| slow | 10 | route/s | fast: 20 | 0.50 | ≥ 0.9 | NO |  |\n") {
+	md := markdownTable(b.results)
+	if !strings.Contains(md, "| slow | 10 | route/s | fast: 20 | 0.50 | ≥ 0.9 | NO |  |\n") {
 		t.Error(md)
 	}
 	text, err := os.ReadFile(file)

@@ -24,8 +24,9 @@ const (
 // is the other side. IPv4 unicast over iBGP, with graceful restart (RFC 4724), so that End-of-RIB
 // counts.
 type speaker struct {
-	conn  net.Conn
-	heard func(update []byte) // gets the body of each UPDATE, to be read before it returns; nil: nobody listens
+	conn net.Conn
+	// gets the body of each UPDATE, to be read before it returns; nil: nobody listens
+	heard func(update []byte)
 	quit  chan struct{}
 	wg    sync.WaitGroup
 
@@ -38,7 +39,9 @@ const dialRetry = 50 * time.Millisecond
 
 // connect comes up as local, which is an address in namespace ns, with the speaker at remote. It
 // tries until ctx ends.
-func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte)) (*speaker, error) {
+func connect(
+	ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte),
+) (*speaker, error) {
 	var last error
 	for {
 		s, err := tryConnect(ctx, ns, local, remote, heard)
@@ -50,13 +53,16 @@ func connect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("session %s to %s: %w", local, remote, errors.Join(last, context.Cause(ctx)))
+			return nil, fmt.Errorf("session %s to %s: %w",
+				local, remote, errors.Join(last, context.Cause(ctx)))
 		case <-time.After(dialRetry):
 		}
 	}
 }
 
-func tryConnect(ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte)) (*speaker, error) {
+func tryConnect(
+	ctx context.Context, ns *netlab.Namespace, local, remote netip.Addr, heard func(update []byte),
+) (*speaker, error) {
 	var conn net.Conn
 	err := ns.Do(func() (err error) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice()}, Timeout: 2 * time.Second}
@@ -129,7 +135,8 @@ func (s *speaker) keepalives() {
 		case <-s.quit:
 			return
 		case <-tick.C:
-			s.send(testcluster.Message(testcluster.MsgKeepalive, nil)) // an error shows in listen, too
+			// an error shows in listen, too
+			s.send(testcluster.Message(testcluster.MsgKeepalive, nil))
 		}
 	}
 }

@@ -20,7 +20,9 @@ func announce(next netip.Addr, prefixes []netip.Prefix) []byte {
 		0x40, 5, 4, 0x7f, 0xff, 0xfb, 0xff, // LOCAL_PREF 2147482623, as Calico's nodes
 	}
 	front := append([]byte{0, 0, 0, byte(len(attrs))}, attrs...)
-	return pack(prefixes, func(nlri []byte) []byte { return append(front[:len(front):len(front)], nlri...) }, len(front))
+	return pack(prefixes,
+		func(nlri []byte) []byte { return append(front[:len(front):len(front)], nlri...) },
+		len(front))
 }
 
 // withdraw returns packed UPDATEs that take prefixes back.

@@ -45,7 +45,8 @@ func TestUpdatesCarryEveryPrefixOnce(t *testing.T) {
 		u := m.Body.(*packet.BGPUpdate)
 		announced = append(announced, prefixesOf(t, u.NLRI)...)
 		for _, a := range u.PathAttributes {
-			if hop, ok := a.(*packet.PathAttributeNextHop); ok && hop.Value.String() != next.String() {
+			hop, ok := a.(*packet.PathAttributeNextHop)
+			if ok && hop.Value.String() != next.String() {
 				t.Errorf("next hop %s", hop.Value)
 			}
 		}
@@ -79,12 +80,14 @@ func TestOpenAndEndOfRIBAreWhatTheyShouldBe(t *testing.T) {
 		}
 	}
 	want := []packet.BGPCapabilityCode{
-		packet.BGP_CAP_MULTIPROTOCOL, packet.BGP_CAP_ROUTE_REFRESH, packet.BGP_CAP_GRACEFUL_RESTART, packet.BGP_CAP_FOUR_OCTET_AS_NUMBER,
+		packet.BGP_CAP_MULTIPROTOCOL, packet.BGP_CAP_ROUTE_REFRESH, packet.BGP_CAP_GRACEFUL_RESTART,
+		packet.BGP_CAP_FOUR_OCTET_AS_NUMBER,
 	}
 	if !slices.Equal(codes, want) {
 		t.Errorf("capabilities %v", codes)
 	}
-	if eor, family := messages(t, endOfRIB)[0].Body.(*packet.BGPUpdate).IsEndOfRib(); !eor || family != packet.RF_IPv4_UC {
+	eor, family := messages(t, endOfRIB)[0].Body.(*packet.BGPUpdate).IsEndOfRib()
+	if !eor || family != packet.RF_IPv4_UC {
 		t.Errorf("End-of-RIB: %t %v", eor, family)
 	}
 }

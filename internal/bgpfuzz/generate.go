@@ -79,7 +79,8 @@ func (w *writer) end(on string) {
 		w.does(on, shut)
 	case 2:
 		code := []byte{byte(w.IntN(8)), byte(w.IntN(12))}
-		w.send(on, testcluster.Message(testcluster.MsgNotification, append(code, w.bytes(w.size(100))...)))
+		w.send(on, testcluster.Message(testcluster.MsgNotification,
+			append(code, w.bytes(w.size(100))...)))
 	default:
 		w.does(on, closing)
 	}
@@ -311,7 +312,8 @@ func (w *writer) others() {
 			body[2] = byte(w.IntN(4))
 			w.send("a", testcluster.Message(testcluster.MsgRefresh, body))
 		case 2:
-			w.send("a", testcluster.Message(testcluster.MsgRefresh, w.bytes(w.size(50)))) // ORF, RFC 5291
+			// ORF, RFC 5291
+			w.send("a", testcluster.Message(testcluster.MsgRefresh, w.bytes(w.size(50))))
 		case 3:
 			w.send("a", testcluster.Message(byte(w.IntN(9)), w.bytes(w.size(30))))
 		case 4:
@@ -420,7 +422,8 @@ func (w *writer) another() {
 		w.send("b", w.dice.update(s).encode())
 	}
 	if w.in(2) {
-		w.send("b", testcluster.Message(testcluster.MsgUpdate, make([]byte, 4))) // End-of-RIB for IPv4
+		// End-of-RIB for IPv4
+		w.send("b", testcluster.Message(testcluster.MsgUpdate, make([]byte, 4)))
 	}
 	w.wait("b", 50*time.Millisecond)
 	w.end("b")
@@ -476,9 +479,12 @@ func (w *writer) flood() {
 			u.attributes = append(u.attributes,
 				attribute{flags: optional, kind: 14, value: slices.Concat(value, []byte{0}, nlri)})
 		} else {
-			u.nlri, u.withdrawn = w.prefixes(false, s.addPath, 100), w.prefixes(false, s.addPath, 20)
+			u.nlri = w.prefixes(false, s.addPath, 100)
+			u.withdrawn = w.prefixes(false, s.addPath, 20)
 		}
-		u.attributes = append(u.attributes, attribute{flags: optional, kind: 4, value: u32(w.Uint32())})
+		u.attributes = append(u.attributes, attribute{
+			flags: optional, kind: 4, value: u32(w.Uint32()),
+		})
 		w.send("a", u.encode())
 	}
 	w.wait("a", time.Duration(w.IntN(200))*time.Millisecond)

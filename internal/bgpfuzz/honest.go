@@ -89,7 +89,8 @@ func (g *gobgpSpeaker) routes(ctx context.Context) (lines []string, err error) {
 		}
 		for prefix, paths := range rib {
 			for _, p := range paths {
-				lines = append(lines, fmt.Sprint(prefix, " ", p.Stale, " ", attributesText(p.Attrs)))
+				lines = append(lines,
+					fmt.Sprint(prefix, " ", p.Stale, " ", attributesText(p.Attrs)))
 			}
 		}
 	}
@@ -170,7 +171,9 @@ func (c *cluster) compare(ctx context.Context, clean bool) error {
 		allowed[firstWord(line)] = !clean
 	}
 	for i, lines := range tables {
-		lines = slices.DeleteFunc(lines, func(line string) bool { return wild(line) && allowed[firstWord(line)] })
+		lines = slices.DeleteFunc(lines, func(line string) bool {
+			return wild(line) && allowed[firstWord(line)]
+		})
 		if err := difference(c.baseline[i], lines); err != nil {
 			return fmt.Errorf("%s: %w", c.everybody()[i], err)
 		}
@@ -220,7 +223,8 @@ func (c *cluster) settle(ctx context.Context) error {
 	const everything = 3 + 1 + bulk
 	want := map[string]int{
 		"BIRD at 10.0.0.11": everything - 1, "BIRD at fd00::11": everything - 1,
-		"FRR frr": 2 * (everything - 1), "FRR tor": 2 * (everything - bulk), "GoBGP": 2 * everything,
+		"FRR frr": 2 * (everything - 1), "FRR tor": 2 * (everything - bulk),
+		"GoBGP":               2 * everything,
 		"the reflector's RIB": 2 * everything, "the reflector's FIB": 2 * everything,
 	}
 	full := func(ctx context.Context) (err error) {

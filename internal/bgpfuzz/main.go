@@ -176,7 +176,8 @@ func (s settings) keep(ctx context.Context, suspects []scenario) error {
 	for _, suspect := range suspects {
 		suspect.about = append(suspect.about, suspect.name)
 		text := suspect.String()
-		file := filepath.Join(folder, fmt.Sprintf("found-%08x.txt", crc32.ChecksumIEEE([]byte(text))))
+		file := filepath.Join(folder,
+			fmt.Sprintf("found-%08x.txt", crc32.ChecksumIEEE([]byte(text))))
 		err = fmt.Errorf("%w\n%s", err, file)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err

@@ -38,7 +38,8 @@ func (d dice) mangle(u *update, s session) {
 		a.value = nil
 	case 10:
 		a.kind = pick(d, []byte{
-			0, 1, 2, 3, 5, 7, 8, 9, 10, 14, 15, 16, 17, 18, 22, 23, 25, 26, 29, 32, 35, 40, 128, 255,
+			0, 1, 2, 3, 5, 7, 8, 9, 10, 14, 15, 16, 17, 18, 22, 23, 25, 26, 29,
+			32, 35, 40, 128, 255,
 		})
 	case 11:
 		a.value = slices.Repeat(a.value, 2)

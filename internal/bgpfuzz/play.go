@@ -207,7 +207,8 @@ func (k *conn) read() {
 		if _, err := io.ReadFull(k, head[:]); err != nil {
 			return
 		}
-		body := make([]byte, max(0, int(binary.BigEndian.Uint16(head[16:]))-testcluster.HeaderLength))
+		body := make([]byte,
+			max(0, int(binary.BigEndian.Uint16(head[16:]))-testcluster.HeaderLength))
 		if _, err := io.ReadFull(k, body); err != nil {
 			return
 		}

@@ -59,8 +59,9 @@ const (
 var services = []string{"admin", "metrics", "grpc"}
 
 var awaited = map[string]byte{
-	"open": testcluster.MsgOpen, "update": testcluster.MsgUpdate, "notification": testcluster.MsgNotification,
-	"keepalive": testcluster.MsgKeepalive, "refresh": testcluster.MsgRefresh,
+	"open": testcluster.MsgOpen, "update": testcluster.MsgUpdate,
+	"notification": testcluster.MsgNotification,
+	"keepalive":    testcluster.MsgKeepalive, "refresh": testcluster.MsgRefresh,
 }
 
 // ownID stands in a scenario for the BGP identifier of whoever sends it.

@@ -242,7 +242,9 @@ func (d dice) nextHop(f family) []byte {
 	switch {
 	case d.in(8):
 		both := append(global, link...)
-		hop = pick(d, [][]byte{nil, link, both, make([]byte, 16), make([]byte, 48), d.bytes(d.IntN(49))})
+		hop = pick(d, [][]byte{
+			nil, link, both, make([]byte, 16), make([]byte, 48), d.bytes(d.IntN(49)),
+		})
 	case f.safi == 128 || f.safi == 129:
 		hop = append(make([]byte, 8), hop4.AsSlice()...)
 		if f.afi == 2 {

@@ -30,7 +30,8 @@ func newAttacker(c *cluster) (x attacker, err error) {
 			return x, err
 		}
 	}
-	open := testcluster.OpenMessage(attackerAS, 90, attackerAddress, testcluster.Unicast(attackerAddress)...)
+	open := testcluster.OpenMessage(attackerAS, 90, attackerAddress,
+		testcluster.Unicast(attackerAddress)...)
 	x.Speaker, err = testcluster.Listen(c.outside, attackerAddress, open, nil, nil)
 	return x, err
 }
@@ -43,12 +44,13 @@ func (x attacker) session() net.Conn {
 
 // wait waits for the session.
 func (x attacker) wait(ctx context.Context) error {
-	return netlab.Await(ctx, recovery, "the session with the attacker", func(context.Context) error {
-		if x.session() == nil {
-			return errors.New("it is not up")
-		}
-		return nil
-	})
+	return netlab.Await(ctx, recovery, "the session with the attacker",
+		func(context.Context) error {
+			if x.session() == nil {
+				return errors.New("it is not up")
+			}
+			return nil
+		})
 }
 
 // send writes UPDATEs. That the other end has had enough is no error.
@@ -70,13 +72,16 @@ var (
 // malformed are attributes that RFC 7606 has treated as a withdrawal, not answered by the end of
 // the session.
 var malformed = map[string][]byte{
-	"ORIGIN 9 (§7.1)":                slices.Concat([]byte{0x40, 1, 1, 9}, asPath, nextHop),
-	"ORIGIN of two bytes (§7.1)":     slices.Concat([]byte{0x40, 1, 2, 0, 0}, asPath, nextHop),
-	"AS_PATH cut short (§7.2)":       slices.Concat(origin, []byte{0x40, 2, 6, 2, 9, 0, 0, 1, 1}, nextHop),
-	"NEXT_HOP of three bytes (§7.3)": slices.Concat(origin, asPath, []byte{0x40, 3, 3, 192, 168, 4}),
-	"MED of three bytes (§7.4)":      slices.Concat(good, []byte{0x80, 4, 3, 0, 0, 1}),
-	"COMMUNITY of 5 bytes (§7.8)":    slices.Concat(good, []byte{0xc0, 8, 5, 0, 1, 0, 1, 0}),
-	"no ORIGIN (§3 d)":               slices.Concat(asPath, nextHop),
-	"no AS_PATH (§3 d)":              slices.Concat(origin, nextHop),
-	"no NEXT_HOP (§3 d)":             slices.Concat(origin, asPath),
+	"ORIGIN 9 (§7.1)":            slices.Concat([]byte{0x40, 1, 1, 9}, asPath, nextHop),
+	"ORIGIN of two bytes (§7.1)": slices.Concat([]byte{0x40, 1, 2, 0, 0}, asPath, nextHop),
+	"AS_PATH cut short (§7.2)": slices.Concat(origin,
+		[]byte{0x40, 2, 6, 2, 9, 0, 0, 1, 1}, nextHop),
+	"NEXT_HOP of three bytes (§7.3)": slices.Concat(origin, asPath, []byte{
+		0x40, 3, 3, 192, 168, 4,
+	}),
+	"MED of three bytes (§7.4)":   slices.Concat(good, []byte{0x80, 4, 3, 0, 0, 1}),
+	"COMMUNITY of 5 bytes (§7.8)": slices.Concat(good, []byte{0xc0, 8, 5, 0, 1, 0, 1, 0}),
+	"no ORIGIN (§3 d)":            slices.Concat(asPath, nextHop),
+	"no AS_PATH (§3 d)":           slices.Concat(origin, nextHop),
+	"no NEXT_HOP (§3 d)":          slices.Concat(origin, asPath),
 }

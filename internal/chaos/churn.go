@@ -21,7 +21,8 @@ const (
 func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		changes := 20 + random.IntN(60)
-		join := random.IntN(4 * changes) // at most one such change, since a session needs some seconds to come back
+		// at most one such change, since a session needs some seconds to come back
+		join := random.IntN(4 * changes)
 		for i := range changes {
 			var err error
 			switch {
@@ -36,7 +37,8 @@ func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *t
 				return err
 			}
 			if random.IntN(10) == 0 {
-				if err := testcluster.Pause(ctx, time.Duration(random.IntN(500))*time.Millisecond); err != nil {
+				err := testcluster.Pause(ctx, time.Duration(random.IntN(500))*time.Millisecond)
+				if err != nil {
 					return err
 				}
 			}
@@ -46,7 +48,10 @@ func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *t
 }
 
 func churnBlock(ctx context.Context, t *trial, random *rand.Rand) error {
-	block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + random.IntN(changing)), byte(random.IntN(4) * 64)}), 26)
+	block := netip.PrefixFrom(
+		netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + random.IntN(changing)),
+			byte(random.IntN(4) * 64)}),
+		26)
 	if _, claimed := t.blocks[block]; claimed {
 		return t.release(ctx, block)
 	}
@@ -62,7 +67,8 @@ func churnFilter(ctx context.Context, t *trial, random *rand.Rand) error {
 	}
 	withheld := netip.Prefix{}
 	if random.IntN(2) == 0 {
-		withheld = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + changing/3*random.IntN(3)), 0}), 21)
+		withheld = netip.PrefixFrom(
+			netip.AddrFrom4([4]byte{10, 1, byte(firstChanging + changing/3*random.IntN(3)), 0}), 21)
 	}
 	return t.filterRack(ctx, rejected, withheld)
 }

@@ -22,7 +22,8 @@ type kind string
 const (
 	kernelNodes kind = "kernel"
 	vppNodes    kind = "vpp"
-	apiNodes    kind = "vpptest" // a VPP API server without packets, for faults that a real VPP does not make on demand
+	// a VPP API server without packets, for faults that a real VPP does not make on demand
+	apiNodes kind = "vpptest"
 )
 
 var underlayNet = netip.MustParsePrefix("192.168.4.0/24")
@@ -48,7 +49,8 @@ type cluster struct {
 	outside   *netlab.Namespace // the attacker's machine; nil before it is needed
 	// reflectors take the place of the mesh, in the faults that make them.
 	reflectors []*reflector
-	rack       *rack                  // nil but in a soak, and in faults that change the configuration
+	// nil but in a soak, and in faults that change the configuration
+	rack       *rack
 	blocks     map[netip.Prefix]*node // who must be announcing what
 	unexported map[netip.Prefix]bool  // but for these: disableBGPExport
 }
@@ -237,7 +239,9 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 		wg.Go(func() { errs[i] = netlab.Await(ctx, patience, n.Name, n.objection) })
 	}
 	if c.rack != nil {
-		wg.Go(func() { errs[len(c.nodes)] = netlab.Await(ctx, patience, c.rack.name, c.rackObjection) })
+		wg.Go(func() {
+			errs[len(c.nodes)] = netlab.Await(ctx, patience, c.rack.name, c.rackObjection)
+		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)

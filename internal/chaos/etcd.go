@@ -63,7 +63,10 @@ func startEtcd(
 	e = &etcdCluster{Cluster: c, self: self, program: program}
 	var addresses []netip.Prefix
 	for i := range members {
-		m := &member{name: fmt.Sprintf("etcd-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(31 + i)})}
+		m := &member{
+			name:    fmt.Sprintf("etcd-%d", i+1),
+			address: netip.AddrFrom4([4]byte{192, 168, 4, byte(31 + i)}),
+		}
 		m.dir = filepath.Join(c.Dir(), m.name)
 		e.members = append(e.members, m)
 		addresses = append(addresses, netip.PrefixFrom(m.address, underlayNet.Bits()))
@@ -114,8 +117,10 @@ func (e *etcdCluster) start(m *member) (err error) {
 // flags are the arguments of etcd itself.
 func (m *member) flags(all []string) []string {
 	return []string{
-		"--name", m.name, "--data-dir", m.dir, "--listen-client-urls", m.client(), "--advertise-client-urls", m.client(),
-		"--listen-peer-urls", m.peer(), "--initial-advertise-peer-urls", m.peer(), "--initial-cluster", strings.Join(all, ","), "--log-level", "error",
+		"--name", m.name, "--data-dir", m.dir, "--listen-client-urls", m.client(),
+		"--advertise-client-urls", m.client(),
+		"--listen-peer-urls", m.peer(), "--initial-advertise-peer-urls", m.peer(),
+		"--initial-cluster", strings.Join(all, ","), "--log-level", "error",
 	}
 }
 
@@ -202,7 +207,9 @@ func (e *etcdCluster) replace(ctx context.Context, m *member) error {
 
 // insist repeats a change of the members, each time for a moment only: the client does not leave a
 // member that is gone by itself.
-func (e *etcdCluster) insist(ctx context.Context, what string, change func(context.Context) error) error {
+func (e *etcdCluster) insist(
+	ctx context.Context, what string, change func(context.Context) error,
+) error {
 	return netlab.Await(ctx, 30*time.Second, what, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 		defer cancel()

@@ -14,16 +14,46 @@ import (
 )
 
 var agentFaults = []fault{
-	{name: "agent-kill", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*testcluster.Agent).Kill) }},
-	{name: "agent-term", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM, started again; a block is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*testcluster.Agent).Stop) }},
-	{name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "both agents SIGKILL at once, started again", run: restartBothAgents},
-	{name: "agent-no-etcd", kind: kernelNodes, allowed: "0", what: "agent SIGKILL, started again while all of etcd is down; a block is released when it is back", run: restartWithoutEtcd},
-	{name: "agent-reexec", kind: kernelNodes, fresh: true, allowed: "0", what: "bindMode changes: both agents start anew by themselves", run: changeBindMode},
-	{name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
-	{name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true, fresh: true, upgrade: true, what: "an older agent gives way to this one, by SIGTERM; then the same while all of etcd is down", run: upgradeAgent},
-	{name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0", what: "agent SIGTERM when it has 300 new blocks to program, started again", run: stopDuringReconcile},
+	{name: "agent-kill", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0",
+		what: "agent SIGKILL, started again; a block is released meanwhile",
+		run: func(ctx context.Context, t *trial) error {
+			return t.restartAgent(ctx, (*testcluster.Agent).Kill)
+		}},
+	{name: "agent-term", onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0",
+		what: "agent SIGTERM, started again; a block is released meanwhile",
+		run: func(ctx context.Context, t *trial) error {
+			return t.restartAgent(ctx, (*testcluster.Agent).Stop)
+		}},
+	{
+		name: "agent-both", kind: kernelNodes, anyNodes: true, allowed: "0", long: true,
+		what: "both agents SIGKILL at once, started again", run: restartBothAgents,
+	},
+	{
+		name: "agent-no-etcd", kind: kernelNodes, allowed: "0",
+		what: "agent SIGKILL, started again while all of etcd is down; a block is " +
+			"released when it is back", run: restartWithoutEtcd,
+	},
+	{
+		name: "agent-reexec", kind: kernelNodes, fresh: true, allowed: "0",
+		what: "bindMode changes: both agents start anew by themselves", run: changeBindMode,
+	},
+	{
+		name: "agent-upgrade", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true,
+		fresh: true, upgrade: true,
+		what: "an older agent gives way to this one, by SIGTERM; then the same while " +
+			"all of etcd is down", run: upgradeAgent,
+	},
+	{
+		name: "vpp-agent-upgrade", onlyFirst: true, kind: vppNodes, allowed: "0", long: true,
+		fresh: true, upgrade: true,
+		what: "an older agent gives way to this one, by SIGTERM; then the same while " +
+			"all of etcd is down", run: upgradeAgent,
+	},
+	{
+		name: "agent-term-reconcile", kind: kernelNodes, anyNodes: true, allowed: "0",
+		what: "agent SIGTERM when it has 300 new blocks to program, started again",
+		run:  stopDuringReconcile,
+	},
 }
 
 // spare is a block without workloads, for changes that must get through.
@@ -31,7 +61,9 @@ var spare = netip.MustParsePrefix("10.1.100.0/26")
 
 // restartAgent ends the agent of node 1 and starts it again; the spare block of node 2, and more of
 // its blocks, are released while it is away.
-func (t *trial) restartAgent(ctx context.Context, end func(*testcluster.Agent) error, more ...netip.Prefix) error {
+func (t *trial) restartAgent(
+	ctx context.Context, end func(*testcluster.Agent) error, more ...netip.Prefix,
+) error {
 	if err := t.withSpare(ctx, t.nodes[1]); err != nil {
 		return err
 	}
@@ -79,7 +111,9 @@ func (t *trial) wroteNothing(ctx context.Context, a *testcluster.Agent, deleted 
 	if err != nil {
 		return err
 	}
-	t.must(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == deleted, "the new agent wrote %d routes and deleted %d, want 0 and %d", s.FIB.OpsPut, s.FIB.OpsDeleted, deleted)
+	t.must(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == deleted,
+		"the new agent wrote %d routes and deleted %d, want 0 and %d",
+		s.FIB.OpsPut, s.FIB.OpsDeleted, deleted)
 	t.note("FIB writes: %d put, %d deleted", s.FIB.OpsPut, s.FIB.OpsDeleted)
 	return nil
 }
@@ -106,13 +140,14 @@ func restartWithoutEtcd(ctx context.Context, t *trial) error {
 		return err
 	}
 	a := t.ours(1)
-	if err := netlab.Await(ctx, recovery, "the copy on disk has the last change", func(ctx context.Context) error {
-		s, err := a.Status(ctx)
-		if err == nil && s.Datastore.KeptBehind {
-			err = errors.New("it is behind")
-		}
-		return err
-	}); err != nil {
+	if err := netlab.Await(ctx, recovery, "the copy on disk has the last change",
+		func(ctx context.Context) error {
+			s, err := a.Status(ctx)
+			if err == nil && s.Datastore.KeptBehind {
+				err = errors.New("it is behind")
+			}
+			return err
+		}); err != nil {
 		return err
 	}
 	t.start = time.Now()
@@ -181,9 +216,11 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 	}
 	release, err := t.manyBlocks(ctx, blocks)
 	if err == nil {
-		err = netlab.Await(ctx, 30*time.Second, "they have come to node 3", t.nodes[2].objection) // less than the hold time
+		// less than the hold time
+		err = netlab.Await(ctx, 30*time.Second, "they have come to node 3", t.nodes[2].objection)
 	}
-	err = errors.Join(err, a.Signal(syscall.SIGCONT), testcluster.Pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond), a.Stop())
+	err = errors.Join(err, a.Signal(syscall.SIGCONT),
+		testcluster.Pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond), a.Stop())
 	if err != nil {
 		return err
 	}
@@ -213,11 +250,13 @@ func stopDuringReconcile(ctx context.Context, t *trial) error {
 func upgradeAgent(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	for _, withEtcd := range []bool{true, false} {
-		a.Binary, a.Dataplane = t.previous, t.nodes[0].Dataplane() // without flags that it may not know
+		// without flags that it may not know
+		a.Binary, a.Dataplane = t.previous, t.nodes[0].Dataplane()
 		if err := t.restart(ctx, a); err != nil {
 			return fmt.Errorf("the older agent: %w", err)
 		}
-		if err := testcluster.Pause(ctx, 2*time.Second); err != nil { // the copy on disk is a second behind
+		// the copy on disk is a second behind
+		if err := testcluster.Pause(ctx, 2*time.Second); err != nil {
 			return err
 		}
 		a.Binary, a.Dataplane = t.Agent, t.nodes[0].dataplane()

@@ -12,10 +12,24 @@ import (
 )
 
 var apiFaults = []fault{
-	{name: "api-socket", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP's API socket goes and comes again, VPP itself goes on", run: replaceSocket},
-	{name: "api-slow", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP answers each request 3 s late for 15 s, 20 new blocks meanwhile", run: slowVPP},
-	{name: "api-errors", keepsSessions: true, kind: apiNodes, allowed: "–", what: "VPP refuses every tenth route for 5 s, 200 new blocks meanwhile", run: refuseEveryTenth},
-	{name: "api-withdraw", long: true, kind: apiNodes, allowed: "–", what: "VPP is away, and no route is to lead to a node without (--withdraw-without-dataplane)", run: withdrawWithoutVPP},
+	{
+		name: "api-socket", keepsSessions: true, kind: apiNodes, allowed: "–",
+		what: "VPP's API socket goes and comes again, VPP itself goes on", run: replaceSocket,
+	},
+	{
+		name: "api-slow", keepsSessions: true, kind: apiNodes, allowed: "–",
+		what: "VPP answers each request 3 s late for 15 s, 20 new blocks meanwhile", run: slowVPP,
+	},
+	{
+		name: "api-errors", keepsSessions: true, kind: apiNodes, allowed: "–",
+		what: "VPP refuses every tenth route for 5 s, 200 new blocks meanwhile",
+		run:  refuseEveryTenth,
+	},
+	{
+		name: "api-withdraw", long: true, kind: apiNodes, allowed: "–",
+		what: "VPP is away, and no route is to lead to a node without " +
+			"(--withdraw-without-dataplane)", run: withdrawWithoutVPP,
+	},
 }
 
 // vppUnspecified is VNET_API_ERROR_UNSPECIFIED (vnet/api_errno.h).
@@ -67,7 +81,8 @@ func slowVPP(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	t.must(during.goroutines[0] <= before.goroutines[0]+10, "%.0f goroutines meanwhile, %.0f before", during.goroutines[0], before.goroutines[0])
+	t.must(during.goroutines[0] <= before.goroutines[0]+10,
+		"%.0f goroutines meanwhile, %.0f before", during.goroutines[0], before.goroutines[0])
 	api.Delay(0)
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
@@ -100,7 +115,8 @@ func refuseEveryTenth(ctx context.Context, t *trial) error {
 	for _, c := range s.FIB.Routes {
 		programmed += c.Programmed
 	}
-	t.must(programmed >= 100, "only %d routes are programmed: those that are refused hold up the others", programmed)
+	t.must(programmed >= 100,
+		"only %d routes are programmed: those that are refused hold up the others", programmed)
 	api.RefuseRoutes(nil)
 	t.must(refused.Load() > 0, "nothing was refused")
 	t.note("%d refusals", refused.Load())
@@ -129,7 +145,8 @@ func withdrawWithoutVPP(ctx context.Context, t *trial) error {
 	if err := netlab.Await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
 		return err
 	}
-	t.must(time.Since(t.start) >= awaited, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())
+	t.must(time.Since(t.start) >= awaited, "it has withdrawn after %.1f s",
+		time.Since(t.start).Seconds())
 	t.note("withdrawn after %.1f s", time.Since(t.start).Seconds())
 	if err := n.api.OpenSocket(); err != nil {
 		return err

@@ -12,20 +12,29 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
-const configChanges = "BGPPeer, BGPFilter, IPPool and BGPConfiguration made, changed and deleted: no session goes but that of the BGPPeer, no route is written but those concerned"
+const configChanges = "BGPPeer, BGPFilter, IPPool and BGPConfiguration made, changed and " +
+	"deleted: no session goes but that of the BGPPeer, no route is written but those concerned"
 
 var configFaults = []fault{
-	{name: "config-changes", kind: kernelNodes, fresh: true, allowed: "0", what: configChanges, run: changeConfiguration},
-	{name: "vpp-config-changes", kind: vppNodes, fresh: true, long: true, allowed: "0", what: configChanges, run: changeConfiguration},
+	{
+		name: "config-changes", kind: kernelNodes, fresh: true, allowed: "0", what: configChanges,
+		run: changeConfiguration,
+	},
+	{
+		name: "vpp-config-changes", kind: vppNodes, fresh: true, long: true, allowed: "0",
+		what: configChanges, run: changeConfiguration,
+	},
 }
 
 var (
 	// workloadsPool is the pool that carries the traffic, changed in what does not concern BGP.
 	workloadsPool = testcluster.Resource("IPPool", "workloads",
-		`cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, nodeSelector: "has(rack)"`)
+		`cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: true, `+
+			`nodeSelector: "has(rack)"`)
 	// secondPool is another pool; secondBlock is a block of it.
 	secondPool = testcluster.Resource("IPPool", "second",
-		"cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, disableBGPExport: %t")
+		"cidr: 10.2.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false, "+
+			"disableBGPExport: %t")
 	// community has the second pool's blocks carry one.
 	community = testcluster.Resource("BGPConfiguration", "default", meshSettings+
 		`, prefixAdvertisements: [{cidr: 10.2.0.0/16, communities: ["64512:300"]}]`)
@@ -68,7 +77,9 @@ func changeConfiguration(ctx context.Context, t *trial) error {
 		return err
 	}
 	w := t.nodes[0].workload
-	flow, err := w.NS.StartFlow(netlab.FlowConfig{From: w.Address, To: place, Interval: packetInterval, Timeout: answerPatience})
+	flow, err := w.NS.StartFlow(netlab.FlowConfig{
+		From: w.Address, To: place, Interval: packetInterval, Timeout: answerPatience,
+	})
 	if err != nil {
 		return err
 	}
@@ -98,33 +109,46 @@ func (t *trial) configSteps() []step {
 	return []step{
 		{what: "a BGPPeer is made", resets: true, writes: [2]fibWrites{{put: destinations}},
 			change: func(ctx context.Context) error { return t.joinRack(ctx, node1) }},
-		{what: "a BGPFilter rejects two destinations and a block", writes: [2]fibWrites{{deleted: 2}},
+		{what: "a BGPFilter rejects two destinations and a block",
+			writes: [2]fibWrites{{deleted: 2}},
 			change: func(ctx context.Context) error {
-				return t.filterRack(ctx, map[netip.Prefix]bool{destination(1): true, destination(2): true}, netip.MustParsePrefix("10.1.2.0/24"))
+				return t.filterRack(ctx,
+					map[netip.Prefix]bool{destination(1): true, destination(2): true},
+					netip.MustParsePrefix("10.1.2.0/24"))
 			}},
 		{what: "it rejects another destination instead", writes: [2]fibWrites{{put: 2, deleted: 1}},
 			change: func(ctx context.Context) error {
-				return t.filterRack(ctx, map[netip.Prefix]bool{destination(3): true}, netip.Prefix{})
+				return t.filterRack(ctx,
+					map[netip.Prefix]bool{destination(3): true}, netip.Prefix{})
 			}},
-		{what: "the workloads' IPPool has other NAT and another nodeSelector", change: apply(workloadsPool)},
-		{what: "an IPPool is made and a block of it claimed", writes: [2]fibWrites{{put: 1}, {put: 1}},
+		{
+			what:   "the workloads' IPPool has other NAT and another nodeSelector",
+			change: apply(workloadsPool),
+		},
+		{what: "an IPPool is made and a block of it claimed",
+			writes: [2]fibWrites{{put: 1}, {put: 1}},
 			change: func(ctx context.Context) error {
-				return errors.Join(apply(fmt.Sprintf(secondPool, false))(ctx), t.claim(ctx, node2, secondBlock))
+				return errors.Join(apply(fmt.Sprintf(secondPool, false))(ctx),
+					t.claim(ctx, node2, secondBlock))
 			}},
 		{what: "BGPConfiguration has a community for it", change: apply(community),
 			shows: func(ctx context.Context) error { return t.carriesCommunity(ctx, true) }},
-		{what: "BGPConfiguration and the workloads' IPPool are as before", change: apply(calicoData),
-			shows: func(ctx context.Context) error { return t.carriesCommunity(ctx, false) }},
+		{what: "BGPConfiguration and the workloads' IPPool are as before",
+			change: apply(calicoData),
+			shows:  func(ctx context.Context) error { return t.carriesCommunity(ctx, false) }},
 		{what: "the second IPPool is not exported any more", writes: [2]fibWrites{{deleted: 1}},
 			change: func(ctx context.Context) error {
 				t.unexported[secondBlock] = true
 				return apply(fmt.Sprintf(secondPool, true))(ctx)
 			}},
-		{what: "the block is released and the second IPPool deleted", writes: [2]fibWrites{{}, {deleted: 1}},
+		{what: "the block is released and the second IPPool deleted",
+			writes: [2]fibWrites{{}, {deleted: 1}},
 			change: func(ctx context.Context) error {
-				return errors.Join(t.release(ctx, secondBlock), t.Data.Delete(ctx, "IPPool", "second"))
+				return errors.Join(t.release(ctx, secondBlock),
+					t.Data.Delete(ctx, "IPPool", "second"))
 			}},
-		{what: "the BGPPeer is deleted", resets: true, writes: [2]fibWrites{{deleted: destinations - 1}},
+		{what: "the BGPPeer is deleted", resets: true,
+			writes: [2]fibWrites{{deleted: destinations - 1}},
 			change: func(ctx context.Context) error { return t.leaveRack(ctx, node1) }},
 	}
 }
@@ -153,12 +177,15 @@ func (t *trial) make(ctx context.Context, s step) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return fmt.Errorf("%s: %w", s.what, err)
 	}
-	err = t.sessionsKept(ctx, sessions, map[session]bool{{t.nodes[0].Name, t.rack.address}: s.resets})
+	err = t.sessionsKept(ctx, sessions, map[session]bool{
+		{t.nodes[0].Name, t.rack.address}: s.resets,
+	})
 	t.must(err == nil, "%s: %v", s.what, err)
 	after, err := t.writes(ctx)
 	for i, want := range s.writes {
 		got := fibWrites{after[i].put - before[i].put, after[i].deleted - before[i].deleted}
-		t.must(got == want, "%s: %s put %d routes and deleted %d, want %d and %d", s.what, t.nodes[i].Name, got.put, got.deleted, want.put, want.deleted)
+		t.must(got == want, "%s: %s put %d routes and deleted %d, want %d and %d",
+			s.what, t.nodes[i].Name, got.put, got.deleted, want.put, want.deleted)
 	}
 	return err
 }

@@ -16,16 +16,30 @@ import (
 )
 
 const (
-	drainCancelled = "a node is drained until it is idle, which under traffic it is not; cancelled after 8 s"
-	drained        = "a node is drained to its end, and its agent started again; a router that reaches another node by it goes another way in time"
+	drainCancelled = "a node is drained until it is idle, which under traffic it is not; " +
+		"cancelled after 8 s"
+	drained = "a node is drained to its end, and its agent started again; a router that " +
+		"reaches another node by it goes another way in time"
 	drainedAllowed = "0 until it has withdrawn, then to and from its workload"
 )
 
 var drainFaults = []fault{
-	{name: "agent-drain", kind: kernelNodes, fresh: true, allowed: drainedAllowed, what: drained, run: drainToTheEnd},
-	{name: "vpp-agent-drain", kind: vppNodes, fresh: true, long: true, allowed: drainedAllowed, what: drained, run: drainToTheEnd},
-	{name: "agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: drainCancelled, run: drainAndCancel},
-	{name: "vpp-agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "0", what: drainCancelled, run: drainAndCancel},
+	{
+		name: "agent-drain", kind: kernelNodes, fresh: true, allowed: drainedAllowed, what: drained,
+		run: drainToTheEnd,
+	},
+	{
+		name: "vpp-agent-drain", kind: vppNodes, fresh: true, long: true, allowed: drainedAllowed,
+		what: drained, run: drainToTheEnd,
+	},
+	{
+		name: "agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: kernelNodes,
+		anyNodes: true, allowed: "0", what: drainCancelled, run: drainAndCancel,
+	},
+	{
+		name: "vpp-agent-drain-cancel", keepsSessions: true, onlyFirst: true, kind: vppNodes,
+		long: true, allowed: "0", what: drainCancelled, run: drainAndCancel,
+	},
 }
 
 // exitDrained is the agent's exit status after a drain.
@@ -51,7 +65,10 @@ func drainToTheEnd(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	flow, err := t.rack.ns.StartFlow(netlab.FlowConfig{From: from, To: t.nodes[2].workload.Address, Interval: packetInterval, Timeout: answerPatience})
+	flow, err := t.rack.ns.StartFlow(netlab.FlowConfig{
+		From: from, To: t.nodes[2].workload.Address, Interval: packetInterval,
+		Timeout: answerPatience,
+	})
 	if err != nil {
 		return err
 	}
@@ -75,15 +92,19 @@ func (t *trial) drainFirst(ctx context.Context, wait time.Duration, from netip.A
 	if err := a.Post(ctx, "/v1/drain", url.Values{"wait": {wait.String()}}, &d); err != nil {
 		return err
 	}
-	err := netlab.Await(ctx, wait, "the router goes by node 2", func(ctx context.Context) error { return t.sentBy(ctx, from, t.nodes[1]) })
+	err := netlab.Await(ctx, wait, "the router goes by node 2", func(ctx context.Context) error {
+		return t.sentBy(ctx, from, t.nodes[1])
+	})
 	if err != nil {
 		return err
 	}
-	t.note("the router went by node 2 after %.1f s of %.0f", time.Since(t.start).Seconds(), wait.Seconds())
+	t.note("the router went by node 2 after %.1f s of %.0f",
+		time.Since(t.start).Seconds(), wait.Seconds())
 	if err := netlab.Await(ctx, recovery, "node 1 has withdrawn", t.withdrawn); err != nil {
 		return err
 	}
-	t.must(time.Since(t.start) >= wait, "it has withdrawn after %.1f s", time.Since(t.start).Seconds())
+	t.must(time.Since(t.start) >= wait, "it has withdrawn after %.1f s",
+		time.Since(t.start).Seconds())
 	t.whole = t.start.Add(wait - onTheWay)
 	select {
 	case <-a.Done():
@@ -122,7 +143,8 @@ func (t *trial) sourceBy(ctx context.Context, n *node) (from netip.Addr, err err
 
 // sentBy sees that the router's kernel sends from this address to node 3's workload by way of n.
 func (t *trial) sentBy(ctx context.Context, from netip.Addr, n *node) error {
-	out, err := t.rack.ns.Run(ctx, "ip", "route", "get", t.nodes[2].workload.Address.String(), "from", from.String())
+	out, err := t.rack.ns.Run(ctx, "ip", "route", "get", t.nodes[2].workload.Address.String(),
+		"from", from.String())
 	if err == nil && !strings.Contains(string(out), "via "+n.Address.String()+" ") {
 		err = fmt.Errorf("it goes by %s", strings.TrimSpace(string(out)))
 	}
@@ -132,7 +154,8 @@ func (t *trial) sentBy(ctx context.Context, from netip.Addr, n *node) error {
 func drainAndCancel(ctx context.Context, t *trial) error {
 	a := t.ours(1)
 	var d agent.DrainStatus
-	if err := a.Post(ctx, "/v1/drain", url.Values{"wait": {"1m"}, "until-idle": {"100"}}, &d); err != nil {
+	if err := a.Post(ctx, "/v1/drain",
+		url.Values{"wait": {"1m"}, "until-idle": {"100"}}, &d); err != nil {
 		return err
 	}
 	if err := testcluster.Pause(ctx, 8*time.Second); err != nil {
@@ -148,7 +171,8 @@ func drainAndCancel(ctx context.Context, t *trial) error {
 	t.note("%.0f packets a second counted", *s.Drain.PacketsPerSecond)
 	t.must(len(s.BGP.Announcements) > 0, "nothing is announced any more")
 	for _, ann := range s.BGP.Announcements {
-		t.must(ann.LocalPref == 0 && ann.GracefulShutdown, "%s is not announced as the worst choice", ann.Prefix)
+		t.must(ann.LocalPref == 0 && ann.GracefulShutdown,
+			"%s is not announced as the worst choice", ann.Prefix)
 	}
 	return a.Post(ctx, "/v1/drain/cancel", nil, &d)
 }

@@ -14,16 +14,56 @@ import (
 )
 
 var etcdFaults = []fault{
-	{name: "etcd-outage", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "all of etcd killed for 10 s, started again", run: killEtcd},
-	{name: "etcd-leader", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader killed, started again after a change", run: killLeader},
-	{name: "etcd-quorum", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "two of three etcds killed for 8 s, started again", run: loseQuorum},
-	{name: "etcd-frozen", keepsSessions: true, uponChanges: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader},
-	{name: "etcd-compaction", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "the nodes cut off from etcd, a block released, one claimed, the history compacted", run: compactMeanwhile},
-	{name: "etcd-member", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember},
-	{name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0", what: "10 100 changes of blocks in etcd, as fast as it takes them", run: floodEtcd},
-	{name: "etcd-slow-watch", keepsSessions: true, kind: kernelNodes, anyNodes: true, long: true, allowed: "0", what: "an agent is frozen for 8 s (SIGSTOP) and does not read its watch of 10 100 changes of its blocks", run: floodFrozen},
-	{name: "etcd-token", kind: kernelNodes, allowed: "0", long: true, fresh: true, what: "etcd asks for a password, and tokens expire after 3 s; the nodes cut off, a change meanwhile, twice", run: expireTokens},
-	{name: "etcd-old", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true, fresh: true, oldEtcd: true, what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two of three killed for 8 s", run: troubleOldEtcd},
+	{
+		name: "etcd-outage", keepsSessions: true, uponChanges: true, kind: kernelNodes,
+		anyNodes: true, allowed: "0",
+		what: "all of etcd killed for 10 s, started again", run: killEtcd,
+	},
+	{
+		name: "etcd-leader", keepsSessions: true, uponChanges: true, kind: kernelNodes,
+		anyNodes: true, allowed: "0",
+		what: "etcd's leader killed, started again after a change", run: killLeader,
+	},
+	{
+		name: "etcd-quorum", keepsSessions: true, uponChanges: true, kind: kernelNodes,
+		anyNodes: true, allowed: "0",
+		what: "two of three etcds killed for 8 s, started again", run: loseQuorum,
+	},
+	{
+		name: "etcd-frozen", keepsSessions: true, uponChanges: true, kind: kernelNodes,
+		anyNodes: true, allowed: "0",
+		what: "etcd's leader frozen for 8 s (SIGSTOP), a change meanwhile", run: freezeLeader,
+	},
+	{
+		name: "etcd-compaction", keepsSessions: true, kind: kernelNodes, allowed: "0",
+		what: "the nodes cut off from etcd, a block released, one claimed, the history compacted",
+		run:  compactMeanwhile,
+	},
+	{
+		name: "etcd-member", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true,
+		fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember,
+	},
+	{
+		name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0",
+		what: "10 100 changes of blocks in etcd, as fast as it takes them", run: floodEtcd,
+	},
+	{
+		name: "etcd-slow-watch", keepsSessions: true, kind: kernelNodes, anyNodes: true, long: true,
+		allowed: "0",
+		what: "an agent is frozen for 8 s (SIGSTOP) and does not read its watch of 10 100 " +
+			"changes of its blocks", run: floodFrozen,
+	},
+	{
+		name: "etcd-token", kind: kernelNodes, allowed: "0", long: true, fresh: true,
+		what: "etcd asks for a password, and tokens expire after 3 s; the nodes cut off, a " +
+			"change meanwhile, twice", run: expireTokens,
+	},
+	{
+		name: "etcd-old", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true,
+		fresh: true, oldEtcd: true,
+		what: "Debian's etcd 3.4: leader killed, then cut off, changed and compacted, then two " +
+			"of three killed for 8 s", run: troubleOldEtcd,
+	},
 }
 
 func killEtcd(ctx context.Context, t *trial) error {
@@ -112,19 +152,21 @@ func compactMeanwhile(ctx context.Context, t *trial) error {
 	}
 	for _, n := range t.agents() {
 		a := n.agent()
-		err := netlab.Await(ctx, recovery, n.Name+" notices that etcd is away", func(ctx context.Context) error {
-			s, err := a.Status(ctx)
-			if err == nil && s.Datastore.Connected {
-				err = errors.New("it is connected")
-			}
-			return err
-		})
+		err := netlab.Await(ctx, recovery, n.Name+" notices that etcd is away",
+			func(ctx context.Context) error {
+				s, err := a.Status(ctx)
+				if err == nil && s.Datastore.Connected {
+					err = errors.New("it is connected")
+				}
+				return err
+			})
 		if err != nil {
 			return err
 		}
 	}
 	other := netip.MustParsePrefix("10.1.101.0/26")
-	if err := errors.Join(t.release(ctx, spare), t.claim(ctx, t.nodes[1], other), t.etcd.compact(ctx)); err != nil {
+	if err := errors.Join(t.release(ctx, spare), t.claim(ctx, t.nodes[1], other),
+		t.etcd.compact(ctx)); err != nil {
 		return err
 	}
 	if err := t.cutOff(ctx, "del"); err != nil {
@@ -141,7 +183,8 @@ func compactMeanwhile(ctx context.Context, t *trial) error {
 func (t *trial) cutOff(ctx context.Context, verb string) error {
 	for _, n := range t.agents() {
 		for _, m := range t.etcd.members {
-			if _, err := n.NS.Run(ctx, "ip", "route", verb, "unreachable", m.address.String()+"/32"); err != nil {
+			_, err := n.NS.Run(ctx, "ip", "route", verb, "unreachable", m.address.String()+"/32")
+			if err != nil {
 				return err
 			}
 		}
@@ -165,7 +208,8 @@ func replaceMember(ctx context.Context, t *trial) error {
 func (t *trial) flood(ctx context.Context) (release func() error, err error) {
 	const blocks, rounds = 100, 101
 	key := func(cidr netip.Prefix) string {
-		return calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr, Owner: calico.Owner{Host: t.nodes[1].Name}}.String()
+		return calico.Key{Kind: calico.KindBlockAffinity, CIDR: cidr,
+			Owner: calico.Owner{Host: t.nodes[1].Name}}.String()
 	}
 	value, err := t.Data.GetRaw(ctx, key(spare))
 	if err != nil {
@@ -269,18 +313,23 @@ func (t *trial) footprint(ctx context.Context) (f footprint, err error) {
 // noGrowth sees that the agents came back to what they held before, but for so many bytes that the
 // collector has not returned yet.
 func (t *trial) noGrowth(ctx context.Context, before footprint, bytes float64) error {
-	return netlab.Await(ctx, 20*time.Second, "the agents are as small as before", func(ctx context.Context) error {
-		after, err := t.footprint(ctx)
-		if err != nil {
-			return err
-		}
-		for i := range after.memory {
-			if after.goroutines[i] > before.goroutines[i]+20 || after.memory[i] > before.memory[i]+bytes {
-				return fmt.Errorf("agent %d has %.0f goroutines and %.0f MiB, before %.0f and %.0f MiB",
-					i+1, after.goroutines[i], after.memory[i]/(1<<20), before.goroutines[i], before.memory[i]/(1<<20))
+	return netlab.Await(ctx, 20*time.Second, "the agents are as small as before",
+		func(ctx context.Context) error {
+			after, err := t.footprint(ctx)
+			if err != nil {
+				return err
 			}
-		}
-		t.note("resident %.0f MiB before, %.0f MiB after", before.memory[0]/(1<<20), after.memory[0]/(1<<20))
-		return nil
-	})
+			for i := range after.memory {
+				if after.goroutines[i] > before.goroutines[i]+20 ||
+					after.memory[i] > before.memory[i]+bytes {
+					return fmt.Errorf(
+						"agent %d has %.0f goroutines and %.0f MiB, before %.0f and %.0f MiB",
+						i+1, after.goroutines[i], after.memory[i]/(1<<20), before.goroutines[i],
+						before.memory[i]/(1<<20))
+				}
+			}
+			t.note("resident %.0f MiB before, %.0f MiB after",
+				before.memory[0]/(1<<20), after.memory[0]/(1<<20))
+			return nil
+		})
 }

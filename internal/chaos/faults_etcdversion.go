@@ -12,7 +12,9 @@ func troubleOldEtcd(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.note("etcd %s", st.Version)
-	for i, f := range []func(context.Context, *trial) error{killLeader, compactMeanwhile, loseQuorum} {
+	for i, f := range []func(context.Context, *trial) error{
+		killLeader, compactMeanwhile, loseQuorum,
+	} {
 		if err := f(ctx, t); err != nil {
 			return fmt.Errorf("fault %d: %w", i+1, err)
 		}

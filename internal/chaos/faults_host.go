@@ -13,15 +13,30 @@ import (
 )
 
 var hostFaults = []fault{
-	{name: "host-disk-full", kind: vppNodes, allowed: "0", what: "the state directory is full: the agent goes on without its journal, and restarts", run: func(ctx context.Context, t *trial) error {
-		return t.onDisk(ctx, "size=4k,mode=700")
-	}},
-	{name: "host-disk-readonly", kind: vppNodes, allowed: "0", what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
-		return t.onDisk(ctx, "ro")
-	}},
-	{name: "host-fd-limit", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors},
-	{name: "host-clocks", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true, what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead", run: jumpClocks},
-	{name: "host-link", onlyFirst: true, keepsSessions: true, kind: kernelNodes, allowed: "until 0.3 s after it is up", what: "a node's interface is set down and up at once, then for a second: Linux forgets 200 routes over it, the sessions stay", run: blinkLink},
+	{name: "host-disk-full", kind: vppNodes, allowed: "0",
+		what: "the state directory is full: the agent goes on without its journal, and restarts",
+		run: func(ctx context.Context, t *trial) error {
+			return t.onDisk(ctx, "size=4k,mode=700")
+		}},
+	{name: "host-disk-readonly", kind: vppNodes, allowed: "0",
+		what: "the state directory is read-only", run: func(ctx context.Context, t *trial) error {
+			return t.onDisk(ctx, "ro")
+		}},
+	{
+		name: "host-fd-limit", onlyFirst: true, kind: kernelNodes, allowed: "0",
+		what: "at most 64 file descriptors, and 100 clients that want them", run: limitDescriptors,
+	},
+	{
+		name: "host-clocks", onlyFirst: true, kind: kernelNodes, allowed: "0", long: true,
+		what: "agent restarted in a time namespace: monotonic and boot clock 30 days ahead",
+		run:  jumpClocks,
+	},
+	{
+		name: "host-link", onlyFirst: true, keepsSessions: true, kind: kernelNodes,
+		allowed: "until 0.3 s after it is up",
+		what: "a node's interface is set down and up at once, then for a second: Linux " +
+			"forgets 200 routes over it, the sessions stay", run: blinkLink,
+	},
 }
 
 // onDisk restarts the agent of node 1 with its state directory on a small or read-only file system
@@ -32,7 +47,10 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 	if err := os.MkdirAll(a.StateDir, 0o700); err != nil {
 		return err
 	}
-	a.Wrap = []string{"unshare", "--mount", "sh", "-c", fmt.Sprintf(`mount -t tmpfs -o %s tmpfs %s && exec "$0" "$@"`, options, a.StateDir)}
+	a.Wrap = []string{
+		"unshare", "--mount", "sh", "-c",
+		fmt.Sprintf(`mount -t tmpfs -o %s tmpfs %s && exec "$0" "$@"`, options, a.StateDir),
+	}
 	defer func() { a.Wrap = nil }()
 	t.start = time.Now()
 	if err := t.restart(ctx, a); err != nil {
@@ -42,13 +60,17 @@ func (t *trial) onDisk(ctx context.Context, options string) error {
 	if err != nil {
 		return err
 	}
-	err = netlab.Await(ctx, 20*time.Second, "the state directory's trouble shows", func(ctx context.Context) error {
-		s, err := a.Status(ctx)
-		if err == nil && !(strings.HasPrefix(s.FIB.Journal, "degraded") && strings.HasPrefix(s.Datastore.Kept, "degraded")) {
-			err = fmt.Errorf("journal %s, copy of Calico's data %s", s.FIB.Journal, s.Datastore.Kept)
-		}
-		return err
-	})
+	err = netlab.Await(ctx, 20*time.Second, "the state directory's trouble shows",
+		func(ctx context.Context) error {
+			s, err := a.Status(ctx)
+			if err == nil &&
+				!(strings.HasPrefix(s.FIB.Journal, "degraded") &&
+					strings.HasPrefix(s.Datastore.Kept, "degraded")) {
+				err = fmt.Errorf("journal %s, copy of Calico's data %s",
+					s.FIB.Journal, s.Datastore.Kept)
+			}
+			return err
+		})
 	t.must(err == nil, "%v", err)
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
@@ -92,7 +114,10 @@ func jumpClocks(ctx context.Context, t *trial) error {
 		return errors.New("this kernel has no time namespaces")
 	}
 	a := t.ours(1)
-	a.Wrap = []string{"unshare", "--time", "--fork", "--kill-child", "--monotonic", "2592000", "--boottime", "2592000"}
+	a.Wrap = []string{
+		"unshare", "--time", "--fork", "--kill-child", "--monotonic", "2592000",
+		"--boottime", "2592000",
+	}
 	defer func() { a.Wrap = nil }()
 	t.start = time.Now()
 	if err := t.restart(ctx, a); err != nil {
@@ -117,7 +142,8 @@ func blinkLink(ctx context.Context, t *trial) error {
 	}
 	for _, away := range []time.Duration{0, time.Second} {
 		t.start = time.Now()
-		if err := errors.Join(t.nodes[0].NS.SetLink("eth0", false), testcluster.Pause(ctx, away), t.nodes[0].NS.SetLink("eth0", true)); err != nil {
+		if err := errors.Join(t.nodes[0].NS.SetLink("eth0", false), testcluster.Pause(ctx, away),
+			t.nodes[0].NS.SetLink("eth0", true)); err != nil {
 			return err
 		}
 		t.allowOutage(2, time.Since(t.start)+300*time.Millisecond)

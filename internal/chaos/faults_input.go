@@ -18,12 +18,31 @@ import (
 )
 
 var inputFaults = []fault{
-	{name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "malformed UPDATEs (RFC 7606): the session and other paths stay, the path goes", run: sendMalformed},
-	{name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes; after them a default route, which is none", run: sendAbsurd},
-	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0", what: "a peer announces 100 000 prefixes and has a limit of 1000; it is let in again, and behaves",
+	{
+		name: "input-malformed", keepsSessions: true, onlyFirst: true, kind: kernelNodes,
+		allowed: "0",
+		what:    "malformed UPDATEs (RFC 7606): the session and other paths stay, the path goes",
+		run:     sendMalformed,
+	},
+	{
+		name: "input-absurd", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0",
+		what: "absurd prefixes: 127/8, 224/4, the underlay, addresses of nodes; after them a " +
+			"default route, which is none", run: sendAbsurd,
+	},
+	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0",
+		what: "a peer announces 100 000 prefixes and has a limit of 1000; it is let in " +
+			"again, and behaves",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
-	{name: "input-garbage", keepsSessions: true, kind: kernelNodes, allowed: "0", what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, odd names, for 3 s", run: writeGarbage},
-	{name: "input-hammer", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0", what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never finish a request", run: hammer},
+	{
+		name: "input-garbage", keepsSessions: true, kind: kernelNodes, allowed: "0",
+		what: "garbage, truncated JSON and 1 MiB under every kind of Calico key, " +
+			"odd names, for 3 s", run: writeGarbage,
+	},
+	{
+		name: "input-hammer", keepsSessions: true, onlyFirst: true, kind: kernelNodes, allowed: "0",
+		what: "100 clients hammer admin socket, gRPC and metrics for 8 s, some never " +
+			"finish a request", run: hammer,
+	},
 }
 
 // attacked runs f with an attacker that peers with node 1, and takes it away again.
@@ -65,11 +84,12 @@ func sendMalformed(ctx context.Context, t *trial) error {
 		for what, attributes := range malformed {
 			session := x.session()
 			x.send(update(good, victim, other))
-			if err := has("before "+what, map[netip.Prefix]bool{victim: true, other: true}); err != nil {
+			err := has("before "+what, map[netip.Prefix]bool{victim: true, other: true})
+			if err != nil {
 				return err
 			}
 			x.send(update(attributes, victim))
-			err := has("after "+what, map[netip.Prefix]bool{victim: false, other: true})
+			err = has("after "+what, map[netip.Prefix]bool{victim: false, other: true})
 			t.must(err == nil, "%v", err)
 			if x.session() != session || session == nil {
 				t.must(false, "%s ended the session", what)
@@ -86,11 +106,16 @@ func sendMalformed(ctx context.Context, t *trial) error {
 // sendAbsurd has sound prefixes follow the absurd ones, among them a default route, as routers of a
 // rack announce: when those are in the FIB, the others have had their chance.
 func sendAbsurd(ctx context.Context, t *trial) error {
-	n, sound := t.nodes[0], []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.66.0.0/24")}
+	n := t.nodes[0]
+	sound := []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.66.0.0/24"),
+	}
 	return t.attacked(ctx, func(x attacker) error {
 		absurd := []string{
-			"0.0.0.0/8", "127.0.0.0/8", "127.0.0.1/32", "169.254.0.0/16", "169.254.1.1/32", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
-			"192.168.4.0/24", "192.168.4.11/32", "192.168.4.12/32", "192.168.4.13/32", "192.168.4.99/32",
+			"0.0.0.0/8", "127.0.0.0/8", "127.0.0.1/32", "169.254.0.0/16", "169.254.1.1/32",
+			"224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
+			"192.168.4.0/24", "192.168.4.11/32", "192.168.4.12/32", "192.168.4.13/32",
+			"192.168.4.99/32",
 		}
 		for _, p := range absurd {
 			x.send(update(good, netip.MustParsePrefix(p)))
@@ -107,9 +132,11 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 			}
 			return difference(want, have)
 		}
-		err := netlab.Await(ctx, 5*time.Second, "the FIB has the sound prefixes, and none of the absurd", exactly)
+		err := netlab.Await(ctx, 5*time.Second,
+			"the FIB has the sound prefixes, and none of the absurd", exactly)
 		if err == nil {
-			err = errors.Join(testcluster.Pause(ctx, 300*time.Millisecond), exactly(ctx)) // routes are written one by one
+			// routes are written one by one
+			err = errors.Join(testcluster.Pause(ctx, 300*time.Millisecond), exactly(ctx))
 		}
 		t.must(err == nil, "%v", err)
 		t.note("%d prefixes", len(absurd))
@@ -133,7 +160,9 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		first := x.session()
 		var prefixes []netip.Prefix
 		for i := range count {
-			prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 1}), 32))
+			prefixes = append(prefixes,
+				netip.PrefixFrom(
+					netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 1}), 32))
 			if x.session() != first {
 				break // it is cut off
 			}
@@ -142,41 +171,44 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 				prefixes = prefixes[:0]
 			}
 		}
-		err := netlab.Await(ctx, recovery, "the attacker is cut off", func(ctx context.Context) error {
-			s, err := a.Status(ctx)
-			if err != nil {
-				return err
-			}
-			for _, p := range s.BGP.Peers {
-				if p.Address == attackerAddress && strings.Contains(p.LastError, "limit") {
-					return nil
+		err := netlab.Await(ctx, recovery, "the attacker is cut off",
+			func(ctx context.Context) error {
+				s, err := a.Status(ctx)
+				if err != nil {
+					return err
 				}
-			}
-			return errors.New("it is not")
-		})
+				for _, p := range s.BGP.Peers {
+					if p.Address == attackerAddress && strings.Contains(p.LastError, "limit") {
+						return nil
+					}
+				}
+				return errors.New("it is not")
+			})
 		if err != nil {
 			return err
 		}
 		if err := t.converged(ctx, recovery); err != nil { // its routes are gone
 			return err
 		}
-		err = netlab.Await(ctx, recovery, "the attacker is let in again", func(context.Context) error {
-			if s := x.session(); s == nil || s == first {
-				return errors.New("it is not")
-			}
-			return nil
-		})
+		err = netlab.Await(ctx, recovery, "the attacker is let in again",
+			func(context.Context) error {
+				if s := x.session(); s == nil || s == first {
+					return errors.New("it is not")
+				}
+				return nil
+			})
 		if err != nil {
 			return err
 		}
-		return netlab.Await(ctx, recovery, "what it announces now is taken", func(ctx context.Context) error {
-			x.send(update(good, sound))
-			have, err := t.nodes[0].programmed(ctx)
-			if _, ok := have[sound]; err == nil && !ok {
-				err = fmt.Errorf("no %s", sound)
-			}
-			return err
-		})
+		return netlab.Await(ctx, recovery, "what it announces now is taken",
+			func(ctx context.Context) error {
+				x.send(update(good, sound))
+				have, err := t.nodes[0].programmed(ctx)
+				if _, ok := have[sound]; err == nil && !ok {
+					err = fmt.Errorf("no %s", sound)
+				}
+				return err
+			})
 	})
 	if err != nil {
 		return err
@@ -210,18 +242,30 @@ func writeGarbage(ctx context.Context, t *trial) error {
 	block := netip.MustParsePrefix("10.1.99.0/26")
 	var keys []string
 	for _, k := range []calico.Key{
-		{Kind: calico.KindNode, Name: "garbage"}, {Kind: calico.KindIPPool, Name: "garbage"}, {Kind: calico.KindBGPPeer, Name: "garbage"},
-		{Kind: calico.KindBGPFilter, Name: "garbage"}, {Kind: calico.KindBGPConfiguration, Name: "node.node-1"}, {Kind: calico.KindBlock, CIDR: block},
-		{Kind: calico.KindBlockAffinity, CIDR: block, Owner: calico.Owner{Host: "node-1"}}, {Kind: calico.KindClusterInformation, Name: "garbage"},
-		{Kind: calico.KindWorkloadEndpoint, Namespace: "default", Name: "garbage"}, {Kind: calico.KindLiveMigration, Namespace: "default", Name: "garbage"},
-		{Kind: calico.KindFelixConfiguration, Name: "node.node-1"}, {Kind: calico.KindHandle, Name: "garbage"}, {Kind: calico.KindIPAMConfig},
+		{Kind: calico.KindNode, Name: "garbage"}, {Kind: calico.KindIPPool, Name: "garbage"},
+		{Kind: calico.KindBGPPeer, Name: "garbage"},
+		{Kind: calico.KindBGPFilter, Name: "garbage"},
+		{Kind: calico.KindBGPConfiguration, Name: "node.node-1"},
+		{Kind: calico.KindBlock, CIDR: block},
+		{Kind: calico.KindBlockAffinity, CIDR: block, Owner: calico.Owner{Host: "node-1"}},
+		{Kind: calico.KindClusterInformation, Name: "garbage"},
+		{Kind: calico.KindWorkloadEndpoint, Namespace: "default", Name: "garbage"},
+		{Kind: calico.KindLiveMigration, Namespace: "default", Name: "garbage"},
+		{Kind: calico.KindFelixConfiguration, Name: "node.node-1"},
+		{Kind: calico.KindHandle, Name: "garbage"}, {Kind: calico.KindIPAMConfig},
 	} {
 		keys = append(keys, k.String())
 	}
-	for _, odd := range []string{"", "/", "a/b", "..", "\x00", "\xff\xfe", strings.Repeat("x", 4000), "node-1/", "ÄÖ 💥"} {
-		keys = append(keys, "/calico/resources/v3/projectcalico.org/nodes/"+odd+"x", "/calico/ipam/v2/assignment/ipv4/block/"+odd+"x")
+	for _, odd := range []string{
+		"", "/", "a/b", "..", "\x00", "\xff\xfe", strings.Repeat("x", 4000), "node-1/", "ÄÖ 💥",
+	} {
+		keys = append(keys, "/calico/resources/v3/projectcalico.org/nodes/"+odd+"x",
+			"/calico/ipam/v2/assignment/ipv4/block/"+odd+"x")
 	}
-	values := []string{"{", "null", "[]", `"text"`, `{"spec":`, `{"spec":{"bgp":{"ipv4Address":"nonsense"}}}`, `{"spec":{"cidr":"0.0.0.0/99"}}`, "\xff\xfe\x00", string(noise)[:1<<20-4096]}
+	values := []string{
+		"{", "null", "[]", `"text"`, `{"spec":`, `{"spec":{"bgp":{"ipv4Address":"nonsense"}}}`,
+		`{"spec":{"cidr":"0.0.0.0/99"}}`, "\xff\xfe\x00", string(noise)[:1<<20-4096],
+	}
 	most := 0
 	for _, value := range values {
 		for _, key := range keys {
@@ -275,8 +319,11 @@ func hammer(ctx context.Context, t *trial) error {
 		},
 	}
 	requests := []string{
-		"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-		"POST /v1/guard/release HTTP/1.1\r\nHost: x\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\xff garbage \r\n\r\n",
+		"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		"POST /v1/guard/release HTTP/1.1\r\nHost: x\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"\x00\xff garbage \r\n\r\n",
 	}
 	var wg sync.WaitGroup
 	var answered atomic.Int64

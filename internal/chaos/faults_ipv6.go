@@ -11,8 +11,12 @@ import (
 )
 
 var ipv6Faults = []fault{
-	{name: "agent-kill-ipv6", onlyFirst: true, kind: kernelNodes, fresh: true, allowed: "0", what: "agent SIGKILL, started again, where our nodes have IPv6 as well, with a session of its own; a block of each family is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.withIPv6(ctx, (*testcluster.Agent).Kill) }},
+	{name: "agent-kill-ipv6", onlyFirst: true, kind: kernelNodes, fresh: true, allowed: "0",
+		what: "agent SIGKILL, started again, where our nodes have IPv6 as well, with a session " +
+			"of its own; a block of each family is released meanwhile",
+		run: func(ctx context.Context, t *trial) error {
+			return t.withIPv6(ctx, (*testcluster.Agent).Kill)
+		}},
 }
 
 var (
@@ -39,7 +43,9 @@ func (t *trial) withIPv6(ctx context.Context, end func(*testcluster.Agent) error
 		return err
 	}
 	w := t.nodes[0].workload
-	flow, err := w.NS.StartFlow(netlab.FlowConfig{From: workload6(0), To: workload6(1), Interval: packetInterval, Timeout: answerPatience})
+	flow, err := w.NS.StartFlow(netlab.FlowConfig{
+		From: workload6(0), To: workload6(1), Interval: packetInterval, Timeout: answerPatience,
+	})
 	if err != nil {
 		return err
 	}
@@ -66,10 +72,12 @@ func (n *node) addIPv6(ctx context.Context, i int) error {
 	b := underlayNet6.Addr().As16()
 	b[15] = byte(11 + i)
 	n.address6 = netip.AddrFrom16(b)
-	if err := n.NS.AddAddress("eth0", netip.PrefixFrom(n.address6, underlayNet6.Bits())); err != nil {
+	if err := n.NS.AddAddress("eth0",
+		netip.PrefixFrom(n.address6, underlayNet6.Bits())); err != nil {
 		return err
 	}
-	err := n.cluster.Data.AddNode(ctx, n.Name, netip.PrefixFrom(n.Address, underlayNet.Bits()), netip.PrefixFrom(n.address6, underlayNet6.Bits()))
+	err := n.cluster.Data.AddNode(ctx, n.Name, netip.PrefixFrom(n.Address, underlayNet.Bits()),
+		netip.PrefixFrom(n.address6, underlayNet6.Bits()))
 	if err != nil {
 		return err
 	}

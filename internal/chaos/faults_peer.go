@@ -9,17 +9,27 @@ import (
 )
 
 var peerFaults = []fault{
-	{name: "bird-kill", kind: kernelNodes, anyNodes: true, allowed: "0", what: "BIRD SIGKILL, started again: the agents keep its routes (RFC 4724)", run: restartBird},
-	{name: "bird-twice", kind: kernelNodes, anyNodes: true, allowed: "0", long: true, what: "BIRD SIGKILL, started again, and once more as soon as all is well", run: func(ctx context.Context, t *trial) error {
-		if err := restartBird(ctx, t); err != nil {
-			return err
-		}
-		if err := t.converged(ctx, recovery); err != nil {
-			return err
-		}
-		return restartBird(ctx, t)
-	}},
-	{name: "peer-dies", kind: kernelNodes, long: true, fresh: true, allowed: "to and from the dead node", what: "the node with BIRD dies without a word, for good", run: loseNode},
+	{
+		name: "bird-kill", kind: kernelNodes, anyNodes: true, allowed: "0",
+		what: "BIRD SIGKILL, started again: the agents keep its routes (RFC 4724)",
+		run:  restartBird,
+	},
+	{name: "bird-twice", kind: kernelNodes, anyNodes: true, allowed: "0", long: true,
+		what: "BIRD SIGKILL, started again, and once more as soon as all is well",
+		run: func(ctx context.Context, t *trial) error {
+			if err := restartBird(ctx, t); err != nil {
+				return err
+			}
+			if err := t.converged(ctx, recovery); err != nil {
+				return err
+			}
+			return restartBird(ctx, t)
+		}},
+	{
+		name: "peer-dies", kind: kernelNodes, long: true, fresh: true,
+		allowed: "to and from the dead node",
+		what:    "the node with BIRD dies without a word, for good", run: loseNode,
+	},
 }
 
 // deathNotice bounds the time until a peer that says nothing is given up: the hold time of 90 s,
@@ -42,7 +52,8 @@ func loseNode(ctx context.Context, t *trial) error {
 	}
 	err := t.converged(ctx, deathNotice)
 	gone := time.Since(t.start)
-	t.must(gone > time.Minute, "its routes have left after %.1f s already, the hold time is 90 s", gone.Seconds())
+	t.must(gone > time.Minute, "its routes have left after %.1f s already, the hold time is 90 s",
+		gone.Seconds())
 	t.note("its routes left after %.1f s, hold time 90 s", gone.Seconds())
 	t.allowOutage(2, gone+2*time.Second) // and for ever, but the flows end soon
 	return err

@@ -13,10 +13,18 @@ import (
 )
 
 var reflectorFaults = []fault{
-	{name: "reflector-kill", kind: kernelNodes, long: true, fresh: true, allowed: "0", what: "the mesh gives way to two reflectors (BIRD), then they are killed in turn, each as soon as the other is back",
-		run: func(ctx context.Context, t *trial) error { return t.alternate(ctx, (*netlab.Bird).Kill) }},
-	{name: "reflector-stop", kind: kernelNodes, long: true, fresh: true, allowed: "0", what: "the mesh gives way to two reflectors (BIRD), then they leave with CEASE in turn, each as soon as the other is back",
-		run: func(ctx context.Context, t *trial) error { return t.alternate(ctx, (*netlab.Bird).Stop) }},
+	{name: "reflector-kill", kind: kernelNodes, long: true, fresh: true, allowed: "0",
+		what: "the mesh gives way to two reflectors (BIRD), then they are killed in turn, each " +
+			"as soon as the other is back",
+		run: func(ctx context.Context, t *trial) error {
+			return t.alternate(ctx, (*netlab.Bird).Kill)
+		}},
+	{name: "reflector-stop", kind: kernelNodes, long: true, fresh: true, allowed: "0",
+		what: "the mesh gives way to two reflectors (BIRD), then they leave with CEASE in turn, " +
+			"each as soon as the other is back",
+		run: func(ctx context.Context, t *trial) error {
+			return t.alternate(ctx, (*netlab.Bird).Stop)
+		}},
 }
 
 // reflector is a route reflector with BIRD on a machine of its own.
@@ -54,7 +62,8 @@ func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) err
 	t.must(written.deleted == 0, "%d routes were deleted", written.deleted)
 	t.must(written.put == 0, "%d routes were put: the other reflector's paths were not there",
 		written.put)
-	t.note("each ended %d times; FIB writes: %d put, %d deleted", times, written.put, written.deleted)
+	t.note("each ended %d times; FIB writes: %d put, %d deleted",
+		times, written.put, written.deleted)
 	return err
 }
 
@@ -68,7 +77,10 @@ func (t *trial) reflect(ctx context.Context) error {
 	b := t.nodes[2].speaker.(*testcluster.Bird)
 	mesh := b.Config.Peers
 	for _, r := range t.reflectors {
-		peer := netlab.BirdPeer{Name: "Global_" + fmt.Sprint(r.address.As4()[3]), Address: r.address, AS: testcluster.AS}
+		peer := netlab.BirdPeer{
+			Name: "Global_" + fmt.Sprint(r.address.As4()[3]), Address: r.address,
+			AS: testcluster.AS,
+		}
 		b.Config.Peers = append(b.Config.Peers, peer)
 	}
 	if err := b.Reconfigure(ctx, b.Config); err != nil {
@@ -99,7 +111,10 @@ func (t *trial) reflect(ctx context.Context) error {
 // addReflector makes reflector i, 0 or 1, whose clients are all nodes. Calico knows it as a peer
 // only, not as a node.
 func (t *trial) addReflector(ctx context.Context, i int) error {
-	r := &reflector{name: fmt.Sprintf("reflector-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(71 + i)})}
+	r := &reflector{
+		name:    fmt.Sprintf("reflector-%d", i+1),
+		address: netip.AddrFrom4([4]byte{192, 168, 4, byte(71 + i)}),
+	}
 	ns, err := t.machine(r.name, r.address)
 	if err != nil {
 		return err
@@ -107,7 +122,10 @@ func (t *trial) addReflector(ctx context.Context, i int) error {
 	config := testcluster.BirdConfig(r.address)
 	config.Cluster = netip.AddrFrom4([4]byte{192, 168, 4, 70})
 	for _, n := range t.nodes {
-		config.Peers = append(config.Peers, netlab.BirdPeer{Name: "Node_" + fmt.Sprint(n.Address.As4()[3]), Address: n.Address, AS: testcluster.AS, Client: true})
+		config.Peers = append(config.Peers, netlab.BirdPeer{
+			Name: "Node_" + fmt.Sprint(n.Address.As4()[3]), Address: n.Address,
+			AS: testcluster.AS, Client: true,
+		})
 	}
 	if r.bird, err = t.StartBird(ctx, t.Bird, ns, r.name, config); err != nil {
 		return err
@@ -143,7 +161,9 @@ func (t *trial) reflected(ctx context.Context) error {
 			return err
 		}
 		for _, p := range s.BGP.Peers {
-			if !slices.ContainsFunc(t.reflectors, func(r *reflector) bool { return r.address == p.Address }) {
+			if !slices.ContainsFunc(t.reflectors, func(r *reflector) bool {
+				return r.address == p.Address
+			}) {
 				continue // of the mesh
 			}
 			if !p.EndOfRIB || p.Received < len(t.nodes)-1 {

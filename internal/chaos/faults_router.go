@@ -14,10 +14,17 @@ import (
 )
 
 var routerFaults = []fault{
-	{name: "tor-restart", onlyFirst: true, kind: kernelNodes, long: true, fresh: true, allowed: "0", what: "one of two top-of-rack routers: FRR SIGKILL, started again (RFC 4724)",
-		run: func(ctx context.Context, t *trial) error { return t.withRouters(ctx, restartRouter, lossless) }},
-	{name: "tor-dies", onlyFirst: true, kind: kernelNodes, long: true, fresh: true, allowed: "0 but through the dead router", what: "one of two top-of-rack routers dies without a word, hold time 9 s",
-		run: func(ctx context.Context, t *trial) error { return t.withRouters(ctx, loseRouter, firstDied) }},
+	{name: "tor-restart", onlyFirst: true, kind: kernelNodes, long: true, fresh: true, allowed: "0",
+		what: "one of two top-of-rack routers: FRR SIGKILL, started again (RFC 4724)",
+		run: func(ctx context.Context, t *trial) error {
+			return t.withRouters(ctx, restartRouter, lossless)
+		}},
+	{name: "tor-dies", onlyFirst: true, kind: kernelNodes, long: true, fresh: true,
+		allowed: "0 but through the dead router",
+		what:    "one of two top-of-rack routers dies without a word, hold time 9 s",
+		run: func(ctx context.Context, t *trial) error {
+			return t.withRouters(ctx, loseRouter, firstDied)
+		}},
 }
 
 const (
@@ -32,7 +39,10 @@ var beyond = netip.MustParsePrefix("10.99.0.0/24")
 
 // withRouters runs f with two routers that node 1 shares its traffic among, and one flow by each of
 // them, which judge looks at afterwards.
-func (t *trial) withRouters(ctx context.Context, f func(context.Context, *trial, [2]*router) error, judge func(*trial, int, netlab.Report)) error {
+func (t *trial) withRouters(
+	ctx context.Context, f func(context.Context, *trial, [2]*router) error,
+	judge func(*trial, int, netlab.Report),
+) error {
 	var routers [2]*router
 	for i := range routers {
 		var err error
@@ -86,22 +96,24 @@ func (t *trial) addPlaces(ctx context.Context, i int) (*router, error) {
 // awaitBeyond waits until node 1 sends by these routers, and every router's own packets come back
 // to node 1's workload.
 func (t *trial) awaitBeyond(ctx context.Context, want ...string) error {
-	return netlab.Await(ctx, recovery, fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")), func(ctx context.Context) error {
-		routes, err := testcluster.KernelRoutes(ctx, t.nodes[0].NS, "-4", beyond.String())
-		if err != nil {
-			return err
-		}
-		var have []string
-		for _, r := range routes {
-			for _, hop := range r.NextHops {
-				have = append(have, hop.String())
+	return netlab.Await(ctx, recovery,
+		fmt.Sprintf("%s is via %s", beyond, strings.Join(want, " and ")),
+		func(ctx context.Context) error {
+			routes, err := testcluster.KernelRoutes(ctx, t.nodes[0].NS, "-4", beyond.String())
+			if err != nil {
+				return err
 			}
-		}
-		if slices.Sort(have); !slices.Equal(have, want) {
-			return fmt.Errorf("it is via %v", have)
-		}
-		return nil
-	})
+			var have []string
+			for _, r := range routes {
+				for _, hop := range r.NextHops {
+					have = append(have, hop.String())
+				}
+			}
+			if slices.Sort(have); !slices.Equal(have, want) {
+				return fmt.Errorf("it is via %v", have)
+			}
+			return nil
+		})
 }
 
 // flowBy sends from node 1's workload to a place that the node's kernel reaches by r.
@@ -110,12 +122,15 @@ func (t *trial) flowBy(ctx context.Context, r *router) (*netlab.Flow, error) {
 	place := beyond.Addr()
 	for range places {
 		place = place.Next()
-		out, err := t.nodes[0].NS.Run(ctx, "ip", "route", "get", place.String(), "from", w.Address.String(), "iif", t.nodes[0].port.Outside)
+		out, err := t.nodes[0].NS.Run(ctx, "ip", "route", "get", place.String(), "from",
+			w.Address.String(), "iif", t.nodes[0].port.Outside)
 		if err != nil {
 			return nil, err
 		}
 		if strings.Contains(string(out), "via "+r.address.String()+" ") {
-			return w.NS.StartFlow(netlab.FlowConfig{From: w.Address, To: place, Interval: packetInterval, Timeout: answerPatience})
+			return w.NS.StartFlow(netlab.FlowConfig{
+				From: w.Address, To: place, Interval: packetInterval, Timeout: answerPatience,
+			})
 		}
 	}
 	return nil, fmt.Errorf("node-1 reaches nothing by %s", r.name)
@@ -145,9 +160,10 @@ func restartRouter(ctx context.Context, t *trial, routers [2]*router) error {
 
 // established waits for node 1's session with a router.
 func (t *trial) established(ctx context.Context, peer netip.Addr) error {
-	return netlab.Await(ctx, recovery, "the session with "+peer.String(), func(ctx context.Context) error {
-		return t.ours(1).Ready(ctx, []netip.Addr{peer})
-	})
+	return netlab.Await(ctx, recovery, "the session with "+peer.String(),
+		func(ctx context.Context) error {
+			return t.ours(1).Ready(ctx, []netip.Addr{peer})
+		})
 }
 
 // loseRouter cuts a router's power, the link first, or its kernel would close the session: what
@@ -179,7 +195,8 @@ func firstDied(t *trial, i int, report netlab.Report) {
 		t.note("by the living router: %s", report)
 		return
 	}
-	most := int((routerHold + 3*time.Second) / packetInterval) // our timer may start a keepalive interval late
+	// our timer may start a keepalive interval late
+	most := int((routerHold + 3*time.Second) / packetInterval)
 	t.mustArrive(report.Lost <= most, "by the dead router: %s, allowed %d", report, most)
 	t.note("by the dead router: %s", report)
 }

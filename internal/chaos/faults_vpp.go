@@ -12,15 +12,34 @@ import (
 )
 
 var vppFaults = []fault{
-	{name: "vpp-agent-kill", onlyFirst: true, kind: vppNodes, allowed: "0", what: "agent SIGKILL, started again; a block is released meanwhile",
-		run: func(ctx context.Context, t *trial) error { return t.restartAgent(ctx, (*testcluster.Agent).Kill) }},
-	{name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true, what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd},
-	{name: "vpp-kill", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again",
-		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Kill) }},
-	{name: "vpp-term", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, long: true, allowed: "until VPP forwards again", what: "VPP SIGTERM, started and configured again",
-		run: func(ctx context.Context, t *trial) error { return t.endVPP(ctx, (*netlab.VPP).Stop) }},
-	{name: "vpp-freeze", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes, allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP},
-	{name: "vpp-late", onlyFirst: true, kind: vppNodes, allowed: "until BGP is back", what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP},
+	{name: "vpp-agent-kill", onlyFirst: true, kind: vppNodes, allowed: "0",
+		what: "agent SIGKILL, started again; a block is released meanwhile",
+		run: func(ctx context.Context, t *trial) error {
+			return t.restartAgent(ctx, (*testcluster.Agent).Kill)
+		}},
+	{
+		name: "vpp-agent-no-etcd", kind: vppNodes, allowed: "0", long: true,
+		what: "agent SIGKILL, started again while all of etcd is down", run: restartWithoutEtcd,
+	},
+	{name: "vpp-kill", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes,
+		allowed: "until VPP forwards again", what: "VPP SIGKILL, started and configured again",
+		run: func(ctx context.Context, t *trial) error {
+			return t.endVPP(ctx, (*netlab.VPP).Kill)
+		}},
+	{name: "vpp-term", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes,
+		long: true, allowed: "until VPP forwards again",
+		what: "VPP SIGTERM, started and configured again",
+		run: func(ctx context.Context, t *trial) error {
+			return t.endVPP(ctx, (*netlab.VPP).Stop)
+		}},
+	{
+		name: "vpp-freeze", keepsSessions: true, uponChanges: true, onlyFirst: true, kind: vppNodes,
+		allowed: "while it is frozen", what: "VPP frozen for 16 s (SIGSTOP)", run: freezeVPP,
+	},
+	{
+		name: "vpp-late", onlyFirst: true, kind: vppNodes, allowed: "until BGP is back",
+		what: "VPP and agent killed, the agent started before VPP, as after a reboot", run: lateVPP,
+	},
 }
 
 // perNode is how many of the flows cross one node: it sends one and gets one.
@@ -49,7 +68,8 @@ func (t *trial) backWithVPP(ctx context.Context, n *node) error {
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
 	}
-	t.note("VPP was back and configured after %.1f s, its FIB refilled %.1f s later", configured.Sub(down).Seconds(), time.Since(configured).Seconds())
+	t.note("VPP was back and configured after %.1f s, its FIB refilled %.1f s later",
+		configured.Sub(down).Seconds(), time.Since(configured).Seconds())
 	return nil
 }
 
@@ -74,8 +94,11 @@ func freezeVPP(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	t.must(during.goroutines[0] <= before.goroutines[0]+10, "%.0f goroutines while it was frozen, %.0f before", during.goroutines[0], before.goroutines[0])
-	t.must(during.memory[0] <= before.memory[0]+32<<20, "%.0f MiB while it was frozen, %.0f before", during.memory[0]/(1<<20), before.memory[0]/(1<<20))
+	t.must(during.goroutines[0] <= before.goroutines[0]+10,
+		"%.0f goroutines while it was frozen, %.0f before",
+		during.goroutines[0], before.goroutines[0])
+	t.must(during.memory[0] <= before.memory[0]+32<<20, "%.0f MiB while it was frozen, %.0f before",
+		during.memory[0]/(1<<20), before.memory[0]/(1<<20))
 	if err := n.VPP.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
@@ -94,13 +117,15 @@ func lateVPP(ctx context.Context, t *trial) error {
 	if err := a.Start(ctx); err != nil {
 		return err
 	}
-	if err := testcluster.Pause(ctx, 7*time.Second); err != nil { // longer than announcements wait for a data plane
+	// longer than announcements wait for a data plane
+	if err := testcluster.Pause(ctx, 7*time.Second); err != nil {
 		return err
 	}
 	if err := t.backWithVPP(ctx, n); err != nil {
 		return err
 	}
 	t.budget = 0
-	t.allowOutage(perNode, time.Since(t.start)+settling) // nobody kept any route: the sessions must be back too
+	// nobody kept any route: the sessions must be back too
+	t.allowOutage(perNode, time.Since(t.start)+settling)
 	return nil
 }

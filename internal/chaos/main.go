@@ -1,12 +1,11 @@
-// Command chaos breaks things under traffic and counts packets: agents, peers, VPP, etcd and the
-// host, in clusters of network namespaces with our agent and BIRD as calico-node runs it. Each
-// fault runs under flows of 1000 packets per second between workloads, beside a control flow that
-// no fault touches, and has a budget; the exit status is 1 when one is broken. With -soak it breaks
-// things by chance, for as long as it is told, and checks what must always hold.
+// Command chaos breaks things under traffic and counts packets. Each fault runs under flows of 1000
+// packets per second between workloads, beside a control flow that no fault touches, and has a
+// budget; the exit status is 1 when one is exceeded. With -soak it picks faults at random and
+// checks what must always hold.
 //
 // It owns the faults, how they are judged, and an etcd of three members; clusters are
-// testcluster's. A fault is one function in a list. It decides nothing about routes: the agent is
-// the real binary, in processes of its own.
+// testcluster's. The agent is the real binary, in processes of its own. docs/resilience.md has the
+// results.
 package main
 
 import (
@@ -46,16 +45,25 @@ var errBudget = errors.New("a budget is broken, see the table")
 
 func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	s := settings{out: out, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	s := settings{
+		out: out,
+		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
 	flags.BoolVar(&s.short, "short", false, "the faults that CI runs, about 6 minutes")
-	flags.StringVar(&s.programs.Agent, "agent", "build/vpp-route-agent", "`path` of the agent's binary")
-	flags.StringVar(&s.previous, "previous", "", "`path` of an older agent's binary, for the upgrade from it; empty: that is not run")
+	flags.StringVar(&s.programs.Agent, "agent", "build/vpp-route-agent",
+		"`path` of the agent's binary")
+	flags.StringVar(&s.previous, "previous", "",
+		"`path` of an older agent's binary, for the upgrade from it; empty: that is not run")
 	flags.StringVar(&s.build, "build", "build", "`folder` where Debian's packages are unpacked")
-	flags.StringVar(&s.keepLogs, "logs", "", "`folder` for the logs of faults that broke their budget")
-	pattern := flags.String("run", ".", "only faults whose name matches this regular `expression`; also those that -short leaves out")
+	flags.StringVar(&s.keepLogs, "logs", "",
+		"`folder` for the logs of faults that broke their budget")
+	pattern := flags.String("run", ".",
+		"only faults whose name matches this regular `expression`; also those that "+
+			"-short leaves out")
 	list := flags.Bool("list", false, "print the names of the faults and end")
 	file := flags.String("o", "out/chaos.json", "`file` for the results as JSON")
-	markdown := flags.String("markdown", "", "`file` for the table of docs/resilience.md; empty: none")
+	markdown := flags.String("markdown", "",
+		"`file` for the table of docs/resilience.md; empty: none")
 	soakFor := flags.Duration("soak", 0, "instead of the table: random churn for so long")
 	seed := flags.Uint64("seed", 0, "of the random churn; 0: by the clock")
 	if err := flags.Parse(args); err != nil {

@@ -16,9 +16,13 @@ import (
 )
 
 var memoryFaults = []fault{
-	{name: "host-memory", onlyFirst: true, memory: true, kind: kernelNodes, long: true, fresh: true, allowed: "0",
-		what: "a peer changes its 10 000 prefixes a million times, one UPDATE each, and a cgroup allows the agent twice what it has when idle with them", run: limitMemory},
-	{name: "input-flood-million", onlyFirst: true, kind: kernelNodes, long: true, allowed: "0", what: "a peer announces 1 000 000 prefixes and has a limit of 1000; it is let in again, and behaves",
+	{name: "host-memory", onlyFirst: true, memory: true, kind: kernelNodes, long: true,
+		fresh: true, allowed: "0",
+		what: "a peer changes its 10 000 prefixes a million times, one UPDATE each, and a cgroup " +
+			"allows the agent twice what it has when idle with them", run: limitMemory},
+	{name: "input-flood-million", onlyFirst: true, kind: kernelNodes, long: true, allowed: "0",
+		what: "a peer announces 1 000 000 prefixes and has a limit of 1000; it is let in " +
+			"again, and behaves",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 1_000_000) }},
 }
 
@@ -37,7 +41,8 @@ func newMemoryGroup() (*memoryGroup, error) {
 		if err != nil {
 			return nil, err
 		}
-		parent, g = "/sys/fs/cgroup/memory", &memoryGroup{limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes"}
+		parent = "/sys/fs/cgroup/memory"
+		g = &memoryGroup{limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes"}
 		for line := range strings.Lines(string(own)) {
 			if _, path, ok := strings.Cut(strings.TrimSpace(line), ":memory:"); ok {
 				parent = filepath.Join(parent, path)
@@ -78,7 +83,10 @@ func (g *memoryGroup) most() (bytes int, err error) {
 
 // wrap is a command that runs another in the group.
 func (g *memoryGroup) wrap(env string) []string {
-	return []string{"sh", "-c", fmt.Sprintf(`echo $$ > %s/cgroup.procs && exec env %s "$0" "$@"`, g.folder, env)}
+	return []string{
+		"sh", "-c", fmt.Sprintf(`echo $$ > %s/cgroup.procs && exec env %s "$0" "$@"`,
+			g.folder, env),
+	}
 }
 
 // remove waits for the last process to be gone.
@@ -163,7 +171,8 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 		if err != nil {
 			return err
 		}
-		t.note("idle %d MiB, limit %d MiB, at most %d MiB; %.0f changes a second", idle/mib, 2*idle/mib, most/mib, changes/took.Seconds())
+		t.note("idle %d MiB, limit %d MiB, at most %d MiB; %.0f changes a second",
+			idle/mib, 2*idle/mib, most/mib, changes/took.Seconds())
 		return nil
 	})
 }
@@ -178,7 +187,8 @@ func (t *trial) crowded(ctx context.Context, x attacker, n int, hop netip.Addr) 
 			via = hop
 		}
 		h := via.As4()
-		attributes := append(append(append([]byte(nil), origin...), asPath...), 0x40, 3, 4, h[0], h[1], h[2], h[3], 0x80, 4, 4, 0, 0, 0, byte(i/crowdSize))
+		attributes := append(append(append([]byte(nil), origin...), asPath...), 0x40, 3, 4, h[0],
+			h[1], h[2], h[3], 0x80, 4, 4, 0, 0, 0, byte(i/crowdSize))
 		if batch = append(batch, update(attributes, crowd(i%crowdSize))); len(batch) == 1000 {
 			x.send(batch...)
 			batch = batch[:0]
@@ -188,20 +198,21 @@ func (t *trial) crowded(ctx context.Context, x attacker, n int, hop netip.Addr) 
 		}
 	}
 	x.send(batch...)
-	return netlab.Await(ctx, 2*recovery, "the attacker's prefixes are programmed", func(ctx context.Context) error {
-		have, err := t.nodes[0].programmed(ctx)
-		if err != nil {
-			return err
-		}
-		right := 0
-		for i := range crowdSize {
-			if have[crowd(i)].NextHop() == hop {
-				right++
+	return netlab.Await(ctx, 2*recovery, "the attacker's prefixes are programmed",
+		func(ctx context.Context) error {
+			have, err := t.nodes[0].programmed(ctx)
+			if err != nil {
+				return err
 			}
-		}
-		if right < crowdSize {
-			return fmt.Errorf("%d of %d are", right, crowdSize)
-		}
-		return nil
-	})
+			right := 0
+			for i := range crowdSize {
+				if have[crowd(i)].NextHop() == hop {
+					right++
+				}
+			}
+			if right < crowdSize {
+				return fmt.Errorf("%d of %d are", right, crowdSize)
+			}
+			return nil
+		})
 }

@@ -72,7 +72,9 @@ func (c *cluster) leaveRack(ctx context.Context, n *node) error {
 }
 
 // filterRack replaces the filter of the sessions with the rack's router.
-func (c *cluster) filterRack(ctx context.Context, rejected map[netip.Prefix]bool, withheld netip.Prefix) error {
+func (c *cluster) filterRack(
+	ctx context.Context, rejected map[netip.Prefix]bool, withheld netip.Prefix,
+) error {
 	c.rack.rejected, c.rack.withheld = rejected, withheld
 	var imports, exports string
 	for p := range rejected {
@@ -96,13 +98,16 @@ func (c *cluster) rackObjection(ctx context.Context) error {
 		have := told[n.Address]
 		want := 0
 		for block := range c.blocks {
-			withheld := c.unexported[block] || c.rack.withheld.IsValid() && c.rack.withheld.Contains(block.Addr()) // it is never inside a block
+			// it is never inside a block
+			withheld := c.unexported[block] ||
+				c.rack.withheld.IsValid() && c.rack.withheld.Contains(block.Addr())
 			announced := c.rack.serves(n) && !withheld
 			if announced {
 				want++
 			}
 			if announced != have[block] {
-				return fmt.Errorf("%s has told it %s: %t, want %t", n.Name, block, have[block], announced)
+				return fmt.Errorf("%s has told it %s: %t, want %t",
+					n.Name, block, have[block], announced)
 			}
 		}
 		if len(have) != want {

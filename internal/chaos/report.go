@@ -40,7 +40,10 @@ func columns(r result) []string {
 		allowed += fmt.Sprintf(" (%d)", r.Allowed)
 	}
 	remarks := slices.Concat(r.Failed, r.Notes, r.Repeated)
-	return []string{r.What, r.Dataplane, flows, lost, allowed, fmt.Sprintf("%.1f s", r.Converged), strings.TrimSpace(verdict(r) + " " + strings.Join(remarks, "; "))}
+	return []string{
+		r.What, r.Dataplane, flows, lost, allowed, fmt.Sprintf("%.1f s", r.Converged),
+		strings.TrimSpace(verdict(r) + " " + strings.Join(remarks, "; ")),
+	}
 }
 
 var header = []string{"EVENT", "FORWARDS", "FLOWS", "LOST", "ALLOWED", "CONVERGED", "HELD"}
@@ -59,12 +62,16 @@ func printTable(w io.Writer, results []result, took time.Duration) {
 		}
 	}
 	tw.Flush()
-	fmt.Fprintf(w, "%d of %d held, %d could not be run here, in %s\n", held, len(results)-skipped, skipped, took.Round(time.Second))
+	fmt.Fprintf(w, "%d of %d held, %d could not be run here, in %s\n",
+		held, len(results)-skipped, skipped, took.Round(time.Second))
 }
 
 func markdownTable(results []result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join([]string{"event", "forwards", "flows", "lost", "allowed", "converged", "held"}, " | "), strings.Repeat("---|", len(header)))
+	fmt.Fprintf(&b, "| %s |\n|%s\n",
+		strings.Join([]string{"event", "forwards", "flows", "lost", "allowed", "converged", "held"},
+			" | "),
+		strings.Repeat("---|", len(header)))
 	for _, r := range results {
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(columns(r), " | "))
 	}

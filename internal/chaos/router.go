@@ -24,12 +24,17 @@ type router struct {
 
 // addRouter makes router i, 0 or 1, that takes sessions from these nodes and announces these
 // prefixes. Calico does not know it yet.
-func (c *cluster) addRouter(ctx context.Context, i int, hold time.Duration, nodes []*node, announced ...netip.Prefix) (*router, error) {
+func (c *cluster) addRouter(
+	ctx context.Context, i int, hold time.Duration, nodes []*node, announced ...netip.Prefix,
+) (*router, error) {
 	programs, err := netlab.FindFRR(ctx, filepath.Join(c.build, "packages"))
 	if err != nil {
 		return nil, err
 	}
-	r := &router{name: fmt.Sprintf("tor-%d", i+1), address: netip.AddrFrom4([4]byte{192, 168, 4, byte(61 + i)})}
+	r := &router{
+		name:    fmt.Sprintf("tor-%d", i+1),
+		address: netip.AddrFrom4([4]byte{192, 168, 4, byte(61 + i)}),
+	}
 	if r.ns, err = c.machine(r.name, r.address); err != nil {
 		return nil, err
 	}
@@ -47,13 +52,17 @@ router bgp %d
  timers bgp %d %d
 `, routerAS, r.address, int(hold.Seconds())/3, int(hold.Seconds()))
 	for _, n := range nodes {
-		fmt.Fprintf(&config, " neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s ebgp-multihop 2\n", n.Address, testcluster.AS)
+		fmt.Fprintf(&config,
+			" neighbor %s remote-as %d\n neighbor %[1]s timers connect 1\n neighbor %[1]s "+
+				"ebgp-multihop 2\n", n.Address, testcluster.AS)
 	}
 	fmt.Fprintln(&config, " address-family ipv4 unicast")
 	for _, p := range announced {
 		fmt.Fprintf(&config, "  network %s\n", p)
 	}
-	r.frr, err = c.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{Keep: time.Minute, BGP: config.String()})
+	r.frr, err = c.StartFRR(ctx, programs, r.ns, r.name, netlab.FRRConfig{
+		Keep: time.Minute, BGP: config.String(),
+	})
 	return r, err
 }
 

@@ -33,14 +33,18 @@ func (c *cluster) sessions(ctx context.Context) (map[session]time.Time, error) {
 }
 
 // sessionsKept sees that no session has gone down since before, but for those touched.
-func (c *cluster) sessionsKept(ctx context.Context, before map[session]time.Time, touched map[session]bool) error {
+func (c *cluster) sessionsKept(
+	ctx context.Context, before map[session]time.Time, touched map[session]bool,
+) error {
 	after, err := c.sessions(ctx)
 	if err != nil {
 		return err
 	}
 	for s, was := range before {
 		if is, known := after[s]; !touched[s] && (!known || !is.Equal(was)) {
-			return fmt.Errorf("the session of %s with %s went down without a cause: up since %s, before since %s", s.node, s.peer, is, was)
+			return fmt.Errorf(
+				"the session of %s with %s went down without a cause: up since %s, before since %s",
+				s.node, s.peer, is, was)
 		}
 	}
 	return nil

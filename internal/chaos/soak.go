@@ -55,7 +55,8 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 	unproved := 0 // rounds in a row in which the machine itself lost packets
 	for time.Since(seen.start) < d {
 		touched := map[session]bool{}
-		f := fault{name: "churn", kind: k, allowed: "0", keepsSessions: true, mayEnd: touched, run: churn(random, touched)}
+		f := fault{name: "churn", kind: k, allowed: "0", keepsSessions: true, mayEnd: touched,
+			run: churn(random, touched)}
 		quiet := random.IntN(quietRounds+1) > 0
 		if !quiet {
 			changes := f
@@ -73,11 +74,13 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 		}
 		proved := controlLost == 0 || r.OK
 		seen.add(r, quiet, proved)
-		fmt.Fprintf(s.out, "%5d %-26s %-3s %d of %d lost, %d allowed, control %s; %s %v\n", seen.rounds, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
+		fmt.Fprintf(s.out, "%5d %-26s %-3s %d of %d lost, %d allowed, control %s; %s %v\n",
+			seen.rounds, f.name, verdict(r), r.Lost, r.Sent, r.Allowed, r.Control, sizes, r.Failed)
 		if unproved++; proved {
 			unproved = 0
 		}
-		excused := r.onlyPackets && !proved && unproved < attempts && seen.unproved <= attempts+seen.rounds/20
+		excused := r.onlyPackets && !proved && unproved < attempts &&
+			seen.unproved <= attempts+seen.rounds/20
 		if !r.OK && !excused {
 			if s.keepLogs != "" {
 				testcluster.SaveLogs(c.Lab, filepath.Join(s.keepLogs, "soak")) // what can be had
@@ -124,7 +127,9 @@ func (t *tally) add(r result, quiet, proved bool) {
 }
 
 func (t tally) String() string {
-	return fmt.Sprintf("%d rounds in %s, %d of them with a fault; %d packets sent, %d lost where a fault allows that; in %d rounds the machine itself lost some",
+	return fmt.Sprintf(
+		"%d rounds in %s, %d of them with a fault; %d packets sent, %d lost where a fault allows "+
+			"that; in %d rounds the machine itself lost some",
 		t.rounds, time.Since(t.start).Round(time.Second), t.faults, t.sent, t.allowed, t.unproved)
 }
 
@@ -139,7 +144,9 @@ var (
 func soakFault(random *rand.Rand, k kind) fault {
 	var fit []fault
 	for _, f := range faults {
-		if !f.fresh && !notInSoak.MatchString(f.name) && !(k == vppNodes && haveTwin.MatchString(f.name)) && (f.kind == k || k == vppNodes && f.kind == kernelNodes && f.anyNodes) {
+		if !f.fresh && !notInSoak.MatchString(f.name) &&
+			!(k == vppNodes && haveTwin.MatchString(f.name)) &&
+			(f.kind == k || k == vppNodes && f.kind == kernelNodes && f.anyNodes) {
 			fit = append(fit, f)
 		}
 	}
@@ -172,11 +179,15 @@ func (z *sizes) check(ctx context.Context, c *cluster) error {
 		pid := n.agent().PID()
 		first := z.first[pid]
 		if first.rounds < 2 {
-			z.first[pid] = held{first.rounds + 1, max(first.goroutines, now.goroutines[i]), max(first.memory, now.memory[i])}
+			z.first[pid] = held{
+				first.rounds + 1, max(first.goroutines, now.goroutines[i]),
+				max(first.memory, now.memory[i]),
+			}
 			continue
 		}
 		if now.goroutines[i] > first.goroutines+30 || now.memory[i] > first.memory+growth {
-			return fmt.Errorf("%s grows: %.0f goroutines and %.0f MiB, first %.0f and %.0f MiB", n.Name,
+			return fmt.Errorf("%s grows: %.0f goroutines and %.0f MiB, first %.0f and %.0f MiB",
+				n.Name,
 				now.goroutines[i], now.memory[i]/(1<<20), first.goroutines, first.memory/(1<<20))
 		}
 	}
@@ -186,7 +197,8 @@ func (z *sizes) check(ctx context.Context, c *cluster) error {
 func (z *sizes) String() string {
 	text := ""
 	for i := range z.last.memory {
-		text += fmt.Sprintf("%.0f MiB %.0f goroutines ", z.last.memory[i]/(1<<20), z.last.goroutines[i])
+		text += fmt.Sprintf("%.0f MiB %.0f goroutines ",
+			z.last.memory[i]/(1<<20), z.last.goroutines[i])
 	}
 	return text
 }

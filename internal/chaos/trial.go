@@ -50,7 +50,9 @@ type fault struct {
 }
 
 // faults are all that this command can make, in the order of the table.
-var faults = slices.Concat(agentFaults, ipv6Faults, drainFaults, configFaults, peerFaults, routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults, vppFaults, apiFaults)
+var faults = slices.Concat(agentFaults, ipv6Faults, drainFaults, configFaults, peerFaults,
+	routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults,
+	vppFaults, apiFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
@@ -59,7 +61,9 @@ func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
 			picked = append(picked, f)
 		}
 	}
-	slices.SortStableFunc(picked, func(a, b fault) int { return strings.Compare(string(a.kind), string(b.kind)) })
+	slices.SortStableFunc(picked, func(a, b fault) int {
+		return strings.Compare(string(a.kind), string(b.kind))
+	})
 	return picked
 }
 
@@ -165,7 +169,8 @@ func runAll(ctx context.Context, s settings, picked []fault) (results []result) 
 		fmt.Fprintf(os.Stderr, "%2d/%d %-28s", i+1, len(picked), f.name)
 		began := time.Now()
 		r := runFault(ctx, s, f, &c)
-		fmt.Fprintf(os.Stderr, " %-4s %d of %d lost, %d allowed, %.0f s %s\n", verdict(r), r.Lost, r.Sent, r.Allowed, time.Since(began).Seconds(), strings.Join(r.Failed, "; "))
+		fmt.Fprintf(os.Stderr, " %-4s %d of %d lost, %d allowed, %.0f s %s\n", verdict(r), r.Lost,
+			r.Sent, r.Allowed, time.Since(began).Seconds(), strings.Join(r.Failed, "; "))
 		results = append(results, r)
 	}
 	return results
@@ -209,7 +214,9 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 		if lost == 0 || r.Attempts == attempts || !r.OK && !r.onlyPackets {
 			break
 		}
-		r.Repeated = append(r.Repeated, fmt.Sprintf("attempt %d: %d of %d lost, %d allowed; the machine lost %d", r.Attempts, r.Lost, r.Sent, r.Allowed, lost))
+		r.Repeated = append(r.Repeated,
+			fmt.Sprintf("attempt %d: %d of %d lost, %d allowed; the machine lost %d",
+				r.Attempts, r.Lost, r.Sent, r.Allowed, lost))
 	}
 	return r
 }
@@ -300,7 +307,8 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		t.budget += inGaps
 		t.note("lost while BIRD replaced routes in its kernel: %d", inGaps)
 	}
-	r.Flows, r.Sent, r.Lost, r.Allowed, r.Notes, r.Failed = len(flows), 0, 0, t.budget, t.notes, t.failed
+	r.Flows, r.Sent, r.Lost = len(flows), 0, 0
+	r.Allowed, r.Notes, r.Failed = t.budget, t.notes, t.failed
 	for i, report := range reports {
 		r.Sent += report.Sent
 		r.Lost += report.Lost
@@ -324,7 +332,8 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		r.Control, controlLost = report.String(), controlLost+report.Lost
 	}
 	if lost := lostInStalls(reports, stalls); lost > 0 {
-		r.Control, controlLost = fmt.Sprintf("%s, %d more of the flows while a VPP was not run", r.Control, lost), controlLost+lost
+		r.Control = fmt.Sprintf("%s, %d more of the flows while a VPP was not run", r.Control, lost)
+		controlLost = controlLost + lost
 	}
 	if f.onlyFirst && len(reports) > 1 {
 		controlLost += reports[1].Lost - excused(1, reports[1]) // from node 2 to node 3
@@ -387,7 +396,8 @@ func lostInStalls(reports []netlab.Report, stalls map[int][]netlab.Stall) (lost 
 		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)])
 		for _, o := range report.Outages {
 			if slices.ContainsFunc(met, func(s netlab.Stall) bool {
-				return o.First.After(s.From.Add(shortestStall-stallSlack)) && o.Last.Before(s.To.Add(stallSlack))
+				return o.First.After(s.From.Add(shortestStall-stallSlack)) &&
+					o.Last.Before(s.To.Add(stallSlack))
 			}) {
 				lost += o.Lost
 			}
@@ -401,10 +411,13 @@ func outages(reports []netlab.Report, start time.Time) (text []string) {
 	for i, report := range reports {
 		for j, o := range report.Outages {
 			if j == 3 {
-				text = append(text, fmt.Sprintf("flow %d: %d outages more", i+1, len(report.Outages)-j))
+				text = append(text,
+					fmt.Sprintf("flow %d: %d outages more", i+1, len(report.Outages)-j))
 				break
 			}
-			text = append(text, fmt.Sprintf("flow %d: %d lost %.3f s after the start", i+1, o.Lost, o.First.Sub(start).Seconds()))
+			text = append(text,
+				fmt.Sprintf("flow %d: %d lost %.3f s after the start",
+					i+1, o.Lost, o.First.Sub(start).Seconds()))
 		}
 	}
 	return text
@@ -418,13 +431,18 @@ func startFlows(c *cluster) (flows, control []*netlab.Flow, err error) {
 	}
 	for i, n := range c.nodes {
 		to := c.nodes[(i+1)%len(c.nodes)].workload
-		f, err := n.workload.NS.StartFlow(netlab.FlowConfig{From: n.workload.Address, To: to.Address, Interval: packetInterval, Timeout: answerPatience})
+		f, err := n.workload.NS.StartFlow(netlab.FlowConfig{
+			From: n.workload.Address, To: to.Address, Interval: packetInterval,
+			Timeout: answerPatience,
+		})
 		if err != nil {
 			return flows, control, err
 		}
 		flows = append(flows, f)
 	}
-	f, err := c.control[0].StartFlow(netlab.FlowConfig{To: c.controlTo, Interval: packetInterval, Timeout: answerPatience})
+	f, err := c.control[0].StartFlow(netlab.FlowConfig{
+		To: c.controlTo, Interval: packetInterval, Timeout: answerPatience,
+	})
 	if err == nil {
 		control = append(control, f)
 	}

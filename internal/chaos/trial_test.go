@@ -10,7 +10,9 @@ import (
 func TestLostBeforeTheFault(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	outage := func(first, last time.Duration, lost int) netlab.Report {
-		return netlab.Report{Outages: []netlab.Outage{{First: start.Add(first), Last: start.Add(last), Lost: lost}}}
+		return netlab.Report{
+			Outages: []netlab.Outage{{First: start.Add(first), Last: start.Add(last), Lost: lost}},
+		}
 	}
 	for name, c := range map[string]struct {
 		report netlab.Report
@@ -33,7 +35,9 @@ func TestLostInStalls(t *testing.T) {
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	stalls := map[int][]netlab.Stall{1: {{From: at(1000), To: at(1300)}}} // of the second node
 	outage := func(first, last, lost int) netlab.Report {
-		return netlab.Report{Outages: []netlab.Outage{{First: at(first), Last: at(last), Lost: lost}}}
+		return netlab.Report{
+			Outages: []netlab.Outage{{First: at(first), Last: at(last), Lost: lost}},
+		}
 	}
 	for name, c := range map[string]struct {
 		report netlab.Report

@@ -79,7 +79,10 @@ func (b *bench) context(t *testing.T) context.Context {
 func (b *bench) apply(t *testing.T, ops ...route.Op) []error {
 	t.Helper()
 	errs, calls := make([]error, len(ops)), make([]int, len(ops))
-	err := b.Dataplane.Apply(b.context(t), ops, func(i int, err error) { errs[i] = err; calls[i]++ })
+	err := b.Dataplane.Apply(b.context(t), ops, func(i int, err error) {
+		errs[i] = err
+		calls[i]++
+	})
 	if err != nil {
 		t.Fatalf("apply: %v", err)
 	}
@@ -182,7 +185,8 @@ func (b *bench) leaves(t *testing.T, k route.Key, want map[string]int) {
 // comesToLeave is leaves for a change that a data plane may take a moment to follow.
 func (b *bench) comesToLeave(t *testing.T, k route.Key, want map[string]int) {
 	t.Helper()
-	for end := time.Now().Add(patience); !maps.Equal(b.Egress(t, k), want) && time.Now().Before(end); {
+	for end := time.Now().Add(patience); !maps.Equal(b.Egress(t, k), want) &&
+		time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	b.leaves(t, k, want)

@@ -16,7 +16,8 @@ type testCase struct {
 	run   func(t *testing.T, b *bench)
 }
 
-var cases = slices.Concat(routeCases, forwardingCases, elevatedCases, tableCases, connectionCases, uplinkCases)
+var cases = slices.Concat(routeCases, forwardingCases, elevatedCases, tableCases,
+	connectionCases, uplinkCases)
 
 var routeCases = []testCase{
 	{"an attached next hop reads back as put", "", func(t *testing.T, b *bench) {
@@ -26,7 +27,8 @@ var routeCases = []testCase{
 		b.putAndRead(t, to("198.18.1.1/32", b.via(0, b.v4(0, 2))))
 	}},
 	{"an IPv6 next hop reads back as put", "", func(t *testing.T, b *bench) {
-		b.putAndRead(t, to("2001:db8:1::/64", b.via(0, b.v6(0, 2))), to("2001:db8:1::1/128", b.via(1, b.v6(1, 2))))
+		b.putAndRead(t, to("2001:db8:1::/64", b.via(0, b.v6(0, 2))),
+			to("2001:db8:1::1/128", b.via(1, b.v6(1, 2))))
 	}},
 	{"an IPv4 route over an IPv6 next hop reads back as put", "", func(t *testing.T, b *bench) {
 		b.putAndRead(t, to("198.18.2.0/24", b.via(0, b.v6(0, 3))))
@@ -36,14 +38,16 @@ var routeCases = []testCase{
 	}},
 	{"an interface alone reads back as put", "", func(t *testing.T, b *bench) {
 		link := route.Path{Interface: b.Interfaces[0].Name, Weight: 1}
-		b.putAndRead(t, to("198.18.3.0/24", link), to("198.18.3.7/32", link), to("2001:db8:3::/64", link), to("2001:db8:3::7/128", link))
+		b.putAndRead(t, to("198.18.3.0/24", link), to("198.18.3.7/32", link),
+			to("2001:db8:3::/64", link), to("2001:db8:3::7/128", link))
 	}},
 	{"equal paths with weights read back as put", "", func(t *testing.T, b *bench) {
 		one, three := b.via(0, b.v4(0, 2)), b.via(1, b.v4(1, 2))
 		three.Weight = 3
 		six, seven := b.via(0, b.v6(0, 2)), b.via(1, b.v6(1, 2))
 		seven.Weight = 200
-		b.putAndRead(t, to("198.18.4.0/24", one, three, b.via(0, b.v4(0, 3))), to("2001:db8:4::/64", six, seven))
+		b.putAndRead(t, to("198.18.4.0/24", one, three, b.via(0, b.v4(0, 3))),
+			to("2001:db8:4::/64", six, seven))
 	}},
 	{"standby paths read back as put", Preference, func(t *testing.T, b *bench) {
 		standby := b.via(1, b.v4(1, 2))
@@ -57,9 +61,13 @@ var routeCases = []testCase{
 			to("2001:db8:7::/64", route.Path{NextHop: b.v6(0, 2)}),
 			to("198.18.8.0/24", route.Path{NextHop: b.v6(1, 2)}))
 	}},
-	{"a recursive next hop in another table reads back as put", Recursive, func(t *testing.T, b *bench) {
-		b.putAndRead(t, to("198.18.9.0/24", route.Path{NextHop: netip.MustParseAddr("198.18.10.1"), Table: b.OtherTable}))
-	}},
+	{"a recursive next hop in another table reads back as put", Recursive,
+		func(t *testing.T, b *bench) {
+			b.putAndRead(t,
+				to("198.18.9.0/24", route.Path{
+					NextHop: netip.MustParseAddr("198.18.10.1"), Table: b.OtherTable,
+				}))
+		}},
 	{"drop, unreachable and prohibit read back as put", "", func(t *testing.T, b *bench) {
 		b.putAndRead(t,
 			sink("198.18.11.0/26", route.Drop), sink("2001:db8:11::/122", route.Drop),
@@ -104,12 +112,16 @@ var routeCases = []testCase{
 		}
 	}},
 	{"recursive paths are replaced", Recursive, func(t *testing.T, b *bench) {
-		x, y := route.Path{NextHop: b.v4(1, 2), Weight: 1}, route.Path{NextHop: b.v4(1, 3), Weight: 1}
+		x := route.Path{NextHop: b.v4(1, 2), Weight: 1}
+		y := route.Path{NextHop: b.v4(1, 3), Weight: 1}
 		heavy, standby := x, x
 		heavy.Weight, standby.Preference = 3, 1
-		for _, k := range []string{"198.18.41.0/24", "198.18.41.1/32", "2001:db8:41::/64", "0.0.0.0/0"} {
+		for _, k := range []string{
+			"198.18.41.0/24", "198.18.41.1/32", "2001:db8:41::/64", "0.0.0.0/0",
+		} {
 			for _, paths := range [][]route.Path{
-				{x}, {heavy}, {x, y}, {y}, {heavy, y}, {b.via(0, b.v4(0, 2))}, {x}, {b.via(0, b.v4(0, 2)), standby}, {x, b.via(0, b.v4(0, 2))}, {x},
+				{x}, {heavy}, {x, y}, {y}, {heavy, y}, {b.via(0, b.v4(0, 2))}, {x},
+				{b.via(0, b.v4(0, 2)), standby}, {x, b.via(0, b.v4(0, 2))}, {x},
 			} {
 				r := to(k, paths...)
 				b.put(t, r)
@@ -121,7 +133,8 @@ var routeCases = []testCase{
 		}
 	}},
 	{"ops on one key happen in order", "", func(t *testing.T, b *bench) {
-		first, last := to("198.18.18.0/24", b.via(0, b.v4(0, 2))), to("198.18.18.0/24", b.via(1, b.v4(1, 2)))
+		first := to("198.18.18.0/24", b.via(0, b.v4(0, 2)))
+		last := to("198.18.18.0/24", b.via(1, b.v4(1, 2)))
 		b.mustApply(t, append(puts(first), append(deletes(first.Key), puts(last)...)...)...)
 		b.has(t, last)
 	}},
@@ -135,7 +148,8 @@ var routeCases = []testCase{
 		b.has(t, keep)
 	}},
 	{"a refused op holds up no other", "", func(t *testing.T, b *bench) {
-		good, fine := to("198.18.20.0/24", b.via(0, b.v4(0, 2))), to("198.18.22.0/24", b.via(0, b.v4(0, 2)))
+		good := to("198.18.20.0/24", b.via(0, b.v4(0, 2)))
+		fine := to("198.18.22.0/24", b.via(0, b.v4(0, 2)))
 		nowhere := route.Path{NextHop: b.v4(0, 2), Interface: "no-such-link", Weight: 1}
 		b.refuses(t, []route.Op{
 			{Route: good},
@@ -147,18 +161,21 @@ var routeCases = []testCase{
 		}, 1, 2, 3, 4)
 		b.has(t, good, fine)
 	}},
-	{"a next hop in an unknown table is refused, and makes none", Tables, func(t *testing.T, b *bench) {
-		good := to("198.18.23.0/24", b.via(0, b.v4(0, 2)))
-		recursive := to("198.18.24.0/24", route.Path{NextHop: b.v4(0, 2), Table: b.MissingTable})
-		b.refuses(t, []route.Op{{Route: recursive}, {Route: good}}, 0)
-		b.has(t, good)
-		b.hasTable(t, false)
-		if r, ok := b.lookup(t, in(b.MissingTable, good).Key); ok {
-			t.Errorf("lookup in a missing table: %s", r)
-		}
-		b.delete(t, in(b.MissingTable, good).Key) // what is not there is deleted already
-		b.hasTable(t, false)
-	}},
+	{"a next hop in an unknown table is refused, and makes none", Tables,
+		func(t *testing.T, b *bench) {
+			good := to("198.18.23.0/24", b.via(0, b.v4(0, 2)))
+			recursive := to("198.18.24.0/24", route.Path{
+				NextHop: b.v4(0, 2), Table: b.MissingTable,
+			})
+			b.refuses(t, []route.Op{{Route: recursive}, {Route: good}}, 0)
+			b.has(t, good)
+			b.hasTable(t, false)
+			if r, ok := b.lookup(t, in(b.MissingTable, good).Key); ok {
+				t.Errorf("lookup in a missing table: %s", r)
+			}
+			b.delete(t, in(b.MissingTable, good).Key) // what is not there is deleted already
+			b.hasTable(t, false)
+		}},
 	{"somebody else's route is untouched and invisible", "", func(t *testing.T, b *bench) {
 		theirs := to("198.18.25.0/24", b.via(0, b.v4(0, 9)))
 		ours := to("198.18.26.0/24", b.via(0, b.v4(0, 2)))
@@ -186,7 +203,10 @@ var routeCases = []testCase{
 		var ks []route.Key
 		a := netip.MustParseAddr("198.18.128.0")
 		for i := range 10_000 {
-			r := route.Route{Key: route.Key{Prefix: netip.PrefixFrom(a, 32)}, Paths: []route.Path{b.via(i%2, b.v4(i%2, 2))}}
+			r := route.Route{
+				Key:   route.Key{Prefix: netip.PrefixFrom(a, 32)},
+				Paths: []route.Path{b.via(i%2, b.v4(i%2, 2))},
+			}
 			rs, ks, a = append(rs, r), append(ks, r.Key), a.Next()
 		}
 		start := time.Now()
@@ -201,7 +221,9 @@ var routeCases = []testCase{
 	{"no ops are no work", "", func(t *testing.T, b *bench) { b.mustApply(t) }},
 	{"lookup of what is not there", "", func(t *testing.T, b *bench) {
 		b.put(t, to("198.18.27.0/24", b.via(0, b.v4(0, 2))))
-		for _, k := range []string{"198.18.27.0/25", "198.18.27.0/23", "198.18.27.1/32", "0.0.0.0/0", "2001:db8::/64"} {
+		for _, k := range []string{
+			"198.18.27.0/25", "198.18.27.0/23", "198.18.27.1/32", "0.0.0.0/0", "2001:db8::/64",
+		} {
 			if r, ok := b.lookup(t, key(k)); ok {
 				t.Errorf("lookup of %s found %s", k, r)
 			}
@@ -209,19 +231,27 @@ var routeCases = []testCase{
 	}},
 	{"resolve finds connected neighbours", "", func(t *testing.T, b *bench) {
 		for n, i := range b.Interfaces {
-			for a, subnet := range map[netip.Addr]netip.Prefix{b.v4(n, 5): i.V4.Masked(), b.v6(n, 5): i.V6.Masked()} {
-				if got, want := b.resolve(t, a), (route.Resolution{Prefix: subnet, Usable: true, Interface: i.Name}); !got.Equal(want) {
+			for a, subnet := range map[netip.Addr]netip.Prefix{
+				b.v4(n, 5): i.V4.Masked(), b.v6(n, 5): i.V6.Masked(),
+			} {
+				got := b.resolve(t, a)
+				want := (route.Resolution{Prefix: subnet, Usable: true, Interface: i.Name})
+				if !got.Equal(want) {
 					t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 				}
 			}
 		}
 	}},
 	{"resolve knows its own routes by the longest match", "", func(t *testing.T, b *bench) {
-		b.put(t, to("198.18.28.0/24", b.via(0, b.v4(0, 2))), sink("198.18.29.0/24", route.Drop), to("2001:db8:28::/64", b.via(0, b.v6(0, 2))))
+		b.put(t, to("198.18.28.0/24", b.via(0, b.v4(0, 2))), sink("198.18.29.0/24", route.Drop),
+			to("2001:db8:28::/64", b.via(0, b.v6(0, 2))))
 		for a, p := range map[string]string{
-			"198.18.28.1": "198.18.28.0/24", "198.18.29.1": "198.18.29.0/24", "2001:db8:28::1": "2001:db8:28::/64",
+			"198.18.28.1": "198.18.28.0/24", "198.18.29.1": "198.18.29.0/24",
+			"2001:db8:28::1": "2001:db8:28::/64",
 		} {
-			if got, want := b.resolve(t, netip.MustParseAddr(a)), (route.Resolution{Prefix: pfx(p), Ours: true}); !got.Equal(want) {
+			got := b.resolve(t, netip.MustParseAddr(a))
+			want := (route.Resolution{Prefix: pfx(p), Ours: true})
+			if !got.Equal(want) {
 				t.Errorf("resolve %s: %+v, want %+v", a, got, want)
 			}
 		}
@@ -237,7 +267,9 @@ var routeCases = []testCase{
 		defer b.AddForeign(t, to("198.18.30.0/24", b.via(0, b.v4(0, 9))))()
 		defer b.AddForeign(t, sink("198.18.31.0/24", route.Drop))()
 		for a, want := range map[string]route.Resolution{
-			"198.18.30.1": {Prefix: pfx("198.18.30.0/24"), Usable: true, Interface: b.Interfaces[0].Name},
+			"198.18.30.1": {
+				Prefix: pfx("198.18.30.0/24"), Usable: true, Interface: b.Interfaces[0].Name,
+			},
 			"198.18.31.1": {Prefix: pfx("198.18.31.0/24")},
 		} {
 			if got := b.resolve(t, netip.MustParseAddr(a)); !got.Equal(want) {
@@ -255,9 +287,13 @@ var routeCases = []testCase{
 			to("2001:db8:39::/64", route.Path{NextHop: b.v6(1, 5)}),
 			to("198.18.40.0/24", route.Path{NextHop: netip.MustParseAddr("198.19.255.1")}))
 		for a, want := range map[netip.Addr]route.Resolution{
-			under:                               {Prefix: pfx("198.18.37.0/24"), Ours: true},
-			b.v4(1, 5):                          {Prefix: b.Interfaces[1].V4.Masked(), Usable: true, Interface: b.Interfaces[1].Name},
-			b.v6(1, 5):                          {Prefix: b.Interfaces[1].V6.Masked(), Usable: true, Interface: b.Interfaces[1].Name},
+			under: {Prefix: pfx("198.18.37.0/24"), Ours: true},
+			b.v4(1, 5): {
+				Prefix: b.Interfaces[1].V4.Masked(), Usable: true, Interface: b.Interfaces[1].Name,
+			},
+			b.v6(1, 5): {
+				Prefix: b.Interfaces[1].V6.Masked(), Usable: true, Interface: b.Interfaces[1].Name,
+			},
 			netip.MustParseAddr("198.19.255.1"): {},
 		} {
 			if got := b.resolve(t, a); !got.Equal(want) {

@@ -14,7 +14,8 @@ var connectionCases = []testCase{
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		n := 0
-		err := b.Dataplane.Apply(ctx, puts(to("198.18.32.0/24", b.via(0, b.v4(0, 2)))), func(int, error) { n++ })
+		err := b.Dataplane.Apply(ctx, puts(to("198.18.32.0/24", b.via(0, b.v4(0, 2)))),
+			func(int, error) { n++ })
 		if err == nil && n != 1 {
 			t.Errorf("apply with an ended context: no error, %d ops done", n)
 		}
@@ -42,17 +43,18 @@ var connectionCases = []testCase{
 		}
 		b.has(t, r, s)
 	}},
-	{"a lost connection comes back with the same identity and routes", Connection, func(t *testing.T, b *bench) {
-		r := to("198.18.35.0/24", b.via(0, b.v4(0, 2)))
-		b.put(t, r)
-		identity := b.facts.last.Identity
-		b.Reconnect(t)
-		b.reachable(t)
-		if got := b.present(t).Identity; got != identity {
-			t.Errorf("identity was %q, is %q", identity, got)
-		}
-		b.has(t, r)
-	}},
+	{"a lost connection comes back with the same identity and routes", Connection,
+		func(t *testing.T, b *bench) {
+			r := to("198.18.35.0/24", b.via(0, b.v4(0, 2)))
+			b.put(t, r)
+			identity := b.facts.last.Identity
+			b.Reconnect(t)
+			b.reachable(t)
+			if got := b.present(t).Identity; got != identity {
+				t.Errorf("identity was %q, is %q", identity, got)
+			}
+			b.has(t, r)
+		}},
 	{"a restart gives a new identity and an empty FIB", Connection, func(t *testing.T, b *bench) {
 		r := to("198.18.36.0/24", b.via(0, b.v4(0, 2)))
 		b.put(t, r)
@@ -89,6 +91,8 @@ func (b *bench) restart(t *testing.T) {
 	t.Helper()
 	identity := b.facts.last.Identity
 	b.Restart(t)
-	b.facts.await(t, "another identity", func(f route.Facts) bool { return f.Identity != "" && f.Identity != identity })
+	b.facts.await(t, "another identity", func(f route.Facts) bool {
+		return f.Identity != "" && f.Identity != identity
+	})
 	b.present(t)
 }

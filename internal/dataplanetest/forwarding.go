@@ -28,16 +28,17 @@ var forwardingCases = []testCase{
 			b.leaves(t, key(k), b.by(0))
 		}
 	}},
-	{"the same link-local next hop on two interfaces is two paths", "", func(t *testing.T, b *bench) {
-		linkLocal := netip.MustParseAddr("fe80::9")
-		r := to("2001:db8:63::/64", b.via(0, linkLocal), b.via(1, linkLocal))
-		b.put(t, r)
-		b.has(t, r)
-		b.leaves(t, r.Key, map[string]int{b.Interfaces[0].Name: 1, b.Interfaces[1].Name: 1})
-		r = to("2001:db8:63::/64", b.via(1, linkLocal))
-		b.put(t, r)
-		b.leaves(t, r.Key, b.by(1))
-	}},
+	{"the same link-local next hop on two interfaces is two paths", "",
+		func(t *testing.T, b *bench) {
+			linkLocal := netip.MustParseAddr("fe80::9")
+			r := to("2001:db8:63::/64", b.via(0, linkLocal), b.via(1, linkLocal))
+			b.put(t, r)
+			b.has(t, r)
+			b.leaves(t, r.Key, map[string]int{b.Interfaces[0].Name: 1, b.Interfaces[1].Name: 1})
+			r = to("2001:db8:63::/64", b.via(1, linkLocal))
+			b.put(t, r)
+			b.leaves(t, r.Key, b.by(1))
+		}},
 	{"weights are shares of the packets", "", func(t *testing.T, b *bench) {
 		one, three := b.via(0, b.v4(0, 2)), b.via(1, b.v4(1, 2))
 		three.Weight = 3
@@ -63,7 +64,9 @@ var forwardingCases = []testCase{
 		}
 	}},
 	{"nothing leaves by drop, unreachable and prohibit", "", func(t *testing.T, b *bench) {
-		b.put(t, to("198.18.64.0/18", b.via(0, b.v4(0, 2))), to("2001:db8::/33", b.via(0, b.v6(0, 2)))) // what covers them would forward
+		// what covers them would forward
+		b.put(t, to("198.18.64.0/18", b.via(0, b.v4(0, 2))),
+			to("2001:db8::/33", b.via(0, b.v6(0, 2))))
 		for kind, ks := range map[route.Kind][2]string{
 			route.Drop:        {"198.18.65.0/24", "2001:db8:65::/64"},
 			route.Unreachable: {"198.18.66.0/24", "2001:db8:66::/64"},
@@ -75,41 +78,45 @@ var forwardingCases = []testCase{
 			}
 		}
 	}},
-	{"nothing leaves by a standby path while a better one is there", Preference, func(t *testing.T, b *bench) {
-		r := to("198.18.68.0/24", b.via(0, b.v4(0, 2)), standby(b.via(1, b.v4(1, 2))))
-		b.put(t, r)
-		b.leaves(t, r.Key, b.by(0))
-	}},
-	{"a standby path takes over when the interface goes down, and gives back", Links, func(t *testing.T, b *bench) {
-		attached := to("198.18.69.0/24", b.via(0, b.v4(0, 2)), standby(b.via(1, b.v4(1, 2))))
-		mixed := to("198.18.70.0/24", b.via(0, b.v4(0, 2)), standby(route.Path{NextHop: b.v4(1, 2), Weight: 1}))
-		six := to("2001:db8:69::/64", b.via(0, b.v6(0, 2)), standby(b.via(1, b.v6(1, 2))))
-		rs := []route.Route{attached, mixed, six}
-		b.put(t, rs...)
-		b.down(t, 0, func() {
-			for _, r := range rs {
-				b.leaves(t, r.Key, b.by(1))
-			}
-			b.has(t, rs...) // what is written stays as it is
-		})
-		for _, r := range rs {
+	{"nothing leaves by a standby path while a better one is there", Preference,
+		func(t *testing.T, b *bench) {
+			r := to("198.18.68.0/24", b.via(0, b.v4(0, 2)), standby(b.via(1, b.v4(1, 2))))
+			b.put(t, r)
 			b.leaves(t, r.Key, b.by(0))
-		}
-	}},
-	{"what is left of equal paths carries all when an interface goes down", Links, func(t *testing.T, b *bench) {
-		heavy := b.via(0, b.v4(0, 2))
-		heavy.Weight = 7
-		r := to("198.18.71.0/24", heavy, b.via(1, b.v4(1, 2)))
-		alone := to("198.18.72.0/24", b.via(0, b.v4(0, 2)))
-		b.put(t, r, alone)
-		b.down(t, 0, func() {
-			b.leaves(t, r.Key, b.by(1))
-			b.leaves(t, alone.Key, map[string]int{})
-			b.has(t, r, alone)
-		})
-		b.leaves(t, r.Key, map[string]int{b.Interfaces[0].Name: 7, b.Interfaces[1].Name: 1})
-		b.leaves(t, alone.Key, b.by(0))
-	}},
+		}},
+	{"a standby path takes over when the interface goes down, and gives back", Links,
+		func(t *testing.T, b *bench) {
+			attached := to("198.18.69.0/24", b.via(0, b.v4(0, 2)), standby(b.via(1, b.v4(1, 2))))
+			mixed := to("198.18.70.0/24", b.via(0, b.v4(0, 2)),
+				standby(route.Path{NextHop: b.v4(1, 2), Weight: 1}))
+			six := to("2001:db8:69::/64", b.via(0, b.v6(0, 2)), standby(b.via(1, b.v6(1, 2))))
+			rs := []route.Route{attached, mixed, six}
+			b.put(t, rs...)
+			b.down(t, 0, func() {
+				for _, r := range rs {
+					b.leaves(t, r.Key, b.by(1))
+				}
+				b.has(t, rs...) // what is written stays as it is
+			})
+			for _, r := range rs {
+				b.leaves(t, r.Key, b.by(0))
+			}
+		}},
+	{"what is left of equal paths carries all when an interface goes down", Links,
+		func(t *testing.T, b *bench) {
+			heavy := b.via(0, b.v4(0, 2))
+			heavy.Weight = 7
+			r := to("198.18.71.0/24", heavy, b.via(1, b.v4(1, 2)))
+			alone := to("198.18.72.0/24", b.via(0, b.v4(0, 2)))
+			b.put(t, r, alone)
+			b.down(t, 0, func() {
+				b.leaves(t, r.Key, b.by(1))
+				b.leaves(t, alone.Key, map[string]int{})
+				b.has(t, r, alone)
+			})
+			b.leaves(t, r.Key, map[string]int{b.Interfaces[0].Name: 7, b.Interfaces[1].Name: 1})
+			b.leaves(t, alone.Key, b.by(0))
+		}},
 	{"a put over an interface that is down is taken", Links, func(t *testing.T, b *bench) {
 		r := to("198.18.73.0/24", b.via(0, b.v4(0, 2)))
 		b.down(t, 0, func() {
@@ -119,15 +126,16 @@ var forwardingCases = []testCase{
 		})
 		b.leaves(t, r.Key, b.by(0))
 	}},
-	{"an interface that is down takes its connected routes along", Links, func(t *testing.T, b *bench) {
-		b.down(t, 0, func() {
-			for _, a := range []netip.Addr{b.v4(0, 5), b.v6(0, 5)} {
-				if got := b.resolve(t, a); !got.Equal(route.Resolution{}) {
-					t.Errorf("resolve %s: %+v, want nothing", a, got)
+	{"an interface that is down takes its connected routes along", Links,
+		func(t *testing.T, b *bench) {
+			b.down(t, 0, func() {
+				for _, a := range []netip.Addr{b.v4(0, 5), b.v6(0, 5)} {
+					if got := b.resolve(t, a); !got.Equal(route.Resolution{}) {
+						t.Errorf("resolve %s: %+v, want nothing", a, got)
+					}
 				}
-			}
-		})
-	}},
+			})
+		}},
 	{"a next hop follows this node's own route to it", Recursive, func(t *testing.T, b *bench) {
 		// The first next hop is behind a router; the others are in a connected subnet.
 		for _, next := range []netip.Addr{pfx("198.18.74.1/32").Addr(), b.v4(0, 5), b.v6(0, 5)} {
@@ -153,32 +161,38 @@ var forwardingCases = []testCase{
 			b.delete(t, over.Key, under(0).Key)
 		}
 	}},
-	{"a recursive next hop follows what it resolves through", Recursive, func(t *testing.T, b *bench) {
-		for _, table := range []uint32{0, b.OtherTable} {
-			under := func(n int) route.Route { return in(table, to("198.18.74.0/24", b.via(n, b.v4(n, 2)))) }
-			over := to("198.18.75.0/24", route.Path{NextHop: pfx("198.18.74.1/32").Addr(), Table: table, Weight: 1})
-			b.put(t, over)
-			b.leaves(t, over.Key, map[string]int{}) // there is nothing to resolve through yet
-			b.put(t, under(0))
-			b.leaves(t, over.Key, b.by(0))
-			b.put(t, under(1))
-			b.leaves(t, over.Key, b.by(1))
-			b.has(t, over, under(1))
-			b.delete(t, under(0).Key)
-			b.leaves(t, over.Key, map[string]int{})
-			b.delete(t, over.Key)
-		}
-	}},
-	{"a recursive next hop is resolved in its own table alone", Recursive, func(t *testing.T, b *bench) {
-		next := pfx("198.18.76.1/32").Addr()
-		b.put(t,
-			to("198.18.76.0/24", b.via(0, b.v4(0, 2))),
-			in(b.OtherTable, to("198.18.76.0/24", b.via(1, b.v4(1, 2)))),
-			to("198.18.77.0/24", route.Path{NextHop: next}),
-			to("198.18.78.0/24", route.Path{NextHop: next, Table: b.OtherTable}))
-		b.leaves(t, key("198.18.77.0/24"), b.by(0))
-		b.leaves(t, key("198.18.78.0/24"), b.by(1))
-	}},
+	{"a recursive next hop follows what it resolves through", Recursive,
+		func(t *testing.T, b *bench) {
+			for _, table := range []uint32{0, b.OtherTable} {
+				under := func(n int) route.Route {
+					return in(table, to("198.18.74.0/24", b.via(n, b.v4(n, 2))))
+				}
+				over := to("198.18.75.0/24", route.Path{
+					NextHop: pfx("198.18.74.1/32").Addr(), Table: table, Weight: 1,
+				})
+				b.put(t, over)
+				b.leaves(t, over.Key, map[string]int{}) // there is nothing to resolve through yet
+				b.put(t, under(0))
+				b.leaves(t, over.Key, b.by(0))
+				b.put(t, under(1))
+				b.leaves(t, over.Key, b.by(1))
+				b.has(t, over, under(1))
+				b.delete(t, under(0).Key)
+				b.leaves(t, over.Key, map[string]int{})
+				b.delete(t, over.Key)
+			}
+		}},
+	{"a recursive next hop is resolved in its own table alone", Recursive,
+		func(t *testing.T, b *bench) {
+			next := pfx("198.18.76.1/32").Addr()
+			b.put(t,
+				to("198.18.76.0/24", b.via(0, b.v4(0, 2))),
+				in(b.OtherTable, to("198.18.76.0/24", b.via(1, b.v4(1, 2)))),
+				to("198.18.77.0/24", route.Path{NextHop: next}),
+				to("198.18.78.0/24", route.Path{NextHop: next, Table: b.OtherTable}))
+			b.leaves(t, key("198.18.77.0/24"), b.by(0))
+			b.leaves(t, key("198.18.78.0/24"), b.by(1))
+		}},
 	{"a route that is its own next hop forwards nothing", Recursive, func(t *testing.T, b *bench) {
 		// VPP takes it without a word and makes it a drop.
 		r := to("198.18.79.1/32", route.Path{NextHop: pfx("198.18.79.1/32").Addr()})
@@ -187,7 +201,8 @@ var forwardingCases = []testCase{
 	}},
 	{"whose route goes before ours is told", "", func(t *testing.T, b *bench) {
 		for _, r := range []route.Route{
-			to("198.18.83.0/24", b.via(0, b.v4(0, 2))), // packets to its first address are asked about, and match
+			// packets to its first address are asked about, and match
+			to("198.18.83.0/24", b.via(0, b.v4(0, 2))),
 			sink("198.18.84.0/24", route.Drop),
 			to("2001:db8:83::/48", b.via(0, b.v6(0, 2))),
 			to("0.0.0.0/0", b.via(0, b.v4(0, 2))),
@@ -213,7 +228,8 @@ var forwardingCases = []testCase{
 		}
 	}},
 	{"another's route goes before ours and hides it", Hiding, func(t *testing.T, b *bench) {
-		ours, theirs := to("198.18.80.0/24", b.via(0, b.v4(0, 2))), to("198.18.80.0/24", b.via(1, b.v4(1, 9)))
+		ours := to("198.18.80.0/24", b.via(0, b.v4(0, 2)))
+		theirs := to("198.18.80.0/24", b.via(1, b.v4(1, 9)))
 		remove := b.AddForeign(t, theirs)
 		b.hidden(t, ours.Key) // one cannot see that none is there
 		b.put(t, ours)
@@ -233,7 +249,8 @@ var forwardingCases = []testCase{
 	{"a gap and a next hop in use hide nothing", Hiding, func(t *testing.T, b *bench) {
 		next := pfx("198.18.81.1/32").Addr()
 		b.put(t, to("198.18.82.0/24", route.Path{NextHop: next}))
-		for _, k := range []string{"0.0.0.0/0", "::/0", "198.18.81.1/32"} { // VPP itself shows a drop, and an entry of its own
+		// VPP itself shows a drop, and an entry of its own
+		for _, k := range []string{"0.0.0.0/0", "::/0", "198.18.81.1/32"} {
 			if r, ok := b.lookup(t, key(k)); ok {
 				t.Errorf("lookup of %s found %s", k, r)
 			}
@@ -254,7 +271,10 @@ func (b *bench) down(t *testing.T, n int, f func()) {
 	t.Helper()
 	name := b.Interfaces[n].Name
 	b.SetLink(t, name, false)
-	b.facts.await(t, name+" down", func(f route.Facts) bool { i, _ := f.Interface(name); return !i.Up })
+	b.facts.await(t, name+" down", func(f route.Facts) bool {
+		i, _ := f.Interface(name)
+		return !i.Up
+	})
 	f()
 	b.SetLink(t, name, true)
 	b.present(t)

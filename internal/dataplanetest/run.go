@@ -25,11 +25,13 @@ func Run(t *testing.T, s Setup) {
 			c.run(t, b)
 			b.clear(t)
 			if left := b.tables(t); !slices.Equal(left, tables) {
-				t.Errorf("there were tables %d before the case, there are %d after it", tables, left)
+				t.Errorf("there were tables %d before the case, there are %d after it",
+					tables, left)
 			}
 			// A restart gives its entries new numbers, so only the keys must be the same then.
 			if after := b.Dump(t); !sameEntries(before, after, c.needs == Connection) {
-				t.Errorf("the FIB before the case:\n%safter it:\n%s", printed(before), printed(after))
+				t.Errorf("the FIB before the case:\n%safter it:\n%s",
+					printed(before), printed(after))
 			}
 			ran++
 		})

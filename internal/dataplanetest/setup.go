@@ -90,10 +90,12 @@ type Interface struct {
 type Feature string
 
 const (
-	Recursive  Feature = "recursive next hops"       // a next hop that is looked up in the FIB
-	Tables     Feature = "tables made on demand"     // a missing table is an error
-	Preference Feature = "path preference"           // paths that stand by
-	Links      Feature = "routes over dead links"    // an interface may go down and come back under a route
-	Hiding     Feature = "only the best owner shown" // where another's route stands before ours, ours cannot be seen
-	Connection Feature = "a connection to lose"      // the data plane is another process
+	Recursive  Feature = "recursive next hops"   // a next hop that is looked up in the FIB
+	Tables     Feature = "tables made on demand" // a missing table is an error
+	Preference Feature = "path preference"       // paths that stand by
+	// an interface may go down and come back under a route
+	Links Feature = "routes over dead links"
+	// where another's route stands before ours, ours cannot be seen
+	Hiding     Feature = "only the best owner shown"
+	Connection Feature = "a connection to lose" // the data plane is another process
 )

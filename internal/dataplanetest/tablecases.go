@@ -75,30 +75,34 @@ var tableCases = []testCase{
 		}
 		b.has(t, r)
 	}},
-	{"a table that next hops are resolved in goes with the last of them", Tables, func(t *testing.T, b *bench) {
-		under := in(b.MissingTable, to("198.18.55.0/24", b.via(1, b.v4(1, 2))))
-		over := to("198.18.56.0/24", route.Path{NextHop: pfx("198.18.55.1/32").Addr(), Table: b.MissingTable, Weight: 1})
-		b.put(t, under, over)
-		b.delete(t, under.Key)
-		b.keepTables(t)
-		b.hasTable(t, true)
-		b.put(t, under) // has it back for good
-		b.leaves(t, over.Key, b.by(1))
-		b.delete(t, over.Key)
-		b.has(t, under)
-		b.hasTable(t, true)
-		b.delete(t, under.Key)
-		b.keepTables(t)
-		b.hasTable(t, false)
-	}},
-	{"a restart takes tables along, a put makes them again", Connection, func(t *testing.T, b *bench) {
-		r := in(b.MissingTable, to("198.18.57.0/24", b.via(0, b.v4(0, 2))))
-		b.put(t, r)
-		b.restart(t)
-		if slices.Contains(b.Tables(t), b.MissingTable) {
-			t.Fatal("the table outlived the data plane")
-		}
-		b.put(t, r)
-		b.has(t, r)
-	}},
+	{"a table that next hops are resolved in goes with the last of them", Tables,
+		func(t *testing.T, b *bench) {
+			under := in(b.MissingTable, to("198.18.55.0/24", b.via(1, b.v4(1, 2))))
+			over := to("198.18.56.0/24", route.Path{
+				NextHop: pfx("198.18.55.1/32").Addr(), Table: b.MissingTable, Weight: 1,
+			})
+			b.put(t, under, over)
+			b.delete(t, under.Key)
+			b.keepTables(t)
+			b.hasTable(t, true)
+			b.put(t, under) // has it back for good
+			b.leaves(t, over.Key, b.by(1))
+			b.delete(t, over.Key)
+			b.has(t, under)
+			b.hasTable(t, true)
+			b.delete(t, under.Key)
+			b.keepTables(t)
+			b.hasTable(t, false)
+		}},
+	{"a restart takes tables along, a put makes them again", Connection,
+		func(t *testing.T, b *bench) {
+			r := in(b.MissingTable, to("198.18.57.0/24", b.via(0, b.v4(0, 2))))
+			b.put(t, r)
+			b.restart(t)
+			if slices.Contains(b.Tables(t), b.MissingTable) {
+				t.Fatal("the table outlived the data plane")
+			}
+			b.put(t, r)
+			b.has(t, r)
+		}},
 }

@@ -22,14 +22,16 @@ var uplinkCases = []testCase{
 	{"a link is found by name and by index", "", func(t *testing.T, b *bench) {
 		for _, i := range b.Interfaces {
 			l := b.link(t, i.Name)
-			if l.Name != i.Name || !l.AdminUp || !l.Up || l.Identity != b.facts.last.Identity || !slices.Contains(l.Addresses, i.V4) || !slices.Contains(l.Addresses, i.V6) {
+			if l.Name != i.Name || !l.AdminUp || !l.Up || l.Identity != b.facts.last.Identity ||
+				!slices.Contains(l.Addresses, i.V4) || !slices.Contains(l.Addresses, i.V6) {
 				t.Errorf("link %s is %+v", i.Name, l)
 			}
 			if again := b.link(t, routeIndex(l)); again.Name != i.Name {
 				t.Errorf("link %d is %+v", l.Index, again)
 			}
 		}
-		if _, err := b.port().Link(b.context(t), "nothing0"); !errors.Is(err, route.ErrNoLink) || !strings.Contains(err.Error(), "nothing0") {
+		_, err := b.port().Link(b.context(t), "nothing0")
+		if !errors.Is(err, route.ErrNoLink) || !strings.Contains(err.Error(), "nothing0") {
 			t.Errorf("a link that does not exist: %v", err)
 		}
 	}},
@@ -57,7 +59,10 @@ var uplinkCases = []testCase{
 	{"of two addresses in a subnet the first one stays", "", func(t *testing.T, b *bench) {
 		l := b.link(t, b.Interfaces[0].Name)
 		before := b.Dump(t)
-		for _, second := range []netip.Prefix{netip.PrefixFrom(b.v4(0, 8), b.Interfaces[0].V4.Bits()), netip.PrefixFrom(b.v6(0, 8), b.Interfaces[0].V6.Bits())} {
+		for _, second := range []netip.Prefix{
+			netip.PrefixFrom(b.v4(0, 8), b.Interfaces[0].V4.Bits()),
+			netip.PrefixFrom(b.v6(0, 8), b.Interfaces[0].V6.Bits()),
+		} {
 			must(t, b.port().AddAddress(b.context(t), l.Index, second))
 			must(t, b.port().RemoveAddress(b.context(t), l.Index, second))
 		}
@@ -69,7 +74,8 @@ var uplinkCases = []testCase{
 	{"an address with another length is another one", "", func(t *testing.T, b *bench) {
 		l := b.link(t, b.Interfaces[0].Name)
 		own := b.Interfaces[0].V4
-		must(t, b.port().RemoveAddress(b.context(t), l.Index, netip.PrefixFrom(own.Addr(), own.Bits()+1)))
+		must(t, b.port().RemoveAddress(b.context(t), l.Index,
+			netip.PrefixFrom(own.Addr(), own.Bits()+1)))
 		b.hasAddresses(t, l.Addresses...)
 	}},
 	{"setting up what is up changes nothing", "", func(t *testing.T, b *bench) {
@@ -87,13 +93,17 @@ var uplinkCases = []testCase{
 			t.Errorf("%+v is up", l)
 		}
 		must(t, b.port().SetUp(b.context(t), l.Index))
-		b.eventually(t, "the link is up", func() bool { l := b.link(t, name); return l.AdminUp && l.Up })
+		b.eventually(t, "the link is up", func() bool {
+			l := b.link(t, name)
+			return l.AdminUp && l.Up
+		})
 		b.present(t)
 	}},
 	{"what cannot be is an error and changes nothing", "", func(t *testing.T, b *bench) {
 		before := b.Dump(t)
 		for _, err := range []error{
-			b.port().SetUp(b.context(t), 4711), b.port().AddAddress(b.context(t), 4711, pfx("198.18.61.1/24")),
+			b.port().SetUp(b.context(t), 4711),
+			b.port().AddAddress(b.context(t), 4711, pfx("198.18.61.1/24")),
 		} {
 			if err == nil {
 				t.Error("an interface that does not exist was changed")
@@ -103,24 +113,29 @@ var uplinkCases = []testCase{
 			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
 		}
 	}},
-	{"the uplink gets its address, keeps it, and gives it up for another", "", func(t *testing.T, b *bench) {
-		dir := t.TempDir()
-		l := b.link(t, b.Interfaces[0].Name)
-		first, second := pfx("198.18.62.1/24"), pfx("198.18.62.2/24")
-		stop := b.runUplink(t, dir, l.Name, first)
-		b.eventually(t, "the first address", func() bool { return slices.Contains(b.link(t, l.Name).Addresses, first) })
-		must(t, b.port().RemoveAddress(b.context(t), l.Index, first)) // somebody's hand
-		b.eventually(t, "the first address again", func() bool { return slices.Contains(b.link(t, l.Name).Addresses, first) })
-		stop()
-		stop = b.runUplink(t, dir, l.Name, second)
-		b.eventually(t, "the second address instead", func() bool {
-			has := b.link(t, l.Name).Addresses
-			return slices.Contains(has, second) && !slices.Contains(has, first)
-		})
-		stop()
-		b.hasAddresses(t, append(l.Addresses, second)...)
-		must(t, b.port().RemoveAddress(b.context(t), l.Index, second))
-	}},
+	{"the uplink gets its address, keeps it, and gives it up for another", "",
+		func(t *testing.T, b *bench) {
+			dir := t.TempDir()
+			l := b.link(t, b.Interfaces[0].Name)
+			first, second := pfx("198.18.62.1/24"), pfx("198.18.62.2/24")
+			stop := b.runUplink(t, dir, l.Name, first)
+			b.eventually(t, "the first address", func() bool {
+				return slices.Contains(b.link(t, l.Name).Addresses, first)
+			})
+			must(t, b.port().RemoveAddress(b.context(t), l.Index, first)) // somebody's hand
+			b.eventually(t, "the first address again", func() bool {
+				return slices.Contains(b.link(t, l.Name).Addresses, first)
+			})
+			stop()
+			stop = b.runUplink(t, dir, l.Name, second)
+			b.eventually(t, "the second address instead", func() bool {
+				has := b.link(t, l.Name).Addresses
+				return slices.Contains(has, second) && !slices.Contains(has, first)
+			})
+			stop()
+			b.hasAddresses(t, append(l.Addresses, second)...)
+			must(t, b.port().RemoveAddress(b.context(t), l.Index, second))
+		}},
 	{"the uplink is set up again after a restart", Connection, func(t *testing.T, b *bench) {
 		a := pfx("198.18.63.1/24")
 		name := b.Interfaces[0].Name
@@ -152,7 +167,9 @@ func (b *bench) link(t *testing.T, nameOrIndex string) route.Link {
 func (b *bench) hasAddresses(t *testing.T, want ...netip.Prefix) {
 	t.Helper()
 	clean := func(all []netip.Prefix) []netip.Prefix {
-		all = slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return p.Addr().IsLinkLocalUnicast() })
+		all = slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool {
+			return p.Addr().IsLinkLocalUnicast()
+		})
 		slices.SortFunc(all, route.ComparePrefixes)
 		return all
 	}
@@ -164,7 +181,10 @@ func (b *bench) hasAddresses(t *testing.T, want ...netip.Prefix) {
 // runUplink runs an uplink until stop.
 func (b *bench) runUplink(t *testing.T, dir, name string, addresses ...netip.Prefix) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	u := uplink.New(uplink.Config{Port: b.port(), Interface: name, Addresses: addresses, StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	u := uplink.New(uplink.Config{
+		Port: b.port(), Interface: name, Addresses: addresses, StateDir: dir,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
 	var done sync.WaitGroup
 	done.Go(func() {
 		if err := u.Run(ctx); err != nil {

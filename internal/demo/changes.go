@@ -47,6 +47,8 @@ func (r *report) onlyDeleted(n *node, before int, p netip.Prefix) error {
 	if good {
 		detail = "ip monitor: Deleted " + p.String()
 	}
-	r.check(good, fmt.Sprintf("the kernel of %s saw one change of a learned route, no more", n.Name), detail)
+	r.check(good, fmt.Sprintf("the kernel of %s saw one change of a learned route, no more",
+		n.Name),
+		detail)
 	return nil
 }

@@ -53,8 +53,11 @@ var idleBlock = netip.MustParsePrefix("10.1.1.0/26")
 
 // introduce says what follows.
 func (d *demo) introduce() {
-	way := map[string]string{"bgp": "BGP → FIB", "ipam": "FIB, without BGP", "bgp,ipam": "BGP, with IPAM behind it → FIB"}[d.cfg.Learn]
-	d.report.printf("%s\n", d.report.paint(bold, "vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
+	way := map[string]string{"bgp": "BGP → FIB", "ipam": "FIB, without BGP",
+		"bgp,ipam": "BGP, with IPAM behind it → FIB"}[d.cfg.Learn]
+	d.report.printf("%s\n",
+		d.report.paint(bold,
+			"vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
 	d.report.note("the agents' nodes forward with: %s", d.describe())
 }
 
@@ -71,7 +74,8 @@ func (d *demo) buildCluster(ctx context.Context) error {
 		}
 	}
 	for i, p := range plannedWorkloads {
-		if err := d.addWorkload(ctx, fmt.Sprintf("w%d", i+1), d.nodes[p.node], p.address); err != nil {
+		err := d.addWorkload(ctx, fmt.Sprintf("w%d", i+1), d.nodes[p.node], p.address)
+		if err != nil {
 			return err
 		}
 	}
@@ -117,7 +121,8 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 			n.changes, err = d.watchChanges(n)
 		}
 	} else {
-		own = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}), underlay.Bits())
+		own = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}),
+			underlay.Bits())
 		uplink = "host-uplink"
 		if byAgent { // then others' next hop is what the agent publishes
 			n.nextHop = own.Addr()

@@ -41,7 +41,8 @@ func TestWantedRoutes(t *testing.T) {
 		node *node
 		want map[string]string
 	}{
-		{a, map[string]string{"10.1.0.0/26": "drop", "10.1.0.64/26": "192.168.4.12", "10.1.0.2/32": "192.168.4.12"}},
+		{a, map[string]string{"10.1.0.0/26": "drop", "10.1.0.64/26": "192.168.4.12",
+			"10.1.0.2/32": "192.168.4.12"}},
 		{b, map[string]string{"10.1.0.0/26": "192.168.4.11", "10.1.0.64/26": "drop"}},
 	} {
 		got := d.wanted(c.node)
@@ -50,7 +51,8 @@ func TestWantedRoutes(t *testing.T) {
 		}
 		for p, via := range c.want {
 			if testcluster.Hop(got[pfx(p)]) != via {
-				t.Errorf("%s: %s via %s, want %s", c.node.Name, p, testcluster.Hop(got[pfx(p)]), via)
+				t.Errorf("%s: %s via %s, want %s",
+					c.node.Name, p, testcluster.Hop(got[pfx(p)]), via)
 			}
 		}
 	}
@@ -99,7 +101,8 @@ func TestTableLinesUpCharactersNotBytes(t *testing.T) {
 
 func TestDurationsForPeople(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		300 * time.Microsecond: "0.3 ms", 12 * time.Millisecond: "12 ms", 2345 * time.Millisecond: "2.3 s",
+		300 * time.Microsecond: "0.3 ms", 12 * time.Millisecond: "12 ms",
+		2345 * time.Millisecond: "2.3 s",
 	} {
 		if got := inSeconds(d); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)

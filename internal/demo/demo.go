@@ -24,18 +24,21 @@ type Config struct {
 	Binary    string // of vpp-route-agent: the agents and the etcd are processes of it
 	BuildDir  string // where packages are unpacked, for the next time too
 	Dataplane string // of the agents' nodes: "vpp", "kernel", or "auto": VPP where there is one
-	Learn     string // where the agents' routes come from: "bgp", "ipam" (no BGP at all), or "bgp,ipam"
-	Keep      bool   // when all is shown, leave it running until ctx ends
-	Out       io.Writer
-	Color     bool
-	Log       *slog.Logger
+	// where the agents' routes come from: "bgp", "ipam" (no BGP at all), or "bgp,ipam"
+	Learn string
+	Keep  bool // when all is shown, leave it running until ctx ends
+	Out   io.Writer
+	Color bool
+	Log   *slog.Logger
 }
 
 // Available says in one sentence why there can be no demo here with that data plane, or returns
 // nil.
 func Available(dataplane string) error {
 	if netlab.Available() != nil {
-		return errors.New("the demo needs root, because it makes network namespaces (and removes them at the end)")
+		return errors.New(
+			"the demo needs root, because it makes network namespaces (and removes " +
+				"them at the end)")
 	}
 	_, err := findVPP(dataplane)
 	return err
@@ -74,7 +77,8 @@ func (d *demo) steps() []step {
 }
 
 var bgpSteps = []step{
-	{"A cluster: etcd, two nodes with our agent, one with BIRD, five workloads", (*demo).buildCluster},
+	{"A cluster: etcd, two nodes with our agent, one with BIRD, five workloads",
+		(*demo).buildCluster},
 	{"BGP: the agents and BIRD peer in Calico's node-to-node mesh", (*demo).startSpeakers},
 	{"Routes: what each node has learned, and where it is programmed", (*demo).showRoutes},
 	{"Packets: every workload pings every other", (*demo).pingAll},

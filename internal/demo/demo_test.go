@@ -114,7 +114,9 @@ func TestDemo(t *testing.T) {
 					t.Skip(err)
 				}
 				t.Attr("part", map[string]string{"kernel": "Linux", "vpp": "VPP"}[dataplane])
-				r := run(t, exec.Command(binary, "demo", "--learn", story.learn, "--dataplane", dataplane, "--build-dir", buildDir, "-o", "json"), nil)
+				r := run(t, exec.Command(binary, "demo", "--learn", story.learn, "--dataplane",
+					dataplane, "--build-dir", buildDir, "-o", "json"),
+					nil)
 				t.Logf("%s\n%s", r.stderr, r.stdout)
 				if r.status != 0 {
 					t.Errorf("exit status %d", r.status)
@@ -151,7 +153,8 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			cmd := exec.Command(binary, "demo", "--dataplane", "kernel", "--build-dir", buildDir)
 			r := run(t, cmd, func(said *lockedBuffer) {
-				awaitText(t, said, "\n2. ") // agents, BIRD, etcd and workloads are about to be there
+				// agents, BIRD, etcd and workloads are about to be there
+				awaitText(t, said, "\n2. ")
 				if len(netlab.Traces(fmt.Sprintf("vra-demo-%d", cmd.Process.Pid))) == 0 {
 					t.Error("there is nothing to leave: this test tests nothing")
 				}
@@ -159,7 +162,8 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			if r.status != 1 || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "interrupted") {
+			if r.status != 1 || strings.Count(r.stderr, "\n") != 1 ||
+				!strings.Contains(r.stderr, "interrupted") {
 				t.Errorf("exit status %d: %s", r.status, r.stderr)
 			}
 		})
@@ -199,7 +203,9 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 		awaitText(t, said, "Ctrl-C")
 		awaitText(t, said, "logs are in")
 		for line := range strings.Lines(said.String()) { // what it tells to try must work
-			if command := strings.TrimSpace(line); strings.Contains(command, " --admin-socket ") || strings.Contains(command, " ip route ") || strings.Contains(command, " lab ") {
+			command := strings.TrimSpace(line)
+			if strings.Contains(command, " --admin-socket ") ||
+				strings.Contains(command, " ip route ") || strings.Contains(command, " lab ") {
 				if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
 					t.Errorf("%s: %v\n%s", command, err, out)
 				}
@@ -220,20 +226,36 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 		status int
 		want   string
 	}{
-		"root":               {args: []string{"--dataplane", "kernel"}, status: 2, want: "needs root"},
-		"a known data plane": {args: []string{"--dataplane", "bsd"}, root: true, status: 2, want: `"bsd" is none of auto, vpp, kernel`},
-		"the VPP asked for":  {args: []string{"--dataplane", "vpp"}, env: []string{"PATH=/nowhere"}, root: true, status: 2, want: "no vpp on PATH"},
-		"the VPP named":      {env: []string{"VPP_BIN=/nowhere/vpp"}, root: true, status: 2, want: "/nowhere/vpp"},
-		"BIRD":               {args: []string{"--dataplane", "kernel"}, env: []string{"PATH=/nowhere"}, root: true, status: 1, want: "needs BIRD 1.6 and cannot get it"},
+		"root": {
+			args: []string{"--dataplane", "kernel"}, status: 2, want: "needs root",
+		},
+		"a known data plane": {
+			args: []string{"--dataplane", "bsd"}, root: true, status: 2,
+			want: `"bsd" is none of auto, vpp, kernel`,
+		},
+		"the VPP asked for": {
+			args: []string{"--dataplane", "vpp"}, env: []string{"PATH=/nowhere"}, root: true,
+			status: 2, want: "no vpp on PATH",
+		},
+		"the VPP named": {
+			env: []string{"VPP_BIN=/nowhere/vpp"}, root: true, status: 2, want: "/nowhere/vpp",
+		},
+		"BIRD": {
+			args: []string{"--dataplane", "kernel"}, env: []string{"PATH=/nowhere"}, root: true,
+			status: 1, want: "needs BIRD 1.6 and cannot get it",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.root {
 				needRoot(t)
 			}
-			cmd := exec.Command(binary, append([]string{"demo", "--build-dir", t.TempDir()}, c.args...)...)
+			cmd := exec.Command(binary,
+				append([]string{"demo", "--build-dir", t.TempDir()}, c.args...)...)
 			cmd.Env = append(append(os.Environ(), "VPP_BIN="), c.env...)
 			if !c.root && os.Geteuid() == 0 {
-				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+				cmd.SysProcAttr = &syscall.SysProcAttr{
+					Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
+				}
 				cmd.Dir = "/"
 			}
 			r := run(t, cmd, nil)
@@ -249,9 +271,11 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 
 func awaitText(t *testing.T, said *lockedBuffer, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(said.String(), text); time.Sleep(20 * time.Millisecond) {
+	deadline := time.Now().Add(2 * time.Minute)
+	for !strings.Contains(said.String(), text) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not say %q:\n%s", text, said.String())
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }

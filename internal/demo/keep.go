@@ -2,7 +2,8 @@ package demo
 
 // invite tells a person what is running and what to try.
 func (d *demo) invite() {
-	d.report.printf("\n%s\n", d.report.paint(bold, "It keeps running until Ctrl-C. Things to try, as root:"))
+	d.report.printf("\n%s\n",
+		d.report.paint(bold, "It keeps running until Ctrl-C. Things to try, as root:"))
 	for _, n := range d.nodes {
 		d.report.note("%s, %s", n.Name, n.speaker.name())
 		for _, c := range append(n.speaker.commands(), n.command()) {

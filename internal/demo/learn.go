@@ -14,14 +14,17 @@ import (
 // ipamSteps show what the first agent of this kind did: no BGP, and uplinks that the agents set up
 // and publish.
 var ipamSteps = []step{
-	{"A cluster: etcd, three nodes with our agent and without BGP, five workloads", (*demo).buildCluster},
-	{"Uplinks: each agent brings its own up, gives it its address and publishes that", (*demo).startLinks},
+	{"A cluster: etcd, three nodes with our agent and without BGP, five workloads",
+		(*demo).buildCluster},
+	{"Uplinks: each agent brings its own up, gives it its address and publishes that",
+		(*demo).startLinks},
 	{"Routes: Calico's blocks, and where each node has programmed them", (*demo).showRoutes},
 	{"Packets: every workload pings every other", (*demo).pingAll},
 	{"A workload moves to another node: its /32 beats the block", (*demo).moveWorkload},
 	{"A block is released: its route goes everywhere", (*demo).releaseBlock},
 	{"A block changes its owner: its route follows", (*demo).handOverBlock},
-	{"A host dies: its address goes with its lease, and the routes with the address", (*demo).killHost},
+	{"A host dies: its address goes with its lease, and the routes with the address",
+		(*demo).killHost},
 }
 
 // bothSteps show etcd's routes behind those of BGP.
@@ -42,7 +45,8 @@ func (d *demo) learnArgs(uplink string, address netip.Prefix) []string {
 	case "ipam":
 		return []string{
 			"--learn", "ipam", "--host-address", "peerip",
-			"--uplink", uplink, "--uplink-address", address.String(), "--uplink-ttl", leaseTime.String(),
+			"--uplink", uplink, "--uplink-address", address.String(), "--uplink-ttl",
+			leaseTime.String(),
 		}
 	case "bgp,ipam":
 		return []string{"--learn", "bgp,ipam"}
@@ -88,22 +92,25 @@ func (d *demo) handOverBlock(ctx context.Context) error {
 	if err := d.claimBlock(ctx, to, idleBlock); err != nil {
 		return err
 	}
-	err := d.each(ctx, []*node{d.nodes[node1], from}, start, eventPatience, func(ctx context.Context, n *node) error {
-		return n.via(ctx, idleBlock, to.nextHop)
-	}, func(n *node) string {
-		return fmt.Sprintf("%s: %s via %s, of %s", n.Name, idleBlock, to.nextHop, to.Name)
-	})
+	err := d.each(ctx, []*node{d.nodes[node1], from}, start, eventPatience,
+		func(ctx context.Context, n *node) error {
+			return n.via(ctx, idleBlock, to.nextHop)
+		}, func(n *node) string {
+			return fmt.Sprintf("%s: %s via %s, of %s", n.Name, idleBlock, to.nextHop, to.Name)
+		})
 	if err != nil {
 		return err
 	}
-	_, err = d.converge(ctx, to, "holds exactly what it should, with a drop of its own for the block")
+	_, err = d.converge(ctx, to,
+		"holds exactly what it should, with a drop of its own for the block")
 	return err
 }
 
 // killHost kills the agent of node-3, and with it all that keeps its lease alive.
 func (d *demo) killHost(ctx context.Context) error {
 	dead, left := d.nodes[node3], d.nodes[:node3]
-	d.report.note("the agent of %s is killed (SIGKILL) and does not come back; its lease lasts %s", dead.Name, leaseTime)
+	d.report.note("the agent of %s is killed (SIGKILL) and does not come back; its lease lasts %s",
+		dead.Name, leaseTime)
 	start := time.Now()
 	if err := dead.agent().Kill(); err != nil {
 		return err
@@ -112,9 +119,11 @@ func (d *demo) killHost(ctx context.Context) error {
 		if b.owner != dead {
 			continue
 		}
-		if err := d.each(ctx, left, start, leaseTime+eventPatience, gone(b.cidr), func(n *node) string {
-			return fmt.Sprintf("%s: the route to %s is gone", n.Name, b.cidr)
-		}); err != nil {
+		err := d.each(ctx, left, start, leaseTime+eventPatience, gone(b.cidr),
+			func(n *node) string {
+				return fmt.Sprintf("%s: the route to %s is gone", n.Name, b.cidr)
+			})
+		if err != nil {
 			return err
 		}
 	}
@@ -163,11 +172,14 @@ func (d *demo) loseBGP(ctx context.Context) error {
 			}
 			before[n] = s.FIB
 		}
-		d.report.note("the mesh is switched off: every session ends, and all that was learned over it is withdrawn")
+		d.report.note(
+			"the mesh is switched off: every session ends, and all that was learned " +
+				"over it is withdrawn")
 		if err := d.setMesh(ctx, false, "etcd"); err != nil {
 			return err
 		}
-		if err := testcluster.Pause(ctx, time.Second); err != nil { // with traffic on etcd's routes only
+		// with traffic on etcd's routes only
+		if err := testcluster.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 		d.report.note("the mesh is switched on again")
@@ -180,7 +192,9 @@ func (d *demo) loseBGP(ctx context.Context) error {
 				return err
 			}
 			put, deleted := s.FIB.OpsPut-before[n].OpsPut, s.FIB.OpsDeleted-before[n].OpsDeleted
-			d.report.check(put == 0 && deleted == 0, n.Name+": nothing was written when one took over from the other", fmt.Sprintf("%d put, %d deleted", put, deleted))
+			d.report.check(put == 0 && deleted == 0,
+				n.Name+": nothing was written when one took over from the other",
+				fmt.Sprintf("%d put, %d deleted", put, deleted))
 			if _, err := d.converge(ctx, n, "holds exactly what it should"); err != nil {
 				return err
 			}

@@ -59,7 +59,9 @@ func (d *demo) pingNodes(ctx context.Context) error {
 	}
 	_, answered := pingEach(ctx, ends)
 	all := len(ends) * (len(ends) - 1)
-	d.report.check(answered == all, fmt.Sprintf("the nodes reach each other in the underlay %s", underlay), fmt.Sprintf("%d of %d", answered, all))
+	d.report.check(answered == all, fmt.Sprintf("the nodes reach each other in the underlay %s",
+		underlay),
+		fmt.Sprintf("%d of %d", answered, all))
 	return ctx.Err()
 }
 

@@ -18,18 +18,20 @@ const eventPatience = 10 * time.Second
 func (d *demo) moveWorkload(ctx context.Context) error {
 	w := d.workloads[w1]
 	pairs := [][2]*workload{{d.workloads[w2], w}, {d.workloads[w3], w}}
-	return d.underTraffic(ctx, pairs, [2]*workload{d.workloads[w2], d.workloads[w3]}, func(ctx context.Context) error {
-		home, away := d.nodes[node1], d.nodes[node2]
-		for _, to := range []*node{away, home} {
-			if err := d.move(ctx, w, to); err != nil {
-				return err
+	return d.underTraffic(ctx, pairs, [2]*workload{d.workloads[w2], d.workloads[w3]},
+		func(ctx context.Context) error {
+			home, away := d.nodes[node1], d.nodes[node2]
+			for _, to := range []*node{away, home} {
+				if err := d.move(ctx, w, to); err != nil {
+					return err
+				}
+				// with traffic on the new way only
+				if err := testcluster.Pause(ctx, time.Second); err != nil {
+					return err
+				}
 			}
-			if err := testcluster.Pause(ctx, time.Second); err != nil { // with traffic on the new way only
-				return err
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 // move makes before it breaks: link and route on the new node, then Calico's data, and when the
@@ -59,13 +61,17 @@ func (d *demo) move(ctx context.Context, w *workload, to *node) error {
 func (d *demo) awaitMoved(ctx context.Context, w *workload, to *node, start time.Time) error {
 	owner := d.ownerOf(w.Address)
 	if to == owner {
-		return d.each(ctx, allBut(d.nodes, w.node), start, eventPatience, gone(w.host()), func(n *node) string {
-			return fmt.Sprintf("%s: no %s any more, the block of %s covers it", n.Name, w.host(), owner.Name)
-		})
+		return d.each(ctx, allBut(d.nodes, w.node), start, eventPatience, gone(w.host()),
+			func(n *node) string {
+				return fmt.Sprintf("%s: no %s any more, the block of %s covers it",
+					n.Name, w.host(), owner.Name)
+			})
 	}
-	return d.each(ctx, allBut(d.nodes, to), start, eventPatience, func(ctx context.Context, n *node) error {
-		return n.via(ctx, w.host(), to.nextHop)
-	}, func(n *node) string {
-		return fmt.Sprintf("%s: %s via %s beats the block of %s", n.Name, w.host(), to.nextHop, owner.Name)
-	})
+	return d.each(ctx, allBut(d.nodes, to), start, eventPatience,
+		func(ctx context.Context, n *node) error {
+			return n.via(ctx, w.host(), to.nextHop)
+		}, func(n *node) string {
+			return fmt.Sprintf("%s: %s via %s beats the block of %s",
+				n.Name, w.host(), to.nextHop, owner.Name)
+		})
 }

@@ -57,7 +57,8 @@ func (n *node) where(r testcluster.Route) string {
 	if n.VPP != nil {
 		return fmt.Sprintf("VPP, source %s, %s", testcluster.FIBSource, cmp.Or(r.Kind, r.Device))
 	}
-	return fmt.Sprintf("kernel, proto %s, %s", n.speaker.Protocol(), cmp.Or(r.Kind, "dev "+r.Device))
+	return fmt.Sprintf("kernel, proto %s, %s",
+		n.speaker.Protocol(), cmp.Or(r.Kind, "dev "+r.Device))
 }
 
 // workload is a pod of the story.

@@ -28,7 +28,8 @@ func (d *demo) pingAll(ctx context.Context) error {
 	rtt, answered := pingEach(ctx, ends)
 	d.report.table(matrix(ends, rtt))
 	all := len(ends) * (len(ends) - 1)
-	d.report.check(answered == all, "every workload reaches every other", fmt.Sprintf("%d of %d", answered, all))
+	d.report.check(answered == all, "every workload reaches every other",
+		fmt.Sprintf("%d of %d", answered, all))
 	return nil
 }
 
@@ -47,7 +48,8 @@ func pingEach(ctx context.Context, ends []end) (rtt [][]time.Duration, answered 
 		rtt[i] = make([]time.Duration, len(ends))
 		for j, to := range ends {
 			if i != j {
-				wg.Go(func() { rtt[i][j], _ = from.ns.Ping(ctx, to.address) }) // an error is no answer
+				// an error is no answer
+				wg.Go(func() { rtt[i][j], _ = from.ns.Ping(ctx, to.address) })
 			}
 		}
 	}
@@ -94,14 +96,19 @@ type stream struct {
 const answerPatience = 3 * time.Second
 
 func startStream(from, to *workload) (stream, error) {
-	flow, err := from.NS.StartFlow(netlab.FlowConfig{From: from.Address, To: to.Address, Timeout: answerPatience})
+	flow, err := from.NS.StartFlow(netlab.FlowConfig{
+		From: from.Address, To: to.Address, Timeout: answerPatience,
+	})
 	return stream{from.Name + " → " + to.Name, flow}, err
 }
 
 // underTraffic runs event, which can be repeated, while packets flow between the pairs, and notes
 // whether all arrived. The control pair's packets take ways that the event does not touch: when
 // some of them are lost too, the machine is to blame, and it is all done once more, at most twice.
-func (d *demo) underTraffic(ctx context.Context, pairs [][2]*workload, control [2]*workload, event func(context.Context) error) error {
+func (d *demo) underTraffic(
+	ctx context.Context, pairs [][2]*workload, control [2]*workload,
+	event func(context.Context) error,
+) error {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
 		reports, err := during(ctx, append(pairs[:len(pairs):len(pairs)], control), event)
@@ -110,11 +117,14 @@ func (d *demo) underTraffic(ctx context.Context, pairs [][2]*workload, control [
 		}
 		idle := reports[len(reports)-1]
 		if !idle.complete() && attempt < attempts {
-			d.report.note("the control flow %s, which this cannot touch, lost packets too (%s): once more", idle.name, idle.report)
+			d.report.note(
+				"the control flow %s, which this cannot touch, lost packets too (%s): once more",
+				idle.name, idle.report)
 			continue
 		}
 		for _, r := range reports[:len(reports)-1] {
-			d.report.check(r.complete(), fmt.Sprintf("ping %s, 100 packets per second: none is lost", r.name), r.String())
+			d.report.check(r.complete(),
+				fmt.Sprintf("ping %s, 100 packets per second: none is lost", r.name), r.String())
 		}
 		d.report.note("control flow %s: %s", idle.name, idle)
 		return nil
@@ -142,7 +152,9 @@ func (r streamReport) String() string {
 }
 
 // during runs event while packets flow between the pairs.
-func during(ctx context.Context, pairs [][2]*workload, event func(context.Context) error) ([]streamReport, error) {
+func during(
+	ctx context.Context, pairs [][2]*workload, event func(context.Context) error,
+) ([]streamReport, error) {
 	start := time.Now()
 	var streams []stream
 	var err error

@@ -10,9 +10,10 @@ import (
 
 // Result is what a demo found; `demo -o json` prints it.
 type Result struct {
-	OK        bool         `json:"ok"`
-	Dataplane string       `json:"dataplane"` // what the agents' nodes forward with: "vpp" or "kernel"
-	Seconds   float64      `json:"seconds"`   // without building and unpacking
+	OK bool `json:"ok"`
+	// what the agents' nodes forward with: "vpp" or "kernel"
+	Dataplane string       `json:"dataplane"`
+	Seconds   float64      `json:"seconds"` // without building and unpacking
 	Steps     []StepResult `json:"steps"`
 }
 
@@ -128,10 +129,13 @@ func (r *report) finish(d time.Duration) {
 	}
 	r.result.OK = checks > 0 && len(failed) == 0
 	if r.result.OK {
-		r.printf("\n%s\n", r.paint(green+bold, fmt.Sprintf("All %d checks held, in %s.", checks, inSeconds(d))))
+		r.printf("\n%s\n",
+			r.paint(green+bold, fmt.Sprintf("All %d checks held, in %s.", checks, inSeconds(d))))
 		return
 	}
-	r.printf("\n%s\n", r.paint(red+bold, fmt.Sprintf("%d of %d checks did not hold, in %s:", len(failed), checks, inSeconds(d))))
+	r.printf("\n%s\n",
+		r.paint(red+bold,
+			fmt.Sprintf("%d of %d checks did not hold, in %s:", len(failed), checks, inSeconds(d))))
 	for _, f := range failed {
 		r.printf("   %s %s\n", r.paint(red, "✗"), f)
 	}

@@ -42,7 +42,8 @@ func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) e
 	if err := victim.Kill(); err != nil {
 		return err
 	}
-	d.report.note("the agent of %s is killed (SIGKILL); while it is away %s releases %s", n.Name, d.nodes[node2].Name, idleBlock)
+	d.report.note("the agent of %s is killed (SIGKILL); while it is away %s releases %s",
+		n.Name, d.nodes[node2].Name, idleBlock)
 	if err := d.release(ctx, idleBlock, d.nodes[node3]); err != nil {
 		return err
 	}
@@ -50,7 +51,9 @@ func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) e
 	if err != nil {
 		return err
 	}
-	d.report.check(len(during) > 0 && sameHops(before, during), fmt.Sprintf("%s: forwards as before, with %s", n.Name, idleBlock), fmt.Sprintf("%d routes", len(during)))
+	d.report.check(len(during) > 0 && sameHops(before, during),
+		fmt.Sprintf("%s: forwards as before, with %s", n.Name, idleBlock),
+		fmt.Sprintf("%d routes", len(during)))
 
 	start := time.Now()
 	if err := victim.Start(ctx); err != nil {
@@ -71,8 +74,10 @@ func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) e
 	if err != nil {
 		return err
 	}
-	d.report.check(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == 1, "the new agent wrote no route that was there already",
-		fmt.Sprintf("%d written, %d deleted, from %s", s.FIB.OpsPut, s.FIB.OpsDeleted, s.FIB.Adopted))
+	d.report.check(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == 1,
+		"the new agent wrote no route that was there already",
+		fmt.Sprintf("%d written, %d deleted, from %s",
+			s.FIB.OpsPut, s.FIB.OpsDeleted, s.FIB.Adopted))
 	for _, m := range []*node{n, d.nodes[node3]} {
 		if err := d.report.onlyDeleted(m, changes[m], idleBlock); err != nil {
 			return err

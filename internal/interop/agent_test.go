@@ -42,7 +42,8 @@ func (n *agentNode) start(t *testing.T) {
 
 // ask runs a command of the agent that prints JSON.
 func (n *agentNode) ask(ctx context.Context, into any, command ...string) error {
-	out, err := n.NS.Run(ctx, programs.Agent, append(command, "-o", "json", "--admin-socket", n.agent.Socket)...)
+	out, err := n.NS.Run(ctx, programs.Agent,
+		append(command, "-o", "json", "--admin-socket", n.agent.Socket)...)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ func (n *agentNode) session(ctx context.Context, peer netip.Addr) (agent.PeerSta
 	case i < 0:
 		return agent.PeerStatus{}, fmt.Errorf("%s has no peer %s", n.name, peer)
 	case !peers[i].Established:
-		return peers[i], fmt.Errorf("%s: peer %s is %s %s", n.name, peer, peers[i].State, peers[i].LastError)
+		return peers[i], fmt.Errorf("%s: peer %s is %s %s",
+			n.name, peer, peers[i].State, peers[i].LastError)
 	}
 	return peers[i], nil
 }
@@ -72,22 +74,23 @@ func (n *agentNode) session(ctx context.Context, peer netip.Addr) (agent.PeerSta
 // awaitPeers waits until the sessions with exactly these peers are up.
 func (n *agentNode) awaitPeers(t *testing.T, peers ...string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s has %d sessions", n.name, len(peers)), func(ctx context.Context) error {
-		var all []agent.PeerStatus
-		if err := n.ask(ctx, &all, "peers"); err != nil {
-			return err
-		}
-		var up []string
-		for _, p := range all {
-			if p.Established {
-				up = append(up, p.Address.String())
+	await(t, fmt.Sprintf("%s has %d sessions", n.name, len(peers)),
+		func(ctx context.Context) error {
+			var all []agent.PeerStatus
+			if err := n.ask(ctx, &all, "peers"); err != nil {
+				return err
 			}
-		}
-		if len(all) != len(peers) {
-			return fmt.Errorf("%d peers are configured", len(all))
-		}
-		return same("established", up, sorted(peers...))
-	})
+			var up []string
+			for _, p := range all {
+				if p.Established {
+					up = append(up, p.Address.String())
+				}
+			}
+			if len(all) != len(peers) {
+				return fmt.Errorf("%d peers are configured", len(all))
+			}
+			return same("established", up, sorted(peers...))
+		})
 }
 
 // sorted returns addresses in numerical order.
@@ -103,20 +106,23 @@ const agentProtocol = testcluster.AgentProtocol
 func (n *agentNode) awaitFIB(t *testing.T, family string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
-	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)), func(ctx context.Context) error {
-		got, err := n.kernel(ctx, family, agentProtocol)
-		if err == nil {
-			err = same("kernel of "+n.name, stripMetric(got), want)
-		}
-		if err != nil {
-			return err
-		}
-		return n.showsProgrammed(ctx, family, got)
-	})
+	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)),
+		func(ctx context.Context) error {
+			got, err := n.kernel(ctx, family, agentProtocol)
+			if err == nil {
+				err = same("kernel of "+n.name, stripMetric(got), want)
+			}
+			if err != nil {
+				return err
+			}
+			return n.showsProgrammed(ctx, family, got)
+		})
 }
 
 // showsProgrammed compares the agent's own account with the kernel's.
-func (n *agentNode) showsProgrammed(ctx context.Context, family string, kernel []kernelRoute) error {
+func (n *agentNode) showsProgrammed(
+	ctx context.Context, family string, kernel []kernelRoute,
+) error {
 	var routes []agent.RouteStatus
 	if err := n.ask(ctx, &routes, "routes"); err != nil {
 		return err
@@ -189,7 +195,9 @@ const flowInterval = time.Millisecond
 // flow sends 1000 packets a second.
 func flow(t *testing.T, from *netlab.Namespace, to string) *netlab.Flow {
 	t.Helper()
-	f, err := from.StartFlow(netlab.FlowConfig{To: addr(to), Interval: flowInterval, Timeout: 2 * time.Second})
+	f, err := from.StartFlow(netlab.FlowConfig{
+		To: addr(to), Interval: flowInterval, Timeout: 2 * time.Second,
+	})
 	check(t, err)
 	return f
 }

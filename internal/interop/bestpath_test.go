@@ -32,7 +32,8 @@ type bestPathCase struct {
 	name string
 	from map[string]string // by feeder
 	want string            // next hops in the kernel of BIRD's node
-	ours []string          // and in ours, one of these, where they differ; docs/best-path.md says why
+	// and in ours, one of these, where they differ; docs/best-path.md says why
+	ours []string
 }
 
 const (
@@ -41,26 +42,82 @@ const (
 )
 
 var bestPathCases = []bestPathCase{
-	{name: "equal eBGP paths of different ASes share", from: map[string]string{"one": "", "two": ""}, want: "10.0.0.11 10.0.0.12"},
-	{name: "equal iBGP paths share", from: map[string]string{"three": "", "five": ""}, want: "10.0.0.13 10.0.0.15"},
-	{name: "eBGP beats iBGP", from: map[string]string{"one": "", "three": "bgp_path.prepend(65009);"}, want: "10.0.0.11"},
-	{name: "a shorter AS path beats eBGP", from: map[string]string{"one": "", "three": ""}, want: "10.0.0.13"},
+	{
+		name: "equal eBGP paths of different ASes share",
+		from: map[string]string{"one": "", "two": ""}, want: "10.0.0.11 10.0.0.12",
+	},
+	{
+		name: "equal iBGP paths share", from: map[string]string{"three": "", "five": ""},
+		want: "10.0.0.13 10.0.0.15",
+	},
+	{
+		name: "eBGP beats iBGP",
+		from: map[string]string{"one": "", "three": "bgp_path.prepend(65009);"}, want: "10.0.0.11",
+	},
+	{
+		name: "a shorter AS path beats eBGP", from: map[string]string{"one": "", "three": ""},
+		want: "10.0.0.13",
+	},
 	{name: "the higher LOCAL_PREF beats a shorter AS path", want: "10.0.0.13",
-		from: map[string]string{"one": "", "three": "bgp_local_pref = 101; bgp_path.prepend(65009); bgp_path.prepend(65009);", "five": ""}},
-	{name: "Calico's LOCAL_PREF beats that of other routers", from: map[string]string{"one": "", "three": "bgp_local_pref = 2147482623;", "five": "bgp_local_pref = 100;"}, want: "10.0.0.13"},
-	{name: "an elevated one beats the normal one", from: map[string]string{"three": "bgp_local_pref = 2147482623;", "five": "bgp_local_pref = 2147483135;"}, want: "10.0.0.15"},
-	{name: "a longer AS path loses", from: map[string]string{"one": "bgp_path.prepend(65001);", "two": ""}, want: "10.0.0.12"},
-	{name: "ORIGIN", from: map[string]string{"one": "bgp_origin = ORIGIN_INCOMPLETE;", "two": "", "four": "bgp_origin = ORIGIN_EGP;"}, want: "10.0.0.12"},
-	{name: "MED of one AS", from: map[string]string{"one": "bgp_med = 20;", "four": "bgp_med = 10;"}, want: "10.0.0.14"},
-	{name: "no MED is the best MED", from: map[string]string{"one": "bgp_med = 1;", "four": ""}, want: "10.0.0.14"},
-	{name: "MED inside our AS", from: map[string]string{"three": "bgp_med = 20;", "five": "bgp_med = 10;"}, want: "10.0.0.15"},
-	{name: "a next hop behind a gateway is farther", from: map[string]string{"three": "", "five": elsewhere}, want: "10.0.0.13"},
-	{name: "but no worse in other ways", from: map[string]string{"three": "", "five": elsewhere + "bgp_local_pref = 101;"}, want: "10.0.0.250"},
-	{name: "MED of different ASes", from: map[string]string{"one": "bgp_med = 20;", "two": "bgp_med = 10;"}, want: "10.0.0.11 10.0.0.12",
-		ours: []string{"10.0.0.11", "10.0.0.12"}},
-	{name: "MED of different ASes inside ours", want: "10.0.0.13 10.0.0.15", ours: []string{"10.0.0.13", "10.0.0.15"},
-		from: map[string]string{"three": "bgp_med = 20; bgp_path.prepend(65008);", "five": "bgp_med = 10; bgp_path.prepend(65009);"}},
-	{name: "unreachable next hops do not count", from: map[string]string{"three": "", "five": nowhere + "bgp_local_pref = 101;"}, want: "10.0.0.13"},
+		from: map[string]string{"one": "",
+			"three": "bgp_local_pref = 101; bgp_path.prepend(65009); bgp_path.prepend(65009);",
+			"five":  ""}},
+	{
+		name: "Calico's LOCAL_PREF beats that of other routers",
+		from: map[string]string{"one": "", "three": "bgp_local_pref = 2147482623;",
+			"five": "bgp_local_pref = 100;"},
+		want: "10.0.0.13",
+	},
+	{
+		name: "an elevated one beats the normal one",
+		from: map[string]string{"three": "bgp_local_pref = 2147482623;",
+			"five": "bgp_local_pref = 2147483135;"},
+		want: "10.0.0.15",
+	},
+	{
+		name: "a longer AS path loses",
+		from: map[string]string{"one": "bgp_path.prepend(65001);", "two": ""}, want: "10.0.0.12",
+	},
+	{
+		name: "ORIGIN",
+		from: map[string]string{"one": "bgp_origin = ORIGIN_INCOMPLETE;", "two": "",
+			"four": "bgp_origin = ORIGIN_EGP;"},
+		want: "10.0.0.12",
+	},
+	{
+		name: "MED of one AS",
+		from: map[string]string{"one": "bgp_med = 20;", "four": "bgp_med = 10;"}, want: "10.0.0.14",
+	},
+	{
+		name: "no MED is the best MED", from: map[string]string{"one": "bgp_med = 1;", "four": ""},
+		want: "10.0.0.14",
+	},
+	{
+		name: "MED inside our AS",
+		from: map[string]string{"three": "bgp_med = 20;", "five": "bgp_med = 10;"},
+		want: "10.0.0.15",
+	},
+	{
+		name: "a next hop behind a gateway is farther",
+		from: map[string]string{"three": "", "five": elsewhere}, want: "10.0.0.13",
+	},
+	{
+		name: "but no worse in other ways",
+		from: map[string]string{"three": "", "five": elsewhere + "bgp_local_pref = 101;"},
+		want: "10.0.0.250",
+	},
+	{name: "MED of different ASes",
+		from: map[string]string{"one": "bgp_med = 20;", "two": "bgp_med = 10;"},
+		want: "10.0.0.11 10.0.0.12", ours: []string{"10.0.0.11", "10.0.0.12"}},
+	{name: "MED of different ASes inside ours", want: "10.0.0.13 10.0.0.15",
+		ours: []string{"10.0.0.13", "10.0.0.15"},
+		from: map[string]string{"three": "bgp_med = 20; bgp_path.prepend(65008);",
+			"five": "bgp_med = 10; bgp_path.prepend(65009);"}},
+	{
+		name: "unreachable next hops do not count",
+		from: map[string]string{"three": "", "five": nowhere + "bgp_local_pref = 101;"},
+		want: "10.0.0.13",
+	},
 }
 
 func (f feeder) birdText() string {
@@ -72,9 +129,11 @@ func (f feeder) birdText() string {
 			filter += fmt.Sprintf("  if net = %s then { %s accept; }\n", bestPathPrefix(i), change)
 		}
 	}
-	text := fmt.Sprintf("protocol static cases { ipv4;\n%s}\nfilter to_nodes {\n%s  reject;\n}\n", routes, filter)
+	text := fmt.Sprintf("protocol static cases { ipv4;\n%s}\nfilter to_nodes {\n%s  reject;\n}\n",
+		routes, filter)
 	for name, to := range map[string]string{"Us": "10.0.0.2", "Twin": "10.0.0.9"} {
-		text += fmt.Sprintf(`protocol bgp %s { local %s as %d; neighbor %s as 64512; connect delay time 1; connect retry time 2;
+		text += fmt.Sprintf(`protocol bgp %s {
+  local %s as %d; neighbor %s as 64512; connect delay time 1; connect retry time 2;
   ipv4 { import none; export filter to_nodes; next hop keep; }; }
 `, name, f.address, f.as, to)
 	}
@@ -117,7 +176,9 @@ func TestBestPathsAsBIRD(t *testing.T) {
 			}
 		}
 		l.apply(t, testcluster.Peer(f.name, f.address, f.as, ""))
-		twin.config.Peers = append(twin.config.Peers, netlab.BirdPeer{Name: f.name, Address: addr(f.address), AS: f.as})
+		twin.config.Peers = append(twin.config.Peers, netlab.BirdPeer{
+			Name: f.name, Address: addr(f.address), AS: f.as,
+		})
 		peers = append(peers, f.address)
 	}
 	twin.start(t)
@@ -143,7 +204,8 @@ func TestBestPathsAsBIRD(t *testing.T) {
 			})
 			await(t, "our RIB has all of its paths", func(ctx context.Context) error {
 				rib, err := us.rib(ctx, "ipv4")
-				if n := len(rib[bestPathPrefix(i)]); err == nil && n != len(c.from) && !c.unreachable() {
+				n := len(rib[bestPathPrefix(i)])
+				if err == nil && n != len(c.from) && !c.unreachable() {
 					err = fmt.Errorf("%d paths of %d", n, len(c.from))
 				}
 				return err

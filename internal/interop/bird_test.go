@@ -27,7 +27,8 @@ func (l *lab) birdNode(t *testing.T, name, address string, peers ...string) *bir
 	b := l.birdRouter(t, name, address)
 	check(t, l.Data.AddNode(t.Context(), name, pfx(address)))
 	for _, p := range peers {
-		b.config.Peers = append(b.config.Peers, netlab.MeshPeer(b.config.Address, addr(p), asNumber))
+		b.config.Peers = append(b.config.Peers,
+			netlab.MeshPeer(b.config.Address, addr(p), asNumber))
 	}
 	return b
 }
@@ -35,7 +36,9 @@ func (l *lab) birdNode(t *testing.T, name, address string, peers ...string) *bir
 // birdRouter makes a machine with BIRD that Calico does not know.
 func (l *lab) birdRouter(t *testing.T, name, address string) *birdNode {
 	t.Helper()
-	return &birdNode{host: l.host(t, name, address), config: testcluster.BirdConfig(pfx(address).Addr())}
+	return &birdNode{
+		host: l.host(t, name, address), config: testcluster.BirdConfig(pfx(address).Addr()),
+	}
 }
 
 func (b *birdNode) start(t *testing.T) {
@@ -79,7 +82,9 @@ func (b *birdNode) since(ctx context.Context, protocol string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(all, func(p netlab.BirdProtocol) bool { return p.Name == protocol && p.Info == "Established" })
+	i := slices.IndexFunc(all, func(p netlab.BirdProtocol) bool {
+		return p.Name == protocol && p.Info == "Established"
+	})
 	if i < 0 {
 		return "", fmt.Errorf("%s: %s is not established", b.name, protocol)
 	}
@@ -92,7 +97,10 @@ func (b *birdNode) awaitRestarted(t *testing.T, protocol string) {
 	t.Helper()
 	await(t, b.name+" sees the end of the restart", func(ctx context.Context) error {
 		shown, err := b.Command(ctx, "show protocols all "+protocol)
-		if text := strings.Join(shown, "\n"); err == nil && (!strings.Contains(text, "Established") || strings.Contains(text, "graceful restart active")) {
+		text := strings.Join(shown, "\n")
+		if err == nil &&
+			(!strings.Contains(text, "Established") ||
+				strings.Contains(text, "graceful restart active")) {
 			err = errors.New(text)
 		}
 		return err
@@ -106,30 +114,32 @@ func mesh(peer string) string { return netlab.MeshPeer(netip.Addr{}, addr(peer),
 func (b *birdNode) awaitRIB(t *testing.T, protocol string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
-	await(t, fmt.Sprintf("%s has exactly %d routes by %s", b.name, len(want), protocol), func(ctx context.Context) error {
-		routes, err := b.Routes(ctx, "protocol "+protocol)
-		if err != nil {
-			return err
-		}
-		var got []string
-		for _, r := range routes {
-			got = append(got, r.String())
-		}
-		slices.Sort(got)
-		return same("RIB of "+b.name, got, want)
-	})
+	await(t, fmt.Sprintf("%s has exactly %d routes by %s", b.name, len(want), protocol),
+		func(ctx context.Context) error {
+			routes, err := b.Routes(ctx, "protocol "+protocol)
+			if err != nil {
+				return err
+			}
+			var got []string
+			for _, r := range routes {
+				got = append(got, r.String())
+			}
+			slices.Sort(got)
+			return same("RIB of "+b.name, got, want)
+		})
 }
 
 // awaitKernel waits until BIRD's routes in the kernel are exactly these.
 func (b *birdNode) awaitKernel(t *testing.T, family string, want ...kernelRoute) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s has %d routes in its kernel", b.name, len(want)), func(ctx context.Context) error {
-		got, err := b.kernel(ctx, family, "bird")
-		if err != nil {
-			return err
-		}
-		return same("kernel of "+b.name, got, want)
-	})
+	await(t, fmt.Sprintf("%s has %d routes in its kernel", b.name, len(want)),
+		func(ctx context.Context) error {
+			got, err := b.kernel(ctx, family, "bird")
+			if err != nil {
+				return err
+			}
+			return same("kernel of "+b.name, got, want)
+		})
 }
 
 // iBGP is how a node's announcement looks at an iBGP peer: Calico's normal LOCAL_PREF, ORIGIN IGP,

@@ -14,7 +14,8 @@ func TestNodeChanges(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	ten := l.birdNode(t, "ten", "10.0.0.10/24", "10.0.0.2")
-	us.agent.Flags = []string{"--deferral", "5s"} // a new process takes over when the peers have finished; with our address of before they cannot
+	// a new process takes over when the peers have finished; with our address of before they cannot
+	us.agent.Flags = []string{"--deferral", "5s"}
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")
@@ -29,15 +30,19 @@ func TestNodeChanges(t *testing.T) {
 		us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
 		nine.awaitEstablished(t)
 		ten.awaitEstablished(t)
-		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+			"10.1.0.128/26 via 10.0.0.10")
 		for _, b := range []*birdNode{nine, ten} {
 			b.awaitRIB(t, mesh(ourAddress), iBGP("10.1.0.0/26", ourAddress))
 		}
-		for _, c := range []struct{ peer, port, want string }{{"10.0.0.9", portOfUs, "accepted"}, {"10.0.0.10", portOfTen, "dialled"}} {
+		for _, c := range []struct{ peer, port, want string }{
+			{"10.0.0.9", portOfUs, "accepted"}, {"10.0.0.10", portOfTen, "dialled"},
+		} {
 			got, err := us.connections(t.Context(), addr(c.peer), c.port)
 			check(t, err)
 			if len(got) != 1 || got[0] != c.want {
-				t.Errorf("connections with %s on port %s: %v, want one, %s", c.peer, c.port, got, c.want)
+				t.Errorf("connections with %s on port %s: %v, want one, %s",
+					c.peer, c.port, got, c.want)
 			}
 		}
 		ping(t, pod, "10.1.0.65")
@@ -51,7 +56,9 @@ func TestNodeChanges(t *testing.T) {
 		check(t, us.NS.AddAddress("eth0", pfx("10.0.0.20/24")))
 		check(t, l.Data.AddNode(t.Context(), "us", pfx("10.0.0.20/24")))
 		for _, b := range []*birdNode{nine, ten} {
-			b.config.Peers = []netlab.BirdPeer{netlab.MeshPeer(b.config.Address, addr("10.0.0.20"), asNumber)}
+			b.config.Peers = []netlab.BirdPeer{
+				netlab.MeshPeer(b.config.Address, addr("10.0.0.20"), asNumber),
+			}
 			b.reconfigure(t)
 		}
 		converged(t, "10.0.0.20", "179", "179")

@@ -21,7 +21,8 @@ func TestDualStack(t *testing.T) {
 	both6.config.RouterID = addr("10.0.0.6")
 	only6 := l.birdNode(t, "only6", "fd00::9/64", "fd00::2", "fd00::10")
 	both6.config.Peers = []netlab.BirdPeer{
-		netlab.MeshPeer(addr("fd00::10"), addr("fd00::2"), asNumber), netlab.MeshPeer(addr("fd00::10"), addr("fd00::9"), asNumber),
+		netlab.MeshPeer(addr("fd00::10"), addr("fd00::2"), asNumber),
+		netlab.MeshPeer(addr("fd00::10"), addr("fd00::9"), asNumber),
 	}
 	for _, block := range []string{"10.1.0.0/26", "fd01::/122"} {
 		check(t, l.Data.ClaimBlock(t.Context(), "us", pfx(block)))
@@ -30,9 +31,12 @@ func TestDualStack(t *testing.T) {
 	both6.setBlocks(t, "fd01::40/122")
 	only6.setBlocks(t, "fd01::80/122")
 
-	pod4, pod6, borrower := us.workload(t, "pod4", "10.1.0.1"), us.workload(t, "pod6", "fd01::1"), us.workload(t, "borrower", "fd01::42")
+	pod4 := us.workload(t, "pod4", "10.1.0.1")
+	pod6 := us.workload(t, "pod6", "fd01::1")
+	borrower := us.workload(t, "borrower", "fd01::42")
 	both4.workload(t, "bothpod4", "10.1.0.65")
-	bothPod6, onlyPod6 := both6.workload(t, "bothpod6", "fd01::41"), only6.workload(t, "onlypod6", "fd01::81")
+	bothPod6 := both6.workload(t, "bothpod6", "fd01::41")
+	onlyPod6 := only6.workload(t, "onlypod6", "fd01::81")
 	l.attach(t, "us", "pod4", "10.1.0.1")
 	l.attach(t, "us", "pod6", "fd01::1")
 	l.attach(t, "us", "borrower", "fd01::42") // from a block of both
@@ -51,7 +55,9 @@ func TestDualStack(t *testing.T) {
 		return
 	}
 	t.Run("exactly one end dials", func(t *testing.T) {
-		for peer, want := range map[string]string{"10.0.0.6": "accepted", "fd00::9": "accepted", "fd00::10": "dialled"} {
+		for peer, want := range map[string]string{
+			"10.0.0.6": "accepted", "fd00::9": "accepted", "fd00::10": "dialled",
+		} {
 			got, err := us.connections(t.Context(), addr(peer), "179")
 			check(t, err)
 			if len(got) != 1 || got[0] != want {
@@ -61,12 +67,14 @@ func TestDualStack(t *testing.T) {
 	})
 	t.Run("BIRD's blocks arrive in the kernel", func(t *testing.T) {
 		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6")
-		us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::10", "fd01::80/122 via fd00::9")
+		us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::10",
+			"fd01::80/122 via fd00::9")
 	})
 	t.Run("ours arrive in BIRD", func(t *testing.T) {
 		both4.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 		for _, b := range []*birdNode{both6, only6} {
-			b.awaitRIB(t, mesh("fd00::2"), iBGP("fd01::/122", "fd00::2"), iBGP("fd01::42/128", "fd00::2"))
+			b.awaitRIB(t, mesh("fd00::2"), iBGP("fd01::/122", "fd00::2"),
+				iBGP("fd01::42/128", "fd00::2"))
 		}
 		only6.awaitKernel(t, "-6",
 			kernelRoute{"fd01::/122 via fd00::2", 1024},
@@ -97,8 +105,11 @@ func TestDualStack(t *testing.T) {
 		if !after.Since.Equal(*before.Since) {
 			t.Error("the IPv4 session was reset")
 		}
-		check(t, l.Data.AddNode(t.Context(), "both", []netip.Prefix{pfx("10.0.0.6/24"), pfx("fd00::10/64")}...))
+		check(t, l.Data.AddNode(t.Context(), "both", []netip.Prefix{
+			pfx("10.0.0.6/24"), pfx("fd00::10/64"),
+		}...))
 		us.awaitPeers(t, "10.0.0.6", "fd00::9", "fd00::10")
-		us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::10", "fd01::80/122 via fd00::9")
+		us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::10",
+			"fd01::80/122 via fd00::9")
 	})
 }

@@ -29,7 +29,9 @@ type elevatedLab struct {
 // other client and the router hear of it all the same. BIRD as the reflector says what is right.
 func TestElevatedThroughReflector(t *testing.T) {
 	t.Parallel()
-	for name, reflector := range map[string]func(*testing.T, *elevatedLab){"ours": ourElevated, "BIRD's": birdElevated} {
+	for name, reflector := range map[string]func(*testing.T, *elevatedLab){
+		"ours": ourElevated, "BIRD's": birdElevated,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			elevatedThrough(t, newElevatedLab(t, reflector))
@@ -40,7 +42,8 @@ func TestElevatedThroughReflector(t *testing.T) {
 func newElevatedLab(t *testing.T, reflector func(*testing.T, *elevatedLab)) *elevatedLab {
 	t.Helper()
 	l := &elevatedLab{lab: newLab(t, "elevated")}
-	l.target, l.third = l.birdNode(t, "target", "10.0.0.4/24"), l.birdNode(t, "third", "10.0.0.6/24")
+	l.target = l.birdNode(t, "target", "10.0.0.4/24")
+	l.third = l.birdNode(t, "third", "10.0.0.6/24")
 	for _, c := range []*birdNode{l.target, l.third} {
 		c.config.Peers = []netlab.BirdPeer{{Name: "Rr", Address: addr("10.0.0.2"), AS: asNumber}}
 	}
@@ -76,8 +79,10 @@ func ourElevated(t *testing.T, l *elevatedLab) {
 	}
 	l.hears = func(t *testing.T, more ...string) {
 		t.Helper()
-		rr.awaitFIB(t, "-4", append(more, "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4", "10.1.0.128/26 via 10.0.0.6",
-			"0.0.0.0/0 via 10.0.0.1", "10.99.0.0/24 via 10.0.0.1")...)
+		rr.awaitFIB(t, "-4",
+			append(more, "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4",
+				"10.1.0.128/26 via 10.0.0.6",
+				"0.0.0.0/0 via 10.0.0.1", "10.99.0.0/24 via 10.0.0.1")...)
 	}
 }
 
@@ -86,9 +91,13 @@ func birdElevated(t *testing.T, l *elevatedLab) {
 	l.reflector = rr.host
 	rr.config.Cluster = addr("10.0.0.100")
 	for name, client := range map[string]string{"Target": "10.0.0.4", "Third": "10.0.0.6"} {
-		rr.config.Peers = append(rr.config.Peers, netlab.BirdPeer{Name: name, Address: addr(client), AS: asNumber, Client: true})
+		rr.config.Peers = append(rr.config.Peers, netlab.BirdPeer{
+			Name: name, Address: addr(client), AS: asNumber, Client: true,
+		})
 	}
-	rr.config.Peers = append(rr.config.Peers, netlab.BirdPeer{Name: "Tor", Address: addr("10.0.0.1"), AS: torAS})
+	rr.config.Peers = append(rr.config.Peers, netlab.BirdPeer{
+		Name: "Tor", Address: addr("10.0.0.1"), AS: torAS,
+	})
 	rr.setBlocks(t, "10.1.0.0/26")
 	rr.start(t)
 	l.peers = func(t *testing.T) { t.Helper(); rr.awaitEstablished(t) }
@@ -110,12 +119,16 @@ func elevatedThrough(t *testing.T, l *elevatedLab) {
 	// clients' routes stay what they were.
 	heard := func(t *testing.T, third []string, tor ...string) {
 		t.Helper()
-		l.third.awaitRIB(t, "Rr", append(third, iBGP(home, "10.0.0.2"), iBGP("10.1.0.64/26", "10.0.0.4"))...)
-		l.tor.awaitRIB(t, "Us", append(tor, eBGP(home, "64512"), eBGP("10.1.0.64/26", "64512"), eBGP("10.1.0.128/26", "64512"))...)
+		l.third.awaitRIB(t, "Rr",
+			append(third, iBGP(home, "10.0.0.2"), iBGP("10.1.0.64/26", "10.0.0.4"))...)
+		l.tor.awaitRIB(t, "Us",
+			append(tor, eBGP(home, "64512"), eBGP("10.1.0.64/26", "64512"),
+				eBGP("10.1.0.128/26", "64512"))...)
 	}
 	felix := func(h *host, verb, device string, metric int) {
 		t.Helper()
-		_, err := h.NS.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope", "link", "metric", fmt.Sprint(metric))
+		_, err := h.NS.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope",
+			"link", "metric", fmt.Sprint(metric))
 		check(t, err)
 	}
 	heard(t, nil)
@@ -137,20 +150,21 @@ func elevatedThrough(t *testing.T, l *elevatedLab) {
 		ping(t, watcher, guest)
 		ping(t, l.tor.NS, guest)
 	})
-	t.Run("it is like any borrowed address there: the reflector's block covers it", func(t *testing.T) {
-		felix(l.target.host, "delete", "caliguest2", 512)
-		heard(t, nil)
-		l.hears(t, guest+"/32 via 10.0.0.4")
-		await(t, "third's kernel has no trace of it", func(ctx context.Context) error {
-			out, err := l.third.NS.Run(ctx, "ip", "route", "show", guest+"/32")
-			if err == nil && len(out) > 0 {
-				err = fmt.Errorf("%s", out)
-			}
-			return err
+	t.Run("it is like any borrowed address there: the reflector's block covers it",
+		func(t *testing.T) {
+			felix(l.target.host, "delete", "caliguest2", 512)
+			heard(t, nil)
+			l.hears(t, guest+"/32 via 10.0.0.4")
+			await(t, "third's kernel has no trace of it", func(ctx context.Context) error {
+				out, err := l.third.NS.Run(ctx, "ip", "route", "show", guest+"/32")
+				if err == nil && len(out) > 0 {
+					err = fmt.Errorf("%s", out)
+				}
+				return err
+			})
+			ping(t, watcher, guest)
+			ping(t, l.tor.NS, guest)
 		})
-		ping(t, watcher, guest)
-		ping(t, l.tor.NS, guest)
-	})
 	noneLost(t, control, packets)
 	t.Run("it ends", func(t *testing.T) {
 		felix(l.target.host, "delete", "caliguest2", 1024)

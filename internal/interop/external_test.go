@@ -106,8 +106,8 @@ func (x *externalLab) sessions(t *testing.T) {
 }
 
 func externalFIB(more ...string) []string {
-	return append(more, "0.0.0.0/0 via 10.0.0.1", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6", "10.99.0.0/24 via 10.0.0.1",
-		"172.30.5.0/26 via 10.0.0.6")
+	return append(more, "0.0.0.0/0 via 10.0.0.1", "10.1.0.0/26 blackhole",
+		"10.1.0.64/26 via 10.0.0.6", "10.99.0.0/24 via 10.0.0.1", "172.30.5.0/26 via 10.0.0.6")
 }
 
 const viaOther = "10.1.0.128/26 via 10.0.0.7"
@@ -123,13 +123,15 @@ func (x *externalLab) routerGets(t *testing.T) {
 		eBGP("10.1.0.0/26", "64512"),
 		eBGP("10.1.0.64/26", "64512"), // learned by iBGP
 		eBGP("10.1.0.128/26", "64512 64599"))
-	x.other.awaitRIB(t, mesh("10.0.0.2"), eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"))
+	x.other.awaitRIB(t, mesh("10.0.0.2"), eBGP("10.1.0.0/26", "64512"),
+		eBGP("10.1.0.64/26", "64512"))
 }
 
 // insideGets: what came by eBGP keeps its next hop, and LOCAL_PREF is the default of those who
 // receive it (RFC 4271 §5.1.5).
 func (x *externalLab) insideGets(t *testing.T) {
-	x.inner.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), "10.1.0.128/26 via 10.0.0.7 100 IGP 64599")
+	x.inner.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"),
+		"10.1.0.128/26 via 10.0.0.7 100 IGP 64599")
 }
 
 func (x *externalLab) packets(t *testing.T) {
@@ -147,28 +149,52 @@ type oddUpdate struct {
 }
 
 var oddUpdates = []oddUpdate{
-	{prefix: "10.99.1.0/24", filter: "bgp_community.add((65001,7)); bgp_community.add((0,0)); bgp_community.add((65535,65535));",
+	{prefix: "10.99.1.0/24",
+		filter: "bgp_community.add((65001,7)); bgp_community.add((0,0)); " +
+			"bgp_community.add((65535,65535));",
 		attrs: map[string]string{"8": `"communities":[0,4259905543,4294967295`}},
-	{prefix: "10.99.2.0/24", filter: "bgp_large_community.add((65001,2,3)); bgp_large_community.add((4294967294,4294967295,4294967295));",
-		attrs: map[string]string{"32": `"ASN":4294967294,"LocalData1":4294967295,"LocalData2":4294967295`}},
-	{prefix: "10.99.3.0/24", filter: "bgp_ext_community.add((rt,65001,7)); bgp_ext_community.add((generic,0x43000000,1));",
+	{prefix: "10.99.2.0/24",
+		filter: "bgp_large_community.add((65001,2,3)); " +
+			"bgp_large_community.add((4294967294,4294967295,4294967295));",
+		attrs: map[string]string{
+			"32": `"ASN":4294967294,"LocalData1":4294967295,"LocalData2":4294967295`,
+		}},
+	{prefix: "10.99.3.0/24",
+		filter: "bgp_ext_community.add((rt,65001,7)); " +
+			"bgp_ext_community.add((generic,0x43000000,1));",
 		attrs: map[string]string{"16": `65001:7`}},
-	{prefix: "10.99.4.0/24", filter: repeat(200, "bgp_community.add((65001,%d));"), // an attribute of more than 255 bytes
+	// an attribute of more than 255 bytes
+	{prefix: "10.99.4.0/24", filter: repeat(200, "bgp_community.add((65001,%d));"),
 		attrs: map[string]string{"8": `4259905736`}},
 	{prefix: "10.99.5.0/24", filter: repeat(60, "bgp_path.prepend(4200000%03d);"),
 		attrs: map[string]string{"2": `4200000060`}},
-	{prefix: "10.99.6.0/24", filter: "bgp_med = 4294967295;", attrs: map[string]string{"4": `"metric":4294967295`}},
-	{prefix: "10.99.7.0/24", filter: "bgp_origin = ORIGIN_INCOMPLETE;", attrs: map[string]string{"1": `"value":2`}},
-	{prefix: "10.99.8.0/24", filter: "bgp_origin = ORIGIN_EGP;", attrs: map[string]string{"1": `"value":1`}},
+	{
+		prefix: "10.99.6.0/24", filter: "bgp_med = 4294967295;",
+		attrs: map[string]string{"4": `"metric":4294967295`},
+	},
+	{
+		prefix: "10.99.7.0/24", filter: "bgp_origin = ORIGIN_INCOMPLETE;",
+		attrs: map[string]string{"1": `"value":2`},
+	},
+	{
+		prefix: "10.99.8.0/24", filter: "bgp_origin = ORIGIN_EGP;",
+		attrs: map[string]string{"1": `"value":1`},
+	},
 	{prefix: "10.99.9.0/25", filter: ""},
 	{prefix: "10.99.9.1/32", filter: ""},
 	{prefix: "128.0.0.0/1", filter: ""},
 	// In a pool, so they are passed on to nodes inside.
 	{prefix: "10.1.200.0/26", filter: "", inside: "IGP 65001"},
-	{prefix: "10.1.201.0/26", filter: "bgp_path.prepend(65001); bgp_path.prepend(65001); bgp_med = 5; bgp_large_community.add((1,2,3));", inside: "IGP 65001 65001 65001"},
-	{prefix: "10.1.202.0/26", filter: "bgp_community.add((65535,65281));", inside: "IGP 65001"}, // NO_EXPORT: stays in the AS (RFC 1997)
-	{prefix: "10.1.203.0/26", filter: "bgp_community.add((65535,65282));"},                      // NO_ADVERTISE
-	{prefix: "10.1.0.32/27", filter: ""}, // inside our own block, which is announced as a whole
+	{
+		prefix: "10.1.201.0/26",
+		filter: "bgp_path.prepend(65001); bgp_path.prepend(65001); bgp_med = 5; " +
+			"bgp_large_community.add((1,2,3));", inside: "IGP 65001 65001 65001",
+	},
+	// NO_EXPORT: stays in the AS (RFC 1997)
+	{prefix: "10.1.202.0/26", filter: "bgp_community.add((65535,65281));", inside: "IGP 65001"},
+	{prefix: "10.1.203.0/26", filter: "bgp_community.add((65535,65282));"}, // NO_ADVERTISE
+	// inside our own block, which is announced as a whole
+	{prefix: "10.1.0.32/27", filter: ""},
 }
 
 // holds compares what GoBGP has.
@@ -196,7 +222,8 @@ func (x *externalLab) oddUpdates(t *testing.T) {
 	before, err := x.us.session(t.Context(), addr("10.0.0.1"))
 	check(t, err)
 	var statics, filter string
-	fib, inside := externalFIB(viaOther), []string{iBGP("10.1.0.0/26", "10.0.0.2"), "10.1.0.128/26 via 10.0.0.7 100 IGP 64599"}
+	fib := externalFIB(viaOther)
+	inside := []string{iBGP("10.1.0.0/26", "10.0.0.2"), "10.1.0.128/26 via 10.0.0.7 100 IGP 64599"}
 	for _, o := range oddUpdates {
 		statics += "route " + o.prefix + " blackhole;\n"
 		filter += "if net = " + o.prefix + " then {\n" + o.filter + "\n}\n"
@@ -223,7 +250,9 @@ func (x *externalLab) oddUpdates(t *testing.T) {
 	})
 	x.tor.config.Extra = fmt.Sprintf(torProtocols, "", "")
 	x.tor.reconfigure(t)
-	t.Run("all are withdrawn", func(t *testing.T) { x.us.awaitFIB(t, "-4", externalFIB(viaOther)...) })
+	t.Run("all are withdrawn", func(t *testing.T) {
+		x.us.awaitFIB(t, "-4", externalFIB(viaOther)...)
+	})
 	after, err := x.us.session(t.Context(), addr("10.0.0.1"))
 	check(t, err)
 	if !after.Since.Equal(*before.Since) {
@@ -242,14 +271,16 @@ func (x *externalLab) changeAS(t *testing.T) {
 	x.other.reconfigure(t)
 	x.us.awaitPeers(t, "10.0.0.1", "10.0.0.6", "10.0.0.7")
 	x.us.awaitFIB(t, "-4", externalFIB(viaOther)...)
-	x.tor.awaitRIB(t, "Us", eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"), eBGP("10.1.0.128/26", "64512 64600"))
+	x.tor.awaitRIB(t, "Us", eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"),
+		eBGP("10.1.0.128/26", "64512 64600"))
 }
 
 func (x *externalLab) peerGoes(t *testing.T) {
 	inner, err := x.us.session(t.Context(), addr("10.0.0.6"))
 	check(t, err)
 	check(t, x.Data.Delete(t.Context(), "BGPPeer", "tor"))
-	x.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6", "172.30.5.0/26 via 10.0.0.6", viaOther)
+	x.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6",
+		"172.30.5.0/26 via 10.0.0.6", viaOther)
 	await(t, "the router has no route of ours", func(ctx context.Context) error {
 		routes, err := x.tor.Routes(ctx, "protocol Us")
 		if err == nil && len(routes) > 0 {

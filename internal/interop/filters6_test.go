@@ -20,12 +20,17 @@ func TestFilters6(t *testing.T) {
 	nine := l.birdNode(t, "nine", "fd00::9/64", "fd00::2")
 	router := func(name, address string, as uint32, networks ...string) *frrRouter {
 		lines := append([]string{"no bgp default ipv4-unicast"}, frrPeer("fd00::2", asNumber)...)
-		return l.frrRouter(t, name, as, address, append(lines, append([]string{"address-family ipv6 unicast", "neighbor fd00::2 activate"}, networks...)...)...)
+		return l.frrRouter(t, name, as, address,
+			append(lines,
+				append([]string{"address-family ipv6 unicast", "neighbor fd00::2 activate"},
+					networks...)...)...)
 	}
-	one := router("one", "fd00::1/64", torAS, "network fd98::/64", "network fd98:0:0:1::/80", "network ::/0")
+	one := router("one", "fd00::1/64", torAS, "network fd98::/64",
+		"network fd98:0:0:1::/80", "network ::/0")
 	two := router("two", "fd00::3/64", 65003, "network fd97::/64")
 	filter := func(name, spec string) {
-		l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: "+name+"}\nspec:\n"+spec)
+		l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: "+name+
+			"}\nspec:\n"+spec)
 	}
 	peer := func(name, filters string) {
 		address, as := "fd00::1", uint32(torAS)
@@ -67,10 +72,14 @@ func TestFilters6(t *testing.T) {
 	since := us.sessionsOf(t, "fd00::1", "fd00::3", "fd00::9")
 
 	const (
-		own, prepended, nines = "fd01::/122 via fd00::2 64512", "fd01::/122 via fd00::2 64512 64512 64512", "fd01::40/122 via fd00::2 64512"
-		everything            = "fd98:0:0:1::/80 via fd00::1"
+		own, prepended, nines = "fd01::/122 via fd00::2 64512", "fd01::/122 via fd00::2 " +
+			"64512 64512 64512", "fd01::40/122 via fd00::2 64512"
+		everything = "fd98:0:0:1::/80 via fd00::1"
 	)
-	fib := []string{"fd01::/122 blackhole", "fd01::40/122 via fd00::9", "fd97::/64 via fd00::3", "fd98::/64 via fd00::1"}
+	fib := []string{
+		"fd01::/122 blackhole", "fd01::40/122 via fd00::9", "fd97::/64 via fd00::3",
+		"fd98::/64 via fd00::1",
+	}
 	see := func(step string, from *frrRouter, want ...string) {
 		t.Helper()
 		t.Log(step)
@@ -112,9 +121,12 @@ func TestFilters6(t *testing.T) {
 	us.awaitFIB(t, "-6", append(slices.Clone(fib), everything, "::/0 via fd00::1")...)
 	filter("missing", "\n  exportV6: [{action: Reject}]\n  importV6: [{action: Reject}]\n")
 	see("the missing one appears", two)
-	filter("edge", "\n  exportV6: [{cidr: \"fd01::/64\", matchOperator: In, prefixLength: {min: 123}, action: Reject}, {action: Accept}]\n")
+	filter("edge",
+		"\n  exportV6: [{cidr: \"fd01::/64\", matchOperator: In, prefixLength: {min: 123}, "+
+			"action: Reject}, {action: Accept}]\n")
 	see("the deleted one is back, and lets everything out", one, own, nines)
-	us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::9", "fd98::/64 via fd00::1", everything, "::/0 via fd00::1")
+	us.awaitFIB(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::9",
+		"fd98::/64 via fd00::1", everything, "::/0 via fd00::1")
 	see("the missing one keeps everything", two)
 
 	ping(t, pod, "fd99::7")

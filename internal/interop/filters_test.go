@@ -16,13 +16,18 @@ func TestFilters(t *testing.T) {
 	l := newLab(t, "filters")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
-	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", append(frrPeer("10.0.0.2", asNumber, "sender-as-path-loop-detection"), "address-family ipv4 unicast",
-		"network 0.0.0.0/0", "network 10.98.0.0/24", "network 10.98.1.0/25", "network 10.99.0.0/24")...)
+	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24",
+		append(frrPeer("10.0.0.2", asNumber, "sender-as-path-loop-detection"),
+			"address-family ipv4 unicast",
+			"network 0.0.0.0/0", "network 10.98.0.0/24", "network 10.98.1.0/25",
+			"network 10.99.0.0/24")...)
 	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} {
 		check(t, tor.NS.AddAddress("lo", pfx(behind)))
 	}
 	filter := func(spec string) {
-		l.apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: edge}\nspec:\n"+spec)
+		l.apply(t,
+			"apiVersion: projectcalico.org/v3\nkind: BGPFilter\nmetadata: {name: edge}\nspec:\n"+
+				spec)
 	}
 	const imports = `
   importV4:
@@ -51,7 +56,10 @@ func TestFilters(t *testing.T) {
 	us.awaitPeers(t, "10.0.0.1", "10.0.0.9")
 	since := us.sessionsOf(t, "10.0.0.1", "10.0.0.9")
 
-	fib := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.98.0.0/24 via 10.0.0.1", "10.99.0.0/24 via 10.0.0.1"}
+	fib := []string{
+		"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.98.0.0/24 via 10.0.0.1",
+		"10.99.0.0/24 via 10.0.0.1",
+	}
 	t.Run("what may come in", func(t *testing.T) {
 		us.awaitFIB(t, "-4", fib...)
 		ping(t, pod, "10.99.0.7")
@@ -69,13 +77,16 @@ func TestFilters(t *testing.T) {
 		t.Helper()
 		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 		await(t, "BIRD sees the communities", func(ctx context.Context) error {
-			shown, err := nine.Command(ctx, "show route all for 10.1.0.0/26 protocol "+mesh("10.0.0.2"))
+			shown, err := nine.Command(ctx,
+				"show route all for 10.1.0.0/26 protocol "+mesh("10.0.0.2"))
 			if err != nil {
 				return err
 			}
 			text := strings.Join(shown, "\n")
-			if strings.Contains(text, "BGP.community: ") != (standard != "") || !strings.Contains(text, standard) ||
-				strings.Contains(text, "BGP.large_community: ") != (large != "") || !strings.Contains(text, large) || strings.Contains(text, "ext_community") {
+			if strings.Contains(text, "BGP.community: ") != (standard != "") ||
+				!strings.Contains(text, standard) ||
+				strings.Contains(text, "BGP.large_community: ") != (large != "") ||
+				!strings.Contains(text, large) || strings.Contains(text, "ext_community") {
 				return fmt.Errorf("it shows:\n%s", text)
 			}
 			return nil
@@ -95,7 +106,8 @@ func TestFilters(t *testing.T) {
   exportV4:
   - {action: Reject}
 `)
-		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.99.0.0/24 via 10.0.0.1")
+		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+			"10.99.0.0/24 via 10.0.0.1")
 		tor.awaitRIB(t, "ipv4", "10.0.0.2")
 		birdSees(t, "(64512,78)", "")
 		ping(t, ninePod, "10.1.0.1")
@@ -103,7 +115,8 @@ func TestFilters(t *testing.T) {
 	t.Run("there is no filter any more", func(t *testing.T) {
 		l.apply(t, testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 		us.awaitFIB(t, "-4", append(fib, "0.0.0.0/0 via 10.0.0.1", "10.98.1.0/25 via 10.0.0.1")...)
-		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512")
+		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512",
+			"10.1.0.64/26 via 10.0.0.2 64512")
 		ping(t, pod, "10.99.0.7")
 		ping(t, pod, "10.55.0.7") // by the default route
 		ping(t, tor.NS, "10.1.0.65")

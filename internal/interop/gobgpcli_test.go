@@ -25,7 +25,9 @@ func (d *transcript) cli(t *testing.T, n *agentNode, fails bool, command string)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Its errors come on standard output, too.
-	out, err := n.NS.Run(ctx, "sh", "-c", programs.gobgp+" "+command+" 2>&1 || [ $? = 1 -a "+map[bool]string{true: "1", false: "0"}[fails]+" = 1 ]")
+	out, err := n.NS.Run(ctx, "sh", "-c",
+		programs.gobgp+" "+command+" 2>&1 || [ $? = 1 -a "+
+			map[bool]string{true: "1", false: "0"}[fails]+" = 1 ]")
 	if err != nil {
 		t.Errorf("gobgp %s: %v", command, err)
 	}
@@ -61,7 +63,8 @@ func TestGobgpCLI(t *testing.T) {
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
 	tor := l.bird2Router(t, "tor", "10.0.0.1/24", `
 protocol static { ipv4; route 10.99.0.0/24 blackhole; }
-protocol bgp Us { local 10.0.0.1 as 65001; neighbor 10.0.0.2 as 64512; connect delay time 1; connect retry time 2;
+protocol bgp Us {
+  local 10.0.0.1 as 65001; neighbor 10.0.0.2 as 64512; connect delay time 1; connect retry time 2;
   ipv4 { import all; export where source = RTS_STATIC; }; }
 `)
 	routerHas := func() {
@@ -74,32 +77,35 @@ protocol bgp Us { local 10.0.0.1 as 65001; neighbor 10.0.0.2 as 64512; connect d
 	nine.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.1", "10.0.0.9")
-	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.99.0.0/24 via 10.0.0.1")
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+		"10.99.0.0/24 via 10.0.0.1")
 	routerHas()
 
 	d := &transcript{}
-	d.say(`
-# The gobgp command against a running agent
-
-<!-- Written by TestGobgpCLI in internal/interop (-update). Times and counters of messages are replaced. -->
-
-The stock ` + "`gobgp`" + ` command of GoBGP v3 works against 127.0.0.1:50051 of each node; ` + "`make`" + ` builds one. By default it can only read: whatever
-it changed would bypass Calico's resources. Here node 10.0.0.2 of AS 64512 peers with a node that runs BIRD (10.0.0.9) and a top-of-rack
-router with BIRD 2 (10.0.0.1, AS 65001).`)
+	d.say("# The gobgp command against a running agent")
+	d.say("<!-- Written by TestGobgpCLI in internal/interop (-update). Times and counters of " +
+		"messages\nare replaced. -->")
+	d.say("The stock `gobgp` command of GoBGP v3 works against 127.0.0.1:50051 of each node; " +
+		"`make` builds\none. By default it can only read: whatever it changed would bypass " +
+		"Calico's resources. Here\nnode 10.0.0.2 of AS 64512 peers with a node that runs BIRD " +
+		"(10.0.0.9) and a top-of-rack router\nwith BIRD 2 (10.0.0.1, AS 65001).")
 	d.cli(t, us, false, "global")
 	d.cli(t, us, false, "neighbor")
 	d.say("What the peer offered, and what was agreed on:")
 	d.cli(t, us, false, "neighbor 10.0.0.9")
-	d.say("All paths that policy let in. `*>` is what is announced on; what shares traffic is shown by `vpp-route-agent routes`.")
+	d.say("All paths that policy accepts. `*>` is what is announced on; what shares traffic is " +
+		"shown\nby `vpp-route-agent routes`.")
 	d.cli(t, us, false, "global rib")
 	d.cli(t, us, false, "global rib 10.1.0.64/26")
-	d.say("What a peer has sent, before policy, and what we have sent it. A block goes to every peer; what was learned by iBGP, to eBGP peers only.")
+	d.say("What a peer has sent, before policy, and what we have sent it. A block goes to " +
+		"every\npeer; what was learned by iBGP, to eBGP peers only.")
 	d.cli(t, us, false, "neighbor 10.0.0.9 adj-in")
 	d.cli(t, us, false, "neighbor 10.0.0.9 adj-out")
 	d.cli(t, us, false, "neighbor 10.0.0.1 adj-out")
 	d.say("Changes as they come: here the other node gets a block and gives it back.")
 	d.note("gobgp monitor global rib", l.monitor(t, us, nine))
-	d.say("Changes are refused, unless the agent runs with `--gobgp-write`. Paths that are added then are removed again and counted: the RIB is the agent's.")
+	d.say("Changes are refused, unless the agent runs with `--gobgp-write`. Paths that " +
+		"are added\nthen are removed again and counted: the RIB is the agent's.")
 	d.cli(t, us, true, "global rib add 10.66.0.0/16 nexthop 10.0.0.9")
 	d.cli(t, us, true, "neighbor 10.0.0.9 reset")
 	routerHas()
@@ -114,7 +120,8 @@ router with BIRD 2 (10.0.0.1, AS 65001).`)
 	}
 	written, err := os.ReadFile(path)
 	check(t, err)
-	if err := same("docs/gobgp-cli.md, against what it prints", strings.Split(string(written), "\n"), strings.Split(text, "\n")); err != nil {
+	if err := same("docs/gobgp-cli.md, against what it prints",
+		strings.Split(string(written), "\n"), strings.Split(text, "\n")); err != nil {
 		t.Error(err)
 	}
 }
@@ -122,7 +129,10 @@ router with BIRD 2 (10.0.0.1, AS 65001).`)
 // monitor returns what `gobgp monitor global rib` prints when nine gets a block and loses it.
 func (l *lab) monitor(t *testing.T, us *agentNode, nine *birdNode) string {
 	t.Helper()
-	p, err := l.Start(netlab.Spec{Name: "gobgp-monitor", Namespace: us.NS, Path: programs.gobgp, Args: []string{"monitor", "global", "rib"}})
+	p, err := l.Start(netlab.Spec{
+		Name: "gobgp-monitor", Namespace: us.NS, Path: programs.gobgp,
+		Args: []string{"monitor", "global", "rib"},
+	})
 	check(t, err)
 	shows := func(count int) {
 		await(t, fmt.Sprintf("the monitor shows %d changes", count), func(context.Context) error {

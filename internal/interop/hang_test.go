@@ -29,13 +29,15 @@ func TestPeerHangs(t *testing.T) {
 	ten.start(t)
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
-	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+		"10.1.0.128/26 via 10.0.0.10")
 	for _, b := range []*birdNode{nine, ten} {
 		b.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 	}
 	ping(t, pod, "10.1.0.65")
 	ping(t, tenPod, "10.1.0.1")
-	control, through := flow(t, ten.NS, "10.0.0.9"), flow(t, pod, "10.1.0.129") // its kernel goes on
+	// its kernel goes on
+	control, through := flow(t, ten.NS, "10.0.0.9"), flow(t, pod, "10.1.0.129")
 	before, err := us.session(t.Context(), addr("10.0.0.10"))
 	check(t, err)
 
@@ -52,7 +54,8 @@ func TestPeerHangs(t *testing.T) {
 	}
 
 	check(t, nine.Signal(syscall.SIGCONT))
-	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+		"10.1.0.128/26 via 10.0.0.10")
 	after, err := us.session(t.Context(), addr("10.0.0.10"))
 	check(t, err)
 	if !after.Since.Equal(*before.Since) {

@@ -69,7 +69,8 @@ func bearWhatComesFromOutside(
 		if _, err := far.Session(); err != nil {
 			t.Fatalf("%v after %s", err, hex.EncodeToString(attributes))
 		}
-		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i>>6), byte(i << 2)}), 30)
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i>>6), byte(i << 2)}),
+			30)
 		if family == "ipv6" {
 			prefix = pfx(fmt.Sprintf("fd01::2:%x/126", i<<2))
 		}
@@ -93,7 +94,8 @@ func bearWhatComesFromOutside(
 
 // randomAttribute is of a type that somebody decodes, mostly with the right flags.
 func randomAttribute(r *rand.Rand) []byte {
-	kinds := "\x01\x02\x03\x04\x06\x07\x08\x09\x0a\x10\x11\x12\x16\x17\x19\x1a\x1d\x20\x23\x28\x63\x80\xff"
+	kinds := "\x01\x02\x03\x04\x06\x07\x08\x09\x0a\x10\x11\x12\x16\x17\x19\x1a\x1d\x20" +
+		"\x23\x28\x63\x80\xff"
 	kind := kinds[r.Intn(len(kinds))]
 	flags := byte(0xc0)
 	switch kind {

@@ -67,6 +67,8 @@ func run(m *testing.M) int {
 
 // build makes the agent, and the gobgp command of the same module.
 func build(ctx context.Context, dir string) error {
-	programs.Agent, programs.gobgp = filepath.Join(dir, "vpp-route-agent"), filepath.Join(dir, "gobgp")
-	return testcluster.Build(ctx, dir, testcluster.AgentPackage, "github.com/osrg/gobgp/v3/cmd/gobgp")
+	programs.Agent = filepath.Join(dir, "vpp-route-agent")
+	programs.gobgp = filepath.Join(dir, "gobgp")
+	return testcluster.Build(ctx, dir, testcluster.AgentPackage,
+		"github.com/osrg/gobgp/v3/cmd/gobgp")
 }

@@ -23,20 +23,27 @@ func TestIPv6Only(t *testing.T) {
 	us.agent.Flags = []string{"--router-id", "hash"}
 	nine := l.birdNode(t, "nine", "fd00::9/64", "fd00::2")
 	// FRR sends its global and its link-local address to a peer on its own link.
-	tor := l.frrRouter(t, "tor", torAS, "fd00::1/64", append(append([]string{"no bgp default ipv4-unicast"}, append(frrPeer("fd00::2", asNumber), frrPeer("fd00::9", asNumber)...)...),
-		"address-family ipv6 unicast", "neighbor fd00::2 activate", "neighbor fd00::9 activate", "network fd99::/64")...)
+	tor := l.frrRouter(t, "tor", torAS, "fd00::1/64",
+		append(append([]string{"no bgp default ipv4-unicast"},
+			append(frrPeer("fd00::2", asNumber), frrPeer("fd00::9", asNumber)...)...),
+			"address-family ipv6 unicast", "neighbor fd00::2 activate", "neighbor fd00::9 activate",
+			"network fd99::/64")...)
 	check(t, tor.NS.AddAddress("lo", pfx("fd99::7/128")))
 	// This one says that its routes are to be reached by a link-local address and by no other.
 	l.bird2Router(t, "bare", "fd00::3/64", `
 protocol static { ipv6; route fd98::/64 blackhole; }
-template bgp node { local fd00::3 as 65003; connect delay time 1; connect retry time 2; error wait time 1, 2;
-  ipv6 { import all; export filter { if source != RTS_STATIC then reject; bgp_next_hop = fe80::3; accept; }; next hop keep; }; }
+filter link_local { if source != RTS_STATIC then reject; bgp_next_hop = fe80::3; accept; }
+template bgp node {
+  local fd00::3 as 65003; connect delay time 1; connect retry time 2; error wait time 1, 2;
+  ipv6 { import all; export filter link_local; next hop keep; };
+}
 protocol bgp Us from node { neighbor fd00::2 as 64512; }
 protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 `)
 	l.apply(t, testcluster.Peer("tor", "fd00::1", torAS, "")+
 		testcluster.Peer("bare", "fd00::3", 65003, ""))
-	nine.config.Peers = append(nine.config.Peers, netlab.BirdPeer{Name: "Bare", Address: addr("fd00::3"), AS: 65003},
+	nine.config.Peers = append(nine.config.Peers,
+		netlab.BirdPeer{Name: "Bare", Address: addr("fd00::3"), AS: 65003},
 		netlab.BirdPeer{Name: "Tor", Address: addr("fd00::1"), AS: torAS})
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("fd01::/122")))
 	nine.setBlocks(t, "fd01::40/122")
@@ -55,12 +62,14 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 	t.Run("a pair of next hops", func(t *testing.T) {
 		await(t, "BIRD has got both of them", func(ctx context.Context) error {
 			shown, err := nine.Command(ctx, "show route all for fd99::/64 protocol Tor")
-			if err == nil && !strings.Contains(strings.Join(shown, "\n"), "BGP.next_hop: fd00::1 fe80::") {
+			if err == nil &&
+				!strings.Contains(strings.Join(shown, "\n"), "BGP.next_hop: fd00::1 fe80::") {
 				err = fmt.Errorf("%q", shown)
 			}
 			return err
 		})
-		us.awaitOnlyKernel(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::9", "fd99::/64 via fd00::1")
+		us.awaitOnlyKernel(t, "-6", "fd01::/122 blackhole", "fd01::40/122 via fd00::9",
+			"fd99::/64 via fd00::1")
 		ping(t, pod, "fd99::7")
 		ping(t, tor.NS, "fd01::1")
 	})
@@ -70,17 +79,21 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 			if err := us.ask(ctx, &routes, "routes"); err != nil {
 				return err
 			}
-			i := slices.IndexFunc(routes, func(r agent.RouteStatus) bool { return r.Prefix == pfx("fd98::/64") })
+			i := slices.IndexFunc(routes, func(r agent.RouteStatus) bool {
+				return r.Prefix == pfx("fd98::/64")
+			})
 			s, err := us.status(ctx)
 			if err != nil {
 				return err
 			}
 			told := i >= 0 && strings.Contains(routes[i].Reason, "link-local")
 			for _, u := range s.FIB.UnusableNextHops {
-				told = told || u.Address == addr("fe80::3") && strings.Contains(u.Reason, "link-local")
+				told = told ||
+					u.Address == addr("fe80::3") && strings.Contains(u.Reason, "link-local")
 			}
 			if !told {
-				return fmt.Errorf("routes %+v, unusable next hops %+v", routes, s.FIB.UnusableNextHops)
+				return fmt.Errorf("routes %+v, unusable next hops %+v",
+					routes, s.FIB.UnusableNextHops)
 			}
 			kernel, err := nine.kernel(ctx, "-6", "bird")
 			if err != nil {
@@ -96,7 +109,8 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 	})
 	t.Run("both ways", func(t *testing.T) {
 		nine.awaitRIB(t, mesh("fd00::2"), iBGP("fd01::/122", "fd00::2"))
-		tor.awaitRIB(t, "ipv6", "fd00::2", "fd01::/122 via fd00::2 64512", "fd01::40/122 via fd00::2 64512")
+		tor.awaitRIB(t, "ipv6", "fd00::2", "fd01::/122 via fd00::2 64512",
+			"fd01::40/122 via fd00::2 64512")
 		ping(t, pod, "fd01::41")
 		ping(t, ninePod, "fd01::1")
 	})

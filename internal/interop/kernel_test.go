@@ -51,7 +51,8 @@ func stripMetric(routes []kernelRoute) (texts []string) {
 // connections returns the established BGP connections of h with peer on either port, as "dialled"
 // or "accepted".
 func (h *host) connections(ctx context.Context, peer netip.Addr, port string) ([]string, error) {
-	out, err := h.NS.Run(ctx, "ss", "-Htn", "state", "established", "dst", route.HostPrefix(peer).String(), "( sport = :"+port+" or dport = :"+port+" )")
+	out, err := h.NS.Run(ctx, "ss", "-Htn", "state", "established", "dst",
+		route.HostPrefix(peer).String(), "( sport = :"+port+" or dport = :"+port+" )")
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,9 @@ const marker = "198.51.100.0/24"
 // watchRoutes starts a monitor and returns when it notes every change.
 func (h *host) watchRoutes(t *testing.T) *routeMonitor {
 	t.Helper()
-	p, err := h.lab.Start(netlab.Spec{Name: h.name + "-monitor", Namespace: h.NS, Path: "ip", Args: []string{"monitor", "route"}})
+	p, err := h.lab.Start(netlab.Spec{
+		Name: h.name + "-monitor", Namespace: h.NS, Path: "ip", Args: []string{"monitor", "route"},
+	})
 	check(t, err)
 	m := &routeMonitor{h, p}
 	await(t, "the monitor of "+h.name+" listens", func(ctx context.Context) error {
@@ -95,7 +98,8 @@ func (h *host) watchRoutes(t *testing.T) *routeMonitor {
 
 func (m *routeMonitor) mark() error {
 	for _, verb := range []string{"replace", "delete"} {
-		if _, err := m.h.NS.Run(context.Background(), "ip", "route", verb, "blackhole", marker); err != nil {
+		_, err := m.h.NS.Run(context.Background(), "ip", "route", verb, "blackhole", marker)
+		if err != nil {
 			return err
 		}
 	}
@@ -119,7 +123,9 @@ func (m *routeMonitor) stop(t *testing.T, protocol, text string) (changes []stri
 		_, err := m.h.NS.Run(t.Context(), "ip", "route", verb, "blackhole", last)
 		check(t, err)
 	}
-	await(t, "the monitor of "+m.h.name+" has seen all", func(context.Context) error { return m.sees("Deleted blackhole " + last) })
+	await(t, "the monitor of "+m.h.name+" has seen all", func(context.Context) error {
+		return m.sees("Deleted blackhole " + last)
+	})
 	check(t, m.process.Stop())
 	log, err := os.ReadFile(m.process.LogPath())
 	check(t, err)

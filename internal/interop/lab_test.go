@@ -37,7 +37,8 @@ func newLab(t *testing.T, name string) *lab {
 		t.Skip(programs.missing)
 	}
 	t.Attr("part", "BIRD "+programs.Bird.Version)
-	c, err := testcluster.New(name, programs.Programs, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	c, err := testcluster.New(name, programs.Programs,
+		slog.New(slog.NewTextHandler(t.Output(), nil)))
 	check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -81,7 +81,10 @@ func TestLatePeersAfterRestart(t *testing.T) {
 		b.awaitEstablished(t)
 		b.awaitKernelHas(t, "10.1.2.0/26 via 10.0.0.2")
 		changes := watches[i].stop(t, "bird", "via 10.0.0.2 ")
-		if err := same("changes of routes to us in the kernel of "+b.name, changes, []string{"10.1.2.0/26 via 10.0.0.2"}); err != nil {
+		err := same("changes of routes to us in the kernel of "+b.name, changes, []string{
+			"10.1.2.0/26 via 10.0.0.2",
+		})
+		if err != nil {
 			t.Error(err)
 		}
 	}

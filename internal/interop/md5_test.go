@@ -19,7 +19,8 @@ func TestPasswords(t *testing.T) {
 	l := newLab(t, "md5")
 	l.apply(t, testcluster.Resource("BGPConfiguration", "default",
 		"nodeMeshPassword: {secretKeyRef: {name: bgp, key: mesh}}")+
-		testcluster.Peer("tor", "10.0.0.1", torAS, "password: {secretKeyRef: {name: bgp, key: tor}}"))
+		testcluster.Peer("tor", "10.0.0.1", torAS,
+			"password: {secretKeyRef: {name: bgp, key: tor}}"))
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	secrets := filepath.Join(l.Dir(), "secrets")
 	us.agent.Flags = []string{"--password-dir", secrets}
@@ -34,8 +35,9 @@ func TestPasswords(t *testing.T) {
 		p.Password = "of the mesh"
 		b.config.Peers = []netlab.BirdPeer{p}
 	}
-	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24", append(frrPeer("10.0.0.2", asNumber, "password of-the-tor"),
-		"address-family ipv4 unicast", "network 10.99.0.0/24")...)
+	tor := l.frrRouter(t, "tor", torAS, "10.0.0.1/24",
+		append(frrPeer("10.0.0.2", asNumber, "password of-the-tor"),
+			"address-family ipv4 unicast", "network 10.99.0.0/24")...)
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.setBlocks(t, "10.1.0.64/26")
 	ten.setBlocks(t, "10.1.0.128/26")
@@ -46,7 +48,9 @@ func TestPasswords(t *testing.T) {
 	ten.start(t)
 	us.start(t)
 
-	fib := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10"}
+	fib := []string{
+		"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10",
+	}
 	us.awaitUp(t, "10.0.0.9", "10.0.0.10")
 	us.awaitFIB(t, "-4", fib...)
 	for _, b := range []*birdNode{nine, ten} {
@@ -55,14 +59,16 @@ func TestPasswords(t *testing.T) {
 	for _, from := range []*netlab.Namespace{ninePod, tenPod} {
 		ping(t, from, "10.1.0.1")
 	}
-	if s, err := us.session(t.Context(), addr("10.0.0.1")); err == nil || !strings.Contains(s.LastError, "bgp/tor is not known") {
+	if s, err := us.session(t.Context(), addr("10.0.0.1")); err == nil ||
+		!strings.Contains(s.LastError, "bgp/tor is not known") {
 		t.Errorf("the router, whose password is missing: %+v", s)
 	}
 	since := us.sessionsOf(t, "10.0.0.9", "10.0.0.10")
 	secret("tor", "of-the-tor")
 	us.awaitUp(t, "10.0.0.1")
 	us.awaitFIB(t, "-4", append(fib, "10.99.0.0/24 via 10.0.0.1")...)
-	tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512", "10.1.0.128/26 via 10.0.0.2 64512")
+	tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512",
+		"10.1.0.64/26 via 10.0.0.2 64512", "10.1.0.128/26 via 10.0.0.2 64512")
 	ping(t, pod, "10.99.0.7")
 	ping(t, tor.NS, "10.1.0.65")
 	us.sameSessions(t, since)
@@ -98,7 +104,8 @@ func TestNoRoomForPasswords(t *testing.T) {
 	}
 	const peers = 12
 	for i := range peers {
-		check(t, l.Data.AddNode(t.Context(), fmt.Sprintf("n%d", i), pfx(fmt.Sprintf("10.0.0.%d/24", 100+i))))
+		check(t, l.Data.AddNode(t.Context(), fmt.Sprintf("n%d", i),
+			pfx(fmt.Sprintf("10.0.0.%d/24", 100+i))))
 	}
 	us.start(t)
 	refused := func(ctx context.Context) (n int, err error) {

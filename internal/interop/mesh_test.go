@@ -121,7 +121,8 @@ func (m *meshLab) oneEndDials(t *testing.T) {
 
 // ourFIB is what our kernel holds as long as nothing is moved.
 func ourFIB(more ...string) []string {
-	return append(more, "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10", "10.1.1.0/26 via 10.0.0.9")
+	return append(more, "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+		"10.1.0.128/26 via 10.0.0.10", "10.1.1.0/26 via 10.0.0.9")
 }
 
 // ours is what a BIRD node learns from us as long as nothing is moved.
@@ -137,7 +138,8 @@ func (m *meshLab) oursArrive(t *testing.T) {
 	m.nine.awaitRIB(t, mesh("10.0.0.2"), ours()...)
 	m.ten.awaitRIB(t, mesh("10.0.0.2"), ours()...)
 	m.ten.awaitKernel(t, "-4",
-		kernelRoute{"10.1.0.0/26 via 10.0.0.2", 1024}, // Calico's normal priority, which our LOCAL_PREF stands for
+		// Calico's normal priority, which our LOCAL_PREF stands for
+		kernelRoute{"10.1.0.0/26 via 10.0.0.2", 1024},
 		kernelRoute{"10.1.0.128/26 blackhole", 0},
 		kernelRoute{"10.1.0.64/26 via 10.0.0.9", 1024},
 		kernelRoute{"10.1.0.66/32 via 10.0.0.2", 1024},
@@ -189,7 +191,10 @@ func (m *meshLab) blockMovesToUs(t *testing.T) {
 	check(t, err)
 	m.us.awaitFIB(t, "-4", ourFIB()...) // BIRD still says so, and is believed
 	check(t, m.Data.ClaimBlock(t.Context(), "us", pfx("10.1.1.0/26")))
-	moved := []string{"10.1.0.0/26 blackhole", "10.1.1.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10"}
+	moved := []string{
+		"10.1.0.0/26 blackhole", "10.1.1.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+		"10.1.0.128/26 via 10.0.0.10",
+	}
 	m.us.awaitFIB(t, "-4", moved...)
 	for _, b := range []*birdNode{m.nine, m.ten} {
 		b.awaitRIB(t, mesh("10.0.0.2"), ours(iBGP("10.1.1.0/26", "10.0.0.2"))...)
@@ -277,7 +282,8 @@ func (m *meshLab) birdRestarts(t *testing.T) {
 	m.us.awaitFIB(t, "-4", ourFIB()...)
 	m.ten.awaitRIB(t, mesh("10.0.0.2"), ours()...)
 
-	if err := same("changes in our kernel", watch.stop(t, agentProtocol, ""), []string{"Deleted " + gone + " via 10.0.0.10"}); err != nil {
+	if err := same("changes in our kernel", watch.stop(t, agentProtocol, ""),
+		[]string{"Deleted " + gone + " via 10.0.0.10"}); err != nil {
 		t.Error(err)
 	}
 	noneLost(t, control, through)
@@ -293,7 +299,10 @@ func noneLost(t *testing.T, control *netlab.Flow, flows ...*netlab.Flow) {
 // noneLostThrough is noneLost for flows that a BIRD may switch from one path to another meanwhile:
 // its kernel has no route for some 0.1 ms then, of which nobody else is the cause. The watch is of
 // its namespace, and to what the flows need a route to there.
-func noneLostThrough(t *testing.T, watch *netlab.GapWatch, to netip.Addr, control *netlab.Flow, flows ...*netlab.Flow) {
+func noneLostThrough(
+	t *testing.T, watch *netlab.GapWatch, to netip.Addr, control *netlab.Flow,
+	flows ...*netlab.Flow,
+) {
 	t.Helper()
 	c := control.Stop()
 	t.Logf("control: %s", c)
@@ -345,9 +354,13 @@ func (m *meshLab) agentIsStopped(t *testing.T) {
 // restartAgent ends the agent and starts it again. Of our kernel's routes only those in gone may be
 // touched, by being removed, and of BIRD's none that leads to us: whichever node sees us first or
 // last.
-func (m *meshLab) restartAgent(t *testing.T, end func(*netlab.Process) error, meanwhile func(), gone ...string) {
+func (m *meshLab) restartAgent(
+	t *testing.T, end func(*netlab.Process) error, meanwhile func(), gone ...string,
+) {
 	us, nine, ten := m.us.watchRoutes(t), m.nine.watchRoutes(t), m.ten.watchRoutes(t)
-	control, fromTen, fromNine := flow(t, m.ninePod, "10.1.0.129"), flow(t, m.tenPod, "10.1.0.1"), flow(t, m.ninePod, "10.1.0.66")
+	control := flow(t, m.ninePod, "10.1.0.129")
+	fromTen := flow(t, m.tenPod, "10.1.0.1")
+	fromNine := flow(t, m.ninePod, "10.1.0.66")
 	check(t, end(m.us.agent.Process))
 	await(t, "BIRD notices", func(ctx context.Context) error {
 		if since, err := m.ten.since(ctx, mesh("10.0.0.2")); err == nil {
@@ -360,7 +373,8 @@ func (m *meshLab) restartAgent(t *testing.T, end func(*netlab.Process) error, me
 
 	m.us.start(t)
 	m.us.awaitPeers(t, "10.0.0.9", "10.0.0.10")
-	m.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.10")
+	m.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+		"10.1.0.128/26 via 10.0.0.10")
 	await(t, "the agent is ready", func(ctx context.Context) error {
 		s, err := m.us.status(ctx)
 		switch {
@@ -369,7 +383,8 @@ func (m *meshLab) restartAgent(t *testing.T, end func(*netlab.Process) error, me
 		case !s.Ready:
 			return fmt.Errorf("%v", s.Conditions)
 		case s.FIB.OpsPut != 0 || s.FIB.OpsDeleted != uint64(len(gone)):
-			t.Errorf("the new agent has written %d routes and deleted %d, want 0 and %d", s.FIB.OpsPut, s.FIB.OpsDeleted, len(gone))
+			t.Errorf("the new agent has written %d routes and deleted %d, want 0 and %d",
+				s.FIB.OpsPut, s.FIB.OpsDeleted, len(gone))
 		}
 		return nil
 	})

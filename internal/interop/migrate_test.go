@@ -33,7 +33,9 @@ func TestMigration(t *testing.T) {
 	us.awaitPeers(t, "10.0.0.9", "10.0.0.30")
 	third.awaitPeers(t, "10.0.0.2", "10.0.0.9")
 	nine.awaitEstablished(t)
-	atHome := []string{"10.1.0.0/26 via 10.0.0.2", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 blackhole"}
+	atHome := []string{
+		"10.1.0.0/26 via 10.0.0.2", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 blackhole",
+	}
 	away := append(atHome[:3:3], guest+"/32 via 10.0.0.9")
 	third.awaitFIB(t, "-4", atHome...)
 	everybody := func(t *testing.T) {
@@ -45,11 +47,14 @@ func TestMigration(t *testing.T) {
 	everybody(t)
 
 	watch := third.watchRoutes(t)
-	control, far, near := flow(t, watcher, "10.1.0.65"), flow(t, watcher, guest), flow(t, pod, guest)
+	control := flow(t, watcher, "10.1.0.65")
+	far := flow(t, watcher, guest)
+	near := flow(t, pod, guest)
 	// felix is what Felix does on a node: the workload's route by its metric.
 	felix := func(h *host, verb, device string, metric int) {
 		t.Helper()
-		_, err := h.NS.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope", "link", "metric", fmt.Sprint(metric))
+		_, err := h.NS.Run(t.Context(), "ip", "route", verb, guest+"/32", "dev", device, "scope",
+			"link", "metric", fmt.Sprint(metric))
 		check(t, err)
 	}
 	preference := func(want string) {
@@ -70,14 +75,16 @@ func TestMigration(t *testing.T) {
 		felix(nine.host, "add", "caliguest2", 512)
 		preference("2147483135")
 		third.awaitFIB(t, "-4", away...)
-		felix(us.host, "delete", "caliguest", 1024) // the end: here it is gone, and there it becomes normal
+		// the end: here it is gone, and there it becomes normal
+		felix(us.host, "delete", "caliguest", 1024)
 		_, err := l.Data.Release(t.Context(), "guest")
 		check(t, err)
 		check(t, us.NS.DeleteLink("caliguest"))
 		felix(nine.host, "delete", "caliguest2", 512)
 		preference("2147482623")
 		third.awaitFIB(t, "-4", away...)
-		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.30", guest+"/32 via 10.0.0.9")
+		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+			"10.1.0.128/26 via 10.0.0.30", guest+"/32 via 10.0.0.9")
 		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 		nine.awaitRIB(t, mesh("10.0.0.30"), iBGP("10.1.0.128/26", "10.0.0.30"))
 		everybody(t)
@@ -86,7 +93,8 @@ func TestMigration(t *testing.T) {
 		us.pod(t, "guest3", guest)
 		felix(nine.host, "delete", "caliguest2", 1024)
 		third.awaitFIB(t, "-4", atHome...)
-		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9", "10.1.0.128/26 via 10.0.0.30")
+		us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
+			"10.1.0.128/26 via 10.0.0.30")
 		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 		everybody(t)
 		time.Sleep(time.Second)

@@ -32,8 +32,12 @@ func TestReflectors(t *testing.T) {
 		return netlab.BirdPeer{Name: name, Address: addr(address), AS: asNumber, Client: client}
 	}
 	rr2.config.Cluster = addr("10.0.0.100")
-	rr2.config.Peers = []netlab.BirdPeer{peer("Rr1", "10.0.0.2", false), peer("A", "10.0.0.30", true), peer("B", "10.0.0.4", true)}
-	b.config.Peers = []netlab.BirdPeer{peer("Rr1", "10.0.0.2", false), peer("Rr2", "10.0.0.9", false)}
+	rr2.config.Peers = []netlab.BirdPeer{
+		peer("Rr1", "10.0.0.2", false), peer("A", "10.0.0.30", true), peer("B", "10.0.0.4", true),
+	}
+	b.config.Peers = []netlab.BirdPeer{
+		peer("Rr1", "10.0.0.2", false), peer("Rr2", "10.0.0.9", false),
+	}
 	check(t, l.Data.ClaimBlock(t.Context(), "a", pfx("10.1.0.0/26")))
 	b.setBlocks(t, "10.1.0.64/26")
 	check(t, l.Data.ClaimBlock(t.Context(), "rr1", pfx("10.1.1.0/26")))
@@ -51,7 +55,10 @@ func TestReflectors(t *testing.T) {
 	rr2.awaitEstablished(t)
 	b.awaitEstablished(t)
 
-	fibOfA := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4", "10.1.1.0/26 via 10.0.0.2", "10.1.1.64/26 via 10.0.0.9"}
+	fibOfA := []string{
+		"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4", "10.1.1.0/26 via 10.0.0.2",
+		"10.1.1.64/26 via 10.0.0.9",
+	}
 	// By ADD-PATH BIRD's reflector also passes on what it has from the other one: the same once
 	// more.
 	hears := func(t *testing.T, from, block, origin string) {
@@ -71,13 +78,15 @@ func TestReflectors(t *testing.T) {
 	}
 	t.Run("everybody has everything", func(t *testing.T) {
 		a.awaitFIB(t, "-4", fibOfA...)
-		rr1.awaitFIB(t, "-4", "10.1.0.0/26 via 10.0.0.30", "10.1.0.64/26 via 10.0.0.4", "10.1.1.0/26 blackhole", "10.1.1.64/26 via 10.0.0.9")
+		rr1.awaitFIB(t, "-4", "10.1.0.0/26 via 10.0.0.30", "10.1.0.64/26 via 10.0.0.4",
+			"10.1.1.0/26 blackhole", "10.1.1.64/26 via 10.0.0.9")
 		for _, from := range []string{"Rr1", "Rr2"} {
 			hears(t, from, "10.1.0.0/26", "10.0.0.30")
 		}
 		hears(t, "Rr1", "10.1.1.0/26", "10.0.0.2")
 		hears(t, "Rr2", "10.1.1.64/26", "10.0.0.9")
-		rr2.awaitKernel(t, "-4", kernelRoute{"10.1.0.0/26 via 10.0.0.30", 1024}, kernelRoute{"10.1.0.64/26 via 10.0.0.4", 1024},
+		rr2.awaitKernel(t, "-4", kernelRoute{"10.1.0.0/26 via 10.0.0.30", 1024},
+			kernelRoute{"10.1.0.64/26 via 10.0.0.4", 1024},
 			kernelRoute{"10.1.1.0/26 via 10.0.0.2", 1024}, kernelRoute{"10.1.1.64/26 blackhole", 0})
 		ping(t, podA, "10.1.0.65")
 		ping(t, podB, "10.1.0.1")
@@ -86,7 +95,8 @@ func TestReflectors(t *testing.T) {
 		shown, err := b.Command(t.Context(), "show route all for 10.1.0.0/26 protocol Rr1")
 		check(t, err)
 		text := strings.Join(shown, "\n")
-		if !strings.Contains(text, "BGP.originator_id: 10.0.0.30") || !strings.Contains(text, "BGP.cluster_list: ") || strings.Contains(text, "community") {
+		if !strings.Contains(text, "BGP.originator_id: 10.0.0.30") ||
+			!strings.Contains(text, "BGP.cluster_list: ") || strings.Contains(text, "community") {
 			t.Errorf("b has:\n%s", text)
 		}
 	})
@@ -99,7 +109,9 @@ func TestReflectors(t *testing.T) {
 	})
 	t.Run("our reflector dies", func(t *testing.T) {
 		watchA, watchB, gaps := a.watchRoutes(t), b.watchRoutes(t), watchGaps(t, b)
-		control, there, back := flow(t, a.NS, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
+		control := flow(t, a.NS, "10.0.0.4")
+		there := flow(t, podA, "10.1.0.65")
+		back := flow(t, podB, "10.1.0.1")
 		check(t, rr1.agent.Kill())
 		await(t, "a notices", func(ctx context.Context) error {
 			if s, err := a.session(ctx, addr("10.0.0.2")); err == nil {
@@ -127,7 +139,9 @@ func TestReflectors(t *testing.T) {
 	})
 	t.Run("BIRD's reflector goes", func(t *testing.T) {
 		gaps := watchGaps(t, b)
-		control, there, back := flow(t, a.NS, "10.0.0.4"), flow(t, podA, "10.1.0.65"), flow(t, podB, "10.1.0.1")
+		control := flow(t, a.NS, "10.0.0.4")
+		there := flow(t, podA, "10.1.0.65")
+		back := flow(t, podB, "10.1.0.1")
 		check(t, rr2.Stop())
 		a.awaitFIB(t, "-4", fibOfA[:3]...) // its own block goes with it, the clients' do not
 		b.awaitRIB(t, "Rr2")
@@ -149,7 +163,8 @@ func updates(t *testing.T, b *birdNode) (n int) {
 	shown, err := b.Command(t.Context(), "show protocols all")
 	check(t, err)
 	for _, line := range shown {
-		if words := strings.Fields(line); len(words) > 2 && words[0] == "Import" && words[1] == "updates:" {
+		words := strings.Fields(line)
+		if len(words) > 2 && words[0] == "Import" && words[1] == "updates:" {
 			var count int
 			_, err := fmt.Sscan(words[2], &count)
 			check(t, err)

@@ -22,7 +22,8 @@ func policyResources(cluster, export, imports, advertised string) string {
 	if cluster != "" {
 		cluster = ", routeReflectorClusterID: " + cluster
 	}
-	return fmt.Sprintf(hubNode+testcluster.Peer("tor", "10.0.0.1", torAS, "node: us, filters: [tor]")+
+	return fmt.Sprintf(hubNode+
+		testcluster.Peer("tor", "10.0.0.1", torAS, "node: us, filters: [tor]")+
 		testcluster.Resource("BGPFilter", "tor", "exportV4: [%s], importV4: [%s]")+
 		testcluster.Resource("BGPConfiguration", "default",
 			`communities: [{name: site, value: "64512:77"}], prefixAdvertisements: [%s]`),
@@ -42,12 +43,15 @@ func TestPolicies(t *testing.T) {
 	one.setBlocks(t, "10.1.0.64/26")
 	two.setBlocks(t, "10.1.0.128/26")
 	tor.config.AS = torAS
-	tor.config.Extra = fmt.Sprintf(torProtocols, "route 10.99.1.0/24 blackhole;", "if net = 10.99.1.0/24 then bgp_large_community.add((65001,1,1));")
+	tor.config.Extra = fmt.Sprintf(torProtocols, "route 10.99.1.0/24 blackhole;",
+		"if net = 10.99.1.0/24 then bgp_large_community.add((65001,1,1));")
 	const advertised = `{cidr: 10.1.0.0/16, communities: [site, "64512:1:2"]}`
 	l.apply(t, policyResources("", "", "", advertised))
 	ourPod := us.pod(t, "pod", "10.1.0.1")
-	onePod, twoPod := one.workload(t, "onepod", "10.1.0.65"), two.workload(t, "twopod", "10.1.0.129")
-	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} { // the latter by the default route
+	onePod := one.workload(t, "onepod", "10.1.0.65")
+	twoPod := two.workload(t, "twopod", "10.1.0.129")
+	// the latter by the default route
+	for _, behind := range []string{"10.99.0.7/32", "10.55.0.7/32"} {
 		check(t, tor.NS.AddAddress("lo", pfx(behind)))
 	}
 	for _, b := range []*birdNode{one, two, tor} {
@@ -60,16 +64,24 @@ func TestPolicies(t *testing.T) {
 	}
 	sees := func(b *birdNode, prefix, want string) {
 		t.Helper()
-		await(t, fmt.Sprintf("%s sees %s with %s", b.name, prefix, want), func(ctx context.Context) error {
-			shown, err := b.Command(ctx, "show route all for "+prefix)
-			if text := strings.Join(shown, "\n"); err == nil && (!strings.Contains(text, want) || strings.Contains(text, "4294967295")) {
-				err = fmt.Errorf("%s", text)
-			}
-			return err
-		})
+		await(t, fmt.Sprintf("%s sees %s with %s", b.name, prefix, want),
+			func(ctx context.Context) error {
+				shown, err := b.Command(ctx, "show route all for "+prefix)
+				text := strings.Join(shown, "\n")
+				if err == nil &&
+					(!strings.Contains(text, want) || strings.Contains(text, "4294967295")) {
+					err = fmt.Errorf("%s", text)
+				}
+				return err
+			})
 	}
-	outside := []string{eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"), eBGP("10.1.0.128/26", "64512")}
-	fib := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6", "10.1.0.128/26 via 10.0.0.7", "10.99.0.0/24 via 10.0.0.1"}
+	outside := []string{
+		eBGP("10.1.0.0/26", "64512"), eBGP("10.1.0.64/26", "64512"), eBGP("10.1.0.128/26", "64512"),
+	}
+	fib := []string{
+		"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6", "10.1.0.128/26 via 10.0.0.7",
+		"10.99.0.0/24 via 10.0.0.1",
+	}
 
 	tor.awaitRIB(t, "Us", outside...)
 	one.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
@@ -88,8 +100,11 @@ func TestPolicies(t *testing.T) {
 	// Each way, with an operation; what is let out by a filter has no communities from
 	// prefixAdvertisements.
 	const (
-		export  = `{cidr: 10.1.0.128/26, matchOperator: Equal, action: Reject}, {interface: "cali*", action: Accept, operations: [{addCommunity: {value: "64512:5"}}, {prependASPath: {prefix: [64512, 64512]}}]}`
-		imports = `{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject}, {communities: {values: ["65001:1:1"]}, action: Reject}`
+		export = `{cidr: 10.1.0.128/26, matchOperator: Equal, action: Reject}, {interface: ` +
+			`"cali*", action: Accept, operations: [{addCommunity: {value: "64512:5"}}, ` +
+			`{prependASPath: {prefix: [64512, 64512]}}]}`
+		imports = `{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject}, {communities: ` +
+			`{values: ["65001:1:1"]}, action: Reject}`
 	)
 	l.apply(t, policyResources("", export, imports, advertised))
 	tor.awaitRIB(t, "Us", outside[0], outside[1], eBGP("10.1.0.1/32", "64512 64512 64512"))
@@ -99,9 +114,12 @@ func TestPolicies(t *testing.T) {
 	ping(t, tor.NS, "10.1.0.1")
 
 	// Reflection, on and off.
-	l.apply(t, policyResources("0.0.0.9", export, imports, `{cidr: 10.1.0.0/16, communities: ["64512:78"]}`))
-	one.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.1.0.128/26", "10.0.0.7"))
-	two.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.1.0.64/26", "10.0.0.6"))
+	l.apply(t, policyResources("0.0.0.9", export, imports,
+		`{cidr: 10.1.0.0/16, communities: ["64512:78"]}`))
+	one.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"),
+		iBGP("10.1.0.128/26", "10.0.0.7"))
+	two.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"),
+		iBGP("10.1.0.64/26", "10.0.0.6"))
 	sees(two, "10.1.0.64/26", "BGP.originator_id: 10.0.0.6")
 	sees(two, "10.1.0.64/26", "BGP.community: (64512,78)")
 	ping(t, onePod, "10.1.0.129") // they have no session with each other

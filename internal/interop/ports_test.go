@@ -60,17 +60,18 @@ func TestTwoPortsOfOneAddress(t *testing.T) {
 // awaitNames waits until exactly these peers have a session.
 func awaitNames(t *testing.T, n *agentNode, names ...string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s has sessions with %v", n.name, names), func(ctx context.Context) error {
-		var all []agent.PeerStatus
-		if err := n.ask(ctx, &all, "peers"); err != nil {
-			return err
-		}
-		var up []string
-		for _, p := range all {
-			if p.Established {
-				up = append(up, p.Peer.String())
+	await(t, fmt.Sprintf("%s has sessions with %v", n.name, names),
+		func(ctx context.Context) error {
+			var all []agent.PeerStatus
+			if err := n.ask(ctx, &all, "peers"); err != nil {
+				return err
 			}
-		}
-		return same("established", up, names)
-	})
+			var up []string
+			for _, p := range all {
+				if p.Established {
+					up = append(up, p.Peer.String())
+				}
+			}
+			return same("established", up, names)
+		})
 }

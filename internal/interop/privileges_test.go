@@ -28,7 +28,8 @@ func TestAgentNeedsTwoCapabilities(t *testing.T) {
 	nine.setBlocks(t, "10.1.0.64/26")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	nine.start(t)
-	us.startUnprivileged(t, "net_bind_service,net_admin", "--dataplane", "kernel", "--kernel-protocol", agentProtocol)
+	us.startUnprivileged(t, "net_bind_service,net_admin", "--dataplane", "kernel",
+		"--kernel-protocol", agentProtocol)
 	us.awaitPeers(t, "10.0.0.9")
 	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9")
 	us.hasCapabilities(t, "0000000000001400")
@@ -40,14 +41,17 @@ func TestAgentThatMayNotRouteIsNotReady(t *testing.T) {
 	l := newLab(t, "powerless")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
-	us.startUnprivileged(t, "net_bind_service", "--dataplane", "kernel", "--kernel-protocol", agentProtocol)
+	us.startUnprivileged(t, "net_bind_service", "--dataplane", "kernel",
+		"--kernel-protocol", agentProtocol)
 	await(t, "the agent says what it may not do", func(ctx context.Context) error {
 		s, err := us.status(ctx)
 		if err != nil {
 			return err
 		}
 		for _, c := range s.Conditions {
-			if c.Name == "dataplane" && !c.OK && strings.Contains(c.Message, "it refuses all 1 routes") && strings.Contains(c.Message, "CAP_NET_ADMIN") && !s.Ready {
+			if c.Name == "dataplane" && !c.OK &&
+				strings.Contains(c.Message, "it refuses all 1 routes") &&
+				strings.Contains(c.Message, "CAP_NET_ADMIN") && !s.Ready {
 				return nil
 			}
 		}
@@ -75,7 +79,8 @@ func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	us.awaitPeers(t, "10.0.0.9")
 	await(t, "VPP has the route", func(ctx context.Context) error {
 		out, err := v.Command(ctx, "show ip fib 10.1.0.64/26")
-		if err == nil && (!strings.Contains(out, "vpp-route-agent") || !strings.Contains(out, "10.0.0.9")) {
+		if err == nil &&
+			(!strings.Contains(out, "vpp-route-agent") || !strings.Contains(out, "10.0.0.9")) {
 			err = errors.New(out)
 		}
 		return err
@@ -99,7 +104,8 @@ func (n *agentNode) startVPP(t *testing.T, programs netlab.VPPPrograms) *netlab.
 	dir := filepath.Join(n.lab.Dir(), "vpp")
 	fragment := string(raw)
 	for _, change := range []struct{ from, to string }{
-		{"/run/vpp/", dir + "/"}, {"gid vpp", "gid " + users}, {"main-heap-size 2G", "main-heap-size 512M main-heap-page-size 4k"},
+		{"/run/vpp/", dir + "/"}, {"gid vpp", "gid " + users},
+		{"main-heap-size 2G", "main-heap-size 512M main-heap-page-size 4k"},
 	} {
 		if !strings.Contains(fragment, change.from) {
 			t.Fatalf("startup.conf has no %q", change.from)
@@ -123,7 +129,8 @@ func (n *agentNode) startUnprivileged(t *testing.T, capabilities string, datapla
 	home := filepath.Join(n.lab.Dir(), n.name+".home")
 	check(t, os.Mkdir(home, 0o755))
 	check(t, os.Chown(home, nobody, nobody))
-	n.agent.Socket, n.agent.StateDir = filepath.Join(home, "agent.sock"), filepath.Join(home, "state")
+	n.agent.Socket = filepath.Join(home, "agent.sock")
+	n.agent.StateDir = filepath.Join(home, "state")
 	only := "-all,+" + strings.ReplaceAll(capabilities, ",", ",+")
 	n.agent.Wrap = []string{
 		"setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody), "--groups", users,
@@ -152,7 +159,9 @@ func (n *agentNode) hasCapabilities(t *testing.T, mask string) {
 		key, value, _ := strings.Cut(line, ":")
 		has[key] = strings.Join(strings.Fields(value), " ")
 	}
-	if has["Uid"] != "65534 65534 65534 65534" || has["CapEff"] != mask || has["CapPrm"] != mask || has["CapBnd"] != mask || has["NoNewPrivs"] != "1" {
-		t.Errorf("Uid %s, CapEff %s, CapPrm %s, CapBnd %s, NoNewPrivs %s", has["Uid"], has["CapEff"], has["CapPrm"], has["CapBnd"], has["NoNewPrivs"])
+	if has["Uid"] != "65534 65534 65534 65534" || has["CapEff"] != mask || has["CapPrm"] != mask ||
+		has["CapBnd"] != mask || has["NoNewPrivs"] != "1" {
+		t.Errorf("Uid %s, CapEff %s, CapPrm %s, CapBnd %s, NoNewPrivs %s",
+			has["Uid"], has["CapEff"], has["CapPrm"], has["CapBnd"], has["NoNewPrivs"])
 	}
 }

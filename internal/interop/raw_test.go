@@ -73,13 +73,25 @@ var rawUpdates = []struct {
 	shows        string // among BIRD's lines of the route; with a leading "!" it must not be there
 }{
 	{"plain", "10.1.210.0/26", origin + asPath + nextHop, "65003", ""},
-	{"an optional transitive attribute that nobody knows", "10.1.211.0/26", origin + asPath + nextHop + "\xc0\xfa\x03abc", "65003", "BGP.fa [t]: 61 62 63"},
-	{"an optional attribute that nobody knows", "10.1.212.0/26", origin + asPath + nextHop + "\x80\xfb\x03abc", "65003", "!BGP.fb"},
-	{"an AS_SET", "10.1.213.0/26", origin + "\x40\x02\x10\x02\x01\x00\x00\xfd\xeb\x01\x02\x00\x00\x00\x01\x00\x00\x00\x02" + nextHop, "65003 { 1 2 }", ""},
-	{"an aggregate", "10.1.214.0/26", origin + asPath + nextHop + "\x40\x06\x00" + "\xc0\x07\x08\x00\x00\xfd\xeb\x0a\x00\x00\x03", "65003", "BGP.aggregator: 10.0.0.3 AS65003"},
-	{"lengths of two bytes", "10.1.215.0/26", "\x50\x01\x00\x01\x00" + "\x50\x02\x00\x06\x02\x01\x00\x00\xfd\xeb" + "\x50\x03\x00\x04\x0a\x00\x00\x03", "65003", ""},
-	{"attributes in another order", "10.1.216.0/26", nextHop + "\xc0\x20\x0c\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x03" + asPath + origin, "65003", "BGP.large_community: (1, 2, 3)"},
-	{"ONLY_TO_CUSTOMER (RFC 9234)", "10.1.218.0/26", origin + asPath + nextHop + "\xc0\x23\x04\x00\x00\xfd\xeb", "65003", "BGP.23 [t]: 00 00 fd eb"},
+	{"an optional transitive attribute that nobody knows", "10.1.211.0/26",
+		origin + asPath + nextHop + "\xc0\xfa\x03abc", "65003", "BGP.fa [t]: 61 62 63"},
+	{"an optional attribute that nobody knows", "10.1.212.0/26",
+		origin + asPath + nextHop + "\x80\xfb\x03abc", "65003", "!BGP.fb"},
+	{"an AS_SET", "10.1.213.0/26",
+		origin + "\x40\x02\x10\x02\x01\x00\x00\xfd\xeb\x01\x02\x00\x00\x00\x01\x00\x00\x00\x02" +
+			nextHop, "65003 { 1 2 }", ""},
+	{"an aggregate", "10.1.214.0/26",
+		origin + asPath + nextHop + "\x40\x06\x00" + "\xc0\x07\x08\x00\x00\xfd\xeb\x0a\x00\x00\x03",
+		"65003", "BGP.aggregator: 10.0.0.3 AS65003"},
+	{"lengths of two bytes", "10.1.215.0/26",
+		"\x50\x01\x00\x01\x00" + "\x50\x02\x00\x06\x02\x01\x00\x00\xfd\xeb" +
+			"\x50\x03\x00\x04\x0a\x00\x00\x03", "65003", ""},
+	{"attributes in another order", "10.1.216.0/26",
+		nextHop + "\xc0\x20\x0c\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x03" + asPath + origin,
+		"65003", "BGP.large_community: (1, 2, 3)"},
+	{"ONLY_TO_CUSTOMER (RFC 9234)", "10.1.218.0/26",
+		origin + asPath + nextHop + "\xc0\x23\x04\x00\x00\xfd\xeb", "65003",
+		"BGP.23 [t]: 00 00 fd eb"},
 }
 
 func TestRawUpdates(t *testing.T) {
@@ -109,22 +121,29 @@ func TestRawUpdates(t *testing.T) {
 			shown, err := inner.Command(t.Context(), "show route all for "+u.prefix)
 			check(t, err)
 			text := strings.Join(shown, "\n")
-			if unwanted, no := strings.CutPrefix(u.shows, "!"); no && strings.Contains(text, unwanted) || !no && !strings.Contains(text, u.shows) {
+			unwanted, no := strings.CutPrefix(u.shows, "!")
+			if no && strings.Contains(text, unwanted) || !no && !strings.Contains(text, u.shows) {
 				t.Errorf("BIRD shows, want %s:\n%s", u.shows, text)
 			}
 		})
 	}
-	t.Run("one prefix twice in one update, one withdrawn and announced in one, and the withdrawal of one that is not there", func(t *testing.T) {
+	t.Run("one prefix twice in one update, one withdrawn and announced in one, and the "+
+		"withdrawal of one that is not there", func(t *testing.T) {
 		twice := pfx("10.1.219.0/26")
 		far.update(t, nil, []byte(origin+asPath+nextHop), twice, twice)
 		us.awaitFIB(t, "-4", append(fib, twice.String()+" via 10.0.0.3")...)
-		far.update(t, []netip.Prefix{twice, pfx("10.1.220.0/26")}, []byte(origin+asPath+nextHop), twice) // announced: RFC 4271 §4.3
-		far.update(t, []netip.Prefix{pfx("10.1.220.0/26")}, []byte(origin+asPath+nextHop), pfx("10.1.221.0/26"))
-		us.awaitFIB(t, "-4", append(fib, twice.String()+" via 10.0.0.3", "10.1.221.0/26 via 10.0.0.3")...)
+		// announced: RFC 4271 §4.3
+		far.update(t, []netip.Prefix{twice, pfx("10.1.220.0/26")},
+			[]byte(origin+asPath+nextHop), twice)
+		far.update(t, []netip.Prefix{pfx("10.1.220.0/26")}, []byte(origin+asPath+nextHop),
+			pfx("10.1.221.0/26"))
+		us.awaitFIB(t, "-4",
+			append(fib, twice.String()+" via 10.0.0.3", "10.1.221.0/26 via 10.0.0.3")...)
 		far.update(t, []netip.Prefix{twice, pfx("10.1.221.0/26")}, nil)
 		us.awaitFIB(t, "-4", fib...)
 	})
-	t.Run("a malformed attribute withdraws its route only", func(t *testing.T) { // RFC 7606 §7.1, §7.8
+	// RFC 7606 §7.1, §7.8
+	t.Run("a malformed attribute withdraws its route only", func(t *testing.T) {
 		far.update(t, nil, []byte("\x40\x01\x01\x07"+asPath+nextHop), pfx("10.1.210.0/26"))
 		far.update(t, nil, []byte(origin+asPath+nextHop+"\xc0\x08\x00"), pfx("10.1.211.0/26"))
 		us.awaitFIB(t, "-4", fib[2:]...)
@@ -133,6 +152,7 @@ func TestRawUpdates(t *testing.T) {
 	after, err := us.session(t.Context(), addr("10.0.0.3"))
 	check(t, err)
 	if _, err := far.Session(); err != nil || !after.Since.Equal(*before.Since) {
-		t.Errorf("the session did not stay up: %v; since %s, before since %s", err, after.Since, before.Since)
+		t.Errorf("the session did not stay up: %v; since %s, before since %s",
+			err, after.Since, before.Since)
 	}
 }

@@ -31,7 +31,9 @@ func TestReflectedByBIRD(t *testing.T) {
 	for _, address := range []string{"10.0.0.4", "10.0.0.6"} {
 		c := l.birdNode(t, "c"+address[len(address)-1:], address+"/24")
 		for i, r := range []string{"10.0.0.101", "10.0.0.102"} {
-			c.config.Peers = append(c.config.Peers, netlab.BirdPeer{Name: []string{"First", "Second"}[i], Address: addr(r), AS: asNumber})
+			c.config.Peers = append(c.config.Peers, netlab.BirdPeer{
+				Name: []string{"First", "Second"}[i], Address: addr(r), AS: asNumber,
+			})
 		}
 		clients = append(clients, c)
 	}
@@ -54,8 +56,13 @@ func TestReflectedByBIRD(t *testing.T) {
 		b.awaitEstablished(t)
 	}
 
-	fib := []string{"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4", "10.1.0.128/26 via 10.0.0.6", "10.1.9.0/26 via 10.0.0.4 10.0.0.6"}
-	t.Run("both paths of both reflectors make one route", func(t *testing.T) { us.awaitFIB(t, "-4", fib...) })
+	fib := []string{
+		"10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.4", "10.1.0.128/26 via 10.0.0.6",
+		"10.1.9.0/26 via 10.0.0.4 10.0.0.6",
+	}
+	t.Run("both paths of both reflectors make one route", func(t *testing.T) {
+		us.awaitFIB(t, "-4", fib...)
+	})
 	t.Run("ours is reflected", func(t *testing.T) {
 		for _, c := range clients {
 			for _, from := range []string{"First", "Second"} {
@@ -63,7 +70,9 @@ func TestReflectedByBIRD(t *testing.T) {
 				if c == clients[0] {
 					other = iBGP("10.1.0.128/26", "10.0.0.6")
 				}
-				c.awaitRIB(t, from, iBGP("10.1.0.0/26", "10.0.0.2"), other, iBGP("10.1.9.0/26", map[bool]string{true: "10.0.0.6", false: "10.0.0.4"}[c == clients[0]]))
+				c.awaitRIB(t, from, iBGP("10.1.0.0/26", "10.0.0.2"), other,
+					iBGP("10.1.9.0/26",
+						map[bool]string{true: "10.0.0.6", false: "10.0.0.4"}[c == clients[0]]))
 			}
 			ping(t, c.NS, "10.1.0.1")
 		}
@@ -75,7 +84,9 @@ func TestReflectedByBIRD(t *testing.T) {
 	})
 	t.Run("a reflector dies", func(t *testing.T) {
 		watch, gaps := us.watchRoutes(t), watchGaps(t, clients[0])
-		control, out, in := flow(t, clients[0].NS, "10.0.0.6"), flow(t, pod, "10.1.0.65"), flow(t, far, "10.1.0.1")
+		control := flow(t, clients[0].NS, "10.0.0.6")
+		out := flow(t, pod, "10.1.0.65")
+		in := flow(t, far, "10.1.0.1")
 		check(t, reflectors[0].Stop()) // with CEASE: nothing of it is kept
 		us.awaitUp(t, "10.0.0.102")
 		clients[0].awaitRIB(t, "First")
@@ -88,7 +99,8 @@ func TestReflectedByBIRD(t *testing.T) {
 	})
 	t.Run("a client withdraws its path", func(t *testing.T) {
 		since := us.sessionsOf(t, "10.0.0.102")
-		_, err := clients[0].NS.Run(t.Context(), "ip", "address", "delete", "10.1.9.1/32", "dev", "lo")
+		_, err := clients[0].NS.Run(t.Context(), "ip", "address", "delete",
+			"10.1.9.1/32", "dev", "lo")
 		check(t, err)
 		clients[0].config.Blocks = prefixes("10.1.0.64/26")
 		clients[0].reconfigure(t)

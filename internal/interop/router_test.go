@@ -18,7 +18,9 @@ import (
 // wants them.
 var (
 	findFRR   = sync.OnceValues(func() (netlab.FRRPrograms, error) { return find(netlab.FindFRR) })
-	findBird2 = sync.OnceValues(func() (netlab.BirdPrograms, error) { return find(netlab.FindBird2) })
+	findBird2 = sync.OnceValues(func() (netlab.BirdPrograms, error) {
+		return find(netlab.FindBird2)
+	})
 )
 
 func find[P any](in func(context.Context, string) (P, error)) (P, error) {
@@ -36,7 +38,9 @@ type frrRouter struct {
 
 // frrRouter makes a machine with FRR that Calico does not know, and starts it. Lines are put behind
 // "router bgp".
-func (l *lab) frrRouter(t *testing.T, name string, as uint32, address string, lines ...string) *frrRouter {
+func (l *lab) frrRouter(
+	t *testing.T, name string, as uint32, address string, lines ...string,
+) *frrRouter {
 	t.Helper()
 	programs, err := findFRR()
 	if err != nil {
@@ -59,7 +63,10 @@ router bgp %d
 
 // frrPeer are the lines for a session with peer.
 func frrPeer(peer string, as uint32, options ...string) []string {
-	lines := []string{fmt.Sprintf("neighbor %s remote-as %d", peer, as), fmt.Sprintf("neighbor %s timers connect 1", peer)}
+	lines := []string{
+		fmt.Sprintf("neighbor %s remote-as %d", peer, as),
+		fmt.Sprintf("neighbor %s timers connect 1", peer),
+	}
 	for _, o := range options {
 		lines = append(lines, fmt.Sprintf("neighbor %s %s", peer, o))
 	}
@@ -71,13 +78,14 @@ func frrPeer(peer string, as uint32, options ...string) []string {
 func (r *frrRouter) awaitRIB(t *testing.T, family, peer string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
-	await(t, fmt.Sprintf("%s has exactly %d routes of %s", r.name, len(want), peer), func(ctx context.Context) error {
-		got, err := r.learned(ctx, family, peer)
-		if err != nil {
-			return err
-		}
-		return same("RIB of "+r.name, got, want)
-	})
+	await(t, fmt.Sprintf("%s has exactly %d routes of %s", r.name, len(want), peer),
+		func(ctx context.Context) error {
+			got, err := r.learned(ctx, family, peer)
+			if err != nil {
+				return err
+			}
+			return same("RIB of "+r.name, got, want)
+		})
 }
 
 func (r *frrRouter) learned(ctx context.Context, family, peer string) (got []string, err error) {
@@ -103,14 +111,16 @@ func (l *lab) bird2Router(t *testing.T, name, address, text string) *birdNode {
 	b := &birdNode{host: l.host(t, name, address)}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	b.Bird, err = l.StartBirdText(ctx, programs, b.NS, name+"-bird2", bird2Text(pfx(address).Addr(), text))
+	b.Bird, err = l.StartBirdText(ctx, programs, b.NS, name+"-bird2",
+		bird2Text(pfx(address).Addr(), text))
 	check(t, err)
 	return b
 }
 
 // bird2Text is a configuration with what every router has.
 func bird2Text(address netip.Addr, text string) string {
-	return fmt.Sprintf("log stderr all;\nrouter id %s;\nprotocol device { scan time 2; }\n", testcluster.RouterID(address)) + text
+	return fmt.Sprintf("log stderr all;\nrouter id %s;\nprotocol device { scan time 2; }\n",
+		testcluster.RouterID(address)) + text
 }
 
 // sameSessions fails when one of the sessions is not the one that it was when since was made by

@@ -28,7 +28,8 @@ func TestServiceRanges(t *testing.T) {
 		l.apply(t, testcluster.Resource("BGPConfiguration", "default", `
 			serviceClusterIPs: [{cidr: 10.96.0.0/16}],
 			serviceExternalIPs: [{cidr: 192.0.2.7/32}],
-			serviceLoadBalancerIPs: [{cidr: `+balanced+`}]`)+testcluster.Peer("tor", "10.0.0.1", torAS, ""))
+			serviceLoadBalancerIPs: [{cidr: `+balanced+`}]`)+
+			testcluster.Peer("tor", "10.0.0.1", torAS, ""))
 	}
 	ranges("192.0.2.128/25")
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
@@ -54,7 +55,8 @@ func TestServiceRanges(t *testing.T) {
 	kernels := func(t *testing.T) {
 		t.Helper()
 		us.awaitOnlyKernel(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9")
-		nine.awaitKernel(t, "-4", kernelRoute{"10.1.0.0/26 via 10.0.0.2", 1024}, kernelRoute{"10.1.0.64/26 blackhole", 0})
+		nine.awaitKernel(t, "-4", kernelRoute{"10.1.0.0/26 via 10.0.0.2", 1024},
+			kernelRoute{"10.1.0.64/26 blackhole", 0})
 	}
 	outside := func(all ...string) (lines []string) {
 		for _, p := range slices.Concat([]string{"10.1.0.0/26", "10.1.0.64/26"}, all) {
@@ -72,8 +74,10 @@ func TestServiceRanges(t *testing.T) {
 		ping(t, ninePod, "10.1.0.1")
 	}
 	t.Run("both announce the ranges", func(t *testing.T) {
-		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.96.0.0/16", "10.0.0.2"), iBGP("192.0.2.128/25", "10.0.0.2"))
-		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside(append(inside, "10.96.0.0/16", "10.96.7.7/32", "192.0.2.128/25")...)...)
+		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"),
+			iBGP("10.96.0.0/16", "10.0.0.2"), iBGP("192.0.2.128/25", "10.0.0.2"))
+		tor.awaitRIB(t, "ipv4", "10.0.0.2",
+			outside(append(inside, "10.96.0.0/16", "10.96.7.7/32", "192.0.2.128/25")...)...)
 		kernels(t)
 		pings(t, "10.96.0.10", "10.96.7.7", "192.0.2.200")
 	})
@@ -83,7 +87,9 @@ func TestServiceRanges(t *testing.T) {
 			if err := us.ask(ctx, &routes, "routes"); err != nil {
 				return err
 			}
-			i := slices.IndexFunc(routes, func(r agent.RouteStatus) bool { return r.Prefix == pfx("10.96.7.7/32") })
+			i := slices.IndexFunc(routes, func(r agent.RouteStatus) bool {
+				return r.Prefix == pfx("10.96.7.7/32")
+			})
 			if i < 0 || !strings.Contains(routes[i].Reason, "range of service addresses") {
 				return fmt.Errorf("%+v", routes)
 			}
@@ -94,13 +100,16 @@ func TestServiceRanges(t *testing.T) {
 		ranges("192.0.2.192/26")
 		nine.config.Services[2] = pfx("192.0.2.192/26")
 		nine.reconfigure(t)
-		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.96.0.0/16", "10.0.0.2"), iBGP("192.0.2.192/26", "10.0.0.2"))
-		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside(append(inside, "10.96.0.0/16", "10.96.7.7/32", "192.0.2.192/26")...)...)
+		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"),
+			iBGP("10.96.0.0/16", "10.0.0.2"), iBGP("192.0.2.192/26", "10.0.0.2"))
+		tor.awaitRIB(t, "ipv4", "10.0.0.2",
+			outside(append(inside, "10.96.0.0/16", "10.96.7.7/32", "192.0.2.192/26")...)...)
 		kernels(t)
 		pings(t, "10.96.0.10", "192.0.2.200")
 	})
 	t.Run("the node is excluded", func(t *testing.T) {
-		l.apply(t, fmt.Sprintf(serviceNode, `, labels: {node.kubernetes.io/exclude-from-external-load-balancers: "true"}`))
+		l.apply(t, fmt.Sprintf(serviceNode,
+			`, labels: {node.kubernetes.io/exclude-from-external-load-balancers: "true"}`))
 		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
 		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside()...)
 		kernels(t)
@@ -108,8 +117,10 @@ func TestServiceRanges(t *testing.T) {
 	})
 	t.Run("and is not any more", func(t *testing.T) {
 		l.apply(t, fmt.Sprintf(serviceNode, ""))
-		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"), iBGP("10.96.0.0/16", "10.0.0.2"), iBGP("192.0.2.192/26", "10.0.0.2"))
-		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside(append(inside, "10.96.0.0/16", "10.96.7.7/32", "192.0.2.192/26")...)...)
+		nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"),
+			iBGP("10.96.0.0/16", "10.0.0.2"), iBGP("192.0.2.192/26", "10.0.0.2"))
+		tor.awaitRIB(t, "ipv4", "10.0.0.2",
+			outside(append(inside, "10.96.0.0/16", "10.96.7.7/32", "192.0.2.192/26")...)...)
 		pings(t, "10.96.0.10")
 	})
 	t.Run("a service ends", func(t *testing.T) {
@@ -117,7 +128,8 @@ func TestServiceRanges(t *testing.T) {
 		_, err := nine.NS.Run(t.Context(), "ip", "address", "delete", "10.96.7.7/32", "dev", "lo")
 		check(t, err)
 		nine.reconfigure(t)
-		tor.awaitRIB(t, "ipv4", "10.0.0.2", outside(append(inside, "10.96.0.0/16", "192.0.2.192/26")...)...)
+		tor.awaitRIB(t, "ipv4", "10.0.0.2",
+			outside(append(inside, "10.96.0.0/16", "192.0.2.192/26")...)...)
 		kernels(t)
 		pings(t, "10.96.0.10", "192.0.2.200")
 	})

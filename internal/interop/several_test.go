@@ -60,20 +60,21 @@ protocol bgp Us {
 	have := func(t *testing.T, hops ...string) {
 		t.Helper()
 		for _, c := range []*birdNode{client, outside} {
-			await(t, fmt.Sprintf("%s has %d paths", c.name, len(hops)), func(ctx context.Context) error {
-				routes, err := c.Routes(ctx, "protocol Us")
-				var got []string
-				for _, r := range routes {
-					if r.Prefix == both[0] {
-						got = append(got, r.NextHop.String())
+			await(t, fmt.Sprintf("%s has %d paths", c.name, len(hops)),
+				func(ctx context.Context) error {
+					routes, err := c.Routes(ctx, "protocol Us")
+					var got []string
+					for _, r := range routes {
+						if r.Prefix == both[0] {
+							got = append(got, r.NextHop.String())
+						}
 					}
-				}
-				if err == nil {
-					slices.Sort(got)
-					err = same("next hops at "+c.name, got, hops)
-				}
-				return err
-			})
+					if err == nil {
+						slices.Sort(got)
+						err = same("next hops at "+c.name, got, hops)
+					}
+					return err
+				})
 			c.awaitHas(t, "Us", "10.1.0.0/26")
 		}
 	}

@@ -28,9 +28,15 @@ type sixNode struct {
 func TestMeshOfSix(t *testing.T) {
 	t.Parallel()
 	m := &sixLab{lab: newLab(t, "six")}
-	addresses := map[string]string{"a1": "10.0.0.2", "a2": "10.0.0.30", "a3": "10.0.0.111", "b1": "10.0.0.4", "b2": "10.0.0.20", "b3": "10.0.0.101"}
+	addresses := map[string]string{
+		"a1": "10.0.0.2", "a2": "10.0.0.30", "a3": "10.0.0.111", "b1": "10.0.0.4",
+		"b2": "10.0.0.20", "b3": "10.0.0.101",
+	}
 	for i, name := range []string{"a1", "b1", "a2", "b2", "a3", "b3"} {
-		n := sixNode{address: addresses[name], block: fmt.Sprintf("10.1.%d.0/26", i), pod: fmt.Sprintf("10.1.%d.1", i)}
+		n := sixNode{
+			address: addresses[name], block: fmt.Sprintf("10.1.%d.0/26", i),
+			pod: fmt.Sprintf("10.1.%d.1", i),
+		}
 		if name[0] == 'a' {
 			a := m.agentNode(t, name, n.address+"/24")
 			m.ours, n.host = append(m.ours, a), a.host

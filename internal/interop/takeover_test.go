@@ -71,7 +71,8 @@ func newTakeover(t *testing.T) *takeover {
 // others is what the changing node learns, as its BIRD has it in the kernel.
 func (k *takeover) others(metric int) []kernelRoute {
 	return []kernelRoute{
-		{"10.1.0.0/26 via 10.0.0.2", metric}, {"10.1.0.128/26 via 10.0.0.9", metric}, {"10.1.0.192/26 via 10.0.0.10", metric},
+		{"10.1.0.0/26 via 10.0.0.2", metric}, {"10.1.0.128/26 via 10.0.0.9", metric},
+		{"10.1.0.192/26 via 10.0.0.10", metric},
 		{"10.1.0.64/26 blackhole", 0}, {"10.1.1.0/26 via 10.0.0.9", metric},
 	}
 }
@@ -113,7 +114,8 @@ func (k *takeover) reachable(t *testing.T) {
 func (k *takeover) flows(t *testing.T) (control *netlab.Flow, through []*netlab.Flow) {
 	t.Helper()
 	return flow(t, k.ninePod, "10.1.0.193"), []*netlab.Flow{
-		flow(t, k.twoPod, "10.1.0.65"), flow(t, k.ninePod, "10.1.0.65"), flow(t, k.pod, "10.1.0.193"),
+		flow(t, k.twoPod, "10.1.0.65"), flow(t, k.ninePod, "10.1.0.65"),
+		flow(t, k.pod, "10.1.0.193"),
 	}
 }
 
@@ -143,7 +145,8 @@ func (k *takeover) agentWaits(t *testing.T) {
 			return err
 		}
 		for _, c := range s.Conditions {
-			if c.Name == "bgp" && !c.OK && strings.Contains(c.Message, "another BGP speaker has the port") {
+			if c.Name == "bgp" && !c.OK &&
+				strings.Contains(c.Message, "another BGP speaker has the port") {
 				return nil
 			}
 		}
@@ -165,7 +168,8 @@ func (k *takeover) birdEnds(t *testing.T) {
 	k.reachable(t)
 	k.countOutages(t, control, through)
 	control, through = k.flows(t)
-	k.awaitShadowed(t, "10.1.0.0/26", "10.1.0.64/26", "10.1.0.128/26", "10.1.0.192/26", "10.1.1.0/26")
+	k.awaitShadowed(t, "10.1.0.0/26", "10.1.0.64/26", "10.1.0.128/26",
+		"10.1.0.192/26", "10.1.1.0/26")
 	noneLost(t, control, through...)
 }
 
@@ -173,32 +177,35 @@ func (k *takeover) birdEnds(t *testing.T) {
 // them. All the others are programmed.
 func (k *takeover) awaitShadowed(t *testing.T, want ...string) {
 	t.Helper()
-	await(t, fmt.Sprintf("the agent is ready, with %d routes hidden", len(want)), func(ctx context.Context) error {
-		if _, err := k.agent.NS.Run(ctx, programs.Agent, "audit", "--admin-socket", k.agent.agent.Socket); err != nil {
-			return err
-		}
-		s, err := k.agent.status(ctx)
-		if err != nil {
-			return err
-		}
-		if !s.Ready || s.FIB.Sweep != "done" {
-			return fmt.Errorf("ready %t, sweep %s: %+v", s.Ready, s.FIB.Sweep, s.Conditions)
-		}
-		var routes []agent.RouteStatus
-		if err := k.agent.ask(ctx, &routes, "routes"); err != nil {
-			return err
-		}
-		var hidden []string
-		for _, r := range routes {
-			switch {
-			case r.State == "shadowed" && strings.HasPrefix(r.Reason, "hidden by a route of proto bird, metric "):
-				hidden = append(hidden, r.Prefix.String())
-			case r.State != "programmed":
-				return fmt.Errorf("%s is %s: %s", r.Prefix, r.State, r.Reason)
+	await(t, fmt.Sprintf("the agent is ready, with %d routes hidden", len(want)),
+		func(ctx context.Context) error {
+			if _, err := k.agent.NS.Run(ctx, programs.Agent, "audit", "--admin-socket",
+				k.agent.agent.Socket); err != nil {
+				return err
 			}
-		}
-		return same("hidden", hidden, want)
-	})
+			s, err := k.agent.status(ctx)
+			if err != nil {
+				return err
+			}
+			if !s.Ready || s.FIB.Sweep != "done" {
+				return fmt.Errorf("ready %t, sweep %s: %+v", s.Ready, s.FIB.Sweep, s.Conditions)
+			}
+			var routes []agent.RouteStatus
+			if err := k.agent.ask(ctx, &routes, "routes"); err != nil {
+				return err
+			}
+			var hidden []string
+			for _, r := range routes {
+				switch {
+				case r.State == "shadowed" &&
+					strings.HasPrefix(r.Reason, "hidden by a route of proto bird, metric "):
+					hidden = append(hidden, r.Prefix.String())
+				case r.State != "programmed":
+					return fmt.Errorf("%s is %s: %s", r.Prefix, r.State, r.Reason)
+				}
+			}
+			return same("hidden", hidden, want)
+		})
 }
 
 // blockMoves: what BIRD left is stale from now on, and packets follow it.
@@ -212,7 +219,8 @@ func (k *takeover) blockMoves(t *testing.T) {
 	k.ten.workload(t, "moved", "10.1.1.1")
 	await(t, "the agent's own route follows", func(ctx context.Context) error {
 		got, err := k.agent.kernel(ctx, "-4", agentProtocol)
-		if err == nil && !strings.Contains(fmt.Sprint(stripMetric(got)), "10.1.1.0/26 via 10.0.0.10") {
+		if err == nil &&
+			!strings.Contains(fmt.Sprint(stripMetric(got)), "10.1.1.0/26 via 10.0.0.10") {
 			err = fmt.Errorf("%v", got)
 		}
 		return err
@@ -230,8 +238,8 @@ func (k *takeover) flushBird(t *testing.T) {
 	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "flush", "proto", "bird")
 	check(t, err)
 	k.awaitShadowed(t)
-	k.agent.awaitFIB(t, "-4", "10.1.0.0/26 via 10.0.0.2", "10.1.0.128/26 via 10.0.0.9", "10.1.0.192/26 via 10.0.0.10", "10.1.0.64/26 blackhole",
-		"10.1.1.0/26 via 10.0.0.10")
+	k.agent.awaitFIB(t, "-4", "10.1.0.0/26 via 10.0.0.2", "10.1.0.128/26 via 10.0.0.9",
+		"10.1.0.192/26 via 10.0.0.10", "10.1.0.64/26 blackhole", "10.1.1.0/26 via 10.0.0.10")
 	ping(t, k.pod, "10.1.1.1")
 	noneLost(t, control, through...)
 }
@@ -239,7 +247,8 @@ func (k *takeover) flushBird(t *testing.T) {
 // drainAndFlush goes back: our routes go before BIRD comes, which would take them for its own and
 // announce them.
 func (k *takeover) drainAndFlush(t *testing.T) {
-	_, err := k.agent.NS.Run(t.Context(), programs.Agent, "drain", "--wait", "0s", "--admin-socket", k.agent.agent.Socket)
+	_, err := k.agent.NS.Run(t.Context(), programs.Agent, "drain", "--wait", "0s", "--admin-socket",
+		k.agent.agent.Socket)
 	check(t, err)
 	select {
 	case <-k.agent.agent.Done():
@@ -273,9 +282,11 @@ func (k *takeover) birdReturns(t *testing.T) {
 // lateFlush: BIRD announces a route that the agent left, and withdraws it when it is flushed after
 // all.
 func (k *takeover) lateFlush(t *testing.T) {
-	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "add", "10.1.2.0/26", "via", "10.0.0.9", "proto", agentProtocol, "metric", "1050")
+	_, err := k.agent.NS.Run(t.Context(), "ip", "route", "add", "10.1.2.0/26", "via", "10.0.0.9",
+		"proto", agentProtocol, "metric", "1050")
 	check(t, err)
-	k.ten.awaitRIB(t, mesh("10.0.0.5"), iBGP("10.1.0.64/26", "10.0.0.5"), "10.1.2.0/26 via 10.0.0.9 2147482597 IGP")
+	k.ten.awaitRIB(t, mesh("10.0.0.5"), iBGP("10.1.0.64/26", "10.0.0.5"),
+		"10.1.2.0/26 via 10.0.0.9 2147482597 IGP")
 	control, through := k.flows(t)
 	k.flushOurs(t)
 	k.announced(t)

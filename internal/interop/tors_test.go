@@ -17,7 +17,8 @@ func TestTwoToRs(t *testing.T) {
 	for i, name := range []string{"tor1", "tor2"} {
 		address := []string{"10.0.0.1", "10.0.0.3"}[i]
 		lines := frrPeer("10.0.0.2", asNumber)
-		lines = append(lines, "address-family ipv4 unicast", "neighbor 10.0.0.2 default-originate", "network 10.99.0.0/24", "exit-address-family")
+		lines = append(lines, "address-family ipv4 unicast", "neighbor 10.0.0.2 default-originate",
+			"network 10.99.0.0/24", "exit-address-family")
 		tors[i] = l.frrRouter(t, name, torAS, address+"/24", lines...)
 		check(t, tors[i].NS.AddAddress("lo", pfx("10.99.0.7/32"))) // one place behind both
 		l.apply(t, testcluster.Peer(name, address, torAS, ""))
@@ -31,11 +32,14 @@ func TestTwoToRs(t *testing.T) {
 
 	us.awaitPeers(t, "10.0.0.1", "10.0.0.3", "10.0.0.6")
 	const own, learned = "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.6"
-	both := []string{own, learned, "0.0.0.0/0 via 10.0.0.1 10.0.0.3", "10.99.0.0/24 via 10.0.0.1 10.0.0.3"}
+	both := []string{
+		own, learned, "0.0.0.0/0 via 10.0.0.1 10.0.0.3", "10.99.0.0/24 via 10.0.0.1 10.0.0.3",
+	}
 	us.awaitFIB(t, "-4", both...)
 	// Neither gets what the other has told us: it is in no pool.
 	for _, tor := range tors {
-		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512", "10.1.0.64/26 via 10.0.0.2 64512")
+		tor.awaitRIB(t, "ipv4", "10.0.0.2", "10.1.0.0/26 via 10.0.0.2 64512",
+			"10.1.0.64/26 via 10.0.0.2 64512")
 		ping(t, tor.NS, "10.1.0.1")
 		ping(t, tor.NS, "10.1.0.65")
 	}
@@ -60,8 +64,10 @@ func TestTwoToRs(t *testing.T) {
 	})
 	t.Run("one withdraws one prefix", func(t *testing.T) {
 		since := us.sessionsOf(t, "10.0.0.1", "10.0.0.3", "10.0.0.6")
-		check(t, tors[1].Configure(t.Context(), "router bgp 65001", "address-family ipv4 unicast", "no network 10.99.0.0/24"))
-		us.awaitFIB(t, "-4", own, learned, "0.0.0.0/0 via 10.0.0.1 10.0.0.3", "10.99.0.0/24 via 10.0.0.1")
+		check(t, tors[1].Configure(t.Context(), "router bgp 65001", "address-family ipv4 unicast",
+			"no network 10.99.0.0/24"))
+		us.awaitFIB(t, "-4", own, learned, "0.0.0.0/0 via 10.0.0.1 10.0.0.3",
+			"10.99.0.0/24 via 10.0.0.1")
 		us.sameSessions(t, since)
 	})
 }

@@ -24,18 +24,36 @@ type transportCase struct {
 	session string // in BIRD 2's language, in the protocol
 	path    string // what BIRD does to the AS path
 	spec    string // of the BGPPeer
-	sees    string // our block as the router has it: the AS path. "" is not asked: our next hop, the node's address, is out of its reach
+	// our block as the router has it: the AS path. "" is not asked: our next hop, the node's
+	// address, is out of its reach
+	sees string
 }
 
 var transportCases = []transportCase{
-	{name: "gtsm", address: "10.0.0.11", as: 65011, session: "ttl security on; hold time 9;", spec: "ttlSecurity: 1", sees: "64512"},
-	{name: "port", address: "10.0.0.12", as: 4200000012, port: 1790, session: "passive on;", sees: "64512"},
-	{name: "local-as", address: "10.0.0.13", as: 65013, ourAS: 65055, spec: "localASNumber: 65055", sees: "65055"},
-	{name: "own-as", address: "10.0.0.14", as: 65014, path: "bgp_path.prepend(64512); bgp_path.prepend(65014);",
+	{
+		name: "gtsm", address: "10.0.0.11", as: 65011, session: "ttl security on; hold time 9;",
+		spec: "ttlSecurity: 1", sees: "64512",
+	},
+	{
+		name: "port", address: "10.0.0.12", as: 4200000012, port: 1790,
+		session: "passive on;", sees: "64512",
+	},
+	{
+		name: "local-as", address: "10.0.0.13", as: 65013, ourAS: 65055,
+		spec: "localASNumber: 65055", sees: "65055",
+	},
+	{name: "own-as", address: "10.0.0.14", as: 65014,
+		path: "bgp_path.prepend(64512); bgp_path.prepend(65014);",
 		spec: "numAllowedLocalASNumbers: 1", sees: "64512"},
-	{name: "other-source", address: "172.20.0.1", as: 65015, from: "172.20.0.2", spec: "sourceAddress: None", sees: "64512"},
+	{
+		name: "other-source", address: "172.20.0.1", as: 65015, from: "172.20.0.2",
+		spec: "sourceAddress: None", sees: "64512",
+	},
 	{name: "multihop", address: "10.254.0.1", as: 65016, session: "multihop;", sees: "64512"},
-	{name: "times", address: "10.0.0.17", as: 65017, session: "hold time 9;", spec: "maxRestartTime: 77s, keepaliveTime: 2s", sees: "64512"},
+	{
+		name: "times", address: "10.0.0.17", as: 65017, session: "hold time 9;",
+		spec: "maxRestartTime: 77s, keepaliveTime: 2s", sees: "64512",
+	},
 }
 
 // birdText is the router's side. Its network is 10.98.<last byte>.0/24.
@@ -82,7 +100,8 @@ func TestTransport(t *testing.T) {
 	l := newLab(t, "transport")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	check(t, us.NS.AddAddress("eth0", pfx("172.20.0.2/24")))
-	check(t, us.NS.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0")) // the way to the peer that is a hop away
+	// the way to the peer that is a hop away
+	check(t, us.NS.AddRoute(pfx("10.254.0.1/32"), addr("10.0.0.16"), "eth0"))
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	pod := us.pod(t, "pod", "10.1.0.1")
 	l.apply(t, testcluster.Resource("BGPConfiguration", "default", "bindMode: NodeIP"))
@@ -126,20 +145,23 @@ func TestTransport(t *testing.T) {
 			ping(t, routers[c.name].NS, "10.1.0.1")
 		})
 	}
-	t.Run("what the routers announce is programmed", func(t *testing.T) { us.awaitOnlyKernel(t, "-4", fib...) })
+	t.Run("what the routers announce is programmed", func(t *testing.T) {
+		us.awaitOnlyKernel(t, "-4", fib...)
+	})
 	t.Run("packets arrive", func(t *testing.T) {
 		for _, c := range transportCases {
 			ping(t, pod, c.target())
 		}
 	})
 	t.Run("TTL", func(t *testing.T) {
-		await(t, "our kernel drops packets that have come too far", func(ctx context.Context) error {
-			out, err := us.NS.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
-			if err == nil && !regexp.MustCompile(`TCPMinTTLDrop +[1-9]`).Match(out) {
-				err = fmt.Errorf("%s", out)
-			}
-			return err
-		})
+		await(t, "our kernel drops packets that have come too far",
+			func(ctx context.Context) error {
+				out, err := us.NS.Run(ctx, "nstat", "-asz", "TcpExtTCPMinTTLDrop")
+				if err == nil && !regexp.MustCompile(`TCPMinTTLDrop +[1-9]`).Match(out) {
+					err = fmt.Errorf("%s", out)
+				}
+				return err
+			})
 		if s, err := us.session(t.Context(), addr(near.address)); err == nil {
 			t.Errorf("a session without TTL security came up: %+v", s)
 		}
@@ -147,7 +169,8 @@ func TestTransport(t *testing.T) {
 	t.Run("bindMode NodeIP", func(t *testing.T) {
 		out, err := us.NS.Run(t.Context(), "ss", "-Hltn", "sport", "=", ":179")
 		check(t, err)
-		if f := strings.Fields(string(out)); len(f) < 4 || f[3] != "10.0.0.2:179" || strings.Count(string(out), "\n") != 1 {
+		f := strings.Fields(string(out))
+		if len(f) < 4 || f[3] != "10.0.0.2:179" || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("we listen on:\n%s", out)
 		}
 	})
@@ -157,7 +180,9 @@ func TestTransport(t *testing.T) {
 		text := strings.Join(shown, "\n")
 		_, text, _ = strings.Cut(text, "Neighbor capabilities")
 		text, _, _ = strings.Cut(text, "Session:")
-		for _, want := range []string{"Multiprotocol\n        AF announced: ipv4\n", "Route refresh", "Graceful restart\n        Restart time: 77\n        AF supported: ipv4",
+		for _, want := range []string{"Multiprotocol\n        AF announced: ipv4\n",
+			"Route refresh",
+			"Graceful restart\n        Restart time: 77\n        AF supported: ipv4",
 			"4-octet AS numbers", "ADD-PATH\n        RX: ipv4\n        TX: ipv4\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("BIRD sees no %q in:\n%s", want, text)
@@ -168,7 +193,9 @@ func TestTransport(t *testing.T) {
 		since := us.sessionsOf(t, peers[0], peers[1])
 		own := transportCases[3]
 		l.apply(t, testcluster.Peer(own.name, own.peerIP(), own.as, ""))
-		us.awaitOnlyKernel(t, "-4", slices.DeleteFunc(slices.Clone(fib), func(r string) bool { return strings.HasPrefix(r, own.network()) })...)
+		us.awaitOnlyKernel(t, "-4", slices.DeleteFunc(slices.Clone(fib), func(r string) bool {
+			return strings.HasPrefix(r, own.network())
+		})...)
 		us.sameSessions(t, since)
 	})
 }
@@ -178,13 +205,14 @@ func TestTransport(t *testing.T) {
 func (n *agentNode) awaitOnlyKernel(t *testing.T, family string, want ...string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
-	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)), func(ctx context.Context) error {
-		got, err := n.kernel(ctx, family, agentProtocol)
-		if err != nil {
-			return err
-		}
-		return same("kernel of "+n.name, stripMetric(got), want)
-	})
+	await(t, fmt.Sprintf("%s has exactly %d routes", n.name, len(want)),
+		func(ctx context.Context) error {
+			got, err := n.kernel(ctx, family, agentProtocol)
+			if err != nil {
+				return err
+			}
+			return same("kernel of "+n.name, stripMetric(got), want)
+		})
 }
 
 // awaitUp waits until the sessions with these peers are up; there may be others.

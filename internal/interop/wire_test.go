@@ -84,12 +84,16 @@ func (r *recorder) record(kind byte, body []byte) {
 
 // open notes an OPEN (RFC 4271 §4.2, RFC 5492).
 func (f facts) open(b []byte) {
-	f["version"], f["AS"], f["hold time"], f["router ID"] = hex.EncodeToString(b[:1]), hex.EncodeToString(b[1:3]), hex.EncodeToString(b[3:5]), hex.EncodeToString(b[5:9])
+	f["version"] = hex.EncodeToString(b[:1])
+	f["AS"] = hex.EncodeToString(b[1:3])
+	f["hold time"] = hex.EncodeToString(b[3:5])
+	f["router ID"] = hex.EncodeToString(b[5:9])
 	parameters := 0
 	for rest := b[10:]; len(rest) > 0; rest = rest[2+int(rest[1]):] {
 		parameters++
 		for caps := rest[2 : 2+int(rest[1])]; len(caps) > 0; caps = caps[2+int(caps[1]):] {
-			f[fmt.Sprintf("capability %d", caps[0])] = "has " + hex.EncodeToString(caps[2:2+int(caps[1])])
+			f[fmt.Sprintf("capability %d", caps[0])] = "has " +
+				hex.EncodeToString(caps[2:2+int(caps[1])])
 		}
 	}
 	f["parameters"] = fmt.Sprint(parameters)
@@ -179,35 +183,47 @@ func TestWireAsBIRD(t *testing.T) {
 	us := l.agentNode(t, "us", "10.0.0.2/24", "fd00::2/64")
 	check(t, l.Data.AddNode(t.Context(), "inner", pfx("10.0.0.1/24"), pfx("fd00::1/64")))
 	const (
-		learnedInside  = "\x00\x00\x00\x15" + "\x40\x01\x01\x00" + "\x40\x02\x00" + "\x40\x03\x04\x0a\x00\x00\x01" + "\x40\x05\x04\x00\x00\x00\x64" + "\x1a\x0a\x01\xc8\x00"
-		learnedOutside = "\x00\x00\x00\x22" + origin + asPath + nextHop + "\x80\x04\x04\x00\x00\x00\x07" + "\xc0\x08\x04\xfd\xe8\x00\x4d" + "\x1a\x0a\x01\xd2\x00"
+		learnedInside = "\x00\x00\x00\x15" + "\x40\x01\x01\x00" + "\x40\x02\x00" +
+			"\x40\x03\x04\x0a\x00\x00\x01" + "\x40\x05\x04\x00\x00\x00\x64" + "\x1a\x0a\x01\xc8\x00"
+		learnedOutside = "\x00\x00\x00\x22" + origin + asPath + nextHop +
+			"\x80\x04\x04\x00\x00\x00\x07" + "\xc0\x08\x04\xfd\xe8\x00\x4d" + "\x1a\x0a\x01\xd2\x00"
 	)
-	inner, inner6 := l.recorder(t, "inner", "10.0.0.1/24", asNumber, learnedInside), l.recorder(t, "inner6", "fd00::1/64", asNumber)
+	inner := l.recorder(t, "inner", "10.0.0.1/24", asNumber, learnedInside)
+	inner6 := l.recorder(t, "inner6", "fd00::1/64", asNumber)
 	outer := l.recorder(t, "outer", "10.0.0.3/24", 65003, learnedOutside)
 	l.apply(t, testcluster.Peer("outer", "10.0.0.3", 65003, ""))
-	blocks, blocks6 := []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.7.0/26"}, []string{"fd01::/122", "fd01::40/122"}
+	blocks := []string{"10.1.0.0/26", "10.1.0.64/26", "10.1.7.0/26"}
+	blocks6 := []string{"fd01::/122", "fd01::40/122"}
 	for _, b := range slices.Concat(blocks, blocks6) {
 		check(t, l.Data.ClaimBlock(t.Context(), "us", pfx(b)))
 	}
 	listen := func() [3]facts {
 		t.Helper()
 		return [3]facts{
-			inner.recorded(t, append(blocks, "10.1.210.0/26")...), outer.recorded(t, append(blocks, "10.1.200.0/26")...), inner6.recorded(t, blocks6...),
+			inner.recorded(t, append(blocks, "10.1.210.0/26")...),
+			outer.recorded(t, append(blocks, "10.1.200.0/26")...), inner6.recorded(t, blocks6...),
 		}
 	}
 	us.start(t)
 	ours := listen()
 	check(t, us.agent.Stop())
 
-	for _, b := range []netlab.BirdConfig{testcluster.BirdConfig(addr("10.0.0.2")), testcluster.BirdConfig(addr("fd00::2"))} {
+	for _, b := range []netlab.BirdConfig{
+		testcluster.BirdConfig(addr("10.0.0.2")), testcluster.BirdConfig(addr("fd00::2")),
+	} {
 		b.RouterID = addr("10.0.0.2")
 		node := &birdNode{host: us.host, config: b}
 		if b.Address.Is4() {
 			node.config.Blocks = prefixes(blocks...)
-			node.config.Peers = []netlab.BirdPeer{netlab.MeshPeer(b.Address, addr("10.0.0.1"), asNumber), {Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), AS: 65003}}
+			node.config.Peers = []netlab.BirdPeer{
+				netlab.MeshPeer(b.Address, addr("10.0.0.1"), asNumber),
+				{Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), AS: 65003},
+			}
 		} else {
 			node.config.Blocks = prefixes(blocks6...)
-			node.config.Peers = []netlab.BirdPeer{netlab.MeshPeer(b.Address, addr("fd00::1"), asNumber)}
+			node.config.Peers = []netlab.BirdPeer{
+				netlab.MeshPeer(b.Address, addr("fd00::1"), asNumber),
+			}
 		}
 		node.start(t)
 	}

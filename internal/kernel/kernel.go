@@ -2,13 +2,10 @@
 // the only importer of netlink for routes. Our routes carry our protocol number and one of our two
 // metrics, in any table. No others are shown, replaced or deleted.
 //
-// The kernel has neither recursive next hops nor standby paths. Facts.AttachedOnly has the caller
-// resolve next hops, and Facts.RouteChanges has it do so again when foreign routes change. Only paths
-// of the best preference are programmed; a route still reads back as it was put, until our restart.
-//
-// The kernel drops routes without an event when their interface goes down or loses its last IPv4
-// address (fib_sync_down_dev in net/ipv4/fib_semantics.c). The interface's new generation in the
-// facts makes the caller put these routes again.
+// The kernel has neither recursive next hops nor standby paths: with Facts.AttachedOnly the caller
+// resolves next hops, and only paths of the best preference are programmed. It also drops routes
+// without an event when an interface goes down (fib_sync_down_dev in net/ipv4/fib_semantics.c); the
+// interface's new generation makes the caller put them again.
 package kernel
 
 import (

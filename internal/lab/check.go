@@ -46,7 +46,8 @@ func (c *checker) run(ctx context.Context) error {
 		if s.once {
 			prompt = "#"
 		}
-		fmt.Fprintf(c.out, "   %s %s%s %s  %.1f s\n", mark, s.node, prompt, s.line, time.Since(start).Seconds())
+		fmt.Fprintf(c.out, "   %s %s%s %s  %.1f s\n",
+			mark, s.node, prompt, s.line, time.Since(start).Seconds())
 		if err != nil {
 			return fmt.Errorf("%s:%d: %s: %w", c.walk.file, s.at, s.line, err)
 		}

@@ -16,7 +16,10 @@ func fakePrograms(t *testing.T, docker, containerlab string) (called func() stri
 	t.Helper()
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
-	for name, script := range map[string]string{"docker": docker, "containerlab": "call() { echo $DATAPLANE $* >> $CALLS; }\n" + containerlab} {
+	for name, script := range map[string]string{
+		"docker":       docker,
+		"containerlab": "call() { echo $DATAPLANE $* >> $CALLS; }\n" + containerlab,
+	} {
 		check(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
@@ -42,7 +45,8 @@ func pairInContainers(t *testing.T, dataplane string) error {
 func TestContainerlabIsAskedForAllNodesAtOnce(t *testing.T) {
 	called := fakePrograms(t, "echo v1", "call $*")
 	check(t, pairInContainers(t, "kernel"))
-	want := "kernel deploy --reconfigure --max-workers 2 --topo pair.clab.yml\nnone destroy --cleanup --topo pair.clab.yml"
+	want := "kernel deploy --reconfigure --max-workers 2 --topo pair.clab.yml\nnone destroy " +
+		"--cleanup --topo pair.clab.yml"
 	if got := called(); got != want {
 		t.Errorf("containerlab was called with\n%s\nwant\n%s", got, want)
 	}
@@ -65,7 +69,9 @@ func TestContainersAreNotMadeOfAnImageThatLacksSomething(t *testing.T) {
 }
 
 func TestInterruptedContainerlabMayCleanUpAndTheLabGoes(t *testing.T) {
-	called := fakePrograms(t, "echo v1", `trap 'echo interrupted >> $CALLS; kill $!; exit 1' INT; call $*; if [ $1 = deploy ]; then sleep 100 & wait; fi`)
+	called := fakePrograms(t, "echo v1",
+		`trap 'echo interrupted >> $CALLS; kill $!; exit 1' INT; call $*; if [ $1 = deploy ]; `+
+			`then sleep 100 & wait; fi`)
 	top, err := readTopology("testdata/pair/pair.clab.yml", noEnv)
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

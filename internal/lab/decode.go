@@ -33,7 +33,8 @@ func decodeTopology(text []byte) (*topology, error) {
 	}
 	switch err := documents.Decode(&second); {
 	case err == nil:
-		return nil, fmt.Errorf("line %d: a second document, of which containerlab reads nothing", second.Line)
+		return nil, fmt.Errorf("line %d: a second document, of which containerlab reads nothing",
+			second.Line)
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
@@ -48,7 +49,8 @@ func (d *decoder) file(n *yaml.Node, t *topology) {
 		case "name":
 			t.Name = d.text(value, "name")
 			d.labName(value, t.Name)
-		case "mgmt": // containerlab's own network for its access to the nodes; we have another way in
+		// containerlab's own network for its access to the nodes; we have another way in
+		case "mgmt":
 		case "topology":
 			d.topology(value, t)
 		default:
@@ -106,7 +108,8 @@ func (d *decoder) node(n *yaml.Node, where string) node {
 		what := where + ": " + key
 		switch key {
 		case "kind":
-			if out.Kind = d.text(value, what); out.Kind != "" && out.Kind != "linux" && !strings.HasPrefix(where, "kind ") {
+			if out.Kind = d.text(value, what); out.Kind != "" && out.Kind != "linux" &&
+				!strings.HasPrefix(where, "kind ") {
 				d.refuse(value, "%s %q is not supported, only linux", what, out.Kind)
 			}
 		case "image":
@@ -222,7 +225,10 @@ func (d *decoder) link(n *yaml.Node) link {
 }
 
 // special are the words that are no node in front of an interface, for containerlab.
-var special = map[string]string{"host": "this machine", "mgmt-net": "the management network", "macvlan": "a network of this machine"}
+var special = map[string]string{
+	"host": "this machine", "mgmt-net": "the management network",
+	"macvlan": "a network of this machine",
+}
 
 var deviceName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]*$`)
 
@@ -234,7 +240,8 @@ func (d *decoder) end(n *yaml.Node, text string) end {
 	case !deviceName.MatchString(device):
 		d.refuse(n, "link: %q is not node:interface", text)
 	case len(device) > 15:
-		d.refuse(n, "link: %q: an interface's name has 15 characters at most, not %d", text, len(device))
+		d.refuse(n, "link: %q: an interface's name has 15 characters at most, not %d",
+			text, len(device))
 	case device == "lo":
 		d.refuse(n, "link: %q: a node has its lo already", text)
 	}
@@ -257,7 +264,8 @@ func (d *decoder) labName(n *yaml.Node, lab string) {
 func (d *decoder) nodeName(n *yaml.Node, node string) {
 	switch {
 	case !name.MatchString(node):
-		d.refuse(n, "node %s: want lower case letters, digits and dashes in a name, a letter first", node)
+		d.refuse(n, "node %s: want lower case letters, digits and dashes in a name, a letter first",
+			node)
 	case len(node) > 63:
 		d.refuse(n, "node %s: a host name has 63 characters at most, not %d", node, len(node))
 	}

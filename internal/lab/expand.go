@@ -10,7 +10,9 @@ import (
 // variable finds what containerlab's expansion of environment variables (github.com/hellt/envsubst)
 // does something about, and what begins like it: groups are the name in $NAME, the name in
 // ${NAME…}, the operator and the word behind it.
-var variable = regexp.MustCompile(`\$\$|\$\{?[0-9]|\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?:(:?[-=+])(\$[A-Za-z_]\w*|[^}$\n:=+-][^}$\n]*)?)?\}|\$\{`)
+var variable = regexp.MustCompile(
+	`\$\$|\$\{?[0-9]|\$([A-Za-z_]\w*)|` +
+		`\$\{([A-Za-z_]\w*)(?:(:?[-=+])(\$[A-Za-z_]\w*|[^}$\n:=+-][^}$\n]*)?)?\}|\$\{`)
 
 // lookup is os.LookupEnv of a topology file.
 type lookup func(name string) (value string, set bool)
@@ -35,7 +37,9 @@ func expand(text []byte, env lookup) ([]byte, error) {
 			out.WriteByte('$')
 		case all == "${":
 			line := strings.Count(string(text[:at[0]]), "\n") + 1
-			errs = append(errs, fmt.Errorf("line %d: ${ is not followed by NAME} or NAME, one of - :- = := + :+, a word and }", line))
+			errs = append(errs,
+				fmt.Errorf("line %d: ${ is not followed by NAME} or NAME, one of - :- = := + "+
+					":+, a word and }", line))
 		case group(1) == "_" || group(1) == "" && group(2) == "":
 			out.WriteString(all)
 		default:

@@ -52,12 +52,17 @@ func TestWordsAreCutAsContainerlabDoes(t *testing.T) {
 func TestShapeIgnoresWhatIsAnotherEachTime(t *testing.T) {
 	same := [][2]string{
 		{"up    | 14:20:50 | Established |", "up | 09:01:02 | Established |"},
-		{"Node node-1 is ready (vpp-route-agent 1068ed2, up 6s)", "Node node-1 is ready (vpp-route-agent v1.2-3-g1068ed2-dirty, up 1m3s)"},
-		{"etcd  http://10.0.0.1:2379: connected, revision 4, last contact 1s ago", "etcd  http://10.0.0.1:2379: connected, revision 17, last contact 0s ago"},
-		{"FIB   Linux 6.18: 1 of 1 routes programmed; sweep done; journal off", "FIB   VPP 25.10-release: 1 of 1 routes programmed; sweep done; journal ok"},
-		{"2 received, time 1018ms\nrtt min/avg/max/mdev = 0.077/0.080/0.083/0.003 ms", "2 received, time 999ms\nrtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms"},
+		{"Node node-1 is ready (vpp-route-agent 1068ed2, up 6s)",
+			"Node node-1 is ready (vpp-route-agent v1.2-3-g1068ed2-dirty, up 1m3s)"},
+		{"etcd  http://10.0.0.1:2379: connected, revision 4, last contact 1s ago",
+			"etcd  http://10.0.0.1:2379: connected, revision 17, last contact 0s ago"},
+		{"FIB   Linux 6.18: 1 of 1 routes programmed; sweep done; journal off",
+			"FIB   VPP 25.10-release: 1 of 1 routes programmed; sweep done; journal ok"},
+		{"2 received, time 1018ms\nrtt min/avg/max/mdev = 0.077/0.080/0.083/0.003 ms",
+			"2 received, time 999ms\nrtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms"},
 		{"via 10.0.0.2 host-eth1", "via 10.0.0.2 eth1"},
-		{"x\n\tnexthop via 10.0.0.2 dev b weight 1\n\tnexthop via 10.0.0.1 dev a weight 1\ny", "x\n\tnexthop via 10.0.0.1 dev a weight 1\n\tnexthop via 10.0.0.2 dev b weight 1\ny"},
+		{"x\n\tnexthop via 10.0.0.2 dev b weight 1\n\tnexthop via 10.0.0.1 dev a weight 1\ny",
+			"x\n\tnexthop via 10.0.0.1 dev a weight 1\n\tnexthop via 10.0.0.2 dev b weight 1\ny"},
 		{"link/ether 5e:fd:23:c0:48:2e", "link/ether 00:00:00:00:00:01"},
 	}
 	for _, s := range same {
@@ -80,21 +85,26 @@ func TestShapeIgnoresWhatIsAnotherEachTime(t *testing.T) {
 }
 
 func TestWalkFindsCommandsAndTheirOutput(t *testing.T) {
-	page := "# P\n\n    node$ not this\n\n```console\na$ one\nx\n\ny\nb# two\n```\n\n```\na$ nor this\n```\n\n```console vpp\na$ three\nz\n```\n"
+	page := "# P\n\n    node$ not this\n\n```console\na$ one\nx\n\ny\nb# two\n```\n\n```\na$ nor " +
+		"this\n```\n\n```console vpp\na$ three\nz\n```\n"
 	w := &walk{lines: strings.Split(page, "\n")}
 	check(t, w.parse())
 	var got []string
 	for _, s := range w.steps {
-		got = append(got, s.node, s.line, s.only, map[bool]string{true: "once", false: "again"}[s.once], strings.ReplaceAll(w.shown(s), "\n", "/"))
+		got = append(got, s.node, s.line, s.only,
+			map[bool]string{true: "once", false: "again"}[s.once],
+			strings.ReplaceAll(w.shown(s), "\n", "/"))
 	}
-	if want := "a one  again x//y,b two  once ,a three vpp again z"; strings.Join(got, " ") != strings.ReplaceAll(want, ",", " ") {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
+	want := "a one  again x//y b two  once  a three vpp again z"
+	if text := strings.Join(got, " "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	w.file = filepath.Join(t.TempDir(), "README.md")
 	check(t, w.rewrite(map[int]string{0: "new", 1: "two\nlines"}))
 	text, err := os.ReadFile(w.file)
 	check(t, err)
-	if want := strings.NewReplacer("x\n\ny\n", "new\n", "b# two\n", "b# two\ntwo\nlines\n").Replace(page); string(text) != want {
+	outputs := strings.NewReplacer("x\n\ny\n", "new\n", "b# two\n", "b# two\ntwo\nlines\n")
+	if string(text) != outputs.Replace(page) {
 		t.Errorf("rewritten:\n%s", text)
 	}
 }
@@ -128,14 +138,17 @@ func (s *script) run(_ context.Context, _, line string) ([]byte, error) {
 func (s *script) hint(string, string) string { return "" }
 func (s *script) Close() error               { return nil }
 
-func checkPage(t *testing.T, page string, update bool, answer func(line string, n int) (string, error)) (string, *script, error) {
+func checkPage(
+	t *testing.T, page string, update bool, answer func(line string, n int) (string, error),
+) (string, *script, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "README.md")
 	check(t, os.WriteFile(file, []byte(page), 0o644))
 	w, err := readWalk(file)
 	check(t, err)
 	s := &script{answer, map[string]int{}}
-	err = (&checker{net: s, walk: w, dataplane: "kernel", update: update, out: io.Discard}).run(t.Context())
+	err = (&checker{net: s, walk: w, dataplane: "kernel", update: update, out: io.Discard}).run(
+		t.Context())
 	text, read := os.ReadFile(file)
 	check(t, read)
 	return string(text), s, err
@@ -163,30 +176,36 @@ func TestCommandThatLooksIsAskedUntilItShowsThePage(t *testing.T) {
 
 func TestCommandThatChangesAndShowsSomethingElseFails(t *testing.T) {
 	page := "```console\na# change\none\na# next\n```\n"
-	_, s, err := checkPage(t, page, false, func(string, int) (string, error) { return "two\n", nil })
+	_, s, err := checkPage(t, page, false, func(string, int) (string, error) {
+		return "two\n", nil
+	})
 	if !errors.Is(err, errShape) || !strings.Contains(err.Error(), "- one\n  + two") {
 		t.Errorf("got %v", err)
 	}
 	if s.ran["next"] != 0 {
 		t.Error("it went on after a failure")
 	}
-	if _, _, err := checkPage(t, page, true, func(string, int) (string, error) { return "", errors.New("exit status 1") }); err == nil {
+	if _, _, err := checkPage(t, page, true,
+		func(string, int) (string, error) { return "", errors.New("exit status 1") }); err == nil {
 		t.Error("a command that fails is written into the page")
 	}
 }
 
 func TestUpdateWritesWhatWasPrinted(t *testing.T) {
-	page := "```console\na$ look\nup 12:00:00\na# change\nold\n```\n\n```console vpp\na$ other\n```\n"
+	page := "```console\na$ look\nup 12:00:00\na# change\nold\n```\n\n```console " +
+		"vpp\na$ other\n```\n"
 	now, s, err := checkPage(t, page, true, func(line string, _ int) (string, error) {
 		return map[string]string{"look": "up 13:30:00  \n\n", "change": "new\n"}[line], nil
 	})
 	check(t, err)
-	if want := strings.NewReplacer("12:00:00", "13:30:00", "old", "new").Replace(page); now != want || s.ran["other"] != 0 {
+	want := strings.NewReplacer("12:00:00", "13:30:00", "old", "new").Replace(page)
+	if now != want || s.ran["other"] != 0 {
 		t.Errorf("ran %v and wrote\n%s", s.ran, now)
 	}
 }
 
-// TestPairInNamespaces builds testdata/pair, which is a lab as those in labs/ are, and walks through it.
+// TestPairInNamespaces builds testdata/pair, which is a lab as those in labs/ are, and walks
+// through it.
 func TestPairInNamespaces(t *testing.T) {
 	if err := netlab.MachinesAvailable(); err != nil {
 		t.Skip(err)
@@ -195,7 +214,8 @@ func TestPairInNamespaces(t *testing.T) {
 	check(t, err)
 	top, err := readTopology(file, noEnv)
 	check(t, err)
-	top.Name = fmt.Sprintf("pair-%d", os.Getpid()) // other runs of this test are no business of ours
+	// other runs of this test are no business of ours
+	top.Name = fmt.Sprintf("pair-%d", os.Getpid())
 	w, err := readWalk("testdata/pair/README.md")
 	check(t, err)
 	check(t, w.fits(top))
@@ -203,7 +223,8 @@ func TestPairInNamespaces(t *testing.T) {
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	n, err := buildNamespaces(ctx, top, parts{agent: self}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	n, err := buildNamespaces(ctx, top, parts{agent: self},
+		slog.New(slog.NewTextHandler(t.Output(), nil)))
 	check(t, err)
 	check(t, (&checker{net: n, walk: w, dataplane: "kernel", out: t.Output()}).run(ctx))
 	machines, err := netlab.Machines(netlabName(top.Name))
@@ -231,12 +252,17 @@ func TestFailedLineOfATopologyTellsNodeAndReason(t *testing.T) {
 	if err := netlab.MachinesAvailable(); err != nil {
 		t.Skip(err)
 	}
-	top, err := parseTopology([]byte(strings.Replace(least, "kind: linux", `kind: linux, exec: ["sh -c 'echo because; exit 3'"]`, 1)), noEnv)
+	top, err := parseTopology(
+		[]byte(strings.Replace(least, "kind: linux",
+			`kind: linux, exec: ["sh -c 'echo because; exit 3'"]`, 1)),
+		noEnv)
 	check(t, err)
 	self, err := os.Executable()
 	check(t, err)
-	_, err = buildNamespaces(t.Context(), top, parts{agent: self}, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err == nil || !strings.Contains(err.Error(), "a: sh -c") || !strings.Contains(err.Error(), "because") {
+	_, err = buildNamespaces(t.Context(), top, parts{agent: self},
+		slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err == nil || !strings.Contains(err.Error(), "a: sh -c") ||
+		!strings.Contains(err.Error(), "because") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -270,15 +296,17 @@ func TestLabsCanBeRead(t *testing.T) {
 
 func TestCommandLineSaysWhatIsWrong(t *testing.T) {
 	for line, want := range map[string]string{
-		"exec nosuchlab":                       "lab nosuchlab: none of this name is up",
-		"exec nosuchlab a":                     "lab nosuchlab: none of this name is up",
-		"exec nosuchlab a ls":                  "lab nosuchlab: none of this name is up",
-		"check -with docker testdata/pair":     "help requested", // behind what is wrong with the flag
+		"exec nosuchlab":      "lab nosuchlab: none of this name is up",
+		"exec nosuchlab a":    "lab nosuchlab: none of this name is up",
+		"exec nosuchlab a ls": "lab nosuchlab: none of this name is up",
+		// behind what is wrong with the flag
+		"check -with docker testdata/pair":     "help requested",
 		"check":                                "help requested",
 		"exec":                                 "help requested",
 		"check -with namespaces /nonexistent/": "/nonexistent/ has 0 files *.clab.yml",
 	} {
-		if err := command(t.Context(), strings.Fields(line)); err == nil || !strings.Contains(err.Error(), want) {
+		err := command(t.Context(), strings.Fields(line))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
 		}
 	}
@@ -296,7 +324,9 @@ func TestCommandOnATerminalOfItsOwnIsTheSameCommand(t *testing.T) {
 	if _, err := exec.LookPath("script"); err != nil {
 		t.Skip(err)
 	}
-	words := onOwnTerminal([]string{"sh", "-c", `test -t 0 && printf '%s|' "$@"; exit 7`, "sh", "a  b", "it's", "$HOME", ""})
+	words := onOwnTerminal([]string{
+		"sh", "-c", `test -t 0 && printf '%s|' "$@"; exit 7`, "sh", "a  b", "it's", "$HOME", "",
+	})
 	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 || string(out) != "a  b|it's|$HOME||" {

@@ -25,14 +25,15 @@ import (
 
 const usage = `usage:
   lab check [flags] FOLDER...   build each lab, walk through its README, remove it
-  lab exec LAB NODE COMMAND...  run a command on a node of a lab that check -keep holds in namespaces
+  lab exec LAB NODE COMMAND...  run a command on a node of a lab that check -keep left running
 
 flags of check:
 `
 
 func main() {
 	// A closed terminal, or `lab check | head`, must not leave namespaces behind either.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
+		syscall.SIGHUP, syscall.SIGPIPE)
 	err := command(ctx, os.Args[1:])
 	stop()
 	var exit *exec.ExitError
@@ -58,11 +59,16 @@ type config struct {
 func command(ctx context.Context, args []string) error {
 	c := config{out: os.Stdout, with: "auto"}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
-	flags.StringVar(&c.build, "build", "build", "folder with the agent, and with the packages that are unpacked")
-	flags.Func("with", "`what` builds the labs: containerlab, namespaces, or auto (default) for containerlab where it is here", c.setWith)
+	flags.StringVar(&c.build, "build", "build",
+		"folder with the agent, and with the packages that are unpacked")
+	flags.Func("with",
+		"`what` builds the labs: containerlab, namespaces, or auto (default) for containerlab "+
+			"where it is here", c.setWith)
 	flags.BoolVar(&c.update, "update", false, "write what the commands print into the README")
-	flags.BoolVar(&c.vpp, "vpp", false, "the agents' nodes forward with VPP: on PATH, or VPP_BIN with VPP_PLUGIN_PATH")
-	flags.BoolVar(&c.keep, "keep", false, "leave the lab up until Ctrl-C instead of walking through it")
+	flags.BoolVar(&c.vpp, "vpp", false,
+		"the agents' nodes forward with VPP: on PATH, or VPP_BIN with VPP_PLUGIN_PATH")
+	flags.BoolVar(&c.keep, "keep", false,
+		"leave the lab up until Ctrl-C instead of walking through it")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
@@ -105,7 +111,8 @@ func (c config) checkAll(ctx context.Context, folders []string) error {
 		if c.keep {
 			break // one lab at a time is kept
 		}
-		fmt.Fprintf(c.out, "%s holds, in %.0f s\n\n", filepath.Base(folder), time.Since(start).Seconds())
+		fmt.Fprintf(c.out, "%s holds, in %.0f s\n\n",
+			filepath.Base(folder), time.Since(start).Seconds())
 	}
 	return errors.Join(errs...)
 }
@@ -131,14 +138,16 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n", t.Name, len(t.Nodes), how, c.dataplane())
+	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n",
+		t.Name, len(t.Nodes), how, c.dataplane())
 	if c.keep {
 		fmt.Fprintf(c.out, "It is up until Ctrl-C. On another terminal:\n\n    %s\n    %s\n\n",
 			n.hint(w.steps[0].node, "vpp-route-agent status"), n.hint(w.steps[0].node, "sh"))
 		<-ctx.Done()
 		return nil
 	}
-	return (&checker{net: n, walk: w, dataplane: c.dataplane(), update: c.update, out: c.out}).run(ctx)
+	return (&checker{net: n, walk: w, dataplane: c.dataplane(), update: c.update, out: c.out}).run(
+		ctx)
 }
 
 // up builds the lab, and says of what.
@@ -159,7 +168,8 @@ func (c config) up(ctx context.Context, t *topology, file string) (network, stri
 	if err != nil {
 		return nil, "", err
 	}
-	n, err := buildNamespaces(ctx, t, p, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	n, err := buildNamespaces(ctx, t, p,
+		slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	return n, "network namespaces", err
 }
 

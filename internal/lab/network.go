@@ -39,7 +39,9 @@ type parts struct {
 
 // labImage are the packages of the image that a machine may lack, with the version that a lab may
 // rely on.
-var labImage = []struct{ name, version string }{{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}, {"procps", ""}}
+var labImage = []struct{ name, version string }{
+	{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}, {"procps", ""},
+}
 
 func findParts(ctx context.Context, build string, withVPP bool) (parts, error) {
 	p := parts{agent: filepath.Join(build, "vpp-route-agent")}
@@ -73,7 +75,9 @@ type namespaces struct {
 // netlabName is the name that a lab's namespaces have: netlab takes letters and digits.
 func netlabName(lab string) string { return "lab" + strings.ReplaceAll(lab, "-", "") }
 
-func buildNamespaces(ctx context.Context, t *topology, p parts, log *slog.Logger) (_ network, err error) {
+func buildNamespaces(
+	ctx context.Context, t *topology, p parts, log *slog.Logger,
+) (_ network, err error) {
 	if err := netlab.MachinesAvailable(); err != nil {
 		return nil, err
 	}
@@ -109,7 +113,8 @@ func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
 	c := netlab.MachineConfig{
 		Packages: p.packages,
 		Binds:    []netlab.Bind{{Source: p.agent, Target: "/usr/bin/vpp-route-agent"}},
-		Accounts: []netlab.Account{{Name: "frr", ID: 64900, Groups: []string{"frrvty"}}, {Name: "bird", ID: 64910}},
+		Accounts: []netlab.Account{{Name: "frr", ID: 64900, Groups: []string{"frrvty"}},
+			{Name: "bird", ID: 64910}},
 	}
 	for _, b := range t.Nodes[name].Binds {
 		source := b.source
@@ -122,7 +127,10 @@ func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
 		c.Env = append(c.Env, k+"="+v)
 	}
 	if p.vpp != nil {
-		c.Links = []netlab.Bind{{Source: p.vpp.VPP, Target: "/usr/bin/vpp"}, {Source: p.vpp.Vppctl, Target: "/usr/bin/vppctl"}}
+		c.Links = []netlab.Bind{
+			{Source: p.vpp.VPP, Target: "/usr/bin/vpp"},
+			{Source: p.vpp.Vppctl, Target: "/usr/bin/vppctl"},
+		}
 		c.Env = append(c.Env, "VPP_PLUGIN_PATH="+p.vpp.Plugins)
 	}
 	return c
@@ -170,13 +178,16 @@ func containerlabMissing(ctx context.Context) error {
 	if _, err := exec.LookPath("containerlab"); err != nil {
 		return errors.New("containerlab is not on PATH")
 	}
-	if err := exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").Run(); err != nil {
+	if err := exec.CommandContext(ctx, "docker", "info", "--format",
+		"{{.ServerVersion}}").Run(); err != nil {
 		return fmt.Errorf("no Docker engine answers: docker info: %w", err)
 	}
 	return nil
 }
 
-func buildContainers(ctx context.Context, t *topology, file, dataplane string, out io.Writer) (network, error) {
+func buildContainers(
+	ctx context.Context, t *topology, file, dataplane string, out io.Writer,
+) (network, error) {
 	c := &containers{file: file, name: t.Name, out: out}
 	if err := t.imagesAreThere(ctx, dataplane == "vpp", out); err != nil {
 		return nil, err
@@ -184,7 +195,8 @@ func buildContainers(ctx context.Context, t *topology, file, dataplane string, o
 	// The lines of one node wait for what another one brings, and by default only as many nodes as
 	// there are processors are worked on at a time.
 	workers := strconv.Itoa(len(t.Nodes))
-	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--max-workers", workers, "--topo", file)
+	cmd := exec.CommandContext(ctx, "containerlab", "deploy", "--reconfigure", "--max-workers",
+		workers, "--topo", file)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
@@ -205,7 +217,8 @@ func (t *topology) imagesAreThere(ctx context.Context, vpp bool, out io.Writer) 
 	}
 	const label = `{{index .Config.Labels "org.opencontainers.image.version"}}`
 	for _, image := range slices.Sorted(maps.Keys(images)) {
-		version, err := exec.CommandContext(ctx, "docker", "image", "inspect", "--format", label, image).Output()
+		version, err := exec.CommandContext(ctx, "docker", "image", "inspect", "--format",
+			label, image).Output()
 		if err != nil {
 			return fmt.Errorf("there is no image %s: make image", image)
 		}
@@ -213,12 +226,15 @@ func (t *topology) imagesAreThere(ctx context.Context, vpp bool, out io.Writer) 
 		if !vpp {
 			continue
 		}
-		has, err := exec.CommandContext(ctx, "docker", "run", "--rm", "--network", "none", image, "sh", "-c", "command -v vpp || echo none").CombinedOutput()
+		has, err := exec.CommandContext(ctx, "docker", "run", "--rm", "--network", "none", image,
+			"sh", "-c", "command -v vpp || echo none").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("docker run %s: %w: %s", image, err, tidy(has))
 		}
 		if tidy(has) == "none" {
-			return fmt.Errorf("the image %s has no VPP: make image VPP_DEBS='…', with the paths of VPP's Debian packages", image)
+			return fmt.Errorf(
+				"the image %s has no VPP: make image VPP_DEBS='…', with the paths of "+
+					"VPP's Debian packages", image)
 		}
 	}
 	return nil
@@ -227,7 +243,8 @@ func (t *topology) imagesAreThere(ctx context.Context, vpp bool, out io.Writer) 
 func (c *containers) container(node string) string { return "clab-" + c.name + "-" + node }
 
 func (c *containers) run(ctx context.Context, node, line string) ([]byte, error) {
-	return exec.CommandContext(ctx, "docker", "exec", c.container(node), "sh", "-c", line).CombinedOutput()
+	return exec.CommandContext(ctx, "docker", "exec", c.container(node), "sh", "-c",
+		line).CombinedOutput()
 }
 
 func (c *containers) hint(node, command string) string {
@@ -280,7 +297,10 @@ func onOwnTerminal(words []string) []string {
 	for i, w := range words {
 		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 	}
-	return []string{"script", "--quiet", "--return", "--command", "exec " + strings.Join(quoted, " "), "/dev/null"}
+	return []string{
+		"script", "--quiet", "--return", "--command",
+		"exec " + strings.Join(quoted, " "), "/dev/null",
+	}
 }
 
 func isTerminal(f *os.File) bool {

@@ -24,8 +24,9 @@ type topology struct {
 }
 
 type node struct {
-	Kind  string // linux only
-	Image string // of the container; in namespaces: this machine's files with the packages of labImage
+	Kind string // linux only
+	// of the container; in namespaces: this machine's files with the packages of labImage
+	Image string
 	Cmd   string
 	Binds []bind
 	Exec  []string // one after the other, when the links are there; all nodes at the same time
@@ -73,7 +74,9 @@ func readTopology(file string, env lookup) (*topology, error) {
 
 func parseTopology(text []byte, env lookup) (*topology, error) {
 	if before, _, found := strings.Cut(string(text), "{{"); found {
-		return nil, fmt.Errorf("line %d: containerlab takes {{ for a template, which is not supported", strings.Count(before, "\n")+1)
+		return nil, fmt.Errorf(
+			"line %d: containerlab takes {{ for a template, which is not supported",
+			strings.Count(before, "\n")+1)
 	}
 	text, err := expand(text, env)
 	if err != nil {
@@ -139,7 +142,9 @@ func arrange(binds []bind) []bind {
 	for _, b := range binds {
 		last[b.target] = b
 	}
-	return slices.SortedFunc(maps.Values(last), func(a, b bind) int { return strings.Compare(a.target, b.target) })
+	return slices.SortedFunc(maps.Values(last), func(a, b bind) int {
+		return strings.Compare(a.target, b.target)
+	})
 }
 
 // check finds what no line alone shows.
@@ -204,9 +209,11 @@ func splitWords(line string) (words []string, err error) {
 			word.Reset()
 			inWord = false
 		case c == '#' && !inWord:
-			return nil, errors.New("# begins a comment up to the end of the line: quote it, or take it out")
+			return nil, errors.New(
+				"# begins a comment up to the end of the line: quote it, or take it out")
 		case strings.ContainsRune(`|&;<>$()\`+"`", c):
-			return nil, fmt.Errorf("no shell runs this, so %q does not do what it says: use sh -c '…'", c)
+			return nil, fmt.Errorf(
+				"no shell runs this, so %q does not do what it says: use sh -c '…'", c)
 		default:
 			word.WriteRune(c)
 			inWord = true

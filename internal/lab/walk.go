@@ -52,7 +52,9 @@ func (w *walk) parse() error {
 		case !inside && len(words) > 0 && words[0] == "```console":
 			inside, only = true, strings.Join(words[1:], " ")
 			if !slices.Contains([]string{"", "vpp", "kernel"}, only) {
-				return fmt.Errorf("line %d: a console block is for vpp, for kernel, or for both without a word, not for %q", i+1, only)
+				return fmt.Errorf(
+					"line %d: a console block is for vpp, for kernel, or for both without a "+
+						"word, not for %q", i+1, only)
 			}
 		case inside && line == "```":
 			inside = false
@@ -66,7 +68,9 @@ func (w *walk) parse() error {
 				continue
 			}
 			w.closeStep(i)
-			w.steps = append(w.steps, step{node: m[1], line: m[3], once: m[2] == "#", only: only, at: i + 1, end: -1})
+			w.steps = append(w.steps, step{
+				node: m[1], line: m[3], once: m[2] == "#", only: only, at: i + 1, end: -1,
+			})
 		}
 	}
 	if inside {

@@ -128,7 +128,8 @@ router bgp 65001
 
 func TestFRRSummaryJoinsFamilies(t *testing.T) {
 	states, err := parseFRRSummary(
-		`{"ipv4Unicast":{"peers":{"10.0.0.2":{"state":"Active"}}},"ipv6Unicast":{"peers":{"fd00::2":{"state":"Established"}}}}`)
+		`{"ipv4Unicast":{"peers":{"10.0.0.2":{"state":"Active"}}},` +
+			`"ipv6Unicast":{"peers":{"fd00::2":{"state":"Established"}}}}`)
 	if err != nil || len(states) != 2 || states["10.0.0.2"] != "Active" ||
 		states["fd00::2"] != "Established" {
 		t.Errorf("got %v, %v", states, err)

@@ -1,15 +1,10 @@
-// Package netlab builds topologies of network namespaces and counts packets in them, for the demo,
-// the interoperation tests and the labs. Close removes everything that a lab has made: namespaces,
-// links, processes, shared memory, its directory, the mounts of /run/netns. New also removes what a
-// killed run has left.
+// Package netlab builds topologies of network namespaces and counts packets in them. It runs BIRD,
+// FRR and VPP there, and machines, which resemble containers. It does not know Calico or our agent,
+// and does not import testing. It needs root.
 //
-// It runs BIRD, FRR and VPP, and machines, which resemble containers. It does not know Calico or
-// our agent, and does not import testing.
-//
-// A segment is a Linux bridge in its own namespace, everything else is veth: every distribution's
-// kernel has both, while dummy, vrf, ipip and netem devices may be missing.
-//
-// It needs root. No packet leaves the namespaces.
+// Close removes everything that a lab has made; New also removes what a killed run has left. A
+// segment is a bridge in its own namespace and everything else is veth: dummy, vrf, ipip and netem
+// may be missing in a distribution's kernel.
 package netlab
 
 import (

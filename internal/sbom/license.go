@@ -12,20 +12,47 @@ import (
 	"strings"
 )
 
-// known are the licenses that are recognized, by SPDX identifier: each by words that its copies have and others have not. The whole text is
-// not compared: whoever adds a module reads its license.
+// known are the licenses that are recognized, by SPDX identifier: each by words that its copies
+// have and others have not. The whole text is not compared: whoever adds a module reads its
+// license.
 var known = []struct {
 	id  string
 	has []string
 	not string
 }{
-	{id: "Apache-2.0", has: []string{"apache license version 2 0 january 2004", "grant of patent license"}},
-	{id: "Apache-2.0", has: []string{"licensed under the apache license version 2 0"}}, // of a part, by reference
-	{id: "BSD-2-Clause", has: []string{"redistribution and use in source and binary forms", "binary form must reproduce"}, not: "endorse or promote"},
-	{id: "BSD-3-Clause", has: []string{"redistribution and use in source and binary forms", "binary form must reproduce", "endorse or promote"}},
-	{id: "ISC", has: []string{"permission to use copy modify and or distribute this software for any purpose with or without fee is hereby granted"}},
-	{id: "MIT", has: []string{"permission is hereby granted free of charge to any person obtaining a copy", "permission notice shall be included in all copies"}},
-	{id: "MPL-2.0", has: []string{"mozilla public license version 2 0", "source code form license notice"}},
+	{
+		id:  "Apache-2.0",
+		has: []string{"apache license version 2 0 january 2004", "grant of patent license"},
+	},
+	// of a part, by reference
+	{id: "Apache-2.0", has: []string{"licensed under the apache license version 2 0"}},
+	{
+		id: "BSD-2-Clause",
+		has: []string{"redistribution and use in source and binary forms",
+			"binary form must reproduce"},
+		not: "endorse or promote",
+	},
+	{
+		id: "BSD-3-Clause",
+		has: []string{"redistribution and use in source and binary forms",
+			"binary form must reproduce", "endorse or promote"},
+	},
+	{
+		id: "ISC",
+		has: []string{
+			"permission to use copy modify and or distribute this software for any purpose with " +
+				"or without fee is hereby granted",
+		},
+	},
+	{
+		id: "MIT",
+		has: []string{"permission is hereby granted free of charge to any person obtaining a copy",
+			"permission notice shall be included in all copies"},
+	},
+	{
+		id:  "MPL-2.0",
+		has: []string{"mozilla public license version 2 0", "source code form license notice"},
+	},
 }
 
 var notWords = regexp.MustCompile(`[^a-z0-9]+`)
@@ -43,7 +70,8 @@ func recognize(text []byte) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// license is one choice of CycloneDX' licenses: the identifier of one license, or an expression where a module has several.
+// license is one choice of CycloneDX' licenses: the identifier of one license, or an expression
+// where a module has several.
 type license struct {
 	License    *identifier `json:"license,omitempty"`
 	Expression string      `json:"expression,omitempty"`
@@ -53,7 +81,8 @@ type identifier struct {
 	ID string `json:"id"`
 }
 
-// licensesIn reads the licenses of a module from the files of that name in its root. That none is found is an error: then someone must look.
+// licensesIn reads the licenses of a module from the files of that name in its root. That none is
+// found is an error: then someone must look.
 func licensesIn(dir string) ([]license, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -62,7 +91,9 @@ func licensesIn(dir string) ([]license, error) {
 	var ids []string
 	for _, f := range files {
 		name := strings.ToUpper(f.Name())
-		if f.IsDir() || !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") && !strings.HasPrefix(name, "COPYING") {
+		if f.IsDir() ||
+			!strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") &&
+				!strings.HasPrefix(name, "COPYING") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
@@ -71,7 +102,8 @@ func licensesIn(dir string) ([]license, error) {
 		}
 		found := recognize(text)
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%s has a license that is not known here", filepath.Join(dir, f.Name()))
+			return nil, fmt.Errorf("%s has a license that is not known here",
+				filepath.Join(dir, f.Name()))
 		}
 		ids = append(ids, found...)
 	}
@@ -85,7 +117,8 @@ func licensesIn(dir string) ([]license, error) {
 	return []license{{Expression: strings.Join(ids, " AND ")}}, nil
 }
 
-// addLicenses fills in the licenses of everything in b. It runs in the root of the main module, and asks go where the others are.
+// addLicenses fills in the licenses of everything in b. It runs in the root of the main module, and
+// asks go where the others are.
 func addLicenses(b *bill) error {
 	var versions []string
 	for _, c := range b.Components {
@@ -117,7 +150,8 @@ func addLicenses(b *bill) error {
 	return errors.Join(errs...)
 }
 
-// moduleDirs finds modules, named with their versions, in go's cache; what is not there is downloaded.
+// moduleDirs finds modules, named with their versions, in go's cache; what is not there is
+// downloaded.
 func moduleDirs(versions []string) (map[string]string, error) {
 	dirs := map[string]string{}
 	if len(versions) == 0 {

@@ -11,12 +11,16 @@ import (
 
 const (
 	mit = `Permission is hereby granted, free of charge, to any person obtaining a
-		copy of this software … The above copyright notice and this permission notice shall be included in
-		all copies or substantial portions of the Software.`
-	bsd2 = `Redistribution and use in source and binary forms, with or without modification, are permitted …
+		copy of this software … The above copyright notice and this permission notice shall be
+		included in all copies or substantial portions of the Software.`
+	bsd2 = `Redistribution and use in source and binary forms, with or without modification, are
+		permitted …
 		* Redistributions in binary form must reproduce the above copyright notice …`
-	bsd3       = bsd2 + ` Neither the name of X may be used to endorse or promote products derived from this software …`
-	byApache   = `Licensed under the Apache License, Version 2.0 (the "License"); you may not use this file …`
+	bsd3 = bsd2 +
+		` Neither the name of X may be used to endorse or promote products derived from ` +
+		`this software …`
+	byApache = `Licensed under the Apache License, Version 2.0 (the "License"); you may not ` +
+		`use this file …`
 	ownWording = `You may use this on Sundays.`
 )
 
@@ -25,8 +29,10 @@ func TestRecognize(t *testing.T) {
 		text string
 		want []string
 	}{
-		"MIT":                              {mit, []string{"MIT"}},
-		"in capitals, on one line":         {strings.ToUpper(strings.Join(strings.Fields(mit), " ")), []string{"MIT"}},
+		"MIT": {mit, []string{"MIT"}},
+		"in capitals, on one line": {
+			strings.ToUpper(strings.Join(strings.Fields(mit), " ")), []string{"MIT"},
+		},
 		"BSD with two clauses":             {bsd2, []string{"BSD-2-Clause"}},
 		"BSD with three is not two":        {bsd3, []string{"BSD-3-Clause"}},
 		"parts under different ones":       {mit + "\n" + byApache, []string{"Apache-2.0", "MIT"}},
@@ -44,11 +50,19 @@ func TestLicensesOfAModule(t *testing.T) {
 		files map[string]string
 		want  string // an identifier, or an expression; empty: an error
 	}{
-		"one file":                           {map[string]string{"LICENSE": mit, "README": bsd2}, "MIT"},
-		"another spelling":                   {map[string]string{"licence.md": bsd3}, "BSD-3-Clause"},
-		"two files":                          {map[string]string{"LICENSE": byApache, "LICENSE.libyaml": mit}, "Apache-2.0 AND MIT"},
-		"none":                               {map[string]string{"README": mit}, ""},
-		"one that is known, one that is not": {map[string]string{"LICENSE": mit, "LICENSE.extra": ownWording}, ""},
+		"one file": {
+			map[string]string{"LICENSE": mit, "README": bsd2}, "MIT",
+		},
+		"another spelling": {
+			map[string]string{"licence.md": bsd3}, "BSD-3-Clause",
+		},
+		"two files": {
+			map[string]string{"LICENSE": byApache, "LICENSE.libyaml": mit}, "Apache-2.0 AND MIT",
+		},
+		"none": {map[string]string{"README": mit}, ""},
+		"one that is known, one that is not": {
+			map[string]string{"LICENSE": mit, "LICENSE.extra": ownWording}, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -90,11 +104,13 @@ func TestLicensesAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"BSD-3-Clause", "Apache-2.0"} {
-		if l := b.Components[i].Licenses; len(l) != 1 || l[0].License == nil || l[0].License.ID != want {
+		l := b.Components[i].Licenses
+		if len(l) != 1 || l[0].License == nil || l[0].License.ID != want {
 			t.Errorf("%s: %+v, want %s", b.Components[i].Name, l, want)
 		}
 	}
-	if l := b.Metadata.Component.Licenses; len(l) != 1 || l[0].License == nil || l[0].License.ID != "Apache-2.0" {
+	if l := b.Metadata.Component.Licenses; len(l) != 1 || l[0].License == nil ||
+		l[0].License.ID != "Apache-2.0" {
 		t.Errorf("our own: %+v", l)
 	}
 }

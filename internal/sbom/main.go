@@ -1,5 +1,6 @@
-// Command sbom prints a bill of materials of a Go binary, as CycloneDX 1.5 in JSON: sbom BINARY VERSION. It reads what the linker wrote into the
-// binary, not go.mod: so it names what is in there and nothing else. Licenses come from the modules' own files; one that is not recognized is an
+// Command sbom prints a bill of materials of a Go binary, as CycloneDX 1.5 in JSON: sbom BINARY
+// VERSION. It reads what the linker wrote into the binary, not go.mod: so it names what is in there
+// and nothing else. Licenses come from the modules' own files; one that is not recognized is an
 // error. Run by `make release`, in the root of the module.
 package main
 
@@ -69,14 +70,17 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// billOf lists the modules in the order of the binary, which is that of their paths, and before them Go's library.
+// billOf lists the modules in the order of the binary, which is that of their paths, and before
+// them Go's library.
 func billOf(info *debug.BuildInfo, version string) bill {
 	b := bill{Format: "CycloneDX", SpecVersion: "1.5", Version: 1}
 	b.Metadata.Component = part("application", info.Main.Path, version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "GOOS", "GOARCH", "CGO_ENABLED":
-			b.Metadata.Component.Properties = append(b.Metadata.Component.Properties, property{"go:" + s.Key, s.Value})
+			b.Metadata.Component.Properties = append(b.Metadata.Component.Properties, property{
+				"go:" + s.Key, s.Value,
+			})
 		}
 	}
 	// "go1.26.1 X:experiment": what follows the version is how it was built.
@@ -89,7 +93,8 @@ func billOf(info *debug.BuildInfo, version string) bill {
 }
 
 // moduleOf names a module under the path by which advisories know it. One that comes from a folder
-// (GoBGP, patched) keeps name and version of what the folder was made of, and says that it was changed.
+// (GoBGP, patched) keeps name and version of what the folder was made of, and says that it was
+// changed.
 func moduleOf(m *debug.Module) component {
 	from := m
 	if m.Replace != nil && m.Replace.Version != "" && m.Replace.Version != "(devel)" {
@@ -100,7 +105,11 @@ func moduleOf(m *debug.Module) component {
 	case from.Sum != "":
 		c.Properties = append(c.Properties, property{"go:sum", from.Sum})
 	case m.Replace != nil:
-		c.Properties = append(c.Properties, property{"go:replaced", "built from this version with the patches of third_party/gobgp, level " + patches.Digest()})
+		c.Properties = append(c.Properties, property{
+			"go:replaced",
+			"built from this version with the patches of third_party/gobgp, level " +
+				patches.Digest(),
+		})
 	}
 	return c
 }

@@ -24,11 +24,9 @@ type KubeConfig struct {
 }
 
 // Kube looks up passwords in Kubernetes Secrets. The first lookup of a Secret starts a list and
-// watch of that Secret alone, so that RBAC can be limited to these names. Lookups never block:
-// until the API server has answered, the password is unknown. While the API server is down, the
-// last content is used.
-//
-// Lookup may be called from any goroutine, and before Run.
+// watch of that Secret alone, so that RBAC can be limited to these names. Lookups never block: a
+// password is unknown until the API server has answered, and stays while it is down. Safe for
+// concurrent use.
 type Kube struct {
 	cfg    KubeConfig
 	client *http.Client

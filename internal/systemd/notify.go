@@ -32,12 +32,9 @@ type Service struct {
 // lookInterval bounds the delay of a new status, and of feeding the watchdog.
 const lookInterval = time.Second
 
-// Run sends READY at once, so that a service waiting for etcd or VPP is not killed. It then sends
-// status changes and feeds the watchdog. When ctx ends it sends STOPPING and returns nil. Without
-// $NOTIFY_SOCKET it returns at once.
-//
-// When a new process takes over it sends nothing: after STOPPING systemd ends the unit within
-// TimeoutStopSec despite a later READY, and RELOADING would only make it wait for READY.
+// Run sends READY at once, since the agent may wait for etcd or VPP, then status changes and the
+// watchdog's keep-alives. When ctx ends it sends STOPPING, except when a new process takes over:
+// after STOPPING systemd ends the unit within TimeoutStopSec despite a later READY.
 func Run(ctx context.Context, s Service) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil

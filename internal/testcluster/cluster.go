@@ -206,7 +206,8 @@ const AgentPackage = "vpp-route-agent/cmd/vpp-route-agent"
 
 // Build builds programs into a folder.
 func Build(ctx context.Context, dir string, packages ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", dir + "/"}, packages...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"build", "-o", dir + "/"}, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)

@@ -42,7 +42,8 @@ func (f FIB) Difference(want map[netip.Prefix]netip.Addr) (wrong []string) {
 		case !ok:
 			wrong = append(wrong, fmt.Sprintf("%s is missing", p))
 		case r.NextHop() != via:
-			wrong = append(wrong, fmt.Sprintf("%s is via %s, not %s", p, Hop(r.NextHop()), Hop(via)))
+			wrong = append(wrong,
+				fmt.Sprintf("%s is via %s, not %s", p, Hop(r.NextHop()), Hop(via)))
 		}
 	}
 	for p := range f {

@@ -15,7 +15,8 @@ import (
 
 func TestMessages(t *testing.T) {
 	raw := slices.Concat(OpenMessage(70000, 90, addr("10.0.0.1"), Unicast(addr("fd00::1"))...),
-		UpdateMessage([]netip.Prefix{pfx("10.1.0.0/20")}, []byte{0x40, 1, 1, 0}, pfx("10.2.0.0/16")))
+		UpdateMessage([]netip.Prefix{pfx("10.1.0.0/20")}, []byte{0x40, 1, 1, 0},
+			pfx("10.2.0.0/16")))
 	in, buffer := bytes.NewReader(raw), make([]byte, MaxMessage)
 	for kind, want := range map[byte][]byte{
 		MsgOpen: {4, 0x5b, 0xa0, 0, 90, 10, 0, 0, 1, 14, 2, 12,
@@ -66,7 +67,8 @@ func TestSpeakerIsDialledAgain(t *testing.T) {
 		expect := func(want ...byte) {
 			t.Helper()
 			for _, kind := range want {
-				if got, _, err := ReadMessage(conn, make([]byte, MaxMessage)); err != nil || got != kind {
+				got, _, err := ReadMessage(conn, make([]byte, MaxMessage))
+				if err != nil || got != kind {
 					t.Fatalf("message %d instead of %d: %v", got, kind, err)
 				}
 			}

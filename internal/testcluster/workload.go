@@ -48,7 +48,8 @@ func (c *Cluster) Workload(name string, address netip.Addr) (*Workload, error) {
 func (n *Node) Link(w *Workload, inside, outside string) (p Port, err error) {
 	p = Port{Inside: inside, Outside: outside, Address: w.Address}
 	end := netlab.End{Namespace: n.NS, Device: outside}
-	if n.VPP == nil { // else the kernel, which sees the same packets, must not take them for its own
+	// else the kernel, which sees the same packets, must not take them for its own
+	if n.VPP == nil {
 		end.MAC = gatewayMAC
 	}
 	if err := n.Cluster.Veth(netlab.End{Namespace: w.NS, Device: inside}, end); err != nil {

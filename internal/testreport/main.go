@@ -1,6 +1,7 @@
-// Command testreport reads `go test -json` on standard input and tells a person what matters: failures whole, skipped tests with their reason,
-// the real parts that tests ran on, and the totals. It fails when a test failed, when none ran, and when a promised part ran
-// nothing: a suite that silently tested nothing real is not green.
+// Command testreport reads `go test -json` on standard input and tells a person what matters:
+// failures whole, skipped tests with their reason, the real parts that tests ran on, and the
+// totals. It fails when a test failed, when none ran, and when a promised part ran nothing: a suite
+// that silently tested nothing real is not green.
 //
 // Tests name the parts they ran on with t.Attr("part", "BIRD 1.6.8").
 package main
@@ -36,9 +37,13 @@ type report struct {
 }
 
 func main() {
-	promise := flag.String("promise", "", "comma list of beginnings of part names that must have been used")
+	promise := flag.String("promise", "",
+		"comma list of beginnings of part names that must have been used")
 	flag.Parse()
-	r := &report{out: os.Stdout, output: map[string][]string{}, named: map[string][]string{}, parts: map[string]int{}}
+	r := &report{
+		out: os.Stdout, output: map[string][]string{}, named: map[string][]string{},
+		parts: map[string]int{},
+	}
 	if err := r.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
@@ -114,13 +119,15 @@ func (r *report) end(name string, e event) {
 		if !isPackage {
 			r.passed++
 		}
-		for _, part := range r.named[name] { // a test that names a part and is then skipped ran nothing
+		// a test that names a part and is then skipped ran nothing
+		for _, part := range r.named[name] {
 			r.parts[part]++
 		}
 	}
 }
 
-// unfinished prints what the tests of a package said that have not ended, as when the package ran out of time: the stacks stand there.
+// unfinished prints what the tests of a package said that have not ended, as when the package ran
+// out of time: the stacks stand there.
 func (r *report) unfinished(pkg string) {
 	for _, name := range slices.Sorted(maps.Keys(r.output)) {
 		if !strings.HasPrefix(name, pkg+" ") {
@@ -161,7 +168,9 @@ func (r *report) summary(promised []string) bool {
 		fmt.Fprintln(r.out, "skipped:", s)
 	}
 	for _, p := range promised {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.parts)), func(part string) bool { return strings.HasPrefix(part, p) }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.parts)), func(part string) bool {
+			return strings.HasPrefix(part, p)
+		}) {
 			r.failed = append(r.failed, "promised part "+p+": no test ran on it")
 		}
 	}
@@ -171,6 +180,7 @@ func (r *report) summary(promised []string) bool {
 	for _, f := range r.failed {
 		fmt.Fprintln(r.out, "FAILED:", f)
 	}
-	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped\n", r.passed, len(r.failed), len(r.skipped))
+	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped\n",
+		r.passed, len(r.failed), len(r.skipped))
 	return len(r.failed) == 0
 }

@@ -11,7 +11,8 @@ import (
 
 // The script and this package compute the same level, or every binary would call itself outdated.
 func TestDigestIsThatOfTheScript(t *testing.T) {
-	file := filepath.Join("..", "..", "build", "run-make-first", "gobgp", "pkg", "patchlevel", "patchlevel.go")
+	file := filepath.Join("..", "..", "build", "run-make-first", "gobgp", "pkg",
+		"patchlevel", "patchlevel.go")
 	level, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,8 @@ func TestPatchesNameTheirTests(t *testing.T) {
 			t.Errorf("%s names no test", name)
 		}
 		for _, f := range all {
-			cmd := exec.Command("grep", "-rqE", "^func "+f+`\(`, "--include=*_test.go", "bgp", "internal", "third_party")
+			cmd := exec.Command("grep", "-rqE", "^func "+f+`\(`, "--include=*_test.go", "bgp",
+				"internal", "third_party")
 			cmd.Dir = filepath.Join("..", "..")
 			if err := cmd.Run(); err != nil {
 				t.Errorf("%s: there is no test %s", name, f)

@@ -15,12 +15,10 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// adjOut is the Adj-RIB-Out (RFC 4271 §3.2) of all peers. GoBGP has none: it asks the policy of
-// today what was sent yesterday. The server goroutine owns it.
-//
-// Peers that are sent the same are one group, with one table and one encoding of each message. A
-// group's table says for each route what its members have, and whom the route came from: that one
-// does not have it. So a table costs the same for one member and for a thousand.
+// adjOut is the Adj-RIB-Out (RFC 4271 §3.2) of all peers, which GoBGP computes anew from today's
+// policy. The server goroutine owns it. Peers that are sent the same are one group, with one table
+// and one encoding of each message. The table notes whom a route came from: that peer does not get
+// it.
 type adjOut struct {
 	policy  Policy
 	groups  map[groupKey]*outGroup
@@ -125,7 +123,10 @@ func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 	}
 	negotiated := peer.negotiatedRFList()
 	for _, f := range families {
-		if !slices.Contains(negotiated, f) || slices.ContainsFunc(peer.out.groups, func(g *outGroup) bool { return g.key.family == f }) {
+		if !slices.Contains(negotiated, f) ||
+			slices.ContainsFunc(peer.out.groups, func(g *outGroup) bool {
+				return g.key.family == f
+			}) {
 			continue
 		}
 		key := s.groupKey(peer, f)
@@ -496,7 +497,8 @@ func (s *BgpServer) candidates(g *outGroup, known []*table.Path) []*table.Path {
 
 // export asks the policy.
 func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
-	if !g.key.external && p.IsIBGP() && slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
+	if !g.key.external && p.IsIBGP() &&
+		slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
 		return Decision{} // RFC 4456 §8: it went through our cluster
 	}
 	return s.adjOut.policy.Export(g.key.Export, p.GetSource().Name(), p)

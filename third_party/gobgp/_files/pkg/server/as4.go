@@ -12,7 +12,9 @@ import (
 // nothing: a speaker of four-octet AS numbers does not send them (RFC 6793 §6), and one of two
 // octets has its AGGREGATOR say whether they are the ones that its AS_PATH and AGGREGATOR came with
 // (§4.2.3).
-func (h *fsmHandler) withoutAS4(attributes []bgp.PathAttributeInterface) []bgp.PathAttributeInterface {
+func (h *fsmHandler) withoutAS4(
+	attributes []bgp.PathAttributeInterface,
+) []bgp.PathAttributeInterface {
 	h.fsm.lock.RLock()
 	path, aggregator := h.fsm.twoByteAsTrans, false
 	h.fsm.lock.RUnlock()

@@ -88,7 +88,8 @@ func (s *BgpServer) handled(e *fsmMsg) {
 	}
 	for _, w := range s.watcherMap[watchEventTypeBestPath] {
 		if w.opts.inside {
-			if f := w.filters[watchEventTypeBestPath]; f == nil || f(done) { // WatchPaths has a queue of its own
+			// WatchPaths has a queue of its own
+			if f := w.filters[watchEventTypeBestPath]; f == nil || f(done) {
 				w.notify(done)
 			}
 			return

@@ -79,7 +79,8 @@ func forgetRestart(conf *oc.Neighbor) {
 	for i := range conf.AfiSafis {
 		a := &conf.AfiSafis[i]
 		a.MpGracefulRestart.State.Received = false
-		a.LongLivedGracefulRestart.State.Enabled, a.LongLivedGracefulRestart.State.Received = false, false
+		longLived := &a.LongLivedGracefulRestart.State
+		longLived.Enabled, longLived.Received = false, false
 	}
 }
 

@@ -57,7 +57,8 @@ type Group struct {
 type NextHop uint8
 
 const (
-	NextHopAuto NextHop = iota // towards eBGP our address, towards iBGP as it came (RFC 4271 §5.1.3)
+	// towards eBGP our address, towards iBGP as it came (RFC 4271 §5.1.3)
+	NextHopAuto NextHop = iota
 	NextHopSelf
 	NextHopKeep
 )

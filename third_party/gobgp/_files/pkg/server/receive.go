@@ -49,7 +49,8 @@ func readHeader(h *bgp.BGPHeader, b []byte) error {
 	}
 	h.Len, h.Type = binary.BigEndian.Uint16(b[16:18]), b[18]
 	if !bytes.Equal(b[:16], synchronized) {
-		return refuse(bgp.BGP_ERROR_SUB_CONNECTION_NOT_SYNCHRONIZED, nil, "the marker is not all ones")
+		return refuse(bgp.BGP_ERROR_SUB_CONNECTION_NOT_SYNCHRONIZED, nil,
+			"the marker is not all ones")
 	}
 	shortest, longest := bgp.BGP_HEADER_LENGTH, bgp.BGP_MAX_MESSAGE_LENGTH
 	switch h.Type {
@@ -73,7 +74,9 @@ func readHeader(h *bgp.BGPHeader, b []byte) error {
 
 // decode decodes a message that has its place in the state of the session. The error says what
 // becomes of it.
-func (h *fsmHandler) decode(hd *bgp.BGPHeader, body []byte, o *bgp.MarshallingOption) (*bgp.BGPMessage, error) {
+func (h *fsmHandler) decode(
+	hd *bgp.BGPHeader, body []byte, o *bgp.MarshallingOption,
+) (*bgp.BGPMessage, error) {
 	if subcode := h.misplaced(hd.Type); subcode != 0 {
 		const why = "a message of this type has no place in the state of the session"
 		return &bgp.BGPMessage{Header: *hd},

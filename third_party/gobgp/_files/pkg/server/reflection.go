@@ -14,7 +14,8 @@ func (s *BgpServer) SetClusterID(id net.IP) {
 	s.mgmtOperation(func() error {
 		for _, peer := range s.neighborMap {
 			peer.fsm.lock.Lock()
-			peer.fsm.pConf.RouteReflector.State.RouteReflectorClusterId = oc.RrClusterIdType(id.String())
+			peer.fsm.pConf.RouteReflector.State.RouteReflectorClusterId = oc.RrClusterIdType(
+				id.String())
 			peer.fsm.peerInfo.RouteReflectorClusterID = id.To4()
 			peer.fsm.lock.Unlock()
 		}

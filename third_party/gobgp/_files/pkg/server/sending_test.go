@@ -50,7 +50,8 @@ func TestSendingPanics(t *testing.T) {
 		}
 		wg.Wait()
 		close(events)
-		if e := <-events; e.Kind != SessionPanicked || !strings.HasPrefix(e.Err.Error(), "while sending: ") {
+		if e := <-events; e.Kind != SessionPanicked ||
+			!strings.HasPrefix(e.Err.Error(), "while sending: ") {
 			t.Errorf("%s: the event is %+v", name, e)
 		}
 		if r := <-h.stateReasonCh; r.Type != fsmNotificationSent {

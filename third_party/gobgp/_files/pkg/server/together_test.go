@@ -24,9 +24,15 @@ func togetherServer(waiting ...*fsmMsg) *BgpServer {
 }
 
 func updateFrom(peer string) *fsmMsg {
-	path := table.NewPath(&table.PeerInfo{AS: 1, Address: net.ParseIP(peer)}, bgp.NewIPAddrPrefix(26, "10.1.0.0"), false,
-		[]bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0), bgp.NewPathAttributeNextHop(peer)}, time.Now(), false)
-	return &fsmMsg{MsgSrc: peer, MsgData: bgp.NewBGPUpdateMessage(nil, nil, nil), PathList: []*table.Path{path}}
+	path := table.NewPath(&table.PeerInfo{AS: 1, Address: net.ParseIP(peer)},
+		bgp.NewIPAddrPrefix(26, "10.1.0.0"), false,
+		[]bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0),
+			bgp.NewPathAttributeNextHop(peer)},
+		time.Now(), false)
+	return &fsmMsg{
+		MsgSrc: peer, MsgData: bgp.NewBGPUpdateMessage(nil, nil, nil),
+		PathList: []*table.Path{path},
+	}
 }
 
 // UPDATEs that wait together are told together, and before anything else is handled.

@@ -43,8 +43,9 @@ type op struct {
 
 // attributes are those of a route, but for the prefix, as they go over the wire.
 type attributes struct {
-	wire    []byte // without MP_REACH_NLRI
-	before  int    // how much of wire goes before it: BIRD has attributes in the order of their types
+	wire []byte // without MP_REACH_NLRI
+	// how much of wire goes before it: BIRD has attributes in the order of their types
+	before  int
 	nextHop []byte // of MP_REACH_NLRI; nil where NEXT_HOP is in wire
 	digest  uint64
 }
@@ -210,8 +211,10 @@ func (b *builder) encode(p *table.Path) *attributes {
 			return nil
 		}
 		attrs = append(attrs, bgp.NewPathAttributeNextHop(hop.String()))
-	} else if a.nextHop = p.GetNexthop().To16(); a.nextHop == nil || p.GetNexthop().IsLinkLocalUnicast() &&
-		addrOf(p.GetNexthop()) != b.g.key.localAddress { // of another link it means nothing (RFC 2545 §3)
+	} else if a.nextHop = p.GetNexthop().To16(); a.nextHop == nil ||
+		p.GetNexthop().IsLinkLocalUnicast() &&
+			// of another link it means nothing (RFC 2545 §3)
+			addrOf(p.GetNexthop()) != b.g.key.localAddress {
 		return nil
 	}
 	if b.g.key.twoByteAS {
@@ -222,7 +225,9 @@ func (b *builder) encode(p *table.Path) *attributes {
 		table.UpdatePathAggregator2ByteAs(msg)
 		attrs = msg.PathAttributes
 	}
-	slices.SortStableFunc(attrs, func(a, b bgp.PathAttributeInterface) int { return int(a.GetType()) - int(b.GetType()) })
+	slices.SortStableFunc(attrs, func(a, b bgp.PathAttributeInterface) int {
+		return int(a.GetType()) - int(b.GetType())
+	})
 	for _, attr := range attrs {
 		wire, err := attr.Serialize()
 		if err != nil {
@@ -353,7 +358,8 @@ func (b *builder) update(a *attributes, nlris []byte) []byte {
 	default:
 		reach := append(append([]byte{byte(len(a.nextHop))}, a.nextHop...), 0)
 		attrs = append(attrs, a.wire[:a.before]...)
-		attrs = append(attrs, b.multiprotocol(bgp.BGP_ATTR_TYPE_MP_REACH_NLRI, append(reach, nlris...))...)
+		attrs = append(attrs,
+			b.multiprotocol(bgp.BGP_ATTR_TYPE_MP_REACH_NLRI, append(reach, nlris...))...)
 		attrs, nlris = append(attrs, a.wire[a.before:]...), nil
 	}
 	wire = binary.BigEndian.AppendUint16(append(wire, 0, 0), uint16(len(attrs)))
@@ -367,7 +373,8 @@ func (b *builder) multiprotocol(typ bgp.BGPAttrType, value []byte) (attr []byte)
 	if size <= 255 {
 		attr = append(attr, byte(bgp.BGP_ATTR_FLAG_OPTIONAL), byte(typ), byte(size))
 	} else {
-		attr = append(attr, byte(bgp.BGP_ATTR_FLAG_OPTIONAL|bgp.BGP_ATTR_FLAG_EXTENDED_LENGTH), byte(typ))
+		attr = append(attr, byte(bgp.BGP_ATTR_FLAG_OPTIONAL|bgp.BGP_ATTR_FLAG_EXTENDED_LENGTH),
+			byte(typ))
 		attr = binary.BigEndian.AppendUint16(attr, uint16(size))
 	}
 	return append(append(binary.BigEndian.AppendUint16(attr, afi), safi), value...)

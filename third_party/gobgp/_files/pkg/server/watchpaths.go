@@ -28,18 +28,10 @@ type Watched struct {
 	Up           bool            // where it is none of these: the session came up, else went down
 }
 
-// WatchPaths watches sessions and End-of-RIBs from now on and, where best is set, the best paths:
-// each time those of a prefix change, the complete new set. It is WatchEvent without protobuf.
-//
-// What next returns happened since it was called before, in that order; it waits for something to
-// happen, and returns nil when ctx has ended. Then the watch has ended, too. The result is good
-// until next is called again. There is one caller.
-//
-// GoBGP's own goroutine never waits for the caller; a peer that is far ahead of it does
-// (backlog.go). For the rest, such as a policy that changes, no set is kept for a slow caller when
-// there is a later one of the same prefix, unless something else came between the two. So no more
-// waits than twice the prefixes, for each of these that waits; and a session takes seconds to come
-// up again.
+// WatchPaths watches sessions, End-of-RIBs and, with best, best paths: the complete new set each
+// time those of a prefix change. It is WatchEvent without protobuf. next blocks, has one caller,
+// and returns nil after ctx. GoBGP never waits for it: a later set of a prefix replaces an unread
+// one.
 func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched) {
 	q := &watchQueue{wake: make(chan struct{}, 1), full: watchQueueLeast}
 	w := &watcher{s: s, filters: map[watchEventType]func(watchEvent) bool{}}
@@ -111,7 +103,9 @@ func (q *watchQueue) next(ctx context.Context) []Watched {
 			return nil
 		}
 		if from := q.given; from < len(q.out.all) {
-			for q.given = min(from+watchPiece, len(q.out.all)); q.out.all[q.given-1].More; q.given++ {
+			q.given = min(from+watchPiece, len(q.out.all))
+			for q.out.all[q.given-1].More {
+				q.given++
 			}
 			return q.out.all[from:q.given]
 		}
@@ -181,7 +175,8 @@ func (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.P
 func (s *BgpServer) tellDeleted(peer *peer) {
 	peer.fsm.lock.RLock()
 	ev := &watchEventPeer{
-		Type: PEER_EVENT_STATE, peer: peer.fsm.peerInfo.Name(), OldState: peer.fsm.state, State: bgp.BGP_FSM_IDLE,
+		Type: PEER_EVENT_STATE, peer: peer.fsm.peerInfo.Name(), OldState: peer.fsm.state,
+		State: bgp.BGP_FSM_IDLE,
 	}
 	peer.fsm.lock.RUnlock()
 	s.tellWatches(ev)
@@ -228,7 +223,9 @@ func (q *watchQueue) take(ev watchEvent) {
 			q.add(ev.best)
 		}
 	case *watchEventEor:
-		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.PeerInfo.Name(), EndOfRIB: ev.Family})
+		q.waiting.all = append(q.waiting.all, Watched{
+			Peer: ev.PeerInfo.Name(), EndOfRIB: ev.Family,
+		})
 	case nothingStale:
 		q.waiting.all = append(q.waiting.all, Watched{Peer: ev.AddrPort, NothingStale: true})
 	case *watchEventPeer:
@@ -260,7 +257,10 @@ func (q *watchQueue) add(set []*table.Path) {
 		if p == nil { // no change
 			continue
 		}
-		w := Watched{Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw || p.IsNexthopInvalid, Stale: p.IsStale(), More: true}
+		w := Watched{
+			Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsWithdraw ||
+				p.IsNexthopInvalid, Stale: p.IsStale(), More: true,
+		}
 		if !w.Withdrawn {
 			w.Attributes = p.SharedPathAttrs()
 		}

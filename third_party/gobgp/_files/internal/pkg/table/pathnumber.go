@@ -15,7 +15,8 @@ func (path *Path) takeNumber(old *Path) {
 // to come back from.
 func (dest *Destination) giveBackNumber(withdrawn *Path) {
 	id := uint(withdrawn.GetNlri().PathLocalIdentifier())
-	if id != 0 && id/64 < uint(len(dest.localIdMap.bitmap)) && (withdrawn.IsDropped() || withdrawn.IsLocal()) {
+	if id != 0 && id/64 < uint(len(dest.localIdMap.bitmap)) &&
+		(withdrawn.IsDropped() || withdrawn.IsLocal()) {
 		dest.localIdMap.Unflag(id)
 	}
 }

@@ -6,7 +6,9 @@ import "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 // withoutAnnounced returns the withdrawals of an UPDATE without those of routes that it announces:
 // RFC 4271 §4.3 has them treated as if they were not there. GoBGP would carry them out last.
-func withoutAnnounced(withdrawn []bgp.AddrPrefixInterface, announced []*Path) []bgp.AddrPrefixInterface {
+func withoutAnnounced(
+	withdrawn []bgp.AddrPrefixInterface, announced []*Path,
+) []bgp.AddrPrefixInterface {
 	if len(withdrawn) == 0 || len(announced) == 0 {
 		return withdrawn
 	}

@@ -26,7 +26,8 @@ func Faithful(u *BGPUpdate, body []byte) {
 			faithful(p.Value, a.value, 20)
 		case *PathAttributeTunnelEncap, *PathAttributePrefixSID:
 			again, err := p.Serialize()
-			if sent, ok := firstAttribute(again); err != nil || !ok || !bytes.Equal(sent.value, a.value) {
+			sent, ok := firstAttribute(again)
+			if err != nil || !ok || !bytes.Equal(sent.value, a.value) {
 				unknown := &PathAttributeUnknown{}
 				if unknown.DecodeFromBytes(a.bytes) == nil {
 					u.PathAttributes[i] = unknown
@@ -44,7 +45,9 @@ func faithful(communities []ExtendedCommunityInterface, value []byte, size int) 
 	for i, c := range communities {
 		came := value[i*size : (i+1)*size]
 		if again, err := c.Serialize(); err != nil || !bytes.Equal(again, came) {
-			communities[i] = &UnknownExtended{Type: ExtendedCommunityAttrType(came[0]), Value: came[1:]}
+			communities[i] = &UnknownExtended{
+				Type: ExtendedCommunityAttrType(came[0]), Value: came[1:],
+			}
 		}
 	}
 }

@@ -13,7 +13,9 @@ import (
 // that cannot be read, which ends the session of the peer that sent it and nothing else. The
 // message that is returned with the error has the right types: callers look at them before they
 // look at the error.
-func parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (msg *BGPMessage, err error) {
+func parseBody(
+	h *BGPHeader, data []byte, options ...*MarshallingOption,
+) (msg *BGPMessage, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			msg, err = refused(h, DecoderPanicked(v))
@@ -22,19 +24,21 @@ func parseBody(h *BGPHeader, data []byte, options ...*MarshallingOption) (msg *B
 	return parseBodyUnguarded(h, data, options...)
 }
 
-// decodeAttribute decodes one attribute of an UPDATE. Where that panics, the attribute is
-// malformed, and its type says what becomes of the message: most are discarded, some make it a
-// withdrawal (RFC 7606 §7). So what a router far away put into a path does not end the session with
-// whoever passed it on. Attributes that hold prefixes are not caught here: which were meant is not
-// known, and GoBGP would go on without their family.
-func decodeAttribute(p PathAttributeInterface, data []byte, options ...*MarshallingOption) (err error) {
+// decodeAttribute decodes one attribute of an UPDATE. A panic makes the attribute malformed, and
+// its type decides: most are discarded, some make the message a withdrawal (RFC 7606 §7). So a
+// remote router does not end the session with its relay. Attributes with prefixes are not caught
+// here.
+func decodeAttribute(
+	p PathAttributeInterface, data []byte, options ...*MarshallingOption,
+) (err error) {
 	switch BGPAttrType(data[1]) { // there are two bytes, or there were no p
 	case BGP_ATTR_TYPE_MP_REACH_NLRI, BGP_ATTR_TYPE_MP_UNREACH_NLRI:
 		return p.DecodeFromBytes(data, options...)
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = NewMessageError(BGP_ERROR_UPDATE_MESSAGE_ERROR, BGP_ERROR_SUB_OPTIONAL_ATTRIBUTE_ERROR, nil, DecoderPanicked(v))
+			err = NewMessageError(BGP_ERROR_UPDATE_MESSAGE_ERROR,
+				BGP_ERROR_SUB_OPTIONAL_ATTRIBUTE_ERROR, nil, DecoderPanicked(v))
 		}
 	}()
 	return p.DecodeFromBytes(data, options...)
@@ -77,13 +81,15 @@ func DescribePanic(v any) string { return fmt.Sprintf("%v (%s)", v, panicked()) 
 func panicked() string {
 	pc := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(0, pc)])
-	seen := false // runtime's frames of the panic lie between the recovering function and the one that panicked
+	// runtime's frames of the panic lie between the recovering function and the one that panicked
+	seen := false
 	for {
 		f, more := frames.Next()
 		if f.Function == "runtime.gopanic" {
 			seen = true
 		} else if seen && !strings.HasPrefix(f.Function, "runtime.") {
-			return fmt.Sprintf("%s at %s:%d", f.Function[strings.LastIndexByte(f.Function, '/')+1:], filepath.Base(f.File), f.Line)
+			return fmt.Sprintf("%s at %s:%d", f.Function[strings.LastIndexByte(f.Function, '/')+1:],
+				filepath.Base(f.File), f.Line)
 		}
 		if !more {
 			return "somewhere"

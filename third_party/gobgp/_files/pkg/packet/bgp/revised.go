@@ -24,12 +24,14 @@ func (s *Session) Revise(body []byte) ([]byte, error) {
 	withdrawn, rest, ok := prefixedBy16(body)
 	attributes, nlri, ok2 := prefixedBy16(rest)
 	if !ok || !ok2 {
-		return nil, updateError(BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST, nil, reset, "its lengths are wrong")
+		return nil, updateError(BGP_ERROR_SUB_MALFORMED_ATTRIBUTE_LIST, nil, reset,
+			"its lengths are wrong")
 	}
 	if mode, ok := s.Families[RF_IPv4_UC]; !ok {
 		withdrawn, nlri = nil, nil
 	} else if !arePrefixes(withdrawn, 32, mode) || !arePrefixes(nlri, 32, mode) { // RFC 7606 §5.3
-		return nil, updateError(BGP_ERROR_SUB_INVALID_NETWORK_FIELD, nil, reset, "its prefixes are malformed")
+		return nil, updateError(BGP_ERROR_SUB_INVALID_NETWORK_FIELD, nil, reset,
+			"its prefixes are malformed")
 	}
 
 	var strongest error
@@ -146,7 +148,8 @@ func (s *Session) check(a attribute, hasNLRI bool) (keep bool, err *MessageError
 		keep = keep && !wrongFlags
 	}
 	// RFC 7606 §3 c. What MP_UNREACH_NLRI names is withdrawn anyway.
-	if wrongFlags && a.kind != BGP_ATTR_TYPE_MP_UNREACH_NLRI && (err == nil || err.ErrorHandling < withdraw) {
+	if wrongFlags && a.kind != BGP_ATTR_TYPE_MP_UNREACH_NLRI &&
+		(err == nil || err.ErrorHandling < withdraw) {
 		err = a.malformed(BGP_ERROR_SUB_ATTRIBUTE_FLAGS_ERROR, withdraw)
 	}
 	return keep, err
