@@ -317,6 +317,7 @@ func (a *Agent) stepConvergence(now time.Time) {
 
 // unusable counts resources that cannot be used. Each may stand for a peer or a route.
 func (a *Agent) unusable() (n int) {
+	n = a.remotes.Unlocated
 	for _, p := range slices.Concat(a.snapshot.Problems, a.plan.BGP.Problems) {
 		if !p.Harmless {
 			n++
