@@ -98,13 +98,10 @@ type Agent struct {
 	remotesPlanned *calico.Snapshot // that remotes was made of
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
-	noDataplane    bool // see absence
 	arrivals       arrivals
-	arrived        []netip.Prefix // see arrivals
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
-	resolvedForBGP []netip.Addr // addresses whose outgoing interface is tracked
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set
@@ -201,15 +198,15 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 		return a.endDrain(ctx)
 	}
 	if a.snapshot != nil {
-		a.stepFacts(now)
-		a.applyPlan(ctx)
+		a.applyPlan(ctx, now)
 		a.applyRemotes()
 		now = time.Now() // the speaker may have taken long
-		a.stepConvergence(now)
+		peers := a.deferral()
+		a.stepConvergence(now, peers)
 		a.rejectNextHops(ctx)
 		a.trackInterfaces()
-		a.stepSweep(now)
-		if a.stepHandOver(now) {
+		a.stepSweep(now, peers)
+		if a.handOver.step(now, errors.Is(a.setError, bgp.ErrSpeakerChanged), peers) {
 			return ErrNewProcess
 		}
 		if a.stepDrain(now) { // what the plan withdrew may be all
@@ -306,11 +303,11 @@ func (a *Agent) deferral() deferral {
 	}
 }
 
-func (a *Agent) stepConvergence(now time.Time) {
+func (a *Agent) stepConvergence(now time.Time, d deferral) {
 	if a.noBGP || a.cfg.EtcdRoutes == nil { // no routes from etcd stand behind those of BGP
 		return
 	}
-	if a.convergence.step(now, a.deferral()) {
+	if a.convergence.step(now, d) {
 		a.setWanted(func(w *fib.Wanted) { w.Converging = a.convergence.converging })
 	}
 }
@@ -326,11 +323,7 @@ func (a *Agent) unusable() (n int) {
 	return n
 }
 
-func (a *Agent) stepSweep(now time.Time) {
-	if a.sweep.done {
-		return
-	}
-	d := a.deferral()
+func (a *Agent) stepSweep(now time.Time, d deferral) {
 	d.unusable = a.unusable()
 	if a.sweep.step(now, d) {
 		a.cfg.Log.Info("peers have announced what they know; " +
@@ -341,13 +334,4 @@ func (a *Agent) stepSweep(now time.Time) {
 			}
 		})
 	}
-}
-
-func (a *Agent) stepHandOver(now time.Time) (takeOver bool) {
-	needed := errors.Is(a.setError, bgp.ErrSpeakerChanged)
-	var d deferral
-	if needed {
-		d = a.deferral()
-	}
-	return a.handOver.step(now, needed, d)
 }
