@@ -124,8 +124,8 @@ type state struct {
 	handsOff       bool             // Calico says datastoreReady: false
 	waitingForNode string           // what this node's object lacks; "" if nothing
 	sessions       sessions
-	setError       error // of the last Speaker.Set
-	sweep          sweep
+	setError       error           // of the last Speaker.Set
+	sweepWaits     string          // what the sweep waits for, for people; "": it is allowed
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
 	peersBack      bool // see isWithdrawn
@@ -137,8 +137,7 @@ func New(cfg Config) *Agent {
 		cfg: cfg, started: time.Now(),
 		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
 		samples: make(chan sample, 1),
-		state: state{noBGP: cfg.Speaker == nil,
-			sweep: sweep{done: cfg.FIB == nil, waiting: "waiting for Calico's data"}},
+		state:   state{noBGP: cfg.Speaker == nil, sweepWaits: deferral{}.waiting(time.Time{})},
 	}
 	a.absence.since, a.shown = a.started, a.state
 	if a.noBGP {
@@ -323,9 +322,13 @@ func (a *Agent) unusable() (n int) {
 	return n
 }
 
+// stepSweep allows, once and for all, that what an earlier run left and no source wants is deleted.
 func (a *Agent) stepSweep(now time.Time, d deferral) {
+	if a.cfg.FIB == nil || a.sweepWaits == "" {
+		return
+	}
 	d.unusable = a.unusable()
-	if a.sweep.step(now, d) {
+	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
 		a.cfg.Log.Info("peers have announced what they know; " +
 			"routes of an earlier run that no source wants are deleted now")
 		a.setWanted(func(w *fib.Wanted) {

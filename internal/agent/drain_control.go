@@ -160,7 +160,7 @@ func (a *Agent) isWithdrawn(now time.Time) bool {
 		keep = max(keep, p.RestartTime)
 	}
 	d.limit = min(d.limit, keep)
-	a.peersBack, _ = d.over(now)
+	a.peersBack = d.waiting(now) == ""
 	return a.peersBack && len(a.cfg.Speaker.Announced()) == 0
 }
 

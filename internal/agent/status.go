@@ -233,10 +233,10 @@ func (a *Agent) Status() Status {
 		datastoreCondition(s.Datastore), now.nodeCondition(), now.speakerCondition(),
 	}
 	if a.cfg.FIB != nil {
-		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweep)
+		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweepWaits)
 		s.Conditions = append(s.Conditions,
 			dataplaneCondition(s.FIB, unreachablePeer(now.plan.BGP.Peers, s, a.cfg.FIB)),
-			Condition{Name: "fib", OK: now.sweep.done, Message: now.sweep.waiting})
+			Condition{Name: "fib", OK: now.sweepWaits == "", Message: now.sweepWaits})
 	}
 	if a.cfg.Uplink != nil {
 		u := a.cfg.Uplink()
@@ -316,7 +316,7 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	return out
 }
 
-func fibStatus(dataplane string, e *fib.Engine, sweep sweep) FIBStatus {
+func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 	facts, stats := e.Facts(), e.Stats()
 	s := FIBStatus{
 		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity,
@@ -324,13 +324,10 @@ func fibStatus(dataplane string, e *fib.Engine, sweep sweep) FIBStatus {
 		APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
 		Drift: DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different,
 			stats.Drift.Extra, stats.Drift.Repaired},
-		Adopted: stats.Adopted, Sweep: sweep.waiting, Journal: "ok",
+		Adopted: stats.Adopted, Sweep: cmp.Or(sweepWaits, "done"), Journal: "ok",
 		Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
 		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors,
 		refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
-	}
-	if sweep.done {
-		s.Sweep = "done"
 	}
 	switch {
 	case !stats.Journal.Enabled:
