@@ -102,6 +102,7 @@ type Agent struct {
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
+	setAt          time.Time    // when the speaker was last handed a plan
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set

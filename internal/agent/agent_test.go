@@ -439,6 +439,24 @@ func TestRefusedPlanIsHandedOverAgain(t *testing.T) {
 	})
 }
 
+// A speaker that does not take the plan is not handed it again for each session that comes up.
+func TestRefusedPlanIsHandedOverOnceASecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setRefusal(errors.New("no"))
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(1500 * time.Millisecond)
+		before := n.speaker.handed()
+		for range 100 {
+			n.speaker.changed <- struct{}{}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if again := n.speaker.handed() - before; again < 2 || again > 4 {
+			t.Errorf("handed over %d times in 2 s", again)
+		}
+	})
+}
+
 func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		// What an earlier run left: routes that the data plane kept.

@@ -67,7 +67,8 @@ func (a *Agent) applyPlan(ctx context.Context, now time.Time) {
 			a.setSpeaker(ctx)
 		}
 	}
-	if a.setError != nil || a.sessions.configured.IsZero() {
+	waits := a.setError != nil || a.sessions.configured.IsZero()
+	if waits && now.Sub(a.setAt) >= setRetry {
 		a.setSpeaker(ctx)
 	}
 }

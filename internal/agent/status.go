@@ -197,7 +197,7 @@ type DatastoreStatus struct {
 
 // ProblemStatus names a piece of Calico's data that is skipped.
 type ProblemStatus struct {
-	Key      string `json:"key"`                // in etcd, or the resource where it follows from several keys
+	Key      string `json:"key"`                // in etcd, or else the resource
 	Resource string `json:"resource,omitempty"` // absent for a key that names none
 	Error    string `json:"error"`
 }
