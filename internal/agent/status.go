@@ -126,6 +126,13 @@ type FIBStatus struct {
 	// to.
 	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
 
+	// Revision counts what was set besides BGP's routes; Settled is the last that the data plane has
+	// whole. Unsettled are the first of the routes that keep it from having the rest.
+	Revision      uint64        `json:"revision"`
+	Settled       uint64        `json:"settled"`
+	Unsettled     []RouteStatus `json:"unsettled,omitempty"`
+	UnsettledMore int           `json:"unsettledMore,omitempty"`
+
 	Drift DriftStatus   `json:"drift"`
 	Guard []GuardStatus `json:"guard"`
 
@@ -316,9 +323,13 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	return out
 }
 
+// maxUnsettled bounds FIBStatus.Unsettled.
+const maxUnsettled = 10
+
 func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
-	facts, stats := e.Facts(), e.Stats()
+	facts, stats, settled := e.Facts(), e.Stats(), e.Settled(maxUnsettled)
 	s := FIBStatus{
+		Revision: settled.Taken, Settled: settled.Revision, UnsettledMore: settled.More,
 		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity,
 		Problem: facts.Problem, API: string(facts.Preflight.Outcome),
 		APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
@@ -338,6 +349,9 @@ func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 	for _, hop := range e.UnusableNextHops() {
 		s.UnusableNextHops = append(s.UnusableNextHops,
 			NextHopStatus{hop.Address, hop.Reason.String()})
+	}
+	for _, e := range settled.Open {
+		s.Unsettled = append(s.Unsettled, routeStatus(e))
 	}
 	for _, g := range stats.Guard {
 		s.Guard = append(s.Guard, GuardStatus{g.Origin.String(), g.Held, g.Since, g.Releases})
