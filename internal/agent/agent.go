@@ -206,7 +206,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 		a.rejectNextHops(ctx)
 		a.trackInterfaces()
 		a.stepSweep(now, peers)
-		if a.handOver.step(now, errors.Is(a.setError, bgp.ErrSpeakerChanged), peers) {
+		if a.handOver.step(now, a.needsNewProcess(), peers) {
 			return ErrNewProcess
 		}
 		if a.stepDrain(now) { // what the plan withdrew may be all
@@ -216,6 +216,13 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 	a.turned = time.Now()
 	a.publish()
 	return nil
+}
+
+// needsNewProcess: a new process knows of a drain by its note alone.
+func (a *Agent) needsNewProcess() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return errors.Is(a.setError, bgp.ErrSpeakerChanged) && a.drain.request.NotKept == ""
 }
 
 // publish shows to Status what Run knows.

@@ -393,6 +393,34 @@ func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 	}, func(c *Config) { c.DrainFile = file })
 }
 
+// A new process knows of a drain by its note alone: without it the node would return to service.
+func TestNoNewProcessForgetsADrain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	if err := os.MkdirAll(filepath.Join(file, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(back)
+		drain := DrainOptions{Wait: time.Hour, Stay: true}
+		if d, err := n.agent.Drain(drain); err != nil || d.NotKept == "" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		n.asksForANewProcess(3 * time.Second)
+		n.expect(t, time.Minute)
+		if len(n.ended) > 0 {
+			t.Fatal("a new process takes over that does not know of the drain")
+		}
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := n.agent.Drain(drain); err != nil || d.NotKept != "" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		n.expect(t, 2*time.Second)
+		n.handsOver(t)
+	}, func(c *Config) { c.DrainFile = file })
+}
+
 func TestNoDrainWhileNothingMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		migrating := cluster()
