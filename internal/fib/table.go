@@ -35,10 +35,16 @@ type entry struct {
 	since  uint32 // of counted.state, unix time
 	index  int32
 	flags  flags
-	origin route.Origin // of selection: of want, or of the candidate that was refused
-	owner  route.Origin // of sync: the source that actual is from; Unknown: not known
+	source sourceID // of selection: of want, or of the candidate that was refused
+	owner  sourceID // of sync: the source that actual is from
 	counted
 }
+
+// sourceID tells apart who wants something. Sync compares sources and counts by them; what they are
+// is the business of selection, which numbers them as route.Origin does. The journal keeps numbers.
+type sourceID uint8
+
+const unknownSource sourceID = 0
 
 type flags uint16
 
@@ -56,6 +62,7 @@ const (
 	isAdopted  // from before this process, and nobody has wanted it yet
 	isDrifted  // in syncer.drifts: acknowledged, then found otherwise
 	isShadowed // in syncer.shadows: when it was looked up last, another's route went before it
+	isOpen     // in syncer.open: a Set changed it, and that is not settled yet
 	isGone     // no longer in table.entries
 )
 
