@@ -252,7 +252,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.dropPeers(ctx, wanted)
 		s.setClusterID(p.Policies.ClusterID)
 		// to those with ADD-PATH, as BIRD does to its clients
-		s.applied.server.SendSeveralPaths(p.Policies.Reflects)
+		s.applied.server.SendAllPaths(p.Policies.Reflects)
 		s.setPolicy(policyOf(p, &s.heard))
 		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})

@@ -142,7 +142,7 @@ func (p *plane) connect(ctx context.Context) (*connected, error) {
 	return c, nil
 }
 
-// calm ends what a client that was killed may have left VPP doing (see vpp/leave.go): the next
+// calm ends what a client that was killed may have left VPP doing (see vpp/close.go): the next
 // measurement needs that CPU.
 func (p *plane) calm(ctx context.Context) error {
 	c, err := p.connect(ctx)
