@@ -45,7 +45,7 @@ type Passwords func(calico.SecretKeyRef) (password string, err error)
 // Config is what a Speaker is made of. Log is required.
 type Config struct {
 	Log *slog.Logger
-	// Sink may be nil: nobody is told what peers announce. Then Peers shows no LastUpdate, and
+	// Sink may be nil: what peers announce is not reported. Then Peers shows no LastUpdate, and
 	// unusable paths are not counted.
 	Sink Sink
 	// Passwords may be nil: no secret is known.
