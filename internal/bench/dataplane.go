@@ -90,7 +90,7 @@ func serveVPPTest(ctx context.Context, args []string) error {
 }
 
 // limit is the budget on a real VPP. vpptest, which keeps a map and forwards nothing, answers
-// sooner than any VPP: what is held against its pace says nothing.
+// sooner than any VPP: ratios to its rate mean nothing.
 func (p *plane) limit(b budget) budget {
 	if p.real == nil {
 		return noBudget
