@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/codec"
 	"golang.org/x/sys/unix"
@@ -65,7 +66,7 @@ type conn struct {
 	index   uint32            // the cookie that VPP wants to see in each request
 	ids     map[string]uint16 // name_crc → id, of this generation of VPP
 
-	pingID, pingReplyID uint16
+	pingID, pingReplyID, routeID, routeReplyID uint16 // 0: not in ids
 
 	awaited atomic.Int64 // replies that a pipeline waits for before it goes on
 
@@ -170,17 +171,24 @@ func (c *conn) handshake(r *bufio.Reader, name string) error {
 		return fmt.Errorf("greeting refused: %d", reply.Response)
 	}
 	c.index = reply.Index
-	c.ids = make(map[string]uint16, len(reply.MessageTable))
+	ids := make(map[string]uint16, len(reply.MessageTable))
 	for _, e := range reply.MessageTable {
-		c.ids[strings.TrimRight(e.Name, "\x00")] = e.Index
+		ids[strings.TrimRight(e.Name, "\x00")] = e.Index
 	}
-	var ok, replyOK bool
-	c.pingID, ok = c.id((*memclnt.ControlPing)(nil))
-	c.pingReplyID, replyOK = c.id((*memclnt.ControlPingReply)(nil))
-	if !ok || !replyOK {
+	c.know(ids)
+	if c.pingID == 0 || c.pingReplyID == 0 {
 		return errors.New("it has no control_ping: not a VPP that this agent knows")
 	}
 	return nil
+}
+
+// know sets the ids of messages. Those of each batch of routes are looked up only here.
+func (c *conn) know(ids map[string]uint16) {
+	c.ids = ids
+	c.pingID, _ = c.id((*memclnt.ControlPing)(nil))
+	c.pingReplyID, _ = c.id((*memclnt.ControlPingReply)(nil))
+	c.routeID, _ = c.id((*ip.IPRouteAddDelV2)(nil))
+	c.routeReplyID, _ = c.id((*ip.IPRouteAddDelV2Reply)(nil))
 }
 
 // id returns VPP's id of a message that has exactly our form.

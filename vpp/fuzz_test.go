@@ -65,9 +65,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, said []byte) {
 		near, far := net.Pipe()
 		c := newConn(near, fuzzPatience)
-		c.ids = fuzzIDs()
-		c.pingID, _ = c.id((*memclnt.ControlPing)(nil))
-		c.pingReplyID, _ = c.id((*memclnt.ControlPingReply)(nil))
+		c.know(fuzzIDs())
 		go c.read(newReader(c))
 		defer c.close()
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
@@ -36,7 +35,7 @@ func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
 	if len(ops) == 0 {
 		return nil
 	}
-	s, err := newStream(l)
+	s, err := newStream(l.conn)
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
 	for i, op := range ops {
 		req, paths, err = encodeOp(op, l.sourceFor(op.Route.Key).id, paths[:0], links.index)
 		if err == nil {
-			buf, err = l.conn.frame(buf, s.id, s.context(len(sent)), &req)
+			buf, err = l.conn.frame(buf, l.conn.routeID, s.context(len(sent)), &req)
 		}
 		if err != nil {
 			done(i, fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, err))
@@ -150,12 +149,9 @@ func encodeOp(op route.Op, src uint8, paths []fib_types.FibPath,
 
 // stream collects the replies to requests that are numbered from 0 and answered in order.
 type stream struct {
-	conn    *conn
-	number  uint32 // of the call
-	id      uint16 // of the request
-	replyID uint16
-
-	wake chan struct{} // size 1: what is waited for may have come
+	conn   *conn
+	number uint32        // of the call
+	wake   chan struct{} // size 1: what is waited for may have come
 
 	mu      sync.Mutex
 	retvals []int32 // arrived, not yet taken
@@ -164,16 +160,12 @@ type stream struct {
 	broken  error   // replies do not belong to requests any more
 }
 
-func newStream(l *session) (*stream, error) {
-	var request, reply api.Message = (*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil)
-	s := &stream{conn: l.conn, wake: make(chan struct{}, 1)}
-	for m, id := range map[api.Message]*uint16{request: &s.id, reply: &s.replyID} {
-		var ok bool
-		if *id, ok = l.conn.id(m); !ok {
-			return nil, fmt.Errorf("this VPP has no %s", messageName(m))
-		}
+func newStream(c *conn) (*stream, error) {
+	if c.routeID == 0 || c.routeReplyID == 0 {
+		return nil, fmt.Errorf("this VPP has no %s", messageName((*ip.IPRouteAddDelV2)(nil)))
 	}
-	s.number = l.conn.open(s.reply)
+	s := &stream{conn: c, wake: make(chan struct{}, 1)}
+	s.number = c.open(s.reply)
 	return s, nil
 }
 
@@ -196,7 +188,7 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	switch inOrder := seq == uint32(s.arrived)&seqMask; {
 	case s.broken != nil:
 	case inOrder && id == s.conn.pingReplyID: // all requests before the ping were answered
-	case inOrder && id == s.replyID && len(msg) >= replyPrefix+4:
+	case inOrder && id == s.conn.routeReplyID && len(msg) >= replyPrefix+4:
 		s.retvals = append(s.retvals, int32(binary.BigEndian.Uint32(msg[replyPrefix:])))
 		s.arrived++
 	default: // from here on replies cannot be matched to requests

@@ -14,8 +14,12 @@ import (
 // The reader pauses while many replies are awaited: it must learn when they no longer are.
 func TestNobodyAwaitsRepliesOfAnEndedStream(t *testing.T) {
 	fresh := func() *stream {
-		s := &stream{conn: newConn(nil, 0), replyID: 7, wake: make(chan struct{}, 1)}
-		s.number = s.conn.open(s.reply)
+		c := newConn(nil, 0)
+		c.know(fuzzIDs())
+		s, err := newStream(c)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return s
 	}
 	awaits := func(s *stream, want int64) {
@@ -33,22 +37,22 @@ func TestNobodyAwaitsRepliesOfAnEndedStream(t *testing.T) {
 	}
 	awaits(s, 1000)
 	for n := range uint32(1000) {
-		s.reply(n&seqMask, s.replyID, reply)
+		s.reply(n&seqMask, s.conn.routeReplyID, reply)
 	}
 	awaits(s, 0)
-	s.reply(1000, s.replyID, reply) // more than is waited for
+	s.reply(1000, s.conn.routeReplyID, reply) // more than is waited for
 	awaits(s, 0)
 
 	s = fresh()
 	s.take(1000)
 	s.end()
 	awaits(s, 0)
-	s.reply(0, s.replyID, reply) // it was on its way
+	s.reply(0, s.conn.routeReplyID, reply) // it was on its way
 	awaits(s, 0)
 
 	s = fresh()
 	s.take(1000)
-	s.reply(1, s.replyID, reply) // out of order
+	s.reply(1, s.conn.routeReplyID, reply) // out of order
 	awaits(s, 0)
 }
 

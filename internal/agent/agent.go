@@ -12,6 +12,7 @@ import (
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
 
@@ -40,6 +41,8 @@ type Config struct {
 	// EtcdRoutes, which need a FIB, take routes to other nodes from Calico's blocks. They say where
 	// to find addresses of hosts, the best source first. nil: routes come from BGP alone.
 	EtcdRoutes []ipam.AddressSource
+	// Sources are those that call Want, besides BGP and Calico's data.
+	Sources []route.Origin
 	// Uplink is the state of the uplink that the agent configures; nil: there is none.
 	Uplink func() UplinkStatus
 	// DataplaneStats is nil where the data plane counts nothing.
@@ -80,7 +83,7 @@ var ErrNewProcess = errors.New("agent: a new process must take over")
 // 200 000 routes it takes an eighth more memory than 100, and a fifth less processor time.
 const CollectorPercent = 200
 
-// Agent owns the plan. Run's goroutine owns all fields but those below mu.
+// Agent owns the plan. Run's goroutine owns all fields but those below a mutex.
 type Agent struct {
 	cfg     Config
 	started time.Time
@@ -93,7 +96,6 @@ type Agent struct {
 	planned        *calico.Snapshot // snapshot and facts of the plan in force
 	plannedWith    Facts
 	remotesPlanned *calico.Snapshot // that remotes was made of
-	wanted         fib.Wanted       // as last set
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
 	noDataplane    bool // see absence
@@ -103,6 +105,9 @@ type Agent struct {
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
 	resolvedForBGP []netip.Addr // addresses whose outgoing interface is tracked
+
+	wanting sync.Mutex // guards wanted
+	wanted  fib.Wanted // as last set
 
 	noting sync.Mutex // held while the drain is noted on disk; locked before mu
 
@@ -328,7 +333,11 @@ func (a *Agent) stepSweep(now time.Time) {
 	if a.sweep.step(now, d) {
 		a.cfg.Log.Info("peers have announced what they know; " +
 			"routes of an earlier run that no source wants are deleted now")
-		a.setWanted(func(w *fib.Wanted) { w.Complete = true })
+		a.setWanted(func(w *fib.Wanted) {
+			for _, source := range []route.Origin{route.Own, route.BGP, route.Etcd} {
+				w.Sources[source].Complete = true
+			}
+		})
 	}
 }
 

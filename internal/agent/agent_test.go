@@ -212,6 +212,7 @@ type node struct {
 	dataplane *dataplane
 	engine    *fib.Engine
 	ended     chan error // what Run returned
+	stop      func()
 }
 
 // live is a data plane with the underlay of cluster().
@@ -228,26 +229,34 @@ func inBubble(t *testing.T, f func(t *testing.T, n *node), options ...func(*Conf
 			dataplane: &dataplane{history: h, facts: make(chan route.Facts, 1),
 				delay: 10 * time.Millisecond, routes: map[route.Key]route.Route{}},
 		}
-		log := slog.New(slog.DiscardHandler)
-		n.engine = fib.New(fib.Config{Dataplane: n.dataplane, Log: log})
-		cfg := Config{
-			Node: "a", Version: "test", Dataplane: "vpp",
-			Settings: Settings{Deferral: 30 * time.Second}, Datastore: n.snapshots,
-			Speaker: n.speaker, FIB: n.engine, Log: log,
-		}
-		for _, o := range options {
-			o(&cfg)
-		}
-		n.agent = New(cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		var wait sync.WaitGroup
-		wait.Go(func() { n.engine.Run(ctx) })
-		n.ended = make(chan error, 1)
-		wait.Go(func() { n.ended <- n.agent.Run(ctx) })
+		n.start(t, "", options...)
 		f(t, n)
+		n.stop()
+	})
+}
+
+// start starts the node's agent, with a journal or without ("").
+func (n *node) start(t *testing.T, journal string, options ...func(*Config)) {
+	log := slog.New(slog.DiscardHandler)
+	n.engine = fib.New(fib.Config{Dataplane: n.dataplane, Journal: journal, Log: log})
+	cfg := Config{
+		Node: "a", Version: "test", Dataplane: "vpp",
+		Settings: Settings{Deferral: 30 * time.Second}, Datastore: n.snapshots,
+		Speaker: n.speaker, FIB: n.engine, Log: log,
+	}
+	for _, o := range options {
+		o(&cfg)
+	}
+	n.agent = New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	wait.Go(func() { n.engine.Run(ctx) })
+	n.ended = make(chan error, 1)
+	wait.Go(func() { n.ended <- n.agent.Run(ctx) })
+	n.stop = func() {
 		cancel()
 		wait.Wait()
-	})
+	}
 }
 
 func (n *node) expect(t *testing.T, after time.Duration, want ...string) {

@@ -35,14 +35,8 @@ func (a *Agent) setOwnRoutes() {
 	a.setWanted(func(w *fib.Wanted) {
 		w.Own, w.Peers, w.Services = p.OwnAddresses, p.PeerAddresses, p.BGP.NotProgrammed
 		w.Normal4, w.Normal6 = p.BGP.Policies.Normal4, p.BGP.Policies.Normal6
-		w.Sources[route.Own] = fib.Source{Routes: p.Own, List: a.snapshot.Lists}
+		setSource(w, route.Own, fib.Source{Routes: p.Own, List: a.snapshot.Lists})
 	})
-}
-
-// setWanted hands over everything that is wanted of the FIB, with one change.
-func (a *Agent) setWanted(change func(w *fib.Wanted)) {
-	change(&a.wanted)
-	a.cfg.Resolver.Set(a.wanted) // the FIB's engine, if there is a FIB
 }
 
 // applyRemotes hands over the routes from etcd, once for each snapshot. They do not wait for what
@@ -55,10 +49,8 @@ func (a *Agent) applyRemotes() {
 	a.remotesPlanned = a.snapshot
 	a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot, a.remotes)
-	a.setWanted(func(w *fib.Wanted) {
-		w.Sources[route.Etcd] = fib.Source{
-			Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists, Complete: a.unusable() == 0,
-		}
+	a.Want(route.Etcd, fib.Source{
+		Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists, Complete: a.unusable() == 0,
 	})
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))

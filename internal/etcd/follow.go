@@ -20,7 +20,7 @@ const (
 	// pageSize is how many keys one request lists. A full block of 64 addresses is about 10 KB.
 	pageSize = 500
 
-	listTimeout   = 30 * time.Second // for one page
+	listTimeout   = 30 * time.Second // for one page of many keys
 	probeTimeout  = 5 * time.Second
 	probeInterval = 5 * time.Second
 )
@@ -201,31 +201,41 @@ func (f *Follower) listAgain(ctx context.Context, client *clientv3.Client, revis
 // nothing before the last page.
 func (f *Follower) list(ctx context.Context, client *clientv3.Client,
 	revision int64) (listed bool, err error) {
-	done := map[*keyRange]bool{}
-	var prefixes, gone []string
-	f.data.BeginList()
-	f.grace.round++
+	done := map[*keyRange]int{}
+	f.beginList()
 	for todo := f.unlisted(done); todo != nil; todo = f.unlisted(done) {
 		for _, r := range todo {
-			found, err := f.listRange(ctx, client, r.Range, revision)
+			done[r] = 0
+			err := f.listRange(ctx, client, r.Range, revision, func(kv *mvccpb.KeyValue) {
+				f.put(r.Range, kv)
+				done[r]++
+			})
 			if err != nil {
-				return false, fmt.Errorf("list %s: %w", r.Prefix, err)
-			}
-			done[r] = true
-			if !r.Exact {
-				prefixes = append(prefixes, r.Prefix)
-			} else if !found {
-				gone = append(gone, r.Prefix)
+				return false, err
 			}
 		}
 	}
 	if len(done) == 0 {
 		return false, nil
 	}
-	for _, key := range gone {
-		f.data.Delete(key)
-	}
-	for r := range done {
+	f.endList(done, revision)
+	return true, nil
+}
+
+func (f *Follower) beginList() {
+	f.data.BeginList()
+	f.grace.round++
+}
+
+// endList ends a list of ranges at one revision. found is how many keys of each were put.
+func (f *Follower) endList(found map[*keyRange]int, revision int64) {
+	var prefixes []string
+	for r, keys := range found {
+		if !r.Exact {
+			prefixes = append(prefixes, r.Prefix)
+		} else if keys == 0 {
+			f.data.Delete(r.Prefix)
+		}
 		for key, value := range f.grace.missed(r.Range, time.Now()) {
 			f.data.Put(key, value)
 		}
@@ -234,12 +244,11 @@ func (f *Follower) list(ctx context.Context, client *clientv3.Client,
 	f.data.EndList(prefixes...)
 	f.revision = max(f.revision, revision)
 	f.dropUnwanted()
-	return true, nil
 }
 
 // unlisted adds the ranges that the store wants by now, and returns those to be listed that are not
 // done. Until a list ends the store has old data besides the new, and may want too much.
-func (f *Follower) unlisted(done map[*keyRange]bool) (todo []*keyRange) {
+func (f *Follower) unlisted(done map[*keyRange]int) (todo []*keyRange) {
 	for _, wanted := range f.data.Ranges() {
 		if f.known[wanted] == nil {
 			r := &keyRange{Range: wanted}
@@ -247,7 +256,7 @@ func (f *Follower) unlisted(done map[*keyRange]bool) (todo []*keyRange) {
 		}
 	}
 	for _, r := range f.ranges {
-		if r.next == 0 && !done[r] {
+		if _, listed := done[r]; r.next == 0 && !listed {
 			todo = append(todo, r)
 		}
 	}
@@ -279,27 +288,11 @@ func (f *Follower) dropUnwanted() {
 	}
 }
 
-// widen lists what changes in the store made it want, so that it can be watched as well.
-func (f *Follower) widen(ctx context.Context, client *clientv3.Client) error {
-	f.dropUnwanted()
-	if f.unlisted(nil) == nil {
-		return nil
-	}
-	head, err := f.probe(ctx, client)
-	if err == nil {
-		err = f.sameHistory(head, f.revision)
-	}
-	if err == nil {
-		_, err = f.list(ctx, client, head.Revision)
-	}
-	return err
-}
-
-// listRange reports whether it found a key, where r is not restricted to names.
+// listRange puts the keys of r. It may run beside the loop, if put may.
 func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Range,
-	revision int64) (found bool, err error) {
+	revision int64, put func(*mvccpb.KeyValue)) error {
 	if r.Names != "" {
-		return false, f.listNames(ctx, client, r, revision)
+		return f.listNames(ctx, client, r, revision, put)
 	}
 	from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix)
 	if r.Exact {
@@ -308,14 +301,13 @@ func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Ran
 	for {
 		page, err := f.page(ctx, client, from, end, revision)
 		if err != nil {
-			return found, err
+			return err
 		}
 		for _, kv := range page.Kvs {
-			found = true
-			f.put(r, kv)
+			put(kv)
 		}
 		if !page.More || len(page.Kvs) == 0 {
-			return found, nil
+			return nil
 		}
 		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
@@ -324,7 +316,7 @@ func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Ran
 // listNames lists the keys of r, which are few, without reading the values of the others, and of a
 // large directory not even the keys.
 func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Range,
-	revision int64) error {
+	revision int64, put func(*mvccpb.KeyValue)) error {
 	listed := ""
 	for from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix); ; {
 		page, err := f.page(ctx, client, from, end, revision, clientv3.WithKeysOnly())
@@ -342,7 +334,7 @@ func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Ran
 			own := dir + r.Names
 			if strings.HasPrefix(key, own) && listed != dir {
 				listed = dir
-				_, err := f.listRange(ctx, client, Range{Prefix: own}, revision)
+				err := f.listRange(ctx, client, Range{Prefix: own}, revision, put)
 				if err != nil {
 					return err
 				}
@@ -361,15 +353,16 @@ func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Ran
 // page reads a page of the keys from from to before end, or without end the key from.
 func (f *Follower) page(ctx context.Context, client *clientv3.Client, from, end string,
 	revision int64, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
+	timeout := probeTimeout
 	opts = append(opts, clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
 	if end != "" {
-		opts = append(opts, clientv3.WithRange(end))
+		timeout, opts = listTimeout, append(opts, clientv3.WithRange(end))
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	page, err := client.Get(ctx, from, opts...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list %s: %w", from, err)
 	}
 	if page.Header.ClusterId != f.cluster {
 		return nil, errRestored

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,8 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"vpp-route-agent/internal/calico/calicotest"
 )
@@ -194,6 +197,56 @@ func TestAnExactKeyGoesAlone(t *testing.T) {
 	r.forget() // and with the next list what is gone goes
 	r.del("/exact/12")
 	r.until(func(v view) bool { return !v.has("/exact/12") && v.has("/index/=12") })
+}
+
+// What a change names may be listed for as long as etcd stalls. The watches are served meanwhile,
+// and a list that failed is tried again.
+func TestAStallingListHoldsUpNoWatch(t *testing.T) {
+	r := newReader(t, startEtcd(t, calicotest.EtcdOptions{}))
+	r.ProbeEvery = 50 * time.Millisecond
+	lists, release := make(chan string, 10), make(chan error)
+	r.client.etcd.DialOptions = append(r.client.etcd.DialOptions, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			get, ok := req.(*pb.RangeRequest)
+			if !ok || !strings.HasPrefix(string(get.Key), "/items/") {
+				return invoke(ctx, method, req, reply, conn, opts...)
+			}
+			lists <- string(get.Key)
+			select {
+			case err := <-release:
+				if err != nil {
+					return err
+				}
+				return invoke(ctx, method, req, reply, conn, opts...)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}))
+	r.until(func(view) bool { return true })
+	go func() {
+		r.put("/items/1/always", "x")
+		r.put("/index/1", "x")
+		<-lists
+		before := r.Status().Events
+		r.put("/a/1", "x")
+		r.put("/index/2", "x") // which another change no longer names, before it is listed
+		r.del("/index/2")
+		for r.Status().Events < before+3 && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		release <- errors.New("etcd stalls")
+		<-lists
+		r.put("/a/2", "x")
+		release <- nil
+	}()
+	v := r.until(func(v view) bool { return v.has("/a/2") && v.has("/index/1") })
+	if !v.has("/items/1/always") || !v.has("/a/1") || v.lists != 1 || len(lists) > 0 {
+		t.Errorf("published %v after %d lists, %d more are asked for", v.values, v.lists, len(lists))
+	}
+	if st := r.Status(); st.Failures != 1 || !st.Connected {
+		t.Errorf("status %+v", st)
+	}
 }
 
 // A watch that ended for any reason but a compaction (ErrNoLeader, a closed connection) goes on

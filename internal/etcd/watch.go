@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -32,6 +34,13 @@ type probed struct {
 	err  error
 }
 
+// widened is what a list of newly wanted ranges found at the revision of head.
+type widened struct {
+	probed
+	atLeast int64 // revision before the probe
+	found   map[*keyRange][]*mvccpb.KeyValue
+}
+
 // watch applies changes of all ranges and probes etcd. It returns when a watch ends, when etcd was
 // restored, or nil when ctx ends. Everything it started has ended then, except inside the client.
 //
@@ -55,7 +64,7 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 			}
 		}
 		for _, r := range f.ranges {
-			if watches[r] == nil {
+			if r.next != 0 && watches[r] == nil {
 				ctx, end := context.WithCancel(ctx)
 				next := r.next // before the loop changes it
 				watches[r] = end
@@ -66,6 +75,29 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 	watchRanges()
 	probes := make(chan probed)
 	running.Go(func() { f.probeRegularly(ctx, client, probes) })
+
+	// A list of what is newly wanted may take as long as etcd stalls. It runs beside the loop, one
+	// at a time, and one that failed waits for the next probe.
+	lists, listing, failed := make(chan widened), false, false
+	widen := func() {
+		f.dropUnwanted()
+		watchRanges()
+		w := widened{atLeast: f.revision, found: map[*keyRange][]*mvccpb.KeyValue{}}
+		for _, r := range f.unlisted(nil) {
+			w.found[r] = nil
+		}
+		if listing || failed || len(w.found) == 0 {
+			return
+		}
+		listing = true
+		running.Go(func() {
+			w.head, w.err = f.listBeside(ctx, client, w.found)
+			select {
+			case lists <- w:
+			case <-ctx.Done():
+			}
+		})
+	}
 
 	settle := newSettle()
 	defer settle.timer.Stop()
@@ -83,30 +115,79 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 			if err := f.take(w.rng, w.resp); err != nil {
 				return err
 			}
-			if !f.data.Changed() {
-				continue
+		case w := <-lists:
+			if ctx.Err() != nil {
+				return nil
 			}
-			if err := f.widen(ctx, client); err != nil {
+			listing, failed = false, w.err != nil
+			if err := f.takeList(w, settle); err != nil {
 				return err
 			}
-			watchRanges()
-			settle.start(time.Now())
 		case <-settle.timer.C:
 			settle.pending = false
 			f.publishChanges()
+			continue
 		case <-f.grace.timer.C:
-			if f.endGrace(); f.data.Changed() {
-				settle.start(time.Now())
-			}
+			f.endGrace()
 		case p := <-probes:
 			if ctx.Err() != nil {
 				return nil
 			}
+			failed = false
 			if err := f.judge(p, settle); err != nil {
 				return err
 			}
 		}
+		if f.data.Changed() {
+			widen()
+			settle.start(time.Now())
+		}
 	}
+}
+
+// listBeside lists the ranges of found at one revision. It runs beside the loop.
+func (f *Follower) listBeside(ctx context.Context, client *clientv3.Client,
+	found map[*keyRange][]*mvccpb.KeyValue) (*pb.ResponseHeader, error) {
+	head, err := f.probe(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	for r := range found {
+		err := f.listRange(ctx, client, r.Range, head.Revision, func(kv *mvccpb.KeyValue) {
+			found[r] = append(found[r], kv)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return head, nil
+}
+
+// takeList puts what was listed beside the loop, as far as it is still wanted. A failed list ends
+// nothing, as a failed probe.
+func (f *Follower) takeList(w widened, settle *settle) error {
+	if w.err == nil {
+		w.err = f.sameHistory(w.head, w.atLeast)
+	}
+	switch {
+	case errors.Is(w.err, errRestored):
+		return w.err
+	case w.err != nil:
+		return f.judge(w.probed, settle)
+	}
+	f.beginList()
+	found := map[*keyRange]int{}
+	for r, keys := range w.found {
+		if f.known[r.Range] != r {
+			continue
+		}
+		for _, kv := range keys {
+			f.put(r.Range, kv)
+		}
+		found[r] = len(keys)
+	}
+	f.endList(found, w.head.Revision)
+	return nil
 }
 
 // judge evaluates a probe. A failed one ends nothing, as the client reconnects its watches.

@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"slices"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// Several sources feed the FIB side by side, none waits for another. BGP is one: its routes go to
+// the engine directly (Learner). Own routes and those from Calico's blocks follow from snapshots.
+// Every other is named in Config.Sources and calls Want.
+
+// Want replaces all that a source wants, and needs no data of Calico's. It may be called at any
+// time, also before Run. What an earlier run left of the source stays until it says that it is
+// Complete, and what has no known owner until all sources have said so.
+func (a *Agent) Want(source route.Origin, all fib.Source) {
+	if a.cfg.FIB != nil {
+		a.setWanted(func(w *fib.Wanted) { setSource(w, source, all) })
+	}
+}
+
+func setSource(w *fib.Wanted, source route.Origin, all fib.Source) {
+	all.Complete = all.Complete || w.Sources[source].Complete
+	w.Sources[source] = all
+}
+
+// setWanted hands over everything that is wanted of the FIB, with one change.
+func (a *Agent) setWanted(change func(w *fib.Wanted)) {
+	a.wanting.Lock()
+	defer a.wanting.Unlock()
+	w := &a.wanted
+	change(w)
+	w.Complete = w.Sources[route.BGP].Complete &&
+		!slices.ContainsFunc(a.cfg.Sources, func(s route.Origin) bool {
+			return !w.Sources[s].Complete
+		})
+	a.cfg.Resolver.Set(*w) // the FIB's engine, if there is a FIB
+}
