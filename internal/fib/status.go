@@ -155,6 +155,13 @@ type Stats struct {
 	Guard         []GuardHold // by origin; none while nothing is held
 }
 
+// Filled reports whether the data plane has answered for every route that it is to have.
+func (s Stats) Filled() bool {
+	return s.Present && !slices.ContainsFunc(s.Routes, func(c Count) bool {
+		return c.Desired > c.Programmed+c.Shadowed+c.Drifted+c.Failed
+	})
+}
+
 // JournalState tells how the journal does.
 type JournalState struct {
 	Enabled bool
