@@ -33,8 +33,8 @@ type RemotePlan struct {
 	// Skipped lists, with a reason, the blocks and borrowed addresses without a route.
 	Skipped  []Skipped
 	Problems []calico.Problem
-	// Unlocated are those of Skipped whose host has no address, perhaps only for a moment: its lease
-	// may have ended while it was cut off from etcd.
+	// Unlocated are those of Skipped whose host has no address, perhaps only for a moment: its
+	// lease may have ended while it was cut off from etcd.
 	Unlocated []netip.Prefix
 }
 
