@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// PeerID tells the peers of a node apart. It is the address alone for the first session to an
+// PeerID identifies a peer of a node. It is the address alone for the first session to an
 // address, and has the port as well for a further one.
 type PeerID struct {
 	Address netip.Addr

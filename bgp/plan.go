@@ -140,7 +140,7 @@ type Announcement struct {
 	// GracefulShutdown adds the community GRACEFUL_SHUTDOWN (RFC 8326): a router that honours it
 	// prefers any other path.
 	GracefulShutdown bool
-	// OnlyByFilter: it goes to nobody but the peers whose BGPFilters accept it.
+	// OnlyByFilter: it goes only to peers whose BGPFilters accept it.
 	OnlyByFilter bool
 	// Service: it is a range of service addresses. The data plane needs no route for it.
 	Service bool

@@ -27,7 +27,7 @@ type Options struct {
 	// Arrived are the host routes of what came here by live migration a moment ago: they are
 	// elevated.
 	Arrived []netip.Prefix
-	// Outgoing is where next hops lead out, from the data plane; nil: it has not told yet.
+	// Outgoing is where next hops lead out, from the data plane; nil: not known yet.
 	Outgoing []route.Outgoing
 }
 

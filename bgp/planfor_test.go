@@ -142,15 +142,15 @@ func TestAnnouncements(t *testing.T) {
 				}),
 				node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") })),
 			Options{}, "",
-			"10.1.9.9/32 ipipTunnelAddress of Node(a): leads to the tunnel tunl0, which iBGP " +
-				"peers do not hear of"},
+			"10.1.9.9/32 ipipTunnelAddress of Node(a): leads to the tunnel tunl0: " +
+				"not for iBGP peers"},
 		{"VXLAN's", cluster(pool, inside, vxlan), Options{}, "",
-			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which " +
-				"iBGP peers do not hear of"},
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico: " +
+				"not for iBGP peers"},
 		{"VXLAN's, in a block of its own", cluster(pool, inside, vxlan, owns("10.1.9.9/32")),
 			Options{}, "",
-			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which " +
-				"iBGP peers do not hear of"},
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico: " +
+				"not for iBGP peers"},
 		{"VXLAN's, in a block of the node", cluster(pool, inside, vxlan, owns("10.1.9.0/26")),
 			Options{}, "10.1.9.0/26 via 172.30.8.9", ""},
 		{"VXLAN's outside all pools", cluster(inside, vxlan), Options{}, "",
@@ -161,8 +161,8 @@ func TestAnnouncements(t *testing.T) {
 			cluster(pool, inside, v6, vxlan,
 				peered(bgpPeer{Name: "x", PeerIP: "fd77::1", ASNumber: 64900})),
 			Options{}, "",
-			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico, which " +
-				"iBGP peers do not hear of"},
+			"10.1.9.9/32 vxlanTunnelAddress of Node(a): leads to the tunnel vxlan.calico: " +
+				"not for iBGP peers"},
 		{"VXLAN's, beside a node of another AS", cluster(pool, vxlan), Options{},
 			"10.1.9.9/32 via 172.30.8.9", ""},
 		{"VXLAN's, let out by a filter",
@@ -179,9 +179,9 @@ func TestAnnouncements(t *testing.T) {
 					n.WireguardIPv4, n.WireguardIPv6 = ip("10.1.9.9"), ip("fd00:1::9")
 				})),
 			Options{}, "",
-			"10.1.9.9/32 wireguardTunnelAddress of Node(a): leads to the tunnel wireguard.cali, " +
-				"which iBGP peers do not hear of, fd00:1::9/128 wireguardV6TunnelAddress of " +
-				"Node(a): leads to the tunnel wg-v6.cali, which iBGP peers do not hear of"},
+			"10.1.9.9/32 wireguardTunnelAddress of Node(a): leads to the tunnel wireguard.cali: " +
+				"not for iBGP peers, fd00:1::9/128 wireguardV6TunnelAddress of Node(a): leads to " +
+				"the tunnel wg-v6.cali: not for iBGP peers"},
 		{"both families",
 			cluster(pool, v6, owns("10.1.0.64/26", "fd00:1::40/122"), runs("a", "fd00:1::99")),
 			Options{},

@@ -31,16 +31,16 @@ type Policies struct {
 	Reflects          bool
 	ClusterID         netip.Addr // of a reflector, in IPv4 form; zero: the router ID
 	ReflectedServices []netip.Prefix
-	// Leaving: this node is on its way out of service. What others say goes to eBGP peers with
-	// GRACEFUL_SHUTDOWN (RFC 8326 §4.2); iBGP peers hear of next hops that stay.
+	// Leaving: this node is being drained. Learned routes go to eBGP peers with
+	// GRACEFUL_SHUTDOWN (RFC 8326 §4.2); iBGP peers get next hops that stay.
 	Leaving bool
 	// Advertisements are the communities for what leaves by these rules, by prefix.
 	Advertisements []Advertisement
 	// Filters are the BGPFilters that peers name and that exist, by name.
 	Filters map[string]Filter
 	// Behind are, for each interface that an import rule asks for, the next hops that lead out by
-	// it: those in one of these prefixes, which are sorted and do not overlap. nil: the data plane
-	// has not told yet.
+	// it: those in one of these prefixes, which are sorted and do not overlap. nil: not
+	// known yet.
 	Behind map[string][]netip.Prefix
 	// Normal4 and Normal6 are LOCAL_PREF of a route of normal priority.
 	Normal4, Normal6 uint32
@@ -159,7 +159,7 @@ func (p Policies) export(r Route, to Peer) Verdict {
 func (p Policies) byTunnel(r Route) Verdict {
 	for _, pattern := range p.Tunnels {
 		if ok, _ := path.Match(pattern, r.Interface); ok {
-			return reject("leads to the tunnel %s, which iBGP peers do not hear of", r.Interface)
+			return reject("leads to the tunnel %s: not for iBGP peers", r.Interface)
 		}
 	}
 	return Verdict{}
@@ -195,9 +195,8 @@ var (
 )
 
 // reflects reports whether a route goes from one iBGP peer to another (RFC 4456 §6): from a client
-// to everybody, from anybody to a client. Another reflector counts as no client here, so that what
-// one reflector says goes no further than to clients: two that repeat each other would keep a
-// withdrawn route alive between them.
+// to all, from any peer to a client. Another reflector counts as no client here: two that pass on
+// each other's routes to reflectors would keep a withdrawn route alive between them.
 func (p Policies) reflects(from, to Peer) bool {
 	return p.Reflects && (from.Served() || to.Served())
 }

@@ -165,8 +165,9 @@ func filtering(peers []Peer) []Peer {
 	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return len(p.Filters) == 0 })
 }
 
-// fit returns the peers that can be served, and names what their filters ask and nobody knows: the
-// outgoing interface of a learned route, on import until the data plane has told.
+// fit returns the peers that can be served. Problems name those whose filters ask for the outgoing
+// interface of a learned route: on export it is not known, on import not before the data plane
+// answers.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
 		for _, in := range []bool{true, false} {

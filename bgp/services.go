@@ -12,7 +12,7 @@ import (
 // excludedFromServices is the label of a Node that announces no service addresses.
 const excludedFromServices = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-// services are the addresses of services, as far as Calico's resources tell about them.
+// services are the addresses of services, as far as they follow from Calico's resources.
 type services struct {
 	// announced are the ranges that this node announces, like every other: packets for one of their
 	// addresses may come in anywhere. No route of ours leads there, not even a drop: kube-proxy or
@@ -24,10 +24,9 @@ type services struct {
 	problems []calico.Problem
 }
 
-// servicesOf reads the ranges as confd does where it finds no Kubernetes API (client.go,
-// updateGlobalRoutes). Which services there are, and where their endpoints run, only that API
-// tells: so single addresses, and those of ranges that are not to be aggregated, are announced by
-// nobody.
+// servicesOf reads the ranges as confd does without a Kubernetes API (client.go,
+// updateGlobalRoutes). Only that API has the single services and their endpoints. So single
+// addresses, and those of ranges that are not aggregated, are not announced.
 func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services {
 	s := services{}
 	say := func(format string, args ...any) {

@@ -27,9 +27,9 @@ type PeerState struct {
 // nothing to count as finished.
 const quietAfter = 3 * time.Second
 
-// Finished reports whether announcements of ours need not wait for the peer any more: it has told
-// all that it had to tell when its session came up, by End-of-RIB; or its OPEN had the R bit, and
-// it waits for us (RFC 4724 §4.1); or, without graceful restart, it has been quiet for a while.
+// Finished reports whether our announcements need not wait for the peer any more: it has sent
+// End-of-RIB; or its OPEN had the R bit, and it waits for us (RFC 4724 §4.1); or, without graceful
+// restart, it has been quiet for a while.
 func (p PeerState) Finished(now time.Time) bool {
 	switch {
 	case !p.Established:
@@ -55,7 +55,7 @@ type Counters struct {
 	// Dropped are received paths that cannot be used: an NLRI or next hop that makes no sense for
 	// forwarding.
 	Dropped int
-	// Foreign are local paths that somebody put into GoBGP over its API; they are removed.
+	// Foreign are local paths that were added to GoBGP over its API; they are removed.
 	Foreign int
 	// Malformed are messages that ended the session of the peer that sent them, since they could
 	// not be read.

@@ -47,7 +47,7 @@ func notOwn(self string, cidr netip.Prefix, state calico.AffinityState, s *calic
 	default:
 		return fmt.Sprintf("affinity has unknown state %q", state)
 	}
-	switch owner := s.Blocks[cidr].Owner; { // zero, nobody, where there is no block
+	switch owner := s.Blocks[cidr].Owner; { // zero where there is no block
 	case owner.Virtual != "":
 		return fmt.Sprintf("affinity is stale: the block belongs to virtual owner %s",
 			owner.Virtual)

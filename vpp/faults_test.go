@@ -498,7 +498,8 @@ func TestUnansweredQuestionForATableIsNoticed(t *testing.T) {
 	a.await(t, "connection", present)
 	s.Swallow(func(m api.Message) bool { _, ok := m.(*interfaces.SwInterfaceGetTable); return ok })
 	s.AddInterface("tap7", netip.MustParsePrefix("10.0.3.1/24"))
-	if f := a.await(t, "loss", absent); f.Problem != "read interfaces: VPP told the tables of 0 "+
+	f := a.await(t, "loss", absent)
+	if f.Problem != "read interfaces: VPP returned the tables of 0 "+
 		"interfaces out of 1" {
 		t.Errorf("problem %q", f.Problem)
 	}

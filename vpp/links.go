@@ -189,7 +189,7 @@ func askTables(ctx context.Context, c *conn, list []*route.Interface, gone map[u
 	case err != nil:
 		return err
 	case answers < len(list):
-		return fmt.Errorf("VPP told the tables of %d interfaces out of %d", answers, len(list))
+		return fmt.Errorf("VPP returned the tables of %d interfaces out of %d", answers, len(list))
 	}
 	return bad
 }

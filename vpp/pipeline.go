@@ -191,7 +191,7 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 	case inOrder && id == s.conn.routeReplyID && len(msg) >= replyPrefix+4:
 		s.retvals = append(s.retvals, int32(binary.BigEndian.Uint32(msg[replyPrefix:])))
 		s.arrived++
-	default: // from here on nobody knows which request a reply belongs to
+	default: // from here on replies cannot be matched to requests
 		s.broken = fmt.Errorf("VPP left request %d unanswered", s.arrived)
 	}
 	awaited := s.noteAwaited()
@@ -241,8 +241,8 @@ func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
 	return retvals, true, s.broken
 }
 
-// noteAwaited tells the reader how many awaited replies are outstanding, and returns the number.
-// The caller holds s.mu.
+// noteAwaited notes for the reader how many awaited replies are outstanding, and returns the
+// number. The caller holds s.mu.
 func (s *stream) noteAwaited() int {
 	n := max(s.want-s.arrived, 0)
 	if s.broken != nil {

@@ -48,7 +48,7 @@ func (s source) before(o source) bool {
 type role uint8
 
 const (
-	wanted  role = iota // somebody wants the entry: most sources
+	wanted  role = iota // the entry is wanted: most sources
 	noRoute             // there is no route: VPP fills the gap with a drop
 	derived             // made by VPP for its own use, forwards as its cover does
 	special             // VPP's own, in every table

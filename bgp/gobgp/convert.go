@@ -16,9 +16,8 @@ import (
 // and BIRD agree on it.
 const defaultLocalPref = 100
 
-// prefixOf reads an NLRI. Only what can be a key of a FIB is let through: unicast, masked, no
-// IPv4-mapped prefix. The latter is another NLRI than the IPv4 prefix that it resembles and must
-// not take its place.
+// prefixOf reads an NLRI. It accepts only what can be a key of a FIB: unicast, masked, not
+// IPv4-mapped. An IPv4-mapped prefix is another NLRI than the IPv4 prefix and must not replace it.
 func prefixOf(nlri packet.AddrPrefixInterface) (netip.Prefix, error) {
 	var ip net.IP
 	var bits uint8

@@ -12,7 +12,7 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/server"
 )
 
-// happened takes what the patched GoBGP tells of a session. It is called in GoBGP's goroutines and
+// happened handles a session event of the patched GoBGP. It is called in GoBGP's goroutines and
 // under its locks: it must neither call GoBGP nor wait.
 func (s *Speaker) happened(e server.SessionEvent) {
 	ss, peer := s.sessions, peerID(e.Peer)
@@ -50,9 +50,9 @@ func (s *Speaker) happened(e server.SessionEvent) {
 	}
 }
 
-// say logs an event, for nobody but developers unless it is loud.
-func (s *Speaker) say(level slog.Level, loud bool, e server.SessionEvent) {
-	if !loud {
+// say logs an event, at debug level unless it is important.
+func (s *Speaker) say(level slog.Level, important bool, e server.SessionEvent) {
+	if !important {
 		level = slog.LevelDebug
 	}
 	attrs := []any{"peer", peerID(e.Peer)}

@@ -147,7 +147,7 @@ func (f *far) read() (*packet.BGPMessage, error) {
 	}
 	msg, err := packet.ParseBGPMessage(m, &o)
 	if err == nil && msg.Header.Type == packet.BGP_MSG_UPDATE {
-		packet.Faithful(msg.Body.(*packet.BGPUpdate), m[19:])
+		packet.KeepEncoding(msg.Body.(*packet.BGPUpdate), m[19:])
 	}
 	return msg, err
 }

@@ -49,8 +49,8 @@ func (s *Speaker) confined() []grpc.ServerOption {
 	}
 }
 
-// readOnly lets through the calls of GoBGP's API that only look: GetBgp, List…, WatchEvent. The API
-// has no authorisation of its own, and whoever reaches the socket could otherwise rewrite the RIB.
+// readOnly allows only the calls of GoBGP's API that read: GetBgp, List…, WatchEvent. The API has
+// no authorisation of its own, and any process that reaches the socket could rewrite the RIB.
 func readOnly() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(
@@ -86,7 +86,7 @@ func allowRead(method string) error {
 }
 
 // removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone
-// has left: binding to them would fail. A socket where somebody answers is left alone.
+// has left: binding to them would fail. A socket that is served is left alone.
 func removeStaleSockets(addrs string) error {
 	for _, a := range strings.Split(addrs, ",") {
 		file, ok := strings.CutPrefix(a, "unix://")
@@ -128,7 +128,7 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 				continue
 			}
 			s.learned.countForeign()
-			s.log.Warn("removing a path that somebody added over gRPC", "prefix", prefix,
+			s.log.Warn("removing a path that was added over gRPC", "prefix", prefix,
 				"next_hop", p.nextHop)
 			if announced && p.identifier == 0 {
 				continue // replaced ours; putting ours back replaces it in turn

@@ -38,14 +38,14 @@ type learned struct {
 	foreign  int                 // local paths that were not ours
 }
 
-// nobody is the Sink where there is none.
-type nobody struct{}
+// noSink is the Sink when the configuration has none.
+type noSink struct{}
 
-func (nobody) Learned(netip.Prefix, []bgp.Path) {}
+func (noSink) Learned(netip.Prefix, []bgp.Path) {}
 
 func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learned {
 	if sink == nil {
-		sink = nobody{}
+		sink = noSink{}
 	}
 	return &learned{
 		log: log, sink: sink, sessions: ss, suspect: suspect,
@@ -56,11 +56,11 @@ func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learne
 	}
 }
 
-// end has the Sink told nothing more.
+// end stops calls of the Sink.
 func (l *learned) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sink = nobody{}
+	l.sink = noSink{}
 }
 
 // take takes what happened, in order.
@@ -77,7 +77,7 @@ func (l *learned) take(batch []server.Watched, now time.Time) {
 			l.mark(peerOf(w), false)
 		case l.sessions.state(peerOf(w), w.Up, now) && !w.Up:
 			// What is still in a set then is kept by graceful restart: without it, GoBGP has
-			// withdrawn the peer's paths before it tells the state.
+			// withdrawn the peer's paths before it reports the state.
 			l.mark(peerOf(w), true)
 		}
 		batch = batch[n:]
@@ -145,8 +145,7 @@ func (l *learned) drop(kind string, attrs ...any) {
 	l.log.Warn("a received path cannot be used", attrs...)
 }
 
-// mark sets Stale of peer's paths in the remembered sets and tells the sets that look different
-// then.
+// mark sets Stale of peer's paths in the remembered sets, and reports the sets that change by it.
 func (l *learned) mark(peer bgp.PeerID, stale bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,8 +29,8 @@ const (
 )
 
 // lister asks GoBGP about its peers, one question at a time. GoBGP does not return from a question
-// while it is blocked, whatever the context, so it is asked in a goroutine that nobody can wait
-// for; it ends when GoBGP answers, as those of GoBGP end.
+// while it is blocked, whatever the context, so it is asked in a goroutine that is not waited for
+// and ends when GoBGP answers.
 type lister struct {
 	mu     sync.Mutex
 	last   listing

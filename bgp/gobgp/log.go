@@ -49,8 +49,8 @@ func (l *logger) trouble(level slog.Level, msg string, f log.Fields) {
 	l.write(level, msg, f)
 }
 
-// Info is debug for us: GoBGP tells each step of its work that way. What an operator wants to know
-// of it the Speaker says itself.
+// Info is our debug level: GoBGP logs each step of its work with it. The Speaker itself logs what
+// operators need.
 func (l *logger) Info(msg string, f log.Fields) { l.write(slog.LevelDebug, msg, f) }
 
 func (l *logger) Debug(msg string, f log.Fields) { l.write(levelTrace, msg, f) }

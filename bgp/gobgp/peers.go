@@ -28,8 +28,8 @@ const (
 	idleHoldAfterReset = 5 * time.Second
 )
 
-// peerConf is all of a peer that GoBGP is told, in a form that can be compared: where a resource
-// comes from may change without the session noticing.
+// peerConf is a peer's configuration in GoBGP, in a form that can be compared: the resource that a
+// peer comes from may change without effect on the session.
 type peerConf struct {
 	id                 bgp.PeerID
 	address, local     netip.Addr

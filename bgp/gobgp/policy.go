@@ -33,7 +33,7 @@ type policy struct {
 	changes map[string]*server.Change // by operations; equal ones are one pointer
 }
 
-// digest tells whether two policies treat a peer alike.
+// digest says whether two policies treat a peer alike.
 type digest [sha256.Size]byte
 
 // policyOf keeps nothing that the owner of the plan may edit.
@@ -156,7 +156,7 @@ func (p *policy) Import(from netip.AddrPort, path server.Path) server.Decision {
 	}
 	r, ok := routeOf(path, peer)
 	if !ok {
-		return server.Decision{Accept: true} // nobody is told of other families
+		return server.Decision{Accept: true} // other families are not announced
 	}
 	if p.asking[peerID(from)] {
 		p.heard.add(peerID(from), r.NextHop)
@@ -252,8 +252,8 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 	return r, true
 }
 
-// setPolicy makes p the policy. Paths of the peers whose import is another one meet it again, and
-// peers are told of what they are to have and have not.
+// setPolicy makes p the policy. Paths of peers whose import policy changed are evaluated again, and
+// peers are sent what changes for them.
 func (s *Speaker) setPolicy(p *policy) {
 	a := &s.applied
 	if a.policy.equal(p) && !a.otherCluster {
@@ -264,7 +264,7 @@ func (s *Speaker) setPolicy(p *policy) {
 	a.server.SetPolicy(p, func(peer netip.AddrPort) bool {
 		return !old.sameImport(p, peerID(peer))
 	})
-	s.heard.keep(p.asking) // the old policy hears nothing any more
+	s.heard.keep(p.asking) // the old policy is not called any more
 }
 
 var _ server.Policy = (*policy)(nil)

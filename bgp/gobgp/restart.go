@@ -21,7 +21,7 @@ type restart struct {
 // The deferral is how long a peer's UPDATEs wait for others after its session came up (the
 // Selection_Deferral_Timer of RFC 4724 §4.1).
 const (
-	// ownDeferral is where nobody gets anything but what we originate: that is complete before the
+	// ownDeferral is for a node that announces only what it originates: that is complete before the
 	// first peer is added. It is the shortest that GoBGP knows.
 	ownDeferral = time.Second
 	// learnedDeferral is where eBGP peers are or we reflect, so that learned routes are passed on:
@@ -46,7 +46,7 @@ func (s *Speaker) beginRestart(p bgp.Plan) {
 	s.applied.restart = r
 }
 
-// restartsTo reports whether the first OPEN to a peer has to tell of our restart.
+// restartsTo reports whether the first OPEN to a peer has the R bit.
 func (r *restart) restartsTo(peer bgp.PeerID) bool { return r != nil && r.waiting[peer] }
 
 // watchRestart ends the restart when it is over. It comes when a session or an End-of-RIB does, and

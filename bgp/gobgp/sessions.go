@@ -11,8 +11,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// sessions keeps what GoBGP tells only once about each peer of the configuration. GoBGP calls it
-// from its own goroutines, so it never calls GoBGP.
+// sessions keeps what GoBGP reports only once about each configured peer. GoBGP calls it from its
+// own goroutines, so it never calls GoBGP.
 type sessions struct {
 	changed chan struct{} // of size 1: Speaker.Changed
 	expired chan struct{} // of size 1: sessions ended by their hold timer
@@ -42,11 +42,11 @@ type session struct {
 	// some
 	kept time.Time
 
-	// cause is what GoBGP told about the session's end before it ended: better than the reason that
-	// it gives then.
+	// cause is what GoBGP reported about the session's end before it ended. It is more precise than
+	// the reason that it reports then.
 	cause       string
 	holdExpired bool // the hold timer ended, the session not yet
-	malformed   bool // a message could not be read, of which we have not told the peer yet
+	malformed   bool // a message could not be read, and the peer has no NOTIFICATION for it yet
 	restart     bool // the session was ended by its hold timer and awaits restartExpired
 
 	unsendable bool      // a route could not be sent to the peer, and was logged
@@ -304,8 +304,8 @@ func (ss *sessions) down(peer bgp.PeerID, reason error) {
 	})
 }
 
-// cameUp forgets the causes of an earlier session's end; lastError stays, it tells why the session
-// went down last.
+// cameUp clears the causes of an earlier session's end; lastError stays, as the reason why the
+// session last went down.
 func (ss *sessions) cameUp(peer bgp.PeerID) {
 	ss.with(peer, func(p *session) { p.cause, p.holdExpired, p.malformed = "", false, false })
 }

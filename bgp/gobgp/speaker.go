@@ -45,7 +45,7 @@ type Passwords func(calico.SecretKeyRef) (password string, err error)
 // Config is what a Speaker is made of. Log is required.
 type Config struct {
 	Log *slog.Logger
-	// Sink may be nil: nobody is told what peers announce. Then Peers shows no LastUpdate, and
+	// Sink may be nil: what peers announce is not reported. Then Peers shows no LastUpdate, and
 	// unusable paths are not counted.
 	Sink Sink
 	// Passwords may be nil: no secret is known.
@@ -252,7 +252,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.dropPeers(ctx, wanted)
 		s.setClusterID(p.Policies.ClusterID)
 		// to those with ADD-PATH, as BIRD does to its clients
-		s.applied.server.SendSeveralPaths(p.Policies.Reflects)
+		s.applied.server.SendAllPaths(p.Policies.Reflects)
 		s.setPolicy(policyOf(p, &s.heard))
 		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})

@@ -11,7 +11,7 @@ import (
 
 // staleTime is how long a peer that came back may take to its End-of-RIB: the upper bound for stale
 // paths that RFC 4724 §4.2 allows. A peer that restarted itself holds its paths back until all of
-// its peers are complete, for up to 360 s in GoBGP and FRR and 240 s in BIRD unless told otherwise,
+// its peers are complete, for up to 360 s in GoBGP and FRR and 240 s in BIRD by default,
 // and must not be cut off in that.
 const staleTime = 7 * time.Minute
 
@@ -19,8 +19,8 @@ const staleTime = 7 * time.Minute
 // which would have it kept anew.
 const longestStale = 2 * staleTime
 
-// DefaultLimitRetry is long enough for somebody to be told, and short enough for a peer that was
-// mended to be back by itself.
+// DefaultLimitRetry leaves time to inform somebody, and brings a peer that was repaired back
+// without help.
 const DefaultLimitRetry = 5 * time.Minute
 
 // restartLimited tries peers again that were over their prefix limit. GoBGP would leave them down

@@ -94,8 +94,8 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 	return st
 }
 
-// waitingFor says what a session that never was up, and of which GoBGP reported no error, is
-// waiting for. GoBGP tells about failed dials only in its debug log.
+// waitingFor says what a session waits for that never was up and of which GoBGP reported no error.
+// GoBGP has failed dials only in its debug log.
 func waitingFor(p bgp.Peer) string {
 	if p.Passive {
 		return "the peer has not dialled"

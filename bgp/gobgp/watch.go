@@ -12,10 +12,10 @@ import (
 )
 
 // watch registers for everything at once: only the events of one watch are ordered among each
-// other. There is nothing to miss before, so it does without the present state. What it returns
-// waits, after ctx has ended, until nobody is told any more.
+// other. It starts without the present state, since nothing happened before. The returned function
+// waits, after ctx has ended, until the Sink is not called any more.
 func (s *Speaker) watch(ctx context.Context) (wait func()) {
-	// Telling of best paths costs time: not where nobody asks.
+	// Watching best paths costs time, so it needs a reader.
 	next := s.applied.server.WatchPaths(s.cfg.Sink != nil || s.cfg.GRPCWrite)
 	ended := make(chan struct{})
 	go func() {

@@ -53,7 +53,7 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 			peers = append(peers, &p.Peers[i])
 		}
 	}
-	// What import lets in, by peer; and of what is elevated what stays so.
+	// What import accepts, by peer; and elevated routes that stay elevated.
 	learned, high := map[bgp.PeerID]bgp.Route{}, map[bgp.PeerID]bgp.Route{}
 	for _, peer := range peers {
 		normal := p.Policies.Normal(prefix)
@@ -111,8 +111,8 @@ func whyNotAnnounced(prefix netip.Prefix, p bgp.Plan) string {
 	return "neither a block nor an address of this node"
 }
 
-// elevation is by how much LOCAL_PREF of a migrating address is above the normal one where nobody
-// configured it: Felix' priorities are 1024 and 512.
+// elevation is the default by which LOCAL_PREF of a migrating address is above the normal one:
+// Felix' priorities are 1024 and 512.
 const elevation = 512
 
 func plainRoute(prefix netip.Prefix, from *bgp.Peer, localPref uint32) bgp.Route {

@@ -62,7 +62,7 @@ func (n *node) awaitProgrammed(count int) error {
 	})
 }
 
-// awaitEndOfRIB waits until all peers have told all they know, and it has been taken in.
+// awaitEndOfRIB waits until all peers have sent End-of-RIB and their routes are in the RIB.
 func (n *node) awaitEndOfRIB() error {
 	return n.until(func(s agent.Status) error {
 		for _, p := range s.BGP.Peers {

@@ -48,7 +48,7 @@ func mesh(l *lab) error {
 	if err != nil {
 		return err
 	}
-	var announced, withdrawn atomic.Int64 // peers that have heard so of our block
+	var announced, withdrawn atomic.Int64 // peers that were sent our block, and its withdrawal
 	all, err := l.meet(peers, func(i int) []byte {
 		return append(announce(peerAddress(i), blocks[i*blocksPerPeer:][:blocksPerPeer]),
 			endOfRIB...)
@@ -82,7 +82,7 @@ func mesh(l *lab) error {
 }
 
 // refilter changes the filter of all sessions. It is effective when the blocks that it rejects have
-// left the FIB, and every peer has heard that our own block is withdrawn.
+// left the FIB, and every peer has received the withdrawal of our own block.
 func (l *lab) refilter(
 	n *node, blocks []netip.Prefix, own netip.Prefix, withdrawn *atomic.Int64, peers int,
 ) error {

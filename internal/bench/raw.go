@@ -34,7 +34,7 @@ const (
 	requestAddress = apiHeader + 10 + 11
 )
 
-// connectRaw says hello to VPP; the routes go through next on the interface.
+// connectRaw opens a connection to VPP; the routes go through next on the interface.
 func connectRaw(socket string, link uint32, next netip.Addr) (*raw, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *raw) program(prefixes []netip.Prefix, request []byte) (time.Duration, e
 	return time.Since(began), <-failed
 }
 
-// replies reads n replies, which come in order, and tells of all that came with one read of the
+// replies reads n replies, which come in order, and reports all that came with one read of the
 // socket at once.
 func (r *raw) replies(n int, room chan<- int) error {
 	const size = apiHeader + 2 + 4 + 4 + 4 // id, context, return value, statistics index

@@ -21,7 +21,7 @@ const routesPerClient = 10
 const clusterID = "10.255.255.1"
 
 // reflector has the clients of a route reflector announce their routes, and takes the reflector's
-// processor time until every client has heard the routes of all others: of the agent, of BIRD 2,
+// processor time until every client has the routes of all others: of the agent, of BIRD 2,
 // and of GoBGP as released.
 func reflector(l *lab) error {
 	b, clients := l.b, l.nodes
@@ -110,7 +110,7 @@ func (l *lab) reflect(p *netlab.Process, clients int, cpu *series) error {
 		has[i] = make([]bool, len(routes))
 		from, to := own(i)
 		for r := from; r < to; r++ {
-			has[i][r] = true // nobody is sent its own
+			has[i][r] = true // no client is sent its own
 		}
 	}
 	var missing, ended atomic.Int64

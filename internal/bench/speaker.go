@@ -20,12 +20,12 @@ const (
 	holdTime = 90 // seconds; RFC 4271 §10
 )
 
-// speaker is a BGP speaker that says what it is told to say, as cheap as can be: what is measured
+// speaker is a BGP speaker that sends what it is given, at the least cost: what is measured
 // is the other side. IPv4 unicast over iBGP, with graceful restart (RFC 4724), so that End-of-RIB
 // counts.
 type speaker struct {
 	conn net.Conn
-	// gets the body of each UPDATE, to be read before it returns; nil: nobody listens
+	// gets the body of each UPDATE, to be read before it returns; nil: not read
 	heard func(update []byte)
 	quit  chan struct{}
 	wg    sync.WaitGroup
@@ -34,7 +34,7 @@ type speaker struct {
 	err error      // why the session ended
 }
 
-// dialRetry is the pause after a dial that found nobody, or a peer that was not ready.
+// dialRetry is the pause after a dial that failed, or that found a peer not ready.
 const dialRetry = 50 * time.Millisecond
 
 // connect comes up as local, which is an address in namespace ns, with the speaker at remote. It

@@ -386,7 +386,7 @@ func (w *writer) refreshes() {
 	w.end("a")
 }
 
-// slow reads nothing while others make the reflector tell it things.
+// slow reads nothing while others make the reflector send it routes.
 func (w *writer) slow() {
 	who, s := w.attacker(1)
 	other, t := w.attacker(2)

@@ -5,7 +5,7 @@
 //
 // It owns the generator of scenarios, their text form, and the topology in network namespaces. It
 // decides nothing about routes: the agents are the real binary, in processes of their own.
-// docs/fuzzing.md tells how to use it and what a finding looks like.
+// docs/fuzzing.md says how to use it and what a finding looks like.
 package main
 
 import (

@@ -64,7 +64,7 @@ var awaited = map[string]byte{
 	"keepalive":    testcluster.MsgKeepalive, "refresh": testcluster.MsgRefresh,
 }
 
-// ownID stands in a scenario for the BGP identifier of whoever sends it.
+// ownID stands in a scenario for the BGP identifier of its sender.
 var ownID = netip.MustParseAddr("127.0.240.1")
 
 // String is the scenario as a file has it.
@@ -180,7 +180,7 @@ func parseStep(line string) (s step, err error) {
 	case dial, connect, accept:
 		s.to = word
 		if !slices.Contains(services, word) && !validAttacker(word) {
-			return s, fmt.Errorf("nobody is called %q", word)
+			return s, fmt.Errorf("there is no speaker %q", word)
 		}
 	case await:
 		var ok bool

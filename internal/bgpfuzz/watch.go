@@ -107,14 +107,14 @@ func (c *cluster) look(ctx context.Context, m *measured) error {
 	return nil
 }
 
-// relay has FRR outside announce a prefix and withdraw it, and sees that BIRD inside hears of both.
+// relay has FRR outside announce a prefix and withdraw it, and sees that BIRD inside gets both.
 func (c *cluster) relay(ctx context.Context, m *measured) error {
 	for _, announced := range []bool{true, false} {
 		if err := c.tor.network(ctx, probe, announced); err != nil {
 			return err
 		}
 		start := time.Now()
-		what := fmt.Sprintf("BIRD hears of FRR's prefix, announced %t", announced)
+		what := fmt.Sprintf("BIRD gets FRR's prefix, announced %t", announced)
 		err := netlab.Await(ctx, relayTime, what, func(ctx context.Context) error {
 			routes, err := c.bird.Routes(ctx, "protocol Reflector where net = "+probe.String())
 			if err == nil && (len(routes) > 0) != announced {

@@ -19,7 +19,7 @@ var attackerAddress = netip.MustParseAddr("192.168.4.99")
 var attackerPeer = testcluster.Peer("attacker", attackerAddress.String(), attackerAS,
 	"node: node-1")
 
-// attacker is a BGP speaker that sends whatever it is told, right or wrong.
+// attacker is a BGP speaker that sends what a fault gives it, right or wrong.
 type attacker struct{ *testcluster.Speaker }
 
 // newAttacker makes the attacker's machine on the underlay, once for each cluster, and has it

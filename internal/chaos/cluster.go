@@ -231,7 +231,7 @@ func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 }
 
 // converged waits until every node has its sessions and exactly the routes that it should have,
-// every agent is ready and has swept, and the rack's router has been told what it should be.
+// every agent is ready and has swept, and the rack's router has the routes that it should have.
 func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 	errs := make([]error, len(c.nodes)+1)
 	var wg sync.WaitGroup

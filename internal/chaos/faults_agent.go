@@ -96,7 +96,7 @@ func (t *trial) comeBack(ctx context.Context, a *testcluster.Agent, deleted uint
 	return t.wroteNothing(ctx, a, deleted)
 }
 
-// withSpare gives n the spare block and waits until everybody knows.
+// withSpare gives n the spare block and waits until all nodes have the route.
 func (t *trial) withSpare(ctx context.Context, n *node) error {
 	if err := t.claim(ctx, n, spare); err != nil {
 		return err

@@ -55,7 +55,7 @@ type step struct {
 	// writes are the routes that node 1 and node 2 put and delete.
 	writes [2]fibWrites
 	// shows, where it is not nil, is asked for what is seen neither in FIBs nor in what the router
-	// has been told.
+	// has received.
 	shows func(context.Context) error
 }
 

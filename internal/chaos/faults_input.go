@@ -30,7 +30,7 @@ var inputFaults = []fault{
 			"default route, which is none", run: sendAbsurd,
 	},
 	{name: "input-flood", onlyFirst: true, kind: kernelNodes, allowed: "0",
-		what: "a peer announces 100 000 prefixes and has a limit of 1000; it is let in " +
+		what: "a peer announces 100 000 prefixes and has a limit of 1000; it is accepted " +
 			"again, and behaves",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 100_000) }},
 	{
@@ -190,7 +190,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 		if err := t.converged(ctx, recovery); err != nil { // its routes are gone
 			return err
 		}
-		err = netlab.Await(ctx, recovery, "the attacker is let in again",
+		err = netlab.Await(ctx, recovery, "the attacker is accepted again",
 			func(context.Context) error {
 				if s := x.session(); s == nil || s == first {
 					return errors.New("it is not")
@@ -225,7 +225,7 @@ func floodPrefixes(ctx context.Context, t *trial, count int) error {
 	return t.restart(ctx, a)
 }
 
-// restart ends an agent and starts it with what it is told now.
+// restart ends an agent and starts it with its present settings.
 func (t *trial) restart(ctx context.Context, a *testcluster.Agent) error {
 	if err := a.Stop(); err != nil {
 		return err

@@ -149,7 +149,7 @@ func (t *trial) meshEnded(ctx context.Context) error {
 }
 
 func (t *trial) awaitReflected(ctx context.Context) error {
-	return netlab.Await(ctx, recovery, "both reflectors have told all they know", t.reflected)
+	return netlab.Await(ctx, recovery, "both reflectors have sent all routes", t.reflected)
 }
 
 // reflected sees that every node has everything from each reflector. A session that is up is not

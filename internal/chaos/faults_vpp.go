@@ -125,7 +125,7 @@ func lateVPP(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.budget = 0
-	// nobody kept any route: the sessions must be back too
+	// no route was kept anywhere: the sessions must be back, too
 	t.allowOutage(perNode, time.Since(t.start)+settling)
 	return nil
 }

@@ -21,7 +21,7 @@ var memoryFaults = []fault{
 		what: "a peer changes its 10 000 prefixes a million times, one UPDATE each, and a cgroup " +
 			"allows the agent twice what it has when idle with them", run: limitMemory},
 	{name: "input-flood-million", onlyFirst: true, kind: kernelNodes, long: true, allowed: "0",
-		what: "a peer announces 1 000 000 prefixes and has a limit of 1000; it is let in " +
+		what: "a peer announces 1 000 000 prefixes and has a limit of 1000; it is accepted " +
 			"again, and behaves",
 		run: func(ctx context.Context, t *trial) error { return floodPrefixes(ctx, t, 1_000_000) }},
 }
@@ -147,7 +147,7 @@ func limitMemory(ctx context.Context, t *trial) (err error) {
 	if err := g.setLimit(2 * idle); err != nil {
 		return err
 	}
-	// As docs/operating.md has it: Go is told of three quarters of the limit.
+	// As docs/operating.md says: Go gets three quarters of the limit.
 	a.Wrap = g.wrap(fmt.Sprintf("GOMEMLIMIT=%d", 2*idle/4*3))
 	if err := t.restart(ctx, a); err != nil {
 		return err

@@ -87,15 +87,15 @@ func (c *cluster) filterRack(
 		fmt.Sprintf("importV4: [%s], exportV4: [%s]", imports, exports)))
 }
 
-// rackObjection is what the rack's router has not been told, or should not have been; nil when all
-// is as it should be. Nodes tell it what they know of each other, too.
+// rackObjection names a route that the rack's router lacks, or should not have; nil when all
+// is as it should be. Nodes also announce each other's routes to it.
 func (c *cluster) rackObjection(ctx context.Context) error {
-	told, err := c.rack.told(ctx)
+	announced, err := c.rack.announced(ctx)
 	if err != nil {
 		return err
 	}
 	for _, n := range c.agents() {
-		have := told[n.Address]
+		have := announced[n.Address]
 		want := 0
 		for block := range c.blocks {
 			// it is never inside a block
@@ -106,12 +106,13 @@ func (c *cluster) rackObjection(ctx context.Context) error {
 				want++
 			}
 			if announced != have[block] {
-				return fmt.Errorf("%s has told it %s: %t, want %t",
+				return fmt.Errorf("%s has announced %s to it: %t, want %t",
 					n.Name, block, have[block], announced)
 			}
 		}
 		if len(have) != want {
-			return fmt.Errorf("%s has told it %d prefixes, want %d", n.Name, len(have), want)
+			return fmt.Errorf("%s has announced %d prefixes to it, want %d",
+				n.Name, len(have), want)
 		}
 	}
 	return nil

@@ -74,10 +74,10 @@ func (c *cluster) peerWith(ctx context.Context, r *router, n *node, more string)
 
 func peerName(r *router, n *node) string { return r.name + "-" + n.Name }
 
-// told is what each neighbour has announced to r.
-func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool, error) {
+// announced is what each neighbour has announced to r.
+func (r *router) announced(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool, error) {
 	paths, err := r.frr.Paths(ctx, "ipv4")
-	told := map[netip.Addr]map[netip.Prefix]bool{}
+	announced := map[netip.Addr]map[netip.Prefix]bool{}
 	for _, path := range paths {
 		from, own := netip.ParseAddr(path.Peer)
 		prefix, err := netip.ParsePrefix(path.Prefix)
@@ -87,10 +87,10 @@ func (r *router) told(ctx context.Context) (map[netip.Addr]map[netip.Prefix]bool
 		if own != nil || path.Stale {
 			continue
 		}
-		if told[from] == nil {
-			told[from] = map[netip.Prefix]bool{}
+		if announced[from] == nil {
+			announced[from] = map[netip.Prefix]bool{}
 		}
-		told[from][prefix] = true
+		announced[from][prefix] = true
 	}
-	return told, err
+	return announced, err
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // soak changes Calico's data and makes faults by chance for so long, and checks after each round
-// what must always hold: every FIB is what it should be, and so is what the rack's router was told;
+// what must always hold: every FIB is what it should be, and so is what the rack's router was sent;
 // no flow lost more than the fault allows; in a round without a fault no session went down but one
 // whose BGPPeer came or went; and the agents do not grow.
 func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {

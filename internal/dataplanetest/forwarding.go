@@ -199,7 +199,7 @@ var forwardingCases = []testCase{
 		b.put(t, r)
 		b.leaves(t, r.Key, map[string]int{})
 	}},
-	{"whose route goes before ours is told", "", func(t *testing.T, b *bench) {
+	{"the owner of a route that goes before ours is reported", "", func(t *testing.T, b *bench) {
 		for _, r := range []route.Route{
 			// packets to its first address are asked about, and match
 			to("198.18.83.0/24", b.via(0, b.v4(0, 2))),

@@ -87,7 +87,7 @@ var bgpSteps = []step{
 	{"The agent is killed and started again under traffic", (*demo).restartAgent},
 }
 
-// Run shows everything. The result tells what held; the error is ErrChecks when something did not,
+// Run shows everything. The result says what held; the error is ErrChecks when something did not,
 // or says why the demo broke off. Whatever happens, nothing is left behind.
 func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	if err := testcluster.ClearSettings(); err != nil {

@@ -1,6 +1,6 @@
 package demo
 
-// invite tells a person what is running and what to try.
+// invite prints what is running and what to try.
 func (d *demo) invite() {
 	d.report.printf("\n%s\n",
 		d.report.paint(bold, "It keeps running until Ctrl-C. Things to try, as root:"))

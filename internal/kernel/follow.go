@@ -20,7 +20,7 @@ const (
 // succeeds and reported as a problem meanwhile.
 type follower struct {
 	d             *Dataplane
-	told, current route.Facts      // what the reader has seen, and what there is
+	sent, current route.Facts      // what the reader has seen, and what there is
 	relist        <-chan time.Time // armed while interfaces could not be listed
 	changed       <-chan time.Time // armed while a change of routes is to be reported
 	changes       uint32           // reported so far
@@ -53,7 +53,7 @@ func (f *follower) countChange() {
 
 // news returns the facts to deliver and the channel to deliver them to, nil if there are none.
 func (f *follower) news(out chan<- route.Facts) (chan<- route.Facts, route.Facts) {
-	if reflect.DeepEqual(f.current, f.told) {
+	if reflect.DeepEqual(f.current, f.sent) {
 		return nil, f.current
 	}
 	return out, f.current

@@ -211,7 +211,7 @@ func (d *Dataplane) Run(ctx context.Context) error {
 		out, next := f.news(d.facts)
 		select {
 		case out <- next:
-			f.told = next
+			f.sent = next
 		case <-d.watch.links:
 			f.followLinks()
 		case <-f.relist:

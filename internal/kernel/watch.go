@@ -170,7 +170,7 @@ func (w *watch) noteLink(m message) {
 	w.stale = true
 	signal(w.links)
 	if family := m.body[0]; family != unix.AF_UNSPEC || w.known == nil {
-		return // a bridge tells of its ports: RTM_DELLINK is then no interface's end
+		return // a message about a bridge port: RTM_DELLINK does not end an interface then
 	}
 	index := binary.NativeEndian.Uint32(m.body[4:])
 	down := binary.NativeEndian.Uint32(m.body[8:])&unix.IFF_UP == 0

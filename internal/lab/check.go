@@ -98,7 +98,7 @@ func (c *checker) step(ctx context.Context, s step) (string, error) {
 	}
 }
 
-// asShown tells whether an output has the shape that the page shows.
+// asShown says whether an output has the shape that the page shows.
 func (c *checker) asShown(s step, text string) bool { return shape(text) == shape(c.walk.shown(s)) }
 
 func (c *checker) compare(s step, text string) error {

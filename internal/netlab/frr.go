@@ -257,7 +257,7 @@ func (f *FRR) AwaitEstablished(ctx context.Context) error {
 type FRRPath struct {
 	Prefix   string
 	Peer     string // whose it is; "(unspec)": the router's own
-	Stale    bool   // told before a restart
+	Stale    bool   // announced before a restart
 	NextHops []string
 	ASPath   string
 }

@@ -65,8 +65,8 @@ func releaseNetnsDir() error {
 		return err
 	}
 	switch err := unix.Unmount(runNetns, 0); err {
-	case nil, unix.EINVAL: // EINVAL: somebody else did
-	case unix.EBUSY: // somebody looks around in it
+	case nil, unix.EINVAL: // EINVAL: already done
+	case unix.EBUSY: // a process uses it
 		return nil
 	default:
 		return fmt.Errorf("unmount %s: %w", runNetns, err)

@@ -214,7 +214,7 @@ func (p Package) programs(ctx context.Context, paths map[string]*string) (err er
 func (p Package) checkLibraries(ctx context.Context, path string) error {
 	cmd := exec.CommandContext(ctx, "ldd", path)
 	cmd.Env = append(os.Environ(), p.Env()...)
-	out, _ := cmd.Output() // no ldd, or a script: then starting it will tell
+	out, _ := cmd.Output() // no ldd, or a script: then starting it fails with a reason
 	for line := range strings.Lines(string(out)) {
 		if lib, _, absent := strings.Cut(strings.TrimSpace(line), " => not found"); absent {
 			return fmt.Errorf("netlab: %s of package %s needs the library %s, which this "+

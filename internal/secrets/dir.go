@@ -24,8 +24,8 @@ func (d Dir) Lookup(ref calico.SecretKeyRef) (string, error) {
 		return "", err
 	}
 	name := filepath.Join(ref.Name, ref.Key)
-	// A symbolic link must not lead out of the directory: whoever writes the reference did not
-	// necessarily fill the directory.
+	// A symbolic link must not lead out of the directory: the author of the reference may not be
+	// the one who fills the directory.
 	f, err := os.OpenInRoot(string(d), name)
 	if err != nil {
 		return "", d.sayWhy(name, err)

@@ -30,7 +30,7 @@ type KubeConfig struct {
 type Kube struct {
 	cfg    KubeConfig
 	client *http.Client
-	wake   chan struct{} // of size 1: there is a secret that nobody follows yet
+	wake   chan struct{} // of size 1: there is a secret without a watch
 	// pause is the shortest pause between two lists of a Secret, longestPause the longest.
 	pause, longestPause time.Duration
 
@@ -147,10 +147,10 @@ func (k *Kube) follow(ctx context.Context, name string) {
 func (k *Kube) failed(name string, err error) {
 	k.mu.Lock()
 	s := k.secrets[name]
-	told := s.problem != nil && s.problem.Error() == err.Error()
+	logged := s.problem != nil && s.problem.Error() == err.Error()
 	s.problem = err
 	k.mu.Unlock()
-	if !told {
+	if !logged {
 		k.cfg.Log.Warn("a Secret cannot be read; what is known of it stays in use", "secret",
 			k.cfg.Namespace+"/"+name, "err", err)
 	}

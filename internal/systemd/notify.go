@@ -47,7 +47,7 @@ func Run(ctx context.Context, s Service) error {
 	look := time.NewTicker(n.every())
 	defer look.Stop()
 	for {
-		n.tell(time.Now())
+		n.notify(time.Now())
 		select {
 		case <-ctx.Done():
 			if !errors.Is(context.Cause(ctx), s.TakenOver) {
@@ -78,9 +78,9 @@ func (n *notifier) every() time.Duration {
 	return lookInterval
 }
 
-// tell sends what is new. It feeds the watchdog once per turn of the loop: a loop that stands still
-// is not reported as alive.
-func (n *notifier) tell(now time.Time) {
+// notify sends what is new. It feeds the watchdog once per turn of the loop: a loop that stands
+// still is not reported as alive.
+func (n *notifier) notify(now time.Time) {
 	var news []string
 	if !n.ready {
 		n.ready = true
@@ -105,11 +105,11 @@ func (n *notifier) tell(now time.Time) {
 func (n *notifier) send(state string) {
 	err := notify(state)
 	if err != nil && !n.failing {
-		n.Log.Warn("the service manager does not hear us", "err", err)
+		n.Log.Warn("the service manager cannot be reached", "err", err)
 	}
 	n.failing = err != nil
 	if n.failing {
-		n.ready, n.status, n.fed = false, "", time.Time{} // tell it again
+		n.ready, n.status, n.fed = false, "", time.Time{} // all is sent again
 	}
 }
 

@@ -201,17 +201,17 @@ func TestGoesOnAndTellsAgainWhenTheManagerIsAway(t *testing.T) {
 	var status atomic.Value
 	status.Store("ready")
 	n := notifier{Service: service(t, &status, new(atomic.Int64))}
-	n.tell(time.Now())
+	n.notify(time.Now())
 	m.conn.Close()
 	os.Remove(m.conn.LocalAddr().String())
 	status.Store("not ready")
-	n.tell(time.Now())
+	n.notify(time.Now())
 	again, err := net.ListenUnixgram("unixgram", m.conn.LocalAddr().(*net.UnixAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	n.tell(time.Now())
+	n.notify(time.Now())
 	if got := (manager{t, again}).next(patience); got != "READY=1\nSTATUS=not ready" {
 		t.Errorf("after it came back: %q", got)
 	}

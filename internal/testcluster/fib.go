@@ -35,7 +35,7 @@ func (r Route) NextHop() netip.Addr {
 type FIB map[netip.Prefix]Route
 
 // Difference names, sorted, what the FIB holds and should not, or the other way round. A wanted
-// zero Addr stands for a drop.
+// zero Addr is a blackhole.
 func (f FIB) Difference(want map[netip.Prefix]netip.Addr) (wrong []string) {
 	for p, via := range want {
 		switch r, ok := f[p]; {
@@ -270,7 +270,7 @@ func parseEntry(text string, p netip.Prefix) (r Route, ours bool) {
 			break
 		}
 		if m := fibHop.FindStringSubmatch(line); inside && m != nil {
-			hop, _ := netip.ParseAddr(m[1]) // the zero Addr is nobody's next hop
+			hop, _ := netip.ParseAddr(m[1]) // the zero Addr is not a next hop
 			r = Route{Prefix: p, NextHops: []netip.Addr{hop}, Device: m[2]}
 		}
 	}

@@ -92,7 +92,7 @@ func AppendPrefixes(b []byte, prefixes ...netip.Prefix) []byte {
 	return b
 }
 
-// Speaker is a BGP speaker that sends what it is told, right or wrong. It waits to be dialled,
+// Speaker is a BGP speaker that sends what a test gives it, right or wrong. It waits to be dialled,
 // again and again.
 type Speaker struct {
 	greeting []byte
@@ -151,7 +151,7 @@ func (s *Speaker) Session() (net.Conn, error) {
 	return s.conn, s.err
 }
 
-// Send writes messages to whoever is there.
+// Send writes messages to the present session.
 func (s *Speaker) Send(messages ...[]byte) error {
 	conn, err := s.Session()
 	if conn == nil {

@@ -1,4 +1,4 @@
-// Command testreport reads `go test -json` on standard input and tells a person what matters:
+// Command testreport reads `go test -json` on standard input and prints what matters:
 // failures whole, skipped tests with their reason, the real parts that tests ran on, and the
 // totals. It fails when a test failed, when none ran, and when a promised part ran nothing: a suite
 // that silently tested nothing real is not green.

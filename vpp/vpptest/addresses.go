@@ -35,7 +35,7 @@ func (s *Server) setFlags(m *interfaces.SwInterfaceSetFlags) int32 {
 	return 0
 }
 
-// changeAddress adds or removes one address, or removes all. VPP tells nobody.
+// changeAddress adds or removes one address, or removes all. VPP sends no event.
 func (s *Server) changeAddress(m *interfaces.SwInterfaceAddDelAddress) int32 {
 	i := uint32(m.SwIfIndex)
 	l := s.links[i]

@@ -42,7 +42,7 @@ func prefixMessage(p netip.Prefix) ip_types.Prefix {
 	return out
 }
 
-// route tells what paths of a prefix mean.
+// route returns what paths of a prefix mean.
 func (s *Server) route(table uint32, p netip.Prefix, paths []fib_types.FibPath) route.Route {
 	r := route.Route{Key: route.Key{Table: table, Prefix: p}}
 	for _, in := range paths {

@@ -51,7 +51,7 @@ func (s *Server) Bind(name string, table uint32) {
 	}
 }
 
-// AddAddress gives an interface one more address. As VPP, the server tells nobody.
+// AddAddress gives an interface one more address. As VPP, the server sends no event.
 func (s *Server) AddAddress(name string, a netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

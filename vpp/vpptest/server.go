@@ -24,7 +24,7 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Version is what show_version tells.
+// Version is what show_version returns.
 const Version = "25.10-vpptest"
 
 // Server is a VPP. All methods may be called from any goroutine.

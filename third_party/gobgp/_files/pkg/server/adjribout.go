@@ -20,11 +20,12 @@ import (
 // and one encoding of each message. The table notes whom a route came from: that peer does not get
 // it.
 type adjOut struct {
-	policy  Policy
-	groups  map[groupKey]*outGroup
-	changed []*table.Update // of prefixes, in order, which groups have not met yet
-	held    bool            // nobody is told for now
-	meeting int             // which of those a group meets; behind the last: it packs them
+	policy   Policy
+	groups   map[groupKey]*outGroup
+	changed  []*table.Update // of prefixes, in order, that no group has seen yet
+	batching bool            // no group is updated for now
+	// index of the change that a group is being updated for; behind the last: it packs
+	current int
 }
 
 func newAdjOut() *adjOut { return &adjOut{groups: map[groupKey]*outGroup{}} }
@@ -86,34 +87,34 @@ func (n routeName) prefix() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte(n.addr[:4])), int(n.bits))
 }
 
-// note takes what happened to prefixes.
+// note queues changes of prefixes for updateGroups.
 func (s *BgpServer) note(dsts []*table.Update) {
 	s.adjOut.changed = append(s.adjOut.changed, dsts...)
 }
 
-// tellPeers has the groups meet what happened to prefixes since it was called before.
-func (s *BgpServer) tellPeers() {
-	if s.adjOut == nil || s.adjOut.held || len(s.adjOut.changed) == 0 {
+// updateGroups updates the groups for the prefixes that have changed since its last call.
+func (s *BgpServer) updateGroups() {
+	if s.adjOut == nil || s.adjOut.batching || len(s.adjOut.changed) == 0 {
 		return
 	}
 	for _, g := range s.adjOut.groups {
-		s.meetChanged(g)
+		s.updateGroup(g)
 	}
 	s.adjOut.changed = nil
 }
 
-func (s *BgpServer) meetChanged(g *outGroup) {
+func (s *BgpServer) updateGroup(g *outGroup) {
 	b := newBuilder(s, g)
 	for i, u := range s.adjOut.changed {
-		s.adjOut.meeting = i
-		b.meet(u.KnownPathList, u.OldKnownPathList)
+		s.adjOut.current = i
+		b.addPrefix(u.KnownPathList, u.OldKnownPathList)
 	}
-	s.adjOut.meeting = len(s.adjOut.changed)
+	s.adjOut.current = len(s.adjOut.changed)
 	b.deliver()
 }
 
-// join makes a peer whose session is up, and which is to be told of routes, a member of its groups.
-// It is sent what they have and then, if it knows graceful restart, End-of-RIB.
+// join makes a peer whose session is up, and that gets routes, a member of its groups. The peer is
+// sent their routes and then, if it supports graceful restart, End-of-RIB.
 func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 	if !needToAdvertise(peer) {
 		return
@@ -144,17 +145,17 @@ func (s *BgpServer) join(peer *peer, families []bgp.RouteFamily) {
 	}
 }
 
-// refreshPause is how often a peer can have all that it has sent once more.
+// refreshPause is the shortest time between two dumps that a peer asks for.
 const refreshPause = time.Second
 
-// refresh sends a peer once more all that it has (RFC 2918 §4). Requests that come soon after
-// another have one answer.
+// refresh sends a peer all of its routes again (RFC 2918 §4). Requests within refreshPause share
+// one answer.
 func (s *BgpServer) refresh(peer *peer, families []bgp.RouteFamily) []*table.Path {
 	if s.adjOut == nil {
 		paths, _ := s.getBestFromLocal(peer, families)
 		return paths
 	}
-	if peer.out == nil { // it is told when our restart is over
+	if peer.out == nil { // it gets its routes when our restart is over
 		return nil
 	}
 	out := peer.out
@@ -213,13 +214,13 @@ func (s *BgpServer) groupKey(peer *peer, f bgp.RouteFamily) groupKey {
 	return k
 }
 
-// contents is all that the members of a group have. A group that was made just now gets it.
+// contents returns all routes of a group. A group that was just made gets them by this.
 func (s *BgpServer) contents(g *outGroup) *updates {
 	if g.dump == nil {
 		b := newBuilder(s, g)
 		b.again = true
 		for _, d := range s.destinations(g) {
-			b.meet(d.GetAllKnownPathList(), nil)
+			b.addPrefix(d.GetAllKnownPathList(), nil)
 		}
 		g.dump = b.updates()
 		g.dump.dump = true
@@ -235,19 +236,19 @@ func (s *BgpServer) destinations(g *outGroup) map[string]*table.Destination {
 	return t.GetDestinations()
 }
 
-// review has a group meet all prefixes, for a reason that is not in their paths.
-func (s *BgpServer) review(g *outGroup) {
+// updateAll updates a group for all prefixes, for a reason that is not in their paths.
+func (s *BgpServer) updateAll(g *outGroup) {
 	b := newBuilder(s, g)
 	for _, d := range s.destinations(g) {
 		known := d.GetAllKnownPathList()
-		b.meet(known, known)
+		b.addPrefix(known, known)
 	}
 	b.deliver()
 }
 
-// SendSeveralPaths says what neighbours with ADD-PATH are sent of each prefix: all paths that
-// policy lets out, or the best alone. Those that are up are told of the difference.
-func (s *BgpServer) SendSeveralPaths(yes bool) {
+// SendAllPaths says what neighbours with ADD-PATH are sent of each prefix: all paths that policy
+// accepts, or only the best. Sessions that are up are sent the difference.
+func (s *BgpServer) SendAllPaths(yes bool) {
 	s.mgmtOperation(func() error {
 		if s.several == yes {
 			return nil
@@ -256,7 +257,7 @@ func (s *BgpServer) SendSeveralPaths(yes bool) {
 		if s.adjOut != nil {
 			for _, g := range s.adjOut.groups {
 				if g.key.addPath {
-					s.review(g)
+					s.updateAll(g)
 				}
 			}
 		}
@@ -264,9 +265,8 @@ func (s *BgpServer) SendSeveralPaths(yes bool) {
 	}, false)
 }
 
-// regroup moves peers that the policy treats otherwise than before into other groups. A group that
-// nobody is in yet begins with what most of its members have; the others are told of the
-// difference.
+// regroup moves peers to other groups after a change of policy. A new group starts with what most
+// of its members have; the other members are sent the difference.
 func (s *BgpServer) regroup() {
 	type move struct {
 		from    *outGroup
@@ -293,10 +293,10 @@ func (s *BgpServer) regroup() {
 			for _, p := range all[0].members {
 				s.moveMember(p, all[0].from, g)
 			}
-			s.review(g)
+			s.updateAll(g)
 			all = all[1:]
 		} else {
-			s.meetChanged(g) // its members are told before difference takes it for known
+			s.updateGroup(g) // before difference takes it for known
 		}
 		for _, m := range all {
 			b := s.difference(m.from, g)
@@ -314,18 +314,18 @@ func (s *BgpServer) moveMember(p *peer, from, to *outGroup) {
 	s.removeMember(from, p)
 	to.members = append(to.members, p)
 	p.out.groups[slices.Index(p.out.groups, from)] = to
-	if p.out.lagging != nil { // what it was to hear of, it hears of as a member of the new group
+	if p.out.lagging != nil { // it gets that as a member of the new group
 		p.out.lagging[to] = p.out.lagging[from]
 		delete(p.out.lagging, from)
 	}
 }
 
-// difference is what makes the routes of one group those of another.
+// difference returns the updates from the routes of one group to those of another.
 func (s *BgpServer) difference(from, to *outGroup) *builder {
 	b := newBuilder(s, to)
 	b.again = true
 	for _, d := range s.destinations(to) {
-		b.meet(d.GetAllKnownPathList(), nil)
+		b.addPrefix(d.GetAllKnownPathList(), nil)
 	}
 	ops := b.ops
 	b.ops, b.at = nil, nil
@@ -348,7 +348,7 @@ func (s *BgpServer) difference(from, to *outGroup) *builder {
 	return b
 }
 
-// advertised returns what a peer has, for listings.
+// advertised returns the routes that a peer was sent, for listings.
 func (s *BgpServer) advertised(peer *peer, families []bgp.RouteFamily) []*table.Path {
 	if s.adjOut == nil {
 		paths, _ := s.getBestFromLocal(peer, families)
@@ -376,7 +376,7 @@ func (s *BgpServer) advertised(peer *peer, families []bgp.RouteFamily) []*table.
 	return out
 }
 
-// outPeer is what one session of a peer waits for.
+// outPeer is the output queue of one session of a peer.
 type outPeer struct {
 	name    netip.AddrPort // table.PeerInfo.Name
 	groups  []*outGroup
@@ -385,9 +385,8 @@ type outPeer struct {
 
 	waiting atomic.Int64 // bytes in the session's queue
 	dumping atomic.Bool  // a dump is among them
-	// lagging are the routes that the peer is to hear of when its queue has drained; nil while it
-	// keeps up. So a peer that reads slowly has no more wait for it than the queue and each route's
-	// name.
+	// lagging are the routes to send when the queue has drained; nil while the peer keeps up. So a
+	// slow peer has no more queued than this and each route's name.
 	lagging map[*outGroup]map[routeName]struct{}
 	behind  atomic.Bool
 
@@ -395,8 +394,8 @@ type outPeer struct {
 	refresh   bool      // another one was, and waits
 }
 
-// outgoingLimit is how many bytes may wait for a peer before it counts as lagging. Sockets hold
-// more.
+// outgoingLimit is how many bytes may be queued for a peer before it counts as lagging. Socket
+// buffers hold more.
 const outgoingLimit = 1 << 20
 
 func (s *BgpServer) newOutPeer(peer *peer) *outPeer {
@@ -423,7 +422,7 @@ func (s *BgpServer) newOutPeer(peer *peer) *outPeer {
 	return o
 }
 
-// postpone notes that a lagging peer is to hear of the builder's routes later.
+// postpone notes the builder's routes for a lagging peer.
 func (o *outPeer) postpone(b *builder) {
 	if o.lagging == nil {
 		o.lagging = map[*outGroup]map[routeName]struct{}{}
@@ -442,8 +441,8 @@ func (o *outPeer) postpone(b *builder) {
 	}
 }
 
-// catchUp sends a peer what waited until its queue had drained: a dump that it asked for, and how
-// things stand now.
+// catchUp sends a peer whose queue has drained what was postponed: a dump that it asked for, and
+// the present state of its lagging routes.
 func (s *BgpServer) catchUp(p *peer) {
 	if p.out.refresh {
 		p.out.refresh = false
@@ -456,20 +455,20 @@ func (s *BgpServer) catchUp(p *peer) {
 		b := newBuilder(s, g)
 		b.again = true
 		for name := range names {
-			b.meet(s.known(g, name.prefix()), nil)
+			b.addPrefix(s.known(g, name.prefix()), nil)
 			if _, ok := g.rib[name]; !ok {
 				b.add(op{name: name})
 			}
 		}
-		for i := range b.ops { // what it has by now came from anybody
-			b.ops[i].before = anybody
+		for i := range b.ops { // what it has may have come from any peer
+			b.ops[i].before = anySource
 		}
 		b.deliverTo([]*peer{p})
 	}
 }
 
-// anybody is the source of a route that may have come from anybody.
-var anybody = &table.PeerInfo{}
+// anySource is the source of a route that may have come from any peer.
+var anySource = &table.PeerInfo{}
 
 func (s *BgpServer) known(g *outGroup, p netip.Prefix) []*table.Path {
 	var nlri bgp.AddrPrefixInterface = bgp.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
@@ -504,7 +503,7 @@ func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
 	return s.adjOut.policy.Export(g.key.Export, p.GetSource().Name(), p)
 }
 
-// exported returns a path as a group gets it.
+// exported returns a path as it is sent to a group.
 func (s *BgpServer) exported(g *outGroup, path *table.Path, c *table.Change) *table.Path {
 	p, local := g.members[0].forSession(path)
 	switch {
@@ -534,8 +533,7 @@ func (peer *peer) forSession(path *table.Path) (p *table.Path, local net.IP) {
 	return p, fsm.peerInfo.LocalAddress
 }
 
-// cannotSend tells that no message can hold a route as policy lets it out. The group's members do
-// without it.
+// cannotSend reports that a route does not fit in a message after export policy. It is not sent.
 func (g *outGroup) cannotSend(p *table.Path, why any) {
 	err := fmt.Errorf("%s from %s: %v", p.GetPrefix(), p.GetSource().Address, why)
 	for _, m := range g.members {

@@ -11,14 +11,13 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// backlogLimit is how many paths a peer may be ahead of us, a few milliseconds' work and about 2
-// MiB. More does not make anything faster.
+// backlogLimit is how many paths of a peer may be queued, a few milliseconds' work and about 2 MiB.
+// More does not make anything faster.
 const backlogLimit = 4096
 
-// backlog counts what a peer has sent and what is not done with yet: it waits for the server, or
-// for the watch inside this process. While it is long the peer's connection is not read, so that
-// TCP slows the peer down. Queues themselves have no bound, and nobody waits for room in one but
-// the goroutine that reads from the peer, which holds nothing then.
+// backlog counts the paths of a peer that the server, or the watch inside this process, has not
+// handled yet. While it is full the peer's connection is not read, so that TCP slows the peer down.
+// Only the goroutine that reads from the peer waits for room, and it holds nothing then.
 type backlog struct {
 	mu    sync.Mutex
 	paths int
@@ -49,8 +48,7 @@ func (b *backlog) full() <-chan struct{} {
 }
 
 // awaitRoom returns when the peer's next message may be read, or when its session is taken down.
-// Meanwhile the peer may well have sent KEEPALIVEs, which wait in the socket, so the hold timer
-// starts anew: it would measure us.
+// The hold timer starts anew: KEEPALIVEs may wait in the socket meanwhile.
 func (h *fsmHandler) awaitRoom(ctx context.Context) {
 	room := h.fsm.backlog.full()
 	if room == nil {
@@ -78,9 +76,9 @@ func (e *fsmMsg) weight() int {
 	return 1 + len(e.PathList)
 }
 
-// handled is called when the server is through with a message. If there is a watch inside this
-// process, what it has to do with the message stands in its queue now, and the message counts until
-// the watch comes to the mark behind that.
+// handled is called when the server has handled a message. A watch inside this process may still
+// have events of it in its queue: the message then counts until the watch reaches the mark behind
+// them.
 func (s *BgpServer) handled(e *fsmMsg) {
 	done := mark{&e.fsm.backlog, e.weight()}
 	if done.weight == 0 {
@@ -98,7 +96,7 @@ func (s *BgpServer) handled(e *fsmMsg) {
 	done.reached()
 }
 
-// mark is an entry in a watch's queue: a message is done with up to here.
+// mark is an entry in a watch's queue: all events of a message are before it.
 type mark struct {
 	backlog *backlog
 	weight  int
@@ -106,7 +104,7 @@ type mark struct {
 
 func (m mark) reached() { m.backlog.add(-m.weight) }
 
-// reachMark reports whether an entry of a watch's queue was a mark, and so nothing to tell.
+// reachMark reports whether an entry of a watch's queue was a mark, and so no event.
 func reachMark(entry any) bool {
 	m, ok := entry.(mark)
 	if ok {
@@ -115,7 +113,7 @@ func reachMark(entry any) bool {
 	return ok
 }
 
-// cleanWatch is cleanInfiniteChannel for the queue of a watch: nobody is to wait for its marks any
+// cleanWatch is cleanInfiniteChannel for the queue of a watch, whose marks nobody waits for any
 // more.
 func cleanWatch(ch *channels.InfiniteChannel) {
 	ch.Close()
@@ -124,7 +122,7 @@ func cleanWatch(ch *channels.InfiniteChannel) {
 	}
 }
 
-// watchInside notes where a watch comes from. One over gRPC has nobody wait for it: its client may
+// watchInside notes where a watch comes from. Peers do not wait for one over gRPC, whose client may
 // be stopped for ever.
 func watchInside(ctx context.Context) watchOption {
 	_, remote := grpcpeer.FromContext(ctx)

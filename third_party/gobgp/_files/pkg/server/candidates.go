@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// openTime is how long a connection may take to its OPEN, in seconds. An honest peer sends
-	// it at once.
+	// openTime is how long a connection may take to its OPEN, in seconds. Honest peers send it at
+	// once.
 	openTime = 10
-	// mostSilent bounds the connections that a peer may have opened without sending OPEN on them.
-	mostSilent = 4
+	// maxSilent bounds the connections that a peer may have opened without sending OPEN on them.
+	maxSilent = 4
 )
 
 // candidate is a connection that the peer opened and sent a valid OPEN on.
@@ -32,8 +32,8 @@ type candidate struct {
 }
 
 // candidates are the connections that the peer opened and that are not the session's. RFC 4271 §8.1
-// has a state machine for each. Here they wait beside the one that there is: a silent one is in
-// nobody's way.
+// has a state machine for each. Here they wait beside the session's connection: a silent one blocks
+// nothing.
 type candidates struct {
 	look chan struct{} // of size 1: opened has to be looked at
 
@@ -45,7 +45,7 @@ type candidates struct {
 
 func newCandidates() *candidates { return &candidates{look: make(chan struct{}, 1)} }
 
-// again has the next state look at what the one before left.
+// again makes the next state look at what the one before left.
 func (cs *candidates) again() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -68,7 +68,7 @@ func (cs *candidates) add(conn net.Conn) bool {
 	if cs.closed {
 		return false
 	}
-	if len(cs.silent) == mostSilent {
+	if len(cs.silent) == maxSilent {
 		cs.silent[0].Close()
 		cs.silent = cs.silent[1:]
 	}
@@ -121,9 +121,9 @@ func (cs *candidates) close() {
 	cs.silent, cs.opened = nil, nil
 }
 
-// greet sends OPEN on a connection that the peer opened, and waits for the peer's beside everything
-// else.
-func (fsm *fsm) greet(conn *net.TCPConn) {
+// openCandidate sends OPEN on a connection that the peer opened, and waits for the peer's beside
+// everything else.
+func (fsm *fsm) openCandidate(conn *net.TCPConn) {
 	fsm.lock.RLock()
 	unprotected := fsm.olderThanKey(conn)
 	fsm.lock.RUnlock()
@@ -138,7 +138,7 @@ func (fsm *fsm) greet(conn *net.TCPConn) {
 			fsm.giveUp(conn, err)
 			return
 		}
-		if unwanted := fsm.whose(c).candidates.offer(c); unwanted != nil {
+		if unwanted := fsm.sessionFor(c).candidates.offer(c); unwanted != nil {
 			fsm.closeConn(unwanted.conn, errCollision)
 		}
 	}()
@@ -183,7 +183,7 @@ func (fsm *fsm) exchangeOpen(conn *net.TCPConn) (*candidate, error) {
 	return c, conn.SetDeadline(time.Time{})
 }
 
-// errUnread is that OPEN did not come, or not as it should.
+// errUnread: OPEN did not come, or was malformed.
 type errUnread struct{ error }
 
 func (e *errUnread) Unwrap() error { return e.error }
@@ -219,8 +219,8 @@ func readOpen(conn net.Conn) (*bgp.BGPMessage, error) {
 	return bgp.ParseBGPBody(h, body)
 }
 
-// giveUp closes a connection that came to nothing. Unless a session is up beside it, the log says
-// why there is none.
+// giveUp closes a connection that did not become a session. Unless a session is up, the log says
+// why.
 func (fsm *fsm) giveUp(conn net.Conn, err error) {
 	fsm.closeConn(conn, err)
 	fsm.lock.RLock()
@@ -238,12 +238,12 @@ func (fsm *fsm) giveUp(conn net.Conn, err error) {
 			fsm.tell(MessageRefused, err)
 			fsm.logger.Warn("Session will be reset due to malformed BGP message", fields)
 		}
-		fsm.tellNotification(NotificationSent, bgp.NewBGPNotificationMessage(
+		fsm.reportNotification(NotificationSent, bgp.NewBGPNotificationMessage(
 			sent.TypeCode, sent.SubTypeCode, sent.Data).Body.(*bgp.BGPNotification))
 		fields["Data"] = sent
 		fsm.logger.Warn("sent notification", fields)
 	case errors.As(err, &received):
-		fsm.tellNotification(NotificationReceived, received.BGPNotification)
+		fsm.reportNotification(NotificationReceived, received.BGPNotification)
 		fields["Code"], fields["Subcode"] = received.ErrorCode, received.ErrorSubcode
 		fsm.logger.Warn("received notification", fields)
 	default:

@@ -7,8 +7,8 @@ import (
 	"github.com/osrg/gobgp/v3/internal/pkg/table"
 )
 
-// ChangePaths announces paths of our own, and withdraws those with IsWithdraw, in one step:
-// neighbours are told of all together. Where one cannot be read none is taken.
+// ChangePaths announces paths of our own, and withdraws those with IsWithdraw, in one step, so that
+// they share messages. If one of them cannot be read, none is taken.
 func (s *BgpServer) ChangePaths(paths []*api.Path) error {
 	all := make([]*table.Path, 0, len(paths))
 	for _, p := range paths {

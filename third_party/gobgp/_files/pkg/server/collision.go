@@ -17,9 +17,9 @@ const (
 	// crossingTime is how long after a session came up, in seconds, a second connection can be the
 	// other one of two that both ends opened at once. A later one is the peer's restart.
 	crossingTime = 2
-	// lastWords is how long a second connection waits for the end of a session that is up. The peer
-	// may have ended it already.
-	lastWords = time.Second
+	// endPatience is how long a second connection waits for the end of a session that is up. The
+	// peer may have ended it already.
+	endPatience = time.Second
 )
 
 var errCollision = &bgp.MessageError{
@@ -33,13 +33,13 @@ func (h *fsmHandler) adopt() bool {
 	return c != nil && h.use(c)
 }
 
-// use does so unless the peer is shut down. OPENSENT finds the OPEN in greeted.
+// use does so unless the peer is shut down. OPENSENT finds the OPEN in earlyOpen.
 func (h *fsmHandler) use(c *candidate) bool {
 	fsm := h.fsm
 	fsm.lock.Lock()
 	up := fsm.adminState == adminStateUp
 	if up {
-		fsm.conn, fsm.dialled, fsm.greeted = c.conn, false, c.open
+		fsm.conn, fsm.dialled, fsm.earlyOpen = c.conn, false, c.open
 	}
 	fsm.lock.Unlock()
 	if !up {
@@ -52,12 +52,12 @@ func (h *fsmHandler) use(c *candidate) bool {
 func (h *fsmHandler) awaitOpen(ctx context.Context, wg *sync.WaitGroup) {
 	fsm := h.fsm
 	fsm.lock.Lock()
-	m, greeted := buildopen(fsm.gConf, fsm.pConf), fsm.greeted
-	fsm.greeted = nil
+	m, earlyOpen := buildopen(fsm.gConf, fsm.pConf), fsm.earlyOpen
+	fsm.earlyOpen = nil
 	fsm.lock.Unlock()
-	if greeted != nil {
+	if earlyOpen != nil {
 		wg.Done()
-		h.msgCh.In() <- &fsmMsg{fsm: fsm, MsgType: fsmMsgBGPMessage, MsgData: greeted}
+		h.msgCh.In() <- &fsmMsg{fsm: fsm, MsgType: fsmMsgBGPMessage, MsgData: earlyOpen}
 		return
 	}
 	b, _ := m.Serialize()
@@ -109,13 +109,13 @@ func (h *fsmHandler) restarted() {
 	restarts := false
 	c := fsm.candidates.take(func(c *candidate) bool {
 		restarts = fsm.restartsBy(c)
-		return !restarts && time.Since(c.accepted) >= lastWords
+		return !restarts && time.Since(c.accepted) >= endPatience
 	})
 	switch {
 	case c != nil:
 		fsm.closeConn(c.conn, errCollision)
 	case !restarts:
-		time.AfterFunc(lastWords, fsm.candidates.again)
+		time.AfterFunc(endPatience, fsm.candidates.again)
 	default:
 		fsm.tell(PeerReconnected, nil)
 		fsm.logger.Info("The peer opened a new connection",

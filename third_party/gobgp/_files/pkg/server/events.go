@@ -16,13 +16,13 @@ type SessionEvent struct {
 	Kind          SessionEventKind
 	Err           error                // nil where the kind says it all
 	Notification  *bgp.BGPNotification // of NotificationSent and NotificationReceived
-	Communication string               // what that says to people (RFC 9003)
+	Communication string               // its text for operators (RFC 9003)
 }
 
 // SessionEventKind is what happened, in words.
 type SessionEventKind string
 
-// GoBGP's log has nothing of these: how loud they are is for the one who is told.
+// GoBGP does not log these: the receiver decides at which level they are logged.
 const (
 	PeerUp              SessionEventKind = "peer Up"
 	PeerDown            SessionEventKind = "peer Down"
@@ -44,11 +44,12 @@ const (
 	LocalAddressMismatched SessionEventKind = "mismatched local address"
 )
 
-// OnSession has tell called with each event. It is called before Serve. GoBGP calls tell in any of
-// its goroutines and under its locks: tell must neither wait for anything nor call the server.
-func (s *BgpServer) OnSession(tell func(SessionEvent)) { s.onSession = tell }
+// OnSession registers report, which is called with each event. OnSession is called before Serve.
+// GoBGP calls report in any of its goroutines and under its locks: report must not wait, and must
+// not call the server.
+func (s *BgpServer) OnSession(report func(SessionEvent)) { s.onSession = report }
 
-// sessionEvents returns what tells of the session with a peer.
+// sessionEvents returns the function that reports events of the session with a peer.
 func (s *BgpServer) sessionEvents(peer netip.AddrPort) func(SessionEvent) {
 	return func(e SessionEvent) {
 		if s.onSession != nil {
@@ -59,20 +60,20 @@ func (s *BgpServer) sessionEvents(peer netip.AddrPort) func(SessionEvent) {
 }
 
 func (fsm *fsm) tell(kind SessionEventKind, err error) {
-	fsm.tellEvent(SessionEvent{Kind: kind, Err: err})
+	fsm.reportEvent(SessionEvent{Kind: kind, Err: err})
 }
 
-// tellNotification tells of a NOTIFICATION that was sent or received.
-func (fsm *fsm) tellNotification(kind SessionEventKind, n *bgp.BGPNotification) {
+// reportNotification reports a NOTIFICATION that was sent or received.
+func (fsm *fsm) reportNotification(kind SessionEventKind, n *bgp.BGPNotification) {
 	e := SessionEvent{Kind: kind, Notification: n}
 	switch bgp.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode) {
 	case shutdown, reset:
 		e.Communication, _ = decodeAdministrativeCommunication(n.Data)
 	}
-	fsm.tellEvent(e)
+	fsm.reportEvent(e)
 }
 
-func (fsm *fsm) tellEvent(e SessionEvent) {
+func (fsm *fsm) reportEvent(e SessionEvent) {
 	if fsm.onSession != nil { // it is nil where a peer group made the peer
 		fsm.onSession(e)
 	}

@@ -24,8 +24,8 @@ func cameBack(conf *oc.Neighbor) bool {
 }
 
 // EndRestart ends our own restart (RFC 4724 §4.1) towards these peers: UPDATEs and End-of-RIB that
-// wait for the Selection_Deferral_Timer go out now, and no OPEN tells of the restart any more.
-// Names that are no peer's are passed over.
+// wait for the Selection_Deferral_Timer are sent now, and later OPENs do not have the R bit. Names
+// without a peer are ignored.
 func (s *BgpServer) EndRestart(peers []string) error {
 	return s.mgmtOperation(func() error {
 		for _, name := range peers {
@@ -67,12 +67,12 @@ func (s *BgpServer) dropNotForwarded(peer *peer) {
 	s.propagateUpdate(peer, peer.adjRibIn.DropStale(gone))
 	if len(kept) == 0 {
 		peer.stopPeerRestarting()
-		s.tellNothingStale(peer)
+		s.notifyNothingStale(peer)
 	}
 }
 
-// forgetRestart forgets what an earlier OPEN of the peer said of graceful restart. It is called
-// with the lock of the peer's fsm.
+// forgetRestart clears what an earlier OPEN of the peer had of graceful restart. It is called with
+// the lock of the peer's fsm.
 func forgetRestart(conf *oc.Neighbor) {
 	s := &conf.GracefulRestart.State
 	s.Enabled, s.NotificationEnabled, s.LongLivedEnabled = false, false, false
@@ -84,8 +84,8 @@ func forgetRestart(conf *oc.Neighbor) {
 	}
 }
 
-// withNegotiated gives the new configuration of the same families what the session's OPENs said of
-// each.
+// withNegotiated copies what the session's OPENs negotiated for each family to the new
+// configuration of the same families.
 func withNegotiated(families, before []oc.AfiSafi) []oc.AfiSafi {
 	for i := range families {
 		for _, b := range before {

@@ -19,8 +19,7 @@ type Policy interface {
 	// Group says how a peer is treated. Peers with equal groups are sent the same.
 	Group(to netip.AddrPort) Group
 	// Export decides about a path, as Import left it, for all peers with the group's Export. from
-	// is not valid for a path of our own. That a path goes not back to where it came from is not
-	// its business.
+	// is not valid for a path of our own. It need not keep a path from going back to its sender.
 	Export(export any, from netip.AddrPort, p Path) Decision
 }
 
@@ -63,23 +62,23 @@ const (
 	NextHopKeep
 )
 
-// SetPolicy makes p the policy, from the first call on for ever. The paths of the peers that again
-// names meet Import again. Peers are told of what is different; no session is reset.
+// SetPolicy makes p the policy. The paths of the peers for which again is true are evaluated by
+// Import again. Peers are sent the difference; no session is reset.
 func (s *BgpServer) SetPolicy(p Policy, again func(peer netip.AddrPort) bool) {
 	s.mgmtOperation(func() error {
 		if s.adjOut == nil {
 			s.adjOut = newAdjOut()
 		}
 		s.adjOut.policy = p
-		s.adjOut.held = true
+		s.adjOut.batching = true
 		for _, peer := range s.neighborMap {
 			if again(peer.name()) {
 				s.propagateUpdate(peer, peer.adjRibIn.PathList(peer.configuredRFlist(), true))
 			}
 		}
-		s.adjOut.held = false
+		s.adjOut.batching = false
 		s.regroup()
-		s.tellPeers()
+		s.updateGroups()
 		return nil
 	}, false)
 }
@@ -104,7 +103,7 @@ func (s *BgpServer) SetUsable(usable func(netip.Prefix, netip.Addr) bool) {
 				s.propagateUpdateToNeighbors(s.globalRib, nil, p, dsts, true)
 			}
 		}
-		s.tellPeers()
+		s.updateGroups()
 		return nil
 	}, false)
 }

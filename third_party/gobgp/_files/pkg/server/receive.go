@@ -98,7 +98,7 @@ func (h *fsmHandler) decode(
 		err.(*bgp.MessageError).ErrorHandling = bgp.ERROR_HANDLING_SESSION_RESET
 	}
 	if handlingOf(err) < bgp.ERROR_HANDLING_TREAT_AS_WITHDRAW {
-		bgp.Faithful(m.Body.(*bgp.BGPUpdate), revised)
+		bgp.KeepEncoding(m.Body.(*bgp.BGPUpdate), revised)
 	}
 	changed := err != nil || len(revised) != len(body)
 	if !changed || handlingOf(err) > bgp.ERROR_HANDLING_ATTRIBUTE_DISCARD {
@@ -137,8 +137,8 @@ func (h *fsmHandler) session() *bgp.Session {
 	}
 }
 
-// misplaced returns how a peer is told of a message that the state of the session has no place for,
-// 0 if it has one (RFC 4271 §8.2.2, RFC 6608 §3).
+// misplaced returns the subcode for a message that is not allowed in the state of the session, 0 if
+// it is allowed (RFC 4271 §8.2.2, RFC 6608 §3).
 func (h *fsmHandler) misplaced(kind uint8) uint8 {
 	h.fsm.lock.RLock()
 	state := h.fsm.state

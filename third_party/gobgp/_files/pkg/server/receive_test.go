@@ -78,7 +78,7 @@ func TestGreetingPanics(t *testing.T) {
 	f := newFSM(&oc.Global{}, &oc.Neighbor{}, log.NewDefaultLogger())
 	f.peerInfo = nil // what nobody expects
 	if c, err := guarded(func() (*candidate, error) { return f.exchangeOpen(nil) }); err == nil {
-		t.Errorf("greeted %+v", c)
+		t.Errorf("earlyOpen %+v", c)
 	}
 	if !f.lock.TryLock() {
 		t.Error("the lock is held")

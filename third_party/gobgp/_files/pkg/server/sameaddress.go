@@ -68,13 +68,13 @@ func keyOf(all []*peer) string {
 	return all[0].fsm.pConf.Config.AuthPassword
 }
 
-// knocks is what is known of a peer that we dial, at an address that has others.
-type knocks uint8
+// dialState is the state of a peer that we dial, at an address that has other peers, too.
+type dialState uint8
 
 const (
-	quiet   knocks = iota
-	knocked        // a connection came from the address, and was refused
-	unheard        // since then nobody was heard at the peer's port
+	noConnection dialState = iota
+	refusedOne             // a connection came from the address, and was refused
+	unreachable            // since then nobody was heard at the peer's port
 )
 
 // peerFor returns the peer that a connection from an address is for; nil if it is to be refused.
@@ -94,13 +94,13 @@ func (s *BgpServer) peerFor(addr string) (p *peer, found bool) {
 		if o.fsm.pConf.Config.AuthPassword != keyOf(all) {
 			continue
 		}
-		switch up, expects := o.fsm.knock(); {
+		switch up, expects := o.fsm.noteRefused(); {
 		case expects:
 			return o, true
 		case !up:
 			refuse = true
 		case p == nil:
-			p = o // its restart, or that of another: see whose
+			p = o // its restart, or that of another: see sessionFor
 		}
 	}
 	if refuse {
@@ -109,18 +109,18 @@ func (s *BgpServer) peerFor(addr string) (p *peer, found bool) {
 	return p, true
 }
 
-// knock notes a connection from the peer's address. The peer expects it if it waits to be dialled,
-// or cannot be reached at its port.
-func (fsm *fsm) knock() (up, expects bool) {
+// noteRefused notes a connection from the peer's address. The peer expects it if it waits to be
+// dialled, or cannot be reached at its port.
+func (fsm *fsm) noteRefused() (up, expects bool) {
 	fsm.lock.Lock()
 	defer fsm.lock.Unlock()
 	if fsm.state == bgp.BGP_FSM_ESTABLISHED {
 		return true, false
 	}
-	if fsm.pConf.Transport.Config.PassiveMode || fsm.knocks == unheard {
+	if fsm.pConf.Transport.Config.PassiveMode || fsm.dialState == unreachable {
 		return false, true
 	}
-	fsm.knocks = knocked
+	fsm.dialState = refusedOne
 	return false, false
 }
 
@@ -130,15 +130,15 @@ func (fsm *fsm) dialEnded(err error) {
 	defer fsm.lock.Unlock()
 	switch {
 	case err == nil:
-		fsm.knocks = quiet
-	case fsm.knocks == knocked:
-		fsm.knocks = unheard
+		fsm.dialState = noConnection
+	case fsm.dialState == refusedOne:
+		fsm.dialState = unreachable
 	}
 }
 
-// whose returns the session that a candidate of fsm is for: that of the same address which is up
-// with the speaker that sent the OPEN, whose restart it is, or else fsm.
-func (fsm *fsm) whose(c *candidate) *fsm {
+// sessionFor returns the session that a candidate of fsm is for: that of the same address which is
+// up with the speaker that sent the OPEN, whose restart it is, or else fsm.
+func (fsm *fsm) sessionFor(c *candidate) *fsm {
 	fsm.lock.RLock()
 	all, localAS, key := fsm.neighbours, fsm.peerInfo.LocalAS, fsm.pConf.Config.AuthPassword
 	fsm.lock.RUnlock()

@@ -34,7 +34,7 @@ type queued struct {
 	to *outPeer
 }
 
-// op is what a group is to hear of a route.
+// op is a change of one route for a group.
 type op struct {
 	name        routeName
 	attrs       *attributes     // nil: it is withdrawn
@@ -75,8 +75,9 @@ func newBuilder(s *BgpServer, g *outGroup) *builder {
 	return &builder{s: s, g: g}
 }
 
-// meet has the group meet a prefix: known are its paths, before are those that it had.
-func (b *builder) meet(known, before []*table.Path) {
+// addPrefix adds what changes for the group in a prefix: known are its paths now, before those that
+// it had.
+func (b *builder) addPrefix(known, before []*table.Path) {
 	paths := known
 	if len(paths) == 0 {
 		paths = before
@@ -134,7 +135,7 @@ func (b *builder) id(p *table.Path) uint32 {
 	return p.GetNlri().PathLocalIdentifier()
 }
 
-// add takes what is to be heard of a route, in place of what it was before in this batch.
+// add takes the change of a route, in place of an earlier one in this batch.
 func (b *builder) add(o op) {
 	if i, ok := b.at[o.name]; ok {
 		o.before = b.ops[i].before
@@ -169,7 +170,7 @@ func (b *builder) attributes(p *table.Path, c *table.Change) *attributes {
 	return a
 }
 
-// same returns what equal attributes of the batch are.
+// same returns the attributes of the batch that are equal to a.
 func (b *builder) same(a *attributes) *attributes {
 	text := string(a.wire) + string(a.nextHop)
 	if same, ok := b.shared[text]; ok {
@@ -288,8 +289,8 @@ type piece struct {
 	source *table.PeerInfo
 }
 
-// updates packs the batch. Announcements go before withdrawals: one of them may be what takes the
-// place of a route that goes.
+// updates packs the batch. Announcements go before withdrawals, since one of them may replace a
+// route that is withdrawn.
 func (b *builder) updates() *updates {
 	u := &updates{}
 	var order []piece

@@ -11,8 +11,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// Watched is one thing that a watch tells: a path, an End-of-RIB, that nothing stale is kept of a
-// peer, or how a session stands.
+// Watched is one event of a watch: a path, an End-of-RIB, that no stale path of a peer is left, or
+// that a session went up or down.
 type Watched struct {
 	// Peer sent the path or the End-of-RIB, or it is its session; not valid: this speaker.
 	Peer netip.AddrPort
@@ -53,15 +53,15 @@ func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched)
 }
 
 const (
-	// watchQueueLeast is how many may wait before any is looked at again.
+	// watchQueueLeast is how many events may be queued before the queue is compacted.
 	watchQueueLeast = 4096
-	// watchPiece is how many the caller gets at a time, or one set: what a peer sent is done with
-	// piece by piece.
+	// watchPiece is how many events the caller gets at a time, or one set: so what a peer sent
+	// leaves its backlog piece by piece.
 	watchPiece = 256
 )
 
-// watchQueue is what waits for the caller of WatchPaths. What is in it was taken in GoBGP's
-// goroutine: what that one writes later, such as whether a path is stale, is not read by another.
+// watchQueue holds what the caller of WatchPaths has not taken yet. It is copied in GoBGP's
+// goroutine, since that writes some fields later, such as whether a path is stale.
 type watchQueue struct {
 	wake chan struct{} // of size 1: something waits
 
@@ -75,19 +75,19 @@ type watchQueue struct {
 	ended   bool
 }
 
-// watchBatch is things in order, and how far the messages reach that they are of.
+// watchBatch is a sequence of events, and marks at which messages are complete.
 type watchBatch struct {
 	all   []Watched
 	marks []watchMark
 }
 
-// watchMark stands behind that many things.
+// watchMark is reached when so many events have been handled.
 type watchMark struct {
 	mark
 	behind int
 }
 
-// reach notes that the first n things are done with.
+// reach notes that the first n events were handled.
 func (b *watchBatch) reach(n int) {
 	for len(b.marks) > 0 && b.marks[0].behind <= n {
 		b.marks[0].reached()
@@ -118,15 +118,15 @@ func (q *watchQueue) next(ctx context.Context) []Watched {
 	}
 }
 
-// swap has the caller get what waits.
+// swap gives the caller what is queued.
 func (q *watchQueue) swap() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.out, q.waiting, q.full = q.waiting, watchBatch{all: q.out.all}, watchQueueLeast
 }
 
-// freed is a slice to be used again. It points to nothing while nothing comes, and is not a large
-// one then.
+// freed returns a slice to be used again. It is cleared, so that it keeps nothing alive, and not a
+// large one.
 func freed(all []Watched) []Watched {
 	if cap(all) > watchQueueLeast {
 		return nil
@@ -135,7 +135,7 @@ func freed(all []Watched) []Watched {
 	return all[:0]
 }
 
-// end has nobody wait for the caller any more.
+// end stops others from waiting for the caller.
 func (q *watchQueue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,8 +144,8 @@ func (q *watchQueue) end() {
 	q.out, q.given, q.waiting, q.ended = watchBatch{}, 0, watchBatch{}, true
 }
 
-// bestNow is watchEventBestPath without copies of the paths, for who reads them before GoBGP goes
-// on.
+// bestNow is watchEventBestPath without copies of the paths, for readers that finish before GoBGP
+// goes on.
 type bestNow struct {
 	best      []*table.Path
 	multipath [][]*table.Path
@@ -169,33 +169,33 @@ func (s *BgpServer) notifyBestWatcher(best []*table.Path, multipath [][]*table.P
 	}
 }
 
-// tellDeleted tells the watches of WatchPaths that a session has ended with its peer's
-// configuration. GoBGP tells that when the session's goroutine has ended, by when the peer may be
-// configured again; here whatever comes of that peer later is of another session.
-func (s *BgpServer) tellDeleted(peer *peer) {
+// notifyDeleted reports to the watches of WatchPaths that a session has ended with its peer's
+// configuration. GoBGP reports that when the session's goroutine has ended, and the peer may be
+// configured again by then; after this event, all events of the peer are of another session.
+func (s *BgpServer) notifyDeleted(peer *peer) {
 	peer.fsm.lock.RLock()
 	ev := &watchEventPeer{
 		Type: PEER_EVENT_STATE, peer: peer.fsm.peerInfo.Name(), OldState: peer.fsm.state,
 		State: bgp.BGP_FSM_IDLE,
 	}
 	peer.fsm.lock.RUnlock()
-	s.tellWatches(ev)
+	s.notifyWatches(ev)
 }
 
-// nothingStale is of the peer with this name.
+// nothingStale says that no stale path is left of the peer with this name.
 type nothingStale struct{ netip.AddrPort }
 
-// tellNothingStale tells the watches of WatchPaths that the restart of a peer is over. What it did
-// not announce again is withdrawn before.
-func (s *BgpServer) tellNothingStale(peer *peer) {
+// notifyNothingStale reports to the watches of WatchPaths that the restart of a peer is over. What
+// the peer did not announce again is withdrawn before.
+func (s *BgpServer) notifyNothingStale(peer *peer) {
 	peer.fsm.lock.RLock()
 	ev := nothingStale{peer.fsm.peerInfo.Name()}
 	peer.fsm.lock.RUnlock()
-	s.tellWatches(ev)
+	s.notifyWatches(ev)
 }
 
-// tellWatches tells the watches of WatchPaths alone.
-func (s *BgpServer) tellWatches(ev watchEvent) {
+// notifyWatches sends an event to the watches of WatchPaths alone.
+func (s *BgpServer) notifyWatches(ev watchEvent) {
 	for _, w := range s.watcherMap[watchEventTypePeerState] {
 		if f := w.filters[watchEventTypePeerState]; f != nil {
 			f(ev)
@@ -250,7 +250,7 @@ func (q *watchQueue) take(ev watchEvent) {
 	}
 }
 
-// add takes the set of a prefix.
+// add queues the set of a prefix.
 func (q *watchQueue) add(set []*table.Path) {
 	added := false
 	for _, p := range set {

@@ -65,8 +65,8 @@ func (path *Path) WithNexthopInvalid(invalid bool) *Path {
 	return &p
 }
 
-// Shared returns an attribute that only paths of one message have, and which are alike but for
-// their prefixes; nil where this path was changed since.
+// Shared returns an attribute that only the paths of one message have, which are alike but for
+// their prefixes; nil if this path was changed since.
 func (path *Path) Shared() bgp.PathAttributeInterface {
 	p := path
 	for p.parent != nil && len(p.pathAttrs) == 0 && len(p.dels) == 0 {

@@ -4,8 +4,8 @@ package table
 
 import "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
-// SharedPathAttrs returns what GetPathAttrs returns, without a copy where nothing was changed since
-// the path was received. It is not to be edited: all paths of a message have it.
+// SharedPathAttrs returns what GetPathAttrs returns, without a copy if nothing was changed since
+// the path was received. It must not be edited: all paths of a message share it.
 func (path *Path) SharedPathAttrs() []bgp.PathAttributeInterface {
 	p := path
 	for p.parent != nil && len(p.pathAttrs) == 0 && len(p.dels) == 0 {

@@ -12,13 +12,13 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// OnPanic has tell called before a panic ends the process, with the peer whose message or state was
-// being handled. It is called before Serve.
-func (s *BgpServer) OnPanic(tell func(peer, what string)) { s.onPanic = tell }
+// OnPanic registers report, which is called before a panic ends the process, with the peer whose
+// message or state was being handled. It is called before Serve.
+func (s *BgpServer) OnPanic(report func(peer, what string)) { s.onPanic = report }
 
-// tellPanic is deferred where the server's goroutine handles a message. The panic goes on: the
+// reportPanic is deferred where the server's goroutine handles a message. The panic goes on: the
 // tables may have been half changed.
-func (s *BgpServer) tellPanic(e *fsmMsg) {
+func (s *BgpServer) reportPanic(e *fsmMsg) {
 	if v := recover(); v != nil {
 		if s.onPanic != nil {
 			s.onPanic(e.MsgSrc, bgp.DescribePanic(v))
@@ -115,11 +115,11 @@ func (h *fsmHandler) afterPanic(
 		fsm.gracefulRestartTimer.Reset(time.Duration(restart.PeerRestartTime) * time.Second)
 		reason.Type = fsmGracefulRestart
 	}
-	fsm.pace.sessionEnded(time.Now()) // too short, whatever it was
+	fsm.backoff.sessionEnded(time.Now()) // too short, whatever it was
 	select {
 	case <-ctx.Done():
 		return -1, newfsmStateReason(fsmDying, nil, nil)
-	case <-time.After(fsm.pace.idle()):
+	case <-time.After(fsm.backoff.idle()):
 	}
 	return bgp.BGP_FSM_IDLE, reason
 }

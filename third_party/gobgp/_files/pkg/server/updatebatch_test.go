@@ -13,7 +13,7 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-func togetherServer(waiting ...*fsmMsg) *BgpServer {
+func batchServer(waiting ...*fsmMsg) *BgpServer {
 	s := NewBgpServer()
 	s.adjOut = newAdjOut()
 	s.messages = make(chan *fsmMsg, len(waiting))
@@ -38,26 +38,26 @@ func updateFrom(peer string) *fsmMsg {
 // UPDATEs that wait together are told together, and before anything else is handled.
 func TestUpdatesAreToldTogether(t *testing.T) {
 	other := &fsmMsg{MsgSrc: "10.0.0.4", MsgType: fsmMsgStateChange}
-	s := togetherServer(updateFrom("10.0.0.3"), other, updateFrom("10.0.0.5"))
+	s := batchServer(updateFrom("10.0.0.3"), other, updateFrom("10.0.0.5"))
 	var handled []string
-	s.together(updateFrom("10.0.0.2"), func(e *fsmMsg) {
+	s.handleBatch(updateFrom("10.0.0.2"), func(e *fsmMsg) {
 		handled = append(handled, e.MsgSrc)
-		if s.adjOut.held != e.isUpdate() {
-			t.Errorf("%s: held %t", e.MsgSrc, s.adjOut.held)
+		if s.adjOut.batching != e.isUpdate() {
+			t.Errorf("%s: held %t", e.MsgSrc, s.adjOut.batching)
 		}
 		if e == other && len(s.adjOut.changed) > 0 {
 			t.Errorf("%d changes wait behind another message", len(s.adjOut.changed))
 		}
 		if e.isUpdate() {
 			s.note([]*table.Update{{KnownPathList: e.PathList}})
-			s.tellPeers()
+			s.updateGroups()
 		}
 	})
 	if want := []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(handled, want) {
 		t.Errorf("handled %v instead of %v", handled, want)
 	}
-	if s.adjOut.held || len(s.adjOut.changed) > 0 {
-		t.Errorf("held %t, %d changes wait", s.adjOut.held, len(s.adjOut.changed))
+	if s.adjOut.batching || len(s.adjOut.changed) > 0 {
+		t.Errorf("held %t, %d changes wait", s.adjOut.batching, len(s.adjOut.changed))
 	}
 }
 
@@ -76,7 +76,7 @@ func (p panicOn) Export(_ any, from netip.AddrPort, _ Path) Decision {
 
 // A panic is reported about the peer whose change it was, not about another of the batch.
 func TestPanicOfABatchNamesThePeer(t *testing.T) {
-	s := togetherServer(updateFrom("10.0.0.3"), updateFrom("10.0.0.4"))
+	s := batchServer(updateFrom("10.0.0.3"), updateFrom("10.0.0.4"))
 	s.adjOut.policy = panicOn{peer: netip.MustParseAddr("10.0.0.3")}
 	key := groupKey{family: bgp.RF_IPv4_UC, external: true}
 	s.adjOut.groups[key] = &outGroup{key: key, rib: map[routeName]sentRoute{}}
@@ -87,7 +87,7 @@ func TestPanicOfABatchNamesThePeer(t *testing.T) {
 			t.Errorf("named %q", named)
 		}
 	}()
-	s.together(updateFrom("10.0.0.2"), func(e *fsmMsg) {
+	s.handleBatch(updateFrom("10.0.0.2"), func(e *fsmMsg) {
 		s.note([]*table.Update{{KnownPathList: e.PathList}})
 	})
 }

@@ -36,7 +36,7 @@ func remoteWatch(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithValue(ctx, remoteKey{}, end), func() { end(nil) }
 }
 
-// remoteError is what the client of a watch that ended is told.
+// remoteError is the error that the client of a watch that has ended gets.
 func remoteError(ctx context.Context) error {
 	if why := context.Cause(ctx); status.Code(why) != codes.Unknown { // as when the client ended it
 		return why
@@ -44,7 +44,7 @@ func remoteError(ctx context.Context) error {
 	return nil
 }
 
-// watchPanicked is deferred by the goroutine that converts what a watch tells.
+// watchPanicked is deferred by the goroutine that converts the events of a watch.
 func (s *BgpServer) watchPanicked(ctx context.Context) {
 	if v := recover(); v != nil {
 		what := bgp.DescribePanic(v)

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// parseBody decodes the body of a message. Where decoding panics, the message is refused as one
-// that cannot be read, which ends the session of the peer that sent it and nothing else. The
-// message that is returned with the error has the right types: callers look at them before they
-// look at the error.
+// parseBody decodes the body of a message. A panic refuses the message as unreadable, which ends
+// only the session of its sender. The message returned with the error has the right types: callers
+// look at them before they look at the error.
 func parseBody(
 	h *BGPHeader, data []byte, options ...*MarshallingOption,
 ) (msg *BGPMessage, err error) {
@@ -44,8 +43,8 @@ func decodeAttribute(
 	return p.DecodeFromBytes(data, options...)
 }
 
-// refused says what the peer is told: what RFC 4271 §6 has for a message that is malformed in no
-// particular way.
+// refused returns the error that RFC 4271 §6 has for a message that is malformed in no particular
+// way.
 func refused(h *BGPHeader, why string) (*BGPMessage, error) {
 	msg := &BGPMessage{Header: *h}
 	code, subcode := uint8(BGP_ERROR_MESSAGE_HEADER_ERROR), uint8(BGP_ERROR_SUB_BAD_MESSAGE_LENGTH)
@@ -68,7 +67,8 @@ func refused(h *BGPHeader, why string) (*BGPMessage, error) {
 
 const decoderPanicked = "the decoder panicked: "
 
-// DecoderPanicked says what panicked and where; it is called while the panic is being recovered.
+// DecoderPanicked describes a panic of the decoder and where it was; it is called while the panic
+// is being recovered.
 func DecoderPanicked(v any) string { return decoderPanicked + DescribePanic(v) }
 
 // IsDecoderPanic tells an error of a decoder that panicked from GoBGP's own.

@@ -13,10 +13,10 @@ import (
 // A peer whose session has lasted is dialled at short intervals for as long as a restart takes.
 func TestPauseAfterALastingSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pace
-		p.sessionEnded(time.Now().Add(-time.Minute))
+		var b sessionBackoff
+		b.sessionEnded(time.Now().Add(-time.Minute))
 		for start := time.Now(); time.Since(start) < restartPatience; {
-			pause := p.nextDial()
+			pause := b.nextDial()
 			if pause > restartPause {
 				t.Fatalf("a pause of %s, %s after the session", pause, time.Since(start))
 			}
@@ -24,7 +24,7 @@ func TestPauseAfterALastingSession(t *testing.T) {
 		}
 		var last time.Duration
 		for range 10 {
-			last = p.nextDial()
+			last = b.nextDial()
 		}
 		if last < longestPause*3/4 {
 			t.Errorf("a pause of %s when the peer has been away for longer", last)
@@ -35,11 +35,11 @@ func TestPauseAfterALastingSession(t *testing.T) {
 // One that ends its sessions at once gets no such favour.
 func TestPauseAfterShortSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pace
+		var b sessionBackoff
 		var last time.Duration
 		for range 10 {
-			p.sessionEnded(time.Now())
-			last = p.nextDial()
+			b.sessionEnded(time.Now())
+			last = b.nextDial()
 		}
 		if last < longestPause*3/4 {
 			t.Errorf("a pause of %s after ten short sessions", last)

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Faithful has u, which was decoded from body, pass on attributes as they came. GoBGP has other
-// bytes for some that it decoded: an extended community of IPv6 of a type that it does not know has
-// 8 bytes then, and not 20, for which neighbours end their sessions.
-func Faithful(u *BGPUpdate, body []byte) {
+// KeepEncoding makes u, which was decoded from body, pass on attributes as they were received.
+// GoBGP encodes some of them differently: an unknown IPv6 extended community gets 8 bytes instead
+// of 20, and neighbours end their sessions for it.
+func KeepEncoding(u *BGPUpdate, body []byte) {
 	_, rest, _ := prefixedBy16(body)
 	for attributes, _, _ := prefixedBy16(rest); len(attributes) > 0; {
 		a, _ := firstAttribute(attributes)
@@ -21,9 +21,9 @@ func Faithful(u *BGPUpdate, body []byte) {
 		}
 		switch p := u.PathAttributes[i].(type) {
 		case *PathAttributeExtendedCommunities:
-			faithful(p.Value, a.value, 8)
+			keepEncoding(p.Value, a.value, 8)
 		case *PathAttributeIP6ExtendedCommunities:
-			faithful(p.Value, a.value, 20)
+			keepEncoding(p.Value, a.value, 20)
 		case *PathAttributeTunnelEncap, *PathAttributePrefixSID:
 			again, err := p.Serialize()
 			sent, ok := firstAttribute(again)
@@ -39,9 +39,9 @@ func Faithful(u *BGPUpdate, body []byte) {
 
 func (a attribute) sameType(p PathAttributeInterface) bool { return p.GetType() == a.kind }
 
-// faithful has those of communities that would go out in another form do so as they came: each in
-// size bytes of value.
-func faithful(communities []ExtendedCommunityInterface, value []byte, size int) {
+// keepEncoding replaces communities that GoBGP would encode differently by their bytes in value,
+// size bytes each.
+func keepEncoding(communities []ExtendedCommunityInterface, value []byte, size int) {
 	for i, c := range communities {
 		came := value[i*size : (i+1)*size]
 		if again, err := c.Serialize(); err != nil || !bytes.Equal(again, came) {

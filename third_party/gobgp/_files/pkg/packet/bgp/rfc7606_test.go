@@ -47,7 +47,7 @@ func FuzzRevise(f *testing.F) {
 				t.Fatalf("%x: %v", once, err)
 			}
 		} else if err == nil {
-			Faithful(m.Body.(*BGPUpdate), once)
+			KeepEncoding(m.Body.(*BGPUpdate), once)
 		}
 	})
 }

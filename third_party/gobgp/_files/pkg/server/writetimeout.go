@@ -9,7 +9,7 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/config/oc"
 )
 
-// writeTime is how long a write may take without progress. Without an end to it, what waits for a
+// writeTime is how long a write may take without progress. Without a limit, what is queued for a
 // peer that does not read would stay.
 func writeTime(conf *oc.Neighbor) time.Duration {
 	hold := conf.Timers.State.NegotiatedHoldTime

@@ -17,16 +17,16 @@ import (
 )
 
 // bare is GoBGP by itself, in a process of its own: configured as the agent configures it (peer,
-// policies, multipath, the same build and collector), but nobody is told what it learns. Its speed
-// is what an agent on top of GoBGP could reach at best.
+// policies, multipath, the same build and collector), but without a watcher of what it learns. Its
+// speed is what an agent on top of GoBGP could reach at best.
 type bare struct {
 	*netlab.Process
 	l    net.Listener
 	conn net.Conn // carries the number of paths after each End-of-RIB
 }
 
-// watching says whether somebody is told of best paths over GoBGP's API, and throws them away. The
-// agent is told by what the build adds to GoBGP
+// watching says whether best paths are watched over GoBGP's API, and thrown away. The
+// agent watches with what the build adds to GoBGP
 // (docs/decisions/0013-best-paths-without-protobuf.md).
 type watching string
 
@@ -59,7 +59,7 @@ func (l *lab) startBare(watch watching) (*bare, error) {
 	return b, nil
 }
 
-// awaitEndOfRIB waits until the peer has told all it knows, and checks how much that was.
+// awaitEndOfRIB waits until the peer has sent End-of-RIB, and checks how many routes came.
 func (b *bare) awaitEndOfRIB(paths int) error {
 	b.conn.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	var got int

@@ -90,7 +90,7 @@ func serveVPPTest(ctx context.Context, args []string) error {
 }
 
 // limit is the budget on a real VPP. vpptest, which keeps a map and forwards nothing, answers
-// sooner than any VPP: what is held against its pace says nothing.
+// sooner than any VPP: ratios to its rate mean nothing.
 func (p *plane) limit(b budget) budget {
 	if p.real == nil {
 		return noBudget
@@ -142,7 +142,7 @@ func (p *plane) connect(ctx context.Context) (*connected, error) {
 	return c, nil
 }
 
-// calm ends what a client that was killed may have left VPP doing (see vpp/leave.go): the next
+// calm ends what a client that was killed may have left VPP doing (see vpp/close.go): the next
 // measurement needs that CPU.
 func (p *plane) calm(ctx context.Context) error {
 	c, err := p.connect(ctx)
