@@ -33,9 +33,9 @@ type RemotePlan struct {
 	// Skipped lists, with a reason, the blocks and borrowed addresses without a route.
 	Skipped  []Skipped
 	Problems []calico.Problem
-	// Unlocated counts those of Skipped whose host has no address, perhaps only for a moment: its
+	// Unlocated are those of Skipped whose host has no address, perhaps only for a moment: its
 	// lease may have ended while it was cut off from etcd.
-	Unlocated int
+	Unlocated []netip.Prefix
 }
 
 // Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone. A block
@@ -69,7 +69,7 @@ type remotes struct {
 	snapshot      *calico.Snapshot
 	hosts, blocks map[netip.Prefix]Remote
 	skipped       []Skipped
-	unlocated     int
+	unlocated     []netip.Prefix
 }
 
 func (r *remotes) addBlock(b calico.Block) {
@@ -101,7 +101,7 @@ func (r *remotes) add(to map[netip.Prefix]Remote, p netip.Prefix, host string) {
 	next := r.address(host, p.Addr().Is6())
 	if !next.IsValid() {
 		r.skip(p, r.noAddress(host, p.Addr().Is6()))
-		r.unlocated++
+		r.unlocated = append(r.unlocated, p)
 		return
 	}
 	to[p] = Remote{p, host, next}

@@ -321,7 +321,11 @@ func (a *Agent) stepConvergence(now time.Time, d deferral) {
 
 // unusable counts resources that cannot be used. Each may stand for a peer or a route.
 func (a *Agent) unusable() (n int) {
-	n = a.remotes.Unlocated
+	for _, p := range a.remotes.Unlocated {
+		if a.cfg.FIB.Holds(route.Key{Prefix: p}) {
+			n++
+		}
+	}
 	for _, p := range slices.Concat(a.snapshot.Problems, a.plan.BGP.Problems) {
 		if !p.Harmless {
 			n++
@@ -335,14 +339,12 @@ func (a *Agent) stepSweep(now time.Time, d deferral) {
 	if a.cfg.FIB == nil || a.sweepWaits == "" {
 		return
 	}
-	d.unusable = a.unusable()
+	if d.unusable = a.unusable(); d.unusable == 0 && a.cfg.EtcdRoutes != nil {
+		a.complete(route.Etcd)
+	}
 	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
 		a.cfg.Log.Info("peers have announced what they know; " +
 			"routes of an earlier run that no source wants are deleted now")
-		a.setWanted(func(w *fib.Wanted) {
-			for _, source := range []route.Origin{route.Own, route.BGP, route.Etcd} {
-				w.Sources[source].Complete = true
-			}
-		})
+		a.complete(route.Own, route.BGP, route.Etcd)
 	}
 }

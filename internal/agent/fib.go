@@ -49,9 +49,7 @@ func (a *Agent) applyRemotes() {
 	a.remotesPlanned = a.snapshot
 	a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot, a.remotes)
-	a.Want(route.Etcd, fib.Source{
-		Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists, Complete: a.unusable() == 0,
-	})
+	a.Want(route.Etcd, fib.Source{Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists})
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}

@@ -452,6 +452,15 @@ func (e *Engine) Programmed(r route.Route) bool {
 		entry.origin() == r.Origin && entry.actual == r.Digest()
 }
 
+// Holds reports whether k waits for the sweep: an earlier run left it and nobody has wanted it since.
+// It may, as long as nobody knows what was left.
+func (e *Engine) Holds(k route.Key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	entry := e.table.get(k)
+	return !e.sync.adopted || entry != nil && e.sync.stateOf(entry) == Held
+}
+
 // UnusableNextHop is a next hop that BGP should not choose now.
 type UnusableNextHop struct {
 	Address netip.Addr
