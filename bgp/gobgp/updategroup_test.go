@@ -329,7 +329,7 @@ func TestLaggingPeerChangesItsGroup(t *testing.T) {
 	delete(want, pfx("10.70.2.0/24")) // its own
 	delete(want, pfx("10.70.3.0/24"))
 	want[pfx("10.70.5.0/24")] = text(300, 5)
-	eventually(t, "who did", want, other.heard)
+	eventually(t, "who did", want, other.routes)
 	if c := reader.count(); c > 15_000 {
 		t.Errorf("%d UPDATEs had waited", c)
 	}
