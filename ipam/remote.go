@@ -33,6 +33,9 @@ type RemotePlan struct {
 	// Skipped lists, with a reason, the blocks and borrowed addresses without a route.
 	Skipped  []Skipped
 	Problems []calico.Problem
+	// Unlocated counts those of Skipped whose host has no address, perhaps only for a moment: its
+	// lease may have ended while it was cut off from etcd.
+	Unlocated int
 }
 
 // Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone. A block
@@ -47,7 +50,7 @@ func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePla
 		r.addBlock(s.Blocks[cidr])
 	}
 	maps.Copy(r.blocks, r.hosts) // a block of one address, borrowed: where the address is counts
-	p := RemotePlan{Skipped: r.skipped, Problems: r.sharedAddresses()}
+	p := RemotePlan{Skipped: r.skipped, Problems: r.sharedAddresses(), Unlocated: r.unlocated}
 	p.Routes = slices.SortedFunc(maps.Values(r.blocks), func(a, b Remote) int {
 		return route.ComparePrefixes(a.Prefix, b.Prefix)
 	})
@@ -66,6 +69,7 @@ type remotes struct {
 	snapshot      *calico.Snapshot
 	hosts, blocks map[netip.Prefix]Remote
 	skipped       []Skipped
+	unlocated     int
 }
 
 func (r *remotes) addBlock(b calico.Block) {
@@ -97,6 +101,7 @@ func (r *remotes) add(to map[netip.Prefix]Remote, p netip.Prefix, host string) {
 	next := r.address(host, p.Addr().Is6())
 	if !next.IsValid() {
 		r.skip(p, r.noAddress(host, p.Addr().Is6()))
+		r.unlocated++
 		return
 	}
 	to[p] = Remote{p, host, next}

@@ -195,7 +195,8 @@ var settings = []setting{
 		usage: "number of routes above which they are held",
 		set:   number(func(c *config) *int { return &c.guardMinimum }, 0, math.MaxInt32)},
 	{flag: "withdraw-without-dataplane", live: true, file: "withdrawWithoutDataplane", def: "false",
-		boolean: true, usage: "announce nothing while the data plane has been away for 5 s",
+		boolean: true, usage: "announce nothing while the data plane has been away for 5 s, " +
+			"and then until it has all routes again",
 		set: truth(func(c *config) *bool { return &c.withdraw })},
 	{flag: "log-level", live: true, file: "logLevel", def: "info",
 		usage: "debug, info, warn or error; overrides logSeverityScreen of Calico's " +

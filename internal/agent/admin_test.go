@@ -134,3 +134,23 @@ func TestOneListingOfRoutesAtATime(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be programmed is named, ten of it, and keeps the revision from being settled.
+func TestStatusNamesWhatIsNotSettled(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.want(t, 30)
+		f := n.agent.Status().FIB
+		if f.Settled >= f.Revision || len(f.Unsettled) != maxUnsettled || f.UnsettledMore != 5 {
+			t.Fatalf("%+v", f)
+		}
+		first := f.Unsettled[0]
+		if first.Prefix != netip.MustParsePrefix("10.0.0.1/32") || first.State != "unusable" ||
+			first.Reason == "" {
+			t.Errorf("%+v", first)
+		}
+		n.want(t, 1)
+		if f := n.agent.Status().FIB; f.Settled != f.Revision || f.Unsettled != nil {
+			t.Errorf("%+v", f)
+		}
+	})
+}

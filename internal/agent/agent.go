@@ -98,13 +98,11 @@ type Agent struct {
 	remotesPlanned *calico.Snapshot // that remotes was made of
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
-	noDataplane    bool // see absence
 	arrivals       arrivals
-	arrived        []netip.Prefix // see arrivals
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
-	resolvedForBGP []netip.Addr // addresses whose outgoing interface is tracked
+	setAt          time.Time    // when the speaker was last handed a plan
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set
@@ -127,8 +125,8 @@ type state struct {
 	handsOff       bool             // Calico says datastoreReady: false
 	waitingForNode string           // what this node's object lacks; "" if nothing
 	sessions       sessions
-	setError       error // of the last Speaker.Set
-	sweep          sweep
+	setError       error           // of the last Speaker.Set
+	sweepWaits     string          // what the sweep waits for, for people; "": it is allowed
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
 	peersBack      bool // see isWithdrawn
@@ -140,8 +138,7 @@ func New(cfg Config) *Agent {
 		cfg: cfg, started: time.Now(),
 		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
 		samples: make(chan sample, 1),
-		state: state{noBGP: cfg.Speaker == nil,
-			sweep: sweep{done: cfg.FIB == nil, waiting: "waiting for Calico's data"}},
+		state:   state{noBGP: cfg.Speaker == nil, sweepWaits: deferral{}.waiting(time.Time{})},
 	}
 	a.absence.since, a.shown = a.started, a.state
 	if a.noBGP {
@@ -201,14 +198,15 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 		return a.endDrain(ctx)
 	}
 	if a.snapshot != nil {
-		a.stepFacts(now)
-		a.applyPlan(ctx)
+		a.applyPlan(ctx, now)
 		a.applyRemotes()
-		a.stepConvergence(now)
+		now = time.Now() // the speaker may have taken long
+		peers := a.deferral()
+		a.stepConvergence(now, peers)
 		a.rejectNextHops(ctx)
 		a.trackInterfaces()
-		a.stepSweep(now)
-		if a.stepHandOver(now) {
+		a.stepSweep(now, peers)
+		if a.handOver.step(now, a.needsNewProcess(), peers) {
 			return ErrNewProcess
 		}
 		if a.stepDrain(now) { // what the plan withdrew may be all
@@ -218,6 +216,13 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 	a.turned = time.Now()
 	a.publish()
 	return nil
+}
+
+// needsNewProcess: a new process knows of a drain by its note alone.
+func (a *Agent) needsNewProcess() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return errors.Is(a.setError, bgp.ErrSpeakerChanged) && a.drain.request.NotKept == ""
 }
 
 // publish shows to Status what Run knows.
@@ -305,17 +310,18 @@ func (a *Agent) deferral() deferral {
 	}
 }
 
-func (a *Agent) stepConvergence(now time.Time) {
+func (a *Agent) stepConvergence(now time.Time, d deferral) {
 	if a.noBGP || a.cfg.EtcdRoutes == nil { // no routes from etcd stand behind those of BGP
 		return
 	}
-	if a.convergence.step(now, a.deferral()) {
+	if a.convergence.step(now, d) {
 		a.setWanted(func(w *fib.Wanted) { w.Converging = a.convergence.converging })
 	}
 }
 
 // unusable counts resources that cannot be used. Each may stand for a peer or a route.
 func (a *Agent) unusable() (n int) {
+	n = a.remotes.Unlocated
 	for _, p := range slices.Concat(a.snapshot.Problems, a.plan.BGP.Problems) {
 		if !p.Harmless {
 			n++
@@ -324,13 +330,13 @@ func (a *Agent) unusable() (n int) {
 	return n
 }
 
-func (a *Agent) stepSweep(now time.Time) {
-	if a.sweep.done {
+// stepSweep allows, once and for all, that what an earlier run left and no source wants is deleted.
+func (a *Agent) stepSweep(now time.Time, d deferral) {
+	if a.cfg.FIB == nil || a.sweepWaits == "" {
 		return
 	}
-	d := a.deferral()
 	d.unusable = a.unusable()
-	if a.sweep.step(now, d) {
+	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
 		a.cfg.Log.Info("peers have announced what they know; " +
 			"routes of an earlier run that no source wants are deleted now")
 		a.setWanted(func(w *fib.Wanted) {
@@ -339,13 +345,4 @@ func (a *Agent) stepSweep(now time.Time) {
 			}
 		})
 	}
-}
-
-func (a *Agent) stepHandOver(now time.Time) (takeOver bool) {
-	needed := errors.Is(a.setError, bgp.ErrSpeakerChanged)
-	var d deferral
-	if needed {
-		d = a.deferral()
-	}
-	return a.handOver.step(now, needed, d)
 }

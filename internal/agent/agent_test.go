@@ -49,11 +49,13 @@ type speaker struct {
 	plan   bgp.Plan
 	states []bgp.PeerState
 	refuse error
+	delay  time.Duration // until Set takes what it is handed
 	sets   int
 	hops   []netip.Addr // see NextHops
 }
 
 func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
+	time.Sleep(s.delayed())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sets++
@@ -91,6 +93,18 @@ func (s *speaker) setRefusal(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = err
+}
+
+func (s *speaker) setDelay(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = d
+}
+
+func (s *speaker) delayed() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.delay
 }
 
 func (s *speaker) current() bgp.Plan {
@@ -307,8 +321,37 @@ func TestWithdrawalWhileDataplaneIsAway(t *testing.T) {
 		again.Identity = "two"
 		clear(n.dataplane.routes)
 		n.dataplane.facts <- again
-		n.expect(t, time.Second, "announce 10.1.0.77/32", "announce 10.1.9.9/32",
-			"put 10.1.0.0/26 drop", "announce 10.1.0.0/26")
+		n.expect(t, time.Second, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26",
+			"announce 10.1.0.77/32", "announce 10.1.9.9/32")
+	}, func(c *Config) { c.WithdrawWithoutDataplane = true })
+}
+
+// A node whose data plane is back and has not got all routes yet would attract packets for which it
+// has none. One that does not take them is announced in the end.
+func TestNothingIsAnnouncedToADataplaneThatIsBeingFilled(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		Learner{FIB: n.engine}.Learned(pfx("10.1.5.0/26"),
+			[]bgp.Path{{NextHop: addr("203.0.113.7")}})
+		again := live
+		for _, delay := range []time.Duration{2 * time.Second, time.Hour} {
+			n.dataplane.facts <- again
+			n.snapshots <- cluster()
+			time.Sleep(10 * time.Second)
+			n.dataplane.facts <- route.Facts{Problem: "gone"}
+			time.Sleep(10 * time.Second)
+			n.take()
+			n.dataplane.delay, again.Identity = delay, delay.String()
+			clear(n.dataplane.routes)
+			n.dataplane.facts <- again
+			n.expect(t, time.Second)
+			if delay == time.Hour {
+				n.expect(t, 28*time.Second)
+				n.expect(t, 2*time.Second, "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+				break
+			}
+			n.expect(t, 5*time.Second, "put 10.1.0.0/26 drop", "put 10.1.5.0/26 via 203.0.113.7",
+				"announce 10.1.0.0/26", "announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		}
 	}, func(c *Config) { c.WithdrawWithoutDataplane = true })
 }
 
@@ -393,6 +436,24 @@ func TestRefusedPlanIsHandedOverAgain(t *testing.T) {
 		n.speaker.setRefusal(nil)
 		n.expect(t, 2*time.Second, "announce 10.1.0.0/26", "announce 10.1.0.77/32",
 			"announce 10.1.9.9/32")
+	})
+}
+
+// A speaker that does not take the plan is not handed it again for each session that comes up.
+func TestRefusedPlanIsHandedOverOnceASecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setRefusal(errors.New("no"))
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(1500 * time.Millisecond)
+		before := n.speaker.handed()
+		for range 100 {
+			n.speaker.changed <- struct{}{}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if again := n.speaker.handed() - before; again < 2 || again > 4 {
+			t.Errorf("handed over %d times in 2 s", again)
+		}
 	})
 }
 

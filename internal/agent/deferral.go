@@ -18,30 +18,30 @@ type deferral struct {
 	unusable   int // resources that could not be used and may stand for peers or routes
 }
 
-// over reports whether every peer has sent all it knows or the limit has passed; otherwise waiting
-// says what is missing. The wait does not begin before peers are configured.
-func (d deferral) over(now time.Time) (over bool, waiting string) {
+// waiting says what is missing. It is over ("") when every peer has sent all it knows, or the limit
+// has passed. It does not begin before peers are configured.
+func (d deferral) waiting(now time.Time) string {
 	if d.configured.IsZero() {
-		return false, "waiting for Calico's data"
+		return "waiting for Calico's data"
 	}
 	left := d.limit - now.Sub(d.configured)
 	if left <= 0 {
-		return true, ""
+		return ""
 	}
 	left = left.Round(time.Second)
 	if d.unusable > 0 {
-		return false, fmt.Sprintf("waiting %s because %d resources could not be used; "+
+		return fmt.Sprintf("waiting %s because %d resources could not be used; "+
 			"they may stand for peers or routes", left, d.unusable)
 	}
 	missing := missingPeers(d.peers, d.states, func(s bgp.PeerState) bool { return s.SentAll(now) })
 	if len(missing) == 0 {
-		return true, ""
+		return ""
 	}
 	names := make([]string, len(missing))
 	for i, id := range missing {
 		names[i] = id.String()
 	}
-	return false, fmt.Sprintf("waiting %s at most for %s", left, strings.Join(names, ", "))
+	return fmt.Sprintf("waiting %s at most for %s", left, strings.Join(names, ", "))
 }
 
 // missingPeers returns the peers that done does not hold for, or that the speaker does not know.

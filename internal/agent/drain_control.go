@@ -82,12 +82,19 @@ func (a *Agent) CancelDrain() (DrainStatus, error) {
 	return a.noteDrain(), nil
 }
 
-// changeDrain has the loop look at what change did.
+// beingNoted is why a drain is not kept until noteDrain has done its work.
+const beingNoted = "it is being noted on disk"
+
+// changeDrain has the loop look at what change did. The caller notes it.
 func (a *Agent) changeDrain(change func() error) error {
 	defer a.wakeUp()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return change()
+	err := change()
+	if err == nil {
+		a.drain.request.NotKept = beingNoted
+	}
+	return err
 }
 
 // noteDrain notes the drain on disk for the next process. It does not hold a.mu meanwhile: a disk
@@ -134,10 +141,11 @@ func (a *Agent) stepDrain(now time.Time) (end bool) {
 	a.mu.Lock()
 	idle := a.drain.request.UntilIdle != nil && a.traffic.idle()
 	entered, early := a.drain.step(now, drainFacts{idle: idle, withdrawn: withdrawn})
-	a.mu.Unlock()
 	if early {
+		a.drain.request.NotKept = beingNoted
 		go a.noteDrain()
 	}
+	a.mu.Unlock()
 	switch entered {
 	case drainWithdrawing:
 		a.cfg.Log.Warn("the drain's wait is over: everything is to be withdrawn", "idle", idle)
@@ -160,7 +168,7 @@ func (a *Agent) isWithdrawn(now time.Time) bool {
 		keep = max(keep, p.RestartTime)
 	}
 	d.limit = min(d.limit, keep)
-	a.peersBack, _ = d.over(now)
+	a.peersBack = d.waiting(now) == ""
 	return a.peersBack && len(a.cfg.Speaker.Announced()) == 0
 }
 

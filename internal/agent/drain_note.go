@@ -54,5 +54,9 @@ func readDrainNote(path string) (drain, error) {
 		note = DrainStatus{Since: now, Until: now, Stay: true}
 		return drain{state: drainWaiting, request: note}, fmt.Errorf("%s: %w", path, err)
 	}
+	// The clock may have been set back since.
+	if latest := time.Now().Add(note.Until.Sub(note.Since)); latest.Before(note.Until) {
+		note.Until = latest
+	}
 	return drain{state: drainWaiting, request: note}, nil // this process has withdrawn nothing yet
 }

@@ -295,6 +295,44 @@ func TestADrainWaitsForNoPeerForLong(t *testing.T) {
 	}
 }
 
+// A clock that was set back while the agent was away makes the wait no longer than it was to be.
+func TestADrainOutlivesNoClockThatIsSetBack(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	note := strings.NewReplacer("00:00:00", "00:01:00", "1999", "2099").Replace(endedWait)
+	note = strings.Replace(note, "00:01:00", "00:00:00", 1)
+	if err := os.WriteFile(file, []byte(note), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(back)
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		n.expect(t, 50*time.Second, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26",
+			"announce 10.1.0.77/32", "announce 10.1.9.9/32")
+		n.expect(t, 20*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32", "stop")
+	}, func(c *Config) { c.DrainFile = file })
+}
+
+// The time that withdrawals have to reach every node begins when the speaker has taken them, which
+// with many peers may be seconds after it was asked to.
+func TestSessionsOutliveAWithdrawalThatTakesLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(back)
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		n.take()
+		n.speaker.setDelay(4 * time.Second)
+		if _, err := n.agent.Drain(DrainOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		n.expect(t, 8*time.Second, "withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
+			"withdraw 10.1.9.9/32")
+		n.expect(t, 2*time.Second, "stop")
+	})
+}
+
 // A drain that cannot be noted is one that a restart would undo, and one whose note cannot be
 // removed would come back: neither is a reason not to do what was asked for.
 func TestWhatARestartWouldDoIsSaid(t *testing.T) {
@@ -352,6 +390,34 @@ func TestWhatARestartWouldDoIsSaid(t *testing.T) {
 		if _, err = n.agent.CancelDrain(); err == nil {
 			t.Error("cancelled for a third time")
 		}
+	}, func(c *Config) { c.DrainFile = file })
+}
+
+// A new process knows of a drain by its note alone: without it the node would return to service.
+func TestNoNewProcessForgetsADrain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "drain.json")
+	if err := os.MkdirAll(filepath.Join(file, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(back)
+		drain := DrainOptions{Wait: time.Hour, Stay: true}
+		if d, err := n.agent.Drain(drain); err != nil || d.NotKept == "" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		n.asksForANewProcess(3 * time.Second)
+		n.expect(t, time.Minute)
+		if len(n.ended) > 0 {
+			t.Fatal("a new process takes over that does not know of the drain")
+		}
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := n.agent.Drain(drain); err != nil || d.NotKept != "" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		n.expect(t, 2*time.Second)
+		n.handsOver(t)
 	}, func(c *Config) { c.DrainFile = file })
 }
 

@@ -55,9 +55,7 @@ func (a *Agent) applyRemotes() {
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}
-	for _, p := range newProblems(old.Problems, a.remotes.Problems) {
-		a.cfg.Log.Warn("hosts share an address", "resource", p.Name(), "err", p.Err)
-	}
+	a.logProblems("hosts share an address", old.Problems, a.remotes.Problems)
 }
 
 // etcdRoutes are the routes of a plan as the FIB engine takes them.
@@ -100,8 +98,7 @@ func (a *Agent) trackInterfaces() {
 		slices.SortFunc(all, netip.Addr.Compare)
 		all = slices.Compact(all)
 	}
-	if !slices.Equal(all, a.resolvedForBGP) {
-		a.resolvedForBGP = all
+	if !slices.Equal(all, a.wanted.Follow) { // which nobody else changes
 		a.setWanted(func(w *fib.Wanted) { w.Follow = all })
 	}
 }

@@ -33,6 +33,5 @@ func (h *handOver) step(now time.Time, needed bool, d deferral) (takeOver bool) 
 	d.peers = slices.DeleteFunc(slices.Clone(d.peers), func(p bgp.Peer) bool {
 		return !h.upBefore[p.ID()] && !up[p.ID()]
 	})
-	takeOver, _ = d.over(now)
-	return takeOver
+	return d.waiting(now) == ""
 }

@@ -40,7 +40,7 @@ type Facts struct {
 	// NoDataplane: there is none, or it has been absent for too long: announcements do not wait for
 	// drop routes.
 	NoDataplane bool
-	// Withdraw: NoDataplane means that nothing is to be announced at all
+	// Withdraw: nothing is to be announced, because the data plane is absent or being filled again
 	// (--withdraw-without-dataplane).
 	Withdraw bool
 	// Drain is the phase of a drain that the plan is for.
@@ -68,7 +68,7 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	case f.Drain == Withdrawn:
 		withhold(&p.BGP, "the node is drained")
 	case f.Withdraw:
-		withhold(&p.BGP, "the data plane is away")
+		withhold(&p.BGP, "the data plane is away, or does not have all routes yet")
 	case f.Drain == Draining:
 		makeWorst(p.BGP.Announcements)
 	}

@@ -12,17 +12,12 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// stepFacts advances the facts that depend on time.
-func (a *Agent) stepFacts(now time.Time) {
-	a.arrived = a.arrivals.step(now, a.cfg.Node, a.snapshot)
-	a.noDataplane = a.cfg.FIB == nil || a.absence.step(now, a.cfg.FIB.Facts().Identity != "")
-}
-
 // facts are read anew before each plan.
-func (a *Agent) facts() Facts {
+func (a *Agent) facts(now time.Time) Facts {
 	f := Facts{
 		Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{},
-		Drain: a.drainState().planned(), Arrived: a.arrived, NoDataplane: a.noDataplane,
+		Drain: a.drainState().planned(), Arrived: a.arrivals.step(now, a.cfg.Node, a.snapshot),
+		NoDataplane: true,
 	}
 	for _, ann := range a.cfg.Speaker.Announced() {
 		f.Announced[ann.Prefix] = !ann.Service
@@ -33,9 +28,12 @@ func (a *Agent) facts() Facts {
 	if a.cfg.FIB == nil {
 		return f
 	}
+	stats := a.cfg.FIB.Stats()
+	f.NoDataplane = a.absence.step(now, absenceFacts{
+		present: a.cfg.FIB.Facts().Identity != "", filled: stats.Filled(), limit: a.cfg.Deferral,
+	})
 	f.Adopted, f.Restarting = a.plannedWith.Adopted, a.plannedWith.Restarting
 	if a.sessions.configured.IsZero() {
-		stats := a.cfg.FIB.Stats()
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
 	for _, r := range a.plan.Own {
@@ -43,16 +41,16 @@ func (a *Agent) facts() Facts {
 			f.Programmed[r.Key] = true
 		}
 	}
-	f.Withdraw = f.NoDataplane && a.cfg.WithdrawWithoutDataplane
+	f.Withdraw = a.cfg.WithdrawWithoutDataplane && (f.NoDataplane || !a.absence.back.IsZero())
 	return f
 }
 
 // applyPlan computes the plan and applies it, again when that changed the facts: the drop route of
 // a withdrawn block may go. It does nothing while neither snapshot nor facts changed, unless the
 // speaker did not take the last plan.
-func (a *Agent) applyPlan(ctx context.Context) {
+func (a *Agent) applyPlan(ctx context.Context, now time.Time) {
 	for ctx.Err() == nil {
-		f := a.facts()
+		f := a.facts(now)
 		if a.planned == a.snapshot && reflect.DeepEqual(a.plannedWith, f) {
 			break
 		}
@@ -69,7 +67,8 @@ func (a *Agent) applyPlan(ctx context.Context) {
 			a.setSpeaker(ctx)
 		}
 	}
-	if a.setError != nil || a.sessions.configured.IsZero() {
+	waits := a.setError != nil || a.sessions.configured.IsZero()
+	if waits && now.Sub(a.setAt) >= setRetry {
 		a.setSpeaker(ctx)
 	}
 }
@@ -110,21 +109,18 @@ func (a *Agent) logPlan(old, now bgp.Plan) {
 	if len(old.Peers) != len(now.Peers) || len(old.Announcements) != len(now.Announcements) {
 		a.cfg.Log.Info("plan", "peers", len(now.Peers), "announcements", len(now.Announcements))
 	}
-	for _, p := range newProblems(old.Problems, now.Problems) {
-		a.cfg.Log.Warn("Calico resource cannot be used", "resource", p.Name(), "err", p.Err)
-	}
+	a.logProblems("Calico resource cannot be used", old.Problems, now.Problems)
 }
 
-// newProblems are those of now that old does not have.
-func newProblems(old, now []calico.Problem) (added []calico.Problem) {
+// logProblems logs what old does not have.
+func (a *Agent) logProblems(message string, old, now []calico.Problem) {
 	known := map[calico.Problem]bool{}
 	for _, p := range old {
 		known[p] = true
 	}
 	for _, p := range now {
 		if !known[p] {
-			added = append(added, p)
+			a.cfg.Log.Warn(message, "resource", p.Name(), "err", p.Err)
 		}
 	}
-	return added
 }

@@ -116,6 +116,25 @@ func TestWithoutBGPGarbageDefersTheSweep(t *testing.T) {
 	}, etcdOnly)
 }
 
+// A host whose lease ended while all were cut off from etcd soon publishes its address again: the
+// route to it that an earlier run left stays for that long.
+func TestWithoutBGPAHostWithoutAddressDefersTheSweep(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		left := route.Path{NextHop: addr("192.168.4.3"), Interface: "eth0", Weight: 1}
+		n.dataplane.routes[key("10.1.0.64/26")] = route.Route{Key: key("10.1.0.64/26"),
+			Paths: []route.Path{left}}
+		n.dataplane.facts <- live
+		c := withRemote()
+		delete(c.Nodes, "b")
+		n.snapshots <- c
+		n.expectAll(t, 20*time.Second, "put 10.1.0.0/26 drop")
+		n.snapshots <- withRemote()
+		n.expectAll(t, 20*time.Second)
+		n.snapshots <- c
+		n.expectAll(t, time.Second, "delete 10.1.0.64/26") // known to be gone
+	}, etcdOnly)
+}
+
 func TestWithoutBGPHandsOffMeansHandsOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live

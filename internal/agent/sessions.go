@@ -27,24 +27,3 @@ func (s *sessions) step(now time.Time, f sessionFacts) (start bool) {
 	}
 	return f.settled || now.Sub(s.planned) >= absenceLimit
 }
-
-// absenceLimit is how long announcements wait for the drop routes of a data plane that is absent.
-// Longer would withhold blocks whose packets nobody forwards anyway.
-const absenceLimit = 5 * time.Second
-
-// absence tells for how long the data plane has been absent.
-type absence struct {
-	since time.Time // zero: it is present
-}
-
-// step reports whether the data plane has been absent for too long to wait for it.
-func (a *absence) step(now time.Time, present bool) (givenUp bool) {
-	switch {
-	case present:
-		a.since = time.Time{}
-		return false
-	case a.since.IsZero():
-		a.since = now
-	}
-	return now.Sub(a.since) >= absenceLimit
-}

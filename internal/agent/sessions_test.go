@@ -29,19 +29,3 @@ func TestSessionsStartOnce(t *testing.T) {
 		t.Error("sessions that run get no other plan")
 	}
 }
-
-func TestAbsenceEndsTheWaitForADataPlane(t *testing.T) {
-	var a absence
-	for i, step := range []struct {
-		at      int
-		present bool
-		givenUp bool
-	}{
-		{0, false, false}, {4, false, false}, {5, false, true}, {6, true, false},
-		{7, false, false}, {11, false, false}, {12, false, true},
-	} {
-		if got := a.step(time.Unix(1e9+int64(step.at), 0), step.present); got != step.givenUp {
-			t.Errorf("step %d: %v, want %+v", i, got, step)
-		}
-	}
-}

@@ -16,15 +16,12 @@ import (
 // ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed
 // agent left is replaced. One that another agent still answers on, and a file that is no socket,
 // are errors. The socket's directory is made if it alone is missing.
-func ListenAdmin(path string, log *slog.Logger) (net.Listener, error) {
-	l, err := listenAdmin(path, log)
-	if err != nil {
-		return nil, fmt.Errorf("admin socket: %w", err)
-	}
-	return l, nil
-}
-
-func listenAdmin(path string, log *slog.Logger) (net.Listener, error) {
+func ListenAdmin(path string, log *slog.Logger) (l net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("admin socket: %w", err)
+		}
+	}()
 	switch err := os.Mkdir(filepath.Dir(path), 0o755); {
 	case err == nil:
 		log.Info("made the directory of the admin socket", "path", filepath.Dir(path))
@@ -34,8 +31,7 @@ func listenAdmin(path string, log *slog.Logger) (net.Listener, error) {
 	if err := removeDeadSocket(path); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
+	if l, err = net.Listen("unix", path); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(path, 0o660); err != nil {

@@ -13,11 +13,13 @@ import (
 
 // Want replaces all that a source wants, and needs no data of Calico's. It may be called at any
 // time, also before Run. What an earlier run left of the source stays until it says that it is
-// Complete, and what has no known owner until all sources have said so.
-func (a *Agent) Want(source route.Origin, all fib.Source) {
-	if a.cfg.FIB != nil {
-		a.setWanted(func(w *fib.Wanted) { setSource(w, source, all) })
+// Complete, and what has no known owner until all sources have said so. The revision is what
+// fib.Settled speaks of; 0: there is no FIB.
+func (a *Agent) Want(source route.Origin, all fib.Source) (revision uint64) {
+	if a.cfg.FIB == nil {
+		return 0
 	}
+	return a.setWanted(func(w *fib.Wanted) { setSource(w, source, all) })
 }
 
 func setSource(w *fib.Wanted, source route.Origin, all fib.Source) {
@@ -26,7 +28,7 @@ func setSource(w *fib.Wanted, source route.Origin, all fib.Source) {
 }
 
 // setWanted hands over everything that is wanted of the FIB, with one change.
-func (a *Agent) setWanted(change func(w *fib.Wanted)) {
+func (a *Agent) setWanted(change func(w *fib.Wanted)) (revision uint64) {
 	a.wanting.Lock()
 	defer a.wanting.Unlock()
 	w := &a.wanted
@@ -35,5 +37,5 @@ func (a *Agent) setWanted(change func(w *fib.Wanted)) {
 		!slices.ContainsFunc(a.cfg.Sources, func(s route.Origin) bool {
 			return !w.Sources[s].Complete
 		})
-	a.cfg.Resolver.Set(*w) // the FIB's engine, if there is a FIB
+	return a.cfg.Resolver.Set(*w) // the FIB's engine, if there is a FIB
 }

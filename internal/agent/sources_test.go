@@ -27,8 +27,12 @@ func TestASourceNeedsNoneOfCalicosData(t *testing.T) {
 		n.stop()
 		n.start(t, journal, withExternal)
 		n.dataplane.facts <- live
-		n.agent.Want(route.External, fib.Source{Routes: drops("10.9.1.0/24", "10.9.2.0/24")})
+		revision := n.agent.Want(route.External,
+			fib.Source{Routes: drops("10.9.1.0/24", "10.9.2.0/24")})
 		n.expectAll(t, time.Second, "put 10.9.1.0/24 drop", "put 10.9.2.0/24 drop")
+		if s := n.engine.Settled(10); revision == 0 || s.Revision < revision {
+			t.Errorf("revision %d is not settled: %+v", revision, s)
+		}
 		n.snapshots <- cluster()
 		n.expectAll(t, time.Minute, "put 10.1.0.0/26 drop")
 

@@ -37,7 +37,11 @@ func (noSpeaker) Announced() []bgp.Announcement                      { return ni
 func (noSpeaker) Changed() <-chan struct{}                           { return nil }
 func (noSpeaker) Stop(context.Context) error                         { return nil }
 
-// setSpeaker hands the plan to the speaker. What it does not take is tried again in the next turn.
+// setRetry makes a plan that the speaker did not take be handed over at each tick, not at each
+// event: the sessions of a large mesh come up within one second.
+const setRetry = 900 * time.Millisecond
+
+// setSpeaker hands the plan to the speaker.
 func (a *Agent) setSpeaker(ctx context.Context) {
 	if !a.sessions.step(time.Now(), sessionFacts{
 		nodeUnknown: a.waitingForNode != "",
@@ -46,6 +50,7 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 		return
 	}
 	a.publish() // it may take long
+	a.setAt = time.Now()
 	p := a.plan.BGP
 	err := a.cfg.Speaker.Set(ctx, p)
 	if ctx.Err() != nil {

@@ -126,6 +126,13 @@ type FIBStatus struct {
 	// to.
 	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
 
+	// Revision counts what was set besides BGP's routes; Settled is the last that the data plane has
+	// whole. Unsettled are the first of the routes that keep it from having the rest.
+	Revision      uint64        `json:"revision"`
+	Settled       uint64        `json:"settled"`
+	Unsettled     []RouteStatus `json:"unsettled,omitempty"`
+	UnsettledMore int           `json:"unsettledMore,omitempty"`
+
 	Drift DriftStatus   `json:"drift"`
 	Guard []GuardStatus `json:"guard"`
 
@@ -197,7 +204,7 @@ type DatastoreStatus struct {
 
 // ProblemStatus names a piece of Calico's data that is skipped.
 type ProblemStatus struct {
-	Key      string `json:"key"`                // in etcd, or the resource where it follows from several keys
+	Key      string `json:"key"`                // in etcd, or else the resource
 	Resource string `json:"resource,omitempty"` // absent for a key that names none
 	Error    string `json:"error"`
 }
@@ -233,10 +240,10 @@ func (a *Agent) Status() Status {
 		datastoreCondition(s.Datastore), now.nodeCondition(), now.speakerCondition(),
 	}
 	if a.cfg.FIB != nil {
-		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweep)
+		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweepWaits)
 		s.Conditions = append(s.Conditions,
 			dataplaneCondition(s.FIB, unreachablePeer(now.plan.BGP.Peers, s, a.cfg.FIB)),
-			Condition{Name: "fib", OK: now.sweep.done, Message: now.sweep.waiting})
+			Condition{Name: "fib", OK: now.sweepWaits == "", Message: now.sweepWaits})
 	}
 	if a.cfg.Uplink != nil {
 		u := a.cfg.Uplink()
@@ -316,21 +323,22 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	return out
 }
 
-func fibStatus(dataplane string, e *fib.Engine, sweep sweep) FIBStatus {
-	facts, stats := e.Facts(), e.Stats()
+// maxUnsettled bounds FIBStatus.Unsettled.
+const maxUnsettled = 10
+
+func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
+	facts, stats, settled := e.Facts(), e.Stats(), e.Settled(maxUnsettled)
 	s := FIBStatus{
+		Revision: settled.Taken, Settled: settled.Revision, UnsettledMore: settled.More,
 		Dataplane: dataplane, Version: facts.Version, Identity: facts.Identity,
 		Problem: facts.Problem, API: string(facts.Preflight.Outcome),
 		APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
 		Drift: DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different,
 			stats.Drift.Extra, stats.Drift.Repaired},
-		Adopted: stats.Adopted, Sweep: sweep.waiting, Journal: "ok",
+		Adopted: stats.Adopted, Sweep: cmp.Or(sweepWaits, "done"), Journal: "ok",
 		Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
 		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors,
 		refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
-	}
-	if sweep.done {
-		s.Sweep = "done"
 	}
 	switch {
 	case !stats.Journal.Enabled:
@@ -341,6 +349,9 @@ func fibStatus(dataplane string, e *fib.Engine, sweep sweep) FIBStatus {
 	for _, hop := range e.UnusableNextHops() {
 		s.UnusableNextHops = append(s.UnusableNextHops,
 			NextHopStatus{hop.Address, hop.Reason.String()})
+	}
+	for _, e := range settled.Open {
+		s.Unsettled = append(s.Unsettled, routeStatus(e))
 	}
 	for _, g := range stats.Guard {
 		s.Guard = append(s.Guard, GuardStatus{g.Origin.String(), g.Held, g.Since, g.Releases})

@@ -54,6 +54,7 @@ var pure = map[string][]string{
 	"ipam":                     {"internal/calico", "internal/route"},
 	"bgp":                      {"internal/calico", "internal/route", "internal/selector", "ipam"},
 	"internal/fib":             {"internal/route"},
+	"internal/external":        {"internal/fib", "internal/route"},
 }
 
 // sole names the packages that alone may import a library, so that its types stay behind one door.
@@ -107,6 +108,7 @@ var apart = []struct {
 	{"internal/uplink", "internal/fib", "an interface is set up whether or not routes are"},
 	{"internal/uplink", "vpp", "adapters satisfy interfaces"},
 	{"internal/agent", "internal/uplink", "cmd puts it in"},
+	{"internal/agent", "internal/external", "a source calls Want; cmd puts it in"},
 	{"internal/agent", "bgp/gobgp", "cmd puts the adapters in"},
 	{"internal/agent", "vpp", "cmd puts the adapters in"},
 	{"internal/agent", "internal/kernel", "cmd puts the adapters in"},

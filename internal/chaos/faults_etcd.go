@@ -289,7 +289,8 @@ func (t *trial) flooded(ctx context.Context, how func(flood func() error) error)
 	return release()
 }
 
-// footprint is what the agents hold: goroutines, and resident memory in bytes.
+// footprint is what the agents hold: goroutines without the two that watch each block of the node,
+// and resident memory in bytes.
 type footprint struct {
 	goroutines, memory []float64
 }
@@ -304,6 +305,11 @@ func (t *trial) footprint(ctx context.Context) (f footprint, err error) {
 		memory, err := a.Figure(ctx, "/metrics", "process_resident_memory_bytes ")
 		if err != nil {
 			return f, err
+		}
+		for _, owner := range t.blocks {
+			if owner == n {
+				goroutines -= 2
+			}
 		}
 		f.goroutines, f.memory = append(f.goroutines, goroutines), append(f.memory, memory)
 	}

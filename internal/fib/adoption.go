@@ -14,7 +14,7 @@ import (
 type record struct {
 	key    route.Key
 	digest uint64
-	owner  route.Origin // Unknown: not known
+	owner  sourceID
 	unsure bool
 }
 

@@ -228,7 +228,7 @@ func (t *syncer) extra(r route.Route) {
 		return
 	}
 	e := t.entry(r.Key)
-	e.actual, e.owner = digest, route.Unknown
+	e.actual, e.owner = digest, unknownSource
 	if e.want == nil && !e.is(isAdopted) {
 		e.set(isAdopted)
 		t.adoptedLeft++
@@ -247,7 +247,8 @@ func (a *audit) note(t *syncer, e *entry, is Drift, found route.Route) {
 		f.Found = found
 	}
 	if e.wanted() == e.actual {
-		f.Want = route.Route{Key: e.key(), Kind: e.want.kind, Paths: e.want.paths, Origin: e.origin}
+		f.Want = e.route()
+		f.Want.Origin = e.origin()
 	}
 	a.add(f)
 }

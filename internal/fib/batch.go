@@ -78,7 +78,8 @@ func (r *retries) Pop() any {
 type batch struct {
 	ops     []route.Op
 	entries []*entry
-	digests []uint64 // what will be there; 0: nothing
+	digests []uint64   // what will be there; 0: nothing
+	sources []sourceID // who wants it
 	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
@@ -130,7 +131,8 @@ func (s *syncer) cut(rewrite bool) *batch {
 	}
 	size := s.nextSize()
 	n := min(size, s.puts.len()+s.deletes.len())
-	b.ops, b.entries, b.digests = make([]route.Op, 0, n), make([]*entry, 0, n), make([]uint64, 0, n)
+	b.ops, b.entries = make([]route.Op, 0, n), make([]*entry, 0, n)
+	b.digests, b.sources = make([]uint64, 0, n), make([]sourceID, 0, n)
 	for len(b.ops) < size && s.puts.len() > 0 {
 		e := s.puts.pop()
 		e.clear(inPuts)
@@ -173,14 +175,11 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 		s.settle(e)
 		return
 	}
-	op := route.Op{Delete: queuedFor == needDelete, Route: route.Route{Key: e.key()}}
-	if !op.Delete {
-		op.Route.Kind, op.Route.Paths, op.Route.Origin = e.want.kind, e.want.paths, e.origin
-	}
 	e.set(isFlying)
-	b.ops = append(b.ops, op)
+	b.ops = append(b.ops, route.Op{Delete: queuedFor == needDelete, Route: e.route()})
 	b.entries = append(b.entries, e)
 	b.digests = append(b.digests, e.wanted())
+	b.sources = append(b.sources, e.source)
 }
 
 // finish takes the results of the batch that was cut first. An op without result may or may not
@@ -202,13 +201,13 @@ func (s *syncer) finish(b *batch) {
 			e.set(isUnsure)
 			if e.actual == 0 {
 				// the better guess: if something is there, it is this
-				e.actual, e.owner = b.digests[i], b.ops[i].Route.Origin
+				e.actual, e.owner = b.digests[i], b.sources[i]
 			}
 		case err != nil:
 			s.errors++
 			s.refused(e, b.digests[i], err)
 		default:
-			e.owner = b.ops[i].Route.Origin
+			e.owner = b.sources[i]
 			s.acknowledged(e, b.digests[i], b.epoch)
 		}
 		s.settle(e)

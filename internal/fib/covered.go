@@ -44,9 +44,9 @@ const (
 
 func (e *entry) covers() covering {
 	switch {
-	case e == nil || e.want == nil || e.origin == route.Etcd:
+	case e == nil || e.want == nil || e.origin() == route.Etcd:
 		return coversNothing
-	case e.origin == route.BGP:
+	case e.origin() == route.BGP:
 		return coversByBGP
 	}
 	return coversBetter
@@ -178,11 +178,11 @@ func (e *entry) carries() *forward {
 // attached paths for it: unlike what BGP wants it resolves through nothing, whichever of the paths
 // are usable now, and so may carry next hops.
 func (e *entry) attached() bool {
-	if !e.origin.IsStatic() {
+	if !e.origin().IsStatic() {
 		return false
 	}
 	for c := e.first; c != nil; c = c.next {
-		if c.origin == e.origin {
+		if c.origin == e.origin() {
 			return c.set != nil && !slices.ContainsFunc(c.set.seen.paths,
 				func(p resolved) bool { return p.Interface == "" })
 		}

@@ -110,7 +110,7 @@ func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		held := len(r.selection.covered)
-		r.sources.set(route.Etcd, nil, false)
+		r.sources.set(route.Etcd, nil, false, 0)
 		r.setFacts(node("b"))
 		r.selection.selectDirty(chunk)
 		if left := len(r.selection.covered); held != 1 || left != 0 || !r.selection.nextCovered().IsZero() {

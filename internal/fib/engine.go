@@ -76,9 +76,9 @@ type Engine struct {
 	journalRetry time.Time
 	// driftLog: no line about drift before.
 	driftLog time.Time
+	wanted   Wanted // as last taken in
 
 	// Of Run's goroutine alone.
-	wanted    Wanted        // as last set
 	pending   pendingInputs // being worked through
 	throttle  throttle
 	applying  int // jobs
@@ -103,6 +103,7 @@ func New(c Config) *Engine {
 	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
 	e.sources = newSources(t, e.selection)
 	e.sync.leadsOver, e.sync.written = e.selection.leadsOver, e.hops.askInside
+	e.sync.watched = sourceID(route.Own)
 	e.tune(c.Tuning)
 	return e
 }
@@ -228,10 +229,11 @@ func (e *Engine) setWanted(to Wanted) {
 	if !slices.Equal(to.Follow, e.wanted.Follow) || (to.Follow == nil) != (e.wanted.Follow == nil) {
 		e.selection.follow(to.Follow)
 	}
+	revision := e.wanted.revision + 1 // the first, if several were set since
 	for i := range to.Sources {
 		now, before := &to.Sources[i], e.wanted.Sources[i]
 		if !sameSlice(now.Routes, before.Routes) || now.List != before.List {
-			e.sources.set(route.Origin(i), now.Routes, now.List != before.List)
+			e.sources.set(route.Origin(i), now.Routes, now.List != before.List, revision)
 		}
 	}
 	e.wanted = to
@@ -245,11 +247,11 @@ func sameSlice[T any](a, b []T) bool {
 func (e *Engine) allowSweep() {
 	for i, source := range e.wanted.Sources {
 		if source.Complete {
-			e.sync.allowSweep(route.Origin(i))
+			e.sync.allowSweep(sourceID(i))
 		}
 	}
 	if e.wanted.Complete {
-		e.sync.allowSweep(route.Unknown)
+		e.sync.allowSweep(unknownSource)
 	}
 }
 
@@ -447,7 +449,7 @@ func (e *Engine) Programmed(r route.Route) bool {
 	defer e.mu.Unlock()
 	entry := e.table.get(r.Key)
 	return entry != nil && isAcknowledged(e.sync.stateOf(entry)) &&
-		entry.origin == r.Origin && entry.actual == r.Digest()
+		entry.origin() == r.Origin && entry.actual == r.Digest()
 }
 
 // UnusableNextHop is a next hop that BGP should not choose now.
@@ -476,7 +478,7 @@ func (e *Engine) RefusedVia(address netip.Addr) (routes int, err error) {
 	for set := range hop.sets {
 		for c := set.first; c != nil; c = c.nextInSet {
 			switch by := e.selection.goesBy(c.entry); {
-			case by.want == nil || by.origin != c.origin: // it goes elsewhere, or nowhere
+			case by.want == nil || by.origin() != c.origin: // it goes elsewhere, or nowhere
 			case e.sync.stateOf(by) != Failed:
 				return 0, nil
 			default:

@@ -25,11 +25,14 @@ type pendingInputs struct {
 	release bool // of what the guard holds
 }
 
+// numSources counts the origins, Unknown among them.
+const numSources = sourceID(route.Etcd) + 1
+
 // Wanted is everything that the FIB is to be made of, besides what BGP has learned. The slices are
 // not changed after Set.
 type Wanted struct {
 	// Sources are what the origins other than BGP want; Unknown and BGP have none.
-	Sources [route.Etcd + 1]Source
+	Sources [numSources]Source
 	// Own and Peers are the addresses of this node and of its BGP peers, which the guard protects.
 	Own, Peers []netip.Addr
 	// Services are the ranges where no BGP route is programmed: service addresses, which kube-proxy
@@ -47,6 +50,8 @@ type Wanted struct {
 	// Follow are addresses to which the way is looked up, as it is to next hops, so that Outgoing
 	// knows it, and Changed is signalled when one changes; nil: nobody asks.
 	Follow []netip.Addr
+
+	revision uint64 // counts Set
 }
 
 // Source is what one origin wants.
@@ -122,15 +127,20 @@ func (e *Engine) Learn(learned ...BestPaths) {
 }
 
 // Set replaces all that is wanted besides what BGP has learned. What is as it was costs nothing.
-// What is set after Learn takes effect after what was learned, where it would delete.
-func (e *Engine) Set(to Wanted) {
+// What is set after Learn takes effect after what was learned, where it would delete. The revision
+// is what Settled speaks of.
+func (e *Engine) Set(to Wanted) (revision uint64) {
 	last := e.inbox.lastSet()
 	for i, s := range to.Sources { // not under the lock, for which Learn may wait
 		if !sameSlice(s.Routes, last.Sources[i].Routes) {
 			mustBeKeyed(route.Origin(i), s.Routes)
 		}
 	}
-	e.inbox.change(func(p *pendingInputs) { p.wanted, e.inbox.last = &to, to })
+	e.inbox.change(func(p *pendingInputs) {
+		to.revision = e.inbox.last.revision + 1
+		p.wanted, e.inbox.last = &to, to
+	})
+	return to.revision
 }
 
 // mustBeKeyed panics if two routes have one key, or if they are of an origin that has no Source.

@@ -185,7 +185,7 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 	j.append(len(b.takeovers), now)
 	j.buf = startBlock(j.buf[:0], blockIntent)
 	for i, op := range b.ops {
-		j.buf = appendRecord(j.buf, record{key: op.Route.Key, digest: b.digests[i], owner: op.Route.Origin})
+		j.buf = appendRecord(j.buf, record{key: op.Route.Key, digest: b.digests[i], owner: b.sources[i]})
 	}
 	j.append(len(b.ops), now)
 }

@@ -50,6 +50,7 @@ func (s *script) batch(ops map[string]uint64, failed ...string) {
 	for _, p := range slices.Sorted(maps.Keys(ops)) {
 		b.ops = append(b.ops, route.Op{Delete: ops[p] == 0, Route: route.Route{Key: key(p)}})
 		b.digests = append(b.digests, ops[p])
+		b.sources = append(b.sources, unknownSource)
 		b.done = append(b.done, true)
 		doubt[key(p)] = true
 		if slices.Contains(failed, p) {
@@ -236,7 +237,7 @@ func TestJournalKeepsDoubtThroughARewrite(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	f.Add(appendJournalHeader(nil, "life"))
 	f.Add(endBlock(append(startBlock(appendJournalHeader(nil, ""), blockState), 0)))
-	block := appendRecord(startBlock(nil, blockIntent), record{key: key("10.1.0.0/26"), digest: 7, owner: route.BGP})
+	block := appendRecord(startBlock(nil, blockIntent), record{key: key("10.1.0.0/26"), digest: 7, owner: sourceID(route.BGP)})
 	block = appendRecord(block, record{key: key("fd10::/64")})
 	outcome := append(startBlock(nil, blockOutcome), 0, 0, 0, 1)
 	f.Add(slices.Concat(appendJournalHeader(nil, "life"), endBlock(block), endBlock(outcome)))

@@ -15,9 +15,9 @@ import (
 type journalled struct {
 	identity   string
 	version    int
-	digests    map[route.Key]uint64       // what is there; 0 where that is not known at all
-	unsure     map[route.Key]bool         // keys of digests that are a guess
-	owners     map[route.Key]route.Origin // whose those are; not of version 1
+	digests    map[route.Key]uint64   // what is there; 0 where that is not known at all
+	unsure     map[route.Key]bool     // keys of digests that are a guess
+	owners     map[route.Key]sourceID // whose those are; not of version 1
 	interfaces map[string]uint32
 	count      int   // of records read
 	valid      int64 // bytes up to the end of the last whole block
@@ -27,7 +27,7 @@ type journalled struct {
 func readJournal(r io.Reader) (journalled, error) {
 	found := journalled{
 		digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool),
-		owners: make(map[route.Key]route.Origin),
+		owners: make(map[route.Key]sourceID),
 	}
 	if err := found.readHeader(r); err != nil {
 		return journalled{}, err
@@ -147,7 +147,7 @@ func (f *journalled) doubt(records []record) {
 }
 
 func (f *journalled) own(r record) {
-	if r.owner != route.Unknown {
+	if r.owner != unknownSource {
 		f.owners[r.key] = r.owner
 	}
 }
@@ -213,8 +213,8 @@ func cutRecord(b []byte, version int) (r record, rest []byte, err error) {
 	}
 	r.key = route.Key{Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p}
 	r.digest = binary.BigEndian.Uint64(b[start+n:])
-	if version > 1 && b[6] <= byte(route.Etcd) { // else it is of a source that this agent does not have
-		r.owner = route.Origin(b[6])
+	if version > 1 && sourceID(b[6]) < numSources { // else it is of a source that this agent does not have
+		r.owner = sourceID(b[6])
 	}
 	return r, b[start+n+8:], nil
 }

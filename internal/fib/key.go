@@ -1,7 +1,7 @@
 package fib
 
 import (
-	"encoding/binary"
+	"hash/maphash"
 	"net/netip"
 
 	"vpp-route-agent/internal/route"
@@ -47,42 +47,100 @@ func (k packedKey) unpack() route.Key {
 	}
 }
 
-// keyIndex finds entries by key. IPv4 in the default table, of which there are a million, is found
-// by 8 bytes.
+// keyIndex is a list of entries that are found by key. At a million of them the index takes 17 bytes
+// for each, where a map takes 36. It has parts, so that none takes long to grow.
 type keyIndex struct {
-	ipv4  map[uint64]*entry
-	other map[packedKey]*entry
+	all   []*entry // entry.index points here
+	seed  maphash.Seed
+	parts [256]indexPart
 }
 
-func newKeyIndex() keyIndex {
-	return keyIndex{ipv4: make(map[uint64]*entry), other: make(map[packedKey]*entry)}
+// indexPart is a hash table with open addressing: a key is in the first slot that was free from its
+// hash on.
+type indexPart struct {
+	slots []slot // none, or a power of two
+	used  int    // at most three of four slots
 }
 
-// short returns what tells an IPv4 key in the default table apart.
-func (k packedKey) short() (n uint64, ok bool) {
-	return uint64(binary.BigEndian.Uint32(k.addr[:]))<<16 | uint64(k.bits)<<8 | uint64(k.flags),
-		k.flags&keyIPv4 != 0 && k.table == 0
+type slot struct {
+	hash uint32 // a piece of it, so that hardly an entry is looked at in vain
+	next int32  // what follows the entry's index; 0: the slot is free
 }
 
-func (i keyIndex) get(k packedKey) *entry {
-	if n, ok := k.short(); ok {
-		return i.ipv4[n]
+func (l *keyIndex) part(k packedKey) (p *indexPart, hash uint32) {
+	h := maphash.Comparable(l.seed, k)
+	return &l.parts[h>>56], uint32(h)
+}
+
+// slot returns which slot of p has k, or is free for it.
+func (l *keyIndex) slot(p *indexPart, hash uint32, k packedKey) int {
+	mask := len(p.slots) - 1
+	i := int(hash) & mask
+	for {
+		s := p.slots[i]
+		if s.next == 0 || s.hash == hash && l.all[s.next-1].packed == k {
+			return i
+		}
+		i = (i + 1) & mask
 	}
-	return i.other[k]
 }
 
-func (i keyIndex) add(e *entry) {
-	if n, ok := e.packed.short(); ok {
-		i.ipv4[n] = e
-	} else {
-		i.other[e.packed] = e
+func (l *keyIndex) find(k packedKey) *entry {
+	p, hash := l.part(k)
+	if p.used == 0 {
+		return nil
 	}
+	if s := p.slots[l.slot(p, hash, k)]; s.next > 0 {
+		return l.all[s.next-1]
+	}
+	return nil
 }
 
-func (i keyIndex) remove(e *entry) {
-	if n, ok := e.packed.short(); ok {
-		delete(i.ipv4, n)
-	} else {
-		delete(i.other, e.packed)
+// add takes an entry whose key is not there yet.
+func (l *keyIndex) add(e *entry) {
+	p, hash := l.part(e.packed)
+	if p.used++; 4*p.used > 3*len(p.slots) {
+		old := p.slots
+		p.slots = make([]slot, max(8, 2*len(old)))
+		for _, s := range old {
+			p.put(s)
+		}
 	}
+	e.index = int32(len(l.all))
+	l.all = append(l.all, e)
+	p.put(slot{hash, e.index + 1})
+}
+
+func (p *indexPart) put(s slot) {
+	if s.next == 0 {
+		return
+	}
+	mask := len(p.slots) - 1
+	i := int(s.hash) & mask
+	for p.slots[i].next != 0 {
+		i = (i + 1) & mask
+	}
+	p.slots[i] = s
+}
+
+// remove has the last entry take the place of e in the list.
+func (l *keyIndex) remove(e *entry) {
+	p, hash := l.part(e.packed)
+	i, mask := l.slot(p, hash, e.packed), len(p.slots)-1
+	p.slots[i] = slot{}
+	p.used--
+	// What follows without a gap may have had to give way to e.
+	for i = (i + 1) & mask; p.slots[i].next != 0; i = (i + 1) & mask {
+		s := p.slots[i]
+		p.slots[i] = slot{}
+		p.put(s)
+	}
+	last := l.all[len(l.all)-1]
+	if last != e {
+		p, hash = l.part(last.packed)
+		p.slots[l.slot(p, hash, last.packed)].next = e.index + 1
+		l.all[e.index], last.index = last, e.index
+	}
+	l.all[len(l.all)-1] = nil
+	l.all = l.all[:len(l.all)-1]
 }

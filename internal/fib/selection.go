@@ -54,6 +54,9 @@ func newSelection(t *table, s *syncer, h *nextHops, distances map[route.Origin]u
 	}
 }
 
+// origin is whose candidate was selected or refused.
+func (e *entry) origin() route.Origin { return route.Origin(e.source) }
+
 // candidate is what one origin wants for one prefix.
 type candidate struct {
 	entry                *entry
@@ -77,14 +80,15 @@ func (s *selection) learn(b BestPaths) {
 	s.setCandidate(route.Key{Prefix: p}, route.BGP, route.Via, b.Paths, b.Preference)
 }
 
-// setCandidate sets what one origin wants for k; kind Via without paths: nothing.
+// setCandidate sets what one origin wants for k; kind Via without paths: nothing. It returns nil if
+// that is as it was.
 func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Kind,
-	paths []route.Path, preference uint32) {
+	paths []route.Path, preference uint32) (changed *entry) {
 	nothing := kind == route.Via && len(paths) == 0
 	e := s.get(k)
 	if e == nil {
 		if nothing {
-			return
+			return nil
 		}
 		e = s.entry(k)
 	}
@@ -99,7 +103,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 	c := *at
 	switch {
 	case c == nil && nothing:
-		return
+		return nil
 	case nothing:
 		*at = c.next
 		s.leave(c)
@@ -108,7 +112,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 		*at = c
 		s.join(c, set)
 	case c.set == set && c.kind == kind && c.preference == preference:
-		return
+		return nil
 	default:
 		c.kind, c.preference = kind, preference
 		if c.set != set {
@@ -119,6 +123,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 	e.mark(isWanted, e.first != nil)
 	s.dirtyWithHops(e)
 	s.refresh()
+	return e
 }
 
 // pathSet returns the set of these paths, and follows the next hops of a new one.
@@ -387,7 +392,7 @@ func (s *selection) choose(e *entry) {
 	if e.packed.flags&keyElevated != 0 {
 		base := s.counterpart(e)
 		if base == nil || base.first == nil {
-			s.sync.want(e, choice{})
+			s.sync.want(e, nil, unknownSource, false)
 			s.sync.settle(e)
 			return
 		}
@@ -401,10 +406,10 @@ func (s *selection) choose(e *entry) {
 	}
 	if other != nil {
 		other.clear(isWanted)
-		s.sync.want(other, choice{})
+		s.sync.want(other, nil, unknownSource, false)
 	}
 	target.mark(isWanted, e.first != nil)
-	s.sync.want(target, c)
+	s.sync.want(target, c.forward, sourceID(c.origin), c.waiting)
 	e.mark(isStatic, e.want != nil && e.attached())
 	if e.carries() != carried {
 		s.staleInside(e.key())

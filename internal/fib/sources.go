@@ -42,6 +42,8 @@ type hold struct {
 	keys    map[route.Key]struct{}
 	since   time.Time
 	release time.Time // unless the list changes
+	// revision is the first that left keys out.
+	revision uint64
 }
 
 // GuardHold tells about deletions that the guard holds.
@@ -54,11 +56,11 @@ type GuardHold struct {
 
 // set replaces all that origin wants. What is no longer wanted is kept for a while if listed, when
 // it is suspiciously much.
-func (s *sources) set(origin route.Origin, routes []route.Route, listed bool) {
+func (s *sources) set(origin route.Origin, routes []route.Route, listed bool, revision uint64) {
 	before, after := s.keys[origin], make(map[route.Key]struct{}, len(routes))
 	for _, r := range routes {
 		after[r.Key] = struct{}{}
-		s.selection.setCandidate(r.Key, origin, r.Kind, r.Paths, 0)
+		s.change(origin, r, revision)
 	}
 	keep := s.keep(origin, before, after, listed)
 	for k := range before {
@@ -68,10 +70,10 @@ func (s *sources) set(origin route.Origin, routes []route.Route, listed bool) {
 		if _, ok := keep[k]; ok {
 			after[k] = struct{}{}
 		} else {
-			s.selection.setCandidate(k, origin, route.Via, nil, 0)
+			s.change(origin, route.Route{Key: k}, revision)
 		}
 	}
-	s.hold(origin, keep)
+	s.hold(origin, keep, revision)
 	s.setKeys(origin, after)
 }
 
@@ -106,13 +108,13 @@ func (s *sources) suspicious(gone, all int) bool {
 }
 
 // hold notes what is kept; only a change makes it last longer.
-func (s *sources) hold(origin route.Origin, keep map[route.Key]struct{}) {
+func (s *sources) hold(origin route.Origin, keep map[route.Key]struct{}, revision uint64) {
 	now, held := s.holds[origin], len(keep) > 0
 	switch {
 	case !held:
 		delete(s.holds, origin)
 	case now == nil:
-		s.holds[origin] = &hold{keep, s.now, s.now.Add(guardHold)}
+		s.holds[origin] = &hold{keep, s.now, s.now.Add(guardHold), revision}
 	case !maps.Equal(now.keys, keep):
 		now.keys, now.release = keep, s.now.Add(guardHold)
 	}
@@ -128,7 +130,7 @@ func (s *sources) release(all bool) {
 		keys := maps.Clone(s.keys[origin])
 		for k := range h.keys {
 			delete(keys, k)
-			s.selection.setCandidate(k, origin, route.Via, nil, 0)
+			s.change(origin, route.Route{Key: k}, h.revision)
 		}
 		s.setKeys(origin, keys)
 	}

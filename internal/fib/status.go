@@ -74,7 +74,7 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 
 // show selects once more, for the reason: it is not kept for a million entries.
 func (e *Engine) show(x *entry) Entry {
-	out := Entry{Key: x.key(), State: e.sync.stateOf(x), Origin: x.origin}
+	out := Entry{Key: x.key(), State: e.sync.stateOf(x), Origin: x.origin()}
 	if x.since != 0 {
 		out.Since = time.Unix(int64(x.since), 0)
 	}
@@ -93,7 +93,7 @@ func (e *Engine) show(x *entry) Entry {
 		out.Kind, out.Paths = x.want.kind, x.want.paths
 	} else if x.is(isWanted) {
 		for c := selected.first; c != nil; c = c.next {
-			if c.origin == x.origin || x.origin == route.Unknown {
+			if c.origin == x.origin() || x.origin() == route.Unknown {
 				out.Kind, out.Origin = c.kind, c.origin
 				if c.set != nil {
 					out.Paths = c.set.paths
@@ -102,7 +102,7 @@ func (e *Engine) show(x *entry) Entry {
 			}
 		}
 	}
-	if out.Reason == (Reason{}) && e.sources.kept(x.key(), x.origin) {
+	if out.Reason == (Reason{}) && e.sources.kept(x.key(), x.origin()) {
 		out.Reason = Reason{what: keptByGuard}
 	}
 	out.By = e.sync.shadows[x]
@@ -153,6 +153,13 @@ type Stats struct {
 	NextHops      int // tracked
 	Drift         DriftStats
 	Guard         []GuardHold // by origin; none while nothing is held
+}
+
+// Filled reports whether the data plane has answered for every route that it is to have.
+func (s Stats) Filled() bool {
+	return s.Present && !slices.ContainsFunc(s.Routes, func(c Count) bool {
+		return c.Desired > c.Programmed+c.Shadowed+c.Drifted+c.Failed
+	})
 }
 
 // JournalState tells how the journal does.

@@ -25,6 +25,8 @@ type syncer struct {
 	leadsOver func(interfaces map[string]bool) bool
 	// written is told each key that was acknowledged.
 	written func(route.Key)
+	// watched is the source whose gains and losses are signalled (see Engine.Changed).
+	watched sourceID
 
 	// identity is the generation of the data plane that actual speaks of; adopted: actual has been
 	// read for it; present: it can be written to now. present ⇒ adopted.
@@ -33,7 +35,7 @@ type syncer struct {
 	adopted, present bool
 	// heard: the source has told all that it wants, so what it left in an earlier run may go.
 	// sweep: every source has.
-	heard [route.Etcd + 1]bool
+	heard [numSources]bool
 	sweep bool
 
 	puts      queue[*entry]
@@ -42,10 +44,11 @@ type syncer struct {
 	deletes   queue[deletion]
 	retries   retries
 	failures  map[*entry]*failure
-	flying    []*batch  // in the order of their cutting, maxFlying at most
-	pause     time.Time // no batch before: the last one broke off
-	broken    int       // batches in a row
-	cuts      uint64    // counts batches
+	open      map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
+	flying    []*batch          // in the order of their cutting, maxFlying at most
+	pause     time.Time         // no batch before: the last one broke off
+	broken    int               // batches in a row
+	cuts      uint64            // counts batches
 
 	adoptedLeft int // entries that are isAdopted
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
@@ -62,7 +65,7 @@ type syncer struct {
 	audited     map[route.Key]struct{} // written since the audit began that is under way; nil: none is
 	unusedAt    time.Time              // no unused table is removed before
 
-	counts           [2][route.Etcd + 1][lastState + 1]int
+	counts           [2][numSources][lastState + 1]int
 	put, del, errors uint64
 	refusal          error // of the op that was refused last
 	lastSync         time.Time
@@ -75,6 +78,7 @@ func newSyncer(t *table) *syncer {
 	return &syncer{
 		table:    t,
 		failures: make(map[*entry]*failure),
+		open:     make(map[*entry]uint64),
 		drifts:   make(map[*entry]drift),
 		shadows:  make(map[*entry]string),
 		extras:   make(map[route.Key]uint64),
@@ -84,7 +88,16 @@ func newSyncer(t *table) *syncer {
 // counted is where an entry stands in syncer.counts.
 type counted struct {
 	state State
-	by    route.Origin
+	by    sourceID
+}
+
+// route is what is wanted of the data plane; without want the key alone.
+func (e *entry) route() route.Route {
+	r := route.Route{Key: e.key()}
+	if e.want != nil {
+		r.Kind, r.Paths = e.want.kind, e.want.paths
+	}
+	return r
 }
 
 func (e *entry) wanted() uint64 {
@@ -101,12 +114,13 @@ type deletion struct {
 	after uint64 // puts.taken must have reached this
 }
 
-// want takes what selection decided for e. The caller settles e afterwards.
-func (s *syncer) want(e *entry, c choice) {
-	e.want, e.origin = c.forward, c.origin
-	e.mark(isWaiting, c.waiting)
-	if e.want != nil && e.actual == e.want.digest && e.owner != e.origin {
-		e.owner = e.origin
+// want takes what is wanted for e, nil: nothing, and by whom; waiting: what is there stays until
+// that is known. The caller settles e afterwards.
+func (s *syncer) want(e *entry, f *forward, by sourceID, waiting bool) {
+	e.want, e.source = f, by
+	e.mark(isWaiting, waiting)
+	if e.want != nil && e.actual == e.want.digest && e.owner != e.source {
+		e.owner = e.source
 		s.takeovers = append(s.takeovers, e)
 	}
 	if e.want != nil && e.is(isAdopted) {
@@ -203,9 +217,11 @@ func (s *syncer) settleAlone(e *entry) {
 		}
 	}
 	s.account(e)
+	s.closeIfSettled(e)
 	if e.first == nil && e.want == nil && e.actual == 0 && !e.is(isUnsure|isFlying|isWaiting) {
 		s.count(e, -1)
 		delete(s.failures, e)
+		delete(s.open, e)
 		s.forget(e)
 	}
 }
@@ -218,13 +234,13 @@ func (s *syncer) settleAll() {
 }
 
 // allowSweep ends the time in which adopted routes of one source that nobody wants are held; of
-// Unknown: of all sources.
-func (s *syncer) allowSweep(source route.Origin) {
+// unknownSource: of all.
+func (s *syncer) allowSweep(source sourceID) {
 	if s.heard[source] || s.sweep {
 		return
 	}
 	s.heard[source] = true
-	s.sweep = source == route.Unknown
+	s.sweep = source == unknownSource
 	s.settleAll()
 }
 
@@ -273,7 +289,7 @@ func (s *syncer) stateOf(e *entry) State {
 
 // account moves e to where it belongs in the counts.
 func (s *syncer) account(e *entry) {
-	after := counted{s.stateOf(e), e.origin}
+	after := counted{s.stateOf(e), e.source}
 	before := e.counted
 	if after == before {
 		return
@@ -285,7 +301,7 @@ func (s *syncer) account(e *entry) {
 	e.counted = after
 	s.count(e, 1)
 	if (isAcknowledged(before.state) || isAcknowledged(after.state)) &&
-		(before.by == route.Own || after.by == route.Own) {
+		(before.by == s.watched || after.by == s.watched) {
 		s.changed = true
 	}
 }

@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"hash/maphash"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -12,8 +13,7 @@ type table struct {
 	now     time.Time // set by Engine before each call of an owner
 	changed bool      // somebody waits for Engine.Changed
 
-	index       keyIndex
-	all         []*entry // entry.index points here
+	keyIndex
 	dirty       []*entry // to be selected
 	numElevated int
 	used        map[uint32]int // entries in each table (VRF) but 0
@@ -33,12 +33,18 @@ type entry struct {
 	// Of sync.
 	actual uint64 // digest of what the data plane has; 0: nothing
 	since  uint32 // of counted.state, unix time
-	index  int32
+	index  int32  // in table.all
 	flags  flags
-	origin route.Origin // of selection: of want, or of the candidate that was refused
-	owner  route.Origin // of sync: the source that actual is from; Unknown: not known
+	source sourceID // of selection: of want, or of the candidate that was refused
+	owner  sourceID // of sync: the source that actual is from
 	counted
 }
+
+// sourceID tells apart who wants something. Sync compares sources and counts by them; what they are
+// is the business of selection, which numbers them as route.Origin does. The journal keeps numbers.
+type sourceID uint8
+
+const unknownSource sourceID = 0
 
 type flags uint16
 
@@ -56,7 +62,8 @@ const (
 	isAdopted  // from before this process, and nobody has wanted it yet
 	isDrifted  // in syncer.drifts: acknowledged, then found otherwise
 	isShadowed // in syncer.shadows: when it was looked up last, another's route went before it
-	isGone     // no longer in table.entries
+	isOpen     // in syncer.open: a Set changed it, and that is not settled yet
+	isGone     // no longer in table.all
 )
 
 func (e *entry) key() route.Key { return e.packed.unpack() }
@@ -73,18 +80,19 @@ func (e *entry) mark(f flags, yes bool) {
 	}
 }
 
-func newTable() *table { return &table{index: newKeyIndex(), used: make(map[uint32]int)} }
+func newTable() *table {
+	return &table{keyIndex: keyIndex{seed: maphash.MakeSeed()}, used: make(map[uint32]int)}
+}
 
-func (t *table) get(k route.Key) *entry { return t.index.get(packKey(k)) }
+func (t *table) get(k route.Key) *entry { return t.find(packKey(k)) }
 
 // entry returns the entry of k, and makes one if there is none.
 func (t *table) entry(k route.Key) *entry {
 	if e := t.get(k); e != nil {
 		return e
 	}
-	e := &entry{packed: packKey(k), index: int32(len(t.all))}
-	t.index.add(e)
-	t.all = append(t.all, e)
+	e := &entry{packed: packKey(k)}
+	t.add(e)
 	if k.Elevated {
 		t.numElevated++
 	}
@@ -100,7 +108,7 @@ func (t *table) counterpart(e *entry) *entry {
 	}
 	other := e.packed
 	other.flags ^= keyElevated
-	return t.index.get(other)
+	return t.find(other)
 }
 
 // markDirty has a prefix selected again, and compared with the data plane. Both entries of it stay
@@ -116,12 +124,7 @@ func (t *table) markDirty(e *entry) {
 
 // forget removes an entry that neither owner needs.
 func (t *table) forget(e *entry) {
-	last := t.all[len(t.all)-1]
-	last.index = e.index
-	t.all[e.index] = last
-	t.all[len(t.all)-1] = nil
-	t.all = t.all[:len(t.all)-1]
-	t.index.remove(e)
+	t.remove(e)
 	if e.packed.flags&keyElevated != 0 {
 		t.numElevated--
 	}

@@ -24,12 +24,14 @@ type running struct {
 	dp     *fake
 	stop   func()
 	wanted Wanted
+	// revision is that of the last Set.
+	revision uint64
 }
 
 // set sets what is wanted with one change.
 func (r *running) set(change func(w *Wanted)) {
 	change(&r.wanted)
-	r.Set(r.wanted)
+	r.revision = r.Set(r.wanted)
 }
 
 func (r *running) Learn(p netip.Prefix, paths []route.Path) { r.LearnPreferred(p, paths, 0) }
@@ -523,6 +525,15 @@ func (w *walker) checkCounts(want map[route.Key]route.Route) {
 		if c.Desired != c.Programmed || c.Failed+c.Held+c.Deleting != 0 {
 			w.t.Fatalf("counts do not say that all is done: %+v", c)
 		}
+	}
+	s := w.e.Settled(1000)
+	for _, e := range s.Open { // only what selection refuses
+		if e.State != Unusable {
+			w.t.Fatalf("not settled: %+v", e)
+		}
+	}
+	if s.Taken != w.e.revision || s.More > 0 || len(s.Open) == 0 && s.Revision != s.Taken {
+		w.t.Fatalf("%d set, %+v", w.e.revision, s)
 	}
 	if programmed != len(want) || len(inState(w.e.Engine, Programmed)) != len(want) {
 		w.t.Fatalf("%d programmed, counted %d, want %d", len(inState(w.e.Engine, Programmed)), programmed, len(want))

@@ -50,26 +50,22 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 			for _, p := range tc.peers {
 				planned = append(planned, bgp.Peer{Address: p.ID.Address})
 			}
-			var s sweep
 			d := deferral{start, limit, planned, tc.peers, tc.unusable}
-			allow := s.step(start.Add(tc.after), d)
-			if allow != (tc.waitsFor == "") || !strings.Contains(s.waiting, tc.waitsFor) {
-				t.Errorf("sweep %v, waiting %q; want waiting for %q", allow, s.waiting, tc.waitsFor)
-			}
-			if allow && (s.step(start.Add(tc.after), d) || !s.done) {
-				t.Error("swept twice")
+			waiting := d.waiting(start.Add(tc.after))
+			if (waiting == "") != (tc.waitsFor == "") || !strings.Contains(waiting, tc.waitsFor) {
+				t.Errorf("waiting %q; want waiting for %q", waiting, tc.waitsFor)
 			}
 		})
 	}
 	t.Run("a planned peer that the speaker does not know is not finished", func(t *testing.T) {
 		d := deferral{configured: start, limit: limit,
 			peers: []bgp.Peer{{Address: addr("10.0.0.1")}}}
-		if ok, _ := d.over(start.Add(time.Second)); ok {
+		if d.waiting(start.Add(time.Second)) == "" {
 			t.Error("swept")
 		}
 	})
 	t.Run("never before the peers are configured, however late", func(t *testing.T) {
-		if ok, _ := (deferral{limit: limit}).over(start.Add(time.Hour)); ok {
+		if (deferral{limit: limit}).waiting(start.Add(time.Hour)) == "" {
 			t.Error("swept without knowing any peer")
 		}
 	})
