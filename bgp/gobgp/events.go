@@ -3,12 +3,10 @@ package gobgp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
-	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/server"
 )
 
@@ -34,7 +32,7 @@ func (s *Speaker) happened(e server.SessionEvent) {
 	case server.HoldTimerExpired:
 		ss.holdTimer(peer)
 	case server.NotificationSent:
-		ss.ending(peer, "we sent "+notification(e))
+		ss.ending(peer, sentBecause(e))
 	case server.NotificationReceived:
 		ss.ending(peer, "peer sent "+notification(e))
 	case server.MessageRefused:
@@ -60,14 +58,4 @@ func (s *Speaker) say(level slog.Level, important bool, e server.SessionEvent) {
 		attrs = append(attrs, "err", e.Err)
 	}
 	s.log.Log(context.Background(), level, "gobgp: "+string(e.Kind), attrs...)
-}
-
-// notification describes one: `code 6(cease) subcode 2(administrative shutdown) ("maintenance")`.
-func notification(e server.SessionEvent) string {
-	n := e.Notification
-	text := packet.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode).String()
-	if e.Communication != "" {
-		text += fmt.Sprintf(" (%q)", e.Communication)
-	}
-	return text
 }

@@ -38,9 +38,10 @@ func eventsOf(n *node) *events {
 func (es *events) take(e server.SessionEvent) {
 	text := string(e.Kind)
 	if n := e.Notification; n != nil {
-		text += fmt.Sprintf(" %d/%d %s", n.ErrorCode, n.ErrorSubcode, e.Communication)
+		text += " " + strings.TrimSpace(
+			fmt.Sprintf("%d/%d %s", n.ErrorCode, n.ErrorSubcode, e.Communication))
 	}
-	if e.Err != nil {
+	if e.Err != nil && e.Err.Error() != "" {
 		text += ": " + e.Err.Error()
 	}
 	es.mu.Lock()
@@ -100,12 +101,14 @@ func TestSessionEvents(t *testing.T) {
 			[]string{"peer Up", "malformed message: unknown message type", "sent notification 1/3",
 				down + "1(header) subcode 3(bad message type)"}},
 		{"the first header", opening(func(b *bare) { b.bytes(0xff, nil) }),
-			[]string{"malformed message: unknown message type", "sent notification 1/3"}},
+			[]string{"malformed message: unknown message type",
+				"sent notification 1/3: unknown message type"}},
 		{"OPEN of another AS", opening(func(b *bare) { b.open(64513) }),
-			[]string{"sent notification 2/2"}},
+			[]string{"sent notification 2/2: the peer's AS is 64513, 64512 is configured"}},
 		{"UPDATE that cannot be read", up(func(f *far) {
 			f.bytes(packet.BGP_MSG_UPDATE, []byte("\x00\x01\x00\x00"))
-		}), []string{"peer Up", "malformed message: its lengths are wrong", "sent notification 3/1",
+		}), []string{"peer Up", "malformed message: its lengths are wrong",
+			"sent notification 3/1",
 			down + "3(update) subcode 1(malformed attribute list)"}},
 		{"UPDATE with an unknown attribute that is well-known", up(func(f *far) {
 			f.raw(nil, hexBytes(goodHead+"406303 010203"), hexBytes("1a 0a010000"))
@@ -136,7 +139,7 @@ func TestSessionEvents(t *testing.T) {
 			}
 			defer l.Close()
 			acceptBare(t, l, "9.9.9.9").open(64513)
-		}, []string{"sent notification 2/2"}},
+		}, []string{"sent notification 2/2: the peer's AS is 64513, 64512 is configured"}},
 	}
 	n := newLab(t).unset(64512)
 	es := eventsOf(n)
@@ -217,7 +220,13 @@ func TestWhySessionsAreDown(t *testing.T) {
 		{"the peer's notification", []event{
 			notification(server.NotificationReceived, 6, 2, "maintenance"),
 			down("notification-received"),
-		}, `peer sent code 6(cease) subcode 2(administrative shutdown) ("maintenance")`},
+		}, `peer sent Cease: Administrative Shutdown (RFC 4486) ("maintenance")`},
+		{"a code of the future", []event{
+			notification(server.NotificationReceived, 9, 3, ""), down("notification-received"),
+		}, "peer sent code 9 subcode 3"},
+		{"a subcode of the future", []event{
+			notification(server.NotificationSent, 6, 99, ""), down("notification-sent"),
+		}, "we sent Cease, subcode 99 (RFC 4271 §6.7)"},
 		{"what we say of a malformed message", []event{
 			{Kind: server.MessageRefused, Err: errors.New("its lengths are wrong")},
 			notification(server.NotificationSent, 3, 1, ""),

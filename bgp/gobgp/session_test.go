@@ -554,7 +554,7 @@ func TestCeaseDropsPaths(t *testing.T) {
 		packet.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN, nil))
 	n.wantHops("10.3.0.0/26")
 	eventually(t, "reason", true, func() bool {
-		return strings.HasPrefix(n.farState("127.0.0.93").LastError, "peer sent code 6(cease)")
+		return strings.HasPrefix(n.farState("127.0.0.93").LastError, "peer sent Cease")
 	})
 }
 

@@ -238,8 +238,7 @@ func (fsm *fsm) giveUp(conn net.Conn, err error) {
 			fsm.tell(MessageRefused, err)
 			fsm.logger.Warn("Session will be reset due to malformed BGP message", fields)
 		}
-		fsm.reportNotification(NotificationSent, bgp.NewBGPNotificationMessage(
-			sent.TypeCode, sent.SubTypeCode, sent.Data).Body.(*bgp.BGPNotification))
+		fsm.reportSent(sent)
 		fields["Data"] = sent
 		fsm.logger.Warn("sent notification", fields)
 	case errors.As(err, &received):

@@ -63,7 +63,14 @@ func (fsm *fsm) tell(kind SessionEventKind, err error) {
 	fsm.reportEvent(SessionEvent{Kind: kind, Err: err})
 }
 
-// reportNotification reports a NOTIFICATION that was sent or received.
+// reportSent reports the NOTIFICATION that was sent for an error.
+func (fsm *fsm) reportSent(e *bgp.MessageError) {
+	fsm.reportEvent(SessionEvent{Kind: NotificationSent, Err: e,
+		Notification: bgp.NewBGPNotificationMessage(
+			e.TypeCode, e.SubTypeCode, e.Data).Body.(*bgp.BGPNotification)})
+}
+
+// reportNotification reports a NOTIFICATION that was sent on request, or received.
 func (fsm *fsm) reportNotification(kind SessionEventKind, n *bgp.BGPNotification) {
 	e := SessionEvent{Kind: kind, Notification: n}
 	switch bgp.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode) {
