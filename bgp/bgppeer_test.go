@@ -206,7 +206,7 @@ func TestBGPPeers(t *testing.T) {
 		{"own address is filtered", "b",
 			cluster(meshOff,
 				peered(bgpPeer{Name: "x", Node: "b", PeerIP: "172.30.8.10", ASNumber: 64512})),
-			"", ""},
+			"", "BGPPeer(x): no session to peerIP 172.30.8.10: it is this node's own address"},
 		{"reverse of a node's peer", "b",
 			cluster(meshOff,
 				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10", ASNumber: 64512})),

@@ -42,7 +42,14 @@ func (p *peering) toAddress(g given) []Peer {
 		return nil
 	}
 	if g.addr == own {
+		if g.Node != "" { // one of several nodes is meant for the others
+			p.problem(g.key(), "no session to peerIP %s: it is this node's own address", own)
+		}
 		return nil
+	}
+	if g.addr.IsLoopback() && !own.IsLoopback() {
+		p.problem(g.key(), "peerIP %s is a loopback address: the session can only be one with a "+
+			"program on this host", g.addr)
 	}
 	session := p.session(own, g.addr, g.ASNumber)
 	session.Port = cmp.Or(g.port, p.portOf(g.addr, g.ASNumber))

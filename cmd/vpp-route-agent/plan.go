@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,7 +19,7 @@ import (
 func planCommand() *cobra.Command {
 	var node, file, routerID string
 	var prefixes []string
-	var asJSON bool
+	var asJSON, strict bool
 	c := &cobra.Command{
 		Use:   "plan --node NAME -f FILE|-",
 		Short: "Show what a node would do with a file of Calico resources",
@@ -44,9 +45,15 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 			if err != nil {
 				return usageError{err}
 			}
-			snapshot, err := readResources(node, text)
+			snapshot, skipped, err := readResources(node, text)
+			if strict {
+				err = cmp.Or(errors.Join(skipped...), err)
+			}
 			if err != nil {
 				return usageError{fmt.Errorf("%s: %w", file, err)}
+			}
+			for _, s := range skipped {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s; it is ignored\n", file, s)
 			}
 			_, err = bgp.ChooseRouterID(routerID, node, netip.Addr{})
 			if routerID != "" && err != nil {
@@ -66,24 +73,26 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 		"given several times")
 	c.Flags().StringVar(&routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
+	c.Flags().BoolVar(&strict, "strict", false, "refuse a file with unknown fields, instead of a "+
+		"warning")
 	outputFlag(c, &asJSON)
 	return c
 }
 
-// readResources returns what node would see.
-func readResources(node string, text []byte) (*calico.Snapshot, error) {
-	resources, err := manifest.Read(text)
+// readResources returns what node would see, and remarks about fields that it does not know.
+func readResources(node string, text []byte) (*calico.Snapshot, []error, error) {
+	resources, skipped, err := manifest.ReadKnown(text)
 	if err != nil {
-		return nil, err
+		return nil, skipped, err
 	}
 	s, err := manifest.Snapshot(node, resources)
 	if err != nil {
-		return nil, err
+		return nil, skipped, err
 	}
 	if _, found := s.Nodes[node]; !found {
-		return nil, fmt.Errorf("there is no Node(%s) in it", node)
+		return nil, skipped, fmt.Errorf("there is no Node(%s) in it", node)
 	}
-	return s, nil
+	return s, skipped, nil
 }
 
 func parsePrefixes(texts []string) ([]netip.Prefix, error) {

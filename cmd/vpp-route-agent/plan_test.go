@@ -116,7 +116,7 @@ func TestPrefixPlanKnowsPriorities(t *testing.T) {
 // Each pair of peers has one answer, which is the policies', and none is learned from a peer whose
 // import refuses it.
 func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
-	s, err := readResources("edge-1", []byte(strings.Join(planResources(), "---\n")))
+	s, _, err := readResources("edge-1", []byte(strings.Join(planResources(), "---\n")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,13 +49,30 @@ type Metadata struct {
 // lists as printed by `calicoctl get -o yaml`. Unknown kinds and fields, and values that an agent
 // could not use, are errors that name document and field.
 func Read(text []byte) ([]Resource, error) {
+	return read(text, func(error) bool { return false })
+}
+
+// ReadKnown is Read for the YAML of a newer calicoctl: it skips unknown fields, and returns a
+// remark about each resource that has some.
+func ReadKnown(text []byte) (all []Resource, remarks []error, err error) {
+	all, err = read(text, func(unknown error) bool {
+		remarks = append(remarks, unknown)
+		return true
+	})
+	return all, remarks, err
+}
+
+// read asks skip what to do with unknown fields, which the error names.
+func read(text []byte, skip func(error) bool) ([]Resource, error) {
 	docs, err := splitDocuments(text)
 	if err != nil {
 		return nil, err
 	}
 	var all []Resource
 	for i, doc := range docs {
-		more, err := readDocument(doc)
+		more, err := readDocument(doc, func(unknown error) bool {
+			return skip(fmt.Errorf("document %d: %w", i+1, unknown))
+		})
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
@@ -67,7 +84,7 @@ func Read(text []byte) ([]Resource, error) {
 	return all, nil
 }
 
-func readDocument(doc []byte) ([]Resource, error) {
+func readDocument(doc []byte, skip func(error) bool) ([]Resource, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		return nil, err
@@ -80,15 +97,15 @@ func readDocument(doc []byte) ([]Resource, error) {
 	}
 	// A document that is no list fails below, with an error about a resource.
 	if json.Unmarshal(asJSON, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
-		r, err := readResource(asJSON)
+		r, err := readResource(asJSON, skip)
 		return []Resource{r}, err
 	}
-	if err := strict(asJSON, &list); err != nil {
+	if err := unlessSkipped(strict(asJSON, &list), skip); err != nil {
 		return nil, err
 	}
 	var all []Resource
 	for i, item := range list.Items {
-		r, err := readResource(item)
+		r, err := readResource(item, skip)
 		if err != nil {
 			return nil, fmt.Errorf("items[%d]: %w", i, err)
 		}
@@ -162,9 +179,9 @@ func splitDocuments(text []byte) ([][]byte, error) {
 }
 
 // readResource decodes a resource strictly. Its spec is returned as Calico would store it.
-func readResource(asJSON []byte) (Resource, error) {
+func readResource(asJSON []byte, skip func(error) bool) (Resource, error) {
 	var r Resource
-	if err := strict(asJSON, &r); err != nil {
+	if err := unlessSkipped(strict(asJSON, &r), skip); err != nil {
 		return r, err
 	}
 	if r.APIVersion != APIVersion {
@@ -182,7 +199,10 @@ func readResource(asJSON []byte) (Resource, error) {
 	}
 	if len(r.Spec) > 0 {
 		if err := strict(r.Spec, spec); err != nil {
-			return r, fmt.Errorf("%s: spec: %w", r, err)
+			err = unlessSkipped(fmt.Errorf("%s: spec: %w", r, err), skip)
+			if err != nil {
+				return r, err
+			}
 		}
 	}
 	if r.Spec, err = json.Marshal(spec); err != nil {
@@ -205,8 +225,22 @@ func strict(data []byte, into any) error {
 		return err
 	}
 	unknown, err := kjson.UnmarshalStrict(typed, into)
-	return errors.Join(append(unknown, err)...)
+	if err != nil || len(unknown) == 0 {
+		return err
+	}
+	return errUnknown{errors.Join(unknown...)}
 }
+
+// unlessSkipped returns err, or nil if it is only about unknown fields that skip wants skipped.
+func unlessSkipped(err error, skip func(error) bool) error {
+	if errors.As(err, &errUnknown{}) && skip(err) {
+		return nil
+	}
+	return err
+}
+
+// errUnknown names fields that are unknown, or given twice. The others are decoded.
+type errUnknown struct{ error }
 
 // Check rejects values that the agent's decoder could not use.
 func (r Resource) Check() error {
