@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -40,8 +42,9 @@ func printJSON(w io.Writer, v any) error {
 
 // socketFlag adds the flag that finds a running agent.
 func socketFlag(c *cobra.Command, socket *string) {
-	c.Flags().StringVar(socket, "admin-socket", defaultAdminSocket,
-		"admin socket of the agent to ask")
+	const env = ownEnvPrefix + "ADMIN_SOCKET"
+	c.Flags().StringVar(socket, "admin-socket", cmp.Or(os.Getenv(env), defaultAdminSocket),
+		"admin socket of the agent to ask (environment: "+env+")")
 }
 
 // requestTimeout bounds a request to an agent that hangs.

@@ -108,9 +108,27 @@ func addFlags(flags *pflag.FlagSet) {
 		case s.list:
 			flags.StringSlice(s.flag, nil, usage)
 		default:
-			flags.String(s.flag, s.def, usage)
+			flags.Var(&flagText{s.def, typeOf(s.def)}, s.flag, usage)
 		}
 	}
+}
+
+// flagText is the text of a flag, which its setting parses; --help shows the type.
+type flagText struct{ text, kind string }
+
+func (f *flagText) String() string        { return f.text }
+func (f *flagText) Set(text string) error { f.text = text; return nil }
+func (f *flagText) Type() string          { return f.kind }
+
+// typeOf is what --help calls a value such as this default.
+func typeOf(def string) string {
+	if _, err := strconv.ParseFloat(def, 64); err == nil {
+		return "number"
+	}
+	if _, err := time.ParseDuration(def); err == nil {
+		return "duration"
+	}
+	return "string"
 }
 
 // environment is os.LookupEnv, or a stand-in for it.

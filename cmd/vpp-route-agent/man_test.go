@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestManPagesCoverTheCommands: each command that --help names has a page, and the page each of its
@@ -64,6 +67,26 @@ func TestRoffEscapes(t *testing.T) {
 	} {
 		if got := roff(in); got != want {
 			t.Errorf("roff(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// pflag takes a word in backquotes for the type of the value, and settings are parsed from text.
+func TestHelpShowsTypes(t *testing.T) {
+	forEachCommand(newCommand(), func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Usage, "`") {
+				t.Errorf("%s --%s: %q has backquotes", c.CommandPath(), f.Name, f.Usage)
+			}
+		})
+	})
+	flags := runCommand().Flags()
+	for name, want := range map[string]string{
+		"deferral": "duration", "guard-share": "number", "log-level": "string",
+		"gobgp-listen": "string", "etcd-endpoints": "strings",
+	} {
+		if got, _ := pflag.UnquoteUsage(flags.Lookup(name)); got != want {
+			t.Errorf("--%s has a %s, not a %s", name, got, want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ var settings = []setting{
 		usage: "name of this node in Calico; default: /var/lib/calico/nodename, then the host " +
 			"name in lower case", set: text(func(c *config) *string { return &c.nodeName })},
 	{flag: "router-id", live: true, env: []string{"CALICO_ROUTER_ID"}, file: "routerID",
-		usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; " +
+		usage: "BGP identifier: a dotted quad, or \"hash\" for one made from the node name; " +
 			"default: the node's IPv4 address", set: parseRouterID},
 	{flag: "advertise-cluster-ips", live: true, env: []string{"CALICO_ADVERTISE_CLUSTER_IPS"},
 		file:  "advertiseClusterIPs",
@@ -134,7 +134,7 @@ var settings = []setting{
 
 	{flag: "prefix-limit", live: true, file: "prefixLimit", list: true,
 		usage: "most paths that a peer may send, by class: mesh, global, node and " +
-			"local-workload, as in `global=1000,local-workload=10`; no limit for a class that " +
+			"local-workload, as in \"global=1000,local-workload=10\"; no limit for a class that " +
 			"is not named. A peer that sends more is cut off",
 		set: parsePrefixLimits},
 	{flag: "prefix-limit-retry", file: "prefixLimitRetry", def: gobgp.DefaultLimitRetry.String(),
@@ -149,7 +149,7 @@ var settings = []setting{
 		usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
 		set:   text(func(c *config) *string { return &c.secretsIn })},
 	{flag: "gobgp-listen", file: "gobgpListen", def: defaultGoBGPListen,
-		usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; `off` " +
+		usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; \"off\" " +
 			"for none",
 		set: listener(func(c *config) *string { return &c.gobgpListen }, defaultGoBGPListen)},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true,
@@ -157,7 +157,7 @@ var settings = []setting{
 		set:   truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: defaultMetricsListen,
 		usage: "address of /metrics, /healthz, /readyz and /debug/pprof; one without a port gets " +
-			"9179; `off` for none",
+			"9179; \"off\" for none",
 		set: listener(func(c *config) *string { return &c.metricsListen }, defaultMetricsListen)},
 	{flag: "tls-cert-file", file: "tlsCertFile", literal: true,
 		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen use TLS on " +
