@@ -149,8 +149,8 @@ var settings = []setting{
 		usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
 		set:   text(func(c *config) *string { return &c.secretsIn })},
 	{flag: "gobgp-listen", file: "gobgpListen", def: defaultGoBGPListen,
-		usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; \"off\" " +
-			"for none",
+		usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; " +
+			"\"off\" for none",
 		set: listener(func(c *config) *string { return &c.gobgpListen }, defaultGoBGPListen)},
 	{flag: "gobgp-write", file: "gobgpWrite", def: "false", boolean: true,
 		usage: "let gRPC clients change BGP; otherwise they can only read",
