@@ -54,6 +54,7 @@ const requestTimeout = time.Minute
 func get(ctx context.Context, socket, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	defer sayWhenSlow(socket)()
 	return adminclient.New(socket).Get(ctx, path, query, out)
 }
 
@@ -61,7 +62,18 @@ func get(ctx context.Context, socket, path string, query url.Values, out any) er
 func post(ctx context.Context, socket, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	defer sayWhenSlow(socket)()
 	return adminclient.New(socket).Post(ctx, path, query, out)
+}
+
+// sayWhenSlow says on standard error what a command waits for, when it has waited for 2 s. What it
+// returns ends that.
+func sayWhenSlow(socket string) (done func()) {
+	t := time.AfterFunc(2*time.Second, func() {
+		fmt.Fprintf(os.Stderr, "waiting for the agent behind %s, for %s at most\n", socket,
+			requestTimeout)
+	})
+	return func() { t.Stop() }
 }
 
 // agentFlags are those of the commands that show something of a running agent.
