@@ -192,7 +192,17 @@ func routesCommand() *cobra.Command {
 			if err := get(cmd.Context(), f.socket, "/v1/routes", query, &routes); err != nil {
 				return err
 			}
-			return show(f, cmd.OutOrStdout(), routes, printRoutes)
+			if err := show(f, cmd.OutOrStdout(), routes, printRoutes); err != nil || f.asJSON ||
+				len(args) == 0 {
+				return err
+			}
+			var s agent.Status
+			if err := get(cmd.Context(), f.socket, "/v1/status", nil, &s); err != nil {
+				return err
+			}
+			p, _ := agent.ParsePrefixOrAddr(args[0])
+			_, err := io.WriteString(cmd.OutOrStdout(), remark(p, routes, s.BGP.Announcements))
+			return err
 		},
 	})
 }

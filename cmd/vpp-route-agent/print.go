@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -190,6 +191,24 @@ func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", prefix, r.Origin, nextHops(r), r.State, r.Reason)
 	}
 	return tw.Flush()
+}
+
+// remark says what becomes of packets to p where no route of ours leads to another node.
+func remark(p netip.Prefix, routes []agent.RouteStatus, ours []agent.AnnouncementStatus) string {
+	if slices.ContainsFunc(routes, func(r agent.RouteStatus) bool { return r.Kind == "via" }) {
+		return ""
+	}
+	for _, a := range ours {
+		if a.Prefix.Bits() <= p.Bits() && a.Prefix.Contains(p.Addr()) {
+			return fmt.Sprintf("%s is of this node, which announces %s: a local workload has it, "+
+				"or nobody\n", p, a.Prefix)
+		}
+	}
+	if len(routes) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("no route of ours leads to %s: packets follow the data plane's other "+
+		"routes, such as a default route\n", p)
 }
 
 func nextHops(r agent.RouteStatus) string {

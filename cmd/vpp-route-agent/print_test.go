@@ -59,3 +59,24 @@ func TestStatusOfManySessions(t *testing.T) {
 		t.Errorf("wrong: %q", got)
 	}
 }
+
+func TestRoutesOfAnAddress(t *testing.T) {
+	ours := []agent.AnnouncementStatus{{Prefix: netip.MustParsePrefix("10.1.0.0/26")}}
+	drop, via := agent.RouteStatus{Kind: "drop"}, agent.RouteStatus{Kind: "via"}
+	for _, c := range []struct {
+		prefix string
+		routes []agent.RouteStatus
+		want   string
+	}{
+		{"10.1.0.7/32", []agent.RouteStatus{drop}, "10.1.0.7/32 is of this node, which announces"},
+		{"10.1.0.7/32", []agent.RouteStatus{drop, via}, ""}, // lives elsewhere
+		{"10.9.0.7/32", []agent.RouteStatus{via}, ""},
+		{"10.9.0.7/32", nil, "no route of ours leads to 10.9.0.7/32"},
+		{"10.0.0.0/8", nil, "no route of ours leads to 10.0.0.0/8"},
+	} {
+		got := remark(netip.MustParsePrefix(c.prefix), c.routes, ours)
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", c.prefix, got, c.want)
+		}
+	}
+}
