@@ -42,11 +42,10 @@ func (p PeerState) Finished(now time.Time) bool {
 	return now.Sub(p.Since) >= quietAfter
 }
 
-// HasTold reports whether what the peer did not announce it does not have, so that routes of an
-// earlier run may be deleted. A peer that restarts itself is waited for here too: it announces in a
-// moment what it did before. Nobody waits for our deletions, so unlike with Finished no two
-// restarting speakers can wait for each other.
-func (p PeerState) HasTold(now time.Time) bool {
+// SentAll reports whether the peer has announced all that it has, so that routes of an earlier run
+// may be deleted. It also waits for a peer that restarts itself, which announces its routes again
+// soon. No peer waits for our deletions, so two restarting speakers cannot wait for each other.
+func (p PeerState) SentAll(now time.Time) bool {
 	return p.Finished(now) && (p.EndOfRIB || !p.GR)
 }
 

@@ -38,7 +38,7 @@ func TestFinished(t *testing.T) {
 		if got := c.p.Finished(now); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
-		if got, want := c.p.HasTold(now), c.want && !c.p.Restarting; got != want {
+		if got, want := c.p.SentAll(now), c.want && !c.p.Restarting; got != want {
 			t.Errorf("%s: has told %v, want %v", c.name, got, want)
 		}
 	}

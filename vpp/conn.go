@@ -48,7 +48,7 @@ const (
 	sendBuffer = 1 << 20
 	// While a pipeline awaits manyReplies or more, the reader pauses for gatherTime (plus Linux'
 	// timer slack) to read many at once: VPP sends each reply of 30 bytes by its own system call,
-	// every 4 or 5 µs. After a millisecond some 280 of them would fill VPP's send buffer.
+	// every 4 or 5 µs. After a millisecond about 280 of them would fill VPP's send buffer.
 	manyReplies = 256
 	gatherTime  = 50 * time.Microsecond
 

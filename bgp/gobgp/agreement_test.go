@@ -214,7 +214,7 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 			sent += len(want)
 			agree(rt, fmt.Sprintf("%+v of %+v\nannouncing %+v\ngets",
 				n.plan.Peers[i], n.plan.Policies, n.plan.Announcements),
-				want, f.heard)
+				want, f.routes)
 		}
 		agree(rt, "accepted", learned, func() map[netip.Prefix]bool {
 			out := map[netip.Prefix]bool{}

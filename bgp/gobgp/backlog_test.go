@@ -195,7 +195,7 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 				return slices.Contains(reader.received(), pfx("10.95.0.0/26"))
 			})
 			eventually(t, "prefixes", 52, func() int { return len(reader.received()) })
-			for p, text := range reader.heard() {
+			for p, text := range reader.routes() {
 				if strings.HasPrefix(p.String(), "10.80.") &&
 					!strings.Contains(text, "hop 192.0.2.2 ") {
 					t.Errorf("%s: %s", p, text)

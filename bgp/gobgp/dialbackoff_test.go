@@ -99,7 +99,7 @@ func TestDialPauses(t *testing.T) {
 
 // A peer whose sessions end at once, each of which begins with our whole table, gets them less and
 // less often. None of its connections is refused.
-func TestShortSessionsArePaced(t *testing.T) {
+func TestShortSessionsBackOff(t *testing.T) {
 	n := newLab(t).node(64512)
 	n.farPeer("127.0.0.99", 64512)
 	set(t, n)

@@ -41,7 +41,7 @@ func TestElevatedIsPassedOn(t *testing.T) {
 	}
 	gets("elevated", "10.1.0.9/32", "10.2.0.0/26")
 	want := fmt.Sprintf("path [] pref %d med - hop 192.0.2.1 communities []", high)
-	if got := client.heard()[pfx("10.1.0.9/32")]; got != want {
+	if got := client.routes()[pfx("10.1.0.9/32")]; got != want {
 		t.Errorf("the client gets %s, want %s", got, want)
 	}
 	since := n.farState("127.0.0.91").Since

@@ -42,8 +42,8 @@ type far struct {
 	whole map[netip.Prefix][]packet.PathAttributeInterface // the attributes behind attrs
 	six   map[netip.Prefix]string                          // next hops, IPv6
 	// withdrawals of paths that it did not have, with addPath
-	unheard  int
-	notified string // code and subcode of the NOTIFICATION that ended the session
+	strayWithdrawals int
+	notified         string // code and subcode of the NOTIFICATION that ended the session
 }
 
 // dialFar comes up as a peer of n from local. Hold is what it offers in OPEN; caps are its
@@ -179,7 +179,7 @@ func (f *far) note(u *packet.BGPUpdate) {
 	f.updates++
 	for _, p := range u.WithdrawnRoutes {
 		if _, ok := f.paths[pfx(p.String())][p.PathIdentifier()]; f.addPath && !ok {
-			f.unheard++
+			f.strayWithdrawals++
 		}
 		delete(f.paths[pfx(p.String())], p.PathIdentifier())
 		delete(f.table, pfx(p.String()))
@@ -251,8 +251,8 @@ func (f *far) told() string {
 	return f.notified
 }
 
-// heard returns what it has been sent of each IPv4 prefix.
-func (f *far) heard() map[netip.Prefix]string {
+// routes returns what it has been sent of each IPv4 prefix.
+func (f *far) routes() map[netip.Prefix]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.attrs)
@@ -331,9 +331,9 @@ func (f *far) hasAll() bool {
 	return f.complete
 }
 
-// toldOfRestart reports whether the node's OPEN had the R bit, and the F bit for IPv4 (RFC 4724
+// restartBits reports whether the node's OPEN had the R bit, and the F bit for IPv4 (RFC 4724
 // §3).
-func (f *far) toldOfRestart() (restarted, forwarding bool) {
+func (f *far) restartBits() (restarted, forwarding bool) {
 	for _, p := range f.opened.OptParams {
 		caps, ok := p.(*packet.OptionParameterCapability)
 		if !ok {

@@ -229,7 +229,7 @@ func TestForwardingIsKeptWhenAConnectionBreaks(t *testing.T) {
 	set(t, n)
 	for i, want := range []bool{false, true, true} {
 		f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
-		if restarted, forwarding := f.toldOfRestart(); restarted || forwarding != want {
+		if restarted, forwarding := f.restartBits(); restarted || forwarding != want {
 			t.Errorf("session %d: OPEN with R %t, F %t; want F %t",
 				i+1, restarted, forwarding, want)
 		}

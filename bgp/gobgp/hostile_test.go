@@ -327,14 +327,14 @@ func TestAttributesThatLeaveNoRoom(t *testing.T) {
 		send(prefix, 0)
 		for _, f := range to {
 			eventually(t, prefix+" is reflected", true, func() bool {
-				return f.heard()[pfx(prefix)] != ""
+				return f.routes()[pfx(prefix)] != ""
 			})
 		}
 		send(prefix, size)
 		fits := size+14+5+23 <= 4096
 		for _, f := range to {
 			eventually(t, fmt.Sprintf("with %d bytes of attributes it is reflected", size), fits,
-				func() bool { return f.heard()[pfx(prefix)] != "" })
+				func() bool { return f.routes()[pfx(prefix)] != "" })
 			if fits {
 				eventually(t, "with them", true, func() bool {
 					f.mu.Lock()

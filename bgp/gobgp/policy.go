@@ -26,8 +26,8 @@ type policy struct {
 	members   map[digest]bgp.Peer // one peer of each group, with an address of the family only
 
 	// Peers whose import rules ask for interfaces, and the next hops that they have sent.
-	asking map[bgp.PeerID]bool
-	heard  *heardHops
+	asking   map[bgp.PeerID]bool
+	received *receivedHops
 
 	all     digest                    // of everything
 	changes map[string]*server.Change // by operations; equal ones are one pointer
@@ -37,7 +37,7 @@ type policy struct {
 type digest [sha256.Size]byte
 
 // policyOf keeps nothing that the owner of the plan may edit.
-func policyOf(p bgp.Plan, heard *heardHops) *policy {
+func policyOf(p bgp.Plan, received *receivedHops) *policy {
 	pol := &policy{
 		pass: p.Policies.Clone(), peers: make(map[bgp.PeerID]*bgp.Peer, len(p.Peers)),
 		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)),
@@ -45,7 +45,7 @@ func policyOf(p bgp.Plan, heard *heardHops) *policy {
 		importing: make(map[bgp.PeerID]digest, len(p.Peers)),
 		groups:    make(map[bgp.PeerID]server.Group, len(p.Peers)),
 		members:   map[digest]bgp.Peer{}, changes: map[string]*server.Change{},
-		asking: map[bgp.PeerID]bool{}, heard: heard,
+		asking: map[bgp.PeerID]bool{}, received: received,
 	}
 	for _, a := range p.Announcements {
 		pol.announced[a.Prefix] = a
@@ -159,7 +159,7 @@ func (p *policy) Import(from netip.AddrPort, path server.Path) server.Decision {
 		return server.Decision{Accept: true} // other families are not announced
 	}
 	if p.asking[peerID(from)] {
-		p.heard.add(peerID(from), r.NextHop)
+		p.received.add(peerID(from), r.NextHop)
 	}
 	_, v := p.pass.Import(r)
 	return p.decision(v)
@@ -264,7 +264,7 @@ func (s *Speaker) setPolicy(p *policy) {
 	a.server.SetPolicy(p, func(peer netip.AddrPort) bool {
 		return !old.sameImport(p, peerID(peer))
 	})
-	s.heard.keep(p.asking) // the old policy is not called any more
+	s.received.keep(p.asking) // the old policy is not called any more
 }
 
 var _ server.Policy = (*policy)(nil)

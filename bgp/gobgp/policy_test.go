@@ -114,7 +114,7 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	plain := fmt.Sprintf("path [64512] pref - med - hop %s communities []", n.addr)
 	marked := strings.Replace(plain, "[]", "[65535:0]", 1)
 	heard := func(f *far, prefix string) func() string {
-		return func() string { return f.heard()[pfx(prefix)] }
+		return func() string { return f.routes()[pfx(prefix)] }
 	}
 	source.announce("10.1.0.0/26", "192.0.2.94")
 	eventually(t, "outside", plain, heard(outside, "10.1.0.0/26"))
@@ -140,7 +140,7 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 
 // A peer that leaves, or changes so that its session starts anew, hears nothing any more that it
 // was not to hear before.
-func TestPeerThatLeavesIsToldNothing(t *testing.T) {
+func TestPeerThatLeavesGetsNothing(t *testing.T) {
 	for name, leave := range map[string]func(*bgp.Plan){
 		"removed":   func(p *bgp.Plan) { p.Peers = p.Peers[:2] },
 		"AS change": func(p *bgp.Plan) { p.Peers[2].LocalAS, p.Peers[2].Filters = 65077, nil },
@@ -169,7 +169,7 @@ func TestPeerThatLeavesIsToldNothing(t *testing.T) {
 			leave(&n.plan)
 			set(t, n)
 			out.wg.Wait() // the connection has ended
-			if heard := out.heard(); len(heard) > 0 {
+			if heard := out.routes(); len(heard) > 0 {
 				t.Errorf("it heard %d prefixes", len(heard))
 			}
 		})

@@ -9,10 +9,10 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// heardHops are the next hops that peers have sent. What is rejected is in no set of best paths, so
-// import notes them. One that no path has any more stays until no import rule of the peer asks for
-// an interface, or the peer goes: policies do not see withdrawals.
-type heardHops struct {
+// receivedHops are the next hops that peers have sent. What is rejected is in no set of best paths,
+// so import notes them. One that no path has any more stays until no import rule of the peer asks
+// for an interface, or the peer goes: policies do not see withdrawals.
+type receivedHops struct {
 	mu sync.Mutex
 	of map[bgp.PeerID]map[netip.Addr]struct{}
 }
@@ -21,7 +21,7 @@ type heardHops struct {
 // anyway.
 const hopsPerPeer = 16384
 
-func (h *heardHops) add(peer bgp.PeerID, hop netip.Addr) {
+func (h *receivedHops) add(peer bgp.PeerID, hop netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := h.of[peer]
@@ -38,7 +38,7 @@ func (h *heardHops) add(peer bgp.PeerID, hop netip.Addr) {
 }
 
 // keep forgets what other peers have sent.
-func (h *heardHops) keep(peers map[bgp.PeerID]bool) {
+func (h *receivedHops) keep(peers map[bgp.PeerID]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for peer := range h.of {
@@ -51,10 +51,10 @@ func (h *heardHops) keep(peers map[bgp.PeerID]bool) {
 // NextHops returns the next hops of what was received, accepted or not, from peers whose import
 // filters ask for interfaces; sorted, and at most 16384 of each peer.
 func (s *Speaker) NextHops() []netip.Addr {
-	s.heard.mu.Lock()
-	defer s.heard.mu.Unlock()
+	s.received.mu.Lock()
+	defer s.received.mu.Unlock()
 	all := map[netip.Addr]struct{}{}
-	for _, hops := range s.heard.of {
+	for _, hops := range s.received.of {
 		maps.Copy(all, hops)
 	}
 	return slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestImportByInterface: where next hops lead out changes what is accepted while sessions stay up,
-// and next hops of rejected routes are heard.
+// and next hops of rejected routes are known.
 func TestImportByInterface(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -60,21 +60,21 @@ func TestImportByInterface(t *testing.T) {
 	eventually(t, "nobody asks", "[]", hops)
 }
 
-// TestHeardHopsAreBounded: a peer cannot have any number of next hops looked up.
-func TestHeardHopsAreBounded(t *testing.T) {
+// TestReceivedNextHopsAreBounded: a peer cannot have any number of next hops looked up.
+func TestReceivedNextHopsAreBounded(t *testing.T) {
 	s := &Speaker{}
 	one, other := first("127.0.0.74"), first("127.0.0.75")
 	hop := addr("10.0.0.0")
 	for range hopsPerPeer + 9 {
 		hop = hop.Next()
-		s.heard.add(one, hop)
+		s.received.add(one, hop)
 	}
-	s.heard.add(other, addr("10.0.0.1"))
-	s.heard.add(other, addr("192.0.2.1"))
+	s.received.add(other, addr("10.0.0.1"))
+	s.received.add(other, addr("192.0.2.1"))
 	if got := len(s.NextHops()); got != hopsPerPeer+1 {
 		t.Errorf("%d next hops, want %d", got, hopsPerPeer+1)
 	}
-	s.heard.keep(map[bgp.PeerID]bool{other: true})
+	s.received.keep(map[bgp.PeerID]bool{other: true})
 	if got := fmt.Sprint(s.NextHops()); got != "[10.0.0.1 192.0.2.1]" {
 		t.Errorf("of the peer that stays: %s", got)
 	}

@@ -193,7 +193,7 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 			Operations: []bgp.Operation{{Add: &largeC}}})
 	eventually(t, "with the community",
 		"path [64512] pref - med - hop "+n.addr.String()+" communities [1:2:3]", func() string {
-			return filtered.heard()[pfx("10.1.4.0/26")]
+			return filtered.routes()[pfx("10.1.4.0/26")]
 		})
 	change("no rules", 2, 2, nil)
 }

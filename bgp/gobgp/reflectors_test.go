@@ -14,7 +14,7 @@ import (
 // with two, both have what the clients said and no more; when it is withdrawn it is gone
 // everywhere; and while nothing changes nothing is sent. Whose BGP identifier is lower makes no
 // difference (RFC 4456 §9).
-func TestReflectorsThatHearEachOther(t *testing.T) {
+func TestReflectorsThatPeerWithEachOther(t *testing.T) {
 	for _, ids := range [][2]string{
 		{"1.1.1.1", "1.1.1.2"}, {"9.9.9.161", "9.9.9.164"}, {"200.0.0.1", "200.0.0.2"},
 		{"1.1.1.1", "200.0.0.1"},

@@ -42,18 +42,18 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64600)
 	n.wantHops("10.1.0.0/26", "192.0.2.1", "192.0.2.2")
 	eventually(t, "passed on", true, func() bool {
-		return watching.heard()[pfx("10.1.0.0/26")] != ""
+		return watching.routes()[pfx("10.1.0.0/26")] != ""
 	})
 	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64512, 64600)
 	n.wantHops("10.1.0.0/26", "192.0.2.2")
 	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64512, 64600)
 	n.wantHops("10.1.0.0/26")
-	eventually(t, "gone", "", func() string { return watching.heard()[pfx("10.1.0.0/26")] })
+	eventually(t, "gone", "", func() string { return watching.routes()[pfx("10.1.0.0/26")] })
 	// all that went before has been told and passed on by then
 	last := func(prefix string) (heard int) {
 		a.announce(prefix, "192.0.2.99", 65001)
 		n.wantHops(prefix, "192.0.2.99")
-		eventually(t, prefix, true, func() bool { return watching.heard()[pfx(prefix)] != "" })
+		eventually(t, prefix, true, func() bool { return watching.routes()[pfx(prefix)] != "" })
 		return watching.count()
 	}
 
@@ -128,7 +128,7 @@ func TestMeshHearsThatOursIsGone(t *testing.T) {
 			n.withdraw("10.96.0.0/12")
 			set(t, n)
 			n.wantHops("10.96.0.0/12", "192.0.2.1")
-			eventually(t, "what the mesh has", 0, func() int { return len(mesh.heard()) })
+			eventually(t, "what the mesh has", 0, func() int { return len(mesh.routes()) })
 		})
 	}
 }

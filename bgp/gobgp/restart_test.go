@@ -28,9 +28,9 @@ func (l *lab) restarted(change func(*node), peers ...string) *node {
 	return n
 }
 
-func (f *far) wantToldOfRestart(want bool) {
+func (f *far) wantRestartBits(want bool) {
 	f.t.Helper()
-	if r, forwarding := f.toldOfRestart(); r != want || forwarding != want {
+	if r, forwarding := f.restartBits(); r != want || forwarding != want {
 		f.t.Errorf("%s: OPEN with R %t, F %t; want both %t",
 			f.conn.LocalAddr(), r, forwarding, want)
 	}
@@ -38,17 +38,17 @@ func (f *far) wantToldOfRestart(want bool) {
 
 // BIRD flushes what it kept of us as soon as it sees an OPEN without the F bit, so each peer of the
 // start has to get it, also those that come when others are done.
-func TestLatePeerIsToldOfTheRestart(t *testing.T) {
+func TestLatePeerGetsRestartBits(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(nil, "127.0.0.71", "127.0.0.72", "127.0.0.73")
 	first := dialFar(t, n, "127.0.0.71", 64512, 90, true, gracefulCap(false))
-	first.wantToldOfRestart(true)
+	first.wantRestartBits(true)
 	first.endOfRIB()
 	eventually(t, "the first peer has all, though others are away", true, first.hasAll)
 	time.Sleep(4 * time.Second)
 
 	late := dialFar(t, n, "127.0.0.72", 64512, 90, true, gracefulCap(false))
-	late.wantToldOfRestart(true)
+	late.wantRestartBits(true)
 	late.announce("10.3.0.0/26", "192.0.2.72")
 	late.endOfRIB()
 	n.wantHops("10.3.0.0/26", "192.0.2.72")
@@ -61,7 +61,7 @@ func TestLatePeerIsToldOfTheRestart(t *testing.T) {
 	late.close()
 	eventually(t, "down", false, func() bool { return n.farState("127.0.0.72").Established })
 	again := dialFar(t, n, "127.0.0.72", 64512, 90, true, gracefulCap(true))
-	if restarted, _ := again.toldOfRestart(); restarted {
+	if restarted, _ := again.restartBits(); restarted {
 		t.Error("told of the restart twice")
 	}
 }
@@ -87,11 +87,11 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 		n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
 	}, "127.0.0.74", "127.0.0.79")
 	router := dialFar(t, n, "127.0.0.75", 65001, 90, true, gracefulCap(false))
-	router.wantToldOfRestart(true)
+	router.wantRestartBits(true)
 	router.endOfRIB()
 	time.Sleep(2 * time.Second)
 	inner := dialFar(t, n, "127.0.0.74", 64512, 90, true, gracefulCap(false))
-	inner.wantToldOfRestart(true)
+	inner.wantRestartBits(true)
 	inner.announce("10.3.0.0/26", "192.0.2.74")
 	n.wantHops("10.3.0.0/26", "192.0.2.74")
 	time.Sleep(2 * time.Second)
@@ -132,7 +132,7 @@ func TestLastPeerToBeCompleteHasAllAtOnce(t *testing.T) {
 	}
 }
 
-func TestPeerWithALatePasswordIsToldOfTheRestart(t *testing.T) {
+func TestPeerWithALatePasswordGetsRestartBits(t *testing.T) {
 	l := newLab(t)
 	var known atomic.Bool
 	a := l.unset(64512, func(c *Config) {
@@ -154,7 +154,7 @@ func TestPeerWithALatePasswordIsToldOfTheRestart(t *testing.T) {
 }
 
 // The same where only we dial.
-func TestLatePeerIsToldOfTheRestartWithoutListener(t *testing.T) {
+func TestLatePeerGetsRestartBitsWithoutListener(t *testing.T) {
 	l := newLab(t)
 	a := l.unset(64512)
 	b, c := l.unset(64512), l.unset(64512)
@@ -174,18 +174,18 @@ func TestLatePeerIsToldOfTheRestartWithoutListener(t *testing.T) {
 }
 
 // A session that breaks while UPDATEs still wait has been told: in the next OPEN, R would be a lie.
-func TestPeerIsToldOnceWhileOthersAreWaitedFor(t *testing.T) {
+func TestPeerGetsRestartBitsOnceWhileOthersAreMissing(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) { n.farPeer("127.0.0.75", 65001) }, "127.0.0.74")
 	const peer = "127.0.0.75"
 	first := dialFar(t, n, peer, 65001, 90, true, gracefulCap(false))
-	first.wantToldOfRestart(true)
+	first.wantRestartBits(true)
 	eventually(t, "up", true, func() bool { return n.farState(peer).Established })
 	first.close()
 	eventually(t, "down", false, func() bool { return n.farState(peer).Established })
 
 	again := dialFar(t, n, peer, 65001, 90, true, gracefulCap(false))
-	if restarted, forwarding := again.toldOfRestart(); restarted || !forwarding {
+	if restarted, forwarding := again.restartBits(); restarted || !forwarding {
 		t.Errorf("OPEN with R %t, F %t; want F alone", restarted, forwarding)
 	}
 	again.endOfRIB()
@@ -196,7 +196,7 @@ func TestPeerIsToldOnceWhileOthersAreWaitedFor(t *testing.T) {
 }
 
 // After the restart time nobody keeps routes of ours: nothing is left to be told.
-func TestPeerAfterTheRestartTimeIsNotTold(t *testing.T) {
+func TestPeerAfterTheRestartTimeGetsNoRestartBits(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) {
 		for i := range n.plan.Peers {
@@ -204,14 +204,14 @@ func TestPeerAfterTheRestartTimeIsNotTold(t *testing.T) {
 		}
 	}, "127.0.0.77", "127.0.0.78")
 	first := dialFar(t, n, "127.0.0.77", 64512, 90, true, gracefulCap(false))
-	first.wantToldOfRestart(true)
+	first.wantRestartBits(true)
 	time.Sleep(4 * time.Second) // watchRestart looks each second
-	dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false)).wantToldOfRestart(false)
+	dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false)).wantRestartBits(false)
 }
 
 // A whole mesh comes up within seconds: no peer may fall between the End-of-RIB of one and the OPEN
 // to another.
-func TestEveryPeerOfAMeshIsToldOfTheRestart(t *testing.T) {
+func TestEveryPeerOfAMeshGetsRestartBits(t *testing.T) {
 	l := newLab(t)
 	var peers []string
 	for i := range 40 {
@@ -221,6 +221,6 @@ func TestEveryPeerOfAMeshIsToldOfTheRestart(t *testing.T) {
 	for _, p := range peers {
 		f := dialFar(t, n, p, 64512, 90, true, gracefulCap(false))
 		f.endOfRIB()
-		f.wantToldOfRestart(true)
+		f.wantRestartBits(true)
 	}
 }

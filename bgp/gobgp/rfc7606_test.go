@@ -140,7 +140,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 		from.announce(prefix, "192.0.2.1")
 		n.wantHops(prefix, "192.0.2.1")
 		eventually(t, "reflected", true, func() bool {
-			return strings.Contains(to.heard()[pfx(prefix)], "hop 192.0.2.1 ")
+			return strings.Contains(to.routes()[pfx(prefix)], "hop 192.0.2.1 ")
 		})
 		if strings.Contains(c.attrs, nlri) {
 			from.raw(nil, hexBytes(c.attrs), nil)
@@ -151,7 +151,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 		case "taken":
 			n.wantHops(prefix, "192.0.2.2")
 			eventually(t, c.name+": reflected", true, func() bool {
-				return strings.Contains(to.heard()[pfx(prefix)], "hop 192.0.2.2 ")
+				return strings.Contains(to.routes()[pfx(prefix)], "hop 192.0.2.2 ")
 			})
 			if got := to.besides(prefix); got != c.sent {
 				t.Errorf("%s: the neighbour gets %q, not %q", c.name, got, c.sent)
@@ -161,7 +161,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 				return fmt.Sprint(n.hops(prefix))
 			})
 			eventually(t, c.name+": reflected", "", func() string {
-				return to.heard()[pfx(prefix)]
+				return to.routes()[pfx(prefix)]
 			})
 		default:
 			eventually(t, c.name+": NOTIFICATION", c.result, from.told)
@@ -172,7 +172,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 		from.close()
 		n.wantHops(prefix)
 		eventually(t, c.name+": withdrawn in the end", "", func() string {
-			return to.heard()[pfx(prefix)]
+			return to.routes()[pfx(prefix)]
 		})
 	}
 	if c := n.Counters(); c.Panicked != 0 {
@@ -195,9 +195,9 @@ func TestIPv4RouteViaIPv6IsNotPassedOn(t *testing.T) {
 	} {
 		const prefix = "10.1.0.0/26"
 		from.announce(prefix, "192.0.2.1")
-		eventually(t, "reflected", true, func() bool { return to.heard()[pfx(prefix)] != "" })
+		eventually(t, "reflected", true, func() bool { return to.routes()[pfx(prefix)] != "" })
 		from.raw(nil, hexBytes(sixHead+"800e 1a 0001 01 10"+hop+"00 1a 0a010000"), nil)
-		eventually(t, hop+" is reflected", "", func() string { return to.heard()[pfx(prefix)] })
+		eventually(t, hop+" is reflected", "", func() string { return to.routes()[pfx(prefix)] })
 		if c := n.Counters(); c.Unsendable != i+1 {
 			t.Errorf("counted %+v", c)
 		}
@@ -328,7 +328,7 @@ func TestTwoNextHopsInOneMessage(t *testing.T) {
 		"10.1.0.0/26": " 192.0.2.2 ", "10.2.0.0/26": " 192.0.2.3 ",
 	} {
 		eventually(t, prefix+" reflected", true, func() bool {
-			return strings.Contains(to.heard()[pfx(prefix)], hop)
+			return strings.Contains(to.routes()[pfx(prefix)], hop)
 		})
 	}
 }

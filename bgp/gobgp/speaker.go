@@ -75,7 +75,7 @@ type Speaker struct {
 	crashes  *crashes
 	learned  *learned
 	lister   lister
-	heard    heardHops
+	received receivedHops
 	requests chan request  // to the goroutine of Run
 	fatal    chan error    // GoBGP gave up; of size 1, the first one counts
 	ended    chan struct{} // closed when Run returns
@@ -253,7 +253,7 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.setClusterID(p.Policies.ClusterID)
 		// to those with ADD-PATH, as BIRD does to its clients
 		s.applied.server.SendAllPaths(p.Policies.Reflects)
-		s.setPolicy(policyOf(p, &s.heard))
+		s.setPolicy(policyOf(p, &s.received))
 		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 // One change of policy moves a peer into a group that is there already, and changes routes of that
 // group: those who were in it are told, too.
-func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
+func TestGroupThatGrowsIsSentConcurrentChanges(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
 	for i, as := range []uint32{65001, 65002, 65002} {
@@ -37,7 +37,7 @@ func TestGroupThatGrowsHearsWhatChangedWithIt(t *testing.T) {
 	stays := dialFar(t, n, "127.0.0.152", 65002, 90, true, gracefulCap(false))
 	source.announce("10.1.0.0/26", "127.0.0.150", 65001)
 	heard := func(f *far) func() string {
-		return func() string { return f.heard()[pfx("10.1.0.0/26")] }
+		return func() string { return f.routes()[pfx("10.1.0.0/26")] }
 	}
 	plain := fmt.Sprintf("path [64512 65001] pref - med - hop %s communities []", n.addr)
 	eventually(t, "who stays", plain, heard(stays))
@@ -130,7 +130,7 @@ func joined(all map[netip.Prefix][]string) map[netip.Prefix]string {
 }
 
 // Whatever came in whatever order, peers end with what the evaluator says about what holds by then.
-func TestPeersAreToldWhatHoldsOverTime(t *testing.T) {
+func TestPeersHaveTheRIBAfterRandomChanges(t *testing.T) {
 	for name, addPath := range map[string]bool{"best paths": false, "ADD-PATH": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newLab(t).node(64512)
@@ -179,8 +179,8 @@ func TestPeersAreToldWhatHoldsOverTime(t *testing.T) {
 			})
 			for i, f := range c.fars {
 				f.mu.Lock()
-				if f.unheard > 0 {
-					t.Errorf("%d withdrawals of what peer %d did not have", f.unheard, i)
+				if f.strayWithdrawals > 0 {
+					t.Errorf("%d withdrawals of what peer %d did not have", f.strayWithdrawals, i)
 				}
 				f.mu.Unlock()
 			}
@@ -325,11 +325,11 @@ func TestLaggingPeerChangesItsGroup(t *testing.T) {
 	for i := 6; i < 9; i++ {
 		want[pfx(fmt.Sprintf("10.70.%d.0/24", i))] = text(100, 1)
 	}
-	eventually(t, "who did not read", want, reader.heard)
+	eventually(t, "who did not read", want, reader.routes)
 	delete(want, pfx("10.70.2.0/24")) // its own
 	delete(want, pfx("10.70.3.0/24"))
 	want[pfx("10.70.5.0/24")] = text(300, 5)
-	eventually(t, "who did", want, other.heard)
+	eventually(t, "who did", want, other.routes)
 	if c := reader.count(); c > 15_000 {
 		t.Errorf("%d UPDATEs had waited", c)
 	}
@@ -370,7 +370,7 @@ func TestManyPeersJoinAGroup(t *testing.T) {
 	await := func(fars []*far, communities string) {
 		for _, f := range fars {
 			eventually(t, "communities", true, func() bool {
-				return strings.HasSuffix(f.heard()[last], communities)
+				return strings.HasSuffix(f.routes()[last], communities)
 			})
 		}
 	}

@@ -174,7 +174,7 @@ func drawUpdate(t *rapid.T, ends []end, external bool) *packet.BGPMessage {
 // The watch that make puts into GoBGP tells what GoBGP's API tells, call for call: of odd
 // attributes and next hops, of sets that grow and shrink, of our own routes, of what becomes stale
 // and fresh again.
-func TestBothWatchesTellTheSame(t *testing.T) {
+func TestBothWatchesReportTheSame(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
 	n.plan.Speaker.ListenAddresses = append(n.plan.Speaker.ListenAddresses, addr("::1"))
@@ -410,7 +410,7 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 
 // After a restart the watch tells when nothing of the earlier session is kept any more, and not
 // before the withdrawals of what went with that.
-func TestWatchTellsWhenNothingStaleIsKept(t *testing.T) {
+func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 	const peer, prefix = "127.0.0.171", "10.1.0.0/26"
 	up, down, path := "up", "down", prefix
 	complete, gone, ended := "End-of-RIB", prefix+" withdrawn", "nothing stale"

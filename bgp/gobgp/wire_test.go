@@ -177,7 +177,7 @@ func TestNextHopOfTheSession(t *testing.T) {
 		}
 		eventually(t, fmt.Sprintf("peer %d", i),
 			fmt.Sprintf("path %s pref %s med - hop %s communities []", path, pref, want),
-			func() string { return f.heard()[pfx("10.1.0.0/26")] })
+			func() string { return f.routes()[pfx("10.1.0.0/26")] })
 	}
 }
 
@@ -281,8 +281,9 @@ func TestSeveralPathsAreSent(t *testing.T) {
 	}
 	for i, f := range fars {
 		f.mu.Lock()
-		if f.unheard > 0 {
-			t.Errorf("peer %d was sent %d withdrawals of what it did not have", i, f.unheard)
+		if f.strayWithdrawals > 0 {
+			t.Errorf("peer %d was sent %d withdrawals of what it did not have",
+				i, f.strayWithdrawals)
 		}
 		f.mu.Unlock()
 	}
@@ -441,7 +442,7 @@ func TestSeveralPathsAgreeWithTheEvaluator(t *testing.T) {
 	})
 	client.mu.Lock()
 	defer client.mu.Unlock()
-	if client.unheard > 0 {
-		t.Errorf("%d withdrawals of what the client did not have", client.unheard)
+	if client.strayWithdrawals > 0 {
+		t.Errorf("%d withdrawals of what the client did not have", client.strayWithdrawals)
 	}
 }

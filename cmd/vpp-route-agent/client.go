@@ -83,8 +83,8 @@ func statusCommand() *cobra.Command {
 	var f agentFlags
 	return f.addTo(&cobra.Command{
 		Use:   "status",
-		Short: "Show how the running agent stands: peers, FIB, etcd, what is missing",
-		Long: "Show how the running agent stands. Exit status 0 says that the agent answered, " +
+		Short: "Show the state of the running agent: peers, FIB, etcd, what is missing",
+		Long: "Show the state of the running agent. Exit status 0 says that the agent answered, " +
 			"not that all is well: see `ready`.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s agent.Status
@@ -173,8 +173,8 @@ func guardCommand() *cobra.Command {
 	release := &cobra.Command{
 		Use: "release", Short: "Carry out the deletions that the guard holds now",
 		Args: cobra.NoArgs,
-		Long: `Deletions that come from listing etcd anew and are suspiciously many are held for a
-minute (--guard-share, --guard-minimum). status shows them. This carries them out at once.`,
+		Long: `Suspiciously many deletions after a new listing of etcd are held for a minute
+(--guard-share, --guard-minimum). status shows them. This carries them out at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var held []agent.GuardStatus
 			if err := post(cmd.Context(), socket, "/v1/guard/release", nil, &held); err != nil {

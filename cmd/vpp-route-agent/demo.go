@@ -25,8 +25,8 @@ func demoCommand() *cobra.Command {
 	learn := []string{"bgp", "ipam", "bgp,ipam"}
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the whole thing on this machine: etcd, three nodes, BIRD, real packets",
-		Long: `Show the whole thing on this machine, in network namespaces: Calico's data in an
+		Short: "Run a whole cluster on this machine: etcd, three nodes, BIRD, real packets",
+		Long: `Run a whole cluster on this machine, in network namespaces: Calico's data in an
 etcd, two nodes with this agent, one with BIRD as calico-node configures it, and workloads that
 ping each other while one moves, a block is released and an agent is killed. It takes less than 90
 s, needs root, and leaves nothing behind. Exit status 0 means that every check held.

@@ -23,12 +23,12 @@ func drainCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "drain",
-		Short: "Take this node out of service without losing packets that have another way",
+		Short: "Take this node out of service without losing packets that have another path",
 		Long: `Take this node out of service. What it announces gets the community
 GRACEFUL_SHUTDOWN (RFC 8326) and LOCAL_PREF 0, and what it passes on to eBGP peers gets the
-community, so that whoever has another path takes that; after --wait what it announces is
-withdrawn; then BGP says CEASE and the agent ends with status 3, which the systemd unit does not
-start again. Until then --cancel takes it back. The FIB stays.
+community, so that other nodes use other paths. After --wait its routes are withdrawn. Then BGP
+sends CEASE and the agent ends with status 3, after which the systemd unit does not start it again.
+Until then --cancel ends the drain. The FIB stays.
 
 With --until-idle the wait ends as soon as this node has forwarded at most that many packets a
 second for 5 s; --wait bounds it. Without VPP these are the packets that the kernel forwards; with

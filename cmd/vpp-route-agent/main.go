@@ -55,8 +55,7 @@ func newCommand() *cobra.Command {
 BGP, peers with calico-node (BIRD), route reflectors and routers as Calico's resources say, and
 keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
 
-Exit status: 0 all went well, 1 something failed, 2 it was called wrongly, 3 run ended because the
-node was drained.`,
+Exit status: 0 success, 1 failure, 2 wrong usage, 3 run ended because the node was drained.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
 		// Cobra's own check of the subcommand's name would end with status 1.

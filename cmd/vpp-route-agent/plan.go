@@ -21,8 +21,8 @@ func planCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "plan --node NAME -f FILE|-",
-		Short: "Tell what a node would do with a file of Calico resources",
-		Long: `Tell what a node would do with Calico resources in calicoctl's YAML: its BGP
+		Short: "Show what a node would do with a file of Calico resources",
+		Long: `Show what a node would do with Calico resources in calicoctl's YAML: its BGP
 sessions, what it would announce, and what would become of given prefixes at each peer. Nothing is
 asked and nothing is changed: neither an agent nor etcd need to run.
 
@@ -62,7 +62,7 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 	c.Flags().StringVar(&node, "node", "", "name of the node in Calico")
 	c.Flags().StringVarP(&file, "filename", "f", "",
 		"file with the resources; - for standard input")
-	c.Flags().StringArrayVar(&prefixes, "prefix", nil, "prefix or address to tell about; may be "+
+	c.Flags().StringArrayVar(&prefixes, "prefix", nil, "prefix or address to show; may be "+
 		"given several times")
 	c.Flags().StringVar(&routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)

@@ -38,8 +38,9 @@ var settings = []setting{
 		usage: "BGP identifier: a dotted quad, or `hash` for one made from the node name; " +
 			"default: the node's IPv4 address", set: parseRouterID},
 	{flag: "advertise-cluster-ips", live: true, env: []string{"CALICO_ADVERTISE_CLUSTER_IPS"},
-		file: "advertiseClusterIPs", usage: "range of cluster IPs to announce, instead of what " +
-			"BGPConfiguration's serviceClusterIPs says", set: parseClusterIPs},
+		file:  "advertiseClusterIPs",
+		usage: "range of cluster IPs to announce, instead of serviceClusterIPs of BGPConfiguration",
+		set:   parseClusterIPs},
 	{flag: "next-hop", live: true, file: "nextHop", list: true,
 		usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP " +
 			"address", set: parseNextHops},
@@ -72,8 +73,8 @@ var settings = []setting{
 		set:   oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
 
 	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes " +
-		"come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP wins, IPAM " +
-		"carries the node while BGP does not)", set: parseLearn},
+		"come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP goes first, " +
+		"IPAM where BGP has no route)", set: parseLearn},
 	{flag: "host-address", file: "hostAddress", list: true, def: "peerip,node",
 		usage: "where --learn ipam finds the address of a host, the first that has one: peerip " +
 			"(published by the host), node (the Calico Node)", set: parseHostAddress},
@@ -84,15 +85,16 @@ var settings = []setting{
 		usage: "prefix of Calico's blocks in etcd; ipv4/block at its end is ignored",
 		set:   parseBlocksPrefix},
 
-	{flag: "uplink", file: "uplink", usage: "interface of the data plane that is set up, given " +
-		"--uplink-address and published: name or index; default: none",
+	{flag: "uplink", file: "uplink",
+		usage: "interface of the data plane that the agent sets up and publishes: name or " +
+			"index; default: none",
 		set: text(func(c *config) *string { return &c.uplink })},
 	{flag: "uplink-address", file: "uplinkAddress", list: true,
 		usage: "address of the uplink with the length of its subnet, at most one per family",
 		set:   parseUplinkAddresses},
 	{flag: "uplink-publish", file: "uplinkPublish", def: "lease",
-		usage: "publish the uplink's addresses under --hosts-prefix: lease (they go when this " +
-			"node dies), static (they stay), off",
+		usage: "publish the uplink's addresses under --hosts-prefix: lease (they expire when " +
+			"this node dies), static (they stay), off",
 		set: oneOf(func(c *config) *string { return &c.uplinkPublish }, "lease", "static", "off")},
 	{flag: "uplink-ttl", file: "uplinkTTL", def: "60s",
 		usage: "how long a published address outlives its node, 5s to 24h",
@@ -112,8 +114,8 @@ var settings = []setting{
 			"orphans", set: parseSourceName},
 	// 0 is VPP's class of special entries.
 	{flag: "fib-source-priority", file: "fibSourcePriority", def: "136",
-		usage: "priority of our FIB source, 1 (best) to 255: of several sources that have one " +
-			"prefix the lowest forwards; API has 128, CLI 129, DHCP 176",
+		usage: "priority of our FIB source, 1 (best) to 255: of several sources with a route for " +
+			"a prefix, the lowest forwards; API has 128, CLI 129, DHCP 176",
 		set: number(func(c *config) *uint8 { return &c.fibPriority }, 1, 255)},
 	{flag: "kernel-table", file: "kernelTable", def: "254",
 		usage: "Linux routing table for --dataplane kernel", set: parseTable},
@@ -123,12 +125,11 @@ var settings = []setting{
 	// 0 is left out: connected routes have it, and IPv6 turns it into 1024.
 	{flag: "kernel-metric", file: "kernelMetric", def: "1050",
 		usage: "metric of our Linux routes; a route of another program with the same metric " +
-			"would be stolen",
+			"would be replaced",
 		set: number(func(c *config) *uint32 { return &c.kernelMetric }, 1, math.MaxUint32)},
 	{flag: "kernel-elevated-metric", file: "kernelElevatedMetric", def: "512",
-		usage: "metric of our Linux routes to addresses that are on their way to another node " +
-			"(live migration); it must be below Felix' for the workloads of this node, and below " +
-			"--kernel-metric",
+		usage: "metric of our Linux routes to addresses in live migration; it must be below " +
+			"Felix' for the workloads of this node, and below --kernel-metric",
 		set: number(func(c *config) *uint32 { return &c.kernelElevated }, 1, math.MaxUint32)},
 
 	{flag: "prefix-limit", live: true, file: "prefixLimit", list: true,
@@ -159,8 +160,8 @@ var settings = []setting{
 			"9179; `off` for none",
 		set: listener(func(c *config) *string { return &c.metricsListen }, defaultMetricsListen)},
 	{flag: "tls-cert-file", file: "tlsCertFile", literal: true,
-		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen speak TLS where " +
-			"they are no loopback address",
+		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen use TLS on " +
+			"addresses other than loopback",
 		set: text(func(c *config) *string { return &c.tlsCertFile })},
 	{flag: "tls-key-file", file: "tlsKeyFile", literal: true, usage: "PEM file of its key",
 		set: text(func(c *config) *string { return &c.tlsKeyFile })},
@@ -184,22 +185,22 @@ var settings = []setting{
 		usage: "routes per second that are compared with the data plane, in rotation; 0 none, at " +
 			"most 1000", set: number(func(c *config) *int { return &c.spotChecks }, 0, 1000)},
 	{flag: "drift", live: true, file: "drift", def: "repair",
-		usage: "what to do with routes of ours that somebody changed or removed: repair them, or " +
-			"only report them",
+		usage: "what to do with routes of ours that another program changed or removed: repair " +
+			"or only report them",
 		set: oneOf(func(c *config) *string { return &c.drift }, "repair", "report")},
 	{flag: "guard-share", live: true, file: "guardShare", def: "0.5",
 		usage: "share of an origin's routes, 0 to 1, above which deletions that come from " +
 			"listing etcd anew are held for 60 s; 0 holds none", set: parseGuardShare},
 	{flag: "guard-minimum", live: true, file: "guardMinimum", def: "100",
-		usage: "and above how many routes they are held",
+		usage: "number of routes above which they are held",
 		set:   number(func(c *config) *int { return &c.guardMinimum }, 0, math.MaxInt32)},
 	{flag: "withdraw-without-dataplane", live: true, file: "withdrawWithoutDataplane", def: "false",
 		boolean: true, usage: "announce nothing while the data plane has been away for 5 s, " +
 			"and then until it has all routes again",
 		set: truth(func(c *config) *bool { return &c.withdraw })},
 	{flag: "log-level", live: true, file: "logLevel", def: "info",
-		usage: "debug, info, warn or error; given here it goes before logSeverityScreen of " +
-			"Calico's BGPConfiguration",
+		usage: "debug, info, warn or error; overrides logSeverityScreen of Calico's " +
+			"BGPConfiguration",
 		set: oneOf(func(c *config) *string { return &c.logLevel }, "debug", "info", "warn",
 			"error")},
 	{flag: "log-format", file: "logFormat", def: "text", usage: "text or json",

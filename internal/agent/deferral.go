@@ -33,7 +33,7 @@ func (d deferral) waiting(now time.Time) string {
 		return fmt.Sprintf("waiting %s because %d resources could not be used; "+
 			"they may stand for peers or routes", left, d.unusable)
 	}
-	missing := missingPeers(d.peers, d.states, func(s bgp.PeerState) bool { return s.HasTold(now) })
+	missing := missingPeers(d.peers, d.states, func(s bgp.PeerState) bool { return s.SentAll(now) })
 	if len(missing) == 0 {
 		return ""
 	}

@@ -1,6 +1,8 @@
 package archtest
 
 import (
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 const (
 	maxColumns = 100 // a tab counts as four
 	maxCell    = 200 // characters in a cell of a table
+	maxComment = 4   // lines of a comment, but for those of packages
 )
 
 // unchecked are folders that hold nothing written by hand, or what was recorded.
@@ -46,6 +49,9 @@ func TestLinesFit(t *testing.T) {
 		}
 		seen++
 		checkLines(t, name, string(text))
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			checkComments(t, path, string(text))
+		}
 		return nil
 	})
 	if err != nil || seen < 300 {
@@ -84,6 +90,21 @@ func checkLines(t *testing.T, name, text string) {
 			if columns > maxColumns {
 				t.Errorf("%s:%d: %d columns; at most %d", name, i+1, columns, maxColumns)
 			}
+		}
+	}
+}
+
+func checkComments(t *testing.T, path, text string) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, text, parser.ParseComments)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, c := range file.Comments {
+		from, to := files.Position(c.Pos()), files.Position(c.End())
+		if n := to.Line - from.Line + 1; n > maxComment && c != file.Doc {
+			t.Errorf("%s: a comment has %d lines; at most %d", from, n, maxComment)
 		}
 	}
 }

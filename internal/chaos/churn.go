@@ -21,7 +21,7 @@ const (
 func churn(random *rand.Rand, touched map[session]bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		changes := 20 + random.IntN(60)
-		// at most one such change, since a session needs some seconds to come back
+		// at most one such change, since a session needs a few seconds to come back
 		join := random.IntN(4 * changes)
 		for i := range changes {
 			var err error

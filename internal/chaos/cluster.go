@@ -203,8 +203,8 @@ func (c *cluster) manyBlocks(ctx context.Context, n int) (release func() error, 
 	}, nil
 }
 
-// passing is number i of the blocks that are there during a fault only, of which there are some 400
-// below those that the soak changes.
+// passing is number i of the blocks that are there during a fault only, of which there are about
+// 400 below those that the soak changes.
 func passing(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(128 + i/4), byte(i % 4 * 64)}), 26)
 }

@@ -181,8 +181,8 @@ func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
 
 func (s *syncer) pending() int {
 	n := 0
-	for _, origins := range s.counts {
-		for _, states := range origins {
+	for _, sources := range s.counts {
+		for _, states := range sources {
 			n += states[Pending]
 		}
 	}

@@ -47,6 +47,9 @@ func firstByKey(all []*entry, n int) []*entry {
 func (s *sources) open() iter.Seq2[*entry, uint64] {
 	return func(yield func(*entry, uint64) bool) {
 		for e, revision := range s.selection.sync.open {
+			if e.counted.state == Unusable && e.origin() == route.BGP {
+				continue // what was set is gone, and BGP alone wants the prefix
+			}
 			if !yield(e, revision) {
 				return
 			}

@@ -48,6 +48,12 @@ func TestARevisionIsSettledWhenItsKeysAre(t *testing.T) {
 		time.Sleep(lastRetry)
 		r.settled(t, "deleted at last", 0)
 
+		r.Learn(pfx("10.3.0.0/26"), via("10.9.9.9"))
+		r.SetRoutes(route.Own, []route.Route{drop("10.3.0.0/26")})
+		r.settled(t, "BGP cannot be used", 0)
+		r.SetRoutes(route.Own, nil)
+		r.settled(t, "BGP alone is left, and unusable", 0)
+
 		r.SetRoutes(route.Etcd, []route.Route{{Key: key("10.2.0.0/26"), Paths: via("10.9.9.9")}})
 		r.settled(t, "no way to the next hop", 1, "10.2.0.0/26 unusable")
 	})

@@ -297,7 +297,7 @@ func noneLost(t *testing.T, control *netlab.Flow, flows ...*netlab.Flow) {
 }
 
 // noneLostThrough is noneLost for flows that a BIRD may switch from one path to another meanwhile:
-// its kernel has no route for some 0.1 ms then, of which nobody else is the cause. The watch is of
+// its kernel has no route for about 0.1 ms then, of which nobody else is the cause. The watch is of
 // its namespace, and to what the flows need a route to there.
 func noneLostThrough(
 	t *testing.T, watch *netlab.GapWatch, to netip.Addr, control *netlab.Flow,

@@ -19,7 +19,7 @@ const longestGap = 5 * time.Millisecond
 const gapSlack = 10 * time.Millisecond
 
 // Gap is a time without a route for a prefix in the kernel of a node with BIRD. BIRD 1.6 replaces a
-// route by a delete and, some 0.1 ms later, an add (sysdep/linux/netlink.c, krt_replace_rte), even
+// route by a delete and, about 0.1 ms later, an add (sysdep/linux/netlink.c, krt_replace_rte), even
 // if only a BGP attribute changed.
 type Gap struct {
 	Prefix   netip.Prefix

@@ -47,7 +47,7 @@ func FindVPP() (VPPPrograms, error) {
 
 // VPPConfig configures an instance. The zero value is usable.
 type VPPConfig struct {
-	Heap string // main heap; "": 512M, enough for some 100 000 routes
+	Heap string // main heap; "": 512M, enough for about 100 000 routes
 	Args string // further sections for startup.conf
 }
 

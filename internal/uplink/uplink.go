@@ -206,12 +206,16 @@ func (u *Uplink) take(ctx context.Context, link route.Link, s step) error {
 	entry := setting{link.Name, link.Index, s.address}
 	switch s.verb {
 	case setUp:
-		u.cfg.Log.Info("bringing the uplink up", "interface", link.Name)
-		return u.cfg.Port.SetUp(ctx, link.Index)
+		if err := u.cfg.Port.SetUp(ctx, link.Index); err != nil {
+			return err
+		}
+		u.cfg.Log.Info("interface set up", "interface", link.Name)
 	case add:
 		u.remember(u.record.with(entry))
+		if err := u.cfg.Port.AddAddress(ctx, link.Index, s.address); err != nil {
+			return err
+		}
 		u.cfg.Log.Info("address set", "interface", link.Name, "address", s.address)
-		return u.cfg.Port.AddAddress(ctx, link.Index, s.address)
 	case remove:
 		if err := u.cfg.Port.RemoveAddress(ctx, link.Index, s.address); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -190,6 +191,23 @@ func TestAddressInTheWayOfOthersIsAProblem(t *testing.T) {
 		t.Error("no word about an address that cannot be set")
 	}
 	m.check(t, 2, "192.168.4.1/24")
+}
+
+// A refused address is tried every second; the log must not say each time that it is set.
+func TestWhatIsRefusedIsNotLoggedAsSet(t *testing.T) {
+	m := newMachine()
+	m.at(2).Addresses = pfxs("192.168.4.1/24")
+	var log strings.Builder
+	u := m.uplink(t.TempDir(), "eth0", "192.168.4.7/24")
+	u.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	if err := u.look(t.Context()); err == nil || strings.Contains(log.String(), "address set") {
+		t.Errorf("%v; logged %q", err, log.String())
+	}
+	m.at(2).Addresses = nil
+	look(t, u)
+	if !strings.Contains(log.String(), "address set") {
+		t.Errorf("logged %q", log.String())
+	}
 }
 
 func TestUplinkWithoutADisk(t *testing.T) {

@@ -82,7 +82,7 @@ func (cs *candidates) leave(conn net.Conn) {
 	cs.silent = slices.DeleteFunc(cs.silent, func(c net.Conn) bool { return c == conn })
 }
 
-// offer returns the candidate that nobody wants now.
+// offer makes c the candidate, and returns the one that is to be closed, if there is one.
 func (cs *candidates) offer(c *candidate) (unwanted *candidate) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// offered returns caps without what the agent has no use for. FQDN and SOFT_VERSION would tell
-// neighbours the host's name and GoBGP's version, which no Calico node does. EXTENDED_NEXTHOP would
-// let them send IPv4 routes with IPv6 next hops, for which a session of one family has no use.
+// offered returns caps without those that the agent does not use. FQDN and SOFT_VERSION would show
+// the host's name and GoBGP's version, which no Calico node does. EXTENDED_NEXTHOP would allow IPv4
+// routes with IPv6 next hops, which a session of one family cannot use.
 func offered(caps []bgp.ParameterCapabilityInterface) []bgp.ParameterCapabilityInterface {
 	return slices.DeleteFunc(caps, func(c bgp.ParameterCapabilityInterface) bool {
 		switch c.Code() {

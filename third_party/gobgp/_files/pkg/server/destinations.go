@@ -6,8 +6,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// Destinations counts the entries of the table, also those without a path, of which the API does
-// not tell.
+// Destinations counts the entries of the table, also those without a path, which the API does not
+// show.
 func (s *BgpServer) Destinations(family bgp.RouteFamily) (n int) {
 	s.mgmtOperation(func() error {
 		n = len(s.globalRib.Tables[family].GetDestinations())

@@ -62,7 +62,7 @@ func readHeader(h *bgp.BGPHeader, b []byte) error {
 		shortest = 21
 	case bgp.BGP_MSG_KEEPALIVE:
 		longest = bgp.BGP_HEADER_LENGTH
-	case bgp.BGP_MSG_ROUTE_REFRESH: // a wrong length is told as 7/1 (RFC 7313 §5)
+	case bgp.BGP_MSG_ROUTE_REFRESH: // a wrong length is error 7/1 (RFC 7313 §5)
 	default:
 		return refuse(bgp.BGP_ERROR_SUB_BAD_MESSAGE_TYPE, b[18:19], "unknown message type")
 	}

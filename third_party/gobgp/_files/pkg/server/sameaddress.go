@@ -74,7 +74,7 @@ type dialState uint8
 const (
 	noConnection dialState = iota
 	refusedOne             // a connection came from the address, and was refused
-	unreachable            // since then nobody was heard at the peer's port
+	unreachable            // since then a dial to the peer's port failed
 )
 
 // peerFor returns the peer that a connection from an address is for; nil if it is to be refused.

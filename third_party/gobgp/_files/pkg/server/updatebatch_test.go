@@ -36,7 +36,7 @@ func updateFrom(peer string) *fsmMsg {
 }
 
 // UPDATEs that wait together are told together, and before anything else is handled.
-func TestUpdatesAreToldTogether(t *testing.T) {
+func TestUpdatesArePassedOnInOneBatch(t *testing.T) {
 	other := &fsmMsg{MsgSrc: "10.0.0.4", MsgType: fsmMsgStateChange}
 	s := batchServer(updateFrom("10.0.0.3"), other, updateFrom("10.0.0.5"))
 	var handled []string

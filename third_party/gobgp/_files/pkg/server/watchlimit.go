@@ -14,7 +14,7 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// remoteLimit is how many paths may wait for all clients that watch over gRPC, some 40 MiB. One
+// remoteLimit is how many paths may wait for all clients that watch over gRPC, about 40 MiB. One
 // more, and the watch for which the most wait is ended.
 const remoteLimit = 1 << 17
 
