@@ -126,8 +126,8 @@ type FIBStatus struct {
 	// to.
 	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
 
-	// Revision counts what was set besides BGP's routes; Settled is the last that the data plane has
-	// whole. Unsettled are the first of the routes that keep it from having the rest.
+	// Revision counts what was set besides BGP's routes; Settled is the last that the data plane
+	// has whole. Unsettled are the first of the routes that keep it from having the rest.
 	Revision      uint64        `json:"revision"`
 	Settled       uint64        `json:"settled"`
 	Unsettled     []RouteStatus `json:"unsettled,omitempty"`

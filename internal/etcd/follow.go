@@ -61,14 +61,9 @@ type Data interface {
 	Changed() bool
 }
 
-// Follower keeps Data equal to etcd. It lists all ranges at one revision and watches from the next.
-// It survives a lost connection: it knows each range's revision. Run's goroutine owns it.
-//
-// The ranges are watched separately, on one stream. What is published may therefore be newer in one
-// range than in another. Each range is in order, and settle makes it rare.
-//
-// Which ranges there are may depend on the data: an item may name another. What it names is listed
-// before anything is published.
+// Follower keeps Data equal to etcd: it lists all ranges at one revision and watches each from the
+// next, so that it survives a lost connection. A range may be newer than another. Ranges may depend
+// on data: what an item names is listed before anything is published. Run's goroutine owns it.
 type Follower struct {
 	client  *Client
 	data    Data

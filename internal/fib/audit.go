@@ -212,7 +212,10 @@ func (a *audit) findExtra(context.Context) error {
 		}
 	}
 	return a.locked(func(t *syncer) {
-		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool { _, there := a.listed[k]; return !there })
+		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool {
+			_, there := a.listed[k]
+			return !there
+		})
 	})
 }
 

@@ -33,8 +33,9 @@ type nextHop struct {
 	answered bool
 	answer   route.Resolution // the data plane's
 	queued   bool             // in nextHops.urgent
-	asks     bool             // the data plane must be asked: it is not connected, and might be reached
-	inRing   bool
+	// the data plane must be asked: it is not connected, and might be reached
+	asks   bool
+	inRing bool
 
 	// How a path by it resolves, as path sets of dynamic and of static routes read it.
 	reached [2]resolved
@@ -100,7 +101,8 @@ func (h *nextHops) drop(hop *nextHop) {
 func (h *nextHops) inside(k route.Key) []*nextHop {
 	first, _ := slices.BinarySearchFunc(h.sorted, NextHop{k.Table, k.Prefix.Addr()}, compareHop)
 	last := first
-	for last < len(h.sorted) && h.sorted[last].Table == k.Table && k.Prefix.Contains(h.sorted[last].Address) {
+	for last < len(h.sorted) && h.sorted[last].Table == k.Table &&
+		k.Prefix.Contains(h.sorted[last].Address) {
 		last++
 	}
 	return h.sorted[first:last]
@@ -277,7 +279,8 @@ func (h *nextHops) needsLookup(hop *nextHop, r resolved, v *view) bool {
 	if _, _, ok := v.facts.Connected(hop.Table, hop.Address); ok {
 		return false
 	}
-	return hop.protected || hop.followed || r.waiting || r.match.IsValid() || r.reason.what == noRoute
+	return hop.protected || hop.followed || r.waiting || r.match.IsValid() ||
+		r.reason.what == noRoute
 }
 
 // report tells about suspects that have been unusable for long enough, forgets what has been idle

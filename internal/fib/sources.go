@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// DefaultGuardShare and DefaultGuardMinimum let the ordinary life of a cluster through: what is
+	// DefaultGuardShare and DefaultGuardMinimum allow the ordinary changes of a cluster: what is
 	// to go at once must be more than half of an origin's routes, and more than a hundred.
 	DefaultGuardShare   = 0.5
 	DefaultGuardMinimum = 100

@@ -7,15 +7,9 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// syncer keeps the data plane equal to what selection wants: it compares what each entry wants with
-// what is there, writes the difference in batches, retries what was refused, takes over what an
-// earlier process left, and finds drift. It has no goroutine and no lock, reads no clock and calls
-// nobody: Engine guards it and carries out its batches. What holds at any time:
-//
-//   - entry.actual changes only when the data plane has answered, or when its generation ended
-//   - an entry with actual 0 is neither isDrifted nor isShadowed
-//   - entry.unsure: an op's outcome is not known, or what it named has changed its meaning: actual is
-//     a guess, the op is repeated
+// syncer keeps the data plane equal to what selection wants: it writes the difference in batches,
+// retries, adopts what an earlier process left, and finds drift. It has no goroutine, lock or
+// clock: Engine guards it and carries out its batches. docs/fib.md has the states of an entry.
 type syncer struct {
 	*table
 	facts route.Facts // newest, for others to read
@@ -40,15 +34,16 @@ type syncer struct {
 
 	puts      queue[*entry]
 	takeovers []*entry // whose owner changed without a write: the journal is to know
-	leaving   []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
-	deletes   queue[deletion]
-	retries   retries
-	failures  map[*entry]*failure
-	open      map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
-	flying    []*batch          // in the order of their cutting, maxFlying at most
-	pause     time.Time         // no batch before: the last one broke off
-	broken    int               // batches in a row
-	cuts      uint64            // counts batches
+	// to be deleted, once nothing is dirty: what is selected next may take their place
+	leaving  []*entry
+	deletes  queue[deletion]
+	retries  retries
+	failures map[*entry]*failure
+	open     map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
+	flying   []*batch          // in the order of their cutting, maxFlying at most
+	pause    time.Time         // no batch before: the last one broke off
+	broken   int               // batches in a row
+	cuts     uint64            // counts batches
 
 	adoptedLeft int // entries that are isAdopted
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
@@ -59,11 +54,12 @@ type syncer struct {
 
 	repairDrift bool
 	spots       spots
-	drifts      map[*entry]drift       // of entries that are isDrifted
-	shadows     map[*entry]string      // of entries that are isShadowed: by whom
-	extras      map[route.Key]uint64   // digests of what audits found to be extra, and left alone
-	audited     map[route.Key]struct{} // written since the audit began that is under way; nil: none is
-	unusedAt    time.Time              // no unused table is removed before
+	drifts      map[*entry]drift     // of entries that are isDrifted
+	shadows     map[*entry]string    // of entries that are isShadowed: by whom
+	extras      map[route.Key]uint64 // digests of what audits found to be extra, and left alone
+	// written since the audit began that is under way; nil: none is
+	audited  map[route.Key]struct{}
+	unusedAt time.Time // no unused table is removed before
 
 	counts           [2][numSources][lastState + 1]int
 	put, del, errors uint64
@@ -173,7 +169,8 @@ func (s *syncer) replaces(e *entry) (yes, now bool) {
 	case e.is(isWaiting):
 		return true, false
 	}
-	return true, s.failures[e] != nil || e.recurses() || e.actual == e.want.digest && !e.is(isUnsure)
+	return true, s.failures[e] != nil || e.recurses() ||
+		e.actual == e.want.digest && !e.is(isUnsure)
 }
 
 func (e *entry) recurses() bool {
@@ -311,5 +308,6 @@ func (s *syncer) count(e *entry, n int) {
 	if e.packed.flags&keyIPv4 == 0 {
 		family = 1
 	}
-	s.counts[family][e.counted.by][e.counted.state] += n // state Any, not yet counted, is never read
+	// state Any, not yet counted, is never read
+	s.counts[family][e.counted.by][e.counted.state] += n
 }

@@ -119,7 +119,7 @@ func TestLossIsSeenByASlowReader(t *testing.T) {
 				select {
 				case f := <-b.Facts():
 					after, _ := f.Interface("eth1")
-					lost = after.Life != before.Life
+					lost = after.Generation != before.Generation
 				case <-time.After(patience):
 					waiting = false
 				}
@@ -222,7 +222,7 @@ func TestLostEvents(t *testing.T) {
 		f := facts(t, b.Dataplane)
 		eth1, _ := f.Interface("eth1")
 		eth2, _ := f.Interface("eth2")
-		return slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) && eth2.Life != before.Life
+		return slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) && eth2.Generation != before.Generation
 	})
 }
 
