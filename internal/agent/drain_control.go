@@ -82,7 +82,7 @@ func (a *Agent) CancelDrain() (DrainStatus, error) {
 	return a.noteDrain(), nil
 }
 
-// beingNoted is why a drain is not kept until noteDrain has done its work.
+// beingNoted is why a drain is not kept until noteDrain begins.
 const beingNoted = "it is being noted on disk"
 
 // changeDrain has the loop look at what change did. The caller notes it.
@@ -104,6 +104,7 @@ func (a *Agent) noteDrain() DrainStatus {
 	defer a.noting.Unlock()
 	a.mu.Lock()
 	note := a.drain.note()
+	a.drain.request.NotKept = ""
 	a.mu.Unlock()
 	if err := writeDrainNote(a.cfg.DrainFile, note); err != nil {
 		note.NotKept = err.Error()
@@ -111,7 +112,9 @@ func (a *Agent) noteDrain() DrainStatus {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.drain.request.NotKept = note.NotKept
+	if note.NotKept != "" { // else a change that came meanwhile may be still to be noted
+		a.drain.request.NotKept = note.NotKept
+	}
 	return a.drain.status()
 }
 
