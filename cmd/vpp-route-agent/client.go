@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,19 +83,56 @@ func show[T any](f agentFlags, w io.Writer, v T, print func(io.Writer, T) error)
 
 func statusCommand() *cobra.Command {
 	var f agentFlags
-	return f.addTo(&cobra.Command{
+	var check, quiet bool
+	c := f.addTo(&cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the running agent: peers, FIB, etcd, what is missing",
-		Long: "Show the state of the running agent. Exit status 0 says that the agent answered, " +
-			"not that all is well: see `ready`.",
+		Long: `Show the state of the running agent. Exit status 0 says that the agent answered.
+With --check it says that all is well: the agent is ready, every session is Established and the
+data plane refuses no route.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s agent.Status
 			if err := get(cmd.Context(), f.socket, "/v1/status", nil, &s); err != nil {
 				return err
 			}
-			return show(f, cmd.OutOrStdout(), s, printStatus)
+			if !quiet {
+				if err := show(f, cmd.OutOrStdout(), s, printStatus); err != nil {
+					return err
+				}
+			}
+			wrong := whatIsWrong(s)
+			switch {
+			case len(wrong) == 0 || !check && !quiet:
+				return nil
+			case quiet:
+				return errSilent
+			}
+			return errors.New(strings.Join(wrong, "; "))
 		},
 	})
+	c.Flags().BoolVar(&check, "check", false, "end with status 1 unless all is well")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "like --check, and print nothing")
+	return c
+}
+
+// whatIsWrong lists what keeps `status --check` from ending with 0.
+func whatIsWrong(s agent.Status) (wrong []string) {
+	for _, c := range s.Conditions {
+		if !c.OK {
+			wrong = append(wrong, c.Name+": "+c.Message)
+		}
+	}
+	if down := sessionsDown(s); down > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d of %d sessions are down", down, len(s.BGP.Peers)))
+	}
+	failed := 0
+	for _, c := range s.FIB.Routes {
+		failed += c.Failed
+	}
+	if failed > 0 {
+		wrong = append(wrong, fmt.Sprintf("the data plane refuses %d routes", failed))
+	}
+	return wrong
 }
 
 func peersCommand() *cobra.Command {

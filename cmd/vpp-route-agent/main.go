@@ -22,6 +22,9 @@ import (
 // version is set by the Makefile (-ldflags -X main.version=…) from git describe.
 var version = "unknown"
 
+// errSilent ends a command with status 1 and without a message.
+var errSilent = errors.New("not well")
+
 func main() {
 	// Go ends a crash, and a watchdog's SIGABRT, with status 2. That is ours for a wrong call,
 	// after which supervisors do not start us again; so a crash ends by the signal.
@@ -34,6 +37,9 @@ func main() {
 	}
 	if errors.Is(err, agent.ErrDrained) {
 		os.Exit(3)
+	}
+	if errors.Is(err, errSilent) {
+		os.Exit(1)
 	}
 	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
 	if errors.As(err, &usageError{}) {

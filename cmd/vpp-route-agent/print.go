@@ -31,8 +31,9 @@ func printStatus(w io.Writer, s agent.Status) error {
 		}
 	}
 	if s.BGP.RouterID != "" {
-		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes\n", s.BGP.AS,
-			s.BGP.RouterID, s.BGP.ListenPort, len(s.BGP.Announcements))
+		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes, "+
+			"%d of %d sessions up\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort,
+			len(s.BGP.Announcements), len(s.BGP.Peers)-sessionsDown(s), len(s.BGP.Peers))
 		if s.BGP.PeersToRemove > 0 {
 			fmt.Fprintf(b, "  - %d peers are still to be removed\n", s.BGP.PeersToRemove)
 		}
@@ -44,24 +45,32 @@ func printStatus(w io.Writer, s agent.Status) error {
 	writeGuardLines(b, s.FIB)
 	writeUplinkLine(b, s.Uplink)
 	writeEtcdLine(b, s.Datastore)
-	for _, hop := range s.FIB.UnusableNextHops {
-		fmt.Fprintf(b, "  - routes via %s are left out: %s\n", hop.Address, hop.Reason)
-	}
-	for _, wh := range s.BGP.Withheld {
-		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
-	}
-	writeUnrouted(b, s.Unrouted)
-	for _, p := range s.Problems {
-		fmt.Fprintf(b, "  ! %s\n", p)
-	}
+	writeSome(b, "unusable next hops", s.FIB.UnusableNextHops, func(h agent.NextHopStatus) string {
+		return fmt.Sprintf("- routes via %s are left out: %s", h.Address, h.Reason)
+	})
+	writeSome(b, "prefixes not announced", s.BGP.Withheld, func(wh agent.WithheldStatus) string {
+		return fmt.Sprintf("- %s is not announced: %s", wh.Prefix, wh.Reason)
+	})
+	writeSome(b, "prefixes without a route", s.Unrouted, func(u agent.UnroutedStatus) string {
+		return fmt.Sprintf("- %s has no route from etcd: %s", u.Prefix, u.Reason)
+	})
+	writeSome(b, "problems", s.Problems, func(p agent.ProblemStatus) string {
+		return "! " + p.String()
+	})
 	if isOff(s) {
 		_, err := io.WriteString(w, b.String())
 		return err
 	}
-	is4 := func(p agent.PeerStatus) bool { return p.Address.Is4() }
-	is6 := func(p agent.PeerStatus) bool { return !is4(p) }
-	writePeerTable(b, "IPv4", s.BGP.Peers, is4)
-	writePeerTable(b, "IPv6", s.BGP.Peers, is6)
+	var peers4, peers6 []agent.PeerStatus
+	for _, p := range s.BGP.Peers {
+		if p.Address.Is4() {
+			peers4 = append(peers4, p)
+		} else {
+			peers6 = append(peers6, p)
+		}
+	}
+	writePeerTable(b, "IPv4", peers4)
+	writePeerTable(b, "IPv6", peers6)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -103,15 +112,14 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 // isOff reports an agent without BGP.
 func isOff(s agent.Status) bool { return len(s.Learn) > 0 && !slices.Contains(s.Learn, "bgp") }
 
-// writeUnrouted bounds the lines: hosts that publish nothing may have hundreds of blocks. The JSON
-// has all.
-func writeUnrouted(b *strings.Builder, all []agent.UnroutedStatus) {
+// writeSome bounds the lines: there may be hundreds of any kind. The JSON has all.
+func writeSome[T any](b *strings.Builder, what string, all []T, line func(T) string) {
 	const most = 10
-	for _, u := range all[:min(most, len(all))] {
-		fmt.Fprintf(b, "  - %s has no route from etcd: %s\n", u.Prefix, u.Reason)
+	for _, v := range all[:min(most, len(all))] {
+		fmt.Fprintf(b, "  %s\n", line(v))
 	}
 	if more := len(all) - most; more > 0 {
-		fmt.Fprintf(b, "  - and so have %d more, see status -o json\n", more)
+		fmt.Fprintf(b, "  - and %d more %s, see status -o json\n", more, what)
 	}
 }
 
@@ -166,96 +174,6 @@ func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus) {
 		fmt.Fprintf(b, "; copy on disk %s", d.Kept)
 	}
 	fmt.Fprintln(b)
-}
-
-func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus,
-	in func(agent.PeerStatus) bool) {
-	var rows [][]string
-	for _, p := range peers {
-		if in(p) {
-			rows = append(rows,
-				[]string{p.Peer.String(), p.Type, birdState(p), since(p.Since), info(p)})
-		}
-	}
-	fmt.Fprintf(b, "\n%s BGP status\n", family)
-	if len(rows) == 0 {
-		fmt.Fprintf(b, "No %s peers found.\n", family)
-		return
-	}
-	writeBox(b, []string{"PEER ADDRESS", "PEER TYPE", "STATE", "SINCE", "INFO"}, rows)
-}
-
-// birdState is the protocol state as BIRD would show it.
-func birdState(p agent.PeerStatus) string {
-	if p.Established {
-		return "up"
-	}
-	return "start"
-}
-
-// since prints a time as calicoctl does: the clock today, the date when it is older than about 20
-// hours.
-func since(t *time.Time) string {
-	switch {
-	case t == nil:
-		return ""
-	case time.Since(*t) > 20*time.Hour:
-		return t.Local().Format(time.DateOnly)
-	}
-	return t.Local().Format(time.TimeOnly)
-}
-
-func info(p agent.PeerStatus) string {
-	if p.LastError == "" || p.Established {
-		return p.State
-	}
-	return p.State + " " + p.LastError
-}
-
-// writeBox draws calicoctl's table.
-func writeBox(b *strings.Builder, header []string, rows [][]string) {
-	width := make([]int, len(header))
-	for _, row := range append([][]string{header}, rows...) {
-		for i, cell := range row {
-			width[i] = max(width[i], len(cell))
-		}
-	}
-	line := "+"
-	for _, n := range width {
-		line += strings.Repeat("-", n+2) + "+"
-	}
-	fmt.Fprintln(b, line)
-	writeRow := func(row []string) {
-		b.WriteString("|")
-		for i, cell := range row {
-			fmt.Fprintf(b, " %-*s |", width[i], cell)
-		}
-		b.WriteString("\n")
-	}
-	writeRow(header)
-	fmt.Fprintln(b, line)
-	for _, row := range rows {
-		writeRow(row)
-	}
-	fmt.Fprintln(b, line)
-}
-
-func printPeers(w io.Writer, peers []agent.PeerStatus) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "PEER\tNODE\tTYPE\tAS\tDIAL\tSTATE\tRECEIVED\tACCEPTED\tFROM")
-	for _, p := range peers {
-		dial := "active"
-		if p.Passive {
-			dial = "passive"
-		}
-		node := p.Node
-		if node == "" {
-			node = "-"
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", p.Peer, node, p.Type, p.RemoteAS,
-			dial, info(p), p.Received, p.Accepted, p.Source)
-	}
-	return tw.Flush()
 }
 
 func printRoutes(w io.Writer, routes []agent.RouteStatus) error {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/agent"
 )
 
@@ -18,5 +21,41 @@ func TestStatusShowsRemovals(t *testing.T) {
 		if shown != (left > 0) {
 			t.Errorf("%d left: %s", left, b)
 		}
+	}
+}
+
+// Of 5002 sessions 5000 are down: the summary says so, and the page stays short.
+func TestStatusOfManySessions(t *testing.T) {
+	s := agent.Status{Ready: true, BGP: agent.BGPStatus{RouterID: "192.0.2.1"}}
+	for i := range 5002 {
+		p := agent.PeerStatus{Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
+			State: "Connect", LastError: strings.Repeat("no password ", 12)}
+		if i < 2 {
+			p = agent.PeerStatus{Address: p.Address, State: "Established", Established: true}
+		}
+		p.Peer = bgp.PeerID{Address: p.Address}
+		s.BGP.Peers = append(s.BGP.Peers, p)
+		s.Problems = append(s.Problems, agent.ProblemStatus{Key: "k", Error: "e"})
+	}
+	b := &strings.Builder{}
+	if err := printStatus(b, s); err != nil {
+		t.Fatal(err)
+	}
+	out := b.String()
+	for _, want := range []string{"2 of 5002 sessions up", "and 4952 more: 4950 down, 2 up",
+		"and 4992 more problems", "INFO    | ERROR\n", "Connect | no password"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if n := strings.Count(out, "\n"); n > 80 {
+		t.Errorf("%d lines", n)
+	}
+	frame := out[strings.Index(out, "+"):]
+	if frame = frame[:strings.Index(frame, "\n")]; len(frame) > 80 {
+		t.Errorf("the table is %d columns wide", len(frame))
+	}
+	if got := whatIsWrong(s); !slices.Equal(got, []string{"5000 of 5002 sessions are down"}) {
+		t.Errorf("wrong: %q", got)
 	}
 }
