@@ -20,8 +20,8 @@ func facts(t *testing.T, d *Dataplane) route.Facts {
 	select {
 	case f := <-d.Facts():
 		return f
-	case <-time.After(5 * time.Second):
-		t.Fatal("no facts in 5 s")
+	case <-time.After(30 * time.Second):
+		t.Fatal("no facts in 30 s")
 		return route.Facts{}
 	}
 }
@@ -110,7 +110,7 @@ func TestLossIsSeenByASlowReader(t *testing.T) {
 				t.Fatalf("the route is there: %t, %v", there, err)
 			}
 			time.Sleep(100 * time.Millisecond) // until all is over for a reader who now looks
-			patience := 5 * time.Second
+			patience := 30 * time.Second
 			if !c.lost {
 				patience = 200 * time.Millisecond // for what does not come
 			}
