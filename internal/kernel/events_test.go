@@ -222,7 +222,8 @@ func TestLostEvents(t *testing.T) {
 		f := facts(t, b.Dataplane)
 		eth1, _ := f.Interface("eth1")
 		eth2, _ := f.Interface("eth2")
-		return slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) && eth2.Generation != before.Generation
+		return slices.Contains(eth1.Addresses, pfx("10.9.0.1/24")) &&
+			eth2.Generation != before.Generation
 	})
 }
 
