@@ -168,7 +168,7 @@ VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 
 }
 
 func guardCommand() *cobra.Command {
-	c := &cobra.Command{Use: "guard", Short: "The guard against mass deletion", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "guard", Short: "The guard against mass deletion"}
 	var socket string
 	release := &cobra.Command{
 		Use: "release", Short: "Carry out the deletions that the guard holds now",

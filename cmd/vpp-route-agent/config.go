@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -197,7 +198,8 @@ func readConfigFile(path string) (map[string]string, error) {
 	for key, v := range doc {
 		s, ok := known[key]
 		if !ok {
-			return nil, fmt.Errorf("configuration file %s: unknown key %q", path, key)
+			return nil, fmt.Errorf("configuration file %s: unknown key %q%s", path, key,
+				didYouMean(key, slices.Collect(maps.Keys(known))))
 		}
 		if _, isText := v.(string); s.literal && !isText {
 			return nil, fmt.Errorf("configuration file %s: key %s: YAML does not read the value "+

@@ -22,17 +22,12 @@ import (
 // version is set by the Makefile (-ldflags -X main.version=…) from git describe.
 var version = "unknown"
 
-// usageError is a mistake of the operator's: one sentence, exit status 2.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 func main() {
 	// Go ends a crash, and a watchdog's SIGABRT, with status 2. That is ours for a wrong call,
 	// after which supervisors do not start us again; so a crash ends by the signal.
 	debug.SetTraceback("crash")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand().ExecuteContext(ctx)
+	err := execute(ctx)
 	stop()
 	if err == nil {
 		return
@@ -58,31 +53,13 @@ keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
 Exit status: 0 success, 1 failure, 2 wrong usage, 3 run ended because the node was drained.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
-		// Cobra's own check of the subcommand's name would end with status 1.
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.Name())}
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
 		guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
-	for _, c := range root.Commands() {
-		if c.Args == nil {
-			c.Args = cobra.NoArgs
-		}
-		args := c.Args
-		c.Args = func(cmd *cobra.Command, a []string) error {
-			if err := args(cmd, a); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
-	}
+	root.InitDefaultCompletionCmd()
+	forEachCommand(root, checkArguments)
 	return root
 }
 

@@ -30,7 +30,6 @@ func manCommand() *cobra.Command {
 
 // manPages returns a page for root and for each command that a user sees, by file name.
 func manPages(root *cobra.Command) map[string]string {
-	root.InitDefaultCompletionCmd()
 	pages := map[string]string{manName(root) + ".1": manPage(root)}
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() {

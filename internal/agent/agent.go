@@ -339,8 +339,9 @@ func (a *Agent) stepSweep(now time.Time, d deferral) {
 	if a.cfg.FIB == nil || a.sweepWaits == "" {
 		return
 	}
-	if d.unusable = a.unusable(); d.unusable == 0 && a.cfg.EtcdRoutes != nil {
-		a.complete(route.Etcd)
+	d.unusable = a.unusable()
+	if d.unusable == 0 && a.cfg.EtcdRoutes != nil && !a.wanted.Sources[route.Etcd].Complete {
+		a.complete(route.Etcd) // these wait for no peer
 	}
 	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
 		a.cfg.Log.Info("peers have announced what they know; " +
