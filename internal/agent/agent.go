@@ -63,7 +63,7 @@ type Settings struct {
 	Deferral time.Duration
 	// WithdrawWithoutDataplane withdraws everything while the data plane is absent for longer than
 	// announcements wait for it. Otherwise peers keep sending packets here, which is right where
-	// VPP comes back in a moment and nobody else could take them.
+	// VPP comes back in a moment and no other node could take them.
 	WithdrawWithoutDataplane bool
 	// OwnLogLevel is the operator's, which overrides that of Calico's resources; nil: theirs.
 	OwnLogLevel *slog.Level
@@ -87,7 +87,7 @@ const CollectorPercent = 200
 type Agent struct {
 	cfg     Config
 	started time.Time
-	wake    chan struct{} // of size 1: somebody changed what mu guards
+	wake    chan struct{} // of size 1: what mu guards was changed
 	listing chan struct{} // of size 1: full while all routes are listed for a client
 	samples chan sample   // of size 1: there is one question at a time, see traffic
 

@@ -98,7 +98,7 @@ func (a *Agent) changeDrain(change func() error) error {
 }
 
 // noteDrain notes the drain on disk for the next process. It does not hold a.mu meanwhile: a disk
-// that stalls delays nobody else. Of several calls the last notes the result of all.
+// that stalls delays nothing else. Of several calls the last notes the result of all.
 func (a *Agent) noteDrain() DrainStatus {
 	a.noting.Lock()
 	defer a.noting.Unlock()
@@ -160,7 +160,7 @@ func (a *Agent) stepDrain(now time.Time) (end bool) {
 
 // isWithdrawn reports whether the speaker, which may have refused the plan or not have started,
 // announces nothing, and no peer keeps what an earlier run announced: each has had a session with
-// this process, or the time for it that we tell peers (RFC 4724 §4.2).
+// this process, or its restart time as peers know it (RFC 4724 §4.2).
 func (a *Agent) isWithdrawn(now time.Time) bool {
 	if a.plannedWith.Drain != Withdrawn || a.drainState() != drainWithdrawing {
 		return false

@@ -27,7 +27,7 @@ func setSource(w *fib.Wanted, source route.Origin, all fib.Source) {
 	w.Sources[source] = all
 }
 
-// complete: these sources have told all they want.
+// complete: these sources have set all they want.
 func (a *Agent) complete(sources ...route.Origin) {
 	a.setWanted(func(w *fib.Wanted) {
 		for _, s := range sources {

@@ -127,7 +127,7 @@ type Block struct {
 	Allocations []Allocation
 }
 
-// Owner owns a block: a host, a virtual owner (load balancers), or nobody (the zero Owner).
+// Owner owns a block: a host, a virtual owner (load balancers), or none (the zero Owner).
 type Owner struct {
 	Host    string // node name, from affinity "host:<node>"
 	Virtual string // from affinity "virtual:<name>"

@@ -147,7 +147,7 @@ func indexes(interfaces []route.Interface) map[string]uint32 {
 func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	changed := changedInterfaces(indexes(before), indexes(after))
 	for _, i := range before {
-		j, ok := route.Facts{Interfaces: after}.Interface(i.Name)
+		j, ok := (route.Facts{Interfaces: after}).Interface(i.Name)
 		if ok && j.Generation != i.Generation {
 			changed[i.Name] = true // deleted and made again under the same index
 		}

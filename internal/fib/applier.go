@@ -123,7 +123,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 
 // snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
 // that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
-// one out: nobody changes what is there meanwhile.
+// one out: nothing changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
 	e.walk(func(x *entry) {

@@ -164,7 +164,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 // takeOver adds to b whose routes others want now as they are.
 func (s *syncer) takeOver(b *batch) {
 	for _, e := range s.takeovers {
-		// else an op tells
+		// else an op records it
 		if e.want != nil && e.actual == e.want.digest && !e.is(isGone|isUnsure|isFlying) {
 			b.takeovers = append(b.takeovers, record{
 				key: e.key(), digest: e.actual, owner: e.owner,

@@ -52,7 +52,7 @@ type TableKeeper interface {
 }
 
 // Overseer is what a Dataplane provides besides if it lists our routes also where another's goes
-// before them (Linux): a listing alone does not tell then which of them forward.
+// before them (Linux): a listing alone does not show then which of them forward.
 type Overseer interface {
 	// Hidden says which of these routes of ours are hidden, and by whom, in the words of
 	// route.HiddenError.

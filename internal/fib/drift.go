@@ -145,7 +145,7 @@ func (e *Engine) warnOfDrift(before DriftStats) {
 		return
 	}
 	e.driftLog = e.table.now.Add(driftLog)
-	e.log.Warn("somebody changed routes of ours", "missing", now.Missing,
+	e.log.Warn("routes of ours were changed by another program", "missing", now.Missing,
 		"different", now.Different, "extra", now.Extra, "repair", e.sync.repairDrift)
 }
 

@@ -241,7 +241,7 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// allowSweep has swept what sources left that have told all they want.
+// allowSweep allows the sweep of what complete sources left.
 func (e *Engine) allowSweep() {
 	for i, source := range e.wanted.Sources {
 		if source.Complete {
@@ -442,7 +442,7 @@ func (e *Engine) Facts() route.Facts {
 
 // Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin.
 // Another origin's route for the same key, or what was wanted before, does not count; nor does what
-// others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a block because of
+// other programs did to it afterwards (Shadowed, Drifted): no block is withdrawn because of
 // that.
 func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
@@ -452,8 +452,8 @@ func (e *Engine) Programmed(r route.Route) bool {
 		entry.origin() == r.Origin && entry.actual == r.Digest()
 }
 
-// Holds reports whether k waits for the sweep: an earlier run left it and nobody has wanted it
-// since. It may, as long as nobody knows what was left.
+// Holds reports whether k waits for the sweep: an earlier run left it and it was not wanted
+// since. It may, as long as it is not known what was left.
 func (e *Engine) Holds(k route.Key) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -27,7 +27,7 @@ type selection struct {
 	etcd []route.Key // what origin Etcd wants, sorted
 	// etcd's that stay although BGP covers them, and until when at least
 	covered    map[*entry]time.Time
-	converging bool // BGP has not told all that it knows
+	converging bool // not all BGP routes are known yet
 
 	staleHops []*nextHop
 	staleSets []*pathSet

@@ -19,7 +19,7 @@ const (
 	Programmed              // acknowledged by the data plane
 	Failed                  // refused by the data plane, tried again later
 	Unusable                // wanted by a source, but not to be programmed: see Reason
-	// ours from before a restart, wanted by nobody yet, kept until the sweep
+	// ours from before a restart, not wanted yet, kept until the sweep
 	Held
 	Deleting  // no longer wanted, its deletion not acknowledged yet
 	Shadowed  // acknowledged, and another owner's route for the same prefix forwards instead
@@ -27,8 +27,8 @@ const (
 	lastState = Drifted
 )
 
-// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did
-// to it afterwards.
+// isAcknowledged reports whether the data plane has acknowledged what is wanted, whatever others
+// did to it afterwards.
 func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
@@ -165,7 +165,7 @@ func (s Stats) Filled() bool {
 	})
 }
 
-// JournalState tells how the journal does.
+// JournalState returns the state of the journal.
 type JournalState struct {
 	Enabled bool
 	Path    string

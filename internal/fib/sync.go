@@ -17,7 +17,7 @@ type syncer struct {
 	interfaces []route.Interface
 	// leadsOver reports whether a path set leads over one of these interfaces.
 	leadsOver func(interfaces map[string]bool) bool
-	// written is told each key that was acknowledged.
+	// written is called with each key that was acknowledged.
 	written func(route.Key)
 	// watched is the source whose gains and losses are signalled (see Engine.Changed).
 	watched sourceID
@@ -27,10 +27,10 @@ type syncer struct {
 	identity         string
 	generation       int // counts identities: answers from an earlier one are void
 	adopted, present bool
-	// heard: the source has told all that it wants, so what it left in an earlier run may go.
+	// complete: the source has set all that it wants, so what it left in an earlier run may go.
 	// sweep: every source has.
-	heard [numSources]bool
-	sweep bool
+	complete [numSources]bool
+	sweep    bool
 
 	puts      queue[*entry]
 	takeovers []*entry // whose owner changed without a write: the journal is to know
@@ -138,14 +138,14 @@ const (
 // need says what separates e from what is wanted, whether or not it may be done now.
 func (s *syncer) need(e *entry) need {
 	switch unsure := e.is(isUnsure); {
-	case !s.adopted || e.is(isWaiting|isGone|isDirty): // dirty: nobody knows yet what is wanted
+	case !s.adopted || e.is(isWaiting|isGone|isDirty): // dirty: what is wanted is not known yet
 		return needNothing
 	case e.want != nil:
 		if (unsure || e.actual != e.want.digest) && !s.isBarred(e) {
 			return needPut
 		}
 	case unsure || e.actual != 0:
-		// All is told about a prefix that is wanted under its other source: nothing is left to be
+		// All is known about a prefix that is wanted under its other source: nothing is left to be
 		// ignorant of.
 		replaced, now := s.replaces(s.counterpart(e))
 		if replaced && now || !replaced && !s.isHeld(e) {
@@ -230,19 +230,21 @@ func (s *syncer) settleAll() {
 	}
 }
 
-// allowSweep ends the time in which adopted routes of one source that nobody wants are held; of
+// allowSweep ends the time in which adopted routes of one source that are not wanted are held; of
 // unknownSource: of all.
 func (s *syncer) allowSweep(source sourceID) {
-	if s.heard[source] || s.sweep {
+	if s.complete[source] || s.sweep {
 		return
 	}
-	s.heard[source] = true
+	s.complete[source] = true
 	s.sweep = source == unknownSource
 	s.settleAll()
 }
 
-// isHeld reports whether e is kept although nobody has wanted it in this process yet.
-func (s *syncer) isHeld(e *entry) bool { return e.is(isAdopted) && !s.sweep && !s.heard[e.owner] }
+// isHeld reports whether e is kept although it was not wanted in this process yet.
+func (s *syncer) isHeld(e *entry) bool {
+	return e.is(isAdopted) && !s.sweep && !s.complete[e.owner]
+}
 
 // waiting is how many entries wait for their op to be cut.
 func (s *syncer) waiting() int { return s.puts.len() + len(s.leaving) + s.deletes.len() }
