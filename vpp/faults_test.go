@@ -438,7 +438,7 @@ func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 	was, _ := before.Interface("tap7")
 	a.await(t, "another generation of the interface", func(f route.Facts) bool {
 		i, ok := f.Interface("tap7")
-		return ok && i.Index == was.Index && i.Life != was.Life
+		return ok && i.Index == was.Index && i.Generation != was.Generation
 	})
 }
 
@@ -461,7 +461,7 @@ func TestInterfaceMadeAnewInAnotherTable(t *testing.T) {
 	was, _ := before.Interface("tap7")
 	f := a.await(t, "another generation of the interface", func(f route.Facts) bool {
 		i, _ := f.Interface("tap7")
-		return i.Life != was.Life
+		return i.Generation != was.Generation
 	})
 	if i, _ := f.Interface("tap7"); i.Index != was.Index || i.Table != otherTable {
 		t.Errorf("was %+v, is %+v, want it in table %d", was, i, otherTable)

@@ -52,7 +52,7 @@ const linkBatch = 1000
 const tablesPerPoll = 10
 
 // readLinks reads the interfaces with their addresses and tables; generations are
-// route.Interface.Life by index. Reading a table stops VPP's workers, so it is skipped for an
+// route.Interface.Generation by index. Reading a table stops VPP's workers, so it is skipped for an
 // unchanged generation and addresses. VPP has no event for some moves, so a poll also reads
 // tablesPerPoll tables in turn.
 func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]uint32,
@@ -67,7 +67,7 @@ func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]
 		}
 	}
 	for n := range list {
-		list[n].Life = generations[list[n].Index]
+		list[n].Generation = generations[list[n].Index]
 	}
 	slices.SortFunc(list, func(a, b route.Interface) int { return cmp.Compare(a.Name, b.Name) })
 	if old == nil {
@@ -141,7 +141,7 @@ func (old *links) carryTables(list []route.Interface,
 		was, ok := route.Facts{Interfaces: old.list}.Interface(i.Name)
 		switch {
 		case len(i.Addresses) == 0: // it connects nothing
-		case ok && was.Index == i.Index && was.Life == i.Life &&
+		case ok && was.Index == i.Index && was.Generation == i.Generation &&
 			slices.Equal(was.Addresses, i.Addresses):
 			i.Table = was.Table
 			known = append(known, i)

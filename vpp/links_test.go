@@ -26,14 +26,14 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 		{Name: "none", Index: 2},
 		{Name: "renumbered", Index: 3, Table: 7,
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.4.1/24")}},
-		{Name: "same", Index: 4, Life: 1, Table: 7, Addresses: subnet},
+		{Name: "same", Index: 4, Generation: 1, Table: 7, Addresses: subnet},
 	}}
 	list := []route.Interface{
-		{Name: "anew", Index: 1, Life: 1, Addresses: subnet},
+		{Name: "anew", Index: 1, Generation: 1, Addresses: subnet},
 		{Name: "new", Index: 5, Addresses: subnet},
 		{Name: "none", Index: 2},
 		{Name: "renumbered", Index: 3, Addresses: subnet},
-		{Name: "same", Index: 4, Life: 1, Addresses: subnet},
+		{Name: "same", Index: 4, Generation: 1, Addresses: subnet},
 	}
 	if names, _ := asked(old, list, false); !slices.Equal(names,
 		[]string{"anew", "new", "renumbered"}) {

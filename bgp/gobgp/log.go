@@ -66,7 +66,7 @@ func (l *logger) GetLevel() log.LogLevel {
 	return log.InfoLevel
 }
 
-// routine reports warnings of GoBGP that are its everyday life: a withdrawal of what policy had
+// routine reports warnings of GoBGP that are normal: a withdrawal of what policy had
 // rejected, a dial that crossed another.
 func routine(msg string) bool {
 	switch msg {

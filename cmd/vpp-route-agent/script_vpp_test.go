@@ -63,7 +63,7 @@ var vppCommand = verbs(map[string]command{
 	"addresses": vppAddresses,
 })
 
-// vpp start: an empty VPP; after vpp kill the next life of it, which has forgotten everything.
+// vpp start: an empty VPP; after vpp kill its next generation, which is empty.
 func vppStart(sc *script, _ []string) (string, error) {
 	if sc.vpp != nil {
 		return "", sc.vpp.server.Restart(addMemif)
@@ -263,5 +263,5 @@ func vppOps(sc *script, args []string) (string, error) {
 }
 
 // ourSource is a FIB source of ours as VPP lists it: the first with a number that is another in
-// each life of VPP.
+// each generation of VPP.
 var ourSource = regexp.MustCompile(`^vpp-route-agent@([0-9a-f]+|elevated): `)

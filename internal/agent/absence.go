@@ -3,10 +3,10 @@ package agent
 import "time"
 
 // absenceLimit is how long announcements wait for the drop routes of a data plane that is absent.
-// Longer would withhold blocks whose packets nobody forwards anyway.
+// Longer would withhold blocks whose packets are not forwarded anyway.
 const absenceLimit = 5 * time.Second
 
-// absence tells for how long the data plane has been absent, and when it is complete again.
+// absence says for how long the data plane has been absent, and when it is complete again.
 type absence struct {
 	since time.Time // zero: it is present
 	back  time.Time // since when it is being filled again; zero: it is not

@@ -63,7 +63,7 @@ type Settings struct {
 	Deferral time.Duration
 	// WithdrawWithoutDataplane withdraws everything while the data plane is absent for longer than
 	// announcements wait for it. Otherwise peers keep sending packets here, which is right where
-	// VPP comes back in a moment and nobody else could take them.
+	// VPP comes back in a moment and no other node could take them.
 	WithdrawWithoutDataplane bool
 	// OwnLogLevel is the operator's, which overrides that of Calico's resources; nil: theirs.
 	OwnLogLevel *slog.Level
@@ -87,7 +87,7 @@ const CollectorPercent = 200
 type Agent struct {
 	cfg     Config
 	started time.Time
-	wake    chan struct{} // of size 1: somebody changed what mu guards
+	wake    chan struct{} // of size 1: what mu guards was changed
 	listing chan struct{} // of size 1: full while all routes are listed for a client
 	samples chan sample   // of size 1: there is one question at a time, see traffic
 
@@ -220,6 +220,10 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 
 // needsNewProcess: a new process knows of a drain by its note alone.
 func (a *Agent) needsNewProcess() bool {
+	if !a.noting.TryLock() {
+		return false
+	}
+	defer a.noting.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return errors.Is(a.setError, bgp.ErrSpeakerChanged) && a.drain.request.NotKept == ""
@@ -339,8 +343,9 @@ func (a *Agent) stepSweep(now time.Time, d deferral) {
 	if a.cfg.FIB == nil || a.sweepWaits == "" {
 		return
 	}
-	if d.unusable = a.unusable(); d.unusable == 0 && a.cfg.EtcdRoutes != nil {
-		a.complete(route.Etcd)
+	d.unusable = a.unusable()
+	if d.unusable == 0 && a.cfg.EtcdRoutes != nil && !a.wanted.Sources[route.Etcd].Complete {
+		a.complete(route.Etcd) // these wait for no peer
 	}
 	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
 		a.cfg.Log.Info("peers have announced what they know; " +

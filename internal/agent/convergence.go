@@ -7,7 +7,7 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// convergence tells whether peers may still announce what they know, for as long as a peer has not
+// convergence says whether peers may still announce more routes, for as long as a peer has not
 // finished, and no longer than the limit. Routes from etcd stay in place meanwhile.
 type convergence struct {
 	unfinished []bgp.PeerID

@@ -82,7 +82,7 @@ func (a *Agent) CancelDrain() (DrainStatus, error) {
 	return a.noteDrain(), nil
 }
 
-// beingNoted is why a drain is not kept until noteDrain has done its work.
+// beingNoted is why a drain is not kept until noteDrain begins.
 const beingNoted = "it is being noted on disk"
 
 // changeDrain has the loop look at what change did. The caller notes it.
@@ -98,12 +98,13 @@ func (a *Agent) changeDrain(change func() error) error {
 }
 
 // noteDrain notes the drain on disk for the next process. It does not hold a.mu meanwhile: a disk
-// that stalls delays nobody else. Of several calls the last notes the result of all.
+// that stalls delays nothing else. Of several calls the last notes the result of all.
 func (a *Agent) noteDrain() DrainStatus {
 	a.noting.Lock()
 	defer a.noting.Unlock()
 	a.mu.Lock()
 	note := a.drain.note()
+	a.drain.request.NotKept = ""
 	a.mu.Unlock()
 	if err := writeDrainNote(a.cfg.DrainFile, note); err != nil {
 		note.NotKept = err.Error()
@@ -111,7 +112,9 @@ func (a *Agent) noteDrain() DrainStatus {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.drain.request.NotKept = note.NotKept
+	if note.NotKept != "" { // else a change that came meanwhile may be still to be noted
+		a.drain.request.NotKept = note.NotKept
+	}
 	return a.drain.status()
 }
 
@@ -157,7 +160,7 @@ func (a *Agent) stepDrain(now time.Time) (end bool) {
 
 // isWithdrawn reports whether the speaker, which may have refused the plan or not have started,
 // announces nothing, and no peer keeps what an earlier run announced: each has had a session with
-// this process, or the time for it that we tell peers (RFC 4724 §4.2).
+// this process, or its restart time as peers know it (RFC 4724 §4.2).
 func (a *Agent) isWithdrawn(now time.Time) bool {
 	if a.plannedWith.Drain != Withdrawn || a.drainState() != drainWithdrawing {
 		return false

@@ -421,6 +421,25 @@ func TestNoNewProcessForgetsADrain(t *testing.T) {
 	}, func(c *Config) { c.DrainFile = file })
 }
 
+func TestNoNewProcessWhileADrainIsBeingNoted(t *testing.T) {
+	a := New(Config{Node: "a", Log: slog.New(slog.DiscardHandler)})
+	a.setError = bgp.ErrSpeakerChanged
+	if !a.needsNewProcess() {
+		t.Error("no new process without a drain")
+	}
+	a.noting.Lock() // a write that takes long
+	if a.needsNewProcess() {
+		t.Error("a new process while the note is being written")
+	}
+	a.noting.Unlock()
+	if err := a.changeDrain(func() error { return nil }); err != nil || a.needsNewProcess() {
+		t.Errorf("a new process before the change is noted: %v", err)
+	}
+	if a.noteDrain(); !a.needsNewProcess() {
+		t.Error("no new process although the drain is noted")
+	}
+}
+
 func TestNoDrainWhileNothingMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		migrating := cluster()

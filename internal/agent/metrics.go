@@ -30,7 +30,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		return metric(prometheus.CounterValue, name, help, labels)
 	}
 	s := m.a.Status()
-	gauge("info", "Always 1; tells the agent's version and data plane.",
+	gauge("info", "Always 1; labels have the agent's version and data plane.",
 		"version", "dataplane", "dataplane_version")(1, s.Version, s.FIB.Dataplane, s.FIB.Version)
 	gauge("ready", "1 when every condition of /readyz holds.")(oneIf(s.Ready))
 	drain := gauge("drain",
@@ -52,7 +52,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		"Prefixes that this node originates.")(float64(len(s.BGP.Announcements)))
 	counter("bgp_paths_dropped_total", "Received paths that make no sense for forwarding "+
 		"and were left out.")(float64(s.BGP.PathsDropped))
-	counter("bgp_foreign_paths_removed_total", "Paths that somebody put into GoBGP over its API "+
+	counter("bgp_foreign_paths_removed_total", "Paths that were added to GoBGP over its API "+
 		"and that were removed.")(float64(s.BGP.PathsForeign))
 	counter("bgp_malformed_messages_total", "Messages that could not be read and ended "+
 		"the session of the peer that sent them.")(float64(s.BGP.MessagesMalformed))

@@ -27,17 +27,13 @@ func setSource(w *fib.Wanted, source route.Origin, all fib.Source) {
 	w.Sources[source] = all
 }
 
-// complete: these sources have told all they want.
+// complete: these sources have set all they want.
 func (a *Agent) complete(sources ...route.Origin) {
-	if slices.ContainsFunc(sources, func(s route.Origin) bool {
-		return !a.wanted.Sources[s].Complete // which only Run's goroutine changes
-	}) {
-		a.setWanted(func(w *fib.Wanted) {
-			for _, s := range sources {
-				w.Sources[s].Complete = true
-			}
-		})
-	}
+	a.setWanted(func(w *fib.Wanted) {
+		for _, s := range sources {
+			w.Sources[s].Complete = true
+		}
+	})
 }
 
 // setWanted hands over everything that is wanted of the FIB, with one change.

@@ -72,14 +72,14 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 }
 
 // speaksTo reports whether the speaker has taken these peers, though it may have refused other
-// parts of the plan. One that could not start has none, and hears no announcements.
+// parts of the plan. One that could not start has none, and gets no announcements.
 func (a *Agent) speaksTo(peers []bgp.Peer) bool {
 	any := func(bgp.PeerState) bool { return true }
 	return len(missingPeers(peers, a.cfg.Speaker.Peers(), any)) == 0
 }
 
-// rejectNextHops tells the speaker which next hops the data plane cannot use. GoBGP tracks none: a
-// best path with a dead next hop would hide a usable path.
+// rejectNextHops informs the speaker which next hops the data plane cannot use. GoBGP tracks none:
+// a best path with a dead next hop would hide a usable path.
 func (a *Agent) rejectNextHops(ctx context.Context) {
 	if a.cfg.FIB == nil || a.sessions.configured.IsZero() {
 		return

@@ -32,7 +32,7 @@ type Status struct {
 	Drain *DrainStatus `json:"drain,omitempty"`
 }
 
-// UnroutedStatus is a prefix whose node IPAM's data do not tell, and why.
+// UnroutedStatus is a prefix whose node is not in IPAM's data, and why.
 type UnroutedStatus struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Reason string       `json:"reason"`
@@ -126,8 +126,8 @@ type FIBStatus struct {
 	// to.
 	UnusableNextHops []NextHopStatus `json:"unusableNextHops"`
 
-	// Revision counts what was set besides BGP's routes; Settled is the last that the data plane has
-	// whole. Unsettled are the first of the routes that keep it from having the rest.
+	// Revision counts what was set besides BGP's routes; Settled is the last that the data plane
+	// has whole. Unsettled are the first of the routes that keep it from having the rest.
 	Revision      uint64        `json:"revision"`
 	Settled       uint64        `json:"settled"`
 	Unsettled     []RouteStatus `json:"unsettled,omitempty"`
@@ -145,7 +145,7 @@ type FIBStatus struct {
 	Batches uint64 `json:"batches"`
 }
 
-// RouteCounts tells how many routes of one family and origin are in each state.
+// RouteCounts are the numbers of routes of one family and origin in each state.
 type RouteCounts struct {
 	Family     string `json:"family"`
 	Origin     string `json:"origin"`
@@ -168,7 +168,7 @@ type DriftStatus struct {
 	Repaired  uint64 `json:"repaired"`
 }
 
-// GuardStatus tells of deletions that the mass-delete guard holds.
+// GuardStatus describes deletions that the mass-delete guard holds.
 type GuardStatus struct {
 	Origin   string    `json:"origin"`
 	Held     int       `json:"held"`

@@ -38,7 +38,7 @@ type sample struct {
 }
 
 type trafficFacts struct {
-	limit   *float64 // packets per second that count as idle; nil: nobody asks
+	limit   *float64 // packets per second that count as idle; nil: not asked for
 	counted bool     // the data plane counts packets
 	sample  *sample  // that came since the last step
 }

@@ -58,7 +58,7 @@ func (l *lab) memory(n *node, count int, empty float64, on string) error {
 	if err != nil {
 		return err
 	}
-	l.b.single("heap of the agent after a collection", "B/route", heap/float64(count), atMost(1024),
+	l.b.single("heap of the agent after a collection", "B/route", heap/float64(count), atMost(700),
 		fmt.Sprintf("%s; %.0f MiB, of which %.0f without routes", on, heap/(1<<20), empty/(1<<20)))
 	l.b.single("resident size of the agent", "MiB", resident, noBudget, on)
 	return nil

@@ -21,7 +21,7 @@ type relay struct {
 	bytes int        // of the server's answers
 	conns map[net.Conn]bool
 	seen  map[string]int
-	names map[uint16]string // of this life of VPP
+	names map[uint16]string // of this generation of VPP
 	// written has the time at which VPP's answer to a route came in, while somebody listens.
 	written chan time.Time
 }

@@ -14,13 +14,17 @@ var byValue = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
 
-const sampleBlock = `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1","affinity_claim_time":"2026-03-02T09:15:40Z",
+const sampleBlock = `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1",
+	"affinity_claim_time":"2026-03-02T09:15:40Z",
  "allocations":[0,1,null,2],"unallocated":[2],
  "attributes":[
   {"handle_id":"ipip-tunnel-addr-leaf-1","secondary":{"node":"leaf-1","type":"ipipTunnelAddress"}},
-  {"handle_id":"k8s-pod-network.aa01","secondary":{"namespace":"shop","node":"leaf-1","pod":"cart-0"}},
-  {"handle_id":"k8s-pod-network.aa02","secondary":{"node":"leaf-2","pod":"cart-1"},"alternateOwnerAttrs":{"node":"leaf-3"}}],
- "sequenceNumber":18446744073709551615,"sequenceNumberForAllocation":{"0":1772442940123456701},"deleted":false,"new":{"field":[1]}}`
+  {"handle_id":"k8s-pod-network.aa01","secondary":{"namespace":"shop","node":"leaf-1",
+   "pod":"cart-0"}},
+  {"handle_id":"k8s-pod-network.aa02","secondary":{"node":"leaf-2","pod":"cart-1"},
+   "alternateOwnerAttrs":{"node":"leaf-3"}}],
+ "sequenceNumber":18446744073709551615,"sequenceNumberForAllocation":{"0":1772442940123456701},
+ "deleted":false,"new":{"field":[1]}}`
 
 func TestDecodeBlock(t *testing.T) {
 	sample := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"},
@@ -78,7 +82,8 @@ func TestDecodeBlock(t *testing.T) {
 	if err != nil || len(single.Allocations) != 1 {
 		t.Errorf("cidr without a mask: %+v %v", single, err)
 	}
-	last, err := decodeBlock(Key{CIDR: pfx("255.255.255.255/32")}, []byte(`{"allocations":[null,null]}`))
+	last, err := decodeBlock(Key{CIDR: pfx("255.255.255.255/32")},
+		[]byte(`{"allocations":[null,null]}`))
 	if err == nil || len(last.Allocations) != 0 {
 		t.Errorf("beyond the last of all addresses: %+v %v", last, err)
 	}
@@ -103,7 +108,8 @@ func TestDecodeBlockRefuses(t *testing.T) {
 			t.Errorf("%s: %+v %v, want %q", value, b, err, want)
 		}
 	}
-	if _, err := decodeBlock(Key{CIDR: pfx("10.40.4.4/30")}, []byte(`{"deleted":true}`)); err != errAbsent {
+	if _, err := decodeBlock(Key{CIDR: pfx("10.40.4.4/30")},
+		[]byte(`{"deleted":true}`)); err != errAbsent {
 		t.Errorf("a deleted block: %v", err)
 	}
 }
@@ -122,7 +128,8 @@ func TestDecodeAffinity(t *testing.T) {
 			t.Errorf("%q: %q %v", value, got, err)
 		}
 	}
-	if _, err := decodeAffinity(Key{}, []byte(`{"state":"confirmed","deleted":true}`)); err != errAbsent {
+	if _, err := decodeAffinity(Key{}, []byte(`{"state":"confirmed",
+		"deleted":true}`)); err != errAbsent {
 		t.Errorf("deleted: %v", err)
 	}
 	if got, err := decodeAffinity(Key{}, []byte(`{"state":"new"}`)); got == AffinityConfirmed ||
@@ -137,8 +144,10 @@ func TestDecodeAffinity(t *testing.T) {
 
 func TestDecodeNode(t *testing.T) {
 	full := `{"kind":"Node","metadata":{"name":"not-the-key","labels":{"rack":"r2"}},
-	 "spec":{"bgp":{"ipv4Address":"172.20.8.7/24","ipv6Address":"FD77:0::7/64","asNumber":"1.10","ipv4IPIPTunnelAddr":"10.40.4.4","routeReflectorClusterID":"1.0.0.1"},
-	 "ipv4VXLANTunnelAddr":"10.40.9.1","ipv6VXLANTunnelAddr":"fd12::9","wireguard":{"interfaceIPv4Address":"10.40.9.2","interfaceIPv6Address":"fd12::a"},
+	 "spec":{"bgp":{"ipv4Address":"172.20.8.7/24","ipv6Address":"FD77:0::7/64","asNumber":"1.10",
+	 "ipv4IPIPTunnelAddr":"10.40.4.4","routeReflectorClusterID":"1.0.0.1"},
+	 "ipv4VXLANTunnelAddr":"10.40.9.1","ipv6VXLANTunnelAddr":"fd12::9",
+	 "wireguard":{"interfaceIPv4Address":"10.40.9.2","interfaceIPv6Address":"fd12::a"},
 	 "addresses":[{"address":"172.20.8.7/24","type":"CalicoNodeIP"}],"future":{"x":1}},"status":{}}`
 	want := Node{Name: "leaf-1", Labels: map[string]string{"rack": "r2"},
 		IPv4: pfx("172.20.8.7/24"), IPv6: pfx("fd77::7/64"), ASNumber: 65546,
@@ -153,8 +162,12 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":null}`: {Name: "leaf-1"},
 		// As calico-node without networking of its own leaves it: no bgp. What makes no sense here
 		// is of no use, but harms no session either.
-		`{"spec":{"addresses":[{"address":"edge-7","type":"InternalIP"},{"address":"198.51.100.7","type":"ExternalIP"},{"address":"172.20.8.7","type":"InternalIP"},
-		  {"address":"172.20.8.9","type":"InternalIP"},{"address":"fe80::7","type":"InternalIP"},{"address":"fd77::7/64","type":"CalicoNodeIP"}]}}`: {Name: "leaf-1", HostIPv4: addr("172.20.8.7"), HostIPv6: addr("fd77::7")},
+		`{"spec":{"addresses":[{"address":"edge-7","type":"InternalIP"},
+		  {"address":"198.51.100.7","type":"ExternalIP"},
+		  {"address":"172.20.8.7","type":"InternalIP"},
+		  {"address":"172.20.8.9","type":"InternalIP"},{"address":"fe80::7","type":"InternalIP"},
+		  {"address":"fd77::7/64","type":"CalicoNodeIP"}]}}`: {Name: "leaf-1",
+			HostIPv4: addr("172.20.8.7"), HostIPv6: addr("fd77::7")},
 		`{"spec":{"addresses":{"address":"172.20.8.7"}}}`: {Name: "leaf-1"},
 		`{"spec":{"bgp":{"ipv4Address":"","asNumber":64801}}}`: {Name: "leaf-1",
 			ASNumber: 64801},
@@ -172,21 +185,26 @@ func TestDecodeNode(t *testing.T) {
 	}
 	for value, want := range map[string]string{
 		`{"spec":[]}`: "spec",
-		`{"spec":{"bgp":{"ipv4Address":"172.20.8"}}}`:                `spec.bgp.ipv4Address: "172.20.8"`,
-		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7/33"}}}`:           "spec.bgp.ipv4Address",
-		`{"spec":{"bgp":{"ipv4Address":"fd77::7/64"}}}`:              "other address family",
-		`{"spec":{"bgp":{"ipv6Address":"172.20.8.7/24"}}}`:           "other address family",
-		`{"spec":{"bgp":{"ipv6Address":"fe80::1%eth0/64"}}}`:         "spec.bgp.ipv6Address",
-		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/95"}}}`:    "spec.bgp.ipv4Address",
-		`{"spec":{"bgp":{"asNumber":4294967296}}}`:                   "asNumber",
-		`{"spec":{"bgp":{"asNumber":"1.65536"}}}`:                    `"1.65536" is not an AS number`,
-		`{"spec":{"bgp":{"asNumber":"64.1.2"}}}`:                     "is not an AS number",
-		`{"spec":{"bgp":{"asNumber":""}}}`:                           "is not an AS number",
-		`{"spec":{"bgp":{"asNumber":-1}}}`:                           "asNumber",
-		`{"spec":{"bgp":{"routeReflectorClusterID":"7"}}}`:           "routeReflectorClusterID",
-		`{"spec":{"bgp":{"ipv4IPIPTunnelAddr":"x"}}}`:                "ipv4IPIPTunnelAddr",
-		`{"spec":{"wireguard":{"interfaceIPv6Address":"10.0.0.1"}}}`: "wireguard.interfaceIPv6Address",
-		`{"metadata":{"labels":{"a":1}}}`:                            "labels",
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8"}}}`: `spec.bgp.ipv4Address: "172.20.8"`,
+
+		`{"spec":{"bgp":{"ipv4Address":"172.20.8.7/33"}}}`:        "spec.bgp.ipv4Address",
+		`{"spec":{"bgp":{"ipv4Address":"fd77::7/64"}}}`:           "other address family",
+		`{"spec":{"bgp":{"ipv6Address":"172.20.8.7/24"}}}`:        "other address family",
+		`{"spec":{"bgp":{"ipv6Address":"fe80::1%eth0/64"}}}`:      "spec.bgp.ipv6Address",
+		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/95"}}}`: "spec.bgp.ipv4Address",
+		`{"spec":{"bgp":{"asNumber":4294967296}}}`:                "asNumber",
+
+		`{"spec":{"bgp":{"asNumber":"1.65536"}}}`:          `"1.65536" is not an AS number`,
+		`{"spec":{"bgp":{"asNumber":"64.1.2"}}}`:           "is not an AS number",
+		`{"spec":{"bgp":{"asNumber":""}}}`:                 "is not an AS number",
+		`{"spec":{"bgp":{"asNumber":-1}}}`:                 "asNumber",
+		`{"spec":{"bgp":{"routeReflectorClusterID":"7"}}}`: "routeReflectorClusterID",
+		`{"spec":{"bgp":{"ipv4IPIPTunnelAddr":"x"}}}`:      "ipv4IPIPTunnelAddr",
+
+		`{"spec":{"wireguard":{"interfaceIPv6Address":"10.0.0.1"}}}`: "wireguard." +
+			"interfaceIPv6Address",
+
+		`{"metadata":{"labels":{"a":1}}}`: "labels",
 	} {
 		if n, err := decodeNode(Key{Name: "leaf-1"}, []byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -203,7 +221,8 @@ func TestDecodeIPPool(t *testing.T) {
 			VXLANMode: EncapNever, BlockSize: 26},
 		`{"cidr":"fd12:0008::9/64"}`: {CIDR: pfx("fd12:8::/64"), IPIPMode: EncapNever,
 			VXLANMode: EncapNever, BlockSize: 122},
-		`{"cidr":"10.40.0.0/16","ipipMode":"CrossSubnet","vxlanMode":"Never","blockSize":28,"disabled":true,"disableBGPExport":true,"ipip":{"enabled":true}}`: {
+		`{"cidr":"10.40.0.0/16","ipipMode":"CrossSubnet","vxlanMode":"Never","blockSize":28,
+			"disabled":true,"disableBGPExport":true,"ipip":{"enabled":true}}`: {
 			CIDR: pfx("10.40.0.0/16"), IPIPMode: EncapCrossSubnet, VXLANMode: EncapNever,
 			BlockSize: 28, Disabled: true, DisableBGPExport: true},
 		`{"cidr":"fd12::/64","vxlanMode":"Always","blockSize":128}`: {CIDR: pfx("fd12::/64"),
@@ -233,11 +252,16 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 	yes := true
 	got, err := decodeBGPConfiguration(Key{Name: "default"},
 		[]byte(
-			`{"spec":{"nodeToNodeMeshEnabled":true,"asNumber":64512,"listenPort":1790,"bindMode":"NodeIP",
-	 "logSeverityScreen":"Info","nodeMeshPassword":{"secretKeyRef":{"name":"s","key":"k"}},"nodeMeshMaxRestartTime":"1m30s",
-	 "communities":[{"name":"site-a","value":"64512:77"}],"prefixAdvertisements":[{"cidr":"10.40.0.0/16","communities":["site-a","64512:1:2"]}],
-	 "serviceClusterIPs":[{"cidr":"10.96.0.0/12"}],"serviceExternalIPs":[{"cidr":"192.0.2.0/24"}],"serviceLoadBalancerIPs":[{"cidr":"198.51.100.0/24"}],
-	 "serviceLoadBalancerAggregation":"Disabled","ignoredInterfaces":["eth9*"],"localWorkloadPeeringIPV4":"10.9.9.9","localWorkloadPeeringIPV6":"fd::9",
+			`{"spec":{"nodeToNodeMeshEnabled":true,"asNumber":64512,"listenPort":1790,
+				"bindMode":"NodeIP",
+	 "logSeverityScreen":"Info","nodeMeshPassword":{"secretKeyRef":{"name":"s","key":"k"}},
+	 "nodeMeshMaxRestartTime":"1m30s",
+	 "communities":[{"name":"site-a","value":"64512:77"}],
+	 "prefixAdvertisements":[{"cidr":"10.40.0.0/16","communities":["site-a","64512:1:2"]}],
+	 "serviceClusterIPs":[{"cidr":"10.96.0.0/12"}],"serviceExternalIPs":[{"cidr":"192.0.2.0/24"}],
+	 "serviceLoadBalancerIPs":[{"cidr":"198.51.100.0/24"}],
+	 "serviceLoadBalancerAggregation":"Disabled","ignoredInterfaces":["eth9*"],
+	 "localWorkloadPeeringIPV4":"10.9.9.9","localWorkloadPeeringIPV6":"fd::9",
 	 "programClusterRoutes":"Enabled","ipv4NormalRoutePriority":7,"ipv6NormalRoutePriority":8}}`))
 	want := BGPConfiguration{Name: "default", NodeToNodeMeshEnabled: &yes, ASNumber: 64512,
 		ListenPort: 1790, BindMode: "NodeIP", LogSeverityScreen: "Info",
@@ -261,7 +285,8 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 		`{"nodeMeshMaxRestartTime":90}`:     "nodeMeshMaxRestartTime",
 		`{"nodeToNodeMeshEnabled":"yes"}`:   "nodeToNodeMeshEnabled: cannot be a JSON string",
 	} {
-		if c, err := decodeBGPConfiguration(Key{Name: "default"}, []byte(`{"spec":`+spec+`}`)); err == nil ||
+		c, err := decodeBGPConfiguration(Key{Name: "default"}, []byte(`{"spec":`+spec+`}`))
+		if err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", spec, c, err, want)
 		}
@@ -271,9 +296,12 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 func TestDecodeBGPPeer(t *testing.T) {
 	got, err := decodeBGPPeer(Key{Name: "tor"},
 		[]byte(
-			`{"spec":{"node":"n","nodeSelector":"rack == 'r2'","peerIP":"192.0.2.1:1790","peerSelector":"x","asNumber":"64900","localASNumber":"1.1",
-	 "keepOriginalNextHop":true,"nextHopMode":"Self","password":{"secretKeyRef":{"name":"s","key":"k"}},"sourceAddress":"None","maxRestartTime":"2m0s",
-	 "keepaliveTime":"7s","numAllowedLocalASNumbers":2,"ttlSecurity":1,"reachableBy":"192.0.2.9","filters":["b","a"],"localWorkloadSelector":"l","reversePeering":"Manual"}}`))
+			`{"spec":{"node":"n","nodeSelector":"rack == 'r2'","peerIP":"192.0.2.1:1790",
+				"peerSelector":"x","asNumber":"64900","localASNumber":"1.1",
+	 "keepOriginalNextHop":true,"nextHopMode":"Self","password":{"secretKeyRef":{"name":"s",
+	 "key":"k"}},"sourceAddress":"None","maxRestartTime":"2m0s",
+	 "keepaliveTime":"7s","numAllowedLocalASNumbers":2,"ttlSecurity":1,"reachableBy":"192.0.2.9",
+	 "filters":["b","a"],"localWorkloadSelector":"l","reversePeering":"Manual"}}`))
 	want := BGPPeer{Name: "tor", Node: "n", NodeSelector: "rack == 'r2'", PeerIP: "192.0.2.1:1790",
 		PeerSelector: "x", ASNumber: 64900, LocalASNumber: 65537,
 		KeepOriginalNextHop: true, NextHopMode: "Self", Password: &SecretKeyRef{"s", "k"},
@@ -284,7 +312,8 @@ func TestDecodeBGPPeer(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if p, err := decodeBGPPeer(Key{Name: "tor"}, []byte(`{"spec":{"ttlSecurity":256}}`)); err == nil {
+	if p, err := decodeBGPPeer(Key{Name: "tor"},
+		[]byte(`{"spec":{"ttlSecurity":256}}`)); err == nil {
 		t.Errorf("ttlSecurity 256: %+v", p)
 	}
 	if p, err := decodeBGPPeer(Key{Name: "tor"}, []byte(`{"spec":{"password":{}}}`)); err != nil ||
@@ -297,9 +326,12 @@ func TestDecodeBGPFilter(t *testing.T) {
 	sixteen, lots := 16, 28
 	got, err := decodeBGPFilter(Key{Name: "f"},
 		[]byte(`{"spec":{"importV4":[{"cidr":"0.0.0.0/0","matchOperator":"Equal","action":"Reject"},
-	  {"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":16,"max":28},"action":"Accept"}],
-	 "exportV4":[{"source":"RemotePeers","interface":"eth*","peerType":"eBGP","communities":{"values":["1:2"]},"asPathPrefix":[64512,"1.1"],"priority":5,"action":"Accept",
-	  "operations":[{"addCommunity":{"value":"1:2"}},{"prependASPath":{"prefix":["64512"]}},{"setPriority":{"value":9}}]}],
+	  {"cidr":"10.0.0.0/8","matchOperator":"In","prefixLength":{"min":16,"max":28},
+	   "action":"Accept"}],
+	 "exportV4":[{"source":"RemotePeers","interface":"eth*","peerType":"eBGP",
+	 "communities":{"values":["1:2"]},"asPathPrefix":[64512,"1.1"],"priority":5,"action":"Accept",
+	  "operations":[{"addCommunity":{"value":"1:2"}},{"prependASPath":{"prefix":["64512"]}},
+	  {"setPriority":{"value":9}}]}],
 	 "exportV6":[{"action":"Reject"}],"importV6":[{"action":"Accept"}]}}`))
 	want := BGPFilter{Name: "f",
 		ImportV4: []BGPFilterRule{{CIDR: "0.0.0.0/0", MatchOperator: "Equal", Action: "Reject"},
@@ -333,7 +365,9 @@ func TestDecodeBGPFilter(t *testing.T) {
 func TestDecodeWorkloadEndpoint(t *testing.T) {
 	got, err := decodeWorkloadEndpoint(Key{Namespace: "shop", Name: "w"},
 		[]byte(
-			`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1","ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
+			`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1",
+				"ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],
+				"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
 	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{"app": "bgpd"},
 		Node: "leaf-1", InterfaceName: "cali1",
 		IPNetworks: []netip.Prefix{pfx("10.40.4.7/32"), pfx("10.40.4.8/32"), pfx("fd12::7/128")}}

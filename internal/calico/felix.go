@@ -7,7 +7,7 @@ import (
 
 // FelixOn returns how Felix of node is configured as far as Calico's resources say it: its own
 // FelixConfiguration goes before the default one, field by field, so the result has no name. Felix'
-// environment and file go before both, and nobody else knows those.
+// environment and file go before both, and are not known here.
 func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 	own, all := s.Felix["node."+node], s.Felix["default"]
 	return FelixConfiguration{

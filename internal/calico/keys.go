@@ -64,7 +64,7 @@ type Key struct {
 	Kind      Kind
 	Namespace string       // of a kind that is Namespaced
 	Name      string       // of a resource, a handle's id, or a host that publishes an address
-	Owner     Owner        // of a BlockAffinity: never nobody
+	Owner     Owner        // of a BlockAffinity: never none
 	CIDR      netip.Prefix // of a Block and a BlockAffinity, masked
 	IPv6      bool         // of a peerip
 }
@@ -200,7 +200,7 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 }
 
 // workloadPrefix begins the names of a node's WorkloadEndpoints: an identifier neither begins nor
-// ends with a dash. Of edge it also begins those of edge-7, whose value tells.
+// ends with a dash. Of edge it also begins those of edge-7, whose value decides.
 func workloadPrefix(node string) string { return WorkloadEndpointName(node) + "-" }
 
 // WorkloadEndpointName joins a WorkloadEndpoint's identifiers with "-" and doubles the dashes

@@ -43,7 +43,8 @@ func TestKeys(t *testing.T) {
 		{Key{Kind: KindClusterInformation, Name: "default"},
 			"/calico/resources/v3/projectcalico.org/clusterinformations/default"},
 		{Key{Kind: KindWorkloadEndpoint, Namespace: "shop", Name: "edge--9-k8s-cart--1-eth0"},
-			"/calico/resources/v3/projectcalico.org/workloadendpoints/shop/edge--9-k8s-cart--1-eth0"},
+			"/calico/resources/v3/projectcalico.org/workloadendpoints/shop/" +
+				"edge--9-k8s-cart--1-eth0"},
 	} {
 		if got := tc.key.String(); got != tc.text {
 			t.Errorf("built %s, want %s", got, tc.text)

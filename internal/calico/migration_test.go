@@ -17,14 +17,18 @@ func TestLiveMigrations(t *testing.T) {
 		t.Fatalf("key %s, want %s", got, want)
 	}
 	s.Put(key("go"), []byte(`{"kind":"LiveMigration","spec":{
-		"Source":{"Workload":null,"WorkloadEndpoint":{"Hostname":"edge-3","OrchestratorID":"openstack","WorkloadID":"openstack/vm","EndpointID":"p"}},
-		"Target":{"Selector":null,"WorkloadEndpoint":{"Hostname":"edge-5","OrchestratorID":"openstack","WorkloadID":"openstack/vm","EndpointID":"p"}}}}`))
+		"Source":{"Workload":null,"WorkloadEndpoint":{"Hostname":"edge-3",
+		"OrchestratorID":"openstack","WorkloadID":"openstack/vm","EndpointID":"p"}},
+		"Target":{"Selector":null,"WorkloadEndpoint":{"Hostname":"edge-5",
+		"OrchestratorID":"openstack","WorkloadID":"openstack/vm","EndpointID":"p"}}}}`))
 	s.Put(key("lower"),
 		[]byte(
-			`{"spec":{"source":{"workload":{"hostname":"edge-5","orchestratorID":"openstack","workloadID":"openstack/other"}}}}`))
+			`{"spec":{"source":{"workload":{"hostname":"edge-5","orchestratorID":"openstack",
+				"workloadID":"openstack/other"}}}}`))
 	s.Put(key("others"),
 		[]byte(
-			`{"spec":{"Target":{"WorkloadEndpoint":{"Hostname":"edge-50","OrchestratorID":"openstack","WorkloadID":"openstack/vm"}}}}`))
+			`{"spec":{"Target":{"WorkloadEndpoint":{"Hostname":"edge-50",
+				"OrchestratorID":"openstack","WorkloadID":"openstack/vm"}}}}`))
 	s.Put(key("selected"), []byte(`{"spec":{"Target":{"Selector":"all()"}}}`))
 	s.Put(key("bad"), []byte(`{"spec":{"Target":7}}`))
 	got := s.Snapshot(1)
@@ -79,7 +83,8 @@ func TestFelixConfigurations(t *testing.T) {
 	}
 	s.Put(key("default"),
 		[]byte(
-			`{"spec":{"programClusterRoutes":"Enabled","ipv4ElevatedRoutePriority":300,"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true}}`))
+			`{"spec":{"programClusterRoutes":"Enabled","ipv4ElevatedRoutePriority":300,
+				"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true}}`))
 	s.Put(key("node.edge-5"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	s.Put(key("node.edge-50"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	got := s.Snapshot(1)

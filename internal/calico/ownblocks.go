@@ -47,11 +47,9 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 	return blocks, nil
 }
 
-// Ranges returns what to read, which depends on what has been Put: Needs.Ranges, and of the blocks,
-// unless all are read,
-//   - those that affinities of this node name, for their owner,
-//   - those with an address of a tunnel of this node, by IPAM's handles and by the Node itself, for
-//     whom it is allocated to.
+// Ranges returns what to read, which depends on what has been Put: Needs.Ranges and, unless all
+// blocks are read, those that affinities of this node name, and those with an address of a tunnel
+// of this node, by IPAM's handles and by the Node.
 func (s *Store) Ranges() []Range {
 	all := s.ranges
 	if s.needs.allBlocks() {

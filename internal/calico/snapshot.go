@@ -11,12 +11,10 @@ import (
 	"time"
 )
 
-// Snapshot is Calico's data as of Revision. It is immutable once published and may share maps with
-// other snapshots. Items that could not be decoded are in Problems; they have their previous value
-// here, if there was one (Store).
-//
-// Kinds are not synchronized with each other: one may be slightly newer than another. Blocks are
-// all there are only if Needs asks for routes to other nodes; else see Store.Ranges.
+// Snapshot is Calico's data as of Revision, immutable once published. It may share maps with
+// others. An item that cannot be decoded is in Problems and keeps its previous value here. Kinds
+// are not synchronized: one may be newer than another. Without Needs for remote routes not all
+// blocks are there.
 type Snapshot struct {
 	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
 	// Lists counts the lists, as opposed to watch events, so far. If it differs from the snapshot
@@ -129,7 +127,7 @@ type Block struct {
 	Allocations []Allocation
 }
 
-// Owner owns a block: a host, a virtual owner (load balancers), or nobody (the zero Owner).
+// Owner owns a block: a host, a virtual owner (load balancers), or none (the zero Owner).
 type Owner struct {
 	Host    string // node name, from affinity "host:<node>"
 	Virtual string // from affinity "virtual:<name>"

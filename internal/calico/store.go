@@ -9,13 +9,10 @@ import (
 	"strings"
 )
 
-// Store turns the items of a source into snapshots for one node. It is not safe for concurrent use.
-// Of workload endpoints and affinities it keeps only the node's own, so that its size depends on
-// the cluster only where routing does.
-//
-// An item that cannot be decoded becomes a Problem. One known before keeps its old value until it
-// is deleted: a bad write to a Node must not end its session. After a restart the old value is
-// unknown and the item missing.
+// Store turns the items of a source into snapshots for one node; it is not safe for concurrent use.
+// It keeps only the node's own endpoints and affinities. An item that cannot be decoded becomes a
+// Problem and keeps its old value until it is deleted: a bad write to a Node must not end its
+// session.
 type Store struct {
 	node   string
 	needs  Needs

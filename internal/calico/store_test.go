@@ -95,16 +95,17 @@ func TestItemsOfAnySource(t *testing.T) {
 
 func TestProblemsNameResources(t *testing.T) {
 	s := NewStoreFor("edge-1", Needs{Hosts: DefaultHosts})
+	const ipam = "/calico/ipam/v2/"
 	for key, resource := range map[string]string{
-		resources + "nodes/edge-9":                               "Node(edge-9)",
-		resources + "workloadendpoints/shop/w":                   "WorkloadEndpoint(shop/w)",
-		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26":      "Block(10.0.0.0/26)",
-		"/calico/ipam/v2/host/edge-1/ipv4/block/10.0.0.0-26":     "BlockAffinity(edge-1 10.0.0.0/26)",
-		"/calico/ipam/v2/handle/ipip-tunnel-addr-edge-1":         "IPAMHandle(ipip-tunnel-addr-edge-1)",
-		DefaultHosts + "edge-7/peerip/ipv6/1":                    "peerip(edge-7)",
-		"/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-99":      "",
-		resources + "bgppeers/a/b":                               "",
-		"/calico/ipam/v2/host/edge-1/ipv4/block/nonsense-at-all": "",
+		resources + "nodes/edge-9":                      "Node(edge-9)",
+		resources + "workloadendpoints/shop/w":          "WorkloadEndpoint(shop/w)",
+		ipam + "assignment/ipv4/block/10.0.0.0-26":      "Block(10.0.0.0/26)",
+		ipam + "host/edge-1/ipv4/block/10.0.0.0-26":     "BlockAffinity(edge-1 10.0.0.0/26)",
+		ipam + "handle/ipip-tunnel-addr-edge-1":         "IPAMHandle(ipip-tunnel-addr-edge-1)",
+		DefaultHosts + "edge-7/peerip/ipv6/1":           "peerip(edge-7)",
+		ipam + "assignment/ipv4/block/10.0.0.0-99":      "",
+		resources + "bgppeers/a/b":                      "",
+		ipam + "host/edge-1/ipv4/block/nonsense-at-all": "",
 	} {
 		s.Put(key, []byte(`{"edge-1`))
 		got := s.Snapshot(1).Problems
@@ -322,7 +323,8 @@ func BenchmarkOneBlockOfTenThousand(b *testing.B) {
 		v.WriteString(`],"attributes":[`)
 		for i := range 64 {
 			fmt.Fprintf(&v,
-				`%s{"handle_id":"k8s-pod-network.%064d","secondary":{"namespace":"ns","node":"node-%d","pod":"pod-%d"}}`, strings.Repeat(",", min(i, 1)), i, n, i)
+				`%s{"handle_id":"k8s-pod-network.%064d","secondary":{"namespace":"ns",
+					"node":"node-%d","pod":"pod-%d"}}`, strings.Repeat(",", min(i, 1)), i, n, i)
 		}
 		v.WriteString("]}")
 		return []byte(v.String())

@@ -36,7 +36,7 @@ func NewClient(cfg Config, purpose string) (*Client, error) {
 }
 
 // Run connects, calls use, and connects again after its error, until ctx ends. It waits between
-// attempts, in the end for up to longest, and tells failed about each error.
+// attempts, in the end for up to longest, and calls failed with each error.
 func (c *Client) Run(ctx context.Context, longest time.Duration,
 	use func(context.Context, *clientv3.Client) error, failed func(error)) {
 	wait := firstRetry

@@ -10,7 +10,7 @@ import (
 // renewable is gRPC's TLS that reads the files again for each connection, including the
 // authorities, which a tls.Config caches. gRPC and crypto/tls still verify the server.
 type renewable struct {
-	// from the files as they were at first; it tells of itself, and shakes no hands
+	// from the files as they were at first; it identifies itself, and makes no handshake
 	credentials.TransportCredentials
 	config Config
 }

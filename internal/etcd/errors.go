@@ -20,7 +20,7 @@ var errCompacted = errors.New("etcd compacted events that were not read")
 // ErrWatchEnded is for a watch that ends without a reason.
 var ErrWatchEnded = errors.New("watch ended")
 
-// Explain turns err into a sentence that tells the operator what to change.
+// Explain turns err into a sentence that says what the operator can change.
 func (c *Client) Explain(err error) string {
 	user := c.cfg.Username
 	switch {
@@ -54,7 +54,7 @@ func (c *Client) Explain(err error) string {
 	return text
 }
 
-// codeOf tells kinds of errors apart.
+// codeOf returns the kind of an error.
 func codeOf(err error) codes.Code {
 	var known rpctypes.EtcdError
 	if errors.As(err, &known) {

@@ -33,7 +33,7 @@ type Range struct {
 	// Names, if not empty, restricts the range to keys PREFIX DIRECTORY/NAME whose NAME begins with
 	// it. They are listed without reading the rest; a watch cannot be restricted.
 	Names string
-	// Leased says that the keys have leases, which also expire when nobody can reach etcd: a key
+	// Leased says that the keys have leases, which also expire when no node can reach etcd: a key
 	// that is missing after a loss of etcd counts as there for a while.
 	Leased bool
 }
@@ -61,14 +61,9 @@ type Data interface {
 	Changed() bool
 }
 
-// Follower keeps Data equal to etcd. It lists all ranges at one revision and watches from the next.
-// It survives a lost connection: it knows each range's revision. Run's goroutine owns it.
-//
-// The ranges are watched separately, on one stream. What is published may therefore be newer in one
-// range than in another. Each range is in order, and settle makes it rare.
-//
-// Which ranges there are may depend on the data: an item may name another. What it names is listed
-// before anything is published.
+// Follower keeps Data equal to etcd: it lists all ranges at one revision and watches each from the
+// next, so that it survives a lost connection. A range may be newer than another. Ranges may depend
+// on data: what an item names is listed before anything is published. Run's goroutine owns it.
 type Follower struct {
 	client  *Client
 	data    Data
@@ -88,7 +83,7 @@ type Follower struct {
 
 	// identity of the history that the ranges belong to; cluster 0: none yet
 	cluster  uint64
-	term     uint64 // Raft's, as last heard from a quorum
+	term     uint64 // Raft's, as a quorum last answered
 	revision int64  // the newest that was taken in
 	// revision before the watch's next probe was sent: the answer must not be lower
 	probed int64
@@ -367,7 +362,7 @@ func (f *Follower) page(ctx context.Context, client *clientv3.Client, from, end 
 	if page.Header.ClusterId != f.cluster {
 		return nil, errRestored
 	}
-	f.heard()
+	f.answered()
 	return page, nil
 }
 

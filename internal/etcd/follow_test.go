@@ -242,7 +242,8 @@ func TestAStallingListHoldsUpNoWatch(t *testing.T) {
 	}()
 	v := r.until(func(v view) bool { return v.has("/a/2") && v.has("/index/1") })
 	if !v.has("/items/1/always") || !v.has("/a/1") || v.lists != 1 || len(lists) > 0 {
-		t.Errorf("published %v after %d lists, %d more are asked for", v.values, v.lists, len(lists))
+		t.Errorf("published %v after %d lists, %d more are asked for",
+			v.values, v.lists, len(lists))
 	}
 	if st := r.Status(); st.Failures != 1 || !st.Connected {
 		t.Errorf("status %+v", st)

@@ -22,7 +22,7 @@ const shortestLease = 5 * time.Second
 type grace struct {
 	period  time.Duration
 	known   bool      // etcd has been read: before, there was nothing to lose
-	lost    time.Time // when etcd was last heard of, while it is lost; else zero
+	lost    time.Time // when etcd last answered, while it is lost; else zero
 	until   time.Time // what goes before is put down to the last loss
 	round   int       // of listing
 	keys    map[string]leased

@@ -42,8 +42,8 @@ func (f *Follower) update(change func(*Status)) {
 	change(&f.status)
 }
 
-// heard records an answer of etcd.
-func (f *Follower) heard() {
+// answered records an answer of etcd.
+func (f *Follower) answered() {
 	f.update(func(st *Status) { st.LastContact = time.Now() })
 }
 

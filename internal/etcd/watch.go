@@ -41,12 +41,10 @@ type widened struct {
 	found   map[*keyRange][]*mvccpb.KeyValue
 }
 
-// watch applies changes of all ranges and probes etcd. It returns when a watch ends, when etcd was
-// restored, or nil when ctx ends. Everything it started has ended then, except inside the client.
-//
-// It uses only the progress notifications that the server sends by itself. Requested ones
-// (RequestProgress) may overtake events in etcd before 3.4.25 and 3.5.8, and the client, which
-// resumes after their revision, would lose those.
+// watch applies changes of all ranges and probes etcd. It returns when a watch ends or etcd was
+// restored, nil when ctx ends; all that it started has ended by then. It requests no progress
+// (RequestProgress): the answer may overtake events in etcd before 3.4.25 and 3.5.8, which would be
+// lost.
 func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var running sync.WaitGroup

@@ -147,7 +147,8 @@ func indexes(interfaces []route.Interface) map[string]uint32 {
 func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	changed := changedInterfaces(indexes(before), indexes(after))
 	for _, i := range before {
-		if j, ok := (route.Facts{Interfaces: after}).Interface(i.Name); ok && j.Life != i.Life {
+		j, ok := (route.Facts{Interfaces: after}).Interface(i.Name)
+		if ok && j.Generation != i.Generation {
 			changed[i.Name] = true // deleted and made again under the same index
 		}
 	}
@@ -176,7 +177,8 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 // and no route of ours is over those. While something is unsettled, what is programmed may differ
 // from what path sets mean now.
 func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
-	return !s.sweep || len(s.dirty)+s.queued()+len(s.retries)+s.pending() > 0 || s.leadsOver(interfaces)
+	return !s.sweep || len(s.dirty)+s.queued()+len(s.retries)+s.pending() > 0 ||
+		s.leadsOver(interfaces)
 }
 
 func (s *syncer) pending() int {

@@ -76,7 +76,8 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	})
 	journal.after(b)
 	if first >= 0 {
-		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key, "err", b.errs[first])
+		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key,
+			"err", b.errs[first])
 	}
 	if b.err != nil && ctx.Err() == nil {
 		e.log.Warn("batch broken off, the rest will be repeated", "ops", len(b.ops), "err", b.err)
@@ -122,7 +123,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 
 // snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
 // that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
-// one out: nobody changes what is there meanwhile.
+// one out: nothing changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
 	e.walk(func(x *entry) {
@@ -169,7 +170,8 @@ func (j *journal) report() journalReport {
 func (e *Engine) note(r journalReport) {
 	if r.problem != e.journal.Problem {
 		if r.problem != "" {
-			e.log.Warn("journal not written: the next start will read the data plane", "err", r.problem)
+			e.log.Warn("journal not written: the next start will read the data plane", "err",
+				r.problem)
 		} else {
 			e.log.Info("journal written again")
 		}

@@ -46,7 +46,7 @@ type audit struct {
 	generation int
 	routes     []route.Route
 	listed     map[route.Key]int32  // index of routes
-	hidden     map[route.Key]string // of routes, where a listing alone does not tell: by whom
+	hidden     map[route.Key]string // of routes, where a listing alone does not show it: by whom
 	missing    []*entry             // not listed; hidden perhaps
 	report     Report
 }
@@ -172,7 +172,7 @@ func (a *audit) answer(k route.Key) error {
 	return nil
 }
 
-// lookUpMissing tells what is missing from what is hidden, which a listing leaves out too.
+// lookUpMissing separates what is missing from what is hidden, which a listing leaves out, too.
 func (a *audit) lookUpMissing(ctx context.Context) error {
 	for _, e := range a.missing {
 		found, ok, answer := a.engine.lookUp(ctx, e.key())
@@ -212,7 +212,10 @@ func (a *audit) findExtra(context.Context) error {
 		}
 	}
 	return a.locked(func(t *syncer) {
-		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool { _, there := a.listed[k]; return !there })
+		maps.DeleteFunc(t.extras, func(k route.Key, _ uint64) bool {
+			_, there := a.listed[k]
+			return !there
+		})
 	})
 }
 

@@ -115,7 +115,8 @@ func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting
 // that needs the results of all before.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
-	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) || s.waiting()+len(s.takeovers) == 0 ||
+	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||
+		s.waiting()+len(s.takeovers) == 0 ||
 		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) {
 		return nil
 	}
@@ -138,7 +139,8 @@ func (s *syncer) cut(rewrite bool) *batch {
 		e.clear(inPuts)
 		s.take(b, e, needPut)
 	}
-	for len(b.ops) < size && s.deletes.len() > 0 && s.deletes.items[s.deletes.head].after <= s.puts.taken {
+	for len(b.ops) < size && s.deletes.len() > 0 &&
+		s.deletes.items[s.deletes.head].after <= s.puts.taken {
 		e := s.deletes.pop().entry
 		e.clear(inDeletes)
 		s.take(b, e, needDelete)
@@ -162,8 +164,11 @@ func (s *syncer) cut(rewrite bool) *batch {
 // takeOver adds to b whose routes others want now as they are.
 func (s *syncer) takeOver(b *batch) {
 	for _, e := range s.takeovers {
-		if e.want != nil && e.actual == e.want.digest && !e.is(isGone|isUnsure|isFlying) { // else an op tells
-			b.takeovers = append(b.takeovers, record{key: e.key(), digest: e.actual, owner: e.owner})
+		// else an op records it
+		if e.want != nil && e.actual == e.want.digest && !e.is(isGone|isUnsure|isFlying) {
+			b.takeovers = append(b.takeovers, record{
+				key: e.key(), digest: e.actual, owner: e.owner,
+			})
 		}
 	}
 	s.takeovers = nil

@@ -16,7 +16,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-var benchRoutes = flag.Int("routes", 100_000, "routes in BenchmarkEngine; the budget is stated at 1000000")
+var benchRoutes = flag.Int("routes", 100_000,
+	"routes in BenchmarkEngine; the budget is stated at 1000000")
 
 // null is a data plane that says yes and keeps nothing.
 type null struct{ facts chan route.Facts }
@@ -66,7 +67,8 @@ func BenchmarkEngine(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		journal = filepath.Join(b.TempDir(), "journal") // else nothing would be left to put in the second round
+		// else nothing would be left to put in the second round
+		journal = filepath.Join(b.TempDir(), "journal")
 		before := heapBytes()
 		e, stop := launch()
 		began := time.Now()

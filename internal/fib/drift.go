@@ -83,11 +83,12 @@ type spot struct {
 
 // spots is the rotation of spot checks. It is part of table and guarded with it.
 type spots struct {
-	pause  time.Duration // the budget; 0: no checks
-	next   time.Time
-	soon   []*entry // before the rotation
-	cursor int      // into table.all, downwards: who takes the place of a forgotten entry has been checked
-	chase  int      // checks left that need not wait for the budget
+	pause time.Duration // the budget; 0: no checks
+	next  time.Time
+	soon  []*entry // before the rotation
+	// into table.all, downwards: who takes the place of a forgotten entry has been checked
+	cursor int
+	chase  int // checks left that need not wait for the budget
 }
 
 // tune takes other settings. What was found while drift was only reported is repaired now.
@@ -144,7 +145,7 @@ func (e *Engine) warnOfDrift(before DriftStats) {
 		return
 	}
 	e.driftLog = e.table.now.Add(driftLog)
-	e.log.Warn("somebody changed routes of ours", "missing", now.Missing,
+	e.log.Warn("routes of ours were changed by another program", "missing", now.Missing,
 		"different", now.Different, "extra", now.Extra, "repair", e.sync.repairDrift)
 }
 
@@ -201,7 +202,8 @@ func (s *syncer) verify() {
 // became open meanwhile.
 func (s *syncer) checked(x spot) {
 	s.spots.chase = max(s.spots.chase-1, 0)
-	if x.generation == s.generation && x.cuts == s.cuts && s.checkable(x.entry) && x.entry.actual == x.digest {
+	if x.generation == s.generation && x.cuts == s.cuts && s.checkable(x.entry) &&
+		x.entry.actual == x.digest {
 		s.compare(x.entry, x.found, x.ok, x.err)
 	}
 	pause := max(s.spots.pause, spotShare*x.took)
@@ -245,7 +247,8 @@ func (s *syncer) compare(e *entry, found route.Route, ok bool, err error) Drift 
 // drifted: e is not as it was acknowledged. To repair it, it is done again, and the journal learns
 // of it by that. What is found on a route that is held the next process finds as this one did.
 func (s *syncer) drifted(e *entry, d drift) {
-	if before, known := s.drifts[e]; !known || before.kind != d.kind || !before.found.SameForwarding(d.found) {
+	before, known := s.drifts[e]
+	if !known || before.kind != d.kind || !before.found.SameForwarding(d.found) {
 		switch d.kind {
 		case Missing:
 			s.drift.Missing++

@@ -21,7 +21,9 @@ import (
 func watchful(t *testing.T, repair bool, n int, f func(*testing.T, *running)) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	synctest.Test(t, func(t *testing.T) {
-		r := startWith(newFake(node("a")), Config{Journal: journal, Tuning: Tuning{SpotChecks: 5, RepairDrift: repair}})
+		r := startWith(newFake(node("a")), Config{
+			Journal: journal, Tuning: Tuning{SpotChecks: 5, RepairDrift: repair},
+		})
 		r.AllowSweep()
 		for i := range n {
 			r.Learn(pfx(fmt.Sprintf("10.1.%d.%d/26", i/4, i%4*64)), via("10.0.0.2"))
@@ -62,7 +64,8 @@ func TestDriftIsFoundAndRepaired(t *testing.T) {
 		time.Sleep(time.Second)
 		ops := r.dp.printOps()
 		slices.Sort(ops)
-		check(t, "ops", ops, "put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.64/26 via 10.0.0.2 eth0")
+		check(t, "ops", ops, "put 10.1.0.0/26 via 10.0.0.2 eth0",
+			"put 10.1.0.64/26 via 10.0.0.2 eth0")
 		if d := r.drift(); d != (DriftStats{Missing: 1, Different: 1, Repaired: 2}) {
 			t.Errorf("%+v", d)
 		}
@@ -109,7 +112,8 @@ func TestDriftIsOnlyReported(t *testing.T) {
 			t.Errorf("a new desired route: %+v", e)
 		}
 		r.dp.heal()
-		check(t, "a new desired route is written all the same", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.3 eth0")
+		check(t, "a new desired route is written all the same", r.dp.printOps(),
+			"put 10.1.0.64/26 via 10.0.0.3 eth0")
 		if e := r.state(two); e.State != Programmed {
 			t.Errorf("%+v", e)
 		}
@@ -126,7 +130,8 @@ func TestARepairThatIsRefusedIsShown(t *testing.T) {
 		}
 		r.dp.heal()
 		time.Sleep(time.Minute)
-		if d := r.drift(); d != (DriftStats{Missing: 1, Repaired: 1}) || r.state(one).State != Programmed {
+		d := r.drift()
+		if d != (DriftStats{Missing: 1, Repaired: 1}) || r.state(one).State != Programmed {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -146,7 +151,8 @@ func TestSpotChecksKeepToTheirBudget(t *testing.T) {
 		}
 		checked := r.Stats().Drift.Checked
 		r.dp.state(func() { r.dp.lookupErr = errGone })
-		if n := spots(minute); n < 299 || n > 301 || r.Stats().Drift.Checked > checked+1 || r.drift() != (DriftStats{}) {
+		if n := spots(minute); n < 299 || n > 301 || r.Stats().Drift.Checked > checked+1 ||
+			r.drift() != (DriftStats{}) {
 			t.Errorf("%d that fail; %+v", n, r.drift())
 		}
 		r.dp.heal()
@@ -210,7 +216,11 @@ func TestAnAnswerThatWasOvertakenCountsForNothing(t *testing.T) {
 			r.Learn(pfx(one), via("10.0.0.2"))
 		},
 		"by another generation": func(r *running) {
-			r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: r.table.get(key(one)).want.paths} })
+			r.dp.state(func() {
+				r.dp.ours[key(one)] = route.Route{
+					Key: key(one), Paths: r.table.get(key(one)).want.paths,
+				}
+			})
 			r.dp.tell(node("b"))
 		},
 	} {
@@ -245,7 +255,9 @@ func TestDriftAndShadowsFollowWhatIsFound(t *testing.T) {
 		}
 		r.dp.change(one)
 		expect("changed", Drifted, Different, "")
-		r.dp.state(func() { r.dp.ours[key(one)] = route.Route{Key: key(one), Kind: route.Prohibit} })
+		r.dp.state(func() {
+			r.dp.ours[key(one)] = route.Route{Key: key(one), Kind: route.Prohibit}
+		})
 		expect("changed again", Drifted, Different, "")
 		r.dp.hide(one, "CLI")
 		expect("hidden", Shadowed, NoDrift, "CLI")
@@ -273,7 +285,9 @@ func TestTheNextProcessVerifiesWhatItTrusts(t *testing.T) {
 	watchful(t, true, 3, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.lose(two)
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true}})
+		*r = *startWith(r.dp, Config{
+			Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true},
+		})
 		for _, k := range []string{one, two, three} {
 			r.Learn(pfx(k), via("10.0.0.2"))
 		}
@@ -285,7 +299,9 @@ func TestALostRouteThatNobodyWantsYetIsPutOnceSomebodyDoes(t *testing.T) {
 	watchful(t, true, 2, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.lose(one)
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true}})
+		*r = *startWith(r.dp, Config{
+			Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true},
+		})
 		time.Sleep(time.Minute)
 		check(t, "held", r.dp.printOps())
 		if e := r.state(one); e.State != Held || e.Drift != Missing {
@@ -306,7 +322,8 @@ func TestShadowedRoutesAreShownAndLeftAlone(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		c := r.Stats().Routes[0]
-		if c.Desired != 3 || c.Programmed != 2 || c.Shadowed != 1 || len(inState(r.Engine, Shadowed)) != 1 {
+		if c.Desired != 3 || c.Programmed != 2 || c.Shadowed != 1 ||
+			len(inState(r.Engine, Shadowed)) != 1 {
 			t.Errorf("%+v", c)
 		}
 		r.Learn(pfx(one), via("10.0.0.3"))
@@ -397,7 +414,9 @@ func TestAnAuditFindsShadowsAmongWhatIsListed(t *testing.T) {
 		for _, by := range []string{"proto bird", ""} {
 			r.dp.hide(two, by)
 			report := r.audit(t)
-			if e := r.state(two); report.Hidden != len(inState(r.Engine, Shadowed)) || e.By != by || report.Listed != 3 {
+			e := r.state(two)
+			if report.Hidden != len(inState(r.Engine, Shadowed)) || e.By != by ||
+				report.Listed != 3 {
 				t.Errorf("by %q: %+v, %+v", by, e, report)
 			}
 		}
@@ -415,7 +434,8 @@ func (r *running) audit(t rapid.TB) Report {
 }
 
 func (f Finding) String() string {
-	return fmt.Sprintf("%v %v want %v found %v %s", f.Key, f.Drift, f.Want.Prefix.IsValid(), f.Found.Prefix.IsValid(), f.By)
+	return fmt.Sprintf("%v %v want %v found %v %s", f.Key, f.Drift, f.Want.Prefix.IsValid(),
+		f.Found.Prefix.IsValid(), f.By)
 }
 
 // disturb does everything at once that an audit can find.
@@ -432,9 +452,12 @@ func checkDisturbed(t *testing.T, report Report) {
 	for _, f := range report.Findings {
 		found = append(found, f.String())
 	}
-	check(t, "findings", found, "10.1.0.0/26 missing want true found false ", "10.1.0.64/26 different want true found true ",
-		"10.1.0.128/26 hidden want true found false CLI", "10.9.0.0/24 extra want false found true ")
-	if report.Listed != 9 || report.Compared != 10 || report.Missing != 1 || report.Different != 1 || report.Extra != 1 || report.Hidden != 1 {
+	check(t, "findings", found, "10.1.0.0/26 missing want true found false ",
+		"10.1.0.64/26 different want true found true ",
+		"10.1.0.128/26 hidden want true found false CLI",
+		"10.9.0.0/24 extra want false found true ")
+	if report.Listed != 9 || report.Compared != 10 || report.Missing != 1 ||
+		report.Different != 1 || report.Extra != 1 || report.Hidden != 1 {
 		t.Errorf("%+v", report)
 	}
 }
@@ -446,7 +469,8 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 		checkDisturbed(t, r.audit(t))
 		ops := r.dp.printOps()
 		slices.Sort(ops)
-		check(t, "ops", ops, "del 10.9.0.0/24", "put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.64/26 via 10.0.0.2 eth0")
+		check(t, "ops", ops, "del 10.9.0.0/24", "put 10.1.0.0/26 via 10.0.0.2 eth0",
+			"put 10.1.0.64/26 via 10.0.0.2 eth0")
 		if d := r.drift(); d != (DriftStats{Missing: 1, Different: 1, Extra: 1, Repaired: 3}) {
 			t.Errorf("%+v", d)
 		}
@@ -471,7 +495,9 @@ func TestAuditOnlyReports(t *testing.T) {
 
 func TestAnExtraRouteIsCountedOnceForAsLongAsItStays(t *testing.T) {
 	watchful(t, false, 1, func(t *testing.T, r *running) {
-		extra := func(r route.Route) func(*fake) { return func(d *fake) { d.ours[key("10.9.0.0/24")] = r } }
+		extra := func(r route.Route) func(*fake) {
+			return func(d *fake) { d.ours[key("10.9.0.0/24")] = r }
+		}
 		prohibit := route.Route{Key: key("10.9.0.0/24"), Kind: route.Prohibit}
 		for _, step := range []struct {
 			what    string
@@ -481,14 +507,16 @@ func TestAnExtraRouteIsCountedOnceForAsLongAsItStays(t *testing.T) {
 		}{
 			{"it comes", extra(drop("10.9.0.0/24")), 1, 1},
 			{"it stays", func(*fake) {}, 1, 1},
-			{"another comes", func(d *fake) { d.ours[key("10.8.0.0/24")] = drop("10.8.0.0/24") }, 2, 2},
+			{"another comes", func(d *fake) { d.ours[key("10.8.0.0/24")] = drop("10.8.0.0/24") }, 2,
+				2},
 			{"it changes", extra(prohibit), 2, 3},
 			{"it goes", func(d *fake) { delete(d.ours, key("10.9.0.0/24")) }, 1, 3},
 			{"it comes back", extra(prohibit), 2, 4},
 		} {
 			r.dp.state(func() { step.do(r.dp) })
 			if report := r.audit(t); report.Extra != step.found || r.drift().Extra != step.counted {
-				t.Errorf("%s: %d found, %d counted; want %d and %d", step.what, report.Extra, r.drift().Extra, step.found, step.counted)
+				t.Errorf("%s: %d found, %d counted; want %d and %d",
+					step.what, report.Extra, r.drift().Extra, step.found, step.counted)
 			}
 		}
 	})

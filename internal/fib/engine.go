@@ -51,20 +51,17 @@ type Tuning struct {
 	GuardMinimum int
 }
 
-// Engine keeps a data plane equal to what its sources want. All methods may be called from any
-// goroutine, before and while Run runs.
-//
-// Four goroutines: Run's own changes the table; the applier writes journal and data plane, one job
-// after the other, so that selection goes on while a batch is in flight; the resolver looks next
-// hops up; the checker compares routes with the data plane. The latter three work on what they are
-// handed.
+// Engine keeps a data plane equal to what its sources want. Its methods are safe for concurrent
+// use. Run's goroutine changes the table; the applier writes journal and data plane, the resolver
+// looks next hops up, and the checker compares, so that selection goes on meanwhile.
 type Engine struct {
 	dataplane Dataplane
 	log       *slog.Logger
 	inbox     inbox
 	changed   chan struct{}
 
-	mu        sync.Mutex // guards what follows; never held across a call to the data plane or to the disk
+	// guards what follows; never held across a call to the data plane or to the disk
+	mu        sync.Mutex
 	table     *table     // the keys
 	sources   *sources   // what they want
 	selection *selection // what is wanted of it
@@ -170,7 +167,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			if !more || ctx.Err() != nil {
 				break
 			}
-			select { // a result, an answer or new facts need not wait until all inputs are worked through
+			// a result, an answer or new facts need not wait until all inputs are worked through
+			select {
 			case f := <-facts:
 				e.observe(f)
 			case j := <-finished:
@@ -243,7 +241,7 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// allowSweep has swept what sources left that have told all they want.
+// allowSweep allows the sweep of what complete sources left.
 func (e *Engine) allowSweep() {
 	for i, source := range e.wanted.Sources {
 		if source.Complete {
@@ -256,7 +254,9 @@ func (e *Engine) allowSweep() {
 }
 
 // dispatch hands out what can be done now and returns after how long to look again.
-func (e *Engine) dispatch(jobs chan<- job, questions chan<- lookup, spots chan<- spot) time.Duration {
+func (e *Engine) dispatch(
+	jobs chan<- job, questions chan<- lookup, spots chan<- spot,
+) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -442,7 +442,7 @@ func (e *Engine) Facts() route.Facts {
 
 // Programmed reports whether the data plane has acknowledged exactly r, wanted by r's origin.
 // Another origin's route for the same key, or what was wanted before, does not count; nor does what
-// others' hands did to it afterwards (Shadowed, Drifted): nobody is to withdraw a block because of
+// other programs did to it afterwards (Shadowed, Drifted): no block is withdrawn because of
 // that.
 func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
@@ -452,8 +452,8 @@ func (e *Engine) Programmed(r route.Route) bool {
 		entry.origin() == r.Origin && entry.actual == r.Digest()
 }
 
-// Holds reports whether k waits for the sweep: an earlier run left it and nobody has wanted it since.
-// It may, as long as nobody knows what was left.
+// Holds reports whether k waits for the sweep: an earlier run left it and it was not wanted
+// since. It may, as long as it is not known what was left.
 func (e *Engine) Holds(k route.Key) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -47,7 +47,9 @@ func (r *running) idle() {
 
 func (r *running) state(k string) (out Entry) {
 	synctest.Wait()
-	entries := slices.DeleteFunc(r.Entries(pfx(k)), func(e Entry) bool { return e.Key.Prefix != pfx(k) })
+	entries := slices.DeleteFunc(r.Entries(pfx(k)), func(e Entry) bool {
+		return e.Key.Prefix != pfx(k)
+	})
 	if len(entries) == 1 {
 		return entries[0]
 	}
@@ -91,7 +93,8 @@ func TestAWishIsWrittenOnceAndAtOnce(t *testing.T) {
 		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
 		check(t, "learned again", r.dp.printOps())
 		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2", "10.0.0.3"))
-		check(t, "a path more", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0, 10.0.0.3 eth0")
+		check(t, "a path more", r.dp.printOps(),
+			"put 10.1.0.64/26 via 10.0.0.2 eth0, 10.0.0.3 eth0")
 		r.Learn(pfx("10.1.0.64/26"), nil)
 		check(t, "withdrawn", r.dp.printOps(), "del 10.1.0.64/26")
 		if waited := time.Since(began); waited != 0 {
@@ -116,7 +119,8 @@ func TestSetRoutesIsAState(t *testing.T) {
 		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
 		check(t, "BGP is worse", r.dp.printOps())
 		r.SetRoutes(route.Own, nil)
-		check(t, "BGP remains", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0", "del 10.1.0.128/26")
+		check(t, "BGP remains", r.dp.printOps(), "put 10.1.0.64/26 via 10.0.0.2 eth0",
+			"del 10.1.0.128/26")
 	})
 }
 
@@ -127,11 +131,13 @@ func TestOwnRouteToAPeerCarriesItsNextHops(t *testing.T) {
 		peer := route.Route{Key: key("10.9.0.5/32"), Paths: via("10.0.0.9")}
 		r.Learn(pfx("10.1.0.64/26"), via("10.9.0.5"))
 		r.SetRoutes(route.Own, []route.Route{peer, drop("10.1.0.0/26")})
-		check(t, "both", r.dp.routes(), "10.1.0.0/26 drop", "10.1.0.64/26 via 10.9.0.5", "10.9.0.5/32 via 10.0.0.9 eth0")
+		check(t, "both", r.dp.routes(), "10.1.0.0/26 drop", "10.1.0.64/26 via 10.9.0.5",
+			"10.9.0.5/32 via 10.0.0.9 eth0")
 		r.SetRoutes(route.Own, []route.Route{drop("10.9.0.5/32")})
 		check(t, "a drop", r.dp.routes(), "10.9.0.5/32 drop")
 		r.SetRoutes(route.Own, []route.Route{peer})
-		check(t, "again", r.dp.routes(), "10.1.0.64/26 via 10.9.0.5", "10.9.0.5/32 via 10.0.0.9 eth0")
+		check(t, "again", r.dp.routes(), "10.1.0.64/26 via 10.9.0.5",
+			"10.9.0.5/32 via 10.0.0.9 eth0")
 	})
 }
 
@@ -226,7 +232,8 @@ func TestRefusedOpHoldsUpNoOther(t *testing.T) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
 		check(t, "the other", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.0.2 eth0")
-		if e := r.state("10.1.0.0/26"); e.State != Failed || e.Error != "no such table" || e.Attempts != 1 {
+		e := r.state("10.1.0.0/26")
+		if e.State != Failed || e.Error != "no such table" || e.Attempts != 1 {
 			t.Errorf("%+v", e)
 		}
 		time.Sleep(10 * time.Minute)
@@ -235,7 +242,8 @@ func TestRefusedOpHoldsUpNoOther(t *testing.T) {
 		}
 		r.dp.state(func() { clear(r.dp.refuse) })
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.3"))
-		check(t, "a new desired route does not wait", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.3 eth0")
+		check(t, "a new desired route does not wait", r.dp.printOps(),
+			"put 10.1.0.0/26 via 10.0.0.3 eth0")
 	})
 }
 
@@ -259,7 +267,8 @@ func TestUnansweredOpsAreRepeated(t *testing.T) {
 		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
 		synctest.Wait()
 		r.dp.takeOps()
-		r.dp.state(func() { r.dp.sever, r.dp.lost = 1, 1 }) // the first is answered, the second happens unheard, the third does not
+		// the first is answered, the second happens unheard, the third does not
+		r.dp.state(func() { r.dp.sever, r.dp.lost = 1, 1 })
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.2"))
 		r.Learn(pfx("10.3.0.0/26"), nil)
@@ -267,7 +276,8 @@ func TestUnansweredOpsAreRepeated(t *testing.T) {
 		r.dp.heal()
 		time.Sleep(10 * time.Second)
 		ops := r.dp.printOps()
-		check(t, "FIB", r.dp.routes(), "10.1.0.0/26 via 10.0.0.2 eth0", "10.2.0.0/26 via 10.0.0.2 eth0")
+		check(t, "FIB", r.dp.routes(), "10.1.0.0/26 via 10.0.0.2 eth0",
+			"10.2.0.0/26 via 10.0.0.2 eth0")
 		if n := strings.Count(strings.Join(ops, "\n"), "put 10.1.0.0/26"); n != 1 {
 			t.Errorf("the answered op was carried out %d times", n)
 		}
@@ -285,12 +295,14 @@ func TestWhileTheDataPlaneHangsOnlyTheNewestWishCounts(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(throttleInterval) // so many changes are a load
-		if e := r.state("10.2.0.0/26"); e.State != Pending || e.Paths[0].NextHop != addr("10.0.0.101") {
+		e := r.state("10.2.0.0/26")
+		if e.State != Pending || e.Paths[0].NextHop != addr("10.0.0.101") {
 			t.Errorf("selection stands still: %+v", e)
 		}
 		r.dp.heal()
 		check(t, "after", r.dp.printOps(),
-			"put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.2.0.0/26 via 10.0.0.101 eth0", "put 10.1.0.0/26 via 10.0.0.101 eth0")
+			"put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.2.0.0/26 via 10.0.0.101 eth0",
+			"put 10.1.0.0/26 via 10.0.0.101 eth0")
 	})
 }
 
@@ -306,7 +318,8 @@ func TestAdditionsGoBeforeDeletions(t *testing.T) {
 		synctest.Wait()
 		r.dp.takeOps()
 		r.dp.heal()
-		check(t, "order", r.dp.printOps(), "put 10.9.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.0/25 via 10.0.0.2 eth0", "del 10.1.0.0/26")
+		check(t, "order", r.dp.printOps(), "put 10.9.0.0/26 via 10.0.0.2 eth0",
+			"put 10.1.0.0/25 via 10.0.0.2 eth0", "del 10.1.0.0/26")
 	})
 }
 
@@ -321,7 +334,8 @@ func TestRestartOfTheAgentIsQuiet(t *testing.T) {
 		lists := r.dp.lists
 
 		r.again()
-		if s := r.Stats(); !s.Present || s.Adopted != "journal" || s.AdoptedRoutes != 101 || r.dp.lists != lists {
+		s := r.Stats()
+		if !s.Present || s.Adopted != "journal" || s.AdoptedRoutes != 101 || r.dp.lists != lists {
 			t.Fatalf("%+v, %d listings", s, r.dp.lists-lists)
 		}
 		for i := range 99 {
@@ -398,7 +412,8 @@ func TestLivesOfTheDataPlane(t *testing.T) {
 		r.dp.tell(node("b"))
 		ops := r.dp.printOps()
 		slices.Sort(ops)
-		check(t, "restarted", ops, "put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.2.0.0/26 via 10.0.0.2 eth0")
+		check(t, "restarted", ops, "put 10.1.0.0/26 via 10.0.0.2 eth0",
+			"put 10.2.0.0/26 via 10.0.0.2 eth0")
 	})
 }
 
@@ -452,9 +467,10 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 		synctest.Wait()
 		r.dp.takeOps()
 		f := node("a")
-		f.Interfaces[1].Life++
+		f.Interfaces[1].Generation++
 		r.dp.tell(f)
-		check(t, "after its second generation began", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		check(t, "after its second generation began", r.dp.printOps(),
+			"put 10.2.0.0/26 via 10.0.1.2 eth1")
 	})
 }
 
@@ -465,13 +481,14 @@ func TestNothingIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 		const routes = 3 * chunk
 		r.AllowSweep()
 		for i := range routes {
-			r.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32), via("10.0.1.2"))
+			r.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32),
+				via("10.0.1.2"))
 		}
 		r.idle()
 		r.dp.takeOps()
 		f := node("a")
 		f.Interfaces[1].Up = false
-		f.Interfaces[1].Life++
+		f.Interfaces[1].Generation++
 		r.dp.tell(f)
 		synctest.Wait()
 		puts, deletes := 0, 0
@@ -501,7 +518,7 @@ func TestNothingQueuedIsPutOverAnInterfaceThatWentDown(t *testing.T) {
 		synctest.Wait()
 		f := node("a")
 		f.Interfaces[1].Up = false
-		f.Interfaces[1].Life++
+		f.Interfaces[1].Generation++
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.selection.learn(BestPaths{Prefix: pfx("10.2.0.0/26"), Paths: via("10.0.1.2")})
@@ -544,7 +561,7 @@ func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 		r.selection.selectDirty(chunk)
 		r.mu.Unlock()
 		f = node("a")
-		f.Interfaces[1].Life++
+		f.Interfaces[1].Generation++
 		r.dp.tell(f)
 		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
 	})
@@ -553,31 +570,42 @@ func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 // What a listing shows was put before an interface was made anew: the routes over it are put again,
 // and no others.
 func TestInterfaceMadeAnewWhileTheDataPlaneIsListed(t *testing.T) {
-	for name, ours := range map[string][]string{"with routes over it": {"eth0", "eth1"}, "with nothing to adopt": nil} {
+	for name, ours := range map[string][]string{
+		"with routes over it": {"eth0", "eth1"}, "with nothing to adopt": nil,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dp := newFake(route.Facts{Problem: "not there yet"})
 				for i, over := range ours {
 					k := key(fmt.Sprintf("10.1.%d.0/26", i))
-					dp.ours[k] = route.Route{Key: k, Paths: []route.Path{{NextHop: addr(fmt.Sprintf("10.0.%d.2", i)), Interface: over, Weight: 1}}}
+					dp.ours[k] = route.Route{
+						Key: k, Paths: []route.Path{
+							{
+								NextHop:   addr(fmt.Sprintf("10.0.%d.2", i)),
+								Interface: over, Weight: 1,
+							},
+						},
+					}
 				}
 				r := startWith(dp, Config{})
 				defer r.stop()
 				r.AllowSweep()
 				dp.listing = func() {
 					f := node("a")
-					f.Interfaces[1].Life++
+					f.Interfaces[1].Generation++
 					f.Interfaces[2].Index = 9
 					dp.tell(f)
 					time.Sleep(time.Millisecond)
 					for i := range ours {
-						r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)), via(fmt.Sprintf("10.0.%d.2", i)))
+						r.Learn(pfx(fmt.Sprintf("10.1.%d.0/26", i)),
+							via(fmt.Sprintf("10.0.%d.2", i)))
 					}
 					time.Sleep(time.Millisecond)
 				}
 				dp.tell(node("a"))
 				time.Sleep(time.Minute)
-				check(t, "ops", dp.printOps(), []string{"put 10.1.1.0/26 via 10.0.1.2 eth1"}[:len(ours)/2]...)
+				check(t, "ops", dp.printOps(),
+					[]string{"put 10.1.1.0/26 via 10.0.1.2 eth1"}[:len(ours)/2]...)
 				if s := r.Stats(); s.AdoptedRoutes != len(ours) || r.sync.suspect != nil {
 					t.Errorf("%+v; the doubt about %v has not ended", s, r.sync.suspect)
 				}
@@ -596,7 +624,8 @@ func TestInterfaceChangesItsIndexWhileABatchIsInFlight(t *testing.T) {
 		r.dp.tell(f)
 		synctest.Wait()
 		r.dp.heal()
-		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1", "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1",
+			"put 10.2.0.0/26 via 10.0.1.2 eth1")
 	})
 }
 
@@ -606,7 +635,8 @@ func TestRestartBeforeRoutesOverAChangedInterfaceWerePutAgain(t *testing.T) {
 		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
 		synctest.Wait()
 		r.dp.state(func() { r.dp.resolveErr = errGone })
-		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2", "192.0.2.1")) // waits for a look-up, and stays as it is
+		// waits for a look-up, and stays as it is
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2", "192.0.2.1"))
 		f := node("a")
 		f.Interfaces[1].Index = 9
 		r.dp.tell(f)
@@ -628,7 +658,8 @@ func TestInterfaceThatChangedTwoProcessesAgo(t *testing.T) {
 		r.stop()
 		r.dp.now = gone
 		r.again()
-		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2")) // something is written while eth1 is away and 10.2.0.0/26 held
+		// something is written while eth1 is away and 10.2.0.0/26 held
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
 		synctest.Wait()
 		back := node("a")
 		back.Interfaces[1].Index = 9
@@ -680,7 +711,9 @@ func TestAnInterfaceOfAPodWritesNothing(t *testing.T) {
 		r.dp.takeOps()
 		for i := range 10 {
 			f := node("a")
-			f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap1", Index: uint32(20 + i), Up: true})
+			f.Interfaces = append(f.Interfaces, route.Interface{
+				Name: "tap1", Index: uint32(20 + i), Up: true,
+			})
 			r.dp.tell(f)
 			synctest.Wait()
 			r.dp.tell(node("a"))
@@ -697,7 +730,9 @@ func TestRoutesThatResolveThroughEachOther(t *testing.T) {
 		r.Learn(pfx("10.8.0.0/24"), via("10.9.0.5"))
 		time.Sleep(10 * time.Minute)
 		check(t, "neither is ever programmed", r.dp.printOps())
-		if e := r.state("10.9.0.0/24"); e.State != Unusable || !strings.Contains(e.Reason.String(), "through our own route 10.8.0.0/24") {
+		e := r.state("10.9.0.0/24")
+		if e.State != Unusable ||
+			!strings.Contains(e.Reason.String(), "through our own route 10.8.0.0/24") {
 			t.Errorf("%+v", e)
 		}
 		r.Learn(pfx("10.8.0.0/24"), nil)
@@ -718,7 +753,9 @@ func TestNextHopsAreFollowed(t *testing.T) {
 		}
 		signalled(r.Changed())
 		time.Sleep(600 * time.Millisecond)
-		if u := r.UnusableNextHops(); len(u) != 2 || u[0].Address != addr("192.0.2.1") || u[0].Reason.String() != "there is no route to next hop 192.0.2.1" || !signalled(r.Changed()) {
+		if u := r.UnusableNextHops(); len(u) != 2 || u[0].Address != addr("192.0.2.1") ||
+			u[0].Reason.String() != "there is no route to next hop 192.0.2.1" ||
+			!signalled(r.Changed()) {
 			t.Errorf("not reported: %v", u)
 		}
 
@@ -790,7 +827,10 @@ func TestAPeerIsReportedAsNextHopOnlyWherePathsNameIt(t *testing.T) {
 
 func TestEtcdStepsInWhereBGPIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		r.SetRoutes(route.Etcd, []route.Route{{Key: key("10.1.0.64/26"), Paths: via("10.0.0.2")}, {Key: key("10.1.0.5/32"), Paths: via("10.0.0.3")}})
+		r.SetRoutes(route.Etcd, []route.Route{
+			{Key: key("10.1.0.64/26"), Paths: via("10.0.0.2")},
+			{Key: key("10.1.0.5/32"), Paths: via("10.0.0.3")},
+		})
 		if n := len(r.dp.printOps()); n != 2 {
 			t.Errorf("%d ops", n)
 		}
@@ -801,7 +841,8 @@ func TestEtcdStepsInWhereBGPIsGone(t *testing.T) {
 		slices.Sort(both) // they come in no order
 		check(t, "for longer than a moment", both, "del 10.1.0.5/32", "del 10.1.0.64/26")
 		r.Learn(pfx("10.1.0.0/24"), nil)
-		check(t, "BGP is gone", r.dp.printOps(), "put 10.1.0.5/32 via 10.0.0.3 eth0", "put 10.1.0.64/26 via 10.0.0.2 eth0", "del 10.1.0.0/24")
+		check(t, "BGP is gone", r.dp.printOps(), "put 10.1.0.5/32 via 10.0.0.3 eth0",
+			"put 10.1.0.64/26 via 10.0.0.2 eth0", "del 10.1.0.0/24")
 	})
 }
 
@@ -823,17 +864,21 @@ func TestServicesAreKeptOut(t *testing.T) {
 		r.Learn(pfx("10.96.0.0/12"), via("10.0.0.2"))
 		r.Learn(pfx("10.97.0.1/32"), via("10.0.0.2"))
 		r.Learn(pfx("10.0.0.0/8"), via("10.0.0.3"))
-		check(t, "nothing kept out", ops(), "put 10.0.0.0/8 via 10.0.0.3 eth0", "put 10.96.0.0/12 via 10.0.0.2 eth0", "put 10.97.0.1/32 via 10.0.0.2 eth0")
+		check(t, "nothing kept out", ops(), "put 10.0.0.0/8 via 10.0.0.3 eth0",
+			"put 10.96.0.0/12 via 10.0.0.2 eth0", "put 10.97.0.1/32 via 10.0.0.2 eth0")
 		r.KeepOut([]netip.Prefix{pfx("10.96.0.0/12")})
 		check(t, "kept out", ops(), "del 10.96.0.0/12", "del 10.97.0.1/32")
 		r.Learn(pfx("10.97.0.2/32"), via("10.0.0.2"))
 		check(t, "and what comes later", ops())
 		shown := r.state("10.97.0.2/32")
-		if want := "it lies in 10.96.0.0/12, a range of service addresses, which are not reached by BGP routes"; fmt.Sprint(shown.Reason) != want {
+		want := "it lies in 10.96.0.0/12, a range of service addresses, which are not " +
+			"reached by BGP routes"
+		if fmt.Sprint(shown.Reason) != want {
 			t.Errorf("shown as %+v", shown)
 		}
 		r.KeepOut(nil)
-		check(t, "let in", ops(), "put 10.96.0.0/12 via 10.0.0.2 eth0", "put 10.97.0.1/32 via 10.0.0.2 eth0", "put 10.97.0.2/32 via 10.0.0.2 eth0")
+		check(t, "let in", ops(), "put 10.96.0.0/12 via 10.0.0.2 eth0",
+			"put 10.97.0.1/32 via 10.0.0.2 eth0", "put 10.97.0.2/32 via 10.0.0.2 eth0")
 	})
 }
 
@@ -867,7 +912,8 @@ func TestUnwritableJournalIsShownAndNotBelieved(t *testing.T) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.3"))
 		r.Learn(pfx("10.2.0.0/26"), via("10.0.0.3"))
 		synctest.Wait()
-		check(t, "it goes on", r.dp.routes(), "10.1.0.0/26 via 10.0.0.3 eth0", "10.2.0.0/26 via 10.0.0.3 eth0")
+		check(t, "it goes on", r.dp.routes(), "10.1.0.0/26 via 10.0.0.3 eth0",
+			"10.2.0.0/26 via 10.0.0.3 eth0")
 		if s := r.Stats(); s.Journal.Problem == "" || s.Adopted != "listing" {
 			t.Errorf("%+v", s)
 		}
@@ -911,10 +957,14 @@ func TestStatsAndFilters(t *testing.T) {
 		if !slices.Equal(s.Routes, want) || s.Errors == 0 || time.Since(s.LastSync) != time.Second {
 			t.Errorf("%+v", s)
 		}
-		if programmed, failed := len(inState(r.Engine, Programmed)), len(inState(r.Engine, Failed)); programmed != 3 || failed != 1 {
+		programmed, failed := len(inState(r.Engine, Programmed)), len(inState(r.Engine, Failed))
+		if programmed != 3 || failed != 1 {
 			t.Errorf("%d programmed, %d failed", programmed, failed)
 		}
-		for within, want := range map[netip.Prefix]int{{}: 5, pfx("fd10::/64"): 1, pfx("fd10::/65"): 1, pfx("fd10::/16"): 1, pfx("fd11::/64"): 0} {
+		for within, want := range map[netip.Prefix]int{
+			{}: 5, pfx("fd10::/64"): 1, pfx("fd10::/65"): 1, pfx("fd10::/16"): 1,
+			pfx("fd11::/64"): 0,
+		} {
 			if n := len(r.Entries(within)); n != want {
 				t.Errorf("%v: %d entries, want %d", within, n, want)
 			}

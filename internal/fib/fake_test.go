@@ -28,15 +28,16 @@ type fake struct {
 	// sever makes Apply stop after so many ops (0: at once) with an error; -1: never. lost: the ops
 	// after that happen all the same, unheard.
 	sever, lost int
-	ghost       bool // Apply says yes and does nothing, until healed: it spoke to a generation that is no more
-	hang        bool // Apply waits for ctx or for the release
-	release     chan struct{}
-	listErr     error
-	resolveErr  error
-	lookupErr   error
-	keepErr     error
-	holdLookup  chan struct{} // not nil: a Lookup that has its answer waits until this is closed
-	listing     func()        // called before Routes returns what it has found
+	// Apply says yes and does nothing, until healed: it spoke to a generation that is no more
+	ghost      bool
+	hang       bool // Apply waits for ctx or for the release
+	release    chan struct{}
+	listErr    error
+	resolveErr error
+	lookupErr  error
+	keepErr    error
+	holdLookup chan struct{} // not nil: a Lookup that has its answer waits until this is closed
+	listing    func()        // called before Routes returns what it has found
 
 	ops     []route.Op // all that were carried out
 	lists   int
@@ -50,8 +51,10 @@ var errGone = errors.New("connection lost")
 
 func newFake(f route.Facts) *fake {
 	d := &fake{
-		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route), foreign: make(map[route.Key]bool),
-		dead: make(map[route.Key]bool), hidden: make(map[route.Key]string), tables: make(map[uint32]bool),
+		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route),
+		foreign: make(map[route.Key]bool),
+		dead:    make(map[route.Key]bool), hidden: make(map[route.Key]string),
+		tables: make(map[uint32]bool),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
 	}
 	d.tell(f)
@@ -328,7 +331,10 @@ func via(s ...string) []route.Path {
 // node is a data plane with two up-links, 10.0.0.1/24 on eth0 and 10.0.1.1/24 on eth1.
 func node(identity string) route.Facts {
 	return route.Facts{Identity: identity, Interfaces: []route.Interface{
-		{Name: "eth0", Index: 1, Up: true, Addresses: []netip.Prefix{pfx("10.0.0.1/24"), pfx("fd00::1/64")}},
+		{
+			Name: "eth0", Index: 1, Up: true,
+			Addresses: []netip.Prefix{pfx("10.0.0.1/24"), pfx("fd00::1/64")},
+		},
 		{Name: "eth1", Index: 2, Up: true, Addresses: []netip.Prefix{pfx("10.0.1.1/24")}},
 		{Name: "loop0", Index: 3, Up: true, Addresses: []netip.Prefix{pfx("10.200.0.1/32")}},
 	}}

@@ -75,7 +75,8 @@ func TestAnElevatedRouteWaitsForItsTwinInFlight(t *testing.T) {
 		r.learnHosts(2*batchSize, "10.0.0.2")
 		r.dp.hangs(false)
 		synctest.Wait()
-		if got := r.dp.ours[route.Key{Prefix: pfx("10.1.0.9/32"), Elevated: true}]; len(got.Paths) != 1 {
+		got := r.dp.ours[route.Key{Prefix: pfx("10.1.0.9/32"), Elevated: true}]
+		if len(got.Paths) != 1 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -133,7 +134,12 @@ func TestABatchBehindABrokenOneIsNotCarriedOut(t *testing.T) {
 		if n := r.Stats().Batches; n < 3 {
 			t.Fatalf("%d batches: none waits behind another", n)
 		}
-		r.dp.state(func() { r.dp.sever = 0; r.dp.hang = false; close(r.dp.release); r.dp.release = make(chan struct{}) })
+		r.dp.state(func() {
+			r.dp.sever = 0
+			r.dp.hang = false
+			close(r.dp.release)
+			r.dp.release = make(chan struct{})
+		})
 		synctest.Wait()
 		if ops := r.dp.takeOps(); len(ops) != 0 {
 			t.Errorf("carried out behind a broken batch: %v", ops[:min(3, len(ops))])

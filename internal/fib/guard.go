@@ -61,7 +61,9 @@ func newView(f Facts) *view {
 	for _, a := range f.Peers {
 		v.guarded = append(v.guarded, v.guardAddress(NextHop{Address: a}, coversPeer))
 	}
-	slices.SortStableFunc(v.guarded, func(a, b guarded) int { return compareNextHops(a.NextHop, b.NextHop) })
+	slices.SortStableFunc(v.guarded, func(a, b guarded) int {
+		return compareNextHops(a.NextHop, b.NextHop)
+	})
 	return v
 }
 
@@ -69,20 +71,20 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 	n := NextHop{i.Table, a.Addr()}
 	v.own[n] = true
 	if !a.Addr().IsLinkLocalUnicast() {
-		v.guarded = append(v.guarded, guarded{NextHop: n, bits: a.Bits(), why: coversOwn, name: i.Name})
+		v.guarded = append(v.guarded, guarded{
+			NextHop: n, bits: a.Bits(), why: coversOwn, name: i.Name,
+		})
 	}
-	if subnet := (route.Key{Table: i.Table, Prefix: a.Masked()}); i.Up && v.connected[subnet] == "" {
+	subnet := (route.Key{Table: i.Table, Prefix: a.Masked()})
+	if i.Up && v.connected[subnet] == "" {
 		v.connected[subnet] = i.Name
 	}
 }
 
-// guardAddress measures by the foreign route that leads to n now.
-//
-// An own address that nothing leads to, as a node address that the kernel holds behind VPP, must
-// not be taken away by anything but a default route. A peer that nothing leads to, or that is
-// reached by a route of ours already, cannot be cut off by one: in a fabric without a default route
-// the reflector of another rack is reached by what the ToR announces. A host route for the peer
-// itself is refused all the same.
+// guardAddress measures by the foreign route to n. An own address without such a route, as one that
+// the kernel holds behind VPP, may be covered by a default route only. A peer without one, or
+// reached by a route of ours, is not cut off by one. A host route for the peer itself is always
+// refused.
 func (v *view) guardAddress(n NextHop, why what) guarded {
 	g := guarded{NextHop: n, bits: n.Address.BitLen(), why: why}
 	if why == coversOwn {
@@ -124,9 +126,10 @@ func (v *view) guard(k route.Key, origin route.Origin) Reason {
 	if name, ok := v.connected[route.Key{Table: k.Table, Prefix: k.Prefix}]; ok {
 		return Reason{what: isConnected, prefix: k.Prefix, name: name}
 	}
-	first, _ := slices.BinarySearchFunc(v.guarded, NextHop{k.Table, k.Prefix.Addr()}, func(g guarded, n NextHop) int {
-		return compareNextHops(g.NextHop, n)
-	})
+	first, _ := slices.BinarySearchFunc(v.guarded, NextHop{k.Table, k.Prefix.Addr()},
+		func(g guarded, n NextHop) int {
+			return compareNextHops(g.NextHop, n)
+		})
 	for _, g := range v.guarded[first:] {
 		if g.Table != k.Table || !k.Prefix.Contains(g.Address) {
 			break // a prefix is one contiguous range of addresses

@@ -41,14 +41,14 @@ type Wanted struct {
 	// Normal4 and Normal6 are the LOCAL_PREF of routes that are not elevated (Calico: 2147483647
 	// less the normal route priority); 0: not known, and none is elevated.
 	Normal4, Normal6 uint32
-	// Converging: BGP is yet to tell some of what it knows, since a session is coming up, or has
+	// Converging: not all BGP routes are known yet, since a session is coming up, or has
 	// gone a moment ago. Meanwhile no etcd route is removed for being covered by one of BGP's.
 	Converging bool
-	// Complete: all sources, BGP too, have told all they want. What an earlier run left and nobody
+	// Complete: all sources are complete, BGP too. What an earlier run left and nobody
 	// wants is deleted from now on. It stays true.
 	Complete bool
 	// Follow are addresses to which the way is looked up, as it is to next hops, so that Outgoing
-	// knows it, and Changed is signalled when one changes; nil: nobody asks.
+	// knows it, and Changed is signalled when one changes; nil: not asked for.
 	Follow []netip.Addr
 
 	revision uint64 // counts Set
@@ -63,7 +63,7 @@ type Source struct {
 	// much (Tuning.GuardShare), the rest of it takes effect at once, and the deletions when it has
 	// stayed like that for a minute, or upon ReleaseGuard.
 	List int
-	// Complete: this source has told all it wants. What it left in an earlier run, as the journal
+	// Complete: this source has set all it wants. What it left in an earlier run, as the journal
 	// tells, need not wait for the others (see Wanted.Complete). It stays true.
 	Complete bool
 }
@@ -157,7 +157,7 @@ func mustBeKeyed(origin route.Origin, routes []route.Route) {
 	}
 }
 
-// ReleaseGuard carries out the deletions that are held now: somebody has looked and they are right.
+// ReleaseGuard carries out the deletions that are held now: an operator has found them right.
 func (e *Engine) ReleaseGuard() {
 	e.inbox.change(func(p *pendingInputs) { p.release = true })
 }

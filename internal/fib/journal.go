@@ -13,23 +13,8 @@ import (
 	"time"
 )
 
-// The journal tells the next process what of ours is in the data plane, so that a restart needs
-// neither a dump nor a write. It must never promise more than is true. A file is a header and
-// blocks, in the order in which they were written:
-//
-//	header      magic and version, length and bytes of the identity, CRC-32C of all that
-//	block       length of the payload, CRC-32C of these 4 bytes, CRC-32C of the payload, payload: kind and body
-//	  state       keys and digests that are there; only at the start of a file
-//	  interfaces  what interface names mean from here on: name, index
-//	  intent      keys and digests (0: deletion) of a batch, written before it is sent
-//	  outcome     which ops of the last intent were not acknowledged, written after it
-//
-// An intent alone says "may be there": without its outcome, or where that says not acknowledged,
-// the key is unsure and is put or deleted again by the reader. Nothing is synced to disk: what the
-// process wrote survives the process, and a host crash empties the data plane too, which changes
-// the identity. For the same reason a block that is cut short at the end of the file is a write
-// that was interrupted, and what it would have announced was not sent; any other damage makes the
-// whole file worthless.
+// The journal says what of ours is in the data plane, so that a restart needs neither a dump nor a
+// write. It must never promise more than is true. docs/fib.md has the format.
 const (
 	journalMagic = "fibjrnl" // followed by a version, which changes with route.Route.Digest too
 	// journalVersion is written. Version 1, without owners, is read.
@@ -106,7 +91,9 @@ func (j *journal) rewrite(identity string, interfaces map[string]uint32, records
 	}
 }
 
-func (j *journal) replace(identity string, interfaces map[string]uint32, records iter.Seq[record]) (err error) {
+func (j *journal) replace(
+	identity string, interfaces map[string]uint32, records iter.Seq[record],
+) (err error) {
 	file, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -185,7 +172,9 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 	j.append(len(b.takeovers), now)
 	j.buf = startBlock(j.buf[:0], blockIntent)
 	for i, op := range b.ops {
-		j.buf = appendRecord(j.buf, record{key: op.Route.Key, digest: b.digests[i], owner: b.sources[i]})
+		j.buf = appendRecord(j.buf, record{
+			key: op.Route.Key, digest: b.digests[i], owner: b.sources[i],
+		})
 	}
 	j.append(len(b.ops), now)
 }

@@ -32,7 +32,10 @@ type step struct {
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, j: &journal{path: filepath.Join(t.TempDir(), "journal")}, truth: make(map[route.Key]uint64)}
+	s := &script{
+		t: t, j: &journal{path: filepath.Join(t.TempDir(), "journal")},
+		truth: make(map[route.Key]uint64),
+	}
 	t.Cleanup(s.j.close)
 	return s
 }
@@ -44,8 +47,11 @@ func (s *script) note(doubt map[route.Key]bool) {
 // put is a batch of routes with digests from first on; digest 0 deletes; those in failed are
 // refused.
 func (s *script) batch(ops map[string]uint64, failed ...string) {
-	b := &batch{identity: "life", interfaces: indexes(node("life").Interfaces), errs: make(map[int]error)}
-	b.rewrite = s.j.file == nil || s.j.records > 2*len(s.truth)+compactSlack // as Engine.journalDue says it
+	b := &batch{
+		identity: "life", interfaces: indexes(node("life").Interfaces), errs: make(map[int]error),
+	}
+	// as Engine.journalDue says it
+	b.rewrite = s.j.file == nil || s.j.records > 2*len(s.truth)+compactSlack
 	doubt := make(map[route.Key]bool)
 	for _, p := range slices.Sorted(maps.Keys(ops)) {
 		b.ops = append(b.ops, route.Op{Delete: ops[p] == 0, Route: route.Route{Key: key(p)}})
@@ -140,7 +146,8 @@ func TestJournalCutAtAnyByte(t *testing.T) {
 		s.compare(file[:n])
 	}
 	found, err := readJournal(bytes.NewReader(file))
-	if err != nil || found.identity != "life" || found.valid != int64(len(file)) || found.interfaces["eth1"] != 2 {
+	if err != nil || found.identity != "life" || found.valid != int64(len(file)) ||
+		found.interfaces["eth1"] != 2 {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if !found.unsure[key("10.1.0.0/26")] || len(found.unsure) != 1 || len(found.digests) != 3 {
@@ -183,7 +190,8 @@ func TestJournalOfAnotherLifeIsRefused(t *testing.T) {
 	s := newScript(t)
 	s.batch(map[string]uint64{"10.1.0.0/26": 1})
 	s.j.close()
-	if _, err := (&journal{path: s.j.path}).open("other life"); !errors.Is(err, errOtherGeneration) {
+	if _, err := (&journal{path: s.j.path}).open("other life"); !errors.Is(err,
+		errOtherGeneration) {
 		t.Error(err)
 	}
 	if _, err := (&journal{path: s.j.path + "x"}).open("life"); !errors.Is(err, os.ErrNotExist) {
@@ -204,7 +212,8 @@ func TestJournalStaysSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := int64(2*2000+compactSlack+2000) * 20; info.Size() > limit || info.Size() != s.j.bytes {
+	limit := int64(2*2000+compactSlack+2000) * 20
+	if info.Size() > limit || info.Size() != s.j.bytes {
 		t.Errorf("%d bytes, said %d, limit %d", info.Size(), s.j.bytes, limit)
 	}
 	if _, err := os.Stat(s.j.path + ".new"); err == nil {
@@ -218,13 +227,15 @@ func TestJournalStaysSmall(t *testing.T) {
 func TestJournalKeepsDoubtThroughARewrite(t *testing.T) {
 	s := newScript(t)
 	s.j.rewrite("life", nil, slices.Values([]record{
-		{key: key("10.1.0.0/26"), digest: 1}, {key: key("10.2.0.0/26"), digest: 2, unsure: true}, {key: key("10.3.0.0/26"), unsure: true},
+		{key: key("10.1.0.0/26"), digest: 1}, {key: key("10.2.0.0/26"), digest: 2, unsure: true},
+		{key: key("10.3.0.0/26"), unsure: true},
 	}))
 	s.truth[key("10.1.0.0/26")] = 1
 	s.batch(map[string]uint64{"10.4.0.0/26": 4})
 	file, _ := os.ReadFile(s.j.path)
 	found, err := readJournal(bytes.NewReader(file))
-	if err != nil || len(found.unsure) != 2 || !found.unsure[key("10.2.0.0/26")] || !found.unsure[key("10.3.0.0/26")] {
+	if err != nil || len(found.unsure) != 2 || !found.unsure[key("10.2.0.0/26")] ||
+		!found.unsure[key("10.3.0.0/26")] {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if found.digests[key("10.1.0.0/26")] != 1 || found.digests[key("10.4.0.0/26")] != 4 {
@@ -237,11 +248,14 @@ func TestJournalKeepsDoubtThroughARewrite(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	f.Add(appendJournalHeader(nil, "life"))
 	f.Add(endBlock(append(startBlock(appendJournalHeader(nil, ""), blockState), 0)))
-	block := appendRecord(startBlock(nil, blockIntent), record{key: key("10.1.0.0/26"), digest: 7, owner: sourceID(route.BGP)})
+	block := appendRecord(startBlock(nil, blockIntent), record{
+		key: key("10.1.0.0/26"), digest: 7, owner: sourceID(route.BGP),
+	})
 	block = appendRecord(block, record{key: key("fd10::/64")})
 	outcome := append(startBlock(nil, blockOutcome), 0, 0, 0, 1)
 	f.Add(slices.Concat(appendJournalHeader(nil, "life"), endBlock(block), endBlock(outcome)))
-	f.Add(slices.Concat(appendJournalHeader(nil, "life"), endBlock(append(startBlock(nil, blockInterfaces), 0, 0, 0, 1, 0, 4, 'e', 't', 'h', '0'))))
+	f.Add(slices.Concat(appendJournalHeader(nil, "life"),
+		endBlock(append(startBlock(nil, blockInterfaces), 0, 0, 0, 1, 0, 4, 'e', 't', 'h', '0'))))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		found, err := readJournal(bytes.NewReader(b))

@@ -23,20 +23,32 @@ func TestJournalOfTheFirstAgentIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.identity != "life" || !maps.Equal(found.interfaces, map[string]uint32{"eth0": 1, "eth1": 2}) {
+	if found.identity != "life" ||
+		!maps.Equal(found.interfaces, map[string]uint32{"eth0": 1, "eth1": 2}) {
 		t.Errorf("identity %q, interfaces %v", found.identity, found.interfaces)
 	}
 	written := []route.Route{
 		drop("10.1.0.0/26"),
-		{Key: key("10.1.0.64/26"), Kind: route.Via, Paths: []route.Path{{NextHop: addr("10.0.0.2"), Interface: "eth0", Weight: 1}}},
+		{
+			Key: key("10.1.0.64/26"), Kind: route.Via,
+			Paths: []route.Path{{NextHop: addr("10.0.0.2"), Interface: "eth0", Weight: 1}},
+		},
 		{Key: route.Key{Table: 7, Prefix: pfx("10.2.0.0/16")}, Kind: route.Via, Paths: []route.Path{
-			{NextHop: addr("10.0.0.2"), Interface: "eth0", Weight: 1}, {NextHop: addr("10.0.1.3"), Interface: "eth1", Weight: 3}}},
-		{Key: key("fd00:1::/64"), Kind: route.Via, Paths: []route.Path{{NextHop: addr("fd00::2"), Table: 9, Preference: 1, Weight: 1}}},
-		{Key: key("10.3.0.0/26"), Kind: route.Via, Paths: []route.Path{{Interface: "eth1", Weight: 1}}},
+			{NextHop: addr("10.0.0.2"), Interface: "eth0", Weight: 1},
+			{NextHop: addr("10.0.1.3"), Interface: "eth1", Weight: 3}}},
+		{
+			Key: key("fd00:1::/64"), Kind: route.Via,
+			Paths: []route.Path{{NextHop: addr("fd00::2"), Table: 9, Preference: 1, Weight: 1}},
+		},
+		{
+			Key: key("10.3.0.0/26"), Kind: route.Via,
+			Paths: []route.Path{{Interface: "eth1", Weight: 1}},
+		},
 	}
 	for _, r := range written {
 		if found.unsure[r.Key] || found.digests[r.Key] != r.Digest() {
-			t.Errorf("%s: digest %x, unsure %v; want %x", r, found.digests[r.Key], found.unsure[r.Key], r.Digest())
+			t.Errorf("%s: digest %x, unsure %v; want %x",
+				r, found.digests[r.Key], found.unsure[r.Key], r.Digest())
 		}
 	}
 	// One op was refused, and the last batch has no outcome.

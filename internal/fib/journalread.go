@@ -45,7 +45,8 @@ func readJournal(r io.Reader) (journalled, error) {
 		size := binary.BigEndian.Uint32(header[0:])
 		if crc32.Checksum(header[0:4], castagnoli) != binary.BigEndian.Uint32(header[4:]) ||
 			size == 0 || size > maxBlock {
-			return journalled{}, fmt.Errorf("%w: bad block header at byte %d", errJournal, found.valid)
+			return journalled{}, fmt.Errorf("%w: bad block header at byte %d",
+				errJournal, found.valid)
 		}
 		if cap(payload) < int(size) {
 			payload = make([]byte, size)
@@ -211,9 +212,12 @@ func cutRecord(b []byte, version int) (r record, rest []byte, err error) {
 	if !p.IsValid() || p != p.Masked() || a.Is4In6() {
 		return r, nil, fmt.Errorf("%w: bad prefix", errJournal)
 	}
-	r.key = route.Key{Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p}
+	r.key = route.Key{
+		Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p,
+	}
 	r.digest = binary.BigEndian.Uint64(b[start+n:])
-	if version > 1 && sourceID(b[6]) < numSources { // else it is of a source that this agent does not have
+	// else it is of a source that this agent does not have
+	if version > 1 && sourceID(b[6]) < numSources {
 		r.owner = sourceID(b[6])
 	}
 	return r, b[start+n+8:], nil

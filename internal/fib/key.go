@@ -43,12 +43,13 @@ func (k packedKey) unpack() route.Key {
 		a = netip.AddrFrom4([4]byte(k.addr[:4]))
 	}
 	return route.Key{
-		Table: k.table, Elevated: k.flags&keyElevated != 0, Prefix: netip.PrefixFrom(a, int(k.bits)),
+		Table: k.table, Elevated: k.flags&keyElevated != 0,
+		Prefix: netip.PrefixFrom(a, int(k.bits)),
 	}
 }
 
-// keyIndex is a list of entries that are found by key. At a million of them the index takes 17 bytes
-// for each, where a map takes 36. It has parts, so that none takes long to grow.
+// keyIndex is a list of entries that are found by key. At a million of them the index takes 17
+// bytes for each, where a map takes 36. It has parts, so that none takes long to grow.
 type keyIndex struct {
 	all   []*entry // entry.index points here
 	seed  maphash.Seed

@@ -14,7 +14,7 @@ const (
 	rotation = 50 * time.Millisecond
 	// recheck is the pause after a change of the facts, until every next hop has been asked again.
 	recheck = 5 * time.Millisecond
-	// reportAfter is how long a next hop is unusable before BGP is told to choose without it: an
+	// reportAfter is how long a next hop is unusable before BGP chooses without it: an
 	// interface that blinks must not move every prefix behind it twice.
 	reportAfter = time.Second
 	// forgetAfter ends the report about a next hop that no path names any more. It must be kept for
@@ -33,8 +33,9 @@ type nextHop struct {
 	answered bool
 	answer   route.Resolution // the data plane's
 	queued   bool             // in nextHops.urgent
-	asks     bool             // the data plane must be asked: it is not connected, and might be reached
-	inRing   bool
+	// the data plane must be asked: it is not connected, and might be reached
+	asks   bool
+	inRing bool
 
 	// How a path by it resolves, as path sets of dynamic and of static routes read it.
 	reached [2]resolved
@@ -46,12 +47,12 @@ type nextHop struct {
 }
 
 // nextHops tracks all next hops: which questions the data plane is asked about them and when, what
-// it answered, and which are unusable for so long that BGP is told. Engine guards it.
+// it answered, and which BGP rejects since they are unusable for long. Engine guards it.
 type nextHops struct {
 	*table
 	byKey     map[NextHop]*nextHop
 	sorted    []*nextHop // by table, then address: "which lie in this prefix" is a binary search
-	following bool       // somebody asks for Engine.Outgoing
+	following bool       // Engine.Outgoing is asked for
 	// answers and covered are Facts.Resolutions and Facts.Covered.
 	answers map[NextHop]route.Resolution
 	covered map[NextHop]Cover
@@ -100,7 +101,8 @@ func (h *nextHops) drop(hop *nextHop) {
 func (h *nextHops) inside(k route.Key) []*nextHop {
 	first, _ := slices.BinarySearchFunc(h.sorted, NextHop{k.Table, k.Prefix.Addr()}, compareHop)
 	last := first
-	for last < len(h.sorted) && h.sorted[last].Table == k.Table && k.Prefix.Contains(h.sorted[last].Address) {
+	for last < len(h.sorted) && h.sorted[last].Table == k.Table &&
+		k.Prefix.Contains(h.sorted[last].Address) {
 		last++
 	}
 	return h.sorted[first:last]
@@ -123,7 +125,7 @@ func (h *nextHops) askNow(hop *nextHop) {
 // askAll has all asked about again, in rotation.
 func (h *nextHops) askAll() { h.recheck = len(h.ring) }
 
-// askAllNow is askAll without a pause, for data planes that tell when routes change.
+// askAllNow is askAll without a pause, for data planes that report changes of routes.
 func (h *nextHops) askAllNow() {
 	for _, hop := range h.ring {
 		h.askNow(hop)
@@ -158,8 +160,8 @@ func (h *nextHops) unname(s *pathSet) {
 	}
 }
 
-// letGo forgets a next hop that nobody needs: no path names it, the guard does not ask, and BGP has
-// not been told about it.
+// letGo drops a next hop that is not needed: no path names it, the guard does not ask, and BGP does
+// not reject it.
 func (h *nextHops) letGo(hop *nextHop) {
 	if len(hop.sets) == 0 && !hop.protected && !hop.followed && !hop.reported {
 		h.drop(hop)
@@ -226,7 +228,7 @@ func (h *nextHops) next() (*nextHop, time.Time) {
 }
 
 // answer takes the data plane's answer about n, and returns the next hop if that is news. A failed
-// look-up tells nothing: what was known stays, and the rotation asks again.
+// look-up has no answer: what was known stays, and the rotation asks again.
 func (h *nextHops) answer(n NextHop, r route.Resolution, err error) *nextHop {
 	hop := h.byKey[n]
 	if hop == nil || err != nil || hop.answered && hop.answer.Equal(r) {
@@ -277,10 +279,11 @@ func (h *nextHops) needsLookup(hop *nextHop, r resolved, v *view) bool {
 	if _, _, ok := v.facts.Connected(hop.Table, hop.Address); ok {
 		return false
 	}
-	return hop.protected || hop.followed || r.waiting || r.match.IsValid() || r.reason.what == noRoute
+	return hop.protected || hop.followed || r.waiting || r.match.IsValid() ||
+		r.reason.what == noRoute
 }
 
-// report tells about suspects that have been unusable for long enough, forgets what has been idle
+// report publishes suspects that have been unusable for long enough, drops what has been idle
 // for long enough, and returns when to come again, zero when never.
 func (h *nextHops) report() (next time.Time) {
 	later := func(due time.Time) bool {
@@ -340,7 +343,7 @@ func (h *nextHops) tables() (ids []uint32) {
 	return ids
 }
 
-// unusable lists the next hops in the default table that BGP is told about.
+// unusable lists the next hops in the default table that BGP rejects.
 func (h *nextHops) unusable() (out []UnusableNextHop) {
 	for _, hop := range h.sorted {
 		if hop.reported && hop.Table == 0 {

@@ -18,7 +18,10 @@ type world struct {
 }
 
 func newWorld(f route.Facts) *world {
-	return &world{facts: f, wants: make(map[route.Key]map[route.Origin]Candidate), resolutions: make(map[NextHop]route.Resolution)}
+	return &world{
+		facts: f, wants: make(map[route.Key]map[route.Origin]Candidate),
+		resolutions: make(map[NextHop]route.Resolution),
+	}
 }
 
 func (w *world) want(k route.Key, c Candidate) {
@@ -33,15 +36,18 @@ func (w *world) want(k route.Key, c Candidate) {
 
 // fib is the dumb loop over all keys: what shall be in the data plane.
 func (w *world) fib() map[route.Key]route.Route {
-	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services, Resolutions: w.resolutions, Covered: w.covered()}
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
+		Resolutions: w.resolutions, Covered: w.covered()}
 	out := make(map[route.Key]route.Route)
-	for range 2 { // whether BGP forwards does not depend on etcd, so the second round knows all covers
+	// whether BGP forwards does not depend on etcd, so the second round knows all covers
+	for range 2 {
 		bgp := out
 		out = make(map[route.Key]route.Route)
 		f.BGPCover = func(k route.Key) (netip.Prefix, bool) {
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
-				if r, ok := bgp[route.Key{Table: k.Table, Prefix: p}]; ok && r.Origin != route.Etcd {
+				r, ok := bgp[route.Key{Table: k.Table, Prefix: p}]
+				if ok && r.Origin != route.Etcd {
 					return p, r.Origin == route.BGP
 				}
 			}
@@ -59,19 +65,22 @@ func (w *world) fib() map[route.Key]route.Route {
 // covered finds the next hops that would be reached through what we want ourselves.
 func (w *world) covered() map[NextHop]Cover {
 	out := make(map[NextHop]Cover)
-	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services, Resolutions: w.resolutions}
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
+		Resolutions: w.resolutions}
 	for n, r := range w.resolutions {
 		best := -1
 		_, subnet, connected := w.facts.Connected(n.Table, n.Address)
 		for k, wants := range w.wants {
-			if k.Table != n.Table || !k.Prefix.Contains(n.Address) || r.Prefix.IsValid() && k.Prefix.Bits() < r.Prefix.Bits() || k.Prefix.Bits() <= best {
+			if k.Table != n.Table || !k.Prefix.Contains(n.Address) ||
+				r.Prefix.IsValid() && k.Prefix.Bits() < r.Prefix.Bits() || k.Prefix.Bits() <= best {
 				continue
 			}
 			if connected && (k.Prefix.Bits() <= subnet.Bits() || !w.static(k, f)) {
 				continue
 			}
 			for _, c := range wants {
-				if newView(f).guard(k, c.Origin) == (Reason{}) && (c.Kind != route.Via || w.leadsOut(k, c)) {
+				if newView(f).guard(k, c.Origin) == (Reason{}) &&
+					(c.Kind != route.Via || w.leadsOut(k, c)) {
 					best = k.Prefix.Bits()
 					out[n] = Cover{Prefix: k.Prefix, Carries: w.static(k, f)}
 					if c := out[n]; c.Carries {
@@ -90,7 +99,8 @@ func (w *world) covered() map[NextHop]Cover {
 func (w *world) leadsOut(k route.Key, c Candidate) bool {
 	return slices.ContainsFunc(c.Paths, func(p route.Path) bool {
 		_, subnet, connected := w.facts.Connected(p.Table, p.NextHop)
-		return p.Interface != "" || p.Table != k.Table || !k.Prefix.Contains(p.NextHop) || connected && subnet.Bits() > k.Prefix.Bits()
+		return p.Interface != "" || p.Table != k.Table || !k.Prefix.Contains(p.NextHop) ||
+			connected && subnet.Bits() > k.Prefix.Bits()
 	})
 }
 

@@ -42,7 +42,8 @@ func (s *selection) leaves(hop *nextHop) string {
 		}
 		return r.Interface
 	}
-	if _, _, connected := s.view.facts.Connected(hop.Table, hop.Address); connected || !hop.answered {
+	_, _, connected := s.view.facts.Connected(hop.Table, hop.Address)
+	if connected || !hop.answered {
 		return ""
 	}
 	return hop.answer.Interface

@@ -22,19 +22,24 @@ func outgoing(r *running) (texts []string) {
 // for, and a host route of this node's own that leads elsewhere.
 func TestOutgoing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		subnets := []string{"10.0.0.0/24 eth0", "10.0.1.0/24 eth1", "10.200.0.1/32 loop0", "fd00::/64 eth0"}
+		subnets := []string{
+			"10.0.0.0/24 eth0", "10.0.1.0/24 eth1", "10.200.0.1/32 loop0", "fd00::/64 eth0",
+		}
 		r.dp.state(func() {
 			r.dp.foreign[key("10.9.0.0/24")], r.dp.foreign[key("10.8.0.0/24")] = true, true
 			r.dp.by = map[route.Key]string{key("10.9.0.0/24"): "eth1", key("10.8.0.0/24"): "eth0"}
 		})
 		r.Learn(pfx("10.1.0.0/26"), via("10.9.0.5"))
-		check(t, "a next hop in use", outgoing(r), append(subnets[:2:2], "10.9.0.5/32 eth1", subnets[2], subnets[3])...)
+		check(t, "a next hop in use", outgoing(r),
+			append(subnets[:2:2], "10.9.0.5/32 eth1", subnets[2], subnets[3])...)
 		signalled(r.Changed())
 		r.FollowOutgoing([]netip.Addr{addr("10.8.0.5"), addr("10.7.0.5"), addr("10.0.0.9")})
 		if !signalled(r.Changed()) {
 			t.Error("nobody is told of what was asked for")
 		}
-		check(t, "asked for", outgoing(r), append(subnets[:2:2], "10.8.0.5/32 eth0", "10.9.0.5/32 eth1", subnets[2], subnets[3])...)
+		check(t, "asked for", outgoing(r),
+			append(subnets[:2:2], "10.8.0.5/32 eth0", "10.9.0.5/32 eth1",
+				subnets[2], subnets[3])...)
 		r.dp.state(func() { r.dp.by[key("10.8.0.0/24")] = "eth1" })
 		time.Sleep(time.Second)
 		if !signalled(r.Changed()) {
@@ -56,7 +61,8 @@ func TestOutgoing(t *testing.T) {
 		check(t, "by another gateway", outgoing(r)[:2], "10.0.0.0/24 eth0", "10.0.0.2/32 eth0")
 		r.SetRoutes(route.Own, nil)
 		r.FollowOutgoing(nil)
-		check(t, "not any more", outgoing(r), append(subnets[:2:2], "10.9.0.5/32 eth1", subnets[2], subnets[3])...)
+		check(t, "not any more", outgoing(r),
+			append(subnets[:2:2], "10.9.0.5/32 eth1", subnets[2], subnets[3])...)
 		down := node("a")
 		down.Interfaces[0].Up = false
 		r.dp.tell(down)

@@ -63,34 +63,43 @@ func (r Reason) String() string {
 	case noRoute:
 		return fmt.Sprintf("there is no route to next hop %v", r.address)
 	case matchDrops:
-		return fmt.Sprintf("next hop %v is reached by %v, which does not forward", r.address, r.prefix)
+		return fmt.Sprintf("next hop %v is reached by %v, which does not forward",
+			r.address, r.prefix)
 	case throughOurs:
-		return fmt.Sprintf("next hop %v would be reached through our own route %v", r.address, r.prefix)
+		return fmt.Sprintf("next hop %v would be reached through our own route %v",
+			r.address, r.prefix)
 	case farther:
 		return fmt.Sprintf("next hop %v is behind a gateway, and others are not", r.address)
 	case ownNextHop:
-		return fmt.Sprintf("it would be the longest match for its own next hop %v, now reached by %v", r.address, r.prefix)
+		return fmt.Sprintf(
+			"it would be the longest match for its own next hop %v, now reached by %v",
+			r.address, r.prefix)
 	case isReserved:
 		return fmt.Sprintf("it lies in %v, where no route may be", r.prefix)
 	case isService:
-		return fmt.Sprintf("it lies in %v, a range of service addresses, which are not reached by BGP routes", r.prefix)
+		return fmt.Sprintf(
+			"it lies in %v, a range of service addresses, which are not reached by BGP routes",
+			r.prefix)
 	case isConnected:
 		return fmt.Sprintf("%v is the connected subnet of %s", r.prefix, r.name)
 	case coversOwn:
 		if r.name != "" {
-			return fmt.Sprintf("it would be the longest match for %v, this node's address on %s", r.address, r.name)
+			return fmt.Sprintf("it would be the longest match for %v, this node's address on %s",
+				r.address, r.name)
 		}
 		return fmt.Sprintf("it would be the longest match for %v, this node's address", r.address)
 	case coversPeer:
 		return fmt.Sprintf("it would be the longest match for %v, the address of a peer", r.address)
 	case guardWaits:
-		return fmt.Sprintf("it covers %v, and what leads there now has not been looked up yet", r.address)
+		return fmt.Sprintf("it covers %v, and what leads there now has not been looked up yet",
+			r.address)
 	case coveredByBGP:
 		return fmt.Sprintf("BGP covers it with %v", r.prefix)
 	case noFacts:
 		return "the data plane has not been seen yet"
 	case keptByGuard:
-		return "its source lists it no more, along with so many others that the guard keeps them for a while"
+		return "its source lists it no more, along with so many others that the guard keeps " +
+			"them for a while"
 	}
 	panic(fmt.Sprintf("fib: reason %d has no text", r.what))
 }

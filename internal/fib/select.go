@@ -65,14 +65,10 @@ func (f Facts) distance(o route.Origin) uint8 {
 	return o.DefaultDistance()
 }
 
-// Select picks what one prefix should forward by, and says why.
-//
-// Candidates are tried by administrative distance, then origin, then kind, then paths, each
-// ascending: a total order, so the order in which they come does not matter. The first that the
-// guard lets through and that has a usable path wins; its unusable paths are left out. The route is
-// the zero Route when none does, and the reason is then that of the first candidate. With a route,
-// the reason tells which path was left out first. The key of the route is elevated if the candidate
-// is.
+// Select picks what one prefix should forward by, and says why. Candidates are tried by
+// administrative distance, origin, kind and paths, a total order. The first that the guard accepts
+// and that has a usable path wins. Without one the reason is that of the first; else that of the
+// first path left out.
 func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) {
 	v := newView(f)
 	options := make([]option, len(candidates))
@@ -87,7 +83,8 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 		return route.Route{}, c.reason
 	}
 	k.Elevated = c.elevated
-	return route.Route{Key: k, Kind: c.forward.kind, Paths: c.forward.paths, Origin: c.origin}, c.reason
+	return route.Route{Key: k, Kind: c.forward.kind, Paths: c.forward.paths,
+		Origin: c.origin}, c.reason
 }
 
 // forward is what is done with packets: a route without its key. It is shared by many routes and
@@ -99,11 +96,14 @@ type forward struct {
 }
 
 func newForward(kind route.Kind, paths []route.Path) *forward {
-	return &forward{kind: kind, paths: paths, digest: route.Route{Kind: kind, Paths: paths}.Digest()}
+	return &forward{
+		kind: kind, paths: paths, digest: route.Route{Kind: kind, Paths: paths}.Digest(),
+	}
 }
 
 func (f *forward) uses(interfaces map[string]bool) bool {
-	return f != nil && slices.ContainsFunc(f.paths, func(p route.Path) bool { return interfaces[p.Interface] })
+	return f != nil &&
+		slices.ContainsFunc(f.paths, func(p route.Path) bool { return interfaces[p.Interface] })
 }
 
 // option is a candidate with its paths resolved; viable is nil for kinds without paths.
@@ -166,7 +166,9 @@ func (v *view) try(k route.Key, o option) choice {
 	c := v.uncovered(k, o)
 	if o.Origin == route.Etcd && v.facts.BGPCover != nil {
 		if p, ok := v.facts.BGPCover(k); ok {
-			return choice{origin: o.Origin, covered: c.forward, reason: Reason{what: coveredByBGP, prefix: p}}
+			return choice{
+				origin: o.Origin, covered: c.forward, reason: Reason{what: coveredByBGP, prefix: p},
+			}
 		}
 	}
 	return c
@@ -221,7 +223,8 @@ type resolved struct {
 }
 
 func (p resolved) equal(q resolved) bool {
-	return p.Path == q.Path && p.reason == q.reason && p.waiting == q.waiting && p.match == q.match &&
+	return p.Path == q.Path && p.reason == q.reason && p.waiting == q.waiting &&
+		p.match == q.match &&
 		p.table == q.table && slices.Equal(p.attached, q.attached)
 }
 
@@ -245,12 +248,10 @@ func (v *view) viable(paths []route.Path, static bool) *viable {
 	return out
 }
 
-// nearest marks what is reached through a gateway as unusable where a next hop on a connected
-// network is usable, too. fewer is false, and paths comes back, where there is nothing to mark.
-//
-// BIRD compares what the routes to the next hops cost (IGP metric) before it merges paths: nothing
-// for a connected network, and the same, unknown, for all others that Calico's configuration lets
-// it know (rt-table.c, rt_get_igp_metric; bgp/attrs.c, bgp_rte_mergable).
+// nearest marks what is reached through a gateway as unusable if a next hop on a connected network
+// is usable; fewer says whether it marked any. BIRD compares IGP metrics before it merges paths: 0
+// for a connected network, unknown for all others (rt-table.c, rt_get_igp_metric;
+// bgp_rte_mergable).
 func nearest(paths []resolved) (near []resolved, fewer bool) {
 	connected := func(p resolved) bool { return p.reason == (Reason{}) && p.Interface != "" }
 	if !slices.ContainsFunc(paths, connected) {
@@ -316,7 +317,9 @@ func (s *viable) without(k route.Key, origin route.Origin) usablePaths {
 	paths := slices.Clone(s.paths)
 	for i := range paths {
 		if paths[i].loops(k) {
-			paths[i].reason = Reason{what: ownNextHop, address: paths[i].NextHop, prefix: paths[i].match}
+			paths[i].reason = Reason{
+				what: ownNextHop, address: paths[i].NextHop, prefix: paths[i].match,
+			}
 		}
 	}
 	if origin == route.BGP {

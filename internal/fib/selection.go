@@ -8,23 +8,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// selection decides what each prefix forwards by, from what the sources want and what the data
-// plane is like. It hands each decision to sync and knows nothing of what was programmed.
-//
-// There is one rule of invalidation: what a selection has read makes it dirty when it changes.
-//
-//	is read by                 | next hop | path set | prefix
-//	candidates of a prefix     | inside   |          | itself
-//	guard, for a prefix        | inside   |          | itself
-//	choice of a prefix         | inside   |          | etcd's inside
-//	next hop, as it is reached |          | names it |
-//	path set, as it resolves   |          |          | its candidates'
-//	interfaces                 | all      | all      |
-//
-// Next hops and path sets are few and shared by many prefixes, so readers are not stored per
-// prefix: a next hop knows its path sets, a path set its candidates, and "inside" is a range of a
-// sorted list. No method returns before next hops and path sets are up to date; prefixes wait in
-// table.dirty.
+// selection decides what each prefix forwards by, and hands the decisions to sync; it does not know
+// what was programmed. What a selection has read makes it dirty when it changes: docs/fib.md has
+// the table of readers. Next hops and path sets are up to date when a method returns; dirty
+// prefixes wait.
 type selection struct {
 	*table
 	sync *syncer
@@ -37,9 +24,10 @@ type selection struct {
 	normal     [2]uint32 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
 	view       *view     // of the last facts with an identity; nil before the first
 
-	etcd       []route.Key          // what origin Etcd wants, sorted
-	covered    map[*entry]time.Time // etcd's that stay although BGP covers them, and until when at least
-	converging bool                 // BGP has not told all that it knows
+	etcd []route.Key // what origin Etcd wants, sorted
+	// etcd's that stay although BGP covers them, and until when at least
+	covered    map[*entry]time.Time
+	converging bool // not all BGP routes are known yet
 
 	staleHops []*nextHop
 	staleSets []*pathSet
@@ -248,7 +236,8 @@ func (s *selection) guardChanged(before, after []guarded) {
 		changed[g]++
 	}
 	for g, n := range changed {
-		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ { // a default route is never refused
+		// a default route is never refused
+		for bits := 1; n != 0 && bits <= g.Address.BitLen(); bits++ {
 			if p, err := g.Address.Prefix(bits); err == nil {
 				s.dirtyWithHops(s.get(route.Key{Table: g.Table, Prefix: p}))
 			}
@@ -435,11 +424,10 @@ func (s *selection) selectEntry(e *entry) choice {
 	return s.view.choose(e.key(), s.options)
 }
 
-// isElevated reports whether c is to go before what other owners have for its prefix.
-//
-// While a machine moves, its old and its new node have its address. Calico's new node announces the
-// host route with a LOCAL_PREF above the normal one, and everybody who hears that is to prefer it,
-// the old node with its own route to the machine included.
+// isElevated reports whether c goes before other owners' routes for its prefix. During a live
+// migration both nodes have the address. The new node announces the host route with a LOCAL_PREF
+// above the normal one, which all others prefer, the old node with its own route to the machine
+// included.
 func (s *selection) isElevated(c *candidate) bool {
 	normal := s.normal[0]
 	if c.entry.key().Prefix.Addr().Is6() {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// DefaultGuardShare and DefaultGuardMinimum let the ordinary life of a cluster through: what is
+	// DefaultGuardShare and DefaultGuardMinimum allow the ordinary changes of a cluster: what is
 	// to go at once must be more than half of an origin's routes, and more than a hundred.
 	DefaultGuardShare   = 0.5
 	DefaultGuardMinimum = 100
 	// guardHold is how long a list must stay as it is until it is believed. A broken list is mostly
 	// followed by a whole one within seconds; what was really deleted forwards for that long into
-	// nothing, as it does until somebody deletes it.
+	// nothing, as it does until it is deleted.
 	guardHold = 60 * time.Second
 )
 
@@ -46,7 +46,7 @@ type hold struct {
 	revision uint64
 }
 
-// GuardHold tells about deletions that the guard holds.
+// GuardHold describes deletions that the guard holds.
 type GuardHold struct {
 	Origin   route.Origin
 	Held     int

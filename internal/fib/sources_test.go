@@ -16,7 +16,9 @@ import (
 func blocks(first, n int) []route.Route {
 	var out []route.Route
 	for i := first; i < first+n; i++ {
-		out = append(out, route.Route{Key: key(fmt.Sprintf("10.1.%d.0/26", i)), Paths: via("10.0.0.2")})
+		out = append(out, route.Route{
+			Key: key(fmt.Sprintf("10.1.%d.0/26", i)), Paths: via("10.0.0.2"),
+		})
 	}
 	return out
 }
@@ -25,7 +27,10 @@ func blocks(first, n int) []route.Route {
 func guardedEngine(t *testing.T, f func(*testing.T, *running)) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	synctest.Test(t, func(t *testing.T) {
-		r := startWith(newFake(node("a")), Config{Journal: journal, Tuning: Tuning{GuardShare: DefaultGuardShare, GuardMinimum: DefaultGuardMinimum}})
+		r := startWith(newFake(node("a")), Config{
+			Journal: journal,
+			Tuning:  Tuning{GuardShare: DefaultGuardShare, GuardMinimum: DefaultGuardMinimum},
+		})
 		r.AllowSweep()
 		r.SetListed(route.Etcd, blocks(0, 200))
 		synctest.Wait()
@@ -67,10 +72,12 @@ func TestAListThatLosesTooMuchIsNotBelievedForAMinute(t *testing.T) {
 		r.SetListed(route.Etcd, append(blocks(0, 99), blocks(200, 5)...))
 		r.expect(t, "at once", "5 put, 0 deleted", 101)
 		began := time.Now()
-		if g := r.Stats().Guard[0]; g != (GuardHold{route.Etcd, 101, began, began.Add(time.Minute)}) {
+		g := r.Stats().Guard[0]
+		if g != (GuardHold{route.Etcd, 101, began, began.Add(time.Minute)}) {
 			t.Errorf("%+v", g)
 		}
-		if e := r.state("10.1.150.0/26"); e.State != Programmed || !strings.Contains(e.Reason.String(), "guard") {
+		if e := r.state("10.1.150.0/26"); e.State != Programmed ||
+			!strings.Contains(e.Reason.String(), "guard") {
 			t.Errorf("%+v", e)
 		}
 		if e := r.state("10.1.50.0/26"); e.Reason != (Reason{}) {
@@ -127,9 +134,15 @@ func TestReleaseGuard(t *testing.T) {
 
 func TestWhatIsNeverHeld(t *testing.T) {
 	for name, lose := range map[string]func(*running){
-		"events":             func(r *running) { r.SetRoutes(route.Etcd, nil) },
-		"without the guard":  func(r *running) { r.sources.share = 0; r.SetListed(route.Etcd, nil) },
-		"a hundred of a few": func(r *running) { r.sources.minimum = 200; r.SetListed(route.Etcd, nil) },
+		"events": func(r *running) { r.SetRoutes(route.Etcd, nil) },
+		"without the guard": func(r *running) {
+			r.sources.share = 0
+			r.SetListed(route.Etcd, nil)
+		},
+		"a hundred of a few": func(r *running) {
+			r.sources.minimum = 200
+			r.SetListed(route.Etcd, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			guardedEngine(t, func(t *testing.T, r *running) {

@@ -19,15 +19,16 @@ const (
 	Programmed              // acknowledged by the data plane
 	Failed                  // refused by the data plane, tried again later
 	Unusable                // wanted by a source, but not to be programmed: see Reason
-	Held                    // ours from before a restart, wanted by nobody yet, kept until the sweep
-	Deleting                // no longer wanted, its deletion not acknowledged yet
-	Shadowed                // acknowledged, and another owner's route for the same prefix forwards instead
-	Drifted                 // acknowledged, and then found missing or different
-	lastState  = Drifted
+	// ours from before a restart, not wanted yet, kept until the sweep
+	Held
+	Deleting  // no longer wanted, its deletion not acknowledged yet
+	Shadowed  // acknowledged, and another owner's route for the same prefix forwards instead
+	Drifted   // acknowledged, and then found missing or different
+	lastState = Drifted
 )
 
-// isAcknowledged reports whether the data plane has said yes to what is wanted, whatever others did
-// to it afterwards.
+// isAcknowledged reports whether the data plane has acknowledged what is wanted, whatever others
+// did to it afterwards.
 func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
@@ -41,13 +42,14 @@ func (s State) String() string {
 
 // Entry is one key as Engine sees it, for people.
 type Entry struct {
-	Key      route.Key
-	State    State
-	Origin   route.Origin // who wants it; Unknown for Held and Deleting
-	Kind     route.Kind
-	Paths    []route.Path // wanted; as the source gave them while nothing can be programmed; none for Held and Deleting
-	Reason   Reason       // why Unusable or waiting, or which path is left out
-	Error    string       // of the last attempt that the data plane refused
+	Key    route.Key
+	State  State
+	Origin route.Origin // who wants it; Unknown for Held and Deleting
+	Kind   route.Kind
+	// wanted; as the source gave them while nothing can be programmed; none for Held and Deleting
+	Paths    []route.Path
+	Reason   Reason // why Unusable or waiting, or which path is left out
+	Error    string // of the last attempt that the data plane refused
 	Attempts int
 	Since    time.Time // in this state
 	By       string    // of Shadowed: the owner whose route forwards, in the data plane's words
@@ -134,14 +136,15 @@ type Count struct {
 
 // Stats are the engine's counters and gauges.
 type Stats struct {
-	Routes   []Count   // by family, then origin; without those that are all zero
-	Put      uint64    // ops acknowledged
-	Deleted  uint64    // ops acknowledged
-	Errors   uint64    // ops refused
-	Refusal  error     // of the op that was refused last
-	Batches  uint64    // in which ops were handed to the data plane
-	Queued   int       // ops waiting or in flight
-	LastSync time.Time // when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
+	Routes  []Count // by family, then origin; without those that are all zero
+	Put     uint64  // ops acknowledged
+	Deleted uint64  // ops acknowledged
+	Errors  uint64  // ops refused
+	Refusal error   // of the op that was refused last
+	Batches uint64  // in which ops were handed to the data plane
+	Queued  int     // ops waiting or in flight
+	// when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
+	LastSync time.Time
 	// Present: the data plane is there and adoption has ended, so routes are programmed.
 	Present bool
 	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the
@@ -162,7 +165,7 @@ func (s Stats) Filled() bool {
 	})
 }
 
-// JournalState tells how the journal does.
+// JournalState returns the state of the journal.
 type JournalState struct {
 	Enabled bool
 	Path    string
@@ -179,8 +182,8 @@ func (e *Engine) Stats() Stats {
 	s := Stats{
 		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts,
 		LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
-		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal, NextHops: len(e.hops.sorted),
-		Queued: t.queued(), Drift: t.drift,
+		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal,
+		NextHops: len(e.hops.sorted), Queued: t.queued(), Drift: t.drift,
 	}
 	if t.quiet() {
 		s.LastSync = time.Now()
@@ -192,9 +195,10 @@ func (e *Engine) Stats() Stats {
 	for family, origins := range t.counts {
 		for origin, n := range origins {
 			c := Count{
-				IPv6: family == 1, Origin: route.Origin(origin), Desired: n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
-				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held], Deleting: n[Deleting],
-				Shadowed: n[Shadowed], Drifted: n[Drifted],
+				IPv6: family == 1, Origin: route.Origin(origin),
+				Desired:    n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
+				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held],
+				Deleting: n[Deleting], Shadowed: n[Shadowed], Drifted: n[Drifted],
 			}
 			if c != (Count{IPv6: c.IPv6, Origin: c.Origin}) {
 				s.Routes = append(s.Routes, c)

@@ -7,15 +7,9 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// syncer keeps the data plane equal to what selection wants: it compares what each entry wants with
-// what is there, writes the difference in batches, retries what was refused, takes over what an
-// earlier process left, and finds drift. It has no goroutine and no lock, reads no clock and calls
-// nobody: Engine guards it and carries out its batches. What holds at any time:
-//
-//   - entry.actual changes only when the data plane has answered, or when its generation ended
-//   - an entry with actual 0 is neither isDrifted nor isShadowed
-//   - entry.unsure: an op's outcome is not known, or what it named has changed its meaning: actual is
-//     a guess, the op is repeated
+// syncer keeps the data plane equal to what selection wants: it writes the difference in batches,
+// retries, adopts what an earlier process left, and finds drift. It has no goroutine, lock or
+// clock: Engine guards it and carries out its batches. docs/fib.md has the states of an entry.
 type syncer struct {
 	*table
 	facts route.Facts // newest, for others to read
@@ -23,7 +17,7 @@ type syncer struct {
 	interfaces []route.Interface
 	// leadsOver reports whether a path set leads over one of these interfaces.
 	leadsOver func(interfaces map[string]bool) bool
-	// written is told each key that was acknowledged.
+	// written is called with each key that was acknowledged.
 	written func(route.Key)
 	// watched is the source whose gains and losses are signalled (see Engine.Changed).
 	watched sourceID
@@ -33,22 +27,23 @@ type syncer struct {
 	identity         string
 	generation       int // counts identities: answers from an earlier one are void
 	adopted, present bool
-	// heard: the source has told all that it wants, so what it left in an earlier run may go.
+	// complete: the source has set all that it wants, so what it left in an earlier run may go.
 	// sweep: every source has.
-	heard [numSources]bool
-	sweep bool
+	complete [numSources]bool
+	sweep    bool
 
 	puts      queue[*entry]
 	takeovers []*entry // whose owner changed without a write: the journal is to know
-	leaving   []*entry // to be deleted, once nothing is dirty: what is selected next may take their place
-	deletes   queue[deletion]
-	retries   retries
-	failures  map[*entry]*failure
-	open      map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
-	flying    []*batch          // in the order of their cutting, maxFlying at most
-	pause     time.Time         // no batch before: the last one broke off
-	broken    int               // batches in a row
-	cuts      uint64            // counts batches
+	// to be deleted, once nothing is dirty: what is selected next may take their place
+	leaving  []*entry
+	deletes  queue[deletion]
+	retries  retries
+	failures map[*entry]*failure
+	open     map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
+	flying   []*batch          // in the order of their cutting, maxFlying at most
+	pause    time.Time         // no batch before: the last one broke off
+	broken   int               // batches in a row
+	cuts     uint64            // counts batches
 
 	adoptedLeft int // entries that are isAdopted
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
@@ -59,11 +54,12 @@ type syncer struct {
 
 	repairDrift bool
 	spots       spots
-	drifts      map[*entry]drift       // of entries that are isDrifted
-	shadows     map[*entry]string      // of entries that are isShadowed: by whom
-	extras      map[route.Key]uint64   // digests of what audits found to be extra, and left alone
-	audited     map[route.Key]struct{} // written since the audit began that is under way; nil: none is
-	unusedAt    time.Time              // no unused table is removed before
+	drifts      map[*entry]drift     // of entries that are isDrifted
+	shadows     map[*entry]string    // of entries that are isShadowed: by whom
+	extras      map[route.Key]uint64 // digests of what audits found to be extra, and left alone
+	// written since the audit began that is under way; nil: none is
+	audited  map[route.Key]struct{}
+	unusedAt time.Time // no unused table is removed before
 
 	counts           [2][numSources][lastState + 1]int
 	put, del, errors uint64
@@ -142,14 +138,14 @@ const (
 // need says what separates e from what is wanted, whether or not it may be done now.
 func (s *syncer) need(e *entry) need {
 	switch unsure := e.is(isUnsure); {
-	case !s.adopted || e.is(isWaiting|isGone|isDirty): // dirty: nobody knows yet what is wanted
+	case !s.adopted || e.is(isWaiting|isGone|isDirty): // dirty: what is wanted is not known yet
 		return needNothing
 	case e.want != nil:
 		if (unsure || e.actual != e.want.digest) && !s.isBarred(e) {
 			return needPut
 		}
 	case unsure || e.actual != 0:
-		// All is told about a prefix that is wanted under its other source: nothing is left to be
+		// All is known about a prefix that is wanted under its other source: nothing is left to be
 		// ignorant of.
 		replaced, now := s.replaces(s.counterpart(e))
 		if replaced && now || !replaced && !s.isHeld(e) {
@@ -173,7 +169,8 @@ func (s *syncer) replaces(e *entry) (yes, now bool) {
 	case e.is(isWaiting):
 		return true, false
 	}
-	return true, s.failures[e] != nil || e.recurses() || e.actual == e.want.digest && !e.is(isUnsure)
+	return true, s.failures[e] != nil || e.recurses() ||
+		e.actual == e.want.digest && !e.is(isUnsure)
 }
 
 func (e *entry) recurses() bool {
@@ -233,19 +230,21 @@ func (s *syncer) settleAll() {
 	}
 }
 
-// allowSweep ends the time in which adopted routes of one source that nobody wants are held; of
+// allowSweep ends the time in which adopted routes of one source that are not wanted are held; of
 // unknownSource: of all.
 func (s *syncer) allowSweep(source sourceID) {
-	if s.heard[source] || s.sweep {
+	if s.complete[source] || s.sweep {
 		return
 	}
-	s.heard[source] = true
+	s.complete[source] = true
 	s.sweep = source == unknownSource
 	s.settleAll()
 }
 
-// isHeld reports whether e is kept although nobody has wanted it in this process yet.
-func (s *syncer) isHeld(e *entry) bool { return e.is(isAdopted) && !s.sweep && !s.heard[e.owner] }
+// isHeld reports whether e is kept although it was not wanted in this process yet.
+func (s *syncer) isHeld(e *entry) bool {
+	return e.is(isAdopted) && !s.sweep && !s.complete[e.owner]
+}
 
 // waiting is how many entries wait for their op to be cut.
 func (s *syncer) waiting() int { return s.puts.len() + len(s.leaving) + s.deletes.len() }
@@ -311,5 +310,6 @@ func (s *syncer) count(e *entry, n int) {
 	if e.packed.flags&keyIPv4 == 0 {
 		family = 1
 	}
-	s.counts[family][e.counted.by][e.counted.state] += n // state Any, not yet counted, is never read
+	// state Any, not yet counted, is never read
+	s.counts[family][e.counted.by][e.counted.state] += n
 }

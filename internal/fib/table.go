@@ -11,13 +11,13 @@ import (
 // that is, or may be, in the data plane by us. Engine guards it, selection and sync together.
 type table struct {
 	now     time.Time // set by Engine before each call of an owner
-	changed bool      // somebody waits for Engine.Changed
+	changed bool      // Engine.Changed is to be signalled
 
 	keyIndex
 	dirty       []*entry // to be selected
 	numElevated int
 	used        map[uint32]int // entries in each table (VRF) but 0
-	unusedDue   bool           // the data plane is to be told which tables are in use
+	unusedDue   bool           // the data plane needs the tables in use
 }
 
 // entry is one key: what selection decided, and what sync knows of the data plane. There are a
@@ -40,7 +40,7 @@ type entry struct {
 	counted
 }
 
-// sourceID tells apart who wants something. Sync compares sources and counts by them; what they are
+// sourceID identifies who wants something. Sync compares sources and counts by them; what they are
 // is the business of selection, which numbers them as route.Origin does. The journal keeps numbers.
 type sourceID uint8
 
@@ -59,7 +59,7 @@ const (
 	inDeletes  // in syncer.leaving or syncer.deletes
 	isFlying   // in syncer.flying
 	isUnsure   // actual is a guess
-	isAdopted  // from before this process, and nobody has wanted it yet
+	isAdopted  // from before this process, and not wanted yet
 	isDrifted  // in syncer.drifts: acknowledged, then found otherwise
 	isShadowed // in syncer.shadows: when it was looked up last, another's route went before it
 	isOpen     // in syncer.open: a Set changed it, and that is not settled yet

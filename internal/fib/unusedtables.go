@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// tablesJob tells the data plane which tables are in use.
+// tablesJob gives the data plane the tables that are in use.
 type tablesJob struct {
 	keep       []uint32
 	generation int

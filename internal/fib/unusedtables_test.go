@@ -31,7 +31,9 @@ func (r *running) keeps(t *testing.T, what string, want ...string) {
 
 func TestTablesAreKeptAsLongAsTheyAreUsed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		r.SetRoutes(route.External, []route.Route{inTable(7, one), inTable(7, two), inTable(9, one), drop(one)})
+		r.SetRoutes(route.External, []route.Route{
+			inTable(7, one), inTable(7, two), inTable(9, one), drop(one),
+		})
 		r.keeps(t, "before the sweep")
 		r.AllowSweep()
 		r.keeps(t, "an earlier process may have left some", "[7 9]")
@@ -69,7 +71,8 @@ func TestTablesWhereNextHopsAreLookedUpAreKept(t *testing.T) {
 		r.SetRoutes(route.External, []route.Route{{Key: key(two), Paths: paths}})
 		r.keeps(t, "one used", "[9]")
 		r.Learn(pfx(three), via("10.0.0.2"))
-		time.Sleep(time.Minute) // by now it is reported that the next hop is of no use, and that is remembered
+		// by now it is reported that the next hop is of no use, and that is remembered
+		time.Sleep(time.Minute)
 		r.SetRoutes(route.External, nil)
 		r.keeps(t, "not any more", "[]")
 	})

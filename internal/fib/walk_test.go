@@ -115,17 +115,23 @@ type walker struct {
 	full       []route.Interface
 	normal     uint32
 	prefs      map[netip.Prefix]uint32
-	adopted    map[route.Key]bool // in the data plane when this engine started, and not wanted since
-	swept      bool
-	ever       map[route.Origin]map[route.Key]bool // what each origin has wanted
+	// in the data plane when this engine started, and not wanted since
+	adopted map[route.Key]bool
+	swept   bool
+	ever    map[route.Origin]map[route.Key]bool // what each origin has wanted
 }
 
 var (
 	walkPrefixes = []string{
-		"10.1.0.0/26", "10.1.0.64/26", "10.1.0.64/32", "10.1.0.0/16", "0.0.0.0/0", "10.9.0.0/24", "10.8.0.0/24", "10.8.0.0/16", "10.9.0.5/32",
-		"10.0.0.0/24", "10.0.0.2/32", "10.0.1.2/32", "10.77.0.0/24", "fd10::/64", "fd10::/122", "::/0", "127.0.0.0/8",
+		"10.1.0.0/26", "10.1.0.64/26", "10.1.0.64/32", "10.1.0.0/16", "0.0.0.0/0", "10.9.0.0/24",
+		"10.8.0.0/24", "10.8.0.0/16", "10.9.0.5/32",
+		"10.0.0.0/24", "10.0.0.2/32", "10.0.1.2/32", "10.77.0.0/24", "fd10::/64", "fd10::/122",
+		"::/0", "127.0.0.0/8",
 	}
-	walkHops4 = []string{"10.0.0.2", "10.0.0.3", "10.0.1.2", "10.9.0.5", "10.8.0.5", "10.9.0.6", "10.77.0.7", "10.0.0.1", "192.0.2.1"}
+	walkHops4 = []string{
+		"10.0.0.2", "10.0.0.3", "10.0.1.2", "10.9.0.5", "10.8.0.5", "10.9.0.6", "10.77.0.7",
+		"10.0.0.1", "192.0.2.1",
+	}
 	walkHops6 = []string{"fd00::2", "fd00::3", "fe80::2", "fd09::5"}
 )
 
@@ -180,14 +186,21 @@ func (w *walker) setNormal() {
 
 // setRoutes replaces all of one origin.
 func (w *walker) setRoutes() {
-	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.Etcd}).Draw(w.t, "origin")
+	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.Etcd}).Draw(w.t,
+		"origin")
 	for k := range w.w.wants {
 		w.want(k, Candidate{Origin: origin})
 	}
-	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPrefixes), 0, 4, rapid.ID).Draw(w.t, "prefixes") {
-		c := Candidate{Origin: origin, Kind: rapid.SampledFrom([]route.Kind{route.Drop, route.Drop, route.Via}).Draw(w.t, "own kind")}
+	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPrefixes), 0, 4, rapid.ID).Draw(
+		w.t, "prefixes") {
+		c := Candidate{
+			Origin: origin,
+			Kind: rapid.SampledFrom([]route.Kind{route.Drop, route.Drop, route.Via}).Draw(w.t,
+				"own kind"),
+		}
 		if origin != route.Own {
-			c.Kind = rapid.SampledFrom([]route.Kind{route.Via, route.Via, route.Unreachable}).Draw(w.t, "kind")
+			c.Kind = rapid.SampledFrom([]route.Kind{route.Via, route.Via, route.Unreachable}).Draw(
+				w.t, "kind")
 		}
 		if c.Kind == route.Via {
 			c.Paths = w.paths(pfx(s), 1)
@@ -195,7 +208,8 @@ func (w *walker) setRoutes() {
 		w.want(key(s), c)
 	}
 	if origin == route.External {
-		for _, table := range rapid.SliceOfNDistinct(rapid.Uint32Range(7, 9), 0, 2, rapid.ID).Draw(w.t, "tables") {
+		for _, table := range rapid.SliceOfNDistinct(rapid.Uint32Range(7, 9), 0, 2, rapid.ID).Draw(
+			w.t, "tables") {
 			w.want(inTable(table, walkPrefixes[0]).Key, Candidate{Origin: origin, Kind: route.Drop})
 		}
 	}
@@ -247,7 +261,9 @@ func (w *walker) follow() {
 
 // foreign adds or removes somebody else's route; the data plane has no event for that.
 func (w *walker) foreign() {
-	k := key(rapid.SampledFrom([]string{"0.0.0.0/0", "10.9.0.0/16", "10.8.0.0/15", "10.77.0.0/25", "fd09::/32"}).Draw(w.t, "foreign"))
+	k := key(
+		rapid.SampledFrom([]string{"0.0.0.0/0", "10.9.0.0/16", "10.8.0.0/15", "10.77.0.0/25",
+			"fd09::/32"}).Draw(w.t, "foreign"))
 	w.dp.state(func() {
 		if _, ok := w.dp.foreign[k]; ok {
 			delete(w.dp.foreign, k)
@@ -262,21 +278,23 @@ func (w *walker) link() {
 	f := w.w.facts
 	f.Interfaces = slices.Clone(w.full)
 	i := rapid.IntRange(0, 1).Draw(w.t, "interface")
-	switch rapid.SampledFrom([]string{"up", "down", "gone", "new index", "blink"}).Draw(w.t, "link") {
+	switch rapid.SampledFrom([]string{"up", "down", "gone", "new index", "blink"}).Draw(w.t,
+		"link") {
 	case "down":
 		f.Interfaces[i].Up = false
 	case "gone":
 		w.stale(f.Interfaces[i].Name)
 		f.Interfaces = slices.Delete(f.Interfaces, i, i+1)
 		w.full = slices.Clone(w.full)
-		w.full[i].Index += 10 // when it comes back; under the same index nobody who was away could tell
+		// when it comes back; under the same index nobody who was away could tell
+		w.full[i].Index += 10
 	case "new index":
 		w.stale(f.Interfaces[i].Name)
 		f.Interfaces[i].Index += 10
 		w.full = slices.Clone(f.Interfaces)
 	case "blink":
 		w.dropped(f.Interfaces[i].Name)
-		f.Interfaces[i].Life++
+		f.Interfaces[i].Generation++
 		w.full = slices.Clone(f.Interfaces)
 	}
 	w.w.facts = f
@@ -304,7 +322,9 @@ func (w *walker) dropped(name string) {
 func (w *walker) over(name string, do func(route.Key)) {
 	w.dp.state(func() {
 		for k, r := range w.dp.ours {
-			if slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == name }) {
+			if slices.ContainsFunc(r.Paths, func(p route.Path) bool {
+				return p.Interface == name
+			}) {
 				do(k)
 			}
 		}
@@ -314,7 +334,8 @@ func (w *walker) over(name string, do func(route.Key)) {
 // edit is somebody's hand on routes that carry our mark: one is lost or another, or there is one
 // more.
 func (w *walker) edit() {
-	k := key(rapid.SampledFrom(append(walkPrefixes, "10.6.0.0/24", "10.7.0.0/24")).Draw(w.t, "edited"))
+	k := key(rapid.SampledFrom(append(walkPrefixes, "10.6.0.0/24", "10.7.0.0/24")).Draw(w.t,
+		"edited"))
 	lost := rapid.Bool().Draw(w.t, "lost")
 	w.dp.state(func() {
 		delete(w.dp.dead, k)
@@ -376,18 +397,23 @@ func (w *walker) restartAgent() {
 func (w *walker) startAgent() {
 	w.adopted, w.swept = make(map[route.Key]bool), false
 	for k := range w.dp.ours {
-		if len(w.w.wants[k])+len(w.w.wants[k.Twin()]) == 0 { // its twin may take its place, see want
+		// its twin may take its place, see want
+		if len(w.w.wants[k])+len(w.w.wants[k.Twin()]) == 0 {
 			w.adopted[k] = true
 		}
 	}
-	w.e = startWith(w.dp, Config{Journal: w.journal, Tuning: Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1}})
+	w.e = startWith(w.dp, Config{
+		Journal: w.journal,
+		Tuning:  Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1},
+	})
 }
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 
 // sweepOne lets one source have spoken: what it has never wanted stays.
 func (w *walker) sweepOne() {
-	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.BGP, route.Etcd}).Draw(w.t, "heard")
+	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.BGP,
+		route.Etcd}).Draw(w.t, "heard")
 	w.e.AllowSweep(origin)
 	maps.DeleteFunc(w.adopted, func(k route.Key, _ bool) bool {
 		k.Elevated = false
@@ -399,9 +425,11 @@ func (w *walker) sweepOne() {
 func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
-		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve", "lookup", "tables"}).Draw(w.t, "fault") {
+		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve",
+			"lookup", "tables"}).Draw(w.t, "fault") {
 		case "refuse":
-			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t, "refused") {
+			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t,
+				"refused") {
 				w.dp.refuse[key(s)] = fmt.Errorf("refused %s", s)
 			}
 		case "sever":
@@ -462,14 +490,16 @@ func (w *walker) settle() {
 	w.reconnect()
 	w.allowSweep()
 	w.e.SetBGPConverging(false)
-	time.Sleep(3 * time.Minute) // longer than any back-off, than one rotation, and than the guard holds anything
+	// longer than any back-off, than one rotation, and than the guard holds anything
+	time.Sleep(3 * time.Minute)
 	synctest.Wait()
 	w.e.audit(w.t)
 	time.Sleep(time.Minute) // what was extra may have been in the way of next hops
 	synctest.Wait()
 
 	w.w.resolutions = w.foreignResolutions()
-	for _, a := range slices.Concat(w.w.own, w.w.peers) { // what leads to them by us is not in their way
+	// what leads to them by us is not in their way
+	for _, a := range slices.Concat(w.w.own, w.w.peers) {
 		if r, _ := w.dp.Resolve(context.Background(), 0, a); r.Ours {
 			w.w.resolutions[NextHop{Address: a}] = r
 		}
@@ -486,7 +516,9 @@ func (w *walker) settle() {
 			w.t.Fatalf("%v goes over an interface that is no more", k)
 		}
 		for table := range w.dp.tables {
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(k route.Key) bool { return k.Table == table }) {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(k route.Key) bool {
+				return k.Table == table
+			}) {
 				w.t.Fatalf("table %d is left over", table)
 			}
 		}
@@ -498,13 +530,15 @@ func (w *walker) settle() {
 // checkAudit: all is well, and nothing is to be written because of a shadow.
 func (w *walker) checkAudit(want map[route.Key]route.Route) {
 	w.dp.takeOps()
-	if r := w.e.audit(w.t); len(r.Findings) != 0 || r.Compared != len(want) || r.Listed != len(want) {
+	if r := w.e.audit(w.t); len(r.Findings) != 0 || r.Compared != len(want) ||
+		r.Listed != len(want) {
 		w.t.Fatalf("%+v", r)
 	}
 	for k := range want {
 		w.dp.state(func() { w.dp.hidden[k] = "CLI" })
 	}
-	if r := w.e.audit(w.t); r.Hidden != len(want) || len(inState(w.e.Engine, Shadowed)) != len(want) {
+	if r := w.e.audit(w.t); r.Hidden != len(want) ||
+		len(inState(w.e.Engine, Shadowed)) != len(want) {
 		w.t.Fatalf("%+v", r)
 	}
 	w.dp.state(func() { clear(w.dp.hidden) })
@@ -536,7 +570,8 @@ func (w *walker) checkCounts(want map[route.Key]route.Route) {
 		w.t.Fatalf("%d set, %+v", w.e.revision, s)
 	}
 	if programmed != len(want) || len(inState(w.e.Engine, Programmed)) != len(want) {
-		w.t.Fatalf("%d programmed, counted %d, want %d", len(inState(w.e.Engine, Programmed)), programmed, len(want))
+		w.t.Fatalf("%d programmed, counted %d, want %d",
+			len(inState(w.e.Engine, Programmed)), programmed, len(want))
 	}
 }
 
@@ -573,7 +608,8 @@ func TestWalk(t *testing.T) {
 			return
 		}
 		if fmt.Sprintf("%T", failed) == "rapid.invalidData" {
-			panic(failed) // on a line of its own: rapid tells failures apart by where they come from
+			// on a line of its own: rapid tells failures apart by where they come from
+			panic(failed)
 		}
 		panic(failed)
 	})
@@ -582,16 +618,27 @@ func TestWalk(t *testing.T) {
 func walk(t *rapid.T, journal string) {
 	f := node("generation 0")
 	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
-	w := &walker{t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal, normal: 2147482623, prefs: map[netip.Prefix]uint32{}, ever: map[route.Origin]map[route.Key]bool{}}
+	w := &walker{
+		t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal,
+		normal: 2147482623, prefs: map[netip.Prefix]uint32{},
+		ever: map[route.Origin]map[route.Key]bool{},
+	}
 	w.dp.foreign[key("0.0.0.0/0")] = true
 	w.startAgent()
 	w.e.SetNormal(w.normal, w.normal)
 	defer func() { w.heal(); w.e.stop() }()
 	steps := map[string]func(){
-		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes, "protect": w.protect, "keep out": w.keepOut, "follow": w.follow, "foreign": w.foreign, "link": w.link,
-		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane, "restart agent": w.restartAgent,
-		"sweep": w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit, "edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
-		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) }, "journal": w.breakJournal, "pause": w.pause, "settle": w.settle,
+		"learn": w.learn, "learn more": w.learn, "normal": w.setNormal, "routes": w.setRoutes,
+		"protect": w.protect, "keep out": w.keepOut, "follow": w.follow,
+		"foreign": w.foreign, "link": w.link,
+		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane,
+		"restart agent": w.restartAgent,
+		"sweep":         w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit,
+		"edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() {
+			w.e.ReleaseGuard()
+		},
+		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) },
+		"journal":    w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {

@@ -192,7 +192,7 @@ func TestEventDuringTheListAfterMissedEvents(t *testing.T) {
 		d.list = func() ([]route.Interface, error) { return list(), nil }
 		check(t, d.refresh())
 		i, _ := d.currentFacts().Interface("eth1")
-		return i.Life
+		return i.Generation
 	}
 	stays, goes := pfx("10.0.1.1/24"), pfx("10.9.0.1/24")
 	raced := func() []route.Interface {

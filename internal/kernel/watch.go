@@ -253,7 +253,7 @@ func (w *watch) setGenerations(list []route.Interface) {
 	}
 	for n := range list {
 		if l := w.known[list[n].Index]; l != nil {
-			list[n].Life = l.generation
+			list[n].Generation = l.generation
 		}
 	}
 }

@@ -50,35 +50,39 @@ func (e End) configure() error {
 // await waits until the kernel has set the carrier and can answer for the IPv6 addresses. An
 // earlier neighbour solicitation is lost, and the next follows a second later.
 func (e End) await() error {
-	const patience = 5 * time.Second
+	const patience = 30 * time.Second // milliseconds, but on a machine with a load of 30
 	for deadline := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
-		ready, err := e.ready()
-		if err != nil || ready {
+		lacks, err := e.lacks()
+		if err != nil || lacks == "" {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("netlab: %s/%s is not up after %s", e.Namespace.Name(), e.Device,
-				patience)
+			return fmt.Errorf("netlab: %s/%s is not ready after %s: %s", e.Namespace.Name(),
+				e.Device, patience, lacks)
 		}
 	}
 }
 
-func (e End) ready() (bool, error) {
+// lacks says what is not there yet.
+func (e End) lacks() (string, error) {
 	link, err := e.Namespace.link(e.Device)
-	if err != nil || link.Attrs().OperState != netlink.OperUp {
-		return false, err
+	if err != nil {
+		return "", err
+	}
+	if state := link.Attrs().OperState; state != netlink.OperUp {
+		return "the link is " + state.String(), nil
 	}
 	addrs, err := e.Namespace.handle.AddrList(link, netlink.FAMILY_V6)
 	if err != nil {
-		return false, fmt.Errorf("netlab: addresses of %s/%s: %w", e.Namespace.Name(), e.Device,
+		return "", fmt.Errorf("netlab: addresses of %s/%s: %w", e.Namespace.Name(), e.Device,
 			err)
 	}
 	for _, a := range addrs {
 		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
-			return false, nil
+			return fmt.Sprintf("%s is tentative", a.IPNet), nil
 		}
 	}
-	return true, nil
+	return "", nil
 }
 
 // Segment makes an Ethernet segment with these ends: a bridge in a namespace of its own.

@@ -15,8 +15,10 @@ func TestStallsOfAProcess(t *testing.T) {
 	l := newLab(t)
 	ns := must[*Namespace](t)(l.Namespace("node"))
 	start := func(name, script string) *Process {
-		return must[*Process](t)(l.Start(Spec{Name: name, Namespace: ns, Path: "/bin/sh",
+		p := must[*Process](t)(l.Start(Spec{Name: name, Namespace: ns, Path: "/bin/sh",
 			Args: []string{"-c", script}}))
+		check(t, unix.Setpriority(unix.PRIO_PROCESS, p.PID(), 0)) // also where the tests are nice
+		return p
 	}
 	const busy = "while :; do :; done"
 	// The first processor that this process may use is shared by one that has 1024 parts of it and

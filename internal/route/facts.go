@@ -48,11 +48,11 @@ const (
 // Interface is an interface of the data plane.
 type Interface struct {
 	Name string
-	// Life is the generation of the interface. It changes whenever the interface has lost the
-	// routes over it: its index was reused; Linux set it down or removed its last address of a
-	// family.
-	Life      uint32
-	Index     uint32         // VPP's sw_if_index, Linux' ifindex: reused for other interfaces later
+	// Generation changes whenever the interface has lost the routes over it: its index was reused;
+	// Linux set it down or removed its last address of a family.
+	Generation uint32
+	// VPP's sw_if_index, Linux' ifindex: reused for other interfaces later
+	Index     uint32
 	Up        bool           // administratively up and carrier present
 	Table     uint32         // the VRF it belongs to, 0 the default
 	Addresses []netip.Prefix // host address with the length of its subnet, sorted

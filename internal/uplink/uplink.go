@@ -155,7 +155,7 @@ func (u *Uplink) look(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.New("uplink: somebody changes the interface as fast as we do")
+	return errors.New("uplink: another program changes the interface as fast as we do")
 }
 
 // know starts a new record if the data plane has a new generation.

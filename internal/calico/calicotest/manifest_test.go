@@ -26,19 +26,22 @@ spec: {cidr: "fd12:0008::/64", natOutgoing: true, allowedUses: [Workload]}
 apiVersion: projectcalico.org/v3
 kind: BGPConfiguration
 metadata: {name: default}
-spec: {nodeToNodeMeshEnabled: false, asNumber: 64512, nodeMeshMaxRestartTime: 1m30s, communities: [{name: a, value: "64512:77"}]}
+spec: {nodeToNodeMeshEnabled: false, asNumber: 64512,
+  nodeMeshMaxRestartTime: 1m30s, communities: [{name: a, value: "64512:77"}]}
 ---
 apiVersion: projectcalico.org/v3
 kind: BGPPeer
 metadata: {name: tor-r2}
-spec: {nodeSelector: rack == 'r2', peerIP: "192.0.2.1:1790", asNumber: 64900, password: {secretKeyRef: {name: s, key: k}}}
+spec: {nodeSelector: rack == 'r2', peerIP: "192.0.2.1:1790", asNumber: 64900,
+  password: {secretKeyRef: {name: s, key: k}}}
 ---
 # a comment alone is no document
 ---
 apiVersion: projectcalico.org/v3
 kind: BGPFilter
 metadata: {name: no-default}
-spec: {importV4: [{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject}, {action: Accept, operations: [{setPriority: {value: 3}}]}]}
+spec: {importV4: [{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject},
+  {action: Accept, operations: [{setPriority: {value: 3}}]}]}
 ---
 apiVersion: projectcalico.org/v3
 kind: ClusterInformation

@@ -61,7 +61,7 @@ const requestTimeout = 5 * time.Second
 
 var (
 	errLeaseLost  = errors.New("the lease has ended")
-	errKeyDeleted = errors.New("somebody deleted the key")
+	errKeyDeleted = errors.New("the key was deleted by another client")
 )
 
 // NewPublisher checks cfg and returns a publisher that does nothing until Run.
@@ -245,6 +245,7 @@ func (p *Publisher) judge(ev *clientv3.Event) error {
 }
 
 func taken(kv *mvccpb.KeyValue) error {
-	return fmt.Errorf("somebody put %.64q under our key %s; is there another node of our name?",
+	return fmt.Errorf(
+		"another client put %.64q under our key %s; is there another node of our name?",
 		kv.Value, kv.Key)
 }

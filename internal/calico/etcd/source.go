@@ -74,7 +74,7 @@ func (s *Source) publish(revision int64, lists int) {
 	case <-s.out:
 	default:
 	}
-	s.out <- snap // there is room: nobody else sends
+	s.out <- snap // there is room: this is the only sender
 	s.nameProblems(snap.Problems)
 }
 

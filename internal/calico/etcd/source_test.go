@@ -475,7 +475,9 @@ func TestTLS(t *testing.T) {
 	}
 	noCert := good
 	noCert.CertFile, noCert.KeyFile = "", ""
-	st = run(t, noCert).untilStatus(t, "refused", func(s etcd.Status) bool { return s.Failures > 0 })
+	st = run(t, noCert).untilStatus(t, "refused", func(s etcd.Status) bool {
+		return s.Failures > 0
+	})
 	if st.Synced {
 		t.Errorf("without a client certificate: %+v", st)
 	}

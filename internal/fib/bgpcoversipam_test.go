@@ -24,7 +24,8 @@ func etcdRoutes(m map[string]string) (out []route.Route) {
 // etcd's does.
 func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.0/26": "10.0.0.2", "10.1.0.5/32": "10.0.0.3"}))
+		r.SetRoutes(route.Etcd,
+			etcdRoutes(map[string]string{"10.1.0.0/26": "10.0.0.2", "10.1.0.5/32": "10.0.0.3"}))
 		synctest.Wait()
 		r.dp.printOps()
 		r.SetBGPConverging(true)
@@ -67,7 +68,8 @@ func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
 
 func TestCoveredRouteStaysWhileBGPGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.0/26": "10.0.0.2", "10.1.0.5/32": "10.0.0.3"}))
+		r.SetRoutes(route.Etcd,
+			etcdRoutes(map[string]string{"10.1.0.0/26": "10.0.0.2", "10.1.0.5/32": "10.0.0.3"}))
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		r.Learn(pfx("10.1.0.5/32"), via("10.0.0.3"))
 		synctest.Wait()
@@ -113,8 +115,10 @@ func TestAHeldRouteIsForgottenWithItsEntry(t *testing.T) {
 		r.sources.set(route.Etcd, nil, false, 0)
 		r.setFacts(node("b"))
 		r.selection.selectDirty(chunk)
-		if left := len(r.selection.covered); held != 1 || left != 0 || !r.selection.nextCovered().IsZero() {
-			t.Errorf("%d held before, %d after; its time is over at %v, for ever", held, left, r.selection.nextCovered())
+		left := len(r.selection.covered)
+		if held != 1 || left != 0 || !r.selection.nextCovered().IsZero() {
+			t.Errorf("%d held before, %d after; its time is over at %v, for ever",
+				held, left, r.selection.nextCovered())
 		}
 	})
 }
@@ -126,15 +130,18 @@ func TestOwnBlockEndsTheCover(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.Learn(pfx("10.1.0.0/16"), via("10.0.0.2"))
 		synctest.Wait()
-		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3", "10.1.9.5/32": "10.0.0.3"}))
+		r.SetRoutes(route.Etcd,
+			etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3", "10.1.9.5/32": "10.0.0.3"}))
 		synctest.Wait()
 		check(t, "no block yet", r.dp.printOps(), "put 10.1.0.0/16 via 10.0.0.2 eth0")
 		r.SetRoutes(route.Own, []route.Route{{Key: key("10.1.0.0/26"), Kind: route.Drop}})
 		synctest.Wait()
-		check(t, "the block is ours", r.dp.printOps(), "put 10.1.0.0/26 drop", "put 10.1.0.5/32 via 10.0.0.3 eth0")
+		check(t, "the block is ours", r.dp.printOps(), "put 10.1.0.0/26 drop",
+			"put 10.1.0.5/32 via 10.0.0.3 eth0")
 		r.Learn(pfx("10.1.0.0/28"), via("10.0.0.2"))
 		time.Sleep(time.Hour)
-		check(t, "BGP has the last word again", r.dp.printOps(), "put 10.1.0.0/28 via 10.0.0.2 eth0", "del 10.1.0.5/32")
+		check(t, "BGP has the last word again", r.dp.printOps(),
+			"put 10.1.0.0/28 via 10.0.0.2 eth0", "del 10.1.0.5/32")
 		r.Learn(pfx("10.1.0.0/28"), nil)
 		synctest.Wait()
 		r.dp.printOps()
@@ -177,7 +184,9 @@ func TestHandOverBetweenBGPAndEtcdLeavesNoGap(t *testing.T) {
 	})
 }
 
-var handOverPrefixes = []string{"10.1.0.0/16", "10.1.0.0/24", "10.1.0.0/26", "10.1.0.64/26", "10.1.0.5/32", "10.1.0.70/32"}
+var handOverPrefixes = []string{
+	"10.1.0.0/16", "10.1.0.0/24", "10.1.0.0/26", "10.1.0.64/26", "10.1.0.5/32", "10.1.0.70/32",
+}
 
 func handOver(t *rapid.T, journal string) {
 	r := start(newFake(node("a")), journal)
@@ -194,7 +203,8 @@ func handOver(t *rapid.T, journal string) {
 	for range rapid.IntRange(1, 20).Draw(t, "steps") {
 		i := rapid.IntRange(0, len(handOverPrefixes)-1).Draw(t, "prefix")
 		p := handOverPrefixes[i]
-		switch rapid.SampledFrom([]string{"learn", "learn", "withdraw", "etcd", "converging", "time"}).Draw(t, "step") {
+		switch rapid.SampledFrom([]string{"learn", "learn", "withdraw", "etcd", "converging",
+			"time"}).Draw(t, "step") {
 		case "learn":
 			r.Learn(pfx(p), via(next(i)))
 		case "withdraw":
@@ -210,7 +220,8 @@ func handOver(t *rapid.T, journal string) {
 		case "converging":
 			r.SetBGPConverging(rapid.Bool().Draw(t, "converging"))
 		case "time":
-			time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t, "pause"))
+			time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t,
+				"pause"))
 		}
 		synctest.Wait()
 		checkNoGap(t, fib, r.dp.takeOps())
@@ -228,7 +239,10 @@ func checkNoGap(t *rapid.T, fib map[netip.Prefix]bool, ops []route.Op) {
 		}
 		return false
 	}
-	probes := []netip.Addr{addr("10.1.0.5"), addr("10.1.0.6"), addr("10.1.0.70"), addr("10.1.0.71"), addr("10.1.0.200"), addr("10.1.1.1")}
+	probes := []netip.Addr{
+		addr("10.1.0.5"), addr("10.1.0.6"), addr("10.1.0.70"), addr("10.1.0.71"),
+		addr("10.1.0.200"), addr("10.1.1.1"),
+	}
 	gone := map[netip.Addr]bool{}
 	for _, op := range ops {
 		for _, a := range probes {

@@ -8,12 +8,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// An etcd route gives way to any BGP route that covers it, also to a shorter one: otherwise the /32
-// of a leaked allocation would beat the block that BGP announces. But BGP comes and goes piece by
-// piece. While it does, the cover may be there without the longer BGP route that leads where etcd's
-// does, and taking etcd's away for that moment would only have it put back. So a route that is
-// there and is what etcd wants stays for coverHold, and as long as BGP has not told all that it
-// knows. None is put that is covered.
+// A route from IPAM gives way to any BGP route that covers it: otherwise the /32 of a leaked
+// allocation would beat the block that BGP announces. While BGP comes or goes the cover may be
+// there before the longer BGP route. So a route that is programmed stays for coverHold, and until
+// all peers have sent their routes. None that is covered is put.
 
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second
@@ -108,11 +106,9 @@ func (s *selection) nextCovered() (next time.Time) {
 	return next
 }
 
-// cover finds the route of ours that covers a next hop. Whether a next hop resolves through a route
-// of ours must not depend on whether that route is programmed at this moment, or two routes that
-// resolve through each other would come and go for ever: as in BIRD the longest match among all
-// that our sources want counts, programmed or not. In a connected subnet only static routes count:
-// BGP does not change who is a neighbour.
+// cover finds the route of ours that covers a next hop: as in BIRD the longest match of all that
+// our sources want, programmed or not. Otherwise two routes that resolve through each other would
+// flap. In a connected subnet only static routes count: BGP does not change who is a neighbour.
 func (s *selection) cover(hop *nextHop) {
 	delete(s.hops.covered, hop.NextHop)
 	shortest := 0
@@ -143,7 +139,8 @@ func (s *selection) cover(hop *nextHop) {
 // it, the guard does not refuse it, and not all of its paths lie behind itself.
 func (s *selection) covers(e *entry) bool {
 	for c := e.first; c != nil; c = c.next {
-		if s.view.guard(e.key(), c.origin) == (Reason{}) && (c.set == nil || !s.behindItself(e.key(), c.set)) {
+		if s.view.guard(e.key(), c.origin) == (Reason{}) &&
+			(c.set == nil || !s.behindItself(e.key(), c.set)) {
 			return true
 		}
 	}
