@@ -53,7 +53,7 @@ func decodeBGPConfiguration(k Key, value []byte) (BGPConfiguration, error) {
 		IPv4NormalRoutePriority        int      `json:"ipv4NormalRoutePriority"`
 		IPv6NormalRoutePriority        int      `json:"ipv6NormalRoutePriority"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return BGPConfiguration{}, err
 	}
 	c := BGPConfiguration{
@@ -118,7 +118,7 @@ func decodeBGPPeer(k Key, value []byte) (BGPPeer, error) {
 		LocalWorkloadSelector    string           `json:"localWorkloadSelector"`
 		ReversePeering           string           `json:"reversePeering"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return BGPPeer{}, err
 	}
 	return BGPPeer{
@@ -183,7 +183,7 @@ func decodeBGPFilter(k Key, value []byte) (BGPFilter, error) {
 		ExportV6 []json.RawMessage `json:"exportV6"`
 		ImportV6 []json.RawMessage `json:"importV6"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return BGPFilter{}, err
 	}
 	f := BGPFilter{Name: k.Name}

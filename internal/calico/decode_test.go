@@ -26,6 +26,21 @@ const sampleBlock = `{"cidr":"10.40.4.4/30","affinity":"host:leaf-1",
  "sequenceNumber":18446744073709551615,"sequenceNumberForAllocation":{"0":1772442940123456701},
  "deleted":false,"new":{"field":[1]}}`
 
+// Another kind's resource under a key is refused, not read as one without fields.
+func TestKindUnderAKeyOfAnother(t *testing.T) {
+	k := Key{Kind: KindBGPPeer, Name: "tor"}
+	for value, want := range map[string]string{
+		`{"kind":"Pod","spec":{"peerIP":"10.0.0.1"}}`:     `kind: "Pod" under a key of BGPPeer`,
+		`{"kind":"BGPPeer","spec":{"peerIP":"10.0.0.1"}}`: "",
+		`{"spec":{"peerIP":"10.0.0.1"}}`:                  "",
+	} {
+		_, err := decodeBGPPeer(k, []byte(value))
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %v, want %q", value, err, want)
+		}
+	}
+}
+
 func TestDecodeBlock(t *testing.T) {
 	sample := Block{CIDR: pfx("10.40.4.4/30"), Owner: Owner{Host: "leaf-1"},
 		Allocations: []Allocation{
@@ -178,7 +193,7 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/120"}}}`: {Name: "leaf-1",
 			IPv4: pfx("172.20.8.7/24")},
 	} {
-		got, err := decodeNode(Key{Name: "leaf-1"}, []byte(value))
+		got, err := decodeNode(Key{Kind: KindNode, Name: "leaf-1"}, []byte(value))
 		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", value, err, diff)
 		}
@@ -206,7 +221,7 @@ func TestDecodeNode(t *testing.T) {
 
 		`{"metadata":{"labels":{"a":1}}}`: "labels",
 	} {
-		if n, err := decodeNode(Key{Name: "leaf-1"}, []byte(value)); err == nil ||
+		if n, err := decodeNode(Key{Kind: KindNode, Name: "leaf-1"}, []byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %+v %v, want %q", value, n, err, want)
 		}

@@ -35,7 +35,7 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		IPv6ElevatedRoutePriority         int      `json:"ipv6ElevatedRoutePriority"`
 		LiveMigrationRouteConvergenceTime duration `json:"liveMigrationRouteConvergenceTime"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return FelixConfiguration{}, err
 	}
 	return FelixConfiguration{

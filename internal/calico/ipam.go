@@ -126,6 +126,7 @@ func decodeAffinity(_ Key, value []byte) (AffinityState, error) {
 
 // storedResource is common to all v3 resources. The name comes from the key.
 type storedResource struct {
+	Kind     Kind `json:"kind"`
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
 	} `json:"metadata"`
@@ -134,10 +135,13 @@ type storedResource struct {
 
 // decodeSpec decodes a resource's spec into spec, unchanged if there is none, and returns the
 // labels.
-func decodeSpec(value []byte, spec any) (labels map[string]string, err error) {
+func decodeSpec(k Key, value []byte, spec any) (labels map[string]string, err error) {
 	var stored storedResource
 	if err := unmarshal(value, &stored); err != nil {
 		return nil, err
+	}
+	if stored.Kind != "" && stored.Kind != k.Kind {
+		return nil, fmt.Errorf("kind: %q under a key of %s", stored.Kind, k.Kind)
 	}
 	if len(stored.Spec) == 0 {
 		return stored.Metadata.Labels, nil

@@ -36,7 +36,7 @@ func decodeLiveMigration(k Key, value []byte) (LiveMigration, error) {
 		Source *migrationEnd `json:"source"`
 		Target *migrationEnd `json:"target"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return LiveMigration{}, err
 	}
 	return LiveMigration{Namespace: k.Namespace, Name: k.Name, Source: spec.Source.end(),

@@ -24,7 +24,7 @@ func decodeNode(k Key, value []byte) (Node, error) {
 			IPv6 string `json:"interfaceIPv6Address"`
 		} `json:"wireguard"`
 	}
-	labels, err := decodeSpec(value, &spec)
+	labels, err := decodeSpec(k, value, &spec)
 	if err != nil {
 		return Node{}, err
 	}
@@ -92,7 +92,7 @@ func decodeIPPool(k Key, value []byte) (IPPool, error) {
 		DisableBGPExport bool      `json:"disableBGPExport"`
 		BlockSize        int       `json:"blockSize"`
 	}
-	if _, err := decodeSpec(value, &spec); err != nil {
+	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return IPPool{}, err
 	}
 	cidr, err := parseNetwork(spec.CIDR)
@@ -145,7 +145,7 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 		Workload      string `json:"workload"`
 		Endpoint      string `json:"endpoint"`
 	}
-	labels, err := decodeSpec(value, &spec)
+	labels, err := decodeSpec(k, value, &spec)
 	if err != nil {
 		return WorkloadEndpoint{}, err
 	}
@@ -172,11 +172,11 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 
 // decodeNotReady reports whether a ClusterInformation has datastoreReady: false. Absent means
 // unknown.
-func decodeNotReady(_ Key, value []byte) (bool, error) {
+func decodeNotReady(k Key, value []byte) (bool, error) {
 	var spec struct {
 		DatastoreReady *bool `json:"datastoreReady"`
 	}
-	_, err := decodeSpec(value, &spec)
+	_, err := decodeSpec(k, value, &spec)
 	return spec.DatastoreReady != nil && !*spec.DatastoreReady, err
 }
 
