@@ -55,7 +55,7 @@ func TestSetChangesOnlyOnePeer(t *testing.T) {
 	set(t, a)
 	c.wantHops("10.1.0.0/26")
 	eventually(t, "reason", true, func() bool {
-		return strings.Contains(c.state(a).LastError, "cease")
+		return strings.Contains(c.state(a).LastError, "Cease: Peer De-configured")
 	})
 	if s := a.state(b); !s.Established || s.Since != since {
 		t.Errorf("the other session was touched: %+v", s)

@@ -115,7 +115,7 @@ func (p *program) addListeners() (err error) {
 }
 
 func (p *program) lockStateDir() error {
-	unlock, err := lockStateDir(p.cfg.stateDir)
+	unlock, err := lockStateDir(p.cfg.stateDir, p.log)
 	if err != nil {
 		return err
 	}
@@ -202,8 +202,10 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 // lockStateDir makes the directory and keeps other agents out of it: two would write one journal
 // and own one FIB source. A directory that cannot be made or written needs no lock: the journal and
 // the last good snapshot then say that they are degraded.
-func lockStateDir(dir string) (unlock func(), err error) {
-	_ = os.MkdirAll(dir, 0o755)
+func lockStateDir(dir string, log *slog.Logger) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		log.Warn("the state directory cannot be made: a restart will remember nothing", "err", err)
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return func() {}, nil

@@ -65,7 +65,7 @@ func TestParseNamesTheLine(t *testing.T) {
 		"a":               `x:1: "a": want a connection and a verb`,
 		"# fine\na dance": `x:2: dance takes one word`,
 		"a dance wild":    `x:1: no verb "dance"`,
-		"a dial i5.1":     `x:1: nobody is called "i5.1"`,
+		"a dial i5.1":     `x:1: there is no speaker "i5.1"`,
 		"a mute now":      `x:1: mute takes nothing`,
 		"a await godot":   `x:1: no message is called "godot"`,
 		"a send 3x f":     `x:1: encoding/hex: odd length hex string`,
