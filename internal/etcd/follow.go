@@ -126,7 +126,7 @@ func (f *Follower) follow(ctx context.Context, client *clientv3.Client) error {
 		if err != nil {
 			return err
 		}
-		if err := f.sameHistory(head, f.revision); err != nil {
+		if err := f.sameHistory(head, f.revision, f.term); err != nil {
 			f.log.Warn("etcd has another history than before", "err", err)
 			f.forget()
 		}
@@ -156,18 +156,18 @@ func (f *Follower) probe(ctx context.Context, client *clientv3.Client) (*pb.Resp
 }
 
 // sameHistory checks that a quorum still has the history that we followed. After a restore the
-// revision or Raft's term is lower; the cluster id may be the same. atLeast is the revision seen
-// before the head was requested.
-func (f *Follower) sameHistory(head *pb.ResponseHeader, atLeast int64) error {
+// revision or Raft's term is lower; the cluster id may be the same. Both were seen before the head
+// was requested.
+func (f *Follower) sameHistory(head *pb.ResponseHeader, revision int64, term uint64) error {
 	switch {
 	case f.cluster == 0:
 		return nil
 	case head.ClusterId != f.cluster:
 		return fmt.Errorf("%w: cluster id %x instead of %x", errRestored, head.ClusterId, f.cluster)
-	case head.Revision < atLeast:
-		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, atLeast)
-	case head.RaftTerm < f.term:
-		return fmt.Errorf("%w: Raft term %d after %d", errRestored, head.RaftTerm, f.term)
+	case head.Revision < revision:
+		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, revision)
+	case head.RaftTerm < term:
+		return fmt.Errorf("%w: Raft term %d after %d", errRestored, head.RaftTerm, term)
 	}
 	return nil
 }

@@ -37,8 +37,9 @@ type probed struct {
 // widened is what a list of newly wanted ranges found at the revision of head.
 type widened struct {
 	probed
-	atLeast int64 // revision before the probe
-	found   map[*keyRange][]*mvccpb.KeyValue
+	revision int64  // before the probe
+	term     uint64 // of Raft, before the probe
+	found    map[*keyRange][]*mvccpb.KeyValue
 }
 
 // watch applies changes of all ranges and probes etcd. It returns when a watch ends or etcd was
@@ -80,7 +81,9 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 	widen := func() {
 		f.dropUnwanted()
 		watchRanges()
-		w := widened{atLeast: f.revision, found: map[*keyRange][]*mvccpb.KeyValue{}}
+		w := widened{
+			revision: f.revision, term: f.term, found: map[*keyRange][]*mvccpb.KeyValue{},
+		}
 		for _, r := range f.unlisted(nil) {
 			w.found[r] = nil
 		}
@@ -165,7 +168,7 @@ func (f *Follower) listBeside(ctx context.Context, client *clientv3.Client,
 // nothing, as a failed probe.
 func (f *Follower) takeList(w widened, settle *settle) error {
 	if w.err == nil {
-		w.err = f.sameHistory(w.head, w.atLeast)
+		w.err = f.sameHistory(w.head, w.revision, w.term)
 	}
 	switch {
 	case errors.Is(w.err, errRestored):
@@ -195,7 +198,7 @@ func (f *Follower) judge(p probed, settle *settle) error {
 		settle.lost = true
 		return nil
 	}
-	if err := f.sameHistory(p.head, f.probed); err != nil {
+	if err := f.sameHistory(p.head, f.probed, f.term); err != nil {
 		return err
 	}
 	f.probed = f.revision
