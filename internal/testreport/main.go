@@ -101,8 +101,9 @@ func (r *report) take(e event) {
 // end takes the result of a test, or of a package.
 func (r *report) end(name string, e event) {
 	isPackage := e.Test == ""
-	if isPackage && e.Action != "skip" { // skip: it has no tests
-		fmt.Fprintf(r.out, "%-4s %-45s %6.1f s\n", e.Action, e.Package, e.Elapsed)
+	// a package that is skipped has no tests
+	if isPackage && e.Action != "skip" || e.Action == "fail" {
+		fmt.Fprintf(r.out, "%-4s %-45s %6.1f s\n", e.Action, name, e.Elapsed)
 	}
 	switch e.Action {
 	case "fail":

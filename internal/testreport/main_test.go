@@ -31,7 +31,8 @@ func TestReport(t *testing.T) {
 		},
 		"a failure shows its output": {
 			passing + failing, nil, false,
-			[]string{"got 1, want 2", "FAILED: p TestC", "1 passed, 1 failed, 1 skipped"},
+			[]string{"fail p TestC ", "got 1, want 2", "FAILED: p TestC",
+				"1 passed, 1 failed, 1 skipped"},
 		},
 		"a test that has not ended": {
 			passing +
