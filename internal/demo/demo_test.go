@@ -121,6 +121,9 @@ func TestDemo(t *testing.T) {
 				if r.status != 0 {
 					t.Errorf("exit status %d", r.status)
 				}
+				if strings.Contains(r.stderr, "NOT READY") {
+					t.Error("it shows an agent that is not ready yet")
+				}
 				if r.took > 90*time.Second {
 					t.Errorf("it took %s", r.took)
 				}

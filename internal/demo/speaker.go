@@ -17,6 +17,7 @@ type speaker interface {
 	// Established are the addresses of the peers with a session that is up, sorted.
 	Established(ctx context.Context) ([]netip.Addr, error)
 	Protocol() string // of its routes in the kernel
+	ready(ctx context.Context) error
 	// quote runs a command that shows its peers to a person.
 	quote(ctx context.Context) (command, output string, err error)
 	// commands are what a person may try.
@@ -32,6 +33,12 @@ func (agentSpeaker) name() string { return "vpp-route-agent" }
 func (a agentSpeaker) quote(ctx context.Context) (command, output string, err error) {
 	out, err := a.NS.Run(ctx, a.Binary, "status", "--admin-socket", a.Socket)
 	return "vpp-route-agent status", string(out), err
+}
+
+// ready is later than the routes: it takes the sweep, which waits for End-of-RIB of all peers.
+func (a agentSpeaker) ready(ctx context.Context) error {
+	s, err := a.Status(ctx)
+	return held(s.Ready, err)
 }
 
 func (a agentSpeaker) commands() []string {
@@ -65,6 +72,8 @@ func (b birdSpeaker) name() string {
 	version, _, _ := strings.Cut(b.programs.Bird.Version, "-") // without Debian's revision
 	return "BIRD " + version
 }
+
+func (birdSpeaker) ready(context.Context) error { return nil }
 
 func (b birdSpeaker) quote(ctx context.Context) (command, output string, err error) {
 	lines, err := b.Command(ctx, "show protocols")
