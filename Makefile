@@ -37,8 +37,10 @@ gobgp:
 # The agent and, from the same module, the stock gobgp CLI.
 build: gobgp
 	@mkdir -p $(BUILD)
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/vpp-route-agent
-	CGO_ENABLED=0 go build -trimpath -o $(BUILD)/ github.com/osrg/gobgp/v3/cmd/gobgp
+	@[ -e $(BUILD)/vpp-route-agent ] || echo "The first build compiles about 660 packages, Go's" \
+	  "own among them: 1 to 2 minutes on two cores, and what downloading them takes."
+	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/vpp-route-agent
+	CGO_ENABLED=0 deploy/go-build -trimpath -o $(BUILD)/ github.com/osrg/gobgp/v3/cmd/gobgp
 
 # What the tests and the demo need of the machine; installs Debian packages where it may.
 tools:
@@ -136,7 +138,7 @@ $(LABS:%=lab-%): lab-%: $(BUILD)/lab
 	$(BUILD)/lab check $(ARGS) labs/$*
 
 $(BUILD)/lab: tools build
-	CGO_ENABLED=0 go build -trimpath -o $@ ./internal/lab
+	CGO_ENABLED=0 deploy/go-build -trimpath -o $@ ./internal/lab
 
 # The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago.
 # PREVIOUS= does without.

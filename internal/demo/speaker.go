@@ -2,9 +2,10 @@ package demo
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"vpp-route-agent/internal/testcluster"
@@ -20,8 +21,9 @@ type speaker interface {
 	ready(ctx context.Context) error
 	// quote runs a command that shows its peers to a person.
 	quote(ctx context.Context) (command, output string, err error)
-	// commands are what a person may try.
+	// commands are what a person may try on its node, with programs: by name, the words to run.
 	commands() []string
+	programs() map[string][]string
 }
 
 // agentSpeaker is our own agent: `run` of the demo's own binary.
@@ -42,18 +44,27 @@ func (a agentSpeaker) ready(ctx context.Context) error {
 }
 
 func (a agentSpeaker) commands() []string {
-	gobgp := filepath.Join(filepath.Dir(a.Binary), "gobgp")
-	return []string{
-		fmt.Sprintf("%s status --admin-socket %s", a.Binary, a.Socket),
-		fmt.Sprintf("%s routes --admin-socket %s", a.Binary, a.Socket),
-		fmt.Sprintf("ip netns exec %s %s global rib", a.NS.Name(), gobgp),
+	all := []string{"vpp-route-agent status", "vpp-route-agent routes"}
+	if _, found := a.programs()["gobgp"]; found {
+		all = append(all, "gobgp global rib")
 	}
+	return all
+}
+
+// programs are the agent itself, for its client commands, and the gobgp that make builds beside it.
+func (a agentSpeaker) programs() map[string][]string {
+	all := map[string][]string{"vpp-route-agent": {a.Binary}}
+	gobgp, err := exec.LookPath(filepath.Join(filepath.Dir(a.Binary), "gobgp"))
+	if err == nil {
+		all["gobgp"] = []string{gobgp}
+	}
+	return all
 }
 
 // birdSpeaker is BIRD as calico-node configures it.
 type birdSpeaker struct {
 	*testcluster.Bird
-	programs testcluster.Programs
+	tools testcluster.Programs
 }
 
 // addBIRD gives n a BIRD with the configuration that confd would write: the mesh, the pool and n's
@@ -69,7 +80,7 @@ func (d *demo) addBIRD(n *node) {
 }
 
 func (b birdSpeaker) name() string {
-	version, _, _ := strings.Cut(b.programs.Bird.Version, "-") // without Debian's revision
+	version, _, _ := strings.Cut(b.tools.Bird.Version, "-") // without Debian's revision
 	return "BIRD " + version
 }
 
@@ -80,10 +91,14 @@ func (b birdSpeaker) quote(ctx context.Context) (command, output string, err err
 	return "birdc show protocols", strings.Join(lines, "\n"), err
 }
 
-func (b birdSpeaker) commands() []string {
-	birdc := fmt.Sprintf("%s -s %s", b.programs.Bird.Birdc, b.Bird.Socket())
-	if env := b.programs.Bird.Env; len(env) > 0 { // unpacked: its libraries are too
-		birdc = strings.Join(env, " ") + " " + birdc
+func (birdSpeaker) commands() []string {
+	return []string{"birdc show protocols", "birdc show route"}
+}
+
+func (b birdSpeaker) programs() map[string][]string {
+	birdc := []string{b.tools.Bird.Birdc, "-s", b.Bird.Socket()}
+	if env := b.tools.Bird.Env; len(env) > 0 { // unpacked: its libraries are too
+		birdc = slices.Concat([]string{"/usr/bin/env"}, env, birdc)
 	}
-	return []string{birdc + " show protocols", birdc + " show route"}
+	return map[string][]string{"birdc": birdc}
 }
