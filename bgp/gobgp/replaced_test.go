@@ -145,15 +145,18 @@ func TestNothingIsLeftOfAPrefix(t *testing.T) {
 	set(t, n)
 	f := dialFar(t, n, "127.0.0.153", 65001, 90, true)
 	table := any(n.applied.server).(interface {
-		Destinations(packet.RouteFamily) int
+		Destinations(packet.RouteFamily) (loc, adjIn int)
 	})
-	destinations := func() int { return table.Destinations(packet.RF_IPv4_UC) }
+	destinations := func() [2]int {
+		loc, adjIn := table.Destinations(packet.RF_IPv4_UC)
+		return [2]int{loc, adjIn}
+	}
 	good := func(p string) { f.announce(p, "192.0.2.1", 65001) }
 	// its next hop is our own address
 	rejected := func(p string) { f.announce(p, n.addr.String(), 65001) }
 	looped := func(p string) { f.announce(p, "192.0.2.1", 65001, 64512) }
 	for i, steps := range [][]func(string){
-		{good}, {rejected}, {looped},
+		{}, {good}, {rejected}, {looped},
 		{good, rejected}, {good, looped}, {rejected, good}, {looped, good},
 		{good, rejected, rejected}, {good, rejected, good}, {good, looped, rejected, good, good},
 		{rejected, looped, good, looped},
@@ -164,11 +167,11 @@ func TestNothingIsLeftOfAPrefix(t *testing.T) {
 		f.withdraw(fmt.Sprintf("10.1.%d.0/26", i))
 	}
 	n.inOrder(f, 65001)
-	eventually(t, "destinations, of which one is ours", 1, destinations)
+	eventually(t, "destinations, of which one is ours", [2]int{1, 0}, destinations)
 
 	n.withdraw("10.9.9.0/26")
 	set(t, n)
-	eventually(t, "destinations without ours", 0, destinations)
+	eventually(t, "destinations without ours", [2]int{}, destinations)
 
 	good("10.1.0.0/26")
 	good("10.1.1.0/26")
@@ -177,5 +180,5 @@ func TestNothingIsLeftOfAPrefix(t *testing.T) {
 	looped("10.1.2.0/26")
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 	f.close()
-	eventually(t, "destinations when the session is down", 0, destinations)
+	eventually(t, "destinations when the session is down", [2]int{}, destinations)
 }

@@ -223,10 +223,6 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 
 // needsNewProcess: a new process knows of a drain by its note alone.
 func (a *Agent) needsNewProcess() bool {
-	if !a.noting.TryLock() {
-		return false
-	}
-	defer a.noting.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return errors.Is(a.setError, bgp.ErrSpeakerChanged) && a.drain.request.NotKept == ""
