@@ -12,19 +12,19 @@ import (
 // listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its
 // one goroutine.
 type listing struct {
-	at    time.Time // when it was asked for
-	until time.Time // it is as good as a new one
-	peers map[bgp.PeerID]*api.Peer
-	heard map[bgp.PeerID]time.Time // when a list first had a message that the one before had not
+	at      time.Time // when it was asked for
+	until   time.Time // it is as good as a new one
+	peers   map[bgp.PeerID]*api.Peer
+	contact map[bgp.PeerID]time.Time // when a list first had a message that the one before had not
 }
 
-// hear notes in l which peers have sent something since the listing before it.
-func (l *listing) hear(before listing) {
-	l.heard = make(map[bgp.PeerID]time.Time, len(l.peers))
+// noteContacts notes in l which peers have sent something since the listing before it.
+func (l *listing) noteContacts(before listing) {
+	l.contact = make(map[bgp.PeerID]time.Time, len(l.peers))
 	for id, p := range l.peers {
-		l.heard[id] = before.heard[id]
+		l.contact[id] = before.contact[id]
 		if n := received(p); n > 0 && n != received(before.peers[id]) {
-			l.heard[id] = l.at
+			l.contact[id] = l.at
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (l *lister) answer(q *question, ask func() (map[bgp.PeerID]*api.Peer, error
 		next := listing{
 			at: q.at, until: now.Add(min(listingShare*now.Sub(q.at), listingAge)), peers: peers,
 		}
-		next.hear(l.last)
+		next.noteContacts(l.last)
 		l.last = next
 	}
 	l.asking = nil

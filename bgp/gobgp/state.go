@@ -70,7 +70,7 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 		EndOfRIB:    f.endOfRIB,
 		LastUpdate:  f.lastUpdate,
 		Flaps:       f.flaps,
-		LastContact: listed.heard[p.ID()],
+		LastContact: listed.contact[p.ID()],
 	}
 	if l != nil {
 		st.State = stateNames[l.State.SessionState]

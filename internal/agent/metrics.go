@@ -58,7 +58,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		"UPDATE messages received from the peer.", "peer")
 	updatesSent := counter("bgp_peer_updates_sent_total", "UPDATE messages sent to the peer.",
 		"peer")
-	heard := gauge("bgp_peer_last_contact_timestamp_seconds",
+	contact := gauge("bgp_peer_last_contact_timestamp_seconds",
 		"When a message of the peer was last seen, in Unix time; absent before the first.", "peer")
 	for _, p := range s.BGP.Peers {
 		peer := p.Peer.String()
@@ -68,7 +68,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		flaps(float64(p.Flaps), peer)
 		updatesReceived(float64(p.UpdatesReceived), peer)
 		updatesSent(float64(p.UpdatesSent), peer)
-		timestamp(heard, p.LastContact, peer)
+		timestamp(contact, p.LastContact, peer)
 	}
 	gauge("bgp_announcements",
 		"Prefixes that this node originates.")(float64(len(s.BGP.Announcements)))
