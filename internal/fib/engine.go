@@ -59,6 +59,7 @@ type Engine struct {
 	log       *slog.Logger
 	inbox     inbox
 	changed   chan struct{}
+	external  chan struct{}
 
 	// guards what follows; never held across a call to the data plane or to the disk
 	mu        sync.Mutex
@@ -92,6 +93,7 @@ func New(c Config) *Engine {
 		log:       c.Log,
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		changed:   make(chan struct{}, 1),
+		external:  make(chan struct{}, 1),
 		table:     t,
 		hops:      newNextHops(t),
 		sync:      newSyncer(t),
@@ -299,17 +301,24 @@ func (e *Engine) dispatch(
 	if e.sync.quiet() {
 		e.sync.lastSync = now
 	}
-	if e.table.changed {
-		e.table.changed = false
-		select {
-		case e.changed <- struct{}{}:
-		default:
-		}
-	}
+	signal(&e.table.changed, e.changed)
+	signal(&e.table.externalChanged, e.external)
 	if next.IsZero() {
 		return time.Hour
 	}
 	return next.Sub(now)
+}
+
+// signal passes on that something changed.
+func signal(changed *bool, to chan<- struct{}) {
+	if !*changed {
+		return
+	}
+	*changed = false
+	select {
+	case to <- struct{}{}:
+	default:
+	}
 }
 
 // nextJob returns what the applier is to do now, or nothing and when to come again (zero: when
@@ -434,6 +443,10 @@ func (e *Engine) resolve(ctx context.Context, questions <-chan lookup, answers c
 // Changed is signalled (size one) when an own route was acknowledged or lost, when the facts
 // changed, when adoption ended and when UnusableNextHops changed. There is one reader.
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
+
+// ExternalChanged is signalled (size one) when external configuration's routes were selected anew,
+// acknowledged or lost: Find may say something else. There is one reader.
+func (e *Engine) ExternalChanged() <-chan struct{} { return e.external }
 
 // Facts returns the newest facts of the data plane; the zero value before the first.
 func (e *Engine) Facts() route.Facts {

@@ -47,8 +47,17 @@ func (w *world) fib() map[route.Key]route.Route {
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
 				r, ok := bgp[route.Key{Table: k.Table, Prefix: p}]
-				if ok && r.Origin != route.Etcd {
+				if ok && !f.yields(r.Origin) {
 					return p, r.Origin == route.BGP
+				}
+			}
+			return netip.Prefix{}, false
+		}
+		f.OwnCover = func(k route.Key) (netip.Prefix, bool) {
+			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+				p, _ := k.Prefix.Addr().Prefix(bits)
+				if bgp[route.Key{Table: k.Table, Prefix: p}].Origin == route.Own {
+					return p, true
 				}
 			}
 			return netip.Prefix{}, false

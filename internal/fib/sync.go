@@ -301,6 +301,8 @@ func (s *syncer) account(e *entry) {
 	s.count(e, -1)
 	e.counted = after
 	s.count(e, 1)
+	const external = sourceID(route.External)
+	s.externalChanged = s.externalChanged || before.by == external || after.by == external
 	if (isAcknowledged(before.state) || isAcknowledged(after.state)) &&
 		(before.by == s.watched || after.by == s.watched) {
 		s.changed = true

@@ -12,6 +12,8 @@ import (
 type table struct {
 	now     time.Time // set by Engine before each call of an owner
 	changed bool      // Engine.Changed is to be signalled
+	// externalChanged: Engine.ExternalChanged is.
+	externalChanged bool
 
 	keyIndex
 	dirty       []*entry // to be selected
