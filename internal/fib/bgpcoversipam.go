@@ -9,11 +9,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// A route from IPAM gives way to any BGP route that covers it: otherwise the /32 of a leaked
-// allocation would beat the block that BGP announces. So does a backup route of external
-// configuration (Facts.yields). While BGP comes or goes the cover may be there before the longer
-// BGP route. So a route that is programmed stays for coverHold, and until all peers have sent their
-// routes. None that is covered is put.
+// A route from IPAM, or a backup of external configuration, gives way to any BGP route that covers
+// it: else a leaked allocation's /32 would beat the block that BGP announces. While BGP comes or
+// goes the cover may be there before the longer BGP route. So what is programmed stays for
+// coverHold, and until all peers have sent their routes. None that is covered is put.
 
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second

@@ -379,6 +379,7 @@ func (e *Engine) observe(f route.Facts) {
 		e.log.Info("data plane", "identity", f.Identity, "version", f.Version, "problem", f.Problem)
 	}
 	if f.Identity != before.Identity {
+		e.table.externalChanged = true
 		e.adoptAt = time.Time{}
 	}
 }
