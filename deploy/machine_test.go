@@ -89,7 +89,7 @@ func TestPackage(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "agent")
 	check(t, os.WriteFile(binary,
-		[]byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"),
+		[]byte("#!/bin/sh\n[ $1 = man ] || exec echo completion of $2\nmkdir -p $2/man1 && echo .TH agent >$2/man1/agent.1\n"),
 		0o755))
 	build := func(version string, env ...string) (path string, bytes []byte) {
 		t.Helper()
@@ -144,7 +144,7 @@ func TestPackage(t *testing.T) {
 		"sh", foreign).Output()
 	check(t, err)
 	if !strings.HasPrefix(string(out), other+"\n") ||
-		!strings.Contains(string(out), "man1/vpp-route-agent-run.1.gz\n") {
+		!strings.Contains(string(out), "man8/vpp-route-agent-run.8.gz\n") {
 		t.Errorf("for %s:\n%s", other, out)
 	}
 	untagged, _ := build("0a1b2c3-dirty")
@@ -185,7 +185,7 @@ func TestPackageVersionsAreInOrder(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "agent")
 	check(t, os.WriteFile(binary,
-		[]byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"),
+		[]byte("#!/bin/sh\n[ $1 = man ] || exec echo completion of $2\nmkdir -p $2/man1 && echo .TH agent >$2/man1/agent.1\n"),
 		0o755))
 	older := ""
 	for _, version := range []string{
