@@ -88,7 +88,7 @@ func fakeAgent(t *testing.T) (path string) {
 	path = filepath.Join(t.TempDir(), "agent")
 	check(t, os.WriteFile(path, []byte(`#!/bin/sh
 [ $1 = man ] || exec echo completion of $2
-mkdir $2/man1 && echo .TH agent >$2/man1/agent.1
+mkdir -p $2/man1 && echo .TH agent >$2/man1/agent.1
 `), 0o755))
 	return path
 }

@@ -30,7 +30,8 @@ func TestManPagesCoverTheCommands(t *testing.T) {
 	for _, want := range []string{"\\-\\-etcd\\-endpoints", "(default repair)",
 		".TH VPP\\-ROUTE\\-AGENT\\-RUN 8",
 		".SH FILES\n", "/run/vpp\\-route\\-agent/agent.sock\n",
-		".SH ENVIRONMENT\n", "\n.B CALICO_NODENAME, NODENAME\n", "\n.B CALICO_ETCD_PASSWORD, ETCD_PASSWORD\n",
+		".SH ENVIRONMENT\n", "\n.B CALICO_NODENAME, NODENAME\n",
+		"\n.B CALICO_ETCD_PASSWORD, ETCD_PASSWORD\n",
 		".SH SIGNALS\n.TP\n.B SIGTERM", "\n.B SIGHUP\n", ".SH EXIT STATUS\n",
 	} {
 		if !strings.Contains(pages["man8/vpp-route-agent-run.8"], want) {
