@@ -45,6 +45,7 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 			if err != nil {
 				return usageError{err}
 			}
+			defer sayWhenSlow(func() string { return "the plan of " + node + ", of " + file })()
 			snapshot, skipped, err := readResources(node, text)
 			if strict {
 				err = cmp.Or(errors.Join(skipped...), err)

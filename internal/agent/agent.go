@@ -129,7 +129,7 @@ type state struct {
 	sweepWaits     string          // what the sweep waits for, for people; "": it is allowed
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
-	peersBack      bool // see isWithdrawn
+	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 }
 
 // New returns an Agent that does nothing until Run.
