@@ -135,10 +135,9 @@ func TestPackage(t *testing.T) {
 		}
 	}
 	published, _ := build("v1.2.3", "MAINTAINER=Ann Example <ann@example.com>")
-	out, err := exec.Command("sh", "-c", `dpkg-deb -f "$1" Maintainer
-		dpkg-deb --fsys-tarfile "$1" |
-			tar -xO ./usr/share/doc/vpp-route-agent/changelog.gz | gzip -d`, "sh",
-		published).Output()
+	const ask = `dpkg-deb -f "$1" Maintainer
+dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/vpp-route-agent/changelog.gz | gzip -d`
+	out, err := exec.Command("sh", "-c", ask, "sh", published).Output()
 	check(t, err)
 	const maintainer = "Ann Example <ann@example.com>"
 	if text := string(out); !strings.HasPrefix(text, maintainer+"\n"+

@@ -228,12 +228,14 @@ func (e *Engine) setWanted(to Wanted) {
 		e.selection.follow(to.Follow)
 	}
 	revision := e.wanted.revision + 1 // the first, if several were set since
+	e.sync.delays.begin(revision, to.Received)
 	for i := range to.Sources {
 		now, before := &to.Sources[i], e.wanted.Sources[i]
 		if !sameSlice(now.Routes, before.Routes) || now.List != before.List {
 			e.sources.set(route.Origin(i), now.Routes, now.List != before.List, revision)
 		}
 	}
+	e.sync.delays.forgetEmpty(revision)
 	e.wanted = to
 }
 

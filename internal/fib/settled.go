@@ -70,6 +70,7 @@ func (s *sources) change(origin route.Origin, r route.Route, revision uint64) {
 	if e != nil && !e.is(isOpen) {
 		e.set(isOpen)
 		s.selection.sync.open[e] = revision
+		s.selection.sync.delays.opened(revision)
 	}
 }
 
@@ -80,6 +81,13 @@ func (s *syncer) closeIfSettled(e *entry) {
 		return
 	}
 	if state := e.counted.state; isAcknowledged(state) || state == Any {
+		s.close(e)
+	}
+}
+
+func (s *syncer) close(e *entry) {
+	if e.is(isOpen) {
+		s.delays.closed(s.open[e], s.now)
 		e.clear(isOpen)
 		delete(s.open, e)
 	}
