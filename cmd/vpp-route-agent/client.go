@@ -235,7 +235,11 @@ func routesCommand() *cobra.Command {
 				return err
 			}
 			p, _ := agent.ParsePrefixOrAddr(args[0])
-			_, err := io.WriteString(cmd.OutOrStdout(), remark(p, routes, s.BGP.Announcements))
+			note := remark(p, routes, s.BGP.Announcements, func() (m agent.MatchStatus, err error) {
+				query := url.Values{"address": {p.Addr().String()}}
+				return m, get(cmd.Context(), f.socket, "/v1/match", query, &m)
+			})
+			_, err := io.WriteString(cmd.OutOrStdout(), note)
 			return err
 		},
 	})
