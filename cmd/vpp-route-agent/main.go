@@ -64,6 +64,7 @@ Exit status: 0 success, 1 failure, 2 wrong usage, 3 run ended because the node w
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
 		guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
+	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()
 	forEachCommand(root, checkArguments)
 	return root

@@ -45,6 +45,7 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 			if err != nil {
 				return usageError{err}
 			}
+			defer sayWhenSlow(func() string { return "the plan of " + node + ", of " + file })()
 			snapshot, skipped, err := readResources(node, text)
 			if strict {
 				err = cmp.Or(errors.Join(skipped...), err)
@@ -69,7 +70,7 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 	c.Flags().StringVar(&node, "node", "", "name of the node in Calico")
 	c.Flags().StringVarP(&file, "filename", "f", "",
 		"file with the resources; - for standard input")
-	c.Flags().StringArrayVar(&prefixes, "prefix", nil, "prefix or address to show; may be "+
+	c.Flags().StringSliceVar(&prefixes, "prefix", nil, "prefix or address to show; may be "+
 		"given several times")
 	c.Flags().StringVar(&routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
