@@ -62,7 +62,8 @@ Exit status: 0 success, 1 failure, 2 wrong usage, 3 run ended because the node w
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
-		guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(),
+		guardCommand(), externalCommand(),
+		drainCommand(), planCommand(), versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()

@@ -20,6 +20,7 @@ import (
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
 )
 
@@ -33,7 +34,8 @@ type program struct {
 	held  []func()
 
 	dataplane dataplane
-	engine    *fib.Engine // with --dataplane none it only resolves next hops
+	external  *externalParts // nil: off
+	engine    *fib.Engine    // with --dataplane none it only resolves next hops
 	admin     net.Listener
 	health    net.Listener // nil: off
 }
@@ -53,7 +55,8 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	defer p.close()
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
 	for _, stage := range []func() error{
-		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addSpeaker,
+		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addExternal,
+		p.addSpeaker,
 	} {
 		if err := stage(); err != nil {
 			return err
@@ -132,6 +135,7 @@ func (p *program) addDataplane() error {
 	p.dataplane = dp
 	p.engine = fib.New(fib.Config{
 		Dataplane: dp, Journal: p.cfg.journal(), Log: p.log, Tuning: p.cfg.tuning(),
+		Distances: p.cfg.distances(),
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
@@ -152,6 +156,19 @@ func (p *program) addUplink() error {
 	}
 	p.conf.Uplink = up.status
 	p.add(up.Run)
+	return nil
+}
+
+func (p *program) addExternal() (err error) {
+	if len(p.cfg.external) == 0 {
+		return nil
+	}
+	if p.external, err = newExternal(p.cfg, p.engine, p.log); err != nil {
+		return usageError{err}
+	}
+	p.conf.Sources = append(p.conf.Sources, route.External)
+	p.conf.External = p.external.shown()
+	p.add(p.external.Run)
 	return nil
 }
 
@@ -187,6 +204,9 @@ func (p *program) addSpeaker() error {
 
 func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)) {
 	a := agent.New(p.conf)
+	if p.external != nil {
+		p.external.agent = a
+	}
 	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, log: p.log}
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })

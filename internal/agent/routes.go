@@ -18,13 +18,15 @@ type RouteStatus struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Table  uint32       `json:"table"`
 	// Elevated: preferred to the node's own route for the prefix (a live migration).
-	Elevated bool         `json:"elevated,omitempty"`
-	Origin   string       `json:"origin"`
-	Kind     string       `json:"kind"`
-	Paths    []PathStatus `json:"paths"`
-	State    string       `json:"state"`
-	Since    time.Time    `json:"since"`            // in this state
-	Reason   string       `json:"reason,omitempty"` // why not all of it is programmed
+	Elevated bool   `json:"elevated,omitempty"`
+	Origin   string `json:"origin"`
+	// Source is that of external configuration.
+	Source string       `json:"source,omitempty"`
+	Kind   string       `json:"kind"`
+	Paths  []PathStatus `json:"paths"`
+	State  string       `json:"state"`
+	Since  time.Time    `json:"since"`            // in this state
+	Reason string       `json:"reason,omitempty"` // why not all of it is programmed
 }
 
 // PathStatus is one path of a route.
@@ -62,15 +64,18 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 		entries = a.cfg.FIB.Entries(within)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = writeRoutes(w, entries) // fails only if the client is gone
+	_ = writeRoutes(w, entries, a.externalOwner) // fails only if the client is gone
 }
 
 // writeRoutes writes what writeJSON would write for the whole list.
-func writeRoutes(w io.Writer, entries []fib.Entry) error {
+func writeRoutes(w io.Writer, entries []fib.Entry,
+	owner func(route.Key, route.Origin) string) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	separator := "[\n  "
 	for _, e := range entries {
-		text, err := json.MarshalIndent(routeStatus(e), "  ", "  ")
+		status := routeStatus(e)
+		status.Source = owner(e.Key, e.Origin)
+		text, err := json.MarshalIndent(status, "  ", "  ")
 		if err != nil {
 			return err
 		}

@@ -69,6 +69,7 @@ type Controller struct {
 
 	mu       sync.Mutex // guards what follows
 	verdicts []Verdict
+	owners   map[route.Key]string // as Plan.Owners, not changed
 }
 
 // NewController returns a controller that does nothing until Run. The first adapter has the highest
@@ -83,6 +84,13 @@ func (c *Controller) Verdicts() []Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.verdicts
+}
+
+// Owner names the source that has a route; "": none has.
+func (c *Controller) Owner(k route.Key) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.owners[k]
 }
 
 // told is a new state of a source.
@@ -166,7 +174,7 @@ func (c *Controller) judge() (taken bool) {
 	}
 	verdicts := Judge(c.plan, facts)
 	c.mu.Lock()
-	c.verdicts = verdicts
+	c.verdicts, c.owners = verdicts, c.plan.Owners
 	c.mu.Unlock()
 	for i, a := range c.adapters {
 		answer := Answer{Revision: c.sources[i].Revision}

@@ -37,6 +37,8 @@ func (t TableID) String() string {
 type Plan struct {
 	// Routes are sorted by key, of origin route.External.
 	Routes []route.Route
+	// Owners are the sources that have the keys of Routes.
+	Owners map[route.Key]string
 	items  []planned // by source's rank, then key
 }
 
@@ -55,7 +57,8 @@ type planned struct {
 // Merge merges what sources want, the first has the highest rank. Per table and prefix one source
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
-	m := merger{policy: p, tables: map[TableID]string{}, routes: map[route.Key]group{}}
+	m := merger{policy: p, tables: map[TableID]string{}, routes: map[route.Key]group{},
+		plan: Plan{Owners: map[route.Key]string{}}}
 	for _, s := range sources {
 		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
 			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
@@ -202,6 +205,7 @@ func (m *merger) collect() {
 		if g.missing {
 			continue
 		}
+		m.plan.Owners[k] = g.source
 		m.plan.Routes = append(m.plan.Routes, route.Route{
 			Key: k, Kind: g.first.kind, Paths: route.CanonicalPaths(g.paths),
 			Origin: route.External,

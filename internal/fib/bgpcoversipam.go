@@ -53,6 +53,8 @@ const (
 
 func (s *selection) covering(e *entry) covering {
 	switch {
+	case e != nil && e.want == nil && e.owner == sourceID(route.Own) && s.sync.isHeld(e):
+		return coversAsOwn // of an earlier run: whether it is still one, Calico's data will say
 	case e == nil || e.want == nil || (Facts{Distances: s.distances}).yields(e.origin()):
 		return coversNothing
 	case e.origin() == route.BGP:
