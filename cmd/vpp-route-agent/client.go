@@ -54,7 +54,7 @@ const requestTimeout = time.Minute
 func get(ctx context.Context, socket, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer sayWhenSlow(socket)()
+	defer sayWhenSlow("the agent behind "+socket, requestTimeout)()
 	return adminclient.New(socket).Get(ctx, path, query, out)
 }
 
@@ -62,16 +62,15 @@ func get(ctx context.Context, socket, path string, query url.Values, out any) er
 func post(ctx context.Context, socket, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer sayWhenSlow(socket)()
+	defer sayWhenSlow("the agent behind "+socket, requestTimeout)()
 	return adminclient.New(socket).Post(ctx, path, query, out)
 }
 
 // sayWhenSlow says on standard error what a command waits for, when it has waited for 2 s. What it
 // returns ends that.
-func sayWhenSlow(socket string) (done func()) {
+func sayWhenSlow(whom string, most time.Duration) (done func()) {
 	t := time.AfterFunc(2*time.Second, func() {
-		fmt.Fprintf(os.Stderr, "waiting for the agent behind %s, for %s at most\n", socket,
-			requestTimeout)
+		fmt.Fprintf(os.Stderr, "waiting for %s, for %s at most\n", whom, most)
 	})
 	return func() { t.Stop() }
 }

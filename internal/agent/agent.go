@@ -132,6 +132,7 @@ type state struct {
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
 	peersBack      bool // see isWithdrawn
+	inputs         inputs
 }
 
 // New returns an Agent that does nothing until Run.
