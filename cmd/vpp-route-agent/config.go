@@ -111,7 +111,7 @@ func addSettings(flags *pflag.FlagSet, wanted func(setting) bool) {
 		case s.list:
 			flags.StringSlice(s.flag, nil, usage)
 		default:
-			flags.Var(&flagText{s.def, typeOf(s.def)}, s.flag, usage)
+			flags.Var(&flagText{s.def, typeOf(s)}, s.flag, usage)
 		}
 	}
 }
@@ -123,12 +123,12 @@ func (f *flagText) String() string        { return f.text }
 func (f *flagText) Set(text string) error { f.text = text; return nil }
 func (f *flagText) Type() string          { return f.kind }
 
-// typeOf is what --help calls a value such as this default.
-func typeOf(def string) string {
-	if _, err := strconv.ParseFloat(def, 64); err == nil {
+// typeOf is what --help calls a value such as the default.
+func typeOf(s setting) string {
+	if _, err := strconv.ParseFloat(s.def, 64); err == nil || s.number {
 		return "number"
 	}
-	if _, err := time.ParseDuration(def); err == nil {
+	if _, err := time.ParseDuration(s.def); err == nil {
 		return "duration"
 	}
 	return "string"

@@ -23,7 +23,9 @@ func readDatastore(ctx context.Context, cfg config, node string) (*calico.Snapsh
 		return nil, usageError{err}
 	}
 	where := strings.Join(cfg.etcdEndpoints, ",")
-	defer sayWhenSlow("etcd at "+where, readPatience)()
+	defer sayWhenSlow(func() string {
+		return fmt.Sprintf("etcd at %s, for %s at most", where, readPatience)
+	})()
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Run(ctx) }()

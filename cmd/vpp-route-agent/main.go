@@ -65,6 +65,7 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
 		guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
+	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()
 	forEachCommand(root, checkArguments)
 	return root

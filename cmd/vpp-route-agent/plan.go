@@ -74,7 +74,7 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 		"is this one, with --diff that of the agent")
 	c.Flags().StringVarP(&p.file, "filename", "f", "",
 		"file with the resources; - for standard input")
-	c.Flags().StringArrayVar(&p.prefixes, "prefix", nil, "prefix or address to show; may be "+
+	c.Flags().StringSliceVar(&p.prefixes, "prefix", nil, "prefix or address to show; may be "+
 		"given several times")
 	c.Flags().StringVar(&p.routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
@@ -150,6 +150,7 @@ func (p *planCall) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	defer sayWhenSlow(func() string { return "the plan of " + p.node + ", of " + to.name })()
 	plan := bgp.PlanFor(p.node, to.snapshot, options)
 	shown := agent.NodePlanOf(p.node, to.snapshot, plan)
 	switch p.diff {
