@@ -78,8 +78,8 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 		"given several times")
 	c.Flags().StringVar(&p.routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
-	c.Flags().BoolVar(&p.strict, "strict", false, "refuse a file with unknown fields, instead of a "+
-		"warning")
+	c.Flags().BoolVar(&p.strict, "strict", false, "refuse a file with unknown fields, instead of "+
+		"a warning")
 	c.Flags().BoolVar(&p.live, "live", false, "plan with what is in etcd; -f is applied to it")
 	c.Flags().StringVar(&p.diff, "diff", "", "show what would change for the running agent, or, "+
 		"with --diff=datastore, against what is in etcd")

@@ -10,7 +10,7 @@ import (
 )
 
 // AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
-// /v1/match?prefix=P and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
+// /v1/match?address=A and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
 // /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()

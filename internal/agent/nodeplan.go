@@ -37,7 +37,8 @@ type (
 		ClusterID       string       `json:"clusterID,omitempty"`
 	}
 	PlannedPeer struct {
-		Peer                 bgp.PeerID          `json:"peer"` // address, and port of a second session
+		// the address, and the port of a second session
+		Peer                 bgp.PeerID          `json:"peer"`
 		Address              netip.Addr          `json:"address"`
 		Port                 uint16              `json:"port"`
 		Type                 bgp.Scope           `json:"type"`

@@ -151,8 +151,8 @@ func TestOverIsApply(t *testing.T) {
 		return fmt.Sprintf("%sNode\nmetadata: {name: edge-5}\nspec: {bgp: {ipv4Address: "+
 			"192.0.2.5/24, asNumber: %d}}\n---\n", head, as)
 	}
-	const endpoint = head + "WorkloadEndpoint\nmetadata: {name: w, namespace: shop}\nspec: {node: " +
-		"edge-5, ipNetworks: [10.1.9.7/32], interfaceName: cali1}\n---\n"
+	const endpoint = head + "WorkloadEndpoint\nmetadata: {name: w, namespace: shop}\nspec: " +
+		"{node: edge-5, ipNetworks: [10.1.9.7/32], interfaceName: cali1}\n---\n"
 	ready := func(is bool) string {
 		return fmt.Sprintf("%sClusterInformation\nmetadata: {name: default}\nspec: "+
 			"{datastoreReady: %t}\n---\n", head, is)
