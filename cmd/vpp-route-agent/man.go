@@ -146,7 +146,7 @@ var (
 			"as systemd's watchdog has it do."},
 	}
 	daemonStatus = [][2]string{
-		{"0", "It was told to end."},
+		{"0", "It was asked to end."},
 		{"1", "It failed. Starting it again may help."},
 		{"2", "Wrong flags or settings. Starting it again changes nothing."},
 		{"3", "The node was drained (vpp-route-agent drain)."},
