@@ -28,18 +28,23 @@ func (e *Engine) Settled(limit int) Settled {
 		out.Revision = min(out.Revision, revision-1)
 		out.More++
 		if open = append(open, x); len(open) > 2*limit {
-			open = firstByKey(open, limit)
+			open = e.firstByKey(open, limit)
 		}
 	}
-	for _, x := range firstByKey(open, limit) {
+	for _, x := range e.firstByKey(open, limit) {
 		out.Open = append(out.Open, e.show(x))
 	}
 	out.More -= len(out.Open)
 	return out
 }
 
-func firstByKey(all []*entry, n int) []*entry {
-	slices.SortFunc(all, func(a, b *entry) int { return route.CompareKeys(a.key(), b.key()) })
+func (e *Engine) firstByKey(all []*entry, n int) []*entry {
+	slices.SortFunc(all, func(a, b *entry) int {
+		if a.isObject() && b.isObject() {
+			return route.CompareObjectKeys(e.sync.objectOf(a).key, e.sync.objectOf(b).key)
+		}
+		return route.CompareKeys(a.key(), b.key())
+	})
 	return all[:min(len(all), n)]
 }
 
@@ -79,7 +84,7 @@ func (s *syncer) closeIfSettled(e *entry) {
 	if !e.is(isOpen) || e.is(isDirty|isFlying) {
 		return
 	}
-	if state := e.counted.state; isAcknowledged(state) || state == Any {
+	if state := e.counted.state; state.IsAcknowledged() || state == Any {
 		e.clear(isOpen)
 		delete(s.open, e)
 	}
