@@ -21,6 +21,11 @@ type PeerState struct {
 	GR          bool   // graceful restart was negotiated
 	LastUpdate  time.Time
 	Established bool
+	Flaps       int // how often the session was lost since the peer was configured
+	// UPDATEs received and sent since the peer was last put into GoBGP's configuration
+	UpdatesReceived, UpdatesSent uint64
+	// LastContact is when it was last seen that a message had come; zero if none has.
+	LastContact time.Time
 }
 
 // quietAfter is how long a peer without graceful restart, which sends no End-of-RIB, must have sent
@@ -69,6 +74,8 @@ type Counters struct {
 	Unsendable int
 	// OverLimit is how often a peer was cut off because it sent more prefixes than it may.
 	OverLimit int
+	// Strangers are connections from addresses where no peer is, which were closed.
+	Strangers int
 	// Removing is how many peers are still to be removed before the rest of the last plan is
 	// applied.
 	Removing int

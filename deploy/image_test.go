@@ -14,11 +14,21 @@ func buildLabImage(t *testing.T, vppDebs string) (string, error) {
 	dir := t.TempDir()
 	fake := "#!/bin/sh\nfor a; do case $a in *rootfs.tar) echo files >\"$a\";; esac; done\n"
 	check(t, os.WriteFile(filepath.Join(dir, "mmdebstrap"), []byte(fake), 0o755))
-	cmd := exec.Command("image/build", "lab", "/bin/true", "v0", filepath.Join(dir, "out"))
+	agent, out := filepath.Join(dir, "vpp-route-agent"), filepath.Join(dir, "out")
+	check(t, os.WriteFile(agent, nil, 0o755))
+	check(t, os.WriteFile(filepath.Join(dir, "gobgp"), nil, 0o755))
+	cmd := exec.Command("image/build", "lab", agent, "v0", out)
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "DOCKER=true",
 		"SOURCE_DATE_EPOCH=1", "VPP_DEBS="+vppDebs)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(text), err
+	}
+	packed, err := exec.Command("tar", "-tf", filepath.Join(out, "context-lab/gobgp.tar")).Output()
+	if err != nil || !strings.Contains(string(packed), "./usr/bin/gobgp\n") {
+		t.Errorf("the lab's image has no gobgp: %v: %s", err, packed)
+	}
+	return string(text), nil
 }
 
 func TestLabImageSaysWhatItHasOfVPP(t *testing.T) {
@@ -50,5 +60,28 @@ func TestMakeRefusesAPathThatItWouldCut(t *testing.T) {
 			refused != strings.Contains(string(out), "has a space or a colon") {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
+	}
+}
+
+// TestGoBuild: a build that takes long says how far it is, and one that fails says why.
+func TestGoBuild(t *testing.T) {
+	run := func(script string) (string, error) {
+		dir := t.TempDir()
+		check(t, os.WriteFile(filepath.Join(dir, "go"), []byte("#!/bin/sh\n"+script), 0o755))
+		cmd := exec.Command("./go-build", "-trimpath", "./cmd/x")
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := run(`[ "$*" = "list -deps ./cmd/x" ] && { echo a; echo b; echo c; exit; }
+[ "$*" = "build -v -trimpath ./cmd/x" ] || exit 1
+{ echo a; sleep 3; echo b; } >&2
+`)
+	if err != nil || out != "2 packages compiled, of 3 at most\n" {
+		t.Errorf("a slow build: %v, %q", err, out)
+	}
+	out, err = run("{ echo a; echo '# b'; echo 'x.go:1: undefined: y'; } >&2; exit 1\n")
+	if err == nil || out != "# b\nx.go:1: undefined: y\n" {
+		t.Errorf("a build that fails: %v, %q", err, out)
 	}
 }

@@ -113,6 +113,7 @@ func TestPackage(t *testing.T) {
 			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n",
 			"./usr/share/man/man1/agent.1.gz\n", "./lib/systemd/system/vpp-route-agent.service\n",
 			"-rw-r----- root/root", "./etc/vpp-route-agent/agent.yaml\n", "2023-11-14 22:13",
+			"./usr/share/doc/vpp-route-agent/copyright\n",
 		},
 	} {
 		cmd := exec.Command("dpkg-deb", command, path)
@@ -125,11 +126,22 @@ func TestPackage(t *testing.T) {
 			}
 		}
 	}
+	published, _ := build("v1.2.3", "MAINTAINER=Ann Example <ann@example.com>")
+	const ask = `dpkg-deb -f "$1" Maintainer
+dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/vpp-route-agent/changelog.gz | gzip -d`
+	out, err := exec.Command("sh", "-c", ask, "sh", published).Output()
+	check(t, err)
+	const maintainer = "Ann Example <ann@example.com>"
+	if text := string(out); !strings.HasPrefix(text, maintainer+"\n"+
+		"vpp-route-agent (1.2.3) unstable; urgency=medium\n\n  * ") ||
+		!strings.HasSuffix(text, "\n\n -- "+maintainer+"  Tue, 14 Nov 2023 22:13:20 +0000\n") {
+		t.Errorf("maintainer and changelog:\n%s", text)
+	}
 	// For another machine than this one: the program cannot be asked for its pages, and yet they
 	// are there.
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	foreign, _ := build("v1.2.3", "GOARCH="+other)
-	out, err := exec.Command("sh", "-c", `dpkg-deb -f "$1" Architecture; dpkg-deb -c "$1"`,
+	out, err = exec.Command("sh", "-c", `dpkg-deb -f "$1" Architecture; dpkg-deb -c "$1"`,
 		"sh", foreign).Output()
 	check(t, err)
 	if !strings.HasPrefix(string(out), other+"\n") ||
@@ -143,6 +155,26 @@ func TestPackage(t *testing.T) {
 	if exec.Command("dpkg", "--compare-versions", "0~20231114221320.0a1b2c3+dirty", "lt",
 		"0.1.0").Run() != nil {
 		t.Error("a version without a tag must be older than the first release")
+	}
+}
+
+// TestPackageIsDebians asks lintian, where it is here, about the package of a real binary.
+func TestPackageIsDebians(t *testing.T) {
+	if _, err := exec.LookPath("lintian"); err != nil {
+		t.Skip("no lintian on PATH")
+	}
+	dir := t.TempDir()
+	release := releaseInto(t, "v9.9.9")
+	cmd := exec.Command("debian/build",
+		filepath.Join(release, "vpp-route-agent_v9.9.9_linux_"+runtime.GOARCH), "v9.9.9", dir)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command("lintian", "--allow-root", "--fail-on", "error,warning",
+		files(t, dir+"/*.deb")[0]).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

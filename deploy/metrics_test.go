@@ -4,23 +4,33 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // quiet are the metrics that nobody is told of, each with the reason.
 var quiet = map[string]string{
-	"info":                      "says what runs",
-	"bgp_peer_paths_received":   "any number may be right",
-	"bgp_peer_paths_accepted":   "any number may be right",
-	"bgp_announcements":         "any number may be right",
-	"fib_routes_desired":        "any number may be right",
-	"fib_routes_programmed":     "what is missing is failed, unusable or queued",
-	"fib_checks_total":          "counts work",
-	"fib_drift_repaired_total":  "the drift itself is told",
-	"fib_batches_total":         "counts work",
-	"dataplane_refusals_total":  "routes that stay refused are told",
-	"etcd_last_contact_seconds": "etcd_connected is told",
-	"etcd_revision":             "any number may be right",
+	"info":                     "says what runs",
+	"bgp_peer_paths_received":  "any number may be right",
+	"bgp_peer_paths_accepted":  "any number may be right",
+	"bgp_announcements":        "any number may be right",
+	"fib_routes_desired":       "any number may be right",
+	"fib_routes_programmed":    "what is missing is failed, unusable or queued",
+	"fib_checks_total":         "counts work",
+	"fib_drift_repaired_total": "the drift itself is told",
+	"fib_batches_total":        "counts work",
+	"dataplane_refusals_total": "routes that stay refused are told",
+	"etcd_revision":            "any number may be right",
+
+	"bgp_peer_updates_received_total": "any number may be right",
+	"bgp_peer_updates_sent_total":     "any number may be right",
+
+	"etcd_last_contact_timestamp_seconds":      "etcd_connected is told",
+	"dataplane_last_contact_timestamp_seconds": "dataplane_up is told",
+	"bgp_peer_last_contact_timestamp_seconds":  "a silent peer's session ends, which is told",
+
 	"etcd_relists_total": "compaction is nothing to wake anybody for, and what a list " +
 		"lacks is held and told",
 }
@@ -30,11 +40,18 @@ var quiet = map[string]string{
 // alert.
 func TestMetricsAlertsAndDashboardAgree(t *testing.T) {
 	exist := names(t, "../internal/agent/metrics.go", `(?:gauge|counter|routes)\("([a-z_]+)"`)
-	alerts := names(t, "prometheus/alerts.yaml", `vpp_route_agent_([a-z_]+)`)
-	dashboard := names(t, "grafana/vpp-route-agent.json", `vpp_route_agent_([a-z_]+)`)
-	tests := names(t, "prometheus/alerts_test.yaml", `vpp_route_agent_([a-z_]+)`)
+	for name := range names(t, "../internal/agent/metrics.go", `"vpp_route_agent_([a-z_]+)"`) {
+		exist[name] = true // a histogram
+	}
+	alerts := names(t, "prometheus/alerts.yaml", `vpp_route_agent_([a-z_]+?)(?:_bucket)?\b`)
+	dashboard := names(t, "grafana/vpp-route-agent.json",
+		`vpp_route_agent_([a-z_]+?)(?:_bucket)?\b`)
+	tests := names(t, "prometheus/alerts_test.yaml", `vpp_route_agent_([a-z_]+?)(?:_bucket)?\b`)
+	page, _, _ := strings.Cut(string(read(t, "../docs/monitoring.md")), "\n## Conditions\n")
+	documented := found(page, "(?m)^\\| `([a-z_]+)` \\|")
 	for where, used := range map[string]map[string]bool{
-		"an alert": alerts, "the dashboard": dashboard, "a test of alerts": tests,
+		"docs/monitoring.md": documented,
+		"an alert":           alerts, "the dashboard": dashboard, "a test of alerts": tests,
 	} {
 		for name := range used {
 			if !exist[name] {
@@ -43,6 +60,9 @@ func TestMetricsAlertsAndDashboardAgree(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(exist)) {
+		if !documented[name] {
+			t.Errorf("docs/monitoring.md does not have %s", name)
+		}
 		if alerts[name] == (quiet[name] != "") {
 			t.Errorf("%s: alert %v, reason for none %q", name, alerts[name], quiet[name])
 		}
@@ -57,12 +77,66 @@ func TestMetricsAlertsAndDashboardAgree(t *testing.T) {
 // names are what a pattern finds in a file.
 func names(t *testing.T, file, pattern string) map[string]bool {
 	t.Helper()
-	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(read(t, file)), -1) {
-		found[m[1]] = true
+	all := found(string(read(t, file)), pattern)
+	if len(all) == 0 {
+		t.Fatalf("%s has no %s", file, pattern)
 	}
-	if len(found) < 3 {
-		t.Fatalf("%s has only %d names", file, len(found))
+	return all
+}
+
+func found(text, pattern string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		all[m[1]] = true
 	}
-	return found
+	return all
+}
+
+// Each alert has the address of its own section of the page, and the page has no other sections.
+func TestRunbooks(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations struct {
+					Runbook string `json:"runbook_url"`
+				}
+			}
+		}
+	}
+	check(t, yaml.Unmarshal(read(t, "prometheus/alerts.yaml"), &rules))
+	const url = "https://example.org/docs/"
+	told := map[string]bool{}
+	for _, r := range rules.Groups[0].Rules {
+		page, heading, _ := strings.Cut(strings.TrimPrefix(r.Annotations.Runbook, url), "#")
+		if page != "monitoring.md" || heading != strings.ToLower(r.Alert) ||
+			!slices.Contains(anchors(string(read(t, "../docs/"+page))), heading) {
+			t.Errorf("%s: runbook %q leads nowhere", r.Alert, r.Annotations.Runbook)
+		}
+		told[r.Alert] = true
+	}
+	for name := range names(t, "../docs/monitoring.md", `(?m)^### (\w+)$`) {
+		if !told[name] {
+			t.Errorf("docs/monitoring.md: there is no alert %s", name)
+		}
+	}
+}
+
+// TestConditionsAreDocumented compares the table of conditions with the agent's list.
+func TestConditionsAreDocumented(t *testing.T) {
+	_, list, _ := strings.Cut(string(read(t, "../internal/agent/complaints.go")), "var reasons = ")
+	list, _, _ = strings.Cut(list, "\n}\n")
+	exist, condition := map[string]bool{}, ""
+	for _, m := range regexp.MustCompile(`"(\w+)"(:)?`).FindAllStringSubmatch(list, -1) {
+		if m[2] != "" {
+			condition = m[1]
+		} else {
+			exist["`"+condition+"` | `"+m[1]+"`"] = true
+		}
+	}
+	_, page, _ := strings.Cut(string(read(t, "../docs/monitoring.md")), "\n## Conditions\n")
+	documented := found(page, "(?m)^\\| (`[a-z]+` \\| `[a-z_]+`) \\| \\w")
+	if !maps.Equal(exist, documented) || len(exist) < 30 {
+		t.Errorf("the agent has\n%v\nand docs/monitoring.md\n%v", exist, documented)
+	}
 }

@@ -69,6 +69,7 @@ type conn struct {
 	pingID, pingReplyID, routeID, routeReplyID uint16 // 0: not in ids
 
 	awaited atomic.Int64 // replies that a pipeline waits for before it goes on
+	heard   atomic.Int64 // when VPP last sent something, in milliseconds of Unix time
 
 	wmu sync.Mutex // held while writing: messages do not mix
 
@@ -221,7 +222,11 @@ func (s silence) Read(p []byte) (int, error) {
 	if err := s.c.nc.SetReadDeadline(time.Now().Add(s.c.timeout)); err != nil {
 		return 0, err
 	}
-	return s.c.nc.Read(p)
+	n, err := s.c.nc.Read(p)
+	if n > 0 {
+		s.c.heard.Store(time.Now().UnixMilli())
+	}
+	return n, err
 }
 
 func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(silence{c}, writeSize) }

@@ -3,6 +3,7 @@ package vpp_test
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"go.fd.io/govpp/api"
 
@@ -31,6 +32,32 @@ func TestStatsCountConnectionsAndRefusals(t *testing.T) {
 	if want := map[string]uint64{"invalid prefix length": 2,
 		"VPP error -999": 1}; got.Connections != 2 || !maps.Equal(got.Refused, want) {
 		t.Errorf("%+v, want 2 connections and %v", got, want)
+	}
+}
+
+// VPP is asked now and then, and what it answered last is known when it is gone.
+func TestStatsHaveTheLastContact(t *testing.T) {
+	s := newServer(t)
+	before := time.Now().Add(-time.Millisecond)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 300 * time.Millisecond})
+	if at := a.Stats().LastContact; !at.IsZero() {
+		t.Errorf("contact at %v, before the first", at)
+	}
+	a.await(t, "connection", present)
+	first := a.Stats().LastContact
+	if first.Before(before) {
+		t.Errorf("contact at %v, not after %v", first, before)
+	}
+	for deadline := time.Now().Add(patience); !a.Stats().LastContact.After(first); {
+		if time.Now().After(deadline) {
+			t.Fatal("no contact with an idle VPP")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Close()
+	a.await(t, "loss", absent)
+	if !a.Stats().LastContact.After(first) {
+		t.Error("the last contact is forgotten")
 	}
 }
 

@@ -223,7 +223,7 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	v.counters.connected()
+	v.counters.connected(c)
 	v.mu.Lock()
 	v.session = l
 	v.mu.Unlock()

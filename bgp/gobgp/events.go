@@ -5,9 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/server"
+
+	"vpp-route-agent/bgp"
 )
 
 // happened handles a session event of the patched GoBGP. It is called in GoBGP's goroutines and
@@ -45,7 +49,19 @@ func (s *Speaker) happened(e server.SessionEvent) {
 		ss.panicked(peer, e.Err)
 	case server.LocalAddressMismatched:
 		ss.problem(peer, e.Err)
+	case server.StrangerRefused:
+		if !s.plans(e.Peer.Addr()) {
+			s.say(slog.LevelInfo, !ss.stranger(time.Now()), e)
+		}
 	}
+}
+
+// plans reports whether the plan has a peer at an address. GoBGP need not have it: its password may
+// be missing, or its session is about to start anew.
+func (s *Speaker) plans(address netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.view.peers, func(p bgp.Peer) bool { return p.Address == address })
 }
 
 // say logs an event, at debug level unless it is important.

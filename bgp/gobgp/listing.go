@@ -12,10 +12,25 @@ import (
 // listing is GoBGP's answer to ListPeer. GoBGP counts a peer's paths by walking them, inside its
 // one goroutine.
 type listing struct {
-	at    time.Time // when it was asked for
-	until time.Time // it is as good as a new one
-	peers map[bgp.PeerID]*api.Peer
+	at      time.Time // when it was asked for
+	until   time.Time // it is as good as a new one
+	peers   map[bgp.PeerID]*api.Peer
+	contact map[bgp.PeerID]time.Time // when a list first had a message that the one before had not
 }
+
+// noteContacts notes in l which peers have sent something since the listing before it.
+func (l *listing) noteContacts(before listing) {
+	l.contact = make(map[bgp.PeerID]time.Time, len(l.peers))
+	for id, p := range l.peers {
+		l.contact[id] = before.contact[id]
+		if n := received(p); n > 0 && n != received(before.peers[id]) {
+			l.contact[id] = l.at
+		}
+	}
+}
+
+// received counts the messages of a peer, of which a session that lives has one per keepalive time.
+func received(p *api.Peer) uint64 { return p.GetState().GetMessages().GetReceived().GetTotal() }
 
 const (
 	// listingShare keeps ListPeer at one part in that many of GoBGP's time, however often it is
@@ -92,9 +107,11 @@ func (l *lister) answer(q *question, ask func() (map[bgp.PeerID]*api.Peer, error
 	defer l.mu.Unlock()
 	now := time.Now()
 	if err == nil {
-		l.last = listing{
+		next := listing{
 			at: q.at, until: now.Add(min(listingShare*now.Sub(q.at), listingAge)), peers: peers,
 		}
+		next.noteContacts(l.last)
+		l.last = next
 	}
 	l.asking = nil
 	close(q.done)

@@ -22,7 +22,8 @@ type sessions struct {
 	peers map[bgp.PeerID]*session
 	moved time.Time // when a peer was last added or removed, or a session came up or went down
 
-	counted bgp.Counters // those of them that are about sessions
+	counted    bgp.Counters // those of them that are about sessions
+	strangerAt time.Time    // when a stranger was last logged
 }
 
 type session struct {
@@ -33,6 +34,7 @@ type session struct {
 	endOfRIB   bool
 	lastUpdate time.Time
 	lastError  string
+	flaps      int // how often the session was lost
 
 	keyError error // of putting the peer's TCP MD5 key on a listener
 
@@ -69,14 +71,14 @@ func newSessions() *sessions {
 // read.
 func (s *Speaker) Changed() <-chan struct{} { return s.sessions.changed }
 
-// add makes a new record, which keeps the past of one that was there: why it went down, and since
-// when.
+// add makes a new record, which keeps the past of one that was there: why it went down, since when
+// and how often.
 func (ss *sessions) add(peer bgp.PeerID, external bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	n := &session{external: external}
 	if old, ok := ss.peers[peer]; ok {
-		n.lastError, n.since = old.lastError, old.since
+		n.lastError, n.since, n.flaps = old.lastError, old.since, old.flaps
 	}
 	ss.peers[peer], ss.moved = n, time.Now()
 	wake(ss.changed)
@@ -91,9 +93,11 @@ func (ss *sessions) takeOut(peer bgp.PeerID) {
 	if !ok {
 		return
 	}
-	n := &session{external: old.external, out: true, lastError: old.lastError, since: old.since}
+	n := &session{external: old.external, out: true, lastError: old.lastError, since: old.since,
+		flaps: old.flaps}
 	if old.up {
 		n.since = time.Now()
+		n.flaps++
 	}
 	ss.peers[peer], ss.moved = n, time.Now()
 	wake(ss.changed)
@@ -144,6 +148,7 @@ func (ss *sessions) state(peer bgp.PeerID, up bool, now time.Time) (changed bool
 		switch {
 		case !up:
 			p.wasUp = true
+			p.flaps++
 		case p.wasUp:
 			p.lookAt = now
 			if p.kept.IsZero() {
@@ -254,6 +259,18 @@ func (ss *sessions) unsendable(peer bgp.PeerID) (before bool) {
 	return before
 }
 
+// stranger counts a connection from an address of no peer, and reports whether one was logged less
+// than a minute ago: anybody can make many.
+func (ss *sessions) stranger(now time.Time) (again bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.counted.Strangers++
+	if again = now.Sub(ss.strangerAt) < time.Minute; !again {
+		ss.strangerAt = now
+	}
+	return again
+}
+
 // count puts what was counted about sessions into c.
 func (ss *sessions) count(c *bgp.Counters) {
 	ss.mu.Lock()
@@ -261,6 +278,7 @@ func (ss *sessions) count(c *bgp.Counters) {
 	c.Malformed, c.Revised = ss.counted.Malformed, ss.counted.Revised
 	c.Panicked = ss.counted.Panicked
 	c.Unsendable, c.OverLimit = ss.counted.Unsendable, ss.counted.OverLimit
+	c.Strangers = ss.counted.Strangers
 }
 
 // holdTimer notes that the peer was silent for the hold time.

@@ -69,9 +69,13 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 		Established: f.up,
 		EndOfRIB:    f.endOfRIB,
 		LastUpdate:  f.lastUpdate,
+		Flaps:       f.flaps,
+		LastContact: listed.contact[p.ID()],
 	}
 	if l != nil {
 		st.State = stateNames[l.State.SessionState]
+		st.UpdatesReceived = l.State.GetMessages().GetReceived().GetUpdate()
+		st.UpdatesSent = l.State.GetMessages().GetSent().GetUpdate()
 		for _, a := range l.AfiSafis {
 			st.Received += int(a.GetState().GetReceived())
 			st.Accepted += int(a.GetState().GetAccepted())

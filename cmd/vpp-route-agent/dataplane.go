@@ -55,6 +55,7 @@ func statsOf(dp dataplane) func() agent.DataplaneStats {
 	}
 	return func() agent.DataplaneStats {
 		s := v.Stats()
-		return agent.DataplaneStats{Connections: s.Connections, Refused: s.Refused}
+		return agent.DataplaneStats{Connections: s.Connections, Refused: s.Refused,
+			LastContact: s.LastContact}
 	}
 }

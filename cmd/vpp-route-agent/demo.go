@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -50,6 +51,7 @@ names one; else with the kernel.`,
 			if err := demo.Available(cfg.Dataplane); err != nil {
 				return usageError{err}
 			}
+			cfg.Command = os.Args[0]
 			var err error
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
@@ -87,6 +89,27 @@ names one; else with the kernel.`,
 	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; "+
 		"default: the folder build that this program is in, else the user's cache folder")
 	outputFlag(c, &asJSON)
+	c.AddCommand(demoExecCommand())
+	return c
+}
+
+func demoExecCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "exec NODE COMMAND...",
+		Short: "Run a command on a node of the demo that demo --keep left running",
+		Long: `Run a command on a node, or in a workload, of the demo that "demo --keep" left
+running. The client commands of vpp-route-agent, gobgp, birdc and vppctl find the daemons of that
+node, and "vpp-route-agent lab" finds the etcd. The exit status is the command's.`,
+		Example: `  sudo vpp-route-agent demo exec node-1 vpp-route-agent status
+  sudo vpp-route-agent demo exec node-1 gobgp global rib
+  sudo vpp-route-agent demo exec node-3 birdc show route
+  sudo vpp-route-agent demo exec w1 ping -c 3 10.1.0.129`,
+		Args: arguments(2, math.MaxInt),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return demo.Exec(args[0], args[1:])
+		},
+	}
+	c.Flags().SetInterspersed(false) // the command's flags are its own
 	return c
 }
 

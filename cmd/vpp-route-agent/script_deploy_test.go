@@ -107,8 +107,37 @@ var elsewhere = map[string]string{
 	"vpp_route_agent_uplink_published":       "--uplink",
 }
 
+var (
+	helpLine = regexp.MustCompile(`(?m)^# HELP vpp_route_agent_([a-z_]+) (.*)$`)
+	selector = regexp.MustCompile(`\b(vpp_route_agent_[a-z_]+){([^}]*)}`)
+	matcher  = regexp.MustCompile(`([a-z_]+) ?= ?\\?"([a-z_]+)\\?"`)
+)
+
+// documented PAGE: the table of this page has each metric of the running agent, with its help.
+func metricsDocumented(sc *script, args []string) (string, error) {
+	if len(args) != 1 {
+		return "", usage("documented PAGE")
+	}
+	text, err := httpGet(sc, []string{"/metrics", "200", "."})
+	if err != nil {
+		return "", err
+	}
+	page, err := os.ReadFile(filepath.Join(sourceDir, "..", "..", args[0]))
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	for _, m := range helpLine.FindAllStringSubmatch(text, -1) {
+		row := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %s \\|$", m[1],
+			regexp.QuoteMeta(m[2])))
+		if !row.Match(page) {
+			return "", fmt.Errorf("%s does not have %s: %s", args[0], m[1], m[2])
+		}
+	}
+	return "", nil
+}
+
 // metrics FILE…: /metrics of the running agent has each metric of ours that these files of the
-// repository name, but for those of other flags.
+// repository name, with the labels that they select it by, but for those of other flags.
 func metricsNamed(sc *script, files []string) (string, error) {
 	text, err := httpGet(sc, []string{"/metrics", "200", "."})
 	if err != nil {
@@ -130,6 +159,15 @@ func metricsNamed(sc *script, files []string) (string, error) {
 		for _, name := range names {
 			if !has[name] && elsewhere[name] == "" {
 				return "", fmt.Errorf("%s names %s, which /metrics does not have", file, name)
+			}
+		}
+		for _, m := range selector.FindAllStringSubmatch(string(raw), -1) {
+			for _, label := range matcher.FindAllStringSubmatch(m[2], -1) {
+				if re := regexp.MustCompile(fmt.Sprintf(`(?m)^%s{.*%s="%s"`, m[1], label[1],
+					label[2])); !re.MatchString(text) {
+					return "", fmt.Errorf("%s selects %s, and /metrics has none with %s=%q", file,
+						m[0], label[1], label[2])
+				}
 			}
 		}
 	}

@@ -13,8 +13,10 @@ USER 65532:65532
 ENTRYPOINT ["/usr/bin/vpp-route-agent"]
 CMD ["run"]
 
-# A node of a lab: Debian with BIRD, FRR, iproute2 and, when the builder has its packages, VPP.
+# A node of a lab: Debian with BIRD, FRR, iproute2, gobgp and, when the builder has its packages,
+# VPP.
 FROM scratch AS lab
 ADD lab.tar /
+ADD gobgp.tar /
 ADD binary.tar /
 CMD ["/bin/bash"]

@@ -73,6 +73,7 @@ type Settings struct {
 type DataplaneStats struct {
 	Connections uint64            // made ready for use
 	Refused     map[string]uint64 // operations, by the data plane's reason
+	LastContact time.Time         // zero: never, or it is not known
 }
 
 // ErrNewProcess ends Run when the speaker must start anew. The caller executes a new process and
@@ -103,6 +104,7 @@ type Agent struct {
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
 	setAt          time.Time    // when the speaker was last handed a plan
+	received       time.Time    // Received of snapshots whose routes the FIB has not been handed
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set
@@ -200,6 +202,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 	if a.snapshot != nil {
 		a.applyPlan(ctx, now)
 		a.applyRemotes()
+		a.received = time.Time{}
 		now = time.Now() // the speaker may have taken long
 		peers := a.deferral()
 		a.stepConvergence(now, peers)
@@ -220,10 +223,6 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 
 // needsNewProcess: a new process knows of a drain by its note alone.
 func (a *Agent) needsNewProcess() bool {
-	if !a.noting.TryLock() {
-		return false
-	}
-	defer a.noting.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return errors.Is(a.setError, bgp.ErrSpeakerChanged) && a.drain.request.NotKept == ""
@@ -284,7 +283,7 @@ func (a *Agent) take(s *calico.Snapshot) {
 	}
 	a.handsOff = s.DatastoreNotReady
 	if !s.DatastoreNotReady {
-		a.snapshot = s
+		a.snapshot, a.received = s, s.Received
 	}
 }
 

@@ -136,7 +136,9 @@ func (s *speaker) Peers() []bgp.PeerState {
 	return s.states
 }
 
-func (s *speaker) Counters() bgp.Counters { return bgp.Counters{Dropped: 1, Foreign: 2} }
+func (s *speaker) Counters() bgp.Counters {
+	return bgp.Counters{Dropped: 1, Foreign: 2, Strangers: 3}
+}
 
 func (s *speaker) Announced() []bgp.Announcement {
 	s.mu.Lock()

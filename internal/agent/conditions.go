@@ -15,6 +15,7 @@ import (
 type Condition struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
+	Reason  string `json:"reason,omitempty"` // for programs: one of reasons; "" without Message
 	Message string `json:"message,omitempty"`
 }
 
@@ -23,11 +24,15 @@ type Condition struct {
 func uplinkCondition(u UplinkStatus) Condition {
 	switch {
 	case !u.OK:
-		return Condition{Name: "uplink", Message: u.Problem}
+		return Condition{Name: "uplink", Reason: "down", Message: u.Problem}
 	case u.Publish != "off" && len(u.Published) == 0:
-		return Condition{Name: "uplink", Message: "not published yet: " + u.PublishProblem}
+		return Condition{Name: "uplink", Reason: "not_published",
+			Message: "not published yet: " + u.PublishProblem}
+	case u.PublishProblem != "":
+		return Condition{Name: "uplink", OK: true, Reason: "publishing_fails",
+			Message: u.PublishProblem}
 	}
-	return Condition{Name: "uplink", OK: true, Message: u.PublishProblem}
+	return Condition{Name: "uplink", OK: true}
 }
 
 // datastoreCondition stays true while etcd is away after a first sync, and with data that an
@@ -40,14 +45,15 @@ func datastoreCondition(d DatastoreStatus) Condition {
 		if d.Synced {
 			why = "ClusterInformation says datastoreReady: false"
 		}
+		c.Reason = "stale"
 		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s",
 			d.AsOf.UTC().Format(time.RFC3339), why)
 	case !d.Synced && d.Error == "":
-		c.Message = "waiting for etcd"
+		c.Reason, c.Message = "waiting", "waiting for etcd"
 	case !d.Synced:
-		c.Message = "waiting for etcd: " + d.Error
+		c.Reason, c.Message = "waiting", "waiting for etcd: "+d.Error
 	case !d.Connected:
-		c.Message = "working with the last known data: " + d.Error
+		c.Reason, c.Message = "disconnected", "working with the last known data: "+d.Error
 	}
 	return c
 }
@@ -57,16 +63,17 @@ func (s *state) nodeCondition() Condition {
 	c, configured := Condition{Name: "node"}, !s.sessions.configured.IsZero()
 	switch {
 	case s.handsOff:
-		c.OK = configured
+		c.OK, c.Reason = configured, "locked"
 		c.Message = "ClusterInformation says datastoreReady: false; nothing is changed"
 	case s.noBGP:
 		c.OK = true
 	case s.waitingForNode != "" && configured:
+		c.Reason = "last_known"
 		c.Message = s.waitingForNode + "; until then its last known address and AS are used"
 	case s.waitingForNode != "":
-		c.Message = s.waitingForNode
+		c.Reason, c.Message = "incomplete", s.waitingForNode
 	case len(s.plan.OwnAddresses) == 0:
-		c.Message = "waiting for Calico's data"
+		c.Reason, c.Message = "no_data", "waiting for Calico's data"
 	default:
 		c.OK = true
 	}
@@ -77,20 +84,23 @@ func (s *state) speakerCondition() Condition {
 	c := Condition{Name: "bgp"}
 	switch {
 	case errors.Is(s.setError, bgp.ErrSpeakerChanged):
-		c.OK, c.Message = true, s.setError.Error()+"; a new process takes over in a moment"
+		c.OK, c.Reason = true, "new_process"
+		c.Message = s.setError.Error() + "; a new process takes over in a moment"
 	case s.noBGP:
-		c.OK, c.Message = true, "off, routes come from etcd alone"
+		c.OK, c.Reason, c.Message = true, "off", "off, routes come from etcd alone"
 	case errors.Is(s.setError, syscall.EADDRINUSE):
+		c.Reason = "port_taken"
 		c.Message = s.setError.Error() + "; another BGP speaker has the port, " +
 			"such as calico-node's BIRD: only one may run on a node"
 	case s.setError != nil:
-		c.Message = s.setError.Error()
+		c.Reason, c.Message = "not_applied", s.setError.Error()
 	case !s.sessions.configured.IsZero():
 		c.OK = true
 	case len(s.plan.Deferred) > 0:
+		c.Reason = "waiting_for_drops"
 		c.Message = "sessions wait for the drop routes of own blocks, 5 s at most"
 	default:
-		c.Message = "sessions are not started yet"
+		c.Reason, c.Message = "not_started", "sessions are not started yet"
 	}
 	return c
 }
@@ -100,15 +110,18 @@ func drainCondition(d DrainStatus) Condition {
 	c := Condition{Name: "drain"}
 	switch {
 	case d.Phase == NotDraining:
-		return Condition{Name: "drain", OK: true, Message: d.AfterRestart()}
+		return Condition{Name: "drain", OK: true, Reason: "not_kept", Message: d.AfterRestart()}
 	case d.NotWithdrawn != "":
+		c.Reason = "not_withdrawn"
 		c.Message = fmt.Sprintf("the wait is over, but not everything is withdrawn yet: %s; "+
 			"`drain --cancel` ends that", d.NotWithdrawn)
 	case d.Phase == Draining:
+		c.Reason = "draining"
 		c.Message = fmt.Sprintf("what this node announces is the worst choice, "+
 			"and is withdrawn %s%s; `drain --cancel` ends that",
 			untilIdle(d), d.Until.UTC().Format(time.RFC3339))
 	default:
+		c.Reason = "withdrawn"
 		c.Message = "everything is withdrawn; `drain --cancel` announces it again"
 	}
 	if after := d.AfterRestart(); after != "" {
@@ -145,15 +158,28 @@ func dataplaneCondition(f FIBStatus, unreachable string) Condition {
 	}
 	switch refused := "it refuses all %d %s, the last one with: %v"; {
 	case f.Identity == "":
-		c.Message = f.Problem
+		c.Reason, c.Message = "away", f.Problem
 	case all.Failed > 0 && all.Failed == all.Desired:
+		c.Reason = "refuses_all"
 		c.Message = fmt.Sprintf(refused, all.Failed, "routes", f.refusal)
 	case learned.Failed > 0 && learned.Failed == learned.Desired:
+		c.Reason = "refuses_learned"
 		c.Message = fmt.Sprintf(refused, learned.Failed, "learned routes", f.refusal)
 	case unreachable != "":
-		c.Message = unreachable
+		c.Reason, c.Message = "peer_unreachable", unreachable
+	case f.Problem != "":
+		c.OK, c.Reason, c.Message = true, "impaired", f.Problem
 	default:
-		c.OK, c.Message = true, f.Problem
+		c.OK = true
+	}
+	return c
+}
+
+// sweepCondition fails until what an earlier run left may be deleted.
+func sweepCondition(waits string) Condition {
+	c := Condition{Name: "fib", OK: waits == "", Message: waits}
+	if !c.OK {
+		c.Reason = "sweep_waits"
 	}
 	return c
 }

@@ -11,6 +11,7 @@ type drain struct {
 	state     drainState
 	request   DrainStatus // Since, Until, Stay, UntilIdle and NotKept
 	withdrawn time.Time   // when everything was
+	noted     time.Time   // when it was last tried to note it on disk
 }
 
 type drainState int
@@ -93,6 +94,16 @@ func (d *drain) step(now time.Time, f drainFacts) (entered drainState, early boo
 		return drainNone, false
 	}
 	return d.state, early
+}
+
+// noteAgain reports whether to try once more to note it.
+func (d *drain) noteAgain(now time.Time) bool {
+	failed := d.request.NotKept != "" && d.request.NotKept != beingNoted
+	if !failed || now.Sub(d.noted) < noteRetry {
+		return false
+	}
+	d.noted = now
+	return true
 }
 
 // planned is the phase that plans are made for.

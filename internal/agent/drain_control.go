@@ -82,8 +82,12 @@ func (a *Agent) CancelDrain() (DrainStatus, error) {
 	return a.noteDrain(), nil
 }
 
-// beingNoted is why a drain is not kept until noteDrain begins.
-const beingNoted = "it is being noted on disk"
+const (
+	// beingNoted is why a drain is not kept until it is on disk.
+	beingNoted = "it is being noted on disk"
+	// noteRetry is between two attempts to note a drain on a disk that refuses it.
+	noteRetry = 10 * time.Second
+)
 
 // changeDrain has the loop look at what change did. The caller notes it.
 func (a *Agent) changeDrain(change func() error) error {
@@ -103,17 +107,21 @@ func (a *Agent) noteDrain() DrainStatus {
 	a.noting.Lock()
 	defer a.noting.Unlock()
 	a.mu.Lock()
-	note := a.drain.note()
-	a.drain.request.NotKept = ""
+	note, before := a.drain.note(), a.drain.request.NotKept
 	a.mu.Unlock()
+	problem := ""
 	if err := writeDrainNote(a.cfg.DrainFile, note); err != nil {
-		note.NotKept = err.Error()
-		a.cfg.Log.Warn(note.AfterRestart())
+		problem = err.Error()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if note.NotKept != "" { // else a change that came meanwhile may be still to be noted
-		a.drain.request.NotKept = note.NotKept
+	a.drain.noted = time.Now()
+	if a.drain.note() == note { // else what changed meanwhile is still to be noted
+		a.drain.request.NotKept = problem
+	}
+	if problem != "" && problem != before {
+		note.NotKept = problem
+		a.cfg.Log.Warn(note.AfterRestart())
 	}
 	return a.drain.status()
 }
@@ -146,6 +154,8 @@ func (a *Agent) stepDrain(now time.Time) (end bool) {
 	entered, early := a.drain.step(now, drainFacts{idle: idle, withdrawn: withdrawn})
 	if early {
 		a.drain.request.NotKept = beingNoted
+	}
+	if early || a.drain.noteAgain(now) {
 		go a.noteDrain()
 	}
 	a.mu.Unlock()

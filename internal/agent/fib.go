@@ -33,6 +33,7 @@ func (a *Agent) setOwnRoutes() {
 	}
 	p := a.plan
 	a.setWanted(func(w *fib.Wanted) {
+		w.Received = a.received
 		w.Own, w.Peers, w.Services = p.OwnAddresses, p.PeerAddresses, p.BGP.NotProgrammed
 		w.Normal4, w.Normal6 = p.BGP.Policies.Normal4, p.BGP.Policies.Normal6
 		setSource(w, route.Own, fib.Source{Routes: p.Own, List: a.snapshot.Lists})
@@ -49,7 +50,11 @@ func (a *Agent) applyRemotes() {
 	a.remotesPlanned = a.snapshot
 	a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot, a.remotes)
-	a.Want(route.Etcd, fib.Source{Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists})
+	a.setWanted(func(w *fib.Wanted) {
+		w.Received = a.received
+		setSource(w, route.Etcd,
+			fib.Source{Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists})
+	})
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"vpp-route-agent/internal/fib"
 )
 
 // metrics reads the owners' state at each scrape, and keeps none itself.
@@ -33,6 +35,14 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("info", "Always 1; labels have the agent's version and data plane.",
 		"version", "dataplane", "dataplane_version")(1, s.Version, s.FIB.Dataplane, s.FIB.Version)
 	gauge("ready", "1 when every condition of /readyz holds.")(oneIf(s.Ready))
+	condition := gauge("condition", "1 while `vpp-route-agent status` says so; there is a series "+
+		"for all that it can say.", "condition", "reason")
+	shown := s.complaints()
+	for name, all := range reasons {
+		for _, reason := range all {
+			condition(oneIf(shown[complaint{name, reason}]), name, reason)
+		}
+	}
 	drain := gauge("drain",
 		"1 while this node is drained: announced as the worst choice, or withdrawn.", "phase")
 	for _, phase := range []DrainPhase{Draining, Withdrawn} {
@@ -43,13 +53,27 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	received := gauge("bgp_peer_paths_received",
 		"Paths received from the peer, before import policy.", "peer")
 	accepted := gauge("bgp_peer_paths_accepted", "Paths accepted from the peer.", "peer")
+	flaps := counter("bgp_peer_flaps_total", "Times that the session was lost.", "peer")
+	updatesReceived := counter("bgp_peer_updates_received_total",
+		"UPDATE messages received from the peer.", "peer")
+	updatesSent := counter("bgp_peer_updates_sent_total", "UPDATE messages sent to the peer.",
+		"peer")
+	contact := gauge("bgp_peer_last_contact_timestamp_seconds",
+		"When a message of the peer was last seen, in Unix time; absent before the first.", "peer")
 	for _, p := range s.BGP.Peers {
-		up(oneIf(p.Established), p.Peer.String(), p.Type)
-		received(float64(p.Received), p.Peer.String())
-		accepted(float64(p.Accepted), p.Peer.String())
+		peer := p.Peer.String()
+		up(oneIf(p.Established), peer, p.Type)
+		received(float64(p.Received), peer)
+		accepted(float64(p.Accepted), peer)
+		flaps(float64(p.Flaps), peer)
+		updatesReceived(float64(p.UpdatesReceived), peer)
+		updatesSent(float64(p.UpdatesSent), peer)
+		timestamp(contact, p.LastContact, peer)
 	}
 	gauge("bgp_announcements",
 		"Prefixes that this node originates.")(float64(len(s.BGP.Announcements)))
+	counter("bgp_strangers_refused_total", "Connections from addresses where no peer is.")(
+		float64(s.BGP.StrangersRefused))
 	counter("bgp_paths_dropped_total", "Received paths that make no sense for forwarding "+
 		"and were left out.")(float64(s.BGP.PathsDropped))
 	counter("bgp_foreign_paths_removed_total", "Paths that were added to GoBGP over its API "+
@@ -77,10 +101,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("etcd_revision", "Revision of the data in use.")(float64(s.Datastore.Revision))
 	counter("etcd_relists_total", "How often all of Calico's data was listed again.")(
 		float64(s.Datastore.Relists))
-	if s.Datastore.LastContact != nil {
-		gauge("etcd_last_contact_seconds", "Seconds since etcd last answered.")(
-			time.Since(*s.Datastore.LastContact).Seconds())
-	}
+	timestamp(gauge("etcd_last_contact_timestamp_seconds",
+		"When etcd last answered, in Unix time; absent before it first did."),
+		s.Datastore.LastContact)
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+
 			"no route from etcd.")(float64(len(s.Unrouted)))
@@ -94,8 +117,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	if m.a.cfg.FIB != nil {
 		collectFIB(s.FIB, gauge, counter)
+		ch <- delays(m.a.cfg.FIB.Stats().Delays)
 		if m.a.cfg.DataplaneStats != nil {
-			d := m.a.cfg.DataplaneStats()
+			d := m.a.dataplaneStats()
 			counter("dataplane_connections_total",
 				"Connections to the data plane that were made ready for use.",
 			)(float64(d.Connections))
@@ -108,8 +132,39 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// delays is how long the data plane lagged behind the datastore.
+func delays(h fib.Histogram) prometheus.Metric {
+	buckets, count := map[float64]uint64{}, uint64(0)
+	for i, n := range h.Counts {
+		count += n
+		if i < len(fib.HistogramBounds) {
+			buckets[fib.HistogramBounds[i].Seconds()] = count
+		}
+	}
+	return prometheus.MustNewConstHistogram(prometheus.NewDesc(
+		"vpp_route_agent_datastore_event_to_fib_seconds", "Time from an event of etcd's until the "+
+			"data plane had acknowledged all routes that it changed.", nil, nil),
+		count, h.Sum.Seconds(), buckets)
+}
+
+// timestamp adds a series for a time that may not have come yet.
+func timestamp(add series, at *time.Time, labels ...string) {
+	if at != nil {
+		add(float64(at.UnixMilli())/1000, labels...)
+	}
+}
+
+func (a *Agent) dataplaneStats() DataplaneStats {
+	if a.cfg.DataplaneStats == nil {
+		return DataplaneStats{}
+	}
+	return a.cfg.DataplaneStats()
+}
+
 func collectFIB(s FIBStatus, gauge, counter func(name, help string, labels ...string) series) {
 	gauge("dataplane_up", "1 while the data plane answers.")(oneIf(s.Identity != ""))
+	timestamp(gauge("dataplane_last_contact_timestamp_seconds", "When the data plane last sent "+
+		"anything, in Unix time; absent before it first did, and for Linux."), s.LastContact)
 	routes := func(name, help string, count func(RouteCounts) int) {
 		add := gauge(name, help, "family", "origin")
 		for _, c := range s.Routes {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"time"
 
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
@@ -46,5 +47,7 @@ func (a *Agent) setWanted(change func(w *fib.Wanted)) (revision uint64) {
 		!slices.ContainsFunc(a.cfg.Sources, func(s route.Origin) bool {
 			return !w.Sources[s].Complete
 		})
-	return a.cfg.Resolver.Set(*w) // the FIB's engine, if there is a FIB
+	revision = a.cfg.Resolver.Set(*w) // the FIB's engine, if there is a FIB
+	w.Received = time.Time{}
+	return revision
 }

@@ -61,6 +61,8 @@ type BGPStatus struct {
 	Withheld      []WithheldStatus     `json:"withheld"`
 	PathsDropped  int                  `json:"pathsDropped"`
 	PathsForeign  int                  `json:"pathsForeign"`
+	// StrangersRefused counts connections from addresses where no peer is.
+	StrangersRefused int `json:"strangersRefused"`
 
 	MessagesMalformed int `json:"messagesMalformed"`
 	MessagesRevised   int `json:"messagesRevised"`
@@ -92,6 +94,11 @@ type PeerStatus struct {
 	Advertised  int        `json:"advertised"`
 	LastError   string     `json:"lastError,omitempty"`
 	Established bool       `json:"established"`
+	// Flaps is how often the session was lost. UPDATEs are counted since GoBGP was given the peer.
+	Flaps           int        `json:"flaps"`
+	UpdatesReceived uint64     `json:"updatesReceived"`
+	UpdatesSent     uint64     `json:"updatesSent"`
+	LastContact     *time.Time `json:"lastContact,omitempty"` // a message came by then
 }
 
 // AnnouncementStatus is a prefix that this node originates.
@@ -111,15 +118,18 @@ type WithheldStatus struct {
 
 // FIBStatus is the data plane, and which desired routes are programmed.
 type FIBStatus struct {
-	Dataplane string   `json:"dataplane"`
-	Version   string   `json:"version,omitempty"`
-	Identity  string   `json:"identity,omitempty"`
-	Problem   string   `json:"problem,omitempty"`
-	API       string   `json:"api,omitempty"`
-	APILacks  []string `json:"apiLacks"`
-	Adopted   string   `json:"adopted,omitempty"`
-	Sweep     string   `json:"sweep"`
-	Journal   string   `json:"journal"`
+	Dataplane string `json:"dataplane"`
+	Version   string `json:"version,omitempty"`
+	Identity  string `json:"identity,omitempty"`
+	Problem   string `json:"problem,omitempty"`
+	// LastContact is when the data plane last sent anything; absent for Linux.
+	LastContact *time.Time `json:"lastContact,omitempty"`
+
+	API      string   `json:"api,omitempty"`
+	APILacks []string `json:"apiLacks"`
+	Adopted  string   `json:"adopted,omitempty"`
+	Sweep    string   `json:"sweep"`
+	Journal  string   `json:"journal"`
 
 	Routes []RouteCounts `json:"routes"`
 	// UnusableNextHops are ignored by BGP's best path: no list of routes has what only they lead
@@ -241,9 +251,12 @@ func (a *Agent) Status() Status {
 	}
 	if a.cfg.FIB != nil {
 		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweepWaits)
+		if at := a.dataplaneStats().LastContact; !at.IsZero() {
+			s.FIB.LastContact = &at
+		}
 		s.Conditions = append(s.Conditions,
 			dataplaneCondition(s.FIB, unreachablePeer(now.plan.BGP.Peers, s, a.cfg.FIB)),
-			Condition{Name: "fib", OK: now.sweepWaits == "", Message: now.sweepWaits})
+			sweepCondition(now.sweepWaits))
 	}
 	if a.cfg.Uplink != nil {
 		u := a.cfg.Uplink()
@@ -275,7 +288,8 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	count := speaker.Counters()
 	s := BGPStatus{
 		PathsDropped: count.Dropped, PathsForeign: count.Foreign,
-		PathsUnsendable: count.Unsendable, MessagesMalformed: count.Malformed,
+		StrangersRefused: count.Strangers,
+		PathsUnsendable:  count.Unsendable, MessagesMalformed: count.Malformed,
 		MessagesRevised: count.Revised, DecoderPanics: count.Panicked,
 		PrefixLimitsReached: count.OverLimit, PeersToRemove: count.Removing,
 		AS: plan.BGP.Speaker.AS, ListenPort: plan.BGP.Speaker.ListenPort,
@@ -313,6 +327,10 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 		Passive: p.Passive, State: cmp.Or(st.State, "Idle"), EndOfRIB: st.EndOfRIB,
 		Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
 		LastError: st.LastError, Established: st.Established,
+		Flaps: st.Flaps, UpdatesReceived: st.UpdatesReceived, UpdatesSent: st.UpdatesSent,
+	}
+	if !st.LastContact.IsZero() {
+		out.LastContact = &st.LastContact
 	}
 	if !st.Since.IsZero() {
 		out.Since = &st.Since

@@ -20,6 +20,9 @@ type Snapshot struct {
 	// Lists counts the lists, as opposed to watch events, so far. If it differs from the snapshot
 	// before, items may be missing because of a list, which is a reason to doubt a mass deletion.
 	Lists int
+	// Received is when the first event came of those that the snapshot before did not have; zero:
+	// none did. It means nothing to another process.
+	Received time.Time `json:"-"`
 
 	Nodes             map[string]Node                // by name
 	IPPools           map[string]IPPool              // by name
@@ -39,6 +42,21 @@ type Snapshot struct {
 	DatastoreNotReady bool
 
 	Problems []Problem // sorted by key
+}
+
+// Deliver makes s the newest value of a channel of size one with no other sender. A snapshot that
+// nobody has read leaves s the time of its events.
+func Deliver(to chan *Snapshot, s *Snapshot) {
+	select {
+	case unread := <-to:
+		if at := unread.Received; !at.IsZero() && (s.Received.IsZero() || at.Before(s.Received)) {
+			older := *s
+			older.Received = at
+			s = &older
+		}
+	default:
+	}
+	to <- s
 }
 
 // Problem is an unusable item of Calico's data. Everything else stays in use.

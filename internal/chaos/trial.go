@@ -370,11 +370,17 @@ func lostBefore(reports []netlab.Report, start time.Time) (lost int) {
 // does not run it: what such a time costs is no fault's doing.
 type stallWatches map[int]*netlab.StallWatch // by the node's place
 
+// anyNode is the place of what a processor of the machine did to all nodes.
+const anyNode = -1
+
 func watchVPPs(c *cluster) stallWatches {
 	watches := stallWatches{}
 	for i, n := range c.nodes {
 		if n.VPP != nil {
 			watches[i] = n.VPP.WatchStalls(shortestStall)
+			if watches[anyNode] == nil {
+				watches[anyNode] = netlab.WatchProcessors(shortestStall)
+			}
 		}
 	}
 	return watches
@@ -393,7 +399,7 @@ func (w stallWatches) stop() map[int][]netlab.Stall {
 // way. Flow i goes from node i to the next.
 func lostInStalls(reports []netlab.Report, stalls map[int][]netlab.Stall) (lost int) {
 	for i, report := range reports {
-		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)])
+		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)], stalls[anyNode])
 		for _, o := range report.Outages {
 			if slices.ContainsFunc(met, func(s netlab.Stall) bool {
 				return o.First.After(s.From.Add(shortestStall-stallSlack)) &&

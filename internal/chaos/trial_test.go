@@ -33,7 +33,7 @@ func TestLostBeforeTheFault(t *testing.T) {
 func TestLostInStalls(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	stalls := map[int][]netlab.Stall{1: {{From: at(1000), To: at(1300)}}} // of the second node
+	stall := []netlab.Stall{{From: at(1000), To: at(1300)}}
 	outage := func(first, last, lost int) netlab.Report {
 		return netlab.Report{
 			Outages: []netlab.Outage{{First: at(first), Last: at(last), Lost: lost}},
@@ -51,13 +51,18 @@ func TestLostInStalls(t *testing.T) {
 		"nothing":                   {netlab.Report{}, 0},
 		"on the way when it was up": {outage(1160, 1305, 146), 146},
 	} {
-		for flow, passes := range []bool{true, true, false} {
-			reports, want := make([]netlab.Report, 3), 0
-			if reports[flow] = c.report; passes {
-				want = c.want
-			}
-			if got := lostInStalls(reports, stalls); got != want {
-				t.Errorf("%s, flow %d: %d, want %d", name, flow+1, got, want)
+		for place, pass := range map[int][]bool{
+			1: {true, true, false}, anyNode: {true, true, true},
+		} {
+			for flow, passes := range pass {
+				reports, want := make([]netlab.Report, 3), 0
+				if reports[flow] = c.report; passes {
+					want = c.want
+				}
+				got := lostInStalls(reports, map[int][]netlab.Stall{place: stall})
+				if got != want {
+					t.Errorf("%s, place %d, flow %d: %d, want %d", name, place, flow+1, got, want)
+				}
 			}
 		}
 	}

@@ -22,6 +22,7 @@ import (
 // Config says what to show and where.
 type Config struct {
 	Binary    string // of vpp-route-agent: the agents and the etcd are processes of it
+	Command   string // what a person types to run it
 	BuildDir  string // where packages are unpacked, for the next time too
 	Dataplane string // of the agents' nodes: "vpp", "kernel", or "auto": VPP where there is one
 	// where the agents' routes come from: "bgp", "ipam" (no BGP at all), or "bgp,ipam"
@@ -113,8 +114,11 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	}
 	d.report.finish(time.Since(start))
 	if cfg.Keep {
-		d.invite()
+		if err := d.invite(); err != nil {
+			return d.report.result, err
+		}
 		<-ctx.Done()
+		d.report.printf("\nremoving the nodes, workloads and files of the demo\n")
 	}
 	if !d.report.result.OK {
 		return d.report.result, ErrChecks

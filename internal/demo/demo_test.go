@@ -34,7 +34,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	binary = filepath.Join(dir, "vpp-route-agent")
-	if err := testcluster.Build(context.Background(), dir, testcluster.AgentPackage); err != nil {
+	if err := testcluster.Build(context.Background(), dir, testcluster.AgentPackage,
+		"github.com/osrg/gobgp/v3/cmd/gobgp"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -121,6 +122,9 @@ func TestDemo(t *testing.T) {
 				if r.status != 0 {
 					t.Errorf("exit status %d", r.status)
 				}
+				if strings.Contains(r.stderr, "NOT READY") {
+					t.Error("it shows an agent that is not ready yet")
+				}
 				if r.took > 90*time.Second {
 					t.Errorf("it took %s", r.took)
 				}
@@ -202,19 +206,37 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 	r := run(t, cmd, func(said *lockedBuffer) {
 		awaitText(t, said, "Ctrl-C")
 		awaitText(t, said, "logs are in")
+		tried := 0
 		for line := range strings.Lines(said.String()) { // what it tells to try must work
 			command := strings.TrimSpace(line)
-			if strings.Contains(command, " --admin-socket ") ||
-				strings.Contains(command, " ip route ") || strings.Contains(command, " lab ") {
-				if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
-					t.Errorf("%s: %v\n%s", command, err, out)
-				}
+			if !strings.HasPrefix(command, binary+" demo exec ") {
+				continue
+			}
+			tried++
+			if n := len(command) - len(binary); n > 80 {
+				t.Errorf("%d columns: %s", n, command)
+			}
+			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", command, err, out)
+			}
+		}
+		if tried < 10 {
+			t.Errorf("only %d commands to try", tried)
+		}
+		for what, want := range map[string]string{
+			"node-9 true":            "the demo has no node node-9, it has node-1, node-2,",
+			"node-1 no-such-program": "executable file not found",
+			"node-1 sh -c 'exit 7'":  "exit status 7",
+		} {
+			out, err := exec.Command("sh", "-c", binary+" demo exec "+what).CombinedOutput()
+			if text := fmt.Sprint(string(out), err); !strings.Contains(text, want) {
+				t.Errorf("%s: want %q, got %q", what, want, text)
 			}
 		}
 		cmd.Process.Signal(os.Interrupt)
 	})
-	if r.status != 0 {
-		t.Errorf("exit status %d: %s", r.status, r.stderr)
+	if r.status != 0 || !strings.Contains(r.stdout, "\nremoving the nodes, ") {
+		t.Errorf("exit status %d: %s\n%s", r.status, r.stderr, r.stdout)
 	}
 }
 

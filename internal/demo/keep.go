@@ -1,25 +1,98 @@
 package demo
 
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"vpp-route-agent/internal/netlab"
+)
+
+// binDir is the folder of a node, in the folder of a kept demo, with what Exec puts first on PATH.
+const binDir = "bin"
+
 // invite prints what is running and what to try.
-func (d *demo) invite() {
-	d.report.printf("\n%s\n",
-		d.report.paint(bold, "It keeps running until Ctrl-C. Things to try, as root:"))
+func (d *demo) invite() error {
 	for _, n := range d.nodes {
-		d.report.note("%s, %s", n.Name, n.speaker.name())
-		for _, c := range append(n.speaker.commands(), n.command()) {
-			d.report.printf("     %s\n", c)
+		if err := d.putOnPath(n.Name, n.programs()); err != nil {
+			return err
 		}
 	}
-	d.report.note("workloads and Calico's data")
-	lab := d.cfg.Binary + " lab --etcd-endpoints unix://" + d.EtcdSocket()
-	w := d.workloads[w1]
-	for _, c := range []string{
-		"ip netns exec " + w.NS.Name() + " ping " + d.workloads[w3].Address.String(),
-		lab + " attach " + d.nodes[node1].Name + " web",
-		lab + " borrow " + d.nodes[node1].Name + " cache " + d.nodes[node2].Name,
-		lab + " release web",
-	} {
-		d.report.printf("     %s\n", c)
+	for _, w := range d.workloads {
+		if err := d.putOnPath(w.Name, nil); err != nil {
+			return err
+		}
 	}
+	d.report.printf("\n%s\n", d.report.paint(bold, "It keeps running until Ctrl-C, which removes "+
+		"everything. Things to try, as root, in another terminal:"))
+	try := func(node string, commands ...string) {
+		for _, c := range commands {
+			d.report.printf("     %s demo exec %s %s\n", d.cfg.Command, node, c)
+		}
+	}
+	for _, n := range d.nodes {
+		d.report.note("%s, %s", n.Name, n.speaker.name())
+		try(n.Name, append(n.speaker.commands(), n.command())...)
+	}
+	d.report.note("workloads and Calico's data")
+	w, one, two := d.workloads[w1], d.nodes[node1].Name, d.nodes[node2].Name
+	try(w.Name, "ping -c 3 "+d.workloads[w3].Address.String())
+	try(one, "vpp-route-agent lab attach "+one+" web",
+		"vpp-route-agent lab borrow "+one+" cache "+two, "vpp-route-agent lab release web")
 	d.report.note("logs are in %s", d.Dir())
+	return nil
+}
+
+// putOnPath makes the folder by which Exec knows a node, with a script for each program.
+func (d *demo) putOnPath(node string, programs map[string][]string) error {
+	dir := filepath.Join(d.Dir(), node, binDir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	for name, words := range programs {
+		var quoted []string
+		for _, w := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+		}
+		script := "#!/bin/sh\nexec " + strings.Join(quoted, " ") + ` "$@"` + "\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	return nil
+}
+
+// Exec replaces this process by a command on a node, or in a workload, of the kept demo that runs
+// on this machine.
+func Exec(node string, command []string) error {
+	dir, err := netlab.Running("demo", "*/"+binDir)
+	if err != nil {
+		return fmt.Errorf("no demo to look into (start one with demo --keep): %w", err)
+	}
+	all, _ := filepath.Glob(filepath.Join(dir, "*", binDir)) // the pattern is well formed
+	var names []string
+	for _, d := range all {
+		names = append(names, filepath.Base(filepath.Dir(d)))
+	}
+	if !slices.Contains(names, node) {
+		return fmt.Errorf("the demo has no node %s, it has %s", node, strings.Join(names, ", "))
+	}
+	bin := filepath.Join(dir, node, binDir)
+	for name, value := range map[string]string{
+		"PATH":                         bin + ":" + os.Getenv("PATH"),
+		"VPP_ROUTE_AGENT_ADMIN_SOCKET": filepath.Join(dir, node, "agent.sock"),
+		"CALICO_ETCD_ENDPOINTS":        "unix://" + filepath.Join(dir, "etcd.sock"),
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return fmt.Errorf("%s: %w", node, err)
+	}
+	return netlab.Become(dir, node, path, command[1:], os.Environ())
 }

@@ -35,9 +35,11 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 	return d.quoteSpeakers(ctx, shown...)
 }
 
-// quoteSpeakers shows what speakers say of their peers once their nodes hold what they should.
+// quoteSpeakers shows what speakers say of their peers once they are ready and their nodes hold
+// what they should.
 func (d *demo) quoteSpeakers(ctx context.Context, nodes ...*node) error {
 	for _, n := range nodes {
+		await(ctx, settlePatience, n.speaker.ready) // else the quote says why it is not
 		if _, _, err := d.settle(ctx, n); err != nil {
 			return err
 		}

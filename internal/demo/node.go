@@ -33,12 +33,20 @@ func (n *node) forwarder() string {
 	return "Linux kernel"
 }
 
-// command shows a person what is programmed.
+// command shows a person what is programmed, with programs as a speaker's.
 func (n *node) command() string {
 	if n.VPP != nil {
-		return fmt.Sprintf("%s -s %s show ip fib", n.Cluster.VPP.Vppctl, n.VPP.CLISocket())
+		return "vppctl show ip fib"
 	}
-	return fmt.Sprintf("ip netns exec %s ip route show proto %s", n.NS.Name(), n.speaker.Protocol())
+	return "ip route show proto " + n.speaker.Protocol()
+}
+
+func (n *node) programs() map[string][]string {
+	all := n.speaker.programs()
+	if n.VPP != nil {
+		all["vppctl"] = []string{n.Cluster.VPP.Vppctl, "-s", n.VPP.CLISocket()}
+	}
+	return all
 }
 
 // learned are the routes that the speaker has programmed, asked of the data plane itself.

@@ -2,9 +2,10 @@ package demo
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"vpp-route-agent/internal/testcluster"
@@ -17,10 +18,12 @@ type speaker interface {
 	// Established are the addresses of the peers with a session that is up, sorted.
 	Established(ctx context.Context) ([]netip.Addr, error)
 	Protocol() string // of its routes in the kernel
+	ready(ctx context.Context) error
 	// quote runs a command that shows its peers to a person.
 	quote(ctx context.Context) (command, output string, err error)
-	// commands are what a person may try.
+	// commands are what a person may try on its node, with programs: by name, the words to run.
 	commands() []string
+	programs() map[string][]string
 }
 
 // agentSpeaker is our own agent: `run` of the demo's own binary.
@@ -34,19 +37,34 @@ func (a agentSpeaker) quote(ctx context.Context) (command, output string, err er
 	return "vpp-route-agent status", string(out), err
 }
 
+// ready is later than the routes: it takes the sweep, which waits for End-of-RIB of all peers.
+func (a agentSpeaker) ready(ctx context.Context) error {
+	s, err := a.Status(ctx)
+	return held(s.Ready, err)
+}
+
 func (a agentSpeaker) commands() []string {
-	gobgp := filepath.Join(filepath.Dir(a.Binary), "gobgp")
-	return []string{
-		fmt.Sprintf("%s status --admin-socket %s", a.Binary, a.Socket),
-		fmt.Sprintf("%s routes --admin-socket %s", a.Binary, a.Socket),
-		fmt.Sprintf("ip netns exec %s %s global rib", a.NS.Name(), gobgp),
+	all := []string{"vpp-route-agent status", "vpp-route-agent routes"}
+	if _, found := a.programs()["gobgp"]; found {
+		all = append(all, "gobgp global rib")
 	}
+	return all
+}
+
+// programs are the agent itself, for its client commands, and the gobgp that make builds beside it.
+func (a agentSpeaker) programs() map[string][]string {
+	all := map[string][]string{"vpp-route-agent": {a.Binary}}
+	gobgp, err := exec.LookPath(filepath.Join(filepath.Dir(a.Binary), "gobgp"))
+	if err == nil {
+		all["gobgp"] = []string{gobgp}
+	}
+	return all
 }
 
 // birdSpeaker is BIRD as calico-node configures it.
 type birdSpeaker struct {
 	*testcluster.Bird
-	programs testcluster.Programs
+	tools testcluster.Programs
 }
 
 // addBIRD gives n a BIRD with the configuration that confd would write: the mesh, the pool and n's
@@ -62,19 +80,25 @@ func (d *demo) addBIRD(n *node) {
 }
 
 func (b birdSpeaker) name() string {
-	version, _, _ := strings.Cut(b.programs.Bird.Version, "-") // without Debian's revision
+	version, _, _ := strings.Cut(b.tools.Bird.Version, "-") // without Debian's revision
 	return "BIRD " + version
 }
+
+func (birdSpeaker) ready(context.Context) error { return nil }
 
 func (b birdSpeaker) quote(ctx context.Context) (command, output string, err error) {
 	lines, err := b.Command(ctx, "show protocols")
 	return "birdc show protocols", strings.Join(lines, "\n"), err
 }
 
-func (b birdSpeaker) commands() []string {
-	birdc := fmt.Sprintf("%s -s %s", b.programs.Bird.Birdc, b.Bird.Socket())
-	if env := b.programs.Bird.Env; len(env) > 0 { // unpacked: its libraries are too
-		birdc = strings.Join(env, " ") + " " + birdc
+func (birdSpeaker) commands() []string {
+	return []string{"birdc show protocols", "birdc show route"}
+}
+
+func (b birdSpeaker) programs() map[string][]string {
+	birdc := []string{b.tools.Bird.Birdc, "-s", b.Bird.Socket()}
+	if env := b.tools.Bird.Env; len(env) > 0 { // unpacked: its libraries are too
+		birdc = slices.Concat([]string{"/usr/bin/env"}, env, birdc)
 	}
-	return []string{birdc + " show protocols", birdc + " show route"}
+	return map[string][]string{"birdc": birdc}
 }

@@ -17,6 +17,9 @@ func findPrograms(ctx context.Context, cfg Config) (p testcluster.Programs, err 
 	if p.VPP, err = findVPP(cfg.Dataplane); err != nil || cfg.Learn != "bgp" {
 		return p, err // agents alone
 	}
+	defer netlab.WhenSlow(func() {
+		fmt.Fprintf(cfg.Out, "downloading Debian's package of BIRD to %s, once\n", cfg.BuildDir)
+	})()
 	if p.Bird, err = netlab.FindBird(ctx, filepath.Join(cfg.BuildDir, "packages")); err != nil {
 		return p, fmt.Errorf("the demo needs BIRD 1.6 and cannot get it: %w", err)
 	}

@@ -67,7 +67,7 @@ type Data interface {
 type Follower struct {
 	client  *Client
 	data    Data
-	publish func(revision int64, lists int)
+	publish func(Published)
 	log     *slog.Logger
 
 	// ProbeEvery bounds how late it is noticed that etcd is lost, or restored with other data. It
@@ -88,11 +88,21 @@ type Follower struct {
 	// revision before the watch's next probe was sent: the answer must not be lower
 	probed int64
 	listed bool // a list was taken in and not yet published
+	// when the first event came of those that are not published yet; zero: none changed anything
+	received time.Time
 
 	grace *grace
 
 	mu     sync.Mutex // guards status
 	status Status
+}
+
+// Published is what data are as of.
+type Published struct {
+	Revision int64 // etcd's
+	Lists    int   // that were completed
+	// Received is when the first event came of those that are new; zero: there is none.
+	Received time.Time
 }
 
 // keyRange is a range of keys and the revision to watch from; 0: list it first.
@@ -102,8 +112,8 @@ type keyRange struct {
 }
 
 // NewFollower returns a follower that does nothing until Run. publish is called after all ranges
-// were listed, then after each burst of changes, with etcd's revision and the number of lists.
-func NewFollower(client *Client, data Data, publish func(revision int64, lists int),
+// were listed, then after each burst of changes.
+func NewFollower(client *Client, data Data, publish func(Published),
 	log *slog.Logger) *Follower {
 	return &Follower{client: client, data: data, publish: publish,
 		log:      log.With("component", "etcd"),
@@ -449,6 +459,7 @@ func (f *Follower) publishChanges() {
 		}
 	}
 	f.listed = false
-	f.publish(f.revision, f.lists)
+	f.publish(Published{f.revision, f.lists, f.received})
+	f.received = time.Time{}
 	f.update(func(st *Status) { st.Synced, st.Revision, st.Lists = true, f.revision, f.lists })
 }

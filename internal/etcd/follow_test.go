@@ -42,7 +42,7 @@ func startEtcd(t *testing.T, o calicotest.EtcdOptions) *calicotest.Etcd {
 }
 
 // keys is Data without meaning, but that a key /index/N names the range /items/N/, and /index/=N
-// the key /exact/N.
+// the key /exact/N; and that a key that ends with /quiet changes nothing.
 type keys struct {
 	asked   int // for ranges
 	values  map[string]string
@@ -65,7 +65,8 @@ func (k *keys) Ranges() []Range {
 }
 
 func (k *keys) Put(key string, value []byte) {
-	k.values[key], k.seen[key], k.changed = string(value), true, true
+	k.values[key], k.seen[key] = string(value), true
+	k.changed = k.changed || !strings.HasSuffix(key, "/quiet")
 }
 
 func (k *keys) Delete(key string) {
@@ -88,9 +89,10 @@ func (k *keys) Changed() bool { return k.changed }
 
 // view is what was published.
 type view struct {
-	values map[string]string
-	lists  int
-	at     int64
+	values   map[string]string
+	lists    int
+	at       int64
+	received time.Time
 }
 
 func (v view) has(key string) bool { return v.values[key] != "" }
@@ -109,7 +111,7 @@ func newReader(t *testing.T, e *calicotest.Etcd) *reader {
 	must(t, err)
 	r := &reader{t: t, etcd: e, out: make(chan view, 1)}
 	data := &keys{values: map[string]string{}, seen: map[string]bool{}}
-	r.Follower = NewFollower(client, data, func(revision int64, lists int) {
+	r.Follower = NewFollower(client, data, func(p Published) {
 		data.changed = false
 		for key := range data.values {
 			n, ok := strings.CutPrefix(key, "/index/")
@@ -121,7 +123,7 @@ func newReader(t *testing.T, e *calicotest.Etcd) *reader {
 		case <-r.out:
 		default:
 		}
-		r.out <- view{maps.Clone(data.values), lists, revision}
+		r.out <- view{maps.Clone(data.values), p.Lists, p.Revision, p.Received}
 	}, slog.New(slog.DiscardHandler))
 	return r
 }
@@ -164,6 +166,32 @@ func (r *reader) until(ok func(view) bool) view {
 func (r *reader) untilHas(key string) view {
 	r.t.Helper()
 	return r.until(func(v view) bool { return v.has(key) })
+}
+
+// What is published has the time of the first event that it follows from: not of one which changed
+// nothing, and none after a list.
+func TestPublishedHasTheTimeOfItsEvent(t *testing.T) {
+	r := newReader(t, startEtcd(t, calicotest.EtcdOptions{}))
+	first, before := true, time.Time{}
+	v := r.until(func(v view) bool {
+		if !first {
+			return v.has("/a/1")
+		}
+		if first = false; !v.received.IsZero() {
+			t.Errorf("received at %v, by a list", v.received)
+		}
+		r.put("/b/quiet", "x")
+		for r.Status().Events < 1 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Millisecond)
+		before = time.Now()
+		r.put("/a/1", "x")
+		return false
+	})
+	if v.received.Before(before) || v.received.After(time.Now()) {
+		t.Errorf("received at %v, which is not after %v", v.received, before)
+	}
 }
 
 // Data is asked for its ranges a few times for a list, however many it names.

@@ -25,6 +25,7 @@ const (
 type watched struct {
 	rng  *keyRange
 	resp clientv3.WatchResponse
+	at   time.Time // when it came
 	over bool
 }
 
@@ -116,6 +117,9 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 			if err := f.take(w.rng, w.resp); err != nil {
 				return err
 			}
+			if f.received.IsZero() {
+				f.received = w.at
+			}
 		case w := <-lists:
 			if ctx.Err() != nil {
 				return nil
@@ -142,6 +146,8 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 		if f.data.Changed() {
 			widen()
 			settle.start(time.Now())
+		} else {
+			f.received = time.Time{}
 		}
 	}
 }
@@ -231,7 +237,7 @@ func forward(ctx context.Context, client *clientv3.Client, r *keyRange, next int
 			return
 		}
 		select {
-		case out <- watched{rng: r, resp: resp, over: over}:
+		case out <- watched{rng: r, resp: resp, at: time.Now(), over: over}:
 		case <-ctx.Done():
 			return
 		}

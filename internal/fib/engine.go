@@ -243,6 +243,7 @@ func (e *Engine) setWanted(to Wanted) {
 	}
 	revision := e.wanted.revision + 1 // the first, if several were set since
 	objects := false
+	e.sync.delays.begin(revision, to.Received)
 	for i := range to.Sources {
 		now, before := &to.Sources[i], e.wanted.Sources[i]
 		objects = objects || !sameSlice(now.Objects, before.Objects)
@@ -253,6 +254,7 @@ func (e *Engine) setWanted(to Wanted) {
 	if objects {
 		e.sync.setObjects(&to.Sources, revision)
 	}
+	e.sync.delays.forgetEmpty(revision)
 	e.wanted = to
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -50,6 +51,9 @@ type Wanted struct {
 	// Follow are addresses to which the way is looked up, as it is to next hops, so that Outgoing
 	// knows it, and Changed is signalled when one changes; nil: not asked for.
 	Follow []netip.Addr
+	// Received is when the datastore's event came that made this what it is; zero: none did. Stats
+	// has how long it took from then.
+	Received time.Time
 
 	revision uint64 // counts Set
 }
@@ -141,6 +145,9 @@ func (e *Engine) Set(to Wanted) (revision uint64) {
 	}
 	e.inbox.change(func(p *pendingInputs) {
 		to.revision = e.inbox.last.revision + 1
+		if p.wanted != nil {
+			to.Received = sooner(p.wanted.Received, to.Received)
+		}
 		p.wanted, e.inbox.last = &to, to
 	})
 	return to.revision

@@ -123,10 +123,7 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 }
 
 func (s *syncer) wantObject(o *object, f *forward, by sourceID, revision uint64) {
-	if !o.is(isOpen) {
-		o.set(isOpen)
-		s.open[o.entry] = revision
-	}
+	s.reopen(o.entry, revision)
 	o.clear(isForeign)
 	s.want(o.entry, f, by, false)
 	s.reconsider(o)

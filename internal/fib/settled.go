@@ -71,10 +71,17 @@ func (s *sources) open() iter.Seq2[*entry, uint64] {
 
 // change sets what origin wants for k, and notes which revision it was.
 func (s *sources) change(origin route.Origin, r route.Route, revision uint64) {
-	e := s.selection.setCandidate(r.Key, origin, r.Kind, r.Paths, 0)
-	if e != nil && !e.is(isOpen) {
+	if e := s.selection.setCandidate(r.Key, origin, r.Kind, r.Paths, 0); e != nil {
+		s.selection.sync.reopen(e, revision)
+	}
+}
+
+// reopen: a revision has changed what is wanted for e.
+func (s *syncer) reopen(e *entry, revision uint64) {
+	if !e.is(isOpen) {
 		e.set(isOpen)
-		s.selection.sync.open[e] = revision
+		s.open[e] = revision
+		s.delays.opened(revision)
 	}
 }
 
@@ -85,6 +92,13 @@ func (s *syncer) closeIfSettled(e *entry) {
 		return
 	}
 	if state := e.counted.state; state.IsAcknowledged() || state == Any {
+		s.close(e)
+	}
+}
+
+func (s *syncer) close(e *entry) {
+	if e.is(isOpen) {
+		s.delays.closed(s.open[e], s.now)
 		e.clear(isOpen)
 		delete(s.open, e)
 	}

@@ -162,6 +162,9 @@ type Stats struct {
 	NextHops      int // tracked
 	Drift         DriftStats
 	Guard         []GuardHold // by origin; none while nothing is held
+	// Delays are the times from events of the datastore (Wanted.Received) until the data plane had
+	// acknowledged all that they changed.
+	Delays Histogram
 }
 
 // Filled reports whether the data plane has answered for every route that it is to have.
@@ -190,6 +193,7 @@ func (e *Engine) Stats() Stats {
 		LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
 		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal,
 		NextHops: len(e.hops.sorted), Queued: t.queued(), Drift: t.drift,
+		Delays: t.delays.histogram,
 	}
 	if t.quiet() {
 		s.LastSync = time.Now()

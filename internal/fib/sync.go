@@ -41,10 +41,11 @@ type syncer struct {
 	retries  retries
 	failures map[*entry]*failure
 	open     map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
-	flying   []*batch          // in the order of their cutting, maxFlying at most
-	pause    time.Time         // no batch before: the last one broke off
-	broken   int               // batches in a row
-	cuts     uint64            // counts batches
+	delays   delays
+	flying   []*batch  // in the order of their cutting, maxFlying at most
+	pause    time.Time // no batch before: the last one broke off
+	broken   int       // batches in a row
+	cuts     uint64    // counts batches
 
 	adoptedLeft int // entries that are isAdopted
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
@@ -76,6 +77,7 @@ func newSyncer(t *table) *syncer {
 		table:    t,
 		failures: make(map[*entry]*failure),
 		open:     make(map[*entry]uint64),
+		delays:   delays{begun: make(map[uint64]*begun)},
 		drifts:   make(map[*entry]drift),
 		shadows:  make(map[*entry]string),
 		extras:   make(map[route.Key]uint64),
@@ -227,7 +229,7 @@ func (s *syncer) settleAlone(e *entry) {
 	if e.first == nil && e.want == nil && e.actual == 0 && !e.is(isUnsure|isFlying|isWaiting) {
 		s.count(e, -1)
 		delete(s.failures, e)
-		delete(s.open, e)
+		s.close(e)
 		if e.isObject() {
 			s.forgetObject(e)
 		} else {

@@ -26,6 +26,8 @@ type running struct {
 	wanted Wanted
 	// revision is that of the last Set.
 	revision uint64
+	// delaysBefore is the sum of Stats.Delays when delayed looked last.
+	delaysBefore time.Duration
 }
 
 // set sets what is wanted with one change.

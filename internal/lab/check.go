@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 // checker walks through a README on a lab that is up.
@@ -37,14 +39,18 @@ func (c *checker) run(ctx context.Context) error {
 			continue
 		}
 		start := time.Now()
+		prompt, waits := "$", "until it shows what the page shows"
+		if s.once {
+			prompt, waits = "#", "for its end"
+		}
+		done := netlab.WhenSlow(func() {
+			fmt.Fprintf(c.out, "   … %s%s %s  waiting %s\n", s.node, prompt, s.line, waits)
+		})
 		out, err := c.step(ctx, s)
+		done()
 		mark := "✓"
 		if err != nil {
 			mark = "✗"
-		}
-		prompt := "$"
-		if s.once {
-			prompt = "#"
 		}
 		fmt.Fprintf(c.out, "   %s %s%s %s  %.1f s\n",
 			mark, s.node, prompt, s.line, time.Since(start).Seconds())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"os"
@@ -88,5 +89,30 @@ func TestInterruptedContainerlabMayCleanUpAndTheLabGoes(t *testing.T) {
 	lines := strings.Split(called(), "\n")
 	if len(lines) != 3 || lines[1] != "interrupted" || !strings.Contains(lines[2], "destroy") {
 		t.Errorf("calls: %q", lines)
+	}
+}
+
+// TestKeptLabSaysWhatRemovesIt: upon Ctrl-C, after a crash, and where its end fails.
+func TestKeptLabSaysWhatRemovesIt(t *testing.T) {
+	called := fakePrograms(t, "echo v1", "call $*; [ $1 = deploy ] || exit 3")
+	var out bytes.Buffer
+	c := config{build: t.TempDir(), with: "containerlab", keep: true, out: &out}
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(200*time.Millisecond, interrupt)
+	err := c.check(ctx, "testdata/pair")
+	const removal = "containerlab destroy --cleanup --topo testdata/pair/pair.clab.yml"
+	if err == nil || !strings.Contains(err.Error(), removal) {
+		t.Errorf("of a destroy that failed: %v", err)
+	}
+	for _, want := range []string{
+		"Ctrl-C, which removes it", "is killed, `" + removal + "` removes",
+		"exec -it clab-test-pair-a sh", "clab-test-pair-a gobgp neighbor", "removing test-pair\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if !strings.Contains(called(), "destroy") {
+		t.Errorf("called %s", called())
 	}
 }

@@ -136,6 +136,7 @@ func (s *script) run(_ context.Context, _, line string) ([]byte, error) {
 	return []byte(out), err
 }
 func (s *script) hint(string, string) string { return "" }
+func (s *script) removal() string            { return "" }
 func (s *script) Close() error               { return nil }
 
 func checkPage(
@@ -223,7 +224,7 @@ func TestPairInNamespaces(t *testing.T) {
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	n, err := buildNamespaces(ctx, top, parts{agent: self},
+	n, err := buildNamespaces(ctx, top, parts{programs: []string{self}},
 		slog.New(slog.NewTextHandler(t.Output(), nil)))
 	check(t, err)
 	check(t, (&checker{net: n, walk: w, dataplane: "kernel", out: t.Output()}).run(ctx))
@@ -259,7 +260,7 @@ func TestFailedLineOfATopologyTellsNodeAndReason(t *testing.T) {
 	check(t, err)
 	self, err := os.Executable()
 	check(t, err)
-	_, err = buildNamespaces(t.Context(), top, parts{agent: self},
+	_, err = buildNamespaces(t.Context(), top, parts{programs: []string{self}},
 		slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err == nil || !strings.Contains(err.Error(), "a: sh -c") ||
 		!strings.Contains(err.Error(), "because") {

@@ -21,6 +21,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"vpp-route-agent/internal/netlab"
 )
 
 const usage = `usage:
@@ -133,6 +135,7 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 	if err := w.fits(t); err != nil {
 		return err
 	}
+	fmt.Fprintf(c.out, "%s: %d nodes are being made and started\n", t.Name, len(t.Nodes))
 	n, how, err := c.up(ctx, t, file)
 	if err != nil {
 		return err
@@ -141,9 +144,13 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n",
 		t.Name, len(t.Nodes), how, c.dataplane())
 	if c.keep {
-		fmt.Fprintf(c.out, "It is up until Ctrl-C. On another terminal:\n\n    %s\n    %s\n\n",
-			n.hint(w.steps[0].node, "vpp-route-agent status"), n.hint(w.steps[0].node, "sh"))
+		fmt.Fprint(c.out, "It is up until Ctrl-C, which removes it. On another terminal:\n\n")
+		for _, command := range []string{"vpp-route-agent status", "gobgp neighbor", "sh"} {
+			fmt.Fprintf(c.out, "    %s\n", n.hint(w.steps[0].node, command))
+		}
+		fmt.Fprintf(c.out, "\nIf this process is killed, %s removes the lab.\n", n.removal())
 		<-ctx.Done()
+		fmt.Fprintf(c.out, "\nremoving %s\n", t.Name)
 		return nil
 	}
 	return (&checker{net: n, walk: w, dataplane: c.dataplane(), update: c.update, out: c.out}).run(
@@ -164,7 +171,11 @@ func (c config) up(ctx context.Context, t *topology, file string) (network, stri
 	if err != nil {
 		return nil, "", err
 	}
+	done := netlab.WhenSlow(func() {
+		fmt.Fprintf(c.out, "%s: downloading Debian's packages to %s, once\n", t.Name, build)
+	})
 	p, err := findParts(ctx, build, c.vpp)
+	done()
 	if err != nil {
 		return nil, "", err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,12 +28,14 @@ type network interface {
 	run(ctx context.Context, node, line string) ([]byte, error)
 	// hint is what a person types to run a command on a node.
 	hint(node, command string) string
+	// removal is what removes the lab when this process cannot.
+	removal() string
 	Close() error
 }
 
 // parts are what the nodes of a lab need of this machine when they are no containers.
 type parts struct {
-	agent    string // our binary
+	programs []string // ours: the agent and gobgp
 	packages []netlab.Package
 	vpp      *netlab.VPPPrograms // nil: the nodes forward with the kernel
 }
@@ -44,9 +47,13 @@ var labImage = []struct{ name, version string }{
 }
 
 func findParts(ctx context.Context, build string, withVPP bool) (parts, error) {
-	p := parts{agent: filepath.Join(build, "vpp-route-agent")}
-	if _, err := os.Stat(p.agent); err != nil {
-		return p, fmt.Errorf("no agent to run: %w (make build)", err)
+	var p parts
+	for _, name := range []string{"vpp-route-agent", "gobgp"} {
+		path := filepath.Join(build, name)
+		if _, err := os.Stat(path); err != nil {
+			return p, fmt.Errorf("no %s to run: %w (make build)", name, err)
+		}
+		p.programs = append(p.programs, path)
 	}
 	for _, want := range labImage {
 		pkg, err := netlab.Unpack(ctx, filepath.Join(build, "packages"), want.name, want.version)
@@ -107,14 +114,17 @@ func buildNamespaces(
 	return n, n.start(ctx, t)
 }
 
-// machineConfig gives a node the packages of the image, our agent where the image has it, and what
-// the topology binds.
+// machineConfig gives a node the packages of the image, our programs where the image has them, and
+// what the topology binds.
 func (t *topology) machineConfig(name string, p parts) netlab.MachineConfig {
 	c := netlab.MachineConfig{
 		Packages: p.packages,
-		Binds:    []netlab.Bind{{Source: p.agent, Target: "/usr/bin/vpp-route-agent"}},
 		Accounts: []netlab.Account{{Name: "frr", ID: 64900, Groups: []string{"frrvty"}},
 			{Name: "bird", ID: 64910}},
+	}
+	for _, path := range p.programs {
+		c.Binds = append(c.Binds,
+			netlab.Bind{Source: path, Target: "/usr/bin/" + filepath.Base(path)})
 	}
 	for _, b := range t.Nodes[name].Binds {
 		source := b.source
@@ -164,6 +174,8 @@ func (n *namespaces) run(ctx context.Context, node, line string) ([]byte, error)
 func (n *namespaces) hint(node, command string) string {
 	return "build/lab exec " + n.name + " " + node + " " + command
 }
+
+func (n *namespaces) removal() string { return "the next lab that is built" }
 
 func (n *namespaces) Close() error { return n.lab.Close() }
 
@@ -251,11 +263,16 @@ func (c *containers) hint(node, command string) string {
 	return "docker exec -it " + c.container(node) + " " + command
 }
 
+func (c *containers) removal() string {
+	return "`containerlab destroy --cleanup --topo " + c.file + "`"
+}
+
 func (c *containers) Close() error {
 	cmd := exec.Command("containerlab", "destroy", "--cleanup", "--topo", c.file)
 	cmd.Stdout, cmd.Stderr = c.out, c.out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a second Ctrl-C is not for it
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("containerlab destroy: %w", err)
+		return fmt.Errorf("containerlab destroy: %w; %s removes what is left", err, c.removal())
 	}
 	return nil
 }

@@ -36,3 +36,17 @@ func AwaitEvery(
 		}
 	}
 }
+
+// WhenSlow calls say unless done is called within 2 s. Nothing is said after done has returned.
+func WhenSlow(say func()) (done func()) {
+	said := make(chan struct{})
+	t := time.AfterFunc(2*time.Second, func() {
+		defer close(said)
+		say()
+	})
+	return func() {
+		if !t.Stop() {
+			<-said
+		}
+	}
+}

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// longestGap is far above the 0.1 ms of a replacement, and far below the time between two BGP
-// changes.
-const longestGap = 5 * time.Millisecond
+// longestGap is far above the 0.1 ms of a replacement, also where BIRD has to wait for a processor
+// in the midst of it, and below the time between two BGP changes.
+const longestGap = 30 * time.Millisecond
 
 // gapSlack bounds the time of a packet towards a gap, and of the kernel's event towards us.
 const gapSlack = 10 * time.Millisecond
@@ -33,7 +33,7 @@ type GapWatch struct {
 	gaps []Gap
 }
 
-// WatchGaps records the gaps of BIRD's routes in the namespace. One longer than 5 ms is not a
+// WatchGaps records the gaps of BIRD's routes in the namespace. One longer than 30 ms is not a
 // replacement and is ignored.
 func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
 	w := &GapWatch{done: make(chan struct{})}

@@ -12,9 +12,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -76,6 +79,33 @@ func (l *Lab) claim(name string) error {
 			return fmt.Errorf("netlab: %w", err)
 		}
 	}
+}
+
+// Running returns the directory of the one running lab with this name, in whatever process, that
+// has files of this pattern there.
+func Running(lab, pattern string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*", pattern))
+	if err != nil {
+		return "", fmt.Errorf("netlab: %w", err)
+	}
+	depth := strings.Count(pattern, "/") + 1
+	found := map[string]bool{}
+	for _, dir := range files {
+		for range depth {
+			dir = filepath.Dir(dir)
+		}
+		if _, dead := orphaned(filepath.Base(dir)); !dead {
+			found[dir] = true
+		}
+	}
+	dirs := slices.Sorted(maps.Keys(found))
+	switch len(dirs) {
+	case 0:
+		return "", errors.New("none of this name is up in namespaces")
+	case 1:
+		return dirs[0], nil
+	}
+	return "", fmt.Errorf("%d of this name are up: %s", len(dirs), strings.Join(dirs, ", "))
 }
 
 // Dir is the lab's directory for configurations, sockets and logs. Close removes it.

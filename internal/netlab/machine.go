@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -360,30 +359,13 @@ func Attach(init int, cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Machines returns the machines of the running lab with this name, and their pids for Attach. It
-// returns none if there are two such labs.
+// Machines returns the machines of the running lab with this name, and their pids for Attach.
 func Machines(lab string) (map[string]int, error) {
-	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*"))
+	dir, err := Running(lab, "*.pid")
 	if err != nil {
-		return nil, fmt.Errorf("netlab: %w", err)
+		return nil, err
 	}
-	found := map[string]map[string]int{}
-	for _, dir := range dirs {
-		if _, dead := orphaned(filepath.Base(dir)); dead {
-			continue
-		}
-		if machines := machinesIn(dir); len(machines) > 0 {
-			found[filepath.Base(dir)] = machines
-		}
-	}
-	names := slices.Sorted(maps.Keys(found))
-	switch len(names) {
-	case 0:
-		return nil, errors.New("none of this name is up in namespaces")
-	case 1:
-		return found[names[0]], nil
-	}
-	return nil, fmt.Errorf("%d of this name are up: %s", len(names), strings.Join(names, ", "))
+	return machinesIn(dir), nil
 }
 
 func machinesIn(dir string) map[string]int {

@@ -145,6 +145,26 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
+// Become replaces this process by a program in a namespace of the lab with this directory: the
+// terminal, signals and the exit status are the program's.
+func Become(dir, namespace, path string, args, env []string) error {
+	name := filepath.Join(runNetns, filepath.Base(dir)+"-"+namespace)
+	return onThread(func() error {
+		f, err := os.Open(name)
+		if err != nil {
+			return fmt.Errorf("netlab: %w", err)
+		}
+		defer f.Close()
+		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("netlab: enter %s: %w", name, err)
+		}
+		if err := unix.Exec(path, append([]string{filepath.Base(path)}, args...), env); err != nil {
+			return fmt.Errorf("netlab: run %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
 // Handle is a shared netlink handle in the namespace, closed with the lab.
 func (n *Namespace) Handle() *netlink.Handle { return n.handle }
 

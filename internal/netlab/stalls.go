@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -17,13 +20,14 @@ const (
 	lateLook = 50 * time.Millisecond
 )
 
-// Stall is a time in which a runnable process did not get the processor.
+// Stall is a time in which a runnable process did not get a processor, or a processor ran nothing.
 type Stall struct{ From, To time.Time }
 
 // StallWatch records stalls until it is stopped.
 type StallWatch struct {
 	done   chan struct{}
 	wg     sync.WaitGroup
+	mu     sync.Mutex
 	stalls []Stall
 }
 
@@ -35,6 +39,48 @@ func (p *Process) WatchStalls(atLeast time.Duration) *StallWatch {
 	pid := p.PID()
 	w.wg.Go(func() { w.note(pid, atLeast) })
 	return w
+}
+
+// WatchProcessors records when one of the processors did not run, for at least so long, a thread
+// that was to wake up on it every 5 ms: the virtual machine did not get it, or the kernel kept it.
+// Who sleeps on such a processor is not even runnable.
+func WatchProcessors(atLeast time.Duration) *StallWatch {
+	w := &StallWatch{done: make(chan struct{})}
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) != nil {
+		return w
+	}
+	var starting sync.WaitGroup
+	for cpu := range len(allowed) * 64 {
+		if allowed.IsSet(cpu) {
+			starting.Add(1)
+			w.wg.Go(func() { w.noteProcessor(cpu, atLeast, starting.Done) })
+		}
+	}
+	starting.Wait()
+	return w
+}
+
+func (w *StallWatch) noteProcessor(cpu int, atLeast time.Duration, started func()) {
+	runtime.LockOSThread() // the thread ends with the goroutine
+	var one unix.CPUSet
+	one.Set(cpu)
+	err := unix.SchedSetaffinity(0, &one)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20) // of this thread, where that is allowed
+	last := time.Now()
+	started()
+	for err == nil {
+		select {
+		case <-w.done:
+			return
+		default:
+		}
+		// the timers of the runtime run on whatever thread
+		_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(stallInterval)}, nil)
+		now := time.Now()
+		w.end(last, now, atLeast)
+		last = now
+	}
 }
 
 func (w *StallWatch) note(pid int, atLeast time.Duration) {
@@ -65,6 +111,8 @@ func (w *StallWatch) note(pid int, atLeast time.Duration) {
 // end records a stall from the last sample with progress to the last one without.
 func (w *StallWatch) end(from, to time.Time, atLeast time.Duration) {
 	if to.Sub(from) >= atLeast {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.stalls = append(w.stalls, Stall{from, to})
 	}
 }

@@ -23,14 +23,7 @@ func TestStallsOfAProcess(t *testing.T) {
 	const busy = "while :; do :; done"
 	// The first processor that this process may use is shared by one that has 1024 parts of it and
 	// one that has three (sched(7), SCHED_IDLE).
-	var allowed, first unix.CPUSet
-	check(t, unix.SchedGetaffinity(0, &allowed))
-	for i := range len(allowed) * 64 {
-		if allowed.IsSet(i) {
-			first.Set(i)
-			break
-		}
-	}
+	first := firstProcessor(t)
 	starved, hog := start("starved", busy), start("hog", busy)
 	check(t, errors.Join(unix.SchedSetaffinity(starved.PID(), &first),
 		unix.SchedSetaffinity(hog.PID(), &first)))
@@ -65,5 +58,46 @@ func TestStallsOfAProcess(t *testing.T) {
 	check(t, hog.Kill())
 	if stalls := hog.WatchStalls(time.Millisecond).Stop(); len(stalls) > 0 {
 		t.Errorf("of one that has ended: %v", stalls)
+	}
+}
+
+func firstProcessor(t *testing.T) (first unix.CPUSet) {
+	var allowed unix.CPUSet
+	check(t, unix.SchedGetaffinity(0, &allowed))
+	for i := range len(allowed) * 64 {
+		if allowed.IsSet(i) {
+			first.Set(i)
+			break
+		}
+	}
+	return first
+}
+
+// A processor that does not run what wakes up on it has stalled.
+func TestStallsOfAProcessor(t *testing.T) {
+	l := newLab(t)
+	ns := must[*Namespace](t)(l.Namespace("node"))
+	const atLeast = 300 * time.Millisecond
+	began := time.Now()
+	watch, ofLong := WatchProcessors(atLeast), WatchProcessors(time.Minute)
+	hog := must[*Process](t)(l.Start(Spec{Name: "hog", Namespace: ns, Path: "/bin/sh",
+		Args: []string{"-c", "while :; do :; done"}}))
+	first := firstProcessor(t)
+	check(t, errors.Join(unix.SchedSetaffinity(hog.PID(), &first),
+		unix.SchedSetAttr(hog.PID(), &unix.SchedAttr{Size: unix.SizeofSchedAttr,
+			Policy: unix.SCHED_FIFO, Priority: 1}, 0)))
+	time.Sleep(600 * time.Millisecond)
+	check(t, hog.Kill())
+	stalls := watch.Stop()
+	if len(stalls) == 0 {
+		t.Error("a thread with real-time priority kept a processor, and nothing was noted")
+	}
+	for _, s := range stalls {
+		if d := s.To.Sub(s.From); d < atLeast || s.From.Before(began) || s.To.After(time.Now()) {
+			t.Errorf("a stall of %s, from %s to %s", d, s.From, s.To)
+		}
+	}
+	if stalls := ofLong.Stop(); len(stalls) > 0 {
+		t.Errorf("no processor stalled for a minute, and is said to have: %v", stalls)
 	}
 }

@@ -67,14 +67,10 @@ func (d data) Ranges() []etcd.Range {
 func (s *Source) Snapshots() <-chan *calico.Snapshot { return s.out }
 
 // publish replaces an unread snapshot by the current one.
-func (s *Source) publish(revision int64, lists int) {
-	snap := s.store.Snapshot(revision)
-	snap.Lists = lists
-	select {
-	case <-s.out:
-	default:
-	}
-	s.out <- snap // there is room: this is the only sender
+func (s *Source) publish(p etcd.Published) {
+	snap := s.store.Snapshot(p.Revision)
+	snap.Lists, snap.Received = p.Lists, p.Received
+	calico.Deliver(s.out, snap)
 	s.nameProblems(snap.Problems)
 }
 

@@ -175,7 +175,7 @@ func (r *running) expectSame(t *testing.T, e *calicotest.Etcd) {
 	want := needed(t, e, "edge-7")
 	same := func(got *calico.Snapshot) string {
 		w := *want
-		w.Revision, w.Lists = got.Revision, got.Lists
+		w.Revision, w.Lists, w.Received = got.Revision, got.Lists, got.Received
 		return cmp.Diff(&w, got, cmp.Comparer(func(a, b netip.Prefix) bool {
 			return a == b
 		}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))

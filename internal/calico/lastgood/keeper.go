@@ -112,7 +112,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				put(newest, s)
 			}
 			behind = nil
-			put(k.out, s)
+			calico.Deliver(k.out, s)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (k *Keeper) useFile(why string) {
 	k.log.Warn("starting from the last good snapshot, not from the datastore: "+why, "written",
 		written, "revision", s.Revision)
 	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
-	put(k.out, s)
+	calico.Deliver(k.out, s)
 }
 
 // expect notes that s is to be written.

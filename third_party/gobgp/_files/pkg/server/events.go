@@ -4,6 +4,7 @@ package server
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -30,6 +31,7 @@ const (
 	TreatedAsWithdraw   SessionEventKind = "the received Update message was treated as withdraw"
 	RouteUnsendable     SessionEventKind = "a route cannot be sent, and is withdrawn at the peer"
 	KeyRefused          SessionEventKind = "failed to set md5"
+	StrangerRefused     SessionEventKind = "a connection from an address of no peer"
 )
 
 // These say why a session ends or does not come up, before PeerDown. GoBGP logs them as well.
@@ -57,6 +59,13 @@ func (s *BgpServer) sessionEvents(peer netip.AddrPort) func(SessionEvent) {
 			s.onSession(e)
 		}
 	}
+}
+
+// refuseStranger closes a connection from an address where no peer is. The port of the event is 0.
+func (s *BgpServer) refuseStranger(conn *net.TCPConn) {
+	from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	conn.Close()
+	s.sessionEvents(netip.AddrPortFrom(from, 0))(SessionEvent{Kind: StrangerRefused})
 }
 
 func (fsm *fsm) tell(kind SessionEventKind, err error) {

@@ -1,0 +1,58 @@
+package agent
+
+import "strings"
+
+// complaint is something that status can show, by the name of a condition and a reason. Metrics
+// have a series for each, also while it does not hold; docs/monitoring.md says what each means.
+type complaint struct{ condition, reason string }
+
+// reasons are all reasons by condition. They are only added to, as the JSON of status.
+var reasons = map[string][]string{
+	"datastore": {"waiting", "stale", "disconnected", "copy_not_kept", "problems",
+		"prefixes_unrouted"},
+	"node": {"no_data", "incomplete", "last_known", "locked"},
+	"bgp": {"off", "port_taken", "not_applied", "not_started", "waiting_for_drops", "new_process",
+		"sessions_down", "peers_to_remove", "prefixes_withheld"},
+	"dataplane": {"away", "refuses_all", "refuses_learned", "peer_unreachable", "impaired"},
+	"fib": {"sweep_waits", "routes_failed", "routes_unusable", "routes_held", "routes_shadowed",
+		"routes_drifted", "next_hops_unusable", "deletions_held", "journal_degraded"},
+	"uplink": {"down", "not_published", "publishing_fails"},
+	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
+}
+
+// complaints returns what status shows now.
+func (s Status) complaints() map[complaint]bool {
+	var all RouteCounts
+	for _, c := range s.FIB.Routes {
+		all.Failed, all.Unusable = all.Failed+c.Failed, all.Unusable+c.Unusable
+		all.Held, all.Shadowed = all.Held+c.Held, all.Shadowed+c.Shadowed
+		all.Drifted += c.Drifted
+	}
+	down := false
+	for _, p := range s.BGP.Peers {
+		down = down || !p.Established
+	}
+	shown := map[complaint]bool{
+		{"datastore", "copy_not_kept"}:     s.Datastore.Kept != "ok",
+		{"datastore", "problems"}:          len(s.Problems) > 0,
+		{"datastore", "prefixes_unrouted"}: len(s.Unrouted) > 0,
+		{"bgp", "sessions_down"}:           down,
+		{"bgp", "peers_to_remove"}:         s.BGP.PeersToRemove > 0,
+		{"bgp", "prefixes_withheld"}:       len(s.BGP.Withheld) > 0,
+		{"fib", "routes_failed"}:           all.Failed > 0,
+		{"fib", "routes_unusable"}:         all.Unusable > 0,
+		{"fib", "routes_held"}:             all.Held > 0,
+		{"fib", "routes_shadowed"}:         all.Shadowed > 0,
+		{"fib", "routes_drifted"}:          all.Drifted > 0,
+		{"fib", "next_hops_unusable"}:      len(s.FIB.UnusableNextHops) > 0,
+		{"fib", "deletions_held"}:          len(s.FIB.Guard) > 0,
+		{"fib", "journal_degraded"}:        strings.HasPrefix(s.FIB.Journal, "degraded"),
+		{"drain", "not_kept"}:              s.Drain != nil && s.Drain.NotKept != "",
+	}
+	for _, c := range s.Conditions {
+		if c.Message != "" || !c.OK {
+			shown[complaint{c.Name, c.Reason}] = true
+		}
+	}
+	return shown
+}
