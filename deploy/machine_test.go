@@ -82,15 +82,23 @@ func writeBlock(t *testing.T, name, text string) {
 		re.ReplaceAll(old, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n```\n")), 0o644))
 }
 
+// fakeAgent writes its pages and completions, as the package's build asks it to.
+func fakeAgent(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "agent")
+	check(t, os.WriteFile(path, []byte(`#!/bin/sh
+[ $1 = man ] || exec echo completion of $2
+mkdir -p $2/man1 && echo .TH agent >$2/man1/agent.1
+`), 0o755))
+	return path
+}
+
 // TestPackage builds the Debian package twice, from a stand-in for the binary.
 func TestPackage(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("no dpkg-deb on PATH")
 	}
-	binary := filepath.Join(t.TempDir(), "agent")
-	check(t, os.WriteFile(binary,
-		[]byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"),
-		0o755))
+	binary := fakeAgent(t)
 	build := func(version string, env ...string) (path string, bytes []byte) {
 		t.Helper()
 		out := t.TempDir()
@@ -145,7 +153,7 @@ dpkg-deb --fsys-tarfile "$1" | tar -xO ./usr/share/doc/vpp-route-agent/changelog
 		"sh", foreign).Output()
 	check(t, err)
 	if !strings.HasPrefix(string(out), other+"\n") ||
-		!strings.Contains(string(out), "man1/vpp-route-agent-run.1.gz\n") {
+		!strings.Contains(string(out), "man8/vpp-route-agent-run.8.gz\n") {
 		t.Errorf("for %s:\n%s", other, out)
 	}
 	untagged, _ := build("0a1b2c3-dirty")
@@ -184,10 +192,7 @@ func TestPackageVersionsAreInOrder(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("no dpkg-deb on PATH")
 	}
-	binary := filepath.Join(t.TempDir(), "agent")
-	check(t, os.WriteFile(binary,
-		[]byte("#!/bin/sh\n[ $1 = man ] && echo .TH agent > $2/agent.1 || echo completion of $2\n"),
-		0o755))
+	binary := fakeAgent(t)
 	older := ""
 	for _, version := range []string{
 		"0a1b2c3", "v1.0.0-beta.1", "v1.0.0-rc1", "v1.0.0-rc1-2-g0a1b2c3", "v1.0.0-rc2", "v1.0.0",

@@ -44,7 +44,7 @@ func TestRelease(t *testing.T) {
 	}
 	pages, err := exec.Command("tar", "-tzf",
 		filepath.Join(dir, "vpp-route-agent_"+version+"_doc.tar.gz")).CombinedOutput()
-	if err != nil || !strings.Contains(string(pages), "man1/vpp-route-agent-run.1\n") ||
+	if err != nil || !strings.Contains(string(pages), "man8/vpp-route-agent-run.8\n") ||
 		!strings.Contains(string(pages), "completions/vpp-route-agent.zsh\n") {
 		t.Errorf("pages: %v\n%s", err, pages)
 	}

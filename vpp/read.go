@@ -164,7 +164,8 @@ func (l *session) resolve(ctx context.Context, table uint32, addr netip.Addr,
 	if err != nil {
 		return route.Resolution{}, err
 	}
-	res := route.Resolution{Prefix: prefix, Ours: l.isOurs(r.Src)}
+	res := route.Resolution{Prefix: prefix, Ours: l.isOurs(r.Src),
+		Owner: "source " + (*l.sources.Load())[r.Src].name}
 	if res.Ours {
 		return res, nil
 	}

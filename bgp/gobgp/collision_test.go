@@ -66,7 +66,7 @@ func (b *bare) open(as uint32, caps ...packet.ParameterCapabilityInterface) {
 func (b *bare) expect(want ...string) {
 	b.t.Helper()
 	for _, w := range want {
-		wait := 5 * time.Second
+		wait := 30 * time.Second
 		if w == "silence" {
 			wait = 500 * time.Millisecond
 		}

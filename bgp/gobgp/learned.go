@@ -32,6 +32,7 @@ type learned struct {
 	mu sync.Mutex
 	// complete best-path sets of two or more, stale ones included
 	sets     map[netip.Prefix][]bgp.Path
+	inSets   map[bgp.PeerID]int // how many paths of a peer are in them
 	suspects map[netip.Prefix]struct{}
 	named    map[string]struct{} // unusable paths that were logged
 	dropped  int                 // unusable paths
@@ -51,6 +52,7 @@ func newLearned(log *slog.Logger, sink Sink, ss *sessions, suspect bool) *learne
 		log: log, sink: sink, sessions: ss, suspect: suspect,
 		suspicion: make(chan struct{}, 1),
 		sets:      map[netip.Prefix][]bgp.Path{},
+		inSets:    map[bgp.PeerID]int{},
 		suspects:  map[netip.Prefix]struct{}{},
 		named:     map[string]struct{}{},
 	}
@@ -126,12 +128,25 @@ func (l *learned) best(paths []server.Watched, now time.Time) {
 	}
 	slices.SortFunc(set, comparePaths)
 	set = slices.Compact(set)
-	if len(set) > 1 {
-		l.sets[prefix] = set
-	} else {
-		delete(l.sets, prefix)
-	}
+	l.keep(prefix, set)
 	l.sink.Learned(prefix, freshOf(set))
+}
+
+// keep remembers a set of several paths.
+func (l *learned) keep(prefix netip.Prefix, set []bgp.Path) {
+	for _, p := range l.sets[prefix] {
+		if l.inSets[p.Peer]--; l.inSets[p.Peer] == 0 {
+			delete(l.inSets, p.Peer)
+		}
+	}
+	if len(set) < 2 {
+		delete(l.sets, prefix)
+		return
+	}
+	for _, p := range set {
+		l.inSets[p.Peer]++
+	}
+	l.sets[prefix] = set
 }
 
 // drop counts a path that cannot be used and names it, each kind of it once.
@@ -149,6 +164,9 @@ func (l *learned) drop(kind string, attrs ...any) {
 func (l *learned) mark(peer bgp.PeerID, stale bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.inSets[peer] == 0 { // as most of a mesh
+		return
+	}
 	for prefix, set := range l.sets {
 		if !slices.ContainsFunc(set, func(p bgp.Path) bool {
 			return p.Peer == peer && p.Stale != stale

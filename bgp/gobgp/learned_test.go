@@ -1,10 +1,13 @@
 package gobgp
 
 import (
+	"log/slog"
+	"maps"
 	"net/netip"
 	"testing"
 
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
 )
@@ -214,4 +217,53 @@ func TestIPv6NextHops(t *testing.T) {
 		t.Errorf("%d paths dropped, want 4: unspecified twice, IPv4-mapped next hop, "+
 			"IPv4-mapped prefix", d)
 	}
+}
+
+// What is counted of the sets is what is in them: a session that goes down looks through them only
+// where its peer has paths there.
+func TestPathsInSetsAreCounted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLearned(slog.New(slog.DiscardHandler), nil, newSessions(), false)
+		for range rapid.IntRange(1, 30).Draw(t, "changes") {
+			var set []bgp.Path
+			for i := range rapid.IntRange(0, 4).Draw(t, "paths") {
+				set = append(set, bgp.Path{
+					NextHop: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}),
+					Peer:    meshPeer(rapid.IntRange(0, 2).Draw(t, "peer")),
+				})
+			}
+			l.keep(blockOf(rapid.IntRange(0, 3).Draw(t, "prefix")), set)
+		}
+		want := map[bgp.PeerID]int{}
+		for _, set := range l.sets {
+			for _, p := range set {
+				want[p.Peer]++
+			}
+		}
+		if !maps.Equal(l.inSets, want) {
+			t.Fatalf("counted %v, there are %v", l.inSets, want)
+		}
+	})
+}
+
+// A session of a mesh goes down on a node that has 200 000 prefixes by two routers.
+func BenchmarkMeshSessionDown(b *testing.B) {
+	l := newLearned(slog.New(slog.DiscardHandler), nil, newSessions(), false)
+	for i := range 200_000 {
+		l.keep(blockOf(i), []bgp.Path{
+			{NextHop: addr("192.0.2.1"), Peer: meshPeer(1)},
+			{NextHop: addr("192.0.2.2"), Peer: meshPeer(2)},
+		})
+	}
+	for b.Loop() {
+		l.mark(meshPeer(3), true)
+	}
+}
+
+func meshPeer(i int) bgp.PeerID {
+	return bgp.PeerID{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}
+}
+
+func blockOf(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 }

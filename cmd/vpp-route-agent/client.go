@@ -54,7 +54,7 @@ const requestTimeout = time.Minute
 func get(ctx context.Context, socket, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer sayWhenSlow(socket)()
+	defer sayWhenSlow(func() string { return awaited(ctx, socket, path) })()
 	return adminclient.New(socket).Get(ctx, path, query, out)
 }
 
@@ -62,18 +62,52 @@ func get(ctx context.Context, socket, path string, query url.Values, out any) er
 func post(ctx context.Context, socket, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer sayWhenSlow(socket)()
+	defer sayWhenSlow(func() string { return awaited(ctx, socket, path) })()
 	return adminclient.New(socket).Post(ctx, path, query, out)
 }
 
-// sayWhenSlow says on standard error what a command waits for, when it has waited for 2 s. What it
-// returns ends that.
-func sayWhenSlow(socket string) (done func()) {
-	t := time.AfterFunc(2*time.Second, func() {
-		fmt.Fprintf(os.Stderr, "waiting for the agent behind %s, for %s at most\n", socket,
-			requestTimeout)
-	})
+// A command that waits says for what within 2 s: it finds out after one, within another half.
+const (
+	slow       = 1300 * time.Millisecond
+	askingTime = 500 * time.Millisecond
+)
+
+// sayWhenSlow says on standard error what a command waits for, when it is slow. What it returns
+// ends that.
+func sayWhenSlow(awaited func() string) (done func()) {
+	t := time.AfterFunc(slow, func() { fmt.Fprintln(os.Stderr, "waiting for", awaited()) })
 	return func() { t.Stop() }
+}
+
+// awaited is what the agent behind a socket, by its own account, does instead of answering path.
+func awaited(ctx context.Context, socket, path string) string {
+	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	defer cancel()
+	s, err := adminclient.New(socket).Status(ctx)
+	does := "it answers nothing"
+	if err == nil {
+		does = occupation(path, s)
+	}
+	return fmt.Sprintf("the agent behind %s, for %s at most: %s", socket, requestTimeout, does)
+}
+
+// occupation is what an agent that answers otherwise needs for its answer to a request.
+func occupation(path string, s agent.Status) string {
+	condition := map[string]agent.Condition{}
+	for _, c := range s.Conditions {
+		condition[c.Name] = c
+	}
+	switch dataplane := condition["dataplane"]; {
+	case strings.HasPrefix(path, "/v1/drain"):
+		return "it writes the drain to its state directory"
+	case path == "/v1/audit" && !dataplane.OK:
+		return "it needs the data plane: " + dataplane.Message
+	case path == "/v1/audit":
+		return "the data plane lists its routes"
+	case path == "/v1/routes":
+		return "it lists its routes, for one command at a time"
+	}
+	return "it answers slowly"
 }
 
 // agentFlags are those of the commands that show something of a running agent.
@@ -201,7 +235,11 @@ func routesCommand() *cobra.Command {
 				return err
 			}
 			p, _ := agent.ParsePrefixOrAddr(args[0])
-			_, err := io.WriteString(cmd.OutOrStdout(), remark(p, routes, s.BGP.Announcements))
+			note := remark(p, routes, s.BGP.Announcements, func() (m agent.MatchStatus, err error) {
+				query := url.Values{"address": {p.Addr().String()}}
+				return m, get(cmd.Context(), f.socket, "/v1/match", query, &m)
+			})
+			_, err := io.WriteString(cmd.OutOrStdout(), note)
 			return err
 		},
 	})

@@ -89,11 +89,14 @@ type config struct {
 }
 
 // addFlags defines the flags of all settings.
-func addFlags(flags *pflag.FlagSet) {
+func addFlags(flags *pflag.FlagSet) { addSettings(flags, func(setting) bool { return true }) }
+
+// addSettings defines --config and the flags of some settings.
+func addSettings(flags *pflag.FlagSet, wanted func(setting) bool) {
 	flags.String("config", "", "YAML file with any of these settings, keys as in "+
 		"docs/configuration.md (environment: "+ownEnvPrefix+"CONFIG)")
 	for _, s := range settings {
-		if s.secret {
+		if s.secret || !wanted(s) {
 			continue
 		}
 		usage := s.usage
@@ -108,7 +111,7 @@ func addFlags(flags *pflag.FlagSet) {
 		case s.list:
 			flags.StringSlice(s.flag, nil, usage)
 		default:
-			flags.Var(&flagText{s.def, typeOf(s.def)}, s.flag, usage)
+			flags.Var(&flagText{s.def, typeOf(s)}, s.flag, usage)
 		}
 	}
 }
@@ -120,12 +123,12 @@ func (f *flagText) String() string        { return f.text }
 func (f *flagText) Set(text string) error { f.text = text; return nil }
 func (f *flagText) Type() string          { return f.kind }
 
-// typeOf is what --help calls a value such as this default.
-func typeOf(def string) string {
-	if _, err := strconv.ParseFloat(def, 64); err == nil {
+// typeOf is what --help calls a value such as the default.
+func typeOf(s setting) string {
+	if _, err := strconv.ParseFloat(s.def, 64); err == nil || s.number {
 		return "number"
 	}
-	if _, err := time.ParseDuration(def); err == nil {
+	if _, err := time.ParseDuration(s.def); err == nil {
 		return "duration"
 	}
 	return "string"

@@ -107,7 +107,13 @@ func warnAfterRestart(w io.Writer, d agent.DrainStatus) {
 func followDrain(ctx context.Context, out io.Writer, socket string) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	withdrawn, late := false, ""
+	withdrawn, said := false, ""
+	say := func(waitsFor string) { // once
+		if waitsFor != said {
+			said = waitsFor
+			fmt.Fprintln(out, waitsFor)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,7 +123,7 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 		var s agent.Status
 		err := get(ctx, socket, "/v1/status", nil, &s)
 		switch {
-		case err != nil && withdrawn:
+		case err != nil && withdrawn && !errors.Is(err, context.DeadlineExceeded):
 			fmt.Fprintln(out, "drained: the agent has stopped")
 			return nil
 		case err != nil:
@@ -130,10 +136,13 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 			if s.Drain.Stay {
 				return nil
 			}
-		case s.Drain.NotWithdrawn != late:
-			if late = s.Drain.NotWithdrawn; late != "" {
-				fmt.Fprintln(out, "not everything is withdrawn yet:", late)
-			}
+			say("the agent ends when that has had time to reach every node")
+		case s.Drain.NotWithdrawn != "":
+			say("not everything is withdrawn yet: " + s.Drain.NotWithdrawn)
+		case s.Drain.TrafficUnknown != "":
+			say("packets cannot be counted, so only time counts: " + s.Drain.TrafficUnknown)
+		case s.Drain.Ending != "":
+			say("the agent ends: " + s.Drain.Ending)
 		}
 	}
 }

@@ -8,13 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"vpp-route-agent/internal/agent"
 )
 
 // draining answers on a socket as an agent does that cannot write to its state folder, and whose
-// speaker withdraws after the third question.
-func draining(t *testing.T) (socket string) {
+// drain is, from one question to the next, as these say. With the last of them it ends.
+func draining(t *testing.T, statuses ...agent.DrainStatus) (socket string) {
 	socket = filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -29,14 +30,13 @@ func draining(t *testing.T) (socket string) {
 	mux.HandleFunc("POST /v1/drain", answer(agent.DrainStatus{Phase: agent.Draining, Stay: true,
 		NotKept: notKept}))
 	mux.HandleFunc("POST /v1/drain/cancel", answer(agent.DrainStatus{NotKept: notKept}))
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
-		d := agent.DrainStatus{Phase: agent.Draining, Stay: true, NotWithdrawn: "not today"}
-		if asked++; asked > 2 {
-			d = agent.DrainStatus{Phase: agent.Withdrawn, Stay: true}
-		}
-		answer(agent.Status{Drain: &d})(w, r)
-	})
 	s := http.Server{Handler: mux}
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		answer(agent.Status{Drain: &statuses[asked]})(w, r)
+		if asked++; asked == len(statuses) {
+			go s.Shutdown(t.Context())
+		}
+	})
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return socket
@@ -55,7 +55,10 @@ func TestDrainSaysWhatIsNotAsItShouldBe(t *testing.T) {
 			c := drainCommand()
 			c.SetOut(&out)
 			c.SetErr(&err)
-			c.SetArgs(append(strings.Fields(tc.args), "--admin-socket", draining(t)))
+			c.SetArgs(append(strings.Fields(tc.args), "--admin-socket", draining(t,
+				agent.DrainStatus{Phase: agent.Draining, Stay: true, NotWithdrawn: "not today"},
+				agent.DrainStatus{Phase: agent.Draining, Stay: true, NotWithdrawn: "not today"},
+				agent.DrainStatus{Phase: agent.Withdrawn, Stay: true})))
 			if e := c.Execute(); e != nil {
 				t.Error(e)
 			}
@@ -63,5 +66,60 @@ func TestDrainSaysWhatIsNotAsItShouldBe(t *testing.T) {
 				t.Errorf("it says\n%sand\n%s", &out, &err)
 			}
 		})
+	}
+}
+
+// TestDrainSaysWhatItWaitsFor from its beginning to its end, and each thing once.
+func TestDrainSaysWhatItWaitsFor(t *testing.T) {
+	waiting := agent.DrainStatus{Phase: agent.Draining, TrafficUnknown: "no such file"}
+	peer := agent.DrainStatus{Phase: agent.Draining, NotWithdrawn: "waiting for 10.0.0.9"}
+	withdrawn := agent.DrainStatus{Phase: agent.Withdrawn}
+	ending := agent.DrainStatus{Phase: agent.Withdrawn, Ending: "BGP ends with CEASE"}
+	var out bytes.Buffer
+	err := followDrain(t.Context(), &out,
+		draining(t, waiting, waiting, peer, withdrawn, withdrawn, ending, ending))
+	const want = `packets cannot be counted, so only time counts: no such file
+not everything is withdrawn yet: waiting for 10.0.0.9
+withdrawn
+the agent ends when that has had time to reach every node
+the agent ends: BGP ends with CEASE
+drained: the agent has stopped
+`
+	if err != nil || out.String() != want {
+		t.Errorf("%v, and it says\n%s", err, &out)
+	}
+}
+
+// TestWaitingSaysForWhat: the agent is asked what it does instead of answering.
+func TestWaitingSaysForWhat(t *testing.T) {
+	away := agent.Status{Conditions: []agent.Condition{
+		{Name: "dataplane", Message: "VPP is away"},
+	}}
+	well := agent.Status{Conditions: []agent.Condition{{Name: "dataplane", OK: true}}}
+	for _, tc := range []struct {
+		path, want string
+		status     agent.Status
+	}{
+		{"/v1/audit", "it needs the data plane: VPP is away", away},
+		{"/v1/audit", "the data plane lists its routes", well},
+		{"/v1/drain/cancel", "it writes the drain to its state directory", well},
+		{"/v1/routes", "it lists its routes, for one command at a time", well},
+	} {
+		if got := occupation(tc.path, tc.status); got != tc.want {
+			t.Errorf("%s: %s", tc.path, got)
+		}
+	}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	silent, err := net.Listen("unix", socket) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	got := awaited(t.Context(), socket, "/v1/status")
+	if !strings.HasSuffix(got, "agent.sock, for 1m0s at most: it answers nothing") {
+		t.Errorf("of an agent that hangs: %s", got)
+	}
+	if slow+askingTime >= 2*time.Second {
+		t.Error("it is said too late")
 	}
 }

@@ -50,6 +50,7 @@ type lab struct {
 
 // in runs f on the lab's data.
 func (l *lab) in(ctx context.Context, f func(*calicotest.Cluster) error) error {
+	defer sayWhenSlow(func() string { return "the etcd at " + l.endpoint })()
 	cluster, err := calicotest.Connect(ctx, l.endpoint, nil)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func TestManPagesCoverTheCommands(t *testing.T) {
 	root := newCommand()
 	pages := manPages(root)
 	for _, c := range root.Commands() {
-		page, there := pages["vpp-route-agent-"+c.Name()+".1"]
+		page, there := pages[manFile(c)]
 		if there != c.IsAvailableCommand() {
 			t.Errorf("%s: page %t, offered by --help %t", c.Name(), there, c.IsAvailableCommand())
 		}
@@ -28,19 +28,21 @@ func TestManPagesCoverTheCommands(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"\\-\\-etcd\\-endpoints", "(default repair)",
-		".TH VPP\\-ROUTE\\-AGENT\\-RUN 1"} {
-		if !strings.Contains(pages["vpp-route-agent-run.1"], want) {
+		".TH VPP\\-ROUTE\\-AGENT\\-RUN 8",
+		".SH FILES\n", "/run/vpp\\-route\\-agent/agent.sock\n",
+		".SH ENVIRONMENT\n", "\n.B CALICO_NODENAME, NODENAME\n",
+		"\n.B CALICO_ETCD_PASSWORD, ETCD_PASSWORD\n",
+		".SH SIGNALS\n.TP\n.B SIGTERM", "\n.B SIGHUP\n", ".SH EXIT STATUS\n",
+	} {
+		if !strings.Contains(pages["man8/vpp-route-agent-run.8"], want) {
 			t.Errorf("page of run lacks %q", want)
 		}
 	}
-	for _, page := range pages {
-		if groff, err := exec.LookPath("groff"); err == nil {
-			cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
-			cmd.Stdin = strings.NewReader(page)
-			if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
-				t.Errorf("groff: %v, %s in\n%s", err, out, page)
-			}
-		}
+	if alias := pages["man8/vpp-route-agent.8"]; alias != ".so man8/vpp-route-agent-run.8\n" {
+		t.Errorf("vpp-route-agent(8) is %q", alias)
+	}
+	if !strings.Contains(pages["man1/vpp-route-agent.1"], ".BR vpp\\-route\\-agent\\-run (8)\n") {
+		t.Error("vpp-route-agent(1) does not name the daemon's page")
 	}
 }
 
@@ -51,9 +53,20 @@ func TestManWritesFiles(t *testing.T) {
 	if err := root.Execute(); err != nil {
 		t.Fatal(err)
 	}
-	if page, err := os.ReadFile(filepath.Join(dir, "vpp-route-agent-drain.1")); err != nil ||
+	if page, err := os.ReadFile(filepath.Join(dir, "man1/vpp-route-agent-drain.1")); err != nil ||
 		!bytes.Contains(page, []byte(".SH EXAMPLES")) {
 		t.Errorf("%v in\n%s", err, page)
+	}
+	groff, err := exec.LookPath("groff")
+	if err != nil {
+		return
+	}
+	for name := range manPages(root) {
+		cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z", name)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+			t.Errorf("groff %s: %v, %s", name, err, out)
+		}
 	}
 }
 
@@ -80,10 +93,13 @@ func TestHelpShowsTypes(t *testing.T) {
 			}
 		})
 	})
+	if kind, _ := pflag.UnquoteUsage(planCommand().Flags().Lookup("prefix")); kind != "strings" {
+		t.Errorf("plan --prefix has a %s", kind)
+	}
 	flags := runCommand().Flags()
 	for name, want := range map[string]string{
 		"deferral": "duration", "guard-share": "number", "log-level": "string",
-		"gobgp-listen": "string", "etcd-endpoints": "strings",
+		"gobgp-listen": "string", "etcd-endpoints": "strings", "etcd-port": "number",
 	} {
 		if got, _ := pflag.UnquoteUsage(flags.Lookup(name)); got != want {
 			t.Errorf("--%s has a %s, not a %s", name, got, want)

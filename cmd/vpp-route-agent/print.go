@@ -193,8 +193,10 @@ func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
 	return tw.Flush()
 }
 
-// remark says what becomes of packets to p where no route of ours leads to another node.
-func remark(p netip.Prefix, routes []agent.RouteStatus, ours []agent.AnnouncementStatus) string {
+// remark says what becomes of packets to p where no route of ours leads to another node. match asks
+// the data plane.
+func remark(p netip.Prefix, routes []agent.RouteStatus, ours []agent.AnnouncementStatus,
+	match func() (agent.MatchStatus, error)) string {
 	if slices.ContainsFunc(routes, func(r agent.RouteStatus) bool { return r.Kind == "via" }) {
 		return ""
 	}
@@ -207,16 +209,44 @@ func remark(p netip.Prefix, routes []agent.RouteStatus, ours []agent.Announcemen
 	if len(routes) > 0 {
 		return ""
 	}
+	if p.IsSingleIP() {
+		if m, err := match(); err == nil {
+			return fmt.Sprintf("no route of ours leads to %s: %s\n", p.Addr(), matched(m))
+		}
+	}
 	return fmt.Sprintf("no route of ours leads to %s: packets follow the data plane's other "+
 		"routes, such as a default route\n", p)
+}
+
+// matched says what the data plane does by a route of another program.
+func matched(m agent.MatchStatus) string {
+	name := "the route to " + m.Prefix.String()
+	switch {
+	case !m.Prefix.IsValid():
+		return "nor does any other route, packets are dropped"
+	case m.Prefix.Bits() == 0:
+		name = "the default route"
+	}
+	name += " (" + m.Owner + ")"
+	if !m.Forwards {
+		return name + " matches, and does not forward"
+	}
+	if len(m.Paths) == 0 { // over several interfaces, which VPP does not tell apart
+		return name + " does"
+	}
+	return name + " does, via " + hops(m.Paths)
 }
 
 func nextHops(r agent.RouteStatus) string {
 	if r.Kind != "via" {
 		return r.Kind
 	}
-	hops := make([]string, len(r.Paths))
-	for i, p := range r.Paths {
+	return hops(r.Paths)
+}
+
+func hops(paths []agent.PathStatus) string {
+	hops := make([]string, len(paths))
+	for i, p := range paths {
 		hops[i] = strings.TrimSpace(p.NextHop + " " + p.Interface)
 		if p.Weight > 1 {
 			hops[i] = fmt.Sprintf("%s weight %d", hops[i], p.Weight)

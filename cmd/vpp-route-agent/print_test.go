@@ -63,6 +63,9 @@ func TestStatusOfManySessions(t *testing.T) {
 func TestRoutesOfAnAddress(t *testing.T) {
 	ours := []agent.AnnouncementStatus{{Prefix: netip.MustParsePrefix("10.1.0.0/26")}}
 	drop, via := agent.RouteStatus{Kind: "drop"}, agent.RouteStatus{Kind: "via"}
+	byDefault := agent.MatchStatus{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Forwards: true,
+		Owner: "proto dhcp, metric 100",
+		Paths: []agent.PathStatus{{NextHop: "10.0.0.1", Interface: "eth0"}}}
 	for _, c := range []struct {
 		prefix string
 		routes []agent.RouteStatus
@@ -71,12 +74,30 @@ func TestRoutesOfAnAddress(t *testing.T) {
 		{"10.1.0.7/32", []agent.RouteStatus{drop}, "10.1.0.7/32 is of this node, which announces"},
 		{"10.1.0.7/32", []agent.RouteStatus{drop, via}, ""}, // lives elsewhere
 		{"10.9.0.7/32", []agent.RouteStatus{via}, ""},
-		{"10.9.0.7/32", nil, "no route of ours leads to 10.9.0.7/32"},
+		{"10.9.0.7/32", nil, "no route of ours leads to 10.9.0.7: the default route (proto dhcp, " +
+			"metric 100) does, via 10.0.0.1 eth0\n"},
 		{"10.0.0.0/8", nil, "no route of ours leads to 10.0.0.0/8"},
 	} {
-		got := remark(netip.MustParsePrefix(c.prefix), c.routes, ours)
+		got := remark(netip.MustParsePrefix(c.prefix), c.routes, ours,
+			func() (agent.MatchStatus, error) { return byDefault, nil })
 		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", c.prefix, got, c.want)
+		}
+	}
+}
+
+func TestMatchOfAnotherProgram(t *testing.T) {
+	wider := netip.MustParsePrefix("10.9.0.0/16")
+	for want, m := range map[string]agent.MatchStatus{
+		"nor does any other route, packets are dropped": {},
+		"the route to 10.9.0.0/16 (source CLI) matches, and does not forward": {Prefix: wider,
+			Owner: "source CLI"},
+		"the route to 10.9.0.0/16 (source CLI) does, via host-eth1": {Prefix: wider,
+			Owner: "source CLI", Forwards: true,
+			Paths: []agent.PathStatus{{Interface: "host-eth1"}}},
+	} {
+		if got := matched(m); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (p *program) addDataplane() error {
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
-		p.conf.FIB, p.conf.Forwarded = p.engine, dp.Forwarded
+		p.conf.FIB, p.conf.Forwarded, p.conf.Resolve = p.engine, dp.Forwarded, dp.Resolve
 	}
 	p.add(dp.Run)
 	p.add(p.engine.Run)

@@ -22,6 +22,7 @@ type setting struct {
 	list    bool // a flag that may be given several times
 	set     func(c *config, text string) error
 	boolean bool
+	number  bool // what --help calls a value without a default, which would tell
 	// literal must be a string in the file: YAML makes 42798 of 0123456 and true of yes.
 	literal bool
 	live    bool // a change takes effect upon SIGHUP
@@ -52,7 +53,8 @@ var settings = []setting{
 		set:   oneOf(func(c *config) *string { return &c.etcdLegacy.scheme }, "http", "https")},
 	{flag: "etcd-host", file: "etcdHost", literal: true, usage: "host of that one endpoint",
 		set: text(func(c *config) *string { return &c.etcdLegacy.host })},
-	{flag: "etcd-port", file: "etcdPort", usage: "port of that one endpoint", set: parseEtcdPort},
+	{flag: "etcd-port", file: "etcdPort", number: true, usage: "port of that one endpoint",
+		set: parseEtcdPort},
 	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", literal: true,
 		usage: "user name for etcd", set: text(func(c *config) *string { return &c.etcdUsername })},
 	{env: calicoEnv("ETCD_PASSWORD"), file: "etcdPassword", literal: true, secret: true,
@@ -103,7 +105,7 @@ var settings = []setting{
 	{flag: "dataplane", file: "dataplane", def: "vpp",
 		usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)",
 		set:   oneOf(func(c *config) *string { return &c.dataplane }, "vpp", "kernel", "none")},
-	{flag: "vpp-socket", file: "vppSocket", literal: true, def: "/run/vpp/api.sock",
+	{flag: "vpp-socket", file: "vppSocket", literal: true, def: defaultVPPSocket,
 		usage: "VPP's binary API socket",
 		set:   parseSocket(func(c *config) *string { return &c.vppSocket })},
 	{flag: "vpp-stats-socket", file: "vppStatsSocket", literal: true, def: "/run/vpp/stats.sock",
@@ -174,7 +176,7 @@ var settings = []setting{
 	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket,
 		usage: "unix socket of status, peers and routes",
 		set:   parseSocket(func(c *config) *string { return &c.adminSocket })},
-	{flag: "state-dir", file: "stateDir", literal: true, def: "/var/lib/vpp-route-agent",
+	{flag: "state-dir", file: "stateDir", literal: true, def: defaultStateDir,
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +
 			"are kept", set: parseStateDir},
 	{flag: "deferral", live: true, file: "deferral", def: "30s",
@@ -208,6 +210,8 @@ var settings = []setting{
 }
 
 const (
+	defaultStateDir      = "/var/lib/vpp-route-agent"
+	defaultVPPSocket     = "/run/vpp/api.sock"
 	defaultAdminSocket   = "/run/vpp-route-agent/agent.sock"
 	defaultPasswordDir   = "/etc/vpp-route-agent/passwords"
 	defaultGoBGPListen   = "127.0.0.1:50051"

@@ -63,6 +63,34 @@ func unknownCommand(c *cobra.Command, args []string) error {
 		c.CommandPath())
 }
 
+// helpCommand is Cobra's, which takes an unknown command for no error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]...", Short: "Show the help of a command", Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) (names []string,
+			_ cobra.ShellCompDirective) {
+			of, _, _ := c.Root().Find(args)
+			for _, sub := range of.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			of, rest, err := c.Root().Find(args)
+			if err == nil {
+				err = unknownCommand(of, rest)
+			}
+			if err != nil {
+				return usageError{err}
+			}
+			of.InitDefaultHelpFlag() // as Cobra's does, so that it is shown
+			return of.Help()
+		},
+	}
+}
+
 // flagError completes pflag's message.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError

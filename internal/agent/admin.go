@@ -4,18 +4,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 )
 
-// AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status and
-// /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE
-// and /v1/drain/cancel.
+// AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
+// /v1/match?address=A and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
+// /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
 		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
+		"GET /v1/plan":   func(*http.Request) (any, error) { return a.currentPlan() },
+		"GET /v1/match":  a.serveMatch,
 		"POST /v1/audit": func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
 
 		"POST /v1/guard/release": func(*http.Request) (any, error) { return a.releaseGuard() },
@@ -39,6 +42,35 @@ func (a *Agent) AdminHandler() http.Handler {
 
 // badRequest is an error in what a client sent. Others say why the agent cannot do it.
 type badRequest struct{ error }
+
+// MatchStatus is the route, whoever's it is, by which the data plane forwards to an address.
+type MatchStatus struct {
+	Prefix   netip.Prefix `json:"prefix"` // "" when none matches
+	Owner    string       `json:"owner"`
+	Forwards bool         `json:"forwards"`
+	// Paths are as precise as the data plane's answer: VPP names only the interface.
+	Paths []PathStatus `json:"paths"`
+}
+
+func (a *Agent) serveMatch(r *http.Request) (any, error) {
+	address, err := netip.ParseAddr(r.URL.Query().Get("address"))
+	if err != nil {
+		return nil, badRequest{err}
+	}
+	if a.cfg.Resolve == nil {
+		return nil, errNoDataplane
+	}
+	found, err := a.cfg.Resolve(r.Context(), 0, address)
+	m := MatchStatus{Prefix: found.Prefix, Owner: found.Owner, Forwards: found.Usable,
+		Paths: []PathStatus{}}
+	for _, p := range found.Paths {
+		m.Paths = append(m.Paths, pathStatus(p))
+	}
+	if len(found.Paths) == 0 && found.Interface != "" {
+		m.Paths = append(m.Paths, PathStatus{Interface: found.Interface})
+	}
+	return m, err
+}
 
 // releaseGuard returns what the mass-delete guard held.
 func (a *Agent) releaseGuard() ([]GuardStatus, error) {

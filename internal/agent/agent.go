@@ -51,6 +51,9 @@ type Config struct {
 	// Forwarded counts the packets of the data plane; nil where there is none. It may block while
 	// the data plane is frozen.
 	Forwarded func() (packets uint64, err error)
+	// Resolve says how the data plane forwards to an address, as fib.Dataplane has it; nil where
+	// there is none.
+	Resolve func(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error)
 	// LogLevel is the level of Log, which Calico's resources set; nil: they do not.
 	LogLevel *slog.LevelVar
 }
@@ -131,7 +134,8 @@ type state struct {
 	sweepWaits     string          // what the sweep waits for, for people; "": it is allowed
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
-	peersBack      bool // see isWithdrawn
+	inputs         inputs
+	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 }
 
 // New returns an Agent that does nothing until Run.

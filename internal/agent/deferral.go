@@ -33,15 +33,21 @@ func (d deferral) waiting(now time.Time) string {
 		return fmt.Sprintf("waiting %s because %d resources could not be used; "+
 			"they may stand for peers or routes", left, d.unusable)
 	}
-	missing := missingPeers(d.peers, d.states, func(s bgp.PeerState) bool { return s.SentAll(now) })
-	if len(missing) == 0 {
+	missing := d.missing(now)
+	if missing == "" {
 		return ""
 	}
+	return fmt.Sprintf("waiting %s at most for %s", left, missing)
+}
+
+// missing names the peers that have not sent all they know.
+func (d deferral) missing(now time.Time) string {
+	missing := missingPeers(d.peers, d.states, func(s bgp.PeerState) bool { return s.SentAll(now) })
 	names := make([]string, len(missing))
 	for i, id := range missing {
 		names[i] = id.String()
 	}
-	return fmt.Sprintf("waiting %s at most for %s", left, strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // missingPeers returns the peers that done does not hold for, or that the speaker does not know.

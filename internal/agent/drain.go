@@ -9,7 +9,7 @@ import (
 // announcements are the worst choice (RFC 8326), so that others find another path.
 type drain struct {
 	state     drainState
-	request   DrainStatus // Since, Until, Stay, UntilIdle and NotKept
+	request   DrainStatus // Since, Until, Stay, UntilIdle, NotKept, Ending
 	withdrawn time.Time   // when everything was
 	noted     time.Time   // when it was last tried to note it on disk
 }

@@ -21,6 +21,8 @@ type DrainStatus struct {
 	NotWithdrawn string `json:"notWithdrawn,omitempty"`
 	// NotKept is why a restart would forget the drain or, once it is cancelled, drain again.
 	NotKept string `json:"notKept,omitempty"`
+	// Ending is what is done last, before the agent ends.
+	Ending string `json:"ending,omitempty"`
 	// UntilIdle ends the wait earlier, when this node has forwarded at most so many packets a
 	// second for 5 s; nil: it does not.
 	UntilIdle *float64 `json:"untilIdle,omitempty"`
@@ -181,18 +183,32 @@ func (a *Agent) isWithdrawn(now time.Time) bool {
 		keep = max(keep, p.RestartTime)
 	}
 	d.limit = min(d.limit, keep)
-	a.peersBack = d.waiting(now) == ""
-	return a.peersBack && len(a.cfg.Speaker.Announced()) == 0
+	a.peersAwaited = ""
+	if d.waiting(now) != "" {
+		a.peersAwaited = fmt.Sprintf("waiting until %s at most for %s, which may keep what an "+
+			"earlier run announced", d.configured.Add(d.limit).Local().Format(time.TimeOnly),
+			cmp.Or(d.missing(now), "peers that stand in resources which cannot be used"))
+	}
+	return a.peersAwaited == "" && len(a.cfg.Speaker.Announced()) == 0
 }
 
 // endDrain ends all sessions with CEASE. The next start is an ordinary one.
 func (a *Agent) endDrain(ctx context.Context) error {
 	a.cfg.Log.Warn("drained: BGP ends with CEASE")
+	a.drainEnds("BGP ends with CEASE")
 	if err := a.cfg.Speaker.Stop(ctx); err != nil {
 		return err
 	}
+	a.drainEnds("the end of the drain is being noted on disk")
 	a.noteDrain()
 	return ErrDrained
+}
+
+// drainEnds has status say what the end waits for.
+func (a *Agent) drainEnds(step string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drain.request.Ending = step
 }
 
 func (a *Agent) drainState() drainState {
@@ -220,8 +236,8 @@ func (s *state) notWithdrawn() string {
 		return s.setError.Error()
 	case s.sessions.configured.IsZero():
 		return cmp.Or(s.nodeCondition().Message, s.speakerCondition().Message)
-	case !s.peersBack:
-		return "peers that are not back yet may keep what an earlier run announced"
+	case s.peersAwaited != "":
+		return s.peersAwaited
 	}
 	return "the speaker is at it"
 }

@@ -95,13 +95,17 @@ func routeStatus(e fib.Entry) RouteStatus {
 		State: e.State.String(), Since: e.Since, Reason: reason(e),
 	}
 	for _, p := range e.Paths {
-		ps := PathStatus{Interface: p.Interface, Weight: p.Weight}
-		if p.NextHop.IsValid() {
-			ps.NextHop = p.NextHop.String()
-		}
-		r.Paths = append(r.Paths, ps)
+		r.Paths = append(r.Paths, pathStatus(p))
 	}
 	return r
+}
+
+func pathStatus(p route.Path) PathStatus {
+	s := PathStatus{Interface: p.Interface, Weight: p.Weight}
+	if p.NextHop.IsValid() {
+		s.NextHop = p.NextHop.String()
+	}
+	return s
 }
 
 // reason says why a route is not programmed as desired, or not with all its paths.

@@ -35,7 +35,7 @@ func (d *demo) pingAll(ctx context.Context) error {
 
 // pingPatience is how long a pair may take to its first answer: neighbours must find each other
 // first.
-const pingPatience = 5 * time.Second
+const pingPatience = 20 * time.Second
 
 // pingEach pings between all ends, at once, until answered. The round trip is 0 where no answer
 // came.

@@ -484,6 +484,11 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s in table %d: %+v, %v; want %+v", c.addr, c.table, got, err, c.want)
 		}
 	}
+	b.ip("route add default via 10.0.2.2 proto dhcp metric 100")
+	got, err := b.Resolve(t.Context(), 0, addr("192.0.2.1"))
+	if err != nil || got.Prefix.Bits() != 0 || got.Owner != "proto dhcp, metric 100" {
+		t.Errorf("the default route: %+v, %v", got, err)
+	}
 }
 
 func TestTables(t *testing.T) {

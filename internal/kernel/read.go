@@ -205,7 +205,7 @@ func (d *Dataplane) Resolve(ctx context.Context, table uint32,
 	if err != nil {
 		return route.Resolution{}, fmt.Errorf("kernel: resolve %s: %w", addr, err)
 	}
-	r := route.Resolution{Prefix: e.prefix, Ours: d.ours(e)}
+	r := route.Resolution{Prefix: e.prefix, Owner: owner(e), Ours: d.ours(e)}
 	if r.Ours {
 		return r, nil
 	}

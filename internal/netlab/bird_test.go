@@ -139,7 +139,7 @@ func TestBirdMesh(t *testing.T) {
 			check(t, birdA.AwaitEstablished(ctx))
 			check(t, birdB.AwaitEstablished(ctx))
 			var routes []BirdRoute
-			waitFor(t, func() bool {
+			waitFor(t, "a route of the peer", func() bool {
 				routes, err = birdA.Routes(ctx, "protocol Mesh_"+birdName(addr(c.b)))
 				check(t, err)
 				return len(routes) > 0
@@ -163,7 +163,7 @@ func TestBirdMesh(t *testing.T) {
 
 			// the workload is moving in
 			check(t, b.AddRouteMetric(pfx(c.workload+c.hostBits), netip.Addr{}, "cali1", 512))
-			waitFor(t, func() bool {
+			waitFor(t, "the borrowed address", func() bool {
 				routes, err = birdA.Routes(ctx, "for "+c.workload)
 				check(t, err)
 				return len(routes) > 0 && routes[0].Prefix == pfx(c.workload+c.hostBits) &&

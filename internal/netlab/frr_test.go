@@ -52,7 +52,7 @@ router bgp 65001
 		check(t, err)
 		return strings.Contains(string(out), "via 10.0.0.2")
 	}
-	waitFor(t, func() bool { return kernelHas("10.1.0.0/26") })
+	waitFor(t, "the route in the kernel", func() bool { return kernelHas("10.1.0.0/26") })
 	out, err := f.Zebra(ctx, "show ip route")
 	if err != nil || !strings.Contains(out, "10.1.0.0/26") {
 		t.Errorf("zebra shows %s, %v", out, err)
@@ -75,7 +75,7 @@ router bgp 65001
 	check(t, f.Restart(ctx))
 	check(t, f.AwaitEstablished(ctx))
 	check(t, f.Stop())
-	waitFor(t, func() bool { return !kernelHas("10.1.0.0/26") })
+	waitFor(t, "the end of the route", func() bool { return !kernelHas("10.1.0.0/26") })
 }
 
 // TestBird2SpeaksWithFRR has the router's BIRD on one side; its configuration is text, in the
@@ -118,7 +118,7 @@ router bgp 65001
 `}))
 	check(t, f.AwaitEstablished(ctx))
 	check(t, router.AwaitEstablished(ctx))
-	waitFor(t, func() bool {
+	waitFor(t, "the route of FRR", func() bool {
 		// BIRD 2 calls it an error that there is none yet
 		routes, err := router.Routes(ctx, "for 172.17.0.0/24")
 		return err == nil && len(routes) == 1 && routes[0].NextHop == addr("10.0.0.1") &&

@@ -81,15 +81,23 @@ func line(t *testing.T, l *Lab) (a, router, b *Namespace) {
 	return a, router, b
 }
 
+// answers returns the round trip of the first ping that is answered, within 30 s.
+func answers(t *testing.T, from *Namespace, to string) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	rtt, err := from.Ping(ctx, addr(to))
+	if err != nil {
+		t.Fatalf("no answer from %s to %s: %v", to, from.Short(), err)
+	}
+	return rtt
+}
+
 func TestPingCrossesARouter(t *testing.T) {
 	l := newLab(t)
 	a, _, _ := line(t, l)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
 	for _, to := range []string{"10.0.2.2", "fd00:2::2"} {
-		rtt, err := a.Ping(ctx, addr(to))
-		check(t, err)
-		t.Logf("%s answered after %s", to, rtt)
+		t.Logf("%s answered after %s", to, answers(t, a, to))
 	}
 }
 
@@ -115,11 +123,8 @@ func TestSegmentJoinsItsEnds(t *testing.T) {
 	check(t, err)
 	check(t, l.Attach(segment, End{Namespace: c, Device: "eth0",
 		Addresses: []netip.Prefix{pfx("10.0.0.3/24"), pfx("fd00::3/64")}}))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
 	for _, to := range []string{"10.0.0.2", "10.0.0.3", "fd00::2", "fd00::3"} {
-		_, err := a.Ping(ctx, addr(to))
-		check(t, err)
+		answers(t, a, to)
 	}
 }
 
@@ -163,19 +168,19 @@ func TestProcessRunsInItsNamespaceAndIsKilledWithItsGroup(t *testing.T) {
 	p, err := l.Start(Spec{Name: "sh", Namespace: a, Path: "sh",
 		Args: []string{"-c", "trap '' TERM; cat /proc/net/dev; sleep 1000 & sleep 1000"}})
 	check(t, err)
-	waitFor(t, func() bool {
+	waitFor(t, "its output", func() bool {
 		log, err := os.ReadFile(p.LogPath())
 		return err == nil && strings.Contains(string(log), "eth0")
 	})
 	// the shell and its child carry the marker
-	waitFor(t, func() bool { return len(marked(l.prefix)) > 1 })
+	waitFor(t, "its child", func() bool { return len(marked(l.prefix)) > 1 })
 	check(t, p.Signal(syscall.SIGCONT))
 	check(t, p.Kill())
 	<-p.Done()
 	if p.Err() == nil {
 		t.Error("a killed process ended without an error")
 	}
-	waitFor(t, func() bool { return len(marked(l.prefix)) == 0 })
+	waitFor(t, "the end of its processes", func() bool { return len(marked(l.prefix)) == 0 })
 }
 
 func TestRunReturnsOutputOrReason(t *testing.T) {
@@ -222,7 +227,7 @@ func TestNextRunRemovesWhatAKilledOneLeft(t *testing.T) {
 	child.Env = append(os.Environ(), "NETLAB_CHILD=1")
 	check(t, child.Start())
 	prefix := fmt.Sprintf("vra-child-%d", child.Process.Pid)
-	waitFor(t, func() bool { return len(marked(prefix)) > 0 })
+	waitFor(t, "its processes", func() bool { return len(marked(prefix)) > 0 })
 	check(t, child.Process.Kill())
 	child.Wait()
 	if len(Traces(prefix)) == 0 {
@@ -265,11 +270,11 @@ func TestOrphanedKnowsOnlyOurDeadNames(t *testing.T) {
 	}
 }
 
-func waitFor(t *testing.T, ok func() bool) {
+func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("did not happen in 30 s")
+			t.Fatalf("%s: not seen in 30 s", what)
 		}
 	}
 }

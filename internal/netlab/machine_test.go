@@ -111,10 +111,7 @@ func TestMachinesAreJoinedByTheirNamespaces(t *testing.T) {
 	check(t, l.Veth(
 		End{Namespace: a.Namespace, Device: "eth1", Addresses: []netip.Prefix{pfx("10.0.0.1/24")}},
 		End{Namespace: b.Namespace, Device: "eth1", Addresses: []netip.Prefix{pfx("10.0.0.2/24")}}))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	_, err := a.Ping(ctx, addr("10.0.0.2"))
-	check(t, err)
+	answers(t, a.Namespace, "10.0.0.2")
 	if got := says(t, b, "ip -o -4 addr show eth1"); !strings.Contains(got, "10.0.0.2/24") {
 		t.Errorf("inside b: %s", got)
 	}
@@ -133,7 +130,7 @@ func TestWhatAMachineStartedEndsWithIt(t *testing.T) {
 		t.Fatalf("%d processes, want init, its sleep and ours", n)
 	}
 	check(t, m.init.Stop())
-	waitFor(t, func() bool { return len(marked(l.prefix)) == 0 })
+	waitFor(t, "the end of its processes", func() bool { return len(marked(l.prefix)) == 0 })
 }
 
 func TestExecEndsWithTheContextAndTellsTheStatus(t *testing.T) {

@@ -95,6 +95,7 @@ func (f Facts) Interface(name string) (Interface, bool) {
 // Resolution is the longest match by which the data plane forwards to an address.
 type Resolution struct {
 	Prefix netip.Prefix // the matching prefix; invalid when nothing matches
+	Owner  string       // whose route it is, for people; Equal leaves it out
 	// the match is one of our routes, which BIRD does not accept for a next hop
 	Ours   bool
 	Usable bool // the match forwards packets somewhere (no drop, not ours, interface up)

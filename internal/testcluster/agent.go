@@ -83,8 +83,8 @@ func (a *Agent) Alive() error {
 	}
 }
 
-// answerPatience is how long an agent may take for an answer.
-const answerPatience = 5 * time.Second
+// answerPatience is how long an agent may take for an answer, on a machine with much to do.
+const answerPatience = 30 * time.Second
 
 // Get reads a path of the admin API.
 func (a *Agent) Get(ctx context.Context, path string, out any) error {

@@ -39,7 +39,7 @@ func TestSendingPanics(t *testing.T) {
 		wg.Add(1)
 		go h.sendMessageloop(context.Background(), &wg)
 		h.outgoing.In() <- poison
-		theirs.SetReadDeadline(time.Now().Add(5 * time.Second))
+		theirs.SetReadDeadline(time.Now().Add(30 * time.Second))
 		b := make([]byte, 21)
 		_, err := theirs.Read(b)
 		if err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION || b[19] != bgp.BGP_ERROR_CEASE {
