@@ -63,6 +63,52 @@ func (o Operation) String() string {
 	return "prepend " + strings.Trim(fmt.Sprint(o.Prepend), "[]")
 }
 
+// String says the rule in words: "accept if inside 10.0.0.0/8; prepend 64512".
+func (r Rule) String() string {
+	out := "reject"
+	if r.Accept {
+		out = "accept"
+	}
+	if m := r.Match.String(); m != "" {
+		out += " if " + m
+	}
+	for _, op := range r.Operations {
+		out += "; " + op.String()
+	}
+	return out
+}
+
+func (m Match) String() string {
+	var all []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	not := ""
+	if m.Not {
+		not = "not "
+	}
+	switch p := m.Prefix; {
+	case !p.IsValid():
+	case m.Min == p.Bits() && m.Max == p.Bits():
+		add(true, "%sequal to %s", not, p)
+	case m.Min == p.Bits() && m.Max == p.Addr().BitLen():
+		add(true, "%sinside %s", not, p)
+	default:
+		add(true, "%sinside %s with length %d to %d", not, p, m.Min, m.Max)
+	}
+	add(m.FromPeer, "learned over BGP")
+	add(m.Interface != "", "interface %s", m.Interface)
+	add(m.PeerType != "", "%s", m.PeerType)
+	if m.Community != nil {
+		add(true, "community %s", m.Community)
+	}
+	add(len(m.ASPath) > 0, "AS_PATH begins with %s", strings.Trim(fmt.Sprint(m.ASPath), "[]"))
+	add(m.LocalPref != 0, "LOCAL_PREF %d", m.LocalPref)
+	return strings.Join(all, ", ")
+}
+
 // readFilter reads a BGPFilter as BIRD understands what confd makes of it. A rule that makes no
 // sense is left out and named; the others count. If it is a Reject, the filter is unsafe in its
 // family: without the rule routes would pass that must not.

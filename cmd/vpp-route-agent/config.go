@@ -92,11 +92,14 @@ type config struct {
 }
 
 // addFlags defines the flags of all settings.
-func addFlags(flags *pflag.FlagSet) {
+func addFlags(flags *pflag.FlagSet) { addSettings(flags, func(setting) bool { return true }) }
+
+// addSettings defines --config and the flags of some settings.
+func addSettings(flags *pflag.FlagSet, wanted func(setting) bool) {
 	flags.String("config", "", "YAML file with any of these settings, keys as in "+
 		"docs/configuration.md (environment: "+ownEnvPrefix+"CONFIG)")
 	for _, s := range settings {
-		if s.secret {
+		if s.secret || !wanted(s) {
 			continue
 		}
 		usage := s.usage
@@ -345,7 +348,7 @@ func (c *config) check(given map[string]bool) error {
 // journal is where the engine notes what it programmed. The kernel's routes need none: they carry
 // our protocol number and are quickly listed.
 func (c config) journal() string {
-	if c.dataplane != "vpp" {
+	if c.dataplane != "vpp" && c.uplink == "" {
 		return ""
 	}
 	return filepath.Join(c.stateDir, "fib.journal")

@@ -42,7 +42,7 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
-	if errors.As(err, &usageError{}) {
+	if errors.As(err, &usageError{}) || errors.As(err, &diffError{}) {
 		os.Exit(2)
 	}
 	os.Exit(1)
@@ -56,7 +56,8 @@ func newCommand() *cobra.Command {
 BGP, peers with calico-node (BIRD), route reflectors and routers as Calico's resources say, and
 keeps the FIB of VPP (or of the kernel) equal to what those peers announce.
 
-Exit status: 0 success, 1 failure, 2 wrong usage, 3 run ended because the node was drained.`,
+Exit status: 0 success, 1 failure, 2 wrong usage, 3 run ended because the node was drained. With
+plan --diff 1 means that something would change, and 2 any error.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
 	}

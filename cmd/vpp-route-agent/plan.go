@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/agent"
@@ -15,85 +17,229 @@ import (
 	"vpp-route-agent/internal/calico/manifest"
 )
 
-// planCommand evaluates a file of resources for a node, without an agent or etcd.
+// planCall is a call of plan.
+type planCall struct {
+	node, file, routerID string
+	prefixes             []string
+	strict, live         bool
+	diff                 string // "", diffAgent or diffDatastore
+	agentFlags
+}
+
+// What --diff compares with.
+const (
+	diffAgent     = "agent"
+	diffDatastore = "datastore"
+)
+
+// planSettings are the settings of `run` that plan takes for --live.
+var planSettings = []string{"etcd-endpoints", "etcd-username", "etcd-password-file",
+	"etcd-ca-cert-file", "etcd-cert-file", "etcd-key-file", "next-hop", "advertise-cluster-ips",
+	"prefix-limit"}
+
+// planCommand evaluates resources for a node: a file, the live datastore, or both.
 func planCommand() *cobra.Command {
-	var node, file, routerID string
-	var prefixes []string
-	var asJSON, strict bool
+	var p planCall
 	c := &cobra.Command{
-		Use:   "plan --node NAME -f FILE|-",
-		Short: "Show what a node would do with a file of Calico resources",
+		Use:   "plan --node NAME -f FILE|- | plan --live [-f FILE|-] [--diff]",
+		Short: "Show what a node would do with a file of Calico resources, or what would change",
 		Long: `Show what a node would do with Calico resources in calicoctl's YAML: its BGP
 sessions, what it would announce, and what would become of given prefixes at each peer. Nothing is
 asked and nothing is changed: neither an agent nor etcd need to run.
+
+With --live the resources are those in etcd, by the settings of this node: --config, environment and
+flags, as of "run". -f FILE besides applies that file to them, as "calicoctl apply" would.
+
+--diff shows what would change for the running agent, in the form of diff: lines with - are what it
+has, lines with + what it would have. --diff=datastore compares with what is in etcd, and needs no
+agent. Exit status with --diff: 0 nothing would change, 1 something would, 2 error.
 
 The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity,
 ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as "calicoctl get KIND
 -o yaml" prints them. docs/plan.md describes the JSON.`,
 		Example: `  vpp-route-agent plan --node edge-7 -f resources.yaml
-  vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 -o json`,
-		Args: arguments(0, 0),
+  vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 -o json
+  vpp-route-agent plan --live --config /etc/vpp-route-agent/agent.yaml
+  vpp-route-agent plan --live -f new-peer.yaml --diff --config /etc/vpp-route-agent/agent.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == diffAgent || args[0] == diffDatastore) {
+				return fmt.Errorf("write --diff=%s", args[0])
+			}
+			return arguments(0, 0)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if node == "" {
-				return usageError{errors.New("give --node NAME")}
+			err := p.run(cmd)
+			if p.diff != "" && err != nil && !errors.Is(err, errSilent) {
+				return diffError{err}
 			}
-			asked, err := parsePrefixes(prefixes)
-			if err != nil {
-				return usageError{err}
-			}
-			text, err := readFileOr(cmd.InOrStdin(), file)
-			if err != nil {
-				return usageError{err}
-			}
-			defer sayWhenSlow(func() string { return "the plan of " + node + ", of " + file })()
-			snapshot, skipped, err := readResources(node, text)
-			if strict {
-				err = cmp.Or(errors.Join(skipped...), err)
-			}
-			if err != nil {
-				return usageError{fmt.Errorf("%s: %w", file, err)}
-			}
-			for _, s := range skipped {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s; it is ignored\n", file, s)
-			}
-			_, err = bgp.ChooseRouterID(routerID, node, netip.Addr{})
-			if routerID != "" && err != nil {
-				return usageError{fmt.Errorf("--router-id: %w", err)}
-			}
-			plan := planOf(node, snapshot, bgp.Options{RouterID: routerID}, asked)
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), plan)
-			}
-			return printPlan(cmd.OutOrStdout(), plan)
+			return err
 		},
 	}
-	c.Flags().StringVar(&node, "node", "", "name of the node in Calico")
-	c.Flags().StringVarP(&file, "filename", "f", "",
+	c.Flags().StringVar(&p.node, "node", "", "name of the node in Calico; with --live the default "+
+		"is this one, with --diff that of the agent")
+	c.Flags().StringVarP(&p.file, "filename", "f", "",
 		"file with the resources; - for standard input")
-	c.Flags().StringSliceVar(&prefixes, "prefix", nil, "prefix or address to show; may be "+
+	c.Flags().StringSliceVar(&p.prefixes, "prefix", nil, "prefix or address to show; may be "+
 		"given several times")
-	c.Flags().StringVar(&routerID, "router-id", "",
+	c.Flags().StringVar(&p.routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
-	c.Flags().BoolVar(&strict, "strict", false, "refuse a file with unknown fields, instead of a "+
-		"warning")
-	outputFlag(c, &asJSON)
-	return c
+	c.Flags().BoolVar(&p.strict, "strict", false, "refuse a file with unknown fields, instead of "+
+		"a warning")
+	c.Flags().BoolVar(&p.live, "live", false, "plan with what is in etcd; -f is applied to it")
+	c.Flags().StringVar(&p.diff, "diff", "", "show what would change for the running agent, or, "+
+		"with --diff=datastore, against what is in etcd")
+	c.Flags().Lookup("diff").NoOptDefVal = diffAgent
+	addSettings(c.Flags(), func(s setting) bool { return slices.Contains(planSettings, s.flag) })
+	return p.addTo(c)
 }
 
-// readResources returns what node would see, and remarks about fields that it does not know.
-func readResources(node string, text []byte) (*calico.Snapshot, []error, error) {
+// diffError is an error of plan --diff, whose status 1 says that something differs.
+type diffError struct{ error }
+
+func (e diffError) Unwrap() error { return e.error }
+
+// check refuses flags that do not go together.
+func (p *planCall) check(flags *pflag.FlagSet) error {
+	switch {
+	case p.diff != "" && p.diff != diffAgent && p.diff != diffDatastore:
+		return fmt.Errorf("--diff %q is neither %s nor %s", p.diff, diffAgent, diffDatastore)
+	case p.file == "" && !p.live:
+		return errors.New("give -f FILE, or -f - for standard input, or --live")
+	case p.file == "" && p.diff == diffDatastore:
+		return errors.New("--diff=datastore compares a file with the datastore: give -f FILE")
+	case p.diff != "" && len(p.prefixes) > 0:
+		return errors.New("--prefix does not go with --diff")
+	case p.node == "" && !p.live && p.diff == "":
+		return errors.New("give --node NAME")
+	}
+	for _, name := range append([]string{"config"}, planSettings...) {
+		if flags.Changed(name) && !p.readsEtcd() {
+			return fmt.Errorf("--%s goes with --live or --diff=datastore: nothing else reads etcd",
+				name)
+		}
+	}
+	return nil
+}
+
+func (p *planCall) readsEtcd() bool { return p.live || p.diff == diffDatastore }
+
+// side is what is planned with, or compared with.
+type side struct {
+	name     string // for people
+	snapshot *calico.Snapshot
+}
+
+func (p *planCall) run(cmd *cobra.Command) error {
+	if err := p.check(cmd.Flags()); err != nil {
+		return usageError{err}
+	}
+	asked, err := parsePrefixes(p.prefixes)
+	if err != nil {
+		return usageError{err}
+	}
+	var now agent.CurrentPlan
+	if p.diff == diffAgent {
+		if err := get(cmd.Context(), p.socket, "/v1/plan", nil, &now); err != nil {
+			return err
+		}
+		if p.node = cmp.Or(p.node, now.Plan.Node); p.node != now.Plan.Node {
+			return usageError{fmt.Errorf("--node %s: the agent behind %s is that of %s", p.node,
+				p.socket, now.Plan.Node)}
+		}
+	}
+	options, live, err := p.datastore(cmd, now.Options)
+	if err != nil {
+		return err
+	}
+	to, err := p.input(cmd, live)
+	if err != nil {
+		return err
+	}
+	defer sayWhenSlow(func() string { return "the plan of " + p.node + ", of " + to.name })()
+	plan := bgp.PlanFor(p.node, to.snapshot, options)
+	shown := agent.NodePlanOf(p.node, to.snapshot, plan)
+	switch p.diff {
+	case diffAgent:
+		from := fmt.Sprintf("the agent of %s, revision %d", now.Plan.Node, now.Revision)
+		return p.showDiff(cmd.OutOrStdout(), from, to.name, now.Plan, shown)
+	case diffDatastore:
+		from := agent.NodePlanOf(p.node, live.snapshot,
+			bgp.PlanFor(p.node, live.snapshot, options))
+		return p.showDiff(cmd.OutOrStdout(), live.name, to.name, from, shown)
+	}
+	return show(p.agentFlags, cmd.OutOrStdout(), withPrefixes(shown, plan, asked), printPlan)
+}
+
+// datastore returns what is in etcd, if that is asked for, and the options of the plan: by this
+// node's settings, or those of the agent that is compared with.
+func (p *planCall) datastore(cmd *cobra.Command, agents bgp.Options) (bgp.Options, side, error) {
+	if !p.readsEtcd() {
+		agents.RouterID = cmp.Or(p.routerID, agents.RouterID)
+		_, err := bgp.ChooseRouterID(agents.RouterID, p.node, netip.Addr{})
+		if p.routerID != "" && err != nil {
+			return bgp.Options{}, side{}, usageError{fmt.Errorf("--router-id: %w", err)}
+		}
+		return agents, side{}, nil
+	}
+	cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+	if err == nil && !cfg.learnBGP {
+		err = errors.New("--learn ipam: without BGP there is nothing to plan")
+	}
+	if err != nil {
+		return bgp.Options{}, side{}, usageError{err}
+	}
+	p.node = cmp.Or(p.node, cfg.nodeName)
+	o := cfg.bgpOptions()
+	o.Arrived, o.Outgoing = agents.Arrived, agents.Outgoing // facts that only the agent knows
+	s, err := readDatastore(cmd.Context(), cfg, p.node)
+	if err != nil {
+		return bgp.Options{}, side{}, err
+	}
+	return o, side{fmt.Sprintf("the datastore, revision %d", s.Revision), s}, nil
+}
+
+// input returns what is to be planned with.
+func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
+	if p.file == "" {
+		return live, nil
+	}
+	resources, err := p.readFile(cmd)
+	if err != nil {
+		return side{}, usageError{err}
+	}
+	to := side{name: p.file}
+	if p.live {
+		to.name = fmt.Sprintf("%s with %s", live.name, p.file)
+		to.snapshot, err = manifest.Over(live.snapshot, p.node, resources)
+	} else {
+		to.snapshot, err = manifest.Snapshot(p.node, resources)
+	}
+	if err == nil && !p.live && to.snapshot.Nodes[p.node].Name == "" {
+		err = fmt.Errorf("there is no Node(%s) in it", p.node)
+	}
+	if err != nil {
+		return side{}, usageError{fmt.Errorf("%s: %w", p.file, err)}
+	}
+	return to, nil
+}
+
+// readFile reads the file, and warns of fields that it does not know.
+func (p *planCall) readFile(cmd *cobra.Command) ([]manifest.Resource, error) {
+	text, err := readFileOr(cmd.InOrStdin(), p.file)
+	if err != nil {
+		return nil, err
+	}
 	resources, skipped, err := manifest.ReadKnown(text)
+	if p.strict {
+		err = cmp.Or(errors.Join(skipped...), err)
+	}
 	if err != nil {
-		return nil, skipped, err
+		return nil, fmt.Errorf("%s: %w", p.file, err)
 	}
-	s, err := manifest.Snapshot(node, resources)
-	if err != nil {
-		return nil, skipped, err
+	for _, s := range skipped {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s; it is ignored\n", p.file, s)
 	}
-	if _, found := s.Nodes[node]; !found {
-		return nil, skipped, fmt.Errorf("there is no Node(%s) in it", node)
-	}
-	return s, skipped, nil
+	return resources, nil
 }
 
 func parsePrefixes(texts []string) ([]netip.Prefix, error) {
@@ -110,142 +256,19 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// The JSON of plan; docs/plan.md describes it. It only grows, and lists are never null.
-type (
-	nodePlan struct {
-		Node          string                `json:"node"`
-		Waiting       string                `json:"waiting,omitempty"`
-		HandsOff      bool                  `json:"handsOff,omitempty"`
-		Speaker       *plannedSpeaker       `json:"speaker,omitempty"`
-		Peers         []plannedPeer         `json:"peers"`
-		Announcements []announcedPrefix     `json:"announcements"`
-		Withheld      []withheldPrefix      `json:"withheld"`
-		NotProgrammed []netip.Prefix        `json:"notProgrammed"`
-		Problems      []agent.ProblemStatus `json:"problems"`
-		Prefixes      []prefixPlan          `json:"prefixes"`
-	}
-	plannedSpeaker struct {
-		AS              uint32       `json:"as"`
-		RouterID        netip.Addr   `json:"routerID"`
-		ListenPort      uint16       `json:"listenPort"`
-		ListenAddresses []netip.Addr `json:"listenAddresses"`
-		ClusterID       string       `json:"clusterID,omitempty"`
-	}
-	plannedPeer struct {
-		Peer                 bgp.PeerID   `json:"peer"` // address, and port of a second session
-		Address              netip.Addr   `json:"address"`
-		Port                 uint16       `json:"port"`
-		Type                 bgp.Scope    `json:"type"`
-		Source               string       `json:"source"`
-		Node                 string       `json:"node,omitempty"`
-		RemoteAS             uint32       `json:"remoteAS"`
-		LocalAS              uint32       `json:"localAS"`
-		Dial                 string       `json:"dial"`
-		Client               bool         `json:"client"`
-		Reflector            bool         `json:"reflector"`
-		ClusterID            string       `json:"clusterID,omitempty"`
-		Password             *secretKey   `json:"password,omitempty"`
-		TTLSecurity          uint8        `json:"ttlSecurity"`
-		Multihop             bool         `json:"multihop"`
-		SourceAddress        string       `json:"sourceAddress"`
-		RestartTimeSeconds   int          `json:"restartTimeSeconds"`
-		KeepaliveTimeSeconds int          `json:"keepaliveTimeSeconds"`
-		NextHopMode          string       `json:"nextHopMode"`
-		Filters              []string     `json:"filters"`
-		AllowLocalAS         int          `json:"allowLocalAS"`
-		ReachableBy          string       `json:"reachableBy,omitempty"`
-		Differs              []difference `json:"differs"`
-	}
-	secretKey struct {
-		Name string `json:"name"`
-		Key  string `json:"key"`
-	}
-	difference struct {
-		Field string `json:"field"`
-		Ours  string `json:"ours"`
-		Stock string `json:"stock"`
-		Why   string `json:"why"`
-	}
-	announcedPrefix struct {
-		Prefix       netip.Prefix `json:"prefix"`
-		NextHop      netip.Addr   `json:"nextHop"`
-		LocalPref    uint32       `json:"localPref"`
-		Interface    string       `json:"interface,omitempty"`
-		OnlyByFilter bool         `json:"onlyByFilter"`
-		Service      bool         `json:"service,omitempty"`
-	}
-	withheldPrefix struct {
-		Prefix netip.Prefix `json:"prefix"`
-		Reason string       `json:"reason"`
-	}
-)
+// nodePlan is the JSON of plan.
+type nodePlan struct {
+	agent.NodePlan
+	Prefixes []prefixPlan `json:"prefixes"`
+}
 
-// planOf is the plan of a node that s has.
-func planOf(node string, s *calico.Snapshot, o bgp.Options, asked []netip.Prefix) nodePlan {
-	p := bgp.PlanFor(node, s, o)
-	cluster := s.Nodes[node].RouteReflectorClusterID
-	out := nodePlan{
-		Node: node, Waiting: p.Waiting, HandsOff: s.DatastoreNotReady,
-		Peers: []plannedPeer{}, Announcements: []announcedPrefix{}, Withheld: []withheldPrefix{},
-		NotProgrammed: listOf(p.NotProgrammed),
-		Problems:      []agent.ProblemStatus{}, Prefixes: []prefixPlan{},
-	}
-	for _, problem := range slices.Concat(s.Problems, p.Problems) {
-		out.Problems = append(out.Problems, agent.ProblemOf(problem))
-	}
+func withPrefixes(shown agent.NodePlan, p bgp.Plan, asked []netip.Prefix) nodePlan {
+	out := nodePlan{NodePlan: shown, Prefixes: []prefixPlan{}}
 	if p.Waiting != "" {
 		return out
 	}
-	out.Speaker = &plannedSpeaker{p.Speaker.AS, p.Speaker.RouterID, p.Speaker.ListenPort,
-		listOf(p.Speaker.ListenAddresses), cluster}
-	for _, peer := range p.Peers {
-		out.Peers = append(out.Peers, planPeer(node, s, peer))
-	}
-	for _, a := range p.Announcements {
-		out.Announcements = append(out.Announcements,
-			announcedPrefix{a.Prefix, a.NextHop, a.LocalPref, a.Interface, a.OnlyByFilter,
-				a.Service})
-	}
-	for _, w := range p.Withheld {
-		out.Withheld = append(out.Withheld, withheldPrefix{w.Prefix, w.Reason})
-	}
 	for _, prefix := range asked {
 		out.Prefixes = append(out.Prefixes, planPrefix(prefix, p))
-	}
-	return out
-}
-
-// listOf copies a list; none becomes an empty one.
-func listOf[T any](all []T) []T { return append([]T{}, all...) }
-
-func planPeer(node string, s *calico.Snapshot, p bgp.Peer) plannedPeer {
-	out := plannedPeer{
-		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: p.Scope, Source: p.Source,
-		Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Dial: p.Dial(),
-		Client: p.Client, Reflector: p.Reflector, TTLSecurity: p.TTLSecurity,
-		Multihop: p.Multihop, SourceAddress: "chosen by the kernel",
-		RestartTimeSeconds:   int(p.RestartTime.Seconds()),
-		KeepaliveTimeSeconds: int(p.KeepaliveTime.Seconds()),
-		NextHopMode:          string(p.NextHop), Filters: listOf(p.Filters),
-		AllowLocalAS: p.AllowLocalAS, Differs: []difference{},
-	}
-	if p.Client {
-		out.ClusterID = s.Nodes[node].RouteReflectorClusterID
-	}
-	if p.NextHop == bgp.NextHopAuto {
-		out.NextHopMode = "Auto"
-	}
-	if p.LocalAddress.IsValid() {
-		out.SourceAddress = p.LocalAddress.String()
-	}
-	if p.ReachableBy.IsValid() {
-		out.ReachableBy = p.ReachableBy.String()
-	}
-	if p.Password != nil {
-		out.Password = &secretKey{p.Password.Name, p.Password.Key}
-	}
-	for _, d := range bgp.Differences(node, s, p) {
-		out.Differs = append(out.Differs, difference(d))
 	}
 	return out
 }

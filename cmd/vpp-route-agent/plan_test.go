@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico/manifest"
 )
 
 // planResources is a mesh of five, one of another AS, with two routers behind filters, in documents
@@ -116,7 +117,11 @@ func TestPrefixPlanKnowsPriorities(t *testing.T) {
 // Each pair of peers has one answer, which is the policies', and none is learned from a peer whose
 // import refuses it.
 func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
-	s, _, err := readResources("edge-1", []byte(strings.Join(planResources(), "---\n")))
+	resources, err := manifest.Read([]byte(strings.Join(planResources(), "---\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := manifest.Snapshot("edge-1", resources)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/agent"
 )
 
 // printPlan writes a plan for people. What has its default is left out of a peer's lines.
@@ -58,24 +59,11 @@ func joined[T fmt.Stringer](all []T) string {
 	return strings.Join(texts, ", ")
 }
 
-func writePlannedPeers(b *strings.Builder, peers []plannedPeer) {
+func writePlannedPeers(b *strings.Builder, peers []agent.PlannedPeer) {
 	fmt.Fprintf(b, "\nPeers: %d\n", len(peers))
 	for _, p := range peers {
-		name := ""
-		if p.Node != "" {
-			name = " (" + p.Node + ")"
-		}
-		fmt.Fprintf(b, "  %s port %d%s: %s, from %s\n", p.Address, p.Port, name, p.Type, p.Source)
-		fmt.Fprintf(b, "    AS %d, local AS %d, %s, source address %s\n", p.RemoteAS, p.LocalAS,
-			dialText(p), p.SourceAddress)
-		keepalive := "a third of the hold time"
-		if p.KeepaliveTimeSeconds > 0 {
-			keepalive = fmt.Sprintf("%d s", p.KeepaliveTimeSeconds)
-		}
-		fmt.Fprintf(b, "    restart time %d s, keepalive %s, next hop %s\n", p.RestartTimeSeconds,
-			keepalive, p.NextHopMode)
-		if more := unusual(p); len(more) > 0 {
-			fmt.Fprintf(b, "    %s\n", strings.Join(more, ", "))
+		for _, line := range peerLines(p) {
+			fmt.Fprintf(b, "  %s\n", line)
 		}
 		for _, d := range p.Differs {
 			fmt.Fprintf(b, "    %s: ours %s, stock %s: %s\n", d.Field, d.Ours, d.Stock, d.Why)
@@ -83,7 +71,30 @@ func writePlannedPeers(b *strings.Builder, peers []plannedPeer) {
 	}
 }
 
-func dialText(p plannedPeer) string {
+// peerLines describe a peer, the first which it is.
+func peerLines(p agent.PlannedPeer) []string {
+	name := ""
+	if p.Node != "" {
+		name = " (" + p.Node + ")"
+	}
+	keepalive := "a third of the hold time"
+	if p.KeepaliveTimeSeconds > 0 {
+		keepalive = fmt.Sprintf("%d s", p.KeepaliveTimeSeconds)
+	}
+	lines := []string{
+		fmt.Sprintf("%s port %d%s: %s, from %s", p.Address, p.Port, name, p.Type, p.Source),
+		fmt.Sprintf("  AS %d, local AS %d, %s, source address %s", p.RemoteAS, p.LocalAS,
+			dialText(p), p.SourceAddress),
+		fmt.Sprintf("  restart time %d s, keepalive %s, next hop %s", p.RestartTimeSeconds,
+			keepalive, p.NextHopMode),
+	}
+	if more := unusual(p); len(more) > 0 {
+		lines = append(lines, "  "+strings.Join(more, ", "))
+	}
+	return lines
+}
+
+func dialText(p agent.PlannedPeer) string {
 	if p.Dial == "passive" {
 		return "the peer dials"
 	}
@@ -91,7 +102,7 @@ func dialText(p plannedPeer) string {
 }
 
 // unusual are the properties that most peers do not have.
-func unusual(p plannedPeer) []string {
+func unusual(p agent.PlannedPeer) []string {
 	var out []string
 	add := func(is bool, format string, args ...any) {
 		if is {
@@ -108,20 +119,14 @@ func unusual(p plannedPeer) []string {
 	add(len(p.Filters) > 0, "filters %s", strings.Join(p.Filters, ", "))
 	add(p.AllowLocalAS > 0, "local AS allowed %d times", p.AllowLocalAS)
 	add(p.ReachableBy != "", "reachable by %s", p.ReachableBy)
+	add(p.PrefixLimit > 0, "%d prefixes at most", p.PrefixLimit)
 	return out
 }
 
 func writePlannedAnnouncements(b *strings.Builder, p nodePlan) {
 	fmt.Fprintf(b, "\nAnnouncements: %d\n", len(p.Announcements))
 	for _, a := range p.Announcements {
-		fmt.Fprintf(b, "  %s, next hop %s, LOCAL_PREF %d", a.Prefix, a.NextHop, a.LocalPref)
-		if a.Service {
-			fmt.Fprint(b, ", addresses of services")
-		}
-		if a.OnlyByFilter {
-			fmt.Fprint(b, ", only to peers whose filters accept it")
-		}
-		fmt.Fprintln(b)
+		fmt.Fprintf(b, "  %s\n", announcementText(a))
 	}
 	for _, wh := range p.Withheld {
 		fmt.Fprintf(b, "  - %s is not announced: %s\n", wh.Prefix, wh.Reason)
@@ -130,6 +135,17 @@ func writePlannedAnnouncements(b *strings.Builder, p nodePlan) {
 		fmt.Fprintf(b, "Not forwarded by, being service addresses: routes inside %s\n",
 			joined(p.NotProgrammed))
 	}
+}
+
+func announcementText(a agent.PlannedAnnouncement) string {
+	text := fmt.Sprintf("%s, next hop %s, LOCAL_PREF %d", a.Prefix, a.NextHop, a.LocalPref)
+	if a.Service {
+		text += ", addresses of services"
+	}
+	if a.OnlyByFilter {
+		text += ", only to peers whose filters accept it"
+	}
+	return text
 }
 
 func writePrefixPlan(b *strings.Builder, p prefixPlan) {

@@ -22,6 +22,7 @@ import (
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
+	"vpp-route-agent/internal/uplink"
 )
 
 // program is the daemon. Stages make its parts, and none runs before all are made: when a stage
@@ -33,11 +34,11 @@ type program struct {
 	parts []func(context.Context) error
 	held  []func()
 
-	dataplane dataplane
-	external  *externalParts // nil: off
-	engine    *fib.Engine    // with --dataplane none it only resolves next hops
-	admin     net.Listener
-	health    net.Listener // nil: off
+	engine   *fib.Engine    // with --dataplane none it only resolves next hops
+	external *externalParts // nil: off
+	admin    net.Listener
+	health   net.Listener // nil: off
+	agent    *agent.Agent // made last
 }
 
 // run makes the parts and runs them until ctx ends or one of them fails. load reads the settings
@@ -132,9 +133,9 @@ func (p *program) addDataplane() error {
 		return err
 	}
 	p.hold(release)
-	p.dataplane = dp
 	p.engine = fib.New(fib.Config{
-		Dataplane: dp, Journal: p.cfg.journal(), Log: p.log, Tuning: p.cfg.tuning(),
+		Dataplane: dp, Journal: p.cfg.journal(), ListRoutes: p.cfg.dataplane != "vpp",
+		Earlier: uplink.Earlier(p.cfg.stateDir, p.log), Log: p.log, Tuning: p.cfg.tuning(),
 		Distances: p.cfg.distances(),
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
@@ -150,7 +151,9 @@ func (p *program) addUplink() error {
 	if p.cfg.uplink == "" {
 		return nil
 	}
-	up, err := newUplink(p.cfg, p.dataplane, p.log)
+	up, err := newUplink(p.cfg, p.engine, func(all fib.Source) {
+		p.agent.Want(route.Uplink, all)
+	}, p.log)
 	if err != nil {
 		return usageError{err}
 	}
@@ -204,6 +207,7 @@ func (p *program) addSpeaker() error {
 
 func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)) {
 	a := agent.New(p.conf)
+	p.agent = a
 	if p.external != nil {
 		p.external.agent = a
 	}

@@ -154,3 +154,45 @@ func TestStatusNamesWhatIsNotSettled(t *testing.T) {
 		}
 	})
 }
+
+// GET /v1/plan has what the agent works by: nothing before there is a plan, and while the datastore
+// is locked what was there before.
+func TestPlanIsThatInForce(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		ask := func() (code int, p CurrentPlan) {
+			answer := httptest.NewRecorder()
+			n.agent.AdminHandler().ServeHTTP(answer,
+				httptest.NewRequest(http.MethodGet, "/v1/plan", nil))
+			if answer.Code == http.StatusOK {
+				if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return answer.Code, p
+		}
+		if code, _ := ask(); code != http.StatusConflict {
+			t.Errorf("before there is a plan: %d", code)
+		}
+		n.dataplane.facts <- live
+		c := cluster()
+		n.snapshots <- c
+		time.Sleep(time.Second)
+		synctest.Wait()
+		check := func(what string) {
+			t.Helper()
+			code, p := ask()
+			if code != http.StatusOK || p.Revision != 7 || len(p.Plan.Announcements) != 3 ||
+				len(p.Plan.Peers) != 1 || p.Options.RouterID != "10.0.0.1" ||
+				p.Plan.Speaker.RouterID != addr("10.0.0.1") {
+				t.Errorf("%s: %d, %+v", what, code, p)
+			}
+		}
+		check("planned")
+		locked := cluster()
+		locked.Revision, locked.DatastoreNotReady, locked.Nodes = 8, true, nil
+		n.snapshots <- locked
+		time.Sleep(time.Second)
+		synctest.Wait()
+		check("locked")
+	}, func(c *Config) { c.BGP.RouterID = "10.0.0.1" })
+}

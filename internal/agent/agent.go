@@ -136,6 +136,7 @@ type state struct {
 	sweepWaits     string          // what the sweep waits for, for people; "": it is allowed
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
+	inputs         inputs
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 }
 

@@ -81,16 +81,22 @@ func (a *Agent) planFor(f Facts) (p Plan, ok bool) {
 	} else {
 		p = PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 	}
+	used := a.snapshot
 	if was := a.waitingForNode; p.BGP.Waiting != was && p.BGP.Waiting != "" {
 		a.cfg.Log.Warn(p.BGP.Waiting)
 	}
 	a.waitingForNode = p.BGP.Waiting
 	if a.waitingForNode != "" && a.ownNode != nil {
-		p = PlanFor(a.cfg.Node, withNode(a.snapshot, *a.ownNode), a.cfg.BGP, f)
+		used = withNode(a.snapshot, *a.ownNode)
+		p = PlanFor(a.cfg.Node, used, a.cfg.BGP, f)
 	} else if node, ok := a.snapshot.Nodes[a.cfg.Node]; ok && a.waitingForNode == "" {
 		a.ownNode = &node
 	}
-	return p, p.BGP.Waiting == ""
+	if p.BGP.Waiting != "" {
+		return p, false
+	}
+	a.inputs = inputs{used, f.options(a.cfg.BGP)}
+	return p, true
 }
 
 // withNode is c with this node as it was last known.

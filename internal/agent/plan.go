@@ -60,8 +60,7 @@ type Facts struct {
 // A block is announced after its drop route is acknowledged, and its drop route goes after the
 // announcement is withdrawn: in between the facts change and the plan is computed again.
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
-	o.Arrived, o.Outgoing = f.Arrived, f.Outgoing
-	p := Plan{BGP: bgp.PlanFor(self, c, o)}
+	p := Plan{BGP: bgp.PlanFor(self, c, f.options(o))}
 	p.BGP.Restarting = f.Restarting
 	p.BGP.Policies.Leaving = f.Drain != NotDraining
 	switch {
@@ -88,6 +87,12 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
 	}
 	return p
+}
+
+// options are o with what depends on facts.
+func (f Facts) options(o bgp.Options) bgp.Options {
+	o.Arrived, o.Outgoing = f.Arrived, f.Outgoing
+	return o
 }
 
 // PlanWithoutBGP is PlanFor for a node without BGP, whose cluster need not register its nodes.

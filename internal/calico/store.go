@@ -58,6 +58,22 @@ func NewStoreFor(node string, needs Needs) *Store {
 	return s
 }
 
+// NewStoreOver returns a store for a node with BGP that begins with the data of a snapshot, which
+// came from a Store. Replace changes them.
+func NewStoreOver(base *Snapshot, node string) *Store {
+	s := NewStore(node)
+	s.now.Snapshot = *base
+	clear(s.owned)
+	if base.DatastoreNotReady {
+		s.now.notReady["default"] = true
+	}
+	for _, p := range base.Problems {
+		k, _ := s.needs.parse(p.Key)
+		s.places[p.Key] = placed{key: k, problem: p.Err}
+	}
+	return s
+}
+
 // Put sets the value of a key of etcd. Where all workload endpoints are read nearly all belong to
 // other nodes, so a value that does not contain our name is not decoded. (JSON escapes no character
 // of a node name.)
@@ -73,6 +89,15 @@ func (s *Store) Put(key string, value []byte) {
 	case kind != nil && kind.isRead(k, s.node):
 		s.Set(key, kind.item(k, value))
 	}
+}
+
+// Replace is Put where it is not known what place an item came from.
+func (s *Store) Replace(key string, value []byte) {
+	if k, err := s.needs.parse(key); err == nil && kinds[k.Kind] != nil {
+		kinds[k.Kind].remove(&s.now, !s.owned[k.Kind], k)
+		s.owned[k.Kind] = true
+	}
+	s.Put(key, value)
 }
 
 // Set takes an item and the place where the source has it, such as its key in etcd. An item without

@@ -134,13 +134,21 @@ func (r Resource) Stored() (calico.Key, []byte, error) {
 // Snapshot returns the snapshot of node that consists of these resources. The last of a name
 // counts.
 func Snapshot(node string, resources []Resource) (*calico.Snapshot, error) {
-	store := calico.NewStore(node)
+	return put(calico.NewStore(node), resources)
+}
+
+// Over returns the snapshot of node that base becomes when these resources are applied.
+func Over(base *calico.Snapshot, node string, resources []Resource) (*calico.Snapshot, error) {
+	return put(calico.NewStoreOver(base, node), resources)
+}
+
+func put(store *calico.Store, resources []Resource) (*calico.Snapshot, error) {
 	for _, r := range resources {
 		key, value, err := r.Stored()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r, err)
 		}
-		store.Put(key.String(), value)
+		store.Replace(key.String(), value)
 	}
 	return store.Snapshot(0), nil
 }

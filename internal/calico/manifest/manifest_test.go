@@ -1,8 +1,10 @@
 package manifest
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -139,5 +141,44 @@ func TestReadNamesDocumentAndField(t *testing.T) {
 	}
 	if _, err := Read([]byte("# nothing\n---\n")); err == nil {
 		t.Error("no resource is no error")
+	}
+}
+
+// What is applied takes the place of what was there, also where it stands for nothing any more. The
+// rest stays, and so does the snapshot that it is applied to.
+func TestOverIsApply(t *testing.T) {
+	node := func(as int) string {
+		return fmt.Sprintf("%sNode\nmetadata: {name: edge-5}\nspec: {bgp: {ipv4Address: "+
+			"192.0.2.5/24, asNumber: %d}}\n---\n", head, as)
+	}
+	const endpoint = head + "WorkloadEndpoint\nmetadata: {name: w, namespace: shop}\nspec: " +
+		"{node: edge-5, ipNetworks: [10.1.9.7/32], interfaceName: cali1}\n---\n"
+	ready := func(is bool) string {
+		return fmt.Sprintf("%sClusterInformation\nmetadata: {name: default}\nspec: "+
+			"{datastoreReady: %t}\n---\n", head, is)
+	}
+	const pool = head + "IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.1.0.0/16}\n---\n"
+	read := func(texts ...string) []Resource {
+		all, err := Read([]byte(strings.Join(texts, "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	base, err := Snapshot("edge-5", read(node(1), endpoint, pool, ready(false)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Over(base, "edge-5", read(node(2), ready(true)))
+	if err != nil || got.Nodes["edge-5"].ASNumber != 2 || got.DatastoreNotReady ||
+		len(got.IPPools) != 1 || len(got.WorkloadEndpoints) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if base.Nodes["edge-5"].ASNumber != 1 || !base.DatastoreNotReady {
+		t.Errorf("the base became %+v", base)
+	}
+	again, err := Over(base, "edge-5", nil)
+	if err != nil || !reflect.DeepEqual(again, base) {
+		t.Errorf("nothing was applied:\n%+v\n%+v, %v", base, again, err)
 	}
 }
