@@ -179,7 +179,7 @@ func (m *merger) require(p *planned) {
 	}
 	for _, id := range p.needs() {
 		if _, ok := m.tables[id]; !ok {
-			p.missing = append(p.missing, id.String())
+			p.missing = append(p.missing, "there is no "+id.String())
 		}
 	}
 	if len(p.missing) > 0 {

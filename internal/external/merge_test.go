@@ -109,7 +109,8 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			name: "a table must exist", policy: allowed, sources: []Source{source(t, "etcd", in7)},
-			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING VRF table 7 (IPv4)",
+			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
+				"(IPv4)",
 		},
 		{
 			name: "it may be another source's", policy: allowed,
@@ -118,9 +119,9 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			name: "without tables", sources: []Source{source(t, "etcd", in7, table7)},
-			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING VRF table 7 (IPv4); " +
-				"etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model vpp.vrf-table with this " +
-				"data plane",
+			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
+				"(IPv4); etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model vpp.vrf-table " +
+				"with this data plane",
 		},
 		{
 			name: "a path into a table that is missing keeps the others back", policy: allowed,
@@ -128,7 +129,7 @@ func TestMerge(t *testing.T) {
 				`"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.9"}`)},
 			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2 PENDING another path of " +
 				"10.9.1.0/24; etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.9 PENDING " +
-				"VRF table 9 (IPv4)",
+				"there is no VRF table 9 (IPv4)",
 		},
 		{
 			name: "weights and preferences", policy: allowed,
