@@ -202,6 +202,7 @@ func TestDemoWhoseOutputIsClosedLeavesNothing(t *testing.T) {
 func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 	needRoot(t)
 	buildDir := needBird(t)
+	t.Setenv("TMPDIR", t.TempDir()) // demos of others are no business of ours
 	cmd := exec.Command(binary, "demo", "--keep", "--dataplane", "kernel", "--build-dir", buildDir)
 	r := run(t, cmd, func(said *lockedBuffer) {
 		awaitText(t, said, "Ctrl-C")
@@ -223,16 +224,22 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 		if tried < 10 {
 			t.Errorf("only %d commands to try", tried)
 		}
-		for what, want := range map[string]string{
-			"node-9 true":            "the demo has no node node-9, it has node-1, node-2,",
-			"node-1 no-such-program": "executable file not found",
-			"node-1 sh -c 'exit 7'":  "exit status 7",
-		} {
+		says := func(what, want string) {
 			out, err := exec.Command("sh", "-c", binary+" demo exec "+what).CombinedOutput()
 			if text := fmt.Sprint(string(out), err); !strings.Contains(text, want) {
 				t.Errorf("%s: want %q, got %q", what, want, text)
 			}
 		}
+		says("node-9 true", "the demo has no node node-9, it has node-1, node-2,")
+		says("node-1 no-such-program", "executable file not found")
+		says("node-1 sh -c 'exit 7'", "exit status 7")
+		another := filepath.Join(os.TempDir(), fmt.Sprintf("vra-demo-%d", os.Getpid()))
+		if err := os.MkdirAll(filepath.Join(another, "node-1/bin"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		says("node-1 true", "--pid names one of several: 2 of this name are up")
+		says(fmt.Sprintf("--pid %d node-1 sh -c 'exit 7'", cmd.Process.Pid), "exit status 7")
+		says("--pid 1 node-1 true", "none of this name is up")
 		cmd.Process.Signal(os.Interrupt)
 	})
 	if r.status != 0 || !strings.Contains(r.stdout, "\nremoving the nodes, ") {
