@@ -18,7 +18,7 @@ VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null 
 # Without symbols, which neither traces nor profiles need: a third less to install.
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
-TESTFLAGS ?= -race -timeout 10m
+TESTFLAGS ?= -race -timeout 20m
 
 # What is built from one commit twice is the same twice: times in packages and images are the
 # commit's.

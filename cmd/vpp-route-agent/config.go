@@ -340,7 +340,7 @@ func (c *config) check(given map[string]bool) error {
 // journal is where the engine notes what it programmed. The kernel's routes need none: they carry
 // our protocol number and are quickly listed.
 func (c config) journal() string {
-	if c.dataplane != "vpp" {
+	if c.dataplane != "vpp" && c.uplink == "" {
 		return ""
 	}
 	return filepath.Join(c.stateDir, "fib.journal")

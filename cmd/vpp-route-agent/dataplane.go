@@ -8,14 +8,12 @@ import (
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/kernel"
 	"vpp-route-agent/internal/route"
-	"vpp-route-agent/internal/uplink"
 	"vpp-route-agent/vpp"
 )
 
 // dataplane is what the parts need of one together.
 type dataplane interface {
 	fib.Dataplane
-	uplink.Port
 	Forwarded() (packets uint64, err error)
 	Run(ctx context.Context) error
 }

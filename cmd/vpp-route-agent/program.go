@@ -20,7 +20,9 @@ import (
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
+	"vpp-route-agent/internal/uplink"
 )
 
 // program is the daemon. Stages make its parts, and none runs before all are made: when a stage
@@ -32,10 +34,10 @@ type program struct {
 	parts []func(context.Context) error
 	held  []func()
 
-	dataplane dataplane
-	engine    *fib.Engine // with --dataplane none it only resolves next hops
-	admin     net.Listener
-	health    net.Listener // nil: off
+	engine *fib.Engine // with --dataplane none it only resolves next hops
+	admin  net.Listener
+	health net.Listener // nil: off
+	agent  *agent.Agent // made last
 }
 
 // run makes the parts and runs them until ctx ends or one of them fails. load reads the settings
@@ -129,9 +131,9 @@ func (p *program) addDataplane() error {
 		return err
 	}
 	p.hold(release)
-	p.dataplane = dp
 	p.engine = fib.New(fib.Config{
-		Dataplane: dp, Journal: p.cfg.journal(), Log: p.log, Tuning: p.cfg.tuning(),
+		Dataplane: dp, Journal: p.cfg.journal(), ListRoutes: p.cfg.dataplane != "vpp",
+		Earlier: uplink.Earlier(p.cfg.stateDir, p.log), Log: p.log, Tuning: p.cfg.tuning(),
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
@@ -146,7 +148,9 @@ func (p *program) addUplink() error {
 	if p.cfg.uplink == "" {
 		return nil
 	}
-	up, err := newUplink(p.cfg, p.dataplane, p.log)
+	up, err := newUplink(p.cfg, p.engine, func(all fib.Source) {
+		p.agent.Want(route.Uplink, all)
+	}, p.log)
 	if err != nil {
 		return usageError{err}
 	}
@@ -187,6 +191,7 @@ func (p *program) addSpeaker() error {
 
 func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)) {
 	a := agent.New(p.conf)
+	p.agent = a
 	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, log: p.log}
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })

@@ -10,6 +10,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/uplink"
 )
 
@@ -20,10 +21,11 @@ type uplinkParts struct {
 	publisher *etcd.Publisher // nil: nothing is published
 }
 
-func newUplink(cfg config, port uplink.Port, log *slog.Logger) (*uplinkParts, error) {
+func newUplink(cfg config, engine *fib.Engine, want func(fib.Source), log *slog.Logger) (
+	*uplinkParts, error) {
 	p := &uplinkParts{cfg: cfg, uplink: uplink.New(uplink.Config{
-		Port: port, Interface: cfg.uplink, Addresses: cfg.uplinkAddress, StateDir: cfg.stateDir,
-		Log: log,
+		FIB: engine, Want: want, Dataplane: cfg.dataplane, Interface: cfg.uplink,
+		Addresses: cfg.uplinkAddress, StateDir: cfg.stateDir, Log: log,
 	})}
 	if cfg.uplinkPublish == "off" {
 		return p, nil

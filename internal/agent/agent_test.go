@@ -155,6 +155,8 @@ func (s *speaker) Changed() <-chan struct{} { return s.changed }
 
 // dataplane holds routes and answers after delay.
 type dataplane struct {
+	fib.Dataplane // no objects
+
 	history *history
 	facts   chan route.Facts
 	delay   time.Duration

@@ -105,7 +105,7 @@ var apart = []struct {
 	{"internal/calico/lastgood", "internal/calico/etcd",
 		"it keeps snapshots, wherever they come from"},
 	{"internal/calico/etcd", "bgp", "the datastore does not know what its data are for"},
-	{"internal/uplink", "internal/fib", "an interface is set up whether or not routes are"},
+	{"internal/fib", "internal/uplink", "the engine knows no source and no kind of objects"},
 	{"internal/uplink", "vpp", "adapters satisfy interfaces"},
 	{"internal/agent", "internal/uplink", "cmd puts it in"},
 	{"internal/agent", "internal/external", "a source calls Want; cmd puts it in"},

@@ -14,10 +14,13 @@ import (
 
 // null is a data plane that says yes and keeps nothing: what is measured with it is the engine
 // alone.
-type null struct{ facts chan route.Facts }
+type null struct {
+	fib.Dataplane // no objects
+	facts         chan route.Facts
+}
 
 func newNull() null {
-	d := null{make(chan route.Facts, 1)}
+	d := null{facts: make(chan route.Facts, 1)}
 	d.facts <- route.Facts{Identity: "null", Interfaces: []route.Interface{
 		{
 			Name: planeLink, Index: 1, Up: true,

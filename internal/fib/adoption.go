@@ -9,10 +9,11 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// record is one route of ours that was found, by its digest. unsure: it may be there, or something
-// else, or nothing.
+// record is one route or object of ours that was found, by its digest. unsure: it may be there, or
+// something else, or nothing.
 type record struct {
 	key    route.Key
+	object *route.ObjectKey // instead of key
 	digest uint64
 	owner  sourceID
 	unsure bool
@@ -23,7 +24,6 @@ type record struct {
 type adoption struct {
 	generation int
 	how        string // "journal" or "listing"
-	old        bool   // the journal has a format that is written no more
 	count      int
 	records    iter.Seq[record]
 	// interfaces are what names meant to whoever wrote the records, or when the listing began.
@@ -35,7 +35,7 @@ type adoption struct {
 // wantsAdoption says so.
 func (s *syncer) observe(f route.Facts) (isNew bool) {
 	away := s.facts.Identity == ""
-	s.facts, s.changed = f, true
+	s.facts, s.changed, s.objects.changed = f, true, true
 	if f.Identity == "" {
 		s.present = false // what is wanted stays wanted
 		return false
@@ -69,6 +69,7 @@ func (s *syncer) begin(identity string) {
 		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed)
 		s.settle(e)
 	}
+	s.resetObjects()
 }
 
 func (s *syncer) wantsAdoption() bool {
@@ -84,20 +85,27 @@ func (s *syncer) adopt(a adoption) {
 	s.present = s.facts.Identity == s.identity
 	s.changed = true
 	s.howAdopted, s.numAdopted = a.how, a.count
-	s.rewrite = s.rewrite || a.old
+	changed := changedInterfaces(a.interfaces, indexes(s.interfaces))
+	maps.Copy(changed, s.suspect)
 	for r := range a.records {
-		e := s.entry(r.key)
-		e.actual, e.owner = r.digest, r.owner
-		if !e.is(isAdopted) {
-			e.set(isAdopted)
-			s.adoptedLeft++
+		var e *entry
+		switch {
+		case r.object == nil:
+			e = s.entry(r.key)
+			if !e.is(isAdopted) {
+				s.adoptedLeft++
+			}
+		case changed[r.object.Interface]:
+			continue // it went with its interface
+		default:
+			e = s.object(*r.object).entry
 		}
+		e.actual, e.owner = r.digest, r.owner
+		e.set(isAdopted)
 		if r.unsure {
 			e.set(isUnsure)
 		}
 	}
-	changed := changedInterfaces(a.interfaces, indexes(s.interfaces))
-	maps.Copy(changed, s.suspect)
 	if s.suspect = nil; len(changed) > 0 && s.adoptedLeft > 0 {
 		s.suspect = changed
 	}
@@ -105,6 +113,7 @@ func (s *syncer) adopt(a adoption) {
 		s.verify()
 	}
 	s.unusedDue, s.unusedAt = true, time.Time{}
+	s.objectsAdopted()
 	s.settleAll()
 }
 
@@ -115,6 +124,9 @@ func (s *syncer) known(e *entry) {
 		return
 	}
 	e.clear(isAdopted)
+	if e.isObject() {
+		return
+	}
 	if s.adoptedLeft--; s.adoptedLeft == 0 && s.suspect != nil {
 		s.suspect, s.rewrite = nil, true
 	}
@@ -146,6 +158,7 @@ func indexes(interfaces []route.Interface) map[string]uint32 {
 // it along, though the routes look the same.
 func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	changed := changedInterfaces(indexes(before), indexes(after))
+	s.objectsOver(changed)
 	for _, i := range before {
 		j, ok := (route.Facts{Interfaces: after}).Interface(i.Name)
 		if ok && j.Generation != i.Generation {

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"vpp-route-agent/internal/route"
 )
 
 // job is one thing that the applier does: a batch, finding out what of ours is there, or having
@@ -31,7 +33,7 @@ type adoptJob struct {
 
 // apply is the applier: it owns the journal and is the only one to write to the data plane.
 func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job) {
-	journal := &journal{path: e.journal.Path}
+	journal := e.keeps
 	defer journal.close()
 	for {
 		select {
@@ -60,20 +62,22 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	if len(b.ops) == 0 {
 		return
 	}
+	e.applyObjects(ctx, b, 0, b.first)
 	refused, first := 0, -1
-	b.err = e.dataplane.Apply(ctx, b.ops, func(i int, err error) {
-		b.done[i] = true
-		if err == nil {
-			return
-		}
-		if b.errs == nil {
-			b.errs = make(map[int]error)
-		}
-		b.errs[i] = err
-		if refused++; first < 0 {
-			first = i
-		}
-	})
+	if b.first < b.last {
+		b.err = e.dataplane.Apply(ctx, b.ops[b.first:b.last], func(i int, err error) {
+			b.result(b.first+i, err)
+			if err == nil {
+				return
+			}
+			if refused++; first < 0 {
+				first = b.first + i
+			}
+		})
+	}
+	if b.err == nil {
+		e.applyObjects(ctx, b, b.last, len(b.ops))
+	}
 	journal.after(b)
 	if first >= 0 {
 		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key,
@@ -88,16 +92,23 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 // very generation of it, else by a listing.
 func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	a.found.generation = a.generation
+	var kept journalled
 	if a.first && journal.path != "" {
-		found, err := journal.open(a.identity)
-		if err == nil {
-			a.found.how, a.found.interfaces = "journal", found.interfaces
-			a.found.records, a.found.count = found.all, len(found.digests)
-			a.found.old = found.version < journalVersion
+		var err error
+		kept, err = journal.open(a.identity)
+		if err == nil && kept.version < journalVersion || errors.Is(err, fs.ErrNotExist) {
+			e.takeEarlier(&kept, a)
+		}
+		if err == nil && !journal.objectsOnly {
+			a.found.how, a.found.interfaces = "journal", kept.interfaces
+			a.found.records, a.found.count = kept.all, len(kept.digests)
+			if kept.version < journalVersion {
+				journal.rewrite(a.identity, kept.interfaces, kept.all)
+			}
 			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
 			return
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			e.log.Info("the journal is of no use, listing the data plane instead", "err", err)
 		}
 	}
@@ -110,7 +121,13 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		return
 	}
 	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
+	kept.forget(changedInterfaces(kept.interfaces, a.interfaces))
 	a.found.records = func(yield func(record) bool) {
+		for _, r := range kept.objects {
+			if !yield(r) {
+				return
+			}
+		}
 		for _, r := range routes {
 			if !yield(record{key: r.Key, digest: r.Digest()}) {
 				return
@@ -121,16 +138,36 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
 }
 
+// takeEarlier takes over what another file than the journal says.
+func (e *Engine) takeEarlier(kept *journalled, a *adoptJob) {
+	if e.earlier == nil {
+		return
+	}
+	kept.objects = make(map[route.ObjectKey]record)
+	for _, o := range e.earlier(a.identity, a.interfaces) {
+		k := o.Key()
+		kept.settle(record{object: &k, digest: o.Digest(), owner: sourceID(route.Uplink)})
+	}
+}
+
 // snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
 // that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
 // one out: nothing changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
-	e.walk(func(x *entry) {
+	take := func(x *entry) {
 		if x.actual != 0 || x.is(isUnsure) {
-			records = append(records, record{x.key(), x.actual, x.owner, x.is(isUnsure)})
+			records = append(records, e.sync.record(x))
 		}
-	})
+	}
+	if !e.keeps.objectsOnly {
+		e.walk(take)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for x := range e.sync.objects.byEntry {
+		take(x)
+	}
 	return slices.Values(records)
 }
 

@@ -112,7 +112,7 @@ func (t *syncer) noteAudited(b *batch) {
 	if t.audited == nil {
 		return
 	}
-	for _, e := range b.entries {
+	for _, e := range b.entries[b.first:b.last] {
 		t.audited[e.key()] = struct{}{}
 	}
 }

@@ -2,6 +2,7 @@ package fib
 
 import (
 	"container/heap"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -80,6 +81,9 @@ type batch struct {
 	entries []*entry
 	digests []uint64   // what will be there; 0: nothing
 	sources []sourceID // who wants it
+	// ops[first:last] are about routes; before them come puts of objects, after them deletions.
+	first, last int
+	objects     map[int]objectOp // ops before first and from last on
 	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
@@ -122,7 +126,11 @@ func (s *syncer) cut(rewrite bool) *batch {
 	}
 	if len(s.dirty) == 0 {
 		for _, e := range s.leaving {
-			s.deletes.push(deletion{e, s.puts.pushed})
+			to := &s.deletes
+			if e.isObject() {
+				to = &s.objects.deletes
+			}
+			to.push(deletion{e, s.puts.pushed})
 		}
 		s.leaving = nil
 	}
@@ -131,19 +139,15 @@ func (s *syncer) cut(rewrite bool) *batch {
 		generation: s.generation, epoch: s.epoch,
 	}
 	size := s.nextSize()
-	n := min(size, s.puts.len()+s.deletes.len())
+	n := min(size, s.objects.puts.len()+s.puts.len()+s.deletes.len()+s.objects.deletes.len())
 	b.ops, b.entries = make([]route.Op, 0, n), make([]*entry, 0, n)
 	b.digests, b.sources = make([]uint64, 0, n), make([]sourceID, 0, n)
-	for len(b.ops) < size && s.puts.len() > 0 {
-		e := s.puts.pop()
-		e.clear(inPuts)
-		s.take(b, e, needPut)
-	}
-	for len(b.ops) < size && s.deletes.len() > 0 &&
-		s.deletes.items[s.deletes.head].after <= s.puts.taken {
-		e := s.deletes.pop().entry
-		e.clear(inDeletes)
-		s.take(b, e, needDelete)
+	s.takePuts(b, &s.objects.puts, size)
+	b.first = len(b.ops)
+	s.takePuts(b, &s.puts, size)
+	s.takeDeletes(b, &s.deletes, size)
+	if b.last = len(b.ops); s.deletes.len() == 0 {
+		s.takeDeletes(b, &s.objects.deletes, size)
 	}
 	s.takeOver(b)
 	if len(b.ops)+len(b.takeovers) == 0 {
@@ -161,14 +165,28 @@ func (s *syncer) cut(rewrite bool) *batch {
 	return b
 }
 
+func (s *syncer) takePuts(b *batch, from *queue[*entry], size int) {
+	for len(b.ops) < size && from.len() > 0 {
+		e := from.pop()
+		e.clear(inPuts)
+		s.take(b, e, needPut)
+	}
+}
+
+func (s *syncer) takeDeletes(b *batch, from *queue[deletion], size int) {
+	for len(b.ops) < size && from.len() > 0 && from.items[from.head].after <= s.puts.taken {
+		e := from.pop().entry
+		e.clear(inDeletes)
+		s.take(b, e, needDelete)
+	}
+}
+
 // takeOver adds to b whose routes others want now as they are.
 func (s *syncer) takeOver(b *batch) {
 	for _, e := range s.takeovers {
 		// else an op records it
 		if e.want != nil && e.actual == e.want.digest && !e.is(isGone|isUnsure|isFlying) {
-			b.takeovers = append(b.takeovers, record{
-				key: e.key(), digest: e.actual, owner: e.owner,
-			})
+			b.takeovers = append(b.takeovers, s.record(e))
 		}
 	}
 	s.takeovers = nil
@@ -181,10 +199,48 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 		return
 	}
 	e.set(isFlying)
+	if e.isObject() {
+		s.takeObject(b, e, queuedFor)
+	}
 	b.ops = append(b.ops, route.Op{Delete: queuedFor == needDelete, Route: e.route()})
 	b.entries = append(b.entries, e)
 	b.digests = append(b.digests, e.wanted())
 	b.sources = append(b.sources, e.source)
+}
+
+// takeObject adds to b what its next op does.
+func (s *syncer) takeObject(b *batch, e *entry, what need) {
+	o := s.objectOf(e)
+	o.writes++
+	op := objectOp{key: o.key, before: s.record(e)}
+	if what == needPut {
+		op.want = e.want.object
+	}
+	if b.objects == nil {
+		b.objects = make(map[int]objectOp)
+	}
+	b.objects[len(b.ops)] = op
+}
+
+// record is what the journal is to know of e.
+func (s *syncer) record(e *entry) record {
+	r := record{key: e.key(), digest: e.actual, owner: e.owner, unsure: e.is(isUnsure)}
+	if o := s.objectOf(e); o != nil {
+		r.object = &o.key
+	}
+	return r
+}
+
+// result takes how op i came out.
+func (b *batch) result(i int, err error) {
+	b.done[i] = true
+	if err == nil {
+		return
+	}
+	if b.errs == nil {
+		b.errs = make(map[int]error)
+	}
+	b.errs[i] = err
 }
 
 // finish takes the results of the batch that was cut first. An op without result may or may not
@@ -209,7 +265,6 @@ func (s *syncer) finish(b *batch) {
 				e.actual, e.owner = b.digests[i], b.sources[i]
 			}
 		case err != nil:
-			s.errors++
 			s.refused(e, b.digests[i], err)
 		default:
 			e.owner = b.sources[i]
@@ -217,6 +272,7 @@ func (s *syncer) finish(b *batch) {
 		}
 		s.settle(e)
 	}
+	s.objectsWritten(b)
 }
 
 // backOff waits longer from one broken batch to the next, so that a data plane that accepts and
@@ -231,23 +287,29 @@ func (s *syncer) backOff(broken bool) {
 }
 
 func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
+	before := e.actual
+	e.actual = digest
+	delete(s.failures, e)
+	e.clear(isUnsure)
+	if digest == 0 {
+		s.known(e)
+	}
+	if e.isObject() {
+		return
+	}
 	if e.is(isDrifted) {
 		s.drift.Repaired++
 		s.undrift(e)
 	}
 	if digest == 0 {
 		s.del++
-		s.known(e)
 		s.unshadow(e)
 	} else {
 		s.put++
-		if e.actual == 0 {
+		if before == 0 {
 			s.checkSoon(e)
 		}
 	}
-	e.actual = digest
-	delete(s.failures, e)
-	e.clear(isUnsure)
 	if epoch != s.epoch && digest != 0 {
 		e.set(isUnsure) // an interface changed its meaning meanwhile
 	}
@@ -255,7 +317,13 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 }
 
 func (s *syncer) refused(e *entry, digest uint64, err error) {
-	s.refusal = err
+	if e.isObject() {
+		e.mark(isUnsure, e.is(isUnsure) || errors.Is(err, route.ErrUnanswered))
+		s.objects.changed = true
+	} else {
+		s.refusal = err
+		s.errors++
+	}
 	f := &failure{entry: e, digest: digest, err: err, attempts: 1}
 	if before := s.failures[e]; before != nil && before.digest == digest {
 		f.attempts = before.attempts + 1
@@ -278,6 +346,9 @@ func (s *syncer) retry() time.Time {
 		}
 		heap.Pop(&s.retries)
 		if s.failures[f.entry] == f {
+			if o := s.objectOf(f.entry); o != nil {
+				s.reconsider(o) // it may be there by now
+			}
 			s.settle(f.entry)
 		}
 	}

@@ -20,7 +20,10 @@ var benchRoutes = flag.Int("routes", 100_000,
 	"routes in BenchmarkEngine; the budget is stated at 1000000")
 
 // null is a data plane that says yes and keeps nothing.
-type null struct{ facts chan route.Facts }
+type null struct {
+	Dataplane // no objects
+	facts     chan route.Facts
+}
 
 func (d null) Facts() <-chan route.Facts                     { return d.facts }
 func (d null) Routes(context.Context) ([]route.Route, error) { return nil, nil }
@@ -53,7 +56,7 @@ func BenchmarkEngine(b *testing.B) {
 		return netip.PrefixFrom(netip.AddrFrom4(a), 32)
 	}
 	launch := func() (*Engine, func()) {
-		d := null{make(chan route.Facts, 1)}
+		d := null{facts: make(chan route.Facts, 1)}
 		d.facts <- node("a")
 		e := New(Config{Dataplane: d, Journal: journal, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(context.Background())

@@ -36,6 +36,18 @@ type Dataplane interface {
 	// may have happened.
 	Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error
 
+	// Object reads an object, whoever made it; nil: it is not there. It is an error if what it
+	// would be on, such as its interface, is missing.
+	Object(ctx context.Context, k route.ObjectKey) (route.Object, error)
+
+	// PutObject makes or changes an object; a repetition succeeds. After route.ErrUnanswered it
+	// may have happened, after another error not. Like DeleteObject it is not called while Apply
+	// runs.
+	PutObject(ctx context.Context, o route.Object) error
+
+	// DeleteObject deletes an object, and succeeds if it or its interface is not there.
+	DeleteObject(ctx context.Context, k route.ObjectKey) error
+
 	// Facts delivers the newest facts, first as soon as they are known, then whenever they change.
 	// Only the newest is kept for a slow reader. There is one reader.
 	Facts() <-chan route.Facts

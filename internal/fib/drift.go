@@ -74,11 +74,16 @@ type spot struct {
 	digest     uint64
 	generation int
 	cuts       uint64
+	// instead of entry, key, digest and cuts:
+	object *object
+	want   *forward
+	writes uint64
 
-	found route.Route
-	ok    bool
-	err   error
-	took  time.Duration
+	found       route.Route
+	ok          bool
+	foundObject route.Object
+	err         error
+	took        time.Duration
 }
 
 // spots is the rotation of spot checks. It is part of table and guarded with it.
@@ -114,7 +119,11 @@ func (e *Engine) check(ctx context.Context, questions <-chan spot, answers chan<
 			return
 		case s := <-questions:
 			began := time.Now()
-			s.found, s.ok, s.err = e.lookUp(ctx, s.key)
+			if s.object != nil {
+				s.foundObject, s.err = e.lookUpObject(ctx, s.object.key)
+			} else {
+				s.found, s.ok, s.err = e.lookUp(ctx, s.key)
+			}
 			s.took = time.Since(began)
 			answers <- s // there is room: one question at a time
 		}
@@ -132,6 +141,13 @@ func (e *Engine) checked(s spot) {
 	defer e.mu.Unlock()
 	e.checking = false
 	e.table.now = time.Now()
+	if s.object != nil {
+		if e.sync.lookedUp(s) {
+			e.log.Warn("an object of ours was changed by another program", "object",
+				s.object.key.String())
+		}
+		return
+	}
 	before := e.sync.drift
 	e.sync.checked(s)
 	e.warnOfDrift(before)

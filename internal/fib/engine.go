@@ -30,6 +30,12 @@ type Config struct {
 	// Journal is the path of the ownership journal; "" keeps none, and every start reads the data
 	// plane once.
 	Journal string
+	// ListRoutes: every start lists the routes of ours, and the journal has only objects. Linux
+	// lists cheaply, and drops routes while nobody watches.
+	ListRoutes bool
+	// Earlier returns objects of source Uplink that an agent from before journal version 3 has set,
+	// in that generation of the data plane and on those interfaces, by index; nil: none.
+	Earlier func(identity string, interfaces map[string]uint32) []route.Object
 	Log     *slog.Logger
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
@@ -57,8 +63,12 @@ type Tuning struct {
 type Engine struct {
 	dataplane Dataplane
 	log       *slog.Logger
+	earlier   func(identity string, interfaces map[string]uint32) []route.Object
+	keeps     *journal
 	inbox     inbox
 	changed   chan struct{}
+	// objectsChanged is the signal of ObjectsChanged.
+	objectsChanged chan struct{}
 
 	// guards what follows; never held across a call to the data plane or to the disk
 	mu        sync.Mutex
@@ -90,12 +100,16 @@ func New(c Config) *Engine {
 	e := &Engine{
 		dataplane: c.Dataplane,
 		log:       c.Log,
+		earlier:   c.Earlier,
+		keeps:     &journal{path: c.Journal, objectsOnly: c.ListRoutes},
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		changed:   make(chan struct{}, 1),
-		table:     t,
-		hops:      newNextHops(t),
-		sync:      newSyncer(t),
-		journal:   JournalState{Enabled: c.Journal != "", Path: c.Journal},
+
+		objectsChanged: make(chan struct{}, 1),
+		table:          t,
+		hops:           newNextHops(t),
+		sync:           newSyncer(t),
+		journal:        JournalState{Enabled: c.Journal != "" && !c.ListRoutes, Path: c.Journal},
 	}
 	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
 	e.sources = newSources(t, e.selection)
@@ -228,12 +242,17 @@ func (e *Engine) setWanted(to Wanted) {
 		e.selection.follow(to.Follow)
 	}
 	revision := e.wanted.revision + 1 // the first, if several were set since
+	objects := false
 	e.sync.delays.begin(revision, to.Received)
 	for i := range to.Sources {
 		now, before := &to.Sources[i], e.wanted.Sources[i]
+		objects = objects || !sameSlice(now.Objects, before.Objects)
 		if !sameSlice(now.Routes, before.Routes) || now.List != before.List {
 			e.sources.set(route.Origin(i), now.Routes, now.List != before.List, revision)
 		}
+	}
+	if objects {
+		e.sync.setObjects(&to.Sources, revision)
 	}
 	e.sync.delays.forgetEmpty(revision)
 	e.wanted = to
@@ -286,30 +305,52 @@ func (e *Engine) dispatch(
 		}
 	}
 	if !e.checking {
-		entry, due := e.sync.nextSpot()
-		if entry != nil {
+		s, due := e.nextCheck()
+		if s != nil {
 			e.checking = true
-			spots <- spot{
-				entry: entry, key: entry.key(), digest: entry.actual,
-				generation: e.sync.generation, cuts: e.sync.cuts,
-			}
+			spots <- *s
 		}
 		next = sooner(next, due)
 	}
 	if e.sync.quiet() {
 		e.sync.lastSync = now
 	}
-	if e.table.changed {
-		e.table.changed = false
-		select {
-		case e.changed <- struct{}{}:
-		default:
-		}
-	}
+	signal(&e.table.changed, e.changed)
+	signal(&e.sync.objects.changed, e.objectsChanged)
 	if next.IsZero() {
 		return time.Hour
 	}
 	return next.Sub(now)
+}
+
+// signal passes on that something has changed.
+func signal(has *bool, to chan<- struct{}) {
+	if *has {
+		*has = false
+		select {
+		case to <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// nextCheck returns what the checker is to look up now, or nothing and when to come again.
+func (e *Engine) nextCheck() (*spot, time.Time) {
+	s := e.sync
+	o, dueObject := s.nextObject()
+	if o != nil {
+		return &spot{
+			object: o, want: o.want, writes: o.writes, generation: s.generation,
+		}, time.Time{}
+	}
+	entry, due := s.nextSpot()
+	if entry == nil {
+		return nil, sooner(dueObject, due)
+	}
+	return &spot{
+		entry: entry, key: entry.key(), digest: entry.actual,
+		generation: s.generation, cuts: s.cuts,
+	}, time.Time{}
 }
 
 // nextJob returns what the applier is to do now, or nothing and when to come again (zero: when
@@ -350,7 +391,7 @@ func (e *Engine) journalDue() bool {
 	if e.journalLost {
 		return !e.table.now.Before(e.journalRetry)
 	}
-	return e.journal.Records > 2*len(e.table.all)+compactSlack
+	return e.journal.Records > 2*(len(e.table.all)+len(e.sync.objects.byKey))+compactSlack
 }
 
 func (e *Engine) observe(f route.Facts) {
@@ -450,7 +491,7 @@ func (e *Engine) Programmed(r route.Route) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	entry := e.table.get(r.Key)
-	return entry != nil && isAcknowledged(e.sync.stateOf(entry)) &&
+	return entry != nil && e.sync.stateOf(entry).IsAcknowledged() &&
 		entry.origin() == r.Origin && entry.actual == r.Digest()
 }
 

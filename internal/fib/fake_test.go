@@ -39,6 +39,15 @@ type fake struct {
 	holdLookup chan struct{} // not nil: a Lookup that has its answer waits until this is closed
 	listing    func()        // called before Routes returns what it has found
 
+	objects map[route.ObjectKey]route.Object // whoever made them
+	// of objects: those that went with an interface or the data plane
+	went map[route.ObjectKey]bool
+	last route.Facts // with an identity
+	// of objects; a nil key: all
+	refuseObject map[route.ObjectKey]error
+	lostObjects  bool     // what is refused happens all the same
+	objectOps    []string // all that were carried out
+
 	ops     []route.Op // all that were carried out
 	lists   int
 	lookups int
@@ -56,6 +65,9 @@ func newFake(f route.Facts) *fake {
 		dead:    make(map[route.Key]bool), hidden: make(map[route.Key]string),
 		tables: make(map[uint32]bool),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
+		objects:      make(map[route.ObjectKey]route.Object),
+		went:         make(map[route.ObjectKey]bool),
+		refuseObject: make(map[route.ObjectKey]error),
 	}
 	d.tell(f)
 	return d
@@ -64,6 +76,7 @@ func newFake(f route.Facts) *fake {
 // tell publishes facts; the newest wins.
 func (d *fake) tell(f route.Facts) {
 	d.mu.Lock()
+	d.loseObjects(f)
 	d.now = f
 	d.mu.Unlock()
 	select {
@@ -279,7 +292,8 @@ func (d *fake) heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.refuse)
-	d.ghost = false
+	clear(d.refuseObject)
+	d.ghost, d.lostObjects = false, false
 	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr = -1, nil, nil, nil, nil
 	if d.hang {
 		d.hang = false

@@ -27,7 +27,7 @@ type pendingInputs struct {
 }
 
 // numSources counts the origins, Unknown among them.
-const numSources = sourceID(route.Etcd) + 1
+const numSources = sourceID(route.Uplink) + 1
 
 // Wanted is everything that the FIB is to be made of, besides what BGP has learned. The slices are
 // not changed after Set.
@@ -62,13 +62,16 @@ type Wanted struct {
 type Source struct {
 	// Routes have one route for each key.
 	Routes []route.Route
+	// Objects are what is wanted besides routes. Of two sources that want one the first has it.
+	Objects []route.Object
 	// List is the number of the listing of the datastore that Routes are from. With another number
 	// than before, routes may be missing only because the list is broken. If it lacks suspiciously
 	// much (Tuning.GuardShare), the rest of it takes effect at once, and the deletions when it has
 	// stayed like that for a minute, or upon ReleaseGuard.
 	List int
 	// Complete: this source has set all it wants. What it left in an earlier run, as the journal
-	// tells, need not wait for the others (see Wanted.Complete). It stays true.
+	// tells, need not wait for the others (see Wanted.Complete). Its objects wait for nothing else.
+	// It stays true.
 	Complete bool
 }
 

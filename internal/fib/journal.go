@@ -11,14 +11,16 @@ import (
 	"maps"
 	"os"
 	"time"
+
+	"vpp-route-agent/internal/route"
 )
 
 // The journal says what of ours is in the data plane, so that a restart needs neither a dump nor a
 // write. It must never promise more than is true. docs/fib.md has the format.
 const (
 	journalMagic = "fibjrnl" // followed by a version, which changes with route.Route.Digest too
-	// journalVersion is written. Version 1, without owners, is read.
-	journalVersion = 2
+	// journalVersion is written. Versions 1, without owners, and 2, without objects, are read.
+	journalVersion = 3
 
 	blockState      = 1
 	blockInterfaces = 2
@@ -43,14 +45,15 @@ var (
 
 // journal is the file and who writes it: one goroutine.
 type journal struct {
-	path       string // "": none
-	file       *os.File
-	records    int // in the file, dead ones included
-	bytes      int64
-	interfaces map[string]uint32 // as last written
-	problem    string
-	retry      time.Time
-	buf        []byte
+	path        string // "": none
+	objectsOnly bool   // routes are not recorded
+	file        *os.File
+	records     int // in the file, dead ones included
+	bytes       int64
+	interfaces  map[string]uint32 // as last written
+	problem     string
+	retry       time.Time
+	buf         []byte
 }
 
 // open reads the journal of this generation of the data plane and goes on writing to it. A file
@@ -98,7 +101,7 @@ func (j *journal) replace(
 	if err != nil {
 		return err
 	}
-	next := journal{path: j.path, file: file, buf: j.buf}
+	next := journal{path: j.path, objectsOnly: j.objectsOnly, file: file, buf: j.buf}
 	defer func() {
 		if err != nil {
 			file.Close()
@@ -125,6 +128,9 @@ func (j *journal) replace(
 func (j *journal) writeState(records iter.Seq[record]) error {
 	sure, unsure := startBlock(nil, blockState), startBlock(nil, blockIntent)
 	for r := range records {
+		if j.skips(r) {
+			continue
+		}
 		j.records++
 		block := &sure
 		if r.unsure {
@@ -166,17 +172,37 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 		return
 	}
 	j.buf = startBlock(j.buf[:0], blockState)
+	n := 0
 	for _, r := range b.takeovers {
-		j.buf = appendRecord(j.buf, r)
+		n += j.add(r)
 	}
-	j.append(len(b.takeovers), now)
-	j.buf = startBlock(j.buf[:0], blockIntent)
-	for i, op := range b.ops {
-		j.buf = appendRecord(j.buf, record{
-			key: op.Route.Key, digest: b.digests[i], owner: b.sources[i],
-		})
+	j.append(n, now)
+	j.buf, n = startBlock(j.buf[:0], blockIntent), 0
+	for i := range b.ops {
+		n += j.add(b.record(i))
 	}
-	j.append(len(b.ops), now)
+	j.append(n, now)
+}
+
+// skips reports whether r is not recorded.
+func (j *journal) skips(r record) bool { return j.objectsOnly && r.object == nil }
+
+// add adds a record to buf and returns how many that were.
+func (j *journal) add(r record) int {
+	if j.skips(r) {
+		return 0
+	}
+	j.buf = appendRecord(j.buf, r)
+	return 1
+}
+
+// record is what will be there after op i.
+func (b *batch) record(i int) record {
+	r := record{key: b.ops[i].Route.Key, digest: b.digests[i], owner: b.sources[i]}
+	if op, ok := b.objects[i]; ok {
+		r.object = &op.key
+	}
+	return r
 }
 
 // append writes the block of so many records in buf, if there are any.
@@ -197,14 +223,32 @@ func (j *journal) after(b *batch) {
 		return
 	}
 	j.buf = startBlock(j.buf[:0], blockOutcome)
+	n := uint32(0)
 	for i := range b.ops {
-		if !b.done[i] || b.errs[i] != nil {
-			j.buf = binary.BigEndian.AppendUint32(j.buf, uint32(i))
+		if j.objectsOnly && i >= b.first && i < b.last {
+			continue
 		}
+		if !b.done[i] || b.errs[i] != nil {
+			j.buf = binary.BigEndian.AppendUint32(j.buf, n)
+		}
+		n++
+	}
+	if n == 0 {
+		return
 	}
 	if err := j.write(endBlock(j.buf)); err != nil {
 		j.broken(err)
+		return
 	}
+	j.buf = startBlock(j.buf[:0], blockState)
+	refused := 0
+	for i, op := range b.objects {
+		err := b.errs[i]
+		if err != nil && !errors.Is(err, route.ErrUnanswered) && !op.before.unsure {
+			refused += j.add(op.before)
+		}
+	}
+	j.append(refused, time.Now())
 }
 
 func (j *journal) noteInterfaces(interfaces map[string]uint32) error {
@@ -270,9 +314,20 @@ func endBlock(b []byte) []byte {
 // file for damaged.
 const recordElevated = 0x80
 
+// recordObject instead of an address length: the prefix length is a kind, and instead of an address
+// there are two texts with their length before (2 bytes), interface and name.
+const recordObject = 0x40
+
 // A record is: table (4 bytes), prefix length, address length, owner (not in version 1), address,
 // digest (8 bytes).
 func appendRecord(b []byte, r record) []byte {
+	if r.object != nil {
+		b = append(b, 0, 0, 0, 0, byte(r.object.Kind), recordObject, byte(r.owner))
+		for _, text := range []string{r.object.Interface, r.object.Name} {
+			b = append(binary.BigEndian.AppendUint16(b, uint16(len(text))), text...)
+		}
+		return binary.BigEndian.AppendUint64(b, r.digest)
+	}
 	k := r.key
 	a := k.Prefix.Addr()
 	b = binary.BigEndian.AppendUint32(b, k.Table)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"net/netip"
 
 	"vpp-route-agent/internal/route"
@@ -18,6 +19,7 @@ type journalled struct {
 	digests    map[route.Key]uint64   // what is there; 0 where that is not known at all
 	unsure     map[route.Key]bool     // keys of digests that are a guess
 	owners     map[route.Key]sourceID // whose those are; not of version 1
+	objects    map[route.ObjectKey]record
 	interfaces map[string]uint32
 	count      int   // of records read
 	valid      int64 // bytes up to the end of the last whole block
@@ -27,7 +29,7 @@ type journalled struct {
 func readJournal(r io.Reader) (journalled, error) {
 	found := journalled{
 		digests: make(map[route.Key]uint64), unsure: make(map[route.Key]bool),
-		owners: make(map[route.Key]sourceID),
+		owners: make(map[route.Key]sourceID), objects: make(map[route.ObjectKey]record),
 	}
 	if err := found.readHeader(r); err != nil {
 		return journalled{}, err
@@ -100,7 +102,7 @@ func (f *journalled) take(kind byte, body []byte, open []record) ([]record, erro
 	case blockState, blockIntent:
 		var records []record
 		for len(body) > 0 {
-			r, rest, err := cutRecord(body, f.version)
+			r, rest, err := f.cutRecord(body)
 			if err != nil {
 				return nil, err
 			}
@@ -126,6 +128,12 @@ func (f *journalled) take(kind byte, body []byte, open []record) ([]record, erro
 
 // settle: r is what is there.
 func (f *journalled) settle(r record) {
+	if r.object != nil {
+		if f.objects[*r.object] = r; r.digest == 0 {
+			delete(f.objects, *r.object)
+		}
+		return
+	}
 	delete(f.unsure, r.key)
 	if r.digest == 0 {
 		delete(f.digests, r.key)
@@ -139,6 +147,14 @@ func (f *journalled) settle(r record) {
 // doubt: each of records may be there, or what was there before.
 func (f *journalled) doubt(records []record) {
 	for _, r := range records {
+		if r.object != nil {
+			if before := f.objects[*r.object]; before.digest != 0 {
+				r = before // the better guess
+			}
+			r.unsure = true
+			f.objects[*r.object] = r
+			continue
+		}
 		f.unsure[r.key] = true
 		if f.digests[r.key] == 0 {
 			f.digests[r.key] = r.digest // the better guess
@@ -156,10 +172,23 @@ func (f *journalled) own(r record) {
 // all yields what may be there.
 func (f *journalled) all(yield func(record) bool) {
 	for k, digest := range f.digests {
-		if !yield(record{k, digest, f.owners[k], f.unsure[k]}) {
+		r := record{key: k, digest: digest, owner: f.owners[k], unsure: f.unsure[k]}
+		if !yield(r) {
 			return
 		}
 	}
+	for _, r := range f.objects {
+		if !yield(r) {
+			return
+		}
+	}
+}
+
+// forget drops the objects on these interfaces.
+func (f *journalled) forget(interfaces map[string]bool) {
+	maps.DeleteFunc(f.objects, func(k route.ObjectKey, _ record) bool {
+		return interfaces[k.Interface]
+	})
 }
 
 // resolve ends an intent: body lists the ops that were not acknowledged.
@@ -198,10 +227,17 @@ func (f *journalled) takeInterfaces(body []byte) error {
 	return nil
 }
 
-func cutRecord(b []byte, version int) (r record, rest []byte, err error) {
-	start := 5 + version // of the address
+func (f *journalled) cutRecord(b []byte) (r record, rest []byte, err error) {
+	start := 6 + min(f.version-1, 1) // of the address
 	if len(b) < start {
 		return r, nil, fmt.Errorf("%w: bad record", errJournal)
+	}
+	// else it is of a source that this agent does not have
+	if f.version > 1 && sourceID(b[6]) < numSources {
+		r.owner = sourceID(b[6])
+	}
+	if b[5] == recordObject && f.version > 2 {
+		return cutObject(r, b[4], b[start:])
 	}
 	n := int(b[5] &^ recordElevated)
 	if n != 4 && n != 16 || len(b) < start+n+8 {
@@ -216,9 +252,21 @@ func cutRecord(b []byte, version int) (r record, rest []byte, err error) {
 		Table: binary.BigEndian.Uint32(b), Elevated: b[5]&recordElevated != 0, Prefix: p,
 	}
 	r.digest = binary.BigEndian.Uint64(b[start+n:])
-	// else it is of a source that this agent does not have
-	if version > 1 && sourceID(b[6]) < numSources {
-		r.owner = sourceID(b[6])
-	}
 	return r, b[start+n+8:], nil
+}
+
+func cutObject(r record, kind byte, b []byte) (_ record, rest []byte, err error) {
+	r.object = &route.ObjectKey{Kind: route.ObjectKind(kind)}
+	for _, text := range []*string{&r.object.Interface, &r.object.Name} {
+		if len(b) < 2 || len(b) < 2+int(binary.BigEndian.Uint16(b)) {
+			return r, nil, fmt.Errorf("%w: bad object", errJournal)
+		}
+		end := 2 + int(binary.BigEndian.Uint16(b))
+		*text, b = string(b[2:end]), b[end:]
+	}
+	if len(b) < 8 {
+		return r, nil, fmt.Errorf("%w: bad object", errJournal)
+	}
+	r.digest = binary.BigEndian.Uint64(b)
+	return r, b[8:], nil
 }

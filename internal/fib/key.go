@@ -20,6 +20,7 @@ type keyFlags uint8
 const (
 	keyIPv4 keyFlags = 1 << iota
 	keyElevated
+	keyObject // an object's entry, which is not in a keyIndex
 )
 
 func packKey(k route.Key) packedKey {

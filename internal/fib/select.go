@@ -88,11 +88,12 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 }
 
 // forward is what is done with packets: a route without its key. It is shared by many routes and
-// never changed.
+// never changed. Of an object it is the value.
 type forward struct {
 	kind   route.Kind
 	paths  []route.Path
 	digest uint64
+	object route.Object // instead of all else but digest
 }
 
 func newForward(kind route.Kind, paths []route.Path) *forward {

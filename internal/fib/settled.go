@@ -28,18 +28,23 @@ func (e *Engine) Settled(limit int) Settled {
 		out.Revision = min(out.Revision, revision-1)
 		out.More++
 		if open = append(open, x); len(open) > 2*limit {
-			open = firstByKey(open, limit)
+			open = e.firstByKey(open, limit)
 		}
 	}
-	for _, x := range firstByKey(open, limit) {
+	for _, x := range e.firstByKey(open, limit) {
 		out.Open = append(out.Open, e.show(x))
 	}
 	out.More -= len(out.Open)
 	return out
 }
 
-func firstByKey(all []*entry, n int) []*entry {
-	slices.SortFunc(all, func(a, b *entry) int { return route.CompareKeys(a.key(), b.key()) })
+func (e *Engine) firstByKey(all []*entry, n int) []*entry {
+	slices.SortFunc(all, func(a, b *entry) int {
+		if a.isObject() && b.isObject() {
+			return route.CompareObjectKeys(e.sync.objectOf(a).key, e.sync.objectOf(b).key)
+		}
+		return route.CompareKeys(a.key(), b.key())
+	})
 	return all[:min(len(all), n)]
 }
 
@@ -66,11 +71,17 @@ func (s *sources) open() iter.Seq2[*entry, uint64] {
 
 // change sets what origin wants for k, and notes which revision it was.
 func (s *sources) change(origin route.Origin, r route.Route, revision uint64) {
-	e := s.selection.setCandidate(r.Key, origin, r.Kind, r.Paths, 0)
-	if e != nil && !e.is(isOpen) {
+	if e := s.selection.setCandidate(r.Key, origin, r.Kind, r.Paths, 0); e != nil {
+		s.selection.sync.reopen(e, revision)
+	}
+}
+
+// reopen: a revision has changed what is wanted for e.
+func (s *syncer) reopen(e *entry, revision uint64) {
+	if !e.is(isOpen) {
 		e.set(isOpen)
-		s.selection.sync.open[e] = revision
-		s.selection.sync.delays.opened(revision)
+		s.open[e] = revision
+		s.delays.opened(revision)
 	}
 }
 
@@ -80,7 +91,7 @@ func (s *syncer) closeIfSettled(e *entry) {
 	if !e.is(isOpen) || e.is(isDirty|isFlying) {
 		return
 	}
-	if state := e.counted.state; isAcknowledged(state) || state == Any {
+	if state := e.counted.state; state.IsAcknowledged() || state == Any {
 		s.close(e)
 	}
 }

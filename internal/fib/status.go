@@ -21,15 +21,17 @@ const (
 	Unusable                // wanted by a source, but not to be programmed: see Reason
 	// ours from before a restart, not wanted yet, kept until the sweep
 	Held
-	Deleting  // no longer wanted, its deletion not acknowledged yet
-	Shadowed  // acknowledged, and another owner's route for the same prefix forwards instead
+	Deleting // no longer wanted, its deletion not acknowledged yet
+	// acknowledged, and another owner's route for the same prefix forwards instead; of an object:
+	// another has made it
+	Shadowed
 	Drifted   // acknowledged, and then found missing or different
 	lastState = Drifted
 )
 
-// isAcknowledged reports whether the data plane has acknowledged what is wanted, whatever others
-// did to it afterwards.
-func isAcknowledged(s State) bool { return s == Programmed || s == Shadowed || s == Drifted }
+// IsAcknowledged reports whether the data plane has acknowledged what is wanted, whatever others
+// did to it afterwards, or has it without us.
+func (s State) IsAcknowledged() bool { return s == Programmed || s == Shadowed || s == Drifted }
 
 func (s State) String() string {
 	names := [...]string{"any", "pending", "programmed", "failed", "unusable", "held", "deleting",
@@ -43,13 +45,14 @@ func (s State) String() string {
 // Entry is one key as Engine sees it, for people.
 type Entry struct {
 	Key    route.Key
+	Object route.ObjectKey // instead of Key; the zero value: it is a route
 	State  State
 	Origin route.Origin // who wants it; Unknown for Held and Deleting
 	Kind   route.Kind
 	// wanted; as the source gave them while nothing can be programmed; none for Held and Deleting
 	Paths    []route.Path
 	Reason   Reason // why Unusable or waiting, or which path is left out
-	Error    string // of the last attempt that the data plane refused
+	Error    string // of the last attempt that the data plane refused, or look-up of an object
 	Attempts int
 	Since    time.Time // in this state
 	By       string    // of Shadowed: the owner whose route forwards, in the data plane's words
@@ -76,6 +79,9 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 
 // show selects once more, for the reason: it is not kept for a million entries.
 func (e *Engine) show(x *entry) Entry {
+	if o := e.sync.objectOf(x); o != nil {
+		return e.showObject(o)
+	}
 	out := Entry{Key: x.key(), State: e.sync.stateOf(x), Origin: x.origin()}
 	if x.since != 0 {
 		out.Since = time.Unix(int64(x.since), 0)
@@ -196,10 +202,10 @@ func (e *Engine) Stats() Stats {
 		s.Guard = append(s.Guard, GuardHold{origin, len(h.keys), h.since, h.release})
 	}
 	slices.SortFunc(s.Guard, func(a, b GuardHold) int { return cmp.Compare(a.Origin, b.Origin) })
-	for family, origins := range t.counts {
+	for class, origins := range t.counts[:classObject] {
 		for origin, n := range origins {
 			c := Count{
-				IPv6: family == 1, Origin: route.Origin(origin),
+				IPv6: class == classIPv6, Origin: route.Origin(origin),
 				Desired:    n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
 				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held],
 				Deleting: n[Deleting], Shadowed: n[Shadowed], Drifted: n[Drifted],

@@ -37,6 +37,7 @@ type syncer struct {
 	// to be deleted, once nothing is dirty: what is selected next may take their place
 	leaving  []*entry
 	deletes  queue[deletion]
+	objects  objects
 	retries  retries
 	failures map[*entry]*failure
 	open     map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
@@ -62,7 +63,7 @@ type syncer struct {
 	audited  map[route.Key]struct{}
 	unusedAt time.Time // no unused table is removed before
 
-	counts           [2][numSources][lastState + 1]int
+	counts           [numClasses][numSources][lastState + 1]int
 	put, del, errors uint64
 	refusal          error // of the op that was refused last
 	lastSync         time.Time
@@ -80,6 +81,7 @@ func newSyncer(t *table) *syncer {
 		drifts:   make(map[*entry]drift),
 		shadows:  make(map[*entry]string),
 		extras:   make(map[route.Key]uint64),
+		objects:  newObjects(),
 	}
 }
 
@@ -150,7 +152,7 @@ func (s *syncer) need(e *entry) need {
 		// All is known about a prefix that is wanted under its other source: nothing is left to be
 		// ignorant of.
 		replaced, now := s.replaces(s.counterpart(e))
-		if replaced && now || !replaced && !s.isHeld(e) {
+		if replaced && now || !replaced && !s.isHeld(e) && !s.isNeeded(e) {
 			return needDelete
 		}
 	}
@@ -180,8 +182,11 @@ func (e *entry) recurses() bool {
 		slices.ContainsFunc(e.want.paths, func(p route.Path) bool { return p.Interface == "" })
 }
 
-// isBarred reports whether e must not be put yet because of its counterpart.
+// isBarred reports whether e must not be put yet because of its counterpart, or of other objects.
 func (s *syncer) isBarred(e *entry) bool {
+	if o := s.objectOf(e); o != nil {
+		return s.isObjectBarred(o)
+	}
 	other := s.counterpart(e)
 	return other != nil && (other.actual != 0 || other.is(isUnsure|isFlying)) && e.recurses()
 }
@@ -209,7 +214,11 @@ func (s *syncer) settleAlone(e *entry) {
 		switch {
 		case need == needPut && !e.is(inPuts):
 			e.set(inPuts)
-			s.puts.push(e)
+			if e.isObject() {
+				s.objects.puts.push(e)
+			} else {
+				s.puts.push(e)
+			}
 		case need == needDelete && !e.is(inDeletes):
 			e.set(inDeletes)
 			s.leaving = append(s.leaving, e)
@@ -221,35 +230,46 @@ func (s *syncer) settleAlone(e *entry) {
 		s.count(e, -1)
 		delete(s.failures, e)
 		s.close(e)
-		s.forget(e)
+		if e.isObject() {
+			s.forgetObject(e)
+		} else {
+			s.forget(e)
+		}
 	}
 }
 
-// settleAll has every entry decided and compared again.
+// settleAll has every route decided and compared again.
 func (s *syncer) settleAll() {
 	for _, e := range slices.Clone(s.all) {
 		s.markDirty(e)
 	}
 }
 
-// allowSweep ends the time in which adopted routes of one source that are not wanted are held; of
-// unknownSource: of all.
+// allowSweep ends the time in which what was adopted of one source and is not wanted is held; of
+// unknownSource: all routes.
 func (s *syncer) allowSweep(source sourceID) {
-	if s.complete[source] || s.sweep {
+	if s.complete[source] {
 		return
 	}
 	s.complete[source] = true
-	s.sweep = source == unknownSource
-	s.settleAll()
+	s.settleObjects()
+	if !s.sweep {
+		s.sweep = source == unknownSource
+		s.settleAll()
+	}
 }
 
-// isHeld reports whether e is kept although it was not wanted in this process yet.
+// isHeld reports whether e is kept although it was not wanted in this process yet. The source of an
+// object is always known, so it is waited for, be it for ever.
 func (s *syncer) isHeld(e *entry) bool {
-	return e.is(isAdopted) && !s.sweep && !s.complete[e.owner]
+	return e.is(isAdopted) && !s.complete[e.owner] && (!s.sweep || e.isObject())
 }
 
 // waiting is how many entries wait for their op to be cut.
-func (s *syncer) waiting() int { return s.puts.len() + len(s.leaving) + s.deletes.len() }
+func (s *syncer) waiting() int {
+	return s.objects.puts.len() + s.puts.len() + len(s.leaving) + s.deletes.len() +
+		s.objects.deletes.len()
+}
 
 // queued is how many entries wait for their op, or are in flight.
 func (s *syncer) queued() int {
@@ -276,6 +296,8 @@ func (s *syncer) stateOf(e *entry) State {
 			return Shadowed
 		}
 		return Programmed
+	case e.want != nil && e.is(isForeign):
+		return Shadowed
 	case e.want != nil, e.is(isWaiting):
 		return Pending
 	case e.is(isWanted):
@@ -301,17 +323,29 @@ func (s *syncer) account(e *entry) {
 	s.count(e, -1)
 	e.counted = after
 	s.count(e, 1)
-	if (isAcknowledged(before.state) || isAcknowledged(after.state)) &&
+	s.objects.changed = s.objects.changed || e.isObject()
+	if (before.state.IsAcknowledged() || after.state.IsAcknowledged()) &&
 		(before.by == s.watched || after.by == s.watched) {
 		s.changed = true
 	}
 }
 
+// Classes of entries that are counted apart.
+const (
+	classIPv4 = iota
+	classIPv6
+	classObject
+	numClasses
+)
+
 func (s *syncer) count(e *entry, n int) {
-	family := 0
-	if e.packed.flags&keyIPv4 == 0 {
-		family = 1
+	class := classIPv6
+	switch {
+	case e.isObject():
+		class = classObject
+	case e.packed.flags&keyIPv4 != 0:
+		class = classIPv4
 	}
 	// state Any, not yet counted, is never read
-	s.counts[family][e.counted.by][e.counted.state] += n
+	s.counts[class][e.counted.by][e.counted.state] += n
 }

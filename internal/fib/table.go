@@ -62,6 +62,7 @@ const (
 	isAdopted  // from before this process, and not wanted yet
 	isDrifted  // in syncer.drifts: acknowledged, then found otherwise
 	isShadowed // in syncer.shadows: when it was looked up last, another's route went before it
+	isForeign  // an object that is there by another's doing, and not in actual
 	isOpen     // in syncer.open: a Set changed it, and that is not settled yet
 	isGone     // no longer in table.all
 )

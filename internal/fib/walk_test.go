@@ -121,6 +121,9 @@ type walker struct {
 	adopted map[route.Key]bool
 	swept   bool
 	ever    map[route.Origin]map[route.Key]bool // what each origin has wanted
+	objects []route.Object                      // of the uplink
+	others  map[route.ObjectKey]bool            // objects that others have made
+	amnesia bool                                // the journal was damaged
 }
 
 var (
@@ -410,6 +413,66 @@ func (w *walker) startAgent() {
 	})
 }
 
+var walkObjects = []route.Object{
+	up0, on("eth0", "192.168.4.7/24"), on("eth0", "192.168.4.8/24"), on("eth0", "192.168.4.7/25"),
+	on("eth1", "192.168.4.7/24"), on("eth1", "fd04::7/64"), on("eth2", "192.168.5.7/24"),
+}
+
+func (w *walker) setObjects() {
+	w.objects = rapid.SliceOfNDistinct(rapid.SampledFrom(walkObjects), 0, 4,
+		route.Object.Key).Draw(w.t, "objects")
+	w.e.setObjects(route.Uplink, w.objects...)
+}
+
+// editObject is another's hand on an object: it makes one that the agent has nothing to do with, or
+// takes one away.
+func (w *walker) editObject() {
+	o := rapid.SampledFrom(walkObjects).Draw(w.t, "object")
+	k := o.Key()
+	known := slices.ContainsFunc(w.e.Objects(), func(e Entry) bool { return e.Object == k })
+	switch _, there := w.dp.objects[k]; {
+	case there:
+		w.dp.steal(o)
+		delete(w.others, k)
+	case !known && w.e.Stats().Present && w.dp.reach(k) == nil:
+		w.others[w.dp.others(o)] = true
+	}
+}
+
+// checkObjects: nobody else's object is ever deleted, unless it went with its interface.
+func (w *walker) checkObjects() {
+	for k := range w.others {
+		if _, ok := w.dp.objects[k]; ok {
+			continue
+		}
+		if !w.dp.went[k] {
+			w.t.Fatalf("%v of another was deleted", k)
+		}
+		delete(w.others, k)
+	}
+}
+
+// settledObjects: all that is wanted is there unless it cannot be, and nothing of ours besides.
+func (w *walker) settledObjects() {
+	wanted := map[route.ObjectKey]bool{}
+	for _, o := range w.objects {
+		k := o.Key()
+		wanted[k] = true
+		inTheWay := slices.ContainsFunc(slices.Concat(w.objects, slices.Collect(
+			maps.Values(w.dp.objects))), func(x route.Object) bool {
+			return x.Key() != k && o.Excludes(x.Key())
+		})
+		if _, ok := w.dp.objects[k]; !ok && !inTheWay && w.dp.reach(k) == nil {
+			w.t.Fatalf("%v is not there: %v", k, w.e.objectStates())
+		}
+	}
+	for k := range w.dp.objects {
+		if !wanted[k] && !w.others[k] && !w.amnesia {
+			w.t.Fatalf("%v is left over: %v", k, w.e.objectStates())
+		}
+	}
+}
+
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 
 // sweepOne lets one source have spoken: what it has never wanted stays.
@@ -428,7 +491,13 @@ func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
 		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve",
-			"lookup", "tables"}).Draw(w.t, "fault") {
+			"lookup", "tables", "objects"}).Draw(w.t, "fault") {
+		case "objects":
+			w.dp.lostObjects = rapid.Bool().Draw(w.t, "carried out")
+			for _, o := range rapid.SliceOfN(rapid.SampledFrom(walkObjects), 1, 4).Draw(w.t,
+				"refused objects") {
+				w.dp.refuseObject[o.Key()] = errGone
+			}
 		case "refuse":
 			for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkPrefixes), 1, 4).Draw(w.t,
 				"refused") {
@@ -455,6 +524,7 @@ func (w *walker) heal() { w.dp.heal() }
 
 // breakJournal damages what the next process would read.
 func (w *walker) breakJournal() {
+	w.amnesia = true
 	switch rapid.SampledFrom([]string{"remove", "garbage"}).Draw(w.t, "damage") {
 	case "remove":
 		os.Remove(w.journal)
@@ -473,6 +543,7 @@ func (w *walker) pause() {
 // check holds at any time: adopted routes that nobody wants stay until the sweep is allowed.
 func (w *walker) check() {
 	synctest.Wait()
+	w.checkObjects()
 	if w.swept {
 		return
 	}
@@ -491,6 +562,7 @@ func (w *walker) settle() {
 	w.dp.state(func() { clear(w.dp.hidden) })
 	w.reconnect()
 	w.allowSweep()
+	w.e.setObjects(route.Uplink, w.objects...)
 	w.e.SetBGPConverging(false)
 	// longer than any back-off, than one rotation, and than the guard holds anything
 	time.Sleep(3 * time.Minute)
@@ -527,6 +599,8 @@ func (w *walker) settle() {
 	})
 	w.checkCounts(want)
 	w.checkAudit(want)
+	w.checkObjects()
+	w.settledObjects()
 }
 
 // checkAudit: all is well, and nothing is to be written because of a shadow.
@@ -564,7 +638,7 @@ func (w *walker) checkCounts(want map[route.Key]route.Route) {
 	}
 	s := w.e.Settled(1000)
 	for _, e := range s.Open { // only what selection refuses
-		if e.State != Unusable {
+		if e.State != Unusable && e.Object == (route.ObjectKey{}) {
 			w.t.Fatalf("not settled: %+v", e)
 		}
 	}
@@ -595,7 +669,16 @@ func (w *walker) foreignResolutions() map[NextHop]route.Resolution {
 
 // TestWalk takes any sequence of inputs, faults, restarts and reconnects; when the faults stop the
 // FIB is what is wanted.
-func TestWalk(t *testing.T) {
+func TestWalk(t *testing.T) { testWalk(t) }
+
+// TestWalkOfObjects is a walk where hardly anything but objects changes.
+func TestWalkOfObjects(t *testing.T) {
+	testWalk(t, "objects", "objects more", "edit object", "edit object more", "link", "lose",
+		"reconnect", "restart dataplane", "restart agent", "sweep", "fault", "pause", "settle")
+}
+
+// testWalk takes these steps; none: all.
+func testWalk(t *testing.T, steps ...string) {
 	dir := t.TempDir()
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -604,7 +687,7 @@ func TestWalk(t *testing.T) {
 		var failed any // rapid stops a run by a panic, which must not end in the bubble
 		synctest.Test(t, func(*testing.T) {
 			defer func() { failed = recover() }()
-			walk(rt, journal)
+			walk(rt, journal, steps)
 		})
 		if failed == nil {
 			return
@@ -617,13 +700,13 @@ func TestWalk(t *testing.T) {
 	})
 }
 
-func walk(t *rapid.T, journal string) {
+func walk(t *rapid.T, journal string, names []string) {
 	f := node("generation 0")
 	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
 	w := &walker{
 		t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal,
 		normal: 2147482623, prefs: map[netip.Prefix]uint32{},
-		ever: map[route.Origin]map[route.Key]bool{},
+		ever: map[route.Origin]map[route.Key]bool{}, others: map[route.ObjectKey]bool{},
 	}
 	w.dp.foreign[key("0.0.0.0/0")] = true
 	w.startAgent()
@@ -636,13 +719,15 @@ func walk(t *rapid.T, journal string) {
 		"lose": w.lose, "reconnect": w.reconnect, "restart dataplane": w.restartDataplane,
 		"restart agent": w.restartAgent,
 		"sweep":         w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit,
-		"edit more": w.edit, "hide": w.hide, "audit": w.audit, "release": func() {
-			w.e.ReleaseGuard()
-		},
+		"edit more": w.edit, "objects": w.setObjects, "edit object": w.editObject,
+		"objects more": w.setObjects, "edit object more": w.editObject,
+		"hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) },
 		"journal":    w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}
-	names := slices.Sorted(maps.Keys(steps))
+	if names == nil {
+		names = slices.Sorted(maps.Keys(steps))
+	}
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		steps[rapid.SampledFrom(names).Draw(t, "step")]()
 		w.check()

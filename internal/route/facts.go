@@ -141,15 +141,6 @@ type Op struct {
 	Route  Route // for a delete only the Key matters
 }
 
-// Link is an interface as read on demand, newer than Facts, with what only its configuration needs.
-type Link struct {
-	Interface
-	// Identity is the Facts.Identity of the data plane that answered.
-	Identity string
-	// AdminUp says that the interface is administratively up, with or without a carrier.
-	AdminUp bool
-}
-
 // ErrNoLink means that the interface does not exist.
 var ErrNoLink = errors.New("there is no interface")
 

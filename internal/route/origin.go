@@ -11,6 +11,7 @@ const (
 	External               // static routes from external configuration
 	BGP                    // learned from a peer
 	Etcd                   // taken from Calico's blocks without BGP (--learn ipam)
+	Uplink                 // the uplink's objects; it has no routes
 )
 
 func (o Origin) String() string {
@@ -25,6 +26,8 @@ func (o Origin) String() string {
 		return "bgp"
 	case Etcd:
 		return "etcd"
+	case Uplink:
+		return "uplink"
 	}
 	return fmt.Sprintf("origin(%d)", uint8(o))
 }

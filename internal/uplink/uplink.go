@@ -1,69 +1,49 @@
-// Package uplink keeps one interface of the data plane up, with its configured addresses, also
-// after a restart of VPP. It records the addresses that it has set, and removes no others. It does
-// not publish them, and creates neither routes nor interfaces.
+// Package uplink wants one interface of the data plane up, with its configured addresses, and says
+// how they stand. The FIB engine sets them, sees that they stay, and removes what was set for an
+// earlier configuration. The package does not publish them, and creates neither routes nor
+// interfaces.
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
+	"os"
 	"slices"
 	"sync"
-	"time"
 
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
-// Port is the part of a data plane that configures interfaces, provided by vpp and internal/kernel.
-// Calls fail at once while the data plane is absent.
-type Port interface {
-	// Link returns the current state of an interface by name or index.
-	Link(ctx context.Context, nameOrIndex string) (route.Link, error)
-	SetUp(ctx context.Context, index uint32) error
-	// AddAddress succeeds if the address exists with that length. RemoveAddress succeeds if it does
-	// not.
-	AddAddress(ctx context.Context, index uint32, a netip.Prefix) error
-	RemoveAddress(ctx context.Context, index uint32, a netip.Prefix) error
-}
-
 // Config is the interface and its addresses.
 type Config struct {
-	Port      Port
-	Interface string // name or index
+	FIB       *fib.Engine
+	Want      func(fib.Source) // hands over what source route.Uplink wants
+	Dataplane string           // in messages
+	Interface string           // name or index
 	Addresses []netip.Prefix
-	StateDir  string // where we remember what we have set
+	StateDir  string // where an earlier release has left its record
 	Log       *slog.Logger
 }
 
-const (
-	// interval bounds how late an outside change, or a restart of VPP, is noticed.
-	interval = time.Second
-	// askTimeout bounds one reconciliation with a data plane that hangs.
-	askTimeout = 10 * time.Second
-	// rounds bounds how often a link is read again after a change: the kernel may remove further
-	// addresses along with one.
-	rounds = 4
-)
-
-// Uplink configures the interface. Run does the work. All other methods are safe for concurrent
-// use.
+// Uplink follows the interface. Run does the work. All other methods are safe for concurrent use.
 type Uplink struct {
 	cfg   Config
-	path  string
 	ready chan struct{} // closed when all was as wanted for the first time
 
 	// Owned by Run's goroutine:
-	record    *record // nil: not read yet
-	unwritten error   // why the record is not on disk
+	name   string // of the interface; "" until the data plane has shown it
+	wanted []route.Object
 
 	mu    sync.Mutex // guards what follows
 	state State
 }
 
-// State is the result of the last reconciliation.
+// State is how the interface stood last.
 type State struct {
 	OK      bool
 	Problem string // why not, or a remark
@@ -72,8 +52,7 @@ type State struct {
 // New returns an Uplink that does nothing before Run.
 func New(cfg Config) *Uplink {
 	return &Uplink{
-		cfg: cfg, path: filepath.Join(cfg.StateDir, "uplink.json"), ready: make(chan struct{}),
-		state: State{Problem: "not looked at yet"},
+		cfg: cfg, ready: make(chan struct{}), state: State{Problem: "not looked at yet"},
 	}
 }
 
@@ -87,16 +66,14 @@ func (u *Uplink) State() State {
 	return u.state
 }
 
-// Run reconciles the interface every second until ctx ends. It leaves the interface as it is then.
+// Run follows the interface until ctx ends. It leaves the interface as it is then.
 func (u *Uplink) Run(ctx context.Context) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	for {
-		u.note(u.look(ctx))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-u.cfg.FIB.ObjectsChanged():
+			u.note(u.look())
 		}
 	}
 }
@@ -124,114 +101,56 @@ func (u *Uplink) note(err error) {
 		case <-u.ready:
 		default:
 			close(u.ready)
+			os.Remove(recordOf(u.cfg.StateDir)) // the engine knows by now
 		}
 	}
 }
 
-// look reconciles the interface. It returns nil once the interface is as desired.
-func (u *Uplink) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	for range rounds {
-		link, err := u.cfg.Port.Link(ctx, u.cfg.Interface)
-		if err != nil {
-			return err
-		}
-		u.know(link.Identity)
-		if err := u.leave(ctx, link); err != nil {
-			return err
-		}
-		todo := steps(u.cfg.Addresses, link, u.record.on(link.Name, link.Index))
-		if len(todo) == 0 {
-			u.forgetLost(link)
-			if !link.Up {
-				return fmt.Errorf("uplink: %s has no carrier", link.Name)
-			}
-			return nil
-		}
-		for _, s := range todo {
-			if err := u.take(ctx, link, s); err != nil {
-				return err
-			}
-		}
+// look hands over what is wanted once the data plane has the interface: until then what an earlier
+// run has set stays. It returns nil if the interface is as wanted.
+func (u *Uplink) look() error {
+	f := u.cfg.FIB.Facts()
+	if f.Identity == "" {
+		return errors.New(cmp.Or(f.Problem, "the data plane is away"))
 	}
-	return errors.New("uplink: another program changes the interface as fast as we do")
-}
-
-// know starts a new record if the data plane has a new generation.
-func (u *Uplink) know(identity string) {
-	if u.record == nil {
-		r, err := readRecord(u.path)
-		if err != nil {
-			u.cfg.Log.Warn("what an earlier run has set is not known and stays", "err", err)
-		}
-		u.record = &r
+	i := route.FindLink(u.cfg.Interface, f.Interfaces)
+	if i < 0 {
+		return fmt.Errorf("%s: %w %s", u.cfg.Dataplane, route.ErrNoLink, u.cfg.Interface)
 	}
-	if u.record.Identity != identity {
-		u.remember(record{Identity: identity})
+	link := f.Interfaces[i]
+	if u.name != link.Name {
+		u.want(link.Name)
 	}
-}
-
-// remember continues in memory when the disk fails: losing the uplink is worse than taking our own
-// address for a foreign one after the next start.
-func (u *Uplink) remember(r record) {
-	u.record = &r
-	err := r.write(u.path)
-	if err != nil && u.unwritten == nil {
-		u.cfg.Log.Warn("what is set on the uplink cannot be remembered over a restart", "err", err)
+	if err := u.unsettled(); err != nil {
+		return err
 	}
-	u.unwritten = err
-}
-
-// leave removes our addresses from an interface that was the uplink before.
-func (u *Uplink) leave(ctx context.Context, now route.Link) error {
-	for _, s := range u.record.elsewhere(now.Name, now.Index) {
-		old, err := u.cfg.Port.Link(ctx, s.Interface)
-		if err != nil && !errors.Is(err, route.ErrNoLink) {
-			return err
-		}
-		if err == nil && old.Index == s.Index && old.Name == s.Interface {
-			if err := u.cfg.Port.RemoveAddress(ctx, s.Index, s.Address); err != nil {
-				return err
-			}
-			u.cfg.Log.Info("address removed from what was the uplink before", "interface",
-				s.Interface, "address", s.Address)
-		}
-		u.remember(u.record.without(s))
+	if !link.Up {
+		return fmt.Errorf("uplink: %s has no carrier", link.Name)
 	}
 	return nil
 }
 
-func (u *Uplink) take(ctx context.Context, link route.Link, s step) error {
-	entry := setting{link.Name, link.Index, s.address}
-	switch s.verb {
-	case setUp:
-		if err := u.cfg.Port.SetUp(ctx, link.Index); err != nil {
-			return err
-		}
-		u.cfg.Log.Info("interface set up", "interface", link.Name)
-	case add:
-		u.remember(u.record.with(entry))
-		if err := u.cfg.Port.AddAddress(ctx, link.Index, s.address); err != nil {
-			return err
-		}
-		u.cfg.Log.Info("address set", "interface", link.Name, "address", s.address)
-	case remove:
-		if err := u.cfg.Port.RemoveAddress(ctx, link.Index, s.address); err != nil {
-			return err
-		}
-		u.cfg.Log.Info("earlier address removed", "interface", link.Name, "address", s.address)
-		u.remember(u.record.without(entry))
+func (u *Uplink) want(name string) {
+	u.name, u.wanted = name, []route.Object{route.Up{Interface: name}}
+	for _, a := range u.cfg.Addresses {
+		u.wanted = append(u.wanted, route.Address{Interface: name, Address: a})
 	}
-	return nil
+	u.cfg.Want(fib.Source{Objects: u.wanted, Complete: true})
 }
 
-// forgetLost drops addresses that are gone from the record: whoever removed one may set it again
-// and then owns it.
-func (u *Uplink) forgetLost(link route.Link) {
-	for _, a := range u.record.on(link.Name, link.Index) {
-		if !slices.Contains(link.Addresses, a) {
-			u.remember(u.record.without(setting{link.Name, link.Index, a}))
+// unsettled returns why something wanted is not there.
+func (u *Uplink) unsettled() error {
+	all := u.cfg.FIB.Objects()
+	for _, w := range u.wanted {
+		i := slices.IndexFunc(all, func(e fib.Entry) bool { return e.Object == w.Key() })
+		switch {
+		case i < 0:
+			return fmt.Errorf("uplink: %s is not set yet", w.Key())
+		case all[i].Error != "":
+			return errors.New(all[i].Error)
+		case !all[i].State.IsAcknowledged():
+			return fmt.Errorf("uplink: %s is %s", w.Key(), all[i].State)
 		}
 	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"vpp-route-agent/internal/route"
 )
 
 func TestLinkThatIsDownComesUp(t *testing.T) {
@@ -13,18 +15,20 @@ func TestLinkThatIsDownComesUp(t *testing.T) {
 	link, err := b.ns.Handle().LinkByName("eth2")
 	check(t, err)
 	check(t, b.ns.Handle().LinkSetDown(link))
-	l, err := b.Link(t.Context(), "eth2")
-	check(t, err)
-	if l.AdminUp || l.Up {
-		t.Errorf("eth2 is %+v", l)
+	up := route.Up{Interface: "eth2"}
+	if o, err := b.Object(t.Context(), up.Key()); o != nil || err != nil {
+		t.Errorf("eth2 is %+v, %v", o, err)
 	}
-	check(t, b.SetUp(t.Context(), l.Index))
+	check(t, b.PutObject(t.Context(), up))
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if l, err = b.Link(t.Context(), "eth2"); err == nil && l.AdminUp && l.Up {
+		o, err := b.Object(t.Context(), up.Key())
+		list, listErr := b.listInterfaces()
+		l, _ := route.Facts{Interfaces: list}.Interface("eth2")
+		if err == nil && o == up && listErr == nil && l.Up {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("eth2 is %+v, %v", l, err)
+			t.Fatalf("eth2 is %+v, %+v, %v", o, l, err)
 		}
 	}
 }
@@ -33,10 +37,12 @@ func TestLinkThatIsDownComesUp(t *testing.T) {
 // with the same words as a repetition.
 func TestAddressOfAnotherLength(t *testing.T) {
 	b := newBed(t)
-	l, err := b.Link(t.Context(), "eth1")
-	check(t, err)
-	check(t, b.AddAddress(t.Context(), l.Index, pfx("10.0.1.1/25")))
-	if err := b.AddAddress(t.Context(), l.Index, pfx("fd00:1::1/80")); err == nil {
+	check(t, b.PutObject(t.Context(), route.Address{
+		Interface: "eth1", Address: pfx("10.0.1.1/25"),
+	}))
+	if err := b.PutObject(t.Context(), route.Address{
+		Interface: "eth1", Address: pfx("fd00:1::1/80"),
+	}); err == nil {
 		t.Error("no word about an address that was not set")
 	}
 	link, err := b.ns.Handle().LinkByName("eth1")

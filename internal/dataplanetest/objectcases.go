@@ -1,0 +1,292 @@
+package dataplanetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/uplink"
+)
+
+// objectCases are about what we change besides routes: interfaces and their addresses.
+var objectCases = []testCase{
+	{"objects are found whoever made them", "", func(t *testing.T, b *bench) {
+		for _, i := range b.Interfaces {
+			for _, o := range []route.Object{route.Up{Interface: i.Name},
+				route.Address{Interface: i.Name, Address: i.V4},
+				route.Address{Interface: i.Name, Address: i.V6}} {
+				if !b.hasObject(t, o) {
+					t.Errorf("there is no %s", o.Key())
+				}
+			}
+			for _, o := range []route.Object{
+				route.Address{Interface: i.Name, Address: pfx("198.18.60.1/24")},
+				route.Address{Interface: i.Name,
+					Address: netip.PrefixFrom(i.V4.Addr(), i.V4.Bits()+1)}} {
+				if b.hasObject(t, o) {
+					t.Errorf("there is %s", o.Key())
+				}
+			}
+		}
+		for _, o := range []route.Object{route.Up{Interface: "nothing0"},
+			route.Address{Interface: "nothing0", Address: pfx("198.18.60.1/24")}} {
+			_, err := b.Dataplane.Object(b.context(t), o.Key())
+			if !errors.Is(err, route.ErrNoLink) || !strings.Contains(err.Error(), "nothing0") {
+				t.Errorf("%s on an interface that does not exist: %v", o.Key(), err)
+			}
+		}
+	}},
+	{"an address comes and goes, and brings its subnet", "", func(t *testing.T, b *bench) {
+		for _, a := range []netip.Prefix{pfx("198.18.60.1/24"), pfx("2001:db8:60::1/64")} {
+			before := b.addresses(t)
+			for range 2 { // the second time it is there already
+				must(t, b.addAddress(t, a))
+				b.hasAddresses(t, append(before, a)...)
+			}
+			b.facts.await(t, "the new subnet", func(f route.Facts) bool {
+				name, _, ok := f.Connected(0, a.Addr().Next())
+				return ok && name == b.Interfaces[0].Name
+			})
+			for range 2 { // and then it is gone already
+				must(t, b.removeAddress(t, a))
+				b.hasAddresses(t, before...)
+			}
+			b.facts.await(t, "no new subnet", func(f route.Facts) bool {
+				_, _, ok := f.Connected(0, a.Addr().Next())
+				return !ok
+			})
+		}
+	}},
+	{"of two addresses in a subnet the first one stays", "", func(t *testing.T, b *bench) {
+		before, addresses := b.Dump(t), b.addresses(t)
+		for _, second := range []netip.Prefix{
+			netip.PrefixFrom(b.v4(0, 8), b.Interfaces[0].V4.Bits()),
+			netip.PrefixFrom(b.v6(0, 8), b.Interfaces[0].V6.Bits()),
+		} {
+			must(t, b.addAddress(t, second))
+			must(t, b.removeAddress(t, second))
+		}
+		b.hasAddresses(t, addresses...)
+		if after := b.Dump(t); !sameEntries(before, after, false) {
+			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
+		}
+	}},
+	{"an address with another length is another one", "", func(t *testing.T, b *bench) {
+		own, addresses := b.Interfaces[0].V4, b.addresses(t)
+		must(t, b.removeAddress(t, netip.PrefixFrom(own.Addr(), own.Bits()+1)))
+		b.hasAddresses(t, addresses...)
+	}},
+	{"setting up what is up changes nothing, nor does wanting it no more", "",
+		func(t *testing.T, b *bench) {
+			before, up := b.Dump(t), route.Up{Interface: b.Interfaces[0].Name}
+			must(t, b.Dataplane.PutObject(b.context(t), up))
+			must(t, b.Dataplane.DeleteObject(b.context(t), up.Key()))
+			if after := b.Dump(t); !sameEntries(before, after, false) || !b.hasObject(t, up) {
+				t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
+			}
+		}},
+	{"a link that is down comes up", Links, func(t *testing.T, b *bench) {
+		up := route.Up{Interface: b.Interfaces[1].Name}
+		b.SetLink(t, up.Interface, false)
+		if b.hasObject(t, up) {
+			t.Error("it is up")
+		}
+		must(t, b.Dataplane.PutObject(b.context(t), up))
+		b.eventually(t, "the link is up", func() bool { return b.hasObject(t, up) })
+		b.facts.await(t, "the link is up", func(f route.Facts) bool {
+			l, _ := f.Interface(up.Interface)
+			return l.Up
+		})
+		b.present(t)
+	}},
+	{"what cannot be is an error and changes nothing", "", func(t *testing.T, b *bench) {
+		before := b.Dump(t)
+		address := route.Address{Interface: "nothing0", Address: pfx("198.18.61.1/24")}
+		unknown := route.ObjectKey{Kind: 200}
+		_, unknownErr := b.Dataplane.Object(b.context(t), unknown)
+		for _, err := range []error{
+			b.Dataplane.PutObject(b.context(t), route.Up{Interface: "nothing0"}),
+			b.Dataplane.PutObject(b.context(t), address),
+			b.Dataplane.DeleteObject(b.context(t), unknown), unknownErr,
+		} {
+			if err == nil {
+				t.Error("an interface that does not exist was changed")
+			}
+		}
+		// With its interface an object is gone.
+		must(t, b.Dataplane.DeleteObject(b.context(t), address.Key()))
+		if after := b.Dump(t); !sameEntries(before, after, false) {
+			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
+		}
+	}},
+	{"the uplink gets its address, keeps it, and gives it up for another", "",
+		func(t *testing.T, b *bench) {
+			dir, name := t.TempDir(), b.Interfaces[0].Name
+			first := route.Address{Interface: name, Address: pfx("198.18.62.1/24")}
+			second := route.Address{Interface: name, Address: pfx("198.18.62.2/24")}
+			addresses := b.addresses(t)
+			stop := b.runUplink(t, dir, name, first.Address)
+			b.eventually(t, "the first address", func() bool { return b.hasObject(t, first) })
+			must(t, b.removeAddress(t, first.Address)) // somebody's hand
+			b.eventually(t, "the first address again", func() bool { return b.hasObject(t, first) })
+			stop()
+			stop = b.runUplink(t, dir, name, second.Address)
+			b.eventually(t, "the second address instead", func() bool {
+				return b.hasObject(t, second) && !b.hasObject(t, first)
+			})
+			stop()
+			b.hasAddresses(t, append(addresses, second.Address)...)
+			must(t, b.removeAddress(t, second.Address))
+		}},
+	{"the uplink is set up again after a restart", Connection, func(t *testing.T, b *bench) {
+		a := route.Address{Interface: b.Interfaces[0].Name, Address: pfx("198.18.63.1/24")}
+		stop := b.runUplink(t, t.TempDir(), a.Interface, a.Address)
+		defer stop()
+		there := func() bool {
+			o, err := b.Dataplane.Object(b.context(t), a.Key())
+			return err == nil && o != nil
+		}
+		b.eventually(t, "the address", there)
+		b.restart(t)
+		b.eventually(t, "the address after the restart", there)
+		stop()
+		must(t, b.removeAddress(t, a.Address))
+	}},
+}
+
+func (b *bench) hasObject(t *testing.T, o route.Object) bool {
+	t.Helper()
+	found, err := b.Dataplane.Object(b.context(t), o.Key())
+	must(t, err)
+	if found != nil && (found.Key() != o.Key() || found.Digest() != o.Digest()) {
+		t.Errorf("found %v instead of %v", found, o)
+	}
+	return found != nil
+}
+
+// addAddress adds an address to the first interface, removeAddress removes one.
+func (b *bench) addAddress(t *testing.T, a netip.Prefix) error {
+	return b.Dataplane.PutObject(b.context(t), b.address(a))
+}
+
+func (b *bench) removeAddress(t *testing.T, a netip.Prefix) error {
+	return b.Dataplane.DeleteObject(b.context(t), b.address(a).Key())
+}
+
+func (b *bench) address(a netip.Prefix) route.Address {
+	return route.Address{Interface: b.Interfaces[0].Name, Address: a}
+}
+
+// addresses returns those of the first interface.
+func (b *bench) addresses(t *testing.T) []netip.Prefix {
+	t.Helper()
+	return b.addressesIn(b.present(t))
+}
+
+// addressesIn leaves out link-local ones, which come by themselves.
+func (b *bench) addressesIn(f route.Facts) []netip.Prefix {
+	i, _ := f.Interface(b.Interfaces[0].Name)
+	return slices.DeleteFunc(slices.Clone(i.Addresses), func(p netip.Prefix) bool {
+		return p.Addr().IsLinkLocalUnicast()
+	})
+}
+
+func (b *bench) hasAddresses(t *testing.T, want ...netip.Prefix) {
+	t.Helper()
+	want = slices.SortedFunc(slices.Values(want), route.ComparePrefixes)
+	b.facts.await(t, fmt.Sprintf("addresses %v", want), func(f route.Facts) bool {
+		return slices.Equal(b.addressesIn(f), want)
+	})
+}
+
+// runUplink runs an uplink, and an engine beside it, until stop.
+func (b *bench) runUplink(t *testing.T, dir, name string, addresses ...netip.Prefix) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	ours, theirs := b.newSharing(), b.newSharing()
+	theirs.facts <- b.facts.last
+	b.facts.plane = ours
+	engine := fib.New(fib.Config{
+		Dataplane: theirs, Journal: filepath.Join(dir, "journal"), ListRoutes: true, Log: log,
+	})
+	u := uplink.New(uplink.Config{
+		FIB: engine, Interface: name, Addresses: addresses, StateDir: dir, Log: log,
+		Want: func(all fib.Source) {
+			var w fib.Wanted
+			w.Sources[route.Uplink] = all
+			engine.Set(w)
+		},
+	})
+	var done sync.WaitGroup
+	done.Go(func() { share(ctx, b.Dataplane, ours, theirs) })
+	for _, part := range []func(context.Context) error{engine.Run, u.Run} {
+		done.Go(func() {
+			if err := part(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+		b.facts.plane = b.Dataplane
+		select {
+		case b.facts.last = <-ours.facts:
+		default:
+		}
+	})
+}
+
+// sharing is a data plane whose facts have several readers.
+type sharing struct {
+	fib.Dataplane
+	facts chan route.Facts
+}
+
+func (b *bench) newSharing() sharing { return sharing{b.Dataplane, make(chan route.Facts, 1)} }
+
+func (s sharing) Facts() <-chan route.Facts { return s.facts }
+
+// share passes facts on until ctx ends; the newest wins.
+func share(ctx context.Context, from fib.Dataplane, among ...sharing) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-from.Facts():
+			for _, to := range among {
+				select {
+				case <-to.facts:
+				default:
+				}
+				to.facts <- f
+			}
+		}
+	}
+}
+
+func (b *bench) eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,152 @@
+package fib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing/synctest"
+
+	"vpp-route-agent/internal/route"
+)
+
+var errInTheWay = errors.New("another address is in the way")
+
+// loseObjects: with interfaces, and with the data plane, go the objects on them.
+func (d *fake) loseObjects(next route.Facts) {
+	if next.Identity == "" {
+		return
+	}
+	gone := changedInterfaces(indexes(d.last.Interfaces), indexes(next.Interfaces))
+	maps.DeleteFunc(d.objects, func(k route.ObjectKey, _ route.Object) bool {
+		if !gone[k.Interface] && d.last.Identity == next.Identity {
+			return false
+		}
+		d.went[k] = true
+		return true
+	})
+	d.last = next
+}
+
+// reach is an error where an object cannot be.
+func (d *fake) reach(k route.ObjectKey) error {
+	if d.now.Identity == "" {
+		return errGone
+	}
+	if _, ok := d.now.Interface(k.Interface); !ok {
+		return fmt.Errorf("no interface %s", k.Interface)
+	}
+	return nil
+}
+
+func (d *fake) Object(_ context.Context, k route.ObjectKey) (route.Object, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := errors.Join(d.reach(k), d.lookupErr); err != nil {
+		return nil, err
+	}
+	return d.objects[k], nil
+}
+
+func (d *fake) PutObject(_ context.Context, o route.Object) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.reach(o.Key()); err != nil {
+		return err
+	}
+	for k := range d.objects {
+		if k != o.Key() && o.Excludes(k) {
+			return errInTheWay
+		}
+	}
+	err := d.refuseObject[o.Key()]
+	if err == nil || d.lostObjects {
+		d.objects[o.Key()] = o
+		d.objectOps = append(d.objectOps, "put "+o.Key().String())
+	}
+	return d.answer(err)
+}
+
+func (d *fake) DeleteObject(_ context.Context, k route.ObjectKey) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now.Identity == "" {
+		return errGone
+	}
+	err := d.refuseObject[k]
+	if err == nil || d.lostObjects {
+		delete(d.objects, k)
+		d.objectOps = append(d.objectOps, "del "+k.String())
+	}
+	return d.answer(err)
+}
+
+func (d *fake) answer(err error) error {
+	if err != nil && d.lostObjects {
+		return fmt.Errorf("%w: %w", route.ErrUnanswered, err)
+	}
+	return err
+}
+
+// printObjectOps returns what was carried out since it was asked last.
+func (d *fake) printObjectOps() []string {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ops := d.objectOps
+	d.objectOps = nil
+	return ops
+}
+
+// there lists the objects, whoever made them.
+func (d *fake) there() (out []string) {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k := range d.objects {
+		out = append(out, k.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// others makes an object by another's hand, and returns its key.
+func (d *fake) others(o route.Object) route.ObjectKey {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objects[o.Key()] = o
+	delete(d.went, o.Key())
+	return o.Key()
+}
+
+// steal takes an object away by another's hand.
+func (d *fake) steal(o route.Object) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.objects, o.Key())
+}
+
+// setObjects sets all objects of a source, which is complete then.
+func (r *running) setObjects(source route.Origin, all ...route.Object) {
+	r.set(func(w *Wanted) {
+		w.Sources[source].Objects, w.Sources[source].Complete = all, true
+	})
+}
+
+// objectStates prints how objects stand.
+func (r *running) objectStates() (out []string) {
+	synctest.Wait()
+	for _, e := range r.Objects() {
+		s := fmt.Sprintf("%s %s", e.Object, e.State)
+		if e.Error != "" {
+			s += ": " + e.Error
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func on(name, address string) route.Address {
+	return route.Address{Interface: name, Address: pfx(address)}
+}

@@ -1,0 +1,395 @@
+package fib
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Objects are what a data plane is to have besides routes. They are entries of the same syncer:
+// batches, acknowledgement, retry, journal, adoption and sweep are those of routes. Objects are
+// few, so each is looked up before it is put, and in rotation: what is there already is another's,
+// and is neither written nor deleted.
+
+const (
+	// objectInterval is how long a rotation over all objects takes, at least.
+	objectInterval = time.Second
+	// objectTimeout bounds an operation on a data plane that hangs.
+	objectTimeout = 10 * time.Second
+)
+
+// object is what an entry stands for that is not a route's.
+type object struct {
+	*entry
+	key     route.ObjectKey
+	needs   []route.ObjectKey // of what was wanted last
+	writes  uint64            // ops cut: look-ups from before them are void
+	problem error             // why it could not be looked up
+}
+
+// objects is the part of syncer that knows keys of objects.
+type objects struct {
+	byKey   map[route.ObjectKey]*object
+	byEntry map[*entry]*object
+	leaving map[*object]struct{} // there, or perhaps, and not wanted
+
+	puts    queue[*entry]
+	deletes queue[deletion]
+
+	changed bool // Engine.ObjectsChanged is to be signalled
+
+	soon    []*object // to be looked up at once
+	looking bool      // one of them is being looked up
+	held    bool      // a deletion waits until all of them were
+	turn    []*object // the rotation: those that are wanted
+	cursor  int       // in turn
+	next    time.Time // look-up of the rotation
+}
+
+// all returns the objects by key.
+func (x *objects) all() []*object { return sortedObjects(maps.Values(x.byKey)) }
+
+func sortedObjects(all iter.Seq[*object]) []*object {
+	return slices.SortedFunc(all, func(a, b *object) int {
+		return route.CompareObjectKeys(a.key, b.key)
+	})
+}
+
+func newObjects() objects {
+	return objects{
+		byKey: make(map[route.ObjectKey]*object), byEntry: make(map[*entry]*object),
+		leaving: make(map[*object]struct{}),
+	}
+}
+
+func (e *entry) isObject() bool { return e.packed.flags&keyObject != 0 }
+
+// objectOf returns nil for a route.
+func (s *syncer) objectOf(e *entry) *object {
+	if !e.isObject() {
+		return nil
+	}
+	return s.objects.byEntry[e]
+}
+
+// object returns the object of that key, and makes one if there is none.
+func (s *syncer) object(k route.ObjectKey) *object {
+	o := s.objects.byKey[k]
+	if o == nil {
+		o = &object{entry: &entry{packed: packedKey{flags: keyObject}}, key: k}
+		s.objects.byKey[k], s.objects.byEntry[o.entry] = o, o
+	}
+	return o
+}
+
+func (s *syncer) forgetObject(e *entry) {
+	o := s.objectOf(e)
+	delete(s.objects.byEntry, e)
+	delete(s.objects.byKey, o.key)
+	delete(s.objects.leaving, o)
+	e.set(isGone)
+}
+
+// setObjects takes what all sources want. Of two that want one object the first has it.
+func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
+	wanted := make(map[route.ObjectKey]bool)
+	s.objects.turn = nil
+	for i, source := range sources {
+		for _, w := range source.Objects {
+			k := w.Key()
+			if wanted[k] {
+				continue
+			}
+			wanted[k] = true
+			o := s.object(k)
+			s.objects.turn = append(s.objects.turn, o)
+			o.needs = w.Needs()
+			if o.want == nil || o.want.digest != w.Digest() || o.source != sourceID(i) {
+				s.wantObject(o, &forward{digest: w.Digest(), object: w}, sourceID(i), revision)
+			}
+		}
+	}
+	for _, o := range s.objects.all() {
+		if !wanted[o.key] && o.want != nil {
+			s.wantObject(o, nil, unknownSource, revision)
+		}
+		s.settle(o.entry)
+	}
+}
+
+func (s *syncer) wantObject(o *object, f *forward, by sourceID, revision uint64) {
+	s.reopen(o.entry, revision)
+	o.clear(isForeign)
+	s.want(o.entry, f, by, false)
+	s.reconsider(o)
+}
+
+// reconsider: what is wanted of o, or known to be there, has changed.
+func (s *syncer) reconsider(o *object) {
+	delete(s.objects.leaving, o)
+	there := o.actual != 0 || o.is(isUnsure)
+	o.mark(isWaiting, o.want != nil && !there && !o.is(isForeign))
+	if o.want == nil && there {
+		s.objects.leaving[o] = struct{}{}
+	}
+	if o.is(isWaiting) {
+		s.objects.soon = append(s.objects.soon, o)
+	}
+}
+
+// settleObjects: objects wait for one another.
+func (s *syncer) settleObjects() {
+	for _, o := range s.objects.turn {
+		s.settle(o.entry)
+	}
+	s.settleLeaving()
+}
+
+func (s *syncer) settleLeaving() {
+	for _, o := range sortedObjects(maps.Keys(s.objects.leaving)) {
+		s.settle(o.entry)
+	}
+}
+
+// isObjectBarred reports whether o must not be put now: it is another's, an object that it needs
+// is not there yet, or one that it excludes is there still.
+func (s *syncer) isObjectBarred(o *object) bool {
+	if o.is(isForeign) {
+		return true
+	}
+	for _, k := range o.needs {
+		n := s.objects.byKey[k]
+		if n != nil && n.want != nil && !s.stateOf(n.entry).IsAcknowledged() {
+			return true
+		}
+	}
+	return s.anyLeaving(func(l *object) bool { return o.want.object.Excludes(l.key) })
+}
+
+// isNeeded reports whether e must not be deleted now: an object that needs it goes first, and what
+// comes in its place comes first, so that a subnet that stays never lacks a route.
+func (s *syncer) isNeeded(e *entry) bool {
+	o := s.objectOf(e)
+	if o == nil {
+		return false
+	}
+	if len(s.objects.soon) > 0 || s.objects.looking {
+		s.objects.held = true
+		return true
+	}
+	return s.anyLeaving(func(l *object) bool { return slices.Contains(l.needs, o.key) })
+}
+
+// anyLeaving asks about the objects that are about to go: not those held until a source has spoken,
+// nor those that the data plane refuses to delete.
+func (s *syncer) anyLeaving(yes func(*object) bool) bool {
+	for l := range s.objects.leaving {
+		if s.failures[l.entry] == nil && !s.isHeld(l.entry) && yes(l) {
+			return true
+		}
+	}
+	return false
+}
+
+// objectsAdopted: adoption has ended, so objects that were not found can be looked up.
+func (s *syncer) objectsAdopted() {
+	for _, o := range s.objects.all() {
+		if o.want != nil && o.actual != 0 {
+			s.want(o.entry, o.want, o.source, false)
+		}
+		s.reconsider(o)
+	}
+	s.settleObjects()
+}
+
+// resetObjects: nothing is known about what is in the data plane.
+func (s *syncer) resetObjects() {
+	s.objects.puts, s.objects.deletes = queue[*entry]{}, queue[deletion]{}
+	for _, o := range s.objects.all() {
+		o.clear(inPuts | inDeletes)
+		s.lose(o)
+	}
+}
+
+// lose: o is not there any more, and if it comes back it is another's.
+func (s *syncer) lose(o *object) {
+	o.actual, o.problem = 0, nil
+	o.clear(isUnsure | isAdopted | isForeign)
+	s.reconsider(o)
+	s.settle(o.entry)
+}
+
+// objectsOver takes new interfaces. An object went with its interface. All others are looked up,
+// and what was refused is tried again: its reason may be gone.
+func (s *syncer) objectsOver(changed map[string]bool) {
+	for _, o := range s.objects.all() {
+		if changed[o.key.Interface] && !o.is(isFlying) {
+			s.rewrite = s.rewrite || o.actual != 0
+			s.lose(o)
+		}
+		if o.want != nil {
+			delete(s.failures, o.entry)
+			s.objects.soon = append(s.objects.soon, o)
+		}
+		s.settle(o.entry)
+	}
+}
+
+// nextObject returns the object to look up now, or nil and when to come again (zero: when something
+// changes).
+func (s *syncer) nextObject() (*object, time.Time) {
+	x := &s.objects
+	if !s.present {
+		return nil, time.Time{}
+	}
+	for len(x.soon) > 0 {
+		o := x.soon[0]
+		if x.soon = x.soon[1:]; s.canLookUp(o) {
+			x.looking = true
+			return o, time.Time{}
+		}
+	}
+	if x.held {
+		x.held = false
+		s.settleLeaving()
+		return nil, s.now
+	}
+	if len(x.turn) == 0 {
+		return nil, time.Time{}
+	}
+	if s.now.Before(x.next) {
+		return nil, x.next
+	}
+	for range x.turn {
+		x.cursor = (x.cursor + 1) % len(x.turn)
+		if o := x.turn[x.cursor]; s.canLookUp(o) {
+			return o, time.Time{}
+		}
+	}
+	x.next = s.now.Add(objectInterval)
+	return nil, x.next
+}
+
+// canLookUp: nothing about o is open but whether it is there.
+func (s *syncer) canLookUp(o *object) bool {
+	f := s.failures[o.entry]
+	return o.want != nil && (f == nil || !s.now.Before(f.next)) &&
+		!o.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
+}
+
+// lookedUp takes the answer of a look-up, if nothing was written meanwhile.
+func (s *syncer) lookedUp(x spot) (lost bool) {
+	o := x.object
+	s.objects.looking = false
+	s.objects.next = s.now.Add(max(objectInterval/time.Duration(max(len(s.objects.turn), 1)),
+		spotShare*x.took))
+	if x.generation != s.generation || x.writes != o.writes || x.want != o.want ||
+		!s.canLookUp(o) {
+		s.reconsider(o)
+		return false
+	}
+	s.objects.changed = s.objects.changed || fmt.Sprint(o.problem) != fmt.Sprint(x.err)
+	o.problem = x.err
+	there := x.foundObject != nil && x.foundObject.Digest() == o.want.digest
+	switch {
+	case x.err != nil:
+	case o.actual == 0:
+		o.clear(isWaiting)
+		if o.mark(isForeign, there); there {
+			delete(s.failures, o.entry)
+		}
+	case !there:
+		lost = true
+		o.set(isUnsure)
+	}
+	s.settle(o.entry)
+	if o.is(isForeign) {
+		s.settleObjects() // others may need it
+	}
+	return lost
+}
+
+// objectsWritten: b is done, and others may have waited for its objects.
+func (s *syncer) objectsWritten(b *batch) {
+	for i := range b.objects {
+		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
+			s.reconsider(o)
+		}
+	}
+	if len(b.objects) > 0 {
+		s.settleObjects()
+	}
+}
+
+func (e *Engine) lookUpObject(ctx context.Context, k route.ObjectKey) (route.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return e.dataplane.Object(ctx, k)
+}
+
+// objectOp is the op of a batch that is about an object.
+type objectOp struct {
+	key    route.ObjectKey
+	want   route.Object // nil: to be deleted
+	before record       // what is there
+}
+
+func (o objectOp) carryOut(ctx context.Context, d Dataplane) error {
+	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
+	defer cancel()
+	if o.want == nil {
+		return d.DeleteObject(ctx, o.key)
+	}
+	return d.PutObject(ctx, o.want)
+}
+
+// applyObjects carries out the ops from first to last, which are about objects.
+func (e *Engine) applyObjects(ctx context.Context, b *batch, first, last int) {
+	for i := first; i < last && ctx.Err() == nil; i++ {
+		op := b.objects[i]
+		err := op.carryOut(ctx, e.dataplane)
+		b.result(i, err)
+		switch {
+		case err != nil:
+			e.log.Warn("object refused", "object", op.key.String(), "err", err)
+		case op.want != nil:
+			e.log.Info("object set", "object", op.key.String())
+		default:
+			e.log.Info("object removed", "object", op.key.String())
+		}
+	}
+}
+
+// ObjectsChanged is signalled (size one) when the facts changed, or how an object stands. There is
+// one reader.
+func (e *Engine) ObjectsChanged() <-chan struct{} { return e.objectsChanged }
+
+// Objects lists the objects that are wanted, held or being deleted, by key.
+func (e *Engine) Objects() []Entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []Entry
+	for _, o := range e.sync.objects.all() {
+		out = append(out, e.showObject(o))
+	}
+	return out
+}
+
+func (e *Engine) showObject(o *object) Entry {
+	out := Entry{
+		Object: o.key, State: e.sync.stateOf(o.entry), Origin: o.origin(),
+		Since: time.Unix(int64(o.since), 0),
+	}
+	if o.problem != nil {
+		out.Error = o.problem.Error()
+	}
+	if f := e.sync.failures[o.entry]; f != nil {
+		out.Error, out.Attempts = f.err.Error(), f.attempts
+	}
+	return out
+}

@@ -1,0 +1,356 @@
+package fib
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+var up0 = route.Up{Interface: "eth0"}
+
+func TestObjectsArePutAndDeletedInTheOrderOfTheirNeeds(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		began := time.Now()
+		r.setObjects(route.Uplink, on("eth0", "192.168.4.7/24"), up0)
+		check(t, "wanted", r.dp.printObjectOps(),
+			"put interface eth0", "put address 192.168.4.7/24 of eth0")
+		check(t, "states", r.objectStates(),
+			"interface eth0 programmed", "address 192.168.4.7/24 of eth0 programmed")
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited %v on an idle engine", waited)
+		}
+		if s := r.Settled(1); s.Revision != r.revision || len(r.Stats().Routes) != 0 {
+			t.Errorf("settled %+v, counts %+v", s, r.Stats().Routes)
+		}
+		r.setObjects(route.Uplink)
+		check(t, "unwanted", r.dp.printObjectOps(),
+			"del address 192.168.4.7/24 of eth0", "del interface eth0")
+		check(t, "states", r.objectStates())
+	})
+}
+
+func TestObjectOfAnotherIsNeitherWrittenNorDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a := on("eth0", "192.168.4.7/24")
+		r.dp.others(a)
+		r.setObjects(route.Uplink, a)
+		check(t, "wanted", r.dp.printObjectOps())
+		check(t, "states", r.objectStates(), "address 192.168.4.7/24 of eth0 shadowed")
+		if s := r.Settled(1); s.Revision != r.revision {
+			t.Errorf("settled %+v", s)
+		}
+		r.setObjects(route.Uplink)
+		check(t, "unwanted", r.dp.there(), "address 192.168.4.7/24 of eth0")
+		r.setObjects(route.Uplink, a)
+		check(t, "wanted again", r.dp.printObjectOps())
+		r.again()
+		r.setObjects(route.Uplink)
+		check(t, "unwanted after a restart", r.dp.there(), "address 192.168.4.7/24 of eth0")
+		r.setObjects(route.Uplink, a)
+		synctest.Wait()
+		r.dp.steal(a)
+		time.Sleep(2 * objectInterval)
+		check(t, "taken away", r.dp.printObjectOps(), "put address 192.168.4.7/24 of eth0")
+		r.setObjects(route.Uplink)
+		check(t, "ours now", r.dp.there())
+	})
+}
+
+func TestObjectThatIsTakenAwayComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a, b := on("eth0", "192.168.4.7/24"), on("eth1", "192.168.5.7/24")
+		r.setObjects(route.Uplink, up0, a, b)
+		r.dp.printObjectOps()
+		r.dp.steal(a)
+		time.Sleep(objectInterval + time.Millisecond)
+		check(t, "taken away", r.dp.printObjectOps(), "put address 192.168.4.7/24 of eth0")
+		check(t, "states", r.objectStates(), "interface eth0 programmed",
+			"address 192.168.4.7/24 of eth0 programmed",
+			"address 192.168.5.7/24 of eth1 programmed")
+	})
+}
+
+// Objects are looked up however busy routes keep the engine.
+func TestObjectComesBackWhileRoutesChange(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a := on("eth0", "192.168.4.7/24")
+		r.setObjects(route.Uplink, a)
+		r.dp.printObjectOps()
+		r.dp.steal(a)
+		for i := range 2000 {
+			r.Learn(pfx("10.1.0.64/26"), via([]string{"10.0.0.2", "10.0.0.3"}[i%2]))
+			time.Sleep(time.Millisecond)
+		}
+		check(t, "taken away", r.dp.printObjectOps(), "put address 192.168.4.7/24 of eth0")
+	})
+}
+
+func TestObjectWaitsForItsInterface(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.setObjects(route.Uplink, on("tap0", "192.168.4.7/24"))
+		check(t, "states", r.objectStates(),
+			"address 192.168.4.7/24 of tap0 pending: no interface tap0")
+		if s := r.Settled(1); s.Revision == r.revision ||
+			s.Open[0].Object != on("tap0", "192.168.4.7/24").Key() {
+			t.Errorf("settled %+v", s)
+		}
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap0", Index: 9, Up: true})
+		r.dp.tell(f)
+		check(t, "there", r.dp.printObjectOps(), "put address 192.168.4.7/24 of tap0")
+		r.dp.tell(node("a"))
+		check(t, "gone", r.objectStates(),
+			"address 192.168.4.7/24 of tap0 pending: no interface tap0")
+		f.Interfaces[3].Index = 10
+		r.dp.tell(f)
+		check(t, "made anew", r.dp.printObjectOps(), "put address 192.168.4.7/24 of tap0")
+	})
+}
+
+func TestObjectInTheWayGoesFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.setObjects(route.Uplink, on("eth0", "192.168.4.7/24"))
+		r.dp.printObjectOps()
+		began := time.Now()
+		for _, step := range []struct {
+			what string
+			next route.Address
+			want []string
+		}{
+			{"of one subnet", on("eth0", "192.168.4.8/24"), []string{
+				"put address 192.168.4.8/24 of eth0", "del address 192.168.4.7/24 of eth0"}},
+			{"of an overlapping one", on("eth0", "192.168.4.8/25"), []string{
+				"del address 192.168.4.8/24 of eth0", "put address 192.168.4.8/25 of eth0"}},
+			{"elsewhere", on("eth1", "192.168.4.8/25"), []string{
+				"del address 192.168.4.8/25 of eth0", "put address 192.168.4.8/25 of eth1"}},
+		} {
+			r.setObjects(route.Uplink, step.next)
+			check(t, step.what, r.dp.printObjectOps(), step.want...)
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+func TestRefusedObjectIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a := on("eth0", "192.168.4.7/24")
+		r.dp.others(on("eth1", "192.168.4.1/24"))
+		r.setObjects(route.Uplink, a, up0)
+		check(t, "states", r.objectStates(), "interface eth0 programmed",
+			"address 192.168.4.7/24 of eth0 failed: another address is in the way")
+		if s := r.Stats(); s.Errors != 0 || s.Refusal != nil {
+			t.Errorf("counted among routes: %+v", s)
+		}
+		r.dp.steal(on("eth1", "192.168.4.1/24"))
+		time.Sleep(time.Second)
+		check(t, "states", r.objectStates(), "interface eth0 programmed",
+			"address 192.168.4.7/24 of eth0 programmed")
+		// An answer that got lost, and then nobody wants it any more.
+		b := on("eth0", "192.168.5.7/24")
+		r.dp.state(func() { r.dp.refuseObject[b.Key()], r.dp.lostObjects = errGone, true })
+		r.setObjects(route.Uplink, a, b)
+		synctest.Wait()
+		r.dp.heal()
+		r.setObjects(route.Uplink, a)
+		time.Sleep(time.Second)
+		check(t, "there", r.dp.there(), a.Key().String())
+	})
+}
+
+// What was refused and is then made by another is another's, in the next process, too.
+func TestRefusedObjectIsMadeByAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a, other := on("eth0", "192.168.4.7/24"), on("eth1", "192.168.4.1/24")
+		r.dp.others(other)
+		r.setObjects(route.Uplink, a)
+		check(t, "states", r.objectStates(),
+			"address 192.168.4.7/24 of eth0 failed: another address is in the way")
+		r.stop()
+		r.dp.steal(other)
+		r.dp.others(a)
+		*r = *start(r.dp, r.Engine.journal.Path)
+		r.setObjects(route.Uplink)
+		time.Sleep(time.Second)
+		check(t, "there in the next process", r.dp.there(), a.Key().String())
+
+		r.dp.steal(a)
+		r.dp.others(other)
+		r.setObjects(route.Uplink, a)
+		synctest.Wait()
+		r.dp.steal(other)
+		r.dp.others(a)
+		time.Sleep(time.Second)
+		check(t, "states", r.objectStates(), "address 192.168.4.7/24 of eth0 shadowed")
+		r.setObjects(route.Uplink)
+		check(t, "there", r.dp.there(), a.Key().String())
+	})
+}
+
+func TestObjectsAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a, b := on("eth0", "192.168.4.7/24"), on("eth0", "192.168.5.7/24")
+		r.setObjects(route.Uplink, up0, a)
+		r.setObjects(route.External, b)
+		synctest.Wait()
+		r.again()
+		r.dp.printObjectOps()
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "held until their source has spoken", r.objectStates(), "interface eth0 held",
+			"address 192.168.4.7/24 of eth0 held", "address 192.168.5.7/24 of eth0 held")
+		r.setObjects(route.Uplink, up0, on("eth0", "192.168.4.8/24"))
+		check(t, "swept", r.dp.printObjectOps(), "put address 192.168.4.8/24 of eth0",
+			"del address 192.168.4.7/24 of eth0")
+		r.again()
+		r.setObjects(route.Uplink, up0, on("eth0", "192.168.4.8/24"))
+		r.setObjects(route.External, b)
+		check(t, "wanted as before", r.dp.printObjectOps())
+		check(t, "states", r.objectStates(), "interface eth0 programmed",
+			"address 192.168.4.8/24 of eth0 programmed",
+			"address 192.168.5.7/24 of eth0 programmed")
+		// Another generation of the data plane has none of it, and what is there is another's.
+		r.dp.tell(node("b"))
+		check(t, "the data plane restarted", r.dp.printObjectOps(), "put interface eth0",
+			"put address 192.168.5.7/24 of eth0", "put address 192.168.4.8/24 of eth0")
+		r.stop()
+		r.dp.tell(node("c"))
+		r.dp.others(b)
+		*r = *start(r.dp, r.Engine.journal.Path)
+		r.setObjects(route.External)
+		check(t, "another's", r.dp.there(), b.Key().String())
+	})
+}
+
+// While the agent was away an interface was made anew: what is on it now is not ours.
+func TestObjectsOfAnInterfaceMadeAnewWhileAway(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		bubble(t, func(t *testing.T, r *running) {
+			a := on("eth1", "192.168.4.7/24")
+			restart := func() {
+				r.stop()
+				*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, ListRoutes: list})
+				synctest.Wait()
+			}
+			restart()
+			r.setObjects(route.Uplink, a)
+			synctest.Wait()
+			f := node("a")
+			f.Interfaces[1].Index = 7
+			r.stop()
+			r.dp.tell(f)
+			r.dp.others(a)
+			*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, ListRoutes: list})
+			r.setObjects(route.Uplink)
+			check(t, "there", r.dp.there(), a.Key().String())
+		})
+	}
+}
+
+// With ListRoutes the journal has objects and no routes.
+func TestJournalOfObjectsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		restart := func() {
+			r.stop()
+			*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, ListRoutes: true})
+			synctest.Wait()
+		}
+		restart()
+		a := on("eth0", "192.168.4.7/24")
+		r.dp.state(func() { r.dp.refuse[key("10.1.0.0/26")] = errGone })
+		r.setObjects(route.Uplink, a)
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26"), drop("10.2.0.0/26")})
+		synctest.Wait()
+		file, err := os.Open(r.Engine.journal.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		found, err := readJournal(bufio.NewReader(file))
+		if err != nil || len(found.digests) != 0 || len(found.objects) != 1 ||
+			found.objects[a.Key()].unsure {
+			t.Errorf("%+v, %v", found, err)
+		}
+		r.dp.heal()
+		restart()
+		r.setObjects(route.Uplink)
+		check(t, "swept", r.dp.there())
+		if s := r.Stats(); s.Adopted != "listing" || s.AdoptedRoutes != 1 || s.Journal.Enabled {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestUpgradeFromAJournalWithoutObjects: testdata/journal-2 was written by an agent of before
+// version 3, which kept the uplink's addresses elsewhere. Nothing is written but the journal.
+func TestUpgradeFromAJournalWithoutObjects(t *testing.T) {
+	old, err := os.ReadFile("testdata/journal-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "journal")
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a := on("eth0", "192.168.4.7/24")
+		dp := newFake(node("a"))
+		dp.ours[key("10.1.0.0/26")] = drop("10.1.0.0/26")
+		dp.others(a)
+		earlier := func(identity string, interfaces map[string]uint32) []route.Object {
+			if identity != "a" || interfaces["eth0"] != 1 {
+				t.Errorf("asked about %q, %v", identity, interfaces)
+			}
+			return []route.Object{a}
+		}
+		r := startWith(dp, Config{Journal: path, Earlier: earlier})
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26")})
+		r.setObjects(route.Uplink, a)
+		r.AllowSweep()
+		check(t, "routes", dp.printOps())
+		check(t, "objects", dp.printObjectOps())
+		if s := r.Stats(); s.Adopted != "journal" || s.AdoptedRoutes != 1 {
+			t.Errorf("%+v", s)
+		}
+		r.again() // which asks nobody: the journal knows
+		r.setObjects(route.Uplink)
+		check(t, "ours", dp.printObjectOps(), "del address 192.168.4.7/24 of eth0")
+		r.stop()
+	})
+}
+
+func TestTwoSourcesWantOneObject(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a := on("eth0", "192.168.4.7/24")
+		r.setObjects(route.Uplink, a)
+		r.setObjects(route.External, a)
+		check(t, "put once", r.dp.printObjectOps(), "put address 192.168.4.7/24 of eth0")
+		r.setObjects(route.Uplink)
+		check(t, "still wanted", r.dp.printObjectOps())
+		r.setObjects(route.External)
+		check(t, "unwanted", r.dp.printObjectOps(), "del address 192.168.4.7/24 of eth0")
+	})
+}
+
+func TestObjectThatCannotBeLookedUpStays(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a := on("eth0", "192.168.4.7/24")
+		r.setObjects(route.Uplink, a)
+		r.dp.printObjectOps()
+		r.dp.state(func() { r.dp.lookupErr = errors.New("no answer") })
+		time.Sleep(2 * objectInterval)
+		check(t, "states", r.objectStates(),
+			"address 192.168.4.7/24 of eth0 programmed: no answer")
+		check(t, "written", r.dp.printObjectOps())
+		r.dp.heal()
+		time.Sleep(2 * objectInterval)
+		check(t, "states", r.objectStates(), "address 192.168.4.7/24 of eth0 programmed")
+	})
+}

@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
+)
+
+func (d *Dataplane) findLink(name string) (netlink.Link, error) {
+	link, err := d.links.LinkByName(name)
+	switch {
+	case errors.As(err, &netlink.LinkNotFoundError{}):
+		return nil, fmt.Errorf("%w %s", route.ErrNoLink, name)
+	case err != nil:
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	return link, nil
+}
+
+func readUp(d *Dataplane, k route.ObjectKey) (route.Object, error) {
+	link, err := d.findLink(k.Interface)
+	if err != nil || link.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return nil, err
+	}
+	return route.Up{Interface: k.Interface}, nil
+}
+
+func putUp(d *Dataplane, o route.Object) error {
+	link, err := d.findLink(o.Key().Interface)
+	if err != nil {
+		return err
+	}
+	return wrap(d.links.LinkSetUp(link), "set interface %s up", o.Key().Interface)
+}
+
+// leaveUp leaves an interface up that nobody wants up any more.
+func leaveUp(*Dataplane, route.ObjectKey) error { return nil }
+
+func readAddress(d *Dataplane, k route.ObjectKey) (route.Object, error) {
+	a, link, err := d.addressOf(k)
+	if err != nil {
+		return nil, err
+	}
+	has, err := d.hasAddress(link, a.Address)
+	if err != nil || !has {
+		return nil, wrap(err, "read addresses of %s", k.Interface)
+	}
+	return a, nil
+}
+
+// putAddress succeeds if the interface has the address with the same length.
+func putAddress(d *Dataplane, o route.Object) error {
+	a, link, err := d.addressOf(o.Key())
+	if err != nil {
+		return err
+	}
+	err = d.links.AddrAdd(link, addrOf(a.Address))
+	if errors.Is(err, unix.EEXIST) {
+		// IPv6 returns the same error for the address with another length.
+		if has, lookErr := d.hasAddress(link, a.Address); lookErr != nil || has {
+			err = lookErr
+		}
+	}
+	return wrap(err, "add address %s to interface %d", a.Address, link.Attrs().Index)
+}
+
+// removeAddress with an IPv4 address has the kernel remove those added to its subnet later, unless
+// net.ipv4.conf.*.promote_secondaries is set.
+func removeAddress(d *Dataplane, k route.ObjectKey) error {
+	a, link, err := d.addressOf(k)
+	if errors.Is(err, route.ErrNoLink) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = d.links.AddrDel(link, addrOf(a.Address))
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		err = nil
+	}
+	return wrap(err, "remove address %s from interface %d", a.Address, link.Attrs().Index)
+}
+
+func (d *Dataplane) addressOf(k route.ObjectKey) (a route.Address, link netlink.Link, err error) {
+	if a, err = route.AddressOf(k); err == nil {
+		link, err = d.findLink(k.Interface)
+	}
+	return a, link, err
+}
+
+func (d *Dataplane) hasAddress(link netlink.Link, a netip.Prefix) (bool, error) {
+	list, err := again(func() ([]netlink.Addr, error) {
+		return d.links.AddrList(link, netlink.FAMILY_ALL)
+	})
+	return slices.ContainsFunc(list, func(x netlink.Addr) bool {
+		p, ok := prefixOf(x.IPNet)
+		return ok && p == a
+	}), err
+}
+
+func addrOf(a netip.Prefix) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: a.Addr().AsSlice(),
+		Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}}
+}
+
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}

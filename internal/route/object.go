@@ -1,0 +1,103 @@
+package route
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"strings"
+)
+
+// Object is something besides routes that a data plane is to have: the value type of one kind. The
+// FIB engine knows keys, digests and dependencies; what a kind means is known to its value type,
+// to the data planes and to the source that wants it.
+type Object interface {
+	Key() ObjectKey
+	// Digest is a hash of everything that may change under the key, never 0. The journal stores it.
+	Digest() uint64
+	// Needs are objects that must be there first, if we want them, and that go after this one.
+	Needs() []ObjectKey
+	// Excludes reports whether an object that is about to go must be gone first.
+	Excludes(ObjectKey) bool
+}
+
+// ObjectKey identifies an object. It says all that is needed to delete one.
+type ObjectKey struct {
+	Kind ObjectKind
+	// Interface is the one that the object is, or that it is on and goes with; "": none.
+	Interface string
+	Name      string // among objects of one kind on one interface
+}
+
+// ObjectKind is a kind of object. The journal stores these numbers.
+type ObjectKind uint8
+
+const (
+	AdminUp          ObjectKind = iota + 1 // that an interface is up
+	InterfaceAddress                       // an address of an interface
+)
+
+func (k ObjectKey) String() string {
+	switch k.Kind {
+	case AdminUp:
+		return "interface " + k.Interface
+	case InterfaceAddress:
+		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
+	}
+	return fmt.Sprintf("object %d %s %s", k.Kind, k.Interface, k.Name)
+}
+
+// CompareObjectKeys is the order of printed lists.
+func CompareObjectKeys(a, b ObjectKey) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Interface, b.Interface),
+		strings.Compare(a.Name, b.Name))
+}
+
+// ErrUnanswered says that an operation on an object may have happened or not.
+var ErrUnanswered = errors.New("no answer")
+
+// digestOf hashes the settings of an object.
+func digestOf(settings string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(settings))
+	return max(h.Sum64(), 1)
+}
+
+// Up wants an interface to be administratively up. Whoever does not want it any more leaves it up.
+type Up struct{ Interface string }
+
+func (u Up) Key() ObjectKey          { return ObjectKey{Kind: AdminUp, Interface: u.Interface} }
+func (u Up) Digest() uint64          { return digestOf("up") }
+func (u Up) Needs() []ObjectKey      { return nil }
+func (u Up) Excludes(ObjectKey) bool { return false }
+
+// Address wants an interface to have an address, with the length of its subnet.
+type Address struct {
+	Interface string
+	Address   netip.Prefix
+}
+
+// AddressOf returns the address that k identifies.
+func AddressOf(k ObjectKey) (Address, error) {
+	p, err := netip.ParsePrefix(k.Name)
+	if err == nil && k.Kind != InterfaceAddress {
+		err = fmt.Errorf("%s is not an address", k)
+	}
+	return Address{k.Interface, p}, err
+}
+
+func (a Address) Key() ObjectKey {
+	return ObjectKey{InterfaceAddress, a.Interface, a.Address.String()}
+}
+
+func (a Address) Digest() uint64     { return digestOf("address") }
+func (a Address) Needs() []ObjectKey { return []ObjectKey{Up{a.Interface}.Key()} }
+
+// Excludes is VPP's rule (src/vnet/ip/ip4_forward.c): subnets must not overlap, but on one
+// interface they may be equal.
+func (a Address) Excludes(k ObjectKey) bool {
+	old, err := AddressOf(k)
+	return err == nil && old.Address.Overlaps(a.Address) && (old.Interface != a.Interface ||
+		old.Address.Bits() != a.Address.Bits() || old.Address.Addr() == a.Address.Addr())
+}

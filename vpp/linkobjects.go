@@ -1,0 +1,151 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip_types"
+
+	"vpp-route-agent/internal/route"
+)
+
+// findLink returns the index of an interface as VPP has it now, and whether it is administratively
+// up.
+func (l *session) findLink(ctx context.Context, name string) (index uint32, up bool, err error) {
+	// An index may have been reused since, and VPP lists all interfaces for index 0.
+	last, found := l.links.Load().index(name)
+	if found {
+		found = false
+		req := &interfaces.SwInterfaceDump{SwIfIndex: interface_types.InterfaceIndex(last)}
+		err = dump(ctx, l.conn, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
+			if strings.TrimRight(d.InterfaceName, "\x00") == name {
+				found, index = true, uint32(d.SwIfIndex)
+				up = d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0
+			}
+		})
+	}
+	switch {
+	case err != nil:
+		return 0, false, fmt.Errorf("read interface %s: %w", name, err)
+	case !found:
+		l.readSoon()
+		return 0, false, fmt.Errorf("%w %s", route.ErrNoLink, name)
+	}
+	return index, up, nil
+}
+
+func readUp(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
+	_, up, err := l.findLink(ctx, k.Interface)
+	if err != nil || !up {
+		return nil, err
+	}
+	return route.Up{Interface: k.Interface}, nil
+}
+
+func putUp(ctx context.Context, l *session, o route.Object) error {
+	name := o.Key().Interface
+	index, _, err := l.findLink(ctx, name)
+	if err != nil {
+		return err
+	}
+	r, err := ask[interfaces.SwInterfaceSetFlagsReply](ctx, l.conn,
+		&interfaces.SwInterfaceSetFlags{
+			SwIfIndex: interface_types.InterfaceIndex(index),
+			Flags:     interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
+		})
+	if err == nil {
+		err = vppError(r.Retval)
+	}
+	return wrap(err, "set interface %s up", name)
+}
+
+// leaveUp leaves an interface up that nobody wants up any more.
+func leaveUp(context.Context, *session, route.ObjectKey) error { return nil }
+
+func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
+	a, index, err := l.addressOf(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	has, err := l.hasAddress(ctx, index, a.Address)
+	if err != nil || !has {
+		return nil, wrap(err, "read addresses of %s", k.Interface)
+	}
+	return a, nil
+}
+
+// putAddress succeeds if the interface has the address with the same length. VPP refuses subnets
+// that overlap with another in the table, unless they are equal and on one interface.
+func putAddress(ctx context.Context, l *session, o route.Object) error {
+	a, index, err := l.addressOf(ctx, o.Key())
+	if err != nil {
+		return err
+	}
+	err = l.setAddress(ctx, index, a.Address, true)
+	// VPP returns the same error for an existing address and a conflicting one
+	// (src/vnet/ip/ip4_forward.c).
+	if errors.Is(err, addressInUse) || errors.Is(err, duplicateAddress) {
+		if has, lookErr := l.hasAddress(ctx, index, a.Address); lookErr == nil && has {
+			return nil
+		}
+	}
+	return wrap(err, "add address %s to interface %d", a.Address, index)
+}
+
+// removeAddress looks first. Given another length than the address has, VPP would remove the
+// address but leave its subnet's route (ip_interface_address_find does not compare it).
+func removeAddress(ctx context.Context, l *session, k route.ObjectKey) error {
+	a, index, err := l.addressOf(ctx, k)
+	if errors.Is(err, route.ErrNoLink) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	has, err := l.hasAddress(ctx, index, a.Address)
+	if err == nil && has {
+		err = l.setAddress(ctx, index, a.Address, false)
+	}
+	return wrap(err, "remove address %s from interface %d", a.Address, index)
+}
+
+func (l *session) addressOf(ctx context.Context, k route.ObjectKey) (a route.Address, index uint32,
+	err error) {
+	if a, err = route.AddressOf(k); err == nil {
+		index, _, err = l.findLink(ctx, k.Interface)
+	}
+	return a, index, err
+}
+
+func (l *session) setAddress(ctx context.Context, index uint32, a netip.Prefix, add bool) error {
+	r, err := ask[interfaces.SwInterfaceAddDelAddressReply](ctx, l.conn,
+		&interfaces.SwInterfaceAddDelAddress{
+			SwIfIndex: interface_types.InterfaceIndex(index), IsAdd: add,
+			Prefix: ip_types.AddressWithPrefix(encodePrefix(a)),
+		})
+	if err != nil {
+		return err
+	}
+	return vppError(r.Retval)
+}
+
+func (l *session) hasAddress(ctx context.Context, index uint32, a netip.Prefix) (bool, error) {
+	one := []route.Interface{{Index: index}}
+	if err := readAddresses(ctx, l.conn, one); err != nil {
+		return false, err
+	}
+	return slices.Contains(one[0].Addresses, a), nil
+}
+
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
