@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -68,6 +69,9 @@ func (d *demo) putOnPath(node string, programs map[string][]string) error {
 // Exec replaces this process by a command on a node, or in a workload, of the kept demo that runs
 // on this machine.
 func Exec(node string, command []string) error {
+	if netlab.Available() != nil {
+		return errors.New("a command on a node of the demo needs root, as the demo does")
+	}
 	dir, err := netlab.Running("demo", "*/"+binDir)
 	if err != nil {
 		return fmt.Errorf("no demo to look into (start one with demo --keep): %w", err)
