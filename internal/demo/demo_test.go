@@ -258,6 +258,9 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 		"root": {
 			args: []string{"--dataplane", "kernel"}, status: 2, want: "needs root",
 		},
+		"root, to look into one": {
+			args: []string{"exec", "node-1", "ls"}, status: 1, want: "needs root",
+		},
 		"a known data plane": {
 			args: []string{"--dataplane", "bsd"}, root: true, status: 2,
 			want: `"bsd" is none of auto, vpp, kernel`,
@@ -270,7 +273,8 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 			env: []string{"VPP_BIN=/nowhere/vpp"}, root: true, status: 2, want: "/nowhere/vpp",
 		},
 		"BIRD": {
-			args: []string{"--dataplane", "kernel"}, env: []string{"PATH=/nowhere"}, root: true,
+			args: []string{"--dataplane", "kernel", "--build-dir", t.TempDir()},
+			env:  []string{"PATH=/nowhere"}, root: true,
 			status: 1, want: "needs BIRD 1.6 and cannot get it",
 		},
 	} {
@@ -278,8 +282,7 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 			if c.root {
 				needRoot(t)
 			}
-			cmd := exec.Command(binary,
-				append([]string{"demo", "--build-dir", t.TempDir()}, c.args...)...)
+			cmd := exec.Command(binary, append([]string{"demo"}, c.args...)...)
 			cmd.Env = append(append(os.Environ(), "VPP_BIN="), c.env...)
 			if !c.root && os.Geteuid() == 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{

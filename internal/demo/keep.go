@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,6 +73,9 @@ func (d *demo) putOnPath(node string, programs map[string][]string) error {
 // Exec replaces this process by a command on a node, or in a workload, of the kept demo that runs
 // on this machine, as the process pid where there are several.
 func Exec(pid int, node string, command []string) error {
+	if netlab.Available() != nil {
+		return errors.New("a command on a node of the demo needs root, as the demo does")
+	}
 	dir, err := netlab.Running("demo", pid, "*/"+binDir)
 	if err != nil {
 		return fmt.Errorf("which demo? demo --keep leaves one up, and --pid names one of several: %w",
