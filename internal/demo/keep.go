@@ -78,8 +78,8 @@ func Exec(pid int, node string, command []string) error {
 	}
 	dir, err := netlab.Running("demo", pid, "*/"+binDir)
 	if err != nil {
-		return fmt.Errorf("which demo? demo --keep leaves one up, and --pid names one of several: %w",
-			err)
+		return fmt.Errorf(
+			"which demo? demo --keep leaves one up, and --pid names one of several: %w", err)
 	}
 	all, _ := filepath.Glob(filepath.Join(dir, "*", binDir)) // the pattern is well formed
 	var names []string
