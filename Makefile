@@ -18,7 +18,7 @@ VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null 
 # Without symbols, which neither traces nor profiles need: a third less to install.
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
-TESTFLAGS ?= -race -timeout 10m
+TESTFLAGS ?= -race -timeout 20m
 
 # What is built from one commit twice is the same twice: times in packages and images are the
 # commit's.
@@ -41,7 +41,8 @@ build: gobgp
 	@[ -e $(BUILD)/vpp-route-agent ] || echo "The first build compiles about 660 packages, Go's" \
 	  "own among them: 1 to 2 minutes on two cores, and what downloading them takes."
 	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/vpp-route-agent
-	CGO_ENABLED=0 deploy/go-build -trimpath -o $(BUILD)/ github.com/osrg/gobgp/v3/cmd/gobgp
+	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '-s -w' -o $(BUILD)/ \
+	  github.com/osrg/gobgp/v3/cmd/gobgp
 
 # What the tests and the demo need of the machine; installs Debian packages where it may.
 tools:

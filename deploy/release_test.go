@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -37,6 +40,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("version: %v, %s", err, out)
 	}
 	checkStatic(t, name)
+	checkImageSize(t, name)
 	checkBill(t, name+".cdx.json", version)
 	notes := read(t, filepath.Join(dir, "vpp-route-agent_"+version+"_notes.md"))
 	if !bytes.HasPrefix(notes, []byte("# vpp-route-agent "+version+"\n\n")) {
@@ -95,6 +99,23 @@ func checkStatic(t *testing.T, name string) {
 	defer f.Close()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		t.Errorf("%s is linked dynamically", name)
+	}
+}
+
+// checkImageSize: the agent's image is its binary and a few names, so the page is true of that.
+func checkImageSize(t *testing.T, name string) {
+	t.Helper()
+	const page = "../docs/deploying.md"
+	found := regexp.MustCompile("prints ([0-9]+) MB for the agent's").FindSubmatch(read(t, page))
+	if found == nil {
+		t.Fatalf("%s does not say how large the agent's image is", page)
+	}
+	said, err := strconv.Atoi(string(found[1]))
+	check(t, err)
+	info, err := os.Stat(name)
+	check(t, err)
+	if size := float64(info.Size()) / 1e6; math.Abs(size-float64(said)) > 2 {
+		t.Errorf("%s says %d MB, and the binary has %.1f MB", page, said, size)
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // await reads facts until ok holds.
 func (a *agent) await(t testing.TB, what string, ok func(route.Facts) bool) route.Facts {

@@ -39,14 +39,15 @@ func TestStatsCountConnectionsAndRefusals(t *testing.T) {
 func TestStatsHaveTheLastContact(t *testing.T) {
 	s := newServer(t)
 	before := time.Now().Add(-time.Millisecond)
+	none := runAgent(t, vpp.Config{Socket: s.Socket() + ".none"})
 	a := runAgent(t, vpp.Config{Socket: s.Socket(), ReplyTimeout: 300 * time.Millisecond})
-	if at := a.Stats().LastContact; !at.IsZero() {
-		t.Errorf("contact at %v, before the first", at)
-	}
 	a.await(t, "connection", present)
 	first := a.Stats().LastContact
 	if first.Before(before) {
 		t.Errorf("contact at %v, not after %v", first, before)
+	}
+	if at := none.Stats().LastContact; !at.IsZero() {
+		t.Errorf("contact at %v with nobody", at)
 	}
 	for deadline := time.Now().Add(patience); !a.Stats().LastContact.After(first); {
 		if time.Now().After(deadline) {

@@ -444,3 +444,15 @@ func (n *node) farState(local string) bgp.PeerState {
 	}
 	return bgp.PeerState{}
 }
+
+// wantDown waits until the session is down, which is later than what a peer or the FIB sees of
+// that, and demands the reason.
+func (n *node) wantDown(local, reason string) {
+	n.t.Helper()
+	eventually(n.t, local+" is established", false, func() bool {
+		return n.farState(local).Established
+	})
+	if s := n.farState(local); !strings.HasPrefix(s.LastError, reason) || s.Since.IsZero() {
+		n.t.Errorf("state %+v; want %q", s, reason)
+	}
+}

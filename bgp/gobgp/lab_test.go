@@ -234,10 +234,13 @@ func (n *node) state(o *node) bgp.PeerState {
 	return bgp.PeerState{}
 }
 
+// patience is long for a machine with much to do; nothing is measured.
+const patience = time.Minute
+
 // eventually waits until got returns want.
 func eventually[T any](t *testing.T, what string, want T, got func() T) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		g := got()
 		if reflect.DeepEqual(g, want) {

@@ -2,7 +2,6 @@ package gobgp
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 )
@@ -27,10 +26,7 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 
 	flood.announce("10.76.10.0/26", "192.0.2.76")
 	eventually(t, "what is left of eleven prefixes of one peer and one of another", 1, n.size)
-	if s := n.farState("127.0.0.76"); s.Established ||
-		!strings.Contains(s.LastError, "more prefixes than its limit") {
-		t.Errorf("state %+v", s)
-	}
+	n.wantDown("127.0.0.76", "it sent more prefixes than its limit")
 	if s := n.farState("127.0.0.77"); !s.Established {
 		t.Errorf("another peer suffered: %+v", s)
 	}

@@ -284,9 +284,7 @@ func TestHoldTimerExpiryDropsPaths(t *testing.T) {
 	if took := time.Since(start); took < 3*time.Second {
 		t.Errorf("paths left after %s, before the hold time of 3 s", took)
 	}
-	if s := n.farState("127.0.0.90"); s.LastError != "hold timer expired" || s.Since.IsZero() {
-		t.Errorf("state %+v", s)
-	}
+	n.wantDown("127.0.0.90", "hold timer expired")
 	f.close()
 	eventually(t, "down", false, func() bool { return n.farState("127.0.0.90").Established })
 	again := dialFar(t, n, "127.0.0.90", 64512, 90, true, gracefulCap(false))
@@ -317,9 +315,7 @@ func TestStalePathsStandAside(t *testing.T) {
 	n.wantHops("10.3.0.0/26", "192.0.2.92")
 	n.wantHops("10.3.1.0/26", "192.0.2.92")
 	n.wantHops("10.3.2.0/26", "192.0.2.91") // the only one there is
-	if s := n.farState("127.0.0.91"); s.Established || s.LastError != "the connection broke" {
-		t.Errorf("state %+v", s)
-	}
+	n.wantDown("127.0.0.91", "the connection broke")
 
 	// Back, it announces one of them unchanged, of which GoBGP makes no event, and the others no
 	// more.

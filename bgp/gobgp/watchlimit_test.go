@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"google.golang.org/grpc/codes"
@@ -53,7 +52,7 @@ func TestWatchThatDoesNotRead(t *testing.T) {
 	}()
 
 	before := liveHeap()
-	if rest := f.write(changes(t, updates, 100), 30*time.Second); len(rest) > 0 {
+	if rest := f.write(changes(t, updates, 100), patience); len(rest) > 0 {
 		t.Fatalf("%d bytes were not taken", len(rest))
 	}
 	within(t, "changes that the reader heard of", updates, func() int { return int(heard.Load()) })

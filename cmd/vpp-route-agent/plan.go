@@ -61,7 +61,12 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
   vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 -o json
   vpp-route-agent plan --live --config /etc/vpp-route-agent/agent.yaml
   vpp-route-agent plan --live -f new-peer.yaml --diff --config /etc/vpp-route-agent/agent.yaml`,
-		Args: arguments(0, 0),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == diffAgent || args[0] == diffDatastore) {
+				return fmt.Errorf("write --diff=%s", args[0])
+			}
+			return arguments(0, 0)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := p.run(cmd)
 			if p.diff != "" && err != nil && !errors.Is(err, errSilent) {

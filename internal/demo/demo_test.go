@@ -202,6 +202,7 @@ func TestDemoWhoseOutputIsClosedLeavesNothing(t *testing.T) {
 func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 	needRoot(t)
 	buildDir := needBird(t)
+	t.Setenv("TMPDIR", filepath.Dir(binary)) // another demo that is kept is not in the way
 	cmd := exec.Command(binary, "demo", "--keep", "--dataplane", "kernel", "--build-dir", buildDir)
 	r := run(t, cmd, func(said *lockedBuffer) {
 		awaitText(t, said, "Ctrl-C")

@@ -45,6 +45,9 @@ func (a agentSpeaker) ready(ctx context.Context) error {
 
 func (a agentSpeaker) commands() []string {
 	all := []string{"vpp-route-agent status", "vpp-route-agent routes"}
+	if !slices.Contains(a.Flags, "ipam") { // else there is no BGP to plan
+		all = append(all, "vpp-route-agent plan --live --diff")
+	}
 	if _, found := a.programs()["gobgp"]; found {
 		all = append(all, "gobgp global rib")
 	}
@@ -53,7 +56,8 @@ func (a agentSpeaker) commands() []string {
 
 // programs are the agent itself, for its client commands, and the gobgp that make builds beside it.
 func (a agentSpeaker) programs() map[string][]string {
-	all := map[string][]string{"vpp-route-agent": {a.Binary}}
+	client := append(append([]string{"env"}, a.Environment()...), a.Binary)
+	all := map[string][]string{"vpp-route-agent": client}
 	gobgp, err := exec.LookPath(filepath.Join(filepath.Dir(a.Binary), "gobgp"))
 	if err == nil {
 		all["gobgp"] = []string{gobgp}

@@ -69,6 +69,14 @@ func (a *Agent) Start(context.Context) (err error) {
 	return err
 }
 
+// Environment has the settings that commands of the agent's binary read on its node.
+func (a *Agent) Environment() []string {
+	return []string{
+		"VPP_ROUTE_AGENT_NODE_NAME=" + a.Name,
+		"VPP_ROUTE_AGENT_ETCD_ENDPOINTS=" + strings.Join(a.cluster.Endpoints, ","),
+	}
+}
+
 // Protocol is that of its routes in the kernel.
 func (a *Agent) Protocol() string { return AgentProtocol }
 
