@@ -118,7 +118,10 @@ func parsePeerIP(text string) (addr netip.Addr, port uint16, err error) {
 	return addr, port, nil
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // isRouter reports whether a router could have the address.
 func isRouter(a netip.Addr) bool {
-	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast()
+	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() &&
+		a != broadcast
 }

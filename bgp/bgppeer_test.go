@@ -116,6 +116,10 @@ func TestBGPPeers(t *testing.T) {
 			"BGPPeer(bad): asNumber is missing, which peerIP and localWorkloadSelector need\n" +
 				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or ` +
 				`[IPv6 address]:port`},
+		{"the broadcast address", "a", cluster(meshOff, peered(
+			bgpPeer{Name: "all", PeerIP: "255.255.255.255", ASNumber: 1})), "",
+			`BGPPeer(all): peerIP "255.255.255.255" is not the address of a router, or ` +
+				`address:port, or [IPv6 address]:port`},
 		{"contradictions", "a", cluster(meshOff, peered(
 			bgpPeer{Name: "n", Node: "a", NodeSelector: "all()", PeerIP: tor, ASNumber: 64900},
 			bgpPeer{Name: "p", PeerIP: tor, PeerSelector: "has(rr)"}, bgpPeer{Name: "q"},

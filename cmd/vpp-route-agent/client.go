@@ -213,7 +213,12 @@ func routesCommand() *cobra.Command {
 		Example: `  vpp-route-agent routes
   vpp-route-agent routes 10.1.0.7
   vpp-route-agent routes 10.1.0.0/16 -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("routes takes one prefix or address, and %q is another", args[1])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}
 			if len(args) == 1 {
@@ -274,7 +279,6 @@ func guardCommand() *cobra.Command {
 	var socket string
 	release := &cobra.Command{
 		Use: "release", Short: "Carry out the deletions that the guard holds now",
-		Args: cobra.NoArgs,
 		Long: `Suspiciously many deletions after a new listing of etcd are held for a minute
 (--guard-share, --guard-minimum). status shows them. This carries them out at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

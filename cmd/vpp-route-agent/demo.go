@@ -94,6 +94,7 @@ names one; else with the kernel.`,
 }
 
 func demoExecCommand() *cobra.Command {
+	var pid int
 	c := &cobra.Command{
 		Use:   "exec NODE COMMAND...",
 		Short: "Run a command on a node of the demo that demo --keep left running",
@@ -106,9 +107,10 @@ node, and "vpp-route-agent lab" finds the etcd. The exit status is the command's
   sudo vpp-route-agent demo exec w1 ping -c 3 10.1.0.129`,
 		Args: arguments(2, math.MaxInt),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return demo.Exec(args[0], args[1:])
+			return demo.Exec(pid, args[0], args[1:])
 		},
 	}
+	c.Flags().IntVar(&pid, "pid", 0, "process of the demo, where several are up")
 	c.Flags().SetInterspersed(false) // the command's flags are its own
 	return c
 }

@@ -47,6 +47,11 @@ The command waits until the drain is over; interrupting it does not cancel the d
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			if cancel {
+				for _, other := range []string{"stay", "wait", "detach", "until-idle"} {
+					if cmd.Flags().Changed(other) {
+						return usageError{fmt.Errorf("--cancel and --%s exclude each other", other)}
+					}
+				}
 				var d agent.DrainStatus
 				if err := post(cmd.Context(), socket, "/v1/drain/cancel", nil, &d); err != nil {
 					return err
@@ -89,10 +94,6 @@ The command waits until the drain is over; interrupting it does not cancel the d
 		"--cancel, also across restarts")
 	c.Flags().BoolVar(&cancel, "cancel", false, "take a drain back")
 	c.Flags().BoolVar(&detach, "detach", false, "do not wait until the drain is over")
-	c.MarkFlagsMutuallyExclusive("cancel", "stay")
-	c.MarkFlagsMutuallyExclusive("cancel", "wait")
-	c.MarkFlagsMutuallyExclusive("cancel", "detach")
-	c.MarkFlagsMutuallyExclusive("cancel", "until-idle")
 	return c
 }
 

@@ -121,7 +121,7 @@ func writeSome[T any](b *strings.Builder, what string, all []T, line func(T) str
 		fmt.Fprintf(b, "  %s\n", line(v))
 	}
 	if more := len(all) - most; more > 0 {
-		fmt.Fprintf(b, "  - and %d more %s, see status -o json\n", more, what)
+		fmt.Fprintf(b, "  - and %d more of the %s, see status -o json\n", more, what)
 	}
 }
 

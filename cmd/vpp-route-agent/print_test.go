@@ -43,7 +43,7 @@ func TestStatusOfManySessions(t *testing.T) {
 	}
 	out := b.String()
 	for _, want := range []string{"2 of 5002 sessions up", "and 4952 more: 4950 down, 2 up",
-		"and 4992 more problems", "INFO    | ERROR\n", "Connect | no password"} {
+		"and 4992 more of the problems", "INFO    | ERROR\n", "Connect | no password"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -57,6 +57,21 @@ func TestStatusOfManySessions(t *testing.T) {
 	}
 	if got := whatIsWrong(s); !slices.Equal(got, []string{"5000 of 5002 sessions are down"}) {
 		t.Errorf("wrong: %q", got)
+	}
+}
+
+// Sessions that are up have no error; their lines keep the columns of the others.
+func TestPeersKeepTheirColumns(t *testing.T) {
+	peers := []agent.PeerStatus{{Source: "BGPPeer(tor)", LastError: "x"},
+		{Source: "Node(b)", Established: true}, {Source: "BGPPeer(reflectors)", LastError: "x"}}
+	b := &strings.Builder{}
+	if err := printPeers(b, peers); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(b.String(), "\n")
+	if at := strings.Index(lines[0], "ERROR"); strings.LastIndex(lines[1], "x") != at ||
+		strings.LastIndex(lines[3], "x") != at {
+		t.Errorf("errors are not below their heading:\n%s", b)
 	}
 }
 

@@ -122,13 +122,14 @@ func writeBox(b *strings.Builder, rows [][]string, notes []string) {
 
 func printPeers(w io.Writer, peers []agent.PeerStatus) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	errors := heading(peers)
 	writeRow := func(row, note string) {
-		if note != "" {
+		if errors != "" { // in every row: a row without the cell would end the column above it
 			row += "\t" + note
 		}
 		fmt.Fprintln(tw, row)
 	}
-	writeRow("PEER\tNODE\tTYPE\tAS\tDIAL\tSTATE\tRECEIVED\tACCEPTED\tFROM", heading(peers))
+	writeRow("PEER\tNODE\tTYPE\tAS\tDIAL\tSTATE\tRECEIVED\tACCEPTED\tFROM", errors)
 	for _, p := range peers {
 		dial := "active"
 		if p.Passive {

@@ -74,7 +74,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	if errors.Is(err, agent.ErrNewProcess) || errors.Is(err, agent.ErrDrained) {
 		return err
 	}
-	log.Info("stopped; routes stay in the FIB and peers got no CEASE", "err", err)
+	log.Info("stopped; routes stay in the FIB and peers got no CEASE")
 	return err
 }
 

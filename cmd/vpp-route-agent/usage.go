@@ -47,8 +47,15 @@ func checkArguments(c *cobra.Command) {
 		c.Args = unknownCommand
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	case c.Args == nil:
-		c.Args = cobra.NoArgs
+		c.Args = noArguments
 	}
+}
+
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments, and %q is one", c.Name(), args[0])
 }
 
 func unknownCommand(c *cobra.Command, args []string) error {

@@ -224,16 +224,22 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 		if tried < 10 {
 			t.Errorf("only %d commands to try", tried)
 		}
-		for what, want := range map[string]string{
-			"node-9 true":            "the demo has no node node-9, it has node-1, node-2,",
-			"node-1 no-such-program": "executable file not found",
-			"node-1 sh -c 'exit 7'":  "exit status 7",
-		} {
+		says := func(what, want string) {
 			out, err := exec.Command("sh", "-c", binary+" demo exec "+what).CombinedOutput()
 			if text := fmt.Sprint(string(out), err); !strings.Contains(text, want) {
 				t.Errorf("%s: want %q, got %q", what, want, text)
 			}
 		}
+		says("node-9 true", "the demo has no node node-9, it has node-1, node-2,")
+		says("node-1 no-such-program", "executable file not found")
+		says("node-1 sh -c 'exit 7'", "exit status 7")
+		another := filepath.Join(os.TempDir(), fmt.Sprintf("vra-demo-%d", os.Getpid()))
+		if err := os.MkdirAll(filepath.Join(another, "node-1/bin"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		says("node-1 true", "--pid names one of several: 2 of this name are up")
+		says(fmt.Sprintf("--pid %d node-1 sh -c 'exit 7'", cmd.Process.Pid), "exit status 7")
+		says("--pid 1 node-1 true", "none of this name is up")
 		cmd.Process.Signal(os.Interrupt)
 	})
 	if r.status != 0 || !strings.Contains(r.stdout, "\nremoving the nodes, ") {
@@ -252,6 +258,9 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 		"root": {
 			args: []string{"--dataplane", "kernel"}, status: 2, want: "needs root",
 		},
+		"root, to look into one": {
+			args: []string{"exec", "node-1", "ls"}, status: 1, want: "needs root",
+		},
 		"a known data plane": {
 			args: []string{"--dataplane", "bsd"}, root: true, status: 2,
 			want: `"bsd" is none of auto, vpp, kernel`,
@@ -264,7 +273,8 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 			env: []string{"VPP_BIN=/nowhere/vpp"}, root: true, status: 2, want: "/nowhere/vpp",
 		},
 		"BIRD": {
-			args: []string{"--dataplane", "kernel"}, env: []string{"PATH=/nowhere"}, root: true,
+			args: []string{"--dataplane", "kernel", "--build-dir", t.TempDir()},
+			env:  []string{"PATH=/nowhere"}, root: true,
 			status: 1, want: "needs BIRD 1.6 and cannot get it",
 		},
 	} {
@@ -272,8 +282,7 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 			if c.root {
 				needRoot(t)
 			}
-			cmd := exec.Command(binary,
-				append([]string{"demo", "--build-dir", t.TempDir()}, c.args...)...)
+			cmd := exec.Command(binary, append([]string{"demo"}, c.args...)...)
 			cmd.Env = append(append(os.Environ(), "VPP_BIN="), c.env...)
 			if !c.root && os.Geteuid() == 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{

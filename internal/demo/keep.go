@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,9 +29,13 @@ func (d *demo) invite() error {
 	}
 	d.report.printf("\n%s\n", d.report.paint(bold, "It keeps running until Ctrl-C, which removes "+
 		"everything. Things to try, as root, in another terminal:"))
+	enter := d.cfg.Command + " demo exec "
+	if _, err := netlab.Running("demo", 0, "*/"+binDir); err != nil { // this is not the only one
+		enter += fmt.Sprintf("--pid %d ", os.Getpid())
+	}
 	try := func(node string, commands ...string) {
 		for _, c := range commands {
-			d.report.printf("     %s demo exec %s %s\n", d.cfg.Command, node, c)
+			d.report.printf("     %s%s %s\n", enter, node, c)
 		}
 	}
 	for _, n := range d.nodes {
@@ -66,11 +71,15 @@ func (d *demo) putOnPath(node string, programs map[string][]string) error {
 }
 
 // Exec replaces this process by a command on a node, or in a workload, of the kept demo that runs
-// on this machine.
-func Exec(node string, command []string) error {
-	dir, err := netlab.Running("demo", "*/"+binDir)
+// on this machine, as the process pid where there are several.
+func Exec(pid int, node string, command []string) error {
+	if netlab.Available() != nil {
+		return errors.New("a command on a node of the demo needs root, as the demo does")
+	}
+	dir, err := netlab.Running("demo", pid, "*/"+binDir)
 	if err != nil {
-		return fmt.Errorf("no demo to look into (start one with demo --keep): %w", err)
+		return fmt.Errorf(
+			"which demo? demo --keep leaves one up, and --pid names one of several: %w", err)
 	}
 	all, _ := filepath.Glob(filepath.Join(dir, "*", binDir)) // the pattern is well formed
 	var names []string

@@ -120,7 +120,7 @@ func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||
-		s.waiting()+len(s.takeovers) == 0 ||
+		s.waiting()+len(s.takeovers)+len(s.objects.lost) == 0 ||
 		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) {
 		return nil
 	}
@@ -189,7 +189,8 @@ func (s *syncer) takeOver(b *batch) {
 			b.takeovers = append(b.takeovers, s.record(e))
 		}
 	}
-	s.takeovers = nil
+	b.takeovers = append(b.takeovers, s.objects.lost...)
+	s.takeovers, s.objects.lost = nil, nil
 }
 
 // take adds what e needs to b if it is still what it was queued for.

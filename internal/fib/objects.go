@@ -40,6 +40,7 @@ type objects struct {
 
 	puts    queue[*entry]
 	deletes queue[deletion]
+	lost    []record // that the journal is to know
 
 	changed bool // Engine.ObjectsChanged is to be signalled
 
@@ -210,6 +211,7 @@ func (s *syncer) objectsAdopted() {
 // resetObjects: nothing is known about what is in the data plane.
 func (s *syncer) resetObjects() {
 	s.objects.puts, s.objects.deletes = queue[*entry]{}, queue[deletion]{}
+	s.objects.lost = nil
 	for _, o := range s.objects.all() {
 		o.clear(inPuts | inDeletes)
 		s.lose(o)
@@ -229,7 +231,7 @@ func (s *syncer) lose(o *object) {
 func (s *syncer) objectsOver(changed map[string]bool) {
 	for _, o := range s.objects.all() {
 		if changed[o.key.Interface] && !o.is(isFlying) {
-			s.rewrite = s.rewrite || o.actual != 0
+			s.objects.lost = append(s.objects.lost, record{object: &o.key})
 			s.lose(o)
 		}
 		if o.want != nil {

@@ -210,16 +210,18 @@ func TestObjectsAfterARestart(t *testing.T) {
 		check(t, "swept", r.dp.printObjectOps(), "put address 192.168.4.8/24 of eth0",
 			"del address 192.168.4.7/24 of eth0")
 		r.again()
-		r.setObjects(route.Uplink, up0, on("eth0", "192.168.4.8/24"))
-		r.setObjects(route.External, b)
+		r.set(func(w *Wanted) {
+			w.Sources[route.Uplink].Objects = []route.Object{up0, on("eth0", "192.168.4.8/24")}
+			w.Sources[route.External].Objects = []route.Object{b}
+		})
 		check(t, "wanted as before", r.dp.printObjectOps())
 		check(t, "states", r.objectStates(), "interface eth0 programmed",
 			"address 192.168.4.8/24 of eth0 programmed",
 			"address 192.168.5.7/24 of eth0 programmed")
 		// Another generation of the data plane has none of it, and what is there is another's.
 		r.dp.tell(node("b"))
-		check(t, "the data plane restarted", r.dp.printObjectOps(), "put interface eth0",
-			"put address 192.168.5.7/24 of eth0", "put address 192.168.4.8/24 of eth0")
+		check(t, "the data plane restarted", r.dp.there(), "address 192.168.4.8/24 of eth0",
+			"address 192.168.5.7/24 of eth0", "interface eth0")
 		r.stop()
 		r.dp.tell(node("c"))
 		r.dp.others(b)
@@ -252,6 +254,25 @@ func TestObjectsOfAnInterfaceMadeAnewWhileAway(t *testing.T) {
 			check(t, "there", r.dp.there(), a.Key().String())
 		})
 	}
+}
+
+// An interface goes and comes back with its index, and nothing is written meanwhile.
+func TestLostObjectIsNoLongerOursAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a := on("eth1", "192.168.4.7/24")
+		r.setObjects(route.Uplink, a)
+		r.again()
+		f := node("a")
+		f.Interfaces = append(f.Interfaces[:1], f.Interfaces[2])
+		r.dp.tell(f)
+		synctest.Wait()
+		r.dp.tell(node("a"))
+		synctest.Wait()
+		r.dp.others(a)
+		r.again()
+		r.setObjects(route.Uplink)
+		check(t, "there", r.dp.there(), a.Key().String())
+	})
 }
 
 // With ListRoutes the journal has objects and no routes.

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -81,10 +82,14 @@ func (l *Lab) claim(name string) error {
 	}
 }
 
-// Running returns the directory of the one running lab with this name, in whatever process, that
-// has files of this pattern there.
-func Running(lab, pattern string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-*", pattern))
+// Running returns the directory of the one running lab with this name, of the process pid or, with
+// 0, of whichever, that has files of this pattern there.
+func Running(lab string, pid int, pattern string) (string, error) {
+	process := "*"
+	if pid != 0 {
+		process = strconv.Itoa(pid)
+	}
+	files, err := filepath.Glob(filepath.Join(os.TempDir(), "vra-"+lab+"-"+process, pattern))
 	if err != nil {
 		return "", fmt.Errorf("netlab: %w", err)
 	}

@@ -361,7 +361,7 @@ func Attach(init int, cmd *exec.Cmd) error {
 
 // Machines returns the machines of the running lab with this name, and their pids for Attach.
 func Machines(lab string) (map[string]int, error) {
-	dir, err := Running(lab, "*.pid")
+	dir, err := Running(lab, 0, "*.pid")
 	if err != nil {
 		return nil, err
 	}
