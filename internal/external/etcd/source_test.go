@@ -107,23 +107,27 @@ func TestStatesFollowEtcd(t *testing.T) {
 		t.Errorf("first: %+v", first)
 	}
 
-	// One revision is one state: of five keys, one bad, none comes alone.
+	// One revision is one state: of four keys, two of them bad, none comes alone.
 	ops := []clientv3.Op{clientv3.OpDelete(base + aKey), clientv3.OpPut(base+bKey, bText)}
-	for _, key := range []string{"config/vpp/v2/interfaces/loop1", "config/vpp/v2/route/x",
-		"vpp/config/v1/vrf/0/fib/10.0.0.0/8/"} {
+	for _, key := range []string{"config/vpp/v2/interfaces/loop1", "config/vpp/v2/route/x"} {
 		ops = append(ops, clientv3.OpPut(base+key, "{}"))
 	}
 	resp, err := e.Client().Txn(t.Context()).Then(ops...).Commit()
 	must(t, err)
 	state := await(t, s, "the transaction", func(external.Source) bool { return true })
 	want := "config/vpp/v2/interfaces/loop1 UNIMPLEMENTED, config/vpp/v2/route/vrf/0/dst/" +
-		"10.9.2.0/24, config/vpp/v2/route/x INVALID, vpp/config/v1/vrf/0/fib/10.0.0.0/8/ INVALID"
+		"10.9.2.0/24, config/vpp/v2/route/x INVALID"
 	if keys(state) != want || state.Revision != resp.Header.Revision {
 		t.Errorf("revision %d: %s\nwant %s", state.Revision, keys(state), want)
 	}
 	if state.Items[bKey].Revision != resp.Header.Revision {
 		t.Errorf("the item is of revision %d", state.Items[bKey].Revision)
 	}
+
+	// Keys of Ligato v1 are elsewhere.
+	put(t, e.Client(), "vpp/config/v1/vrf/0/fib/10.0.0.0/8/", "{}")
+	want += ", vpp/config/v1/vrf/0/fib/10.0.0.0/8/ INVALID"
+	await(t, s, "the old key", func(s external.Source) bool { return keys(s) == want })
 
 	// What was good stays when what comes is bad.
 	put(t, e.Client(), bKey, "{")
