@@ -104,6 +104,8 @@ func warnAfterRestart(w io.Writer, d agent.DrainStatus) {
 	}
 }
 
+var errDrainGoesOn = errors.New("interrupted; the drain goes on, `drain --cancel` ends it")
+
 // followDrain waits until the drain is over or was cancelled.
 func followDrain(ctx context.Context, out io.Writer, socket string) error {
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -118,12 +120,14 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errDrainGoesOn
 		case <-tick.C:
 		}
 		var s agent.Status
 		err := get(ctx, socket, "/v1/status", nil, &s)
 		switch {
+		case ctx.Err() != nil:
+			return errDrainGoesOn
 		case err != nil && withdrawn && !errors.Is(err, context.DeadlineExceeded):
 			fmt.Fprintln(out, "drained: the agent has stopped")
 			return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -121,5 +122,34 @@ func TestWaitingSaysForWhat(t *testing.T) {
 	}
 	if slow+askingTime >= 2*time.Second {
 		t.Error("it is said too late")
+	}
+}
+
+// Whoever ends the wait for an agent that hangs must not read that it has stopped.
+func TestDrainInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := 0
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/status", func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked > 1 {
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		json.NewEncoder(w).Encode(agent.Status{Drain: &agent.DrainStatus{Phase: agent.Withdrawn}})
+	})
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux}
+	go server.Serve(l)
+	defer server.Close()
+	out := &strings.Builder{}
+	err = followDrain(ctx, out, socket)
+	if err == nil || !strings.Contains(err.Error(), "the drain goes on") ||
+		strings.Contains(out.String(), "stopped") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -121,7 +121,8 @@ func writeBox(b *strings.Builder, rows [][]string, notes []string) {
 }
 
 func printPeers(w io.Writer, peers []agent.PeerStatus) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	b := &strings.Builder{}
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	errors := heading(peers)
 	writeRow := func(row, note string) {
 		if errors != "" { // in every row: a row without the cell would end the column above it
@@ -138,5 +139,11 @@ func printPeers(w io.Writer, peers []agent.PeerStatus) error {
 		writeRow(fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s", p.Peer, cmp.Or(p.Node, "-"),
 			p.Type, p.RemoteAS, dial, p.State, p.Received, p.Accepted, p.Source), lastError(p))
 	}
-	return tw.Flush()
+	tw.Flush()
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }

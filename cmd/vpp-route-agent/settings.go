@@ -185,7 +185,7 @@ var settings = []setting{
 		usage: "let --metrics-listen and --gobgp-listen leave this host without TLS; otherwise " +
 			"that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
 	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket,
-		usage: "unix socket of status, peers and routes",
+		usage: "unix socket of the client commands, such as status",
 		set:   parseSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", literal: true, def: defaultStateDir,
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +

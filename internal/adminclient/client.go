@@ -66,6 +66,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 			"same --admin-socket?", c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s belongs to root; try again as root", c.socket)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return errors.New("interrupted")
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the agent behind %s does not answer: %w", c.socket,
 			context.DeadlineExceeded)

@@ -2,6 +2,7 @@ package adminclient
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -59,5 +60,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v; want %q", x.name, err, x.want)
 		}
+	}
+}
+
+// An interruption has a cause of the signal's (os/signal.NotifyContext), which is no reason.
+func TestInterruptedSaysSo(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	serve(t, socket, "done")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("interrupt signal received"))
+	err := New(socket).Get(ctx, "/v1/status", nil, new(any))
+	if err == nil || err.Error() != "interrupted" {
+		t.Errorf("%v", err)
 	}
 }

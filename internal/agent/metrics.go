@@ -106,13 +106,14 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		s.Datastore.LastContact)
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+
-			"no route from etcd.")(float64(len(s.Unrouted)))
+			"no route from etcd; absent without --learn ipam.")(float64(len(s.Unrouted)))
 	}
 	if len(s.External) > 0 {
 		collectExternal(s.External, gauge)
 	}
 	if s.Uplink != nil {
-		gauge("uplink_ok", "1 while the uplink is up and has its addresses.")(oneIf(s.Uplink.OK))
+		gauge("uplink_ok", "1 while the uplink is up and has its addresses; absent without "+
+			"--uplink.")(oneIf(s.Uplink.OK))
 		if s.Uplink.Publish != "off" {
 			gauge("uplink_published", "1 while etcd has acknowledged this node's address; "+
 				"absent where it is not to be published.")(oneIf(len(s.Uplink.Published) > 0))
@@ -127,7 +128,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 				"Connections to the data plane that were made ready for use.",
 			)(float64(d.Connections))
 			refused := counter("dataplane_refusals_total",
-				"Operations that the data plane refused.", "reason")
+				"Operations that the data plane refused; absent before the first.", "reason")
 			for reason, n := range d.Refused {
 				refused(float64(n), reason)
 			}

@@ -134,6 +134,7 @@ const showPatience = 80 * time.Second
 func (d *demo) showAll(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, showPatience)
 	defer cancel()
+	d.report.interrupted = func() bool { return ctx.Err() != nil }
 	for _, s := range d.steps() {
 		d.report.chapter(s.title)
 		start := time.Now()

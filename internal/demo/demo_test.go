@@ -170,6 +170,9 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 				!strings.Contains(r.stderr, "interrupted") {
 				t.Errorf("exit status %d: %s", r.status, r.stderr)
 			}
+			if strings.Contains(r.stdout, "✗") {
+				t.Errorf("what was not waited for is said to have failed:\n%s", r.stdout)
+			}
 		})
 	}
 }

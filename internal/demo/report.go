@@ -37,6 +37,8 @@ type report struct {
 	out    io.Writer
 	color  bool
 	result Result
+	// reports an interruption; what was awaited then is neither held nor failed
+	interrupted func() bool
 }
 
 const (
@@ -66,6 +68,9 @@ func (r *report) endChapter(d time.Duration) {
 
 // check notes and prints whether something holds.
 func (r *report) check(ok bool, name, detail string) {
+	if !ok && r.interrupted != nil && r.interrupted() {
+		return
+	}
 	s := &r.result.Steps[len(r.result.Steps)-1]
 	s.Checks = append(s.Checks, CheckResult{name, ok, detail})
 	mark := r.paint(green, "✓")

@@ -430,17 +430,23 @@ func (w *walker) editObject() {
 	o := rapid.SampledFrom(walkObjects).Draw(w.t, "object")
 	k := o.Key()
 	known := slices.ContainsFunc(w.e.Objects(), func(e Entry) bool { return e.Object == k })
-	switch _, there := w.dp.objects[k]; {
+	w.dp.mu.Lock()
+	_, there := w.dp.objects[k]
+	possible := w.dp.reach(k) == nil
+	w.dp.mu.Unlock()
+	switch {
 	case there:
 		w.dp.steal(o)
 		delete(w.others, k)
-	case !known && w.e.Stats().Present && w.dp.reach(k) == nil:
+	case !known && w.e.Stats().Present && possible:
 		w.others[w.dp.others(o)] = true
 	}
 }
 
 // checkObjects: nobody else's object is ever deleted, unless it went with its interface.
 func (w *walker) checkObjects() {
+	w.dp.mu.Lock()
+	defer w.dp.mu.Unlock()
 	for k := range w.others {
 		if _, ok := w.dp.objects[k]; ok {
 			continue
@@ -454,6 +460,8 @@ func (w *walker) checkObjects() {
 
 // settledObjects: all that is wanted is there unless it cannot be, and nothing of ours besides.
 func (w *walker) settledObjects() {
+	w.dp.mu.Lock()
+	defer w.dp.mu.Unlock()
 	wanted := map[route.ObjectKey]bool{}
 	for _, o := range w.objects {
 		k := o.Key()

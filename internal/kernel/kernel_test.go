@@ -580,7 +580,10 @@ func TestReplacementLosesNoPacket(t *testing.T) {
 	for _, flow := range flows {
 		r := flow.Stop()
 		t.Logf("%d replacements: %s", replaced, r)
-		if r.Lost > 0 || r.Received == 0 {
+		// A look-up that holds the old fib_info when that becomes dead finds nothing
+		// (fib_table_lookup and fib_release_info in net/ipv4), which is rare. Taking the route away
+		// before the next one comes loses many.
+		if r.Lost > 1 || r.Received == 0 {
 			t.Errorf("%s %v", r, r.Outages)
 		}
 	}

@@ -89,6 +89,10 @@ func readDocument(doc []byte, skip func(error) bool) ([]Resource, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !bytes.HasPrefix(asJSON, []byte("{")) {
+		return nil, errors.New("it is no resource: a mapping with apiVersion, kind, metadata " +
+			"and spec is expected")
+	}
 	var list struct {
 		Kind       string            `json:"kind"`
 		APIVersion string            `json:"apiVersion"`

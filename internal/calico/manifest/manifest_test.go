@@ -128,7 +128,9 @@ func TestReadNamesDocumentAndField(t *testing.T) {
 		{"endpoint's address", head + "WorkloadEndpoint\nmetadata: {name: x, namespace: " +
 			"shop}\nspec: {node: edge-1, ipNetworks: [10.1.0.300]}",
 			`document 2: WorkloadEndpoint(shop/x): spec.ipNetworks[0]`},
-		{"no mapping", "just words", `document 2: `},
+		{"no mapping", "just words", "document 2: it is no resource: a mapping with apiVersion, " +
+			"kind, metadata and spec is expected"},
+		{"a sequence", "[1, 2]", "document 2: it is no resource"},
 		{"last line without an end", head + "Pod\nmetadata: {name: x}",
 			`document 2: kind "Pod" is not one of`},
 	} {
