@@ -253,6 +253,13 @@ func hops(paths []agent.PathStatus) string {
 	hops := make([]string, len(paths))
 	for i, p := range paths {
 		hops[i] = strings.TrimSpace(p.NextHop + " " + p.Interface)
+		switch {
+		case p.Table == nil:
+		case p.NextHop == "":
+			hops[i] = fmt.Sprintf("lookup in table %d", *p.Table)
+		default:
+			hops[i] = fmt.Sprintf("%s table %d", hops[i], *p.Table)
+		}
 		if p.Weight > 1 {
 			hops[i] = fmt.Sprintf("%s weight %d", hops[i], p.Weight)
 		}

@@ -65,7 +65,7 @@ func (a *Agent) serveMatch(r *http.Request) (any, error) {
 	m := MatchStatus{Prefix: found.Prefix, Owner: found.Owner, Forwards: found.Usable,
 		Paths: []PathStatus{}}
 	for _, p := range found.Paths {
-		m.Paths = append(m.Paths, pathStatus(p))
+		m.Paths = append(m.Paths, pathStatus(p, 0))
 	}
 	if len(found.Paths) == 0 && found.Interface != "" {
 		m.Paths = append(m.Paths, PathStatus{Interface: found.Interface})

@@ -33,7 +33,10 @@ type RouteStatus struct {
 type PathStatus struct {
 	NextHop   string `json:"nextHop,omitempty"`
 	Interface string `json:"interface,omitempty"`
-	Weight    uint8  `json:"weight"`
+	// Table is where the next hop is looked up, if not in the route's table. Without a next hop the
+	// packet is.
+	Table  *uint32 `json:"table,omitempty"`
+	Weight uint8   `json:"weight"`
 }
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
@@ -100,15 +103,19 @@ func routeStatus(e fib.Entry) RouteStatus {
 		State: e.State.String(), Since: e.Since, Reason: reason(e),
 	}
 	for _, p := range e.Paths {
-		r.Paths = append(r.Paths, pathStatus(p))
+		r.Paths = append(r.Paths, pathStatus(p, e.Key.Table))
 	}
 	return r
 }
 
-func pathStatus(p route.Path) PathStatus {
+// pathStatus shows a path of a route in table.
+func pathStatus(p route.Path, table uint32) PathStatus {
 	s := PathStatus{Interface: p.Interface, Weight: p.Weight}
-	if p.NextHop.IsValid() {
+	if p.NextHop.IsValid() && !p.IsLookup() {
 		s.NextHop = p.NextHop.String()
+	}
+	if p.Interface == "" && p.Table != table {
+		s.Table = &p.Table
 	}
 	return s
 }

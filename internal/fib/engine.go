@@ -375,18 +375,10 @@ func (e *Engine) nextJob() (job, time.Time) {
 	if b := s.cut(e.journalDue()); b != nil {
 		return job{batch: b}, time.Time{}
 	}
-	if e.applying == 0 {
-		if k := s.tablesToKeep(e.hops.tables); k != nil {
-			return job{tables: k}, time.Time{}
-		}
+	if s.now.Before(s.pause) {
+		return job{}, s.pause
 	}
-	var due time.Time
-	for _, at := range []time.Time{s.pause, s.unusedAt} {
-		if s.now.Before(at) {
-			due = sooner(due, at)
-		}
-	}
-	return job{}, due
+	return job{}, time.Time{}
 }
 
 // journalDue reports whether the journal is to be written anew: it is lost, or most of it is dead.
@@ -442,8 +434,6 @@ func (e *Engine) finish(j job) {
 	switch {
 	case j.batch != nil:
 		e.sync.finish(j.batch)
-	case j.tables != nil:
-		e.sync.tablesKept(j.tables)
 	case j.adopt.err != nil:
 		e.adoptAt = time.Now().Add(jitter(adoptRetry))
 	default:

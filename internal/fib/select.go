@@ -363,6 +363,9 @@ func (v *view) resolve(p route.Path, static bool) resolved {
 		p.Table = 0
 		return resolved{Path: p}
 	}
+	if static && p.IsLookup() {
+		return resolved{Path: p}
+	}
 	switch a := p.NextHop; {
 	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(), a.IsLoopback():
 		return no(notUnicast)

@@ -131,7 +131,7 @@ func (s *selection) pathSet(paths []route.Path, static bool) *pathSet {
 		return set
 	}
 	for _, p := range set.paths {
-		if p.Interface == "" && p.NextHop.IsValid() {
+		if p.Interface == "" && p.NextHop.IsValid() && !p.IsLookup() {
 			s.hops.name(NextHop{p.Table, p.NextHop}, set)
 		}
 	}
@@ -158,9 +158,6 @@ func (s *selection) leave(c *candidate) {
 	c.set = nil
 	if set.first == nil {
 		delete(s.sets.byID, set.id)
-		for _, hop := range set.hops {
-			s.unusedDue = s.unusedDue || hop.Table != 0 // see unusedTables
-		}
 		s.hops.unname(set)
 	}
 }
