@@ -63,7 +63,7 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 	}
 	p := &externalParts{cfg: cfg, source: source, engine: engine}
 	p.controller = external.NewController([]external.Adapter{source},
-		external.Policy{Table0: cfg.externalTable0 != ""}, p)
+		external.Policy{Table0: cfg.externalTable0 != "", Tables: cfg.dataplane != "kernel"}, p)
 	return p, nil
 }
 
@@ -80,6 +80,9 @@ func (p *externalParts) Want(all fib.Source) uint64 { return p.agent.Want(route.
 
 // Find implements external.FIB.
 func (p *externalParts) Find(keys []route.Key) ([]fib.Entry, uint64) { return p.engine.Find(keys) }
+
+// Objects implements external.FIB.
+func (p *externalParts) Objects() []fib.Entry { return p.engine.Objects() }
 
 // Changed implements external.FIB.
 func (p *externalParts) Changed() <-chan struct{} { return p.engine.ExternalChanged() }
@@ -121,8 +124,10 @@ func (p *externalParts) sources() []agent.ExternalSource {
 		out.States[state.String()] = 0
 	}
 	for _, v := range p.controller.Verdicts() {
-		out.Items++
-		out.States[v.State.String()]++
+		if v.State != external.Removed {
+			out.Items++
+			out.States[v.State.String()]++
+		}
 	}
 	return []agent.ExternalSource{out}
 }
@@ -146,8 +151,8 @@ func externalCommand() *cobra.Command {
 		Short: "Show the items of external configuration and how each stands",
 		Long: `Show the items of external configuration and how each stands: CONFIGURED (the data
 plane has acknowledged it), PENDING (something is missing that may come), RETRYING (the data plane
-refuses it), FAILED (the agent does), INVALID or UNIMPLEMENTED. Exit status 0 says that the agent
-answered.`,
+refuses it), FAILED (the agent does), INVALID, UNIMPLEMENTED, or for 10 s REMOVED. Exit status 0
+says that the agent answered.`,
 		Example: `  vpp-route-agent external get
   vpp-route-agent external get vrf/0/dst/10.9.1.0/24 -o json`,
 		Args: cobra.MaximumNArgs(1),

@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,8 +23,9 @@ type Adapter interface {
 
 // Answer is how all items of a source stand.
 type Answer struct {
-	// Revision is Source.Revision of the state that this is about.
+	// Revision and Resync are those of the Source that this is about.
 	Revision int64
+	Resync   string
 	Verdicts []Verdict // by key
 }
 
@@ -38,7 +40,9 @@ type FIB interface {
 	Want(all fib.Source) (revision uint64)
 	// Find is that of fib.Engine.
 	Find(keys []route.Key) (found []fib.Entry, taken uint64)
-	// Changed says that Find or Away may say something else.
+	// Objects is that of fib.Engine.
+	Objects() []fib.Entry
+	// Changed says that Find, Objects or Away may say something else.
 	Changed() <-chan struct{}
 	// Away says why the data plane does not answer; "": it does.
 	Away() string
@@ -52,6 +56,10 @@ const (
 	judgePause = 20 * time.Millisecond
 	// takenPause is when to look again whether the FIB has taken a change in.
 	takenPause = 50 * time.Millisecond
+	// departedPause is when to look again at what is being deleted, of which no change is reported.
+	departedPause = 200 * time.Millisecond
+	// removedTime is how long an item is said to be removed.
+	removedTime = 10 * time.Second
 )
 
 // Controller keeps the FIB equal to what all sources want, and tells them how their items stand.
@@ -66,17 +74,26 @@ type Controller struct {
 	wanted   fib.Source // as last set
 	revision uint64     // of it
 	answered []Answer   // as adapters
+	departed map[itemID]departed
 
 	mu       sync.Mutex // guards what follows
 	verdicts []Verdict
 	owners   map[route.Key]string // as Plan.Owners, not changed
 }
 
+// departed is an item that its source does not want any more.
+type departed struct {
+	planned
+	verdict Verdict
+	removed time.Time // since when it is
+}
+
 // NewController returns a controller that does nothing until Run. The first adapter has the highest
 // rank.
 func NewController(adapters []Adapter, p Policy, f FIB) *Controller {
 	return &Controller{adapters: adapters, policy: p, fib: f,
-		sources: make([]Source, len(adapters)), answered: make([]Answer, len(adapters))}
+		sources: make([]Source, len(adapters)), answered: make([]Answer, len(adapters)),
+		departed: make(map[itemID]departed)}
 }
 
 // Verdicts returns how all items stand. The slice is not changed.
@@ -121,10 +138,11 @@ func (c *Controller) Run(ctx context.Context) error {
 			timer.Reset(max(judgePause, time.Until(earliest)))
 		case <-timer.C:
 			began := time.Now()
-			if !c.judge() {
-				timer.Reset(takenPause)
-			}
+			again := c.judge()
 			earliest = time.Now().Add(judgeCost * time.Since(began))
+			if again > 0 {
+				timer.Reset(max(again, time.Until(earliest)))
+			}
 		}
 	}
 }
@@ -149,35 +167,60 @@ func (c *Controller) take(s told) {
 	c.sources[s.adapter] = s.state
 	known := slices.DeleteFunc(slices.Clone(c.sources), func(s Source) bool { return s.Name == "" })
 	plan := Merge(known, c.policy)
-	all := fib.Source{Routes: plan.Routes, Complete: len(known) == len(c.adapters)}
+	all := plan.wanted()
+	all.Complete = len(known) == len(c.adapters)
 	for _, s := range known {
 		all.List += s.List
 		all.Complete = all.Complete && s.Complete
 	}
-	same := c.plan.SameRoutes(plan) && all.List == c.wanted.List &&
+	same := c.plan.Same(plan) && all.List == c.wanted.List &&
 		all.Complete == c.wanted.Complete
+	c.depart(plan)
 	if c.plan = plan; same {
 		return
 	}
 	c.wanted, c.revision = all, c.fib.Want(all)
 }
 
-// judge tells every source how its items stand, and reports whether the FIB has taken in what was
-// set last.
-func (c *Controller) judge() (taken bool) {
-	facts := Facts{Away: c.fib.Away()}
-	if facts.Away == "" {
-		found, revision := c.fib.Find(c.plan.Keys())
-		if taken = revision >= c.revision; taken {
-			facts.Entries = found
+// depart notes which items next lacks.
+func (c *Controller) depart(next Plan) {
+	for _, p := range c.plan.gone(next) {
+		c.departed[p.id()] = departed{planned: p}
+	}
+	if len(c.departed) > 0 {
+		for i := range next.items {
+			delete(c.departed, next.items[i].id())
 		}
 	}
-	verdicts := Judge(c.plan, facts)
+}
+
+// judge tells every source how its items stand, and returns when to look again; 0: when something
+// changes.
+func (c *Controller) judge() (again time.Duration) {
+	facts := Facts{Away: c.fib.Away()}
+	if facts.Away == "" {
+		keys := c.plan.Keys()
+		for _, d := range c.departed {
+			if d.isRoute {
+				keys = append(keys, d.key)
+			}
+		}
+		found, revision := c.fib.Find(keys)
+		if revision < c.revision {
+			again = takenPause
+		} else {
+			facts.Entries, facts.Objects = found, c.fib.Objects()
+		}
+	}
+	verdicts := append(Judge(c.plan, facts), c.judgeDeparted(facts)...)
+	if facts.Entries != nil && len(c.departed) > 0 {
+		again = departedPause
+	}
 	c.mu.Lock()
 	c.verdicts, c.owners = verdicts, c.plan.Owners
 	c.mu.Unlock()
 	for i, a := range c.adapters {
-		answer := Answer{Revision: c.sources[i].Revision}
+		answer := Answer{Revision: c.sources[i].Revision, Resync: c.sources[i].Resync}
 		for _, v := range verdicts {
 			if v.Source == a.Name() {
 				answer.Verdicts = append(answer.Verdicts, v)
@@ -185,11 +228,32 @@ func (c *Controller) judge() (taken bool) {
 		}
 		last := c.answered[i]
 		if c.sources[i].Name == "" || answer.Revision == last.Revision &&
+			answer.Resync == last.Resync &&
 			slices.EqualFunc(answer.Verdicts, last.Verdicts, Verdict.Equal) {
 			continue
 		}
 		c.answered[i] = answer
 		a.Answer(answer)
 	}
-	return taken || facts.Away != ""
+	return again
+}
+
+// judgeDeparted says how what was deleted stands, and forgets what has been removed for a while.
+func (c *Controller) judgeDeparted(f Facts) (out []Verdict) {
+	j := newJudge(c.plan, f)
+	for _, id := range slices.SortedFunc(maps.Keys(c.departed), compareItems) {
+		d := c.departed[id]
+		if d.removed.IsZero() {
+			d.verdict = j.departed(&d.planned)
+		} else if time.Since(d.removed) >= removedTime {
+			delete(c.departed, id)
+			continue
+		}
+		if d.verdict.State == Removed && d.removed.IsZero() {
+			d.removed = time.Now()
+		}
+		c.departed[id] = d
+		out = append(out, d.verdict)
+	}
+	return out
 }

@@ -49,6 +49,7 @@ func (f *fakeFIB) change(what func()) {
 func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	found = []fib.Entry{}
 	for _, k := range keys {
 		e := fib.Entry{Key: k}
 		for _, r := range f.wanted.Routes {
@@ -59,6 +60,15 @@ func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
 		found = append(found, e)
 	}
 	return found, f.taken
+}
+
+func (f *fakeFIB) Objects() (all []fib.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.wanted.Objects {
+		all = append(all, fib.Entry{Object: o.Key(), State: fib.Programmed})
+	}
+	return all
 }
 
 func (f *fakeFIB) Changed() <-chan struct{} { return f.changed }
@@ -170,8 +180,42 @@ func TestControllerAnswers(t *testing.T) {
 			if got := second.last(); !strings.Contains(got, "PENDING VPP does not answer") {
 				t.Errorf("VPP is away: %s", got)
 			}
-			if len(b.Verdicts()) != 1 {
+			if len(b.Verdicts()) != 2 { // one of them is REMOVED
 				t.Errorf("shown: %v", b.Verdicts())
+			}
+		})
+	})
+}
+
+// A deletion is answered when the data plane has acknowledged it.
+func TestADeletedItemIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			first.tell(source(t, "first", one, other, table7))
+			time.Sleep(2 * time.Second)
+			next := source(t, "first", other)
+			next.Revision = 6
+			first.tell(next)
+			time.Sleep(500 * time.Millisecond)
+			last := func() Answer { return first.answers[len(first.answers)-1] }
+			if got := first.last(); last().Finished() || last().Revision != 6 ||
+				strings.Count(got, "PENDING it is being deleted") != 2 {
+				t.Errorf("before the FIB has taken it in: %s", got)
+			}
+			time.Sleep(time.Second)
+			if got := first.last(); !last().Finished() || strings.Count(got, "REMOVED") != 2 {
+				t.Errorf("afterwards: %s", got)
+			}
+			first.tell(source(t, "first", one, other))
+			time.Sleep(2 * time.Second)
+			if got := first.last(); strings.Count(got, "REMOVED") != 1 ||
+				strings.Count(got, "CONFIGURED") != 2 {
+				t.Errorf("one is back: %s", got)
+			}
+			time.Sleep(2 * removedTime)
+			if got := first.last(); strings.Contains(got, "REMOVED") || len(b.departed) != 0 {
+				t.Errorf("later: %s", got)
 			}
 		})
 	})
@@ -239,7 +283,7 @@ func TestAnyOrderOfChangesEndsTheSame(t *testing.T) {
 				time.Sleep(time.Minute)
 				plan := Merge(now, allowed)
 				found, _ := b.fib.Find(plan.Keys())
-				want := Judge(plan, Facts{Entries: found})
+				want := Judge(plan, Facts{Entries: found, Objects: b.fib.Objects()})
 				if got := b.routes(); got != fmt.Sprint(plan.Routes) {
 					r.Errorf("routes %s, want %v", got, plan.Routes)
 				}

@@ -3,6 +3,7 @@ package external
 import (
 	"net/netip"
 	"strings"
+	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -33,6 +34,8 @@ type Source struct {
 	Complete bool
 	// Revision is the source's own number for this state; see Answer.
 	Revision int64
+	// Resync is the ID of the last request of a client to read everything again that is done.
+	Resync string
 }
 
 // DecodeJSON makes an item of its key and its JSON. before is what the key held until now: of a
@@ -134,7 +137,7 @@ func checkRoute(r *l3.Route) Problem {
 			return invalid("it has neither next_hop_addr nor outgoing_interface")
 		}
 	case l3.Route_INTER_VRF:
-		return checkInterVRF(r, hop)
+		return checkInterVRF(r)
 	case l3.Route_DROP:
 		if hop.IsValid() || r.OutgoingInterface != "" || r.ViaVrfId != 0 {
 			return invalid("a DROP route has no next hop, interface or via_vrf_id")
@@ -145,14 +148,12 @@ func checkRoute(r *l3.Route) Problem {
 	return Problem{}
 }
 
-func checkInterVRF(r *l3.Route, hop netip.Addr) Problem {
+func checkInterVRF(r *l3.Route) Problem {
 	switch {
 	case r.OutgoingInterface != "":
 		return invalid("an INTER_VRF route has no outgoing_interface")
 	case r.ViaVrfId == r.VrfId:
 		return invalid("via_vrf_id %d is the route's own table", r.ViaVrfId)
-	case !hop.IsValid():
-		return unimplemented("INTER_VRF without next_hop_addr")
 	}
 	return Problem{}
 }
@@ -195,6 +196,8 @@ func checkTable(t *l3.VrfTable) Problem {
 		return invalid("protocol %d is none", t.Protocol)
 	case len(t.Label) > maxLabel:
 		return invalid("the label has %d bytes; at most %d", len(t.Label), maxLabel)
+	case strings.ContainsFunc(t.Label, unicode.IsControl):
+		return invalid("the label %q has control characters", t.Label)
 	case t.FlowHashSettings != nil:
 		return unimplemented("field flow_hash_settings")
 	}

@@ -1,6 +1,7 @@
 package external
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -19,6 +20,52 @@ func reason(p route.Path) fib.Reason {
 		{Origin: route.External, Paths: []route.Path{p}},
 	}, facts)
 	return why
+}
+
+func TestJudgeTables(t *testing.T) {
+	table := route.Table{TableID: route.TableID{ID: 7}, Name: "seven"}
+	in := route.Key{Table: 7, Prefix: netip.MustParsePrefix("10.9.1.0/24")}
+	for _, c := range []struct {
+		name  string
+		table fib.Entry
+		want  string // of the route, then of the table
+	}{
+		{name: "there", table: fib.Entry{State: fib.Programmed}, want: "CONFIGURED; CONFIGURED"},
+		{name: "another's", table: fib.Entry{State: fib.Shadowed, By: `VRF table 7 (IPv4) "x"`},
+			want: `PENDING there is no VRF table 7 (IPv4) yet; FAILED another program has made ` +
+				`VRF table 7 (IPv4) "x"`},
+		{name: "refused", table: fib.Entry{State: fib.Failed, Error: "no memory", Attempts: 2},
+			want: "PENDING there is no VRF table 7 (IPv4) yet; RETRYING no memory"},
+		{name: "on its way", table: fib.Entry{State: fib.Pending}, want: "PENDING there is no " +
+			"VRF table 7 (IPv4) yet; PENDING " + notAcknowledged},
+		{name: "renamed", table: fib.Entry{State: fib.Pending, Error: "waits for x"},
+			want: "PENDING there is no VRF table 7 (IPv4) yet; PENDING waits for x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := Merge([]Source{source(t, "etcd", in7, table7)}, allowed)
+			c.table.Object = table.Key()
+			all := Judge(plan, Facts{Objects: []fib.Entry{c.table}, Entries: []fib.Entry{
+				{Key: in, State: fib.Programmed, Origin: route.External}}})
+			for i, want := range strings.Split(c.want, "; ") {
+				got := all[i].State.String() + " " + strings.Join(all[i].Details, ", ")
+				if strings.TrimSpace(got) != want {
+					t.Errorf("%s: %q, want %q", all[i].Key, got, want)
+				}
+				if late := strings.Contains(c.want, notAcknowledged); all[i].Unfinished != late {
+					t.Errorf("%s: unfinished %v", all[i].Key, all[i].Unfinished)
+				}
+			}
+		})
+	}
+}
+
+func TestTablesGetANameFromLigato(t *testing.T) {
+	plan := Merge([]Source{source(t, "etcd", table7,
+		`config/vpp/v2/vrf-table/id/7/protocol/IPV6 = {"id":7,"protocol":"IPV6"}`)}, allowed)
+	got := fmt.Sprint(plan.Tables[0].Key(), "; ", plan.Tables[1].Key())
+	if want := `VRF table 7 (IPv4) "seven"; VRF table 7 (IPv6) "ipv6-VRF:7"`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 func TestJudge(t *testing.T) {

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -18,25 +21,12 @@ type Policy struct {
 	Tables bool
 }
 
-// TableID is a table of one family.
-type TableID struct {
-	ID   uint32
-	IPv6 bool
-}
-
-func (t TableID) String() string {
-	family := "IPv4"
-	if t.IPv6 {
-		family = "IPv6"
-	}
-	return fmt.Sprintf("VRF table %d (%s)", t.ID, family)
-}
-
-// Plan is what a set of sources comes to: the routes to program, and for each item what is known of
-// it without the data plane. Equal inputs give equal plans.
+// Plan is what a set of sources comes to: what to program, and for each item what is known of it
+// without the data plane. Equal inputs give equal plans.
 type Plan struct {
 	// Routes are sorted by key, of origin route.External.
 	Routes []route.Route
+	Tables []route.Table // by TableID
 	// Owners are the sources that have the keys of Routes.
 	Owners map[route.Key]string
 	items  []planned // by source's rank, then key
@@ -52,12 +42,13 @@ type planned struct {
 	path    route.Path // of Kind Via
 	kind    route.Kind
 	isRoute bool
+	table   route.Table // of a table
 }
 
 // Merge merges what sources want, the first has the highest rank. Per table and prefix one source
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
-	m := merger{policy: p, tables: map[TableID]string{}, routes: map[route.Key]group{},
+	m := merger{policy: p, tables: map[route.TableID]*planned{}, routes: map[route.Key]group{},
 		plan: Plan{Owners: map[route.Key]string{}}}
 	for _, s := range sources {
 		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
@@ -85,13 +76,16 @@ type group struct {
 type merger struct {
 	policy Policy
 	plan   Plan
-	tables map[TableID]string // and who has it
+	tables map[route.TableID]*planned
 	routes map[route.Key]group
 }
 
 // planned says what an item is about.
 func (m *merger) planned(source string, item Item) planned {
 	p := planned{source: source, item: item}
+	if t, ok := item.Message.(*l3.VrfTable); ok {
+		p.table = tableOf(t)
+	}
 	r, ok := item.Message.(*l3.Route)
 	if !ok {
 		return p
@@ -107,7 +101,9 @@ func (m *merger) planned(source string, item Item) planned {
 	case l3.Route_DROP:
 		p.kind, p.path = route.Drop, route.Path{}
 	case l3.Route_INTER_VRF:
-		p.path.Table = r.ViaVrfId
+		if p.path.Table = r.ViaVrfId; !hop.IsValid() {
+			p.path.NextHop = unspecified(p.key.Prefix)
+		}
 	default:
 		if p.path.Interface == "" {
 			p.path.Table = r.VrfId
@@ -116,27 +112,47 @@ func (m *merger) planned(source string, item Item) planned {
 	return p
 }
 
+// unspecified is the next hop of a path that looks the packet up again.
+func unspecified(p netip.Prefix) netip.Addr {
+	if p.Addr().Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// tableOf names a table without a label as Ligato does.
+func tableOf(t *l3.VrfTable) route.Table {
+	out := route.Table{Name: t.Label}
+	out.ID, out.IPv6 = t.Id, t.Protocol == l3.VrfTable_IPV6
+	if out.Name == "" {
+		out.Name = fmt.Sprintf("%s-VRF:%d", strings.ToLower(t.Protocol.String()), t.Id)
+	}
+	return out
+}
+
 // place puts an item where it belongs, or says why not.
 func (m *merger) place(p *planned) {
-	switch msg := p.item.Message.(type) {
-	case nil:
-	case *l3.VrfTable:
-		m.placeTable(p, TableID{msg.Id, msg.Protocol == l3.VrfTable_IPV6})
-	default:
+	switch {
+	case p.isRoute:
 		m.placeRoute(p)
+	case p.isTable():
+		m.placeTable(p)
 	}
 }
 
-func (m *merger) placeTable(p *planned, id TableID) {
+func (p *planned) isTable() bool { return p.table != route.Table{} }
+
+func (m *merger) placeTable(p *planned) {
+	id := p.table.TableID
 	if !m.policy.Tables {
 		p.problem = unimplemented("model vpp.vrf-table with this data plane")
 		return
 	}
-	if by, taken := m.tables[id]; taken {
-		p.missing = append(p.missing, fmt.Sprintf("source %s has %v", by, id))
+	if t := m.tables[id]; t != nil {
+		p.missing = append(p.missing, fmt.Sprintf("source %s has %v", t.source, id))
 		return
 	}
-	m.tables[id] = p.source
+	m.tables[id] = p
 }
 
 func (m *merger) placeRoute(p *planned) {
@@ -189,18 +205,22 @@ func (m *merger) require(p *planned) {
 	}
 }
 
-func (p *planned) needs() (all []TableID) {
+// needs are the tables that a route needs.
+func (p *planned) needs() (all []route.TableID) {
 	for _, id := range []uint32{p.key.Table, p.path.Table} {
-		t := TableID{id, p.key.Prefix.Addr().Is6()}
-		if id != 0 && !slices.Contains(all, t) {
+		t := p.key.TableID()
+		if t.ID = id; id != 0 && !slices.Contains(all, t) {
 			all = append(all, t)
 		}
 	}
 	return all
 }
 
-// collect makes the routes.
+// collect makes the tables and routes.
 func (m *merger) collect() {
+	for _, id := range slices.SortedFunc(maps.Keys(m.tables), route.CompareTables) {
+		m.plan.Tables = append(m.plan.Tables, m.tables[id].table)
+	}
 	for k, g := range m.routes {
 		if g.missing {
 			continue
@@ -231,9 +251,40 @@ func (p Plan) Keys() []route.Key {
 	return keys
 }
 
-// SameRoutes reports whether both plans program the same.
-func (p Plan) SameRoutes(o Plan) bool {
-	return slices.EqualFunc(p.Routes, o.Routes, func(a, b route.Route) bool {
-		return cmp.Compare(a.Origin, b.Origin) == 0 && a.SameForwarding(b)
-	})
+// gone returns the items of p that next lacks, as far as they may be in the data plane.
+func (p Plan) gone(next Plan) (out []planned) {
+	there := make(map[itemID]bool, len(next.items))
+	for i := range next.items {
+		there[next.items[i].id()] = true
+	}
+	for _, i := range p.items {
+		if (i.isRoute || i.isTable()) && !there[i.id()] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// itemID identifies an item of all sources.
+type itemID struct{ source, key string }
+
+func compareItems(a, b itemID) int {
+	return cmp.Or(strings.Compare(a.source, b.source), strings.Compare(a.key, b.key))
+}
+
+func (p *planned) id() itemID { return itemID{p.source, p.item.Key} }
+
+// Same reports whether both plans program the same.
+func (p Plan) Same(o Plan) bool {
+	return slices.Equal(p.Tables, o.Tables) &&
+		slices.EqualFunc(p.Routes, o.Routes, route.Route.SameForwarding)
+}
+
+// wanted is what the FIB is to be set to.
+func (p Plan) wanted() fib.Source {
+	out := fib.Source{Routes: p.Routes}
+	for _, t := range p.Tables {
+		out.Objects = append(out.Objects, t)
+	}
+	return out
 }

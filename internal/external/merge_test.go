@@ -132,6 +132,13 @@ func TestMerge(t *testing.T) {
 				"there is no VRF table 9 (IPv4)",
 		},
 		{
+			name: "a look-up in another table, and back", policy: allowed,
+			sources: []Source{source(t, "etcd", table7,
+				`= {"type":"INTER_VRF","via_vrf_id":7,"dst_network":"10.9.1.0/24"}`,
+				`= {"type":"INTER_VRF","vrf_id":7,"dst_network":"0.0.0.0/0"}`)},
+			routes: "10.9.1.0/24 via lookup in table 7; 0.0.0.0/0 table 7 via lookup in table 0",
+		},
+		{
 			name: "weights and preferences", policy: allowed,
 			sources: []Source{source(t, "etcd",
 				`= {"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","weight":3}`,
@@ -218,6 +225,8 @@ func TestDecode(t *testing.T) {
 			"UNIMPLEMENTED field flow_hash_settings"},
 		{"config/vpp/v2/vrf-table/id/3/protocol/IPV4", `{"id":3,"label":"` +
 			strings.Repeat("x", 64) + `"}`, "INVALID the label has 64 bytes"},
+		{"config/vpp/v2/vrf-table/id/3/protocol/IPV4", `{"id":3,"label":"a\u0000"}`,
+			`INVALID the label "a\x00" has control characters`},
 		{"config/vpp/v2/interfaces/loop1", `{}`, "UNIMPLEMENTED model vpp.interfaces"},
 		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model of config/vpp/nat/v2"},
 	} {

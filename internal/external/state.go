@@ -11,6 +11,7 @@ type State uint8
 const (
 	Nonexistent   State = 0
 	Unimplemented State = 2  // a model or field that the agent does not carry out
+	Removed       State = 3  // its item was deleted, and the data plane has acknowledged that
 	Configured    State = 4  // the data plane has acknowledged it
 	Pending       State = 7  // something is missing that may come
 	Invalid       State = 8  // the item itself is wrong
@@ -18,7 +19,7 @@ const (
 	Retrying      State = 10 // the data plane refused it, and is asked again
 )
 
-// States are those that an item can have.
+// States are those that an item can have which is wanted.
 var States = []State{Configured, Pending, Retrying, Failed, Invalid, Unimplemented}
 
 func (s State) String() string {
@@ -27,6 +28,8 @@ func (s State) String() string {
 		return "NONEXISTENT"
 	case Unimplemented:
 		return "UNIMPLEMENTED"
+	case Removed:
+		return "REMOVED"
 	case Configured:
 		return "CONFIGURED"
 	case Pending:

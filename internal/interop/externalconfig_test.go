@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
@@ -85,23 +87,159 @@ func expectLike(out, like string, err error) error {
 	return err
 }
 
-// configuredFromOutside has routes made, changed, deleted, pending and back, over a restart too.
-func (n *agentNode) configuredFromOutside(t *testing.T, p externalPlane) {
+const vppKeys = "/vnf-agent/us/config/vpp/v2/"
+
+// startExternal starts an agent that takes configuration from outside.
+func (n *agentNode) startExternal(t *testing.T) {
+	t.Helper()
 	n.agent.Flags = []string{"--external", "etcd", "--external-table-0", "override"}
 	n.start(t)
-	const keys = "/vnf-agent/us/config/vpp/v2/route/"
-	put := func(key, value string) { check(t, n.lab.Data.PutRaw(t.Context(), keys+key, value)) }
-	del := func(key string) { check(t, n.lab.Data.DeleteRaw(t.Context(), keys+key)) }
+}
+
+func (n *agentNode) putItem(t *testing.T, key, value string) {
+	t.Helper()
+	check(t, n.lab.Data.PutRaw(t.Context(), vppKeys+key, value))
+}
+
+func (n *agentNode) deleteItem(t *testing.T, key string) {
+	t.Helper()
+	check(t, n.lab.Data.DeleteRaw(t.Context(), vppKeys+key))
+}
+
+// itemIs returns an error unless the item whose key has key in it is in state; "": there is none.
+func (n *agentNode) itemIs(ctx context.Context, key, state string) error {
+	var items []agent.ExternalItem
+	if err := n.ask(ctx, &items, "external", "get", key); err != nil {
+		return err
+	}
+	items = slices.DeleteFunc(items, func(i agent.ExternalItem) bool {
+		return i.State == "REMOVED"
+	})
+	if state == "" && len(items) > 0 ||
+		state != "" && (len(items) != 1 || items[0].State != state) {
+		return fmt.Errorf("%+v", items)
+	}
+	return nil
+}
+
+// TestTwoTenantsOnVPP: two VRFs have equal addresses, and packets from outside reach the one that a
+// look-up in table 0 leads to.
+func TestTwoTenantsOnVPP(t *testing.T) {
+	t.Parallel()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	l := newLab(t, "tenants")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	v := us.startVPP(t, vpp)
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	client, err := l.Machine("client", pfx("10.0.0.9/24"))
+	check(t, err)
+	check(t, client.AddRoute(pfx("192.0.2.0/24"), addr("10.0.0.102"), "eth0"))
+	us.startExternal(t)
+	is := func(key, state string) {
+		t.Helper()
+		await(t, key+" is "+state, func(ctx context.Context) error {
+			return us.itemIs(ctx, key, state)
+		})
+	}
+	pings := func(want bool) {
+		t.Helper()
+		await(t, fmt.Sprintf("ping: %v", want), func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if _, err := client.Ping(ctx, addr("192.0.2.1")); (err == nil) != want {
+				return fmt.Errorf("ping: %v", err)
+			}
+			return nil
+		})
+	}
+	tenants := map[int]*netlab.Namespace{}
+	for id, name := range map[int]string{7: "red", 8: "blue"} {
+		tenant, err := l.Namespace(name)
+		check(t, err)
+		tenants[id] = tenant
+		check(t, l.Veth(netlab.End{Namespace: us.NS, Device: name},
+			netlab.End{Namespace: tenant, Device: "eth0", Addresses: prefixes("10.50.0.2/24")}))
+		check(t, tenant.FillChecksums("eth0"))
+		check(t, tenant.AddAddress("lo", pfx("192.0.2.1/32")))
+		check(t, tenant.AddRoute(pfx("10.0.0.0/24"), addr("10.50.0.1"), "eth0"))
+
+		vrf := fmt.Sprintf("route/vrf/%d/dst/", id)
+		us.putItem(t, vrf+"192.0.2.0/24/gw/10.50.0.2", fmt.Sprintf(
+			`{"vrf_id":%d,"dst_network":"192.0.2.0/24","next_hop_addr":"10.50.0.2"}`, id))
+		us.putItem(t, vrf+"10.0.0.0/24", fmt.Sprintf(
+			`{"vrf_id":%d,"dst_network":"10.0.0.0/24","type":"INTER_VRF"}`, id))
+		is(vrf+"192.0.2.0/24", "PENDING")
+		table := fmt.Sprintf("vrf-table/id/%d/protocol/IPV4", id)
+		us.putItem(t, table, fmt.Sprintf(`{"id":%d,"label":"%s"}`, id, name))
+		is(table, "CONFIGURED")
+		is(vrf+"10.0.0.0/24", "CONFIGURED")
+		check(t, v.CreateHost(t.Context(), name, nil))
+		check(t, v.Configure(t.Context(),
+			fmt.Sprintf("set interface ip table host-%s %d", name, id),
+			"set interface ip address host-"+name+" 10.50.0.1/24",
+			"set interface state host-"+name+" up"))
+		is(vrf+"192.0.2.0/24", "CONFIGURED")
+	}
+	const into = "route/vrf/0/dst/192.0.2.1/32"
+	lookUp := func(table int) {
+		us.putItem(t, into, fmt.Sprintf(`{"dst_network":"192.0.2.1/32","type":"INTER_VRF",`+
+			`"via_vrf_id":%d}`, table))
+		is(into, "CONFIGURED")
+	}
+	lookUp(7)
+	pings(true)
+	check(t, tenants[7].SetLink("eth0", false))
+	pings(false)
+	lookUp(8)
+	pings(true)
+
+	// A table that goes takes its routes along; what leads there waits.
+	us.deleteItem(t, "vrf-table/id/8/protocol/IPV4")
+	is(into, "PENDING")
+	pings(false)
+	us.putItem(t, "vrf-table/id/8/protocol/IPV4", `{"id":8,"label":"blue"}`)
+	pings(true)
+
+	_, err = v.Command(t.Context(), "ip table add 9")
+	check(t, err)
+	us.putItem(t, "vrf-table/id/9/protocol/IPV4", `{"id":9,"label":"ours"}`)
+	is("vrf-table/id/9/protocol/IPV4", "FAILED")
+
+	check(t, us.agent.Kill())
+	check(t, us.agent.Start(t.Context()))
+	is(into, "CONFIGURED")
+	for _, id := range []int{7, 8} {
+		us.deleteItem(t, fmt.Sprintf("vrf-table/id/%d/protocol/IPV4", id))
+		us.deleteItem(t, fmt.Sprintf("route/vrf/%d/dst/192.0.2.0/24/gw/10.50.0.2", id))
+		us.deleteItem(t, fmt.Sprintf("route/vrf/%d/dst/10.0.0.0/24", id))
+	}
+	us.deleteItem(t, into)
+	check(t, v.Configure(t.Context(), "delete host-interface name red",
+		"delete host-interface name blue"))
+	await(t, "no table of ours", func(ctx context.Context) error {
+		out, err := v.Command(ctx, "show ip fib summary")
+		if err == nil && (strings.Contains(out, "red") || strings.Contains(out, "blue")) {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
+// configuredFromOutside has routes made, changed, deleted, pending and back, over a restart too.
+func (n *agentNode) configuredFromOutside(t *testing.T, p externalPlane) {
+	n.startExternal(t)
+	const keys = "route/"
+	put := func(key, value string) { t.Helper(); n.putItem(t, keys+key, value) }
+	del := func(key string) { t.Helper(); n.deleteItem(t, keys+key) }
 	expect := func(what, key, state, prefix, like string) {
 		t.Helper()
 		await(t, what, func(ctx context.Context) error {
-			var items []agent.ExternalItem
-			if err := n.ask(ctx, &items, "external", "get", key); err != nil {
+			if err := n.itemIs(ctx, key, state); err != nil {
 				return err
-			}
-			if state == "" && len(items) > 0 ||
-				state != "" && (len(items) != 1 || items[0].State != state) {
-				return fmt.Errorf("%+v", items)
 			}
 			return p.has(ctx, prefix, like)
 		})

@@ -54,10 +54,12 @@ type itemStatus struct {
 // summary is the answer to all clients of the node.
 type summary struct {
 	// ObservedRevision: the statuses are those of this revision of etcd, and of all before it.
-	ObservedRevision int64          `json:"observed_revision"`
-	Items            int            `json:"items"`
-	States           map[string]int `json:"states"`
-	AgentStarted     time.Time      `json:"agent_started"`
+	ObservedRevision int64 `json:"observed_revision"`
+	// ResyncID is the last request under the key "resync" that is done.
+	ResyncID     string         `json:"resync_id,omitempty"`
+	Items        int            `json:"items"`
+	States       map[string]int `json:"states"`
+	AgentStarted time.Time      `json:"agent_started"`
 }
 
 func statusOf(v external.Verdict) itemStatus {
@@ -71,6 +73,8 @@ func statusOf(v external.Verdict) itemStatus {
 	switch v.State {
 	case external.Configured:
 		s.LastOperation = "CREATE"
+	case external.Removed:
+		s.LastOperation = "DELETE"
 	case external.Pending:
 		s.Details = v.Details
 	case external.Invalid, external.Unimplemented:
@@ -103,6 +107,7 @@ type answers struct {
 	since    time.Time // the newest revision is unfinished since then
 	revision int64     // of newest, when since was set
 	observed int64
+	resynced string
 	err      string
 }
 
@@ -244,7 +249,7 @@ func (a *answers) write(ctx context.Context, client *clientv3.Client) (
 	}
 	a.written = wanted
 	a.mu.Lock()
-	a.observed, a.err = all.ObservedRevision, ""
+	a.observed, a.resynced, a.err = all.ObservedRevision, all.ResyncID, ""
 	a.mu.Unlock()
 	return again, nil
 }
@@ -254,6 +259,7 @@ func (a *answers) write(ctx context.Context, client *clientv3.Client) (
 func (a *answers) wanted() (items map[string]string, all summary, again time.Duration) {
 	a.mu.Lock()
 	newest, observed, waited := a.newest, a.observed, time.Since(a.since)
+	resynced := a.resynced
 	a.mu.Unlock()
 	if newest == nil {
 		return nil, summary{}, 0
@@ -261,14 +267,18 @@ func (a *answers) wanted() (items map[string]string, all summary, again time.Dur
 	switch {
 	case newest.Finished() || waited >= unfinishedTime:
 		observed = newest.Revision // lower than before where etcd was restored
+		resynced = newest.Resync
 	case observed != newest.Revision:
 		again = unfinishedTime - waited
 	}
 	items = make(map[string]string, len(newest.Verdicts)+1)
-	all = summary{ObservedRevision: observed, Items: len(newest.Verdicts),
+	all = summary{ObservedRevision: observed, ResyncID: resynced,
 		States: map[string]int{}, AgentStarted: a.started}
 	for _, v := range newest.Verdicts {
 		all.States[v.State.String()]++
+		if v.State != external.Removed {
+			all.Items++
+		}
 		text, err := json.Marshal(statusOf(v))
 		if err != nil {
 			panic("external/etcd: " + err.Error()) // it is made of texts and numbers

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ const (
 	Name = "etcd"
 	// DefaultPrefix begins the keys of all nodes in Ligato and Contiv.
 	DefaultPrefix = "/vnf-agent/"
+	// resyncName is the key by which a client asks to read everything again; its value is an ID.
+	resyncName = "resync"
 	// patience is how long to wait for etcd before the copy on disk is used.
 	patience = 5 * time.Second
 )
@@ -82,6 +85,7 @@ func New(c Config) (*Source, error) {
 		store: newStore(base),
 	}
 	s.follower = etcd.NewFollower(client, s.store, s.publish, log)
+	s.store.relist = s.follower.Relist
 	return s, nil
 }
 
@@ -164,17 +168,26 @@ type store struct {
 	touched map[string]bool // since the last state: their values changed
 	listed  map[string]bool // since BeginList; nil: no list is under way
 	kept    external.Source // from disk
+
+	groups map[string]*group
+	staged bool // groups are to be looked at
+
+	resync   string // the newest request
+	resynced string // the newest that is done
+	relist   func()
 }
 
 // value is the text of a key, and the last that was accepted, if that is another one.
 type value struct {
 	Text string `json:"text"`
 	Good string `json:"good,omitempty"`
+	// Group is where the item comes from; "": it has a key of its own.
+	Group string `json:"group,omitempty"`
 }
 
 func newStore(base string) *store {
 	return &store{base: base, values: map[string]value{}, items: map[string]external.Item{},
-		touched: map[string]bool{}}
+		touched: map[string]bool{}, groups: map[string]*group{}}
 }
 
 // restore takes what was kept on disk, which the first list replaces.
@@ -187,31 +200,54 @@ func (s *store) restore(k *kept) {
 		item = external.DecodeJSON(key, []byte(v.Text), item)
 		item.Revision = k.Revision
 		s.values[key], s.items[key] = v, item
+		if v.Group != "" {
+			g := s.group(v.Group)
+			if g.active == nil {
+				g.active = map[string]string{}
+			}
+			g.active[key] = v.Text
+		}
 	}
 	s.kept = external.Source{Name: Name, Items: maps.Clone(s.items), Revision: k.Revision}
 }
 
 // Ranges implements etcd.Data.
 func (s *store) Ranges() (all []etcd.Range) {
-	for _, p := range external.KeyPrefixes() {
+	for _, p := range append(external.KeyPrefixes(), stagingDir) {
 		all = append(all, etcd.Range{Prefix: s.base + p})
 	}
-	return all
+	return append(all, etcd.Range{Prefix: s.base + resyncName, Exact: true})
 }
 
 // Put implements etcd.Data.
 func (s *store) Put(key string, text []byte) {
 	key = strings.TrimPrefix(key, s.base)
+	if key == resyncName {
+		if s.listed == nil && s.resync != string(text) {
+			s.relist()
+		}
+		s.resync = string(text)
+		return
+	}
 	s.changed = true
 	if s.listed != nil {
 		s.listed[key] = true
 	}
-	before, known := s.values[key]
-	if known && before.Text == string(text) {
+	if name, item, ok := stagingKey(key); ok {
+		s.stage(name, item, string(text))
 		return
 	}
-	item := external.DecodeJSON(key, text, s.items[key])
-	now := value{Text: string(text)}
+	s.set(key, string(text), "")
+}
+
+// set takes the text of an item.
+func (s *store) set(key, text, group string) {
+	before, known := s.values[key]
+	if known && before.Text == text && before.Group == group {
+		return
+	}
+	item := external.DecodeJSON(key, []byte(text), s.items[key])
+	now := value{Text: text, Group: group}
 	if item.Problem != (external.Problem{}) && item.Message != nil {
 		if now.Good = before.Good; now.Good == "" {
 			now.Good = before.Text
@@ -223,7 +259,20 @@ func (s *store) Put(key string, text []byte) {
 // Delete implements etcd.Data.
 func (s *store) Delete(key string) {
 	key = strings.TrimPrefix(key, s.base)
+	if key == resyncName {
+		s.resync = ""
+		return
+	}
 	s.changed = true
+	if name, item, ok := stagingKey(key); ok {
+		s.stage(name, item, "")
+		return
+	}
+	s.forget(key)
+	s.staged = s.staged || len(s.groups) > 0 // which may have it, too
+}
+
+func (s *store) forget(key string) {
 	delete(s.values, key)
 	delete(s.items, key)
 	delete(s.touched, key)
@@ -234,14 +283,17 @@ func (s *store) BeginList() { s.listed = map[string]bool{} }
 
 // EndList implements etcd.Data.
 func (s *store) EndList(prefixes ...string) {
-	for key := range s.values {
+	for key, v := range s.values {
 		for _, p := range prefixes {
-			if strings.HasPrefix(s.base+key, p) && !s.listed[key] {
+			if strings.HasPrefix(s.base+key, p) && !s.listed[key] && v.Group == "" {
 				s.Delete(key)
 			}
 		}
 	}
-	s.listed = nil
+	if slices.Contains(prefixes, s.base+stagingDir) {
+		s.dropUnlisted()
+	}
+	s.listed, s.resynced = nil, s.resync
 }
 
 // Changed implements etcd.Data. A change that sets what was there counts too: its client waits for
@@ -250,6 +302,9 @@ func (s *store) Changed() bool { return s.changed }
 
 // state is all that the node's clients want.
 func (s *store) state(revision int64, lists int) external.Source {
+	if s.staged {
+		s.applyGroups()
+	}
 	for key := range s.touched {
 		item := s.items[key]
 		item.Revision = revision
@@ -257,8 +312,11 @@ func (s *store) state(revision int64, lists int) external.Source {
 	}
 	clear(s.touched)
 	s.changed = false
+	items := maps.Clone(s.items)
+	s.badCommits(items, revision)
 	return external.Source{
-		Name: Name, Items: maps.Clone(s.items), List: lists, Complete: true, Revision: revision,
+		Name: Name, Items: items, List: lists, Complete: true, Revision: revision,
+		Resync: s.resynced,
 	}
 }
 

@@ -50,6 +50,12 @@ func put(t *testing.T, c *clientv3.Client, key, text string) int64 {
 	return resp.Header.Revision
 }
 
+func remove(t *testing.T, c *clientv3.Client, key string) {
+	t.Helper()
+	_, err := c.Delete(t.Context(), base+key)
+	must(t, err)
+}
+
 // start runs a source until stop, or the end of the test.
 func start(t *testing.T, endpoint, dir string) (s *Source, stop func()) {
 	t.Helper()
@@ -328,4 +334,71 @@ func TestManyAnswersArePutInBatches(t *testing.T) {
 	awaitStored(t, e.Client(), "all", func(all map[string]string) bool {
 		return observed(t, all) == 7 && len(all) == 1001
 	})
+}
+
+// A client asks to read everything again, and hears when that is done.
+func TestResyncOnRequest(t *testing.T) {
+	t.Parallel()
+	e, _ := startEtcd(t)
+	put(t, e.Client(), aKey, aText)
+	put(t, e.Client(), resyncName, "before the start")
+	s, _ := start(t, e.Endpoint(), t.TempDir())
+	state := await(t, s, "the first list", func(s external.Source) bool { return s.Complete })
+	if state.Resync != "before the start" || state.List != 1 || keys(state) != aKey {
+		t.Errorf("%+v", state)
+	}
+	for i, id := range []string{"one", "two"} {
+		put(t, e.Client(), resyncName, id)
+		state = await(t, s, id, func(s external.Source) bool { return s.Resync == id })
+		if state.List != 2+i || keys(state) != aKey {
+			t.Errorf("%+v", state)
+		}
+	}
+	s.Answer(external.Answer{Revision: 9, Resync: "two", Verdicts: []external.Verdict{
+		{Source: Name, Key: aKey, State: external.Pending, Unfinished: true}}})
+	all := awaitStored(t, e.Client(), "the items", func(all map[string]string) bool {
+		return len(all) == 2
+	})
+	if strings.Contains(all[summaryName], "resync_id") {
+		t.Errorf("it is done before the data plane has answered: %s", all[summaryName])
+	}
+	s.Answer(external.Answer{Revision: 9, Resync: "two", Verdicts: []external.Verdict{
+		{Source: Name, Key: aKey, State: external.Configured}}})
+	awaitStored(t, e.Client(), "the answer", func(all map[string]string) bool {
+		return strings.Contains(all[summaryName], `"resync_id":"two"`)
+	})
+}
+
+// What is staged counts from a commit that fits, whole, until the commit goes.
+func TestGroupsAreStagedAndCommitted(t *testing.T) {
+	t.Parallel()
+	e, _ := startEtcd(t)
+	dir := t.TempDir()
+	s, stop := start(t, e.Endpoint(), dir)
+	is := func(what, want string) {
+		t.Helper()
+		await(t, s, what+": "+want, func(s external.Source) bool { return keys(s) == want })
+	}
+	is("at first", "")
+	put(t, e.Client(), stagingDir+"g/"+aKey, aText)
+	put(t, e.Client(), stagingDir+"g/"+bKey, bText)
+	put(t, e.Client(), stagingDir+"g", `{"items":3}`)
+	is("the commit does not fit", "staging/g INVALID")
+	sum := digest(map[string]string{aKey: aText, bKey: bText})
+	put(t, e.Client(), stagingDir+"g", `{"items":2,"sha256":"`+sum+`"}`)
+	is("it fits", aKey+", "+bKey)
+	remove(t, e.Client(), stagingDir+"g/"+bKey)
+	is("an item is missing now", aKey+", "+bKey+", staging/g INVALID")
+	readCopy(t, dir, func(k *kept) bool { return k.Items[bKey].Group == "g" })
+	stop()
+	s, _ = start(t, e.Endpoint(), dir)
+	is("the last that fitted is kept on disk", aKey+", "+bKey+", staging/g INVALID")
+	put(t, e.Client(), stagingDir+"g", `{"items":1}`)
+	is("a new commit", aKey)
+	put(t, e.Client(), aKey, "{")
+	is("a key of its own goes first", aKey+" INVALID")
+	remove(t, e.Client(), aKey)
+	is("and is gone", aKey)
+	remove(t, e.Client(), stagingDir+"g")
+	is("no commit", "")
 }
