@@ -29,7 +29,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 GOBGP := build/run-make-first/gobgp
 
 .PHONY: build test test-gobgp test-dataplane lint demo bench chaos soak fuzz clean tools
-.PHONY: deb image release vuln gobgp
+.PHONY: deb image release vuln gobgp proto
 
 # The patched GoBGP, into the folder that go.mod names.
 gobgp:
@@ -47,6 +47,10 @@ build: gobgp
 # What the tests and the demo need of the machine; installs Debian packages where it may.
 tools:
 	@deploy/check-machine
+
+# The Go code of external configuration's messages, beside its .proto files; it is committed.
+proto: gobgp
+	go run ./internal/external/proto
 
 # gofmt, go vet, staticcheck, go mod tidy.
 lint: gobgp

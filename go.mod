@@ -10,6 +10,7 @@ godebug multipathtcp=0
 replace github.com/osrg/gobgp/v3 => ./build/run-make-first/gobgp
 
 require (
+	github.com/bufbuild/protocompile v0.14.1
 	github.com/coreos/go-systemd/v22 v22.5.0
 	github.com/google/go-cmp v0.7.0
 	github.com/osrg/gobgp/v3 v3.37.0
@@ -126,5 +127,6 @@ require (
 tool (
 	github.com/osrg/gobgp/v3/cmd/gobgp
 	golang.org/x/vuln/cmd/govulncheck
+	google.golang.org/protobuf/cmd/protoc-gen-go
 	honnef.co/go/tools/cmd/staticcheck
 )

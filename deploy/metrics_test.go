@@ -23,6 +23,9 @@ var quiet = map[string]string{
 	"fib_batches_total":        "counts work",
 	"dataplane_refusals_total": "routes that stay refused are told",
 	"etcd_revision":            "any number may be right",
+	"external_items":           "clients are told how their items stand",
+	"external_connected":       "it is the etcd of Calico's data, which is told",
+	"external_stale":           "it is the etcd of Calico's data, which is told",
 
 	"bgp_peer_updates_received_total": "any number may be right",
 	"bgp_peer_updates_sent_total":     "any number may be right",

@@ -51,6 +51,9 @@ func encodeRoute(r route.Route, src uint8, paths []fib_types.FibPath,
 		return out, fmt.Errorf("%d paths, VPP's API can carry %d", len(r.Paths), maxPaths)
 	}
 	for _, p := range r.Paths {
+		if p.IsLookup() && p.Table == r.Table {
+			return out, errors.New("a look-up in the route's own table is a loop")
+		}
 		path, err := encodePath(p, prefix, index)
 		if err != nil {
 			return out, err
@@ -86,9 +89,9 @@ func encodePath(p route.Path, prefix netip.Prefix,
 			return out, fmt.Errorf("no interface %s", p.Interface)
 		}
 		out.SwIfIndex = i
-	case p.NextHop.IsValid() && !p.NextHop.IsUnspecified():
+	case p.NextHop.IsValid():
 		out.TableID = p.Table
-	default: // to VPP this means "look the packet up again in the table": a loop
+	default:
 		return out, errors.New("a path needs a next hop or an interface")
 	}
 	return out, nil
@@ -126,13 +129,13 @@ func decodeRoute(in ip.IPRouteV2, name func(uint32) string) (route.Route, error)
 
 func decodePath(p fib_types.FibPath, prefix netip.Prefix, name func(uint32) string) route.Path {
 	out := route.Path{Weight: p.Weight, Preference: p.Preference}
-	if a := decodeUnion(p.Nh.Address,
-		p.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6); !a.IsUnspecified() {
-		out.NextHop = a
-	}
+	a := decodeUnion(p.Nh.Address, p.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6)
 	if p.SwIfIndex == noInterface {
-		out.Table = p.TableID
+		out.NextHop, out.Table = a, p.TableID
 		return out
+	}
+	if !a.IsUnspecified() {
+		out.NextHop = a
 	}
 	out.Interface = name(p.SwIfIndex)
 	// VPP makes the destination the next hop of a host route to an interface

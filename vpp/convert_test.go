@@ -50,6 +50,12 @@ func anyRoute(t *rapid.T) route.Route {
 			p.Interface = rapid.SampledFrom([]string{"host-eth0", "loop0"}).Draw(t, "interface")
 		} else {
 			p.Table = rapid.Uint32().Draw(t, "next hop table")
+			if p.Table != r.Table && rapid.Bool().Draw(t, "look-up") {
+				p.NextHop = netip.IPv4Unspecified()
+				if six {
+					p.NextHop = netip.IPv6Unspecified()
+				}
+			}
 		}
 		paths = append(paths, p)
 	}
@@ -109,7 +115,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"no path":           {Key: route.Key{Prefix: p}},
 		"too many paths":    {Key: route.Key{Prefix: p}, Paths: many},
 		"a path to nowhere": {Key: route.Key{Prefix: p}, Paths: []route.Path{{Weight: 1}}},
-		"an all-zero next hop": {Key: route.Key{Prefix: p},
+		"a look-up in its own table": {Key: route.Key{Prefix: p},
 			Paths: []route.Path{{NextHop: netip.IPv4Unspecified(), Weight: 1}}},
 		"an unknown interface": {Key: route.Key{Prefix: p},
 			Paths: []route.Path{{Interface: "eth9", Weight: 1}}},

@@ -32,7 +32,11 @@ var fuzzCalls = []func(ctx context.Context, v *VPP, l *session){
 	func(ctx context.Context, v *VPP, l *session) {
 		v.Resolve(ctx, 0, netip.MustParseAddr("10.1.1.1"))
 	},
-	func(ctx context.Context, v *VPP, l *session) { v.KeepTables(ctx, nil) },
+	func(ctx context.Context, v *VPP, l *session) {
+		table := route.Table{TableID: route.TableID{ID: 7}, Name: "red"}
+		v.PutObject(ctx, table)
+		v.DeleteObject(ctx, table.Key())
+	},
 	func(ctx context.Context, v *VPP, l *session) { l.readFacts(ctx, true) },
 	func(ctx context.Context, v *VPP, l *session) {
 		l.useOwnSource(ctx, "vpp-route-agent", 0x88, 1)
@@ -78,8 +82,8 @@ func FuzzReplies(f *testing.F) {
 			far.Close()
 		}()
 		v := New(Config{Window: 2})
-		l := &session{conn: c, name: "vpp-route-agent", changed: make(chan struct{}, 1),
-			tables: map[tableID]bool{}, own: source{id: 22, priority: 0x88}}
+		l := &session{conn: c, changed: make(chan struct{}, 1),
+			own: source{id: 22, priority: 0x88}}
 		l.remember(nil)
 		l.links.Store(twoLinks)
 		v.session = l

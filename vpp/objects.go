@@ -18,6 +18,7 @@ type objectKind struct {
 var objectKinds = map[route.ObjectKind]objectKind{
 	route.AdminUp:          {readUp, putUp, leaveUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
+	route.VRFTable:         {readTable, putTable, removeTable},
 }
 
 // Object implements fib.Dataplane.
@@ -58,10 +59,16 @@ func (v *VPP) withKind(k route.ObjectKey, do func(*session, objectKind) error) e
 	return nil
 }
 
+// declined is why VPP is not asked to change an object.
+type declined string
+
+func (d declined) Error() string { return string(d) }
+
 // changed marks an error that is no answer of VPP's, and has the facts read again.
 func changed(l *session, err error) error {
 	l.readSoon()
-	if err == nil || errors.As(err, new(apiError)) || errors.Is(err, route.ErrNoLink) {
+	if err == nil || errors.As(err, new(apiError)) || errors.As(err, new(declined)) ||
+		errors.Is(err, route.ErrNoLink) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", route.ErrUnanswered, err)

@@ -20,10 +20,7 @@ func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err er
 	if err != nil {
 		return err
 	}
-	if err = l.makeTables(ctx, ops); err == nil {
-		err = v.pipeline(ctx, l, ops, done)
-	}
-	if err != nil {
+	if err := v.pipeline(ctx, l, ops, done); err != nil {
 		return fmt.Errorf("vpp: apply: %w", err)
 	}
 	return nil
@@ -54,7 +51,7 @@ func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
 		for _, retval := range retvals {
 			i := sent[acked]
 			acked++
-			done(i, v.outcome(l, ops[i], apiError(retval)))
+			done(i, v.outcome(ops[i], apiError(retval)))
 		}
 	}
 	flush := func() error {
@@ -115,16 +112,12 @@ func verb(op route.Op) string {
 }
 
 // outcome interprets VPP's return value for op.
-func (v *VPP) outcome(l *session, op route.Op, retval apiError) error {
+func (v *VPP) outcome(op route.Op, retval apiError) error {
 	if retval == 0 {
 		return nil
 	}
-	if retval == noSuchFIB {
-		// or it is the table of a path, which is harmless
-		delete(l.tables, tableOfKey(op.Route.Key))
-		if op.Delete {
-			return nil // with the table the route is gone
-		}
+	if retval == noSuchFIB && op.Delete {
+		return nil // with the table the route is gone
 	}
 	v.counters.refuse(retval)
 	return fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, retval)

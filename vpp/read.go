@@ -46,10 +46,10 @@ func (l *session) routes(ctx context.Context) ([]route.Route, error) {
 }
 
 // routesOf lists the routes of s in t.
-func (l *session) routesOf(ctx context.Context, t tableID, s source,
+func (l *session) routesOf(ctx context.Context, t route.TableID, s source,
 	links *links) (routes []route.Route, err error) {
 	var bad error
-	err = l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, s.id,
+	err = l.dumpRoutes(ctx, ip.IPTable{TableID: t.ID, IsIP6: t.IPv6}, s.id,
 		func(found ip.IPRouteV2) {
 			if found.Src != s.id {
 				return

@@ -7,6 +7,7 @@ import (
 
 	"go.fd.io/govpp/api"
 
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/vpp"
 )
 
@@ -62,20 +63,29 @@ func TestStatsHaveTheLastContact(t *testing.T) {
 	}
 }
 
-// A table that somebody deleted is made again; a delete in it has nothing left to do.
+// In a table that somebody deleted a delete has nothing left to do, and a put waits for the table.
 func TestTableDeletedBySomebodyElse(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "connection", present)
 	op := hostRoutes(1)[0]
 	op.Route.Table = missingTable
+	table := route.Table{TableID: op.Route.TableID(), Name: "ours"}
+	if err := a.PutObject(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
 	a.mustApply(t, op)
 	s.RemoveTable(missingTable)
 	op.Delete = true
 	a.mustApply(t, op)
 	op.Delete = false
-	a.mustApply(t, op)
-	if got := s.Tables(); got[len(got)-1] != missingTable {
-		t.Errorf("tables %d", got)
+	var refused error
+	err := a.Apply(t.Context(), []route.Op{op}, func(_ int, err error) { refused = err })
+	if err != nil || refused == nil {
+		t.Errorf("a put into no table: %v, %v", refused, err)
 	}
+	if err := a.PutObject(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
+	a.mustApply(t, op)
 }

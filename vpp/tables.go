@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -16,30 +16,12 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// tableID is a table of one family.
-type tableID struct {
-	id  uint32
-	six bool
-}
-
-func tableOfKey(k route.Key) tableID { return tableID{k.Table, k.Prefix.Addr().Unmap().Is6()} }
-
-func (t tableID) String() string {
-	if t.six {
-		return fmt.Sprintf("IPv6 table %d", t.id)
-	}
-	return fmt.Sprintf("IPv4 table %d", t.id)
-}
-
-func compareTables(a, b tableID) int {
-	return cmp.Or(cmp.Compare(a.id, b.id), strings.Compare(a.String(), b.String()))
-}
-
 // readTables returns the name of each table.
-func readTables(ctx context.Context, c *conn) (map[tableID]string, error) {
-	names := map[tableID]string{}
+func readTables(ctx context.Context, c *conn) (map[route.TableID]string, error) {
+	names := map[route.TableID]string{}
 	err := dump(ctx, c, []request{&ip.IPTableDump{}}, func(_ int, d *ip.IPTableDetails) {
-		names[tableID{d.Table.TableID, d.Table.IsIP6}] = strings.TrimRight(d.Table.Name, "\x00")
+		id := route.TableID{ID: d.Table.TableID, IPv6: d.Table.IsIP6}
+		names[id] = strings.TrimRight(d.Table.Name, "\x00")
 	})
 	if err != nil {
 		return nil, err
@@ -47,42 +29,56 @@ func readTables(ctx context.Context, c *conn) (map[tableID]string, error) {
 	return names, nil
 }
 
-// makeTables makes the tables that puts need, named after our FIB source, by which KeepTables
-// recognizes them. It adds an existing one again: the API holds a single lock on a table, which
-// KeepTables may have released while a path still resolved in it.
-func (l *session) makeTables(ctx context.Context, ops []route.Op) error {
-	var needed []tableID
-	for _, op := range ops {
-		if op.Delete || op.Route.Table == 0 || !op.Route.Prefix.IsValid() {
-			continue
-		}
-		if t := tableOfKey(op.Route.Key); !l.tables[t] && !slices.Contains(needed, t) {
-			needed = append(needed, t)
-		}
+// tableNow returns a table as VPP has it; found is false without one. A dump of all tables is the
+// only way to a name, so it asks for a route first.
+func (l *session) tableNow(ctx context.Context, id route.TableID) (t route.Table, found bool,
+	err error) {
+	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if id.IPv6 {
+		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	if len(needed) == 0 {
-		return nil
+	_, retval, err := l.askRoute(ctx, id.ID, all, true)
+	if err != nil || apiError(retval) == noSuchFIB {
+		return t, false, err
 	}
 	names, err := readTables(ctx, l.conn)
-	if err != nil {
-		return fmt.Errorf("read tables: %w", err)
-	}
-	for _, t := range needed {
-		if name, ok := names[t]; !ok || name == l.name {
-			if err := l.addTable(ctx, t, !ok); err != nil {
-				return fmt.Errorf("make %s: %w", t, err)
-			}
-		}
-		l.tables[t] = true
-	}
-	return nil
+	name, found := names[id]
+	return route.Table{TableID: id, Name: name}, found, err
 }
 
-// addTable makes a table, with its multicast half if it is new. VPP 25.10 counts the API's locks on
+func readTable(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
+	want, err := route.TableOf(k)
+	if err != nil {
+		return nil, err
+	}
+	t, found, err := l.tableNow(ctx, want.TableID)
+	if err != nil || !found {
+		return nil, wrap(err, "read %s", want.TableID)
+	}
+	return t, nil
+}
+
+// putTable makes a table, with its multicast half if it is new. VPP 25.10 counts the API's locks on
 // that half, so further ones would keep it for ever (mfib_table_lock). Older versions cannot avoid
-// it.
-func (l *session) addTable(ctx context.Context, t tableID, isNew bool) error {
-	table := ip.IPTable{TableID: t.id, IsIP6: t.six, Name: l.name}
+// it. It adds an existing table again: the API holds a single lock on it, which removeTable may
+// have released while a path still resolved in it.
+func putTable(ctx context.Context, l *session, o route.Object) error {
+	want, err := route.TableOf(o.Key())
+	if err != nil {
+		return err
+	}
+	now, found, err := l.tableNow(ctx, want.TableID)
+	if err == nil && found && now != want {
+		err = declined(fmt.Sprintf("it has the name %q", now.Name))
+	}
+	if err == nil {
+		err = l.addTable(ctx, want, !found)
+	}
+	return wrap(err, "make %s", want.TableID)
+}
+
+func (l *session) addTable(ctx context.Context, t route.Table, isNew bool) error {
+	table := ip.IPTable{TableID: t.ID, IsIP6: t.IPv6, Name: t.Name}
 	if _, ok := l.conn.id((*ip.IPTableAddDelV2)(nil)); ok {
 		r, err := ask[ip.IPTableAddDelV2Reply](ctx, l.conn,
 			&ip.IPTableAddDelV2{IsAdd: true, CreateMfib: isNew, Table: table})
@@ -92,54 +88,40 @@ func (l *session) addTable(ctx context.Context, t tableID, isNew bool) error {
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-func (l *session) deleteTable(ctx context.Context, t tableID) error {
+// removeTable keeps a table with foreign entries and returns an error: VPP 25.10 would delete it,
+// keep the entries and show them in the next table in its place. So does a table with an interface,
+// whose multicast half a second delete would remove. A table in which a path resolves stays in VPP
+// until the path is gone. What has another name is another program's.
+func removeTable(ctx context.Context, l *session, k route.ObjectKey) error {
+	t, err := route.TableOf(k)
+	if err != nil {
+		return err
+	}
+	now, found, err := l.tableNow(ctx, t.TableID)
+	if err == nil && found && now == t {
+		err = l.deleteTable(ctx, t.TableID)
+	}
+	return wrap(err, "remove %s", t.TableID)
+}
+
+func (l *session) deleteTable(ctx context.Context, t route.TableID) error {
+	left, err := l.occupant(ctx, t)
+	switch {
+	case err != nil:
+		return err
+	case left != "":
+		return declined(left + " is in it")
+	}
 	r, err := ask[ip.IPTableAddDelReply](ctx, l.conn,
-		&ip.IPTableAddDel{Table: ip.IPTable{TableID: t.id, IsIP6: t.six}})
+		&ip.IPTableAddDel{Table: ip.IPTable{TableID: t.ID, IsIP6: t.IPv6}})
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-// KeepTables implements fib.TableKeeper. It keeps a table with foreign entries and returns an
-// error: VPP 25.10 would delete it, keep the entries and show them in the next table in its place.
-// So does a table with an interface, whose multicast half a second delete would remove. A table in
-// which a path resolves stays in VPP under our name until the path is gone.
-func (v *VPP) KeepTables(ctx context.Context, keep []uint32) error {
-	l, err := v.current()
-	if err != nil {
-		return err
-	}
-	names, err := readTables(ctx, l.conn)
-	if err != nil {
-		return fmt.Errorf("vpp: read tables: %w", err)
-	}
-	var errs []error
-	for _, t := range slices.SortedFunc(maps.Keys(names), compareTables) {
-		if _, wanted := slices.BinarySearch(keep, t.id); wanted || names[t] != l.name || t.id == 0 {
-			continue
-		}
-		if err := l.removeTable(ctx, t); err != nil {
-			errs = append(errs, fmt.Errorf("vpp: remove %s: %w", t, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (l *session) removeTable(ctx context.Context, t tableID) error {
-	left, err := l.occupant(ctx, t)
-	if err != nil {
-		return err
-	}
-	if left != "" {
-		return fmt.Errorf("%s is in it", left)
-	}
-	delete(l.tables, t)
-	return l.deleteTable(ctx, t)
-}
-
 // occupant describes an entry that VPP does not put into every table, or returns "".
-func (l *session) occupant(ctx context.Context, t tableID) (string, error) {
+func (l *session) occupant(ctx context.Context, t route.TableID) (string, error) {
 	var left string
 	var bad error
-	err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.id, IsIP6: t.six}, 0, func(r ip.IPRouteV2) {
+	err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.ID, IsIP6: t.IPv6}, 0, func(r ip.IPRouteV2) {
 		p, err := decodePrefix(r.Prefix)
 		switch {
 		case err != nil:
@@ -166,17 +148,17 @@ func (l *session) occupant(ctx context.Context, t tableID) (string, error) {
 
 // interfaceIn returns one of these interfaces that is in t, or "". Interfaces with addresses show
 // by their routes.
-func (l *session) interfaceIn(ctx context.Context, t tableID,
+func (l *session) interfaceIn(ctx context.Context, t route.TableID,
 	among []route.Interface) (string, error) {
 	var reqs []request
 	for _, i := range among {
 		reqs = append(reqs, &interfaces.SwInterfaceGetTable{
-			SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: t.six,
+			SwIfIndex: interface_types.InterfaceIndex(i.Index), IsIPv6: t.IPv6,
 		})
 	}
 	var found string
 	err := dump(ctx, l.conn, reqs, func(i int, r *interfaces.SwInterfaceGetTableReply) {
-		if r.Retval == 0 && r.VrfID == t.id { // else it is gone
+		if r.Retval == 0 && r.VrfID == t.ID { // else it is gone
 			found = "interface " + among[i].Name
 		}
 	})

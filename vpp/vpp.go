@@ -1,10 +1,9 @@
 // Package vpp is VPP as a data plane: the connection to its binary API, our FIB source, and the
-// conversion of routes. It provides fib.Dataplane and fib.TableKeeper, decides nothing about routes
-// and keeps no copy of the FIB. A VPP without FIB sources is refused.
+// conversion of routes. It provides fib.Dataplane, decides nothing about routes and keeps no copy
+// of the FIB. A VPP without FIB sources is refused.
 //
-// It changes only routes with its FIB source and tables with its name, so it never uses
-// ip_table_replace_* and ip_table_flush, which act on the shared API source. Methods are safe for
-// concurrent use.
+// It changes only routes with its FIB source, and never uses ip_table_replace_* and ip_table_flush,
+// which act on the shared API source. Methods are safe for concurrent use.
 package vpp
 
 import (
@@ -36,8 +35,7 @@ type Config struct {
 	// ClientName is how VPP shows the connection; default "vpp-route-agent".
 	ClientName string
 	// Source is the name of our FIB source, at most MaxSourceName bytes; default "vpp-route-agent".
-	// In VPP "@" and a number follow it, which identify the generation of VPP. Our tables have the
-	// bare name.
+	// In VPP "@" and a number follow it, which identify the generation of VPP.
 	Source string
 	// Priority of the source: the lowest of a prefix forwards. With the default 0x88, routes of the
 	// API (0x80) and the CLI (0x81) win over ours, and ours win over DHCP's (0xb0) and neighbours'
@@ -109,10 +107,9 @@ type VPP struct {
 	problem string   // why, then
 }
 
-// session is a connection that is ready for use. Only sources, links and tables change.
+// session is a connection that is ready for use. Only sources and links change.
 type session struct {
 	conn *conn
-	name string // of our tables
 	own  source
 	// elevated takes precedence over the API's source
 	elevated source
@@ -121,8 +118,6 @@ type session struct {
 	links    atomic.Pointer[links]
 	changed  chan struct{} // size 1: an interface event came
 	gone     deletions
-	// known to exist; used by Apply and KeepTables, which never run concurrently
-	tables map[tableID]bool
 }
 
 // New returns a VPP that is not connected yet.
@@ -302,10 +297,8 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*session, error) {
 	}
 	l := &session{
 		conn:    c,
-		name:    v.cfg.Source,
 		facts:   route.Facts{Version: version, Preflight: p},
 		changed: make(chan struct{}, 1),
-		tables:  map[tableID]bool{},
 	}
 	if err := l.useOwnSource(ctx, v.cfg.Source, v.cfg.Priority, pid); err != nil {
 		return nil, err

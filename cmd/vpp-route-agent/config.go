@@ -49,6 +49,9 @@ type config struct {
 	hostAddress     []ipam.AddressSource
 	hostsPrefix     string
 	blocksPrefix    string
+	external        []string // sources, the first wins
+	externalPrefix  string
+	externalTable0  string // "override", "backup" or ""
 	uplink          string
 	uplinkAddress   []netip.Prefix
 	uplinkPublish   string
@@ -323,6 +326,11 @@ func (c *config) check(given map[string]bool) error {
 	}
 	if c.gobgpWrite && c.gobgpListen == "" {
 		return errors.New("--gobgp-write conflicts with --gobgp-listen off")
+	}
+	for _, f := range []string{"external-etcd-prefix", "external-table-0"} {
+		if given[f] && len(c.external) == 0 {
+			return fmt.Errorf("--%s has no meaning without --external", f)
+		}
 	}
 	if c.withdraw && c.dataplane == "none" {
 		return errors.New("--withdraw-without-dataplane has no meaning with --dataplane none")

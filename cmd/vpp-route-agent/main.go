@@ -63,7 +63,8 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
-		guardCommand(), drainCommand(), planCommand(), versionCommand(), demoCommand(),
+		guardCommand(), externalCommand(),
+		drainCommand(), planCommand(), versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()

@@ -45,6 +45,7 @@ func printStatus(w io.Writer, s agent.Status) error {
 	writeFIBLine(b, s.FIB)
 	writeGuardLines(b, s.FIB)
 	writeUplinkLine(b, s.Uplink)
+	writeExternalLines(b, s.External)
 	writeEtcdLine(b, s.Datastore)
 	writeSome(b, "unusable next hops", s.FIB.UnusableNextHops, func(h agent.NextHopStatus) string {
 		return fmt.Sprintf("- routes via %s are left out: %s", h.Address, h.Reason)
@@ -188,7 +189,11 @@ func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
 		if r.Elevated {
 			prefix += " elevated"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", prefix, r.Origin, nextHops(r), r.State, r.Reason)
+		origin := r.Origin
+		if r.Source != "" {
+			origin += " (" + r.Source + ")"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", prefix, origin, nextHops(r), r.State, r.Reason)
 	}
 	return tw.Flush()
 }
@@ -248,6 +253,13 @@ func hops(paths []agent.PathStatus) string {
 	hops := make([]string, len(paths))
 	for i, p := range paths {
 		hops[i] = strings.TrimSpace(p.NextHop + " " + p.Interface)
+		switch {
+		case p.Table == nil:
+		case p.NextHop == "":
+			hops[i] = fmt.Sprintf("lookup in table %d", *p.Table)
+		default:
+			hops[i] = fmt.Sprintf("%s table %d", hops[i], *p.Table)
+		}
 		if p.Weight > 1 {
 			hops[i] = fmt.Sprintf("%s weight %d", hops[i], p.Weight)
 		}

@@ -34,10 +34,11 @@ type program struct {
 	parts []func(context.Context) error
 	held  []func()
 
-	engine *fib.Engine // with --dataplane none it only resolves next hops
-	admin  net.Listener
-	health net.Listener // nil: off
-	agent  *agent.Agent // made last
+	engine   *fib.Engine    // with --dataplane none it only resolves next hops
+	external *externalParts // nil: off
+	admin    net.Listener
+	health   net.Listener // nil: off
+	agent    *agent.Agent // made last
 }
 
 // run makes the parts and runs them until ctx ends or one of them fails. load reads the settings
@@ -55,7 +56,8 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	defer p.close()
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
 	for _, stage := range []func() error{
-		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addSpeaker,
+		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addExternal,
+		p.addSpeaker,
 	} {
 		if err := stage(); err != nil {
 			return err
@@ -134,6 +136,7 @@ func (p *program) addDataplane() error {
 	p.engine = fib.New(fib.Config{
 		Dataplane: dp, Journal: p.cfg.journal(), ListRoutes: p.cfg.dataplane != "vpp",
 		Earlier: uplink.Earlier(p.cfg.stateDir, p.log), Log: p.log, Tuning: p.cfg.tuning(),
+		Distances: p.cfg.distances(),
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
@@ -156,6 +159,19 @@ func (p *program) addUplink() error {
 	}
 	p.conf.Uplink = up.status
 	p.add(up.Run)
+	return nil
+}
+
+func (p *program) addExternal() (err error) {
+	if len(p.cfg.external) == 0 {
+		return nil
+	}
+	if p.external, err = newExternal(p.cfg, p.engine, p.log); err != nil {
+		return usageError{err}
+	}
+	p.conf.Sources = append(p.conf.Sources, route.External)
+	p.conf.External = p.external.shown()
+	p.add(p.external.Run)
 	return nil
 }
 
@@ -192,6 +208,9 @@ func (p *program) addSpeaker() error {
 func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)) {
 	a := agent.New(p.conf)
 	p.agent = a
+	if p.external != nil {
+		p.external.agent = a
+	}
 	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, log: p.log}
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -109,6 +110,7 @@ var etcdCommand = verbs(map[string]command{
 	"put":    etcdPut,
 	"delete": etcdDelete,
 	"has":    etcdHas,
+	"shows":  etcdShows,
 })
 
 // etcd start: the agent can reach etcd from now on.
@@ -167,6 +169,28 @@ func etcdHas(sc *script, args []string) (string, error) {
 	defer cancel()
 	resp, err := e.server.Client().Get(ctx, args[0])
 	if err == nil && (len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != args[1]) {
+		err = fmt.Errorf("%s has %v", args[0], resp.Kvs)
+	}
+	return "", err
+}
+
+// etcd shows KEY PATTERN: the value of the key matches.
+func etcdShows(sc *script, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usage("etcd shows KEY PATTERN")
+	}
+	pattern, err := regexp.Compile(args[1])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	e, err := sc.datastore()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	resp, err := e.server.Client().Get(ctx, args[0])
+	if err == nil && (len(resp.Kvs) == 0 || !pattern.Match(resp.Kvs[0].Value)) {
 		err = fmt.Errorf("%s has %v", args[0], resp.Kvs)
 	}
 	return "", err

@@ -60,6 +60,7 @@ var vppCommand = verbs(map[string]command{
 	"fib":       vppFIB,
 	"ops":       vppOps,
 	"address":   vppAddress,
+	"link":      vppLink,
 	"addresses": vppAddresses,
 })
 
@@ -97,6 +98,16 @@ func vppAddress(sc *script, args []string) (string, error) {
 		return "", usage("%v", err)
 	}
 	v.server.AddAddress(args[0], a)
+	return "", nil
+}
+
+// vpp link INTERFACE up|down: somebody else sets an interface up or down.
+func vppLink(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp link INTERFACE up|down")
+	}
+	v.server.SetLink(args[0], args[1] == "up")
 	return "", nil
 }
 

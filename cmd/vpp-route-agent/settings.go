@@ -7,6 +7,7 @@ import (
 
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/internal/calico"
+	external "vpp-route-agent/internal/external/etcd"
 )
 
 // setting is one line of the configuration reference: how a user names it in each place, and what
@@ -101,6 +102,16 @@ var settings = []setting{
 	{flag: "uplink-ttl", file: "uplinkTTL", def: "60s",
 		usage: "how long a published address outlives its node, 5s to 24h",
 		set:   duration(func(c *config) *time.Duration { return &c.uplinkTTL }, "5s", "24h")},
+
+	{flag: "external", file: "external", list: true,
+		usage: "sources of external configuration, the first wins: etcd; default: none",
+		set:   parseExternal},
+	{flag: "external-etcd-prefix", file: "externalEtcdPrefix", literal: true,
+		def: external.DefaultPrefix, usage: "prefix of the keys NODE/config/... in etcd",
+		set: parseExternalPrefix},
+	{flag: "external-table-0", file: "externalTable0", usage: "let external configuration add " +
+		"routes to the default table: override (before BGP) or backup (after BGP); default: no",
+		set: oneOf(func(c *config) *string { return &c.externalTable0 }, "override", "backup")},
 
 	{flag: "dataplane", file: "dataplane", def: "vpp",
 		usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)",

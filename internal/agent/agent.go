@@ -43,6 +43,8 @@ type Config struct {
 	EtcdRoutes []ipam.AddressSource
 	// Sources are those that call Want, besides BGP and Calico's data.
 	Sources []route.Origin
+	// External is what external configuration shows; nil: there is none.
+	External *External
 	// Uplink is the state of the uplink that the agent configures; nil: there is none.
 	Uplink func() UplinkStatus
 	// DataplaneStats is nil where the data plane counts nothing.
@@ -317,8 +319,11 @@ func (a *Agent) deferral() deferral {
 	}
 }
 
+// backup: routes of external configuration stand behind those of BGP.
+func (a *Agent) backup() bool { return a.cfg.External != nil && a.cfg.External.Backup }
+
 func (a *Agent) stepConvergence(now time.Time, d deferral) {
-	if a.noBGP || a.cfg.EtcdRoutes == nil { // no routes from etcd stand behind those of BGP
+	if a.noBGP || a.cfg.EtcdRoutes == nil && !a.backup() { // nothing stands behind BGP's routes
 		return
 	}
 	if a.convergence.step(now, d) {

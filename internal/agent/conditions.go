@@ -150,6 +150,9 @@ func dataplaneCondition(f FIBStatus, unreachable string) Condition {
 	c := Condition{Name: "dataplane"}
 	var all, learned RouteCounts
 	for _, r := range f.Routes {
+		if r.Origin == route.External.String() {
+			continue // what outside processes want never takes a node out of service
+		}
 		all.Desired, all.Failed = all.Desired+r.Desired, all.Failed+r.Failed
 		if r.Origin != route.Own.String() {
 			learned.Desired += r.Desired

@@ -108,6 +108,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+
 			"no route from etcd; absent without --learn ipam.")(float64(len(s.Unrouted)))
 	}
+	if len(s.External) > 0 {
+		collectExternal(s.External, gauge)
+	}
 	if s.Uplink != nil {
 		gauge("uplink_ok", "1 while the uplink is up and has its addresses; absent without "+
 			"--uplink.")(oneIf(s.Uplink.OK))
@@ -160,6 +163,22 @@ func (a *Agent) dataplaneStats() DataplaneStats {
 		return DataplaneStats{}
 	}
 	return a.cfg.DataplaneStats()
+}
+
+func collectExternal(all []ExternalSource,
+	gauge func(name, help string, labels ...string) series) {
+	connected := gauge("external_connected",
+		"1 while the source of external configuration answers.", "source")
+	stale := gauge("external_stale", "1 while what is in use of the source is the copy on disk.",
+		"source")
+	items := gauge("external_items", "Items of external configuration by state.", "source", "state")
+	for _, e := range all {
+		connected(oneIf(e.Connected), e.Name)
+		stale(oneIf(e.Stale), e.Name)
+		for state, n := range e.States {
+			items(float64(n), e.Name, state)
+		}
+	}
 }
 
 func collectFIB(s FIBStatus, gauge, counter func(name, help string, labels ...string) series) {

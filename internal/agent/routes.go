@@ -18,20 +18,25 @@ type RouteStatus struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Table  uint32       `json:"table"`
 	// Elevated: preferred to the node's own route for the prefix (a live migration).
-	Elevated bool         `json:"elevated,omitempty"`
-	Origin   string       `json:"origin"`
-	Kind     string       `json:"kind"`
-	Paths    []PathStatus `json:"paths"`
-	State    string       `json:"state"`
-	Since    time.Time    `json:"since"`            // in this state
-	Reason   string       `json:"reason,omitempty"` // why not all of it is programmed
+	Elevated bool   `json:"elevated,omitempty"`
+	Origin   string `json:"origin"`
+	// Source is that of external configuration.
+	Source string       `json:"source,omitempty"`
+	Kind   string       `json:"kind"`
+	Paths  []PathStatus `json:"paths"`
+	State  string       `json:"state"`
+	Since  time.Time    `json:"since"`            // in this state
+	Reason string       `json:"reason,omitempty"` // why not all of it is programmed
 }
 
 // PathStatus is one path of a route.
 type PathStatus struct {
 	NextHop   string `json:"nextHop,omitempty"`
 	Interface string `json:"interface,omitempty"`
-	Weight    uint8  `json:"weight"`
+	// Table is where the next hop is looked up, if not in the route's table. Without a next hop the
+	// packet is.
+	Table  *uint32 `json:"table,omitempty"`
+	Weight uint8   `json:"weight"`
 }
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
@@ -62,15 +67,18 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 		entries = a.cfg.FIB.Entries(within)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = writeRoutes(w, entries) // fails only if the client is gone
+	_ = writeRoutes(w, entries, a.externalOwner) // fails only if the client is gone
 }
 
 // writeRoutes writes what writeJSON would write for the whole list.
-func writeRoutes(w io.Writer, entries []fib.Entry) error {
+func writeRoutes(w io.Writer, entries []fib.Entry,
+	owner func(route.Key, route.Origin) string) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	separator := "[\n  "
 	for _, e := range entries {
-		text, err := json.MarshalIndent(routeStatus(e), "  ", "  ")
+		status := routeStatus(e)
+		status.Source = owner(e.Key, e.Origin)
+		text, err := json.MarshalIndent(status, "  ", "  ")
 		if err != nil {
 			return err
 		}
@@ -95,15 +103,19 @@ func routeStatus(e fib.Entry) RouteStatus {
 		State: e.State.String(), Since: e.Since, Reason: reason(e),
 	}
 	for _, p := range e.Paths {
-		r.Paths = append(r.Paths, pathStatus(p))
+		r.Paths = append(r.Paths, pathStatus(p, e.Key.Table))
 	}
 	return r
 }
 
-func pathStatus(p route.Path) PathStatus {
+// pathStatus shows a path of a route in table.
+func pathStatus(p route.Path, table uint32) PathStatus {
 	s := PathStatus{Interface: p.Interface, Weight: p.Weight}
-	if p.NextHop.IsValid() {
+	if p.NextHop.IsValid() && !p.IsLookup() {
 		s.NextHop = p.NextHop.String()
+	}
+	if p.Interface == "" && p.Table != table {
+		s.Table = &p.Table
 	}
 	return s
 }

@@ -27,6 +27,8 @@ type Status struct {
 	// Unrouted are the blocks and borrowed addresses of other hosts that yield no route from etcd.
 	Unrouted []UnroutedStatus `json:"unrouted"`
 	Uplink   *UplinkStatus    `json:"uplink,omitempty"`
+	// External are the sources of external configuration, by rank; absent without any.
+	External []ExternalSource `json:"external,omitempty"`
 	Problems []ProblemStatus  `json:"problems"`
 	// Drain is set while this node leaves service, or has left it.
 	Drain *DrainStatus `json:"drain,omitempty"`
@@ -262,6 +264,9 @@ func (a *Agent) Status() Status {
 		u := a.cfg.Uplink()
 		s.Uplink = &u
 		s.Conditions = append(s.Conditions, uplinkCondition(u))
+	}
+	if a.cfg.External != nil {
+		s.External = a.cfg.External.Sources()
 	}
 	if drain.Phase != NotDraining {
 		s.Drain = &drain

@@ -65,6 +65,11 @@ func TestNothingProgrammedIsNotReady(t *testing.T) {
 		"what is learned is not": {"boot", []RouteCounts{
 			{Origin: "own", Desired: 2, Failed: 2}, {Origin: "bgp", Desired: 3, Programmed: 3}},
 			true},
+		"external configuration is refused": {"boot", []RouteCounts{
+			{Origin: "external", Desired: 3, Failed: 3}}, true},
+		"all but external configuration is refused": {"boot", []RouteCounts{
+			{Origin: "own", Desired: 1, Failed: 1}, {Origin: "bgp", Desired: 2, Failed: 2},
+			{Origin: "external", Desired: 3, Programmed: 3}}, false},
 	} {
 		c := dataplaneCondition(FIBStatus{Identity: tc.identity, Routes: tc.routes,
 			Problem: "absent", refusal: syscall.EPERM}, "")

@@ -54,7 +54,9 @@ var pure = map[string][]string{
 	"ipam":                     {"internal/calico", "internal/route"},
 	"bgp":                      {"internal/calico", "internal/route", "internal/selector", "ipam"},
 	"internal/fib":             {"internal/route"},
-	"internal/external":        {"internal/fib", "internal/route"},
+	"internal/external": {
+		"internal/external/proto/ligato/vpp/l3", "internal/fib", "internal/route",
+	},
 }
 
 // sole names the packages that alone may import a library, so that its types stay behind one door.
@@ -71,9 +73,9 @@ var sole = []struct {
 	{"github.com/vishvananda/", []string{"internal/kernel", "internal/netlab"},
 		"one writer of kernel routes; netlab makes test namespaces"},
 	{"go.etcd.io/etcd/client/",
-		[]string{"internal/etcd", "internal/calico/etcd", "internal/calico/calicotest",
-			"internal/bench"},
-		"one way to list and watch, one publisher, one writer of test data; the benchmark " +
+		[]string{"internal/etcd", "internal/calico/etcd", "internal/external/etcd",
+			"internal/calico/calicotest", "internal/bench"},
+		"one way to list and watch, two publishers, one writer of test data; the benchmark " +
 			"compares with other ways of reading"},
 	{module + "/internal/etcd",
 		[]string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},

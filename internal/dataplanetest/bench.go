@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -202,26 +201,6 @@ func (b *bench) tables(t *testing.T) []uint32 {
 		return nil
 	}
 	return b.Tables(t)
-}
-
-// keepTables removes all tables of ours but these.
-func (b *bench) keepTables(t *testing.T, keep ...uint32) {
-	t.Helper()
-	if err := b.Dataplane.(fib.TableKeeper).KeepTables(b.context(t), keep); err != nil {
-		t.Fatalf("keep tables %d: %v", keep, err)
-	}
-}
-
-// hasTable fails the test unless there is the table that is missing at first, or not.
-func (b *bench) hasTable(t *testing.T, want bool) {
-	t.Helper()
-	all := b.Tables(t)
-	if slices.Contains(all, b.MissingTable) != want {
-		t.Errorf("tables are %d; with %d: want %t", all, b.MissingTable, want)
-	}
-	if !slices.Contains(all, b.OtherTable) {
-		t.Errorf("somebody else's table %d is gone: %d are left", b.OtherTable, all)
-	}
 }
 
 // in puts r into another table.

@@ -56,7 +56,7 @@ func (b *bench) clear(t *testing.T) {
 	b.delete(t, keys...)
 	b.has(t)
 	if _, lacks := b.Lacks[Tables]; !lacks {
-		b.keepTables(t)
+		b.deleteTables(t)
 	}
 }
 

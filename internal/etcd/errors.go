@@ -17,6 +17,9 @@ var errRestored = errors.New("etcd was replaced or restored from older data, rea
 // errCompacted means that etcd dropped events that we have not seen.
 var errCompacted = errors.New("etcd compacted events that were not read")
 
+// errRelist means that Relist was called.
+var errRelist = errors.New("everything is to be listed again")
+
 // ErrWatchEnded is for a watch that ends without a reason.
 var ErrWatchEnded = errors.New("watch ended")
 

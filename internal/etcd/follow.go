@@ -91,7 +91,8 @@ type Follower struct {
 	// when the first event came of those that are not published yet; zero: none changed anything
 	received time.Time
 
-	grace *grace
+	grace  *grace
+	relist chan struct{} // of size one
 
 	mu     sync.Mutex // guards status
 	status Status
@@ -118,7 +119,7 @@ func NewFollower(client *Client, data Data, publish func(Published),
 	return &Follower{client: client, data: data, publish: publish,
 		log:      log.With("component", "etcd"),
 		probeKey: data.Ranges()[0].Prefix, ProbeEvery: probeInterval, grace: newGrace(gracePeriod),
-		known:  map[Range]*keyRange{},
+		known: map[Range]*keyRange{}, relist: make(chan struct{}, 1),
 		status: Status{Endpoints: slices.Clone(client.cfg.Endpoints), Error: "not tried yet"}}
 }
 
@@ -127,6 +128,14 @@ func NewFollower(client *Client, data Data, publish func(Published),
 func (f *Follower) Run(ctx context.Context) error {
 	f.client.Run(ctx, LastRetry, f.follow, f.lost)
 	return nil
+}
+
+// Relist has everything listed again soon. It may be called at any time.
+func (f *Follower) Relist() {
+	select {
+	case f.relist <- struct{}{}:
+	default:
+	}
 }
 
 // follow lists, then watches, until an error. It returns nil only when ctx has ended.
@@ -147,10 +156,17 @@ func (f *Follower) follow(ctx context.Context, client *clientv3.Client) error {
 		}
 		f.connected()
 		f.probed = f.revision
-		if err := f.watch(ctx, client); !errors.Is(err, errCompacted) {
+		switch err := f.watch(ctx, client); {
+		case errors.Is(err, errCompacted):
+			f.log.Info("listing again what etcd compacted before it was read")
+		case errors.Is(err, errRelist):
+			f.log.Info("listing again as requested")
+			for _, r := range f.ranges {
+				r.next = 0
+			}
+		default:
 			return err
 		}
-		f.log.Info("listing again what etcd compacted before it was read")
 	}
 }
 

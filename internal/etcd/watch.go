@@ -107,6 +107,8 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-f.relist:
+			return errRelist
 		case w := <-responses:
 			if watches[w.rng] == nil { // ended meanwhile
 				continue

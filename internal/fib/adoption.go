@@ -4,7 +4,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -112,7 +111,6 @@ func (s *syncer) adopt(a adoption) {
 	if a.how == "journal" {
 		s.verify()
 	}
-	s.unusedDue, s.unusedAt = true, time.Time{}
 	s.objectsAdopted()
 	s.settleAll()
 }

@@ -11,12 +11,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// job is one thing that the applier does: a batch, finding out what of ours is there, or having
-// unused tables removed.
+// job is one thing that the applier does: a batch, or finding out what of ours is there.
 type job struct {
-	batch  *batch
-	adopt  *adoptJob
-	tables *tablesJob
+	batch *batch
+	adopt *adoptJob
 
 	journal journalReport // when it is done
 }
@@ -40,12 +38,9 @@ func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job
 		case <-ctx.Done():
 			return
 		case j := <-jobs:
-			switch {
-			case j.adopt != nil:
+			if j.adopt != nil {
 				e.adopt(ctx, journal, j.adopt)
-			case j.tables != nil:
-				e.keepTables(ctx, j.tables)
-			default:
+			} else {
 				e.carryOut(ctx, journal, j.batch)
 			}
 			j.journal = journal.report()

@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -8,44 +9,58 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// A route from IPAM gives way to any BGP route that covers it: otherwise the /32 of a leaked
-// allocation would beat the block that BGP announces. While BGP comes or goes the cover may be
-// there before the longer BGP route. So a route that is programmed stays for coverHold, and until
-// all peers have sent their routes. None that is covered is put.
+// A route from IPAM, or a backup of external configuration, gives way to any BGP route that covers
+// it: else a leaked allocation's /32 would beat the block that BGP announces. While BGP comes or
+// goes the cover may be there before the longer BGP route. So what is programmed stays for
+// coverHold, and until all peers have sent their routes. None that is covered is put.
 
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second
 
-// dirtyEtcdInside: whether BGP, or a better origin, forwards for k decides about the etcd routes
-// that k covers.
-func (s *selection) dirtyEtcdInside(k route.Key) {
-	i, _ := slices.BinarySearchFunc(s.etcd, k, route.CompareKeys)
-	for _, inside := range s.etcd[i:] {
-		if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
-			return
-		}
-		s.markDirty(s.get(inside))
+// setCoverable notes what origin wants, of those that covers decide about.
+func (s *selection) setCoverable(origin route.Origin, keys map[route.Key]struct{}) {
+	if origin == route.Etcd || origin == route.External {
+		s.coverable[origin] = slices.SortedFunc(maps.Keys(keys), route.CompareKeys)
 	}
 }
 
-// covering is what an entry is to the etcd routes that it covers.
+// dirtyInside: who forwards for k decides about the routes that k covers.
+func (s *selection) dirtyInside(k route.Key) {
+	for _, keys := range s.coverable {
+		i, _ := slices.BinarySearchFunc(keys, k, route.CompareKeys)
+		for _, inside := range keys[i:] {
+			if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
+				break
+			}
+			s.markDirty(s.get(inside))
+		}
+	}
+}
+
+// covering is what an entry is to the routes that it covers.
 type covering uint8
 
 const (
 	coversNothing covering = iota
 	coversByBGP
-	// coversBetter: not BGP would have the last word about what lies inside, but this node's own
-	// block or external configuration. The /32 that another node has borrowed from a block of ours
-	// must not give way to the aggregate around the block: it would end in the block's drop.
+	// coversBetter: not BGP would have the last word about what lies inside, but external
+	// configuration or, coversAsOwn, this node's own block. The /32 that another node has borrowed
+	// from a block of ours must not give way to the aggregate around the block: it would end in the
+	// block's drop.
 	coversBetter
+	coversAsOwn
 )
 
-func (e *entry) covers() covering {
+func (s *selection) covering(e *entry) covering {
 	switch {
-	case e == nil || e.want == nil || e.origin() == route.Etcd:
+	case e != nil && e.want == nil && e.owner == sourceID(route.Own) && s.sync.isHeld(e):
+		return coversAsOwn // of an earlier run: whether it is still one, Calico's data will say
+	case e == nil || e.want == nil || (Facts{Distances: s.distances}).yields(e.origin()):
 		return coversNothing
 	case e.origin() == route.BGP:
 		return coversByBGP
+	case e.origin() == route.Own:
+		return coversAsOwn
 	}
 	return coversBetter
 }
@@ -54,11 +69,22 @@ func (e *entry) covers() covering {
 func (s *selection) bgpCover(k route.Key) (netip.Prefix, bool) {
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 		p, _ := k.Prefix.Addr().Prefix(bits)
-		switch s.get(route.Key{Table: k.Table, Prefix: p}).covers() {
+		switch s.covering(s.get(route.Key{Table: k.Table, Prefix: p})) {
 		case coversByBGP:
 			return p, true
-		case coversBetter:
+		case coversBetter, coversAsOwn:
 			return netip.Prefix{}, false
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// ownCover is Facts.OwnCover.
+func (s *selection) ownCover(k route.Key) (netip.Prefix, bool) {
+	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+		p, _ := k.Prefix.Addr().Prefix(bits)
+		if s.covering(s.get(route.Key{Table: k.Table, Prefix: p})) == coversAsOwn {
+			return p, true
 		}
 	}
 	return netip.Prefix{}, false
@@ -79,7 +105,7 @@ func (s *selection) holdCovered(e *entry, c choice) choice {
 		delete(s.covered, e)
 		return c
 	}
-	c.forward, c.origin, c.waiting = c.covered, route.Etcd, false
+	c.forward, c.origin, c.waiting = c.covered, c.coveredBy, false
 	return c
 }
 

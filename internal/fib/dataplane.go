@@ -53,16 +53,6 @@ type Dataplane interface {
 	Facts() <-chan route.Facts
 }
 
-// TableKeeper is what a Dataplane provides besides if its tables (VRFs) must be made before routes
-// can be put into them. Putting makes them; only the engine knows when none is needed any more.
-type TableKeeper interface {
-	// KeepTables removes the tables that carry our mark (VPP: their name, so also those made by an
-	// earlier process) and are not in keep, which is sorted. Tables that others made stay, and so
-	// does table 0. It is not called while Apply runs, nor before our sources have told all they
-	// want; each time keep is complete. An error has it repeated later.
-	KeepTables(ctx context.Context, keep []uint32) error
-}
-
 // Overseer is what a Dataplane provides besides if it lists our routes also where another's goes
 // before them (Linux): a listing alone does not show then which of them forward.
 type Overseer interface {

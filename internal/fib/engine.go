@@ -67,6 +67,7 @@ type Engine struct {
 	keeps     *journal
 	inbox     inbox
 	changed   chan struct{}
+	external  chan struct{}
 	// objectsChanged is the signal of ObjectsChanged.
 	objectsChanged chan struct{}
 
@@ -104,6 +105,7 @@ func New(c Config) *Engine {
 		keeps:     &journal{path: c.Journal, objectsOnly: c.ListRoutes},
 		inbox:     inbox{wake: make(chan struct{}, 1)},
 		changed:   make(chan struct{}, 1),
+		external:  make(chan struct{}, 1),
 
 		objectsChanged: make(chan struct{}, 1),
 		table:          t,
@@ -316,6 +318,7 @@ func (e *Engine) dispatch(
 		e.sync.lastSync = now
 	}
 	signal(&e.table.changed, e.changed)
+	signal(&e.table.externalChanged, e.external)
 	signal(&e.sync.objects.changed, e.objectsChanged)
 	if next.IsZero() {
 		return time.Hour
@@ -372,18 +375,10 @@ func (e *Engine) nextJob() (job, time.Time) {
 	if b := s.cut(e.journalDue()); b != nil {
 		return job{batch: b}, time.Time{}
 	}
-	if e.applying == 0 {
-		if k := s.tablesToKeep(e.hops.tables); k != nil {
-			return job{tables: k}, time.Time{}
-		}
+	if s.now.Before(s.pause) {
+		return job{}, s.pause
 	}
-	var due time.Time
-	for _, at := range []time.Time{s.pause, s.unusedAt} {
-		if s.now.Before(at) {
-			due = sooner(due, at)
-		}
-	}
-	return job{}, due
+	return job{}, time.Time{}
 }
 
 // journalDue reports whether the journal is to be written anew: it is lost, or most of it is dead.
@@ -411,6 +406,7 @@ func (e *Engine) observe(f route.Facts) {
 		e.log.Info("data plane", "identity", f.Identity, "version", f.Version, "problem", f.Problem)
 	}
 	if f.Identity != before.Identity {
+		e.table.externalChanged = true
 		e.adoptAt = time.Time{}
 	}
 }
@@ -438,8 +434,6 @@ func (e *Engine) finish(j job) {
 	switch {
 	case j.batch != nil:
 		e.sync.finish(j.batch)
-	case j.tables != nil:
-		e.sync.tablesKept(j.tables)
 	case j.adopt.err != nil:
 		e.adoptAt = time.Now().Add(jitter(adoptRetry))
 	default:
@@ -475,6 +469,10 @@ func (e *Engine) resolve(ctx context.Context, questions <-chan lookup, answers c
 // Changed is signalled (size one) when an own route was acknowledged or lost, when the facts
 // changed, when adoption ended and when UnusableNextHops changed. There is one reader.
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
+
+// ExternalChanged is signalled (size one) when external configuration's routes were selected anew,
+// acknowledged or lost: Find may say something else. There is one reader.
+func (e *Engine) ExternalChanged() <-chan struct{} { return e.external }
 
 // Facts returns the newest facts of the data plane; the zero value before the first.
 func (e *Engine) Facts() route.Facts {

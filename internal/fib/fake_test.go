@@ -35,7 +35,6 @@ type fake struct {
 	listErr    error
 	resolveErr error
 	lookupErr  error
-	keepErr    error
 	holdLookup chan struct{} // not nil: a Lookup that has its answer waits until this is closed
 	listing    func()        // called before Routes returns what it has found
 
@@ -51,9 +50,7 @@ type fake struct {
 	ops     []route.Op // all that were carried out
 	lists   int
 	lookups int
-	spots   int             // calls of Lookup
-	tables  map[uint32]bool // made for our puts, not removed yet
-	keeps   [][]uint32      // calls of KeepTables
+	spots   int // calls of Lookup
 }
 
 var errGone = errors.New("connection lost")
@@ -63,7 +60,6 @@ func newFake(f route.Facts) *fake {
 		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route),
 		foreign: make(map[route.Key]bool),
 		dead:    make(map[route.Key]bool), hidden: make(map[route.Key]string),
-		tables: make(map[uint32]bool),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
 		objects:      make(map[route.ObjectKey]route.Object),
 		went:         make(map[route.ObjectKey]bool),
@@ -164,27 +160,6 @@ func (d overseer) Hidden(_ context.Context, routes []route.Route) (map[route.Key
 	return by, d.listErr
 }
 
-func (d *fake) KeepTables(ctx context.Context, keep []uint32) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.keeps = append(d.keeps, keep)
-	if d.keepErr != nil {
-		return d.keepErr
-	}
-	for id := range d.tables {
-		if slices.Contains(keep, id) {
-			continue
-		}
-		delete(d.tables, id)
-		for k := range d.ours { // they go with their table
-			if k.Table == id {
-				delete(d.ours, k)
-			}
-		}
-	}
-	return nil
-}
-
 func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,8 +243,8 @@ func (d *fake) carryOut(op route.Op) error {
 			return fmt.Errorf("no interface %s", p.Interface)
 		}
 	}
-	if k := op.Route.Key; k.Table != 0 {
-		d.tables[k.Table] = true
+	if t := op.Route.TableID(); t.ID != 0 && !d.hasTable(t) {
+		return errNoTable
 	}
 	if twin, ok := d.ours[op.Route.Key.Twin()]; ok && recursive(twin) && recursive(op.Route) {
 		panic(fmt.Sprintf("VPP crashes on %s beside %s", op.Route, twin))
@@ -294,7 +269,7 @@ func (d *fake) heal() {
 	clear(d.refuse)
 	clear(d.refuseObject)
 	d.ghost, d.lostObjects = false, false
-	d.sever, d.listErr, d.resolveErr, d.lookupErr, d.keepErr = -1, nil, nil, nil, nil
+	d.sever, d.listErr, d.resolveErr, d.lookupErr = -1, nil, nil, nil
 	if d.hang {
 		d.hang = false
 		close(d.release)

@@ -11,7 +11,31 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-var errInTheWay = errors.New("another address is in the way")
+var (
+	errInTheWay = errors.New("another address is in the way")
+	errNoTable  = errors.New("no such table")
+)
+
+// inTable is a drop route of a VRF.
+func inTable(table uint32, s string) route.Route {
+	return route.Route{Key: route.Key{Table: table, Prefix: pfx(s)}, Kind: route.Drop}
+}
+
+func vrf(id uint32, name string) route.Table {
+	return route.Table{TableID: route.TableID{ID: id}, Name: name}
+}
+
+func (d *fake) hasTable(id route.TableID) bool { return d.table(id) != (route.ObjectKey{}) }
+
+// table returns the key of a table, whoever made it.
+func (d *fake) table(id route.TableID) route.ObjectKey {
+	for k := range d.objects {
+		if t, err := route.TableOf(k); err == nil && t.TableID == id {
+			return k
+		}
+	}
+	return route.ObjectKey{}
+}
 
 // loseObjects: with interfaces, and with the data plane, go the objects on them.
 func (d *fake) loseObjects(next route.Facts) {
@@ -34,7 +58,7 @@ func (d *fake) reach(k route.ObjectKey) error {
 	if d.now.Identity == "" {
 		return errGone
 	}
-	if _, ok := d.now.Interface(k.Interface); !ok {
+	if _, ok := d.now.Interface(k.Interface); !ok && k.Interface != "" {
 		return fmt.Errorf("no interface %s", k.Interface)
 	}
 	return nil
@@ -45,6 +69,9 @@ func (d *fake) Object(_ context.Context, k route.ObjectKey) (route.Object, error
 	defer d.mu.Unlock()
 	if err := errors.Join(d.reach(k), d.lookupErr); err != nil {
 		return nil, err
+	}
+	if t, err := route.TableOf(k); err == nil {
+		k = d.table(t.TableID)
 	}
 	return d.objects[k], nil
 }
@@ -76,6 +103,9 @@ func (d *fake) DeleteObject(_ context.Context, k route.ObjectKey) error {
 	}
 	err := d.refuseObject[k]
 	if err == nil || d.lostObjects {
+		if t, tableErr := route.TableOf(k); tableErr == nil && len(d.inTable(t.TableID)) > 0 {
+			panic(fmt.Sprintf("%v goes before its routes", k))
+		}
 		delete(d.objects, k)
 		d.objectOps = append(d.objectOps, "del "+k.String())
 	}
@@ -120,11 +150,26 @@ func (d *fake) others(o route.Object) route.ObjectKey {
 	return o.Key()
 }
 
-// steal takes an object away by another's hand.
+// steal takes an object away by another's hand, and with a table what is in it.
 func (d *fake) steal(o route.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.objects, o.Key())
+	if t, ok := o.(route.Table); ok {
+		for _, k := range d.inTable(t.TableID) {
+			delete(d.ours, k)
+		}
+	}
+}
+
+// inTable lists our routes in a table.
+func (d *fake) inTable(id route.TableID) (keys []route.Key) {
+	for k := range d.ours {
+		if k.TableID() == id {
+			keys = append(keys, k)
+		}
+	}
+	return keys
 }
 
 // setObjects sets all objects of a source, which is complete then.

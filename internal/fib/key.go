@@ -49,6 +49,10 @@ func (k packedKey) unpack() route.Key {
 	}
 }
 
+func (k packedKey) tableID() route.TableID {
+	return route.TableID{ID: k.table, IPv6: k.flags&keyIPv4 == 0}
+}
+
 // keyIndex is a list of entries that are found by key. At a million of them the index takes 17
 // bytes for each, where a map takes 36. It has parts, so that none takes long to grow.
 type keyIndex struct {

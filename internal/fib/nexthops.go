@@ -333,16 +333,6 @@ func (h *nextHops) anyUsable() bool {
 	})
 }
 
-// tables lists the tables, besides 0, where next hops of paths are looked up.
-func (h *nextHops) tables() (ids []uint32) {
-	for _, hop := range h.sorted {
-		if hop.Table != 0 && len(hop.sets) > 0 {
-			ids = append(ids, hop.Table)
-		}
-	}
-	return ids
-}
-
 // unusable lists the next hops in the default table that BGP rejects.
 func (h *nextHops) unusable() (out []UnusableNextHop) {
 	for _, hop := range h.sorted {

@@ -30,6 +30,9 @@ type object struct {
 	needs   []route.ObjectKey // of what was wanted last
 	writes  uint64            // ops cut: look-ups from before them are void
 	problem error             // why it could not be looked up
+	other   route.ObjectKey   // what is there instead, of isForeign
+	// waiting are routes that are not put before this table is there.
+	waiting map[*entry]struct{}
 }
 
 // objects is the part of syncer that knows keys of objects.
@@ -37,6 +40,9 @@ type objects struct {
 	byKey   map[route.ObjectKey]*object
 	byEntry map[*entry]*object
 	leaving map[*object]struct{} // there, or perhaps, and not wanted
+
+	tables  map[route.TableID]*object // those that are wanted
+	awaited map[*entry]*object        // the table that a route waits for: it is in waiting there
 
 	puts    queue[*entry]
 	deletes queue[deletion]
@@ -64,7 +70,7 @@ func sortedObjects(all iter.Seq[*object]) []*object {
 func newObjects() objects {
 	return objects{
 		byKey: make(map[route.ObjectKey]*object), byEntry: make(map[*entry]*object),
-		leaving: make(map[*object]struct{}),
+		leaving: make(map[*object]struct{}), awaited: make(map[*entry]*object),
 	}
 }
 
@@ -99,7 +105,8 @@ func (s *syncer) forgetObject(e *entry) {
 // setObjects takes what all sources want. Of two that want one object the first has it.
 func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 	wanted := make(map[route.ObjectKey]bool)
-	s.objects.turn = nil
+	before := s.objects.tables
+	s.objects.turn, s.objects.tables = nil, make(map[route.TableID]*object)
 	for i, source := range sources {
 		for _, w := range source.Objects {
 			k := w.Key()
@@ -110,6 +117,9 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 			o := s.object(k)
 			s.objects.turn = append(s.objects.turn, o)
 			o.needs = w.Needs()
+			if t, ok := w.(route.Table); ok {
+				s.objects.tables[t.TableID] = o
+			}
 			if o.want == nil || o.want.digest != w.Digest() || o.source != sourceID(i) {
 				s.wantObject(o, &forward{digest: w.Digest(), object: w}, sourceID(i), revision)
 			}
@@ -120,6 +130,55 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 			s.wantObject(o, nil, unknownSource, revision)
 		}
 		s.settle(o.entry)
+	}
+	for t, o := range before {
+		if s.objects.tables[t] != o {
+			s.release(o)
+		}
+	}
+}
+
+// awaitsTable reports whether a table that e needs is not there yet, and has e settled when it is.
+// Nothing is known of a table that no source wants: the data plane may refuse the route.
+func (s *syncer) awaitsTable(e *entry) bool {
+	if len(s.objects.tables) == 0 {
+		return false
+	}
+	if s.awaits(e, e.packed.table) {
+		return true
+	}
+	return slices.ContainsFunc(e.want.paths, func(p route.Path) bool {
+		return s.awaits(e, p.Table)
+	})
+}
+
+func (s *syncer) awaits(e *entry, table uint32) bool {
+	id := e.packed.tableID()
+	id.ID = table
+	o := s.objects.tables[id]
+	if o == nil || s.stateOf(o.entry) == Programmed {
+		return false
+	}
+	s.stopWaiting(e)
+	if o.waiting == nil {
+		o.waiting = make(map[*entry]struct{})
+	}
+	o.waiting[e], s.objects.awaited[e] = struct{}{}, o
+	return true
+}
+
+func (s *syncer) stopWaiting(e *entry) {
+	if o := s.objects.awaited[e]; o != nil {
+		delete(o.waiting, e)
+		delete(s.objects.awaited, e)
+	}
+}
+
+// release has the routes that wait for o compared again.
+func (s *syncer) release(o *object) {
+	for _, e := range slices.Collect(maps.Keys(o.waiting)) {
+		s.stopWaiting(e)
+		s.settle(e)
 	}
 }
 
@@ -157,44 +216,51 @@ func (s *syncer) settleLeaving() {
 	}
 }
 
-// isObjectBarred reports whether o must not be put now: it is another's, an object that it needs
-// is not there yet, or one that it excludes is there still.
+// isObjectBarred reports whether o must not be put now.
 func (s *syncer) isObjectBarred(o *object) bool {
-	if o.is(isForeign) {
-		return true
-	}
+	return o.is(isForeign) || s.obstacle(o) != route.ObjectKey{}
+}
+
+// obstacle returns an object that o waits for: one that it needs is not there yet, or one that it
+// excludes is there still.
+func (s *syncer) obstacle(o *object) route.ObjectKey {
 	for _, k := range o.needs {
 		n := s.objects.byKey[k]
 		if n != nil && n.want != nil && !s.stateOf(n.entry).IsAcknowledged() {
-			return true
+			return k
 		}
 	}
 	return s.anyLeaving(func(l *object) bool { return o.want.object.Excludes(l.key) })
 }
 
-// isNeeded reports whether e must not be deleted now: an object that needs it goes first, and what
-// comes in its place comes first, so that a subnet that stays never lacks a route.
+// isNeeded reports whether e must not be deleted now: an object or a route that needs it goes
+// first, and what comes in its place comes first, so that a subnet that stays never lacks a route.
 func (s *syncer) isNeeded(e *entry) bool {
 	o := s.objectOf(e)
 	if o == nil {
 		return false
 	}
+	if t, err := route.TableOf(o.key); err == nil && s.used[t.TableID] > 0 {
+		return true
+	}
 	if len(s.objects.soon) > 0 || s.objects.looking {
 		s.objects.held = true
 		return true
 	}
-	return s.anyLeaving(func(l *object) bool { return slices.Contains(l.needs, o.key) })
+	return s.anyLeaving(func(l *object) bool {
+		return slices.Contains(l.needs, o.key)
+	}) != route.ObjectKey{}
 }
 
-// anyLeaving asks about the objects that are about to go: not those held until a source has spoken,
-// nor those that the data plane refuses to delete.
-func (s *syncer) anyLeaving(yes func(*object) bool) bool {
+// anyLeaving returns one of the objects that are about to go: not of those held until a source has
+// spoken, nor of those that the data plane refuses to delete.
+func (s *syncer) anyLeaving(yes func(*object) bool) route.ObjectKey {
 	for l := range s.objects.leaving {
 		if s.failures[l.entry] == nil && !s.isHeld(l.entry) && yes(l) {
-			return true
+			return l.key
 		}
 	}
-	return false
+	return route.ObjectKey{}
 }
 
 // objectsAdopted: adoption has ended, so objects that were not found can be looked up.
@@ -302,12 +368,16 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 	case x.err != nil:
 	case o.actual == 0:
 		o.clear(isWaiting)
-		if o.mark(isForeign, there); there {
+		foreign := x.foundObject != nil && !(there && o.want.object.Marked()) &&
+			!s.isOurs(x.foundObject.Key())
+		if o.mark(isForeign, foreign); foreign {
+			o.other = x.foundObject.Key()
 			delete(s.failures, o.entry)
 		}
 	case !there:
 		lost = true
 		o.set(isUnsure)
+		s.doubtRoutes(o)
 	}
 	s.settle(o.entry)
 	if o.is(isForeign) {
@@ -316,11 +386,32 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 	return lost
 }
 
+// isOurs reports whether we put what k names, so that it goes before what excludes it.
+func (s *syncer) isOurs(k route.ObjectKey) bool {
+	o := s.objects.byKey[k]
+	return o != nil && o.actual != 0
+}
+
+// doubtRoutes: what was in a table went with it.
+func (s *syncer) doubtRoutes(o *object) {
+	t, err := route.TableOf(o.key)
+	if err != nil || s.used[t.TableID] == 0 {
+		return
+	}
+	for _, e := range slices.Clone(s.all) {
+		if e.packed.tableID() == t.TableID && e.actual != 0 {
+			e.set(isUnsure)
+			s.settle(e)
+		}
+	}
+}
+
 // objectsWritten: b is done, and others may have waited for its objects.
 func (s *syncer) objectsWritten(b *batch) {
 	for i := range b.objects {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
+			s.release(o)
 		}
 	}
 	if len(b.objects) > 0 {
@@ -386,6 +477,14 @@ func (e *Engine) showObject(o *object) Entry {
 	out := Entry{
 		Object: o.key, State: e.sync.stateOf(o.entry), Origin: o.origin(),
 		Since: time.Unix(int64(o.since), 0),
+	}
+	if o.is(isForeign) {
+		out.By = o.other.String()
+	}
+	if out.State == Pending {
+		if k := e.sync.obstacle(o); k != (route.ObjectKey{}) {
+			out.Error = "waits for " + k.String()
+		}
 	}
 	if o.problem != nil {
 		out.Error = o.problem.Error()

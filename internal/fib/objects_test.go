@@ -375,3 +375,104 @@ func TestObjectThatCannotBeLookedUpStays(t *testing.T) {
 		check(t, "states", r.objectStates(), "address 192.168.4.7/24 of eth0 programmed")
 	})
 }
+
+func TestRoutesWaitForTheirTable(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		red, blue := vrf(7, "red"), vrf(8, "blue")
+		r.dp.state(func() { r.dp.refuseObject[red.Key()] = errGone })
+		r.dp.foreign[route.Key{Table: 7, Prefix: pfx("192.0.2.0/24")}] = true
+		over := route.Route{Key: key(two),
+			Paths: []route.Path{{NextHop: addr("192.0.2.1"), Table: 7, Weight: 1}}}
+		routes := []route.Route{inTable(7, one), inTable(8, one), over}
+		set := func(routes []route.Route, tables ...route.Object) {
+			r.set(func(w *Wanted) {
+				w.Sources[route.External] = Source{Routes: routes, Objects: tables, Complete: true}
+			})
+			time.Sleep(time.Second)
+		}
+		set(routes, red, blue)
+		check(t, "one is refused", r.dp.routes(), inTable(8, one).String())
+		r.dp.heal()
+		time.Sleep(time.Minute)
+		check(t, "both are there", r.dp.routes(), inTable(7, one).String(),
+			inTable(8, one).String(), over.String())
+		if s := r.Stats(); s.Errors != 0 {
+			t.Errorf("routes were refused: %+v", s)
+		}
+		r.dp.printObjectOps()
+		set(routes[:2], red, blue)
+		set(nil, red)
+		check(t, "an empty table stays as long as it is wanted", r.dp.there(), red.Key().String())
+		set(nil)
+		check(t, "gone", r.dp.there())
+		if n := len(r.sync.objects.awaited); n != 0 {
+			t.Errorf("%d routes still wait", n)
+		}
+	})
+}
+
+func TestTableOfAnotherProgramIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.others(vrf(7, "theirs"))
+		r.set(func(w *Wanted) {
+			w.Sources[route.External] = Source{Routes: []route.Route{inTable(7, one)},
+				Objects: []route.Object{vrf(7, "ours")}, Complete: true}
+		})
+		time.Sleep(time.Minute)
+		check(t, "states", r.objectStates(), `VRF table 7 (IPv4) "ours" shadowed`)
+		if by := r.Objects()[0].By; by != `VRF table 7 (IPv4) "theirs"` {
+			t.Errorf("by %s", by)
+		}
+		check(t, "routes", r.dp.routes())
+		r.set(func(w *Wanted) { w.Sources[route.External] = Source{Complete: true} })
+		check(t, "written", r.dp.printObjectOps())
+		check(t, "there", r.dp.there(), `VRF table 7 (IPv4) "theirs"`)
+	})
+}
+
+// A table with our name is ours without a journal, too.
+func TestTableIsKnownByItsName(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		red := vrf(7, "red")
+		r.dp.others(red)
+		r.setObjects(route.External, red)
+		check(t, "states", r.objectStates(), `VRF table 7 (IPv4) "red" programmed`)
+		r.setObjects(route.External)
+		check(t, "there", r.dp.there())
+	})
+}
+
+func TestTableThatIsTakenAwayComesBackWithItsRoutes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		red := vrf(7, "red")
+		r.set(func(w *Wanted) {
+			w.Sources[route.External] = Source{Routes: []route.Route{inTable(7, one)},
+				Objects: []route.Object{red}}
+		})
+		synctest.Wait()
+		r.dp.steal(red)
+		time.Sleep(2 * objectInterval)
+		check(t, "routes", r.dp.routes(), inTable(7, one).String())
+	})
+}
+
+// A table gets another name when it is empty.
+func TestTableThatIsRenamedWaitsForItsRoutes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		routes := []route.Route{inTable(7, one)}
+		set := func(routes []route.Route, table route.Object) {
+			r.set(func(w *Wanted) {
+				w.Sources[route.External] = Source{Routes: routes,
+					Objects: []route.Object{table}, Complete: true}
+			})
+			time.Sleep(time.Second)
+		}
+		set(routes, vrf(7, "red"))
+		set(routes, vrf(7, "blue"))
+		check(t, "renamed", r.objectStates(),
+			`VRF table 7 (IPv4) "blue" pending: waits for VRF table 7 (IPv4) "red"`,
+			`VRF table 7 (IPv4) "red" deleting`)
+		set(nil, vrf(7, "blue"))
+		check(t, "empty", r.objectStates(), `VRF table 7 (IPv4) "blue" programmed`)
+	})
+}

@@ -37,7 +37,7 @@ func (w *world) want(k route.Key, c Candidate) {
 // fib is the dumb loop over all keys: what shall be in the data plane.
 func (w *world) fib() map[route.Key]route.Route {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
-		Resolutions: w.resolutions, Covered: w.covered()}
+		Resolutions: w.resolutions, Covered: w.covered(), OwnCover: w.ownCover}
 	out := make(map[route.Key]route.Route)
 	// whether BGP forwards does not depend on etcd, so the second round knows all covers
 	for range 2 {
@@ -47,7 +47,7 @@ func (w *world) fib() map[route.Key]route.Route {
 			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 				p, _ := k.Prefix.Addr().Prefix(bits)
 				r, ok := bgp[route.Key{Table: k.Table, Prefix: p}]
-				if ok && r.Origin != route.Etcd {
+				if ok && !f.yields(r.Origin) {
 					return p, r.Origin == route.BGP
 				}
 			}
@@ -62,11 +62,26 @@ func (w *world) fib() map[route.Key]route.Route {
 	return out
 }
 
+// ownCover returns an own route that k lies in.
+func (w *world) ownCover(k route.Key) (netip.Prefix, bool) {
+	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
+		Resolutions: w.resolutions}
+	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+		p, _ := k.Prefix.Addr().Prefix(bits)
+		k := route.Key{Table: k.Table, Prefix: p}
+		r, _ := Select(k, slices.Collect(maps.Values(w.wants[k])), f)
+		if r.Prefix.IsValid() && r.Origin == route.Own {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
 // covered finds the next hops that would be reached through what we want ourselves.
 func (w *world) covered() map[NextHop]Cover {
 	out := make(map[NextHop]Cover)
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
-		Resolutions: w.resolutions}
+		Resolutions: w.resolutions, OwnCover: w.ownCover}
 	for n, r := range w.resolutions {
 		best := -1
 		_, subnet, connected := w.facts.Connected(n.Table, n.Address)

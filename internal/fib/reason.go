@@ -38,9 +38,21 @@ const (
 	coversPeer
 	guardWaits
 	coveredByBGP
+	insideOwnBlock
 	noFacts
 	keptByGuard
 )
+
+// Waits reports whether something outside of the route is missing, which may come: an interface, a
+// way to a next hop, BGP's withdrawal. Otherwise the guard refuses the route as it is.
+func (r Reason) Waits() bool {
+	switch r.what {
+	case notUnicast, linkLocalOnly, ownAddress, ownNextHop, isReserved, isService, isConnected,
+		coversOwn, coversPeer, insideOwnBlock:
+		return false
+	}
+	return true
+}
 
 func (r Reason) String() string {
 	switch r.what {
@@ -95,6 +107,8 @@ func (r Reason) String() string {
 			r.address)
 	case coveredByBGP:
 		return fmt.Sprintf("BGP covers it with %v", r.prefix)
+	case insideOwnBlock:
+		return fmt.Sprintf("it lies in %v, a block of this node", r.prefix)
 	case noFacts:
 		return "the data plane has not been seen yet"
 	case keptByGuard:

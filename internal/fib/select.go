@@ -42,10 +42,13 @@ type Facts struct {
 	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
-	// BGPCover returns the longest forwarding route, the default route and those of origin Etcd
-	// excepted, that covers k and is shorter, if it is BGP's: then no route of origin Etcd is
-	// programmed. nil: there is none.
+	// BGPCover returns the longest forwarding route that covers k and is shorter, if it is BGP's:
+	// then no route of an origin that yields is programmed. The default route and those of such
+	// origins do not count. nil: there is none.
 	BGPCover func(k route.Key) (netip.Prefix, bool)
+	// OwnCover returns an own block that k lies in: external configuration has no say inside. nil:
+	// there is none.
+	OwnCover func(k route.Key) (netip.Prefix, bool)
 }
 
 // Cover is a route of ours that covers a next hop.
@@ -64,6 +67,9 @@ func (f Facts) distance(o route.Origin) uint8 {
 	}
 	return o.DefaultDistance()
 }
+
+// yields reports whether routes of o give way to any BGP route that covers them.
+func (f Facts) yields(o route.Origin) bool { return f.distance(o) > f.distance(route.BGP) }
 
 // Select picks what one prefix should forward by, and says why. Candidates are tried by
 // administrative distance, origin, kind and paths, a total order. The first that the guard accepts
@@ -116,9 +122,12 @@ type option struct {
 // choice is what Select decides, in the form in which the engine keeps it.
 type choice struct {
 	forward *forward // nil: nothing to program
-	covered *forward // what an etcd candidate would have programmed if BGP did not cover it
-	origin  route.Origin
-	reason  Reason
+	// covered is what the best candidate that yields, coveredBy's, would have programmed if BGP did
+	// not cover it.
+	covered   *forward
+	coveredBy route.Origin
+	origin    route.Origin
+	reason    Reason
 	// elevated: it goes before what other owners have for the prefix.
 	elevated bool
 	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays
@@ -141,8 +150,8 @@ func (v *view) choose(k route.Key, options []option) choice {
 		if i == 0 {
 			first = c
 		}
-		if c.covered != nil {
-			first.covered = c.covered
+		if first.covered == nil {
+			first.covered, first.coveredBy = c.covered, c.coveredBy
 		}
 	}
 	return first
@@ -164,18 +173,24 @@ func (v *view) try(k route.Key, o option) choice {
 	if why := v.guard(k, o.Origin); why != (Reason{}) {
 		return choice{origin: o.Origin, reason: why, waiting: why.what == guardWaits}
 	}
+	if o.Origin == route.External && v.facts.OwnCover != nil {
+		if p, ok := v.facts.OwnCover(k); ok {
+			return choice{origin: o.Origin, reason: Reason{what: insideOwnBlock, prefix: p}}
+		}
+	}
 	c := v.uncovered(k, o)
-	if o.Origin == route.Etcd && v.facts.BGPCover != nil {
+	if v.facts.yields(o.Origin) && v.facts.BGPCover != nil {
 		if p, ok := v.facts.BGPCover(k); ok {
 			return choice{
-				origin: o.Origin, covered: c.forward, reason: Reason{what: coveredByBGP, prefix: p},
+				origin: o.Origin, covered: c.forward, coveredBy: o.Origin,
+				reason: Reason{what: coveredByBGP, prefix: p},
 			}
 		}
 	}
 	return c
 }
 
-// uncovered is try without the guard and BGP's covers.
+// uncovered is try without the guard and the covers.
 func (v *view) uncovered(k route.Key, o option) choice {
 	if o.Kind != route.Via {
 		return choice{forward: v.discards[o.Kind], origin: o.Origin}
@@ -346,6 +361,9 @@ func (v *view) resolve(p route.Path, static bool) resolved {
 			return no(interfaceDown)
 		}
 		p.Table = 0
+		return resolved{Path: p}
+	}
+	if static && p.IsLookup() {
 		return resolved{Path: p}
 	}
 	switch a := p.NextHop; {

@@ -24,8 +24,9 @@ type selection struct {
 	normal     [2]uint32 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
 	view       *view     // of the last facts with an identity; nil before the first
 
-	etcd []route.Key // what origin Etcd wants, sorted
-	// etcd's that stay although BGP covers them, and until when at least
+	// coverable is what the origins want about which covers decide, sorted.
+	coverable map[route.Origin][]route.Key
+	// what stays although BGP covers it, and until when at least
 	covered    map[*entry]time.Time
 	converging bool // not all BGP routes are known yet
 
@@ -38,12 +39,21 @@ func newSelection(t *table, s *syncer, h *nextHops, distances map[route.Origin]u
 	return &selection{
 		table: t, sync: s, hops: h, distances: distances,
 		sets:    pathSets{byID: make(map[string]*pathSet)},
-		covered: make(map[*entry]time.Time),
+		covered: make(map[*entry]time.Time), coverable: make(map[route.Origin][]route.Key),
 	}
 }
 
 // origin is whose candidate was selected or refused.
 func (e *entry) origin() route.Origin { return route.Origin(e.source) }
+
+func (e *entry) wantedBy(origin route.Origin) bool {
+	for c := e.first; c != nil; c = c.next {
+		if c.origin == origin {
+			return true
+		}
+	}
+	return false
+}
 
 // candidate is what one origin wants for one prefix.
 type candidate struct {
@@ -121,7 +131,7 @@ func (s *selection) pathSet(paths []route.Path, static bool) *pathSet {
 		return set
 	}
 	for _, p := range set.paths {
-		if p.Interface == "" && p.NextHop.IsValid() {
+		if p.Interface == "" && p.NextHop.IsValid() && !p.IsLookup() {
 			s.hops.name(NextHop{p.Table, p.NextHop}, set)
 		}
 	}
@@ -148,9 +158,6 @@ func (s *selection) leave(c *candidate) {
 	c.set = nil
 	if set.first == nil {
 		delete(s.sets.byID, set.id)
-		for _, hop := range set.hops {
-			s.unusedDue = s.unusedDue || hop.Table != 0 // see unusedTables
-		}
 		s.hops.unname(set)
 	}
 }
@@ -207,6 +214,7 @@ func (s *selection) rebuildView(f route.Facts) {
 	s.view = newView(Facts{
 		Facts: f, Own: s.own, Peers: s.peers, Services: s.services, Resolutions: s.hops.answers,
 		Covered: s.hops.covered, Distances: s.distances, BGPCover: s.bgpCover,
+		OwnCover: s.ownCover,
 	})
 	if before == nil {
 		before = &view{}
@@ -387,7 +395,7 @@ func (s *selection) choose(e *entry) {
 		}
 		e = base
 	}
-	covers, carried := e.covers(), e.carries()
+	covers, carried := s.covering(e), e.carries()
 	c := s.holdCovered(e, s.selectEntry(e))
 	target, other := e, s.counterpart(e)
 	if c.elevated && (c.forward != nil || c.waiting) {
@@ -403,10 +411,11 @@ func (s *selection) choose(e *entry) {
 	if e.carries() != carried {
 		s.staleInside(e.key())
 	}
-	if e.covers() != covers {
-		s.dirtyEtcdInside(e.key())
+	if s.covering(e) != covers {
+		s.dirtyInside(e.key())
 	}
 	s.sync.settle(target)
+	s.externalChanged = s.externalChanged || e.wantedBy(route.External)
 }
 
 func (s *selection) selectEntry(e *entry) choice {

@@ -2,7 +2,6 @@ package fib
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -157,7 +156,5 @@ func (s *sources) kept(k route.Key, origin route.Origin) bool {
 // setKeys notes which keys origin wants.
 func (s *sources) setKeys(origin route.Origin, keys map[route.Key]struct{}) {
 	s.keys[origin] = keys
-	if origin == route.Etcd {
-		s.selection.etcd = slices.SortedFunc(maps.Keys(keys), route.CompareKeys)
-	}
+	s.selection.setCoverable(origin, keys)
 }

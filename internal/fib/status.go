@@ -77,6 +77,25 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 	return slices.CompactFunc(out, func(a, b Entry) bool { return a.Key == b.Key })
 }
 
+// Find returns the entries of these keys, in this order; State Any: nobody wants one. One that is
+// still to be selected is Pending. taken is the last revision that they follow.
+func (e *Engine) Find(keys []route.Key) (found []Entry, taken uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found = make([]Entry, len(keys))
+	for i, k := range keys {
+		found[i].Key = k
+		switch x := e.table.get(k); {
+		case x == nil:
+		case x.is(isDirty):
+			found[i].State = Pending
+		default:
+			found[i] = e.show(e.selection.goesBy(x))
+		}
+	}
+	return found, e.wanted.revision
+}
+
 // show selects once more, for the reason: it is not kept for a million entries.
 func (e *Engine) show(x *entry) Entry {
 	if o := e.sync.objectOf(x); o != nil {

@@ -60,8 +60,7 @@ type syncer struct {
 	shadows     map[*entry]string    // of entries that are isShadowed: by whom
 	extras      map[route.Key]uint64 // digests of what audits found to be extra, and left alone
 	// written since the audit began that is under way; nil: none is
-	audited  map[route.Key]struct{}
-	unusedAt time.Time // no unused table is removed before
+	audited map[route.Key]struct{}
 
 	counts           [numClasses][numSources][lastState + 1]int
 	put, del, errors uint64
@@ -182,10 +181,13 @@ func (e *entry) recurses() bool {
 		slices.ContainsFunc(e.want.paths, func(p route.Path) bool { return p.Interface == "" })
 }
 
-// isBarred reports whether e must not be put yet because of its counterpart, or of other objects.
+// isBarred reports whether e must not be put yet because of its counterpart, or of objects.
 func (s *syncer) isBarred(e *entry) bool {
 	if o := s.objectOf(e); o != nil {
 		return s.isObjectBarred(o)
+	}
+	if s.awaitsTable(e) {
+		return true
 	}
 	other := s.counterpart(e)
 	return other != nil && (other.actual != 0 || other.is(isUnsure|isFlying)) && e.recurses()
@@ -232,8 +234,11 @@ func (s *syncer) settleAlone(e *entry) {
 		s.close(e)
 		if e.isObject() {
 			s.forgetObject(e)
-		} else {
-			s.forget(e)
+			return
+		}
+		s.stopWaiting(e)
+		if s.forget(e) {
+			s.settleLeaving() // the table may go
 		}
 	}
 }
@@ -323,6 +328,8 @@ func (s *syncer) account(e *entry) {
 	s.count(e, -1)
 	e.counted = after
 	s.count(e, 1)
+	const external = sourceID(route.External)
+	s.externalChanged = s.externalChanged || before.by == external || after.by == external
 	s.objects.changed = s.objects.changed || e.isObject()
 	if (before.state.IsAcknowledged() || after.state.IsAcknowledged()) &&
 		(before.by == s.watched || after.by == s.watched) {

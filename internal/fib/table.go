@@ -12,12 +12,13 @@ import (
 type table struct {
 	now     time.Time // set by Engine before each call of an owner
 	changed bool      // Engine.Changed is to be signalled
+	// externalChanged: Engine.ExternalChanged is.
+	externalChanged bool
 
 	keyIndex
 	dirty       []*entry // to be selected
 	numElevated int
-	used        map[uint32]int // entries in each table (VRF) but 0
-	unusedDue   bool           // the data plane needs the tables in use
+	used        map[route.TableID]int // entries in each table (VRF) but 0
 }
 
 // entry is one key: what selection decided, and what sync knows of the data plane. There are a
@@ -82,7 +83,7 @@ func (e *entry) mark(f flags, yes bool) {
 }
 
 func newTable() *table {
-	return &table{keyIndex: keyIndex{seed: maphash.MakeSeed()}, used: make(map[uint32]int)}
+	return &table{keyIndex: keyIndex{seed: maphash.MakeSeed()}, used: make(map[route.TableID]int)}
 }
 
 func (t *table) get(k route.Key) *entry { return t.find(packKey(k)) }
@@ -97,7 +98,9 @@ func (t *table) entry(k route.Key) *entry {
 	if k.Elevated {
 		t.numElevated++
 	}
-	t.use(k.Table, 1)
+	if k.Table != 0 {
+		t.used[e.packed.tableID()]++
+	}
 	return e
 }
 
@@ -123,23 +126,21 @@ func (t *table) markDirty(e *entry) {
 	}
 }
 
-// forget removes an entry that neither owner needs.
-func (t *table) forget(e *entry) {
+// forget removes an entry that neither owner needs, and reports whether it was the last in its
+// table, unless that is table 0.
+func (t *table) forget(e *entry) (last bool) {
 	t.remove(e)
 	if e.packed.flags&keyElevated != 0 {
 		t.numElevated--
 	}
-	t.use(e.packed.table, -1)
 	e.set(isGone)
-}
-
-// use counts an entry in or out of its table. After the last one the data plane may remove it.
-func (t *table) use(id uint32, n int) {
-	if id == 0 {
-		return
+	if e.packed.table == 0 {
+		return false
 	}
-	if t.used[id] += n; t.used[id] == 0 {
+	id := e.packed.tableID()
+	if t.used[id]--; t.used[id] == 0 {
 		delete(t.used, id)
-		t.unusedDue = true
+		return true
 	}
+	return false
 }

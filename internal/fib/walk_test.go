@@ -122,6 +122,7 @@ type walker struct {
 	swept   bool
 	ever    map[route.Origin]map[route.Key]bool // what each origin has wanted
 	objects []route.Object                      // of the uplink
+	tables  []route.Object                      // of external configuration
 	others  map[route.ObjectKey]bool            // objects that others have made
 	amnesia bool                                // the journal was damaged
 }
@@ -213,9 +214,13 @@ func (w *walker) setRoutes() {
 		w.want(key(s), c)
 	}
 	if origin == route.External {
-		for _, table := range rapid.SliceOfNDistinct(rapid.Uint32Range(7, 9), 0, 2, rapid.ID).Draw(
-			w.t, "tables") {
-			w.want(inTable(table, walkPrefixes[0]).Key, Candidate{Origin: origin, Kind: route.Drop})
+		w.tables = rapid.SliceOfNDistinct(rapid.SampledFrom(walkTables), 0, 2,
+			route.Object.Key).Draw(w.t, "tables")
+		for _, o := range w.tables {
+			if rapid.Bool().Draw(w.t, "with a route") {
+				w.want(inTable(o.(route.Table).ID, walkPrefixes[0]).Key,
+					Candidate{Origin: origin, Kind: route.Drop})
+			}
 		}
 	}
 	w.hand(origin)
@@ -228,11 +233,15 @@ func (w *walker) hand(origin route.Origin) {
 			routes = append(routes, route.Route{Key: k, Kind: c.Kind, Paths: c.Paths})
 		}
 	}
-	if rapid.Bool().Draw(w.t, "listed") {
-		w.e.SetListed(origin, routes)
-	} else {
-		w.e.SetRoutes(origin, routes)
-	}
+	w.e.set(func(all *Wanted) {
+		s := &all.Sources[origin]
+		if s.Routes = routes; rapid.Bool().Draw(w.t, "listed") {
+			s.List++
+		}
+		if origin == route.External {
+			s.Objects = w.tables
+		}
+	})
 }
 
 func (w *walker) protect() {
@@ -378,7 +387,7 @@ func (w *walker) restartDataplane() {
 	}
 	w.generation++
 	w.w.facts.Identity = fmt.Sprintf("generation %d", w.generation)
-	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead); clear(w.dp.tables) })
+	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead) })
 	clear(w.adopted)
 	w.reconnect()
 }
@@ -416,6 +425,15 @@ func (w *walker) startAgent() {
 var walkObjects = []route.Object{
 	up0, on("eth0", "192.168.4.7/24"), on("eth0", "192.168.4.8/24"), on("eth0", "192.168.4.7/25"),
 	on("eth1", "192.168.4.7/24"), on("eth1", "fd04::7/64"), on("eth2", "192.168.5.7/24"),
+}
+
+var walkTables = []route.Object{vrf(7, "red"), vrf(8, "blue"), vrf(9, "green")}
+
+// stealTable takes a table away by another's hand.
+func (w *walker) stealTable() {
+	t := rapid.SampledFrom(walkTables).Draw(w.t, "table").(route.Table)
+	w.dp.steal(t)
+	maps.DeleteFunc(w.adopted, func(k route.Key, _ bool) bool { return k.TableID() == t.TableID })
 }
 
 func (w *walker) setObjects() {
@@ -463,7 +481,7 @@ func (w *walker) settledObjects() {
 	w.dp.mu.Lock()
 	defer w.dp.mu.Unlock()
 	wanted := map[route.ObjectKey]bool{}
-	for _, o := range w.objects {
+	for _, o := range slices.Concat(w.objects, w.tables) {
 		k := o.Key()
 		wanted[k] = true
 		inTheWay := slices.ContainsFunc(slices.Concat(w.objects, slices.Collect(
@@ -499,11 +517,11 @@ func (w *walker) fault() {
 	w.heal()
 	w.dp.state(func() {
 		switch rapid.SampledFrom([]string{"none", "refuse", "sever", "hang", "list", "resolve",
-			"lookup", "tables", "objects"}).Draw(w.t, "fault") {
+			"lookup", "objects"}).Draw(w.t, "fault") {
 		case "objects":
 			w.dp.lostObjects = rapid.Bool().Draw(w.t, "carried out")
-			for _, o := range rapid.SliceOfN(rapid.SampledFrom(walkObjects), 1, 4).Draw(w.t,
-				"refused objects") {
+			for _, o := range rapid.SliceOfN(rapid.SampledFrom(slices.Concat(walkObjects,
+				walkTables)), 1, 4).Draw(w.t, "refused objects") {
 				w.dp.refuseObject[o.Key()] = errGone
 			}
 		case "refuse":
@@ -522,8 +540,6 @@ func (w *walker) fault() {
 			w.dp.resolveErr = errGone
 		case "lookup":
 			w.dp.lookupErr = errGone
-		case "tables":
-			w.dp.keepErr = errGone
 		}
 	})
 }
@@ -571,6 +587,7 @@ func (w *walker) settle() {
 	w.reconnect()
 	w.allowSweep()
 	w.e.setObjects(route.Uplink, w.objects...)
+	w.e.setObjects(route.External, w.tables...)
 	w.e.SetBGPConverging(false)
 	// longer than any back-off, than one rotation, and than the guard holds anything
 	time.Sleep(3 * time.Minute)
@@ -596,13 +613,6 @@ func (w *walker) settle() {
 		}
 		for k := range w.dp.dead {
 			w.t.Fatalf("%v goes over an interface that is no more", k)
-		}
-		for table := range w.dp.tables {
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(k route.Key) bool {
-				return k.Table == table
-			}) {
-				w.t.Fatalf("table %d is left over", table)
-			}
 		}
 	})
 	w.checkCounts(want)
@@ -681,8 +691,9 @@ func TestWalk(t *testing.T) { testWalk(t) }
 
 // TestWalkOfObjects is a walk where hardly anything but objects changes.
 func TestWalkOfObjects(t *testing.T) {
-	testWalk(t, "objects", "objects more", "edit object", "edit object more", "link", "lose",
-		"reconnect", "restart dataplane", "restart agent", "sweep", "fault", "pause", "settle")
+	testWalk(t, "objects", "objects more", "edit object", "edit object more", "routes",
+		"steal table", "link", "lose", "reconnect", "restart dataplane", "restart agent", "sweep",
+		"fault", "pause", "settle")
 }
 
 // testWalk takes these steps; none: all.
@@ -729,7 +740,8 @@ func walk(t *rapid.T, journal string, names []string) {
 		"sweep":         w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit,
 		"edit more": w.edit, "objects": w.setObjects, "edit object": w.editObject,
 		"objects more": w.setObjects, "edit object more": w.editObject,
-		"hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
+		"steal table": w.stealTable,
+		"hide":        w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) },
 		"journal":    w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -20,6 +21,8 @@ type Object interface {
 	Needs() []ObjectKey
 	// Excludes reports whether an object that is about to go must be gone first.
 	Excludes(ObjectKey) bool
+	// Marked: what is found under this digest carries our mark, and is ours whoever put it.
+	Marked() bool
 }
 
 // ObjectKey identifies an object. It says all that is needed to delete one.
@@ -36,6 +39,7 @@ type ObjectKind uint8
 const (
 	AdminUp          ObjectKind = iota + 1 // that an interface is up
 	InterfaceAddress                       // an address of an interface
+	VRFTable                               // a table but 0
 )
 
 func (k ObjectKey) String() string {
@@ -44,6 +48,10 @@ func (k ObjectKey) String() string {
 		return "interface " + k.Interface
 	case InterfaceAddress:
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
+	case VRFTable:
+		if t, err := TableOf(k); err == nil {
+			return fmt.Sprintf("%s %q", t.TableID, t.Name)
+		}
 	}
 	return fmt.Sprintf("object %d %s %s", k.Kind, k.Interface, k.Name)
 }
@@ -71,6 +79,7 @@ func (u Up) Key() ObjectKey          { return ObjectKey{Kind: AdminUp, Interface
 func (u Up) Digest() uint64          { return digestOf("up") }
 func (u Up) Needs() []ObjectKey      { return nil }
 func (u Up) Excludes(ObjectKey) bool { return false }
+func (u Up) Marked() bool            { return false }
 
 // Address wants an interface to have an address, with the length of its subnet.
 type Address struct {
@@ -93,6 +102,7 @@ func (a Address) Key() ObjectKey {
 
 func (a Address) Digest() uint64     { return digestOf("address") }
 func (a Address) Needs() []ObjectKey { return []ObjectKey{Up{a.Interface}.Key()} }
+func (a Address) Marked() bool       { return false }
 
 // Excludes is VPP's rule (src/vnet/ip/ip4_forward.c): subnets must not overlap, but on one
 // interface they may be equal.
@@ -100,4 +110,41 @@ func (a Address) Excludes(k ObjectKey) bool {
 	old, err := AddressOf(k)
 	return err == nil && old.Address.Overlaps(a.Address) && (old.Interface != a.Interface ||
 		old.Address.Bits() != a.Address.Bits() || old.Address.Addr() == a.Address.Addr())
+}
+
+// Table wants a table (VRF) to exist under a name, by which it is known to be ours. Routes in it,
+// and next hops that are looked up in it, wait for it; it goes when it is empty.
+type Table struct {
+	TableID
+	Name string
+}
+
+// TableOf returns the table that k identifies.
+func TableOf(k ObjectKey) (Table, error) {
+	if k.Kind != VRFTable {
+		return Table{}, fmt.Errorf("%s is not a table", k)
+	}
+	number, rest, _ := strings.Cut(k.Name, " ")
+	family, name, ok := strings.Cut(rest, " ")
+	id, err := strconv.ParseUint(number, 10, 32)
+	if err != nil || !ok {
+		return Table{}, fmt.Errorf("%q is not the name of a table", k.Name)
+	}
+	t := Table{TableID{ID: uint32(id)}, name}
+	t.IPv6 = family != t.family()
+	return t, nil
+}
+
+func (t Table) Key() ObjectKey {
+	return ObjectKey{Kind: VRFTable, Name: fmt.Sprintf("%d %s %s", t.ID, t.family(), t.Name)}
+}
+
+func (t Table) Digest() uint64     { return digestOf(t.Name) }
+func (t Table) Needs() []ObjectKey { return nil }
+func (t Table) Marked() bool       { return true }
+
+// Excludes: a table that gets another name is made anew.
+func (t Table) Excludes(k ObjectKey) bool {
+	old, err := TableOf(k)
+	return err == nil && old.TableID == t.TableID
 }

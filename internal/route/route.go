@@ -36,6 +36,29 @@ func (k Key) String() string {
 	return s
 }
 
+// TableID returns the table that k is in.
+func (k Key) TableID() TableID { return TableID{k.Table, k.Prefix.Addr().Unmap().Is6()} }
+
+// TableID identifies a table (VRF), which is of one family.
+type TableID struct {
+	ID   uint32
+	IPv6 bool
+}
+
+func (t TableID) String() string { return fmt.Sprintf("VRF table %d (%s)", t.ID, t.family()) }
+
+func (t TableID) family() string {
+	if t.IPv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// CompareTables orders by number, IPv4 first.
+func CompareTables(a, b TableID) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.family(), b.family()))
+}
+
 // Twin returns the key of the elevated counterpart, or of the normal one if k is elevated.
 func (k Key) Twin() Key {
 	k.Elevated = !k.Elevated
@@ -105,8 +128,9 @@ func (k Kind) String() string {
 }
 
 // Path is one way to forward. With Interface and NextHop it is attached: the next hop is a
-// neighbour on that interface. Without Interface it is recursive: NextHop is looked up in Table.
-// With Interface alone the destination is the neighbour.
+// neighbour on that interface. Without Interface it is recursive: NextHop is looked up in Table; if
+// it is unspecified, the packet's destination is. With Interface alone the destination is the
+// neighbour.
 type Path struct {
 	// unmapped and without zone; zero if the destination itself is on Interface
 	NextHop   netip.Addr
@@ -119,7 +143,11 @@ type Path struct {
 
 func (p Path) String() string {
 	var b strings.Builder
-	if p.NextHop.IsValid() {
+	switch {
+	case p.IsLookup():
+		fmt.Fprintf(&b, "lookup in table %d", p.Table)
+		p.Table = 0
+	case p.NextHop.IsValid():
 		fmt.Fprintf(&b, "%s", p.NextHop)
 	}
 	if p.Interface != "" {
@@ -138,6 +166,11 @@ func (p Path) String() string {
 		fmt.Fprintf(&b, " weight %d", p.Weight)
 	}
 	return b.String()
+}
+
+// IsLookup reports whether the packet is looked up again, in Table.
+func (p Path) IsLookup() bool {
+	return p.Interface == "" && p.NextHop.IsValid() && p.NextHop.IsUnspecified()
 }
 
 func comparePaths(a, b Path) int {

@@ -219,3 +219,22 @@ func TestStrings(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestTablesAreKnownByTheirKeys(t *testing.T) {
+	for _, want := range []Table{
+		{TableID{7, false}, "red"}, {TableID{1<<32 - 1, true}, "a name with blanks "},
+		{TableID{1, false}, ""},
+	} {
+		if got, err := TableOf(want.Key()); err != nil || got != want {
+			t.Errorf("%v: %v, %v", want.Key(), got, err)
+		}
+	}
+	for _, k := range []ObjectKey{
+		{}, Up{"eth0"}.Key(), {Kind: VRFTable}, {Kind: VRFTable, Name: "x IPv4 y"},
+		{Kind: VRFTable, Name: "7 IPv4"},
+	} {
+		if got, err := TableOf(k); err == nil {
+			t.Errorf("%v is %v", k, got)
+		}
+	}
+}

@@ -58,7 +58,8 @@ func (s *Server) route(table uint32, p netip.Prefix, paths []fib_types.FibPath) 
 			continue
 		}
 		out := route.Path{Weight: in.Weight, Preference: in.Preference, Table: in.TableID}
-		if next := address(in.Nh.Address, in.Proto == protoIP6); !next.IsUnspecified() {
+		next := address(in.Nh.Address, in.Proto == protoIP6)
+		if !next.IsUnspecified() || in.SwIfIndex == noInterface {
 			out.NextHop = next
 		}
 		if l := s.links[in.SwIfIndex]; l != nil {

@@ -45,6 +45,9 @@ func (s *Server) egress(e *entry, depth int) map[string]int {
 			continue
 		}
 		next := address(p.Nh.Address, p.Proto == protoIP6)
+		if next.IsUnspecified() { // the packet itself is looked up again
+			next = e.shown.Addr()
+		}
 		t := s.tables[tableKey{p.TableID, p.Proto == protoIP6}]
 		if p.SwIfIndex != noInterface || t == nil {
 			continue

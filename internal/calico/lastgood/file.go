@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"vpp-route-agent/internal/calico"
@@ -157,42 +156,4 @@ func read(path string, r reader) (*calico.Snapshot, time.Time, error) {
 		return nil, time.Time{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, written, nil
-}
-
-// write replaces the file atomically. It syncs, since the host may fail in the same incident as
-// etcd.
-func write(path string, content []byte) (err error) {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a rename in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

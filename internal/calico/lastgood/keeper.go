@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/durable"
 )
 
 const (
@@ -201,7 +202,7 @@ func pause(took time.Duration) time.Duration { return min(writeCost*took, maxPau
 func (k *Keeper) save(s *calico.Snapshot) bool {
 	content, err := encode(k.reader, s, time.Now())
 	if err == nil {
-		err = write(k.path, content)
+		err = durable.WriteFile(k.path, content)
 	}
 	text := ""
 	if err != nil {

@@ -1,0 +1,344 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// fakeFIB acknowledges all routes as soon as it has taken them in, which lasts a second.
+type fakeFIB struct {
+	mu      sync.Mutex
+	wanted  fib.Source
+	set     uint64
+	taken   uint64
+	away    string
+	changed chan struct{}
+}
+
+func (f *fakeFIB) Want(all fib.Source) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wanted, f.set = all, f.set+1
+	set := f.set
+	time.AfterFunc(time.Second, func() { f.change(func() { f.taken = max(f.taken, set) }) })
+	return f.set
+}
+
+func (f *fakeFIB) change(what func()) {
+	f.mu.Lock()
+	what()
+	f.mu.Unlock()
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found = []fib.Entry{}
+	for _, k := range keys {
+		e := fib.Entry{Key: k}
+		for _, r := range f.wanted.Routes {
+			if r.Key == k {
+				e.State, e.Origin, e.Paths = fib.Programmed, route.External, r.Paths
+			}
+		}
+		found = append(found, e)
+	}
+	return found, f.taken
+}
+
+func (f *fakeFIB) Objects() (all []fib.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.wanted.Objects {
+		all = append(all, fib.Entry{Object: o.Key(), State: fib.Programmed})
+	}
+	return all
+}
+
+func (f *fakeFIB) Changed() <-chan struct{} { return f.changed }
+
+func (f *fakeFIB) Away() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.away
+}
+
+// fakeAdapter is a source that a test drives.
+type fakeAdapter struct {
+	name   string
+	states chan Source
+
+	mu      sync.Mutex
+	answers []Answer
+}
+
+func (a *fakeAdapter) Name() string          { return a.name }
+func (a *fakeAdapter) States() <-chan Source { return a.states }
+func (a *fakeAdapter) Answer(an Answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answers = append(a.answers, an)
+}
+
+func (a *fakeAdapter) tell(s Source) {
+	select {
+	case <-a.states:
+	default:
+	}
+	a.states <- s
+}
+
+// newest returns the newest answer, and how many there were.
+func (a *fakeAdapter) newest() (Answer, int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.answers) == 0 {
+		return Answer{}, 0
+	}
+	return a.answers[len(a.answers)-1], len(a.answers)
+}
+
+// last prints the newest answer.
+func (a *fakeAdapter) last() string {
+	answer, _ := a.newest()
+	return printed(answer.Verdicts)
+}
+
+type bed struct {
+	*Controller
+	fib      *fakeFIB
+	adapters []*fakeAdapter
+}
+
+// withController runs f with a controller of two sources.
+func withController(f func(b *bed)) {
+	b := &bed{fib: &fakeFIB{changed: make(chan struct{}, 1)}}
+	var all []Adapter
+	for _, name := range []string{"first", "second"} {
+		a := &fakeAdapter{name: name, states: make(chan Source, 1)}
+		b.adapters, all = append(b.adapters, a), append(all, a)
+	}
+	b.Controller = NewController(all, allowed, b.fib)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = b.Run(ctx) }()
+	f(b)
+	cancel()
+	<-done
+}
+
+// wanted returns what the FIB was set to last, and how often it was.
+func (b *bed) wanted() (all fib.Source, set uint64) {
+	b.fib.mu.Lock()
+	defer b.fib.mu.Unlock()
+	return b.fib.wanted, b.fib.set
+}
+
+func (b *bed) isComplete() bool {
+	all, _ := b.wanted()
+	return all.Complete
+}
+
+func (b *bed) routes() string {
+	all, _ := b.wanted()
+	return fmt.Sprint(all.Routes)
+}
+
+func TestControllerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first, second := b.adapters[0], b.adapters[1]
+			s := source(t, "first", one)
+			s.Revision = 5
+			first.tell(s)
+			time.Sleep(500 * time.Millisecond)
+			answer, _ := first.newest()
+			if got := first.last(); !strings.Contains(got, "PENDING") || answer.Finished() ||
+				answer.Revision != 5 {
+				t.Errorf("before the FIB has taken it in: %s", got)
+			}
+			time.Sleep(time.Second)
+			if got := first.last(); !strings.Contains(got, "CONFIGURED") {
+				t.Errorf("afterwards: %s", got)
+			}
+			if b.isComplete() {
+				t.Error("complete, though the second source has told nothing")
+			}
+			second.tell(source(t, "second", other))
+			time.Sleep(2 * time.Second)
+			if got := second.last(); !strings.Contains(got, "PENDING source first has") {
+				t.Errorf("of the second source: %s", got)
+			}
+			if !b.isComplete() {
+				t.Error("not complete")
+			}
+			first.tell(source(t, "first"))
+			time.Sleep(2 * time.Second)
+			if got := second.last(); !strings.Contains(got, "CONFIGURED") {
+				t.Errorf("the first one's is gone: %s", got)
+			}
+			b.fib.change(func() { b.fib.away = "VPP does not answer" })
+			time.Sleep(2 * time.Second)
+			if got := second.last(); !strings.Contains(got, "PENDING VPP does not answer") {
+				t.Errorf("VPP is away: %s", got)
+			}
+			if len(b.Verdicts()) != 2 { // one of them is REMOVED
+				t.Errorf("shown: %v", b.Verdicts())
+			}
+		})
+	})
+}
+
+// A deletion is answered when the data plane has acknowledged it.
+func TestADeletedItemIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			first.tell(source(t, "first", one, other, table7))
+			time.Sleep(2 * time.Second)
+			next := source(t, "first", other)
+			next.Revision = 6
+			first.tell(next)
+			time.Sleep(500 * time.Millisecond)
+			answer, _ := first.newest()
+			if got := first.last(); answer.Finished() || answer.Revision != 6 ||
+				strings.Count(got, "PENDING it is being deleted") != 2 {
+				t.Errorf("before the FIB has taken it in: %s", got)
+			}
+			time.Sleep(time.Second)
+			answer, _ = first.newest()
+			if got := first.last(); !answer.Finished() || strings.Count(got, "REMOVED") != 2 {
+				t.Errorf("afterwards: %s", got)
+			}
+			first.tell(source(t, "first", one, other))
+			time.Sleep(2 * time.Second)
+			if got := first.last(); strings.Count(got, "REMOVED") != 1 ||
+				strings.Count(got, "CONFIGURED") != 2 {
+				t.Errorf("one is back: %s", got)
+			}
+			time.Sleep(2 * removedTime)
+			if got := first.last(); strings.Contains(got, "REMOVED") {
+				t.Errorf("later: %s", got)
+			}
+		})
+	})
+}
+
+func TestAnUnchangedStateSetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			for range 3 {
+				for _, a := range b.adapters {
+					a.tell(source(t, a.name, one, other))
+				}
+				time.Sleep(2 * time.Second)
+			}
+			_, set := b.wanted()
+			if _, answers := b.adapters[0].newest(); set != 2 || answers != 2 {
+				t.Errorf("the FIB was set %d times, %d answers", set, answers)
+			}
+		})
+	})
+}
+
+var anyItem = rapid.SampledFrom([]string{
+	one, other, drop, table7, in7,
+	`= {"vrf_id":7,"dst_network":"10.9.2.0/24","next_hop_addr":"10.0.0.2"}`,
+	`= {"type":"INTER_VRF","via_vrf_id":7,"dst_network":"10.9.3.0/24","next_hop_addr":"10.0.0.9"}`,
+	`= {"dst_network":"10.9.3.0/24","next_hop_addr":"10.0.0.2","weight":2}`,
+	`config/vpp/v2/interfaces/loop1 = {"name":"loop1"}`,
+})
+
+// Whatever was put, spoiled and deleted before in whatever order, the end is as if the sources had
+// only ever wanted what they want in the end.
+func TestAnyOrderOfChangesEndsTheSame(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			withController(func(b *bed) {
+				now := []Source{source(t, "first"), source(t, "second")}
+				for range rapid.IntRange(1, 20).Draw(r, "steps") {
+					i := rapid.IntRange(0, 1).Draw(r, "source")
+					next := now[i]
+					next.Items = maps.Clone(next.Items)
+					for key, item := range source(t, "", anyItem.Draw(r, "item")).Items {
+						switch rapid.SampledFrom([]string{"put", "put", "spoil", "delete"}).Draw(r,
+							"what") {
+						case "put":
+							next.Items[key] = item
+						case "spoil":
+							next.Items[key] = DecodeJSON(key, []byte("{"), next.Items[key])
+						case "delete":
+							delete(next.Items, key)
+						}
+					}
+					now[i] = next
+					b.adapters[i].tell(next)
+					if rapid.Bool().Draw(r, "away") {
+						b.fib.change(func() { b.fib.away = "away" })
+					}
+					time.Sleep(time.Duration(rapid.IntRange(0, 1500).Draw(r, "ms")) *
+						time.Millisecond)
+					b.fib.change(func() { b.fib.away = "" })
+				}
+				for i, a := range b.adapters {
+					a.tell(now[i])
+				}
+				time.Sleep(time.Minute)
+				plan := Merge(now, allowed)
+				found, _ := b.fib.Find(plan.Keys())
+				want := Judge(plan, Facts{Entries: found, Objects: b.fib.Objects()})
+				if got := b.routes(); got != fmt.Sprint(plan.Routes) {
+					r.Errorf("routes %s, want %v", got, plan.Routes)
+				}
+				if got := b.Verdicts(); !slices.EqualFunc(got, want, Verdict.Equal) {
+					r.Errorf("verdicts\n%swant\n%s", printed(got), printed(want))
+				}
+				obey(r, now, plan)
+			})
+		})
+	})
+}
+
+// obey checks the rules about who wins, said plainly.
+func obey(r *rapid.T, sources []Source, plan Plan) {
+	for _, got := range plan.Routes {
+		for _, s := range sources {
+			wants := map[route.Path]bool{}
+			drops := false
+			for _, i := range s.Items {
+				p := (&merger{}).planned(s.Name, i)
+				if p.isRoute && p.key == got.Key {
+					wants[p.path], drops = true, drops || p.kind == route.Drop
+				}
+			}
+			if len(wants) == 0 {
+				continue
+			}
+			for _, path := range got.Paths {
+				if !wants[path] {
+					r.Errorf("%v has a path of another source than %s", got, s.Name)
+				}
+			}
+			if got.Kind == route.Drop && !drops {
+				r.Errorf("%v: source %s has the say and wants no drop", got, s.Name)
+			}
+			break
+		}
+	}
+}

@@ -1,0 +1,296 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/external"
+)
+
+const (
+	// statusDir replaces "config/" in the key of an item's status, as in Ligato.
+	statusDir = "config-status/"
+	// summaryName is the key of the summary below it. No model has this name.
+	summaryName = "summary"
+
+	// leaseTime is how long the status outlives the agent.
+	leaseTime = 15 * time.Second
+	// batchSize is below etcd's limit of 128 operations in a transaction.
+	batchSize = 100
+	// writePause is the shortest time between two rounds of writing.
+	writePause = 50 * time.Millisecond
+	// unfinishedTime bounds how long an answer waits for the data plane's.
+	unfinishedTime = 2 * time.Second
+	requestTimeout = 5 * time.Second
+)
+
+var errLeaseLost = errors.New("the lease has ended")
+
+// itemStatus is the status of an item: Ligato's ValueStatus in JSON, and fields of our own.
+type itemStatus struct {
+	Key           string   `json:"key"`
+	State         string   `json:"state"`
+	Error         string   `json:"error,omitempty"`
+	LastOperation string   `json:"last_operation,omitempty"`
+	Details       []string `json:"details,omitempty"`
+	// Source is who wants the item.
+	Source string `json:"source"`
+	// ConfigRevision is etcd's revision when the value that this is about was read.
+	ConfigRevision int64 `json:"config_revision"`
+	Attempts       int   `json:"attempts,omitempty"`
+	LastGood       bool  `json:"last_good_in_use,omitempty"`
+}
+
+// summary is the answer to all clients of the node.
+type summary struct {
+	// ObservedRevision: the statuses are those of this revision of etcd, and of all before it.
+	ObservedRevision int64 `json:"observed_revision"`
+	// ResyncID is the last request under the key "resync" that is done.
+	ResyncID     string         `json:"resync_id,omitempty"`
+	Items        int            `json:"items"`
+	States       map[string]int `json:"states"`
+	AgentStarted time.Time      `json:"agent_started"`
+}
+
+func statusOf(v external.Verdict) itemStatus {
+	s := itemStatus{
+		Key: v.Key, State: v.State.String(), Source: v.Source, ConfigRevision: v.Revision,
+		Attempts: v.Attempts, LastGood: v.LastGood,
+	}
+	if v.Canonical != "" && !v.LastGood {
+		s.Key = v.Canonical
+	}
+	switch v.State {
+	case external.Configured:
+		s.LastOperation = "CREATE"
+	case external.Removed:
+		s.LastOperation = "DELETE"
+	case external.Pending:
+		s.Details = v.Details
+	case external.Invalid, external.Unimplemented:
+		s.LastOperation, s.Error = "VALIDATE", strings.Join(v.Details, "; ")
+	default:
+		s.LastOperation, s.Error = "CREATE", strings.Join(v.Details, "; ")
+	}
+	return s
+}
+
+// statusKey is the key of an item's status.
+func statusKey(base, key string) string {
+	return base + statusDir + strings.TrimPrefix(key, "config/")
+}
+
+// answers writes to etcd how items stand, under a lease. run owns all but what mu guards.
+type answers struct {
+	client  *etcd.Client
+	base    string
+	log     *slog.Logger
+	started time.Time
+	wake    chan struct{} // of size one
+
+	lease clientv3.LeaseID
+	// written is what etcd has under our lease; "" where it is not known.
+	written map[string]string
+
+	mu       sync.Mutex // guards what follows
+	newest   *external.Answer
+	since    time.Time // the newest revision is unfinished since then
+	revision int64     // of newest, when since was set
+	observed int64
+	resynced string
+	err      string
+}
+
+func newAnswers(client *etcd.Client, base string, log *slog.Logger) *answers {
+	return &answers{client: client, base: base, log: log, started: time.Now().UTC(),
+		wake: make(chan struct{}, 1)}
+}
+
+func (a *answers) state() (observed int64, problem string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.observed, a.err
+}
+
+// set takes a new answer.
+func (a *answers) set(to external.Answer) {
+	a.mu.Lock()
+	a.newest = &to
+	if to.Revision != a.revision {
+		a.revision, a.since = to.Revision, time.Now()
+	}
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until ctx ends. The lease then keeps the status for an agent that is back soon.
+func (a *answers) run(ctx context.Context) {
+	a.client.Run(ctx, leaseTime/3, a.attempt, a.failed)
+}
+
+func (a *answers) failed(err error) {
+	why := a.client.Explain(err)
+	a.mu.Lock()
+	was := a.err
+	a.err = why
+	a.mu.Unlock()
+	if was != why {
+		a.log.Warn("the status of items is not written to etcd, trying again", "err", why)
+	}
+}
+
+// attempt writes until an error.
+func (a *answers) attempt(ctx context.Context, client *clientv3.Client) error {
+	if err := a.prepare(ctx, client); err != nil {
+		return err
+	}
+	alive, err := client.KeepAlive(ctx, a.lease)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case _, ok := <-alive:
+			if !ok {
+				a.lease = clientv3.NoLease
+				return errLeaseLost
+			}
+		case <-a.wake:
+			timer.Reset(writePause)
+		case <-timer.C:
+			again, err := a.write(ctx, client)
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				a.lease = clientv3.NoLease
+			}
+			if err != nil {
+				return err
+			}
+			if again > 0 {
+				timer.Reset(again)
+			}
+		}
+	}
+}
+
+// prepare ensures a lease, and reads which keys an earlier run or connection has left.
+func (a *answers) prepare(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if a.lease == clientv3.NoLease {
+		lease, err := client.Grant(ctx, int64(leaseTime/time.Second))
+		if err != nil {
+			return err
+		}
+		a.lease = lease.ID
+	}
+	there, err := client.Get(ctx, a.base+statusDir, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return err
+	}
+	a.written = map[string]string{}
+	for _, kv := range there.Kvs {
+		a.written[string(kv.Key)] = ""
+	}
+	return nil
+}
+
+// write brings etcd up to date, the summary last. again is when to look once more; 0: when
+// something changes.
+func (a *answers) write(ctx context.Context, client *clientv3.Client) (
+	again time.Duration, err error) {
+	wanted, all, again := a.wanted()
+	if wanted == nil {
+		return again, nil
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return 0, err
+	}
+	last := a.base + statusDir + summaryName
+	wanted[last] = string(text)
+	var ops []clientv3.Op
+	for key := range a.written {
+		if _, ok := wanted[key]; !ok {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+	}
+	put := func(key string) {
+		if a.written[key] != wanted[key] {
+			ops = append(ops, clientv3.OpPut(key, wanted[key], clientv3.WithLease(a.lease)))
+		}
+	}
+	for key := range wanted {
+		if key != last {
+			put(key)
+		}
+	}
+	put(last)
+	for batch := range slices.Chunk(ops, batchSize) {
+		if err := a.commit(ctx, client, batch); err != nil {
+			return 0, err
+		}
+	}
+	a.written = wanted
+	a.mu.Lock()
+	a.observed, a.resynced, a.err = all.ObservedRevision, all.ResyncID, ""
+	a.mu.Unlock()
+	return again, nil
+}
+
+// wanted is what etcd is to have; nil: nothing is known yet. A revision counts as observed when the
+// data plane has answered for every item, or has had time to.
+func (a *answers) wanted() (items map[string]string, all summary, again time.Duration) {
+	a.mu.Lock()
+	newest, observed, waited := a.newest, a.observed, time.Since(a.since)
+	resynced := a.resynced
+	a.mu.Unlock()
+	if newest == nil {
+		return nil, summary{}, 0
+	}
+	switch {
+	case newest.Finished() || waited >= unfinishedTime:
+		observed = newest.Revision // lower than before where etcd was restored
+		resynced = newest.Resync
+	case observed != newest.Revision:
+		again = unfinishedTime - waited
+	}
+	items = make(map[string]string, len(newest.Verdicts)+1)
+	all = summary{ObservedRevision: observed, ResyncID: resynced,
+		States: map[string]int{}, AgentStarted: a.started}
+	for _, v := range newest.Verdicts {
+		all.States[v.State.String()]++
+		if v.State != external.Removed {
+			all.Items++
+		}
+		text, err := json.Marshal(statusOf(v))
+		if err != nil {
+			panic("external/etcd: " + err.Error()) // it is made of texts and numbers
+		}
+		items[statusKey(a.base, v.Key)] = string(text)
+	}
+	return items, all, again
+}
+
+func (a *answers) commit(ctx context.Context, client *clientv3.Client, ops []clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := client.Txn(ctx).Then(ops...).Commit()
+	return err
+}

@@ -1,0 +1,205 @@
+package external
+
+import (
+	"net/netip"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/route"
+)
+
+// Item is one piece of configuration, as its source has it. It is immutable.
+type Item struct {
+	Key string
+	// Message is what is in use: the value, or the last one that was accepted. nil: none was.
+	Message proto.Message
+	// Problem refuses the present value.
+	Problem Problem
+	// Revision is the source's own number for when the present value came.
+	Revision int64
+}
+
+// Source is all that one source wants. It is immutable.
+type Source struct {
+	Name  string
+	Items map[string]Item // by Item.Key
+	// List is the number of the source's listing, as fib.Source.List.
+	List int
+	// Complete: the source itself has told all. What is on disk of it is not enough.
+	Complete bool
+	// Revision is the source's own number for this state; see Answer.
+	Revision int64
+	// Resync is the ID of the last request of a client to read everything again that is done.
+	Resync string
+}
+
+// DecodeJSON makes an item of its key and its JSON. before is what the key held until now: of a
+// value that is refused its message stays in use, so that a slip deletes nothing.
+func DecodeJSON(key string, value []byte, before Item) Item {
+	m, problem := newMessage(key)
+	if problem.ok() {
+		if err := protojson.Unmarshal(value, m); err != nil {
+			problem = invalid("it cannot be decoded: %s", plain(err))
+		}
+	}
+	return decoded(key, m, problem, before)
+}
+
+// plain undoes the non-breaking spaces that protojson puts into errors at random.
+func plain(err error) string { return strings.ReplaceAll(err.Error(), "\u00a0", " ") }
+
+func decoded(key string, m proto.Message, problem Problem, before Item) Item {
+	if problem.ok() {
+		problem = check(m)
+	}
+	if problem.ok() {
+		problem = checkKey(key, m)
+	}
+	if !problem.ok() {
+		m = before.Message
+	}
+	return Item{Key: key, Message: m, Problem: problem}
+}
+
+// check looks at a message alone.
+func check(m proto.Message) Problem {
+	if name := unknownIn(m.ProtoReflect()); name != "" {
+		return invalid("%s has fields that this agent does not know", name)
+	}
+	switch m := m.(type) {
+	case *l3.Route:
+		return checkRoute(m)
+	case *l3.VrfTable:
+		return checkTable(m)
+	}
+	return unimplemented("model %s", m.ProtoReflect().Descriptor().FullName())
+}
+
+// unknownIn names a message in m that has bytes of unknown fields. Decoding accepts them silently.
+func unknownIn(m protoreflect.Message) (name protoreflect.FullName) {
+	if len(m.GetUnknown()) > 0 {
+		return m.Descriptor().FullName()
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil || f.IsMap():
+		case f.IsList():
+			for i := 0; i < v.List().Len() && name == ""; i++ {
+				name = unknownIn(v.List().Get(i).Message())
+			}
+		default:
+			name = unknownIn(v.Message())
+		}
+		return name == ""
+	})
+	return name
+}
+
+const maxUint8 = 255
+
+func checkRoute(r *l3.Route) Problem {
+	if strings.HasPrefix(r.DstNetwork, "alloc:") || strings.HasPrefix(r.NextHopAddr, "alloc:") {
+		return unimplemented("alloc: (model netalloc)")
+	}
+	p, err := netip.ParsePrefix(r.DstNetwork)
+	if err != nil {
+		return invalid("dst_network %q is no network", r.DstNetwork)
+	}
+	p, ok := route.Normalize(p)
+	switch {
+	case !ok:
+		return invalid("dst_network %q is an IPv4-mapped network", r.DstNetwork)
+	case p.String() != canonicalPrefix(r.DstNetwork):
+		return invalid("dst_network %s has host bits set: the network is %s", r.DstNetwork, p)
+	case r.Weight > maxUint8:
+		return invalid("weight %d is above %d", r.Weight, maxUint8)
+	case r.Preference > maxUint8:
+		return invalid("preference %d is above %d", r.Preference, maxUint8)
+	}
+	hop, problem := nextHop(r)
+	if !problem.ok() {
+		return problem
+	}
+	if hop.IsValid() && hop.Is4() != p.Addr().Is4() {
+		return unimplemented("a next hop of the other family")
+	}
+	switch r.Type {
+	case l3.Route_INTRA_VRF:
+		if r.ViaVrfId != 0 {
+			return invalid("via_vrf_id is for INTER_VRF alone")
+		}
+		if !hop.IsValid() && r.OutgoingInterface == "" {
+			return invalid("it has neither next_hop_addr nor outgoing_interface")
+		}
+	case l3.Route_INTER_VRF:
+		return checkInterVRF(r)
+	case l3.Route_DROP:
+		if hop.IsValid() || r.OutgoingInterface != "" || r.ViaVrfId != 0 {
+			return invalid("a DROP route has no next hop, interface or via_vrf_id")
+		}
+	default:
+		return invalid("type %d is none", r.Type)
+	}
+	return Problem{}
+}
+
+func checkInterVRF(r *l3.Route) Problem {
+	switch {
+	case r.OutgoingInterface != "":
+		return invalid("an INTER_VRF route has no outgoing_interface")
+	case r.ViaVrfId == r.VrfId:
+		return invalid("via_vrf_id %d is the route's own table", r.ViaVrfId)
+	}
+	return Problem{}
+}
+
+// canonicalPrefix respells a prefix and keeps its host bits.
+func canonicalPrefix(text string) string {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return text
+	}
+	if p.Addr().Is4In6() {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).String()
+	}
+	return p.String()
+}
+
+// nextHop returns the next hop of r, invalid if there is none.
+func nextHop(r *l3.Route) (netip.Addr, Problem) {
+	if r.NextHopAddr == "" {
+		return netip.Addr{}, Problem{}
+	}
+	a, err := netip.ParseAddr(r.NextHopAddr)
+	switch {
+	case err != nil || a.Zone() != "":
+		return netip.Addr{}, invalid("next_hop_addr %q is no address", r.NextHopAddr)
+	case a.IsUnspecified():
+		return netip.Addr{}, Problem{}
+	}
+	return a.Unmap(), Problem{}
+}
+
+// maxLabel is VPP's limit of a table's name.
+const maxLabel = 63
+
+func checkTable(t *l3.VrfTable) Problem {
+	switch {
+	case t.Id == 0:
+		return invalid("table 0 always exists")
+	case t.Protocol != l3.VrfTable_IPV4 && t.Protocol != l3.VrfTable_IPV6:
+		return invalid("protocol %d is none", t.Protocol)
+	case len(t.Label) > maxLabel:
+		return invalid("the label has %d bytes; at most %d", len(t.Label), maxLabel)
+	case strings.ContainsFunc(t.Label, unicode.IsControl):
+		return invalid("the label %q has control characters", t.Label)
+	case t.FlowHashSettings != nil:
+		return unimplemented("field flow_hash_settings")
+	}
+	return Problem{}
+}

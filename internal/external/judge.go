@@ -1,0 +1,205 @@
+package external
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// mustPrefix is for messages that passed check.
+func mustPrefix(text string) netip.Prefix {
+	p, _ := route.Normalize(netip.MustParsePrefix(text))
+	return p
+}
+
+// Facts is how the data plane stands to a plan.
+type Facts struct {
+	// Away says why the data plane does not answer; "": it does.
+	Away string
+	// Entries are those of Plan.Keys, in their order, and Objects all objects; nil: the plan has
+	// not been taken in yet.
+	Entries, Objects []fib.Entry
+}
+
+// Judge returns a verdict for each item, by rank of its source, then by key.
+func Judge(p Plan, f Facts) []Verdict {
+	j := newJudge(p, f)
+	out := make([]Verdict, len(p.items))
+	for i := range p.items {
+		out[i] = j.item(&p.items[i])
+	}
+	return out
+}
+
+// judge is a plan and its facts, by key.
+type judge struct {
+	plan    Plan
+	away    string
+	taken   bool // the plan, by the FIB
+	entries map[route.Key]fib.Entry
+	objects map[route.ObjectKey]fib.Entry
+	tables  map[route.TableID]route.Table
+}
+
+func newJudge(p Plan, f Facts) judge {
+	j := judge{plan: p, away: f.Away, taken: f.Entries != nil,
+		entries: make(map[route.Key]fib.Entry, len(f.Entries)),
+		objects: make(map[route.ObjectKey]fib.Entry), tables: make(map[route.TableID]route.Table)}
+	for _, e := range f.Entries {
+		k := e.Key
+		k.Elevated = false
+		j.entries[k] = e
+	}
+	for _, e := range f.Objects {
+		j.objects[e.Object] = e
+	}
+	for _, t := range p.Tables {
+		j.tables[t.TableID] = t
+	}
+	return j
+}
+
+// departed says how an item stands that its source does not want any more.
+func (j judge) departed(p *planned) Verdict {
+	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision, State: Pending,
+		Canonical: canonicalKey(p.item.Message)}
+	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
+	if p.isTable() {
+		e, wanted = j.objects[p.table.Key()], j.tables[p.table.TableID] == p.table
+	}
+	switch {
+	case j.away != "":
+		v.say(j.away)
+	case !j.taken, e.State == fib.Pending, e.State == fib.Deleting, e.State == fib.Held:
+		v.Unfinished = true
+		v.say("it is being deleted")
+	case !wanted && e.Origin == route.External:
+		v.say(e.Reason.String()) // the guard holds the deletion
+	default: // it is gone, or what others want is there
+		v.State = Removed
+		return v
+	}
+	if e.Error != "" {
+		v.say(e.Error)
+	}
+	return v
+}
+
+func (j judge) item(p *planned) Verdict {
+	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision}
+	if p.item.Message != nil {
+		v.Canonical = canonicalKey(p.item.Message)
+	}
+	switch {
+	case !p.item.Problem.ok():
+		v.State, v.LastGood = p.item.Problem.State, p.item.Message != nil
+		v.say(p.item.Problem.Detail)
+	case !p.problem.ok():
+		v.State = p.problem.State
+		v.say(p.problem.Detail)
+	case len(p.missing) > 0:
+		v.State, v.Details = Pending, slices.Clone(p.missing)
+	case j.away != "":
+		v.State = Pending
+		v.say(j.away)
+	case p.isTable():
+		j.table(&v, p.table)
+	case p.isRoute:
+		j.route(&v, p)
+	}
+	return v
+}
+
+const notAcknowledged = "the data plane has not acknowledged it yet"
+
+// table goes by what the FIB says of the table.
+func (j judge) table(v *Verdict, t route.Table) {
+	v.State = Pending
+	switch e := j.objects[t.Key()]; {
+	case e.State == fib.Programmed:
+		v.State = Configured
+	case e.State == fib.Shadowed:
+		v.State = Failed
+		v.say("another program has made %s", e.By)
+	case e.State == fib.Failed:
+		v.State, v.Attempts = Retrying, e.Attempts
+		v.say(e.Error)
+	case e.Error != "":
+		v.say(e.Error)
+	default:
+		v.Unfinished = true
+		v.say(notAcknowledged)
+	}
+}
+
+func (j judge) route(v *Verdict, p *planned) {
+	for _, id := range p.needs() {
+		var of Verdict
+		if j.table(&of, j.tables[id]); of.State != Configured {
+			v.State, v.Unfinished = Pending, of.Unfinished
+			v.say("there is no %v yet", id)
+			return
+		}
+	}
+	e, found := j.entries[p.key]
+	p.judgeRoute(v, e, found)
+}
+
+func (v *Verdict) say(format string, args ...any) {
+	if len(args) > 0 {
+		format = fmt.Sprintf(format, args...)
+	}
+	v.Details = append(v.Details, format)
+}
+
+// judgeRoute goes by what the FIB says of the prefix.
+func (p *planned) judgeRoute(v *Verdict, e fib.Entry, found bool) {
+	v.State = Pending
+	if !found || e.State == fib.Any || e.State == fib.Pending || e.State == fib.Deleting ||
+		e.State == fib.Held {
+		v.Unfinished = true
+		v.say(notAcknowledged)
+		return
+	}
+	if e.Origin != route.External {
+		v.say("a route of origin %v goes first", e.Origin)
+		return
+	}
+	switch e.State {
+	case fib.Programmed:
+		if e.Reason != (fib.Reason{}) && !p.isAmong(e.Paths) {
+			v.refuse(e.Reason)
+			return
+		}
+		v.State = Configured
+	case fib.Shadowed:
+		v.say("a route of %s goes first in the data plane", e.By)
+	case fib.Failed:
+		v.State, v.Attempts = Retrying, e.Attempts
+		v.say(e.Error)
+	case fib.Drifted:
+		v.State = Retrying
+		v.say("another program changed it in the data plane")
+	case fib.Unusable:
+		v.refuse(e.Reason)
+	}
+}
+
+func (v *Verdict) refuse(why fib.Reason) {
+	if !why.Waits() {
+		v.State = Failed
+	}
+	v.say(why.String())
+}
+
+// isAmong reports whether the path of p is one of those that are programmed. They have interfaces
+// where p leaves them open.
+func (p *planned) isAmong(paths []route.Path) bool {
+	return p.kind != route.Via || slices.ContainsFunc(paths, func(q route.Path) bool {
+		return p.path.NextHop == q.NextHop &&
+			(p.path.Interface == "" || p.path.Interface == q.Interface)
+	})
+}

@@ -1,0 +1,290 @@
+package external
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// Policy is what the operator allows.
+type Policy struct {
+	// Table0: routes in the default table are allowed.
+	Table0 bool
+	// Tables: the data plane can make tables.
+	Tables bool
+}
+
+// Plan is what a set of sources comes to: what to program, and for each item what is known of it
+// without the data plane. Equal inputs give equal plans.
+type Plan struct {
+	// Routes are sorted by key, of origin route.External.
+	Routes []route.Route
+	Tables []route.Table // by TableID
+	// Owners are the sources that have the keys of Routes.
+	Owners map[route.Key]string
+	items  []planned // by source's rank, then key
+}
+
+// planned is an item and what became of it.
+type planned struct {
+	source  string
+	item    Item
+	problem Problem // of this item as part of the whole
+	missing []string
+	key     route.Key
+	path    route.Path // of Kind Via
+	kind    route.Kind
+	isRoute bool
+	table   route.Table // of a table
+}
+
+// Merge merges what sources want, the first has the highest rank. Per table and prefix one source
+// wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
+func Merge(sources []Source, p Policy) Plan {
+	m := merger{policy: p, tables: map[route.TableID]*planned{}, routes: map[route.Key]group{},
+		plan: Plan{Owners: map[route.Key]string{}}}
+	for _, s := range sources {
+		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
+			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
+		}
+	}
+	for i := range m.plan.items {
+		m.place(&m.plan.items[i])
+	}
+	for i := range m.plan.items {
+		m.require(&m.plan.items[i])
+	}
+	m.collect()
+	return m.plan
+}
+
+// group is what the winner for one prefix wants.
+type group struct {
+	source  string
+	first   *planned
+	paths   []route.Path
+	missing bool // a table is, so nothing is programmed
+}
+
+type merger struct {
+	policy Policy
+	plan   Plan
+	tables map[route.TableID]*planned
+	routes map[route.Key]group
+}
+
+// planned says what an item is about.
+func (m *merger) planned(source string, item Item) planned {
+	p := planned{source: source, item: item}
+	if t, ok := item.Message.(*l3.VrfTable); ok {
+		p.table = tableOf(t)
+	}
+	r, ok := item.Message.(*l3.Route)
+	if !ok {
+		return p
+	}
+	p.isRoute = true
+	p.key = route.Key{Table: r.VrfId, Prefix: mustPrefix(r.DstNetwork)}
+	hop, _ := nextHop(r)
+	p.path = route.CanonicalPaths([]route.Path{{
+		NextHop: hop, Interface: r.OutgoingInterface, Weight: uint8(r.Weight),
+		Preference: uint8(r.Preference),
+	}})[0]
+	switch r.Type {
+	case l3.Route_DROP:
+		p.kind, p.path = route.Drop, route.Path{}
+	case l3.Route_INTER_VRF:
+		if p.path.Table = r.ViaVrfId; !hop.IsValid() {
+			p.path.NextHop = unspecified(p.key.Prefix)
+		}
+	default:
+		if p.path.Interface == "" {
+			p.path.Table = r.VrfId
+		}
+	}
+	return p
+}
+
+// unspecified is the next hop of a path that looks the packet up again.
+func unspecified(p netip.Prefix) netip.Addr {
+	if p.Addr().Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// tableOf names a table without a label as Ligato does.
+func tableOf(t *l3.VrfTable) route.Table {
+	out := route.Table{Name: t.Label}
+	out.ID, out.IPv6 = t.Id, t.Protocol == l3.VrfTable_IPV6
+	if out.Name == "" {
+		out.Name = fmt.Sprintf("%s-VRF:%d", strings.ToLower(t.Protocol.String()), t.Id)
+	}
+	return out
+}
+
+// place puts an item where it belongs, or says why not.
+func (m *merger) place(p *planned) {
+	switch {
+	case p.isRoute:
+		m.placeRoute(p)
+	case p.isTable():
+		m.placeTable(p)
+	}
+}
+
+func (p *planned) isTable() bool { return p.table != route.Table{} }
+
+func (m *merger) placeTable(p *planned) {
+	id := p.table.TableID
+	if !m.policy.Tables {
+		p.problem = unimplemented("model vpp.vrf-table with this data plane")
+		return
+	}
+	if t := m.tables[id]; t != nil {
+		p.missing = append(p.missing, fmt.Sprintf("source %s has %v", t.source, id))
+		return
+	}
+	m.tables[id] = p
+}
+
+func (m *merger) placeRoute(p *planned) {
+	if p.key.Table == 0 && !m.policy.Table0 {
+		p.problem = invalid("routes in table 0 are Calico's: --external-table-0 is not set")
+		return
+	}
+	g, taken := m.routes[p.key]
+	switch {
+	case !taken:
+		g = group{source: p.source, first: p}
+	case g.source != p.source:
+		p.missing = append(p.missing, "source "+g.source+" has "+p.key.String())
+		return
+	case g.first.kind != p.kind:
+		p.problem = invalid("%s says otherwise what to do with packets to %v",
+			g.first.item.Key, p.key)
+		return
+	case slices.ContainsFunc(g.paths, p.samePath):
+		p.problem = invalid("another key of this source has the same path")
+		return
+	}
+	if p.kind == route.Via {
+		g.paths = append(g.paths, p.path)
+	}
+	m.routes[p.key] = g
+}
+
+// samePath compares what makes a path: not its weight and preference.
+func (p *planned) samePath(q route.Path) bool {
+	q.Weight, q.Preference = p.path.Weight, p.path.Preference
+	return p.path == q
+}
+
+// require looks for the tables that a route needs. One that misses a table keeps all paths of its
+// prefix back: a part of the paths would be another route.
+func (m *merger) require(p *planned) {
+	if !p.isRoute || !p.problem.ok() || len(p.missing) > 0 {
+		return
+	}
+	for _, id := range p.needs() {
+		if _, ok := m.tables[id]; !ok {
+			p.missing = append(p.missing, "there is no "+id.String())
+		}
+	}
+	if len(p.missing) > 0 {
+		g := m.routes[p.key]
+		g.missing = true
+		m.routes[p.key] = g
+	}
+}
+
+// needs are the tables that a route needs.
+func (p *planned) needs() (all []route.TableID) {
+	for _, id := range []uint32{p.key.Table, p.path.Table} {
+		t := p.key.TableID()
+		if t.ID = id; id != 0 && !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// collect makes the tables and routes.
+func (m *merger) collect() {
+	for _, id := range slices.SortedFunc(maps.Keys(m.tables), route.CompareTables) {
+		m.plan.Tables = append(m.plan.Tables, m.tables[id].table)
+	}
+	for k, g := range m.routes {
+		if g.missing {
+			continue
+		}
+		m.plan.Owners[k] = g.source
+		m.plan.Routes = append(m.plan.Routes, route.Route{
+			Key: k, Kind: g.first.kind, Paths: route.CanonicalPaths(g.paths),
+			Origin: route.External,
+		})
+	}
+	slices.SortFunc(m.plan.Routes, func(a, b route.Route) int {
+		return route.CompareKeys(a.Key, b.Key)
+	})
+	for i := range m.plan.items {
+		p := &m.plan.items[i]
+		if g := m.routes[p.key]; p.isRoute && g.missing && p.problem.ok() && len(p.missing) == 0 {
+			p.missing = append(p.missing, "another path of "+p.key.String())
+		}
+	}
+}
+
+// Keys are the keys whose state in the data plane Judge asks for, sorted.
+func (p Plan) Keys() []route.Key {
+	keys := make([]route.Key, len(p.Routes))
+	for i, r := range p.Routes {
+		keys[i] = r.Key
+	}
+	return keys
+}
+
+// gone returns the items of p that next lacks, as far as they may be in the data plane.
+func (p Plan) gone(next Plan) (out []planned) {
+	there := make(map[itemID]bool, len(next.items))
+	for i := range next.items {
+		there[next.items[i].id()] = true
+	}
+	for _, i := range p.items {
+		if (i.isRoute || i.isTable()) && !there[i.id()] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// itemID identifies an item of all sources.
+type itemID struct{ source, key string }
+
+func compareItems(a, b itemID) int {
+	return cmp.Or(strings.Compare(a.source, b.source), strings.Compare(a.key, b.key))
+}
+
+func (p *planned) id() itemID { return itemID{p.source, p.item.Key} }
+
+// Same reports whether both plans program the same.
+func (p Plan) Same(o Plan) bool {
+	return slices.Equal(p.Tables, o.Tables) &&
+		slices.EqualFunc(p.Routes, o.Routes, route.Route.SameForwarding)
+}
+
+// wanted is what the FIB is to be set to.
+func (p Plan) wanted() fib.Source {
+	out := fib.Source{Routes: p.Routes}
+	for _, t := range p.Tables {
+		out.Objects = append(out.Objects, t)
+	}
+	return out
+}

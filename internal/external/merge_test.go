@@ -1,0 +1,287 @@
+package external
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+)
+
+// source is one whose items are given as "KEY = JSON"; that of a route may lack its key: "= JSON".
+func source(t interface{ Fatal(...any) }, name string, items ...string) Source {
+	s := Source{Name: name, Items: map[string]Item{}, Complete: true}
+	for _, text := range items {
+		key, value, ok := strings.Cut(text, " = ")
+		if rest, found := strings.CutPrefix(text, "= "); found {
+			r := decodeRoute(rest)
+			key, value, ok = canonicalKey(r), rest, true
+		}
+		if !ok {
+			t.Fatal(text)
+		}
+		s.Items[key] = DecodeJSON(key, []byte(value), s.Items[key])
+	}
+	return s
+}
+
+func decodeRoute(text string) proto.Message {
+	i := DecodeJSON(routeKeys, []byte(text), Item{})
+	if i.Message != nil {
+		return i.Message
+	}
+	// the key does not fit, which is the only problem
+	_, after, _ := strings.Cut(i.Problem.Detail, "whose key is ")
+	key := after
+	return DecodeJSON(key, []byte(text), Item{}).Message
+}
+
+const (
+	one   = `= {"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2"}`
+	other = `= {"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.3"}`
+	drop  = `config/vpp/v2/route/vrf/0/dst/10.9.1.0/24 = ` +
+		`{"type":"DROP","dst_network":"10.9.1.0/24"}`
+	table7 = `config/vpp/v2/vrf-table/id/7/protocol/IPV4 = {"id":7,"label":"seven"}`
+	in7    = `= {"vrf_id":7,"dst_network":"10.9.1.0/24","outgoing_interface":"eth0"}`
+)
+
+var allowed = Policy{Table0: true, Tables: true}
+
+func TestMerge(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		sources  []Source
+		policy   Policy
+		routes   string // separated by "; "
+		verdicts string
+	}{
+		{name: "nothing", policy: allowed},
+		{
+			name: "one route", policy: allowed, sources: []Source{source(t, "etcd", one)},
+			routes: "10.9.1.0/24 via 10.0.0.2",
+			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2 PENDING the data plane has " +
+				"not acknowledged it yet",
+		},
+		{
+			name: "paths of one prefix are one route", policy: allowed,
+			sources: []Source{source(t, "etcd", one, other)},
+			routes:  "10.9.1.0/24 via 10.0.0.2, 10.0.0.3",
+		},
+		{
+			name: "table 0 needs a setting", policy: Policy{Tables: true},
+			sources: []Source{source(t, "etcd", one)},
+			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2 INVALID routes in table 0 " +
+				"are Calico's: --external-table-0 is not set",
+		},
+		{
+			name: "one source wins whole", policy: allowed,
+			sources: []Source{source(t, "grpc", one), source(t, "etcd", other)},
+			routes:  "10.9.1.0/24 via 10.0.0.2",
+			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.3 PENDING source grpc has " +
+				"10.9.1.0/24",
+		},
+		{
+			name: "a refused item reveals the next source's", policy: allowed,
+			sources: []Source{
+				source(t, "grpc", `config/vpp/v2/route/vrf/0/dst/10.9.1.0/24 = {"x":1}`),
+				source(t, "etcd", other),
+			},
+			routes: "10.9.1.0/24 via 10.0.0.3",
+		},
+		{
+			name: "contradiction within a source", policy: allowed,
+			sources: []Source{source(t, "etcd", drop, other)}, routes: "10.9.1.0/24 drop",
+			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.3 INVALID config/vpp/v2/route/" +
+				"vrf/0/dst/10.9.1.0/24 says otherwise what to do with packets to 10.9.1.0/24",
+		},
+		{
+			name: "a path twice, in two spellings of its key", policy: allowed,
+			sources: []Source{source(t, "etcd",
+				`config/vpp/v2/route/vrf/0/dst/fd01::/64/gw/fd00::2 = `+
+					`{"dst_network":"fd01::/64","next_hop_addr":"fd00::2"}`,
+				`config/vpp/v2/route/vrf/0/dst/fd01::/64/gw/FD00:0::2 = `+
+					`{"dst_network":"fd01::/64","next_hop_addr":"FD00:0::2"}`)},
+			routes: "fd01::/64 via fd00::2",
+			verdicts: "etcd route/vrf/0/dst/fd01::/64/gw/fd00::2 INVALID another key of this " +
+				"source has the same path",
+		},
+		{
+			name: "a table must exist", policy: allowed, sources: []Source{source(t, "etcd", in7)},
+			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
+				"(IPv4)",
+		},
+		{
+			name: "it may be another source's", policy: allowed,
+			sources: []Source{source(t, "grpc", in7), source(t, "etcd", table7)},
+			routes:  "10.9.1.0/24 table 7 via eth0",
+		},
+		{
+			name: "without tables", sources: []Source{source(t, "etcd", in7, table7)},
+			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
+				"(IPv4); etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model vpp.vrf-table " +
+				"with this data plane",
+		},
+		{
+			name: "a path into a table that is missing keeps the others back", policy: allowed,
+			sources: []Source{source(t, "etcd", one, `= {"type":"INTER_VRF","via_vrf_id":9,`+
+				`"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.9"}`)},
+			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2 PENDING another path of " +
+				"10.9.1.0/24; etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.9 PENDING " +
+				"there is no VRF table 9 (IPv4)",
+		},
+		{
+			name: "a look-up in another table, and back", policy: allowed,
+			sources: []Source{source(t, "etcd", table7,
+				`= {"type":"INTER_VRF","via_vrf_id":7,"dst_network":"10.9.1.0/24"}`,
+				`= {"type":"INTER_VRF","vrf_id":7,"dst_network":"0.0.0.0/0"}`)},
+			routes: "10.9.1.0/24 via lookup in table 7; 0.0.0.0/0 table 7 via lookup in table 0",
+		},
+		{
+			name: "weights and preferences", policy: allowed,
+			sources: []Source{source(t, "etcd",
+				`= {"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","weight":3}`,
+				`= {"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.3","preference":1}`)},
+			routes: "10.9.1.0/24 via 10.0.0.2 weight 3, 10.0.0.3 preference 1",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := Merge(c.sources, c.policy)
+			var routes []string
+			for _, r := range plan.Routes {
+				routes = append(routes, r.String())
+			}
+			if got := strings.Join(routes, "; "); got != c.routes {
+				t.Errorf("routes %q, want %q", got, c.routes)
+			}
+			got := printed(Judge(plan, Facts{}))
+			for want := range strings.SplitSeq(c.verdicts, "; ") {
+				if want != "" && !strings.Contains(got, want) {
+					t.Errorf("verdicts\n%s\nlack %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+func printed(all []Verdict) string {
+	var b strings.Builder
+	for _, v := range all {
+		key := strings.TrimPrefix(v.Key, "config/vpp/v2/")
+		fmt.Fprintf(&b, "%s %s %v %s\n", v.Source, key, v.State, strings.Join(v.Details, ", "))
+	}
+	return b.String()
+}
+
+func TestDecode(t *testing.T) {
+	good := `config/vpp/v2/route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2`
+	for _, c := range []struct{ key, value, want string }{
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2"}`, ""},
+		{good, `{"dstNetwork":"10.9.1.0/24","nextHopAddr":"10.0.0.2","type":0}`, ""},
+		{"config/vpp/v2/route/if/GigabitEthernet0/8/0/vrf/3/dst/2001:db8::/32/gw/fe80::1",
+			`{"vrf_id":3,"dst_network":"2001:DB8::/32","next_hop_addr":"fe80::1",` +
+				`"outgoing_interface":"GigabitEthernet0/8/0"}`, ""},
+		{"config/vpp/v2/route/vrf/3/dst/10.0.0.0/8", `{"type":"DROP","vrf_id":3,` +
+			`"dst_network":"10.0.0.0/8"}`, ""},
+		{"config/vpp/v2/route/vrf/3/dst/10.0.0.0/8/gw/0.0.0.0", `{"type":"DROP","vrf_id":3,` +
+			`"dst_network":"10.0.0.0/8"}`, ""},
+		{"config/vpp/v2/route/vrf/3/dst/10.0.0.0/8/gw", `{"type":"DROP","vrf_id":3,` +
+			`"dst_network":"10.0.0.0/8"}`, ""},
+		{"config/vpp/v2/vrf-table/id/3/protocol/IPV6", `{"id":3,"protocol":"IPV6"}`, ""},
+
+		{good, `{`, "INVALID it cannot be decoded"},
+		{good, ``, "INVALID it cannot be decoded"},
+		{good, `{"mtu":3}`, `INVALID it cannot be decoded: proto: (line 1:2): unknown field "mtu"`},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.3"}`,
+			"INVALID the key does not fit the value, whose key is config/vpp/v2/route/vrf/0/dst/" +
+				"10.9.1.0/24/gw/10.0.0.3"},
+		{"config/vpp/v2/route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2",
+			`{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","outgoing_interface":"e"}`,
+			"INVALID this form of the key, of Ligato before v2.2, is not read: the key of this " +
+				"item is config/vpp/v2/route/if/e/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2"},
+		{"vpp/config/v1/vrf/0/fib/10.9.1.0/24/10.0.0.2", `{}`, "INVALID keys of Ligato v1"},
+		{good, `{"dst_network":"10.9.1.5/24","next_hop_addr":"10.0.0.2"}`, "INVALID dst_network " +
+			"10.9.1.5/24 has host bits set: the network is 10.9.1.0/24"},
+		{good, `{"dst_network":"alloc:x/y","next_hop_addr":"10.0.0.2"}`, "UNIMPLEMENTED alloc:"},
+		{good, `{"dst_network":"10.9.1.0/33"}`, `INVALID dst_network "10.9.1.0/33" is no network`},
+		{good, `{"dst_network":"::ffff:1.2.3.0/90"}`, "INVALID dst_network"},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"fd00::2"}`,
+			"UNIMPLEMENTED a next hop of the other family"},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"x"}`, `INVALID next_hop_addr "x"`},
+		{good, `{"dst_network":"10.9.1.0/24"}`, "INVALID it has neither"},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","weight":256}`,
+			"INVALID weight 256 is above 255"},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","type":7}`,
+			"INVALID type 7 is none"},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","type":"DROP"}`,
+			"INVALID a DROP route has"},
+		{good, `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2","via_vrf_id":2}`,
+			"INVALID via_vrf_id is for INTER_VRF alone"},
+		{good, `{"dst_network":"10.9.1.0/24","type":"INTER_VRF"}`,
+			"INVALID via_vrf_id 0 is the route's own table"},
+		{"config/vpp/v2/vrf-table/id/0/protocol/IPV4", `{}`, "INVALID table 0 always exists"},
+		{"config/vpp/v2/vrf-table/id/3/protocol/IPV4", `{"id":3,"flow_hash_settings":{}}`,
+			"UNIMPLEMENTED field flow_hash_settings"},
+		{"config/vpp/v2/vrf-table/id/3/protocol/IPV4", `{"id":3,"label":"` +
+			strings.Repeat("x", 64) + `"}`, "INVALID the label has 64 bytes"},
+		{"config/vpp/v2/vrf-table/id/3/protocol/IPV4", `{"id":3,"label":"a\u0000"}`,
+			`INVALID the label "a\x00" has control characters`},
+		{"config/vpp/v2/interfaces/loop1", `{}`, "UNIMPLEMENTED model vpp.interfaces"},
+		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model of config/vpp/nat/v2"},
+	} {
+		i := DecodeJSON(c.key, []byte(c.value), Item{})
+		got := ""
+		if !i.Problem.ok() {
+			got = i.Problem.State.String() + " " + i.Problem.Detail
+		}
+		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s = %s: %q, want %q", c.key, c.value, got, c.want)
+		}
+		if (i.Message != nil) != (c.want == "") {
+			t.Errorf("%s = %s: message %v", c.key, c.value, i.Message)
+		}
+	}
+}
+
+func TestABadValueKeepsTheLastGoodOne(t *testing.T) {
+	s := source(t, "etcd", one)
+	for key, good := range s.Items {
+		bad := DecodeJSON(key, []byte("{"), good)
+		if bad.Message != good.Message || bad.Problem.State != Invalid {
+			t.Errorf("after a bad value: %+v", bad)
+		}
+		s.Items[key] = bad
+	}
+	plan := Merge([]Source{s}, allowed)
+	v := Judge(plan, Facts{})[0]
+	if len(plan.Routes) != 1 || v.State != Invalid || !v.LastGood {
+		t.Errorf("%v, %+v", plan.Routes, v)
+	}
+}
+
+func TestUnknownBytesAreRefused(t *testing.T) {
+	m := &l3.VrfTable{Id: 3}
+	m.ProtoReflect().SetUnknown([]byte{0x78, 1}) // field 15
+	if p := check(m); p.State != Invalid || !strings.Contains(p.Detail, "VrfTable") {
+		t.Errorf("%+v", p)
+	}
+	m = &l3.VrfTable{Id: 3, FlowHashSettings: &l3.VrfTable_FlowHashSettings{}}
+	m.FlowHashSettings.ProtoReflect().SetUnknown([]byte{0x78, 1})
+	if p := check(m); p.State != Invalid || !strings.Contains(p.Detail, "FlowHashSettings") {
+		t.Errorf("%+v", p)
+	}
+}
+
+func FuzzDecodeJSON(f *testing.F) {
+	f.Add("config/vpp/v2/route/if/a/vrf/3/dst/10.0.0.0/8/gw/1.2.3.4", []byte(one[2:]))
+	f.Add("config/vpp/v2/vrf-table/id/3/protocol/IPV4", []byte(`{"id":3}`))
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		i := DecodeJSON(key, value, Item{})
+		if i.Problem.ok() != (i.Message != nil) {
+			t.Errorf("%+v", i)
+		}
+		s := Source{Name: "s", Items: map[string]Item{key: i}}
+		Judge(Merge([]Source{s}, allowed), Facts{})
+	})
+}

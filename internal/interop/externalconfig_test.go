@@ -1,0 +1,278 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/netlab"
+)
+
+// externalPlane is what the test of external configuration asks of a data plane.
+type externalPlane struct {
+	// has returns an error unless the data plane forwards packets to prefix like this; "": not at
+	// all.
+	has func(ctx context.Context, prefix, like string) error
+	// link is the name of an interface that add makes and remove takes away.
+	link        string
+	add, remove func(t *testing.T)
+}
+
+func TestExternalConfigurationOnKernel(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "extkernel")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	run := func(t *testing.T, command string) {
+		t.Helper()
+		words := strings.Fields(command)
+		_, err := us.NS.Run(t.Context(), words[0], words[1:]...)
+		check(t, err)
+	}
+	us.configuredFromOutside(t, externalPlane{
+		has: func(ctx context.Context, prefix, like string) error {
+			out, err := us.NS.Run(ctx, "ip", "route", "show", "proto", agentProtocol, prefix)
+			return expectLike(string(out), like, err)
+		},
+		link: "later",
+		add: func(t *testing.T) {
+			run(t, "ip link add later type veth peer name other")
+			run(t, "ip link set other up")
+			run(t, "ip link set later up")
+		},
+		remove: func(t *testing.T) { run(t, "ip link del later") },
+	})
+}
+
+func TestExternalConfigurationOnVPP(t *testing.T) {
+	t.Parallel()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	l := newLab(t, "extvpp")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	v := us.startVPP(t, vpp)
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	us.configuredFromOutside(t, externalPlane{
+		has: func(ctx context.Context, prefix, like string) error {
+			out, err := v.Command(ctx, "show ip fib "+prefix)
+			if !strings.Contains(out, prefix) { // the longest match is another
+				out = ""
+			}
+			return expectLike(out, like, err)
+		},
+		link: "loop0",
+		add: func(t *testing.T) {
+			_, err := v.Command(t.Context(), "create loopback interface") // it prints its name
+			check(t, err)
+			check(t, v.Configure(t.Context(), "set interface state loop0 up",
+				"set interface ip address loop0 10.77.0.1/24"))
+		},
+		remove: func(t *testing.T) {
+			check(t, v.Configure(t.Context(), "delete loopback interface intfc loop0"))
+		},
+	})
+}
+
+func expectLike(out, like string, err error) error {
+	if err == nil && (like == "" && out != "" || !strings.Contains(out, like)) {
+		err = fmt.Errorf("it has %q, want %q", out, like)
+	}
+	return err
+}
+
+const vppKeys = "/vnf-agent/us/config/vpp/v2/"
+
+// startExternal starts an agent that takes configuration from outside.
+func (n *agentNode) startExternal(t *testing.T) {
+	t.Helper()
+	n.agent.Flags = []string{"--external", "etcd", "--external-table-0", "override"}
+	n.start(t)
+}
+
+func (n *agentNode) putItem(t *testing.T, key, value string) {
+	t.Helper()
+	check(t, n.lab.Data.PutRaw(t.Context(), vppKeys+key, value))
+}
+
+func (n *agentNode) deleteItem(t *testing.T, key string) {
+	t.Helper()
+	check(t, n.lab.Data.DeleteRaw(t.Context(), vppKeys+key))
+}
+
+// itemIs returns an error unless the item whose key has key in it is in state; "": there is none.
+func (n *agentNode) itemIs(ctx context.Context, key, state string) error {
+	var items []agent.ExternalItem
+	if err := n.ask(ctx, &items, "external", "get", key); err != nil {
+		return err
+	}
+	items = slices.DeleteFunc(items, func(i agent.ExternalItem) bool {
+		return i.State == "REMOVED"
+	})
+	if state == "" && len(items) > 0 ||
+		state != "" && (len(items) != 1 || items[0].State != state) {
+		return fmt.Errorf("%+v", items)
+	}
+	return nil
+}
+
+// TestTwoTenantsOnVPP: two VRFs have equal addresses, and packets from outside reach the one that a
+// look-up in table 0 leads to.
+func TestTwoTenantsOnVPP(t *testing.T) {
+	t.Parallel()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	l := newLab(t, "tenants")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	v := us.startVPP(t, vpp)
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	client, err := l.Machine("client", pfx("10.0.0.9/24"))
+	check(t, err)
+	check(t, client.AddRoute(pfx("192.0.2.0/24"), addr("10.0.0.102"), "eth0"))
+	us.startExternal(t)
+	is := func(key, state string) {
+		t.Helper()
+		await(t, key+" is "+state, func(ctx context.Context) error {
+			return us.itemIs(ctx, key, state)
+		})
+	}
+	pings := func(want bool) {
+		t.Helper()
+		await(t, fmt.Sprintf("ping: %v", want), func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if _, err := client.Ping(ctx, addr("192.0.2.1")); (err == nil) != want {
+				return fmt.Errorf("ping: %v", err)
+			}
+			return nil
+		})
+	}
+	tenants := map[int]*netlab.Namespace{}
+	for id, name := range map[int]string{7: "red", 8: "blue"} {
+		tenant, err := l.Namespace(name)
+		check(t, err)
+		tenants[id] = tenant
+		check(t, l.Veth(netlab.End{Namespace: us.NS, Device: name},
+			netlab.End{Namespace: tenant, Device: "eth0", Addresses: prefixes("10.50.0.2/24")}))
+		check(t, tenant.FillChecksums("eth0"))
+		check(t, tenant.AddAddress("lo", pfx("192.0.2.1/32")))
+		check(t, tenant.AddRoute(pfx("10.0.0.0/24"), addr("10.50.0.1"), "eth0"))
+
+		vrf := fmt.Sprintf("route/vrf/%d/dst/", id)
+		us.putItem(t, vrf+"192.0.2.0/24/gw/10.50.0.2", fmt.Sprintf(
+			`{"vrf_id":%d,"dst_network":"192.0.2.0/24","next_hop_addr":"10.50.0.2"}`, id))
+		us.putItem(t, vrf+"10.0.0.0/24", fmt.Sprintf(
+			`{"vrf_id":%d,"dst_network":"10.0.0.0/24","type":"INTER_VRF"}`, id))
+		is(vrf+"192.0.2.0/24", "PENDING")
+		table := fmt.Sprintf("vrf-table/id/%d/protocol/IPV4", id)
+		us.putItem(t, table, fmt.Sprintf(`{"id":%d,"label":"%s"}`, id, name))
+		is(table, "CONFIGURED")
+		is(vrf+"10.0.0.0/24", "CONFIGURED")
+		check(t, v.CreateHost(t.Context(), name, nil))
+		check(t, v.Configure(t.Context(),
+			fmt.Sprintf("set interface ip table host-%s %d", name, id),
+			"set interface ip address host-"+name+" 10.50.0.1/24",
+			"set interface state host-"+name+" up"))
+		is(vrf+"192.0.2.0/24", "CONFIGURED")
+	}
+	const into = "route/vrf/0/dst/192.0.2.1/32"
+	lookUp := func(table int) {
+		us.putItem(t, into, fmt.Sprintf(`{"dst_network":"192.0.2.1/32","type":"INTER_VRF",`+
+			`"via_vrf_id":%d}`, table))
+		is(into, "CONFIGURED")
+	}
+	lookUp(7)
+	pings(true)
+	check(t, tenants[7].SetLink("eth0", false))
+	pings(false)
+	lookUp(8)
+	pings(true)
+
+	// A table that goes takes its routes along; what leads there waits.
+	us.deleteItem(t, "vrf-table/id/8/protocol/IPV4")
+	is(into, "PENDING")
+	pings(false)
+	us.putItem(t, "vrf-table/id/8/protocol/IPV4", `{"id":8,"label":"blue"}`)
+	pings(true)
+
+	_, err = v.Command(t.Context(), "ip table add 9")
+	check(t, err)
+	us.putItem(t, "vrf-table/id/9/protocol/IPV4", `{"id":9,"label":"ours"}`)
+	is("vrf-table/id/9/protocol/IPV4", "FAILED")
+
+	check(t, us.agent.Kill())
+	check(t, us.agent.Start(t.Context()))
+	is(into, "CONFIGURED")
+	for _, id := range []int{7, 8} {
+		us.deleteItem(t, fmt.Sprintf("vrf-table/id/%d/protocol/IPV4", id))
+		us.deleteItem(t, fmt.Sprintf("route/vrf/%d/dst/192.0.2.0/24/gw/10.50.0.2", id))
+		us.deleteItem(t, fmt.Sprintf("route/vrf/%d/dst/10.0.0.0/24", id))
+	}
+	us.deleteItem(t, into)
+	check(t, v.Configure(t.Context(), "delete host-interface name red",
+		"delete host-interface name blue"))
+	await(t, "no table of ours", func(ctx context.Context) error {
+		out, err := v.Command(ctx, "show ip fib summary")
+		if err == nil && (strings.Contains(out, "red") || strings.Contains(out, "blue")) {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
+// configuredFromOutside has routes made, changed, deleted, pending and back, over a restart too.
+func (n *agentNode) configuredFromOutside(t *testing.T, p externalPlane) {
+	n.startExternal(t)
+	const keys = "route/"
+	put := func(key, value string) { t.Helper(); n.putItem(t, keys+key, value) }
+	del := func(key string) { t.Helper(); n.deleteItem(t, keys+key) }
+	expect := func(what, key, state, prefix, like string) {
+		t.Helper()
+		await(t, what, func(ctx context.Context) error {
+			if err := n.itemIs(ctx, key, state); err != nil {
+				return err
+			}
+			return p.has(ctx, prefix, like)
+		})
+	}
+	const seven, eight = "vrf/0/dst/10.20.1.0/24/gw/10.0.0.7", "vrf/0/dst/10.20.1.0/24/gw/10.0.0.8"
+	put(seven, `{"dst_network":"10.20.1.0/24","next_hop_addr":"10.0.0.7"}`)
+	expect("made", seven, "CONFIGURED", "10.20.1.0/24", "10.0.0.7")
+	put(eight, `{"dst_network":"10.20.1.0/24","next_hop_addr":"10.0.0.8"}`)
+	expect("a second path", eight, "CONFIGURED", "10.20.1.0/24", "10.0.0.8")
+	del(seven)
+	expect("changed", eight, "CONFIGURED", "10.20.1.0/24", "10.0.0.8")
+
+	const drop = "vrf/0/dst/10.20.2.0/24"
+	put(drop, `{"dst_network":"10.20.2.0/24","type":"DROP"}`)
+	expect("dropped", drop, "CONFIGURED", "10.20.2.0/24", "10.20.2.0/24")
+
+	waits := "if/" + p.link + "/vrf/0/dst/10.20.3.0/24"
+	put(waits, `{"dst_network":"10.20.3.0/24","outgoing_interface":"`+p.link+`"}`)
+	expect("pending", waits, "PENDING", "10.20.3.0/24", "")
+	p.add(t)
+	expect("the interface is there", waits, "CONFIGURED", "10.20.3.0/24", p.link)
+	p.remove(t)
+	expect("pending again", waits, "PENDING", "10.20.3.0/24", "")
+	p.add(t)
+	expect("and back", waits, "CONFIGURED", "10.20.3.0/24", p.link)
+
+	check(t, n.agent.Kill())
+	del(drop)
+	n.start(t)
+	expect("what was deleted meanwhile is swept", drop, "", "10.20.2.0/24", "")
+	expect("the rest is there", eight, "CONFIGURED", "10.20.1.0/24", "10.0.0.8")
+	del(eight)
+	del(waits)
+	expect("deleted", eight, "", "10.20.1.0/24", "")
+	expect("deleted", waits, "", "10.20.3.0/24", "")
+}
