@@ -98,8 +98,19 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// flagError completes pflag's message.
+// wanted is what flags take, by the types of pflag.
+var wanted = map[string]string{
+	"bool": "true or false", "int": "a whole number", "float64": "a number",
+	"duration": "a duration such as 30s or 5m",
+}
+
+// flagError completes pflag's message, and replaces strconv's.
 func flagError(c *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) && wanted[bad.GetFlag().Value.Type()] != "" {
+		return fmt.Errorf("--%s: %q is not %s", bad.GetFlag().Name, bad.GetValue(),
+			wanted[bad.GetFlag().Value.Type()])
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
