@@ -257,7 +257,7 @@ func auditCommand() *cobra.Command {
 		Long: `Compare all routes of ours with one listing of the data plane, and show what is
 missing, different or extra. It is repaired or only reported, as --drift of the running agent says.
 VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes. Exit status
-0 says that everything agrees.`,
+0 says that everything agrees, whether or not routes of others hide some of ours.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var r agent.AuditStatus
 			if err := post(cmd.Context(), f.socket, "/v1/audit", nil, &r); err != nil {

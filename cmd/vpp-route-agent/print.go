@@ -279,12 +279,16 @@ func printAudit(w io.Writer, r agent.AuditStatus) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	done := "only reported"
-	if r.Repair {
-		done = "being repaired"
+	done := ""
+	switch {
+	case r.Missing+r.Different+r.Extra == 0:
+	case r.Repair:
+		done = " (being repaired)"
+	default:
+		done = " (only reported)"
 	}
-	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra "+
-		"(%s), %d hidden by routes of other owners\n",
+	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra"+
+		"%s, %d hidden by routes of other owners\n",
 		r.Listed, r.Compared, r.Missing, r.Different, r.Extra, done, r.Hidden)
 	return err
 }

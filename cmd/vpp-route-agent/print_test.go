@@ -116,3 +116,25 @@ func TestMatchOfAnotherProgram(t *testing.T) {
 		}
 	}
 }
+
+func TestAuditWithoutDriftRepairsNothing(t *testing.T) {
+	for _, x := range []struct {
+		audit agent.AuditStatus
+		want  string
+	}{
+		{agent.AuditStatus{Listed: 2, Compared: 2, Repair: true},
+			"2 routes listed, 2 compared: 0 missing, 0 different, 0 extra, " +
+				"0 hidden by routes of other owners\n"},
+		{agent.AuditStatus{Listed: 2, Compared: 3, Missing: 1, Repair: true},
+			"2 routes listed, 3 compared: 1 missing, 0 different, 0 extra (being repaired), " +
+				"0 hidden by routes of other owners\n"},
+		{agent.AuditStatus{Listed: 3, Compared: 2, Extra: 1},
+			"3 routes listed, 2 compared: 0 missing, 0 different, 1 extra (only reported), " +
+				"0 hidden by routes of other owners\n"},
+	} {
+		var out strings.Builder
+		if err := printAudit(&out, x.audit); err != nil || out.String() != x.want {
+			t.Errorf("%q, %v; want %q", out.String(), err, x.want)
+		}
+	}
+}

@@ -65,7 +65,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the "+
 			"same --admin-socket?", c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s belongs to root; try again as root", c.socket)
+		return fmt.Errorf("no permission for %s: try again as root or as a member of its group",
+			c.socket)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return errors.New("interrupted")
 	case errors.Is(err, context.DeadlineExceeded):

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -61,6 +63,23 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			t.Errorf("%s: %v; want %q", x.name, err, x.want)
 		}
 	}
+}
+
+// The unit's agent is not root, and members of its group may ask it.
+func TestNoPermissionNamesTheGroup(t *testing.T) {
+	c := New("/run/agent.sock")
+	c.http.Transport = refusal{}
+	err := c.Get(context.Background(), "/v1/status", nil, new(any))
+	const want = "no permission for /run/agent.sock: try again as root or as a member of its group"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+type refusal struct{}
+
+func (refusal) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}
 }
 
 // An interruption has a cause of the signal's (os/signal.NotifyContext), which is no reason.

@@ -320,6 +320,7 @@ func (a *Agent) deferral() deferral {
 	return deferral{
 		configured: a.sessions.configured, limit: a.cfg.Deferral,
 		peers: a.plan.BGP.Peers, states: a.cfg.Speaker.Peers(),
+		planned: len(a.plan.OwnAddresses) > 0,
 	}
 }
 
@@ -360,8 +361,8 @@ func (a *Agent) stepSweep(now time.Time, d deferral) {
 		a.complete(route.Etcd) // these wait for no peer
 	}
 	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
-		a.cfg.Log.Info("peers have announced what they know; " +
-			"routes of an earlier run that no source wants are deleted now")
+		a.cfg.Log.Info("all sources have been heard; " +
+			"routes of an earlier run that none of them wants are deleted now")
 		a.complete(route.Own, route.BGP, route.Etcd)
 	}
 }

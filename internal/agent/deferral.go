@@ -15,13 +15,17 @@ type deferral struct {
 	limit      time.Duration // of the wait, counted from configured
 	peers      []bgp.Peer
 	states     []bgp.PeerState
-	unusable   int // resources that could not be used and may stand for peers or routes
+	unusable   int  // resources that could not be used and may stand for peers or routes
+	planned    bool // Calico's data are known, and the speaker is next
 }
 
 // waiting says what is missing. It is over ("") when every peer has sent all it knows, or the limit
 // has passed. It does not begin before peers are configured.
 func (d deferral) waiting(now time.Time) string {
-	if d.configured.IsZero() {
+	switch {
+	case d.configured.IsZero() && d.planned:
+		return "waiting for BGP to start"
+	case d.configured.IsZero():
 		return "waiting for Calico's data"
 	}
 	left := d.limit - now.Sub(d.configured)

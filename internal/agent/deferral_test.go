@@ -50,7 +50,8 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 			for _, p := range tc.peers {
 				planned = append(planned, bgp.Peer{Address: p.ID.Address})
 			}
-			d := deferral{start, limit, planned, tc.peers, tc.unusable}
+			d := deferral{configured: start, limit: limit, peers: planned, states: tc.peers,
+				unusable: tc.unusable}
 			waiting := d.waiting(start.Add(tc.after))
 			if (waiting == "") != (tc.waitsFor == "") || !strings.Contains(waiting, tc.waitsFor) {
 				t.Errorf("waiting %q; want waiting for %q", waiting, tc.waitsFor)
@@ -65,8 +66,14 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 		}
 	})
 	t.Run("never before the peers are configured, however late", func(t *testing.T) {
-		if (deferral{limit: limit}).waiting(start.Add(time.Hour)) == "" {
-			t.Error("swept without knowing any peer")
+		for planned, want := range map[bool]string{
+			false: "waiting for Calico's data",
+			true:  "waiting for BGP to start", // another BGP speaker has the port
+		} {
+			d := deferral{limit: limit, planned: planned}
+			if got := d.waiting(start.Add(time.Hour)); got != want {
+				t.Errorf("planned %t: %q, want %q", planned, got, want)
+			}
 		}
 	})
 }

@@ -34,7 +34,8 @@ func TestHandOverSteps(t *testing.T) {
 			var h handOver
 			configured := time.Unix(1e9, 0)
 			for i, s := range steps {
-				d := deferral{configured, limit, []bgp.Peer{p}, []bgp.PeerState{s.state}, 0}
+				d := deferral{configured: configured, limit: limit, peers: []bgp.Peer{p},
+					states: []bgp.PeerState{s.state}}
 				now := configured.Add(time.Duration(s.at) * time.Second)
 				if got := h.step(now, s.needed, d); got != s.takeOver {
 					t.Errorf("step %d: %v, want %+v", i, got, s)

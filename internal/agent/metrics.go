@@ -198,7 +198,8 @@ func collectFIB(s FIBStatus, gauge, counter func(name, help string, labels ...st
 	routes("fib_routes_failed", "Routes that the data plane refused; they are tried again.",
 		func(c RouteCounts) int { return c.Failed })
 	routes("fib_routes_unusable", "Prefixes that are not programmed because no next hop is "+
-		"usable or a guard refuses them.", func(c RouteCounts) int { return c.Unusable })
+		"usable, a guard refuses them, or BGP covers those of IPAM.",
+		func(c RouteCounts) int { return c.Unusable })
 	routes("fib_routes_held", "Routes of an earlier run that wait for the sweep.",
 		func(c RouteCounts) int { return c.Held })
 	routes("fib_routes_shadowed", "Acknowledged routes that another owner's route for the same "+

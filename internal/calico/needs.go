@@ -101,14 +101,18 @@ func (n Needs) blocks() string { return cmp.Or(n.Blocks, blockPath) }
 
 // Check returns one sentence about invalid prefixes.
 func (n Needs) Check(node string) error {
-	for _, p := range []string{n.Hosts, n.Blocks} {
+	for _, x := range []struct{ flag, prefix string }{
+		{"--hosts-prefix", n.Hosts}, {"--blocks-prefix", n.Blocks},
+	} {
+		p := x.prefix
 		if p != "" && (!strings.HasPrefix(p, "/") || !strings.HasSuffix(p, "/") || len(p) < 3 ||
 			strings.Contains(p, "//")) {
-			return fmt.Errorf("%q is no prefix of keys such as %s", p, DefaultHosts)
+			return fmt.Errorf("%s: %q is no prefix of keys such as %s", x.flag, p, DefaultHosts)
 		}
 	}
 	if strings.HasPrefix(n.Hosts, "/calico/") {
-		return fmt.Errorf("%q lies under /calico/, which belongs to Calico's own tools", n.Hosts)
+		return fmt.Errorf("--hosts-prefix: %q lies under /calico/, which belongs to Calico's "+
+			"own tools", n.Hosts)
 	}
 	all := n.Ranges(node)
 	if !n.allBlocks() {

@@ -138,10 +138,10 @@ func TestNeedsSayWhatIsWrong(t *testing.T) {
 	}{
 		"defaults":               {Needs{Hosts: DefaultHosts, Blocks: DefaultBlocks}, ""},
 		"BGP alone":              {Needs{}, ""},
-		"no slash at the end":    {Needs{Hosts: "/hosts"}, "is no prefix of keys"},
+		"no slash at the end":    {Needs{Hosts: "/hosts"}, `--hosts-prefix: "/hosts" is no prefix`},
 		"no slash at the start":  {Needs{Hosts: "hosts/"}, "is no prefix of keys"},
-		"everything":             {Needs{Blocks: "/"}, "is no prefix of keys"},
-		"under Calico's":         {Needs{Hosts: "/calico/hosts/"}, "lies under /calico/"},
+		"everything":             {Needs{Blocks: "/"}, `--blocks-prefix: "/" is no prefix`},
+		"under Calico's":         {Needs{Hosts: "/calico/hosts/"}, `--hosts-prefix: "/calico`},
 		"blocks among the hosts": {Needs{Hosts: "/lab/", Blocks: "/lab/blocks/"}, "overlap"},
 		"blocks over all":        {Needs{Blocks: "/calico/"}, "overlap"},
 	} {

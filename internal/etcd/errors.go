@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -66,10 +67,17 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// message returns the text of a gRPC error without its prefix.
+// message returns the text of a gRPC error without what gRPC puts around the reason.
 func message(err error) string {
-	if st, ok := status.FromError(err); ok {
-		return st.Message()
+	st, ok := status.FromError(err)
+	if !ok {
+		return err.Error()
 	}
-	return err.Error()
+	text := st.Message()
+	if quoted, ok := strings.CutPrefix(text, "connection error: desc = "); ok {
+		if reason, err := strconv.Unquote(quoted); err == nil {
+			text = strings.TrimPrefix(reason, "transport: ")
+		}
+	}
+	return strings.TrimPrefix(text, "Error while dialing: ")
 }

@@ -88,7 +88,7 @@ func (u *Uplink) note(err error) {
 	u.state = now
 	u.mu.Unlock()
 	switch {
-	case now == was:
+	case now == was, errors.Is(err, errNotYet):
 	case !now.OK:
 		u.cfg.Log.Warn("the uplink is not as it should be", "interface", u.cfg.Interface, "err",
 			err)
@@ -138,6 +138,10 @@ func (u *Uplink) want(name string) {
 	u.cfg.Want(fib.Source{Objects: u.wanted, Complete: true})
 }
 
+// errNotYet is for what the data plane has not answered yet. Each start goes through it, so it is
+// not logged.
+var errNotYet = errors.New("not set yet")
+
 // unsettled returns why something wanted is not there.
 func (u *Uplink) unsettled() error {
 	all := u.cfg.FIB.Objects()
@@ -145,9 +149,11 @@ func (u *Uplink) unsettled() error {
 		i := slices.IndexFunc(all, func(e fib.Entry) bool { return e.Object == w.Key() })
 		switch {
 		case i < 0:
-			return fmt.Errorf("uplink: %s is not set yet", w.Key())
+			return fmt.Errorf("uplink: %s is %w", w.Key(), errNotYet)
 		case all[i].Error != "":
 			return errors.New(all[i].Error)
+		case all[i].State == fib.Pending:
+			return fmt.Errorf("uplink: %s is %w", w.Key(), errNotYet)
 		case !all[i].State.IsAcknowledged():
 			return fmt.Errorf("uplink: %s is %s", w.Key(), all[i].State)
 		}

@@ -251,6 +251,15 @@ func TestUplinkComesUpAndGetsItsAddress(t *testing.T) {
 			t.Error("not eth0 alone is up")
 		}
 	})
+	bubble(t, func(t *testing.T, m *machine, dir string) { // what takes a moment is no trouble
+		var log strings.Builder
+		u := m.logged(slog.New(slog.NewTextHandler(&log, nil)), dir, "eth0", "192.168.4.7/24")
+		u.check(t, "")
+		u.stop()
+		if strings.Contains(log.String(), "WARN") {
+			t.Errorf("logged %q", log.String())
+		}
+	})
 	bubble(t, func(t *testing.T, m *machine, dir string) {
 		m.configured(t, dir, "2", "192.168.4.7/24") // by index
 		m.check(t, 2, "192.168.4.7/24")
