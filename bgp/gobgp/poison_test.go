@@ -76,7 +76,8 @@ func TestPoison(t *testing.T) {
 		}
 		ended++
 		n.wantHops("10.78.0.0/26")
-		eventually(t, p.name+": the peer gets a NOTIFICATION (RFC 4760 §7)", p.notification, bad.notification)
+		eventually(t, p.name+": the peer gets a NOTIFICATION (RFC 4760 §7)", p.notification,
+			bad.notification)
 		n.wantDown(peer, "malformed message: ")
 	}
 	c := n.Counters()

@@ -140,9 +140,20 @@ func (p *externalParts) Run(ctx context.Context) error {
 	for _, l := range p.listeners {
 		group.Go(func() error { return p.server.Serve(ctx, l) })
 	}
-	group.Go(func() error { return p.controller.Run(ctx) })
+	group.Go(func() error {
+		select { // so that nothing is programmed inside own blocks that are not known yet
+		case <-p.agent.HasPlan():
+		case <-time.After(planPatience):
+		case <-ctx.Done():
+		}
+		return p.controller.Run(ctx)
+	})
 	return group.Wait()
 }
+
+// planPatience is how long external configuration waits for Calico's data, without which it works.
+// It is longer than it takes to start from the copy on disk.
+const planPatience = 10 * time.Second
 
 // Want implements external.FIB.
 func (p *externalParts) Want(all fib.Source) uint64 { return p.agent.Want(route.External, all) }

@@ -41,8 +41,8 @@ func serviceListen(sc *script, _ []string) (string, error) {
 	return "", nil
 }
 
-// service notified REGEXP: one of the lines that came since the last match of `service notified` is like
-// this.
+// service notified REGEXP: one of the lines that came since the last match of `service notified` is
+// like this.
 func serviceNotified(sc *script, args []string) (string, error) {
 	if sc.service == nil || len(args) != 1 {
 		return "", usage("service notified REGEXP, after service listen")

@@ -150,8 +150,8 @@ func checkRoute(r *l3.Route) Problem {
 		return invalid("dst_network %q is an IPv4-mapped network", r.DstNetwork)
 	case p.String() != canonicalPrefix(r.DstNetwork):
 		return invalid("dst_network %s has host bits set: the network is %s", r.DstNetwork, p)
-	case strings.ContainsFunc(r.OutgoingInterface, unicode.IsControl):
-		return invalid("outgoing_interface %q has control characters", r.OutgoingInterface)
+	case !isName(r.OutgoingInterface):
+		return invalid("outgoing_interface %.80q is no name of an interface", r.OutgoingInterface)
 	case r.Weight > maxUint8:
 		return invalid("weight %d is above %d", r.Weight, maxUint8)
 	case r.Preference > maxUint8:
@@ -221,8 +221,13 @@ func nextHop(r *l3.Route) (netip.Addr, Problem) {
 	return a.Unmap(), Problem{}
 }
 
-// maxLabel is VPP's limit of a table's name.
+// maxLabel is VPP's limit of the name of a table or interface.
 const maxLabel = 63
+
+// isName reports whether an interface, or a table, can have this name: VPP has room for 63 bytes.
+func isName(s string) bool {
+	return len(s) <= maxLabel && !strings.ContainsFunc(s, unicode.IsControl)
+}
 
 func checkTable(t *l3.VrfTable) Problem {
 	switch {
@@ -232,7 +237,7 @@ func checkTable(t *l3.VrfTable) Problem {
 		return invalid("protocol %d is none", t.Protocol)
 	case len(t.Label) > maxLabel:
 		return invalid("the label has %d bytes; at most %d", len(t.Label), maxLabel)
-	case strings.ContainsFunc(t.Label, unicode.IsControl):
+	case !isName(t.Label):
 		return invalid("the label %q has control characters", t.Label)
 	case t.FlowHashSettings != nil:
 		return unimplemented("field flow_hash_settings")

@@ -229,7 +229,10 @@ func TestDecode(t *testing.T) {
 			`INVALID the label "a\x00" has control characters`},
 		{"config/vpp/v2/route/if/a\nb/vrf/0/dst/10.9.1.0/24",
 			`{"dst_network":"10.9.1.0/24","outgoing_interface":"a\nb"}`,
-			`INVALID outgoing_interface "a\nb" has control characters`},
+			`INVALID outgoing_interface "a\nb" is no name of an interface`},
+		{"config/vpp/v2/route/if/" + strings.Repeat("x", 64) + "/vrf/0/dst/10.9.1.0/24",
+			`{"dst_network":"10.9.1.0/24","outgoing_interface":"` + strings.Repeat("x", 64) +
+				`"}`, `INVALID outgoing_interface "xxx`},
 		{"config/vpp/v2/interfaces/loop1", `{}`, "UNIMPLEMENTED model vpp.interfaces"},
 		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model vpp.nat.dnat44"},
 	} {

@@ -50,6 +50,8 @@ var (
 	ErrRefused = errors.New("it cannot be kept on disk")
 	// ErrUnanswered: the change is accepted, and the data plane has not answered for all of it.
 	ErrUnanswered = errors.New("it is accepted and goes on")
+
+	errStops = errors.New("the agent stops, and its next run rolls it back")
 )
 
 // Do carries a change out. results are those of its puts, then those of its deletions, and txn is
@@ -69,12 +71,12 @@ func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result,
 	case err = <-done:
 		return txn, theirs, err
 	case <-ctx.Done():
-		return txn, nil, unanswered(txn, ctx.Err().Error())
+		return txn, nil, unanswered(txn, ctx.Err())
 	}
 }
 
-func unanswered(txn int64, why string) error {
-	return fmt.Errorf("transaction %d: %w: %s", txn, ErrUnanswered, why)
+func unanswered(txn int64, why error) error {
+	return fmt.Errorf("transaction %d: %w: %w", txn, ErrUnanswered, why)
 }
 
 // begin keeps a change on disk and has it carried out, unless it changes nothing.
@@ -183,7 +185,7 @@ func (s *Source) await(ctx context.Context, c Change, txn int64, results []Resul
 		if now != nil && now.Revision >= txn {
 			done := now.fill(c, results)
 			if now.Away != "" {
-				return unanswered(txn, now.Away)
+				return unanswered(txn, errors.New(now.Away))
 			}
 			if done {
 				return nil
@@ -192,7 +194,7 @@ func (s *Source) await(ctx context.Context, c Change, txn int64, results []Resul
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return unanswered(txn, ctx.Err().Error())
+			return unanswered(txn, ctx.Err())
 		}
 	}
 }
@@ -219,7 +221,7 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 func (s *Source) finish(c Change, txn int64, results []Result) error {
 	for s.await(s.life, c, txn, results) != nil {
 		if s.life.Err() != nil {
-			return unanswered(txn, "the agent stops, and its next run rolls it back")
+			return unanswered(txn, errStops)
 		}
 		s.mu.Lock()
 		next := s.answered

@@ -104,7 +104,13 @@ func fromGeneric(u *generic.UpdateItem) external.Item {
 	if err := proto.Unmarshal(data.Value, m); err != nil {
 		return refuse(external.Invalid, "it cannot be decoded: %v", err)
 	}
-	item := external.Decode(m)
+	item, size := external.Decode(m), 0
+	for key, value := range u.GetLabels() {
+		size += len(key) + len(value)
+	}
+	if size > maxLabels {
+		return refuse(external.Invalid, "its labels have %d bytes; at most %d", size, maxLabels)
+	}
 	if item.Labels = u.GetLabels(); item.Problem != (external.Problem{}) {
 		return item
 	}

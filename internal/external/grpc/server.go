@@ -32,8 +32,10 @@ const (
 
 	maxMessage = 16 << 20 // bytes; 10 000 routes are 400 KB
 	maxStreams = 100      // calls at once, of one connection
-	// maxErrors bounds how many items an error names, since it travels in a header.
+	// maxErrors bounds how many items an error names, since it travels in a header, and maxLabels
+	// how many bytes an item's labels have.
 	maxErrors = 20
+	maxLabels = 4096
 	// maxName is the length of a source's name.
 	maxName = 63
 )
@@ -154,8 +156,9 @@ func errorOf(results []Result, err error) error {
 			continue
 		}
 		if failed++; failed <= maxErrors {
+			r.Key = short(r.Key)
 			texts = append(texts, fmt.Sprintf("%s (%s): %s", r.Key, operation(r),
-				strings.Join(r.Verdict.Details, "; ")))
+				short(strings.Join(r.Verdict.Details, "; "))))
 			details = append(details, resultOf(r))
 		}
 	}
@@ -176,6 +179,15 @@ func errorOf(results []Result, err error) error {
 		}
 	}
 	return out.Err()
+}
+
+// short bounds what a client can have the server send in a header.
+func short(s string) string {
+	const most = 200
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 // operation is what failed, in Ligato's words.

@@ -329,6 +329,11 @@ func TestErrorsAreBounded(t *testing.T) {
 	if n := proto.Size(got.Proto()); n > 16<<10 {
 		t.Errorf("the error has %d bytes", n)
 	}
+	_, err = rpc.NewDataChangeServiceClient(s.conn).Put(s.ctx, &rpc.DataRequest{
+		Interfaces: []*vpp.Interface{{Name: strings.Repeat("x", 1<<20)}}})
+	if n := proto.Size(status.Convert(err).Proto()); n < 100 || n > 2<<10 {
+		t.Errorf("the error about one huge key has %d bytes: %.300v", n, err)
+	}
 }
 
 func TestAllOrNothingIsAskedForByMetadata(t *testing.T) {
