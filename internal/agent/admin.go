@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"time"
 )
 
@@ -93,7 +92,7 @@ func (a *Agent) serveDrain(r *http.Request) (any, error) {
 	}
 	o := DrainOptions{Wait: wait, Stay: query.Get("stay") == "true"}
 	if text := query.Get("until-idle"); text != "" {
-		rate, err := strconv.ParseFloat(text, 64)
+		rate, err := ParseRate(text)
 		if err != nil {
 			return nil, badRequest{fmt.Errorf("until-idle: %w", err)}
 		}
