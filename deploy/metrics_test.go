@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// quiet are the metrics that nobody is told of, each with the reason.
+// quiet are the metrics without an alert, each with the reason.
 var quiet = map[string]string{
 	"info":                     "says what runs",
 	"bgp_peer_paths_received":  "any number may be right",
@@ -19,23 +19,23 @@ var quiet = map[string]string{
 	"fib_routes_desired":       "any number may be right",
 	"fib_routes_programmed":    "what is missing is failed, unusable or queued",
 	"fib_checks_total":         "counts work",
-	"fib_drift_repaired_total": "the drift itself is told",
+	"fib_drift_repaired_total": "the drift itself has an alert",
 	"fib_batches_total":        "counts work",
-	"dataplane_refusals_total": "routes that stay refused are told",
+	"dataplane_refusals_total": "routes that stay refused have one",
 	"etcd_revision":            "any number may be right",
-	"external_items":           "clients are told how their items stand",
-	"external_connected":       "it is the etcd of Calico's data, which is told",
-	"external_stale":           "it is the etcd of Calico's data, which is told",
+	"external_items":           "clients hear how their items stand",
+	"external_connected":       "it is the etcd of Calico's data, which has one",
+	"external_stale":           "it is the etcd of Calico's data, which has one",
 
 	"bgp_peer_updates_received_total": "any number may be right",
 	"bgp_peer_updates_sent_total":     "any number may be right",
 
-	"etcd_last_contact_timestamp_seconds":      "etcd_connected is told",
-	"dataplane_last_contact_timestamp_seconds": "dataplane_up is told",
-	"bgp_peer_last_contact_timestamp_seconds":  "a silent peer's session ends, which is told",
+	"etcd_last_contact_timestamp_seconds":      "etcd_connected has an alert",
+	"dataplane_last_contact_timestamp_seconds": "dataplane_up has an alert",
+	"bgp_peer_last_contact_timestamp_seconds":  "a silent peer's session ends, which has one",
 
 	"etcd_relists_total": "compaction is nothing to wake anybody for, and what a list " +
-		"lacks is held and told",
+		"lacks is held, with an alert",
 }
 
 // TestMetricsAlertsAndDashboardAgree compares the names of metrics in the agent's source with those
@@ -109,17 +109,17 @@ func TestRunbooks(t *testing.T) {
 	}
 	check(t, yaml.Unmarshal(read(t, "prometheus/alerts.yaml"), &rules))
 	const url = "https://example.org/docs/"
-	told := map[string]bool{}
+	alerts := map[string]bool{}
 	for _, r := range rules.Groups[0].Rules {
 		page, heading, _ := strings.Cut(strings.TrimPrefix(r.Annotations.Runbook, url), "#")
 		if page != "monitoring.md" || heading != strings.ToLower(r.Alert) ||
 			!slices.Contains(anchors(string(read(t, "../docs/"+page))), heading) {
 			t.Errorf("%s: runbook %q leads nowhere", r.Alert, r.Annotations.Runbook)
 		}
-		told[r.Alert] = true
+		alerts[r.Alert] = true
 	}
 	for name := range names(t, "../docs/monitoring.md", `(?m)^### (\w+)$`) {
-		if !told[name] {
+		if !alerts[name] {
 			t.Errorf("docs/monitoring.md: there is no alert %s", name)
 		}
 	}

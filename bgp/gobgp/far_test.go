@@ -244,8 +244,8 @@ func describe(path []uint32, pref, med, hop string, communities []string) string
 		path, pref, med, hop, communities)
 }
 
-// told returns how the node ended the session: "6/2", or nothing if it did not.
-func (f *far) told() string {
+// notification returns how the node ended the session: "6/2", or nothing if it did not.
+func (f *far) notification() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.notified

@@ -28,22 +28,22 @@ func named(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), 0) }
 
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// recorder is a Sink that keeps the current set of every prefix, and how often each was told.
+// recorder is a Sink that keeps the current set of every prefix, and how often each was seen.
 type recorder struct {
 	mu   sync.Mutex
 	sets map[netip.Prefix][]bgp.Path
-	told map[netip.Prefix]int
+	seen map[netip.Prefix]int
 	all  [][]bgp.Path
 }
 
 func newRecorder() *recorder {
-	return &recorder{sets: map[netip.Prefix][]bgp.Path{}, told: map[netip.Prefix]int{}}
+	return &recorder{sets: map[netip.Prefix][]bgp.Path{}, seen: map[netip.Prefix]int{}}
 }
 
 func (r *recorder) Learned(p netip.Prefix, paths []bgp.Path) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told[p]++
+	r.seen[p]++
 	r.all = append(r.all, paths)
 	if len(paths) == 0 {
 		delete(r.sets, p)

@@ -14,7 +14,7 @@ var poison = []struct {
 	update string
 	// the NOTIFICATION that ends the sender's session; else its route is taken, with or without the
 	// attribute
-	told string
+	notification string
 }{
 	{"MP_REACH_NLRI that ends after its family", "\x00\x00\x00\x06\x80\x0e\x03\x00\x01\x01", "3/9"},
 	{"MP_UNREACH_NLRI with an EVPN route cut short",
@@ -65,10 +65,10 @@ func TestPoison(t *testing.T) {
 		bad.announce("10.78.0.0/26", "192.0.2.78")
 		n.wantHops("10.78.0.0/26", "192.0.2.78")
 		bad.bytes(packet.BGP_MSG_UPDATE, []byte(p.update))
-		if p.told == "" {
+		if p.notification == "" {
 			n.wantHops("10.78.1.0/26", "192.0.2.78")
-			if s := n.farState(peer); !s.Established || bad.told() != "" {
-				t.Errorf("%s: NOTIFICATION %s, state %+v", p.name, bad.told(), s)
+			if s := n.farState(peer); !s.Established || bad.notification() != "" {
+				t.Errorf("%s: NOTIFICATION %s, state %+v", p.name, bad.notification(), s)
 			}
 			bad.close()
 			n.wantHops("10.78.1.0/26")
@@ -76,7 +76,8 @@ func TestPoison(t *testing.T) {
 		}
 		ended++
 		n.wantHops("10.78.0.0/26")
-		eventually(t, p.name+": the peer is told (RFC 4760 §7)", p.told, bad.told)
+		eventually(t, p.name+": the peer gets a NOTIFICATION (RFC 4760 §7)", p.notification,
+			bad.notification)
 		n.wantDown(peer, "malformed message: ")
 	}
 	c := n.Counters()
@@ -100,7 +101,7 @@ func TestMalformedMessageIsNoPanic(t *testing.T) {
 	// withdrawn routes that overrun the message
 	f.bytes(packet.BGP_MSG_UPDATE, []byte("\x00\x01\x00\x00"))
 	eventually(t, "malformed messages", 1, func() int { return n.Counters().Malformed })
-	eventually(t, "the peer is told", "3/1", f.told)
+	eventually(t, "the peer is told", "3/1", f.notification)
 	if c := n.Counters(); c.Panicked != 0 {
 		t.Errorf("counted %+v", c)
 	}

@@ -26,7 +26,7 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 	}
 	eventually(t, "passed on", 20, func() int { return len(sink.received()) })
 	before := sink.count()
-	n.locked(func() { clear(n.told) })
+	n.locked(func() { clear(n.seen) })
 	n.plan.Policies.NoExport = []netip.Prefix{pfx("10.1.7.0/24")}
 	set(t, n)
 	eventually(t, "taken back", 19, func() int { return len(sink.received()) })
@@ -37,9 +37,9 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 		t.Errorf("%d UPDATEs for one withdrawal and one announcement", c)
 	}
 	n.locked(func() {
-		delete(n.told, pfx("10.1.7.0/26"))
-		if len(n.told) > 0 {
-			t.Errorf("the sink was told about %v", n.told)
+		delete(n.seen, pfx("10.1.7.0/26"))
+		if len(n.seen) > 0 {
+			t.Errorf("the sink was told about %v", n.seen)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 		}
 	}
 	for _, f := range []*far{source, client, outside} {
-		if told := f.told(); told != "" {
+		if told := f.notification(); told != "" {
 			t.Errorf("a session was ended: %s", told)
 		}
 	}

@@ -40,14 +40,14 @@ func TestImportByInterface(t *testing.T) {
 	n.plan.Policies.Behind = map[string][]netip.Prefix{"eth0": {pfx("192.0.2.2/32")}}
 	set(t, n)
 	eventually(t, "the way is another", 2, n.size)
-	n.locked(func() { clear(n.told) })
+	n.locked(func() { clear(n.seen) })
 	n.plan.Policies.Behind = map[string][]netip.Prefix{
 		"eth0": {pfx("192.0.2.2/32")}, "eth1": {pfx("192.0.2.0/31")},
 	}
 	set(t, n)
 	n.locked(func() {
-		if len(n.told) > 0 {
-			t.Errorf("an interface that nobody asks for: told about %v", n.told)
+		if len(n.seen) > 0 {
+			t.Errorf("an interface that nobody asks for: told about %v", n.seen)
 		}
 	})
 	if now := n.Peers()[0].Since; !now.Equal(since) {

@@ -58,15 +58,15 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	}
 
 	// Again, and for the first time: it was not there.
-	heard, told := last("10.99.1.0/26"), n.told[pfx("10.1.0.0/26")]
+	heard, seen := last("10.99.1.0/26"), n.seen[pfx("10.1.0.0/26")]
 	a.announce("10.1.0.0/26", "192.0.2.1", 65001, 64512, 64601)
 	a.announce("10.2.0.0/26", "192.0.2.1", 65001, 64512)
 	if got := last("10.99.2.0/26") - heard; got != 1 {
 		t.Errorf("%d UPDATEs passed on, not that of the last prefix alone", got)
 	}
 	n.locked(func() {
-		if n.told[pfx("10.1.0.0/26")] != told || n.told[pfx("10.2.0.0/26")] != 0 {
-			t.Errorf("told of what is not there: %v", n.told)
+		if n.seen[pfx("10.1.0.0/26")] != seen || n.seen[pfx("10.2.0.0/26")] != 0 {
+			t.Errorf("told of what is not there: %v", n.seen)
 		}
 	})
 

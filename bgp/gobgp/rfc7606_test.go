@@ -164,7 +164,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 				return to.routes()[pfx(prefix)]
 			})
 		default:
-			eventually(t, c.name+": NOTIFICATION", c.result, from.told)
+			eventually(t, c.name+": NOTIFICATION", c.result, from.notification)
 		}
 		// the NOTIFICATION is out before the session is down
 		eventually(t, c.name+": established", !strings.Contains(c.result, "/"), func() bool {
@@ -179,7 +179,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 	if c := n.Counters(); c.Panicked != 0 {
 		t.Errorf("counted %+v", c)
 	}
-	if got := to.told(); got != "" {
+	if got := to.notification(); got != "" {
 		t.Errorf("the neighbour was told %s", got)
 	}
 }
@@ -203,8 +203,8 @@ func TestIPv4RouteViaIPv6IsNotPassedOn(t *testing.T) {
 			t.Errorf("counted %+v", c)
 		}
 	}
-	if s := n.farState("127.0.0.80"); !s.Established || to.told() != "" {
-		t.Errorf("%+v; the neighbour was told %s", s, to.told())
+	if s := n.farState("127.0.0.80"); !s.Established || to.notification() != "" {
+		t.Errorf("%+v; the neighbour was told %s", s, to.notification())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestUpdateWithoutRoutes(t *testing.T) {
 		n.wantHops("10.1.0.0/26", "192.0.2.1")
 		f.raw(hexBytes(c.withdrawn), hexBytes(c.attrs), hexBytes(c.nlri))
 		if c.want != "" {
-			eventually(t, c.name+": NOTIFICATION", c.want, f.told)
+			eventually(t, c.name+": NOTIFICATION", c.want, f.notification)
 			n.wantHops("10.1.0.0/26")
 			continue
 		}
@@ -311,7 +311,7 @@ func TestRevisedErrorHandlingIPv6(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.raw(nil, hexBytes(sixHead+"800e 09 0002 01 04 c0000202 00"), nil)
-	eventually(t, "NOTIFICATION for a next hop of 4 bytes", "3/9", f.told)
+	eventually(t, "NOTIFICATION for a next hop of 4 bytes", "3/9", f.notification)
 	n.wantHops(prefix)
 }
 

@@ -313,8 +313,8 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 	n.wantHops("10.1.0.0/26", "192.0.2.2")
 	n.locked(func() {
 		if slices.ContainsFunc(n.all, func(set []bgp.Path) bool { return len(set) == 0 }) &&
-			n.told[pfx("10.1.0.0/26")] != 2 {
-			t.Errorf("10.1.0.0/26 was told %d times", n.told[pfx("10.1.0.0/26")])
+			n.seen[pfx("10.1.0.0/26")] != 2 {
+			t.Errorf("10.1.0.0/26 was told %d times", n.seen[pfx("10.1.0.0/26")])
 		}
 	})
 

@@ -51,6 +51,9 @@ type config struct {
 	blocksPrefix    string
 	external        []string // sources, the first wins
 	externalPrefix  string
+	externalSocket  string // of gRPC, as what follows
+	externalListen  string // "": the socket alone
+	externalPolicy  string // file; "": DefaultPolicy
 	externalTable0  string // "override", "backup" or ""
 	uplink          string
 	uplinkAddress   []netip.Prefix
@@ -327,7 +330,8 @@ func (c *config) check(given map[string]bool) error {
 	if c.gobgpWrite && c.gobgpListen == "" {
 		return errors.New("--gobgp-write conflicts with --gobgp-listen off")
 	}
-	for _, f := range []string{"external-etcd-prefix", "external-table-0"} {
+	for _, f := range []string{"external-etcd-prefix", "external-grpc-socket",
+		"external-grpc-listen", "external-grpc-policy", "external-table-0"} {
 		if given[f] && len(c.external) == 0 {
 			return fmt.Errorf("--%s has no meaning without --external", f)
 		}

@@ -18,7 +18,7 @@ func drainCommand() *cobra.Command {
 	var (
 		socket               string
 		wait                 time.Duration
-		untilIdle            float64
+		untilIdle            rate
 		stay, cancel, detach bool
 	)
 	c := &cobra.Command{
@@ -67,10 +67,7 @@ The command waits until the drain is over; interrupting it does not cancel the d
 			query := url.Values{"wait": {wait.String()}, "stay": {strconv.FormatBool(stay)}}
 			when := "withdrawn at"
 			if cmd.Flags().Changed("until-idle") {
-				if !(untilIdle >= 0) {
-					return usageError{errors.New("--until-idle must not be less than 0")}
-				}
-				query.Set("until-idle", strconv.FormatFloat(untilIdle, 'g', -1, 64))
+				query.Set("until-idle", untilIdle.String())
 				when = "withdrawn when idle, at the latest at"
 			}
 			if err := post(cmd.Context(), socket, "/v1/drain", query, &d); err != nil {
@@ -88,13 +85,24 @@ The command waits until the drain is over; interrupting it does not cancel the d
 	socketFlag(c, &socket)
 	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long others may take to find other "+
 		"paths before everything is withdrawn")
-	c.Flags().Float64Var(&untilIdle, "until-idle", 0, "withdraw earlier, when this node has "+
-		"forwarded at most so many packets a second for 5 s; not given: only time counts")
+	c.Flags().Var(&untilIdle, "until-idle", "withdraw earlier, when this node has "+
+		"forwarded at most that many for 5 s; not given: only time counts")
 	c.Flags().BoolVar(&stay, "stay", false, "do not end the agent; stay withdrawn until "+
 		"--cancel, also across restarts")
 	c.Flags().BoolVar(&cancel, "cancel", false, "take a drain back")
 	c.Flags().BoolVar(&detach, "detach", false, "do not wait until the drain is over")
 	return c
+}
+
+// rate is the value of a flag.
+type rate float64
+
+func (r *rate) String() string { return strconv.FormatFloat(float64(*r), 'g', -1, 64) }
+func (r *rate) Type() string   { return "packets/s" }
+func (r *rate) Set(text string) error {
+	parsed, err := agent.ParseRate(text)
+	*r = rate(parsed)
+	return err
 }
 
 // warnAfterRestart warns of a note on disk that is not right: a restart would not follow the drain.

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -36,15 +37,31 @@ func (c *config) checkListeners() error {
 				"or say --plaintext", flag, address)
 		}
 	}
+	if c.externalListen != "" && c.tlsClientCAFile == "" && !c.plaintext {
+		return errors.New("--external-grpc-listen lets clients change routes: give " +
+			"--tls-client-ca-file, which their certificates are signed by, or say --plaintext")
+	}
 	return nil
 }
 
 // tlsFor is what a listener at address speaks: nil on loopback, and where plain text was asked for.
-// The certificate is read anew for each connection, so that a renewed one needs no restart.
 func (c *config) tlsFor(address string) (*tls.Config, error) {
 	if c.tlsCertFile == "" || local(address) {
 		return nil, nil
 	}
+	return c.serverTLS()
+}
+
+// externalTLS is what --external-grpc-listen speaks, on loopback, too; nil: plain text.
+func (c *config) externalTLS() (*tls.Config, error) {
+	if c.externalListen == "" || c.tlsClientCAFile == "" {
+		return nil, nil
+	}
+	return c.serverTLS()
+}
+
+// serverTLS reads the certificate anew for each connection, so that a renewed one needs no restart.
+func (c *config) serverTLS() (*tls.Config, error) {
 	if _, err := tls.LoadX509KeyPair(c.tlsCertFile, c.tlsKeyFile); err != nil {
 		return nil, fmt.Errorf("--tls-cert-file: %w", err)
 	}

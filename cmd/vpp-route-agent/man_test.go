@@ -96,6 +96,10 @@ func TestHelpShowsTypes(t *testing.T) {
 	if kind, _ := pflag.UnquoteUsage(planCommand().Flags().Lookup("prefix")); kind != "strings" {
 		t.Errorf("plan --prefix has a %s", kind)
 	}
+	if kind, _ := pflag.UnquoteUsage(drainCommand().Flags().Lookup(
+		"until-idle")); kind != "packets/s" {
+		t.Errorf("drain --until-idle has a %s", kind)
+	}
 	flags := runCommand().Flags()
 	for name, want := range map[string]string{
 		"deferral": "duration", "guard-share": "number", "log-level": "string",

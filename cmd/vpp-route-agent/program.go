@@ -104,7 +104,7 @@ func (p *program) addDatastore() error {
 }
 
 func (p *program) addListeners() (err error) {
-	if p.admin, err = agent.ListenAdmin(p.cfg.adminSocket, p.log); err != nil {
+	if p.admin, err = agent.Listen("admin socket", p.cfg.adminSocket, p.log); err != nil {
 		return err
 	}
 	p.hold(func() { p.admin.Close() })
@@ -169,6 +169,10 @@ func (p *program) addExternal() (err error) {
 	if p.external, err = newExternal(p.cfg, p.engine, p.log); err != nil {
 		return usageError{err}
 	}
+	if err := p.external.listen(); err != nil {
+		return err
+	}
+	p.hold(p.external.close)
 	p.conf.Sources = append(p.conf.Sources, route.External)
 	p.conf.External = p.external.shown()
 	p.add(p.external.Run)

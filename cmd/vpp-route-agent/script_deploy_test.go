@@ -17,13 +17,13 @@ import (
 type serviceManager struct {
 	conn *net.UnixConn
 
-	mu   sync.Mutex
-	told []string // lines, in the order in which they came
+	mu       sync.Mutex
+	notified []string // lines, in the order in which they came
 }
 
 var serviceCommand = verbs(map[string]command{
-	"listen": serviceListen,
-	"told":   serviceTold,
+	"listen":   serviceListen,
+	"notified": serviceNotified,
 })
 
 // service listen: play systemd for agents that start from now on, with a watchdog of three seconds
@@ -41,11 +41,11 @@ func serviceListen(sc *script, _ []string) (string, error) {
 	return "", nil
 }
 
-// service told REGEXP: one of the lines that came since the last match of `service told` is like
-// this.
-func serviceTold(sc *script, args []string) (string, error) {
+// service notified REGEXP: one of the lines that came since the last match of `service notified` is
+// like this.
+func serviceNotified(sc *script, args []string) (string, error) {
 	if sc.service == nil || len(args) != 1 {
-		return "", usage("service told REGEXP, after service listen")
+		return "", usage("service notified REGEXP, after service listen")
 	}
 	re, err := regexp.Compile(args[0])
 	if err != nil {
@@ -53,12 +53,12 @@ func serviceTold(sc *script, args []string) (string, error) {
 	}
 	sc.service.mu.Lock()
 	defer sc.service.mu.Unlock()
-	i := slices.IndexFunc(sc.service.told, re.MatchString)
+	i := slices.IndexFunc(sc.service.notified, re.MatchString)
 	if i < 0 {
 		return "", fmt.Errorf("no line matches %q:\n%s", args[0],
-			indent(strings.Join(sc.service.told, "\n")))
+			indent(strings.Join(sc.service.notified, "\n")))
 	}
-	sc.service.told = sc.service.told[i+1:]
+	sc.service.notified = sc.service.notified[i+1:]
 	return "", nil
 }
 
@@ -71,7 +71,7 @@ func (m *serviceManager) read() {
 			return
 		}
 		m.mu.Lock()
-		m.told = append(m.told, strings.Split(string(buf[:n]), "\n")...)
+		m.notified = append(m.notified, strings.Split(string(buf[:n]), "\n")...)
 		m.mu.Unlock()
 	}
 }

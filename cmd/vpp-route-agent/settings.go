@@ -104,11 +104,22 @@ var settings = []setting{
 		set:   duration(func(c *config) *time.Duration { return &c.uplinkTTL }, "5s", "24h")},
 
 	{flag: "external", file: "external", list: true,
-		usage: "sources of external configuration, the first wins: etcd; default: none",
+		usage: "sources of external configuration, the first wins: etcd, grpc; default: none",
 		set:   parseExternal},
 	{flag: "external-etcd-prefix", file: "externalEtcdPrefix", literal: true,
 		def: external.DefaultPrefix, usage: "prefix of the keys NODE/config/... in etcd",
 		set: parseExternalPrefix},
+	{flag: "external-grpc-socket", file: "externalGRPCSocket", literal: true,
+		def: defaultExternalSocket, usage: "socket of --external grpc",
+		set: parseSocket(func(c *config) *string { return &c.externalSocket })},
+	{flag: "external-grpc-listen", file: "externalGRPCListen", usage: "address where --external " +
+		"grpc listens as well, for clients with certificates; one without a port gets 9111; " +
+		"default: none",
+		set: listener(func(c *config) *string { return &c.externalListen }, "0.0.0.0:9111")},
+	{flag: "external-grpc-policy", file: "externalGRPCPolicy", literal: true,
+		usage: "YAML file that says what which client of --external grpc may write; default: " +
+			"root everything, others nothing",
+		set: text(func(c *config) *string { return &c.externalPolicy })},
 	{flag: "external-table-0", file: "externalTable0", usage: "let external configuration add " +
 		"routes to the default table: override (before BGP) or backup (after BGP); default: no",
 		set: oneOf(func(c *config) *string { return &c.externalTable0 }, "override", "backup")},
@@ -221,12 +232,13 @@ var settings = []setting{
 }
 
 const (
-	defaultStateDir      = "/var/lib/vpp-route-agent"
-	defaultVPPSocket     = "/run/vpp/api.sock"
-	defaultAdminSocket   = "/run/vpp-route-agent/agent.sock"
-	defaultPasswordDir   = "/etc/vpp-route-agent/passwords"
-	defaultGoBGPListen   = "127.0.0.1:50051"
-	defaultMetricsListen = "127.0.0.1:9179"
+	defaultStateDir       = "/var/lib/vpp-route-agent"
+	defaultVPPSocket      = "/run/vpp/api.sock"
+	defaultAdminSocket    = "/run/vpp-route-agent/agent.sock"
+	defaultExternalSocket = "/run/vpp-route-agent/external.sock"
+	defaultPasswordDir    = "/etc/vpp-route-agent/passwords"
+	defaultGoBGPListen    = "127.0.0.1:50051"
+	defaultMetricsListen  = "127.0.0.1:9179"
 )
 
 // calicoEnv gives the names under which calico-node takes a variable: the prefixed form wins, even

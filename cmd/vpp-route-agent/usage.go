@@ -98,8 +98,21 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// flagError completes pflag's message.
+// wanted is what flags take whose types are those of pflag.
+var wanted = map[string]string{
+	"bool": "true or false", "int": "a whole number", "duration": "a duration such as 30s or 5m",
+}
+
+// flagError completes pflag's message, and replaces strconv's.
 func flagError(c *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) {
+		flag, why := bad.GetFlag(), bad.Unwrap()
+		if what := wanted[flag.Value.Type()]; what != "" {
+			why = fmt.Errorf("%q is not %s", bad.GetValue(), what)
+		}
+		return fmt.Errorf("--%s: %w", flag.Name, why)
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err

@@ -5,22 +5,23 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"time"
 )
 
 // AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
-// /v1/match?address=A, /v1/external?key=K and /v1/routes?prefix=P; POST /v1/audit,
-// /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
+// /v1/match?address=A, /v1/external?key=K, /v1/external/history and /v1/routes?prefix=P; POST
+// /v1/audit, /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
-		"GET /v1/external": a.serveExternal,
-		"GET /v1/status":   func(*http.Request) (any, error) { return a.Status(), nil },
-		"GET /v1/plan":     func(*http.Request) (any, error) { return a.currentPlan() },
-		"GET /v1/match":    a.serveMatch,
-		"POST /v1/audit":   func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
+		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
+		"GET /v1/plan":   func(*http.Request) (any, error) { return a.currentPlan() },
+		"GET /v1/match":  a.serveMatch,
+		"POST /v1/audit": func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
+
+		"GET /v1/external":         a.serveExternal,
+		"GET /v1/external/history": a.serveExternalHistory,
 
 		"POST /v1/guard/release": func(*http.Request) (any, error) { return a.releaseGuard() },
 		"POST /v1/drain":         a.serveDrain,
@@ -91,7 +92,7 @@ func (a *Agent) serveDrain(r *http.Request) (any, error) {
 	}
 	o := DrainOptions{Wait: wait, Stay: query.Get("stay") == "true"}
 	if text := query.Get("until-idle"); text != "" {
-		rate, err := strconv.ParseFloat(text, 64)
+		rate, err := ParseRate(text)
 		if err != nil {
 			return nil, badRequest{fmt.Errorf("until-idle: %w", err)}
 		}

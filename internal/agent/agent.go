@@ -95,6 +95,7 @@ type Agent struct {
 	started time.Time
 	wake    chan struct{} // of size 1: what mu guards was changed
 	listing chan struct{} // of size 1: full while all routes are listed for a client
+	hasPlan chan struct{} // closed when the FIB has been handed this node's own routes
 	samples chan sample   // of size 1: there is one question at a time, see traffic
 
 	state
@@ -113,6 +114,8 @@ type Agent struct {
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set
+
+	firstPlan sync.Once // closes hasPlan
 
 	noting sync.Mutex // held while the drain is noted on disk; locked before mu
 
@@ -145,6 +148,7 @@ func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg: cfg, started: time.Now(),
 		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+		hasPlan: make(chan struct{}),
 		samples: make(chan sample, 1),
 		state:   state{noBGP: cfg.Speaker == nil, sweepWaits: deferral{}.waiting(time.Time{})},
 	}

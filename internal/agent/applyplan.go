@@ -62,6 +62,7 @@ func (a *Agent) applyPlan(ctx context.Context, now time.Time) {
 		old := a.plan
 		a.plan = plan
 		a.setOwnRoutes()
+		a.firstPlan.Do(func() { close(a.hasPlan) })
 		if !reflect.DeepEqual(old.BGP, plan.BGP) {
 			a.logPlan(old.BGP, plan.BGP)
 			a.setSpeaker(ctx)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 )
 
@@ -48,8 +50,6 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 	switch {
 	case o.Wait < 0 || o.Wait > MaxDrain:
 		return DrainStatus{}, fmt.Errorf("a drain lasts from 0s to %s", MaxDrain)
-	case o.UntilIdle != nil && !(*o.UntilIdle >= 0): // nor NaN
-		return DrainStatus{}, errors.New("packets per second cannot be fewer than 0")
 	case o.UntilIdle != nil && a.cfg.Forwarded == nil:
 		return DrainStatus{}, errNoTraffic
 	}
@@ -72,6 +72,15 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 	a.cfg.Log.Warn("draining: what this node announces becomes the worst choice, "+
 		"and is withdrawn then", "until", now.Add(o.Wait), "stay", o.Stay)
 	return a.noteDrain(), nil
+}
+
+// ParseRate reads DrainOptions.UntilIdle. JSON has neither NaN nor infinite numbers.
+func ParseRate(text string) (float64, error) {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate >= 0 && rate <= math.MaxFloat64) {
+		return 0, fmt.Errorf("%q is not a number of packets/s, 0 or more", text)
+	}
+	return rate, nil
 }
 
 // CancelDrain announces everything as before. It fails when there is no drain, or it is over. What

@@ -13,6 +13,8 @@ import (
 type External struct {
 	Sources func() []ExternalSource
 	Items   func() []ExternalItem
+	// History lists the last changes, the oldest first.
+	History func() []ExternalEvent
 	// Owner names the source that has a route.
 	Owner func(route.Key) string
 	// Backup: its routes stand behind those of BGP.
@@ -31,6 +33,8 @@ type ExternalSource struct {
 	Error    string `json:"error,omitempty"`
 	// AnswerProblem says why clients are not told how their items stand.
 	AnswerProblem string `json:"answerProblem,omitempty"`
+	// Listens is where its clients call, of a source that is called.
+	Listens string `json:"listens,omitempty"`
 	// Stale: what is in use is the copy on disk, written at AsOf.
 	Stale  bool           `json:"stale"`
 	AsOf   *time.Time     `json:"asOf,omitempty"`
@@ -49,6 +53,25 @@ type ExternalItem struct {
 	Revision int64    `json:"revision"` // of the source, when the present value came
 	// LastGood: the present value is refused, and the last good one is in use.
 	LastGood bool `json:"lastGood,omitempty"`
+}
+
+// ExternalEvent is a change of external configuration.
+type ExternalEvent struct {
+	Sources  []string  `json:"sources"` // that changed
+	Revision int64     `json:"revision"`
+	At       time.Time `json:"at"`
+	Put      int       `json:"put"` // items
+	Deleted  int       `json:"deleted"`
+	// Answered is when the data plane had answered for all items; absent: it has not yet.
+	Answered *time.Time `json:"answered,omitempty"`
+}
+
+// serveExternalHistory lists the last changes.
+func (a *Agent) serveExternalHistory(*http.Request) (any, error) {
+	if a.cfg.External == nil {
+		return []ExternalEvent{}, nil
+	}
+	return a.cfg.External.History(), nil
 }
 
 // serveExternal lists the items whose key has ?key= in it.

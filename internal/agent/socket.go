@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// ListenAdmin opens the admin socket, for root and its group only. A socket file that a killed
-// agent left is replaced. One that another agent still answers on, and a file that is no socket,
-// are errors. The socket's directory is made if it alone is missing.
-func ListenAdmin(path string, log *slog.Logger) (l net.Listener, err error) {
+// Listen opens the socket that name, as in "admin socket", is for root and its group only. A
+// socket file that a killed agent left is replaced. One that another agent still answers on, and a
+// file that is no socket, are errors. The socket's directory is made if it alone is missing.
+func Listen(name, path string, log *slog.Logger) (l net.Listener, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("admin socket: %w", err)
+			err = fmt.Errorf("%s: %w", name, err)
 		}
 	}()
 	switch err := os.Mkdir(filepath.Dir(path), 0o755); {
 	case err == nil:
-		log.Info("made the directory of the admin socket", "path", filepath.Dir(path))
+		log.Info("made the directory of the "+name, "path", filepath.Dir(path))
 	case !errors.Is(err, fs.ErrExist):
 		return nil, err
 	}

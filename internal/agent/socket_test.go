@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestListenAdminTakesTheNameOfNothingButADeadSocket(t *testing.T) {
+func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 	dir := t.TempDir()
 	file := func(t *testing.T, path string) {
 		if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
@@ -57,7 +57,7 @@ func TestListenAdminTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 				c.before(t, path)
 			}
 			before, _ := os.Lstat(path)
-			l, err := ListenAdmin(path, slog.New(slog.DiscardHandler))
+			l, err := Listen("admin socket", path, slog.New(slog.DiscardHandler))
 			if c.refusal == "" {
 				if err != nil {
 					t.Fatal(err)

@@ -23,6 +23,9 @@ func (a *Agent) Want(source route.Origin, all fib.Source) (revision uint64) {
 	return a.setWanted(func(w *fib.Wanted) { setSource(w, source, all) })
 }
 
+// HasPlan is closed when the FIB has been handed this node's own routes.
+func (a *Agent) HasPlan() <-chan struct{} { return a.hasPlan }
+
 func setSource(w *fib.Wanted, source route.Origin, all fib.Source) {
 	all.Complete = all.Complete || w.Sources[source].Complete
 	w.Sources[source] = all

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -306,6 +307,21 @@ func TestDrainGoesByTimeAfterARestartWithoutDataplane(t *testing.T) {
 			t.Errorf("after its time: %+v", d)
 		}
 	}, func(c *Config) { c.DrainFile = file })
+}
+
+func TestLimitOfTrafficThatIsNone(t *testing.T) {
+	for _, text := range []string{"", "x", "-1", "NaN", "Inf", "1e999"} {
+		rate, err := ParseRate(text)
+		if want := fmt.Sprintf("%q is not a number of packets/s, 0 or more",
+			text); err == nil || err.Error() != want {
+			t.Errorf("%q: got %g, %v", text, rate, err)
+		}
+	}
+	for text, want := range map[string]float64{"0": 0, "0.5": 0.5, "1e6": 1e6} {
+		if rate, err := ParseRate(text); err != nil || rate != want {
+			t.Errorf("%q: got %g, %v", text, rate, err)
+		}
+	}
 }
 
 func TestNoTrafficToGoBy(t *testing.T) {

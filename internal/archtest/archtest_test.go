@@ -55,7 +55,9 @@ var pure = map[string][]string{
 	"bgp":                      {"internal/calico", "internal/route", "internal/selector", "ipam"},
 	"internal/fib":             {"internal/route"},
 	"internal/external": {
-		"internal/external/proto/ligato/vpp/l3", "internal/fib", "internal/route",
+		"internal/external/proto/ligato/linux", "internal/external/proto/ligato/netalloc",
+		"internal/external/proto/ligato/vpp", "internal/external/proto/ligato/vpp/l3",
+		"internal/fib", "internal/route",
 	},
 }
 

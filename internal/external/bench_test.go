@@ -13,7 +13,7 @@ import (
 func BenchmarkItems(b *testing.B) {
 	const n = 10_000
 	before := heap()
-	s := Source{Name: "etcd", Items: make(map[string]Item, n), Complete: true}
+	s := Source{Name: "etcd", Items: make(map[string]Item, n)}
 	for i := range n {
 		prefix := fmt.Sprintf("10.%d.%d.0/24", 100+i/256, i%256)
 		key := "config/vpp/v2/route/vrf/0/dst/" + prefix + "/gw/10.0.0.2"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,22 +12,36 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Adapter is where a source's configuration comes from and where the answers go.
+// Adapter is where the configuration of one or more sources comes from and where the answers go.
 type Adapter interface {
+	// Name is that of its source. Where there are more, theirs begin with it and a slash.
 	Name() string
-	// States delivers all that the source wants, now and after each change. There is one reader,
-	// who may skip all but the newest.
-	States() <-chan Source
-	// Answer takes how the items of the source stand, after each change. It stores and returns.
+	// Snapshots delivers all that the sources want, now and after each change. There is one
+	// reader, who may skip all but the newest.
+	Snapshots() <-chan Snapshot
+	// Answer takes how the items of the sources stand, after each change. It stores and returns.
 	Answer(Answer)
 }
 
-// Answer is how all items of a source stand.
+// IsOf reports whether a source is one of an adapter's.
+func IsOf(source, adapter string) bool {
+	return source == adapter || strings.HasPrefix(source, adapter+"/")
+}
+
+// Answer is how all items of an adapter's sources stand.
 type Answer struct {
-	// Revision and Resync are those of the Source that this is about.
+	// Away says why the data plane does not answer; "": it does.
+	Away string
+	// Revision and Resync are those of the Snapshot that this is about.
 	Revision int64
 	Resync   string
-	Verdicts []Verdict // by key
+	Verdicts []Verdict // by rank of the source, then by key
+}
+
+// equal reports whether both say the same.
+func (a Answer) equal(b Answer) bool {
+	return a.Away == b.Away && a.Revision == b.Revision && a.Resync == b.Resync &&
+		slices.EqualFunc(a.Verdicts, b.Verdicts, Verdict.Equal)
 }
 
 // Finished reports whether the data plane has answered for every item, or is away.
@@ -40,8 +55,9 @@ type FIB interface {
 	Want(all fib.Source) (revision uint64)
 	// Find is that of fib.Engine.
 	Find(keys []route.Key) (found []fib.Entry, taken uint64)
-	// Objects is that of fib.Engine.
+	// Objects and Settled are those of fib.Engine.
 	Objects() []fib.Entry
+	Settled(limit int) fib.Settled
 	// Changed says that Find, Objects or Away may say something else.
 	Changed() <-chan struct{}
 	// Away says why the data plane does not answer; "": it does.
@@ -69,16 +85,19 @@ type Controller struct {
 	policy   Policy
 	fib      FIB
 
-	sources  []Source // as adapters; without a name: it has told nothing yet
+	newest   []*Snapshot // as adapters; nil: it has told nothing yet
 	plan     Plan
 	wanted   fib.Source // as last set
 	revision uint64     // of it
-	answered []Answer   // as adapters
+	awaited  bool       // not judged yet since the data plane has all of revision
+	answered []*Answer  // as adapters; nil: none
 	departed map[itemID]departed
 
 	mu       sync.Mutex // guards what follows
+	sources  []Source   // by rank
 	verdicts []Verdict
 	owners   map[route.Key]string // as Plan.Owners, not changed
+	history  []Event              // the oldest first
 }
 
 // departed is an item that its source does not want any more.
@@ -92,7 +111,7 @@ type departed struct {
 // rank.
 func NewController(adapters []Adapter, p Policy, f FIB) *Controller {
 	return &Controller{adapters: adapters, policy: p, fib: f,
-		sources: make([]Source, len(adapters)), answered: make([]Answer, len(adapters)),
+		newest: make([]*Snapshot, len(adapters)), answered: make([]*Answer, len(adapters)),
 		departed: make(map[itemID]departed)}
 }
 
@@ -103,6 +122,13 @@ func (c *Controller) Verdicts() []Verdict {
 	return c.verdicts
 }
 
+// Sources returns what all sources want, by rank. The slice is not changed.
+func (c *Controller) Sources() []Source {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sources
+}
+
 // Owner names the source that has a route; "": none has.
 func (c *Controller) Owner(k route.Key) string {
 	c.mu.Lock()
@@ -110,19 +136,19 @@ func (c *Controller) Owner(k route.Key) string {
 	return c.owners[k]
 }
 
-// told is a new state of a source.
-type told struct {
-	adapter int
-	state   Source
+// arrival is a new snapshot of an adapter.
+type arrival struct {
+	adapter  int
+	snapshot Snapshot
 }
 
 // Run works until ctx ends and returns nil.
 func (c *Controller) Run(ctx context.Context) error {
-	states := make(chan told)
+	arrivals := make(chan arrival)
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	for i, a := range c.adapters {
-		wait.Go(func() { forward(ctx, i, a, states) })
+		wait.Go(func() { forward(ctx, i, a, arrivals) })
 	}
 	timer := time.NewTimer(0)
 	timer.Stop()
@@ -131,11 +157,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case s := <-states:
+		case s := <-arrivals:
 			c.take(s)
-			timer.Reset(time.Until(earliest))
+			timer.Reset(c.pause(takenPause, earliest))
 		case <-c.fib.Changed():
-			timer.Reset(max(judgePause, time.Until(earliest)))
+			timer.Reset(c.pause(judgePause, earliest))
 		case <-timer.C:
 			began := time.Now()
 			again := c.judge()
@@ -147,35 +173,59 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-func forward(ctx context.Context, i int, a Adapter, to chan<- told) {
+// pause returns how long to wait before judging. There is no reason to if clients wait for nothing
+// but verdicts, since the data plane has all of the last revision.
+func (c *Controller) pause(least time.Duration, earliest time.Time) time.Duration {
+	if c.awaited && c.fib.Settled(0).Revision >= c.revision {
+		c.awaited = false
+		return 0
+	}
+	return max(least, time.Until(earliest))
+}
+
+func forward(ctx context.Context, i int, a Adapter, to chan<- arrival) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case s := <-a.States():
+		case s := <-a.Snapshots():
 			select {
 			case <-ctx.Done():
 				return
-			case to <- told{i, s}:
+			case to <- arrival{i, s}:
 			}
 		}
 	}
 }
 
-// take takes a new state in, and hands what follows to the FIB if it is something else than before.
-func (c *Controller) take(s told) {
-	c.sources[s.adapter] = s.state
-	known := slices.DeleteFunc(slices.Clone(c.sources), func(s Source) bool { return s.Name == "" })
-	plan := Merge(known, c.policy)
-	all := plan.wanted()
-	all.Complete = len(known) == len(c.adapters)
-	for _, s := range known {
-		all.List += s.List
-		all.Complete = all.Complete && s.Complete
+// take takes a new snapshot in, and hands what follows to the FIB if it is something else than
+// before.
+func (c *Controller) take(s arrival) {
+	c.mu.Lock()
+	c.remember(c.adapters[s.adapter].Name(), c.newest[s.adapter], s.snapshot, time.Now())
+	c.mu.Unlock()
+	c.newest[s.adapter] = &s.snapshot
+	var sources []Source
+	list, complete := 0, true
+	for _, s := range c.newest {
+		if s == nil {
+			complete = false
+			continue
+		}
+		sources = append(sources, s.Sources...)
+		list += s.List
+		complete = complete && s.Complete
 	}
+	c.mu.Lock()
+	c.sources = sources
+	c.mu.Unlock()
+	plan := Merge(sources, c.policy)
+	all := plan.wanted()
+	all.List, all.Complete = list, complete
 	same := c.plan.Same(plan) && all.List == c.wanted.List &&
 		all.Complete == c.wanted.Complete
 	c.depart(plan)
+	c.awaited = true
 	if c.plan = plan; same {
 		return
 	}
@@ -212,35 +262,45 @@ func (c *Controller) judge() (again time.Duration) {
 			facts.Entries, facts.Objects = found, c.fib.Objects()
 		}
 	}
-	verdicts := append(Judge(c.plan, facts), c.judgeDeparted(facts)...)
-	if facts.Entries != nil && len(c.departed) > 0 {
-		again = departedPause
+	departed, next := c.judgeDeparted(facts)
+	verdicts := append(Judge(c.plan, facts), departed...)
+	if facts.Entries != nil && next > 0 {
+		again = next
 	}
 	c.mu.Lock()
 	c.verdicts, c.owners = verdicts, c.plan.Owners
 	c.mu.Unlock()
 	for i, a := range c.adapters {
-		answer := Answer{Revision: c.sources[i].Revision, Resync: c.sources[i].Resync}
+		if c.newest[i] == nil {
+			continue
+		}
+		answer := Answer{Away: facts.Away, Revision: c.newest[i].Revision,
+			Resync: c.newest[i].Resync}
 		for _, v := range verdicts {
-			if v.Source == a.Name() {
+			if IsOf(v.Source, a.Name()) {
 				answer.Verdicts = append(answer.Verdicts, v)
 			}
 		}
-		last := c.answered[i]
-		if c.sources[i].Name == "" || answer.Revision == last.Revision &&
-			answer.Resync == last.Resync &&
-			slices.EqualFunc(answer.Verdicts, last.Verdicts, Verdict.Equal) {
-			continue
+		if last := c.answered[i]; last == nil || !answer.equal(*last) {
+			if c.answered[i] = &answer; answer.Finished() && answer.Away == "" {
+				c.mu.Lock()
+				c.answeredUpTo(a.Name(), answer.Revision, time.Now())
+				c.mu.Unlock()
+			}
+			a.Answer(answer)
 		}
-		c.answered[i] = answer
-		a.Answer(answer)
 	}
 	return again
 }
 
 // judgeDeparted says how what was deleted stands, and forgets what has been removed for a while.
-func (c *Controller) judgeDeparted(f Facts) (out []Verdict) {
+// again is when to look again; 0: there is none.
+func (c *Controller) judgeDeparted(f Facts) (out []Verdict, again time.Duration) {
+	if len(c.departed) == 0 {
+		return nil, 0
+	}
 	j := newJudge(c.plan, f)
+	again = removedTime
 	for _, id := range slices.SortedFunc(maps.Keys(c.departed), compareItems) {
 		d := c.departed[id]
 		if d.removed.IsZero() {
@@ -252,8 +312,12 @@ func (c *Controller) judgeDeparted(f Facts) (out []Verdict) {
 		if d.verdict.State == Removed && d.removed.IsZero() {
 			d.removed = time.Now()
 		}
-		c.departed[id] = d
+		if c.departed[id] = d; d.removed.IsZero() {
+			again = min(again, departedPause)
+		} else {
+			again = min(again, max(removedTime-time.Since(d.removed), departedPause))
+		}
 		out = append(out, d.verdict)
 	}
-	return out
+	return out, again
 }

@@ -71,6 +71,12 @@ func (f *fakeFIB) Objects() (all []fib.Entry) {
 	return all
 }
 
+func (f *fakeFIB) Settled(int) fib.Settled {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fib.Settled{Revision: f.taken}
+}
+
 func (f *fakeFIB) Changed() <-chan struct{} { return f.changed }
 
 func (f *fakeFIB) Away() string {
@@ -81,27 +87,27 @@ func (f *fakeFIB) Away() string {
 
 // fakeAdapter is a source that a test drives.
 type fakeAdapter struct {
-	name   string
-	states chan Source
+	name      string
+	snapshots chan Snapshot
 
 	mu      sync.Mutex
 	answers []Answer
 }
 
-func (a *fakeAdapter) Name() string          { return a.name }
-func (a *fakeAdapter) States() <-chan Source { return a.states }
+func (a *fakeAdapter) Name() string               { return a.name }
+func (a *fakeAdapter) Snapshots() <-chan Snapshot { return a.snapshots }
 func (a *fakeAdapter) Answer(an Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answers = append(a.answers, an)
 }
 
-func (a *fakeAdapter) tell(s Source) {
+func (a *fakeAdapter) tell(s Source, revision int64) {
 	select {
-	case <-a.states:
+	case <-a.snapshots:
 	default:
 	}
-	a.states <- s
+	a.snapshots <- Snapshot{Sources: []Source{s}, Complete: true, Revision: revision}
 }
 
 // newest returns the newest answer, and how many there were.
@@ -131,7 +137,7 @@ func withController(f func(b *bed)) {
 	b := &bed{fib: &fakeFIB{changed: make(chan struct{}, 1)}}
 	var all []Adapter
 	for _, name := range []string{"first", "second"} {
-		a := &fakeAdapter{name: name, states: make(chan Source, 1)}
+		a := &fakeAdapter{name: name, snapshots: make(chan Snapshot, 1)}
 		b.adapters, all = append(b.adapters, a), append(all, a)
 	}
 	b.Controller = NewController(all, allowed, b.fib)
@@ -164,9 +170,7 @@ func TestControllerAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withController(func(b *bed) {
 			first, second := b.adapters[0], b.adapters[1]
-			s := source(t, "first", one)
-			s.Revision = 5
-			first.tell(s)
+			first.tell(source(t, "first", one), 5)
 			time.Sleep(500 * time.Millisecond)
 			answer, _ := first.newest()
 			if got := first.last(); !strings.Contains(got, "PENDING") || answer.Finished() ||
@@ -180,7 +184,7 @@ func TestControllerAnswers(t *testing.T) {
 			if b.isComplete() {
 				t.Error("complete, though the second source has told nothing")
 			}
-			second.tell(source(t, "second", other))
+			second.tell(source(t, "second", other), 0)
 			time.Sleep(2 * time.Second)
 			if got := second.last(); !strings.Contains(got, "PENDING source first has") {
 				t.Errorf("of the second source: %s", got)
@@ -188,7 +192,7 @@ func TestControllerAnswers(t *testing.T) {
 			if !b.isComplete() {
 				t.Error("not complete")
 			}
-			first.tell(source(t, "first"))
+			first.tell(source(t, "first"), 0)
 			time.Sleep(2 * time.Second)
 			if got := second.last(); !strings.Contains(got, "CONFIGURED") {
 				t.Errorf("the first one's is gone: %s", got)
@@ -210,11 +214,9 @@ func TestADeletedItemIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withController(func(b *bed) {
 			first := b.adapters[0]
-			first.tell(source(t, "first", one, other, table7))
+			first.tell(source(t, "first", one, other, table7), 0)
 			time.Sleep(2 * time.Second)
-			next := source(t, "first", other)
-			next.Revision = 6
-			first.tell(next)
+			first.tell(source(t, "first", other), 6)
 			time.Sleep(500 * time.Millisecond)
 			answer, _ := first.newest()
 			if got := first.last(); answer.Finished() || answer.Revision != 6 ||
@@ -226,7 +228,7 @@ func TestADeletedItemIsRemoved(t *testing.T) {
 			if got := first.last(); !answer.Finished() || strings.Count(got, "REMOVED") != 2 {
 				t.Errorf("afterwards: %s", got)
 			}
-			first.tell(source(t, "first", one, other))
+			first.tell(source(t, "first", one, other), 7)
 			time.Sleep(2 * time.Second)
 			if got := first.last(); strings.Count(got, "REMOVED") != 1 ||
 				strings.Count(got, "CONFIGURED") != 2 {
@@ -245,7 +247,7 @@ func TestAnUnchangedStateSetsNothing(t *testing.T) {
 		withController(func(b *bed) {
 			for range 3 {
 				for _, a := range b.adapters {
-					a.tell(source(t, a.name, one, other))
+					a.tell(source(t, a.name, one, other), 0)
 				}
 				time.Sleep(2 * time.Second)
 			}
@@ -288,7 +290,7 @@ func TestAnyOrderOfChangesEndsTheSame(t *testing.T) {
 						}
 					}
 					now[i] = next
-					b.adapters[i].tell(next)
+					b.adapters[i].tell(next, 0)
 					if rapid.Bool().Draw(r, "away") {
 						b.fib.change(func() { b.fib.away = "away" })
 					}
@@ -297,7 +299,7 @@ func TestAnyOrderOfChangesEndsTheSame(t *testing.T) {
 					b.fib.change(func() { b.fib.away = "" })
 				}
 				for i, a := range b.adapters {
-					a.tell(now[i])
+					a.tell(now[i], 0)
 				}
 				time.Sleep(time.Minute)
 				plan := Merge(now, allowed)

@@ -22,17 +22,24 @@ type Item struct {
 	Problem Problem
 	// Revision is the source's own number for when the present value came.
 	Revision int64
+	// Labels are what generic clients find the item by. They are never changed.
+	Labels map[string]string
 }
 
 // Source is all that one source wants. It is immutable.
 type Source struct {
 	Name  string
 	Items map[string]Item // by Item.Key
-	// List is the number of the source's listing, as fib.Source.List.
+}
+
+// Snapshot is all that the sources behind an adapter want. It is immutable.
+type Snapshot struct {
+	Sources []Source // by rank
+	// List is the number of the listing that this is from, as fib.Source.List.
 	List int
-	// Complete: the source itself has told all. What is on disk of it is not enough.
+	// Complete: the sources themselves have told all.
 	Complete bool
-	// Revision is the source's own number for this state; see Answer.
+	// Revision is the adapter's own number for it; see Answer.
 	Revision int64
 	// Resync is the ID of the last request of a client to read everything again that is done.
 	Resync string
@@ -53,6 +60,19 @@ func DecodeJSON(key string, value []byte, before Item) Item {
 // plain undoes the non-breaking spaces that protojson puts into errors at random.
 func plain(err error) string { return strings.ReplaceAll(err.Error(), "\u00a0", " ") }
 
+// Decode makes an item of a message, whose key follows from it. One that is wrong has no message.
+func Decode(m proto.Message) Item {
+	model := ModelOf(m)
+	switch {
+	case model == nil:
+		return Item{Key: string(m.ProtoReflect().Descriptor().FullName()),
+			Problem: unimplemented("message %s", m.ProtoReflect().Descriptor().FullName())}
+	case !model.Carried:
+		return Item{Key: canonicalKey(m), Problem: unimplemented("model %s", model.Name())}
+	}
+	return decoded(canonicalKey(m), m, Problem{}, Item{})
+}
+
 func decoded(key string, m proto.Message, problem Problem, before Item) Item {
 	if problem.ok() {
 		problem = check(m)
@@ -64,6 +84,20 @@ func decoded(key string, m proto.Message, problem Problem, before Item) Item {
 		m = before.Message
 	}
 	return Item{Key: key, Message: m, Problem: problem}
+}
+
+// TablesOf returns the tables that an item is in, or leads into.
+func TablesOf(m proto.Message) []uint32 {
+	switch m := m.(type) {
+	case *l3.Route:
+		if m.Type == l3.Route_INTER_VRF {
+			return []uint32{m.VrfId, m.ViaVrfId}
+		}
+		return []uint32{m.VrfId}
+	case *l3.VrfTable:
+		return []uint32{m.Id}
+	}
+	return nil
 }
 
 // check looks at a message alone.
@@ -116,6 +150,8 @@ func checkRoute(r *l3.Route) Problem {
 		return invalid("dst_network %q is an IPv4-mapped network", r.DstNetwork)
 	case p.String() != canonicalPrefix(r.DstNetwork):
 		return invalid("dst_network %s has host bits set: the network is %s", r.DstNetwork, p)
+	case !isName(r.OutgoingInterface):
+		return invalid("outgoing_interface %.80q is no name of an interface", r.OutgoingInterface)
 	case r.Weight > maxUint8:
 		return invalid("weight %d is above %d", r.Weight, maxUint8)
 	case r.Preference > maxUint8:
@@ -185,8 +221,13 @@ func nextHop(r *l3.Route) (netip.Addr, Problem) {
 	return a.Unmap(), Problem{}
 }
 
-// maxLabel is VPP's limit of a table's name.
+// maxLabel is VPP's limit of the name of a table or interface.
 const maxLabel = 63
+
+// isName reports whether an interface, or a table, can have this name: VPP has room for 63 bytes.
+func isName(s string) bool {
+	return len(s) <= maxLabel && !strings.ContainsFunc(s, unicode.IsControl)
+}
 
 func checkTable(t *l3.VrfTable) Problem {
 	switch {
@@ -196,7 +237,7 @@ func checkTable(t *l3.VrfTable) Problem {
 		return invalid("protocol %d is none", t.Protocol)
 	case len(t.Label) > maxLabel:
 		return invalid("the label has %d bytes; at most %d", len(t.Label), maxLabel)
-	case strings.ContainsFunc(t.Label, unicode.IsControl):
+	case !isName(t.Label):
 		return invalid("the label %q has control characters", t.Label)
 	case t.FlowHashSettings != nil:
 		return unimplemented("field flow_hash_settings")

@@ -14,7 +14,6 @@ import (
 // are at version v2 in its releases v2 and v3.
 const (
 	routeKeys = "config/vpp/v2/route/"
-	tableKeys = "config/vpp/v2/vrf-table/"
 	// oldKeys begin the keys of Ligato v1.
 	oldKeys = "vpp/config/v1/"
 )
@@ -22,33 +21,16 @@ const (
 // KeyPrefixes begin all keys that a source reads. Those of Ligato v1 are only refused.
 func KeyPrefixes() []string { return []string{"config/", oldKeys} }
 
-// models are Ligato's other models by the beginning of their keys.
-var models = []struct{ keys, name string }{
-	{"config/vpp/v2/interfaces/", "vpp.interfaces"},
-	{"config/vpp/v2/arp/", "vpp.arp"},
-	{"config/vpp/v2/proxyarp-global", "vpp.proxyarp-global"},
-	{"config/vpp/v2/ipscanneigh-global", "vpp.ipscanneigh-global"},
-	{"config/vpp/v2/dhcp-proxy/", "vpp.dhcp-proxy"},
-	{"config/vpp/v2/l3xconnect/", "vpp.l3xconnect"},
-	{"config/linux/interfaces/v2/interface/", "linux.interfaces.interface"},
-	{"config/linux/l3/v2/route/", "linux.l3.route"},
-	{"config/linux/l3/v2/arp/", "linux.l3.arp"},
-}
-
 // newMessage returns an empty message of the model whose key this is.
 func newMessage(key string) (proto.Message, Problem) {
-	switch {
-	case strings.HasPrefix(key, routeKeys):
-		return &l3.Route{}, Problem{}
-	case strings.HasPrefix(key, tableKeys):
-		return &l3.VrfTable{}, Problem{}
-	case strings.HasPrefix(key, oldKeys):
+	if strings.HasPrefix(key, oldKeys) {
 		return nil, invalid("keys of Ligato v1 are not read; a route has the key %s", newForm)
 	}
-	for _, m := range models {
-		if strings.HasPrefix(key, m.keys) {
-			return nil, unimplemented("model %s", m.name)
+	if m := modelOfKey(key); m != nil {
+		if !m.Carried {
+			return nil, unimplemented("model %s", m.Name())
 		}
+		return m.empty.ProtoReflect().New().Interface(), Problem{}
 	}
 	parts := strings.Split(key, "/")
 	return nil, unimplemented("model of %s", strings.Join(parts[:min(len(parts), 4)], "/"))
@@ -56,16 +38,13 @@ func newMessage(key string) (proto.Message, Problem) {
 
 const newForm = routeKeys + "[if/INTERFACE/]vrf/ID/dst/NETWORK/LENGTH[/gw/NEXTHOP]"
 
-// canonicalKey returns the key of a message that passed check: addresses in their usual spelling,
-// and no gateway where there is none.
+// canonicalKey returns the key of a message of one of Models: addresses of a route in their usual
+// spelling, and no gateway where there is none.
 func canonicalKey(m proto.Message) string {
-	switch m := m.(type) {
-	case *l3.Route:
-		return routeKey(m.OutgoingInterface, fmt.Sprint(m.VrfId), m.DstNetwork, m.NextHopAddr)
-	case *l3.VrfTable:
-		return fmt.Sprintf("%sid/%d/protocol/%v", tableKeys, m.Id, m.Protocol)
+	if r, ok := m.(*l3.Route); ok {
+		return routeKey(r.OutgoingInterface, fmt.Sprint(r.VrfId), r.DstNetwork, r.NextHopAddr)
 	}
-	return ""
+	return ModelOf(m).key(m)
 }
 
 func routeKey(out, table, network, hop string) string {
@@ -85,9 +64,13 @@ func routeKey(out, table, network, hop string) string {
 	return key
 }
 
-// normalKey respells a key of a route as canonicalKey would. Names of interfaces may have slashes,
-// so it looks for the last part of each name.
-func normalKey(key string) string {
+// SameKey reports whether both are spellings of one key.
+func SameKey(a, b string) bool { return a == b || NormalKey(a) == NormalKey(b) }
+
+// NormalKey respells a key of a route as that of its item: addresses in their usual spelling, and
+// no gateway where there is none. Names of interfaces may have slashes, so it looks for the last
+// part of each name.
+func NormalKey(key string) string {
 	rest, ok := strings.CutPrefix(key, routeKeys)
 	if !ok {
 		return key
@@ -107,19 +90,19 @@ func normalKey(key string) string {
 			return key
 		}
 	}
-	network, hop, _ := strings.Cut(tail, "/gw")
+	network, hop, _ := strings.Cut(strings.TrimSuffix(tail, "/"), "/gw")
 	return routeKey(out, table, network, strings.TrimPrefix(hop, "/"))
 }
 
 // checkKey reports whether key is one of the spellings of the message's own key.
 func checkKey(key string, m proto.Message) Problem {
 	want := canonicalKey(m)
-	if normalKey(key) == want {
+	if NormalKey(key) == want {
 		return Problem{}
 	}
 	if r, ok := m.(*l3.Route); ok && r.OutgoingInterface != "" {
 		without := routeKey("", fmt.Sprint(r.VrfId), r.DstNetwork, r.NextHopAddr)
-		if normalKey(key) == without {
+		if NormalKey(key) == without {
 			return invalid("this form of the key, of Ligato before v2.2, is not read: "+
 				"the key of this item is %s", want)
 		}

@@ -12,7 +12,7 @@ import (
 
 // source is one whose items are given as "KEY = JSON"; that of a route may lack its key: "= JSON".
 func source(t interface{ Fatal(...any) }, name string, items ...string) Source {
-	s := Source{Name: name, Items: map[string]Item{}, Complete: true}
+	s := Source{Name: name, Items: map[string]Item{}}
 	for _, text := range items {
 		key, value, ok := strings.Cut(text, " = ")
 		if rest, found := strings.CutPrefix(text, "= "); found {
@@ -227,8 +227,14 @@ func TestDecode(t *testing.T) {
 			strings.Repeat("x", 64) + `"}`, "INVALID the label has 64 bytes"},
 		{"config/vpp/v2/vrf-table/id/3/protocol/IPV4", `{"id":3,"label":"a\u0000"}`,
 			`INVALID the label "a\x00" has control characters`},
+		{"config/vpp/v2/route/if/a\nb/vrf/0/dst/10.9.1.0/24",
+			`{"dst_network":"10.9.1.0/24","outgoing_interface":"a\nb"}`,
+			`INVALID outgoing_interface "a\nb" is no name of an interface`},
+		{"config/vpp/v2/route/if/" + strings.Repeat("x", 64) + "/vrf/0/dst/10.9.1.0/24",
+			`{"dst_network":"10.9.1.0/24","outgoing_interface":"` + strings.Repeat("x", 64) +
+				`"}`, `INVALID outgoing_interface "xxx`},
 		{"config/vpp/v2/interfaces/loop1", `{}`, "UNIMPLEMENTED model vpp.interfaces"},
-		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model of config/vpp/nat/v2"},
+		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model vpp.nat.dnat44"},
 	} {
 		i := DecodeJSON(c.key, []byte(c.value), Item{})
 		got := ""

@@ -46,7 +46,7 @@ func (s State) String() string {
 
 // Problem is why an item is refused; the zero Problem: it is not.
 type Problem struct {
-	State  State // Invalid or Unimplemented
+	State  State // Invalid, Unimplemented, or Failed where a policy refuses it
 	Detail string
 }
 

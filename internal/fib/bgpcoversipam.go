@@ -79,9 +79,24 @@ func (s *selection) bgpCover(k route.Key) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+// length is a length of prefixes of one family, as an index.
+type length int
+
+const lengths = 129 + 33
+
+func lengthOf(k route.Key, bits int) length {
+	if k.Prefix.Addr().Is4() {
+		return length(129 + bits)
+	}
+	return length(bits)
+}
+
 // ownCover is Facts.OwnCover.
 func (s *selection) ownCover(k route.Key) (netip.Prefix, bool) {
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+		if s.ownLengths[lengthOf(k, bits)] == 0 {
+			continue
+		}
 		p, _ := k.Prefix.Addr().Prefix(bits)
 		if s.covering(s.get(route.Key{Table: k.Table, Prefix: p})) == coversAsOwn {
 			return p, true

@@ -37,7 +37,7 @@ func (w *world) want(k route.Key, c Candidate) {
 // fib is the dumb loop over all keys: what shall be in the data plane.
 func (w *world) fib() map[route.Key]route.Route {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
-		Resolutions: w.resolutions, Covered: w.covered(), OwnCover: w.ownCover}
+		Resolutions: w.resolutions, Covered: w.covered()}
 	out := make(map[route.Key]route.Route)
 	// whether BGP forwards does not depend on etcd, so the second round knows all covers
 	for range 2 {
@@ -53,6 +53,15 @@ func (w *world) fib() map[route.Key]route.Route {
 			}
 			return netip.Prefix{}, false
 		}
+		f.OwnCover = func(k route.Key) (netip.Prefix, bool) {
+			for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+				p, _ := k.Prefix.Addr().Prefix(bits)
+				if bgp[route.Key{Table: k.Table, Prefix: p}].Origin == route.Own {
+					return p, true
+				}
+			}
+			return netip.Prefix{}, false
+		}
 		for k, wants := range w.wants {
 			if r, _ := Select(k, slices.Collect(maps.Values(wants)), f); r.Prefix.IsValid() {
 				out[r.Key] = r
@@ -62,7 +71,8 @@ func (w *world) fib() map[route.Key]route.Route {
 	return out
 }
 
-// ownCover returns an own route that k lies in.
+// ownCover returns an own route that k lies in, as far as that does not depend on next hops that
+// are covered themselves.
 func (w *world) ownCover(k route.Key) (netip.Prefix, bool) {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
 		Resolutions: w.resolutions}

@@ -24,6 +24,8 @@ type selection struct {
 	normal     [2]uint32 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
 	view       *view     // of the last facts with an identity; nil before the first
 
+	// ownLengths counts what this node itself wants, by length: it looks for nothing else.
+	ownLengths [lengths]int
 	// coverable is what the origins want about which covers decide, sorted.
 	coverable map[route.Origin][]route.Key
 	// what stays although BGP covers it, and until when at least
@@ -105,10 +107,16 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 	case nothing:
 		*at = c.next
 		s.leave(c)
+		if origin == route.Own {
+			s.ownLengths[lengthOf(k, k.Prefix.Bits())]--
+		}
 	case c == nil:
 		c = &candidate{entry: e, origin: origin, kind: kind, preference: preference}
 		*at = c
 		s.join(c, set)
+		if origin == route.Own {
+			s.ownLengths[lengthOf(k, k.Prefix.Bits())]++
+		}
 	case c.set == set && c.kind == kind && c.preference == preference:
 		return nil
 	default:

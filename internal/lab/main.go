@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -149,6 +150,7 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n",
 		t.Name, len(t.Nodes), how, c.dataplane())
 	if c.keep {
+		c.awaitSessions(ctx, n, w)
 		fmt.Fprint(c.out, "It is up until Ctrl-C, which removes it. On another terminal:\n\n")
 		for _, command := range []string{"vpp-route-agent status", "gobgp neighbor", "sh"} {
 			fmt.Fprintf(c.out, "    %s\n", n.hint(w.steps[0].node, command))
@@ -160,6 +162,40 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 	}
 	return (&checker{net: n, walk: w, dataplane: c.dataplane(), update: c.update, out: c.out}).run(
 		ctx)
+}
+
+// awaitSessions waits until the agents of a lab are ready and their sessions are Established, but
+// not for ever: a person may have come to see why they are not.
+func (c config) awaitSessions(ctx context.Context, n network, w *walk) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var waiting []string
+	for _, s := range w.steps {
+		if strings.HasPrefix(s.line, "vpp-route-agent ") && !slices.Contains(waiting, s.node) {
+			waiting = append(waiting, s.node)
+		}
+	}
+	done := netlab.WhenSlow(func() {
+		fmt.Fprintf(c.out, "waiting for the sessions of %s\n", strings.Join(waiting, ", "))
+	})
+	defer done()
+	for ctx.Err() == nil {
+		waiting = slices.DeleteFunc(waiting, func(node string) bool {
+			_, err := n.run(ctx, node, "vpp-route-agent status --quiet")
+			return err == nil
+		})
+		if len(waiting) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollEvery):
+		}
+	}
+	if context.Cause(ctx) == context.DeadlineExceeded {
+		fmt.Fprintf(c.out, "not ready, or without one of their sessions, after %v: %s\n", patience,
+			strings.Join(waiting, ", "))
+	}
 }
 
 // up builds the lab, and says of what.

@@ -46,7 +46,7 @@ type Source struct {
 	answers  *answers
 	copy     *copyOnDisk
 	log      *slog.Logger
-	out      chan external.Source
+	out      chan external.Snapshot
 
 	store *store // of the follower's goroutine
 
@@ -80,7 +80,7 @@ func New(c Config) (*Source, error) {
 	}
 	log := c.Log.With("component", "external", "source", Name)
 	s := &Source{
-		answers: newAnswers(client, base, log), log: log, out: make(chan external.Source, 1),
+		answers: newAnswers(client, base, log), log: log, out: make(chan external.Snapshot, 1),
 		copy:  newCopy(filepath.Join(c.StateDir, "external-etcd.json"), base, log),
 		store: newStore(base),
 	}
@@ -92,8 +92,8 @@ func New(c Config) (*Source, error) {
 // Name implements external.Adapter.
 func (s *Source) Name() string { return Name }
 
-// States implements external.Adapter.
-func (s *Source) States() <-chan external.Source { return s.out }
+// Snapshots implements external.Adapter.
+func (s *Source) Snapshots() <-chan external.Snapshot { return s.out }
 
 // Answer implements external.Adapter.
 func (s *Source) Answer(a external.Answer) { s.answers.set(a) }
@@ -128,7 +128,7 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // useCopy publishes what is on disk, unless etcd has answered.
-func (s *Source) useCopy(kept external.Source, asOf time.Time) {
+func (s *Source) useCopy(kept external.Snapshot, asOf time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.follower.Status().Synced {
@@ -136,7 +136,7 @@ func (s *Source) useCopy(kept external.Source, asOf time.Time) {
 	}
 	s.status.Stale, s.status.AsOf = true, asOf
 	s.log.Warn("starting from the copy on disk, since etcd does not answer", "written", asOf,
-		"items", len(kept.Items))
+		"items", len(kept.Sources[0].Items))
 	s.put(kept)
 }
 
@@ -151,7 +151,7 @@ func (s *Source) publish(p etcd.Published) {
 }
 
 // put replaces an unread state. The caller holds mu.
-func (s *Source) put(state external.Source) {
+func (s *Source) put(state external.Snapshot) {
 	select {
 	case <-s.out:
 	default:
@@ -165,9 +165,9 @@ type store struct {
 	values  map[string]value         // by key without base
 	items   map[string]external.Item // the same
 	changed bool
-	touched map[string]bool // since the last state: their values changed
-	listed  map[string]bool // since BeginList; nil: no list is under way
-	kept    external.Source // from disk
+	touched map[string]bool   // since the last state: their values changed
+	listed  map[string]bool   // since BeginList; nil: no list is under way
+	kept    external.Snapshot // from disk
 
 	groups map[string]*group
 	staged bool // groups are to be looked at
@@ -208,7 +208,7 @@ func (s *store) restore(k *kept) {
 			g.active[key] = v.Text
 		}
 	}
-	s.kept = external.Source{Name: Name, Items: maps.Clone(s.items), Revision: k.Revision}
+	s.kept = external.Snapshot{Sources: sources(maps.Clone(s.items)), Revision: k.Revision}
 }
 
 // Ranges implements etcd.Data.
@@ -301,7 +301,7 @@ func (s *store) EndList(prefixes ...string) {
 func (s *store) Changed() bool { return s.changed }
 
 // state is all that the node's clients want.
-func (s *store) state(revision int64, lists int) external.Source {
+func (s *store) state(revision int64, lists int) external.Snapshot {
 	if s.staged {
 		s.applyGroups()
 	}
@@ -314,10 +314,14 @@ func (s *store) state(revision int64, lists int) external.Source {
 	s.changed = false
 	items := maps.Clone(s.items)
 	s.badCommits(items, revision)
-	return external.Source{
-		Name: Name, Items: items, List: lists, Complete: true, Revision: revision,
+	return external.Snapshot{
+		Sources: sources(items), List: lists, Complete: true, Revision: revision,
 		Resync: s.resynced,
 	}
+}
+
+func sources(items map[string]external.Item) []external.Source {
+	return []external.Source{{Name: Name, Items: items}}
 }
 
 // CheckPrefix refuses a prefix of keys that is none.

@@ -75,12 +75,13 @@ func start(t *testing.T, endpoint, dir string) (s *Source, stop func()) {
 }
 
 // await reads states until one suits.
-func await(t *testing.T, s *Source, what string, suits func(external.Source) bool) external.Source {
+func await(t *testing.T, s *Source, what string,
+	suits func(external.Snapshot) bool) external.Snapshot {
 	t.Helper()
 	late := time.After(30 * time.Second)
 	for {
 		select {
-		case state := <-s.States():
+		case state := <-s.Snapshots():
 			if suits(state) {
 				return state
 			}
@@ -90,9 +91,9 @@ func await(t *testing.T, s *Source, what string, suits func(external.Source) boo
 	}
 }
 
-func keys(s external.Source) string {
+func keys(s external.Snapshot) string {
 	var all []string
-	for key, i := range s.Items {
+	for key, i := range s.Sources[0].Items {
 		if i.Problem != (external.Problem{}) {
 			key += " " + i.Problem.State.String()
 		}
@@ -108,8 +109,8 @@ func TestStatesFollowEtcd(t *testing.T) {
 	put(t, e.Client(), aKey, aText)
 	put(t, e.Client(), "vpp/status/v2/interface/x", "{}") // not configuration
 	s, _ := start(t, e.Endpoint(), t.TempDir())
-	first := await(t, s, "the first state", func(external.Source) bool { return true })
-	if !first.Complete || keys(first) != aKey || first.Name != "etcd" {
+	first := await(t, s, "the first state", func(external.Snapshot) bool { return true })
+	if !first.Complete || keys(first) != aKey || first.Sources[0].Name != "etcd" {
 		t.Errorf("first: %+v", first)
 	}
 
@@ -120,33 +121,33 @@ func TestStatesFollowEtcd(t *testing.T) {
 	}
 	resp, err := e.Client().Txn(t.Context()).Then(ops...).Commit()
 	must(t, err)
-	state := await(t, s, "the transaction", func(external.Source) bool { return true })
+	state := await(t, s, "the transaction", func(external.Snapshot) bool { return true })
 	want := "config/vpp/v2/interfaces/loop1 UNIMPLEMENTED, config/vpp/v2/route/vrf/0/dst/" +
 		"10.9.2.0/24, config/vpp/v2/route/x INVALID"
 	if keys(state) != want || state.Revision != resp.Header.Revision {
 		t.Errorf("revision %d: %s\nwant %s", state.Revision, keys(state), want)
 	}
-	if state.Items[bKey].Revision != resp.Header.Revision {
-		t.Errorf("the item is of revision %d", state.Items[bKey].Revision)
+	if state.Sources[0].Items[bKey].Revision != resp.Header.Revision {
+		t.Errorf("the item is of revision %d", state.Sources[0].Items[bKey].Revision)
 	}
 
 	// Keys of Ligato v1 are elsewhere.
 	put(t, e.Client(), "vpp/config/v1/vrf/0/fib/10.0.0.0/8/", "{}")
 	want += ", vpp/config/v1/vrf/0/fib/10.0.0.0/8/ INVALID"
-	await(t, s, "the old key", func(s external.Source) bool { return keys(s) == want })
+	await(t, s, "the old key", func(s external.Snapshot) bool { return keys(s) == want })
 
 	// What was good stays when what comes is bad.
 	put(t, e.Client(), bKey, "{")
-	state = await(t, s, "a bad value", func(external.Source) bool { return true })
-	if b := state.Items[bKey]; b.Message == nil || b.Problem.State != external.Invalid {
+	state = await(t, s, "a bad value", func(external.Snapshot) bool { return true })
+	if b := state.Sources[0].Items[bKey]; b.Message == nil || b.Problem.State != external.Invalid {
 		t.Errorf("after a bad value: %+v", b)
 	}
 	// The same value again is a revision of its own, for whose answer its client waits.
 	again := put(t, e.Client(), bKey, "{")
-	state = await(t, s, "the same again", func(s external.Source) bool {
+	state = await(t, s, "the same again", func(s external.Snapshot) bool {
 		return s.Revision == again
 	})
-	if state.Items[bKey].Revision == again {
+	if state.Sources[0].Items[bKey].Revision == again {
 		t.Error("an unchanged value has become newer")
 	}
 }
@@ -177,18 +178,18 @@ func TestAStartWithoutEtcdUsesTheCopy(t *testing.T) {
 	put(t, e.Client(), aKey, aText)
 	put(t, e.Client(), bKey, bText)
 	s, stop := start(t, e.Endpoint(), dir)
-	await(t, s, "the first state", func(external.Source) bool { return true })
+	await(t, s, "the first state", func(external.Snapshot) bool { return true })
 	put(t, e.Client(), bKey, "{") // the last good value is kept too
-	await(t, s, "the bad value", func(external.Source) bool { return true })
+	await(t, s, "the bad value", func(external.Snapshot) bool { return true })
 	readCopy(t, dir, func(k *kept) bool { return k.Items[bKey].Good == bText })
 	stop()
 	endpoint := e.Endpoint()
 	stopEtcd()
 
 	s, stop = start(t, endpoint, dir)
-	state := await(t, s, "the copy", func(external.Source) bool { return true })
+	state := await(t, s, "the copy", func(external.Snapshot) bool { return true })
 	if state.Complete || keys(state) != aKey+", "+bKey+" INVALID" ||
-		state.Items[bKey].Message == nil || !s.Status().Stale {
+		state.Sources[0].Items[bKey].Message == nil || !s.Status().Stale {
 		t.Errorf("from the copy: %+v, stale: %v", state, s.Status().Stale)
 	}
 	stop()
@@ -212,14 +213,14 @@ func TestAnUnchangedResyncWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	put(t, e.Client(), aKey, aText)
 	s, stop := start(t, e.Endpoint(), dir)
-	await(t, s, "the first state", func(external.Source) bool { return true })
+	await(t, s, "the first state", func(external.Snapshot) bool { return true })
 	readCopy(t, dir, func(k *kept) bool { return k.Items[aKey].Text == aText })
 	stop()
 	path := filepath.Join(dir, "external-etcd.json")
 	before, err := os.Stat(path)
 	must(t, err)
 	s, stop = start(t, e.Endpoint(), dir)
-	await(t, s, "the state again", func(s external.Source) bool { return s.Complete })
+	await(t, s, "the state again", func(s external.Snapshot) bool { return s.Complete })
 	time.Sleep(2 * writeDelay)
 	stop()
 	after, err := os.Stat(path)
@@ -343,13 +344,13 @@ func TestResyncOnRequest(t *testing.T) {
 	put(t, e.Client(), aKey, aText)
 	put(t, e.Client(), resyncName, "before the start")
 	s, _ := start(t, e.Endpoint(), t.TempDir())
-	state := await(t, s, "the first list", func(s external.Source) bool { return s.Complete })
+	state := await(t, s, "the first list", func(s external.Snapshot) bool { return s.Complete })
 	if state.Resync != "before the start" || state.List != 1 || keys(state) != aKey {
 		t.Errorf("%+v", state)
 	}
 	for i, id := range []string{"one", "two"} {
 		put(t, e.Client(), resyncName, id)
-		state = await(t, s, id, func(s external.Source) bool { return s.Resync == id })
+		state = await(t, s, id, func(s external.Snapshot) bool { return s.Resync == id })
 		if state.List != 2+i || keys(state) != aKey {
 			t.Errorf("%+v", state)
 		}
@@ -377,7 +378,7 @@ func TestGroupsAreStagedAndCommitted(t *testing.T) {
 	s, stop := start(t, e.Endpoint(), dir)
 	is := func(what, want string) {
 		t.Helper()
-		await(t, s, what+": "+want, func(s external.Source) bool { return keys(s) == want })
+		await(t, s, what+": "+want, func(s external.Snapshot) bool { return keys(s) == want })
 	}
 	is("at first", "")
 	put(t, e.Client(), stagingDir+"g/"+aKey, aText)

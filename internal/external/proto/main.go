@@ -1,5 +1,5 @@
 // Command proto generates the Go code of the .proto files below this folder, beside them. It needs
-// no protoc and no network: the compiler and the plugin are in go.mod. `make proto` runs it.
+// no protoc and no network: the compiler and the plugins are in go.mod. `make proto` runs it.
 package main
 
 import (
@@ -63,7 +63,13 @@ func generate(ctx context.Context, dir string) (map[string][]byte, error) {
 	for _, f := range compiled {
 		request.ProtoFile = addWithImports(request.ProtoFile, f)
 	}
-	return run(ctx, request)
+	files := map[string][]byte{}
+	for _, plugin := range []string{"protoc-gen-go", "protoc-gen-go-grpc"} {
+		if err := run(ctx, plugin, request, files); err != nil {
+			return nil, fmt.Errorf("%s: %w", plugin, err)
+		}
+	}
+	return files, nil
 }
 
 // addWithImports adds f after what it imports, as a plugin wants it.
@@ -79,28 +85,28 @@ func addWithImports(to []*descriptorpb.FileDescriptorProto,
 	return append(to, protodesc.ToFileDescriptorProto(f))
 }
 
-// run has protoc-gen-go answer request.
-func run(ctx context.Context, request *pluginpb.CodeGeneratorRequest) (map[string][]byte, error) {
+// run has a plugin answer request, and adds the files that it generates.
+func run(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest,
+	files map[string][]byte) error {
 	in, err := proto.Marshal(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	plugin := exec.CommandContext(ctx, "go", "tool", "protoc-gen-go")
-	plugin.Stdin, plugin.Stderr = bytes.NewReader(in), os.Stderr
-	out, err := plugin.Output()
+	c := exec.CommandContext(ctx, "go", "tool", plugin)
+	c.Stdin, c.Stderr = bytes.NewReader(in), os.Stderr
+	out, err := c.Output()
 	if err != nil {
-		return nil, fmt.Errorf("protoc-gen-go: %w", err)
+		return err
 	}
 	var response pluginpb.CodeGeneratorResponse
 	if err := proto.Unmarshal(out, &response); err != nil {
-		return nil, err
+		return err
 	}
 	if response.Error != nil {
-		return nil, errors.New(response.GetError())
+		return errors.New(response.GetError())
 	}
-	files := map[string][]byte{}
 	for _, f := range response.File {
 		files[f.GetName()] = []byte(f.GetContent())
 	}
-	return files, nil
+	return nil
 }

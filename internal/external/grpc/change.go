@@ -1,0 +1,265 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"vpp-route-agent/internal/external"
+)
+
+// A Change is a transaction of a client.
+type Change struct {
+	Client  string // whose sources together have at most maxItems items
+	Source  string // one of them
+	Puts    []external.Item
+	Deletes []string // keys
+	// Replace: the client wants nothing but Puts.
+	Replace bool
+	// Atomic: all items are to be CONFIGURED, or nothing is changed.
+	Atomic bool
+	// WaitDone: the call also waits until no item is PENDING.
+	WaitDone bool
+}
+
+// Result is how an item of a change came out.
+type Result struct {
+	Key     string
+	Deleted bool // it was to be
+	Verdict external.Verdict
+	refused bool // the verdict is final
+}
+
+// Failed reports whether the item is not, and will not be by itself, as the client wants it.
+func (r Result) Failed() bool {
+	switch r.Verdict.State {
+	case external.Configured, external.Pending, external.Removed:
+		return false
+	}
+	return true
+}
+
+var (
+	// ErrRolledBack: an item of an atomic change failed, so nothing has changed.
+	ErrRolledBack = errors.New("an item failed, and the transaction asked for all or nothing")
+	// ErrRefused: the change could not be kept on disk, so nothing has changed.
+	ErrRefused = errors.New("it cannot be kept on disk")
+	// ErrUnanswered: the change is accepted, and the data plane has not answered for all of it.
+	ErrUnanswered = errors.New("it is accepted and goes on")
+
+	errStops = errors.New("the agent stops, and its next run rolls it back")
+)
+
+// Do carries a change out. results are those of its puts, then those of its deletions, and txn is
+// the number of the transaction. The error wraps one of those above.
+func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result, err error) {
+	txn, results, changed, err := s.begin(c)
+	if err != nil {
+		return txn, results, err
+	}
+	if !c.Atomic || !changed {
+		return txn, results, s.await(ctx, c, txn, results)
+	}
+	done := make(chan error, 1)
+	theirs := results // until done
+	go func() { done <- s.finish(c, txn, theirs) }()
+	select {
+	case err = <-done:
+		return txn, theirs, err
+	case <-ctx.Done():
+		return txn, nil, unanswered(txn, ctx.Err())
+	}
+}
+
+func unanswered(txn int64, why error) error {
+	return fmt.Errorf("transaction %d: %w: %w", txn, ErrUnanswered, why)
+}
+
+// begin keeps a change on disk and has it carried out, unless it changes nothing.
+func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	r, items, results := s.compare(c)
+	if c.Atomic && slices.ContainsFunc(results, func(r Result) bool { return r.refused }) {
+		return 0, results, false, ErrRolledBack
+	}
+	if len(items)+len(r.Deletes) == 0 && (s.store.spoken || !c.Replace || c.Atomic) {
+		return r.Txn - 1, results, false, nil
+	}
+	if err := s.write(r, items); err != nil {
+		return 0, nil, false, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	s.publish()
+	return r.Txn, results, true, nil
+}
+
+// compare returns what of a change is none yet. What is wrong in it has its verdict.
+func (s *Source) compare(c Change) (r record, items map[string]external.Item, results []Result) {
+	r = newRecord(s.store.txn+1, c.Source)
+	r.Atomic, r.Replace = c.Atomic, c.Replace
+	items = map[string]external.Item{}
+	have := s.store.sources[c.Source]
+	count := s.store.count(c.Client)
+	if c.Replace {
+		count -= len(have)
+	}
+	named := map[string]bool{}
+	for _, item := range c.Puts {
+		result := Result{Key: item.Key}
+		if named[item.Key] {
+			result.refuse(external.Invalid, twice)
+			results = append(results, result)
+			continue
+		}
+		named[item.Key] = true
+		before, there := have[item.Key]
+		if c.Replace || !there {
+			count++
+		}
+		switch {
+		case item.Problem != (external.Problem{}):
+			result.refuse(item.Problem.State, item.Problem.Detail)
+		case count > maxItems:
+			result.refuse(external.Failed, tooMany)
+		case !there || !proto.Equal(item.Message, before.Message) ||
+			!maps.Equal(item.Labels, before.Labels):
+			if err := r.put(item); err != nil {
+				result.refuse(external.Invalid, err.Error())
+			} else {
+				items[item.Key] = item
+			}
+		}
+		results = append(results, result)
+	}
+	deletes := c.Deletes
+	if c.Replace {
+		deletes = nil
+		for key := range have {
+			if !named[key] {
+				deletes = append(deletes, key)
+			}
+		}
+		slices.Sort(deletes)
+	}
+	for _, key := range deletes {
+		result := Result{Key: key, Deleted: true}
+		_, there := have[key]
+		switch {
+		case named[key]:
+			result.refuse(external.Invalid, twice)
+		case !there:
+			result.refuse(external.Nonexistent, "the client has no such item")
+		default:
+			r.Deletes = append(r.Deletes, key)
+		}
+		named[key] = true
+		results = append(results, result)
+	}
+	return r, items, results
+}
+
+// maxItems bounds what a client can make the agent keep.
+const maxItems = 100_000
+
+const (
+	twice   = "the transaction names this key twice"
+	tooMany = "the client has 100000 items, and may not have more"
+)
+
+func (r *Result) refuse(state external.State, why string) {
+	r.refused = true
+	r.Verdict = external.Verdict{Key: r.Key, State: state, Details: []string{why}}
+}
+
+// await waits until the data plane has answered for a transaction, and fills in how its items
+// stand.
+func (s *Source) await(ctx context.Context, c Change, txn int64, results []Result) error {
+	for {
+		s.mu.Lock()
+		now, next := s.answer, s.answered
+		s.mu.Unlock()
+		if now != nil && now.Revision >= txn {
+			done := now.fill(c, results)
+			if now.Away != "" {
+				return unanswered(txn, errors.New(now.Away))
+			}
+			if done {
+				return nil
+			}
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return unanswered(txn, ctx.Err())
+		}
+	}
+}
+
+// fill sets the verdicts, and reports whether none of them is awaited any more.
+func (a *answer) fill(c Change, results []Result) (done bool) {
+	done = true
+	for i := range results {
+		r := &results[i]
+		if r.refused {
+			continue
+		}
+		v, ok := a.byItem()[itemID{c.Source, r.Key}]
+		if !ok { // it is gone, or a later transaction has deleted it
+			v = external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
+		}
+		r.Verdict = v
+		done = done && !v.Unfinished && (!c.WaitDone || v.State != external.Pending)
+	}
+	return done
+}
+
+// finish confirms an atomic change or rolls it back, however long that takes.
+func (s *Source) finish(c Change, txn int64, results []Result) error {
+	for s.await(s.life, c, txn, results) != nil {
+		if s.life.Err() != nil {
+			return unanswered(txn, errStops)
+		}
+		s.mu.Lock()
+		next := s.answered
+		s.mu.Unlock()
+		select {
+		case <-next:
+		case <-s.life.Done():
+		}
+	}
+	missed := func(r Result) bool { return r.Failed() || r.Verdict.State == external.Pending }
+	if !slices.ContainsFunc(results, missed) && s.confirm(txn) == nil {
+		return nil
+	}
+	undone := slices.Clone(results)
+	if err := s.await(s.life, c, s.rollBack(txn), undone); err != nil {
+		s.log.Warn("a transaction is rolled back, and the data plane has not answered", "err", err)
+	}
+	return fmt.Errorf("transaction %d: %w", txn, ErrRolledBack)
+}
+
+// confirm keeps on disk that an atomic transaction counts.
+func (s *Source) confirm(txn int64) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.write(record{Confirms: txn}, nil)
+}
+
+// rollBack has what an atomic transaction changed restored, and returns the number of that.
+func (s *Source) rollBack(txn int64) int64 {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	r := record{Txn: s.store.txn + 1, RollsBack: txn}
+	if err := s.write(r, nil); err != nil {
+		// without its confirmation the transaction does not count on disk
+		s.mu.Lock()
+		s.store.apply(r, nil)
+		s.mu.Unlock()
+	}
+	s.publish()
+	return r.Txn
+}

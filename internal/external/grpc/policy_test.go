@@ -1,0 +1,115 @@
+package grpc
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"vpp-route-agent/internal/external/proto/contiv/rpc"
+	"vpp-route-agent/internal/external/proto/ligato/configurator"
+	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+)
+
+func TestClientsWriteWhatThePolicySays(t *testing.T) {
+	own := uint32(os.Geteuid())
+	s := serveWith(t, Policy{Clients: []Client{{UID: &own, Source: "tenant",
+		Tables: []string{"7-9"}, Models: []string{"vpp.route"}}}})
+	c := rpc.NewDataChangeServiceClient(s.conn)
+	_, err := c.Put(s.ctx, &rpc.DataRequest{VrfTables: []*l3.VrfTable{{Id: 7}},
+		StaticRoutes: []*l3.Route{routeTo(1), {VrfId: 7, DstNetwork: "10.9.2.0/24",
+			Type: l3.Route_INTER_VRF, ViaVrfId: 3}}})
+	checkError(t, "put", err, codes.FailedPrecondition, "KeyErrors: ["+
+		"config/vpp/v2/vrf-table/id/7/protocol/IPV4 (VALIDATE): "+
+		"the policy does not let this client write model vpp.vrf-table, "+
+		"config/vpp/v2/route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2 (VALIDATE): "+
+		"the policy does not let this client write table 0, "+
+		"config/vpp/v2/route/vrf/7/dst/10.9.2.0/24 (VALIDATE): "+
+		"the policy does not let this client write table 3]")
+	_, err = c.Put(s.ctx, &rpc.DataRequest{StaticRoutes: []*l3.Route{
+		{VrfId: 7, DstNetwork: "10.9.2.0/24", Type: l3.Route_DROP}}})
+	if err != nil {
+		t.Error(err)
+	}
+	ctx := metadata.AppendToOutgoingContext(s.ctx, ClientKey, "red")
+	_, err = c.Put(ctx, &rpc.DataRequest{StaticRoutes: []*l3.Route{
+		{VrfId: 8, DstNetwork: "10.9.2.0/24", Type: l3.Route_DROP}}})
+	if err != nil {
+		t.Error(err)
+	}
+	check(t, "sources", strings.Join(keysOf(s.Source), ", "),
+		"grpc/tenant config/vpp/v2/route/vrf/7/dst/10.9.2.0/24, "+
+			"grpc/tenant/red config/vpp/v2/route/vrf/8/dst/10.9.2.0/24")
+}
+
+func TestWhoHasNoEntryMayOnlyRead(t *testing.T) {
+	s := serveWith(t, Policy{})
+	_, err := rpc.NewDataChangeServiceClient(s.conn).Put(s.ctx, &rpc.DataRequest{})
+	checkError(t, "put", err, codes.PermissionDenied, "the policy has no entry for uid ")
+	_, err = configurator.NewConfiguratorServiceClient(s.conn).Get(s.ctx,
+		&configurator.GetRequest{})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCallersByCertificate(t *testing.T) {
+	p := Policy{Clients: []Client{{Certificate: "a"}, {Certificate: "b.example.org"},
+		{Anonymous: true, Source: "old"}}}
+	call := func(info credentials.AuthInfo) string {
+		ctx := peer.NewContext(context.Background(), &peer.Peer{AuthInfo: info,
+			Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}})
+		c, name := p.caller(ctx)
+		if c == nil {
+			return name + ": none"
+		}
+		return name + ": " + c.Certificate + c.Source
+	}
+	certificate := func(name string, dns ...string) credentials.AuthInfo {
+		return credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{
+			{Subject: pkix.Name{CommonName: name}, DNSNames: dns}}}}
+	}
+	_, plain, err := insecure.NewCredentials().ServerHandshake(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, "plain text", call(plain), "127.0.0.1:1: old")
+	check(t, "common name", call(certificate("a")), `certificate "a": a`)
+	check(t, "DNS name", call(certificate("x", "b.example.org")),
+		`certificate "x": b.example.org`)
+	check(t, "another", call(certificate("x")), `certificate "x": none`)
+}
+
+func TestBadPolicies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	for text, want := range map[string]string{
+		"clients: [{}]":                                       "entry 1 of clients: one of uid,",
+		"clients: [{uid: 1, anonymous: true}]":                "one of uid,",
+		"clients: [{uid: 1}, {uid: 2, source: a/b}]":          `entry 2 of clients: source "a/b"`,
+		"clients: [{uid: 1, models: [vpp.nothing]}]":          `there is no model "vpp.nothing"`,
+		"clients: [{uid: 1, tables: ['9-7']}]":                `tables "9-7" are neither`,
+		"clients: [{uid: -1}]":                                "uid",
+		"client: []":                                          `unknown field "client"`,
+		"clients: [{certificate: a, tables: ['7'], x: true}]": `unknown field "x"`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadPolicy(path)
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), path+": ") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
