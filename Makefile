@@ -13,8 +13,11 @@ endif
 comma   := ,
 BUILD   := build
 # How short git makes a commit's name depends on how many objects a clone has: a fixed length is the
-# same in all, shallow ones too.
-VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
+# same in all, shallow ones too. Tags that begin otherwise are no releases.
+TAGS := --tags --match 'v[0-9]*'
+VERSION := $(shell git describe $(TAGS) --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
+# Programs for another machine (GOARCH) are not put in the place of this machine's.
+BIN := $(BUILD)$(if $(GOARCH),$(patsubst %,/%,$(filter-out $(shell go env GOHOSTARCH),$(GOARCH))))
 # Without symbols, which neither traces nor profiles need: a third less to install.
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
@@ -37,11 +40,11 @@ gobgp:
 
 # The agent and, from the same module, the stock gobgp CLI.
 build: gobgp
-	@mkdir -p $(BUILD)
+	@mkdir -p $(BIN)
 	@[ -e $(BUILD)/vpp-route-agent ] || echo "The first build compiles about 660 packages, Go's" \
 	  "own among them: 1 to 2 minutes on two cores, and what downloading them takes."
-	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/vpp-route-agent
-	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '-s -w' -o $(BUILD)/ \
+	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/vpp-route-agent
+	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '-s -w' -o $(BIN)/ \
 	  github.com/osrg/gobgp/v3/cmd/gobgp
 
 # What the tests and the demo need of the machine; installs Debian packages where it may.
@@ -101,12 +104,12 @@ test-dataplane: gobgp
 # The Debian package, into build/; GOARCH=arm64 for another machine, MAINTAINER='Name <address>' of
 # who publishes it.
 deb: build
-	deploy/debian/build $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)
+	deploy/debian/build $(BIN)/vpp-route-agent '$(VERSION)' $(BUILD)
 
 # The images vpp-route-agent and vpp-route-agent-lab with a Docker engine; no base image is pulled.
 image: build
-	deploy/image/build agent $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
-	deploy/image/build lab $(BUILD)/vpp-route-agent '$(VERSION)' $(BUILD)/image
+	deploy/image/build agent $(BIN)/vpp-route-agent '$(VERSION)' $(BUILD)/image
+	deploy/image/build lab $(BIN)/vpp-route-agent '$(VERSION)' $(BUILD)/image
 
 # Static binaries for amd64 and arm64, SBOMs, man pages, notes, checksums, into build/release; the
 # same bytes for the same commit.
@@ -149,7 +152,7 @@ $(BUILD)/lab: tools build
 
 # The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago.
 # PREVIOUS= does without.
-PREVIOUS ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo HEAD~100)
+PREVIOUS ?= $(shell git describe $(TAGS) --abbrev=0 HEAD^ 2>/dev/null || echo HEAD~100)
 ifeq ($(SHORT)$(filter -run -run=%,$(CHAOSFLAGS)),)
 COMMIT   := $(shell git rev-parse --verify --quiet $(PREVIOUS)^{commit} 2>/dev/null)
 OLDER    := $(COMMIT:%=$(BUILD)/previous/%/build/vpp-route-agent)

@@ -299,7 +299,7 @@ func TestCommandLineSaysWhatIsWrong(t *testing.T) {
 	for line, want := range map[string]string{
 		"exec nosuchlab":      "lab nosuchlab: none of this name is up",
 		"exec nosuchlab a":    "lab nosuchlab: none of this name is up",
-		"exec nosuchlab a ls": "lab nosuchlab: none of this name is up",
+		"exec nosuchlab a ls": "`make lab-nosuchlab ARGS=-keep` leaves one up",
 		// behind what is wrong with the flag
 		"check -with docker testdata/pair":     "help requested",
 		"check":                                "help requested",
@@ -309,6 +309,14 @@ func TestCommandLineSaysWhatIsWrong(t *testing.T) {
 		err := command(t.Context(), strings.Fields(line))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
+		}
+	}
+}
+
+func TestHelpIsNoMistake(t *testing.T) {
+	for _, line := range []string{"--help", "-h", "help", "exec --help", "check -h"} {
+		if err := command(t.Context(), strings.Fields(line)); err != nil {
+			t.Errorf("%s: %v", line, err)
 		}
 	}
 }

@@ -76,7 +76,12 @@ func command(ctx context.Context, args []string) error {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
+	help := func(arg string) bool { return slices.Contains([]string{"-h", "--help", "help"}, arg) }
 	switch {
+	case slices.ContainsFunc(args[:min(2, len(args))], help):
+		flags.SetOutput(c.out)
+		flags.Usage()
+		return nil
 	case len(args) > 1 && args[0] == "exec":
 		return attach(args[1], args[2:])
 	case len(args) > 1 && args[0] == "check":

@@ -281,7 +281,10 @@ func (c *containers) Close() error {
 // the node and the command.
 func attach(lab string, words []string) error {
 	machines, err := netlab.Machines(netlabName(lab))
-	if err != nil {
+	switch {
+	case errors.Is(err, netlab.ErrNone):
+		return fmt.Errorf("lab %s: %w; `make lab-%s ARGS=-keep` leaves one up", lab, err, lab)
+	case err != nil:
 		return fmt.Errorf("lab %s: %w", lab, err)
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(machines)), ", ")

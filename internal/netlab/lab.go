@@ -82,6 +82,9 @@ func (l *Lab) claim(name string) error {
 	}
 }
 
+// ErrNone means that no lab of this name runs.
+var ErrNone = errors.New("none of this name is up in namespaces")
+
 // Running returns the directory of the one running lab with this name, of the process pid or, with
 // 0, of whichever, that has files of this pattern there.
 func Running(lab string, pid int, pattern string) (string, error) {
@@ -106,7 +109,7 @@ func Running(lab string, pid int, pattern string) (string, error) {
 	dirs := slices.Sorted(maps.Keys(found))
 	switch len(dirs) {
 	case 0:
-		return "", errors.New("none of this name is up in namespaces")
+		return "", ErrNone
 	case 1:
 		return dirs[0], nil
 	}
