@@ -105,9 +105,13 @@ node, and "vpp-route-agent lab" finds the etcd. The exit status is the command's
   sudo vpp-route-agent demo exec node-1 gobgp global rib
   sudo vpp-route-agent demo exec node-3 birdc show route
   sudo vpp-route-agent demo exec w1 ping -c 3 10.1.0.129`,
-		Args: arguments(2, math.MaxInt),
+		Args: arguments(1, math.MaxInt), // one is too few, but Exec names the nodes
 		RunE: func(_ *cobra.Command, args []string) error {
-			return demo.Exec(pid, args[0], args[1:])
+			err := demo.Exec(pid, args[0], args[1:])
+			if len(args) == 1 {
+				return usageError{err}
+			}
+			return err
 		},
 	}
 	c.Flags().IntVar(&pid, "pid", 0, "process of the demo, where several are up")

@@ -119,11 +119,17 @@ func (p *program) addListeners() (err error) {
 }
 
 func (p *program) lockStateDir() error {
-	unlock, err := lockStateDir(p.cfg.stateDir, p.log)
-	if err != nil {
+	unlock, err := lockStateDir(p.cfg.stateDir)
+	switch {
+	case errors.As(err, new(usageError)):
 		return err
+	case err != nil:
+		p.log.Warn("the state directory cannot be made or opened: a restart will remember nothing",
+			"err", err)
+		p.conf.StateDirError = err
+	default:
+		p.hold(unlock)
 	}
-	p.hold(unlock)
 	return nil
 }
 
@@ -228,15 +234,15 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 }
 
 // lockStateDir makes the directory and keeps other agents out of it: two would write one journal
-// and own one FIB source. A directory that cannot be made or written needs no lock: the journal and
-// the last good snapshot then say that they are degraded.
-func lockStateDir(dir string, log *slog.Logger) (unlock func(), err error) {
+// and own one FIB source. A usageError says that there is another. Any other error is that of a
+// directory that cannot be made or written, which needs no lock: the agent goes on without.
+func lockStateDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		log.Warn("the state directory cannot be made: a restart will remember nothing", "err", err)
+		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return func() {}, nil
+		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()

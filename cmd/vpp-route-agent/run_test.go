@@ -79,7 +79,7 @@ func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
 			cfg.metricsListen = busy.Addr().String()
 		}},
 		{"state directory", "another agent uses", func(t *testing.T, dir string, cfg *config) {
-			unlock, err := lockStateDir(cfg.stateDir, slog.Default())
+			unlock, err := lockStateDir(cfg.stateDir)
 			if err != nil {
 				t.Fatal(err)
 			}

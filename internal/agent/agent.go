@@ -32,6 +32,8 @@ type Config struct {
 	Settings
 	// DrainFile notes a drain, so that a restart goes on with it; "": a restart ends it.
 	DrainFile string
+	// StateDirError is why nothing can be kept on disk, as found at the start; nil: it can.
+	StateDirError error
 
 	Datastore Datastore
 	Speaker   Speaker     // nil: no BGP (--learn ipam)

@@ -77,7 +77,8 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		{"drain", "withdrawn"}: condition(drainCondition(DrainStatus{Phase: Withdrawn})),
 		{"drain", "not_withdrawn"}: condition(drainCondition(DrainStatus{Phase: Draining,
 			NotWithdrawn: why})),
-		{"drain", "not_kept"}: condition(drainCondition(DrainStatus{NotKept: why})),
+		{"state", "not_opened"}: condition(stateCondition(errors.New(why))),
+		{"drain", "not_kept"}:   condition(drainCondition(DrainStatus{NotKept: why})),
 	} {
 		if s.Datastore.Kept == "" {
 			s.Datastore.Kept = "ok"

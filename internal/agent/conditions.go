@@ -105,6 +105,13 @@ func (s *state) speakerCondition() Condition {
 	return c
 }
 
+// stateCondition always holds: the node works without, until the agent is started again.
+func stateCondition(err error) Condition {
+	return Condition{Name: "state", OK: true, Reason: "not_opened", Message: fmt.Sprintf(
+		"the state directory could not be opened at the start: %v; a restart remembers nothing "+
+			"without it; repair it, then restart the agent", err)}
+}
+
 // drainCondition holds, and is a mere remark, when the drain is cancelled.
 func drainCondition(d DrainStatus) Condition {
 	c := Condition{Name: "drain"}

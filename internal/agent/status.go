@@ -268,6 +268,9 @@ func (a *Agent) Status() Status {
 	if a.cfg.External != nil {
 		s.External = a.cfg.External.Sources()
 	}
+	if a.cfg.StateDirError != nil {
+		s.Conditions = append(s.Conditions, stateCondition(a.cfg.StateDirError))
+	}
 	if drain.Phase != NotDraining {
 		s.Drain = &drain
 	}

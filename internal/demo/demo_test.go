@@ -234,6 +234,9 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 			}
 		}
 		says("node-9 true", "the demo has no node node-9, it has node-1, node-2,")
+		says("node-9", "the demo has no node node-9, it has node-1, node-2,")
+		says("node-1", "which command on node-1 of the demo?")
+		says("node-1; echo status $?", "status 2")
 		says("node-1 no-such-program", "executable file not found")
 		says("node-1 sh -c 'exit 7'", "exit status 7")
 		another := filepath.Join(os.TempDir(), fmt.Sprintf("vra-demo-%d", os.Getpid()))

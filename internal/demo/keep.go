@@ -89,6 +89,9 @@ func Exec(pid int, node string, command []string) error {
 	if !slices.Contains(names, node) {
 		return fmt.Errorf("the demo has no node %s, it has %s", node, strings.Join(names, ", "))
 	}
+	if len(command) == 0 {
+		return fmt.Errorf("which command on %s of the demo?", node)
+	}
 	bin := filepath.Join(dir, node, binDir)
 	for name, value := range map[string]string{
 		"PATH":                         bin + ":" + os.Getenv("PATH"),
