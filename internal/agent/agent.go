@@ -108,6 +108,7 @@ type Agent struct {
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
 	arrivals       arrivals
+	formerPeers    formerPeers
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects

@@ -47,6 +47,8 @@ type Facts struct {
 	Drain DrainPhase
 	// Arrived are the host routes of workloads that have just come by live migration. Sorted.
 	Arrived []netip.Prefix
+	// PeerRoutes are the host routes to peers, and to former ones whose session may not have ended.
+	PeerRoutes []route.Route
 	// Outgoing are the interfaces of next hops, if a BGPFilter asks and they are known.
 	Outgoing []route.Outgoing
 	// Adopted: the routes of an earlier run in the data plane are known.
@@ -80,7 +82,7 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 		return true
 	})
 	blocks, _ := ipam.OwnBlocks(self, c)
-	p.Own = append(dropRoutes(blocks, f), peerRoutes(p.BGP.Peers)...)
+	p.Own = append(dropRoutes(blocks, f), peerRoutes(p.BGP.Peers, f)...)
 	slices.SortFunc(p.Own, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	p.OwnAddresses = nodeAddresses(c.Nodes[self])
 	for _, peer := range p.BGP.Peers {
@@ -139,7 +141,7 @@ func dropRoutes(blocks []netip.Prefix, f Facts) []route.Route {
 }
 
 // peerRoutes never meet dropRoutes: there is no drop for a single address.
-func peerRoutes(peers []bgp.Peer) []route.Route {
+func peerRoutes(peers []bgp.Peer, f Facts) []route.Route {
 	var routes []route.Route
 	for _, p := range peers {
 		if p.ReachableBy.IsValid() {
@@ -147,6 +149,11 @@ func peerRoutes(peers []bgp.Peer) []route.Route {
 				Key: route.Key{Prefix: route.HostPrefix(p.Address)}, Origin: route.Own,
 				Paths: route.CanonicalPaths([]route.Path{{NextHop: p.ReachableBy}}),
 			})
+		}
+	}
+	for _, r := range f.PeerRoutes {
+		if !hasPeer(peers, r.Prefix.Addr()) {
+			routes = append(routes, r)
 		}
 	}
 	return routes

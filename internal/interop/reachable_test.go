@@ -17,6 +17,7 @@ import (
 type reachableLab struct {
 	*lab
 	us            *agentNode
+	far           *birdNode
 	first, second *host // gateways, 10.0.0.254 and 10.0.0.253
 }
 
@@ -25,7 +26,7 @@ func newReachableLab(t *testing.T, name string) *reachableLab {
 	l.us = l.agentNode(t, "us", "10.0.0.2/24")
 	l.first = l.gateway(t, "first", "10.0.0.254/24")
 	l.second = l.gateway(t, "second", "10.0.0.253/24")
-	l.routerBehind(t, "far", "10.0.0.9/24", "10.5.0.9", "10.99.0.0/24")
+	l.far = l.routerBehind(t, "far", "10.0.0.9/24", "10.5.0.9", "10.99.0.0/24")
 	l.routerBehind(t, "near", "10.0.0.8/24", "10.0.0.8", "10.98.0.0/24")
 	for _, g := range []*host{l.first, l.second} {
 		check(t, g.NS.AddRoute(pfx("10.5.0.9/32"), addr("10.0.0.9"), "eth0"))
@@ -127,6 +128,26 @@ func TestReachableBy(t *testing.T) {
 		l.reach(t, "10.0.0.254", "")
 		through(t, "10.0.0.254", "10.0.0.8")
 		us.sameSessions(t, since)
+	})
+	t.Run("the route outlives the session", func(t *testing.T) {
+		check(t, l.Data.Delete(t.Context(), "BGPPeer", "far"))
+		await(t, "the router gets the CEASE", func(ctx context.Context) error {
+			text, err := l.far.Bird.Command(ctx, "show protocols all Us")
+			if err == nil && !slices.ContainsFunc(text, func(line string) bool {
+				return strings.Contains(line, "Received: Peer de-configured")
+			}) {
+				err = errors.New(strings.Join(text, "\n"))
+			}
+			return err
+		})
+		await(t, "the host route goes", func(ctx context.Context) error {
+			got, err := us.kernel(ctx, "-4", agentProtocol)
+			if err != nil {
+				return err
+			}
+			return same("kernel of us", stripMetric(got),
+				[]string{"10.1.0.0/26 blackhole", "10.98.0.0/24 via 10.0.0.8"})
+		})
 	})
 }
 

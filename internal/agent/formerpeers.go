@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
+)
+
+// formerPeers decides how long the host route to a peer (BGPPeer reachableBy) outlives the peer.
+// Without the route, the CEASE that ends the session would take another way, or none.
+type formerPeers struct {
+	removed map[route.Key]time.Time // when the speaker was first seen without the peer
+}
+
+// ceaseTime is how long TCP may take to deliver the CEASE of a peer that the speaker has removed.
+const ceaseTime = 5 * time.Second
+
+// step returns the host routes of the plan in force of which the peers have, or may have, a
+// session. It asks for the peers of the speaker only where that plan has a route and not its peer.
+func (fp *formerPeers) step(now time.Time, inForce Plan,
+	speaks func() []bgp.PeerState) (routes []route.Route) {
+	removed := map[route.Key]time.Time{}
+	for _, r := range inForce.Own {
+		if r.Kind == route.Drop {
+			continue
+		}
+		a := r.Prefix.Addr()
+		if !hasPeer(inForce.BGP.Peers, a) && !slices.ContainsFunc(speaks(),
+			func(s bgp.PeerState) bool { return s.ID.Address == a }) {
+			since, again := fp.removed[r.Key]
+			if !again {
+				since = now
+			}
+			if now.Sub(since) >= ceaseTime {
+				continue
+			}
+			removed[r.Key] = since
+		}
+		routes = append(routes, r)
+	}
+	fp.removed = removed
+	return routes
+}
+
+func hasPeer(peers []bgp.Peer, a netip.Addr) bool {
+	return slices.ContainsFunc(peers, func(p bgp.Peer) bool { return p.Address == a })
+}
