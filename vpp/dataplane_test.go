@@ -57,10 +57,10 @@ func TestDataplaneVPPTest(t *testing.T) {
 		Dump:    func(*testing.T) map[route.Key]string { return s.Dump() },
 		Egress:  func(_ *testing.T, k route.Key) map[string]int { return s.Egress(k) },
 		SetLink: func(_ *testing.T, name string, up bool) { s.SetLink(name, up) },
-		AddLink: func(_ *testing.T, table uint32) func() {
+		AddLink: func(_ *testing.T, table uint32) (string, func()) {
 			s.AddInterface("bare")
 			s.Bind("bare", table)
-			return func() { s.Bind("bare", 0); s.RemoveInterface("bare") }
+			return "bare", func() { s.Bind("bare", 0); s.RemoveInterface("bare") }
 		},
 		Tables: func(*testing.T) []uint32 { return s.Tables() },
 		Reopen: func(*testing.T) fib.Dataplane {

@@ -19,6 +19,7 @@ var objectKinds = map[route.ObjectKind]objectKind{
 	route.AdminUp:          {readUp, putUp, leaveUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
 	route.VRFTable:         {readTable, putTable, removeTable},
+	route.StaticNeighbour:  {readNeighbour, putNeighbour, removeNeighbour},
 }
 
 // Object implements fib.Dataplane.

@@ -9,6 +9,7 @@ import (
 	"go.fd.io/govpp/binapi/fib"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vpe"
 
@@ -32,6 +33,8 @@ var needed = []api.Message{
 	(*ip.IPRouteAddDelV2)(nil), (*ip.IPRouteAddDelV2Reply)(nil),
 	(*ip.IPRouteV2Dump)(nil), (*ip.IPRouteV2Details)(nil),
 	(*ip.IPRouteLookupV2)(nil), (*ip.IPRouteLookupV2Reply)(nil),
+	(*ip_neighbor.IPNeighborAddDel)(nil), (*ip_neighbor.IPNeighborAddDelReply)(nil),
+	(*ip_neighbor.IPNeighborDump)(nil), (*ip_neighbor.IPNeighborDetails)(nil),
 }
 
 // preflight compares the API of c's VPP with needed.

@@ -270,11 +270,11 @@ func (r *realVPP) setLink(t *testing.T, name string, up bool) {
 }
 
 // addLink makes a loopback without addresses in an IPv4 table.
-func (r *realVPP) addLink(t *testing.T, table uint32) (remove func()) {
+func (r *realVPP) addLink(t *testing.T, table uint32) (name string, remove func()) {
 	t.Helper()
-	name := strings.TrimSpace(r.cli(t, "loopback create-interface"))
+	name = strings.TrimSpace(r.cli(t, "loopback create-interface"))
 	r.cli(t, "set interface ip table %s %d", name, table)
-	return func() {
+	return name, func() {
 		r.cli(t, "set interface ip table %s 0", name)
 		r.cli(t, "loopback delete-interface intfc %s", name)
 	}

@@ -118,6 +118,8 @@ type session struct {
 	links    atomic.Pointer[links]
 	changed  chan struct{} // size 1: an interface event came
 	gone     deletions
+
+	neighbours neighbours
 }
 
 // New returns a VPP that is not connected yet.

@@ -349,10 +349,10 @@ func (c *config) check(given map[string]bool) error {
 	return nil
 }
 
-// journal is where the engine notes what it programmed. The kernel's routes need none: they carry
-// our protocol number and are quickly listed.
+// journal is where the engine notes what it programmed. Of the kernel's routes it notes none: they
+// carry our protocol number and are quickly listed. Addresses and neighbours carry no mark.
 func (c config) journal() string {
-	if c.dataplane != "vpp" && c.uplink == "" {
+	if c.dataplane == "none" {
 		return ""
 	}
 	return filepath.Join(c.stateDir, "fib.journal")

@@ -81,6 +81,58 @@ var objectCases = []testCase{
 			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
 		}
 	}},
+	{"a neighbour comes, is changed and goes", "", func(t *testing.T, b *bench) {
+		before := b.Dump(t)
+		for _, a := range []netip.Addr{b.v4(0, 9), b.v6(0, 9)} {
+			n := route.Neighbour{Interface: b.Interfaces[0].Name, Address: a,
+				MAC: "02:fe:00:00:00:01"}
+			other := n
+			other.MAC = "02:fe:00:00:00:02"
+			for _, put := range []route.Neighbour{n, n, other} { // the second is there already
+				must(t, b.Dataplane.PutObject(b.context(t), put))
+				found, err := b.Dataplane.Object(b.context(t), put.Key())
+				if must(t, err); found != put {
+					t.Errorf("found %v instead of %v", found, put)
+				}
+			}
+			for range 2 { // and then it is gone already
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+				if b.hasObject(t, other) {
+					t.Errorf("%s is still there", n.Key())
+				}
+			}
+		}
+		if after := b.Dump(t); !sameEntries(before, after, false) {
+			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
+		}
+	}},
+	{"a neighbour goes with its interface", Tables, func(t *testing.T, b *bench) {
+		subnet, n := pfx("198.18.60.1/24"), route.Neighbour{MAC: "02:fe:00:00:00:01"}
+		n.Address = subnet.Addr().Next()
+		toNeighbour := route.Key{Prefix: route.HostPrefix(n.Address)}
+		for round := range 3 { // the next one gets the index of the last
+			name, remove := b.AddLink(t, 0)
+			there := func(f route.Facts) bool { _, ok := f.Interface(name); return ok }
+			b.facts.await(t, "the interface", there)
+			n.Interface = name
+			if b.hasObject(t, n) {
+				t.Errorf("there is %s before it is put", n.Key())
+			}
+			if round == 2 {
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+				remove()
+				return
+			}
+			a := route.Address{Interface: name, Address: subnet}
+			for _, o := range []route.Object{route.Up{Interface: name}, a, n} {
+				must(t, b.Dataplane.PutObject(b.context(t), o))
+			}
+			b.leaves(t, toNeighbour, map[string]int{name: 1})
+			must(t, b.Dataplane.DeleteObject(b.context(t), a.Key()))
+			remove()
+			b.facts.await(t, "no interface", func(f route.Facts) bool { return !there(f) })
+		}
+	}},
 	{"an address with another length is another one", "", func(t *testing.T, b *bench) {
 		own, addresses := b.Interfaces[0].V4, b.addresses(t)
 		must(t, b.removeAddress(t, netip.PrefixFrom(own.Addr(), own.Bits()+1)))

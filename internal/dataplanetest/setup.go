@@ -55,7 +55,7 @@ type Setup struct {
 
 	// AddLink makes an interface without addresses in a table, and returns what removes it again;
 	// nil with Lacks[Tables].
-	AddLink func(t *testing.T, table uint32) (remove func())
+	AddLink func(t *testing.T, table uint32) (name string, remove func())
 
 	// Tables lists, by other means than Dataplane, the tables that exist, sorted; nil with
 	// Lacks[Tables].

@@ -85,7 +85,7 @@ var tableCases = []testCase{
 		// VPP counts the locks on a table's multicast half, on the rest it does not: a second
 		// deletion takes what the interface holds.
 		b.makeTables(t)
-		remove := b.AddLink(t, b.MissingTable)
+		_, remove := b.AddLink(t, b.MissingTable)
 		for range 2 {
 			b.cannotDelete(t)
 		}

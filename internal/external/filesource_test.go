@@ -2,6 +2,7 @@ package external
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -79,7 +80,8 @@ func (f *fileSource) Answer(a Answer) {
 func TestFileSource(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "items")
 	write := func(lines ...string) {
-		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		err := os.WriteFile(path+".new", []byte(strings.Join(lines, "\n")), 0o600)
+		if err := cmp.Or(err, os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)

@@ -1,7 +1,9 @@
 package external
 
 import (
+	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -110,6 +112,8 @@ func check(m proto.Message) Problem {
 		return checkRoute(m)
 	case *l3.VrfTable:
 		return checkTable(m)
+	case *l3.ARPEntry:
+		return checkNeighbour(m)
 	}
 	return unimplemented("model %s", m.ProtoReflect().Descriptor().FullName())
 }
@@ -243,4 +247,35 @@ func checkTable(t *l3.VrfTable) Problem {
 		return unimplemented("field flow_hash_settings")
 	}
 	return Problem{}
+}
+
+func checkNeighbour(e *l3.ARPEntry) Problem {
+	a, err := netip.ParseAddr(e.IpAddress)
+	_, isMAC := canonicalMAC(e.PhysAddress)
+	switch {
+	case e.Interface == "" || !isName(e.Interface):
+		return invalid("interface %.80q is no name of an interface", e.Interface)
+	case strings.HasPrefix(e.IpAddress, "alloc:"):
+		return unimplemented("alloc: (model netalloc)")
+	case err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast():
+		return invalid("ip_address %q is no address of a neighbour", e.IpAddress)
+	case !isMAC:
+		return invalid("phys_address %q is no MAC address", e.PhysAddress)
+	case !e.Static:
+		return unimplemented("a neighbour that is not static")
+	}
+	return Problem{}
+}
+
+// canonicalMAC respells six octets with colons between.
+func canonicalMAC(text string) (string, bool) {
+	octets := strings.Split(text, ":")
+	for i, o := range octets {
+		n, err := strconv.ParseUint(o, 16, 8)
+		if err != nil || len(o) > 2 {
+			return "", false
+		}
+		octets[i] = fmt.Sprintf("%02x", n)
+	}
+	return strings.Join(octets, ":"), len(octets) == 6
 }

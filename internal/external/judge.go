@@ -41,13 +41,16 @@ type judge struct {
 	taken   bool // the plan, by the FIB
 	entries map[route.Key]fib.Entry
 	objects map[route.ObjectKey]fib.Entry
-	tables  map[route.TableID]route.Table
+	wanted  map[route.ObjectKey]route.Object
+	tables  map[route.TableID]route.ObjectKey // those that are wanted
 }
 
 func newJudge(p Plan, f Facts) judge {
 	j := judge{plan: p, away: f.Away, taken: f.Entries != nil,
 		entries: make(map[route.Key]fib.Entry, len(f.Entries)),
-		objects: make(map[route.ObjectKey]fib.Entry), tables: make(map[route.TableID]route.Table)}
+		objects: make(map[route.ObjectKey]fib.Entry),
+		wanted:  make(map[route.ObjectKey]route.Object),
+		tables:  make(map[route.TableID]route.ObjectKey)}
 	for _, e := range f.Entries {
 		k := e.Key
 		k.Elevated = false
@@ -56,8 +59,11 @@ func newJudge(p Plan, f Facts) judge {
 	for _, e := range f.Objects {
 		j.objects[e.Object] = e
 	}
-	for _, t := range p.Tables {
-		j.tables[t.TableID] = t
+	for _, o := range p.Objects {
+		j.wanted[o.Key()] = o
+		if t, ok := o.(route.Table); ok {
+			j.tables[t.TableID] = t.Key()
+		}
 	}
 	return j
 }
@@ -67,8 +73,8 @@ func (j judge) departed(p *planned) Verdict {
 	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision, State: Pending,
 		Canonical: canonicalKey(p.item.Message)}
 	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
-	if p.isTable() {
-		e, wanted = j.objects[p.table.Key()], j.tables[p.table.TableID] == p.table
+	if p.object != nil {
+		e, wanted = j.objects[p.object.Key()], j.wanted[p.object.Key()] == p.object
 	}
 	switch {
 	case j.away != "":
@@ -105,8 +111,8 @@ func (j judge) item(p *planned) Verdict {
 	case j.away != "":
 		v.State = Pending
 		v.say(j.away)
-	case p.isTable():
-		j.table(&v, p.table)
+	case p.object != nil:
+		j.object(&v, p.object.Key())
 	case p.isRoute:
 		j.route(&v, p)
 	}
@@ -115,10 +121,10 @@ func (j judge) item(p *planned) Verdict {
 
 const notAcknowledged = "the data plane has not acknowledged it yet"
 
-// table goes by what the FIB says of the table.
-func (j judge) table(v *Verdict, t route.Table) {
+// object goes by what the FIB says of the object.
+func (j judge) object(v *Verdict, k route.ObjectKey) {
 	v.State = Pending
-	switch e := j.objects[t.Key()]; {
+	switch e := j.objects[k]; {
 	case e.State == fib.Programmed:
 		v.State = Configured
 	case e.State == fib.Shadowed:
@@ -138,7 +144,7 @@ func (j judge) table(v *Verdict, t route.Table) {
 func (j judge) route(v *Verdict, p *planned) {
 	for _, id := range p.needs() {
 		var of Verdict
-		if j.table(&of, j.tables[id]); of.State != Configured {
+		if j.object(&of, j.tables[id]); of.State != Configured {
 			v.State, v.Unfinished = Pending, of.Unfinished
 			v.say("there is no %v yet", id)
 			return

@@ -62,7 +62,7 @@ func TestJudgeTables(t *testing.T) {
 func TestTablesGetANameFromLigato(t *testing.T) {
 	plan := Merge([]Source{source(t, "etcd", table7,
 		`config/vpp/v2/vrf-table/id/7/protocol/IPV6 = {"id":7,"protocol":"IPV6"}`)}, allowed)
-	got := fmt.Sprint(plan.Tables[0].Key(), "; ", plan.Tables[1].Key())
+	got := fmt.Sprint(plan.Objects[0].Key(), "; ", plan.Objects[1].Key())
 	if want := `VRF table 7 (IPv4) "seven"; VRF table 7 (IPv6) "ipv6-VRF:7"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

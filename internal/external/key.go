@@ -13,7 +13,8 @@ import (
 // A key is what follows /vnf-agent/NODE/ in etcd: config/MODULE/VERSION/TYPE/NAME. Ligato's models
 // are at version v2 in its releases v2 and v3.
 const (
-	routeKeys = "config/vpp/v2/route/"
+	routeKeys     = "config/vpp/v2/route/"
+	neighbourKeys = "config/vpp/v2/arp/"
 	// oldKeys begin the keys of Ligato v1.
 	oldKeys = "vpp/config/v1/"
 )
@@ -38,11 +39,14 @@ func newMessage(key string) (proto.Message, Problem) {
 
 const newForm = routeKeys + "[if/INTERFACE/]vrf/ID/dst/NETWORK/LENGTH[/gw/NEXTHOP]"
 
-// canonicalKey returns the key of a message of one of Models: addresses of a route in their usual
-// spelling, and no gateway where there is none.
+// canonicalKey returns the key of a message of one of Models: addresses of a route or neighbour in
+// their usual spelling, and no gateway where there is none.
 func canonicalKey(m proto.Message) string {
-	if r, ok := m.(*l3.Route); ok {
-		return routeKey(r.OutgoingInterface, fmt.Sprint(r.VrfId), r.DstNetwork, r.NextHopAddr)
+	switch m := m.(type) {
+	case *l3.Route:
+		return routeKey(m.OutgoingInterface, fmt.Sprint(m.VrfId), m.DstNetwork, m.NextHopAddr)
+	case *l3.ARPEntry:
+		return neighbourKeys + m.Interface + "/" + canonicalAddress(m.IpAddress)
 	}
 	return ModelOf(m).key(m)
 }
@@ -67,10 +71,13 @@ func routeKey(out, table, network, hop string) string {
 // SameKey reports whether both are spellings of one key.
 func SameKey(a, b string) bool { return a == b || NormalKey(a) == NormalKey(b) }
 
-// NormalKey respells a key of a route as that of its item: addresses in their usual spelling, and
-// no gateway where there is none. Names of interfaces may have slashes, so it looks for the last
-// part of each name.
+// NormalKey respells a key of a route or neighbour as that of its item: addresses in their usual
+// spelling, and no gateway where there is none. Names of interfaces may have slashes, so it looks
+// for the last part of each name.
 func NormalKey(key string) string {
+	if i := strings.LastIndex(key, "/"); strings.HasPrefix(key, neighbourKeys) {
+		return key[:i+1] + canonicalAddress(key[i+1:])
+	}
 	rest, ok := strings.CutPrefix(key, routeKeys)
 	if !ok {
 		return key
@@ -92,6 +99,14 @@ func NormalKey(key string) string {
 	}
 	network, hop, _ := strings.Cut(strings.TrimSuffix(tail, "/"), "/gw")
 	return routeKey(out, table, network, strings.TrimPrefix(hop, "/"))
+}
+
+// canonicalAddress respells an address.
+func canonicalAddress(text string) string {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a.Unmap().String()
+	}
+	return text
 }
 
 // checkKey reports whether key is one of the spellings of the message's own key.

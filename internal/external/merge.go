@@ -3,6 +3,7 @@ package external
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -26,7 +27,8 @@ type Policy struct {
 type Plan struct {
 	// Routes are sorted by key, of origin route.External.
 	Routes []route.Route
-	Tables []route.Table // by TableID
+	// Objects are what is wanted besides, by key.
+	Objects []route.Object
 	// Owners are the sources that have the keys of Routes.
 	Owners map[route.Key]string
 	items  []planned // by source's rank, then key
@@ -42,13 +44,14 @@ type planned struct {
 	path    route.Path // of Kind Via
 	kind    route.Kind
 	isRoute bool
-	table   route.Table // of a table
+	object  route.Object // of an item that is no route; nil: nothing is known of it
 }
 
 // Merge merges what sources want, the first has the highest rank. Per table and prefix one source
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
-	m := merger{policy: p, tables: map[route.TableID]*planned{}, routes: map[route.Key]group{},
+	m := merger{policy: p, tables: map[route.TableID]*planned{},
+		objects: map[route.ObjectKey]*planned{}, routes: map[route.Key]group{},
 		plan: Plan{Owners: map[route.Key]string{}}}
 	for _, s := range sources {
 		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
@@ -76,15 +79,20 @@ type group struct {
 type merger struct {
 	policy Policy
 	plan   Plan
-	tables map[route.TableID]*planned
-	routes map[route.Key]group
+	// tables are by number: two labels are one table.
+	tables  map[route.TableID]*planned
+	objects map[route.ObjectKey]*planned // the others
+	routes  map[route.Key]group
 }
 
 // planned says what an item is about.
 func (m *merger) planned(source string, item Item) planned {
 	p := planned{source: source, item: item}
-	if t, ok := item.Message.(*l3.VrfTable); ok {
-		p.table = tableOf(t)
+	switch m := item.Message.(type) {
+	case *l3.VrfTable:
+		p.object = tableOf(m)
+	case *l3.ARPEntry:
+		p.object = neighbourOf(m)
 	}
 	r, ok := item.Message.(*l3.Route)
 	if !ok {
@@ -130,20 +138,35 @@ func tableOf(t *l3.VrfTable) route.Table {
 	return out
 }
 
+func neighbourOf(e *l3.ARPEntry) route.Neighbour {
+	mac, _ := canonicalMAC(e.PhysAddress)
+	a, _ := netip.ParseAddr(e.IpAddress)
+	return route.Neighbour{Interface: e.Interface, Address: a.Unmap(), MAC: mac}
+}
+
 // place puts an item where it belongs, or says why not.
 func (m *merger) place(p *planned) {
-	switch {
-	case p.isRoute:
-		m.placeRoute(p)
-	case p.isTable():
-		m.placeTable(p)
+	switch o := p.object.(type) {
+	case route.Table:
+		m.placeTable(p, o.TableID)
+	case nil:
+		if p.isRoute {
+			m.placeRoute(p)
+		}
+	default:
+		k := o.Key()
+		switch first := m.objects[k]; {
+		case first == nil:
+			m.objects[k] = p
+		case first.source == p.source:
+			p.problem = invalid("another key of this source is about %s", k)
+		default:
+			p.missing = append(p.missing, fmt.Sprintf("source %s has %s", first.source, k))
+		}
 	}
 }
 
-func (p *planned) isTable() bool { return p.table != route.Table{} }
-
-func (m *merger) placeTable(p *planned) {
-	id := p.table.TableID
+func (m *merger) placeTable(p *planned, id route.TableID) {
 	if !m.policy.Tables {
 		p.problem = unimplemented("model vpp.vrf-table with this data plane")
 		return
@@ -218,9 +241,14 @@ func (p *planned) needs() (all []route.TableID) {
 
 // collect makes the tables and routes.
 func (m *merger) collect() {
-	for _, id := range slices.SortedFunc(maps.Keys(m.tables), route.CompareTables) {
-		m.plan.Tables = append(m.plan.Tables, m.tables[id].table)
+	for _, of := range []iter.Seq[*planned]{maps.Values(m.tables), maps.Values(m.objects)} {
+		for p := range of {
+			m.plan.Objects = append(m.plan.Objects, p.object)
+		}
 	}
+	slices.SortFunc(m.plan.Objects, func(a, b route.Object) int {
+		return route.CompareObjectKeys(a.Key(), b.Key())
+	})
 	for k, g := range m.routes {
 		if g.missing {
 			continue
@@ -258,7 +286,7 @@ func (p Plan) gone(next Plan) (out []planned) {
 		there[next.items[i].id()] = true
 	}
 	for _, i := range p.items {
-		if (i.isRoute || i.isTable()) && !there[i.id()] {
+		if (i.isRoute || i.object != nil) && !there[i.id()] {
 			out = append(out, i)
 		}
 	}
@@ -276,15 +304,11 @@ func (p *planned) id() itemID { return itemID{p.source, p.item.Key} }
 
 // Same reports whether both plans program the same.
 func (p Plan) Same(o Plan) bool {
-	return slices.Equal(p.Tables, o.Tables) &&
+	return slices.EqualFunc(p.Objects, o.Objects, func(a, b route.Object) bool { return a == b }) &&
 		slices.EqualFunc(p.Routes, o.Routes, route.Route.SameForwarding)
 }
 
 // wanted is what the FIB is to be set to.
 func (p Plan) wanted() fib.Source {
-	out := fib.Source{Routes: p.Routes}
-	for _, t := range p.Tables {
-		out.Objects = append(out.Objects, t)
-	}
-	return out
+	return fib.Source{Routes: p.Routes, Objects: p.Objects}
 }

@@ -44,7 +44,9 @@ const (
 	drop  = `config/vpp/v2/route/vrf/0/dst/10.9.1.0/24 = ` +
 		`{"type":"DROP","dst_network":"10.9.1.0/24"}`
 	table7 = `config/vpp/v2/vrf-table/id/7/protocol/IPV4 = {"id":7,"label":"seven"}`
-	in7    = `= {"vrf_id":7,"dst_network":"10.9.1.0/24","outgoing_interface":"eth0"}`
+	near   = `config/vpp/v2/arp/eth0/10.0.0.9 = {"interface":"eth0","ip_address":"10.0.0.9",` +
+		`"phys_address":"02:fe:00:00:00:01","static":true}`
+	in7 = `= {"vrf_id":7,"dst_network":"10.9.1.0/24","outgoing_interface":"eth0"}`
 )
 
 var allowed = Policy{Table0: true, Tables: true}
@@ -116,6 +118,17 @@ func TestMerge(t *testing.T) {
 			name: "it may be another source's", policy: allowed,
 			sources: []Source{source(t, "grpc", in7), source(t, "etcd", table7)},
 			routes:  "10.9.1.0/24 table 7 via eth0",
+		},
+		{
+			name: "a neighbour has one source", policy: allowed,
+			sources:  []Source{source(t, "grpc", near), source(t, "etcd", near)},
+			verdicts: "etcd arp/eth0/10.0.0.9 PENDING source grpc has neighbour 10.0.0.9 on eth0",
+		},
+		{
+			name: "and one key", policy: allowed, sources: []Source{source(t, "etcd", near,
+				strings.Replace(near, "10.0.0.9 =", "::ffff:10.0.0.9 =", 1))},
+			verdicts: "etcd arp/eth0/::ffff:10.0.0.9 INVALID another key of this source is about " +
+				"neighbour 10.0.0.9 on eth0",
 		},
 		{
 			name: "without tables", sources: []Source{source(t, "etcd", in7, table7)},
@@ -233,6 +246,18 @@ func TestDecode(t *testing.T) {
 		{"config/vpp/v2/route/if/" + strings.Repeat("x", 64) + "/vrf/0/dst/10.9.1.0/24",
 			`{"dst_network":"10.9.1.0/24","outgoing_interface":"` + strings.Repeat("x", 64) +
 				`"}`, `INVALID outgoing_interface "xxx`},
+		{"config/vpp/v2/arp/memif0/2001:DB8::1",
+			`{"interface":"memif0","ip_address":"2001:db8:0::1","phys_address":"2:0:0:0:0:A",` +
+				`"static":true}`, ""},
+		{"config/vpp/v2/arp/memif0/10.0.0.1",
+			`{"interface":"memif0","ip_address":"10.0.0.1","phys_address":"02:00:00:00:00"}`,
+			`INVALID phys_address "02:00:00:00:00" is no MAC address`},
+		{"config/vpp/v2/arp/memif0/224.0.0.1",
+			`{"interface":"memif0","ip_address":"224.0.0.1"}`,
+			`INVALID ip_address "224.0.0.1" is no address of a neighbour`},
+		{"config/vpp/v2/arp/memif0/10.0.0.1",
+			`{"interface":"memif0","ip_address":"10.0.0.1","phys_address":"02:00:00:00:00:01"}`,
+			"UNIMPLEMENTED a neighbour that is not static"},
 		{"config/vpp/v2/interfaces/loop1", `{}`, "UNIMPLEMENTED model vpp.interfaces"},
 		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model vpp.nat.dnat44"},
 	} {

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ type externalPlane struct {
 	// has returns an error unless the data plane forwards packets to prefix like this; "": not at
 	// all.
 	has func(ctx context.Context, prefix, like string) error
+	// neighbour prints what the data plane knows about a neighbour that is to have been configured.
+	neighbour func(ctx context.Context, address string) (string, error)
 	// link is the name of an interface that add makes and remove takes away.
 	link        string
 	add, remove func(t *testing.T)
@@ -37,6 +40,10 @@ func TestExternalConfigurationOnKernel(t *testing.T) {
 		has: func(ctx context.Context, prefix, like string) error {
 			out, err := us.NS.Run(ctx, "ip", "route", "show", "proto", agentProtocol, prefix)
 			return expectLike(string(out), like, err)
+		},
+		neighbour: func(ctx context.Context, address string) (string, error) {
+			out, err := us.NS.Run(ctx, "ip", "neigh", "show", "nud", "permanent", address)
+			return strings.ReplaceAll(string(out), ":", ""), err
 		},
 		link: "later",
 		add: func(t *testing.T) {
@@ -66,6 +73,9 @@ func TestExternalConfigurationOnVPP(t *testing.T) {
 				out = ""
 			}
 			return expectLike(out, like, err)
+		},
+		neighbour: func(ctx context.Context, address string) (string, error) {
+			return v.Command(ctx, "show ip fib "+address+"/32")
 		},
 		link: "loop0",
 		add: func(t *testing.T) {
@@ -258,13 +268,32 @@ func (n *agentNode) configuredFromOutside(t *testing.T, p externalPlane) {
 
 	waits := "if/" + p.link + "/vrf/0/dst/10.20.3.0/24"
 	put(waits, `{"dst_network":"10.20.3.0/24","outgoing_interface":"`+p.link+`"}`)
+	const neighbour, mac = "10.77.0.5", "02fe00000005"
+	onLink := "arp/" + p.link + "/" + neighbour
+	n.putItem(t, onLink, fmt.Sprintf(
+		`{"interface":"%s","ip_address":"%s","phys_address":"02:fe:00:00:00:05","static":true}`,
+		p.link, neighbour))
+	isPut := func(there bool, state string) {
+		t.Helper()
+		await(t, "the neighbour is "+state, func(ctx context.Context) error {
+			out, err := p.neighbour(ctx, neighbour)
+			if err == nil && there != strings.Contains(out, mac) {
+				err = errors.New(out)
+			}
+			return cmp.Or(err, n.itemIs(ctx, onLink, state))
+		})
+	}
 	expect("pending", waits, "PENDING", "10.20.3.0/24", "")
+	isPut(false, "PENDING")
 	p.add(t)
 	expect("the interface is there", waits, "CONFIGURED", "10.20.3.0/24", p.link)
+	isPut(true, "CONFIGURED")
 	p.remove(t)
 	expect("pending again", waits, "PENDING", "10.20.3.0/24", "")
+	isPut(false, "PENDING")
 	p.add(t)
 	expect("and back", waits, "CONFIGURED", "10.20.3.0/24", p.link)
+	isPut(true, "CONFIGURED")
 
 	check(t, n.agent.Kill())
 	del(drop)
@@ -273,6 +302,9 @@ func (n *agentNode) configuredFromOutside(t *testing.T, p externalPlane) {
 	expect("the rest is there", eight, "CONFIGURED", "10.20.1.0/24", "10.0.0.8")
 	del(eight)
 	del(waits)
+	isPut(true, "CONFIGURED")
+	n.deleteItem(t, onLink)
+	isPut(false, "")
 	expect("deleted", eight, "", "10.20.1.0/24", "")
 	expect("deleted", waits, "", "10.20.3.0/24", "")
 }

@@ -17,6 +17,7 @@ type objectKind struct {
 var objectKinds = map[route.ObjectKind]objectKind{
 	route.AdminUp:          {readUp, putUp, leaveUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
+	route.StaticNeighbour:  {readNeighbour, putNeighbour, removeNeighbour},
 }
 
 // Object implements fib.Dataplane.

@@ -40,6 +40,7 @@ const (
 	AdminUp          ObjectKind = iota + 1 // that an interface is up
 	InterfaceAddress                       // an address of an interface
 	VRFTable                               // a table but 0
+	StaticNeighbour                        // an entry for ARP or Neighbor Discovery
 )
 
 func (k ObjectKey) String() string {
@@ -48,6 +49,8 @@ func (k ObjectKey) String() string {
 		return "interface " + k.Interface
 	case InterfaceAddress:
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
+	case StaticNeighbour:
+		return fmt.Sprintf("neighbour %s on %s", k.Name, k.Interface)
 	case VRFTable:
 		if t, err := TableOf(k); err == nil {
 			return fmt.Sprintf("%s %q", t.TableID, t.Name)
@@ -111,6 +114,33 @@ func (a Address) Excludes(k ObjectKey) bool {
 	return err == nil && old.Address.Overlaps(a.Address) && (old.Interface != a.Interface ||
 		old.Address.Bits() != a.Address.Bits() || old.Address.Addr() == a.Address.Addr())
 }
+
+// Neighbour wants an interface to reach an address by a MAC address, without asking for it.
+type Neighbour struct {
+	Interface string
+	Address   netip.Addr
+	MAC       string // as net.HardwareAddr prints it
+}
+
+// NeighbourOf returns the neighbour that k identifies, without its MAC address.
+func NeighbourOf(k ObjectKey) (Neighbour, error) {
+	a, err := netip.ParseAddr(k.Name)
+	if err == nil && k.Kind != StaticNeighbour {
+		err = fmt.Errorf("%s is not a neighbour", k)
+	}
+	return Neighbour{Interface: k.Interface, Address: a}, err
+}
+
+func (n Neighbour) Key() ObjectKey {
+	return ObjectKey{StaticNeighbour, n.Interface, n.Address.String()}
+}
+
+func (n Neighbour) Digest() uint64 { return digestOf(n.MAC) }
+
+// Needs: Linux forgets the neighbours of an interface that goes down (neigh_ifdown).
+func (n Neighbour) Needs() []ObjectKey      { return []ObjectKey{Up{n.Interface}.Key()} }
+func (n Neighbour) Excludes(ObjectKey) bool { return false }
+func (n Neighbour) Marked() bool            { return false }
 
 // Table wants a table (VRF) to exist under a name, by which it is known to be ours. Routes in it,
 // and next hops that are looked up in it, wait for it; it goes when it is empty.

@@ -14,6 +14,7 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vpe"
@@ -110,6 +111,14 @@ var handlers = map[string]func(a answer, m api.Message){
 		a.send(&interfaces.SwInterfaceAddDelAddressReply{
 			Retval: a.server.changeAddress(m.(*interfaces.SwInterfaceAddDelAddress)),
 		})
+	},
+	"ip_neighbor_add_del": func(a answer, m api.Message) {
+		a.send(&ip_neighbor.IPNeighborAddDelReply{
+			Retval: a.server.changeNeighbour(m.(*ip_neighbor.IPNeighborAddDel)),
+		})
+	},
+	"ip_neighbor_dump": func(a answer, m api.Message) {
+		a.server.dumpNeighbours(a, m.(*ip_neighbor.IPNeighborDump))
 	},
 	"want_interface_events": func(a answer, m api.Message) {
 		a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents))

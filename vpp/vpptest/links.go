@@ -11,10 +11,11 @@ import (
 )
 
 type link struct {
-	name      string
-	up        bool
-	table     uint32
-	addresses []netip.Prefix
+	name       string
+	up         bool
+	table      uint32
+	addresses  []netip.Prefix
+	neighbours map[netip.Addr]neighbour
 }
 
 func (l *link) flags() interface_types.IfStatusFlags {
@@ -32,7 +33,8 @@ func (s *Server) AddInterface(name string, addresses ...netip.Prefix) uint32 {
 	defer s.mu.Unlock()
 	i := s.nextLink
 	s.nextLink++
-	s.links[i] = &link{name: name, up: true}
+	s.links[i] = &link{name: name, up: true, neighbours: s.orphans[i]}
+	delete(s.orphans, i)
 	s.announce(i, false)
 	s.links[i].addresses = addresses
 	s.setLinkRoutes(i, true)
@@ -87,6 +89,7 @@ func (s *Server) RemoveInterface(name string) {
 	defer s.mu.Unlock()
 	i := s.mustFind(name)
 	s.setLinkRoutes(i, false)
+	s.orphan(i)
 	delete(s.links, i)
 	s.nextLink = i
 	s.announce(i, true)
@@ -121,6 +124,7 @@ func (s *Server) setLinkRoutes(index uint32, there bool) {
 			}
 		}
 	}
+	s.setNeighbourRoutes(index, there)
 }
 
 // addressRoutes are the subnet, the address itself, and for IPv4 the subnet's first and last
@@ -158,15 +162,4 @@ func addressRoutes(index uint32, a netip.Prefix) map[netip.Prefix]fib_types.FibP
 	own.Nh.Address = union(a.Addr())
 	out[route.HostPrefix(a.Addr())] = own
 	return out
-}
-
-// AddNeighbor adds what VPP makes of a resolved neighbour: a host route of source "adjacency".
-func (s *Server) AddNeighbor(name string, a netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.mustFind(name)
-	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
-	p.Nh.Address = union(a)
-	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj,
-		[]fib_types.FibPath{p})
 }

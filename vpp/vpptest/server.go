@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,6 +48,7 @@ type Server struct {
 	sources  []source // by id
 	tables   fibs
 	links    map[uint32]*link
+	orphans  map[uint32]map[netip.Addr]neighbour // of interfaces that were deleted
 	nextLink uint32
 }
 
@@ -100,6 +102,7 @@ func (s *Server) boot() {
 	s.tables = fibs{}
 	s.addTable(0)
 	s.links = map[uint32]*link{0: {name: "local0"}}
+	s.orphans = map[uint32]map[netip.Addr]neighbour{}
 	s.nextLink = 1
 }
 

@@ -1,0 +1,138 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"go.fd.io/govpp/binapi/ethernet_types"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip_neighbor"
+	"go.fd.io/govpp/binapi/ip_types"
+
+	"vpp-route-agent/internal/route"
+)
+
+// neighbours are the static entries that this session has put, and on which interface. VPP 25.10
+// keeps those of an interface that was deleted, and takes them for the next one's of that index:
+// there they lead nowhere until they are deleted (src/vnet/ip-neighbor/ip_neighbor.c,
+// ip_neighbor_flush; mended by e5b3666c12f). The zero value is ready to use.
+type neighbours struct {
+	mu  sync.Mutex
+	put map[route.ObjectKey]linkID
+}
+
+// linkID tells an interface from another that had its index.
+type linkID struct{ index, generation uint32 }
+
+func (n *neighbours) set(k route.ObjectKey, on linkID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.put == nil {
+		n.put = map[route.ObjectKey]linkID{}
+	}
+	n.put[k] = on
+}
+
+func (n *neighbours) forget(k route.ObjectKey) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.put, k)
+}
+
+// isOrphan reports whether k was put on an interface that is gone.
+func (n *neighbours) isOrphan(k route.ObjectKey, now linkID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was, ok := n.put[k]
+	return ok && was != now
+}
+
+// readNeighbour returns a static entry. One that VPP has learned is nobody's, and gives way
+// (ip_neighbor_add).
+func readNeighbour(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
+	n, on, err := l.neighbourOf(ctx, k)
+	if err != nil || l.neighbours.isOrphan(k, on) {
+		return nil, err
+	}
+	req := &ip_neighbor.IPNeighborDump{SwIfIndex: interface_types.InterfaceIndex(on.index)}
+	if n.Address.Is6() {
+		req.Af = ip_types.ADDRESS_IP6
+	}
+	var found route.Object
+	err = dump(ctx, l.conn, []request{req}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
+		is := d.Neighbor
+		if decodeUnion(is.IPAddress.Un, n.Address.Is6()) == n.Address &&
+			is.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0 {
+			n.MAC = net.HardwareAddr(is.MacAddress[:]).String()
+			found = n
+		}
+	})
+	return found, wrap(err, "read neighbours on %s", k.Interface)
+}
+
+// putNeighbour replaces what there is for the address.
+func putNeighbour(ctx context.Context, l *session, o route.Object) error {
+	k := o.Key()
+	n, on, err := l.neighbourOf(ctx, k)
+	if err != nil {
+		return err
+	}
+	mac, err := net.ParseMAC(o.(route.Neighbour).MAC)
+	if err != nil {
+		return declined(err.Error())
+	}
+	if l.neighbours.isOrphan(k, on) {
+		if err := removeNeighbour(ctx, l, k); err != nil {
+			return err
+		}
+	}
+	m := ip_neighbor.IPNeighbor{
+		SwIfIndex: interface_types.InterfaceIndex(on.index), IPAddress: encodeAddress(n.Address),
+		Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+	}
+	m.MacAddress = ethernet_types.MacAddress(mac)
+	if err := l.setNeighbour(ctx, m, true); err != nil {
+		return fmt.Errorf("add %s: %w", k, err)
+	}
+	l.neighbours.set(k, on)
+	return nil
+}
+
+func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
+	n, on, err := l.neighbourOf(ctx, k)
+	if errors.Is(err, route.ErrNoLink) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = l.setNeighbour(ctx, ip_neighbor.IPNeighbor{
+		SwIfIndex: interface_types.InterfaceIndex(on.index), IPAddress: encodeAddress(n.Address),
+	}, false)
+	if err != nil && !errors.Is(err, noSuchEntry) {
+		return fmt.Errorf("remove %s: %w", k, err)
+	}
+	l.neighbours.forget(k)
+	return nil
+}
+
+func (l *session) neighbourOf(ctx context.Context, k route.ObjectKey) (n route.Neighbour,
+	on linkID, err error) {
+	if n, err = route.NeighbourOf(k); err == nil {
+		on.index, _, err = l.findLink(ctx, k.Interface)
+		on.generation = l.gone.counts()[on.index]
+	}
+	return n, on, err
+}
+
+func (l *session) setNeighbour(ctx context.Context, n ip_neighbor.IPNeighbor, add bool) error {
+	r, err := ask[ip_neighbor.IPNeighborAddDelReply](ctx, l.conn,
+		&ip_neighbor.IPNeighborAddDel{IsAdd: add, Neighbor: n})
+	if err != nil {
+		return err
+	}
+	return vppError(r.Retval)
+}
