@@ -119,7 +119,7 @@ type session struct {
 	changed  chan struct{} // size 1: an interface event came
 	gone     deletions
 
-	neighbours neighbours
+	survivors survivors
 }
 
 // New returns a VPP that is not connected yet.

@@ -88,7 +88,9 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 		adapters = append(adapters, p.etcd)
 	}
 	p.controller = external.NewController(adapters,
-		external.Policy{Table0: cfg.externalTable0 != "", Tables: cfg.dataplane != "kernel"}, p)
+		external.Policy{
+			Table0: cfg.externalTable0 != "", Linux: cfg.dataplane == "kernel", Uplink: cfg.uplink,
+		}, p)
 	return p, nil
 }
 

@@ -74,7 +74,8 @@ func (j judge) departed(p *planned) Verdict {
 		Canonical: canonicalKey(p.item.Message)}
 	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
 	if p.object != nil {
-		e, wanted = j.objects[p.object.Key()], j.wanted[p.object.Key()] == p.object
+		k := p.object.Key()
+		e, wanted = j.objects[k], j.wanted[k] != nil && sameObject(j.wanted[k], p.object)
 	}
 	switch {
 	case j.away != "":

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
@@ -18,8 +19,10 @@ import (
 type Policy struct {
 	// Table0: routes in the default table are allowed.
 	Table0 bool
-	// Tables: the data plane can make tables.
-	Tables bool
+	// Linux: the data plane is the kernel, which takes routes in table 0 and neighbours alone.
+	Linux bool
+	// Uplink is the interface that the agent sets up; "": none.
+	Uplink string
 }
 
 // Plan is what a set of sources comes to: what to program, and for each item what is known of it
@@ -93,6 +96,10 @@ func (m *merger) planned(source string, item Item) planned {
 		p.object = tableOf(m)
 	case *l3.ARPEntry:
 		p.object = neighbourOf(m)
+	case *l3.L3XConnect:
+		p.object = l3XConnectOf(m)
+	case *vpp.XConnectPair:
+		p.object = xConnectPairOf(m)
 	}
 	r, ok := item.Message.(*l3.Route)
 	if !ok {
@@ -100,7 +107,7 @@ func (m *merger) planned(source string, item Item) planned {
 	}
 	p.isRoute = true
 	p.key = route.Key{Table: r.VrfId, Prefix: mustPrefix(r.DstNetwork)}
-	hop, _ := nextHop(r)
+	hop, _ := addressOf("", r.NextHopAddr)
 	p.path = route.CanonicalPaths([]route.Path{{
 		NextHop: hop, Interface: r.OutgoingInterface, Weight: uint8(r.Weight),
 		Preference: uint8(r.Preference),
@@ -149,25 +156,42 @@ func (m *merger) place(p *planned) {
 	switch o := p.object.(type) {
 	case route.Table:
 		m.placeTable(p, o.TableID)
+	case route.L2CrossConnect, route.L3CrossConnect:
+		m.placeCrossConnect(p)
 	case nil:
 		if p.isRoute {
 			m.placeRoute(p)
 		}
 	default:
-		k := o.Key()
-		switch first := m.objects[k]; {
-		case first == nil:
-			m.objects[k] = p
-		case first.source == p.source:
-			p.problem = invalid("another key of this source is about %s", k)
-		default:
-			p.missing = append(p.missing, fmt.Sprintf("source %s has %s", first.source, k))
-		}
+		m.placeObject(p)
+	}
+}
+
+func (m *merger) placeObject(p *planned) {
+	k := p.object.Key()
+	switch first := m.objects[k]; {
+	case first == nil:
+		m.objects[k] = p
+	case first.source == p.source:
+		p.problem = invalid("another key of this source is about %s", k)
+	default:
+		p.missing = append(p.missing, fmt.Sprintf("source %s has %s", first.source, k))
+	}
+}
+
+func (m *merger) placeCrossConnect(p *planned) {
+	switch k := p.object.Key(); {
+	case m.policy.Linux:
+		p.problem = unimplemented("model %s with this data plane", ModelOf(p.item.Message).Name())
+	case m.policy.Uplink != "" && k.Interface == m.policy.Uplink:
+		p.problem = Problem{Failed, k.Interface + " is the uplink of this node"}
+	default:
+		m.placeObject(p)
 	}
 }
 
 func (m *merger) placeTable(p *planned, id route.TableID) {
-	if !m.policy.Tables {
+	if m.policy.Linux {
 		p.problem = unimplemented("model vpp.vrf-table with this data plane")
 		return
 	}
@@ -302,9 +326,13 @@ func compareItems(a, b itemID) int {
 
 func (p *planned) id() itemID { return itemID{p.source, p.item.Key} }
 
+func sameObject(a, b route.Object) bool {
+	return a.Key() == b.Key() && a.Digest() == b.Digest()
+}
+
 // Same reports whether both plans program the same.
 func (p Plan) Same(o Plan) bool {
-	return slices.EqualFunc(p.Objects, o.Objects, func(a, b route.Object) bool { return a == b }) &&
+	return slices.EqualFunc(p.Objects, o.Objects, sameObject) &&
 		slices.EqualFunc(p.Routes, o.Routes, route.Route.SameForwarding)
 }
 

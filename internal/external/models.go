@@ -68,6 +68,8 @@ var models = []*Model{
 			"{{with ipnet .DstNetwork}}{{.IP}}/{{.MaskSize}}{{else}}{{.DstNetwork}}{{end}}"+
 			"{{with .NextHopAddr}}/gw/{{.}}{{end}}"),
 	carried("vpp", "v2", "vrf-table", &l3.VrfTable{}, "id/{{.Id}}/protocol/{{.Protocol}}"),
+	carried("vpp", "v2", "l3xconnect", &l3.L3XConnect{}, "{{.Interface}}/protocol/{{.Protocol}}"),
+	carried("vpp.l2", "v2", "xconnect", &vpp.XConnectPair{}, "{{.ReceiveInterface}}"),
 	carried("vpp", "v2", "arp", &l3.ARPEntry{}, "{{.Interface}}/{{.IpAddress}}"),
 
 	refused("vpp", "v2", "interfaces", &vpp.Interface{}, "{{.Name}}"),
@@ -76,12 +78,10 @@ var models = []*Model{
 	refused("vpp", "v2", "ipscanneigh-global", &l3.IPScanNeighbor{}, ""),
 	refused("vpp", "v2", "dhcp-proxy", &l3.DHCPProxy{},
 		"{{protoip .SourceIpAddress}}/rx-vrf/{{.RxVrfId}}"),
-	refused("vpp", "v2", "l3xconnect", &l3.L3XConnect{}, "{{.Interface}}/protocol/{{.Protocol}}"),
 	refused("vpp", "v2", "teib", &l3.TeibEntry{}, "{{.Interface}}/peer/{{.PeerAddr}}"),
 	refused("vpp", "v2", "vrrp", &l3.VRRPEntry{}, "{{.Interface}}/vrid/{{.VrId}}"),
 	refused("vpp.l2", "v2", "bridge-domain", &vpp.BridgeDomain{}, "{{.Name}}"),
 	refused("vpp.l2", "v2", "fib", &vpp.FIBEntry{}, "{{.BridgeDomain}}/mac/{{.PhysAddress}}"),
-	refused("vpp.l2", "v2", "xconnect", &vpp.XConnectPair{}, "{{.ReceiveInterface}}"),
 	refused("vpp.acls", "v2", "acl", &vpp.ACL{}, "{{.Name}}"),
 	refused("vpp.abfs", "v2", "abf", &vpp.ABF{}, "{{.Index}}"),
 	refused("vpp.nat", "v2", "nat44-global", &vpp.Nat44Global{}, ""),
