@@ -81,6 +81,20 @@ var objectCases = []testCase{
 			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
 		}
 	}},
+	{"of two addresses in a subnet the second one stays", "", func(t *testing.T, b *bench) {
+		addresses := b.addresses(t)
+		for _, pair := range [][2]netip.Prefix{
+			{pfx("198.18.66.1/24"), pfx("198.18.66.2/24")},
+			{pfx("2001:db8:66::1/64"), pfx("2001:db8:66::2/64")},
+		} {
+			must(t, b.addAddress(t, pair[0]))
+			must(t, b.addAddress(t, pair[1]))
+			must(t, b.removeAddress(t, pair[0]))
+			b.hasAddresses(t, append(addresses, pair[1])...)
+			must(t, b.removeAddress(t, pair[1]))
+		}
+		b.hasAddresses(t, addresses...)
+	}},
 	{"a neighbour comes, is changed and goes", "", func(t *testing.T, b *bench) {
 		before := b.Dump(t)
 		for _, a := range []netip.Addr{b.v4(0, 9), b.v6(0, 9)} {
