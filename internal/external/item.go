@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
 	"vpp-route-agent/internal/route"
 )
@@ -98,6 +99,8 @@ func TablesOf(m proto.Message) []uint32 {
 		return []uint32{m.VrfId}
 	case *l3.VrfTable:
 		return []uint32{m.Id}
+	case *vpp.Interface:
+		return []uint32{m.Vrf}
 	}
 	return nil
 }
@@ -114,6 +117,8 @@ func check(m proto.Message) Problem {
 		return checkTable(m)
 	case *l3.ARPEntry:
 		return checkNeighbour(m)
+	case *vpp.Interface:
+		return checkInterface(m)
 	}
 	return unimplemented("model %s", m.ProtoReflect().Descriptor().FullName())
 }

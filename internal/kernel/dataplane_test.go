@@ -55,6 +55,7 @@ func TestDataplaneKernel(t *testing.T) {
 			dataplanetest.Recursive: "the kernel has no recursive next hops: fib resolves them " +
 				"before it puts a route",
 			dataplanetest.Tables:     "a table comes into being by use",
+			dataplanetest.Overlaps:   "the kernel takes equal subnets on two interfaces",
 			dataplanetest.Connection: "the kernel cannot go away",
 			dataplanetest.Links: "the kernel removes routes with their interface, drift " +
 				"repair puts them again",
