@@ -275,7 +275,9 @@ func (r *realVPP) addLink(t *testing.T, table uint32) (name string, remove func(
 	name = strings.TrimSpace(r.cli(t, "loopback create-interface"))
 	r.cli(t, "set interface ip table %s %d", name, table)
 	return name, func() {
-		r.cli(t, "set interface ip table %s 0", name)
+		if table != 0 { // else it may have addresses, with which it cannot be moved
+			r.cli(t, "set interface ip table %s 0", name)
+		}
 		r.cli(t, "loopback delete-interface intfc %s", name)
 	}
 }

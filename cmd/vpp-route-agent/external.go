@@ -87,10 +87,11 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 		}
 		adapters = append(adapters, p.etcd)
 	}
-	p.controller = external.NewController(adapters,
-		external.Policy{
-			Table0: cfg.externalTable0 != "", Linux: cfg.dataplane == "kernel", Uplink: cfg.uplink,
-		}, p)
+	policy := external.Policy{Table0: cfg.externalTable0 != "", Linux: cfg.dataplane == "kernel"}
+	for _, a := range cfg.uplinkAddress {
+		policy.Own = append(policy.Own, route.Address{Interface: cfg.uplink, Address: a})
+	}
+	p.controller = external.NewController(adapters, policy, p)
 	return p, nil
 }
 
@@ -159,6 +160,9 @@ const planPatience = 10 * time.Second
 
 // Want implements external.FIB.
 func (p *externalParts) Want(all fib.Source) uint64 { return p.agent.Want(route.External, all) }
+
+// Facts implements external.FIB.
+func (p *externalParts) Facts() route.Facts { return p.engine.Facts() }
 
 // Find implements external.FIB.
 func (p *externalParts) Find(keys []route.Key) ([]fib.Entry, uint64) { return p.engine.Find(keys) }

@@ -81,6 +81,20 @@ var objectCases = []testCase{
 			t.Errorf("the FIB before:\n%safter:\n%s", printed(before), printed(after))
 		}
 	}},
+	{"of two addresses in a subnet the second one stays", "", func(t *testing.T, b *bench) {
+		addresses := b.addresses(t)
+		for _, pair := range [][2]netip.Prefix{
+			{pfx("198.18.66.1/24"), pfx("198.18.66.2/24")},
+			{pfx("2001:db8:66::1/64"), pfx("2001:db8:66::2/64")},
+		} {
+			must(t, b.addAddress(t, pair[0]))
+			must(t, b.addAddress(t, pair[1]))
+			must(t, b.removeAddress(t, pair[0]))
+			b.hasAddresses(t, append(addresses, pair[1])...)
+			must(t, b.removeAddress(t, pair[1]))
+		}
+		b.hasAddresses(t, addresses...)
+	}},
 	{"a neighbour comes, is changed and goes", "", func(t *testing.T, b *bench) {
 		before := b.Dump(t)
 		for _, a := range []netip.Addr{b.v4(0, 9), b.v6(0, 9)} {
@@ -249,8 +263,10 @@ var objectCases = []testCase{
 			stop()
 			b.hasAddresses(t, append(addresses, second.Address)...)
 			must(t, b.removeAddress(t, second.Address))
+			b.hasAddresses(t, addresses...)
 		}},
 	{"the uplink is set up again after a restart", Connection, func(t *testing.T, b *bench) {
+		addresses := b.addresses(t)
 		a := route.Address{Interface: b.Interfaces[0].Name, Address: pfx("198.18.63.1/24")}
 		stop := b.runUplink(t, t.TempDir(), a.Interface, a.Address)
 		defer stop()
@@ -263,6 +279,7 @@ var objectCases = []testCase{
 		b.eventually(t, "the address after the restart", there)
 		stop()
 		must(t, b.removeAddress(t, a.Address))
+		b.hasAddresses(t, addresses...)
 	}},
 }
 
@@ -326,27 +343,37 @@ func (b *bench) hasAddresses(t *testing.T, want ...netip.Prefix) {
 
 // runUplink runs an uplink, and an engine beside it, until stop.
 func (b *bench) runUplink(t *testing.T, dir, name string, addresses ...netip.Prefix) (stop func()) {
+	return b.runEngine(t, dir, func(e *fib.Engine) func(context.Context) error {
+		return uplink.New(uplink.Config{
+			FIB: e, Interface: name, Addresses: addresses, StateDir: dir, Log: logOf(t),
+			Want: func(all fib.Source) {
+				var w fib.Wanted
+				w.Sources[route.Uplink] = all
+				e.Set(w)
+			},
+		}).Run
+	})
+}
+
+func logOf(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), nil))
+}
+
+// runEngine runs an engine, and the part that wants something of it, until stop.
+func (b *bench) runEngine(t *testing.T, dir string,
+	part func(*fib.Engine) func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	ours, theirs := b.newSharing(), b.newSharing()
 	theirs.facts <- b.facts.last
 	b.facts.plane = ours
 	engine := fib.New(fib.Config{
-		Dataplane: theirs, Journal: filepath.Join(dir, "journal"), ListRoutes: true, Log: log,
-	})
-	u := uplink.New(uplink.Config{
-		FIB: engine, Interface: name, Addresses: addresses, StateDir: dir, Log: log,
-		Want: func(all fib.Source) {
-			var w fib.Wanted
-			w.Sources[route.Uplink] = all
-			engine.Set(w)
-		},
+		Dataplane: theirs, Journal: filepath.Join(dir, "journal"), ListRoutes: true, Log: logOf(t),
 	})
 	var done sync.WaitGroup
 	done.Go(func() { share(ctx, b.Dataplane, ours, theirs) })
-	for _, part := range []func(context.Context) error{engine.Run, u.Run} {
+	for _, run := range []func(context.Context) error{engine.Run, part(engine)} {
 		done.Go(func() {
-			if err := part(ctx); err != nil {
+			if err := run(ctx); err != nil {
 				t.Error(err)
 			}
 		})
@@ -392,9 +419,15 @@ func share(ctx context.Context, from fib.Dataplane, among ...sharing) {
 
 func (b *bench) eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
+	eventually(t, what, holds, func() string { return "not" })
+}
+
+// eventually fails the test with what there is instead.
+func eventually(t *testing.T, what string, holds func() bool, instead func() string) {
+	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s, but %s", patience, what, instead())
 		}
 	}
 }

@@ -99,5 +99,6 @@ const (
 	Links Feature = "routes over dead links"
 	// where another's route stands before ours, ours cannot be seen
 	Hiding     Feature = "only the best owner shown"
-	Connection Feature = "a connection to lose" // the data plane is another process
+	Overlaps   Feature = "subnets that belong to one interface" // another one's are refused
+	Connection Feature = "a connection to lose"                 // the data plane is another process
 )

@@ -53,7 +53,8 @@ func (a Answer) Finished() bool {
 type FIB interface {
 	// Want replaces what external configuration wants; 0: there is no FIB.
 	Want(all fib.Source) (revision uint64)
-	// Find is that of fib.Engine.
+	// Facts and Find are those of fib.Engine.
+	Facts() route.Facts
 	Find(keys []route.Key) (found []fib.Entry, taken uint64)
 	// Objects and Settled are those of fib.Engine.
 	Objects() []fib.Entry
@@ -260,6 +261,7 @@ func (c *Controller) judge() (again time.Duration) {
 			again = takenPause
 		} else {
 			facts.Entries, facts.Objects = found, c.fib.Objects()
+			facts.Interfaces = c.fib.Facts().Interfaces
 		}
 	}
 	departed, next := c.judgeDeparted(facts)

@@ -99,6 +99,8 @@ func TablesOf(m proto.Message) []uint32 {
 		return []uint32{m.VrfId}
 	case *l3.VrfTable:
 		return []uint32{m.Id}
+	case *vpp.Interface:
+		return []uint32{m.Vrf}
 	}
 	return nil
 }
@@ -119,6 +121,8 @@ func check(m proto.Message) Problem {
 		return checkL3XConnect(m)
 	case *vpp.XConnectPair:
 		return checkXConnectPair(m)
+	case *vpp.Interface:
+		return checkInterface(m)
 	}
 	return unimplemented("model %s", m.ProtoReflect().Descriptor().FullName())
 }

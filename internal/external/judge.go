@@ -22,6 +22,8 @@ type Facts struct {
 	// Entries are those of Plan.Keys, in their order, and Objects all objects; nil: the plan has
 	// not been taken in yet.
 	Entries, Objects []fib.Entry
+	// Interfaces are those of the data plane, by name.
+	Interfaces []route.Interface
 }
 
 // Judge returns a verdict for each item, by rank of its source, then by key.
@@ -41,16 +43,18 @@ type judge struct {
 	taken   bool // the plan, by the FIB
 	entries map[route.Key]fib.Entry
 	objects map[route.ObjectKey]fib.Entry
-	wanted  map[route.ObjectKey]route.Object
 	tables  map[route.TableID]route.ObjectKey // those that are wanted
+	// leaving are addresses of ours that are not wanted any more, by interface.
+	leaving map[string][]fib.Entry
+	links   route.Facts // of Interfaces alone
 }
 
 func newJudge(p Plan, f Facts) judge {
 	j := judge{plan: p, away: f.Away, taken: f.Entries != nil,
 		entries: make(map[route.Key]fib.Entry, len(f.Entries)),
 		objects: make(map[route.ObjectKey]fib.Entry),
-		wanted:  make(map[route.ObjectKey]route.Object),
-		tables:  make(map[route.TableID]route.ObjectKey)}
+		tables:  make(map[route.TableID]route.ObjectKey),
+		leaving: make(map[string][]fib.Entry), links: route.Facts{Interfaces: f.Interfaces}}
 	for _, e := range f.Entries {
 		k := e.Key
 		k.Elevated = false
@@ -58,9 +62,11 @@ func newJudge(p Plan, f Facts) judge {
 	}
 	for _, e := range f.Objects {
 		j.objects[e.Object] = e
+		if k := e.Object; e.State == fib.Deleting && k.Kind == route.InterfaceAddress {
+			j.leaving[k.Interface] = append(j.leaving[k.Interface], e)
+		}
 	}
 	for _, o := range p.Objects {
-		j.wanted[o.Key()] = o
 		if t, ok := o.(route.Table); ok {
 			j.tables[t.TableID] = t.Key()
 		}
@@ -73,9 +79,8 @@ func (j judge) departed(p *planned) Verdict {
 	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision, State: Pending,
 		Canonical: canonicalKey(p.item.Message)}
 	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
-	if p.object != nil {
-		k := p.object.Key()
-		e, wanted = j.objects[k], j.wanted[k] != nil && sameObject(j.wanted[k], p.object)
+	if !p.isRoute {
+		e = j.leavingOf(p)
 	}
 	switch {
 	case j.away != "":
@@ -95,6 +100,16 @@ func (j judge) departed(p *planned) Verdict {
 	return v
 }
 
+// leavingOf returns an object of an item that is not gone yet; the zero Entry: all are.
+func (j judge) leavingOf(p *planned) fib.Entry {
+	for _, o := range p.objects {
+		if e := j.objects[o.Key()]; e.State == fib.Deleting || e.State == fib.Held {
+			return e
+		}
+	}
+	return fib.Entry{}
+}
+
 func (j judge) item(p *planned) Verdict {
 	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision}
 	if p.item.Message != nil {
@@ -112,40 +127,108 @@ func (j judge) item(p *planned) Verdict {
 	case j.away != "":
 		v.State = Pending
 		v.say(j.away)
-	case p.object != nil:
-		j.object(&v, p.object.Key())
 	case p.isRoute:
 		j.route(&v, p)
+	default:
+		j.itemOfObjects(&v, p)
 	}
 	return v
 }
 
 const notAcknowledged = "the data plane has not acknowledged it yet"
 
+// itemOfObjects: an item stands as the worst of its objects.
+func (j judge) itemOfObjects(v *Verdict, p *planned) {
+	v.State = Configured
+	for _, why := range p.refused {
+		v.add(Verdict{State: Failed, Details: []string{why}})
+	}
+	if _, ok := j.links.Interface(p.link); p.link != "" && j.taken && !ok {
+		v.add(Verdict{State: Pending, Details: []string{"there is no interface " + p.link}})
+		return
+	}
+	if !j.taken {
+		v.add(Verdict{State: Pending, Unfinished: true, Details: []string{notAcknowledged}})
+		return
+	}
+	for _, o := range p.objects {
+		v.add(j.object(o.Key()))
+	}
+	for _, e := range j.leaving[p.link] {
+		v.add(Verdict{State: Pending, Unfinished: true,
+			Details: []string{e.Object.String() + " is being deleted"}})
+	}
+}
+
+// severity orders the states of an item's parts.
+var severity = []State{Configured, Pending, Retrying, Failed}
+
+// add takes in how a part of the item stands.
+func (v *Verdict) add(part Verdict) {
+	if slices.Index(severity, part.State) > slices.Index(severity, v.State) {
+		v.State = part.State
+	}
+	for _, d := range part.Details {
+		if !slices.Contains(v.Details, d) {
+			v.say(d)
+		}
+	}
+	v.Unfinished = v.Unfinished || part.Unfinished
+	v.Attempts = max(v.Attempts, part.Attempts)
+}
+
 // object goes by what the FIB says of the object.
-func (j judge) object(v *Verdict, k route.ObjectKey) {
-	v.State = Pending
+func (j judge) object(k route.ObjectKey) Verdict {
+	v := Verdict{State: Pending}
 	switch e := j.objects[k]; {
-	case e.State == fib.Programmed:
+	case e.State == fib.Programmed, e.State == fib.Shadowed && isShared(k):
 		v.State = Configured
 	case e.State == fib.Shadowed:
 		v.State = Failed
 		v.say("another program has made %s", e.By)
 	case e.State == fib.Failed:
 		v.State, v.Attempts = Retrying, e.Attempts
-		v.say(e.Error)
+		if other := j.obstacle(k); other != "" {
+			v.State = Failed
+			v.say(other)
+		} else {
+			v.say(e.Error)
+		}
 	case e.Error != "":
 		v.say(e.Error)
 	default:
 		v.Unfinished = true
 		v.say(notAcknowledged)
 	}
+	return v
+}
+
+// isShared: what another program has done serves us as well, and is left to it.
+func isShared(k route.ObjectKey) bool {
+	return k.Kind == route.AdminUp || k.Kind == route.InterfaceAddress
+}
+
+// obstacle names the address of another program because of which the data plane refuses one.
+func (j judge) obstacle(k route.ObjectKey) string {
+	a, err := route.AddressOf(k)
+	on, ok := j.links.Interface(k.Interface)
+	if err != nil || !ok {
+		return ""
+	}
+	for _, i := range j.links.Interfaces {
+		for _, p := range i.Addresses {
+			other := route.Address{Interface: i.Name, Address: p}
+			if i.Table == on.Table && a.Excludes(other.Key()) {
+				return overlap(a, other)
+			}
+		}
+	}
+	return ""
 }
 
 func (j judge) route(v *Verdict, p *planned) {
 	for _, id := range p.needs() {
-		var of Verdict
-		if j.object(&of, j.tables[id]); of.State != Configured {
+		if of := j.object(j.tables[id]); of.State != Configured {
 			v.State, v.Unfinished = Pending, of.Unfinished
 			v.say("there is no %v yet", id)
 			return

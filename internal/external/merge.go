@@ -3,7 +3,6 @@ package external
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,10 +18,10 @@ import (
 type Policy struct {
 	// Table0: routes in the default table are allowed.
 	Table0 bool
-	// Linux: the data plane is the kernel, which takes routes in table 0 and neighbours alone.
+	// Linux: the data plane is the kernel, which takes no tables and no cross-connects.
 	Linux bool
-	// Uplink is the interface that the agent sets up; "": none.
-	Uplink string
+	// Own are the addresses that the agent itself sets.
+	Own []route.Address
 }
 
 // Plan is what a set of sources comes to: what to program, and for each item what is known of it
@@ -47,15 +46,22 @@ type planned struct {
 	path    route.Path // of Kind Via
 	kind    route.Kind
 	isRoute bool
-	object  route.Object // of an item that is no route; nil: nothing is known of it
+	// claim is what an item wants that is no route, in words; of one claim one source has it. "":
+	// nothing is known of it.
+	claim   string
+	objects []route.Object
+	refused []string // why some of them cannot be; they are not among objects
+	link    string   // the interface that an item is about
 }
 
 // Merge merges what sources want, the first has the highest rank. Per table and prefix one source
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
-	m := merger{policy: p, tables: map[route.TableID]*planned{},
-		objects: map[route.ObjectKey]*planned{}, routes: map[route.Key]group{},
-		plan: Plan{Owners: map[route.Key]string{}}}
+	m := merger{policy: p, tables: map[route.TableID]bool{}, claims: map[string]*planned{},
+		routes: map[route.Key]group{}, plan: Plan{Owners: map[route.Key]string{}}}
+	for _, a := range p.Own {
+		m.subnets.add(0, a)
+	}
 	for _, s := range sources {
 		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
 			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
@@ -80,11 +86,11 @@ type group struct {
 }
 
 type merger struct {
-	policy Policy
-	plan   Plan
-	// tables are by number: two labels are one table.
-	tables  map[route.TableID]*planned
-	objects map[route.ObjectKey]*planned // the others
+	policy  Policy
+	plan    Plan
+	tables  map[route.TableID]bool // that are wanted
+	claims  map[string]*planned
+	subnets subnets // of addresses that are wanted
 	routes  map[route.Key]group
 }
 
@@ -92,14 +98,17 @@ type merger struct {
 func (m *merger) planned(source string, item Item) planned {
 	p := planned{source: source, item: item}
 	switch m := item.Message.(type) {
-	case *l3.VrfTable:
-		p.object = tableOf(m)
+	case *l3.VrfTable: // two labels are one table
+		t := tableOf(m)
+		p.claim, p.objects = t.TableID.String(), []route.Object{t}
 	case *l3.ARPEntry:
-		p.object = neighbourOf(m)
+		p.claims(neighbourOf(m))
 	case *l3.L3XConnect:
-		p.object = l3XConnectOf(m)
+		p.claims(l3XConnectOf(m))
 	case *vpp.XConnectPair:
-		p.object = xConnectPairOf(m)
+		p.claims(xConnectPairOf(m))
+	case *vpp.Interface:
+		p.link, p.claim, p.objects = m.Name, "interface "+m.Name, objectsOf(m)
 	}
 	r, ok := item.Message.(*l3.Route)
 	if !ok {
@@ -153,53 +162,72 @@ func neighbourOf(e *l3.ARPEntry) route.Neighbour {
 
 // place puts an item where it belongs, or says why not.
 func (m *merger) place(p *planned) {
-	switch o := p.object.(type) {
-	case route.Table:
-		m.placeTable(p, o.TableID)
-	case route.L2CrossConnect, route.L3CrossConnect:
-		m.placeCrossConnect(p)
-	case nil:
-		if p.isRoute {
-			m.placeRoute(p)
-		}
-	default:
-		m.placeObject(p)
-	}
-}
-
-func (m *merger) placeObject(p *planned) {
-	k := p.object.Key()
-	switch first := m.objects[k]; {
-	case first == nil:
-		m.objects[k] = p
-	case first.source == p.source:
-		p.problem = invalid("another key of this source is about %s", k)
-	default:
-		p.missing = append(p.missing, fmt.Sprintf("source %s has %s", first.source, k))
-	}
-}
-
-func (m *merger) placeCrossConnect(p *planned) {
-	switch k := p.object.Key(); {
-	case m.policy.Linux:
+	switch first := m.claims[p.claim]; {
+	case p.isRoute:
+		m.placeRoute(p)
+	case p.claim == "":
+	case m.policy.Linux && isVPPs(p.objects):
 		p.problem = unimplemented("model %s with this data plane", ModelOf(p.item.Message).Name())
-	case m.policy.Uplink != "" && k.Interface == m.policy.Uplink:
-		p.problem = Problem{Failed, k.Interface + " is the uplink of this node"}
+	case m.isUplink(p.objects):
+		p.problem = Problem{Failed, p.objects[0].Key().Interface + " is the uplink of this node"}
+	case first == nil:
+		m.claims[p.claim] = p
+		m.placeObjects(p)
+	case first.source == p.source:
+		p.problem = invalid("another key of this source is about %s", p.claim)
 	default:
-		m.placeObject(p)
+		p.missing = append(p.missing, "source "+first.source+" has "+p.claim)
 	}
 }
 
-func (m *merger) placeTable(p *planned, id route.TableID) {
-	if m.policy.Linux {
-		p.problem = unimplemented("model vpp.vrf-table with this data plane")
-		return
-	}
-	if t := m.tables[id]; t != nil {
-		p.missing = append(p.missing, fmt.Sprintf("source %s has %v", t.source, id))
-		return
-	}
-	m.tables[id] = p
+// claims: the item is about one object.
+func (p *planned) claims(o route.Object) {
+	p.claim, p.objects = o.Key().String(), []route.Object{o}
+}
+
+// isVPPs reports whether Linux has nothing like these objects.
+func isVPPs(objects []route.Object) bool {
+	return slices.ContainsFunc(objects, func(o route.Object) bool {
+		return isTable(o) || isCrossConnect(o)
+	})
+}
+
+// isUplink reports whether a cross-connect would take the packets of the agent's own interface.
+func (m *merger) isUplink(objects []route.Object) bool {
+	return slices.ContainsFunc(objects, func(o route.Object) bool {
+		return isCrossConnect(o) && slices.ContainsFunc(m.policy.Own, func(a route.Address) bool {
+			return a.Interface == o.Key().Interface
+		})
+	})
+}
+
+func isCrossConnect(o route.Object) bool {
+	k := o.Key().Kind
+	return k == route.L2Connected || k == route.L3Connected
+}
+
+func isTable(o route.Object) bool { return o.Key().Kind == route.VRFTable }
+
+// placeObjects leaves out addresses that the data plane would refuse, or that would keep it from
+// having one of the agent's own.
+func (m *merger) placeObjects(p *planned) {
+	p.objects = slices.DeleteFunc(p.objects, func(o route.Object) bool {
+		switch o := o.(type) {
+		case route.Table:
+			m.tables[o.TableID] = true
+		case route.Address:
+			if other, ok := m.subnets.obstacle(0, o); ok {
+				p.refused = append(p.refused, overlap(o, other))
+				return true
+			}
+			m.subnets.add(0, o)
+		}
+		return false
+	})
+}
+
+func overlap(a, other route.Address) string {
+	return fmt.Sprintf("%s overlaps %s of %s", a.Address, other.Address, other.Interface)
 }
 
 func (m *merger) placeRoute(p *planned) {
@@ -241,7 +269,7 @@ func (m *merger) require(p *planned) {
 		return
 	}
 	for _, id := range p.needs() {
-		if _, ok := m.tables[id]; !ok {
+		if !m.tables[id] {
 			p.missing = append(p.missing, "there is no "+id.String())
 		}
 	}
@@ -265,10 +293,8 @@ func (p *planned) needs() (all []route.TableID) {
 
 // collect makes the tables and routes.
 func (m *merger) collect() {
-	for _, of := range []iter.Seq[*planned]{maps.Values(m.tables), maps.Values(m.objects)} {
-		for p := range of {
-			m.plan.Objects = append(m.plan.Objects, p.object)
-		}
+	for _, p := range m.claims {
+		m.plan.Objects = append(m.plan.Objects, p.objects...)
 	}
 	slices.SortFunc(m.plan.Objects, func(a, b route.Object) int {
 		return route.CompareObjectKeys(a.Key(), b.Key())
@@ -310,7 +336,7 @@ func (p Plan) gone(next Plan) (out []planned) {
 		there[next.items[i].id()] = true
 	}
 	for _, i := range p.items {
-		if (i.isRoute || i.object != nil) && !there[i.id()] {
+		if (i.isRoute || i.claim != "") && !there[i.id()] {
 			out = append(out, i)
 		}
 	}

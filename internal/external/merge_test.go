@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/route"
 )
 
 // source is one whose items are given as "KEY = JSON"; that of a route may lack its key: "= JSON".
@@ -131,15 +132,16 @@ func TestMerge(t *testing.T) {
 				"neighbour 10.0.0.9 on eth0",
 		},
 		{
-			name: "cross-connects", policy: Policy{Uplink: "eth0"},
+			name:   "cross-connects",
+			policy: Policy{Own: []route.Address{{Interface: "eth0"}}},
 			sources: []Source{source(t, "etcd",
 				`config/vpp/l2/v2/xconnect/eth0 = {"receive_interface":"eth0",`+
 					`"transmit_interface":"a"}`,
 				`config/vpp/l2/v2/xconnect/a = {"receive_interface":"a",`+
 					`"transmit_interface":"b"}`)},
 			verdicts: "etcd config/vpp/l2/v2/xconnect/a PENDING the data plane has not " +
-				"acknowledged it yet; etcd config/vpp/l2/v2/xconnect/eth0 FAILED eth0 is the uplink " +
-				"of this node",
+				"acknowledged it yet; etcd config/vpp/l2/v2/xconnect/eth0 FAILED " +
+				"eth0 is the uplink of this node",
 		},
 		{
 			name: "cross-connects on Linux", policy: Policy{Linux: true},
@@ -290,7 +292,34 @@ func TestDecode(t *testing.T) {
 			"INVALID it has 0 paths: there must be 1 to 255"},
 		{"config/vpp/l2/v2/xconnect/a", `{"receive_interface":"a","transmit_interface":"a"}`,
 			"INVALID receive_interface and transmit_interface are one interface"},
-		{"config/vpp/v2/interfaces/loop1", `{}`, "UNIMPLEMENTED model vpp.interfaces"},
+		{"config/vpp/v2/interfaces/GigabitEthernet0/8/0", `{"name":"GigabitEthernet0/8/0",` +
+			`"type":"DPDK","enabled":true,"ip_addresses":["10.0.0.1/24","10.0.0.2/24",` +
+			`"10.0.0.1/24","2001:DB8::1/64"]}`, ""},
+		{"config/vpp/v2/interfaces/loop1", `{}`, `INVALID name "" is no name of an interface`},
+		{"config/vpp/v2/interfaces/loop1", `{"name":"loop2"}`, "INVALID the key does not fit"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"VXLAN_TUNNEL"}`,
+			"UNIMPLEMENTED making an interface of type VXLAN_TUNNEL"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":99}`,
+			"UNIMPLEMENTED making an interface of type 99"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","mtu":1400,"set_dhcp_client":true}`,
+			"UNIMPLEMENTED field set_dhcp_client"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","rx_modes":[{}]}`,
+			"UNIMPLEMENTED field rx_modes"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","unnumbered":{}}`,
+			"UNIMPLEMENTED field unnumbered"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","memif":{}}`, "UNIMPLEMENTED field memif"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","ip_addresses":["alloc:n"]}`,
+			"UNIMPLEMENTED alloc:"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","ip_addresses":["10.0.0.1"]}`,
+			`INVALID ip_addresses: "10.0.0.1" is no address with a length`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","ip_addresses":["224.0.0.1/24"]}`,
+			"INVALID ip_addresses: 224.0.0.1/24 is no address of an interface"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","ip_addresses":["::ffff:10.0.0.1/120"]}`,
+			"INVALID ip_addresses: ::ffff:10.0.0.1/120 is no address of an interface"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","ip_addresses":["fe80::1/64"]}`,
+			"UNIMPLEMENTED a link-local address"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","ip_addresses":["10.0.0.1/24",` +
+			`"10.0.0.2/16"]}`, "INVALID ip_addresses: 10.0.0.2/16 overlaps 10.0.0.1/24"},
 		{"config/vpp/nat/v2/dnat44/x", `{}`, "UNIMPLEMENTED model vpp.nat.dnat44"},
 	} {
 		i := DecodeJSON(c.key, []byte(c.value), Item{})

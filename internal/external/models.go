@@ -68,11 +68,11 @@ var models = []*Model{
 			"{{with ipnet .DstNetwork}}{{.IP}}/{{.MaskSize}}{{else}}{{.DstNetwork}}{{end}}"+
 			"{{with .NextHopAddr}}/gw/{{.}}{{end}}"),
 	carried("vpp", "v2", "vrf-table", &l3.VrfTable{}, "id/{{.Id}}/protocol/{{.Protocol}}"),
+	carried("vpp", "v2", "interfaces", &vpp.Interface{}, "{{.Name}}"),
 	carried("vpp", "v2", "l3xconnect", &l3.L3XConnect{}, "{{.Interface}}/protocol/{{.Protocol}}"),
 	carried("vpp.l2", "v2", "xconnect", &vpp.XConnectPair{}, "{{.ReceiveInterface}}"),
 	carried("vpp", "v2", "arp", &l3.ARPEntry{}, "{{.Interface}}/{{.IpAddress}}"),
 
-	refused("vpp", "v2", "interfaces", &vpp.Interface{}, "{{.Name}}"),
 	refused("vpp", "v2", "span", &vpp.Span{}, "{{.InterfaceFrom}}/to/{{.InterfaceTo}}"),
 	refused("vpp", "v2", "proxyarp-global", &l3.ProxyARP{}, ""),
 	refused("vpp", "v2", "ipscanneigh-global", &l3.IPScanNeighbor{}, ""),

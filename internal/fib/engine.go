@@ -406,8 +406,8 @@ func (e *Engine) observe(f route.Facts) {
 	if f.Identity != before.Identity || f.Problem != before.Problem {
 		e.log.Info("data plane", "identity", f.Identity, "version", f.Version, "problem", f.Problem)
 	}
+	e.table.externalChanged = true
 	if f.Identity != before.Identity {
-		e.table.externalChanged = true
 		e.adoptAt = time.Time{}
 	}
 }
@@ -472,7 +472,8 @@ func (e *Engine) resolve(ctx context.Context, questions <-chan lookup, answers c
 func (e *Engine) Changed() <-chan struct{} { return e.changed }
 
 // ExternalChanged is signalled (size one) when external configuration's routes were selected anew,
-// acknowledged or lost: Find may say something else. There is one reader.
+// acknowledged or lost, and when its objects or the facts changed: Find, Objects or Facts may say
+// something else. There is one reader.
 func (e *Engine) ExternalChanged() <-chan struct{} { return e.external }
 
 // Facts returns the newest facts of the data plane; the zero value before the first.

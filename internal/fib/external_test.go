@@ -78,3 +78,27 @@ func TestBackupRoutesGiveWayToBGPAndComeBack(t *testing.T) {
 		}
 	})
 }
+
+func TestExternalConfigurationHearsOfObjectsAndFacts(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		signalled := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case <-r.ExternalChanged():
+			default:
+				t.Errorf("%s: no signal", what)
+			}
+		}
+		signalled("the start")
+		f := node("a")
+		f.Interfaces[0].Addresses = nil
+		r.dp.tell(f)
+		signalled("another address")
+		r.setObjects(route.External, on("eth0", "192.168.4.7/24"))
+		signalled("an object")
+		r.dp.state(func() { r.dp.lookupErr = errGone })
+		time.Sleep(2 * objectInterval)
+		signalled("a look-up fails")
+	})
+}

@@ -408,7 +408,10 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 		s.reconsider(o)
 		return false
 	}
-	s.objects.changed = s.objects.changed || fmt.Sprint(o.problem) != fmt.Sprint(x.err)
+	if fmt.Sprint(o.problem) != fmt.Sprint(x.err) {
+		s.objects.changed = true
+		s.externalChanged = s.externalChanged || o.origin() == route.External
+	}
 	o.problem = x.err
 	there := x.foundObject != nil && x.foundObject.Digest() == o.want.digest
 	switch {

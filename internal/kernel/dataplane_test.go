@@ -57,6 +57,7 @@ func TestDataplaneKernel(t *testing.T) {
 			dataplanetest.CrossConnects: "they are VPP's",
 			dataplanetest.Tables:        "a table comes into being by use",
 			dataplanetest.Connection:    "the kernel cannot go away",
+			dataplanetest.Overlaps:      "the kernel takes equal subnets on two interfaces",
 			dataplanetest.Links: "the kernel removes routes with their interface, drift " +
 				"repair puts them again",
 			dataplanetest.Hiding: "the kernel shows routes of all owners: ours behind " +

@@ -72,7 +72,7 @@ func putAddress(d *Dataplane, o route.Object) error {
 }
 
 // removeAddress with an IPv4 address has the kernel remove those added to its subnet later, unless
-// net.ipv4.conf.*.promote_secondaries is set.
+// net.ipv4.conf.*.promote_secondaries is set. They may be another program's, and are put back.
 func removeAddress(d *Dataplane, k route.ObjectKey) error {
 	a, link, err := d.addressOf(k)
 	if errors.Is(err, route.ErrNoLink) {
@@ -81,11 +81,29 @@ func removeAddress(d *Dataplane, k route.ObjectKey) error {
 	if err != nil {
 		return err
 	}
-	err = d.links.AddrDel(link, addrOf(a.Address))
-	if errors.Is(err, unix.EADDRNOTAVAIL) {
+	before, err := d.listAddresses(link)
+	if err == nil {
+		err = d.links.AddrDel(link, addrOf(a.Address))
+	}
+	switch {
+	case errors.Is(err, unix.EADDRNOTAVAIL):
 		err = nil
+	case err == nil && a.Address.Addr().Is4():
+		err = d.restore(link, before, a.Address)
 	}
 	return wrap(err, "remove address %s from interface %d", a.Address, link.Attrs().Index)
+}
+
+// restore adds the IPv4 addresses of before that went with another.
+func (d *Dataplane) restore(link netlink.Link, before []netlink.Addr, gone netip.Prefix) error {
+	now, err := d.listAddresses(link)
+	for _, was := range before {
+		p, ok := prefixOf(was.IPNet)
+		if ok && p.Addr().Is4() && p != gone && !isAmong(p, now) && err == nil {
+			err = d.links.AddrAdd(link, &was)
+		}
+	}
+	return err
 }
 
 func (d *Dataplane) addressOf(k route.ObjectKey) (a route.Address, link netlink.Link, err error) {
@@ -96,13 +114,21 @@ func (d *Dataplane) addressOf(k route.ObjectKey) (a route.Address, link netlink.
 }
 
 func (d *Dataplane) hasAddress(link netlink.Link, a netip.Prefix) (bool, error) {
-	list, err := again(func() ([]netlink.Addr, error) {
+	list, err := d.listAddresses(link)
+	return isAmong(a, list), err
+}
+
+func (d *Dataplane) listAddresses(link netlink.Link) ([]netlink.Addr, error) {
+	return again(func() ([]netlink.Addr, error) {
 		return d.links.AddrList(link, netlink.FAMILY_ALL)
 	})
+}
+
+func isAmong(a netip.Prefix, list []netlink.Addr) bool {
 	return slices.ContainsFunc(list, func(x netlink.Addr) bool {
 		p, ok := prefixOf(x.IPNet)
 		return ok && p == a
-	}), err
+	})
 }
 
 func addrOf(a netip.Prefix) *netlink.Addr {

@@ -116,13 +116,13 @@ func TestStatesFollowEtcd(t *testing.T) {
 
 	// One revision is one state: of four keys, two of them bad, none comes alone.
 	ops := []clientv3.Op{clientv3.OpDelete(base + aKey), clientv3.OpPut(base+bKey, bText)}
-	for _, key := range []string{"config/vpp/v2/interfaces/loop1", "config/vpp/v2/route/x"} {
+	for _, key := range []string{"config/vpp/acls/v2/acl/a", "config/vpp/v2/route/x"} {
 		ops = append(ops, clientv3.OpPut(base+key, "{}"))
 	}
 	resp, err := e.Client().Txn(t.Context()).Then(ops...).Commit()
 	must(t, err)
 	state := await(t, s, "the transaction", func(external.Snapshot) bool { return true })
-	want := "config/vpp/v2/interfaces/loop1 UNIMPLEMENTED, config/vpp/v2/route/vrf/0/dst/" +
+	want := "config/vpp/acls/v2/acl/a UNIMPLEMENTED, config/vpp/v2/route/vrf/0/dst/" +
 		"10.9.2.0/24, config/vpp/v2/route/x INVALID"
 	if keys(state) != want || state.Revision != resp.Header.Revision {
 		t.Errorf("revision %d: %s\nwant %s", state.Revision, keys(state), want)

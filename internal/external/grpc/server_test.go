@@ -92,10 +92,10 @@ func TestContivsServices(t *testing.T) {
 		VrfTables: []*l3.VrfTable{{Id: 7, Label: "red"}},
 		StaticRoutes: []*l3.Route{routeTo(1),
 			{VrfId: 7, DstNetwork: "10.9.2.0/24", Type: l3.Route_DROP}},
-		Interfaces: []*vpp.Interface{{Name: "memif1"}},
+		AccessLists: []*vpp.ACL{{Name: "a"}},
 	}, grpc.Header(&header))
 	checkError(t, "put", err, codes.FailedPrecondition,
-		"KeyErrors: [config/vpp/v2/interfaces/memif1 (VALIDATE): model vpp.interfaces]")
+		"KeyErrors: [config/vpp/acls/v2/acl/a (VALIDATE): model vpp.acls.acl]")
 	details := status.Convert(err).Details()
 	if len(details) != 1 || details[0].(*generic.UpdateResult).Status.Status != "UNIMPLEMENTED" {
 		t.Errorf("details %v", details)
@@ -283,7 +283,7 @@ func TestLigatosMetaService(t *testing.T) {
 	s := serve(t)
 	c := generic.NewMetaServiceClient(s.conn)
 	known, err := c.KnownModels(s.ctx, &generic.KnownModelsRequest{Class: "config"})
-	if err != nil || len(known.KnownModels) != 5 {
+	if err != nil || len(known.KnownModels) != 6 {
 		t.Fatalf("%v %v", known, err)
 	}
 	for _, m := range known.KnownModels {

@@ -48,6 +48,11 @@ func (f *fakeFIB) set(what func()) {
 	}
 }
 
+// Facts are of a node with one interface.
+func (f *fakeFIB) Facts() route.Facts {
+	return route.Facts{Interfaces: []route.Interface{{Name: "eth0", Up: true}}}
+}
+
 func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

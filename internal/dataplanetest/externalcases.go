@@ -1,0 +1,190 @@
+package dataplanetest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"vpp-route-agent/internal/external"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// externalCases are about items of external configuration that are objects: made, changed, deleted,
+// pending and back.
+var externalCases = []testCase{
+	{"an interface gains what a client wants, and loses only that", "",
+		func(t *testing.T, b *bench) {
+			dir, name, before := t.TempDir(), b.Interfaces[0].Name, b.addresses(t)
+			c := b.runClient(t, dir)
+			first, six := pfx("198.18.70.1/24"), pfx("2001:db8:70::1/64")
+			c.put(onLink(name, first, six))
+			c.await(t, "CONFIGURED ")
+			b.hasAddresses(t, append(before, first, six)...)
+			second := pfx("198.18.70.2/24")
+			c.put(onLink(name, second, b.Interfaces[0].V4)) // which is there by another's hand
+			c.await(t, "CONFIGURED ")
+			b.hasAddresses(t, append(before, second)...)
+			c.put()
+			c.await(t, "REMOVED ")
+			b.hasAddresses(t, before...)
+			c.put(onLink(name, first))
+			c.await(t, "CONFIGURED ")
+			c.stop()
+			c = b.runClient(t, dir) // which has lost its item meanwhile
+			defer c.stop()
+			c.put()
+			b.hasAddresses(t, before...)
+		}},
+	{"an address that another interface has is refused with its name", Overlaps,
+		func(t *testing.T, b *bench) {
+			before := b.addresses(t)
+			c := b.runClient(t, t.TempDir())
+			defer c.stop()
+			has := netip.PrefixFrom(b.v4(1, 7), b.Interfaces[1].V4.Bits())
+			other := pfx("198.18.70.1/24")
+			c.put(onLink(b.Interfaces[0].Name, has, other))
+			c.await(t, fmt.Sprintf("FAILED %s overlaps %s of %s", has, b.Interfaces[1].V4,
+				b.Interfaces[1].Name))
+			b.hasAddresses(t, append(before, other)...)
+			c.put()
+			b.hasAddresses(t, before...)
+		}},
+	{"what a client wants of an interface waits for it", Tables, func(t *testing.T, b *bench) {
+		c := b.runClient(t, t.TempDir())
+		defer c.stop()
+		name, remove := b.AddLink(t, 0)
+		remove()
+		address := route.Address{Interface: name, Address: pfx("198.18.70.1/24")}
+		c.put(onLink(name, address.Address))
+		for range 2 { // the second time it comes back
+			c.await(t, "PENDING there is no interface "+name)
+			_, remove := b.AddLink(t, 0)
+			c.await(t, "CONFIGURED ")
+			if !b.hasObject(t, address) {
+				t.Errorf("there is no %s", address.Key())
+			}
+			remove()
+		}
+		c.await(t, "PENDING there is no interface "+name)
+	}},
+	{"what a client wants of an interface is back after a restart", Connection,
+		func(t *testing.T, b *bench) {
+			c := b.runClient(t, t.TempDir())
+			defer c.stop()
+			address := b.address(pfx("198.18.70.1/24"))
+			c.put(onLink(address.Interface, address.Address))
+			c.await(t, "CONFIGURED ")
+			b.restart(t)
+			b.eventually(t, "the address after the restart", func() bool {
+				o, err := b.Dataplane.Object(b.context(t), address.Key())
+				return err == nil && o == address
+			})
+			c.await(t, "CONFIGURED ")
+			c.put()
+			c.await(t, "REMOVED ")
+		}},
+}
+
+// onLink is an item about an interface that is up and has these addresses.
+func onLink(name string, addresses ...netip.Prefix) item {
+	var list []string
+	for _, a := range addresses {
+		list = append(list, fmt.Sprintf("%q", a))
+	}
+	return item{"config/vpp/v2/interfaces/" + name, fmt.Sprintf(
+		`{"name":%q,"enabled":true,"ip_addresses":[%s]}`, name, strings.Join(list, ","))}
+}
+
+// item is one of external configuration, in JSON.
+type item struct{ key, value string }
+
+// client is the only source of external configuration of an engine.
+type client struct {
+	*fib.Engine
+	snapshots chan external.Snapshot
+	revision  int64
+	stop      func()
+
+	mu     sync.Mutex // guards answer
+	answer external.Answer
+}
+
+// runClient runs one, which has not spoken yet.
+func (b *bench) runClient(t *testing.T, dir string) *client {
+	c := &client{snapshots: make(chan external.Snapshot, 1)}
+	c.stop = b.runEngine(t, dir, func(e *fib.Engine) func(context.Context) error {
+		c.Engine = e
+		return external.NewController([]external.Adapter{c},
+			external.Policy{Table0: true}, c).Run
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+// put sets all items.
+func (c *client) put(all ...item) {
+	c.revision++
+	items := map[string]external.Item{}
+	for _, i := range all {
+		items[i.key] = external.DecodeJSON(i.key, []byte(i.value), external.Item{})
+	}
+	select {
+	case <-c.snapshots:
+	default:
+	}
+	c.snapshots <- external.Snapshot{Complete: true, Revision: c.revision,
+		Sources: []external.Source{{Name: c.Name(), Items: items}}}
+}
+
+// await waits until all items stand as wanted, each in its state and with its details.
+func (c *client) await(t *testing.T, want string) {
+	t.Helper()
+	var got []string
+	eventually(t, want, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		got = nil
+		as := c.answer.Revision == c.revision && len(c.answer.Verdicts) > 0
+		for _, v := range c.answer.Verdicts {
+			text := v.State.String() + " " + strings.Join(v.Details, ", ")
+			got = append(got, text)
+			as = as && text == want
+		}
+		return as
+	}, func() string { return strings.Join(got, "; ") })
+}
+
+// Name implements external.Adapter.
+func (c *client) Name() string { return "client" }
+
+// Snapshots implements external.Adapter.
+func (c *client) Snapshots() <-chan external.Snapshot { return c.snapshots }
+
+// Answer implements external.Adapter.
+func (c *client) Answer(a external.Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answer = a
+}
+
+// Want implements external.FIB.
+func (c *client) Want(all fib.Source) uint64 {
+	var w fib.Wanted
+	w.Sources[route.External] = all
+	return c.Set(w)
+}
+
+// Changed implements external.FIB.
+func (c *client) Changed() <-chan struct{} { return c.ExternalChanged() }
+
+// Away implements external.FIB.
+func (c *client) Away() string {
+	if c.Facts().Identity == "" {
+		return "the data plane is away"
+	}
+	return ""
+}

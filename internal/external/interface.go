@@ -1,0 +1,159 @@
+package external
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"vpp-route-agent/internal/external/proto/ligato/vpp"
+	"vpp-route-agent/internal/route"
+)
+
+// checkInterface refuses what the agent does not carry out. An interface that is there already is
+// of no type, or of DPDK's.
+func checkInterface(i *vpp.Interface) Problem {
+	switch {
+	case i.Name == "" || !isName(i.Name):
+		return invalid("name %.80q is no name of an interface", i.Name)
+	case i.Type != vpp.Interface_UNDEFINED_TYPE && i.Type != vpp.Interface_DPDK:
+		return unimplemented("making an interface of type %s", i.Type)
+	}
+	for _, field := range fieldsIn(i.ProtoReflect()) {
+		switch field {
+		case "name", "type", "enabled", "ip_addresses":
+		default:
+			return unimplemented("field %s", field)
+		}
+	}
+	_, problem := addressesOf(i)
+	return problem
+}
+
+// fieldsIn lists the fields of m that are set, in the order of its file.
+func fieldsIn(m protoreflect.Message) (set []protoreflect.Name) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		if f := fields.Get(i); m.Has(f) {
+			set = append(set, f.Name())
+		}
+	}
+	return set
+}
+
+// addressesOf returns the addresses of an interface, each once, and why they cannot be.
+func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
+	var among subnets
+	seen := map[route.Address]bool{}
+	for _, text := range i.IpAddresses {
+		p, err := netip.ParsePrefix(text)
+		a := p.Addr()
+		switch {
+		case strings.HasPrefix(text, "alloc:"):
+			return nil, unimplemented("alloc: (model netalloc)")
+		case err != nil:
+			return nil, invalid("ip_addresses: %.80q is no address with a length", text)
+		case a.Is4In6(), a.IsUnspecified(), a.IsMulticast(), p.Bits() == 0:
+			return nil, invalid("ip_addresses: %s is no address of an interface", text)
+		case a.Is6() && a.IsLinkLocalUnicast():
+			return nil, unimplemented("a link-local address")
+		}
+		want := route.Address{Interface: i.Name, Address: p}
+		if seen[want] {
+			continue
+		}
+		if other, ok := among.obstacle(0, want); ok {
+			return nil, invalid("ip_addresses: %s overlaps %s", p, other.Address)
+		}
+		seen[want] = true
+		among.add(0, want)
+		all = append(all, want)
+	}
+	return all, Problem{}
+}
+
+// objectsOf are what an item about an interface wants. Without `enabled` the interface is left as
+// it is.
+func objectsOf(i *vpp.Interface) (all []route.Object) {
+	if i.Enabled {
+		all = append(all, route.Up{Interface: i.Name})
+	}
+	addresses, _ := addressesOf(i)
+	for _, a := range addresses {
+		all = append(all, a)
+	}
+	return all
+}
+
+// subnets are those of addresses. On one interface they may be equal; else they must not overlap
+// within a table. The zero value has none.
+type subnets struct {
+	lengths []int                    // that were used, sorted
+	taken   map[subnet]route.Address // an address in it
+	around  map[subnet]route.Address // of lengths: the first address in a smaller one within
+}
+
+type subnet struct {
+	table  uint32
+	prefix netip.Prefix
+}
+
+// shortened returns the subnet of a length that contains s.
+func (s subnet) shortened(length int) subnet {
+	s.prefix = netip.PrefixFrom(s.prefix.Addr(), length).Masked()
+	return s
+}
+
+// obstacle returns an address because of which a cannot be in the table.
+func (s *subnets) obstacle(table uint32, a route.Address) (route.Address, bool) {
+	own := subnet{table, a.Address.Masked()}
+	s.use(own.prefix.Bits())
+	for _, n := range s.lengths {
+		if n > own.prefix.Bits() {
+			break
+		}
+		other, ok := s.taken[own.shortened(n)]
+		if ok && (n < own.prefix.Bits() || other.Interface != a.Interface) {
+			return other, true
+		}
+	}
+	other, ok := s.around[own]
+	return other, ok
+}
+
+func (s *subnets) add(table uint32, a route.Address) {
+	own := subnet{table, a.Address.Masked()}
+	s.use(own.prefix.Bits())
+	for _, n := range s.lengths {
+		if n < own.prefix.Bits() {
+			s.surround(own.shortened(n), a)
+		}
+	}
+	if _, ok := s.taken[own]; !ok {
+		s.taken[own] = a
+	}
+}
+
+// use has around know a length.
+func (s *subnets) use(length int) {
+	if s.taken == nil {
+		s.taken, s.around = map[subnet]route.Address{}, map[subnet]route.Address{}
+	}
+	at, known := slices.BinarySearch(s.lengths, length)
+	if known {
+		return
+	}
+	s.lengths = slices.Insert(s.lengths, at, length)
+	for k, a := range s.taken {
+		if k.prefix.Bits() > length {
+			s.surround(k.shortened(length), a)
+		}
+	}
+}
+
+func (s *subnets) surround(k subnet, a route.Address) {
+	if was, ok := s.around[k]; !ok || route.ComparePrefixes(a.Address, was.Address) < 0 {
+		s.around[k] = a
+	}
+}

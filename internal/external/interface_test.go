@@ -1,0 +1,166 @@
+package external
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// onLink is an item about an interface that is up and has these addresses.
+func onLink(name string, addresses ...string) string {
+	list := ""
+	if len(addresses) > 0 {
+		list = `"` + strings.Join(addresses, `","`) + `"`
+	}
+	return fmt.Sprintf(`config/vpp/v2/interfaces/%[1]s = {"name":"%[1]s","enabled":true,`+
+		`"ip_addresses":[%[2]s]}`, name, list)
+}
+
+func TestMergeInterfaces(t *testing.T) {
+	own := Policy{Own: []route.Address{{Interface: "eth0",
+		Address: netip.MustParsePrefix("192.168.4.7/24")}}}
+	for _, c := range []struct {
+		name     string
+		sources  []Source
+		objects  string
+		verdicts string
+	}{
+		{
+			name:    "up with addresses",
+			sources: []Source{source(t, "etcd", onLink("eth0", "10.0.0.1/24", "10.0.0.2/24"))},
+			objects: "interface eth0; address 10.0.0.1/24 of eth0; address 10.0.0.2/24 of eth0",
+		},
+		{
+			name: "left as it is", sources: []Source{source(t, "etcd",
+				`config/vpp/v2/interfaces/eth0 = {"name":"eth0"}`)},
+		},
+		{
+			name: "one source has it whole",
+			sources: []Source{source(t, "grpc", onLink("eth0", "10.0.0.1/24")),
+				source(t, "etcd", onLink("eth0", "10.0.1.1/24"))},
+			objects:  "interface eth0; address 10.0.0.1/24 of eth0",
+			verdicts: "etcd interfaces/eth0 PENDING source grpc has interface eth0",
+		},
+		{
+			name: "a subnet is on one interface",
+			sources: []Source{source(t, "grpc", onLink("eth1", "10.0.0.1/24", "fd00::1/64")),
+				source(t, "etcd", onLink("eth2", "10.0.0.128/25", "10.0.1.1/24", "fd00::/48"),
+					onLink("eth3", "10.0.0.9/32", "10.0.2.1/24"), onLink("eth4", "10.0.1.1/16"))},
+			objects: "interface eth1; interface eth2; interface eth3; interface eth4; address " +
+				"10.0.0.1/24 of eth1; address fd00::1/64 of eth1; address 10.0.1.1/24 of eth2; " +
+				"address 10.0.2.1/24 of eth3",
+			verdicts: "etcd interfaces/eth2 FAILED 10.0.0.128/25 overlaps 10.0.0.1/24 of eth1, " +
+				"fd00::/48 overlaps fd00::1/64 of eth1; etcd interfaces/eth3 FAILED 10.0.0.9/32 " +
+				"overlaps 10.0.0.1/24 of eth1; etcd interfaces/eth4 FAILED 10.0.1.1/16 " +
+				"overlaps 10.0.0.1/24 of eth1",
+		},
+		{
+			name: "the uplink's address is the agent's, and may be wanted twice",
+			sources: []Source{source(t, "etcd",
+				onLink("eth0", "192.168.4.7/24", "192.168.4.8/24"),
+				onLink("eth1", "192.168.4.9/32"))},
+			objects: "interface eth0; interface eth1; address 192.168.4.7/24 of eth0; address " +
+				"192.168.4.8/24 of eth0",
+			verdicts: "etcd interfaces/eth1 FAILED 192.168.4.9/32 overlaps 192.168.4.7/24 of " +
+				"eth0",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := Merge(c.sources, own)
+			var objects []string
+			for _, o := range plan.Objects {
+				objects = append(objects, o.Key().String())
+			}
+			if got := strings.Join(objects, "; "); got != c.objects {
+				t.Errorf("objects %q, want %q", got, c.objects)
+			}
+			got := printed(Judge(plan, Facts{}))
+			for want := range strings.SplitSeq(c.verdicts, "; ") {
+				if !strings.Contains(got, want) {
+					t.Errorf("verdicts\n%s\nlack %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestJudgeInterfaces(t *testing.T) {
+	eth1 := route.Interface{Name: "eth1",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}}
+	up := route.Up{Interface: "eth0"}.Key()
+	address := func(text string) route.ObjectKey {
+		return route.Address{Interface: "eth0", Address: netip.MustParsePrefix(text)}.Key()
+	}
+	one := fib.Entry{Object: address("10.0.1.1/24"), State: fib.Programmed}
+	for _, c := range []struct {
+		name       string
+		up         fib.State
+		address    fib.Entry // 10.0.0.1/24
+		more       []fib.Entry
+		interfaces []route.Interface // eth0 is always there
+		want       string
+		unfinished bool
+	}{
+		{name: "all is there", up: fib.Programmed, address: fib.Entry{State: fib.Programmed},
+			want: "CONFIGURED "},
+		{name: "others have set it", up: fib.Shadowed, address: fib.Entry{State: fib.Shadowed},
+			want: "CONFIGURED "},
+		{name: "another interface has it", up: fib.Shadowed,
+			address:    fib.Entry{State: fib.Failed, Error: "address in use", Attempts: 3},
+			interfaces: []route.Interface{eth1},
+			want:       "FAILED 10.0.0.1/24 overlaps 10.0.0.9/24 of eth1"},
+		{name: "refused", up: fib.Shadowed,
+			address: fib.Entry{State: fib.Failed, Error: "no memory", Attempts: 3},
+			want:    "RETRYING no memory"},
+		{name: "on its way", up: fib.Programmed, address: fib.Entry{State: fib.Pending},
+			want: "PENDING " + notAcknowledged, unfinished: true},
+		{name: "one more is on its way out", up: fib.Programmed,
+			address: fib.Entry{State: fib.Programmed},
+			more:    []fib.Entry{{Object: address("10.0.2.1/24"), State: fib.Deleting}},
+			want:    "PENDING address 10.0.2.1/24 of eth0 is being deleted", unfinished: true},
+		{name: "two problems", up: fib.Pending,
+			address: fib.Entry{State: fib.Failed, Error: "no memory"}, unfinished: true,
+			want: "RETRYING " + notAcknowledged + ", no memory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := Merge([]Source{source(t, "etcd",
+				onLink("eth0", "10.0.0.1/24", "10.0.1.1/24"))}, allowed)
+			c.address.Object = address("10.0.0.1/24")
+			v := Judge(plan, Facts{Entries: []fib.Entry{},
+				Objects:    append(c.more, c.address, one, fib.Entry{Object: up, State: c.up}),
+				Interfaces: append([]route.Interface{{Name: "eth0"}}, c.interfaces...)})[0]
+			got := v.State.String() + " " + strings.Join(v.Details, ", ")
+			if got != c.want || v.Unfinished != c.unfinished {
+				t.Errorf("%q (unfinished: %v), want %q", got, v.Unfinished, c.want)
+			}
+		})
+	}
+}
+
+// An interface that is not there is named even if nothing is wanted of it.
+func TestJudgeMissingInterface(t *testing.T) {
+	for _, item := range []string{onLink("tap0", "10.0.0.1/24"),
+		`config/vpp/v2/interfaces/tap0 = {"name":"tap0"}`} {
+		plan := Merge([]Source{source(t, "etcd", item)}, allowed)
+		for there, want := range map[bool]string{
+			false: "PENDING there is no interface tap0", true: "PENDING " + notAcknowledged,
+		} {
+			f := Facts{Entries: []fib.Entry{}}
+			if there {
+				f.Interfaces = []route.Interface{{Name: "tap0"}}
+			}
+			v := Judge(plan, f)[0]
+			got := v.State.String() + " " + strings.Join(v.Details, ", ")
+			if there && len(plan.Objects) == 0 {
+				want = "CONFIGURED "
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", item, got, want)
+			}
+		}
+	}
+}
