@@ -75,7 +75,8 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 	var adapters []external.Adapter
 	for _, name := range cfg.external {
 		if name == grpc.Name {
-			p.grpc = grpc.New(grpc.Config{StateDir: cfg.stateDir, Log: log})
+			p.grpc = grpc.New(grpc.Config{StateDir: cfg.stateDir,
+				Linux: cfg.dataplane == "kernel", Log: log})
 			adapters = append(adapters, p.grpc)
 			continue
 		}
