@@ -46,9 +46,10 @@ func TestNotify(t *testing.T) {
 	s.do(Change{Puts: puts(1)}) // is told that, and then all has been taken in
 	s.fib.set(func() { s.fib.away = "" })
 	s.notified(t, &configurator.NotifyRequest{Idx: 5}, "6 eth0 DELETED", "7 memif1 DELETED")
+	memif1 := &vpp.Notification{Interface: &vpp.InterfaceNotification{
+		State: &vpp.InterfaceState{Name: "memif1"}}}
 	s.notified(t, &configurator.NotifyRequest{Filters: []*configurator.Notification{
-		{Notification: &configurator.Notification_VppNotification{VppNotification: &vpp.Notification{
-			Interface: &vpp.InterfaceNotification{State: &vpp.InterfaceState{Name: "memif1"}}}}},
+		{Notification: &configurator.Notification_VppNotification{VppNotification: memif1}},
 	}}, "2 memif1 DOWN", "3 memif1 DELETED", "5 memif1 UP", "7 memif1 DELETED")
 }
 
