@@ -16,10 +16,11 @@ type objectKind struct {
 }
 
 var objectKinds = map[route.ObjectKind]objectKind{
-	route.AdminUp:          {readUp, putUp, leaveUp},
+	route.AdminUp:          {readUp, putUp, removeUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
 	route.VRFTable:         {readTable, putTable, removeTable},
 	route.StaticNeighbour:  {readNeighbour, putNeighbour, removeNeighbour},
+	route.MadeLink:         {readMade, putMade, removeMade},
 }
 
 // Object implements fib.Dataplane.

@@ -87,7 +87,7 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 		}
 		adapters = append(adapters, p.etcd)
 	}
-	policy := external.Policy{Table0: cfg.externalTable0 != "", Tables: cfg.dataplane != "kernel"}
+	policy := external.Policy{Table0: cfg.externalTable0 != "", Makes: cfg.dataplane != "kernel"}
 	for _, a := range cfg.uplinkAddress {
 		policy.Own = append(policy.Own, route.Address{Interface: cfg.uplink, Address: a})
 	}

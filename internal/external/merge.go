@@ -18,8 +18,8 @@ import (
 type Policy struct {
 	// Table0: routes in the default table are allowed.
 	Table0 bool
-	// Tables: the data plane can make tables.
-	Tables bool
+	// Makes: the data plane can make tables and interfaces.
+	Makes bool
 	// Own are the addresses that the agent itself sets.
 	Own []route.Address
 }
@@ -163,8 +163,10 @@ func (m *merger) place(p *planned) {
 	case p.isRoute:
 		m.placeRoute(p)
 	case p.claim == "":
-	case p.isTable() && !m.policy.Tables:
+	case p.isTable() && !m.policy.Makes:
 		p.problem = unimplemented("model vpp.vrf-table with this data plane")
+	case p.isMade() && !m.policy.Makes:
+		p.problem = unimplemented("making an interface with this data plane")
 	case first == nil:
 		m.claims[p.claim] = p
 		m.placeObjects(p)
@@ -175,9 +177,14 @@ func (m *merger) place(p *planned) {
 	}
 }
 
-func (p *planned) isTable() bool { return len(p.objects) > 0 && isTable(p.objects[0]) }
+func (p *planned) isTable() bool { return p.begins(route.VRFTable) }
 
-func isTable(o route.Object) bool { return o.Key().Kind == route.VRFTable }
+// isMade: the item makes the interface that it is about.
+func (p *planned) isMade() bool { return p.begins(route.MadeLink) }
+
+func (p *planned) begins(kind route.ObjectKind) bool {
+	return len(p.objects) > 0 && p.objects[0].Key().Kind == kind
+}
 
 // placeObjects leaves out addresses that the data plane would refuse, or that would keep it from
 // having one of the agent's own.

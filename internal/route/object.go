@@ -21,7 +21,7 @@ type Object interface {
 	Needs() []ObjectKey
 	// Excludes reports whether an object that is about to go must be gone first.
 	Excludes(ObjectKey) bool
-	// Marked: what is found under this digest carries our mark, and is ours whoever put it.
+	// Marked: what is found like this carries our mark, and is ours whoever put it.
 	Marked() bool
 }
 
@@ -33,6 +33,11 @@ type ObjectKey struct {
 	Name      string // among objects of one kind on one interface
 }
 
+// TakesAlong reports whether what k identifies is an interface, with which another object goes.
+func (k ObjectKey) TakesAlong(other ObjectKey) bool {
+	return k.Kind == MadeLink && k.Interface == other.Interface && k != other
+}
+
 // ObjectKind is a kind of object. The journal stores these numbers.
 type ObjectKind uint8
 
@@ -41,12 +46,15 @@ const (
 	InterfaceAddress                       // an address of an interface
 	VRFTable                               // a table but 0
 	StaticNeighbour                        // an entry for ARP or Neighbor Discovery
+	MadeLink                               // an interface that we make
 )
 
 func (k ObjectKey) String() string {
 	switch k.Kind {
 	case AdminUp:
 		return "interface " + k.Interface
+	case MadeLink:
+		return "new interface " + k.Interface
 	case InterfaceAddress:
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
 	case StaticNeighbour:
@@ -75,14 +83,18 @@ func digestOf(settings string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// Up wants an interface to be administratively up. Whoever does not want it any more leaves it up.
+// Up wants an interface to be administratively up. Whoever does not want it any more leaves it up,
+// unless we have made it.
 type Up struct{ Interface string }
 
 func (u Up) Key() ObjectKey          { return ObjectKey{Kind: AdminUp, Interface: u.Interface} }
 func (u Up) Digest() uint64          { return digestOf("up") }
-func (u Up) Needs() []ObjectKey      { return nil }
+func (u Up) Needs() []ObjectKey      { return []ObjectKey{LinkKey(u.Interface)} }
 func (u Up) Excludes(ObjectKey) bool { return false }
 func (u Up) Marked() bool            { return false }
+
+// linkUp is what objects on an interface need.
+func linkUp(name string) []ObjectKey { return []ObjectKey{LinkKey(name), Up{name}.Key()} }
 
 // Address wants an interface to have an address, with the length of its subnet.
 type Address struct {
@@ -104,7 +116,7 @@ func (a Address) Key() ObjectKey {
 }
 
 func (a Address) Digest() uint64     { return digestOf("address") }
-func (a Address) Needs() []ObjectKey { return []ObjectKey{Up{a.Interface}.Key()} }
+func (a Address) Needs() []ObjectKey { return linkUp(a.Interface) }
 func (a Address) Marked() bool       { return false }
 
 // Excludes is VPP's rule (src/vnet/ip/ip4_forward.c): subnets must not overlap, but on one
@@ -138,7 +150,7 @@ func (n Neighbour) Key() ObjectKey {
 func (n Neighbour) Digest() uint64 { return digestOf(n.MAC) }
 
 // Needs: Linux forgets the neighbours of an interface that goes down (neigh_ifdown).
-func (n Neighbour) Needs() []ObjectKey      { return []ObjectKey{Up{n.Interface}.Key()} }
+func (n Neighbour) Needs() []ObjectKey      { return linkUp(n.Interface) }
 func (n Neighbour) Excludes(ObjectKey) bool { return false }
 func (n Neighbour) Marked() bool            { return false }
 

@@ -124,7 +124,7 @@ func (b *bed) start() {
 	b.Source = New(Config{StateDir: b.dir, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	b.controller = external.NewController([]external.Adapter{b.Source},
-		external.Policy{Table0: true, Tables: true}, b.fib)
+		external.Policy{Table0: true, Makes: true}, b.fib)
 	var wait sync.WaitGroup
 	source, controller := b.Source, b.controller
 	wait.Go(func() { _ = source.Run(ctx) })
