@@ -10,6 +10,8 @@ const (
 	noSuchInterface apiError = -2
 	noSuchFIB       apiError = -3
 	noSuchEntry     apiError = -6
+	// noSuchCrossConnect is what plugin l3xc says, and others when a value is wrong.
+	noSuchCrossConnect apiError = -7
 
 	addressInUse     apiError = -105 // what IPv4 says of an address that is in the way
 	duplicateAddress apiError = -127 // and IPv6
@@ -20,6 +22,7 @@ var apiErrorNames = map[apiError]string{
 	noSuchInterface:  "invalid sw_if_index",
 	noSuchFIB:        "no such table",
 	noSuchEntry:      "no such entry",
+	-7:               "invalid value",
 	-52:              "no paths in route",
 	-54:              "no matching interface",
 	-59:              "address length mismatch",

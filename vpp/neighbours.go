@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 
 	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -15,46 +14,12 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// neighbours are the static entries that this session has put, and on which interface. VPP 25.10
-// keeps those of an interface that was deleted, and takes them for the next one's of that index:
-// there they lead nowhere until they are deleted (src/vnet/ip-neighbor/ip_neighbor.c,
-// ip_neighbor_flush; mended by e5b3666c12f). The zero value is ready to use.
-type neighbours struct {
-	mu  sync.Mutex
-	put map[route.ObjectKey]linkID
-}
-
-// linkID tells an interface from another that had its index.
-type linkID struct{ index, generation uint32 }
-
-func (n *neighbours) set(k route.ObjectKey, on linkID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.put == nil {
-		n.put = map[route.ObjectKey]linkID{}
-	}
-	n.put[k] = on
-}
-
-func (n *neighbours) forget(k route.ObjectKey) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.put, k)
-}
-
-// isOrphan reports whether k was put on an interface that is gone.
-func (n *neighbours) isOrphan(k route.ObjectKey, now linkID) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	was, ok := n.put[k]
-	return ok && was != now
-}
-
 // readNeighbour returns a static entry. One that VPP has learned is nobody's, and gives way
-// (ip_neighbor_add).
+// (src/vnet/ip-neighbor/ip_neighbor.c, ip_neighbor_add). VPP
+// 25.10 flushes learned ones alone with an interface (mended by e5b3666c12f).
 func readNeighbour(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
 	n, on, err := l.neighbourOf(ctx, k)
-	if err != nil || l.neighbours.isOrphan(k, on) {
+	if err != nil || l.survivors.isOrphan(k, on) {
 		return nil, err
 	}
 	req := &ip_neighbor.IPNeighborDump{SwIfIndex: interface_types.InterfaceIndex(on.index)}
@@ -84,7 +49,7 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	if err != nil {
 		return declined(err.Error())
 	}
-	if l.neighbours.isOrphan(k, on) {
+	if l.survivors.isOrphan(k, on) {
 		if err := removeNeighbour(ctx, l, k); err != nil {
 			return err
 		}
@@ -97,7 +62,7 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	if err := l.setNeighbour(ctx, m, true); err != nil {
 		return fmt.Errorf("add %s: %w", k, err)
 	}
-	l.neighbours.set(k, on)
+	l.survivors.put(k, on)
 	return nil
 }
 
@@ -115,7 +80,7 @@ func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
 	if err != nil && !errors.Is(err, noSuchEntry) {
 		return fmt.Errorf("remove %s: %w", k, err)
 	}
-	l.neighbours.forget(k)
+	l.survivors.removed(k)
 	return nil
 }
 
@@ -144,8 +109,7 @@ func (l *session) deleteNeighbours(ctx context.Context,
 func (l *session) neighbourOf(ctx context.Context, k route.ObjectKey) (n route.Neighbour,
 	on linkID, err error) {
 	if n, err = route.NeighbourOf(k); err == nil {
-		on.index, _, err = l.findLink(ctx, k.Interface)
-		on.generation = l.gone.counts()[on.index]
+		on, err = l.findLinkID(ctx, k.Interface)
 	}
 	return n, on, err
 }

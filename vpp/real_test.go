@@ -97,7 +97,7 @@ statseg { socket-name %[1]s/stats.sock size 64M }
 memory { main-heap-size 1G main-heap-page-size 4k }
 buffers { buffers-per-numa 4096 page-size 4k }
 physmem { max-size 128m }
-plugins { %[3]s plugin default { disable } }
+plugins { %[3]s plugin default { disable } plugin l3xc_plugin.so { enable } }
 `, r.dir, filepath.Base(r.dir), pluginPath(r.plugins))
 	if err := os.WriteFile(r.path("startup.conf"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)

@@ -119,8 +119,8 @@ type session struct {
 	changed  chan struct{} // size 1: an interface event came
 	gone     deletions
 
-	neighbours neighbours
-	made       made
+	survivors survivors
+	made      made
 }
 
 // New returns a VPP that is not connected yet.

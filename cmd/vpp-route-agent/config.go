@@ -36,62 +36,62 @@ type config struct {
 	routerID   string
 	clusterIPs netip.Prefix
 
-	etcdEndpoints   []string
-	etcdUsername    string
-	etcdPassword    string
-	etcdCAFile      string
-	etcdCertFile    string
-	etcdKeyFile     string
-	datastoreType   string
-	etcdLegacy      legacyEndpoint
-	learnBGP        bool
-	learnIPAM       bool
-	hostAddress     []ipam.AddressSource
-	hostsPrefix     string
-	blocksPrefix    string
-	external        []string // sources, the first wins
-	externalPrefix  string
-	externalSocket  string // of gRPC, as what follows
-	externalListen  string // "": the socket alone
-	externalPolicy  string // file; "": DefaultPolicy
-	externalTable0  string // "override", "backup" or ""
-	uplink          string
-	uplinkAddress   []netip.Prefix
-	uplinkPublish   string
-	uplinkTTL       time.Duration
-	nextHops        []netip.Addr
-	dataplane       string
-	vppSocket       string
-	vppStatsSocket  string
-	fibSource       string
-	fibPriority     uint8
-	kernelTable     uint32
-	kernelProtocol  uint8
-	kernelMetric    uint32
-	kernelElevated  uint32
-	prefixLimits    map[bgp.Scope]uint32
-	limitRetry      time.Duration
-	passwordDir     string
-	secretsIn       string // namespace
-	gobgpListen     string
-	gobgpWrite      bool
-	metricsListen   string
-	tlsCertFile     string
-	tlsKeyFile      string
-	tlsClientCAFile string
-	plaintext       bool
-	adminSocket     string
-	stateDir        string
-	deferral        time.Duration
-	spotChecks      int
-	drift           string
-	guardShare      float64
-	guardMinimum    int
-	withdraw        bool
-	logLevel        string
-	ownLogLevel     bool // the operator set logLevel
-	logFormat       string
-	texts           map[string]string // what was given for each setting, or its default
+	etcdEndpoints      []string
+	etcdUsername       string
+	etcdPassword       string
+	etcdCAFile         string
+	etcdCertFile       string
+	etcdKeyFile        string
+	datastoreType      string
+	etcdLegacy         legacyEndpoint
+	learnBGP           bool
+	learnIPAM          bool
+	hostAddress        []ipam.AddressSource
+	hostsPrefix        string
+	blocksPrefix       string
+	external           []string // sources, the first wins
+	externalPrefix     string
+	externalSocket     string // of gRPC, as what follows
+	externalListen     string // "": the socket alone
+	externalPolicyFile string // "": grpc.DefaultPolicy
+	externalTable0     string // "override", "backup" or ""
+	uplink             string
+	uplinkAddress      []netip.Prefix
+	uplinkPublish      string
+	uplinkTTL          time.Duration
+	nextHops           []netip.Addr
+	dataplane          string
+	vppSocket          string
+	vppStatsSocket     string
+	fibSource          string
+	fibPriority        uint8
+	kernelTable        uint32
+	kernelProtocol     uint8
+	kernelMetric       uint32
+	kernelElevated     uint32
+	prefixLimits       map[bgp.Scope]uint32
+	limitRetry         time.Duration
+	passwordDir        string
+	secretsIn          string // namespace
+	gobgpListen        string
+	gobgpWrite         bool
+	metricsListen      string
+	tlsCertFile        string
+	tlsKeyFile         string
+	tlsClientCAFile    string
+	plaintext          bool
+	adminSocket        string
+	stateDir           string
+	deferral           time.Duration
+	spotChecks         int
+	drift              string
+	guardShare         float64
+	guardMinimum       int
+	withdraw           bool
+	logLevel           string
+	ownLogLevel        bool // the operator set logLevel
+	logFormat          string
+	texts              map[string]string // what was given for each setting, or its default
 }
 
 // addFlags defines the flags of all settings.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -75,7 +76,8 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 	var adapters []external.Adapter
 	for _, name := range cfg.external {
 		if name == grpc.Name {
-			p.grpc = grpc.New(grpc.Config{StateDir: cfg.stateDir, Log: log})
+			p.grpc = grpc.New(grpc.Config{StateDir: cfg.stateDir,
+				Linux: cfg.dataplane == "kernel", Log: log})
 			adapters = append(adapters, p.grpc)
 			continue
 		}
@@ -87,7 +89,7 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 		}
 		adapters = append(adapters, p.etcd)
 	}
-	policy := external.Policy{Table0: cfg.externalTable0 != "", Makes: cfg.dataplane != "kernel"}
+	policy := external.Policy{Table0: cfg.externalTable0 != "", Linux: cfg.dataplane == "kernel"}
 	for _, a := range cfg.uplinkAddress {
 		policy.Own = append(policy.Own, route.Address{Interface: cfg.uplink, Address: a})
 	}
@@ -100,12 +102,9 @@ func (p *externalParts) listen() error {
 	if p.grpc == nil {
 		return nil
 	}
-	policy := grpc.DefaultPolicy(p.cfg.plaintext)
-	conf, err := p.cfg.externalTLS()
-	if err == nil && p.cfg.externalPolicy != "" {
-		policy, err = grpc.ReadPolicy(p.cfg.externalPolicy)
-	}
-	if err != nil {
+	policy, err := p.cfg.externalPolicy()
+	conf, tlsErr := p.cfg.externalTLS()
+	if err = cmp.Or(err, tlsErr); err != nil {
 		return usageError{err}
 	}
 	p.server = grpc.NewServer(p.grpc, p.controller, policy, conf, p.log)
@@ -123,6 +122,27 @@ func (p *externalParts) listen() error {
 	}
 	p.listeners = append(p.listeners, l)
 	return nil
+}
+
+// externalPolicy says who may write what over gRPC.
+func (c config) externalPolicy() (grpc.Policy, error) {
+	if c.externalPolicyFile == "" {
+		return grpc.DefaultPolicy(c.plaintext), nil
+	}
+	return grpc.ReadPolicy(c.externalPolicyFile)
+}
+
+// reload reads the policy again. The old one stays in force when that fails.
+func (p *externalParts) reload(to config) {
+	if p == nil || p.server == nil {
+		return
+	}
+	policy, err := to.externalPolicy()
+	if err != nil {
+		p.log.Error("the policy is not reloaded; the old one stays in force", "err", err)
+		return
+	}
+	p.server.SetPolicy(policy)
 }
 
 func (p *externalParts) close() {

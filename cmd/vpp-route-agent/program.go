@@ -221,7 +221,8 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 	if p.external != nil {
 		p.external.agent = a
 	}
-	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, log: p.log}
+	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, external: p.external,
+		log: p.log}
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })
 	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })

@@ -15,7 +15,9 @@ type reloader struct {
 	load   func() (config, error)
 	agent  *agent.Agent
 	engine *fib.Engine
-	log    *slog.Logger
+	// external is nil where that is off.
+	external *externalParts
+	log      *slog.Logger
 }
 
 // run reloads upon each of hangups until ctx ends.
@@ -54,5 +56,6 @@ func (r *reloader) reload() {
 	}
 	r.engine.Tune(to.tuning())
 	r.agent.Set(to.agent())
+	r.external.reload(to)
 	r.cfg = to
 }

@@ -116,10 +116,10 @@ var settings = []setting{
 		"grpc listens as well, for clients with certificates; one without a port gets 9111; " +
 		"default: none",
 		set: listener(func(c *config) *string { return &c.externalListen }, "0.0.0.0:9111")},
-	{flag: "external-grpc-policy", file: "externalGRPCPolicy", literal: true,
+	{flag: "external-grpc-policy", live: true, file: "externalGRPCPolicy", literal: true,
 		usage: "YAML file that says what which client of --external grpc may write; default: " +
 			"root everything, others nothing",
-		set: text(func(c *config) *string { return &c.externalPolicy })},
+		set: text(func(c *config) *string { return &c.externalPolicyFile })},
 	{flag: "external-table-0", file: "externalTable0", usage: "let external configuration add " +
 		"routes to the default table: override (before BGP) or backup (after BGP); default: no",
 		set: oneOf(func(c *config) *string { return &c.externalTable0 }, "override", "backup")},

@@ -201,7 +201,7 @@ func (b *bench) runClient(t *testing.T, dir string) *client {
 	c.stop = b.runEngine(t, dir, func(e *fib.Engine) func(context.Context) error {
 		c.Engine = e
 		return external.NewController([]external.Adapter{c},
-			external.Policy{Table0: true, Makes: true}, c).Run
+			external.Policy{Table0: true}, c).Run
 	})
 	t.Cleanup(c.stop)
 	return c
@@ -222,8 +222,8 @@ func (c *client) put(all ...item) {
 		Sources: []external.Source{{Name: c.Name(), Items: items}}}
 }
 
-// await waits until the items, by key, and then what was deleted, stand as wanted, each in its state
-// and with its details. The last of want is for all that follow.
+// await waits until the items, by key, and then what was deleted, stand as wanted, each in its
+// state and with its details. The last of want is for all that follow.
 func (c *client) await(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string

@@ -125,9 +125,7 @@ var objectCases = []testCase{
 		n.Address = subnet.Addr().Next()
 		toNeighbour := route.Key{Prefix: route.HostPrefix(n.Address)}
 		for round := range 3 { // the next one gets the index of the last
-			name, remove := b.AddLink(t, 0)
-			there := func(f route.Facts) bool { _, ok := f.Interface(name); return ok }
-			b.facts.await(t, "the interface", there)
+			name, remove := b.addLink(t)
 			n.Interface = name
 			if b.hasObject(t, n) {
 				t.Errorf("there is %s before it is put", n.Key())
@@ -144,9 +142,61 @@ var objectCases = []testCase{
 			b.leaves(t, toNeighbour, map[string]int{name: 1})
 			must(t, b.Dataplane.DeleteObject(b.context(t), a.Key()))
 			remove()
-			b.facts.await(t, "no interface", func(f route.Facts) bool { return !there(f) })
 		}
 	}},
+	{"cross-connects come, are changed and go", CrossConnects, func(t *testing.T, b *bench) {
+		for range 2 { // the second one gets the index of the first
+			from, remove := b.addLink(t)
+			to := b.Interfaces
+			path := func(i Interface, hop netip.Addr) []route.Path {
+				return []route.Path{{Interface: i.Name, NextHop: hop, Weight: 1}}
+			}
+			for _, puts := range [][2]route.Object{
+				{route.L3CrossConnect{Interface: from, Paths: path(to[0], b.v4(0, 9))},
+					route.L3CrossConnect{Interface: from, Paths: path(to[1], netip.Addr{})}},
+				{route.L3CrossConnect{Interface: from, IPv6: true, Paths: path(to[0], b.v6(0, 9))},
+					route.L3CrossConnect{Interface: from, IPv6: true,
+						Paths: path(to[1], b.v6(1, 9))}},
+				{route.L2CrossConnect{Interface: from, To: to[0].Name},
+					route.L2CrossConnect{Interface: from, To: to[1].Name}},
+			} {
+				for _, o := range []route.Object{puts[0], puts[0], puts[1]} {
+					must(t, b.Dataplane.PutObject(b.context(t), o))
+					if !b.hasObject(t, o) {
+						t.Errorf("there is no %s", o.Key())
+					}
+				}
+				must(t, b.Dataplane.DeleteObject(b.context(t), puts[0].Key()))
+				must(t, b.Dataplane.DeleteObject(b.context(t), puts[0].Key()))
+				if b.hasObject(t, puts[1]) {
+					t.Errorf("%s is still there", puts[1].Key())
+				}
+				must(t, b.Dataplane.PutObject(b.context(t), puts[0]))
+			}
+			remove()
+		}
+		from, remove := b.addLink(t)
+		defer remove()
+		for _, o := range []route.Object{route.L2CrossConnect{Interface: from},
+			route.L3CrossConnect{Interface: from},
+			route.L3CrossConnect{Interface: from, IPv6: true}} {
+			if b.hasObject(t, o) {
+				t.Errorf("there is %s, which went with its interface", o.Key())
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), o.Key()))
+		}
+	}},
+	{"an interface with addresses is not connected with another", CrossConnects,
+		func(t *testing.T, b *bench) {
+			x := route.L2CrossConnect{Interface: b.Interfaces[0].Name, To: b.Interfaces[1].Name}
+			err := b.Dataplane.PutObject(b.context(t), x)
+			if err == nil || !strings.Contains(err.Error(), b.Interfaces[0].V4.String()) {
+				t.Errorf("the error is %v", err)
+			}
+			if b.hasObject(t, x) {
+				t.Errorf("there is %s", x.Key())
+			}
+		}},
 	{"an address with another length is another one", "", func(t *testing.T, b *bench) {
 		own, addresses := b.Interfaces[0].V4, b.addresses(t)
 		must(t, b.removeAddress(t, netip.PrefixFrom(own.Addr(), own.Bits()+1)))
@@ -241,6 +291,19 @@ func (b *bench) hasObject(t *testing.T, o route.Object) bool {
 		t.Errorf("found %v instead of %v", found, o)
 	}
 	return found != nil
+}
+
+// addLink adds an interface without addresses to table 0. What it and remove did is known when they
+// return.
+func (b *bench) addLink(t *testing.T) (name string, remove func()) {
+	t.Helper()
+	name, rm := b.AddLink(t, 0)
+	there := func(f route.Facts) bool { _, ok := f.Interface(name); return ok }
+	b.facts.await(t, "the interface", there)
+	return name, func() {
+		rm()
+		b.facts.await(t, "no interface", func(f route.Facts) bool { return !there(f) })
+	}
 }
 
 // addAddress adds an address to the first interface, removeAddress removes one.

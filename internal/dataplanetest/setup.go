@@ -90,9 +90,11 @@ type Interface struct {
 type Feature string
 
 const (
-	Recursive  Feature = "recursive next hops" // a next hop that is looked up in the FIB
-	Tables     Feature = "tables to be made"   // a missing table is an error
-	Preference Feature = "path preference"     // paths that stand by
+	Recursive Feature = "recursive next hops" // a next hop that is looked up in the FIB
+	Tables    Feature = "tables to be made"   // a missing table is an error
+	// an interface may be connected with others
+	CrossConnects Feature = "cross-connects"
+	Preference    Feature = "path preference" // paths that stand by
 	// an interface may go down and come back under a route
 	Links Feature = "routes over dead links"
 	// where another's route stands before ours, ours cannot be seen

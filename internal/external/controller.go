@@ -36,12 +36,19 @@ type Answer struct {
 	Revision int64
 	Resync   string
 	Verdicts []Verdict // by rank of the source, then by key
+	// Interfaces are those of the data plane, by name; nil with Away.
+	Interfaces []route.Interface
 }
 
 // equal reports whether both say the same.
 func (a Answer) equal(b Answer) bool {
 	return a.Away == b.Away && a.Revision == b.Revision && a.Resync == b.Resync &&
-		slices.EqualFunc(a.Verdicts, b.Verdicts, Verdict.Equal)
+		slices.EqualFunc(a.Verdicts, b.Verdicts, Verdict.Equal) &&
+		slices.EqualFunc(a.Interfaces, b.Interfaces, sameState)
+}
+
+func sameState(a, b route.Interface) bool {
+	return a.Name == b.Name && a.Index == b.Index && a.Up == b.Up
 }
 
 // Finished reports whether the data plane has answered for every item, or is away.
@@ -249,7 +256,9 @@ func (c *Controller) depart(next Plan) {
 // changes.
 func (c *Controller) judge() (again time.Duration) {
 	facts := Facts{Away: c.fib.Away()}
+	var interfaces []route.Interface
 	if facts.Away == "" {
+		interfaces = c.fib.Facts().Interfaces
 		keys := c.plan.Keys()
 		for _, d := range c.departed {
 			if d.isRoute {
@@ -261,7 +270,7 @@ func (c *Controller) judge() (again time.Duration) {
 			again = takenPause
 		} else {
 			facts.Entries, facts.Objects = found, c.fib.Objects()
-			facts.Interfaces = c.fib.Facts().Interfaces
+			facts.Interfaces = interfaces
 		}
 	}
 	departed, next := c.judgeDeparted(facts)
@@ -277,7 +286,7 @@ func (c *Controller) judge() (again time.Duration) {
 			continue
 		}
 		answer := Answer{Away: facts.Away, Revision: c.newest[i].Revision,
-			Resync: c.newest[i].Resync}
+			Resync: c.newest[i].Resync, Interfaces: interfaces}
 		for _, v := range verdicts {
 			if IsOf(v.Source, a.Name()) {
 				answer.Verdicts = append(answer.Verdicts, v)

@@ -24,7 +24,7 @@ const loop1 = `config/vpp/v2/interfaces/loop1 = {"name":"loop1","type":"SOFTWARE
 	`"ip_addresses":["10.0.0.1/24"]}`
 
 func TestMergeInterfaces(t *testing.T) {
-	own := Policy{Makes: true, Own: []route.Address{{Interface: "eth0",
+	own := Policy{Own: []route.Address{{Interface: "eth0",
 		Address: netip.MustParsePrefix("192.168.4.7/24")}}}
 	for _, c := range []struct {
 		name     string
@@ -48,7 +48,8 @@ func TestMergeInterfaces(t *testing.T) {
 		},
 		{
 			name: "Linux makes none", linux: true, sources: []Source{source(t, "etcd", loop1)},
-			verdicts: "etcd interfaces/loop1 UNIMPLEMENTED making an interface with this data plane",
+			verdicts: "etcd interfaces/loop1 UNIMPLEMENTED making an interface with this data " +
+				"plane",
 		},
 		{
 			name: "one source has it whole",
@@ -83,7 +84,7 @@ func TestMergeInterfaces(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := own
-			p.Makes = !c.linux
+			p.Linux = c.linux
 			plan := Merge(c.sources, p)
 			var objects []string
 			for _, o := range plan.Objects {

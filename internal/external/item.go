@@ -117,6 +117,10 @@ func check(m proto.Message) Problem {
 		return checkTable(m)
 	case *l3.ARPEntry:
 		return checkNeighbour(m)
+	case *l3.L3XConnect:
+		return checkL3XConnect(m)
+	case *vpp.XConnectPair:
+		return checkXConnectPair(m)
 	case *vpp.Interface:
 		return checkInterface(m)
 	}
@@ -146,7 +150,7 @@ func unknownIn(m protoreflect.Message) (name protoreflect.FullName) {
 const maxUint8 = 255
 
 func checkRoute(r *l3.Route) Problem {
-	if strings.HasPrefix(r.DstNetwork, "alloc:") || strings.HasPrefix(r.NextHopAddr, "alloc:") {
+	if strings.HasPrefix(r.DstNetwork, "alloc:") {
 		return unimplemented("alloc: (model netalloc)")
 	}
 	p, err := netip.ParsePrefix(r.DstNetwork)
@@ -166,7 +170,7 @@ func checkRoute(r *l3.Route) Problem {
 	case r.Preference > maxUint8:
 		return invalid("preference %d is above %d", r.Preference, maxUint8)
 	}
-	hop, problem := nextHop(r)
+	hop, problem := addressOf("next_hop_addr", r.NextHopAddr)
 	if !problem.ok() {
 		return problem
 	}
@@ -213,21 +217,6 @@ func canonicalPrefix(text string) string {
 		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).String()
 	}
 	return p.String()
-}
-
-// nextHop returns the next hop of r, invalid if there is none.
-func nextHop(r *l3.Route) (netip.Addr, Problem) {
-	if r.NextHopAddr == "" {
-		return netip.Addr{}, Problem{}
-	}
-	a, err := netip.ParseAddr(r.NextHopAddr)
-	switch {
-	case err != nil || a.Zone() != "":
-		return netip.Addr{}, invalid("next_hop_addr %q is no address", r.NextHopAddr)
-	case a.IsUnspecified():
-		return netip.Addr{}, Problem{}
-	}
-	return a.Unmap(), Problem{}
 }
 
 // maxLabel is VPP's limit of the name of a table or interface.

@@ -18,8 +18,9 @@ import (
 type Policy struct {
 	// Table0: routes in the default table are allowed.
 	Table0 bool
-	// Makes: the data plane can make tables and interfaces.
-	Makes bool
+	// Linux: the data plane is the kernel, which takes no tables and no cross-connects, and
+	// in which the agent makes no interfaces.
+	Linux bool
 	// Own are the addresses that the agent itself sets.
 	Own []route.Address
 }
@@ -102,8 +103,11 @@ func (m *merger) planned(source string, item Item) planned {
 		t := tableOf(m)
 		p.claim, p.objects = t.TableID.String(), []route.Object{t}
 	case *l3.ARPEntry:
-		n := neighbourOf(m)
-		p.claim, p.objects = n.Key().String(), []route.Object{n}
+		p.claims(neighbourOf(m))
+	case *l3.L3XConnect:
+		p.claims(l3XConnectOf(m))
+	case *vpp.XConnectPair:
+		p.claims(xConnectPairOf(m))
 	case *vpp.Interface:
 		p.link, p.claim, p.objects = m.Name, "interface "+m.Name, objectsOf(m)
 	}
@@ -113,7 +117,7 @@ func (m *merger) planned(source string, item Item) planned {
 	}
 	p.isRoute = true
 	p.key = route.Key{Table: r.VrfId, Prefix: mustPrefix(r.DstNetwork)}
-	hop, _ := nextHop(r)
+	hop, _ := addressOf("", r.NextHopAddr)
 	p.path = route.CanonicalPaths([]route.Path{{
 		NextHop: hop, Interface: r.OutgoingInterface, Weight: uint8(r.Weight),
 		Preference: uint8(r.Preference),
@@ -163,10 +167,12 @@ func (m *merger) place(p *planned) {
 	case p.isRoute:
 		m.placeRoute(p)
 	case p.claim == "":
-	case p.isTable() && !m.policy.Makes:
-		p.problem = unimplemented("model vpp.vrf-table with this data plane")
-	case p.isMade() && !m.policy.Makes:
+	case m.policy.Linux && p.isMade():
 		p.problem = unimplemented("making an interface with this data plane")
+	case m.policy.Linux && isVPPs(p.objects):
+		p.problem = unimplemented("model %s with this data plane", ModelOf(p.item.Message).Name())
+	case m.isUplink(p.objects):
+		p.problem = Problem{Failed, p.objects[0].Key().Interface + " is the uplink of this node"}
 	case first == nil:
 		m.claims[p.claim] = p
 		m.placeObjects(p)
@@ -177,13 +183,35 @@ func (m *merger) place(p *planned) {
 	}
 }
 
-func (p *planned) isTable() bool { return p.begins(route.VRFTable) }
+// claims: the item is about one object.
+func (p *planned) claims(o route.Object) {
+	p.claim, p.objects = o.Key().String(), []route.Object{o}
+}
+
+// isVPPs reports whether Linux has nothing like these objects.
+func isVPPs(objects []route.Object) bool {
+	return slices.ContainsFunc(objects, func(o route.Object) bool {
+		return o.Key().Kind == route.VRFTable || isCrossConnect(o)
+	})
+}
+
+// isUplink reports whether a cross-connect would take the packets of the agent's own interface.
+func (m *merger) isUplink(objects []route.Object) bool {
+	return slices.ContainsFunc(objects, func(o route.Object) bool {
+		return isCrossConnect(o) && slices.ContainsFunc(m.policy.Own, func(a route.Address) bool {
+			return a.Interface == o.Key().Interface
+		})
+	})
+}
+
+func isCrossConnect(o route.Object) bool {
+	k := o.Key().Kind
+	return k == route.L2Connected || k == route.L3Connected
+}
 
 // isMade: the item makes the interface that it is about.
-func (p *planned) isMade() bool { return p.begins(route.MadeLink) }
-
-func (p *planned) begins(kind route.ObjectKind) bool {
-	return len(p.objects) > 0 && p.objects[0].Key().Kind == kind
+func (p *planned) isMade() bool {
+	return len(p.objects) > 0 && p.objects[0].Key().Kind == route.MadeLink
 }
 
 // placeObjects leaves out addresses that the data plane would refuse, or that would keep it from
@@ -330,9 +358,13 @@ func compareItems(a, b itemID) int {
 
 func (p *planned) id() itemID { return itemID{p.source, p.item.Key} }
 
+func sameObject(a, b route.Object) bool {
+	return a.Key() == b.Key() && a.Digest() == b.Digest()
+}
+
 // Same reports whether both plans program the same.
 func (p Plan) Same(o Plan) bool {
-	return slices.EqualFunc(p.Objects, o.Objects, func(a, b route.Object) bool { return a == b }) &&
+	return slices.EqualFunc(p.Objects, o.Objects, sameObject) &&
 		slices.EqualFunc(p.Routes, o.Routes, route.Route.SameForwarding)
 }
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/route"
 )
 
 // source is one whose items are given as "KEY = JSON"; that of a route may lack its key: "= JSON".
@@ -49,7 +50,7 @@ const (
 	in7 = `= {"vrf_id":7,"dst_network":"10.9.1.0/24","outgoing_interface":"eth0"}`
 )
 
-var allowed = Policy{Table0: true, Makes: true}
+var allowed = Policy{Table0: true}
 
 func TestMerge(t *testing.T) {
 	for _, c := range []struct {
@@ -72,7 +73,7 @@ func TestMerge(t *testing.T) {
 			routes:  "10.9.1.0/24 via 10.0.0.2, 10.0.0.3",
 		},
 		{
-			name: "table 0 needs a setting", policy: Policy{Makes: true},
+			name: "table 0 needs a setting", policy: Policy{},
 			sources: []Source{source(t, "etcd", one)},
 			verdicts: "etcd route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2 INVALID routes in table 0 " +
 				"are Calico's: --external-table-0 is not set",
@@ -131,7 +132,27 @@ func TestMerge(t *testing.T) {
 				"neighbour 10.0.0.9 on eth0",
 		},
 		{
-			name: "without tables", sources: []Source{source(t, "etcd", in7, table7)},
+			name:   "cross-connects",
+			policy: Policy{Own: []route.Address{{Interface: "eth0"}}},
+			sources: []Source{source(t, "etcd",
+				`config/vpp/l2/v2/xconnect/eth0 = {"receive_interface":"eth0",`+
+					`"transmit_interface":"a"}`,
+				`config/vpp/l2/v2/xconnect/a = {"receive_interface":"a",`+
+					`"transmit_interface":"b"}`)},
+			verdicts: "etcd config/vpp/l2/v2/xconnect/a PENDING the data plane has not " +
+				"acknowledged it yet; etcd config/vpp/l2/v2/xconnect/eth0 FAILED " +
+				"eth0 is the uplink of this node",
+		},
+		{
+			name: "cross-connects on Linux", policy: Policy{Linux: true},
+			sources: []Source{source(t, "etcd", `config/vpp/v2/l3xconnect/a/protocol/IPV6 = `+
+				`{"interface":"a","protocol":"IPV6","paths":[{"outgoing_interface":"b"}]}`)},
+			verdicts: "etcd l3xconnect/a/protocol/IPV6 UNIMPLEMENTED model vpp.l3xconnect with " +
+				"this data plane",
+		},
+		{
+			name: "without tables", policy: Policy{Table0: true, Linux: true},
+			sources: []Source{source(t, "etcd", in7, table7)},
 			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
 				"(IPv4); etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model vpp.vrf-table " +
 				"with this data plane",
@@ -258,6 +279,19 @@ func TestDecode(t *testing.T) {
 		{"config/vpp/v2/arp/memif0/10.0.0.1",
 			`{"interface":"memif0","ip_address":"10.0.0.1","phys_address":"02:00:00:00:00:01"}`,
 			"UNIMPLEMENTED a neighbour that is not static"},
+		{"config/vpp/v2/l3xconnect/a/protocol/IPV4",
+			`{"interface":"a","paths":[{"outgoing_interface":"b","next_hop_addr":"10.0.0.1"}]}`,
+			""},
+		{"config/vpp/v2/l3xconnect/a/protocol/IPV4",
+			`{"interface":"a","paths":[{"next_hop_addr":"10.0.0.1"}]}`,
+			`INVALID outgoing_interface "" of a path is no name of an interface`},
+		{"config/vpp/v2/l3xconnect/a/protocol/IPV4",
+			`{"interface":"a","paths":[{"outgoing_interface":"b","next_hop_addr":"fd00::1"}]}`,
+			"INVALID next_hop_addr fd00::1 is not of protocol IPV4"},
+		{"config/vpp/v2/l3xconnect/a/protocol/IPV4", `{"interface":"a"}`,
+			"INVALID it has 0 paths: there must be 1 to 255"},
+		{"config/vpp/l2/v2/xconnect/a", `{"receive_interface":"a","transmit_interface":"a"}`,
+			"INVALID receive_interface and transmit_interface are one interface"},
 		{"config/vpp/v2/interfaces/GigabitEthernet0/8/0", `{"name":"GigabitEthernet0/8/0",` +
 			`"type":"DPDK","enabled":true,"ip_addresses":["10.0.0.1/24","10.0.0.2/24",` +
 			`"10.0.0.1/24","2001:DB8::1/64"]}`, ""},

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,6 +110,74 @@ func BenchmarkEngine(b *testing.B) {
 		stop()
 		runtime.KeepAlive(e)
 	}
+}
+
+// withObjects is a null data plane that keeps objects, and is asked and told one at a time.
+type withObjects struct {
+	null
+	there sync.Map // route.ObjectKey → route.Object
+}
+
+func (d *withObjects) Object(_ context.Context, k route.ObjectKey) (route.Object, error) {
+	o, _ := d.there.Load(k)
+	found, _ := o.(route.Object)
+	return found, nil
+}
+
+func (d *withObjects) PutObject(_ context.Context, o route.Object) error {
+	d.there.Store(o.Key(), o)
+	return nil
+}
+
+func (d *withObjects) DeleteObject(_ context.Context, k route.ObjectKey) error {
+	d.there.Delete(k)
+	return nil
+}
+
+// BenchmarkObjects makes neighbours, has others in their place, and deletes them. What one of them
+// takes is not to grow with their number.
+func BenchmarkObjects(b *testing.B) {
+	for _, n := range []int{1000, 4000, 16_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				benchObjects(b, n)
+			}
+		})
+	}
+}
+
+func benchObjects(b *testing.B, n int) {
+	d := &withObjects{null: null{facts: make(chan route.Facts, 1)}}
+	d.facts <- node("a")
+	e := New(Config{Dataplane: d, Journal: filepath.Join(b.TempDir(), "journal"),
+		Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	turn := func(what string, from, to int) {
+		var w Wanted
+		all := &w.Sources[route.External]
+		for i := from; i < to; i++ {
+			all.Objects = append(all.Objects, route.Neighbour{Interface: "eth0",
+				Address: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}),
+				MAC:     "02:fe:00:00:00:01"})
+		}
+		all.Complete = true
+		began := time.Now()
+		e.Set(w)
+		for missing := true; missing; {
+			time.Sleep(time.Millisecond)
+			left := 0
+			d.there.Range(func(any, any) bool { left++; return true })
+			missing = left != to-from || slices.ContainsFunc(all.Objects,
+				func(o route.Object) bool { _, ok := d.there.Load(o.Key()); return !ok })
+		}
+		b.ReportMetric(float64(time.Since(began).Microseconds())/float64(n), "µs/"+what)
+	}
+	turn("put", 0, n)
+	turn("replaced", n, 2*n)
+	turn("deleted", 0, 0)
 }
 
 func heapBytes() int64 {

@@ -286,6 +286,7 @@ func (e *Engine) dispatch(
 	e.table.now = now
 	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()),
 		sooner(e.selection.nextCovered(), e.throttle.until(now)))
+	next = sooner(next, e.sync.settleWaiting())
 	for e.applying < maxFlying {
 		j, due := e.nextJob()
 		next = sooner(next, due)

@@ -83,8 +83,9 @@ func (d *fake) PutObject(_ context.Context, o route.Object) error {
 	if err := d.reach(o.Key()); err != nil {
 		return err
 	}
+	x, excludes := o.(route.Excluder)
 	for k := range d.objects {
-		if k != o.Key() && o.Excludes(k) {
+		if k != o.Key() && excludes && x.Excludes(k) {
 			return errInTheWay
 		}
 	}

@@ -2,6 +2,7 @@ package fib
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -19,6 +20,10 @@ import (
 const (
 	// objectInterval is how long a rotation over all objects takes, at least.
 	objectInterval = time.Second
+	// settleCost is the least time from one look at all waiting objects to the next, per object
+	// beyond fewObjects: there may be 100 000, which are written one by one.
+	settleCost = 10 * time.Microsecond
+	fewObjects = 100
 	// objectTimeout bounds an operation on a data plane that hangs.
 	objectTimeout = 10 * time.Second
 )
@@ -40,6 +45,11 @@ type objects struct {
 	byKey   map[route.ObjectKey]*object
 	byEntry map[*entry]*object
 	leaving map[*object]struct{} // there, or perhaps, and not wanted
+	needers map[route.ObjectKey]map[*object]struct{}
+
+	// written: objects that waited for others may go on now; settled: when all were last looked at.
+	written bool
+	settled time.Time
 
 	tables  map[route.TableID]*object // those that are wanted
 	awaited map[*entry]*object        // the table that a route waits for: it is in waiting there
@@ -71,6 +81,7 @@ func newObjects() objects {
 	return objects{
 		byKey: make(map[route.ObjectKey]*object), byEntry: make(map[*entry]*object),
 		leaving: make(map[*object]struct{}), awaited: make(map[*entry]*object),
+		needers: make(map[route.ObjectKey]map[*object]struct{}),
 	}
 }
 
@@ -96,6 +107,7 @@ func (s *syncer) object(k route.ObjectKey) *object {
 
 func (s *syncer) forgetObject(e *entry) {
 	o := s.objectOf(e)
+	s.setNeeds(o, nil)
 	delete(s.objects.byEntry, e)
 	delete(s.objects.byKey, o.key)
 	delete(s.objects.leaving, o)
@@ -116,7 +128,7 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 			wanted[k] = true
 			o := s.object(k)
 			s.objects.turn = append(s.objects.turn, o)
-			o.needs = w.Needs()
+			s.setNeeds(o, w.Needs())
 			if t, ok := w.(route.Table); ok {
 				s.objects.tables[t.TableID] = o
 			}
@@ -136,6 +148,21 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 			s.release(o)
 		}
 	}
+}
+
+func (s *syncer) setNeeds(o *object, needs []route.ObjectKey) {
+	for _, k := range o.needs {
+		if delete(s.objects.needers[k], o); len(s.objects.needers[k]) == 0 {
+			delete(s.objects.needers, k)
+		}
+	}
+	for _, k := range needs {
+		if s.objects.needers[k] == nil {
+			s.objects.needers[k] = make(map[*object]struct{})
+		}
+		s.objects.needers[k][o] = struct{}{}
+	}
+	o.needs = needs
 }
 
 // awaitsTable reports whether a table that e needs is not there yet, and has e settled when it is.
@@ -202,8 +229,22 @@ func (s *syncer) reconsider(o *object) {
 	}
 }
 
+// settleWaiting has the objects settled that wait for what was written, or returns when to.
+func (s *syncer) settleWaiting() time.Time {
+	if !s.objects.written {
+		return time.Time{}
+	}
+	beyond := max(len(s.objects.byKey)-fewObjects, 0)
+	if due := s.objects.settled.Add(time.Duration(beyond) * settleCost); s.now.Before(due) {
+		return due
+	}
+	s.settleObjects()
+	return time.Time{}
+}
+
 // settleObjects: objects wait for one another.
 func (s *syncer) settleObjects() {
+	s.objects.written, s.objects.settled = false, s.now
 	for _, o := range s.objects.turn {
 		s.settle(o.entry)
 	}
@@ -230,7 +271,14 @@ func (s *syncer) obstacle(o *object) route.ObjectKey {
 			return k
 		}
 	}
-	return s.anyLeaving(func(l *object) bool { return o.want.object.Excludes(l.key) })
+	if x, ok := o.want.object.(route.Excluder); ok {
+		for l := range s.objects.leaving {
+			if s.isLeaving(l) && x.Excludes(l.key) {
+				return l.key
+			}
+		}
+	}
+	return route.ObjectKey{}
 }
 
 // isNeeded reports whether e must not be deleted now: an object or a route that needs it goes
@@ -247,20 +295,19 @@ func (s *syncer) isNeeded(e *entry) bool {
 		s.objects.held = true
 		return true
 	}
-	return s.anyLeaving(func(l *object) bool {
-		return slices.Contains(l.needs, o.key)
-	}) != route.ObjectKey{}
-}
-
-// anyLeaving returns one of the objects that are about to go: not of those held until a source has
-// spoken, nor of those that the data plane refuses to delete.
-func (s *syncer) anyLeaving(yes func(*object) bool) route.ObjectKey {
-	for l := range s.objects.leaving {
-		if s.failures[l.entry] == nil && !s.isHeld(l.entry) && yes(l) {
-			return l.key
+	for n := range s.objects.needers[o.key] {
+		if s.isLeaving(n) {
+			return true
 		}
 	}
-	return route.ObjectKey{}
+	return false
+}
+
+// isLeaving reports whether o is about to go: it is not held until a source has spoken, and the
+// data plane does not refuse to delete it.
+func (s *syncer) isLeaving(o *object) bool {
+	_, leaving := s.objects.leaving[o]
+	return leaving && s.failures[o.entry] == nil && !s.isHeld(o.entry)
 }
 
 // objectsAdopted: adoption has ended, so objects that were not found can be looked up.
@@ -390,7 +437,7 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 	}
 	s.settle(o.entry)
 	if o.is(isForeign) {
-		s.settleObjects() // others may need it
+		s.objects.written = true // others may need it
 	}
 	return lost
 }
@@ -417,29 +464,22 @@ func (s *syncer) doubtRoutes(o *object) {
 
 // objectsWritten: b is done, and others may have waited for its objects.
 func (s *syncer) objectsWritten(b *batch) {
-	written, deleted := make(map[route.ObjectKey]bool), make(map[route.ObjectKey]bool)
 	for i, op := range b.objects {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
 			s.release(o)
 		}
-		written[op.key] = op.want != nil
-		deleted[op.key] = op.want == nil && b.isDone(i)
-	}
-	for _, o := range s.objects.turn {
-		for _, k := range o.needs {
+		for _, o := range sortedObjects(maps.Keys(s.objects.needers[op.key])) {
 			switch {
-			case written[k]:
+			case op.want != nil:
 				s.doubt(o)
-			case deleted[k] && k.TakesAlong(o.key) && o.actual != 0:
+			case b.isDone(i) && op.key.TakesAlong(o.key) && o.actual != 0:
 				s.objects.lost = append(s.objects.lost, record{object: &o.key})
 				s.lose(o)
 			}
 		}
 	}
-	if len(b.objects) > 0 {
-		s.settleObjects()
-	}
+	s.objects.written = s.objects.written || len(b.objects) > 0
 }
 
 // doubt: what is known of o is from before an object that it needs was written.
@@ -511,6 +551,16 @@ func (e *Engine) Objects() []Entry {
 	return out
 }
 
+// FindObject returns how an object stands; State Any: nothing is known of it.
+func (e *Engine) FindObject(k route.ObjectKey) Entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if o := e.sync.objects.byKey[k]; o != nil {
+		return e.showObject(o)
+	}
+	return Entry{Object: k}
+}
+
 func (e *Engine) showObject(o *object) Entry {
 	out := Entry{
 		Object: o.key, State: e.sync.stateOf(o.entry), Origin: o.origin(),
@@ -529,6 +579,9 @@ func (e *Engine) showObject(o *object) Entry {
 	}
 	if f := e.sync.failures[o.entry]; f != nil {
 		out.Error, out.Attempts = f.err.Error(), f.attempts
+		if errors.Is(f.err, route.ErrNoLink) {
+			out.State = Pending // it waits for an interface that its key does not name
+		}
 	}
 	return out
 }

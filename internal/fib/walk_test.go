@@ -484,9 +484,10 @@ func (w *walker) settledObjects() {
 	for _, o := range slices.Concat(w.objects, w.tables) {
 		k := o.Key()
 		wanted[k] = true
-		inTheWay := slices.ContainsFunc(slices.Concat(w.objects, slices.Collect(
+		excluder, excludes := o.(route.Excluder)
+		inTheWay := excludes && slices.ContainsFunc(slices.Concat(w.objects, slices.Collect(
 			maps.Values(w.dp.objects))), func(x route.Object) bool {
-			return x.Key() != k && o.Excludes(x.Key())
+			return x.Key() != k && excluder.Excludes(x.Key())
 		})
 		if _, ok := w.dp.objects[k]; !ok && !inTheWay && w.dp.reach(k) == nil {
 			w.t.Fatalf("%v is not there: %v", k, w.e.objectStates())

@@ -239,6 +239,106 @@ func TestTwoTenantsOnVPP(t *testing.T) {
 	})
 }
 
+// TestCrossConnectsOnVPP: packets go from one machine to another by the interface that they came in
+// by, without a route.
+func TestCrossConnectsOnVPP(t *testing.T) {
+	t.Parallel()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	l := newLab(t, "crossed")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	v := us.startVPP(t, vpp)
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	us.startExternal(t)
+	machine := func(name string, addresses ...string) *netlab.Namespace {
+		m, err := l.Namespace(name)
+		check(t, err)
+		check(t, l.Veth(netlab.End{Namespace: us.NS, Device: name},
+			netlab.End{Namespace: m, Device: "eth0", Addresses: prefixes(addresses...)}))
+		check(t, m.FillChecksums("eth0"))
+		check(t, v.CreateHost(t.Context(), name, nil))
+		check(t, v.Configure(t.Context(), "set interface state host-"+name+" up"))
+		return m
+	}
+	pings := func(from *netlab.Namespace, to string, want bool) {
+		t.Helper()
+		await(t, fmt.Sprintf("ping %s: %v", to, want), func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if _, err := from.Ping(ctx, addr(to)); (err == nil) != want {
+				return fmt.Errorf("ping: %v", err)
+			}
+			return nil
+		})
+	}
+	is := func(key, state string) {
+		t.Helper()
+		await(t, key+" is "+state, func(ctx context.Context) error {
+			return us.itemIs(ctx, key, state)
+		})
+	}
+	put := func(key, value string) {
+		t.Helper()
+		check(t, l.Data.PutRaw(t.Context(), "/vnf-agent/us/config/vpp/"+key, value))
+	}
+	del := func(key string) {
+		t.Helper()
+		check(t, l.Data.DeleteRaw(t.Context(), "/vnf-agent/us/config/vpp/"+key))
+	}
+
+	one := machine("one", "10.60.0.1/24")
+	pair := func(from, to string) string {
+		return `{"receive_interface":"` + from + `","transmit_interface":"` + to + `"}`
+	}
+	put("l2/v2/xconnect/host-one", pair("host-one", "host-two"))
+	put("l2/v2/xconnect/host-two", pair("host-two", "host-one"))
+	is("l2/v2/xconnect/host-one", "PENDING")
+	is("l2/v2/xconnect/host-two", "PENDING")
+	machine("two", "10.60.0.2/24")
+	is("l2/v2/xconnect/host-one", "CONFIGURED")
+	is("l2/v2/xconnect/host-two", "CONFIGURED")
+	pings(one, "10.60.0.2", true)
+	del("l2/v2/xconnect/host-two")
+	pings(one, "10.60.0.2", false)
+
+	three := machine("three", "10.63.0.2/24")
+	four := machine("four", "10.64.0.2/24")
+	for m, name := range map[*netlab.Namespace]string{three: "10.63.0.1", four: "10.64.0.1"} {
+		check(t, m.AddRoute(pfx("10.96.0.0/11"), addr(name), "eth0"))
+	}
+	check(t, v.Configure(t.Context(), "set interface ip address host-three 10.63.0.1/24",
+		"set interface ip address host-four 10.64.0.1/24"))
+	check(t, three.AddAddress("lo", pfx("10.96.3.1/32")))
+	check(t, four.AddAddress("lo", pfx("10.96.4.1/32")))
+	to := func(from, name, hop string) string {
+		return fmt.Sprintf(`{"interface":"host-%s","paths":[{"outgoing_interface":"host-%s",`+
+			`"next_hop_addr":"%s"}]}`, from, name, hop)
+	}
+	put("v2/l3xconnect/host-three/protocol/IPV4", to("three", "two", "10.60.0.2"))
+	put("v2/l3xconnect/host-four/protocol/IPV4", to("four", "three", "10.63.0.2"))
+	is("v2/l3xconnect/host-four/protocol/IPV4", "CONFIGURED")
+	pingsFrom := func(want bool) {
+		t.Helper()
+		await(t, fmt.Sprintf("packets from a loopback: %v", want), func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := three.Run(ctx, "ping", "-c1", "-W1", "-I", "10.96.3.1", "10.96.4.1")
+			if (err == nil) != want {
+				return fmt.Errorf("ping: %v", err)
+			}
+			return nil
+		})
+	}
+	pingsFrom(false)
+	put("v2/l3xconnect/host-three/protocol/IPV4", to("three", "four", "10.64.0.2")) // is changed
+	pingsFrom(true)
+	del("v2/l3xconnect/host-four/protocol/IPV4")
+	pingsFrom(false)
+}
+
 // configuredFromOutside has routes made, changed, deleted, pending and back, over a restart too.
 func (n *agentNode) configuredFromOutside(t *testing.T, p externalPlane) {
 	n.startExternal(t)

@@ -54,9 +54,10 @@ func TestDataplaneKernel(t *testing.T) {
 		Lacks: map[dataplanetest.Feature]string{
 			dataplanetest.Recursive: "the kernel has no recursive next hops: fib resolves them " +
 				"before it puts a route",
-			dataplanetest.Tables:     "a table comes into being by use",
-			dataplanetest.Overlaps:   "the kernel takes equal subnets on two interfaces",
-			dataplanetest.Connection: "the kernel cannot go away",
+			dataplanetest.CrossConnects: "they are VPP's",
+			dataplanetest.Tables:        "a table comes into being by use",
+			dataplanetest.Connection:    "the kernel cannot go away",
+			dataplanetest.Overlaps:      "the kernel takes equal subnets on two interfaces",
 			dataplanetest.Links: "the kernel removes routes with their interface, drift " +
 				"repair puts them again",
 			dataplanetest.Hiding: "the kernel shows routes of all owners: ours behind " +

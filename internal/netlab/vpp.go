@@ -83,6 +83,7 @@ plugins {
   plugin default { disable }
   plugin af_packet_plugin.so { enable }
   plugin ping_plugin.so { enable }
+  plugin l3xc_plugin.so { enable }
 }
 {{.More}}
 `))

@@ -29,9 +29,8 @@ func (l Link) Digest() uint64 {
 	return digestOf(strings.Join([]string{string(l.Kind), l.MAC}, "\n"))
 }
 
-func (l Link) Needs() []ObjectKey      { return nil }
-func (l Link) Excludes(ObjectKey) bool { return false }
-func (l Link) Marked() bool            { return true }
+func (l Link) Needs() []ObjectKey { return nil }
+func (l Link) Marked() bool       { return true }
 
 // FoundLink is an interface that is there under a name: with our mark, or another program's.
 type FoundLink struct {
@@ -39,8 +38,7 @@ type FoundLink struct {
 	Mark uint64 // the digest of the Link it was made for; 0: it is not ours
 }
 
-func (f FoundLink) Key() ObjectKey          { return LinkKey(f.Name) }
-func (f FoundLink) Digest() uint64          { return max(f.Mark, 1) }
-func (f FoundLink) Needs() []ObjectKey      { return nil }
-func (f FoundLink) Excludes(ObjectKey) bool { return false }
-func (f FoundLink) Marked() bool            { return f.Mark != 0 }
+func (f FoundLink) Key() ObjectKey     { return LinkKey(f.Name) }
+func (f FoundLink) Digest() uint64     { return max(f.Mark, 1) }
+func (f FoundLink) Needs() []ObjectKey { return nil }
+func (f FoundLink) Marked() bool       { return f.Mark != 0 }

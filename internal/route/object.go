@@ -19,10 +19,14 @@ type Object interface {
 	Digest() uint64
 	// Needs are objects that must be there first, if we want them, and that go after this one.
 	Needs() []ObjectKey
-	// Excludes reports whether an object that is about to go must be gone first.
-	Excludes(ObjectKey) bool
 	// Marked: what is found like this carries our mark, and is ours whoever put it.
 	Marked() bool
+}
+
+// Excluder is an Object that may have to wait for others.
+type Excluder interface {
+	// Excludes reports whether an object that is about to go must be gone first.
+	Excludes(ObjectKey) bool
 }
 
 // ObjectKey identifies an object. It says all that is needed to delete one.
@@ -46,6 +50,8 @@ const (
 	InterfaceAddress                       // an address of an interface
 	VRFTable                               // a table but 0
 	StaticNeighbour                        // an entry for ARP or Neighbor Discovery
+	L2Connected                            // that an interface's frames go out by another
+	L3Connected                            // that an interface's packets go out by others
 	MadeLink                               // an interface that we make
 )
 
@@ -59,6 +65,10 @@ func (k ObjectKey) String() string {
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
 	case StaticNeighbour:
 		return fmt.Sprintf("neighbour %s on %s", k.Name, k.Interface)
+	case L2Connected:
+		return "cross-connect of " + k.Interface
+	case L3Connected:
+		return fmt.Sprintf("%s cross-connect of %s", k.Name, k.Interface)
 	case VRFTable:
 		if t, err := TableOf(k); err == nil {
 			return fmt.Sprintf("%s %q", t.TableID, t.Name)
@@ -87,11 +97,10 @@ func digestOf(settings string) uint64 {
 // unless we have made it.
 type Up struct{ Interface string }
 
-func (u Up) Key() ObjectKey          { return ObjectKey{Kind: AdminUp, Interface: u.Interface} }
-func (u Up) Digest() uint64          { return digestOf("up") }
-func (u Up) Needs() []ObjectKey      { return []ObjectKey{LinkKey(u.Interface)} }
-func (u Up) Excludes(ObjectKey) bool { return false }
-func (u Up) Marked() bool            { return false }
+func (u Up) Key() ObjectKey     { return ObjectKey{Kind: AdminUp, Interface: u.Interface} }
+func (u Up) Digest() uint64     { return digestOf("up") }
+func (u Up) Needs() []ObjectKey { return []ObjectKey{LinkKey(u.Interface)} }
+func (u Up) Marked() bool       { return false }
 
 // linkUp is what objects on an interface need.
 func linkUp(name string) []ObjectKey { return []ObjectKey{LinkKey(name), Up{name}.Key()} }
@@ -150,9 +159,44 @@ func (n Neighbour) Key() ObjectKey {
 func (n Neighbour) Digest() uint64 { return digestOf(n.MAC) }
 
 // Needs: Linux forgets the neighbours of an interface that goes down (neigh_ifdown).
-func (n Neighbour) Needs() []ObjectKey      { return linkUp(n.Interface) }
-func (n Neighbour) Excludes(ObjectKey) bool { return false }
-func (n Neighbour) Marked() bool            { return false }
+func (n Neighbour) Needs() []ObjectKey { return linkUp(n.Interface) }
+func (n Neighbour) Marked() bool       { return false }
+
+// L2CrossConnect wants all frames that come in by one interface to go out by another.
+type L2CrossConnect struct{ Interface, To string }
+
+func (x L2CrossConnect) Key() ObjectKey {
+	return ObjectKey{Kind: L2Connected, Interface: x.Interface}
+}
+func (x L2CrossConnect) Digest() uint64 { return digestOf(x.To) }
+func (x L2CrossConnect) Needs() []ObjectKey {
+	return []ObjectKey{LinkKey(x.Interface), LinkKey(x.To)}
+}
+func (x L2CrossConnect) Marked() bool { return false }
+
+// L3CrossConnect wants all packets of a family that come in by one interface to go out by these
+// paths, which are canonical and have interfaces. They are not looked up in a table.
+type L3CrossConnect struct {
+	Interface string
+	IPv6      bool
+	Paths     []Path
+}
+
+// L3CrossConnectOf returns the cross-connect that k identifies, without its paths.
+func L3CrossConnectOf(k ObjectKey) (L3CrossConnect, error) {
+	x := L3CrossConnect{Interface: k.Interface}
+	if x.IPv6 = k != x.Key(); k != x.Key() {
+		return x, fmt.Errorf("%s is not a cross-connect of packets", k)
+	}
+	return x, nil
+}
+
+func (x L3CrossConnect) Key() ObjectKey {
+	return ObjectKey{L3Connected, x.Interface, TableID{IPv6: x.IPv6}.family()}
+}
+func (x L3CrossConnect) Digest() uint64     { return digestOf(fmt.Sprint(x.Paths)) }
+func (x L3CrossConnect) Needs() []ObjectKey { return []ObjectKey{LinkKey(x.Interface)} }
+func (x L3CrossConnect) Marked() bool       { return false }
 
 // Table wants a table (VRF) to exist under a name, by which it is known to be ours. Routes in it,
 // and next hops that are looked up in it, wait for it; it goes when it is empty.

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 
 	"vpp-route-agent/internal/fib"
@@ -144,18 +143,14 @@ var errNotYet = errors.New("not set yet")
 
 // unsettled returns why something wanted is not there.
 func (u *Uplink) unsettled() error {
-	all := u.cfg.FIB.Objects()
 	for _, w := range u.wanted {
-		i := slices.IndexFunc(all, func(e fib.Entry) bool { return e.Object == w.Key() })
-		switch {
-		case i < 0:
+		switch e := u.cfg.FIB.FindObject(w.Key()); {
+		case e.Error != "":
+			return errors.New(e.Error)
+		case e.State == fib.Any, e.State == fib.Pending:
 			return fmt.Errorf("uplink: %s is %w", w.Key(), errNotYet)
-		case all[i].Error != "":
-			return errors.New(all[i].Error)
-		case all[i].State == fib.Pending:
-			return fmt.Errorf("uplink: %s is %w", w.Key(), errNotYet)
-		case !all[i].State.IsAcknowledged():
-			return fmt.Errorf("uplink: %s is %s", w.Key(), all[i].State)
+		case !e.State.IsAcknowledged():
+			return fmt.Errorf("uplink: %s is %s", w.Key(), e.State)
 		}
 	}
 	return nil

@@ -16,6 +16,8 @@ import (
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/l2"
+	"go.fd.io/govpp/binapi/l3xc"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
@@ -134,6 +136,24 @@ var handlers = map[string]func(a answer, m api.Message){
 		a.send(&interfaces.SwInterfaceTagAddDelReply{
 			Retval: a.server.setTag(m.(*interfaces.SwInterfaceTagAddDel)),
 		})
+	},
+	"sw_interface_set_l2_xconnect": func(a answer, m api.Message) {
+		a.send(&l2.SwInterfaceSetL2XconnectReply{
+			Retval: a.server.setL2CrossConnect(m.(*l2.SwInterfaceSetL2Xconnect)),
+		})
+	},
+	"l2_xconnect_dump":   func(a answer, _ api.Message) { a.server.dumpL2CrossConnects(a) },
+	"bridge_domain_dump": func(answer, api.Message) {}, // there is none
+	"l3xc_update": func(a answer, m api.Message) {
+		a.send(&l3xc.L3xcUpdateReply{
+			Retval: a.server.updateL3CrossConnect(m.(*l3xc.L3xcUpdate).L3xc),
+		})
+	},
+	"l3xc_del": func(a answer, m api.Message) {
+		a.send(&l3xc.L3xcDelReply{Retval: a.server.deleteL3CrossConnect(m.(*l3xc.L3xcDel))})
+	},
+	"l3xc_dump": func(a answer, m api.Message) {
+		a.server.dumpL3CrossConnects(a, m.(*l3xc.L3xcDump))
 	},
 	"want_interface_events": func(a answer, m api.Message) {
 		a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents))

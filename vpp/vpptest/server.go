@@ -48,6 +48,7 @@ type Server struct {
 	sources  []source // by id
 	tables   fibs
 	links    map[uint32]*link
+	crossed  crossConnects
 	orphans  map[uint32]map[netip.Addr]neighbour // of interfaces that were deleted
 	nextLink uint32
 	freed    []uint32 // indexes of links that were deleted, the next one last
@@ -103,6 +104,7 @@ func (s *Server) boot() {
 	s.tables = fibs{}
 	s.addTable(0)
 	s.links = map[uint32]*link{0: {name: "local0"}}
+	s.crossed = newCrossConnects()
 	s.orphans = map[uint32]map[netip.Addr]neighbour{}
 	s.nextLink, s.freed = 1, nil
 }

@@ -74,7 +74,7 @@ func FuzzRequests(f *testing.F) {
 			}
 		}
 		external.Judge(external.Merge([]external.Source{source},
-			external.Policy{Table0: true, Makes: true}), external.Facts{})
+			external.Policy{Table0: true}), external.Facts{})
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -52,7 +53,7 @@ type All interface {
 type Server struct {
 	source *Source
 	all    All
-	policy Policy
+	policy atomic.Pointer[Policy]
 	log    *slog.Logger
 	grpc   *grpc.Server
 
@@ -66,8 +67,9 @@ type Server struct {
 // NewServer returns a server that does nothing until Serve. Over TCP it speaks as conf says; nil:
 // plain text.
 func NewServer(source *Source, all All, p Policy, conf *tls.Config, log *slog.Logger) *Server {
-	s := &Server{source: source, all: all, policy: p,
+	s := &Server{source: source, all: all,
 		log: log.With("component", "external", "source", Name)}
+	s.SetPolicy(p)
 	s.grpc = grpc.NewServer(grpc.Creds(newHandshake(conf)),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams))
 	rpc.RegisterDataChangeServiceServer(s.grpc, s)
@@ -78,6 +80,9 @@ func NewServer(source *Source, all All, p Policy, conf *tls.Config, log *slog.Lo
 	reflection.Register(s.grpc)
 	return s
 }
+
+// SetPolicy replaces the policy for the calls that come from now on.
+func (s *Server) SetPolicy(p Policy) { s.policy.Store(&p) }
 
 // Serve answers on l until ctx ends. Calls that wait then end with an error. It may be called for
 // several listeners.
@@ -93,7 +98,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // do carries a change out for a client and says what came of it as gRPC does.
 func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	client, name := s.policy.caller(ctx)
+	client, name := s.policy.Load().caller(ctx)
 	if client == nil {
 		return nil, status.Errorf(codes.PermissionDenied,
 			"the policy has no entry for %s, who may only read", name)

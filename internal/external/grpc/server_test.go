@@ -283,7 +283,7 @@ func TestLigatosMetaService(t *testing.T) {
 	s := serve(t)
 	c := generic.NewMetaServiceClient(s.conn)
 	known, err := c.KnownModels(s.ctx, &generic.KnownModelsRequest{Class: "config"})
-	if err != nil || len(known.KnownModels) != 4 {
+	if err != nil || len(known.KnownModels) != 6 {
 		t.Fatalf("%v %v", known, err)
 	}
 	for _, m := range known.KnownModels {

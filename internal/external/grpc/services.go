@@ -238,11 +238,14 @@ func (s *Server) Subscribe(r *generic.SubscribeRequest,
 	sent := map[string]*generic.ItemStatus{}
 	for {
 		changed := s.source.changed()
-		out := &generic.SubscribeResponse{}
+		out, before := &generic.SubscribeResponse{}, sent
+		sent = map[string]*generic.ItemStatus{}
 		for _, v := range s.all.Verdicts() {
+			if !isAmong(external.Item{Key: v.Key}, ids) {
+				continue
+			}
 			now := statusOf(v)
-			if isAmong(external.Item{Key: v.Key}, ids) && !proto.Equal(now, sent[v.Key]) {
-				sent[v.Key] = now
+			if sent[v.Key] = now; !proto.Equal(now, before[v.Key]) {
 				out.Notifications = append(out.Notifications,
 					&generic.Notification{Item: &generic.Item{Id: idOf(v.Key)}, Status: now})
 			}

@@ -23,7 +23,9 @@ const Name = "grpc"
 type Config struct {
 	// StateDir has the journal of what clients want.
 	StateDir string
-	Log      *slog.Logger
+	// Linux: the data plane is the kernel.
+	Linux bool
+	Log   *slog.Logger
 }
 
 // Source implements external.Adapter for all clients.
@@ -35,6 +37,8 @@ type Source struct {
 
 	writing sync.Mutex // guards journal; held while writing to disk, and locked before mu
 	journal journal
+
+	notifications *notifications
 
 	mu       sync.Mutex // guards what follows
 	store    *store     // who changes it holds writing, too
@@ -66,7 +70,8 @@ func New(c Config) *Source {
 	s := &Source{
 		log: c.Log.With("component", "external", "source", Name), store: newStore(),
 		out: make(chan external.Snapshot, 1), answered: make(chan struct{}),
-		journal: journal{path: filepath.Join(c.StateDir, "external-grpc.journal")},
+		notifications: newNotifications(c.Linux),
+		journal:       journal{path: filepath.Join(c.StateDir, "external-grpc.journal")},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	records, err := readJournal(s.journal.path)
@@ -129,6 +134,9 @@ func (s *Source) Snapshots() <-chan external.Snapshot { return s.out }
 
 // Answer implements external.Adapter.
 func (s *Source) Answer(a external.Answer) {
+	if a.Away == "" {
+		s.notifications.take(a.Interfaces)
+	}
 	next := &answer{Answer: a, byItem: sync.OnceValue(func() map[itemID]external.Verdict {
 		all := make(map[itemID]external.Verdict, len(a.Verdicts))
 		for _, v := range a.Verdicts {

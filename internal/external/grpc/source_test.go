@@ -30,6 +30,7 @@ type fakeFIB struct {
 	away     string
 	silent   bool            // it acknowledges nothing
 	refused  map[string]bool // prefixes
+	links    []route.Interface
 	changed  chan struct{}
 }
 
@@ -48,9 +49,10 @@ func (f *fakeFIB) set(what func()) {
 	}
 }
 
-// Facts are of a node with one interface.
 func (f *fakeFIB) Facts() route.Facts {
-	return route.Facts{Interfaces: []route.Interface{{Name: "eth0", Up: true}}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return route.Facts{Interfaces: f.links}
 }
 
 func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
@@ -115,7 +117,7 @@ type bed struct {
 
 func newBed(dir string) *bed {
 	b := &bed{dir: dir, fib: &fakeFIB{changed: make(chan struct{}, 1),
-		refused: map[string]bool{}}}
+		refused: map[string]bool{}, links: []route.Interface{{Name: "eth0", Up: true}}}}
 	b.start()
 	return b
 }
@@ -124,7 +126,7 @@ func (b *bed) start() {
 	b.Source = New(Config{StateDir: b.dir, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	b.controller = external.NewController([]external.Adapter{b.Source},
-		external.Policy{Table0: true, Makes: true}, b.fib)
+		external.Policy{Table0: true}, b.fib)
 	var wait sync.WaitGroup
 	source, controller := b.Source, b.controller
 	wait.Go(func() { _ = source.Run(ctx) })
