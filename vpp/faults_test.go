@@ -623,3 +623,29 @@ func TestServerDropsWhatItCannotRead(t *testing.T) {
 		t.Errorf("reply %d to context %d", id, context)
 	}
 }
+
+// The connection ends after an interface was made, and before it is marked.
+func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
+	for _, name := range []string{"tenant", "loop7"} {
+		s := newServer(t)
+		a := runAgent(t, vpp.Config{Socket: s.Socket()})
+		a.await(t, "VPP", present)
+		link := route.Link{Name: name, Kind: route.Loopback}
+		s.CutAt(func(m api.Message) bool {
+			_, ok := m.(*interfaces.CreateLoopbackInstance)
+			return ok
+		})
+		if err := a.PutObject(t.Context(), link); !errors.Is(err, route.ErrUnanswered) {
+			t.Errorf("put: %v", err)
+		}
+		s.CutAt(nil)
+		a.await(t, "VPP is gone", absent)
+		a.await(t, "VPP is back", present)
+		check(t, a.PutObject(t.Context(), link))
+		found, err := a.Object(t.Context(), link.Key())
+		want := route.FoundLink{Name: name, Mark: link.Digest()}
+		if n := s.Requests("create_loopback_instance"); found != want || err != nil || n != 1 {
+			t.Errorf("%s: found %v (%v) after %d were made", name, found, err, n)
+		}
+	}
+}

@@ -1,12 +1,12 @@
 package vpp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -18,26 +18,15 @@ import (
 // findLink returns the index of an interface as VPP has it now, and whether it is administratively
 // up.
 func (l *session) findLink(ctx context.Context, name string) (index uint32, up bool, err error) {
-	// An index may have been reused since, and VPP lists all interfaces for index 0.
-	last, found := l.links.Load().index(name)
-	if found {
-		found = false
-		req := &interfaces.SwInterfaceDump{SwIfIndex: interface_types.InterfaceIndex(last)}
-		err = dump(ctx, l.conn, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
-			if strings.TrimRight(d.InterfaceName, "\x00") == name {
-				found, index = true, uint32(d.SwIfIndex)
-				up = d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0
-			}
-		})
-	}
+	d, err := l.linkDetails(ctx, name)
 	switch {
 	case err != nil:
-		return 0, false, fmt.Errorf("read interface %s: %w", name, err)
-	case !found:
+		return 0, false, err
+	case d == nil:
 		l.readSoon()
 		return 0, false, fmt.Errorf("%w %s", route.ErrNoLink, name)
 	}
-	return index, up, nil
+	return uint32(d.SwIfIndex), d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0, nil
 }
 
 func readUp(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
@@ -54,19 +43,27 @@ func putUp(ctx context.Context, l *session, o route.Object) error {
 	if err != nil {
 		return err
 	}
-	r, err := ask[interfaces.SwInterfaceSetFlagsReply](ctx, l.conn,
-		&interfaces.SwInterfaceSetFlags{
-			SwIfIndex: interface_types.InterfaceIndex(index),
-			Flags:     interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
-		})
-	if err == nil {
-		err = vppError(r.Retval)
-	}
+	err = l.setFlags(ctx, index, interface_types.IF_STATUS_API_FLAG_ADMIN_UP)
 	return wrap(err, "set interface %s up", name)
 }
 
-// leaveUp leaves an interface up that nobody wants up any more.
-func leaveUp(context.Context, *session, route.ObjectKey) error { return nil }
+// removeUp leaves an interface up that nobody wants up any more, unless we have made it.
+func removeUp(ctx context.Context, l *session, k route.ObjectKey) error {
+	d, err := l.linkDetails(ctx, k.Interface)
+	if err == nil && d != nil && markFor(d, k.Interface) != 0 {
+		err = l.setFlags(ctx, uint32(d.SwIfIndex), 0)
+	}
+	return wrap(err, "set interface %s down", k.Interface)
+}
+
+func (l *session) setFlags(ctx context.Context, index uint32,
+	flags interface_types.IfStatusFlags) error {
+	r, err := ask[interfaces.SwInterfaceSetFlagsReply](ctx, l.conn,
+		&interfaces.SwInterfaceSetFlags{
+			SwIfIndex: interface_types.InterfaceIndex(index), Flags: flags,
+		})
+	return cmp.Or(err, vppError(r.Retval))
+}
 
 func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
 	a, index, err := l.addressOf(ctx, k)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -90,21 +89,31 @@ func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]
 
 // listLinks reads the interfaces without addresses and tables.
 func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
-	var list []route.Interface
-	req := &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)}
-	err := dump(ctx, c, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
+	all, err := readDetails(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	names, list := namesOf(all), make([]route.Interface, len(all))
+	for i, d := range all {
 		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
 			interface_types.IF_STATUS_API_FLAG_LINK_UP
-		list = append(list, route.Interface{
-			Name:  strings.TrimRight(d.InterfaceName, "\x00"),
-			Index: uint32(d.SwIfIndex),
-			Up:    d.Flags&both == both,
-		})
+		list[i] = route.Interface{
+			Name: names[i], Index: uint32(d.SwIfIndex), Up: d.Flags&both == both,
+		}
+	}
+	return list, nil
+}
+
+func readDetails(ctx context.Context, c *conn) ([]*interfaces.SwInterfaceDetails, error) {
+	var all []*interfaces.SwInterfaceDetails
+	req := &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)}
+	err := dump(ctx, c, []request{req}, func(_ int, d *interfaces.SwInterfaceDetails) {
+		all = append(all, d)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return list, nil
+	return all, nil
 }
 
 // readAddresses adds the addresses to list, in one round trip.

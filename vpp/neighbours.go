@@ -84,6 +84,28 @@ func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
 	return nil
 }
 
+// deleteNeighbours deletes all static ones on an interface.
+func (l *session) deleteNeighbours(ctx context.Context,
+	on interface_types.InterfaceIndex) error {
+	var all []ip_neighbor.IPNeighbor
+	err := dump(ctx, l.conn, []request{&ip_neighbor.IPNeighborDump{SwIfIndex: on},
+		&ip_neighbor.IPNeighborDump{SwIfIndex: on, Af: ip_types.ADDRESS_IP6}},
+		func(_ int, d *ip_neighbor.IPNeighborDetails) {
+			if d.Neighbor.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0 {
+				all = append(all, d.Neighbor)
+			}
+		})
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		if err := l.setNeighbour(ctx, n, false); err != nil && !errors.Is(err, noSuchEntry) {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l *session) neighbourOf(ctx context.Context, k route.ObjectKey) (n route.Neighbour,
 	on linkID, err error) {
 	if n, err = route.NeighbourOf(k); err == nil {

@@ -16,12 +16,13 @@ type objectKind struct {
 }
 
 var objectKinds = map[route.ObjectKind]objectKind{
-	route.AdminUp:          {readUp, putUp, leaveUp},
+	route.AdminUp:          {readUp, putUp, removeUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
 	route.VRFTable:         {readTable, putTable, removeTable},
 	route.StaticNeighbour:  {readNeighbour, putNeighbour, removeNeighbour},
 	route.L2Connected:      {readL2CrossConnect, putL2CrossConnect, removeL2CrossConnect},
 	route.L3Connected:      {readL3CrossConnect, putL3CrossConnect, removeL3CrossConnect},
+	route.MadeLink:         {readMade, putMade, removeMade},
 }
 
 // Object implements fib.Dataplane.

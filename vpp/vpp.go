@@ -120,6 +120,7 @@ type session struct {
 	gone     deletions
 
 	survivors survivors
+	made      made
 }
 
 // New returns a VPP that is not connected yet.

@@ -71,6 +71,65 @@ var externalCases = []testCase{
 		}
 		c.await(t, "PENDING there is no interface "+name)
 	}},
+	{"a client's interface is made with all that is on it, and takes it along", Tables,
+		func(t *testing.T, b *bench) {
+			c := b.runClient(t, t.TempDir())
+			defer c.stop()
+			made, rest := tenant("02:fe:00:00:00:07"), []item{
+				{"config/vpp/v2/arp/loop88/198.18.70.9", `{"interface":"loop88","static":true,` +
+					`"ip_address":"198.18.70.9","phys_address":"02:fe:00:00:00:01"}`},
+				{"config/vpp/v2/route/if/loop88/vrf/0/dst/198.18.71.0/24/gw/198.18.70.9",
+					`{"outgoing_interface":"loop88","dst_network":"198.18.71.0/24",` +
+						`"next_hop_addr":"198.18.70.9"}`},
+			}
+			complete := func() {
+				t.Helper()
+				c.await(t, "CONFIGURED ")
+				b.hasAll(t, tenantObjects...)
+				b.leaves(t, key("198.18.71.0/24"), map[string]int{"loop88": 1})
+			}
+			for range 2 { // the second time it comes back
+				c.put(append(rest, made)...)
+				complete()
+				c.put(append(rest, tenant("02:fe:00:00:00:08"))...) // which is made anew
+				complete()
+				c.put(rest...)
+				c.await(t, "PENDING vpp: there is no interface loop88",
+					"PENDING there is no interface loop88", "REMOVED ")
+			}
+			c.put()
+			c.await(t, "REMOVED ")
+		}},
+	{"a client's interface outlives the agent, and is made again after a restart", Connection,
+		func(t *testing.T, b *bench) {
+			dir := t.TempDir()
+			c := b.runClient(t, dir)
+			c.put(tenant(""))
+			c.await(t, "CONFIGURED ")
+			before := b.awaitLink(t, "loop88")
+			c.stop()
+			c = b.runClient(t, dir)
+			defer c.stop()
+			c.put(tenant(""))
+			c.await(t, "CONFIGURED ")
+			if now := b.awaitLink(t, "loop88"); now.Index != before.Index ||
+				now.Generation != before.Generation {
+				t.Errorf("it was %+v and is %+v", before, now)
+			}
+			b.restart(t)
+			b.eventually(t, "its objects after the restart", func() bool {
+				for _, o := range tenantObjects {
+					found, err := b.Dataplane.Object(b.context(t), o.Key())
+					if err != nil || found == nil {
+						return false
+					}
+				}
+				return true
+			})
+			c.await(t, "CONFIGURED ")
+			c.put()
+			c.await(t, "REMOVED ")
+		}},
 	{"what a client wants of an interface is back after a restart", Connection,
 		func(t *testing.T, b *bench) {
 			c := b.runClient(t, t.TempDir())
@@ -87,6 +146,29 @@ var externalCases = []testCase{
 			c.put()
 			c.await(t, "REMOVED ")
 		}},
+}
+
+// tenant is an item that makes an interface, whose name is that in VPP as well; tenantObjects are
+// what it wants of it.
+func tenant(mac string) item {
+	return item{"config/vpp/v2/interfaces/loop88", fmt.Sprintf(`{"name":"loop88",`+
+		`"type":"SOFTWARE_LOOPBACK","enabled":true,"phys_address":%q,`+
+		`"ip_addresses":["198.18.70.1/24","2001:db8:70::1/64"]}`, mac)}
+}
+
+var tenantObjects = []route.Object{
+	route.Up{Interface: "loop88"},
+	route.Address{Interface: "loop88", Address: pfx("198.18.70.1/24")},
+	route.Address{Interface: "loop88", Address: pfx("2001:db8:70::1/64")},
+}
+
+func (b *bench) hasAll(t *testing.T, all ...route.Object) {
+	t.Helper()
+	for _, o := range all {
+		if !b.hasObject(t, o) {
+			t.Errorf("there is no %s", o.Key())
+		}
+	}
 }
 
 // onLink is an item about an interface that is up and has these addresses.
@@ -140,19 +222,19 @@ func (c *client) put(all ...item) {
 		Sources: []external.Source{{Name: c.Name(), Items: items}}}
 }
 
-// await waits until all items stand as wanted, each in its state and with its details.
-func (c *client) await(t *testing.T, want string) {
+// await waits until the items, by key, and then what was deleted, stand as wanted, each in its
+// state and with its details. The last of want is for all that follow.
+func (c *client) await(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
-	eventually(t, want, func() bool {
+	eventually(t, strings.Join(want, "; "), func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		got = nil
-		as := c.answer.Revision == c.revision && len(c.answer.Verdicts) > 0
-		for _, v := range c.answer.Verdicts {
-			text := v.State.String() + " " + strings.Join(v.Details, ", ")
-			got = append(got, text)
-			as = as && text == want
+		as := c.answer.Revision == c.revision && len(c.answer.Verdicts) >= len(want)
+		for i, v := range c.answer.Verdicts {
+			got = append(got, v.State.String()+" "+strings.Join(v.Details, ", "))
+			as = as && got[i] == want[min(i, len(want)-1)]
 		}
 		return as
 	}, func() string { return strings.Join(got, "; ") })

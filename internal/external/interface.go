@@ -11,24 +11,45 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// checkInterface refuses what the agent does not carry out. An interface that is there already is
-// of no type, or of DPDK's.
+// checkInterface refuses what the agent does not carry out.
 func checkInterface(i *vpp.Interface) Problem {
-	switch {
+	fields := []protoreflect.Name{"name", "type", "enabled", "ip_addresses"}
+	_, isMAC := canonicalMAC(i.PhysAddress)
+	switch makes := linkKinds[i.Type]; {
 	case i.Name == "" || !isName(i.Name):
 		return invalid("name %.80q is no name of an interface", i.Name)
-	case i.Type != vpp.Interface_UNDEFINED_TYPE && i.Type != vpp.Interface_DPDK:
+	case isThere(i):
+	case makes == "":
 		return unimplemented("making an interface of type %s", i.Type)
+	case len(i.Name) > route.MaxLinkName:
+		return invalid("the name has %d bytes; at most %d", len(i.Name), route.MaxLinkName)
+	case i.PhysAddress != "" && !isMAC:
+		return invalid("phys_address %.80q is no MAC address", i.PhysAddress)
+	default:
+		fields = append(fields, "phys_address")
 	}
 	for _, field := range fieldsIn(i.ProtoReflect()) {
-		switch field {
-		case "name", "type", "enabled", "ip_addresses":
-		default:
+		if !slices.Contains(fields, field) {
 			return unimplemented("field %s", field)
 		}
 	}
 	_, problem := addressesOf(i)
 	return problem
+}
+
+// isThere reports whether an item is about an interface that is there without it.
+func isThere(i *vpp.Interface) bool {
+	return i.Type == vpp.Interface_UNDEFINED_TYPE || i.Type == vpp.Interface_DPDK
+}
+
+// linkKinds are those that the agent makes.
+var linkKinds = map[vpp.Interface_Type]route.LinkKind{
+	vpp.Interface_SOFTWARE_LOOPBACK: route.Loopback,
+}
+
+func linkOf(i *vpp.Interface) route.Link {
+	mac, _ := canonicalMAC(i.PhysAddress)
+	return route.Link{Name: i.Name, Kind: linkKinds[i.Type], MAC: mac}
 }
 
 // fieldsIn lists the fields of m that are set, in the order of its file.
@@ -73,9 +94,12 @@ func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
 	return all, Problem{}
 }
 
-// objectsOf are what an item about an interface wants. Without `enabled` the interface is left as
-// it is.
+// objectsOf are what an item about an interface wants, the interface first. Without `enabled` one
+// that is there is left as it is.
 func objectsOf(i *vpp.Interface) (all []route.Object) {
+	if !isThere(i) {
+		all = append(all, linkOf(i))
+	}
 	if i.Enabled {
 		all = append(all, route.Up{Interface: i.Name})
 	}

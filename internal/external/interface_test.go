@@ -20,11 +20,15 @@ func onLink(name string, addresses ...string) string {
 		`"ip_addresses":[%[2]s]}`, name, list)
 }
 
+const loop1 = `config/vpp/v2/interfaces/loop1 = {"name":"loop1","type":"SOFTWARE_LOOPBACK",` +
+	`"ip_addresses":["10.0.0.1/24"]}`
+
 func TestMergeInterfaces(t *testing.T) {
 	own := Policy{Own: []route.Address{{Interface: "eth0",
 		Address: netip.MustParsePrefix("192.168.4.7/24")}}}
 	for _, c := range []struct {
 		name     string
+		linux    bool
 		sources  []Source
 		objects  string
 		verdicts string
@@ -37,6 +41,15 @@ func TestMergeInterfaces(t *testing.T) {
 		{
 			name: "left as it is", sources: []Source{source(t, "etcd",
 				`config/vpp/v2/interfaces/eth0 = {"name":"eth0"}`)},
+		},
+		{
+			name: "made", sources: []Source{source(t, "etcd", loop1)},
+			objects: "address 10.0.0.1/24 of loop1; new interface loop1",
+		},
+		{
+			name: "Linux makes none", linux: true, sources: []Source{source(t, "etcd", loop1)},
+			verdicts: "etcd interfaces/loop1 UNIMPLEMENTED making an interface with this data " +
+				"plane",
 		},
 		{
 			name: "one source has it whole",
@@ -70,7 +83,9 @@ func TestMergeInterfaces(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			plan := Merge(c.sources, own)
+			p := own
+			p.Linux = c.linux
+			plan := Merge(c.sources, p)
 			var objects []string
 			for _, o := range plan.Objects {
 				objects = append(objects, o.Key().String())
@@ -162,5 +177,58 @@ func TestJudgeMissingInterface(t *testing.T) {
 				t.Errorf("%s: %q, want %q", item, got, want)
 			}
 		}
+	}
+}
+
+// Nothing on an interface that the agent makes is final before that is there.
+func TestJudgeMadeInterfaces(t *testing.T) {
+	made := route.LinkKey("loop1")
+	address := route.Address{Interface: "loop1", Address: netip.MustParsePrefix("10.0.0.1/24")}
+	near := `config/vpp/v2/arp/loop1/10.0.0.9 = {"interface":"loop1","ip_address":"10.0.0.9",` +
+		`"phys_address":"02:fe:00:00:00:01","static":true}`
+	over := `= {"dst_network":"10.9.1.0/24","outgoing_interface":"loop1"}`
+	for _, c := range []struct {
+		name       string
+		link       fib.Entry
+		isShown    bool // by the data plane's facts
+		want       string
+		unfinished int
+	}{
+		{name: "on its way", link: fib.Entry{State: fib.Pending}, unfinished: 3,
+			want: "PENDING there is no interface loop1 yet; PENDING " + notAcknowledged +
+				"; PENDING there is no interface loop1 yet"},
+		{name: "another's", link: fib.Entry{State: fib.Shadowed, By: made.String()},
+			want: "PENDING there is no interface loop1 yet; FAILED another program has made new " +
+				"interface loop1; PENDING there is no interface loop1 yet"},
+		{name: "made", link: fib.Entry{State: fib.Programmed}, unfinished: 1,
+			want: "CONFIGURED; CONFIGURED; PENDING there is no interface loop1 yet"},
+		{name: "shown", link: fib.Entry{State: fib.Programmed}, isShown: true,
+			want: "CONFIGURED; CONFIGURED; CONFIGURED"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := Merge([]Source{source(t, "etcd", loop1, near, over)}, allowed)
+			c.link.Object = made
+			f := Facts{
+				Entries: []fib.Entry{{Key: plan.Routes[0].Key, State: fib.Programmed,
+					Origin: route.External}},
+				Objects: []fib.Entry{c.link, {Object: address.Key(), State: fib.Programmed},
+					{Object: plan.Objects[1].Key(), State: fib.Programmed}},
+			}
+			if c.isShown {
+				f.Interfaces = []route.Interface{{Name: "loop1"}}
+			}
+			var got []string
+			unfinished := 0
+			for _, v := range Judge(plan, f) {
+				got = append(got, strings.TrimSpace(v.State.String()+" "+
+					strings.Join(v.Details, ", ")))
+				if v.Unfinished {
+					unfinished++
+				}
+			}
+			if text := strings.Join(got, "; "); text != c.want || unfinished != c.unfinished {
+				t.Errorf("%q (%d unfinished), want %q", text, unfinished, c.want)
+			}
+		})
 	}
 }

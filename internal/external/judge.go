@@ -44,7 +44,8 @@ type judge struct {
 	entries map[route.Key]fib.Entry
 	objects map[route.ObjectKey]fib.Entry
 	tables  map[route.TableID]route.ObjectKey // those that are wanted
-	// leaving are addresses of ours that are not wanted any more, by interface.
+	made    map[string]route.ObjectKey        // interfaces that are wanted, by name
+	// leaving are interfaces and addresses of ours that are not wanted any more, by interface.
 	leaving map[string][]fib.Entry
 	links   route.Facts // of Interfaces alone
 }
@@ -54,6 +55,7 @@ func newJudge(p Plan, f Facts) judge {
 		entries: make(map[route.Key]fib.Entry, len(f.Entries)),
 		objects: make(map[route.ObjectKey]fib.Entry),
 		tables:  make(map[route.TableID]route.ObjectKey),
+		made:    make(map[string]route.ObjectKey),
 		leaving: make(map[string][]fib.Entry), links: route.Facts{Interfaces: f.Interfaces}}
 	for _, e := range f.Entries {
 		k := e.Key
@@ -62,13 +64,17 @@ func newJudge(p Plan, f Facts) judge {
 	}
 	for _, e := range f.Objects {
 		j.objects[e.Object] = e
-		if k := e.Object; e.State == fib.Deleting && k.Kind == route.InterfaceAddress {
+		if k := e.Object; e.State == fib.Deleting &&
+			(k.Kind == route.InterfaceAddress || k.Kind == route.MadeLink) {
 			j.leaving[k.Interface] = append(j.leaving[k.Interface], e)
 		}
 	}
 	for _, o := range p.Objects {
-		if t, ok := o.(route.Table); ok {
-			j.tables[t.TableID] = t.Key()
+		switch o := o.(type) {
+		case route.Table:
+			j.tables[o.TableID] = o.Key()
+		case route.Link:
+			j.made[o.Name] = o.Key()
 		}
 	}
 	return j
@@ -143,16 +149,19 @@ func (j judge) itemOfObjects(v *Verdict, p *planned) {
 	for _, why := range p.refused {
 		v.add(Verdict{State: Failed, Details: []string{why}})
 	}
-	if _, ok := j.links.Interface(p.link); p.link != "" && j.taken && !ok {
-		v.add(Verdict{State: Pending, Details: []string{"there is no interface " + p.link}})
-		return
-	}
 	if !j.taken {
 		v.add(Verdict{State: Pending, Unfinished: true, Details: []string{notAcknowledged}})
 		return
 	}
-	for _, o := range p.objects {
-		v.add(j.object(o.Key()))
+	if _, ok := j.links.Interface(p.link); p.link != "" && !ok && !p.isMade() {
+		v.add(Verdict{State: Pending, Details: []string{"there is no interface " + p.link}})
+		return
+	}
+	for i, o := range p.objects {
+		of := j.object(o.Key())
+		if v.add(of); i == 0 && p.isMade() && of.State != Configured {
+			return
+		}
 	}
 	for _, e := range j.leaving[p.link] {
 		v.add(Verdict{State: Pending, Unfinished: true,
@@ -180,6 +189,13 @@ func (v *Verdict) add(part Verdict) {
 // object goes by what the FIB says of the object.
 func (j judge) object(k route.ObjectKey) Verdict {
 	v := Verdict{State: Pending}
+	if link, ok := j.made[k.Interface]; ok && link != k {
+		if of := j.object(link); of.State != Configured {
+			v.Unfinished = of.Unfinished
+			v.say("there is no interface %s yet", k.Interface)
+			return v
+		}
+	}
 	switch e := j.objects[k]; {
 	case e.State == fib.Programmed, e.State == fib.Shadowed && isShared(k):
 		v.State = Configured
@@ -227,6 +243,14 @@ func (j judge) route(v *Verdict, p *planned) {
 		if of := j.object(j.tables[id]); of.State != Configured {
 			v.State, v.Unfinished = Pending, of.Unfinished
 			v.say("there is no %v yet", id)
+			return
+		}
+	}
+	if link, ok := j.made[p.path.Interface]; ok {
+		_, there := j.links.Interface(p.path.Interface)
+		if of := j.object(link); of.State != Configured || !there {
+			v.State, v.Unfinished = Pending, of.Unfinished || of.State == Configured
+			v.say("there is no interface %s yet", p.path.Interface)
 			return
 		}
 	}

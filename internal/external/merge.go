@@ -18,7 +18,8 @@ import (
 type Policy struct {
 	// Table0: routes in the default table are allowed.
 	Table0 bool
-	// Linux: the data plane is the kernel, which takes no tables and no cross-connects.
+	// Linux: the data plane is the kernel, which takes no tables and no cross-connects, and
+	// in which the agent makes no interfaces.
 	Linux bool
 	// Own are the addresses that the agent itself sets.
 	Own []route.Address
@@ -166,6 +167,8 @@ func (m *merger) place(p *planned) {
 	case p.isRoute:
 		m.placeRoute(p)
 	case p.claim == "":
+	case m.policy.Linux && p.isMade():
+		p.problem = unimplemented("making an interface with this data plane")
 	case m.policy.Linux && isVPPs(p.objects):
 		p.problem = unimplemented("model %s with this data plane", ModelOf(p.item.Message).Name())
 	case m.isUplink(p.objects):
@@ -188,7 +191,7 @@ func (p *planned) claims(o route.Object) {
 // isVPPs reports whether Linux has nothing like these objects.
 func isVPPs(objects []route.Object) bool {
 	return slices.ContainsFunc(objects, func(o route.Object) bool {
-		return isTable(o) || isCrossConnect(o)
+		return o.Key().Kind == route.VRFTable || isCrossConnect(o)
 	})
 }
 
@@ -206,7 +209,10 @@ func isCrossConnect(o route.Object) bool {
 	return k == route.L2Connected || k == route.L3Connected
 }
 
-func isTable(o route.Object) bool { return o.Key().Kind == route.VRFTable }
+// isMade: the item makes the interface that it is about.
+func (p *planned) isMade() bool {
+	return len(p.objects) > 0 && p.objects[0].Key().Kind == route.MadeLink
+}
 
 // placeObjects leaves out addresses that the data plane would refuse, or that would keep it from
 // having one of the agent's own.

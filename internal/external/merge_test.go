@@ -301,6 +301,17 @@ func TestDecode(t *testing.T) {
 			"UNIMPLEMENTED making an interface of type VXLAN_TUNNEL"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","type":99}`,
 			"UNIMPLEMENTED making an interface of type 99"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK","enabled":true,` +
+			`"phys_address":"02:FE:0:0:0:1","ip_addresses":["10.0.0.1/24"]}`, ""},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK",` +
+			`"phys_address":"02:fe"}`, `INVALID phys_address "02:fe" is no MAC address`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK","mtu":1400}`,
+			"UNIMPLEMENTED field mtu"},
+		{"config/vpp/v2/interfaces/" + strings.Repeat("x", 48), `{"name":"` +
+			strings.Repeat("x", 48) + `","type":"SOFTWARE_LOOPBACK"}`,
+			"INVALID the name has 48 bytes; at most 47"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","phys_address":"02:fe:00:00:00:01"}`,
+			"UNIMPLEMENTED field phys_address"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","mtu":1400,"set_dhcp_client":true}`,
 			"UNIMPLEMENTED field set_dhcp_client"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","rx_modes":[{}]}`,

@@ -250,6 +250,9 @@ func (b *batch) result(i int, err error) {
 	b.errs[i] = err
 }
 
+// isDone reports whether op i was acknowledged.
+func (b *batch) isDone(i int) bool { return !b.void && b.done[i] && b.errs[i] == nil }
+
 // finish takes the results of the batch that was cut first. An op without result may or may not
 // have happened: its entry is unsure and it is repeated.
 func (s *syncer) finish(b *batch) {

@@ -58,7 +58,8 @@ func (d *fake) reach(k route.ObjectKey) error {
 	if d.now.Identity == "" {
 		return errGone
 	}
-	if _, ok := d.now.Interface(k.Interface); !ok && k.Interface != "" {
+	if _, ok := d.now.Interface(k.Interface); !ok && k.Interface != "" &&
+		k.Kind != route.MadeLink {
 		return fmt.Errorf("no interface %s", k.Interface)
 	}
 	return nil
@@ -107,7 +108,9 @@ func (d *fake) DeleteObject(_ context.Context, k route.ObjectKey) error {
 		if t, tableErr := route.TableOf(k); tableErr == nil && len(d.inTable(t.TableID)) > 0 {
 			panic(fmt.Sprintf("%v goes before its routes", k))
 		}
-		delete(d.objects, k)
+		maps.DeleteFunc(d.objects, func(o route.ObjectKey, _ route.Object) bool {
+			return k == o || k.TakesAlong(o)
+		})
 		d.objectOps = append(d.objectOps, "del "+k.String())
 	}
 	return d.answer(err)

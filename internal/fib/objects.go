@@ -340,6 +340,7 @@ func (s *syncer) resetObjects() {
 // lose: o is not there any more, and if it comes back it is another's.
 func (s *syncer) lose(o *object) {
 	o.actual, o.problem = 0, nil
+	o.writes++ // voids a look-up that is under way
 	o.clear(isUnsure | isAdopted | isForeign)
 	s.reconsider(o)
 	s.settle(o.entry)
@@ -396,9 +397,14 @@ func (s *syncer) nextObject() (*object, time.Time) {
 	return nil, x.next
 }
 
-// canLookUp: nothing about o is open but whether it is there.
+// canLookUp: nothing about o, or what it needs, is open but whether it is there.
 func (s *syncer) canLookUp(o *object) bool {
 	f := s.failures[o.entry]
+	for _, k := range o.needs {
+		if n := s.objects.byKey[k]; n != nil && n.is(isFlying) {
+			return false
+		}
+	}
 	return o.want != nil && !f.holds(s.now) &&
 		!o.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
 }
@@ -424,8 +430,8 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 	case x.err != nil:
 	case o.actual == 0:
 		o.clear(isWaiting)
-		foreign := x.foundObject != nil && !(there && o.want.object.Marked()) &&
-			!s.isOurs(x.foundObject.Key())
+		foreign := x.foundObject != nil && !s.isOurs(x.foundObject.Key()) &&
+			!(x.foundObject.Marked() && x.foundObject.Key() == o.key)
 		if o.mark(isForeign, foreign); foreign {
 			o.other = x.foundObject.Key()
 			delete(s.failures, o.entry)
@@ -464,10 +470,19 @@ func (s *syncer) doubtRoutes(o *object) {
 
 // objectsWritten: b is done, and others may have waited for its objects.
 func (s *syncer) objectsWritten(b *batch) {
-	for i := range b.objects {
+	for i, op := range b.objects {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
 			s.release(o)
+		}
+		for _, o := range sortedObjects(maps.Keys(s.objects.needers[op.key])) {
+			switch {
+			case op.want != nil:
+				s.doubt(o)
+			case b.isDone(i) && op.key.TakesAlong(o.key) && o.actual != 0:
+				s.objects.lost = append(s.objects.lost, record{object: &o.key})
+				s.lose(o)
+			}
 		}
 	}
 	s.tryDependants(b)
@@ -491,6 +506,21 @@ func (s *syncer) tryDependants(b *batch) {
 		}
 		return slices.ContainsFunc(s.tablesOf(e), func(o *object) bool { return put[o.key] })
 	})
+}
+
+// doubt: what is known of o is from before an object that it needs was written.
+func (s *syncer) doubt(o *object) {
+	switch {
+	case o.is(isFlying):
+	case o.actual != 0:
+		o.set(isUnsure)
+	default:
+		o.problem = nil
+		o.writes++ // voids a look-up that is under way
+		if o.is(isWaiting) {
+			s.objects.soon = append(s.objects.soon, o)
+		}
+	}
 }
 
 func (e *Engine) lookUpObject(ctx context.Context, k route.ObjectKey) (route.Object, error) {

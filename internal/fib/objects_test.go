@@ -476,3 +476,31 @@ func TestTableThatIsRenamedWaitsForItsRoutes(t *testing.T) {
 		check(t, "empty", r.objectStates(), `VRF table 7 (IPv4) "blue" programmed`)
 	})
 }
+
+func TestWhatIsOnAnInterfaceThatWeMakeGoesAndComesWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link, a := route.Link{Name: "tap0"}, on("tap0", "192.168.4.7/24")
+		r.setObjects(route.External, link, a)
+		check(t, "made", r.dp.printObjectOps(), "put new interface tap0")
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap0", Index: 9, Up: true})
+		r.dp.tell(f)
+		check(t, "there", r.dp.printObjectOps(), "put address 192.168.4.7/24 of tap0")
+		link.MAC = "02:fe:00:00:00:01"
+		r.setObjects(route.External, link, a)
+		check(t, "made anew", r.dp.printObjectOps(),
+			"put new interface tap0", "put address 192.168.4.7/24 of tap0")
+		r.dp.state(func() { r.dp.lookupErr = errGone })
+		r.setObjects(route.External, a)
+		check(t, "deleted", r.dp.printObjectOps(), "del new interface tap0")
+		check(t, "without it", r.objectStates(),
+			"address 192.168.4.7/24 of tap0 pending: "+errGone.Error())
+		r.dp.heal()
+		r.setObjects(route.External, link, a)
+		check(t, "back", r.dp.printObjectOps(),
+			"put new interface tap0", "put address 192.168.4.7/24 of tap0")
+		r.setObjects(route.External)
+		check(t, "all deleted", r.dp.printObjectOps(),
+			"del address 192.168.4.7/24 of tap0", "del new interface tap0")
+	})
+}

@@ -19,7 +19,7 @@ type Object interface {
 	Digest() uint64
 	// Needs are objects that must be there first, if we want them, and that go after this one.
 	Needs() []ObjectKey
-	// Marked: what is found under this digest carries our mark, and is ours whoever put it.
+	// Marked: what is found like this carries our mark, and is ours whoever put it.
 	Marked() bool
 }
 
@@ -37,6 +37,11 @@ type ObjectKey struct {
 	Name      string // among objects of one kind on one interface
 }
 
+// TakesAlong reports whether what k identifies is an interface, with which another object goes.
+func (k ObjectKey) TakesAlong(other ObjectKey) bool {
+	return k.Kind == MadeLink && k.Interface == other.Interface && k != other
+}
+
 // ObjectKind is a kind of object. The journal stores these numbers.
 type ObjectKind uint8
 
@@ -47,12 +52,15 @@ const (
 	StaticNeighbour                        // an entry for ARP or Neighbor Discovery
 	L2Connected                            // that an interface's frames go out by another
 	L3Connected                            // that an interface's packets go out by others
+	MadeLink                               // an interface that we make
 )
 
 func (k ObjectKey) String() string {
 	switch k.Kind {
 	case AdminUp:
 		return "interface " + k.Interface
+	case MadeLink:
+		return "new interface " + k.Interface
 	case InterfaceAddress:
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
 	case StaticNeighbour:
@@ -85,13 +93,17 @@ func digestOf(settings string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// Up wants an interface to be administratively up. Whoever does not want it any more leaves it up.
+// Up wants an interface to be administratively up. Whoever does not want it any more leaves it up,
+// unless we have made it.
 type Up struct{ Interface string }
 
 func (u Up) Key() ObjectKey     { return ObjectKey{Kind: AdminUp, Interface: u.Interface} }
 func (u Up) Digest() uint64     { return digestOf("up") }
-func (u Up) Needs() []ObjectKey { return nil }
+func (u Up) Needs() []ObjectKey { return []ObjectKey{LinkKey(u.Interface)} }
 func (u Up) Marked() bool       { return false }
+
+// linkUp is what objects on an interface need.
+func linkUp(name string) []ObjectKey { return []ObjectKey{LinkKey(name), Up{name}.Key()} }
 
 // Address wants an interface to have an address, with the length of its subnet.
 type Address struct {
@@ -113,7 +125,7 @@ func (a Address) Key() ObjectKey {
 }
 
 func (a Address) Digest() uint64     { return digestOf("address") }
-func (a Address) Needs() []ObjectKey { return []ObjectKey{Up{a.Interface}.Key()} }
+func (a Address) Needs() []ObjectKey { return linkUp(a.Interface) }
 func (a Address) Marked() bool       { return false }
 
 // Excludes is VPP's rule (src/vnet/ip/ip4_forward.c): subnets must not overlap, but on one
@@ -147,7 +159,7 @@ func (n Neighbour) Key() ObjectKey {
 func (n Neighbour) Digest() uint64 { return digestOf(n.MAC) }
 
 // Needs: Linux forgets the neighbours of an interface that goes down (neigh_ifdown).
-func (n Neighbour) Needs() []ObjectKey { return []ObjectKey{Up{n.Interface}.Key()} }
+func (n Neighbour) Needs() []ObjectKey { return linkUp(n.Interface) }
 func (n Neighbour) Marked() bool       { return false }
 
 // L2CrossConnect wants all frames that come in by one interface to go out by another.
@@ -156,9 +168,11 @@ type L2CrossConnect struct{ Interface, To string }
 func (x L2CrossConnect) Key() ObjectKey {
 	return ObjectKey{Kind: L2Connected, Interface: x.Interface}
 }
-func (x L2CrossConnect) Digest() uint64     { return digestOf(x.To) }
-func (x L2CrossConnect) Needs() []ObjectKey { return nil }
-func (x L2CrossConnect) Marked() bool       { return false }
+func (x L2CrossConnect) Digest() uint64 { return digestOf(x.To) }
+func (x L2CrossConnect) Needs() []ObjectKey {
+	return []ObjectKey{LinkKey(x.Interface), LinkKey(x.To)}
+}
+func (x L2CrossConnect) Marked() bool { return false }
 
 // L3CrossConnect wants all packets of a family that come in by one interface to go out by these
 // paths, which are canonical and have interfaces. They are not looked up in a table.
@@ -181,7 +195,7 @@ func (x L3CrossConnect) Key() ObjectKey {
 	return ObjectKey{L3Connected, x.Interface, TableID{IPv6: x.IPv6}.family()}
 }
 func (x L3CrossConnect) Digest() uint64     { return digestOf(fmt.Sprint(x.Paths)) }
-func (x L3CrossConnect) Needs() []ObjectKey { return nil }
+func (x L3CrossConnect) Needs() []ObjectKey { return []ObjectKey{LinkKey(x.Interface)} }
 func (x L3CrossConnect) Marked() bool       { return false }
 
 // Table wants a table (VRF) to exist under a name, by which it is known to be ours. Routes in it,

@@ -122,6 +122,21 @@ var handlers = map[string]func(a answer, m api.Message){
 	"ip_neighbor_dump": func(a answer, m api.Message) {
 		a.server.dumpNeighbours(a, m.(*ip_neighbor.IPNeighborDump))
 	},
+	"create_loopback_instance": func(a answer, m api.Message) {
+		i, retval := a.server.createLoopback(m.(*interfaces.CreateLoopbackInstance))
+		a.send(&interfaces.CreateLoopbackInstanceReply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"delete_loopback": func(a answer, m api.Message) {
+		a.send(&interfaces.DeleteLoopbackReply{
+			Retval: a.server.deleteLink(m.(*interfaces.DeleteLoopback).SwIfIndex, loopback),
+		})
+	},
+	"sw_interface_tag_add_del": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceTagAddDelReply{
+			Retval: a.server.setTag(m.(*interfaces.SwInterfaceTagAddDel)),
+		})
+	},
 	"sw_interface_set_l2_xconnect": func(a answer, m api.Message) {
 		a.send(&l2.SwInterfaceSetL2XconnectReply{
 			Retval: a.server.setL2CrossConnect(m.(*l2.SwInterfaceSetL2Xconnect)),
@@ -275,8 +290,8 @@ func (s *Server) dumpLinks(a answer, m *interfaces.SwInterfaceDump) {
 		l := s.links[i]
 		a.send(&interfaces.SwInterfaceDetails{
 			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: l.flags(),
-			InterfaceName: l.name,
-			LinkMtu:       9000, Mtu: []uint32{9000, 0, 0, 0},
+			InterfaceName: l.name, InterfaceDevType: l.device, Tag: l.tag, L2Address: l.mac,
+			LinkMtu: 9000, Mtu: []uint32{9000, 0, 0, 0},
 		})
 	}
 }

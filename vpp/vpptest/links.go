@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/interface_types"
 
@@ -16,6 +17,9 @@ type link struct {
 	table      uint32
 	addresses  []netip.Prefix
 	neighbours map[netip.Addr]neighbour
+
+	device, tag string
+	mac         ethernet_types.MacAddress
 }
 
 func (l *link) flags() interface_types.IfStatusFlags {
@@ -31,13 +35,23 @@ func (l *link) flags() interface_types.IfStatusFlags {
 func (s *Server) AddInterface(name string, addresses ...netip.Prefix) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.nextLink
-	s.nextLink++
-	s.links[i] = &link{name: name, up: true, neighbours: s.orphans[i]}
-	delete(s.orphans, i)
-	s.announce(i, false)
+	i := s.addLink(&link{name: name, up: true})
 	s.links[i].addresses = addresses
 	s.setLinkRoutes(i, true)
+	return i
+}
+
+func (s *Server) addLink(l *link) uint32 {
+	i := s.nextLink
+	if last := len(s.freed) - 1; last >= 0 {
+		i, s.freed = s.freed[last], s.freed[:last]
+	} else {
+		s.nextLink++
+	}
+	l.neighbours = s.orphans[i]
+	delete(s.orphans, i)
+	s.links[i] = l
+	s.announce(i, false)
 	return i
 }
 
@@ -87,11 +101,14 @@ func (s *Server) SetLink(name string, up bool) {
 func (s *Server) RemoveInterface(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.mustFind(name)
+	s.removeLink(s.mustFind(name))
+}
+
+func (s *Server) removeLink(i uint32) {
 	s.setLinkRoutes(i, false)
 	s.orphan(i)
 	delete(s.links, i)
-	s.nextLink = i
+	s.freed = append(s.freed, i)
 	s.announce(i, true)
 }
 

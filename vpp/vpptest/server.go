@@ -51,6 +51,7 @@ type Server struct {
 	crossed  crossConnects
 	orphans  map[uint32]map[netip.Addr]neighbour // of interfaces that were deleted
 	nextLink uint32
+	freed    []uint32 // indexes of links that were deleted, the next one last
 }
 
 // Start serves a VPP with an empty FIB on the socket path, which must not exist.
@@ -105,7 +106,7 @@ func (s *Server) boot() {
 	s.links = map[uint32]*link{0: {name: "local0"}}
 	s.crossed = newCrossConnects()
 	s.orphans = map[uint32]map[netip.Addr]neighbour{}
-	s.nextLink = 1
+	s.nextLink, s.freed = 1, nil
 }
 
 // Restart is a VPP that dies and comes back: connections end, the FIB, interfaces, tables and

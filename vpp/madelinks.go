@@ -1,0 +1,266 @@
+package vpp
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/ethernet_types"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+
+	"vpp-route-agent/internal/route"
+)
+
+// An interface that we make has a mark as its tag: the name that it has for us, and the digest of
+// the settings that it was made with. VPP clears the tag when the interface is deleted.
+type mark struct {
+	name   string
+	digest uint64
+}
+
+// tagPrefix is short, as VPP has room for 63 bytes.
+const tagPrefix = "vra:"
+
+func (m mark) tag() string {
+	return tagPrefix + encoding.EncodeToString(binary.BigEndian.AppendUint64(nil, m.digest)) +
+		":" + m.name
+}
+
+var encoding = base64.RawURLEncoding
+
+// markOf returns the zero mark for an interface that we have not made.
+func markOf(d *interfaces.SwInterfaceDetails) mark {
+	rest, ok := strings.CutPrefix(text(d.Tag), tagPrefix)
+	digest, name, found := strings.Cut(rest, ":")
+	raw, err := encoding.DecodeString(digest)
+	if !ok || !found || name == "" || err != nil || len(raw) != 8 {
+		return mark{}
+	}
+	return mark{name, binary.BigEndian.Uint64(raw)}
+}
+
+func text(s string) string { return strings.TrimRight(s, "\x00") }
+
+// isNamed reports whether an interface has a name, ours or VPP's.
+func isNamed(d *interfaces.SwInterfaceDetails, name string) bool {
+	return markOf(d).name == name || text(d.InterfaceName) == name
+}
+
+// namesOf returns the names of interfaces. One that we have made has ours, unless that is another
+// one's name in VPP.
+func namesOf(all []*interfaces.SwInterfaceDetails) []string {
+	taken := make(map[string]bool, len(all))
+	for _, d := range all {
+		taken[text(d.InterfaceName)] = true
+	}
+	names := make([]string, len(all))
+	for i, d := range all {
+		names[i] = text(d.InterfaceName)
+		if m := markOf(d); m.name != "" && !taken[m.name] {
+			names[i] = m.name
+			taken[m.name] = true
+		}
+	}
+	return names
+}
+
+// made are the indexes of interfaces that this session has made, which its reading of the
+// interfaces may lack still. The zero value is ready to use.
+type made struct {
+	mu      sync.Mutex
+	indexes map[string]uint32
+}
+
+func (m *made) set(name string, index uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.indexes == nil {
+		m.indexes = map[string]uint32{}
+	}
+	m.indexes[name] = index
+}
+
+func (m *made) index(name string) (uint32, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	index, ok := m.indexes[name]
+	return index, ok
+}
+
+func readMade(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
+	d, err := l.linkDetails(ctx, k.Interface)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	return route.FoundLink{Name: k.Interface, Mark: markFor(d, k.Interface)}, nil
+}
+
+// markFor returns the digest of an interface that we have made under a name, else 0.
+func markFor(d *interfaces.SwInterfaceDetails, name string) uint64 {
+	if m := markOf(d); m.name == name {
+		return m.digest
+	}
+	return 0
+}
+
+// putMade makes an interface, or makes it anew if it has other settings.
+func putMade(ctx context.Context, l *session, o route.Object) error {
+	want := o.(route.Link)
+	err := l.make(ctx, want)
+	return wrap(err, "make interface %s", want.Name)
+}
+
+func (l *session) make(ctx context.Context, want route.Link) error {
+	kind, ok := linkKinds[want.Kind]
+	if lacks := l.conn.missing(kind.needs); !ok || len(lacks) > 0 {
+		return declined(fmt.Sprintf("this VPP cannot make a %s: it lacks %v", want.Kind, lacks))
+	}
+	all, err := readDetails(ctx, l.conn)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		marked := markFor(d, want.Name)
+		switch {
+		case isUnmarked(d, want): // the answer was lost
+			return l.mark(ctx, uint32(d.SwIfIndex), want)
+		case !isNamed(d, want.Name):
+			continue
+		case marked == 0:
+			return declined("another program has an interface of that name")
+		case marked == want.Digest():
+			return nil
+		}
+		if err := l.deleteLink(ctx, d); err != nil {
+			return err
+		}
+	}
+	index, err := kind.make(ctx, l, want)
+	if err != nil {
+		return err
+	}
+	return l.mark(ctx, index, want)
+}
+
+func (l *session) mark(ctx context.Context, index uint32, want route.Link) error {
+	l.made.set(want.Name, index)
+	r, err := ask[interfaces.SwInterfaceTagAddDelReply](ctx, l.conn,
+		&interfaces.SwInterfaceTagAddDel{IsAdd: true,
+			SwIfIndex: interface_types.InterfaceIndex(index),
+			Tag:       mark{want.Name, want.Digest()}.tag()})
+	return cmp.Or(err, vppError(r.Retval))
+}
+
+// isUnmarked reports whether d was made for want, and then the connection ended. Its MAC address
+// says so, unless a client has chosen that.
+func isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
+	return want.MAC == "" && text(d.Tag) == "" && d.L2Address == macOf(want) &&
+		d.Type == interface_types.IF_API_TYPE_HARDWARE
+}
+
+// macOf returns the MAC address of an interface that we make: the one that is wanted, else one that
+// tells it from all others.
+func macOf(want route.Link) (mac ethernet_types.MacAddress) {
+	if a, err := net.ParseMAC(want.MAC); err == nil {
+		copy(mac[:], a)
+		return mac
+	}
+	h := fnv.New64a()
+	fmt.Fprintln(h, want.Name, want.Digest())
+	binary.BigEndian.PutUint32(mac[2:], uint32(h.Sum64()))
+	mac[0], mac[1] = 2, byte(h.Sum64()>>32) // locally administered, unicast
+	return mac
+}
+
+// removeMade leaves what has not our mark.
+func removeMade(ctx context.Context, l *session, k route.ObjectKey) error {
+	d, err := l.linkDetails(ctx, k.Interface)
+	if err == nil && d != nil && markFor(d, k.Interface) != 0 {
+		err = l.deleteLink(ctx, d)
+	}
+	return wrap(err, "delete interface %s", k.Interface)
+}
+
+// linkDetails returns an interface as VPP has it now, nil if there is none.
+func (l *session) linkDetails(ctx context.Context,
+	name string) (found *interfaces.SwInterfaceDetails, err error) {
+	var reqs []request
+	for _, index := range []func(string) (uint32, bool){l.links.Load().index, l.made.index} {
+		if i, ok := index(name); ok {
+			reqs = append(reqs, &interfaces.SwInterfaceDump{
+				SwIfIndex: interface_types.InterfaceIndex(i)})
+		}
+	}
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	// An index may have been reused since, and VPP lists all interfaces for index 0.
+	err = dump(ctx, l.conn, reqs, func(_ int, d *interfaces.SwInterfaceDetails) {
+		if isNamed(d, name) && (found == nil || markFor(found, name) == 0) {
+			found = d
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read interface %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// linkKind is how VPP makes and deletes interfaces of one kind.
+type linkKind struct {
+	device   string // of the interfaces in VPP
+	linkType interface_types.IfType
+	needs    []api.Message
+	make     func(context.Context, *session, route.Link) (index uint32, err error)
+	remove   func(context.Context, *session, *interfaces.SwInterfaceDetails) error
+}
+
+var linkKinds = map[route.LinkKind]linkKind{
+	route.Loopback: {device: "Loopback", make: makeLoopback, remove: removeLoopback,
+		needs: []api.Message{(*interfaces.CreateLoopbackInstance)(nil),
+			(*interfaces.DeleteLoopback)(nil), (*interfaces.SwInterfaceTagAddDel)(nil)}},
+}
+
+// deleteLink goes by what VPP says that the interface is. Static neighbours would outlive it (see
+// neighbours).
+func (l *session) deleteLink(ctx context.Context, d *interfaces.SwInterfaceDetails) error {
+	for _, kind := range linkKinds {
+		if kind.device == text(d.InterfaceDevType) && kind.linkType == d.Type {
+			if err := l.deleteNeighbours(ctx, d.SwIfIndex); err != nil {
+				return err
+			}
+			return kind.remove(ctx, l, d)
+		}
+	}
+	return declined(fmt.Sprintf("it is of type %s, which the agent does not make",
+		text(d.InterfaceDevType)))
+}
+
+var loopbackName = regexp.MustCompile(`^loop(\d{1,5})$`)
+
+// makeLoopback gives a loopback that is to be called like one of VPP's that name in VPP, too.
+func makeLoopback(ctx context.Context, l *session, want route.Link) (uint32, error) {
+	req := &interfaces.CreateLoopbackInstance{MacAddress: macOf(want)}
+	if m := loopbackName.FindStringSubmatch(want.Name); m != nil {
+		n, _ := strconv.ParseUint(m[1], 10, 32)
+		req.IsSpecified, req.UserInstance = true, uint32(n)
+	}
+	r, err := ask[interfaces.CreateLoopbackInstanceReply](ctx, l.conn, req)
+	return uint32(r.SwIfIndex), cmp.Or(err, vppError(r.Retval))
+}
+
+func removeLoopback(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails) error {
+	r, err := ask[interfaces.DeleteLoopbackReply](ctx, l.conn,
+		&interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
+	return cmp.Or(err, vppError(r.Retval))
+}
