@@ -98,6 +98,7 @@ func TestPeerIsHeldBack(t *testing.T) {
 	if rest = f.write(rest, time.Minute); len(rest) > 0 {
 		t.Fatalf("%d bytes are still not taken", len(rest))
 	}
+	f.wg.Go(f.keepalives) // what follows may last longer than the hold time
 	for i := range 100 {
 		n.wantHops(fmt.Sprintf("10.80.%d.0/26", i), "192.0.2.2")
 	}

@@ -55,6 +55,7 @@ type config struct {
 	externalListen     string // "": the socket alone
 	externalPolicyFile string // "": grpc.DefaultPolicy
 	externalTable0     string // "override", "backup" or ""
+	externalRetries    int    // 0: without end
 	uplink             string
 	uplinkAddress      []netip.Prefix
 	uplinkPublish      string
@@ -331,7 +332,8 @@ func (c *config) check(given map[string]bool) error {
 		return errors.New("--gobgp-write conflicts with --gobgp-listen off")
 	}
 	for _, f := range []string{"external-etcd-prefix", "external-grpc-socket",
-		"external-grpc-listen", "external-grpc-policy", "external-table-0"} {
+		"external-grpc-listen", "external-grpc-policy", "external-table-0",
+		"external-retries"} {
 		if given[f] && len(c.external) == 0 {
 			return fmt.Errorf("--%s has no meaning without --external", f)
 		}

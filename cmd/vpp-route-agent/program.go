@@ -143,6 +143,7 @@ func (p *program) addDataplane() error {
 		Dataplane: dp, Journal: p.cfg.journal(), ListRoutes: p.cfg.dataplane != "vpp",
 		Earlier: uplink.Earlier(p.cfg.stateDir, p.log), Log: p.log, Tuning: p.cfg.tuning(),
 		Distances: p.cfg.distances(),
+		Attempts:  map[route.Origin]int{route.External: p.cfg.externalRetries},
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {

@@ -123,6 +123,10 @@ var settings = []setting{
 	{flag: "external-table-0", file: "externalTable0", usage: "let external configuration add " +
 		"routes to the default table: override (before BGP) or backup (after BGP); default: no",
 		set: oneOf(func(c *config) *string { return &c.externalTable0 }, "override", "backup")},
+	{flag: "external-retries", file: "externalRetries", def: "0", usage: "how often the data " +
+		"plane may refuse an item of external configuration before it is FAILED, until something " +
+		"changes; 0: it is tried again without end",
+		set: number(func(c *config) *int { return &c.externalRetries }, 0, math.MaxInt32)},
 
 	{flag: "dataplane", file: "dataplane", def: "vpp",
 		usage: "where routes are programmed: vpp, kernel or none (peers and RIB only)",

@@ -203,12 +203,8 @@ func (j judge) object(k route.ObjectKey) Verdict {
 		v.State = Failed
 		v.say("another program has made %s", e.By)
 	case e.State == fib.Failed:
-		v.State, v.Attempts = Retrying, e.Attempts
-		if other := j.obstacle(k); other != "" {
-			v.State = Failed
-			v.say(other)
-		} else {
-			v.say(e.Error)
+		if v.refused(e); j.obstacle(k) != "" {
+			v.State, v.Details = Failed, []string{j.obstacle(k)}
 		}
 	case e.Error != "":
 		v.say(e.Error)
@@ -292,14 +288,23 @@ func (p *planned) judgeRoute(v *Verdict, e fib.Entry, found bool) {
 	case fib.Shadowed:
 		v.say("a route of %s goes first in the data plane", e.By)
 	case fib.Failed:
-		v.State, v.Attempts = Retrying, e.Attempts
-		v.say(e.Error)
+		v.refused(e)
 	case fib.Drifted:
 		v.State = Retrying
 		v.say("another program changed it in the data plane")
 	case fib.Unusable:
 		v.refuse(e.Reason)
 	}
+}
+
+// refused: the data plane has refused it.
+func (v *Verdict) refused(e fib.Entry) {
+	if v.State, v.Attempts = Retrying, e.Attempts; e.GivenUp {
+		v.State = Failed
+		v.say("%s (refused %d times, not tried again as things are)", e.Error, e.Attempts)
+		return
+	}
+	v.say(e.Error)
 }
 
 func (v *Verdict) refuse(why fib.Reason) {

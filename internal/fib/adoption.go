@@ -167,6 +167,7 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) {
 		return
 	}
+	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
 	s.epoch++
 	s.rewrite = true
 	for _, e := range slices.Clone(s.all) {
@@ -188,7 +189,7 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 // and no route of ours is over those. While something is unsettled, what is programmed may differ
 // from what path sets mean now.
 func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
-	return !s.sweep || len(s.dirty)+s.queued()+len(s.retries)+s.pending() > 0 ||
+	return !s.sweep || len(s.dirty)+s.queued()+len(s.failures)+s.pending() > 0 ||
 		s.leadsOver(interfaces)
 }
 

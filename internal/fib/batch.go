@@ -58,6 +58,12 @@ type failure struct {
 	err      error
 	attempts int
 	next     time.Time
+	givenUp  bool // there is no next
+}
+
+// holds reports whether the op is not to be repeated now.
+func (f *failure) holds(now time.Time) bool {
+	return f != nil && (f.givenUp || now.Before(f.next))
 }
 
 // retries is a heap by time. A failure that is no longer its entry's is skipped when its time
@@ -332,9 +338,29 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 	if before := s.failures[e]; before != nil && before.digest == digest {
 		f.attempts = before.attempts + 1
 	}
-	f.next = s.now.Add(jitter(min(firstRetry<<min(f.attempts-1, 16), lastRetry)))
 	s.failures[e] = f
+	// A link that is missing is awaited, whatever the limit.
+	if limit := s.limits[e.origin()]; limit > 0 && f.attempts >= limit && digest != 0 &&
+		!errors.Is(err, route.ErrNoLink) {
+		f.givenUp = true
+		s.externalChanged = s.externalChanged || e.origin() == route.External
+		return
+	}
+	f.next = s.now.Add(jitter(min(firstRetry<<min(f.attempts-1, 16), lastRetry)))
 	heap.Push(&s.retries, f)
+}
+
+// tryAgain has what was refused tried at once if it depends on something that has changed.
+func (s *syncer) tryAgain(depends func(*entry) bool) {
+	for e := range s.failures {
+		if e.want != nil && depends(e) {
+			delete(s.failures, e)
+			if o := s.objectOf(e); o != nil {
+				s.reconsider(o)
+			}
+			s.settle(e)
+		}
+	}
 }
 
 // jitter spreads d by a quarter to both sides.

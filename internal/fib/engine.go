@@ -39,6 +39,9 @@ type Config struct {
 	Log     *slog.Logger
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
+	// Attempts are how often a put for an origin is refused before it is given up, until what is
+	// wanted changes, or what that depends on; 0: never.
+	Attempts map[route.Origin]int
 	Tuning
 }
 
@@ -116,7 +119,7 @@ func New(c Config) *Engine {
 	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
 	e.sources = newSources(t, e.selection)
 	e.sync.leadsOver, e.sync.written = e.selection.leadsOver, e.hops.askInside
-	e.sync.watched = sourceID(route.Own)
+	e.sync.watched, e.sync.limits = sourceID(route.Own), c.Attempts
 	e.tune(c.Tuning)
 	return e
 }

@@ -102,3 +102,134 @@ func TestExternalConfigurationHearsOfObjectsAndFacts(t *testing.T) {
 		signalled("a look-up fails")
 	})
 }
+
+// attemptsOf counts the refusals of one op from now on, and returns the pauses between them.
+func (r *running) attemptsOf(k route.Key, within time.Duration) (pauses []time.Duration) {
+	last, before := time.Time{}, 0
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		synctest.Wait()
+		found, _ := r.Find([]route.Key{k})
+		if n := found[0].Attempts; n != before {
+			if before > 0 {
+				pauses = append(pauses, time.Since(last))
+			}
+			last, before = time.Now(), n
+		}
+	}
+	return pauses
+}
+
+func TestExternalRoutesAreTriedAgainWithGrowingPauses(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		k := key("10.1.1.0/24")
+		r.dp.state(func() { r.dp.refuse[k] = errGone })
+		r.SetRoutes(route.External, external("10.1.1.0/24"))
+		pauses := r.attemptsOf(k, 5*time.Minute)
+		if len(pauses) < 15 {
+			t.Fatalf("pauses %v", pauses)
+		}
+		for i, p := range pauses {
+			want := min(firstRetry<<min(i, 16), lastRetry)
+			if p < want-want/4 || p > want+want/4+20*time.Millisecond {
+				t.Errorf("pause %d is %v, want %v or a quarter more or less", i+1, p, want)
+			}
+		}
+		r.dp.state(func() { clear(r.dp.refuse) })
+		time.Sleep(2 * lastRetry)
+		if found, _ := r.Find([]route.Key{k}); found[0].State != Programmed {
+			t.Errorf("%+v", found[0])
+		}
+	})
+}
+
+// limited is an engine that gives up on what external configuration wants after three refusals.
+func limited(t *testing.T, test func(r *running)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startWith(newFake(node("a")), Config{
+			Journal:  filepath.Join(t.TempDir(), "journal"),
+			Attempts: map[route.Origin]int{route.External: 3},
+		})
+		defer r.stop()
+		test(r)
+	})
+}
+
+// givenUp compares whether the engine has given up on k after a while.
+func (r *running) givenUp(t *testing.T, what string, k route.Key, want bool) {
+	t.Helper()
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+	found, _ := r.Find([]route.Key{k})
+	if f := found[0]; f.GivenUp != want || want && (f.Attempts != 3 || f.State != Failed) {
+		t.Errorf("%s: %+v", what, f)
+	}
+}
+
+func TestARouteIsGivenUpUntilItOrADependencyChanges(t *testing.T) {
+	limited(t, func(r *running) {
+		const one = "10.1.1.0/24"
+		k := key(one)
+		bgp := key("10.2.0.0/24")
+		r.dp.state(func() { r.dp.refuse[k], r.dp.refuse[bgp] = errGone, errGone })
+		r.SetRoutes(route.External, external(one))
+		r.Learn(bgp.Prefix, via("10.0.0.2"))
+		r.givenUp(t, "refused", k, true)
+		r.givenUp(t, "a route of BGP", bgp, false)
+		<-r.ExternalChanged()
+
+		other := external(one)
+		other[0].Paths = via("10.0.1.3")
+		r.SetRoutes(route.External, other)
+		synctest.Wait()
+		if found, _ := r.Find([]route.Key{k}); found[0].GivenUp || found[0].Attempts != 1 {
+			t.Errorf("the route has changed: %+v", found[0])
+		}
+		r.givenUp(t, "changed", k, true)
+		select {
+		case <-r.ExternalChanged():
+		default:
+			t.Error("no signal that it is given up")
+		}
+
+		f := node("a")
+		f.Interfaces[1].Index = 12
+		r.dp.tell(f)
+		synctest.Wait()
+		if found, _ := r.Find([]route.Key{k}); found[0].GivenUp || found[0].Attempts != 1 {
+			t.Errorf("its interface was made anew: %+v", found[0])
+		}
+		r.givenUp(t, "its interface was made anew", k, true)
+
+		r.dp.state(func() { clear(r.dp.refuse) })
+		r.givenUp(t, "the data plane would take it", k, true)
+		if s := r.Stats(); !time.Now().After(s.LastSync) {
+			t.Error("all is well")
+		}
+		r.dp.tell(node("b"))
+		r.givenUp(t, "the data plane was restarted", k, false)
+		check(t, "routes", r.dp.routes(), one+" via 10.0.1.3 eth1",
+			bgp.Prefix.String()+" via 10.0.0.2 eth0")
+	})
+}
+
+func TestWhatNeedsATableIsTriedAgainWithTheTable(t *testing.T) {
+	limited(t, func(r *running) {
+		red := vrf(7, "red")
+		k := inTable(7, "10.1.1.0/24").Key
+		r.dp.state(func() { r.dp.refuse[k], r.dp.refuseObject[red.Key()] = errGone, errGone })
+		r.setObjects(route.External, red)
+		r.SetRoutes(route.External, []route.Route{inTable(7, "10.1.1.0/24")})
+		time.Sleep(10 * time.Minute)
+		if e := r.FindObject(red.Key()); !e.GivenUp || e.State != Failed {
+			t.Errorf("the table: %+v", e)
+		}
+		r.dp.state(func() { clear(r.dp.refuseObject) })
+		r.dp.tell(node("b"))
+		r.givenUp(t, "the table is there", k, true)
+		r.dp.state(func() { clear(r.dp.refuse) })
+		r.givenUp(t, "nothing has changed", k, true)
+		r.dp.steal(red)
+		r.givenUp(t, "the table was made again", k, false)
+		check(t, "routes", r.dp.routes(), inTable(7, "10.1.1.0/24").String())
+	})
+}

@@ -171,27 +171,33 @@ func (s *syncer) awaitsTable(e *entry) bool {
 	if len(s.objects.tables) == 0 {
 		return false
 	}
-	if s.awaits(e, e.packed.table) {
+	for _, o := range s.tablesOf(e) {
+		if s.stateOf(o.entry) == Programmed {
+			continue
+		}
+		s.stopWaiting(e)
+		if o.waiting == nil {
+			o.waiting = make(map[*entry]struct{})
+		}
+		o.waiting[e], s.objects.awaited[e] = struct{}{}, o
 		return true
 	}
-	return slices.ContainsFunc(e.want.paths, func(p route.Path) bool {
-		return s.awaits(e, p.Table)
-	})
+	return false
 }
 
-func (s *syncer) awaits(e *entry, table uint32) bool {
+// tablesOf returns the tables that e is in or leads into, of those that are wanted.
+func (s *syncer) tablesOf(e *entry) (all []*object) {
 	id := e.packed.tableID()
-	id.ID = table
-	o := s.objects.tables[id]
-	if o == nil || s.stateOf(o.entry) == Programmed {
-		return false
+	if o := s.objects.tables[id]; o != nil {
+		all = append(all, o)
 	}
-	s.stopWaiting(e)
-	if o.waiting == nil {
-		o.waiting = make(map[*entry]struct{})
+	for _, p := range e.want.paths {
+		id.ID = p.Table
+		if o := s.objects.tables[id]; o != nil && !slices.Contains(all, o) {
+			all = append(all, o)
+		}
 	}
-	o.waiting[e], s.objects.awaited[e] = struct{}{}, o
-	return true
+	return all
 }
 
 func (s *syncer) stopWaiting(e *entry) {
@@ -399,7 +405,7 @@ func (s *syncer) canLookUp(o *object) bool {
 			return false
 		}
 	}
-	return o.want != nil && (f == nil || !s.now.Before(f.next)) &&
+	return o.want != nil && !f.holds(s.now) &&
 		!o.is(isUnsure|isFlying|inPuts|inDeletes|isGone)
 }
 
@@ -479,7 +485,27 @@ func (s *syncer) objectsWritten(b *batch) {
 			}
 		}
 	}
+	s.tryDependants(b)
 	s.objects.written = s.objects.written || len(b.objects) > 0
+}
+
+// tryDependants has what was refused tried again if it needs an object that b has put.
+func (s *syncer) tryDependants(b *batch) {
+	put := make(map[route.ObjectKey]bool)
+	for i, op := range b.objects {
+		if op.want != nil && b.isDone(i) {
+			put[op.key] = true
+		}
+	}
+	if len(put) == 0 {
+		return
+	}
+	s.tryAgain(func(e *entry) bool {
+		if o := s.objectOf(e); o != nil {
+			return slices.ContainsFunc(o.needs, func(k route.ObjectKey) bool { return put[k] })
+		}
+		return slices.ContainsFunc(s.tablesOf(e), func(o *object) bool { return put[o.key] })
+	})
 }
 
 // doubt: what is known of o is from before an object that it needs was written.
@@ -578,7 +604,7 @@ func (e *Engine) showObject(o *object) Entry {
 		out.Error = o.problem.Error()
 	}
 	if f := e.sync.failures[o.entry]; f != nil {
-		out.Error, out.Attempts = f.err.Error(), f.attempts
+		out.Error, out.Attempts, out.GivenUp = f.err.Error(), f.attempts, f.givenUp
 		if errors.Is(f.err, route.ErrNoLink) {
 			out.State = Pending // it waits for an interface that its key does not name
 		}

@@ -54,6 +54,7 @@ type Entry struct {
 	Reason   Reason // why Unusable or waiting, or which path is left out
 	Error    string // of the last attempt that the data plane refused, or look-up of an object
 	Attempts int
+	GivenUp  bool      // of Failed: it is not tried again as things are
 	Since    time.Time // in this state
 	By       string    // of Shadowed: the owner whose route forwards, in the data plane's words
 	Drift    Drift     // of Drifted, and of Held and Deleting that were found otherwise
@@ -140,7 +141,7 @@ func (e *Engine) show(x *entry) Entry {
 		}
 	}
 	if f := e.sync.failures[x]; f != nil {
-		out.Error, out.Attempts = f.err.Error(), f.attempts
+		out.Error, out.Attempts, out.GivenUp = f.err.Error(), f.attempts, f.givenUp
 	}
 	return out
 }

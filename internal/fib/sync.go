@@ -40,12 +40,14 @@ type syncer struct {
 	objects  objects
 	retries  retries
 	failures map[*entry]*failure
-	open     map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
-	delays   delays
-	flying   []*batch  // in the order of their cutting, maxFlying at most
-	pause    time.Time // no batch before: the last one broke off
-	broken   int       // batches in a row
-	cuts     uint64    // counts batches
+	// limits is Config.Attempts.
+	limits map[route.Origin]int
+	open   map[*entry]uint64 // of entries that are isOpen: the first revision that changed them
+	delays delays
+	flying []*batch  // in the order of their cutting, maxFlying at most
+	pause  time.Time // no batch before: the last one broke off
+	broken int       // batches in a row
+	cuts   uint64    // counts batches
 
 	adoptedLeft int // entries that are isAdopted
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
@@ -212,7 +214,7 @@ func (s *syncer) settleAlone(e *entry) {
 		delete(s.failures, e) // what is wanted now is tried at once
 		failure = nil
 	}
-	if need := s.need(e); !e.is(isFlying) && (failure == nil || !s.now.Before(failure.next)) {
+	if need := s.need(e); !e.is(isFlying) && !failure.holds(s.now) {
 		switch {
 		case need == needPut && !e.is(inPuts):
 			e.set(inPuts)
@@ -287,7 +289,7 @@ func (s *syncer) queued() int {
 
 // quiet reports that the data plane has all that is wanted.
 func (s *syncer) quiet() bool {
-	return s.present && len(s.dirty)+s.queued()+len(s.retries) == 0
+	return s.present && len(s.dirty)+s.queued()+len(s.failures) == 0
 }
 
 func (s *syncer) stateOf(e *entry) State {
