@@ -286,11 +286,16 @@ func TestLigatosMetaService(t *testing.T) {
 	if err != nil || len(known.KnownModels) != 6 {
 		t.Fatalf("%v %v", known, err)
 	}
+	registered := map[string]bool{}
 	for _, m := range known.KnownModels {
 		options := map[string]string{}
 		for _, o := range m.Options {
 			options[o.Key] = o.Values[0]
 		}
+		if registered[options["protoFile"]] {
+			t.Errorf("agentctl warns on each call: %s is registered already", options["protoFile"])
+		}
+		registered[options["protoFile"]] = true
 		f, err := c.ProtoFileDescriptor(s.ctx, &generic.ProtoFileDescriptorRequest{
 			FullProtoFileName: options["protoFile"]})
 		if err != nil {
