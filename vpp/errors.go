@@ -27,6 +27,7 @@ var apiErrorNames = map[apiError]string{
 	-54:              "no matching interface",
 	-59:              "address length mismatch",
 	-60:              "address not found for interface",
+	-114:             "the interface has addresses",
 	-65:              "no such classify table",
 	addressInUse:     "the address conflicts with another one",
 	duplicateAddress: "the address conflicts with another one",

@@ -74,6 +74,8 @@ func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Obje
 	if err != nil || !has {
 		return nil, wrap(err, "read addresses of %s", k.Interface)
 	}
+	now, _ := route.Facts{Interfaces: l.links.Load().list}.Interface(k.Interface)
+	a.Table = now.Table
 	return a, nil
 }
 

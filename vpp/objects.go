@@ -23,6 +23,7 @@ var objectKinds = map[route.ObjectKind]objectKind{
 	route.L2Connected:      {readL2CrossConnect, putL2CrossConnect, removeL2CrossConnect},
 	route.L3Connected:      {readL3CrossConnect, putL3CrossConnect, removeL3CrossConnect},
 	route.MadeLink:         {readMade, putMade, removeMade},
+	route.InterfaceTable:   {readInTable, putInTable, removeInTable},
 }
 
 // Object implements fib.Dataplane.

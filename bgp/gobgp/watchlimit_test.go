@@ -52,7 +52,7 @@ func TestWatchThatDoesNotRead(t *testing.T) {
 	}()
 
 	before := liveHeap()
-	if rest := f.write(changes(t, updates, 100), patience); len(rest) > 0 {
+	if rest := f.write(changes(t, updates, 100), 4*patience); len(rest) > 0 {
 		t.Fatalf("%d bytes were not taken", len(rest))
 	}
 	within(t, "changes that the reader heard of", updates, func() int { return int(heard.Load()) })

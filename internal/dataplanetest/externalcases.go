@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,39 @@ var externalCases = []testCase{
 			c.put()
 			c.await(t, "REMOVED ")
 		}},
+	{"a client's interface changes tables", Tables, func(t *testing.T, b *bench) {
+		c := b.runClient(t, t.TempDir())
+		defer c.stop()
+		id, tables := b.MissingTable, []item{}
+		for _, family := range []string{"IPV4", "IPV6"} {
+			tables = append(tables, item{
+				fmt.Sprintf("config/vpp/v2/vrf-table/id/%d/protocol/%s", id, family),
+				fmt.Sprintf(`{"id":%d,"protocol":%q,"label":"tenant"}`, id, family)})
+		}
+		isIn := func(table uint32) {
+			t.Helper()
+			c.await(t, "CONFIGURED ")
+			b.facts.await(t, fmt.Sprintf("loop88 in table %d", table), func(f route.Facts) bool {
+				l, _ := f.Interface("loop88")
+				return l.Table == table && slices.Contains(l.Addresses, pfx("198.18.70.1/24")) &&
+					slices.Contains(l.Addresses, pfx("2001:db8:70::1/64"))
+			})
+		}
+		for range 2 { // the second time it comes back
+			c.put(append(tables, tenantIn(id))...)
+			isIn(id)
+			c.put(append(tables, tenant(""))...)
+			isIn(0)
+			c.put(append(tables, tenantIn(id))...)
+			isIn(id)
+			c.put(tenantIn(id))
+			c.await(t, fmt.Sprintf("PENDING there is no VRF table %[1]d (IPv4), there is no VRF "+
+				"table %[1]d (IPv6)", id), "REMOVED ")
+			b.hasTable(t, false)
+		}
+		c.put()
+		c.await(t, "REMOVED ")
+	}},
 	{"a client's interface outlives the agent, and is made again after a restart", Connection,
 		func(t *testing.T, b *bench) {
 			dir := t.TempDir()
@@ -154,6 +188,13 @@ func tenant(mac string) item {
 	return item{"config/vpp/v2/interfaces/loop88", fmt.Sprintf(`{"name":"loop88",`+
 		`"type":"SOFTWARE_LOOPBACK","enabled":true,"phys_address":%q,`+
 		`"ip_addresses":["198.18.70.1/24","2001:db8:70::1/64"]}`, mac)}
+}
+
+// tenantIn is in a table.
+func tenantIn(table uint32) item {
+	i := tenant("")
+	i.value = strings.Replace(i.value, "{", fmt.Sprintf(`{"vrf":%d,`, table), 1)
+	return i
 }
 
 var tenantObjects = []route.Object{

@@ -1,6 +1,8 @@
 package dataplanetest
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
 	"vpp-route-agent/internal/route"
@@ -60,6 +62,45 @@ var linkCases = []testCase{
 			t.Errorf("%s is gone or down", name)
 		}
 		remove()
+	}},
+	{"an interface is put into a table, and comes back", Tables, func(t *testing.T, b *bench) {
+		b.makeTables(t)
+		link := route.Link{Name: "tenant", Kind: route.Loopback}
+		must(t, b.Dataplane.PutObject(b.context(t), link))
+		for i, table := range b.ownTables() {
+			in := route.InTable{Interface: link.Name, Table: table}
+			address := route.Address{Interface: link.Name, Table: table.ID,
+				Address: []netip.Prefix{pfx("198.18.70.1/24"), pfx("2001:db8:70::1/64")}[i]}
+			if b.hasObject(t, in) {
+				t.Errorf("there is %s", in.Key())
+			}
+			for _, o := range []route.Object{in, in, address} { // the second is there already
+				must(t, b.Dataplane.PutObject(b.context(t), o))
+			}
+			if !b.hasObject(t, in) {
+				t.Errorf("there is no %s", in.Key())
+			}
+			b.facts.await(t, "the interface in its table", func(f route.Facts) bool {
+				l, _ := f.Interface(link.Name)
+				return l.Table == table.ID && slices.Contains(l.Addresses, address.Address)
+			})
+			if !b.hasObject(t, address) {
+				t.Errorf("there is no %s", address.Key())
+			}
+			if err := b.Dataplane.DeleteObject(b.context(t), in.Key()); err == nil {
+				t.Error("it came back with an address")
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), address.Key()))
+			for range 2 { // and then it is back already
+				must(t, b.Dataplane.DeleteObject(b.context(t), in.Key()))
+			}
+			if b.hasObject(t, in) {
+				t.Errorf("there is still %s", in.Key())
+			}
+		}
+		must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		b.deleteTables(t)
+		b.hasTable(t, false)
 	}},
 	{"an interface that we have made goes down when nobody wants it up", Tables,
 		func(t *testing.T, b *bench) {

@@ -61,6 +61,13 @@ type Data interface {
 	Changed() bool
 }
 
+// Dated is implemented by Data that is to know when a key was changed.
+type Dated interface {
+	// At is called before each Put and Delete that etcd has told of, with its revision. All events
+	// of one revision of one range come together, but for those of a list.
+	At(revision int64)
+}
+
 // Follower keeps Data equal to etcd: it lists all ranges at one revision and watches each from the
 // next, so that it survives a lost connection. A range may be newer than another. Ranges may depend
 // on data: what an item names is listed before anything is published. Run's goroutine owns it.
@@ -419,6 +426,7 @@ func (f *Follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 		switch {
 		case !r.Holds(string(ev.Kv.Key)):
 		case ev.Type == mvccpb.DELETE:
+			f.at(ev.Kv.ModRevision)
 			f.delete(r.Range, string(ev.Kv.Key))
 		default:
 			f.put(r.Range, ev.Kv)
@@ -436,7 +444,14 @@ func (f *Follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 	return nil
 }
 
+func (f *Follower) at(revision int64) {
+	if d, ok := f.data.(Dated); ok {
+		d.At(revision)
+	}
+}
+
 func (f *Follower) put(r Range, kv *mvccpb.KeyValue) {
+	f.at(kv.ModRevision)
 	if r.Leased {
 		f.grace.seen(string(kv.Key), kv.Value)
 	}

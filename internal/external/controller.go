@@ -32,8 +32,9 @@ func IsOf(source, adapter string) bool {
 type Answer struct {
 	// Away says why the data plane does not answer; "": it does.
 	Away string
-	// Revision and Resync are those of the Snapshot that this is about.
+	// Revision, Edition and Resync are those of the Snapshot that this is about.
 	Revision int64
+	Edition  int
 	Resync   string
 	Verdicts []Verdict // by rank of the source, then by key
 	// Interfaces are those of the data plane, by name; nil with Away.
@@ -42,7 +43,8 @@ type Answer struct {
 
 // equal reports whether both say the same.
 func (a Answer) equal(b Answer) bool {
-	return a.Away == b.Away && a.Revision == b.Revision && a.Resync == b.Resync &&
+	return a.Away == b.Away && a.Revision == b.Revision && a.Edition == b.Edition &&
+		a.Resync == b.Resync &&
 		slices.EqualFunc(a.Verdicts, b.Verdicts, Verdict.Equal) &&
 		slices.EqualFunc(a.Interfaces, b.Interfaces, sameState)
 }
@@ -285,8 +287,9 @@ func (c *Controller) judge() (again time.Duration) {
 		if c.newest[i] == nil {
 			continue
 		}
-		answer := Answer{Away: facts.Away, Revision: c.newest[i].Revision,
-			Resync: c.newest[i].Resync, Interfaces: interfaces}
+		newest := c.newest[i]
+		answer := Answer{Away: facts.Away, Revision: newest.Revision, Edition: newest.Edition,
+			Resync: newest.Resync, Interfaces: interfaces}
 		for _, v := range verdicts {
 			if IsOf(v.Source, a.Name()) {
 				answer.Verdicts = append(answer.Verdicts, v)

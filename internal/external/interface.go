@@ -13,7 +13,7 @@ import (
 
 // checkInterface refuses what the agent does not carry out.
 func checkInterface(i *vpp.Interface) Problem {
-	fields := []protoreflect.Name{"name", "type", "enabled", "ip_addresses"}
+	fields := []protoreflect.Name{"name", "type", "enabled", "ip_addresses", "vrf"}
 	_, isMAC := canonicalMAC(i.PhysAddress)
 	switch makes := linkKinds[i.Type]; {
 	case i.Name == "" || !isName(i.Name):
@@ -80,15 +80,15 @@ func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
 		case a.Is6() && a.IsLinkLocalUnicast():
 			return nil, unimplemented("a link-local address")
 		}
-		want := route.Address{Interface: i.Name, Address: p}
+		want := route.Address{Interface: i.Name, Address: p, Table: i.Vrf}
 		if seen[want] {
 			continue
 		}
-		if other, ok := among.obstacle(0, want); ok {
+		if other, ok := among.obstacle(want); ok {
 			return nil, invalid("ip_addresses: %s overlaps %s", p, other.Address)
 		}
 		seen[want] = true
-		among.add(0, want)
+		among.add(want)
 		all = append(all, want)
 	}
 	return all, Problem{}
@@ -110,6 +110,41 @@ func objectsOf(i *vpp.Interface) (all []route.Object) {
 	return all
 }
 
+// familiesOf are those in which an item about an interface needs its table: those of its addresses,
+// both if it has none.
+func familiesOf(i *vpp.Interface) (all []route.TableID) {
+	addresses, _ := addressesOf(i)
+	for _, six := range []bool{false, true} {
+		if i.Vrf != 0 && (len(addresses) == 0 || slices.ContainsFunc(addresses,
+			func(a route.Address) bool { return a.Address.Addr().Is6() == six })) {
+			all = append(all, route.TableID{ID: i.Vrf, IPv6: six})
+		}
+	}
+	return all
+}
+
+// requireTables puts an interface into its tables. Without one it is made, and set up, but has no
+// address.
+func (m *merger) requireTables(p *planned) {
+	i, ok := p.item.Message.(*vpp.Interface)
+	if !ok || m.claims[p.claim] != p {
+		return
+	}
+	for _, id := range familiesOf(i) {
+		if t, ok := m.tables[id]; ok {
+			p.objects = append(p.objects, route.InTable{Interface: i.Name, Table: t})
+		} else {
+			p.missing = append(p.missing, "there is no "+id.String())
+		}
+	}
+	if len(p.missing) > 0 {
+		p.objects = slices.DeleteFunc(p.objects, func(o route.Object) bool {
+			k := o.Key().Kind
+			return k == route.InterfaceAddress || k == route.InterfaceTable
+		})
+	}
+}
+
 // subnets are those of addresses. On one interface they may be equal; else they must not overlap
 // within a table. The zero value has none.
 type subnets struct {
@@ -129,9 +164,9 @@ func (s subnet) shortened(length int) subnet {
 	return s
 }
 
-// obstacle returns an address because of which a cannot be in the table.
-func (s *subnets) obstacle(table uint32, a route.Address) (route.Address, bool) {
-	own := subnet{table, a.Address.Masked()}
+// obstacle returns an address because of which a cannot be in its table.
+func (s *subnets) obstacle(a route.Address) (route.Address, bool) {
+	own := subnet{a.Table, a.Address.Masked()}
 	s.use(own.prefix.Bits())
 	for _, n := range s.lengths {
 		if n > own.prefix.Bits() {
@@ -146,8 +181,8 @@ func (s *subnets) obstacle(table uint32, a route.Address) (route.Address, bool) 
 	return other, ok
 }
 
-func (s *subnets) add(table uint32, a route.Address) {
-	own := subnet{table, a.Address.Masked()}
+func (s *subnets) add(a route.Address) {
+	own := subnet{a.Table, a.Address.Masked()}
 	s.use(own.prefix.Bits())
 	for _, n := range s.lengths {
 		if n < own.prefix.Bits() {

@@ -23,6 +23,9 @@ func onLink(name string, addresses ...string) string {
 const loop1 = `config/vpp/v2/interfaces/loop1 = {"name":"loop1","type":"SOFTWARE_LOOPBACK",` +
 	`"ip_addresses":["10.0.0.1/24"]}`
 
+const loop1in7 = `config/vpp/v2/interfaces/loop1 = {"name":"loop1","vrf":7,` +
+	`"type":"SOFTWARE_LOOPBACK","ip_addresses":["10.0.0.1/24"]}`
+
 func TestMergeInterfaces(t *testing.T) {
 	own := Policy{Own: []route.Address{{Interface: "eth0",
 		Address: netip.MustParsePrefix("192.168.4.7/24")}}}
@@ -45,6 +48,28 @@ func TestMergeInterfaces(t *testing.T) {
 		{
 			name: "made", sources: []Source{source(t, "etcd", loop1)},
 			objects: "address 10.0.0.1/24 of loop1; new interface loop1",
+		},
+		{
+			name: "in a table", sources: []Source{source(t, "etcd", table7, loop1in7)},
+			objects: "address 10.0.0.1/24 table 7 of loop1; VRF table 7 (IPv4) \"seven\"; " +
+				"new interface loop1; IPv4 table of loop1",
+		},
+		{
+			name: "without its table it has no address", sources: []Source{source(t, "etcd",
+				loop1in7)},
+			objects:  "new interface loop1",
+			verdicts: "etcd interfaces/loop1 PENDING there is no VRF table 7 (IPv4)",
+		},
+		{
+			name:    "equal subnets in two tables",
+			sources: []Source{source(t, "etcd", table7, loop1in7, onLink("eth0", "10.0.0.1/24"))},
+			objects: "interface eth0; address 10.0.0.1/24 of eth0; address 10.0.0.1/24 table 7 " +
+				"of loop1; VRF table 7 (IPv4) \"seven\"; new interface loop1; IPv4 table of loop1",
+		},
+		{
+			name: "Linux has no tables", linux: true, sources: []Source{source(t, "etcd",
+				`config/vpp/v2/interfaces/eth0 = {"name":"eth0","vrf":7}`)},
+			verdicts: "etcd interfaces/eth0 UNIMPLEMENTED field vrf with this data plane",
 		},
 		{
 			name: "Linux makes none", linux: true, sources: []Source{source(t, "etcd", loop1)},

@@ -44,6 +44,8 @@ type Snapshot struct {
 	Complete bool
 	// Revision is the adapter's own number for it; see Answer.
 	Revision int64
+	// Edition counts snapshots where Revision does not; see Answer.
+	Edition int
 	// Resync is the ID of the last request of a client to read everything again that is done.
 	Resync string
 }

@@ -223,14 +223,16 @@ func isShared(k route.ObjectKey) bool {
 // obstacle names the address of another program because of which the data plane refuses one.
 func (j judge) obstacle(k route.ObjectKey) string {
 	a, err := route.AddressOf(k)
-	on, ok := j.links.Interface(k.Interface)
-	if err != nil || !ok {
+	if err != nil {
 		return ""
+	}
+	if on, _ := j.links.Interface(k.Interface); a.Table == 0 {
+		a.Table = on.Table // where it is, an item without a table leaves it
 	}
 	for _, i := range j.links.Interfaces {
 		for _, p := range i.Addresses {
-			other := route.Address{Interface: i.Name, Address: p}
-			if i.Table == on.Table && a.Excludes(other.Key()) {
+			other := route.Address{Interface: i.Name, Address: p, Table: i.Table}
+			if a.Excludes(other.Key()) {
 				return overlap(a, other)
 			}
 		}

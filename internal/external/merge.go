@@ -58,10 +58,10 @@ type planned struct {
 // Merge merges what sources want, the first has the highest rank. Per table and prefix one source
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
-	m := merger{policy: p, tables: map[route.TableID]bool{}, claims: map[string]*planned{},
+	m := merger{policy: p, tables: map[route.TableID]route.Table{}, claims: map[string]*planned{},
 		routes: map[route.Key]group{}, plan: Plan{Owners: map[route.Key]string{}}}
 	for _, a := range p.Own {
-		m.subnets.add(0, a)
+		m.subnets.add(a)
 	}
 	for _, s := range sources {
 		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
@@ -89,7 +89,7 @@ type group struct {
 type merger struct {
 	policy  Policy
 	plan    Plan
-	tables  map[route.TableID]bool // that are wanted
+	tables  map[route.TableID]route.Table // that are wanted
 	claims  map[string]*planned
 	subnets subnets // of addresses that are wanted
 	routes  map[route.Key]group
@@ -167,6 +167,8 @@ func (m *merger) place(p *planned) {
 	case p.isRoute:
 		m.placeRoute(p)
 	case p.claim == "":
+	case m.policy.Linux && p.link != "" && TablesOf(p.item.Message)[0] != 0:
+		p.problem = unimplemented("field vrf with this data plane")
 	case m.policy.Linux && p.isMade():
 		p.problem = unimplemented("making an interface with this data plane")
 	case m.policy.Linux && isVPPs(p.objects):
@@ -220,13 +222,13 @@ func (m *merger) placeObjects(p *planned) {
 	p.objects = slices.DeleteFunc(p.objects, func(o route.Object) bool {
 		switch o := o.(type) {
 		case route.Table:
-			m.tables[o.TableID] = true
+			m.tables[o.TableID] = o
 		case route.Address:
-			if other, ok := m.subnets.obstacle(0, o); ok {
+			if other, ok := m.subnets.obstacle(o); ok {
 				p.refused = append(p.refused, overlap(o, other))
 				return true
 			}
-			m.subnets.add(0, o)
+			m.subnets.add(o)
 		}
 		return false
 	})
@@ -271,11 +273,12 @@ func (p *planned) samePath(q route.Path) bool {
 // require looks for the tables that a route needs. One that misses a table keeps all paths of its
 // prefix back: a part of the paths would be another route.
 func (m *merger) require(p *planned) {
+	m.requireTables(p)
 	if !p.isRoute || !p.problem.ok() || len(p.missing) > 0 {
 		return
 	}
 	for _, id := range p.needs() {
-		if !m.tables[id] {
+		if _, ok := m.tables[id]; !ok {
 			p.missing = append(p.missing, "there is no "+id.String())
 		}
 	}

@@ -493,7 +493,7 @@ func (s *syncer) objectsWritten(b *batch) {
 func (s *syncer) tryDependants(b *batch) {
 	put := make(map[route.ObjectKey]bool)
 	for i, op := range b.objects {
-		if b.done[i] && b.errs[i] == nil && op.want != nil {
+		if op.want != nil && b.isDone(i) {
 			put[op.key] = true
 		}
 	}

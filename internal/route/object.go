@@ -53,6 +53,7 @@ const (
 	L2Connected                            // that an interface's frames go out by another
 	L3Connected                            // that an interface's packets go out by others
 	MadeLink                               // an interface that we make
+	InterfaceTable                         // that an interface is in a table but 0
 )
 
 func (k ObjectKey) String() string {
@@ -61,6 +62,8 @@ func (k ObjectKey) String() string {
 		return "interface " + k.Interface
 	case MadeLink:
 		return "new interface " + k.Interface
+	case InterfaceTable:
+		return fmt.Sprintf("%s table of %s", k.Name, k.Interface)
 	case InterfaceAddress:
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
 	case StaticNeighbour:
@@ -105,35 +108,71 @@ func (u Up) Marked() bool       { return false }
 // linkUp is what objects on an interface need.
 func linkUp(name string) []ObjectKey { return []ObjectKey{LinkKey(name), Up{name}.Key()} }
 
-// Address wants an interface to have an address, with the length of its subnet.
+// Address wants an interface to have an address, with the length of its subnet. In a table but 0 it
+// is another object: an interface with addresses cannot be moved.
 type Address struct {
 	Interface string
 	Address   netip.Prefix
+	Table     uint32 // that the interface is in
 }
+
+const inTable = " table "
 
 // AddressOf returns the address that k identifies.
 func AddressOf(k ObjectKey) (Address, error) {
-	p, err := netip.ParsePrefix(k.Name)
+	text, number, isIn := strings.Cut(k.Name, inTable)
+	p, err := netip.ParsePrefix(text)
+	a := Address{Interface: k.Interface, Address: p}
+	if isIn && err == nil {
+		var table uint64
+		table, err = strconv.ParseUint(number, 10, 32)
+		a.Table = uint32(table)
+	}
 	if err == nil && k.Kind != InterfaceAddress {
 		err = fmt.Errorf("%s is not an address", k)
 	}
-	return Address{k.Interface, p}, err
+	return a, err
 }
 
 func (a Address) Key() ObjectKey {
-	return ObjectKey{InterfaceAddress, a.Interface, a.Address.String()}
+	k := ObjectKey{InterfaceAddress, a.Interface, a.Address.String()}
+	if a.Table != 0 {
+		k.Name += inTable + fmt.Sprint(a.Table)
+	}
+	return k
 }
 
-func (a Address) Digest() uint64     { return digestOf("address") }
-func (a Address) Needs() []ObjectKey { return linkUp(a.Interface) }
-func (a Address) Marked() bool       { return false }
+func (a Address) Digest() uint64 { return digestOf("address") }
 
-// Excludes is VPP's rule (src/vnet/ip/ip4_forward.c): subnets must not overlap, but on one
-// interface they may be equal.
+func (a Address) Needs() []ObjectKey {
+	if a.Table == 0 {
+		return linkUp(a.Interface)
+	}
+	return append(linkUp(a.Interface), a.inTable())
+}
+
+func (a Address) Marked() bool { return false }
+
+func (a Address) inTable() ObjectKey {
+	of := TableID{IPv6: a.Address.Addr().Is6()}
+	return InTable{a.Interface, Table{TableID: of}}.Key()
+}
+
+// Excludes is VPP's rule (src/vnet/ip/ip4_forward.c): subnets of one table must not overlap, but on
+// one interface they may be equal. Before an address in table 0 comes, the interface comes back.
 func (a Address) Excludes(k ObjectKey) bool {
+	if k.Kind == InterfaceTable {
+		return a.Table == 0 && k == a.inTable()
+	}
 	old, err := AddressOf(k)
-	return err == nil && old.Address.Overlaps(a.Address) && (old.Interface != a.Interface ||
-		old.Address.Bits() != a.Address.Bits() || old.Address.Addr() == a.Address.Addr())
+	switch {
+	case err != nil, !old.Address.Overlaps(a.Address):
+		return false
+	case old.Interface != a.Interface:
+		return old.Table == a.Table
+	}
+	return old.Table != a.Table || old.Address.Bits() != a.Address.Bits() ||
+		old.Address.Addr() == a.Address.Addr()
 }
 
 // Neighbour wants an interface to reach an address by a MAC address, without asking for it.

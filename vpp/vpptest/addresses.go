@@ -73,7 +73,7 @@ func (s *Server) addAddress(i uint32, a netip.Addr, bits int) int32 {
 	for _, j := range slices.Sorted(maps.Keys(s.links)) {
 		for _, x := range s.links[j].addresses {
 			switch {
-			case s.links[j].table != l.table, x.Addr().Is6() != a.Is6(),
+			case x.Addr().Is6() != a.Is6(), s.links[j].table(a) != l.table(a),
 				!x.Masked().Overlaps(p.Masked()):
 			case i == j && x.Bits() == bits && x.Addr() != a:
 			case a.Is6():
@@ -101,7 +101,7 @@ func (s *Server) removeAddress(i uint32, a netip.Prefix) {
 			left[p.Masked()] = true
 		}
 	}
-	t := s.tables[tableKey{l.table, a.Addr().Is6()}]
+	t := s.tables[tableKey{l.table(a.Addr()), a.Addr().Is6()}]
 	for p := range addressRoutes(i, a) {
 		if !left[p.Masked()] {
 			t.remove(p, sourceIface)

@@ -132,6 +132,11 @@ var handlers = map[string]func(a answer, m api.Message){
 			Retval: a.server.deleteLink(m.(*interfaces.DeleteLoopback).SwIfIndex, loopback),
 		})
 	},
+	"sw_interface_set_table": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceSetTableReply{
+			Retval: a.server.setTable(m.(*interfaces.SwInterfaceSetTable)),
+		})
+	},
 	"sw_interface_tag_add_del": func(a answer, m api.Message) {
 		a.send(&interfaces.SwInterfaceTagAddDelReply{
 			Retval: a.server.setTag(m.(*interfaces.SwInterfaceTagAddDel)),
@@ -201,7 +206,7 @@ func (s *Server) addDelTable(isAdd bool, m ip.IPTable) {
 	case isAdd:
 		t.locked = true
 	case t != nil:
-		if s.hasLinks(k.id) {
+		if s.hasLinks(k) {
 			panic(fmt.Sprintf("vpptest: table %d is deleted with an interface in it: the second "+
 				"time a real VPP's multicast table goes as well", k.id))
 		}
@@ -213,7 +218,7 @@ func (s *Server) addDelTable(isAdd bool, m ip.IPTable) {
 // destroyUnlocked ends a table that nothing holds any more.
 func (s *Server) destroyUnlocked(k tableKey) {
 	t := s.tables[k]
-	if t == nil || t.locked || k.id == 0 || len(t.nextHops) > 0 || s.hasLinks(k.id) {
+	if t == nil || t.locked || k.id == 0 || len(t.nextHops) > 0 || s.hasLinks(k) {
 		return
 	}
 	if p, ok := t.occupant(); ok {
@@ -223,9 +228,9 @@ func (s *Server) destroyUnlocked(k tableKey) {
 	delete(s.tables, k)
 }
 
-func (s *Server) hasLinks(table uint32) bool {
+func (s *Server) hasLinks(k tableKey) bool {
 	for _, l := range s.links {
-		if l.table == table {
+		if l.tables[k.six] == k.id {
 			return true
 		}
 	}
@@ -274,7 +279,7 @@ func (s *Server) flush(a answer, table ip.IPTable) {
 	}
 	t.removeSource(sourceAPI)
 	for i, l := range s.links {
-		if l.table == table.TableID && l.up {
+		if l.tables[table.IsIP6] == table.TableID && l.up {
 			l.up = false
 			s.announce(i, false)
 		}
@@ -302,7 +307,7 @@ func (s *Server) linkTable(a answer, m *interfaces.SwInterfaceGetTable) {
 		a.send(&interfaces.SwInterfaceGetTableReply{Retval: int32(api.INVALID_SW_IF_INDEX)})
 		return
 	}
-	a.send(&interfaces.SwInterfaceGetTableReply{VrfID: l.table})
+	a.send(&interfaces.SwInterfaceGetTableReply{VrfID: l.tables[m.IsIPv6]})
 }
 
 func (s *Server) dumpAddresses(a answer, m *ip.IPAddressDump) {

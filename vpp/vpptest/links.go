@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/fib_types"
+	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 
 	"vpp-route-agent/internal/route"
@@ -14,7 +16,7 @@ import (
 type link struct {
 	name       string
 	up         bool
-	table      uint32
+	tables     map[bool]uint32 // of IPv6, or not
 	addresses  []netip.Prefix
 	neighbours map[netip.Addr]neighbour
 
@@ -60,11 +62,38 @@ func (s *Server) Bind(name string, table uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.links[s.mustFind(name)]
-	was := l.table
-	l.table = table
 	for _, six := range []bool{false, true} {
-		s.destroyUnlocked(tableKey{was, six})
+		s.bind(l, tableKey{table, six})
 	}
+}
+
+func (s *Server) bind(l *link, k tableKey) {
+	was := tableKey{l.tables[k.six], k.six}
+	if l.tables == nil {
+		l.tables = map[bool]uint32{}
+	}
+	l.tables[k.six] = k.id
+	s.destroyUnlocked(was)
+}
+
+// table is the one for addresses like a.
+func (l *link) table(a netip.Addr) uint32 { return l.tables[a.Is6()] }
+
+// setTable refuses to move an interface with an address (src/vnet/interface_api.c, ip_table_bind).
+func (s *Server) setTable(m *interfaces.SwInterfaceSetTable) int32 {
+	l, k := s.links[uint32(m.SwIfIndex)], tableKey{m.VrfID, m.IsIPv6}
+	switch {
+	case l == nil:
+		return int32(api.INVALID_SW_IF_INDEX)
+	case s.tables[k] == nil:
+		return int32(api.NO_SUCH_FIB)
+	case slices.ContainsFunc(l.addresses, func(p netip.Prefix) bool {
+		return p.Addr().Is6() == m.IsIPv6
+	}):
+		return int32(api.ADDRESS_FOUND_FOR_INTERFACE)
+	}
+	s.bind(l, k)
+	return 0
 }
 
 // AddAddress gives an interface one more address. As VPP, the server sends no event.
@@ -126,7 +155,7 @@ func (s *Server) mustFind(name string) uint32 {
 func (s *Server) setLinkRoutes(index uint32, there bool) {
 	l := s.links[index]
 	for _, a := range l.addresses {
-		t := s.tables[tableKey{l.table, a.Addr().Is6()}]
+		t := s.tables[tableKey{l.table(a.Addr()), a.Addr().Is6()}]
 		for p, path := range addressRoutes(index, a) {
 			if there {
 				t.put(p, sourceIface, []fib_types.FibPath{path})

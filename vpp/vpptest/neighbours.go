@@ -35,7 +35,7 @@ func (s *Server) changeNeighbour(m *ip_neighbor.IPNeighborAddDel) int32 {
 		return int32(api.NO_SUCH_ENTRY)
 	case !m.IsAdd:
 		delete(l.neighbours, a)
-		s.tables[tableKey{l.table, a.Is6()}].remove(route.HostPrefix(a), sourceAdj)
+		s.tables[tableKey{l.table(a), a.Is6()}].remove(route.HostPrefix(a), sourceAdj)
 	case was.static && !static && was.mac != m.Neighbor.MacAddress:
 		return int32(api.INVALID_SW_IF_INDEX)
 	default:
@@ -62,7 +62,7 @@ func (s *Server) addNeighbour(i uint32, a netip.Addr, n neighbour) {
 func (s *Server) putAdjacency(i uint32, a netip.Addr) {
 	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
 	p.Nh.Address = union(a)
-	s.tables[tableKey{s.links[i].table, a.Is6()}].put(route.HostPrefix(a), sourceAdj,
+	s.tables[tableKey{s.links[i].table(a), a.Is6()}].put(route.HostPrefix(a), sourceAdj,
 		[]fib_types.FibPath{p})
 }
 

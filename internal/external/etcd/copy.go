@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,16 @@ type kept struct {
 	Revision int64            `json:"revision"`
 	Written  time.Time        `json:"written"`
 	Items    map[string]value `json:"items"`
+	// Taken, Open and Ended are those of store: transactions.
+	Taken int64          `json:"taken,omitempty"`
+	Open  []*transaction `json:"open,omitempty"`
+	Ended outcome        `json:"ended,omitzero"`
+}
+
+// equal reports whether both keep the same.
+func (k kept) equal(o kept) bool {
+	return k.Items != nil && o.Items != nil && maps.Equal(k.Items, o.Items) &&
+		k.Taken == o.Taken && k.Ended == o.Ended && slices.Equal(k.Open, o.Open)
 }
 
 type checksum struct {
@@ -46,9 +57,11 @@ type copyOnDisk struct {
 	log        *slog.Logger
 	wake       chan struct{} // of size one
 
+	writing sync.Mutex // held while writing, and locked before mu
+
 	mu      sync.Mutex // guards what follows
 	newest  kept
-	written map[string]value // what is in the file; nil: it is not known
+	written kept // what is in the file; without Items: it is not known
 	err     error
 }
 
@@ -81,7 +94,7 @@ func (c *copyOnDisk) read() (*kept, time.Time, error) {
 		c.err = fmt.Errorf("%s: %w", c.path, err)
 		return nil, time.Time{}, c.err
 	}
-	c.written = k.Items
+	c.written = *k
 	return k, k.Written, nil
 }
 
@@ -114,14 +127,15 @@ func encodeCopy(k kept) ([]byte, error) {
 	return append(append(head, '\n'), body...), err
 }
 
-// keep has values written, unless they are what is written already.
-func (c *copyOnDisk) keep(revision int64, values map[string]value) {
+// keep has k written, unless it is what is written already.
+func (c *copyOnDisk) keep(k kept) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if maps.Equal(values, c.newest.Items) && c.newest.Items != nil {
+	if k.equal(c.newest) {
 		return
 	}
-	c.newest = kept{Base: c.base, Revision: revision, Items: maps.Clone(values)}
+	k.Items = maps.Clone(k.Items)
+	c.newest = k
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -149,8 +163,10 @@ func (c *copyOnDisk) run(ctx context.Context) {
 
 // write writes what is not written yet, and reports whether it could.
 func (c *copyOnDisk) write() bool {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	c.mu.Lock()
-	k, same := c.newest, c.written != nil && maps.Equal(c.newest.Items, c.written)
+	k, same := c.newest, c.newest.equal(c.written)
 	c.mu.Unlock()
 	if k.Items == nil || same {
 		return true
@@ -166,7 +182,7 @@ func (c *copyOnDisk) write() bool {
 		c.log.Warn("the copy of external configuration on disk cannot be written", "err", err)
 	}
 	if c.err = err; err == nil {
-		c.written = k.Items
+		c.written = k
 	}
 	return err == nil
 }

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +46,8 @@ type Source struct {
 	log      *slog.Logger
 	out      chan external.Snapshot
 
-	store *store // of the follower's goroutine
+	store *store
+	heard chan external.Answer // of size one
 
 	mu     sync.Mutex // guards what follows
 	status Status
@@ -82,7 +81,7 @@ func New(c Config) (*Source, error) {
 	s := &Source{
 		answers: newAnswers(client, base, log), log: log, out: make(chan external.Snapshot, 1),
 		copy:  newCopy(filepath.Join(c.StateDir, "external-etcd.json"), base, log),
-		store: newStore(base),
+		store: newStore(base), heard: make(chan external.Answer, 1),
 	}
 	s.follower = etcd.NewFollower(client, s.store, s.publish, log)
 	s.store.relist = s.follower.Relist
@@ -96,7 +95,13 @@ func (s *Source) Name() string { return Name }
 func (s *Source) Snapshots() <-chan external.Snapshot { return s.out }
 
 // Answer implements external.Adapter.
-func (s *Source) Answer(a external.Answer) { s.answers.set(a) }
+func (s *Source) Answer(a external.Answer) {
+	select {
+	case <-s.heard:
+	default:
+	}
+	s.heard <- a
+}
 
 // Status returns the current status.
 func (s *Source) Status() Status {
@@ -115,13 +120,14 @@ func (s *Source) Run(ctx context.Context) error {
 	defer wait.Wait()
 	wait.Go(func() { s.copy.run(ctx) })
 	wait.Go(func() { s.answers.run(ctx) })
+	wait.Go(func() { s.listen(ctx) })
 	kept, asOf, err := s.copy.read()
 	if err != nil {
 		s.log.Warn("the copy of external configuration on disk cannot be used", "err", err)
 	}
 	if kept != nil {
 		s.store.restore(kept)
-		late := time.AfterFunc(patience, func() { s.useCopy(s.store.kept, asOf) })
+		late := time.AfterFunc(patience, func() { s.useCopy(s.store.restored, asOf) })
 		defer late.Stop()
 	}
 	return s.follower.Run(ctx)
@@ -140,13 +146,49 @@ func (s *Source) useCopy(kept external.Snapshot, asOf time.Time) {
 	s.put(kept)
 }
 
-// publish passes on what the follower has read.
+// publish passes on what the follower has read. A transaction is on disk before it is applied: the
+// next run is to know what was before.
 func (s *Source) publish(p etcd.Published) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
 	state := s.store.state(p.Revision, p.Lists)
-	s.copy.keep(p.Revision, s.store.values)
+	s.copy.keep(s.store.kept())
+	if s.store.hasOpened() && !s.copy.write() {
+		s.store.rollBackAll("it cannot be kept on disk")
+		state = s.store.state(p.Revision, p.Lists)
+		s.copy.keep(s.store.kept())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Stale, s.status.AsOf = false, time.Time{}
+	s.put(state)
+}
+
+// listen takes answers until ctx ends.
+func (s *Source) listen(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-s.heard:
+			s.decide(a)
+			s.answers.set(unfinished(a))
+		}
+	}
+}
+
+// decide ends transactions for which the data plane has answered.
+func (s *Source) decide(a external.Answer) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	if !s.store.decide(a) {
+		return
+	}
+	state := s.store.state(s.store.revision, s.store.lists)
+	s.copy.keep(s.store.kept())
+	s.copy.write() // before a client is told; it is tried again if that fails
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.put(state)
 }
 
@@ -157,171 +199,6 @@ func (s *Source) put(state external.Snapshot) {
 	default:
 	}
 	s.out <- state
-}
-
-// store is what was read, as a Follower fills it.
-type store struct {
-	base    string
-	values  map[string]value         // by key without base
-	items   map[string]external.Item // the same
-	changed bool
-	touched map[string]bool   // since the last state: their values changed
-	listed  map[string]bool   // since BeginList; nil: no list is under way
-	kept    external.Snapshot // from disk
-
-	groups map[string]*group
-	staged bool // groups are to be looked at
-
-	resync   string // the newest request
-	resynced string // the newest that is done
-	relist   func()
-}
-
-// value is the text of a key, and the last that was accepted, if that is another one.
-type value struct {
-	Text string `json:"text"`
-	Good string `json:"good,omitempty"`
-	// Group is where the item comes from; "": it has a key of its own.
-	Group string `json:"group,omitempty"`
-}
-
-func newStore(base string) *store {
-	return &store{base: base, values: map[string]value{}, items: map[string]external.Item{},
-		touched: map[string]bool{}, groups: map[string]*group{}}
-}
-
-// restore takes what was kept on disk, which the first list replaces.
-func (s *store) restore(k *kept) {
-	for key, v := range k.Items {
-		item := external.DecodeJSON(key, []byte(v.Good), external.Item{})
-		if v.Good == "" {
-			item = external.Item{}
-		}
-		item = external.DecodeJSON(key, []byte(v.Text), item)
-		item.Revision = k.Revision
-		s.values[key], s.items[key] = v, item
-		if v.Group != "" {
-			g := s.group(v.Group)
-			if g.active == nil {
-				g.active = map[string]string{}
-			}
-			g.active[key] = v.Text
-		}
-	}
-	s.kept = external.Snapshot{Sources: sources(maps.Clone(s.items)), Revision: k.Revision}
-}
-
-// Ranges implements etcd.Data.
-func (s *store) Ranges() (all []etcd.Range) {
-	for _, p := range append(external.KeyPrefixes(), stagingDir) {
-		all = append(all, etcd.Range{Prefix: s.base + p})
-	}
-	return append(all, etcd.Range{Prefix: s.base + resyncName, Exact: true})
-}
-
-// Put implements etcd.Data.
-func (s *store) Put(key string, text []byte) {
-	key = strings.TrimPrefix(key, s.base)
-	if key == resyncName {
-		if s.listed == nil && s.resync != string(text) {
-			s.relist()
-		}
-		s.resync = string(text)
-		return
-	}
-	s.changed = true
-	if s.listed != nil {
-		s.listed[key] = true
-	}
-	if name, item, ok := stagingKey(key); ok {
-		s.stage(name, item, string(text))
-		return
-	}
-	s.set(key, string(text), "")
-}
-
-// set takes the text of an item.
-func (s *store) set(key, text, group string) {
-	before, known := s.values[key]
-	if known && before.Text == text && before.Group == group {
-		return
-	}
-	item := external.DecodeJSON(key, []byte(text), s.items[key])
-	now := value{Text: text, Group: group}
-	if item.Problem != (external.Problem{}) && item.Message != nil {
-		if now.Good = before.Good; now.Good == "" {
-			now.Good = before.Text
-		}
-	}
-	s.values[key], s.items[key], s.touched[key] = now, item, true
-}
-
-// Delete implements etcd.Data.
-func (s *store) Delete(key string) {
-	key = strings.TrimPrefix(key, s.base)
-	if key == resyncName {
-		s.resync = ""
-		return
-	}
-	s.changed = true
-	if name, item, ok := stagingKey(key); ok {
-		s.stage(name, item, "")
-		return
-	}
-	s.forget(key)
-	s.staged = s.staged || len(s.groups) > 0 // which may have it, too
-}
-
-func (s *store) forget(key string) {
-	delete(s.values, key)
-	delete(s.items, key)
-	delete(s.touched, key)
-}
-
-// BeginList implements etcd.Data.
-func (s *store) BeginList() { s.listed = map[string]bool{} }
-
-// EndList implements etcd.Data.
-func (s *store) EndList(prefixes ...string) {
-	for key, v := range s.values {
-		for _, p := range prefixes {
-			if strings.HasPrefix(s.base+key, p) && !s.listed[key] && v.Group == "" {
-				s.Delete(key)
-			}
-		}
-	}
-	if slices.Contains(prefixes, s.base+stagingDir) {
-		s.dropUnlisted()
-	}
-	s.listed, s.resynced = nil, s.resync
-}
-
-// Changed implements etcd.Data. A change that sets what was there counts too: its client waits for
-// an answer with its revision.
-func (s *store) Changed() bool { return s.changed }
-
-// state is all that the node's clients want.
-func (s *store) state(revision int64, lists int) external.Snapshot {
-	if s.staged {
-		s.applyGroups()
-	}
-	for key := range s.touched {
-		item := s.items[key]
-		item.Revision = revision
-		s.items[key] = item
-	}
-	clear(s.touched)
-	s.changed = false
-	items := maps.Clone(s.items)
-	s.badCommits(items, revision)
-	return external.Snapshot{
-		Sources: sources(items), List: lists, Complete: true, Revision: revision,
-		Resync: s.resynced,
-	}
-}
-
-func sources(items map[string]external.Item) []external.Source {
-	return []external.Source{{Name: Name, Items: items}}
 }
 
 // CheckPrefix refuses a prefix of keys that is none.
