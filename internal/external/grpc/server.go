@@ -116,15 +116,17 @@ func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 		c.Atomic = true
 	}
 	txn, results, err := s.source.Do(ctx, c)
+	answer := errorOf(results, err)
 	if txn != 0 {
 		header := metadata.Pairs(SeqnumKey, strconv.FormatInt(txn, 10))
 		if err := grpc.SetHeader(ctx, header); err != nil {
 			s.log.Warn("the number of a transaction cannot be sent", "err", err)
 		}
 		s.log.Info("transaction", "txn", txn, "client", name, "of", c.Source, "puts", len(c.Puts),
-			"deletes", len(c.Deletes), "replace", c.Replace, "err", err)
+			"deletes", len(c.Deletes), "replace", c.Replace,
+			"answer", status.Code(answer), "err", err)
 	}
-	return results, errorOf(results, err)
+	return results, answer
 }
 
 // clientName returns whose items a call is about, "" if it does not say.
