@@ -21,6 +21,8 @@ type Item struct {
 	Key string
 	// Message is what is in use: the value, or the last one that was accepted. nil: none was.
 	Message proto.Message
+	// Canonical is the key of Message in its normal spelling.
+	Canonical string
 	// Problem refuses the present value.
 	Problem Problem
 	// Revision is the source's own number for when the present value came.
@@ -59,7 +61,21 @@ func DecodeJSON(key string, value []byte, before Item) Item {
 			problem = invalid("it cannot be decoded: %s", plain(err))
 		}
 	}
-	return decoded(key, m, problem, before)
+	canonical := ""
+	if problem.ok() {
+		problem = check(m)
+	}
+	if problem.ok() {
+		if canonical = canonicalKey(m); canonical == key {
+			canonical = key // in the memory that it has already
+		}
+		problem = checkKey(key, canonical, m)
+	}
+	if !problem.ok() {
+		return Item{Key: key, Message: before.Message, Canonical: before.Canonical,
+			Problem: problem}
+	}
+	return Item{Key: key, Message: m, Canonical: canonical}
 }
 
 // plain undoes the non-breaking spaces that protojson puts into errors at random.
@@ -68,27 +84,18 @@ func plain(err error) string { return strings.ReplaceAll(err.Error(), "\u00a0", 
 // Decode makes an item of a message, whose key follows from it. One that is wrong has no message.
 func Decode(m proto.Message) Item {
 	model := ModelOf(m)
-	switch {
-	case model == nil:
+	if model == nil {
 		return Item{Key: string(m.ProtoReflect().Descriptor().FullName()),
 			Problem: unimplemented("message %s", m.ProtoReflect().Descriptor().FullName())}
-	case !model.Carried:
-		return Item{Key: canonicalKey(m), Problem: unimplemented("model %s", model.Name())}
 	}
-	return decoded(canonicalKey(m), m, Problem{}, Item{})
-}
-
-func decoded(key string, m proto.Message, problem Problem, before Item) Item {
-	if problem.ok() {
-		problem = check(m)
-	}
-	if problem.ok() {
-		problem = checkKey(key, m)
+	key, problem := canonicalKey(m), check(m)
+	if !model.Carried {
+		problem = unimplemented("model %s", model.Name())
 	}
 	if !problem.ok() {
-		m = before.Message
+		return Item{Key: key, Problem: problem}
 	}
-	return Item{Key: key, Message: m, Problem: problem}
+	return Item{Key: key, Message: m, Canonical: key}
 }
 
 // TablesOf returns the tables that an item is in, or leads into.

@@ -83,7 +83,7 @@ func newJudge(p Plan, f Facts) judge {
 // departed says how an item stands that its source does not want any more.
 func (j judge) departed(p *planned) Verdict {
 	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision, State: Pending,
-		Canonical: canonicalKey(p.item.Message)}
+		Canonical: p.item.Canonical}
 	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
 	if !p.isRoute {
 		e = j.leavingOf(p)
@@ -117,10 +117,8 @@ func (j judge) leavingOf(p *planned) fib.Entry {
 }
 
 func (j judge) item(p *planned) Verdict {
-	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision}
-	if p.item.Message != nil {
-		v.Canonical = canonicalKey(p.item.Message)
-	}
+	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision,
+		Canonical: p.item.Canonical}
 	switch {
 	case !p.item.Problem.ok():
 		v.State, v.LastGood = p.item.Problem.State, p.item.Message != nil

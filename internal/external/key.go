@@ -109,10 +109,9 @@ func canonicalAddress(text string) string {
 	return text
 }
 
-// checkKey reports whether key is one of the spellings of the message's own key.
-func checkKey(key string, m proto.Message) Problem {
-	want := canonicalKey(m)
-	if NormalKey(key) == want {
+// checkKey reports whether key is one of the spellings of the message's own key, want.
+func checkKey(key, want string, m proto.Message) Problem {
+	if key == want || NormalKey(key) == want {
 		return Problem{}
 	}
 	if r, ok := m.(*l3.Route); ok && r.OutgoingInterface != "" {
