@@ -195,6 +195,7 @@ func (s *store) delete(key string) {
 
 func (s *store) forget(key string) {
 	s.note(key)
+	s.pass(key)
 	delete(s.values, key)
 	delete(s.items, key)
 }

@@ -19,6 +19,8 @@ const transactionKey = "config/transaction"
 type transaction struct {
 	Revision int64             `json:"revision"`
 	Changes  map[string]change `json:"changes"` // by key, not changed
+	// Passed are the revisions that have deleted keys of Changes since. Not changed.
+	Passed map[string]int64 `json:"passed,omitempty"`
 	since    int               // edition: answers about earlier snapshots do not count
 }
 
@@ -104,8 +106,26 @@ func (s *store) endListed() {
 	s.undo, s.known = map[string]*value{}, true
 }
 
+// pass has open transactions know that a key is deleted now whatever becomes of them.
+func (s *store) pass(key string) {
+	for i, t := range s.open {
+		if _, has := t.Changes[key]; !has {
+			continue
+		}
+		u := *t
+		if u.Passed = maps.Clone(t.Passed); u.Passed == nil {
+			u.Passed = map[string]int64{}
+		}
+		u.Passed[key] = s.at
+		s.open[i] = &u
+	}
+}
+
 // isOf reports whether a key is as t has left it.
 func (s *store) isOf(t *transaction, key string) bool {
+	if t.Passed[key] != 0 {
+		return false
+	}
 	v, there := s.values[key]
 	if there = there && v.Group == ""; !there || t.Changes[key].Deleted {
 		return there != t.Changes[key].Deleted
@@ -154,13 +174,14 @@ func (s *store) rollBack(t *transaction, missed map[string]string) {
 func (s *store) undoBefore(t *transaction, key, why string) {
 	for i, u := range s.open {
 		c, has := u.Changes[key]
-		if !has || u.Revision < t.Revision ||
+		passed := t.Passed[key] != 0 && t.Passed[key] < u.Revision
+		if !has || u.Revision < t.Revision || passed ||
 			(c.Before == nil) != t.Changes[key].Deleted ||
 			c.Before != nil && c.Before.Revision != t.Revision {
 			continue
 		}
 		c.Before = t.undone(key, c.Before, why)
-		u = &transaction{Revision: u.Revision, Changes: maps.Clone(u.Changes)}
+		u = &transaction{Revision: u.Revision, Changes: maps.Clone(u.Changes), Passed: u.Passed}
 		u.Changes[key] = c
 		s.open[i] = u
 	}

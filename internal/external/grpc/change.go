@@ -14,7 +14,7 @@ import (
 
 // A Change is a transaction of a client.
 type Change struct {
-	Client  string // whose sources together have at most maxItems items
+	Client  string // whose sources together are limited
 	Source  string // one of them
 	Puts    []external.Item
 	Deletes []string // keys
@@ -103,9 +103,12 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 	r.Atomic, r.Replace = c.Atomic, c.Replace
 	items = map[string]external.Item{}
 	have := s.store.sources[c.Source]
-	count := s.store.count(c.Client)
+	use := s.store.use(c.Client)
 	if c.Replace {
-		count -= len(have)
+		use.items, use.bytes = use.items-len(have), use.bytes-s.store.bytes[c.Source]
+	}
+	if have == nil {
+		use.sources++
 	}
 	named := map[string]bool{}
 	for _, item := range c.Puts {
@@ -117,14 +120,17 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 		}
 		named[item.Key] = true
 		before, there := have[item.Key]
+		use.bytes += sizeOf(item)
 		if c.Replace || !there {
-			count++
+			use.items++
+		} else {
+			use.bytes -= sizeOf(before)
 		}
 		switch {
 		case item.Problem != (external.Problem{}):
 			result.refuse(item.Problem.State, item.Problem.Detail)
-		case count > maxItems:
-			result.refuse(external.Failed, tooMany)
+		case use.exceeds(s.limits) != "":
+			result.refuse(external.Failed, use.exceeds(s.limits))
 		case !there || !proto.Equal(item.Message, before.Message) ||
 			!maps.Equal(item.Labels, before.Labels):
 			if err := r.put(item); err != nil {
@@ -162,13 +168,7 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 	return r, items, results
 }
 
-// maxItems bounds what a client can make the agent keep.
-const maxItems = 100_000
-
-const (
-	twice   = "the transaction names this key twice"
-	tooMany = "the client has 100000 items, and may not have more"
-)
+const twice = "the transaction names this key twice"
 
 func (r *Result) refuse(state external.State, why string) {
 	r.refused = true

@@ -33,6 +33,7 @@ const (
 
 	maxMessage = 16 << 20 // bytes; 10 000 routes are 400 KB
 	maxStreams = 100      // calls at once, of one connection
+	maxCalls   = 64       // calls at once, of one client
 	// maxErrors bounds how many items an error names, since it travels in a header, and maxLabels
 	// how many bytes an item's labels have.
 	maxErrors = 20
@@ -52,6 +53,7 @@ type All interface {
 // Server answers the services of Ligato and Contiv.
 type Server struct {
 	source *Source
+	calls  calls
 	all    All
 	policy atomic.Pointer[Policy]
 	log    *slog.Logger
@@ -67,11 +69,12 @@ type Server struct {
 // NewServer returns a server that does nothing until Serve. Over TCP it speaks as conf says; nil:
 // plain text.
 func NewServer(source *Source, all All, p Policy, conf *tls.Config, log *slog.Logger) *Server {
-	s := &Server{source: source, all: all,
+	s := &Server{source: source, all: all, calls: calls{open: map[string]int{}},
 		log: log.With("component", "external", "source", Name)}
 	s.SetPolicy(p)
 	s.grpc = grpc.NewServer(grpc.Creds(newHandshake(conf)),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams))
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.UnaryInterceptor(s.calls.unary), grpc.StreamInterceptor(s.calls.stream))
 	rpc.RegisterDataChangeServiceServer(s.grpc, s)
 	rpc.RegisterDataResyncServiceServer(s.grpc, s)
 	configurator.RegisterConfiguratorServiceServer(s.grpc, s)
@@ -113,15 +116,17 @@ func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 		c.Atomic = true
 	}
 	txn, results, err := s.source.Do(ctx, c)
+	answer := errorOf(results, err)
 	if txn != 0 {
 		header := metadata.Pairs(SeqnumKey, strconv.FormatInt(txn, 10))
 		if err := grpc.SetHeader(ctx, header); err != nil {
 			s.log.Warn("the number of a transaction cannot be sent", "err", err)
 		}
 		s.log.Info("transaction", "txn", txn, "client", name, "of", c.Source, "puts", len(c.Puts),
-			"deletes", len(c.Deletes), "replace", c.Replace, "err", err)
+			"deletes", len(c.Deletes), "replace", c.Replace,
+			"answer", status.Code(answer), "err", err)
 	}
-	return results, errorOf(results, err)
+	return results, answer
 }
 
 // clientName returns whose items a call is about, "" if it does not say.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,6 +46,11 @@ func serve(t *testing.T) *served {
 
 func serveWith(t *testing.T, p Policy) *served {
 	t.Helper()
+	return serveLogging(t, p, slog.New(slog.DiscardHandler))
+}
+
+func serveLogging(t *testing.T, p Policy, log *slog.Logger) *served {
+	t.Helper()
 	dir := t.TempDir()
 	b := newBed(dir)
 	l, err := net.Listen("unix", filepath.Join(dir, "external.sock"))
@@ -53,7 +59,7 @@ func serveWith(t *testing.T, p Policy) *served {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	done := make(chan error, 1)
-	server := NewServer(b.Source, b.controller, p, nil, slog.New(slog.DiscardHandler))
+	server := NewServer(b.Source, b.controller, p, nil, log)
 	go func() { done <- server.Serve(ctx, l) }()
 	conn, err := grpc.NewClient("unix:"+l.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -286,11 +292,16 @@ func TestLigatosMetaService(t *testing.T) {
 	if err != nil || len(known.KnownModels) != 6 {
 		t.Fatalf("%v %v", known, err)
 	}
+	registered := map[string]bool{}
 	for _, m := range known.KnownModels {
 		options := map[string]string{}
 		for _, o := range m.Options {
 			options[o.Key] = o.Values[0]
 		}
+		if registered[options["protoFile"]] {
+			t.Errorf("agentctl warns on each call: %s is registered already", options["protoFile"])
+		}
+		registered[options["protoFile"]] = true
 		f, err := c.ProtoFileDescriptor(s.ctx, &generic.ProtoFileDescriptorRequest{
 			FullProtoFileName: options["protoFile"]})
 		if err != nil {
@@ -311,6 +322,33 @@ func TestLigatosMetaService(t *testing.T) {
 	_, err = c.ProtoFileDescriptor(s.ctx, &generic.ProtoFileDescriptorRequest{
 		FullProtoFileName: "nothing.proto"})
 	checkError(t, "no such file", err, codes.NotFound, `no file "nothing.proto"`)
+}
+
+// logLines has what is logged, without the time and level.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	_, text, _ := strings.Cut(string(line), "msg=")
+	l <- strings.TrimSpace(text)
+	return len(line), nil
+}
+
+func TestTheLogSaysWhatACallIsAnswered(t *testing.T) {
+	lines := make(logLines, 10)
+	s := serveLogging(t, DefaultPolicy(false), slog.New(slog.NewTextHandler(lines, nil)))
+	put := func(routes ...*l3.Route) {
+		_, _ = rpc.NewDataChangeServiceClient(s.conn).Put(s.ctx,
+			&rpc.DataRequest{StaticRoutes: routes})
+	}
+	line := func(txn, puts int, answer codes.Code) string {
+		return fmt.Sprintf("transaction component=external source=grpc txn=%d client=\"uid %d\" "+
+			"of=grpc puts=%d deletes=0 replace=false answer=%v err=<nil>", txn, os.Geteuid(), puts,
+			answer)
+	}
+	put(routeTo(1))
+	check(t, "accepted", <-lines, line(1, 1, codes.OK))
+	put(routeTo(2), &l3.Route{DstNetwork: "10.9.3.1/24"})
+	check(t, "one of two", <-lines, line(2, 2, codes.FailedPrecondition))
 }
 
 func TestErrorsAreBounded(t *testing.T) {

@@ -39,6 +39,7 @@ type Source struct {
 	journal journal
 
 	notifications *notifications
+	limits        use // of a client
 
 	mu       sync.Mutex // guards what follows
 	store    *store     // who changes it holds writing, too
@@ -70,8 +71,8 @@ func New(c Config) *Source {
 	s := &Source{
 		log: c.Log.With("component", "external", "source", Name), store: newStore(),
 		out: make(chan external.Snapshot, 1), answered: make(chan struct{}),
-		notifications: newNotifications(c.Linux),
-		journal:       journal{path: filepath.Join(c.StateDir, "external-grpc.journal")},
+		notifications: newNotifications(c.Linux), limits: defaultLimits,
+		journal: journal{path: filepath.Join(c.StateDir, "external-grpc.journal")},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	records, err := readJournal(s.journal.path)

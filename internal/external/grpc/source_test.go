@@ -30,6 +30,7 @@ type fakeFIB struct {
 	away     string
 	silent   bool            // it acknowledges nothing
 	refused  map[string]bool // prefixes
+	all      bool            // are refused
 	links    []route.Interface
 	changed  chan struct{}
 }
@@ -59,18 +60,19 @@ func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found = make([]fib.Entry, len(keys))
+	wanted := make(map[route.Key]route.Route, len(f.wanted.Routes))
+	for _, r := range f.wanted.Routes {
+		wanted[r.Key] = r
+	}
 	for i, k := range keys {
 		found[i].Key = k
-		for _, r := range f.wanted.Routes {
-			if r.Key != k {
-				continue
-			}
+		if r, ok := wanted[k]; ok {
 			found[i].State, found[i].Origin = fib.Programmed, route.External
 			found[i].Paths = r.Paths
 			if f.silent {
 				found[i].State = fib.Pending
 			}
-			if f.refused[k.Prefix.String()] {
+			if f.all || f.refused[k.Prefix.String()] {
 				found[i].State, found[i].Error = fib.Failed, "no buffers"
 			}
 		}

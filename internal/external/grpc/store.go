@@ -2,10 +2,12 @@ package grpc
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"vpp-route-agent/internal/external"
 )
@@ -13,6 +15,7 @@ import (
 // store is what all clients want: the sum of all transactions. It is not safe for concurrent use.
 type store struct {
 	sources map[string]map[string]external.Item // by name, then key; inner maps are never changed
+	bytes   map[string]int                      // of the items, by name of the source
 	txn     int64                               // the last one
 	spoken  bool                                // what the clients want is known
 	open    map[int64]undo                      // atomic ones, neither confirmed nor rolled back
@@ -26,8 +29,8 @@ type undo struct {
 }
 
 func newStore() *store {
-	return &store{sources: map[string]map[string]external.Item{}, open: map[int64]undo{},
-		spoken: true}
+	return &store{sources: map[string]map[string]external.Item{}, bytes: map[string]int{},
+		open: map[int64]undo{}, spoken: true}
 }
 
 // replay takes the records of a journal. Atomic transactions that were never confirmed do not
@@ -75,11 +78,11 @@ func (s *store) apply(r record, items map[string]external.Item) {
 	for key, item := range items {
 		before.before[key] = next[key]
 		item.Revision = r.Txn
-		next[key] = item
+		s.replace(r.Source, next, key, item)
 	}
 	for _, key := range r.Deletes {
 		before.before[key] = next[key]
-		delete(next, key)
+		s.replace(r.Source, next, key, external.Item{})
 	}
 	s.set(r.Source, next)
 	if r.Atomic {
@@ -98,12 +101,14 @@ func (s *store) rollBack(txn int64) {
 	for key, item := range u.before {
 		now, there := next[key]
 		_, put := u.puts[key]
-		switch {
-		case put != there || there && now.Revision != txn: // a later one has
-		case item.Message != nil:
-			next[key] = item
-		default:
-			delete(next, key)
+		if put == there && (!there || now.Revision == txn) { // no later one has
+			s.replace(u.source, next, key, item)
+		}
+		for later, v := range s.open {
+			if b, has := v.before[key]; has && later > txn && v.source == u.source &&
+				put == (b.Message != nil) && (!put || b.Revision == txn) {
+				v.before[key] = item
+			}
 		}
 	}
 	s.set(u.source, next)
@@ -113,15 +118,58 @@ func (s *store) rollBack(txn int64) {
 func (s *store) set(source string, items map[string]external.Item) {
 	if s.sources[source] = items; len(items) == 0 {
 		delete(s.sources, source)
+		delete(s.bytes, source)
 	}
 }
 
-// count returns how many items a client has in all its sources.
-func (s *store) count(client string) (n int) {
+// replace sets the item of a key among those of a source; one without a message: it has none.
+func (s *store) replace(source string, items map[string]external.Item, key string,
+	to external.Item) {
+	s.bytes[source] += sizeOf(to) - sizeOf(items[key])
+	if items[key] = to; to.Message == nil {
+		delete(items, key)
+	}
+}
+
+// use is what a client makes the agent keep.
+type use struct{ sources, items, bytes int }
+
+var defaultLimits = use{sources: 1000, items: 100_000, bytes: 64 << 20}
+
+// exceeds says what u has too much of; "": nothing.
+func (u use) exceeds(limits use) string {
+	for _, l := range []struct {
+		name      string
+		has, most int
+	}{
+		{"sources (datasrc)", u.sources, limits.sources}, {"items", u.items, limits.items},
+		{"bytes of items", u.bytes, limits.bytes},
+	} {
+		if l.has > l.most {
+			return fmt.Sprintf("the client may have %d %s, and this would be more", l.most, l.name)
+		}
+	}
+	return ""
+}
+
+// use returns what a client has in all its sources.
+func (s *store) use(client string) (u use) {
 	for name, items := range s.sources {
 		if external.IsOf(name, client) {
-			n += len(items)
+			u = use{u.sources + 1, u.items + len(items), u.bytes + s.bytes[name]}
 		}
+	}
+	return u
+}
+
+// sizeOf is about what an item takes.
+func sizeOf(item external.Item) int {
+	if item.Message == nil {
+		return 0
+	}
+	n := len(item.Key) + proto.Size(item.Message)
+	for key, value := range item.Labels {
+		n += len(key) + len(value)
 	}
 	return n
 }

@@ -375,7 +375,7 @@ var File_contiv_rpc_dataservices_proto protoreflect.FileDescriptor
 
 const file_contiv_rpc_dataservices_proto_rawDesc = "" +
 	"\n" +
-	"\x1dcontiv/rpc/dataservices.proto\x12\x03rpc\x1a'ligato/linux/interfaces/interface.proto\x1a$ligato/linux/iptables/iptables.proto\x1a\x18ligato/linux/l3/l3.proto\x1a\x18ligato/vpp/abf/abf.proto\x1a\x18ligato/vpp/acl/acl.proto\x1a%ligato/vpp/interfaces/interface.proto\x1a\x1cligato/vpp/ipsec/ipsec.proto\x1a\x16ligato/vpp/l2/l2.proto\x1a\x16ligato/vpp/l3/l3.proto\x1a\x19ligato/vpp/l3/route.proto\x1a\x17ligato/vpp/l3/vrf.proto\x1a\x18ligato/vpp/nat/nat.proto\x1a\x1aligato/vpp/punt/punt.proto\"\x80\f\n" +
+	"\x1dcontiv/rpc/dataservices.proto\x12\x03rpc\x1a'ligato/linux/interfaces/interface.proto\x1a$ligato/linux/iptables/iptables.proto\x1a\x19ligato/linux/l3/arp.proto\x1a\x1bligato/linux/l3/route.proto\x1a\x18ligato/vpp/abf/abf.proto\x1a\x18ligato/vpp/acl/acl.proto\x1a%ligato/vpp/interfaces/interface.proto\x1a\x1cligato/vpp/ipsec/ipsec.proto\x1a\x16ligato/vpp/l2/l2.proto\x1a\x17ligato/vpp/l3/arp.proto\x1a\x16ligato/vpp/l3/l3.proto\x1a\x19ligato/vpp/l3/route.proto\x1a\x17ligato/vpp/l3/vrf.proto\x1a\x18ligato/vpp/nat/nat.proto\x1a\x1aligato/vpp/punt/punt.proto\"\x80\f\n" +
 	"\vDataRequest\x125\n" +
 	"\vAccessLists\x18\n" +
 	" \x03(\v2\x13.ligato.vpp.acl.ACLR\vAccessLists\x125\n" +

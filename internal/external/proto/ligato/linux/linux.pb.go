@@ -131,7 +131,7 @@ var File_ligato_linux_linux_proto protoreflect.FileDescriptor
 
 const file_ligato_linux_linux_proto_rawDesc = "" +
 	"\n" +
-	"\x18ligato/linux/linux.proto\x12\fligato.linux\x1a'ligato/linux/interfaces/interface.proto\x1a#ligato/linux/interfaces/state.proto\x1a\x18ligato/linux/l3/l3.proto\"\xbc\x01\n" +
+	"\x18ligato/linux/linux.proto\x12\fligato.linux\x1a'ligato/linux/interfaces/interface.proto\x1a#ligato/linux/interfaces/state.proto\x1a\x19ligato/linux/l3/arp.proto\x1a\x1bligato/linux/l3/route.proto\"\xbc\x01\n" +
 	"\n" +
 	"ConfigData\x12B\n" +
 	"\n" +
@@ -184,7 +184,8 @@ func file_ligato_linux_linux_proto_init() {
 	}
 	file_ligato_linux_interfaces_interface_proto_init()
 	file_ligato_linux_interfaces_state_proto_init()
-	file_ligato_linux_l3_l3_proto_init()
+	file_ligato_linux_l3_arp_proto_init()
+	file_ligato_linux_l3_route_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

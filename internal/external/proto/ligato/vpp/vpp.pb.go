@@ -405,7 +405,7 @@ var File_ligato_vpp_vpp_proto protoreflect.FileDescriptor
 const file_ligato_vpp_vpp_proto_rawDesc = "" +
 	"\n" +
 	"\x14ligato/vpp/vpp.proto\x12\n" +
-	"ligato.vpp\x1a\x18ligato/vpp/abf/abf.proto\x1a\x18ligato/vpp/acl/acl.proto\x1a\x18ligato/vpp/dns/dns.proto\x1a%ligato/vpp/interfaces/interface.proto\x1a!ligato/vpp/interfaces/state.proto\x1a\x1cligato/vpp/ipfix/ipfix.proto\x1a\x1cligato/vpp/ipsec/ipsec.proto\x1a\x16ligato/vpp/l2/l2.proto\x1a\x16ligato/vpp/l3/l3.proto\x1a\x19ligato/vpp/l3/route.proto\x1a\x17ligato/vpp/l3/vrf.proto\x1a\x18ligato/vpp/nat/nat.proto\x1a\x1aligato/vpp/punt/punt.proto\x1a\x1aligato/vpp/srv6/srv6.proto\x1a$ligato/vpp/wireguard/wireguard.proto\"\x9c\x12\n" +
+	"ligato.vpp\x1a\x18ligato/vpp/abf/abf.proto\x1a\x18ligato/vpp/acl/acl.proto\x1a\x18ligato/vpp/dns/dns.proto\x1a%ligato/vpp/interfaces/interface.proto\x1a!ligato/vpp/interfaces/state.proto\x1a\x1cligato/vpp/ipfix/ipfix.proto\x1a\x1cligato/vpp/ipsec/ipsec.proto\x1a\x16ligato/vpp/l2/l2.proto\x1a\x17ligato/vpp/l3/arp.proto\x1a\x16ligato/vpp/l3/l3.proto\x1a\x18ligato/vpp/l3/l3xc.proto\x1a\x19ligato/vpp/l3/route.proto\x1a\x17ligato/vpp/l3/vrf.proto\x1a\x18ligato/vpp/nat/nat.proto\x1a\x1aligato/vpp/punt/punt.proto\x1a\x1aligato/vpp/srv6/srv6.proto\x1a$ligato/vpp/wireguard/wireguard.proto\"\x9c\x12\n" +
 	"\n" +
 	"ConfigData\x12@\n" +
 	"\n" +

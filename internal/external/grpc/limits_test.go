@@ -1,0 +1,168 @@
+package grpc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"vpp-route-agent/internal/external"
+	"vpp-route-agent/internal/external/proto/ligato/configurator"
+	"vpp-route-agent/internal/external/proto/ligato/generic"
+	"vpp-route-agent/internal/external/proto/ligato/vpp"
+	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+)
+
+// Two transactions that ask for all or nothing and change one key are rolled back one after the
+// other: nothing of the first is left.
+func TestRollbacksOfOneKey(t *testing.T) {
+	for _, order := range [][]int64{{2, 3}, {3, 2}} {
+		s := newStore()
+		value := func(n int) map[string]external.Item {
+			i := item(1, fmt.Sprintf(`,"weight":%d`, n))
+			return map[string]external.Item{i.Key: i}
+		}
+		for n := range 3 {
+			s.apply(record{Txn: int64(n + 1), Source: Name, Atomic: n > 0}, value(n+1))
+		}
+		for _, txn := range order {
+			s.apply(record{RollsBack: txn}, nil)
+		}
+		key := item(1, "").Key
+		if got := s.sources[Name][key]; got.Revision != 1 {
+			t.Errorf("rolled back in the order %v: what transaction %d has set is there", order,
+				got.Revision)
+		}
+	}
+}
+
+func TestAClientHasALimitedNumberOfSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		for n := range b.limits.sources {
+			sources := maps.Clone(b.store.sources)
+			sources[fmt.Sprintf("grpc/%d", n)] = map[string]external.Item{"x": item(1, "")}
+			b.store.sources = sources
+		}
+		check(t, "one more", b.do(Change{Source: "grpc/more", Puts: puts(2)}), "0 FAILED")
+		check(t, "one that is there", b.do(Change{Source: "grpc/7", Puts: puts(2)}),
+			"1 CONFIGURED")
+	})
+}
+
+func TestAClientHasALimitedNumberOfItemsAndBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		b.limits.items = 3
+		check(t, "items", b.do(Change{Puts: puts(1, 2, 3, 4)}),
+			"1 CONFIGURED CONFIGURED CONFIGURED FAILED")
+		check(t, "another source", b.do(Change{Source: "grpc/a", Puts: puts(5)}), "1 FAILED")
+		check(t, "others instead", b.do(Change{Puts: puts(4, 5, 6), Replace: true}),
+			"2 CONFIGURED CONFIGURED CONFIGURED REMOVED REMOVED REMOVED")
+		b.limits.bytes = b.store.bytes[Name]
+		size := fmt.Sprint(b.limits.bytes)
+		labelled := item(4, "")
+		labelled.Labels = map[string]string{"a": strings.Repeat("b", 10)}
+		check(t, "bytes", b.do(Change{Puts: []external.Item{labelled}}), "2 FAILED")
+		check(t, "as many", b.do(Change{Puts: puts(1, 2, 3), Replace: true}),
+			"3 CONFIGURED CONFIGURED CONFIGURED REMOVED REMOVED REMOVED")
+		check(t, "bytes", fmt.Sprint(b.store.bytes[Name]), size)
+		b.restart()
+		check(t, "bytes over a restart", fmt.Sprint(b.store.bytes[Name]), size)
+		b.do(Change{Replace: true})
+		check(t, "bytes of nothing", fmt.Sprint(len(b.store.bytes)), "0")
+	})
+}
+
+func TestAClientMakesALimitedNumberOfCalls(t *testing.T) {
+	s := serve(t)
+	s.fib.set(func() { s.fib.silent = true })
+	c := configurator.NewConfiguratorServiceClient(s.conn)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	update := &configurator.UpdateRequest{Update: &configurator.Config{
+		VppConfig: &vpp.ConfigData{Routes: []*l3.Route{routeTo(1)}}}}
+	for range maxCalls - 1 {
+		go c.Update(ctx, update)
+	}
+	stream, err := c.Notify(ctx, &configurator.NotifyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream
+	refused := func() bool {
+		ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err := c.Update(ctx, update)
+		return status.Code(err) == codes.ResourceExhausted
+	}
+	for end := time.Now().Add(20 * time.Second); !refused(); {
+		if time.Now().After(end) {
+			t.Fatal("more calls are accepted")
+		}
+	}
+	cancel()
+	s.fib.set(func() { s.fib.silent = false })
+	for end := time.Now().Add(20 * time.Second); refused(); {
+		if time.Now().After(end) {
+			t.Fatal("no call is accepted after the others have ended")
+		}
+	}
+}
+
+// Clients that do not read their streams hold up nobody.
+func TestSlowReadersHoldUpNobody(t *testing.T) {
+	s := serve(t)
+	var all []external.Item
+	for n := range 2000 {
+		all = append(all, external.Decode(&l3.Route{
+			DstNetwork: fmt.Sprintf("10.%d.%d.0/24", 100+n/256, n%256), NextHopAddr: "10.0.0.2"}))
+	}
+	for range 5 {
+		stream, err := generic.NewManagerServiceClient(s.conn).Subscribe(s.ctx,
+			&generic.SubscribeRequest{}, grpc.MaxCallRecvMsgSize(1<<30))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream // never read
+	}
+	began := time.Now()
+	for range 5 {
+		check(t, "put", fmt.Sprint(strings.Count(s.do(Change{Puts: all, Replace: true}),
+			"CONFIGURED")), "2000")
+		s.do(Change{Replace: true})
+	}
+	if d := time.Since(began); d > 20*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}
+
+// Ten thousand items that the data plane refuses are answered at once, and the client is told.
+func TestManyItemsFailInOneCall(t *testing.T) {
+	s := serve(t)
+	s.fib.set(func() { s.fib.all = true })
+	var routes []*l3.Route
+	for n := range 10_000 {
+		routes = append(routes, &l3.Route{
+			DstNetwork: fmt.Sprintf("10.%d.%d.0/24", 100+n/256, n%256), NextHopAddr: "10.0.0.2"})
+	}
+	ctx := metadata.AppendToOutgoingContext(s.ctx, AtomicKey, "true")
+	_, err := configurator.NewConfiguratorServiceClient(s.conn).Update(ctx,
+		&configurator.UpdateRequest{Update: &configurator.Config{
+			VppConfig: &vpp.ConfigData{Routes: routes}}})
+	checkError(t, "update", err, codes.Aborted, "transaction 1: "+ErrRolledBack.Error())
+	if !strings.Contains(status.Convert(err).Message(), "and 9980 more") {
+		t.Errorf("%.300v", err)
+	}
+	check(t, "routes", s.fib.routes(), "[]")
+}
