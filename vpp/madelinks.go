@@ -218,24 +218,28 @@ func (l *session) linkDetails(ctx context.Context,
 
 // linkKind is how VPP makes and deletes interfaces of one kind.
 type linkKind struct {
-	device   string // of the interfaces in VPP
-	linkType interface_types.IfType
-	needs    []api.Message
-	make     func(context.Context, *session, route.Link) (index uint32, err error)
-	remove   func(context.Context, *session, *interfaces.SwInterfaceDetails) error
+	device string // of the interfaces in VPP
+	isSub  bool   // which has its parent's device
+	needs  []api.Message
+	make   func(context.Context, *session, route.Link) (index uint32, err error)
+	remove func(context.Context, *session, *interfaces.SwInterfaceDetails) error
 }
 
 var linkKinds = map[route.LinkKind]linkKind{
 	route.Loopback: {device: "Loopback", make: makeLoopback, remove: removeLoopback,
 		needs: []api.Message{(*interfaces.CreateLoopbackInstance)(nil),
 			(*interfaces.DeleteLoopback)(nil), (*interfaces.SwInterfaceTagAddDel)(nil)}},
+	route.SubInterface: {isSub: true, make: makeSubInterface, remove: removeSubInterface,
+		needs: []api.Message{(*interfaces.CreateVlanSubif)(nil), (*interfaces.DeleteSubif)(nil),
+			(*interfaces.SwInterfaceTagAddDel)(nil)}},
 }
 
 // deleteLink goes by what VPP says that the interface is. Static neighbours would outlive it (see
 // neighbours).
 func (l *session) deleteLink(ctx context.Context, d *interfaces.SwInterfaceDetails) error {
 	for _, kind := range linkKinds {
-		if kind.device == text(d.InterfaceDevType) && kind.linkType == d.Type {
+		isSub := d.Type == interface_types.IF_API_TYPE_SUB
+		if kind.isSub == isSub && (isSub || kind.device == text(d.InterfaceDevType)) {
 			if err := l.deleteNeighbours(ctx, d.SwIfIndex); err != nil {
 				return err
 			}
@@ -262,5 +266,22 @@ func makeLoopback(ctx context.Context, l *session, want route.Link) (uint32, err
 func removeLoopback(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails) error {
 	r, err := ask[interfaces.DeleteLoopbackReply](ctx, l.conn,
 		&interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
+	return cmp.Or(err, vppError(r.Retval))
+}
+
+func makeSubInterface(ctx context.Context, l *session, want route.Link) (uint32, error) {
+	parent, _, err := l.findLink(ctx, want.Parent)
+	if err != nil {
+		return 0, err
+	}
+	r, err := ask[interfaces.CreateVlanSubifReply](ctx, l.conn, &interfaces.CreateVlanSubif{
+		SwIfIndex: interface_types.InterfaceIndex(parent), VlanID: uint32(want.VLAN)})
+	return uint32(r.SwIfIndex), cmp.Or(err, vppError(r.Retval))
+}
+
+func removeSubInterface(ctx context.Context, l *session,
+	d *interfaces.SwInterfaceDetails) error {
+	r, err := ask[interfaces.DeleteSubifReply](ctx, l.conn,
+		&interfaces.DeleteSubif{SwIfIndex: d.SwIfIndex})
 	return cmp.Or(err, vppError(r.Retval))
 }

@@ -101,6 +101,33 @@ var externalCases = []testCase{
 			c.put()
 			c.await(t, "REMOVED ")
 		}},
+	{"a client's sub-interface waits for its parent and goes with it", Tables,
+		func(t *testing.T, b *bench) {
+			c := b.runClient(t, t.TempDir())
+			defer c.stop()
+			sub := func(vlan int) item {
+				return item{"config/vpp/v2/interfaces/vlan", fmt.Sprintf(`{"name":"vlan",`+
+					`"type":"SUB_INTERFACE","sub":{"parent_name":"loop88","sub_id":%d},`+
+					`"enabled":true,"ip_addresses":["198.18.72.1/24"]}`, vlan)}
+			}
+			address := route.Address{Interface: "vlan", Address: pfx("198.18.72.1/24")}
+			c.put(sub(7))
+			c.await(t, "PENDING there is no interface loop88")
+			for range 2 { // the second time it comes back
+				c.put(sub(7), tenant(""))
+				c.await(t, "CONFIGURED ")
+				b.hasAll(t, address)
+				c.put(sub(8), tenant("")) // which is made anew
+				c.await(t, "CONFIGURED ")
+				b.hasAll(t, address)
+				c.put(sub(8))
+				c.await(t, "PENDING there is no interface loop88", "REMOVED ")
+			}
+			c.put(sub(8), tenant(""))
+			c.await(t, "CONFIGURED ")
+			c.put()
+			c.await(t, "REMOVED ")
+		}},
 	{"a client's interface changes tables", Tables, func(t *testing.T, b *bench) {
 		c := b.runClient(t, t.TempDir())
 		defer c.stop()

@@ -25,6 +25,11 @@ func checkInterface(i *vpp.Interface) Problem {
 		return invalid("the name has %d bytes; at most %d", len(i.Name), route.MaxLinkName)
 	case i.PhysAddress != "" && !isMAC:
 		return invalid("phys_address %.80q is no MAC address", i.PhysAddress)
+	case i.Type == vpp.Interface_SUB_INTERFACE:
+		if problem := checkSubInterface(i.GetSub()); !problem.ok() {
+			return problem
+		}
+		fields = append(fields, "sub")
 	default:
 		fields = append(fields, "phys_address")
 	}
@@ -37,6 +42,23 @@ func checkInterface(i *vpp.Interface) Problem {
 	return problem
 }
 
+const maxVLAN = 4094
+
+func checkSubInterface(s *vpp.SubInterface) Problem {
+	for _, field := range fieldsIn(s.ProtoReflect()) {
+		if field != "parent_name" && field != "sub_id" {
+			return unimplemented("field sub.%s", field)
+		}
+	}
+	switch {
+	case s.GetParentName() == "" || !isName(s.GetParentName()):
+		return invalid("sub.parent_name %.80q is no name of an interface", s.GetParentName())
+	case s.GetSubId() == 0 || s.GetSubId() > maxVLAN:
+		return invalid("sub.sub_id %d is no VLAN", s.GetSubId())
+	}
+	return Problem{}
+}
+
 // isThere reports whether an item is about an interface that is there without it.
 func isThere(i *vpp.Interface) bool {
 	return i.Type == vpp.Interface_UNDEFINED_TYPE || i.Type == vpp.Interface_DPDK
@@ -45,11 +67,13 @@ func isThere(i *vpp.Interface) bool {
 // linkKinds are those that the agent makes.
 var linkKinds = map[vpp.Interface_Type]route.LinkKind{
 	vpp.Interface_SOFTWARE_LOOPBACK: route.Loopback,
+	vpp.Interface_SUB_INTERFACE:     route.SubInterface,
 }
 
 func linkOf(i *vpp.Interface) route.Link {
 	mac, _ := canonicalMAC(i.PhysAddress)
-	return route.Link{Name: i.Name, Kind: linkKinds[i.Type], MAC: mac}
+	return route.Link{Name: i.Name, Kind: linkKinds[i.Type], MAC: mac,
+		Parent: i.GetSub().GetParentName(), VLAN: uint16(i.GetSub().GetSubId())}
 }
 
 // fieldsIn lists the fields of m that are set, in the order of its file.

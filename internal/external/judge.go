@@ -151,12 +151,15 @@ func (j judge) itemOfObjects(v *Verdict, p *planned) {
 		v.add(Verdict{State: Pending, Unfinished: true, Details: []string{notAcknowledged}})
 		return
 	}
-	if _, ok := j.links.Interface(p.link); p.link != "" && !ok && !p.isMade() {
+	if j.lacks(p.link) && !p.isMade() {
 		v.add(Verdict{State: Pending, Details: []string{"there is no interface " + p.link}})
 		return
 	}
 	for i, o := range p.objects {
 		of := j.object(o.Key())
+		if link, ok := o.(route.Link); ok && of.State != Configured && j.lacks(link.Parent) {
+			of = Verdict{State: Pending, Details: []string{"there is no interface " + link.Parent}}
+		}
 		if v.add(of); i == 0 && p.isMade() && of.State != Configured {
 			return
 		}
@@ -165,6 +168,12 @@ func (j judge) itemOfObjects(v *Verdict, p *planned) {
 		v.add(Verdict{State: Pending, Unfinished: true,
 			Details: []string{e.Object.String() + " is being deleted"}})
 	}
+}
+
+// lacks reports whether an interface, if it is named, is not there.
+func (j judge) lacks(name string) bool {
+	_, ok := j.links.Interface(name)
+	return name != "" && !ok
 }
 
 // severity orders the states of an item's parts.

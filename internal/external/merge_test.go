@@ -312,6 +312,14 @@ func TestDecode(t *testing.T) {
 			"INVALID the name has 48 bytes; at most 47"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","phys_address":"02:fe:00:00:00:01"}`,
 			"UNIMPLEMENTED field phys_address"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SUB_INTERFACE",` +
+			`"sub":{"parent_name":"eth0","sub_id":7}}`, ""},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SUB_INTERFACE"}`,
+			`INVALID sub.parent_name "" is no name of an interface`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SUB_INTERFACE",` +
+			`"sub":{"parent_name":"eth0","sub_id":4095}}`, "INVALID sub.sub_id 4095 is no VLAN"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SUB_INTERFACE",` +
+			`"sub":{"parent_name":"eth0","sub_id":7,"tag1":3}}`, "UNIMPLEMENTED field sub.tag1"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","mtu":1400,"set_dhcp_client":true}`,
 			"UNIMPLEMENTED field set_dhcp_client"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","rx_modes":[{}]}`,

@@ -1,6 +1,9 @@
 package route
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Link wants an interface that we make, under a name of ours. A data plane marks it with the name
 // and the digest of its settings; another digest makes it anew.
@@ -8,6 +11,10 @@ type Link struct {
 	Name string
 	Kind LinkKind
 	MAC  string // as net.HardwareAddr prints it; "": the data plane's choice
+
+	// Parent and VLAN are of a SubInterface: it has the frames of one with this tag.
+	Parent string
+	VLAN   uint16
 }
 
 // MaxLinkName is how many bytes its name can have. The mark must fit into VPP's 63.
@@ -17,7 +24,8 @@ const MaxLinkName = 47
 type LinkKind string
 
 const (
-	Loopback LinkKind = "loopback"
+	Loopback     LinkKind = "loopback"
+	SubInterface LinkKind = "sub-interface"
 )
 
 // LinkKey identifies the interface that we make under a name.
@@ -26,11 +34,22 @@ func LinkKey(name string) ObjectKey { return ObjectKey{Kind: MadeLink, Interface
 func (l Link) Key() ObjectKey { return LinkKey(l.Name) }
 
 func (l Link) Digest() uint64 {
-	return digestOf(strings.Join([]string{string(l.Kind), l.MAC}, "\n"))
+	settings := []string{string(l.Kind), l.MAC}
+	if l.Kind == SubInterface {
+		settings = append(settings, l.Parent, fmt.Sprint(l.VLAN))
+	}
+	return digestOf(strings.Join(settings, "\n"))
 }
 
-func (l Link) Needs() []ObjectKey { return nil }
-func (l Link) Marked() bool       { return true }
+// Needs: the parent may be one that we make.
+func (l Link) Needs() []ObjectKey {
+	if l.Parent == "" {
+		return nil
+	}
+	return []ObjectKey{LinkKey(l.Parent)}
+}
+
+func (l Link) Marked() bool { return true }
 
 // FoundLink is an interface that is there under a name: with our mark, or another program's.
 type FoundLink struct {

@@ -137,6 +137,16 @@ var handlers = map[string]func(a answer, m api.Message){
 			Retval: a.server.setTable(m.(*interfaces.SwInterfaceSetTable)),
 		})
 	},
+	"create_vlan_subif": func(a answer, m api.Message) {
+		i, retval := a.server.createSubInterface(m.(*interfaces.CreateVlanSubif))
+		a.send(&interfaces.CreateVlanSubifReply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"delete_subif": func(a answer, m api.Message) {
+		a.send(&interfaces.DeleteSubifReply{
+			Retval: a.server.deleteLink(m.(*interfaces.DeleteSubif).SwIfIndex, subInterface),
+		})
+	},
 	"sw_interface_tag_add_del": func(a answer, m api.Message) {
 		a.send(&interfaces.SwInterfaceTagAddDelReply{
 			Retval: a.server.setTag(m.(*interfaces.SwInterfaceTagAddDel)),
@@ -293,8 +303,13 @@ func (s *Server) dumpLinks(a answer, m *interfaces.SwInterfaceDump) {
 			continue
 		}
 		l := s.links[i]
+		kind := interface_types.IF_API_TYPE_HARDWARE
+		if l.parent != 0 {
+			kind = interface_types.IF_API_TYPE_SUB
+		}
 		a.send(&interfaces.SwInterfaceDetails{
 			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: l.flags(),
+			Type:          kind,
 			InterfaceName: l.name, InterfaceDevType: l.device, Tag: l.tag, L2Address: l.mac,
 			LinkMtu: 9000, Mtu: []uint32{9000, 0, 0, 0},
 		})

@@ -22,6 +22,7 @@ type link struct {
 
 	device, tag string
 	mac         ethernet_types.MacAddress
+	parent      uint32 // of a sub-interface; 0: it is none
 }
 
 func (l *link) flags() interface_types.IfStatusFlags {
@@ -133,7 +134,13 @@ func (s *Server) RemoveInterface(name string) {
 	s.removeLink(s.mustFind(name))
 }
 
+// removeLink takes sub-interfaces along.
 func (s *Server) removeLink(i uint32) {
+	for sub, l := range s.links {
+		if l.parent == i && i != 0 {
+			s.removeLink(sub)
+		}
+	}
 	s.setLinkRoutes(i, false)
 	s.orphan(i)
 	delete(s.links, i)

@@ -44,6 +44,25 @@ func (s *Server) hasLink(name string) bool {
 	return false
 }
 
+// subInterface stands for the device of a sub-interface, which in VPP is that of its parent.
+const subInterface = "sub-interface"
+
+// vlanAlreadyExists is what VPP says of a second sub-interface for a VLAN.
+const vlanAlreadyExists = -56
+
+func (s *Server) createSubInterface(m *interfaces.CreateVlanSubif) (uint32, int32) {
+	parent := s.links[uint32(m.SwIfIndex)]
+	if parent == nil {
+		return math.MaxUint32, int32(api.INVALID_SW_IF_INDEX)
+	}
+	name := fmt.Sprintf("%s.%d", parent.name, m.VlanID)
+	if s.hasLink(name) {
+		return math.MaxUint32, vlanAlreadyExists
+	}
+	return s.addLink(&link{name: name, device: subInterface, mac: parent.mac,
+		parent: uint32(m.SwIfIndex)}), 0
+}
+
 // deleteLink deletes an interface of a device.
 func (s *Server) deleteLink(i interface_types.InterfaceIndex, device string) int32 {
 	if l := s.links[uint32(i)]; l == nil || l.device != device {
