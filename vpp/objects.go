@@ -24,6 +24,9 @@ var objectKinds = map[route.ObjectKind]objectKind{
 	route.L3Connected:      {readL3CrossConnect, putL3CrossConnect, removeL3CrossConnect},
 	route.MadeLink:         {readMade, putMade, removeMade},
 	route.InterfaceTable:   {readInTable, putInTable, removeInTable},
+
+	route.ProxyARPInterface: {readProxyARP, putProxyARP, removeProxyARP},
+	route.ProxyARPAddresses: {readProxyARPRange, putProxyARPRange, removeProxyARPRange},
 }
 
 // Object implements fib.Dataplane.

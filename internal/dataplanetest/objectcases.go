@@ -186,6 +186,39 @@ var objectCases = []testCase{
 			must(t, b.Dataplane.DeleteObject(b.context(t), o.Key()))
 		}
 	}},
+	{"proxy ARP comes and goes", CrossConnects, func(t *testing.T, b *bench) {
+		lo, hi := netip.MustParseAddr("198.18.61.1"), netip.MustParseAddr("198.18.61.9")
+		in := route.ProxyARPRange{First: lo, Last: hi}
+		other := in
+		other.Table.ID = b.OtherTable
+		for range 2 { // the second interface gets the index of the first
+			name, remove := b.addLink(t)
+			all := []route.Object{route.ProxyARP{Interface: name}, in, other}
+			for _, o := range all {
+				if b.hasObject(t, o) {
+					t.Errorf("there is %s", o.Key())
+				}
+				for range 2 {
+					must(t, b.Dataplane.PutObject(b.context(t), o))
+					if !b.hasObject(t, o) {
+						t.Errorf("there is no %s", o.Key())
+					}
+				}
+			}
+			for _, o := range all[1:] {
+				for range 2 {
+					must(t, b.Dataplane.DeleteObject(b.context(t), o.Key()))
+					if b.hasObject(t, o) {
+						t.Errorf("%s is still there", o.Key())
+					}
+				}
+			}
+			remove()
+		}
+		name, remove := b.addLink(t)
+		must(t, b.Dataplane.DeleteObject(b.context(t), route.ProxyARP{Interface: name}.Key()))
+		remove()
+	}},
 	{"an interface with addresses is not connected with another", CrossConnects,
 		func(t *testing.T, b *bench) {
 			x := route.L2CrossConnect{Interface: b.Interfaces[0].Name, To: b.Interfaces[1].Name}

@@ -110,6 +110,12 @@ func TablesOf(m proto.Message) []uint32 {
 		return []uint32{m.Id}
 	case *vpp.Interface:
 		return []uint32{m.Vrf}
+	case *l3.ProxyARP:
+		var all []uint32
+		for _, r := range m.Ranges {
+			all = append(all, r.VrfId)
+		}
+		return all
 	}
 	return nil
 }
@@ -132,6 +138,8 @@ func check(m proto.Message) Problem {
 		return checkXConnectPair(m)
 	case *vpp.Interface:
 		return checkInterface(m)
+	case *l3.ProxyARP:
+		return checkProxyARP(m)
 	}
 	return unimplemented("model %s", m.ProtoReflect().Descriptor().FullName())
 }

@@ -108,6 +108,8 @@ func (m *merger) planned(source string, item Item) planned {
 		p.claims(l3XConnectOf(m))
 	case *vpp.XConnectPair:
 		p.claims(xConnectPairOf(m))
+	case *l3.ProxyARP: // its objects follow when all tables are known
+		p.claim = "proxy ARP"
 	case *vpp.Interface:
 		p.link, p.claim, p.objects = m.Name, "interface "+m.Name, objectsOf(m)
 	}
@@ -171,7 +173,7 @@ func (m *merger) place(p *planned) {
 		p.problem = unimplemented("field vrf with this data plane")
 	case m.policy.Linux && p.isMade():
 		p.problem = unimplemented("making an interface with this data plane")
-	case m.policy.Linux && isVPPs(p.objects):
+	case m.policy.Linux && (isVPPs(p.objects) || p.isProxyARP()):
 		p.problem = unimplemented("model %s with this data plane", ModelOf(p.item.Message).Name())
 	case m.isUplink(p.objects):
 		p.problem = Problem{Failed, p.objects[0].Key().Interface + " is the uplink of this node"}
@@ -209,6 +211,11 @@ func (m *merger) isUplink(objects []route.Object) bool {
 func isCrossConnect(o route.Object) bool {
 	k := o.Key().Kind
 	return k == route.L2Connected || k == route.L3Connected
+}
+
+func (p *planned) isProxyARP() bool {
+	_, is := p.item.Message.(*l3.ProxyARP)
+	return is
 }
 
 // isMade: the item makes the interface that it is about.
@@ -274,6 +281,9 @@ func (p *planned) samePath(q route.Path) bool {
 // prefix back: a part of the paths would be another route.
 func (m *merger) require(p *planned) {
 	m.requireTables(p)
+	if arp, ok := p.item.Message.(*l3.ProxyARP); ok && m.claims[p.claim] == p {
+		p.objects, p.missing = proxyARPOf(arp, m.tables)
+	}
 	if !p.isRoute || !p.problem.ok() || len(p.missing) > 0 {
 		return
 	}

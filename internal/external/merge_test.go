@@ -47,6 +47,9 @@ const (
 	table7 = `config/vpp/v2/vrf-table/id/7/protocol/IPV4 = {"id":7,"label":"seven"}`
 	near   = `config/vpp/v2/arp/eth0/10.0.0.9 = {"interface":"eth0","ip_address":"10.0.0.9",` +
 		`"phys_address":"02:fe:00:00:00:01","static":true}`
+	proxy = `config/vpp/v2/proxyarp-global = {"interfaces":[{"name":"tap1"}],"ranges":[` +
+		`{"first_ip_addr":"10.1.0.1","last_ip_addr":"10.1.0.9"},` +
+		`{"first_ip_addr":"10.1.0.1","last_ip_addr":"10.1.0.9","vrf_id":7}]}`
 	in7 = `= {"vrf_id":7,"dst_network":"10.9.1.0/24","outgoing_interface":"eth0"}`
 )
 
@@ -132,6 +135,17 @@ func TestMerge(t *testing.T) {
 				"neighbour 10.0.0.9 on eth0",
 		},
 		{
+			name: "proxy ARP waits for a table", policy: allowed,
+			sources: []Source{source(t, "grpc", proxy), source(t, "etcd", proxy)},
+			verdicts: "grpc proxyarp-global PENDING there is no VRF table 7 (IPv4); " +
+				"etcd proxyarp-global PENDING source grpc has proxy ARP",
+		},
+		{
+			name: "proxy ARP on Linux", policy: Policy{Linux: true},
+			sources:  []Source{source(t, "etcd", proxy)},
+			verdicts: "etcd proxyarp-global UNIMPLEMENTED model vpp.proxyarp-global with this",
+		},
+		{
 			name:   "cross-connects",
 			policy: Policy{Own: []route.Address{{Interface: "eth0"}}},
 			sources: []Source{source(t, "etcd",
@@ -208,6 +222,19 @@ func printed(all []Verdict) string {
 	return b.String()
 }
 
+func TestProxyARPInATable(t *testing.T) {
+	plan := Merge([]Source{source(t, "etcd", proxy, table7)}, allowed)
+	var got []string
+	for _, o := range plan.Objects {
+		got = append(got, o.Key().String())
+	}
+	want := `VRF table 7 (IPv4) "seven"; proxy ARP on tap1; ` +
+		`proxy ARP for 0 10.1.0.1 10.1.0.9; proxy ARP for 7 10.1.0.1 10.1.0.9`
+	if text := strings.Join(got, "; "); text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+}
+
 func TestDecode(t *testing.T) {
 	good := `config/vpp/v2/route/vrf/0/dst/10.9.1.0/24/gw/10.0.0.2`
 	for _, c := range []struct{ key, value, want string }{
@@ -279,6 +306,13 @@ func TestDecode(t *testing.T) {
 		{"config/vpp/v2/arp/memif0/10.0.0.1",
 			`{"interface":"memif0","ip_address":"10.0.0.1","phys_address":"02:00:00:00:00:01"}`,
 			"UNIMPLEMENTED a neighbour that is not static"},
+		{"config/vpp/v2/proxyarp-global",
+			`{"ranges":[{"first_ip_addr":"10.1.0.9","last_ip_addr":"10.1.0.1"}]}`,
+			"INVALID last_ip_addr 10.1.0.1 is before first_ip_addr 10.1.0.9"},
+		{"config/vpp/v2/proxyarp-global", `{"ranges":[{"first_ip_addr":"fd00::1"}]}`,
+			`INVALID first_ip_addr "fd00::1" is no IPv4 address`},
+		{"config/vpp/v2/proxyarp-global", `{"interfaces":[{}]}`,
+			`INVALID interfaces: "" is no name of an interface`},
 		{"config/vpp/v2/l3xconnect/a/protocol/IPV4",
 			`{"interface":"a","paths":[{"outgoing_interface":"b","next_hop_addr":"10.0.0.1"}]}`,
 			""},

@@ -71,10 +71,10 @@ var models = []*Model{
 	carried("vpp", "v2", "interfaces", &vpp.Interface{}, "{{.Name}}"),
 	carried("vpp", "v2", "l3xconnect", &l3.L3XConnect{}, "{{.Interface}}/protocol/{{.Protocol}}"),
 	carried("vpp.l2", "v2", "xconnect", &vpp.XConnectPair{}, "{{.ReceiveInterface}}"),
+	carried("vpp", "v2", "proxyarp-global", &l3.ProxyARP{}, ""),
 	carried("vpp", "v2", "arp", &l3.ARPEntry{}, "{{.Interface}}/{{.IpAddress}}"),
 
 	refused("vpp", "v2", "span", &vpp.Span{}, "{{.InterfaceFrom}}/to/{{.InterfaceTo}}"),
-	refused("vpp", "v2", "proxyarp-global", &l3.ProxyARP{}, ""),
 	refused("vpp", "v2", "ipscanneigh-global", &l3.IPScanNeighbor{}, ""),
 	refused("vpp", "v2", "dhcp-proxy", &l3.DHCPProxy{},
 		"{{protoip .SourceIpAddress}}/rx-vrf/{{.RxVrfId}}"),

@@ -46,14 +46,16 @@ func (k ObjectKey) TakesAlong(other ObjectKey) bool {
 type ObjectKind uint8
 
 const (
-	AdminUp          ObjectKind = iota + 1 // that an interface is up
-	InterfaceAddress                       // an address of an interface
-	VRFTable                               // a table but 0
-	StaticNeighbour                        // an entry for ARP or Neighbor Discovery
-	L2Connected                            // that an interface's frames go out by another
-	L3Connected                            // that an interface's packets go out by others
-	MadeLink                               // an interface that we make
-	InterfaceTable                         // that an interface is in a table but 0
+	AdminUp           ObjectKind = iota + 1 // that an interface is up
+	InterfaceAddress                        // an address of an interface
+	VRFTable                                // a table but 0
+	StaticNeighbour                         // an entry for ARP or Neighbor Discovery
+	L2Connected                             // that an interface's frames go out by another
+	L3Connected                             // that an interface's packets go out by others
+	MadeLink                                // an interface that we make
+	InterfaceTable                          // that an interface is in a table but 0
+	ProxyARPInterface                       // that an interface answers ARP for others
+	ProxyARPAddresses                       // and for which addresses
 )
 
 func (k ObjectKey) String() string {
@@ -68,6 +70,10 @@ func (k ObjectKey) String() string {
 		return fmt.Sprintf("address %s of %s", k.Name, k.Interface)
 	case StaticNeighbour:
 		return fmt.Sprintf("neighbour %s on %s", k.Name, k.Interface)
+	case ProxyARPInterface:
+		return "proxy ARP on " + k.Interface
+	case ProxyARPAddresses:
+		return "proxy ARP for " + k.Name
 	case L2Connected:
 		return "cross-connect of " + k.Interface
 	case L3Connected:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/arp"
 	"go.fd.io/govpp/binapi/fib"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -170,6 +171,16 @@ var handlers = map[string]func(a answer, m api.Message){
 	"l3xc_dump": func(a answer, m api.Message) {
 		a.server.dumpL3CrossConnects(a, m.(*l3xc.L3xcDump))
 	},
+	"proxy_arp_add_del": func(a answer, m api.Message) {
+		a.send(&arp.ProxyArpAddDelReply{Retval: a.server.changeProxyARP(m.(*arp.ProxyArpAddDel))})
+	},
+	"proxy_arp_dump": func(a answer, _ api.Message) { a.server.dumpProxyARP(a) },
+	"proxy_arp_intfc_enable_disable": func(a answer, m api.Message) {
+		a.send(&arp.ProxyArpIntfcEnableDisableReply{
+			Retval: a.server.enableProxyARP(m.(*arp.ProxyArpIntfcEnableDisable)),
+		})
+	},
+	"proxy_arp_intfc_dump": func(a answer, _ api.Message) { a.server.dumpProxyARPLinks(a) },
 	"want_interface_events": func(a answer, m api.Message) {
 		a.server.subscribe(a, m.(*interfaces.WantInterfaceEvents))
 	},

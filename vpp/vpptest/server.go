@@ -49,6 +49,7 @@ type Server struct {
 	tables   fibs
 	links    map[uint32]*link
 	crossed  crossConnects
+	proxies  proxyARP
 	orphans  map[uint32]map[netip.Addr]neighbour // of interfaces that were deleted
 	nextLink uint32
 	freed    []uint32 // indexes of links that were deleted, the next one last
@@ -105,6 +106,7 @@ func (s *Server) boot() {
 	s.addTable(0)
 	s.links = map[uint32]*link{0: {name: "local0"}}
 	s.crossed = newCrossConnects()
+	s.proxies = newProxyARP()
 	s.orphans = map[uint32]map[netip.Addr]neighbour{}
 	s.nextLink, s.freed = 1, nil
 }

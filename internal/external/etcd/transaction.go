@@ -21,7 +21,7 @@ type transaction struct {
 	Changes  map[string]change `json:"changes"` // by key, not changed
 	// Passed are the revisions that have deleted keys of Changes since. Not changed.
 	Passed map[string]int64 `json:"passed,omitempty"`
-	since    int               // edition: answers about earlier snapshots do not count
+	since  int              // edition: answers about earlier snapshots do not count
 }
 
 // change is what a transaction did to a key.

@@ -289,7 +289,7 @@ func TestLigatosMetaService(t *testing.T) {
 	s := serve(t)
 	c := generic.NewMetaServiceClient(s.conn)
 	known, err := c.KnownModels(s.ctx, &generic.KnownModelsRequest{Class: "config"})
-	if err != nil || len(known.KnownModels) != 6 {
+	if err != nil || len(known.KnownModels) != 7 {
 		t.Fatalf("%v %v", known, err)
 	}
 	registered := map[string]bool{}
@@ -315,8 +315,8 @@ func TestLigatosMetaService(t *testing.T) {
 		if _, err := files.FindDescriptorByName(protoreflect.FullName(m.ProtoName)); err != nil {
 			t.Errorf("%s: %v", m.ProtoName, err)
 		}
-		if options["nameTemplate"] == "" {
-			t.Errorf("%s has no name template", m.ProtoName)
+		if one := m.Spec.Type == "proxyarp-global"; (options["nameTemplate"] == "") != one {
+			t.Errorf("%s has the name template %q", m.ProtoName, options["nameTemplate"])
 		}
 	}
 	_, err = c.ProtoFileDescriptor(s.ctx, &generic.ProtoFileDescriptorRequest{
