@@ -3,6 +3,7 @@ package external
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -118,6 +119,30 @@ func TablesOf(m proto.Message) []uint32 {
 		return all
 	}
 	return nil
+}
+
+// InterfacesOf returns the interfaces that an item is about, or sends packets to.
+func InterfacesOf(m proto.Message) (all []string) {
+	switch m := m.(type) {
+	case *l3.Route:
+		all = []string{m.OutgoingInterface}
+	case *l3.ARPEntry:
+		all = []string{m.Interface}
+	case *l3.L3XConnect:
+		all = []string{m.Interface}
+		for _, p := range m.Paths {
+			all = append(all, p.OutgoingInterface)
+		}
+	case *vpp.XConnectPair:
+		all = []string{m.ReceiveInterface, m.TransmitInterface}
+	case *vpp.Interface:
+		all = []string{m.Name, m.GetSub().GetParentName()}
+	case *l3.ProxyARP:
+		for _, i := range m.Interfaces {
+			all = append(all, i.Name)
+		}
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 
 // check looks at a message alone.

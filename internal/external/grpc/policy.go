@@ -31,9 +31,11 @@ type Client struct {
 
 	// Source is theirs, as grpc/SOURCE; "": it is grpc.
 	Source string `json:"source,omitempty"`
-	// Models and Tables are those that they may write: "vpp.route", "7" or "10-19". Empty: all.
-	Models []string `json:"models,omitempty"`
-	Tables []string `json:"tables,omitempty"`
+	// Models, Tables and Interfaces are those that they may write: "vpp.route", "7" or "10-19",
+	// "loop7" or "tenant-*". Empty: all.
+	Models     []string `json:"models,omitempty"`
+	Tables     []string `json:"tables,omitempty"`
+	Interfaces []string `json:"interfaces,omitempty"`
 }
 
 // DefaultPolicy lets root and the agent's own user write everything, and where TCP without
@@ -88,6 +90,11 @@ func (c *Client) check() error {
 			return err
 		}
 	}
+	for _, pattern := range c.Interfaces {
+		if name, _ := strings.CutSuffix(pattern, "*"); strings.Contains(name, "*") {
+			return fmt.Errorf("interfaces %q: a * is at the end alone", pattern)
+		}
+	}
 	return nil
 }
 
@@ -139,16 +146,22 @@ func (c *Client) refuses(item external.Item) string {
 	if len(c.Models) > 0 && !slices.Contains(c.Models, model) {
 		return "the policy does not let this client write model " + model
 	}
-	if len(c.Tables) == 0 {
-		return ""
-	}
 	for _, id := range external.TablesOf(item.Message) {
 		among := func(text string) bool {
 			first, last, err := tables(text)
 			return err == nil && first <= uint64(id) && uint64(id) <= last
 		}
-		if !slices.ContainsFunc(c.Tables, among) {
+		if len(c.Tables) > 0 && !slices.ContainsFunc(c.Tables, among) {
 			return fmt.Sprintf("the policy does not let this client write table %d", id)
+		}
+	}
+	for _, name := range external.InterfacesOf(item.Message) {
+		among := func(pattern string) bool {
+			prefix, isPrefix := strings.CutSuffix(pattern, "*")
+			return pattern == name || isPrefix && strings.HasPrefix(name, prefix)
+		}
+		if len(c.Interfaces) > 0 && !slices.ContainsFunc(c.Interfaces, among) {
+			return "the policy does not let this client write interface " + name
 		}
 	}
 	return ""

@@ -16,9 +16,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 
+	"vpp-route-agent/internal/external"
 	"vpp-route-agent/internal/external/proto/contiv/rpc"
 	"vpp-route-agent/internal/external/proto/ligato/configurator"
+	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
 )
 
@@ -51,6 +54,36 @@ func TestClientsWriteWhatThePolicySays(t *testing.T) {
 	check(t, "sources", strings.Join(keysOf(s.Source), ", "),
 		"grpc/tenant config/vpp/v2/route/vrf/7/dst/10.9.2.0/24, "+
 			"grpc/tenant/red config/vpp/v2/route/vrf/8/dst/10.9.2.0/24")
+}
+
+func TestInterfacesThatThePolicyLeavesOut(t *testing.T) {
+	c := Client{Interfaces: []string{"loop7", "red-*"}}
+	for name, test := range map[string]struct {
+		message proto.Message
+		refused string
+	}{
+		"one by its name":   {message: &vpp.Interface{Name: "loop7"}},
+		"one of a pattern":  {message: &vpp.Interface{Name: "red-"}},
+		"of a longer name":  {message: &vpp.Interface{Name: "loop70"}, refused: "loop70"},
+		"of a shorter name": {message: &vpp.Interface{Name: "red"}, refused: "red"},
+		"a parent": {message: &vpp.Interface{Name: "red-1", Link: &vpp.Interface_Sub{
+			Sub: &vpp.SubInterface{ParentName: "eth0"}}}, refused: "eth0"},
+		"a neighbour":     {message: &l3.ARPEntry{Interface: "eth0"}, refused: "eth0"},
+		"where it leads":  {message: &l3.Route{OutgoingInterface: "eth0"}, refused: "eth0"},
+		"a next hop only": {message: &l3.Route{NextHopAddr: "10.0.0.1"}},
+		"a cross-connect": {message: &vpp.XConnectPair{ReceiveInterface: "red-1",
+			TransmitInterface: "eth0"}, refused: "eth0"},
+		"a path of one": {message: &l3.L3XConnect{Interface: "red-1",
+			Paths: []*l3.L3XConnect_Path{{OutgoingInterface: "eth0"}}}, refused: "eth0"},
+		"proxy ARP": {message: &l3.ProxyARP{Interfaces: []*l3.ProxyARP_Interface{
+			{Name: "red-1"}, {Name: "eth0"}}}, refused: "eth0"},
+	} {
+		want := ""
+		if test.refused != "" {
+			want = "the policy does not let this client write interface " + test.refused
+		}
+		check(t, name, c.refuses(external.Item{Message: test.message}), want)
+	}
 }
 
 func TestWhoHasNoEntryMayOnlyRead(t *testing.T) {
@@ -99,6 +132,7 @@ func TestBadPolicies(t *testing.T) {
 		"clients: [{uid: 1}, {uid: 2, source: a/b}]":          `entry 2 of clients: source "a/b"`,
 		"clients: [{uid: 1, models: [vpp.nothing]}]":          `there is no model "vpp.nothing"`,
 		"clients: [{uid: 1, tables: ['9-7']}]":                `tables "9-7" are neither`,
+		"clients: [{uid: 1, interfaces: ['a*b']}]":            `interfaces "a*b": a * is at the`,
 		"clients: [{uid: -1}]":                                "uid",
 		"client: []":                                          `unknown field "client"`,
 		"clients: [{certificate: a, tables: ['7'], x: true}]": `unknown field "x"`,
