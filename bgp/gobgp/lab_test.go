@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -67,6 +68,13 @@ func (r *recorder) size() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.sets)
+}
+
+// prefixes returns the learned prefixes in order.
+func (r *recorder) prefixes() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprint(slices.SortedFunc(maps.Keys(r.sets), netip.Prefix.Compare))
 }
 
 // node is a Speaker that runs, with its sink.

@@ -36,10 +36,10 @@ func TestImportByInterface(t *testing.T) {
 
 	n.plan.Policies.Behind = map[string][]netip.Prefix{"eth0": {pfx("192.0.2.0/31")}}
 	set(t, n)
-	eventually(t, "those by eth0", 3, n.size)
+	eventually(t, "those by eth0", "[10.1.0.0/26 10.1.1.0/26 10.2.0.0/26]", n.prefixes)
 	n.plan.Policies.Behind = map[string][]netip.Prefix{"eth0": {pfx("192.0.2.2/32")}}
 	set(t, n)
-	eventually(t, "the way is another", 2, n.size)
+	eventually(t, "the way is another", "[10.1.2.0/26 10.2.0.0/26]", n.prefixes)
 	n.locked(func() { clear(n.seen) })
 	n.plan.Policies.Behind = map[string][]netip.Prefix{
 		"eth0": {pfx("192.0.2.2/32")}, "eth1": {pfx("192.0.2.0/31")},
