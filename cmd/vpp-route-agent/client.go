@@ -179,7 +179,7 @@ func whatIsWrong(s agent.Status) (wrong []string) {
 		failed += c.Failed
 	}
 	if failed > 0 {
-		wrong = append(wrong, fmt.Sprintf("the data plane refuses %d routes", failed))
+		wrong = append(wrong, "the data plane refuses "+count(failed, "route", "routes"))
 	}
 	return wrong
 }
@@ -267,7 +267,8 @@ VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 
 				return err
 			}
 			if n := r.Missing + r.Different + r.Extra; n > 0 {
-				return fmt.Errorf("%d routes are not as the data plane had acknowledged them", n)
+				return fmt.Errorf("%s not as the data plane had acknowledged",
+					count(n, "route is", "routes are"))
 			}
 			return nil
 		},

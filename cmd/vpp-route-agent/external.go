@@ -443,7 +443,8 @@ func writeExternalLines(b *strings.Builder, sources []agent.ExternalSource) {
 		case !s.Connected:
 			state = "NOT CONNECTED"
 		}
-		fmt.Fprintf(b, "ext   %s: %s, revision %d, %d items", s.Name, state, s.Observed, s.Items)
+		fmt.Fprintf(b, "ext   %s: %s, revision %d, %s", s.Name, state, s.Observed,
+			count(s.Items, "item", "items"))
 		for _, name := range external.States {
 			if n := s.States[name.String()]; n > 0 {
 				fmt.Fprintf(b, ", %d %s", n, name)

@@ -32,11 +32,13 @@ func printStatus(w io.Writer, s agent.Status) error {
 		}
 	}
 	if s.BGP.RouterID != "" {
-		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %d prefixes, "+
+		fmt.Fprintf(b, "BGP   AS %d, router ID %s, port %d, announcing %s, "+
 			"%d of %d sessions up\n", s.BGP.AS, s.BGP.RouterID, s.BGP.ListenPort,
-			len(s.BGP.Announcements), len(s.BGP.Peers)-sessionsDown(s), len(s.BGP.Peers))
+			count(len(s.BGP.Announcements), "prefix", "prefixes"),
+			len(s.BGP.Peers)-sessionsDown(s), len(s.BGP.Peers))
 		if s.BGP.PeersToRemove > 0 {
-			fmt.Fprintf(b, "  - %d peers are still to be removed\n", s.BGP.PeersToRemove)
+			fmt.Fprintf(b, "  - %s still to be removed\n",
+				count(s.BGP.PeersToRemove, "peer is", "peers are"))
 		}
 	}
 	if isOff(s) {
@@ -106,9 +108,17 @@ func writeFIBLine(b *strings.Builder, f agent.FIBStatus) {
 	}
 	fmt.Fprintf(b, "; sweep %s; journal %s\n", f.Sweep, f.Journal)
 	if t.Shadowed > 0 {
-		fmt.Fprintf(b, "  ! %d routes are hidden by routes of another program, which packets "+
-			"follow instead; `routes` names it\n", t.Shadowed)
+		fmt.Fprintf(b, "  ! %s hidden by routes of another program, which packets follow "+
+			"instead; `routes` names it\n", count(t.Shadowed, "route is", "routes are"))
 	}
+}
+
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // isOff reports an agent without BGP.
@@ -287,8 +297,9 @@ func printAudit(w io.Writer, r agent.AuditStatus) error {
 	default:
 		done = " (only reported)"
 	}
-	_, err := fmt.Fprintf(w, "%d routes listed, %d compared: %d missing, %d different, %d extra"+
+	_, err := fmt.Fprintf(w, "%s listed, %d compared: %d missing, %d different, %d extra"+
 		"%s, %d hidden by routes of other owners\n",
-		r.Listed, r.Compared, r.Missing, r.Different, r.Extra, done, r.Hidden)
+		count(r.Listed, "route", "routes"), r.Compared, r.Missing, r.Different, r.Extra, done,
+		r.Hidden)
 	return err
 }
