@@ -149,6 +149,7 @@ $(LABS:%=lab-%): lab-%: $(BUILD)/lab
 
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 deploy/go-build -trimpath -o $@ ./internal/lab
+	CGO_ENABLED=0 deploy/go-build -trimpath -o $@-client ./labs/external/client
 
 # The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago.
 # PREVIOUS= does without.

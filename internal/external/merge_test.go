@@ -167,9 +167,9 @@ func TestMerge(t *testing.T) {
 		{
 			name: "without tables", policy: Policy{Table0: true, Linux: true},
 			sources: []Source{source(t, "etcd", in7, table7)},
-			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
-				"(IPv4); etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model vpp.vrf-table " +
-				"with this data plane",
+			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 UNIMPLEMENTED VRF table 7 (IPv4) " +
+				"with this data plane; etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model " +
+				"vpp.vrf-table with this data plane",
 		},
 		{
 			name: "a path into a table that is missing keeps the others back", policy: allowed,

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"vpp-route-agent/internal/external/proto/ligato/generic"
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/route"
 )
 
 // served is a server on a socket, and a connection to it.
@@ -255,6 +257,36 @@ func TestLigatosManager(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, "nothing is left", s.fib.routes(), "[]")
+}
+
+// A client hears that its transaction goes on before its deadline: at the deadline it hangs up.
+func TestTheNumberOfATransactionThatGoesOn(t *testing.T) {
+	s := serve(t)
+	s.fib.set(func() { s.fib.silent = true })
+	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
+	defer cancel()
+	var header metadata.MD
+	_, err := rpc.NewDataChangeServiceClient(s.conn).Put(ctx,
+		&rpc.DataRequest{StaticRoutes: []*l3.Route{routeTo(1)}}, grpc.Header(&header))
+	if status.Code(err) != codes.DeadlineExceeded ||
+		!strings.Contains(err.Error(), "transaction 1: it is accepted and goes on") ||
+		!slices.Equal(header.Get(SeqnumKey), []string{"1"}) {
+		t.Errorf("%v, %v", header, err)
+	}
+}
+
+// What etcd or a data plane has may be no text, which no message can have: others are told.
+func TestBytesThatAreNoText(t *testing.T) {
+	const bad = "config/vpp/v2/route/\xff"
+	notes := newNotifications(false)
+	notes.add(route.Interface{Name: "eth\xff"}, vpp.InterfaceState_UP)
+	for _, m := range []proto.Message{
+		idOf(bad), statusOf(external.Verdict{Key: bad, Details: []string{bad}}), notes.kept[0],
+	} {
+		if _, err := proto.Marshal(m); err != nil {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
 }
 
 func TestSubscribe(t *testing.T) {
