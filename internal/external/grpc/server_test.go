@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -81,6 +82,47 @@ func serveLogging(t *testing.T, p Policy, log *slog.Logger) *served {
 
 func routeTo(n int) *l3.Route {
 	return &l3.Route{DstNetwork: fmt.Sprintf("10.9.%d.0/24", n), NextHopAddr: "10.0.0.2"}
+}
+
+// The secret of a memif is on disk, for root alone, and shown to nobody.
+func TestSecretsAreShownToNobody(t *testing.T) {
+	const secret = "hunter2"
+	var log bytes.Buffer
+	s := serveLogging(t, DefaultPolicy(false), slog.New(slog.NewJSONHandler(&log, nil)))
+	memif := &vpp.Interface{Name: "memif1", Type: vpp.Interface_MEMIF, Link: &vpp.Interface_Memif{
+		Memif: &vpp.MemifLink{SocketFilename: "/run/m.sock", Secret: secret}}}
+	data := rpc.NewDataChangeServiceClient(s.conn)
+	_, err := data.Put(s.ctx, &rpc.DataRequest{Interfaces: []*vpp.Interface{memif}})
+	checkError(t, "Put", err, codes.OK, "")
+	config := configurator.NewConfiguratorServiceClient(s.conn)
+	get, err := config.Get(s.ctx, &configurator.GetRequest{})
+	checkError(t, "Get", err, codes.OK, "")
+	dump, err := config.Dump(s.ctx, &configurator.DumpRequest{})
+	checkError(t, "Dump", err, codes.OK, "")
+	manager := generic.NewManagerServiceClient(s.conn)
+	items, err := manager.GetConfig(s.ctx, &generic.GetConfigRequest{})
+	checkError(t, "GetConfig", err, codes.OK, "")
+	state, err := manager.DumpState(s.ctx, &generic.DumpStateRequest{})
+	checkError(t, "DumpState", err, codes.OK, "")
+	for _, m := range []proto.Message{get, dump, items, state} {
+		wire, err := proto.Marshal(m)
+		if err != nil || !bytes.Contains(wire, []byte("/run/m.sock")) ||
+			bytes.Contains(wire, []byte(secret)) {
+			t.Errorf("%T is %v (%v)", m, m, err)
+		}
+	}
+	if strings.Contains(log.String(), secret) || !strings.Contains(log.String(), "transaction") {
+		t.Errorf("the log: %s", log.String())
+	}
+	journal, err := os.Stat(filepath.Join(s.dir, "external-grpc.journal"))
+	if err != nil || journal.Mode().Perm() != 0o600 {
+		t.Errorf("%v (%v)", journal, err)
+	}
+	s.restart()
+	back := s.Source.store.sources["grpc"]["config/vpp/v2/interfaces/memif1"]
+	if !proto.Equal(back.Message, memif) {
+		t.Errorf("after a restart it is %v", back.Message)
+	}
 }
 
 // checkError compares the code of an error, and what its text begins with.
