@@ -149,6 +149,7 @@ $(LABS:%=lab-%): lab-%: $(BUILD)/lab
 
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 deploy/go-build -trimpath -o $@ ./internal/lab
+	CGO_ENABLED=0 deploy/go-build -trimpath -o $@-client ./labs/external/client
 
 # The agent that is upgraded from: that of the last tag before this commit, else of 100 commits ago.
 # PREVIOUS= does without.
@@ -183,7 +184,7 @@ soak: tools build
 
 # What CI runs is counted in inputs, not in time: Go's fuzzing sometimes takes the end of its own
 # time for a failure (golang/go#75804). A finding has an input; that ending has none.
-FUZZTIME ?= $(if $(SHORT),20000x,30s)
+FUZZTIME ?= $(if $(SHORT),16000x,30s)
 FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 1s)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
 

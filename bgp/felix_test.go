@@ -83,7 +83,7 @@ func TestBesideFelix(t *testing.T) {
 				felixOf("node.a", felixConfig{ProgramClusterRoutes: "Disabled"})),
 			"FelixConfiguration(default): the normal route priority of IPv4",
 		},
-		"a priority that Felix is not told of": {
+		"a priority that Felix does not know": {
 			cluster(configured(bgpConfig{IPv4NormalRoutePriority: 2000}),
 				felixOf("node.a", felixConfig{ProgramClusterRoutes: "Disabled"})),
 			"FelixConfiguration(default): the normal route priority of IPv4",

@@ -296,22 +296,22 @@ func readOperations(all []calico.BGPFilterOperation) ([]Operation, error) {
 	return out, nil
 }
 
-// OnLearned are the conditions of an export rule for learned routes, of which the outgoing
-// interface is not known: a Reject that asks for it rejects all that its other conditions match, so
-// that nothing passes that must not, and an Accept matches none.
-func (r Rule) OnLearned() (m Match, some bool) {
+// OnLearned are the conditions of an export rule for learned routes, whose outgoing interface is
+// unknown. So a Reject that asks for it rejects all that its other conditions match, and an Accept
+// does not apply: nothing passes that must not.
+func (r Rule) OnLearned() (m Match, applies bool) {
 	m = r.Match
 	m.Interface = ""
 	return m, r.Match.Interface == "" || !r.Accept
 }
 
 // OnImport are the conditions of an import rule without its interface, and the next hops that lead
-// out by that interface. There are none of these if the rule asks for no interface, or while
-// nothing is known about next hops: then it is treated as on export.
-func (p Policies) OnImport(r Rule) (m Match, hops []netip.Prefix, some bool) {
+// out by that interface. There are no such next hops if the rule asks for no interface. While
+// nothing is known about next hops, the rule is treated as on export.
+func (p Policies) OnImport(r Rule) (m Match, hops []netip.Prefix, applies bool) {
 	if r.Match.Interface == "" || p.Behind == nil {
-		m, some = r.OnLearned()
-		return m, nil, some
+		m, applies = r.OnLearned()
+		return m, nil, applies
 	}
 	m = r.Match
 	m.Interface = ""

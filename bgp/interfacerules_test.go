@@ -12,9 +12,9 @@ import (
 )
 
 // TestImportByInterface: where the next hop of a learned route leads out decides, by the longest
-// match. Before the data plane has told, a Reject takes all, and an Accept nothing.
+// match. Before the data plane has answered, a Reject takes all, and an Accept nothing.
 func TestImportByInterface(t *testing.T) {
-	told := []route.Outgoing{
+	known := []route.Outgoing{
 		{Prefix: pfx("10.0.0.0/24"), Interface: "eth0"},
 		{Prefix: pfx("10.0.0.64/26"), Interface: "eth1"},
 		{Prefix: pfx("10.0.0.65/32"), Interface: "eth0"},
@@ -23,13 +23,13 @@ func TestImportByInterface(t *testing.T) {
 	everyHop := []string{"10.0.0.1", "10.0.0.64", "10.0.0.65", "192.0.2.7", "192.0.2.8"}
 	for _, tc := range []struct {
 		name, pattern string
-		told          []route.Outgoing
+		outgoing      []route.Outgoing
 		rejected      []string // of next hops
 	}{
-		{"by name", "eth0", told, []string{"10.0.0.1", "10.0.0.65"}},
-		{"the longest match", "eth1", told, []string{"10.0.0.64", "192.0.2.7"}},
-		{"a pattern", "eth*", told, []string{"10.0.0.1", "10.0.0.64", "10.0.0.65", "192.0.2.7"}},
-		{"no such interface", "eth7", told, nil},
+		{"by name", "eth0", known, []string{"10.0.0.1", "10.0.0.65"}},
+		{"the longest match", "eth1", known, []string{"10.0.0.64", "192.0.2.7"}},
+		{"a pattern", "eth*", known, []string{"10.0.0.1", "10.0.0.64", "10.0.0.65", "192.0.2.7"}},
+		{"no such interface", "eth7", known, nil},
 		{"no interface at all", "eth*", []route.Outgoing{}, nil},
 		{"nothing is known yet", "eth7", nil, everyHop},
 	} {
@@ -42,9 +42,9 @@ func TestImportByInterface(t *testing.T) {
 				peered(bgpPeer{
 					Name: "x", PeerIP: "10.0.0.1", ASNumber: 64900, Filters: []string{"f"},
 				}))
-			plan := PlanFor("a", s, Options{Outgoing: tc.told})
+			plan := PlanFor("a", s, Options{Outgoing: tc.outgoing})
 			if len(plan.Peers) != 1 || !AsksInterface(s) ||
-				(tc.told == nil) != (len(plan.Problems) > 0) {
+				(tc.outgoing == nil) != (len(plan.Problems) > 0) {
 				t.Fatalf("%s: %+v", tc.name, plan)
 			}
 			for _, hop := range everyHop {
@@ -52,7 +52,7 @@ func TestImportByInterface(t *testing.T) {
 				_, v := plan.Policies.Import(r)
 				matches := slices.Contains(tc.rejected, hop)
 				want := matches == (action == "Accept")
-				if tc.told == nil {
+				if tc.outgoing == nil {
 					want = false
 				}
 				if v.Accept != want {

@@ -107,10 +107,10 @@ func (p Policies) Import(r Route) (Route, Verdict) {
 		r.LocalPref = FromExternal
 	}
 	for _, rule := range p.Rules(*r.From, true) {
-		m, hops, some := p.OnImport(rule)
+		m, hops, applies := p.OnImport(rule)
 		contains := func(hop netip.Prefix) bool { return hop.Contains(r.NextHop) }
 		leaves := len(hops) == 0 || slices.ContainsFunc(hops, contains)
-		if some && leaves && m.holds(r, *r.From) {
+		if applies && leaves && m.holds(r, *r.From) {
 			v := rule.verdict()
 			return r.Apply(v.Operations), v
 		}
@@ -139,11 +139,11 @@ func (p Policies) export(r Route, to Peer) Verdict {
 		shown.ASPath = slices.Concat([]uint32{to.LocalAS}, r.ASPath)
 	}
 	for _, rule := range p.Rules(to, false) {
-		m, some := rule.Match, true
+		m, applies := rule.Match, true
 		if r.From != nil {
-			m, some = rule.OnLearned()
+			m, applies = rule.OnLearned()
 		}
-		if some && m.holds(shown, to) {
+		if applies && m.holds(shown, to) {
 			return rule.verdict()
 		}
 	}

@@ -172,11 +172,11 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	for _, peer := range peers {
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
-				learned, hops, some := p.OnImport(rule)
+				learned, hops, applies := p.OnImport(rule)
 				unknown, none, all := p.Behind == nil, noneYet, allYet
 				if !in {
 					hops = nil
-					learned, some = rule.OnLearned()
+					learned, applies = rule.OnLearned()
 					unknown, none, all = p.mayHear(peer, peers), noInterface, allRejected
 				}
 				if rule.Match.Interface != "" && rule.Match.isFor(peer) && unknown {
@@ -189,7 +189,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 						Resource: key, Err: list + ": " + what,
 					})
 				}
-				if some && len(hops) == 0 && learned.catchesLearned(peer) {
+				if applies && len(hops) == 0 && learned.catchesLearned(peer) {
 					break // no learned route reaches the rules behind it
 				}
 			}

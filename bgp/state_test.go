@@ -39,7 +39,7 @@ func TestFinished(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		if got, want := c.p.SentAll(now), c.want && !c.p.Restarting; got != want {
-			t.Errorf("%s: has told %v, want %v", c.name, got, want)
+			t.Errorf("%s: has sent all: %v, want %v", c.name, got, want)
 		}
 	}
 }

@@ -189,12 +189,12 @@ func checkMemoryLimit(t *testing.T, c corev1.Container) {
 		env[v.Name] = v.Value
 	}
 	// Go writes MiB, Kubernetes Mi
-	told, err := resource.ParseQuantity(strings.TrimSuffix(env["GOMEMLIMIT"], "B"))
+	soft, err := resource.ParseQuantity(strings.TrimSuffix(env["GOMEMLIMIT"], "B"))
 	if err != nil || env["GOGC"] == "" {
 		t.Fatalf("GOMEMLIMIT %q (%v), GOGC %q", env["GOMEMLIMIT"], err, env["GOGC"])
 	}
-	if limit := c.Resources.Limits.Memory().Value(); told.Value() != limit/4*3 {
-		t.Errorf("GOMEMLIMIT is %d, the limit %d", told.Value(), limit)
+	if limit := c.Resources.Limits.Memory().Value(); soft.Value() != limit/4*3 {
+		t.Errorf("GOMEMLIMIT is %d, the limit %d", soft.Value(), limit)
 	}
 }
 

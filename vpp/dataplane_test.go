@@ -18,6 +18,12 @@ var testLinks = [2]dataplanetest.Interface{
 		V6: netip.MustParsePrefix("fd00:2::1/64")},
 }
 
+const (
+	hostLink    = "lo"
+	memifSocket = "/run/tenant/memif.sock"
+	otherSocket = 5 // the number that another program has given it
+)
+
 // newServer is an in-memory VPP with two interfaces and one more table.
 func newServer(t testing.TB) *vpptest.Server {
 	t.Helper()
@@ -30,6 +36,8 @@ func newServer(t testing.TB) *vpptest.Server {
 
 func equip(s *vpptest.Server) {
 	s.AddTable(otherTable)
+	s.AddHostInterface(hostLink)
+	s.AddMemifSocket(otherSocket, memifSocket)
 	for _, l := range testLinks {
 		s.AddInterface(l.Name, l.V4, l.V6)
 	}
@@ -62,6 +70,10 @@ func TestDataplaneVPPTest(t *testing.T) {
 			s.Bind("bare", table)
 			return "bare", func() { s.Bind("bare", 0); s.RemoveInterface("bare") }
 		},
+		HostLink:     hostLink,
+		MemifSocket:  memifSocket,
+		MemifSockets: func(*testing.T) map[uint32]string { return s.MemifSockets() },
+
 		Tables: func(*testing.T) []uint32 { return s.Tables() },
 		Reopen: func(*testing.T) fib.Dataplane {
 			a.stop()

@@ -13,6 +13,12 @@ const (
 	// noSuchCrossConnect is what plugin l3xc says, and others when a value is wrong.
 	noSuchCrossConnect apiError = -7
 
+	systemCall1        apiError = -11
+	systemCall4        apiError = -14
+	subInterfaceExists apiError = -68
+	invalidInterface   apiError = -71
+	interfaceExists    apiError = -79
+
 	addressInUse     apiError = -105 // what IPv4 says of an address that is in the way
 	duplicateAddress apiError = -127 // and IPv6
 )
@@ -23,10 +29,17 @@ var apiErrorNames = map[apiError]string{
 	noSuchFIB:        "no such table",
 	noSuchEntry:      "no such entry",
 	-7:               "invalid value",
+	systemCall1:      "a system call failed",
+	-12:              "a system call failed",
+	-13:              "a system call failed",
+	systemCall4:      "a system call failed",
 	-52:              "no paths in route",
 	-54:              "no matching interface",
 	-59:              "address length mismatch",
 	-60:              "address not found for interface",
+	-71:              "invalid interface",
+	-73:              "invalid argument",
+	interfaceExists:  "the interface exists already",
 	-114:             "the interface has addresses",
 	-65:              "no such classify table",
 	addressInUse:     "the address conflicts with another one",

@@ -624,28 +624,72 @@ func TestServerDropsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// The connection ends after an interface was made, and before it is marked.
+// The connection ends after an interface was made, and before it is marked; for a memif also before
+// it is made. The agent then wants it still, or no more.
 func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
-	for _, name := range []string{"tenant", "loop7"} {
-		s := newServer(t)
-		a := runAgent(t, vpp.Config{Socket: s.Socket()})
-		a.await(t, "VPP", present)
-		link := route.Link{Name: name, Kind: route.Loopback}
-		s.CutAt(func(m api.Message) bool {
-			_, ok := m.(*interfaces.CreateLoopbackInstance)
-			return ok
-		})
-		if err := a.PutObject(t.Context(), link); !errors.Is(err, route.ErrUnanswered) {
-			t.Errorf("put: %v", err)
-		}
-		s.CutAt(nil)
-		a.await(t, "VPP is gone", absent)
-		a.await(t, "VPP is back", present)
-		check(t, a.PutObject(t.Context(), link))
-		found, err := a.Object(t.Context(), link.Key())
-		want := route.FoundLink{Name: name, Mark: link.Digest()}
-		if n := s.Requests("create_loopback_instance"); found != want || err != nil || n != 1 {
-			t.Errorf("%s: found %v (%v) after %d were made", name, found, err, n)
+	const mac = "02:fe:00:00:00:07"
+	atSocket := route.MemifSettings{Socket: memifSocket, Master: true}
+	for _, c := range []struct {
+		link route.Link
+		cut  string // the message that is answered no more
+		// lost: nothing tells it from another program's when the agent does not want it any more.
+		lost bool
+	}{
+		{link: route.Link{Name: "tenant", Kind: route.Loopback}, cut: "create_loopback_instance"},
+		{link: route.Link{Name: "loop7", Kind: route.Loopback}, cut: "create_loopback_instance"},
+		{link: route.Link{Name: "tenant", Kind: route.Memif, Memif: atSocket},
+			cut: "memif_socket_filename_add_del_v2"},
+		{link: route.Link{Name: "tenant", Kind: route.Memif, Memif: atSocket},
+			cut: "memif_create_v2"},
+		{link: route.Link{Name: "tenant", Kind: route.Memif, Memif: atSocket, MAC: mac},
+			cut: "memif_create_v2"},
+		{link: route.Link{Name: "tenant", Kind: route.TAP}, cut: "tap_create_v3"},
+		{link: route.Link{Name: "tenant", Kind: route.TAP, MAC: mac}, cut: "tap_create_v3"},
+		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink},
+			cut: "af_packet_create_v3"},
+		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink, MAC: mac},
+			cut: "af_packet_create_v3", lost: true},
+	} {
+		for _, wanted := range []bool{true, false} {
+			if !wanted && c.lost {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s %s %s %v", c.link.Name, c.cut, c.link.MAC, wanted),
+				func(t *testing.T) {
+					s := newServer(t)
+					a := runAgent(t, vpp.Config{Socket: s.Socket()})
+					a.await(t, "VPP", present)
+					before, sockets := len(testLinks)+1, len(s.MemifSockets()) // and local0
+					s.CutAt(func(m api.Message) bool { return m.GetMessageName() == c.cut })
+					err := a.PutObject(t.Context(), c.link)
+					if !errors.Is(err, route.ErrUnanswered) {
+						t.Errorf("put: %v", err)
+					}
+					s.CutAt(nil)
+					a.await(t, "VPP is gone", absent)
+					back, left := a.await(t, "VPP is back", present), 0
+					if k := c.link.Key(); wanted {
+						left = 1
+						check(t, a.PutObject(t.Context(), c.link))
+						found, err := a.Object(t.Context(), k)
+						want := route.FoundLink{Name: c.link.Name, Mark: c.link.Digest()}
+						if found != want || err != nil {
+							t.Errorf("found %v (%v)", found, err)
+						}
+					} else {
+						check(t, a.DeleteObject(t.Context(), k))
+						if n := len(s.MemifSockets()); n != sockets {
+							t.Errorf("%d sockets of memifs are left", n-sockets)
+						}
+					}
+					asWanted := func(f route.Facts) bool {
+						_, ok := f.Interface(c.link.Name)
+						return ok == wanted && len(f.Interfaces) == before+left
+					}
+					if !asWanted(back) {
+						a.await(t, "no other interface", asWanted)
+					}
+				})
 		}
 	}
 }

@@ -53,7 +53,7 @@ var fuzzCalls = []func(ctx context.Context, v *VPP, l *session){
 		err := v.Apply(ctx, ops, func(i int, _ error) { calls[i]++ })
 		for _, n := range calls {
 			if n > 1 || n == 0 && err == nil {
-				panic("an op's result was told twice, or never")
+				panic("an op has two results, or none")
 			}
 		}
 	},

@@ -14,9 +14,11 @@ import (
 	"sync"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/ethernet_types"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/tapv2"
 
 	"vpp-route-agent/internal/route"
 )
@@ -132,8 +134,7 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	for _, d := range all {
 		marked := markFor(d, want.Name)
 		switch {
-		case isUnmarked(d, want): // the answer was lost
-			return l.mark(ctx, uint32(d.SwIfIndex), want)
+		case isUnmarked(d, want):
 		case !isNamed(d, want.Name):
 			continue
 		case marked == 0:
@@ -161,11 +162,16 @@ func (l *session) mark(ctx context.Context, index uint32, want route.Link) error
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-// isUnmarked reports whether d was made for want, and then the connection ended. Its MAC address
-// says so, unless a client has chosen that.
+// isUnmarked reports whether d was made for want, or another Link of its name, and then the
+// connection ended. Its MAC address says so. One that a client has chosen says so only together
+// with the name in VPP, and the name of a memif is enough.
 func isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
-	return want.MAC == "" && text(d.Tag) == "" && d.L2Address == macOf(want) &&
-		d.Type == interface_types.IF_API_TYPE_HARDWARE
+	if text(d.Tag) != "" || d.Type != interface_types.IF_API_TYPE_HARDWARE {
+		return false
+	}
+	isIts := want.MAC == "" ||
+		want.Kind == route.AFPacket && text(d.InterfaceName) == hostPrefix+want.HostName
+	return isOwnMemif(d) || isIts && d.L2Address == macOf(want)
 }
 
 // macOf returns the MAC address of an interface that we make: the one that is wanted, else one that
@@ -176,17 +182,23 @@ func macOf(want route.Link) (mac ethernet_types.MacAddress) {
 		return mac
 	}
 	h := fnv.New64a()
-	fmt.Fprintln(h, want.Name, want.Digest())
+	fmt.Fprintln(h, want.Name)
 	binary.BigEndian.PutUint32(mac[2:], uint32(h.Sum64()))
 	mac[0], mac[1] = 2, byte(h.Sum64()>>32) // locally administered, unicast
 	return mac
 }
 
-// removeMade leaves what has not our mark.
+// removeMade leaves what has not our mark, unless the connection ended before it got that.
 func removeMade(ctx context.Context, l *session, k route.ObjectKey) error {
-	d, err := l.linkDetails(ctx, k.Interface)
-	if err == nil && d != nil && markFor(d, k.Interface) != 0 {
-		err = l.deleteLink(ctx, d)
+	all, err := readDetails(ctx, l.conn)
+	for _, d := range all {
+		isIts := markFor(d, k.Interface) != 0 || isUnmarked(d, route.Link{Name: k.Interface})
+		if err == nil && isIts {
+			err = l.deleteLink(ctx, d)
+		}
+	}
+	if err == nil {
+		err = l.freeMemifSockets(ctx)
 	}
 	return wrap(err, "delete interface %s", k.Interface)
 }
@@ -231,6 +243,14 @@ var linkKinds = map[route.LinkKind]linkKind{
 			(*interfaces.DeleteLoopback)(nil), (*interfaces.SwInterfaceTagAddDel)(nil)}},
 	route.SubInterface: {isSub: true, make: makeSubInterface, remove: removeSubInterface,
 		needs: []api.Message{(*interfaces.CreateVlanSubif)(nil), (*interfaces.DeleteSubif)(nil),
+			(*interfaces.SwInterfaceTagAddDel)(nil)}},
+	route.Memif: {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
+	route.TAP: {device: "virtio", make: makeTAP, remove: removeTAP,
+		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil),
+			(*interfaces.SwInterfaceTagAddDel)(nil)}},
+	route.AFPacket: {device: "af-packet", make: makeAFPacket, remove: removeAFPacket,
+		needs: []api.Message{(*af_packet.AfPacketCreateV3)(nil),
+			(*af_packet.AfPacketDelete)(nil), (*af_packet.AfPacketDump)(nil),
 			(*interfaces.SwInterfaceTagAddDel)(nil)}},
 }
 

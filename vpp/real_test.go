@@ -22,6 +22,7 @@ import (
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/core"
@@ -97,7 +98,9 @@ statseg { socket-name %[1]s/stats.sock size 64M }
 memory { main-heap-size 1G main-heap-page-size 4k }
 buffers { buffers-per-numa 4096 page-size 4k }
 physmem { max-size 128m }
-plugins { %[3]s plugin default { disable } plugin l3xc_plugin.so { enable } }
+plugins { %[3]s plugin default { disable } plugin l3xc_plugin.so { enable }
+  plugin memif_plugin.so { enable } plugin af_packet_plugin.so { enable }
+  plugin ping_plugin.so { enable } }
 `, r.dir, filepath.Base(r.dir), pluginPath(r.plugins))
 	if err := os.WriteFile(r.path("startup.conf"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
@@ -168,6 +171,10 @@ func (r *realVPP) configure(t testing.TB) {
 		})
 		check(t, err)
 	}
+	_, err := memif.NewServiceClient(r.conn).MemifSocketFilenameAddDelV2(ctx,
+		&memif.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: otherSocket,
+			SocketFilename: r.path("memif.sock")})
+	check(t, err)
 	links := interfaces.NewServiceClient(r.conn)
 	for _, l := range testLinks {
 		loop, err := links.CreateLoopback(ctx, &interfaces.CreateLoopback{})
@@ -298,6 +305,22 @@ func (r *realVPP) tables(t *testing.T) []uint32 {
 	}
 }
 
+func (r *realVPP) memifSockets(t *testing.T) map[uint32]string {
+	t.Helper()
+	stream, err := memif.NewServiceClient(r.conn).MemifSocketFilenameDump(t.Context(),
+		&memif.MemifSocketFilenameDump{})
+	check(t, err)
+	paths := map[uint32]string{}
+	for {
+		d, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return paths
+		}
+		check(t, err)
+		paths[d.SocketID] = d.SocketFilename
+	}
+}
+
 func (r *realVPP) cli(t testing.TB, format string, args ...any) string {
 	t.Helper()
 	reply, err := vlib.NewServiceClient(r.conn).CliInband(t.Context(),
@@ -356,6 +379,10 @@ func TestDataplaneRealVPP(t *testing.T) {
 	r := startVPP(t)
 	cfg := vpp.Config{Socket: r.relay.path}
 	a := runAgent(t, cfg)
+	lacks := map[dataplanetest.Feature]string{}
+	if _, err := os.Stat("/dev/vhost-net"); err != nil {
+		lacks[dataplanetest.TAPs] = err.Error()
+	}
 	dataplanetest.Run(t, dataplanetest.Setup{
 		Name:         r.version(t) + " (" + r.bin + ")",
 		Dataplane:    a.VPP,
@@ -368,6 +395,9 @@ func TestDataplaneRealVPP(t *testing.T) {
 		Egress:       r.egress,
 		SetLink:      r.setLink,
 		AddLink:      r.addLink,
+		HostLink:     hostLink,
+		MemifSocket:  r.path("memif.sock"),
+		MemifSockets: r.memifSockets,
 		Tables:       r.tables,
 		Reopen: func(*testing.T) fib.Dataplane {
 			a.stop()
@@ -379,5 +409,34 @@ func TestDataplaneRealVPP(t *testing.T) {
 			r.stop()
 			r.start(ct)
 		},
+		Lacks: lacks,
 	})
+}
+
+// TestDataplaneRealMemif has packets cross from one memif to another: the ends of a socket, in two
+// tables of one VPP.
+func TestDataplaneRealMemif(t *testing.T) {
+	r := startVPP(t)
+	a := runAgent(t, vpp.Config{Socket: r.relay.path})
+	a.await(t, "VPP", present)
+	for i, name := range []string{"slave", "master"} {
+		of := route.MemifSettings{Socket: r.path("memif.sock"), Master: i == 1, Secret: "shared"}
+		in := route.InTable{Interface: name, Table: route.Table{Name: "other"}}
+		in.Table.ID = uint32(i * otherTable)
+		address := route.Address{Interface: name, Table: in.Table.ID,
+			Address: netip.MustParsePrefix(fmt.Sprintf("198.18.80.%d/24", i+1))}
+		for _, o := range []route.Object{route.Link{Name: name, Kind: route.Memif, Memif: of}, in,
+			route.Up{Interface: name}, address} {
+			check(t, a.PutObject(t.Context(), o))
+		}
+	}
+	for end := time.Now().Add(patience); ; {
+		said := r.cli(t, "ping 198.18.80.2 repeat 3 interval 0.1")
+		if strings.Contains(said, " 0% packet loss") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("packets are lost: %s\n%s", said, r.cli(t, "show memif"))
+		}
+	}
 }

@@ -316,7 +316,7 @@ func TestFirstMessageIsNoOpen(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind      uint8
 		body      string
-		told      string
+		code      string
 		malformed int
 	}{
 		"of an unknown type": {0xff, "", "1/3", 1},
@@ -333,7 +333,7 @@ func TestFirstMessageIsNoOpen(t *testing.T) {
 			set(t, n)
 			b := dialBare(t, n, "127.0.0.90", "")
 			b.bytes(tc.kind, []byte(tc.body))
-			b.expect("OPEN", tc.told, "closed")
+			b.expect("OPEN", tc.code, "closed")
 			eventually(t, "counted", tc.malformed, func() int { return n.Counters().Malformed })
 			eventually(t, "status says why", true, func() bool {
 				return n.farState("127.0.0.90").LastError != "the peer has not dialled"

@@ -49,7 +49,7 @@ func TestDeadNextHop(t *testing.T) {
 	c.wantHops("10.1.9.0/26", "192.0.2.2")
 }
 
-// GoBGP has accepted the second best path before its next hop died, and nothing told us of it then.
+// GoBGP has accepted the second best path before its next hop died, and no event followed.
 func TestDeadNextHopBehindABetterPath(t *testing.T) {
 	l := newLab(t)
 	a, b, d, c := l.node(64512), l.node(64512), l.node(64512), l.node(64512)

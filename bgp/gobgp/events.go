@@ -14,21 +14,21 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// happened handles a session event of the patched GoBGP. It is called in GoBGP's goroutines and
+// handleEvent handles a session event of the patched GoBGP. It is called in GoBGP's goroutines and
 // under its locks: it must neither call GoBGP nor wait.
-func (s *Speaker) happened(e server.SessionEvent) {
+func (s *Speaker) handleEvent(e server.SessionEvent) {
 	ss, peer := s.sessions, peerID(e.Peer)
 	switch e.Kind {
 	case server.PeerUp:
 		ss.cameUp(peer)
-		s.say(slog.LevelInfo, true, e)
+		s.logEvent(slog.LevelInfo, true, e)
 	case server.PeerDown:
 		ss.down(peer, e.Err)
-		s.say(slog.LevelInfo, true, e)
+		s.logEvent(slog.LevelInfo, true, e)
 	case server.AttributesDiscarded, server.TreatedAsWithdraw:
-		s.say(slog.LevelWarn, !ss.revised(peer, e.Err, time.Now()), e)
+		s.logEvent(slog.LevelWarn, !ss.revised(peer, e.Err, time.Now()), e)
 	case server.RouteUnsendable:
-		s.say(slog.LevelWarn, !ss.unsendable(peer), e)
+		s.logEvent(slog.LevelWarn, !ss.unsendable(peer), e)
 	case server.KeyRefused:
 		if !errors.Is(e.Err, net.ErrClosed) { // listeners of before a restart stay in GoBGP's list
 			ss.keyRefused(peer, e.Err)
@@ -51,7 +51,7 @@ func (s *Speaker) happened(e server.SessionEvent) {
 		ss.problem(peer, e.Err)
 	case server.StrangerRefused:
 		if !s.plans(e.Peer.Addr()) {
-			s.say(slog.LevelInfo, !ss.stranger(time.Now()), e)
+			s.logEvent(slog.LevelInfo, !ss.stranger(time.Now()), e)
 		}
 	}
 }
@@ -64,8 +64,8 @@ func (s *Speaker) plans(address netip.Addr) bool {
 	return slices.ContainsFunc(s.view.peers, func(p bgp.Peer) bool { return p.Address == address })
 }
 
-// say logs an event, at debug level unless it is important.
-func (s *Speaker) say(level slog.Level, important bool, e server.SessionEvent) {
+// logEvent logs an event, at debug level unless it is important.
+func (s *Speaker) logEvent(level slog.Level, important bool, e server.SessionEvent) {
 	if !important {
 		level = slog.LevelDebug
 	}

@@ -30,7 +30,7 @@ func eventsOf(n *node) *events {
 	es := &events{of: map[string][]string{}}
 	n.applied.server.OnSession(func(e server.SessionEvent) {
 		es.take(e)
-		n.happened(e)
+		n.handleEvent(e)
 	})
 	return es
 }
@@ -56,7 +56,7 @@ func (es *events) about(peer string) string {
 	return strings.Join(es.of[peer], "\n")
 }
 
-// What happens to a session is told where it happens, in order.
+// Events of a session are reported where they happen, in order.
 func TestSessionEvents(t *testing.T) {
 	up := func(do func(*far)) func(*node, string) {
 		return func(n *node, peer string) {
@@ -186,7 +186,7 @@ func TestRefusedKeys(t *testing.T) {
 		{&net.OpError{Err: net.ErrClosed}, ""},
 	} {
 		s := knows(quietLog(), "192.0.2.1")
-		s.happened(server.SessionEvent{
+		s.handleEvent(server.SessionEvent{
 			Peer: named("192.0.2.1"), Kind: server.KeyRefused, Err: c.err,
 		})
 		got := ""
@@ -248,7 +248,7 @@ func TestWhySessionsAreDown(t *testing.T) {
 			if !e.Peer.IsValid() {
 				e.Peer = named("192.0.2.1")
 			}
-			s.happened(e)
+			s.handleEvent(e)
 		}
 		if got := s.sessions.snapshot()[first("192.0.2.1")].lastError; got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -264,7 +264,7 @@ func TestTroubleOfOneKindIsLoggedOnce(t *testing.T) {
 	s := knows(slog.New(slog.NewTextHandler(&out, nil)), peers...)
 	for _, peer := range peers {
 		tell := func(kind server.SessionEventKind, why string) {
-			s.happened(server.SessionEvent{Peer: named(peer), Kind: kind, Err: errors.New(why)})
+			s.handleEvent(server.SessionEvent{Peer: named(peer), Kind: kind, Err: errors.New(why)})
 		}
 		for range 3 {
 			tell(server.AttributesDiscarded, "AGGREGATOR")

@@ -25,7 +25,7 @@ func restartCap(
 		})
 }
 
-// broken is a node with an iBGP peer that told one route and all that it has, and whose connection
+// broken is a node with an iBGP peer that sent one route and End-of-RIB, and whose connection
 // has just broken.
 func (l *lab) broken(peer string, caps ...packet.ParameterCapabilityInterface) *node {
 	l.t.Helper()

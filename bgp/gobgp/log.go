@@ -38,11 +38,11 @@ func (l *logger) Fatal(msg string, f log.Fields) {
 	}
 }
 
-func (l *logger) Error(msg string, f log.Fields) { l.trouble(slog.LevelError, msg, f) }
+func (l *logger) Error(msg string, f log.Fields) { l.logAt(slog.LevelError, msg, f) }
 
-func (l *logger) Warn(msg string, f log.Fields) { l.trouble(slog.LevelWarn, msg, f) }
+func (l *logger) Warn(msg string, f log.Fields) { l.logAt(slog.LevelWarn, msg, f) }
 
-func (l *logger) trouble(level slog.Level, msg string, f log.Fields) {
+func (l *logger) logAt(level slog.Level, msg string, f log.Fields) {
 	if routine(msg) {
 		level = slog.LevelDebug
 	}

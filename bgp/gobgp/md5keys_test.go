@@ -55,7 +55,7 @@ func TestPasswordsAreKeptSecret(t *testing.T) {
 	b, other := l.node(64512, func(c *Config) { c.Passwords = lookup }), l.node(64512)
 	connect(a, b, withPassword)
 	connect(a, other)
-	told := watchPeers(t, client(t, "unix://"+socket))
+	events := watchPeers(t, client(t, "unix://"+socket))
 	set(t, a, b, other)
 	up(t, a, b)
 	up(t, a, other)
@@ -80,16 +80,16 @@ func TestPasswordsAreKeptSecret(t *testing.T) {
 		t.Errorf("the other peer's session: %+v, was up since %s", s, otherSince)
 	}
 
-	all := log.String() + told() + listPeers(t, client(t, "unix://"+socket))
+	all := log.String() + events() + listPeers(t, client(t, "unix://"+socket))
 	for _, s := range a.Peers() {
 		all += s.LastError
 	}
 	if !strings.Contains(all, b.addr.String()) {
-		t.Error("nothing is told about the peer at all")
+		t.Error("the peer is not shown at all")
 	}
 	for _, password := range []string{first, second} {
 		if i := strings.Index(all, password); i >= 0 {
-			t.Errorf("%q is told: …%s", password, all[max(0, i-200):min(len(all), i+50)])
+			t.Errorf("%q is shown: …%s", password, all[max(0, i-200):min(len(all), i+50)])
 		}
 	}
 }

@@ -101,7 +101,7 @@ func TestMalformedMessageIsNoPanic(t *testing.T) {
 	// withdrawn routes that overrun the message
 	f.bytes(packet.BGP_MSG_UPDATE, []byte("\x00\x01\x00\x00"))
 	eventually(t, "malformed messages", 1, func() int { return n.Counters().Malformed })
-	eventually(t, "the peer is told", "3/1", f.notification)
+	eventually(t, "the NOTIFICATION", "3/1", f.notification)
 	if c := n.Counters(); c.Panicked != 0 {
 		t.Errorf("counted %+v", c)
 	}

@@ -108,8 +108,8 @@ func (p *policy) digests() {
 func (p *policy) behind(peer bgp.Peer, in bool) (out []any) {
 	for _, r := range p.pass.Rules(peer, in) {
 		if in && r.Match.Interface != "" {
-			_, hops, some := p.pass.OnImport(r)
-			out = append(out, hops, some)
+			_, hops, applies := p.pass.OnImport(r)
+			out = append(out, hops, applies)
 		}
 	}
 	return out

@@ -39,7 +39,7 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 	n.locked(func() {
 		delete(n.seen, pfx("10.1.7.0/26"))
 		if len(n.seen) > 0 {
-			t.Errorf("the sink was told about %v", n.seen)
+			t.Errorf("the sink was handed %v", n.seen)
 		}
 	})
 }
@@ -93,7 +93,7 @@ func TestNextHopsTowardsExternalPeers(t *testing.T) {
 	})
 }
 
-// Routers outside are told to avoid what they hear from a node that is leaving; its iBGP peers hear
+// Routers outside are asked to avoid what a node announces that is leaving; its iBGP peers hear
 // of next hops that stay. No session ends by it.
 func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 	l := newLab(t)
@@ -132,8 +132,8 @@ func TestRoutesPassedOnByANodeThatLeaves(t *testing.T) {
 		}
 	}
 	for _, f := range []*far{source, client, outside} {
-		if told := f.notification(); told != "" {
-			t.Errorf("a session was ended: %s", told)
+		if sent := f.notification(); sent != "" {
+			t.Errorf("a session was ended: %s", sent)
 		}
 	}
 }

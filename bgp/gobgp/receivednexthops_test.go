@@ -47,7 +47,7 @@ func TestImportByInterface(t *testing.T) {
 	set(t, n)
 	n.locked(func() {
 		if len(n.seen) > 0 {
-			t.Errorf("an interface that nobody asks for: told about %v", n.seen)
+			t.Errorf("an interface that nobody asks for: the sink has %v", n.seen)
 		}
 	})
 	if now := n.Peers()[0].Since; !now.Equal(since) {

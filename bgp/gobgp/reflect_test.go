@@ -68,7 +68,7 @@ func TestReflectionNeedsNoReset(t *testing.T) {
 		}
 	}
 
-	// A route of one iBGP peer comes and goes, and the others are not told of either.
+	// A route of one iBGP peer comes and goes, and the others hear of neither.
 	silent := func() {
 		t.Helper()
 		quiet()

@@ -81,7 +81,7 @@ func TestRouteRefreshDuringOurRestart(t *testing.T) {
 	router.refresh()
 	time.Sleep(time.Second)
 	if got := router.received(); router.hasAll() || len(got) > 0 {
-		t.Errorf("told of %v, End-of-RIB %t, before the restart was over", got, router.hasAll())
+		t.Errorf("has %v, End-of-RIB %t, before the restart was over", got, router.hasAll())
 	}
 	inner.endOfRIB()
 	eventually(t, "End-of-RIB", true, router.hasAll)

@@ -49,7 +49,7 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	b.announce("10.1.0.0/26", "192.0.2.2", 65002, 64512, 64600)
 	n.wantHops("10.1.0.0/26")
 	eventually(t, "gone", "", func() string { return watching.routes()[pfx("10.1.0.0/26")] })
-	// all that went before has been told and passed on by then
+	// all that went before has been received and passed on by then
 	last := func(prefix string) (heard int) {
 		a.announce(prefix, "192.0.2.99", 65001)
 		n.wantHops(prefix, "192.0.2.99")
@@ -66,7 +66,7 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	}
 	n.locked(func() {
 		if n.seen[pfx("10.1.0.0/26")] != seen || n.seen[pfx("10.2.0.0/26")] != 0 {
-			t.Errorf("told of what is not there: %v", n.seen)
+			t.Errorf("handed on what is not there: %v", n.seen)
 		}
 	})
 

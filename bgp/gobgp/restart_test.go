@@ -57,12 +57,12 @@ func TestLatePeerGetsRestartBits(t *testing.T) {
 		eventually(t, "our block", []netip.Prefix{pfx("10.1.0.0/26")}, f.received)
 	}
 
-	// Who was there already is told of no restart when it comes again.
+	// A peer of before the restart is sent no R bit when it comes again.
 	late.close()
 	eventually(t, "down", false, func() bool { return n.farState("127.0.0.72").Established })
 	again := dialFar(t, n, "127.0.0.72", 64512, 90, true, gracefulCap(true))
 	if restarted, _ := again.restartBits(); restarted {
-		t.Error("told of the restart twice")
+		t.Error("the R bit was sent twice")
 	}
 }
 
@@ -78,8 +78,8 @@ func (n *node) wantNeighbors(want ...string) {
 	})
 }
 
-// What we pass on is complete only when all peers have told what they know. Before that, End-of-RIB
-// would make peers drop live routes.
+// What we pass on is complete only when all peers have sent all their routes. An End-of-RIB before
+// that would make peers drop live routes.
 func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) {
@@ -96,7 +96,7 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	n.wantHops("10.3.0.0/26", "192.0.2.74")
 	time.Sleep(2 * time.Second)
 	if got := router.received(); router.hasAll() || len(got) > 0 {
-		t.Errorf("the router was told of %v, End-of-RIB %t, while a peer was not complete",
+		t.Errorf("the router has %v, End-of-RIB %t, while a peer was not complete",
 			got, router.hasAll())
 	}
 	inner.endOfRIB()
@@ -149,7 +149,7 @@ func TestPeerWithALatePasswordGetsRestartBits(t *testing.T) {
 	known.Store(true)
 	up(t, a, b)
 	if !b.state(a).Restarting {
-		t.Error("the peer was not told of the restart")
+		t.Error("the peer was sent no R bit")
 	}
 }
 
@@ -168,12 +168,13 @@ func TestLatePeerGetsRestartBitsWithoutListener(t *testing.T) {
 	up(t, a, c)
 	for _, peer := range []*node{b, c} {
 		if !peer.state(a).Restarting {
-			t.Errorf("%s was not told of the restart", peer.addr)
+			t.Errorf("%s was sent no R bit", peer.addr)
 		}
 	}
 }
 
-// A session that breaks while UPDATEs still wait has been told: in the next OPEN, R would be a lie.
+// A session that breaks while UPDATEs still wait has had the R bit: in the next OPEN it would be
+// wrong.
 func TestPeerGetsRestartBitsOnceWhileOthersAreMissing(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) { n.farPeer("127.0.0.75", 65001) }, "127.0.0.74")
@@ -191,11 +192,11 @@ func TestPeerGetsRestartBitsOnceWhileOthersAreMissing(t *testing.T) {
 	again.endOfRIB()
 	time.Sleep(2 * time.Second) // watchRestart looks each second
 	if again.hasAll() {
-		t.Error("End-of-RIB before the other peer has told what it knows")
+		t.Error("End-of-RIB before the other peer has sent all its routes")
 	}
 }
 
-// After the restart time nobody keeps routes of ours: nothing is left to be told.
+// After the restart time nobody keeps routes of ours: the R bit has no meaning any more.
 func TestPeerAfterTheRestartTimeGetsNoRestartBits(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) {

@@ -180,7 +180,7 @@ func TestRevisedErrorHandling(t *testing.T) {
 		t.Errorf("counted %+v", c)
 	}
 	if got := to.notification(); got != "" {
-		t.Errorf("the neighbour was told %s", got)
+		t.Errorf("the neighbour was sent %s", got)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestIPv4RouteViaIPv6IsNotPassedOn(t *testing.T) {
 		}
 	}
 	if s := n.farState("127.0.0.80"); !s.Established || to.notification() != "" {
-		t.Errorf("%+v; the neighbour was told %s", s, to.notification())
+		t.Errorf("%+v; the neighbour was sent %s", s, to.notification())
 	}
 }
 

@@ -70,7 +70,7 @@ func TestUnknownPasswordKeepsThePeerOut(t *testing.T) {
 	}
 }
 
-// A peer that is taken out because its new password is not known is down, and not one that has told
+// A peer that is taken out because its new password is not known is down, and not one that has sent
 // all it knows.
 func TestPeerTakenOutIsDown(t *testing.T) {
 	l := newLab(t)
@@ -375,16 +375,16 @@ func TestStalePathsAreNotUsedAgain(t *testing.T) {
 
 	slow.pause.Store(int64(1200 * time.Millisecond))
 	dialFar(t, n, "127.0.0.91", 64512, 90, true, gracefulCap(true)).endOfRIB()
-	eventually(t, "all are told", true, func() (told bool) {
-		n.locked(func() { told = len(n.all) >= before+len(prefixes) })
-		return told
+	eventually(t, "all have arrived", true, func() (all bool) {
+		n.locked(func() { all = len(n.all) >= before+len(prefixes) })
+		return all
 	})
 	slow.pause.Store(0)
 	time.Sleep(2 * time.Second)
 	n.locked(func() {
 		for _, paths := range n.all[before:] {
 			if len(paths) != 1 || paths[0].NextHop != addr("192.0.2.92") {
-				t.Errorf("told %v after the restart", paths)
+				t.Errorf("handed on %v after the restart", paths)
 			}
 		}
 	})
@@ -637,8 +637,7 @@ func TestPlanWithoutSpeakerIsRefused(t *testing.T) {
 	}
 }
 
-// After a restart with a FIB that kept forwarding, the peers of the start are told so, and only
-// they.
+// After a restart with a FIB that kept forwarding, only the peers of the start are sent the R bit.
 func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
 	l := newLab(t)
 	a, b, c := l.unset(64512), l.node(64512), l.node(64512)
@@ -650,7 +649,7 @@ func TestRestartingIsClaimedAtTheStartOnly(t *testing.T) {
 	set(t, a, c)
 	up(t, a, c)
 	if c.state(a).Restarting {
-		t.Error("a peer that came later was told of a restart")
+		t.Error("a peer that came later was sent the R bit")
 	}
 }
 

@@ -141,7 +141,7 @@ func New(cfg Config) (*Speaker, error) {
 	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
-	s.applied.server.OnSession(s.happened)
+	s.applied.server.OnSession(s.handleEvent)
 	s.applied.server.OnPanic(func(peer, what string) {
 		id, _ := parsePeer(peer)
 		s.crashes.note(id, what, time.Now())

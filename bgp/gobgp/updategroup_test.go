@@ -17,7 +17,7 @@ import (
 )
 
 // One change of policy moves a peer into a group that is there already, and changes routes of that
-// group: those who were in it are told, too.
+// group: its other members receive it, too.
 func TestGroupThatGrowsIsSentConcurrentChanges(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)

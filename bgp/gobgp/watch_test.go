@@ -171,7 +171,7 @@ func drawUpdate(t *rapid.T, ends []end, external bool) *packet.BGPMessage {
 	return packet.NewBGPUpdateMessage(nil, append(attrs, reach), nil)
 }
 
-// The watch that make puts into GoBGP tells what GoBGP's API tells, call for call: of odd
+// The watch that make puts into GoBGP reports what GoBGP's API reports, call for call: of odd
 // attributes and next hops, of sets that grow and shrink, of our own routes, of what becomes stale
 // and fresh again.
 func TestBothWatchesReportTheSame(t *testing.T) {
@@ -286,7 +286,7 @@ func TestBothWatchesReportTheSame(t *testing.T) {
 	wantBoth("10.3.0.0/26", "192.0.2.1", "192.0.2.2")
 }
 
-// same compares all that two sinks were told.
+// same compares all that two sinks were handed.
 func same(t *testing.T, a, b *recorder) {
 	t.Helper()
 	all := func(r *recorder) (out [][]bgp.Path) {
@@ -300,7 +300,7 @@ func same(t *testing.T, a, b *recorder) {
 			t.Fatalf("call %d of %d: %+v, over the API %+v", i, len(x), x[i], y[i])
 		}
 	}
-	t.Logf("%d sets told alike", len(x))
+	t.Logf("%d equal sets", len(x))
 }
 
 // Whoever does not read holds up nobody and costs little. Then it gets the last set of each prefix,
@@ -322,9 +322,9 @@ func TestSlowReaderOfTheWatch(t *testing.T) {
 	f.announce("10.5.0.0/26", "198.51.100.2")
 	n.wantHops("10.5.0.0/26", "198.51.100.2") // by the agent's own watch: GoBGP is through
 
-	told, all := map[netip.Prefix]string{}, []map[netip.Prefix]string{}
+	routes, all := map[netip.Prefix]string{}, []map[netip.Prefix]string{}
 	waited := 0
-	for told[pfx("10.5.0.0/26")] != "198.51.100.2" {
+	for routes[pfx("10.5.0.0/26")] != "198.51.100.2" {
 		batch := next(t.Context())
 		waited += len(batch)
 		for _, w := range batch {
@@ -332,17 +332,17 @@ func TestSlowReaderOfTheWatch(t *testing.T) {
 			case w.NLRI != nil:
 				prefix, _ := prefixOf(w.NLRI)
 				hop, _ := nextHopOf(prefix, attributesOf(w.Attributes).nextHops)
-				told[prefix] = hop.String()
+				routes[prefix] = hop.String()
 			case w.EndOfRIB != 0:
-				all = append(all, told)
-				told = map[netip.Prefix]string{}
+				all = append(all, routes)
+				routes = map[netip.Prefix]string{}
 			}
 		}
 		if batch == nil {
-			t.Fatal("the last update was not told")
+			t.Fatal("the last update did not come")
 		}
 	}
-	all = append(all, told)
+	all = append(all, routes)
 	if waited > 4096+10 {
 		t.Errorf("%d things waited, of %d updates to 3 prefixes", waited, updates)
 	}
@@ -365,7 +365,7 @@ func TestSlowReaderOfTheWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if batch := next(ctx); batch != nil {
-		t.Errorf("nothing happened, and told was %v", batch)
+		t.Errorf("nothing happened, and the watch has %v", batch)
 	}
 }
 
@@ -381,10 +381,10 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 	defer cancel()
 	next := n.applied.server.WatchPaths(false)
 	set(t, n)
-	var told []string
+	var events []string
 	read := func() {
 		for _, w := range next(ctx) {
-			told = append(told, fmt.Sprintf("%s up %t", peerOf(w), w.Up))
+			events = append(events, fmt.Sprintf("%s up %t", peerOf(w), w.Up))
 		}
 	}
 	for range 2 {
@@ -399,16 +399,16 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 		}
 		f.close()
 	}
-	for len(told) < 4 && ctx.Err() == nil {
+	for len(events) < 4 && ctx.Err() == nil {
 		read()
 	}
 	up, down := peer+" up true", peer+" up false"
-	if want := []string{up, down, up, down}; !slices.Equal(told, want) {
-		t.Errorf("told %v, not %v", told, want)
+	if want := []string{up, down, up, down}; !slices.Equal(events, want) {
+		t.Errorf("%v, not %v", events, want)
 	}
 }
 
-// After a restart the watch tells when nothing of the earlier session is kept any more, and not
+// After a restart the watch reports when nothing of the earlier session is kept any more, and not
 // before the withdrawals of what went with that.
 func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 	const peer, prefix = "127.0.0.171", "10.1.0.0/26"
@@ -444,27 +444,27 @@ func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 			set(t, n)
 			n.breakSession(peer, restartCap(false, 2, true))
 			tc.back(t, n)
-			var told []string
-			for len(told) < len(tc.want) && ctx.Err() == nil {
+			var events []string
+			for len(events) < len(tc.want) && ctx.Err() == nil {
 				for _, w := range next(ctx) {
 					switch {
 					case w.NLRI != nil && w.Withdrawn:
-						told = append(told, w.NLRI.String()+" withdrawn")
+						events = append(events, w.NLRI.String()+" withdrawn")
 					case w.NLRI != nil:
-						told = append(told, w.NLRI.String())
+						events = append(events, w.NLRI.String())
 					case w.EndOfRIB != 0:
-						told = append(told, complete)
+						events = append(events, complete)
 					case w.NothingStale:
-						told = append(told, ended)
+						events = append(events, ended)
 					case w.Up:
-						told = append(told, up)
+						events = append(events, up)
 					default:
-						told = append(told, down)
+						events = append(events, down)
 					}
 				}
 			}
-			if !slices.Equal(told, tc.want) {
-				t.Errorf("told %q, not %q", told, tc.want)
+			if !slices.Equal(events, tc.want) {
+				t.Errorf("%q, not %q", events, tc.want)
 			}
 		})
 	}

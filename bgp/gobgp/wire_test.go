@@ -111,7 +111,7 @@ func TestOutsideDoesNotSayWhatIsPreferred(t *testing.T) {
 }
 
 // RFC 4456 §8: what went through our cluster already is not reflected, whatever the cluster ID was
-// when the session came up; who had the route by another way before is told that it is gone.
+// when the session came up; a peer that had the route before receives its withdrawal.
 func TestRouteThatWentThroughOurCluster(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
@@ -314,7 +314,7 @@ func TestWithdrawnAndAnnouncedInOneUpdate(t *testing.T) {
 	n.locked(func() {
 		if slices.ContainsFunc(n.all, func(set []bgp.Path) bool { return len(set) == 0 }) &&
 			n.seen[pfx("10.1.0.0/26")] != 2 {
-			t.Errorf("10.1.0.0/26 was told %d times", n.seen[pfx("10.1.0.0/26")])
+			t.Errorf("10.1.0.0/26 was handed on %d times", n.seen[pfx("10.1.0.0/26")])
 		}
 	})
 

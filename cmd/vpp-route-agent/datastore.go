@@ -18,7 +18,7 @@ const readPatience = 15 * time.Second
 
 // readDatastore reads Calico's data once, as the agent of a node would.
 func readDatastore(ctx context.Context, cfg config, node string) (*calico.Snapshot, error) {
-	source, err := etcd.NewFor(cfg.etcd(), node, cfg.needs(), slog.New(slog.DiscardHandler))
+	source, err := etcd.New(cfg.etcd(), node, cfg.needs(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -149,18 +149,18 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 			}
 			for _, from := range p.Peers {
 				route, in := p.Policies.Import(plainRoute(prefix, &from, p.Policies.Normal(prefix)))
-				got, told := answers[from.ID()]
-				if want := in.Accept && from.ID() != at.Peer; told != want {
-					t.Errorf("%s from %s to %s: told %t, want %t", prefix, from.ID(), at.Peer, told,
-						want)
+				got, announced := answers[from.ID()]
+				if want := in.Accept && from.ID() != at.Peer; announced != want {
+					t.Errorf("%s from %s to %s: announced %t, want %t", prefix, from.ID(), at.Peer,
+						announced, want)
 				}
 				if !in.Accept {
 					refused++
 				}
-				if told && !got.equal(verdictOf(p.Policies.Export(route, *peers[at.Peer]))) {
+				if announced && !got.equal(verdictOf(p.Policies.Export(route, *peers[at.Peer]))) {
 					t.Errorf("%s from %s to %s: %+v", prefix, from.ID(), at.Peer, got)
 				}
-				if told && got.Accept {
+				if announced && got.Accept {
 					passed++
 				}
 			}

@@ -89,7 +89,7 @@ func (p *program) close() {
 }
 
 func (p *program) addDatastore() error {
-	source, err := etcd.NewFor(p.cfg.etcd(), p.cfg.nodeName, p.cfg.needs(), p.log)
+	source, err := etcd.New(p.cfg.etcd(), p.cfg.nodeName, p.cfg.needs(), p.log)
 	if err != nil {
 		return usageError{err}
 	}

@@ -145,7 +145,7 @@ func (a *agentProcess) kill() {
 	<-a.exited
 }
 
-// races returns what the race detector told, when the test runs with it: the agent is this test's
+// races returns the race detector's reports, when the test runs with it: the agent is this test's
 // binary.
 func (a *agentProcess) races() error {
 	raw, err := os.ReadFile(a.log)

@@ -44,7 +44,7 @@ type peer struct {
 
 	mu          sync.Mutex // guards what the watch writes
 	established bool
-	drops       int // how often the session went down, in all lives
+	drops       int // how often the session went down, across restarts
 	lost        int // routes of the agent that were the best and went
 }
 

@@ -26,8 +26,8 @@ type vppLab struct {
 	refused map[string]int32
 }
 
-// judge sees each message before it is carried out, and may refuse it.
-func (v *vppLab) judge(m api.Message) int32 {
+// refusal sees each message before it is carried out, and may refuse it.
+func (v *vppLab) refusal(m api.Message) int32 {
 	change, ok := m.(*ip.IPRouteAddDelV2)
 	if !ok {
 		return 0
@@ -74,7 +74,7 @@ func vppStart(sc *script, _ []string) (string, error) {
 		return "", err
 	}
 	sc.vpp = &vppLab{server: server, refused: map[string]int32{}}
-	server.Refuse(sc.vpp.judge)
+	server.Refuse(sc.vpp.refusal)
 	addMemif(server)
 	return "", nil
 }

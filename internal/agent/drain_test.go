@@ -29,7 +29,7 @@ func preferences(p bgp.Plan) map[string]bgp.Announcement {
 const endedWait = `{"phase":"draining","since":"1999-01-01T00:00:00Z",
 	"until":"1999-01-01T00:00:00Z","stay":false}`
 
-// back is the peer of cluster() when its session is up and it has told all it knows.
+// back is the peer of cluster() when its session is up and it has sent all its routes.
 var back = bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true, GR: true,
 	EndOfRIB: true}
 
@@ -250,7 +250,7 @@ func TestNothingIsWithdrawnBeforeTheSpeakerSaysSo(t *testing.T) {
 	})
 }
 
-// What peers keep of an earlier run is announced as far as they know, until this one has told them
+// What peers keep of an earlier run is announced as far as they know, until this one has sent them
 // something else.
 func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drain.json")

@@ -43,7 +43,7 @@ func TestTrafficSteps(t *testing.T) {
 			{0, noSample, true, nil, false}, {2, noSample, false, nil, false},
 			{3, noSample, false, errNoAnswer, false}, {9, noSample, false, nil, false},
 			{10, 100, true, nil, false}, {15, 100, true, nil, true}}},
-		"an error is told once": {steps: []step{
+		"an error is reported once": {steps: []step{
 			{0, noSample, true, nil, false}, {0, -1, false, broken, false},
 			{1, noSample, true, nil, false}, {1, -1, false, nil, false},
 			{9, noSample, true, nil, false}, {9, 100, false, nil, false}}},

@@ -367,7 +367,7 @@ func (r *loadRun) claim(i int) error {
 // what a list of names can skip depends on the name.
 func sourceReader(needs calico.Needs) func(*loadRun) (reader, error) {
 	return func(r *loadRun) (reader, error) {
-		s, err := etcd.NewFor(etcd.Config{Endpoints: []string{r.url()}},
+		s, err := etcd.New(etcd.Config{Endpoints: []string{r.url()}},
 			loadNode(len(r.readers)*clusterNodes/r.nodes), needs, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return reader{}, err

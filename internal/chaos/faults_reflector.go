@@ -90,7 +90,7 @@ func (t *trial) reflect(ctx context.Context) error {
 		return err
 	}
 	// A session that is up says nothing yet: BIRD keeps what it knows to itself until all its
-	// clients have spoken.
+	// clients have sent their routes.
 	if err := t.awaitReflected(ctx); err != nil {
 		return err
 	}

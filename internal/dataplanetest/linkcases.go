@@ -1,8 +1,11 @@
 package dataplanetest
 
 import (
+	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"vpp-route-agent/internal/route"
@@ -16,32 +19,108 @@ var linkCases = []testCase{
 				link := route.Link{Name: name, Kind: route.Loopback}
 				other := link
 				other.MAC = "02:fe:00:00:00:07"
-				if b.hasObject(t, link) {
-					t.Errorf("there is %s", link.Key())
-				}
-				for _, l := range []route.Link{link, link, other} { // the second is there already
-					must(t, b.Dataplane.PutObject(b.context(t), l))
-					b.isMade(t, l)
-				}
-				address := route.Address{Interface: name, Address: pfx("198.18.70.1/24")}
-				must(t, b.Dataplane.PutObject(b.context(t), address))
-				b.use(t, b.Reopen(t))
-				b.isMade(t, other)
-				if !b.hasObject(t, address) {
-					t.Errorf("there is no %s", address.Key())
-				}
-				for range 2 { // and then it is gone already
-					must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
-				}
-				b.facts.await(t, "the interface is gone", func(f route.Facts) bool {
-					_, ok := f.Interface(name)
-					return !ok
-				})
-				if b.hasObject(t, link) {
-					t.Errorf("there is still %s", link.Key())
-				}
+				b.isMadeAndGoes(t, link, other)
 			}
 		}},
+	{"a memif is made, found again, made anew and deleted", Tables,
+		func(t *testing.T, b *bench) {
+			sockets := b.MemifSockets(t)
+			link := b.memif("tenant", 1)
+			other := link
+			other.MAC, other.Memif.Secret = "02:fe:00:00:00:07", "another"
+			b.isMadeAndGoes(t, link, other)
+			other.Memif = route.MemifSettings{Socket: b.MemifSocket, ID: 1, RingSize: 512,
+				BufferSize: 4096, RxQueues: 2, TxQueues: 2}
+			b.isMadeAndGoes(t, link, other)
+			b.hasMemifSockets(t, sockets)
+		}},
+	{"memifs share a socket, in one role each", Tables, func(t *testing.T, b *bench) {
+		sockets := b.MemifSockets(t)
+		links := []route.Link{b.memif("master1", 1), b.memif("master2", 2), b.memif("slave1", 1)}
+		links[2].Memif.Master = false
+		for i, l := range links {
+			must(t, b.Dataplane.PutObject(b.context(t), l))
+			if n := len(b.MemifSockets(t)) - len(sockets); n != []int{1, 1, 2}[i] {
+				t.Errorf("%d sockets after %s", n, l.Name)
+			}
+		}
+		same := b.memif("same", 2)
+		if err := b.Dataplane.PutObject(b.context(t), same); err == nil ||
+			!strings.Contains(err.Error(), "there is a memif 2 at socket "+b.MemifSocket) {
+			t.Errorf("a second one with the same ID: %v", err)
+		}
+		for _, l := range []route.Link{links[0], links[2]} {
+			must(t, b.Dataplane.PutObject(b.context(t), route.Up{Interface: l.Name}))
+		}
+		b.facts.await(t, "both ends up", func(f route.Facts) bool {
+			master, _ := f.Interface("master1")
+			slave, _ := f.Interface("slave1")
+			return master.Up && slave.Up
+		})
+		if unconnected := b.awaitLink(t, "master2"); unconnected.Up {
+			t.Errorf("%+v is up without another end", unconnected)
+		}
+		b.use(t, b.Reopen(t))
+		for i, l := range links {
+			must(t, b.Dataplane.DeleteObject(b.context(t), l.Key()))
+			if n := len(b.MemifSockets(t)) - len(sockets); n != []int{2, 1, 0}[i] {
+				t.Errorf("%d sockets without %s", n, l.Name)
+			}
+		}
+		b.hasMemifSockets(t, sockets)
+	}},
+	{"a memif whose socket cannot be made leaves nothing", Tables,
+		func(t *testing.T, b *bench) {
+			sockets := b.MemifSockets(t)
+			link := b.memif("tenant", 1)
+			link.Memif.Socket = filepath.Join(filepath.Dir(b.MemifSocket), "missing", "memif.sock")
+			if err := b.Dataplane.PutObject(b.context(t), link); err == nil ||
+				!strings.Contains(err.Error(), "VPP cannot listen at "+link.Memif.Socket) {
+				t.Errorf("put: %v", err)
+			}
+			b.hasMemifSockets(t, sockets)
+			if b.hasObject(t, link) {
+				t.Errorf("there is %s", link.Key())
+			}
+			link.Memif.Socket = b.MemifSocket
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
+	{"an interface of the kernel is bound once, if it is there", Tables,
+		func(t *testing.T, b *bench) {
+			link := route.Link{Name: "tenant", Kind: route.AFPacket, HostName: b.HostLink}
+			other := link
+			other.MAC = "02:fe:00:00:00:07"
+			b.isMadeAndGoes(t, link, other)
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			for host, want := range map[string]string{
+				b.HostLink: "another interface is bound to " + b.HostLink,
+				"missing9": "the kernel has no interface missing9",
+			} {
+				second := route.Link{Name: "second", Kind: route.AFPacket, HostName: host}
+				if err := b.Dataplane.PutObject(b.context(t), second); err == nil ||
+					!strings.Contains(err.Error(), want) {
+					t.Errorf("bound to %s: %v", host, err)
+				}
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
+	{"a TAP is made, found again, made anew and deleted", TAPs, func(t *testing.T, b *bench) {
+		link := route.Link{Name: "tenant", Kind: route.TAP, HostName: "vpptap9"}
+		other := link
+		other.TAP = route.TAPSettings{RxRing: 512, TxRing: 1024, GSO: true}
+		b.isMadeAndGoes(t, link, other)
+		link.HostName = "" // the kernel's choice
+		other.MAC = "02:fe:00:00:00:07"
+		b.isMadeAndGoes(t, link, other)
+		must(t, b.Dataplane.PutObject(b.context(t), other))
+		second := other
+		second.Name = "second"
+		if err := b.Dataplane.PutObject(b.context(t), second); err == nil {
+			t.Error("two have one name in the kernel")
+		}
+		must(t, b.Dataplane.DeleteObject(b.context(t), other.Key()))
+	}},
 	{"an interface of another program is not ours", Tables, func(t *testing.T, b *bench) {
 		name, remove := b.AddLink(t, 0)
 		b.awaitLink(t, name)
@@ -120,6 +199,49 @@ var linkCases = []testCase{
 			}
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 		}},
+}
+
+// isMadeAndGoes makes an interface, makes it anew with other settings, finds that after a restart
+// of the agent, and deletes it.
+func (b *bench) isMadeAndGoes(t *testing.T, link, other route.Link) {
+	t.Helper()
+	if b.hasObject(t, link) {
+		t.Errorf("there is %s", link.Key())
+	}
+	for _, l := range []route.Link{link, link, other} { // the second is there already
+		must(t, b.Dataplane.PutObject(b.context(t), l))
+		b.isMade(t, l)
+	}
+	address := route.Address{Interface: link.Name, Address: pfx("198.18.70.1/24")}
+	must(t, b.Dataplane.PutObject(b.context(t), address))
+	b.use(t, b.Reopen(t))
+	b.isMade(t, other)
+	if !b.hasObject(t, address) {
+		t.Errorf("there is no %s", address.Key())
+	}
+	for range 2 { // and then it is gone already
+		must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+	}
+	b.facts.await(t, "the interface is gone", func(f route.Facts) bool {
+		_, ok := f.Interface(link.Name)
+		return !ok
+	})
+	if b.hasObject(t, link) {
+		t.Errorf("there is still %s", link.Key())
+	}
+}
+
+// memif is a master at the socket that another program has given a number, too.
+func (b *bench) memif(name string, id uint32) route.Link {
+	return route.Link{Name: name, Kind: route.Memif, Memif: route.MemifSettings{
+		Socket: b.MemifSocket, Master: true, ID: id, Secret: "shared"}}
+}
+
+func (b *bench) hasMemifSockets(t *testing.T, want map[uint32]string) {
+	t.Helper()
+	if got := b.MemifSockets(t); !maps.Equal(got, want) {
+		t.Errorf("sockets of memifs %v, want %v", got, want)
+	}
 }
 
 // isMade fails the test unless there is an interface that we have made like this.

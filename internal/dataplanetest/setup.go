@@ -57,6 +57,15 @@ type Setup struct {
 	// nil with Lacks[Tables].
 	AddLink func(t *testing.T, table uint32) (name string, remove func())
 
+	// HostLink is an interface of the kernel's that nothing in the data plane is bound to.
+	HostLink string
+
+	// MemifSocket is the path of a socket to which another program has given a number, and
+	// MemifSockets lists, by other means than Dataplane, the paths by number; nil with
+	// Lacks[Tables].
+	MemifSocket  string
+	MemifSockets func(t *testing.T) map[uint32]string
+
 	// Tables lists, by other means than Dataplane, the tables that exist, sorted; nil with
 	// Lacks[Tables].
 	Tables func(t *testing.T) []uint32
@@ -92,6 +101,8 @@ type Feature string
 const (
 	Recursive Feature = "recursive next hops" // a next hop that is looked up in the FIB
 	Tables    Feature = "tables to be made"   // a missing table is an error
+	// interfaces whose other end is the kernel's
+	TAPs Feature = "TAPs"
 	// an interface may be connected with others
 	CrossConnects Feature = "cross-connects"
 	Preference    Feature = "path preference" // paths that stand by

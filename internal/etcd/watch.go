@@ -141,7 +141,7 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 				return nil
 			}
 			failed = false
-			if err := f.judge(p, settle); err != nil {
+			if err := f.takeProbe(p, settle); err != nil {
 				return err
 			}
 		}
@@ -182,7 +182,7 @@ func (f *Follower) takeList(w widened, settle *settle) error {
 	case errors.Is(w.err, errRestored):
 		return w.err
 	case w.err != nil:
-		return f.judge(w.probed, settle)
+		return f.takeProbe(w.probed, settle)
 	}
 	f.beginList()
 	found := map[*keyRange]int{}
@@ -199,8 +199,8 @@ func (f *Follower) takeList(w widened, settle *settle) error {
 	return nil
 }
 
-// judge evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
-func (f *Follower) judge(p probed, settle *settle) error {
+// takeProbe evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
+func (f *Follower) takeProbe(p probed, settle *settle) error {
 	if p.err != nil {
 		f.lost(p.err)
 		settle.lost = true

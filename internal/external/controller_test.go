@@ -187,7 +187,7 @@ func TestControllerAnswers(t *testing.T) {
 				t.Errorf("afterwards: %s", got)
 			}
 			if b.isComplete() {
-				t.Error("complete, though the second source has told nothing")
+				t.Error("complete, though the second source is not complete")
 			}
 			second.tell(source(t, "second", other), 0)
 			time.Sleep(2 * time.Second)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
@@ -19,42 +20,31 @@ func checkInterface(i *vpp.Interface) Problem {
 	case i.Name == "" || !isName(i.Name):
 		return invalid("name %.80q is no name of an interface", i.Name)
 	case isThere(i):
-	case makes == "":
+	case makes.kind == "":
 		return unimplemented("making an interface of type %s", i.Type)
 	case len(i.Name) > route.MaxLinkName:
 		return invalid("the name has %d bytes; at most %d", len(i.Name), route.MaxLinkName)
 	case i.PhysAddress != "" && !isMAC:
 		return invalid("phys_address %.80q is no MAC address", i.PhysAddress)
-	case i.Type == vpp.Interface_SUB_INTERFACE:
-		if problem := checkSubInterface(i.GetSub()); !problem.ok() {
+	default:
+		if problem := makes.check(i); !problem.ok() {
 			return problem
 		}
-		fields = append(fields, "sub")
-	default:
-		fields = append(fields, "phys_address")
+		fields = append(fields, makes.fields...)
 	}
-	for _, field := range fieldsIn(i.ProtoReflect()) {
-		if !slices.Contains(fields, field) {
-			return unimplemented("field %s", field)
-		}
+	if problem := onlyFields("", i, fields...); !problem.ok() {
+		return problem
 	}
 	_, problem := addressesOf(i)
 	return problem
 }
 
-const maxVLAN = 4094
-
-func checkSubInterface(s *vpp.SubInterface) Problem {
-	for _, field := range fieldsIn(s.ProtoReflect()) {
-		if field != "parent_name" && field != "sub_id" {
-			return unimplemented("field sub.%s", field)
+// onlyFields refuses a message with other fields. within begins their names.
+func onlyFields(within string, m proto.Message, carried ...protoreflect.Name) Problem {
+	for _, field := range fieldsIn(m.ProtoReflect()) {
+		if !slices.Contains(carried, field) {
+			return unimplemented("field %s%s", within, field)
 		}
-	}
-	switch {
-	case s.GetParentName() == "" || !isName(s.GetParentName()):
-		return invalid("sub.parent_name %.80q is no name of an interface", s.GetParentName())
-	case s.GetSubId() == 0 || s.GetSubId() > maxVLAN:
-		return invalid("sub.sub_id %d is no VLAN", s.GetSubId())
 	}
 	return Problem{}
 }
@@ -62,18 +52,6 @@ func checkSubInterface(s *vpp.SubInterface) Problem {
 // isThere reports whether an item is about an interface that is there without it.
 func isThere(i *vpp.Interface) bool {
 	return i.Type == vpp.Interface_UNDEFINED_TYPE || i.Type == vpp.Interface_DPDK
-}
-
-// linkKinds are those that the agent makes.
-var linkKinds = map[vpp.Interface_Type]route.LinkKind{
-	vpp.Interface_SOFTWARE_LOOPBACK: route.Loopback,
-	vpp.Interface_SUB_INTERFACE:     route.SubInterface,
-}
-
-func linkOf(i *vpp.Interface) route.Link {
-	mac, _ := canonicalMAC(i.PhysAddress)
-	return route.Link{Name: i.Name, Kind: linkKinds[i.Type], MAC: mac,
-		Parent: i.GetSub().GetParentName(), VLAN: uint16(i.GetSub().GetSubId())}
 }
 
 // fieldsIn lists the fields of m that are set, in the order of its file.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
@@ -25,6 +26,76 @@ const loop1 = `config/vpp/v2/interfaces/loop1 = {"name":"loop1","type":"SOFTWARE
 
 const loop1in7 = `config/vpp/v2/interfaces/loop1 = {"name":"loop1","vrf":7,` +
 	`"type":"SOFTWARE_LOOPBACK","ip_addresses":["10.0.0.1/24"]}`
+
+func memif(fields string) string {
+	return `{"name":"x","type":"MEMIF","memif":{"socket_filename":"/run/m.sock",` + fields + `}}`
+}
+
+func tap(fields string) string { return `{"name":"x","type":"TAP","tap":{` + fields + `}}` }
+
+func TestSettingsOfMadeLinks(t *testing.T) {
+	for value, want := range map[string]route.Link{
+		`{"name":"x","type":"MEMIF","phys_address":"2:0:0:0:0:1","memif":{"master":true,"id":3,` +
+			`"socket_filename":"/m","secret":"s","ring_size":8,"buffer_size":9}}`: {Name: "x",
+			Kind: route.Memif, MAC: "02:00:00:00:00:01", Memif: route.MemifSettings{
+				Socket: "/m", Master: true, ID: 3, Secret: "s", RingSize: 8, BufferSize: 9}},
+		memif(`"rx_queues":2,"tx_queues":3`): {Name: "x", Kind: route.Memif,
+			Memif: route.MemifSettings{Socket: "/run/m.sock", RxQueues: 2, TxQueues: 3}},
+		tap(`"host_if_name":"t","rx_ring_size":8,"tx_ring_size":16,"enable_gso":true`): {
+			Name: "x", Kind: route.TAP, HostName: "t",
+			TAP: route.TAPSettings{RxRing: 8, TxRing: 16, GSO: true}},
+		`{"name":"x","type":"AF_PACKET","afpacket":{"host_if_name":"v"}}`: {Name: "x",
+			Kind: route.AFPacket, HostName: "v"},
+	} {
+		i := DecodeJSON("config/vpp/v2/interfaces/x", []byte(value), Item{})
+		if !i.Problem.ok() {
+			t.Errorf("%s: %v", value, i.Problem)
+			continue
+		}
+		if got := objectsOf(i.Message.(*vpp.Interface))[0]; got != want {
+			t.Errorf("%s: %+v, want %+v", value, got, want)
+		}
+	}
+}
+
+// Whatever is wrong with an item, its secret is in no answer.
+func TestSecretsAreInNoAnswer(t *testing.T) {
+	const key = "config/vpp/v2/interfaces/x"
+	for _, value := range []string{
+		memif(`"secret":"hunter2","ring_size":3`),
+		memif(`"secret":"hunter2","mode":"IP"`),
+		memif(`"secret":"hunter2` + strings.Repeat("x", 20) + `"`),
+		memif(`"secret":"hunter2\u0001"`),
+		memif(`"secret":["hunter2"]`),
+		memif(`"secret":hunter2`),
+		memif(`"secret":"hunter2","id":"hunter2"`),
+		memif(`"secret":"hunter2"x`),
+		memif(`"secret":"hunter2","nothing":1`),
+		`{"name":"x","memif":{"secret":"hunter2"}}`,
+		`"hunter2"`,
+	} {
+		i := DecodeJSON(key, []byte(value), Item{})
+		if i.Problem.ok() || strings.Contains(i.Problem.Detail, "hunter2") ||
+			!strings.Contains(i.Problem.Detail, "memif") &&
+				!strings.Contains(i.Problem.Detail, "(line 1:") {
+			t.Errorf("%s: %v", value, i.Problem)
+		}
+	}
+	i := DecodeJSON(key, []byte(memif(`"secret":"hunter2"`)), Item{})
+	link := objectsOf(i.Message.(*vpp.Interface))[0]
+	shown := WithoutSecrets(i.Message)
+	text := fmt.Sprintf("%v %+v %#v %s %v", link, link, link, link, shown)
+	if strings.Contains(text, "hunter2") {
+		t.Errorf("printed as %s", text)
+	}
+	if i.Message.(*vpp.Interface).GetMemif().GetSecret() != "hunter2" {
+		t.Error("the item has lost its secret")
+	}
+	other := link.(route.Link)
+	if other.Memif.Secret = "another"; other.Digest() == link.Digest() {
+		t.Error("another secret does not make it anew")
+	}
+}
 
 func TestMergeInterfaces(t *testing.T) {
 	own := Policy{Own: []route.Address{{Interface: "eth0",
@@ -75,6 +146,16 @@ func TestMergeInterfaces(t *testing.T) {
 			name: "Linux makes none", linux: true, sources: []Source{source(t, "etcd", loop1)},
 			verdicts: "etcd interfaces/loop1 UNIMPLEMENTED making an interface with this data " +
 				"plane",
+		},
+		{
+			name: "Linux makes no memif", linux: true, sources: []Source{source(t, "etcd",
+				"config/vpp/v2/interfaces/x = "+memif(`"id":1`))},
+			verdicts: "etcd interfaces/x UNIMPLEMENTED making an interface with this data plane",
+		},
+		{
+			name: "Linux makes no TAP", linux: true, sources: []Source{source(t, "etcd",
+				"config/vpp/v2/interfaces/x = "+tap(`"version":2`))},
+			verdicts: "etcd interfaces/x UNIMPLEMENTED making an interface with this data plane",
 		},
 		{
 			name: "one source has it whole",

@@ -3,6 +3,7 @@ package external
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +60,7 @@ func DecodeJSON(key string, value []byte, before Item) Item {
 	m, problem := newMessage(key)
 	if problem.ok() {
 		if err := protojson.Unmarshal(value, m); err != nil {
-			problem = invalid("it cannot be decoded: %s", plain(err))
+			problem = undecodable(m, err)
 		}
 	}
 	canonical := ""
@@ -78,6 +79,19 @@ func DecodeJSON(key string, value []byte, before Item) Item {
 	}
 	return Item{Key: key, Message: m, Canonical: canonical}
 }
+
+// undecodable quotes no value of an interface, which may be a secret: only where it is, and names
+// of fields.
+func undecodable(m proto.Message, err error) Problem {
+	why := plain(err)
+	if _, ok := m.(*vpp.Interface); ok {
+		why = withoutValues.FindString(why)
+	}
+	return invalid("it cannot be decoded: %s", why)
+}
+
+var withoutValues = regexp.MustCompile(
+	`^proto:[^(]*\(line \d+:\d+\)(: unknown field "\w*")?`)
 
 // plain undoes the non-breaking spaces that protojson puts into errors at random.
 func plain(err error) string { return strings.ReplaceAll(err.Error(), "\u00a0", " ") }
@@ -136,7 +150,8 @@ func InterfacesOf(m proto.Message) (all []string) {
 	case *vpp.XConnectPair:
 		all = []string{m.ReceiveInterface, m.TransmitInterface}
 	case *vpp.Interface:
-		all = []string{m.Name, m.GetSub().GetParentName()}
+		all = []string{m.Name, m.GetSub().GetParentName(), m.GetAfpacket().GetHostIfName(),
+			m.GetTap().GetHostIfName()}
 	case *l3.ProxyARP:
 		for _, i := range m.Interfaces {
 			all = append(all, i.Name)

@@ -250,6 +250,10 @@ func (m *merger) placeRoute(p *planned) {
 		p.problem = invalid("routes in table 0 are Calico's: --external-table-0 is not set")
 		return
 	}
+	if tables := p.needs(); m.policy.Linux && len(tables) > 0 {
+		p.problem = unimplemented("%v with this data plane", tables[0])
+		return
+	}
 	g, taken := m.routes[p.key]
 	switch {
 	case !taken:

@@ -167,9 +167,9 @@ func TestMerge(t *testing.T) {
 		{
 			name: "without tables", policy: Policy{Table0: true, Linux: true},
 			sources: []Source{source(t, "etcd", in7, table7)},
-			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
-				"(IPv4); etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model vpp.vrf-table " +
-				"with this data plane",
+			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 UNIMPLEMENTED VRF table 7 (IPv4) " +
+				"with this data plane; etcd vrf-table/id/7/protocol/IPV4 UNIMPLEMENTED model " +
+				"vpp.vrf-table with this data plane",
 		},
 		{
 			name: "a path into a table that is missing keeps the others back", policy: allowed,
@@ -354,6 +354,61 @@ func TestDecode(t *testing.T) {
 			`"sub":{"parent_name":"eth0","sub_id":4095}}`, "INVALID sub.sub_id 4095 is no VLAN"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SUB_INTERFACE",` +
 			`"sub":{"parent_name":"eth0","sub_id":7,"tag1":3}}`, "UNIMPLEMENTED field sub.tag1"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"MEMIF","memif":{"master":true,` +
+			`"id":3,"socket_filename":"/run/t/a_b-1.sock","secret":"hunter2","ring_size":1024,` +
+			`"buffer_size":2048}}`, ""},
+		{"config/vpp/v2/interfaces/x", memif(`"rx_queues":2,"tx_queues":255`), ""},
+		{"config/vpp/v2/interfaces/x", memif(`"mode":"IP"`), "UNIMPLEMENTED field memif.mode IP"},
+		{"config/vpp/v2/interfaces/x", memif(`"master":true,"rx_queues":2`),
+			"UNIMPLEMENTED field memif.rx_queues of a master"},
+		{"config/vpp/v2/interfaces/x", memif(`"master":true,"tx_queues":2`),
+			"UNIMPLEMENTED field memif.tx_queues of a master"},
+		{"config/vpp/v2/interfaces/x", memif(`"tx_queues":256`),
+			"INVALID memif.rx_queues 0 or memif.tx_queues 256 is above 255"},
+		{"config/vpp/v2/interfaces/x", memif(`"ring_size":1000`),
+			"INVALID memif.ring_size 1000 is no power of 2 up to 16384"},
+		{"config/vpp/v2/interfaces/x", memif(`"ring_size":32768`),
+			"INVALID memif.ring_size 32768 is no power of 2 up to 16384"},
+		{"config/vpp/v2/interfaces/x", memif(`"buffer_size":65536`),
+			"INVALID memif.buffer_size 65536 is above 65535"},
+		{"config/vpp/v2/interfaces/x", memif(`"secret":"` + strings.Repeat("x", 24) + `"`),
+			"INVALID memif.secret has 24 bytes, or control characters; at most 23, and none"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"MEMIF"}`,
+			`INVALID memif.socket_filename "" is no absolute path`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"MEMIF",` +
+			`"memif":{"socket_filename":"/run/../etc/x"}}`,
+			`INVALID memif.socket_filename "/run/../etc/x" is no absolute path`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"MEMIF",` +
+			`"memif":{"socket_filename":"/run/a,b"}}`,
+			`INVALID memif.socket_filename "/run/a,b" is no absolute path`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"MEMIF","tap":{}}`,
+			`INVALID memif.socket_filename "" is no absolute path`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"TAP"}`, ""},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"TAP","phys_address":"2:0:0:0:0:1",` +
+			`"tap":{"version":2,"host_if_name":"tap.7","rx_ring_size":256,"tx_ring_size":32768,` +
+			`"enable_gso":true}}`, ""},
+		{"config/vpp/v2/interfaces/x", tap(`"version":1`),
+			"UNIMPLEMENTED field tap.version 1: VPP has version 2 alone"},
+		{"config/vpp/v2/interfaces/x", tap(`"to_microservice":"m"`),
+			"UNIMPLEMENTED field tap.to_microservice"},
+		{"config/vpp/v2/interfaces/x", tap(`"enable_tunnel":true`),
+			"UNIMPLEMENTED field tap.enable_tunnel"},
+		{"config/vpp/v2/interfaces/x", tap(`"rx_ring_size":100`),
+			"INVALID tap.rx_ring_size 100 is no power of 2 up to 32768"},
+		{"config/vpp/v2/interfaces/x", tap(`"tx_ring_size":65536`),
+			"INVALID tap.tx_ring_size 65536 is no power of 2 up to 32768"},
+		{"config/vpp/v2/interfaces/x", tap(`"host_if_name":"a b"`),
+			`INVALID tap.host_if_name "a b" is no name of an interface in Linux`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"AF_PACKET",` +
+			`"afpacket":{"host_if_name":"veth1"}}`, ""},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"AF_PACKET"}`,
+			`INVALID afpacket.host_if_name "" is no name of an interface in Linux`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"AF_PACKET",` +
+			`"afpacket":{"host_if_name":"0123456789abcdef"}}`,
+			`INVALID afpacket.host_if_name "0123456789abcdef" is no name of an interface in Linux`},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"AF_PACKET",` +
+			`"afpacket":{"linux_interface":"veth1"}}`,
+			"UNIMPLEMENTED field afpacket.linux_interface"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","mtu":1400,"set_dhcp_client":true}`,
 			"UNIMPLEMENTED field set_dhcp_client"},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","rx_modes":[{}]}`,

@@ -185,9 +185,9 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	}
 }
 
-// mayLeadOver is the cheap question before the dear one: pods come and go with an interface each,
-// and no route of ours is over those. While something is unsettled, what is programmed may differ
-// from what path sets mean now.
+// mayLeadOver is the cheap question before the expensive one: pods come and go with an interface
+// each, and no route of ours is over those. While something is unsettled, what is programmed may
+// differ from what path sets mean now.
 func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
 	return !s.sweep || len(s.dirty)+s.queued()+len(s.failures)+s.pending() > 0 ||
 		s.leadsOver(interfaces)

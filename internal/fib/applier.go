@@ -146,7 +146,7 @@ func (e *Engine) takeEarlier(kept *journalled, a *adoptJob) {
 }
 
 // snapshot lists what is, or may be, there: for a new journal. The applier calls it for a batch
-// that was cut when all earlier ones had been taken in (see table.cut), and before it carries that
+// that was cut when all earlier ones had been taken in (see syncer.cut), and before it carries that
 // one out: nothing changes what is there meanwhile.
 func (e *Engine) snapshot() iter.Seq[record] {
 	var records []record
@@ -188,19 +188,18 @@ func (e *Engine) walk(f func(*entry)) {
 type journalReport struct {
 	problem string
 	records int
-	bytes   int64
 	lost    bool // and may be written anew from retry on
 	retry   time.Time
 }
 
 func (j *journal) report() journalReport {
-	return journalReport{j.problem, j.records, j.bytes, j.path != "" && j.file == nil, j.retry}
+	return journalReport{j.problem, j.records, j.path != "" && j.file == nil, j.retry}
 }
 
 // note takes what the applier reports with a job. It does not say so itself: it would wait for the
 // table between two batches, and the data plane with it.
 func (e *Engine) note(r journalReport) {
-	if r.problem != e.journal.Problem {
+	if r.problem != e.journal.problem {
 		if r.problem != "" {
 			e.log.Warn("journal not written: the next start will read the data plane", "err",
 				r.problem)
@@ -208,6 +207,5 @@ func (e *Engine) note(r journalReport) {
 			e.log.Info("journal written again")
 		}
 	}
-	e.journal.Problem, e.journal.Records, e.journal.Bytes = r.problem, r.records, r.bytes
-	e.journalLost, e.journalRetry = r.lost, r.retry
+	e.journal = r
 }

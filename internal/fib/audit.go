@@ -53,7 +53,7 @@ type audit struct {
 
 // Audit lists all routes of ours and compares them with what is believed to be there. Routes that
 // are written meanwhile are left out. What differs is repaired if the configuration says so. A
-// listing is dear: VPP stands still while it writes it.
+// listing is expensive: VPP stands still while it writes it.
 func (e *Engine) Audit(ctx context.Context) (Report, error) {
 	a := &audit{engine: e}
 	if err := a.begin(); err != nil {
@@ -107,7 +107,7 @@ func (a *audit) end() {
 	a.engine.inbox.nudge()
 }
 
-// noteAudited: an audit that is under way must not judge what b writes.
+// noteAudited: an audit that is under way must not compare what b writes.
 func (t *syncer) noteAudited(b *batch) {
 	if t.audited == nil {
 		return
@@ -132,8 +132,8 @@ func (a *audit) locked(f func(t *syncer)) error {
 	return nil
 }
 
-// judged reports whether the listing can be held against e.
-func (t *syncer) judged(e *entry) bool {
+// comparable reports whether the listing can be held against e.
+func (t *syncer) comparable(e *entry) bool {
 	_, written := t.audited[e.key()]
 	return !written && t.checkable(e)
 }
@@ -146,7 +146,7 @@ func (a *audit) compare(context.Context) error {
 	for part := range slices.Chunk(all, chunk) {
 		err := a.locked(func(t *syncer) {
 			for _, e := range part {
-				if !t.judged(e) {
+				if !t.comparable(e) {
 					continue
 				}
 				a.report.Compared++
@@ -180,7 +180,7 @@ func (a *audit) lookUpMissing(ctx context.Context) error {
 			return fmt.Errorf("fib: audit: %w", answer)
 		}
 		err := a.locked(func(t *syncer) {
-			if t.judged(e) {
+			if t.comparable(e) {
 				a.note(t, e, t.compare(e, found, ok, answer), found)
 			}
 		})

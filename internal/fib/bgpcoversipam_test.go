@@ -35,7 +35,7 @@ func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 		r.Learn(pfx("10.1.0.5/32"), via("10.0.0.3"))
 		r.SetBGPConverging(false)
 		time.Sleep(time.Hour)
-		check(t, "BGP has told all", r.dp.printOps())
+		check(t, "BGP has converged", r.dp.printOps())
 		for _, e := range r.Entries(netip.Prefix{}) {
 			if e.Origin != route.BGP || e.State != Programmed {
 				t.Errorf("%+v", e)
@@ -44,7 +44,7 @@ func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 	})
 }
 
-// The engine takes in a piece at a time; that BGP has told all counts from the last one on.
+// The engine takes in a piece at a time; BGP has converged with the last one.
 func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3"}))

@@ -16,8 +16,8 @@ import (
 // absent (Facts.Identity empty). One goroutine at a time calls Apply; other methods may run beside
 // it.
 type Dataplane interface {
-	// Routes lists all routes of ours, in no order, canonical. Dear where routes are many: it is
-	// not part of a quiet restart.
+	// Routes lists all routes of ours, in no order, canonical. It is expensive where routes are
+	// many, and no part of a quiet restart.
 	Routes(ctx context.Context) ([]route.Route, error)
 
 	// Lookup reads one route of ours by exact match; ok is false without one. A route.HiddenError

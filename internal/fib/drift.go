@@ -11,10 +11,7 @@ import (
 )
 
 const (
-	// DefaultSpotChecks is a budget that a data plane does not feel: VPP's workers stop for some
-	// microseconds for each look-up.
-	DefaultSpotChecks = 5
-	// spotShare bounds checks by what they cost, where a look-up is dear: the next one comes no
+	// spotShare bounds checks by their cost where look-ups are expensive: the next one comes no
 	// sooner than after so many times what the last one took.
 	spotShare = 10
 	// chase is how many checks follow at once after one that found drift: whoever removed one route

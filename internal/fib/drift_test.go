@@ -286,7 +286,7 @@ func TestTheNextProcessVerifiesWhatItTrusts(t *testing.T) {
 		r.stop()
 		r.dp.lose(two)
 		*r = *startWith(r.dp, Config{
-			Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true},
+			Journal: r.Engine.keeps.path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true},
 		})
 		for _, k := range []string{one, two, three} {
 			r.Learn(pfx(k), via("10.0.0.2"))
@@ -300,7 +300,7 @@ func TestALostRouteThatNobodyWantsYetIsPutOnceSomebodyDoes(t *testing.T) {
 		r.stop()
 		r.dp.lose(one)
 		*r = *startWith(r.dp, Config{
-			Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true},
+			Journal: r.Engine.keeps.path, Tuning: Tuning{SpotChecks: 5, RepairDrift: true},
 		})
 		time.Sleep(time.Minute)
 		check(t, "held", r.dp.printOps())
@@ -369,7 +369,7 @@ func TestShadowsWhereBothRoutesAreShown(t *testing.T) {
 	watchful(t, false, 3, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.open = true
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, Tuning: Tuning{SpotChecks: 5}})
+		*r = *startWith(r.dp, Config{Journal: r.Engine.keeps.path, Tuning: Tuning{SpotChecks: 5}})
 		for _, k := range []string{one, two, three} {
 			r.Learn(pfx(k), via("10.0.0.2"))
 		}
@@ -406,7 +406,7 @@ func TestAnAuditFindsShadowsAmongWhatIsListed(t *testing.T) {
 	watchful(t, true, 3, func(t *testing.T, r *running) {
 		r.stop()
 		r.dp.open = true
-		*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path})
+		*r = *startWith(r.dp, Config{Journal: r.Engine.keeps.path})
 		for _, k := range []string{one, two, three} {
 			r.Learn(pfx(k), via("10.0.0.2"))
 		}
@@ -580,7 +580,7 @@ func TestAuditNeedsADataPlaneThatStays(t *testing.T) {
 
 func TestAnExtraRouteWaitsForTheSweepAlsoInTheNextProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		journal := r.Engine.journal.Path
+		journal := r.Engine.keeps.path
 		r.stop()
 		*r = *startWith(r.dp, Config{Journal: journal, Tuning: Tuning{RepairDrift: true}})
 		synctest.Wait()

@@ -48,14 +48,15 @@ type Config struct {
 // Tuning is the part of Config that may change while the engine runs; see Tune.
 type Tuning struct {
 	// SpotChecks is how many routes per second are compared with the data plane, in rotation, while
-	// it has nothing to write and nothing is found; see DefaultSpotChecks. 0: none.
+	// it has nothing to write and nothing is found; 0: none. VPP's workers stop for some
+	// microseconds for each look-up.
 	SpotChecks int
 	// RepairDrift puts or deletes again what was found to be missing, different or extra; otherwise
 	// it is only shown and counted.
 	RepairDrift bool
 	// GuardShare, of 1, and GuardMinimum say when a new list of a Source lacks suspiciously much
 	// at once: more than that share of what the origin wanted before, and more than that many
-	// routes. See DefaultGuardShare and DefaultGuardMinimum; a share of 0 lets everything through.
+	// routes. A share of 0 lets everything through.
 	GuardShare   float64
 	GuardMinimum int
 }
@@ -68,6 +69,7 @@ type Engine struct {
 	log       *slog.Logger
 	earlier   func(identity string, interfaces map[string]uint32) []route.Object
 	keeps     *journal
+	journals  bool // routes are journalled
 	inbox     inbox
 	changed   chan struct{}
 	external  chan struct{}
@@ -80,11 +82,8 @@ type Engine struct {
 	sources   *sources   // what they want
 	selection *selection // what is wanted of it
 	hops      *nextHops
-	sync      *syncer // what is there of that
-	journal   JournalState
-	// journalLost: it is to be written anew as soon as journalRetry has come.
-	journalLost  bool
-	journalRetry time.Time
+	sync      *syncer       // what is there of that
+	journal   journalReport // the last
 	// driftLog: no line about drift before.
 	driftLog time.Time
 	wanted   Wanted // as last taken in
@@ -114,7 +113,7 @@ func New(c Config) *Engine {
 		table:          t,
 		hops:           newNextHops(t),
 		sync:           newSyncer(t),
-		journal:        JournalState{Enabled: c.Journal != "" && !c.ListRoutes, Path: c.Journal},
+		journals:       c.Journal != "" && !c.ListRoutes,
 	}
 	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
 	e.sources = newSources(t, e.selection)
@@ -318,9 +317,6 @@ func (e *Engine) dispatch(
 		}
 		next = sooner(next, due)
 	}
-	if e.sync.quiet() {
-		e.sync.lastSync = now
-	}
 	signal(&e.table.changed, e.changed)
 	signal(&e.table.externalChanged, e.external)
 	signal(&e.sync.objects.changed, e.objectsChanged)
@@ -387,10 +383,10 @@ func (e *Engine) nextJob() (job, time.Time) {
 
 // journalDue reports whether the journal is to be written anew: it is lost, or most of it is dead.
 func (e *Engine) journalDue() bool {
-	if e.journalLost {
-		return !e.table.now.Before(e.journalRetry)
+	if e.journal.lost {
+		return !e.table.now.Before(e.journal.retry)
 	}
-	return e.journal.Records > 2*(len(e.table.all)+len(e.sync.objects.byKey))+compactSlack
+	return e.journal.records > 2*(len(e.table.all)+len(e.sync.objects.byKey))+compactSlack
 }
 
 func (e *Engine) observe(f route.Facts) {

@@ -183,7 +183,7 @@ func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.R
 			}
 			return r, nil
 		}
-		for _, k := range []route.Key{k, k.Twin()} {
+		for _, k := range []route.Key{k, k.Counterpart()} {
 			if _, ok := d.ours[k]; ok {
 				return route.Resolution{Prefix: p, Ours: true}, nil
 			}
@@ -246,8 +246,9 @@ func (d *fake) carryOut(op route.Op) error {
 	if t := op.Route.TableID(); t.ID != 0 && !d.hasTable(t) {
 		return errNoTable
 	}
-	if twin, ok := d.ours[op.Route.Key.Twin()]; ok && recursive(twin) && recursive(op.Route) {
-		panic(fmt.Sprintf("VPP crashes on %s beside %s", op.Route, twin))
+	other, ok := d.ours[op.Route.Key.Counterpart()]
+	if ok && recursive(other) && recursive(op.Route) {
+		panic(fmt.Sprintf("VPP crashes on %s beside %s", op.Route, other))
 	}
 	r := op.Route
 	r.Origin = route.Unknown

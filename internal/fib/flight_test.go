@@ -63,7 +63,7 @@ func TestALongQueueGoesInLongBatches(t *testing.T) {
 }
 
 // VPP crashes on two recursive routes of two sources for one prefix (decision 12).
-func TestAnElevatedRouteWaitsForItsTwinInFlight(t *testing.T) {
+func TestAnElevatedRouteWaitsForItsCounterpartInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.dp.foreign[key("0.0.0.0/0")] = true
 		r.SetNormal(100, 100)

@@ -48,8 +48,7 @@ type journal struct {
 	path        string // "": none
 	objectsOnly bool   // routes are not recorded
 	file        *os.File
-	records     int // in the file, dead ones included
-	bytes       int64
+	records     int               // in the file, dead ones included
 	interfaces  map[string]uint32 // as last written
 	problem     string
 	retry       time.Time
@@ -78,7 +77,7 @@ func (j *journal) open(identity string) (journalled, error) {
 		file.Close()
 		return journalled{}, fmt.Errorf("journal %s: %w", j.path, err)
 	}
-	j.file, j.records, j.bytes, j.interfaces = file, found.count, found.valid, found.interfaces
+	j.file, j.records, j.interfaces = file, found.count, found.interfaces
 	return found, nil
 }
 
@@ -266,8 +265,7 @@ func (j *journal) noteInterfaces(interfaces map[string]uint32) error {
 }
 
 func (j *journal) write(b []byte) error {
-	n, err := j.file.Write(b)
-	j.bytes += int64(n)
+	_, err := j.file.Write(b)
 	return err
 }
 
@@ -280,7 +278,7 @@ func (j *journal) broken(err error) {
 		j.close()
 	}
 	os.Remove(j.path)
-	j.records, j.bytes, j.interfaces = 0, 0, nil
+	j.records, j.interfaces = 0, nil
 }
 
 func (j *journal) close() {

@@ -309,7 +309,7 @@ func (s *syncer) isNeeded(e *entry) bool {
 	return false
 }
 
-// isLeaving reports whether o is about to go: it is not held until a source has spoken, and the
+// isLeaving reports whether o is about to go: it is not held until its source is complete, and the
 // data plane does not refuse to delete it.
 func (s *syncer) isLeaving(o *object) bool {
 	_, leaving := s.objects.leaving[o]

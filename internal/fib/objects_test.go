@@ -176,7 +176,7 @@ func TestRefusedObjectIsMadeByAnother(t *testing.T) {
 		r.stop()
 		r.dp.steal(other)
 		r.dp.others(a)
-		*r = *start(r.dp, r.Engine.journal.Path)
+		*r = *start(r.dp, r.Engine.keeps.path)
 		r.setObjects(route.Uplink)
 		time.Sleep(time.Second)
 		check(t, "there in the next process", r.dp.there(), a.Key().String())
@@ -204,7 +204,7 @@ func TestObjectsAfterARestart(t *testing.T) {
 		r.dp.printObjectOps()
 		r.AllowSweep()
 		time.Sleep(time.Minute)
-		check(t, "held until their source has spoken", r.objectStates(), "interface eth0 held",
+		check(t, "held until their source is complete", r.objectStates(), "interface eth0 held",
 			"address 192.168.4.7/24 of eth0 held", "address 192.168.5.7/24 of eth0 held")
 		r.setObjects(route.Uplink, up0, on("eth0", "192.168.4.8/24"))
 		check(t, "swept", r.dp.printObjectOps(), "put address 192.168.4.8/24 of eth0",
@@ -225,7 +225,7 @@ func TestObjectsAfterARestart(t *testing.T) {
 		r.stop()
 		r.dp.tell(node("c"))
 		r.dp.others(b)
-		*r = *start(r.dp, r.Engine.journal.Path)
+		*r = *start(r.dp, r.Engine.keeps.path)
 		r.setObjects(route.External)
 		check(t, "another's", r.dp.there(), b.Key().String())
 	})
@@ -238,7 +238,7 @@ func TestObjectsOfAnInterfaceMadeAnewWhileAway(t *testing.T) {
 			a := on("eth1", "192.168.4.7/24")
 			restart := func() {
 				r.stop()
-				*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, ListRoutes: list})
+				*r = *startWith(r.dp, Config{Journal: r.Engine.keeps.path, ListRoutes: list})
 				synctest.Wait()
 			}
 			restart()
@@ -249,7 +249,7 @@ func TestObjectsOfAnInterfaceMadeAnewWhileAway(t *testing.T) {
 			r.stop()
 			r.dp.tell(f)
 			r.dp.others(a)
-			*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, ListRoutes: list})
+			*r = *startWith(r.dp, Config{Journal: r.Engine.keeps.path, ListRoutes: list})
 			r.setObjects(route.Uplink)
 			check(t, "there", r.dp.there(), a.Key().String())
 		})
@@ -280,7 +280,7 @@ func TestJournalOfObjectsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		restart := func() {
 			r.stop()
-			*r = *startWith(r.dp, Config{Journal: r.Engine.journal.Path, ListRoutes: true})
+			*r = *startWith(r.dp, Config{Journal: r.Engine.keeps.path, ListRoutes: true})
 			synctest.Wait()
 		}
 		restart()
@@ -289,7 +289,7 @@ func TestJournalOfObjectsAlone(t *testing.T) {
 		r.setObjects(route.Uplink, a)
 		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26"), drop("10.2.0.0/26")})
 		synctest.Wait()
-		file, err := os.Open(r.Engine.journal.Path)
+		file, err := os.Open(r.Engine.keeps.path)
 		if err != nil {
 			t.Fatal(err)
 		}

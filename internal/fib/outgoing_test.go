@@ -35,7 +35,7 @@ func TestOutgoing(t *testing.T) {
 		signalled(r.Changed())
 		r.FollowOutgoing([]netip.Addr{addr("10.8.0.5"), addr("10.7.0.5"), addr("10.0.0.9")})
 		if !signalled(r.Changed()) {
-			t.Error("nobody is told of what was asked for")
+			t.Error("no signal of what was asked for")
 		}
 		check(t, "asked for", outgoing(r),
 			append(subnets[:2:2], "10.8.0.5/32 eth0", "10.9.0.5/32 eth1",
@@ -43,7 +43,7 @@ func TestOutgoing(t *testing.T) {
 		r.dp.state(func() { r.dp.by[key("10.8.0.0/24")] = "eth1" })
 		time.Sleep(time.Second)
 		if !signalled(r.Changed()) {
-			t.Error("nobody is told that the way is another")
+			t.Error("no signal that the way is another")
 		}
 		check(t, "another way", outgoing(r)[2:4], "10.8.0.5/32 eth1", "10.9.0.5/32 eth1")
 
@@ -56,7 +56,7 @@ func TestOutgoing(t *testing.T) {
 		r.SetRoutes(route.Own, []route.Route{peer})
 		time.Sleep(500 * time.Microsecond)
 		if !signalled(r.Changed()) {
-			t.Error("nobody is told of its other gateway")
+			t.Error("no signal of its other gateway")
 		}
 		check(t, "by another gateway", outgoing(r)[:2], "10.0.0.0/24 eth0", "10.0.0.2/32 eth0")
 		r.SetRoutes(route.Own, nil)

@@ -407,7 +407,7 @@ func (s *selection) choose(e *entry) {
 	c := s.holdCovered(e, s.selectEntry(e))
 	target, other := e, s.counterpart(e)
 	if c.elevated && (c.forward != nil || c.waiting) {
-		target, other = s.entry(e.key().Twin()), e
+		target, other = s.entry(e.key().Counterpart()), e
 	}
 	if other != nil {
 		other.clear(isWanted)

@@ -7,16 +7,10 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-const (
-	// DefaultGuardShare and DefaultGuardMinimum allow the ordinary changes of a cluster: what is
-	// to go at once must be more than half of an origin's routes, and more than a hundred.
-	DefaultGuardShare   = 0.5
-	DefaultGuardMinimum = 100
-	// guardHold is how long a list must stay as it is until it is believed. A broken list is mostly
-	// followed by a whole one within seconds; what was really deleted forwards for that long into
-	// nothing, as it does until it is deleted.
-	guardHold = 60 * time.Second
-)
+// guardHold is how long a list must stay as it is until it is believed. A broken list is mostly
+// followed by a whole one within seconds; what was really deleted forwards for that long into
+// nothing, as it does until it is deleted.
+const guardHold = 60 * time.Second
 
 // sources holds what the origins other than BGP want, and guards against lists that lose too much
 // at once. Engine guards it.

@@ -29,7 +29,7 @@ func guardedEngine(t *testing.T, f func(*testing.T, *running)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startWith(newFake(node("a")), Config{
 			Journal: journal,
-			Tuning:  Tuning{GuardShare: DefaultGuardShare, GuardMinimum: DefaultGuardMinimum},
+			Tuning:  Tuning{GuardShare: 0.5, GuardMinimum: 100},
 		})
 		r.AllowSweep()
 		r.SetListed(route.Etcd, blocks(0, 200))

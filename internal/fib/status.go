@@ -169,15 +169,12 @@ type Stats struct {
 	Refusal error   // of the op that was refused last
 	Batches uint64  // in which ops were handed to the data plane
 	Queued  int     // ops waiting or in flight
-	// when last nothing was waiting, in flight or failed: now, if that is so now; zero: never
-	LastSync time.Time
 	// Present: the data plane is there and adoption has ended, so routes are programmed.
 	Present bool
 	// Adopted says how this process took over the data plane last: "" not yet, "journal" (the
 	// generation that an earlier process wrote for, trusted) or "listing".
 	Adopted       string
 	AdoptedRoutes int
-	SweepAllowed  bool
 	Journal       JournalState
 	NextHops      int // tracked
 	Drift         DriftStats
@@ -194,13 +191,10 @@ func (s Stats) Filled() bool {
 	})
 }
 
-// JournalState returns the state of the journal.
+// JournalState is how the journal of routes stands.
 type JournalState struct {
 	Enabled bool
-	Path    string
 	Problem string // why it is not being written now; "" when all is well
-	Records int    // in the file, dead ones included
-	Bytes   int64
 }
 
 // Stats returns the counters now.
@@ -210,13 +204,10 @@ func (e *Engine) Stats() Stats {
 	t := e.sync
 	s := Stats{
 		Put: t.put, Deleted: t.del, Errors: t.errors, Refusal: t.refusal, Batches: t.cuts,
-		LastSync: t.lastSync, Present: t.present, SweepAllowed: t.sweep,
-		Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted, Journal: e.journal,
+		Present: t.present, Adopted: t.howAdopted, AdoptedRoutes: t.numAdopted,
+		Journal:  JournalState{Enabled: e.journals, Problem: e.journal.problem},
 		NextHops: len(e.hops.sorted), Queued: t.queued(), Drift: t.drift,
 		Delays: t.delays.histogram,
-	}
-	if t.quiet() {
-		s.LastSync = time.Now()
 	}
 	for origin, h := range e.sources.holds {
 		s.Guard = append(s.Guard, GuardHold{origin, len(h.keys), h.since, h.release})

@@ -67,7 +67,6 @@ type syncer struct {
 	counts           [numClasses][numSources][lastState + 1]int
 	put, del, errors uint64
 	refusal          error // of the op that was refused last
-	lastSync         time.Time
 	howAdopted       string
 	numAdopted       int
 	drift            DriftStats
@@ -285,11 +284,6 @@ func (s *syncer) queued() int {
 		n += len(b.ops)
 	}
 	return n
-}
-
-// quiet reports that the data plane has all that is wanted.
-func (s *syncer) quiet() bool {
-	return s.present && len(s.dirty)+s.queued()+len(s.failures) == 0
 }
 
 func (s *syncer) stateOf(e *entry) State {

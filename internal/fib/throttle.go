@@ -4,8 +4,8 @@ import "time"
 
 const (
 	// throttleInterval is the time between two looks at the inbox under load. Small batches are
-	// dear: each costs system calls, wake-ups of five threads, and a turn of VPP's main loop. At 70
-	// 000 routes a second 70 of them come in that time.
+	// expensive: each costs system calls, wake-ups of five threads, and a turn of VPP's main loop.
+	// At 70 000 routes a second 70 of them come in that time.
 	throttleInterval = time.Millisecond
 	// throttleAfter is how many looks in a row find something before that is called load; a pause
 	// of throttleQuiet ends it. So a change that comes alone, and the first ones of many, wait for

@@ -66,7 +66,7 @@ func (r *running) SetNormal(v4, v6 uint32) {
 
 func (r *running) SetBGPConverging(yes bool) { r.set(func(w *Wanted) { w.Converging = yes }) }
 
-// AllowSweep: these sources have told all they want; none: all have.
+// AllowSweep: these sources are complete; none: all are.
 func (r *running) AllowSweep(sources ...route.Origin) {
 	r.set(func(w *Wanted) {
 		w.Complete = w.Complete || len(sources) == 0
@@ -161,7 +161,7 @@ func (w *walker) want(k route.Key, c Candidate) {
 		}
 		w.ever[c.Origin][k] = true
 		delete(w.adopted, k)
-		delete(w.adopted, k.Twin())
+		delete(w.adopted, k.Counterpart())
 	}
 }
 
@@ -411,8 +411,8 @@ func (w *walker) restartAgent() {
 func (w *walker) startAgent() {
 	w.adopted, w.swept = make(map[route.Key]bool), false
 	for k := range w.dp.ours {
-		// its twin may take its place, see want
-		if len(w.w.wants[k])+len(w.w.wants[k.Twin()]) == 0 {
+		// its counterpart may take its place, see want
+		if len(w.w.wants[k])+len(w.w.wants[k.Counterpart()]) == 0 {
 			w.adopted[k] = true
 		}
 	}
@@ -502,7 +502,7 @@ func (w *walker) settledObjects() {
 
 func (w *walker) allowSweep() { w.e.AllowSweep(); w.swept = true }
 
-// sweepOne lets one source have spoken: what it has never wanted stays.
+// sweepOne completes one source: what it has never wanted stays.
 func (w *walker) sweepOne() {
 	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.BGP,
 		route.Etcd}).Draw(w.t, "heard")

@@ -127,7 +127,7 @@ func (n *agentNode) showsProgrammed(
 	if err := n.ask(ctx, &routes, "routes"); err != nil {
 		return err
 	}
-	var told []string
+	var shown []string
 	for _, r := range routes {
 		if r.Prefix.Addr().Is6() != (family == "-6") {
 			continue
@@ -142,10 +142,10 @@ func (n *agentNode) showsProgrammed(
 				line += " " + p.NextHop
 			}
 		}
-		told = append(told, line)
+		shown = append(shown, line)
 	}
-	slices.Sort(told)
-	return same("routes of "+n.name+", against its kernel", told, stripMetric(kernel))
+	slices.Sort(shown)
+	return same("routes of "+n.name+", against its kernel", shown, stripMetric(kernel))
 }
 
 // ribPath is what `gobgp global rib -j` says of a path.

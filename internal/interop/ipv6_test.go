@@ -86,12 +86,12 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 			if err != nil {
 				return err
 			}
-			told := i >= 0 && strings.Contains(routes[i].Reason, "link-local")
+			named := i >= 0 && strings.Contains(routes[i].Reason, "link-local")
 			for _, u := range s.FIB.UnusableNextHops {
-				told = told ||
+				named = named ||
 					u.Address == addr("fe80::3") && strings.Contains(u.Reason, "link-local")
 			}
-			if !told {
+			if !named {
 				return fmt.Errorf("routes %+v, unusable next hops %+v",
 					routes, s.FIB.UnusableNextHops)
 			}

@@ -55,6 +55,7 @@ func TestDataplaneKernel(t *testing.T) {
 			dataplanetest.Recursive: "the kernel has no recursive next hops: fib resolves them " +
 				"before it puts a route",
 			dataplanetest.CrossConnects: "they are VPP's",
+			dataplanetest.TAPs:          "they are VPP's",
 			dataplanetest.Tables:        "a table comes into being by use",
 			dataplanetest.Connection:    "the kernel cannot go away",
 			dataplanetest.Overlaps:      "the kernel takes equal subnets on two interfaces",

@@ -50,7 +50,7 @@ func TestFactsAfterAListThatFailed(t *testing.T) {
 	check(t, b.ns.AddAddress("eth1", pfx("10.9.0.1/24")))
 	eventually(t, "the list fails", func() bool { return list.count.Load() > 0 })
 	var f route.Facts
-	eventually(t, "the problem is told", func() bool {
+	eventually(t, "the problem is shown", func() bool {
 		f = facts(t, b.Dataplane)
 		return f.Problem != ""
 	})

@@ -67,7 +67,7 @@ func TestShapeIgnoresWhatIsAnotherEachTime(t *testing.T) {
 	}
 	for _, s := range same {
 		if shape(s[0]) != shape(s[1]) {
-			t.Errorf("%q and %q are told apart: %q, %q", s[0], s[1], shape(s[0]), shape(s[1]))
+			t.Errorf("%q and %q differ: %q, %q", s[0], s[1], shape(s[0]), shape(s[1]))
 		}
 	}
 	for _, s := range [][2]string{

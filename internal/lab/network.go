@@ -44,6 +44,7 @@ type parts struct {
 // rely on.
 var labImage = []struct{ name, version string }{
 	{"bird", "1.6."}, {"frr", ""}, {"ethtool", ""}, {"procps", ""},
+	{"etcd-client", ""},
 }
 
 func findParts(ctx context.Context, build string, withVPP bool) (parts, error) {

@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -15,7 +16,38 @@ type Link struct {
 	// Parent and VLAN are of a SubInterface: it has the frames of one with this tag.
 	Parent string
 	VLAN   uint16
+
+	// HostName is the kernel's name of what an AFPacket is bound to, or of a TAP's other end; ""
+	// for a TAP: the kernel's choice.
+	HostName string
+
+	TAP   TAPSettings
+	Memif MemifSettings
 }
+
+// TAPSettings are those of a TAP. Of a size 0 is the data plane's choice.
+type TAPSettings struct {
+	RxRing, TxRing uint16 // frames
+	GSO            bool
+}
+
+// MemifSettings are those of a Memif. Of a number but ID 0 is the data plane's choice.
+type MemifSettings struct {
+	Socket   string // path of the unix socket at which both ends meet
+	Master   bool   // it makes the socket
+	ID       uint32 // among those of a socket
+	Secret   Secret // both ends have the same
+	RingSize uint32 // frames
+	// BufferSize is in bytes.
+	BufferSize         uint16
+	RxQueues, TxQueues uint8 // of a slave alone
+}
+
+// Secret is never printed.
+type Secret string
+
+// Format implements fmt.Formatter.
+func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, "(secret)") }
 
 // MaxLinkName is how many bytes its name can have. The mark must fit into VPP's 63.
 const MaxLinkName = 47
@@ -26,6 +58,9 @@ type LinkKind string
 const (
 	Loopback     LinkKind = "loopback"
 	SubInterface LinkKind = "sub-interface"
+	Memif        LinkKind = "memif"               // shared memory with another process
+	TAP          LinkKind = "TAP"                 // whose other end is the kernel's
+	AFPacket     LinkKind = "AF_PACKET interface" // bound to an interface of the kernel
 )
 
 // LinkKey identifies the interface that we make under a name.
@@ -35,8 +70,15 @@ func (l Link) Key() ObjectKey { return LinkKey(l.Name) }
 
 func (l Link) Digest() uint64 {
 	settings := []string{string(l.Kind), l.MAC}
-	if l.Kind == SubInterface {
+	switch l.Kind {
+	case SubInterface:
 		settings = append(settings, l.Parent, fmt.Sprint(l.VLAN))
+	case TAP:
+		settings = append(settings, l.HostName, fmt.Sprint(l.TAP))
+	case AFPacket:
+		settings = append(settings, l.HostName)
+	case Memif:
+		settings = append(settings, fmt.Sprint(l.Memif), string(l.Memif.Secret))
 	}
 	return digestOf(strings.Join(settings, "\n"))
 }

@@ -54,13 +54,8 @@ func (t TableID) family() string {
 	return "IPv4"
 }
 
-// CompareTables orders by number, IPv4 first.
-func CompareTables(a, b TableID) int {
-	return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.family(), b.family()))
-}
-
-// Twin returns the key of the elevated counterpart, or of the normal one if k is elevated.
-func (k Key) Twin() Key {
+// Counterpart returns the elevated key of the prefix, or the normal one if k is elevated.
+func (k Key) Counterpart() Key {
 	k.Elevated = !k.Elevated
 	return k
 }

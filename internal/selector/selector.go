@@ -24,30 +24,10 @@ func (s Selector) Matches(labels map[string]string) bool {
 	return s.root == nil || s.root.matches(labels)
 }
 
-// String returns a canonical text. Parsing it gives an equal Selector.
-func (s Selector) String() string {
-	if s.root == nil {
-		return ""
-	}
-	var b strings.Builder
-	s.root.print(&b, looseOr)
-	return b.String()
-}
-
-// expr is a node of the expression tree. print adds parentheses if it binds looser than least.
+// expr is a node of the expression tree.
 type expr interface {
 	matches(labels map[string]string) bool
-	print(b *strings.Builder, least binding)
 }
-
-// binding orders the operators by precedence.
-type binding int
-
-const (
-	looseOr binding = iota
-	looseAnd
-	tight
-)
 
 type (
 	anyOf []expr // at least two
@@ -118,57 +98,4 @@ func (x among) matches(labels map[string]string) bool {
 	v, ok := labels[x.label]
 	_, found := slices.BinarySearch(x.values, v)
 	return (ok && found) != x.absent
-}
-
-func (x anyOf) print(b *strings.Builder, least binding) { printAll(b, x, " || ", looseOr, least) }
-func (x allOf) print(b *strings.Builder, least binding) { printAll(b, x, " && ", looseAnd, least) }
-
-// printAll parenthesizes operands that bind no tighter than own: "a || (b || c)" and "a || b || c"
-// are different trees.
-func printAll(b *strings.Builder, of []expr, operator string, own, least binding) {
-	if least > own {
-		b.WriteByte('(')
-		defer b.WriteByte(')')
-	}
-	for i, e := range of {
-		if i > 0 {
-			b.WriteString(operator)
-		}
-		e.print(b, own+1)
-	}
-}
-
-func (x not) print(b *strings.Builder, _ binding) {
-	b.WriteByte('!')
-	x.of.print(b, tight)
-}
-
-func (x has) print(b *strings.Builder, _ binding) { b.WriteString("has(" + x.label + ")") }
-func (every) print(b *strings.Builder, _ binding) { b.WriteString("all()") }
-
-func (x compare) print(b *strings.Builder, _ binding) {
-	b.WriteString(x.label + " " + string(x.op) + " " + quote(x.value))
-}
-
-func (x among) print(b *strings.Builder, _ binding) {
-	b.WriteString(x.label)
-	if x.absent {
-		b.WriteString(" not")
-	}
-	b.WriteString(" in {")
-	for i, v := range x.values {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(quote(v))
-	}
-	b.WriteByte('}')
-}
-
-// quote chooses the quote that s does not contain. There are no escapes, so there always is one.
-func quote(s string) string {
-	if strings.Contains(s, `"`) {
-		return "'" + s + "'"
-	}
-	return `"` + s + `"`
 }

@@ -23,7 +23,7 @@ import (
 type event struct {
 	Action, Package, Test, Output, Key, Value string
 	Elapsed                                   float64
-	FailedBuild, ImportPath                   string
+	ImportPath                                string
 }
 
 type report struct {

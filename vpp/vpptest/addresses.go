@@ -31,6 +31,7 @@ func (s *Server) setFlags(m *interfaces.SwInterfaceSetFlags) int32 {
 		l.up = up
 		s.setLinkRoutes(i, up)
 		s.announce(i, false)
+		s.announcePeers(l)
 	}
 	return 0
 }

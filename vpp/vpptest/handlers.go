@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
 	"go.fd.io/govpp/binapi/fib"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -20,6 +21,8 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/l3xc"
 	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/memif"
+	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
 )
@@ -133,6 +136,44 @@ var handlers = map[string]func(a answer, m api.Message){
 			Retval: a.server.deleteLink(m.(*interfaces.DeleteLoopback).SwIfIndex, loopback),
 		})
 	},
+	"memif_create_v2": func(a answer, m api.Message) {
+		i, retval := a.server.createMemif(m.(*memif.MemifCreateV2))
+		a.send(&memif.MemifCreateV2Reply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"memif_delete": func(a answer, m api.Message) {
+		a.send(&memif.MemifDeleteReply{
+			Retval: a.server.deleteLink(m.(*memif.MemifDelete).SwIfIndex, memifDevice),
+		})
+	},
+	"memif_dump": func(a answer, _ api.Message) { a.server.dumpMemifs(a) },
+	"memif_socket_filename_add_del_v2": func(a answer, m api.Message) {
+		v2 := m.(*memif.MemifSocketFilenameAddDelV2)
+		a.send(&memif.MemifSocketFilenameAddDelV2Reply{Retval: a.server.changeMemifSocket(v2),
+			SocketID: v2.SocketID})
+	},
+	"memif_socket_filename_dump": func(a answer, _ api.Message) { a.server.dumpMemifSockets(a) },
+	"tap_create_v3": func(a answer, m api.Message) {
+		i, retval := a.server.createTAP(m.(*tapv2.TapCreateV3))
+		a.send(&tapv2.TapCreateV3Reply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"tap_delete_v2": func(a answer, m api.Message) {
+		a.send(&tapv2.TapDeleteV2Reply{
+			Retval: a.server.deleteLink(m.(*tapv2.TapDeleteV2).SwIfIndex, virtio),
+		})
+	},
+	"af_packet_create_v3": func(a answer, m api.Message) {
+		i, retval := a.server.createAFPacket(m.(*af_packet.AfPacketCreateV3))
+		a.send(&af_packet.AfPacketCreateV3Reply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"af_packet_delete": func(a answer, m api.Message) {
+		a.send(&af_packet.AfPacketDeleteReply{
+			Retval: a.server.deleteAFPacket(m.(*af_packet.AfPacketDelete)),
+		})
+	},
+	"af_packet_dump": func(a answer, _ api.Message) { a.server.dumpAFPackets(a) },
 	"sw_interface_set_table": func(a answer, m api.Message) {
 		a.send(&interfaces.SwInterfaceSetTableReply{
 			Retval: a.server.setTable(m.(*interfaces.SwInterfaceSetTable)),
@@ -319,7 +360,7 @@ func (s *Server) dumpLinks(a answer, m *interfaces.SwInterfaceDump) {
 			kind = interface_types.IF_API_TYPE_SUB
 		}
 		a.send(&interfaces.SwInterfaceDetails{
-			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: l.flags(),
+			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: s.flags(l),
 			Type:          kind,
 			InterfaceName: l.name, InterfaceDevType: l.device, Tag: l.tag, L2Address: l.mac,
 			LinkMtu: 9000, Mtu: []uint32{9000, 0, 0, 0},
@@ -359,7 +400,7 @@ func (s *Server) subscribe(a answer, m *interfaces.WantInterfaceEvents) {
 func (s *Server) announce(i uint32, deleted bool) {
 	ev := &interfaces.SwInterfaceEvent{SwIfIndex: interface_types.InterfaceIndex(i),
 		Deleted: deleted}
-	if l := s.links[i]; l != nil && l.up {
+	if l := s.links[i]; l != nil && s.isLinkUp(l) {
 		ev.Flags = interface_types.IF_STATUS_API_FLAG_LINK_UP
 	}
 	for c := range s.clients {

@@ -23,14 +23,22 @@ type link struct {
 	device, tag string
 	mac         ethernet_types.MacAddress
 	parent      uint32 // of a sub-interface; 0: it is none
+	host        string // the kernel's interface of a TAP or AF_PACKET interface
+	memif       memifLink
 }
 
-func (l *link) flags() interface_types.IfStatusFlags {
+func (s *Server) flags(l *link) (flags interface_types.IfStatusFlags) {
 	if l.up {
-		return interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
-			interface_types.IF_STATUS_API_FLAG_LINK_UP
+		flags = interface_types.IF_STATUS_API_FLAG_ADMIN_UP
 	}
-	return 0
+	if s.isLinkUp(l) {
+		flags |= interface_types.IF_STATUS_API_FLAG_LINK_UP
+	}
+	return flags
+}
+
+func (s *Server) isLinkUp(l *link) bool {
+	return l.up && (l.device != memifDevice || s.isConnected(l))
 }
 
 // AddInterface makes an interface that is up, in table 0, with addresses and what comes with them:
@@ -143,9 +151,13 @@ func (s *Server) removeLink(i uint32) {
 	}
 	s.setLinkRoutes(i, false)
 	s.orphan(i)
+	s.endKernelSide(s.links[i])
+	s.leaveMemifSocket(s.links[i])
+	gone := s.links[i]
 	delete(s.links, i)
 	s.freed = append(s.freed, i)
 	s.announce(i, true)
+	s.announcePeers(gone)
 }
 
 func (s *Server) mustFind(name string) uint32 {

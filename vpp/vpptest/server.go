@@ -41,6 +41,8 @@ type Server struct {
 	requests map[string]int
 	faults   faults
 
+	hostLinks map[string]bool // the kernel's interfaces, by name
+
 	// One generation of VPP: all that a restart makes anew.
 	pid      uint32
 	ids      map[string]uint16 // name_crc → message id
@@ -53,12 +55,15 @@ type Server struct {
 	orphans  map[uint32]map[netip.Addr]neighbour // of interfaces that were deleted
 	nextLink uint32
 	freed    []uint32 // indexes of links that were deleted, the next one last
+
+	memifSockets map[uint32]*memifSocket
 }
 
 // Start serves a VPP with an empty FIB on the socket path, which must not exist.
 func Start(path string) (*Server, error) {
 	s := &Server{path: path, clients: map[*client]bool{}, requests: map[string]int{},
-		nextPID: 100 + rand.Uint32N(1000)}
+		hostLinks: map[string]bool{},
+		nextPID:   100 + rand.Uint32N(1000)}
 	s.boot()
 	if err := s.OpenSocket(); err != nil {
 		return nil, err
@@ -104,11 +109,15 @@ func (s *Server) boot() {
 	s.sources = builtinSources()
 	s.tables = fibs{}
 	s.addTable(0)
+	for _, l := range s.links {
+		s.endKernelSide(l)
+	}
 	s.links = map[uint32]*link{0: {name: "local0"}}
 	s.crossed = newCrossConnects()
 	s.proxies = newProxyARP()
 	s.orphans = map[uint32]map[netip.Addr]neighbour{}
 	s.nextLink, s.freed = 1, nil
+	s.memifSockets = newMemifSockets()
 }
 
 // Restart is a VPP that dies and comes back: connections end, the FIB, interfaces, tables and

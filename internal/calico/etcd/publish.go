@@ -204,7 +204,7 @@ func (p *Publisher) keep(ctx context.Context, client *clientv3.Client, revision 
 				return err
 			}
 			for _, ev := range resp.Events {
-				if err := p.judge(ev); err != nil {
+				if err := p.foreignChange(ev); err != nil {
 					return err
 				}
 			}
@@ -230,8 +230,8 @@ func (p *Publisher) look(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// judge describes a foreign change of one of our keys, which makes us write it again.
-func (p *Publisher) judge(ev *clientv3.Event) error {
+// foreignChange describes what another has done to one of our keys, which makes us write it again.
+func (p *Publisher) foreignChange(ev *clientv3.Event) error {
 	for _, a := range p.Addresses {
 		switch {
 		case p.key(a) != string(ev.Kv.Key):

@@ -24,14 +24,9 @@ type Source struct {
 	named map[string]string // problems that were logged, by key; owned by Run's goroutine
 }
 
-// New checks cfg and returns the source of a node. It does not connect. An error is one sentence
-// about cfg.
-func New(cfg Config, node string, log *slog.Logger) (*Source, error) {
-	return NewFor(cfg, node, calico.Needs{}, log)
-}
-
-// NewFor is New for a node that does not read the keys of a BGP node.
-func NewFor(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Source, error) {
+// New checks cfg and returns the source of a node with these needs. It does not connect. An error
+// is one sentence about cfg.
+func New(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Source, error) {
 	if node == "" {
 		return nil, errors.New("no node name is given")
 	}

@@ -81,7 +81,7 @@ func runFor(t *testing.T, cfg Config, needs calico.Needs) *running {
 	t.Helper()
 	r := &running{log: new(syncBuffer)}
 	var err error
-	r.Source, err = NewFor(cfg, "edge-7", needs, slog.New(slog.NewTextHandler(r.log, nil)))
+	r.Source, err = New(cfg, "edge-7", needs, slog.New(slog.NewTextHandler(r.log, nil)))
 	must(t, err)
 	r.ProbeEvery = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
@@ -533,7 +533,7 @@ func TestABadItemIsNamedOnceAndTheRestGoesOn(t *testing.T) {
 }
 
 func TestNodeNeedsAName(t *testing.T) {
-	_, err := New(Config{Endpoints: []string{"http://127.0.0.1:2379"}}, "",
+	_, err := New(Config{Endpoints: []string{"http://127.0.0.1:2379"}}, "", calico.Needs{},
 		slog.New(slog.DiscardHandler))
 	if err == nil {
 		t.Error("no node name was accepted")

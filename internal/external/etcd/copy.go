@@ -142,20 +142,23 @@ func (c *copyOnDisk) keep(k kept) {
 	}
 }
 
-// run writes until ctx ends, and then what is left.
+// run writes until ctx ends, and then what is left. A client that never rests postpones nothing.
 func (c *copyOnDisk) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	timer.Stop()
+	var due <-chan time.Time // nil: nothing is
 	for {
+		wake := c.wake
+		if due != nil {
+			wake = nil
+		}
 		select {
 		case <-ctx.Done():
 			c.write()
 			return
-		case <-c.wake:
-			timer.Reset(writeDelay)
-		case <-timer.C:
-			if !c.write() {
-				timer.Reset(retryDelay)
+		case <-wake:
+			due = time.After(writeDelay)
+		case <-due:
+			if due = nil; !c.write() {
+				due = time.After(retryDelay)
 			}
 		}
 	}

@@ -145,8 +145,13 @@ func toGeneric(item external.Item) (*generic.Item, error) {
 		Data: &generic.Data{Union: &generic.Data_Any{Any: data}}}, nil
 }
 
+// asText makes a text for a message: one with other bytes, which keys in etcd and names of
+// interfaces may have, cannot be sent.
+func asText(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
 // idOf returns the model and name of a key.
 func idOf(key string) *generic.Item_ID {
+	key = asText(key)
 	for _, m := range external.Models() {
 		if name, ok := strings.CutPrefix(key, m.KeyPrefix()); ok {
 			return &generic.Item_ID{Model: m.Name(), Name: name}

@@ -30,10 +30,12 @@ var (
 
 // record is a line of the journal.
 type record struct {
-	// Format is in the first record alone, and so is Incomplete: what clients wanted was lost, and
-	// none has said all that it wants since.
+	// Format is in the first record alone, and so are Incomplete: what clients wanted was lost, and
+	// none has said all that it wants since; and Rewritten: how many records the file had when it
+	// was rewritten.
 	Format     int  `json:"format,omitempty"`
 	Incomplete bool `json:"incomplete,omitempty"`
+	Rewritten  int  `json:"rewritten,omitempty"`
 
 	Txn     int64             `json:"txn,omitempty"`
 	Source  string            `json:"source,omitempty"`
@@ -60,7 +62,7 @@ type journal struct {
 }
 
 // readJournal returns the records of a file; none: there is no file. A last line that is not whole
-// belongs to a transaction that nobody was told of.
+// belongs to a transaction that nobody was told of, unless the file was rewritten with it.
 func readJournal(path string) ([]record, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,6 +85,10 @@ func readJournal(path string) ([]record, error) {
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s: it is %w: it has no first line", path, errDamaged)
+	}
+	if whole := out[0].Rewritten; len(out) < whole {
+		return nil, fmt.Errorf("%s: it is %w: it has %d of %d lines", path, errDamaged, len(out),
+			whole)
 	}
 	return out, nil
 }

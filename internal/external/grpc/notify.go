@@ -59,13 +59,13 @@ func (n *notifications) take(now []route.Interface) {
 
 // add notes the state of an interface; Linux' states have the same numbers.
 func (n *notifications) add(i route.Interface, state vpp.InterfaceState_Status) {
-	at := time.Now().Unix()
+	at, name := time.Now().Unix(), asText(i.Name)
 	var out configurator.Notification
 	if n.isLinux {
 		out.Notification = &configurator.Notification_LinuxNotification{
 			LinuxNotification: &linux.Notification{Interface: &linux.InterfaceNotification{
 				Type: linux.InterfaceNotification_UPDOWN,
-				State: &linux.InterfaceState{Name: i.Name, InternalName: i.Name,
+				State: &linux.InterfaceState{Name: name, InternalName: name,
 					IfIndex: int32(i.Index), LastChange: at,
 					OperStatus: linux.InterfaceState_Status(state)},
 			}}}
@@ -73,7 +73,7 @@ func (n *notifications) add(i route.Interface, state vpp.InterfaceState_Status) 
 		out.Notification = &configurator.Notification_VppNotification{
 			VppNotification: &vpp.Notification{Interface: &vpp.InterfaceNotification{
 				Type: vpp.InterfaceNotification_UPDOWN,
-				State: &vpp.InterfaceState{Name: i.Name, InternalName: i.Name, IfIndex: i.Index,
+				State: &vpp.InterfaceState{Name: name, InternalName: name, IfIndex: i.Index,
 					LastChange: at, OperStatus: state},
 			}}}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,8 @@ type Client struct {
 	Models     []string `json:"models,omitempty"`
 	Tables     []string `json:"tables,omitempty"`
 	Interfaces []string `json:"interfaces,omitempty"`
+	// SocketDirectories are those in which, and below which, sockets of memifs may be. Empty: all.
+	SocketDirectories []string `json:"socket_directories,omitempty"`
 }
 
 // DefaultPolicy lets root and the agent's own user write everything, and where TCP without
@@ -50,17 +53,17 @@ func DefaultPolicy(plaintext bool) Policy {
 }
 
 // ReadPolicy reads a policy in YAML. An error is one sentence that names the entry.
-func ReadPolicy(path string) (p Policy, err error) {
-	text, err := os.ReadFile(path)
+func ReadPolicy(file string) (p Policy, err error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return p, err
 	}
 	if err := yaml.UnmarshalStrict(text, &p); err != nil {
-		return p, fmt.Errorf("%s: %w", path, err)
+		return p, fmt.Errorf("%s: %w", file, err)
 	}
 	for i, c := range p.Clients {
 		if err := c.check(); err != nil {
-			return p, fmt.Errorf("%s: entry %d of clients: %w", path, i+1, err)
+			return p, fmt.Errorf("%s: entry %d of clients: %w", file, i+1, err)
 		}
 	}
 	return p, nil
@@ -93,6 +96,11 @@ func (c *Client) check() error {
 	for _, pattern := range c.Interfaces {
 		if name, _ := strings.CutSuffix(pattern, "*"); strings.Contains(name, "*") {
 			return fmt.Errorf("interfaces %q: a * is at the end alone", pattern)
+		}
+	}
+	for _, dir := range c.SocketDirectories {
+		if !path.IsAbs(dir) || path.Clean(dir) != dir {
+			return fmt.Errorf("socket_directories %q is no absolute path in its plain form", dir)
 		}
 	}
 	return nil
@@ -163,6 +171,14 @@ func (c *Client) refuses(item external.Item) string {
 		if len(c.Interfaces) > 0 && !slices.ContainsFunc(c.Interfaces, among) {
 			return "the policy does not let this client write interface " + name
 		}
+	}
+	socket := external.SocketOf(item.Message)
+	holds := func(dir string) bool {
+		return strings.HasPrefix(socket, strings.TrimSuffix(dir, "/")+"/")
+	}
+	if socket != "" && len(c.SocketDirectories) > 0 &&
+		!slices.ContainsFunc(c.SocketDirectories, holds) {
+		return "the policy does not let this client use socket " + socket
 	}
 	return ""
 }

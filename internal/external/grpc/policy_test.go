@@ -68,6 +68,10 @@ func TestInterfacesThatThePolicyLeavesOut(t *testing.T) {
 		"of a shorter name": {message: &vpp.Interface{Name: "red"}, refused: "red"},
 		"a parent": {message: &vpp.Interface{Name: "red-1", Link: &vpp.Interface_Sub{
 			Sub: &vpp.SubInterface{ParentName: "eth0"}}}, refused: "eth0"},
+		"bound to Linux": {message: &vpp.Interface{Name: "red-1", Link: &vpp.Interface_Afpacket{
+			Afpacket: &vpp.AfpacketLink{HostIfName: "eth0"}}}, refused: "eth0"},
+		"a TAP's other end": {message: &vpp.Interface{Name: "red-1", Link: &vpp.Interface_Tap{
+			Tap: &vpp.TapLink{HostIfName: "eth0"}}}, refused: "eth0"},
 		"a neighbour":     {message: &l3.ARPEntry{Interface: "eth0"}, refused: "eth0"},
 		"where it leads":  {message: &l3.Route{OutgoingInterface: "eth0"}, refused: "eth0"},
 		"a next hop only": {message: &l3.Route{NextHopAddr: "10.0.0.1"}},
@@ -83,6 +87,25 @@ func TestInterfacesThatThePolicyLeavesOut(t *testing.T) {
 			want = "the policy does not let this client write interface " + test.refused
 		}
 		check(t, name, c.refuses(external.Item{Message: test.message}), want)
+	}
+}
+
+func TestSocketsThatThePolicyLeavesOut(t *testing.T) {
+	c := Client{SocketDirectories: []string{"/run/red", "/tmp/red"}}
+	for socket, refused := range map[string]bool{
+		"/run/red/a.sock": false, "/tmp/red/b/c.sock": false, "/run/redder/a.sock": true,
+		"/run/red": true, "/run/a.sock": true,
+	} {
+		want := ""
+		if refused {
+			want = "the policy does not let this client use socket " + socket
+		}
+		m := &vpp.Interface{Name: "red-1", Link: &vpp.Interface_Memif{
+			Memif: &vpp.MemifLink{SocketFilename: socket}}}
+		check(t, socket, c.refuses(external.Item{Message: m}), want)
+		all := Client{SocketDirectories: []string{"/"}}
+		check(t, socket, all.refuses(external.Item{Message: m}), "")
+		check(t, socket, (&Client{}).refuses(external.Item{Message: m}), "")
 	}
 }
 
@@ -133,6 +156,8 @@ func TestBadPolicies(t *testing.T) {
 		"clients: [{uid: 1, models: [vpp.nothing]}]":          `there is no model "vpp.nothing"`,
 		"clients: [{uid: 1, tables: ['9-7']}]":                `tables "9-7" are neither`,
 		"clients: [{uid: 1, interfaces: ['a*b']}]":            `interfaces "a*b": a * is at the`,
+		"clients: [{uid: 1, socket_directories: [run]}]":      `socket_directories "run" is no`,
+		"clients: [{uid: 1, socket_directories: [/a/]}]":      `socket_directories "/a/" is no`,
 		"clients: [{uid: -1}]":                                "uid",
 		"client: []":                                          `unknown field "client"`,
 		"clients: [{certificate: a, tables: ['7'], x: true}]": `unknown field "x"`,

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,6 +41,8 @@ const (
 	maxLabels = 4096
 	// maxName is the length of a source's name.
 	maxName = 63
+	// answerTime is what an answer has to reach its client before the deadline of the call.
+	answerTime = 200 * time.Millisecond
 )
 
 // All is what the server shows besides what its own clients want.
@@ -115,7 +118,9 @@ func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 	if v := md.Get(AtomicKey); len(v) > 0 && v[0] != "false" {
 		c.Atomic = true
 	}
-	txn, results, err := s.source.Do(ctx, c)
+	early, cancel := beforeDeadline(ctx)
+	defer cancel()
+	txn, results, err := s.source.Do(early, c)
 	answer := errorOf(results, err)
 	if txn != 0 {
 		header := metadata.Pairs(SeqnumKey, strconv.FormatInt(txn, 10))
@@ -127,6 +132,17 @@ func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 			"answer", status.Code(answer), "err", err)
 	}
 	return results, answer
+}
+
+// beforeDeadline has a call end early enough for its client to hear that it goes on: at the
+// deadline itself the client stops listening.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	early := min(time.Until(deadline)/5, answerTime)
+	return context.WithDeadline(ctx, deadline.Add(-early))
 }
 
 // clientName returns whose items a call is about, "" if it does not say.
@@ -168,7 +184,7 @@ func errorOf(results []Result, err error) error {
 		if failed++; failed <= maxErrors {
 			r.Key = short(r.Key)
 			texts = append(texts, fmt.Sprintf("%s (%s): %s", r.Key, operation(r),
-				short(strings.Join(r.Verdict.Details, "; "))))
+				short(statusOf(r.Verdict).Message)))
 			details = append(details, resultOf(r))
 		}
 	}
@@ -221,5 +237,6 @@ func resultOf(r Result) *generic.UpdateResult {
 }
 
 func statusOf(v external.Verdict) *generic.ItemStatus {
-	return &generic.ItemStatus{Status: v.State.String(), Message: strings.Join(v.Details, "; ")}
+	return &generic.ItemStatus{Status: v.State.String(),
+		Message: asText(strings.Join(v.Details, "; "))}
 }

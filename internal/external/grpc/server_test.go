@@ -1,12 +1,14 @@
 package grpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ import (
 	"vpp-route-agent/internal/external/proto/ligato/generic"
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
+	"vpp-route-agent/internal/route"
 )
 
 // served is a server on a socket, and a connection to it.
@@ -79,6 +82,47 @@ func serveLogging(t *testing.T, p Policy, log *slog.Logger) *served {
 
 func routeTo(n int) *l3.Route {
 	return &l3.Route{DstNetwork: fmt.Sprintf("10.9.%d.0/24", n), NextHopAddr: "10.0.0.2"}
+}
+
+// The secret of a memif is on disk, for root alone, and shown to nobody.
+func TestSecretsAreShownToNobody(t *testing.T) {
+	const secret = "hunter2"
+	var log bytes.Buffer
+	s := serveLogging(t, DefaultPolicy(false), slog.New(slog.NewJSONHandler(&log, nil)))
+	memif := &vpp.Interface{Name: "memif1", Type: vpp.Interface_MEMIF, Link: &vpp.Interface_Memif{
+		Memif: &vpp.MemifLink{SocketFilename: "/run/m.sock", Secret: secret}}}
+	data := rpc.NewDataChangeServiceClient(s.conn)
+	_, err := data.Put(s.ctx, &rpc.DataRequest{Interfaces: []*vpp.Interface{memif}})
+	checkError(t, "Put", err, codes.OK, "")
+	config := configurator.NewConfiguratorServiceClient(s.conn)
+	get, err := config.Get(s.ctx, &configurator.GetRequest{})
+	checkError(t, "Get", err, codes.OK, "")
+	dump, err := config.Dump(s.ctx, &configurator.DumpRequest{})
+	checkError(t, "Dump", err, codes.OK, "")
+	manager := generic.NewManagerServiceClient(s.conn)
+	items, err := manager.GetConfig(s.ctx, &generic.GetConfigRequest{})
+	checkError(t, "GetConfig", err, codes.OK, "")
+	state, err := manager.DumpState(s.ctx, &generic.DumpStateRequest{})
+	checkError(t, "DumpState", err, codes.OK, "")
+	for _, m := range []proto.Message{get, dump, items, state} {
+		wire, err := proto.Marshal(m)
+		if err != nil || !bytes.Contains(wire, []byte("/run/m.sock")) ||
+			bytes.Contains(wire, []byte(secret)) {
+			t.Errorf("%T is %v (%v)", m, m, err)
+		}
+	}
+	if strings.Contains(log.String(), secret) || !strings.Contains(log.String(), "transaction") {
+		t.Errorf("the log: %s", log.String())
+	}
+	journal, err := os.Stat(filepath.Join(s.dir, "external-grpc.journal"))
+	if err != nil || journal.Mode().Perm() != 0o600 {
+		t.Errorf("%v (%v)", journal, err)
+	}
+	s.restart()
+	back := s.Source.store.sources["grpc"]["config/vpp/v2/interfaces/memif1"]
+	if !proto.Equal(back.Message, memif) {
+		t.Errorf("after a restart it is %v", back.Message)
+	}
 }
 
 // checkError compares the code of an error, and what its text begins with.
@@ -255,6 +299,36 @@ func TestLigatosManager(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, "nothing is left", s.fib.routes(), "[]")
+}
+
+// A client hears that its transaction goes on before its deadline: at the deadline it hangs up.
+func TestTheNumberOfATransactionThatGoesOn(t *testing.T) {
+	s := serve(t)
+	s.fib.set(func() { s.fib.silent = true })
+	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
+	defer cancel()
+	var header metadata.MD
+	_, err := rpc.NewDataChangeServiceClient(s.conn).Put(ctx,
+		&rpc.DataRequest{StaticRoutes: []*l3.Route{routeTo(1)}}, grpc.Header(&header))
+	if status.Code(err) != codes.DeadlineExceeded ||
+		!strings.Contains(err.Error(), "transaction 1: it is accepted and goes on") ||
+		!slices.Equal(header.Get(SeqnumKey), []string{"1"}) {
+		t.Errorf("%v, %v", header, err)
+	}
+}
+
+// What etcd or a data plane has may be no text, which no message can have: others are told.
+func TestBytesThatAreNoText(t *testing.T) {
+	const bad = "config/vpp/v2/route/\xff"
+	notes := newNotifications(false)
+	notes.add(route.Interface{Name: "eth\xff"}, vpp.InterfaceState_UP)
+	for _, m := range []proto.Message{
+		idOf(bad), statusOf(external.Verdict{Key: bad, Details: []string{bad}}), notes.kept[0],
+	} {
+		if _, err := proto.Marshal(m); err != nil {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
 }
 
 func TestSubscribe(t *testing.T) {

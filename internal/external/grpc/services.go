@@ -64,7 +64,7 @@ func (s *Server) Dump(context.Context, *configurator.DumpRequest) (
 	return &configurator.DumpResponse{Dump: configOf(s.configured())}, nil
 }
 
-// wanted returns the items of all sources; of a key the first source has it.
+// wanted returns the items of all sources, without secrets; of a key the first source has it.
 func (s *Server) wanted() (all []external.Item) {
 	seen := map[string]bool{}
 	for _, source := range s.all.Sources() {
@@ -72,6 +72,7 @@ func (s *Server) wanted() (all []external.Item) {
 			item := source.Items[key]
 			if item.Message != nil && !seen[item.Key] {
 				seen[item.Key] = true
+				item.Message = external.WithoutSecrets(item.Message)
 				all = append(all, item)
 			}
 		}

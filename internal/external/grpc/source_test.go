@@ -325,6 +325,12 @@ func TestDamagedJournal(t *testing.T) {
 	if len(states) != 5 {
 		t.Fatalf("%d states", len(states))
 	}
+	var rewritten []byte // by the next run; all of it was acknowledged
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(dir)
+		b.stop()
+		rewritten, _ = os.ReadFile(b.journal.path)
+	})
 	try := func(what string, content []byte) (complete bool) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "external-grpc.journal")
@@ -359,6 +365,13 @@ func TestDamagedJournal(t *testing.T) {
 		flipped[i] ^= 4
 		if complete := try(fmt.Sprintf("flipped at %d", i), flipped); complete && i < len(whole)-1 {
 			t.Errorf("flipped at %d: not found", i)
+		}
+	}
+	for n := range 64 {
+		i := len(rewritten) - 1 - n*len(rewritten)/64
+		what := fmt.Sprintf("the rewritten journal, cut at %d", i)
+		if complete := try(what, rewritten[:i]); complete {
+			t.Errorf("%s: not found", what)
 		}
 	}
 }

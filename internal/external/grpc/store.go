@@ -186,6 +186,7 @@ func (s *store) records() (all []record, err error) {
 		}
 		all = append(all, r)
 	}
+	all[0].Rewritten = len(all)
 	return all, nil
 }
 
