@@ -3,7 +3,9 @@ package bgp
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
@@ -39,13 +41,23 @@ func (o Options) nextHop(f family) netip.Addr {
 	return o.NextHop6
 }
 
+// otherNode shows the form that names of Nodes have here: often one is the short name of a host
+// and the other its full one.
+func otherNode(s *calico.Snapshot) string {
+	if len(s.Nodes) == 0 {
+		return ""
+	}
+	first := slices.Min(slices.Collect(maps.Keys(s.Nodes)))
+	return fmt.Sprintf("; there is Node(%s): is --node-name right?", first)
+}
+
 // PlanFor returns what the speaker of node self shall be. It is pure: equal inputs give equal
 // plans, and s is not changed. Announcements assume that the data plane has what it needs: the
 // caller removes those whose drop route must come first (ipam.NeedsDrop).
 func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	node, ok := s.Nodes[self]
 	if !ok {
-		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to exist", self)}
+		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to exist", self) + otherNode(s)}
 	}
 	node.Name = self
 	next := nextHops(node, o)

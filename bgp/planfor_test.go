@@ -257,6 +257,7 @@ func TestLocalPref(t *testing.T) {
 }
 
 func TestSpeaker(t *testing.T) {
+	noNodes := func(s *calico.Snapshot) { clear(s.Nodes) }
 	v6only := node("a", func(n *calico.Node) { n.IPv4, n.IPv6 = netip.Prefix{}, pfx("fd77::9/64") })
 	dual := node("a", func(n *calico.Node) { n.IPv6 = pfx("fd77::9/64") })
 	for _, tc := range []struct {
@@ -296,7 +297,10 @@ func TestSpeaker(t *testing.T) {
 		{"bad router ID", "a", cluster(), Options{RouterID: "::1"}, Speaker{},
 			`waiting for a router ID of Node(a): router ID "::1" is neither a ` +
 				`dotted quad nor "hash"`},
-		{"no Node", "nobody", cluster(), Options{}, Speaker{}, "waiting for Node(nobody) to exist"},
+		{"no Node", "nobody", cluster(noNodes), Options{}, Speaker{},
+			"waiting for Node(nobody) to exist"},
+		{"another name", "nobody", cluster(), Options{}, Speaker{},
+			"waiting for Node(nobody) to exist; there is Node(a): is --node-name right?"},
 		{"no BGP address", "d", cluster(), Options{}, Speaker{},
 			"waiting for Node(d) to have a BGP address"},
 	} {

@@ -172,7 +172,7 @@ func whatIsWrong(s agent.Status) (wrong []string) {
 		}
 	}
 	if down := sessionsDown(s); down > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d of %d sessions are down", down, len(s.BGP.Peers)))
+		wrong = append(wrong, fmt.Sprintf("%d of %d sessions down", down, len(s.BGP.Peers)))
 	}
 	failed := 0
 	for _, c := range s.FIB.Routes {

@@ -213,17 +213,21 @@ func readConfigFile(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}
-	var doc map[string]any
+	var doc any
 	if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
-		return nil, fmt.Errorf("configuration file %s: %s", path,
-			strings.Join(strings.Fields(err.Error()), " "))
+		return nil, fmt.Errorf("configuration file %s: %s", path, yamlError(err))
+	}
+	keys, ok := doc.(map[string]any)
+	if !ok && doc != nil {
+		return nil, fmt.Errorf("configuration file %s: want a key and a value on each line, such "+
+			"as `nodeName: node-1`", path)
 	}
 	known := map[string]setting{}
 	for _, s := range settings {
 		known[s.file] = s
 	}
 	out := map[string]string{}
-	for key, v := range doc {
+	for key, v := range keys {
 		s, ok := known[key]
 		if !ok {
 			return nil, fmt.Errorf("configuration file %s: unknown key %q%s", path, key,
@@ -238,6 +242,15 @@ func readConfigFile(path string) (map[string]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// yamlError is what an error of the YAML library says of the file, on one line.
+func yamlError(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	for _, by := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
+		text = strings.TrimPrefix(text, by)
+	}
+	return text
 }
 
 // scalar turns a YAML value into the text that the environment would hold; a list becomes a comma

@@ -312,7 +312,7 @@ refuses it), FAILED (the agent does), INVALID, UNIMPLEMENTED, or for 10 s REMOVE
 says that the agent answered.`,
 		Example: `  vpp-route-agent external get
   vpp-route-agent external get vrf/0/dst/10.9.1.0/24 -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			items, err := f.externalItems(cmd.Context(), args)
 			if err != nil {
@@ -345,7 +345,7 @@ func externalWait() *cobra.Command {
 PART-OF-KEY in their key, of which there must be one. Exit status 1 says that some are not after
 --timeout, and they are printed.`,
 		Example: "  vpp-route-agent external wait vrf/7/ --timeout 10s",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for end := time.Now().Add(timeout); ; {
 				items, err := f.externalItems(cmd.Context(), args)

@@ -95,7 +95,7 @@ func (c *config) listenHealth() (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", c.metricsListen)
 	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
+		return nil, fmt.Errorf("--metrics-listen: %w", err)
 	}
 	if conf != nil {
 		l = tls.NewListener(l, conf)

@@ -18,7 +18,7 @@ func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the man pages of all commands into DIR/man1 and DIR/man8",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for name, page := range manPages(cmd.Root()) {
 				file := filepath.Join(args[0], name)

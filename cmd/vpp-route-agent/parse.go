@@ -97,7 +97,7 @@ func duration(field func(*config) *time.Duration, least, most string) setter {
 	return func(c *config, s string) error {
 		d, err := time.ParseDuration(s)
 		if err != nil {
-			return fmt.Errorf("%q is not a duration like %s", s, most)
+			return fmt.Errorf("%q is not a duration such as 30s or 5m", s)
 		}
 		if d < from || d > to {
 			return fmt.Errorf("must lie between %s and %s", least, most)

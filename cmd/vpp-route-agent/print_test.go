@@ -55,7 +55,7 @@ func TestStatusOfManySessions(t *testing.T) {
 	if frame = frame[:strings.Index(frame, "\n")]; len(frame) > 80 {
 		t.Errorf("the table is %d columns wide", len(frame))
 	}
-	if got := whatIsWrong(s); !slices.Equal(got, []string{"5000 of 5002 sessions are down"}) {
+	if got := whatIsWrong(s); !slices.Equal(got, []string{"5000 of 5002 sessions down"}) {
 		t.Errorf("wrong: %q", got)
 	}
 }

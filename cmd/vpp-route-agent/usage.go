@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,17 @@ func (e usageError) Unwrap() error { return e.error }
 // itself ends a conflict of flags, or an unknown subcommand, with the status of any other error.
 func execute(ctx context.Context) error {
 	root, started := newCommand(), false
+	var unknown error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		// Cobra shows the help of the command before the unknown one.
+		if c.HasSubCommands() {
+			unknown = unknownCommand(c, c.Flags().Args())
+		}
+		if unknown == nil {
+			help(c, args)
+		}
+	})
 	forEachCommand(root, func(c *cobra.Command) {
 		if run := c.RunE; run != nil {
 			c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -26,7 +38,7 @@ func execute(ctx context.Context) error {
 			}
 		}
 	})
-	err := root.ExecuteContext(ctx)
+	err := cmp.Or(root.ExecuteContext(ctx), unknown)
 	if err != nil && !started {
 		return usageError{err}
 	}

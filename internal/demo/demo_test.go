@@ -245,7 +245,7 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 		}
 		says("node-1 true", "--pid names one of several: 2 of this name are up")
 		says(fmt.Sprintf("--pid %d node-1 sh -c 'exit 7'", cmd.Process.Pid), "exit status 7")
-		says("--pid 1 node-1 true", "none of this name is up")
+		says("--pid 1 node-1 true", "no demo of process 1 is up")
 		cmd.Process.Signal(os.Interrupt)
 	})
 	if r.status != 0 || !strings.Contains(r.stdout, "\nremoving the nodes, ") {

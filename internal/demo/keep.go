@@ -77,9 +77,13 @@ func Exec(pid int, node string, command []string) error {
 		return errors.New("a command on a node of the demo needs root, as the demo does")
 	}
 	dir, err := netlab.Running("demo", pid, "*/"+binDir)
-	if err != nil {
-		return fmt.Errorf(
-			"which demo? demo --keep leaves one up, and --pid names one of several: %w", err)
+	switch {
+	case errors.Is(err, netlab.ErrNone) && pid != 0:
+		return fmt.Errorf("no demo of process %d is up", pid)
+	case errors.Is(err, netlab.ErrNone):
+		return errors.New("no demo is up; `vpp-route-agent demo --keep` leaves one up")
+	case err != nil:
+		return fmt.Errorf("which demo? --pid names one of several: %w", err)
 	}
 	all, _ := filepath.Glob(filepath.Join(dir, "*", binDir)) // the pattern is well formed
 	var names []string

@@ -150,7 +150,7 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 	fmt.Fprintf(c.out, "%s: %d nodes as %s, forwarding with %s\n",
 		t.Name, len(t.Nodes), how, c.dataplane())
 	if c.keep {
-		c.awaitSessions(ctx, n, w)
+		c.awaitSessions(ctx, n, t.agents())
 		fmt.Fprint(c.out, "It is up until Ctrl-C, which removes it. On another terminal:\n\n")
 		for _, command := range []string{"vpp-route-agent status", "gobgp neighbor", "sh"} {
 			fmt.Fprintf(c.out, "    %s\n", n.hint(w.steps[0].node, command))
@@ -164,17 +164,11 @@ func (c config) check(ctx context.Context, folder string) (err error) {
 		ctx)
 }
 
-// awaitSessions waits until the agents of a lab are ready and their sessions are Established, but
+// awaitSessions waits until these agents of a lab are ready and their sessions are Established, but
 // not for ever: a person may have come to see why they are not.
-func (c config) awaitSessions(ctx context.Context, n network, w *walk) {
+func (c config) awaitSessions(ctx context.Context, n network, waiting []string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var waiting []string
-	for _, s := range w.steps {
-		if strings.HasPrefix(s.line, "vpp-route-agent ") && !slices.Contains(waiting, s.node) {
-			waiting = append(waiting, s.node)
-		}
-	}
 	done := netlab.WhenSlow(func() {
 		fmt.Fprintf(c.out, "waiting for the sessions of %s\n", strings.Join(waiting, ", "))
 	})

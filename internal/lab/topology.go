@@ -92,6 +92,15 @@ func parseTopology(text []byte, env lookup) (*topology, error) {
 	return t, t.check()
 }
 
+// agents are the nodes that start an agent.
+func (t *topology) agents() []string {
+	return slices.DeleteFunc(t.names(), func(name string) bool {
+		return !slices.ContainsFunc(t.Nodes[name].Exec, func(line string) bool {
+			return strings.HasPrefix(line, "start-agent")
+		})
+	})
+}
+
 func (n node) kind(t *topology) string {
 	if n.Kind == "" {
 		return t.Defaults.Kind

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -188,6 +189,25 @@ func TestAllThatIsRefusedIsToldAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "bridge") ||
 		!strings.Contains(err.Error(), "user") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A kept lab says that it is up when the sessions of these are.
+func TestAgentsAreTheNodesThatStartOne(t *testing.T) {
+	for lab, want := range map[string][]string{
+		"mesh-mixed": {"node-1", "node-2", "node-3"}, "etcd-only": {"node-1", "node-2", "node-3"},
+	} {
+		file, err := find(filepath.Join("../../labs", lab))
+		if err != nil {
+			t.Fatal(err)
+		}
+		top, err := readTopology(file, noEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := top.agents(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", lab, got, want)
+		}
 	}
 }
 
