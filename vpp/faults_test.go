@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/ethernet_types"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
@@ -691,5 +693,26 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 					}
 				})
 		}
+	}
+}
+
+// An item has the same name on every node, and AF_PACKET interfaces share the network outside.
+func TestNodesShareNoMACAddress(t *testing.T) {
+	link := route.Link{Name: "uplink2", Kind: route.AFPacket, HostName: hostLink}
+	chosen := make(chan ethernet_types.MacAddress, 2)
+	for range cap(chosen) {
+		s := newServer(t)
+		a := runAgent(t, vpp.Config{Socket: s.Socket()})
+		a.await(t, "connection", present)
+		s.Refuse(func(m api.Message) int32 {
+			if create, ok := m.(*af_packet.AfPacketCreateV3); ok {
+				chosen <- create.HwAddr
+			}
+			return 0
+		})
+		check(t, a.PutObject(t.Context(), link))
+	}
+	if one, other := <-chosen, <-chosen; one == other {
+		t.Errorf("both nodes chose %s", one)
 	}
 }

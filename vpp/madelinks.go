@@ -134,7 +134,7 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	for _, d := range all {
 		marked := markFor(d, want.Name)
 		switch {
-		case isUnmarked(d, want):
+		case l.isUnmarked(d, want):
 		case !isNamed(d, want.Name):
 			continue
 		case marked == 0:
@@ -165,24 +165,25 @@ func (l *session) mark(ctx context.Context, index uint32, want route.Link) error
 // isUnmarked reports whether d was made for want, or another Link of its name, and then the
 // connection ended. Its MAC address says so. One that a client has chosen says so only together
 // with the name in VPP, and the name of a memif is enough.
-func isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
+func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
 	if text(d.Tag) != "" || d.Type != interface_types.IF_API_TYPE_HARDWARE {
 		return false
 	}
 	isIts := want.MAC == "" ||
 		want.Kind == route.AFPacket && text(d.InterfaceName) == hostPrefix+want.HostName
-	return isOwnMemif(d) || isIts && d.L2Address == macOf(want)
+	return isOwnMemif(d) || isIts && d.L2Address == l.macOf(want)
 }
 
 // macOf returns the MAC address of an interface that we make: the one that is wanted, else one that
-// tells it from all others.
-func macOf(want route.Link) (mac ethernet_types.MacAddress) {
+// tells it from all others. The FIB source has a random name in each VPP: nodes that give one name
+// to interfaces in a common network must not share a MAC address there.
+func (l *session) macOf(want route.Link) (mac ethernet_types.MacAddress) {
 	if a, err := net.ParseMAC(want.MAC); err == nil {
 		copy(mac[:], a)
 		return mac
 	}
 	h := fnv.New64a()
-	fmt.Fprintln(h, want.Name)
+	fmt.Fprintln(h, l.own.name, want.Name)
 	binary.BigEndian.PutUint32(mac[2:], uint32(h.Sum64()))
 	mac[0], mac[1] = 2, byte(h.Sum64()>>32) // locally administered, unicast
 	return mac
@@ -192,7 +193,7 @@ func macOf(want route.Link) (mac ethernet_types.MacAddress) {
 func removeMade(ctx context.Context, l *session, k route.ObjectKey) error {
 	all, err := readDetails(ctx, l.conn)
 	for _, d := range all {
-		isIts := markFor(d, k.Interface) != 0 || isUnmarked(d, route.Link{Name: k.Interface})
+		isIts := markFor(d, k.Interface) != 0 || l.isUnmarked(d, route.Link{Name: k.Interface})
 		if err == nil && isIts {
 			err = l.deleteLink(ctx, d)
 		}
@@ -274,7 +275,7 @@ var loopbackName = regexp.MustCompile(`^loop(\d{1,5})$`)
 
 // makeLoopback gives a loopback that is to be called like one of VPP's that name in VPP, too.
 func makeLoopback(ctx context.Context, l *session, want route.Link) (uint32, error) {
-	req := &interfaces.CreateLoopbackInstance{MacAddress: macOf(want)}
+	req := &interfaces.CreateLoopbackInstance{MacAddress: l.macOf(want)}
 	if m := loopbackName.FindStringSubmatch(want.Name); m != nil {
 		n, _ := strconv.ParseUint(m[1], 10, 32)
 		req.IsSpecified, req.UserInstance = true, uint32(n)

@@ -44,7 +44,7 @@ func makeMemif(ctx context.Context, l *session, want route.Link) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	req := &memif.MemifCreateV2{ID: m.ID, SocketID: socket, HwAddr: macOf(want),
+	req := &memif.MemifCreateV2{ID: m.ID, SocketID: socket, HwAddr: l.macOf(want),
 		Role: memif.MEMIF_ROLE_API_SLAVE, Secret: string(m.Secret), RingSize: m.RingSize,
 		BufferSize: m.BufferSize, RxQueues: m.RxQueues, TxQueues: m.TxQueues}
 	if m.Master {
