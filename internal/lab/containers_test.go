@@ -92,13 +92,27 @@ func TestInterruptedContainerlabMayCleanUpAndTheLabGoes(t *testing.T) {
 	}
 }
 
+// reader reads what a command writes up to a text, and then does something.
+type reader struct {
+	bytes.Buffer
+	upTo string
+	then func()
+}
+
+func (r *reader) Write(p []byte) (int, error) {
+	n, err := r.Buffer.Write(p)
+	if strings.Contains(r.String(), r.upTo) {
+		r.then()
+	}
+	return n, err
+}
+
 // TestKeptLabSaysWhatRemovesIt: upon Ctrl-C, after a crash, and where its end fails.
 func TestKeptLabSaysWhatRemovesIt(t *testing.T) {
 	called := fakePrograms(t, "echo v1", "call $*; [ $1 = deploy ] || exit 3")
-	var out bytes.Buffer
-	c := config{build: t.TempDir(), with: "containerlab", keep: true, out: &out}
 	ctx, interrupt := context.WithCancel(t.Context())
-	time.AfterFunc(200*time.Millisecond, interrupt)
+	out := &reader{upTo: "is killed", then: interrupt}
+	c := config{build: t.TempDir(), with: "containerlab", keep: true, out: out}
 	err := c.check(ctx, "testdata/pair")
 	const removal = "containerlab destroy --cleanup --topo testdata/pair/pair.clab.yml"
 	if err == nil || !strings.Contains(err.Error(), removal) {
