@@ -287,6 +287,9 @@ func TestLabsCanBeRead(t *testing.T) {
 		check(t, w.fits(top))
 		for name, n := range top.Nodes {
 			for _, b := range n.Binds {
+				if strings.HasPrefix(b.source, "../../build/") {
+					continue // `make labs` builds it
+				}
 				if _, err := os.Stat(filepath.Join(folder, b.source)); err != nil {
 					t.Errorf("%s: %s: %v", folder, name, err)
 				}
