@@ -10,29 +10,39 @@ import (
 	"time"
 )
 
-// New peers wait for the removal of old ones, so its cost must grow with their number only.
+// New peers wait for the removal of old ones, so its cost must grow with their number only. What
+// else runs on the machine adds to it: one run in three must show that.
 func TestRemovalOfManyPeers(t *testing.T) {
-	cost := map[int]time.Duration{}
-	for _, count := range []int{300, 1500} {
-		l := newLabAlone(t)
-		n := l.node(64512)
-		for i := range count {
-			n.farPeer(fmt.Sprintf("127.1.%d.%d", i>>8, i&255), 64512)
+	for run := 1; ; run++ {
+		few, many := removalCost(t, 300), removalCost(t, 1500)
+		most := 15*few + 100*time.Millisecond
+		t.Logf("300 peers removed in %s of processor time, 1500 in %s", few, many)
+		if many <= most {
+			return
 		}
-		set(t, n)
-		n.plan.Peers = nil
-		busy := processorTime(t)
-		set(t, n)
-		cost[count] = processorTime(t) - busy
-		t.Logf("%d peers removed in %s of processor time", count, cost[count])
-		n.wantNeighbors()
-		if left := n.sessions.snapshot(); len(left) > 0 {
-			t.Errorf("still known: %v", left)
+		if run == 3 {
+			t.Fatalf("1500 peers cost %s, at most %s if it grows with the number", many, most)
 		}
 	}
-	if most := 15*cost[300] + 100*time.Millisecond; cost[1500] > most {
-		t.Errorf("1500 peers cost %s, at most %s if it grows with the number", cost[1500], most)
+}
+
+// removalCost is the processor time that removing so many peers takes.
+func removalCost(t *testing.T, count int) time.Duration {
+	l := newLabAlone(t)
+	n := l.node(64512)
+	for i := range count {
+		n.farPeer(fmt.Sprintf("127.1.%d.%d", i>>8, i&255), 64512)
 	}
+	set(t, n)
+	n.plan.Peers = nil
+	busy := processorTime(t)
+	set(t, n)
+	cost := processorTime(t) - busy
+	n.wantNeighbors()
+	if left := n.sessions.snapshot(); len(left) > 0 {
+		t.Errorf("still known: %v", left)
+	}
+	return cost
 }
 
 func TestRemovalInProgress(t *testing.T) {
