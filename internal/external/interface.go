@@ -38,7 +38,7 @@ func checkInterface(i *vpp.Interface) Problem {
 			return unimplemented("field %s", field)
 		}
 	}
-	_, problem := addressesOf(i)
+	_, problem := addressesOf(i.Name, i.IpAddresses, i.Vrf)
 	return problem
 }
 
@@ -88,10 +88,10 @@ func fieldsIn(m protoreflect.Message) (set []protoreflect.Name) {
 }
 
 // addressesOf returns the addresses of an interface, each once, and why they cannot be.
-func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
+func addressesOf(device string, texts []string, table uint32) (all []route.Address, _ Problem) {
 	var among subnets
 	seen := map[route.Address]bool{}
-	for _, text := range i.IpAddresses {
+	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		a := p.Addr()
 		switch {
@@ -104,7 +104,7 @@ func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
 		case a.Is6() && a.IsLinkLocalUnicast():
 			return nil, unimplemented("a link-local address")
 		}
-		want := route.Address{Interface: i.Name, Address: p, Table: i.Vrf}
+		want := route.Address{Interface: device, Address: p, Table: table}
 		if seen[want] {
 			continue
 		}
@@ -124,10 +124,15 @@ func objectsOf(i *vpp.Interface) (all []route.Object) {
 	if !isThere(i) {
 		all = append(all, linkOf(i))
 	}
-	if i.Enabled {
-		all = append(all, route.Up{Interface: i.Name})
+	addresses, _ := addressesOf(i.Name, i.IpAddresses, i.Vrf)
+	return append(all, objectsOn(i.Name, i.Enabled, addresses)...)
+}
+
+// objectsOn are what an item wants on an interface.
+func objectsOn(name string, enabled bool, addresses []route.Address) (all []route.Object) {
+	if enabled {
+		all = append(all, route.Up{Interface: name})
 	}
-	addresses, _ := addressesOf(i)
 	for _, a := range addresses {
 		all = append(all, a)
 	}
@@ -137,7 +142,7 @@ func objectsOf(i *vpp.Interface) (all []route.Object) {
 // familiesOf are those in which an item about an interface needs its table: those of its addresses,
 // both if it has none.
 func familiesOf(i *vpp.Interface) (all []route.TableID) {
-	addresses, _ := addressesOf(i)
+	addresses, _ := addressesOf(i.Name, i.IpAddresses, i.Vrf)
 	for _, six := range []bool{false, true} {
 		if i.Vrf != 0 && (len(addresses) == 0 || slices.ContainsFunc(addresses,
 			func(a route.Address) bool { return a.Address.Addr().Is6() == six })) {
@@ -178,8 +183,14 @@ type subnets struct {
 }
 
 type subnet struct {
-	table  uint32
-	prefix netip.Prefix
+	namespace string
+	table     uint32
+	prefix    netip.Prefix
+}
+
+func subnetOf(a route.Address) subnet {
+	namespace, _ := route.SplitNamespace(a.Interface)
+	return subnet{namespace, a.Table, a.Address.Masked()}
 }
 
 // shortened returns the subnet of a length that contains s.
@@ -190,7 +201,7 @@ func (s subnet) shortened(length int) subnet {
 
 // obstacle returns an address because of which a cannot be in its table.
 func (s *subnets) obstacle(a route.Address) (route.Address, bool) {
-	own := subnet{a.Table, a.Address.Masked()}
+	own := subnetOf(a)
 	s.use(own.prefix.Bits())
 	for _, n := range s.lengths {
 		if n > own.prefix.Bits() {
@@ -206,7 +217,7 @@ func (s *subnets) obstacle(a route.Address) (route.Address, bool) {
 }
 
 func (s *subnets) add(a route.Address) {
-	own := subnet{a.Table, a.Address.Masked()}
+	own := subnetOf(a)
 	s.use(own.prefix.Bits())
 	for _, n := range s.lengths {
 		if n < own.prefix.Bits() {

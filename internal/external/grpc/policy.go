@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/internal/external"
+	"vpp-route-agent/internal/external/proto/ligato/linux"
 )
 
 // Policy says who may write what. Whoever has no entry may only read.
@@ -36,7 +38,13 @@ type Client struct {
 	Models     []string `json:"models,omitempty"`
 	Tables     []string `json:"tables,omitempty"`
 	Interfaces []string `json:"interfaces,omitempty"`
+	// Namespaces are those of Linux that interfaces may be in: names, paths, or OwnNamespace.
+	// Empty: all. They need Interfaces: routes and neighbours name an interface alone.
+	Namespaces []string `json:"namespaces,omitempty"`
 }
+
+// OwnNamespace is the network namespace of the agent. One that is called so is given by its path.
+const OwnNamespace = "own"
 
 // DefaultPolicy lets root and the agent's own user write everything, and where TCP without
 // certificates is allowed whoever calls.
@@ -94,6 +102,9 @@ func (c *Client) check() error {
 		if name, _ := strings.CutSuffix(pattern, "*"); strings.Contains(name, "*") {
 			return fmt.Errorf("interfaces %q: a * is at the end alone", pattern)
 		}
+	}
+	if len(c.Namespaces) > 0 && len(c.Interfaces) == 0 {
+		return errors.New("namespaces need interfaces beside them")
 	}
 	return nil
 }
@@ -162,6 +173,18 @@ func (c *Client) refuses(item external.Item) string {
 		}
 		if len(c.Interfaces) > 0 && !slices.ContainsFunc(c.Interfaces, among) {
 			return "the policy does not let this client write interface " + name
+		}
+	}
+	if i, ok := item.Message.(*linux.Interface); ok && len(c.Namespaces) > 0 {
+		path := external.NamespaceOf(i)
+		if !slices.ContainsFunc(c.Namespaces, func(name string) bool {
+			if name == OwnNamespace {
+				return path == ""
+			}
+			return path == external.NamespacePath(name)
+		}) {
+			return "the policy does not let this client write namespace " +
+				cmp.Or(path, OwnNamespace)
 		}
 	}
 	return ""
