@@ -24,6 +24,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
 
@@ -371,6 +372,11 @@ func (c config) journal() string {
 		return ""
 	}
 	return filepath.Join(c.stateDir, "fib.journal")
+}
+
+// attempts are the limits of fib.Config.
+func (c config) attempts() map[route.Origin]int {
+	return map[route.Origin]int{route.External: c.externalRetries}
 }
 
 func (c config) etcd() etcd.Config {

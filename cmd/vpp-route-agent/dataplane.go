@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/fib"
@@ -18,8 +19,8 @@ type dataplane interface {
 	Run(ctx context.Context) error
 }
 
-// readOnly is the kernel of a node without data plane, which knows the outgoing interfaces of next
-// hops. Nothing in it is ours, and its engine gets no routes, so that nothing is written.
+// readOnly is the kernel of a node whose routes are not there: it knows the outgoing interfaces of
+// next hops, and has the objects of Linux. No route in its FIB is ours, and its engine gets none.
 type readOnly struct{ dataplane }
 
 func (readOnly) Routes(context.Context) ([]route.Route, error) { return nil, nil }
@@ -37,7 +38,7 @@ func newDataplane(cfg config, log *slog.Logger) (d dataplane, release func(), er
 		conf.Table, conf.Protocol = cfg.kernelTable, cfg.kernelProtocol
 		conf.Metric, conf.ElevatedMetric = cfg.kernelMetric, cfg.kernelElevated
 	}
-	k, err := kernel.New(conf)
+	k, err := kernel.NewNamespaces(conf, fib.JournalInterfaces(cfg.journal()))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,6 +46,19 @@ func newDataplane(cfg config, log *slog.Logger) (d dataplane, release func(), er
 		return readOnly{k}, k.Close, nil
 	}
 	return k, k.Close, nil
+}
+
+// newLinux returns what keeps the items of Linux where the data plane is another, and the kernel as
+// it sees it: with objects alone.
+func newLinux(cfg config, log *slog.Logger) (*fib.Engine, *kernel.Namespaces, error) {
+	log = log.With("dataplane", "linux")
+	journal := filepath.Join(cfg.stateDir, "linux.journal")
+	k, err := kernel.NewNamespaces(kernel.Config{Log: log}, fib.JournalInterfaces(journal))
+	if err != nil {
+		return nil, nil, err
+	}
+	return fib.New(fib.Config{Dataplane: readOnly{k}, Journal: journal, ListRoutes: true, Log: log,
+		Attempts: cfg.attempts()}), k, nil
 }
 
 // statsOf returns what reads the counters of dp, nil if it has none.

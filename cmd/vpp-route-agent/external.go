@@ -66,13 +66,13 @@ type externalParts struct {
 	server     *grpc.Server
 	listeners  []net.Listener // of server
 	controller *external.Controller
-	engine     *fib.Engine
 	agent      *agent.Agent // set before Run
 	log        *slog.Logger
 }
 
-func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalParts, error) {
-	p := &externalParts{cfg: cfg, engine: engine, log: log}
+// newExternal makes the parts. linux has the items of Linux; nil: engine has them.
+func newExternal(cfg config, engine, linux *fib.Engine, log *slog.Logger) (*externalParts, error) {
+	p := &externalParts{cfg: cfg, log: log}
 	var adapters []external.Adapter
 	for _, name := range cfg.external {
 		if name == grpc.Name {
@@ -93,7 +93,22 @@ func newExternal(cfg config, engine *fib.Engine, log *slog.Logger) (*externalPar
 	for _, a := range cfg.uplinkAddress {
 		policy.Own = append(policy.Own, route.Address{Interface: cfg.uplink, Address: a})
 	}
-	p.controller = external.NewController(adapters, policy, p)
+	planes := []external.Plane{{Policy: policy, FIB: &externalPlane{Engine: engine,
+		none: cfg.dataplane == "none", set: func(all fib.Source) uint64 {
+			return p.agent.Want(route.External, all)
+		}}}}
+	if linux != nil {
+		planes[0].Takes = func(key string) bool { return !external.IsLinux(key) }
+		planes = append(planes, external.Plane{
+			Policy: external.Policy{Takes: external.IsLinux},
+			FIB: &externalPlane{Engine: linux, set: func(all fib.Source) uint64 {
+				w := fib.Wanted{Complete: all.Complete}
+				w.Sources[route.External] = all
+				return linux.Set(w)
+			}},
+		})
+	}
+	p.controller = external.NewController(adapters, planes...)
 	return p, nil
 }
 
@@ -178,29 +193,24 @@ func (p *externalParts) Run(ctx context.Context) error {
 // It is longer than it takes to start from the copy on disk.
 const planPatience = 10 * time.Second
 
+// externalPlane is an engine as external configuration sees it.
+type externalPlane struct {
+	*fib.Engine
+	none bool // --dataplane none
+	set  func(fib.Source) (revision uint64)
+}
+
 // Want implements external.FIB.
-func (p *externalParts) Want(all fib.Source) uint64 { return p.agent.Want(route.External, all) }
-
-// Facts implements external.FIB.
-func (p *externalParts) Facts() route.Facts { return p.engine.Facts() }
-
-// Find implements external.FIB.
-func (p *externalParts) Find(keys []route.Key) ([]fib.Entry, uint64) { return p.engine.Find(keys) }
-
-// Objects implements external.FIB.
-func (p *externalParts) Objects() []fib.Entry { return p.engine.Objects() }
-
-// Settled implements external.FIB.
-func (p *externalParts) Settled(limit int) fib.Settled { return p.engine.Settled(limit) }
+func (p *externalPlane) Want(all fib.Source) uint64 { return p.set(all) }
 
 // Changed implements external.FIB.
-func (p *externalParts) Changed() <-chan struct{} { return p.engine.ExternalChanged() }
+func (p *externalPlane) Changed() <-chan struct{} { return p.ExternalChanged() }
 
 // Away implements external.FIB.
-func (p *externalParts) Away() string {
-	f := p.engine.Facts()
+func (p *externalPlane) Away() string {
+	f := p.Facts()
 	switch {
-	case p.cfg.dataplane == "none":
+	case p.none:
 		return "there is no data plane (--dataplane none)"
 	case f.Identity != "":
 		return ""

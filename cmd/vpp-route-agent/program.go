@@ -143,7 +143,7 @@ func (p *program) addDataplane() error {
 		Dataplane: dp, Journal: p.cfg.journal(), ListRoutes: p.cfg.dataplane != "vpp",
 		Earlier: uplink.Earlier(p.cfg.stateDir, p.log), Log: p.log, Tuning: p.cfg.tuning(),
 		Distances: p.cfg.distances(),
-		Attempts:  map[route.Origin]int{route.External: p.cfg.externalRetries},
+		Attempts:  p.cfg.attempts(),
 	})
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
@@ -173,7 +173,18 @@ func (p *program) addExternal() (err error) {
 	if len(p.cfg.external) == 0 {
 		return nil
 	}
-	if p.external, err = newExternal(p.cfg, p.engine, p.log); err != nil {
+	var linux *fib.Engine
+	if p.cfg.dataplane == "vpp" {
+		engine, k, err := newLinux(p.cfg, p.log)
+		if err != nil {
+			return err
+		}
+		p.hold(k.Close)
+		p.add(k.Run)
+		p.add(engine.Run)
+		linux = engine
+	}
+	if p.external, err = newExternal(p.cfg, p.engine, linux, p.log); err != nil {
 		return usageError{err}
 	}
 	if err := p.external.listen(); err != nil {

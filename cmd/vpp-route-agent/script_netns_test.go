@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +16,8 @@ import (
 )
 
 // The loopback interface has one IPv6 address, so a script about IPv6 sessions needs a network
-// namespace with more of them. It needs no root where users may make namespaces.
+// namespace with more of them, and one about interfaces of Linux a namespace to make them in. It
+// needs no root where users may make namespaces.
 
 const (
 	namespaceVariable = "VPP_ROUTE_AGENT_TEST_NAMESPACE"
@@ -45,18 +48,19 @@ func enterLoopbackNamespace() error {
 	return nil
 }
 
-// TestIPv6Scripts runs each of the scripts ipv6*.txtar in a namespace of its own: they use the same
-// addresses.
+// TestIPv6Scripts runs each of the scripts ipv6*.txtar and linux*.txtar in a namespace of its own:
+// they use the same addresses and interfaces.
 func TestIPv6Scripts(t *testing.T) {
 	if inLoopbackNamespace() {
 		t.Skip("runs in the process outside")
 	}
 	t.Parallel()
 	scripts, err := filepath.Glob("testdata/script/ipv6*.txtar")
-	if err != nil || len(scripts) == 0 {
+	linux, err2 := filepath.Glob("testdata/script/linux*.txtar")
+	if err := cmp.Or(err, err2); err != nil || len(scripts) == 0 || len(linux) == 0 {
 		t.Fatalf("no scripts found: %v", err)
 	}
-	for _, file := range scripts {
+	for _, file := range slices.Concat(scripts, linux) {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -67,7 +67,7 @@ func TestScripts(t *testing.T) {
 			return setUp(env, block.next(), children)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "ipv6" {
+			if cond == "ipv6" || cond == "namespace" {
 				return inLoopbackNamespace(), nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)

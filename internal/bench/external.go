@@ -121,7 +121,7 @@ func (e *externalFIB) serve(ctx context.Context, dir string) (
 	client configurator.ConfiguratorServiceClient, stop func(), err error) {
 	source := server.New(server.Config{StateDir: dir, Log: discard})
 	controller := external.NewController([]external.Adapter{source},
-		external.Policy{Table0: true}, e)
+		external.Plane{Policy: external.Policy{Table0: true}, FIB: e})
 	l, err := net.Listen("unix", filepath.Join(dir, "external.sock"))
 	if err != nil {
 		return nil, nil, err

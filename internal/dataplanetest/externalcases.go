@@ -268,8 +268,8 @@ func (b *bench) runClient(t *testing.T, dir string) *client {
 	c := &client{snapshots: make(chan external.Snapshot, 1)}
 	c.stop = b.runEngine(t, dir, func(e *fib.Engine) func(context.Context) error {
 		c.Engine = e
-		return external.NewController([]external.Adapter{c},
-			external.Policy{Table0: true}, c).Run
+		return external.NewController([]external.Adapter{c}, external.Plane{FIB: c,
+			Policy: external.Policy{Table0: true}}).Run
 	})
 	t.Cleanup(c.stop)
 	return c

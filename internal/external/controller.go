@@ -1,6 +1,7 @@
 package external
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -60,7 +61,7 @@ func (a Answer) Finished() bool {
 
 // FIB is what a Controller needs of the agent.
 type FIB interface {
-	// Want replaces what external configuration wants; 0: there is no FIB.
+	// Want replaces what external configuration wants; 0: there is no data plane.
 	Want(all fib.Source) (revision uint64)
 	// Facts and Find are those of fib.Engine.
 	Facts() route.Facts
@@ -88,26 +89,36 @@ const (
 	removedTime = 10 * time.Second
 )
 
-// Controller keeps the FIB equal to what all sources want, and tells them how their items stand.
+// Controller keeps its planes equal to what all sources want, and tells them how their items stand.
 // Run's goroutine owns it; Verdicts may be called at any time.
 type Controller struct {
 	adapters []Adapter
-	policy   Policy
-	fib      FIB
+	planes   []*plane
 
 	newest   []*Snapshot // as adapters; nil: it has told nothing yet
-	plan     Plan
-	wanted   fib.Source // as last set
-	revision uint64     // of it
-	awaited  bool       // not judged yet since the data plane has all of revision
-	answered []*Answer  // as adapters; nil: none
-	departed map[itemID]departed
+	awaited  bool        // not judged yet since the data planes have all that is wanted
+	answered []*Answer   // as adapters; nil: none
 
 	mu       sync.Mutex // guards what follows
 	sources  []Source   // by rank
 	verdicts []Verdict
 	owners   map[route.Key]string // as Plan.Owners, not changed
 	history  []Event              // the oldest first
+}
+
+// Plane is a data plane, and what the operator allows there.
+type Plane struct {
+	FIB
+	Policy
+}
+
+// plane is a data plane and what it is to have.
+type plane struct {
+	Plane
+	plan     Plan
+	wanted   fib.Source // as last set
+	revision uint64     // of it
+	departed map[itemID]departed
 }
 
 // departed is an item that its source does not want any more.
@@ -118,11 +129,14 @@ type departed struct {
 }
 
 // NewController returns a controller that does nothing until Run. The first adapter has the highest
-// rank.
-func NewController(adapters []Adapter, p Policy, f FIB) *Controller {
-	return &Controller{adapters: adapters, policy: p, fib: f,
-		newest: make([]*Snapshot, len(adapters)), answered: make([]*Answer, len(adapters)),
-		departed: make(map[itemID]departed)}
+// rank. Of the planes, of which there are one or two, the first has the FIB.
+func NewController(adapters []Adapter, planes ...Plane) *Controller {
+	c := &Controller{adapters: adapters,
+		newest: make([]*Snapshot, len(adapters)), answered: make([]*Answer, len(adapters))}
+	for _, p := range planes {
+		c.planes = append(c.planes, &plane{Plane: p, departed: make(map[itemID]departed)})
+	}
+	return c
 }
 
 // Verdicts returns how all items stand. The slice is not changed.
@@ -162,6 +176,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	timer.Stop()
+	changed := c.planes[0].Changed()
+	var changedToo <-chan struct{}
+	if len(c.planes) > 1 {
+		changedToo = c.planes[1].Changed()
+	}
 	var earliest time.Time
 	for {
 		select {
@@ -170,7 +189,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		case s := <-arrivals:
 			c.take(s)
 			timer.Reset(c.pause(takenPause, earliest))
-		case <-c.fib.Changed():
+		case <-changed:
+			timer.Reset(c.pause(judgePause, earliest))
+		case <-changedToo:
 			timer.Reset(c.pause(judgePause, earliest))
 		case <-timer.C:
 			began := time.Now()
@@ -184,9 +205,10 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // pause returns how long to wait before judging. There is no reason to if clients wait for nothing
-// but verdicts, since the data plane has all of the last revision.
+// but verdicts, since the data planes have all of the last revision.
 func (c *Controller) pause(least time.Duration, earliest time.Time) time.Duration {
-	if c.awaited && c.fib.Settled(0).Revision >= c.revision {
+	open := func(p *plane) bool { return p.Settled(0).Revision < p.revision }
+	if c.awaited && !slices.ContainsFunc(c.planes, open) {
 		c.awaited = false
 		return 0
 	}
@@ -208,8 +230,7 @@ func forward(ctx context.Context, i int, a Adapter, to chan<- arrival) {
 	}
 }
 
-// take takes a new snapshot in, and hands what follows to the FIB if it is something else than
-// before.
+// take takes a new snapshot in, and hands what follows to the planes.
 func (c *Controller) take(s arrival) {
 	c.mu.Lock()
 	c.remember(c.adapters[s.adapter].Name(), c.newest[s.adapter], s.snapshot, time.Now())
@@ -229,27 +250,32 @@ func (c *Controller) take(s arrival) {
 	c.mu.Lock()
 	c.sources = sources
 	c.mu.Unlock()
-	plan := Merge(sources, c.policy)
+	c.awaited = true
+	for _, p := range c.planes {
+		p.take(Merge(sources, p.Policy), list, complete)
+	}
+}
+
+// take hands a plan to the data plane if it is something else than before.
+func (p *plane) take(plan Plan, list int, complete bool) {
 	all := plan.wanted()
 	all.List, all.Complete = list, complete
-	same := c.plan.Same(plan) && all.List == c.wanted.List &&
-		all.Complete == c.wanted.Complete
-	c.depart(plan)
-	c.awaited = true
-	if c.plan = plan; same {
+	same := p.plan.Same(plan) && all.List == p.wanted.List && all.Complete == p.wanted.Complete
+	p.depart(plan)
+	if p.plan = plan; same {
 		return
 	}
-	c.wanted, c.revision = all, c.fib.Want(all)
+	p.wanted, p.revision = all, p.Want(all)
 }
 
 // depart notes which items next lacks.
-func (c *Controller) depart(next Plan) {
-	for _, p := range c.plan.gone(next) {
-		c.departed[p.id()] = departed{planned: p}
+func (p *plane) depart(next Plan) {
+	for _, i := range p.plan.gone(next) {
+		p.departed[i.id()] = departed{planned: i}
 	}
-	if len(c.departed) > 0 {
+	if len(p.departed) > 0 {
 		for i := range next.items {
-			delete(c.departed, next.items[i].id())
+			delete(p.departed, next.items[i].id())
 		}
 	}
 }
@@ -257,38 +283,33 @@ func (c *Controller) depart(next Plan) {
 // judge tells every source how its items stand, and returns when to look again; 0: when something
 // changes.
 func (c *Controller) judge() (again time.Duration) {
-	facts := Facts{Away: c.fib.Away()}
-	var interfaces []route.Interface
-	if facts.Away == "" {
-		interfaces = c.fib.Facts().Interfaces
-		keys := c.plan.Keys()
-		for _, d := range c.departed {
-			if d.isRoute {
-				keys = append(keys, d.key)
-			}
-		}
-		found, revision := c.fib.Find(keys)
-		if revision < c.revision {
-			again = takenPause
-		} else {
-			facts.Entries, facts.Objects = found, c.fib.Objects()
-			facts.Interfaces = interfaces
+	var verdicts, departed []Verdict
+	away := ""
+	for _, p := range c.planes {
+		stand, gone, next := p.judge()
+		verdicts, departed = append(verdicts, stand...), append(departed, gone...)
+		away = cmp.Or(away, p.Away())
+		if next > 0 && (again == 0 || next < again) {
+			again = next
 		}
 	}
-	departed, next := c.judgeDeparted(facts)
-	verdicts := append(Judge(c.plan, facts), departed...)
-	if facts.Entries != nil && next > 0 {
-		again = next
+	if len(c.planes) > 1 {
+		c.sort(verdicts)
+	}
+	verdicts = append(verdicts, departed...)
+	var interfaces []route.Interface
+	if away == "" {
+		interfaces = c.planes[0].Facts().Interfaces
 	}
 	c.mu.Lock()
-	c.verdicts, c.owners = verdicts, c.plan.Owners
+	c.verdicts, c.owners = verdicts, c.planes[0].plan.Owners
 	c.mu.Unlock()
 	for i, a := range c.adapters {
 		if c.newest[i] == nil {
 			continue
 		}
 		newest := c.newest[i]
-		answer := Answer{Away: facts.Away, Revision: newest.Revision, Edition: newest.Edition,
+		answer := Answer{Away: away, Revision: newest.Revision, Edition: newest.Edition,
 			Resync: newest.Resync, Interfaces: interfaces}
 		for _, v := range verdicts {
 			if IsOf(v.Source, a.Name()) {
@@ -307,26 +328,63 @@ func (c *Controller) judge() (again time.Duration) {
 	return again
 }
 
+// sort puts the verdicts of several planes into the order of those of one.
+func (c *Controller) sort(all []Verdict) {
+	rank := make(map[string]int, len(c.sources))
+	for i, s := range c.sources {
+		rank[s.Name] = i
+	}
+	slices.SortFunc(all, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(rank[a.Source], rank[b.Source]), strings.Compare(a.Key, b.Key))
+	})
+}
+
+// judge says how the items of a plane stand, and those that were deleted, and when to look again;
+// 0: when something changes.
+func (p *plane) judge() (stand, gone []Verdict, again time.Duration) {
+	facts := Facts{Away: p.Away()}
+	if facts.Away == "" {
+		keys := p.plan.Keys()
+		for _, d := range p.departed {
+			if d.isRoute {
+				keys = append(keys, d.key)
+			}
+		}
+		found, revision := p.Find(keys)
+		if revision < p.revision {
+			again = takenPause
+		} else {
+			facts.Entries, facts.Objects = found, p.Objects()
+			facts.Interfaces = p.Facts().AllInterfaces()
+		}
+	}
+	gone, next := p.judgeDeparted(facts)
+	if facts.Entries != nil && next > 0 {
+		again = next
+	}
+	return Judge(p.plan, facts), gone, again
+}
+
 // judgeDeparted says how what was deleted stands, and forgets what has been removed for a while.
 // again is when to look again; 0: there is none.
-func (c *Controller) judgeDeparted(f Facts) (out []Verdict, again time.Duration) {
-	if len(c.departed) == 0 {
+func (p *plane) judgeDeparted(f Facts) (out []Verdict, again time.Duration) {
+	if len(p.departed) == 0 {
 		return nil, 0
 	}
-	j := newJudge(c.plan, f)
+	j := newJudge(p.plan, f)
 	again = removedTime
-	for _, id := range slices.SortedFunc(maps.Keys(c.departed), compareItems) {
-		d := c.departed[id]
+	for _, id := range slices.SortedFunc(maps.Keys(p.departed), compareItems) {
+		d := p.departed[id]
 		if d.removed.IsZero() {
 			d.verdict = j.departed(&d.planned)
 		} else if time.Since(d.removed) >= removedTime {
-			delete(c.departed, id)
+			delete(p.departed, id)
 			continue
 		}
 		if d.verdict.State == Removed && d.removed.IsZero() {
 			d.removed = time.Now()
 		}
-		if c.departed[id] = d; d.removed.IsZero() {
+		if p.departed[id] = d; d.removed.IsZero() {
 			again = min(again, departedPause)
 		} else {
 			again = min(again, max(removedTime-time.Since(d.removed), departedPause))

@@ -133,19 +133,26 @@ func (a *fakeAdapter) last() string {
 
 type bed struct {
 	*Controller
-	fib      *fakeFIB
-	adapters []*fakeAdapter
+	fib, linux *fakeFIB
+	adapters   []*fakeAdapter
 }
+
+var (
+	notLinux = Policy{Table0: true,
+		Takes: func(key string) bool { return !IsLinux(key) }}
+	onlyLinux = Policy{Takes: IsLinux}
+)
 
 // withController runs f with a controller of two sources.
 func withController(f func(b *bed)) {
-	b := &bed{fib: &fakeFIB{changed: make(chan struct{}, 1)}}
+	b := &bed{fib: &fakeFIB{changed: make(chan struct{}, 1)},
+		linux: &fakeFIB{changed: make(chan struct{}, 1)}}
 	var all []Adapter
 	for _, name := range []string{"first", "second"} {
 		a := &fakeAdapter{name: name, snapshots: make(chan Snapshot, 1)}
 		b.adapters, all = append(b.adapters, a), append(all, a)
 	}
-	b.Controller = NewController(all, allowed, b.fib)
+	b.Controller = NewController(all, Plane{b.fib, notLinux}, Plane{b.linux, onlyLinux})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = b.Run(ctx) }()
@@ -270,6 +277,7 @@ var anyItem = rapid.SampledFrom([]string{
 	`= {"type":"INTER_VRF","via_vrf_id":7,"dst_network":"10.9.3.0/24","next_hop_addr":"10.0.0.9"}`,
 	`= {"dst_network":"10.9.3.0/24","next_hop_addr":"10.0.0.2","weight":2}`,
 	`config/vpp/v2/interfaces/loop1 = {"name":"loop1"}`,
+	host, inBlue, vethA, vethB, viaHost, viaFar, nearFar,
 })
 
 // Whatever was put, spoiled and deleted before in whatever order, the end is as if the sources had
@@ -299,17 +307,28 @@ func TestAnyOrderOfChangesEndsTheSame(t *testing.T) {
 					if rapid.Bool().Draw(r, "away") {
 						b.fib.change(func() { b.fib.away = "away" })
 					}
+					if rapid.Bool().Draw(r, "Linux is away") {
+						b.linux.change(func() { b.linux.away = "away" })
+					}
 					time.Sleep(time.Duration(rapid.IntRange(0, 1500).Draw(r, "ms")) *
 						time.Millisecond)
 					b.fib.change(func() { b.fib.away = "" })
+					b.linux.change(func() { b.linux.away = "" })
 				}
 				for i, a := range b.adapters {
 					a.tell(now[i], 0)
 				}
 				time.Sleep(time.Minute)
-				plan := Merge(now, allowed)
+				plan, linux := Merge(now, notLinux), Merge(now, onlyLinux)
 				found, _ := b.fib.Find(plan.Keys())
-				want := Judge(plan, Facts{Entries: found, Objects: b.fib.Objects()})
+				links := b.fib.Facts().Interfaces
+				want := slices.Concat(Judge(plan, Facts{Entries: found, Objects: b.fib.Objects(),
+					Interfaces: links}), Judge(linux, Facts{Entries: []fib.Entry{},
+					Objects: b.linux.Objects(), Interfaces: links}))
+				b.sort(want)
+				if got := keysOf(b.linux.Objects()); got != keysOf(entriesOf(linux.Objects)) {
+					r.Errorf("objects of Linux %s, want %v", got, linux.Objects)
+				}
 				if got := b.routes(); got != fmt.Sprint(plan.Routes) {
 					r.Errorf("routes %s, want %v", got, plan.Routes)
 				}
@@ -320,6 +339,21 @@ func TestAnyOrderOfChangesEndsTheSame(t *testing.T) {
 			})
 		})
 	})
+}
+
+func entriesOf(objects []route.Object) (all []fib.Entry) {
+	for _, o := range objects {
+		all = append(all, fib.Entry{Object: o.Key()})
+	}
+	return all
+}
+
+func keysOf(all []fib.Entry) string {
+	var keys []string
+	for _, e := range all {
+		keys = append(keys, e.Object.String())
+	}
+	return strings.Join(keys, "; ")
 }
 
 // obey checks the rules about who wins, said plainly.

@@ -90,7 +90,7 @@ func TestFileSource(t *testing.T) {
 	good := key + `{"dst_network":"10.9.1.0/24","next_hop_addr":"10.0.0.2"}`
 	synctest.Test(t, func(t *testing.T) {
 		f, data := newFileSource(path), &fakeFIB{changed: make(chan struct{}, 1)}
-		c := NewController([]Adapter{f}, allowed, data)
+		c := NewController([]Adapter{f}, Plane{data, allowed})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go f.Run(ctx)

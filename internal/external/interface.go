@@ -35,7 +35,7 @@ func checkInterface(i *vpp.Interface) Problem {
 	if problem := onlyFields("", i, fields...); !problem.ok() {
 		return problem
 	}
-	_, problem := addressesOf(i)
+	_, problem := addressesOf(i.Name, i.IpAddresses, i.Vrf)
 	return problem
 }
 
@@ -66,10 +66,10 @@ func fieldsIn(m protoreflect.Message) (set []protoreflect.Name) {
 }
 
 // addressesOf returns the addresses of an interface, each once, and why they cannot be.
-func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
+func addressesOf(device string, texts []string, table uint32) (all []route.Address, _ Problem) {
 	var among subnets
 	seen := map[route.Address]bool{}
-	for _, text := range i.IpAddresses {
+	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		a := p.Addr()
 		switch {
@@ -82,7 +82,7 @@ func addressesOf(i *vpp.Interface) (all []route.Address, _ Problem) {
 		case a.Is6() && a.IsLinkLocalUnicast():
 			return nil, unimplemented("a link-local address")
 		}
-		want := route.Address{Interface: i.Name, Address: p, Table: i.Vrf}
+		want := route.Address{Interface: device, Address: p, Table: table}
 		if seen[want] {
 			continue
 		}
@@ -102,10 +102,15 @@ func objectsOf(i *vpp.Interface) (all []route.Object) {
 	if !isThere(i) {
 		all = append(all, linkOf(i))
 	}
-	if i.Enabled {
-		all = append(all, route.Up{Interface: i.Name})
+	addresses, _ := addressesOf(i.Name, i.IpAddresses, i.Vrf)
+	return append(all, objectsOn(i.Name, i.Enabled, addresses)...)
+}
+
+// objectsOn are what an item wants on an interface.
+func objectsOn(name string, enabled bool, addresses []route.Address) (all []route.Object) {
+	if enabled {
+		all = append(all, route.Up{Interface: name})
 	}
-	addresses, _ := addressesOf(i)
 	for _, a := range addresses {
 		all = append(all, a)
 	}
@@ -115,7 +120,7 @@ func objectsOf(i *vpp.Interface) (all []route.Object) {
 // familiesOf are those in which an item about an interface needs its table: those of its addresses,
 // both if it has none.
 func familiesOf(i *vpp.Interface) (all []route.TableID) {
-	addresses, _ := addressesOf(i)
+	addresses, _ := addressesOf(i.Name, i.IpAddresses, i.Vrf)
 	for _, six := range []bool{false, true} {
 		if i.Vrf != 0 && (len(addresses) == 0 || slices.ContainsFunc(addresses,
 			func(a route.Address) bool { return a.Address.Addr().Is6() == six })) {
@@ -156,8 +161,14 @@ type subnets struct {
 }
 
 type subnet struct {
-	table  uint32
-	prefix netip.Prefix
+	namespace string
+	table     uint32
+	prefix    netip.Prefix
+}
+
+func subnetOf(a route.Address) subnet {
+	namespace, _ := route.SplitNamespace(a.Interface)
+	return subnet{namespace, a.Table, a.Address.Masked()}
 }
 
 // shortened returns the subnet of a length that contains s.
@@ -168,7 +179,7 @@ func (s subnet) shortened(length int) subnet {
 
 // obstacle returns an address because of which a cannot be in its table.
 func (s *subnets) obstacle(a route.Address) (route.Address, bool) {
-	own := subnet{a.Table, a.Address.Masked()}
+	own := subnetOf(a)
 	s.use(own.prefix.Bits())
 	for _, n := range s.lengths {
 		if n > own.prefix.Bits() {
@@ -184,7 +195,7 @@ func (s *subnets) obstacle(a route.Address) (route.Address, bool) {
 }
 
 func (s *subnets) add(a route.Address) {
-	own := subnet{a.Table, a.Address.Masked()}
+	own := subnetOf(a)
 	s.use(own.prefix.Bits())
 	for _, n := range s.lengths {
 		if n < own.prefix.Bits() {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"vpp-route-agent/internal/external/proto/ligato/linux"
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
 	"vpp-route-agent/internal/route"
@@ -152,6 +153,12 @@ func InterfacesOf(m proto.Message) (all []string) {
 	case *vpp.Interface:
 		all = []string{m.Name, m.GetSub().GetParentName(), m.GetAfpacket().GetHostIfName(),
 			m.GetTap().GetHostIfName()}
+	case *linux.Interface:
+		all = []string{m.Name, hostName(m), m.GetVeth().GetPeerIfName()}
+	case *linux.Route:
+		all = []string{m.OutgoingInterface}
+	case *linux.ARPEntry:
+		all = []string{m.Interface}
 	case *l3.ProxyARP:
 		for _, i := range m.Interfaces {
 			all = append(all, i.Name)
@@ -171,7 +178,11 @@ func check(m proto.Message) Problem {
 	case *l3.VrfTable:
 		return checkTable(m)
 	case *l3.ARPEntry:
-		return checkNeighbour(m)
+		if problem := checkNeighbour(m.Interface, m.IpAddress, "phys_address",
+			m.PhysAddress); !problem.ok() || m.Static {
+			return problem
+		}
+		return unimplemented("a neighbour that is not static")
 	case *l3.L3XConnect:
 		return checkL3XConnect(m)
 	case *vpp.XConnectPair:
@@ -180,6 +191,12 @@ func check(m proto.Message) Problem {
 		return checkInterface(m)
 	case *l3.ProxyARP:
 		return checkProxyARP(m)
+	case *linux.Interface:
+		return checkLinuxInterface(m)
+	case *linux.Route:
+		return checkLinuxRoute(m)
+	case *linux.ARPEntry:
+		return checkLinuxNeighbour(m)
 	}
 	return unimplemented("model %s", m.ProtoReflect().Descriptor().FullName())
 }
@@ -206,20 +223,30 @@ func unknownIn(m protoreflect.Message) (name protoreflect.FullName) {
 
 const maxUint8 = 255
 
-func checkRoute(r *l3.Route) Problem {
-	if strings.HasPrefix(r.DstNetwork, "alloc:") {
-		return unimplemented("alloc: (model netalloc)")
+// checkNetwork reads the network of a route.
+func checkNetwork(text string) (p netip.Prefix, _ Problem) {
+	if strings.HasPrefix(text, "alloc:") {
+		return p, unimplemented("alloc: (model netalloc)")
 	}
-	p, err := netip.ParsePrefix(r.DstNetwork)
+	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return invalid("dst_network %q is no network", r.DstNetwork)
+		return p, invalid("dst_network %q is no network", text)
 	}
 	p, ok := route.Normalize(p)
 	switch {
 	case !ok:
-		return invalid("dst_network %q is an IPv4-mapped network", r.DstNetwork)
-	case p.String() != canonicalPrefix(r.DstNetwork):
-		return invalid("dst_network %s has host bits set: the network is %s", r.DstNetwork, p)
+		return p, invalid("dst_network %q is an IPv4-mapped network", text)
+	case p.String() != canonicalPrefix(text):
+		return p, invalid("dst_network %s has host bits set: the network is %s", text, p)
+	}
+	return p, Problem{}
+}
+
+func checkRoute(r *l3.Route) Problem {
+	p, problem := checkNetwork(r.DstNetwork)
+	switch {
+	case !problem.ok():
+		return problem
 	case !isName(r.OutgoingInterface):
 		return invalid("outgoing_interface %.80q is no name of an interface", r.OutgoingInterface)
 	case r.Weight > maxUint8:
@@ -300,20 +327,18 @@ func checkTable(t *l3.VrfTable) Problem {
 	return Problem{}
 }
 
-func checkNeighbour(e *l3.ARPEntry) Problem {
-	a, err := netip.ParseAddr(e.IpAddress)
-	_, isMAC := canonicalMAC(e.PhysAddress)
+func checkNeighbour(on, address, macField, mac string) Problem {
+	a, err := netip.ParseAddr(address)
+	_, isMAC := canonicalMAC(mac)
 	switch {
-	case e.Interface == "" || !isName(e.Interface):
-		return invalid("interface %.80q is no name of an interface", e.Interface)
-	case strings.HasPrefix(e.IpAddress, "alloc:"):
+	case on == "" || !isName(on):
+		return invalid("interface %.80q is no name of an interface", on)
+	case strings.HasPrefix(address, "alloc:"):
 		return unimplemented("alloc: (model netalloc)")
 	case err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast():
-		return invalid("ip_address %q is no address of a neighbour", e.IpAddress)
+		return invalid("ip_address %q is no address of a neighbour", address)
 	case !isMAC:
-		return invalid("phys_address %q is no MAC address", e.PhysAddress)
-	case !e.Static:
-		return unimplemented("a neighbour that is not static")
+		return invalid("%s %q is no MAC address", macField, mac)
 	}
 	return Problem{}
 }

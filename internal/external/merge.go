@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"vpp-route-agent/internal/external/proto/ligato/linux"
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
 	"vpp-route-agent/internal/fib"
@@ -19,8 +20,10 @@ type Policy struct {
 	// Table0: routes in the default table are allowed.
 	Table0 bool
 	// Linux: the data plane is the kernel, which takes no tables and no cross-connects, and
-	// in which the agent makes no interfaces.
+	// in which the agent makes no interfaces for items of VPP.
 	Linux bool
+	// Takes says by their keys which items are for this data plane; nil: all are.
+	Takes func(key string) bool
 	// Own are the addresses that the agent itself sets.
 	Own []route.Address
 }
@@ -58,15 +61,21 @@ type planned struct {
 // Merge merges what sources want, the first has the highest rank. Per table and prefix one source
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
-	m := merger{policy: p, tables: map[route.TableID]route.Table{}, claims: map[string]*planned{},
+	m := merger{policy: p, sources: sources, tables: map[route.TableID]route.Table{},
+		claims: map[string]*planned{}, named: map[string]*planned{},
 		routes: map[route.Key]group{}, plan: Plan{Owners: map[route.Key]string{}}}
 	for _, a := range p.Own {
 		m.subnets.add(a)
 	}
 	for _, s := range sources {
 		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
-			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
+			if p.Takes == nil || p.Takes(key) {
+				m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
+			}
 		}
+	}
+	for i := range m.plan.items {
+		m.nameLinux(&m.plan.items[i])
 	}
 	for i := range m.plan.items {
 		m.place(&m.plan.items[i])
@@ -88,10 +97,12 @@ type group struct {
 
 type merger struct {
 	policy  Policy
+	sources []Source
 	plan    Plan
 	tables  map[route.TableID]route.Table // that are wanted
 	claims  map[string]*planned
-	subnets subnets // of addresses that are wanted
+	named   map[string]*planned // interfaces of Linux, by the name of their item
+	subnets subnets             // of addresses that are wanted
 	routes  map[route.Key]group
 }
 
@@ -103,7 +114,7 @@ func (m *merger) planned(source string, item Item) planned {
 		t := tableOf(m)
 		p.claim, p.objects = t.TableID.String(), []route.Object{t}
 	case *l3.ARPEntry:
-		p.claims(neighbourOf(m))
+		p.claims(neighbourOf(m.Interface, m.IpAddress, m.PhysAddress))
 	case *l3.L3XConnect:
 		p.claims(l3XConnectOf(m))
 	case *vpp.XConnectPair:
@@ -112,6 +123,9 @@ func (m *merger) planned(source string, item Item) planned {
 		p.claim = "proxy ARP"
 	case *vpp.Interface:
 		p.link, p.claim, p.objects = m.Name, "interface "+m.Name, objectsOf(m)
+	case *linux.Interface:
+		p.link, p.objects = deviceOf(m), objectsOfLinux(m)
+		p.claim = "interface " + p.link
 	}
 	r, ok := item.Message.(*l3.Route)
 	if !ok {
@@ -157,19 +171,21 @@ func tableOf(t *l3.VrfTable) route.Table {
 	return out
 }
 
-func neighbourOf(e *l3.ARPEntry) route.Neighbour {
-	mac, _ := canonicalMAC(e.PhysAddress)
-	a, _ := netip.ParseAddr(e.IpAddress)
-	return route.Neighbour{Interface: e.Interface, Address: a.Unmap(), MAC: mac}
+func neighbourOf(on, address, mac string) route.Neighbour {
+	mac, _ = canonicalMAC(mac)
+	a, _ := netip.ParseAddr(address)
+	return route.Neighbour{Interface: on, Address: a.Unmap(), MAC: mac}
 }
 
 // place puts an item where it belongs, or says why not.
 func (m *merger) place(p *planned) {
+	m.placeLinux(p)
 	switch first := m.claims[p.claim]; {
+	case len(p.missing) > 0 || !p.problem.ok():
 	case p.isRoute:
 		m.placeRoute(p)
 	case p.claim == "":
-	case m.policy.Linux && p.link != "" && TablesOf(p.item.Message)[0] != 0:
+	case m.policy.Linux && p.isInTable():
 		p.problem = unimplemented("field vrf with this data plane")
 	case m.policy.Linux && p.isMade():
 		p.problem = unimplemented("making an interface with this data plane")
@@ -211,6 +227,12 @@ func (m *merger) isUplink(objects []route.Object) bool {
 func isCrossConnect(o route.Object) bool {
 	k := o.Key().Kind
 	return k == route.L2Connected || k == route.L3Connected
+}
+
+// isInTable: it is about an interface in a table but 0.
+func (p *planned) isInTable() bool {
+	i, ok := p.item.Message.(*vpp.Interface)
+	return ok && i.Vrf != 0
 }
 
 func (p *planned) isProxyARP() bool {
@@ -285,6 +307,8 @@ func (p *planned) samePath(q route.Path) bool {
 // prefix back: a part of the paths would be another route.
 func (m *merger) require(p *planned) {
 	m.requireTables(p)
+	m.requirePeer(p)
+	m.requireTap(p)
 	if arp, ok := p.item.Message.(*l3.ProxyARP); ok && m.claims[p.claim] == p {
 		p.objects, p.missing = proxyARPOf(arp, m.tables)
 	}

@@ -73,6 +73,11 @@ var models = []*Model{
 	carried("vpp.l2", "v2", "xconnect", &vpp.XConnectPair{}, "{{.ReceiveInterface}}"),
 	carried("vpp", "v2", "proxyarp-global", &l3.ProxyARP{}, ""),
 	carried("vpp", "v2", "arp", &l3.ARPEntry{}, "{{.Interface}}/{{.IpAddress}}"),
+	carried("linux.interfaces", "v2", "interface", &linux.Interface{}, "{{.Name}}"),
+	carried("linux.l3", "v2", "arp", &linux.ARPEntry{}, "{{.Interface}}/{{.IpAddress}}"),
+	carried("linux.l3", "v2", "route", &linux.Route{},
+		"{{with ipnet .DstNetwork}}{{.IP}}/{{.MaskSize}}{{else}}{{.DstNetwork}}{{end}}/"+
+			"{{.OutgoingInterface}}"),
 
 	refused("vpp", "v2", "span", &vpp.Span{}, "{{.InterfaceFrom}}/to/{{.InterfaceTo}}"),
 	refused("vpp", "v2", "ipscanneigh-global", &l3.IPScanNeighbor{}, ""),
@@ -116,11 +121,6 @@ var models = []*Model{
 	refused("vpp.wg", "v1", "peer", &vpp.Peer{}, "{{.WgIfName}}/endpoint/{{.Endpoint}}/{{.Port}}"),
 	refused("vpp.dns", "v1", "dnscache", &vpp.DNSCache{}, ""),
 	refused("vpp.stn", "v2", "rule", &vpp.Rule{}, "{{.Interface}}/ip/{{.IpAddress}}"),
-	refused("linux.interfaces", "v2", "interface", &linux.Interface{}, "{{.Name}}"),
-	refused("linux.l3", "v2", "arp", &linux.ARPEntry{}, "{{.Interface}}/{{.IpAddress}}"),
-	refused("linux.l3", "v2", "route", &linux.Route{},
-		"{{with ipnet .DstNetwork}}{{.IP}}/{{.MaskSize}}{{else}}{{.DstNetwork}}{{end}}/"+
-			"{{.OutgoingInterface}}"),
 	refused("linux.iptables", "v2", "rulechain", &linux.RuleChain{}, "{{.Name}}"),
 	refused("netalloc", "v1", "ip", &netalloc.IPAllocation{},
 		"network/{{.NetworkName}}/interface/{{.InterfaceName}}"),

@@ -42,9 +42,9 @@ func (s *syncer) observe(f route.Facts) (isNew bool) {
 	if isNew = f.Identity != s.identity; isNew {
 		s.begin(f.Identity)
 	} else {
-		s.interfacesChanged(s.interfaces, f.Interfaces)
+		s.interfacesChanged(s.interfaces, f.AllInterfaces())
 	}
-	s.interfaces = f.Interfaces
+	s.interfaces = f.AllInterfaces()
 	if s.present = s.adopted; s.present && away {
 		s.verify()
 	}

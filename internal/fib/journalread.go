@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"os"
+	"slices"
 
 	"vpp-route-agent/internal/route"
 )
@@ -23,6 +26,18 @@ type journalled struct {
 	interfaces map[string]uint32
 	count      int   // of records read
 	valid      int64 // bytes up to the end of the last whole block
+}
+
+// JournalInterfaces returns the names of the interfaces that a journal speaks of; none if it cannot
+// be read.
+func JournalInterfaces(path string) []string {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	found, _ := readJournal(bufio.NewReader(file)) // adoption reports what is wrong
+	return slices.Sorted(maps.Keys(found.interfaces))
 }
 
 // readJournal reads a whole journal, as far as it was completely written.

@@ -268,12 +268,13 @@ func (s *syncer) isObjectBarred(o *object) bool {
 	return o.is(isForeign) || s.obstacle(o) != route.ObjectKey{}
 }
 
-// obstacle returns an object that o waits for: one that it needs is not there yet, or one that it
-// excludes is there still.
+// obstacle returns an object that o waits for: one that it needs is not there yet, or is another
+// program's interface which we want to make ourselves, or one that it excludes is there still.
 func (s *syncer) obstacle(o *object) route.ObjectKey {
 	for _, k := range o.needs {
 		n := s.objects.byKey[k]
-		if n != nil && n.want != nil && !s.stateOf(n.entry).IsAcknowledged() {
+		if n != nil && n.want != nil && (!s.stateOf(n.entry).IsAcknowledged() ||
+			n.is(isForeign) && k.TakesAlong(o.key)) {
 			return k
 		}
 	}
@@ -346,13 +347,16 @@ func (s *syncer) lose(o *object) {
 	s.settle(o.entry)
 }
 
-// objectsOver takes new interfaces. An object went with its interface. All others are looked up,
-// and what was refused is tried again: its reason may be gone.
+// objectsOver takes new interfaces. An object went with its interface, unless we have made that
+// anew. All others are looked up, and what was refused is tried again: its reason may be gone.
 func (s *syncer) objectsOver(changed map[string]bool) {
 	for _, o := range s.objects.all() {
-		if changed[o.key.Interface] && !o.is(isFlying) {
-			s.objects.lost = append(s.objects.lost, record{object: &o.key})
-			s.lose(o)
+		switch {
+		case !changed[o.key.Interface] || o.is(isFlying):
+		case o.actual != 0 && s.hasMade(o.key):
+			o.set(isUnsure)
+		default:
+			s.drop(o)
 		}
 		if o.want != nil {
 			delete(s.failures, o.entry)
@@ -360,6 +364,18 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 		}
 		s.settle(o.entry)
 	}
+}
+
+// hasMade reports whether k is on an interface that we have made.
+func (s *syncer) hasMade(k route.ObjectKey) bool {
+	link := s.objects.byKey[route.LinkKey(k.Interface)]
+	return link != nil && link.key != k && s.stateOf(link.entry) == Programmed
+}
+
+// drop loses o, of which the journal knows.
+func (s *syncer) drop(o *object) {
+	s.objects.lost = append(s.objects.lost, record{object: &o.key})
+	s.lose(o)
 }
 
 // nextObject returns the object to look up now, or nil and when to come again (zero: when something
@@ -427,6 +443,10 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 	o.problem = x.err
 	there := x.foundObject != nil && x.foundObject.Digest() == o.want.digest
 	switch {
+	case errors.As(x.err, &route.NotReadyError{}) && o.actual != 0:
+		lost = true
+		s.drop(o)
+		o.problem = x.err
 	case x.err != nil:
 	case o.actual == 0:
 		o.clear(isWaiting)
@@ -480,8 +500,7 @@ func (s *syncer) objectsWritten(b *batch) {
 			case op.want != nil:
 				s.doubt(o)
 			case b.isDone(i) && op.key.TakesAlong(o.key) && o.actual != 0:
-				s.objects.lost = append(s.objects.lost, record{object: &o.key})
-				s.lose(o)
+				s.drop(o)
 			}
 		}
 	}
@@ -605,8 +624,8 @@ func (e *Engine) showObject(o *object) Entry {
 	}
 	if f := e.sync.failures[o.entry]; f != nil {
 		out.Error, out.Attempts, out.GivenUp = f.err.Error(), f.attempts, f.givenUp
-		if errors.Is(f.err, route.ErrNoLink) {
-			out.State = Pending // it waits for an interface that its key does not name
+		if errors.Is(f.err, route.ErrNoLink) || errors.As(f.err, &route.NotReadyError{}) {
+			out.State = Pending // it waits for something that its key does not name
 		}
 	}
 	return out

@@ -13,7 +13,7 @@ import (
 type syncer struct {
 	*table
 	facts route.Facts // newest, for others to read
-	// interfaces are those of the last facts with an identity.
+	// interfaces are all of the last facts with an identity.
 	interfaces []route.Interface
 	// leadsOver reports whether a path set leads over one of these interfaces.
 	leadsOver func(interfaces map[string]bool) bool

@@ -16,6 +16,7 @@ type entry struct {
 	kind     uint8 // RTN_UNICAST, RTN_BLACKHOLE, RTN_LOCAL …
 	protocol uint8
 	metric   uint32
+	scope    uint8
 	legs     []leg
 }
 
@@ -40,15 +41,11 @@ func (e entry) family() uint8 {
 // put appends the request to add e or to replace what has its table, prefix and metric.
 func (b *batch) put(e entry) {
 	b.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	scope := uint8(unix.RT_SCOPE_UNIVERSE)
 	flags := uint32(0)
 	if len(e.legs) == 1 {
 		flags = uint32(e.legs[0].flags)
-		if !e.legs[0].gateway.IsValid() {
-			scope = unix.RT_SCOPE_LINK
-		}
 	}
-	b.header(e.prefix, e.protocol, scope, e.kind, flags)
+	b.header(e.prefix, e.protocol, e.scope, e.kind, flags)
 	b.key(e)
 	switch len(e.legs) {
 	case 0:
@@ -207,7 +204,7 @@ func decode(b []byte) (e entry, ok bool, err error) {
 		flags&unix.RTM_F_CLONED != 0 {
 		return entry{}, false, nil
 	}
-	e = entry{table: uint32(b[4]), protocol: b[5], kind: b[7]}
+	e = entry{table: uint32(b[4]), protocol: b[5], scope: b[6], kind: b[7]}
 	addr := netip.IPv4Unspecified()
 	if family == unix.AF_INET6 {
 		addr = netip.IPv6Unspecified()

@@ -29,6 +29,7 @@ func drawEntry(t *rapid.T) entry {
 			unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT}).Draw(t, "kind"),
 		protocol: rapid.Byte().Draw(t, "protocol"),
 		metric:   rapid.Uint32().Draw(t, "metric"),
+		scope:    rapid.Byte().Draw(t, "scope"),
 	}
 	if e.kind != unix.RTN_UNICAST {
 		return e

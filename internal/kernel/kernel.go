@@ -60,6 +60,8 @@ type Dataplane struct {
 	version  string
 
 	namespace string
+	inode     inode
+	cookie    uint64 // of the namespace, which the kernel uses once
 
 	links  *netlink.Handle
 	lookup *socket // one request at a time
@@ -146,6 +148,10 @@ func (d *Dataplane) open() (err error) {
 	// The FIB survives us, and ends with the machine or the namespace.
 	d.identity = fmt.Sprintf("%s netns %d proto %d metric %d elevated %d table %d",
 		strings.TrimSpace(string(boot)), ns.Ino, d.protocol, d.metric, d.elevated, d.table)
+	d.inode = inode{ns.Dev, ns.Ino}
+	if d.cookie, err = d.writer.cookie(); err != nil {
+		return err
+	}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return err

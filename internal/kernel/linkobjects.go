@@ -14,7 +14,8 @@ import (
 )
 
 func (d *Dataplane) findLink(name string) (netlink.Link, error) {
-	link, err := d.links.LinkByName(name)
+	_, device := route.SplitNamespace(name) // d is in that namespace
+	link, err := d.links.LinkByName(device)
 	switch {
 	case errors.As(err, &netlink.LinkNotFoundError{}):
 		return nil, fmt.Errorf("%w %s", route.ErrNoLink, name)
@@ -40,8 +41,17 @@ func putUp(d *Dataplane, o route.Object) error {
 	return wrap(d.links.LinkSetUp(link), "set interface %s up", o.Key().Interface)
 }
 
-// leaveUp leaves an interface up that nobody wants up any more.
-func leaveUp(*Dataplane, route.ObjectKey) error { return nil }
+// leaveUp leaves an interface up that nobody wants up any more, unless we have made it.
+func leaveUp(d *Dataplane, k route.ObjectKey) error {
+	link, err := d.findLink(k.Interface)
+	if errors.Is(err, route.ErrNoLink) || err == nil && markOf(link) == 0 {
+		return nil
+	}
+	if err == nil {
+		err = d.links.LinkSetDown(link)
+	}
+	return wrap(err, "set interface %s down", k.Interface)
+}
 
 func readAddress(d *Dataplane, k route.ObjectKey) (route.Object, error) {
 	a, link, err := d.addressOf(k)
@@ -132,8 +142,11 @@ func isAmong(a netip.Prefix, list []netlink.Addr) bool {
 }
 
 func addrOf(a netip.Prefix) *netlink.Addr {
-	return &netlink.Addr{IPNet: &net.IPNet{IP: a.Addr().AsSlice(),
-		Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}}
+	return &netlink.Addr{IPNet: ipNet(a)}
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func wrap(err error, format string, args ...any) error {

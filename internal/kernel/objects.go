@@ -18,6 +18,8 @@ var objectKinds = map[route.ObjectKind]objectKind{
 	route.AdminUp:          {readUp, putUp, leaveUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
 	route.StaticNeighbour:  {readNeighbour, putNeighbour, removeNeighbour},
+	route.MadeLink:         {readMade, putNothing, removeMade},
+	route.KernelRoute:      {readLinuxRoute, putLinuxRoute, removeLinuxRoute},
 }
 
 // Object implements fib.Dataplane.

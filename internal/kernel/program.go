@@ -191,6 +191,9 @@ func (w *write) encode(op *route.Op) (entry, error) {
 	case route.Via:
 		e.kind = unix.RTN_UNICAST
 		e.legs, err = w.legs(op.Route)
+		if len(e.legs) == 1 && !e.legs[0].gateway.IsValid() {
+			e.scope = unix.RT_SCOPE_LINK
+		}
 	case route.Drop:
 		e.kind = unix.RTN_BLACKHOLE
 	case route.Unreachable:

@@ -76,6 +76,17 @@ func (s *socket) setUp(fd int) (err error) {
 
 func (s *socket) Close() { s.file.Close() }
 
+// cookie returns the number of the socket's namespace, 0 before Linux 5.14.
+func (s *socket) cookie() (cookie uint64, err error) {
+	err2 := s.raw.Control(func(fd uintptr) {
+		cookie, err = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	})
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		err = nil
+	}
+	return cookie, errors.Join(err, err2)
+}
+
 func (s *socket) send(b []byte) error {
 	var sent error
 	err := s.raw.Write(func(fd uintptr) bool {

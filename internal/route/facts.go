@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Facts is what a data plane knows about itself. Values are immutable once published.
@@ -27,6 +28,19 @@ type Facts struct {
 	RouteChanges uint32
 	// Interfaces are sorted by name.
 	Interfaces []Interface
+	// Elsewhere are those in other network namespaces of Linux, by name, see InNamespace. Objects
+	// can be on them, but no route of the FIB leads there.
+	Elsewhere []Interface
+}
+
+// AllInterfaces returns all that objects can be on, by name.
+func (f Facts) AllInterfaces() []Interface {
+	if len(f.Elsewhere) == 0 {
+		return f.Interfaces
+	}
+	all := slices.Concat(f.Interfaces, f.Elsewhere)
+	slices.SortFunc(all, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Preflight is the outcome of comparing what a data plane's API offers with what we need.

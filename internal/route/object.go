@@ -56,6 +56,7 @@ const (
 	InterfaceTable                          // that an interface is in a table but 0
 	ProxyARPInterface                       // that an interface answers ARP for others
 	ProxyARPAddresses                       // and for which addresses
+	KernelRoute                             // a route of Linux that is not one of the FIB's
 )
 
 func (k ObjectKey) String() string {
@@ -74,6 +75,8 @@ func (k ObjectKey) String() string {
 		return "proxy ARP on " + k.Interface
 	case ProxyARPAddresses:
 		return "proxy ARP for " + k.Name
+	case KernelRoute:
+		return fmt.Sprintf("route %s over %s", k.Name, k.Interface)
 	case L2Connected:
 		return "cross-connect of " + k.Interface
 	case L3Connected:
@@ -172,7 +175,7 @@ func (a Address) Excludes(k ObjectKey) bool {
 	}
 	old, err := AddressOf(k)
 	switch {
-	case err != nil, !old.Address.Overlaps(a.Address):
+	case err != nil, !old.Address.Overlaps(a.Address), !sameNamespace(old.Interface, a.Interface):
 		return false
 	case old.Interface != a.Interface:
 		return old.Table == a.Table

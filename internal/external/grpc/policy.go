@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/internal/external"
+	"vpp-route-agent/internal/external/proto/ligato/linux"
 )
 
 // Policy says who may write what. Whoever has no entry may only read.
@@ -39,7 +41,13 @@ type Client struct {
 	Interfaces []string `json:"interfaces,omitempty"`
 	// SocketDirectories are those in which, and below which, sockets of memifs may be. Empty: all.
 	SocketDirectories []string `json:"socket_directories,omitempty"`
+	// Namespaces are those of Linux that interfaces may be in: names, paths, or OwnNamespace.
+	// Empty: all. They need Interfaces: routes and neighbours name an interface alone.
+	Namespaces []string `json:"namespaces,omitempty"`
 }
+
+// OwnNamespace is the network namespace of the agent. One that is called so is given by its path.
+const OwnNamespace = "own"
 
 // DefaultPolicy lets root and the agent's own user write everything, and where TCP without
 // certificates is allowed whoever calls.
@@ -102,6 +110,9 @@ func (c *Client) check() error {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir {
 			return fmt.Errorf("socket_directories %q is no absolute path in its plain form", dir)
 		}
+	}
+	if len(c.Namespaces) > 0 && len(c.Interfaces) == 0 {
+		return errors.New("namespaces need interfaces beside them")
 	}
 	return nil
 }
@@ -179,6 +190,18 @@ func (c *Client) refuses(item external.Item) string {
 	if socket != "" && len(c.SocketDirectories) > 0 &&
 		!slices.ContainsFunc(c.SocketDirectories, holds) {
 		return "the policy does not let this client use socket " + socket
+	}
+	if i, ok := item.Message.(*linux.Interface); ok && len(c.Namespaces) > 0 {
+		in := external.NamespaceOf(i)
+		if !slices.ContainsFunc(c.Namespaces, func(name string) bool {
+			if name == OwnNamespace {
+				return in == ""
+			}
+			return in == external.NamespacePath(name)
+		}) {
+			return "the policy does not let this client write namespace " +
+				cmp.Or(in, OwnNamespace)
+		}
 	}
 	return ""
 }

@@ -21,6 +21,7 @@ import (
 	"vpp-route-agent/internal/external"
 	"vpp-route-agent/internal/external/proto/contiv/rpc"
 	"vpp-route-agent/internal/external/proto/ligato/configurator"
+	"vpp-route-agent/internal/external/proto/ligato/linux"
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
 )
@@ -81,6 +82,12 @@ func TestInterfacesThatThePolicyLeavesOut(t *testing.T) {
 			Paths: []*l3.L3XConnect_Path{{OutgoingInterface: "eth0"}}}, refused: "eth0"},
 		"proxy ARP": {message: &l3.ProxyARP{Interfaces: []*l3.ProxyARP_Interface{
 			{Name: "red-1"}, {Name: "eth0"}}}, refused: "eth0"},
+		"a device": {message: &linux.Interface{Name: "red-1", HostIfName: "eth0"},
+			refused: "eth0"},
+		"another end": {message: &linux.Interface{Name: "red-1", Link: &linux.Interface_Veth{
+			Veth: &linux.VethLink{PeerIfName: "eth0"}}}, refused: "eth0"},
+		"a route of Linux":     {message: &linux.Route{OutgoingInterface: "eth0"}, refused: "eth0"},
+		"a neighbour in Linux": {message: &linux.ARPEntry{Interface: "eth0"}, refused: "eth0"},
 	} {
 		want := ""
 		if test.refused != "" {
@@ -106,6 +113,38 @@ func TestSocketsThatThePolicyLeavesOut(t *testing.T) {
 		all := Client{SocketDirectories: []string{"/"}}
 		check(t, socket, all.refuses(external.Item{Message: m}), "")
 		check(t, socket, (&Client{}).refuses(external.Item{Message: m}), "")
+	}
+}
+
+func TestPolicyOfNamespaces(t *testing.T) {
+	fd, nsid := linux.NetNamespace_FD, linux.NetNamespace_NSID
+	for name, test := range map[string]struct {
+		allowed, reference string
+		kind               linux.NetNamespace_ReferenceType
+		refused            string
+	}{
+		"the agent's":     {allowed: "own"},
+		"not the agent's": {allowed: "blue", refused: "own"},
+		"by name":         {allowed: "blue", reference: "blue", kind: nsid},
+		"by path":         {allowed: "blue", reference: "/run/netns/../netns/blue", kind: fd},
+		"by path, allowed by path": {allowed: "/proc/7/ns/net", reference: "/proc/7/ns/net",
+			kind: fd},
+		"another": {allowed: "blue", reference: "/blue", kind: fd, refused: "/blue"},
+		"one with the agent's name": {allowed: "own", reference: "own", kind: nsid,
+			refused: "/run/netns/own"},
+		"one that begins so": {allowed: "blue", reference: "blue2", kind: nsid,
+			refused: "/run/netns/blue2"},
+	} {
+		c := Client{Namespaces: []string{test.allowed}}
+		i := &linux.Interface{Name: "x"}
+		if test.reference != "" {
+			i.Namespace = &linux.NetNamespace{Type: test.kind, Reference: test.reference}
+		}
+		want := ""
+		if test.refused != "" {
+			want = "the policy does not let this client write namespace " + test.refused
+		}
+		check(t, name, c.refuses(external.Item{Message: i}), want)
 	}
 }
 
@@ -158,6 +197,7 @@ func TestBadPolicies(t *testing.T) {
 		"clients: [{uid: 1, interfaces: ['a*b']}]":            `interfaces "a*b": a * is at the`,
 		"clients: [{uid: 1, socket_directories: [run]}]":      `socket_directories "run" is no`,
 		"clients: [{uid: 1, socket_directories: [/a/]}]":      `socket_directories "/a/" is no`,
+		"clients: [{uid: 1, namespaces: [blue]}]":             "namespaces need interfaces",
 		"clients: [{uid: -1}]":                                "uid",
 		"client: []":                                          `unknown field "client"`,
 		"clients: [{certificate: a, tables: ['7'], x: true}]": `unknown field "x"`,

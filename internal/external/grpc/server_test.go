@@ -363,7 +363,7 @@ func TestLigatosMetaService(t *testing.T) {
 	s := serve(t)
 	c := generic.NewMetaServiceClient(s.conn)
 	known, err := c.KnownModels(s.ctx, &generic.KnownModelsRequest{Class: "config"})
-	if err != nil || len(known.KnownModels) != 7 {
+	if err != nil || len(known.KnownModels) != 10 {
 		t.Fatalf("%v %v", known, err)
 	}
 	registered := map[string]bool{}

@@ -128,7 +128,7 @@ func (b *bed) start() {
 	b.Source = New(Config{StateDir: b.dir, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	b.controller = external.NewController([]external.Adapter{b.Source},
-		external.Policy{Table0: true}, b.fib)
+		external.Plane{Policy: external.Policy{Table0: true}, FIB: b.fib})
 	var wait sync.WaitGroup
 	source, controller := b.Source, b.controller
 	wait.Go(func() { _ = source.Run(ctx) })
