@@ -93,7 +93,11 @@ func TestAClientMakesALimitedNumberOfCalls(t *testing.T) {
 	update := &configurator.UpdateRequest{Update: &configurator.Config{
 		VppConfig: &vpp.ConfigData{Routes: []*l3.Route{routeTo(1)}}}}
 	for range maxCalls - 1 {
-		go c.Update(ctx, update)
+		go func() {
+			for ctx.Err() == nil { // the call that asks below may have come before
+				c.Update(ctx, update)
+			}
+		}()
 	}
 	stream, err := c.Notify(ctx, &configurator.NotifyRequest{})
 	if err != nil {
