@@ -300,28 +300,25 @@ func namespaceAt(path string) (inode, error) {
 
 // in has do use the namespaces that interfaces are in.
 func (n *Namespaces) in(do func(planes ...*Dataplane) error, interfaces ...string) error {
-	var planes []*Dataplane
-	var held []*namespace
-	defer func() {
-		for _, s := range held {
-			s.mu.RUnlock()
+	spaces := make([]*namespace, len(interfaces)) // nil: the first
+	for i, name := range interfaces {
+		if path, _ := route.SplitNamespace(name); path != "" {
+			spaces[i] = n.at(path) // which locks, so that none is held yet
 		}
-	}()
-	for _, name := range interfaces {
-		path, _ := route.SplitNamespace(name)
-		if path == "" {
-			planes = append(planes, n.Dataplane)
+	}
+	planes := make([]*Dataplane, len(interfaces))
+	for i, s := range spaces {
+		if s == nil {
+			planes[i] = n.Dataplane
 			continue
 		}
-		s := n.at(path)
-		if !slices.Contains(held, s) {
+		if !slices.Contains(spaces[:i], s) {
 			s.mu.RLock()
-			held = append(held, s)
+			defer s.mu.RUnlock()
 		}
-		if s.plane == nil {
+		if planes[i] = s.plane; s.plane == nil {
 			return fmt.Errorf("kernel: %w", s.err)
 		}
-		planes = append(planes, s.plane)
 	}
 	return do(planes...)
 }
