@@ -1,9 +1,11 @@
 package netlab
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+	"time"
 )
 
 // VPPPrograms are VPP's daemon and CLI.
@@ -159,12 +162,38 @@ func (v *VPP) StatsSocket() string { return filepath.Join(v.dir(), "stats.sock")
 
 // Command runs a line of VPP's CLI and returns the output. VPP has no exit status: errors are text.
 func (v *VPP) Command(ctx context.Context, line string) (string, error) {
-	out, err := output(ctx, v.dir(), v.programs.Vppctl,
-		append([]string{"-s", v.CLISocket()}, strings.Fields(line)...)...)
+	out, err := vppCommand(ctx, v.CLISocket(), line)
 	if err != nil {
-		return "", fmt.Errorf("netlab: %s: %w", v.name, err)
+		return "", fmt.Errorf("netlab: %s: %s: %w", v.name, line, err)
 	}
-	return strings.ReplaceAll(string(out), "\r", ""), nil
+	return out, nil
+}
+
+// asVppctl is the telnet option by which vppctl names itself: VPP then ends each answer with a zero
+// byte, and prints no prompt (src/vlib/unix/cli.c, unix_cli_process_telnet).
+const asVppctl = "\xff\xfa\x18\x00vppctl\xff\xf0"
+
+// vppCommand does what `vppctl LINE` does, but takes nothing for the answer that VPP says before
+// it: a VPP that has read no option after a second greets first.
+func vppCommand(ctx context.Context, socket, line string) (string, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	in := bufio.NewReader(conn)
+	var answer string
+	for _, send := range []string{asVppctl + "\n", line + "\n"} { // an empty line is answered, too
+		if _, err := io.WriteString(conn, send); err != nil {
+			return "", err
+		}
+		if answer, err = in.ReadString(0); err != nil {
+			return "", err
+		}
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(answer, "\x00"), "\r", ""), nil
 }
 
 // Configure runs lines that print nothing on success. Any output is an error.

@@ -1,9 +1,13 @@
 package netlab
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -66,4 +70,42 @@ func TestVPPForwards(t *testing.T) {
 		t.Error("the FIB is not empty after a restart")
 	}
 	check(t, v.Kill()) // so that Close finds what a killed VPP leaves in shared memory
+}
+
+// TestVPPGreetsFirst has the CLI of a VPP that is behind: it greets before it reads.
+func TestVPPGreetsFirst(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "cli.sock")
+	listener, err := net.Listen("unix", socket)
+	check(t, err)
+	defer listener.Close()
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			conn, err := listener.Accept()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			lines := bufio.NewScanner(conn)
+			for _, say := range []string{
+				"\xff\xfd\x18\r    _______    _\r\n __/ __/ _ \\  (_)\r\n\r\nvpp# ",
+				"\x00", "vpp v25.10\r\nbuilt\r\n\x00",
+			} {
+				if _, err := io.WriteString(conn, say); err != nil {
+					return err
+				}
+				lines.Scan()
+			}
+			return lines.Err()
+		}()
+	}()
+	out, err := vppCommand(t.Context(), socket, "show version")
+	if out != "vpp v25.10\nbuilt\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	check(t, <-served)
+	listener.Close()
+	if _, err := vppCommand(t.Context(), socket, "show version"); err == nil {
+		t.Error("nobody answers, and that is no error")
+	}
 }
