@@ -33,6 +33,14 @@ type Config struct {
 	CertFile, KeyFile string
 }
 
+// What an operator sets the files by, for errors.
+const (
+	caSetting   = "--etcd-ca-cert-file (ETCD_CA_CERT_FILE)"
+	certSetting = "--etcd-cert-file (ETCD_CERT_FILE)"
+	keySetting  = "--etcd-key-file (ETCD_KEY_FILE)"
+	pairSetting = certSetting + " and " + keySetting
+)
+
 const (
 	// As in calico-node, but a dead connection is detected sooner (calico: 30 s and 10 s).
 	dialTimeout      = 10 * time.Second
@@ -128,25 +136,41 @@ func (c Config) tls() (*tls.Config, error) {
 	if c.CACertFile != "" {
 		pem, err := os.ReadFile(c.CACertFile)
 		if err != nil {
-			return nil, fmt.Errorf("etcd CA certificate: %w", err)
+			return nil, fmt.Errorf("%s: %w", caSetting, err)
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd CA certificate: %s has no certificate in PEM form",
+			return nil, fmt.Errorf("%s: %s has no certificate in PEM form", caSetting,
 				c.CACertFile)
 		}
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		return nil, errors.New("etcd client certificate and key: one is given without the other")
+		return nil, errors.New(pairSetting + ": one is given without the other")
 	}
 	if c.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
-			return nil, fmt.Errorf("etcd client certificate: %w", err)
+		if _, err := c.pair(); err != nil {
+			return nil, err
 		}
 		out.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-			return &pair, err
+			return c.pair()
 		}
 	}
 	return out, nil
+}
+
+// pair reads our certificate and key.
+func (c Config) pair() (*tls.Certificate, error) {
+	cert, err := os.ReadFile(c.CertFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certSetting, err)
+	}
+	key, err := os.ReadFile(c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", keySetting, err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pairSetting, err)
+	}
+	return &pair, nil
 }

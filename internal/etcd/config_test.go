@@ -33,15 +33,19 @@ func TestBadConfigurationIsOneSentence(t *testing.T) {
 			"one is given without the other"},
 		{"password without user", Config{Endpoints: http, Password: "p"},
 			"one is given without the other"},
-		{"no CA file", Config{Endpoints: https, CACertFile: "/nowhere/ca.pem"}, "/nowhere/ca.pem"},
+		{"no CA file", Config{Endpoints: https, CACertFile: "/nowhere/ca.pem"}, caSetting + ": open /nowhere/ca.pem"},
 		{"CA file without certificate", Config{Endpoints: https, CACertFile: empty},
-			"empty.pem has no certificate"},
+			caSetting + ": " + empty + " has no certificate"},
 		{"key without certificate", Config{Endpoints: https, KeyFile: certs.ClientKey},
 			"one is given without the other"},
 		{"no certificate file", Config{Endpoints: https, CertFile: "/nowhere/c.pem",
-			KeyFile: certs.ClientKey}, "/nowhere/c.pem"},
+			KeyFile: certs.ClientKey}, certSetting + ": open /nowhere/c.pem"},
+		{"no key file", Config{Endpoints: https, CertFile: certs.ClientCert,
+			KeyFile: "/nowhere/k.pem"}, keySetting + ": open /nowhere/k.pem"},
+		{"no certificate", Config{Endpoints: https, CertFile: empty, KeyFile: certs.ClientKey},
+			pairSetting + ": tls: failed to find any PEM data in certificate input"},
 		{"key of another certificate", Config{Endpoints: https, CertFile: certs.ClientCert,
-			KeyFile: certs.ServerKey}, "private key does not match"},
+			KeyFile: certs.ServerKey}, pairSetting + ": tls: private key does not match"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := NewClient(tc.cfg, "")

@@ -43,6 +43,9 @@ func (c *Client) Explain(err error) string {
 	}
 	text := message(err)
 	for _, hint := range []struct{ sign, means string }{
+		{"signed by unknown authority",
+			caSetting + " does not hold the authority of etcd's certificate"},
+		{"remote error: tls: ", "etcd refuses our TLS: is " + certSetting + " what it wants?"},
 		// it speaks HTTP/1 or TLS
 		{"server preface", "the endpoint is not an etcd with the v3 API, or wants https"},
 		{"http2: frame", "the endpoint is not an etcd with the v3 API, or wants https"},
