@@ -85,12 +85,18 @@ func allowRead(method string) error {
 		name)
 }
 
-// removeStaleSockets removes the unix sockets among the gRPC addresses that a process which is gone
-// has left: binding to them would fail. A socket that is served is left alone.
-func removeStaleSockets(addrs string) error {
+// checkGRPC reports a gRPC address that cannot be had, before GoBGP does so in several lines of log.
+// It removes the unix sockets that a process which is gone has left: binding to them would fail. A
+// socket that is served is left alone.
+func checkGRPC(addrs string) error {
 	for _, a := range strings.Split(addrs, ",") {
 		file, ok := strings.CutPrefix(a, "unix://")
 		if !ok {
+			l, err := net.Listen("tcp", a)
+			if err != nil {
+				return fmt.Errorf("gobgp: gRPC: %w", err)
+			}
+			l.Close()
 			continue
 		}
 		info, err := os.Lstat(file)

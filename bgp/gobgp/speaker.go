@@ -122,8 +122,10 @@ var (
 // process uses gRPC: making a server, GoBGP writes to grpc.EnableTracing, which every gRPC client
 // reads.
 func New(cfg Config) (*Speaker, error) {
-	if err := removeStaleSockets(cfg.GRPC); err != nil {
-		return nil, err
+	if cfg.GRPC != "" {
+		if err := checkGRPC(cfg.GRPC); err != nil {
+			return nil, err
+		}
 	}
 	cfg.LimitRetry = cmp.Or(cfg.LimitRetry, DefaultLimitRetry)
 	ss := newSessions()

@@ -238,6 +238,10 @@ func readConfigFile(path string) (map[string]string, error) {
 			return nil, fmt.Errorf("configuration file %s: key %s: YAML does not read the value "+
 				"as text; put it in quotes", path, key)
 		}
+		if _, isList := v.([]any); isList && !s.list {
+			return nil, fmt.Errorf("configuration file %s: key %s: want one value, not a list",
+				path, key)
+		}
 		if out[key], err = scalar(v); err != nil {
 			return nil, fmt.Errorf("configuration file %s: key %s: %w", path, key, err)
 		}
@@ -275,7 +279,7 @@ func scalar(v any) (string, error) {
 		}
 		return strings.Join(parts, ","), nil
 	}
-	return "", errors.New("want a text, a number, true or false, or a list of these")
+	return "", errors.New("want a text, a number, true or false, or where several are allowed a list")
 }
 
 // nodeNameForm is a DNS subdomain, the form of every Calico resource name.

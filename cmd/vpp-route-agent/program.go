@@ -219,7 +219,7 @@ func (p *program) addSpeaker() error {
 		Crashes: filepath.Join(p.cfg.stateDir, "bgp-crashes.json"),
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("--gobgp-listen: %w", err)
 	}
 	p.conf.Speaker = speaker
 	p.add(passwords.Run)

@@ -48,10 +48,18 @@ for each flag), a YAML file and defaults, in this order.`,
 func newLogger(w io.Writer, cfg config) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	_ = level.UnmarshalText([]byte(cfg.logLevel)) // one of four words that it knows
-	opt := &slog.HandlerOptions{Level: level}
+	opt := &slog.HandlerOptions{Level: level, ReplaceAttr: withoutEmpty}
 	var h slog.Handler = slog.NewTextHandler(w, opt)
 	if cfg.logFormat == "json" {
 		h = slog.NewJSONHandler(w, opt)
 	}
 	return slog.New(h).With("node", cfg.nodeName), level
+}
+
+// withoutEmpty leaves out an attribute without a value, which says nothing.
+func withoutEmpty(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Equal(slog.StringValue("")) {
+		return slog.Attr{}
+	}
+	return a
 }

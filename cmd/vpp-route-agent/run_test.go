@@ -57,6 +57,19 @@ func held(t *testing.T) map[string]string {
 	return out
 }
 
+func TestTheLogHasNoEmptyAttributes(t *testing.T) {
+	var out strings.Builder
+	for _, format := range []string{"text", "json"} {
+		log, _ := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: format})
+		log.Info("data plane", "version", "25.10", "problem", "", "routes", 0)
+	}
+	if got := out.String(); strings.Contains(got, "problem") ||
+		!strings.Contains(got, "version=25.10 routes=0") ||
+		!strings.Contains(got, `"version":"25.10","routes":0`) {
+		t.Error(got)
+	}
+}
+
 // A supervisor starts the agent again at once: what a failed start leaves behind would add up, or
 // stand in the way.
 func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
@@ -98,6 +111,10 @@ func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
 		{"speaker", "not a socket", func(t *testing.T, dir string, cfg *config) {
 			cfg.gobgpListen = "unix://" + filepath.Join(dir, "file")
 		}},
+		{"gRPC of GoBGP", "--gobgp-listen: gobgp: gRPC: listen tcp " + busy.Addr().String(),
+			func(t *testing.T, dir string, cfg *config) {
+				cfg.gobgpListen = busy.Addr().String()
+			}},
 		{"uplink", "ca.pem", func(t *testing.T, dir string, cfg *config) {
 			// The etcd of the datastore is known then: the file is removed meanwhile.
 			cfg.etcdEndpoints = []string{"https://127.0.0.1:1"}

@@ -323,7 +323,7 @@ func (a *Agent) deferral() deferral {
 	return deferral{
 		configured: a.sessions.configured, limit: a.cfg.Deferral,
 		peers: a.plan.BGP.Peers, states: a.cfg.Speaker.Peers(),
-		planned: len(a.plan.OwnAddresses) > 0,
+		planned: len(a.plan.OwnAddresses) > 0, node: a.waitingForNode,
 	}
 }
 

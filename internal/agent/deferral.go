@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -15,8 +16,9 @@ type deferral struct {
 	limit      time.Duration // of the wait, counted from configured
 	peers      []bgp.Peer
 	states     []bgp.PeerState
-	unusable   int  // resources that could not be used and may stand for peers or routes
-	planned    bool // Calico's data are known, and the speaker is next
+	unusable   int    // resources that could not be used and may stand for peers or routes
+	planned    bool   // Calico's data are known, and the speaker is next
+	node       string // what this node's object lacks, if the rest of Calico's data are known
 }
 
 // waiting says what is missing. It is over ("") when every peer has sent all it knows, or the limit
@@ -26,7 +28,7 @@ func (d deferral) waiting(now time.Time) string {
 	case d.configured.IsZero() && d.planned:
 		return "waiting for BGP to start"
 	case d.configured.IsZero():
-		return "waiting for Calico's data"
+		return cmp.Or(d.node, "waiting for Calico's data")
 	}
 	left := d.limit - now.Sub(d.configured)
 	if left <= 0 {

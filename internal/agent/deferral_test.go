@@ -66,13 +66,14 @@ func TestSweepWaitsForWhatPeersStillMayTell(t *testing.T) {
 		}
 	})
 	t.Run("never before the peers are configured, however late", func(t *testing.T) {
-		for planned, want := range map[bool]string{
-			false: "waiting for Calico's data",
-			true:  "waiting for BGP to start", // another BGP speaker has the port
+		for want, d := range map[string]deferral{
+			"waiting for Calico's data":         {},
+			"waiting for Node(edge-5) to exist": {node: "waiting for Node(edge-5) to exist"},
+			"waiting for BGP to start":          {planned: true}, // another speaker has the port
 		} {
-			d := deferral{limit: limit, planned: planned}
+			d.limit = limit
 			if got := d.waiting(start.Add(time.Hour)); got != want {
-				t.Errorf("planned %t: %q, want %q", planned, got, want)
+				t.Errorf("%q, want %q", got, want)
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -66,20 +67,22 @@ type ExternalEvent struct {
 	Answered *time.Time `json:"answered,omitempty"`
 }
 
+var errNoExternal = errors.New("external configuration is off; --external of the agent turns it on")
+
 // serveExternalHistory lists the last changes.
 func (a *Agent) serveExternalHistory(*http.Request) (any, error) {
 	if a.cfg.External == nil {
-		return []ExternalEvent{}, nil
+		return nil, errNoExternal
 	}
 	return a.cfg.External.History(), nil
 }
 
 // serveExternal lists the items whose key has ?key= in it.
 func (a *Agent) serveExternal(r *http.Request) (any, error) {
-	out := []ExternalItem{}
 	if a.cfg.External == nil {
-		return out, nil
+		return nil, errNoExternal
 	}
+	out := []ExternalItem{}
 	part := r.URL.Query().Get("key")
 	for _, i := range a.cfg.External.Items() {
 		if strings.Contains(i.Key, part) {
