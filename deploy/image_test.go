@@ -77,7 +77,7 @@ func TestGoBuild(t *testing.T) {
 [ "$*" = "build -v -trimpath ./cmd/x" ] || exit 1
 { echo a; sleep 3; echo b; } >&2
 `)
-	if err != nil || out != "2 packages compiled, of 3 at most\n" {
+	if err != nil || out != "packages compiled: 2, of 3 at most\n" {
 		t.Errorf("a slow build: %v, %q", err, out)
 	}
 	out, err = run("{ echo a; echo '# b'; echo 'x.go:1: undefined: y'; } >&2; exit 1\n")
