@@ -36,7 +36,7 @@ func TestDataplaneServerAgreesAboutAddresses(t *testing.T) {
 		ask := randomAddressRequest(t, rng, toFake)
 		var got [2]string
 		for i, c := range both {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			got[i] = fmt.Sprint(ask(interfaces.NewServiceClient(c), ctx))
 			cancel()
 		}

@@ -53,7 +53,7 @@ func TestDataplaneServerAgreesWithRealVPP(t *testing.T) {
 			if r.Route.Src != 0 {
 				r.Route.Src = ids[i][r.Route.Src-1]
 			}
-			short, cancel := context.WithTimeout(ctx, 10*time.Second)
+			short, cancel := context.WithTimeout(ctx, 30*time.Second)
 			_, err := ip.NewServiceClient(c).IPRouteAddDelV2(short, &r)
 			cancel()
 			if got[i] = fmt.Sprint(err); errors.Is(err, context.DeadlineExceeded) {

@@ -168,7 +168,7 @@ func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 	n.cancel = cancel
 	go func() { n.ended <- n.Run(ctx) }()
 	l.t.Cleanup(func() {
-		stop, done := context.WithTimeout(context.Background(), 20*time.Second)
+		stop, done := context.WithTimeout(context.Background(), 30*time.Second)
 		defer done()
 		if err := n.Stop(stop); err != nil && err != errEnded {
 			l.t.Errorf("stop %s: %v", n.addr, err)

@@ -377,7 +377,7 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 	l := newLab(t)
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	next := n.applied.server.WatchPaths(false)
 	set(t, n)
@@ -438,7 +438,7 @@ func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			n := newLab(t).node(64512)
 			n.farPeer(peer, 64512)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			next := n.applied.server.WatchPaths(true)
 			set(t, n)

@@ -59,7 +59,7 @@ func TestGRPCOverTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			client := api.NewGobgpApiClient(conn)
 			if _, err := client.GetBgp(ctx, &api.GetBgpRequest{}); status.Code(err) != tc.want {
@@ -100,7 +100,7 @@ func serveGRPC(t *testing.T, c config) (address string) {
 	go func() { ended <- speaker.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	address = net.JoinHostPort("127.0.0.1", port)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if conn, err := net.Dial("tcp4", address); err == nil {
 			conn.Close()
 			return address

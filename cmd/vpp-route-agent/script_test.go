@@ -34,7 +34,7 @@ import (
 
 const (
 	bgpPort  = 1790             // of all speakers, each on its own address
-	patience = 20 * time.Second // for "*"
+	patience = 30 * time.Second // for "*"
 )
 
 func TestMain(m *testing.M) {
@@ -310,5 +310,5 @@ func (sc *script) read(file string) (string, error) {
 
 // brief bounds one action of a command.
 func brief() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 15*time.Second)
+	return context.WithTimeout(context.Background(), time.Minute)
 }

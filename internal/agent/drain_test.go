@@ -504,10 +504,10 @@ func TestADiskThatStallsHoldsUpNobodyButTheDrain(t *testing.T) {
 	}
 }
 
-// eventually fails the test when holds does not return true within 20 s.
+// eventually fails the test when holds does not return true within 30 s.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(20 * time.Second)
+	end := time.After(30 * time.Second)
 	met := make(chan struct{})
 	go func() {
 		defer close(met)

@@ -123,7 +123,7 @@ func TestRelayCountsWhatPasses(t *testing.T) {
 		t.Error("no acknowledgement was seen")
 	}
 	// The relay looks at a message after it has passed it on.
-	err = await(context.Background(), 5*time.Second, time.Millisecond, func() error {
+	err = await(context.Background(), 30*time.Second, time.Millisecond, func() error {
 		if r.writes() == count && r.count(routeReply) == count &&
 			r.writes() == s.Requests("ip_route_add_del_v2") {
 			return nil

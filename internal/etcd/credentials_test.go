@@ -67,7 +67,7 @@ func TestANewAuthorityNeedsNoRestart(t *testing.T) {
 		}
 		return false
 	}
-	if !connects(20 * time.Second) {
+	if !connects(30 * time.Second) {
 		t.Fatalf("at first: %v", err)
 	}
 	stop()
@@ -77,7 +77,7 @@ func TestANewAuthorityNeedsNoRestart(t *testing.T) {
 		t.Error("a server of an authority that is not in the file was trusted")
 	}
 	replace(renewed.CA)
-	if !connects(20 * time.Second) {
+	if !connects(30 * time.Second) {
 		t.Errorf("after the file was replaced: %v", err)
 	}
 }

@@ -143,7 +143,7 @@ func (r *reader) del(key string) {
 // until runs one connection until ok, and ends it.
 func (r *reader) until(ok func(view) bool) view {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	ended := make(chan error, 1)
 	go func() { ended <- r.client.attempt(ctx, r.follow) }()
 	defer func() {

@@ -48,7 +48,7 @@ func (m manager) next(wait time.Duration) string {
 	return string(buf[:n])
 }
 
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // until reads messages until one contains text.
 func (m manager) until(text string) {

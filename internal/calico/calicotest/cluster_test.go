@@ -222,7 +222,7 @@ func TestReleaseBlockGoesThroughCalicosSteps(t *testing.T) {
 func history(t *testing.T, c *Cluster, after int64, affinityKey,
 	blockKey calico.Key) (steps []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	events := watchFrom(ctx, c, after+1)
 	for ctx.Err() == nil {

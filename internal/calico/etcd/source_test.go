@@ -105,7 +105,7 @@ func runFor(t *testing.T, cfg Config, needs calico.Needs) *running {
 func (r *running) until(t *testing.T, what string,
 	ok func(*calico.Snapshot) bool) *calico.Snapshot {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for r.last == nil || !ok(r.last) {
 		select {
 		case r.last = <-r.Snapshots():
@@ -118,7 +118,7 @@ func (r *running) until(t *testing.T, what string,
 
 func (r *running) untilStatus(t *testing.T, what string, ok func(etcd.Status) bool) etcd.Status {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		st := r.Status()
 		if ok(st) {
 			return st
@@ -180,7 +180,7 @@ func (r *running) expectSame(t *testing.T, e *calicotest.Etcd) {
 			return a == b
 		}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
 	}
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for diff := "no snapshot"; ; {
 		if r.last != nil {
 			if diff = same(r.last); diff == "" {

@@ -257,7 +257,7 @@ func observed(t *testing.T, all map[string]string) int64 {
 func awaitStored(t *testing.T, c *clientv3.Client, what string,
 	suits func(map[string]string) bool) map[string]string {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		all := stored(t, c)
 		if suits(all) {
 			return all

@@ -60,7 +60,7 @@ func serveLogging(t *testing.T, p Policy, log *slog.Logger) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	done := make(chan error, 1)
 	server := NewServer(b.Source, b.controller, p, nil, log)
 	go func() { done <- server.Serve(ctx, l) }()
@@ -207,7 +207,7 @@ func TestLigatosConfigurator(t *testing.T) {
 	awaitDump := func(want *configurator.Config) {
 		t.Helper()
 		var dump *configurator.DumpResponse
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 			if dump, err = c.Dump(s.ctx, &configurator.DumpRequest{}); err != nil {
 				t.Fatal(err)
 			}
@@ -305,7 +305,7 @@ func TestLigatosManager(t *testing.T) {
 func TestTheNumberOfATransactionThatGoesOn(t *testing.T) {
 	s := serve(t)
 	s.fib.set(func() { s.fib.silent = true })
-	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
 	var header metadata.MD
 	_, err := rpc.NewDataChangeServiceClient(s.conn).Put(ctx,
