@@ -196,7 +196,8 @@ func TestUpdateWritesWhatWasPrinted(t *testing.T) {
 	page := "```console\na$ look\nup 12:00:00\na# change\nold\n```\n\n```console " +
 		"vpp\na$ other\n```\n"
 	now, s, err := checkPage(t, page, true, func(line string, _ int) (string, error) {
-		return map[string]string{"look": "up 13:30:00  \n\n", "change": "new\n"}[line], nil
+		return map[string]string{"look": "up 13:30:00  \n\n",
+			"change": "waiting for the etcd at http://10.0.0.1:2379\nnew\n"}[line], nil
 	})
 	check(t, err)
 	want := strings.NewReplacer("12:00:00", "13:30:00", "old", "new").Replace(page)

@@ -110,9 +110,12 @@ func (w *walk) rewrite(outputs map[int]string) error {
 	return os.WriteFile(w.file, b.Bytes(), 0o644)
 }
 
-// tidy is an output as a page shows it.
+// tidy is an output as a page shows it, without what a slow command says it waits for.
 func tidy(out []byte) string {
 	lines := strings.Split(strings.ReplaceAll(string(out), "\r", ""), "\n")
+	lines = slices.DeleteFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "waiting for ")
+	})
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " \t")
 	}
