@@ -290,6 +290,7 @@ func TestKubeTrouble(t *testing.T) {
 	}
 	b.becomes(t, "bgp/tor", "correct horse")
 	b.becomes(t, "new/key", "!it does not exist")
+	b.watched(t, 2) // one that begins later would outlive the connections that are closed
 
 	// The version of the list is too old for a watch, time and again: listing alone brings changes.
 	s.change(func() {
