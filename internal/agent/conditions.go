@@ -90,8 +90,9 @@ func (s *state) speakerCondition() Condition {
 		c.OK, c.Reason, c.Message = true, "off", "off, routes come from etcd alone"
 	case errors.Is(s.setError, syscall.EADDRINUSE):
 		c.Reason = "port_taken"
-		c.Message = s.setError.Error() + "; another BGP speaker has the port, " +
-			"such as calico-node's BIRD: only one may run on a node"
+		c.Message = fmt.Sprintf("%v; another BGP speaker has the port, such as BIRD or FRR: only "+
+			"one may run on a node, and `ss -ltnp 'sport = :%d'` names it", s.setError,
+			s.plan.BGP.Speaker.ListenPort)
 	case s.setError != nil:
 		c.Reason, c.Message = "not_applied", s.setError.Error()
 	case !s.sessions.configured.IsZero():

@@ -14,9 +14,11 @@ import (
 // when taking a node over.
 func TestPortTakenNamesTheOtherSpeaker(t *testing.T) {
 	taken := fmt.Errorf("gobgp: start: %w", &net.OpError{Op: "listen", Err: syscall.EADDRINUSE})
-	c := (&state{setError: errors.Join(taken)}).speakerCondition()
+	s := &state{setError: errors.Join(taken)}
+	s.plan.BGP.Speaker.ListenPort = 1790
+	c := s.speakerCondition()
 	if c.OK || !strings.Contains(c.Message, "address already in use; another BGP speaker has the "+
-		"port") {
+		"port") || !strings.Contains(c.Message, "`ss -ltnp 'sport = :1790'` names it") {
 		t.Errorf("condition %+v", c)
 	}
 	c = (&state{setError: errors.New("gobgp: no policy")}).speakerCondition()
