@@ -34,7 +34,7 @@ import (
 
 const (
 	bgpPort  = 1790             // of all speakers, each on its own address
-	patience = 30 * time.Second // for "*"
+	patience = 60 * time.Second // for "*"; longer than the longest back-off, 30 s
 )
 
 func TestMain(m *testing.M) {
