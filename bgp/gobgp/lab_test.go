@@ -243,7 +243,7 @@ func (n *node) state(o *node) bgp.PeerState {
 }
 
 // patience is long for a machine with much to do; nothing is measured.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // eventually waits until got returns want.
 func eventually[T any](t *testing.T, what string, want T, got func() T) {

@@ -17,7 +17,7 @@ const asNumber = testcluster.AS // the agent's side of every lab
 
 // patience is how long something may take that is bound to happen. BIRD waits 2 s before it dials,
 // 5 s after a failure, up to 30 s after an error.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // lab is one cluster: an underlay 10.0.0.0/24 and fd00::/64 with nodes, and an etcd with Calico's
 // data. Addresses of workloads are in 10.1.0.0/16 and fd01::/48, unless the lab says otherwise.

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is for what is bound to happen: BIRD waits 2 s before it dials, and 5 s after a failure.
-const patience = 40 * time.Second
+const patience = 90 * time.Second
 
 var pool = Resource("IPPool", "workloads",
 	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never")
