@@ -20,8 +20,8 @@ type fake struct {
 	now  route.Facts
 	ours map[route.Key]route.Route
 	dead map[route.Key]bool // of ours: over an interface that has gone since they were put
-	// of ours: over an interface that was made anew. A put with the paths of one that is stuck is so
-	// too.
+	// of ours: over an interface that was made anew. A put with the paths of one that is stuck is
+	// so too.
 	stuck   map[route.Key]bool
 	hidden  map[route.Key]string // of ours: by whose route
 	open    bool                 // what is hidden is listed and shown too, as in Linux
