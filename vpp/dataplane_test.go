@@ -70,6 +70,7 @@ func TestDataplaneVPPTest(t *testing.T) {
 			s.Bind("bare", table)
 			return "bare", func() { s.Bind("bare", 0); s.RemoveInterface("bare") }
 		},
+		Made:         func(_ *testing.T, name string) (string, uint32) { return s.Made(name) },
 		HostLink:     hostLink,
 		MemifSocket:  memifSocket,
 		MemifSockets: func(*testing.T) map[uint32]string { return s.MemifSockets() },

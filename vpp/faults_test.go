@@ -647,6 +647,16 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 			cut: "memif_create_v2"},
 		{link: route.Link{Name: "tenant", Kind: route.TAP}, cut: "tap_create_v3"},
 		{link: route.Link{Name: "tenant", Kind: route.TAP, MAC: mac}, cut: "tap_create_v3"},
+		{link: route.Link{Name: "tenant", Kind: route.TAP, MAC: mac, MTU: 1400},
+			cut: "tap_create_v3"},
+		{link: route.Link{Name: "tenant", Kind: route.Loopback, MAC: mac},
+			cut: "create_loopback_instance"},
+		{link: route.Link{Name: "tenant", Kind: route.Loopback, MAC: mac},
+			cut: "sw_interface_set_mac_address"},
+		{link: route.Link{Name: "tenant", Kind: route.SubInterface, Parent: "loop0", VLAN: 7},
+			cut: "create_subif"},
+		{link: route.Link{Name: "tenant", Kind: route.Loopback, MTU: 1400},
+			cut: "sw_interface_set_mtu"},
 		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink},
 			cut: "af_packet_create_v3"},
 		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink, MAC: mac},
@@ -678,6 +688,11 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 						if found != want || err != nil {
 							t.Errorf("found %v (%v)", found, err)
 						}
+						mac, mtu := s.Made(c.link.Name)
+						if c.link.MAC != "" && mac != c.link.MAC ||
+							c.link.MTU != 0 && mtu != uint32(c.link.MTU) {
+							t.Errorf("MAC address %s, MTU %d", mac, mtu)
+						}
 					} else {
 						check(t, a.DeleteObject(t.Context(), k))
 						if n := len(s.MemifSockets()); n != sockets {
@@ -692,6 +707,23 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 						a.await(t, "no other interface", asWanted)
 					}
 				})
+		}
+	}
+}
+
+func TestSubInterfaceThatVPPCannotMake(t *testing.T) {
+	s := newServer(t)
+	s.AddSubInterface("loop0", 7)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	for want, link := range map[string]route.Link{
+		"loop0.7 has VLAN 7":                {Parent: "loop0", VLAN: 7},
+		"loop0.7 is a sub-interface itself": {Parent: "loop0.7", VLAN: 8},
+	} {
+		link.Name, link.Kind = "tenant", route.SubInterface
+		if err := a.PutObject(t.Context(), link); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

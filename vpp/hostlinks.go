@@ -12,12 +12,12 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// makeTAP marks it with the message that makes it.
+// makeTAP marks it with the message that makes it, as one that is not finished.
 func makeTAP(ctx context.Context, l *session, want route.Link) (uint32, error) {
-	req := &tapv2.TapCreateV3{ID: ^uint32(0), MacAddress: l.macOf(want), NumRxQueues: 1,
+	req := &tapv2.TapCreateV3{ID: ^uint32(0), MacAddress: l.macFor(want), NumRxQueues: 1,
 		NumTxQueues: 1, RxRingSz: want.TAP.RxRing, TxRingSz: want.TAP.TxRing,
 		HostIfNameSet: want.HostName != "", HostIfName: want.HostName,
-		Tag: mark{want.Name, want.Digest()}.tag()}
+		Tag: mark{want.Name, unfinished}.tag()}
 	if want.TAP.GSO {
 		req.TapFlags = tapv2.TAP_API_FLAG_GSO
 	}
@@ -39,7 +39,7 @@ const hostPrefix = "host-"
 
 func makeAFPacket(ctx context.Context, l *session, want route.Link) (uint32, error) {
 	r, err := ask[af_packet.AfPacketCreateV3Reply](ctx, l.conn, &af_packet.AfPacketCreateV3{
-		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HwAddr: l.macOf(want),
+		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HwAddr: l.macFor(want),
 		HostIfName: want.HostName, NumRxQueues: 1, NumTxQueues: 1})
 	switch err = cmp.Or(err, vppError(r.Retval)); {
 	case errors.Is(err, invalidInterface):

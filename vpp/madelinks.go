@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,9 @@ type mark struct {
 	name   string
 	digest uint64
 }
+
+// unfinished is the digest of an interface that has not all its settings yet.
+const unfinished = 1
 
 // tagPrefix is short, as VPP has room for 63 bytes.
 const tagPrefix = "vra:"
@@ -124,7 +128,7 @@ func putMade(ctx context.Context, l *session, o route.Object) error {
 
 func (l *session) make(ctx context.Context, want route.Link) error {
 	kind, ok := linkKinds[want.Kind]
-	if lacks := l.conn.missing(kind.needs); !ok || len(lacks) > 0 {
+	if lacks := l.conn.missing(slices.Concat(kind.needs, settingNeeds)); !ok || len(lacks) > 0 {
 		return declined(fmt.Sprintf("this VPP cannot make a %s: it lacks %v", want.Kind, lacks))
 	}
 	all, err := readDetails(ctx, l.conn)
@@ -150,40 +154,87 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	if err != nil {
 		return err
 	}
-	return l.mark(ctx, index, want)
+	return l.finish(ctx, index, want)
 }
 
-func (l *session) mark(ctx context.Context, index uint32, want route.Link) error {
+// finish gives an interface that was just made its mark, and in between the settings that it lacks
+// still.
+func (l *session) finish(ctx context.Context, index uint32, want route.Link) error {
 	l.made.set(want.Name, index)
+	err := l.mark(ctx, index, mark{want.Name, unfinished})
+	if err == nil && want.Kind == route.Loopback && want.MAC != "" {
+		err = l.setMAC(ctx, index, macOf(want))
+	}
+	if err == nil && want.MTU != 0 {
+		err = l.setMTU(ctx, index, want.MTU)
+	}
+	if err != nil {
+		return err
+	}
+	return l.mark(ctx, index, mark{want.Name, want.Digest()})
+}
+
+func (l *session) mark(ctx context.Context, index uint32, m mark) error {
 	r, err := ask[interfaces.SwInterfaceTagAddDelReply](ctx, l.conn,
 		&interfaces.SwInterfaceTagAddDel{IsAdd: true,
-			SwIfIndex: interface_types.InterfaceIndex(index),
-			Tag:       mark{want.Name, want.Digest()}.tag()})
+			SwIfIndex: interface_types.InterfaceIndex(index), Tag: m.tag()})
+	return cmp.Or(err, vppError(r.Retval))
+}
+
+func (l *session) setMAC(ctx context.Context, index uint32, mac ethernet_types.MacAddress) error {
+	r, err := ask[interfaces.SwInterfaceSetMacAddressReply](ctx, l.conn,
+		&interfaces.SwInterfaceSetMacAddress{
+			SwIfIndex: interface_types.InterfaceIndex(index), MacAddress: mac})
+	return cmp.Or(err, vppError(r.Retval))
+}
+
+// setMTU sets that of all protocols, none of which has one of its own.
+func (l *session) setMTU(ctx context.Context, index uint32, mtu uint16) error {
+	r, err := ask[interfaces.SwInterfaceSetMtuReply](ctx, l.conn,
+		&interfaces.SwInterfaceSetMtu{SwIfIndex: interface_types.InterfaceIndex(index),
+			Mtu: []uint32{uint32(mtu), 0, 0, 0}})
 	return cmp.Or(err, vppError(r.Retval))
 }
 
 // isUnmarked reports whether d was made for want, or another Link of its name, and then the
-// connection ended. Its MAC address says so. One that a client has chosen says so only together
-// with the name in VPP, and the name of a memif is enough.
+// connection ended. Its MAC address says so. That of an AF_PACKET interface which a client has
+// chosen says so only together with the name in VPP. The number of a sub-interface, or of a memif's
+// socket, is enough.
 func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
-	if text(d.Tag) != "" || d.Type != interface_types.IF_API_TYPE_HARDWARE {
+	switch {
+	case text(d.Tag) != "":
+		return false
+	case isOwnSub(d), isOwnMemif(d):
+		return true
+	case d.Type != interface_types.IF_API_TYPE_HARDWARE:
 		return false
 	}
-	isIts := want.MAC == "" ||
-		want.Kind == route.AFPacket && text(d.InterfaceName) == hostPrefix+want.HostName
-	return isOwnMemif(d) || isIts && d.L2Address == l.macOf(want)
+	isBound := want.Kind == route.AFPacket && text(d.InterfaceName) == hostPrefix+want.HostName
+	return d.L2Address == l.ownMAC(want.Name) ||
+		isBound && want.MAC != "" && d.L2Address == macOf(want)
 }
 
-// macOf returns the MAC address of an interface that we make: the one that is wanted, else one that
-// tells it from all others. The FIB source has a random name in each VPP: nodes that give one name
-// to interfaces in a common network must not share a MAC address there.
-func (l *session) macOf(want route.Link) (mac ethernet_types.MacAddress) {
-	if a, err := net.ParseMAC(want.MAC); err == nil {
-		copy(mac[:], a)
-		return mac
+// macOf returns the MAC address that is wanted.
+func macOf(want route.Link) (mac ethernet_types.MacAddress) {
+	a, _ := net.ParseMAC(want.MAC)
+	copy(mac[:], a)
+	return mac
+}
+
+// macFor returns the MAC address to make an interface with: the one that is wanted, else ownMAC.
+func (l *session) macFor(want route.Link) ethernet_types.MacAddress {
+	if want.MAC != "" {
+		return macOf(want)
 	}
+	return l.ownMAC(want.Name)
+}
+
+// ownMAC tells an interface that we make from all others. The FIB source has a random name in each
+// VPP: nodes that give one name to interfaces in a common network must not share a MAC address
+// there.
+func (l *session) ownMAC(name string) (mac ethernet_types.MacAddress) {
 	h := fnv.New64a()
-	fmt.Fprintln(h, l.own.name, want.Name)
+	fmt.Fprintln(h, l.own.name, name)
 	binary.BigEndian.PutUint32(mac[2:], uint32(h.Sum64()))
 	mac[0], mac[1] = 2, byte(h.Sum64()>>32) // locally administered, unicast
 	return mac
@@ -231,28 +282,28 @@ func (l *session) linkDetails(ctx context.Context,
 
 // linkKind is how VPP makes and deletes interfaces of one kind.
 type linkKind struct {
-	device string // of the interfaces in VPP
-	isSub  bool   // which has its parent's device
-	needs  []api.Message
+	device string        // of the interfaces in VPP
+	isSub  bool          // which has its parent's device
+	needs  []api.Message // besides settingNeeds
 	make   func(context.Context, *session, route.Link) (index uint32, err error)
 	remove func(context.Context, *session, *interfaces.SwInterfaceDetails) error
 }
 
+var settingNeeds = []api.Message{(*interfaces.SwInterfaceSetMacAddress)(nil),
+	(*interfaces.SwInterfaceSetMtu)(nil), (*interfaces.SwInterfaceTagAddDel)(nil)}
+
 var linkKinds = map[route.LinkKind]linkKind{
 	route.Loopback: {device: "Loopback", make: makeLoopback, remove: removeLoopback,
 		needs: []api.Message{(*interfaces.CreateLoopbackInstance)(nil),
-			(*interfaces.DeleteLoopback)(nil), (*interfaces.SwInterfaceTagAddDel)(nil)}},
+			(*interfaces.DeleteLoopback)(nil)}},
 	route.SubInterface: {isSub: true, make: makeSubInterface, remove: removeSubInterface,
-		needs: []api.Message{(*interfaces.CreateVlanSubif)(nil), (*interfaces.DeleteSubif)(nil),
-			(*interfaces.SwInterfaceTagAddDel)(nil)}},
+		needs: []api.Message{(*interfaces.CreateSubif)(nil), (*interfaces.DeleteSubif)(nil)}},
 	route.Memif: {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
 	route.TAP: {device: "virtio", make: makeTAP, remove: removeTAP,
-		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil),
-			(*interfaces.SwInterfaceTagAddDel)(nil)}},
+		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil)}},
 	route.AFPacket: {device: "af-packet", make: makeAFPacket, remove: removeAFPacket,
 		needs: []api.Message{(*af_packet.AfPacketCreateV3)(nil),
-			(*af_packet.AfPacketDelete)(nil), (*af_packet.AfPacketDump)(nil),
-			(*interfaces.SwInterfaceTagAddDel)(nil)}},
+			(*af_packet.AfPacketDelete)(nil), (*af_packet.AfPacketDump)(nil)}},
 }
 
 // deleteLink goes by what VPP says that the interface is. Static neighbours would outlive it (see
@@ -273,9 +324,10 @@ func (l *session) deleteLink(ctx context.Context, d *interfaces.SwInterfaceDetai
 
 var loopbackName = regexp.MustCompile(`^loop(\d{1,5})$`)
 
-// makeLoopback gives a loopback that is to be called like one of VPP's that name in VPP, too.
+// makeLoopback gives a loopback that is to be called like one of VPP's that name in VPP, too. Until
+// it has a mark it has ownMAC.
 func makeLoopback(ctx context.Context, l *session, want route.Link) (uint32, error) {
-	req := &interfaces.CreateLoopbackInstance{MacAddress: l.macOf(want)}
+	req := &interfaces.CreateLoopbackInstance{MacAddress: l.ownMAC(want.Name)}
 	if m := loopbackName.FindStringSubmatch(want.Name); m != nil {
 		n, _ := strconv.ParseUint(m[1], 10, 32)
 		req.IsSpecified, req.UserInstance = true, uint32(n)
@@ -290,13 +342,45 @@ func removeLoopback(ctx context.Context, l *session, d *interfaces.SwInterfaceDe
 	return cmp.Or(err, vppError(r.Retval))
 }
 
+// VPP knows a sub-interface by a number among those of its parent, which any client may choose.
+// Ours is firstSub and the VLAN, by which we know one that has no mark yet.
+const (
+	firstSub = 17900000
+	maxVLAN  = 4094
+)
+
+func isOwnSub(d *interfaces.SwInterfaceDetails) bool {
+	return d.Type == interface_types.IF_API_TYPE_SUB && firstSub < d.SubID &&
+		d.SubID <= firstSub+maxVLAN
+}
+
+// makeSubInterface asks for no VLAN that another one has: VPP would refuse it, and no longer give
+// the other its frames (src/vnet/ethernet/node.c, ethernet_sw_interface_add_del).
 func makeSubInterface(ctx context.Context, l *session, want route.Link) (uint32, error) {
 	parent, _, err := l.findLink(ctx, want.Parent)
 	if err != nil {
 		return 0, err
 	}
-	r, err := ask[interfaces.CreateVlanSubifReply](ctx, l.conn, &interfaces.CreateVlanSubif{
-		SwIfIndex: interface_types.InterfaceIndex(parent), VlanID: uint32(want.VLAN)})
+	all, err := readDetails(ctx, l.conn)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range all {
+		switch {
+		case d.Type != interface_types.IF_API_TYPE_SUB:
+		case uint32(d.SwIfIndex) == parent:
+			return 0, declined(want.Parent + " is a sub-interface itself")
+		case d.SupSwIfIndex == parent && d.SubNumberOfTags == 1 && d.SubOuterVlanID == want.VLAN:
+			return 0, declined(fmt.Sprintf("%s has VLAN %d", text(d.InterfaceName), want.VLAN))
+		}
+	}
+	const oneTag = interface_types.SUB_IF_API_FLAG_ONE_TAG |
+		interface_types.SUB_IF_API_FLAG_EXACT_MATCH
+	r, err := ask[interfaces.CreateSubifReply](ctx, l.conn, &interfaces.CreateSubif{
+		SwIfIndex:   interface_types.InterfaceIndex(parent),
+		SubID:       firstSub + uint32(want.VLAN),
+		SubIfFlags:  oneTag,
+		OuterVlanID: want.VLAN})
 	return uint32(r.SwIfIndex), cmp.Or(err, vppError(r.Retval))
 }
 

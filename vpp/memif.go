@@ -25,7 +25,7 @@ const (
 
 var memifNeeds = []api.Message{(*memif.MemifCreateV2)(nil), (*memif.MemifDelete)(nil),
 	(*memif.MemifDump)(nil), (*memif.MemifSocketFilenameAddDelV2)(nil),
-	(*memif.MemifSocketFilenameDump)(nil), (*interfaces.SwInterfaceTagAddDel)(nil)}
+	(*memif.MemifSocketFilenameDump)(nil)}
 
 func isOwnSocket(id uint32) bool { return firstSocket <= id && id <= lastSocket }
 
@@ -44,7 +44,7 @@ func makeMemif(ctx context.Context, l *session, want route.Link) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	req := &memif.MemifCreateV2{ID: m.ID, SocketID: socket, HwAddr: l.macOf(want),
+	req := &memif.MemifCreateV2{ID: m.ID, SocketID: socket, HwAddr: l.macFor(want),
 		Role: memif.MEMIF_ROLE_API_SLAVE, Secret: string(m.Secret), RingSize: m.RingSize,
 		BufferSize: m.BufferSize, RxQueues: m.RxQueues, TxQueues: m.TxQueues}
 	if m.Master {

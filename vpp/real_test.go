@@ -305,6 +305,23 @@ func (r *realVPP) tables(t *testing.T) []uint32 {
 	}
 }
 
+func (r *realVPP) made(t *testing.T, name string) (mac string, mtu uint32) {
+	t.Helper()
+	stream, err := interfaces.NewServiceClient(r.conn).SwInterfaceDump(t.Context(),
+		&interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)})
+	check(t, err)
+	for {
+		d, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return mac, mtu
+		}
+		check(t, err)
+		if strings.HasSuffix(d.Tag, ":"+name) {
+			mac, mtu = d.L2Address.String(), d.Mtu[interface_types.MTU_PROTO_API_L3]
+		}
+	}
+}
+
 func (r *realVPP) memifSockets(t *testing.T) map[uint32]string {
 	t.Helper()
 	stream, err := memif.NewServiceClient(r.conn).MemifSocketFilenameDump(t.Context(),
@@ -395,6 +412,7 @@ func TestDataplaneRealVPP(t *testing.T) {
 		Egress:       r.egress,
 		SetLink:      r.setLink,
 		AddLink:      r.addLink,
+		Made:         r.made,
 		HostLink:     hostLink,
 		MemifSocket:  r.path("memif.sock"),
 		MemifSockets: r.memifSockets,
@@ -438,5 +456,29 @@ func TestDataplaneRealMemif(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("packets are lost: %s\n%s", said, r.cli(t, "show memif"))
 		}
+	}
+}
+
+// The agent was killed before it could mark the sub-interface.
+func TestUnmarkedSubInterfaceRealVPP(t *testing.T) {
+	r := startVPP(t)
+	a := runAgent(t, vpp.Config{Socket: r.relay.path})
+	a.await(t, "VPP", present)
+	link := route.Link{Name: "tenant", Kind: route.SubInterface, Parent: "loop0", VLAN: 7}
+	for _, carryOn := range []func() error{
+		func() error { return a.PutObject(t.Context(), link) },
+		func() error { return a.DeleteObject(t.Context(), link.Key()) },
+	} {
+		r.cli(t, "create sub-interfaces loop0 17900007 dot1q 7 exact-match")
+		check(t, carryOn())
+		check(t, a.DeleteObject(t.Context(), link.Key()))
+		if left := r.cli(t, "show interface"); strings.Contains(left, "17900007") {
+			t.Errorf("it is left:\n%s", left)
+		}
+	}
+	r.cli(t, "create sub-interfaces loop0 7")
+	if err := a.PutObject(t.Context(), link); err == nil ||
+		!strings.Contains(err.Error(), "loop0.7 has VLAN 7") {
+		t.Errorf("beside another one: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package dataplanetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -161,17 +162,46 @@ var externalCases = []testCase{
 		c.put()
 		c.await(t, "REMOVED ")
 	}},
+	{"a client's interface has the MTU that it wants", Tables, func(t *testing.T, b *bench) {
+		dir := t.TempDir()
+		c := b.runClient(t, dir)
+		is := func(mtu uint32) {
+			t.Helper()
+			c.await(t, "CONFIGURED ")
+			if _, got := b.Made(t, "loop88"); got != mtu {
+				t.Errorf("the MTU is %d instead of %d", got, mtu)
+			}
+			b.hasAll(t, tenantObjects...)
+		}
+		for _, mtu := range []uint32{1400, 65535, 0} {
+			c.put(tenantWith(mtu))
+			is(cmp.Or(mtu, defaultMTU))
+		}
+		c.put(tenantWith(1500))
+		is(1500)
+		before := b.awaitLink(t, "loop88")
+		c.stop()
+		c = b.runClient(t, dir)
+		defer c.stop()
+		c.put(tenantWith(1500))
+		is(1500)
+		if now := b.awaitLink(t, "loop88"); now.Generation != before.Generation {
+			t.Errorf("it was %+v and is %+v", before, now)
+		}
+		c.put()
+		c.await(t, "REMOVED ")
+	}},
 	{"a client's interface outlives the agent, and is made again after a restart", Connection,
 		func(t *testing.T, b *bench) {
 			dir := t.TempDir()
 			c := b.runClient(t, dir)
-			c.put(tenant(""))
+			c.put(tenantWith(1400))
 			c.await(t, "CONFIGURED ")
 			before := b.awaitLink(t, "loop88")
 			c.stop()
 			c = b.runClient(t, dir)
 			defer c.stop()
-			c.put(tenant(""))
+			c.put(tenantWith(1400))
 			c.await(t, "CONFIGURED ")
 			if now := b.awaitLink(t, "loop88"); now.Index != before.Index ||
 				now.Generation != before.Generation {
@@ -188,6 +218,9 @@ var externalCases = []testCase{
 				return true
 			})
 			c.await(t, "CONFIGURED ")
+			if _, got := b.Made(t, "loop88"); got != 1400 {
+				t.Errorf("the MTU after the restart is %d", got)
+			}
 			c.put()
 			c.await(t, "REMOVED ")
 		}},
@@ -218,9 +251,14 @@ func tenant(mac string) item {
 }
 
 // tenantIn is in a table.
-func tenantIn(table uint32) item {
+func tenantIn(table uint32) item { return tenantHas("vrf", table) }
+
+// tenantWith has an MTU; 0: VPP's choice.
+func tenantWith(mtu uint32) item { return tenantHas("mtu", mtu) }
+
+func tenantHas(field string, number uint32) item {
 	i := tenant("")
-	i.value = strings.Replace(i.value, "{", fmt.Sprintf(`{"vrf":%d,`, table), 1)
+	i.value = strings.Replace(i.value, "{", fmt.Sprintf("{%q:%d,", field, number), 1)
 	return i
 }
 

@@ -22,6 +22,19 @@ var linkCases = []testCase{
 				b.isMadeAndGoes(t, link, other)
 			}
 		}},
+	{"an interface with another MTU is made anew", Tables, func(t *testing.T, b *bench) {
+		for _, link := range []route.Link{
+			{Name: "tenant", Kind: route.Loopback},
+			{Name: "tenant", Kind: route.SubInterface, Parent: b.Interfaces[0].Name, VLAN: 7},
+			b.memif("tenant", 1),
+			{Name: "tenant", Kind: route.AFPacket, HostName: b.HostLink},
+		} {
+			small, large := link, link
+			small.MTU, large.MTU = 68, 65535
+			b.isMadeAndGoes(t, small, large)
+			b.isMadeAndGoes(t, large, link)
+		}
+	}},
 	{"a memif is made, found again, made anew and deleted", Tables,
 		func(t *testing.T, b *bench) {
 			sockets := b.MemifSockets(t)
@@ -109,6 +122,7 @@ var linkCases = []testCase{
 		link := route.Link{Name: "tenant", Kind: route.TAP, HostName: "vpptap9"}
 		other := link
 		other.TAP = route.TAPSettings{RxRing: 512, TxRing: 1024, GSO: true}
+		other.MTU = 1400
 		b.isMadeAndGoes(t, link, other)
 		link.HostName = "" // the kernel's choice
 		other.MAC = "02:fe:00:00:00:07"
@@ -244,6 +258,9 @@ func (b *bench) hasMemifSockets(t *testing.T, want map[uint32]string) {
 	}
 }
 
+// defaultMTU is VPP's. A sub-interface has none: VPP then goes by the same number.
+const defaultMTU = 9000
+
 // isMade fails the test unless there is an interface that we have made like this.
 func (b *bench) isMade(t *testing.T, l route.Link) {
 	t.Helper()
@@ -251,6 +268,14 @@ func (b *bench) isMade(t *testing.T, l route.Link) {
 	must(t, err)
 	if want := (route.FoundLink{Name: l.Name, Mark: l.Digest()}); found != want {
 		t.Errorf("found %v instead of %v", found, want)
+	}
+	want := uint32(l.MTU)
+	if want == 0 && l.Kind != route.SubInterface {
+		want = defaultMTU
+	}
+	mac, mtu := b.Made(t, l.Name)
+	if mtu != want || l.MAC != "" && mac != l.MAC {
+		t.Errorf("%v has MAC address %s and MTU %d", l, mac, mtu)
 	}
 	b.awaitLink(t, l.Name)
 }

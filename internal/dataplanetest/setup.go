@@ -57,6 +57,11 @@ type Setup struct {
 	// nil with Lacks[Tables].
 	AddLink func(t *testing.T, table uint32) (name string, remove func())
 
+	// Made returns, by other means than Dataplane, the MAC address of an interface that we have
+	// made under a name, and the largest IP packet that leaves by it, in bytes; nil with
+	// Lacks[Tables].
+	Made func(t *testing.T, name string) (mac string, mtu uint32)
+
 	// HostLink is an interface of the kernel's that nothing in the data plane is bound to.
 	HostLink string
 

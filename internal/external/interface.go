@@ -26,11 +26,13 @@ func checkInterface(i *vpp.Interface) Problem {
 		return invalid("the name has %d bytes; at most %d", len(i.Name), route.MaxLinkName)
 	case i.PhysAddress != "" && !isMAC:
 		return invalid("phys_address %.80q is no MAC address", i.PhysAddress)
+	case i.Mtu != 0 && (i.Mtu < minMTU || i.Mtu > maxUint16):
+		return invalid("mtu %d is not within %d and %d", i.Mtu, minMTU, maxUint16)
 	default:
 		if problem := makes.check(i); !problem.ok() {
 			return problem
 		}
-		fields = append(fields, makes.fields...)
+		fields = append(append(fields, "mtu"), makes.fields...)
 	}
 	if problem := onlyFields("", i, fields...); !problem.ok() {
 		return problem

@@ -44,8 +44,8 @@ func TestSettingsOfMadeLinks(t *testing.T) {
 		tap(`"host_if_name":"t","rx_ring_size":8,"tx_ring_size":16,"enable_gso":true`): {
 			Name: "x", Kind: route.TAP, HostName: "t",
 			TAP: route.TAPSettings{RxRing: 8, TxRing: 16, GSO: true}},
-		`{"name":"x","type":"AF_PACKET","afpacket":{"host_if_name":"v"}}`: {Name: "x",
-			Kind: route.AFPacket, HostName: "v"},
+		`{"name":"x","type":"AF_PACKET","mtu":1400,"afpacket":{"host_if_name":"v"}}`: {Name: "x",
+			Kind: route.AFPacket, MTU: 1400, HostName: "v"},
 	} {
 		i := DecodeJSON("config/vpp/v2/interfaces/x", []byte(value), Item{})
 		if !i.Problem.ok() {

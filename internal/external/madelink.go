@@ -32,10 +32,14 @@ var linkKinds = map[vpp.Interface_Type]linkKind{
 		func(i *vpp.Interface) Problem { return checkAFPacket(i.GetAfpacket()) }},
 }
 
+// minMTU is IPv4's (RFC 791 section 3.2). VPP takes any number, and cuts off what is above 16 bits
+// (src/vnet/adj/rewrite.h).
+const minMTU = 68
+
 // linkOf is for messages that passed checkInterface.
 func linkOf(i *vpp.Interface) route.Link {
 	mac, _ := canonicalMAC(i.PhysAddress)
-	l := route.Link{Name: i.Name, Kind: linkKinds[i.Type].kind, MAC: mac}
+	l := route.Link{Name: i.Name, Kind: linkKinds[i.Type].kind, MAC: mac, MTU: uint16(i.Mtu)}
 	switch l.Kind {
 	case route.SubInterface:
 		l.Parent, l.VLAN = i.GetSub().ParentName, uint16(i.GetSub().SubId)

@@ -339,7 +339,15 @@ func TestDecode(t *testing.T) {
 			`"phys_address":"02:FE:0:0:0:1","ip_addresses":["10.0.0.1/24"]}`, ""},
 		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK",` +
 			`"phys_address":"02:fe"}`, `INVALID phys_address "02:fe" is no MAC address`},
-		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK","mtu":1400}`,
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK","mtu":68}`, ""},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SUB_INTERFACE","mtu":65535,` +
+			`"sub":{"parent_name":"eth0","sub_id":7}}`, ""},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"SOFTWARE_LOOPBACK","mtu":67}`,
+			"INVALID mtu 67 is not within 68 and 65535"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"TAP","mtu":65536}`,
+			"INVALID mtu 65536 is not within 68 and 65535"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","mtu":1400}`, "UNIMPLEMENTED field mtu"},
+		{"config/vpp/v2/interfaces/x", `{"name":"x","type":"DPDK","mtu":1400}`,
 			"UNIMPLEMENTED field mtu"},
 		{"config/vpp/v2/interfaces/" + strings.Repeat("x", 48), `{"name":"` +
 			strings.Repeat("x", 48) + `","type":"SOFTWARE_LOOPBACK"}`,

@@ -57,7 +57,7 @@ func (s *syncer) begin(identity string) {
 	s.generation++
 	s.adopted, s.present, s.suspect, s.adoptedLeft = false, false, nil, 0
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
-	s.takeovers = nil
+	s.takeovers, s.dead = nil, nil
 	s.spots.soon, s.spots.chase = nil, 0
 	clear(s.failures)
 	clear(s.drifts)
@@ -157,10 +157,12 @@ func indexes(interfaces []route.Interface) map[string]uint32 {
 func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	changed := changedInterfaces(indexes(before), indexes(after))
 	s.objectsOver(changed)
+	anew := make(map[string]bool)
 	for _, i := range before {
 		j, ok := (route.Facts{Interfaces: after}).Interface(i.Name)
-		if ok && j.Generation != i.Generation {
-			changed[i.Name] = true // deleted and made again under the same index
+		if ok && j.Generation != i.Generation { // deleted and made again
+			anew[i.Name] = !changed[i.Name] && !s.hasMade(route.ObjectKey{Interface: i.Name})
+			changed[i.Name] = true
 		}
 	}
 	// What is about to be adopted may go over any.
@@ -168,20 +170,30 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 		return
 	}
 	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
-	s.epoch++
-	s.rewrite = true
-	for _, e := range slices.Clone(s.all) {
-		if e.actual != 0 && (e.wanted() != e.actual || e.want.uses(changed)) && !e.is(isAdopted) {
-			e.set(isUnsure)
-			s.markDirty(e) // what to put depends on the interface's new state
-		}
-	}
+	s.doubtOver(changed, anew)
 	switch {
 	case s.adopted && s.adoptedLeft == 0:
 	case s.suspect == nil:
 		s.suspect = changed
 	default:
 		maps.Copy(s.suspect, changed)
+	}
+}
+
+// doubtOver: routes over these interfaces may not forward any more; those over the ones made anew
+// under their index do not.
+func (s *syncer) doubtOver(changed, anew map[string]bool) {
+	s.epoch++
+	s.rewrite = true
+	for _, e := range slices.Clone(s.all) {
+		if e.actual == 0 || e.wanted() == e.actual && !e.want.uses(changed) || e.is(isAdopted) {
+			continue
+		}
+		e.set(isUnsure)
+		s.markDirty(e) // what to put depends on the interface's new state
+		if e.want.uses(anew) {
+			s.dead = append(s.dead, e)
+		}
 	}
 }
 

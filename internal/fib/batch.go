@@ -90,6 +90,7 @@ type batch struct {
 	// ops[first:last] are about routes; before them come puts of objects, after them deletions.
 	first, last int
 	objects     map[int]objectOp // ops before first and from last on
+	dead        []*entry         // whose routes are deleted before any is put
 	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
@@ -122,12 +123,13 @@ func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting
 // cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do
 // it to. Behind one that is in flight only a full batch is cut, since a small one gains nothing and
 // would grow meanwhile; and none that has the journal written anew (rewrite, or s.rewrite), since
-// that needs the results of all before.
+// that needs the results of all before. What is dead waits until all is selected.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||
-		s.waiting()+len(s.takeovers)+len(s.objects.lost) == 0 ||
-		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) {
+		s.waiting()+len(s.takeovers)+len(s.objects.lost)+len(s.dead) == 0 ||
+		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) ||
+		len(s.dead) > 0 && len(s.dirty) > 0 {
 		return nil
 	}
 	if len(s.dirty) == 0 {
@@ -156,7 +158,8 @@ func (s *syncer) cut(rewrite bool) *batch {
 		s.takeDeletes(b, &s.objects.deletes, size)
 	}
 	s.takeOver(b)
-	if len(b.ops)+len(b.takeovers) == 0 {
+	s.takeDead(b)
+	if len(b.ops)+len(b.takeovers)+len(b.dead) == 0 {
 		return nil
 	}
 	b.done = make([]bool, len(b.ops))
@@ -164,7 +167,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 		b.behind = s.flying[n-1]
 	}
 	s.flying, s.rewrite = append(s.flying, b), false
-	if len(b.ops) > 0 {
+	if len(b.ops)+len(b.dead) > 0 {
 		s.cuts++
 	}
 	s.noteAudited(b)
@@ -197,6 +200,17 @@ func (s *syncer) takeOver(b *batch) {
 	}
 	b.takeovers = append(b.takeovers, s.objects.lost...)
 	s.takeovers, s.objects.lost = nil, nil
+}
+
+// takeDead adds to b what is dead, if any of that is to be put again. What is no longer unsure has
+// been deleted meanwhile.
+func (s *syncer) takeDead(b *batch) {
+	dead := slices.DeleteFunc(s.dead, func(e *entry) bool {
+		return e.is(isGone) || !e.is(isUnsure)
+	})
+	if s.dead = nil; slices.ContainsFunc(dead, func(e *entry) bool { return e.want != nil }) {
+		b.dead = dead
+	}
 }
 
 // take adds what e needs to b if it is still what it was queued for.
@@ -259,6 +273,9 @@ func (s *syncer) finish(b *batch) {
 	s.flying = slices.DeleteFunc(s.flying, func(x *batch) bool { return x == b })
 	if !b.void {
 		s.backOff(b.err != nil)
+	}
+	if b.err != nil && b.generation == s.generation {
+		s.dead = append(s.dead, b.dead...)
 	}
 	for i, e := range b.entries {
 		e.clear(isFlying)

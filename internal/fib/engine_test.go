@@ -468,9 +468,11 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 		r.dp.takeOps()
 		f := node("a")
 		f.Interfaces[1].Generation++
+		r.dp.state(func() { r.dp.stick("eth1") })
 		r.dp.tell(f)
 		check(t, "after its second generation began", r.dp.printOps(),
-			"put 10.2.0.0/26 via 10.0.1.2 eth1")
+			"del 10.2.0.0/26", "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		check(t, "that lead nowhere", r.dp.printStuck())
 	})
 }
 
@@ -563,7 +565,29 @@ func TestInterfaceMadeAnewWhileItsRoutesWaitForSelection(t *testing.T) {
 		f = node("a")
 		f.Interfaces[1].Generation++
 		r.dp.tell(f)
-		check(t, "ops", r.dp.printOps(), "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		check(t, "ops", r.dp.printOps(),
+			"del 10.2.0.0/26", "put 10.2.0.0/26 via 10.0.1.2 eth1")
+	})
+}
+
+// While the data plane is away none is put: they would all get the path of the last one.
+func TestRoutesOverAnInterfaceMadeAnewGoBeforeAnyIsPut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		f := node("a")
+		f.Interfaces[1].Generation++
+		r.dp.state(func() { r.dp.stick("eth1"); r.dp.sever = 1 })
+		r.dp.tell(f)
+		synctest.Wait()
+		r.dp.heal()
+		time.Sleep(time.Minute)
+		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "del 10.2.0.0/26", "del 10.2.1.0/26",
+			"put 10.2.0.0/26 via 10.0.1.2 eth1", "put 10.2.1.0/26 via 10.0.1.2 eth1")
+		check(t, "that lead nowhere", r.dp.printStuck())
 	})
 }
 

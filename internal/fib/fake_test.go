@@ -16,10 +16,13 @@ import (
 type fake struct {
 	facts chan route.Facts
 
-	mu      sync.Mutex // guards what follows
-	now     route.Facts
-	ours    map[route.Key]route.Route
-	dead    map[route.Key]bool   // of ours: over an interface that has gone since they were put
+	mu   sync.Mutex // guards what follows
+	now  route.Facts
+	ours map[route.Key]route.Route
+	dead map[route.Key]bool // of ours: over an interface that has gone since they were put
+	// of ours: over an interface that was made anew. A put with the paths of one that is stuck is
+	// so too.
+	stuck   map[route.Key]bool
 	hidden  map[route.Key]string // of ours: by whose route
 	open    bool                 // what is hidden is listed and shown too, as in Linux
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
@@ -59,6 +62,7 @@ func newFake(f route.Facts) *fake {
 	d := &fake{
 		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route),
 		foreign: make(map[route.Key]bool),
+		stuck:   make(map[route.Key]bool),
 		dead:    make(map[route.Key]bool), hidden: make(map[route.Key]string),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
 		objects:      make(map[route.ObjectKey]route.Object),
@@ -232,6 +236,7 @@ func (d *fake) carryOut(op route.Op) error {
 	d.ops = append(d.ops, op)
 	delete(d.dead, op.Route.Key)
 	if op.Delete {
+		delete(d.stuck, op.Route.Key)
 		delete(d.ours, op.Route.Key)
 		return nil
 	}
@@ -251,9 +256,33 @@ func (d *fake) carryOut(op route.Op) error {
 		panic(fmt.Sprintf("VPP crashes on %s beside %s", op.Route, other))
 	}
 	r := op.Route
+	if d.isStuck(r.Paths) {
+		d.stuck[r.Key] = true
+	} else {
+		delete(d.stuck, r.Key)
+	}
 	r.Origin = route.Unknown
 	d.ours[r.Key] = r
 	return nil
+}
+
+func (d *fake) isStuck(paths []route.Path) bool {
+	for k := range d.stuck {
+		if slices.Equal(d.ours[k].Paths, paths) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *fake) printStuck() (out []string) {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k := range d.stuck {
+		out = append(out, k.String())
+	}
+	return out
 }
 
 // gateway is where foreign routes lead to.

@@ -91,10 +91,28 @@ func (d *fake) PutObject(_ context.Context, o route.Object) error {
 	}
 	err := d.refuseObject[o.Key()]
 	if err == nil || d.lostObjects {
+		d.makeAnew(o)
 		d.objects[o.Key()] = o
 		d.objectOps = append(d.objectOps, "put "+o.Key().String())
 	}
 	return d.answer(err)
+}
+
+// makeAnew: with another interface under the name, routes lead nowhere.
+func (d *fake) makeAnew(o route.Object) {
+	was := d.objects[o.Key()]
+	if o.Key().Kind == route.MadeLink && was != nil && was.Digest() != o.Digest() {
+		d.stick(o.Key().Interface)
+	}
+}
+
+// stick: the interface was deleted and made again.
+func (d *fake) stick(name string) {
+	for k, r := range d.ours {
+		if slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == name }) {
+			d.stuck[k] = true
+		}
+	}
 }
 
 func (d *fake) DeleteObject(_ context.Context, k route.ObjectKey) error {

@@ -490,10 +490,15 @@ func (s *syncer) doubtRoutes(o *object) {
 
 // objectsWritten: b is done, and others may have waited for its objects.
 func (s *syncer) objectsWritten(b *batch) {
+	anew := make(map[string]bool)
 	for i, op := range b.objects {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
 			s.release(o)
+		}
+		if op.key.Kind == route.MadeLink && op.want != nil && op.before.digest != 0 &&
+			b.isDone(i) {
+			anew[op.key.Interface] = true
 		}
 		for _, o := range sortedObjects(maps.Keys(s.objects.needers[op.key])) {
 			switch {
@@ -503,6 +508,10 @@ func (s *syncer) objectsWritten(b *batch) {
 				s.drop(o)
 			}
 		}
+	}
+	// The facts come later, and until then the routes would count as programmed.
+	if len(anew) > 0 && s.mayLeadOver(anew) {
+		s.doubtOver(anew, anew)
 	}
 	s.tryDependants(b)
 	s.objects.written = s.objects.written || len(b.objects) > 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -502,5 +503,43 @@ func TestWhatIsOnAnInterfaceThatWeMakeGoesAndComesWithIt(t *testing.T) {
 		r.setObjects(route.External)
 		check(t, "all deleted", r.dp.printObjectOps(),
 			"del address 192.168.4.7/24 of tap0", "del new interface tap0")
+	})
+}
+
+// The facts say so later: a client that was told meanwhile that all is programmed would lose
+// packets.
+func TestRoutesOverAnInterfaceThatWeMakeAnewArePutBeforeTheFactsCome(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		var routes []route.Route
+		for _, p := range []string{"10.8.0.0/24", "10.8.1.0/24"} { // with one path
+			routes = append(routes, route.Route{Key: key(p), Kind: route.Via,
+				Origin: route.External, Paths: []route.Path{{
+					NextHop: addr("192.168.4.9"), Interface: "tap0", Weight: 1}}})
+		}
+		link := route.Link{Name: "tap0"}
+		set := func() {
+			r.set(func(w *Wanted) {
+				w.Sources[route.External] = Source{Routes: routes,
+					Objects: []route.Object{link}, Complete: true}
+			})
+			synctest.Wait()
+		}
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap0", Index: 9, Up: true})
+		set()
+		r.dp.tell(f)
+		set()
+		puts := []string{"put 10.8.0.0/24 via 192.168.4.9 tap0",
+			"put 10.8.1.0/24 via 192.168.4.9 tap0"}
+		r.dp.printOps()
+		link.MAC = "02:fe:00:00:00:01"
+		set()
+		check(t, "over the next", r.dp.printOps(),
+			append([]string{"del 10.8.0.0/24", "del 10.8.1.0/24"}, puts...)...)
+		f.Interfaces = slices.Clone(f.Interfaces)
+		f.Interfaces[len(f.Interfaces)-1].Generation++
+		r.dp.tell(f)
+		check(t, "when the facts say so", r.dp.printOps(), puts...)
+		check(t, "that lead nowhere", r.dp.printStuck())
 	})
 }

@@ -35,9 +35,13 @@ type syncer struct {
 	puts      queue[*entry]
 	takeovers []*entry // whose owner changed without a write: the journal is to know
 	// to be deleted, once nothing is dirty: what is selected next may take their place
-	leaving  []*entry
-	deletes  queue[deletion]
-	objects  objects
+	leaving []*entry
+	deletes queue[deletion]
+	objects objects
+	// dead are routes that a put does not bring back: they go first. VPP keeps a path whose
+	// interface was deleted as long as a route has it, and uses it for each put of the same
+	// (src/vnet/fib/fib_path.c, "permanent drop state").
+	dead     []*entry
 	retries  retries
 	failures map[*entry]*failure
 	// limits is Config.Attempts.

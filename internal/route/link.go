@@ -12,6 +12,7 @@ type Link struct {
 	Name string
 	Kind LinkKind
 	MAC  string // as net.HardwareAddr prints it; "": the data plane's choice
+	MTU  uint16 // of IP packets that leave by it, in bytes; 0: the data plane's choice
 
 	// Parent and VLAN are of a SubInterface: it has the frames of one with this tag.
 	Parent string
@@ -70,6 +71,9 @@ func (l Link) Key() ObjectKey { return LinkKey(l.Name) }
 
 func (l Link) Digest() uint64 {
 	settings := []string{string(l.Kind), l.MAC}
+	if l.MTU != 0 {
+		settings = append(settings, fmt.Sprint("MTU ", l.MTU))
+	}
 	switch l.Kind {
 	case SubInterface:
 		settings = append(settings, l.Parent, fmt.Sprint(l.VLAN))

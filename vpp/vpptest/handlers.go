@@ -179,9 +179,9 @@ var handlers = map[string]func(a answer, m api.Message){
 			Retval: a.server.setTable(m.(*interfaces.SwInterfaceSetTable)),
 		})
 	},
-	"create_vlan_subif": func(a answer, m api.Message) {
-		i, retval := a.server.createSubInterface(m.(*interfaces.CreateVlanSubif))
-		a.send(&interfaces.CreateVlanSubifReply{Retval: retval,
+	"create_subif": func(a answer, m api.Message) {
+		i, retval := a.server.createSubInterface(m.(*interfaces.CreateSubif))
+		a.send(&interfaces.CreateSubifReply{Retval: retval,
 			SwIfIndex: interface_types.InterfaceIndex(i)})
 	},
 	"delete_subif": func(a answer, m api.Message) {
@@ -192,6 +192,16 @@ var handlers = map[string]func(a answer, m api.Message){
 	"sw_interface_tag_add_del": func(a answer, m api.Message) {
 		a.send(&interfaces.SwInterfaceTagAddDelReply{
 			Retval: a.server.setTag(m.(*interfaces.SwInterfaceTagAddDel)),
+		})
+	},
+	"sw_interface_set_mac_address": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceSetMacAddressReply{
+			Retval: a.server.setMAC(m.(*interfaces.SwInterfaceSetMacAddress)),
+		})
+	},
+	"sw_interface_set_mtu": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceSetMtuReply{
+			Retval: a.server.setMTU(m.(*interfaces.SwInterfaceSetMtu)),
 		})
 	},
 	"sw_interface_set_l2_xconnect": func(a answer, m api.Message) {
@@ -355,16 +365,17 @@ func (s *Server) dumpLinks(a answer, m *interfaces.SwInterfaceDump) {
 			continue
 		}
 		l := s.links[i]
-		kind := interface_types.IF_API_TYPE_HARDWARE
-		if l.parent != 0 {
-			kind = interface_types.IF_API_TYPE_SUB
-		}
-		a.send(&interfaces.SwInterfaceDetails{
+		d := &interfaces.SwInterfaceDetails{
 			SwIfIndex: interface_types.InterfaceIndex(i), SupSwIfIndex: i, Flags: s.flags(l),
-			Type:          kind,
+			Type:          interface_types.IF_API_TYPE_HARDWARE,
 			InterfaceName: l.name, InterfaceDevType: l.device, Tag: l.tag, L2Address: l.mac,
-			LinkMtu: 9000, Mtu: []uint32{9000, 0, 0, 0},
-		})
+			LinkMtu: defaultMTU, Mtu: []uint32{l.mtu, 0, 0, 0},
+		}
+		if l.parent != 0 {
+			d.Type, d.SupSwIfIndex = interface_types.IF_API_TYPE_SUB, l.parent
+			d.SubID, d.SubNumberOfTags, d.SubOuterVlanID = l.subID, 1, l.vlan
+		}
+		a.send(d)
 	}
 }
 

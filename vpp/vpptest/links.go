@@ -22,7 +22,10 @@ type link struct {
 
 	device, tag string
 	mac         ethernet_types.MacAddress
+	mtu         uint32 // of all protocols (VNET_MTU_L3)
 	parent      uint32 // of a sub-interface; 0: it is none
+	subID       uint32 // of a sub-interface, among those of its parent
+	vlan        uint16 // and the tag of its frames
 	host        string // the kernel's interface of a TAP or AF_PACKET interface
 	memif       memifLink
 }
@@ -58,6 +61,9 @@ func (s *Server) addLink(l *link) uint32 {
 		i, s.freed = s.freed[last], s.freed[:last]
 	} else {
 		s.nextLink++
+	}
+	if l.parent == 0 {
+		l.mtu = defaultMTU
 	}
 	l.neighbours = s.orphans[i]
 	delete(s.orphans, i)

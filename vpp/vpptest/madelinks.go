@@ -47,20 +47,35 @@ func (s *Server) hasLink(name string) bool {
 // subInterface stands for the device of a sub-interface, which in VPP is that of its parent.
 const subInterface = "sub-interface"
 
-// vlanAlreadyExists is what VPP says of a second sub-interface for a VLAN.
+// vlanAlreadyExists is what VPP says of a second sub-interface with one number.
 const vlanAlreadyExists = -56
 
-func (s *Server) createSubInterface(m *interfaces.CreateVlanSubif) (uint32, int32) {
+// createSubInterface panics for a VLAN that another one has: VPP refuses it, but takes the other's
+// frames away.
+func (s *Server) createSubInterface(m *interfaces.CreateSubif) (uint32, int32) {
 	parent := s.links[uint32(m.SwIfIndex)]
 	if parent == nil {
 		return math.MaxUint32, int32(api.INVALID_SW_IF_INDEX)
 	}
-	name := fmt.Sprintf("%s.%d", parent.name, m.VlanID)
-	if s.hasLink(name) {
-		return math.MaxUint32, vlanAlreadyExists
+	for _, l := range s.links {
+		switch {
+		case l.parent != uint32(m.SwIfIndex):
+		case l.subID == m.SubID:
+			return math.MaxUint32, vlanAlreadyExists
+		case l.vlan == m.OuterVlanID:
+			panic("vpptest: another sub-interface has the VLAN: " + l.name)
+		}
 	}
-	return s.addLink(&link{name: name, device: subInterface, mac: parent.mac,
-		parent: uint32(m.SwIfIndex)}), 0
+	return s.addLink(&link{name: fmt.Sprintf("%s.%d", parent.name, m.SubID), device: subInterface,
+		mac: parent.mac, parent: uint32(m.SwIfIndex), subID: m.SubID, vlan: m.OuterVlanID}), 0
+}
+
+// AddSubInterface makes one as another program does, whose number is its VLAN.
+func (s *Server) AddSubInterface(parent string, vlan uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.createSubInterface(&interfaces.CreateSubif{SubID: uint32(vlan), OuterVlanID: vlan,
+		SwIfIndex: interface_types.InterfaceIndex(s.mustFind(parent))})
 }
 
 // deleteLink deletes an interface of a device.
@@ -83,4 +98,39 @@ func (s *Server) setTag(m *interfaces.SwInterfaceTagAddDel) int32 {
 		l.tag = ""
 	}
 	return 0
+}
+
+// setMAC: the suite asks for that of loopbacks alone.
+func (s *Server) setMAC(m *interfaces.SwInterfaceSetMacAddress) int32 {
+	l := s.links[uint32(m.SwIfIndex)]
+	if l == nil {
+		return int32(api.INVALID_SW_IF_INDEX)
+	}
+	l.mac = m.MacAddress
+	return 0
+}
+
+// defaultMTU is that of all interfaces but sub-interfaces, which have 0.
+const defaultMTU = 9000
+
+// setMTU takes any number (src/vnet/interface_api.c).
+func (s *Server) setMTU(m *interfaces.SwInterfaceSetMtu) int32 {
+	l := s.links[uint32(m.SwIfIndex)]
+	if l == nil {
+		return int32(api.INVALID_SW_IF_INDEX)
+	}
+	l.mtu = m.Mtu[interface_types.MTU_PROTO_API_L3]
+	return 0
+}
+
+// Made returns the MAC address and the MTU of the interface whose tag ends with a name.
+func (s *Server) Made(name string) (mac string, mtu uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		if strings.HasSuffix(l.tag, ":"+name) {
+			return l.mac.String(), l.mtu
+		}
+	}
+	panic("vpptest: no interface has a tag that ends with :" + name)
 }
