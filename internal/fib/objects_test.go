@@ -28,6 +28,9 @@ func TestObjectsArePutAndDeletedInTheOrderOfTheirNeeds(t *testing.T) {
 		if s := r.Settled(1); s.Revision != r.revision || len(r.Stats().Routes) != 0 {
 			t.Errorf("settled %+v, counts %+v", s, r.Stats().Routes)
 		}
+		if c := r.Stats().Objects; c != (Count{Desired: 2, Programmed: 2}) {
+			t.Errorf("objects: %+v", c)
+		}
 		r.setObjects(route.Uplink)
 		check(t, "unwanted", r.dp.printObjectOps(),
 			"del address 192.168.4.7/24 of eth0", "del interface eth0")
