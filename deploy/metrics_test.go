@@ -24,6 +24,8 @@ var quiet = map[string]string{
 	"dataplane_refusals_total": "routes that stay refused have one",
 	"etcd_revision":            "any number may be right",
 	"external_items":           "clients hear how their items stand",
+	"linux_objects":            "clients hear how their items stand",
+	"linux_ops_total":          "counts work",
 	"external_connected":       "it is the etcd of Calico's data, which has one",
 	"external_stale":           "it is the etcd of Calico's data, which has one",
 

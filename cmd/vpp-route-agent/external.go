@@ -469,3 +469,19 @@ func writeExternalLines(b *strings.Builder, sources []agent.ExternalSource) {
 		}
 	}
 }
+
+func writeLinuxLine(b *strings.Builder, l *agent.LinuxStatus) {
+	if l == nil {
+		return
+	}
+	o := l.Objects
+	fmt.Fprintf(b, "linux %d of %s programmed, %d failed, %d held", o.Programmed,
+		count(o.Desired, "object", "objects"), o.Failed, o.Held)
+	if o.Shadowed > 0 {
+		fmt.Fprintf(b, ", %d made by other programs", o.Shadowed)
+	}
+	fmt.Fprintf(b, "; journal %s\n", l.Journal)
+	if l.Problem != "" {
+		fmt.Fprintf(b, "  ! %s\n", l.Problem)
+	}
+}

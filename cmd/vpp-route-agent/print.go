@@ -48,6 +48,7 @@ func printStatus(w io.Writer, s agent.Status) error {
 	writeGuardLines(b, s.FIB)
 	writeUplinkLine(b, s.Uplink)
 	writeExternalLines(b, s.External)
+	writeLinuxLine(b, s.Linux)
 	writeEtcdLine(b, s.Datastore)
 	writeSome(b, "unusable next hops", s.FIB.UnusableNextHops, func(h agent.NextHopStatus) string {
 		return fmt.Sprintf("- routes via %s are left out: %s", h.Address, h.Reason)

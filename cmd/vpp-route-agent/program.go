@@ -182,7 +182,7 @@ func (p *program) addExternal() (err error) {
 		p.hold(k.Close)
 		p.add(k.Run)
 		p.add(engine.Run)
-		linux = engine
+		linux, p.conf.Linux = engine, engine
 	}
 	if p.external, err = newExternal(p.cfg, p.engine, linux, p.log); err != nil {
 		return usageError{err}

@@ -103,6 +103,7 @@ var metricName = regexp.MustCompile(`\bvpp_route_agent_[a-z0-9_]+`)
 // elsewhere are metrics that only agents with other flags have, by the flag.
 var elsewhere = map[string]string{
 	"vpp_route_agent_etcd_prefixes_unrouted": "--learn ipam",
+	"vpp_route_agent_linux_journal_ok":       "--external",
 	"vpp_route_agent_uplink_ok":              "--uplink",
 	"vpp_route_agent_uplink_published":       "--uplink",
 }

@@ -47,6 +47,8 @@ type Config struct {
 	Sources []route.Origin
 	// External is what external configuration shows; nil: there is none.
 	External *External
+	// Linux has the items of Linux beside another data plane; nil: FIB has them, or nobody.
+	Linux *fib.Engine
 	// Uplink is the state of the uplink that the agent configures; nil: there is none.
 	Uplink func() UplinkStatus
 	// DataplaneStats is nil where the data plane counts nothing.

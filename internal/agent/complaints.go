@@ -17,8 +17,10 @@ var reasons = map[string][]string{
 	"fib": {"sweep_waits", "routes_failed", "routes_unusable", "routes_held", "routes_shadowed",
 		"routes_drifted", "next_hops_unusable", "deletions_held", "journal_degraded"},
 	"uplink": {"down", "not_published", "publishing_fails"},
-	"state":  {"not_opened"},
-	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
+	"linux": {"impaired", "objects_failed", "objects_held", "objects_shadowed",
+		"journal_degraded"},
+	"state": {"not_opened"},
+	"drain": {"draining", "withdrawn", "not_withdrawn", "not_kept"},
 }
 
 // complaints returns what status shows now.
@@ -49,6 +51,13 @@ func (s Status) complaints() map[complaint]bool {
 		{"fib", "deletions_held"}:          len(s.FIB.Guard) > 0,
 		{"fib", "journal_degraded"}:        strings.HasPrefix(s.FIB.Journal, "degraded"),
 		{"drain", "not_kept"}:              s.Drain != nil && s.Drain.NotKept != "",
+	}
+	if l := s.Linux; l != nil {
+		shown[complaint{"linux", "impaired"}] = l.Problem != ""
+		shown[complaint{"linux", "objects_failed"}] = l.Objects.Failed > 0
+		shown[complaint{"linux", "objects_held"}] = l.Objects.Held > 0
+		shown[complaint{"linux", "objects_shadowed"}] = l.Objects.Shadowed > 0
+		shown[complaint{"linux", "journal_degraded"}] = strings.HasPrefix(l.Journal, "degraded")
 	}
 	for _, c := range s.Conditions {
 		if c.Message != "" || !c.OK {

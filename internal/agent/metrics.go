@@ -111,6 +111,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	if len(s.External) > 0 {
 		collectExternal(s.External, gauge)
 	}
+	if s.Linux != nil {
+		collectLinux(*s.Linux, gauge, counter)
+	}
 	if s.Uplink != nil {
 		gauge("uplink_ok", "1 while the uplink is up and has its addresses; absent without "+
 			"--uplink.")(oneIf(s.Uplink.OK))
@@ -179,6 +182,23 @@ func collectExternal(all []ExternalSource,
 			items(float64(n), e.Name, state)
 		}
 	}
+}
+
+func collectLinux(l LinuxStatus,
+	gauge, counter func(name, help string, labels ...string) series) {
+	objects := gauge("linux_objects", "What external configuration is to have in Linux beside "+
+		"VPP, in all (desired) and by state; absent without.", "state")
+	objects(float64(l.Objects.Desired), "desired")
+	objects(float64(l.Objects.Programmed), "programmed")
+	objects(float64(l.Objects.Failed), "failed")
+	objects(float64(l.Objects.Held), "held")
+	objects(float64(l.Objects.Shadowed), "shadowed")
+	gauge("linux_journal_ok", "1 while the journal of what is in Linux is written as it should; "+
+		"absent without.")(oneIf(l.Journal == "ok"))
+	ops := counter("linux_ops_total", "Operations that Linux answered; absent without.", "result")
+	ops(float64(l.OpsPut), "put")
+	ops(float64(l.OpsDeleted), "delete")
+	ops(float64(l.OpsFailed), "refused")
 }
 
 func collectFIB(s FIBStatus, gauge, counter func(name, help string, labels ...string) series) {

@@ -29,7 +29,9 @@ type Status struct {
 	Uplink   *UplinkStatus    `json:"uplink,omitempty"`
 	// External are the sources of external configuration, by rank; absent without any.
 	External []ExternalSource `json:"external,omitempty"`
-	Problems []ProblemStatus  `json:"problems"`
+	// Linux is set where items of Linux are beside a data plane of another kind.
+	Linux    *LinuxStatus    `json:"linux,omitempty"`
+	Problems []ProblemStatus `json:"problems"`
 	// Drain is set while this node leaves service, or has left it.
 	Drain *DrainStatus `json:"drain,omitempty"`
 }
@@ -170,6 +172,27 @@ type RouteCounts struct {
 	Drifted    int    `json:"drifted"`
 }
 
+// LinuxStatus is what external configuration has in Linux, beside the FIB in VPP.
+type LinuxStatus struct {
+	Version string       `json:"version,omitempty"`
+	Problem string       `json:"problem,omitempty"`
+	Journal string       `json:"journal"`
+	Objects ObjectCounts `json:"objects"`
+
+	OpsPut     uint64 `json:"opsPut"`
+	OpsDeleted uint64 `json:"opsDeleted"`
+	OpsFailed  uint64 `json:"opsFailed"`
+}
+
+// ObjectCounts are the numbers of interfaces, addresses, neighbours and routes in each state.
+type ObjectCounts struct {
+	Desired    int `json:"desired"`
+	Programmed int `json:"programmed"`
+	Failed     int `json:"failed"`
+	Held       int `json:"held"`
+	Shadowed   int `json:"shadowed"` // another program has made it
+}
+
 // DriftStatus counts since the start what spot checks and audits found: routes that the data plane
 // does not have as it acknowledged them.
 type DriftStatus struct {
@@ -268,6 +291,9 @@ func (a *Agent) Status() Status {
 	if a.cfg.External != nil {
 		s.External = a.cfg.External.Sources()
 	}
+	if a.cfg.Linux != nil {
+		s.Linux = linuxStatus(a.cfg.Linux)
+	}
 	if a.cfg.StateDirError != nil {
 		s.Conditions = append(s.Conditions, stateCondition(a.cfg.StateDirError))
 	}
@@ -361,16 +387,11 @@ func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 		APILacks: append([]string{}, facts.Preflight.Lacks...), Guard: []GuardStatus{},
 		Drift: DriftStatus{stats.Drift.Checked, stats.Drift.Missing, stats.Drift.Different,
 			stats.Drift.Extra, stats.Drift.Repaired},
-		Adopted: stats.Adopted, Sweep: cmp.Or(sweepWaits, "done"), Journal: "ok",
-		Routes: []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
+		Adopted: stats.Adopted, Sweep: cmp.Or(sweepWaits, "done"),
+		Journal: journalStatus(stats.Journal),
+		Routes:  []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
 		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors,
 		refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
-	}
-	switch {
-	case !stats.Journal.Enabled:
-		s.Journal = "off"
-	case stats.Journal.Problem != "":
-		s.Journal = "degraded: " + stats.Journal.Problem
 	}
 	for _, hop := range e.UnusableNextHops() {
 		s.UnusableNextHops = append(s.UnusableNextHops,
@@ -391,4 +412,25 @@ func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 			c.Programmed, c.Failed, c.Unusable, c.Held, c.Shadowed, c.Drifted})
 	}
 	return s
+}
+
+func linuxStatus(e *fib.Engine) *LinuxStatus {
+	facts, stats := e.Facts(), e.Stats()
+	stats.Journal.Enabled = true // it has no routes, but objects
+	c := stats.Objects
+	return &LinuxStatus{
+		Version: facts.Version, Problem: facts.Problem, Journal: journalStatus(stats.Journal),
+		Objects: ObjectCounts{c.Desired, c.Programmed, c.Failed, c.Held, c.Shadowed},
+		OpsPut:  stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors,
+	}
+}
+
+func journalStatus(j fib.JournalState) string {
+	switch {
+	case !j.Enabled:
+		return "off"
+	case j.Problem != "":
+		return "degraded: " + j.Problem
+	}
+	return "ok"
 }

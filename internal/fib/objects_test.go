@@ -29,6 +29,9 @@ func TestObjectsArePutAndDeletedInTheOrderOfTheirNeeds(t *testing.T) {
 		if s := r.Settled(1); s.Revision != r.revision || len(r.Stats().Routes) != 0 {
 			t.Errorf("settled %+v, counts %+v", s, r.Stats().Routes)
 		}
+		if c := r.Stats().Objects; c != (Count{Desired: 2, Programmed: 2}) {
+			t.Errorf("objects: %+v", c)
+		}
 		r.setObjects(route.Uplink)
 		check(t, "unwanted", r.dp.printObjectOps(),
 			"del address 192.168.4.7/24 of eth0", "del interface eth0")
@@ -541,5 +544,31 @@ func TestRoutesOverAnInterfaceThatWeMakeAnewArePutBeforeTheFactsCome(t *testing.
 		r.dp.tell(f)
 		check(t, "when the facts say so", r.dp.printOps(), puts...)
 		check(t, "that lead nowhere", r.dp.printStuck())
+	})
+}
+
+// Of an interface that we made anew the facts come later than what we put on it.
+func TestWhatIsOnAnInterfaceThatWeMadeAnewIsOurs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link, a := route.Link{Name: "tap0"}, on("tap0", "192.168.4.7/24")
+		r.setObjects(route.External, link, a)
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap0", Index: 9, Up: true})
+		r.dp.tell(f)
+		check(t, "made", r.dp.printObjectOps(),
+			"put new interface tap0", "put address 192.168.4.7/24 of tap0")
+		r.dp.steal(link)
+		r.dp.steal(a)
+		time.Sleep(2 * objectInterval)
+		check(t, "made anew", r.dp.there(),
+			"address 192.168.4.7/24 of tap0", "new interface tap0")
+		f.Interfaces = slices.Clone(f.Interfaces)
+		f.Interfaces[3].Index = 10
+		r.dp.state(func() { r.dp.now, r.dp.last = f, f }) // the address stays
+		r.dp.tell(f)
+		check(t, "states", r.objectStates(), "address 192.168.4.7/24 of tap0 programmed",
+			"new interface tap0 programmed")
+		r.setObjects(route.External, link)
+		check(t, "deleted", r.dp.there(), "new interface tap0")
 	})
 }

@@ -163,6 +163,7 @@ type Count struct {
 // Stats are the engine's counters and gauges.
 type Stats struct {
 	Routes  []Count // by family, then origin; without those that are all zero
+	Objects Count   // of all origins
 	Put     uint64  // ops acknowledged
 	Deleted uint64  // ops acknowledged
 	Errors  uint64  // ops refused
@@ -215,16 +216,27 @@ func (e *Engine) Stats() Stats {
 	slices.SortFunc(s.Guard, func(a, b GuardHold) int { return cmp.Compare(a.Origin, b.Origin) })
 	for class, origins := range t.counts[:classObject] {
 		for origin, n := range origins {
-			c := Count{
-				IPv6: class == classIPv6, Origin: route.Origin(origin),
-				Desired:    n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
-				Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held],
-				Deleting: n[Deleting], Shadowed: n[Shadowed], Drifted: n[Drifted],
-			}
-			if c != (Count{IPv6: c.IPv6, Origin: c.Origin}) {
+			c := countOf(n)
+			if c != (Count{}) {
+				c.IPv6, c.Origin = class == classIPv6, route.Origin(origin)
 				s.Routes = append(s.Routes, c)
 			}
 		}
 	}
+	var objects [lastState + 1]int
+	for _, n := range t.counts[classObject] {
+		for state := range n {
+			objects[state] += n[state]
+		}
+	}
+	s.Objects = countOf(objects)
 	return s
+}
+
+func countOf(n [lastState + 1]int) Count {
+	return Count{
+		Desired:    n[Programmed] + n[Shadowed] + n[Drifted] + n[Pending] + n[Failed],
+		Programmed: n[Programmed], Failed: n[Failed], Unusable: n[Unusable], Held: n[Held],
+		Deleting: n[Deleting], Shadowed: n[Shadowed], Drifted: n[Drifted],
+	}
 }

@@ -152,6 +152,17 @@ func (b *linuxBed) shows(ns *netlab.Namespace, args string, want ...string) {
 	}
 }
 
+// pings waits until the node reaches an address.
+func (b *linuxBed) pings(address string) {
+	b.t.Helper()
+	b.eventually("the node reaches "+address, func() bool {
+		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second)
+		defer cancel()
+		_, err := b.node.Ping(ctx, netip.MustParseAddr(address))
+		return err == nil
+	}, func() string { return b.show(b.node, "addr") })
+}
+
 // index returns the index of an interface of the node.
 func (b *linuxBed) index(name string) int {
 	b.t.Helper()
@@ -222,14 +233,74 @@ func TestLinuxVeth(t *testing.T) {
 		t.Errorf("it was %d and is %d", index, now)
 	}
 	b.show(b.blue, "link del eth0") // which another program should not do
-	b.eventually("the pair is made again", func() bool {
-		_, err := b.node.Ping(t.Context(), netip.MustParseAddr("198.18.2.2"))
-		return err == nil
-	}, func() string { return b.show(b.node, "addr") })
+	b.pings("198.18.2.2")
 	b.put(items[0])
 	b.await("PENDING there is no item of interface far of Linux", "REMOVED")
 	if out := b.show(b.node, "link"); strings.Contains(out, "near") {
 		t.Errorf("it is still there: %s", out)
+	}
+}
+
+// Whatever becomes of an end by another program's hand, the pair is made again, with all that is on
+// it.
+func TestLinuxVethIsHealed(t *testing.T) {
+	for _, tc := range []struct{ name, where, do string }{
+		{"near deleted", "node", "link del near"},
+		{"far moved", "blue", "link set eth0 netns ELSEWHERE"},
+		{"near moved", "node", "link set near netns ELSEWHERE"},
+		{"far renamed", "blue", "link set eth0 name eth9"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newLinuxBed(t)
+			elsewhere, err := b.lab.Namespace("elsewhere")
+			check(t, err)
+			b.put(b.pair(b.blue.Path())...)
+			b.await("CONFIGURED")
+			at := map[string]*netlab.Namespace{"node": b.node, "blue": b.blue}[tc.where]
+			b.show(at, strings.ReplaceAll(tc.do, "ELSEWHERE", elsewhere.Path()))
+			b.pings("198.18.2.2")
+			b.await("CONFIGURED")
+			b.shows(b.node, "-d link show near", "mtu 1400", "alias vra:")
+			b.shows(b.blue, "-d link show eth0", "02:fe:00:00:00:22", "alias vra:")
+			for _, ns := range []*netlab.Namespace{elsewhere, b.blue} {
+				if out := b.show(ns, "link"); strings.Contains(out, "eth9") ||
+					ns == elsewhere && strings.Contains(out, "vra") {
+					t.Errorf("the old end is left: %s", out)
+				}
+			}
+			b.put()
+			b.await("REMOVED")
+		})
+	}
+}
+
+// Both ends are in named namespaces, by a name and by a path: in two of them, and in one.
+func TestLinuxVethOfNamedNamespaces(t *testing.T) {
+	for _, second := range []string{"red", "blue"} {
+		t.Run(second, func(t *testing.T) {
+			b := newLinuxBed(t)
+			far := b.blue
+			if second != "blue" {
+				var err error
+				far, err = b.lab.Namespace(second)
+				check(t, err)
+			}
+			items := b.pair(far.Path())
+			items[1] = strings.Replace(items[1], "198.18.2.2", "198.18.3.2", 1)
+			items[0] = strings.Replace(items[0], `"type":"VETH"`, `"type":"VETH","namespace":`+
+				`{"type":"NSID","reference":"`+filepath.Base(b.blue.Path())+`"}`, 1)
+			for range 2 {
+				b.put(items...)
+				b.await("CONFIGURED")
+				b.shows(b.blue, "addr show near", "198.18.2.1/24", "mtu 1400")
+				b.shows(far, "addr show eth0", "198.18.3.2/24", "02:fe:00:00:00:22")
+				b.put()
+				b.await("REMOVED")
+			}
+			if out := b.show(b.blue, "link"); strings.Contains(out, "near") {
+				t.Errorf("it is still there: %s", out)
+			}
+		})
 	}
 }
 

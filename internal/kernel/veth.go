@@ -68,7 +68,8 @@ func putNothing(_ *Dataplane, o route.Object) error {
 	return fmt.Errorf("%s: it cannot be made here", o.Key())
 }
 
-// putVethEnd makes a pair, or sets one end of it. d and far are where the end and its peer are.
+// putVethEnd makes a pair, or sets one end of it. d and far are where the end and its peer are. The
+// end that is put second finds the pair, unless another program has moved or renamed an end.
 func putVethEnd(d, far *Dataplane, v route.VethEnd) error {
 	near, err := ourLink(d, v.Name)
 	if err != nil {
@@ -79,9 +80,6 @@ func putVethEnd(d, far *Dataplane, v route.VethEnd) error {
 		return err
 	}
 	if !isPair(near, peer) {
-		if !v.IsFirst() {
-			return fmt.Errorf("%w %s", route.ErrNoLink, v.Name)
-		}
 		if near, err = makePair(d, far, v, near, peer); err != nil {
 			return err
 		}
@@ -122,7 +120,7 @@ func isPair(a, b netlink.Link) bool {
 		a.Attrs().ParentIndex == b.Attrs().Index && b.Attrs().ParentIndex == a.Attrs().Index
 }
 
-// makePair replaces what of ours is there, and returns the first end.
+// makePair replaces what of ours is there, and returns the end at d.
 func makePair(d, far *Dataplane, v route.VethEnd, near, peer netlink.Link) (netlink.Link, error) {
 	names := [2]string{unmarkedName(v.Name), unmarkedName(v.Peer)}
 	planes := [2]*Dataplane{d, far}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// VethEnd wants one end of a pair of virtual Ethernet interfaces of Linux. The first end makes the
-// pair, the second waits for it; they go together.
+// VethEnd wants one end of a pair of virtual Ethernet interfaces of Linux. The second waits for the
+// first, with which the pair is made; they go together.
 type VethEnd struct {
 	Name, Peer string // see InNamespace
 	MAC        string // as net.HardwareAddr prints it; "": the kernel's choice
@@ -18,15 +18,12 @@ type VethEnd struct {
 
 func (v VethEnd) Key() ObjectKey { return LinkKey(v.Name) }
 
-// IsFirst reports whether it makes the pair.
-func (v VethEnd) IsFirst() bool { return v.Name < v.Peer }
-
 func (v VethEnd) Digest() uint64 {
 	return digestOf(strings.Join([]string{"veth", v.Peer, v.MAC, fmt.Sprint(v.MTU)}, "\n"))
 }
 
 func (v VethEnd) Needs() []ObjectKey {
-	if v.IsFirst() {
+	if v.Name < v.Peer {
 		return nil
 	}
 	return []ObjectKey{LinkKey(v.Peer)}
