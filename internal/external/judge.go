@@ -41,7 +41,7 @@ type judge struct {
 	plan    Plan
 	away    string
 	taken   bool // the plan, by the FIB
-	entries map[route.Key]fib.Entry
+	entries map[route.Key]*fib.Entry
 	objects map[route.ObjectKey]fib.Entry
 	tables  map[route.TableID]route.ObjectKey // those that are wanted
 	made    map[string]route.ObjectKey        // interfaces that are wanted, by name
@@ -52,15 +52,15 @@ type judge struct {
 
 func newJudge(p Plan, f Facts) judge {
 	j := judge{plan: p, away: f.Away, taken: f.Entries != nil,
-		entries: make(map[route.Key]fib.Entry, len(f.Entries)),
+		entries: make(map[route.Key]*fib.Entry, len(f.Entries)),
 		objects: make(map[route.ObjectKey]fib.Entry),
 		tables:  make(map[route.TableID]route.ObjectKey),
 		made:    make(map[string]route.ObjectKey),
 		leaving: make(map[string][]fib.Entry), links: route.Facts{Interfaces: f.Interfaces}}
-	for _, e := range f.Entries {
-		k := e.Key
+	for i := range f.Entries {
+		k := f.Entries[i].Key
 		k.Elevated = false
-		j.entries[k] = e
+		j.entries[k] = &f.Entries[i]
 	}
 	for _, e := range f.Objects {
 		j.objects[e.Object] = e
@@ -80,11 +80,19 @@ func newJudge(p Plan, f Facts) judge {
 	return j
 }
 
+// entry returns what the FIB says of a prefix; the zero Entry: nothing.
+func (j judge) entry(k route.Key) fib.Entry {
+	if e := j.entries[k]; e != nil {
+		return *e
+	}
+	return fib.Entry{}
+}
+
 // departed says how an item stands that its source does not want any more.
 func (j judge) departed(p *planned) Verdict {
 	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision, State: Pending,
 		Canonical: p.item.Canonical}
-	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
+	e, wanted := j.entry(p.key), j.plan.Owner(p.key) != ""
 	if !p.isRoute {
 		e = j.leavingOf(p)
 	}
@@ -263,8 +271,7 @@ func (j judge) route(v *Verdict, p *planned) {
 			return
 		}
 	}
-	e, found := j.entries[p.key]
-	p.judgeRoute(v, e, found)
+	p.judgeRoute(v, j.entry(p.key))
 }
 
 func (v *Verdict) say(format string, args ...any) {
@@ -275,9 +282,9 @@ func (v *Verdict) say(format string, args ...any) {
 }
 
 // judgeRoute goes by what the FIB says of the prefix.
-func (p *planned) judgeRoute(v *Verdict, e fib.Entry, found bool) {
+func (p *planned) judgeRoute(v *Verdict, e fib.Entry) {
 	v.State = Pending
-	if !found || e.State == fib.Any || e.State == fib.Pending || e.State == fib.Deleting ||
+	if e.State == fib.Any || e.State == fib.Pending || e.State == fib.Deleting ||
 		e.State == fib.Held {
 		v.Unfinished = true
 		v.say(notAcknowledged)

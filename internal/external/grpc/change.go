@@ -101,7 +101,8 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 func (s *Source) compare(c Change) (r record, items map[string]external.Item, results []Result) {
 	r = newRecord(s.store.txn+1, c.Source)
 	r.Atomic, r.Replace = c.Atomic, c.Replace
-	items = map[string]external.Item{}
+	items = make(map[string]external.Item, len(c.Puts))
+	results = make([]Result, 0, len(c.Puts)+len(c.Deletes))
 	have := s.store.sources[c.Source]
 	use := s.store.use(c.Client)
 	if c.Replace {
@@ -110,7 +111,7 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 	if have == nil {
 		use.sources++
 	}
-	named := map[string]bool{}
+	named := make(map[string]bool, len(c.Puts))
 	for _, item := range c.Puts {
 		result := Result{Key: item.Key}
 		if named[item.Key] {
@@ -207,12 +208,13 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 		if r.refused {
 			continue
 		}
-		v, ok := a.byItem()[itemID{c.Source, r.Key}]
-		if !ok { // it is gone, or a later transaction has deleted it
-			v = external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
+		if v := a.byItem()[itemID{c.Source, r.Key}]; v != nil {
+			r.Verdict = *v
+		} else { // it is gone, or a later transaction has deleted it
+			r.Verdict = external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
 		}
-		r.Verdict = v
-		done = done && !v.Unfinished && (!c.WaitDone || v.State != external.Pending)
+		done = done && !r.Verdict.Unfinished &&
+			(!c.WaitDone || r.Verdict.State != external.Pending)
 	}
 	return done
 }

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
 	"vpp-route-agent/internal/durable"
@@ -39,7 +40,7 @@ type record struct {
 
 	Txn     int64             `json:"txn,omitempty"`
 	Source  string            `json:"source,omitempty"`
-	Puts    map[string]string `json:"puts,omitempty"` // values in JSON, by key
+	Puts    map[string][]byte `json:"puts,omitempty"` // encoded messages, by key
 	Deletes []string          `json:"deletes,omitempty"`
 	// Labels are those of puts that have some, by key.
 	Labels map[string]map[string]string `json:"labels,omitempty"`
@@ -107,6 +108,7 @@ func appendRecord(to []byte, r record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	to = slices.Grow(to, len("01234567 \n")+len(body))
 	to = fmt.Appendf(to, "%08x ", crc32.Checksum(body, castagnoli))
 	return append(append(to, body...), '\n'), nil
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"vpp-route-agent/internal/external"
@@ -38,8 +37,8 @@ func newStore() *store {
 func (s *store) replay(records []record) error {
 	for _, r := range records {
 		items := make(map[string]external.Item, len(r.Puts))
-		for key, text := range r.Puts {
-			item := external.DecodeJSON(key, []byte(text), external.Item{})
+		for key, value := range r.Puts {
+			item := external.DecodeBinary(key, value)
 			if item.Message == nil {
 				// of a later version of the agent
 				return &unusable{key: key, why: item.Problem.Detail}
@@ -73,21 +72,32 @@ func (s *store) apply(r record, items map[string]external.Item) {
 	case r.Source == "":
 		return
 	}
-	next := cloned(s.sources[r.Source])
-	before := undo{source: r.Source, before: map[string]external.Item{}, puts: items}
+	have := s.sources[r.Source]
+	if r.Atomic {
+		s.open[r.Txn] = undoOf(r, items, have)
+	}
+	next := make(map[string]external.Item, max(len(have), len(items)))
+	maps.Copy(next, have)
 	for key, item := range items {
-		before.before[key] = next[key]
 		item.Revision = r.Txn
 		s.replace(r.Source, next, key, item)
 	}
 	for _, key := range r.Deletes {
-		before.before[key] = next[key]
 		s.replace(r.Source, next, key, external.Item{})
 	}
 	s.set(r.Source, next)
-	if r.Atomic {
-		s.open[r.Txn] = before
+}
+
+// undoOf is what a transaction is about to replace of what its source has.
+func undoOf(r record, puts, have map[string]external.Item) undo {
+	u := undo{source: r.Source, before: map[string]external.Item{}, puts: puts}
+	for key := range puts {
+		u.before[key] = have[key]
 	}
+	for _, key := range r.Deletes {
+		u.before[key] = have[key]
+	}
+	return u
 }
 
 // rollBack restores what an atomic transaction has replaced, unless a later one replaced it again.
@@ -191,17 +201,17 @@ func (s *store) records() (all []record, err error) {
 }
 
 func newRecord(txn int64, source string) record {
-	return record{Txn: txn, Source: source, Puts: map[string]string{},
+	return record{Txn: txn, Source: source, Puts: map[string][]byte{},
 		Labels: map[string]map[string]string{}}
 }
 
 // put adds an item, or an error.
 func (r *record) put(item external.Item) error {
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Message)
+	value, err := proto.Marshal(item.Message)
 	if err != nil {
 		return err
 	}
-	r.Puts[item.Key] = string(text)
+	r.Puts[item.Key] = value
 	if len(item.Labels) > 0 {
 		r.Labels[item.Key] = item.Labels
 	}
