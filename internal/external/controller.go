@@ -86,7 +86,7 @@ const (
 	busyPause = 200 * time.Millisecond
 	// takenPause is when to look again whether the FIB has taken a change in.
 	takenPause = 50 * time.Millisecond
-	// departedPause is when to look again at what is being deleted, of which no change is reported.
+	// departedPause is when to look again at what is being deleted: no refusal of that is reported.
 	departedPause = 200 * time.Millisecond
 	// removedTime is how long an item is said to be removed.
 	removedTime = 10 * time.Second

@@ -34,13 +34,13 @@ type Plan struct {
 	Routes []route.Route
 	// Objects are what is wanted besides, by key.
 	Objects []route.Object
-	groups  map[route.Key]group // whose Routes are, and of prefixes that miss a table
-	items   []planned           // by source's rank, then key
+	groups  map[route.Key]*group // whose Routes are, and of prefixes that miss a table
+	items   []planned            // by source's rank, then key
 }
 
 // Owner names the source that has a route; "": none has.
 func (p Plan) Owner(k route.Key) string {
-	if g, ok := p.groups[k]; ok && !g.missing {
+	if g := p.groups[k]; g != nil && !g.missing {
 		return g.first.source
 	}
 	return ""
@@ -56,6 +56,7 @@ type planned struct {
 	path    route.Path // of Kind Via
 	kind    route.Kind
 	isRoute bool
+	group   *group // that the path belongs to; nil: to none
 	// claim is what an item wants that is no route, in words; of one claim one source has it. "":
 	// nothing is known of it.
 	claim   string
@@ -85,7 +86,7 @@ func Merge(sources []Source, p Policy) Plan {
 			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
 		}
 	}
-	m.plan.groups = make(map[route.Key]group, len(m.plan.items))
+	m.plan.groups = make(map[route.Key]*group, len(m.plan.items))
 	for i := range m.plan.items {
 		m.nameLinux(&m.plan.items[i])
 	}
@@ -104,6 +105,7 @@ type group struct {
 	first   *planned
 	paths   []route.Path
 	missing bool // a table is, so nothing is programmed
+	at      int  // in Plan.Routes
 }
 
 type merger struct {
@@ -284,10 +286,11 @@ func (m *merger) placeRoute(p *planned) {
 		p.problem = unimplemented("%v with this data plane", tables[0])
 		return
 	}
-	g, taken := m.plan.groups[p.key]
+	g := m.plan.groups[p.key]
 	switch {
-	case !taken:
-		g = group{first: p}
+	case g == nil:
+		g = &group{first: p}
+		m.plan.groups[p.key] = g
 	case g.first.source != p.source:
 		p.missing = append(p.missing, "source "+g.first.source+" has "+p.key.String())
 		return
@@ -302,7 +305,7 @@ func (m *merger) placeRoute(p *planned) {
 	if p.kind == route.Via {
 		g.paths = append(g.paths, p.path)
 	}
-	m.plan.groups[p.key] = g
+	p.group = g
 }
 
 // samePath compares what makes a path: not its weight and preference.
@@ -320,7 +323,7 @@ func (m *merger) require(p *planned) {
 	if arp, ok := p.item.Message.(*l3.ProxyARP); ok && m.claims[p.claim] == p {
 		p.objects, p.missing = proxyARPOf(arp, m.tables)
 	}
-	if !p.isRoute || !p.problem.ok() || len(p.missing) > 0 {
+	if p.group == nil {
 		return
 	}
 	for _, id := range p.needs() {
@@ -329,9 +332,7 @@ func (m *merger) require(p *planned) {
 		}
 	}
 	if len(p.missing) > 0 {
-		g := m.plan.groups[p.key]
-		g.missing = true
-		m.plan.groups[p.key] = g
+		p.group.missing = true
 	}
 }
 
@@ -367,9 +368,12 @@ func (m *merger) collect() {
 	slices.SortFunc(m.plan.Routes, func(a, b route.Route) int {
 		return route.CompareKeys(a.Key, b.Key)
 	})
+	for i := range m.plan.Routes {
+		m.plan.groups[m.plan.Routes[i].Key].at = i
+	}
 	for i := range m.plan.items {
 		p := &m.plan.items[i]
-		if p.isRoute && p.problem.ok() && len(p.missing) == 0 && m.plan.groups[p.key].missing {
+		if p.group != nil && p.group.missing && len(p.missing) == 0 {
 			p.missing = append(p.missing, "another path of "+p.key.String())
 		}
 	}

@@ -103,6 +103,16 @@ func TestExternalConfigurationHearsOfObjectsAndFacts(t *testing.T) {
 		r.dp.state(func() { r.dp.lookupErr = errGone })
 		time.Sleep(2 * objectInterval)
 		signalled("a look-up fails")
+		r.dp.state(func() { r.dp.lookupErr = nil })
+		r.dp.tell(node("a"))
+
+		r.SetRoutes(route.External, external("10.1.1.0/24"))
+		signalled("a route")
+		r.dp.state(func() { r.dp.hang = true })
+		r.SetRoutes(route.External, nil)
+		signalled("nobody wants it")
+		r.dp.heal()
+		signalled("it is gone")
 	})
 }
 

@@ -98,10 +98,10 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 }
 
 // compare returns what of a change is none yet. What is wrong in it has its verdict.
-func (s *Source) compare(c Change) (r record, items map[string]external.Item, results []Result) {
-	r = newRecord(s.store.txn+1, c.Source)
-	r.Atomic, r.Replace = c.Atomic, c.Replace
-	items = make(map[string]external.Item, len(c.Puts))
+func (s *Source) compare(c Change) (r record, items []external.Item, results []Result) {
+	r = record{Txn: s.store.txn + 1, Source: c.Source, Atomic: c.Atomic, Replace: c.Replace,
+		Puts: make([]kept, 0, len(c.Puts))}
+	items = make([]external.Item, 0, len(c.Puts))
 	results = make([]Result, 0, len(c.Puts)+len(c.Deletes))
 	have := s.store.sources[c.Source]
 	use := s.store.use(c.Client)
@@ -137,7 +137,7 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 			if err := r.put(item); err != nil {
 				result.refuse(external.Invalid, err.Error())
 			} else {
-				items[item.Key] = item
+				items = append(items, item)
 			}
 		}
 		results = append(results, result)

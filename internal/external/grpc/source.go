@@ -177,7 +177,7 @@ func (s *Source) rewrite() error {
 }
 
 // write keeps a record on disk and applies it.
-func (s *Source) write(r record, items map[string]external.Item) error {
+func (s *Source) write(r record, items []external.Item) error {
 	if err := s.keep(r); err != nil {
 		s.report(err.Error())
 		return err
