@@ -53,6 +53,9 @@ func externalCalls(l *lab) error {
 	if err := e.waiting(b, client, routes); err != nil {
 		return err
 	}
+	// an engine of its own: the controller would judge what is set here
+	alone := c.engine(b.ctx, filepath.Join(l.Dir(), "journal-alone"))
+	defer alone.stop()
 	var byCall, byEngine series
 	err = rounds(b.pick(15, 5), func() error {
 		took, err := e.call(b.ctx, client, routes)
@@ -62,10 +65,10 @@ func externalCalls(l *lab) error {
 		}
 		return err
 	}, func() error {
-		took, err := e.settle(b.ctx, same)
+		took, err := alone.settle(b.ctx, same)
 		byEngine = append(byEngine, rate(externalItems, took.Seconds()))
 		if err == nil {
-			_, err = e.settle(b.ctx, nil)
+			_, err = alone.settle(b.ctx, nil)
 		}
 		return err
 	})
@@ -143,7 +146,8 @@ func heapInUse() uint64 {
 // externalFIB is an engine that external configuration alone sets.
 type externalFIB struct{ *engine }
 
-func (e *externalFIB) Want(all fib.Source) uint64 {
+// Want replaces what external configuration wants.
+func (e *engine) Want(all fib.Source) uint64 {
 	var w fib.Wanted
 	w.Sources[route.External] = all
 	return e.Set(w)
@@ -195,7 +199,7 @@ func (e *externalFIB) call(ctx context.Context, client configurator.Configurator
 
 // settle sets the engine to these routes, and returns how long it took until all of it was
 // acknowledged.
-func (e *externalFIB) settle(ctx context.Context, routes []route.Route) (time.Duration, error) {
+func (e *engine) settle(ctx context.Context, routes []route.Route) (time.Duration, error) {
 	stats, began := e.Stats(), time.Now()
 	e.Want(fib.Source{Routes: routes, Complete: true})
 	err := e.written(ctx, stats, externalItems)
