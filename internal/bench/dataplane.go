@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"vpp-route-agent/internal/fib"
@@ -152,7 +153,7 @@ func (p *plane) calm(ctx context.Context) error {
 	return err
 }
 
-// known hands the facts that were read already to an engine.
+// known hands the facts that were read already to an engine, and then those that come.
 type known struct {
 	*connected
 	facts chan route.Facts
@@ -162,9 +163,29 @@ func (k known) Facts() <-chan route.Facts { return k.facts }
 
 // engine runs the FIB engine over the connection, with a journal, until stop.
 func (c *connected) engine(ctx context.Context, journal string) *engine {
-	k := known{c, make(chan route.Facts, 1)}
-	k.facts <- c.facts
-	return runEngine(ctx, k, journal)
+	ctx, cancel := context.WithCancel(ctx)
+	k := known{c, make(chan route.Facts)}
+	var wait sync.WaitGroup
+	wait.Go(func() { k.pass(ctx) })
+	e := runEngine(ctx, k, journal)
+	stop := e.stop
+	e.stop = func() { cancel(); stop(); wait.Wait() }
+	return e
+}
+
+func (k known) pass(ctx context.Context) {
+	for next := k.connected.facts; ; {
+		select {
+		case k.facts <- next:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case next = <-k.VPP.Facts():
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // engine is the agent's FIB engine in this process.
@@ -197,18 +218,23 @@ func (e *engine) learn(
 	for _, p := range prefixes {
 		e.Learn(fib.BestPaths{Prefix: p, Paths: paths})
 	}
-	err := await(ctx, 5*time.Minute, learnPoll, func() error {
+	err := e.written(ctx, before, len(prefixes))
+	return time.Since(began), err
+}
+
+// written waits until n operations more than before are acknowledged.
+func (e *engine) written(ctx context.Context, before fib.Stats, n int) error {
+	return await(ctx, 5*time.Minute, learnPoll, func() error {
 		s := e.Stats()
 		done := s.Put - before.Put + s.Deleted - before.Deleted
 		if s.Errors > before.Errors {
 			return fmt.Errorf("%d refused", s.Errors-before.Errors)
 		}
-		if done < uint64(len(prefixes)) {
-			return fmt.Errorf("%d of %d acknowledged", done, len(prefixes))
+		if done < uint64(n) {
+			return fmt.Errorf("%d of %d acknowledged", done, n)
 		}
 		return nil
 	})
-	return time.Since(began), err
 }
 
 // apply carries ops out and returns how long it took until the last was answered.

@@ -66,9 +66,9 @@ type FIB interface {
 	// Facts and Find are those of fib.Engine.
 	Facts() route.Facts
 	Find(keys []route.Key) (found []fib.Entry, taken uint64)
-	// Objects and Settled are those of fib.Engine.
+	// Objects and Progress are those of fib.Engine.
 	Objects() []fib.Entry
-	Settled(limit int) fib.Settled
+	Progress(revision uint64) (settled, busy bool)
 	// Changed says that Find, Objects or Away may say something else.
 	Changed() <-chan struct{}
 	// Away says why the data plane does not answer; "": it does.
@@ -81,9 +81,12 @@ const (
 	judgeCost = 50
 	// judgePause is the shortest pause. A burst of changes in the FIB is judged once.
 	judgePause = 20 * time.Millisecond
+	// busyPause is the pause while clients wait and the FIB is at work: verdicts of before would
+	// answer nobody.
+	busyPause = 200 * time.Millisecond
 	// takenPause is when to look again whether the FIB has taken a change in.
 	takenPause = 50 * time.Millisecond
-	// departedPause is when to look again at what is being deleted, of which no change is reported.
+	// departedPause is when to look again at what is being deleted: no refusal of that is reported.
 	departedPause = 200 * time.Millisecond
 	// removedTime is how long an item is said to be removed.
 	removedTime = 10 * time.Second
@@ -97,13 +100,14 @@ type Controller struct {
 
 	newest   []*Snapshot // as adapters; nil: it has told nothing yet
 	awaited  bool        // not judged yet since the data planes have all that is wanted
+	changed  time.Time   // the first change that is not judged yet; zero: there is none
 	answered []*Answer   // as adapters; nil: none
 
 	mu       sync.Mutex // guards what follows
 	sources  []Source   // by rank
 	verdicts []Verdict
-	owners   map[route.Key]string // as Plan.Owners, not changed
-	history  []Event              // the oldest first
+	plan     Plan    // of the first plane
+	history  []Event // the oldest first
 }
 
 // Plane is a data plane, and what the operator allows there.
@@ -157,7 +161,7 @@ func (c *Controller) Sources() []Source {
 func (c *Controller) Owner(k route.Key) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.owners[k]
+	return c.plan.Owner(k)
 }
 
 // arrival is a new snapshot of an adapter.
@@ -182,37 +186,50 @@ func (c *Controller) Run(ctx context.Context) error {
 		changedToo = c.planes[1].Changed()
 	}
 	var earliest time.Time
+	judgeSoon := func() { timer.Reset(c.pause(earliest)) }
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case s := <-arrivals:
 			c.take(s)
-			timer.Reset(c.pause(takenPause, earliest))
+			judgeSoon()
 		case <-changed:
-			timer.Reset(c.pause(judgePause, earliest))
+			judgeSoon()
 		case <-changedToo:
-			timer.Reset(c.pause(judgePause, earliest))
+			judgeSoon()
 		case <-timer.C:
 			began := time.Now()
-			again := c.judge()
+			next := c.judge()
 			earliest = time.Now().Add(judgeCost * time.Since(began))
-			if again > 0 {
-				timer.Reset(max(again, time.Until(earliest)))
+			if next > 0 {
+				timer.Reset(max(next, time.Until(earliest)))
 			}
 		}
 	}
 }
 
-// pause returns how long to wait before judging. There is no reason to if clients wait for nothing
-// but verdicts, since the data planes have all of the last revision.
-func (c *Controller) pause(least time.Duration, earliest time.Time) time.Duration {
-	open := func(p *plane) bool { return p.Settled(0).Revision < p.revision }
-	if c.awaited && !slices.ContainsFunc(c.planes, open) {
+// pause returns how long to wait before judging what has changed. There is no reason to if clients
+// wait for nothing but verdicts, since the data planes have all of the last revision.
+func (c *Controller) pause(earliest time.Time) time.Duration {
+	least := judgePause
+	if c.awaited {
 		c.awaited = false
-		return 0
+		for _, p := range c.planes {
+			settled, busy := p.Progress(p.revision)
+			c.awaited = c.awaited || !settled
+			if busy {
+				least = busyPause
+			}
+		}
+		if !c.awaited {
+			return 0
+		}
 	}
-	return max(least, time.Until(earliest))
+	if c.changed.IsZero() {
+		c.changed = time.Now()
+	}
+	return max(time.Until(c.changed.Add(least)), time.Until(earliest))
 }
 
 func forward(ctx context.Context, i int, a Adapter, to chan<- arrival) {
@@ -283,6 +300,7 @@ func (p *plane) depart(next Plan) {
 // judge tells every source how its items stand, and returns when to look again; 0: when something
 // changes.
 func (c *Controller) judge() (again time.Duration) {
+	c.changed = time.Time{}
 	var verdicts, departed []Verdict
 	away := ""
 	for _, p := range c.planes {
@@ -302,7 +320,7 @@ func (c *Controller) judge() (again time.Duration) {
 		interfaces = c.planes[0].Facts().Interfaces
 	}
 	c.mu.Lock()
-	c.verdicts, c.owners = verdicts, c.planes[0].plan.Owners
+	c.verdicts, c.plan = verdicts, c.planes[0].plan
 	c.mu.Unlock()
 	for i, a := range c.adapters {
 		if c.newest[i] == nil {
@@ -311,11 +329,7 @@ func (c *Controller) judge() (again time.Duration) {
 		newest := c.newest[i]
 		answer := Answer{Away: away, Revision: newest.Revision, Edition: newest.Edition,
 			Resync: newest.Resync, Interfaces: interfaces}
-		for _, v := range verdicts {
-			if IsOf(v.Source, a.Name()) {
-				answer.Verdicts = append(answer.Verdicts, v)
-			}
-		}
+		answer.Verdicts = verdictsOf(a.Name(), verdicts)
 		if last := c.answered[i]; last == nil || !answer.equal(*last) {
 			if c.answered[i] = &answer; answer.Finished() && answer.Away == "" {
 				c.mu.Lock()
@@ -326,6 +340,26 @@ func (c *Controller) judge() (again time.Duration) {
 		}
 	}
 	return again
+}
+
+// verdictsOf returns those of an adapter's sources.
+func verdictsOf(adapter string, all []Verdict) []Verdict {
+	n := 0
+	for i := range all {
+		if IsOf(all[i].Source, adapter) {
+			n++
+		}
+	}
+	if n == len(all) {
+		return all
+	}
+	out := make([]Verdict, 0, n)
+	for i := range all {
+		if IsOf(all[i].Source, adapter) {
+			out = append(out, all[i])
+		}
+	}
+	return out
 }
 
 // sort puts the verdicts of several planes into the order of those of one.

@@ -23,6 +23,7 @@ type fakeFIB struct {
 	wanted  fib.Source
 	set     uint64
 	taken   uint64
+	busy    bool // and what was taken in is not settled
 	away    string
 	changed chan struct{}
 }
@@ -76,10 +77,10 @@ func (f *fakeFIB) Objects() (all []fib.Entry) {
 	return all
 }
 
-func (f *fakeFIB) Settled(int) fib.Settled {
+func (f *fakeFIB) Progress(revision uint64) (settled, busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fib.Settled{Revision: f.taken}
+	return f.taken >= revision && !f.busy, f.busy
 }
 
 func (f *fakeFIB) Changed() <-chan struct{} { return f.changed }
@@ -266,6 +267,48 @@ func TestAnUnchangedStateSetsNothing(t *testing.T) {
 			_, set := b.wanted()
 			if _, answers := b.adapters[0].newest(); set != 2 || answers != 2 {
 				t.Errorf("the FIB was set %d times, %d answers", set, answers)
+			}
+		})
+	})
+}
+
+// While the FIB is at work, one judgement is enough for all that changes.
+func TestABusyFIBIsJudgedLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			first.tell(source(t, "first", one), 0)
+			synctest.Wait()
+			for range 15 {
+				b.fib.change(func() { b.fib.busy, b.fib.taken = true, b.fib.set })
+				time.Sleep(10 * time.Millisecond)
+			}
+			if _, answers := first.newest(); answers != 0 {
+				t.Errorf("%d answers while the FIB is at work", answers)
+			}
+			b.fib.change(func() { b.fib.busy = false })
+			synctest.Wait()
+			if got := first.last(); !strings.Contains(got, "CONFIGURED") {
+				t.Errorf("settled: %s", got)
+			}
+		})
+	})
+}
+
+func TestChangesWithoutEndAreJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			first.tell(source(t, "first", one), 0)
+			for _, busy := range []bool{false, true} {
+				_, before := first.newest()
+				for i := range 100 {
+					b.fib.change(func() { b.fib.busy, b.fib.away = busy, fmt.Sprint(busy, i) })
+					time.Sleep(judgePause / 2)
+				}
+				if _, answers := first.newest(); answers < before+4 {
+					t.Errorf("busy %v: %d answers within a second", busy, answers-before)
+				}
 			}
 		})
 	})

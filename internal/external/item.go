@@ -58,9 +58,19 @@ type Snapshot struct {
 // DecodeJSON makes an item of its key and its JSON. before is what the key held until now: of a
 // value that is refused its message stays in use, so that a slip deletes nothing.
 func DecodeJSON(key string, value []byte, before Item) Item {
+	return decode(key, value, before, protojson.Unmarshal)
+}
+
+// DecodeBinary makes an item of its key and its encoded message.
+func DecodeBinary(key string, value []byte) Item {
+	return decode(key, value, Item{}, proto.Unmarshal)
+}
+
+func decode(key string, value []byte, before Item,
+	unmarshal func([]byte, proto.Message) error) Item {
 	m, problem := newMessage(key)
 	if problem.ok() {
-		if err := protojson.Unmarshal(value, m); err != nil {
+		if err := unmarshal(value, m); err != nil {
 			problem = undecodable(m, err)
 		}
 	}
@@ -206,18 +216,18 @@ func unknownIn(m protoreflect.Message) (name protoreflect.FullName) {
 	if len(m.GetUnknown()) > 0 {
 		return m.Descriptor().FullName()
 	}
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.Message() == nil || f.IsMap():
+	fields := m.Descriptor().Fields()
+	for i := 0; i < fields.Len() && name == ""; i++ {
+		switch f := fields.Get(i); {
+		case f.Message() == nil || f.IsMap() || !m.Has(f):
 		case f.IsList():
-			for i := 0; i < v.List().Len() && name == ""; i++ {
-				name = unknownIn(v.List().Get(i).Message())
+			for list, j := m.Get(f).List(), 0; j < list.Len() && name == ""; j++ {
+				name = unknownIn(list.Get(j).Message())
 			}
 		default:
-			name = unknownIn(v.Message())
+			name = unknownIn(m.Get(f).Message())
 		}
-		return name == ""
-	})
+	}
 	return name
 }
 
@@ -228,15 +238,15 @@ func checkNetwork(text string) (p netip.Prefix, _ Problem) {
 	if strings.HasPrefix(text, "alloc:") {
 		return p, unimplemented("alloc: (model netalloc)")
 	}
-	p, err := netip.ParsePrefix(text)
+	given, err := netip.ParsePrefix(text)
 	if err != nil {
 		return p, invalid("dst_network %q is no network", text)
 	}
-	p, ok := route.Normalize(p)
+	p, ok := route.Normalize(given)
 	switch {
 	case !ok:
 		return p, invalid("dst_network %q is an IPv4-mapped network", text)
-	case p.String() != canonicalPrefix(text):
+	case p.Addr() != given.Addr().Unmap():
 		return p, invalid("dst_network %s has host bits set: the network is %s", text, p)
 	}
 	return p, Problem{}
@@ -289,18 +299,6 @@ func checkInterVRF(r *l3.Route) Problem {
 		return invalid("via_vrf_id %d is the route's own table", r.ViaVrfId)
 	}
 	return Problem{}
-}
-
-// canonicalPrefix respells a prefix and keeps its host bits.
-func canonicalPrefix(text string) string {
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		return text
-	}
-	if p.Addr().Is4In6() {
-		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).String()
-	}
-	return p.String()
 }
 
 // maxLabel is VPP's limit of the name of a table or interface.

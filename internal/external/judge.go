@@ -19,8 +19,8 @@ func mustPrefix(text string) netip.Prefix {
 type Facts struct {
 	// Away says why the data plane does not answer; "": it does.
 	Away string
-	// Entries are those of Plan.Keys, in their order, and Objects all objects; nil: the plan has
-	// not been taken in yet.
+	// Entries are those of Plan.Keys, in their order, and then those of routes that were deleted;
+	// Objects are all objects; nil: the plan has not been taken in yet.
 	Entries, Objects []fib.Entry
 	// Interfaces are those of the data plane, by name.
 	Interfaces []route.Interface
@@ -40,8 +40,9 @@ func Judge(p Plan, f Facts) []Verdict {
 type judge struct {
 	plan    Plan
 	away    string
-	taken   bool // the plan, by the FIB
-	entries map[route.Key]fib.Entry
+	taken   bool                    // the plan, by the FIB
+	entries []fib.Entry             // of plan.Routes
+	gone    map[route.Key]fib.Entry // of routes that were deleted
 	objects map[route.ObjectKey]fib.Entry
 	tables  map[route.TableID]route.ObjectKey // those that are wanted
 	made    map[string]route.ObjectKey        // interfaces that are wanted, by name
@@ -51,16 +52,16 @@ type judge struct {
 }
 
 func newJudge(p Plan, f Facts) judge {
-	j := judge{plan: p, away: f.Away, taken: f.Entries != nil,
-		entries: make(map[route.Key]fib.Entry, len(f.Entries)),
+	j := judge{plan: p, away: f.Away, taken: f.Entries != nil, entries: f.Entries,
+		gone:    make(map[route.Key]fib.Entry),
 		objects: make(map[route.ObjectKey]fib.Entry),
 		tables:  make(map[route.TableID]route.ObjectKey),
 		made:    make(map[string]route.ObjectKey),
 		leaving: make(map[string][]fib.Entry), links: route.Facts{Interfaces: f.Interfaces}}
-	for _, e := range f.Entries {
+	for _, e := range f.Entries[min(len(p.Routes), len(f.Entries)):] {
 		k := e.Key
 		k.Elevated = false
-		j.entries[k] = e
+		j.gone[k] = e
 	}
 	for _, e := range f.Objects {
 		j.objects[e.Object] = e
@@ -84,7 +85,7 @@ func newJudge(p Plan, f Facts) judge {
 func (j judge) departed(p *planned) Verdict {
 	v := Verdict{Source: p.source, Key: p.item.Key, Revision: p.item.Revision, State: Pending,
 		Canonical: p.item.Canonical}
-	e, wanted := j.entries[p.key], j.plan.Owners[p.key] != ""
+	e, wanted := j.gone[p.key], j.plan.Owner(p.key) != ""
 	if !p.isRoute {
 		e = j.leavingOf(p)
 	}
@@ -263,8 +264,11 @@ func (j judge) route(v *Verdict, p *planned) {
 			return
 		}
 	}
-	e, found := j.entries[p.key]
-	p.judgeRoute(v, e, found)
+	e := fib.Entry{}
+	if j.taken {
+		e = j.entries[p.group.at]
+	}
+	p.judgeRoute(v, e)
 }
 
 func (v *Verdict) say(format string, args ...any) {
@@ -275,9 +279,9 @@ func (v *Verdict) say(format string, args ...any) {
 }
 
 // judgeRoute goes by what the FIB says of the prefix.
-func (p *planned) judgeRoute(v *Verdict, e fib.Entry, found bool) {
+func (p *planned) judgeRoute(v *Verdict, e fib.Entry) {
 	v.State = Pending
-	if !found || e.State == fib.Any || e.State == fib.Pending || e.State == fib.Deleting ||
+	if e.State == fib.Any || e.State == fib.Pending || e.State == fib.Deleting ||
 		e.State == fib.Held {
 		v.Unfinished = true
 		v.say(notAcknowledged)

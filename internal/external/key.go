@@ -1,8 +1,8 @@
 package external
 
 import (
-	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -44,7 +44,7 @@ const newForm = routeKeys + "[if/INTERFACE/]vrf/ID/dst/NETWORK/LENGTH[/gw/NEXTHO
 func canonicalKey(m proto.Message) string {
 	switch m := m.(type) {
 	case *l3.Route:
-		return routeKey(m.OutgoingInterface, fmt.Sprint(m.VrfId), m.DstNetwork, m.NextHopAddr)
+		return routeKey(m.OutgoingInterface, tableText(m.VrfId), m.DstNetwork, m.NextHopAddr)
 	case *l3.ARPEntry:
 		return neighbourKeys + m.Interface + "/" + canonicalAddress(m.IpAddress)
 	}
@@ -52,21 +52,24 @@ func canonicalKey(m proto.Message) string {
 }
 
 func routeKey(out, table, network, hop string) string {
-	key := routeKeys
 	if out != "" {
-		key += "if/" + out + "/"
+		out = "if/" + out + "/"
 	}
 	if p, err := netip.ParsePrefix(network); err == nil {
 		network = p.Masked().String()
 	}
-	key += "vrf/" + table + "/dst/" + network
-	if a, err := netip.ParseAddr(hop); err == nil && !a.IsUnspecified() {
-		key += "/gw/" + a.Unmap().String()
-	} else if err != nil && hop != "" {
-		key += "/gw/" + hop
+	if a, err := netip.ParseAddr(hop); err == nil && a.IsUnspecified() {
+		hop = ""
+	} else if err == nil {
+		hop = a.Unmap().String()
 	}
-	return key
+	if hop != "" {
+		hop = "/gw/" + hop
+	}
+	return routeKeys + out + "vrf/" + table + "/dst/" + network + hop
 }
+
+func tableText(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
 // SameKey reports whether both are spellings of one key.
 func SameKey(a, b string) bool { return a == b || NormalKey(a) == NormalKey(b) }
@@ -115,7 +118,7 @@ func checkKey(key, want string, m proto.Message) Problem {
 		return Problem{}
 	}
 	if r, ok := m.(*l3.Route); ok && r.OutgoingInterface != "" {
-		without := routeKey("", fmt.Sprint(r.VrfId), r.DstNetwork, r.NextHopAddr)
+		without := routeKey("", tableText(r.VrfId), r.DstNetwork, r.NextHopAddr)
 		if NormalKey(key) == without {
 			return invalid("this form of the key, of Ligato before v2.2, is not read: "+
 				"the key of this item is %s", want)

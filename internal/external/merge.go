@@ -3,7 +3,6 @@ package external
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -35,9 +34,16 @@ type Plan struct {
 	Routes []route.Route
 	// Objects are what is wanted besides, by key.
 	Objects []route.Object
-	// Owners are the sources that have the keys of Routes.
-	Owners map[route.Key]string
-	items  []planned // by source's rank, then key
+	groups  map[route.Key]*group // whose Routes are, and of prefixes that miss a table
+	items   []planned            // by source's rank, then key
+}
+
+// Owner names the source that has a route; "": none has.
+func (p Plan) Owner(k route.Key) string {
+	if g := p.groups[k]; g != nil && !g.missing {
+		return g.first.source
+	}
+	return ""
 }
 
 // planned is an item and what became of it.
@@ -50,6 +56,7 @@ type planned struct {
 	path    route.Path // of Kind Via
 	kind    route.Kind
 	isRoute bool
+	group   *group // that the path belongs to; nil: to none
 	// claim is what an item wants that is no route, in words; of one claim one source has it. "":
 	// nothing is known of it.
 	claim   string
@@ -62,18 +69,24 @@ type planned struct {
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
 	m := merger{policy: p, sources: sources, tables: map[route.TableID]route.Table{},
-		claims: map[string]*planned{}, named: map[string]*planned{},
-		routes: map[route.Key]group{}, plan: Plan{Owners: map[route.Key]string{}}}
+		claims: map[string]*planned{}, named: map[string]*planned{}}
 	for _, a := range p.Own {
 		m.subnets.add(a)
 	}
 	for _, s := range sources {
-		for _, key := range slices.Sorted(maps.Keys(s.Items)) {
+		keys := make([]string, 0, len(s.Items))
+		for key := range s.Items {
 			if p.Takes == nil || p.Takes(key) {
-				m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
+				keys = append(keys, key)
 			}
 		}
+		slices.Sort(keys)
+		m.plan.items = slices.Grow(m.plan.items, len(keys))
+		for _, key := range keys {
+			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
+		}
 	}
+	m.plan.groups = make(map[route.Key]*group, len(m.plan.items))
 	for i := range m.plan.items {
 		m.nameLinux(&m.plan.items[i])
 	}
@@ -89,10 +102,10 @@ func Merge(sources []Source, p Policy) Plan {
 
 // group is what the winner for one prefix wants.
 type group struct {
-	source  string
 	first   *planned
 	paths   []route.Path
 	missing bool // a table is, so nothing is programmed
+	at      int  // in Plan.Routes
 }
 
 type merger struct {
@@ -103,7 +116,6 @@ type merger struct {
 	claims  map[string]*planned
 	named   map[string]*planned // interfaces of Linux, by the name of their item
 	subnets subnets             // of addresses that are wanted
-	routes  map[route.Key]group
 }
 
 // planned says what an item is about.
@@ -134,10 +146,8 @@ func (m *merger) planned(source string, item Item) planned {
 	p.isRoute = true
 	p.key = route.Key{Table: r.VrfId, Prefix: mustPrefix(r.DstNetwork)}
 	hop, _ := addressOf("", r.NextHopAddr)
-	p.path = route.CanonicalPaths([]route.Path{{
-		NextHop: hop, Interface: r.OutgoingInterface, Weight: uint8(r.Weight),
-		Preference: uint8(r.Preference),
-	}})[0]
+	p.path = route.Path{NextHop: hop, Interface: r.OutgoingInterface,
+		Weight: max(uint8(r.Weight), 1), Preference: uint8(r.Preference)}
 	switch r.Type {
 	case l3.Route_DROP:
 		p.kind, p.path = route.Drop, route.Path{}
@@ -276,12 +286,13 @@ func (m *merger) placeRoute(p *planned) {
 		p.problem = unimplemented("%v with this data plane", tables[0])
 		return
 	}
-	g, taken := m.routes[p.key]
+	g := m.plan.groups[p.key]
 	switch {
-	case !taken:
-		g = group{source: p.source, first: p}
-	case g.source != p.source:
-		p.missing = append(p.missing, "source "+g.source+" has "+p.key.String())
+	case g == nil:
+		g = &group{first: p}
+		m.plan.groups[p.key] = g
+	case g.first.source != p.source:
+		p.missing = append(p.missing, "source "+g.first.source+" has "+p.key.String())
 		return
 	case g.first.kind != p.kind:
 		p.problem = invalid("%s says otherwise what to do with packets to %v",
@@ -294,7 +305,7 @@ func (m *merger) placeRoute(p *planned) {
 	if p.kind == route.Via {
 		g.paths = append(g.paths, p.path)
 	}
-	m.routes[p.key] = g
+	p.group = g
 }
 
 // samePath compares what makes a path: not its weight and preference.
@@ -312,7 +323,7 @@ func (m *merger) require(p *planned) {
 	if arp, ok := p.item.Message.(*l3.ProxyARP); ok && m.claims[p.claim] == p {
 		p.objects, p.missing = proxyARPOf(arp, m.tables)
 	}
-	if !p.isRoute || !p.problem.ok() || len(p.missing) > 0 {
+	if p.group == nil {
 		return
 	}
 	for _, id := range p.needs() {
@@ -321,9 +332,7 @@ func (m *merger) require(p *planned) {
 		}
 	}
 	if len(p.missing) > 0 {
-		g := m.routes[p.key]
-		g.missing = true
-		m.routes[p.key] = g
+		p.group.missing = true
 	}
 }
 
@@ -346,11 +355,11 @@ func (m *merger) collect() {
 	slices.SortFunc(m.plan.Objects, func(a, b route.Object) int {
 		return route.CompareObjectKeys(a.Key(), b.Key())
 	})
-	for k, g := range m.routes {
+	m.plan.Routes = make([]route.Route, 0, len(m.plan.groups))
+	for k, g := range m.plan.groups {
 		if g.missing {
 			continue
 		}
-		m.plan.Owners[k] = g.source
 		m.plan.Routes = append(m.plan.Routes, route.Route{
 			Key: k, Kind: g.first.kind, Paths: route.CanonicalPaths(g.paths),
 			Origin: route.External,
@@ -359,9 +368,12 @@ func (m *merger) collect() {
 	slices.SortFunc(m.plan.Routes, func(a, b route.Route) int {
 		return route.CompareKeys(a.Key, b.Key)
 	})
+	for i := range m.plan.Routes {
+		m.plan.groups[m.plan.Routes[i].Key].at = i
+	}
 	for i := range m.plan.items {
 		p := &m.plan.items[i]
-		if g := m.routes[p.key]; p.isRoute && g.missing && p.problem.ok() && len(p.missing) == 0 {
+		if p.group != nil && p.group.missing && len(p.missing) == 0 {
 			p.missing = append(p.missing, "another path of "+p.key.String())
 		}
 	}
@@ -378,6 +390,9 @@ func (p Plan) Keys() []route.Key {
 
 // gone returns the items of p that next lacks, as far as they may be in the data plane.
 func (p Plan) gone(next Plan) (out []planned) {
+	if len(p.items) == 0 {
+		return nil
+	}
 	there := make(map[itemID]bool, len(next.items))
 	for i := range next.items {
 		there[next.items[i].id()] = true

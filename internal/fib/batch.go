@@ -294,6 +294,9 @@ func (s *syncer) finish(b *batch) {
 		case err != nil:
 			s.refused(e, b.digests[i], err)
 		default:
+			if e.owner == sourceID(route.External) { // what is deleted has no source any more
+				s.externalChanged = true
+			}
 			e.owner = b.sources[i]
 			s.acknowledged(e, b.digests[i], b.epoch)
 		}

@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,16 @@ func TestExternalConfigurationHearsOfObjectsAndFacts(t *testing.T) {
 		r.dp.state(func() { r.dp.lookupErr = errGone })
 		time.Sleep(2 * objectInterval)
 		signalled("a look-up fails")
+		r.dp.state(func() { r.dp.lookupErr = nil })
+		r.dp.tell(node("a"))
+
+		r.SetRoutes(route.External, external("10.1.1.0/24"))
+		signalled("a route")
+		r.dp.state(func() { r.dp.hang = true })
+		r.SetRoutes(route.External, nil)
+		signalled("nobody wants it")
+		r.dp.heal()
+		signalled("it is gone")
 	})
 }
 
@@ -230,5 +241,37 @@ func TestWhatNeedsATableIsTriedAgainWithTheTable(t *testing.T) {
 		r.dp.steal(red)
 		r.givenUp(t, "the table was made again", k, false)
 		check(t, "routes", r.dp.routes(), inTable(7, "10.1.1.0/24").String())
+	})
+}
+
+// Routes that wait for their interface cost nothing until it comes. Each is written once then.
+func TestRoutesThatWaitForAnInterfaceAreWrittenOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		const n = 10_000
+		var waiting []route.Route
+		for i := range n {
+			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{20, 0, byte(i >> 8), byte(i)}), 32)
+			waiting = append(waiting, route.Route{Key: route.Key{Prefix: prefix},
+				Paths: []route.Path{{Interface: "memif9"}}, Origin: route.External})
+		}
+		r.SetRoutes(route.External, waiting)
+		r.idle()
+		signalled(r.ExternalChanged())
+		time.Sleep(time.Hour)
+		if signalled(r.ExternalChanged()) || len(r.dp.ops) != 0 {
+			t.Errorf("%d operations, or a signal, while they wait", len(r.dp.ops))
+		}
+		before := r.Stats().Batches
+		f := node("a")
+		f.Interfaces = append(f.Interfaces,
+			route.Interface{Name: "memif9", Index: 9, Up: true})
+		r.dp.tell(f)
+		r.idle()
+		if settled, _ := r.Progress(r.revision); !settled || len(r.dp.ops) != n {
+			t.Errorf("settled %v, %d operations", settled, len(r.dp.ops))
+		}
+		if cut := r.Stats().Batches - before; cut > n/chunk+1 { // one for each part selected
+			t.Errorf("%d batches", cut)
+		}
 	})
 }

@@ -38,6 +38,23 @@ func (e *Engine) Settled(limit int) Settled {
 	return out
 }
 
+// Progress reports whether the data plane has all that was set up to a revision, and whether
+// something is still to be selected or written. It is made to be asked often.
+func (e *Engine) Progress(revision uint64) (settled, busy bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	busy = len(e.table.dirty) > 0 || e.sync.present && e.sync.queued() > 0
+	if e.wanted.revision < revision {
+		return false, busy
+	}
+	for _, open := range e.sources.open() {
+		if open <= revision {
+			return false, busy
+		}
+	}
+	return true, busy
+}
+
 func (e *Engine) firstByKey(all []*entry, n int) []*entry {
 	slices.SortFunc(all, func(a, b *entry) int {
 		if a.isObject() && b.isObject() {

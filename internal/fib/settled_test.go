@@ -19,6 +19,11 @@ func (r *running) settled(t *testing.T, what string, behind uint64, open ...stri
 		got = append(got, e.Key.String()+" "+e.State.String())
 	}
 	check(t, what, got, open...)
+	for revision := range r.revision + 1 {
+		if settled, busy := r.Progress(revision); settled != (revision <= s.Revision) || busy {
+			t.Errorf("%s: revision %d: settled %v, busy %v", what, revision, settled, busy)
+		}
+	}
 	if s.Taken != r.revision || s.Taken-s.Revision != behind {
 		t.Errorf("%s: %d set, %d taken in, %d settled; want %d behind", what, r.revision, s.Taken,
 			s.Revision, behind)
@@ -90,5 +95,25 @@ func TestWhatTheGuardHoldsIsNotSettled(t *testing.T) {
 			"10.1.2.0/26 programmed")
 		r.ReleaseGuard()
 		r.settled(t, "released", 0)
+	})
+}
+
+func TestAnEngineIsBusyUntilTheDataPlaneHasAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		is := func(what string, wantSettled, wantBusy bool) {
+			t.Helper()
+			synctest.Wait()
+			if settled, busy := r.Progress(r.revision); settled != wantSettled || busy != wantBusy {
+				t.Errorf("%s: settled %v, busy %v", what, settled, busy)
+			}
+		}
+		r.dp.state(func() { r.dp.hang = true })
+		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.0/26")})
+		is("no answer", false, true)
+		r.dp.heal()
+		is("answered", true, false)
+		r.dp.tell(route.Facts{})
+		r.SetRoutes(route.Own, nil)
+		is("the data plane is away", false, false)
 	})
 }

@@ -98,10 +98,11 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 }
 
 // compare returns what of a change is none yet. What is wrong in it has its verdict.
-func (s *Source) compare(c Change) (r record, items map[string]external.Item, results []Result) {
-	r = newRecord(s.store.txn+1, c.Source)
-	r.Atomic, r.Replace = c.Atomic, c.Replace
-	items = map[string]external.Item{}
+func (s *Source) compare(c Change) (r record, items []external.Item, results []Result) {
+	r = record{Txn: s.store.txn + 1, Source: c.Source, Atomic: c.Atomic, Replace: c.Replace,
+		Puts: make([]kept, 0, len(c.Puts))}
+	items = make([]external.Item, 0, len(c.Puts))
+	results = make([]Result, 0, len(c.Puts)+len(c.Deletes))
 	have := s.store.sources[c.Source]
 	use := s.store.use(c.Client)
 	if c.Replace {
@@ -110,7 +111,7 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 	if have == nil {
 		use.sources++
 	}
-	named := map[string]bool{}
+	named := make(map[string]bool, len(c.Puts))
 	for _, item := range c.Puts {
 		result := Result{Key: item.Key}
 		if named[item.Key] {
@@ -136,7 +137,7 @@ func (s *Source) compare(c Change) (r record, items map[string]external.Item, re
 			if err := r.put(item); err != nil {
 				result.refuse(external.Invalid, err.Error())
 			} else {
-				items[item.Key] = item
+				items = append(items, item)
 			}
 		}
 		results = append(results, result)
@@ -207,12 +208,13 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 		if r.refused {
 			continue
 		}
-		v, ok := a.byItem()[itemID{c.Source, r.Key}]
-		if !ok { // it is gone, or a later transaction has deleted it
-			v = external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
+		if v := a.byItem()[itemID{c.Source, r.Key}]; v != nil {
+			r.Verdict = *v
+		} else { // it is gone, or a later transaction has deleted it
+			r.Verdict = external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
 		}
-		r.Verdict = v
-		done = done && !v.Unfinished && (!c.WaitDone || v.State != external.Pending)
+		done = done && !r.Verdict.Unfinished &&
+			(!c.WaitDone || r.Verdict.State != external.Pending)
 	}
 	return done
 }

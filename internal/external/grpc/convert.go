@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -30,7 +31,9 @@ func itemsIn(m protoreflect.Message) (all []external.Item) {
 		switch {
 		case f.Message() == nil || !m.Has(f):
 		case f.IsList():
-			for list, j := m.Get(f).List(), 0; j < list.Len(); j++ {
+			list := m.Get(f).List()
+			all = slices.Grow(all, list.Len())
+			for j := range list.Len() {
 				all = append(all, external.Decode(list.Get(j).Message().Interface()))
 			}
 		case external.ModelOf(m.Get(f).Message().Interface()) != nil:

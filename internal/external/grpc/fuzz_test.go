@@ -46,7 +46,7 @@ func FuzzRequests(f *testing.F) {
 			}
 		}
 		source := external.Source{Name: Name, Items: map[string]external.Item{}}
-		r := newRecord(1, Name)
+		r := record{Txn: 1, Source: Name}
 		for _, item := range items {
 			if item.Problem != (external.Problem{}) {
 				continue

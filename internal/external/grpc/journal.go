@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
 	"vpp-route-agent/internal/durable"
@@ -37,12 +38,10 @@ type record struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 	Rewritten  int  `json:"rewritten,omitempty"`
 
-	Txn     int64             `json:"txn,omitempty"`
-	Source  string            `json:"source,omitempty"`
-	Puts    map[string]string `json:"puts,omitempty"` // values in JSON, by key
-	Deletes []string          `json:"deletes,omitempty"`
-	// Labels are those of puts that have some, by key.
-	Labels map[string]map[string]string `json:"labels,omitempty"`
+	Txn     int64    `json:"txn,omitempty"`
+	Source  string   `json:"source,omitempty"`
+	Puts    []kept    `json:"puts,omitempty"`
+	Deletes []string `json:"deletes,omitempty"`
 	// Replace: the client wants nothing but Puts and what it wanted of them before.
 	Replace bool `json:"replace,omitempty"`
 	// Atomic: it counts only if it is confirmed.
@@ -50,6 +49,13 @@ type record struct {
 
 	Confirms  int64 `json:"confirms,omitempty"`  // the atomic transaction that counts
 	RollsBack int64 `json:"rollsBack,omitempty"` // the one that does not
+}
+
+// kept is an item that a client wants from then on.
+type kept struct {
+	Key    string            `json:"key"`
+	Value  []byte            `json:"value"` // the encoded message
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // journal is the file that keeps what clients want. It is not safe for concurrent use.
@@ -107,6 +113,7 @@ func appendRecord(to []byte, r record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	to = slices.Grow(to, len("01234567 \n")+len(body))
 	to = fmt.Appendf(to, "%08x ", crc32.Checksum(body, castagnoli))
 	return append(append(to, body...), '\n'), nil
 }

@@ -26,9 +26,8 @@ import (
 func TestRollbacksOfOneKey(t *testing.T) {
 	for _, order := range [][]int64{{2, 3}, {3, 2}} {
 		s := newStore()
-		value := func(n int) map[string]external.Item {
-			i := item(1, fmt.Sprintf(`,"weight":%d`, n))
-			return map[string]external.Item{i.Key: i}
+		value := func(n int) []external.Item {
+			return []external.Item{item(1, fmt.Sprintf(`,"weight":%d`, n))}
 		}
 		for n := range 3 {
 			s.apply(record{Txn: int64(n + 1), Source: Name, Atomic: n > 0}, value(n+1))

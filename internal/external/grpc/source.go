@@ -60,7 +60,7 @@ type Status struct {
 // answer is how the items of all clients stand.
 type answer struct {
 	external.Answer
-	byItem func() map[itemID]external.Verdict
+	byItem func() map[itemID]*external.Verdict
 }
 
 type itemID struct{ source, key string }
@@ -138,9 +138,10 @@ func (s *Source) Answer(a external.Answer) {
 	if a.Away == "" {
 		s.notifications.take(a.Interfaces)
 	}
-	next := &answer{Answer: a, byItem: sync.OnceValue(func() map[itemID]external.Verdict {
-		all := make(map[itemID]external.Verdict, len(a.Verdicts))
-		for _, v := range a.Verdicts {
+	next := &answer{Answer: a, byItem: sync.OnceValue(func() map[itemID]*external.Verdict {
+		all := make(map[itemID]*external.Verdict, len(a.Verdicts))
+		for i := range a.Verdicts {
+			v := &a.Verdicts[i]
 			all[itemID{v.Source, v.Key}] = v
 		}
 		return all
@@ -176,7 +177,7 @@ func (s *Source) rewrite() error {
 }
 
 // write keeps a record on disk and applies it.
-func (s *Source) write(r record, items map[string]external.Item) error {
+func (s *Source) write(r record, items []external.Item) error {
 	if err := s.keep(r); err != nil {
 		s.report(err.Error())
 		return err

@@ -89,10 +89,10 @@ func (f *fakeFIB) Objects() (all []fib.Entry) {
 	return all
 }
 
-func (f *fakeFIB) Settled(int) fib.Settled {
+func (f *fakeFIB) Progress(revision uint64) (settled, busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fib.Settled{Revision: f.revision}
+	return f.revision >= revision, false
 }
 
 func (f *fakeFIB) Changed() <-chan struct{} { return f.changed }

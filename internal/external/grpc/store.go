@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"vpp-route-agent/internal/external"
@@ -25,7 +24,7 @@ type store struct {
 type undo struct {
 	source string
 	before map[string]external.Item
-	puts   map[string]external.Item
+	puts   map[string]bool // what it wanted from then on
 }
 
 func newStore() *store {
@@ -37,15 +36,14 @@ func newStore() *store {
 // count.
 func (s *store) replay(records []record) error {
 	for _, r := range records {
-		items := make(map[string]external.Item, len(r.Puts))
-		for key, text := range r.Puts {
-			item := external.DecodeJSON(key, []byte(text), external.Item{})
-			if item.Message == nil {
+		items := make([]external.Item, len(r.Puts))
+		for i, p := range r.Puts {
+			items[i] = external.DecodeBinary(p.Key, p.Value)
+			if items[i].Message == nil {
 				// of a later version of the agent
-				return &unusable{key: key, why: item.Problem.Detail}
+				return &unusable{key: p.Key, why: items[i].Problem.Detail}
 			}
-			item.Labels = r.Labels[key]
-			items[key] = item
+			items[i].Labels = p.Labels
 		}
 		s.apply(r, items)
 	}
@@ -60,7 +58,7 @@ type unusable struct{ key, why string }
 func (u *unusable) Error() string { return u.key + ": " + u.why }
 
 // apply adds a record, whose puts are items.
-func (s *store) apply(r record, items map[string]external.Item) {
+func (s *store) apply(r record, items []external.Item) {
 	s.txn = max(s.txn, r.Txn)
 	s.spoken = s.spoken && !r.Incomplete || r.Replace && !r.Atomic
 	switch {
@@ -73,21 +71,32 @@ func (s *store) apply(r record, items map[string]external.Item) {
 	case r.Source == "":
 		return
 	}
-	next := cloned(s.sources[r.Source])
-	before := undo{source: r.Source, before: map[string]external.Item{}, puts: items}
-	for key, item := range items {
-		before.before[key] = next[key]
+	have := s.sources[r.Source]
+	if r.Atomic {
+		s.open[r.Txn] = undoOf(r, items, have)
+	}
+	next := make(map[string]external.Item, max(len(have), len(items)))
+	maps.Copy(next, have)
+	for _, item := range items {
 		item.Revision = r.Txn
-		s.replace(r.Source, next, key, item)
+		s.replace(r.Source, next, item.Key, item)
 	}
 	for _, key := range r.Deletes {
-		before.before[key] = next[key]
 		s.replace(r.Source, next, key, external.Item{})
 	}
 	s.set(r.Source, next)
-	if r.Atomic {
-		s.open[r.Txn] = before
+}
+
+// undoOf is what a transaction is about to replace of what its source has.
+func undoOf(r record, puts []external.Item, have map[string]external.Item) undo {
+	u := undo{source: r.Source, before: map[string]external.Item{}, puts: map[string]bool{}}
+	for _, item := range puts {
+		u.before[item.Key], u.puts[item.Key] = have[item.Key], true
 	}
+	for _, key := range r.Deletes {
+		u.before[key] = have[key]
+	}
+	return u
 }
 
 // rollBack restores what an atomic transaction has replaced, unless a later one replaced it again.
@@ -100,7 +109,7 @@ func (s *store) rollBack(txn int64) {
 	next := cloned(s.sources[u.source])
 	for key, item := range u.before {
 		now, there := next[key]
-		_, put := u.puts[key]
+		put := u.puts[key]
 		if put == there && (!there || now.Revision == txn) { // no later one has
 			s.replace(u.source, next, key, item)
 		}
@@ -178,9 +187,9 @@ func sizeOf(item external.Item) int {
 func (s *store) records() (all []record, err error) {
 	all = append(all, record{Format: journalFormat, Incomplete: !s.spoken, Txn: s.txn})
 	for _, name := range slices.Sorted(maps.Keys(s.sources)) {
-		r := newRecord(s.txn, name)
-		for _, item := range s.sources[name] {
-			if err := r.put(item); err != nil {
+		r := record{Txn: s.txn, Source: name}
+		for _, key := range sortedKeys(s.sources[name]) {
+			if err := r.put(s.sources[name][key]); err != nil {
 				return nil, err
 			}
 		}
@@ -190,21 +199,13 @@ func (s *store) records() (all []record, err error) {
 	return all, nil
 }
 
-func newRecord(txn int64, source string) record {
-	return record{Txn: txn, Source: source, Puts: map[string]string{},
-		Labels: map[string]map[string]string{}}
-}
-
 // put adds an item, or an error.
 func (r *record) put(item external.Item) error {
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Message)
+	value, err := proto.Marshal(item.Message)
 	if err != nil {
 		return err
 	}
-	r.Puts[item.Key] = string(text)
-	if len(item.Labels) > 0 {
-		r.Labels[item.Key] = item.Labels
-	}
+	r.Puts = append(r.Puts, kept{item.Key, value, item.Labels})
 	return nil
 }
 
