@@ -7,19 +7,22 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 
 	"vpp-route-agent/internal/durable"
+	"vpp-route-agent/internal/external"
 )
 
 // The journal has each transaction in a line of its own: the CRC-32C of what follows, a blank, and
 // a record in JSON. docs/decisions/0019 says why it is no database.
 
 const (
-	// journalFormat is in the first record.
-	journalFormat = 1
+	// journalFormat is in the first record; of textFormat, the first, puts were another way.
+	journalFormat = 2
+	textFormat    = 1
 	// slack is how much longer the file may be than twice what it was when it was rewritten.
 	slack = 1 << 20
 )
@@ -38,10 +41,10 @@ type record struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 	Rewritten  int  `json:"rewritten,omitempty"`
 
-	Txn     int64    `json:"txn,omitempty"`
-	Source  string   `json:"source,omitempty"`
-	Puts    []kept    `json:"puts,omitempty"`
-	Deletes []string `json:"deletes,omitempty"`
+	Txn     int64     `json:"txn,omitempty"`
+	Source  string    `json:"source,omitempty"`
+	Puts    keptItems `json:"puts,omitempty"`
+	Deletes []string  `json:"deletes,omitempty"`
 	// Replace: the client wants nothing but Puts and what it wanted of them before.
 	Replace bool `json:"replace,omitempty"`
 	// Atomic: it counts only if it is confirmed.
@@ -49,6 +52,9 @@ type record struct {
 
 	Confirms  int64 `json:"confirms,omitempty"`  // the atomic transaction that counts
 	RollsBack int64 `json:"rollsBack,omitempty"` // the one that does not
+
+	// Labels are those of puts that have some, by key, in textFormat.
+	Labels map[string]map[string]string `json:"labels,omitempty"`
 }
 
 // kept is an item that a client wants from then on.
@@ -56,6 +62,33 @@ type kept struct {
 	Key    string            `json:"key"`
 	Value  []byte            `json:"value"` // the encoded message
 	Labels map[string]string `json:"labels,omitempty"`
+
+	text string // the value in JSON, of textFormat
+}
+
+type keptItems []kept
+
+// UnmarshalJSON reads textFormat, too: an object of values in JSON, by key.
+func (p *keptItems) UnmarshalJSON(b []byte) error {
+	if !bytes.HasPrefix(b, []byte("{")) {
+		return json.Unmarshal(b, (*[]kept)(p))
+	}
+	var texts map[string]string
+	err := json.Unmarshal(b, &texts)
+	for _, key := range slices.Sorted(maps.Keys(texts)) {
+		*p = append(*p, kept{Key: key, text: texts[key]})
+	}
+	return err
+}
+
+// item decodes what is kept.
+func (k kept) item(labels map[string]string) external.Item {
+	item := external.DecodeBinary(k.Key, k.Value)
+	if item.Labels = k.Labels; k.text != "" {
+		item = external.DecodeJSON(k.Key, []byte(k.text), external.Item{})
+		item.Labels = labels
+	}
+	return item
 }
 
 // journal is the file that keeps what clients want. It is not safe for concurrent use.
@@ -81,7 +114,7 @@ func readJournal(path string) ([]record, error) {
 	var out []record
 	for i, line := range lines[:len(lines)-1] {
 		r, err := decodeRecord(line)
-		if err == nil && (i == 0) != (r.Format == journalFormat) {
+		if err == nil && (i == 0) != (r.Format == journalFormat || r.Format == textFormat) {
 			err = errDamaged
 		}
 		if err != nil {

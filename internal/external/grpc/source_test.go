@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"maps"
 	"os"
@@ -303,6 +304,40 @@ func TestWhatCannotBeKeptIsRefused(t *testing.T) {
 		check(t, "the disk is back", b.do(Change{Puts: puts(2)}), "2 CONFIGURED")
 		b.restart()
 		check(t, "kept", fmt.Sprint(len(b.Items(Name))), "2")
+	})
+}
+
+// The first format had puts by key, their values in JSON, and labels beside them.
+func TestJournalInTextFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		b.do(Change{Puts: puts(1)})
+		var old []byte
+		for _, body := range []string{
+			`{"format":1,"rewritten":1}`,
+			`{"txn":1,"source":"grpc","puts":{"config/vpp/v2/route/vrf/0/dst/10.9.5.0/24/gw/` +
+				`10.0.0.2":"{\"dst_network\":\"10.9.5.0/24\",\"next_hop_addr\":\"10.0.0.2\"}"},` +
+				`"labels":{"config/vpp/v2/route/vrf/0/dst/10.9.5.0/24/gw/10.0.0.2":{"a":"b"}}}`,
+		} {
+			old = fmt.Appendf(old, "%08x %s\n", crc32.Checksum([]byte(body), castagnoli), body)
+		}
+		b.stop()
+		if err := os.WriteFile(b.journal.path, old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time from what the first has written
+			b = newBed(filepath.Dir(b.journal.path))
+			synctest.Wait()
+			check(t, "items", strings.Join(keysOf(b.Source), " "),
+				"grpc config/vpp/v2/route/vrf/0/dst/10.9.5.0/24/gw/10.0.0.2")
+			for _, item := range b.Items(Name) {
+				check(t, "labels", fmt.Sprint(item.Labels), "map[a:b]")
+			}
+			check(t, "routes", b.fib.routes(), "[10.9.5.0/24 via 10.0.0.2]")
+			b.stop()
+		}
+		b = newBed(filepath.Dir(b.journal.path))
 	})
 }
 

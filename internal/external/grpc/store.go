@@ -38,12 +38,11 @@ func (s *store) replay(records []record) error {
 	for _, r := range records {
 		items := make([]external.Item, len(r.Puts))
 		for i, p := range r.Puts {
-			items[i] = external.DecodeBinary(p.Key, p.Value)
+			items[i] = p.item(r.Labels[p.Key])
 			if items[i].Message == nil {
 				// of a later version of the agent
 				return &unusable{key: p.Key, why: items[i].Problem.Detail}
 			}
-			items[i].Labels = p.Labels
 		}
 		s.apply(r, items)
 	}
@@ -205,7 +204,7 @@ func (r *record) put(item external.Item) error {
 	if err != nil {
 		return err
 	}
-	r.Puts = append(r.Puts, kept{item.Key, value, item.Labels})
+	r.Puts = append(r.Puts, kept{Key: item.Key, Value: value, Labels: item.Labels})
 	return nil
 }
 
