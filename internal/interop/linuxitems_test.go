@@ -193,3 +193,35 @@ func (x *linuxLab) unsupported(t *testing.T) {
 		})
 	}
 }
+
+// TestLinuxItemsNeedCapabilities: other network namespaces need one that the unit does not give.
+func TestLinuxItemsNeedCapabilities(t *testing.T) {
+	t.Parallel()
+	x := newLinuxLab(t, "linuxpowers")
+	x.us.agent.Flags = []string{"--external", "etcd", "--external-table-0", "override"}
+	for key, value := range linuxItems {
+		value = strings.ReplaceAll(value, "%s", x.tenant.Path())
+		check(t, x.Data.PutRaw(t.Context(), linuxKeys+key, value))
+	}
+	check(t, x.Data.PutRaw(t.Context(), linuxKeys+"interfaces/v2/interface/eth0",
+		`{"name":"eth0","type":"EXISTING","ip_addresses":["198.51.100.1/32"]}`))
+	x.us.startUnprivileged(t, "net_bind_service,net_admin", "--dataplane", "kernel")
+	await(t, "the agent says what it may not do", func(ctx context.Context) error {
+		var items []agent.ExternalItem
+		if err := x.us.ask(ctx, &items, "external", "get", "interface/far"); err != nil {
+			return err
+		}
+		if len(items) != 1 || items[0].State != "PENDING" ||
+			!strings.Contains(fmt.Sprint(items[0].Details), "CAP_SYS_ADMIN") {
+			return fmt.Errorf("%+v", items)
+		}
+		return x.us.itemIs(ctx, "interface/eth0", "CONFIGURED")
+	})
+	check(t, x.us.agent.Stop())
+	for i, argument := range x.us.agent.Wrap {
+		x.us.agent.Wrap[i] = strings.ReplaceAll(argument, "+net_admin", "+net_admin,+sys_admin")
+	}
+	x.us.start(t)
+	x.configured(t, len(linuxItems)+1)
+	ping(t, x.client, "192.0.2.1")
+}

@@ -11,8 +11,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// BenchmarkApply compares one batch of 10 000 routes with one Apply per route.
-func BenchmarkApply(b *testing.B) {
+// newBenchPlane returns a data plane with interface eth1.
+func newBenchPlane(b *testing.B) *Dataplane {
 	if _, err := exec.LookPath("ip"); err != nil || netlab.Available() != nil {
 		b.Skip("needs root")
 	}
@@ -20,7 +20,7 @@ func BenchmarkApply(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.Close()
+	b.Cleanup(func() { l.Close() })
 	node, err := l.Namespace("node")
 	if err != nil {
 		b.Fatal(err)
@@ -34,7 +34,13 @@ func BenchmarkApply(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer d.Close()
+	b.Cleanup(d.Close)
+	return d
+}
+
+// BenchmarkApply compares one batch of 10 000 routes with one Apply per route.
+func BenchmarkApply(b *testing.B) {
+	d := newBenchPlane(b)
 	const count = 10000
 	b.Run("Routes", func(b *testing.B) { benchmarkRoutes(b, d) })
 	for _, family := range []string{"IPv4", "IPv6"} {
@@ -110,5 +116,31 @@ func benchmarkRoutes(b *testing.B, d *Dataplane) {
 	}
 	if err := d.Apply(b.Context(), ops, func(int, error) {}); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// BenchmarkLinuxRoute puts a route as an object, beside 10 000 others.
+func BenchmarkLinuxRoute(b *testing.B) {
+	d := newBenchPlane(b)
+	const count = 10000
+	ops := make([]route.Op, count)
+	for i := range ops {
+		ops[i].Route = via(fmt.Sprintf("198.18.%d.%d/32", i/256, i%256), "10.0.1.2 eth1")
+	}
+	fatal := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	fatal(d.Apply(b.Context(), ops, func(_ int, err error) { fatal(err) }))
+	r := route.LinuxRoute{Interface: "eth1", Network: pfx("203.0.113.0/24"), Metric: 7,
+		Gateway: addr("10.0.1.2")}
+	for b.Loop() {
+		found, err := d.Object(b.Context(), r.Key())
+		if fatal(err); found != nil {
+			b.Fatal("it is there")
+		}
+		fatal(d.PutObject(b.Context(), r))
+		fatal(d.DeleteObject(b.Context(), r.Key()))
 	}
 }

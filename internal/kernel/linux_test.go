@@ -402,3 +402,38 @@ func TestLinuxNamespaceComesAndGoes(t *testing.T) {
 		t.Errorf("the pair outlives the namespace: %s", out)
 	}
 }
+
+// A route is found, or found missing, whatever else is there.
+func TestLinuxRouteIsFound(t *testing.T) {
+	b := newBed(t)
+	ip := func(ns *netlab.Namespace, args string) {
+		t.Helper()
+		_, err := ns.Run(t.Context(), "ip", strings.Fields(args)...)
+		check(t, err)
+	}
+	r := route.LinuxRoute{Interface: "eth1", Network: pfx("198.18.3.0/24"), Metric: 7,
+		Gateway: addr("10.0.1.2")}
+	finds := func(what string, want bool) {
+		t.Helper()
+		o, err := b.Object(t.Context(), r.Key())
+		if check(t, err); (o != nil) != want {
+			t.Errorf("%s: found %v", what, o)
+		}
+	}
+	finds("alone", false)
+	ip(b.ns, "route add default via 10.0.1.2")
+	finds("below a default route", false)
+	ip(b.ns, "route add 198.18.3.0/24 dev eth2 metric 5")
+	finds("behind another metric", false)
+	check(t, b.PutObject(t.Context(), r))
+	finds("put behind another metric", true)
+	ip(b.ns, "route add 198.18.3.0/25 dev eth2")
+	finds("with a longer prefix", true)
+	ip(b.ns, "route del 198.18.3.0/24 metric 5")
+	check(t, b.ns.Sysctl("net.ipv4.conf.all.ignore_routes_with_linkdown", "1"))
+	ip(b.ns, "route del 198.18.3.0/25")
+	ip(b.peer, "link set eth1 down")
+	finds("without carrier", true)
+	check(t, b.DeleteObject(t.Context(), r.Key()))
+	finds("deleted", false)
+}

@@ -47,14 +47,22 @@ func readLinuxRoute(d *Dataplane, k route.ObjectKey) (route.Object, error) {
 	return out, nil
 }
 
-// findLinuxRoute finds the route of r's network and metric.
+// findLinuxRoute finds the route of r's network and metric. The table is read as a whole where the
+// longest match for the network's address does not say that: another metric or a longer prefix goes
+// first, or the kernel may pass over routes of an interface without carrier.
 func (d *Dataplane) findLinuxRoute(r linuxRoute) (found entry, err error) {
 	is := func(e entry) bool {
 		return e.table == r.table && e.prefix == r.Network && e.metric == r.Metric
 	}
 	if r.table == unix.RT_TABLE_MAIN && r.Network.Bits() > 0 {
-		if e, answer := d.ask(r.Network.Addr()); answer == matched && is(e) {
+		e, answer := d.ask(r.Network.Addr())
+		shorter := answer == nothing || answer == matched && e.table == r.table &&
+			e.prefix.Bits() < r.Network.Bits()
+		switch {
+		case answer == matched && is(e):
 			return e, nil
+		case shorter && r.link.Attrs().RawFlags&unix.IFF_RUNNING != 0:
+			return entry{}, nil
 		}
 	}
 	s := selection{family: entry{prefix: r.Network}.family(), table: r.table}
@@ -74,11 +82,17 @@ func (r linuxRoute) isOver(e entry) bool {
 // reaches returns an error unless the gateway is on the link, by a route of whomever. The kernel
 // refuses the route until then.
 func (d *Dataplane) reaches(r linuxRoute) error {
+	leads := func(e entry) bool { return r.isOver(e) && !e.legs[0].gateway.IsValid() }
+	if !r.Gateway.IsValid() {
+		return nil
+	}
+	if e, answer := d.ask(r.Gateway); answer == matched && e.table == r.table && leads(e) {
+		return nil
+	}
 	s := selection{family: entry{prefix: r.Network}.family(), table: r.table}
-	reached := !r.Gateway.IsValid()
+	reached := false
 	err := d.each(context.Background(), s, func() {}, func(e entry) {
-		reached = reached || r.isOver(e) && !e.legs[0].gateway.IsValid() &&
-			e.prefix.Contains(r.Gateway)
+		reached = reached || leads(e) && e.prefix.Contains(r.Gateway)
 	})
 	if err == nil && !reached {
 		err = route.NotReadyError{Why: fmt.Sprintf("gateway %s is not reachable over %s",
