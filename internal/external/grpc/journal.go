@@ -40,7 +40,7 @@ type record struct {
 
 	Txn     int64    `json:"txn,omitempty"`
 	Source  string   `json:"source,omitempty"`
-	Puts    []kept    `json:"puts,omitempty"`
+	Puts    []kept   `json:"puts,omitempty"`
 	Deletes []string `json:"deletes,omitempty"`
 	// Replace: the client wants nothing but Puts and what it wanted of them before.
 	Replace bool `json:"replace,omitempty"`
