@@ -85,9 +85,9 @@ func allowRead(method string) error {
 		name)
 }
 
-// checkGRPC reports a gRPC address that cannot be had, before GoBGP does so in several lines of log.
-// It removes the unix sockets that a process which is gone has left: binding to them would fail. A
-// socket that is served is left alone.
+// checkGRPC reports a gRPC address that cannot be had, before GoBGP does so in several lines of
+// log. It removes the unix sockets that a process which is gone has left: binding to them would
+// fail. A socket that is served is left alone.
 func checkGRPC(addrs string) error {
 	for _, a := range strings.Split(addrs, ",") {
 		file, ok := strings.CutPrefix(a, "unix://")

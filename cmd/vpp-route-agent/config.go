@@ -279,7 +279,8 @@ func scalar(v any) (string, error) {
 		}
 		return strings.Join(parts, ","), nil
 	}
-	return "", errors.New("want a text, a number, true or false, or where several are allowed a list")
+	return "", errors.New("want a text, a number, true or false, or where several are " +
+		"allowed a list")
 }
 
 // nodeNameForm is a DNS subdomain, the form of every Calico resource name.

@@ -21,7 +21,7 @@ import (
 const (
 	dialPatience  = time.Minute     // the reflector rests for 5 s after a session, as a rule
 	awaitPatience = 2 * time.Second // a message that does not come is no finding
-	claimPatience = 10 * time.Second
+	claimPatience = 30 * time.Second
 	writePatience = 5 * time.Second
 )
 
@@ -113,7 +113,7 @@ func (c *cluster) reach(ctx context.Context, s step, cast map[string]netip.Addr)
 			return err
 		}
 		k = newConn(raw, cast[s.to])
-		if k.await(ctx, testcluster.MsgOpen) {
+		if k.await(ctx, testcluster.MsgOpen, awaitPatience) {
 			return nil
 		}
 		k.Close()
@@ -176,7 +176,7 @@ func (c *cluster) accept(ctx context.Context, self netip.Addr) (*conn, error) {
 		return nil, nil
 	}
 	k := newConn(raw, self)
-	k.await(ctx, testcluster.MsgOpen)
+	k.await(ctx, testcluster.MsgOpen, awaitPatience)
 	return k, nil
 }
 
@@ -239,8 +239,8 @@ func (k *conn) take(kind byte) (came, over bool) {
 }
 
 // await waits for a message.
-func (k *conn) await(ctx context.Context, kind byte) bool {
-	for end := time.Now().Add(awaitPatience); ; {
+func (k *conn) await(ctx context.Context, kind byte, patience time.Duration) bool {
+	for end := time.Now().Add(patience); ; {
 		came, over := k.take(kind)
 		if came || over || ctx.Err() != nil || time.Now().After(end) {
 			return came
@@ -264,7 +264,7 @@ func (k *conn) do(ctx context.Context, s step) error {
 			}
 		}
 	case await:
-		k.await(ctx, s.kind)
+		k.await(ctx, s.kind, awaitPatience)
 	case mute:
 		k.mu.Lock()
 		k.muted = true
@@ -281,7 +281,7 @@ func (k *conn) do(ctx context.Context, s step) error {
 	case closing:
 		k.Close()
 	case told:
-		came := k.await(ctx, testcluster.MsgNotification)
+		came := k.await(ctx, testcluster.MsgNotification, claimPatience)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if !came || k.told[0] != s.code[0] || s.code[1] >= 0 && k.told[1] != s.code[1] {
