@@ -1,4 +1,5 @@
-// Package reflector will hold the route-reflector controller: choosing reflectors and moving a
-// cluster from mesh to reflectors and back without loss. Nothing of it is built yet; the package
-// marks the place in the layout.
+// Package reflector chooses the route reflectors of a Calico cluster, and moves the cluster from
+// the full mesh to reflectors and back, one step at a time. It is pure: Choose and Next look at a
+// World and remember nothing. Their caller reads etcd, asks the agents, and carries out the steps;
+// internal/reflectors will be that caller.
 package reflector

@@ -53,6 +53,7 @@ var pure = map[string][]string{
 	"internal/calico/manifest": {"internal/calico"},
 	"ipam":                     {"internal/calico", "internal/route"},
 	"bgp":                      {"internal/calico", "internal/route", "internal/selector", "ipam"},
+	"bgp/reflector":            {"bgp", "internal/calico", "internal/selector"},
 	"internal/fib":             {"internal/route"},
 	"internal/external": {
 		"internal/external/proto/ligato/linux", "internal/external/proto/ligato/netalloc",

@@ -1,0 +1,136 @@
+package reflector
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/selector"
+)
+
+// Topology says which clients peer with which reflectors.
+type Topology string
+
+// Single: one cluster ID, and every client peers with every reflector.
+const Single Topology = "single"
+
+// Config says how reflectors are chosen. The zero Config has every default.
+type Config struct {
+	Topology  Topology `json:"topology,omitempty"`  // default: Single
+	ClusterID string   `json:"clusterID,omitempty"` // default: 224.0.0.1
+	// Label marks reflectors, with the value "true"; default: vpp-route-agent/route-reflector.
+	Label string `json:"label,omitempty"`
+	// ZoneLabel is the label with a node's zone; default: topology.kubernetes.io/zone.
+	ZoneLabel string `json:"zoneLabel,omitempty"`
+	// Ratio is the number of reflectors per node, at least Min (default: 3) and at most Max (0: no
+	// limit). Without Ratio there are 3, and from 100 nodes on one more for every 100.
+	Ratio float64 `json:"ratio,omitempty"`
+	Min   int     `json:"min,omitempty"`
+	Max   int     `json:"max,omitempty"`
+	// Pool selects the nodes that may be reflectors; empty: all. With WholePool all of them are.
+	// Avoid selects nodes that may not.
+	Pool      string `json:"pool,omitempty"`
+	WholePool bool   `json:"wholePool,omitempty"`
+	Avoid     string `json:"avoid,omitempty"`
+	// GraceSeconds (default: 60) is how long most sessions with a node must be down before it
+	// counts as dead. LimitSeconds (default: 600) is how long a step may take before it is undone.
+	GraceSeconds int `json:"graceSeconds,omitempty"`
+	LimitSeconds int `json:"limitSeconds,omitempty"`
+}
+
+// rules is a Config with its defaults, parsed.
+type rules struct {
+	Config
+	pool, avoid  selector.Selector
+	grace, limit time.Duration
+}
+
+const (
+	minReflectors = 3
+	// The count falls only if it would also be lower with a tenth more nodes.
+	marginDivisor = 10
+)
+
+// parse fills in the defaults. The error names the fields that cannot be followed.
+func (c Config) parse() (rules, error) {
+	c.Topology = cmp.Or(c.Topology, Single)
+	c.ClusterID = cmp.Or(c.ClusterID, "224.0.0.1")
+	c.Label = cmp.Or(c.Label, "vpp-route-agent/route-reflector")
+	c.ZoneLabel = cmp.Or(c.ZoneLabel, "topology.kubernetes.io/zone")
+	c.Min = cmp.Or(c.Min, minReflectors)
+	c.GraceSeconds, c.LimitSeconds = cmp.Or(c.GraceSeconds, 60), cmp.Or(c.LimitSeconds, 600)
+	r := rules{
+		Config: c,
+		grace:  time.Duration(c.GraceSeconds) * time.Second,
+		limit:  time.Duration(c.LimitSeconds) * time.Second,
+	}
+	var errs []error
+	bad := func(when bool, format string, args ...any) {
+		if when {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	switch c.Topology {
+	case Single:
+	case "quorum", "multi", "hierarchical":
+		bad(true, "topology: %q is not built yet, only %q", c.Topology, Single)
+	default:
+		bad(true, "topology: %q is unknown; use %q", c.Topology, Single)
+	}
+	id, err := netip.ParseAddr(c.ClusterID)
+	bad(err != nil || !id.Is4(), "clusterID: %q is not a dotted quad", c.ClusterID)
+	// BIRD reads it as its own router ID, GoBGP literally.
+	bad(id == netip.IPv4Unspecified(), "clusterID: 0.0.0.0 means a different ID on each BIRD")
+	bad(!isLabel(c.Label), "label: %q is not a label", c.Label)
+	bad(c.Ratio < 0 || c.Ratio > 1 || math.IsNaN(c.Ratio), "ratio: %v is not within 0 and 1",
+		c.Ratio)
+	bad(c.Min < 1, "min: %d is less than 1", c.Min)
+	bad(c.Max < 0 || c.Max > 0 && c.Max < c.Min, "max: %d is less than min, %d", c.Max, c.Min)
+	bad(c.WholePool && c.Pool == "", "wholePool: no pool is given")
+	bad(c.GraceSeconds < 0, "graceSeconds: %d is negative", c.GraceSeconds)
+	bad(c.LimitSeconds < 0, "limitSeconds: %d is negative", c.LimitSeconds)
+	for _, s := range []struct {
+		field, text string
+		into        *selector.Selector
+	}{{"pool", c.Pool, &r.pool}, {"avoid", c.Avoid, &r.avoid}} {
+		if s.text != "" {
+			*s.into, err = selector.Parse(s.text)
+			bad(err != nil, "%s: %v", s.field, err)
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// isLabel reports whether a selector can name the label.
+func isLabel(label string) bool {
+	_, err := selector.Parse("has(" + label + ")")
+	return err == nil && !strings.ContainsAny(label, " \t()")
+}
+
+// count is the number of reflectors that n nodes shall have, of which there are current ones now.
+func (r rules) count(n, current int) int {
+	wanted := r.countFor(n)
+	if wanted < current {
+		return min(current, r.countFor(n+max(1, n/marginDivisor)))
+	}
+	return wanted
+}
+
+func (r rules) countFor(n int) int {
+	wanted := minReflectors
+	switch {
+	case r.Ratio > 0:
+		wanted = int(math.Ceil(float64(n) * r.Ratio))
+	case n >= 100:
+		wanted += n / 100
+	}
+	wanted = max(wanted, r.Min)
+	if r.Max > 0 {
+		wanted = min(wanted, r.Max)
+	}
+	return wanted
+}

@@ -1,0 +1,127 @@
+package reflector
+
+import (
+	"fmt"
+)
+
+// gate is a condition for the next step. It returns nil when it is open.
+type gate func() *Wait
+
+// seen: an agent answers for each node, or the node is dead. Nodes that never had an agent, or have
+// one of another version, may be accepted unseen. One that is cut off from etcd may not: it goes on
+// with what it has read, and would lose the sessions that others end.
+func (d *decider) seen() *Wait {
+	nodes := d.only(func(n string) bool {
+		a, hasAgent := d.Agents[n]
+		accepted := d.goal.AcceptUnseen && (!hasAgent || a.Lost.IsZero())
+		return !d.known(n) && !accepted && !d.dead(n, d.rules)
+	})
+	if len(nodes) == 0 {
+		return nil
+	}
+	return &Wait{What: "no agent of this version answers for " + some(nodes, ", "), Nodes: nodes}
+}
+
+// applied: every agent has applied what is in etcd. Without this gate a node that sees writes late,
+// or those to one range of keys before those to another, would lack sessions that the next step
+// relies on.
+func (d *decider) applied() *Wait {
+	nodes := d.only(func(n string) bool {
+		return d.known(n) && d.Agents[n].Status.Digest != d.digest(n)
+	})
+	if len(nodes) == 0 {
+		return nil
+	}
+	return &Wait{What: "the last change is not applied at " + some(nodes, ", "), Nodes: nodes}
+}
+
+// sessionsUp: all sessions between nodes with an agent are up.
+func (d *decider) sessionsUp() *Wait {
+	for _, n := range d.only(d.known) {
+		s := d.Agents[n].Status
+		for _, down := range s.Down {
+			if d.known(down.Node) {
+				return &Wait{
+					What:  fmt.Sprintf("the session between %s and %s is down", n, down.Node),
+					Nodes: []string{n, down.Node},
+				}
+			}
+		}
+		if s.Wanted-s.Up > len(s.Down) {
+			return &Wait{
+				What:  fmt.Sprintf("%d sessions of %s are down", s.Wanted-s.Up, n),
+				Nodes: []string{n},
+			}
+		}
+	}
+	return nil
+}
+
+// answers is the gate that the answers of some nodes to a question open. Each node must keep a
+// number of copies of every prefix.
+func (d *decider) answers(q Question, nodes []string, copies func(node string) int) *Wait {
+	shut, example := d.shut(q, nodes, copies)
+	if len(shut) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("not all routes %s at %s", q, some(shut, ", "))
+	if example != "" {
+		what += ", such as " + example
+	}
+	return &Wait{What: what, Nodes: shut, Ask: &q}
+}
+
+func (q Question) String() string {
+	switch {
+	case q.Cover != "":
+		return "from reflector " + q.Cover
+	case q.Mesh:
+		return "without the mesh"
+	}
+	return "without reflector " + q.Leave
+}
+
+// newestCovers: every client has all routes from the chosen reflector that came last, and that
+// reflector has them itself: a client may still hold what was withdrawn from the reflector. BIRD
+// resets its session with the next reflector, so these routes must already be there. Other
+// reflectors are not asked: reflectors send each other the routes of their clients alone.
+func (d *decider) newestCovers(c Choice) gate {
+	return func() *Wait {
+		newest := d.newest(c)
+		if newest == "" {
+			return nil
+		}
+		nodes := d.only(func(n string) bool {
+			return d.known(n) && (n == newest || !d.isReflector(n))
+		})
+		return d.answers(Question{Cover: newest}, nodes, func(string) int { return 1 })
+	}
+}
+
+// withoutMesh: no node needs the mesh, and each client has every route twice.
+func (d *decider) withoutMesh() *Wait {
+	return d.answers(Question{Mesh: true}, d.only(d.known), d.copies(len(d.reflectors())))
+}
+
+// withoutReflector: no node needs this reflector. Where the mesh is off each client keeps every
+// route twice, or once where there are only two reflectors.
+func (d *decider) withoutReflector(r string) gate {
+	return func() *Wait {
+		copies := func(string) int { return 1 }
+		if !d.meshIsOn() {
+			copies = d.copies(len(d.reflectors()) - 1)
+		}
+		return d.answers(Question{Leave: r, Label: d.Label}, d.only(d.known), copies)
+	}
+}
+
+// copies is how many a client must have of each route while a number of reflectors are left. A
+// reflector has routes from their nodes alone.
+func (d *decider) copies(left int) func(node string) int {
+	return func(node string) int {
+		if d.isReflector(node) {
+			return 1
+		}
+		return min(2, left)
+	}
+}

@@ -1,0 +1,118 @@
+package reflector
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// badTaints are those with which Kubernetes marks an unhealthy node. KubernetesNode.NotReady stands
+// for not-ready and unreachable. A taint of the operator's, such as that of a pool, does not count.
+var badTaints = []string{
+	"node.kubernetes.io/out-of-disk", "node.kubernetes.io/memory-pressure",
+	"node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable",
+	"node.kubernetes.io/unschedulable", "node.cloudprovider.kubernetes.io/uninitialized",
+}
+
+// unfit says why a node cannot become a reflector, or remain one; "" if it can.
+func (w *World) unfit(node string, r rules) string {
+	n := w.snapshot.Nodes[node]
+	note := w.annotation(nodeKey(node), cordonNote)
+	switch {
+	case !n.IPv4.IsValid() && !n.IPv6.IsValid():
+		return "it has no BGP address"
+	case r.Pool != "" && !r.pool.Matches(n.Labels):
+		return "it is not in the pool " + r.Pool
+	case r.Avoid != "" && r.avoid.Matches(n.Labels):
+		return "avoid selects it: " + r.Avoid
+	case note != "":
+		return "it is cordoned: " + note
+	case w.known(node) && w.Agents[node].Status.Draining:
+		return "it is draining"
+	case w.isReflector(node):
+		if w.dead(node, r) {
+			return fmt.Sprintf("it is dead: it publishes no status, and most of its sessions have "+
+				"been down for %s", r.grace)
+		}
+	case w.bird(node):
+		return "it runs BIRD: the controller makes only agents reflectors yet"
+	case !w.known(node):
+		return "its agent is away or of another version"
+	}
+	return w.unfitInKubernetes(node, r)
+}
+
+func (w *World) unfitInKubernetes(node string, r rules) string {
+	k, ok := w.Kubernetes[node]
+	since := w.Now.Sub(k.NotReady)
+	switch {
+	case w.Kubernetes == nil:
+		return ""
+	case !ok:
+		return "Kubernetes has no such Node"
+	case k.Deleted:
+		return "its Kubernetes Node is being deleted"
+	case k.Unschedulable:
+		return "its Kubernetes Node is cordoned"
+	// a restart of the kubelet moves no role
+	case !k.NotReady.IsZero() && (since >= r.grace || !w.isReflector(node)):
+		return fmt.Sprintf("its Kubernetes Node has not been ready for %s",
+			since.Round(time.Second))
+	}
+	for _, taint := range k.Taints {
+		if slices.Contains(badTaints, taint) {
+			return "its Kubernetes Node has the taint " + taint
+		}
+	}
+	return ""
+}
+
+// dead reports a node without a status with which most of its peers have lost the session. A node
+// that only lacks the status may be cut off from etcd, and still work.
+func (w *World) dead(node string, r rules) bool {
+	if a, ok := w.Agents[node]; ok && a.Lost.IsZero() {
+		return false
+	}
+	peers, down := 0, 0
+	for _, p := range w.peersOf(node) {
+		if !w.known(p.CalicoNode) {
+			continue
+		}
+		peers++
+		if slices.ContainsFunc(w.Agents[p.CalicoNode].Status.Down, func(d Down) bool {
+			return d.Node == node && w.Now.Sub(d.Since) >= r.grace
+		}) {
+			down++
+		}
+	}
+	return 2*down > peers
+}
+
+// storm says why nothing may be decided now: the controller was cut off from etcd, or a third of
+// all agents are, and they have not had the time to return.
+func (w *World) storm(r rules) string {
+	if back := w.Now.Sub(w.Connected); back < r.grace {
+		return fmt.Sprintf("etcd has been reachable for only %s of the %s that agents have to "+
+			"return", back.Round(time.Second), r.grace)
+	}
+	lost := 0
+	for _, a := range w.Agents {
+		if !a.Lost.IsZero() && w.Now.Sub(a.Lost) < r.grace {
+			lost++
+		}
+	}
+	if lost > 0 && 3*lost >= len(w.Agents) {
+		return fmt.Sprintf("%d of %d agents were lost within %s", lost, len(w.Agents), r.grace)
+	}
+	return ""
+}
+
+// some lists the first few of many.
+func some(all []string, separator string) string {
+	const few = 5
+	if len(all) <= few {
+		return strings.Join(all, separator)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], separator), len(all)-few)
+}

@@ -1,0 +1,468 @@
+package reflector
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+)
+
+// The model: etcd, nodes that see each range of its keys late, sessions, routes and controllers.
+// Next, bgp.Peers and the reflection rule are the real ones. Each event changes one thing, and
+// after each every node must have the prefix of every other.
+
+// A range of keys; a node sees the writes of one in order, and of two in any.
+const (
+	rangeNodes  = 0
+	rangeBGP    = 1 // BGPPeers and BGPConfigurations
+	rangesInAll = 2
+)
+
+// set is a set of nodes. It is never changed, so that states can share it.
+type set []uint64
+
+func newSet(n int) set         { return make(set, (n+63)/64) }
+func (s set) has(i int) bool   { return s != nil && s[i/64]>>(i%64)&1 != 0 }
+func (s set) equal(o set) bool { return slices.Equal(s, o) }
+
+func (s set) with(i int) set {
+	s = slices.Clone(s)
+	s[i/64] |= 1 << (i % 64)
+	return s
+}
+
+func (s set) without(i int) set {
+	s = slices.Clone(s)
+	s[i/64] &^= 1 << (i % 64)
+	return s
+}
+
+// version is etcd after a write. Versions are interned: the same writes give the same pointer.
+type version struct {
+	id      int
+	prev    *version
+	objects map[calico.Key]Object
+	goal    Goal
+	goalRev int64
+	at      [rangesInAll]*version // which changed the range last
+	now     time.Time
+	edited  string // what a person wrote; no step may undo it
+	// of a step that was decided on for another goal than it was taken for
+	stale bool
+	wrong string
+}
+
+func (v *version) revision() int64 { return int64(v.id) + 100 }
+
+// view is what a node has seen.
+type view [rangesInAll]*version
+
+// plan is what a node makes of a view.
+type plan struct {
+	peers    []*bgp.Peer // by node; nil: no session
+	digest   string
+	snapshot *calico.Snapshot
+	policies bgp.Policies
+}
+
+// model is what does not change in a run, and what is remembered of computations.
+type model struct {
+	names      []string
+	index      map[string]int
+	dataplanes []string // "vpp", "none", "bird"
+	lie        string   // the gate that is left out: agents say what opens it
+	faults     []string
+
+	first     *version
+	versions  map[any]*version
+	plans     map[any]*plan
+	snapshots map[view]*calico.Snapshot
+	worlds    map[*version]*World
+	decisions map[string]Decision
+	ended     map[change]set
+	without   map[hypothesis][2]set
+}
+
+// change is one of a node's plan; hypothesis is a question put to a node.
+type (
+	change struct {
+		node          int
+		before, after *plan
+	}
+	hypothesis struct {
+		q    Question
+		plan *plan
+	}
+)
+
+func newModel(nodes []testNode, dataplanes map[string]string, goal Goal, more ...Object) *model {
+	m := &model{
+		index: map[string]int{}, versions: map[any]*version{}, plans: map[any]*plan{},
+		snapshots: map[view]*calico.Snapshot{}, worlds: map[*version]*World{},
+		decisions: map[string]Decision{}, ended: map[change]set{},
+		without: map[hypothesis][2]set{},
+	}
+	objects := map[calico.Key]Object{}
+	for i, n := range nodes {
+		m.names = append(m.names, n.name)
+		m.index[n.name] = i
+		if kind := dataplanes[n.name]; kind != "" {
+			m.dataplanes = append(m.dataplanes, kind)
+		} else {
+			m.dataplanes = append(m.dataplanes, "vpp")
+		}
+		objects[nodeKey(n.name)] = n.object()
+	}
+	for _, o := range more {
+		objects[o.Key] = o
+	}
+	v := &version{objects: objects, goal: goal, goalRev: 1, now: start}
+	v.at = [rangesInAll]*version{v, v}
+	m.first = v
+	return m
+}
+
+// wrote returns the version after some writes; key names what was done. Nodes notice only what they
+// decode: no annotation.
+func (m *model) wrote(prev *version, key string, writes []Write, change func(*version)) *version {
+	id := [2]any{prev, key}
+	if v := m.versions[id]; v != nil {
+		return v
+	}
+	v := *prev
+	v.id, v.prev = len(m.versions)+1, prev
+	v.now = prev.now.Add(time.Second)
+	v.objects = maps.Clone(prev.objects)
+	for _, w := range writes {
+		if w.Value == nil {
+			delete(v.objects, w.Key)
+		} else {
+			v.objects[w.Key] = Object{w.Key, w.Value, v.revision()}
+		}
+	}
+	if change != nil {
+		change(&v)
+	}
+	before, after := m.world(prev).snapshot, m.world(&v).snapshot
+	if !reflect.DeepEqual(before.Nodes, after.Nodes) {
+		v.at[rangeNodes] = &v
+	}
+	if !reflect.DeepEqual(before.BGPPeers, after.BGPPeers) ||
+		!reflect.DeepEqual(before.BGPConfigurations, after.BGPConfigurations) {
+		v.at[rangeBGP] = &v
+	}
+	v.wrong = v.wronged()
+	m.versions[id] = &v
+	return &v
+}
+
+// world is what a controller reads at a version, but for the agents.
+func (m *model) world(v *version) *World {
+	if w := m.worlds[v]; w != nil {
+		return w
+	}
+	w := Read(slices.Collect(maps.Values(v.objects)))
+	w.Now, w.Connected, w.Version = v.now, start.Add(-time.Hour), "v1"
+	if v.prev != nil && reflect.DeepEqual(w.snapshot, m.world(v.prev).snapshot) {
+		w.peers, w.digests = m.world(v.prev).peers, m.world(v.prev).digests
+	}
+	m.worlds[v] = w
+	return w
+}
+
+// peers are those that a node has by a view: computed for its world, if a version looks so.
+func (m *model) peers(node int, seen view) []bgp.Peer {
+	v := seen[0]
+	if seen[1].id > v.id {
+		v = seen[1]
+	}
+	if v.at == seen {
+		return m.world(v).peersOf(m.names[node])
+	}
+	peers, _ := bgp.Peers(m.names[node], m.snapshot(seen))
+	return peers
+}
+
+func (m *model) snapshot(seen view) *calico.Snapshot {
+	s := m.snapshots[seen]
+	if s == nil {
+		both := *m.world(seen[rangeBGP]).snapshot
+		both.Nodes = m.world(seen[rangeNodes]).snapshot.Nodes
+		s = &both
+		m.snapshots[seen] = s
+	}
+	return s
+}
+
+func (m *model) plan(node int, seen view) *plan {
+	id := struct {
+		node int
+		seen view
+	}{node, seen}
+	if p := m.plans[id]; p != nil {
+		return p
+	}
+	s := m.snapshot(seen)
+	p := &plan{peers: make([]*bgp.Peer, len(m.names)), snapshot: s}
+	peers := m.peers(node, seen)
+	for _, peer := range peers {
+		if i, ok := m.index[peer.CalicoNode]; ok {
+			p.peers[i] = &peer
+		}
+	}
+	self := s.Nodes[m.names[node]]
+	p.policies.Reflects = self.RouteReflectorClusterID != ""
+	p.digest = digest(peers, self, resources(s))
+	m.plans[id] = p
+	return p
+}
+
+// ends reports whether a node whose peer changes so ends the session.
+func (m *model) ends(node int, before, after *bgp.Peer) bool {
+	if m.dataplanes[node] != "bird" {
+		return Resets(*before, *after)
+	}
+	protocol := func(p *bgp.Peer) string { // confd's names; another one is another session
+		switch p.Scope {
+		case bgp.ScopeMesh, bgp.ScopeGlobal:
+			return string(p.Scope)
+		}
+		return "node"
+	}
+	return protocol(before) != protocol(after) || before.Client != after.Client ||
+		Resets(*before, *after)
+}
+
+// pending is a step that a controller has decided on and not yet taken.
+type pending struct {
+	step *Step
+	read *version
+}
+
+// state is all that changes.
+type state struct {
+	latest *version
+	seen   []view
+	up     []set // sessions, by node; symmetric
+	direct []set // by node: whose prefix it has from that node itself
+	passed []set // which prefixes a node has from a reflector, see at; nil: none
+	step   [2]pending
+	faults int // still to come
+	dead   int // the node that has died; -1: none
+	back   bool
+	// nodes that may have lost a route since this was last looked at
+	touched []int
+}
+
+// at is the place in passed of what node a has from b.
+func (s *state) at(a, b int) int { return a*len(s.up) + b }
+
+// begin is a quiet mesh.
+func (m *model) begin() *state {
+	n := len(m.names)
+	s := &state{latest: m.first, faults: 1, dead: -1, passed: make([]set, n*n)}
+	for a := range n {
+		s.seen = append(s.seen, view{m.first, m.first})
+		up, direct := newSet(n), newSet(n)
+		for b := range n {
+			if a != b {
+				up[b/64] |= 1 << (b % 64)
+				if m.prefix(b) {
+					direct[b/64] |= 1 << (b % 64)
+				}
+			}
+		}
+		s.up, s.direct = append(s.up, up), append(s.direct, direct)
+	}
+	return s
+}
+
+func (s *state) clone() *state {
+	c := *s
+	c.seen, c.up = slices.Clone(s.seen), slices.Clone(s.up)
+	c.direct, c.passed = slices.Clone(s.direct), slices.Clone(s.passed)
+	c.touched = nil
+	return &c
+}
+
+// key tells states apart: two hashes, of what b ends up with.
+func (s *state) key(b []byte) [2]uint64 {
+	b = binary.AppendUvarint(b, uint64(s.latest.id))
+	for a := range s.seen {
+		for _, v := range s.seen[a] {
+			b = binary.AppendUvarint(b, uint64(v.id))
+		}
+	}
+	for _, sets := range [][]set{s.up, s.direct, s.passed} {
+		for _, x := range sets {
+			b = append(b, byte(len(x)))
+			for _, w := range x {
+				b = binary.AppendUvarint(b, w)
+			}
+		}
+	}
+	for _, p := range s.step {
+		if p.step != nil {
+			b = append(b, p.step.Does...)
+			b = binary.AppendUvarint(b, uint64(p.read.id))
+		}
+		b = append(b, 0)
+	}
+	back := 0
+	if s.back {
+		back = 1
+	}
+	b = append(b, byte(s.faults), byte(s.dead), byte(back))
+	return [2]uint64{maphash.Bytes(seeds[0], b), maphash.Bytes(seeds[1], b)}
+}
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// prefix reports whether a node has one: without workloads it has none.
+func (m *model) prefix(node int) bool { return m.dataplanes[node] != "none" }
+
+func (m *model) planOf(s *state, node int) *plan { return m.plan(node, s.seen[node]) }
+
+// wanted reports whether both ends want a session.
+func (m *model) wanted(s *state, a, b int) bool {
+	return a != b && a != s.dead && b != s.dead &&
+		m.planOf(s, a).peers[b] != nil && m.planOf(s, b).peers[a] != nil
+}
+
+// end takes a session down, with what each end has from the other.
+func (s *state) end(a, b int) {
+	for range 2 {
+		s.up[a] = s.up[a].without(b)
+		s.direct[a] = s.direct[a].without(b)
+		s.passed[s.at(a, b)] = nil
+		s.touched = append(s.touched, a)
+		a, b = b, a
+	}
+}
+
+// see has a node see the next write to a range; false: there is none.
+func (m *model) see(s *state, node, r int) bool {
+	next := s.latest.at[r]
+	if next == s.seen[node][r] || node == s.dead {
+		return false
+	}
+	for v := next; v != s.seen[node][r]; v = v.prev.at[r] {
+		next = v
+	}
+	before := m.planOf(s, node)
+	s.seen[node][r] = next
+	c := change{node, before, m.planOf(s, node)}
+	ended, ok := m.ended[c]
+	if !ok {
+		ended = newSet(len(s.up))
+		for b, p := range before.peers {
+			if p != nil && (c.after.peers[b] == nil || m.ends(node, p, c.after.peers[b])) {
+				ended = ended.with(b)
+			}
+		}
+		m.ended[c] = ended
+	}
+	for b := range s.up {
+		if s.up[node].has(b) && ended.has(b) {
+			s.end(node, b)
+		}
+	}
+	return true
+}
+
+// connect brings a session up; nothing has come over it yet.
+func (m *model) connect(s *state, a, b int) bool {
+	if s.up[a].has(b) || !m.wanted(s, a, b) {
+		return false
+	}
+	s.up[a], s.up[b] = s.up[a].with(b), s.up[b].with(a)
+	return true
+}
+
+// exported is what a node passes on to another of what others sent it. A route that was reflected
+// once is not reflected again: all reflectors have one cluster ID (RFC 4456 §8).
+func (m *model) exported(s *state, from, to int) set {
+	p := m.planOf(s, from)
+	if !p.policies.Reflects {
+		return nil
+	}
+	out, some := newSet(len(s.up)), false
+	for owner := range s.up {
+		if owner != to && s.direct[from].has(owner) &&
+			!p.policies.Forbids(p.peers[owner], p.peers[to]) {
+			out[owner/64] |= 1 << (owner % 64)
+			some = true
+		}
+	}
+	if !some {
+		return nil
+	}
+	return out
+}
+
+// deliver has all that a node would send reach the other end.
+func (m *model) deliver(s *state, from, to int) bool {
+	if !s.up[from].has(to) || m.planOf(s, from).peers[to] == nil {
+		return false
+	}
+	passed := m.exported(s, from, to)
+	if s.direct[to].has(from) == m.prefix(from) && s.passed[s.at(to, from)].equal(passed) {
+		return false
+	}
+	if m.prefix(from) {
+		s.direct[to] = s.direct[to].with(from)
+	}
+	s.passed[s.at(to, from)] = passed
+	s.touched = append(s.touched, to)
+	return true
+}
+
+// missing is the first prefix that a node lacks that forwards; -1: none.
+func (m *model) missing(s *state, node int) int {
+	if node == s.dead || m.dataplanes[node] == "none" {
+		return -1
+	}
+	has := slices.Clone(s.direct[node])
+	for _, passed := range s.passed[s.at(node, 0):s.at(node+1, 0)] {
+		for i, word := range passed {
+			has[i] |= word
+		}
+	}
+	for p := range s.up {
+		if p != node && p != s.dead && m.prefix(p) && !has.has(p) {
+			return p
+		}
+	}
+	return -1
+}
+
+// wrong says which property does not hold; "": all do.
+func (m *model) wrong(s *state) string {
+	for _, n := range s.touched {
+		if p := m.missing(s, n); p >= 0 {
+			return fmt.Sprintf("%s has no route to %s", m.names[n], m.names[p])
+		}
+	}
+	s.touched = nil
+	return s.latest.wrong
+}
+
+// wronged says what is wrong with a version by itself.
+func (v *version) wronged() string {
+	if v.stale {
+		return "a step was taken for a goal that is another one now"
+	}
+	for _, o := range v.objects {
+		if strings.Contains(string(o.Value), v.edited) {
+			return ""
+		}
+	}
+	return "what a person wrote is lost: " + v.edited
+}

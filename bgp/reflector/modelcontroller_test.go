@@ -1,0 +1,285 @@
+package reflector
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// answer is what an agent says to a question.
+func (m *model) answer(s *state, node int, q Question) Answer {
+	a := Answer{Question: q}
+	lie := q.Cover != "" && m.lie == "cover" || q.Mesh && m.lie == "mesh" ||
+		q.Leave != "" && m.lie == "leave"
+	if lie {
+		return a
+	}
+	left := m.left(node, hypothesis{q, m.planOf(s, node)})
+	ended, unreflected := left[0], left[1]
+	a.IPv4.FewestCopies = len(s.up)
+	var relays []int // which pass on what they have
+	for b := range s.up {
+		if s.passed[s.at(node, b)] != nil && !ended.has(b) && !unreflected.has(b) {
+			relays = append(relays, b)
+		}
+	}
+	for p := range s.up {
+		if p == node || p == s.dead || !m.prefix(p) {
+			continue
+		}
+		copies := 0
+		if s.direct[node].has(p) && !ended.has(p) {
+			copies++
+		}
+		for _, b := range relays {
+			if s.passed[s.at(node, b)].has(p) {
+				copies++
+			}
+		}
+		if copies == 0 {
+			a.IPv4.Missing++
+			a.IPv4.Examples = []string{m.names[p]}
+			continue
+		}
+		a.IPv4.Prefixes++
+		if m.lie != "copies" {
+			a.IPv4.FewestCopies = min(a.IPv4.FewestCopies, copies)
+		}
+	}
+	return a
+}
+
+// left are the peers whose sessions would end, and those whose reflected paths would go.
+func (m *model) left(node int, h hypothesis) [2]set {
+	left, ok := m.without[h]
+	if ok {
+		return left
+	}
+	ended, unreflected := h.q.Without(m.names[node], h.plan.snapshot)
+	left = [2]set{newSet(len(m.names)), newSet(len(m.names))}
+	for b, p := range h.plan.peers {
+		if p == nil {
+			continue
+		}
+		// BIRD's session ends with the role
+		if slices.Contains(ended, p.ID()) ||
+			m.dataplanes[node] == "bird" && h.q.Leave == m.names[b] {
+			left[0] = left[0].with(b)
+		}
+		if slices.Contains(unreflected, p.ID()) {
+			left[1] = left[1].with(b)
+		}
+	}
+	m.without[h] = left
+	return left
+}
+
+// decide is what a controller decides that reads etcd and asks all agents now; late: long after the
+// last step.
+func (m *model) decide(s *state, late bool) Decision {
+	v := s.latest
+	base := m.world(v)
+	known := fmt.Appendf(nil, "%d %t %d ", v.id, late, s.dead)
+	applied := make([]bool, len(m.names))
+	for n, name := range m.names {
+		p := m.planOf(s, n)
+		applied[n] = p.digest == base.digest(name) || m.lie == "applied"
+		known = strconv.AppendBool(known, applied[n])
+		for b := range p.peers {
+			if p.peers[b] != nil && !s.up[n].has(b) {
+				known = append(known, byte(b))
+			}
+		}
+	}
+	var asked []Question
+	answers := make([][]Answer, len(m.names))
+	for {
+		d, ok := m.decisions[string(known)]
+		if !ok {
+			w := *base
+			w.Agents = map[string]Agent{}
+			for n, name := range m.names {
+				w.Agents[name] = m.agent(s, n, applied[n], answers[n])
+			}
+			if late {
+				w.Now = w.Now.Add(time.Hour)
+			}
+			d = Next(&w, v.goal)
+			m.decisions[string(known)] = d
+		}
+		if d.Wait == nil || d.Wait.Ask == nil || slices.Contains(asked, *d.Wait.Ask) {
+			return d
+		}
+		q := *d.Wait.Ask
+		asked = append(asked, q)
+		for n := range m.names {
+			if n != s.dead {
+				a := m.answer(s, n, q)
+				a.Digest = base.digest(m.names[n]) // the gate before asks for it
+				answers[n] = append(answers[n], a, a)
+				known = append(known, byte(a.IPv4.Missing), byte(a.IPv4.FewestCopies))
+			}
+		}
+	}
+}
+
+// agent is what a controller knows of one.
+func (m *model) agent(s *state, n int, applied bool, answers []Answer) Agent {
+	if n == s.dead {
+		return Agent{Lost: s.latest.now.Add(-time.Hour)}
+	}
+	status := Status{Format: StatusFormat, Version: "v1", Dataplane: m.dataplanes[n]}
+	if applied {
+		status.Digest = m.world(s.latest).digest(m.names[n])
+	}
+	for b, p := range m.planOf(s, n).peers {
+		if p == nil || s.up[n].has(b) {
+			continue
+		}
+		since := s.latest.now
+		if b == s.dead {
+			since = since.Add(-time.Hour)
+		}
+		status.Down = append(status.Down, Down{m.names[b], since})
+	}
+	return Agent{Status: status, Answers: answers}
+}
+
+// read has a controller decide.
+func (m *model) read(s *state, controller int, late bool) bool {
+	if s.step[controller].step != nil {
+		return false
+	}
+	d := m.decide(s, late)
+	if d.Step == nil {
+		return false
+	}
+	s.step[controller] = pending{d.Step, s.latest}
+	return true
+}
+
+// write has it take its step, unless etcd refuses that.
+func (m *model) write(s *state, controller int) bool {
+	p := s.step[controller]
+	if p.step == nil {
+		return false
+	}
+	s.step[controller] = pending{}
+	if m.lie != "goal" && s.latest.goalRev != p.read.goalRev {
+		return true
+	}
+	for _, o := range p.step.Compare {
+		if m.lie != "revisions" && s.latest.objects[o.Key].Revision != o.Revision {
+			return true
+		}
+	}
+	other := s.latest.goal.Mode != p.read.goal.Mode
+	does := p.step.Does
+	if p.step.Goal.Undo != p.read.goal.Undo {
+		does = "go back" // whatever the reason
+	}
+	if other {
+		does += ", for another goal"
+	}
+	for _, w := range p.step.Writes {
+		does += string(w.Value)
+	}
+	s.latest = m.wrote(s.latest, does, p.step.Writes, func(v *version) {
+		v.goal, v.goalRev = p.step.Goal, v.revision()
+		v.stale = other
+	})
+	return true
+}
+
+// turnBack changes the goal once the first is reached.
+func (m *model) turnBack(s *state) bool {
+	if s.back || m.decide(s, false).Done == "" {
+		return false
+	}
+	s.back = true
+	m.setGoal(s, "back", func(g *Goal) { g.Mode = Mesh })
+	return true
+}
+
+func (m *model) setGoal(s *state, key string, change func(*Goal)) {
+	s.latest = m.wrote(s.latest, key, nil, func(v *version) {
+		change(&v.goal)
+		v.goal.Since, v.goal.Undo = v.now, ""
+		v.goalRev = v.revision()
+	})
+}
+
+// fault has something happen that must do no harm.
+func (m *model) fault(s *state, what string) bool {
+	if s.faults == 0 || !m.happens(s, what) {
+		return false
+	}
+	s.faults--
+	return true
+}
+
+func (m *model) happens(s *state, what string) bool {
+	note := func(k calico.Key, name, value string) bool {
+		o, ok := s.latest.objects[k]
+		if !ok || strings.Contains(string(o.Value), value) {
+			return false
+		}
+		e := edit{value: o.Value}
+		e.set(value, "metadata", "annotations", name)
+		s.latest = m.wrote(s.latest, what, []Write{{k, e.value}}, func(v *version) {
+			v.edited = value
+		})
+		return true
+	}
+	switch what {
+	case "kill":
+		had := s.step[0].step != nil
+		s.step[0] = pending{}
+		return had
+	case "second":
+		return m.read(s, 1, false)
+	case "late":
+		return m.read(s, 0, true)
+	case "annotate":
+		return note(nodeKey(m.names[1]), "rack.example/row", "a person was here")
+	case "cordon":
+		return note(nodeKey(m.names[1]), cordonNote, "a person's reason")
+	case "abort":
+		if s.back {
+			return false
+		}
+		s.back = true
+		m.setGoal(s, what, func(g *Goal) { g.Mode = Mesh })
+		return true
+	case "mesh on": // by hand
+		if m.world(s.latest).meshIsOn() {
+			return false
+		}
+		value, err := meshOn(s.latest.objects[confKey].Value)
+		if err != nil {
+			panic(err)
+		}
+		s.latest = m.wrote(s.latest, what, []Write{{confKey, value}}, nil)
+		return true
+	case "router":
+		o := bgpPeer("tor", `{"peerIP":"192.0.2.1","asNumber":65000}`)
+		s.latest = m.wrote(s.latest, what, []Write{{o.Key, o.Value}}, func(v *version) {
+			v.edited = "192.0.2.1"
+		})
+		return true
+	case "die": // where others have its role, too
+		if !m.world(s.latest).isReflector(m.names[0]) || m.world(s.latest).meshIsOn() {
+			return false
+		}
+		s.dead = 0
+		for b := range s.up {
+			s.end(0, b)
+		}
+		return true
+	}
+	panic("model: unknown fault " + what)
+}

@@ -1,0 +1,352 @@
+package reflector
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// ready gives every agent what it must have applied.
+func ready(w *World) *World {
+	for n, a := range w.Agents {
+		a.Status.Digest = w.digest(n)
+		w.Agents[n] = a
+	}
+	return w
+}
+
+// decided is a decision in a few words.
+func decided(d Decision) string {
+	switch {
+	case d.Step != nil:
+		return "step: " + d.Step.Does
+	case d.Wait == nil:
+		return "done: " + d.Done
+	case d.Wait.Person:
+		return "person: " + d.Wait.What
+	case d.Wait.Ask != nil:
+		return "ask: " + d.Wait.What
+	}
+	return "wait: " + d.Wait.What
+}
+
+// say has every agent answer twice that nothing would be lost.
+func say(w *World, q Question) {
+	for n, a := range w.Agents {
+		yes := Answer{
+			Question: q, Digest: w.digest(n), IPv4: Change{Prefixes: 9, FewestCopies: 2},
+		}
+		a.Answers = append(a.Answers, yes, yes)
+		w.Agents[n] = a
+	}
+}
+
+// TestNext: each line is a world and what is decided in it. The cluster has four nodes.
+func TestNext(t *testing.T) {
+	const (
+		id    = "224.0.0.1"
+		label = "vpp-route-agent/route-reflector"
+		off   = `{"nodeToNodeMeshEnabled":false}`
+	)
+	ours := func(n *testNode, turn int) {
+		n.clusterID, n.labels = id, map[string]string{label: "true"}
+		n.annotations = map[string]string{roleNote: strconv.Itoa(turn)}
+	}
+	peer := func() Object {
+		value, err := newPeer(peerName, label, nil, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Object{peerKey, value, 8}
+	}()
+	offByUs := configuration(off)
+	offByUs.Value = []byte(strings.Replace(string(offByUs.Value), `"uid"`,
+		`"annotations":{"`+meshNote+`":"{}"},"uid"`, 1))
+	brokenNode := Object{nodeKey("odd"), []byte(`{"spec":7}`), 6}
+	toReflectors, toMesh := Goal{Mode: Reflectors, Since: start}, Goal{Mode: Mesh, Since: start}
+	late := Goal{Mode: Reflectors, Since: start.Add(-time.Hour)}
+	all := func(n []testNode) {
+		for i := range n[:3] {
+			ours(&n[i], i+1)
+		}
+	}
+	replaced := func(n []testNode) { // b by d
+		all(n)
+		ours(&n[3], 4)
+		n[1].annotations[cordonNote] = "disk"
+	}
+	for _, tc := range []struct {
+		name  string
+		goal  Goal
+		nodes func([]testNode)
+		more  []Object
+		world func(*World)
+		want  string
+	}{
+		{"observe", Goal{}, nil, nil, nil, "done: observing: nothing is written"},
+		{"paused", Goal{Mode: Reflectors, Paused: true}, nil, nil, nil, "person: paused"},
+		{"a configuration that is wrong", Goal{Mode: Reflectors, Config: Config{Max: 1}}, nil, nil,
+			nil, "person: configuration: max: 1 is less than min, 3"},
+		{"begin", toReflectors, nil, nil, nil, "step: create BGPPeer(" + peerName + ")"},
+		{"a topology to come", Goal{Mode: Reflectors, Config: Config{Topology: "multi"}}, nil, nil,
+			nil, `person: configuration: topology: "multi" is not built yet, only "single"`},
+		{"a node lags", toReflectors, nil, nil, func(w *World) {
+			w.Agents["b"] = Agent{
+				Status: Status{Format: StatusFormat, Version: "v1", Digest: "old"},
+			}
+		}, "wait: the last change is not applied at b"},
+		{"another version", toReflectors, nil, nil, func(w *World) {
+			w.Agents["b"] = Agent{
+				Status: Status{Format: StatusFormat, Version: "v2"},
+			}
+		}, "wait: no agent of this version answers for b"},
+		{"a session is down", toReflectors, nil, nil, func(w *World) {
+			a := w.Agents["b"]
+			a.Status.Down = []Down{{"c", start}}
+			w.Agents["b"] = a
+		}, "wait: the session between b and c is down"},
+		{"BIRD", toReflectors, nil, nil, func(w *World) { delete(w.Agents, "d") },
+			"person: Node(a) has workloads: their flows with d are lost for about 2 s, until " +
+				"BIRD has its session again, when it becomes the first reflector or stops " +
+				"being the last"},
+		{"BIRD, accepted", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) { delete(w.Agents, "d") },
+			"wait: no agent of this version answers for d"},
+		{"BIRD, accepted and unseen", Goal{Mode: Reflectors, AcceptLoss: true, AcceptUnseen: true},
+			nil, nil, func(w *World) { delete(w.Agents, "d") },
+			"step: create BGPPeer(" + peerName + ")"},
+		{"an agent that has lost etcd is not accepted unseen",
+			Goal{Mode: Reflectors, AcceptLoss: true, AcceptUnseen: true}, nil, nil,
+			func(w *World) {
+				delete(w.Agents, "c")
+				w.Agents["d"] = Agent{Status: w.Agents["d"].Status, Lost: start.Add(-time.Hour)}
+			}, "wait: no agent of this version answers for d"},
+		{"more sessions are down than are listed", toReflectors, nil, nil, func(w *World) {
+			a := w.Agents["b"]
+			a.Status.Wanted, a.Status.Up = 3, 1
+			w.Agents["b"] = a
+		}, "wait: 2 sessions of b are down"},
+		{"BIRD beside an agent without workloads", toReflectors, nil, nil, func(w *World) {
+			delete(w.Agents, "d")
+			a := w.Agents["b"]
+			a.Status.Dataplane = "none"
+			w.Agents["b"] = a
+		}, "wait: no agent of this version answers for d"},
+		{"etcd was away", toReflectors, nil, nil,
+			func(w *World) { w.Connected = start.Add(-time.Second) },
+			"wait: etcd has been reachable for only 1s of the 1m0s that agents have to return"},
+		{"agents lost at once", toReflectors, nil, nil, func(w *World) {
+			for _, n := range []string{"a", "b"} {
+				w.Agents[n] = Agent{Lost: start}
+			}
+		}, "wait: 2 of 4 agents were lost within 1m0s"},
+		{"an AS of its own", toReflectors, func(n []testNode) { n[3].as = 65001 }, nil, nil,
+			"person: Node(a) is in AS 64512 and Node(d) in AS 65001: reflectors need one AS; N"},
+		{"a person's BGPPeer in the way", toReflectors, nil,
+			[]Object{bgpPeer("mine", `{"nodeSelector":"all()","peerSelector":"all()"}`)}, nil,
+			"person: Node(a) has its session with Node(b) from BGPPeer(mine) instead of BGPPeer("},
+		{"a person's BGPPeer that is not", toReflectors, nil,
+			[]Object{bgpPeer("tor", `{"peerIP":"192.0.2.1","asNumber":65000}`)}, nil,
+			"step: create BGPPeer(" + peerName + ")"},
+		{"our name", toReflectors, nil, []Object{bgpPeer(peerName, `{"peerSelector":"all()"}`)},
+			nil, "person: BGPPeer(" + peerName + "): it belongs to a person"},
+		{"our label", toReflectors,
+			func(n []testNode) { n[1].labels = map[string]string{label: "true"} }, nil, nil,
+			"person: Node(b): a person gave it the label " + label},
+		{"our reflector, edited", toReflectors, func(n []testNode) {
+			ours(&n[0], 1)
+			n[0].clusterID = "1.1.1.1"
+		}, []Object{peer}, nil,
+			"person: Node(a): its label or cluster ID is not the configured one"},
+		{"the mesh, turned off by hand", toReflectors, nil, []Object{configuration(off)}, nil,
+			"person: BGPConfiguration(default): a person turned the mesh off"},
+		{"a password that came later", toReflectors, nil, []Object{peer, configuration(
+			`{"nodeMeshPassword":{"secretKeyRef":{"name":"a","key":"b"}}}`)}, nil,
+			"person: BGPPeer(" + peerName + "): a person changed it, or the password or restart "},
+		{"what cannot be read", toReflectors, nil, []Object{bgpPeer("odd", `7`)}, nil,
+			"person: BGPPeer(odd): spec"},
+		{"a Node that cannot be read", toReflectors, nil, []Object{peer, brokenNode}, nil,
+			"person: Node(odd): spec"},
+		{"but a third reflector still comes", Goal{Mode: Reflectors}, func(n []testNode) {
+			ours(&n[0], 1)
+			ours(&n[1], 2)
+		}, []Object{peer, offByUs, brokenNode}, nil, "ask: not all routes from reflector b"},
+		{"datastoreReady", toReflectors, nil, []Object{{calico.Key{
+			Kind: calico.KindClusterInformation, Name: "default",
+		}, []byte(`{"spec":{"datastoreReady":false}}`), 7}}, nil,
+			"person: ClusterInformation(default): datastoreReady is false"},
+		{"our turn, edited", toReflectors, func(n []testNode) { ours(&n[0], 0) },
+			[]Object{peer}, nil,
+			"person: Node(a): metadata.annotations[" + roleNote + "] is no positive number"},
+		{"beside a person's reflector and its BGPPeer", toReflectors, func(n []testNode) {
+			n[3].clusterID, n[3].labels = "1.1.1.1", map[string]string{"rr": "mine"}
+		}, []Object{bgpPeer("mine", `{"nodeSelector":"all()","peerSelector":"rr == 'mine'"}`)}, nil,
+			"step: create BGPPeer(" + peerName + ")"},
+		{"the first", toReflectors, nil, []Object{peer}, nil,
+			"step: make Node(a) a reflector: the oldest of the nodes without a zone"},
+		{"the second waits for the first", toReflectors, func(n []testNode) { ours(&n[0], 1) },
+			[]Object{peer}, nil, "ask: not all routes from reflector a at a, b, c, d"},
+		{"for long, so back", late, func(n []testNode) { ours(&n[0], 1) }, []Object{peer}, nil,
+			"step: undo: not all routes from reflector a at a, b, c, d, for 10m0s, before the " +
+				"step: make Node(b) a reflector: the oldest of the nodes without a zone"},
+		{"not for as long as etcd has answered", late, func(n []testNode) { ours(&n[0], 1) },
+			[]Object{peer}, func(w *World) { w.Connected = start.Add(-2 * time.Minute) },
+			"ask: not all routes from reflector a at a, b, c, d"},
+		{"back", Goal{Mode: Reflectors, Undo: "a reason"}, func(n []testNode) { ours(&n[0], 1) },
+			[]Object{peer}, nil, "ask: not all routes without reflector a at a, b, c, d"},
+		{"undone", Goal{Mode: Reflectors, Undo: "a reason"}, nil, nil, nil,
+			"done: mesh; undone: a reason"},
+		{"all are, so the mesh goes", toReflectors, all, []Object{peer}, nil,
+			"ask: not all routes without the mesh at a, b, c, d"},
+		{"the mesh is off: do the reflectors cover all?", toReflectors, all,
+			[]Object{peer, offByUs}, nil, "ask: not all routes from reflector c at c, d"},
+		{"once they did nobody is asked", Goal{Mode: Reflectors}, all, []Object{peer, offByUs},
+			nil, "done: reflectors a, b, c"},
+		{"nor when a node joins", Goal{Mode: Reflectors}, all, []Object{peer, offByUs},
+			func(w *World) {
+				w.Agents["d"] = Agent{Status: Status{Format: StatusFormat, Version: "v1"}}
+			}, "done: reflectors a, b, c"},
+		{"and a gate that is shut later has no limit", Goal{Mode: Reflectors}, func(n []testNode) {
+			all(n)
+			n[1].annotations[cordonNote] = "disk"
+		}, []Object{peer, offByUs}, func(w *World) { say(w, Question{Leave: "c", Label: label}) },
+			"ask: not all routes from reflector c at c, d"},
+		{"the one that replaces another covers all nodes first", toReflectors, replaced,
+			[]Object{peer, offByUs}, nil, "ask: not all routes from reflector d at d"},
+		{"then nothing is missing without the other", toReflectors, replaced,
+			[]Object{peer, offByUs}, func(w *World) { say(w, Question{Cover: "d"}) },
+			"ask: not all routes without reflector b at a, b, c, d"},
+		{"then the other goes", toReflectors, replaced, []Object{peer, offByUs}, func(w *World) {
+			say(w, Question{Cover: "d"})
+			say(w, Question{Leave: "b", Label: label})
+		}, "step: Node(b) stops being a reflector: it is cordoned: disk"},
+		{"unless a node has not applied that yet", toReflectors, replaced,
+			[]Object{peer, offByUs}, func(w *World) {
+				say(w, Question{Cover: "d"})
+				say(w, Question{Leave: "b", Label: label})
+				a := w.Agents["c"]
+				a.Status.Digest = "old"
+				w.Agents["c"] = a
+			}, "wait: the last change is not applied at c"},
+		{"without the mesh the newest that covers too little goes", late, all,
+			[]Object{peer, offByUs}, func(w *World) { say(w, Question{Leave: "c", Label: label}) },
+			"step: Node(c) stops being a reflector: it did not cover all nodes within 10m0s"},
+		{"to the mesh", toMesh, all, []Object{peer, offByUs}, nil, "step: turn the mesh on"},
+		{"not while a node lags", toMesh, all, []Object{peer, offByUs}, func(w *World) {
+			a := w.Agents["b"]
+			a.Status.Digest = "old"
+			w.Agents["b"] = a
+		}, "wait: the last change is not applied at b"},
+		{"the last in goes first", toMesh, all, []Object{peer}, nil,
+			"ask: not all routes without reflector c at a, b, c, d"},
+		{"whatever order their names have", toMesh, func(n []testNode) {
+			ours(&n[0], 9)
+			ours(&n[1], 2)
+			ours(&n[2], 10)
+		}, []Object{peer}, nil, "ask: not all routes without reflector c at a, b, c, d"},
+		{"also one that has lost its address", toMesh, func(n []testNode) {
+			ours(&n[0], 1)
+			n[0].v4 = ""
+		}, []Object{peer}, nil, "ask: not all routes without reflector a at b, c, d"},
+		{"the sessions of the mesh come first", toMesh, all, []Object{peer}, func(w *World) {
+			a := w.Agents["b"]
+			a.Status.Down = []Down{{"d", start}}
+			w.Agents["b"] = a
+		}, "wait: the session between b and d is down"},
+		{"the last of all has workloads", toMesh, func(n []testNode) { ours(&n[0], 1) },
+			[]Object{peer}, func(w *World) { delete(w.Agents, "d") },
+			"person: Node(a) has workloads: their flows with d are lost"},
+		{"the agent without workloads is the last",
+			Goal{Mode: Mesh, AcceptUnseen: true, Since: start}, all, []Object{peer},
+			func(w *World) {
+				delete(w.Agents, "d")
+				a := w.Agents["c"]
+				a.Status.Dataplane = "none"
+				w.Agents["c"] = a
+			}, "ask: not all routes without reflector b at a, b, c"},
+		{"our BGPPeer last", toMesh, nil, []Object{peer}, nil,
+			"step: delete BGPPeer(" + peerName + ")"},
+		{"the mesh", toMesh, nil, nil, nil, "step: verify: mesh"},
+		{"the mesh, but for a session", toMesh, nil, nil, func(w *World) {
+			a := w.Agents["b"]
+			a.Status.Down = []Down{{"d", start}}
+			w.Agents["b"] = a
+		}, "wait: the session between b and d is down"},
+		{"the mesh, verified", Goal{Mode: Mesh}, nil, nil, nil, "done: mesh"},
+	} {
+		var nodes []testNode
+		for i, name := range []string{"a", "b", "c", "d"} {
+			n := numbered(i)
+			n.name, n.age = name, 100-i
+			nodes = append(nodes, n)
+		}
+		if tc.nodes != nil {
+			tc.nodes(nodes)
+		}
+		w := ready(worldOf(append(objectsOf(nodes), tc.more...), nil))
+		if tc.world != nil {
+			tc.world(w)
+		}
+		if got := decided(Next(w, tc.goal)); !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s:\ngot  %s\nwant %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestAnswers: two answers must agree, and what was found with something else applied counts
+// nothing.
+func TestAnswers(t *testing.T) {
+	w := ready(worldOf([]Object{numbered(0).object(), numbered(1).object()}, nil))
+	q := Question{Mesh: true}
+	now := w.digest("n0000")
+	yes := Answer{Question: q, Digest: now, IPv4: Change{Prefixes: 3, FewestCopies: 2}}
+	no, old, once, other, changed := yes, yes, yes, yes, yes
+	no.IPv6 = Change{Missing: 1, Examples: []string{"fd00::/64"}}
+	old.Digest = "another"
+	once.IPv4.FewestCopies = 1
+	other.Question = Question{Leave: "n0001"}
+	changed.IPv4.Changed = 1
+	for _, tc := range []struct {
+		answers []Answer
+		open    bool
+		example string
+	}{
+		{nil, false, ""},
+		{[]Answer{yes}, false, ""},
+		{[]Answer{yes, yes}, true, ""},
+		{[]Answer{no, yes, yes}, true, ""},
+		{[]Answer{yes, other, yes, other}, true, ""},
+		{[]Answer{yes, no}, false, "fd00::/64"},
+		{[]Answer{yes, old}, false, ""},
+		{[]Answer{yes, once}, false, ""},
+		{[]Answer{changed, yes}, false, ""},
+	} {
+		a := w.Agents["n0000"]
+		a.Answers = tc.answers
+		w.Agents["n0000"] = a
+		shut, example := w.shut(q, []string{"n0000"}, func(string) int { return 2 })
+		if (len(shut) == 0) != tc.open || example != tc.example {
+			t.Errorf("%+v: %v, %q", tc.answers, shut, example)
+		}
+	}
+}
+
+// TestStepComparesWhatItDependsOn: the mesh, our BGPPeer, all reflectors and what it writes.
+func TestStepComparesWhatItDependsOn(t *testing.T) {
+	foreign := numbered(3)
+	foreign.clusterID = "1.1.1.1"
+	w := ready(worldOf([]Object{numbered(0).object(), numbered(1).object(), foreign.object()}, nil))
+	d := (&decider{World: w}).compare([]Write{{Key: nodeKey("n0001")}})
+	var got []string
+	for _, o := range d {
+		got = append(got, o.Key.Resource())
+	}
+	want := calico.KindBGPConfiguration + "(default) " + calico.KindBGPPeer + "(" + peerName +
+		") Node(n0001) Node(n0003)"
+	if text := strings.Join(got, " "); text != string(want) {
+		t.Errorf("%s, want %s", text, want)
+	}
+}

@@ -1,0 +1,104 @@
+package reflector
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// walk has random events happen until nothing more can, and says how it ended.
+func (m *model) walk(r *rand.Rand) (events int, end, wrong string) {
+	s := m.begin()
+	for quiet := 0; ; events++ {
+		did := m.randomly(s, r)
+		if quiet++; did {
+			quiet = 0
+		} else if quiet > 50 { // few events are left to happen
+			if quiet = 0; !m.anything(s) {
+				break
+			}
+		}
+		if wrong := m.wrong(s); wrong != "" {
+			return events, "", wrong
+		}
+	}
+	switch d := m.decide(s, false); {
+	case d.Done != "", d.Wait != nil && d.Wait.Person:
+		return events, decided(d), ""
+	default:
+		return events, "", "nothing happens any more, and it is not done: " + decided(d)
+	}
+}
+
+// randomly has one node see writes, or send and connect to some others, or something else happen.
+func (m *model) randomly(s *state, r *rand.Rand) (did bool) {
+	switch node := r.IntN(len(m.names)); r.IntN(6) {
+	case 0, 1:
+		first := r.IntN(rangesInAll)
+		did = m.see(s, node, first)
+		return r.IntN(2) == 0 && m.see(s, node, 1-first) || did
+	case 2, 3:
+		for other := range m.names {
+			if r.IntN(2) == 0 {
+				did = m.connect(s, node, other) || did
+			}
+			if r.IntN(2) == 0 {
+				did = m.deliver(s, other, node) || did
+			}
+		}
+		return did
+	case 4:
+		return m.write(s, r.IntN(2)) || m.read(s, 0, false) || m.turnBack(s)
+	}
+	return r.IntN(50) == 0 && m.fault(s, m.faults[r.IntN(len(m.faults))])
+}
+
+// anything has the first event happen that can.
+func (m *model) anything(s *state) bool {
+	for a := range m.names {
+		if m.see(s, a, rangeNodes) || m.see(s, a, rangeBGP) {
+			return true
+		}
+	}
+	for a := range m.names {
+		for b := range m.names {
+			if m.connect(s, a, b) || m.deliver(s, a, b) {
+				return true
+			}
+		}
+	}
+	return m.write(s, 0) || m.write(s, 1) || m.read(s, 0, false) || m.turnBack(s)
+}
+
+// TestRandomWalks: more nodes and all faults, in random orders.
+func TestRandomWalks(t *testing.T) {
+	for _, tc := range []struct{ nodes, walks int }{{5, 50}, {100, 1}} {
+		t.Run(fmt.Sprint(tc.nodes, " nodes"), func(t *testing.T) {
+			t.Parallel()
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			for i := range tc.walks {
+				r := rand.New(rand.NewPCG(seed, uint64(i)))
+				var nodes []testNode
+				for i := range tc.nodes {
+					n := numbered(i)
+					n.age = r.IntN(100)
+					nodes = append(nodes, n)
+				}
+				m := newModel(nodes, nil, Goal{
+					Mode: Reflectors, Since: start, Config: Config{Min: 2, Max: 3},
+				})
+				m.faults = []string{
+					"kill", "second", "late", "annotate", "cordon", "abort", "mesh on", "router",
+					"die",
+				}
+				events, end, wrong := m.walk(r)
+				if wrong != "" {
+					t.Fatalf("walk %d, after %d events: %s", i, events, wrong)
+				}
+				t.Logf("walk %d: %d events, %d versions of etcd, then %s", i, events,
+					len(m.versions), end)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package reflector
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+var start = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// testNode is a Node as a test describes it.
+type testNode struct {
+	name, zone  string
+	age         int // hours before start
+	v4, v6      string
+	as          int
+	clusterID   string
+	labels      map[string]string
+	annotations map[string]string
+}
+
+// object is the Node as libcalico stores it.
+func (n testNode) object() Object {
+	labels := map[string]string{"topology.kubernetes.io/zone": n.zone}
+	if n.zone == "" {
+		labels = map[string]string{}
+	}
+	for k, v := range n.labels {
+		labels[k] = v
+	}
+	type bgpSpec struct {
+		AS        int    `json:"asNumber,omitempty"`
+		V4        string `json:"ipv4Address,omitempty"`
+		V6        string `json:"ipv6Address,omitempty"`
+		ClusterID string `json:"routeReflectorClusterID,omitempty"`
+	}
+	type meta struct {
+		Name        string            `json:"name"`
+		UID         string            `json:"uid"`
+		Created     string            `json:"creationTimestamp"`
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+	}
+	value, err := json.Marshal(map[string]any{
+		"kind": "Node", "apiVersion": "projectcalico.org/v3",
+		"metadata": meta{
+			Name: n.name, UID: "6f0a8a1e-0000-4000-8000-000000000000",
+			Created: stamp(start.Add(-time.Duration(n.age) * time.Hour)),
+			Labels:  labels, Annotations: n.annotations,
+		},
+		"spec": map[string]any{"bgp": bgpSpec{n.as, n.v4, n.v6, n.clusterID}},
+		// as calico-node writes it; nothing here asks for it
+		"status": map[string]any{"wireguardPublicKey": ""},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return Object{Key: nodeKey(n.name), Value: value, Revision: 10}
+}
+
+// numbered is node i of a cluster, with an IPv4 address.
+func numbered(i int) testNode {
+	return testNode{
+		name: fmt.Sprintf("n%04d", i), v4: fmt.Sprintf("10.0.%d.%d/16", i/200, i%200+1),
+		age: 1000,
+	}
+}
+
+// worldOf is a quiet world, in which each node has an agent whose data plane is VPP, or else as
+// named: "none", or "bird" for no agent.
+func worldOf(objects []Object, dataplanes map[string]string) *World {
+	w := Read(objects)
+	w.Now, w.Connected, w.Version = start, start.Add(-time.Hour), "v1"
+	for _, n := range w.names {
+		if dataplanes[n] != "bird" {
+			w.Agents[n] = Agent{Status: Status{
+				Format: StatusFormat, Version: "v1", Dataplane: cmp.Or(dataplanes[n], "vpp"),
+			}}
+		}
+	}
+	return w
+}
+
+func configuration(spec string) Object {
+	return Object{
+		Key: confKey, Revision: 9,
+		Value: []byte(`{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3",` +
+			`"metadata":{"name":"default","uid":"0b","creationTimestamp":"2026-01-05T08:00:00Z"},` +
+			`"spec":` + spec + `}`),
+	}
+}
+
+func bgpPeer(name, spec string) Object {
+	return Object{
+		Key: calico.Key{Kind: calico.KindBGPPeer, Name: name}, Revision: 8,
+		Value: []byte(`{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"` +
+			name + `","uid":"1c","creationTimestamp":"2026-01-05T08:01:00Z"},"spec":` + spec + `}`),
+	}
+}
