@@ -17,6 +17,7 @@ var reasons = map[string][]string{
 	"fib": {"sweep_waits", "routes_failed", "routes_unusable", "routes_held", "routes_shadowed",
 		"routes_drifted", "next_hops_unusable", "deletions_held", "journal_degraded"},
 	"uplink": {"down", "not_published", "publishing_fails"},
+	"report": {"not_published"},
 	"state":  {"not_opened"},
 	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
 }
