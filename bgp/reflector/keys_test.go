@@ -60,7 +60,9 @@ func TestWhatIsSaidIsHeard(t *testing.T) {
 	answer := Answer{
 		Format: StatusFormat, Version: "v1", Digest: "d", Revision: 7,
 		Question: Question{Leave: "rr-1", Label: "l"},
-		IPv4:     Change{Prefixes: 2, Missing: 1, FewestCopies: 2, Examples: []string{"10.0.0.0/26"}},
+		IPv4: Change{
+			Prefixes: 2, Missing: 1, FewestCopies: 2, Examples: []string{"10.0.0.0/26"},
+		},
 	}
 	if got := hear(t, StatusKey("edge-7"), status.Encode()); got.Node != "edge-7" ||
 		!reflect.DeepEqual(*got.Status, status) || got.Answer != nil {
@@ -173,7 +175,9 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 func FuzzHear(f *testing.F) {
 	for _, seed := range []string{
 		string(said(0).Encode()), string(said(2).Encode()),
-		string(Answer{Format: StatusFormat, Version: "v1", Question: Question{Mesh: true}}.Encode()),
+		string(Answer{
+			Format: StatusFormat, Version: "v1", Question: Question{Mesh: true},
+		}.Encode()),
 		`{"format":1,"version":"v2"}`, `{"format":1,"version":"v1","up":-1}`, `[`,
 		string(Question{Cover: "a"}.Encode()),
 	} {

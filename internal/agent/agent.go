@@ -48,8 +48,8 @@ type Config struct {
 	Sources []route.Origin
 	// External is what external configuration shows; nil: there is none.
 	External *External
-	// Report takes what a reflector controller is told of this node, after each turn, and returns at
-	// once; nil: nothing is told. Reported says how it stands in etcd.
+	// Report takes what a reflector controller is told of this node, after each turn, and returns
+	// at once; nil: nothing is told. Reported says how it stands in etcd.
 	Report   func(reflector.Status)
 	Reported func() ReportStatus
 	// Uplink is the state of the uplink that the agent configures; nil: there is none.
