@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"vpp-route-agent/internal/calico"
 )
 
 // said is what an agent of 5000 nodes with very long names has to say at the worst.
@@ -210,4 +212,15 @@ func FuzzHear(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A question may be asked of a node of a cluster without a BGPConfiguration, and name a node that
+// nobody knows.
+func TestQuestionsOfAnyClusterAreAnswered(t *testing.T) {
+	s := &calico.Snapshot{Nodes: map[string]calico.Node{"edge-7": {Name: "edge-7"}}}
+	for _, q := range []Question{{Mesh: true}, {Leave: "no-node", Label: "l"}, {Cover: "no-node"}} {
+		if ended, unreflected := q.Without("edge-7", s); len(ended)+len(unreflected) > 0 {
+			t.Errorf("%+v: %v, %v", q, ended, unreflected)
+		}
+	}
 }

@@ -96,7 +96,8 @@ func (q Question) after(s *calico.Snapshot) *calico.Snapshot {
 	if q.Mesh {
 		after, conf, off := *s, s.BGPConfigurations["default"], false
 		conf.NodeToNodeMeshEnabled, conf.NodeMeshPassword = &off, nil
-		after.BGPConfigurations = maps.Clone(s.BGPConfigurations)
+		after.BGPConfigurations = map[string]calico.BGPConfiguration{}
+		maps.Copy(after.BGPConfigurations, s.BGPConfigurations)
 		after.BGPConfigurations["default"] = conf
 		return &after
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/bgp/gobgp"
+	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/calico/lastgood"
@@ -204,6 +205,9 @@ func (p *program) addReport() error {
 	}
 	publisher, err := reflectors.NewPublisher(reflectors.PublisherConfig{
 		Etcd: p.cfg.etcd(), Node: p.cfg.nodeName, Log: p.log,
+		Answer: func(ctx context.Context, q reflector.Question) (reflector.Answer, error) {
+			return p.agent.Answer(ctx, q)
+		},
 	})
 	if err != nil {
 		return usageError{err}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -87,4 +89,31 @@ func sessionsStatus(a applied, states []bgp.PeerState) (s reflector.Status) {
 	}
 	s.Down = slices.Concat(s.Down, down)
 	return s
+}
+
+// Answer says what the answer to a question is, by what the speaker has taken.
+func (a *Agent) Answer(ctx context.Context, q reflector.Question) (reflector.Answer, error) {
+	for {
+		by := a.shownApplied()
+		if by.snapshot == nil {
+			return reflector.Answer{}, errors.New("the speaker has taken no plan yet")
+		}
+		ended, unreflected := q.Without(a.cfg.Node, by.snapshot)
+		ipv4, ipv6, err := a.cfg.Speaker.Without(ctx, ended, unreflected)
+		if err != nil {
+			return reflector.Answer{}, err
+		}
+		if a.shownApplied().snapshot == by.snapshot { // else it is of neither
+			return reflector.Answer{
+				Format: reflector.StatusFormat, Version: a.cfg.Version, Question: q,
+				Digest: by.digest, IPv4: ipv4, IPv6: ipv6,
+			}, nil
+		}
+	}
+}
+
+func (a *Agent) shownApplied() applied {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.shown.applied
 }

@@ -145,3 +145,37 @@ func TestDigestIsOfWhatTheSpeakerHasTaken(t *testing.T) {
 		}
 	}, func(c *Config) { c.Report = r.report })
 }
+
+// An answer is by what the speaker has taken, and says so.
+func TestAnswerIsByWhatTheSpeakerHasTaken(t *testing.T) {
+	var r told
+	inBubble(t, func(t *testing.T, n *node) {
+		mesh := reflector.Question{Mesh: true}
+		if a, err := n.agent.Answer(t.Context(), mesh); err == nil {
+			t.Errorf("without a plan: %+v", a)
+		}
+		n.dataplane.facts <- live
+		first := meshOf()
+		n.snapshots <- first
+		time.Sleep(2 * time.Second)
+		want := reflector.Answer{
+			Format: reflector.StatusFormat, Version: "test", Question: mesh,
+			Digest: reflector.Digest("a", first), IPv4: reflector.Change{Missing: 1}, // b
+		}
+		if a, err := n.agent.Answer(t.Context(), mesh); err != nil || !reflect.DeepEqual(a, want) {
+			t.Errorf("got %+v, %v\nwant %+v", a, err, want)
+		}
+		n.speaker.setRefusal(errors.New("no"))
+		n.snapshots <- meshOf(func(c *calico.Snapshot) { delete(c.Nodes, "b") })
+		time.Sleep(2 * time.Second)
+		if _, err := n.agent.Answer(t.Context(), mesh); err == nil {
+			t.Error("an answer of a speaker that gives none")
+		}
+		n.speaker.setRefusal(nil)
+		time.Sleep(2 * time.Second)
+		a, err := n.agent.Answer(t.Context(), mesh)
+		if err != nil || a.IPv4.Missing != 0 || a.Digest == want.Digest {
+			t.Errorf("without the mesh peer: %+v, %v", a, err)
+		}
+	}, func(c *Config) { c.Report = r.report })
+}

@@ -5,7 +5,6 @@ package reflectors
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -20,16 +19,24 @@ const leaseTime = 30 * time.Second
 type PublisherConfig struct {
 	Etcd etcd.Config
 	Node string
-	Log  *slog.Logger
+	// Answer finds the answer to a question. It may block until ctx ends.
+	Answer func(context.Context, reflector.Question) (reflector.Answer, error)
+	Log    *slog.Logger
 }
 
-// Publisher keeps in etcd what the agent of a node says. Run does the work.
+// Publisher keeps in etcd what the agent of a node says: its status, and an answer to each question.
+// Run does the work.
 type Publisher struct {
 	exchange *etcd.Exchange
 	node     string
+	find     func(context.Context, reflector.Question) (reflector.Answer, error)
+	log      *slog.Logger
+	asked    chan struct{} // of size 1: questions was changed
 
-	mu   sync.Mutex        // guards what follows
-	keys map[string]string // that are wanted in etcd
+	mu        sync.Mutex        // guards what follows
+	keys      map[string]string // that are wanted in etcd
+	questions []etcd.Request
+	answered  map[string]int64 // by the key of a question: its revision
 }
 
 // NewPublisher checks c. It does not connect.
@@ -40,25 +47,29 @@ func NewPublisher(c PublisherConfig) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Publisher{node: c.Node, keys: map[string]string{}}
+	p := &Publisher{
+		node: c.Node, find: c.Answer, log: c.Log.With("component", "report"),
+		asked: make(chan struct{}, 1), keys: map[string]string{}, answered: map[string]int64{},
+	}
 	p.exchange = etcd.NewExchange(client, etcd.ExchangeConfig{
-		Own: own, TTL: leaseTime, Requests: reflector.QuestionsPrefix,
-		Take: func([]etcd.Request) {}, Log: c.Log.With("component", "report"),
+		Own: own, TTL: leaseTime, Requests: reflector.QuestionsPrefix, Take: p.take, Log: p.log,
 	})
 	return p, nil
 }
 
 // Report makes s what is said. It returns at once.
 func (p *Publisher) Report(s reflector.Status) {
-	p.want(func() { p.keys[reflector.StatusKey(p.node)] = string(s.Encode()) })
+	p.change(func() { p.keys[p.Key()] = string(s.Encode()) })
 }
 
-// want changes what is wanted in etcd, once the agent has reported something.
-func (p *Publisher) want(change func()) {
+// change changes what is wanted in etcd. Until a status is known nothing there is touched.
+func (p *Publisher) change(do func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	change()
-	p.exchange.Want(maps.Clone(p.keys))
+	do()
+	if _, known := p.keys[p.Key()]; known {
+		p.exchange.Want(p.keys)
+	}
 }
 
 // Key is where the status is.
@@ -67,5 +78,10 @@ func (p *Publisher) Key() string { return reflector.StatusKey(p.node) }
 // Status says how the keys stand in etcd.
 func (p *Publisher) Status() etcd.ExchangeStatus { return p.exchange.Status() }
 
-// Run publishes until ctx ends. Then nothing is left in etcd.
-func (p *Publisher) Run(ctx context.Context) error { return p.exchange.Run(ctx) }
+// Run publishes and answers until ctx ends. Then nothing is left in etcd.
+func (p *Publisher) Run(ctx context.Context) error {
+	var answering sync.WaitGroup
+	defer answering.Wait()
+	answering.Go(func() { p.answer(ctx) })
+	return p.exchange.Run(ctx)
+}
