@@ -24,8 +24,8 @@ type PublisherConfig struct {
 	Log    *slog.Logger
 }
 
-// Publisher keeps in etcd what the agent of a node says: its status, and an answer to each question.
-// Run does the work.
+// Publisher keeps in etcd what the agent of a node says: its status, and an answer to each
+// question. Run does the work.
 type Publisher struct {
 	exchange *etcd.Exchange
 	node     string

@@ -17,7 +17,13 @@ import (
 	"vpp-route-agent/internal/etcd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// GoBGP cannot be ended: its goroutine stays, and a queue for each peer.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"),
+		goleak.IgnoreTopFunction(
+			"github.com/eapache/channels.(*InfiniteChannel).infiniteBuffer"))
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
