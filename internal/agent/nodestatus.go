@@ -103,7 +103,7 @@ func (a *Agent) Answer(ctx context.Context, q reflector.Question) (reflector.Ans
 		if err != nil {
 			return reflector.Answer{}, err
 		}
-		if a.shownApplied().snapshot == by.snapshot { // else it is of neither
+		if a.shownApplied().digest == by.digest { // else it is of neither
 			return reflector.Answer{
 				Format: reflector.StatusFormat, Version: a.cfg.Version, Question: q,
 				Digest: by.digest, IPv4: ipv4, IPv6: ipv6,
