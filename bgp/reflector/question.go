@@ -23,10 +23,14 @@ type Question struct {
 
 // Answer is what an agent found; Digest is that of what it had applied then.
 type Answer struct {
+	Format   int      `json:"format"`
+	Version  string   `json:"version"`
 	Question Question `json:"question"`
-	Digest   string   `json:"digest"`
-	IPv4     Change   `json:"ipv4"`
-	IPv6     Change   `json:"ipv6"`
+	// Revision is etcd's of the question's last change: who writes it again asks again.
+	Revision int64  `json:"revision"`
+	Digest   string `json:"digest"`
+	IPv4     Change `json:"ipv4"`
+	IPv6     Change `json:"ipv6"`
 }
 
 // Change counts prefixes of one family that other nodes announce.
@@ -92,7 +96,8 @@ func (q Question) after(s *calico.Snapshot) *calico.Snapshot {
 	if q.Mesh {
 		after, conf, off := *s, s.BGPConfigurations["default"], false
 		conf.NodeToNodeMeshEnabled, conf.NodeMeshPassword = &off, nil
-		after.BGPConfigurations = maps.Clone(s.BGPConfigurations)
+		after.BGPConfigurations = map[string]calico.BGPConfiguration{}
+		maps.Copy(after.BGPConfigurations, s.BGPConfigurations)
 		after.BGPConfigurations["default"] = conf
 		return &after
 	}

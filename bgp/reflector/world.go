@@ -71,18 +71,29 @@ type Status struct {
 	Version string `json:"version"`
 	Digest  string `json:"digest"` // of what is applied, see Digest
 	// Wanted and Up count the sessions with Calico nodes. Down lists those that are not up, those
-	// with reflectors first; a long list is cut.
-	Wanted    int    `json:"wanted"`
-	Up        int    `json:"up"`
-	Down      []Down `json:"down,omitempty"`
-	Draining  bool   `json:"draining,omitempty"`
-	Dataplane string `json:"dataplane"` // "vpp", "kernel", or "none": the node has no workloads
+	// with reflectors first. Lists without room are cut; the rest is counted.
+	Wanted         int       `json:"wanted"`
+	Up             int       `json:"up"`
+	Down           []Down    `json:"down,omitempty"`
+	DownMore       int       `json:"downMore,omitempty"`
+	Reflectors     []Session `json:"reflectors,omitempty"`
+	ReflectorsMore int       `json:"reflectorsMore,omitempty"`
+	Draining       bool      `json:"draining,omitempty"`
+	Dataplane      string    `json:"dataplane"` // "vpp", "kernel", or "none": no workloads
 }
 
 // Down is a session with a Calico node that is not up.
 type Down struct {
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"`
+}
+
+// Session is one with a reflector, which has sent all that it has when its End-of-RIB has come.
+type Session struct {
+	Node     string `json:"node"`
+	IPv6     bool   `json:"ipv6,omitempty"`
+	Up       bool   `json:"up"`
+	EndOfRIB bool   `json:"endOfRIB"`
 }
 
 // KubernetesNode is the part of a Kubernetes Node that matters here.

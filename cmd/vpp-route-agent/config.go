@@ -61,6 +61,7 @@ type config struct {
 	uplinkAddress      []netip.Prefix
 	uplinkPublish      string
 	uplinkTTL          time.Duration
+	publishStatus      bool
 	nextHops           []netip.Addr
 	dataplane          string
 	vppSocket          string

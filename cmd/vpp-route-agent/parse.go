@@ -383,7 +383,8 @@ func (c *config) checkLearn(given map[string]bool) error {
 		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.learn())
 	}
 	if !c.learnBGP {
-		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane"} {
+		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane",
+			"publish-status"} {
 			if given[f] {
 				return fmt.Errorf("--%s has no meaning with --learn ipam: there is no BGP", f)
 			}

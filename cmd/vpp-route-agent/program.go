@@ -16,10 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/bgp/gobgp"
+	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/reflectors"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
 	"vpp-route-agent/internal/uplink"
@@ -57,7 +59,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
 	for _, stage := range []func() error{
 		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addExternal,
-		p.addSpeaker,
+		p.addReport, p.addSpeaker,
 	} {
 		if err := stage(); err != nil {
 			return err
@@ -194,6 +196,28 @@ func (p *program) addExternal() (err error) {
 	p.conf.Sources = append(p.conf.Sources, route.External)
 	p.conf.External = p.external.shown()
 	p.add(p.external.Run)
+	return nil
+}
+
+func (p *program) addReport() error {
+	if !p.cfg.publishStatus {
+		return nil
+	}
+	publisher, err := reflectors.NewPublisher(reflectors.PublisherConfig{
+		Etcd: p.cfg.etcd(), Node: p.cfg.nodeName, Log: p.log,
+		Answer: func(ctx context.Context, q reflector.Question) (reflector.Answer, error) {
+			return p.agent.Answer(ctx, q)
+		},
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	p.conf.Report = publisher.Report
+	p.conf.Reported = func() agent.ReportStatus {
+		s := publisher.Status()
+		return agent.ReportStatus{Key: publisher.Key(), Published: s.Written, Problem: s.Problem}
+	}
+	p.add(publisher.Run)
 	return nil
 }
 

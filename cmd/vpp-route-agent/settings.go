@@ -103,6 +103,11 @@ var settings = []setting{
 		usage: "how long a published address outlives its node, 5s to 24h",
 		set:   duration(func(c *config) *time.Duration { return &c.uplinkTTL }, "5s", "24h")},
 
+	{flag: "publish-status", file: "publishStatus", def: "false", boolean: true,
+		usage: "publish for a reflector controller, under /vpp-route-agent/nodes/ in etcd, how " +
+			"this node's sessions stand, and answer its questions",
+		set: truth(func(c *config) *bool { return &c.publishStatus })},
+
 	{flag: "external", file: "external", list: true,
 		usage: "sources of external configuration, the first wins: etcd, grpc; default: none",
 		set:   parseExternal},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
@@ -49,6 +50,10 @@ type Config struct {
 	External *External
 	// Linux has the items of Linux beside another data plane; nil: FIB has them, or nobody.
 	Linux *fib.Engine
+	// Report takes what a reflector controller is told of this node, after each turn, and returns
+	// at once; nil: nothing is told. Reported says how it stands in etcd.
+	Report   func(reflector.Status)
+	Reported func() ReportStatus
 	// Uplink is the state of the uplink that the agent configures; nil: there is none.
 	Uplink func() UplinkStatus
 	// DataplaneStats is nil where the data plane counts nothing.
@@ -145,6 +150,7 @@ type state struct {
 	remotes        ipam.RemotePlan // routes from etcd
 	unrouted       []UnroutedStatus
 	inputs         inputs
+	applied        applied
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 }
 
@@ -230,6 +236,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 		if a.stepDrain(now) { // what the plan withdrew may be all
 			return a.endDrain(ctx)
 		}
+		a.stepReport(now)
 	}
 	a.turned = time.Now()
 	a.publish()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
@@ -144,6 +145,17 @@ func (s *speaker) Announced() []bgp.Announcement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.plan.Announcements
+}
+
+// Without has one prefix missing for each peer that it is asked about.
+func (s *speaker) Without(_ context.Context, ended, unreflected []bgp.PeerID) (
+	ipv4, ipv6 reflector.Change, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return ipv4, ipv6, s.refuse
+	}
+	return reflector.Change{Missing: len(ended)}, reflector.Change{Missing: len(unreflected)}, nil
 }
 
 func (s *speaker) Stop(context.Context) error {

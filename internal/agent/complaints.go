@@ -19,8 +19,9 @@ var reasons = map[string][]string{
 	"uplink": {"down", "not_published", "publishing_fails"},
 	"linux": {"impaired", "objects_failed", "objects_held", "objects_shadowed",
 		"journal_degraded"},
-	"state": {"not_opened"},
-	"drain": {"draining", "withdrawn", "not_withdrawn", "not_kept"},
+	"report": {"not_published"},
+	"state":  {"not_opened"},
+	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
 }
 
 // complaints returns what status shows now.

@@ -78,6 +78,8 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		{"uplink", "not_published"}:   condition(uplinkCondition(UplinkStatus{OK: true})),
 		{"uplink", "publishing_fails"}: condition(uplinkCondition(UplinkStatus{OK: true,
 			Published: []netip.Addr{addr("192.0.2.1")}, PublishProblem: why})),
+		{"report", "not_published"}: condition(reportCondition(ReportStatus{Problem: why})),
+
 		{"drain", "draining"}:  condition(drainCondition(DrainStatus{Phase: Draining})),
 		{"drain", "withdrawn"}: condition(drainCondition(DrainStatus{Phase: Withdrawn})),
 		{"drain", "not_withdrawn"}: condition(drainCondition(DrainStatus{Phase: Draining,
@@ -108,7 +110,7 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		datastoreCondition(DatastoreStatus{Synced: true, Connected: true}),
 		(&state{plan: known}).nodeCondition(), (&state{sessions: configured}).speakerCondition(),
 		dataplaneCondition(FIBStatus{Identity: "boot"}, ""), sweepCondition(""),
-		uplinkCondition(UplinkStatus{OK: true, Publish: "off"}),
+		uplinkCondition(UplinkStatus{OK: true, Publish: "off"}), reportCondition(ReportStatus{}),
 	}}
 	for c, is := range quiet.complaints() {
 		if is {

@@ -35,6 +35,17 @@ func uplinkCondition(u UplinkStatus) Condition {
 	return Condition{Name: "uplink", OK: true}
 }
 
+// reportCondition always holds: the node works without, and to a controller it is one of which
+// nothing is known.
+func reportCondition(r ReportStatus) Condition {
+	c := Condition{Name: "report", OK: true}
+	if r.Problem != "" {
+		c.Reason = "not_published"
+		c.Message = "a reflector controller is not told how this node stands: " + r.Problem
+	}
+	return c
+}
+
 // datastoreCondition stays true while etcd is away after a first sync, and with data that an
 // earlier run kept.
 func datastoreCondition(d DatastoreStatus) Condition {

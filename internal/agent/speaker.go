@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/bgp/reflector"
 )
 
 // Speaker is the BGP side; bgp/gobgp provides it.
@@ -18,6 +19,10 @@ type Speaker interface {
 	// NextHops are those of the Adj-RIB-In of peers whose import filters ask for interfaces.
 	NextHops() []netip.Addr
 	Peers() []bgp.PeerState
+	// Without says what would change for the routes of other nodes without the paths of some peers,
+	// and without those that others have reflected.
+	Without(ctx context.Context, ended, unreflected []bgp.PeerID) (
+		ipv4, ipv6 reflector.Change, err error)
 	Counters() bgp.Counters
 	Announced() []bgp.Announcement
 	Changed() <-chan struct{}
@@ -35,7 +40,11 @@ func (noSpeaker) Peers() []bgp.PeerState                             { return ni
 func (noSpeaker) Counters() bgp.Counters                             { return bgp.Counters{} }
 func (noSpeaker) Announced() []bgp.Announcement                      { return nil }
 func (noSpeaker) Changed() <-chan struct{}                           { return nil }
-func (noSpeaker) Stop(context.Context) error                         { return nil }
+func (noSpeaker) Without(context.Context, []bgp.PeerID, []bgp.PeerID) (
+	ipv4, ipv6 reflector.Change, err error) {
+	return ipv4, ipv6, nil
+}
+func (noSpeaker) Stop(context.Context) error { return nil }
 
 // setRetry makes a plan that the speaker did not take be handed over at each tick, not at each
 // event: the sessions of a large mesh come up within one second.

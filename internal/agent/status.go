@@ -30,7 +30,9 @@ type Status struct {
 	// External are the sources of external configuration, by rank; absent without any.
 	External []ExternalSource `json:"external,omitempty"`
 	// Linux is set where items of Linux are beside a data plane of another kind.
-	Linux    *LinuxStatus    `json:"linux,omitempty"`
+	Linux *LinuxStatus `json:"linux,omitempty"`
+	// Report is what a reflector controller is told; absent without --publish-status.
+	Report   *ReportStatus   `json:"report,omitempty"`
 	Problems []ProblemStatus `json:"problems"`
 	// Drain is set while this node leaves service, or has left it.
 	Drain *DrainStatus `json:"drain,omitempty"`
@@ -53,6 +55,13 @@ type UplinkStatus struct {
 	TTLSeconds     int          `json:"ttlSeconds"`
 	Published      []netip.Addr `json:"published"` // what etcd has acknowledged
 	PublishProblem string       `json:"publishProblem,omitempty"`
+}
+
+// ReportStatus is how what a reflector controller is told of this node stands in etcd.
+type ReportStatus struct {
+	Key       string `json:"key"`
+	Published bool   `json:"published"` // etcd has it, or had it before it was lost
+	Problem   string `json:"problem,omitempty"`
 }
 
 // BGPStatus is the speaker: its identity, peers and announcements.
@@ -287,6 +296,11 @@ func (a *Agent) Status() Status {
 		u := a.cfg.Uplink()
 		s.Uplink = &u
 		s.Conditions = append(s.Conditions, uplinkCondition(u))
+	}
+	if a.cfg.Reported != nil {
+		r := a.cfg.Reported()
+		s.Report = &r
+		s.Conditions = append(s.Conditions, reportCondition(r))
 	}
 	if a.cfg.External != nil {
 		s.External = a.cfg.External.Sources()

@@ -82,8 +82,8 @@ var sole = []struct {
 			"compares with other ways of reading"},
 	{module + "/internal/etcd",
 		[]string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},
-		"Calico's data, external configuration and the reflector controller are kept in " +
-			"etcd, nothing else is"},
+		"Calico's data, external configuration and what agents and the reflector controller " +
+			"tell each other are kept in etcd, nothing else is"},
 	{"go.etcd.io/etcd/server/", []string{"internal/calico/calicotest"},
 		"the embedded server is for tests and the demo"},
 	{
@@ -114,6 +114,7 @@ var apart = []struct {
 	{"internal/uplink", "vpp", "adapters satisfy interfaces"},
 	{"internal/agent", "internal/uplink", "cmd puts it in"},
 	{"internal/agent", "internal/external", "a source calls Want; cmd puts it in"},
+	{"internal/agent", "internal/reflectors", "cmd puts it in"},
 	{"internal/agent", "bgp/gobgp", "cmd puts the adapters in"},
 	{"internal/agent", "vpp", "cmd puts the adapters in"},
 	{"internal/agent", "internal/kernel", "cmd puts the adapters in"},

@@ -1,6 +1,7 @@
-// Package etcd lists and watches ranges of keys of etcd v3 for whoever knows what they mean (Data).
-// It owns the connection, the retries, and what must hold across compactions, lost watches and
-// restored backups. It decodes nothing and writes nothing.
+// Package etcd lists and watches ranges of keys of etcd v3 for whoever knows what they mean (Data),
+// and keeps a process's own keys there under a lease (Exchange). It owns the connection, the
+// retries, and what must hold across compactions, lost watches and restored backups. It decodes
+// nothing.
 package etcd
 
 import (

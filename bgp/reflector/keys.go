@@ -1,0 +1,247 @@
+package reflector
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// Agents and the controller talk to each other by keys of etcd. An agent writes its status and its
+// answers below a prefix of its own, under a lease; the controller writes questions.
+const (
+	NodesPrefix     = "/vpp-route-agent/nodes/"
+	QuestionsPrefix = "/vpp-route-agent/questions/"
+
+	statusName = "status"
+	answersDir = "answers/"
+)
+
+// MaxValue bounds a status and an answer in etcd, in bytes, however large the cluster is.
+const MaxValue = 2048
+
+// maxListed bounds each list of a status before MaxValue does.
+const maxListed = 64
+
+// OwnPrefix begins all keys of the agent of a node.
+func OwnPrefix(node string) string { return NodesPrefix + node + "/" }
+
+// StatusKey is where the agent of a node publishes its Status.
+func StatusKey(node string) string { return OwnPrefix(node) + statusName }
+
+// AnswerKey is where the agent of a node answers the question id.
+func AnswerKey(node, id string) string { return OwnPrefix(node) + answersDir + id }
+
+// QuestionKey is where the question id is asked.
+func QuestionKey(id string) string { return QuestionsPrefix + id }
+
+// QuestionID returns the id of a question from its key; "" if that is none of a question.
+func QuestionID(key string) string {
+	id, ok := strings.CutPrefix(key, QuestionsPrefix)
+	if !ok || !idForm.MatchString(id) {
+		return ""
+	}
+	return id
+}
+
+var (
+	// nodeForm is the form of every Calico resource name, as far as it keeps keys apart.
+	nodeForm = regexp.MustCompile(`^[a-z0-9][-a-z0-9.]{0,252}$`)
+	wordForm = regexp.MustCompile(`^[a-z0-9]{0,64}$`)
+	idForm   = regexp.MustCompile(`^[-A-Za-z0-9._]{1,64}$`)
+)
+
+// Said is what one key of an agent says: a status or an answer.
+type Said struct {
+	Node   string
+	Status *Status
+	ID     string // of the question that Answer is to
+	Answer *Answer
+}
+
+// Hear reads a key below NodesPrefix and its value, for a controller of this version. What an agent
+// of another format or version says is not understood: of it only these two are returned. The same
+// is unknown where a value is garbage, which is a problem as well.
+func Hear(key string, value []byte, version string) (Said, *calico.Problem) {
+	bad := func(format string, args ...any) *calico.Problem {
+		return &calico.Problem{Key: key, Err: fmt.Sprintf(format, args...)}
+	}
+	node, name, _ := strings.Cut(strings.TrimPrefix(key, NodesPrefix), "/")
+	id, isAnswer := strings.CutPrefix(name, answersDir)
+	switch {
+	case !strings.HasPrefix(key, NodesPrefix) || !nodeForm.MatchString(node),
+		name != statusName && !isAnswer, isAnswer && !idForm.MatchString(id):
+		return Said{}, bad("it is no key of an agent")
+	case isAnswer:
+		a, err := decodeAnswer(value, version)
+		said := Said{Node: node, ID: id, Answer: &a}
+		if err != nil {
+			return said, bad("the answer of %s cannot be read: %v", node, err)
+		}
+		return said, nil
+	}
+	s, err := decodeStatus(value, version)
+	said := Said{Node: node, Status: &s}
+	if err != nil {
+		return said, bad("the status of %s cannot be read: %v", node, err)
+	}
+	return said, nil
+}
+
+// Encode is a status as etcd has it. Of lists that have no room it counts the rest.
+func (s Status) Encode() []byte {
+	s.cut(maxListed, maxListed)
+	for {
+		text := encode(s)
+		if len(text) <= MaxValue {
+			return text
+		}
+		down, reflectors := len(s.Down), len(s.Reflectors)
+		if down > reflectors {
+			s.cut(down-1, reflectors)
+		} else {
+			s.cut(down, reflectors-1)
+		}
+	}
+}
+
+// cut shortens the lists.
+func (s *Status) cut(down, reflectors int) {
+	if n := len(s.Down) - down; n > 0 {
+		s.Down, s.DownMore = s.Down[:down], s.DownMore+n
+	}
+	if n := len(s.Reflectors) - reflectors; n > 0 {
+		s.Reflectors, s.ReflectorsMore = s.Reflectors[:reflectors], s.ReflectorsMore+n
+	}
+}
+
+// Encode is an answer as etcd has it.
+func (a Answer) Encode() []byte { return encode(a) }
+
+// asked is a question as etcd has it.
+type asked struct {
+	Format int `json:"format"`
+	Question
+}
+
+// Encode is a question as etcd has it.
+func (q Question) Encode() []byte { return encode(asked{StatusFormat, q}) }
+
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("reflector: " + err.Error()) // it is made of texts, numbers and times
+	}
+	return text
+}
+
+// DecodeQuestion reads what Encode has written. An error says why an agent cannot answer.
+func DecodeQuestion(value []byte) (Question, error) {
+	var h head
+	if err := json.Unmarshal(value, &h); err != nil {
+		return Question{}, err
+	}
+	if h.Format != StatusFormat {
+		return Question{}, fmt.Errorf("format %d is not understood", h.Format)
+	}
+	var a asked
+	if err := strict(value, &a); err != nil {
+		return Question{}, err
+	}
+	forms := 0
+	for _, is := range []bool{a.Cover != "", a.Mesh, a.Leave != ""} {
+		if is {
+			forms++
+		}
+	}
+	switch {
+	case forms != 1:
+		return Question{}, errors.New("it is to have one of cover, mesh and leave")
+	case a.Label != "" && a.Leave == "":
+		return Question{}, errors.New("it has a label, which belongs to leave")
+	}
+	return a.Question, nil
+}
+
+func decodeStatus(value []byte, version string) (Status, error) {
+	var s Status
+	head, ok, err := understand(value, version, &s)
+	switch {
+	case err != nil:
+		return Status{}, err
+	case !ok:
+		return Status{Format: head.Format, Version: head.Version}, nil
+	case min(s.Up, s.Wanted-s.Up, s.DownMore, s.ReflectorsMore) < 0:
+		return Status{}, errNegative
+	case !wordForm.MatchString(s.Digest) || !wordForm.MatchString(s.Dataplane):
+		return Status{}, errors.New("digest and dataplane are words of letters and digits")
+	}
+	for _, d := range s.Down {
+		if !nodeForm.MatchString(d.Node) {
+			return Status{}, fmt.Errorf("down: %q is no node", d.Node)
+		}
+	}
+	for _, r := range s.Reflectors {
+		if !nodeForm.MatchString(r.Node) {
+			return Status{}, fmt.Errorf("reflectors: %q is no node", r.Node)
+		}
+	}
+	return s, nil
+}
+
+func decodeAnswer(value []byte, version string) (Answer, error) {
+	var a Answer
+	head, ok, err := understand(value, version, &a)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case !ok:
+		return Answer{Format: head.Format, Version: head.Version}, nil
+	}
+	for _, c := range []Change{a.IPv4, a.IPv6} {
+		if min(c.Prefixes-c.Changed, c.Missing, c.Changed, c.FewestCopies) < 0 {
+			return Answer{}, errNegative
+		}
+	}
+	return a, nil
+}
+
+var errNegative = errors.New("it counts what cannot be")
+
+// head says how the rest of a value is to be read.
+type head struct {
+	Format  int
+	Version string
+}
+
+// understand reads a value into v, if it has our format and the version; else its head alone.
+func understand(value []byte, version string, v any) (h head, ok bool, err error) {
+	if len(value) > MaxValue {
+		return h, false, fmt.Errorf("it has %d bytes, more than %d", len(value), MaxValue)
+	}
+	if err := json.Unmarshal(value, &h); err != nil {
+		return head{}, false, err
+	}
+	if h != (head{StatusFormat, version}) {
+		return h, false, nil
+	}
+	return h, true, strict(value, v)
+}
+
+// strict reads one JSON object without unknown fields.
+func strict(value []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something follows the object")
+	}
+	return nil
+}

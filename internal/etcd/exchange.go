@@ -1,0 +1,353 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// writePause is the shortest time between two writes of an Exchange.
+	writePause = time.Second
+	// batchSize is below etcd's limit of 128 operations in a transaction.
+	batchSize      = 100
+	requestTimeout = 5 * time.Second
+	// revokeTimeout is what the end of a process may wait for an etcd that is away.
+	revokeTimeout = time.Second
+)
+
+var errLeaseLost = errors.New("the lease has ended")
+
+// Request is a key that others have written, as of etcd's revision of its last change.
+type Request struct {
+	Key      string
+	Value    []byte
+	Revision int64
+}
+
+// ExchangeConfig says which keys are ours, and which are others'.
+type ExchangeConfig struct {
+	// Own begins the keys that this process alone writes. What else is there is deleted.
+	Own string
+	// TTL is the lease of these keys, in whole seconds: they end that long after a process that was
+	// killed.
+	TTL time.Duration
+	// Requests begins the keys that are read, and Take is handed all of them whenever they change.
+	// It is called from one goroutine.
+	Requests string
+	Take     func([]Request)
+	Log      *slog.Logger
+}
+
+// Exchange keeps keys of ours in etcd under a lease, equal to what is wanted, and reads keys of
+// others, on one connection. Without changes it costs etcd a lease and nothing else.
+type Exchange struct {
+	ExchangeConfig
+	client *Client
+	wake   chan struct{} // of size 1: wanted was changed
+
+	// owned by Run's goroutine
+	lease    clientv3.LeaseID
+	written  map[string]written // what is under Own
+	cluster  uint64             // of etcd, as revision
+	revision int64              // of the last list or write
+	paused   time.Time          // no write before
+	requests map[string]Request
+
+	mu     sync.Mutex        // guards what follows
+	wanted map[string]string // nil: nothing is known yet, and nothing is written
+	status ExchangeStatus
+}
+
+// written is a key of ours as etcd has it. Value is "" if it is not known, or not under our lease.
+type written struct {
+	value    string
+	revision int64
+}
+
+// ExchangeStatus is how an Exchange stands.
+type ExchangeStatus struct {
+	// Written: etcd has, or had before it was lost, all that was wanted then.
+	Written bool
+	Problem string // why etcd has not what is wanted now, or will not keep it
+}
+
+// NewExchange returns an Exchange that does nothing until Run.
+func NewExchange(client *Client, c ExchangeConfig) *Exchange {
+	return &Exchange{ExchangeConfig: c, client: client, wake: make(chan struct{}, 1)}
+}
+
+// Want makes these keys, all below Own, the wanted ones. It returns at once.
+func (x *Exchange) Want(keys map[string]string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.wanted != nil && maps.Equal(x.wanted, keys) {
+		return
+	}
+	x.wanted = maps.Clone(keys)
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Status returns the current status.
+func (x *Exchange) Status() ExchangeStatus {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.status
+}
+
+// Run works until ctx ends, and then ends the lease and with it the keys.
+func (x *Exchange) Run(ctx context.Context) error {
+	x.client.Run(ctx, min(LastRetry, x.TTL/3), x.attempt, x.failed)
+	if x.lease == clientv3.NoLease {
+		return nil
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTimeout)
+	defer cancel()
+	err := x.client.attempt(end, func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.Revoke(ctx, x.lease)
+		return err
+	})
+	if err != nil {
+		x.Log.Warn("our keys stay in etcd until their lease ends", "keys", x.Own, "ttl", x.TTL,
+			"err", x.client.Explain(err))
+	}
+	return nil
+}
+
+func (x *Exchange) failed(err error) {
+	why := x.client.Explain(err)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.status.Problem != why {
+		x.Log.Warn("our keys are not kept in etcd, trying again", "keys", x.Own, "err", why)
+	}
+	x.status.Problem = why
+}
+
+// attempt works until an error.
+func (x *Exchange) attempt(ctx context.Context, client *clientv3.Client) error {
+	if x.lease == clientv3.NoLease {
+		grant, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		lease, err := client.Grant(grant, int64(x.TTL/time.Second))
+		if err != nil {
+			return err
+		}
+		x.lease = lease.ID
+	}
+	for {
+		err := x.exchange(ctx, client)
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound), errors.Is(err, errLeaseLost):
+			x.lease = clientv3.NoLease // the next attempt has another one
+		case errors.Is(err, errRestored):
+			continue // what is there is read again
+		}
+		return err
+	}
+}
+
+// exchange reads what is there, and then writes and reads changes until an error.
+func (x *Exchange) exchange(ctx context.Context, client *clientv3.Client) error {
+	if err := x.list(ctx, client); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	alive, err := client.KeepAlive(ctx, x.lease)
+	if err != nil {
+		return err
+	}
+	watch := func(prefix string) clientv3.WatchChan {
+		return client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(),
+			clientv3.WithRev(x.revision+1))
+	}
+	own, others := watch(x.Own), watch(x.Requests)
+	due := time.NewTimer(time.Until(x.paused))
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case resp, ok := <-alive:
+			if !ok {
+				return errLeaseLost
+			}
+			err = x.sameHistory(resp.ResponseHeader)
+		case resp, ok := <-own:
+			err = x.takeOwn(resp, ok)
+		case resp, ok := <-others:
+			err = x.takeRequests(resp, ok)
+		case <-x.wake:
+			due.Reset(time.Until(x.paused))
+		case <-due.C:
+			err = x.write(ctx, client)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// sameHistory finds a restored etcd, which may know our lease and have an older value under it. A
+// member that lags behind looks alike, and costs a list.
+func (x *Exchange) sameHistory(h *etcdserverpb.ResponseHeader) error {
+	if h.GetClusterId() != x.cluster || h.GetRevision() < x.revision {
+		return errRestored
+	}
+	return nil
+}
+
+// list reads all keys at one revision.
+func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := client.Txn(ctx).Then(clientv3.OpGet(x.Own, clientv3.WithPrefix()),
+		clientv3.OpGet(x.Requests, clientv3.WithPrefix())).Commit()
+	if err != nil {
+		return err
+	}
+	x.cluster, x.revision = resp.Header.ClusterId, resp.Header.Revision
+	x.written, x.requests = map[string]written{}, map[string]Request{}
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		w := written{revision: kv.ModRevision}
+		if kv.Lease == int64(x.lease) {
+			w.value = string(kv.Value)
+		}
+		x.written[string(kv.Key)] = w
+	}
+	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+		x.requests[string(kv.Key)] = requestOf(kv)
+	}
+	x.tell()
+	return nil
+}
+
+func requestOf(kv *mvccpb.KeyValue) Request {
+	return Request{string(kv.Key), kv.Value, kv.ModRevision}
+}
+
+// tell hands over the requests.
+func (x *Exchange) tell() {
+	x.Take(slices.SortedFunc(maps.Values(x.requests), func(a, b Request) int {
+		return strings.Compare(a.Key, b.Key)
+	}))
+}
+
+func (x *Exchange) takeRequests(resp clientv3.WatchResponse, ok bool) error {
+	if err := endOf(resp, ok); err != nil {
+		return err
+	}
+	for _, ev := range resp.Events {
+		if ev.Type == clientv3.EventTypeDelete {
+			delete(x.requests, string(ev.Kv.Key))
+		} else {
+			x.requests[string(ev.Kv.Key)] = requestOf(ev.Kv)
+		}
+	}
+	if len(resp.Events) > 0 {
+		x.tell()
+	}
+	return nil
+}
+
+func endOf(resp clientv3.WatchResponse, ok bool) error {
+	if !ok {
+		return ErrWatchEnded
+	}
+	return resp.Err()
+}
+
+// takeOwn returns what another has done to our keys, which has them listed and written again.
+func (x *Exchange) takeOwn(resp clientv3.WatchResponse, ok bool) error {
+	if err := endOf(resp, ok); err != nil {
+		return err
+	}
+	for _, ev := range resp.Events {
+		key := string(ev.Kv.Key)
+		since := x.revision
+		if w, ours := x.written[key]; ours {
+			since = w.revision
+		}
+		switch {
+		case ev.Kv.ModRevision <= since: // our own
+		case ev.Type == clientv3.EventTypeDelete:
+			return fmt.Errorf("the key %s was deleted by another client, or its lease has ended",
+				key)
+		default:
+			return fmt.Errorf("another client put %.64q under our key %s; "+
+				"is there another node of our name?", ev.Kv.Value, key)
+		}
+	}
+	return nil
+}
+
+// write brings etcd up to date.
+func (x *Exchange) write(ctx context.Context, client *clientv3.Client) error {
+	x.mu.Lock()
+	wanted := x.wanted
+	x.mu.Unlock()
+	if wanted == nil {
+		return nil
+	}
+	var ops []clientv3.Op
+	for key := range x.written {
+		if _, is := wanted[key]; !is {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+	}
+	for key, value := range wanted {
+		if x.written[key].value != value {
+			ops = append(ops, clientv3.OpPut(key, value, clientv3.WithLease(x.lease)))
+		}
+	}
+	for batch := range slices.Chunk(ops, batchSize) {
+		if err := x.commit(ctx, client, batch); err != nil {
+			return err
+		}
+	}
+	if len(ops) > 0 {
+		x.paused = time.Now().Add(writePause)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.status != (ExchangeStatus{Written: true}) {
+		x.Log.Info("our keys are in etcd", "keys", x.Own, "ttl", x.TTL)
+	}
+	x.status = ExchangeStatus{Written: true}
+	return nil
+}
+
+// commit carries out ops, after which written is what etcd has.
+func (x *Exchange) commit(ctx context.Context, client *clientv3.Client, ops []clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return err
+	}
+	x.revision = resp.Header.Revision
+	for _, op := range ops {
+		key := string(op.KeyBytes())
+		if op.IsDelete() {
+			delete(x.written, key)
+		} else {
+			x.written[key] = written{string(op.ValueBytes()), x.revision}
+		}
+	}
+	return nil
+}

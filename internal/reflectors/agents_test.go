@@ -1,0 +1,291 @@
+package reflectors
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/bgp/gobgp"
+	"vpp-route-agent/bgp/reflector"
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/calicotest"
+	calicoetcd "vpp-route-agent/internal/calico/etcd"
+	"vpp-route-agent/internal/etcd"
+)
+
+// agents are real agents without a data plane in one process, with real sessions and an etcd.
+type agents struct {
+	t     *testing.T
+	etcd  *calicotest.Etcd
+	nodes []string
+	port  int
+
+	mu     sync.Mutex // guards what follows
+	routes map[string]map[netip.Prefix][]netip.Addr
+	lost   []string // routes that were gone or changed since this was last emptied
+}
+
+// sink notes what a node learns.
+type sink struct {
+	*agents
+	node string
+}
+
+func (s sink) Learned(prefix netip.Prefix, paths []bgp.Path) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var hops []netip.Addr
+	for _, p := range paths {
+		hops = append(hops, p.NextHop)
+	}
+	hops = slices.Compact(hops) // they are sorted
+	if was := s.routes[s.node][prefix]; was != nil && !slices.Equal(was, hops) {
+		s.lost = append(s.lost, fmt.Sprintf("%s: %s by %v, was by %v", s.node, prefix, hops, was))
+	}
+	s.routes[s.node][prefix] = hops
+	if hops == nil {
+		delete(s.routes[s.node], prefix)
+	}
+}
+
+// store is Calico's data as an agent takes them.
+type store struct{ *calicoetcd.Source }
+
+func (s store) Status() agent.DatastoreStatus { return agent.DatastoreStatus{Synced: true} }
+
+// newAgents runs an agent on each node. GoBGP writes variables of the process when it starts: so
+// they start one after the other, all before the first has a session or a route.
+func newAgents(t *testing.T, nodes ...string) *agents {
+	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
+	t.Attr("part", "etcd 3.6.16, embedded server")
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	must(t, err)
+	t.Cleanup(e.Close)
+	free, err := net.Listen("tcp4", "127.0.7.1:0")
+	must(t, err)
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	a := &agents{t: t, etcd: e, nodes: nodes, port: port,
+		routes: map[string]map[netip.Prefix][]netip.Addr{}}
+	a.mesh(false)
+	for i, node := range nodes {
+		a.routes[node] = map[netip.Prefix][]netip.Addr{}
+		must(t, e.Cluster().AddNode(t.Context(), node,
+			netip.MustParsePrefix(fmt.Sprintf("127.0.7.%d/24", i+1))))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for _, node := range nodes {
+		a.run(ctx, &running, node)
+		await(t, "a status of "+node, func() bool {
+			return a.said(reflector.StatusKey(node)).Status != nil
+		})
+	}
+	a.apply(`
+kind: IPPool
+apiVersion: projectcalico.org/v3
+metadata: {name: pods}
+spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
+`)
+	a.applied("no sessions", 0)
+	return a
+}
+
+func (a *agents) run(ctx context.Context, running *sync.WaitGroup, node string) {
+	log := slog.New(slog.NewTextHandler(a.t.Output(), &slog.HandlerOptions{
+		Level: slog.LevelWarn})).With("node", node)
+	cfg := etcd.Config{Endpoints: []string{a.etcd.Endpoint()}}
+	source, err := calicoetcd.New(cfg, node, calico.Needs{}, log)
+	must(a.t, err)
+	speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink{a, node}})
+	must(a.t, err)
+	var it *agent.Agent
+	publisher, err := NewPublisher(PublisherConfig{Etcd: cfg, Node: node, Log: log,
+		Answer: func(ctx context.Context, q reflector.Question) (reflector.Answer, error) {
+			return it.Answer(ctx, q)
+		}})
+	must(a.t, err)
+	it = agent.New(agent.Config{
+		Node: node, Version: "v1", Dataplane: "none", Datastore: store{source}, Speaker: speaker,
+		Settings: agent.Settings{Deferral: time.Second}, Report: publisher.Report, Log: log,
+	})
+	ended, stop := context.WithCancel(context.Background())
+	running.Go(func() { speaker.Run(ended) })
+	var others sync.WaitGroup
+	for _, run := range []func(context.Context) error{source.Run, it.Run, publisher.Run} {
+		others.Go(func() { run(ctx) })
+	}
+	running.Go(func() {
+		others.Wait()
+		end, cancel := context.WithTimeout(ended, 20*time.Second)
+		defer cancel()
+		speaker.Stop(end)
+		stop()
+	})
+}
+
+func (a *agents) apply(yaml string) {
+	a.t.Helper()
+	_, err := a.etcd.Cluster().Apply(a.t.Context(), []byte(yaml))
+	must(a.t, err)
+}
+
+func (a *agents) mesh(on bool) {
+	a.t.Helper()
+	a.apply(fmt.Sprintf(`
+kind: BGPConfiguration
+apiVersion: projectcalico.org/v3
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: %t, listenPort: %d, bindMode: NodeIP}
+`, on, a.port))
+}
+
+// role makes a node a reflector, or takes that from it.
+func (a *agents) role(node, spec, labels string) {
+	a.t.Helper()
+	a.apply(fmt.Sprintf(`
+kind: Node
+apiVersion: projectcalico.org/v3
+metadata: {name: %s, labels: {%s}}
+spec: {bgp: {ipv4Address: 127.0.7.%d/24%s}}
+`, node, labels, slices.Index(a.nodes, node)+1, spec))
+}
+
+// applied waits until each agent says that it has applied what is in etcd, by the digest that a
+// controller computes, and that so many sessions are up, all that are wanted.
+func (a *agents) applied(what string, up ...int) {
+	a.t.Helper()
+	for i, node := range a.nodes {
+		want := up[min(i, len(up)-1)]
+		await(a.t, what+" at "+node, func() bool {
+			s := a.said(reflector.StatusKey(node)).Status
+			snapshot, err := a.etcd.Cluster().Snapshot(a.t.Context(), node)
+			must(a.t, err)
+			return s != nil && s.Digest == reflector.Digest(node, snapshot) && s.Wanted == want &&
+				s.Up == want && !slices.ContainsFunc(s.Reflectors, func(r reflector.Session) bool {
+				return !r.Up || !r.EndOfRIB
+			})
+		})
+	}
+}
+
+func (a *agents) said(key string) reflector.Said {
+	a.t.Helper()
+	resp, err := a.etcd.Client().Get(a.t.Context(), key)
+	must(a.t, err)
+	if len(resp.Kvs) == 0 {
+		return reflector.Said{}
+	}
+	said, problem := reflector.Hear(key, resp.Kvs[0].Value, "v1")
+	if problem != nil {
+		a.t.Fatalf("%+v", problem)
+	}
+	return said
+}
+
+// answers asks all agents until each answer is as wanted.
+func (a *agents) answers(q reflector.Question, want map[string]reflector.Change) {
+	a.t.Helper()
+	var got map[string]reflector.Change
+	await(a.t, fmt.Sprintf("%v of %v", want, q), func() bool {
+		put, err := a.etcd.Client().Put(a.t.Context(), reflector.QuestionKey("q"),
+			string(q.Encode()))
+		must(a.t, err)
+		got = map[string]reflector.Change{}
+		for _, node := range a.nodes {
+			await(a.t, "an answer of "+node, func() bool {
+				s := a.said(reflector.AnswerKey(node, "q"))
+				if s.Answer == nil || s.Answer.Revision < put.Header.Revision {
+					return false
+				}
+				s.Answer.IPv4.Examples = nil
+				got[node] = s.Answer.IPv4
+				return true
+			})
+		}
+		return maps.EqualFunc(got, want, func(a, b reflector.Change) bool {
+			return fmt.Sprint(a) == fmt.Sprint(b)
+		})
+	})
+	must(a.t, a.etcd.Cluster().DeleteRaw(a.t.Context(), reflector.QuestionKey("q")))
+}
+
+// counts are how many routes each node has, and what was lost since they were last asked for.
+func (a *agents) counts() (all []int, lost []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, node := range a.nodes {
+		all = append(all, len(a.routes[node]))
+	}
+	lost, a.lost = a.lost, nil
+	return all, lost
+}
+
+func (a *agents) knows(what string, want ...int) {
+	a.t.Helper()
+	await(a.t, what, func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for i, node := range a.nodes {
+			if len(a.routes[node]) != want[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// From the mesh to a reflector and without it again: what the agents say about each step before it
+// is taken is what happens then.
+func TestAnswersOfAgentsAreWhatThenHappens(t *testing.T) {
+	a := newAgents(t, "edge-1", "edge-2", "rr-1")
+	for i, node := range a.nodes {
+		must(t, a.etcd.Cluster().ClaimBlock(t.Context(), node,
+			netip.MustParsePrefix(fmt.Sprintf("10.1.%d.0/26", i))))
+	}
+	a.mesh(true)
+	a.applied("the mesh", 2)
+	a.knows("all routes", 2, 2, 2)
+	same := func(missing, prefixes, copies int) reflector.Change {
+		return reflector.Change{Missing: missing, Prefixes: prefixes, FewestCopies: copies}
+	}
+	all := func(c reflector.Change) map[string]reflector.Change {
+		return map[string]reflector.Change{"edge-1": c, "edge-2": c, "rr-1": c}
+	}
+	a.answers(reflector.Question{Mesh: true}, all(same(2, 0, 0)))
+
+	a.apply(`
+kind: BGPPeer
+apiVersion: projectcalico.org/v3
+metadata: {name: reflectors}
+spec: {peerSelector: has(reflector)}
+`)
+	a.applied("a BGPPeer without a session", 2)
+	a.role("rr-1", ", routeReflectorClusterID: 10.0.0.1", "reflector: 'true'")
+	a.applied("the reflector", 2)
+	a.answers(reflector.Question{Cover: "rr-1"}, all(same(0, 2, 1)))
+	a.answers(reflector.Question{Mesh: true}, all(same(0, 2, 1)))
+	if _, lost := a.counts(); len(lost) > 0 {
+		t.Errorf("lost on the way to a reflector: %v", lost)
+	}
+	a.mesh(false)
+	a.applied("no mesh any more", 1, 1, 2)
+	if counts, lost := a.counts(); len(lost) > 0 || !slices.Equal(counts, []int{2, 2, 2}) {
+		t.Errorf("without the mesh there are %v routes, lost %v", counts, lost)
+	}
+
+	a.answers(reflector.Question{Leave: "rr-1", Label: "reflector"}, all(same(2, 0, 0)))
+	a.role("rr-1", "", "")
+	a.applied("no reflector any more", 0)
+	a.knows("no routes", 0, 0, 0)
+}

@@ -1,0 +1,80 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
+package server
+
+import (
+	"slices"
+
+	"github.com/osrg/gobgp/v3/internal/pkg/table"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+// KnownPath is a path of the table, best or not.
+type KnownPath struct{ *table.Path }
+
+// Watched is the path as WatchPaths reports it.
+func (p KnownPath) Watched() Watched {
+	w := Watched{
+		Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsNexthopInvalid,
+		Stale: p.IsStale(),
+	}
+	if !w.Withdrawn {
+		w.Attributes = p.SharedPathAttrs()
+	}
+	return w
+}
+
+// Reflected reports whether a route reflector passed the path on (RFC 4456 §8).
+func (p KnownPath) Reflected() bool { return p.GetOriginatorID() != nil }
+
+// AsGood reports whether multipath uses p beside best.
+func (p KnownPath) AsGood(best KnownPath) bool { return best.Compare(p.Path) == 0 }
+
+// knownPiece is how many prefixes GoBGP shows before it does other work.
+const knownPiece = 256
+
+// KnownPaths calls show with the paths of each prefix of a family, in the order of the prefixes,
+// the best path first, until show returns false. GoBGP does other work after every few prefixes:
+// one that comes meanwhile is not shown. show is called in GoBGP's goroutine and keeps nothing.
+func (s *BgpServer) KnownPaths(family bgp.RouteFamily,
+	show func(nlri bgp.AddrPrefixInterface, paths []KnownPath) (more bool)) {
+	var keys []string
+	s.mgmtOperation(func() error {
+		if t, ok := s.globalRib.Tables[family]; ok {
+			keys = make([]string, 0, len(t.GetDestinations()))
+			for k := range t.GetDestinations() {
+				keys = append(keys, k)
+			}
+		}
+		return nil
+	}, false)
+	slices.Sort(keys)
+	var paths []KnownPath
+	more := true
+	for piece := range slices.Chunk(keys, knownPiece) {
+		s.mgmtOperation(func() error {
+			t, ok := s.globalRib.Tables[family]
+			if !ok { // stopped
+				more = false
+			}
+			for _, k := range piece {
+				if !more {
+					return nil
+				}
+				d, ok := t.GetDestinations()[k]
+				if !ok {
+					continue
+				}
+				paths = paths[:0]
+				for _, p := range d.GetAllKnownPathList() {
+					paths = append(paths, KnownPath{p})
+				}
+				more = show(d.GetNlri(), paths)
+			}
+			return nil
+		}, false)
+		if !more {
+			return
+		}
+	}
+}
