@@ -203,7 +203,7 @@ func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
 	if p.file == "" {
 		return live, nil
 	}
-	resources, err := p.readFile(cmd)
+	resources, err := readManifest(cmd, p.file, p.strict)
 	if err != nil {
 		return side{}, usageError{err}
 	}
@@ -223,21 +223,21 @@ func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
 	return to, nil
 }
 
-// readFile reads the file, and warns of fields that it does not know.
-func (p *planCall) readFile(cmd *cobra.Command) ([]manifest.Resource, error) {
-	text, err := readFileOr(cmd.InOrStdin(), p.file)
+// readManifest reads a file of resources. Unknown fields are warnings, or errors if strict.
+func readManifest(cmd *cobra.Command, file string, strict bool) ([]manifest.Resource, error) {
+	text, err := readFileOr(cmd.InOrStdin(), file)
 	if err != nil {
 		return nil, err
 	}
 	resources, skipped, err := manifest.ReadKnown(text)
-	if p.strict {
+	if strict {
 		err = cmp.Or(errors.Join(skipped...), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.file, err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	for _, s := range skipped {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s; it is ignored\n", p.file, s)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s; it is ignored\n", file, s)
 	}
 	return resources, nil
 }

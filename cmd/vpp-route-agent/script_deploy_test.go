@@ -109,7 +109,7 @@ var elsewhere = map[string]string{
 
 var (
 	helpLine = regexp.MustCompile(`(?m)^# HELP vpp_route_agent_([a-z_]+) (.*)$`)
-	selector = regexp.MustCompile(`\b(vpp_route_agent_[a-z_]+){([^}]*)}`)
+	series   = regexp.MustCompile(`\b(vpp_route_agent_[a-z_]+){([^}]*)}`)
 	matcher  = regexp.MustCompile(`([a-z_]+) ?= ?\\?"([a-z_]+)\\?"`)
 )
 
@@ -161,7 +161,7 @@ func metricsNamed(sc *script, files []string) (string, error) {
 				return "", fmt.Errorf("%s names %s, which /metrics does not have", file, name)
 			}
 		}
-		for _, m := range selector.FindAllStringSubmatch(string(raw), -1) {
+		for _, m := range series.FindAllStringSubmatch(string(raw), -1) {
 			for _, label := range matcher.FindAllStringSubmatch(m[2], -1) {
 				if re := regexp.MustCompile(fmt.Sprintf(`(?m)^%s{.*%s="%s"`, m[1], label[1],
 					label[2])); !re.MatchString(text) {
