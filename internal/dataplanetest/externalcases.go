@@ -163,6 +163,7 @@ var externalCases = []testCase{
 		c.await(t, "REMOVED ")
 	}},
 	{"a client's interface has the MTU that it wants", Tables, func(t *testing.T, b *bench) {
+		b.awaitNoTenant(t)
 		dir := t.TempDir()
 		c := b.runClient(t, dir)
 		is := func(mtu uint32) {
@@ -179,13 +180,13 @@ var externalCases = []testCase{
 		}
 		c.put(tenantWith(1500))
 		is(1500)
-		before := b.awaitLink(t, "loop88")
+		before := b.awaitTenant(t)
 		c.stop()
 		c = b.runClient(t, dir)
 		defer c.stop()
 		c.put(tenantWith(1500))
 		is(1500)
-		if now := b.awaitLink(t, "loop88"); now.Generation != before.Generation {
+		if now := b.awaitTenant(t); now.Generation != before.Generation {
 			t.Errorf("it was %+v and is %+v", before, now)
 		}
 		c.put()
@@ -193,17 +194,18 @@ var externalCases = []testCase{
 	}},
 	{"a client's interface outlives the agent, and is made again after a restart", Connection,
 		func(t *testing.T, b *bench) {
+			b.awaitNoTenant(t)
 			dir := t.TempDir()
 			c := b.runClient(t, dir)
 			c.put(tenantWith(1400))
 			c.await(t, "CONFIGURED ")
-			before := b.awaitLink(t, "loop88")
+			before := b.awaitTenant(t)
 			c.stop()
 			c = b.runClient(t, dir)
 			defer c.stop()
 			c.put(tenantWith(1400))
 			c.await(t, "CONFIGURED ")
-			if now := b.awaitLink(t, "loop88"); now.Index != before.Index ||
+			if now := b.awaitTenant(t); now.Index != before.Index ||
 				now.Generation != before.Generation {
 				t.Errorf("it was %+v and is %+v", before, now)
 			}
@@ -375,4 +377,23 @@ func (c *client) Away() string {
 		return "the data plane is away"
 	}
 	return ""
+}
+
+// awaitTenant waits until the facts have the tenant's interface with all that is on it.
+func (b *bench) awaitTenant(t *testing.T) (found route.Interface) {
+	t.Helper()
+	b.facts.await(t, "loop88, up and with two addresses", func(f route.Facts) bool {
+		found, _ = f.Interface("loop88")
+		return found.Up && len(found.Addresses) == 2
+	})
+	return found
+}
+
+// awaitNoTenant waits until the facts have lost the interface of the case before.
+func (b *bench) awaitNoTenant(t *testing.T) {
+	t.Helper()
+	b.facts.await(t, "no loop88", func(f route.Facts) bool {
+		_, found := f.Interface("loop88")
+		return !found
+	})
 }

@@ -258,6 +258,11 @@ func TestLinuxVethIsHealed(t *testing.T) {
 			b.await("CONFIGURED")
 			at := map[string]*netlab.Namespace{"node": b.node, "blue": b.blue}[tc.where]
 			b.show(at, strings.ReplaceAll(tc.do, "ELSEWHERE", elsewhere.Path()))
+			b.eventually("both ends are back", func() bool {
+				_, near := b.node.Handle().LinkByName("near")
+				_, far := b.blue.Handle().LinkByName("eth0")
+				return near == nil && far == nil
+			}, func() string { return b.show(b.node, "link") + b.show(b.blue, "link") })
 			b.pings("198.18.2.2")
 			b.await("CONFIGURED")
 			b.shows(b.node, "-d link show near", "mtu 1400", "alias vra:")
