@@ -21,7 +21,7 @@ BIN := $(BUILD)$(if $(GOARCH),$(patsubst %,/%,$(filter-out $(shell go env GOHOST
 # Without symbols, which neither traces nor profiles need: a third less to install.
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
-# The limit is for a machine with a load of 30; a quiet one needs 3 minutes for the longest package.
+# The limit is for a machine with a load of 30, where bgp/gobgp alone takes over 20 minutes.
 TESTFLAGS ?= -race -timeout 60m
 
 # What is built from one commit twice is the same twice: times in packages and images are the
