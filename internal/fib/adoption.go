@@ -57,7 +57,7 @@ func (s *syncer) begin(identity string) {
 	s.generation++
 	s.adopted, s.present, s.suspect, s.adoptedLeft = false, false, nil, 0
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
-	s.takeovers, s.dead = nil, nil
+	s.takeovers, s.stale = nil, queue[*entry]{}
 	s.spots.soon, s.spots.chase = nil, 0
 	clear(s.failures)
 	clear(s.drifts)
@@ -65,7 +65,7 @@ func (s *syncer) begin(identity string) {
 	clear(s.extras)
 	for _, e := range slices.Backward(slices.Clone(s.all)) {
 		e.actual = 0
-		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed)
+		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed | isStale)
 		s.settle(e)
 	}
 	s.resetObjects()
@@ -186,13 +186,18 @@ func (s *syncer) doubtOver(changed, anew map[string]bool) {
 	s.epoch++
 	s.rewrite = true
 	for _, e := range slices.Clone(s.all) {
-		if e.actual == 0 || e.wanted() == e.actual && !e.want.uses(changed) || e.is(isAdopted) {
+		if e.is(isAdopted) {
 			continue
 		}
-		e.set(isUnsure)
-		s.markDirty(e) // what to put depends on the interface's new state
-		if e.want.uses(anew) {
-			s.dead = append(s.dead, e)
+		if e.actual != 0 && (e.wanted() != e.actual || e.want.uses(changed)) {
+			e.set(isUnsure)
+			s.markDirty(e) // what to put depends on the interface's new state
+		}
+		// Over which interfaces the last route of one that is not wanted any more leads is unknown.
+		if (e.actual != 0 || e.is(isFlying)) && !e.is(isStale) &&
+			(e.want.uses(anew) || e.want == nil && len(anew) > 0) {
+			e.set(isStale | inDeletes)
+			s.stale.push(e)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package fib
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -55,13 +54,12 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 		return
 	}
 	journal.before(b, time.Now(), e.snapshot)
-	if len(b.ops)+len(b.dead) == 0 {
+	if len(b.ops) == 0 {
 		return
 	}
 	e.applyObjects(ctx, b, 0, b.first)
-	b.err = e.bury(ctx, b.dead)
 	refused, first := 0, -1
-	if b.err == nil && b.first < b.last {
+	if b.first < b.last {
 		b.err = e.dataplane.Apply(ctx, b.ops[b.first:b.last], func(i int, err error) {
 			b.result(b.first+i, err)
 			if err == nil {
@@ -83,20 +81,6 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	if b.err != nil && ctx.Err() == nil {
 		e.log.Warn("batch broken off, the rest will be repeated", "ops", len(b.ops), "err", b.err)
 	}
-}
-
-// bury deletes the routes of all that are dead.
-func (e *Engine) bury(ctx context.Context, dead []*entry) error {
-	var refused error
-	ops := make([]route.Op, len(dead))
-	for i, x := range dead {
-		ops[i] = route.Op{Delete: true, Route: route.Route{Key: x.key()}}
-	}
-	if len(ops) == 0 {
-		return nil
-	}
-	err := e.dataplane.Apply(ctx, ops, func(_ int, err error) { refused = cmp.Or(refused, err) })
-	return cmp.Or(err, refused)
 }
 
 // adopt finds out what of ours is in the data plane: from the journal if that was written for this

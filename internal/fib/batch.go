@@ -90,7 +90,6 @@ type batch struct {
 	// ops[first:last] are about routes; before them come puts of objects, after them deletions.
 	first, last int
 	objects     map[int]objectOp // ops before first and from last on
-	dead        []*entry         // whose routes are deleted before any is put
 	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
 	interfaces map[string]uint32
@@ -123,13 +122,13 @@ func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting
 // cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do
 // it to. Behind one that is in flight only a full batch is cut, since a small one gains nothing and
 // would grow meanwhile; and none that has the journal written anew (rewrite, or s.rewrite), since
-// that needs the results of all before. What is dead waits until all is selected.
+// that needs the results of all before. What is stale waits until all is selected, and goes alone.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||
-		s.waiting()+len(s.takeovers)+len(s.objects.lost)+len(s.dead) == 0 ||
+		s.waiting()+len(s.takeovers)+len(s.objects.lost) == 0 ||
 		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) ||
-		len(s.dead) > 0 && len(s.dirty) > 0 {
+		s.stale.len() > 0 && len(s.dirty) > 0 {
 		return nil
 	}
 	if len(s.dirty) == 0 {
@@ -147,19 +146,21 @@ func (s *syncer) cut(rewrite bool) *batch {
 		generation: s.generation, epoch: s.epoch,
 	}
 	size := s.nextSize()
-	n := min(size, s.objects.puts.len()+s.puts.len()+s.deletes.len()+s.objects.deletes.len())
+	n := min(size, s.waiting())
 	b.ops, b.entries = make([]route.Op, 0, n), make([]*entry, 0, n)
 	b.digests, b.sources = make([]uint64, 0, n), make([]sourceID, 0, n)
-	s.takePuts(b, &s.objects.puts, size)
-	b.first = len(b.ops)
-	s.takePuts(b, &s.puts, size)
-	s.takeDeletes(b, &s.deletes, size)
-	if b.last = len(b.ops); s.deletes.len() == 0 {
-		s.takeDeletes(b, &s.objects.deletes, size)
+	s.takeStale(b, size)
+	if b.last = len(b.ops); b.last == 0 {
+		s.takePuts(b, &s.objects.puts, size)
+		b.first = len(b.ops)
+		s.takePuts(b, &s.puts, size)
+		s.takeDeletes(b, &s.deletes, size)
+		if b.last = len(b.ops); s.deletes.len() == 0 {
+			s.takeDeletes(b, &s.objects.deletes, size)
+		}
 	}
 	s.takeOver(b)
-	s.takeDead(b)
-	if len(b.ops)+len(b.takeovers)+len(b.dead) == 0 {
+	if len(b.ops)+len(b.takeovers) == 0 {
 		return nil
 	}
 	b.done = make([]bool, len(b.ops))
@@ -167,11 +168,19 @@ func (s *syncer) cut(rewrite bool) *batch {
 		b.behind = s.flying[n-1]
 	}
 	s.flying, s.rewrite = append(s.flying, b), false
-	if len(b.ops)+len(b.dead) > 0 {
+	if len(b.ops) > 0 {
 		s.cuts++
 	}
 	s.noteAudited(b)
 	return b
+}
+
+func (s *syncer) takeStale(b *batch, size int) {
+	for len(b.ops) < size && s.stale.len() > 0 {
+		e := s.stale.pop()
+		e.clear(inDeletes)
+		s.take(b, e, needDelete)
+	}
 }
 
 func (s *syncer) takePuts(b *batch, from *queue[*entry], size int) {
@@ -202,17 +211,6 @@ func (s *syncer) takeOver(b *batch) {
 	s.takeovers, s.objects.lost = nil, nil
 }
 
-// takeDead adds to b what is dead, if any of that is to be put again. What is no longer unsure has
-// been deleted meanwhile.
-func (s *syncer) takeDead(b *batch) {
-	dead := slices.DeleteFunc(s.dead, func(e *entry) bool {
-		return e.is(isGone) || !e.is(isUnsure)
-	})
-	if s.dead = nil; slices.ContainsFunc(dead, func(e *entry) bool { return e.want != nil }) {
-		b.dead = dead
-	}
-}
-
 // take adds what e needs to b if it is still what it was queued for.
 func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 	if s.need(e) != queuedFor || e.is(isFlying) {
@@ -223,9 +221,14 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 	if e.isObject() {
 		s.takeObject(b, e, queuedFor)
 	}
-	b.ops = append(b.ops, route.Op{Delete: queuedFor == needDelete, Route: e.route()})
+	op, digest := route.Op{Delete: true, Route: route.Route{Key: e.key()}}, uint64(0)
+	if queuedFor == needPut {
+		e.clear(isStale) // nothing was there
+		op, digest = route.Op{Route: e.route()}, e.wanted()
+	}
+	b.ops = append(b.ops, op)
 	b.entries = append(b.entries, e)
-	b.digests = append(b.digests, e.wanted())
+	b.digests = append(b.digests, digest)
 	b.sources = append(b.sources, e.source)
 }
 
@@ -274,9 +277,6 @@ func (s *syncer) finish(b *batch) {
 	if !b.void {
 		s.backOff(b.err != nil)
 	}
-	if b.err != nil && b.generation == s.generation {
-		s.dead = append(s.dead, b.dead...)
-	}
 	for i, e := range b.entries {
 		e.clear(isFlying)
 		// What it did in another generation, it did to a data plane that is no more.
@@ -291,6 +291,8 @@ func (s *syncer) finish(b *batch) {
 				// the better guess: if something is there, it is this
 				e.actual, e.owner = b.digests[i], b.sources[i]
 			}
+		case err != nil && e.is(isStale):
+			s.refused(e, e.wanted(), err) // what waits for the deletion
 		case err != nil:
 			s.refused(e, b.digests[i], err)
 		default:
@@ -322,6 +324,7 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	delete(s.failures, e)
 	e.clear(isUnsure)
 	if digest == 0 {
+		e.clear(isStale)
 		s.known(e)
 	}
 	if e.isObject() {

@@ -466,10 +466,7 @@ func TestInterfaceMadeAnewUnderItsOldIndex(t *testing.T) {
 		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
 		synctest.Wait()
 		r.dp.takeOps()
-		f := node("a")
-		f.Interfaces[1].Generation++
-		r.dp.state(func() { r.dp.stick("eth1") })
-		r.dp.tell(f)
+		r.dp.makeEth1Anew()
 		check(t, "after its second generation began", r.dp.printOps(),
 			"del 10.2.0.0/26", "put 10.2.0.0/26 via 10.0.1.2 eth1")
 		check(t, "that lead nowhere", r.dp.printStuck())
@@ -578,16 +575,63 @@ func TestRoutesOverAnInterfaceMadeAnewGoBeforeAnyIsPut(t *testing.T) {
 		r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
 		synctest.Wait()
 		r.dp.takeOps()
-		f := node("a")
-		f.Interfaces[1].Generation++
-		r.dp.state(func() { r.dp.stick("eth1"); r.dp.sever = 1 })
-		r.dp.tell(f)
+		r.dp.state(func() { r.dp.sever = 1 })
+		r.dp.makeEth1Anew()
 		synctest.Wait()
 		r.dp.heal()
 		time.Sleep(time.Minute)
-		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "del 10.2.0.0/26", "del 10.2.1.0/26",
+		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "del 10.2.1.0/26",
 			"put 10.2.0.0/26 via 10.0.1.2 eth1", "put 10.2.1.0/26 via 10.0.1.2 eth1")
 		check(t, "that lead nowhere", r.dp.printStuck())
+	})
+}
+
+// A new route gets the path of one that is there, also of one that is on its way out.
+func TestRouteThatReplacesOneOverAnInterfaceMadeAnew(t *testing.T) {
+	for name, factsFirst := range map[string]bool{"facts first": true, "facts last": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *running) {
+				r.AllowSweep()
+				r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+				synctest.Wait()
+				r.dp.takeOps()
+				if factsFirst {
+					r.dp.makeEth1Anew()
+				}
+				r.Learn(pfx("10.2.0.0/26"), nil)
+				r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
+				if !factsFirst {
+					r.dp.makeEth1Anew()
+				}
+				time.Sleep(time.Minute)
+				r.dp.printOps()
+				check(t, "routes", r.dp.routes(), "10.2.1.0/26 via 10.0.1.2 eth1")
+				check(t, "that lead nowhere", r.dp.printStuck())
+			})
+		})
+	}
+}
+
+// One deletion that is refused holds up no other route, and shows.
+func TestRefusedDeletionOfARouteOverAnInterfaceMadeAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.takeOps()
+		r.dp.state(func() { r.dp.refuse[key("10.2.0.0/26")] = errors.New("no") })
+		r.dp.makeEth1Anew()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Minute)
+		check(t, "ops", r.dp.printOps(), "del 10.2.1.0/26", "put 10.1.0.0/26 via 10.0.0.2 eth0",
+			"put 10.2.1.0/26 via 10.0.1.2 eth1")
+		if s := r.Stats(); s.Errors < 5 || s.Errors > 20 || s.Refusal == nil {
+			t.Errorf("%d refusals, the last %v", s.Errors, s.Refusal)
+		}
+		r.dp.state(func() { clear(r.dp.refuse) })
+		time.Sleep(time.Minute)
+		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "put 10.2.0.0/26 via 10.0.1.2 eth1")
 	})
 }
 

@@ -106,6 +106,14 @@ func (d *fake) makeAnew(o route.Object) {
 	}
 }
 
+// makeEth1Anew has eth1 of node("a") deleted and made again under its index, and tells.
+func (d *fake) makeEth1Anew() {
+	f := node("a")
+	f.Interfaces[1].Generation++
+	d.state(func() { d.stick("eth1") })
+	d.tell(f)
+}
+
 // stick: the interface was deleted and made again.
 func (d *fake) stick(name string) {
 	for k, r := range d.ours {

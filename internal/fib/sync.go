@@ -38,10 +38,10 @@ type syncer struct {
 	leaving []*entry
 	deletes queue[deletion]
 	objects objects
-	// dead are routes that a put does not bring back: they go first. VPP keeps a path whose
-	// interface was deleted as long as a route has it, and uses it for each put of the same
-	// (src/vnet/fib/fib_path.c, "permanent drop state").
-	dead     []*entry
+	// stale are routes over interfaces that were deleted and made again: they are deleted before
+	// anything is put. VPP keeps a path whose interface was deleted as long as a route has it, and
+	// uses it for each put of the same (src/vnet/fib/fib_path.c, "permanent drop state").
+	stale    queue[*entry]
 	retries  retries
 	failures map[*entry]*failure
 	// limits is Config.Attempts.
@@ -148,6 +148,8 @@ func (s *syncer) need(e *entry) need {
 	switch unsure := e.is(isUnsure); {
 	case !s.adopted || e.is(isWaiting|isGone|isDirty): // dirty: what is wanted is not known yet
 		return needNothing
+	case e.want != nil && e.is(isStale) && (unsure || e.actual != 0):
+		return needDelete
 	case e.want != nil:
 		if (unsure || e.actual != e.want.digest) && !s.isBarred(e) {
 			return needPut
@@ -228,7 +230,11 @@ func (s *syncer) settleAlone(e *entry) {
 			}
 		case need == needDelete && !e.is(inDeletes):
 			e.set(inDeletes)
-			s.leaving = append(s.leaving, e)
+			if e.is(isStale) {
+				s.stale.push(e)
+			} else {
+				s.leaving = append(s.leaving, e)
+			}
 		}
 	}
 	s.account(e)
@@ -277,8 +283,8 @@ func (s *syncer) isHeld(e *entry) bool {
 
 // waiting is how many entries wait for their op to be cut.
 func (s *syncer) waiting() int {
-	return s.objects.puts.len() + s.puts.len() + len(s.leaving) + s.deletes.len() +
-		s.objects.deletes.len()
+	return s.stale.len() + s.objects.puts.len() + s.puts.len() + len(s.leaving) +
+		s.deletes.len() + s.objects.deletes.len()
 }
 
 // queued is how many entries wait for their op, or are in flight.

@@ -57,7 +57,7 @@ const (
 	isStatic                    // carries next hops, see Cover.Carries
 	// Set by sync:
 	inPuts     // in syncer.puts
-	inDeletes  // in syncer.leaving or syncer.deletes
+	inDeletes  // in syncer.leaving, syncer.deletes or syncer.stale
 	isFlying   // in syncer.flying
 	isUnsure   // actual is a guess
 	isAdopted  // from before this process, and not wanted yet
@@ -66,6 +66,8 @@ const (
 	isForeign  // an object that is there by another's doing, and not in actual
 	isOpen     // in syncer.open: a Set changed it, and that is not settled yet
 	isGone     // no longer in table.all
+	// what is there has to go before anything is put, see syncer.stale
+	isStale
 )
 
 func (e *entry) key() route.Key { return e.packed.unpack() }

@@ -292,8 +292,8 @@ func (w *walker) link() {
 	f := w.w.facts
 	f.Interfaces = slices.Clone(w.full)
 	i := rapid.IntRange(0, 1).Draw(w.t, "interface")
-	switch rapid.SampledFrom([]string{"up", "down", "gone", "new index", "blink"}).Draw(w.t,
-		"link") {
+	events := []string{"up", "down", "gone", "new index", "blink", "anew"}
+	switch rapid.SampledFrom(events).Draw(w.t, "link") {
 	case "down":
 		f.Interfaces[i].Up = false
 	case "gone":
@@ -310,6 +310,10 @@ func (w *walker) link() {
 		w.dropped(f.Interfaces[i].Name)
 		f.Interfaces[i].Generation++
 		w.full = slices.Clone(f.Interfaces)
+	case "anew":
+		w.dp.state(func() { w.dp.stick(f.Interfaces[i].Name) })
+		f.Interfaces[i].Generation++
+		w.full = slices.Clone(f.Interfaces)
 	}
 	w.w.facts = f
 	if w.dp.now.Identity != "" {
@@ -320,7 +324,10 @@ func (w *walker) link() {
 // stale: what went over that interface is gone with it; the data plane keeps a route that looks the
 // same and leads nowhere.
 func (w *walker) stale(name string) {
-	w.over(name, func(k route.Key) { w.dp.dead[k] = true })
+	w.over(name, func(k route.Key) {
+		w.dp.dead[k] = true
+		delete(w.dp.stuck, k)
+	})
 }
 
 // dropped: Linux drops what goes over an interface that is set down.
@@ -328,6 +335,7 @@ func (w *walker) dropped(name string) {
 	w.over(name, func(k route.Key) {
 		delete(w.dp.ours, k)
 		delete(w.dp.dead, k)
+		delete(w.dp.stuck, k)
 		delete(w.adopted, k)
 	})
 }
@@ -353,6 +361,7 @@ func (w *walker) edit() {
 	lost := rapid.Bool().Draw(w.t, "lost")
 	w.dp.state(func() {
 		delete(w.dp.dead, k)
+		delete(w.dp.stuck, k)
 		if lost {
 			delete(w.dp.ours, k)
 		} else {
@@ -387,13 +396,15 @@ func (w *walker) restartDataplane() {
 	}
 	w.generation++
 	w.w.facts.Identity = fmt.Sprintf("generation %d", w.generation)
-	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead) })
+	w.dp.state(func() { clear(w.dp.ours); clear(w.dp.dead); clear(w.dp.stuck) })
 	clear(w.adopted)
 	w.reconnect()
 }
 
 func (w *walker) restartAgent() {
 	w.e.stop()
+	// an interface that was made anew before looks to the new agent as it always was
+	w.dp.state(func() { clear(w.dp.stuck) })
 	w.startAgent()
 	for _, o := range []route.Origin{route.Own, route.External, route.Etcd} {
 		w.hand(o)
@@ -614,6 +625,9 @@ func (w *walker) settle() {
 		}
 		for k := range w.dp.dead {
 			w.t.Fatalf("%v goes over an interface that is no more", k)
+		}
+		for k := range w.dp.stuck {
+			w.t.Fatalf("%v leads nowhere", k)
 		}
 	})
 	w.checkCounts(want)
