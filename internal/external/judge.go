@@ -153,7 +153,13 @@ func (j judge) itemOfObjects(v *Verdict, p *planned) {
 		return
 	}
 	if j.lacks(p.link) && !p.isMade() {
-		v.add(Verdict{State: Pending, Details: []string{"there is no interface " + p.link}})
+		why := "there is no interface " + p.link
+		for _, o := range p.objects {
+			if e := j.objects[o.Key()]; e.Unread {
+				why = e.Error // such as a namespace that cannot be entered
+			}
+		}
+		v.add(Verdict{State: Pending, Details: []string{why}})
 		return
 	}
 	for i, o := range p.objects {

@@ -629,7 +629,7 @@ func (e *Engine) showObject(o *object) Entry {
 		}
 	}
 	if o.problem != nil {
-		out.Error = o.problem.Error()
+		out.Error, out.Unread = o.problem.Error(), !errors.Is(o.problem, route.ErrNoLink)
 	}
 	if f := e.sync.failures[o.entry]; f != nil {
 		out.Error, out.Attempts, out.GivenUp = f.err.Error(), f.attempts, f.givenUp

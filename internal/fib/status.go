@@ -53,6 +53,7 @@ type Entry struct {
 	Paths    []route.Path
 	Reason   Reason // why Unusable or waiting, or which path is left out
 	Error    string // of the last attempt that the data plane refused, or look-up of an object
+	Unread   bool   // Error is of a look-up, and not that the object's interface is missing
 	Attempts int
 	GivenUp  bool      // of Failed: it is not tried again as things are
 	Since    time.Time // in this state

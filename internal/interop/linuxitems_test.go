@@ -207,13 +207,15 @@ func TestLinuxItemsNeedCapabilities(t *testing.T) {
 		`{"name":"eth0","type":"EXISTING","ip_addresses":["198.51.100.1/32"]}`))
 	x.us.startUnprivileged(t, "net_bind_service,net_admin", "--dataplane", "kernel")
 	await(t, "the agent says what it may not do", func(ctx context.Context) error {
-		var items []agent.ExternalItem
-		if err := x.us.ask(ctx, &items, "external", "get", "interface/far"); err != nil {
-			return err
-		}
-		if len(items) != 1 || items[0].State != "PENDING" ||
-			!strings.Contains(fmt.Sprint(items[0].Details), "CAP_SYS_ADMIN") {
-			return fmt.Errorf("%+v", items)
+		for _, key := range []string{"interface/far", "interface/inside"} {
+			var items []agent.ExternalItem
+			if err := x.us.ask(ctx, &items, "external", "get", key); err != nil {
+				return err
+			}
+			if len(items) != 1 || items[0].State != "PENDING" ||
+				!strings.Contains(fmt.Sprint(items[0].Details), "CAP_SYS_ADMIN") {
+				return fmt.Errorf("%+v", items)
+			}
 		}
 		return x.us.itemIs(ctx, "interface/eth0", "CONFIGURED")
 	})

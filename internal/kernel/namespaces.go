@@ -53,7 +53,10 @@ type namespace struct {
 // noNamespace says that a namespace is missing, and with it all interfaces in it.
 type noNamespace struct{ path string }
 
-func (e noNamespace) Error() string        { return "there is no network namespace " + e.path }
+func (e noNamespace) Error() string {
+	return "kernel: there is no network namespace " + e.path
+}
+
 func (e noNamespace) Is(target error) bool { return target == route.ErrNoLink }
 
 // NewNamespaces returns the kernel with the FIB that c says. It opens the namespaces of these
@@ -244,14 +247,14 @@ func (n *Namespaces) look(s *namespace) {
 // open opens a namespace that has no other name.
 func (n *Namespaces) open(path string, id inode) (*Dataplane, error) {
 	if id == n.inode {
-		return nil, fmt.Errorf("network namespace %s is the agent's own", path)
+		return nil, fmt.Errorf("kernel: network namespace %s is the agent's own", path)
 	}
 	for other, s := range n.named {
 		s.mu.RLock()
 		double := s.plane != nil && s.plane.inode == id
 		s.mu.RUnlock()
 		if double {
-			return nil, fmt.Errorf("network namespace %s is %s", path, other)
+			return nil, fmt.Errorf("kernel: network namespace %s is %s", path, other)
 		}
 	}
 	d, err := New(Config{Namespace: path, Protocol: n.proto, Log: n.log})
@@ -293,7 +296,7 @@ func namespaceAt(path string) (inode, error) {
 	case errors.Is(err, unix.ENOENT), err == nil && fs.Type != unix.NSFS_MAGIC:
 		return inode{}, noNamespace{path}
 	case err != nil:
-		return inode{}, fmt.Errorf("network namespace %s: %w", path, err)
+		return inode{}, fmt.Errorf("kernel: network namespace %s: %w", path, err)
 	}
 	return inode{file.Dev, file.Ino}, nil
 }
@@ -317,7 +320,7 @@ func (n *Namespaces) in(do func(planes ...*Dataplane) error, interfaces ...strin
 			defer s.mu.RUnlock()
 		}
 		if planes[i] = s.plane; s.plane == nil {
-			return fmt.Errorf("kernel: %w", s.err)
+			return s.err
 		}
 	}
 	return do(planes...)
