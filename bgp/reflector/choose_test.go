@@ -397,10 +397,17 @@ func TestBadConfig(t *testing.T) {
 		`clusterID: "::1" is not a dotted quad`:                {ClusterID: "::1"},
 		`label: "a b" is not a label`:                          {Label: "a b"},
 		`label: "a)||has(b" is not a label`:                    {Label: "a)||has(b"},
-		"ratio: 2 is not within 0 and 1":                       {Ratio: 2},
-		"max: 2 is less than min, 3":                           {Max: 2},
-		"wholePool: no pool is given":                          {WholePool: true},
-		"graceSeconds: -1 is negative":                         {GraceSeconds: -1},
+		"label: zone is the zone's label, too":                 {Label: "zone", ZoneLabel: "zone"},
+		"pool: it depends on rr, which marks those that are chosen": {
+			Label: "rr", Pool: "!has(rr)",
+		},
+		"avoid: it depends on rr, which marks those that are chosen": {
+			Label: "rr", Avoid: "a == 'b' || rr == 'true'",
+		},
+		"ratio: 2 is not within 0 and 1": {Ratio: 2},
+		"max: 2 is less than min, 3":     {Max: 2},
+		"wholePool: no pool is given":    {WholePool: true},
+		"graceSeconds: -1 is negative":   {GraceSeconds: -1},
 	} {
 		if _, err := Choose(Read(nil), c); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", c, err, want)

@@ -86,6 +86,7 @@ func (c Config) parse() (rules, error) {
 	// BIRD reads it as its own router ID, GoBGP literally.
 	bad(id == netip.IPv4Unspecified(), "clusterID: 0.0.0.0 means a different ID on each BIRD")
 	bad(!isLabel(c.Label), "label: %q is not a label", c.Label)
+	bad(c.Label == c.ZoneLabel, "label: %s is the zone's label, too", c.Label)
 	bad(c.Ratio < 0 || c.Ratio > 1 || math.IsNaN(c.Ratio), "ratio: %v is not within 0 and 1",
 		c.Ratio)
 	bad(c.Min < 1, "min: %d is less than 1", c.Min)
@@ -100,6 +101,8 @@ func (c Config) parse() (rules, error) {
 		if s.text != "" {
 			*s.into, err = selector.Parse(s.text)
 			bad(err != nil, "%s: %v", s.field, err)
+			bad(s.into.Names(c.Label), "%s: it depends on %s, which marks those that are chosen",
+				s.field, c.Label)
 		}
 	}
 	return r, errors.Join(errs...)

@@ -120,7 +120,7 @@ func (s *Status) cut(down, reflectors int) {
 	}
 }
 
-// Encode is an answer as etcd has it.
+// Encode is an answer as etcd has it. The forms of its texts keep it within MaxValue.
 func (a Answer) Encode() []byte { return encode(a) }
 
 // asked is a question as etcd has it.
@@ -164,6 +164,10 @@ func DecodeQuestion(value []byte) (Question, error) {
 		return Question{}, errors.New("it is to have one of cover, mesh and leave")
 	case a.Label != "" && a.Leave == "":
 		return Question{}, errors.New("it has a label, which belongs to leave")
+	case !a.Mesh && !nodeForm.MatchString(a.Cover+a.Leave):
+		return Question{}, fmt.Errorf("%.64q is no name of a node", a.Cover+a.Leave)
+	case a.Label != "" && !isLabel(a.Label):
+		return Question{}, fmt.Errorf("label: %.64q is not a label", a.Label)
 	}
 	return a.Question, nil
 }

@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -159,6 +160,10 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 		`{"format":1,"mesh":true,"cover":"a"}`: "one of cover, mesh and leave",
 		`{"format":1,"mesh":true,"label":"a"}`: "belongs to leave",
 		`{"format":1,"mash":true}`:             `unknown field "mash"`,
+		`{"format":1,"cover":"A"}`:             "no name of a node",
+		`{"format":1,"leave":"` + strings.Repeat("a", 254) + `"}`:              "no name of a node",
+		`{"format":1,"leave":"a","label":"a b"}`:                               "is not a label",
+		`{"format":1,"leave":"a","label":"` + strings.Repeat("a", 1000) + `"}`: "is not a label",
 	} {
 		if q, err := DecodeQuestion([]byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -170,6 +175,25 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 			t.Errorf("%s: id %q", key, id)
 		}
 	}
+}
+
+func TestAnAnswerIsBounded(t *testing.T) {
+	long := strings.Repeat("a", 253)
+	q, err := DecodeQuestion(Question{Leave: long, Label: strings.Repeat("l", 512)}.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := Change{math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt, nil}
+	for range 3 {
+		most.Examples = append(most.Examples,
+			strings.Repeat("ffff:", 7)+"ffff/128, of which there is one copy")
+	}
+	value := Answer{StatusFormat, strings.Repeat("v", 64), q, math.MaxInt64,
+		strings.Repeat("f", 16), most, most}.Encode()
+	if len(value) > MaxValue {
+		t.Errorf("%d bytes", len(value))
+	}
+	hear(t, AnswerKey("edge-7", "q"), value)
 }
 
 // FuzzHear puts any value under any key. Nothing may panic; what has no problem and is understood

@@ -40,7 +40,7 @@ func Parse(text string) (Selector, error) {
 	if p.failed != nil {
 		return Selector{}, p.failed
 	}
-	return Selector{e}, nil
+	return Selector{e, p.labels}, nil
 }
 
 // parser reads text from left to right. After the first error every method returns at once.
@@ -48,6 +48,7 @@ type parser struct {
 	text   string
 	at     int
 	depth  int
+	labels []string
 	failed *Error
 }
 
@@ -192,6 +193,7 @@ func (p *parser) label() string {
 	}
 	p.at = end
 	p.blanks()
+	p.labels = append(p.labels, p.text[start:end])
 	return p.text[start:end]
 }
 

@@ -17,7 +17,13 @@ import (
 )
 
 // Selector is a parsed, immutable expression. The zero Selector matches everything.
-type Selector struct{ root expr }
+type Selector struct {
+	root   expr
+	labels []string // that it names
+}
+
+// Names reports whether a comparison in the selector is with this label.
+func (s Selector) Names(label string) bool { return slices.Contains(s.labels, label) }
 
 // Matches reports whether the selector matches an object with these labels, which may be nil.
 func (s Selector) Matches(labels map[string]string) bool {

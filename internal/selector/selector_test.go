@@ -10,6 +10,20 @@ import (
 	"pgregory.net/rapid"
 )
 
+func TestNames(t *testing.T) {
+	s, err := Parse("has(a) && (b == 'x' || !(c/d not in {'y'}))")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for label, want := range map[string]bool{
+		"a": true, "b": true, "c/d": true, "x": false, "c": false,
+	} {
+		if s.Names(label) != want {
+			t.Errorf("names %s: %t", label, !want)
+		}
+	}
+}
+
 func TestMatches(t *testing.T) {
 	labels := map[string]string{"rack": "r2", "bgp-role": "spine", "node.kind/x_y": "rr-7",
 		"empty": "", "in": "y", "has": "h"}
