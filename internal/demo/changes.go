@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,21 +12,24 @@ import (
 
 // changeLog is what a kernel itself says about its routes: the lines of `ip monitor route`, which
 // runs for as long as the lab.
-type changeLog struct{ process *netlab.Process }
+type changeLog struct {
+	process *netlab.Process
+	marks   int // set so far
+}
 
 func (d *demo) watchChanges(n *node) (*changeLog, error) {
 	p, err := d.Start(netlab.Spec{Name: n.Name + "-routes", Namespace: n.NS, Path: "ip",
 		Args: []string{"-4", "monitor", "route"}})
-	return &changeLog{p}, err
+	return &changeLog{process: p}, err
 }
 
 // learnedChanges returns the changes so far of the speaker's routes; VPP keeps no such log.
-func (n *node) learnedChanges() (found []string, err error) {
+func (n *node) learnedChanges(ctx context.Context) (found []string, err error) {
 	if n.changes == nil {
 		return nil, nil
 	}
-	text, err := os.ReadFile(n.changes.process.LogPath())
-	for line := range strings.Lines(string(text)) {
+	text, err := n.changes.read(ctx, n.NS)
+	for line := range strings.Lines(text) {
 		line = strings.Join(strings.Fields(line), " ")
 		if strings.Contains(line+" ", " proto "+n.speaker.Protocol()+" ") {
 			found = append(found, line)
@@ -34,10 +38,28 @@ func (n *node) learnedChanges() (found []string, err error) {
 	return found, err
 }
 
+// read returns the log of all that has happened in ns. The program that writes it may be behind:
+// a route to an address for documentation (RFC 5737) comes and goes, and is waited for.
+func (c *changeLog) read(ctx context.Context, ns *netlab.Namespace) (text string, err error) {
+	c.marks++
+	mark := fmt.Sprintf("198.51.100.%d", c.marks)
+	for _, verb := range []string{"add", "del"} {
+		if _, err := ns.Run(ctx, "ip", "route", verb, "unreachable", mark); err != nil {
+			return "", err
+		}
+	}
+	err = await(ctx, settlePatience, func(context.Context) error {
+		log, err := os.ReadFile(c.process.LogPath())
+		text = string(log)
+		return held(strings.Contains(text, "Deleted unreachable "+mark+" "), err)
+	})
+	return text, err
+}
+
 // onlyDeleted notes whether the only change in the kernel of n after the first before was that the
 // route to p went.
-func (r *report) onlyDeleted(n *node, before int, p netip.Prefix) error {
-	all, err := n.learnedChanges()
+func (r *report) onlyDeleted(ctx context.Context, n *node, before int, p netip.Prefix) error {
+	all, err := n.learnedChanges(ctx)
 	if err != nil || n.changes == nil {
 		return err
 	}

@@ -141,6 +141,11 @@ func TestDemo(t *testing.T) {
 						t.Errorf("step %q checks nothing", s.Title)
 					}
 					checks += len(s.Checks)
+					for _, c := range s.Checks {
+						if !c.OK {
+							t.Errorf("step %q, %q: %s", s.Title, c.Name, c.Detail)
+						}
+					}
 				}
 				if len(result.Steps) < story.steps || checks < story.checks {
 					t.Errorf("only %d steps with %d checks", len(result.Steps), checks)

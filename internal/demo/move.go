@@ -53,6 +53,10 @@ func (d *demo) move(ctx context.Context, w *workload, to *node) error {
 	if err := w.use(ctx, to, p); err != nil {
 		return err
 	}
+	// Packets that took the old way may still be in a queue of a busy machine.
+	if err := testcluster.Pause(ctx, 200*time.Millisecond); err != nil {
+		return err
+	}
 	return from.Unplug(ctx, fromPort)
 }
 

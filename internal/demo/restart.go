@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"vpp-route-agent/internal/agent"
 )
 
 // restartAgent kills the agent of node-1 and starts it again while its workload is pinged.
@@ -33,7 +35,7 @@ func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) e
 	}
 	changes := map[*node]int{n: 0, d.nodes[node3]: 0}
 	for m := range changes {
-		all, err := m.learnedChanges()
+		all, err := m.learnedChanges(ctx)
 		if err != nil {
 			return err
 		}
@@ -70,16 +72,17 @@ func (d *demo) killAndStart(ctx context.Context, n *node, victim agentSpeaker) e
 	if _, err := d.converge(ctx, n, "holds exactly what the others announce"); err != nil {
 		return err
 	}
-	s, err := victim.Status(ctx)
-	if err != nil {
-		return err
-	}
-	d.report.check(s.FIB.OpsPut == 0 && s.FIB.OpsDeleted == 1,
-		"the new agent wrote no route that was there already",
+	var written agent.FIBStatus
+	err = await(ctx, settlePatience, func(ctx context.Context) error { // counted after it is done
+		s, err := victim.Status(ctx)
+		written = s.FIB
+		return held(written.OpsPut == 0 && written.OpsDeleted == 1, err)
+	})
+	d.report.check(err == nil, "the new agent wrote no route that was there already",
 		fmt.Sprintf("%d written, %d deleted, from %s",
-			s.FIB.OpsPut, s.FIB.OpsDeleted, s.FIB.Adopted))
+			written.OpsPut, written.OpsDeleted, written.Adopted))
 	for _, m := range []*node{n, d.nodes[node3]} {
-		if err := d.report.onlyDeleted(m, changes[m], idleBlock); err != nil {
+		if err := d.report.onlyDeleted(ctx, m, changes[m], idleBlock); err != nil {
 			return err
 		}
 	}
