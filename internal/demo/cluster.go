@@ -118,7 +118,7 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 		}
 		if n.Node, err = d.KernelNode(name, addresses...); err == nil {
 			n.Address = address.Addr()
-			n.changes, err = d.watchChanges(n)
+			n.changes, err = d.WatchRoutes(ctx, n.NS, name+"-routes")
 		}
 	} else {
 		own = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}),

@@ -20,9 +20,9 @@ type node struct {
 	// what others use as next hop: its address, but where VPP has one of its own and publishes that
 	nextHop netip.Addr
 	speaker speaker
-	changes *changeLog // of the kernel's routes; nil where VPP forwards
-	version string     // of VPP
-	links   int        // made so far, for names
+	changes *netlab.RouteMonitor // of the kernel; nil where VPP forwards
+	version string               // of VPP
+	links   int                  // made so far, for names
 }
 
 // forwarder says what the node forwards with.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -73,65 +72,27 @@ func (h *host) connections(ctx context.Context, peer netip.Addr, port string) ([
 
 // routeMonitor notes what changes in a kernel's routes.
 type routeMonitor struct {
-	h       *host
-	process *netlab.Process
+	*netlab.RouteMonitor
+	h *host
 }
-
-// marker is a route that is put in and taken out so that the monitor's log shows how far it has
-// come.
-const marker = "198.51.100.0/24"
 
 // watchRoutes starts a monitor and returns when it notes every change.
 func (h *host) watchRoutes(t *testing.T) *routeMonitor {
 	t.Helper()
-	p, err := h.lab.Start(netlab.Spec{
-		Name: h.name + "-monitor", Namespace: h.NS, Path: "ip", Args: []string{"monitor", "route"},
-	})
+	m, err := h.lab.WatchRoutes(t.Context(), h.NS, h.name+"-monitor")
 	check(t, err)
-	m := &routeMonitor{h, p}
-	await(t, "the monitor of "+h.name+" listens", func(ctx context.Context) error {
-		check(t, m.mark())
-		return m.sees("Deleted blackhole " + marker)
-	})
-	return m
-}
-
-func (m *routeMonitor) mark() error {
-	for _, verb := range []string{"replace", "delete"} {
-		_, err := m.h.NS.Run(context.Background(), "ip", "route", verb, "blackhole", marker)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *routeMonitor) sees(text string) error {
-	log, err := os.ReadFile(m.process.LogPath())
-	if err == nil && !strings.Contains(string(log), text) {
-		err = fmt.Errorf("no %q in the log of %s", text, m.process.Name())
-	}
-	return err
+	return &routeMonitor{m, h}
 }
 
 // stop ends the monitor and returns the changes that it saw of those routes of a protocol, named as
 // ip does ("114", "bird"), whose line contains a text: "Deleted 10.1.1.0/26 via 10.0.0.9".
 func (m *routeMonitor) stop(t *testing.T, protocol, text string) (changes []string) {
 	t.Helper()
-	const last = "198.51.101.0/24"
-	for _, verb := range []string{"add", "delete"} {
-		_, err := m.h.NS.Run(t.Context(), "ip", "route", verb, "blackhole", last)
-		check(t, err)
-	}
-	await(t, "the monitor of "+m.h.name+" has seen all", func(context.Context) error {
-		return m.sees("Deleted blackhole " + last)
-	})
-	check(t, m.process.Stop())
-	log, err := os.ReadFile(m.process.LogPath())
+	all, err := m.Changes(t.Context(), protocol)
 	check(t, err)
-	check(t, os.Remove(m.process.LogPath()))
-	for line := range strings.Lines(string(log)) {
-		if strings.Contains(line, " proto "+protocol+" ") && strings.Contains(line, text) {
+	check(t, m.Stop())
+	for _, line := range all {
+		if strings.Contains(line, text) {
 			change, _, _ := strings.Cut(line, " dev ")
 			changes = append(changes, change)
 		}
