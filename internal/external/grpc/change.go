@@ -77,8 +77,18 @@ func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result,
 	case err = <-done:
 		return txn, theirs, err
 	case <-ctx.Done():
-		return txn, nil, unanswered(txn, ctx.Err())
+		return txn, nil, unanswered(txn, s.overdue(ctx))
 	}
+}
+
+// overdue says why a call has not been answered when ctx has ended.
+func (s *Source) overdue(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answer == nil || s.answer.Away == "" {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%s: %w", s.answer.Away, ctx.Err())
 }
 
 func unanswered(txn int64, why error) error {
