@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,6 +153,8 @@ func (sc *script) close() {
 	if sc.service != nil {
 		sc.service.conn.Close()
 	}
+	// a disk of the script's own, which is only mounted in a namespace
+	_ = syscall.Unmount(sc.path("state"), syscall.MNT_DETACH)
 	if races != nil {
 		sc.env.T().Fatal(races)
 	}
