@@ -116,6 +116,7 @@ type script struct {
 	starts   int
 	peers    map[string]*peer
 	service  *serviceManager // nil: none
+	caller   *caller         // nil: none
 }
 
 type scriptKey struct{}
@@ -137,6 +138,9 @@ func (sc *script) path(name string) string { return filepath.Join(sc.env.WorkDir
 
 func (sc *script) close() {
 	var races error
+	if sc.caller != nil {
+		sc.caller.stop()
+	}
 	if sc.agent != nil {
 		sc.agent.kill()
 		races = sc.agent.races()
@@ -167,7 +171,7 @@ type command func(sc *script, args []string) (string, error)
 var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
-	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
+	"service": serviceCommand, "calls": callsCommand, "metrics": metricsNamed, "documented": metricsDocumented,
 }
 
 // errUsage is a mistake in the script: trying again does not help.
