@@ -171,7 +171,8 @@ type command func(sc *script, args []string) (string, error)
 var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
-	"service": serviceCommand, "calls": callsCommand, "metrics": metricsNamed, "documented": metricsDocumented,
+	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
+	"calls": callsCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.
