@@ -62,7 +62,9 @@ func (f *far) write(b []byte, patience time.Duration) (rest []byte) {
 // busy machine takes minutes for them.
 const flood = 30_000
 
-var ballast = packet.NewPathAttributeCommunities(make([]uint32, 240))
+// Nobody looks into an attribute that is unknown.
+var ballast = packet.NewPathAttributeUnknown(
+	packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE, 99, make([]byte, 960))
 
 // While our side cannot take what a peer sends, TCP holds the peer back. Its session lives on, past
 // the hold time, since it is we who do not read; and nothing is lost.

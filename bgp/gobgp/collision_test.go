@@ -117,7 +117,7 @@ func TestSilentConnectionKeepsNobodyOut(t *testing.T) {
 
 // Neither may it keep the node from dialling, and it is closed after a short time.
 func TestSilentConnectionStopsNoDial(t *testing.T) {
-	n, l := activeNode(t, "127.0.0.91")
+	n, l := newLab(t).activeNode("127.0.0.91")
 	first := acceptBare(t, l, "")
 	first.expect("OPEN")
 	silent := dialBare(t, n, "127.0.0.91", "")
@@ -137,18 +137,18 @@ func TestSilentConnectionStopsNoDial(t *testing.T) {
 }
 
 // activeNode is a node that dials a peer at local, and the peer's listener.
-func activeNode(t *testing.T, local string, change ...func(*Config)) (*node, net.Listener) {
-	t.Helper()
-	n := newLab(t).node(64512, change...)
-	l, err := net.Listen("tcp4", netip.AddrPortFrom(addr(local), n.port).String())
+func (l *lab) activeNode(local string, change ...func(*Config)) (*node, net.Listener) {
+	l.t.Helper()
+	n := l.node(64512, change...)
+	peer, err := net.Listen("tcp4", netip.AddrPortFrom(addr(local), n.port).String())
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	l.t.Cleanup(func() { peer.Close() })
 	n.farPeer(local, 64512)
 	n.plan.Peers[0].Passive, n.plan.Peers[0].Port = false, n.port
-	set(t, n)
-	return n, l
+	set(l.t, n)
+	return n, peer
 }
 
 const (
@@ -217,7 +217,7 @@ func TestConnectionCollision(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, l := activeNode(t, "127.0.0.92")
+			n, l := newLab(t).activeNode("127.0.0.92")
 			c := ends{ours: acceptBare(t, l, tc.id)}
 			c.ours.expect("OPEN")
 			c.theirs = dialBare(t, n, "127.0.0.92", tc.id)

@@ -3,8 +3,10 @@ package gobgp
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -15,14 +17,16 @@ import (
 	"testing"
 	"time"
 
-	"log/slog"
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
 )
 
 const crashingPeer, otherPeer = "127.0.0.93", "127.0.0.94"
 
-// TestMain lets the test binary be an agent that a panic of GoBGP may end.
+// TestMain lets the test binary be an agent that a panic of GoBGP may end. The tests wait most of
+// the time: more of them run beside each other than there are processors.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "crashing-agent" {
 		if err := crashingAgent(os.Args[2], os.Args[3]); err != nil {
@@ -31,7 +35,21 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if err := errors.Join(flag.Set("test.parallel", "8"), firstServer()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
+}
+
+// firstServer has GoBGP set what all servers of a process have in common. Later ones find it as
+// they want it, and write nothing that another test's server reads.
+func firstServer() error {
+	s := server.NewBgpServer()
+	go s.Serve()
+	return errors.Join(s.StartBgp(context.Background(), &api.StartBgpRequest{
+		Global: global(bgp.Speaker{AS: 64512, RouterID: addr("127.0.0.1")}),
+	}), s.StopBgp(context.Background(), &api.StopBgpRequest{}))
 }
 
 // crashingAgent is a speaker in whose own goroutine GoBGP panics at each End-of-RIB of one peer. It

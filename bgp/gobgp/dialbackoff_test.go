@@ -20,7 +20,7 @@ func sessionBudget() time.Duration {
 // them dialled by it and half by the peers.
 func TestSessionsComeUpAtOnce(t *testing.T) {
 	const peers = 12
-	l := newLab(t)
+	l := newLabAlone(t)
 	var others []*node
 	for range peers / 2 {
 		others = append(others, l.node(64512))
@@ -78,7 +78,7 @@ func (n *node) logArrivals(t *testing.T, what string, start time.Time, others []
 
 // A peer that does not answer is dialled less and less often.
 func TestDialPauses(t *testing.T) {
-	_, l := activeNode(t, "127.0.0.98")
+	_, l := newLabAlone(t).activeNode("127.0.0.98")
 	start := time.Now()
 	var dials []time.Duration
 	for len(dials) < 6 {
@@ -102,7 +102,7 @@ func TestDialPauses(t *testing.T) {
 // A peer whose sessions end at once, each of which begins with our whole table, gets them less and
 // less often. None of its connections is refused.
 func TestShortSessionsBackOff(t *testing.T) {
-	n := newLab(t).node(64512)
+	n := newLabAlone(t).node(64512)
 	n.farPeer("127.0.0.99", 64512)
 	set(t, n)
 	start := time.Now()

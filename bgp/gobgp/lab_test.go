@@ -97,19 +97,15 @@ type lab struct {
 	next byte
 }
 
-// newLab lets tests run beside each other, except under the race detector: StartBgp of one speaker
-// writes table.SelectionOptions and table.UseMultiplePaths, which are process-wide in GoBGP, while
-// the speakers of other tests read them. For the same reason every node of a test is started before
-// the first of them has sessions. (In the daemon there is one speaker.)
+// newLab lets tests run beside each other.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	if !raceEnabled {
-		t.Parallel()
-	}
+	t.Parallel()
 	return newLabAlone(t)
 }
 
-// newLabAlone is for tests that measure the process: no other test runs beside them.
+// newLabAlone is for tests that measure the process, or how soon something happens: no other test
+// of the package runs beside them.
 func newLabAlone(t *testing.T) *lab {
 	t.Helper()
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")

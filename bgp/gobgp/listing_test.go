@@ -132,7 +132,7 @@ func (b blocking) Handle(_ context.Context, r slog.Record) error {
 
 // The states of all peers are there while GoBGP is blocked, though not its counters.
 func TestPeersWhileGoBGPIsBlocked(t *testing.T) {
-	l := newLab(t)
+	l := newLabAlone(t)
 	free := make(chan struct{})
 	b := blocking{
 		Handler: slog.DiscardHandler, at: "gobgp: delete a peer configuration",

@@ -106,7 +106,7 @@ func TestPanicInASession(t *testing.T) {
 		})
 	}
 	t.Run("dialling", func(t *testing.T) {
-		n, l := activeNode(t, "127.0.0.92", panicWhere("try to connect", "127.0.0.92", 2))
+		n, l := newLab(t).activeNode("127.0.0.92", panicWhere("try to connect", "127.0.0.92", 2))
 		b := acceptBare(t, l, "9.9.9.92")
 		b.expect("OPEN")
 		b.open(64512)

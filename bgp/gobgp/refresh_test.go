@@ -16,7 +16,7 @@ func (f *far) refresh() {
 // A peer that asks for everything over and over is answered, and nobody else waits for that.
 func TestManyRouteRefreshes(t *testing.T) {
 	const routes = 20_000
-	n := newLab(t).node(64512)
+	n := newLabAlone(t).node(64512)
 	for i := range 3 {
 		n.farPeer(fmt.Sprintf("127.0.0.%d", 90+i), 64512)
 		n.plan.Peers[i].Client = true

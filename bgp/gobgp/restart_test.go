@@ -118,7 +118,7 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 
 // Where nobody else is waited for, the last End-of-RIB is answered at once.
 func TestLastPeerToBeCompleteHasAllAtOnce(t *testing.T) {
-	l := newLab(t)
+	l := newLabAlone(t)
 	for range 3 { // the look each second may come by chance
 		n := l.restarted(func(n *node) { n.farPeer("127.0.0.75", 65001) })
 		router := dialFar(t, n, "127.0.0.75", 65001, 90, true, gracefulCap(false))

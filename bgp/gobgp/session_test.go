@@ -294,7 +294,7 @@ func TestHoldTimerExpiryDropsPaths(t *testing.T) {
 
 // A broken connection is another thing: the paths stay, but not beside fresh ones.
 func TestStalePathsStandAside(t *testing.T) {
-	l := newLab(t)
+	l := newLabAlone(t)
 	n := l.node(64512)
 	n.farPeer("127.0.0.91", 64512)
 	n.farPeer("127.0.0.92", 64512)

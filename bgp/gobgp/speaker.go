@@ -118,9 +118,7 @@ var (
 	errStopped = errors.New("gobgp: stopped") // ends Run, not seen by callers
 )
 
-// New returns a Speaker that does nothing until Run. It is called before anything else of the
-// process uses gRPC: making a server, GoBGP writes to grpc.EnableTracing, which every gRPC client
-// reads.
+// New returns a Speaker that does nothing until Run.
 func New(cfg Config) (*Speaker, error) {
 	if cfg.GRPC != "" {
 		if err := checkGRPC(cfg.GRPC); err != nil {

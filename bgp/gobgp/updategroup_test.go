@@ -338,7 +338,7 @@ func TestLaggingPeerChangesItsGroup(t *testing.T) {
 // Many peers that move into a group cost about what one does.
 func TestManyPeersJoinAGroup(t *testing.T) {
 	const peers, routes = 50, 10_000
-	n := newLab(t).node(64512)
+	n := newLabAlone(t).node(64512)
 	n.farPeer("127.0.0.156", 65001)
 	for i := range peers {
 		n.farPeer(fmt.Sprintf("127.0.1.%d", i), 65002)

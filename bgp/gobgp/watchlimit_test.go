@@ -13,7 +13,7 @@ import (
 // Clients that watch over gRPC and do not read are ended before much waits for them, and one that
 // reads hears of everything.
 func TestWatchThatDoesNotRead(t *testing.T) {
-	const updates, clients = 150_000, 4
+	const updates, clients = 75_000, 4
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
 	n := newLabAlone(t).node(64512, func(c *Config) { c.GRPC = "unix://" + socket })
 	n.farPeer("127.0.0.90", 64512)

@@ -215,7 +215,8 @@ func (p *program) addReport() error {
 	p.conf.Report = publisher.Report
 	p.conf.Reported = func() agent.ReportStatus {
 		s := publisher.Status()
-		return agent.ReportStatus{Key: publisher.Key(), Published: s.Written, Problem: s.Problem}
+		return agent.ReportStatus{Key: publisher.Key(), Published: s.Written, Problem: s.Problem,
+			TooManyQuestions: s.TooMany}
 	}
 	p.add(publisher.Run)
 	return nil

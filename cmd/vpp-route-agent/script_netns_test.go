@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,8 +14,8 @@ import (
 )
 
 // The loopback interface has one IPv6 address, so a script about IPv6 sessions needs a network
-// namespace with more of them, and one about interfaces of Linux a namespace to make them in. It
-// needs no root where users may make namespaces.
+// namespace with more of them, one about interfaces of Linux a namespace to make them in, and one
+// about a full disk a namespace to mount it in. It needs no root where users may make namespaces.
 
 const (
 	namespaceVariable = "VPP_ROUTE_AGENT_TEST_NAMESPACE"
@@ -48,19 +46,22 @@ func enterLoopbackNamespace() error {
 	return nil
 }
 
-// TestIPv6Scripts runs each of the scripts ipv6*.txtar and linux*.txtar in a namespace of its own:
-// they use the same addresses and interfaces.
+// TestIPv6Scripts runs each of these scripts in a namespace of its own: they use the same addresses
+// and interfaces.
 func TestIPv6Scripts(t *testing.T) {
 	if inLoopbackNamespace() {
 		t.Skip("runs in the process outside")
 	}
 	t.Parallel()
-	scripts, err := filepath.Glob("testdata/script/ipv6*.txtar")
-	linux, err2 := filepath.Glob("testdata/script/linux*.txtar")
-	if err := cmp.Or(err, err2); err != nil || len(scripts) == 0 || len(linux) == 0 {
-		t.Fatalf("no scripts found: %v", err)
+	var scripts []string
+	for _, pattern := range []string{"ipv6*", "linux*", "disk-full*"} {
+		found, err := filepath.Glob("testdata/script/" + pattern + ".txtar")
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no scripts %s found: %v", pattern, err)
+		}
+		scripts = append(scripts, found...)
 	}
-	for _, file := range slices.Concat(scripts, linux) {
+	for _, file := range scripts {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +82,7 @@ func runInNamespace(t *testing.T, script string) {
 	cmd := exec.CommandContext(t.Context(), self, args...)
 	cmd.Env = append(os.Environ(), namespaceVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,6 +116,7 @@ type script struct {
 	starts   int
 	peers    map[string]*peer
 	service  *serviceManager // nil: none
+	caller   *caller         // nil: none
 }
 
 type scriptKey struct{}
@@ -136,6 +138,9 @@ func (sc *script) path(name string) string { return filepath.Join(sc.env.WorkDir
 
 func (sc *script) close() {
 	var races error
+	if sc.caller != nil {
+		sc.caller.stop()
+	}
 	if sc.agent != nil {
 		sc.agent.kill()
 		races = sc.agent.races()
@@ -152,6 +157,8 @@ func (sc *script) close() {
 	if sc.service != nil {
 		sc.service.conn.Close()
 	}
+	// a disk of the script's own, which is only mounted in a namespace
+	_ = syscall.Unmount(sc.path("state"), syscall.MNT_DETACH)
 	if races != nil {
 		sc.env.T().Fatal(races)
 	}
@@ -165,6 +172,7 @@ var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
+	"calls": callsCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -62,6 +62,7 @@ var vppCommand = verbs(map[string]command{
 	"address":   vppAddress,
 	"link":      vppLink,
 	"addresses": vppAddresses,
+	"links":     vppLinks,
 })
 
 // vpp start: an empty VPP; after vpp kill its next generation, which is empty.
@@ -128,6 +129,23 @@ func vppAddresses(sc *script, args []string) (string, error) {
 	slices.Sort(words[1:])
 	return sc.compare([]string{strings.Join(words, " ")}, args[0])
 }
+
+// vpp links FILE: all interfaces, ours as "made NAME".
+func vppLinks(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 1 {
+		return "", usage("vpp links FILE")
+	}
+	var rows []string
+	for _, name := range v.server.Interfaces() {
+		rows = append(rows, ourTag.ReplaceAllString(name, "made "))
+	}
+	slices.Sort(rows)
+	return sc.compare(rows, args[0])
+}
+
+// ourTag is the mark of an interface of ours, but for its name.
+var ourTag = regexp.MustCompile(`^vra:[^:]+:`)
 
 func (sc *script) theVPP() (*vppLab, error) {
 	if sc.vpp == nil {

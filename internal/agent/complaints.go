@@ -19,7 +19,7 @@ var reasons = map[string][]string{
 	"uplink": {"down", "not_published", "publishing_fails"},
 	"linux": {"impaired", "objects_failed", "objects_held", "objects_shadowed",
 		"journal_degraded"},
-	"report": {"not_published"},
+	"report": {"not_published", "too_many_questions"},
 	"state":  {"not_opened"},
 	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
 }

@@ -79,6 +79,8 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		{"uplink", "publishing_fails"}: condition(uplinkCondition(UplinkStatus{OK: true,
 			Published: []netip.Addr{addr("192.0.2.1")}, PublishProblem: why})),
 		{"report", "not_published"}: condition(reportCondition(ReportStatus{Problem: why})),
+		{"report", "too_many_questions"}: condition(reportCondition(
+			ReportStatus{TooManyQuestions: true})),
 
 		{"drain", "draining"}:  condition(drainCondition(DrainStatus{Phase: Draining})),
 		{"drain", "withdrawn"}: condition(drainCondition(DrainStatus{Phase: Withdrawn})),

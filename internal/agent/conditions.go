@@ -39,9 +39,13 @@ func uplinkCondition(u UplinkStatus) Condition {
 // nothing is known.
 func reportCondition(r ReportStatus) Condition {
 	c := Condition{Name: "report", OK: true}
-	if r.Problem != "" {
+	switch {
+	case r.Problem != "":
 		c.Reason = "not_published"
 		c.Message = "a reflector controller is not told how this node stands: " + r.Problem
+	case r.TooManyQuestions:
+		c.Reason = "too_many_questions"
+		c.Message = "etcd has more questions than an agent answers; it answers the first"
 	}
 	return c
 }

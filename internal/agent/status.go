@@ -62,6 +62,8 @@ type ReportStatus struct {
 	Key       string `json:"key"`
 	Published bool   `json:"published"` // etcd has it, or had it before it was lost
 	Problem   string `json:"problem,omitempty"`
+	// TooManyQuestions: not all that are asked are answered.
+	TooManyQuestions bool `json:"tooManyQuestions,omitempty"`
 }
 
 // BGPStatus is the speaker: its identity, peers and announcements.

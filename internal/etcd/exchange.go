@@ -27,7 +27,10 @@ const (
 	revokeTimeout = time.Second
 )
 
-var errLeaseLost = errors.New("the lease has ended")
+var (
+	errLeaseLost = errors.New("the lease has ended")
+	errRoom      = errors.New("there is room for requests that were not heard")
+)
 
 // Request is a key that others have written, as of etcd's revision of its last change.
 type Request struct {
@@ -43,11 +46,12 @@ type ExchangeConfig struct {
 	// TTL is the lease of these keys, in whole seconds: they end that long after a process that was
 	// killed.
 	TTL time.Duration
-	// Requests begins the keys that are read, and Take is handed all of them whenever they change.
-	// It is called from one goroutine.
-	Requests string
-	Take     func([]Request)
-	Log      *slog.Logger
+	// Requests begins the keys that are read, and Take is handed all of them whenever they change,
+	// but not more than the first MaxRequests. It is called from one goroutine.
+	Requests    string
+	MaxRequests int
+	Take        func([]Request)
+	Log         *slog.Logger
 }
 
 // Exchange keeps keys of ours in etcd under a lease, equal to what is wanted, and reads keys of
@@ -64,6 +68,8 @@ type Exchange struct {
 	revision int64              // of the last list or write
 	paused   time.Time          // no write before
 	requests map[string]Request
+	more     bool      // there are more than these
+	listed   time.Time // last
 
 	mu     sync.Mutex        // guards what follows
 	wanted map[string]string // nil: nothing is known yet, and nothing is written
@@ -81,6 +87,8 @@ type ExchangeStatus struct {
 	// Written: etcd has, or had before it was lost, all that was wanted then.
 	Written bool
 	Problem string // why etcd has not what is wanted now, or will not keep it
+	// TooMany: there are more than MaxRequests, and the others are not heard.
+	TooMany bool
 }
 
 // NewExchange returns an Exchange that does nothing until Run.
@@ -156,6 +164,12 @@ func (x *Exchange) attempt(ctx context.Context, client *clientv3.Client) error {
 			x.lease = clientv3.NoLease // the next attempt has another one
 		case errors.Is(err, errRestored):
 			continue // what is there is read again
+		case errors.Is(err, errRoom):
+			select {
+			case <-time.After(time.Until(x.listed.Add(writePause))):
+				continue
+			case <-ctx.Done():
+			}
 		}
 		return err
 	}
@@ -217,7 +231,8 @@ func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := client.Txn(ctx).Then(clientv3.OpGet(x.Own, clientv3.WithPrefix()),
-		clientv3.OpGet(x.Requests, clientv3.WithPrefix())).Commit()
+		clientv3.OpGet(x.Requests, clientv3.WithPrefix(),
+			clientv3.WithLimit(int64(x.MaxRequests)))).Commit()
 	if err != nil {
 		return err
 	}
@@ -230,9 +245,11 @@ func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
 		}
 		x.written[string(kv.Key)] = w
 	}
-	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+	requests := resp.Responses[1].GetResponseRange()
+	for _, kv := range requests.Kvs {
 		x.requests[string(kv.Key)] = requestOf(kv)
 	}
+	x.more, x.listed = requests.More, time.Now()
 	x.tell()
 	return nil
 }
@@ -243,26 +260,52 @@ func requestOf(kv *mvccpb.KeyValue) Request {
 
 // tell hands over the requests.
 func (x *Exchange) tell() {
-	x.Take(slices.SortedFunc(maps.Values(x.requests), func(a, b Request) int {
-		return strings.Compare(a.Key, b.Key)
-	}))
+	x.mu.Lock()
+	if x.more && !x.status.TooMany {
+		x.Log.Warn("there are more requests than are heard", "keys", x.Requests,
+			"heard", x.MaxRequests)
+	}
+	x.status.TooMany = x.more
+	x.mu.Unlock()
+	x.Take(slices.SortedFunc(maps.Values(x.requests), compareRequests))
 }
 
+func compareRequests(a, b Request) int { return strings.Compare(a.Key, b.Key) }
+
+// takeRequests returns errRoom if one goes while there are more: it takes a list to tell what is
+// heard then.
 func (x *Exchange) takeRequests(resp clientv3.WatchResponse, ok bool) error {
 	if err := endOf(resp, ok); err != nil {
 		return err
 	}
+	changed := false
 	for _, ev := range resp.Events {
-		if ev.Type == clientv3.EventTypeDelete {
+		switch {
+		case ev.Type != clientv3.EventTypeDelete:
+			changed = x.keep(requestOf(ev.Kv)) || changed
+		case x.more:
+			return errRoom
+		default:
 			delete(x.requests, string(ev.Kv.Key))
-		} else {
-			x.requests[string(ev.Kv.Key)] = requestOf(ev.Kv)
+			changed = true
 		}
 	}
-	if len(resp.Events) > 0 {
+	if changed {
 		x.tell()
 	}
 	return nil
+}
+
+// keep takes a request in, unless there are enough before it.
+func (x *Exchange) keep(r Request) (changed bool) {
+	x.requests[r.Key] = r
+	if len(x.requests) <= x.MaxRequests {
+		return true
+	}
+	last := slices.MaxFunc(slices.Collect(maps.Values(x.requests)), compareRequests)
+	delete(x.requests, last.Key)
+	changed, x.more = last.Key != r.Key || !x.more, true
+	return changed
 }
 
 func endOf(resp clientv3.WatchResponse, ok bool) error {
@@ -325,10 +368,10 @@ func (x *Exchange) write(ctx context.Context, client *clientv3.Client) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.status != (ExchangeStatus{Written: true}) {
+	if !x.status.Written || x.status.Problem != "" {
 		x.Log.Info("our keys are in etcd", "keys", x.Own, "ttl", x.TTL)
 	}
-	x.status = ExchangeStatus{Written: true}
+	x.status.Written, x.status.Problem = true, ""
 	return nil
 }
 

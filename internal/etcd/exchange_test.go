@@ -38,7 +38,7 @@ func newParty(t *testing.T, e *calicotest.Etcd, ttl time.Duration, change ...fun
 	must(t, err)
 	p := &party{}
 	p.Exchange = NewExchange(client, ExchangeConfig{
-		Own: "/nodes/edge-7/", TTL: ttl, Requests: "/questions/",
+		Own: "/nodes/edge-7/", TTL: ttl, Requests: "/questions/", MaxRequests: 3,
 		Take: func(all []Request) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -128,6 +128,48 @@ func TestKeysFollowWhatIsWantedAndEndWithTheirProcess(t *testing.T) {
 	must(t, err)
 	if !has(t, e, statusKey, "")() || len(leases.Leases) > 0 {
 		t.Errorf("after the end there is a key, or a lease: %v", leases.Leases)
+	}
+}
+
+// Whoever may write requests may write many. The first by key are heard, in a list and in changes,
+// and the next ones when these go.
+func TestRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	put := func(n int) {
+		_, err := e.Client().Put(t.Context(), fmt.Sprintf("/questions/%05d", n), "?")
+		must(t, err)
+	}
+	remove := func(key string, opts ...clientv3.OpOption) {
+		_, err := e.Client().Delete(t.Context(), "/questions/"+key, opts...)
+		must(t, err)
+	}
+	for n := range 2000 {
+		put(1000 + n)
+	}
+	p := newParty(t, e, time.Minute)
+	p.start(t)
+	await(t, "the first", p.hears("/questions/01000=?", "/questions/01001=?", "/questions/01002=?"))
+	if !p.Status().TooMany {
+		t.Error("nobody is told of the others")
+	}
+	put(9)
+	await(t, "one before them", p.hears("/questions/00009=?", "/questions/01000=?",
+		"/questions/01001=?"))
+	put(5000)
+	remove("01000")
+	await(t, "the next", p.hears("/questions/00009=?", "/questions/01001=?", "/questions/01002=?"))
+	remove("01", clientv3.WithPrefix())
+	remove("02", clientv3.WithPrefix())
+	await(t, "what is left", p.hears("/questions/00009=?", "/questions/05000=?"))
+	await(t, "all to be heard", func() bool { return !p.Status().TooMany })
+	for n := range 2000 {
+		put(6000 + n)
+	}
+	await(t, "the first again", p.hears("/questions/00009=?", "/questions/05000=?",
+		"/questions/06000=?"))
+	if !p.Status().TooMany {
+		t.Error("nobody is told of the others")
 	}
 }
 

@@ -320,7 +320,8 @@ func (p *planned) judgeRoute(v *Verdict, e fib.Entry) {
 func (v *Verdict) refused(e fib.Entry) {
 	if v.State, v.Attempts = Retrying, e.Attempts; e.GivenUp {
 		v.State = Failed
-		v.say("%s (refused %d times, not tried again as things are)", e.Error, e.Attempts)
+		v.say("%s (refused %d times, and tried again when it is changed, or deleted and put "+
+			"again)", e.Error, e.Attempts)
 		return
 	}
 	v.say(e.Error)

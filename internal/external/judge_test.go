@@ -38,7 +38,8 @@ func TestJudgeTables(t *testing.T) {
 			want: "PENDING there is no VRF table 7 (IPv4) yet; RETRYING no memory"},
 		{name: "given up", table: fib.Entry{State: fib.Failed, Error: "no memory", Attempts: 2,
 			GivenUp: true}, want: "PENDING there is no VRF table 7 (IPv4) yet; " +
-			"FAILED no memory (refused 2 times, not tried again as things are)"},
+			"FAILED no memory (refused 2 times, and tried again when " +
+			"it is changed, or deleted and put again)"},
 		{name: "on its way", table: fib.Entry{State: fib.Pending}, want: "PENDING there is no " +
 			"VRF table 7 (IPv4) yet; PENDING " + notAcknowledged},
 		{name: "renamed", table: fib.Entry{State: fib.Pending, Error: "waits for x"},
@@ -103,7 +104,8 @@ func TestJudge(t *testing.T) {
 			want: "RETRYING no such table"},
 		{name: "given up", entry: fib.Entry{Key: key, State: fib.Failed, Origin: route.External,
 			Error: "no such table", Attempts: 3, GivenUp: true},
-			want: "FAILED no such table (refused 3 times, not tried again as things are)"},
+			want: "FAILED no such table (refused 3 times, and tried again when it " +
+				"is changed, or deleted and put again)"},
 		{name: "BGP goes first", entry: fib.Entry{Key: key, State: fib.Programmed,
 			Origin: route.BGP}, want: "PENDING a route of origin bgp goes first"},
 		{name: "BGP goes first, elevated", entry: fib.Entry{Key: elevated, State: fib.Programmed,

@@ -72,7 +72,7 @@ type Verdict struct {
 	Unfinished bool
 	// LastGood: the item's present value is refused, and its last good one is in use.
 	LastGood bool
-	// Attempts counts how often the data plane refused it.
+	// Attempts counts how often the data plane refused it, at least: it may be twice as often.
 	Attempts int
 	// Revision is Item.Revision.
 	Revision int64

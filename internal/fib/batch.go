@@ -362,6 +362,9 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 		f.attempts = before.attempts + 1
 	}
 	s.failures[e] = f
+	// Each refusal would cost too much to tell: there may be 10 000 such routes.
+	doubled := f.attempts&(f.attempts-1) == 0
+	s.externalChanged = s.externalChanged || doubled && e.origin() == route.External
 	// A link that is missing is awaited, whatever the limit.
 	if limit := s.limits[e.origin()]; limit > 0 && f.attempts >= limit && digest != 0 &&
 		!errors.Is(err, route.ErrNoLink) {

@@ -222,6 +222,27 @@ func TestARouteIsGivenUpUntilItOrADependencyChanges(t *testing.T) {
 	})
 }
 
+// Who shows how often a route was refused hears of it each time that the number has doubled.
+func TestRefusalsAreToldNowAndThen(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		const one = "10.1.1.0/24"
+		r.dp.state(func() { r.dp.refuse[key(one)] = errGone })
+		r.SetRoutes(route.External, external(one))
+		var told []int
+		for range 10 * 60 * 10 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if signalled(r.ExternalChanged()) {
+				found, _ := r.Find([]route.Key{key(one)})
+				told = append(told, found[0].Attempts)
+			}
+		}
+		if len(told) < 4 || len(told) > 6 || told[len(told)-1] != 16 {
+			t.Errorf("told of %v attempts", told)
+		}
+	})
+}
+
 func TestWhatNeedsATableIsTriedAgainWithTheTable(t *testing.T) {
 	limited(t, func(r *running) {
 		red := vrf(7, "red")

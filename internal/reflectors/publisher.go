@@ -52,7 +52,8 @@ func NewPublisher(c PublisherConfig) (*Publisher, error) {
 		asked: make(chan struct{}, 1), keys: map[string]string{}, answered: map[string]int64{},
 	}
 	p.exchange = etcd.NewExchange(client, etcd.ExchangeConfig{
-		Own: own, TTL: leaseTime, Requests: reflector.QuestionsPrefix, Take: p.take, Log: p.log,
+		Own: own, TTL: leaseTime, Requests: reflector.QuestionsPrefix, MaxRequests: mostQuestions,
+		Take: p.take, Log: p.log,
 	})
 	return p, nil
 }

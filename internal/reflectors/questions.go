@@ -12,7 +12,7 @@ import (
 
 const (
 	// mostQuestions are answered at a time, in the order of their keys, which bounds what an agent
-	// writes.
+	// reads and writes.
 	mostQuestions = 16
 	// retryAnswer is when an answer is tried again that could not be found.
 	retryAnswer = time.Second
@@ -20,7 +20,6 @@ const (
 
 // take makes these the questions. An answer goes with its question.
 func (p *Publisher) take(all []etcd.Request) {
-	all = all[:min(len(all), mostQuestions)]
 	asked := map[string]bool{}
 	for _, r := range all {
 		asked[r.Key] = true

@@ -1,6 +1,7 @@
 package vpptest
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -127,6 +128,16 @@ func (s *Server) Interface(name string) (up bool, addresses []netip.Prefix) {
 	defer s.mu.Unlock()
 	l := s.links[s.mustFind(name)]
 	return l.up, slices.Clone(l.addresses)
+}
+
+// Interfaces returns the tags of all interfaces, or their names where they have none.
+func (s *Server) Interfaces() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		all = append(all, cmp.Or(l.tag, l.name))
+	}
+	return all
 }
 
 // SetLink brings an interface up or down, with an event. Down, it has no routes of its own; those

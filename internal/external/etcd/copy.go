@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -78,7 +79,8 @@ func (c *copyOnDisk) problem() string {
 	return c.err.Error()
 }
 
-// read returns what is in the file; nil: there is none.
+// read returns what is in the file; nil: there is none. A file that cannot be used is kept aside
+// for people, since the next write would replace it.
 func (c *copyOnDisk) read() (*kept, time.Time, error) {
 	raw, err := os.ReadFile(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,6 +89,10 @@ func (c *copyOnDisk) read() (*kept, time.Time, error) {
 	var k *kept
 	if err == nil {
 		k, err = decodeCopy(raw, c.base)
+	}
+	if err != nil {
+		aside := c.path + ".damaged"
+		err = cmp.Or(os.Rename(c.path, aside), fmt.Errorf("%w; it is kept as %s", err, aside))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

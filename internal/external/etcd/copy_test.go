@@ -1,10 +1,13 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,4 +36,31 @@ func TestTheCopyIsWrittenWhileChangesGoOn(t *testing.T) {
 			t.Errorf("at the end: %v, %v", k, err)
 		}
 	})
+}
+
+// Cut anywhere, a copy is not used but set aside for people, and nothing is said in its place: what
+// the data plane has stays until etcd answers.
+func TestACutCopyIsSetAside(t *testing.T) {
+	whole, err := encodeCopy(kept{Base: base, Items: map[string]value{
+		aKey: {Text: aText, Revision: 7}, bKey: {Text: bText, Good: aText}}})
+	must(t, err)
+	for n := range 64 {
+		cut := whole[:len(whole)*n/64]
+		path := filepath.Join(t.TempDir(), "external-etcd.json")
+		must(t, os.WriteFile(path, cut, 0o600))
+		c := newCopy(path, base, slog.New(slog.DiscardHandler))
+		if k, _, err := c.read(); err == nil || k != nil {
+			t.Errorf("%d of %d bytes: %v, %v", len(cut), len(whole), k, err)
+		}
+		aside, err := os.ReadFile(path + ".damaged")
+		if err != nil || !bytes.Equal(aside, cut) {
+			t.Errorf("%d bytes: %d set aside (%v)", len(cut), len(aside), err)
+		}
+		if !strings.Contains(c.problem(), "external-etcd.json.damaged") {
+			t.Errorf("%d bytes: %s", len(cut), c.problem())
+		}
+		if k, _, err := c.read(); k != nil || err != nil {
+			t.Errorf("%d bytes, the next run: %v, %v", len(cut), k, err)
+		}
+	}
 }

@@ -61,8 +61,14 @@ func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result,
 	if err != nil {
 		return txn, results, err
 	}
-	if !c.Atomic || !changed {
+	if !c.Atomic {
 		return txn, results, s.await(ctx, c, txn, results)
+	}
+	if !changed {
+		if err = s.await(ctx, c, txn, results); err == nil && slices.ContainsFunc(results, missed) {
+			err = ErrRolledBack
+		}
+		return txn, results, err
 	}
 	done := make(chan error, 1)
 	theirs := results // until done
@@ -71,8 +77,18 @@ func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result,
 	case err = <-done:
 		return txn, theirs, err
 	case <-ctx.Done():
-		return txn, nil, unanswered(txn, ctx.Err())
+		return txn, nil, unanswered(txn, s.overdue(ctx))
 	}
+}
+
+// overdue says why a call has not been answered when ctx has ended.
+func (s *Source) overdue(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answer == nil || s.answer.Away == "" {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%s: %w", s.answer.Away, ctx.Err())
 }
 
 func unanswered(txn int64, why error) error {
@@ -233,7 +249,6 @@ func (s *Source) finish(c Change, txn int64, results []Result) error {
 		case <-s.life.Done():
 		}
 	}
-	missed := func(r Result) bool { return r.Failed() || r.Verdict.State == external.Pending }
 	if !slices.ContainsFunc(results, missed) && s.confirm(txn) == nil {
 		return nil
 	}
@@ -243,6 +258,9 @@ func (s *Source) finish(c Change, txn int64, results []Result) error {
 	}
 	return fmt.Errorf("transaction %d: %w", txn, ErrRolledBack)
 }
+
+// missed reports whether an item is not as an atomic change asks for.
+func missed(r Result) bool { return r.Failed() || r.Verdict.State == external.Pending }
 
 // confirm keeps on disk that an atomic transaction counts.
 func (s *Source) confirm(txn int64) error {

@@ -288,6 +288,21 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
+// A change of nothing is held to it, too.
+func TestAllOrNothingOfWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		b.do(Change{Source: "grpc/a", Puts: puts(1)})
+		b.do(Change{Source: "grpc/b", Puts: puts(1, 2)})
+		c := Change{Source: "grpc/b", Puts: puts(1, 2), Atomic: true}
+		check(t, "one is pending", b.do(c), "2 PENDING CONFIGURED: "+ErrRolledBack.Error())
+		check(t, "wanted", fmt.Sprint(len(b.Items("grpc/b"))), "2")
+		b.do(Change{Source: "grpc/a", Deletes: []string{item(1, "").Key}})
+		check(t, "none is", b.do(c), "3 CONFIGURED CONFIGURED")
+	})
+}
+
 func TestWhatCannotBeKeptIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t.TempDir())
