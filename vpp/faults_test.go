@@ -631,11 +631,10 @@ func TestServerDropsWhatItCannotRead(t *testing.T) {
 func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 	const mac = "02:fe:00:00:00:07"
 	atSocket := route.MemifSettings{Socket: memifSocket, Master: true}
+	claimed := route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink, MAC: mac}
 	for _, c := range []struct {
 		link route.Link
 		cut  string // the message that is answered no more
-		// lost: nothing tells it from another program's when the agent does not want it any more.
-		lost bool
 	}{
 		{link: route.Link{Name: "tenant", Kind: route.Loopback}, cut: "create_loopback_instance"},
 		{link: route.Link{Name: "loop7", Kind: route.Loopback}, cut: "create_loopback_instance"},
@@ -659,13 +658,13 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 			cut: "sw_interface_set_mtu"},
 		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink},
 			cut: "af_packet_create_v3"},
-		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink, MAC: mac},
-			cut: "af_packet_create_v3", lost: true},
+		{link: claimed, cut: "create_loopback_instance"},
+		{link: claimed, cut: "sw_interface_tag_add_del"},
+		{link: claimed, cut: "sw_interface_set_mac_address"},
+		{link: claimed, cut: "af_packet_create_v3"},
+		{link: claimed, cut: "delete_loopback"},
 	} {
 		for _, wanted := range []bool{true, false} {
-			if !wanted && c.lost {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s %s %s %v", c.link.Name, c.cut, c.link.MAC, wanted),
 				func(t *testing.T) {
 					s := newServer(t)

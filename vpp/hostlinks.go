@@ -34,18 +34,26 @@ func removeTAP(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-// hostPrefix begins the names that VPP gives to AF_PACKET interfaces.
-const hostPrefix = "host-"
-
 func makeAFPacket(ctx context.Context, l *session, want route.Link) (uint32, error) {
+	if needsClaim(want) {
+		if err := l.claim(ctx, want); err != nil {
+			return 0, err
+		}
+	}
 	r, err := ask[af_packet.AfPacketCreateV3Reply](ctx, l.conn, &af_packet.AfPacketCreateV3{
 		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HwAddr: l.macFor(want),
 		HostIfName: want.HostName, NumRxQueues: 1, NumTxQueues: 1})
-	switch err = cmp.Or(err, vppError(r.Retval)); {
+	if err != nil {
+		return 0, err // it may be there, so the claim stays
+	}
+	switch err = vppError(r.Retval); {
 	case errors.Is(err, invalidInterface):
 		err = declined("the kernel has no interface " + want.HostName)
 	case errors.Is(err, interfaceExists):
 		err = declined("another interface is bound to " + want.HostName)
+	}
+	if err != nil && needsClaim(want) {
+		err = errors.Join(err, l.unclaim(ctx, want.Name))
 	}
 	return uint32(r.SwIfIndex), err
 }

@@ -135,10 +135,11 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	if err != nil {
 		return err
 	}
+	claimed := claimFor(all, want.Name)
 	for _, d := range all {
 		marked := markFor(d, want.Name)
 		switch {
-		case l.isUnmarked(d, want):
+		case l.isUnmarked(d, want), claimed.covers(d):
 		case !isNamed(d, want.Name):
 			continue
 		case marked == 0:
@@ -149,6 +150,9 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 		if err := l.deleteLink(ctx, d); err != nil {
 			return err
 		}
+	}
+	if err := l.dropClaim(ctx, claimed); err != nil {
+		return err
 	}
 	index, err := kind.make(ctx, l, want)
 	if err != nil {
@@ -162,6 +166,9 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 func (l *session) finish(ctx context.Context, index uint32, want route.Link) error {
 	l.made.set(want.Name, index)
 	err := l.mark(ctx, index, mark{want.Name, unfinished})
+	if err == nil && needsClaim(want) {
+		err = l.unclaim(ctx, want.Name)
+	}
 	if err == nil && want.Kind == route.Loopback && want.MAC != "" {
 		err = l.setMAC(ctx, index, macOf(want))
 	}
@@ -175,9 +182,13 @@ func (l *session) finish(ctx context.Context, index uint32, want route.Link) err
 }
 
 func (l *session) mark(ctx context.Context, index uint32, m mark) error {
+	return l.tag(ctx, index, m.tag())
+}
+
+func (l *session) tag(ctx context.Context, index uint32, tag string) error {
 	r, err := ask[interfaces.SwInterfaceTagAddDelReply](ctx, l.conn,
 		&interfaces.SwInterfaceTagAddDel{IsAdd: true,
-			SwIfIndex: interface_types.InterfaceIndex(index), Tag: m.tag()})
+			SwIfIndex: interface_types.InterfaceIndex(index), Tag: tag})
 	return cmp.Or(err, vppError(r.Retval))
 }
 
@@ -197,9 +208,8 @@ func (l *session) setMTU(ctx context.Context, index uint32, mtu uint16) error {
 }
 
 // isUnmarked reports whether d was made for want, or another Link of its name, and then the
-// connection ended. Its MAC address says so. That of an AF_PACKET interface which a client has
-// chosen says so only together with the name in VPP. The number of a sub-interface, or of a memif's
-// socket, is enough.
+// connection ended. Its MAC address says so, the number of a sub-interface, or that of a memif's
+// socket. A claim says so of others.
 func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
 	switch {
 	case text(d.Tag) != "":
@@ -209,9 +219,7 @@ func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) 
 	case d.Type != interface_types.IF_API_TYPE_HARDWARE:
 		return false
 	}
-	isBound := want.Kind == route.AFPacket && text(d.InterfaceName) == hostPrefix+want.HostName
-	return d.L2Address == l.ownMAC(want.Name) ||
-		isBound && want.MAC != "" && d.L2Address == macOf(want)
+	return d.L2Address == l.ownMAC(want.Name)
 }
 
 // macOf returns the MAC address that is wanted.
@@ -243,11 +251,16 @@ func (l *session) ownMAC(name string) (mac ethernet_types.MacAddress) {
 // removeMade leaves what has not our mark, unless the connection ended before it got that.
 func removeMade(ctx context.Context, l *session, k route.ObjectKey) error {
 	all, err := readDetails(ctx, l.conn)
+	claimed := claimFor(all, k.Interface)
 	for _, d := range all {
-		isIts := markFor(d, k.Interface) != 0 || l.isUnmarked(d, route.Link{Name: k.Interface})
+		isIts := markFor(d, k.Interface) != 0 ||
+			l.isUnmarked(d, route.Link{Name: k.Interface}) || claimed.covers(d)
 		if err == nil && isIts {
 			err = l.deleteLink(ctx, d)
 		}
+	}
+	if err == nil {
+		err = l.dropClaim(ctx, claimed)
 	}
 	if err == nil {
 		err = l.freeMemifSockets(ctx)
@@ -301,9 +314,10 @@ var linkKinds = map[route.LinkKind]linkKind{
 	route.Memif: {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
 	route.TAP: {device: "virtio", make: makeTAP, remove: removeTAP,
 		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil)}},
-	route.AFPacket: {device: "af-packet", make: makeAFPacket, remove: removeAFPacket,
+	route.AFPacket: {device: afPacketDevice, make: makeAFPacket, remove: removeAFPacket,
 		needs: []api.Message{(*af_packet.AfPacketCreateV3)(nil),
-			(*af_packet.AfPacketDelete)(nil), (*af_packet.AfPacketDump)(nil)}},
+			(*af_packet.AfPacketDelete)(nil), (*af_packet.AfPacketDump)(nil),
+			(*interfaces.CreateLoopbackInstance)(nil), (*interfaces.DeleteLoopback)(nil)}},
 }
 
 // deleteLink goes by what VPP says that the interface is. Static neighbours would outlive it (see
@@ -332,6 +346,11 @@ func makeLoopback(ctx context.Context, l *session, want route.Link) (uint32, err
 		n, _ := strconv.ParseUint(m[1], 10, 32)
 		req.IsSpecified, req.UserInstance = true, uint32(n)
 	}
+	return l.createLoopback(ctx, req)
+}
+
+func (l *session) createLoopback(ctx context.Context,
+	req *interfaces.CreateLoopbackInstance) (uint32, error) {
 	r, err := ask[interfaces.CreateLoopbackInstanceReply](ctx, l.conn, req)
 	return uint32(r.SwIfIndex), cmp.Or(err, vppError(r.Retval))
 }

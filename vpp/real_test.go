@@ -482,3 +482,52 @@ func TestUnmarkedSubInterfaceRealVPP(t *testing.T) {
 		t.Errorf("beside another one: %v", err)
 	}
 }
+
+// The agent was killed before it could mark the AF_PACKET interface, which has a client's MAC
+// address.
+func TestUnmarkedAFPacketRealVPP(t *testing.T) {
+	const mac = "02:fe:00:00:00:07"
+	r := startVPP(t)
+	a := runAgent(t, vpp.Config{Socket: r.relay.path})
+	a.await(t, "VPP", present)
+	interfaces := func() string { return r.cli(t, "show interface") }
+	before := interfaces()
+	link := route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink, MAC: mac}
+	const create = "create host-interface name %s hw-addr %s"
+	for _, carryOn := range []func() error{
+		func() error { return a.PutObject(t.Context(), link) },
+		func() error { return a.DeleteObject(t.Context(), link.Key()) },
+	} {
+		name := strings.TrimSpace(r.cli(t, "create loopback interface"))
+		r.cli(t, "set interface tag %s vra-claim:tenant", name)
+		r.cli(t, "set interface mac address %s %s", name, mac)
+		r.cli(t, create, hostLink, mac)
+		check(t, carryOn())
+		check(t, a.DeleteObject(t.Context(), link.Key()))
+		if left := interfaces(); left != before {
+			t.Errorf("interfaces:\n%s\nbefore:\n%s", left, before)
+		}
+	}
+	missing := link
+	missing.HostName = "missing9"
+	r.cli(t, create, hostLink, mac)
+	others := interfaces()
+	for _, refused := range []route.Link{link, missing} {
+		if err := a.PutObject(t.Context(), refused); err == nil ||
+			!strings.Contains(err.Error(), "another program's host-"+hostLink+" has that MAC") {
+			t.Errorf("beside another program's: %v", err)
+		}
+	}
+	check(t, a.DeleteObject(t.Context(), link.Key()))
+	if now := interfaces(); now != others {
+		t.Errorf("interfaces:\n%s\nbefore:\n%s", now, others)
+	}
+	r.cli(t, "delete host-interface name %s", hostLink)
+	if err := a.PutObject(t.Context(), missing); err == nil ||
+		!strings.Contains(err.Error(), "the kernel has no interface missing9") {
+		t.Errorf("bound to what is missing: %v", err)
+	}
+	if left := interfaces(); left != before {
+		t.Errorf("interfaces after a refusal:\n%s\nbefore:\n%s", left, before)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -165,4 +166,55 @@ func TestManyItemsFailInOneCall(t *testing.T) {
 		t.Errorf("%.300v", err)
 	}
 	check(t, "routes", s.fib.routes(), "[]")
+}
+
+// However often items come and go, and sources with them, nothing is left of them but a journal
+// that is rewritten now and then.
+func TestNothingGrowsWithTheNumberOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		var all []external.Item
+		for n := range 100 {
+			all = append(all, external.Decode(&l3.Route{
+				DstNetwork: fmt.Sprintf("10.100.%d.0/24", n), NextHopAddr: "10.0.0.2"}))
+		}
+		most := int64(0)
+		cycle := func(n int) {
+			c := Change{Source: fmt.Sprintf("grpc/%d", n), Puts: all, Replace: true}
+			if got := strings.Count(b.do(c), "CONFIGURED"); got != len(all) {
+				t.Fatalf("cycle %d: %d of %d are CONFIGURED", n, got, len(all))
+			}
+			c.Puts = nil
+			b.do(c)
+			most = max(most, b.journalSize(t))
+			time.Sleep(time.Minute) // until nobody is told any more of what was removed
+		}
+		measure := func() (bytes, goroutines int) {
+			synctest.Wait()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int(m.HeapAlloc), runtime.NumGoroutine()
+		}
+		for n := range 210 { // as many as the history has
+			cycle(n)
+		}
+		heap, goroutines := measure()
+		for n := range 210 {
+			cycle(1000 + n)
+		}
+		heapThen, goroutinesThen := measure()
+		if heapThen > heap+1<<20 || goroutinesThen > goroutines {
+			t.Errorf("%d KiB and %d goroutines, %d KiB and %d before", heapThen>>10,
+				goroutinesThen, heap>>10, goroutines)
+		}
+		record := 400 * int64(len(all))
+		if most > slack+2*record || len(b.store.sources)+len(b.store.bytes) > 0 {
+			t.Errorf("the journal had %d KiB, and there are %d sources", most>>10,
+				len(b.store.sources))
+		}
+		t.Logf("heap %d KiB, then %d KiB; the journal had up to %d KiB", heap>>10, heapThen>>10,
+			most>>10)
+	})
 }
