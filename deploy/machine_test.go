@@ -186,6 +186,25 @@ func TestPackageIsDebians(t *testing.T) {
 	}
 }
 
+// A build that breaks off leaves nothing that could be installed.
+func TestPackageIsWholeOrNotThere(t *testing.T) {
+	binary, path := fakeAgent(t), t.TempDir()
+	script := "#!/bin/sh\nfor last; do :; done; echo half >\"$last\"; exit 1\n"
+	if err := os.WriteFile(filepath.Join(path, "dpkg-deb"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("debian/build", binary, "v9.9.9", dir)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000",
+		"PATH="+path+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err == nil {
+		t.Fatalf("it ended with 0: %s", out)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // A version before a release is an older one for Debian, and commits behind a tag are newer than
 // it.
 func TestPackageVersionsAreInOrder(t *testing.T) {

@@ -114,8 +114,8 @@ func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn,
 	return c, nil
 }
 
-// setSendBuffer sets the send buffer, within net.core.wmem_max without privileges. A smaller one is
-// only slower.
+// growSendBuffer sets the send buffer, within net.core.wmem_max without privileges. A smaller one
+// is only slower.
 func growSendBuffer(nc *net.UnixConn) {
 	forced := false
 	if raw, err := nc.SyscallConn(); err == nil {

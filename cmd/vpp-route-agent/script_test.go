@@ -20,18 +20,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// The scripts in testdata/script run the real binary against an etcd, a VPP API server (vpptest)
-// and GoBGP peers, on loopback and without root. Each script has a network of its own,
-// 127.x.y.0/24, written $NET, so they run side by side:
-//
-//	$NET.1:2379   etcd, as the agent sees it
-//	$NET.5        this node, edge-5: its BGP address, and its metrics on port 9179
-//	$NET.N        the other nodes and routers: the last number of a peer's name (edge-3, tor-9)
-//	10.9.0.1/24, fd09::1/64   VPP's interface memif0; peers announce next hops in it
-//
-// "* COMMAND" tries again until the command succeeds or patience is over; "* ! COMMAND" until it
-// fails. Tables are compared with files of the script; go test -run TestScripts -update writes what
-// was seen into the scripts.
+// The scripts run the real binary against an etcd, a VPP API server (vpptest) and GoBGP peers, on
+// loopback and without root. testdata/script/README.md has their words.
 
 const (
 	bgpPort  = 1790             // of all speakers, each on its own address

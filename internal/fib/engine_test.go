@@ -23,7 +23,7 @@ func check(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// ops prints what was carried out since it was asked last.
+// printOps prints what was carried out since it was asked last.
 func (d *fake) printOps() []string {
 	synctest.Wait()
 	var out []string

@@ -48,7 +48,7 @@ func (s *script) note(doubt map[route.Key]bool) {
 	s.steps = append(s.steps, step{info.Size(), maps.Clone(s.truth), doubt})
 }
 
-// put is a batch of routes with digests from first on; digest 0 deletes; those in failed are
+// batch writes a batch of routes with digests from first on; digest 0 deletes; those in failed are
 // refused.
 func (s *script) batch(ops map[string]uint64, failed ...string) {
 	b := &batch{

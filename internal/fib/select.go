@@ -25,7 +25,7 @@ type NextHop struct {
 	Address netip.Addr
 }
 
-// Facts is everything besides the candidates that Select decides by. Zero is legal everywhere and
+// Facts is everything besides the candidates that choose decides by. Zero is legal everywhere and
 // means that nothing is known.
 type Facts struct {
 	route.Facts
@@ -71,10 +71,7 @@ func (f Facts) distance(o route.Origin) uint8 {
 // yields reports whether routes of o give way to any BGP route that covers them.
 func (f Facts) yields(o route.Origin) bool { return f.distance(o) > f.distance(route.BGP) }
 
-// Select picks what one prefix should forward by, and says why. Candidates are tried by
-// administrative distance, origin, kind and paths, a total order. The first that the guard accepts
-// and that has a usable path wins. Without one the reason is that of the first; else that of the
-// first path left out.
+// Select is choose from scratch, for tests of this and other packages.
 func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) {
 	v := newView(f)
 	options := make([]option, len(candidates))
@@ -119,7 +116,7 @@ type option struct {
 	viable *viable
 }
 
-// choice is what Select decides, in the form in which the engine keeps it.
+// choice is what choose decides, in the form in which the engine keeps it.
 type choice struct {
 	forward *forward // nil: nothing to program
 	// covered is what the best candidate that yields, coveredBy's, would have programmed if BGP did
@@ -135,8 +132,10 @@ type choice struct {
 	waiting bool
 }
 
-// choose is Select with everything prepared that does not depend on the key. It may reorder
-// options.
+// choose picks what one prefix should forward by, and says why. Options, which it may reorder, are
+// tried by administrative distance, origin, kind and paths, a total order. The first that the guard
+// accepts and that has a usable path wins. Without one the reason is that of the first; else that
+// of the first path left out.
 func (v *view) choose(k route.Key, options []option) choice {
 	if len(options) > 1 {
 		slices.SortFunc(options, v.compare)

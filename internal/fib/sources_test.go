@@ -23,7 +23,7 @@ func blocks(first, n int) []route.Route {
 	return out
 }
 
-// guarded runs f with an engine that holds mass deletions and has programmed blocks(0, 200).
+// guardedEngine runs f with an engine that holds mass deletions and has programmed blocks(0, 200).
 func guardedEngine(t *testing.T, f func(*testing.T, *running)) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	synctest.Test(t, func(t *testing.T) {

@@ -9,13 +9,9 @@ import (
 	"time"
 )
 
-// TestLatePeersAfterRestart kills and starts the agent while the BIRDs of some nodes hang, so that
-// they come back long after another node is complete, and one node does not come back at all.
-// "10.0.0.10" and "10.0.0.11" < "10.0.0.2" < "10.0.0.7": the late ones dial us.
-//
-// A BIRD that is not told of a restart forgets our routes when the session is up, and learns them
-// again a moment later; how often that moment is long enough for its kernel to see is luck, so
-// there are several.
+// The agent is killed and started while the BIRDs of some nodes hang, so that they come back long
+// after another is complete; one does not come back at all. A BIRD that hears nothing of a restart
+// forgets our routes for a moment. Whether its kernel sees that is luck, so there are several.
 func TestLatePeersAfterRestart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "late")

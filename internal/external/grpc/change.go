@@ -237,8 +237,8 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 
 // finish confirms an atomic change or rolls it back, however long that takes.
 func (s *Source) finish(c Change, txn int64, results []Result) error {
-	for s.await(s.life, c, txn, results) != nil {
-		if s.life.Err() != nil {
+	for s.await(s.running, c, txn, results) != nil {
+		if s.running.Err() != nil {
 			return unanswered(txn, errStops)
 		}
 		s.mu.Lock()
@@ -246,14 +246,14 @@ func (s *Source) finish(c Change, txn int64, results []Result) error {
 		s.mu.Unlock()
 		select {
 		case <-next:
-		case <-s.life.Done():
+		case <-s.running.Done():
 		}
 	}
 	if !slices.ContainsFunc(results, missed) && s.confirm(txn) == nil {
 		return nil
 	}
 	undone := slices.Clone(results)
-	if err := s.await(s.life, c, s.rollBack(txn), undone); err != nil {
+	if err := s.await(s.running, c, s.rollBack(txn), undone); err != nil {
 		s.log.Warn("a transaction is rolled back, and the data plane has not answered", "err", err)
 	}
 	return fmt.Errorf("transaction %d: %w", txn, ErrRolledBack)

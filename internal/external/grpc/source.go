@@ -32,7 +32,7 @@ type Config struct {
 type Source struct {
 	log  *slog.Logger
 	out  chan external.Snapshot
-	life context.Context // ends with Run
+	running context.Context // ends with Run
 	end  context.CancelFunc
 
 	writing sync.Mutex // guards journal; held while writing to disk, and locked before mu
@@ -74,7 +74,7 @@ func New(c Config) *Source {
 		notifications: newNotifications(c.Linux), limits: defaultLimits,
 		journal: journal{path: filepath.Join(c.StateDir, "external-grpc.journal")},
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.running, s.end = context.WithCancel(context.Background())
 	records, err := readJournal(s.journal.path)
 	if err == nil {
 		err = s.store.replay(records)
