@@ -91,9 +91,9 @@ PROMISED := $(PROMISED)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP
 # At the end of each of its programs the race detector waits for more races: a second, if not told.
 test: export GORACE ?= atexit_sleep_ms=100
 
-# Everything that must hold, on every real part that the machine has.
+# Everything that must hold, on every real part that the machine has; go vet is lint's.
 test: tools build lint
-	CGO_ENABLED=1 go test -json $(TESTFLAGS) ./... | \
+	CGO_ENABLED=1 go test -vet=off -json $(TESTFLAGS) ./... | \
 	  go run -trimpath ./internal/testreport -promise '$(PROMISED)'
 
 # GoBGP's own tests, on the patched GoBGP, without two of them:
@@ -191,27 +191,31 @@ soak: tools build
 	  -logs out/soak-logs $(CHAOSFLAGS)
 
 # What CI runs is counted in inputs, not in time: Go's fuzzing sometimes takes the end of its own
-# time for a failure (golang/go#75804). A finding has an input; that ending has none.
-FUZZTIME ?= $(if $(SHORT),15000x,30s)
+# time for a failure (golang/go#75804). A finding has an input; that ending has none. The targets
+# share the inputs, so that a new one takes its own from the others.
+FUZZINPUTS ?= 255000
+FUZZTIME ?= $(if $(SHORT),$$(($(FUZZINPUTS) / n))x,30s)
 FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 1s)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
 
 # Every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for
 # SESSIONTIME (1h); SHORT=1 for what CI runs. The targets are found in the sources, because go list
-# would link every package's tests.
+# would link every package's tests; go vet is lint's.
 fuzz: tools build
-	@mkdir -p out; n=0; for dir in $$(go list -f '{{.Dir}}' ./...); do \
-	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz\w*\)(.*/\1/p'); do \
-	    echo "$${dir#$(CURDIR)/} $$f"; n=$$((n+1)); rm -f out/fuzz.log out/fuzz.status || exit 1; \
-	    { go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $(FUZZFLAGS) $$dir 2>&1; \
-	      echo $$? >out/fuzz.status; } | tee out/fuzz.log; \
-	    [ "$$(cat out/fuzz.status)" = 0 ] && continue; \
-	    [ "$$(grep -c -e '--- FAIL' out/fuzz.log)" = 1 ] && \
-	      ! grep -q -e 'Failing input' -e 'seed corpus' out/fuzz.log && \
-	      grep -A1 -e '--- FAIL' out/fuzz.log | \
-	        grep -q '^    context deadline exceeded$$' || exit 1; \
-	    echo "$$f: no finding; Go took the end of the time for one"; \
-	  done; done; echo "$$n fuzz targets, $(FUZZTIME) each"; [ $$n -gt 0 ]
+	@mkdir -p out; all=$$(for dir in $$(go list -f '{{.Dir}}' ./...); do \
+	  cat $$dir/*_test.go 2>/dev/null | sed -n "s|^func \(Fuzz\w*\)(.*|$$dir \1|p"; done); \
+	[ -n "$$all" ] || exit 1; n=$$(echo "$$all" | wc -l); time=$(FUZZTIME); \
+	while read -r dir f; do \
+	  echo "$${dir#$(CURDIR)/} $$f"; rm -f out/fuzz.log out/fuzz.status || exit 1; \
+	  { go test -vet=off -run '^$$' -fuzz "^$$f$$" -fuzztime $$time $(FUZZFLAGS) $$dir 2>&1 \
+	      </dev/null; echo $$? >out/fuzz.status; } | tee out/fuzz.log; \
+	  [ "$$(cat out/fuzz.status)" = 0 ] && continue; \
+	  [ "$$(grep -c -e '--- FAIL' out/fuzz.log)" = 1 ] && \
+	    ! grep -q -e 'Failing input' -e 'seed corpus' out/fuzz.log && \
+	    grep -A1 -e '--- FAIL' out/fuzz.log | \
+	      grep -q '^    context deadline exceeded$$' || exit 1; \
+	  echo "$$f: no finding; Go took the end of the time for one"; \
+	done <<<"$$all"; echo "$$n fuzz targets, $$time each"
 	go build -trimpath -o $(BUILD)/bgpfuzz ./internal/bgpfuzz
 	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) \
 	  $(BGPFUZZFLAGS)
