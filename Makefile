@@ -3,7 +3,9 @@
 SHELL   := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := build
-export CGO_ENABLED ?= 1
+# Programs, vet and staticcheck have CGO_ENABLED=0 and -trimpath, so that each package is compiled
+# once for all of them, and once more for the race detector.
+export CGO_ENABLED ?= 0
 
 # Make cuts lists at spaces, and overlay file systems, which the labs' nodes have, cut at colons.
 ifneq ($(words $(CURDIR))$(findstring :,$(CURDIR)),1)
@@ -22,7 +24,8 @@ BIN := $(BUILD)$(if $(GOARCH),$(patsubst %,/%,$(filter-out $(shell go env GOHOST
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 # The limit is for a machine with a load of 30, where bgp/gobgp alone takes over 20 minutes.
-TESTFLAGS ?= -race -timeout 60m
+# Most tests wait most of the time: more packages at once than there are processors.
+TESTFLAGS ?= -race -timeout 60m -p 4
 
 # What is built from one commit twice is the same twice: times in packages and images are the
 # commit's.
@@ -60,8 +63,8 @@ proto: gobgp
 lint: gobgp
 	@out=$$(gofmt -l cmd bgp deploy vpp ipam internal third_party); \
 	[ -z "$$out" ] || { echo "not gofmt-ed: $$out"; exit 1; }
-	go vet ./...
-	go tool staticcheck ./...
+	go vet -trimpath ./...
+	GOFLAGS="$$(go env GOFLAGS) -trimpath" go tool staticcheck ./...
 	go mod tidy -diff
 
 # Known vulnerabilities: in what our code calls, and in GoBGP as released. A replaced module has no
@@ -85,9 +88,13 @@ ROOTS    := $(comma)Linux$(comma)BIRD 1.6$(comma)BIRD 2$(comma)FRR
 PROMISED := etcd,GoBGP,vpptest$(if $(filter 0,$(shell id -u)),$(ROOTS))
 PROMISED := $(PROMISED)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP)
 
-# Everything that must hold, on every real part that the machine has.
+# At the end of each of its programs the race detector waits for more races: a second, if not told.
+test: export GORACE ?= atexit_sleep_ms=100
+
+# Everything that must hold, on every real part that the machine has; go vet is lint's.
 test: tools build lint
-	go test -json $(TESTFLAGS) ./... | go run ./internal/testreport -promise '$(PROMISED)'
+	CGO_ENABLED=1 go test -vet=off -json $(TESTFLAGS) ./... | \
+	  go run -trimpath ./internal/testreport -promise '$(PROMISED)'
 
 # GoBGP's own tests, on the patched GoBGP, without two of them:
 # - TestWatchEvent closes a channel twice when a second event comes before its watch has ended. It
@@ -124,7 +131,7 @@ demo: tools build
 
 # Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form.
 bench: tools build
-	go run ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) \
+	go run -trimpath ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) \
 	  $(if $(SHORT),-short) $(BENCHFLAGS)
 
 # A folder with a topology is a lab.
@@ -164,7 +171,7 @@ endif
 # VPP where found).
 chaos: tools build $(OLDER)
 	@mkdir -p out
-	go build -o $(BUILD)/chaos ./internal/chaos
+	go build -trimpath -o $(BUILD)/chaos ./internal/chaos
 	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) \
 	  $(OLDER:%=-previous %) -logs out/chaos-logs $(CHAOSFLAGS)
 
@@ -179,33 +186,38 @@ DURATION ?= 10m
 # Random churn and faults for DURATION, with what must always hold checked all along.
 soak: tools build
 	@mkdir -p out
-	go build -o $(BUILD)/chaos ./internal/chaos
+	go build -trimpath -o $(BUILD)/chaos ./internal/chaos
 	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) -soak $(DURATION) \
 	  -logs out/soak-logs $(CHAOSFLAGS)
 
 # What CI runs is counted in inputs, not in time: Go's fuzzing sometimes takes the end of its own
-# time for a failure (golang/go#75804). A finding has an input; that ending has none.
-FUZZTIME ?= $(if $(SHORT),15000x,30s)
-FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 1s)
+# time for a failure (golang/go#75804). A finding has an input; that ending has none. The targets
+# share the inputs, so a new one takes its own from the others. What is not counted, tries to make
+# an input smaller, FUZZFLAGS limits.
+FUZZINPUTS ?= 255000
+FUZZTIME ?= $(if $(SHORT),$$(($(FUZZINPUTS) / n))x,30s)
+FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 100x)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
 
 # Every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for
 # SESSIONTIME (1h); SHORT=1 for what CI runs. The targets are found in the sources, because go list
-# would link every package's tests.
+# would link every package's tests; go vet is lint's.
 fuzz: tools build
-	@mkdir -p out; n=0; for dir in $$(go list -f '{{.Dir}}' ./...); do \
-	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz\w*\)(.*/\1/p'); do \
-	    echo "$${dir#$(CURDIR)/} $$f"; n=$$((n+1)); rm -f out/fuzz.log out/fuzz.status || exit 1; \
-	    { go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $(FUZZFLAGS) $$dir 2>&1; \
-	      echo $$? >out/fuzz.status; } | tee out/fuzz.log; \
-	    [ "$$(cat out/fuzz.status)" = 0 ] && continue; \
-	    [ "$$(grep -c -e '--- FAIL' out/fuzz.log)" = 1 ] && \
-	      ! grep -q -e 'Failing input' -e 'seed corpus' out/fuzz.log && \
-	      grep -A1 -e '--- FAIL' out/fuzz.log | \
-	        grep -q '^    context deadline exceeded$$' || exit 1; \
-	    echo "$$f: no finding; Go took the end of the time for one"; \
-	  done; done; echo "$$n fuzz targets, $(FUZZTIME) each"; [ $$n -gt 0 ]
-	go build -o $(BUILD)/bgpfuzz ./internal/bgpfuzz
+	@mkdir -p out; all=$$(for dir in $$(go list -f '{{.Dir}}' ./...); do \
+	  cat $$dir/*_test.go 2>/dev/null | sed -n "s|^func \(Fuzz\w*\)(.*|$$dir \1|p"; done); \
+	[ -n "$$all" ] || exit 1; n=$$(echo "$$all" | wc -l); time=$(FUZZTIME); \
+	while read -r dir f; do \
+	  echo "$${dir#$(CURDIR)/} $$f"; rm -f out/fuzz.log out/fuzz.status || exit 1; \
+	  { go test -vet=off -run '^$$' -fuzz "^$$f$$" -fuzztime $$time $(FUZZFLAGS) $$dir 2>&1 \
+	      </dev/null; echo $$? >out/fuzz.status; } | tee out/fuzz.log; \
+	  [ "$$(cat out/fuzz.status)" = 0 ] && continue; \
+	  [ "$$(grep -c -e '--- FAIL' out/fuzz.log)" = 1 ] && \
+	    ! grep -q -e 'Failing input' -e 'seed corpus' out/fuzz.log && \
+	    grep -A1 -e '--- FAIL' out/fuzz.log | \
+	      grep -q '^    context deadline exceeded$$' || exit 1; \
+	  echo "$$f: no finding; Go took the end of the time for one"; \
+	done <<<"$$all"; echo "$$n fuzz targets, $$time each"
+	go build -trimpath -o $(BUILD)/bgpfuzz ./internal/bgpfuzz
 	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) \
 	  $(BGPFUZZFLAGS)
 

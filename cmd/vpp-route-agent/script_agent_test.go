@@ -68,7 +68,7 @@ func agentStart(sc *script, flags []string) (string, error) {
 	}
 	cmd := exec.Command(binary, append(args, flags...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log
-	cmd.Env = append(slices.Clip(sc.env.Vars), "GORACE=exitcode=0") // see races
+	cmd.Env = append(slices.Clip(sc.env.Vars), "GORACE=exitcode=0 "+raceOptions) // see races
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := sc.children.start(cmd); err != nil {
 		return "", err

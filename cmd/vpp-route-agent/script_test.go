@@ -28,6 +28,10 @@ const (
 	patience = 60 * time.Second // for "*"; longer than the longest back-off, 30 s
 )
 
+// raceOptions are for the programs of the scripts, several hundred in all: at its end each would
+// wait a whole second for a race.
+const raceOptions = "atexit_sleep_ms=100"
+
 func TestMain(m *testing.M) {
 	programs := map[string]func(){"vpp-route-agent": main, "bgp-peer": servePeer}
 	if programs[filepath.Base(os.Args[0])] == nil && inLoopbackNamespace() {
@@ -116,7 +120,7 @@ func setUp(env *testscript.Env, network string, children *forker) error {
 	env.Values[scriptKey{}] = sc
 	for name, value := range map[string]string{
 		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"),
-		"NODENAME": "edge-5",
+		"NODENAME": "edge-5", "GORACE": raceOptions,
 	} {
 		env.Setenv(name, value)
 	}

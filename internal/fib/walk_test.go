@@ -713,7 +713,8 @@ func TestWalkOfObjects(t *testing.T) {
 
 // testWalk takes these steps; none: all.
 func testWalk(t *testing.T, steps ...string) {
-	dir := t.TempDir()
+	t.Parallel() // a walk of one agent keeps one processor busy at most
+	dir := memoryDir(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
@@ -732,6 +733,17 @@ func testWalk(t *testing.T, steps ...string) {
 		}
 		panic(failed)
 	})
+}
+
+// memoryDir is a folder in memory where there is one: the journals of a walk are written so often
+// that it would wait for the disk half of its time.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "fib-walk-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 func walk(t *rapid.T, journal string, names []string) {

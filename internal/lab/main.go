@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -20,8 +21,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"vpp-route-agent/internal/netlab"
 )
@@ -104,25 +108,45 @@ func (c *config) setWith(with string) error {
 	return nil
 }
 
-// checkAll goes through all labs, also when one of them fails.
+// checkAll goes through all labs, also when one of them fails. Labs wait most of the time, so two
+// are up at once; what each says is printed when it ends.
 func (c config) checkAll(ctx context.Context, folders []string) error {
-	var errs []error
-	for _, folder := range folders {
-		if ctx.Err() != nil {
-			return errors.Join(append(errs, context.Cause(ctx))...)
-		}
-		start := time.Now()
-		if err := c.check(ctx, folder); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", filepath.Base(folder), err))
-			continue
-		}
-		if c.keep {
-			break // one lab at a time is kept
-		}
+	if c.keep || len(folders) == 1 {
+		return c.checkOne(ctx, folders[0]) // one lab at a time is kept
+	}
+	var g errgroup.Group
+	g.SetLimit(2)
+	var printing sync.Mutex
+	errs := make([]error, len(folders))
+	for i, folder := range folders {
+		g.Go(func() error {
+			var said bytes.Buffer
+			each := c
+			each.out = &said
+			errs[i] = each.checkOne(ctx, folder)
+			printing.Lock()
+			defer printing.Unlock()
+			c.out.Write(said.Bytes())
+			return nil
+		})
+	}
+	g.Wait()
+	return errors.Join(errs...)
+}
+
+func (c config) checkOne(ctx context.Context, folder string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	start := time.Now()
+	if err := c.check(ctx, folder); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(folder), err)
+	}
+	if !c.keep {
 		fmt.Fprintf(c.out, "%s holds, in %.0f s\n\n",
 			filepath.Base(folder), time.Since(start).Seconds())
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (c config) check(ctx context.Context, folder string) (err error) {

@@ -204,10 +204,11 @@ func ClearSettings() error {
 // AgentPackage is the program that clusters run.
 const AgentPackage = "vpp-route-agent/cmd/vpp-route-agent"
 
-// Build builds programs into a folder.
+// Build builds programs into a folder, with the flags of `make build`, so that each package is
+// compiled once for both, and without symbols, which take a third of the time to link.
 func Build(ctx context.Context, dir string, packages ...string) error {
 	cmd := exec.CommandContext(ctx, "go",
-		append([]string{"build", "-o", dir + "/"}, packages...)...)
+		append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
