@@ -34,6 +34,9 @@ func removeTAP(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails
 	return cmp.Or(err, vppError(r.Retval))
 }
 
+// hostPrefix begins the names that VPP gives to AF_PACKET interfaces.
+const hostPrefix = "host-"
+
 func makeAFPacket(ctx context.Context, l *session, want route.Link) (uint32, error) {
 	if needsClaim(want) {
 		if err := l.claim(ctx, want); err != nil {

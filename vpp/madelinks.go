@@ -209,7 +209,7 @@ func (l *session) setMTU(ctx context.Context, index uint32, mtu uint16) error {
 
 // isUnmarked reports whether d was made for want, or another Link of its name, and then the
 // connection ended. Its MAC address says so, the number of a sub-interface, or that of a memif's
-// socket. A claim says so of others.
+// socket. A client's MAC address says so together with the name in VPP, or with a claim.
 func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) bool {
 	switch {
 	case text(d.Tag) != "":
@@ -219,7 +219,9 @@ func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) 
 	case d.Type != interface_types.IF_API_TYPE_HARDWARE:
 		return false
 	}
-	return d.L2Address == l.ownMAC(want.Name)
+	isBound := want.Kind == route.AFPacket && text(d.InterfaceName) == hostPrefix+want.HostName
+	return d.L2Address == l.ownMAC(want.Name) ||
+		isBound && want.MAC != "" && d.L2Address == macOf(want)
 }
 
 // macOf returns the MAC address that is wanted.
