@@ -88,8 +88,10 @@ const (
 	takenPause = 50 * time.Millisecond
 	// departedPause is when to look again at what is being deleted: no refusal of that is reported.
 	departedPause = 200 * time.Millisecond
-	// removedTime is how long an item is said to be removed.
-	removedTime = 10 * time.Second
+	// removedTime is how long an item is said to be removed, if there are at most mostDeparted: a
+	// client may make and delete others without end.
+	removedTime  = 10 * time.Second
+	mostDeparted = 10_000
 )
 
 // Controller keeps its planes equal to what all sources want, and tells them how their items stand.
@@ -411,7 +413,7 @@ func (p *plane) judgeDeparted(f Facts) (out []Verdict, again time.Duration) {
 		d := p.departed[id]
 		if d.removed.IsZero() {
 			d.verdict = j.departed(&d.planned)
-		} else if time.Since(d.removed) >= removedTime {
+		} else if time.Since(d.removed) >= removedTime || len(p.departed) > mostDeparted {
 			delete(p.departed, id)
 			continue
 		}

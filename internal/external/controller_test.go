@@ -56,12 +56,14 @@ func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found = []fib.Entry{}
+	wanted := map[route.Key]route.Route{}
+	for _, r := range f.wanted.Routes {
+		wanted[r.Key] = r
+	}
 	for _, k := range keys {
 		e := fib.Entry{Key: k}
-		for _, r := range f.wanted.Routes {
-			if r.Key == k {
-				e.State, e.Origin, e.Paths = fib.Programmed, route.External, r.Paths
-			}
+		if r, ok := wanted[k]; ok {
+			e.State, e.Origin, e.Paths = fib.Programmed, route.External, r.Paths
 		}
 		found = append(found, e)
 	}
@@ -250,6 +252,30 @@ func TestADeletedItemIsRemoved(t *testing.T) {
 			time.Sleep(2 * removedTime)
 			if got := first.last(); strings.Contains(got, "REMOVED") {
 				t.Errorf("later: %s", got)
+			}
+		})
+	})
+}
+
+// A client that makes and deletes ever new items does not have all of them remembered.
+func TestFewOfManyDeletedItemsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			for round := range 3 {
+				var all []string
+				for i := range mostDeparted {
+					all = append(all, fmt.Sprintf(`= {"dst_network":"10.%d.%d.%d/32",`+
+						`"next_hop_addr":"10.0.0.2"}`, round, i>>8, i&255))
+				}
+				first.tell(source(t, "first", all...), 0)
+				time.Sleep(1500 * time.Millisecond)
+				first.tell(source(t, "first"), 0)
+				time.Sleep(1500 * time.Millisecond)
+				got := strings.Count(first.last(), "REMOVED")
+				if got == 0 || got > mostDeparted {
+					t.Errorf("%d are remembered after round %d", got, round)
+				}
 			}
 		})
 	})
