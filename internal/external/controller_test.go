@@ -262,7 +262,7 @@ func TestFewOfManyDeletedItemsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withController(func(b *bed) {
 			first := b.adapters[0]
-			for round := range 3 {
+			for round := range 2 {
 				var all []string
 				for i := range mostDeparted {
 					all = append(all, fmt.Sprintf(`= {"dst_network":"10.%d.%d.%d/32",`+
