@@ -164,7 +164,8 @@ type command func(sc *script, args []string) (string, error)
 var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
-	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
+	"reflectors": reflectorsOf,
+	"service":    serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -62,8 +62,8 @@ func (c *Client) Run(ctx context.Context, longest time.Duration,
 	}
 }
 
-// Once connects and calls use. Each call has a new client, without dead connections and with renewed
-// certificates.
+// Once connects and calls use. Each call has a new client, without dead connections and with
+// renewed certificates.
 func (c *Client) Once(ctx context.Context,
 	use func(context.Context, *clientv3.Client) error) error {
 	cfg := c.etcd

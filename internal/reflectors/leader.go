@@ -251,13 +251,9 @@ func (l *leader) noteAgents(ctx context.Context) (noted bool, err error) {
 		slices.Equal(known, l.last.agents) {
 		return false, nil
 	}
-	value, err := json.Marshal(known)
-	if err != nil {
-		return false, err
-	}
 	_, _, err = l.write(ctx, []clientv3.Cmp{clientv3.Compare(
 		clientv3.ModRevision(reflector.AgentsKey), "=", l.last.agentsRevision)},
-		clientv3.OpPut(reflector.AgentsKey, string(value)))
+		clientv3.OpPut(reflector.AgentsKey, string(encodeAgents(known))))
 	l.last = nil
 	return true, err
 }
@@ -356,12 +352,16 @@ func (l *leader) tell(ctx context.Context) error {
 	return err
 }
 
-func (s State) encode() string {
-	text, err := json.Marshal(s)
+func (s State) encode() string { return string(encode(s)) }
+
+func encodeAgents(nodes []string) []byte { return encode(nodes) }
+
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
 	if err != nil {
 		panic("reflectors: " + err.Error()) // it is made of texts, numbers and times
 	}
-	return string(text)
+	return text
 }
 
 // nameProblems logs each problem of what agents say when it appears or changes.

@@ -81,10 +81,13 @@ func read(ctx context.Context, kv clientv3.KV, version string) (*reading, error)
 	}
 	r := &reading{
 		cluster: resp.Header.ClusterId, revision: resp.Header.Revision,
-		nodes: map[string]bool{}, statuses: map[string]agentStatus{}, answers: map[string][]agentAnswer{},
+		nodes: map[string]bool{}, statuses: map[string]agentStatus{},
+		answers: map[string][]agentAnswer{},
 	}
 	for i, take := range []func(*mvccpb.KeyValue){
-		r.takeGoal, r.takeAgents, func(kv *mvccpb.KeyValue) { r.takeSaid(kv, version) }, r.takeState,
+		r.takeGoal, r.takeAgents,
+		func(kv *mvccpb.KeyValue) { r.takeSaid(kv, version) },
+		r.takeState,
 	} {
 		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
 			take(kv)
