@@ -33,9 +33,10 @@ type cluster struct {
 	mu   sync.Mutex      // guards what follows
 	away map[string]bool // these say nothing
 	// what they answer; nil: that nothing would change
-	knows func(node string, q reflector.Question) reflector.Change
-	late  bool // answers have the revision of the write before
-	asked int  // questions that were answered, of all nodes
+	knows    func(node string, q reflector.Question) reflector.Change
+	late     bool   // answers have the revision of the write before
+	restless string // the status of this node changes all the time
+	turns    int
 }
 
 func newCluster(t *testing.T, nodes ...string) *cluster {
@@ -82,6 +83,10 @@ func (c *cluster) speak(ctx context.Context, said map[string]string) {
 			Format: reflector.StatusFormat, Version: "v1", Dataplane: "vpp",
 			Digest: reflector.Digest(node, snapshot), Wanted: 2, Up: 2,
 		}
+		if node == c.restless {
+			c.turns++
+			s.Wanted, s.Up = c.turns, c.turns
+		}
 		now[reflector.StatusKey(node)] = string(s.Encode())
 		for _, kv := range questions.Kvs {
 			q, err := reflector.DecodeQuestion(kv.Value)
@@ -109,9 +114,6 @@ func (c *cluster) speak(ctx context.Context, said map[string]string) {
 			_, err := client.Put(ctx, key, value)
 			if err == nil {
 				said[key] = value
-				if strings.Contains(key, "/answers/") {
-					c.asked++
-				}
 			}
 		}
 	}
@@ -462,14 +464,22 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, "n1", "n2")
-			var once sync.Once
-			var left map[string]string
-			c.start("a", tapped(tap{before: func(ops []clientv3.Op) error {
-				if isStep(ops) {
-					once.Do(func() { interfere(c); left = c.resources() })
-				}
-				return nil
-			}}))
+			var once, done sync.Once
+			var left, after map[string]string
+			c.start("a", tapped(tap{
+				before: func(ops []clientv3.Op) error {
+					if isStep(ops) {
+						once.Do(func() { interfere(c); left = c.resources() })
+					}
+					return nil
+				},
+				after: func(ops []clientv3.Op) error {
+					if isStep(ops) {
+						done.Do(func() { after = c.resources() })
+					}
+					return nil
+				},
+			}))
 			c.aim(to(reflector.Reflectors))
 			switch what {
 			case "leads no more": // and then again
@@ -477,7 +487,6 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 				if n := len(c.writes(0)); n != 2+1+2+1 {
 					t.Errorf("%d writes, want each once: %v", n, c.writes(0))
 				}
-				return
 			case "another goal":
 				c.awaits("the pause", func(s State) bool { return s.Person && s.Waits == "paused" })
 			case "an edit":
@@ -486,8 +495,8 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 						"it belongs to a person"
 				})
 			}
-			if now := c.resources(); !maps.Equal(now, left) {
-				t.Errorf("it has written: %v, was %v", now, left)
+			if !maps.Equal(after, left) {
+				t.Errorf("it has written: %v, was %v", after, left)
 			}
 		})
 	}
@@ -516,6 +525,57 @@ func TestOfTwoControllersOneLeads(t *testing.T) {
 	if got := c.writes(0); !slices.Equal(got[4:], thereAndBack) {
 		t.Errorf("writes are %v", got)
 	}
+}
+
+// A controller that stands still between reading and writing, for longer than its lease, takes no
+// step after it: another has gone on meanwhile.
+func TestALeaseEndsBetweenReadingAndWriting(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1", "n2", "n3", "n4")
+	stands, goes := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	a, _ := c.start("a", tapped(tap{before: func(ops []clientv3.Op) error {
+		if isStep(ops) {
+			once.Do(func() { close(stands); <-goes })
+		}
+		return nil
+	}}))
+	await(t, "a to lead", func() bool { return a.Status().Leads })
+	b, _ := c.start("b")
+	await(t, "b to wait", func() bool { return len(c.look().states) == 2 })
+	c.aim(to(reflector.Reflectors))
+	<-stands
+	leases, err := c.client.Get(t.Context(), c.look().states[0].key)
+	must(t, err)
+	_, err = c.client.Revoke(t.Context(), clientv3.LeaseID(leases.Kvs[0].Lease)) // as if it ended
+	must(t, err)
+	await(t, "b to take all steps but the last", func() bool { return b.Status().Steps == 5 })
+	close(goes)
+	c.reaches("reflectors n1, n2, n3")
+	if got := c.writes(0)[len(c.nodes):]; !slices.Equal(got, thereAndBack[:5]) {
+		t.Errorf("writes are %v", got)
+	}
+	if a := a.Status(); a.Steps != 0 {
+		t.Errorf("a: %+v", a)
+	}
+}
+
+// What an agent has answered before its status changed does not count: a session may be down since.
+func TestAnAnswerFromBeforeTheStatusDoesNotCount(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1", "n2", "n3")
+	c.change(func() { c.restless = "n3" })
+	c.start("a")
+	c.aim(to(reflector.Reflectors))
+	c.awaits("the first gate with a question", func(s State) bool {
+		return s.Waits == "not all routes from reflector n1 at n3"
+	})
+	time.Sleep(3 * time.Second) // long enough for two answers
+	if got := c.inRole(); !slices.Equal(got, []string{"n1"}) {
+		t.Errorf("reflectors are %v", got)
+	}
+	c.change(func() { c.restless = "" })
+	c.reaches("reflectors n1, n2, n3")
 }
 
 // etcd stops and starts again: the same controller goes on, after agents had time to return.
