@@ -19,18 +19,27 @@ import (
 
 var update = flag.Bool("update", false, "write what systemd-analyze says into docs/deploying.md")
 
-const unitFile = "systemd/vpp-route-agent.service"
+const (
+	unitFile       = "systemd/vpp-route-agent.service"
+	controllerUnit = "systemd/vpp-route-agent-reflector-controller.service"
+)
 
-// TestUnit has systemd judge the unit: it knows every word of it, and finds the service confined.
-// Exposure goes from 0 to 10.
+// TestUnit has systemd judge the units: it knows every word of them, and finds the services
+// confined. Exposure goes from 0 to 10.
 func TestUnit(t *testing.T) {
+	for _, file := range []string{controllerUnit, unitFile} {
+		t.Run(filepath.Base(file), func(t *testing.T) { testUnit(t, file) })
+	}
+}
+
+func testUnit(t *testing.T, file string) {
 	systemd, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("no systemd-analyze on PATH")
 	}
 	// verify wants to find the program; where the package is not installed, any will do.
-	unit := filepath.Join(t.TempDir(), filepath.Base(unitFile))
-	text := bytes.Replace(read(t, unitFile), []byte("/usr/bin/vpp-route-agent"),
+	unit := filepath.Join(t.TempDir(), filepath.Base(file))
+	text := bytes.Replace(read(t, file), []byte("/usr/bin/vpp-route-agent"),
 		[]byte("/bin/true"), 1)
 	check(t, os.WriteFile(unit, text, 0o644))
 	if out, err := exec.Command(systemd, "verify", "--man=no", unit).CombinedOutput(); err != nil ||
@@ -49,7 +58,7 @@ func TestUnit(t *testing.T) {
 		t.Fatalf("security printed no verdict:\n%s", out)
 	}
 	t.Log("overall exposure level" + overall)
-	if *update {
+	if *update && file == unitFile {
 		writeBlock(t, "systemd-analyze", complaints(string(out)))
 	}
 }
@@ -120,6 +129,7 @@ func TestPackage(t *testing.T) {
 		"-c": {
 			"-rwxr-xr-x root/root", "./usr/bin/vpp-route-agent\n",
 			"./usr/share/man/man1/agent.1.gz\n", "./lib/systemd/system/vpp-route-agent.service\n",
+			"./lib/systemd/system/vpp-route-agent-reflector-controller.service\n",
 			"-rw-r----- root/root", "./etc/vpp-route-agent/agent.yaml\n", "2023-11-14 22:13",
 			"./usr/share/doc/vpp-route-agent/copyright\n",
 		},

@@ -26,8 +26,11 @@ var quiet = map[string]string{
 	"external_items":           "clients hear how their items stand",
 	"linux_objects":            "clients hear how their items stand",
 	"linux_ops_total":          "counts work",
-	"external_connected":       "it is the etcd of Calico's data, which has one",
-	"external_stale":           "it is the etcd of Calico's data, which has one",
+
+	"reflector_controller_steps_total": "counts work",
+
+	"external_connected": "it is the etcd of Calico's data, which has one",
+	"external_stale":     "it is the etcd of Calico's data, which has one",
 
 	"bgp_peer_updates_received_total": "any number may be right",
 	"bgp_peer_updates_sent_total":     "any number may be right",
@@ -47,6 +50,10 @@ func TestMetricsAlertsAndDashboardAgree(t *testing.T) {
 	exist := names(t, "../internal/agent/metrics.go", `(?:gauge|counter|routes)\("([a-z_]+)"`)
 	for name := range names(t, "../internal/agent/metrics.go", `"vpp_route_agent_([a-z_]+)"`) {
 		exist[name] = true // a histogram
+	}
+	for name := range names(t, "../internal/reflectors/metrics.go",
+		`(?s)(?:gauge|counter)\(\s*"([a-z_]+)"`) {
+		exist[name] = true
 	}
 	alerts := names(t, "prometheus/alerts.yaml", `vpp_route_agent_([a-z_]+?)(?:_bucket)?\b`)
 	dashboard := names(t, "grafana/vpp-route-agent.json",

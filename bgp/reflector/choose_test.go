@@ -176,7 +176,7 @@ func TestCount(t *testing.T) {
 		{Config{}, 50, 9, 3},
 		{Config{Ratio: 0.05, Max: 20}, 50, 0, 3}, {Config{Ratio: 0.05, Max: 20}, 250, 0, 13},
 		{Config{Ratio: 0.05, Max: 20}, 1000, 0, 20},
-		{Config{Min: 2, Max: 2}, 1000, 0, 2},
+		{Config{Min: 2, Max: 2}, 1000, 0, 2}, {Config{Ratio: 0.5}, 1000, 0, 100},
 	} {
 		r, err := tc.config.parse()
 		if err != nil {
@@ -406,6 +406,7 @@ func TestBadConfig(t *testing.T) {
 		},
 		"ratio: 2 is not within 0 and 1": {Ratio: 2},
 		"max: 2 is less than min, 3":     {Max: 2},
+		"max: 101 is more than 100":      {Max: 101},
 		"wholePool: no pool is given":    {WholePool: true},
 		"graceSeconds: -1 is negative":   {GraceSeconds: -1},
 	} {

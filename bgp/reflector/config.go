@@ -26,8 +26,9 @@ type Config struct {
 	Label string `json:"label,omitempty"`
 	// ZoneLabel is the label with a node's zone; default: topology.kubernetes.io/zone.
 	ZoneLabel string `json:"zoneLabel,omitempty"`
-	// Ratio is the number of reflectors per node, at least Min (default: 3) and at most Max (0: no
-	// limit). Without Ratio there are 3, and from 100 nodes on one more for every 100.
+	// Ratio is the number of reflectors per node, at least Min (default: 3) and at most Max
+	// (default and limit: 100). Without Ratio there are 3, and from 100 nodes on one more for each
+	// 100.
 	Ratio float64 `json:"ratio,omitempty"`
 	Min   int     `json:"min,omitempty"`
 	Max   int     `json:"max,omitempty"`
@@ -51,6 +52,8 @@ type rules struct {
 
 const (
 	minReflectors = 3
+	// A step compares every reflector, and etcd at most 128 keys in a transaction.
+	maxReflectors = 100
 	// The count falls only if it would also be lower with a tenth more nodes.
 	marginDivisor = 10
 )
@@ -61,7 +64,7 @@ func (c Config) parse() (rules, error) {
 	c.ClusterID = cmp.Or(c.ClusterID, "224.0.0.1")
 	c.Label = cmp.Or(c.Label, "vpp-route-agent/route-reflector")
 	c.ZoneLabel = cmp.Or(c.ZoneLabel, "topology.kubernetes.io/zone")
-	c.Min = cmp.Or(c.Min, minReflectors)
+	c.Min, c.Max = cmp.Or(c.Min, minReflectors), cmp.Or(c.Max, maxReflectors)
 	c.GraceSeconds, c.LimitSeconds = cmp.Or(c.GraceSeconds, 60), cmp.Or(c.LimitSeconds, 600)
 	r := rules{
 		Config: c,
@@ -90,7 +93,8 @@ func (c Config) parse() (rules, error) {
 	bad(c.Ratio < 0 || c.Ratio > 1 || math.IsNaN(c.Ratio), "ratio: %v is not within 0 and 1",
 		c.Ratio)
 	bad(c.Min < 1, "min: %d is less than 1", c.Min)
-	bad(c.Max < 0 || c.Max > 0 && c.Max < c.Min, "max: %d is less than min, %d", c.Max, c.Min)
+	bad(c.Max < c.Min, "max: %d is less than min, %d", c.Max, c.Min)
+	bad(c.Max > maxReflectors, "max: %d is more than %d", c.Max, maxReflectors)
 	bad(c.WholePool && c.Pool == "", "wholePool: no pool is given")
 	bad(c.GraceSeconds < 0, "graceSeconds: %d is negative", c.GraceSeconds)
 	bad(c.LimitSeconds < 0, "limitSeconds: %d is negative", c.LimitSeconds)
@@ -131,9 +135,5 @@ func (r rules) countFor(n int) int {
 	case n >= 100:
 		wanted += n / 100
 	}
-	wanted = max(wanted, r.Min)
-	if r.Max > 0 {
-		wanted = min(wanted, r.Max)
-	}
-	return wanted
+	return min(max(wanted, r.Min), r.Max)
 }

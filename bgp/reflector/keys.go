@@ -22,6 +22,18 @@ const (
 	answersDir = "answers/"
 )
 
+// Keys of the controllers. They outlive them, but for those that begin with LeaderPrefix.
+const (
+	// GoalKey has the Goal; without it the goal is Observe.
+	GoalKey = "/vpp-route-agent/reflectors/goal"
+	// AgentsKey has the names of the nodes that have had an agent, as a JSON list: one that is cut
+	// off from etcd would look like a node with BIRD to a controller that starts then.
+	AgentsKey = "/vpp-route-agent/reflectors/agents"
+	// LeaderPrefix and a slash begin the keys of the controllers, under their leases. The oldest
+	// leads.
+	LeaderPrefix = "/vpp-route-agent/reflectors/leader"
+)
+
 // MaxValue bounds a status and an answer in etcd, in bytes, however large the cluster is.
 const MaxValue = 2048
 
@@ -131,6 +143,25 @@ type asked struct {
 
 // Encode is a question as etcd has it.
 func (q Question) Encode() []byte { return encode(asked{StatusFormat, q}) }
+
+// Encode is a goal as etcd has it.
+func (g Goal) Encode() []byte { return encode(g) }
+
+// DecodeGoal reads what Encode has written; no value is the zero Goal. Unknown fields are errors: a
+// controller of an older version must not take half a goal for a whole one.
+func DecodeGoal(value []byte) (g Goal, err error) {
+	if len(value) == 0 {
+		return Goal{}, nil
+	}
+	if err := strict(value, &g); err != nil {
+		return Goal{}, err
+	}
+	switch g.Mode {
+	case "", Observe, Reflectors, Mesh:
+		return g, nil
+	}
+	return Goal{}, fmt.Errorf("mode %.64q is unknown", g.Mode)
+}
 
 func encode(v any) []byte {
 	text, err := json.Marshal(v)

@@ -218,12 +218,18 @@ func (d *decider) reached(what string, gates ...gate) Decision {
 	return d.step("verify: "+what, nil, func(g *Goal) { g.Since = time.Time{} })
 }
 
+// maxCompared is below etcd's limit of 128 comparisons in a transaction.
+const maxCompared = 120
+
 func (d *decider) step(does string, writes []Write, change func(*Goal)) Decision {
 	goal := d.goal
 	change(&goal)
-	return Decision{Step: &Step{
-		Does: does, Writes: writes, Compare: d.compare(writes), Goal: goal,
-	}}
+	compare := d.compare(writes)
+	if len(compare) > maxCompared {
+		return byPerson(fmt.Sprintf("there are %d reflectors, more than one transaction of etcd "+
+			"can compare", len(d.reflectors())))
+	}
+	return Decision{Step: &Step{Does: does, Writes: writes, Compare: compare, Goal: goal}}
 }
 
 // orUndo waits for a gate up to its limit. After that a migration is undone; where the mesh is off,

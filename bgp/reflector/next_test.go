@@ -350,3 +350,29 @@ func TestStepComparesWhatItDependsOn(t *testing.T) {
 		t.Errorf("%s, want %s", text, want)
 	}
 }
+
+// More reflectors than a transaction of etcd can compare are refused before the first step. Where
+// there are that many, no step is tried that etcd would refuse each time.
+func TestMoreReflectorsThanEtcdCompares(t *testing.T) {
+	var objects []Object
+	for i := range 130 {
+		n := numbered(i)
+		n.labels = map[string]string{"pool": "rr"}
+		objects = append(objects, n.object())
+	}
+	goal := Goal{Mode: Reflectors, Config: Config{Pool: "has(pool)", WholePool: true}}
+	if got, want := decided(Next(ready(worldOf(objects, nil)), goal)),
+		"person: 130 reflectors would be chosen, and 100 are the most"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for i := range objects {
+		n := numbered(i)
+		n.clusterID = "1.1.1.1" // a person's
+		objects[i] = n.object()
+	}
+	goal = Goal{Mode: Mesh, Since: start}
+	if got, want := decided(Next(ready(worldOf(objects, nil)), goal)), "person: there are 130 "+
+		"reflectors, more than one transaction of etcd can compare"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

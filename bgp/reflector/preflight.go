@@ -118,7 +118,8 @@ func (w *World) loss(node string) string {
 }
 
 // obstaclesTo evaluates every step to come. After each, every reflector must have a session with
-// every node, from our BGPPeer; in the end, every node with each reflector.
+// every node, from our BGPPeer; in the end, every node with each reflector. A session follows from
+// its two ends: a step changes those of the new reflector alone.
 func (d *decider) obstaclesTo(c Choice) []string {
 	ours, err := d.ourPeer()
 	if err != nil {
@@ -141,10 +142,11 @@ func (d *decider) obstaclesTo(c Choice) []string {
 			n.Labels[d.Label] = "true"
 		})
 		on = append(on, r.Node)
-		slices.Sort(on)
-		for _, r := range on {
-			inTheWay(r, after, nodes, found)
-		}
+		inTheWay(r.Node, after, nodes, found)
+	}
+	slices.Sort(on)
+	for _, r := range on { // as those see it that were reflectors before the other end
+		inTheWay(r, after, on, found)
 	}
 	after = Question{Mesh: true}.after(after)
 	for _, n := range nodes {

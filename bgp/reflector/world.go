@@ -206,6 +206,10 @@ func Digest(self string, s *calico.Snapshot) string {
 func digest(peers []bgp.Peer, self calico.Node, resources []byte) string {
 	text := append(slices.Clone(resources), self.RouteReflectorClusterID...)
 	for _, p := range peers {
+		// A controller does not read workloads, and no session with one changes a step.
+		if p.Scope == bgp.ScopeLocalWorkload {
+			continue
+		}
 		text = append(p.Address.AppendTo(append(text, 0)), 0)
 		text = binary.BigEndian.AppendUint16(text, p.Port)
 		text = binary.BigEndian.AppendUint32(text, p.RemoteAS)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"testing"
 	"time"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 )
 
@@ -98,5 +100,32 @@ func bgpPeer(name, spec string) Object {
 		Key: calico.Key{Kind: calico.KindBGPPeer, Name: name}, Revision: 8,
 		Value: []byte(`{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"` +
 			name + `","uid":"1c","creationTimestamp":"2026-01-05T08:01:00Z"},"spec":` + spec + `}`),
+	}
+}
+
+// A node that peers with workloads of its own has the digest that a controller computes, which does
+// not read workloads.
+func TestADigestIsWithoutWorkloads(t *testing.T) {
+	objects := []Object{
+		testNode{name: "edge-7", v4: "10.0.0.7/24"}.object(),
+		testNode{name: "edge-8", v4: "10.0.0.8/24"}.object(),
+		bgpPeer("pods", `{"nodeSelector":"all()","localWorkloadSelector":"all()",`+
+			`"asNumber":65001}`),
+	}
+	store := calico.NewStore("edge-7")
+	for _, o := range objects {
+		store.Put(o.Key.String(), o.Value)
+	}
+	store.Put("/calico/resources/v3/projectcalico.org/workloadendpoints/default/"+
+		"edge--7-k8s-router-eth0", []byte(`{"kind":"WorkloadEndpoint","metadata":{"name":`+
+		`"edge--7-k8s-router-eth0","namespace":"default","labels":{"app":"router"}},`+
+		`"spec":{"node":"edge-7","ipNetworks":["10.1.0.5/32"]}}`))
+	s := store.Snapshot(1)
+	if peers, problems := bgp.Peers("edge-7", s); len(peers) != 2 || len(problems) > 0 {
+		t.Fatalf("%d peers, problems %v: want one with a node and one with a workload",
+			len(peers), problems)
+	}
+	if got, want := Digest("edge-7", s), Read(objects).digest("edge-7"); got != want {
+		t.Errorf("the agent says %s, the controller computes %s", got, want)
 	}
 }

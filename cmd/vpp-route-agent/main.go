@@ -64,7 +64,8 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
 		guardCommand(), externalCommand(),
-		drainCommand(), planCommand(), reflectorsCommand(), versionCommand(), demoCommand(),
+		drainCommand(), planCommand(), reflectorsCommand(), reflectorControllerCommand(),
+		versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()

@@ -49,11 +49,15 @@ func manPages(root *cobra.Command) map[string]string {
 	return pages
 }
 
-// daemon is the command that is no client: its page is in section 8 of the manual.
-const daemon = "run"
+// daemon is the agent, controller the other command that is no client: their pages are in section
+// 8 of the manual.
+const (
+	daemon     = "run"
+	controller = "reflector-controller"
+)
 
 func manSection(c *cobra.Command) string {
-	if c.Name() == daemon {
+	if c.Name() == daemon || c.Name() == controller {
 		return "8"
 	}
 	return "1"

@@ -25,7 +25,9 @@ func reflectorsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "reflectors", Short: "Route reflectors, and the way from the mesh to them",
 	}
-	c.AddCommand(reflectorsPlan())
+	c.AddCommand(reflectorsPlan(), reflectorsStatus(), reflectorsMigrate(), reflectorsPause(),
+		reflectorsResume(), reflectorsAbort(), reflectorsCordon(), reflectorsUncordon(),
+		reflectorsForget(), reflectorsSet())
 	return c
 }
 
@@ -46,8 +48,8 @@ are chosen and why not the others, the steps, the sessions before and after, and
 would be lost. The file has Calico's Nodes, BGPPeers and BGPConfiguration in calicoctl's YAML.
 Nothing is asked and nothing is written.
 
-The controller that will take these steps is not built yet. The plan takes every gate between two
-steps for open: whether sessions are up, and nodes have all routes, no file can say.
+The plan takes every gate between two steps for open: whether sessions are up, and nodes have all
+routes, no file can say. "reflectors migrate --dry-run" plans with what is in etcd.
 
 The file does not say what runs on the nodes. Each is taken for one with an agent and workloads;
 --bird and --without-workloads select the others by their labels. --rules is a YAML file of how
@@ -99,11 +101,16 @@ func (r *reflectorsCall) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usageError{fmt.Errorf("%s: %w", cmp.Or(r.rules, "--rules"), err)}
 	}
+	return showPreview(cmd.OutOrStdout(), p, r.asJSON)
+}
+
+// showPreview prints a preview; obstacles end in status 1.
+func showPreview(w io.Writer, p reflector.Preview, asJSON bool) error {
 	print := printPreview
-	if r.asJSON {
+	if asJSON {
 		print = func(w io.Writer, p reflector.Preview) error { return printJSON(w, p) }
 	}
-	if err := print(cmd.OutOrStdout(), p); err != nil {
+	if err := print(w, p); err != nil {
 		return err
 	}
 	if len(p.Obstacles) > 0 {
@@ -233,7 +240,6 @@ func printPreview(w io.Writer, p reflector.Preview) error {
 		fmt.Fprintf(b, "Gates do not see %s: the migration will need --accept-unseen.\n",
 			count(len(p.Unseen), "node with BIRD", "nodes with BIRD"))
 	}
-	fmt.Fprintln(b, "The controller that will take these steps is not built yet.")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -166,7 +166,7 @@ var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
-	"calls": callsCommand,
+	"calls": callsCommand, "reflectors": reflectorsOf,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

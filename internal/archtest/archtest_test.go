@@ -77,9 +77,9 @@ var sole = []struct {
 		"one writer of kernel routes; netlab makes test namespaces"},
 	{"go.etcd.io/etcd/client/",
 		[]string{"internal/etcd", "internal/calico/etcd", "internal/external/etcd",
-			"internal/calico/calicotest", "internal/bench"},
-		"one way to list and watch, two publishers, one writer of test data; the benchmark " +
-			"compares with other ways of reading"},
+			"internal/reflectors", "internal/calico/calicotest", "internal/bench"},
+		"one way to list and watch, two publishers, the reflector controller, which reads at one " +
+			"revision, one writer of test data; the benchmark compares with other ways of reading"},
 	{module + "/internal/etcd",
 		[]string{"internal/calico/etcd", "internal/external/etcd", "internal/reflectors"},
 		"Calico's data, external configuration and what agents and the reflector controller " +

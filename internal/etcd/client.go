@@ -43,7 +43,7 @@ func (c *Client) Run(ctx context.Context, longest time.Duration,
 	wait := firstRetry
 	for {
 		began := time.Now()
-		err := c.attempt(ctx, use)
+		err := c.Once(ctx, use)
 		if ctx.Err() != nil {
 			return
 		}
@@ -62,8 +62,9 @@ func (c *Client) Run(ctx context.Context, longest time.Duration,
 	}
 }
 
-// attempt has a new client, without dead connections and with renewed certificates.
-func (c *Client) attempt(ctx context.Context,
+// Once connects and calls use. Each call has a new client, without dead connections and with
+// renewed certificates.
+func (c *Client) Once(ctx context.Context,
 	use func(context.Context, *clientv3.Client) error) error {
 	cfg := c.etcd
 	cfg.Context = ctx

@@ -125,7 +125,7 @@ func (x *Exchange) Run(ctx context.Context) error {
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTimeout)
 	defer cancel()
-	err := x.client.attempt(end, func(ctx context.Context, client *clientv3.Client) error {
+	err := x.client.Once(end, func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Revoke(ctx, x.lease)
 		return err
 	})

@@ -242,7 +242,7 @@ func TestKeysOfAKilledProcessExpire(t *testing.T) {
 	p := newParty(t, e, 2*time.Second)
 	ctx, kill := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- p.client.attempt(ctx, p.attempt) }()
+	go func() { ended <- p.client.Once(ctx, p.attempt) }()
 	p.Want(map[string]string{statusKey: "a"})
 	await(t, "the status", has(t, e, statusKey, "a"))
 	kill()

@@ -145,7 +145,7 @@ func (r *reader) until(ok func(view) bool) view {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	ended := make(chan error, 1)
-	go func() { ended <- r.client.attempt(ctx, r.follow) }()
+	go func() { ended <- r.client.Once(ctx, r.follow) }()
 	defer func() {
 		cancel()
 		<-ended
@@ -340,7 +340,7 @@ func TestProgressSparesIdleRangesAList(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	must(t, r.client.attempt(ctx, r.follow))
+	must(t, r.client.Once(ctx, r.follow))
 	head, err := e.Client().Get(t.Context(), "/other")
 	must(t, err)
 	for _, rng := range r.ranges {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -20,27 +21,34 @@ import (
 	"vpp-route-agent/internal/calico/calicotest"
 	calicoetcd "vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/vpp"
+	"vpp-route-agent/vpp/vpptest"
 )
 
-// agents are real agents without a data plane in one process, with real sessions and an etcd.
+// agents are real agents in one process, with real sessions, a FIB in memory each, and an etcd.
 type agents struct {
-	t     *testing.T
-	etcd  *calicotest.Etcd
-	nodes []string
-	port  int
+	t       *testing.T
+	etcd    *calicotest.Etcd
+	dir     string // of etcd's data
+	nodes   []string
+	port    int
+	engines []*fib.Engine // by node
 
 	mu     sync.Mutex // guards what follows
 	routes map[string]map[netip.Prefix][]netip.Addr
 	lost   []string // routes that were gone or changed since this was last emptied
 }
 
-// sink notes what a node learns.
+// sink notes what a node learns, on the way to its FIB.
 type sink struct {
 	*agents
 	node string
+	fib  *fib.Engine
 }
 
 func (s sink) Learned(prefix netip.Prefix, paths []bgp.Path) {
+	agent.Learner{FIB: s.fib}.Learned(prefix, paths)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var hops []netip.Addr
@@ -67,15 +75,16 @@ func (s store) Status() agent.DatastoreStatus { return agent.DatastoreStatus{Syn
 func newAgents(t *testing.T, nodes ...string) *agents {
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	t.Attr("part", "etcd 3.6.16, embedded server")
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	dir := t.TempDir()
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{Dir: dir})
 	must(t, err)
-	t.Cleanup(e.Close)
 	free, err := net.Listen("tcp4", "127.0.7.1:0")
 	must(t, err)
 	port := free.Addr().(*net.TCPAddr).Port
 	free.Close()
-	a := &agents{t: t, etcd: e, nodes: nodes, port: port,
+	a := &agents{t: t, etcd: e, dir: dir, nodes: nodes, port: port,
 		routes: map[string]map[netip.Prefix][]netip.Addr{}}
+	t.Cleanup(func() { a.etcd.Close() })
 	a.mesh(false)
 	for i, node := range nodes {
 		a.routes[node] = map[netip.Prefix][]netip.Addr{}
@@ -107,7 +116,17 @@ func (a *agents) run(ctx context.Context, running *sync.WaitGroup, node string) 
 	cfg := etcd.Config{Endpoints: []string{a.etcd.Endpoint()}}
 	source, err := calicoetcd.New(cfg, node, calico.Needs{}, log)
 	must(a.t, err)
-	speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink{a, node}})
+	server, err := vpptest.New()
+	must(a.t, err)
+	a.t.Cleanup(server.Close)
+	server.AddInterface("eth0", netip.PrefixFrom(a.nextHop(node), 24))
+	dataplane := vpp.New(vpp.Config{Socket: server.Socket(), Log: log})
+	engine := fib.New(fib.Config{
+		Dataplane: dataplane, Journal: filepath.Join(a.t.TempDir(), "fib.journal"), Log: log,
+		Tuning: fib.Tuning{RepairDrift: true},
+	})
+	a.engines = append(a.engines, engine)
+	speaker, err := gobgp.New(gobgp.Config{Log: log, Sink: sink{a, node, engine}})
 	must(a.t, err)
 	var it *agent.Agent
 	publisher, err := NewPublisher(PublisherConfig{Etcd: cfg, Node: node, Log: log,
@@ -116,13 +135,18 @@ func (a *agents) run(ctx context.Context, running *sync.WaitGroup, node string) 
 		}})
 	must(a.t, err)
 	it = agent.New(agent.Config{
-		Node: node, Version: "v1", Dataplane: "none", Datastore: store{source}, Speaker: speaker,
-		Settings: agent.Settings{Deferral: time.Second}, Report: publisher.Report, Log: log,
+		Node: node, Version: "v1", Dataplane: "vpp", Datastore: store{source}, Speaker: speaker,
+		FIB: engine, Resolver: engine, Forwarded: dataplane.Forwarded, Resolve: dataplane.Resolve,
+		Settings: agent.Settings{
+			Deferral: time.Second, BGP: bgp.Options{NextHop4: a.nextHop(node)},
+		},
+		Report: publisher.Report, Log: log,
 	})
 	ended, stop := context.WithCancel(context.Background())
 	running.Go(func() { speaker.Run(ended) })
 	var others sync.WaitGroup
-	for _, run := range []func(context.Context) error{source.Run, it.Run, publisher.Run} {
+	for _, run := range []func(context.Context) error{dataplane.Run, engine.Run, source.Run, it.Run,
+		publisher.Run} {
 		others.Go(func() { run(ctx) })
 	}
 	running.Go(func() {
@@ -132,6 +156,11 @@ func (a *agents) run(ctx context.Context, running *sync.WaitGroup, node string) 
 		speaker.Stop(end)
 		stop()
 	})
+}
+
+// nextHop is the address that a node announces: no FIB forwards to a loopback address.
+func (a *agents) nextHop(node string) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 0, 7, byte(slices.Index(a.nodes, node) + 1)})
 }
 
 func (a *agents) apply(yaml string) {

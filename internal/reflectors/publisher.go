@@ -1,5 +1,5 @@
 // Package reflectors is how agents and the controller of route reflectors talk to each other
-// through etcd. bgp/reflector has what they say, and decides.
+// through etcd, and what the controller writes there. bgp/reflector has what they say, and decides.
 package reflectors
 
 import (

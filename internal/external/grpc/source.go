@@ -30,10 +30,10 @@ type Config struct {
 
 // Source implements external.Adapter for all clients.
 type Source struct {
-	log  *slog.Logger
-	out  chan external.Snapshot
+	log     *slog.Logger
+	out     chan external.Snapshot
 	running context.Context // ends with Run
-	end  context.CancelFunc
+	end     context.CancelFunc
 
 	writing sync.Mutex // guards journal; held while writing to disk, and locked before mu
 	journal journal

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/reflectors"
+)
+
+// controllerSettings are the settings of `run` that the controller takes.
+var controllerSettings = append([]string{"node-name", "metrics-listen", "tls-cert-file",
+	"tls-key-file", "tls-client-ca-file", "plaintext", "log-level", "log-format"},
+	deskSettings...)
+
+// defaultControllerListen is beside that of an agent on the same host.
+const defaultControllerListen = "127.0.0.1:9180"
+
+func reflectorControllerCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   controller,
+		Short: "Run the controller of route reflectors until SIGTERM",
+		Long: `Run the controller of route reflectors until SIGTERM or SIGINT. It moves the cluster
+from the mesh to route reflectors or back, and replaces reflectors, as "reflectors migrate" and
+"set" say. Until then it changes nothing of Calico's. Agents take part with --publish-status.
+
+Several controllers may run, on any hosts: one leads, and another takes over when it ends. Agents
+need none. docs/reflectors.md describes the steps and what each waits for.
+
+Settings come from the same places as those of "run".`,
+		Example: `  vpp-route-agent reflector-controller --etcd-endpoints https://10.0.0.5:2379
+  vpp-route-agent reflector-controller --config /etc/vpp-route-agent/agent.yaml \
+    --metrics-listen 127.0.0.1:9180`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+			if err != nil {
+				return usageError{err}
+			}
+			if cfg.texts["--metrics-listen"] == defaultMetricsListen {
+				cfg.metricsListen = defaultControllerListen
+			}
+			log, _ := newLogger(os.Stderr, cfg)
+			return runController(cmd.Context(), cfg, log)
+		},
+	}
+	addSettings(c.Flags(), func(s setting) bool {
+		return slices.Contains(controllerSettings, s.flag)
+	})
+	f := c.Flags().Lookup("metrics-listen")
+	f.DefValue = defaultControllerListen
+	f.Usage = "address of /metrics, /healthz and /readyz; \"off\" for none"
+	return c
+}
+
+func runController(ctx context.Context, cfg config, log *slog.Logger) error {
+	c, err := reflectors.NewController(reflectors.ControllerConfig{
+		Etcd: cfg.etcd(), Name: cfg.nodeName, Version: version, Log: log,
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if cfg.metricsListen != "" {
+		l, err := cfg.listenHealth()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		group.Go(func() error { return agent.Serve(ctx, l, c.HealthHandler()) })
+	}
+	group.Go(func() error { return c.Run(ctx) })
+	log.Info("started", "version", version)
+	err = group.Wait()
+	log.Info("stopped; the cluster stays as it is")
+	return err
+}

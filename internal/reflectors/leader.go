@@ -1,0 +1,377 @@
+package reflectors
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/bgp/reflector"
+)
+
+const (
+	// leastPause and mostPause bound the time between two readings of etcd.
+	leastPause = 200 * time.Millisecond
+	mostPause  = 2 * time.Second
+	// lookAgain is when a decision is made anew that may depend on time alone.
+	lookAgain = time.Second
+	// statePause is the shortest time between two writes of the state.
+	statePause = time.Second
+)
+
+// errNoSuchHistory means that etcd was restored from a backup: what was read is worth nothing.
+var errNoSuchHistory = errors.New("etcd was replaced or restored from older data")
+
+// leader decides and writes while a controller leads. What it knows besides etcd begins with it:
+// since when it is connected, which agents it has lost since, and the answers to its questions.
+type leader struct {
+	*Controller
+	client *clientv3.Client
+	kv     clientv3.KV
+	lease  clientv3.LeaseID
+	// key is that of the leader, created at a revision. Every write compares it.
+	key     string
+	created int64
+	began   time.Time
+
+	last  *reading
+	world *reflector.World // of last.objects
+	epoch int64            // the revision at which a change of these was seen
+	lost  map[string]time.Time
+	asking
+
+	state, told State
+	toldAt      time.Time
+	waiting     time.Time         // since when; zero: for nothing
+	named       map[string]string // problems that were logged, by key
+}
+
+// lead works until an error.
+func (l *leader) lead(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	watching.Go(func() { l.watch(ctx, changed) })
+	stale, timer := true, time.NewTimer(0)
+	defer timer.Stop()
+	pause := leastPause
+	for {
+		began := time.Now()
+		next, err := l.turn(ctx, stale)
+		if err != nil {
+			return err
+		}
+		l.update(func(s *ControllerStatus) { s.Leads = true })
+		if stale { // a large cluster takes long to read
+			pause = min(max(leastPause, 5*time.Since(began)), mostPause)
+		}
+		stale = false
+		timer.Reset(max(0, time.Until(next)))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+			stale = true
+		case <-timer.C:
+			continue
+		}
+		timer.Reset(time.Until(began.Add(pause)))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		select { // one reading sees all that has come meanwhile
+		case <-changed:
+		default:
+		}
+	}
+}
+
+// watch tells of changes. A watch that begins tells of one, too: what it has missed is then read.
+func (l *leader) watch(ctx context.Context, changed chan<- struct{}) {
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	prefixes := []string{reflector.NodesPrefix}
+	for _, kind := range calicoKinds {
+		prefixes = append(prefixes, calicoPrefix(kind))
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	follow := func(key string, more ...clientv3.OpOption) {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				watch := l.client.Watch(clientv3.WithRequireLeader(ctx), key,
+					append(more, clientv3.WithCreatedNotify())...)
+				for range watch {
+					tell()
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(lookAgain):
+				}
+			}
+		})
+	}
+	for _, p := range prefixes {
+		follow(p, clientv3.WithPrefix())
+	}
+	follow(reflector.GoalKey)
+	follow(reflector.AgentsKey)
+}
+
+// turn decides once and does what follows. It returns when to decide again at the latest.
+func (l *leader) turn(ctx context.Context, stale bool) (next time.Time, err error) {
+	if stale || l.last == nil {
+		if err := l.look(ctx); err != nil {
+			return next, err
+		}
+		stale = true
+	}
+	if noted, err := l.noteAgents(ctx); err != nil || noted {
+		return time.Time{}, err
+	}
+	d := l.decide(time.Now())
+	if d.Step != nil && !stale { // only time has brought it: is the rest as it was?
+		if err := l.look(ctx); err != nil {
+			return next, err
+		}
+		d = l.decide(time.Now())
+	}
+	if d.Step != nil {
+		return l.take(ctx, d.Step)
+	}
+	next = time.Now().Add(lookAgain)
+	switch {
+	case d.Wait != nil && d.Wait.Ask != nil:
+		due, err := l.ask(ctx, d.Wait)
+		if err != nil {
+			return next, err
+		}
+		next = earlier(next, due)
+	case d.Wait == nil || d.Wait.Person:
+		if err := l.endQuestion(ctx); err != nil {
+			return next, err
+		}
+	}
+	l.state.Goal, l.state.Done, l.state.Waits, l.state.Person = l.last.goalRevision, d.Done, "",
+		false
+	switch {
+	case d.Wait == nil:
+		l.waiting = time.Time{}
+	default:
+		l.state.Waits, l.state.Person = d.Wait.What, d.Wait.Person
+		if l.waiting.IsZero() {
+			l.waiting = time.Now()
+		}
+	}
+	return next, l.tell(ctx)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// look reads etcd.
+func (l *leader) look(ctx context.Context) error {
+	r, err := read(ctx, l.kv, l.version)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(r.states, func(s State) bool {
+		return s.key == l.key && s.created == l.created
+	}) {
+		return errLeadLost
+	}
+	now := time.Now()
+	if l.last != nil && (r.cluster != l.last.cluster || r.revision < l.last.revision) {
+		return errNoSuchHistory
+	}
+	if l.world == nil || l.last == nil || !maps.Equal(r.revisions(), l.last.revisions()) {
+		l.world, l.epoch = reflector.Read(r.objects), r.revision
+		l.changed()
+	}
+	l.last = r
+	l.nameProblems()
+	agents := map[string]reflector.Agent{}
+	for _, node := range r.known() {
+		status, there := r.statuses[node]
+		switch {
+		case there:
+			delete(l.lost, node)
+		case l.lost[node].IsZero():
+			l.lost[node] = now
+		}
+		agents[node] = reflector.Agent{Status: status.Status, Lost: l.lost[node]}
+		for _, a := range r.answers[node] {
+			if a.id == l.questionID() {
+				l.hear(node, a.Answer)
+			}
+		}
+	}
+	l.world.Version, l.world.Connected, l.world.Agents = l.version, l.began, agents
+	return nil
+}
+
+// decide is what Next says now. An answer from before the agent's status changed does not count,
+// nor does one from before a resource did.
+func (l *leader) decide(now time.Time) reflector.Decision {
+	if err := l.last.problem(); err != nil {
+		return reflector.Decision{Wait: &reflector.Wait{What: err.Error(), Person: true}}
+	}
+	l.world.Now = now
+	for node, a := range l.world.Agents {
+		a.Answers = l.of(node, max(l.epoch, l.last.statuses[node].revision), now)
+		l.world.Agents[node] = a
+	}
+	return reflector.Next(l.world, l.last.goal)
+}
+
+// noteAgents notes in etcd which nodes have had an agent, once there is a goal.
+func (l *leader) noteAgents(ctx context.Context) (noted bool, err error) {
+	known := l.last.known()
+	mode := cmp.Or(l.last.goal.Mode, reflector.Observe)
+	if mode == reflector.Observe || l.last.problem() != nil ||
+		slices.Equal(known, l.last.agents) {
+		return false, nil
+	}
+	_, _, err = l.write(ctx, []clientv3.Cmp{clientv3.Compare(
+		clientv3.ModRevision(reflector.AgentsKey), "=", l.last.agentsRevision)},
+		clientv3.OpPut(reflector.AgentsKey, string(encodeAgents(known))))
+	l.last = nil
+	return true, err
+}
+
+// take writes a step, unless something that it depends on has changed. Then etcd is read anew.
+func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, err error) {
+	same := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(reflector.GoalKey), "=",
+		l.last.goalRevision)}
+	for _, o := range s.Compare {
+		same = append(same, clientv3.Compare(clientv3.ModRevision(o.Key.String()), "=",
+			o.Revision))
+	}
+	ops := []clientv3.Op{clientv3.OpPut(reflector.GoalKey, string(s.Goal.Encode()))}
+	for _, w := range s.Writes {
+		if w.Value == nil {
+			ops = append(ops, clientv3.OpDelete(w.Key.String()))
+		} else {
+			ops = append(ops, clientv3.OpPut(w.Key.String(), string(w.Value)))
+		}
+	}
+	taken, revision, err := l.write(ctx, same, ops...)
+	l.last = nil
+	switch {
+	case err != nil:
+		return next, fmt.Errorf("%s: %w", s.Does, err)
+	case !taken:
+		l.log.Info("not taken, since something it depends on has changed", "step", s.Does)
+		return time.Now().Add(leastPause), nil
+	}
+	l.log.Info("step taken", "step", s.Does, "revision", revision)
+	l.state.Last, l.state.LastAt, l.waiting = s.Does, time.Now(), time.Time{}
+	l.update(func(st *ControllerStatus) { st.Steps++ })
+	return time.Now(), l.endQuestion(ctx)
+}
+
+// write commits ops if this controller leads and same holds; done is false if same does not.
+func (l *leader) write(ctx context.Context, same []clientv3.Cmp, ops ...clientv3.Op) (done bool,
+	revision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	leads := clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.created)
+	resp, err := l.kv.Txn(ctx).If(append(same, leads)...).Then(ops...).
+		Else(clientv3.OpGet(l.key)).Commit()
+	if err != nil {
+		return false, 0, err
+	}
+	if !resp.Succeeded {
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 || kvs[0].CreateRevision != l.created {
+			return false, 0, errLeadLost
+		}
+	}
+	return resp.Succeeded, resp.Header.Revision, nil
+}
+
+// questionID is that of all questions of this leader, one after the other.
+func (l *leader) questionID() string { return fmt.Sprintf("%x", l.lease) }
+
+// ask puts a question, if it is time, and returns when to put it next.
+func (l *leader) ask(ctx context.Context, w *reflector.Wait) (due time.Time, err error) {
+	if due := l.due(*w.Ask, w.Nodes); time.Now().Before(due) {
+		return due, nil
+	}
+	at := time.Now() // before: an answer is no older than its question
+	_, revision, err := l.write(ctx, nil, clientv3.OpPut(reflector.QuestionKey(l.questionID()),
+		string(w.Ask.Encode()), clientv3.WithLease(l.lease)))
+	if err != nil {
+		return due, err
+	}
+	l.put(*w.Ask, round{revision, at})
+	return l.due(*w.Ask, w.Nodes), nil
+}
+
+// endQuestion takes the question back, which has agents delete their answers.
+func (l *leader) endQuestion(ctx context.Context) error {
+	if !l.asked {
+		return nil
+	}
+	_, _, err := l.write(ctx, nil, clientv3.OpDelete(reflector.QuestionKey(l.questionID())))
+	l.end()
+	return err
+}
+
+// tell writes the state for people, if it has changed.
+func (l *leader) tell(ctx context.Context) error {
+	l.update(func(s *ControllerStatus) { s.State, s.Waiting = l.state, l.waiting })
+	if l.state == l.told || time.Since(l.toldAt) < statePause {
+		return nil
+	}
+	if l.state.Waits != l.told.Waits && l.state.Waits != "" {
+		l.log.Debug("waiting", "for", l.state.Waits)
+	}
+	_, _, err := l.write(ctx, nil,
+		clientv3.OpPut(l.key, l.state.encode(), clientv3.WithLease(l.lease)))
+	l.told, l.toldAt = l.state, time.Now()
+	return err
+}
+
+func (s State) encode() string { return string(encode(s)) }
+
+func encodeAgents(nodes []string) []byte { return encode(nodes) }
+
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("reflectors: " + err.Error()) // it is made of texts, numbers and times
+	}
+	return text
+}
+
+// nameProblems logs each problem of what agents say when it appears or changes.
+func (l *leader) nameProblems() {
+	now := map[string]string{}
+	for _, p := range l.last.problems {
+		now[p.Key] = p.Err
+		if l.named[p.Key] != p.Err {
+			l.log.Warn("an agent cannot be understood", "key", p.Key, "err", p.Err)
+		}
+	}
+	l.named = now
+}

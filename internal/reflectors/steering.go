@@ -1,0 +1,145 @@
+package reflectors
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/bgp/reflector"
+	"vpp-route-agent/internal/etcd"
+)
+
+// View is what etcd has about reflectors, as of one revision.
+type View struct {
+	// World has the agents' status. Nobody's answers are in it.
+	World *reflector.World
+	Goal  reflector.Goal
+	// GoalRevision is etcd's, 0 without a goal; BadGoal says why Goal is not what etcd has.
+	GoalRevision int64
+	BadGoal      error
+	Controllers  []State // the one that leads is the first
+
+	// Noted are the nodes that have had an agent, as AgentsKey has them.
+	Noted    []string
+	notedRev int64 // etcd's
+}
+
+// Leader is the controller that leads; false: there is none.
+func (v View) Leader() (State, bool) {
+	if len(v.Controllers) == 0 || !v.Controllers[0].Leads {
+		return State{}, false
+	}
+	return v.Controllers[0], true
+}
+
+// Reached reports whether the leader is done with the goal.
+func (v View) Reached() bool {
+	s, ok := v.Leader()
+	return ok && s.Done != "" && s.Goal == v.GoalRevision
+}
+
+// Changes are what a person's command writes, in one transaction.
+type Changes struct {
+	Goal  *reflector.Goal   // nil: it stays
+	Node  *reflector.Object // with the revision that it was read with
+	Noted []string          // nil: they stay
+}
+
+// Desk is where a person looks at a controller's work, and steers it. It needs no controller.
+type Desk struct {
+	client  *etcd.Client
+	version string
+}
+
+// NewDesk checks c. It does not connect.
+func NewDesk(c etcd.Config, version string) (*Desk, error) {
+	client, err := etcd.NewClient(c, "to read or write what the reflectors commands do; "+
+		"docs/security.md lists it")
+	return &Desk{client, version}, err
+}
+
+// Explain turns an error into a sentence.
+func (d *Desk) Explain(err error) string { return d.client.Explain(err) }
+
+// Look reads everything once.
+func (d *Desk) Look(ctx context.Context) (v View, err error) {
+	err = d.client.Once(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		v, err = d.look(ctx, client)
+		return err
+	})
+	return v, err
+}
+
+func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) {
+	r, err := read(ctx, client, d.version)
+	if err != nil {
+		return View{}, err
+	}
+	w := reflector.Read(r.objects)
+	w.Now, w.Version = time.Now(), d.version
+	for _, node := range r.known() {
+		a := reflector.Agent{Status: r.statuses[node].Status}
+		if _, there := r.statuses[node]; !there {
+			a.Lost = w.Now.Add(-time.Hour) // nobody knows since when
+		}
+		w.Agents[node] = a
+	}
+	states := slices.DeleteFunc(r.states, func(s State) bool { return s.Name == "" })
+	return View{
+		World: w, Goal: r.goal, GoalRevision: r.goalRevision, BadGoal: r.badGoal,
+		Controllers: states, Noted: r.agents, notedRev: r.agentsRevision,
+	}, nil
+}
+
+// errContended is for a change that others' changes have always overtaken.
+var errContended = errors.New("others change the same all the time; nothing was written")
+
+// Change writes what change makes of a view. It compares the revisions that change has seen, and
+// begins anew when another has written meanwhile.
+func (d *Desk) Change(ctx context.Context, change func(View) (Changes, error)) error {
+	return d.client.Once(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		for range 5 {
+			v, err := d.look(ctx, client)
+			if err != nil {
+				return err
+			}
+			wanted, err := change(v)
+			if err != nil {
+				return err
+			}
+			done, err := wanted.write(ctx, client, v)
+			if err != nil || done {
+				return err
+			}
+		}
+		return errContended
+	})
+}
+
+func (c Changes) write(ctx context.Context, client *clientv3.Client, v View) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var same []clientv3.Cmp
+	var ops []clientv3.Op
+	put := func(key string, revision int64, value []byte) {
+		same = append(same, clientv3.Compare(clientv3.ModRevision(key), "=", revision))
+		ops = append(ops, clientv3.OpPut(key, string(value)))
+	}
+	if c.Goal != nil {
+		put(reflector.GoalKey, v.GoalRevision, c.Goal.Encode())
+	}
+	if c.Node != nil {
+		put(c.Node.Key.String(), c.Node.Revision, c.Node.Value)
+	}
+	if c.Noted != nil {
+		put(reflector.AgentsKey, v.notedRev, encodeAgents(c.Noted))
+	}
+	resp, err := client.Txn(ctx).If(same...).Then(ops...).Commit()
+	if err != nil {
+		return false, err
+	}
+	return resp.Succeeded, nil
+}
