@@ -196,7 +196,7 @@ soak: tools build
 # an input smaller, FUZZFLAGS limits.
 FUZZINPUTS ?= 255000
 FUZZTIME ?= $(if $(SHORT),$$(($(FUZZINPUTS) / n))x,30s)
-FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 100x)
+FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 20x)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
 
 # Every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for

@@ -173,6 +173,12 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 			t.Errorf("%s: the other peer has %v", what, plain.received())
 		}
 	}
+	withCommunity := func(community string) {
+		t.Helper()
+		eventually(t, "with the community", fmt.Sprintf(
+			"path [64512] pref - med - hop %s communities [%s]", n.addr, community),
+			func() string { return filtered.routes()[pfx("10.1.4.0/26")] })
+	}
 	// The peer that changes its class is sent all that it gets, once. A route whose mark changes is
 	// repeated to the others: one of ours, one learned.
 	change("the first filter", 2+22, 2, []string{"10.1.3.0/26", "10.9.0.64/26"},
@@ -187,13 +193,11 @@ func TestFilterTouchesOnlyItsRoutes(t *testing.T) {
 		bgp.Rule{Match: match("10.1.3.0/24")},
 		bgp.Rule{Match: match("10.1.4.0/24"), Accept: true,
 			Operations: []bgp.Operation{{Add: &plainC}}})
+	withCommunity("64512:1") // before the next change is counted
 	change("another operation for it", 1, 1, []string{"10.1.3.0/26"},
 		bgp.Rule{Match: match("10.1.3.0/24")},
 		bgp.Rule{Match: match("10.1.4.0/24"), Accept: true,
 			Operations: []bgp.Operation{{Add: &largeC}}})
-	eventually(t, "with the community",
-		"path [64512] pref - med - hop "+n.addr.String()+" communities [1:2:3]", func() string {
-			return filtered.routes()[pfx("10.1.4.0/26")]
-		})
+	withCommunity("1:2:3")
 	change("no rules", 2, 2, nil)
 }
