@@ -53,6 +53,8 @@ type Config struct {
 	// LimitRetry is how long a peer stays down that sent more prefixes than its limit; 0 means
 	// DefaultLimitRetry.
 	LimitRetry time.Duration
+	// look is how often is looked for what no event tells; 0 means a second.
+	look time.Duration
 	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path"
 	// or several with commas. Empty: off.
 	GRPC string
@@ -126,6 +128,7 @@ func New(cfg Config) (*Speaker, error) {
 		}
 	}
 	cfg.LimitRetry = cmp.Or(cfg.LimitRetry, DefaultLimitRetry)
+	cfg.look = cmp.Or(cfg.look, time.Second)
 	ss := newSessions()
 	s := &Speaker{
 		cfg:      cfg,
@@ -164,7 +167,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 	wait := s.watch(ctx)
 	defer func() { cancel(); wait() }()
 
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(s.cfg.look)
 	defer tick.Stop()
 	retry := time.NewTicker(retryInterval)
 	defer retry.Stop()
