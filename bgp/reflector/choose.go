@@ -252,8 +252,8 @@ func (s *selection) result(w *World, r rules) Choice {
 		out.Problems = append(out.Problems, s.poolProblems()...)
 	}
 	if s.chosen > maxReflectors {
-		out.Problems = append(out.Problems, fmt.Sprintf(
-			"%d reflectors would be chosen, and %d are the most", s.chosen, maxReflectors))
+		out.Problems = append(out.Problems, fmt.Sprintf("%d reflectors would be chosen, and %d "+
+			"are the most", s.chosen, maxReflectors))
 	}
 	if s.chosen == 0 {
 		out.Problems = append(out.Problems, "no node can be a reflector")

@@ -27,8 +27,8 @@ type Config struct {
 	// ZoneLabel is the label with a node's zone; default: topology.kubernetes.io/zone.
 	ZoneLabel string `json:"zoneLabel,omitempty"`
 	// Ratio is the number of reflectors per node, at least Min (default: 3) and at most Max
-	// (default and limit: 100). Without Ratio there are 3, and from 100 nodes on one more for each
-	// 100.
+	// (default and limit: 100). Without Ratio there are 3, and from 100 nodes on one more for
+	// every 100.
 	Ratio float64 `json:"ratio,omitempty"`
 	Min   int     `json:"min,omitempty"`
 	Max   int     `json:"max,omitempty"`

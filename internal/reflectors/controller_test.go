@@ -57,7 +57,7 @@ func newCluster(t *testing.T, nodes ...string) *cluster {
 			c.speak(ctx, said)
 			select {
 			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 	})
@@ -146,7 +146,6 @@ func startController(t *testing.T, e *calicotest.Etcd, name string,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)).With("controller", name),
 	})
 	must(t, err)
-	it.leadTime = 2 * time.Second
 	for _, do := range change {
 		do(it)
 	}
@@ -217,7 +216,7 @@ func awaitState(t *testing.T, client *clientv3.Client, what string, ok func(Stat
 			t.Logf("the leader: %+v", last)
 		}
 	}()
-	for end := time.Now().Add(90 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		r, err := read(t.Context(), client, "v1")
 		if err == nil && len(r.states) > 0 {
 			last = r.states[0]
