@@ -118,7 +118,8 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 
 // Where nobody else is waited for, the last End-of-RIB is answered at once.
 func TestLastPeerToBeCompleteHasAllAtOnce(t *testing.T) {
-	n := newLab(t).unset(64512, func(c *Config) { c.look = time.Hour }) // nothing is found by looking
+	// What a look would find is not found.
+	n := newLab(t).unset(64512, func(c *Config) { c.look = time.Hour })
 	n.plan.Restarting = true
 	n.announce("10.1.0.0/26", "192.0.2.1")
 	n.farPeer("127.0.0.75", 65001)
