@@ -230,14 +230,17 @@ func httpGet(sc *script, args []string) (string, error) {
 	if len(args) != 3 {
 		return "", usage("http PATH STATUS REGEXP")
 	}
-	re, err := regexp.Compile("(?m)" + args[2])
+	return fetch(sc, sc.net+".5:9179"+args[0], args[1], args[2])
+}
+
+func fetch(sc *script, url, status, pattern string) (string, error) {
+	re, err := regexp.Compile("(?m)" + pattern)
 	if err != nil {
 		return "", usage("%v", err)
 	}
 	ctx, cancel := brief()
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sc.net+".5:9179"+args[0],
-		nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+url, nil)
 	if err != nil {
 		return "", usage("%v", err)
 	}
@@ -252,9 +255,9 @@ func httpGet(sc *script, args []string) (string, error) {
 		return "", err
 	}
 	text := strings.ReplaceAll(string(body), sc.net+".", "$NET.")
-	if strconv.Itoa(resp.StatusCode) != args[1] || !re.MatchString(text) {
-		return "", fmt.Errorf("GET %s: %s, want %s and %q:\n%s", args[0], resp.Status, args[1],
-			args[2], indent(text))
+	if strconv.Itoa(resp.StatusCode) != status || !re.MatchString(text) {
+		return "", fmt.Errorf("GET %s: %s, want %s and %q:\n%s", url, resp.Status, status,
+			pattern, indent(text))
 	}
 	return text, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -114,12 +115,25 @@ var (
 	matcher  = regexp.MustCompile(`([a-z_]+) ?= ?\\?"([a-z_]+)\\?"`)
 )
 
-// documented PAGE: the table of this page has each metric of the running agent, with its help.
+// scrape returns the metrics of the running agent and, where one runs, of a reflector controller.
+func scrape(sc *script) (text string, err error) {
+	text, err = httpGet(sc, []string{"/metrics", "200", "."})
+	if err != nil {
+		return "", err
+	}
+	more, err := fetch(sc, sc.net+".9:9180/metrics", "200", ".")
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		err = nil
+	}
+	return text + more, err
+}
+
+// documented PAGE: the table of this page has each metric that scrape finds, with its help.
 func metricsDocumented(sc *script, args []string) (string, error) {
 	if len(args) != 1 {
 		return "", usage("documented PAGE")
 	}
-	text, err := httpGet(sc, []string{"/metrics", "200", "."})
+	text, err := scrape(sc)
 	if err != nil {
 		return "", err
 	}
@@ -137,10 +151,10 @@ func metricsDocumented(sc *script, args []string) (string, error) {
 	return "", nil
 }
 
-// metrics FILE…: /metrics of the running agent has each metric of ours that these files of the
-// repository name, with the labels that they select it by, but for those of other flags.
+// metrics FILE…: scrape finds each metric of ours that these files of the repository name, with the
+// labels that they select it by, but for those of other flags.
 func metricsNamed(sc *script, files []string) (string, error) {
-	text, err := httpGet(sc, []string{"/metrics", "200", "."})
+	text, err := scrape(sc)
 	if err != nil {
 		return "", err
 	}

@@ -309,12 +309,11 @@ func TestAnswersAreWrittenBack(t *testing.T) {
 	stop()
 	s, stop = start(t, e.Endpoint(), t.TempDir())
 	s.Answer(external.Answer{Revision: 9})
-	awaitStored(t, e.Client(), "nothing but the summary", func(all map[string]string) bool {
-		return observed(t, all) == 9 && len(all) == 1
-	})
-	if s.Status().Observed != 9 || s.Status().AnswerProblem != "" {
-		t.Errorf("status %+v", s.Status())
-	}
+	awaitStored(t, e.Client(), "nothing but the summary, as status says",
+		func(all map[string]string) bool {
+			return observed(t, all) == 9 && len(all) == 1 && s.Status().Observed == 9 &&
+				s.Status().AnswerProblem == ""
+		})
 	stop()
 	awaitStored(t, e.Client(), "the end of the lease", func(all map[string]string) bool {
 		return len(all) == 0
