@@ -4,19 +4,18 @@
 package manifest
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 // APIVersion is the version of every resource.
@@ -64,7 +63,7 @@ func ReadKnown(text []byte) (all []Resource, remarks []error, err error) {
 
 // read asks skip what to do with unknown fields, which the error names.
 func read(text []byte, skip func(error) bool) ([]Resource, error) {
-	docs, err := splitDocuments(text)
+	docs, err := yamldoc.All(text)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +83,7 @@ func read(text []byte, skip func(error) bool) ([]Resource, error) {
 	return all, nil
 }
 
-func readDocument(doc []byte, skip func(error) bool) ([]Resource, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(doc)
-	if err != nil {
-		return nil, err
-	}
+func readDocument(asJSON []byte, skip func(error) bool) ([]Resource, error) {
 	if !bytes.HasPrefix(asJSON, []byte("{")) {
 		return nil, errors.New("it is no resource: a mapping with apiVersion, kind, metadata " +
 			"and spec is expected")
@@ -155,39 +150,6 @@ func put(store *calico.Store, resources []Resource) (*calico.Snapshot, error) {
 		store.Replace(key.String(), value)
 	}
 	return store.Snapshot(0), nil
-}
-
-// splitDocuments splits YAML at "---" lines and drops empty documents.
-func splitDocuments(text []byte) ([][]byte, error) {
-	var docs [][]byte
-	var doc bytes.Buffer
-	content := false
-	flush := func() {
-		if content {
-			docs = append(docs, bytes.Clone(doc.Bytes()))
-		}
-		doc.Reset()
-		content = false
-	}
-	lines := bufio.NewReader(bytes.NewReader(text))
-	for {
-		raw, err := lines.ReadString('\n')
-		line := strings.TrimRight(raw, " \t\r\n")
-		if line == "---" || strings.HasPrefix(line, "--- #") {
-			flush()
-		} else {
-			trimmed := strings.TrimSpace(line)
-			content = content || trimmed != "" && trimmed[0] != '#'
-			doc.WriteString(line + "\n")
-		}
-		if errors.Is(err, io.EOF) {
-			flush()
-			return docs, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
 }
 
 // readResource decodes a resource strictly. Its spec is returned as Calico would store it.

@@ -146,6 +146,29 @@ func TestReadNamesDocumentAndField(t *testing.T) {
 	}
 }
 
+// A resource that is not read would be missed in silence.
+func TestReadDropsNoDocument(t *testing.T) {
+	first := head + "Node\nmetadata: {name: a}\nspec: {}\n"
+	second := "{apiVersion: projectcalico.org/v3, kind: Node, metadata: {name: b}}\n"
+	for name, text := range map[string]string{
+		"on the line of ---": first + "--- " + second,
+		"a tag behind ---":   first + "--- !node\n" + second,
+		"an end before":      first + "...\n--- " + second,
+		"bare CR":            strings.ReplaceAll(first+"---\n"+second, "\n", "\r"),
+	} {
+		if all, err := Read([]byte(text)); err != nil || len(all) != 2 {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"an end alone": first + "...\n" + second, "an empty mapping": first + "--- {}\n" + second,
+	} {
+		if all, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), "line 5") {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+}
+
 // What is applied takes the place of what was there, also where it stands for nothing any more. The
 // rest stays, and so does the snapshot that it is applied to.
 func TestOverIsApply(t *testing.T) {
