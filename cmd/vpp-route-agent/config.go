@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/agent"
@@ -25,6 +25,7 @@ import (
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/yamldoc"
 	"vpp-route-agent/ipam"
 )
 
@@ -216,8 +217,12 @@ func readConfigFile(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}
 	var doc any
-	if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
-		return nil, fmt.Errorf("configuration file %s: %s", path, yamlError(err))
+	asJSON, err := yamldoc.One(raw)
+	if err == nil {
+		err = json.Unmarshal(asJSON, &doc)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	keys, ok := doc.(map[string]any)
 	if !ok && doc != nil {
@@ -248,15 +253,6 @@ func readConfigFile(path string) (map[string]string, error) {
 		}
 	}
 	return out, nil
-}
-
-// yamlError is what an error of the YAML library says of the file, on one line.
-func yamlError(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	for _, by := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
-		text = strings.TrimPrefix(text, by)
-	}
-	return text
 }
 
 // scalar turns a YAML value into the text that the environment would hold; a list becomes a comma

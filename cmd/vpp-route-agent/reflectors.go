@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/selector"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 func reflectorsCommand() *cobra.Command {
@@ -118,9 +118,9 @@ func readRules(stdin io.Reader, file string, into *reflector.Config) error {
 	if err != nil {
 		return err
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
+	asJSON, err := yamldoc.One(text)
 	if err != nil {
-		return fmt.Errorf("%s: %s", file, yamlError(err))
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(asJSON, &fields) != nil {
