@@ -73,6 +73,9 @@ waits for those, too.`,
 }
 
 func (e *externalChange) run(cmd *cobra.Command, _ []string) error {
+	if e.socket == "" {
+		return usageError{errors.New("--external-grpc-socket must not be empty")}
+	}
 	text, err := readFileOr(cmd.InOrStdin(), e.file)
 	if err != nil {
 		return usageError{err}
@@ -110,6 +113,9 @@ func (e *externalChange) run(cmd *cobra.Command, _ []string) error {
 	s := status.Convert(err)
 	if s.Code() == codes.Unavailable && len(header) == 0 {
 		return fmt.Errorf("no agent with --external grpc answers on %s: %s", e.socket, s.Message())
+	}
+	if strings.HasPrefix(s.Message(), "KeyErrors") { // Ligato's text, and nothing before it
+		return fmt.Errorf("some items failed; the agent has taken the others: %s", s.Message())
 	}
 	return errors.New(s.Message())
 }

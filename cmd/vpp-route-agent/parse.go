@@ -184,6 +184,17 @@ func parseSocket(field func(*config) *string) setter {
 	}
 }
 
+// parseOwnSocket takes the path of a socket that the agent makes. Abstract ones (unix(7)) have no
+// permissions: every user could connect.
+func parseOwnSocket(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if strings.HasPrefix(s, "@") {
+			return fmt.Errorf("%q is an abstract socket, which has no permissions; give a path", s)
+		}
+		return parseSocket(field)(c, s)
+	}
+}
+
 func parseStateDir(c *config, s string) error {
 	if info, err := os.Stat(s); err == nil && !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", s)

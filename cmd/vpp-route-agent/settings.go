@@ -116,7 +116,7 @@ var settings = []setting{
 		set: parseExternalPrefix},
 	{flag: "external-grpc-socket", file: "externalGRPCSocket", literal: true,
 		def: defaultExternalSocket, usage: "socket of --external grpc",
-		set: parseSocket(func(c *config) *string { return &c.externalSocket })},
+		set: parseOwnSocket(func(c *config) *string { return &c.externalSocket })},
 	{flag: "external-grpc-listen", file: "externalGRPCListen", usage: "address where --external " +
 		"grpc listens as well, for clients with certificates; one without a port gets 9111; " +
 		"default: none",
@@ -206,7 +206,7 @@ var settings = []setting{
 			"that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
 	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket,
 		usage: "unix socket of the client commands, such as status",
-		set:   parseSocket(func(c *config) *string { return &c.adminSocket })},
+		set:   parseOwnSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", literal: true, def: defaultStateDir,
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +
 			"are kept", set: parseStateDir},

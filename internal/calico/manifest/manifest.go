@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -173,7 +174,11 @@ func readResource(asJSON []byte, skip func(error) bool) (Resource, error) {
 	}
 	if len(r.Spec) > 0 {
 		if err := strict(r.Spec, spec); err != nil {
-			err = unlessSkipped(fmt.Errorf("%s: spec: %w", r, err), skip)
+			sep := ": "
+			if errors.As(err, new(errWrongType)) {
+				sep = "."
+			}
+			err = unlessSkipped(fmt.Errorf("%s: spec%s%w", r, sep, err), skip)
 			if err != nil {
 				return r, err
 			}
@@ -199,10 +204,34 @@ func strict(data []byte, into any) error {
 		return err
 	}
 	unknown, err := kjson.UnmarshalStrict(typed, into)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return errWrongType{wrong.Field, wrong.Value, wrong.Type}
+	}
 	if err != nil || len(unknown) == 0 {
 		return err
 	}
 	return errUnknown{errors.Join(unknown...)}
+}
+
+// errWrongType is about a field with a value of another type.
+type errWrongType struct {
+	field, value string // value: a kind of JSON's, or a number behind the word number
+	want         reflect.Type
+}
+
+func (e errWrongType) Error() string {
+	want := map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.String: "text", reflect.Slice: "a list",
+		reflect.Uint8: "a whole number from 0 to 255", reflect.Int: "a whole number",
+		reflect.Uint16: "a whole number from 0 to 65535",
+	}[e.want.Kind()]
+	value, isNumber := strings.CutPrefix(e.value, "number ")
+	if !isNumber {
+		value = map[string]string{"bool": "a truth value", "string": "text", "array": "a list",
+			"object": "a mapping", "number": "a number"}[e.value]
+	}
+	return fmt.Sprintf("%s: %s is not %s", e.field, value, cmp.Or(want, "a mapping"))
 }
 
 // unlessSkipped returns err, or nil if it is only about unknown fields that skip wants skipped.

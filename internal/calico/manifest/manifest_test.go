@@ -125,6 +125,17 @@ func TestReadNamesDocumentAndField(t *testing.T) {
 		{"affinity too large", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, " +
 			"cidr: 10.0.0.0/8, state: confirmed}",
 			`document 2: BlockAffinity(x): key: block 10.0.0.0/8 is larger`},
+		{"a number too large", head + "BGPPeer\nmetadata: {name: x}\nspec: {ttlSecurity: 300}",
+			"document 2: BGPPeer(x): spec.ttlSecurity: 300 is not a whole number from 0 to 255"},
+		{"a port too large", head + "BGPConfiguration\nmetadata: {name: default}\nspec: " +
+			"{listenPort: 70000}", "spec.listenPort: 70000 is not a whole number from 0 to 65535"},
+		{"text for truth", head + "BGPConfiguration\nmetadata: {name: default}\nspec: " +
+			"{nodeToNodeMeshEnabled: 'yes'}",
+			"spec.nodeToNodeMeshEnabled: text is not true or false"},
+		{"text for a mapping", head + "Node\nmetadata: {name: x}\nspec: {bgp: on}",
+			"spec.bgp: a truth value is not a mapping"},
+		{"a list for a mapping", head + "Node\nmetadata: [x]\nspec: {}",
+			"metadata: a list is not a mapping"},
 		{"endpoint's address", head + "WorkloadEndpoint\nmetadata: {name: x, namespace: " +
 			"shop}\nspec: {node: edge-1, ipNetworks: [10.1.0.300]}",
 			`document 2: WorkloadEndpoint(shop/x): spec.ipNetworks[0]`},
