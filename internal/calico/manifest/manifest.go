@@ -184,10 +184,32 @@ func readResource(asJSON []byte, skip func(error) bool) (Resource, error) {
 			}
 		}
 	}
+	if err := unlessSkipped(zeros(r), skip); err != nil {
+		return r, err
+	}
 	if r.Spec, err = json.Marshal(spec); err != nil {
 		return r, fmt.Errorf("%s: %w", r, err)
 	}
 	return r, r.Check()
+}
+
+// zeros names a number of a BGPConfiguration that reads as one and counts as none.
+func zeros(r Resource) error {
+	var given struct{ ASNumber, ListenPort json.RawMessage }
+	if r.Kind != calico.KindBGPConfiguration || len(r.Spec) == 0 ||
+		json.Unmarshal(r.Spec, &given) != nil {
+		return nil
+	}
+	field := ""
+	switch {
+	case string(given.ASNumber) == "0":
+		field = "asNumber"
+	case string(given.ListenPort) == "0":
+		field = "listenPort"
+	default:
+		return nil
+	}
+	return errUnknown{fmt.Errorf("%s: spec.%s: 0 is as if it were not given", r, field)}
 }
 
 // strict decodes JSON and rejects unknown or misspelled fields. A scalar becomes text if into has a
@@ -242,7 +264,7 @@ func unlessSkipped(err error, skip func(error) bool) error {
 	return err
 }
 
-// errUnknown names fields that are unknown, or given twice. The others are decoded.
+// errUnknown names fields that are unknown, given twice, or without effect. The others are decoded.
 type errUnknown struct{ error }
 
 // Check rejects values that the agent's decoder could not use.

@@ -180,6 +180,23 @@ func TestReadDropsNoDocument(t *testing.T) {
 	}
 }
 
+// Calico reads these as not given, so they say nothing of what they seem to say.
+func TestReadRemarksOnZeros(t *testing.T) {
+	for _, field := range []string{"asNumber", "listenPort"} {
+		text := head + "BGPConfiguration\nmetadata: {name: default}\nspec: {" + field + ": 0}"
+		_, err := Read([]byte(text))
+		want := "document 1: BGPConfiguration(default): spec." + field +
+			": 0 is as if it were not given"
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v", field, err)
+		}
+		if all, remarks, err := ReadKnown([]byte(text)); err != nil || len(remarks) != 1 ||
+			len(all) != 1 {
+			t.Errorf("%s: %v, %v, %v", field, all, remarks, err)
+		}
+	}
+}
+
 // What is applied takes the place of what was there, also where it stands for nothing any more. The
 // rest stays, and so does the snapshot that it is applied to.
 func TestOverIsApply(t *testing.T) {
