@@ -117,7 +117,7 @@ func addSettings(flags *pflag.FlagSet, wanted func(setting) bool) {
 		case s.boolean:
 			flags.Bool(s.flag, false, usage)
 		case s.list && s.def != "":
-			flags.StringSlice(s.flag, []string{s.def}, usage)
+			flags.StringSlice(s.flag, strings.Split(s.def, ","), usage)
 		case s.list:
 			flags.StringSlice(s.flag, nil, usage)
 		default:
@@ -268,6 +268,9 @@ func scalar(v any) (string, error) {
 	case []any:
 		parts := make([]string, len(v))
 		for i, e := range v {
+			if _, isList := e.([]any); isList {
+				return "", errors.New("want no list inside the list")
+			}
 			s, err := scalar(e)
 			if err != nil {
 				return "", err
@@ -283,6 +286,9 @@ func scalar(v any) (string, error) {
 // nodeNameForm is a DNS subdomain, the form of every Calico resource name.
 var nodeNameForm = regexp.MustCompile(
 	`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// maxNodeName is what a DNS subdomain can have (RFC 1123).
+const maxNodeName = 253
 
 // findNodeName follows calico-node (node/pkg/lifecycle/utils): NODENAME, the nodename file,
 // HOSTNAME, the host's own name.
@@ -309,6 +315,10 @@ func (c *config) findNodeName(env environment) error {
 	if !nodeNameForm.MatchString(c.nodeName) {
 		return fmt.Errorf("node name %q is no name that Calico allows: lower-case letters, "+
 			"digits, '-' and '.'; set --node-name", c.nodeName)
+	}
+	if len(c.nodeName) > maxNodeName {
+		return fmt.Errorf("node name %.20s... is longer than %d bytes, the most that Calico "+
+			"allows; set --node-name", c.nodeName, maxNodeName)
 	}
 	return nil
 }
@@ -343,6 +353,9 @@ func (c *config) check(given map[string]bool) error {
 	}
 	if err := c.checkListeners(); err != nil {
 		return err
+	}
+	if len(c.external) > 0 && c.externalSocket == c.adminSocket {
+		return fmt.Errorf("--external-grpc-socket and --admin-socket are both %s", c.adminSocket)
 	}
 	if c.gobgpWrite && c.gobgpListen == "" {
 		return errors.New("--gobgp-write conflicts with --gobgp-listen off")

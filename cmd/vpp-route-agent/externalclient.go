@@ -76,6 +76,9 @@ func (e *externalChange) run(cmd *cobra.Command, _ []string) error {
 	if e.socket == "" {
 		return usageError{errors.New("--external-grpc-socket must not be empty")}
 	}
+	if e.timeout <= 0 {
+		return usageError{errors.New("--timeout must be longer than 0")}
+	}
 	text, err := readFileOr(cmd.InOrStdin(), e.file)
 	if err != nil {
 		return usageError{err}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -195,11 +196,25 @@ func parseOwnSocket(field func(*config) *string) setter {
 	}
 }
 
-func parseStateDir(c *config, s string) error {
-	if info, err := os.Stat(s); err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", s)
+// parseDir takes a directory, which may be made later.
+func parseDir(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if info, err := os.Stat(s); err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", s)
+		}
+		*field(c) = s
+		return nil
 	}
-	c.stateDir = s
+}
+
+// namespaceForm is that of a DNS label (RFC 1123).
+var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func parseNamespace(c *config, s string) error {
+	if !namespaceForm.MatchString(s) {
+		return fmt.Errorf("%q is no name of a Kubernetes namespace", s)
+	}
+	c.secretsIn = s
 	return nil
 }
 
@@ -237,7 +252,8 @@ func parsePrefixLimits(c *config, s string) error {
 		}
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n == 0 {
-			return fmt.Errorf("%q: want a whole number greater than 0 after the =", part)
+			return fmt.Errorf("%q: want a whole number greater than 0, and at most %d, after "+
+				"the =", part, math.MaxInt32)
 		}
 		if _, twice := c.prefixLimits[scope]; twice {
 			return fmt.Errorf("%s has two limits", class)
@@ -391,13 +407,14 @@ func broadcast(p netip.Prefix) netip.Addr {
 // checkLearn refuses settings of routes from etcd and of the uplink that contradict each other.
 func (c *config) checkLearn(given map[string]bool) error {
 	if c.learnIPAM && c.dataplane == "none" {
-		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.learn())
+		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.texts["--learn"])
 	}
 	if !c.learnBGP {
 		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane",
 			"publish-status"} {
 			if given[f] {
-				return fmt.Errorf("--%s has no meaning with --learn ipam: there is no BGP", f)
+				return fmt.Errorf("--%s has no meaning with --learn %s: there is no BGP", f,
+					c.texts["--learn"])
 			}
 		}
 	}

@@ -176,11 +176,11 @@ var settings = []setting{
 	{flag: "password-dir", file: "passwordDir", literal: true,
 		usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; " +
 			"default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
-		set: text(func(c *config) *string { return &c.passwordDir })},
+		set: parseDir(func(c *config) *string { return &c.passwordDir })},
 	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", literal: true,
 		def:   "kube-system",
 		usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
-		set:   text(func(c *config) *string { return &c.secretsIn })},
+		set:   parseNamespace},
 	{flag: "gobgp-listen", file: "gobgpListen", def: defaultGoBGPListen,
 		usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; " +
 			"\"off\" for none",
@@ -209,7 +209,7 @@ var settings = []setting{
 		set:   parseOwnSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", literal: true, def: defaultStateDir,
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +
-			"are kept", set: parseStateDir},
+			"are kept", set: parseDir(func(c *config) *string { return &c.stateDir })},
 	{flag: "deferral", live: true, file: "deferral", def: "30s",
 		usage: "how long after start stale routes wait for peers that have not finished (RFC " +
 			"4724 Selection_Deferral_Timer)",
