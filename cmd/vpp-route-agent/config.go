@@ -212,7 +212,7 @@ func readConfigFile(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := readFile(path, maxSettings)
 	if err != nil {
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}
@@ -299,7 +299,7 @@ func (c *config) findNodeName(env environment) error {
 		if v, ok := env("CALICO_NODENAME_FILE"); ok {
 			file = v
 		}
-		raw, err := os.ReadFile(file)
+		raw, err := readFile(file, maxSettings)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("node name: %w", err)
 		}

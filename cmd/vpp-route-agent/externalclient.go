@@ -79,7 +79,7 @@ func (e *externalChange) run(cmd *cobra.Command, _ []string) error {
 	if e.timeout <= 0 {
 		return usageError{errors.New("--timeout must be longer than 0")}
 	}
-	text, err := readFileOr(cmd.InOrStdin(), e.file)
+	text, err := readFileOr(cmd, e.file)
 	if err != nil {
 		return usageError{err}
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/netip"
@@ -207,6 +208,17 @@ func parseDir(field func(*config) *string) setter {
 	}
 }
 
+// regularFile takes a file that is read more than once, which may be made later.
+func regularFile(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if info, err := os.Stat(s); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is no regular file", s)
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
 // namespaceForm is that of a DNS label (RFC 1123).
 var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
@@ -305,7 +317,11 @@ func parsePasswordFile(c *config, path string) error {
 		return err
 	}
 	defer f.Close()
-	line, err := bufio.NewReader(f).ReadString('\n')
+	const most = 4096
+	line, err := bufio.NewReader(io.LimitReader(f, most)).ReadString('\n')
+	if len(line) == most {
+		return fmt.Errorf("the first line of %s is too long for a password", path)
+	}
 	if c.etcdPassword = strings.TrimRight(line, "\r\n"); c.etcdPassword == "" {
 		return fmt.Errorf("%s has no password on its first line: %w", path,
 			cmp.Or(err, errors.New("it is empty")))

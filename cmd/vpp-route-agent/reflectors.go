@@ -86,7 +86,7 @@ func (r *reflectorsCall) run(cmd *cobra.Command) error {
 	}
 	goal := reflector.Goal{Mode: reflector.Mode(r.to)}
 	if r.rules != "" {
-		if err := readRules(cmd.InOrStdin(), r.rules, &goal.Config); err != nil {
+		if err := readRules(cmd, r.rules, &goal.Config); err != nil {
 			return usageError{err}
 		}
 	}
@@ -113,8 +113,8 @@ func (r *reflectorsCall) run(cmd *cobra.Command) error {
 }
 
 // readRules reads how reflectors are chosen.
-func readRules(stdin io.Reader, file string, into *reflector.Config) error {
-	text, err := readFileOr(stdin, file)
+func readRules(cmd *cobra.Command, file string, into *reflector.Config) error {
+	text, err := readFileOr(cmd, file)
 	if err != nil {
 		return err
 	}
