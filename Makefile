@@ -185,7 +185,7 @@ soak: tools build
 
 # What CI runs is counted in inputs, not in time: Go's fuzzing sometimes takes the end of its own
 # time for a failure (golang/go#75804). A finding has an input; that ending has none.
-FUZZTIME ?= $(if $(SHORT),15000x,30s)
+FUZZTIME ?= $(if $(SHORT),14400x,30s)
 FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 1s)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
 
