@@ -36,8 +36,7 @@ func (p *peering) toAddress(g given) []Peer {
 	own, ok := addressOf(p.node, familyOf(g.addr))
 	if !ok {
 		if g.Node != "" { // a peer of several nodes may well be meant for the others
-			p.problem(g.key(), "no session to %s: Node(%s) has no %s address",
-				g.addr, p.node.Name, familyOf(g.addr))
+			p.noAddress(g)
 		}
 		return nil
 	}
@@ -59,6 +58,29 @@ func (p *peering) toAddress(g given) []Peer {
 	// is a client, also one of this cluster.
 	session.Client = p.isClient(session, "")
 	return []Peer{p.apply(g, g.scope(), session)}
+}
+
+// noAddress says that the node has no address of the family of peerIP.
+func (p *peering) noAddress(g given) {
+	p.problem(g.key(), "no session to %s: Node(%s) has no %s address", g.addr, p.node.Name,
+		familyOf(g.addr))
+}
+
+// Elsewhere says which BGPPeers of several nodes can have a session with others alone, since this
+// one has no address of their family. In a cluster of mixed nodes that is no mistake.
+func Elsewhere(self string, s *calico.Snapshot) []calico.Problem {
+	p := newPeering(self, s)
+	given := p.readBGPPeers()
+	p.problems = nil
+	for _, g := range given {
+		if g.PeerIP == "" || g.Node != "" || !g.isFor(p.node) {
+			continue
+		}
+		if _, ok := addressOf(p.node, familyOf(g.addr)); !ok {
+			p.noAddress(g)
+		}
+	}
+	return p.problems
 }
 
 // toNodes returns the sessions of g to the other nodes that are meant, in one family.

@@ -47,11 +47,16 @@ func socketFlag(c *cobra.Command, socket *string) {
 		"admin socket of the agent to ask (environment: "+env+")")
 }
 
+var errNoSocket = usageError{errors.New("--admin-socket must not be empty")}
+
 // requestTimeout bounds a request to an agent that hangs.
 const requestTimeout = time.Minute
 
 // get reads path from the agent behind the admin socket and decodes the answer into out.
 func get(ctx context.Context, socket, path string, query url.Values, out any) error {
+	if socket == "" {
+		return errNoSocket
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	defer sayWhenSlow(func() string { return awaited(ctx, socket, path) })()
@@ -60,6 +65,9 @@ func get(ctx context.Context, socket, path string, query url.Values, out any) er
 
 // post has the agent behind the admin socket do something, and decodes its answer into out.
 func post(ctx context.Context, socket, path string, query url.Values, out any) error {
+	if socket == "" {
+		return errNoSocket
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	defer sayWhenSlow(func() string { return awaited(ctx, socket, path) })()

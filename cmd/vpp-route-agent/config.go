@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/agent"
@@ -25,6 +25,7 @@ import (
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/yamldoc"
 	"vpp-route-agent/ipam"
 )
 
@@ -116,7 +117,7 @@ func addSettings(flags *pflag.FlagSet, wanted func(setting) bool) {
 		case s.boolean:
 			flags.Bool(s.flag, false, usage)
 		case s.list && s.def != "":
-			flags.StringSlice(s.flag, []string{s.def}, usage)
+			flags.StringSlice(s.flag, strings.Split(s.def, ","), usage)
 		case s.list:
 			flags.StringSlice(s.flag, nil, usage)
 		default:
@@ -211,13 +212,17 @@ func readConfigFile(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := readFile(path, maxSettings)
 	if err != nil {
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}
 	var doc any
-	if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
-		return nil, fmt.Errorf("configuration file %s: %s", path, yamlError(err))
+	asJSON, err := yamldoc.One(raw)
+	if err == nil {
+		err = json.Unmarshal(asJSON, &doc)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	keys, ok := doc.(map[string]any)
 	if !ok && doc != nil {
@@ -250,15 +255,6 @@ func readConfigFile(path string) (map[string]string, error) {
 	return out, nil
 }
 
-// yamlError is what an error of the YAML library says of the file, on one line.
-func yamlError(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	for _, by := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
-		text = strings.TrimPrefix(text, by)
-	}
-	return text
-}
-
 // scalar turns a YAML value into the text that the environment would hold; a list becomes a comma
 // list.
 func scalar(v any) (string, error) {
@@ -272,6 +268,9 @@ func scalar(v any) (string, error) {
 	case []any:
 		parts := make([]string, len(v))
 		for i, e := range v {
+			if _, isList := e.([]any); isList {
+				return "", errors.New("want no list inside the list")
+			}
 			s, err := scalar(e)
 			if err != nil {
 				return "", err
@@ -288,6 +287,9 @@ func scalar(v any) (string, error) {
 var nodeNameForm = regexp.MustCompile(
 	`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
+// maxNodeName is what a DNS subdomain can have (RFC 1123).
+const maxNodeName = 253
+
 // findNodeName follows calico-node (node/pkg/lifecycle/utils): NODENAME, the nodename file,
 // HOSTNAME, the host's own name.
 func (c *config) findNodeName(env environment) error {
@@ -297,7 +299,7 @@ func (c *config) findNodeName(env environment) error {
 		if v, ok := env("CALICO_NODENAME_FILE"); ok {
 			file = v
 		}
-		raw, err := os.ReadFile(file)
+		raw, err := readFile(file, maxSettings)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("node name: %w", err)
 		}
@@ -313,6 +315,10 @@ func (c *config) findNodeName(env environment) error {
 	if !nodeNameForm.MatchString(c.nodeName) {
 		return fmt.Errorf("node name %q is no name that Calico allows: lower-case letters, "+
 			"digits, '-' and '.'; set --node-name", c.nodeName)
+	}
+	if len(c.nodeName) > maxNodeName {
+		return fmt.Errorf("node name %.20s... is longer than %d bytes, the most that Calico "+
+			"allows; set --node-name", c.nodeName, maxNodeName)
 	}
 	return nil
 }
@@ -347,6 +353,9 @@ func (c *config) check(given map[string]bool) error {
 	}
 	if err := c.checkListeners(); err != nil {
 		return err
+	}
+	if len(c.external) > 0 && c.externalSocket == c.adminSocket {
+		return fmt.Errorf("--external-grpc-socket and --admin-socket are both %s", c.adminSocket)
 	}
 	if c.gobgpWrite && c.gobgpListen == "" {
 		return errors.New("--gobgp-write conflicts with --gobgp-listen off")

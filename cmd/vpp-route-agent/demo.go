@@ -108,7 +108,7 @@ node, and "vpp-route-agent lab" finds the etcd. The exit status is the command's
 		Args: arguments(1, math.MaxInt), // one is too few, but Exec names the nodes
 		RunE: func(_ *cobra.Command, args []string) error {
 			err := demo.Exec(pid, args[0], args[1:])
-			if len(args) == 1 {
+			if len(args) == 1 || errors.Is(err, demo.ErrNoNode) {
 				return usageError{err}
 			}
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -357,6 +358,9 @@ PART-OF-KEY in their key, of which there must be one. Exit status 1 says that so
 		Example: "  vpp-route-agent external wait vrf/7/ --timeout 10s",
 		Args:    arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeout < 0 {
+				return usageError{errors.New("--timeout must not be negative")}
+			}
 			for end := time.Now().Add(timeout); ; {
 				items, err := f.externalItems(cmd.Context(), args)
 				if err != nil {

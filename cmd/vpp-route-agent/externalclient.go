@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -17,10 +18,11 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-	"sigs.k8s.io/yaml"
+	"google.golang.org/protobuf/proto"
 
 	external "vpp-route-agent/internal/external/grpc"
 	"vpp-route-agent/internal/external/proto/ligato/configurator"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 // externalChange is a command that has the agent carry out what a file says.
@@ -46,8 +48,9 @@ func (e *externalChange) command(name, short string) *cobra.Command {
 	c := &cobra.Command{
 		Use: name + " -f FILE|-", Short: short,
 		Long: short + `, over --external grpc of the agent. The file is Ligato's configuration in
-YAML or JSON. The command ends when the data plane has answered for each item: with exit status 0
-if none is refused. An item may still be PENDING then; --wait waits for those, too.`,
+YAML or JSON; several YAML documents count as one. The command ends when the data plane has answered
+for each item: with exit status 0 if none is refused. An item may still be PENDING then; --wait
+waits for those, too.`,
 		Example: "  vpp-route-agent external " + name + ` -f - <<'EOF'
   vppConfig:
     vrfs:
@@ -70,7 +73,13 @@ if none is refused. An item may still be PENDING then; --wait waits for those, t
 }
 
 func (e *externalChange) run(cmd *cobra.Command, _ []string) error {
-	text, err := readFileOr(cmd.InOrStdin(), e.file)
+	if e.socket == "" {
+		return usageError{errors.New("--external-grpc-socket must not be empty")}
+	}
+	if e.timeout <= 0 {
+		return usageError{errors.New("--timeout must be longer than 0")}
+	}
+	text, err := readFileOr(cmd, e.file)
 	if err != nil {
 		return usageError{err}
 	}
@@ -108,18 +117,36 @@ func (e *externalChange) run(cmd *cobra.Command, _ []string) error {
 	if s.Code() == codes.Unavailable && len(header) == 0 {
 		return fmt.Errorf("no agent with --external grpc answers on %s: %s", e.socket, s.Message())
 	}
+	if strings.HasPrefix(s.Message(), "KeyErrors") { // Ligato's text, and nothing before it
+		return fmt.Errorf("some items failed; the agent has taken the others: %s", s.Message())
+	}
 	return errors.New(s.Message())
 }
 
-// decodeConfig takes Ligato's configuration in YAML or JSON.
+var ofProtobuf = regexp.MustCompile(`^proto:[ \x{a0}](syntax error )?\(line \d+:\d+\): `)
+
+// decodeConfig takes Ligato's configuration in YAML or JSON. Several documents are as if all their
+// items were in one.
 func decodeConfig(text []byte) (*configurator.Config, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(text)
+	docs, err := yamldoc.All(text)
 	if err != nil {
 		return nil, err
 	}
+	if len(docs) == 0 {
+		return nil, errors.New("it is empty; {} stands for no items")
+	}
 	config := &configurator.Config{}
-	if err := protojson.Unmarshal(asJSON, config); err != nil {
-		return nil, errors.New(strings.ReplaceAll(err.Error(), "\u00a0", " "))
+	for i, doc := range docs {
+		more := &configurator.Config{}
+		if err := protojson.Unmarshal(doc, more); err != nil {
+			// Its lines are those of the JSON.
+			err = errors.New(ofProtobuf.ReplaceAllString(err.Error(), ""))
+			if len(docs) > 1 {
+				err = fmt.Errorf("document %d: %w", i+1, err)
+			}
+			return nil, err
+		}
+		proto.Merge(config, more)
 	}
 	return config, nil
 }

@@ -74,7 +74,7 @@ func (l *lab) apply() *cobra.Command {
 		Use: "apply -f FILE|-", Short: "Create or replace resources in calicoctl's YAML",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := readFileOr(cmd.InOrStdin(), file)
+			text, err := readFileOr(cmd, file)
 			if err != nil {
 				return usageError{err}
 			}
@@ -90,16 +90,6 @@ func (l *lab) apply() *cobra.Command {
 	c.Flags().StringVarP(&file, "filename", "f", "", "file with one or several resources; - for "+
 		"standard input")
 	return c
-}
-
-func readFileOr(stdin io.Reader, file string) ([]byte, error) {
-	switch file {
-	case "":
-		return nil, errors.New("give -f FILE, or -f - for standard input")
-	case "-":
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(file)
 }
 
 // change completes a command that changes the lab's data. Its do returns what has happened.

@@ -20,6 +20,15 @@ func local(address string) bool {
 	return err == nil && a.IsLoopback()
 }
 
+// samePort reports whether one listener leaves no room for the other.
+func samePort(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	all := func(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
+	return errA == nil && errB == nil && portA == portB && portA != "0" &&
+		(hostA == hostB || all(hostA) || all(hostB))
+}
+
 // checkListeners refuses to serve the agent's state over a network without TLS, unless --plaintext
 // allows it.
 func (c *config) checkListeners() error {
@@ -28,6 +37,10 @@ func (c *config) checkListeners() error {
 	}
 	if c.tlsClientCAFile != "" && c.tlsCertFile == "" {
 		return fmt.Errorf("--tls-client-ca-file needs --tls-cert-file and --tls-key-file")
+	}
+	if c.learnBGP && samePort(c.metricsListen, c.gobgpListen) {
+		return fmt.Errorf("--metrics-listen %s and --gobgp-listen %s are one port",
+			c.metricsListen, c.gobgpListen)
 	}
 	for flag, address := range map[string]string{
 		"--metrics-listen": c.metricsListen, "--gobgp-listen": c.gobgpListen,

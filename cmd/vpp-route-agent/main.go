@@ -42,7 +42,8 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
-	if errors.As(err, &usageError{}) || errors.As(err, &diffError{}) {
+	isUsage := errors.As(err, &usageError{}) && !errors.Is(err, errInterrupted)
+	if isUsage || errors.As(err, &diffError{}) {
 		os.Exit(2)
 	}
 	os.Exit(1)

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,11 +186,47 @@ func parseSocket(field func(*config) *string) setter {
 	}
 }
 
-func parseStateDir(c *config, s string) error {
-	if info, err := os.Stat(s); err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", s)
+// parseOwnSocket takes the path of a socket that the agent makes. Abstract ones (unix(7)) have no
+// permissions: every user could connect.
+func parseOwnSocket(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if strings.HasPrefix(s, "@") {
+			return fmt.Errorf("%q is an abstract socket, which has no permissions; give a path", s)
+		}
+		return parseSocket(field)(c, s)
 	}
-	c.stateDir = s
+}
+
+// parseDir takes a directory, which may be made later.
+func parseDir(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if info, err := os.Stat(s); err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", s)
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
+// regularFile takes a file that is read more than once, which may be made later.
+func regularFile(field func(*config) *string) setter {
+	return func(c *config, s string) error {
+		if info, err := os.Stat(s); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is no regular file", s)
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
+// namespaceForm is that of a DNS label (RFC 1123).
+var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func parseNamespace(c *config, s string) error {
+	if !namespaceForm.MatchString(s) {
+		return fmt.Errorf("%q is no name of a Kubernetes namespace", s)
+	}
+	c.secretsIn = s
 	return nil
 }
 
@@ -226,7 +264,8 @@ func parsePrefixLimits(c *config, s string) error {
 		}
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n == 0 {
-			return fmt.Errorf("%q: want a whole number greater than 0 after the =", part)
+			return fmt.Errorf("%q: want a whole number greater than 0, and at most %d, after "+
+				"the =", part, math.MaxInt32)
 		}
 		if _, twice := c.prefixLimits[scope]; twice {
 			return fmt.Errorf("%s has two limits", class)
@@ -278,7 +317,11 @@ func parsePasswordFile(c *config, path string) error {
 		return err
 	}
 	defer f.Close()
-	line, err := bufio.NewReader(f).ReadString('\n')
+	const most = 4096
+	line, err := bufio.NewReader(io.LimitReader(f, most)).ReadString('\n')
+	if len(line) == most {
+		return fmt.Errorf("the first line of %s is too long for a password", path)
+	}
 	if c.etcdPassword = strings.TrimRight(line, "\r\n"); c.etcdPassword == "" {
 		return fmt.Errorf("%s has no password on its first line: %w", path,
 			cmp.Or(err, errors.New("it is empty")))
@@ -380,13 +423,14 @@ func broadcast(p netip.Prefix) netip.Addr {
 // checkLearn refuses settings of routes from etcd and of the uplink that contradict each other.
 func (c *config) checkLearn(given map[string]bool) error {
 	if c.learnIPAM && c.dataplane == "none" {
-		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.learn())
+		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.texts["--learn"])
 	}
 	if !c.learnBGP {
 		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane",
 			"publish-status"} {
 			if given[f] {
-				return fmt.Errorf("--%s has no meaning with --learn ipam: there is no BGP", f)
+				return fmt.Errorf("--%s has no meaning with --learn %s: there is no BGP", f,
+					c.texts["--learn"])
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -181,7 +180,7 @@ func (p *planCall) datastore(cmd *cobra.Command, agents bgp.Options) (bgp.Option
 		}
 		return agents, side{}, nil
 	}
-	cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+	cfg, err := settingsOf(cmd)
 	if err == nil && !cfg.learnBGP {
 		err = errors.New("--learn ipam: without BGP there is nothing to plan")
 	}
@@ -225,7 +224,7 @@ func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
 
 // readManifest reads a file of resources. Unknown fields are warnings, or errors if strict.
 func readManifest(cmd *cobra.Command, file string, strict bool) ([]manifest.Resource, error) {
-	text, err := readFileOr(cmd.InOrStdin(), file)
+	text, err := readFileOr(cmd, file)
 	if err != nil {
 		return nil, err
 	}

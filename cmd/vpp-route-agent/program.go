@@ -106,6 +106,11 @@ func (p *program) addDatastore() error {
 }
 
 func (p *program) addListeners() (err error) {
+	if p.cfg.tlsCertFile != "" { // also where no listener needs it now
+		if _, err := p.cfg.serverTLS(); err != nil {
+			return usageError{err}
+		}
+	}
 	if p.admin, err = agent.Listen("admin socket", p.cfg.adminSocket, p.log); err != nil {
 		return err
 	}

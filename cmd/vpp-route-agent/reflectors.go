@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/selector"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 func reflectorsCommand() *cobra.Command {
@@ -88,7 +88,7 @@ func (r *reflectorsCall) run(cmd *cobra.Command) error {
 	}
 	goal := reflector.Goal{Mode: reflector.Mode(r.to)}
 	if r.rules != "" {
-		if err := readRules(cmd.InOrStdin(), r.rules, &goal.Config); err != nil {
+		if err := readRules(cmd, r.rules, &goal.Config); err != nil {
 			return usageError{err}
 		}
 	}
@@ -120,14 +120,14 @@ func showPreview(w io.Writer, p reflector.Preview, asJSON bool) error {
 }
 
 // readRules reads how reflectors are chosen.
-func readRules(stdin io.Reader, file string, into *reflector.Config) error {
-	text, err := readFileOr(stdin, file)
+func readRules(cmd *cobra.Command, file string, into *reflector.Config) error {
+	text, err := readFileOr(cmd, file)
 	if err != nil {
 		return err
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
+	asJSON, err := yamldoc.One(text)
 	if err != nil {
-		return fmt.Errorf("%s: %s", file, yamlError(err))
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(asJSON, &fields) != nil {

@@ -463,7 +463,7 @@ follows at once; label, clusterID and topology cannot change then.`,
 			return usageError{errors.New("give -f FILE, or -f - for standard input")}
 		}
 		var config reflector.Config
-		if err := readRules(cmd.InOrStdin(), file, &config); err != nil {
+		if err := readRules(cmd, file, &config); err != nil {
 			return usageError{err}
 		}
 		if err := config.Check(); err != nil {

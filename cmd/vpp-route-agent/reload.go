@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 
@@ -35,6 +36,9 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) error {
 // reload keeps everything as it is when the settings cannot be read.
 func (r *reloader) reload() {
 	to, err := r.load()
+	if errors.Is(err, errInterrupted) {
+		return
+	}
 	if err != nil {
 		r.log.Error("settings are not reloaded; the old ones stay in force", "err", err)
 		return

@@ -27,12 +27,15 @@ for each flag), a YAML file and defaults, in this order.`,
   NODENAME=edge-7 vpp-route-agent run --dataplane kernel
   vpp-route-agent run --config /etc/vpp-route-agent/agent.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+			cfg, err := settingsOf(cmd)
+			if errors.Is(err, errInterrupted) {
+				return nil // as it would end later
+			}
 			if err != nil {
 				return usageError{err}
 			}
 			log, level := newLogger(os.Stderr, cfg)
-			reload := func() (config, error) { return loadConfig(cmd.Flags(), os.LookupEnv) }
+			reload := func() (config, error) { return settingsOf(cmd) }
 			err = run(cmd.Context(), cfg, reload, log, level)
 			if errors.Is(err, agent.ErrNewProcess) {
 				return handOver(cmd.Context(), log)

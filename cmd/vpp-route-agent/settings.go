@@ -64,13 +64,13 @@ var settings = []setting{
 		usage: "file with the password for etcd on its first line", set: parsePasswordFile},
 	{flag: "etcd-ca-cert-file", env: calicoEnv("ETCD_CA_CERT_FILE"), file: "etcdCACertFile",
 		literal: true, usage: "PEM file of the authority that signed etcd's certificate",
-		set: text(func(c *config) *string { return &c.etcdCAFile })},
+		set: regularFile(func(c *config) *string { return &c.etcdCAFile })},
 	{flag: "etcd-cert-file", env: calicoEnv("ETCD_CERT_FILE"), file: "etcdCertFile", literal: true,
 		usage: "PEM file of our client certificate",
-		set:   text(func(c *config) *string { return &c.etcdCertFile })},
+		set:   regularFile(func(c *config) *string { return &c.etcdCertFile })},
 	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", literal: true,
 		usage: "PEM file of our client key",
-		set:   text(func(c *config) *string { return &c.etcdKeyFile })},
+		set:   regularFile(func(c *config) *string { return &c.etcdKeyFile })},
 	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType", def: "etcdv3",
 		usage: "only etcdv3 is supported",
 		set:   oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
@@ -116,7 +116,7 @@ var settings = []setting{
 		set: parseExternalPrefix},
 	{flag: "external-grpc-socket", file: "externalGRPCSocket", literal: true,
 		def: defaultExternalSocket, usage: "socket of --external grpc",
-		set: parseSocket(func(c *config) *string { return &c.externalSocket })},
+		set: parseOwnSocket(func(c *config) *string { return &c.externalSocket })},
 	{flag: "external-grpc-listen", file: "externalGRPCListen", usage: "address where --external " +
 		"grpc listens as well, for clients with certificates; one without a port gets 9111; " +
 		"default: none",
@@ -124,7 +124,7 @@ var settings = []setting{
 	{flag: "external-grpc-policy", live: true, file: "externalGRPCPolicy", literal: true,
 		usage: "YAML file that says what which client of --external grpc may write; default: " +
 			"root everything, others nothing",
-		set: text(func(c *config) *string { return &c.externalPolicyFile })},
+		set: regularFile(func(c *config) *string { return &c.externalPolicyFile })},
 	{flag: "external-table-0", file: "externalTable0", usage: "let external configuration add " +
 		"routes to the default table: override (before BGP) or backup (after BGP); default: no",
 		set: oneOf(func(c *config) *string { return &c.externalTable0 }, "override", "backup")},
@@ -176,11 +176,11 @@ var settings = []setting{
 	{flag: "password-dir", file: "passwordDir", literal: true,
 		usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; " +
 			"default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
-		set: text(func(c *config) *string { return &c.passwordDir })},
+		set: parseDir(func(c *config) *string { return &c.passwordDir })},
 	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", literal: true,
 		def:   "kube-system",
 		usage: "namespace of the Kubernetes Secrets with passwords of BGP peers",
-		set:   text(func(c *config) *string { return &c.secretsIn })},
+		set:   parseNamespace},
 	{flag: "gobgp-listen", file: "gobgpListen", def: defaultGoBGPListen,
 		usage: "address of GoBGP's gRPC for the gobgp CLI; one without a port gets 50051; " +
 			"\"off\" for none",
@@ -195,21 +195,21 @@ var settings = []setting{
 	{flag: "tls-cert-file", file: "tlsCertFile", literal: true,
 		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen use TLS on " +
 			"addresses other than loopback",
-		set: text(func(c *config) *string { return &c.tlsCertFile })},
+		set: regularFile(func(c *config) *string { return &c.tlsCertFile })},
 	{flag: "tls-key-file", file: "tlsKeyFile", literal: true, usage: "PEM file of its key",
-		set: text(func(c *config) *string { return &c.tlsKeyFile })},
+		set: regularFile(func(c *config) *string { return &c.tlsKeyFile })},
 	{flag: "tls-client-ca-file", file: "tlsClientCAFile", literal: true,
 		usage: "PEM file of authorities: clients must show a certificate that one of them signed",
-		set:   text(func(c *config) *string { return &c.tlsClientCAFile })},
+		set:   regularFile(func(c *config) *string { return &c.tlsClientCAFile })},
 	{flag: "plaintext", file: "plaintext", def: "false", boolean: true,
 		usage: "let --metrics-listen and --gobgp-listen leave this host without TLS; otherwise " +
 			"that is refused", set: truth(func(c *config) *bool { return &c.plaintext })},
 	{flag: "admin-socket", file: "adminSocket", literal: true, def: defaultAdminSocket,
 		usage: "unix socket of the client commands, such as status",
-		set:   parseSocket(func(c *config) *string { return &c.adminSocket })},
+		set:   parseOwnSocket(func(c *config) *string { return &c.adminSocket })},
 	{flag: "state-dir", file: "stateDir", literal: true, def: defaultStateDir,
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +
-			"are kept", set: parseStateDir},
+			"are kept", set: parseDir(func(c *config) *string { return &c.stateDir })},
 	{flag: "deferral", live: true, file: "deferral", def: "30s",
 		usage: "how long after start stale routes wait for peers that have not finished (RFC " +
 			"4724 Selection_Deferral_Timer)",

@@ -139,7 +139,11 @@ func NodePlanOf(node string, s *calico.Snapshot, p bgp.Plan) NodePlan {
 			ReflectedServices: listOf(p.Policies.ReflectedServices), Communities: []string{},
 		},
 	}
-	for _, problem := range slices.Concat(s.Problems, p.Problems) {
+	problems := slices.Concat(s.Problems, p.Problems)
+	if p.Waiting == "" {
+		problems = append(problems, bgp.Elsewhere(node, s)...)
+	}
+	for _, problem := range problems {
 		out.Problems = append(out.Problems, ProblemOf(problem))
 	}
 	if p.Waiting != "" {

@@ -240,6 +240,7 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 		}
 		says("node-9 true", "the demo has no node node-9, it has node-1, node-2,")
 		says("node-9", "the demo has no node node-9, it has node-1, node-2,")
+		says("node-9 true; echo status $?", "status 2")
 		says("node-1", "which command on node-1 of the demo?")
 		says("node-1; echo status $?", "status 2")
 		says("node-1 no-such-program", "executable file not found")

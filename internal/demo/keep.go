@@ -70,6 +70,9 @@ func (d *demo) putOnPath(node string, programs map[string][]string) error {
 	return nil
 }
 
+// ErrNoNode is the error of Exec about a wrong name.
+var ErrNoNode = errors.New("the demo has no node")
+
 // Exec replaces this process by a command on a node, or in a workload, of the kept demo that runs
 // on this machine, as the process pid where there are several.
 func Exec(pid int, node string, command []string) error {
@@ -91,7 +94,7 @@ func Exec(pid int, node string, command []string) error {
 		names = append(names, filepath.Base(filepath.Dir(d)))
 	}
 	if !slices.Contains(names, node) {
-		return fmt.Errorf("the demo has no node %s, it has %s", node, strings.Join(names, ", "))
+		return fmt.Errorf("%w %s, it has %s", ErrNoNode, node, strings.Join(names, ", "))
 	}
 	if len(command) == 0 {
 		return fmt.Errorf("which command on %s of the demo?", node)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,6 +112,8 @@ func (c Config) scheme() (string, error) {
 				"have settings of their own", c.shown(i))
 		case u.Hostname() == "" || u.Port() == "":
 			return "", fmt.Errorf("%s must name a host and a port", c.shown(i))
+		case !isPort(u.Port()):
+			return "", fmt.Errorf("%s must name a port from 1 to 65535", c.shown(i))
 		case strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "":
 			return "", fmt.Errorf("%s must be scheme, host and port only", c.shown(i))
 		case scheme != "" && scheme != u.Scheme:
@@ -119,6 +122,11 @@ func (c Config) scheme() (string, error) {
 		scheme = u.Scheme
 	}
 	return scheme, nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 // shown names an endpoint in an error. With an @ it may contain a password, parts of which may be

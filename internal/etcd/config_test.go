@@ -21,6 +21,7 @@ func TestBadConfigurationIsOneSentence(t *testing.T) {
 		cfg  Config
 		want string
 	}{
+		{"no such port", Config{Endpoints: []string{"http://a:99999"}}, "a port from 1 to 65535"},
 		{"no endpoint", Config{}, "no etcd endpoint"},
 		{"no scheme", Config{Endpoints: []string{"127.0.0.1:2379"}}, `"127.0.0.1:2379"`},
 		{"other scheme", Config{Endpoints: []string{"ftp://127.0.0.1:2379"}},

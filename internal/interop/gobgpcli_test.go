@@ -94,8 +94,8 @@ protocol bgp Us {
 	d.say("What the peer offered, and what was agreed on:")
 	d.cli(t, us, false, "neighbor 10.0.0.9")
 	d.say("All paths that policy accepts. `*>` is what is announced on; what shares traffic is " +
-		"shown\nby `vpp-route-agent routes`. Inside an AS the AS_PATH is empty (RFC 4271 §5.1.2). " +
-		"LOCAL_PREF\n2147482623 is 2147483647 − 1024: Calico's nodes announce the [normal\n" +
+		"shown\nby `vpp-route-agent routes`. Inside an AS the AS_PATH is empty (RFC 4271 §5.1.2)." +
+		" LOCAL_PREF\n2147482623 is 2147483647 − 1024: Calico's nodes announce the [normal\n" +
 		"priority](calico.md#bgpconfiguration) that way.")
 	d.cli(t, us, false, "global rib")
 	d.cli(t, us, false, "global rib 10.1.0.64/26")

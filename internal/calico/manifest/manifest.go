@@ -4,19 +4,19 @@
 package manifest
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"reflect"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 // APIVersion is the version of every resource.
@@ -64,7 +64,7 @@ func ReadKnown(text []byte) (all []Resource, remarks []error, err error) {
 
 // read asks skip what to do with unknown fields, which the error names.
 func read(text []byte, skip func(error) bool) ([]Resource, error) {
-	docs, err := splitDocuments(text)
+	docs, err := yamldoc.All(text)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +84,7 @@ func read(text []byte, skip func(error) bool) ([]Resource, error) {
 	return all, nil
 }
 
-func readDocument(doc []byte, skip func(error) bool) ([]Resource, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(doc)
-	if err != nil {
-		return nil, err
-	}
+func readDocument(asJSON []byte, skip func(error) bool) ([]Resource, error) {
 	if !bytes.HasPrefix(asJSON, []byte("{")) {
 		return nil, errors.New("it is no resource: a mapping with apiVersion, kind, metadata " +
 			"and spec is expected")
@@ -157,39 +153,6 @@ func put(store *calico.Store, resources []Resource) (*calico.Snapshot, error) {
 	return store.Snapshot(0), nil
 }
 
-// splitDocuments splits YAML at "---" lines and drops empty documents.
-func splitDocuments(text []byte) ([][]byte, error) {
-	var docs [][]byte
-	var doc bytes.Buffer
-	content := false
-	flush := func() {
-		if content {
-			docs = append(docs, bytes.Clone(doc.Bytes()))
-		}
-		doc.Reset()
-		content = false
-	}
-	lines := bufio.NewReader(bytes.NewReader(text))
-	for {
-		raw, err := lines.ReadString('\n')
-		line := strings.TrimRight(raw, " \t\r\n")
-		if line == "---" || strings.HasPrefix(line, "--- #") {
-			flush()
-		} else {
-			trimmed := strings.TrimSpace(line)
-			content = content || trimmed != "" && trimmed[0] != '#'
-			doc.WriteString(line + "\n")
-		}
-		if errors.Is(err, io.EOF) {
-			flush()
-			return docs, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
 // readResource decodes a resource strictly. Its spec is returned as Calico would store it.
 func readResource(asJSON []byte, skip func(error) bool) (Resource, error) {
 	var r Resource
@@ -211,16 +174,42 @@ func readResource(asJSON []byte, skip func(error) bool) (Resource, error) {
 	}
 	if len(r.Spec) > 0 {
 		if err := strict(r.Spec, spec); err != nil {
-			err = unlessSkipped(fmt.Errorf("%s: spec: %w", r, err), skip)
+			sep := ": "
+			if errors.As(err, new(errWrongType)) {
+				sep = "."
+			}
+			err = unlessSkipped(fmt.Errorf("%s: spec%s%w", r, sep, err), skip)
 			if err != nil {
 				return r, err
 			}
 		}
 	}
+	if err := unlessSkipped(zeros(r), skip); err != nil {
+		return r, err
+	}
 	if r.Spec, err = json.Marshal(spec); err != nil {
 		return r, fmt.Errorf("%s: %w", r, err)
 	}
 	return r, r.Check()
+}
+
+// zeros names a number of a BGPConfiguration that reads as one and counts as none.
+func zeros(r Resource) error {
+	var given struct{ ASNumber, ListenPort json.RawMessage }
+	if r.Kind != calico.KindBGPConfiguration || len(r.Spec) == 0 ||
+		json.Unmarshal(r.Spec, &given) != nil {
+		return nil
+	}
+	field := ""
+	switch {
+	case string(given.ASNumber) == "0":
+		field = "asNumber"
+	case string(given.ListenPort) == "0":
+		field = "listenPort"
+	default:
+		return nil
+	}
+	return errUnknown{fmt.Errorf("%s: spec.%s: 0 is as if it were not given", r, field)}
 }
 
 // strict decodes JSON and rejects unknown or misspelled fields. A scalar becomes text if into has a
@@ -237,10 +226,34 @@ func strict(data []byte, into any) error {
 		return err
 	}
 	unknown, err := kjson.UnmarshalStrict(typed, into)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return errWrongType{wrong.Field, wrong.Value, wrong.Type}
+	}
 	if err != nil || len(unknown) == 0 {
 		return err
 	}
 	return errUnknown{errors.Join(unknown...)}
+}
+
+// errWrongType is about a field with a value of another type.
+type errWrongType struct {
+	field, value string // value: a kind of JSON's, or a number behind the word number
+	want         reflect.Type
+}
+
+func (e errWrongType) Error() string {
+	want := map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.String: "text", reflect.Slice: "a list",
+		reflect.Uint8: "a whole number from 0 to 255", reflect.Int: "a whole number",
+		reflect.Uint16: "a whole number from 0 to 65535",
+	}[e.want.Kind()]
+	value, isNumber := strings.CutPrefix(e.value, "number ")
+	if !isNumber {
+		value = map[string]string{"bool": "a truth value", "string": "text", "array": "a list",
+			"object": "a mapping", "number": "a number"}[e.value]
+	}
+	return fmt.Sprintf("%s: %s is not %s", e.field, value, cmp.Or(want, "a mapping"))
 }
 
 // unlessSkipped returns err, or nil if it is only about unknown fields that skip wants skipped.
@@ -251,7 +264,7 @@ func unlessSkipped(err error, skip func(error) bool) error {
 	return err
 }
 
-// errUnknown names fields that are unknown, or given twice. The others are decoded.
+// errUnknown names fields that are unknown, given twice, or without effect. The others are decoded.
 type errUnknown struct{ error }
 
 // Check rejects values that the agent's decoder could not use.

@@ -125,6 +125,17 @@ func TestReadNamesDocumentAndField(t *testing.T) {
 		{"affinity too large", head + "BlockAffinity\nmetadata: {name: x}\nspec: {node: edge-1, " +
 			"cidr: 10.0.0.0/8, state: confirmed}",
 			`document 2: BlockAffinity(x): key: block 10.0.0.0/8 is larger`},
+		{"a number too large", head + "BGPPeer\nmetadata: {name: x}\nspec: {ttlSecurity: 300}",
+			"document 2: BGPPeer(x): spec.ttlSecurity: 300 is not a whole number from 0 to 255"},
+		{"a port too large", head + "BGPConfiguration\nmetadata: {name: default}\nspec: " +
+			"{listenPort: 70000}", "spec.listenPort: 70000 is not a whole number from 0 to 65535"},
+		{"text for truth", head + "BGPConfiguration\nmetadata: {name: default}\nspec: " +
+			"{nodeToNodeMeshEnabled: 'yes'}",
+			"spec.nodeToNodeMeshEnabled: text is not true or false"},
+		{"text for a mapping", head + "Node\nmetadata: {name: x}\nspec: {bgp: on}",
+			"spec.bgp: a truth value is not a mapping"},
+		{"a list for a mapping", head + "Node\nmetadata: [x]\nspec: {}",
+			"metadata: a list is not a mapping"},
 		{"endpoint's address", head + "WorkloadEndpoint\nmetadata: {name: x, namespace: " +
 			"shop}\nspec: {node: edge-1, ipNetworks: [10.1.0.300]}",
 			`document 2: WorkloadEndpoint(shop/x): spec.ipNetworks[0]`},
@@ -143,6 +154,46 @@ func TestReadNamesDocumentAndField(t *testing.T) {
 	}
 	if _, err := Read([]byte("# nothing\n---\n")); err == nil {
 		t.Error("no resource is no error")
+	}
+}
+
+// A resource that is not read would be missed in silence.
+func TestReadDropsNoDocument(t *testing.T) {
+	first := head + "Node\nmetadata: {name: a}\nspec: {}\n"
+	second := "{apiVersion: projectcalico.org/v3, kind: Node, metadata: {name: b}}\n"
+	for name, text := range map[string]string{
+		"on the line of ---": first + "--- " + second,
+		"a tag behind ---":   first + "--- !node\n" + second,
+		"an end before":      first + "...\n--- " + second,
+		"bare CR":            strings.ReplaceAll(first+"---\n"+second, "\n", "\r"),
+	} {
+		if all, err := Read([]byte(text)); err != nil || len(all) != 2 {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"an end alone": first + "...\n" + second, "an empty mapping": first + "--- {}\n" + second,
+	} {
+		if all, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), "line 5") {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+}
+
+// Calico reads these as not given, so they say nothing of what they seem to say.
+func TestReadRemarksOnZeros(t *testing.T) {
+	for _, field := range []string{"asNumber", "listenPort"} {
+		text := head + "BGPConfiguration\nmetadata: {name: default}\nspec: {" + field + ": 0}"
+		_, err := Read([]byte(text))
+		want := "document 1: BGPConfiguration(default): spec." + field +
+			": 0 is as if it were not given"
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v", field, err)
+		}
+		if all, remarks, err := ReadKnown([]byte(text)); err != nil || len(remarks) != 1 ||
+			len(all) != 1 {
+			t.Errorf("%s: %v, %v, %v", field, all, remarks, err)
+		}
 	}
 }
 

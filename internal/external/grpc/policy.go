@@ -15,6 +15,7 @@ import (
 
 	"vpp-route-agent/internal/external"
 	"vpp-route-agent/internal/external/proto/ligato/linux"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 // Policy says who may write what. Whoever has no entry may only read.
@@ -66,7 +67,11 @@ func ReadPolicy(file string) (p Policy, err error) {
 	if err != nil {
 		return p, err
 	}
-	if err := yaml.UnmarshalStrict(text, &p); err != nil {
+	asJSON, err := yamldoc.One(text)
+	if err == nil {
+		err = yaml.UnmarshalStrict(asJSON, &p)
+	}
+	if err != nil {
 		return p, fmt.Errorf("%s: %w", file, err)
 	}
 	for i, c := range p.Clients {

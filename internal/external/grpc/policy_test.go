@@ -199,6 +199,7 @@ func TestBadPolicies(t *testing.T) {
 		"clients: [{uid: 1, socket_directories: [/a/]}]":      `socket_directories "/a/" is no`,
 		"clients: [{uid: 1, namespaces: [blue]}]":             "namespaces need interfaces",
 		"clients: [{uid: -1}]":                                "uid",
+		"clients: []\n---\nclients: [{uid: 1}]":               "it has 2 YAML documents",
 		"client: []":                                          `unknown field "client"`,
 		"clients: [{certificate: a, tables: ['7'], x: true}]": `unknown field "x"`,
 	} {
