@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// All returns the documents of a file as JSON. Empty ones are left out.
+// All returns the documents of a file as JSON, with an error those before it, without empty ones.
 func All(text []byte) (docs [][]byte, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.SetStrict(true)
@@ -23,16 +23,16 @@ func All(text []byte) (docs [][]byte, err error) {
 		case errors.Is(err, io.EOF):
 			return docs, nil
 		case err != nil:
-			return nil, plain(err)
+			return docs, plain(err)
 		case v == nil:
 			continue
 		}
 		if v, err = withTextKeys(v); err != nil {
-			return nil, err
+			return docs, err
 		}
 		doc, err := json.Marshal(v)
 		if err != nil {
-			return nil, err
+			return docs, err
 		}
 		docs = append(docs, doc)
 	}

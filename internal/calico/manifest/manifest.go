@@ -66,7 +66,7 @@ func ReadKnown(text []byte) (all []Resource, remarks []error, err error) {
 func read(text []byte, skip func(error) bool) ([]Resource, error) {
 	docs, err := yamldoc.All(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("document %d: %w", len(docs)+1, err)
 	}
 	var all []Resource
 	for i, doc := range docs {

@@ -174,7 +174,8 @@ func TestReadDropsNoDocument(t *testing.T) {
 	for name, text := range map[string]string{
 		"an end alone": first + "...\n" + second, "an empty mapping": first + "--- {}\n" + second,
 	} {
-		if all, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), "line 5") {
+		all, err := Read([]byte(text))
+		if err == nil || !strings.Contains(err.Error(), ": line 5: ") {
 			t.Errorf("%s: %v, %v", name, all, err)
 		}
 	}
