@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"vpp-route-agent/internal/calico"
 )
 
@@ -31,6 +33,9 @@ func TestDir(t *testing.T) {
 	write(t, filepath.Join(dir, "bgp/longest"), strings.Repeat("x", maxPassword))
 	write(t, filepath.Join(dir, "bgp/folder/x"), "x")
 	write(t, filepath.Join(top, "outside"), "not for you")
+	if err := unix.Mkfifo(filepath.Join(dir, "bgp/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	// As Kubernetes mounts a Secret: the key is a link to a link to a folder that is exchanged as a
 	// whole.
 	write(t, filepath.Join(dir, "mounted/..2026_11_21/key"), "mounted")
@@ -54,6 +59,7 @@ func TestDir(t *testing.T) {
 		{"bgp", "empty", "", "bgp/empty: it is empty"},
 		{"bgp", "long", "", "bgp/long is too long"},
 		{"bgp", "folder", "", "bgp/folder is no file"},
+		{"bgp", "pipe", "", "bgp/pipe is no file"},
 		{"bgp", "away", "", "bgp/away: "},
 		{"bgp", "up", "", "bgp/up: "},
 		{"..", "outside", "", `".." is no name`},
