@@ -404,11 +404,12 @@ func TestBadConfig(t *testing.T) {
 		"avoid: it depends on rr, which marks those that are chosen": {
 			Label: "rr", Avoid: "a == 'b' || rr == 'true'",
 		},
-		"ratio: 2 is not within 0 and 1": {Ratio: 2},
-		"max: 2 is less than min, 3":     {Max: 2},
-		"max: 101 is more than 100":      {Max: 101},
-		"wholePool: no pool is given":    {WholePool: true},
-		"graceSeconds: -1 is negative":   {GraceSeconds: -1},
+		"ratio: 2 is not within 0 and 1":                       {Ratio: 2},
+		"max: 2 is less than min, 3":                           {Max: 2},
+		"max: 101 is more than 100":                            {Max: 101},
+		"wholePool: no pool is given":                          {WholePool: true},
+		"graceSeconds: -1 is not within 1 and 604800":          {GraceSeconds: -1},
+		"limitSeconds: 10000000000 is not within 1 and 604800": {LimitSeconds: 10_000_000_000},
 	} {
 		if _, err := Choose(Read(nil), c); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", c, err, want)

@@ -56,6 +56,10 @@ const (
 	maxReflectors = 100
 	// The count falls only if it would also be lower with a tenth more nodes.
 	marginDivisor = 10
+	// Gates and graces are a matter of minutes; a week is as good as never.
+	maxSeconds = 7 * 24 * 3600
+	// A prefix of 253 characters, a slash, and 63 (Kubernetes, "Labels and Selectors").
+	maxLabel = 253 + 1 + 63
 )
 
 // parse fills in the defaults. The error names the fields that cannot be followed.
@@ -96,8 +100,13 @@ func (c Config) parse() (rules, error) {
 	bad(c.Max < c.Min, "max: %d is less than min, %d", c.Max, c.Min)
 	bad(c.Max > maxReflectors, "max: %d is more than %d", c.Max, maxReflectors)
 	bad(c.WholePool && c.Pool == "", "wholePool: no pool is given")
-	bad(c.GraceSeconds < 0, "graceSeconds: %d is negative", c.GraceSeconds)
-	bad(c.LimitSeconds < 0, "limitSeconds: %d is negative", c.LimitSeconds)
+	for _, s := range []struct {
+		field string
+		value int
+	}{{"graceSeconds", c.GraceSeconds}, {"limitSeconds", c.LimitSeconds}} {
+		bad(s.value < 1 || s.value > maxSeconds, "%s: %d is not within 1 and %d", s.field,
+			s.value, maxSeconds)
+	}
 	for _, s := range []struct {
 		field, text string
 		into        *selector.Selector
@@ -115,7 +124,7 @@ func (c Config) parse() (rules, error) {
 // isLabel reports whether a selector can name the label.
 func isLabel(label string) bool {
 	_, err := selector.Parse("has(" + label + ")")
-	return err == nil && !strings.ContainsAny(label, " \t()")
+	return err == nil && len(label) <= maxLabel && !strings.ContainsAny(label, " \t()")
 }
 
 // count is the number of reflectors that n nodes shall have, of which there are current ones now.

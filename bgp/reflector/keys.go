@@ -37,6 +37,9 @@ const (
 // MaxValue bounds a status and an answer in etcd, in bytes, however large the cluster is.
 const MaxValue = 2048
 
+// maxGoal bounds what is read of a goal, in bytes.
+const maxGoal = 64 << 10
+
 // maxListed bounds each list of a status before MaxValue does.
 const maxListed = 64
 
@@ -152,6 +155,9 @@ func (g Goal) Encode() []byte { return encode(g) }
 func DecodeGoal(value []byte) (g Goal, err error) {
 	if len(value) == 0 {
 		return Goal{}, nil
+	}
+	if len(value) > maxGoal {
+		return Goal{}, fmt.Errorf("it has %d bytes; at most %d", len(value), maxGoal)
 	}
 	if err := strict(value, &g); err != nil {
 		return Goal{}, err

@@ -32,8 +32,19 @@ type Goal struct {
 	// Since is when the last step was taken, or Mode was set or resumed; zero once the goal is
 	// reached. Only while it is set does a gate have a limit, and do agents have questions.
 	Since time.Time `json:"since,omitzero"`
+	// From is what the cluster was when the migration began; empty once it has ended.
+	From Mode `json:"from,omitempty"`
 	// Undo says why the steps are undone; empty: they are not.
 	Undo string `json:"undo,omitempty"`
+}
+
+// Migrate is g with another mode, for a cluster as it is at w.Now.
+func (g Goal) Migrate(w *World, mode Mode) Goal {
+	g.Mode, g.From, g.Undo, g.Paused, g.Since = mode, Mesh, "", false, w.Now
+	if mode == Mesh && w.Begun() {
+		g.From = Reflectors
+	}
+	return g
 }
 
 // target is the mode to which steps lead.
@@ -41,6 +52,8 @@ func (g Goal) target() Mode {
 	switch {
 	case g.Undo == "" || g.Mode == Observe:
 		return cmp.Or(g.Mode, Observe)
+	case g.From != "":
+		return g.From
 	case g.Mode == Reflectors:
 		return Mesh
 	}
@@ -215,7 +228,7 @@ func (d *decider) reached(what string, gates ...gate) Decision {
 	if p := d.when(gates...); p.wait != nil {
 		return d.orUndo("done", p.wait)
 	}
-	return d.step("verify: "+what, nil, func(g *Goal) { g.Since = time.Time{} })
+	return d.step("verify: "+what, nil, func(g *Goal) { g.Since, g.From = time.Time{}, "" })
 }
 
 // maxCompared is below etcd's limit of 128 comparisons in a transaction.
@@ -236,6 +249,9 @@ func (d *decider) step(does string, writes []Write, change func(*Goal)) Decision
 // the newest reflector goes if it is the one that does not cover all nodes.
 func (d *decider) orUndo(does string, wait *Wait) Decision {
 	since := d.goal.Since
+	if !d.GoalSeen.IsZero() {
+		since = d.GoalSeen // by this host's clock; a person's may go otherwise
+	}
 	if d.Connected.After(since) {
 		since = d.Connected
 	}

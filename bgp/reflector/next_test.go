@@ -192,6 +192,9 @@ func TestNext(t *testing.T) {
 		{"for long, so back", late, func(n []testNode) { ours(&n[0], 1) }, []Object{peer}, nil,
 			"step: undo: not all routes from reflector a at a, b, c, d, for 10m0s, before the " +
 				"step: make Node(b) a reflector: the oldest of the nodes without a zone"},
+		{"not by the clock of who set the goal", late, func(n []testNode) { ours(&n[0], 1) },
+			[]Object{peer}, func(w *World) { w.GoalSeen = start.Add(-2 * time.Minute) },
+			"ask: not all routes from reflector a at a, b, c, d"},
 		{"not for as long as etcd has answered", late, func(n []testNode) { ours(&n[0], 1) },
 			[]Object{peer}, func(w *World) { w.Connected = start.Add(-2 * time.Minute) },
 			"ask: not all routes from reflector a at a, b, c, d"},
@@ -199,6 +202,8 @@ func TestNext(t *testing.T) {
 			[]Object{peer}, nil, "ask: not all routes without reflector a at a, b, c, d"},
 		{"undone", Goal{Mode: Reflectors, Undo: "a reason"}, nil, nil, nil,
 			"done: mesh; undone: a reason"},
+		{"undone, where the mesh never went", Goal{Mode: Mesh, From: Mesh, Undo: "a reason"}, nil,
+			nil, nil, "done: mesh; undone: a reason"},
 		{"all are, so the mesh goes", toReflectors, all, []Object{peer}, nil,
 			"ask: not all routes without the mesh at a, b, c, d"},
 		{"the mesh is off: do the reflectors cover all?", toReflectors, all,

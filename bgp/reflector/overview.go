@@ -110,6 +110,9 @@ func (w *World) Begun() bool {
 	return w.objects[peerKey].Revision != 0 || len(w.ours()) > 0
 }
 
+// Locked reports whether Calico's data may not be changed now.
+func (w *World) Locked() bool { return w.snapshot.DatastoreNotReady }
+
 // Node returns the stored Node of a name; false: there is none.
 func (w *World) Node(name string) (Object, bool) {
 	o, ok := w.objects[nodeKey(name)]

@@ -15,7 +15,7 @@ import (
 func (d *decider) edited() []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	if d.snapshot.DatastoreNotReady {
+	if d.Locked() {
 		add("ClusterInformation(default): datastoreReady is false")
 	}
 	// A Node that cannot be decoded is in no gate: no migration goes past it. It does not keep a

@@ -28,6 +28,8 @@ type World struct {
 	Now time.Time
 	// Connected is when the present connection to etcd began.
 	Connected time.Time
+	// GoalSeen is when this controller first saw the goal as it is; zero: Goal.Since.
+	GoalSeen time.Time
 	// Version is the controller's own. It does not rely on an agent of another version.
 	Version string
 	Agents  map[string]Agent // by node; a node that runs BIRD has none

@@ -41,7 +41,8 @@ Settings come from the same places as those of "run".`,
 			if err != nil {
 				return usageError{err}
 			}
-			if cfg.texts["--metrics-listen"] == defaultMetricsListen {
+			if cfg.texts["--metrics-listen"] == defaultMetricsListen &&
+				!cmd.Flags().Changed("metrics-listen") { // that is an agent's
 				cfg.metricsListen = defaultControllerListen
 			}
 			log, _ := newLogger(os.Stderr, cfg)

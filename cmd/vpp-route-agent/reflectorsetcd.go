@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -89,7 +90,8 @@ the goal is not reached.`,
 		if err != nil {
 			return refuse("the configuration in the goal: %w", err)
 		}
-		out := reflectorsView{v.Goal, v.Reached(), v.Controllers, overview}
+		out := reflectorsView{v.Goal, v.Reached(), append([]reflectors.State{}, v.Controllers...),
+			overview}
 		print := printReflectors
 		if asJSON {
 			print = func(w io.Writer, r reflectorsView) error { return printJSON(w, r) }
@@ -248,7 +250,7 @@ Exit status 1 says that nothing was written, and why.`,
 				g.AcceptUnseen == acceptUnseen {
 				return refuse("the goal is %s already", mode)
 			}
-			g.Mode, g.Undo, g.Paused, g.Since = mode, "", false, time.Now()
+			*g = g.Migrate(v.World, mode)
 			g.AcceptLoss, g.AcceptUnseen = acceptLoss, acceptUnseen
 			p, err := reflector.NewPreview(v.World, *g)
 			switch {
@@ -277,9 +279,7 @@ func previewMigration(cmd *cobra.Command, desk *reflectors.Desk, mode reflector.
 	if err != nil {
 		return err
 	}
-	g := v.Goal
-	g.Mode, g.Undo, g.Paused = mode, "", false
-	p, err := reflector.NewPreview(v.World, g)
+	p, err := reflector.NewPreview(v.World, v.Goal.Migrate(v.World, mode))
 	if err != nil {
 		return refuse("the configuration in the goal: %w", err)
 	}
@@ -339,7 +339,10 @@ func reflectorsResume() *cobra.Command {
 			if !g.Paused {
 				return refuse("the controller is not paused")
 			}
-			g.Paused, g.Since = false, time.Now()
+			g.Paused = false
+			if !g.Since.IsZero() {
+				g.Since = time.Now()
+			}
 			return nil
 		})
 	})
@@ -357,9 +360,11 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 				return errNoGoal
 			case g.Undo != "":
 				return refuse("it is undone already: %s", g.Undo)
-			case g.Since.IsZero():
+			case g.From == "":
 				return refuse("the goal %s is reached: there is nothing to abort, use migrate "+
 					"--to", g.Mode)
+			case g.From == g.Mode:
+				return refuse("the cluster has had no reflectors: there is nothing to abort")
 			}
 			g.Undo, g.Paused, g.Since = "a person aborted it", false, time.Now()
 			return nil
@@ -380,8 +385,8 @@ vpp-route-agent/reflector-cordon of the Node says why.`,
 	}
 	c.Flags().StringVar(&reason, "reason", "by hand", "for whoever finds it")
 	return deskCommand(c, func(cmd *cobra.Command, args []string, desk *reflectors.Desk) error {
-		if strings.TrimSpace(reason) == "" {
-			return usageError{errors.New("--reason must not be empty")}
+		if strings.TrimSpace(reason) == "" || strings.ContainsFunc(reason, unicode.IsControl) {
+			return usageError{errors.New("--reason must be a text of one line")}
 		}
 		return setCordon(cmd, desk, args[0], reason)
 	})
@@ -398,8 +403,11 @@ func reflectorsUncordon() *cobra.Command {
 func setCordon(cmd *cobra.Command, desk *reflectors.Desk, node, reason string) error {
 	err := desk.Change(cmd.Context(), func(v reflectors.View) (c reflectors.Changes, err error) {
 		o, ok := v.World.Node(node)
-		if !ok {
+		switch {
+		case !ok:
 			return c, refuse("there is no Node %s", node)
+		case v.World.Locked():
+			return c, refuse("ClusterInformation(default): datastoreReady is false")
 		}
 		o.Value, err = reflector.SetCordon(o.Value, reason)
 		if err != nil {

@@ -459,6 +459,24 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 `))
 			must(c.t, err)
 		},
+		"a lock": func(c *cluster) {
+			_, err := c.etcd.Cluster().Apply(c.t.Context(), []byte(`
+kind: ClusterInformation
+apiVersion: projectcalico.org/v3
+metadata: {name: default}
+spec: {datastoreReady: false}
+`))
+			must(c.t, err)
+		},
+		"a person's BGPPeer": func(c *cluster) {
+			_, err := c.etcd.Cluster().Apply(c.t.Context(), []byte(`
+kind: BGPPeer
+apiVersion: projectcalico.org/v3
+metadata: {name: theirs}
+spec: {nodeSelector: all(), peerSelector: has(theirs)}
+`))
+			must(c.t, err)
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -488,6 +506,8 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 				}
 			case "another goal":
 				c.awaits("the pause", func(s State) bool { return s.Person && s.Waits == "paused" })
+			case "a lock", "a person's BGPPeer":
+				c.awaits("what is in the way", func(s State) bool { return s.Waits != "" })
 			case "an edit":
 				c.awaits("that a person is to look", func(s State) bool {
 					return s.Person && s.Waits == "BGPPeer(vpp-route-agent-reflectors): "+

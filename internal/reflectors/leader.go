@@ -40,6 +40,8 @@ type leader struct {
 	key     string
 	created int64
 	began   time.Time
+	// goalSeen is when the goal was first seen as it is.
+	goalSeen time.Time
 
 	last  *reading
 	world *reflector.World // of last.objects
@@ -207,6 +209,9 @@ func (l *leader) look(ctx context.Context) error {
 		l.world, l.epoch = reflector.Read(r.objects), r.revision
 		l.changed()
 	}
+	if l.last == nil || l.last.goalRevision != r.goalRevision {
+		l.goalSeen = now
+	}
 	l.last = r
 	l.nameProblems()
 	agents := map[string]reflector.Agent{}
@@ -226,6 +231,7 @@ func (l *leader) look(ctx context.Context) error {
 		}
 	}
 	l.world.Version, l.world.Connected, l.world.Agents = l.version, l.began, agents
+	l.world.GoalSeen = l.goalSeen
 	return nil
 }
 
@@ -265,6 +271,10 @@ func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, e
 	for _, o := range s.Compare {
 		same = append(same, clientv3.Compare(clientv3.ModRevision(o.Key.String()), "=",
 			o.Revision))
+	}
+	for _, kind := range calicoKinds { // what has come or changed since may close a gate
+		all := clientv3.ModRevision(calicoPrefix(kind)).WithPrefix()
+		same = append(same, clientv3.Compare(all, "<", l.last.revision+1))
 	}
 	ops := []clientv3.Op{clientv3.OpPut(reflector.GoalKey, string(s.Goal.Encode()))}
 	for _, w := range s.Writes {

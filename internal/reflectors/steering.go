@@ -35,10 +35,10 @@ func (v View) Leader() (State, bool) {
 	return v.Controllers[0], true
 }
 
-// Reached reports whether the leader is done with the goal.
+// Reached reports whether the leader is done with the goal. What was undone is not reached.
 func (v View) Reached() bool {
 	s, ok := v.Leader()
-	return ok && s.Done != "" && s.Goal == v.GoalRevision
+	return ok && s.Done != "" && s.Goal == v.GoalRevision && v.Goal.Undo == ""
 }
 
 // Changes are what a person's command writes, in one transaction.
