@@ -63,6 +63,7 @@ type reflectorsView struct {
 	Goal        reflector.Goal     `json:"goal"`
 	Reached     bool               `json:"reached"`
 	Controllers []reflectors.State `json:"controllers"` // the one that leads is the first
+	Stray       []string           `json:"stray"`       // keys that no controller has written
 	reflector.Overview
 }
 
@@ -90,8 +91,7 @@ the goal is not reached.`,
 		if err != nil {
 			return refuse("the configuration in the goal: %w", err)
 		}
-		out := reflectorsView{v.Goal, v.Reached(), append([]reflectors.State{}, v.Controllers...),
-			overview}
+		out := reflectorsView{v.Goal, v.Reached(), v.Controllers, v.Stray, overview}
 		print := printReflectors
 		if asJSON {
 			print = func(w io.Writer, r reflectorsView) error { return printJSON(w, r) }
@@ -175,6 +175,10 @@ func goalText(g reflector.Goal) string {
 }
 
 func writeControllers(b *strings.Builder, v reflectorsView) {
+	for _, key := range v.Stray {
+		fmt.Fprintf(b, "Delete %s in etcd: no controller has written it, and none leads before\n",
+			key)
+	}
 	if len(v.Controllers) == 0 || !v.Controllers[0].Leads {
 		fmt.Fprintln(b, "Controller: none leads, so nothing goes on")
 		return

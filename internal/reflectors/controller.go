@@ -83,6 +83,7 @@ type State struct {
 
 	key     string
 	created int64 // etcd's revision
+	leased  bool  // as all keys of controllers are
 }
 
 // NewController checks c. It does not connect.

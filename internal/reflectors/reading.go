@@ -139,7 +139,7 @@ func (r *reading) takeState(kv *mvccpb.KeyValue) {
 	if json.Unmarshal(kv.Value, &s) != nil {
 		s = State{Problem: "its state cannot be read"}
 	}
-	s.key, s.created = string(kv.Key), kv.CreateRevision
+	s.key, s.created, s.leased = string(kv.Key), kv.CreateRevision, kv.Lease != 0
 	r.states = append(r.states, s)
 }
 

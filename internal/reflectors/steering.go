@@ -3,7 +3,6 @@ package reflectors
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,6 +20,9 @@ type View struct {
 	GoalRevision int64
 	BadGoal      error
 	Controllers  []State // the one that leads is the first
+	// Stray are keys in the election that have no lease, so that no controller has written them.
+	// Nobody leads while one is the oldest.
+	Stray []string
 
 	// Noted are the nodes that have had an agent, as AgentsKey has them.
 	Noted    []string
@@ -87,10 +89,18 @@ func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) 
 		}
 		w.Agents[node] = a
 	}
-	states := slices.DeleteFunc(r.states, func(s State) bool { return s.Name == "" })
+	states, stray := []State{}, []string{}
+	for _, s := range r.states {
+		switch {
+		case !s.leased:
+			stray = append(stray, s.key)
+		case s.Name != "":
+			states = append(states, s)
+		}
+	}
 	return View{
 		World: w, Goal: r.goal, GoalRevision: r.goalRevision, BadGoal: r.badGoal,
-		Controllers: states, Noted: r.agents, notedRev: r.agentsRevision,
+		Controllers: states, Stray: stray, Noted: r.agents, notedRev: r.agentsRevision,
 	}, nil
 }
 
