@@ -280,11 +280,11 @@ func (p *plane) take(plan Plan, list int, complete bool) {
 	all := plan.wanted()
 	all.List, all.Complete = list, complete
 	same := p.plan.Same(plan) && all.List == p.wanted.List && all.Complete == p.wanted.Complete
-	p.depart(plan)
-	if p.plan = plan; same {
-		return
+	if !same {
+		p.wanted, p.revision = all, p.Want(all)
 	}
-	p.wanted, p.revision = all, p.Want(all)
+	p.depart(plan) // while the data plane works
+	p.plan = plan
 }
 
 // depart notes which items next lacks.

@@ -110,6 +110,7 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 		return 0, nil, false, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	s.publish()
+	s.shorten()
 	return r.Txn, results, true, nil
 }
 
@@ -281,5 +282,6 @@ func (s *Source) rollBack(txn int64) int64 {
 		s.mu.Unlock()
 	}
 	s.publish()
+	s.shorten()
 	return r.Txn
 }

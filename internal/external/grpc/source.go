@@ -193,12 +193,21 @@ func (s *Source) write(r record, items []external.Item) error {
 }
 
 func (s *Source) keep(r record) error {
-	if s.journal.file == nil || s.journal.isLong() && len(s.store.open) == 0 {
-		if err := s.rewrite(); err != nil && s.journal.file == nil {
+	if s.journal.file == nil {
+		if err := s.rewrite(); err != nil {
 			return err
 		}
 	}
 	return s.journal.append(r)
+}
+
+// shorten rewrites a journal that has become long, after a change has been passed on, so that the
+// data plane need not wait for it. Without success the journal stays as it is. The caller holds
+// writing.
+func (s *Source) shorten() {
+	if s.journal.isLong() && len(s.store.open) == 0 {
+		_ = s.rewrite()
+	}
 }
 
 // changed returns what is closed when items stand differently.
