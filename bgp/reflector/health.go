@@ -68,19 +68,26 @@ func (w *World) unfitInKubernetes(node string, r rules) string {
 	return ""
 }
 
-// dead reports a node without a status with which most of its peers have lost the session. A node
-// that only lacks the status may be cut off from etcd, and still work.
+// dead reports a node without a status with which most of its peers that have an agent have lost the
+// session. A node that only lacks the status may be cut off from etcd, and still work. Peers that
+// are cut off count as having the session: the smaller part of a split network declares none dead.
 func (w *World) dead(node string, r rules) bool {
 	if a, ok := w.Agents[node]; ok && a.Lost.IsZero() {
 		return false
 	}
 	peers, down := 0, 0
 	for _, p := range w.peersOf(node) {
-		if !w.known(p.CalicoNode) {
+		peer := p.CalicoNode
+		a, ok := w.Agents[peer]
+		switch {
+		case !ok: // no Calico node, or one with BIRD
+			continue
+		// a client has its sessions with reflectors alone: those that are dead say nothing of it
+		case !a.Lost.IsZero() && !w.isReflector(node) && w.isReflector(peer) && w.dead(peer, r):
 			continue
 		}
 		peers++
-		if slices.ContainsFunc(w.Agents[p.CalicoNode].Status.Down, func(d Down) bool {
+		if w.known(peer) && slices.ContainsFunc(a.Status.Down, func(d Down) bool {
 			return d.Node == node && w.Now.Sub(d.Since) >= r.grace
 		}) {
 			down++
@@ -89,21 +96,33 @@ func (w *World) dead(node string, r rules) bool {
 	return 2*down > peers
 }
 
-// storm says why nothing may be decided now: the controller was cut off from etcd, or a third of
-// all agents are, and they have not had the time to return.
+// storm says why nothing may be decided now: the controller was cut off from etcd, a third of all
+// agents are, and they have not had the time to return, or more than half are.
 func (w *World) storm(r rules) string {
 	if back := w.Now.Sub(w.Connected); back < r.grace {
 		return fmt.Sprintf("etcd has been reachable for only %s of the %s that agents have to "+
 			"return", back.Round(time.Second), r.grace)
 	}
-	lost := 0
-	for _, a := range w.Agents {
-		if !a.Lost.IsZero() && w.Now.Sub(a.Lost) < r.grace {
-			lost++
+	all, lost, lately := 0, 0, 0
+	for _, n := range w.names {
+		a, ok := w.Agents[n]
+		if !ok {
+			continue
+		}
+		all++
+		if a.Lost.IsZero() {
+			continue
+		}
+		lost++
+		if w.Now.Sub(a.Lost) < r.grace {
+			lately++
 		}
 	}
-	if lost > 0 && 3*lost >= len(w.Agents) {
-		return fmt.Sprintf("%d of %d agents were lost within %s", lost, len(w.Agents), r.grace)
+	switch {
+	case lately > 0 && 3*lately >= all:
+		return fmt.Sprintf("%d of %d agents were lost within %s", lately, all, r.grace)
+	case 2*lost > all:
+		return fmt.Sprintf("only %d of %d agents publish a status", all-lost, all)
 	}
 	return ""
 }
