@@ -68,16 +68,19 @@ func (w *World) unfitInKubernetes(node string, r rules) string {
 	return ""
 }
 
-// dead reports a node without a status with which most of its peers that have an agent have lost the
-// session. A node that only lacks the status may be cut off from etcd, and still work. Peers that
-// are cut off count as having the session: the smaller part of a split network declares none dead.
+// dead reports a node without a status with which most of its peers that have an agent have lost all
+// sessions. A node that only lacks the status may be cut off from etcd, and still work. Peers that
+// are cut off count as having one: the smaller part of a split network declares none dead.
 func (w *World) dead(node string, r rules) bool {
 	if a, ok := w.Agents[node]; ok && a.Lost.IsZero() {
 		return false
 	}
-	peers, down := 0, 0
+	sessions := map[string]int{} // by peer; a node with both families has two with another
 	for _, p := range w.peersOf(node) {
-		peer := p.CalicoNode
+		sessions[p.CalicoNode]++
+	}
+	peers, down := 0, 0
+	for peer, wanted := range sessions {
 		a, ok := w.Agents[peer]
 		switch {
 		case !ok: // no Calico node, or one with BIRD
@@ -87,13 +90,21 @@ func (w *World) dead(node string, r rules) bool {
 			continue
 		}
 		peers++
-		if w.known(peer) && slices.ContainsFunc(a.Status.Down, func(d Down) bool {
-			return d.Node == node && w.Now.Sub(d.Since) >= r.grace
-		}) {
+		if w.known(peer) && w.downAt(peer, node, r) >= wanted {
 			down++
 		}
 	}
 	return 2*down > peers
+}
+
+// downAt is how many sessions with a node a peer has not had for the grace time.
+func (w *World) downAt(peer, node string, r rules) (n int) {
+	for _, d := range w.Agents[peer].Status.Down {
+		if d.Node == node && w.Now.Sub(d.Since) >= r.grace {
+			n++
+		}
+	}
+	return n
 }
 
 // storm says why nothing may be decided now: the controller was cut off from etcd, a third of all

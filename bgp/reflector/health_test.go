@@ -115,3 +115,35 @@ func TestSplit(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadInBothFamilies: a reflector that publishes no status works while its sessions of one
+// family are up, or have not been down for long.
+func TestDeadInBothFamilies(t *testing.T) {
+	r := mustParse(t, Config{})
+	long, short := start.Add(-time.Hour), start.Add(-time.Second)
+	for _, tc := range []struct {
+		name string
+		down []time.Time
+		want bool
+	}{
+		{"both are up", nil, false},
+		{"one is down", []time.Time{long}, false},
+		{"both are down, one since now", []time.Time{long, short}, false},
+		{"both are down", []time.Time{long, long}, true},
+	} {
+		w := reflected(t, 6, 3, func(n *testNode) { n.v6 = "fd00::" + n.name[4:] + "1/64" })
+		for n, a := range w.Agents {
+			if n == "n0002" {
+				a.Lost = long
+			} else {
+				for _, since := range tc.down {
+					a.Status.Down = append(a.Status.Down, Down{"n0002", since})
+				}
+			}
+			w.Agents[n] = a
+		}
+		if got := w.dead("n0002", r); got != tc.want {
+			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
