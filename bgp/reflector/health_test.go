@@ -53,11 +53,14 @@ func split(w *World, in func(node string) bool) {
 		}
 		a.Status.Digest = w.digest(n)
 		var down []Down // of no reflector
-		for _, p := range w.peersOf(n) {
+		for i, p := range w.peersOf(n) {
 			a.Status.Wanted++
-			switch {
-			case in(p.CalicoNode):
+			if in(p.CalicoNode) {
 				a.Status.Up++
+				continue
+			}
+			a.Status.SetDown(i)
+			switch {
 			case p.Reflector:
 				a.Status.Down = append(a.Status.Down, Down{p.CalicoNode, ago})
 			default:
@@ -144,6 +147,149 @@ func TestDeadInBothFamilies(t *testing.T) {
 		}
 		if got := w.dead("n0002", r); got != tc.want {
 			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
+
+// published has every status go through etcd, with its bounds.
+func published(t *testing.T, w *World) *World {
+	t.Helper()
+	for n, a := range w.Agents {
+		a.Status = *hear(t, StatusKey(n), a.Status.Encode()).Status
+		w.Agents[n] = a
+	}
+	return w
+}
+
+// mesh is a cluster with the mesh.
+func mesh(nodes int) *World {
+	var all []testNode
+	for i := range nodes {
+		all = append(all, numbered(i))
+	}
+	return worldOf(objectsOf(all), nil)
+}
+
+// last is about a node of the last n.
+func (w *World) last(n int) func(node string) bool {
+	return func(node string) bool { return slices.Contains(w.names[len(w.names)-n:], node) }
+}
+
+// TestManyDown: more nodes are off than a status has room for. All of them are dead, no session
+// with one of them is waited for, and a reflector that is among them is replaced.
+func TestManyDown(t *testing.T) {
+	r := mustParse(t, Config{})
+	for _, tc := range []struct {
+		name string
+		w    *World
+		want string
+	}{
+		{"the mesh", mesh(120), "step: create BGPPeer(" + peerName + ")"},
+		{"reflectors", reflected(t, 200, 5, nil),
+			"step: make Node(n0005) a reflector: replaces n0004 in its zone"},
+		{"both families", reflected(t, 120, 4, func(n *testNode) {
+			n.v6 = "fd00::" + n.name[1:] + "/64"
+		}), "step: make Node(n0004) a reflector: replaces n0003 in its zone"},
+	} {
+		w, reflectors := tc.w, len(tc.w.reflectors())
+		off := w.last(2 * len(w.names) / 5)
+		split(w, func(n string) bool {
+			return !off(n) && (reflectors == 0 || n != w.names[reflectors-1])
+		})
+		published(t, w)
+		if s := w.Agents["n0000"].Status; s.DownMore == 0 {
+			t.Fatalf("%s: the list of n0000 has room", tc.name)
+		}
+		silent := w.only(func(n string) bool { return !w.known(n) })
+		if dead := w.deadNodes(r); !slices.Equal(dead, silent) {
+			t.Errorf("%s: %d of %d are dead: %v", tc.name, len(dead), len(silent), dead)
+		}
+		if reflectors > 0 {
+			say(w, Question{Cover: w.names[reflectors-2]})
+		}
+		if got := decided(Next(w, Goal{Mode: Reflectors, Since: start})); got != tc.want {
+			t.Errorf("%s: %s\nwant %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestWhatAStatusHasNoRoomFor: what a list that was cut does not say counts neither for a node nor
+// against it.
+func TestWhatAStatusHasNoRoomFor(t *testing.T) {
+	r := mustParse(t, Config{})
+	cut := func(w *World, node string, change func(*Status)) {
+		a := w.Agents[node]
+		a.Status.cut(1, maxListed)
+		change(&a.Status)
+		w.Agents[node] = a
+	}
+	for _, tc := range []struct {
+		name   string
+		cut    int // agents whose lists are
+		change func(*Status)
+		want   bool // the last node, which is not listed there, is dead
+	}{
+		{"bits say it", 5, func(*Status) {}, true},
+		{"bits say it, of now", 5, func(s *Status) { s.DownMoreSince = start }, false},
+		{"bits say that it is up", 5, func(s *Status) { s.DownBits[0] &^= 1 << 5 }, false},
+		{"bits of other sessions", 5, func(s *Status) { s.Digest = "old" }, false},
+		{"bits of more sessions", 5, func(s *Status) { s.Wanted++ }, false},
+		{"no bits", 5, func(s *Status) { s.DownBits = nil }, false},
+		{"no bits, but three lists say it", 2, func(s *Status) { s.DownBits = nil }, true},
+	} {
+		w := mesh(7)
+		split(w, func(n string) bool { return !w.last(2)(n) })
+		for _, n := range w.names[:tc.cut] {
+			cut(w, n, tc.change)
+		}
+		if got := w.dead("n0006", r); got != tc.want {
+			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
+		}
+	}
+	// The reflectors come first. One that is not among them is up.
+	w := reflected(t, 9, 3, nil)
+	split(w, func(n string) bool { return !w.last(2)(n) && n != "n0001" })
+	cut(w, "n0000", func(s *Status) { s.DownBits = nil })
+	if isDown, unknown := w.isDown("n0000", "n0008", 1, r); isDown || !unknown {
+		t.Errorf("a client behind the first: down %t, unknown %t", isDown, unknown)
+	}
+	a := w.Agents["n0000"]
+	a.Status.Down[0].Node = "n0007"
+	w.Agents["n0000"] = a
+	if isDown, unknown := w.isDown("n0000", "n0001", 1, r); isDown || unknown {
+		t.Errorf("a reflector behind a client: down %t, unknown %t", isDown, unknown)
+	}
+}
+
+// TestSessionsUpBehindACut: what has no room in a list is no session that is waited for, if as many
+// nodes are dead.
+func TestSessionsUpBehindACut(t *testing.T) {
+	r := mustParse(t, Config{})
+	for _, tc := range []struct {
+		name, want string
+		change     func(*Status)
+	}{
+		{"bits", "", func(*Status) {}},
+		{"bits with one more", "the session between n0000 and n0001 is down",
+			func(s *Status) { s.SetDown(0) }},
+		{"no bits", "", func(s *Status) { s.DownBits = nil }},
+		{"no bits, one more", "4 sessions of n0000 are down", func(s *Status) {
+			s.DownBits = nil
+			s.Up--
+		}},
+	} {
+		w := mesh(9)
+		split(w, func(n string) bool { return !w.last(3)(n) })
+		a := w.Agents["n0000"]
+		a.Status.cut(1, maxListed)
+		tc.change(&a.Status)
+		w.Agents["n0000"] = a
+		got := ""
+		if wait := (&decider{World: w, rules: r}).sessionsUp(); wait != nil {
+			got = wait.What
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
 }
