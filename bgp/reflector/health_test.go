@@ -94,6 +94,7 @@ func TestSplit(t *testing.T) {
 		{"01", "wait: only 2 of 10 agents publish a status"},
 		{"09", "wait: only 2 of 10 agents publish a status"},
 		{"6789", "wait: only 4 of 10 agents publish a status"},
+		{"05678", "step: make Node(n0005) a reflector: replaces n0001 in its zone"},
 		{"012345", "step: verify: reflectors n0000, n0001, n0002"},
 		{"056789", "step: make Node(n0005) a reflector: replaces n0001 in its zone"},
 		{"3456789", "step: make Node(n0003) a reflector: replaces n0000 in its zone"},
@@ -143,6 +144,37 @@ func TestDeadInBothFamilies(t *testing.T) {
 					a.Status.Down = append(a.Status.Down, Down{"n0002", since})
 				}
 			}
+			w.Agents[n] = a
+		}
+		if got := w.dead("n0002", r); got != tc.want {
+			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestDeadToMostOfAll: an agent that cannot say so, as it is cut off or of another version, is none
+// for which a node is dead.
+func TestDeadToMostOfAll(t *testing.T) {
+	r := mustParse(t, Config{})
+	cutOff := func(a *Agent) { a.Lost = start.Add(-time.Hour) }
+	another := func(a *Agent) { a.Status = Status{Format: StatusFormat, Version: "v2"} }
+	for _, tc := range []struct {
+		name   string
+		agents int
+		change func(*Agent)
+		want   bool
+	}{
+		{"all say so", 0, nil, true},
+		{"2 of 6 are cut off", 2, cutOff, true},
+		{"3 of 6 are cut off", 3, cutOff, false},
+		{"2 of 6 are of another version", 2, another, true},
+		{"3 of 6 are of another version", 3, another, false},
+	} {
+		w := reflected(t, 7, 3, nil)
+		split(w, func(n string) bool { return n != "n0002" })
+		for _, n := range w.names[7-tc.agents:] {
+			a := w.Agents[n]
+			tc.change(&a)
 			w.Agents[n] = a
 		}
 		if got := w.dead("n0002", r); got != tc.want {
