@@ -37,17 +37,33 @@ func (d *decider) applied() *Wait {
 
 // sessionsUp: all sessions between nodes with an agent are up.
 func (d *decider) sessionsUp() *Wait {
+	var dead map[string]bool
 	for _, n := range d.only(d.known) {
 		s := d.Agents[n].Status
 		for _, down := range s.Down {
 			if d.known(down.Node) {
-				return &Wait{
-					What:  fmt.Sprintf("the session between %s and %s is down", n, down.Node),
-					Nodes: []string{n, down.Node},
-				}
+				return sessionDown(n, down.Node)
 			}
 		}
-		if s.Wanted-s.Up > len(s.Down) {
+		more := s.Wanted - s.Up - len(s.Down)
+		if more <= 0 {
+			continue
+		}
+		if d.hasDownBits(n) {
+			for other, isDown := range d.downBits(n) {
+				if isDown && d.known(other) {
+					return sessionDown(n, other)
+				}
+			}
+			continue
+		}
+		if dead == nil {
+			dead = map[string]bool{}
+			for _, node := range d.only(func(n string) bool { return d.dead(n, d.rules) }) {
+				dead[node] = true
+			}
+		}
+		if more > d.unlisted(n, dead) {
 			return &Wait{
 				What:  fmt.Sprintf("%d sessions of %s are down", s.Wanted-s.Up, n),
 				Nodes: []string{n},
@@ -55,6 +71,28 @@ func (d *decider) sessionsUp() *Wait {
 		}
 	}
 	return nil
+}
+
+// unlisted is how many sessions a node has with some others that it does not list as down.
+func (w *World) unlisted(node string, others map[string]bool) (n int) {
+	for _, p := range w.peersOf(node) {
+		if others[p.CalicoNode] {
+			n++
+		}
+	}
+	for _, down := range w.Agents[node].Status.Down {
+		if others[down.Node] {
+			n--
+		}
+	}
+	return n
+}
+
+func sessionDown(a, b string) *Wait {
+	return &Wait{
+		What:  fmt.Sprintf("the session between %s and %s is down", a, b),
+		Nodes: []string{a, b},
+	}
 }
 
 // answers is the gate that the answers of some nodes to a question open. Each node must keep a

@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -68,42 +69,134 @@ func (w *World) unfitInKubernetes(node string, r rules) string {
 	return ""
 }
 
-// dead reports a node without a status with which most of its peers have lost the session. A node
-// that only lacks the status may be cut off from etcd, and still work.
+// dead reports a node without a status with which most of its peers with an agent have lost all
+// sessions. A node that only lacks the status may be cut off from etcd, and still work. Peers that
+// are cut off count as having one: the smaller part of a split network declares none dead.
 func (w *World) dead(node string, r rules) bool {
 	if a, ok := w.Agents[node]; ok && a.Lost.IsZero() {
 		return false
 	}
-	peers, down := 0, 0
+	sessions := map[string]int{} // by peer; a node with both families has two with another
 	for _, p := range w.peersOf(node) {
-		if !w.known(p.CalicoNode) {
+		sessions[p.CalicoNode]++
+	}
+	peers, down := 0, 0
+	for peer, wanted := range sessions {
+		a, ok := w.Agents[peer]
+		switch {
+		case !ok: // no Calico node, or one with BIRD
+			continue
+		// a client has its sessions with reflectors alone: those that are dead say nothing of it
+		case !a.Lost.IsZero() && !w.isReflector(node) && w.isReflector(peer) && w.dead(peer, r):
 			continue
 		}
-		peers++
-		if slices.ContainsFunc(w.Agents[p.CalicoNode].Status.Down, func(d Down) bool {
-			return d.Node == node && w.Now.Sub(d.Since) >= r.grace
-		}) {
+		isDown, unknown := w.isDown(peer, node, wanted, r)
+		if !unknown {
+			peers++
+		}
+		if isDown {
 			down++
 		}
 	}
 	return 2*down > peers
 }
 
-// storm says why nothing may be decided now: the controller was cut off from etcd, or a third of
-// all agents are, and they have not had the time to return.
+// isDown reports whether a peer says that all its sessions with a node have been down for the grace
+// time. It is unknown where the peer's status had no room for that.
+func (w *World) isDown(peer, node string, wanted int, r rules) (isDown, unknown bool) {
+	if !w.known(peer) {
+		return false, false
+	}
+	s := w.Agents[peer].Status
+	for _, d := range s.Down {
+		switch {
+		case d.Node != node:
+		case w.Now.Sub(d.Since) < r.grace:
+			return false, false
+		default:
+			wanted--
+		}
+	}
+	switch last := len(s.Down) - 1; {
+	case wanted <= 0:
+		return true, false
+	case s.DownMore == 0:
+		return false, false
+	case w.hasDownBits(peer):
+		up, down := 0, 0
+		for other, isDown := range w.downBits(peer) {
+			switch {
+			case other != node:
+			case isDown:
+				down++
+			default:
+				up++
+			}
+		}
+		return up == 0 && down > 0 && w.Now.Sub(s.DownMoreSince) >= r.grace, false
+	// the reflectors come first, and all are listed
+	case w.isReflector(node) && last >= 0 && !w.isReflector(s.Down[last].Node):
+		return false, false
+	}
+	return false, true
+}
+
+// hasDownBits reports whether the DownBits of a node are there, and of its present sessions.
+func (w *World) hasDownBits(node string) bool {
+	s := w.Agents[node].Status
+	if len(s.DownBits) == 0 || s.Digest != w.digest(node) {
+		return false
+	}
+	sessions := 0
+	for range w.downBits(node) {
+		sessions++
+	}
+	return sessions == s.Wanted
+}
+
+// downBits are the other ends of a node's sessions, and whether they are down by its DownBits.
+func (w *World) downBits(node string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		s, i := w.Agents[node].Status, 0
+		for _, p := range w.peersOf(node) {
+			if p.CalicoNode == "" {
+				continue
+			}
+			if !yield(p.CalicoNode, s.isDown(i)) {
+				return
+			}
+			i++
+		}
+	}
+}
+
+// storm says why nothing may be decided now: the controller was cut off from etcd, a third of all
+// agents are, and they have not had the time to return, or more than half are.
 func (w *World) storm(r rules) string {
 	if back := w.Now.Sub(w.Connected); back < r.grace {
 		return fmt.Sprintf("etcd has been reachable for only %s of the %s that agents have to "+
 			"return", back.Round(time.Second), r.grace)
 	}
-	lost := 0
-	for _, a := range w.Agents {
-		if !a.Lost.IsZero() && w.Now.Sub(a.Lost) < r.grace {
-			lost++
+	all, lost, lately := 0, 0, 0
+	for _, n := range w.names {
+		a, ok := w.Agents[n]
+		if !ok {
+			continue
+		}
+		all++
+		if a.Lost.IsZero() {
+			continue
+		}
+		lost++
+		if w.Now.Sub(a.Lost) < r.grace {
+			lately++
 		}
 	}
-	if lost > 0 && 3*lost >= len(w.Agents) {
-		return fmt.Sprintf("%d of %d agents were lost within %s", lost, len(w.Agents), r.grace)
+	switch {
+	case lately > 0 && 3*lately >= all:
+		return fmt.Sprintf("%d of %d agents were lost within %s", lately, all, r.grace)
+	case 2*lost > all:
+		return fmt.Sprintf("only %d of %d agents publish a status", all-lost, all)
 	}
 	return ""
 }

@@ -40,8 +40,11 @@ const MaxValue = 2048
 // maxGoal bounds what is read of a goal, in bytes.
 const maxGoal = 64 << 10
 
-// maxListed bounds each list of a status before MaxValue does.
-const maxListed = 64
+// maxListed bounds each list of a status before MaxValue does, maxBits leaves lists some room.
+const (
+	maxListed = 64
+	maxBits   = 1000 // bytes, for 8000 sessions
+)
 
 // OwnPrefix begins all keys of the agent of a node.
 func OwnPrefix(node string) string { return NodesPrefix + node + "/" }
@@ -110,8 +113,13 @@ func Hear(key string, value []byte, version string) (Said, *calico.Problem) {
 
 // Encode is a status as etcd has it. Of lists that have no room it counts the rest.
 func (s Status) Encode() []byte {
+	bits := s.DownBits
+	s.DownBits = nil
 	s.cut(maxListed, maxListed)
 	for {
+		if s.DownMore > 0 && len(bits) <= maxBits {
+			s.DownBits = bits
+		}
 		text := encode(s)
 		if len(text) <= MaxValue {
 			return text
@@ -128,6 +136,11 @@ func (s Status) Encode() []byte {
 // cut shortens the lists.
 func (s *Status) cut(down, reflectors int) {
 	if n := len(s.Down) - down; n > 0 {
+		for _, d := range s.Down[down:] {
+			if d.Since.After(s.DownMoreSince) {
+				s.DownMoreSince = d.Since
+			}
+		}
 		s.Down, s.DownMore = s.Down[:down], s.DownMore+n
 	}
 	if n := len(s.Reflectors) - reflectors; n > 0 {

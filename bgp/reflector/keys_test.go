@@ -21,6 +21,7 @@ func said(nodes int) Status {
 		name := fmt.Sprintf("%d.%s", i, strings.Repeat("long.", 49))
 		s.Down = append(s.Down, Down{name, time.Unix(1e9, 999)})
 		s.Reflectors = append(s.Reflectors, Session{Node: name, IPv6: true})
+		s.SetDown(i)
 	}
 	return s
 }
@@ -49,9 +50,27 @@ func TestAStatusIsBounded(t *testing.T) {
 		if nodes > 0 && (len(got.Down) == 0 || got.Down[0].Node != s.Down[0].Node) {
 			t.Errorf("%d nodes: the first that is down is not there", nodes)
 		}
+		cut := got.DownMore > 0
+		if len(got.DownBits) > 0 != cut || got.DownMoreSince.IsZero() == cut {
+			t.Errorf("%d nodes, %d more: %d bytes of bits, since %s", nodes, got.DownMore,
+				len(got.DownBits), got.DownMoreSince)
+		}
 		if len(s.Down) != nodes {
 			t.Error("Encode changes what it encodes")
 		}
+	}
+}
+
+// The bits of more sessions than there is room for are left out.
+func TestBitsWithoutRoom(t *testing.T) {
+	s := said(100)
+	s.SetDown(8*maxBits - 1)
+	if got := *hear(t, StatusKey("a"), s.Encode()).Status; len(got.DownBits) != maxBits {
+		t.Errorf("%d bytes of bits, want %d", len(got.DownBits), maxBits)
+	}
+	s.SetDown(8 * maxBits)
+	if got := *hear(t, StatusKey("a"), s.Encode()).Status; got.DownBits != nil {
+		t.Errorf("%d bytes of bits, want none", len(got.DownBits))
 	}
 }
 

@@ -114,6 +114,10 @@ func Next(w *World, g Goal) Decision {
 	if reasons := d.edited(); len(reasons) > 0 {
 		return byPerson(some(reasons, "; "))
 	}
+	// The mesh only adds sessions. As the way out of an emergency it waits for nobody.
+	if g.target() == Mesh && !w.meshIsOn() {
+		return passage{d: d}.then("turn the mesh on", d.turnMeshOn)
+	}
 	if reason := w.storm(r); reason != "" {
 		return Decision{Wait: &Wait{What: reason}}
 	}
@@ -157,11 +161,9 @@ func (d *decider) toReflectors() Decision {
 		d.newestCovers(c))
 }
 
-// toMesh: the mesh on, the reflectors out one by one in the reverse order, our BGPPeer deleted.
+// toMesh: once the mesh is on, the reflectors out one by one in the reverse order, our BGPPeer
+// deleted.
 func (d *decider) toMesh() Decision {
-	if !d.meshIsOn() {
-		return d.when(d.applied).then("turn the mesh on", d.turnMeshOn)
-	}
 	if leaving := d.leaving(); len(leaving) > 0 {
 		leaves := leaving[0]
 		if reason := d.loss(leaves); len(leaving) == 1 && reason != "" {

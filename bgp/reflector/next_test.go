@@ -240,7 +240,25 @@ func TestNext(t *testing.T) {
 			[]Object{peer, offByUs}, func(w *World) { say(w, Question{Leave: "c", Label: label}) },
 			"step: Node(c) stops being a reflector: it did not cover all nodes within 10m0s"},
 		{"to the mesh", toMesh, all, []Object{peer, offByUs}, nil, "step: turn the mesh on"},
-		{"not while a node lags", toMesh, all, []Object{peer, offByUs}, func(w *World) {
+		{"also while a node lags", toMesh, all, []Object{peer, offByUs}, func(w *World) {
+			a := w.Agents["b"]
+			a.Status.Digest = "old"
+			w.Agents["b"] = a
+		}, "step: turn the mesh on"},
+		{"or is away", toMesh, all, []Object{peer, offByUs}, func(w *World) {
+			w.Agents["d"] = Agent{Lost: start.Add(-time.Hour)}
+		}, "step: turn the mesh on"},
+		{"or all but one are", toMesh, all, []Object{peer, offByUs}, func(w *World) {
+			for _, n := range []string{"b", "c", "d"} {
+				w.Agents[n] = Agent{Lost: start}
+			}
+		}, "step: turn the mesh on"},
+		{"or etcd was", toMesh, all, []Object{peer, offByUs},
+			func(w *World) { w.Connected = start }, "step: turn the mesh on"},
+		{"what follows waits for all", toMesh, all, []Object{peer}, func(w *World) {
+			w.Agents["d"] = Agent{Lost: start.Add(-time.Hour)}
+		}, "wait: no agent of this version answers for d"},
+		{"and for the last change", toMesh, all, []Object{peer}, func(w *World) {
 			a := w.Agents["b"]
 			a.Status.Digest = "old"
 			w.Agents["b"] = a

@@ -74,10 +74,15 @@ type Status struct {
 	Digest  string `json:"digest"` // of what is applied, see Digest
 	// Wanted and Up count the sessions with Calico nodes. Down lists those that are not up, those
 	// with reflectors first. Lists without room are cut; the rest is counted.
-	Wanted         int       `json:"wanted"`
-	Up             int       `json:"up"`
-	Down           []Down    `json:"down,omitempty"`
-	DownMore       int       `json:"downMore,omitempty"`
+	Wanted   int    `json:"wanted"`
+	Up       int    `json:"up"`
+	Down     []Down `json:"down,omitempty"`
+	DownMore int    `json:"downMore,omitempty"`
+	// DownBits has a bit for each session with a Calico node in the order of bgp.Peers, the lowest
+	// of each byte first: it is not up. DownMoreSince is when the last of those that Down does not
+	// list was lost. Both are only there where Down was cut.
+	DownBits       []byte    `json:"downBits,omitempty"`
+	DownMoreSince  time.Time `json:"downMoreSince,omitzero"`
 	Reflectors     []Session `json:"reflectors,omitempty"`
 	ReflectorsMore int       `json:"reflectorsMore,omitempty"`
 	Draining       bool      `json:"draining,omitempty"`
@@ -88,6 +93,18 @@ type Status struct {
 type Down struct {
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"`
+}
+
+// SetDown notes in DownBits that session i is not up.
+func (s *Status) SetDown(i int) {
+	for len(s.DownBits) <= i/8 {
+		s.DownBits = append(s.DownBits, 0)
+	}
+	s.DownBits[i/8] |= 1 << (i % 8)
+}
+
+func (s *Status) isDown(i int) bool {
+	return i/8 < len(s.DownBits) && s.DownBits[i/8]>>(i%8)&1 != 0
 }
 
 // Session is one with a reflector, which has sent all that it has when its End-of-RIB has come.

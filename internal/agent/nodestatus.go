@@ -65,6 +65,7 @@ func sessionsStatus(a applied, states []bgp.PeerState) (s reflector.Status) {
 			continue
 		}
 		st, known := byID[p.ID()]
+		session := s.Wanted
 		s.Wanted++
 		if p.Reflector {
 			s.Reflectors = append(s.Reflectors, reflector.Session{
@@ -76,6 +77,7 @@ func sessionsStatus(a applied, states []bgp.PeerState) (s reflector.Status) {
 			s.Up++
 			continue
 		}
+		s.SetDown(session)
 		d := reflector.Down{Node: p.CalicoNode, Since: a.since[p.ID()]}
 		if known && st.Since.After(d.Since) {
 			d.Since = st.Since

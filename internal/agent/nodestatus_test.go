@@ -37,7 +37,7 @@ func TestSessionsThatAControllerIsTold(t *testing.T) {
 	got := sessionsStatus(a, nil)
 	want := reflector.Status{
 		Wanted: 2, Down: []reflector.Down{{Node: "r", Since: began}, {Node: "b", Since: began}},
-		Reflectors: []reflector.Session{{Node: "r"}},
+		DownBits: []byte{0b11}, Reflectors: []reflector.Session{{Node: "r"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("none is up:\n%+v\nwant\n%+v", got, want)
@@ -55,6 +55,15 @@ func TestSessionsThatAControllerIsTold(t *testing.T) {
 		t.Errorf("all are up:\n%+v\nwant\n%+v", got, want)
 	}
 
+	got = sessionsStatus(a, []bgp.PeerState{{ID: id("192.168.4.4"), Established: true}})
+	want = reflector.Status{
+		Wanted: 2, Up: 1, Down: []reflector.Down{{Node: "b", Since: began}},
+		DownBits: []byte{0b01}, Reflectors: []reflector.Session{{Node: "r", Up: true}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the reflector's is up:\n%+v\nwant\n%+v", got, want)
+	}
+
 	// A peer that stays keeps the time since which it is wanted, and another one gets its own.
 	lost := began.Add(time.Minute)
 	a = a.next("a", meshOf(func(c *calico.Snapshot) {
@@ -69,6 +78,7 @@ func TestSessionsThatAControllerIsTold(t *testing.T) {
 			{Node: "r", Since: lost}, {Node: "b", Since: began},
 			{Node: "d", Since: began.Add(time.Hour)},
 		},
+		DownBits: []byte{0b111},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("one was lost, one is new:\n%+v\nwant\n%+v", got, want)
