@@ -58,8 +58,6 @@ const (
 	marginDivisor = 10
 	// Gates and graces are a matter of minutes; a week is as good as never.
 	maxSeconds = 7 * 24 * 3600
-	// A prefix of 253 characters, a slash, and 63 (Kubernetes, "Labels and Selectors").
-	maxLabel = 253 + 1 + 63
 )
 
 // parse fills in the defaults. The error names the fields that cannot be followed.
@@ -89,10 +87,10 @@ func (c Config) parse() (rules, error) {
 		bad(true, "topology: %q is unknown; use %q", c.Topology, Single)
 	}
 	id, err := netip.ParseAddr(c.ClusterID)
-	bad(err != nil || !id.Is4(), "clusterID: %q is not a dotted quad", c.ClusterID)
+	bad(err != nil || !id.Is4(), "clusterID: %.64q is not a dotted quad", c.ClusterID)
 	// BIRD reads it as its own router ID, GoBGP literally.
 	bad(id == netip.IPv4Unspecified(), "clusterID: 0.0.0.0 means a different ID on each BIRD")
-	bad(!isLabel(c.Label), "label: %q is not a label", c.Label)
+	bad(!isLabel(c.Label), "label: %.64q is not a label", c.Label)
 	bad(c.Label == c.ZoneLabel, "label: %s is the zone's label, too", c.Label)
 	bad(c.Ratio < 0 || c.Ratio > 1 || math.IsNaN(c.Ratio), "ratio: %v is not within 0 and 1",
 		c.Ratio)
@@ -124,7 +122,7 @@ func (c Config) parse() (rules, error) {
 // isLabel reports whether a selector can name the label.
 func isLabel(label string) bool {
 	_, err := selector.Parse("has(" + label + ")")
-	return err == nil && len(label) <= maxLabel && !strings.ContainsAny(label, " \t()")
+	return err == nil && !strings.ContainsAny(label, " \t()")
 }
 
 // count is the number of reflectors that n nodes shall have, of which there are current ones now.
