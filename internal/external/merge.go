@@ -356,30 +356,25 @@ func (m *merger) collect() {
 		return route.CompareObjectKeys(a.Key(), b.Key())
 	})
 	m.plan.Routes = make([]route.Route, 0, len(m.plan.groups))
-	for k, g := range m.plan.groups {
-		if g.missing {
-			continue
-		}
-		m.plan.Routes = append(m.plan.Routes, route.Route{
-			Key: k, Kind: g.first.kind, Paths: route.CanonicalPaths(g.paths),
-			Origin: route.External,
-		})
-	}
-	slices.SortFunc(m.plan.Routes, func(a, b route.Route) int {
-		return route.CompareKeys(a.Key, b.Key)
-	})
-	for i := range m.plan.Routes {
-		m.plan.groups[m.plan.Routes[i].Key].at = i
-	}
 	for i := range m.plan.items {
 		p := &m.plan.items[i]
-		if p.group != nil && p.group.missing && len(p.missing) == 0 {
-			p.missing = append(p.missing, "another path of "+p.key.String())
+		switch g := p.group; {
+		case g == nil:
+		case g.missing:
+			if len(p.missing) == 0 {
+				p.missing = append(p.missing, "another path of "+p.key.String())
+			}
+		case g.first == p:
+			g.at = len(m.plan.Routes)
+			m.plan.Routes = append(m.plan.Routes, route.Route{
+				Key: p.key, Kind: p.kind, Paths: route.CanonicalPaths(g.paths),
+				Origin: route.External,
+			})
 		}
 	}
 }
 
-// Keys are the keys whose state in the data plane Judge asks for, sorted.
+// Keys are the keys whose state in the data plane Judge asks for, in the order of Routes.
 func (p Plan) Keys() []route.Key {
 	keys := make([]route.Key, len(p.Routes))
 	for i, r := range p.Routes {
