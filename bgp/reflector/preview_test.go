@@ -81,3 +81,14 @@ func TestPreviewStopsAtAnObstacle(t *testing.T) {
 		t.Error("no error for a configuration that cannot be followed")
 	}
 }
+
+func TestWithoutNodesListsAreEmpty(t *testing.T) {
+	p, err := NewPreview(Read(nil), Goal{Mode: Reflectors})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := NewOverview(Read(nil), Config{})
+	if err != nil || p.Unseen == nil || o.Unseen == nil {
+		t.Errorf("%v; unseen %#v, %#v", err, p.Unseen, o.Unseen)
+	}
+}

@@ -190,7 +190,8 @@ func (w *World) reflectors() []string { return w.only(w.isReflector) }
 
 // only returns the nodes with a BGP address that have a property, sorted.
 func (w *World) only(has func(node string) bool) []string {
-	return slices.DeleteFunc(slices.Clone(w.names), func(n string) bool { return !has(n) })
+	all := append([]string{}, w.names...) // not nil: in JSON it is a list
+	return slices.DeleteFunc(all, func(n string) bool { return !has(n) })
 }
 
 // ours returns the nodes that the controller made reflectors in the order in which it did, also
