@@ -118,7 +118,8 @@ func Next(w *World, g Goal) Decision {
 	if g.target() == Mesh && !w.meshIsOn() {
 		return passage{d: d}.then("turn the mesh on", d.turnMeshOn)
 	}
-	if reason := w.storm(r); reason != "" {
+	atRest := g.target() == Mesh && g.Since.IsZero() && !w.Begun() // there is nothing to decide
+	if reason := w.storm(r); reason != "" && !atRest {
 		return Decision{Wait: &Wait{What: reason}}
 	}
 	if g.target() == Mesh {

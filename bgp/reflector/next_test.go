@@ -202,6 +202,12 @@ func TestNext(t *testing.T) {
 			[]Object{peer}, nil, "ask: not all routes without reflector a at a, b, c, d"},
 		{"undone", Goal{Mode: Reflectors, Undo: "a reason"}, nil, nil, nil,
 			"done: mesh; undone: a reason"},
+		{"at rest in the mesh no agent is missed", Goal{Mode: Mesh}, nil, nil, func(w *World) {
+			for name, a := range w.Agents {
+				a.Lost = start.Add(-time.Hour)
+				w.Agents[name] = a
+			}
+		}, "done: mesh"},
 		{"undone, where the mesh never went", Goal{Mode: Mesh, From: Mesh, Undo: "a reason"}, nil,
 			nil, nil, "done: mesh; undone: a reason"},
 		{"all are, so the mesh goes", toReflectors, all, []Object{peer}, nil,
