@@ -50,14 +50,14 @@ func Choose(w *World, c Config) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	return choose(w, r), nil
+	return choose(w, r, w.deadNodes(r)), nil
 }
 
-func choose(w *World, r rules) Choice {
+func choose(w *World, r rules, dead map[string]bool) Choice {
 	use := w.familiesInUse()
 	all := make([]*candidate, 0, len(w.names))
 	for _, name := range w.names {
-		c := w.candidate(name, r)
+		c := w.candidate(name, r, dead)
 		if !c.current {
 			c.unfit = cmp.Or(c.unfit, use.missing(w.snapshot.Nodes[name]))
 		}
@@ -88,14 +88,14 @@ func choose(w *World, r rules) Choice {
 	return s.result(w, r)
 }
 
-func (w *World) candidate(name string, r rules) *candidate {
+func (w *World) candidate(name string, r rules, dead map[string]bool) *candidate {
 	m := w.metadata[nodeKey(name)]
 	created, _ := time.Parse(time.RFC3339, m.Created)
 	current := w.isReflector(name)
 	return &candidate{
 		name: name, zone: w.snapshot.Nodes[name].Labels[r.ZoneLabel], created: created,
-		current: current, foreign: current && !w.isOurs(name) && !w.dead(name, r),
-		idle: w.idle(name), unfit: w.unfit(name, r),
+		current: current, foreign: current && !w.isOurs(name) && !dead[name],
+		idle: w.idle(name), unfit: w.unfit(name, r, dead),
 	}
 }
 

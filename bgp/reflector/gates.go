@@ -14,7 +14,7 @@ func (d *decider) seen() *Wait {
 	nodes := d.only(func(n string) bool {
 		a, hasAgent := d.Agents[n]
 		accepted := d.goal.AcceptUnseen && (!hasAgent || a.Lost.IsZero())
-		return !d.known(n) && !accepted && !d.dead(n, d.rules)
+		return !d.known(n) && !accepted && !d.dead[n]
 	})
 	if len(nodes) == 0 {
 		return nil
@@ -37,7 +37,6 @@ func (d *decider) applied() *Wait {
 
 // sessionsUp: all sessions between nodes with an agent are up.
 func (d *decider) sessionsUp() *Wait {
-	var dead map[string]bool
 	for _, n := range d.only(d.known) {
 		s := d.Agents[n].Status
 		for _, down := range s.Down {
@@ -57,13 +56,7 @@ func (d *decider) sessionsUp() *Wait {
 			}
 			continue
 		}
-		if dead == nil {
-			dead = map[string]bool{}
-			for _, node := range d.only(func(n string) bool { return d.dead(n, d.rules) }) {
-				dead[node] = true
-			}
-		}
-		if more > d.unlisted(n, dead) {
+		if more > d.unlisted(n, d.dead) {
 			return &Wait{
 				What:  fmt.Sprintf("%d sessions of %s are down", s.Wanted-s.Up, n),
 				Nodes: []string{n},

@@ -16,8 +16,9 @@ var badTaints = []string{
 	"node.kubernetes.io/unschedulable", "node.cloudprovider.kubernetes.io/uninitialized",
 }
 
-// unfit says why a node cannot become a reflector, or remain one; "" if it can.
-func (w *World) unfit(node string, r rules) string {
+// unfit says why a node cannot become a reflector, or remain one; "" if it can. dead are those of
+// deadNodes.
+func (w *World) unfit(node string, r rules, dead map[string]bool) string {
 	n := w.snapshot.Nodes[node]
 	note := w.annotation(nodeKey(node), cordonNote)
 	switch {
@@ -32,7 +33,7 @@ func (w *World) unfit(node string, r rules) string {
 	case w.known(node) && w.Agents[node].Status.Draining:
 		return "it is draining"
 	case w.isReflector(node):
-		if w.dead(node, r) {
+		if dead[node] {
 			return fmt.Sprintf("it is dead: it publishes no status, and most of its sessions have "+
 				"been down for %s", r.grace)
 		}
@@ -69,76 +70,117 @@ func (w *World) unfitInKubernetes(node string, r rules) string {
 	return ""
 }
 
-// dead reports a node without a status with which most of its peers with an agent have lost all
-// sessions. A node that only lacks the status may be cut off from etcd, and still work. Peers that
-// are cut off count as having one: the smaller part of a split network declares none dead.
-func (w *World) dead(node string, r rules) bool {
-	if a, ok := w.Agents[node]; ok && a.Lost.IsZero() {
-		return false
-	}
-	sessions := map[string]int{} // by peer; a node with both families has two with another
-	for _, p := range w.peersOf(node) {
-		sessions[p.CalicoNode]++
-	}
-	peers, down := 0, 0
-	for peer, wanted := range sessions {
-		a, ok := w.Agents[peer]
-		switch {
-		case !ok: // no Calico node, or one with BIRD
-			continue
-		// a client has its sessions with reflectors alone: those that are dead say nothing of it
-		case !a.Lost.IsZero() && !w.isReflector(node) && w.isReflector(peer) && w.dead(peer, r):
-			continue
-		}
-		isDown, unknown := w.isDown(peer, node, wanted, r)
-		if !unknown {
-			peers++
-		}
-		if isDown {
-			down++
-		}
-	}
-	return 2*down > peers
+// tally is what the agents say of one node that is silent.
+type tally struct {
+	peers, down int // with a session with it; that have lost all of them
 }
 
-// isDown reports whether a peer says that all its sessions with a node have been down for the grace
-// time. It is unknown where the peer's status had no room for that.
-func (w *World) isDown(peer, node string, wanted int, r rules) (isDown, unknown bool) {
+func (t tally) isDead() bool { return 2*t.down > t.peers }
+
+// deadNodes are those without a status with which most of their peers with an agent have lost all
+// sessions. A node that only lacks the status may be cut off from etcd, and still work. Peers that
+// are cut off count as having one: the smaller part of a split network declares none dead.
+func (w *World) deadNodes(r rules) map[string]bool {
+	silent := map[string]*tally{}
+	for _, n := range w.names {
+		if a, ok := w.Agents[n]; !ok || !a.Lost.IsZero() {
+			silent[n] = &tally{}
+		}
+	}
+	dead := map[string]bool{}
+	if len(silent) == 0 {
+		return dead
+	}
+	for peer := range w.Agents {
+		w.count(peer, silent, r)
+	}
+	for n, t := range silent {
+		if w.isReflector(n) && t.isDead() {
+			dead[n] = true
+		}
+	}
+	// A client has its sessions with reflectors alone: those that are dead say nothing of it.
+	for reflector := range dead {
+		for n := range w.sessionsOf(reflector, silent) {
+			if _, ok := w.Agents[reflector]; ok && !w.isReflector(n) {
+				silent[n].peers--
+			}
+		}
+	}
+	for n, t := range silent {
+		if !w.isReflector(n) && t.isDead() {
+			dead[n] = true
+		}
+	}
+	return dead
+}
+
+// ends are the sessions of one agent with one other node.
+type ends struct {
+	all, listed, bits int  // listed, and by DownBits: those that are down
+	lately            bool // one of those was up within the grace time
+}
+
+// sessionsOf are those of a node with some others, by these.
+func (w *World) sessionsOf(node string, others map[string]*tally) map[string]ends {
+	s, i, out := w.Agents[node].Status, 0, map[string]ends{}
+	for _, p := range w.peersOf(node) {
+		if p.CalicoNode == "" {
+			continue
+		}
+		if others[p.CalicoNode] != nil {
+			e := out[p.CalicoNode]
+			e.all++
+			if s.isDown(i) {
+				e.bits++
+			}
+			out[p.CalicoNode] = e
+		}
+		i++
+	}
+	return out
+}
+
+// count adds what a peer says of silent nodes. Of those for which its status had no room it says
+// nothing.
+func (w *World) count(peer string, silent map[string]*tally, r rules) {
+	sessions := w.sessionsOf(peer, silent)
 	if !w.known(peer) {
-		return false, false
+		for n := range sessions {
+			silent[n].peers++
+		}
+		return
 	}
 	s := w.Agents[peer].Status
 	for _, d := range s.Down {
+		if e, ok := sessions[d.Node]; ok {
+			e.listed++
+			e.lately = e.lately || w.Now.Sub(d.Since) < r.grace
+			sessions[d.Node] = e
+		}
+	}
+	// Reflectors come first: all of them are listed where another node is.
+	last := len(s.Down) - 1
+	listsReflectors := last >= 0 && !w.isReflector(s.Down[last].Node)
+	hasBits := w.hasDownBits(peer)
+	for n, e := range sessions {
+		down := false
 		switch {
-		case d.Node != node:
-		case w.Now.Sub(d.Since) < r.grace:
-			return false, false
+		case e.lately:
+		case e.listed >= e.all:
+			down = true
+		case s.DownMore == 0:
+		case hasBits:
+			down = e.bits == e.all && w.Now.Sub(s.DownMoreSince) >= r.grace
+		case w.isReflector(n) && listsReflectors:
 		default:
-			wanted--
+			continue
+		}
+		silent[n].peers++
+		if down {
+			silent[n].down++
 		}
 	}
-	switch last := len(s.Down) - 1; {
-	case wanted <= 0:
-		return true, false
-	case s.DownMore == 0:
-		return false, false
-	case w.hasDownBits(peer):
-		up, down := 0, 0
-		for other, isDown := range w.downBits(peer) {
-			switch {
-			case other != node:
-			case isDown:
-				down++
-			default:
-				up++
-			}
-		}
-		return up == 0 && down > 0 && w.Now.Sub(s.DownMoreSince) >= r.grace, false
-	// the reflectors come first, and all are listed
-	case w.isReflector(node) && last >= 0 && !w.isReflector(s.Down[last].Node):
-		return false, false
-	}
-	return false, true
 }
 
 // hasDownBits reports whether the DownBits of a node are there, and of its present sessions.

@@ -1,6 +1,8 @@
 package reflector
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,10 +74,6 @@ func split(w *World, in func(node string) bool) {
 	}
 }
 
-func (w *World) deadNodes(r rules) []string {
-	return w.only(func(n string) bool { return w.dead(n, r) })
-}
-
 func mustParse(t *testing.T, c Config) rules {
 	t.Helper()
 	r, err := c.parse()
@@ -109,7 +107,7 @@ func TestSplit(t *testing.T) {
 			t.Errorf("the part %s: %s\nwant %s", tc.part, got, tc.want)
 		}
 		want := w.only(func(n string) bool { return !in(n) })
-		dead := w.deadNodes(r)
+		dead := slices.Sorted(maps.Keys(w.deadNodes(r)))
 		if len(tc.part) < 5 { // a client has peers in one part alone
 			want = nil
 			dead = slices.DeleteFunc(dead, func(n string) bool { return !w.isReflector(n) })
@@ -146,7 +144,7 @@ func TestDeadInBothFamilies(t *testing.T) {
 			}
 			w.Agents[n] = a
 		}
-		if got := w.dead("n0002", r); got != tc.want {
+		if got := w.deadNodes(r)["n0002"]; got != tc.want {
 			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
 		}
 	}
@@ -177,14 +175,14 @@ func TestDeadToMostOfAll(t *testing.T) {
 			tc.change(&a)
 			w.Agents[n] = a
 		}
-		if got := w.dead("n0002", r); got != tc.want {
+		if got := w.deadNodes(r)["n0002"]; got != tc.want {
 			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
 		}
 	}
 }
 
 // published has every status go through etcd, with its bounds.
-func published(t *testing.T, w *World) *World {
+func published(t testing.TB, w *World) *World {
 	t.Helper()
 	for n, a := range w.Agents {
 		a.Status = *hear(t, StatusKey(n), a.Status.Encode()).Status
@@ -233,7 +231,8 @@ func TestManyDown(t *testing.T) {
 			t.Fatalf("%s: the list of n0000 has room", tc.name)
 		}
 		silent := w.only(func(n string) bool { return !w.known(n) })
-		if dead := w.deadNodes(r); !slices.Equal(dead, silent) {
+		dead := slices.Sorted(maps.Keys(w.deadNodes(r)))
+		if !slices.Equal(dead, silent) {
 			t.Errorf("%s: %d of %d are dead: %v", tc.name, len(dead), len(silent), dead)
 		}
 		if reflectors > 0 {
@@ -274,7 +273,7 @@ func TestWhatAStatusHasNoRoomFor(t *testing.T) {
 		for _, n := range w.names[:tc.cut] {
 			cut(w, n, tc.change)
 		}
-		if got := w.dead("n0006", r); got != tc.want {
+		if got := w.deadNodes(r)["n0006"]; got != tc.want {
 			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
 		}
 	}
@@ -282,14 +281,16 @@ func TestWhatAStatusHasNoRoomFor(t *testing.T) {
 	w := reflected(t, 9, 3, nil)
 	split(w, func(n string) bool { return !w.last(2)(n) && n != "n0001" })
 	cut(w, "n0000", func(s *Status) { s.DownBits = nil })
-	if isDown, unknown := w.isDown("n0000", "n0008", 1, r); isDown || !unknown {
-		t.Errorf("a client behind the first: down %t, unknown %t", isDown, unknown)
+	said := map[string]*tally{"n0008": {}}
+	if w.count("n0000", said, r); *said["n0008"] != (tally{}) {
+		t.Errorf("a client behind the first: %+v", *said["n0008"])
 	}
 	a := w.Agents["n0000"]
 	a.Status.Down[0].Node = "n0007"
 	w.Agents["n0000"] = a
-	if isDown, unknown := w.isDown("n0000", "n0001", 1, r); isDown || unknown {
-		t.Errorf("a reflector behind a client: down %t, unknown %t", isDown, unknown)
+	said = map[string]*tally{"n0001": {}}
+	if w.count("n0000", said, r); *said["n0001"] != (tally{peers: 1}) {
+		t.Errorf("a reflector behind a client: %+v", *said["n0001"])
 	}
 }
 
@@ -317,11 +318,27 @@ func TestSessionsUpBehindACut(t *testing.T) {
 		tc.change(&a.Status)
 		w.Agents["n0000"] = a
 		got := ""
-		if wait := (&decider{World: w, rules: r}).sessionsUp(); wait != nil {
+		if wait := (&decider{World: w, rules: r, dead: w.deadNodes(r)}).sessionsUp(); wait != nil {
 			got = wait.What
 		}
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
+	}
+}
+
+// BenchmarkNextWithManyOff decides for a mesh of which two nodes in five are off, once each second.
+// Its time goes with the sessions.
+func BenchmarkNextWithManyOff(b *testing.B) {
+	for _, n := range []int{200, 400, 800} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := mesh(n)
+			off := w.last(2 * n / 5)
+			split(w, func(n string) bool { return !off(n) })
+			published(b, w)
+			for b.Loop() {
+				Next(w, Goal{Mode: Reflectors, Since: start})
+			}
+		})
 	}
 }

@@ -26,7 +26,7 @@ func said(nodes int) Status {
 	return s
 }
 
-func hear(t *testing.T, key string, value []byte) Said {
+func hear(t testing.TB, key string, value []byte) Said {
 	t.Helper()
 	s, problem := Hear(key, value, "v1")
 	if problem != nil {

@@ -95,6 +95,7 @@ type decider struct {
 	*World
 	rules
 	goal Goal
+	dead map[string]bool
 }
 
 // Next returns the next step to the goal, or what it waits for. It remembers nothing: resources,
@@ -122,6 +123,7 @@ func Next(w *World, g Goal) Decision {
 	if reason := w.storm(r); reason != "" && !atRest {
 		return Decision{Wait: &Wait{What: reason}}
 	}
+	d.dead = w.deadNodes(r)
 	if g.target() == Mesh {
 		return d.toMesh()
 	}
@@ -133,7 +135,7 @@ func byPerson(what string) Decision { return Decision{Wait: &Wait{What: what, Pe
 // toReflectors: our BGPPeer, the reflectors one by one, the mesh off. From then on it follows the
 // choice; new reflectors come before old ones go.
 func (d *decider) toReflectors() Decision {
-	c := choose(d.World, d.rules)
+	c := choose(d.World, d.rules, d.dead)
 	if d.meshIsOn() {
 		if reasons := d.preflight(c); len(reasons) > 0 {
 			return byPerson(some(reasons, "; "))
@@ -153,7 +155,7 @@ func (d *decider) toReflectors() Decision {
 	}
 	for _, r := range d.ours() {
 		if !c.Has(r) {
-			reason := cmp.Or(d.unfit(r, d.rules), "there are enough without it")
+			reason := cmp.Or(d.unfit(r, d.rules, d.dead), "there are enough without it")
 			return d.when(d.applied, d.newestCovers(c), d.withoutReflector(r)).then(
 				fmt.Sprintf("Node(%s) stops being a reflector: %s", r, reason), d.disable(r, ""))
 		}

@@ -50,11 +50,11 @@ func NewOverview(w *World, c Config) (Overview, error) {
 		Unseen:   w.only(func(n string) bool { return !w.known(n) }),
 		Cordoned: []Cordon{}, Problems: w.problems(seen),
 	}
-	roles := map[string]*Role{}
+	roles, dead := map[string]*Role{}, w.deadNodes(r)
 	for _, n := range w.reflectors() {
 		roles[n] = &Role{
 			Node: n, Zone: w.snapshot.Nodes[n].Labels[r.ZoneLabel], Person: !w.isOurs(n),
-			Unfit: w.unfit(n, r),
+			Unfit: w.unfit(n, r, dead),
 		}
 	}
 	for _, n := range seen {

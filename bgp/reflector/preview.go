@@ -41,7 +41,7 @@ func NewPreview(w *World, g Goal) (Preview, error) {
 	if err != nil {
 		return Preview{}, err
 	}
-	c := choose(w, r)
+	c := choose(w, r, w.deadNodes(r))
 	p := Preview{
 		To: g.target(), Choice: c, Steps: []PreviewStep{}, Obstacles: []string{},
 		Loss: w.lossOf(g.target(), c), Unseen: w.only(w.bird), Before: w.sessions(),
