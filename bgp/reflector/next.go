@@ -38,7 +38,7 @@ type Goal struct {
 	Undo string `json:"undo,omitempty"`
 }
 
-// Migrate is g with another mode, for a cluster as it is at w.Now.
+// Migrate is g with another mode, from what w is now.
 func (g Goal) Migrate(w *World, mode Mode) Goal {
 	g.Mode, g.From, g.Undo, g.Paused, g.Since = mode, Mesh, "", false, w.Now
 	if mode == Mesh && w.Begun() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"slices"
@@ -37,7 +38,10 @@ Settings come from the same places as those of "run".`,
   vpp-route-agent reflector-controller --config /etc/vpp-route-agent/agent.yaml \
     --metrics-listen 127.0.0.1:9180`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+			cfg, err := settingsOf(cmd)
+			if errors.Is(err, errInterrupted) {
+				return nil
+			}
 			if err != nil {
 				return usageError{err}
 			}

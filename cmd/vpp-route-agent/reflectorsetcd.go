@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -28,7 +27,7 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 ) *cobra.Command {
 	addSettings(c.Flags(), func(s setting) bool { return slices.Contains(deskSettings, s.flag) })
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := loadConfig(cmd.Flags(), os.LookupEnv)
+		cfg, err := settingsOf(cmd)
 		if err != nil {
 			return usageError{err}
 		}
@@ -365,8 +364,7 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 			case g.Undo != "":
 				return refuse("it is undone already: %s", g.Undo)
 			case g.From == "":
-				return refuse("the goal %s is reached: there is nothing to abort, use migrate "+
-					"--to", g.Mode)
+				return refuse("no migration goes on: there is nothing to abort, use migrate --to")
 			case g.From == g.Mode:
 				return refuse("the cluster has had no reflectors: there is nothing to abort")
 			}
