@@ -53,7 +53,7 @@ type Config struct {
 	// LimitRetry is how long a peer stays down that sent more prefixes than its limit; 0 means
 	// DefaultLimitRetry.
 	LimitRetry time.Duration
-	// look is how often is looked for what no event tells; 0 means a second.
+	// look is the time between two looks at what no event reports; 0 means a second.
 	look time.Duration
 	// GRPC is where GoBGP's own API listens, for the gobgp CLI: "127.0.0.1:50051", "unix:///path"
 	// or several with commas. Empty: off.

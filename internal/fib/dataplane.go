@@ -1,7 +1,7 @@
 // Package fib keeps the forwarding table of a data plane equal to what its sources want: it selects
-// one route per prefix, compares with what the data plane acknowledged, writes the
-// difference, retries, adopts and sweeps after a restart, and remembers on disk what is ours. It
-// does not speak BGP, VPP or netlink, and it never touches what other programs put into the table.
+// one route per prefix, compares with what the data plane acknowledged, writes the difference,
+// retries, adopts and sweeps after a restart, and remembers on disk what is ours. It does not speak
+// BGP, VPP or netlink, and it never touches what other programs put into the table.
 package fib
 
 import (
