@@ -57,6 +57,7 @@ var (
 // Do carries a change out. results are those of its puts, then those of its deletions, and txn is
 // the number of the transaction. The error wraps one of those above.
 func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result, err error) {
+	defer func() { go s.shorten() }()
 	txn, results, changed, err := s.begin(c)
 	if err != nil {
 		return txn, results, err
@@ -110,7 +111,6 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 		return 0, nil, false, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	s.publish()
-	s.shorten()
 	return r.Txn, results, true, nil
 }
 
@@ -282,6 +282,5 @@ func (s *Source) rollBack(txn int64) int64 {
 		s.mu.Unlock()
 	}
 	s.publish()
-	s.shorten()
 	return r.Txn
 }
