@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -32,10 +31,11 @@ func itemsIn(m protoreflect.Message) (all []external.Item) {
 		case f.Message() == nil || !m.Has(f):
 		case f.IsList():
 			list := m.Get(f).List()
-			all = slices.Grow(all, list.Len())
-			for j := range list.Len() {
-				all = append(all, external.Decode(list.Get(j).Message().Interface()))
-			}
+			items := make([]external.Item, list.Len())
+			external.EachInParallel(len(items), func(i int) {
+				items[i] = external.Decode(list.Get(i).Message().Interface())
+			})
+			all = append(all, items...)
 		case external.ModelOf(m.Get(f).Message().Interface()) != nil:
 			all = append(all, external.Decode(m.Get(f).Message().Interface()))
 		default:
