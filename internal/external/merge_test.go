@@ -116,8 +116,10 @@ func TestMerge(t *testing.T) {
 		{
 			name: "a route that drops, in two spellings of its key", policy: allowed,
 			sources: []Source{source(t, "etcd",
-				`config/vpp/v2/route/vrf/0/dst/fd01::/64 = {"type":"DROP","dst_network":"fd01::/64"}`,
-				`config/vpp/v2/route/vrf/0/dst/FD01::/64 = {"type":"DROP","dst_network":"FD01::/64"}`)},
+				`config/vpp/v2/route/vrf/0/dst/fd01::/64 = `+
+					`{"type":"DROP","dst_network":"fd01::/64"}`,
+				`config/vpp/v2/route/vrf/0/dst/FD01::/64 = `+
+					`{"type":"DROP","dst_network":"FD01::/64"}`)},
 			routes: "fd01::/64 drop",
 		},
 		{

@@ -80,8 +80,8 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 }
 
 // Find returns the entries of these keys, in this order; State Any: nobody wants one. One that is
-// still to be selected is Pending, and one with all paths of the only candidate has no Reason. taken
-// is the last revision that they follow.
+// still to be selected is Pending, and one with all paths of the only candidate has no Reason.
+// taken is the last revision that they follow.
 func (e *Engine) Find(keys []route.Key) (found []Entry, taken uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
