@@ -13,6 +13,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/selector"
 )
 
 // Object is a resource as it is stored, and etcd's revision of its last change.
@@ -217,7 +218,8 @@ func (w *World) meshIsOn() bool {
 }
 
 // Digest identifies the peers and roles of node self and the resources that they follow from. The
-// resources count because a BGPPeer that gives a node no session yet may do so once a Node changes.
+// resources count because a BGPPeer that gives a node no session yet may do so once a Node changes;
+// what BGPPeers select, because one may give a session that another one gives already.
 func Digest(self string, s *calico.Snapshot) string {
 	peers, _ := bgp.Peers(self, s)
 	return digest(peers, s.Nodes[self], resources(s))
@@ -242,9 +244,22 @@ func digest(peers []bgp.Peer, self calico.Node, resources []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// resources identifies what peers follow from besides Nodes.
+// resources identifies what peers follow from, of Nodes the names of those that BGPPeers select.
 func resources(s *calico.Snapshot) []byte {
-	text, err := json.Marshal([]any{s.BGPPeers, s.BGPConfigurations})
+	nodes := slices.Sorted(maps.Keys(s.Nodes))
+	selected := map[string][]string{} // by selector
+	for _, p := range s.BGPPeers {
+		for _, text := range []string{p.NodeSelector, p.PeerSelector} {
+			by, err := selector.Parse(text)
+			if _, known := selected[text]; known || text == "" || err != nil {
+				continue
+			}
+			selected[text] = slices.DeleteFunc(slices.Clone(nodes), func(n string) bool {
+				return !by.Matches(s.Nodes[n].Labels)
+			})
+		}
+	}
+	text, err := json.Marshal([]any{s.BGPPeers, s.BGPConfigurations, selected})
 	if err != nil {
 		panic(fmt.Sprintf("reflector: resources cannot be marshalled: %v", err))
 	}

@@ -27,7 +27,7 @@ func reflectorsCommand() *cobra.Command {
 	}
 	c.AddCommand(reflectorsPlan(), reflectorsStatus(), reflectorsMigrate(), reflectorsPause(),
 		reflectorsResume(), reflectorsAbort(), reflectorsCordon(), reflectorsUncordon(),
-		reflectorsForget(), reflectorsSet())
+		reflectorsForget(), reflectorsSet(), reflectorsAdopt())
 	return c
 }
 

@@ -365,6 +365,8 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 				return refuse("it is undone already: %s", g.Undo)
 			case g.From == "":
 				return refuse("no migration goes on: there is nothing to abort, use migrate --to")
+			case g.From == g.Mode && g.Mode == reflector.Reflectors:
+				return refuse("the cluster had reflectors before: there is nothing to abort")
 			case g.From == g.Mode:
 				return refuse("the cluster has had no reflectors: there is nothing to abort")
 			}
