@@ -31,7 +31,8 @@ type Adoption struct {
 	Changes []string `json:"changes"`
 	// Obstacles are what cannot be taken over, and why. With one there are no Writes.
 	Obstacles []string `json:"obstacles"`
-	// Cost says what is lost when the cluster ID changes, so that a person must agree; "": it stays.
+	// Cost says what is lost when the cluster ID changes, to which a person must agree; "": it
+	// stays.
 	Cost string `json:"cost,omitempty"`
 
 	Goal   Goal    `json:"-"` // whose rules have the cluster ID of the reflectors
@@ -154,7 +155,7 @@ func (a *adopter) findReflectors() {
 func (a *adopter) costOfID(id string) string {
 	text := fmt.Sprintf("The cluster ID %s becomes %s, at one reflector after the other.", id,
 		a.rules.ClusterID)
-	birds := slices.DeleteFunc(slices.Clone(a.Reflectors), func(n string) bool { return !a.bird(n) })
+	birds := a.only(func(n string) bool { return a.bird(n) && slices.Contains(a.Reflectors, n) })
 	switch {
 	case len(birds) == 0:
 		return text + " An agent changes it in sessions that are up: nothing is lost."

@@ -169,8 +169,8 @@ func TestAdopt(t *testing.T) {
 			"delete BGPPeer(mine), which BGPPeer(" + peerName + ") replaces",
 			"turn the mesh off"}},
 		{"the ID that BIRD reads as its own", "0.0.0.0", nil,
-			"The cluster ID 0.0.0.0 becomes 224.0.0.1, at one reflector after the other. An agent " +
-				"changes it in sessions that are up: nothing is lost.", []string{
+			"The cluster ID 0.0.0.0 becomes 224.0.0.1, at one reflector after the other. An " +
+				"agent changes it in sessions that are up: nothing is lost.", []string{
 				"delete BGPPeer(mine), which BGPPeer(" + peerName + ") replaces",
 				"change the cluster ID of Node(a) from 0.0.0.0 to 224.0.0.1",
 				"change the cluster ID of Node(b) from 0.0.0.0 to 224.0.0.1"}},

@@ -27,9 +27,9 @@ func reflectorsAdopt() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "adopt",
 		Short: "Hand over the route reflectors that people have set up to the controller",
-		Long: `Hand over the route reflectors that people have set up to the controller: Nodes with a
-cluster ID, and the BGPPeers that give them their sessions. What a person has made is never changed
-without this command.
+		Long: `Hand over the route reflectors that people have set up to the controller: Nodes
+with a cluster ID, and the BGPPeers that give them their sessions. What a person has made is never
+changed without this command.
 
 It writes itself, in one transaction: label and annotation of each reflector, and the controller's
 own BGPPeer beside the present ones. No session changes by that. The controller takes the other
@@ -57,31 +57,35 @@ Exit status 1 says that nothing was written, and why.`,
 		if dryRun {
 			return previewAdoption(cmd, desk, asJSON)
 		}
-		var adopted adoptView
-		sayCost := sync.OnceFunc(func() { // before anything is written
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", adopted.Cost)
-		})
-		err := desk.Change(cmd.Context(), func(v reflectors.View) (c reflectors.Changes, err error) {
-			if adopted, err = adoptionOf(v); err != nil {
-				return c, err
-			}
-			a := adopted.Adoption
-			switch {
-			case len(a.Obstacles) > 0:
-				return c, refuse("cannot be taken over: %s", strings.Join(a.Obstacles, "; "))
-			case a.Cost != "" && !changeID:
-				return c, refuse("%s Say --change-cluster-id", a.Cost)
-			case a.Cost != "":
-				sayCost()
-			}
-			return reflectors.Changes{Goal: &a.Goal, Adopted: a.Writes}, nil
-		})
-		if err != nil {
-			return err
-		}
-		adopted.Cost = ""
-		return printAdoption(cmd.OutOrStdout(), adopted)
+		return adopt(cmd, desk, changeID)
 	})
+}
+
+func adopt(cmd *cobra.Command, desk *reflectors.Desk, changeID bool) error {
+	var adopted adoptView
+	sayCost := sync.OnceFunc(func() { // before anything is written
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", adopted.Cost)
+	})
+	err := desk.Change(cmd.Context(), func(v reflectors.View) (c reflectors.Changes, err error) {
+		if adopted, err = adoptionOf(v); err != nil {
+			return c, err
+		}
+		a := adopted.Adoption
+		switch {
+		case len(a.Obstacles) > 0:
+			return c, refuse("cannot be taken over: %s", strings.Join(a.Obstacles, "; "))
+		case a.Cost != "" && !changeID:
+			return c, refuse("%s Say --change-cluster-id", a.Cost)
+		case a.Cost != "":
+			sayCost()
+		}
+		return reflectors.Changes{Goal: &a.Goal, Adopted: a.Writes}, nil
+	})
+	if err != nil {
+		return err
+	}
+	adopted.Cost = ""
+	return printAdoption(cmd.OutOrStdout(), adopted)
 }
 
 // adoptionOf says what can be taken over, and what the controller does then.
