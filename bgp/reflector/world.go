@@ -34,7 +34,8 @@ type World struct {
 	// Version is the controller's own. It does not rely on an agent of another version.
 	Version string
 	Agents  map[string]Agent // by node; a node that runs BIRD has none
-	// Kubernetes has the Nodes of Kubernetes, by name of the Calico node; nil: not consulted.
+	// Kubernetes has the Nodes of Kubernetes, by name of the Calico node; nil: not consulted. See
+	// SetKubernetes.
 	Kubernetes map[string]KubernetesNode
 
 	snapshot *calico.Snapshot
@@ -54,6 +55,8 @@ type World struct {
 type metadata struct {
 	Created     string            `json:"creationTimestamp"`
 	Annotations map[string]string `json:"annotations"`
+
+	kubernetes string // the name of a Node in Kubernetes; "": it is not known as one of it
 }
 
 // StatusFormat is the version of Status that this package understands.
@@ -116,13 +119,6 @@ type Session struct {
 	EndOfRIB bool   `json:"endOfRIB"`
 }
 
-// KubernetesNode is the part of a Kubernetes Node that matters here.
-type KubernetesNode struct {
-	NotReady               time.Time // since when; zero: it is ready
-	Unschedulable, Deleted bool
-	Taints                 []string // their keys
-}
-
 // Read returns the World of Calico's Nodes, BGPPeers, BGPConfigurations and ClusterInformation.
 func Read(objects []Object) *World {
 	w := &World{
@@ -136,8 +132,16 @@ func Read(objects []Object) *World {
 		store.Put(o.Key.String(), o.Value)
 		var stored struct {
 			Metadata metadata `json:"metadata"`
+			Spec     struct {
+				OrchRefs []struct{ NodeName, Orchestrator string } `json:"orchRefs"`
+			} `json:"spec"`
 		}
 		_ = json.Unmarshal(o.Value, &stored) // what cannot be read is a problem of the snapshot
+		for _, ref := range stored.Spec.OrchRefs {
+			if ref.Orchestrator == "k8s" {
+				stored.Metadata.kubernetes = ref.NodeName
+			}
+		}
 		w.metadata[o.Key] = stored.Metadata
 	}
 	w.snapshot = store.Snapshot(0)
