@@ -198,8 +198,8 @@ func (s *selection) pick(reason string, meant func(*candidate) bool) {
 	}
 }
 
-// keepOne keeps the oldest reflector that Kubernetes alone speaks against. What Kubernetes says moves
-// roles; it ends none, however many Nodes it has cordoned or lost.
+// keepOne keeps the oldest reflector that Kubernetes alone speaks against. What Kubernetes says
+// moves roles; it ends none, however many Nodes it has cordoned or lost.
 func (s *selection) keepOne() bool {
 	for _, c := range s.all {
 		if c.movable && c.reason == "" {

@@ -119,6 +119,12 @@ func (c Config) parse() (rules, error) {
 	return r, errors.Join(errs...)
 }
 
+// Grace is GraceSeconds, or its default; that of a Config that cannot be followed, too.
+func (c Config) Grace() time.Duration {
+	r, _ := c.parse()
+	return r.grace
+}
+
 // isLabel reports whether a selector can name the label.
 func isLabel(label string) bool {
 	_, err := selector.Parse("has(" + label + ")")

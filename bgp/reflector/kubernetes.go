@@ -19,8 +19,7 @@ type Taint struct{ Key, Effect string }
 // repels reports a taint that keeps pods away.
 func (t Taint) repels() bool { return t.Effect == "NoSchedule" || t.Effect == "NoExecute" }
 
-// healthTaints are those with which Kubernetes marks an unhealthy node, whatever their effect. Those
-// for not-ready, unreachable and unschedulable say what KubernetesNode has as fields.
+// healthTaints are those with which Kubernetes marks an unhealthy node, whatever their effect.
 var healthTaints = []string{
 	"node.kubernetes.io/out-of-disk", "node.kubernetes.io/memory-pressure",
 	"node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable",

@@ -48,6 +48,7 @@ type leader struct {
 	epoch int64            // the revision at which a change of these was seen
 	lost  map[string]time.Time
 	asking
+	fromKubernetes kubernetesSet
 
 	state, told State
 	toldAt      time.Time
@@ -133,6 +134,7 @@ func (l *leader) watch(ctx context.Context, changed chan<- struct{}) {
 	}
 	follow(reflector.GoalKey)
 	follow(reflector.AgentsKey)
+	all.Go(func() { l.followKubernetes(ctx, tell) })
 }
 
 // turn decides once and does what follows. It returns when to decide again at the latest.
@@ -242,6 +244,7 @@ func (l *leader) decide(now time.Time) reflector.Decision {
 		return reflector.Decision{Wait: &reflector.Wait{What: err.Error(), Person: true}}
 	}
 	l.world.Now = now
+	l.consult(now)
 	for node, a := range l.world.Agents {
 		a.Answers = l.of(node, max(l.epoch, l.last.statuses[node].revision), now)
 		l.world.Agents[node] = a
