@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"vpp-route-agent/internal/agent"
@@ -51,10 +52,7 @@ Settings come from the same places as those of "run".`,
 			if err != nil {
 				return usageError{err}
 			}
-			if cfg.texts["--metrics-listen"] == defaultMetricsListen &&
-				!cmd.Flags().Changed("metrics-listen") { // that is an agent's
-				cfg.metricsListen = defaultControllerListen
-			}
+			cfg.metricsListen = controllerListen(cfg, cmd.Flags())
 			log, _ := newLogger(os.Stderr, cfg)
 			return runController(cmd.Context(), cfg, kubeconfig, log)
 		},
@@ -68,6 +66,15 @@ Settings come from the same places as those of "run".`,
 	f.DefValue = defaultControllerListen
 	f.Usage = "address of /metrics, /healthz and /readyz; \"off\" for none"
 	return c
+}
+
+// controllerListen is where the controller's metrics are. The default of an agent, also in the file
+// that both may read, is the agent's; a flag says what it says.
+func controllerListen(cfg config, flags *pflag.FlagSet) string {
+	if cfg.texts["--metrics-listen"] == defaultMetricsListen && !flags.Changed("metrics-listen") {
+		return defaultControllerListen
+	}
+	return cfg.metricsListen
 }
 
 func runController(ctx context.Context, cfg config, kubeconfig string, log *slog.Logger) error {
