@@ -484,3 +484,27 @@ func BenchmarkChoose(b *testing.B) {
 		mustChoose(b, w, Config{Pool: "!has(dedicated)", Avoid: "dedicated == 'gateway'"})
 	}
 }
+
+// A label that no Node can have would make one zone of all nodes, or mark no reflector.
+func TestLabelsThatNoNodeCanHave(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for _, tc := range []struct {
+		label string
+		ok    bool
+	}{
+		{"zone", true}, {"rack.example.net/zone", true}, {"a.b-c/D_e.f", true},
+		{long[1:], true}, {"a zone", false}, {"zone/", false}, {"/zone", false}, {"a/b/c", false},
+		{"-zone", false}, {"zone-", false}, {"Upper.example/zone", false}, {"zöne", false},
+		{long, false}, {"a..b/zone", false}, {strings.Repeat("x.", 126) + "xx/zone", false},
+	} {
+		for field, c := range map[string]Config{
+			"label": {Label: tc.label}, "zoneLabel": {ZoneLabel: tc.label},
+		} {
+			want := fmt.Sprintf("%s: %.64q is not a label", field, tc.label)
+			err := c.Check()
+			if tc.ok && err != nil || !tc.ok && (err == nil || err.Error() != want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
