@@ -119,6 +119,8 @@ type Session struct {
 	EndOfRIB bool   `json:"endOfRIB"`
 }
 
+func (s Session) complete() bool { return s.Up && s.EndOfRIB }
+
 // Read returns the World of Calico's Nodes, BGPPeers, BGPConfigurations and ClusterInformation.
 func Read(objects []Object) *World {
 	w := &World{
