@@ -137,3 +137,45 @@ spec: {nodeSelector: all(), peerSelector: has(later)}
 		}
 	}
 }
+
+// Five real agents whose reflectors a person has set up, with the cluster ID that has to change:
+// they are adopted, get another ID, and go to the mesh. No route is lost, and no FIB is written.
+func TestAdoptTouchesNoRoute(t *testing.T) {
+	a := inMesh(t, "n1", "n2", "n3", "n4", "n5")
+	a.apply(`
+kind: BGPPeer
+apiVersion: projectcalico.org/v3
+metadata: {name: mine}
+spec: {nodeSelector: all(), peerSelector: rr == 'yes'}
+`)
+	for _, node := range a.nodes[:3] {
+		a.role(node, ", routeReflectorClusterID: 0.0.0.0", "rr: 'yes'")
+		a.applied("the reflector "+node, 4)
+	}
+	a.mesh(false)
+	up := []int{4, 4, 4, 3, 3}
+	a.applied("what a person has set up", up...)
+	a.inFIB()
+	a.counts()
+	before := a.ops()
+	desk, err := NewDesk(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}}, "v1")
+	must(t, err)
+	must(t, desk.Change(t.Context(), func(v View) (Changes, error) { return adoptAll(t, v), nil }))
+	a.applied("the adoption", up...)
+	startController(t, a.etcd, "a")
+	for _, there := range []struct {
+		mode reflector.Mode
+		up   []int
+	}{{reflector.Reflectors, up}, {reflector.Mesh, []int{4}}} {
+		a.aim(to(there.mode))
+		reaches(t, a.etcd.Client(), string(there.mode))
+		a.applied(string(there.mode), there.up...)
+		a.inFIB()
+		if lost := a.gone(); len(lost) > 0 {
+			t.Errorf("%s: lost %v", there.mode, lost)
+		}
+		if after := a.ops(); !slices.Equal(after, before) {
+			t.Errorf("%s: FIBs have %v, had %v", there.mode, after, before)
+		}
+	}
+}
