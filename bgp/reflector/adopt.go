@@ -391,12 +391,26 @@ func (d *decider) settleAdopted() (Decision, bool) {
 		}
 		gates := []gate{d.applied, d.sessionsUp}
 		if !d.known(n) { // BIRD starts its sessions anew
-			gates = append(gates, d.withoutReflector(n))
+			gates = append(gates, d.settled, d.withoutReflector(n))
 		}
 		return d.when(gates...).then(fmt.Sprintf("change the cluster ID of Node(%s) from %s to %s",
 			n, id, d.ClusterID), d.changeID(n)), true
 	}
 	return Decision{}, false
+}
+
+// settled: the sessions that BIRD starts anew after the last step have had the grace time for it.
+// No agent can tell when BIRD has seen a change, so that two reflectors might do so at once.
+func (d *decider) settled() *Wait {
+	since := d.goal.Since
+	if !d.GoalSeen.IsZero() {
+		since = d.GoalSeen // by this host's clock
+	}
+	if d.Now.Sub(since) >= d.grace {
+		return nil
+	}
+	return &Wait{What: fmt.Sprintf("BIRD has %s to start its sessions anew after the last step",
+		d.grace)}
 }
 
 func (d *decider) changeID(node string) func() ([]Write, error) {

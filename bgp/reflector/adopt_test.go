@@ -1,9 +1,11 @@
 package reflector
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -255,6 +257,41 @@ func TestAdoptedThenEdited(t *testing.T) {
 	want := "person: BGPPeer(mine): a person changed it since it was adopted"
 	if got := decided(Next(after, g)); !strings.HasPrefix(got, want) {
 		t.Errorf("changed: %s", got)
+	}
+}
+
+// The sessions of two reflectors with BIRD do not start anew at once: between their changes is the
+// grace time, and a gate that sees the sessions of agents.
+func TestAdoptedBIRDsChangeOneByOne(t *testing.T) {
+	c := theirs("0.0.0.0")
+	c.birds = []string{"a", "b"}
+	w := c.world()
+	a := mustAdopt(t, w, Goal{})
+	k := calico.Key{Kind: calico.KindBGPPeer, Name: "mine"}
+	w = ready(a.After(w).after([]Write{{Key: k}}))
+	g := a.Goal.Migrate(w, Reflectors)
+	g.AcceptUnseen = true
+	const first = "change the cluster ID of Node(a) from 0.0.0.0 to 224.0.0.1"
+	for _, tc := range []struct {
+		since, seen time.Time
+		say         bool
+		want        string
+	}{
+		{w.Now.Add(-59 * time.Second), time.Time{}, true,
+			"wait: BIRD has 1m0s to start its sessions anew after the last step"},
+		{w.Now.Add(-time.Hour), w.Now.Add(-time.Second), true, "wait: BIRD has 1m0s to start"},
+		{w.Now.Add(-61 * time.Second), time.Time{}, false, "ask: not all routes without refl"},
+		{w.Now.Add(-61 * time.Second), time.Time{}, true, "step: " + first},
+	} {
+		now := w.after(nil)
+		now.Agents = maps.Clone(w.Agents)
+		now.Now, now.GoalSeen, g.Since = w.Now, tc.seen, tc.since
+		if tc.say {
+			say(now, Question{Leave: "a", Label: "vpp-route-agent/route-reflector"})
+		}
+		if got := decided(Next(now, g)); !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%+v: %s", tc, got)
+		}
 	}
 }
 
