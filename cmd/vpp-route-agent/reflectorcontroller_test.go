@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // The controller listens beside an agent of the same host, which may have the same file, unless a
@@ -48,5 +54,33 @@ func TestControllerListens(t *testing.T) {
 		if got := controllerListen(cfg, cmd.Flags()); err != nil || got != tc.want {
 			t.Errorf("%s: %v, %q, want %q", tc.name, err, got, tc.want)
 		}
+	}
+}
+
+// With a kubeconfig the Nodes are followed, until the controller ends.
+func TestControllerFollowsKubernetes(t *testing.T) {
+	t.Attr("part", "etcd 3.6.16, embedded server")
+	t.Attr("part", "Kubernetes API, a stand-in")
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	s := kubetest.NewServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		cfg := config{nodeName: "ctl-1", etcdEndpoints: []string{e.Endpoint()}}
+		ended <- runController(ctx, cfg, s.Kubeconfig(), slog.New(slog.DiscardHandler))
+	}()
+	for end := time.Now().Add(patience); s.Lists() == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("Nodes were never listed")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
 	}
 }

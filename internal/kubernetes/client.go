@@ -84,6 +84,7 @@ func newClient(cfg *rest.Config) (*Client, error) {
 	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.UserAgent = "vpp-route-agent"
+	cfg.WarningHandler = rest.NoWarnings{} // they would go to stderr in a format of their own
 	web, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -90,9 +91,19 @@ func TestKubernetesWithoutNodes(t *testing.T) {
 	for _, n := range c.nodes {
 		s.Put(n)
 	}
-	c.start("a", withKubernetes(t, s))
+	it, _ := c.start("a", withKubernetes(t, s))
 	c.aim(to(reflector.Reflectors))
 	c.reaches("reflectors n1, n2, n3")
+	says := func(want string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		it.HealthHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		const name = "\nvpp_route_agent_reflector_controller_kubernetes_connected "
+		if !strings.Contains(w.Body.String(), name+want+"\n") {
+			t.Errorf("metrics do not have%s%s", name, want)
+		}
+	}
+	says("1")
 	before := c.resources()
 	for _, n := range c.nodes {
 		s.Delete(n)
@@ -101,4 +112,7 @@ func TestKubernetesWithoutNodes(t *testing.T) {
 	if now := c.resources(); !maps.Equal(now, before) {
 		t.Errorf("resources are %v, were %v", now, before)
 	}
+	s.Refuse(http.StatusForbidden)
+	await(t, "a refusal", func() bool { return !it.kubernetes.Known().Away.IsZero() })
+	says("0")
 }
