@@ -181,7 +181,7 @@ func (c *Client) explain(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
-	return fmt.Errorf("Kubernetes at %s: %w", c.server, err)
+	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, err)
 }
 
 // list and watch are what a reflector of client-go asks for.

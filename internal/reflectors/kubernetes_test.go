@@ -65,7 +65,7 @@ func TestKubernetesMovesARole(t *testing.T) {
 	s.Put("n2", kubetest.NotReady)
 	c.awaits("that it is away", func(s State) bool {
 		return strings.HasPrefix(s.Kubernetes, "away since ") &&
-			strings.Contains(s.Kubernetes, ", its Nodes do not count: Kubernetes at https://127.")
+			strings.Contains(s.Kubernetes, ", its Nodes do not count: the Kubernetes API at http")
 	})
 	time.Sleep(2 * time.Second)
 	if now := c.resources(); !maps.Equal(now, before) {
