@@ -116,7 +116,8 @@ func (m *model) explore(most int) explored {
 	return found
 }
 
-// four is a cluster of four nodes with a number of reflectors, the oldest first.
+// four is a cluster of four nodes with a number of reflectors, the oldest first, in which the mesh
+// is said to be on: what is there before and after it was off does not differ.
 func four(reflectors int, dataplanes map[string]string) *model {
 	var nodes []testNode
 	for i, name := range []string{"a", "b", "c", "d"} {
@@ -126,7 +127,7 @@ func four(reflectors int, dataplanes map[string]string) *model {
 	}
 	return newModel(nodes, dataplanes, Goal{
 		Mode: Reflectors, Since: start, Config: Config{Min: reflectors, Max: reflectors},
-	})
+	}, configuration(`{"nodeToNodeMeshEnabled":true}`))
 }
 
 // mostStates bounds a search.
@@ -179,6 +180,9 @@ func TestGates(t *testing.T) {
 		{"mesh", "", 1, nil, "has no route to"},
 		{"copies", "die", 2, nil, "has no route to"},
 		{"leave", "", 2, nil, "has no route to"},
+		{"mesh is seen", "abort", 2, nil, "has no route to"},
+		{"bird applied", "", 2, withBIRD, "has no route to"},
+		{"bird routes", "", 2, withBIRD, "has no route to"},
 		{"goal", "abort", 2, nil, "a step was taken for a goal that is another one now"},
 		{"revisions", "annotate", 2, nil, "what a person wrote is lost"},
 	} {
