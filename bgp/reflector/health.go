@@ -37,9 +37,9 @@ func (w *World) unfit(node string, r rules, dead map[string]bool) string {
 			return fmt.Sprintf("it is dead: it publishes no status, and most of its sessions have "+
 				"been down for %s", r.grace)
 		}
-	case w.bird(node):
-		return "it runs BIRD: the controller makes only agents reflectors yet"
-	case !w.known(node):
+	case w.bird(node) && !r.Bird:
+		return "it runs BIRD, which the rules allow for no reflector"
+	case !w.bird(node) && !w.known(node):
 		return "its agent is away or of another version"
 	}
 	return w.unfitInKubernetes(node, r)

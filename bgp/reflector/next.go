@@ -176,7 +176,7 @@ func (d *decider) toReflectors() Decision {
 func (d *decider) toMesh() Decision {
 	if leaving := d.leaving(); len(leaving) > 0 {
 		leaves := leaving[0]
-		if reason := d.loss(leaves); len(leaving) == 1 && reason != "" {
+		if reason := d.loss(leaves, leaving[1:]); reason != "" && !d.goal.AcceptLoss {
 			return byPerson(reason)
 		}
 		return d.when(d.applied, d.meshIsSeen, d.sessionsUp, d.withoutReflector(leaves)).then(
