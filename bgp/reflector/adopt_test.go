@@ -260,8 +260,8 @@ func TestAdoptedThenEdited(t *testing.T) {
 	}
 }
 
-// The sessions of two reflectors with BIRD do not start anew at once: between their changes is the
-// grace time, and a gate that sees the sessions of agents.
+// The sessions of two reflectors with BIRD do not start anew at once, also where calico-node does
+// not answer: between their changes is the grace time, and a gate that sees the sessions of agents.
 func TestAdoptedBIRDsChangeOneByOne(t *testing.T) {
 	c := theirs("0.0.0.0")
 	c.birds = []string{"a", "b"}
@@ -285,9 +285,10 @@ func TestAdoptedBIRDsChangeOneByOne(t *testing.T) {
 	} {
 		now := w.after(nil)
 		now.Agents = maps.Clone(w.Agents)
+		now.Birds = map[string]Bird{"a": {Silent: true}, "b": {Silent: true}}
 		now.Now, now.GoalSeen, g.Since = w.Now, tc.seen, tc.since
 		if tc.say {
-			say(now, Question{Leave: "a", Label: "vpp-route-agent/route-reflector"})
+			say(now, Question{Leave: "a", Label: "vpp-route-agent/route-reflector", Resets: true})
 		}
 		if got := decided(Next(now, g)); !strings.HasPrefix(got, tc.want) {
 			t.Errorf("%+v: %s", tc, got)

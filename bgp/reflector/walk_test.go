@@ -70,9 +70,12 @@ func (m *model) anything(s *state) bool {
 	return m.write(s, 0) || m.write(s, 1) || m.read(s, 0, false) || m.turnBack(s)
 }
 
-// TestRandomWalks: more nodes and all faults, in random orders.
+// TestRandomWalks: more nodes and all faults, in random orders, without and with BIRD.
 func TestRandomWalks(t *testing.T) {
-	for _, tc := range []struct{ nodes, walks int }{{5, 50}, {100, 1}} {
+	for _, tc := range []struct {
+		nodes, walks int
+		birds        bool
+	}{{5, 50, false}, {100, 1, false}, {6, 50, true}} {
 		t.Run(fmt.Sprint(tc.nodes, " nodes"), func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
@@ -80,12 +83,16 @@ func TestRandomWalks(t *testing.T) {
 			for i := range tc.walks {
 				r := rand.New(rand.NewPCG(seed, uint64(i)))
 				var nodes []testNode
+				kinds := map[string]string{}
 				for i := range tc.nodes {
 					n := numbered(i)
 					n.age = r.IntN(100)
+					if tc.birds {
+						kinds[n.name] = []string{"none", "bird", "vpp", "bird"}[i%4]
+					}
 					nodes = append(nodes, n)
 				}
-				m := newModel(nodes, nil, Goal{
+				m := newModel(nodes, kinds, Goal{
 					Mode: Reflectors, Since: start, Config: Config{Min: 2, Max: 3},
 				})
 				m.faults = []string{
