@@ -176,12 +176,12 @@ func (a *adopter) costOfID(id string) string {
 // findPeers takes the BGPPeers of a person that give a reflector its sessions with Calico nodes:
 // also those whose sessions another one gives as well.
 func (a *adopter) findPeers() {
-	s := *a.snapshot
+	s := Question{Mesh: true}.after(a.snapshot) // reflectors are in no mesh
 	s.BGPPeers = maps.Clone(s.BGPPeers)
 	delete(s.BGPPeers, peerName)
 	for found := true; found; {
 		found = false
-		for _, name := range a.namesOf(a.sourcesOf(&s)) {
+		for _, name := range a.namesOf(a.sourcesOf(s)) {
 			if s.BGPPeers[name].PeerIP != "" {
 				a.obstacle("BGPPeer(%s) names the address of a node: only BGPPeers with a "+
 					"peerSelector can be taken over", name)
@@ -275,7 +275,9 @@ func (a *adopter) checkSessions() {
 	for _, name := range a.BGPPeers {
 		writes = append(writes, Write{Key: calico.Key{Kind: calico.KindBGPPeer, Name: name}})
 	}
-	after := a.after(writes)
+	// Without the mesh, which stays as it is, and has too many sessions to be computed.
+	before := Question{Mesh: true}.after(a.snapshot)
+	after := Question{Mesh: true}.after(a.after(writes).snapshot)
 	found := map[string]string{} // by what a person would look at: the first example is enough
 	add := func(key, format string, args ...any) {
 		if _, known := found[key]; !known {
@@ -284,12 +286,14 @@ func (a *adopter) checkSessions() {
 	}
 	for _, n := range a.names {
 		then := map[bgp.PeerID]bgp.Peer{}
-		for _, p := range after.peersOf(n) {
+		peers, _ := bgp.Peers(n, after)
+		for _, p := range peers {
 			if p.CalicoNode != "" {
 				then[p.ID()] = p
 			}
 		}
-		for _, p := range a.peersOf(n) {
+		peers, _ = bgp.Peers(n, before)
+		for _, p := range peers {
 			t, stays := then[p.ID()]
 			delete(then, p.ID())
 			switch {
