@@ -14,11 +14,6 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// adoptedNote is on what was adopted and is still to change. On a BGPPeer that ours replaces it
-// holds the digest of that, so that no later edit is deleted; on a Node the cluster ID that it had,
-// until it gets the configured one.
-const adoptedNote = "vpp-route-agent/adopted"
-
 // Adoption is what it takes to make the reflectors of a person the controller's. Its Writes change
 // no session: they mark what is there, and create our BGPPeer beside those that it replaces. The
 // controller takes the steps that may, such as the deletion of these.
@@ -176,12 +171,12 @@ func (a *adopter) costOfID(id string) string {
 // findPeers takes the BGPPeers of a person that give a reflector its sessions with Calico nodes:
 // also those whose sessions another one gives as well.
 func (a *adopter) findPeers() {
-	s := *a.snapshot
+	s := Question{Mesh: true}.after(a.snapshot) // reflectors are in no mesh
 	s.BGPPeers = maps.Clone(s.BGPPeers)
 	delete(s.BGPPeers, peerName)
 	for found := true; found; {
 		found = false
-		for _, name := range a.namesOf(a.sourcesOf(&s)) {
+		for _, name := range a.namesOf(a.sourcesOf(s)) {
 			if s.BGPPeers[name].PeerIP != "" {
 				a.obstacle("BGPPeer(%s) names the address of a node: only BGPPeers with a "+
 					"peerSelector can be taken over", name)
@@ -275,7 +270,9 @@ func (a *adopter) checkSessions() {
 	for _, name := range a.BGPPeers {
 		writes = append(writes, Write{Key: calico.Key{Kind: calico.KindBGPPeer, Name: name}})
 	}
-	after := a.after(writes)
+	// Without the mesh, which stays as it is, and has too many sessions to be computed.
+	before := Question{Mesh: true}.after(a.snapshot)
+	after := Question{Mesh: true}.after(a.after(writes).snapshot)
 	found := map[string]string{} // by what a person would look at: the first example is enough
 	add := func(key, format string, args ...any) {
 		if _, known := found[key]; !known {
@@ -284,12 +281,14 @@ func (a *adopter) checkSessions() {
 	}
 	for _, n := range a.names {
 		then := map[bgp.PeerID]bgp.Peer{}
-		for _, p := range after.peersOf(n) {
+		peers, _ := bgp.Peers(n, after)
+		for _, p := range peers {
 			if p.CalicoNode != "" {
 				then[p.ID()] = p
 			}
 		}
-		for _, p := range a.peersOf(n) {
+		peers, _ = bgp.Peers(n, before)
+		for _, p := range peers {
 			t, stays := then[p.ID()]
 			delete(then, p.ID())
 			switch {
@@ -354,75 +353,6 @@ func peerDigest(p calico.BGPPeer) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// replaced are the BGPPeers that were adopted and are still there, sorted.
-func (w *World) replaced() []string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(w.snapshot.BGPPeers)) {
-		if w.annotation(calico.Key{Kind: calico.KindBGPPeer, Name: name}, adoptedNote) != "" {
-			all = append(all, name)
-		}
-	}
-	return all
-}
-
-// oldID is the cluster ID that an adopted reflector had, while it still has it; else "".
-func (w *World) oldID(node string) string {
-	id := w.annotation(nodeKey(node), adoptedNote)
-	if id != w.snapshot.Nodes[node].RouteReflectorClusterID {
-		return ""
-	}
-	return id
-}
-
-// settleAdopted takes the steps that an adoption leaves to the controller; false: there are none.
-func (d *decider) settleAdopted() (Decision, bool) {
-	if names := d.replaced(); len(names) > 0 {
-		k := calico.Key{Kind: calico.KindBGPPeer, Name: names[0]}
-		return d.when(d.applied).then(fmt.Sprintf("delete BGPPeer(%s), which BGPPeer(%s) replaces",
-			names[0], peerName), func() ([]Write, error) { return []Write{{Key: k}}, nil }), true
-	}
-	if d.goal.target() == Mesh {
-		return Decision{}, false // they lose the ID with the role
-	}
-	for _, n := range d.ours() {
-		id := d.oldID(n)
-		if id == "" {
-			continue
-		}
-		gates := []gate{d.applied, d.sessionsUp}
-		if !d.known(n) { // BIRD starts its sessions anew
-			gates = append(gates, d.settled, d.withoutReflector(n))
-		}
-		return d.when(gates...).then(fmt.Sprintf("change the cluster ID of Node(%s) from %s to %s",
-			n, id, d.ClusterID), d.changeID(n)), true
-	}
-	return Decision{}, false
-}
-
-// settled: the sessions that BIRD starts anew after the last step have had the grace time for it.
-// No agent can tell when BIRD has seen a change, so that two reflectors might do so at once.
-func (d *decider) settled() *Wait {
-	since := d.goal.Since
-	if !d.GoalSeen.IsZero() {
-		since = d.GoalSeen // by this host's clock
-	}
-	if d.Now.Sub(since) >= d.grace {
-		return nil
-	}
-	return &Wait{What: fmt.Sprintf("BIRD has %s to start its sessions anew after the last step",
-		d.grace)}
-}
-
-func (d *decider) changeID(node string) func() ([]Write, error) {
-	return func() ([]Write, error) {
-		k := nodeKey(node)
-		e := edit{value: d.objects[k].Value}
-		e.remove("metadata", "annotations", adoptedNote)
-		e.set(d.ClusterID, "spec", "bgp", "routeReflectorClusterID")
-		return put(k, e.value, e.err)
-	}
-}
-
 // noteMesh notes what the mesh comes back with, where a person has turned it off: Calico's default,
 // with the password and the restart time that the sessions have from a BGPPeer.
 func noteMesh(conf, peer []byte) ([]byte, error) {
@@ -434,17 +364,4 @@ func noteMesh(conf, peer []byte) ([]byte, error) {
 	c := edit{value: conf, err: p.err}
 	c.set(string(text), "metadata", "annotations", meshNote)
 	return c.value, c.err
-}
-
-// adoptedEdits say what a person did to what was adopted.
-func (d *decider) adoptedEdits() []string {
-	var all []string
-	for _, name := range d.replaced() {
-		k := calico.Key{Kind: calico.KindBGPPeer, Name: name}
-		if d.annotation(k, adoptedNote) != peerDigest(d.snapshot.BGPPeers[name]) {
-			all = append(all, fmt.Sprintf("BGPPeer(%s): a person changed it since it was adopted; "+
-				"without the annotation %s it is theirs again", name, adoptedNote))
-		}
-	}
-	return all
 }

@@ -62,15 +62,16 @@ Exit status 1 says that nothing was written, and why.`,
 }
 
 func adopt(cmd *cobra.Command, desk *reflectors.Desk, changeID bool) error {
-	var adopted adoptView
+	var read reflectors.View
+	var a reflector.Adoption
 	sayCost := sync.OnceFunc(func() { // before anything is written
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", adopted.Cost)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", a.Cost)
 	})
 	err := desk.Change(cmd.Context(), func(v reflectors.View) (c reflectors.Changes, err error) {
-		if adopted, err = adoptionOf(v); err != nil {
+		if a, err = adoptionOf(v); err != nil {
 			return c, err
 		}
-		a := adopted.Adoption
+		read = v
 		switch {
 		case len(a.Obstacles) > 0:
 			return c, refuse("cannot be taken over: %s", strings.Join(a.Obstacles, "; "))
@@ -84,20 +85,29 @@ func adopt(cmd *cobra.Command, desk *reflectors.Desk, changeID bool) error {
 	if err != nil {
 		return err
 	}
-	adopted.Cost = ""
+	a.Cost = ""
+	adopted, err := viewOf(read, a)
+	if err != nil {
+		return err
+	}
 	return printAdoption(cmd.OutOrStdout(), adopted)
 }
 
-// adoptionOf says what can be taken over, and what the controller does then.
-func adoptionOf(v reflectors.View) (out adoptView, err error) {
+// adoptionOf says what can be taken over.
+func adoptionOf(v reflectors.View) (a reflector.Adoption, err error) {
 	if v.BadGoal != nil {
-		return out, refusal{v.BadGoal}
+		return a, refusal{v.BadGoal}
 	}
-	a, err := reflector.NewAdoption(v.World, v.Goal)
+	a, err = reflector.NewAdoption(v.World, v.Goal)
 	if err != nil {
-		return out, refuse("the configuration in the goal: %w", err)
+		return a, refuse("the configuration in the goal: %w", err)
 	}
-	out = adoptView{a, []reflector.PreviewStep{}, []string{}}
+	return a, nil
+}
+
+// viewOf adds what the controller does then.
+func viewOf(v reflectors.View, a reflector.Adoption) (adoptView, error) {
+	out := adoptView{a, []reflector.PreviewStep{}, []string{}}
 	if len(a.Obstacles) == 0 {
 		after := a.After(v.World)
 		p, err := reflector.NewPreview(after, a.Goal.Migrate(after, reflector.Reflectors))
@@ -114,7 +124,11 @@ func previewAdoption(cmd *cobra.Command, desk *reflectors.Desk, asJSON bool) err
 	if err != nil {
 		return err
 	}
-	a, err := adoptionOf(v)
+	adoption, err := adoptionOf(v)
+	if err != nil {
+		return err
+	}
+	a, err := viewOf(v, adoption)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,12 @@ func TestAdoptIsAsDocumented(t *testing.T) {
 	}
 	w := reflector.Read(objects)
 	w.Now, w.Version, w.Agents = time.Now(), version, agents
-	a, err := adoptionOf(reflectors.View{World: w})
+	v := reflectors.View{World: w}
+	adoption, err := adoptionOf(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := viewOf(v, adoption)
 	if err != nil {
 		t.Fatal(err)
 	}

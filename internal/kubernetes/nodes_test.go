@@ -3,9 +3,18 @@ package kubernetes
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +23,7 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vpp-route-agent/internal/kubernetes/kubetest"
 )
@@ -208,6 +218,52 @@ func TestNothingIsKnownYet(t *testing.T) {
 	}
 	s.Refuse(0)
 	await(t, n, "an empty cluster", answers)
+}
+
+// A client certificate does, too; and a server that another authority has signed is not trusted.
+func TestCredentials(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	certificate, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
+	private, err2 := x509.MarshalPKCS8PrivateKey(key)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	data := func(kind string, der []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
+			Type: kind, Bytes: der,
+		}))
+	}
+	s := kubetest.NewServer(t)
+	s.Put("a")
+	mine := s.KubeconfigFor("client-certificate-data: " + data("CERTIFICATE", certificate) +
+		", client-key-data: " + data("PRIVATE KEY", private))
+	foreign := s.Kubeconfig()
+	ca := filepath.Join(filepath.Dir(foreign), "ca.crt")
+	err = os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{
+		Type: "CERTIFICATE", Bytes: certificate,
+	}), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ file, err string }{
+		{s.Kubeconfig(), ""}, {mine, ""},
+		{s.KubeconfigFor("token: another"), "refused"}, {s.KubeconfigFor(""), "refused"},
+		{foreign, "certificate signed by unknown authority"},
+	} {
+		c, err := NewClient(tc.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.list(t.Context(), metav1.ListOptions{})
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%v, want %q", err, tc.err)
+		}
+		c.Close()
+	}
 }
 
 // A file that is no kubeconfig is refused at once.

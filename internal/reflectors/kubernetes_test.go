@@ -98,12 +98,12 @@ func TestKubernetesWithoutNodes(t *testing.T) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		it.HealthHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		const name = "\nvpp_route_agent_reflector_controller_kubernetes_connected "
+		const name = "\nvpp_route_agent_reflector_controller_kubernetes_away "
 		if !strings.Contains(w.Body.String(), name+want+"\n") {
 			t.Errorf("metrics do not have%s%s", name, want)
 		}
 	}
-	says("1")
+	says("0")
 	before := c.resources()
 	for _, n := range c.nodes {
 		s.Delete(n)
@@ -114,5 +114,5 @@ func TestKubernetesWithoutNodes(t *testing.T) {
 	}
 	s.Refuse(http.StatusForbidden)
 	await(t, "a refusal", func() bool { return !it.kubernetes.Known().Away.IsZero() })
-	says("0")
+	says("1")
 }

@@ -3,6 +3,7 @@
 package kubetest
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -60,6 +61,7 @@ func NewServer(t *testing.T) *Server {
 	}
 	s.http = httptest.NewUnstartedServer(s)
 	s.http.EnableHTTP2 = true
+	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.http.StartTLS()
 	t.Cleanup(func() {
 		s.Hang(false)
@@ -71,7 +73,10 @@ func NewServer(t *testing.T) *Server {
 }
 
 // Kubeconfig writes a file with which a client reaches the server, and returns its path.
-func (s *Server) Kubeconfig() string {
+func (s *Server) Kubeconfig() string { return s.KubeconfigFor("token: " + Token) }
+
+// KubeconfigFor does so for a user with other credentials, as the file has them.
+func (s *Server) KubeconfigFor(credentials string) string {
 	s.t.Helper()
 	dir := s.t.TempDir()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
@@ -80,8 +85,8 @@ kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
 clusters: [{name: test, cluster: {server: %q, certificate-authority: ca.crt}}]
-users: [{name: test, user: {token: %s}}]
-`, s.http.URL, Token)
+users: [{name: test, user: {%s}}]
+`, s.http.URL, credentials)
 	file := filepath.Join(dir, "kubeconfig")
 	err := errors.Join(os.WriteFile(file, []byte(config), 0o600),
 		os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600))
@@ -232,7 +237,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	status := s.refuse
-	if r.Header.Get("Authorization") != "Bearer "+s.token {
+	hasCertificate := len(r.TLS.PeerCertificates) > 0
+	if r.Header.Get("Authorization") != "Bearer "+s.token && !hasCertificate {
 		status = http.StatusUnauthorized
 	}
 	s.mu.Unlock()
